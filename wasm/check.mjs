@@ -1,0 +1,36 @@
+// check.mjs IN.wasm LIMIT PAGES OUT.wasm   Check a built engine against what Makefile promises, report its size, put it in place.
+import { readFileSync, writeFileSync } from "node:fs";
+import { basename } from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { brotliCompressSync } from "node:zlib";
+
+const [input, limit, pages, output] = process.argv.slice(2);
+const bytes = readFileSync(input);
+const wrong = [];
+
+setFlagsFromString("--experimental-wasm-relaxed-simd"); // Node 20 has it behind a flag; later ones ignore this line
+const module = new WebAssembly.Module(bytes);
+
+const imports = WebAssembly.Module.imports(module).map((i) => `${i.module}.${i.name}`);
+for (const name of imports)
+  if (name !== "env.memory") wrong.push(`imports ${name}: a host must offer nothing but env.memory. Which source calls it?`);
+
+const exports = new Set(WebAssembly.Module.exports(module).map((e) => e.name));
+const shared = basename(output).includes("threads");
+const promised = ["malloc", "free", "__wasm_call_ctors"];
+if (shared) promised.push("__stack_pointer", "__tls_size", "__tls_align", "__wasm_init_tls");
+for (const name of promised) if (!exports.has(name)) wrong.push(`does not export ${name}`);
+
+if (!wrong.length) {
+  const memory = new WebAssembly.Memory({ initial: +pages, maximum: 65536, shared });
+  new WebAssembly.Instance(module, { env: { memory } }); // throws where INITIAL_PAGES is too small
+}
+if (bytes.length > +limit) wrong.push(`has ${bytes.length} bytes; the limit is ${limit}`);
+
+if (wrong.length) {
+  for (const line of wrong) console.error(`${basename(output)} ${line}`);
+  process.exit(1);
+}
+const kB = (n) => (n / 1000).toFixed(1) + " kB";
+writeFileSync(output, bytes);
+console.log(`${basename(output)}: ${kB(bytes.length)}, ${kB(brotliCompressSync(bytes).length)} as brotli (limit ${kB(+limit)})`);
