@@ -1,0 +1,134 @@
+/* y = softmax(softcap(scale q k^T) + mask) v, in one pass over k and v.
+ *
+ * The softmax is online (Milakov, Gimelshein 2018): each block of keys gives scores, the running maximum and sum of each row are
+ * brought up to date, and what y has gathered so far is scaled by what the new maximum makes of the old. Rows are the queries of
+ * all heads that share a kv head, so that each block of k and v is read once for all of them. */
+#include "../activation.h"
+#include <math.h>
+
+enum { ROWS = 48, KEYS = 64 };
+
+typedef struct {
+  const ew_attention_params *p;
+  const real *q;
+  const char *k, *v;
+  const void *mask;
+  const int_m *lengths;
+  real *y;
+  int32_t group, rows, row_blocks; /* query heads per kv head; rows and blocks of rows per kv head */
+} attention_work;
+
+typedef struct {
+  const real *q;
+  const void *mask;
+  real *y;
+  int32_t from, to; /* keys that may be attended to */
+  float max, sum;
+} attention_row;
+
+static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_head, int32_t r) {
+  const ew_attention_params *p = w->p;
+  int32_t h = kv_head * w->group + r / p->q_len, i = r % p->q_len;
+  int64_t past = p->past, end = p->kv_len;
+  if (w->lengths) {
+    if (w->lengths[b] < end) end = w->lengths[b];
+    past = (int64_t)w->lengths[b] - p->q_len;
+  }
+  int64_t position = past + i, from = p->window > 0 ? position - p->window + 1 : 0;
+  if (p->causal && position + 1 < end) end = position + 1;
+  if (from < 0) from = 0;
+  if (end < from) end = from; /* nothing */
+  attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s, .y = w->y + (int64_t)b * p->y_b + (int64_t)h * p->y_h + (int64_t)i * p->y_s,
+                       .from = (int32_t)(end > from ? from : 0), .to = (int32_t)(end > from ? end : 0), .max = -INFINITY, .sum = 0};
+  if (w->mask) row.mask = (const char *)w->mask + ((int64_t)b * p->m_b + (int64_t)h * p->m_h + (int64_t)i * p->m_q) * (p->mask_type == EW_F32 ? 4 : 1);
+  return row;
+}
+
+EW_INLINE float dot(const real *a, const void *b, int64_t at, int32_t n, bool is_half) {
+  vf s = vf_splat(0);
+  int32_t i = 0;
+  for (; i + VF <= n; i += VF) s = vf_fma(vf_load(a + i), vf_load_at(b, at + i, is_half), s);
+  float sum = vf_sum(s);
+  for (; i < n; i++) sum += a[i] * real_at(b, at + i, is_half);
+  return sum;
+}
+
+/* Scores of keys [j0, j0 + KEYS) become weights; returns what y so far is to be multiplied by. */
+static float weigh(const ew_attention_params *p, attention_row *row, real *s, int32_t j0) {
+  for (int32_t j = 0; j < KEYS; j += VF) vf_store(s + j, vf_load(s + j) * p->scale);
+  if (p->softcap > 0)
+    for (int32_t j = 0; j < KEYS; j += VF) vf_store(s + j, p->softcap * vf_tanh(vf_load(s + j) / p->softcap));
+  if (row->mask)
+    for (int32_t j = 0; j < KEYS && j0 + j < row->to; j++) {
+      int64_t at = (int64_t)(j0 + j) * p->m_k;
+      if (p->mask_type == EW_F32) s[j] += ((const real *)row->mask)[at];
+      else if (!((const uint8_t *)row->mask)[at]) s[j] = -INFINITY;
+    }
+  for (int32_t j = 0; j < row->from - j0 && j < KEYS; j++) s[j] = -INFINITY;
+  for (int32_t j = row->to > j0 ? row->to - j0 : 0; j < KEYS; j++) s[j] = -INFINITY;
+  vf high = vf_splat(row->max), sum = vf_splat(0);
+  for (int32_t j = 0; j < KEYS; j += VF) high = vf_max(high, vf_load(s + j));
+  float max = vf_highest(high);
+  if (max == -INFINITY) { /* nothing yet */
+    for (int32_t j = 0; j < KEYS; j++) s[j] = 0;
+    return 0;
+  }
+  for (int32_t j = 0; j < KEYS; j += VF) {
+    vf e = vf_exp(vf_load(s + j) - max);
+    vf_store(s + j, e), sum += e;
+  }
+  float keep = vf_exp(vf_splat(row->max - max))[0];
+  row->sum = row->sum * keep + vf_sum(sum), row->max = max;
+  return keep;
+}
+
+EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
+  const ew_attention_params *p = w->p;
+  int32_t item = index / w->row_blocks, r0 = index % w->row_blocks * ROWS, rows = w->rows - r0 < ROWS ? w->rows - r0 : ROWS;
+  int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = is_half ? 2 : 4;
+  const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size, *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
+  attention_row row[ROWS];
+  int32_t from = p->kv_len, to = 0;
+  for (int32_t r = 0; r < rows; r++) {
+    row[r] = make_row(w, b, kv_head, r0 + r);
+    if (row[r].from < from) from = row[r].from;
+    if (row[r].to > to) to = row[r].to;
+    for (int32_t i = 0; i < p->v_dim; i++) row[r].y[i] = 0;
+  }
+  for (int32_t j0 = from; j0 < to; j0 += KEYS) {
+    int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
+    for (int32_t r = 0; r < rows; r++) {
+      float s[KEYS] = {0};
+      real *y = row[r].y;
+      for (int32_t j = 0; j < keys; j++) s[j] = dot(row[r].q, k, (int64_t)(j0 + j) * p->k_s, p->head_dim, is_half);
+      float keep = weigh(p, &row[r], s, j0);
+      for (int32_t i = 0; i < p->v_dim; i++) y[i] *= keep;
+      for (int32_t j = 0; j < keys; j++) {
+        int64_t at = (int64_t)(j0 + j) * p->v_s;
+        int32_t i = 0;
+        for (; i + VF <= p->v_dim; i += VF) vf_store(y + i, vf_fma(vf_splat(s[j]), vf_load_at(v, at + i, is_half), vf_load(y + i)));
+        for (; i < p->v_dim; i++) y[i] += s[j] * real_at(v, at + i, is_half);
+      }
+    }
+  }
+  for (int32_t r = 0; r < rows; r++) {
+    bool nothing = row[r].max == -INFINITY;
+    float scale = nothing ? (p->nan_to_zero ? 0 : NAN) : 1.0f / row[r].sum;
+    for (int32_t i = 0; i < p->v_dim; i++) row[r].y[i] = nothing ? scale : row[r].y[i] * scale;
+  }
+}
+
+static void attention_task(void *arg, int32_t index, int32_t thread) {
+  const attention_work *w = arg;
+  (void)thread;
+  if (w->p->kv_type == EW_F16) attend(w, index, true);
+  else attend(w, index, false);
+}
+
+int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *const *operand) {
+  attention_work w = {p, operand[EW_ATTENTION_Q], operand[EW_ATTENTION_K], operand[EW_ATTENTION_V], operand[EW_ATTENTION_MASK], operand[EW_ATTENTION_LENGTHS], operand[EW_ATTENTION_Y],
+                      p->heads / p->kv_heads, 0, 0};
+  w.rows = w.group * p->q_len, w.row_blocks = (w.rows - 1) / ROWS + 1;
+  ew_parallel(ctx, p->batch * p->kv_heads * w.row_blocks, attention_task, &w);
+  return EW_OK;
+}

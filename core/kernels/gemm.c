@@ -1,0 +1,215 @@
+/* y = activation(alpha a b + beta bias) + residual.
+ *
+ * Large products go the usual way (Goto, van de Geijn 2008): a block of b and a block of a are copied into panels in the order
+ * the inner loop reads them, so that it streams through cache with constant strides. */
+#include "gemm.h"
+
+EW_INLINE int32_t at_most(int32_t x, int32_t limit) { return x < limit ? x : limit; }
+EW_INLINE int32_t blocks_of(int32_t x, int32_t block) { return x / block + (x % block != 0); }
+
+EW_INLINE vf finish_vector(const ew_finish *f, vf sum, vf bias, vf residual) { return vf_activate(vf_fma(sum, vf_splat(f->alpha), bias), f->activation) + residual; }
+
+void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col, int32_t n, int32_t y_row) {
+  const real *bias = f->bias ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL;
+  const real *residual = f->residual ? f->residual + (int64_t)row * y_row + col : NULL;
+  for (int32_t j = 0; j < n; j += VF) {
+    int32_t count = at_most(n - j, VF);
+    float t[3][VF] = {{0}};
+    vf sum, b = vf_splat(0), r = vf_splat(0);
+    if (count == VF) {
+      sum = vf_load(sums + j);
+      if (residual) r = vf_load(residual + j);
+    } else {
+      for (int32_t i = 0; i < count; i++) t[0][i] = sums[j + i], t[1][i] = residual ? residual[j + i] : 0;
+      sum = vf_load(t[0]), r = vf_load(t[1]);
+    }
+    if (bias) {
+      if (!f->bias_col) b = vf_splat(*bias);
+      else if (f->bias_col == 1 && count == VF) b = vf_load(bias + j);
+      else {
+        for (int32_t i = 0; i < count; i++) t[2][i] = bias[(int64_t)(j + i) * f->bias_col];
+        b = vf_load(t[2]);
+      }
+      b *= f->beta;
+    }
+    vf v = finish_vector(f, sum, b, r);
+    if (count == VF) vf_store(y + j, v);
+    else
+      for (int32_t i = 0; i < count; i++) y[j + i] = v[i];
+  }
+}
+
+/* ---- packing ---- */
+
+/* Rows i0.. of a as panels [ceil(mc/MR)][kc][MR], padded with zeros. */
+static void pack_a(const ew_gemm_job *g, real *panels, int32_t i0, int32_t mc, int32_t k0, int32_t kc) {
+  for (int32_t i = 0; i < mc; i += MR) {
+    int32_t rows = at_most(mc - i, MR);
+    const real *a = g->a + (int64_t)(i0 + i) * g->a_row + (int64_t)k0 * g->a_col;
+    for (int32_t r = 0; r < MR; r++) {
+      if (r < rows)
+        for (int32_t p = 0; p < kc; p++) panels[p * MR + r] = a[(int64_t)r * g->a_row + (int64_t)p * g->a_col];
+      else
+        for (int32_t p = 0; p < kc; p++) panels[p * MR + r] = 0;
+    }
+    panels += (int64_t)kc * MR;
+  }
+}
+
+typedef struct { int32_t row, col, is_half; } b_layout;
+
+EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc, bool is_half) {
+  const b_layout *s = g->b_more;
+  for (int32_t j = 0; j < nc; j += NR) {
+    int32_t cols = at_most(nc - j, NR);
+    int64_t from = (int64_t)k0 * s->row + (int64_t)(j0 + j) * s->col;
+    if (s->col == 1 && cols == NR) {
+      for (int32_t p = 0; p < kc; p++, from += s->row) {
+        vf_store(panels + p * NR, vf_load_at(g->b, from, is_half));
+        vf_store(panels + p * NR + VF, vf_load_at(g->b, from + VF, is_half));
+      }
+    } else {
+      for (int32_t c = 0; c < NR; c++)
+        for (int32_t p = 0; p < kc; p++) panels[p * NR + c] = c < cols ? real_at(g->b, from + (int64_t)p * s->row + (int64_t)c * s->col, is_half) : 0;
+    }
+    panels += (int64_t)kc * NR;
+  }
+}
+static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+  if (((const b_layout *)g->b_more)->is_half) pack_b_of(g, panels, k0, kc, j0, nc, true);
+  else pack_b_of(g, panels, k0, kc, j0, nc, false);
+}
+
+/* ---- the inner loop ---- */
+
+/* tile = a panel of a (kc x MR) times a panel of b (kc x NR). */
+EW_INLINE void tile(int32_t kc, const real *a, const real *b, float *out) {
+  vf y[MR][2];
+  for (int r = 0; r < MR; r++) y[r][0] = y[r][1] = vf_splat(0);
+  for (int32_t p = 0; p < kc; p++, a += MR, b += NR) {
+    vf b0 = vf_load(b), b1 = vf_load(b + VF);
+    for (int r = 0; r < MR; r++) {
+      vf x = vf_splat(a[r]);
+      y[r][0] = vf_fma(x, b0, y[r][0]), y[r][1] = vf_fma(x, b1, y[r][1]);
+    }
+  }
+  for (int r = 0; r < MR; r++) vf_store(out + r * NR, y[r][0]), vf_store(out + r * NR + VF, y[r][1]);
+}
+
+typedef struct {
+  const ew_gemm_job *g;
+  real *packed_b, *packed_a;
+  int64_t a_share;               /* floats of packed_a for each thread */
+  int32_t j0, nc, k0, kc, mc, nt; /* block of b; rows and columns of a task */
+  int32_t column_tasks;
+  bool first, last;
+  ew_finish finish;
+} gemm_block;
+
+static void pack_b_task(void *arg, int32_t index, int32_t thread) {
+  gemm_block *s = arg;
+  (void)thread;
+  int32_t j = index * s->nt;
+  s->g->pack_b(s->g, s->packed_b + (int64_t)j * s->kc, s->k0, s->kc, s->j0 + j, at_most(s->nc - j, s->nt));
+}
+
+static void block_task(void *arg, int32_t index, int32_t thread) {
+  gemm_block *s = arg;
+  const ew_gemm_job *g = s->g;
+  int32_t i0 = index / s->column_tasks * s->mc, mc = at_most(g->m - i0, s->mc);
+  int32_t from = index % s->column_tasks * s->nt, to = from + at_most(s->nc - from, s->nt);
+  real *a = s->packed_a + s->a_share * thread;
+  pack_a(g, a, i0, mc, s->k0, s->kc);
+  for (int32_t j = from; j < to; j += NR) {
+    const real *b = s->packed_b + (int64_t)j * s->kc;
+    int32_t cols = at_most(to - j, NR);
+    for (int32_t i = 0; i < mc; i += MR) {
+      float t[MR * NR];
+      tile(s->kc, a + (int64_t)i * s->kc, b, t);
+      int32_t rows = at_most(mc - i, MR);
+      for (int32_t r = 0; r < rows; r++) {
+        real *y = g->y + (int64_t)(i0 + i + r) * g->y_row + s->j0 + j;
+        float *sum = t + r * NR;
+        if (!s->first)
+          for (int32_t c = 0; c < cols; c++) sum[c] += y[c];
+        if (s->last) ew_finish_row(&s->finish, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
+        else
+          for (int32_t c = 0; c < cols; c++) y[c] = sum[c];
+      }
+    }
+  }
+}
+
+/* For what fits no block: k too long for partial sums to be kept anywhere but in registers. */
+static void gemm_plain(const ew_gemm_job *g) {
+  for (int32_t i = 0; i < g->m; i++)
+    for (int32_t j = 0; j < g->n; j++) {
+      float sum = 0, column[64 * NR];
+      for (int32_t k0 = 0; k0 < g->k; k0 += 64) {
+        int32_t kc = at_most(g->k - k0, 64);
+        g->pack_b(g, column, k0, kc, j, 1);
+        for (int32_t p = 0; p < kc; p++) sum += g->a[(int64_t)i * g->a_row + (int64_t)(k0 + p) * g->a_col] * column[p * NR];
+      }
+      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, &sum, i, j, 1, g->y_row);
+    }
+}
+
+void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
+  float stack[4096 + 1536];
+  if (!packed_b) packed_b = stack, b_floats = 4096, packed_a = stack + 4096, a_floats = 1536, threads = 1;
+  gemm_block s = {.g = g, .packed_b = packed_b, .packed_a = packed_a, .a_share = a_floats / threads, .finish = g->finish};
+
+  /* Where y is also the residual, y cannot hold partial sums: all of k is then one block. */
+  bool whole = g->finish.residual == g->y && g->finish.residual;
+  int32_t kc_max = whole ? g->k : at_most((int32_t)(s.a_share / MR), b_floats < 65536 ? 128 : 256);
+  if (kc_max < 1) kc_max = 1;
+  int32_t k_blocks = blocks_of(g->k, kc_max);
+  int32_t kc = k_blocks ? blocks_of(g->k, k_blocks) : 1;
+  if ((int64_t)kc * NR > b_floats || (int64_t)kc * MR > s.a_share) {
+    gemm_plain(g);
+    return;
+  }
+  int64_t nc = b_floats / kc / NR * NR, mc = s.a_share / kc / MR * MR;
+  if (nc > g->n) nc = (int64_t)blocks_of(g->n, NR) * NR;
+  if (mc > g->m) mc = (int64_t)blocks_of(g->m, MR) * MR;
+  s.mc = (int32_t)mc;
+  for (int32_t j0 = 0; j0 < g->n; j0 += (int32_t)nc) {
+    s.j0 = j0, s.nc = at_most(g->n - j0, (int32_t)nc);
+    for (int32_t k0 = 0;; k0 += kc) {
+      s.k0 = k0, s.kc = at_most(g->k - k0, kc), s.first = k0 == 0, s.last = k0 + s.kc >= g->k;
+      if (threads == 1) {
+        s.nt = (int32_t)nc, s.column_tasks = 1;
+        pack_b_task(&s, 0, 0);
+        for (int32_t i = 0; i < blocks_of(g->m, s.mc); i++) block_task(&s, i, 0);
+      } else {
+        s.nt = blocks_of(blocks_of(s.nc, NR), threads) * NR;
+        s.column_tasks = blocks_of(s.nc, s.nt);
+        ew_parallel(ctx, s.column_tasks, pack_b_task, &s);
+        ew_parallel(ctx, s.column_tasks * blocks_of(g->m, s.mc), block_task, &s);
+      }
+      if (s.last) break;
+    }
+    if (g->n - j0 <= (int32_t)nc) break;
+  }
+}
+
+static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int32_t item, const b_layout *layout) {
+  int64_t i0 = item / p->batch1, i1 = item % p->batch1;
+  int64_t b = i0 * p->b0 + i1 * p->b1, y = i0 * p->y0 + i1 * p->y1;
+  const real *residual = operand[EW_GEMM_RESIDUAL];
+  return (ew_gemm_job){.m = p->m, .n = p->n, .k = p->k, .a_row = p->a_row, .a_col = p->a_col, .y_row = p->y_row,
+                       .a = (const real *)operand[EW_GEMM_A] + i0 * p->a0 + i1 * p->a1, .y = (real *)operand[EW_GEMM_Y] + y,
+                       .finish = {operand[EW_GEMM_BIAS], residual ? residual + y : NULL, p->bias_row, p->bias_col, p->activation, p->alpha, p->beta},
+                       .pack_b = pack_b, .b = (const char *)operand[EW_GEMM_B] + b * (p->b_type == EW_F16 ? 2 : 4), .b_more = layout};
+}
+
+int32_t ew_k_gemm(ew_context *ctx, const ew_gemm_params *p, void *const *operand) {
+  b_layout layout = {p->b_row, p->b_col, p->b_type == EW_F16};
+  real *scratch = operand[EW_GEMM_SCRATCH];
+  int32_t items = p->batch0 * p->batch1;
+  for (int32_t item = 0; item < items; item++) {
+    ew_gemm_job g = job_of(p, operand, item, &layout);
+    ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
+  }
+  return EW_OK;
+}

@@ -1,0 +1,36 @@
+/* Blocked matrix product, shared by the kernels whose b differs only in how it is stored. */
+#ifndef EDGEWISE_GEMM_H
+#define EDGEWISE_GEMM_H
+#include "../activation.h"
+
+/* One micro-tile is MR rows by NR columns of y: 12 accumulators, two vectors of b and one splat of a fill the 15 registers
+ * that V8 leaves to code on x86. */
+enum { MR = 6, NR = 2 * VF };
+
+/* What happens to a finished sum: y = activation(alpha * sum + beta * bias) + residual. */
+typedef struct {
+  const real *bias, *residual;
+  int32_t bias_row, bias_col, activation;
+  float alpha, beta;
+} ew_finish;
+
+typedef struct ew_gemm_job ew_gemm_job;
+struct ew_gemm_job {
+  int32_t m, n, k, a_row, a_col, y_row;
+  const real *a;
+  real *y;
+  ew_finish finish;
+  /* Writes columns j0..j0+nc-1 of rows k0..k0+kc-1 of b as panels [ceil(nc/NR)][kc][NR], padded with zeros. */
+  void (*pack_b)(const ew_gemm_job *, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc);
+  const void *b;
+  const void *b_more; /* what else pack_b wants to know */
+};
+
+enum { EW_GEMM_B_FLOATS = 131072, EW_GEMM_A_FLOATS = 65536 };
+
+/* packed_b and packed_a are shared out among `threads`; with threads = 1 ctx is not used. NULL: small ones on the stack. */
+void ew_gemm_run(ew_context *ctx, const ew_gemm_job *job, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads);
+
+/* Finishes n sums of row `row` from column `col`: y = finish(sums). sums may be y. */
+void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col, int32_t n, int32_t y_row);
+#endif

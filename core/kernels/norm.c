@@ -1,0 +1,72 @@
+/* v = x + skip + skip_bias; y = (v - mean) / sqrt(variance + epsilon) * (scale + scale_offset) + bias; rms: without the mean. */
+#include "../kernel.h"
+#include "../simd.h"
+#include <math.h>
+
+typedef struct {
+  const ew_norm_params *p;
+  const real *x, *scale, *bias, *skip, *skip_bias;
+  real *y, *sum;
+  int32_t rows; /* of a task */
+} norm_work;
+
+/* Sums run in 4 vectors of lanes: short chains, so little rounding error too. */
+EW_INLINE float sum_of(const real *v, int32_t n, float mean, bool squares) {
+  vf s[4] = {{0}};
+  int32_t j = 0;
+  for (; j + 4 * VF <= n; j += 4 * VF)
+    for (int u = 0; u < 4; u++) {
+      vf d = vf_load(v + j + u * VF);
+      if (squares) d -= mean, s[u] = vf_fma(d, d, s[u]);
+      else s[u] += d;
+    }
+  float rest = 0;
+  for (; j < n; j++) rest += squares ? (v[j] - mean) * (v[j] - mean) : v[j];
+  return vf_sum((s[0] + s[1]) + (s[2] + s[3])) + rest;
+}
+
+static void norm_row(const norm_work *s, const real *x, const real *skip, real *y, real *sum) {
+  const ew_norm_params *p = s->p;
+  int32_t n = p->cols, j;
+  const real *v = x;
+  if (skip || s->skip_bias || sum) {
+    real *out = sum ? sum : y; /* y is a good place for v, since it is written last */
+    for (j = 0; j + VF <= n; j += VF) {
+      vf t = vf_load(x + j);
+      if (skip) t += vf_load(skip + j);
+      if (s->skip_bias) t += vf_load(s->skip_bias + j);
+      vf_store(out + j, t);
+    }
+    for (; j < n; j++) out[j] = x[j] + (skip ? skip[j] : 0) + (s->skip_bias ? s->skip_bias[j] : 0);
+    v = out;
+  }
+  float mean = p->rms ? 0 : sum_of(v, n, 0, false) / (float)n;
+  float factor = 1.0f / sqrtf(sum_of(v, n, mean, true) / (float)n + p->epsilon);
+  for (j = 0; j + VF <= n; j += VF) {
+    vf t = (vf_load(v + j) - mean) * factor;
+    if (s->scale) t *= vf_load(s->scale + j) + p->scale_offset;
+    if (s->bias) t += vf_load(s->bias + j);
+    vf_store(y + j, t);
+  }
+  for (; j < n; j++) {
+    float t = (v[j] - mean) * factor;
+    if (s->scale) t *= s->scale[j] + p->scale_offset;
+    if (s->bias) t += s->bias[j];
+    y[j] = t;
+  }
+}
+
+static void norm_task(void *arg, int32_t index, int32_t thread) {
+  norm_work *s = arg;
+  const ew_norm_params *p = s->p;
+  (void)thread;
+  int64_t from = (int64_t)index * s->rows, to = from + s->rows < p->rows ? from + s->rows : p->rows;
+  for (int64_t i = from; i < to; i++) norm_row(s, s->x + i * p->x_row, s->skip ? s->skip + i * p->skip_row : NULL, s->y + i * p->y_row, s->sum ? s->sum + i * p->y_row : NULL);
+}
+
+int32_t ew_k_norm(ew_context *ctx, const ew_norm_params *p, void *const *operand) {
+  norm_work s = {p, operand[EW_NORM_X], operand[EW_NORM_SCALE], operand[EW_NORM_BIAS], operand[EW_NORM_SKIP], operand[EW_NORM_SKIP_BIAS], operand[EW_NORM_Y], operand[EW_NORM_SUM],
+                 32768 / p->cols + 1};
+  ew_parallel(ctx, (p->rows - 1) / s.rows + 1, norm_task, &s);
+  return EW_OK;
+}

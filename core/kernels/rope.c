@@ -1,0 +1,64 @@
+/* Rotary position embedding: (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) for the pairs of each head. */
+#include "../kernel.h"
+#include "../simd.h"
+
+typedef struct {
+  const ew_rope_params *p;
+  const real *x, *cos, *sin;
+  const long_m *ids;
+  real *y;
+} rope_work;
+
+/* Row of the tables for token `s` of batch item `b`. */
+EW_INLINE int64_t table_row(const ew_rope_params *p, const long_m *ids, int32_t b, int32_t s) {
+  switch (p->positions) {
+  case 2: return ids ? ids[(int64_t)b * p->seq + s] : s;
+  case 3: return (int64_t)((uint64_t)(ids ? ids[b] : 0) + (uint64_t)s);
+  default: return (int64_t)p->position + s;
+  }
+}
+
+static void rotate(const ew_rope_params *p, const real *x, const real *c, const real *s, real *y) {
+  int32_t half = p->rotary_dim / 2, i = 0;
+  if (p->interleaved) {
+    for (; i < half; i++) {
+      float x1 = x[2 * i], x2 = x[2 * i + 1];
+      y[2 * i] = (x1 * c[i] - x2 * s[i]) * p->scale, y[2 * i + 1] = (x2 * c[i] + x1 * s[i]) * p->scale;
+    }
+  } else {
+    for (; i + VF <= half; i += VF) {
+      vf x1 = vf_load(x + i), x2 = vf_load(x + half + i), ci = vf_load(c + i), si = vf_load(s + i);
+      vf_store(y + i, (x1 * ci - x2 * si) * p->scale), vf_store(y + half + i, (x2 * ci + x1 * si) * p->scale);
+    }
+    for (; i < half; i++) {
+      float x1 = x[i], x2 = x[half + i];
+      y[i] = (x1 * c[i] - x2 * s[i]) * p->scale, y[half + i] = (x2 * c[i] + x1 * s[i]) * p->scale;
+    }
+  }
+  for (i = p->rotary_dim; i < p->head_dim; i++) y[i] = x[i];
+}
+
+static void rope_task(void *arg, int32_t index, int32_t thread) {
+  rope_work *w = arg;
+  const ew_rope_params *p = w->p;
+  (void)thread;
+  int32_t b = index / p->seq, s = index % p->seq;
+  int64_t at = p->positions ? table_row(p, w->ids, b, s) * p->c_s : (int64_t)b * p->c_b + (int64_t)s * p->c_s;
+  for (int64_t h = 0; h < p->heads; h++)
+    rotate(p, w->x + (int64_t)b * p->x_b + h * p->x_h + (int64_t)s * p->x_s, w->cos + at, w->sin + at, w->y + (int64_t)b * p->y_b + h * p->y_h + (int64_t)s * p->y_s);
+}
+
+int32_t ew_k_rope(ew_context *ctx, const ew_rope_params *p, void *const *operand) {
+  rope_work w = {p, operand[EW_ROPE_X], operand[EW_ROPE_COS], operand[EW_ROPE_SIN], operand[EW_ROPE_POSITION_IDS], operand[EW_ROPE_Y]};
+  if (p->positions)
+    for (int32_t b = 0; b < p->batch; b++)
+      for (int32_t s = 0; s < p->seq; s++) {
+        int64_t row = table_row(p, w.ids, b, s);
+        if (row < 0 || row >= p->c_rows) {
+          ctx->detail = row;
+          return EW_E_INDEX;
+        }
+      }
+  ew_parallel(ctx, p->batch * p->seq, rope_task, &w);
+  return EW_OK;
+}

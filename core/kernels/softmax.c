@@ -1,0 +1,62 @@
+/* y = e^(x - max) / sum, or log: x - max - log(sum), over rows. */
+#include "../kernel.h"
+#include "../simd.h"
+#include <math.h>
+
+typedef struct {
+  const ew_softmax_params *p;
+  const real *x;
+  real *y;
+  int32_t rows; /* of a task */
+} softmax_work;
+
+/* The last, incomplete vector of a row, filled up with -infinity, whose exponential is nothing. */
+EW_INLINE vf load_tail(const real *x, int32_t n) {
+  float t[VF];
+  for (int i = 0; i < VF; i++) t[i] = i < n ? x[i] : -INFINITY;
+  return vf_load(t);
+}
+EW_INLINE void store_tail(real *y, vf v, int32_t n) {
+  for (int i = 0; i < n; i++) y[i] = v[i];
+}
+
+static void softmax_row(const real *x, real *y, int32_t n, bool is_log) {
+  int32_t whole = n / VF * VF, j;
+  vf high = vf_splat(-INFINITY), sum = vf_splat(0);
+  for (j = 0; j < whole; j += VF) high = vf_max(high, vf_load(x + j));
+  if (j < n) high = vf_max(high, load_tail(x + j, n - j));
+  float max = vf_highest(high);
+  if (is_log) {
+    for (j = 0; j < whole; j += VF) sum += vf_exp(vf_load(x + j) - max);
+    if (j < n) sum += vf_exp(load_tail(x + j, n - j) - max);
+    float shift = max + logf(vf_sum(sum));
+    for (j = 0; j < n; j++) y[j] = x[j] - shift;
+    return;
+  }
+  for (j = 0; j < whole; j += VF) {
+    vf e = vf_exp(vf_load(x + j) - max);
+    vf_store(y + j, e), sum += e;
+  }
+  if (j < n) {
+    vf e = vf_exp(load_tail(x + j, n - j) - max);
+    store_tail(y + j, e, n - j), sum += e;
+  }
+  float scale = 1.0f / vf_sum(sum);
+  for (j = 0; j < whole; j += VF) vf_store(y + j, vf_load(y + j) * scale);
+  for (; j < n; j++) y[j] *= scale;
+}
+
+static void softmax_task(void *arg, int32_t index, int32_t thread) {
+  softmax_work *s = arg;
+  const ew_softmax_params *p = s->p;
+  (void)thread;
+  int64_t from = (int64_t)index * s->rows, to = from + s->rows < p->rows ? from + s->rows : p->rows;
+  for (int64_t i = from; i < to; i++) softmax_row(s->x + i * p->x_row, s->y + i * p->y_row, p->cols, p->log);
+}
+
+int32_t ew_k_softmax(ew_context *ctx, const ew_softmax_params *p, void *const *operand) {
+  int32_t rows = 16384 / p->cols + 1; /* about 20 microseconds' worth */
+  softmax_work s = {p, operand[EW_SOFTMAX_X], operand[EW_SOFTMAX_Y], rows};
+  ew_parallel(ctx, (p->rows - 1) / rows + 1, softmax_task, &s);
+  return EW_OK;
+}

@@ -1,0 +1,199 @@
+/* The instruction set, as a dozen verbs over a vector of VF floats.
+ *
+ * Vectors are GCC/Clang vector extensions: +, -, *, / and comparisons are written as on numbers, and a target without vectors
+ * gets them lowered to scalars by the compiler. Only what operators cannot say has a verb here; each verb has a portable form
+ * and, where it pays, one per instruction set: wasm simd128, wasm relaxed-simd, SSE, AVX2 + FMA (vectors twice as wide).
+ *
+ * Operands of a plan may lie at any address, so memory is touched only through the `real`, `half`, ... types below (aligned(1)).
+ */
+#ifndef EDGEWISE_SIMD_H
+#define EDGEWISE_SIMD_H
+#include <stdbool.h>
+#include <stdint.h>
+#if defined(__wasm_simd128__)
+#include <wasm_simd128.h>
+#elif defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX2__) && defined(__FMA__)
+#define VF 8
+#else
+#define VF 4
+#endif
+
+#define EW_INLINE static inline __attribute__((always_inline, unused))
+#define EW_MEMORY __attribute__((aligned(1), may_alias))
+
+typedef float real EW_MEMORY; /* a float in memory, at any address */
+typedef uint16_t half EW_MEMORY;
+typedef int32_t int_m EW_MEMORY;
+typedef int64_t long_m EW_MEMORY;
+
+typedef float vf __attribute__((vector_size(4 * VF)));
+typedef int32_t vi __attribute__((vector_size(4 * VF)));
+typedef float vf_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
+typedef int32_t vi_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
+typedef uint16_t vh __attribute__((vector_size(2 * VF)));
+typedef uint16_t vh_m __attribute__((vector_size(2 * VF), aligned(1), may_alias));
+
+/* Four 32-bit lanes, whatever VF is: for transposes and integer dot products. */
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
+typedef int16_t i16x8 __attribute__((vector_size(16)));
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef uint8_t u8x16 __attribute__((vector_size(16)));
+typedef float f32x4_m __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int32_t i32x4_m __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint32_t u32x4_m __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int16_t i16x8_m __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int8_t i8x16_m __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint8_t u8x16_m __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint8_t u8x8_m __attribute__((vector_size(8), aligned(1), may_alias));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+
+EW_INLINE vf vf_load(const real *p) { return *(const vf_m *)p; }
+EW_INLINE void vf_store(real *p, vf v) { *(vf_m *)p = v; }
+EW_INLINE vf vf_splat(float x) { return x - (vf){0}; }
+EW_INLINE vi vi_splat(int32_t x) { return x - (vi){0}; }
+EW_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+
+/* acc + a * b; with one rounding where the hardware has it. */
+EW_INLINE vf vf_fma(vf a, vf b, vf acc) {
+#if defined(__wasm_relaxed_simd__)
+  return (vf)wasm_f32x4_relaxed_madd((v128_t)a, (v128_t)b, (v128_t)acc);
+#elif VF == 8
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)acc);
+#else
+  return acc + a * b;
+#endif
+}
+
+/* a < b ? b : a and b < a ? b : a; a NaN in a stays, one in b is dropped. */
+EW_INLINE vf vf_max(vf a, vf b) {
+#if defined(__wasm_simd128__)
+  return (vf)wasm_f32x4_pmax((v128_t)a, (v128_t)b);
+#elif VF == 8
+  return (vf)_mm256_max_ps((__m256)b, (__m256)a);
+#elif defined(__SSE2__)
+  return (vf)_mm_max_ps((__m128)b, (__m128)a);
+#else
+  return vf_select(a < b, b, a);
+#endif
+}
+EW_INLINE vf vf_min(vf a, vf b) {
+#if defined(__wasm_simd128__)
+  return (vf)wasm_f32x4_pmin((v128_t)a, (v128_t)b);
+#elif VF == 8
+  return (vf)_mm256_min_ps((__m256)b, (__m256)a);
+#elif defined(__SSE2__)
+  return (vf)_mm_min_ps((__m128)b, (__m128)a);
+#else
+  return vf_select(b < a, b, a);
+#endif
+}
+
+EW_INLINE float f32x4_sum(f32x4 v) {
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+  return v[0] + v[1];
+}
+EW_INLINE int32_t i32x4_sum(i32x4 v) {
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+  return v[0] + v[1];
+}
+EW_INLINE float vf_sum(vf v) {
+#if VF == 8
+  return f32x4_sum(__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7));
+#else
+  return f32x4_sum(v);
+#endif
+}
+EW_INLINE float vf_highest(vf v) {
+  float x = v[0];
+  for (int i = 1; i < VF; i++) x = x < v[i] ? v[i] : x;
+  return x;
+}
+
+/* The low and the high rows of two interleaved vectors, and the transpose of a 4 x 4 block. */
+EW_INLINE void f32x4_transpose(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d) {
+  f32x4 ab = __builtin_shufflevector(*a, *b, 0, 4, 1, 5), AB = __builtin_shufflevector(*a, *b, 2, 6, 3, 7);
+  f32x4 cd = __builtin_shufflevector(*c, *d, 0, 4, 1, 5), CD = __builtin_shufflevector(*c, *d, 2, 6, 3, 7);
+  *a = __builtin_shufflevector(ab, cd, 0, 1, 4, 5), *b = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+  *c = __builtin_shufflevector(AB, CD, 0, 1, 4, 5), *d = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
+}
+
+/* float16 in memory. Shifting exponent and fraction into place and multiplying by 2^112 rebiases the exponent and normalises
+ * subnormals at once; infinities and NaNs get their exponent by or. */
+EW_INLINE vf vf_load_half(const half *p) {
+#if VF == 8 && defined(__F16C__)
+  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+  vi h = __builtin_convertvector(*(const vh_m *)p, vi), rest = (h & 0x7fff) << 13;
+  vf v = (vf)rest * vf_splat(0x1p112f);
+  return (vf)((vi)v | ((rest >= (0x7c00 << 13)) & 0x7f800000) | (h & 0x8000) << 16);
+#endif
+}
+EW_INLINE float half_to_float(uint16_t h) {
+  union { uint32_t u; float f; } v = {(uint32_t)(h & 0x7fff) << 13};
+  v.f *= 0x1p112f;
+  if ((h & 0x7c00) == 0x7c00) v.u |= 0x7f800000;
+  v.u |= (uint32_t)(h & 0x8000) << 16;
+  return v.f;
+}
+/* Element i of an array that is float16 or float32; `is_half` is a constant where speed matters. */
+EW_INLINE float real_at(const void *p, int64_t i, bool is_half) { return is_half ? half_to_float(((const half *)p)[i]) : ((const real *)p)[i]; }
+EW_INLINE vf vf_load_at(const void *p, int64_t i, bool is_half) { return is_half ? vf_load_half((const half *)p + i) : vf_load((const real *)p + i); }
+
+/* e^x to 1-2 units in the last place: x = n ln 2 + r, polynomial for e^r, n added to the exponent. Below -87.3 it is 0, above 88.7
+ * infinity; NaN stays. */
+EW_INLINE vf vf_exp(vf x) {
+  const vf round = vf_splat(0x1.8p23f);
+  vf t = vf_min(vf_max(x, vf_splat(-88.0f)), vf_splat(88.8f));
+  vf n = vf_fma(t, vf_splat(1.44269504f), round);
+  vi e = (vi)n - (vi)round;
+  n -= round;
+  vf r = vf_fma(n, vf_splat(-0x1.62e4p-1f), t);
+  r = vf_fma(n, vf_splat(-0x1.7f7d1cp-20f), r);
+  vf p = vf_splat(1.9875691500e-4f);
+  p = vf_fma(p, r, vf_splat(1.3981999507e-3f));
+  p = vf_fma(p, r, vf_splat(8.3334519073e-3f));
+  p = vf_fma(p, r, vf_splat(4.1665795894e-2f));
+  p = vf_fma(p, r, vf_splat(1.6666665459e-1f));
+  p = vf_fma(p, r, vf_splat(5.0000001201e-1f));
+  p = vf_fma(p * r, r, r) + 1.0f;
+  /* 2^e in two steps, since e = 128 alone is not a float */
+  vi half_e = e >> 1;
+  p = p * (vf)((half_e + 127) << 23) * (vf)((e - half_e + 127) << 23);
+  return (vf)((vi)p & ~(x < vf_splat(-87.33654f)));
+}
+
+/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]` up to a permutation of the sums among the lanes.
+ * b must be in 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently per machine. */
+EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
+#if defined(__wasm_relaxed_simd__)
+  return (i32x4)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
+#elif defined(__wasm_simd128__)
+  v128_t lo = wasm_i32x4_dot_i16x8(wasm_i16x8_extend_low_i8x16((v128_t)a), wasm_i16x8_extend_low_i8x16((v128_t)b));
+  v128_t hi = wasm_i32x4_dot_i16x8(wasm_i16x8_extend_high_i8x16((v128_t)a), wasm_i16x8_extend_high_i8x16((v128_t)b));
+  return acc + (i32x4)lo + (i32x4)hi;
+#elif defined(__SSSE3__)
+  return acc + (i32x4)_mm_madd_epi16(_mm_maddubs_epi16((__m128i)b, (__m128i)a), _mm_set1_epi16(1));
+#else
+  for (int i = 0; i < 16; i++) acc[i / 4] += a[i] * b[i];
+  return acc;
+#endif
+}
+/* acc[i] += a[2i] * b[2i] + a[2i+1] * b[2i+1] */
+EW_INLINE i32x4 i32x4_dot_shorts(i16x8 a, i16x8 b, i32x4 acc) {
+#if defined(__wasm_simd128__)
+  return acc + (i32x4)wasm_i32x4_dot_i16x8((v128_t)a, (v128_t)b);
+#elif defined(__SSE2__)
+  return acc + (i32x4)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+  for (int i = 0; i < 4; i++) acc[i] += a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
+  return acc;
+#endif
+}
+#endif
