@@ -1,0 +1,111 @@
+// Made by python/edgewise/text/emit.py from fields.py, where each member is explained. Do not edit.
+
+export const Sampling = {
+  bytes: 156,
+  at: {"vocab_size": 0, "prompt_length": 4, "max_length": 8, "lists_length": 12, "min_length": 16, "min_new_tokens": 20, "repetition_penalty": 24, "presence_penalty": 28, "frequency_penalty": 32, "no_repeat_ngram_size": 36, "forced_bos_token_id": 40, "remove_invalid_values": 44, "exponential_decay_start": 48, "exponential_decay_factor": 52, "begin_index": 56, "renormalize_logits": 60, "do_sample": 64, "temperature": 68, "top_k": 72, "top_p": 76, "min_p": 80, "typical_p": 84, "epsilon_cutoff": 88, "eta_cutoff": 92, "num_beams": 96, "early_stopping": 100, "length_penalty": 104, "eos_at": 108, "eos_n": 112, "forced_eos_at": 116, "forced_eos_n": 120, "suppress_at": 124, "suppress_n": 128, "begin_suppress_at": 132, "begin_suppress_n": 136, "bad_words_at": 140, "bad_words_n": 144, "bias_at": 148, "bias_n": 152},
+  kind: {"vocab_size": "u32", "prompt_length": "u32", "max_length": "u32", "lists_length": "u32", "min_length": "u32", "min_new_tokens": "u32", "repetition_penalty": "f32", "presence_penalty": "f32", "frequency_penalty": "f32", "no_repeat_ngram_size": "u32", "forced_bos_token_id": "i32", "remove_invalid_values": "u32", "exponential_decay_start": "i32", "exponential_decay_factor": "f32", "begin_index": "u32", "renormalize_logits": "u32", "do_sample": "u32", "temperature": "f32", "top_k": "u32", "top_p": "f32", "min_p": "f32", "typical_p": "f32", "epsilon_cutoff": "f32", "eta_cutoff": "f32", "num_beams": "u32", "early_stopping": "u32", "length_penalty": "f32", "eos_at": "u32", "eos_n": "u32", "forced_eos_at": "u32", "forced_eos_n": "u32", "suppress_at": "u32", "suppress_n": "u32", "begin_suppress_at": "u32", "begin_suppress_n": "u32", "bad_words_at": "u32", "bad_words_n": "u32", "bias_at": "u32", "bias_n": "u32"},
+} as const;
+
+export const Beams = {
+  bytes: 64,
+  at: {"num_beams": 0, "keep": 4, "prompt_length": 8, "max_length": 12, "length": 16, "n_running": 20, "n_done": 24, "n_candidates": 28, "scores_at": 32, "parents_at": 36, "candidates_at": 40, "done_at": 44, "rows_at": 48, "spare_at": 52, "finished_at": 56, "total_bytes": 60},
+  kind: {"num_beams": "u32", "keep": "u32", "prompt_length": "u32", "max_length": "u32", "length": "u32", "n_running": "u32", "n_done": "u32", "n_candidates": "u32", "scores_at": "u32", "parents_at": "u32", "candidates_at": "u32", "done_at": "u32", "rows_at": "u32", "spare_at": "u32", "finished_at": "u32", "total_bytes": "u32"},
+} as const;
+
+export const Candidate = {
+  bytes: 20,
+  at: {"beam": 0, "token": 4, "score": 8, "key": 12, "done": 16},
+  kind: {"beam": "u32", "token": "u32", "score": "f32", "key": "f32", "done": "u32"},
+} as const;
+
+export const Finished = {
+  bytes: 16,
+  at: {"score": 0, "length": 4, "row": 8, "reason": 12},
+  kind: {"score": "f32", "length": "u32", "row": "u32", "reason": "u32"},
+} as const;
+
+export const SAMPLING_MEMBERS = ["vocab_size", "prompt_length", "max_length", "lists_length", "min_length", "min_new_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram_size", "forced_bos_token_id", "remove_invalid_values", "exponential_decay_start", "exponential_decay_factor", "begin_index", "renormalize_logits", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "num_beams", "early_stopping", "length_penalty", "eos_at", "eos_n", "forced_eos_at", "forced_eos_n", "suppress_at", "suppress_n", "begin_suppress_at", "begin_suppress_n", "bad_words_at", "bad_words_n", "bias_at", "bias_n"] as const;
+export const SAMPLING_ERRORS = {"BAD_TOKEN": -1, "NOT_FINITE": -2, "NO_TOKEN": -3, "BAD_LIST": -4, "BAD_CALL": -5, "BAD_FIELD": -1000} as const;
+export const FINISH_REASONS = ["running", "eos", "length", "stop_string", "max_time", "stopping_criteria"] as const;
+export const SAMPLING_ONLY: readonly string[] = ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"];
+export const BEAMS_ONLY: readonly string[] = ["early_stopping", "length_penalty"];
+
+export type FieldUse = "used" | "accepted" | "refused";
+/** name: [default, what Edgewise does with it, what to do when it is refused] */
+export const GENERATION_FIELDS: Readonly<Record<string, readonly [unknown, FieldUse, string]>> = {
+  max_length: [20, "used", ""],
+  max_new_tokens: [null, "used", ""],
+  min_length: [0, "used", ""],
+  min_new_tokens: [null, "used", ""],
+  early_stopping: [false, "used", ""],
+  max_time: [null, "used", ""],
+  stop_strings: [null, "used", ""],
+  do_sample: [false, "used", ""],
+  num_beams: [1, "used", ""],
+  use_cache: [true, "used", ""],
+  temperature: [1.0, "used", ""],
+  top_k: [50, "used", ""],
+  top_p: [1.0, "used", ""],
+  min_p: [null, "used", ""],
+  typical_p: [1.0, "used", ""],
+  epsilon_cutoff: [0.0, "used", ""],
+  eta_cutoff: [0.0, "used", ""],
+  repetition_penalty: [1.0, "used", ""],
+  presence_penalty: [0.0, "used", ""],
+  frequency_penalty: [0.0, "used", ""],
+  logit_bias: [null, "used", ""],
+  seed: [null, "used", ""],
+  length_penalty: [1.0, "used", ""],
+  no_repeat_ngram_size: [0, "used", ""],
+  bad_words_ids: [null, "used", ""],
+  renormalize_logits: [false, "used", ""],
+  forced_bos_token_id: [null, "used", ""],
+  forced_eos_token_id: [null, "used", ""],
+  remove_invalid_values: [false, "used", ""],
+  exponential_decay_length_penalty: [null, "used", ""],
+  suppress_tokens: [null, "used", ""],
+  begin_suppress_tokens: [null, "used", ""],
+  sequence_bias: [null, "used", ""],
+  num_return_sequences: [1, "used", ""],
+  output_scores: [false, "used", ""],
+  output_logits: [null, "used", ""],
+  return_dict_in_generate: [false, "used", ""],
+  pad_token_id: [null, "accepted", ""],
+  bos_token_id: [null, "used", ""],
+  eos_token_id: [null, "used", ""],
+  cache_implementation: [null, "accepted", ""],
+  cache_config: [null, "accepted", ""],
+  return_legacy_cache: [null, "accepted", ""],
+  prefill_chunk_size: [null, "accepted", ""],
+  compile_config: [null, "accepted", ""],
+  disable_compile: [false, "accepted", ""],
+  low_memory: [null, "accepted", ""],
+  decoder_start_token_id: [null, "accepted", ""],
+  is_assistant: [false, "accepted", ""],
+  num_assistant_tokens: [20, "accepted", ""],
+  num_assistant_tokens_schedule: ["constant", "accepted", ""],
+  assistant_confidence_threshold: [0.4, "accepted", ""],
+  max_matching_ngram_size: [null, "accepted", ""],
+  assistant_lookbehind: [10, "accepted", ""],
+  target_lookbehind: [10, "accepted", ""],
+  _from_model_config: [false, "accepted", ""],
+  _commit_hash: [null, "accepted", ""],
+  transformers_version: [null, "accepted", ""],
+  encoder_repetition_penalty: [1.0, "refused", "It belongs to encoder-decoder models, and this is a decoder-only one; remove the field."],
+  encoder_no_repeat_ngram_size: [0, "refused", "It belongs to encoder-decoder models, and this is a decoder-only one; remove the field."],
+  token_healing: [false, "refused", "Drop the last token of the prompt yourself, or remove the field."],
+  guidance_scale: [null, "refused", "Pass a logits_processor that mixes in the logits of your negative prompt, or set it to 1."],
+  watermarking_config: [null, "refused", "Pass a logits_processor that adds the watermark, or remove the field."],
+  output_attentions: [false, "refused", "The engine keeps no attention weights; remove the field."],
+  output_hidden_states: [false, "refused", "Run the model through InferenceSession with the outputs you need."],
+  prompt_lookup_num_tokens: [null, "refused", "It only changes the speed; remove the field."],
+  assistant_early_exit: [null, "refused", "It only changes the speed; remove the field."],
+  penalty_alpha: [null, "refused", "transformers moved contrastive search out of its core, too; use do_sample or num_beams."],
+  dola_layers: [null, "refused", "transformers moved DoLa out of its core, too; use do_sample or num_beams."],
+  num_beam_groups: [1, "refused", "transformers itself removed group and constrained beam search from its core; use num_beams without it."],
+  diversity_penalty: [0.0, "refused", "transformers itself removed group and constrained beam search from its core; use num_beams without it."],
+  constraints: [null, "refused", "transformers itself removed group and constrained beam search from its core; use num_beams without it."],
+  force_words_ids: [null, "refused", "transformers itself removed group and constrained beam search from its core; use num_beams without it."],
+};
+/** values besides the default that mean "off" */
+export const OFF_VALUES: Readonly<Record<string, readonly unknown[]>> = {"guidance_scale": [1, 1.0], "output_attentions": [null], "output_hidden_states": [null], "token_healing": [null], "num_beam_groups": [null], "diversity_penalty": [null], "encoder_repetition_penalty": [null], "encoder_no_repeat_ngram_size": [null]};
