@@ -1,0 +1,84 @@
+/* The kernel table as the loader sees it, and the arithmetic of the generated checks. */
+#ifndef EDGEWISE_TABLE_H
+#define EDGEWISE_TABLE_H
+#include "kernel.h"
+
+/* Elements [lo, hi) relative to an operand's offset that a kernel may touch, `size` bytes each. */
+typedef struct { int64_t size, lo, hi; } ew_reach;
+
+#define EW_CHECK __attribute__((noinline, unused)) /* called some hundred times: small beats fast */
+
+enum { EW_CHECKED = -1, EW_CHECK_OVERFLOW = -2 };
+
+/* check: EW_CHECKED, EW_CHECK_OVERFLOW (a reach cannot be computed) or the index of the rule that does not hold: the declared rules first, then
+ * "not negative" of each name in `empty`. *empty: the step touches nothing and `reach` is not filled in. */
+typedef struct {
+  const char *name;
+  int32_t (*run)(ew_context *, const void *params, void *const *operand);
+  int32_t (*check)(const void *params, ew_reach *reach, bool *empty);
+  uint16_t param_bytes, n_operands, outputs, optional; /* the last two: one bit per operand */
+  uint16_t inplace[EW_MAX_OPERANDS];                   /* of an output: the operands that may be the same memory */
+} ew_kernel;
+
+extern const ew_kernel ew_kernels[EW_KERNEL_COUNT];
+
+static EW_CHECK int64_t ew_check_add(bool *bad, int64_t a, int64_t b) {
+  int64_t r;
+  if (__builtin_add_overflow(a, b, &r)) *bad = true, r = 0;
+  return r;
+}
+static EW_CHECK int64_t ew_check_sub(bool *bad, int64_t a, int64_t b) {
+  int64_t r;
+  if (__builtin_sub_overflow(a, b, &r)) *bad = true, r = 0;
+  return r;
+}
+static EW_CHECK int64_t ew_check_mul(bool *bad, int64_t a, int64_t b) {
+  int64_t r;
+  if (__builtin_mul_overflow(a, b, &r)) *bad = true, r = 0;
+  return r;
+}
+/* Python's // and %, for a divisor above 0 only */
+static EW_CHECK int64_t ew_check_div(bool *bad, int64_t a, int64_t b) {
+  if (b <= 0) return *bad = true, 0;
+  return a / b - (a % b < 0);
+}
+static EW_CHECK int64_t ew_check_mod(bool *bad, int64_t a, int64_t b) {
+  if (b <= 0) return *bad = true, 0;
+  int64_t r = a % b;
+  return r < 0 ? r + b : r;
+}
+static EW_CHECK int64_t ew_check_ceil_div(bool *bad, int64_t a, int64_t b) {
+  if (b <= 0 || a < 0) return *bad = true, 0;
+  return a / b + (a % b != 0);
+}
+static inline int64_t ew_check_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t ew_check_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Spans of a strided operand: 1 + the sum of the positive ones, the sum of the negative ones. dims are above 0 here. */
+static EW_CHECK int64_t ew_check_hi(bool *bad, const int32_t *dims, const int32_t *strides) {
+  int64_t r = 1;
+  for (int i = 0; i < 6; i++)
+    if (strides[i] > 0) r = ew_check_add(bad, r, (dims[i] - (int64_t)1) * strides[i]);
+  return r;
+}
+static EW_CHECK int64_t ew_check_lo(bool *bad, const int32_t *dims, const int32_t *strides) {
+  int64_t r = 0;
+  for (int i = 0; i < 6; i++)
+    if (strides[i] < 0) r = ew_check_add(bad, r, (dims[i] - (int64_t)1) * strides[i]);
+  return r;
+}
+static inline int32_t ew_check_smallest(const int32_t *dims) {
+  int32_t r = dims[0];
+  for (int i = 1; i < 6; i++) r = dims[i] < r ? dims[i] : r;
+  return r;
+}
+static EW_CHECK int64_t ew_check_bytes_of(bool *bad, int64_t type) {
+  switch (type) {
+    case EW_U8: case EW_I8: case EW_BOOL: return 1;
+    case EW_U16: case EW_I16: case EW_F16: case EW_BF16: return 2;
+    case EW_F32: case EW_I32: case EW_U32: return 4;
+    case EW_F64: case EW_I64: case EW_U64: return 8;
+    default: return *bad = true, 1;
+  }
+}
+#endif
