@@ -1,0 +1,93 @@
+/* Edgewise engine: executes plans.
+ *
+ * A plan is flat bytes made by the Python package: steps that call kernels with concrete parameters on operands that lie in one
+ * arena, in a constant section or in slots. It is untrusted: ew_plan_load checks everything once (bounds of each operand from its
+ * kernel's declared reach, aliasing, ids, parameter rules), so kernels check only indices that come from data.
+ *
+ * The engine knows kernels, buffers and threads; never ONNX, a file or a page. It prints nothing, never exits, and has no
+ * process-wide state but the thread pool of its ew_engine. Errors are a code and a place; the words are the host's.
+ *
+ * Plan layout, little-endian, every section 16-byte aligned (offsets from the start of the plan):
+ *   ew_plan_header
+ *   ew_register_entry[n_registers]       smallest and largest value a register may be given
+ *   ew_slot_entry[n_slots]               bytes and rights of each slot (weights, caches, inputs, outputs)
+ *   constants                            const_bytes bytes, read-only operands
+ *   steps: n_init_steps + n_steps times
+ *     ew_step_header, then params (param_bytes, multiple of 4, padded to 8), ew_patch[n_patches], ew_operand[n_operands]
+ * The init steps run once per load (ew_plan_init): they compute constants that follow from weights.
+ */
+#ifndef EDGEWISE_ENGINE_H
+#define EDGEWISE_ENGINE_H
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__wasm__)
+#define EW_API(name) __attribute__((visibility("default"), used, export_name(#name)))
+#else
+#define EW_API(name) __attribute__((visibility("default"), used))
+#endif
+
+#define EW_PLAN_MAGIC "EDGEPLN1"
+enum { EW_ARENA = 0, EW_CONST = 1, EW_SLOT0 = 2, EW_NONE = 0xffffffffu }; /* ew_operand.buffer */
+enum { EW_SLOT_WRITABLE = 1 };
+
+typedef struct {
+  char magic[8];
+  uint32_t table_hash;             /* hash of the kernel table this plan was made for */
+  uint32_t n_registers, n_slots, n_init_steps, n_steps;
+  uint32_t reserved;
+  uint64_t arena_bytes;
+  uint64_t registers_at, slots_at, const_at, const_bytes, steps_at, total_bytes;
+} ew_plan_header;
+
+typedef struct { int64_t min, max; } ew_register_entry;
+typedef struct { uint64_t bytes; uint32_t flags, reserved; } ew_slot_entry;
+typedef struct { uint16_t kernel, n_operands, n_patches, reserved; uint32_t param_bytes, step_bytes; } ew_step_header;
+/* before the step runs: params.i32[field] = registers[reg] * scale + add; checked at both ends of the register's range */
+typedef struct { uint32_t field, reg; int64_t scale, add; } ew_patch;
+/* address = base(buffer) + offset + (reg ? registers[reg - 1] * scale : 0), in bytes */
+typedef struct { uint32_t buffer, reg; int64_t offset, scale; } ew_operand;
+
+enum ew_error_code {
+  EW_OK = 0,
+  EW_E_MEMORY = 1,     /* an allocation failed; detail = bytes wanted */
+  EW_E_FORMAT = 2,     /* not a plan, truncated, or sections out of bounds; detail = offset */
+  EW_E_TABLE = 3,      /* made for another kernel table; detail = its hash */
+  EW_E_KERNEL = 4,     /* unknown kernel, wrong parameter size or operand count */
+  EW_E_PARAM = 5,      /* a parameter rule of the kernel does not hold; detail = index of the rule */
+  EW_E_BOUNDS = 6,     /* an operand reaches outside its buffer */
+  EW_E_ALIAS = 7,      /* an output overlaps another operand in a way the kernel does not allow */
+  EW_E_READONLY = 8,   /* an output in constants or in a slot that is not writable */
+  EW_E_UNBOUND = 9,    /* a slot is not bound; operand = slot */
+  EW_E_REGISTER = 10,  /* register value out of range; operand = register */
+  EW_E_INDEX = 11,     /* an index that came from data is out of range; detail = the index */
+  EW_E_ARGUMENT = 12,  /* a call's argument is wrong */
+};
+
+typedef struct ew_engine ew_engine;
+typedef struct ew_plan ew_plan;
+typedef struct { int32_t code, step, operand, kernel; int64_t detail; } ew_error; /* step counts init steps first; -1: none */
+
+/* threads: how many may work at once, the caller among them (1: none are started). Natively threads are started here;
+ * in the wasm flavour with threads the host starts threads-1 workers that call ew_worker. */
+ew_engine *ew_open(int32_t threads);
+void ew_close(ew_engine *);
+void ew_worker(ew_engine *, int32_t index); /* wasm with threads only: serves until ew_close */
+int32_t ew_threads(const ew_engine *);
+const ew_error *ew_last_error(const ew_engine *);
+uint32_t ew_table_hash(void);
+const char *ew_flavour(void); /* "simd128", "relaxed-simd-threads", "x86-64", "x86-64-v3", ... */
+
+void *ew_alloc(size_t bytes); /* 64-byte aligned, zeroed; NULL when there is no memory */
+void ew_free(void *);
+
+/* Copies and checks the plan. On failure *out is NULL. */
+int32_t ew_plan_load(ew_engine *, const void *bytes, size_t n, ew_plan **out);
+int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes); /* bytes >= the slot's; data stays the caller's */
+int32_t ew_plan_register(ew_plan *, uint32_t reg, int64_t value);
+int32_t ew_plan_init(ew_plan *);
+int32_t ew_plan_run(ew_plan *);  /* runs all steps; the arena is shared by the plans of an engine */
+/* Runs `count` steps from `first`, counted without the init steps; seconds (may be NULL) gets each step's time. For profiles and for hosts that interleave. */
+int32_t ew_plan_run_steps(ew_plan *, uint32_t first, uint32_t count, double *seconds);
+void ew_plan_free(ew_plan *);
+#endif

@@ -1,0 +1,24 @@
+/* What a kernel sees: its parameters, its operands' addresses and the means to work in parallel. */
+#ifndef EDGEWISE_KERNEL_H
+#define EDGEWISE_KERNEL_H
+#include "engine.h"
+#include <stdbool.h>
+
+enum { EW_F32 = 1, EW_U8 = 2, EW_I8 = 3, EW_U16 = 4, EW_I16 = 5, EW_I32 = 6, EW_I64 = 7, EW_BOOL = 9, EW_F16 = 10, EW_F64 = 11, EW_U32 = 12, EW_U64 = 13, EW_BF16 = 16, EW_U4 = 21, EW_I4 = 22 };
+
+typedef struct {
+  ew_engine *engine;
+  int64_t detail; /* what a failing kernel wants to tell */
+} ew_context;
+
+#include "gen/kernels.h"
+
+/* Calls task(arg, i) for i in 0..count-1, on up to ew_threads threads, in any order; returns when all are done.
+ * A plain loop in a build without threads. Split so that a task is worth >= ~20 microseconds; count 1 runs on the caller at once. */
+typedef void (*ew_task)(void *arg, int32_t index, int32_t thread);
+void ew_parallel(ew_context *, int32_t count, ew_task task, void *arg);
+int32_t ew_parallel_width(const ew_context *); /* how many threads a split may count on */
+
+/* int32_t ew_k_<name>(ew_context *, const ew_<name>_params *, void *const *operand): EW_OK or an ew_error_code. An absent optional operand is NULL.
+ * gen/kernels.h declares the parameter structs, operand indices (EW_<NAME>_<OPERAND>) and functions. */
+#endif

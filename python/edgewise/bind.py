@@ -1,0 +1,355 @@
+"""Binding: a Graph with concrete shapes becomes a BoundGraph, in which every tensor has a dtype and a shape.
+
+Shape arithmetic is evaluated away here, model-local functions and `If` with a known condition are inlined, composite ops are
+replaced by what they are made of, and half precision is widened: stored as half, computed in float32.
+"""
+from __future__ import annotations
+
+from .errors import InputError, ModelError, UnsupportedOp
+from .ir import BoundNode, NeedsValue, Tensor, Value
+from .onnx.reader import AttributeReference
+from .ops import OPS
+from .ops.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
+from .ops.symbolic import NotStatic, Sym, most, product
+
+HALF = (FLOAT16, BFLOAT16)
+FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
+MAX_NESTING = 32
+
+
+class BoundGraph:
+    """nodes in an order that can be run; inputs and outputs by name."""
+
+    def __init__(self):
+        self.nodes, self.inputs, self.outputs = [], {}, {}
+
+    def users(self):
+        """{id of value: [nodes that read it]}; outputs count as one user each, given as None."""
+        users = {}
+        for n in self.nodes:
+            for v in n.inputs:
+                if v is not None:
+                    users.setdefault(id(v), []).append(n)
+            residual = n.attrs.get("residual")
+            if residual is not None:
+                users.setdefault(id(residual), []).append(n)
+        for v in self.outputs.values():
+            users.setdefault(id(v), []).append(None)
+        return users
+
+    def prune(self):
+        """Drops nodes that no output depends on."""
+        live, kept = {id(v) for v in self.outputs.values()}, []
+        for n in reversed(self.nodes):
+            if any(o is not None and id(o) in live for o in n.outputs):
+                kept.append(n)
+                for i, o in enumerate(n.outputs):
+                    if o is not None and id(o) not in live and i:
+                        n.outputs[i] = None
+                live.update(id(v) for v in n.inputs if v is not None)
+                if n.attrs.get("residual") is not None:
+                    live.add(id(n.attrs["residual"]))
+        kept.reverse()
+        self.nodes = kept
+        return self
+
+    def replace(self, old, new):
+        """Lets all users of `old` read `new`."""
+        for n in self.nodes:
+            n.inputs = [new if v is old else v for v in n.inputs]
+        for k, v in self.outputs.items():
+            if v is old:
+                self.outputs[k] = new
+
+
+def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None):
+    """Makes a BoundGraph.
+
+    Args:
+        graph: Graph.
+        shapes: {input name: list of ints or Syms}, for every input.
+        dtypes: {input name: dtype code} where the file does not say.
+        known: {value name: flat numbers} of inputs or inner values that are fixed for this binding.
+        roles: {input name: "cache"} marks inputs that live in a cache with room behind them.
+        outputs: names to compute; default all.
+    Raises:
+        ModelError, UnsupportedOp: with the node.
+        NeedsValue: a shape depends on a value that only a run can tell.
+        NotStatic: a shape depends on a register in a way a plan can't express.
+    """
+    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}).run(outputs)
+
+
+class _Binder:
+    def __init__(self, graph, shapes, dtypes, known, roles):
+        self.graph, self.known = graph, known
+        self.bound = BoundGraph()
+        self.widened, self.count, self.depth = {}, 0, 0
+        self.scope = {}
+        self.opset = graph.opsets.get("", 1)
+        for info in graph.input_names():
+            if info.kind != "tensor":
+                raise UnsupportedOp(f"its type is {info.kind}", f"input '{info.name}'", "Edgewise takes tensors as inputs.")
+            dtype = info.dtype or dtypes.get(info.name)
+            if info.name not in shapes:
+                raise InputError("its shape is not given", f"input '{info.name}'", "Feed every input.")
+            shape = shapes[info.name]
+            value = Value(info.name, dtype, shape, role=roles.get(info.name, "input"))
+            if info.name in known:
+                value.numbers = list(known[info.name])
+            self.bound.inputs[info.name] = value
+            self.scope[info.name] = self.widen_input(value)
+        for name, tensor in graph.constants.items():
+            self.scope[name] = Value(name, tensor.dtype, tensor.shape, tensor=tensor)
+
+    def widen_input(self, value):
+        if value.dtype not in HALF:
+            return value
+        if value.role == "cache":  # a cache of ours: float32 from the start
+            value.dtype = FLOAT
+            return value
+        return self.op("Cast", value, to=FLOAT)
+
+    def run(self, outputs):
+        self.block(self.graph.nodes, self.scope)
+        wanted = outputs if outputs is not None else [o.name for o in self.graph.outputs]
+        declared = {o.name: o for o in self.graph.outputs}
+        for name in wanted:
+            if name not in self.scope:
+                raise ModelError("no node computes it", f"output '{name}'", "Export the model again.")
+            v = self.scope[name]
+            info = declared.get(name)
+            if info is not None and info.dtype in HALF and v.dtype == FLOAT and not (v.role == "cache" or self._is_cache_present(v)):
+                v = self._output_cast(v, info.dtype)
+            self.bound.outputs[name] = v
+        return self.bound.prune()
+
+    def _is_cache_present(self, v):
+        return v.producer is not None and any(i is not None and i.role == "cache" for i in v.producer.inputs)
+
+    def _output_cast(self, v, dtype):
+        out = Value(self.fresh(v.name), dtype, v.shape, constant=v.constant)
+        node = BoundNode("Cast", "", "", [v], [out], {"to": dtype}, self.opset, OPS[("", "Cast")])
+        out.producer = node
+        self.bound.nodes.append(node)
+        return out
+
+    def fresh(self, base):
+        self.count += 1
+        return f"{base}~{self.count}"
+
+    # what composite ops use to say what they are made of
+    def op(self, name, *inputs, domain=None, outputs=1, **attrs):
+        """Adds one node; returns its output Value, or a list when outputs > 1."""
+        if domain is None:
+            domain = ""
+        outs = self.node(name, domain, "", list(inputs), [self.fresh(name) for _ in range(outputs)], attrs, max(self.opset, 13) if domain == "" and self.opset < 13 else self.opset)
+        return outs[0] if outputs == 1 else outs
+
+    def constant(self, dtype, shape, numbers):
+        return Value(self.fresh("constant"), dtype, shape, numbers=list(numbers))
+
+    def block(self, nodes, scope):
+        for node in self.sorted(nodes, scope):
+            if node.op == "Constant" and node.domain == "":
+                scope[node.outputs[0]] = self.constant_node(node)
+                continue
+            inputs = []
+            for name in node.inputs:
+                if name == "":
+                    inputs.append(None)
+                else:
+                    v = self.lookup(name, scope)
+                    if v is None:
+                        raise ModelError(f"its input '{name}' is computed by no node", node.where, "The graph is broken; export it again.")
+                    inputs.append(v)
+            while inputs and inputs[-1] is None:
+                inputs.pop()
+            if node.op == "If" and node.domain == "":
+                self.if_node(node, inputs, scope)
+                continue
+            opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
+            outs = self.node(node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset)
+            for name, v in zip(node.outputs, outs):
+                if name:
+                    scope[name] = v
+
+    def lookup(self, name, scope):
+        while scope is not None:
+            if name in scope:
+                return scope[name]
+            scope = scope.get(PARENT)
+        return None
+
+    def sorted(self, nodes, scope):
+        """The nodes as they stand if that order can be run, else sorted; a cycle is an error."""
+        seen, ordered = set(), True
+        produced = {o for n in nodes for o in n.outputs if o}
+        if sum(1 for n in nodes for o in n.outputs if o) != len(produced):
+            names = [o for n in nodes for o in n.outputs if o]
+            twice = next(o for o in names if names.count(o) > 1)
+            raise ModelError(f"two nodes compute '{twice}'", self.graph.name or "graph", "The graph is broken; export it again.")
+        for n in nodes:
+            if any(i in produced and i not in seen for i in n.inputs):
+                ordered = False
+                break
+            seen.update(n.outputs)
+        if ordered:
+            return nodes
+        by_output = {o: n for n in nodes for o in n.outputs if o}
+        waiting = {id(n): len({id(by_output[i]) for i in n.inputs if i in by_output}) for n in nodes}
+        readers = {}
+        for n in nodes:
+            for p in {id(by_output[i]) for i in n.inputs if i in by_output}:
+                readers.setdefault(p, []).append(n)
+        ready, out = [n for n in nodes if not waiting[id(n)]], []
+        while ready:
+            n = ready.pop()
+            out.append(n)
+            for r in readers.get(id(n), []):
+                waiting[id(r)] -= 1
+                if not waiting[id(r)]:
+                    ready.append(r)
+        if len(out) != len(nodes):
+            stuck = next(n for n in nodes if waiting[id(n)])
+            raise ModelError("it depends on its own output", stuck.where, "The graph has a cycle; export it again.")
+        return out
+
+    def constant_node(self, node):
+        a = node.attrs
+        name = node.outputs[0]
+        if "value" in a and isinstance(a["value"], Tensor):
+            t = a["value"]
+            return Value(name, t.dtype, t.shape, tensor=Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data))
+        for key, dtype, many in (("value_float", FLOAT, 0), ("value_int", INT64, 0), ("value_floats", FLOAT, 1), ("value_ints", INT64, 1)):
+            if key in a:
+                return Value(name, dtype, [len(a[key])] if many else [], numbers=list(a[key]) if many else [a[key]])
+        raise UnsupportedOp("its value is of a kind that cannot be read (string or sparse)", node.where, "Export the model without it.")
+
+    def if_node(self, node, inputs, scope):
+        condition = inputs[0] if inputs else None
+        if condition is None or condition.dtype != BOOL:
+            raise ModelError("its condition is not a bool tensor", node.where, "Export the model again.")
+        if condition.numbers is None:
+            raise NeedsValue(condition)
+        branch = node.attrs.get("then_branch" if condition.numbers[0] else "else_branch")
+        if branch is None:
+            raise ModelError("a branch is missing", node.where, "Export the model again.")
+        for name, v in zip(node.outputs, self.subgraph(branch, scope, node)):
+            if name:
+                scope[name] = v
+
+    def subgraph(self, graph, scope, node):
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise ModelError("subgraphs nested too deeply", node.where, "Export the model again.")
+        inner = {PARENT: scope}
+        for name, tensor in graph.constants.items():
+            inner[name] = Value(name, tensor.dtype, tensor.shape, tensor=tensor)
+        self.block(graph.nodes, inner)
+        outs = []
+        for o in graph.outputs:
+            v = self.lookup(o.name, inner)
+            if v is None:
+                raise ModelError(f"its branch does not compute '{o.name}'", node.where, "Export the model again.")
+            outs.append(v)
+        self.depth -= 1
+        return outs
+
+    def function(self, f, node_where, inputs, outputs, attrs):
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise ModelError("functions nested too deeply", node_where, "Export the model again.")
+        inner = {name: v for name, v in zip(f.inputs, inputs) if v is not None}
+        missing = set(f.inputs) - set(inner)
+        values = dict(f.defaults) | attrs
+        nodes = []
+        for n in f.nodes:
+            a = {k: (values.get(v.name, v) if isinstance(v, AttributeReference) else v) for k, v in n.attrs.items()}
+            a = {k: v for k, v in a.items() if not isinstance(v, AttributeReference)}
+            nodes.append(type(n)(n.op, ["" if i in missing else i for i in n.inputs], n.outputs, a, n.domain, n.name))
+        self.block(nodes, inner)
+        self.depth -= 1
+        return [self.lookup(o, inner) for o in f.outputs]
+
+    def node(self, name, domain, label, inputs, outputs, attrs, opset):
+        """Binds one node; returns its output Values."""
+        decl = OPS.get((domain, name))
+        n = BoundNode(name, domain, label, inputs, [], attrs, opset, decl)
+        n.outputs = [Value(o, 0, ()) if o else None for o in outputs]  # so that errors can name them
+        if decl is None:
+            f = self.graph.functions.get((domain, name))
+            if f is not None:
+                return self.function(f, n.where, inputs, outputs, attrs)
+            raise UnsupportedOp(f"the operator {domain + '.' if domain else ''}{name} (opset {opset}) is not supported", n.where,
+                                "`edgewise inspect` lists what a model needs; another exporter, opset or optimization level may avoid it.")
+        n.inputs = inputs = [self.widen(v) if v is not None and v.dtype in HALF and i not in decl.half else v for i, v in enumerate(inputs)]
+        try:
+            if decl.decompose_fn:
+                return decl.decompose_fn(n, self)
+            results = decl.infer_fn(n)
+            numbers = self.fold(decl, n, results)
+        except (IndexError, AttributeError, TypeError, KeyError) as e:
+            raise ModelError(f"its inputs or attributes are not what {name} takes ({type(e).__name__}: {e})", n.where, "Export the model again.") from e
+        except (ZeroDivisionError, OverflowError, ValueError) as e:
+            if isinstance(e, InputError):
+                raise
+            raise ModelError(f"its shape cannot be computed ({e})", n.where, "Export the model again.") from e
+        constant = all(v is None or v.constant for v in inputs)
+        outs = []
+        for i, out in enumerate(outputs):
+            if not out or i >= len(results):
+                if out:
+                    raise ModelError(f"it has an output '{out}' too many", n.where, "Export the model again.")
+                outs.append(None)
+                continue
+            r = results[i]
+            if isinstance(r, Value):
+                outs.append(r)
+                continue
+            if most(product_most(r[1])) >= 1 << 40:
+                raise ModelError(f"its output would have the shape {r[1]}", n.where, "Check the input shapes.")
+            v = Value(out, r[0], r[1], numbers=numbers[i] if numbers else None, constant=constant and not any(isinstance(d, Sym) for d in r[1]))
+            if out in self.known:
+                v.numbers = list(self.known[out])
+            v.producer = n
+            outs.append(v)
+        n.outputs = outs
+        if not numbers and any(v is not None and v.producer is n and v.numbers is None for v in outs):
+            self.bound.nodes.append(n)
+        return outs
+
+    def fold(self, decl, n, results):
+        f = decl.fold_fn
+        if f is None or isinstance(results[0], Value):
+            return None
+        for dtype, shape in results:
+            limit = FOLD_FLOATS if dtype in FLOATS else FOLD_INTEGERS
+            if any(isinstance(d, Sym) for d in shape) or product(shape) > limit:
+                return None
+        if not getattr(decl, "folds_without_numbers", False):
+            for v in n.inputs:
+                if v is not None and (not v.constant or v.numbers is None):
+                    return None
+        try:
+            return f(n, results)
+        except NotStatic:
+            return None
+
+    def widen(self, v):
+        """A float16 value as float32, converted once."""
+        if id(v) not in self.widened:
+            self.widened[id(v)] = (v, self.op("Cast", v, to=FLOAT))  # v is kept alive with its id
+        return self.widened[id(v)][1]
+
+
+PARENT = object()
+
+
+def product_most(dims):
+    n = 1
+    for d in dims:
+        n *= most(d)
+        if n > 1 << 62:
+            return 1 << 62
+    return n

@@ -1,0 +1,171 @@
+"""Graphs. `Graph` is what a file says: nodes that refer to tensors by name, dimensions that may be names. `Value` and `BoundNode`
+are what binding makes of it: every tensor with a dtype and a shape, every node with its declaration."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .errors import ModelError
+from .ops.dtypes import NAME, bytes_for, pack, unpack
+
+SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
+
+
+@dataclass
+class Tensor:
+    """A constant tensor: either a place in a Source, or (small ones) its bytes."""
+    name: str
+    dtype: int
+    shape: tuple
+    source: object = None
+    offset: int = 0
+    nbytes: int = 0
+    data: bytes | None = None
+
+    @property
+    def count(self):
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    def bytes(self):
+        return self.data if self.data is not None else self.source.read(self.offset, self.nbytes)
+
+    def numbers(self):
+        """Flat list of its elements; meant for small tensors."""
+        return unpack(self.dtype, self.bytes(), self.count)
+
+    @staticmethod
+    def of(name, dtype, shape, values):
+        data = pack(dtype, values)
+        return Tensor(name, dtype, tuple(shape), None, 0, len(data), data)
+
+
+@dataclass
+class Info:
+    """Name, dtype code and shape of a graph input or output; a dimension is an int, a name, or None (unknown). shape None: unknown rank."""
+    name: str
+    dtype: int = 0
+    shape: list | None = None
+    kind: str = "tensor"
+
+
+@dataclass
+class Node:
+    op: str
+    inputs: list
+    outputs: list
+    attrs: dict = field(default_factory=dict)
+    domain: str = ""
+    name: str = ""
+
+    @property
+    def where(self):
+        return f"node '{self.name or self.outputs[0] if self.outputs else self.name}' ({self.domain + '.' if self.domain else ''}{self.op})"
+
+
+@dataclass
+class Graph:
+    name: str = ""
+    nodes: list = field(default_factory=list)
+    inputs: list = field(default_factory=list)
+    outputs: list = field(default_factory=list)
+    constants: dict = field(default_factory=dict)
+    value_info: dict = field(default_factory=dict)
+    opsets: dict = field(default_factory=dict)
+    functions: dict = field(default_factory=dict)
+    metadata: dict = field(default_factory=dict)
+    ir_version: int = 0
+    producer: str = ""
+    source: object = None
+
+    def input_names(self):
+        """Inputs a caller feeds: those that are not initializers (IR version 3 listed both)."""
+        return [i for i in self.inputs if i.name not in self.constants]
+
+
+class Value:
+    """A tensor of a bound graph. dtype: ONNX code; shape: ints and Syms. What is known of its numbers:
+    `numbers` (flat list, small constants, may hold Syms) or `tensor` (a weight). `constant`: the same in every run."""
+    __slots__ = ("name", "dtype", "shape", "_numbers", "tensor", "producer", "constant", "role")
+
+    def __init__(self, name, dtype, shape, numbers=None, tensor=None, producer=None, constant=False, role=""):
+        self.name, self.dtype, self.shape = name, dtype, list(shape)
+        self._numbers, self.tensor, self.producer = numbers, tensor, producer
+        self.constant = constant or numbers is not None or tensor is not None
+        self.role = role  # "input", "cache", or ""
+
+    @property
+    def numbers(self):
+        if self._numbers is None and self.tensor is not None and self.tensor.count <= SMALL:
+            self._numbers = self.tensor.numbers()
+        return self._numbers
+
+    @numbers.setter
+    def numbers(self, numbers):
+        self._numbers = numbers
+        if numbers is not None:
+            self.constant = True
+
+    @property
+    def rank(self):
+        return len(self.shape)
+
+    def scalar(self):
+        """Its one number, or None."""
+        n = self.numbers
+        return n[0] if n is not None and len(n) == 1 else None
+
+    def __repr__(self):
+        return f"<{self.name} {NAME.get(self.dtype, self.dtype)}{self.shape}>"
+
+
+class BoundNode:
+    """A node whose inputs and outputs are Values (None where optional and absent)."""
+    __slots__ = ("op", "domain", "name", "inputs", "outputs", "attrs", "opset", "decl")
+
+    def __init__(self, op, domain, name, inputs, outputs, attrs, opset, decl):
+        self.op, self.domain, self.name, self.inputs, self.outputs, self.attrs, self.opset, self.decl = op, domain, name, inputs, outputs, attrs, opset, decl
+
+    @property
+    def where(self):
+        first = next((o.name for o in self.outputs if o is not None), "")
+        return f"node '{self.name or first}' ({self.domain + '.' if self.domain else ''}{self.op})"
+
+    def attr(self, name, default=None):
+        return self.attrs.get(name, default)
+
+    def has(self, i):
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def input(self, i):
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def wants(self, i):
+        return i < len(self.outputs) and self.outputs[i] is not None
+
+    def need(self, i):
+        """Numbers of input i, which the shape of the output depends on; NeedsValue when only a run can tell."""
+        v = self.inputs[i]
+        n = v.numbers
+        if n is None:
+            raise NeedsValue(v)
+        return n
+
+    def __repr__(self):
+        return f"{self.outputs} = {self.op}({self.inputs})"
+
+
+class NeedsValue(Exception):
+    """Binding needs the numbers of a tensor that only running the graph up to it can tell (If's condition, a shape from data)."""
+
+    def __init__(self, value):
+        super().__init__(value.name)
+        self.value = value
+
+
+def check_tensor_bytes(t, where):
+    """Raises ModelError unless a tensor's bytes are as many as its shape and dtype say."""
+    expected = bytes_for(t.dtype, t.count)
+    if t.nbytes != expected:
+        raise ModelError(f"initializer '{t.name}' has {t.nbytes} bytes, its shape {list(t.shape)} of {NAME[t.dtype]} needs {expected}", where, "The file is damaged; export it again.")

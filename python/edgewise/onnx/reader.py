@@ -1,0 +1,429 @@
+"""Protobuf wire format -> Graph, without the protobuf library (https://protobuf.dev/programming-guides/encoding/).
+
+Field numbers are those of onnx.proto3 (ONNX 1.23). The file is read through a window, weights are skipped, never decoded: a model
+larger than memory costs its graph only.
+"""
+from __future__ import annotations
+
+import struct
+
+from ..errors import ModelError, UnsupportedOp
+from ..ir import Graph, Info, Node, Tensor, check_tensor_bytes
+from ..ops.dtypes import NAME, bytes_for, pack
+
+INLINE = 1 << 12   # longer fields are not copied out of the source unless asked for
+MAX_DEPTH = 64     # nested graphs, types and attributes
+MAX_ELEMENTS = 1 << 40
+
+
+class Window:
+    """Random access to a source through one cached block."""
+
+    def __init__(self, source, block=1 << 16):
+        self.source, self.block, self.start, self.data = source, block, 0, b""
+
+    def at(self, offset, size):
+        lo = offset - self.start
+        if lo < 0 or lo + size > len(self.data):
+            if size > self.block:
+                return self.source.read(offset, size)
+            self.start = offset
+            self.data = self.source.read(offset, min(self.block, self.source.size - offset))
+            lo = 0
+            if size > len(self.data):
+                raise ModelError(f"the file ends inside a field at byte {offset}", self.source.name, "It is truncated; fetch it again.")
+        return self.data[lo:lo + size]
+
+
+class Message:
+    """Iterates over the fields of a message: (field number, wire type, value); a length-delimited value is (offset, size)."""
+
+    def __init__(self, window, start, size, depth=0):
+        self.window, self.start, self.size, self.depth = window, start, size, depth
+        if depth > MAX_DEPTH:
+            raise self.broken(start, "messages nested too deeply")
+
+    def broken(self, at, what="not valid protobuf"):
+        return ModelError(f"{what} at byte {at}", self.window.source.name, "The file is damaged or not an ONNX model; fetch or export it again.")
+
+    def __iter__(self):
+        window, at, end = self.window, self.start, self.start + self.size
+        while at < end:
+            head = window.at(at, min(20, end - at))
+            key, i = self._varint(head, 0, at)
+            number, wire = key >> 3, key & 7
+            if number == 0:
+                raise self.broken(at)
+            if wire == 0:
+                value, i = self._varint(head, i, at)
+            elif wire == 2:
+                length, i = self._varint(head, i, at)
+                if at + i + length > end:
+                    raise self.broken(at, "a field longer than the message around it")
+                yield number, wire, (at + i, length)
+                at += i + length
+                continue
+            elif wire in (1, 5):
+                width = 8 if wire == 1 else 4
+                if i + width > len(head):
+                    raise self.broken(at)
+                value = head[i:i + width]
+                i += width
+            else:
+                raise self.broken(at)
+            yield number, wire, value
+            at += i
+
+    def _varint(self, data, i, at):
+        result = shift = 0
+        while True:
+            if i >= len(data) or shift > 63:
+                raise self.broken(at)
+            b = data[i]
+            i += 1
+            result |= (b & 127) << shift
+            if b < 128:
+                return result & 0xffffffffffffffff, i
+            shift += 7
+
+    # reading values of known types
+    def sub(self, value):
+        if not isinstance(value, tuple):
+            raise self.broken(self.start)
+        return Message(self.window, value[0], value[1], self.depth + 1)
+
+    def raw(self, value):
+        if not isinstance(value, tuple):
+            raise self.broken(self.start)
+        return self.window.at(*value) if value[1] else b""
+
+    def text(self, value):
+        try:
+            return self.raw(value).decode()
+        except UnicodeDecodeError:
+            raise self.broken(value[0], "a name that is not UTF-8") from None
+
+    def int(self, value):
+        if not isinstance(value, int):
+            raise self.broken(self.start)
+        return value - (1 << 64) if value >> 63 else value
+
+    def ints(self, wire, value):
+        """One of a repeated varint field, packed or not."""
+        if wire == 0:
+            return [self.int(value)]
+        data, out, i = self.raw(value), [], 0
+        while i < len(data):
+            v, i = self._varint(data, i, value[0])
+            out.append(v - (1 << 64) if v >> 63 else v)
+        return out
+
+    def numbers(self, wire, value, code):
+        """One of a repeated fixed-width field (code: struct letter), packed or not."""
+        data = value if wire in (1, 5) else self.raw(value)
+        width = struct.calcsize("<" + code)
+        if wire == 0 or len(data) % width:
+            raise self.broken(self.start)
+        return list(struct.unpack(f"<{len(data) // width}{code}", data))
+
+
+def read_model(source):
+    """Reads the graph of an ONNX model.
+
+    Args:
+        source: a `Source`.
+    Returns:
+        Graph, with initializers as references into the source (or into its external data files).
+    Raises:
+        ModelError: the file is broken, truncated, not ONNX, or of a kind that cannot be; with the byte offset.
+    """
+    if source.size == 0:
+        raise ModelError("the file is empty", source.name, "Fetch or export it again.")
+    reader = _Reader(source)
+    graph = None
+    opsets, functions, metadata, ir_version, producer = {}, {}, {}, 0, ""
+    root = Message(Window(source), 0, source.size)
+    for number, wire, value in root:
+        if number == 7:
+            if graph is not None:
+                raise root.broken(root.start, "two graphs in one model")
+            graph = reader.graph(root.sub(value))
+        elif number == 8:
+            domain, version = "", 0
+            for n, _, v in (m := root.sub(value)):
+                if n == 1:
+                    domain = m.text(v)
+                elif n == 2:
+                    version = m.int(v)
+            opsets["" if domain == "ai.onnx" else domain] = version
+        elif number == 25:
+            f = reader.function(root.sub(value))
+            functions[(f.domain, f.name)] = f
+        elif number == 14:
+            key, val = reader.string_pair(root.sub(value))
+            metadata[key] = val
+        elif number == 1:
+            ir_version = root.int(value)
+        elif number == 2:
+            producer = root.text(value)
+    if graph is None or not opsets:
+        raise ModelError("it holds no ONNX graph" if graph is None else "it names no operator set", source.name, "Is this an ONNX file? Edgewise reads the ONNX protobuf format.")
+    graph.opsets, graph.functions, graph.metadata, graph.ir_version, graph.producer, graph.source = opsets, functions, metadata, ir_version, producer, source
+    return graph
+
+
+class Function:
+    """A model-local function: body nodes over formal names."""
+
+    def __init__(self):
+        self.name, self.domain, self.inputs, self.outputs, self.attributes, self.nodes, self.opsets, self.defaults = "", "", [], [], [], [], {}, {}
+
+
+class _Reader:
+    def __init__(self, source):
+        self.source = source
+        self.siblings = {}
+
+    def string_pair(self, m):
+        key = val = ""
+        for n, _, v in m:
+            if n == 1:
+                key = m.text(v)
+            elif n == 2:
+                val = m.text(v)
+        return key, val
+
+    def graph(self, m):
+        g = Graph()
+        for n, w, v in m:
+            if n == 1:
+                g.nodes.append(self.node(m.sub(v)))
+            elif n == 2:
+                g.name = m.text(v)
+            elif n == 5:
+                t = self.tensor(m.sub(v))
+                if t.name in g.constants:
+                    raise ModelError(f"two initializers are called '{t.name}'", self.source.name, "Export the model again.")
+                g.constants[t.name] = t
+            elif n == 11:
+                g.inputs.append(self.info(m.sub(v)))
+            elif n == 12:
+                g.outputs.append(self.info(m.sub(v)))
+            elif n == 13:
+                i = self.info(m.sub(v))
+                g.value_info[i.name] = i
+            elif n == 15:
+                raise UnsupportedOp("it holds a sparse initializer", self.source.name, "Store the initializer densely.")
+        return g
+
+    def node(self, m):
+        node = Node("", [], [])
+        for n, w, v in m:
+            if n == 1:
+                node.inputs.append(m.text(v))
+            elif n == 2:
+                node.outputs.append(m.text(v))
+            elif n == 3:
+                node.name = m.text(v)
+            elif n == 4:
+                node.op = m.text(v)
+            elif n == 5:
+                key, val = self.attribute(m.sub(v))
+                node.attrs[key] = val
+            elif n == 7:
+                node.domain = m.text(v)
+        if node.domain == "ai.onnx":
+            node.domain = ""
+        return node
+
+    def function(self, m):
+        f = Function()
+        for n, w, v in m:
+            if n == 1:
+                f.name = m.text(v)
+            elif n == 4:
+                f.inputs.append(m.text(v))
+            elif n == 5:
+                f.outputs.append(m.text(v))
+            elif n == 6:
+                f.attributes.append(m.text(v))
+            elif n == 7:
+                f.nodes.append(self.node(m.sub(v)))
+            elif n == 9:
+                domain, version = "", 0
+                for k, _, x in (s := m.sub(v)):
+                    if k == 1:
+                        domain = s.text(x)
+                    elif k == 2:
+                        version = s.int(x)
+                f.opsets["" if domain == "ai.onnx" else domain] = version
+            elif n == 10:
+                f.domain = m.text(v)
+            elif n == 11:
+                key, val = self.attribute(m.sub(v))
+                f.defaults[key] = val
+        return f
+
+    def attribute(self, m):
+        name, kind, value, ref = "", 0, None, ""
+        floats, ints, strings, tensors, graphs = [], [], [], [], []
+        f, i, s = 0.0, 0, b""
+        t = g = None
+        for n, w, v in m:
+            if n == 1:
+                name = m.text(v)
+            elif n == 20:
+                kind = m.int(v)
+            elif n == 2:
+                f = m.numbers(w, v, "f")[0]
+            elif n == 3:
+                i = m.int(v)
+            elif n == 4:
+                s = m.raw(v)
+            elif n == 5:
+                t = self.tensor(m.sub(v))
+            elif n == 6:
+                g = self.graph(m.sub(v))
+            elif n == 7:
+                floats += m.numbers(w, v, "f")
+            elif n == 8:
+                ints += m.ints(w, v)
+            elif n == 9:
+                strings.append(m.raw(v))
+            elif n == 10:
+                tensors.append(self.tensor(m.sub(v)))
+            elif n == 11:
+                graphs.append(self.graph(m.sub(v)))
+            elif n == 21:
+                ref = m.text(v)
+        if ref:
+            return name, AttributeReference(ref)
+        value = {1: f, 2: i, 3: s.decode("utf-8", "surrogateescape"), 4: t, 5: g, 6: floats, 7: ints, 8: [x.decode("utf-8", "surrogateescape") for x in strings], 9: tensors, 10: graphs}.get(kind)
+        if value is None:
+            raise ModelError(f"attribute '{name}' has no readable value (kind {kind})", self.source.name, "Export the model again.")
+        return name, value
+
+    def info(self, m):
+        info = Info("")
+        for n, w, v in m:
+            if n == 1:
+                info.name = m.text(v)
+            elif n == 2:
+                for kind, _, x in (t := m.sub(v)):
+                    if kind == 1:
+                        self.tensor_type(t.sub(x), info)
+                    else:
+                        info.kind = {4: "sequence", 5: "map", 8: "sparse", 9: "optional"}.get(kind, info.kind)
+        return info
+
+    def tensor_type(self, m, info):
+        for n, w, v in m:
+            if n == 1:
+                info.dtype = m.int(v)
+            elif n == 2:
+                info.shape = []
+                for k, _, d in (s := m.sub(v)):
+                    if k != 1:
+                        continue
+                    dim = None
+                    for kk, _, x in (dm := s.sub(d)):
+                        if kk == 1:
+                            dim = dm.int(x)
+                        elif kk == 2:
+                            text = dm.text(x)  # transformers 5 writes some fixed sizes as names
+                            dim = int(text) if text.isdigit() and text.isascii() and len(text) < 10 else (text or None)
+                    info.shape.append(dim)
+
+    def tensor(self, m):
+        dims, dtype, name, raw, external, location = [], 0, "", None, {}, 0
+        typed = None
+        for n, w, v in m:
+            if n == 1:
+                dims += m.ints(w, v)
+            elif n == 2:
+                dtype = m.int(v)
+            elif n == 8:
+                name = m.text(v)
+            elif n == 9:
+                raw = v
+            elif n == 13:
+                key, val = self.string_pair(m.sub(v))
+                external[key] = val
+            elif n == 14:
+                location = m.int(v)
+            elif n in (4, 5, 6, 7, 10, 11):
+                if typed is None:
+                    typed = []
+                typed.append((n, w, v))
+        where = self.source.name
+        if dtype not in NAME:
+            raise ModelError(f"tensor '{name}' has the element type {dtype}, which is unknown here", where, "Convert it to a standard ONNX type.")
+        count = 1
+        for d in dims:
+            if d < 0:
+                raise ModelError(f"tensor '{name}' has the dimension {d}", where, "Export the model again.")
+            count *= d
+            if count > MAX_ELEMENTS:
+                raise ModelError(f"tensor '{name}' claims {dims} elements", where, "The file is damaged.")
+        t = Tensor(name, dtype, tuple(dims))
+        if dtype == 8:
+            t.data = b""
+            return t
+        if location == 1:
+            t.source, t.offset, t.nbytes = self.external(name, external, bytes_for(dtype, count))
+        elif raw is not None:
+            if not isinstance(raw, tuple):
+                raise m.broken(m.start)
+            t.source, t.offset, t.nbytes = self.source, raw[0], raw[1]
+            if t.nbytes <= INLINE:
+                t.data = m.raw(raw)
+        elif typed is not None or count == 0:
+            t.data = self.typed_data(m, t, typed or [], count)
+            t.nbytes = len(t.data)
+        elif count:
+            raise ModelError(f"tensor '{name}' has no data", where, "Export the model again.")
+        check_tensor_bytes(t, where)
+        return t
+
+    def typed_data(self, m, t, fields, count):
+        values = []
+        for n, w, v in fields:
+            if n == 4:
+                values += m.numbers(w, v, "f")
+            elif n == 10:
+                values += m.numbers(w, v, "d")
+            elif n in (5, 7, 11):
+                values += m.ints(w, v)
+        if t.dtype in (10, 16):  # half types as their bits in int32_data
+            return b"".join((v & 0xffff).to_bytes(2, "little") for v in values)
+        if t.dtype in (17, 18, 19, 20, 21, 22):
+            return bytes(v & 255 for v in values)
+        if t.dtype == 13:
+            values = [v & 0xffffffffffffffff for v in values]
+        try:
+            return pack(t.dtype, values)
+        except (struct.error, OverflowError, KeyError):
+            raise ModelError(f"tensor '{t.name}' holds numbers outside its type", self.source.name, "Export the model again.") from None
+
+    def external(self, name, entries, expected):
+        location = entries.get("location", "")
+        if not location:
+            raise ModelError(f"initializer '{name}' has external data without a file name", self.source.name, "Export the model again.")
+        if location not in self.siblings:
+            self.siblings[location] = self.source.sibling(location)
+        other = self.siblings[location]
+        try:
+            offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
+        except ValueError:
+            raise ModelError(f"initializer '{name}' has a broken external data entry", self.source.name, "Export the model again.") from None
+        if offset < 0 or length < 0 or offset + length > other.size:
+            raise ModelError(f"initializer '{name}' lies at bytes {offset}..{offset + length} of {location}, which has {other.size}", self.source.name,
+                             "The data file is truncated or belongs to another model; fetch it again.")
+        return other, offset, length
+
+
+class AttributeReference:
+    """An attribute of a function's body that takes the calling node's attribute of this name."""
+
+    def __init__(self, name):
+        self.name = name

@@ -1,0 +1,77 @@
+"""Where bytes come from. A model is read through a `Source` so that weights are only ever (offset, length) in it.
+
+A source has `name`, `size` (bytes), `read(offset, size) -> bytes`, and `sibling(name) -> Source`, which finds external data beside it.
+"""
+from __future__ import annotations
+
+import os
+
+from ..errors import ModelError
+
+
+class Source:
+    name = ""
+    size = 0
+
+    def read(self, offset, size):
+        raise NotImplementedError
+
+    def sibling(self, name):
+        raise ModelError(f"external data file '{name}' was not given", self.name, "Pass that file along with the model.")
+
+    def _check(self, offset, size):
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise ModelError(f"bytes {offset}..{offset + size} lie outside the file ({self.size} bytes)", self.name, "The file is truncated or damaged; fetch it again.")
+
+
+class BytesSource(Source):
+    """A model in memory, and optionally its external data: {file name: bytes or Source}."""
+
+    def __init__(self, data, name="model.onnx", siblings=None):
+        self.data, self.name, self.siblings = memoryview(data).cast("B"), name, siblings or {}
+        self.size = len(self.data)
+
+    def read(self, offset, size):
+        self._check(offset, size)
+        return bytes(self.data[offset:offset + size])
+
+    def sibling(self, name):
+        if name not in self.siblings:
+            return super().sibling(name)
+        found = self.siblings[name]
+        return found if isinstance(found, Source) else BytesSource(found, name)
+
+
+class FileSource(Source):
+    """A file on disk. Reads by position; nothing is held in memory."""
+
+    def __init__(self, path):
+        self.path, self.name = os.fspath(path), os.fspath(path)
+        try:
+            self._file = open(self.path, "rb", buffering=0)
+        except OSError as e:
+            raise ModelError(f"cannot open it ({e.strerror})", self.name, "Check the path.") from None
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def read(self, offset, size):
+        self._check(offset, size)
+        self._file.seek(offset)
+        data = self._file.read(size)
+        while len(data) < size:  # a raw read may stop early
+            more = self._file.read(size - len(data))
+            if not more:
+                raise ModelError("the file became shorter while it was read", self.name, "Do not change model files in use.")
+            data += more
+        return data
+
+    def sibling(self, name):
+        folder = os.path.dirname(os.path.abspath(self.path))
+        path = os.path.normpath(os.path.join(folder, name))
+        if os.path.isabs(name) or os.path.commonpath([folder, os.path.realpath(path)]) != os.path.realpath(folder) and os.path.dirname(path) != folder:
+            raise ModelError(f"external data '{name}' lies outside the model's folder", self.name, "External data must lie in the folder of the model.")
+        if not os.path.isfile(path):
+            raise ModelError(f"external data file '{name}' is missing", self.name, f"Put it beside the model, as {path}.")
+        return FileSource(path)
+
+    def close(self):
+        self._file.close()

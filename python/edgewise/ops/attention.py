@@ -1,0 +1,313 @@
+"""Attention and rotary position embedding in their ONNX and com.microsoft forms, and the kernels under them."""
+from __future__ import annotations
+
+from .kernel import Kernel, read, write
+
+Kernel("attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "q_len": "i32", "kv_len": "i32", "head_dim": "i32", "v_dim": "i32",
+                     "q_b": "i32", "q_h": "i32", "q_s": "i32", "k_b": "i32", "k_h": "i32", "k_s": "i32", "v_b": "i32", "v_h": "i32", "v_s": "i32", "y_b": "i32", "y_h": "i32", "y_s": "i32",
+                     "mask_type": "i32", "m_b": "i32", "m_h": "i32", "m_q": "i32", "m_k": "i32",
+                     "causal": "i32", "past": "i32", "window": "i32", "kv_type": "i32", "nan_to_zero": "i32", "scale": "f32", "softcap": "f32"},
+       [read("q", 4, "(batch-1)*q_b + (heads-1)*q_h + (q_len-1)*q_s + head_dim"),
+        read("k", "bytes_of(kv_type)", "(batch-1)*k_b + (kv_heads-1)*k_h + max(kv_len-1,0)*k_s + head_dim"),
+        read("v", "bytes_of(kv_type)", "(batch-1)*v_b + (kv_heads-1)*v_h + max(kv_len-1,0)*v_s + v_dim"),
+        read("mask", "4 if mask_type == 1 else 1", "(batch-1)*m_b + (heads-1)*m_h + (q_len-1)*m_q + max(kv_len-1,0)*m_k + 1", optional=True),
+        read("lengths", 4, "batch", optional=True),
+        write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (q_len-1)*y_s + v_dim"),
+        write("scratch", 4, "8 * (kv_len + 64)", optional=True)],
+       require=["kv_heads > 0", "heads % kv_heads == 0", "head_dim > 0", "v_dim > 0", "kv_type in (1, 10)", "mask_type in (1, 9)", "kv_len >= 0",
+                "min(q_b, q_h, q_s) >= 0", "min(k_b, k_h, k_s) >= 0", "min(v_b, v_h, v_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(m_b, m_h, m_q, m_k) >= 0"],
+       empty=["batch", "heads", "q_len"],
+       doc="y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides. "
+           "mask_type 1: float32 added; 9: bool, true = attend. causal: query i attends to keys j <= i + past. window > 0: only j > i + past - window. lengths: int32 per batch, number of valid keys "
+           "(then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). A row with nothing to attend to: NaN, or zeros with nan_to_zero. "
+           "Blocked over queries with online softmax where q_len is large; k and v are read once per query block.")
+
+Kernel("rope", {"batch": "i32", "heads": "i32", "seq": "i32", "head_dim": "i32", "rotary_dim": "i32", "interleaved": "i32", "x_b": "i32", "x_h": "i32", "x_s": "i32", "y_b": "i32", "y_h": "i32", "y_s": "i32",
+                "c_b": "i32", "c_s": "i32", "c_rows": "i32", "position": "i32", "positions": "i32", "scale": "f32"},
+       [read("x", 4, "(batch-1)*x_b + (heads-1)*x_h + (seq-1)*x_s + head_dim"),
+        read("cos", 4, "(c_rows-1)*c_s + rotary_dim // 2 if positions >= 1 else (batch-1)*c_b + (seq-1)*c_s + rotary_dim // 2"),
+        read("sin", 4, "(c_rows-1)*c_s + rotary_dim // 2 if positions >= 1 else (batch-1)*c_b + (seq-1)*c_s + rotary_dim // 2"),
+        read("position_ids", 8, "batch * seq if positions == 2 else (batch if positions == 3 else 1)", optional=True),
+        write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (seq-1)*y_s + head_dim", inplace=["x"])],
+       require=["rotary_dim > 0", "rotary_dim % 2 == 0", "rotary_dim <= head_dim", "positions >= 0", "positions < 4", "c_rows > 0", "min(x_b, x_h, x_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(c_b, c_s) >= 0"],
+       empty=["batch", "heads", "seq"],
+       doc="Rotary embedding of the first rotary_dim elements of each head; the rest is copied. Row of the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row position + s; "
+           "2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row outside [0, c_rows) is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + rotary_dim/2).")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+from .dtypes import BOOL, FLOAT, INT32, INT64
+from .op import MS, Op, axis_of, broadcast, fail, like, most, product, unsupported
+from .symbolic import NotStatic, Sym
+
+
+def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, softcap=0.0, lengths=None, nan_to_zero=0):
+    """q, y [batch, heads, q_len, dim]; k, v [batch, kv_heads, kv_len, dim] views with any strides. masks: views that broadcast to [batch, heads, q_len, kv_len]."""
+    q, k, v = (b.inner_contiguous(x) for x in (q, k, v))
+    batch, heads, q_len, dim = q.shape
+    kv_len = k.shape[2]
+    mask, m = None, [0, 0, 0, 0]
+    if masks:
+        mask = masks[0]
+        for other in masks[1:]:
+            mask = b.add_masks(mask, other)
+        mask = mask.broadcast([batch, heads, q_len, kv_len])
+        if min(mask.strides) < 0:
+            mask = b.contiguous(mask)
+        m = mask.strides
+    b.emit("attention", {"q": q, "k": k, "v": v, "mask": mask, "lengths": lengths, "y": y, "scratch": b.scratch(4 * 8 * (most(kv_len) + 64))},
+           batch=batch, heads=heads, kv_heads=k.shape[1], q_len=q_len, kv_len=kv_len, head_dim=dim, v_dim=v.shape[3],
+           q_b=q.strides[0], q_h=q.strides[1], q_s=q.strides[2], k_b=k.strides[0], k_h=k.strides[1], k_s=k.strides[2], v_b=v.strides[0], v_h=v.strides[1], v_s=v.strides[2],
+           y_b=y.strides[0], y_h=y.strides[1], y_s=y.strides[2], mask_type=mask.dtype if mask is not None else FLOAT, m_b=m[0], m_h=m[1], m_q=m[2], m_k=m[3],
+           causal=causal, past=past, window=window, kv_type=k.dtype, nan_to_zero=nan_to_zero, scale=scale, softcap=softcap)
+
+
+# Made by passes/attention.py of the exporters' MatMul, Softmax, MatMul. Inputs: q, k, v, then masks. attrs: scale, softcap, nan_to_zero.
+fused = Op("Attention", "edgewise")
+
+
+@fused.infer
+def _(n):
+    q, k, v = n.inputs[:3]
+    if n.attr("merged", 0):  # [batch, q_len, heads * v_dim], as the next projection wants it
+        return [(FLOAT, [q.shape[0], q.shape[2], q.shape[1] * v.shape[3]])]
+    return [(FLOAT, q.shape[:3] + [v.shape[3]])]
+
+
+@fused.lower
+def _(n, b):
+    q, k, v = (b.view(x) for x in n.inputs[:3])
+    y = b.out(n.outputs[0])
+    if n.attr("merged", 0):
+        y = b.reshaped(y, [q.shape[0], q.shape[2], q.shape[1], v.shape[3]]).transpose([0, 2, 1, 3])
+    emit_attention(b, q, k, v, y, n.attr("scale", 1.0), [b.view(x) for x in n.inputs[3:]], softcap=n.attr("softcap", 0.0), nan_to_zero=n.attr("nan_to_zero", 0))
+
+
+def _heads(b, x, count):
+    """[batch, seq, count * dim] seen as [batch, count, seq, dim]."""
+    batch, seq, width = x.shape
+    return b.reshaped(x, [batch, seq, count, width // count]).transpose([0, 2, 1, 3])
+
+
+def _append(b, n, new, past_index, present_index):
+    """The cache with `new` [batch, heads, seq, dim] behind its past, as a view; written in place where the past is a cache."""
+    out = n.outputs[present_index] if n.wants(present_index) else None
+    past = n.input(past_index)
+    if past is not None and past.role == "cache":
+        old = b.view(past)
+        whole = old.extended(2, old.shape[2] + new.shape[2])
+        b.copy(new, whole.slice(2, old.shape[2], new.shape[2]))
+        if out is not None:
+            b.alias(out, whole)
+        return whole, old.shape[2]
+    if past is None:
+        if out is None:
+            return new, 0
+        whole = b.out(out)
+        b.copy(new, whole)
+        return whole, 0
+    old = b.view(past)
+    shape = old.shape[:2] + [old.shape[2] + new.shape[2], old.shape[3]]
+    whole = b.out(out) if out is not None else b.temp(FLOAT, shape)
+    b.copy(old, whole.slice(2, 0, old.shape[2]))
+    b.copy(new, whole.slice(2, old.shape[2], new.shape[2]))
+    return whole, old.shape[2]
+
+
+attention = Op("Attention")  # opset 23
+
+
+def _attention_dims(n):
+    q, k, v = n.inputs[:3]
+    if q.rank == 4:
+        return q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]
+    heads, kv = n.attr("q_num_heads"), n.attr("kv_num_heads")
+    if q.rank != 3 or not heads or not kv or q.shape[2] % heads or k.shape[2] % kv or v.shape[2] % kv:
+        fail(n, f"{q}, {k}, {v} with {heads} and {kv} heads")
+    return q.shape[0], heads, kv, q.shape[1], k.shape[1], q.shape[2] // heads, v.shape[2] // kv
+
+
+@attention.infer
+def _(n):
+    batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(n)
+    if kv == 0 or heads % kv:
+        fail(n, f"{heads} query heads do not share {kv} key heads evenly")
+    total = kv_len + (n.inputs[4].shape[2] if n.has(4) else 0)
+    if n.wants(3):
+        unsupported(n, "its qk_matmul_output")
+    out = [batch, heads, q_len, v_dim] if n.inputs[0].rank == 4 else [batch, q_len, heads * v_dim]
+    return [(FLOAT, out), (FLOAT, [batch, kv, total, dim]), (FLOAT, [batch, kv, total, v_dim])][:len(n.outputs)]
+
+
+@attention.lower
+def _(n, b):
+    batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(n)
+    q, k, v = (b.view(x) for x in n.inputs[:3])
+    y = b.out(n.outputs[0])
+    if len(q.shape) == 3:
+        q, k, v, y = _heads(b, q, heads), _heads(b, k, kv), _heads(b, v, kv), _heads(b, y, heads)
+    keys, past = _append(b, n, k, 4, 1)
+    values, _ = _append(b, n, v, 5, 2)
+    masks = []
+    if n.has(3):
+        m = b.view(n.inputs[3])
+        if m.shape[-1] != keys.shape[2] and m.shape[-1] != 1:
+            unsupported(n, f"a mask of {m.shape} over {keys.shape[2]} keys")
+        masks.append(m)
+    lengths = None
+    if n.has(6):  # nonpad_kv_seqlen
+        lengths = b.cast(b.view(n.inputs[6]), INT32)
+    emit_attention(b, q, keys, values, y, n.attr("scale") or dim ** -0.5, masks, causal=n.attr("is_causal", 0), past=past if not n.has(6) else 0, softcap=n.attr("softcap", 0.0), lengths=lengths, nan_to_zero=0)
+
+
+def emit_rope(b, x, y, cos, sin, rotary_dim, positions=0, position_ids=None, position=0, interleaved=0):
+    """x, y [batch, heads, seq, dim]; cos, sin: [rows, rotary_dim/2] tables, or [batch|1, seq, rotary_dim/2] with positions 0."""
+    x = b.inner_contiguous(x)
+    batch, heads, seq, dim = x.shape
+    cos, sin = b.inner_contiguous(cos), b.inner_contiguous(sin)
+    if positions == 0:
+        cos, sin = (t.broadcast([batch, seq, rotary_dim // 2]) for t in (cos, sin))
+        c_b, c_s, rows = cos.strides[0], cos.strides[1], 1
+        if sin.strides[:2] != cos.strides[:2]:
+            cos, sin = b.contiguous(cos), b.contiguous(sin)
+            c_b, c_s = cos.strides[:2]
+    else:
+        c_b, c_s, rows = 0, cos.strides[0], cos.shape[0]
+        if sin.strides[0] != c_s:
+            cos, sin = b.contiguous(cos), b.contiguous(sin)
+            c_s = cos.strides[0]
+    b.emit("rope", {"x": x, "cos": cos, "sin": sin, "position_ids": position_ids, "y": y}, batch=batch, heads=heads, seq=seq, head_dim=dim, rotary_dim=rotary_dim, interleaved=interleaved,
+           x_b=x.strides[0], x_h=x.strides[1], x_s=x.strides[2], y_b=y.strides[0], y_h=y.strides[1], y_s=y.strides[2], c_b=c_b, c_s=c_s, c_rows=rows, position=position, positions=positions, scale=1.0)
+
+
+# Made by passes/rotary.py. Inputs: x [batch, heads, seq, dim], cos, sin [batch|1, seq, rotary_dim/2].
+rope_direct = Op("Rope", "edgewise")
+
+
+@rope_direct.infer
+def _(n):
+    return [like(n, 0)]
+
+
+@rope_direct.lower
+def _(n, b):
+    cos, sin = b.view(n.inputs[1]), b.view(n.inputs[2])
+    x = b.view(n.inputs[0])
+    emit_rope(b, x, b.out(n.outputs[0]), cos, sin, 2 * cos.shape[-1], interleaved=n.attr("interleaved", 0))
+
+
+rotary = Op("RotaryEmbedding")  # opset 23
+
+
+@rotary.infer
+def _(n):
+    x = n.inputs[0]
+    if x.rank not in (3, 4) or (x.rank == 3 and not n.attr("num_heads")):
+        fail(n, f"it wants [batch, heads, seq, dim], or three dimensions and num_heads, not {x}")
+    return [like(n, 0)]
+
+
+def _lower_rotary(n, b, cos, sin, position_ids, positions):
+    x, y = b.view(n.inputs[0]), b.out(n.outputs[0])
+    heads = n.attr("num_heads", 0)
+    if len(x.shape) == 3:
+        if not heads:
+            dim = n.attr("rotary_embedding_dim", 0) or 2 * cos.shape[-1]
+            heads = x.shape[2] // dim
+        x, y = _heads(b, x, heads), _heads(b, y, heads)
+    rotary_dim = n.attr("rotary_embedding_dim", 0) or x.shape[3]
+    emit_rope(b, x, y, cos, sin, rotary_dim, positions, position_ids, 0, n.attr("interleaved", 0))
+
+
+@rotary.lower
+def _(n, b):
+    cos, sin = b.view(n.inputs[1]), b.view(n.inputs[2])
+    ids = b.contiguous(b.view(n.inputs[3])) if n.has(3) else None
+    _lower_rotary(n, b, cos, sin, ids, 2 if ids is not None else 0)
+
+
+rotary_ms = Op("RotaryEmbedding", MS)
+
+
+@rotary_ms.infer
+def _(n):
+    return [like(n, 0)]
+
+
+@rotary_ms.lower
+def _(n, b):
+    ids = b.contiguous(b.view(n.inputs[1]))
+    positions = 3 if product(ids.shape) == 1 else 2
+    if positions == 3 and b.view(n.inputs[0]).shape[0] != 1:
+        ids = b.contiguous(ids.broadcast([b.view(n.inputs[0]).shape[0]]))
+    _lower_rotary(n, b, b.view(n.inputs[2]), b.view(n.inputs[3]), ids, positions)
+
+
+gqa = Op("GroupQueryAttention", MS)
+# inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids, attention_bias, head_sink
+
+
+def _gqa_dims(n):
+    heads, kv = n.attr("num_heads"), n.attr("kv_num_heads")
+    q = n.inputs[0]
+    if n.has(1):
+        return heads, kv, q.shape[2] // heads
+    return heads, kv, q.shape[2] // (heads + 2 * kv)
+
+
+@gqa.infer
+def _(n):
+    heads, kv, dim = _gqa_dims(n)
+    q = n.inputs[0]
+    if heads % kv:
+        fail(n, f"{heads} query heads do not share {kv} key heads evenly")
+    for name in ("smooth_softmax", "qk_output", "k_quant_type", "v_quant_type"):
+        if n.attr(name, 0) not in (0, -1, "NONE"):
+            unsupported(n, f"{name} = {n.attr(name)}")
+    if n.has(11):
+        unsupported(n, "an attention sink (head_sink)")
+    past = n.inputs[3].shape[2] if n.has(3) else 0
+    total = past + q.shape[1]
+    if n.has(3) and n.inputs[3].role != "cache" and n.inputs[3].producer is None and n.has(6) and n.inputs[6].scalar() is not None and not isinstance(n.inputs[6].scalar(), Sym) and n.inputs[6].scalar() == past:
+        total = past  # the past buffer is as long as the whole sequence: shared with present
+    return [(FLOAT, [q.shape[0], q.shape[1], heads * dim]), (FLOAT, [q.shape[0], kv, total, dim]), (FLOAT, [q.shape[0], kv, total, dim])][:len(n.outputs)]
+
+
+@gqa.lower
+def _(n, b):
+    heads, kv, dim = _gqa_dims(n)
+    x = b.view(n.inputs[0])
+    if n.has(1):
+        q, k, v = _heads(b, x, heads), _heads(b, b.view(n.inputs[1]), kv), _heads(b, b.view(n.inputs[2]), kv)
+    else:
+        q, k, v = (_heads(b, x.slice(2, at * dim, count * dim), count) for at, count in ((0, heads), (heads, kv), (heads + kv, kv)))
+    cached = n.has(3) and n.inputs[3].role == "cache"
+    past = n.inputs[3].shape[2] if n.has(3) else 0
+    if n.has(3) and not cached and n.wants(1) and n.outputs[1].shape[2] != past + q.shape[2]:
+        unsupported(n, "a past buffer shared with present outside the KV-cache pass")
+    lengths = None
+    if not cached and x.shape[0] > 1 and n.inputs[5].numbers is None:  # rows of a batch may be padded on the right
+        lengths = b.temp(INT32, [x.shape[0]])
+        b.emit_binary("add", b.reshaped(b.contiguous(b.view(n.inputs[5])), [x.shape[0]]), b.scalar(INT32, 1).broadcast([x.shape[0]]), lengths, INT32)
+    if n.attr("do_rotary", 0):
+        cos, sin = b.view(n.inputs[7]), b.view(n.inputs[8])
+        if n.has(9):
+            positions, ids = 2, b.contiguous(b.view(n.inputs[9]))
+        elif lengths is not None:
+            ids = b.temp(INT64, [x.shape[0]])
+            start = b.temp(INT32, [x.shape[0]])
+            b.emit_binary("sub", lengths, b.scalar(INT32, q.shape[2]).broadcast([x.shape[0]]), start, INT32)
+            b.cast_into(start, ids)
+            positions = 3
+        else:
+            positions, ids = 1, None
+        rq, rk = b.temp(FLOAT, [x.shape[0], q.shape[2], heads, dim]).transpose([0, 2, 1, 3]), b.temp(FLOAT, [x.shape[0], q.shape[2], kv, dim]).transpose([0, 2, 1, 3])
+        for source, target in ((q, rq), (k, rk)):
+            emit_rope(b, source, target, cos, sin, 2 * cos.shape[1], positions, ids, past if positions == 1 else 0, n.attr("rotary_interleaved", 0))
+        q, k = rq, rk
+    keys, _ = _append(b, n, k, 3, 1)
+    values, _ = _append(b, n, v, 4, 2)
+    y = _heads(b, b.out(n.outputs[0]), heads)
+    masks = [b.view(n.inputs[10])] if n.has(10) else []
+    window = n.attr("local_window_size", -1)
+    emit_attention(b, q, keys, values, y, n.attr("scale", 0.0) or dim ** -0.5, masks, causal=1, past=past, window=max(window, 0), softcap=n.attr("softcap", 0.0), lengths=lengths)

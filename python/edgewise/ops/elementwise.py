@@ -1,0 +1,370 @@
+"""Elementwise ops with broadcasting: unary, binary, Where, Cast, and the kernels under them."""
+from __future__ import annotations
+
+from .kernel import Enum, Kernel, read, write
+
+UNARY = Enum("unary", ["neg", "abs", "sign", "floor", "ceil", "round", "sqrt", "reciprocal", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan",
+                       "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "relu", "leaky_relu", "elu", "selu", "celu", "softplus", "softsign",
+                       "hard_sigmoid", "hard_swish", "mish", "gelu", "gelu_tanh", "quick_gelu", "silu", "thresholded_relu", "clip", "not", "bit_not",
+                       "is_nan", "is_inf", "rsqrt", "square", "linear"])
+BINARY = Enum("binary", ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "equal", "less", "less_equal", "greater", "greater_equal",
+                         "and", "or", "xor", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right", "prelu", "silu_mul", "gelu_mul", "gelu_tanh_mul"])
+
+ND = {"dims": "i32[6]"}
+
+Kernel("unary", {"op": "i32", "type": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]", "alpha": "f32", "beta": "f32"},
+       [read("x", "bytes_of(type)", "hi(dims, xs)", "lo(dims, xs)"),
+        write("y", "1 if op in (42, 43) else bytes_of(type)", "hi(dims, ys)", "lo(dims, ys)", inplace=["x"])],
+       require=["op >= 0", "op < 47"], empty=["dims"],
+       doc="y = op(x). is_nan and is_inf write bool. alpha, beta: LeakyRelu/Elu/Celu/ThresholdedRelu alpha, Selu (alpha, gamma), HardSigmoid (alpha, beta), "
+           "clip (min, max; for integer types too, as float bounds clamped to the type), quick_gelu alpha, linear alpha*x+beta. Types: float32, float64 for all; int32, int64 (and other ints) for "
+           "neg abs sign clip relu square bit_not; bool for not. round is half to even.")
+
+Kernel("binary", {"op": "i32", "type": "i32", **ND, "as": "i32[6]", "bs": "i32[6]", "ys": "i32[6]"},
+       [read("a", "bytes_of(type)", "hi(dims, as)", "lo(dims, as)"), read("b", "bytes_of(type)", "hi(dims, bs)", "lo(dims, bs)"),
+        write("y", "1 if op >= 9 and op <= 13 else bytes_of(type)", "hi(dims, ys)", "lo(dims, ys)", inplace=["a", "b"])],
+       require=["op >= 0", "op < 26"], empty=["dims"],
+       doc="y = a op b with broadcasting by zero strides. equal..greater_equal write bool; and/or/xor take bool. Integer division truncates; integer mod has the sign "
+           "of the divisor, fmod that of the dividend; dividing an integer by zero gives 0. silu_mul: (a*sigmoid(a))*b, gelu_mul, gelu_tanh_mul alike.")
+
+Kernel("where", {"size": "i32", **ND, "cs": "i32[6]", "as": "i32[6]", "bs": "i32[6]", "ys": "i32[6]"},
+       [read("condition", 1, "hi(dims, cs)", "lo(dims, cs)"), read("a", "size", "hi(dims, as)", "lo(dims, as)"), read("b", "size", "hi(dims, bs)", "lo(dims, bs)"),
+        write("y", "size", "hi(dims, ys)", "lo(dims, ys)", inplace=["a", "b"])],
+       require=["size in (1, 2, 4, 8)"], empty=["dims"], doc="y = condition ? a : b.")
+
+Kernel("cast", {"x_type": "i32", "y_type": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]"},
+       [read("x", "bytes_of(x_type)", "hi(dims, xs)", "lo(dims, xs)"), write("y", "bytes_of(y_type)", "hi(dims, ys)", "lo(dims, ys)")], empty=["dims"],
+       doc="ONNX Cast between all of float32, float64, float16, bfloat16, bool and the integer types. float to integer truncates, saturating (NaN gives 0); to bool: x != 0; "
+           "to half types: round to nearest even.")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+import math
+
+from .dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, FLOATS, INT64, INTEGERS, wrap
+from .op import MS, Op, broadcast, broadcast_strides, fail, like, most, read_as, unsupported
+from .symbolic import NotStatic, Sym, decide_equal
+
+F32_ONLY = "only for floating point"
+
+
+def emit_unary(b, n, op, x=None, alpha=0.0, beta=0.0, dtype=None):
+    v = n.inputs[0]
+    x = b.view(v) if x is None else x
+    y = b.out(n.outputs[0])
+    b.nd("unary", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, op=UNARY[op], type=dtype or v.dtype, alpha=alpha, beta=beta)
+
+
+def emit_binary(b, op, a, c, y, dtype):
+    b.nd("binary", y.shape, {"a": a.broadcast(y.shape), "b": c.broadcast(y.shape), "y": y}, {"as": "a", "bs": "b", "ys": "y"}, op=BINARY[op], type=dtype)
+
+
+def _round_even(x):
+    return float(round(x)) if math.isfinite(x) else x
+
+
+def _guard(f, at_domain_error):
+    def g(x):
+        try:
+            return f(x)
+        except (ValueError, OverflowError, ZeroDivisionError):
+            return at_domain_error
+    return g
+
+
+NAN, INF = float("nan"), float("inf")
+_PY = {"neg": lambda x: -x, "abs": abs, "sign": lambda x: (x > 0) - (x < 0), "floor": _guard(lambda x: float(math.floor(x)), NAN), "ceil": _guard(lambda x: float(math.ceil(x)), NAN), "round": _round_even,
+       "sqrt": _guard(math.sqrt, NAN), "reciprocal": lambda x: 1 / x if x else math.copysign(INF, x), "exp": _guard(math.exp, INF), "log": lambda x: math.log(x) if x > 0 else (-INF if x == 0 else NAN),
+       "sin": _guard(math.sin, NAN), "cos": _guard(math.cos, NAN), "tanh": math.tanh, "erf": math.erf, "not": lambda x: not x, "is_nan": lambda x: x != x,
+       "relu": lambda x: x if x > 0 else type(x)(0), "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0}
+
+
+def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain=""):
+    o = Op(name, domain)
+
+    @o.infer
+    def _(n):
+        v = n.inputs[0]
+        if v.dtype not in FLOATS and not (ints and v.dtype in INTEGERS):
+            fail(n, f"the element type of its input is not one {name} takes")
+        return [like(n, 0, BOOL if op in ("is_nan", "is_inf") else None)]
+
+    @o.lower
+    def _(n, b):
+        emit_unary(b, n, op, alpha=n.attr(*alpha) if alpha else 0.0, beta=n.attr(*beta) if beta else 0.0)
+
+    if op in _PY:
+        @o.fold
+        def _(n, outs):
+            f, dt = _PY[op], outs[0][0]
+            return [[wrap(dt, f(x)) if not isinstance(x, Sym) else f(x) for x in n.inputs[0].numbers]]
+    return o
+
+
+for _name, _op in {"Sqrt": "sqrt", "Reciprocal": "reciprocal", "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos",
+                   "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sigmoid": "sigmoid",
+                   "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hard_swish", "Mish": "mish", "IsNaN": "is_nan", "Floor": "floor", "Ceil": "ceil", "Round": "round"}.items():
+    _declare_unary(_name, _op)
+for _name, _op in {"Neg": "neg", "Abs": "abs", "Sign": "sign", "Relu": "relu"}.items():
+    _declare_unary(_name, _op, ints=True)
+_declare_unary("LeakyRelu", "leaky_relu", alpha=("alpha", 0.01))
+_declare_unary("Elu", "elu", alpha=("alpha", 1.0))
+_declare_unary("Celu", "celu", alpha=("alpha", 1.0))
+_declare_unary("Selu", "selu", alpha=("alpha", 1.67326319217681884765625), beta=("gamma", 1.05070102214813232421875))
+_declare_unary("HardSigmoid", "hard_sigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5))
+_declare_unary("ThresholdedRelu", "thresholded_relu", alpha=("alpha", 1.0))
+_declare_unary("QuickGelu", "quick_gelu", alpha=("alpha", 1.702), domain=MS)
+_declare_unary("SiLU", "silu", domain="edgewise")           # made by passes/activations.py
+_declare_unary("Swish", "quick_gelu", alpha=("alpha", 1.0))  # opset 24
+_declare_unary("Gelu", "gelu", domain=MS)
+
+gelu = Op("Gelu")
+
+
+@gelu.infer
+def _(n):
+    return [like(n, 0)]
+
+
+@gelu.lower
+def _(n, b):
+    emit_unary(b, n, "gelu_tanh" if n.attr("approximate", "none") == "tanh" else "gelu")
+
+
+fast_gelu = Op("FastGelu", MS)
+
+
+@fast_gelu.decompose
+def _(n, g):
+    x = g.op("Add", n.inputs[0], n.inputs[1]) if n.has(1) else n.inputs[0]
+    return [g.op("Gelu", x, approximate="tanh")]
+
+
+bias_gelu = Op("BiasGelu", MS)
+
+
+@bias_gelu.decompose
+def _(n, g):
+    return [g.op("Gelu", g.op("Add", n.inputs[0], n.inputs[1]))]
+
+
+not_ = Op("Not")
+
+
+@not_.infer
+def _(n):
+    return [like(n, 0)]
+
+
+@not_.lower
+def _(n, b):
+    emit_unary(b, n, "not")
+
+
+@not_.fold
+def _(n, outs):
+    return [[not x for x in n.inputs[0].numbers]]
+
+
+def _check_same(n):
+    a, c = n.inputs[0], n.inputs[1]
+    if a.dtype != c.dtype:
+        fail(n, f"its inputs have different element types ({a} and {c})")
+
+
+def _int_div(a, c):
+    if isinstance(a, Sym) or isinstance(c, Sym):
+        return a // c
+    return 0 if c == 0 else (abs(a) // abs(c)) * (1 if (a < 0) == (c < 0) else -1)
+
+
+def _float_div(a, c):
+    return a / c if c else (NAN if a == 0 or a != a else math.copysign(INF, a) * math.copysign(1, c))
+
+
+def _pow(a, c):
+    try:
+        r = a ** c
+        return NAN if isinstance(r, complex) else r
+    except OverflowError:
+        return INF
+    except ZeroDivisionError:
+        return INF
+
+
+_PY2 = {"add": lambda a, c: a + c, "sub": lambda a, c: a - c, "mul": lambda a, c: a * c, "pow": _pow, "min": lambda a, c: c if c < a else a, "max": lambda a, c: c if c > a else a,
+        "equal": decide_equal, "less": lambda a, c: a < c, "less_equal": lambda a, c: a <= c, "greater": lambda a, c: a > c, "greater_equal": lambda a, c: a >= c,
+        "and": lambda a, c: a and c, "or": lambda a, c: a or c, "xor": lambda a, c: a != c,
+        "mod": lambda a, c: a % c if c else 0, "fmod": lambda a, c: math.fmod(a, c) if c else NAN}
+COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def _fold_binary(op, n, outs):
+    dt, shape = outs[0]
+    f = _PY2[op] if op != "div" else (_float_div if n.inputs[0].dtype in FLOATS else _int_div)
+    pairs = zip(read_as(n.inputs[0], shape), read_as(n.inputs[1], shape))
+    out = []
+    for a, c in pairs:
+        r = f(a, c)
+        out.append(r if isinstance(r, Sym) else wrap(dt, r))
+    return [out]
+
+
+def _declare_binary(name, op, domain=""):
+    o = Op(name, domain)
+
+    @o.infer
+    def _(n):
+        _check_same(n)
+        return [(BOOL if op in COMPARISONS else n.inputs[0].dtype, broadcast(n, n.inputs[0].shape, n.inputs[1].shape))]
+
+    @o.lower
+    def _(n, b):
+        kind = op
+        if op == "mod" and n.attr("fmod", 0):
+            kind = "fmod"
+        emit_binary(b, kind, b.view(n.inputs[0]), b.view(n.inputs[1]), b.out(n.outputs[0]), n.inputs[0].dtype)
+
+    if op in _PY2 or op == "div":
+        @o.fold
+        def _(n, outs):
+            return _fold_binary("fmod" if op == "mod" and n.attr("fmod", 0) else op, n, outs)
+    return o
+
+
+for _name, _op in {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Mod": "mod", "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
+                   "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor", "PRelu": "prelu"}.items():
+    _declare_binary(_name, _op)
+for _name, _op in {"SiLUMul": "silu_mul", "GeluMul": "gelu_mul", "GeluTanhMul": "gelu_tanh_mul"}.items():  # made by passes/activations.py
+    _declare_binary(_name, _op, "edgewise")
+_declare_binary("MinOf2", "min", "edgewise")
+_declare_binary("MaxOf2", "max", "edgewise")
+_declare_binary("PowSame", "pow", "edgewise")
+
+pow_ = Op("Pow")
+
+
+@pow_.decompose
+def _(n, g):
+    x, e = n.inputs[:2]
+    if e.scalar() is not None and not isinstance(e.scalar(), Sym) and e.rank <= x.rank and x.dtype in FLOATS:
+        p = e.scalar()
+        if p == 2:
+            return [g.op("Mul", x, x)]
+        if p == 1:
+            return [x]
+        if p == 0.5:
+            return [g.op("Sqrt", x)]
+        if p == 3:
+            return [g.op("Mul", g.op("Mul", x, x), x)]
+    return [g.op("PowSame", x, e if e.dtype == x.dtype else g.op("Cast", e, to=x.dtype), domain="edgewise")]
+
+
+def _variadic(name, op, domain="", mean=False):
+    o = Op(name)
+
+    @o.decompose
+    def _(n, g):
+        if not n.inputs:
+            fail(n, "it has no input")
+        out = n.inputs[0]
+        for v in n.inputs[1:]:
+            out = g.op(op, out, v, domain=domain)
+        return [g.op("Div", out, g.constant(out.dtype, [], [float(len(n.inputs))])) if mean and len(n.inputs) > 1 else out]
+
+
+_variadic("Min", "MinOf2", "edgewise")
+_variadic("Max", "MaxOf2", "edgewise")
+_variadic("Sum", "Add")
+_variadic("Mean", "Add", mean=True)
+
+clip = Op("Clip")
+
+
+@clip.decompose
+def _(n, g):
+    x = n.inputs[0]
+    if n.opset < 11:
+        low = g.constant(x.dtype, [], [n.attr("min")]) if n.attr("min") is not None else None
+        high = g.constant(x.dtype, [], [n.attr("max")]) if n.attr("max") is not None else None
+    else:
+        low, high = n.input(1), n.input(2)
+    if low is not None:
+        x = g.op("MaxOf2", x, low, domain="edgewise")
+    if high is not None:
+        x = g.op("MinOf2", x, high, domain="edgewise")
+    return [x]
+
+
+where = Op("Where")
+
+
+@where.infer
+def _(n):
+    c, x, y = n.inputs
+    if c.dtype != BOOL or x.dtype != y.dtype:
+        fail(n, f"it wants a bool condition and two tensors of one type, and got {c}, {x}, {y}")
+    return [(x.dtype, broadcast(n, c.shape, x.shape, y.shape))]
+
+
+@where.fold
+def _(n, outs):
+    shape = outs[0][1]
+    return [[a if c else d for c, a, d in zip(read_as(n.inputs[0], shape), read_as(n.inputs[1], shape), read_as(n.inputs[2], shape))]]
+
+
+@where.lower
+def _(n, b):
+    from .dtypes import size_of
+    y = b.out(n.outputs[0])
+    c, a, d = (b.view(v).broadcast(y.shape) for v in n.inputs)
+    b.nd("where", y.shape, {"condition": c, "a": a, "b": d, "y": y}, {"cs": "condition", "as": "a", "bs": "b", "ys": "y"}, size=size_of(y.dtype))
+
+
+cast = Op("Cast", half=[0])
+
+
+@cast.infer
+def _(n):
+    to = n.attr("to")
+    if to in (FLOAT16, BFLOAT16) and n.domain != "edgewise.output":
+        to = FLOAT  # half precision is stored as half and computed in float32
+    v = n.inputs[0]
+    if to == v.dtype:
+        return [v]
+    if to == 8 or v.dtype == 8:
+        unsupported(n, "strings cannot be cast")
+    return [(to, list(v.shape))]
+
+
+@cast.fold
+def _(n, outs):
+    to = outs[0][0]
+
+    def convert(x):
+        if isinstance(x, Sym):
+            if to in (6, 7):
+                return x
+            if to == BOOL:
+                return bool(x)
+            raise NotStatic("a register in floating point")
+        if to in FLOATS:
+            return wrap(to, float(x))
+        if to == BOOL:
+            return bool(x)
+        return wrap(to, int(x) if x == x and abs(x) != INF else 0)
+    return [[convert(x) for x in n.inputs[0].numbers]]
+
+
+@cast.lower
+def _(n, b):
+    x, y = b.view(n.inputs[0]), b.out(n.outputs[0])
+    b.nd("cast", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype)
+
+
+cast_like = Op("CastLike", half=[0, 1])
+
+
+@cast_like.decompose
+def _(n, g):
+    return [g.op("Cast", n.inputs[0], to=n.inputs[1].dtype)]

@@ -1,0 +1,129 @@
+"""How a C kernel is declared: its parameters, its operands and how far each operand reaches.
+
+A kernel is a C function `ew_k_<name>` in core/kernels/. Its declaration stands in the Python file of the op family it serves,
+and from all declarations `python -m edgewise.ops.generate` writes what C and TypeScript need: ids, parameter structs, the
+dispatch table and, from each operand's *reach*, the checks that the plan loader makes once so that kernels need none.
+
+A reach is a pair of Python expressions over the parameters: the lowest and the highest element (relative to the operand's
+offset, highest exclusive) that the kernel may touch. The generator turns them into overflow-checked C. If any dimension named in
+`empty` is zero the step touches nothing.
+"""
+from __future__ import annotations
+
+import ast
+import binascii
+import importlib
+import pkgutil
+import re
+from dataclasses import dataclass, field
+
+MAX_DIMS = 6  # dimensions of a strided kernel after neighbouring dimensions that can be merged have been merged
+
+# ONNX TensorProto.DataType codes, used everywhere: in files, in plans and in C.
+DTYPES = {1: ("float32", 4), 2: ("uint8", 1), 3: ("int8", 1), 4: ("uint16", 2), 5: ("int16", 2), 6: ("int32", 4), 7: ("int64", 8),
+          9: ("bool", 1), 10: ("float16", 2), 11: ("float64", 8), 12: ("uint32", 4), 13: ("uint64", 8), 16: ("bfloat16", 2),
+          17: ("float8e4m3fn", 1), 18: ("float8e4m3fnuz", 1), 19: ("float8e5m2", 1), 20: ("float8e5m2fnuz", 1)}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of a kernel. `size` is bytes per element, a number or an expression over the parameters."""
+    name: str
+    size: object
+    lo: str
+    hi: str
+    output: bool = False
+    optional: bool = False
+    inplace: tuple = ()   # names of inputs that may be exactly the same memory as this output
+
+
+def read(name, size, hi, lo="0", optional=False):
+    return Operand(name, size, lo, hi, False, optional)
+
+
+def write(name, size, hi, lo="0", optional=False, inplace=()):
+    return Operand(name, size, lo, hi, True, optional, tuple(inplace))
+
+
+@dataclass
+class Kernel:
+    """`params`: {name: "i32" | "f32" | "i32[6]"}, in struct order. `require`: conditions over the parameters that must hold."""
+    name: str
+    params: dict
+    operands: list
+    require: list = field(default_factory=list)
+    empty: list = field(default_factory=list)
+    doc: str = ""
+    id: int = -1
+
+    def __post_init__(self):
+        KERNELS[self.name] = self
+        self.index = {o.name: i for i, o in enumerate(self.operands)}
+
+
+@dataclass
+class Enum:
+    """Named integer codes shared by Python and C (`EW_<NAME>_<ITEM>`)."""
+    name: str
+    items: list
+
+    def __post_init__(self):
+        ENUMS[self.name] = self
+        self.code = {item: i for i, item in enumerate(self.items)}
+
+    def __getitem__(self, item):
+        return self.code[item]
+
+    def __contains__(self, item):
+        return item in self.code
+
+
+KERNELS: dict[str, Kernel] = {}
+ENUMS: dict[str, Enum] = {}
+
+# Reach of a strided operand: `lo(dims, s)` = sum of negative spans, `hi(dims, s)` = 1 + sum of positive spans.
+FUNCTIONS = ("lo", "hi", "min", "max", "bytes_of", "ceil_div")
+
+
+def parse(expression):
+    """The ast of a declared expression. Parameters may be called `as` and `is` (strides of a, of i): they come out as `as_`, `is_`."""
+    return ast.parse(re.sub(r"\b(as|is)\b", r"\1_", str(expression)), mode="eval").body
+
+
+def names_in(expression):
+    """Names of the parameters that a declared expression uses."""
+    return {re.sub(r"^(as|is)_$", r"\1", n.id) for n in ast.walk(parse(expression)) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+
+
+def canonical_text():
+    """All declarations as one text, the same on every machine: what a plan and an engine must agree on."""
+    lines = [f"enum {e.name} {' '.join(e.items)}" for _, e in sorted(ENUMS.items())]
+    for _, k in sorted(KERNELS.items()):
+        lines.append(f"kernel {k.name} " + " ".join(f"{t}:{n}" for n, t in k.params.items()))
+        lines += [f"  {'write' if o.output else 'read'} {o.name} {o.size} [{o.lo}, {o.hi}) {'optional ' if o.optional else ''}{' '.join(o.inplace)}" for o in k.operands]
+        lines += [f"  require {r}" for r in k.require] + [f"  empty {' '.join(k.empty)}"]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    kernels: tuple  # in the order of their ids
+    hash: int       # stands in every plan's header and in the engine
+
+
+_table = None
+
+
+def kernel_table():
+    """All kernels of the package with their ids (alphabetical) and the table's hash, from the declarations alone."""
+    global _table
+    if _table is None:
+        package = importlib.import_module(__package__)
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name != "generate":
+                importlib.import_module(f"{__package__}.{module.name}")
+        kernels = tuple(k for _, k in sorted(KERNELS.items()))
+        for i, k in enumerate(kernels):
+            k.id = i
+        _table = KernelTable(kernels, binascii.crc32(canonical_text().encode()))
+    return _table

@@ -1,0 +1,259 @@
+"""MatMul, Gemm, quantized-weight MatMuls and the kernels under them."""
+from __future__ import annotations
+
+from .kernel import Enum, Kernel, read, write
+
+ACTIVATION = Enum("activation", ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "quick_gelu"])
+
+Kernel("gemm", {"batch0": "i32", "batch1": "i32", "m": "i32", "n": "i32", "k": "i32",
+                "a0": "i32", "a1": "i32", "a_row": "i32", "a_col": "i32", "b0": "i32", "b1": "i32", "b_row": "i32", "b_col": "i32", "y0": "i32", "y1": "i32", "y_row": "i32",
+                "bias_row": "i32", "bias_col": "i32", "b_type": "i32", "activation": "i32", "alpha": "f32", "beta": "f32"},
+       [read("a", 4, "(batch0-1)*a0 + (batch1-1)*a1 + max(m-1,0)*a_row + max(k-1,0)*a_col + 1"),
+        read("b", "bytes_of(b_type)", "(batch0-1)*b0 + (batch1-1)*b1 + max(k-1,0)*b_row + max(n-1,0)*b_col + 1"),
+        read("bias", 4, "(m-1)*bias_row + (n-1)*bias_col + 1", optional=True),
+        read("residual", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", optional=True),
+        write("y", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", inplace=["residual"]),
+        write("scratch", 4, "131072 + 65536", optional=True)],
+       require=["b_type in (1, 10)", "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0", "min(y0, y1, y_row, bias_row, bias_col) >= 0", "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
+                "activation >= 0", "activation < 8", "k >= 0"],
+       empty=["batch0", "batch1", "m", "n"],
+       doc="y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16 in memory. Any of a, b row- or column-major (strides); "
+           "the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. "
+           "scratch: packing buffers (131072 floats of packed b shared by the threads, then 65536 floats for packed a split among them).")
+
+Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "block": "i32", "format": "i32", "scale_type": "i32", "zero_type": "i32", "a_row": "i32", "y_row": "i32", "activation": "i32", "accuracy": "i32"},
+       [read("a", 4, "(m-1)*a_row + k"), read("b", 1, "n * ceil_div(k, block) * ceil_div(block * bits, 8)"), read("scales", "bytes_of(scale_type)", "n * ceil_div(k, block)"),
+        read("zeros", "bytes_of(zero_type)", "n * (ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else ceil_div(k, block))", optional=True),
+        read("bias", 4, "n", optional=True), read("residual", 4, "(m-1)*y_row + n", optional=True), write("y", 4, "(m-1)*y_row + n", inplace=["residual"]),
+        write("scratch", 4, "262144", optional=True)],
+       require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 8"],
+       empty=["m", "n"],
+       doc="com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row "
+           "(row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; "
+           "in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block.")
+
+Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a_type": "i32", "b_type": "i32", "a_batch": "i32", "b_batch": "i32", "a_zeros": "i32", "b_zeros": "i32"},
+       [read("a", 1, "(batch-1)*a_batch + m*k"), read("b", 1, "(batch-1)*b_batch + k*n"), read("a_zero", 1, "m if a_zeros > 1 else 1", optional=True), read("b_zero", 1, "n if b_zeros > 1 else 1", optional=True),
+        write("y", 4, "batch*m*n"), write("scratch", 4, "262144", optional=True)],
+       require=["a_type in (2, 3)", "b_type in (2, 3)", "min(a_batch, b_batch) >= 0", "k >= 0"], empty=["batch", "m", "n"],
+       doc="ONNX MatMulInteger: int32 y = (a - a_zero) @ (b - b_zero); a_zeros/b_zeros: number of zero points (0 or 1: one for all, else per row of a / per column of b).")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, INT32, UINT8
+from .op import MS, Op, broadcast, fail, like, most, product, unsupported
+from .symbolic import NotStatic, Sym
+
+
+def _matmul_shape(n, a, b):
+    if not a or not b:
+        fail(n, "it wants tensors of at least one dimension")
+    a2 = [1] + a if len(a) == 1 else a
+    b2 = b + [1] if len(b) == 1 else b
+    if a2[-1] != b2[-2]:
+        fail(n, f"shapes {a} and {b} do not fit: {a2[-1]} columns meet {b2[-2]} rows")
+    out = broadcast(n, a2[:-2], b2[:-2])
+    return out + ([a2[-2]] if len(a) > 1 else []) + ([b2[-1]] if len(b) > 1 else [])
+
+
+def emit_gemm(b, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activation="none"):
+    """y = activation(alpha a @ w + beta bias) + residual. a [.., m, k], w [.., k, n], y [.., m, n] views with equal or broadcast batch dimensions."""
+    if len(w.shape) == 2 or product(w.shape[:-2]) == 1:
+        w = w.drop_leading(len(w.shape) - 2)
+        if len(a.shape) > 2:  # one weight for all: batches are rows
+            a, y = b.as_rows(a, a.shape[-1]), b.as_rows(y, y.shape[-1])
+            residual = b.as_rows(residual, y.shape[-1]) if residual is not None else None
+    batch = y.shape[:-2]
+    a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))
+    if min(a.strides) < 0 or (min(a.strides[-2:]) > 1 and a.shape[-1] != 1 and a.shape[-2] != 1):
+        a = b.contiguous(a)
+    if min(w.strides) < 0:
+        w = b.contiguous(w)
+    dims, (sa, sw, sy) = b.merge_dims(batch, [a.strides[:-2], w.strides[:-2], y.strides[:-2]])
+    if len(dims) > 2:  # more than two batch loops: unroll the outermost ones
+        for i in range(dims[0]):
+            part = [v.with_batch(dims[1:], s[1:], i * s[0]) for v, s in ((a, sa), (w, sw), (y, sy))]
+            emit_gemm(b, *part, bias=bias, residual=residual.with_batch(dims[1:], sy[1:], i * sy[0]) if residual is not None else None, alpha=alpha, beta=beta, activation=activation)
+        return
+    pad = [0] * (2 - len(dims))
+    dims, sa, sw, sy = [1] * len(pad) + dims, pad + sa, pad + sw, pad + sy
+    bias_strides = [0, 0]
+    if bias is not None:
+        bias = bias.broadcast([y.shape[-2], y.shape[-1]])
+        if min(bias.strides) < 0:
+            bias = b.contiguous(bias)
+        bias_strides = bias.strides
+    if w.dtype not in (FLOAT, FLOAT16):
+        w = b.cast(w, FLOAT)
+    b.emit("gemm", {"a": a, "b": w, "bias": bias, "residual": residual, "y": y, "scratch": b.scratch(4 * (131072 + 65536)) if product_is_large(y.shape) else None},
+           batch0=dims[0], batch1=dims[1], m=y.shape[-2], n=y.shape[-1], k=a.shape[-1], a0=sa[0], a1=sa[1], a_row=a.strides[-2], a_col=a.strides[-1],
+           b0=sw[0], b1=sw[1], b_row=w.strides[-2], b_col=w.strides[-1], y0=sy[0], y1=sy[1], y_row=y.strides[-2], bias_row=bias_strides[0], bias_col=bias_strides[1],
+           b_type=w.dtype, activation=ACTIVATION[activation], alpha=alpha, beta=beta)
+
+
+def product_is_large(shape):
+    """Whether packing pays: with one row, a matrix product is a stream over the weights."""
+    return most(shape[-2]) > 1
+
+
+def _lower_matmul(n, b, a, w, alpha=1.0):
+    y = b.out(n.outputs[0])
+    if len(a.shape) == 1:
+        a, y = a.unsqueeze(0), y.unsqueeze(len(y.shape) - (1 if len(w.shape) > 1 else 0))
+    if len(w.shape) == 1:
+        w, y = w.unsqueeze(1), y.unsqueeze(len(y.shape))
+    emit_gemm(b, a, w, y, bias=b.view(n.inputs[2]) if n.has(2) else None, residual=b.view_like(n.inputs[3], y) if n.has(3) else None, alpha=alpha, activation=n.attr("activation", "none"))
+
+
+# inputs 2 and 3 (bias, residual) and the attribute `activation` come from passes/epilogue.py
+matmul = Op("MatMul", half=[1])
+
+
+@matmul.infer
+def _(n):
+    a, w = n.inputs[:2]
+    if a.dtype != w.dtype and w.dtype not in (FLOAT16, BFLOAT16):
+        fail(n, f"{a} and {w} have different element types")
+    if a.dtype != FLOAT:
+        unsupported(n, f"a product of {a}")
+    return [(a.dtype, _matmul_shape(n, a.shape, w.shape))]
+
+
+@matmul.lower
+def _(n, b):
+    _lower_matmul(n, b, b.view(n.inputs[0]), b.view(n.inputs[1]))
+
+
+fused_matmul = Op("FusedMatMul", MS, half=[1])
+
+
+def _turned(v, n, name):
+    return v.transpose(list(range(len(v.shape) - 2)) + [len(v.shape) - 1, len(v.shape) - 2]) if n.attr(name, 0) else v
+
+
+def _turned_shape(v, n, name):
+    return v.shape[:-2] + [v.shape[-1], v.shape[-2]] if n.attr(name, 0) else v.shape
+
+
+@fused_matmul.infer
+def _(n):
+    if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
+        unsupported(n, "transBatchA and transBatchB")
+    a, w = n.inputs[:2]
+    return [(a.dtype, _matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB")))]
+
+
+@fused_matmul.lower
+def _(n, b):
+    _lower_matmul(n, b, _turned(b.view(n.inputs[0]), n, "transA"), _turned(b.view(n.inputs[1]), n, "transB"), n.attr("alpha", 1.0))
+
+
+gemm = Op("Gemm", half=[1])
+
+
+@gemm.infer
+def _(n):
+    a, w = n.inputs[:2]
+    if a.rank != 2 or w.rank != 2 or a.dtype != FLOAT:
+        fail(n, f"it wants two float matrices, not {a} and {w}")
+    shape = _matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB"))
+    if n.has(2) and broadcast(n, n.inputs[2].shape, shape) != shape:
+        fail(n, f"C {n.inputs[2]} does not broadcast to {shape}")
+    return [(a.dtype, shape)]
+
+
+@gemm.lower
+def _(n, b):
+    emit_gemm(b, _turned(b.view(n.inputs[0]), n, "transA"), _turned(b.view(n.inputs[1]), n, "transB"), b.out(n.outputs[0]), bias=b.view(n.inputs[2]) if n.has(2) else None,
+              residual=b.view_like(n.inputs[3], n.outputs[0]) if n.has(3) else None, alpha=n.attr("alpha", 1.0), beta=n.attr("beta", 1.0), activation=n.attr("activation", "none"))
+
+
+nbits = Op("MatMulNBits", MS, half=[2, 3])
+
+
+@nbits.infer
+def _(n):
+    a, w = n.inputs[:2]
+    k, cols, bits, block = n.attr("K"), n.attr("N"), n.attr("bits", 4), n.attr("block_size")
+    if not a.rank or a.shape[-1] != k or a.dtype != FLOAT:
+        fail(n, f"A {a} does not have K = {k} columns")
+    if bits not in (2, 4, 8) or not block or block < 16 or block & (block - 1):
+        unsupported(n, f"{bits} bits in blocks of {block}", "Quantize to 2, 4 or 8 bits with a block size of 16 or more.")
+    blocks = -(-k // block)
+    if product(w.shape) != cols * blocks * (block * bits // 8):
+        fail(n, f"B {w} is not {cols} columns of {blocks} blocks of {block} {bits}-bit weights")
+    if product(n.inputs[2].shape) != cols * blocks:
+        fail(n, f"scales {n.inputs[2]}: {cols * blocks} are wanted")
+    if n.has(4):
+        g = n.inputs[4].numbers
+        if n.inputs[4].tensor is not None and g is None:
+            g = n.inputs[4].tensor.numbers()
+        if g is None or g[:k] != [i // block for i in range(k)]:
+            unsupported(n, "g_idx that reorders columns", "Quantize without activation order.")
+    if n.has(3):
+        z = n.inputs[3]
+        if product(z.shape) != (cols * (-(-blocks * bits // 8)) if z.dtype == UINT8 else cols * blocks):
+            fail(n, f"zero points {z} do not fit {cols} columns of {blocks} blocks")
+    return [(FLOAT, a.shape[:-1] + [cols])]
+
+
+def emit_nbits(n, b, bits, block, cols, k, format=0, accuracy=0, zeros=None, bias=None):
+    a, y = b.as_rows(b.view(n.inputs[0]), k), b.as_rows(b.out(n.outputs[0]), cols)
+    w, scales = b.view(n.inputs[1]), b.view(n.inputs[2])
+    residual = n.attr("residual")
+    b.emit("matmul_nbits", {"a": a, "b": w, "scales": scales, "zeros": zeros, "bias": b.contiguous(bias) if bias is not None else None,
+                            "residual": b.as_rows(b.view_like(residual, n.outputs[0]), cols) if residual is not None else None, "y": y, "scratch": b.scratch(4 * 262144)},
+           m=y.shape[0], n=cols, k=k, bits=bits, block=block, format=format, scale_type=scales.dtype, zero_type=zeros.dtype if zeros is not None else UINT8,
+           a_row=a.strides[0], y_row=y.strides[0], activation=ACTIVATION[n.attr("activation", "none")], accuracy=accuracy)
+
+
+@nbits.lower
+def _(n, b):
+    emit_nbits(n, b, n.attr("bits", 4), n.attr("block_size"), n.attr("N"), n.attr("K"), 0, n.attr("accuracy_level", 0), b.view(n.inputs[3]) if n.has(3) else None, b.view(n.inputs[5]) if n.has(5) else None)
+
+
+bnb4 = Op("MatMulBnb4", MS, half=[2])
+
+
+@bnb4.infer
+def _(n):
+    a, k, cols, block = n.inputs[0], n.attr("K"), n.attr("N"), n.attr("block_size")
+    if a.shape[-1] != k or not block or k % block:
+        unsupported(n, f"blocks of {block} over rows of {k}", "Quantize with a block size that divides K.")
+    if product(n.inputs[1].shape) != cols * k // 2 or product(n.inputs[2].shape) != cols * k // block or n.attr("transB", 1) != 1:
+        fail(n, f"B {n.inputs[1]} and absmax {n.inputs[2]} do not hold {cols} x {k} weights in blocks of {block}")
+    return [(FLOAT, a.shape[:-1] + [cols])]
+
+
+@bnb4.lower
+def _(n, b):
+    emit_nbits(n, b, 4, n.attr("block_size"), n.attr("N"), n.attr("K"), 1 + n.attr("quant_type", 0))
+
+
+matmul_integer = Op("MatMulInteger")
+
+
+@matmul_integer.infer
+def _(n):
+    a, w = n.inputs[:2]
+    if a.dtype not in (UINT8, INT8) or w.dtype not in (UINT8, INT8):
+        fail(n, f"it wants 8-bit integers, not {a} and {w}")
+    return [(INT32, _matmul_shape(n, a.shape, w.shape))]
+
+
+@matmul_integer.lower
+def _(n, b):
+    a, w, y = b.view(n.inputs[0]), b.view(n.inputs[1]), b.out(n.outputs[0])
+    if len(a.shape) < 2 or len(w.shape) < 2:
+        unsupported(n, "vectors")
+    if len(w.shape) == 2:
+        a, y = b.as_rows(a, a.shape[-1]), b.as_rows(y, y.shape[-1])
+    batch = product(y.shape[:-2])
+    a, w = (b.contiguous(v if len(v.shape) == 2 else v.broadcast(y.shape[:-2] + v.shape[-2:])) for v in (a, w))
+    m, k, cols = a.shape[-2], a.shape[-1], w.shape[-1]
+    zeros = [b.view(n.inputs[i]) if n.has(i) else None for i in (2, 3)]
+    count = [0 if z is None else product(z.shape) for z in zeros]
+    if count[0] > 1 and count[0] != m or count[1] > 1 and count[1] != cols or batch != 1 and max(count) > 1:
+        unsupported(n, f"zero points of shapes {[z.shape for z in zeros if z]}")
+    b.emit("matmul_integer", {"a": a, "b": w, "a_zero": zeros[0], "b_zero": zeros[1], "y": y, "scratch": b.scratch(4 * 262144)}, batch=batch, m=m, n=cols, k=k, a_type=a.dtype, b_type=w.dtype,
+           a_batch=product(a.shape[-2:]) if len(a.shape) > 2 else 0, b_batch=product(w.shape[-2:]) if len(w.shape) > 2 else 0, a_zeros=count[0], b_zeros=count[1])

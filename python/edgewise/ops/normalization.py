@@ -1,0 +1,84 @@
+"""LayerNormalization, RMSNormalization and their fused relatives."""
+from __future__ import annotations
+
+from .kernel import Kernel, read, write
+
+Kernel("norm", {"rms": "i32", "rows": "i32", "cols": "i32", "x_row": "i32", "skip_row": "i32", "y_row": "i32", "epsilon": "f32", "scale_offset": "f32"},
+       [read("x", 4, "(rows-1)*x_row + cols"), read("scale", 4, "cols", optional=True), read("bias", 4, "cols", optional=True),
+        read("skip", 4, "(rows-1)*skip_row + cols", optional=True), read("skip_bias", 4, "cols", optional=True),
+        write("y", 4, "(rows-1)*y_row + cols", inplace=["x", "skip"]), write("sum", 4, "(rows-1)*y_row + cols", optional=True, inplace=["x", "skip"])],
+       require=["min(x_row, skip_row) >= 0", "y_row >= cols", "cols > 0"], empty=["rows"],
+       doc="v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * (scale + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale + scale_offset). "
+           "LayerNormalization, RMSNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization. Two passes, variance from centred values. "
+           "skip_row 0 broadcasts one skip row. y and sum never share memory.")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+from .dtypes import FLOAT
+from .op import MS, Op, axis_of, fail, like, product
+
+
+def _check(n, axis):
+    x = n.inputs[0]
+    if n.has(1) and product(n.inputs[1].shape) != product(x.shape[axis:]):
+        fail(n, f"scale {n.inputs[1]} does not fit {x} from axis {axis}")
+
+
+def emit_norm(b, x, y, scale, bias=None, skip=None, skip_bias=None, total=None, rms=0, epsilon=1e-5, cols=None, scale_offset=0.0):
+    """x, skip, y, total: views whose trailing `cols` elements form a row."""
+    x, y = b.as_rows(x, cols), b.as_rows(y, cols)
+    skip = b.as_rows(skip, cols) if skip is not None else None
+    total = b.as_rows(total, cols) if total is not None else None
+    flat = [b.contiguous(v) if v is not None else None for v in (scale, bias, skip_bias)]
+    b.emit("norm", {"x": x, "scale": flat[0], "bias": flat[1], "skip": skip, "skip_bias": flat[2], "y": y, "sum": total}, rms=rms, rows=x.shape[0], cols=x.shape[1],
+           x_row=x.strides[0], skip_row=skip.strides[0] if skip is not None and skip.shape[0] != 1 else 0, y_row=y.strides[0], epsilon=epsilon, scale_offset=scale_offset)
+
+
+def _declare_norm(name, rms, domain=""):
+    o = Op(name, domain)
+
+    @o.infer
+    def _(n):
+        x = n.inputs[0]
+        axis = axis_of(n, n.attr("axis", -1), x.rank)
+        _check(n, axis)
+        if any(n.wants(i) for i in (1, 2)):
+            fail(n, "its mean and inverse deviation outputs exist only in training graphs")
+        return [(x.dtype, list(x.shape))]
+
+    @o.lower
+    def _(n, b):
+        x = b.view(n.inputs[0])
+        axis = axis_of(n, n.attr("axis", -1), len(x.shape))
+        emit_norm(b, x, b.out(n.outputs[0]), b.view(n.inputs[1]) if n.has(1) else None, b.view(n.inputs[2]) if n.has(2) else None, rms=rms, epsilon=n.attr("epsilon", 1e-5), cols=product(x.shape[axis:]))
+
+
+_declare_norm("LayerNormalization", 0)
+_declare_norm("RMSNormalization", 1)
+_declare_norm("SimplifiedLayerNormalization", 1)       # ONNX Runtime's name, in the default domain
+_declare_norm("SimplifiedLayerNormalization", 1, MS)
+
+
+def _declare_skip_norm(name, rms):
+    o = Op(name, MS)
+
+    @o.infer
+    def _(n):
+        x, skip = n.inputs[:2]
+        if x.shape[-1] != skip.shape[-1]:
+            fail(n, f"{x} and {skip} have different widths")
+        return [like(n, 0), (FLOAT, [1]), (FLOAT, [1]), like(n, 0)][:len(n.outputs)]
+
+    @o.lower
+    def _(n, b):
+        x, skip = b.view(n.inputs[0]), b.view(n.inputs[1])
+        if skip.shape != x.shape:
+            skip = skip.broadcast(x.shape)
+        scale, rest = b.view(n.inputs[2]), [b.view(v) if v is not None else None for v in (n.inputs[3:] + [None, None])[:2]]
+        beta, bias = (None, rest[0]) if rms else rest
+        emit_norm(b, x, b.out(n.outputs[0]), scale, beta, skip, bias, b.out(n.outputs[3]) if n.wants(3) else None, rms, n.attr("epsilon", 1e-12 if not rms else 1e-5), x.shape[-1])
+    return o
+
+
+_declare_skip_norm("SkipLayerNormalization", 0)
+_declare_skip_norm("SkipSimplifiedLayerNormalization", 1)

@@ -1,0 +1,124 @@
+"""How an op is declared: everything about it in one place.
+
+    softmax = Op("Softmax")
+
+    @softmax.infer
+    def _(n): return [like(n, 0)]          # (dtype, shape) of each output, or a Value that already is the output
+
+    @softmax.lower
+    def _(n, b): ...                       # emits kernel calls
+
+`n` is a BoundNode (ir.py): inputs are Values with dtype, shape and, where known, numbers. `b` is a plan Builder (plan/builder.py).
+An op gives `infer` and `lower`, or only `decompose`, which says what it is in terms of other ops. `fold` computes small constants in
+Python (shape arithmetic). `cases` are inputs for the test harness.
+"""
+from __future__ import annotations
+
+from ..errors import ModelError, UnsupportedOp
+from .symbolic import NotStatic, Sym, most, product, strides_of
+
+OPS: dict = {}
+
+
+class Op:
+    def __init__(self, name, domain="", half=()):
+        """half: indices of inputs that may stay float16 in memory; all others are widened to float32 first."""
+        self.name, self.domain, self.half = name, domain, frozenset(half)
+        self.infer_fn = self.fold_fn = self.lower_fn = self.decompose_fn = None
+        self.cases_fn = None
+        OPS[(domain, name)] = self
+
+    def infer(self, f):
+        self.infer_fn = f
+        return f
+
+    def fold(self, f):
+        self.fold_fn = f
+        return f
+
+    def lower(self, f):
+        self.lower_fn = f
+        return f
+
+    def decompose(self, f):
+        self.decompose_fn = f
+        return f
+
+    def cases(self, f):
+        self.cases_fn = f
+        return f
+
+
+MS = "com.microsoft"
+
+
+def like(n, i, dtype=None):
+    v = n.inputs[i]
+    return (dtype or v.dtype, list(v.shape))
+
+
+def fail(n, what, remedy="Export the model again; if it comes from a known exporter, report it."):
+    raise ModelError(what, n.where, remedy)
+
+
+def unsupported(n, what, remedy="Export the model with another opset or another exporter, or run it on a desktop runtime."):
+    raise UnsupportedOp(what, n.where, remedy)
+
+
+def axis_of(n, axis, rank, extra=0):
+    """A normalised axis; rank + extra exclusive."""
+    if not -(rank + extra) <= axis < rank + extra:
+        fail(n, f"axis {axis} does not exist in a tensor of {rank} dimensions")
+    return axis % (rank + extra) if rank + extra else 0
+
+
+def broadcast(n, *shapes):
+    """Numpy broadcasting; Syms match only themselves and 1."""
+    rank = max((len(s) for s in shapes), default=0)
+    out = []
+    for i in range(-rank, 0):
+        d = 1
+        for s in shapes:
+            if -i <= len(s):
+                e = s[i]
+                if e == 1 or e == d:
+                    continue
+                if d != 1:
+                    fail(n, f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast together")
+                d = e
+        out.append(d)
+    return out
+
+
+def broadcast_strides(shape, strides, out_shape):
+    """Strides that read a tensor as if it had out_shape."""
+    pad = len(out_shape) - len(shape)
+    return [0] * pad + [0 if d == 1 and o != 1 else s for d, s, o in zip(shape, strides, out_shape[pad:])]
+
+
+def indices(shape, strides, offset=0):
+    """Flat offsets of all elements of a small tensor in row-major order."""
+    out = [offset]
+    for d, s in zip(shape, strides):
+        out = [o + i * s for o in out for i in range(d)]
+    return out
+
+
+def read_as(v, out_shape):
+    """Numbers of a small constant broadcast to out_shape."""
+    numbers = v.numbers
+    if list(v.shape) == list(out_shape):
+        return numbers
+    count = product(out_shape)
+    if len(numbers) == 1:
+        return numbers * count
+    return [numbers[i] for i in indices(out_shape, broadcast_strides(v.shape, strides_of(v.shape), out_shape))]
+
+
+def ints(n, i, default=None):
+    """Input i as a list of ints (axes, shapes); default when absent."""
+    return n.need(i) if n.has(i) else default
+
+
+__all__ = ["Op", "OPS", "MS", "like", "fail", "unsupported", "axis_of", "broadcast", "broadcast_strides", "indices", "read_as", "ints",
+           "NotStatic", "Sym", "most", "product", "strides_of"]

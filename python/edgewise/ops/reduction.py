@@ -1,0 +1,190 @@
+"""Reductions, Softmax, CumSum, TopK, ArgMax and the kernels under them."""
+from __future__ import annotations
+
+from .kernel import Enum, Kernel, read, write
+
+REDUCE = Enum("reduce", ["sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp"])
+
+Kernel("reduce", {"op": "i32", "type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_outer": "i32", "x_n": "i32", "x_inner": "i32", "y_outer": "i32"},
+       [read("x", "bytes_of(type)", "max((outer-1)*x_outer,0) + max((n-1)*x_n,0) + max((inner-1)*x_inner,0) + 1"), write("y", "bytes_of(type)", "(outer-1)*y_outer + inner")],
+       require=["op >= 0", "op < 10", "min(x_outer, x_n, x_inner, y_outer) >= 0", "n >= 0"], empty=["outer", "inner"],
+       doc="y[o, i] = reduce over r of x[o, r, i] (strides in elements; y's inner contiguous). n = 0 gives the identity (sum 0, prod 1, max -inf or the type's lowest, mean NaN). "
+           "Types float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 sums accumulate in several lanes.")
+
+Kernel("arg_reduce", {"type": "i32", "largest": "i32", "last": "i32", "outer": "i32", "n": "i32", "inner": "i32"},
+       [read("x", "bytes_of(type)", "outer*n*inner"), write("y", 8, "outer*inner")], require=["n > 0"], empty=["outer", "inner"], doc="ONNX ArgMax (largest=1) and ArgMin; int64 out; last: select_last_index.")
+
+Kernel("top_k", {"type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "k": "i32", "largest": "i32", "sorted": "i32"},
+       [read("x", "bytes_of(type)", "outer*n*inner"), write("values", "bytes_of(type)", "outer*k*inner"), write("indices", 8, "outer*k*inner")],
+       require=["k >= 0", "k <= n"], empty=["outer", "n", "inner", "k"], doc="ONNX TopK; ties keep the lower index first.")
+
+Kernel("softmax", {"rows": "i32", "cols": "i32", "x_row": "i32", "y_row": "i32", "log": "i32"},
+       [read("x", 4, "(rows-1)*x_row + cols"), write("y", 4, "(rows-1)*y_row + cols", inplace=["x"])], require=["x_row >= 0", "y_row >= cols"], empty=["rows", "cols"],
+       doc="Softmax or LogSoftmax over the last axis, float32. A row of all -inf gives NaN, as ONNX Runtime does.")
+
+Kernel("cumsum", {"type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_outer": "i32", "y_outer": "i32", "exclusive": "i32", "reverse": "i32"},
+       [read("x", "bytes_of(type)", "(outer-1)*x_outer + n*inner"), write("y", "bytes_of(type)", "(outer-1)*y_outer + n*inner", inplace=["x"])],
+       require=["min(x_outer, y_outer) >= 0"], empty=["outer", "n", "inner"], doc="ONNX CumSum along the middle axis of [outer, n, inner]; float32, float64, int32, int64.")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+import math
+
+from .dtypes import FLOAT, FLOATS, INT32, INT64, wrap
+from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, unsupported
+from .symbolic import NotStatic, Sym
+
+_PY = {"sum": sum, "max": max, "min": min, "prod": math.prod, "mean": lambda v: sum(v) / len(v)}
+
+
+def _reduce_axes(n):
+    x = n.inputs[0]
+    by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
+    axes = ints(n, 1) if by_input else n.attr("axes")
+    if not axes:
+        if by_input and n.attr("noop_with_empty_axes", 0):
+            return []
+        return list(range(x.rank))
+    return sorted({axis_of(n, a, x.rank) for a in axes})
+
+
+def _declare_reduce(name, op):
+    o = Op(name)
+
+    @o.infer
+    def _(n):
+        x, axes = n.inputs[0], _reduce_axes(n)
+        keep = n.attr("keepdims", 1)
+        return [(x.dtype, [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes])]
+
+    if op in _PY:
+        @o.fold
+        def _(n, outs):
+            x, axes = n.inputs[0], _reduce_axes(n)
+            s = strides_of(x.shape)
+            kept = [i for i in range(x.rank) if i not in axes]
+            inner = indices([x.shape[a] for a in axes], [s[a] for a in axes])
+            if not inner:
+                raise NotStatic("empty")
+            out = [_PY[op]([x.numbers[o + i] for i in inner]) for o in indices([x.shape[a] for a in kept], [s[a] for a in kept])]
+            return [[r if isinstance(r, Sym) else wrap(x.dtype, r) for r in out]]
+
+    @o.lower
+    def _(n, b):
+        x, axes = b.view(n.inputs[0]), _reduce_axes(n)
+        y = b.out(n.outputs[0])
+        kept = [i for i in range(len(x.shape)) if i not in axes]
+        last = bool(axes) and axes[-1] == len(x.shape) - 1 or not kept
+        # to [outer, n, inner]: kept dimensions before and behind the reduced ones
+        before = [i for i in kept if not axes or i < axes[-1]]
+        behind = [i for i in kept if axes and i > axes[-1]]
+        x = x.transpose(before + axes + behind)
+        x = b.reshaped(x, [product([x.shape[i] for i in range(len(before))]), product([x.shape[len(before) + i] for i in range(len(axes))]), product([x.shape[len(before) + len(axes) + i] for i in range(len(behind))])])
+        if min(x.strides) < 0:
+            x = b.contiguous(x)
+        o, r, i = x.shape
+        b.emit("reduce", {"x": x, "y": y}, op=REDUCE[op], type=x.dtype, outer=o, n=r, inner=i, x_outer=x.strides[0], x_n=x.strides[1], x_inner=x.strides[2], y_outer=i)
+
+
+for _name, _op in {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod", "ReduceL1": "l1", "ReduceL2": "l2",
+                   "ReduceSumSquare": "sum_square", "ReduceLogSum": "log_sum", "ReduceLogSumExp": "log_sum_exp"}.items():
+    _declare_reduce(_name, _op)
+
+
+def _declare_softmax(name, log):
+    o = Op(name)
+
+    @o.infer
+    def _(n):
+        axis_of(n, n.attr("axis", 1 if n.opset < 13 else -1), n.inputs[0].rank)
+        return [like(n, 0)]
+
+    @o.lower
+    def _(n, b):
+        x, y = b.view(n.inputs[0]), b.out(n.outputs[0])
+        rank = len(x.shape)
+        axis = axis_of(n, n.attr("axis", 1 if n.opset < 13 else -1), rank)
+        if n.opset < 13:  # older opsets flatten everything from the axis on
+            flat = [product(x.shape[:axis]), product(x.shape[axis:])]
+            x, y = b.reshaped(x, flat), b.reshaped(y, flat)
+            axis = 1
+        elif axis != rank - 1:
+            perm = [i for i in range(rank) if i != axis] + [axis]
+            t = b.temp(x.dtype, [x.shape[p] for p in perm])
+            softmax_rows(b, b.contiguous(x.transpose(perm)), t, log)
+            back = [perm.index(i) for i in range(rank)]
+            b.copy(t.transpose(back), y)
+            return
+        softmax_rows(b, x, y, log)
+    return o
+
+
+def softmax_rows(b, x, y, log):
+    x, y = b.as_rows(x), b.as_rows(y)
+    b.emit("softmax", {"x": x, "y": y}, rows=x.shape[0], cols=x.shape[1], x_row=x.strides[0], y_row=y.strides[0], log=log)
+
+
+_declare_softmax("Softmax", 0)
+_declare_softmax("LogSoftmax", 1)
+
+cumsum = Op("CumSum")
+
+
+@cumsum.infer
+def _(n):
+    axis_of(n, ints(n, 1)[0], n.inputs[0].rank)
+    return [like(n, 0)]
+
+
+@cumsum.lower
+def _(n, b):
+    x = n.inputs[0]
+    axis = axis_of(n, ints(n, 1)[0], x.rank)
+    xv, y = b.contiguous(b.view(x)), b.out(n.outputs[0])
+    outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1:])
+    step = most(x.shape[axis]) * most(inner)
+    b.emit("cumsum", {"x": xv, "y": y}, type=x.dtype, outer=outer, n=x.shape[axis], inner=inner, x_outer=step, y_outer=step, exclusive=n.attr("exclusive", 0), reverse=n.attr("reverse", 0))
+
+
+def _declare_arg(name, largest):
+    o = Op(name)
+
+    @o.infer
+    def _(n):
+        x = n.inputs[0]
+        axis = axis_of(n, n.attr("axis", 0), x.rank)
+        return [(INT64, [1 if i == axis else d for i, d in enumerate(x.shape) if i != axis or n.attr("keepdims", 1)])]
+
+    @o.lower
+    def _(n, b):
+        x = n.inputs[0]
+        axis = axis_of(n, n.attr("axis", 0), x.rank)
+        b.emit("arg_reduce", {"x": b.contiguous(b.view(x)), "y": b.out(n.outputs[0])}, type=x.dtype, largest=largest, last=n.attr("select_last_index", 0),
+               outer=product(x.shape[:axis]), n=x.shape[axis], inner=product(x.shape[axis + 1:]))
+
+
+_declare_arg("ArgMax", 1)
+_declare_arg("ArgMin", 0)
+
+top_k = Op("TopK")
+
+
+@top_k.infer
+def _(n):
+    x = n.inputs[0]
+    axis = axis_of(n, n.attr("axis", -1), x.rank)
+    k = n.attr("k") if n.opset < 10 else ints(n, 1)[0]
+    if not 0 <= k <= x.shape[axis]:
+        fail(n, f"k = {k} of a dimension of {x.shape[axis]}")
+    dims = x.shape[:axis] + [k] + x.shape[axis + 1:]
+    return [(x.dtype, dims), (INT64, dims)]
+
+
+@top_k.lower
+def _(n, b):
+    x = n.inputs[0]
+    axis = axis_of(n, n.attr("axis", -1), x.rank)
+    v = b.out(n.outputs[0]) if n.wants(0) else b.temp(x.dtype, n.outputs[1].shape)
+    i = b.out(n.outputs[1]) if n.wants(1) else b.temp(INT64, v.shape)
+    b.emit("top_k", {"x": b.contiguous(b.view(x)), "values": v, "indices": i}, type=x.dtype, outer=product(x.shape[:axis]), n=x.shape[axis], inner=product(x.shape[axis + 1:]),
+           k=v.shape[axis], largest=n.attr("largest", 1), sorted=n.attr("sorted", 1))
