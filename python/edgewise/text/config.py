@@ -51,6 +51,8 @@ class GenerationConfig:
             setattr(self, name, value)
 
     def __setattr__(self, name, value):
+        if value is None and name in ("num_beams", "num_return_sequences", "early_stopping", "length_penalty"):
+            value = GENERATION_FIELDS[name][0]  # None cannot mean "off" here
         if name != "set_fields":
             _check_supported(name, value, "GenerationConfig")
             self.set_fields.add(name)
@@ -224,7 +226,8 @@ def error_for(code):
     """The exception for a result below 0 of core/sampling.c."""
     if code <= ERRORS["BAD_FIELD"]:
         name = STRUCTS["ew_sampling"][ERRORS["BAD_FIELD"] - code][0]
-        return InputError(f"{name} is out of its range", "GenerationConfig")
+        return InputError(f"{name} is out of its range", "GenerationConfig",
+                          "For greedy generation set do_sample=False." if name == "temperature" else "")
     from ..errors import EngineError
     return {
         ERRORS["BAD_TOKEN"]: InputError("a token id is outside the model's vocabulary", "generate",
