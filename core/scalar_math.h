@@ -1,14 +1,11 @@
 /* Scalar functions without branches, so that a plain loop over them becomes vector code, and half-precision conversions.
  *
  * float32, accurate to a few units in the last place; NaN stays NaN and infinities give the limits. */
-#ifndef EDGEWISE_MATH_H
-#define EDGEWISE_MATH_H
+#ifndef EDGEWISE_SCALAR_MATH_H
+#define EDGEWISE_SCALAR_MATH_H
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#ifndef INFINITY
-#error "core/ must not be on the include path: <math.h> has to be the system's"
-#endif
 
 static inline uint32_t ew_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 static inline float ew_float(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
