@@ -1,0 +1,22 @@
+"""Edgewise: runs and trains ONNX models, in a web page as on a desktop."""
+from .arrays import Array
+from .errors import EdgewiseError
+from .session import InferenceSession, SessionOptions
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name):  # what not every use needs is imported when first asked for
+    if name in ("pipeline", "TextGenerationPipeline"):
+        from . import pipelines
+        return getattr(pipelines, name)
+    if name in ("generate", "GenerationConfig", "TextStreamer", "TextIteratorStreamer"):
+        from . import text
+        return getattr(text, name)
+    if name == "CausalLM":
+        from .session.decoder import CausalLM
+        return CausalLM
+    raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
+
+
+__all__ = ["Array", "EdgewiseError", "InferenceSession", "SessionOptions"]

@@ -1,0 +1,38 @@
+"""Engines: the C core as a native library (CPython) or as a WebAssembly instance (Pyodide), behind one interface.
+
+    alloc(nbytes) -> address        zeroed, 64-byte aligned
+    free(address)
+    write(address, data)            bytes-like
+    read(address, nbytes) -> bytes
+    copy(source, target, nbytes)
+    load_tensor(tensor) -> address  weights: from their Source into engine memory, not through Python objects
+    load(plan) -> LoadedPlan        bind(slot, address), register(i, value), init(), run(), profile(), free()
+    call(name, *numbers) -> int     any exported C function
+"""
+from __future__ import annotations
+
+import sys
+
+from .base import Engine, LoadedPlan
+
+_default = None
+
+
+def default_engine():
+    """The engine of this process: made on first use; threads as many as cores natively, 1 in a page."""
+    global _default
+    if _default is None:
+        _default = open_engine()
+    return _default
+
+
+def open_engine(threads=None):
+    """A new engine. threads: how many may work at once (default: the cores of the machine; 1 in Pyodide)."""
+    if sys.platform == "emscripten":
+        from .browser import BrowserEngine
+        return BrowserEngine()
+    from .native import NativeEngine
+    return NativeEngine(threads)
+
+
+__all__ = ["Engine", "LoadedPlan", "default_engine", "open_engine"]

@@ -1,0 +1,94 @@
+"""What all engines share: plans, their slots, and errors in words."""
+from __future__ import annotations
+
+import struct
+
+from ..errors import EngineError, InputError, OutOfMemory, PlanError
+
+CODES = {1: "out of memory", 2: "not a plan, or a damaged one", 3: "made for another version of the engine", 4: "unknown kernel", 5: "a parameter rule does not hold",
+         6: "an operand reaches outside its buffer", 7: "an output overlaps another operand", 8: "an output in read-only memory", 9: "a slot is not bound",
+         10: "a register value out of range", 11: "an index is out of range", 12: "a wrong argument"}
+
+
+class Engine:
+    """One engine of the C core. Subclasses say how memory is reached and functions are called (see the package's docstring)."""
+
+    POINTER = "<q"   # how the C side stores a pointer
+
+    def start(self, threads):
+        self.handle = self.call("ew_open", threads)
+        if not self.handle:
+            raise OutOfMemory("the engine could not be opened", "", "Free memory and try again.")
+        self.cell = self.alloc(8)  # where C functions put a pointer they return
+
+    def load(self, plan):
+        """Loads a plan (plan.Plan); PlanError when the engine refuses it."""
+        return LoadedPlan(self, plan)
+
+    def error(self, plan=None, call=""):
+        """The last error of the C side as an exception."""
+        code, step, operand, kernel, detail = struct.unpack("<iiiiq", self.read(self.call("ew_last_error", self.handle), 24))
+        where = plan.labels[step] if plan is not None and 0 <= step < len(plan.labels) else call
+        name = plan.kernels[step] if plan is not None and 0 <= step < len(plan.kernels) else ""
+        what = CODES.get(code, f"error {code}")
+        if code == 1:
+            return OutOfMemory(f"{detail} bytes could not be had", where, "Use a smaller batch, sequence or model, or close other models.")
+        if code == 11:
+            return InputError(f"an index is out of range ({detail})", where, "Check token ids and index inputs against the model's sizes.")
+        if code in (2, 3, 4, 5, 6, 7, 8):
+            return PlanError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "The plan is damaged or was made by another version; compile the model again.")
+        return EngineError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "Report this.")
+
+    def check_alloc(self, address, nbytes):
+        if not address:
+            raise OutOfMemory(f"{nbytes} bytes could not be had", "engine memory", "Use a smaller batch, sequence or model, or close other models.")
+        return address
+
+
+class LoadedPlan:
+    """A plan in the engine. Slots are bound by number to addresses."""
+
+    def __init__(self, engine, plan):
+        self.engine, self.plan = engine, plan
+        data = engine.alloc(len(plan.data))
+        try:
+            engine.write(data, plan.data)
+            code = engine.call("ew_plan_load", engine.handle, data, len(plan.data), engine.cell)
+        finally:
+            engine.free(data)
+        self.handle = 0
+        if code:
+            raise engine.error(plan, "plan")
+        self.handle = struct.unpack(engine.POINTER, engine.read(engine.cell, struct.calcsize(engine.POINTER)))[0]
+
+    def _do(self, code):
+        if code:
+            raise self.engine.error(self.plan)
+
+    def bind(self, slot, address):
+        self._do(self.engine.call("ew_plan_bind", self.handle, slot, address, self.plan.slots[slot].nbytes))
+
+    def register(self, index, value):
+        self._do(self.engine.call("ew_plan_register", self.handle, index, value))
+
+    def init(self):
+        self._do(self.engine.call("ew_plan_init", self.handle))
+
+    def run(self):
+        self._do(self.engine.call("ew_plan_run", self.handle))
+
+    def profile(self):
+        """Runs once; [(seconds, kernel, node)] of each main step."""
+        count = len(self.plan.kernels) - self.plan.init_count
+        seconds = self.engine.alloc(8 * max(count, 1))
+        try:
+            self._do(self.engine.call("ew_plan_run_steps", self.handle, 0, count, seconds))
+            times = struct.unpack(f"<{count}d", self.engine.read(seconds, 8 * count))
+        finally:
+            self.engine.free(seconds)
+        return [(t, k, w) for t, k, w in zip(times, self.plan.kernels[self.plan.init_count:], self.plan.labels[self.plan.init_count:])]
+
+    def free(self):
+        if self.handle:
+            self.engine.call("ew_plan_free", self.handle)
+            self.handle = 0

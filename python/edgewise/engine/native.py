@@ -1,0 +1,117 @@
+"""The engine as a shared library, through ctypes."""
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import sys
+
+from ..errors import EngineError
+from ..onnx.source import FileSource
+from .base import Engine
+
+_SIGNATURES = {"ew_open": (ctypes.c_void_p, [ctypes.c_int32]), "ew_close": (None, [ctypes.c_void_p]), "ew_threads": (ctypes.c_int32, [ctypes.c_void_p]),
+               "ew_last_error": (ctypes.c_void_p, [ctypes.c_void_p]), "ew_table_hash": (ctypes.c_uint32, []), "ew_flavour": (ctypes.c_char_p, []),
+               "ew_alloc": (ctypes.c_void_p, [ctypes.c_size_t]), "ew_free": (None, [ctypes.c_void_p]),
+               "ew_plan_load": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
+               "ew_plan_bind": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t]),
+               "ew_plan_register": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64]),
+               "ew_plan_init": (ctypes.c_int32, [ctypes.c_void_p]), "ew_plan_run": (ctypes.c_int32, [ctypes.c_void_p]),
+               "ew_plan_run_steps": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]), "ew_plan_free": (None, [ctypes.c_void_p])}
+
+
+def _has_v3():
+    """Whether this CPU runs x86-64-v3 code (AVX2, FMA, F16C, BMI2)."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            flags = next((line for line in f if line.startswith("flags")), "").split()
+    except OSError:
+        return False
+    return {"avx2", "fma", "f16c", "bmi2"} <= set(flags)
+
+
+def library_path():
+    """Path of the shared library for this machine; EDGEWISE_LIBRARY overrides it."""
+    if os.environ.get("EDGEWISE_LIBRARY"):
+        return os.environ["EDGEWISE_LIBRARY"]
+    folder = os.path.dirname(os.path.abspath(__file__))
+    names = ["libedgewise.so", "libedgewise.dylib", "edgewise.dll"]
+    if platform.machine() in ("x86_64", "AMD64") and _has_v3():
+        names.insert(0, "libedgewise-v3.so")
+    for name in names:
+        if os.path.exists(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    raise EngineError("the native engine library is not there", folder, "Install a wheel for this platform, or run `make native` in a checkout.")
+
+
+class NativeEngine(Engine):
+    def __init__(self, threads=None):
+        self.library = ctypes.CDLL(library_path())
+        self._functions = {}
+        self._maps = {}
+        self.start(threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (threads or os.cpu_count() or 1))
+
+    def call(self, name, *args):
+        f = self._functions.get(name)
+        if f is None:
+            try:
+                f = getattr(self.library, name)
+            except AttributeError:
+                raise EngineError(f"the library has no function '{name}'", library_path(), "Build it again with `make native`.") from None
+            if name in _SIGNATURES:
+                f.restype, f.argtypes = _SIGNATURES[name]
+            else:
+                f.restype, f.argtypes = ctypes.c_int64, None
+            self._functions[name] = f
+        if f.argtypes is None:
+            return f(*[ctypes.c_int64(a) for a in args])
+        return f(*args) or 0
+
+    @property
+    def flavour(self):
+        return self.call("ew_flavour").decode()
+
+    @property
+    def threads(self):
+        return self.call("ew_threads", self.handle)
+
+    def alloc(self, nbytes):
+        return self.check_alloc(self.call("ew_alloc", max(nbytes, 1)), nbytes)
+
+    def free(self, address):
+        self.call("ew_free", address)
+
+    def write(self, address, data):
+        view = memoryview(data).cast("B")
+        if view.readonly:
+            ctypes.memmove(address, bytes(view) if not isinstance(data, bytes) else data, len(view))
+        elif len(view):
+            ctypes.memmove(address, (ctypes.c_char * len(view)).from_buffer(view), len(view))
+
+    def read(self, address, nbytes):
+        return ctypes.string_at(address, nbytes)
+
+    def copy(self, source, target, nbytes):
+        ctypes.memmove(target, source, nbytes)
+
+    def load_tensor(self, tensor):
+        """Address of a weight: inside the mapped file where its alignment allows, else a copy. Returns (address, owned)."""
+        source = tensor.source
+        if tensor.data is None and isinstance(source, FileSource) and sys.byteorder == "little":
+            base = self._map(source)
+            if (base + tensor.offset) % 16 == 0:
+                return base + tensor.offset, False
+            address = self.alloc(tensor.nbytes)
+            self.copy(base + tensor.offset, address, tensor.nbytes)
+            return address, True
+        address = self.alloc(tensor.nbytes)
+        self.write(address, tensor.bytes())
+        return address, True
+
+    def _map(self, source):
+        if source.path not in self._maps:
+            with open(source.path, "rb") as f:
+                m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # private and writable for ctypes' sake; never written
+            self._maps[source.path] = (m, ctypes.addressof(ctypes.c_char.from_buffer(m)))
+        return self._maps[source.path][1]

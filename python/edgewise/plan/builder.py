@@ -1,0 +1,298 @@
+"""Lowering: each bound node becomes calls of kernels with concrete parameters. Ops use the methods of Builder (`b`) to do so."""
+from __future__ import annotations
+
+import hashlib
+
+from ..errors import UnsupportedOp
+from ..ops.dtypes import BOOL, FLOAT, INT64, bytes_for, pack, size_of
+from ..ops.elementwise import BINARY
+from ..ops.kernel import KERNELS, MAX_DIMS
+from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
+from .memory import plan_memory
+from .plan import Plan, Slot
+from .view import Buffer, View, merge_dims
+
+
+class Step:
+    __slots__ = ("kernel", "params", "operands", "label")
+
+    def __init__(self, kernel, params, operands, label):
+        self.kernel, self.params, self.operands, self.label = kernel, params, operands, label
+
+
+def lower(bound, cache_shapes=None, registers=(), name=""):
+    """Lowers a BoundGraph to a Plan.
+
+    Args:
+        bound: BoundGraph.
+        cache_shapes: {input name: full shape of the cache it lives in}.
+        registers: [(name, lowest, highest)] in the order of their numbers in Syms.
+    """
+    b = Builder(cache_shapes or {})
+    for node in bound.nodes:
+        b.label = node
+        b.init = all(o is None or o.constant for o in node.outputs)
+        if node.decl.lower_fn is None:
+            raise UnsupportedOp(f"{node.op} cannot be lowered", node.where, "Report this model.")
+        node.decl.lower_fn(node, b)
+    b.init, b.label = False, None
+    b.finish(bound)
+    return Plan.assemble(b, list(registers), name)
+
+
+class Builder:
+    merge_dims = staticmethod(merge_dims)
+
+    def __init__(self, cache_shapes):
+        self.cache_shapes = cache_shapes
+        self.views, self.steps, self.init_steps = {}, [], []
+        self.keep = []             # values whose id is a key of views
+        self.slots, self.slot_of = [], {}
+        self.constants, self.constant_at = bytearray(), {}
+        self.const_buffer = Buffer("const", 0, "constants")
+        self.init, self.label = False, None
+        self.keys = {}
+
+    # ---- tensors ----
+    def view(self, value):
+        """Where a value lies."""
+        v = self.views.get(id(value))
+        if v is None:
+            v = self._first_view(value)
+            self.alias(value, v)
+        return v
+
+    def alias(self, value, view):
+        self.views[id(value)] = view
+        self.keep.append(value)
+
+    def _first_view(self, value):
+        if value.tensor is not None:
+            t = value.tensor
+            if t.nbytes > 64 or t.data is None:
+                buffer = self.slot(t.name, "weight", t.dtype, t.shape, t.nbytes)
+                buffer.key = t
+                return View(buffer, 0, t.shape, strides_of(t.shape), t.dtype)
+            return self.const_bytes(t.data, t.dtype, t.shape)
+        if value.numbers is not None:
+            if any(isinstance(x, Sym) for x in value.numbers):
+                return self._register_numbers(value)
+            return self.const_bytes(pack(value.dtype, value.numbers), value.dtype, value.shape)
+        if value.role == "cache":
+            full = self.cache_shapes[value.name]
+            buffer = self.slot(value.name, "cache", value.dtype, full, bytes_for(value.dtype, product(full)))
+            return View(buffer, 0, value.shape, strides_of(full), value.dtype)
+        if value.role == "input":
+            shape = [most(d) for d in value.shape]
+            buffer = self.slot(value.name, "input", value.dtype, shape, bytes_for(value.dtype, product(shape)))
+            return View(buffer, 0, value.shape, strides_of(shape), value.dtype)
+        raise AssertionError(f"{value} is used before it is computed")
+
+    def _register_numbers(self, value):
+        """A small integer tensor that depends on registers, written element by element."""
+        v = self.temp(value.dtype, value.shape)
+        flat = v.reshape([len(value.numbers)])
+        was, self.init = self.init, False
+        for i, x in enumerate(value.numbers):
+            self.range(flat.slice(0, i, 1), x, 0)
+        self.init = was
+        return v
+
+    def slot(self, name, kind, dtype, shape, nbytes):
+        if name not in self.slot_of:
+            buffer = Buffer("slot", nbytes, name)
+            buffer.index = len(self.slots)
+            self.slots.append(Slot(name, kind, dtype, list(shape), nbytes))
+            self.slot_of[name] = buffer
+        return self.slot_of[name]
+
+    def const_bytes(self, data, dtype, shape):
+        at = self.constant_at.get(data)
+        if at is None:
+            at = self.constant_at[data] = len(self.constants)
+            self.constants += data + bytes(-len(data) % 16)
+        return View(self.const_buffer, at // size_of(dtype), shape, strides_of(shape), dtype)
+
+    def scalar(self, dtype, number):
+        return self.const_bytes(pack(dtype, [number]), dtype, [])
+
+    def temp(self, dtype, shape):
+        buffer = Buffer("arena", bytes_for(dtype, product([most(d) for d in shape])), init=self.init)
+        return View(buffer, 0, shape, strides_of(shape), dtype)
+
+    def out(self, value):
+        """A new contiguous buffer for a value that the node computes."""
+        v = self.temp(value.dtype, value.shape)
+        if self.init:
+            v.buffer.key = self.content_key(value)
+        self.alias(value, v)
+        return v
+
+    def scratch(self, nbytes):
+        return View(Buffer("arena", nbytes, init=self.init), 0, [nbytes], [1], 2)
+
+    def content_key(self, value):
+        """Names a constant by what it is computed from, so that plans of one model share it."""
+        key = self.keys.get(id(value))
+        if key is None:
+            h = hashlib.sha256()
+            if value.tensor is not None:
+                h.update(value.tensor.name.encode())
+            elif value.numbers is not None:
+                h.update(repr((value.dtype, value.shape, value.numbers)).encode())
+            else:
+                n = value.producer
+                plain = {k: (a.bytes() if hasattr(a, "bytes") else a) for k, a in n.attrs.items()}
+                h.update(repr((n.op, n.domain, n.opset, sorted(plain.items(), key=str), n.outputs.index(value), value.shape, value.dtype)).encode())
+                for v in n.inputs:
+                    h.update(self.content_key(v).encode() if v is not None else b"-")
+            key = self.keys[id(value)] = h.hexdigest()[:24]
+            self.keep.append(value)
+        return key
+
+    # ---- layouts ----
+    def contiguous(self, v):
+        if v.plain:
+            return v
+        t = self.temp(v.dtype, v.shape)
+        self.copy(v, t)
+        return t
+
+    def inner_contiguous(self, v):
+        """Innermost dimension contiguous, all strides >= 0."""
+        if (v.strides[-1] == 1 or v.shape[-1] == 1) and min(v.strides) >= 0:
+            return v
+        return self.contiguous(v)
+
+    def reshaped(self, v, shape):
+        r = v.reshape(shape)
+        if r is None:
+            r = self.contiguous(v).reshape(shape)
+            if r is None:
+                raise NotStatic(f"reshape of {v.shape} to {shape}")
+        return r
+
+    def as_rows(self, v, cols=None):
+        """[rows, cols] with contiguous columns; cols (default: the last dimension) is the product of the last dimensions."""
+        if cols is None:
+            cols = v.shape[-1] if v.shape else 1
+        if isinstance(cols, Sym):
+            i = len(v.shape) - 1
+            rows = v.shape[:-1]
+        else:
+            i, n = len(v.shape), 1
+            while i and n != cols:
+                i -= 1
+                n = n * v.shape[i]
+            while i and v.shape[i - 1] == 1 and n == cols and cols == 1 and i > len(v.shape) - 1:
+                i -= 1
+            rows = v.shape[:i]
+        r = v.reshape([product(rows), cols])
+        if r is None or (r.strides[1] != 1 and r.shape[1] != 1) or r.strides[0] < 0:
+            r = self.reshaped(self.contiguous(v), [product(rows), cols])
+        if r.shape[0] == 1:  # one row: its stride is never used, but rules compare it with the width
+            r.strides[0] = most(cols)
+        if r.shape[1] == 1:
+            r.strides[1] = 1
+        return r
+
+    def rows_from(self, v, axis):
+        """A view whose dimensions behind `axis` are contiguous and whose dimensions before it have one stride."""
+        if v.plain_from(axis + 1) and min(v.strides, default=0) >= 0 and (axis == 0 or axis == 1 or v.plain_from(0)):
+            return v
+        return self.contiguous(v)
+
+    def view_like(self, value, target):
+        v = self.view(value)
+        return v if list(v.shape) == list(target.shape) and v.plain else self.reshaped(self.contiguous(v), target.shape)
+
+    # ---- steps ----
+    def emit(self, kernel, operands, **params):
+        k = KERNELS[kernel]
+        for name in k.empty:
+            value = params[name]
+            if any(not isinstance(d, Sym) and d == 0 for d in (value if isinstance(value, list) else [value])):
+                return
+        views = [operands.get(o.name) for o in k.operands]
+        (self.init_steps if self.init else self.steps).append(Step(k, params, views, self.label))
+
+    def nd(self, kernel, shape, views, strides, **params):
+        """Emits an elementwise kernel over `shape`; `strides` maps parameter names to view names."""
+        dims, merged = merge_dims(shape, [views[name].strides for name in strides.values()])
+        if len(dims) > MAX_DIMS:
+            raise UnsupportedOp(f"{kernel} over {len(dims)} dimensions that do not merge", self.label.where if self.label else "", "Report this model.")
+        pad = MAX_DIMS - len(dims)
+        self.emit(kernel, views, dims=[1] * pad + dims, **{p: [0] * pad + s for p, s in zip(strides, merged)}, **params)
+
+    def copy(self, x, y):
+        self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
+
+    def fill(self, y, number):
+        data = pack(y.dtype, [number]) if not isinstance(number, bytes) else number
+        size = size_of(y.dtype)
+        data = data + bytes(8 - len(data))
+        low, high = (int.from_bytes(data[i:i + 4], "little", signed=True) for i in (0, 4))
+        self.nd("fill", y.shape, {"y": y}, {"ys": "y"}, size=size, value_low=low, value_high=high)
+
+    def range(self, y, start, delta):
+        whole = y.dtype != FLOAT and y.dtype != 11
+        self.emit("range", {"y": y}, type=y.dtype, n=product(y.shape), start=start if whole else 0, delta=delta if whole else 0, f_start=0.0 if whole else start, f_delta=0.0 if whole else delta)
+
+    def cast(self, v, dtype):
+        if v.dtype == dtype:
+            return v
+        t = self.temp(dtype, v.shape)
+        self.cast_into(v, t)
+        return t
+
+    def cast_into(self, x, y):
+        self.nd("cast", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype)
+
+    def emit_binary(self, op, a, c, y, dtype):
+        self.nd("binary", y.shape, {"a": a.broadcast(y.shape), "b": c.broadcast(y.shape), "y": y}, {"as": "a", "bs": "b", "ys": "y"}, op=BINARY[op], type=dtype)
+
+    def float_mask(self, m):
+        """A bool mask as the number to add: 0 where true, -inf where false."""
+        if m.dtype == FLOAT:
+            return m
+        t = self.temp(FLOAT, m.shape)
+        zero, low = self.scalar(FLOAT, 0.0).broadcast(m.shape), self.scalar(FLOAT, float("-inf")).broadcast(m.shape)
+        self.nd("where", m.shape, {"condition": m, "a": zero, "b": low, "y": t}, {"cs": "condition", "as": "a", "bs": "b", "ys": "y"}, size=4)
+        return t
+
+    def add_masks(self, a, c):
+        rank = max(len(a.shape), len(c.shape))
+        shapes = [[1] * (rank - len(v.shape)) + v.shape for v in (a, c)]
+        shape = [y if x == 1 else x for x, y in zip(*shapes)]
+        if a.dtype == c.dtype == BOOL:
+            t = self.temp(BOOL, shape)
+            self.emit_binary("and", a, c, t, BOOL)
+        else:
+            t = self.temp(FLOAT, shape)
+            self.emit_binary("add", self.float_mask(a), self.float_mask(c), t, FLOAT)
+        return t
+
+    # ---- the end ----
+    def finish(self, bound):
+        """Gives outputs their slots, keeps what init steps compute for the main steps, and places everything in the arena."""
+        for name, value in bound.outputs.items():
+            v = self.view(value)
+            shape = [most(d) for d in v.shape]
+            if v.buffer.kind == "slot" and v.buffer.index >= 0 and self.slots[v.buffer.index].kind == "cache":
+                continue  # the cache itself
+            nbytes = bytes_for(v.dtype, product(shape))
+            if v.buffer.kind == "arena" and not v.buffer.init and v.plain and v.offset == 0 and v.buffer.nbytes == nbytes and name not in self.slot_of:
+                self._to_slot(v.buffer, name, "output", v.dtype, shape)
+            else:
+                y = View(self.slot(name if name not in self.slot_of else name + "~output", "output", v.dtype, shape, nbytes), 0, v.shape, strides_of(shape), v.dtype)
+                self.copy(v, y)
+        for step in self.steps:
+            for v in step.operands:
+                if v is not None and v.buffer.kind == "arena" and v.buffer.init:
+                    self._to_slot(v.buffer, "computed/" + v.buffer.key if v.buffer.key else f"computed/{len(self.slots)}", "computed", 2, [v.buffer.nbytes])
+        self.arena_bytes = max(plan_memory(self.init_steps), plan_memory(self.steps))
+
+    def _to_slot(self, buffer, name, kind, dtype, shape):
+        buffer.kind, buffer.name, buffer.index = "slot", name, len(self.slots)
+        self.slots.append(Slot(name, kind, dtype, list(shape), buffer.nbytes))
+        self.slot_of[name] = buffer

@@ -1,0 +1,103 @@
+"""The bytes of a plan, as core/engine.h lays them out, and what the host must know to run it."""
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from ..errors import UnsupportedOp
+from ..ops.dtypes import NAME
+from ..ops.symbolic import NotStatic, Sym
+
+MAGIC = b"EDGEPLN1"
+HEADER = struct.Struct("<8sIIIIIIQQQQQQQ")
+STEP = struct.Struct("<HHHHII")
+PATCH = struct.Struct("<IIqq")
+OPERAND = struct.Struct("<IIqq")
+ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xffffffff
+WRITABLE = 1
+
+
+@dataclass
+class Slot:
+    """What the host binds. kind: weight, computed (filled by the init steps), cache, input, output."""
+    name: str
+    kind: str
+    dtype: int
+    shape: list
+    nbytes: int
+    tensor: object = None
+
+    def describe(self):
+        return {"name": self.name, "kind": self.kind, "dtype": NAME[self.dtype], "shape": self.shape, "bytes": self.nbytes}
+
+
+def _align(data, to=16):
+    data += bytes(-len(data) % to)
+
+
+class Plan:
+    """`data`: bytes for the engine. `slots`: in order. `labels`: node of each step (init steps first), for errors and profiles."""
+
+    def __init__(self, data, slots, registers, labels, kernels, arena_bytes, init_count):
+        self.data, self.slots, self.registers, self.labels, self.kernels, self.arena_bytes = data, slots, registers, labels, kernels, arena_bytes
+        self.init_count = init_count
+
+    @staticmethod
+    def assemble(b, registers, name=""):
+        from ..ops.kernel import kernel_table
+        table = kernel_table()
+        ids, table_hash = {k.name: k.id for k in table.kernels}, table.hash
+        for slot in b.slots:
+            slot.tensor = b.slot_of[slot.name].key if slot.kind == "weight" else None
+        out = bytearray(HEADER.size)
+        _align(out)
+        registers_at = len(out)
+        for _, low, high in registers:
+            out += struct.pack("<qq", low, high)
+        _align(out)
+        slots_at = len(out)
+        for s in b.slots:
+            out += struct.pack("<QII", s.nbytes, WRITABLE if s.kind in ("computed", "cache", "output") else 0, 0)
+        _align(out)
+        const_at = len(out)
+        out += b.constants
+        _align(out)
+        steps_at = len(out)
+        for step in b.init_steps + b.steps:
+            out += _step_bytes(step, ids)
+        HEADER.pack_into(out, 0, MAGIC, table_hash, len(registers), len(b.slots), len(b.init_steps), len(b.steps), 0, b.arena_bytes, registers_at, slots_at, const_at, len(b.constants), steps_at, len(out))
+        steps = b.init_steps + b.steps
+        return Plan(bytes(out), b.slots, [r[0] for r in registers], [s.label.where if s.label is not None else "" for s in steps], [s.kernel.name for s in steps], b.arena_bytes, len(b.init_steps))
+
+
+def _step_bytes(step, ids):
+    params, patches = bytearray(), []
+    for name, kind in step.kernel.params.items():
+        value = step.params[name]
+        if kind == "f32":
+            params += struct.pack("<f", value)
+            continue
+        for x in value if isinstance(value, list) else [value]:
+            if isinstance(x, Sym):
+                patches.append((len(params) // 4, x))
+                x = x.min
+            if not -(1 << 31) <= x < 1 << 31:
+                raise UnsupportedOp(f"{step.kernel.name} with {name} = {x}: more than 2^31 elements", step.label.where if step.label is not None else "", "Use a smaller batch or sequence.")
+            params += struct.pack("<i", int(x))
+    size = len(params)
+    params += bytes(-size % 8)
+    out = bytearray(params)
+    for at, x in patches:
+        out += PATCH.pack(at, x.reg, x.scale, x.add)
+    for v in step.operands:
+        if v is None:
+            out += OPERAND.pack(NONE, 0, 0, 0)
+            continue
+        b, offset, reg, scale = v.buffer, v.byte_offset(), 0, 0
+        if isinstance(offset, Sym):
+            reg, scale, offset = offset.reg + 1, offset.scale, offset.add
+        base = b.offset if b.kind == "arena" else 0
+        if b.owner is not None:
+            base = b.offset
+        out += OPERAND.pack(ARENA if b.kind == "arena" else CONST if b.kind == "const" else SLOT0 + b.index, reg, base + offset, scale)
+    return STEP.pack(ids[step.kernel.name], len(step.operands), len(patches), 0, size, STEP.size + len(out)) + out

@@ -1,0 +1,4 @@
+"""Running models: `InferenceSession` for any graph, `CausalLM` for text generation with a cache."""
+from .inference import InferenceSession, NodeArg, SessionOptions
+
+__all__ = ["InferenceSession", "NodeArg", "SessionOptions"]

@@ -1,0 +1,233 @@
+"""`InferenceSession`: ONNX Runtime's way to run a model."""
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ..arrays import as_input, as_output
+from ..engine import default_engine
+from ..errors import InputError, ModelError, UnsupportedOp
+from ..ir import Graph, NeedsValue
+from ..onnx import BytesSource, FileSource, Source, read_model
+from ..ops.dtypes import NAME, bytes_for, unpack
+from ..ops.symbolic import NotStatic, product
+from ..plan import compile_graph
+from .weights import WeightStore
+
+_ORT_TYPES = {1: "float", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool", 10: "float16", 11: "double", 12: "uint32", 13: "uint64", 16: "bfloat16"}
+
+
+@dataclass
+class NodeArg:
+    """An input or output of a model, as onnxruntime.NodeArg: `name`, `type` like "tensor(float)", `shape` with ints and names."""
+    name: str
+    type: str
+    shape: list
+
+
+class SessionOptions:
+    """Accepted for compatibility with onnxruntime.SessionOptions. `intra_op_num_threads`: threads of the engine, 0 = all cores."""
+
+    def __init__(self):
+        self.intra_op_num_threads = 0
+
+
+class _Compiled:
+    """A plan for one set of shapes, in the engine, with its inputs and outputs."""
+
+    def __init__(self, session, plan, bound):
+        self.engine, self.plan, self.session = session.engine, plan, session
+        self.loaded = self.engine.load(plan)
+        self.buffers = []
+        try:
+            fresh = session.store.connect(self.loaded)
+            self.inputs, self.outputs = {}, {}
+            for i, slot in enumerate(plan.slots):
+                if slot.kind in ("input", "output"):
+                    address = self.engine.alloc(slot.nbytes)
+                    self.buffers.append(address)
+                    self.loaded.bind(i, address)
+                    (self.inputs if slot.kind == "input" else self.outputs)[slot.name] = (address, slot)
+            session.store.init(self.loaded, fresh)
+        except BaseException:
+            self.free()
+            raise
+        self.results = {}
+        for name, value in bound.outputs.items():
+            key = name if name in self.outputs else name + "~output"
+            self.results[name] = (self.outputs[key][0], value.dtype, list(value.shape))
+
+    def run(self, feeds, names):
+        for name, (address, slot) in self.inputs.items():
+            data = feeds[name][2]
+            if slot.nbytes:
+                self.engine.write(address, data)
+        self.loaded.run()
+        return [(dtype, shape, self.engine.read(address, bytes_for(dtype, product(shape)))) for address, dtype, shape in (self.results[n] for n in names)]
+
+    def free(self):
+        self.loaded.free()
+        for address in self.buffers:
+            self.engine.free(address)
+        self.buffers = []
+
+
+class InferenceSession:
+    """Runs an ONNX model (mirrors onnxruntime.InferenceSession).
+
+    Args:
+        path_or_bytes: path of an .onnx file, its bytes, or a Source.
+        sess_options, providers: accepted for compatibility.
+        engine: an edgewise Engine; default: the process's.
+    Raises:
+        ModelError: the file is broken. UnsupportedOp: when a run needs what is not there (the session stays usable).
+    """
+    MAX_PLANS = 32  # shapes for which plans are kept
+
+    def __init__(self, path_or_bytes, sess_options=None, providers=None, engine=None, **ignored):
+        if isinstance(path_or_bytes, Graph):
+            self.graph = path_or_bytes
+        else:
+            source = path_or_bytes
+            if isinstance(source, (str, os.PathLike)):
+                source = FileSource(source)
+            elif not isinstance(source, Source):
+                source = BytesSource(source)
+            self.graph = read_model(source)
+        self.engine = engine or default_engine()
+        self.store = WeightStore(self.engine)
+        self.plans = OrderedDict()
+        self.needs = {}
+        self.inputs = {i.name: i for i in self.graph.input_names()}
+        self.subgraphs = {}
+
+    def get_inputs(self):
+        return [_node_arg(i) for i in self.graph.input_names()]
+
+    def get_outputs(self):
+        return [_node_arg(o) for o in self.graph.outputs]
+
+    def get_providers(self):
+        return ["EdgewiseExecutionProvider"]
+
+    def run(self, output_names, input_feed, run_options=None):
+        """Runs the model.
+
+        Args:
+            output_names: list of output names, or None for all.
+            input_feed: {input name: array}; NumPy arrays, edgewise.Array, buffers or nested lists.
+        Returns:
+            list of arrays in the order of output_names.
+        Raises:
+            InputError: a name, type, rank or dimension does not fit; the session stays usable.
+        """
+        feeds = self._check_feeds(input_feed)
+        names = [o.name for o in self.graph.outputs] if output_names is None else list(output_names)
+        known_outputs = {o.name for o in self.graph.outputs}
+        for n in names:
+            if n not in known_outputs:
+                raise InputError(f"the model has no output '{n}'", "output_names", f"It has: {', '.join(sorted(known_outputs))}.")
+        results = self._run(self.graph, "", feeds, names)
+        return [as_output(*r) for r in results]
+
+    def _check_feeds(self, input_feed):
+        feeds = {}
+        for name, x in input_feed.items():
+            info = self.inputs.get(name)
+            if info is None:
+                raise InputError(f"the model has no input '{name}'", "input_feed", f"It has: {', '.join(self.inputs)}.")
+            dtype, shape, data = as_input(x, name, info.dtype or None)
+            if info.dtype and dtype != info.dtype:
+                raise InputError(f"element type {NAME[dtype]}, the model wants {NAME.get(info.dtype, info.dtype)}", f"input '{name}'", "Convert it.")
+            if info.shape is not None:
+                if len(shape) != len(info.shape):
+                    raise InputError(f"{len(shape)} dimensions {shape}, the model wants {len(info.shape)}: {info.shape}", f"input '{name}'", "Reshape it.")
+                for i, (d, want) in enumerate(zip(shape, info.shape)):
+                    if isinstance(want, int) and want >= 0 and d != want:
+                        raise InputError(f"dimension {i} is {d}, the model wants {want} ({info.shape})", f"input '{name}'", "Reshape or pad it.")
+            feeds[name] = (dtype, shape, data)
+        missing = [n for n in self.inputs if n not in feeds]
+        if missing:
+            raise InputError(f"missing: {', '.join(missing)}", "input_feed", "Feed every input.")
+        return feeds
+
+    def _run(self, graph, tag, feeds, names):
+        key = (tag, tuple(names), tuple((n, feeds[n][0], tuple(feeds[n][1])) for n in sorted(self.inputs)))
+        known = {}
+        while True:
+            for name in self.needs.get(key, ()):
+                if name not in known:
+                    known[name] = self._numbers(name, feeds)
+            full = (key, tuple((n, tuple(v)) for n, v in sorted(known.items())))
+            compiled = self.plans.get(full)
+            if compiled is not None:
+                self.plans.move_to_end(full)
+                break
+            try:
+                plan, bound = compile_graph(graph, {n: list(f[1]) for n, f in feeds.items()}, {n: f[0] for n, f in feeds.items()}, known, outputs=names)
+            except NeedsValue as e:
+                if e.value.name in known or "~" in e.value.name:
+                    raise UnsupportedOp("a shape inside a composite op or branch depends on data", f"value '{e.value.name}'", "Report this model.") from None
+                self.needs.setdefault(key, []).append(e.value.name)
+                continue
+            except NotStatic as e:
+                raise UnsupportedOp(f"a shape could not be computed ({e})", graph.name, "Report this model.") from None
+            compiled = self.plans[full] = _Compiled(self, plan, bound)
+            while len(self.plans) > self.MAX_PLANS:
+                self.plans.popitem(last=False)[1].free()
+            break
+        return compiled.run(feeds, names)
+
+    def _numbers(self, name, feeds):
+        """Flat numbers of an input or, by running the graph up to it, of an inner value."""
+        if name in feeds:
+            dtype, shape, data = feeds[name]
+            return unpack(dtype, bytes(data), product(shape))
+        if name not in self.subgraphs:
+            self.subgraphs[name] = _ancestors(self.graph, name)
+        dtype, shape, data = self._run(self.subgraphs[name], name, feeds, [name])[0]
+        return unpack(dtype, data, product(shape))
+
+    def free(self):
+        """Gives back all engine memory of this session."""
+        for c in self.plans.values():
+            c.free()
+        self.plans.clear()
+        self.store.free()
+
+    def __del__(self):
+        try:
+            self.free()
+        except Exception:
+            pass
+
+
+def _node_arg(info):
+    kind = f"tensor({_ORT_TYPES.get(info.dtype, info.dtype)})" if info.kind == "tensor" else f"{info.kind}(tensor({_ORT_TYPES.get(info.dtype, info.dtype)}))"
+    return NodeArg(info.name, kind, info.shape)
+
+
+def _ancestors(graph, name):
+    """The part of a graph that `name` depends on."""
+    by_output = {o: n for n in graph.nodes for o in n.outputs if o}
+    wanted, stack = set(), [name]
+    while stack:
+        n = by_output.get(stack.pop())
+        if n is not None and id(n) not in wanted:
+            wanted.add(id(n))
+            stack += n.inputs
+            for a in n.attrs.values():
+                if isinstance(a, Graph):
+                    stack += _outer_names(a)
+    part = Graph(graph.name, [n for n in graph.nodes if id(n) in wanted], graph.inputs, [], graph.constants, graph.value_info, graph.opsets, graph.functions, graph.metadata, graph.ir_version, graph.producer, graph.source)
+    return part
+
+
+def _outer_names(graph):
+    names = [i for n in graph.nodes for i in n.inputs]
+    for n in graph.nodes:
+        for a in n.attrs.values():
+            if isinstance(a, Graph):
+                names += _outer_names(a)
+    return names + [o.name for o in graph.outputs]
