@@ -1,0 +1,206 @@
+/* ew_parallel: one job at a time, whose tasks the threads take from a common counter, so that uneven tasks balance.
+ *
+ * The counter carries the job's number beside the next task's index: a thread that comes late to a finished job finds another
+ * number and leaves the counter alone. Everything it may have read of the job meanwhile is thrown away, which is why the job's
+ * fields are atomics. Waiting is a short spin, then sleep: on a futex-like word in wasm, on a condition variable elsewhere. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "vm.h"
+
+#if defined(__wasm__) ? defined(__wasm_atomics__) : !defined(_WIN32)
+#define THREADS 1
+#endif
+
+#if THREADS
+#include <stdatomic.h>
+#if !defined(__wasm__)
+#include <pthread.h>
+#endif
+
+#if defined(__wasm__)
+enum { MAX_THREADS = 64, SPINS = 20000 }; /* there is no pause instruction: a spin is a few nanoseconds */
+#else
+enum { MAX_THREADS = 64, SPINS = 1000 };
+#endif
+
+struct ew_pool {
+  int32_t width;
+  _Atomic(uint64_t) next;     /* job << 32 | index of the next task to take */
+  _Atomic(uint32_t) job;      /* number of the present or last job; idle threads sleep on it */
+  _Atomic(uint32_t) done;     /* tasks finished of it; the caller sleeps on it */
+  _Atomic(uint32_t) count;    /* tasks it has */
+  _Atomic(ew_task) task;
+  _Atomic(void *) arg;
+  _Atomic(uint32_t) sleepers; /* threads that sleep or are about to, the caller among them */
+  _Atomic(uint32_t) serving, stop;
+#if !defined(__wasm__)
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  pthread_t threads[MAX_THREADS];
+  int32_t started;
+#endif
+};
+
+static void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* Sleeps while *word is `value`. */
+static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
+  for (int i = 0; i < SPINS; i++) {
+    if (atomic_load_explicit(word, memory_order_acquire) != value) return;
+    pause_briefly();
+  }
+  atomic_fetch_add(&p->sleepers, 1);
+#if defined(__wasm__)
+  while (atomic_load(word) == value) __builtin_wasm_memory_atomic_wait32((int *)word, (int)value, -1);
+#else
+  pthread_mutex_lock(&p->mutex);
+  while (atomic_load(word) == value) pthread_cond_wait(&p->changed, &p->mutex);
+  pthread_mutex_unlock(&p->mutex);
+#endif
+  atomic_fetch_sub(&p->sleepers, 1);
+}
+
+/* After a word has changed. Whoever sees it unchanged has counted itself a sleeper before. */
+static void wake(ew_pool *p, _Atomic(uint32_t) *word) {
+  if (!atomic_load(&p->sleepers)) return;
+#if defined(__wasm__)
+  __builtin_wasm_memory_atomic_notify((int *)word, (unsigned)-1);
+#else
+  (void)word;
+  pthread_mutex_lock(&p->mutex);
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->mutex);
+#endif
+}
+
+/* Takes tasks of the job until none is left to take. */
+static void work(ew_pool *p, uint32_t job, int32_t thread) {
+  uint64_t next = atomic_load(&p->next);
+  for (;;) {
+    uint32_t index = (uint32_t)next, count = atomic_load(&p->count);
+    ew_task task = atomic_load(&p->task);
+    void *arg = atomic_load(&p->arg);
+    if (next >> 32 != job || index >= count) return;
+    if (!atomic_compare_exchange_weak(&p->next, &next, next + 1)) continue;
+    task(arg, (int32_t)index, thread);
+    if (atomic_fetch_add(&p->done, 1) + 1 == count) wake(p, &p->done);
+    next = atomic_load(&p->next);
+  }
+}
+
+static void serve(ew_pool *p, int32_t thread) {
+  uint32_t seen = 0;
+  while (!atomic_load(&p->stop)) {
+    uint32_t job = atomic_load(&p->job);
+    if (job != seen) work(p, seen = job, thread);
+    sleep_on(p, &p->job, seen);
+  }
+  atomic_fetch_sub(&p->serving, 1);
+  wake(p, &p->serving);
+}
+
+#if !defined(__wasm__)
+typedef struct { ew_pool *pool; int32_t index; } thread_start;
+
+static void *thread_main(void *start) {
+  thread_start s = *(thread_start *)start;
+  ew_free(start);
+  serve(s.pool, s.index);
+  return NULL;
+}
+#endif
+
+ew_pool *ew_pool_open(int32_t threads) {
+  ew_pool *p = ew_alloc(sizeof *p);
+  if (!p) return NULL;
+  p->width = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+#if !defined(__wasm__)
+  pthread_mutex_init(&p->mutex, NULL);
+  pthread_cond_init(&p->changed, NULL);
+  for (int32_t i = 1; i < p->width; i++) { /* a system that gives fewer threads still runs everything */
+    thread_start *s = ew_alloc(sizeof *s);
+    if (!s) break;
+    *s = (thread_start){p, i};
+    atomic_fetch_add(&p->serving, 1);
+    if (pthread_create(&p->threads[p->started], NULL, thread_main, s)) {
+      atomic_fetch_sub(&p->serving, 1);
+      ew_free(s);
+      break;
+    }
+    p->started++;
+  }
+  p->width = p->started + 1;
+#endif
+  return p;
+}
+
+void ew_pool_close(ew_pool *p) {
+  atomic_store(&p->stop, 1);
+  atomic_fetch_add(&p->job, 1);
+  wake(p, &p->job);
+#if defined(__wasm__)
+  for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n);
+#else
+  for (int32_t i = 0; i < p->started; i++) pthread_join(p->threads[i], NULL);
+  pthread_mutex_destroy(&p->mutex);
+  pthread_cond_destroy(&p->changed);
+#endif
+  ew_free(p);
+}
+
+int32_t ew_pool_width(const ew_pool *p) { return p->width; }
+
+#if defined(__wasm__)
+EW_API(ew_worker) void ew_worker(ew_engine *e, int32_t index) {
+  if (index < 1 || index >= e->pool->width) return;
+  atomic_fetch_add(&e->pool->serving, 1);
+  serve(e->pool, index);
+}
+#endif
+
+void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
+  ew_pool *p = c->engine->pool;
+  if (count <= 1 || p->width == 1) {
+    for (int32_t i = 0; i < count; i++) task(arg, i, 0);
+    return;
+  }
+  uint32_t job = atomic_load(&p->job) + 1;
+  atomic_store(&p->next, (uint64_t)job << 32 | UINT32_MAX); /* whoever is late in the last job finds nothing, while the fields change */
+  atomic_store(&p->done, 0);
+  atomic_store(&p->count, (uint32_t)count);
+  atomic_store(&p->task, task);
+  atomic_store(&p->arg, arg);
+  atomic_store(&p->next, (uint64_t)job << 32); /* from here on the job can be taken from */
+  atomic_store(&p->job, job);
+  wake(p, &p->job);
+  work(p, job, 0);
+  for (uint32_t n; (n = atomic_load(&p->done)) != (uint32_t)count;) sleep_on(p, &p->done, n);
+}
+
+#else
+
+struct ew_pool { int32_t width; };
+
+ew_pool *ew_pool_open(int32_t threads) {
+  (void)threads;
+  ew_pool *p = ew_alloc(sizeof *p);
+  if (p) p->width = 1;
+  return p;
+}
+void ew_pool_close(ew_pool *p) { ew_free(p); }
+int32_t ew_pool_width(const ew_pool *p) { return p->width; }
+
+void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
+  (void)c;
+  for (int32_t i = 0; i < count; i++) task(arg, i, 0);
+}
+#endif
+
+int32_t ew_parallel_width(const ew_context *c) { return ew_pool_width(c->engine->pool); }

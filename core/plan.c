@@ -1,0 +1,221 @@
+/* The plan loader: everything about a plan that can be checked before it runs.
+ *
+ * Where a step depends on registers it is checked here at each combination of their smallest and largest values, so that a plan
+ * that cannot work is refused at once. That is no proof for the values between (reaches are not linear in all parameters), so
+ * vm.c checks such a step again, with the values it then has, after a register has changed. */
+#include "vm.h"
+#include <string.h>
+
+enum { MAX_STEP_REGISTERS = 6 };
+
+typedef struct { int64_t lo, hi; } extent; /* bytes [lo, hi) of a buffer; lo == hi: nothing */
+
+int32_t ew_fail(ew_engine *e, int32_t code, int64_t step, int64_t operand, int32_t kernel, int64_t detail) {
+  e->error = (ew_error){code, (int32_t)step, (int32_t)operand, kernel, detail};
+  return code;
+}
+
+static int32_t step_fail(ew_plan *p, const ew_step *s, int32_t code, int64_t operand, int64_t detail) {
+  return ew_fail(p->engine, code, s - p->steps, operand, s->id, detail);
+}
+
+/* registers[reg] * scale + add */
+static bool linear(const int64_t *registers, uint32_t reg, int64_t scale, int64_t add, int64_t *out) {
+  int64_t product;
+  return !__builtin_mul_overflow(registers[reg], scale, &product) && !__builtin_add_overflow(product, add, out);
+}
+
+static uint64_t buffer_bytes(const ew_plan *p, uint32_t buffer) {
+  return buffer == EW_ARENA ? p->arena_bytes : buffer == EW_CONST ? p->const_bytes : p->slots[buffer - EW_SLOT0].bytes;
+}
+
+/* Operands present, in known buffers, with the right to write: what no register changes. */
+static int32_t check_operands(ew_plan *p, ew_step *s, bool init) {
+  for (int i = 0; i < s->kernel->n_operands; i++) {
+    const ew_operand *o = &s->operands[i];
+    if (o->buffer == EW_NONE) {
+      if (!(s->kernel->optional >> i & 1)) return step_fail(p, s, EW_E_KERNEL, i, 0);
+      continue;
+    }
+    bool output = s->kernel->outputs >> i & 1;
+    if (o->buffer >= EW_SLOT0) {
+      if (o->buffer - EW_SLOT0 >= p->n_slots) return step_fail(p, s, EW_E_BOUNDS, i, o->buffer);
+      ew_slot *slot = &p->slots[o->buffer - EW_SLOT0];
+      if (output && !slot->writable) return step_fail(p, s, EW_E_READONLY, i, o->buffer);
+      *(init ? &slot->in_init : &slot->in_steps) = true;
+    } else if (output && o->buffer == EW_CONST)
+      return step_fail(p, s, EW_E_READONLY, i, o->buffer);
+    if (o->reg > p->n_registers) return step_fail(p, s, EW_E_REGISTER, i, o->reg);
+  }
+  return EW_OK;
+}
+
+static bool extent_of(const ew_operand *o, const ew_reach *r, const int64_t *registers, extent *e) {
+  int64_t at = o->offset, lo, hi;
+  if (o->reg && !linear(registers, o->reg - 1, o->scale, o->offset, &at)) return false;
+  return !__builtin_mul_overflow(r->lo, r->size, &lo) && !__builtin_mul_overflow(r->hi, r->size, &hi) && !__builtin_add_overflow(at, lo, &e->lo) &&
+         !__builtin_add_overflow(at, hi, &e->hi);
+}
+
+int32_t ew_step_check(ew_plan *p, ew_step *s, const int64_t *registers) {
+  for (int i = 0; i < s->n_patches; i++) {
+    int64_t value;
+    if (!linear(registers, s->patches[i].reg, s->patches[i].scale, s->patches[i].add, &value) || value != (int32_t)value)
+      return step_fail(p, s, EW_E_PARAM, -1, s->patches[i].field);
+    s->params[s->patches[i].field] = (int32_t)value;
+  }
+  ew_reach reach[EW_MAX_OPERANDS];
+  extent at[EW_MAX_OPERANDS];
+  int32_t rule = s->kernel->check(s->params, reach, &s->empty);
+  if (rule >= 0) return step_fail(p, s, EW_E_PARAM, -1, rule);
+  if (rule == EW_CHECK_OVERFLOW) return step_fail(p, s, EW_E_BOUNDS, -1, 0);
+  if (s->empty) return EW_OK;
+  for (int i = 0; i < s->kernel->n_operands; i++) {
+    const ew_operand *o = &s->operands[i];
+    if (o->buffer == EW_NONE) continue;
+    if (!extent_of(o, &reach[i], registers, &at[i]) || at[i].lo < 0 || at[i].hi < at[i].lo || (uint64_t)at[i].hi > buffer_bytes(p, o->buffer))
+      return step_fail(p, s, EW_E_BOUNDS, i, o->buffer);
+  }
+  /* An output overlaps nothing else in its buffer, but an input it may replace, and that exactly. */
+  for (int i = 0; i < s->kernel->n_operands; i++)
+    for (int j = 0; (s->kernel->outputs >> i & 1) && j < s->kernel->n_operands; j++) {
+      if (j == i || s->operands[i].buffer == EW_NONE || s->operands[i].buffer != s->operands[j].buffer) continue;
+      if (at[i].hi <= at[j].lo || at[j].hi <= at[i].lo || at[i].lo == at[i].hi || at[j].lo == at[j].hi) continue;
+      if ((s->kernel->inplace[i] >> j & 1) && at[i].lo == at[j].lo && at[i].hi == at[j].hi && reach[i].lo == reach[j].lo && reach[i].size == reach[j].size) continue;
+      return step_fail(p, s, EW_E_ALIAS, i, j);
+    }
+  return EW_OK;
+}
+
+/* Checks the step at each combination of the ends of its registers' ranges. */
+static int32_t check_ends(ew_plan *p, ew_step *s) {
+  uint32_t used[MAX_STEP_REGISTERS], n = 0, total = s->n_patches + (uint32_t)s->kernel->n_operands;
+  for (uint32_t i = 0; i < total; i++) {
+    const ew_operand *o = i < s->n_patches ? NULL : &s->operands[i - s->n_patches];
+    if (o && (o->buffer == EW_NONE || !o->reg)) continue;
+    uint32_t reg = o ? o->reg - 1 : s->patches[i].reg, k = 0;
+    while (k < n && used[k] != reg) k++;
+    if (k < n) continue;
+    if (n == MAX_STEP_REGISTERS) return step_fail(p, s, EW_E_REGISTER, -1, n);
+    used[n++] = reg;
+  }
+  s->registers = n > 0;
+  for (uint32_t ends = 0; ends < 1u << n; ends++) {
+    for (uint32_t k = 0; k < n; k++) p->registers[used[k]] = ends >> k & 1 ? p->limits[used[k]].max : p->limits[used[k]].min;
+    int32_t code = ew_step_check(p, s, p->registers);
+    if (code) return code;
+  }
+  return EW_OK;
+}
+
+/* Takes the step at *at apart and moves *at behind it. */
+static int32_t load_step(ew_plan *p, uint32_t index, uint64_t *at, uint64_t end) {
+  ew_step *s = &p->steps[index];
+  ew_engine *e = p->engine;
+  if (end - *at < sizeof(ew_step_header)) return ew_fail(e, EW_E_FORMAT, index, -1, -1, (int64_t)*at);
+  uint8_t *bytes = p->bytes + *at;
+  const ew_step_header *h = (const ew_step_header *)bytes;
+  if (h->kernel >= EW_KERNEL_COUNT) return ew_fail(e, EW_E_KERNEL, index, -1, h->kernel, 0);
+  s->id = h->kernel, s->kernel = &ew_kernels[h->kernel];
+  if (h->param_bytes != s->kernel->param_bytes || h->n_operands != s->kernel->n_operands) return step_fail(p, s, EW_E_KERNEL, -1, h->param_bytes);
+  uint64_t patches_at = sizeof *h + ((uint64_t)h->param_bytes + 7) / 8 * 8, operands_at = patches_at + h->n_patches * sizeof(ew_patch);
+  uint64_t size = operands_at + h->n_operands * sizeof(ew_operand);
+  if (h->step_bytes != size || size > end - *at) return step_fail(p, s, EW_E_FORMAT, -1, (int64_t)*at);
+  s->params = (int32_t *)(bytes + sizeof *h);
+  s->patches = (const ew_patch *)(bytes + patches_at), s->n_patches = h->n_patches;
+  s->operands = (const ew_operand *)(bytes + operands_at);
+  for (int i = 0; i < s->n_patches; i++) {
+    if (s->patches[i].field >= h->param_bytes / 4) return step_fail(p, s, EW_E_KERNEL, -1, s->patches[i].field);
+    if (s->patches[i].reg >= p->n_registers) return step_fail(p, s, EW_E_REGISTER, -1, s->patches[i].reg);
+  }
+  *at += size;
+  int32_t code = check_operands(p, s, index < p->n_init_steps);
+  return code ? code : check_ends(p, s);
+}
+
+static bool section(const ew_plan_header *h, uint64_t at, uint64_t count, uint64_t size) {
+  return at % 16 == 0 && at >= sizeof *h && at <= h->total_bytes && count <= (h->total_bytes - at) / size;
+}
+
+static void *zeros(uint64_t count, uint64_t size) { return count * size > SIZE_MAX / 2 ? NULL : ew_alloc((size_t)(count * size)); }
+
+static int32_t load(ew_plan *p, const void *bytes, size_t n) {
+  ew_engine *e = p->engine;
+  ew_plan_header h;
+  if (n < sizeof h) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)n);
+  memcpy(&h, bytes, sizeof h);
+  if (memcmp(h.magic, EW_PLAN_MAGIC, sizeof h.magic)) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, 0);
+  if (h.table_hash != EW_TABLE_HASH) return ew_fail(e, EW_E_TABLE, -1, -1, -1, h.table_hash);
+  if (h.total_bytes > n) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)n);
+  if (!section(&h, h.registers_at, h.n_registers, sizeof(ew_register_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.registers_at);
+  if (!section(&h, h.slots_at, h.n_slots, sizeof(ew_slot_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.slots_at);
+  if (!section(&h, h.const_at, h.const_bytes, 1)) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.const_at);
+  uint64_t n_steps = (uint64_t)h.n_init_steps + h.n_steps;
+  if (!section(&h, h.steps_at, n_steps, sizeof(ew_step_header))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.steps_at);
+  if (h.arena_bytes > SIZE_MAX / 2) return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)h.arena_bytes);
+
+  p->arena_bytes = h.arena_bytes, p->const_bytes = h.const_bytes;
+  p->n_registers = h.n_registers, p->n_slots = h.n_slots, p->n_init_steps = h.n_init_steps, p->n_steps = h.n_steps;
+  p->bytes = zeros(h.total_bytes, 1);
+  p->registers = zeros(h.n_registers, sizeof *p->registers);
+  p->slots = zeros(h.n_slots, sizeof *p->slots);
+  p->steps = zeros(n_steps, sizeof *p->steps);
+  if (!p->bytes || !p->registers || !p->slots || !p->steps)
+    return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)(h.total_bytes + h.n_registers * sizeof *p->registers + h.n_slots * sizeof *p->slots + n_steps * sizeof *p->steps));
+  memcpy(p->bytes, bytes, (size_t)h.total_bytes);
+  p->constants = p->bytes + h.const_at;
+
+  p->limits = (const ew_register_entry *)(p->bytes + h.registers_at);
+  for (uint32_t i = 0; i < p->n_registers; i++)
+    if (p->limits[i].min > p->limits[i].max) return ew_fail(e, EW_E_REGISTER, -1, i, -1, p->limits[i].min);
+  const ew_slot_entry *slots = (const ew_slot_entry *)(p->bytes + h.slots_at);
+  for (uint32_t i = 0; i < p->n_slots; i++) {
+    if (slots[i].bytes > INT64_MAX) return ew_fail(e, EW_E_FORMAT, -1, i, -1, (int64_t)(h.slots_at + i * sizeof *slots));
+    p->slots[i] = (ew_slot){.bytes = slots[i].bytes, .writable = slots[i].flags & EW_SLOT_WRITABLE};
+  }
+  uint64_t at = h.steps_at;
+  for (uint32_t i = 0; i < n_steps; i++) {
+    int32_t code = load_step(p, i, &at, h.total_bytes);
+    if (code) return code;
+  }
+  p->version = 1; /* no register-dependent step has been checked for it */
+  for (uint32_t i = 0; i < p->n_registers; i++) {
+    const ew_register_entry *r = &p->limits[i];
+    p->registers[i] = r->min > 0 ? r->min : r->max < 0 ? r->max : 0;
+  }
+
+  if (h.arena_bytes > e->arena_bytes) { /* its contents last for one run only: no copy, and the old one goes first */
+    ew_free(e->arena);
+    e->arena = ew_alloc((size_t)h.arena_bytes);
+    uint64_t before = e->arena_bytes;
+    e->arena_bytes = h.arena_bytes;
+    if (!e->arena) {
+      e->arena = ew_alloc((size_t)before);
+      e->arena_bytes = e->arena ? before : 0;
+      return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)h.arena_bytes);
+    }
+  }
+  return EW_OK;
+}
+
+EW_API(ew_plan_load) int32_t ew_plan_load(ew_engine *e, const void *bytes, size_t n, ew_plan **out) {
+  *out = NULL;
+  ew_plan *p = ew_alloc(sizeof *p);
+  if (!p) return ew_fail(e, EW_E_MEMORY, -1, -1, -1, sizeof *p);
+  p->engine = e;
+  int32_t code = load(p, bytes, n);
+  if (code)
+    ew_plan_free(p);
+  else
+    *out = p;
+  return code;
+}
+
+EW_API(ew_plan_free) void ew_plan_free(ew_plan *p) {
+  if (!p) return;
+  ew_free(p->bytes);
+  ew_free(p->registers);
+  ew_free(p->slots);
+  ew_free(p->steps);
+  ew_free(p);
+}

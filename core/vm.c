@@ -1,0 +1,139 @@
+/* Runs plans. A step has been checked before it gets here: by the loader, or, where it depends on registers, again after they changed. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#endif
+#include "vm.h"
+#include <stdlib.h>
+#include <time.h>
+
+enum { ALIGNMENT = 64 };
+
+/* calloc rather than an aligned allocation and memset: large blocks come zeroed from the system. The block's address stands before ours. */
+EW_API(ew_alloc) void *ew_alloc(size_t bytes) {
+  if (bytes > SIZE_MAX - ALIGNMENT - sizeof(void *)) return NULL;
+  void *block = calloc(1, bytes + ALIGNMENT + sizeof(void *));
+  if (!block) return NULL;
+  uintptr_t at = ((uintptr_t)block + sizeof(void *) + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1);
+  ((void **)at)[-1] = block;
+  return (void *)at;
+}
+
+EW_API(ew_free) void ew_free(void *data) {
+  if (data) free(((void **)data)[-1]);
+}
+
+EW_API(ew_open) ew_engine *ew_open(int32_t threads) {
+  ew_engine *e = ew_alloc(sizeof *e);
+  if (!e) return NULL;
+  e->error = (ew_error){EW_OK, -1, -1, -1, 0};
+  e->pool = ew_pool_open(threads);
+  if (e->pool) return e;
+  ew_free(e);
+  return NULL;
+}
+
+EW_API(ew_close) void ew_close(ew_engine *e) {
+  if (!e) return;
+  ew_pool_close(e->pool);
+  ew_free(e->arena);
+  ew_free(e);
+}
+
+EW_API(ew_threads) int32_t ew_threads(const ew_engine *e) { return ew_pool_width(e->pool); }
+EW_API(ew_last_error) const ew_error *ew_last_error(const ew_engine *e) { return &e->error; }
+EW_API(ew_table_hash) uint32_t ew_table_hash(void) { return EW_TABLE_HASH; }
+
+EW_API(ew_flavour) const char *ew_flavour(void) {
+#if defined(__wasm_relaxed_simd__) && defined(__wasm_atomics__)
+  return "relaxed-simd-threads";
+#elif defined(__wasm_relaxed_simd__)
+  return "relaxed-simd";
+#elif defined(__wasm_simd128__) && defined(__wasm_atomics__)
+  return "simd128-threads";
+#elif defined(__wasm_simd128__)
+  return "simd128";
+#elif defined(__wasm__)
+  return "wasm";
+#elif defined(__AVX512F__) && defined(__AVX512BW__)
+  return "x86-64-v4";
+#elif defined(__AVX2__) && defined(__FMA__)
+  return "x86-64-v3";
+#elif defined(__x86_64__)
+  return "x86-64";
+#elif defined(__aarch64__)
+  return "aarch64";
+#else
+  return "portable";
+#endif
+}
+
+EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data, size_t bytes) {
+  if (slot >= p->n_slots || bytes < p->slots[slot].bytes || (!data && bytes)) return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
+  p->slots[slot].data = data, p->slots[slot].bound = true;
+  return EW_OK;
+}
+
+EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int64_t value) {
+  if (reg >= p->n_registers || value < p->limits[reg].min || value > p->limits[reg].max) return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);
+  if (p->registers[reg] != value) p->registers[reg] = value, p->version++;
+  return EW_OK;
+}
+
+static int32_t run_step(ew_plan *p, ew_step *s) {
+  if (s->registers && s->checked != p->version) {
+    int32_t code = ew_step_check(p, s, p->registers);
+    if (code) return code;
+    s->checked = p->version;
+  }
+  if (s->empty) return EW_OK;
+  void *operand[EW_MAX_OPERANDS];
+  for (int i = 0; i < s->kernel->n_operands; i++) {
+    const ew_operand *o = &s->operands[i];
+    if (o->buffer == EW_NONE) {
+      operand[i] = NULL;
+      continue;
+    }
+    uint8_t *base = o->buffer == EW_ARENA ? p->engine->arena : o->buffer == EW_CONST ? (uint8_t *)p->constants : p->slots[o->buffer - EW_SLOT0].data;
+    operand[i] = base + (o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0));
+  }
+  ew_context c = {p->engine, 0};
+  int32_t code = s->kernel->run(&c, s->params, operand);
+  return code ? ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail) : EW_OK;
+}
+
+/* The wasm engine imports nothing, so it has no clock: a host that wants times runs one step per call. */
+static double now(void) {
+#if defined(__wasm__)
+  return 0;
+#else
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+#endif
+}
+
+static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
+  if (p->arena_bytes > p->engine->arena_bytes) return ew_fail(p->engine, EW_E_MEMORY, -1, -1, -1, (int64_t)p->arena_bytes);
+  if (!count) return EW_OK;
+  bool init = first < p->n_init_steps;
+  for (uint32_t i = 0; i < p->n_slots; i++)
+    if (!p->slots[i].bound && p->slots[i].bytes && (init ? p->slots[i].in_init : p->slots[i].in_steps)) return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
+  double before = seconds ? now() : 0;
+  for (uint32_t i = 0; i < count; i++) {
+    int32_t code = run_step(p, &p->steps[first + i]);
+    if (code) return code;
+    if (seconds) {
+      double after = now();
+      seconds[i] = after - before, before = after;
+    }
+  }
+  return EW_OK;
+}
+
+EW_API(ew_plan_init) int32_t ew_plan_init(ew_plan *p) { return run(p, 0, p->n_init_steps, NULL); }
+EW_API(ew_plan_run) int32_t ew_plan_run(ew_plan *p) { return run(p, p->n_init_steps, p->n_steps, NULL); }
+
+EW_API(ew_plan_run_steps) int32_t ew_plan_run_steps(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
+  if (first > p->n_steps || count > p->n_steps - first) return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, first);
+  return run(p, p->n_init_steps + first, count, seconds);
+}
