@@ -87,7 +87,8 @@ int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes); /* byt
 int32_t ew_plan_register(ew_plan *, uint32_t reg, int64_t value);
 int32_t ew_plan_init(ew_plan *);
 int32_t ew_plan_run(ew_plan *);  /* runs all steps; the arena is shared by the plans of an engine */
-/* Runs `count` steps from `first`, counted without the init steps; seconds (may be NULL) gets each step's time. For profiles and for hosts that interleave. */
+/* Runs `count` steps from `first`, counted without the init steps; seconds (may be NULL) gets each step's time
+ * (0 in wasm, which has no clock: run one step per call). For profiles and for hosts that interleave. */
 int32_t ew_plan_run_steps(ew_plan *, uint32_t first, uint32_t count, double *seconds);
 void ew_plan_free(ew_plan *);
 #endif
