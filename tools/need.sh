@@ -21,8 +21,10 @@ elif [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 
+# One at a time, since recipes run in parallel; and wait where somebody else is installing.
+if command -v flock >/dev/null; then exec 8>"${TMPDIR:-/tmp}/edgewise-need.lock"; flock 8; fi
 echo "installing$packages"
-install() {   # the lock is waited for, since several makes may run at once
+install() {
   DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 install -y --no-install-recommends $packages
 }
 log=$(mktemp)

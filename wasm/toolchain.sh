@@ -77,9 +77,13 @@ mkdir -p "$home/apt/lists/partial" "$home/apt/archives/partial" "$home/binaryen/
 cd "$home/apt"
 : >status
 # The mirror that this machine uses for its own release has the next one beside it.
-mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-  awk '$2 !~ /-/ && $3 == "main" && $1 ~ /debian\/?$/ { print $1; exit }')
-[ -n "$mirror" ] || { apt-get -qq update; exec "$0"; }
+find_mirror() {
+  apt-get indextargets --format '$(SITE) $(COMPONENT)' 'Created-By: Packages' |
+    awk '$2 == "main" && $1 ~ /debian\/?$/ { print $1; exit }'
+}
+mirror=$(find_mirror)
+[ -n "$mirror" ] || { apt-get -qq update; mirror=$(find_mirror); }   # it knows nothing before its first update
+[ -n "$mirror" ] || give_up "no Debian mirror in this machine's apt sources. $other_ways"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" >sources.list
 apt_private() {
   apt-get -qq -o Dir::Etc::sourcelist="$PWD/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State="$PWD" \

@@ -1,0 +1,116 @@
+# Everything starts here. Each target sets up what it needs (on Debian as root: by itself; elsewhere it names what is missing).
+# What has been made is remembered by files under .build/, so a second call does only what changed; `make -j` is safe.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench fuzz gen wasm native sanitize web wheel clean
+
+PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
+PORT   ?= 8017
+TESTS  ?= tests
+FUZZ   ?= 20000000
+
+stamp := .build/stamp
+python := .build/venv/bin/python
+pip := $(python) -m pip --quiet --disable-pip-version-check
+
+core_sources   := $(shell find core -name '*.[ch]' -not -path 'core/bench/*' 2>/dev/null)
+python_sources := $(shell find python -name '*.py' 2>/dev/null)
+web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/tsconfig.json)
+core_tests     := $(wildcard tests/core/*.c)
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure ## build everything a page needs, serve the demo on http://localhost:8017
+	@echo "Edgewise demo: http://localhost:$(PORT)   (Ctrl-C stops it)"
+	@node web/demo/serve.mjs --port $(PORT)
+
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/browser ## run every test (TESTS=tests/ops: only those)
+	npm --prefix web run --silent check
+	$(python) -m pytest $(TESTS) -q
+
+bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/browser ## measure speed and size, against onnxruntime
+	$(python) -m tests.bench
+
+fuzz: $(stamp)/sanitize ## long campaign of mutated plans under sanitizers (FUZZ=runs)
+	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
+
+gen: $(stamp)/venv ## write the generated files of core/gen and web/src/gen again
+	$(python) -m edgewise.ops.generate
+
+wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
+native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so
+sanitize: $(stamp)/sanitize ## the engine and the programs of tests/core under sanitizers: .build/sanitize/
+web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure ## what a page loads: web/dist/
+wheel: $(stamp)/wheel-pure $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any) and for this machine's CPython
+
+clean: ## remove what was built (the toolchain, the venv and node_modules stay: rm -rf .build web/node_modules)
+	rm -rf dist web/dist .build/wasm .build/native .build/sanitize $(addprefix $(stamp)/,wasm native sanitize web wheel wheel-pure)
+	rm -f python/edgewise/engine/*.so
+
+# Tools
+
+$(stamp):
+	@mkdir -p $@
+
+$(stamp)/system: tools/need.sh | $(stamp)
+	@tools/need.sh cc:gcc cmake:cmake node:nodejs npm:npm
+	@touch $@
+
+$(stamp)/browser: tools/need.sh | $(stamp)/system
+	@tools/need.sh /usr/bin/chromium:chromium /usr/share/fonts/truetype/dejavu:fonts-dejavu-core
+	@touch $@
+
+.build/bin/emcc: wasm/toolchain.sh tools/need.sh | $(stamp)/system
+	@wasm/toolchain.sh
+
+$(stamp)/venv: tools/need.sh | $(stamp)/system
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || tools/need.sh :python3-venv
+	$(PYTHON) -m venv .build/venv
+	@echo "$(CURDIR)/python" > "$$($(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/edgewise-checkout.pth"
+	$(pip) install scikit-build-core==1.1.2
+	@touch $@
+
+$(stamp)/venv-test: pyproject.toml $(stamp)/venv
+	@$(python) -c 'import tomllib; x = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+	  print(*[r for r in x["test"] + x["train"] if not r.startswith("edgewise[")], sep="\n")' > .build/requirements.txt
+	@echo "installing what the tests compare with (about 1.5 GB, minutes the first time)"
+	$(pip) install -r .build/requirements.txt
+	@touch $@
+
+$(stamp)/node: web/package.json web/package-lock.json | $(stamp)/system
+	npm --prefix web ci --silent --no-fund --no-audit
+	@touch $@
+
+# Products
+
+$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs .build/bin/emcc
+	@$(MAKE) --silent --no-print-directory -C wasm
+	@touch $@
+
+$(stamp)/native: $(core_sources) core/CMakeLists.txt | $(stamp)/system
+	@cmake -S core -B .build/native -G "Unix Makefiles" --log-level=WARNING
+	@$(MAKE) --silent --no-print-directory -C .build/native > .build/native/log
+	@cmake --install .build/native --prefix python > .build/native/log
+	@touch $@
+
+$(stamp)/sanitize: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/system
+	@cmake -S core -B .build/sanitize -G "Unix Makefiles" -DEDGEWISE_SANITIZE=ON --log-level=WARNING
+	@$(MAKE) --silent --no-print-directory -C .build/sanitize > .build/sanitize/log
+	@touch $@
+
+$(stamp)/web: $(web_sources) $(stamp)/node
+	npm --prefix web run --silent build
+	@touch $@
+
+# The page finds the wheel as web/dist/edgewise-VERSION-py3-none-any.whl.
+$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md $(stamp)/venv | $(stamp)/web
+	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/
+	@touch $@
+
+$(stamp)/wheel: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(stamp)/venv | $(stamp)/wheel-pure
+	$(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@touch $@
