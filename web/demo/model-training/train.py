@@ -144,15 +144,17 @@ def train(args, work, tok):
 
     model = make_model()
     say("parameters:", sum(p.numel() for p in model.parameters()))
-    decay = [p for p in model.parameters() if p.dim() > 1]
-    rest = [p for p in model.parameters() if p.dim() == 1]
-    opt = torch.optim.AdamW([dict(params=decay, weight_decay=0.1), dict(params=rest, weight_decay=0.0)],
-                            lr=args.lr, betas=(0.9, 0.98), fused=True)
+    named = list(model.named_parameters())
+    matrices = [p for n, p in named if p.dim() == 2 and "embed" not in n]
+    opts = [torch.optim.Muon(matrices, lr=args.lr, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW([dict(params=[p for n, p in named if "embed" in n], weight_decay=0.1),
+                               dict(params=[p for n, p in named if p.dim() == 1], weight_decay=0.0)], lr=args.lr, betas=(0.9, 0.98), fused=True)]
     start, saved = 0, work / f"checkpoint-{args.steps}.pt"
     if saved.exists():
         state = torch.load(saved, weights_only=True)
         model.load_state_dict(state["model"])
-        opt.load_state_dict(state["opt"])
+        for opt, kept in zip(opts, state["opts"]):
+            opt.load_state_dict(kept)
         start = state["step"]
         say("resumed at step", start)
     model.train()
@@ -161,19 +163,21 @@ def train(args, work, tok):
         set_fake_q4(model, step >= q4_from)
         rows = torch.from_numpy(data[step * per_step:(step + 1) * per_step].astype(np.int64))
         rows = rows.view(-1, 512 if step >= long_from else 256)
-        for group in opt.param_groups:
-            group["lr"] = learning_rate(step, args.steps, args.lr, min(200, args.steps // 10 + 1))
+        for opt in opts:
+            for group in opt.param_groups:
+                group["lr"] = learning_rate(step, args.steps, args.lr, min(100, args.steps // 10 + 1))
         loss = loss_of(model, rows, MATH)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad(set_to_none=True)
+        for opt in opts:
+            opt.step()
+            opt.zero_grad(set_to_none=True)
         seen += per_step
         if (step + 1) % 50 == 0:
             say(f"step {step + 1}/{args.steps} loss {loss.item():.4f} {seen / (time.time() - began):.0f} tokens/s")
         if (step + 1) % 500 == 0 or step + 1 == args.steps:
             say(f"held-out loss {held_out(model, valid):.4f}")
-            torch.save(dict(model=model.state_dict(), opt=opt.state_dict(), step=step + 1), str(saved) + ".new")
+            torch.save(dict(model=model.state_dict(), opts=[opt.state_dict() for opt in opts], step=step + 1), str(saved) + ".new")
             os.replace(str(saved) + ".new", saved)
     set_fake_q4(model, False)
     model.eval()
@@ -285,14 +289,14 @@ pipeline_tag: text-generation
 
 A tiny Llama that writes short, friendly stories. It is the demo model of Edgewise: small enough ({megabytes:.2f} MB with its tokenizer)
 to be part of a page, and made from nothing but this repository: the text comes from the grammar in
-`../model-training/stories.py`, the model from `../model-training/train.py`. No data and no weights were downloaded.
+`../model-training/stories.py` (words in `words.py`), the model from `../model-training/train.py`. No data and no weights were downloaded.
 
 | | |
 |---|---|
 | architecture | `LlamaForCausalLM`: {layers} layers, width {hidden}, {heads} query and {kv} key/value heads, {inner} inner, context {context} |
 | parameters | {params:,} ({trained:,} trained: input and output embeddings were tied in training) |
 | tokenizer | byte-level BPE, {vocab} entries, encodes any text; `<|startoftext|>` is put in front, `<|endoftext|>` ends a story |
-| trained on | {tokens:,} tokens of generated stories, each seen once; AdamW, bfloat16 products, the last quarter with fake 4-bit weights |
+| trained on | {tokens:,} tokens of generated stories, each seen once; Muon (AdamW for the embedding), bfloat16 products, the last quarter with fake 4-bit weights |
 | `onnx/model_q4.onnx` | exported by optimum-onnx (opset 21, with past), quantized by onnxruntime: `MatMulNBits` 4 bits in blocks of 32, the output head 8 bits, embedding 4 bits (`GatherBlockQuantized`); fp32 activations |
 | held-out loss (nats per token) | float32 {loss_torch:.4f}, float32 ONNX {loss_fp32:.4f}, **quantized {loss_q4:.4f}** |
 
@@ -321,7 +325,7 @@ def main():
     torch.manual_seed(SEED)
 
     from tokenizers import Tokenizer
-    sign = hashlib.sha256((HERE / "stories.py").read_bytes() + json.dumps(SHAPE).encode() + str(VOCAB).encode()).hexdigest()[:8]
+    sign = hashlib.sha256((HERE / "stories.py").read_bytes() + (HERE / "words.py").read_bytes() + json.dumps(SHAPE).encode() + str(VOCAB).encode()).hexdigest()[:8]
     work = args.work / sign                      # another grammar or shape is another run
     work.mkdir(parents=True, exist_ok=True)
     tok_path = work / "tokenizer.json"
@@ -339,8 +343,9 @@ def main():
 
     out = args.out
     (out / "onnx").mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json"):
         shutil.copy(hf / name, out / name)
+    (out / "tokenizer.json").write_text(json.dumps(json.loads((hf / "tokenizer.json").read_text()), ensure_ascii=False, separators=(",", ":")))
     shutil.copy(exported / "model_q4.onnx", out / "onnx" / "model_q4.onnx")
     q4 = Ort(out / "onnx" / "model_q4.onnx")
     texts = [q4.write(tok, prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
