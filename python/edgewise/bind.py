@@ -15,6 +15,7 @@ from .ops.symbolic import NotStatic, Sym, most, product
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
 MAX_NESTING = 32
+LATEST = 23  # opset of the nodes that binding adds itself
 
 
 class BoundGraph:
@@ -30,9 +31,6 @@ class BoundGraph:
             for v in n.inputs:
                 if v is not None:
                     users.setdefault(id(v), []).append(n)
-            residual = n.attrs.get("residual")
-            if residual is not None:
-                users.setdefault(id(residual), []).append(n)
         for v in self.outputs.values():
             users.setdefault(id(v), []).append(None)
         return users
@@ -47,8 +45,6 @@ class BoundGraph:
                     if o is not None and id(o) not in live and i:
                         n.outputs[i] = None
                 live.update(id(v) for v in n.inputs if v is not None)
-                if n.attrs.get("residual") is not None:
-                    live.add(id(n.attrs["residual"]))
         kept.reverse()
         self.nodes = kept
         return self
@@ -62,7 +58,7 @@ class BoundGraph:
                 self.outputs[k] = new
 
 
-def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None):
+def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None):
     """Makes a BoundGraph.
 
     Args:
@@ -72,16 +68,17 @@ def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None):
         known: {value name: flat numbers} of inputs or inner values that are fixed for this binding.
         roles: {input name: "cache"} marks inputs that live in a cache with room behind them.
         outputs: names to compute; default all.
+        computed: {input name: function(binder) -> Value} for inputs that the plan computes itself instead of being fed.
     Raises:
         ModelError, UnsupportedOp: with the node.
         NeedsValue: a shape depends on a value that only a run can tell.
         NotStatic: a shape depends on a register in a way a plan can't express.
     """
-    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}).run(outputs)
+    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}).run(outputs)
 
 
 class _Binder:
-    def __init__(self, graph, shapes, dtypes, known, roles):
+    def __init__(self, graph, shapes, dtypes, known, roles, computed):
         self.graph, self.known = graph, known
         self.bound = BoundGraph()
         self.widened, self.count, self.depth = {}, 0, 0
@@ -90,6 +87,8 @@ class _Binder:
         for info in graph.input_names():
             if info.kind != "tensor":
                 raise UnsupportedOp(f"its type is {info.kind}", f"input '{info.name}'", "Edgewise takes tensors as inputs.")
+            if info.name in computed:
+                continue
             dtype = info.dtype or dtypes.get(info.name)
             if info.name not in shapes:
                 raise InputError("its shape is not given", f"input '{info.name}'", "Feed every input.")
@@ -101,6 +100,8 @@ class _Binder:
             self.scope[info.name] = self.widen_input(value)
         for name, tensor in graph.constants.items():
             self.scope[name] = Value(name, tensor.dtype, tensor.shape, tensor=tensor)
+        for name, make in computed.items():
+            self.scope[name] = make(self)
 
     def widen_input(self, value):
         if value.dtype not in HALF:
@@ -142,8 +143,8 @@ class _Binder:
     def op(self, name, *inputs, domain=None, outputs=1, **attrs):
         """Adds one node; returns its output Value, or a list when outputs > 1."""
         if domain is None:
-            domain = ""
-        outs = self.node(name, domain, "", list(inputs), [self.fresh(name) for _ in range(outputs)], attrs, max(self.opset, 13) if domain == "" and self.opset < 13 else self.opset)
+            domain = ""  # composite ops are written in the newest opset of the default domain
+        outs = self.node(name, domain, "", list(inputs), [self.fresh(name) for _ in range(outputs)], attrs, LATEST)
         return outs[0] if outputs == 1 else outs
 
     def constant(self, dtype, shape, numbers):
@@ -329,7 +330,7 @@ class _Binder:
                 return None
         if not getattr(decl, "folds_without_numbers", False):
             for v in n.inputs:
-                if v is not None and (not v.constant or v.numbers is None):
+                if v is not None and v.numbers is None:
                     return None
         try:
             return f(n, results)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from .errors import ModelError
 from .ops.dtypes import NAME, bytes_for, pack, unpack
+from .ops.symbolic import Sym
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
 
@@ -92,7 +93,7 @@ class Value:
     def __init__(self, name, dtype, shape, numbers=None, tensor=None, producer=None, constant=False, role=""):
         self.name, self.dtype, self.shape = name, dtype, list(shape)
         self._numbers, self.tensor, self.producer = numbers, tensor, producer
-        self.constant = constant or numbers is not None or tensor is not None
+        self.constant = constant or tensor is not None or (numbers is not None and not any(isinstance(x, Sym) for x in numbers))
         self.role = role  # "input", "cache", or ""
 
     @property
@@ -104,7 +105,7 @@ class Value:
     @numbers.setter
     def numbers(self, numbers):
         self._numbers = numbers
-        if numbers is not None:
+        if numbers is not None and not any(isinstance(x, Sym) for x in numbers):
             self.constant = True
 
     @property

@@ -327,7 +327,7 @@ cast = Op("Cast", half=[0])
 @cast.infer
 def _(n):
     to = n.attr("to")
-    if to in (FLOAT16, BFLOAT16) and n.domain != "edgewise.output":
+    if to in (FLOAT16, BFLOAT16):
         to = FLOAT  # half precision is stored as half and computed in float32
     v = n.inputs[0]
     if to == v.dtype:

@@ -146,12 +146,12 @@ def check_function(kernel):
     if not lines:
         lines.append("  (void)p;")
     for i, (name, e) in enumerate(counts):
-        low = f"ew_check_smallest({e.c})" if kernel.params[name].endswith("]") else e.c
+        low = f"ew_check_volume({e.c})" if kernel.params[name].endswith("]") else e.c
         lines.append(f"  if ({low} < 0) return {len(rules) + i};")
     for i, e in enumerate(rules):
         lines.append(f"  if (!({e.c}){' || bad' if '&bad' in e.c else ''}) return {i};")
     if counts:
-        zero = [f"ew_check_smallest({e.c}) == 0" if kernel.params[name].endswith("]") else f"{e.c} == 0" for name, e in counts]
+        zero = [f"ew_check_volume({e.c}) == 0" if kernel.params[name].endswith("]") else f"{e.c} == 0" for name, e in counts]
         lines.append(f"  if ((*empty = {' || '.join(zero)})) return EW_CHECKED;")
     else:
         lines.append("  *empty = false;")

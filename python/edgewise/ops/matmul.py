@@ -200,7 +200,7 @@ def _(n):
 def emit_nbits(n, b, bits, block, cols, k, format=0, accuracy=0, zeros=None, bias=None):
     a, y = b.as_rows(b.view(n.inputs[0]), k), b.as_rows(b.out(n.outputs[0]), cols)
     w, scales = b.view(n.inputs[1]), b.view(n.inputs[2])
-    residual = n.attr("residual")
+    residual = n.input(6)  # from passes/epilogue.py
     b.emit("matmul_nbits", {"a": a, "b": w, "scales": scales, "zeros": zeros, "bias": b.contiguous(bias) if bias is not None else None,
                             "residual": b.as_rows(b.view_like(residual, n.outputs[0]), cols) if residual is not None else None, "y": y, "scratch": b.scratch(4 * 262144)},
            m=y.shape[0], n=cols, k=k, bits=bits, block=block, format=format, scale_type=scales.dtype, zero_type=zeros.dtype if zeros is not None else UINT8,

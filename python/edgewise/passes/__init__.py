@@ -1,12 +1,27 @@
 """Passes over bound graphs: each takes a BoundGraph and improves it, meaning the same."""
 from __future__ import annotations
 
-PASSES = []
+from .activations import fuse_activations
+from .attention import fuse_attention
+from .common import common_subexpressions
+from .epilogue import fuse_epilogues
+from .normalization import fuse_normalization, fuse_residual_norm
+from .rotary import fuse_rotary
+
+RECOGNISE = [common_subexpressions, fuse_normalization, fuse_activations, fuse_rotary, fuse_attention]  # what exporters spelt out
+COMBINE = [common_subexpressions, fuse_epilogues, fuse_residual_norm]                                   # what one kernel does at once
+PASSES = RECOGNISE + COMBINE
 
 
-def optimize(bound, passes=None):
-    """Runs all passes in order; returns the graph."""
-    for p in PASSES if passes is None else passes:
+def optimize(bound, between=None):
+    """Runs all passes in order; between(bound) runs once the ops are recognised, before they are combined. Returns the graph."""
+    for p in RECOGNISE:
         p(bound)
-        bound.prune()
-    return bound
+    if between is not None:
+        between(bound)
+    for p in COMBINE:
+        p(bound)
+    return bound.prune()
+
+
+__all__ = ["PASSES", "optimize", *[p.__name__ for p in PASSES]]

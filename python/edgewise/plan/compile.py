@@ -6,12 +6,10 @@ from ..passes import optimize
 from .builder import lower
 
 
-def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, cache_shapes=None, registers=(), transform=None):
-    """Binds, optimizes and lowers a Graph; arguments as `bind.bind` and `builder.lower`. transform(bound): a change between binding and optimizing.
+def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, cache_shapes=None, registers=(), transform=None, computed=None):
+    """Binds, optimizes and lowers a Graph; arguments as `bind.bind` and `builder.lower`. transform(bound): a change once the ops are recognised.
 
     Returns (Plan, BoundGraph)."""
-    bound = bind(graph, shapes, dtypes, known, roles, outputs)
-    if transform is not None:
-        transform(bound)
-    optimize(bound)
+    bound = bind(graph, shapes, dtypes, known, roles, outputs, computed)
+    optimize(bound, transform)
     return lower(bound, cache_shapes, registers), bound

@@ -1,0 +1,245 @@
+"""Whole models to packages: what `edgewise build` and a page do once per model."""
+from __future__ import annotations
+
+import json
+import re
+
+from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
+from .ir import NeedsValue, Value
+from .onnx import Source, read_model
+from .ops.dtypes import BOOL, FLOAT, INT32, INT64, NAME
+from .ops.kernel import kernel_table
+from .ops.symbolic import NotStatic, Sym
+from .package import FORMAT, Package
+from .passes.last_position import keep_position
+from .plan import compile_graph
+
+PAST, LAST = 0, 1              # registers of a decoder's plans: tokens in the cache, and which of this run's tokens the logits are of
+CHUNKS = (1, 16, 128)          # tokens per run that plans are made for
+RECOMPUTE_CHUNKS = (16, 64, 256, 1024)  # of models without a cache: the whole sequence in each run
+DEFAULT_CAPACITY = 1024
+_CACHE = re.compile(r"(^|[._])past([._]|_key).*(key|value)|past_key_values[._]\d+[._]\d+")
+TEXT_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+
+
+def pick_model_file(names, dtype=None):
+    """The .onnx file of a model folder, chosen by dtype suffix as transformers.js does.
+
+    Args:
+        names: file names, with folders. dtype: "fp32", "fp16", "int8", "uint8", "q8", "q4", "q4f16", "bnb4"; None: the only one, else fp32's, else the smallest suffix known.
+    """
+    models = sorted(n for n in names if n.endswith(".onnx"))
+    if not models:
+        raise InputError("there is no .onnx file", ", ".join(sorted(names)[:10]) or "empty folder", "Give the exported model's folder.")
+    suffix = {"fp32": "", "q8": "_quantized"}.get(dtype, f"_{dtype}" if dtype else None)
+    stems = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model")
+    if suffix is not None:
+        for stem in stems:
+            for n in models:
+                if n.rsplit("/", 1)[-1] == f"{stem}{suffix}.onnx":
+                    return n
+        raise InputError(f"there is no model file for dtype '{dtype}'", ", ".join(models), "Choose one of these.")
+    if len(models) == 1:
+        return models[0]
+    for stem in stems:
+        for s in ("", "_q4", "_quantized", "_int8", "_uint8", "_q4f16", "_fp16", "_bnb4"):
+            for n in models:
+                if n.rsplit("/", 1)[-1] == f"{stem}{s}.onnx":
+                    return n
+    raise InputError("it is not clear which .onnx file is the model", ", ".join(models), "Name the file, or pass dtype.")
+
+
+def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
+    """Plans for text generation with a cache that is written in place.
+
+    Args:
+        graph: Graph of a decoder-only language model with an input `input_ids` and an output `logits`; inputs `attention_mask`, `position_ids`,
+            `past_key_values.*` and `use_cache_branch` are understood.
+        config: the model's config.json. capacity: most tokens of a sequence (default: the model's own limit, at most 1024).
+        chunks: numbers of tokens per run to make plans for; must contain 1 for a model with a cache.
+    Returns:
+        (decoder manifest, [Plan])
+    Raises:
+        UnsupportedOp: an operator is missing, or the graph's use of the past cannot be turned into a cache.
+    """
+    config = config or {}
+    inputs = {i.name: i for i in graph.input_names()}
+    if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
+        raise UnsupportedOp(f"inputs {', '.join(inputs)} and outputs {', '.join(o.name for o in graph.outputs)[:200]} are not those of a decoder-only language model",
+                            graph.name or "model", "Text generation needs `input_ids` in and `logits` out; run other models with InferenceSession.")
+    limit = next((config[k] for k in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len") if isinstance(config.get(k), int)), 0)
+    capacity = capacity or min(limit or DEFAULT_CAPACITY, DEFAULT_CAPACITY)
+    caches = {}
+    for name, info in inputs.items():
+        if _CACHE.search(name):
+            caches[name] = _cache_axis(info)
+        elif name not in ("input_ids", "attention_mask", "position_ids", "use_cache_branch"):
+            raise UnsupportedOp(f"it has an input '{name}' that text generation does not know", graph.name or "model", "Export the model for text generation, or run it with InferenceSession.")
+    if not caches:
+        chunks = tuple(c for c in RECOMPUTE_CHUNKS if c < capacity) + (capacity,)
+    fixed = inputs["input_ids"].shape[1] if inputs["input_ids"].shape and len(inputs["input_ids"].shape) == 2 else None
+    if isinstance(fixed, int):  # an export for one token at a time
+        chunks = (fixed,)
+    chunks = sorted({min(c, capacity) for c in chunks})
+    plans, described, vocab = [], [], 0
+    for tokens in chunks:
+        plan, vocab = _decoder_plan(graph, inputs, caches, tokens, capacity)
+        described.append({"tokens": tokens, "file": f"plan/{tokens}", "registers": {n: i for i, n in enumerate(plan.registers)}, "slots": [s.describe() for s in plan.slots]})
+        plans.append(plan)
+    cache_bytes = {}
+    for plan in plans:
+        cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
+    decoder = {"capacity": capacity, "vocab_size": vocab, "logits_type": "float32", "recompute": not caches, "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()], "plans": described}
+    return decoder, plans
+
+
+def _cache_axis(info):
+    """Axis of the past length in a cache input, from its declared shape."""
+    if not info.shape or len(info.shape) < 3:
+        raise UnsupportedOp(f"its shape is {info.shape}", f"input '{info.name}'", "Export the model with past_key_values of shape [batch, heads, past, dim].")
+    free = [i for i, d in enumerate(info.shape) if not isinstance(d, int)]
+    axis = 2 if len(info.shape) == 4 else next((i for i in free if i), None)
+    if len(info.shape) != 4 or axis not in free or any(not isinstance(d, int) for i, d in enumerate(info.shape) if i not in (0, axis)):
+        if not (len(info.shape) == 4 and free and set(free) <= {0, 2, 3}):
+            raise UnsupportedOp(f"its shape is {info.shape}", f"input '{info.name}'", "Export the model with past_key_values of shape [batch, heads, past, dim].")
+    return axis
+
+
+def _head_dim(graph, name, info):
+    """Size of a cache's last dimension, from its declaration or its `present` output's."""
+    if isinstance(info.shape[3], int):
+        return info.shape[3]
+    present = {o.name: o for o in graph.outputs}.get(name.replace("past_key_values", "present"))
+    if present is not None and present.shape and isinstance(present.shape[-1], int):
+        return present.shape[-1]
+    for node in graph.nodes:
+        if name in node.inputs and node.op == "GroupQueryAttention":
+            return _gqa_head_dim(graph, node)
+    raise UnsupportedOp(f"its shape is {info.shape}", f"input '{name}'", "Export the model with a fixed head dimension.")
+
+
+def _gqa_head_dim(graph, node):
+    cos = graph.constants.get(node.inputs[7]) if len(node.inputs) > 7 else None
+    if cos is not None:
+        return 2 * cos.shape[1]
+    raise UnsupportedOp("its head dimension is not declared", node.where, "Export the model with a fixed head dimension.")
+
+
+def _decoder_plan(graph, inputs, caches, tokens, capacity):
+    past = Sym(PAST, 1, 0, 0, capacity - tokens) if caches and capacity > tokens else 0
+    last = Sym(LAST, 1, 0, 0, tokens - 1) if tokens > 1 else 0
+    shapes = {"input_ids": [1, tokens]}
+    roles, cache_shapes, known = {}, {}, {}
+    for name, axis in caches.items():
+        full = [d if isinstance(d, int) else 1 for d in inputs[name].shape]
+        full[3] = _head_dim(graph, name, inputs[name])
+        full[axis] = capacity
+        cache_shapes[name], roles[name] = full, "cache"
+        shapes[name] = full[:axis] + [past] + full[axis + 1:]
+    if "use_cache_branch" in inputs:
+        shapes["use_cache_branch"], known["use_cache_branch"] = [1], [True]
+    computed = {}
+    if "attention_mask" in inputs:
+        dtype = inputs["attention_mask"].dtype
+        from .ir import Tensor
+        one = Tensor.of("one", dtype, [1], [1])
+        computed["attention_mask"] = lambda b: b.op("ConstantOfShape", Value("mask_shape", INT64, [2], numbers=[1, past + tokens]), value=one)
+    if "position_ids" in inputs:
+        def positions(b):
+            dtype = inputs["position_ids"].dtype
+            ids = b.op("Range", *(Value("p", dtype, [], numbers=[x]) for x in (past, past + tokens, 1)))
+            return b.op("Unsqueeze", ids, b.constant(INT64, [1], [0]))
+        computed["position_ids"] = positions
+    vocab = []
+
+    def transform(bound):
+        logits = bound.outputs["logits"]
+        if logits.rank != 3 or not isinstance(logits.shape[2], int):
+            raise UnsupportedOp(f"its logits have the shape {logits.shape}", "output 'logits'", "Export the model for text generation: logits are [batch, sequence, vocabulary].")
+        vocab.append(logits.shape[2])
+        if logits.shape[1] == tokens and tokens > 1:
+            keep_position(bound, "logits", 1, last)
+    registers = [("past", 0, capacity - tokens), ("last", 0, tokens - 1)]
+    try:
+        plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed)
+    except NotStatic as e:
+        raise UnsupportedOp(f"its use of the past cannot be turned into an in-place cache ({e})", graph.name or "model", "Run it with InferenceSession, or export it with another exporter.") from None
+    except NeedsValue as e:
+        raise UnsupportedOp("a shape depends on the tokens themselves", f"value '{e.value.name}'", "Run the model with InferenceSession.") from None
+    return plan, vocab[0]
+
+
+def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=None):
+    """Compiles a causal language model.
+
+    Args:
+        files: {file name: Source}: the .onnx file, its external data, and config.json, tokenizer.json and so on, as in a Hugging Face folder.
+        dtype, model_file: which .onnx file. capacity: most tokens of a sequence.
+    Returns:
+        Package: plans as blobs; weights stay in their files until the package is written.
+    """
+    name = model_file or pick_model_file(files, dtype)
+    graph = read_model(files[name])
+    texts = {}
+    for f in TEXT_FILES:
+        path = next((p for p in files if p.rsplit("/", 1)[-1] == f), None)
+        if path is not None:
+            texts[f] = files[path].read(0, files[path].size)
+    config = {}
+    if "config.json" in texts:
+        try:
+            config = json.loads(texts["config.json"].decode())
+        except ValueError as e:
+            raise ModelError(f"it is no valid JSON ({e})", "config.json", "Fetch it again.") from None
+    decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks)
+    paths = {id(s): n for n, s in files.items()}
+    weights, blobs, sources, small = {}, dict(texts), dict(files), bytearray()
+    for plan, d in zip(plans, decoder["plans"]):
+        blobs[d["file"]] = plan.data
+        for slot in plan.slots:
+            if slot.kind == "weight" and slot.name not in weights:
+                t = slot.tensor
+                if t.source is None:  # a constant the graph itself spells out
+                    weights[slot.name] = {"name": slot.name, "file": "constants", "offset": len(small), "bytes": slot.nbytes}
+                    small += t.data + bytes(-len(t.data) % 64)
+                    continue
+                file = paths.get(id(t.source)) or t.source.name
+                sources[file] = t.source
+                weights[slot.name] = {"name": slot.name, "file": file, "offset": t.offset, "bytes": slot.nbytes}
+    if small:
+        from .onnx import BytesSource
+        blobs["constants"] = bytes(small)
+        sources["constants"] = BytesSource(small, "constants")
+    manifest = {"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": list(weights.values()), "decoder": decoder}
+    return Package(manifest, blobs, sources)
+
+
+class JsSource(Source):
+    """A Source over a JavaScript object with `size` and synchronous `read(offset, size) -> Uint8Array` (web/src/pyodide.ts)."""
+
+    def __init__(self, js, name, siblings):
+        self.js, self.name, self.size, self.siblings = js, name, int(js.size), siblings
+
+    def read(self, offset, size):
+        self._check(offset, size)
+        part = self.js.read(offset, size)
+        return part.to_bytes() if hasattr(part, "to_bytes") else bytes(part)
+
+    def sibling(self, name):
+        folder = self.name.rsplit("/", 1)[0] + "/" if "/" in self.name else ""
+        for path in (folder + name, name):
+            if path in self.siblings:
+                return self.siblings[path]
+        return super().sibling(name)
+
+
+def compile_for_page(files, options=None):
+    """What the page's worker calls: {file name: JavaScript source} and options (dtype, capacity, model_file) -> (manifest JSON, {file name: bytes}).
+
+    Weights stay in the page's files; the manifest says where."""
+    options = dict(options or {})
+    sources = {}
+    for name in files:
+        sources[name] = JsSource(files[name], name, sources)
+    package = compile_package(sources, options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"))
+    return json.dumps(package.manifest), package.blobs

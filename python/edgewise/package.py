@@ -1,0 +1,140 @@
+"""The `.edge` package: a compiled model in one file.
+
+Layout: 8 bytes "EDGEWISE", u64 little-endian length of a JSON manifest, the manifest (UTF-8), zero padding to a multiple of 64, then data.
+`files` in the manifest gives [offset, size] of each part from the start of the data. web/src reads the same.
+"""
+from __future__ import annotations
+
+import json
+import struct
+
+from .errors import PackageError
+from .onnx.source import Source
+
+MAGIC = b"EDGEWISE"
+FORMAT = 1
+MAX_MANIFEST = 64 << 20
+
+
+class Part(Source):
+    """A stretch of another source."""
+
+    def __init__(self, source, offset, size, name=""):
+        self.source, self.offset, self.size, self.name = source, offset, size, name or source.name
+
+    def read(self, offset, size):
+        self._check(offset, size)
+        return self.source.read(self.offset + offset, size)
+
+
+class Package:
+    """A compiled model: `manifest` (dict), `blobs` {file name: bytes} and `sources` {file name: Source} for what stays where it is."""
+
+    def __init__(self, manifest, blobs, sources):
+        self.manifest, self.blobs, self.sources = manifest, blobs, sources
+
+    def file(self, name):
+        """Bytes of a part, or None."""
+        if name in self.blobs:
+            return self.blobs[name]
+        if name in self.sources:
+            return self.sources[name].read(0, self.sources[name].size)
+        return None
+
+    def source(self, name):
+        return self.sources[name]
+
+    def json(self, name, default=None):
+        data = self.file(name)
+        if data is None:
+            return default
+        try:
+            return json.loads(bytes(data).decode())
+        except ValueError as e:
+            raise PackageError(f"'{name}' is no valid JSON ({e})", "package", "Build the package again.") from None
+
+    def write(self, target):
+        """Writes the package to a binary file object, weights copied from where they lie."""
+        manifest = dict(self.manifest)
+        weights, at = [], 0
+        for w in manifest["weights"]:
+            weights.append({**w, "file": "weights", "offset": at})
+            at += -(-w["bytes"] // 64) * 64
+        files, offset = {}, 0
+        for name, data in self.blobs.items():
+            files[name] = [offset, len(data)]
+            offset += -(-len(data) // 64) * 64
+        files["weights"] = [offset, at]
+        manifest["weights"], manifest["files"] = weights, files
+        text = json.dumps(manifest, separators=(",", ":")).encode()
+        target.write(MAGIC + struct.pack("<Q", len(text)) + text)
+        target.write(bytes(-(16 + len(text)) % 64))
+        for data in self.blobs.values():
+            target.write(data)
+            target.write(bytes(-len(data) % 64))
+        for old in self.manifest["weights"]:
+            source, left, pos = self.sources[old["file"]], old["bytes"], old["offset"]
+            while left:
+                part = source.read(pos, min(left, 1 << 22))
+                target.write(part)
+                pos, left = pos + len(part), left - len(part)
+            target.write(bytes(-old["bytes"] % 64))
+
+    @staticmethod
+    def read(source):
+        """Opens a package; raises PackageError with what is wrong and where."""
+        def broken(what, remedy="The file is truncated or damaged; fetch it or build it again."):
+            return PackageError(what, source.name, remedy)
+        if source.size < 16 or source.read(0, 8) != MAGIC:
+            raise broken("it is no .edge package", "Build one with `edgewise build`.")
+        length = struct.unpack("<Q", source.read(8, 8))[0]
+        if length > MAX_MANIFEST or 16 + length > source.size:
+            raise broken(f"its manifest would have {length} bytes, the file has {source.size}")
+        try:
+            manifest = json.loads(source.read(16, length).decode())
+        except ValueError as e:
+            raise broken(f"its manifest is no valid JSON ({e})") from None
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise broken(f"its format is {manifest.get('format') if isinstance(manifest, dict) else None!r}, this version reads {FORMAT}", "Build it again with this version.")
+        start = -(-(16 + length) // 64) * 64
+        sources = {}
+        files = manifest.get("files")
+        if not isinstance(files, dict):
+            raise broken("its manifest has no file table")
+        for name, place in files.items():
+            if not (isinstance(place, list) and len(place) == 2 and all(type(x) is int and x >= 0 for x in place)) or start + place[0] + place[1] > source.size:
+                raise broken(f"'{name}' would lie at {place}, outside the file")
+            sources[name] = Part(source, start + place[0], place[1], f"{source.name}:{name}")
+        _check(manifest, sources, broken)
+        return Package(manifest, {}, sources)
+
+
+def _check(manifest, sources, broken):
+    """Everything the decoder relies on, before anything is allocated."""
+    def want(ok, what):
+        if not ok:
+            raise broken(what)
+
+    def count(x):
+        return type(x) is int and 0 <= x < 1 << 40
+    weights = manifest.get("weights")
+    want(isinstance(weights, list), "its manifest lists no weights")
+    names = {}
+    for w in weights:
+        want(isinstance(w, dict) and isinstance(w.get("name"), str) and w.get("file") in sources and count(w.get("offset")) and count(w.get("bytes"))
+             and w["offset"] + w["bytes"] <= sources[w["file"]].size, f"weight {w.get('name') if isinstance(w, dict) else w!r} lies outside its file")
+        names[w["name"]] = w["bytes"]
+    d = manifest.get("decoder")
+    want(isinstance(d, dict) and count(d.get("capacity")) and d["capacity"] > 0 and count(d.get("vocab_size")) and d["vocab_size"] > 0 and isinstance(d.get("plans"), list) and d["plans"] and isinstance(d.get("caches"), list),
+         "its manifest describes no decoder")
+    for c in d["caches"]:
+        want(isinstance(c, dict) and isinstance(c.get("name"), str) and count(c.get("bytes")), "a cache is described wrongly")
+    caches = {c["name"]: c["bytes"] for c in d["caches"]}
+    for p in d["plans"]:
+        want(isinstance(p, dict) and count(p.get("tokens")) and p["tokens"] > 0 and p.get("file") in sources and isinstance(p.get("registers"), dict) and isinstance(p.get("slots"), list), "a plan is described wrongly")
+        for s in p["slots"]:
+            want(isinstance(s, dict) and isinstance(s.get("name"), str) and s.get("kind") in ("weight", "computed", "cache", "input", "output") and count(s.get("bytes")), "a slot is described wrongly")
+            want(s["kind"] != "weight" or names.get(s["name"], -1) >= s["bytes"], f"weight '{s['name']}' is missing or too short")
+            want(s["kind"] != "cache" or caches.get(s["name"], -1) >= s["bytes"], f"cache '{s['name']}' is missing or too short")
+            want(s["kind"] != "input" or s["name"] == "input_ids" and s["bytes"] == 8 * p["tokens"], f"an input '{s['name']}' that the decoder does not feed")
+            want(s["kind"] != "output" or s["name"] == "logits" and s["bytes"] == 4 * d["vocab_size"], f"an output '{s['name']}' that the decoder does not read")

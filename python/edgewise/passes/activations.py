@@ -1,0 +1,107 @@
+"""GELU, SiLU and their gated forms, spelt out in elementary ops."""
+from __future__ import annotations
+
+import math
+
+from .rewrite import Rewriter, near, number, op_of, other
+
+
+def fuse_activations(bound):
+    r = Rewriter(bound)
+    for n in r.nodes("Tanh", "Erf"):
+        _gelu(r, n)
+    for n in r.nodes("Sigmoid"):
+        _silu(r, n)
+    r.done()
+    r = Rewriter(bound)
+    for n in r.nodes("SiLU", "Gelu", "QuickGelu"):
+        _gated(r, n)
+    r.done()
+
+
+def polynomial(v, x, depth=8):
+    """v as a polynomial in x: {power: coefficient}, or None."""
+    if v is x:
+        return {1: 1.0}
+    c = number(v)
+    if c is not None:
+        return {0: c}
+    n = v.producer
+    if n is None or depth == 0 or n.op not in ("Mul", "Add", "Div"):
+        return None
+    a, b = (polynomial(i, x, depth - 1) for i in n.inputs[:2])
+    if a is None or b is None:
+        return None
+    if n.op == "Add":
+        return {p: a.get(p, 0) + b.get(p, 0) for p in a.keys() | b.keys()}
+    if n.op == "Div":
+        return {p: k / b[0] for p, k in a.items()} if list(b) == [0] and b[0] else None
+    out = {}
+    for p, k in a.items():
+        for q, m in b.items():
+            out[p + q] = out.get(p + q, 0) + k * m
+    return out
+
+
+def _gelu(r, n):
+    """0.5 x (1 + f(u(x))), in any order of the factors."""
+    plus = r.only_user(n.outputs[0])
+    if plus is None or plus.op != "Add" or number(other(plus, n.outputs[0])) != 1.0:
+        return
+    current, factor, x = plus, 1.0, None
+    for _ in range(3):
+        user = r.only_user(current.outputs[0])
+        if user is None or user.op != "Mul":
+            break
+        o = other(user, current.outputs[0])
+        c = number(o)
+        if c is not None:
+            factor *= c
+        elif x is None:
+            x = o
+            m = o.producer
+            if m is not None and m.op == "Mul" and any(number(i) == 0.5 for i in m.inputs):
+                i = 0 if number(m.inputs[0]) is None else 1
+                x, factor = m.inputs[i], factor * 0.5
+        else:
+            break
+        current = user
+        if x is not None and near(factor, 0.5):
+            break
+    if x is None or not near(factor, 0.5) or list(x.shape) != list(current.outputs[0].shape):
+        return
+    u = polynomial(n.inputs[0], x)
+    if u is None:
+        return
+    u = {p: k for p, k in u.items() if k}
+    if n.op == "Erf" and list(u) == [1] and near(u[1], math.sqrt(0.5)):
+        r.become(current, "Gelu", "", [x], approximate="none")
+    elif n.op == "Tanh" and sorted(u) == [1, 3] and near(u[1], math.sqrt(2 / math.pi)) and near(u[3], math.sqrt(2 / math.pi) * 0.044715):
+        r.become(current, "Gelu", "", [x], approximate="tanh")
+
+
+def _silu(r, n):
+    x = n.inputs[0]
+    user = r.only_user(n.outputs[0])
+    if user is None or user.op != "Mul":
+        return
+    o = other(user, n.outputs[0])
+    if o is x:
+        r.become(user, "SiLU", "edgewise", [x])
+        return
+    u = polynomial(x, o)
+    if u is not None and list(u) == [1]:
+        r.become(user, "QuickGelu", "com.microsoft", [o], alpha=u[1])
+
+
+def _gated(r, n):
+    """activation(a) * b in one step."""
+    y = n.outputs[0]
+    user = r.only_user(y)
+    if user is None or user.op != "Mul" or user.inputs[0] is user.inputs[1]:
+        return
+    b = other(user, y)
+    if list(b.shape) != list(y.shape) or (n.op == "QuickGelu" and n.attr("alpha", 1.702) != 1.0):
+        return
+    name = "SiLUMul" if n.op in ("SiLU", "QuickGelu") else ("GeluTanhMul" if n.attr("approximate", "none") == "tanh" else "GeluMul")
+    r.become(user, name, "edgewise", [n.inputs[0], b])

@@ -1,0 +1,32 @@
+"""Common subexpressions: what is computed twice from the same inputs is computed once."""
+from __future__ import annotations
+
+
+def _key(v, canonical):
+    if v is None:
+        return None
+    if v.tensor is None and v.numbers is not None:
+        return ("n", v.dtype, tuple(map(repr, v.shape)), tuple(map(repr, v.numbers)))
+    return canonical.get(id(v), id(v))
+
+
+def _freeze(a):
+    return tuple(a) if isinstance(a, list) else a if isinstance(a, (int, float, str, bytes)) else id(a)
+
+
+def common_subexpressions(bound):
+    seen, same, canonical, kept = {}, {}, {}, []
+    for n in bound.nodes:
+        n.inputs = [same.get(id(v), v) if v is not None else None for v in n.inputs]
+        key = (n.op, n.domain, n.opset, tuple(_key(v, canonical) for v in n.inputs), tuple(sorted((k, _freeze(a)) for k, a in n.attrs.items())), len(n.outputs))
+        first = seen.get(key)
+        cached = any(v is not None and v.role == "cache" for v in n.inputs)
+        if first is not None and not cached and all((a is None) == (b is None) for a, b in zip(n.outputs, first.outputs)):
+            for a, b in zip(n.outputs, first.outputs):
+                if a is not None:
+                    same[id(a)] = b
+            continue
+        seen[key] = n
+        kept.append(n)
+    bound.nodes = kept
+    bound.outputs = {k: same.get(id(v), v) for k, v in bound.outputs.items()}

@@ -1,0 +1,94 @@
+"""Bias, activation and residual into the matrix product before them."""
+from __future__ import annotations
+
+from .rewrite import Rewriter, other
+
+PRODUCTS = {"MatMul": (2, 3), "FusedMatMul": (2, 3), "Gemm": (2, 3), "MatMulNBits": (5, 6)}  # where bias and residual stand among the inputs
+_ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu"}
+
+
+def fuse_epilogues(bound):
+    r = Rewriter(bound)
+    for n in r.nodes(*PRODUCTS):
+        _bias(r, n)
+        _activation(r, n)
+    r.done()
+    r = Rewriter(bound)
+    for n in r.nodes(*PRODUCTS):
+        _residual(r, n)
+    r.done()
+
+
+def _input(n, i):
+    return n.inputs[i] if len(n.inputs) > i else None
+
+
+def _take(r, n, user, i, v):
+    """Node n computes what its user did, with v as its input i."""
+    while len(n.inputs) <= i:
+        n.inputs.append(None)
+    n.inputs[i] = v
+    r.users.setdefault(id(v), []).append(n)
+    _take_output(r, n, user)
+
+
+def _take_output(r, n, user):
+    out = user.outputs[0]
+    for v in user.inputs:
+        if v is not None and user in r.users.get(id(v), ()):
+            r.users[id(v)].remove(user)
+    n.outputs = [out]
+    out.producer = n
+    user.outputs, user.inputs = [], []
+
+
+def _bias(r, n):
+    i, _ = PRODUCTS[n.op]
+    y = n.outputs[0]
+    user = r.only_user(y)
+    if user is None or user.op != "Add" or _input(n, i) is not None or n.inputs[0].rank < 2 or n.inputs[1].rank < 2 and n.op != "MatMulNBits":
+        return
+    b = other(user, y)
+    if b.constant and list(b.shape) == [y.shape[-1]] and list(user.outputs[0].shape) == list(y.shape) and r.before(b, n):
+        if n.op == "Gemm":
+            n.attrs = {**n.attrs, "beta": 1.0}
+        _take(r, n, user, i, b)
+
+
+def _activation(r, n):
+    y = n.outputs[0]
+    user = r.only_user(y)
+    if user is None or "activation" in n.attrs or _input(n, PRODUCTS[n.op][1]) is not None:
+        return
+    name = _ACTIVATIONS.get(user.op)
+    if user.op == "Gelu":
+        name = "gelu_tanh" if user.attr("approximate", "none") == "tanh" else "gelu"
+    if user.op == "SiLU" and user.domain != "edgewise" or name is None:
+        return
+    n.attrs = {**n.attrs, "activation": name}
+    _take_output(r, n, user)
+
+
+def _residual(r, n):
+    """Add of another tensor of the same shape, possibly behind a Reshape that is only a view."""
+    _, i = PRODUCTS[n.op]
+    y = n.outputs[0]
+    user = r.only_user(y)
+    view = None
+    if user is not None and user.op == "Reshape" and y.rank == 2:
+        view, user = user, r.only_user(user.outputs[0])
+    if user is None or user.op != "Add" or _input(n, i) is not None or n.inputs[0].rank < 2 or n.op != "MatMulNBits" and n.inputs[1].rank < 2:
+        return
+    shown = view.outputs[0] if view is not None else y
+    x = other(user, shown)
+    if x is shown or x.constant or list(x.shape) != list(shown.shape) or not r.before(x, n) or x.dtype != y.dtype:
+        return
+    if view is None:
+        _take(r, n, user, i, x)
+        return
+    while len(n.inputs) <= i:
+        n.inputs.append(None)
+    n.inputs[i] = x
+    r.users.setdefault(id(x), []).append(n)
+    _take_output(r, view, user)
+    view.inputs = [y, view.inputs[1]] if view.inputs else view.inputs

@@ -1,0 +1,118 @@
+"""What passes share: looking at patterns and turning nodes into others."""
+from __future__ import annotations
+
+from ..ir import BoundNode, Value
+from ..ops import OPS
+from ..ops.dtypes import FLOATS
+
+
+class Rewriter:
+    """A bound graph with its users at hand. Nodes change in place (`become`); what loses its users is pruned afterwards."""
+
+    def __init__(self, bound):
+        self.bound = bound
+        self.users = bound.users()
+        self.position = {id(n): i for i, n in enumerate(bound.nodes)}
+        self.pending = []  # (node before which, new node)
+
+    def nodes(self, *ops):
+        """Nodes with one of these names in the default domain or com.microsoft, as they stand at the start."""
+        return [n for n in self.bound.nodes if n.op in ops]
+
+    def only_user(self, value):
+        """The one node that reads a value, or None when there are more, or it is an output."""
+        u = self.users.get(id(value), ())
+        return u[0] if len(u) == 1 else None
+
+    def single(self, value):
+        return len(self.users.get(id(value), ())) == 1
+
+    def become(self, node, op, domain, inputs, **attrs):
+        """Turns a node into another that computes the same outputs."""
+        for v in node.inputs:
+            if v is not None and node in self.users.get(id(v), ()):
+                self.users[id(v)].remove(node)
+        node.op, node.domain, node.inputs, node.attrs, node.decl = op, domain, list(inputs), attrs, OPS[(domain, op)]
+        node.opset = 23
+        for v in node.inputs:
+            if v is not None:
+                self.users.setdefault(id(v), []).append(node)
+
+    def insert(self, before, op, domain, inputs, dtype, shape, **attrs):
+        """A new node right before another; returns its output."""
+        out = Value(f"{before.outputs[0].name}~{op}{len(self.pending)}", dtype, shape, constant=all(v is None or v.constant for v in inputs))
+        n = BoundNode(op, domain, before.name, list(inputs), [out], attrs, 23, OPS[(domain, op)])
+        out.producer = n
+        self.pending.append((before, n))
+        self.position[id(n)] = self.position[id(before)] - 0.5
+        for v in inputs:
+            if v is not None:
+                self.users.setdefault(id(v), []).append(n)
+        return out
+
+    def reshape(self, before, value, shape):
+        if list(value.shape) == list(shape):
+            return value
+        number = Value("shape", 7, [len(shape)], numbers=list(shape))
+        return self.insert(before, "Reshape", "", [value, number], value.dtype, shape)
+
+    def transpose(self, before, value, perm):
+        return self.insert(before, "Transpose", "", [value], value.dtype, [value.shape[p] for p in perm], perm=list(perm))
+
+    def slice(self, before, value, axis, start, length):
+        shape = list(value.shape)
+        shape[axis] = length
+        numbers = [Value("slice", 7, [1], numbers=[x]) for x in (start, start + length, axis)]
+        return self.insert(before, "Slice", "", [value, *numbers], value.dtype, shape)
+
+    def before(self, value, node):
+        """Whether a value is there when `node` runs."""
+        return value.producer is None or self.position.get(id(value.producer), -1) < self.position[id(node)]
+
+    def done(self):
+        if self.pending:
+            by_node = {}
+            for before, n in self.pending:
+                by_node.setdefault(id(before), []).append(n)
+            out = []
+            for n in self.bound.nodes:
+                out += by_node.get(id(n), [])
+                out.append(n)
+            self.bound.nodes = out
+        self.bound.prune()
+
+
+def number(v):
+    """The one float a constant holds, or None."""
+    if v is None or v.dtype not in FLOATS:
+        return None
+    n = v.numbers if (v.tensor is not None or v.numbers is not None) else None
+    return n[0] if n is not None and len(n) == 1 else None
+
+
+def op_of(v):
+    return v.producer.op if v is not None and v.producer is not None else None
+
+
+def split_scalar(v, *ops):
+    """v = x * c or x / c (ops) -> (x, factor); (v, 1.0) when it is neither."""
+    n = v.producer
+    if n is not None and n.op == "Mul" and "Mul" in ops:
+        for i in (0, 1):
+            c = number(n.inputs[i])
+            if c is not None and list(n.inputs[1 - i].shape) == list(v.shape):
+                return n.inputs[1 - i], c
+    if n is not None and n.op == "Div" and "Div" in ops:
+        c = number(n.inputs[1])
+        if c and list(n.inputs[0].shape) == list(v.shape):
+            return n.inputs[0], 1.0 / c
+    return v, 1.0
+
+
+def other(node, value):
+    """The input of a two-input node that is not `value`."""
+    return node.inputs[1] if node.inputs[0] is value else node.inputs[0]
+
+
+def near(a, b, rel=1e-4):
+    return abs(a - b) <= rel * abs(b)

@@ -1,0 +1,92 @@
+"""Rotary position embedding as exporters spell it: x * cos + concat(-x2, x1) * sin."""
+from __future__ import annotations
+
+from .rewrite import Rewriter, number, op_of
+
+
+def fuse_rotary(bound):
+    r = Rewriter(bound)
+    halves = {}
+    for add in r.nodes("Add"):
+        _match(r, add, halves)
+    r.done()
+
+
+def _match(r, add, halves):
+    muls = [v.producer for v in add.inputs]
+    if any(m is None or m.op != "Mul" for m in muls):
+        return
+    for straight, turned in (muls, muls[::-1]):
+        for i in (0, 1):
+            rotated, sin = turned.inputs[i], turned.inputs[1 - i]
+            if op_of(rotated) != "Concat":
+                continue
+            x = _rotated_half(rotated.producer)
+            if x is None or x not in straight.inputs:
+                continue
+            cos = straight.inputs[0] if straight.inputs[1] is x else straight.inputs[1]
+            if x.rank != 4 or not _same_halves(cos) or not _same_halves(sin):
+                return
+            tables = [_half(r, add, v, x, halves) for v in (cos, sin)]
+            if None not in tables:
+                r.become(add, "Rope", "edgewise", [x, *tables])
+            return
+
+
+def _rotated_half(concat):
+    """x when the node computes concat(-x[half:], x[:half]) over the last axis."""
+    if len(concat.inputs) != 2 or concat.attr("axis") not in (-1, concat.outputs[0].rank - 1):
+        return None
+    neg, low = concat.inputs
+    if op_of(neg) != "Neg":
+        return None
+    high = neg.producer.inputs[0].producer
+    low = low.producer
+    if high is None or low is None:
+        return None
+    half = concat.outputs[0].shape[-1] // 2
+    if high.op == low.op == "Slice" and high.inputs[0] is low.inputs[0]:
+        x = high.inputs[0]
+        if x.shape[-1] == 2 * half and _span(low) == (0, half) and _span(high) == (half, half):
+            return x
+    if high is low and high.op == "Split" and high.inputs[0].shape[-1] == 2 * half and high.outputs[0] is concat.inputs[1] and high.outputs[1] is neg.producer.inputs[0]:
+        return high.inputs[0]
+    return None
+
+
+def _span(n):
+    """(start, length) of a Slice that touches only the last axis."""
+    from ..ops.movement import _ranges
+    ranges = [x for x in _ranges(n) if x[2] != n.inputs[0].shape[x[0]]]
+    if len(ranges) != 1 or ranges[0][0] != n.inputs[0].rank - 1 or ranges[0][3] != 1:
+        return None
+    return ranges[0][1], ranges[0][2]
+
+
+def _same_halves(v):
+    """Whether both halves of the last axis are surely equal: made by concat(f, f) and elementwise ops of one input."""
+    for _ in range(8):
+        n = v.producer
+        if n is None:
+            return False
+        if n.op == "Concat":
+            return len(n.inputs) == 2 and n.inputs[0] is n.inputs[1] and n.attr("axis") in (-1, v.rank - 1)
+        if n.op in ("Cos", "Sin", "Unsqueeze", "Cast", "Neg"):
+            if n.op == "Unsqueeze" and n.inputs[0].shape[-1:] != v.shape[-1:]:
+                return False
+            v = n.inputs[0]
+        elif n.op == "Mul" and any(number(i) is not None for i in n.inputs):
+            v = n.inputs[0] if number(n.inputs[0]) is None else n.inputs[1]
+        else:
+            return False
+    return False
+
+
+def _half(r, before, v, x, halves):
+    """The first half of a cos or sin table as [batch|1, seq, half]; None where its shape is not [batch|1, 1, seq, dim]."""
+    if id(v) not in halves:
+        if v.rank != 4 or v.shape[1] != 1 or v.shape[2] != x.shape[2] or v.shape[3] != x.shape[3] or v.shape[0] not in (1, x.shape[0]):
+            return None
+        h = r.slice(before, v, 3, 0, v.shape[3] // 2)
+        halves[id(v)] = r.reshape(before, h, [v.shape[0], v.shape[2], v.shape[3] // 2])
+    return halves[id(v)]

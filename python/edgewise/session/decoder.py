@@ -1,0 +1,237 @@
+"""`CausalLM`: a language model with its caches, ready to generate."""
+from __future__ import annotations
+
+import os
+
+from ..compile import compile_package
+from ..engine import default_engine
+from ..errors import InputError, PackageError
+from ..ir import Tensor
+from ..onnx import FileSource
+from ..ops.kernel import kernel_table
+from ..package import Package
+from ..plan.plan import Plan, Slot
+from .weights import WeightStore
+
+
+def folder_files(path):
+    """{relative name: FileSource} of a model folder (Hugging Face layout), or of the folder of one .onnx file."""
+    path = os.fspath(path)
+    root = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
+    files = {}
+    for base in (root, os.path.join(root, "onnx")):
+        if os.path.isdir(base):
+            for name in sorted(os.listdir(base)):
+                full = os.path.join(base, name)
+                if os.path.isfile(full):
+                    files[os.path.relpath(full, root)] = full
+    if os.path.basename(root) == "onnx":  # the texts of a Hugging Face model lie one folder up
+        for name in sorted(os.listdir(os.path.dirname(root))):
+            full = os.path.join(os.path.dirname(root), name)
+            if os.path.isfile(full) and name.endswith((".json", ".jinja")):
+                files.setdefault(name, full)
+    return {n: FileSource(p) for n, p in files.items()}, root
+
+
+def open_package(model, dtype=None, capacity=None):
+    """A Package from an .edge file, an .onnx file or a model folder."""
+    path = os.fspath(model)
+    if path.endswith(".edge"):
+        return Package.read(FileSource(path))
+    if not os.path.exists(path):
+        raise InputError("there is no such file or folder", path, "Give a model folder, an .onnx file or an .edge package.")
+    files, root = folder_files(path)
+    chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
+    return compile_package(files, dtype, capacity, model_file=chosen)
+
+
+class CausalLM:
+    """A decoder-only language model.
+
+    Args:
+        model: path of a model folder, an .onnx file or an .edge package; or a Package.
+        dtype: which .onnx file of a folder. capacity: most tokens of a sequence. engine: default the process's.
+
+    Attributes: vocab_size; max_length (tokens a sequence may have); config, generation_config (dicts); package; engine.
+    Sequences are numbers from open(); each has its own cache.
+    """
+
+    def __init__(self, model, dtype=None, capacity=None, engine=None):
+        self.package = model if isinstance(model, Package) else open_package(model, dtype, capacity)
+        self.engine = engine or default_engine()
+        manifest = self.package.manifest
+        if manifest.get("table_hash") != kernel_table().hash:
+            raise PackageError("it was made for another version of the engine", "package", "Build it again with this version.")
+        d = manifest["decoder"]
+        self.vocab_size, self.max_length, self.recompute = d["vocab_size"], d["capacity"], bool(d.get("recompute"))
+        self.config = self.package.json("config.json", {})
+        self.generation_config = self.package.json("generation_config.json", {})
+        self.caches = d["caches"]
+        self.store = WeightStore(self.engine)
+        self.weights = {w["name"]: w for w in manifest["weights"]}
+        self.plans, self.sequences, self.next = [], {}, 1
+        self.buffers, self.owned = {}, []
+        try:
+            for p in sorted(d["plans"], key=lambda p: p["tokens"]):
+                self.plans.append(_DecoderPlan(self, p))
+        except BaseException:
+            self.free()
+            raise
+
+    def weight(self, slot):
+        w = self.weights[slot["name"]]
+        source = self.package.source(w["file"])
+        while hasattr(source, "source") and hasattr(source, "offset"):  # a part of a package: to the file itself, so that it can be mapped
+            w = {**w, "offset": w["offset"] + source.offset}
+            source = source.source
+        return Tensor(w["name"], 2, (w["bytes"],), source, w["offset"], w["bytes"])
+
+    def buffer(self, name, nbytes):
+        """A buffer shared by the plans (input ids, logits)."""
+        if name not in self.buffers or self.buffers[name][1] < nbytes:
+            address = self.engine.alloc(nbytes)
+            self.owned.append(address)
+            self.buffers[name] = (address, nbytes)
+        return self.buffers[name][0]
+
+    # ---- sequences ----
+    def open(self):
+        """A new empty sequence."""
+        caches = {}
+        try:
+            for c in self.caches:
+                caches[c["name"]] = self.engine.alloc(c["bytes"])
+        except BaseException:
+            for a in caches.values():
+                self.engine.free(a)
+            raise
+        handle, self.next = self.next, self.next + 1
+        self.sequences[handle] = [caches, []]
+        return handle
+
+    def close(self, sequence):
+        caches, _ = self.sequences.pop(sequence)
+        for a in caches.values():
+            self.engine.free(a)
+        for p in self.plans:
+            if p.bound == sequence:
+                p.bound = None
+
+    def copy(self, source, target):
+        """The target's cache becomes the source's."""
+        a, b = self.sequences[source], self.sequences[target]
+        for c in self.caches:
+            self.engine.copy(a[0][c["name"]], b[0][c["name"]], c["bytes"])
+        b[1] = list(a[1])
+
+    def length(self, sequence):
+        return len(self.sequences[sequence][1])
+
+    def truncate(self, sequence, length):
+        """Forgets all but the first `length` tokens."""
+        del self.sequences[sequence][1][length:]
+
+    def forward(self, sequence, ids):
+        """Appends tokens; returns the engine address of float32[vocab_size] logits behind the last one, valid until the next forward.
+
+        Raises InputError when an id is outside the vocabulary or the sequence would exceed max_length; the sequence is then as before."""
+        ids = [int(i) for i in ids]
+        state = self.sequences[sequence]
+        if not ids:
+            raise InputError("no tokens", "forward", "Give at least one token id.")
+        if len(state[1]) + len(ids) > self.max_length:
+            raise InputError(f"{len(state[1])} + {len(ids)} tokens do not fit in {self.max_length}", "forward", "Use a shorter prompt, or build the model with a larger capacity.")
+        bad = next((i for i in ids if not 0 <= i < self.vocab_size), None)
+        if bad is not None:
+            raise InputError(f"token id {bad} is outside the vocabulary of {self.vocab_size}", "forward", "Use the model's own tokenizer.")
+        before = len(state[1])
+        try:
+            if self.recompute:
+                whole = state[1] + ids
+                plan = next(p for p in self.plans if p.tokens >= len(whole))
+                logits = plan.run(sequence, whole, 0)
+                state[1] = whole
+                return logits
+            while ids:
+                plan = self.choose(len(ids), len(state[1]))
+                part, ids = ids[:plan.tokens], ids[plan.tokens:]
+                logits = plan.run(sequence, part, len(state[1]))
+                state[1] = state[1] + part
+            return logits
+        except BaseException:
+            del state[1][before:]
+            raise
+
+    def choose(self, count, past):
+        """The plan for the next run: the longest that `count` tokens fill, else the shortest that holds them if that beats one by one."""
+        fitting = [p for p in self.plans if past + p.tokens <= self.max_length]
+        full = [p for p in fitting if p.tokens <= count]
+        if full[-1].tokens == 1 and count > 2:
+            larger = [p for p in fitting if p.tokens >= count]
+            if larger:
+                return larger[0]
+        return full[-1]
+
+    def logits(self, address):
+        """The logits at an address as a list of floats."""
+        import struct
+        return list(struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size)))
+
+    def free(self):
+        """Gives back all engine memory."""
+        for s in list(self.sequences):
+            self.close(s)
+        for p in self.plans:
+            p.loaded.free()
+        for a in self.owned:
+            self.engine.free(a)
+        self.plans, self.owned, self.buffers = [], [], {}
+        self.store.free()
+
+    def __del__(self):
+        try:
+            self.free()
+        except Exception:
+            pass
+
+
+class _DecoderPlan:
+    def __init__(self, lm, described):
+        self.lm, self.tokens, self.bound = lm, described["tokens"], None
+        slots = [Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]]
+        for slot, s in zip(slots, described["slots"]):
+            if slot.kind == "weight":
+                slot.tensor = lm.weight(s)
+        self.slots = slots
+        self.registers = described["registers"]
+        self.loaded = lm.engine.load(Plan(bytes(lm.package.file(described["file"])), slots, list(self.registers), [], [], 0, 0))
+        fresh = lm.store.connect(self.loaded)
+        for i, s in enumerate(slots):
+            if s.kind in ("input", "output"):
+                address = lm.buffer(s.name, s.nbytes if s.kind == "output" else 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"]))
+                self.loaded.bind(i, address)
+                if s.kind == "input":
+                    self.input = address
+                else:
+                    self.output = address
+        if fresh:
+            self.bind_caches(None)
+        lm.store.init(self.loaded, fresh)
+
+    def bind_caches(self, sequence):
+        caches = self.lm.sequences[sequence][0] if sequence is not None else None
+        for i, s in enumerate(self.slots):
+            if s.kind == "cache":
+                self.loaded.bind(i, caches[s.name] if caches else self.lm.buffer("cache/" + s.name, s.nbytes))
+        self.bound = sequence
+
+    def run(self, sequence, ids, past):
+        import struct
+        if self.bound != sequence:
+            self.bind_caches(sequence)
+        self.lm.engine.write(self.input, struct.pack(f"<{self.tokens}q", *ids, *[0] * (self.tokens - len(ids))))
+        if "past" in self.registers:
+            self.loaded.register(self.registers["past"], past)
+            self.loaded.register(self.registers["last"], len(ids) - 1)
+        self.loaded.run()
+        return self.output
