@@ -391,9 +391,17 @@ def _listed(functions):
     return [] if functions is None else [functions] if callable(functions) else list(functions)
 
 
+def model_defaults(decoder):
+    """generation_config.json's contents; where there is no such file, the special tokens of config.json, as transformers does."""
+    if decoder.generation_config:
+        return decoder.generation_config
+    config = getattr(decoder, "config", None) or {}
+    return {name: config[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id") if config.get(name) is not None}
+
+
 def _resolve(decoder, config, fields):
     """fields > config > the model's generation_config.json > transformers' defaults."""
-    base = GenerationConfig.from_dict(decoder.generation_config or {})
+    base = GenerationConfig.from_dict(model_defaults(decoder))
     if config is not None:
         base = base.merged(config if isinstance(config, GenerationConfig) else GenerationConfig(**config))
     base.update(fields, "generate")
