@@ -15,6 +15,7 @@ from words import (ANIMAL_ADJ, ANIMALS, BOYS, CHILD_ADJ, COLOURS, CROPS, FLOWERS
                    HOLES_DIG, HOLES_SQUEEZE, HOMES, INSTRUMENTS, JOBS, MORALS, ORIGINS, PERSON_ADJ, PETS, ROBOT_ADJ,
                    ROBOTS, SONGS, SYLLABLES, TAILS_F, TAILS_M, THINGS, TIMES, WATERS, WEATHER, rows)
 
+OUT = ("day", "morning", "evening")       # times for stories that happen outside
 PRONOUNS = {"he": ("he", "him", "his", "himself"), "she": ("she", "her", "her", "herself"), "it": ("it", "it", "its", "itself"),
             "I": ("I", "me", "my", "myself")}
 SPEECH = set("said asked cried whispered answered called replied laughed sighed shouted thought promised explained murmured begged admitted "
@@ -54,6 +55,20 @@ was tidying the shelves | light |
 was counting the coins in {his} purse | | 
 was walking through the park | light | 
 was looking up at the sky | | 
+sat on a bench and watched the people | light | 
+stood at the window and waited for the postman | light | 
+sat at the kitchen table and thought | | 
+opened the door and looked out | | 
+put on {his} coat and went for a walk | | 
+went out to fetch water | light | 
+came home tired and hungry | dark | 
+blew out the candle | night | 
+sat in front of the house and peeled apples | light | 
+got up earlier than usual | light | 
+packed {his} bag | light | 
+could not find {his} glasses | | 
+stood on the bridge and looked down at the water | | 
+took the long way home | | 
 """),
     "child": rows("""
 was walking to school | light | 
@@ -66,9 +81,9 @@ was on the way to {his} grandmother | light |
 was helping in the garden | light | warm
 was feeding the chickens | light | 
 was playing in the yard | light | 
-was reading under the blanket | dark | 
-was lying in bed and listening to the wind | dark | 
-was standing at the window in {his} pyjamas | dark | 
+was reading under the blanket | night | 
+was lying in bed and listening to the wind | night | 
+was standing at the window in {his} pyjamas | night | 
 was walking home from {his} grandmother | dark | 
 was collecting chestnuts | light | cold
 was building a tower of stones | light | 
@@ -76,6 +91,20 @@ was drawing a picture | |
 was looking for {his} left shoe | | 
 was sitting in the kitchen | | 
 was running down the hill | light | 
+sat on the stairs and waited | | 
+climbed up to the attic | | 
+ran out into the garden | light | 
+put on {his} boots and went outside | light | 
+sat by the window and counted the stars | dark | 
+jumped out of bed | light | 
+stood in front of the mirror and made faces | | 
+crept out of the house | night | 
+went for a walk with the dog | | 
+sat in the old apple tree and swung {his} legs | light | warm
+built a snowman | light | winter
+packed some bread and went exploring | light | warm
+hid under the table with a book | | 
+walked along the beach | light | 
 """),
     "robot": rows("""
 was oiling {his} knees | | 
@@ -90,6 +119,12 @@ was counting raindrops | | cold
 was waiting at the bus stop | | 
 was tightening a loose screw | | 
 was tidying the cupboard | | 
+switched on {his} lamps and said good morning | light | 
+stood at the window and counted the cars | | 
+rolled out of the shed | | 
+woke up with a beep | | 
+sat in the corner and waited | | 
+was trying to whistle | | 
 """),
     "animal": rows("""
 was looking for breakfast | light | 
@@ -107,6 +142,17 @@ was watching the moon | dark |
 was looking for something to eat | | 
 was dreaming of summer | | cold
 was taking a walk | | 
+sat in front of {his} house and yawned | | 
+woke up and stretched | light | 
+sat on a stone and thought about life | | 
+came home late | dark | 
+looked up at the moon | dark | 
+set out to see the world | light | 
+sat by the water and dreamed | | 
+had nothing to do | | 
+was in a very good mood | | 
+was in a bad mood | | 
+hummed a little song | | 
 """),
 }
 
@@ -289,7 +335,7 @@ class Teller:
             if any(words):
                 out.append(" ".join(w for w in words if w))
         text = "\n\n".join(out)
-        text = re.sub(r"  +", " ", text).replace(" ,", ",").replace(" .", ".")
+        text = re.sub(r"  +", " ", text).replace(" ,", ",").replace(",,", ",").replace(" .", ".")
         text = ARTICLE.sub(lambda m: m.group(1) + "n ", text)
         return START.sub(lambda m: m.group(1) + m.group(2).upper(), text)
 
@@ -431,13 +477,13 @@ class Teller:
         """What the hero was doing when it all began: `was ...ing ...`."""
         dark = self.hour in ("night", "evening")
         cold = self.season in ("winter", "autumn")
-        return self.pick([text for text, when, weather in DOINGS[self.chars["h"].kind] if when in ("", "dark" if dark else "light") and weather in ("", "cold" if cold else "warm")])
+        return self.pick([text for text, when, weather in DOINGS[self.chars["h"].kind] if when in ("", "dark" if dark else "light", self.hour) and weather in ("", "cold" if cold else "warm", self.season)])
 
     def opening(self, began=True):
         """Introduces the hero, the place and the time; the plot goes on from there. Without `began`, no scene is set yet."""
         h = self.chars["h"]
         habit, doing = self.habit(), self.doing()
-        self.v.update(doing=doing, habit=habit, adj0=h.adj, noun0=h.noun)
+        self.v.update(doing=doing, habit=habit, adj0=h.adj, noun0=h.noun, time_l=self.v["time"][0].lower() + self.v["time"][1:])
         self.v["clock"] = {"morning": self.pick(["early in the morning", "a fine morning", "six o'clock in the morning"]), "evening": self.pick(["already evening", "almost dark", "a quiet evening"]),
                            "night": self.pick(["a dark night", "past midnight", "a quiet night"]), "day": self.pick(["a quiet afternoon", "a fine day", "three o'clock in the afternoon"])}[self.hour]
         self.v["folk"] = self.pick(["Everybody in the village", "Everybody in the street", "The whole neighbourhood", "All the children", "Every bird and every cat"])
@@ -478,6 +524,10 @@ class Teller:
             ["Nobody knew how old {hfull} was." if h.adj in ("old", "wise", "rusty") else "Nobody was as {adj0} as {hname} the {noun0}." if h.name and h.kind != "child" and h.adj not in ("little", "new", "forgotten", "round", "square", "silver", "copper", "tin") else "{folk} liked {hfull}.", "{habit}"],
             ["My grandmother used to tell me about {hintro}.", "{habit}", (1, lives)],
             ["If you had walked through our village in those days, you would have met {hintro}.", "{habit}"],
+            ["Deep in the forest, there lived {hintro}.", "{habit}"] if h.kind in ("animal", "human") and h.body != "hand" else ["In a faraway land, there lived {hintro}.", "{habit}"],
+            ["In a [land far away|faraway country|small village|quiet street|big city|little house], there lived {hintro}.", "{habit}"] if h.kind != "animal" else ["There was {hintro}, and {he} lived {home}.", "{habit}"],
+            ["There was a {noun0} [named|called] {hname}. {habit}"] if h.name else ["There was a {noun0} who lived {home}. {habit}"],
+            ["A {adj0} {noun0} lived {home}.", "{habit}"],
             ["When {hname} was young, {he} lived {home}." if h.name else "There was {hintro}.", "{habit}"],
         ]
         if not began:
@@ -490,6 +540,10 @@ class Teller:
             ["{Hfull} {doing}.", (1, "{weather}")],
             ["{Hfull} {doing} when it all began.", (1, "{weather}")],
             ["{weather}", "{Hfull} {doing}."],
+            ["It was a [dark and stormy|long and dark|clear and quiet|cold and windy] night. {Hfull} {doing}."] if dark_hour(self) else ["It was a [bright and sunny|cool and windy|quiet|beautiful|grey and rainy] day. {Hfull} {doing}."],
+            ["The [sun was rising|day was young], and {hfull} {doing}."] if self.hour == "morning" else ["The moon was shining, and {hfull} {doing}."] if dark_hour(self) else ["The clock struck [three|two|four|five], and {hfull} {doing}."],
+            ["A {adj0} {noun0} {doing}.", (1, "{weather}")],
+            ["Nobody saw it, but {time_l}, {hfull} {doing}."],
             ["It was {clock}. {Hfull} {doing}.", (1, "{weather}")],
             ["It was {clock}, and {hfull} {doing}.", (1, "{weather}")],
             ["{Time}, [something unusual happened|a small adventure began] {home}.", "{Hfull} {doing}."],
@@ -509,16 +563,29 @@ class Teller:
         """A scene is set: what comes next happens there and then, not `one day`."""
         self.v["once"] = self.pick(["just then", "a little later", "all at once", "at that moment", "after a while", "suddenly"])
 
+    def beat(self):
+        """A breath between two events."""
+        h, k = self.chars["h"], self.chars.get("k")
+        dark = dark_hour(self)
+        pool = ["{H} thought about it.", "{H} looked up in surprise.", "For a moment, nobody said a word.", "{H} took a deep breath.", "Somewhere, a dog barked.", "It was so quiet that you could hear a leaf fall.",
+                "{H} did not know what to say.", "{H} smiled for the first time that day."] + \
+               (["An owl hooted in the distance.", "The stars were very bright.", "The moon came out from behind a cloud."] if dark else ["A cloud passed over the sun.", "The church bell rang in the distance.", "A bee flew by.", "The wind had stopped."])
+        if k:
+            pool += ["{K} nodded slowly.", "{K} tilted {khis} head.", "{H} and {k} looked at each other.", "{K} thought for a moment.", "{K} cleared {khis} throat."]
+        return self.pick(pool)
+
     def moral(self, *themes):
         return self.pick(MORALS[self.pick(themes)])
 
     def ending(self, *themes):
         """The last words."""
-        if self.chance(0.62):
+        if self.chance(0.5):
             return [self.moral(*themes)]
         return [self.pick(["And if you [walk past|come by] on a quiet evening, you can still hear the laughter.", "And that was the [best|happiest] day of the whole year.",
                            "That night, {he} fell asleep with a smile.", "And {they} were friends for ever after.", "And everything was well again.",
-                           "The moon looked down and seemed to smile.", "And so the day that had begun so badly ended with {food}.", "They still tell this story today.",
+                           "The moon looked down and seemed to smile.", "{H} often thought of that day.", "And when somebody asked about it, {h} only smiled.", "It was the beginning of a long friendship.", "{H} whistled all the way home.", "And from far away, you could hear somebody singing.",
+                           "Nobody who was there has ever forgotten it.", "That evening, the lights burned a little longer than usual.", "And {h} was as happy as {he} had ever been.", "\"What a day,\" {said}, and it was the best day for a long time.", "{K} [waved|winked], and {h} waved back.",
+                           "And the next morning, the sun shone as if nothing had happened.", "And so the day that had begun so badly ended with {food}.", "They still tell this story today.",
                            "And from that day on, {they} [had tea together every Sunday|visited each other every week|waved to each other every morning]."])] + \
                ([self.moral(*themes)] if self.chance(0.25) else [])
 
@@ -607,7 +674,7 @@ def thanks(t):
 
 def plot_lost(t):
     h = t.hero("human", "child", "child", "animal", "robot")
-    t.setting()
+    t.setting(times=OUT)
     t.thing("wrsd")
     state, how = lose(t)
     ability = t.pick(ABLE[state])
@@ -620,7 +687,7 @@ def plot_lost(t):
         t.opening(),
         ["{H} [had|owned|always carried] {a_thing}.", (1, "{origin}"), t.pick(how), (1, t.pick(TRIED[state])),
          (2, t.pick(["{He} sat down and [wept|sighed|did not know what to do].", "[Sadly|Disappointed], {he} sat down on a stone.", "{His} heart was heavy."]))],
-        help_talk(t, ability, trouble),
+        help_talk(t, ability, trouble) + [(2, t.beat())],
         [t.pick(GOT[(state, ability)]), thanks(t), (1, t.feast()), *t.ending("help", "help", "kind")])
 
 
@@ -635,7 +702,7 @@ BLOCKS = [
     ("night fell, and the path could no longer be seen", "the darkness", "night", ["\"My eyes are made for the night,\" {ksaid}. \"Follow me.\" And {khe} led {him} safely between the roots and the stones.", "{K} saw every stone and every root. \"Left,\" {khe} said, \"now right,\" and they did not stumble once."]),
     ("thick fog covered everything", "the fog", "smell", ["{K} lifted {khis} nose. \"Bread and wood smoke,\" {khe} said. \"There must be a village over there.\" And {khe} was right.", "{K} put {khis} nose to the ground and followed the trail, and {h} walked close behind."]),
     ("the snow had buried the path", "the snow", "dig", ["{K} dug through the snow like a little plough, and {h} followed in the narrow white lane.", "Snow flew left and right as {k} dug, and soon the path was free."]),
-    ("{he} had lost the way", "the forest", "fly", ["{K} rose above the trees and looked around. \"I can see a chimney,\" {khe} called. \"Follow me!\"", "{K} flew ahead from branch to branch, and {h} only had to follow."]),
+    ("{he} lost the way", "the forest", "fly", ["{K} rose above the trees and looked around. \"I can see a chimney,\" {khe} called. \"Follow me!\"", "{K} flew ahead from branch to branch, and {h} only had to follow."]),
 ]
 ERRANDS = [  # what | to whom | short; with "own" it is the hero's
     ("a bottle of medicine", "own sick grandmother", "own grandmother"), ("a basket of fresh bread", "own aunt", "own aunt"), ("an important letter", "the mayor", "the mayor"),
@@ -649,7 +716,7 @@ ERRANDS = [  # what | to whom | short; with "own" it is the hero's
 
 def plot_errand(t):
     h = t.hero("human", "child", "child", "robot", "animal")
-    t.setting()
+    t.setting(times=OUT)
     block, blockname, ability, how = t.pick(BLOCKS)
     cargo, to, whom = t.pick(ERRANDS)
     k = t.cast("k", t.person(h, ["row"]) if ability == "row" else t.animal(h, [ability]))
@@ -667,7 +734,7 @@ def plot_errand(t):
          t.pick(["\"[Where are you going|Where to in such a hurry]?\" {kasked}. \"I have to bring {thecargo} {to_my},\" {said}, \"but I cannot [go on|get past {blockname}|find a way].\"",
                  "\"Are you stuck?\" {kasked}. {H} nodded and showed {khim} {thecargo}.", "\"Please help me,\" {said}. \"{My_whom} is waiting for {thecargo}.\""]),
          (1, t.pick(["\"Then let us not lose any time,\" {ksaid}.", "\"Two can do what one cannot,\" {ksaid}.", "{K} thought for a moment. \"I know what to do,\" {khe} said."])),
-         t.pick(how)],
+         (2, t.beat()), t.pick(how)],
         [t.pick(["And so {he} arrived [just in time|before the sun went down|with red cheeks and a happy heart].", "At last {he} [knocked at the door|stood before the door]. {Whom} could hardly believe it.", "{Whom} was already waiting at the window."]),
          (1, t.pick(["\"You came all this way for me?\" said {whom}.", "\"What would I do without you?\" said {whom}.", "\"I knew that you would come,\" said {whom}.", "\"Thank {k},\" {said}. \"Without {khim} I would not be here.\""])),
          (1, t.feast()), *t.ending("help", "home", "kind", "brave")])
@@ -1014,7 +1081,7 @@ def plot_dragon(t):
 
 def plot_seed(t):
     h = t.hero("child", "human", "animal", "robot", "child")
-    t.setting(season="spring")
+    t.setting(season="spring", times=OUT)
     flower = t.pick(FLOWERS + ["apple tree", "cherry tree", "pumpkin", "bean", "oak", "lemon tree", "pear tree"])
     k = t.cast("k", t.person(h, ["advise", "dig"], named=0.5))
     t.v.update(flower=flower, a_flower="a " + flower)
@@ -1035,7 +1102,7 @@ WISHES = [("a mountain of gold", "a pair of warm [socks|boots]"), ("a palace", "
 
 def plot_wish(t):
     h = t.hero("human", "human", "child", "child")
-    t.setting()
+    t.setting(times=OUT)
     k = t.cast("k", Char(t.pick(["fish", "swan", "fairy", "star", "frog", "genie", "stork", "old woman", "gnome", "hare"]), t.pick(["golden", "silver", "white", "tiny", "strange", "little"]), "she" if h.pron == "he" else "he", "animal"))
     if k.noun in ("fairy", "old woman"):
         k.pron = "she"
@@ -1046,6 +1113,8 @@ def plot_wish(t):
               "old woman": "carrying a heavy bundle of wood", "gnome": "stuck under a root", "hare": "caught in a trap"}[k.noun]
     free = {"old woman": "{H} carried the bundle for {khim}, all the way up the hill.", "star": "{H} picked {khim} up carefully and carried {khim} to the top of the highest hill.", "genie": "{H} pulled out the cork.", "stork": "{H} bandaged the wing and shared {his} bread with {khim}."}.get(
         k.noun, "{H} knelt down and set {khim} free, very gently.")
+    if k.noun == "old woman":
+        k.noun, k.adj = "woman", "old"
     t.v.update(rescue=rescue, big=big, modest=modest)
     t.title = t.pick(["The Wish", "{h} and the {kadj} {knoun}", "One Wish"])
     return t.pages(t.opening(), [t.pick(["Beside the path, {he} found {kintro}, {rescue}.", "{Once}, {he} came upon {kintro}, {rescue}.", "At the edge of the wood, {he} saw {kintro}, {rescue}.", "{Once}, {he} heard a faint cry for help. It was {kintro}, {rescue}."]), free],
@@ -1057,7 +1126,7 @@ def plot_wish(t):
 
 def plot_fable(t):
     h = t.cast("h", t.animal(named=0.25))
-    t.setting()
+    t.setting(times=OUT)
     k = t.cast("k", t.animal(h, named=0.25))
     if h.noun == k.noun:
         k = t.cast("k", t.animal(h, species=["turtle", "mouse"], named=0))
@@ -1093,7 +1162,7 @@ def plot_fable(t):
 def plot_baby(t):
     h = t.cast("h", t.animal(species=["fox", "hedgehog", "duck", "rabbit", "bear", "owl", "otter", "deer", "mouse", "penguin", "elephant", "seal", "wolf", "squirrel", "badger", "goose"], named=0.8))
     h.adj = t.pick(["little", "young", "small", "tiny"])
-    t.setting()
+    t.setting(times=OUT[:2])
     k = t.cast("k", t.animal(h, named=0.5))
     m = t.cast("m", t.animal(k, named=0.3))
     t.v.update(sound=t.pick(["a song", "a soft call", "a deep, warm voice", "somebody calling {his} name"]), chase=t.pick(["a blue butterfly", "a dancing leaf", "a snowflake", "a shiny beetle", "a soap bubble", "a rainbow", "a dragonfly"]))
@@ -1153,7 +1222,7 @@ def plot_noise(t):
 
 def plot_contest(t):
     h = t.hero("human", "child", "human", "robot")
-    t.setting()
+    t.setting(times=OUT)
     k = t.cast("k", t.child(h) if h.kind != "child" else t.person(h))
     dish = t.pick(FOODS)
     kind = t.pick(["bake", "boat", "pumpkin", "paint"])
@@ -1217,7 +1286,7 @@ def plot_sleep(t):
 def plot_friend(t):
     """A newcomer, and how somebody becomes a friend."""
     h = t.hero("child", "animal", "robot", "child")
-    t.setting()
+    t.setting(times=OUT)
     k = t.cast("k", {"child": t.child, "animal": t.animal, "robot": t.child}[h.kind](h))
     t.v.update(likes0=t.pick(["drawing", "flying kites", "collecting stones", "looking at the stars", "building dams", "telling jokes", "baking", "chess", "frogs", "old maps"]), food=t.pick(FOODS))
     t.title = t.pick(["The New Neighbour", "{h} and {k}", "A Friend for {h}"])
@@ -1232,11 +1301,11 @@ def plot_friend(t):
 def plot_maker(t):
     """Somebody makes a thing for somebody else."""
     h = t.cast("h", t.person(can=["thread", "build", "bake", "light", "strong", "pick"], named=0.75))
-    t.setting()
+    t.setting(times=OUT)
     k = t.cast("k", t.child(h) if t.chance(0.6) else t.animal(h, named=0.6))
-    t.v["made"] = h.job[2]
+    t.v["made"], t.v["enter"] = h.job[2], t.pick(["Come in, but do not touch anything.", "Come in, but mind the step.", "Come in, but wipe your feet.", "Sit down, but be careful."])
     t.title = t.pick(["{Hkind}", "The Gift of {hfull}", "{h} and {k}"])
-    return t.pages(t.opening(), ["{Once}, {kintro} looked in at the door.", t.pick(["\"What are you making?\" {kasked}.", "\"May I watch?\" {kasked}.", "{K} did not say a word, but {khis} eyes were as big as plates."]), "\"{made},\" {said}. \"Come in, but [do not touch anything|mind the step|wipe your feet].\"".replace("\"{made}", "\"{Made}"),
+    return t.pages(t.opening(), ["{Once}, {kintro} looked in at the door.", t.pick(["\"What are you making?\" {kasked}. \"{Made},\" {said}. \"{enter}\"", "\"May I watch?\" {kasked}. \"If you like,\" {said}. \"{enter}\"", "{K} did not say a word, but {khis} eyes were as big as plates. \"Come in,\" {said}. \"There is enough room for two.\""]),
                                  (1, "From then on, {k} came every day. {Khe} [asked a thousand questions|swept the floor|sat quietly in the corner] and learned.")],
                    [t.pick(["Then {h} hurt {his} hand and could not work anymore.", "But {h} was getting old, and {his} eyes were not as good as before.", "But one day, {h} lay in bed with a fever."]), "\"What will become of my work?\" {sighed}.",
                     t.pick(["The next morning, there was light in the window. {K} was at work, very slowly and very carefully.", "\"Tell me what to do,\" {ksaid}, \"and I will be your hands.\""]), (1, "It took the whole day, and [it was a little crooked|it was not perfect], but it was finished.")],
@@ -1246,7 +1315,7 @@ def plot_maker(t):
 def plot_short(t):
     """A few sentences only: a small picture of a day."""
     h = t.hero()
-    t.setting()
+    t.setting(times=OUT)
     k = t.cast("k", t.animal(h, named=0.3))
     t.v.update(food=t.pick(FOODS), colour=t.pick(COLOURS), flower=t.pick(FLOWERS))
     t.thing()
@@ -1280,7 +1349,7 @@ def plot_royal(t):
 
 def plot_key(t):
     h = t.hero("child", "child", "human", "robot")
-    t.setting()
+    t.setting(times=OUT)
     k = t.cast("k", t.person(h, named=0.7))
     adj = t.pick(["small", "rusty", "golden", "silver", "brass", "heavy", "strange"])
     t.v.update(key=f"{adj} key", door=t.pick(["a small green door behind the ivy", "an old wooden chest in the attic", "a clock that had stood still for years", "a little door under the stairs", "a gate in the garden wall", "a blue cupboard in the cellar", "the tower that nobody had ever entered"]),
@@ -1297,27 +1366,27 @@ def plot_key(t):
 
 
 def plot_scarecrow(t):
-    noun = t.pick(["scarecrow", "snowman", "scarecrow", "lamp post", "garden gnome", "tin soldier", "wooden horse", "little boat", "rag doll", "teddy bear"])
+    noun = t.pick(["scarecrow", "snowman", "scarecrow", "lamp post", "garden gnome", "tin soldier", "wooden horse", "boat", "rag doll", "teddy bear"])
     h = t.cast("h", Char(noun, t.pick(["lonely", "old", "friendly", "small", "crooked", "quiet", "patient"]), t.pick(["he", "he", "she", "it"]), "animal", t.name(PETS, False) if t.chance(0.35) else None))
-    h.place = {"scarecrow": "in the middle of a corn field", "snowman": "in front of the school", "lamp post": "at the corner of the street", "garden gnome": "under the apple tree", "tin soldier": "on the windowsill", "wooden horse": "in the corner of the nursery", "little boat": "at the end of the pier",
+    h.place = {"scarecrow": "in the middle of a corn field", "snowman": "in front of the school", "lamp post": "at the corner of the street", "garden gnome": "under the apple tree", "tin soldier": "on the windowsill", "wooden horse": "in the corner of the nursery", "boat": "at the end of the pier",
                "rag doll": "at the bottom of the toy box", "teddy bear": "on the top shelf of the toy shop"}[noun]
     t.setting("winter" if noun == "snowman" else None)
     k = t.cast("k", t.animal(h, groups=["air"], named=0.4) if noun == "scarecrow" or t.chance(0.4) else t.child(h))
     want = {"scarecrow": "All the birds were afraid of {him}, although {he} would never have hurt anybody.", "snowman": "{He} wanted to see the summer, but everybody said that it was impossible.", "lamp post": "Everybody walked past, but nobody ever stopped.", "garden gnome": "{He} had always wanted to see the world on the other side of the hedge.",
-            "tin soldier": "{He} did not want to fight at all. {He} wanted to dance.", "wooden horse": "{He} dreamed of galloping over a real meadow.", "little boat": "The big ships sailed out to sea, but {he} was never allowed to come along.", "rag doll": "One of {his} eyes was missing, and nobody played with {him} anymore.", "teddy bear": "{He} had a crooked ear, and nobody wanted to buy {him}."}[noun]
+            "tin soldier": "{He} did not want to fight at all. {He} wanted to dance.", "wooden horse": "{He} dreamed of galloping over a real meadow.", "boat": "The big ships sailed out to sea, but {he} was never allowed to come along.", "rag doll": "One of {his} eyes was missing, and nobody played with {him} anymore.", "teddy bear": "{He} had a crooked ear, and nobody wanted to buy {him}."}[noun]
     solve = {"scarecrow": ["In autumn, {k} was cold and had nowhere to sleep. \"You can sleep in my hat,\" {said}.", "From then on, {k} told all the birds that the scarecrow was the kindest of them all."], "snowman": ["\"I will tell you about the summer,\" {ksaid}, and {khe} told {him} about cherries, bees and warm rain, until the sun came.", "In spring, there was only a puddle left, and in summer a flower grew there. It had seen everything."],
              "lamp post": ["One foggy night, {k} lost the way. \"Come here, into my light,\" {said}.", "Since then, {k} stopped every evening and said good night."], "garden gnome": ["{K} told {him} every evening what it looked like out there: the mill, the lake, the blue hills.", "And one morning, {he} was standing on the other side. Nobody knew how {he} had got there, but {k} was smiling."],
              "tin soldier": ["{K} hummed a tune and turned {him} around and around, until everything was spinning.", "\"Now I have danced,\" {said}, and {his} little tin heart went tick, tick, tick."], "wooden horse": ["\"Close your eyes,\" {ksaid}. \"Do you feel the wind? Do you smell the grass?\"", "And for one whole night, they galloped through a meadow full of moonlight."],
-             "little boat": ["Then {k} fell into the water, where it was too shallow for the big ships. {H} was there at once. \"Hold on to me!\" {he} cried.", "\"It is good that you are small,\" {ksaid}, and {h} rocked proudly on the waves."], "rag doll": ["{K} found a blue button and gave it to {him}. \"Now you can see the sky with it,\" {khe} said.", "And it was true: everything that {he} saw with {his} new eye was a little more beautiful."],
+             "boat": ["Then {k} fell into the water, where it was too shallow for the big ships. {H} was there at once. \"Hold on to me!\" {he} cried.", "\"It is good that you are small,\" {ksaid}, and {h} rocked proudly on the waves."], "rag doll": ["{K} found a blue button and gave it to {him}. \"Now you can see the sky with it,\" {khe} said.", "And it was true: everything that {he} saw with {his} new eye was a little more beautiful."],
              "teddy bear": ["One day, {k} came by and looked at {him} for a long time. \"That one,\" {khe} said. \"The one with the crooked ear. He looks as if he were listening.\"", "And {h} listened, every night, to everything that {k} had to tell."]}[noun]
     if noun == "teddy bear":
         h.pron = "he"
         k = t.cast("k", t.child(h))
     t.title = t.pick(["The {adj0} {noun0}", "{h} and {k}", "{Hkind}"])
     t.v.update(adj0=h.adj, noun0=h.noun, placed=h.place)
-    return t.pages(t.pick([["Once upon a time, there was {hintro} who stood {placed}."], ["{Placed} stood {hintro}."], ["{Hfull} stood {placed}.", (1, "{weather}")], ["{Time}, {hfull} was standing {placed}, as always.", (1, "{weather}")]]) if noun not in ("little boat", "rag doll", "teddy bear") else
+    return t.pages(t.pick([["Once upon a time, there was {hintro} who stood {placed}."], ["{Placed} stood {hintro}."], ["{Hfull} stood {placed}.", (1, "{weather}")], ["{Time}, {hfull} was standing {placed}, as always.", (1, "{weather}")]]) if noun not in ("boat", "rag doll", "teddy bear") else
                    t.pick([["Once upon a time, there was {hintro}. {He} lay {placed}." if noun != "teddy bear" else "Once upon a time, there was {hintro}. {He} sat {placed}."], ["{Placed} lived {hintro}."]]),
-                   [want, (1, t.pick(["{He} was very lonely.", "At night, {he} looked at the stars and sighed.", "But {he} never complained."])), "{Once}, {kintro} came by." if noun != "teddy bear" else "", t.pick(["\"Why are you so sad?\" {kasked}, and {h} told {khim} everything.", "They began to talk, and they talked until evening."]) if noun not in ("teddy bear", "little boat", "lamp post") else ""],
+                   [want, (1, t.pick(["{He} was very lonely.", "At night, {he} looked at the stars and sighed.", "But {he} never complained."])), "{Once}, {kintro} came by." if noun != "teddy bear" else "", t.pick(["\"Why are you so sad?\" {kasked}, and {h} told {khim} everything.", "They began to talk, and they talked until evening."]) if noun not in ("teddy bear", "boat", "lamp post") else ""],
                    solve, t.ending("kind", "listen", "patience") if t.chance(0.6) else [])
 
 
@@ -1374,9 +1443,121 @@ def plot_market(t):
         **{f"w{i + 1}x": "the " + w.split(" ", 1)[1] for i, w in enumerate(who)}) else ""
 
 
+RIDDLES = rows("""
+What has a bed but never sleeps? | a river
+What gets wetter the more it dries? | a towel
+What has hands but cannot clap? | a clock
+What has teeth but cannot bite? | a comb
+What can you keep only by giving it away? | a promise
+What goes up when the rain comes down? | an umbrella
+What has a neck but no head? | a bottle
+What runs but has no legs? | water
+What belongs to you, but others use it more than you do? | my name
+What is so fragile that it breaks when you speak its name? | silence
+What has roots that nobody sees and is taller than trees? | a mountain
+What flies without wings? | time
+What is full of holes and still holds water? | a sponge
+What has one eye but cannot see? | a needle
+What grows shorter the older it gets? | a candle
+What follows you all day and leaves you at night? | my shadow
+What can fill a whole room and takes up no space? | light
+What has a thousand leaves but is not a tree? | a book
+What comes once in a minute, twice in a moment, but never in a thousand years? | the letter M
+What do you break before you can use it? | an egg
+""")
+
+
+def plot_riddle(t):
+    h = t.hero("child", "human", "animal", "robot", "child")
+    t.setting(times=OUT)
+    k = t.cast("k", Char(t.pick(["troll", "owl", "gatekeeper", "old woman", "sphinx", "raven", "dwarf", "cat", "stone giant"]), t.pick(["old", "grey", "stern", "grumpy", "strange"]), "she" if h.pron == "he" else "he", "human"))
+    if k.noun in ("old woman", "sphinx"):
+        k.pron = "she"
+    if k.noun == "old woman":
+        k.noun, k.adj = "woman", "old"
+    riddle, answer = t.pick(RIDDLES)
+    wrong = t.pick([a for _, a in RIDDLES if a != answer and a.startswith(("a ", "an "))])
+    t.v.update(riddle=riddle, answer=answer, wrong=wrong, place=t.pick(["an old bridge", "a gate in the wall", "a narrow path", "a crossroads", "a high tower", "a dark tunnel"]))
+    t.title = t.pick(["The Riddle", "{h} and the {knoun}", "Three Tries"])
+    return t.pages(t.opening(), ["{Once}, {he} came to {place}. There sat {kintro}.", t.pick(["\"Nobody gets past me without solving my riddle,\" {ksaid}.", "\"Stop!\" {ksaid}. \"First you have to answer a question.\""]), "\"{riddle}\""],
+                   [t.pick(["{H} thought and thought.", "{H} sat down on a stone and thought.", "{H} closed {his} eyes to think better."]), (1, "\"Is it {wrong}?\" {asked}. \"No,\" {ksaid}. \"Try again.\""), (2, t.beat()), t.pick(["Then {he} laughed.", "Suddenly, {he} knew it.", "Then {his} face lit up."]), "\"It is {answer}!\" {cried}."],
+                   [t.pick(["{K} frowned. Then {khe} began to smile. \"You are the first to find it out,\" {khe} said.", "\"Correct,\" {ksaid}, and {khe} stepped aside."]), t.pick(["\"May I ask you one too?\" {said}. And they asked each other riddles until evening.", "\"Come back tomorrow,\" {ksaid}. \"It is boring here, and I know a hundred more.\"", "From then on, {h} came by every week with a new riddle."])])
+
+
+def plot_train(t):
+    h = t.hero("child", "human", "robot", "child")
+    t.setting(times=OUT)
+    k = t.cast("k", t.animal(h, named=0.5) if t.chance(0.5) else t.person(h))
+    t.v.update(bag=t.pick(["a suitcase full of stars made of paper", "a basket with something moving in it", "a cello", "a cactus with one flower", "a birdcage without a bird", "a very long umbrella", "a box with holes in the lid", "a jar of sea water"]), vehicle=t.pick(["train", "train", "night train", "bus"]))
+    reason = t.pick([("I am going to see the sea for the first time", "I have read about it for thirty years, and now I want to know whether it is true"), ("I am visiting my sister", "We have not spoken for ten years, and I am a little afraid"), ("I am bringing this to somebody who does not expect it", "Those are the best presents"),
+                     ("I am going home", "I have been away so long that I do not know whether anybody will remember me"), ("I do not know where I am going", "I liked the name of the last station")])
+    t.v.update(r1=reason[0], r2=reason[1], arrive=t.pick(["At the station, somebody was already waiting with open arms.", "When the doors opened, the air smelled of salt and summer.", "On the platform stood half the village, with flags and a brass band."]))
+    t.title = t.pick(["The Night Train" if "night" in t.v["vehicle"] else "On the Way", "A Fellow Traveller", "The Last Station"])
+    return t.pages(t.pick([["{Time}, {hfull} got on the {vehicle}.", (1, "{weather}")], ["{Hfull} was sitting in the {vehicle} and looking out of the window.", (1, "{weather}")], ["The {vehicle} was almost empty when {hfull} got on."]]), ["Opposite {him} sat {kintro} with {bag}.", t.pick(["For a while, they were both silent.", "{H} tried not to stare, but {he} could not help it."]), "\"Where are you going?\" {asked} at last."],
+                   ["\"{r1},\" {ksaid}. \"{r2}.\"", t.pick(["{H} offered {khim} half of {his} sandwich.", "{H} took two apples out of {his} bag and gave {khim} one."]), (1, "Outside, [fields and villages|hills and rivers|lights and shadows] flew by, and they talked as if they had always known each other.")],
+                   ["{arrive}", t.pick(["\"You see?\" {said}. \"There was no need to be afraid.\"" if "afraid" in reason[1] or "remember" in reason[1] else "\"Good luck!\" {called}.", "{K} turned around once more and waved until the {vehicle} had disappeared."]), t.pick(["{H} had missed {his} own stop long ago, but {he} did not mind at all.", "A week later, {h} got a postcard. \"Thank you for the company,\" it said.", t.moral("listen", "kind")])])
+
+
+def plot_book(t):
+    h = t.hero("child", "child", "human", "robot")
+    t.setting(times=OUT)
+    k = t.cast("k", t.person(h, job=t.pick(["librarian", "bookbinder", "teacher", "storyteller"]), named=0.6))
+    t.v.update(about=t.pick(["a ship in a storm", "a prince who was turned into a heron", "a lighthouse at the end of the world", "a girl who could talk to the wind", "a lost city under the sea", "a wolf who wanted to be a cook", "two brothers and a golden apple"]))
+    t.title = t.pick(["The Last Page", "The Book Without an End", "{h} and the Book"])
+    return t.pages(t.opening(), [t.pick(["{Once}, {he} found an old book in a box in front of a house.", "{Once}, {he} found a book that nobody had borrowed for fifty years."]), "It told of {about}, and it was so exciting that {he} forgot everything around {him}.", "But when {he} came to the end, the last page was missing."],
+                   [t.pick(["\"How does it end?\" {asked}. But nobody knew.", "{H} ran to {kfull}. \"How does it end?\" {asked}."]) if t.chance(0.4) else "{H} took the book to {kfull}. \"How does it end?\" {asked}.", t.pick(["\"I do not know,\" {ksaid}. \"But I know somebody who could find out.\" \"Who?\" {asked}. \"You,\" {ksaid} and gave {him} a pencil.", "\"Some stories are waiting for somebody to finish them,\" {ksaid}."]),
+                    (1, "{H} thought for three days. {He} crossed out, began again and chewed on {his} pencil.")],
+                   ["Then {he} wrote the last page.", t.pick(["It was a good ending, with a little sadness and a lot of light.", "In the end, everybody came home, and there was soup."]), t.pick(["Today the book stands in the library again, and nobody can tell which page is the new one.", "\"That is exactly how it was,\" {ksaid}.", t.moral("try", "patience")])])
+
+
+def plot_birthday(t):
+    h = t.hero()
+    t.setting()
+    k = t.cast("k", t.child(h) if h.kind in ("child", "human") else t.animal(h))
+    t.v.update(cake=t.pick(["a cake with seven candles", "a chocolate cake as high as a hat", "a cake in the shape of a boat", "a plum cake with sugar on top", "a very crooked cake"]), place=t.pick(["the old barn", "the garden", "the kitchen", "the meadow by the river", "the town hall", "the attic"]))
+    t.title = t.pick(["The Birthday", "{h}'s Birthday" if h.name and h.pron != "I" else "The Birthday", "Nobody Remembered"])
+    return t.pages(t.opening(began=False), [t.pick(["It was {h's} birthday, but nobody seemed to remember.", "{H} woke up early, for it was {his} birthday. But nobody said a word about it."]), t.pick(["The postman walked past. The neighbours only said good morning.", "{K} was in a hurry and did not even stop."]), (1, "\"Perhaps I am not so important,\" {thought}, and {he} felt very small.")],
+                   ["In the evening, {k} knocked at the door. \"Can you come with me for a moment?\" {khe} asked. \"I need your help.\"", "{H} followed {khim} to {place}. It was dark there, and quiet. Then somebody lit a candle, and another, and another.", "\"Happy birthday!\" cried everybody."],
+                   ["There was {cake}, and there was music, and there were presents wrapped in newspaper.", t.pick(["\"I thought you had forgotten me,\" {said}. \"We only pretended,\" {ksaid}. \"It was very difficult.\"", "{H} had to sit down, because {his} knees were so soft with happiness.", "{H} blew out the candles and did not make a wish, because everything was already there."])])
+
+
+def plot_bird(t):
+    h = t.hero("child", "human", "robot", "child")
+    t.setting(season=t.pick(["autumn", "autumn", "winter"]), times=OUT[:2])
+    k = t.cast("k", t.animal(h, species=["swallow", "crow", "goose", "stork", "sparrow", "robin", "owl", "heron"], named=0.25))
+    t.title = t.pick(["The {knoun}", "{h} and the {knoun}", "A Broken Wing"])
+    return t.pages(t.opening(), [t.pick(["{Once}, {he} found {kintro} in the grass.", "{Once}, {kintro} fell down right in front of {his} feet.", "Under the hedge, {he} found {kintro}."]), "One wing was broken.", t.pick(["{H} wrapped {khim} in {his} scarf and carried {khim} home.", "{H} picked {khim} up very carefully and made {khim} a nest in an old hat."])],
+                   [t.pick(["All winter long, {he} fed {khim} with crumbs and seeds.", "Every day, {he} changed the bandage and told {khim} about the sky."]), (1, "At first, {k} was afraid. Then {khe} began to hop around the room, and soon {khe} sat on {his} shoulder."), "In spring, the wing was strong again. {H} opened the window.",
+                    t.pick(["\"Fly,\" {said}, although it was not easy.", "\"I will miss you,\" {said}. \"But the sky is bigger than my room.\""])],
+                   [t.pick(["{K} flew around the house three times and was gone.", "{K} looked back once, and then {khe} rose into the blue."]), t.pick(["But the next year, on the same day, there was a tap at the window.", "Since then, every spring, a feather lay on the windowsill.", "And in summer, {khe} came back and brought five little ones along."]), t.moral("kind", "patience") if t.chance(0.5) else ""])
+
+
+def plot_snow(t):
+    h = t.hero("child", "animal", "human", "robot")
+    t.setting(season="winter")
+    k = t.cast("k", t.child(h) if h.kind == "child" else t.animal(h))
+    t.v.update(thing=t.pick(["a snowman with a carrot nose", "a snow castle with four towers", "a snow bear", "a slide that went all the way down to the river", "a house of snow with a door and two windows"]), food=t.pick(["hot chocolate", "baked apples", "peppermint tea", "roasted chestnuts", "pea soup"]))
+    t.title = t.pick(["The First Snow", "A White Day", "{h} in the Snow"])
+    return t.pages(t.pick([["It had snowed all night.", "When {hfull} looked out, the whole world was white."], ["{Time}, {hfull} opened the door and could hardly believe it: there was snow everywhere."], t.opening(began=False) + ["Then the first snow fell."]]),
+                   [t.pick(["\"Snow!\" {cried} and ran out.", "{H} had never seen so much snow before."]), t.pick(["Then {k2intro} came along. \"Shall we build something?\" {kasked}.", "\"Will you help me?\" {asked}. {Kintro} was there at once."]).replace("{k2intro}", "{kintro}"), "Together they built {thing}.", (1, "They worked until their noses were red."), (2, "The wind tried to blow it down, but it was too strong.")],
+                   [t.pick(["In the evening, they sat by the stove and had {food}.", "Afterwards, there was {food}, and their fingers slowly got warm again."]), t.pick(["\"It will melt,\" {ksaid}. \"Yes,\" {said}, \"but not today.\"", "\"Tomorrow we will build a second one,\" {said}, \"so that it is not alone.\"", "Outside, it began to snow again, very softly."])])
+
+
+def plot_school(t):
+    h = t.cast("h", t.child() if t.chance(0.8) else t.animal(named=1.0))
+    t.setting(times=["morning"])
+    k = t.cast("k", t.child(h) if h.kind == "child" else t.animal(h, named=1.0))
+    t.v.update(fear=t.pick(["What if I do not find the right door", "What if nobody wants to sit next to me", "What if everybody else can already read", "What if I get hungry"]), pocket=t.pick(["a chestnut", "a smooth stone", "a button", "a small shell", "a lucky coin"]), who=t.pick(["{His} mother", "{His} father", "{His} grandmother", "{His} big sister"]))
+    t.title = t.pick(["The First Day", "{h} Goes to School"])
+    return t.pages([t.pick(["It was {h's} first day at school.", "{Time}, {hfull} went to school for the first time.", "{Hfull} was wide awake long before the sun, for it was the first day of school."]), "\"{fear}?\" {asked}.", "{who} put {pocket} into {his} hand. \"[Whenever you are afraid, hold on to it|There is some courage in it],\" she said." if "other" in t.v["who"] and "father" not in t.v["who"] or "sister" in t.v["who"] else "{who} put {pocket} into {his} hand. \"[Whenever you are afraid, hold on to it|There is some courage in it],\" he said."],
+                   [t.pick(["The classroom was big and loud.", "There were so many faces."]), "{H} sat down in the last row and held {his} {pocket1} tight.", "Next to {him} sat {kintro}, looking down at the table.", t.pick(["\"Are you afraid, too?\" {whispered}. {K} nodded.", "{K} looked as if {khe} were about to cry."]), "Then {h} took {his} {pocket1} out of {his} pocket and put it between them. \"It is enough for two,\" {he} said."],
+                   [t.pick(["And really, it was.", "{K} smiled, and the room was suddenly much smaller and much warmer."]), t.pick(["At noon, they both knew where the right door was.", "\"How was it?\" they asked at home. \"Good,\" {said}. \"I will go again tomorrow.\"", t.moral("share", "brave")])]) if not t.v.update(pocket1=t.v["pocket"].split()[-1]) else ""
+
+
 PLOTS = [(plot_lost, 14), (plot_errand, 10), (plot_sea, 9), (plot_robot, 9), (plot_farm, 7), (plot_detective, 6), (plot_letter, 5), (plot_diary, 3), (plot_fear, 5), (plot_dragon, 6), (plot_seed, 5),
          (plot_wish, 5), (plot_fable, 7), (plot_baby, 5), (plot_quarrel, 3), (plot_music, 4), (plot_noise, 5), (plot_contest, 4), (plot_space, 5), (plot_stranger, 5), (plot_sleep, 3), (plot_friend, 5), (plot_maker, 5), (plot_short, 5), (plot_royal, 5), (plot_key, 5),
-         (plot_scarecrow, 5), (plot_clock, 3), (plot_pet, 5), (plot_market, 3)]
+         (plot_scarecrow, 5), (plot_clock, 3), (plot_pet, 5), (plot_market, 3), (plot_riddle, 6), (plot_train, 4), (plot_book, 4),
+         (plot_birthday, 4), (plot_bird, 4), (plot_snow, 4), (plot_school, 4)]
 SMALL = {"and", "the", "a", "of", "on", "in", "for", "is", "at", "who", "had", "was"}
 
 

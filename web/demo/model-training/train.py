@@ -317,7 +317,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--work", type=Path, default=Path("/tmp/edgewise-demo-model"))
-    p.add_argument("--steps", type=int, default=6000)
+    p.add_argument("--steps", type=int, default=3000)
     p.add_argument("--batch", type=int, default=8, help="rows of 256 tokens in a step")
     p.add_argument("--lr", type=float, default=3e-3)
     args = p.parse_args()

@@ -197,6 +197,13 @@ in a land far to the north | far
 on the other side of the wood | wood
 in a tiny flat with a view of the park | town
 in the last house before the sea | sea
+deep in the forest | wood
+in a land far away | far
+on the edge of the town | town
+in a small village | farm
+in a big city | town
+in a little house by the river | river
+on a farm behind the hills | farm
 """)
 
 # phrase | season | time of day ("" = any)
