@@ -117,6 +117,17 @@ static inline float ew_softplus(float x) {
   return x != x ? x : y;
 }
 
+/* max(low, min(high, x)), where high wins; NaN stays */
+static inline float ew_clamp(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+/* x tanh(softplus(x)), with e = e^x: x (e^2 + 2 e) / (e^2 + 2 e + 2) */
+static inline float ew_mish(float x) {
+  float e = ew_exp(x > 20.0f ? 20.0f : x), w = e * (e + 2.0f);
+  return x * (w / (w + 2.0f));
+}
+
 /* float16 <-> float32. Exponents are moved by a multiplication, which gets denormals right. */
 static inline float ew_half_to_float(uint16_t h) {
   uint32_t magnitude = (uint32_t)(h & 0x7fffu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;

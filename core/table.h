@@ -67,9 +67,15 @@ static EW_CHECK int64_t ew_check_lo(bool *bad, const int32_t *dims, const int32_
     if (strides[i] < 0) r = ew_check_add(bad, r, (dims[i] - (int64_t)1) * strides[i]);
   return r;
 }
-static inline int32_t ew_check_smallest(const int32_t *dims) {
-  int32_t r = dims[0];
-  for (int i = 1; i < 6; i++) r = dims[i] < r ? dims[i] : r;
+/* Elements of a strided kernel: -1 if a dimension is negative or there are more than could ever be computed, so that kernels may multiply freely. */
+static EW_CHECK int64_t ew_check_volume(const int32_t *dims) {
+  int64_t r = 1;
+  for (int i = 0; i < 6; i++)
+    if (dims[i] == 0) r = 0;
+  for (int i = 0; i < 6; i++) {
+    if (dims[i] < 0) return -1;
+    if ((r *= dims[i]) > INT64_C(1) << 40) return -1;
+  }
   return r;
 }
 static EW_CHECK int64_t ew_check_bytes_of(bool *bad, int64_t type) {

@@ -83,10 +83,10 @@ static int32_t check_binary(const void *params, ew_reach *reach, bool *empty) {
   const int32_t *bs = p->bs;
   const int32_t *ys = p->ys;
   bool bad = false;
-  if (ew_check_smallest(dims) < 0) return 2;
+  if (ew_check_volume(dims) < 0) return 2;
   if (!(op >= 0)) return 0;
   if (!(op < 26)) return 1;
-  if ((*empty = ew_check_smallest(dims) == 0)) return EW_CHECKED;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, as), ew_check_hi(&bad, dims, as)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, bs), ew_check_hi(&bad, dims, bs)};
   reach[2] = (ew_reach){(op >= 9) && (op <= 13) ? 1 : ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
@@ -102,8 +102,8 @@ static int32_t check_cast(const void *params, ew_reach *reach, bool *empty) {
   const int32_t *xs = p->xs;
   const int32_t *ys = p->ys;
   bool bad = false;
-  if (ew_check_smallest(dims) < 0) return 0;
-  if ((*empty = ew_check_smallest(dims) == 0)) return EW_CHECKED;
+  if (ew_check_volume(dims) < 0) return 0;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, x_type), ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, y_type), ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
@@ -117,9 +117,9 @@ static int32_t check_copy(const void *params, ew_reach *reach, bool *empty) {
   const int32_t *xs = p->xs;
   const int32_t *ys = p->ys;
   bool bad = false;
-  if (ew_check_smallest(dims) < 0) return 1;
+  if (ew_check_volume(dims) < 0) return 1;
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
-  if ((*empty = ew_check_smallest(dims) == 0)) return EW_CHECKED;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
   reach[1] = (ew_reach){size, ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
@@ -188,9 +188,9 @@ static int32_t check_fill(const void *params, ew_reach *reach, bool *empty) {
   const int32_t *dims = p->dims;
   const int32_t *ys = p->ys;
   bool bad = false;
-  if (ew_check_smallest(dims) < 0) return 1;
+  if (ew_check_volume(dims) < 0) return 1;
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
-  if ((*empty = ew_check_smallest(dims) == 0)) return EW_CHECKED;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
@@ -235,7 +235,7 @@ static int32_t check_gather_elements(const void *params, ew_reach *reach, bool *
   const int32_t *xs = p->xs;
   const int32_t *is = p->is;
   bool bad = false;
-  if (ew_check_smallest(dims) < 0) return 7;
+  if (ew_check_volume(dims) < 0) return 7;
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
   if (!((index_type == 6 || index_type == 7))) return 1;
   if (!(axis >= 0)) return 2;
@@ -243,7 +243,7 @@ static int32_t check_gather_elements(const void *params, ew_reach *reach, bool *
   if (!(rows > 0)) return 4;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(xs[0], xs[1]), xs[2]), xs[3]), xs[4]), xs[5]) >= 0)) return 5;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(is[0], is[1]), is[2]), is[3]), is[4]), is[5]) >= 0)) return 6;
-  if ((*empty = ew_check_smallest(dims) == 0)) return EW_CHECKED;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, 0, ew_check_add(&bad, ew_check_hi(&bad, dims, xs), ew_check_max(rows - 1, 0) * ew_check_max(ew_check_max(ew_check_max(ew_check_max(ew_check_max(xs[0], xs[1]), xs[2]), xs[3]), xs[4]), xs[5]))};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, ew_check_hi(&bad, dims, is)};
   reach[2] = (ew_reach){size, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, dims[0] * dims[1], dims[2]), dims[3]), dims[4]), dims[5])};
@@ -644,10 +644,10 @@ static int32_t check_unary(const void *params, ew_reach *reach, bool *empty) {
   const int32_t *xs = p->xs;
   const int32_t *ys = p->ys;
   bool bad = false;
-  if (ew_check_smallest(dims) < 0) return 2;
+  if (ew_check_volume(dims) < 0) return 2;
   if (!(op >= 0)) return 0;
   if (!(op < 47)) return 1;
-  if ((*empty = ew_check_smallest(dims) == 0)) return EW_CHECKED;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
   reach[1] = (ew_reach){(op == 42 || op == 43) ? 1 : ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
@@ -663,9 +663,9 @@ static int32_t check_where(const void *params, ew_reach *reach, bool *empty) {
   const int32_t *bs = p->bs;
   const int32_t *ys = p->ys;
   bool bad = false;
-  if (ew_check_smallest(dims) < 0) return 1;
+  if (ew_check_volume(dims) < 0) return 1;
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
-  if ((*empty = ew_check_smallest(dims) == 0)) return EW_CHECKED;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, ew_check_lo(&bad, dims, cs), ew_check_hi(&bad, dims, cs)};
   reach[1] = (ew_reach){size, ew_check_lo(&bad, dims, as), ew_check_hi(&bad, dims, as)};
   reach[2] = (ew_reach){size, ew_check_lo(&bad, dims, bs), ew_check_hi(&bad, dims, bs)};

@@ -1,0 +1,221 @@
+/* y = a op b, element by element. */
+#include "../scalar_math.h"
+#include "each.h"
+#include <string.h>
+
+typedef struct { int32_t op, type; } binary;
+
+/* The sign of the divisor, as Python's % */
+static double modulo(double a, double b) {
+  double r = fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
+
+#define COMPARISONS(CASE_BOOL)                  \
+  CASE_BOOL(EQUAL, u == v)                      \
+  CASE_BOOL(LESS, u < v)                        \
+  CASE_BOOL(LESS_EQUAL, u <= v)                 \
+  CASE_BOOL(GREATER, u > v)                     \
+  CASE_BOOL(GREATER_EQUAL, u >= v)
+
+#define LOOP(before, T, M, R, NAME, expression)          \
+  case EW_BINARY_##NAME:                                 \
+    before for (int32_t i = 0; i < n; i++) {             \
+      const T u = ((const M *)in[0])[i], v = ((const M *)in[1])[i]; \
+      ((R *)out)[i] = (R)(expression);                   \
+    }                                                    \
+    break;
+
+/* min and max: a NaN on either side is the result. */
+#define FLOAT_CASES(CASE, T)                                        \
+  CASE(ADD, u + v)                                                  \
+  CASE(SUB, u - v)                                                  \
+  CASE(MUL, u * v)                                                  \
+  CASE(DIV, u / v)                                                  \
+  CASE(MIN, u != u ? u : v != v ? v : u < v ? u : v)                \
+  CASE(MAX, u != u ? u : v != v ? v : u > v ? u : v)                \
+  CASE(PRELU, u < 0 ? u * v : u)
+#define RARE_CASES(CASE, T)                                         \
+  CASE(MOD, (T)modulo((double)u, (double)v))                        \
+  CASE(FMOD, (T)fmod((double)u, (double)v))                         \
+  CASE(POW, (T)pow((double)u, (double)v))
+
+/* The exponents people write, where the whole row has the same one. */
+static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
+  const float e = b[0];
+  if (e != 2 && e != 3 && e != 0.5f) return false;
+  for (int32_t i = 1; i < n; i++)
+    if (b[i] != e) return false;
+  if (e == 2) {
+    EW_EACH for (int32_t i = 0; i < n; i++) y[i] = a[i] * a[i];
+  } else if (e == 3) {
+    EW_EACH for (int32_t i = 0; i < n; i++) y[i] = a[i] * a[i] * a[i];
+  } else { /* pow(-0, 0.5) is 0, pow(-infinity, 0.5) infinity */
+    EW_EACH for (int32_t i = 0; i < n; i++) y[i] = a[i] == -INFINITY ? INFINITY : sqrtf(a[i] + 0.0f);
+  }
+  return true;
+}
+
+static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
+  const int32_t op = ((const binary *)job)->op;
+  if (op == EW_BINARY_POW && power_row(in[0], in[1], out, n)) return;
+#define CASE(NAME, expression) LOOP(EW_EACH, float, m_f32, m_f32, NAME, expression)
+#define CASE_RARE(NAME, expression) LOOP(EW_PLAIN, float, m_f32, m_f32, NAME, expression)
+#define CASE_BOOL(NAME, expression) LOOP(EW_EACH, float, m_f32, m_u8, NAME, expression)
+  switch (op) {
+    FLOAT_CASES(CASE, float)
+    RARE_CASES(CASE_RARE, float)
+    COMPARISONS(CASE_BOOL)
+    CASE(SILU_MUL, ew_silu(u) * v)
+    CASE(GELU_MUL, ew_gelu(u) * v)
+    CASE(GELU_TANH_MUL, ew_gelu_tanh(u) * v)
+  }
+#undef CASE
+#undef CASE_RARE
+#undef CASE_BOOL
+}
+
+static void row_f64(const void *job, int32_t n, const void *const *in, void *out) {
+#define CASE(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_f64, NAME, expression)
+#define CASE_BOOL(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_u8, NAME, expression)
+  switch (((const binary *)job)->op) {
+    FLOAT_CASES(CASE, double)
+    RARE_CASES(CASE, double)
+    COMPARISONS(CASE_BOOL)
+    CASE(SILU_MUL, u * sigmoid(u) * v)
+    CASE(GELU_MUL, 0.5 * u * (1 + erf(u * 0.70710678118654752)) * v)
+    CASE(GELU_TANH_MUL, u * sigmoid(1.5957691216057308 * (u + 0.044715 * u * u * u)) * v)
+  }
+#undef CASE
+#undef CASE_BOOL
+}
+
+/* u^v by squaring; a negative exponent leaves only 1 and -1 above 0. */
+static uint64_t power(uint64_t u, int64_t v, bool is_signed) {
+  if (v < 0 && is_signed) return u == 1 || (u == UINT64_MAX && !(v & 1)) ? 1 : u == UINT64_MAX ? UINT64_MAX : 0;
+  uint64_t r = 1;
+  for (uint64_t e = (uint64_t)v; e; e >>= 1, u *= u)
+    if (e & 1) r *= u;
+  return r;
+}
+
+/* Every other integer case: on int64, whose low bits are those of the narrower types' results. uint64 and signed types differ in
+ * what looks at the sign. */
+static int64_t integer(int32_t op, int32_t type, int64_t u, int64_t v) {
+  const uint64_t a = (uint64_t)u, b = (uint64_t)v;
+  const bool wide = type == EW_U64, is_signed = type == EW_I8 || type == EW_I16 || type == EW_I32 || type == EW_I64;
+  const uint64_t bits = 8 * (uint64_t)ew_bytes_of(type);
+  switch (op) {
+  case EW_BINARY_ADD: return (int64_t)(a + b);
+  case EW_BINARY_SUB: return (int64_t)(a - b);
+  case EW_BINARY_MUL: return (int64_t)(a * b);
+  case EW_BINARY_DIV: return v == 0 ? 0 : wide ? (int64_t)(a / b) : v == -1 ? (int64_t)(0 - a) : u / v;
+  case EW_BINARY_FMOD:
+  case EW_BINARY_MOD: {
+    if (v == 0 || (v == -1 && !wide)) return 0;
+    if (wide) return (int64_t)(a % b);
+    int64_t r = u % v;
+    return op == EW_BINARY_MOD && r != 0 && (r < 0) != (v < 0) ? r + v : r;
+  }
+  case EW_BINARY_POW: return (int64_t)power(a, v, is_signed);
+  case EW_BINARY_MIN: return (wide ? a < b : u < v) ? u : v;
+  case EW_BINARY_MAX: return (wide ? a > b : u > v) ? u : v;
+  case EW_BINARY_EQUAL: return u == v;
+  case EW_BINARY_LESS: return wide ? a < b : u < v;
+  case EW_BINARY_LESS_EQUAL: return wide ? a <= b : u <= v;
+  case EW_BINARY_GREATER: return wide ? a > b : u > v;
+  case EW_BINARY_GREATER_EQUAL: return wide ? a >= b : u >= v;
+  case EW_BINARY_AND: return u && v;
+  case EW_BINARY_OR: return u || v;
+  case EW_BINARY_XOR: return !u != !v;
+  case EW_BINARY_BIT_AND: return u & v;
+  case EW_BINARY_BIT_OR: return u | v;
+  case EW_BINARY_BIT_XOR: return u ^ v;
+  case EW_BINARY_SHIFT_LEFT: return b >= bits ? 0 : (int64_t)(a << b);
+  case EW_BINARY_SHIFT_RIGHT: return b >= bits ? 0 : is_signed ? u >> b : (int64_t)(a >> b);
+  default: return is_signed && u < 0 ? (int64_t)(a * b) : u; /* prelu */
+  }
+}
+
+static int64_t element(const void *x, int32_t type, int32_t i) {
+  switch (type) {
+  case EW_U8: case EW_BOOL: return ((const m_u8 *)x)[i];
+  case EW_I8: return ((const m_i8 *)x)[i];
+  case EW_U16: return ((const m_u16 *)x)[i];
+  case EW_I16: return ((const m_i16 *)x)[i];
+  case EW_U32: return ((const m_u32 *)x)[i];
+  case EW_I32: return ((const m_i32 *)x)[i];
+  default: return ((const m_i64 *)x)[i];
+  }
+}
+
+static void row_integer(const void *job, int32_t n, const void *const *in, void *out) {
+  const int32_t op = ((const binary *)job)->op, type = ((const binary *)job)->type;
+  const int32_t bytes = op >= EW_BINARY_EQUAL && op <= EW_BINARY_GREATER_EQUAL ? 1 : ew_bytes_of(type);
+  for (int32_t i = 0; i < n; i++) {
+    int64_t r = integer(op, type, element(in[0], type, i), element(in[1], type, i));
+    switch (bytes) {
+    case 1: ((m_u8 *)out)[i] = (uint8_t)r; break;
+    case 2: ((m_u16 *)out)[i] = (uint16_t)r; break;
+    case 4: ((m_u32 *)out)[i] = (uint32_t)r; break;
+    default: ((m_i64 *)out)[i] = r;
+    }
+  }
+}
+
+/* int32 is computed on as uint32, which wraps. */
+static void row_i32(const void *job, int32_t n, const void *const *in, void *out) {
+#define CASE(NAME, expression) LOOP(EW_EACH, uint32_t, m_u32, m_u32, NAME, expression)
+#define CASE_SIGNED(NAME, expression) LOOP(EW_EACH, int32_t, m_i32, m_i32, NAME, expression)
+#define CASE_BOOL(NAME, expression) LOOP(EW_EACH, int32_t, m_i32, m_u8, NAME, expression)
+  switch (((const binary *)job)->op) {
+    CASE(ADD, u + v)
+    CASE(SUB, u - v)
+    CASE(MUL, u * v)
+    CASE_SIGNED(MIN, u < v ? u : v)
+    CASE_SIGNED(MAX, u > v ? u : v)
+    COMPARISONS(CASE_BOOL)
+    CASE(BIT_AND, u & v)
+    CASE(BIT_OR, u | v)
+    CASE(BIT_XOR, u ^ v)
+  default: row_integer(job, n, in, out);
+  }
+#undef CASE
+#undef CASE_SIGNED
+#undef CASE_BOOL
+}
+
+/* The bool operations masks are made of. */
+static void row_bool(const void *job, int32_t n, const void *const *in, void *out) {
+#define CASE(NAME, expression) LOOP(EW_EACH, uint8_t, m_u8, m_u8, NAME, expression)
+  switch (((const binary *)job)->op) {
+    CASE(AND, u && v)
+    CASE(OR, u || v)
+    CASE(XOR, !u != !v)
+  default: row_integer(job, n, in, out);
+  }
+#undef CASE
+}
+
+int32_t ew_k_binary(ew_context *c, const ew_binary_params *p, void *const *operand) {
+  const binary b = {p->op, p->type};
+  const bool comparison = p->op >= EW_BINARY_EQUAL && p->op <= EW_BINARY_GREATER_EQUAL, logical = p->op >= EW_BINARY_AND && p->op <= EW_BINARY_XOR;
+  const bool bitwise = p->op >= EW_BINARY_BIT_AND && p->op <= EW_BINARY_SHIFT_RIGHT, fused = p->op >= EW_BINARY_SILU_MUL;
+  ew_row row;
+  switch (p->type) {
+  case EW_F32: row = row_f32; break;
+  case EW_F64: row = row_f64; break;
+  case EW_I32: row = row_i32; break;
+  case EW_BOOL: row = row_bool; break;
+  case EW_F16: case EW_BF16: return EW_E_PARAM;
+  default: row = row_integer;
+  }
+  const bool is_float = p->type == EW_F32 || p->type == EW_F64;
+  if (is_float ? logical || bitwise : fused || logical != (p->type == EW_BOOL && !comparison && !bitwise)) return EW_E_PARAM;
+  const int32_t size = ew_bytes_of(p->type);
+  const ew_strided in[] = {{operand[EW_BINARY_A], p->as, size}, {operand[EW_BINARY_B], p->bs, size}}, y = {operand[EW_BINARY_Y], p->ys, comparison ? 1 : size};
+  ew_each(c, p->dims, 2, in, y, row, &b);
+  return EW_OK;
+}

@@ -1,0 +1,105 @@
+/* Strided copy. The two innermost dimensions are one of three loops: rows of contiguous elements, a transpose in tiles, anything else. */
+#include "each.h"
+#include <string.h>
+
+enum { TILE = 16 };
+
+typedef struct {
+  int nd;
+  int64_t dims[6], xs[6], ys[6]; /* the last two are the loop below */
+  const uint8_t *x;
+  uint8_t *y;
+  int32_t size;
+  int64_t strips, strip; /* dimension nd - 2 is cut into strips for the tasks */
+  int64_t units, per_task;
+} copy;
+
+static void copy_plane(const copy *c, const uint8_t *x, uint8_t *y, int64_t m) {
+  const int64_t n = c->dims[c->nd - 1], xr = c->xs[c->nd - 2], xc = c->xs[c->nd - 1], yr = c->ys[c->nd - 2], yc = c->ys[c->nd - 1];
+  const int32_t size = c->size;
+  if (xc == 1 && yc == 1) {
+    for (int64_t i = 0; i < m; i++) memcpy(y + i * yr * size, x + i * xr * size, (size_t)(n * size));
+    return;
+  }
+#define PLANE(T)                                                                                         \
+  for (int64_t i0 = 0; i0 < m; i0 += TILE)                                                               \
+    for (int64_t j0 = 0; j0 < n; j0 += j_tile) {                                                         \
+      const int64_t i1 = i0 + TILE < m ? i0 + TILE : m, j1 = j0 + j_tile < n ? j0 + j_tile : n;          \
+      for (int64_t i = i0; i < i1; i++) {                                                                \
+        const T *from = (const T *)x + i * xr + j0 * xc;                                                 \
+        T *to = (T *)y + i * yr + j0 * yc;                                                               \
+        EW_PLAIN for (int64_t j = j0; j < j1; j++, from += xc, to += yc) *to = *from;                    \
+      }                                                                                                  \
+    }                                                                                                    \
+  break
+  const int64_t j_tile = xr == 1 || yr == 1 ? TILE : n; /* tiles only where the other dimension is the contiguous one on a side */
+  switch (size) {
+  case 1: PLANE(m_u8);
+  case 2: PLANE(m_u16);
+  case 4: PLANE(m_u32);
+  default: PLANE(m_u64);
+  }
+#undef PLANE
+}
+
+static void copy_task(void *arg, int32_t index, int32_t thread) {
+  (void)thread;
+  const copy *c = arg;
+  int64_t end = (index + 1) * c->per_task < c->units ? (index + 1) * c->per_task : c->units;
+  for (int64_t unit = index * c->per_task; unit < end; unit++) {
+    const int64_t first = unit % c->strips * c->strip, m = c->dims[c->nd - 2] - first < c->strip ? c->dims[c->nd - 2] - first : c->strip;
+    int64_t rest = unit / c->strips, x = first * c->xs[c->nd - 2], y = first * c->ys[c->nd - 2];
+    for (int d = c->nd - 3; d >= 0 && rest; d--) x += rest % c->dims[d] * c->xs[d], y += rest % c->dims[d] * c->ys[d], rest /= c->dims[d];
+    copy_plane(c, c->x + x * c->size, c->y + y * c->size, m);
+  }
+}
+
+static void swap_dims(copy *c, int a, int b) {
+  int64_t d = c->dims[a], x = c->xs[a], y = c->ys[a];
+  c->dims[a] = c->dims[b], c->xs[a] = c->xs[b], c->ys[a] = c->ys[b];
+  c->dims[b] = d, c->xs[b] = x, c->ys[b] = y;
+}
+
+int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *operand) {
+  copy c = {.x = operand[EW_COPY_X], .y = operand[EW_COPY_Y], .size = p->size};
+  for (int d = 0; d < 6; d++) {
+    if (p->dims[d] == 1) continue;
+    const int last = c.nd - 1;
+    if (c.nd && c.xs[last] == (int64_t)p->xs[d] * p->dims[d] && c.ys[last] == (int64_t)p->ys[d] * p->dims[d])
+      c.dims[last] *= p->dims[d], c.xs[last] = p->xs[d], c.ys[last] = p->ys[d];
+    else
+      c.dims[c.nd] = p->dims[d], c.xs[c.nd] = p->xs[d], c.ys[c.nd] = p->ys[d], c.nd++;
+  }
+  int64_t n = 1;
+  for (int d = 0; d < c.nd; d++) n *= c.dims[d];
+  if (c.nd == 1 && c.xs[0] == 1 && c.ys[0] == 1 && n > 1 << 16) { /* one long run: cut into rows, so that it can be shared */
+    const int64_t row = 1 << 14;
+    const int64_t whole = n / row * row;
+    memcpy(c.y + whole * c.size, c.x + whole * c.size, (size_t)((n - whole) * c.size));
+    c.nd = 2, c.dims[0] = n / row, c.xs[0] = c.ys[0] = row, c.dims[1] = row, c.xs[1] = c.ys[1] = 1;
+  }
+  while (c.nd < 2) { /* a dimension of one in front */
+    if (c.nd) c.dims[1] = c.dims[0], c.xs[1] = c.xs[0], c.ys[1] = c.ys[0], c.dims[0] = 1, c.xs[0] = c.ys[0] = 0;
+    else c.dims[0] = 1, c.xs[0] = c.ys[0] = 1;
+    c.nd++;
+  }
+  /* Where the last dimension is contiguous on one side only, the one that is contiguous on the other comes beside it. */
+  const int last = c.nd - 1;
+  if (c.xs[last] != 1 || c.ys[last] != 1)
+    for (int d = last - 1; d >= 0; d--)
+      if (c.dims[d] > 1 && (c.xs[last] == 1 ? c.ys[d] == 1 : c.xs[d] == 1)) {
+        swap_dims(&c, d, last - 1);
+        break;
+      }
+  int64_t outer = 1;
+  for (int d = 0; d < c.nd - 2; d++) outer *= c.dims[d];
+  const int64_t m = c.dims[c.nd - 2], row = c.dims[c.nd - 1];
+  c.strip = 16384 / row / TILE * TILE; /* whole tiles, some 16k elements */
+  c.strip = c.strip < TILE ? TILE : c.strip > m ? m : c.strip;
+  c.strips = (m + c.strip - 1) / c.strip;
+  c.units = outer * c.strips;
+  const int32_t tasks = ew_tasks(context, n, 32768, c.units);
+  c.per_task = (c.units + tasks - 1) / tasks;
+  ew_parallel(context, (int32_t)((c.units + c.per_task - 1) / c.per_task), copy_task, &c);
+  return EW_OK;
+}

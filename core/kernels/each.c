@@ -1,0 +1,154 @@
+/* Elementwise operands of any strides, as rows of contiguous elements.
+ *
+ * Dimensions that lie behind one another for all operands are merged. Then a block is either a piece of one row (long rows), or as
+ * many whole rows as fit (short rows). An operand that is contiguous over a block is used where it lies; any other one is copied
+ * together before (after, for the output); one that is the same for every block is copied once. */
+#include "each.h"
+#include <string.h>
+
+enum { BLOCK = 512, LONG_ROW = 256, LONG_PIECE = 16384, MAX_IN = 3, OUT = MAX_IN, ALL = MAX_IN + 1 };
+
+typedef struct {
+  int nd, n_in;
+  int64_t dims[6], strides[ALL][6];
+  const uint8_t *data[ALL];
+  int32_t size[ALL];
+  bool used[ALL];
+  bool flat[ALL];     /* contiguous over all dimensions */
+  bool constant[ALL]; /* does not depend on the outer dimensions */
+  int64_t rows, row, blocks, per_task;
+  int32_t piece, pieces; /* long rows: elements of a piece, pieces of a row */
+  int32_t block_rows;    /* short rows; 0: long rows */
+  ew_row op;
+  const void *job;
+} each;
+
+static void merge(each *e, const int32_t *dims) {
+  for (int d = 0; d < 6; d++) {
+    if (dims[d] == 1) continue;
+    int last = e->nd - 1;
+    bool joins = e->nd > 0;
+    for (int k = 0; k < ALL; k++)
+      if (e->used[k] && joins && e->strides[k][last] != e->strides[k][d] * dims[d]) joins = false;
+    int to = joins ? last : e->nd++;
+    e->dims[to] = joins ? e->dims[last] * dims[d] : dims[d];
+    for (int k = 0; k < ALL; k++) e->strides[k][to] = e->strides[k][d];
+  }
+  if (!e->nd) e->nd = 1, e->dims[0] = 1;
+}
+
+static void gather(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, int32_t size) {
+  if (stride == 1) {
+    memcpy(to, from, (size_t)n * (size_t)size);
+    return;
+  }
+#define GATHER(T) EW_PLAIN for (int32_t i = 0; i < n; i++) ((T *)to)[i] = ((const T *)from)[i * stride]; break
+  switch (size) {
+  case 1: GATHER(m_u8);
+  case 2: GATHER(m_u16);
+  case 4: GATHER(m_u32);
+  default: GATHER(m_u64);
+  }
+}
+
+static void scatter(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, int32_t size) {
+  if (stride == 1) {
+    memcpy(to, from, (size_t)n * (size_t)size);
+    return;
+  }
+#define SCATTER(T) EW_PLAIN for (int32_t i = 0; i < n; i++) ((T *)to)[i * stride] = ((const T *)from)[i]; break
+  switch (size) {
+  case 1: SCATTER(m_u8);
+  case 2: SCATTER(m_u16);
+  case 4: SCATTER(m_u32);
+  default: SCATTER(m_u64);
+  }
+}
+
+/* Where row number `row` of operand k begins. */
+static const uint8_t *row_start(const each *e, int k, int64_t row) {
+  int64_t at = 0;
+  for (int d = e->nd - 2; d >= 0 && row; d--) at += row % e->dims[d] * e->strides[k][d], row /= e->dims[d];
+  return e->data[k] + at * e->size[k];
+}
+
+static void each_task(void *arg, int32_t index, int32_t thread) {
+  (void)thread;
+  const each *e = arg;
+  _Alignas(16) uint8_t temp[ALL][BLOCK * 8];
+  int32_t filled[ALL] = {0}; /* elements in temp of an operand that is the same for every block */
+  int64_t first = index * e->per_task, end = first + e->per_task < e->blocks ? first + e->per_task : e->blocks;
+  int inner = e->nd - 1;
+  for (int64_t b = first; b < end; b++) {
+    int64_t row = e->block_rows ? b * e->block_rows : b / e->pieces, column = e->block_rows ? 0 : b % e->pieces * e->piece;
+    int32_t rows = e->block_rows ? (int32_t)(e->rows - row < e->block_rows ? e->rows - row : e->block_rows) : 1;
+    int32_t n = (int32_t)(e->block_rows ? e->row : e->row - column < e->piece ? e->row - column : e->piece), total = rows * n;
+    const void *in[MAX_IN] = {0};
+    for (int k = 0; k < e->n_in; k++) {
+      int64_t stride = e->strides[k][inner];
+      in[k] = temp[k];
+      if (e->block_rows && e->flat[k])
+        in[k] = e->data[k] + row * n * e->size[k];
+      else if (e->constant[k] && (e->block_rows || stride == 0)) {
+        if (filled[k] < total) {
+          for (int32_t r = 0; r < rows; r++) gather(temp[k] + (int64_t)r * n * e->size[k], e->data[k], n, stride, e->size[k]);
+          filled[k] = total;
+        }
+      } else if (!e->block_rows) {
+        const uint8_t *from = row_start(e, k, row) + column * stride * e->size[k];
+        if (stride == 1)
+          in[k] = from;
+        else
+          gather(temp[k], from, n, stride, e->size[k]);
+      } else
+        for (int32_t r = 0; r < rows; r++) gather(temp[k] + (int64_t)r * n * e->size[k], row_start(e, k, row + r), n, stride, e->size[k]);
+    }
+    int64_t stride = e->strides[OUT][inner];
+    if (e->block_rows && e->flat[OUT])
+      e->op(e->job, total, in, (uint8_t *)e->data[OUT] + row * n * e->size[OUT]);
+    else if (!e->block_rows && stride == 1)
+      e->op(e->job, n, in, (uint8_t *)row_start(e, OUT, row) + column * e->size[OUT]);
+    else {
+      e->op(e->job, total, in, temp[OUT]);
+      for (int32_t r = 0; r < rows; r++)
+        scatter((uint8_t *)row_start(e, OUT, row + r) + column * stride * e->size[OUT], temp[OUT] + (int64_t)r * n * e->size[OUT], n, stride, e->size[OUT]);
+    }
+  }
+}
+
+void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out, ew_row op, const void *job) {
+  each e = {.n_in = n_in, .op = op, .job = job};
+  for (int k = 0; k < ALL; k++) {
+    if (k >= n_in && k != OUT) continue;
+    const ew_strided *s = k == OUT ? &out : &in[k];
+    e.used[k] = true, e.data[k] = s->data, e.size[k] = s->size;
+    for (int d = 0; d < 6; d++) e.strides[k][d] = s->strides[d];
+  }
+  merge(&e, dims);
+  int inner = e.nd - 1;
+  e.row = e.dims[inner], e.rows = 1;
+  for (int d = 0; d < inner; d++) e.rows *= e.dims[d];
+  bool direct = true; /* all operands lie well along a row */
+  for (int k = 0; k < ALL; k++) {
+    if (!e.used[k]) continue;
+    int64_t span = 1;
+    e.flat[k] = e.constant[k] = true;
+    for (int d = inner; d >= 0; d--) {
+      if (e.strides[k][d] != span && e.dims[d] != 1) e.flat[k] = false;
+      if (e.strides[k][d] && d < inner) e.constant[k] = false;
+      span *= e.dims[d];
+    }
+    if (e.strides[k][inner] != 1) direct = false;
+  }
+  if (e.row < LONG_ROW && e.rows > 1) {
+    e.block_rows = (int32_t)(BLOCK / e.row);
+    e.blocks = (e.rows + e.block_rows - 1) / e.block_rows;
+  } else {
+    e.piece = (int32_t)(e.row < (direct ? LONG_PIECE : BLOCK) ? e.row : direct ? LONG_PIECE : BLOCK);
+    e.pieces = (int32_t)((e.row + e.piece - 1) / e.piece);
+    e.blocks = e.rows * e.pieces;
+  }
+  int32_t tasks = ew_tasks(c, e.rows * e.row, 16384, e.blocks);
+  e.per_task = (e.blocks + tasks - 1) / tasks;
+  ew_parallel(c, (int32_t)((e.blocks + e.per_task - 1) / e.per_task), each_task, &e);
+}

@@ -1,0 +1,232 @@
+/* QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, GatherBlockQuantized. */
+#include "../scalar_math.h"
+#include "each.h"
+
+enum { CHUNK = 256 };
+
+/* Halves to even. `low` and `high` bound the result to where the trick works and keep NaN out. */
+static inline float round_within(float v, float low, float high) {
+  v = v > low ? v : low;
+  return ew_round_small(v < high ? v : high);
+}
+
+/* n values from element `at` on, as numbers. 4-bit ones lie two to a byte, the low half first. */
+static void decode(int32_t type, const void *x, int64_t at, int32_t n, float *to) {
+#define DECODE(expression)                                          \
+  for (int32_t i = 0; i < n; i++) to[i] = (float)(expression);      \
+  break
+  const m_u8 *bytes = x;
+  switch (type) {
+  case EW_U8: DECODE(bytes[at + i]);
+  case EW_I8: DECODE(((const m_i8 *)x)[at + i]);
+  case EW_U16: DECODE(((const m_u16 *)x)[at + i]);
+  case EW_I16: DECODE(((const m_i16 *)x)[at + i]);
+  case EW_I32: DECODE(((const m_i32 *)x)[at + i]);
+  case EW_U4: DECODE(bytes[(at + i) >> 1] >> 4 * ((at + i) & 1) & 15);
+  default: DECODE((((bytes[(at + i) >> 1] >> 4 * ((at + i) & 1)) & 15) ^ 8) - 8);
+  }
+#undef DECODE
+}
+
+/* Runs of [outer, axis, inner] in which scale and zero point are either the same throughout or lie one after the other. */
+typedef struct {
+  int32_t axis, inner, block;
+  int64_t run, runs; /* elements of a run, number of runs */
+  bool each;         /* a scale per element of the run, else one for the whole of it */
+} layout;
+
+static layout layout_of(int32_t outer, int32_t axis, int32_t inner, int32_t block) {
+  layout l = {axis, inner, block, inner, (int64_t)outer * axis, block > 0};
+  if (block < 0) l.run = (int64_t)outer * axis * inner, l.runs = 1;
+  else if (block == 0 && inner == 1) l.run = axis, l.runs = outer, l.each = true;
+  else if (block > 0 && inner == 1) { /* a run is what is left of a row in one block: see run_length */
+    l.each = false, l.runs = (int64_t)outer * ((axis - 1) / block + 1);
+    l.run = block;
+  }
+  return l;
+}
+
+/* Run r: its first element, its length, its first scale. */
+static void run_of(const layout *l, int64_t r, int64_t *first, int64_t *n, int64_t *scale) {
+  *n = l->run;
+  if (l->block > 0 && l->inner == 1) {
+    const int64_t blocks = (l->axis - 1) / l->block + 1, b = r % blocks;
+    *first = r / blocks * l->axis + b * l->block;
+    *n = l->axis - b * l->block < l->block ? l->axis - b * l->block : l->block;
+    *scale = r;
+    return;
+  }
+  *first = r * l->run;
+  if (l->block < 0)
+    *scale = 0;
+  else if (l->block == 0)
+    *scale = l->each ? 0 : r % l->axis;
+  else
+    *scale = (r / l->axis * ((l->axis - 1) / l->block + 1) + r % l->axis / l->block) * l->inner;
+}
+
+typedef struct {
+  int32_t type;
+  layout l;
+  const void *x, *zero;
+  const m_f32 *scale;
+  void *y;
+  int64_t per_task; /* runs; where there is one run, elements */
+  float low, high;
+} quantization;
+
+typedef void (*chunk)(const quantization *, int64_t at, int32_t n, const float *scale, const float *zero);
+
+/* y = round(x / scale) + zero, saturated */
+static void quantize_chunk(const quantization *q, int64_t at, int32_t n, const float *scale, const float *zero) {
+  const m_f32 *x = (const m_f32 *)q->x + at;
+  float v[CHUNK];
+  EW_EACH for (int32_t i = 0; i < n; i++) {
+    const float r = round_within(x[i] / scale[i], -200000, 200000) + zero[i];
+    v[i] = r < q->low ? q->low : r > q->high ? q->high : r;
+  }
+  switch (q->type) {
+  case EW_U8: EW_EACH for (int32_t i = 0; i < n; i++) ((m_u8 *)q->y)[at + i] = (uint8_t)(int32_t)v[i]; break;
+  case EW_I8: EW_EACH for (int32_t i = 0; i < n; i++) ((m_i8 *)q->y)[at + i] = (int8_t)(int32_t)v[i]; break;
+  case EW_U16: EW_EACH for (int32_t i = 0; i < n; i++) ((m_u16 *)q->y)[at + i] = (uint16_t)(int32_t)v[i]; break;
+  default: EW_EACH for (int32_t i = 0; i < n; i++) ((m_i16 *)q->y)[at + i] = (int16_t)(int32_t)v[i];
+  }
+}
+
+/* y = (x - zero) * scale */
+static void dequantize_chunk(const quantization *q, int64_t at, int32_t n, const float *scale, const float *zero) {
+  float v[CHUNK];
+  decode(q->type, q->x, at, n, v);
+  m_f32 *y = (m_f32 *)q->y + at;
+  EW_EACH for (int32_t i = 0; i < n; i++) y[i] = (v[i] - zero[i]) * scale[i];
+}
+
+static void run_chunks(const quantization *q, chunk f, int64_t first, int64_t n, int64_t scale_at, bool each) {
+  float scale[CHUNK], zero[CHUNK] = {0};
+  if (!each) {
+    float z = 0;
+    if (q->zero) decode(q->type, q->zero, scale_at, 1, &z);
+    for (int i = 0; i < CHUNK && i < n; i++) scale[i] = q->scale[scale_at], zero[i] = z;
+  }
+  for (int64_t at = 0; at < n; at += CHUNK) {
+    const int32_t m = (int32_t)(n - at < CHUNK ? n - at : CHUNK);
+    if (each) {
+      for (int32_t i = 0; i < m; i++) scale[i] = q->scale[scale_at + at + i];
+      if (q->zero) decode(q->type, q->zero, scale_at + at, m, zero);
+    }
+    f(q, first + at, m, scale, zero);
+  }
+}
+
+static void quantization_task(const quantization *q, chunk f, int32_t index) {
+  const int64_t total = q->l.runs == 1 ? q->l.run : q->l.runs, from = index * q->per_task, to = from + q->per_task < total ? from + q->per_task : total;
+  if (q->l.runs == 1) {
+    run_chunks(q, f, from, to - from, q->l.each ? from : 0, q->l.each);
+    return;
+  }
+  for (int64_t r = from; r < to; r++) {
+    int64_t first, n, scale;
+    run_of(&q->l, r, &first, &n, &scale);
+    run_chunks(q, f, first, n, scale, q->l.each);
+  }
+}
+
+static void quantize_task(void *q, int32_t index, int32_t thread) {
+  (void)thread;
+  quantization_task(q, quantize_chunk, index);
+}
+static void dequantize_task(void *q, int32_t index, int32_t thread) {
+  (void)thread;
+  quantization_task(q, dequantize_chunk, index);
+}
+
+static void share(ew_context *c, quantization *q, ew_task task) {
+  const int64_t total = q->l.runs == 1 ? q->l.run : q->l.runs;
+  const int32_t tasks = ew_tasks(c, q->l.run * q->l.runs, 16384, total);
+  q->per_task = (total + tasks - 1) / tasks;
+  ew_parallel(c, (int32_t)((total + q->per_task - 1) / q->per_task), task, q);
+}
+
+int32_t ew_k_quantize(ew_context *c, const ew_quantize_params *p, void *const *operand) {
+  quantization q = {p->type, layout_of(p->outer, p->axis, p->inner, p->block), operand[EW_QUANTIZE_X], operand[EW_QUANTIZE_ZERO], operand[EW_QUANTIZE_SCALE], operand[EW_QUANTIZE_Y], 0, 0, 0};
+  q.low = p->type == EW_I8 ? -128 : p->type == EW_I16 ? -32768 : 0;
+  q.high = p->type == EW_I8 ? 127 : p->type == EW_I16 ? 32767 : p->type == EW_U8 ? 255 : 65535;
+  share(c, &q, quantize_task);
+  return EW_OK;
+}
+
+int32_t ew_k_dequantize(ew_context *c, const ew_dequantize_params *p, void *const *operand) {
+  quantization q = {p->type, layout_of(p->outer, p->axis, p->inner, p->block), operand[EW_DEQUANTIZE_X], operand[EW_DEQUANTIZE_ZERO], operand[EW_DEQUANTIZE_SCALE], operand[EW_DEQUANTIZE_Y], 0, 0, 0};
+  share(c, &q, dequantize_task);
+  return EW_OK;
+}
+
+int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p, void *const *operand) {
+  (void)c;
+  const m_f32 *x = operand[EW_DYNAMIC_QUANTIZE_X];
+  m_u8 *y = operand[EW_DYNAMIC_QUANTIZE_Y];
+  const int32_t n = p->n;
+  enum { LANES = 16 };
+  float low[LANES] = {0}, high[LANES] = {0}; /* the range contains 0 */
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int k = 0; k < LANES; k++) {
+      low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
+      high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
+    }
+  for (; i < n; i++) low[0] = x[i] < low[0] ? x[i] : low[0], high[0] = x[i] > high[0] ? x[i] : high[0];
+  for (int k = 1; k < LANES; k++) low[0] = low[k] < low[0] ? low[k] : low[0], high[0] = high[k] > high[0] ? high[k] : high[0];
+  const float scale = low[0] == high[0] ? 1 : (high[0] - low[0]) / 255, zero = round_within(-low[0] / scale, 0, 255);
+  EW_EACH for (int32_t k = 0; k < n; k++) {
+    const float v = round_within(x[k] / scale, -1000, 1000) + zero;
+    y[k] = (uint8_t)(int32_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+  }
+  *(m_f32 *)operand[EW_DYNAMIC_QUANTIZE_SCALE] = scale;
+  *(m_u8 *)operand[EW_DYNAMIC_QUANTIZE_ZERO] = (uint8_t)zero;
+  return EW_OK;
+}
+
+/* Value i of a row of values `bits` wide, the low ones first. */
+static inline int32_t packed(const m_u8 *row, int32_t bits, int32_t i) {
+  const int32_t bit = (i % (8 / bits)) * bits;
+  return row[i / (8 / bits)] >> bit & ((1 << bits) - 1);
+}
+
+typedef struct {
+  ew_context *context;
+  const ew_gather_quantized_params *p;
+  void *const *operand;
+  int32_t per_task, failed;
+} gather_quantized;
+
+static void gather_quantized_task(void *arg, int32_t index, int32_t thread) {
+  (void)thread;
+  gather_quantized *g = arg;
+  const ew_gather_quantized_params *p = g->p;
+  const int64_t blocks = (p->cols - 1) / p->block + 1, x_row = ((int64_t)p->cols * p->bits + 7) / 8, zero_row = (blocks * p->bits + 7) / 8;
+  const int32_t sign = p->signed_ ? 1 << (p->bits - 1) : 0; /* two's complement: (v ^ sign) - sign */
+  for (int64_t c = (int64_t)index * g->per_task; c < p->count && c < ((int64_t)index + 1) * g->per_task; c++) {
+    const int64_t row = ew_index(g->context, g->operand[EW_GATHER_QUANTIZED_INDEX], p->index_type, c, p->rows);
+    if (row < 0) {
+      __atomic_store_n(&g->failed, 1, __ATOMIC_RELAXED);
+      return;
+    }
+    const m_u8 *x = (const m_u8 *)g->operand[EW_GATHER_QUANTIZED_X] + row * x_row, *zeros = g->operand[EW_GATHER_QUANTIZED_ZEROS_];
+    m_f32 *y = (m_f32 *)g->operand[EW_GATHER_QUANTIZED_Y] + c * p->cols;
+    for (int64_t b = 0; b < blocks; b++) {
+      const int64_t at = row * blocks + b;
+      const float scale = p->scale_type == EW_F32 ? ((const m_f32 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at] : ew_half_to_float(((const m_u16 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at]);
+      const int32_t zero = zeros ? (packed(zeros + row * zero_row, p->bits, (int32_t)b) ^ sign) - sign : p->signed_ ? 0 : 1 << (p->bits - 1);
+      const int32_t first = (int32_t)(b * p->block), end = p->cols - first < p->block ? p->cols : first + p->block;
+      for (int32_t i = first; i < end; i++) y[i] = (float)((packed(x, p->bits, i) ^ sign) - sign - zero) * scale;
+    }
+  }
+}
+
+int32_t ew_k_gather_quantized(ew_context *c, const ew_gather_quantized_params *p, void *const *operand) {
+  gather_quantized g = {c, p, operand, 0, 0};
+  const int32_t tasks = ew_tasks(c, (int64_t)p->count * p->cols, 16384, p->count);
+  g.per_task = (int32_t)(((int64_t)p->count + tasks - 1) / tasks);
+  ew_parallel(c, (int32_t)(((int64_t)p->count + g.per_task - 1) / g.per_task), gather_quantized_task, &g);
+  return g.failed ? EW_E_INDEX : EW_OK;
+}

@@ -1,0 +1,204 @@
+/* y[o, i] = reduce over r of x[o, r, i].
+ *
+ * float32: a task takes a strip of columns i of one o with an accumulator for each. The loop over r is outside, the one over the
+ * columns inside, so that it runs along memory. A single column is instead folded into LANES accumulators, which are added up
+ * pairwise: sums keep their precision over long rows. Other types: one element after the other, in float64 or int64. */
+#include "../scalar_math.h"
+#include "each.h"
+
+enum { LANES = 64, STRIP = 256 };
+
+/* What is done with each element. EXP adds e^(x - shift): the second pass of log_sum_exp. */
+typedef enum { SUM, ABS, SQUARE, MAX, MIN, PROD, EXP } mode;
+
+static mode mode_of(int32_t op) {
+  switch (op) {
+  case EW_REDUCE_MAX: return MAX;
+  case EW_REDUCE_MIN: return MIN;
+  case EW_REDUCE_PROD: return PROD;
+  case EW_REDUCE_L1: return ABS;
+  case EW_REDUCE_L2: case EW_REDUCE_SUM_SQUARE: return SQUARE;
+  default: return SUM;
+  }
+}
+
+static float identity(mode m) { return m == MAX ? -INFINITY : m == MIN ? INFINITY : m == PROD ? 1 : 0; }
+
+/* acc[i] takes in x[i * step]. A NaN stays in MAX and MIN. */
+static void fold(mode m, m_f32 *acc, const m_f32 *x, int64_t step, int32_t n, float shift) {
+#define FOLD(loop, name, x_i, expression)       \
+  case name:                                    \
+    loop for (int32_t i = 0; i < n; i++) {      \
+      const float v = x_i, a = acc[i];          \
+      acc[i] = expression;                      \
+    }                                           \
+    break;
+#define FOLDS(loop, x_i)                        \
+  switch (m) {                                  \
+    FOLD(loop, SUM, x_i, a + v)                       \
+    FOLD(loop, ABS, x_i, a + fabsf(v))                \
+    FOLD(loop, SQUARE, x_i, a + v * v)                \
+    FOLD(loop, MAX, x_i, v > a || v != v ? v : a)     \
+    FOLD(loop, MIN, x_i, v < a || v != v ? v : a)     \
+    FOLD(loop, PROD, x_i, a * v)                      \
+    FOLD(loop, EXP, x_i, a + ew_exp(v - shift))       \
+  }
+  if (step == 1) {
+    FOLDS(EW_EACH, x[i])
+  } else {
+    FOLDS(EW_PLAIN, x[i * step])
+  }
+}
+
+/* All of one column. */
+static float fold_column(mode m, const m_f32 *x, int64_t step, int32_t n, float shift) {
+  float acc[LANES];
+  const int32_t lanes = n >= LANES ? LANES : n >= 8 ? 8 : 1;
+  for (int32_t i = 0; i < lanes; i++) acc[i] = identity(m);
+  for (int64_t r = 0; r < n; r += lanes) fold(m, acc, x + r * step, step, (int32_t)(n - r < lanes ? n - r : lanes), shift);
+  const mode join = m == MAX || m == MIN || m == PROD ? m : SUM;
+  for (int32_t half = lanes / 2; half; half /= 2) fold(join, acc, acc + half, 1, half, 0);
+  return acc[0];
+}
+
+static float finish(int32_t op, float v, int32_t n) {
+  switch (op) {
+  case EW_REDUCE_MEAN: return v / (float)n;
+  case EW_REDUCE_L2: return sqrtf(v);
+  case EW_REDUCE_LOG_SUM: return ew_log(v);
+  default: return v;
+  }
+}
+
+/* The maximum keeps the exponentials in range; where it is infinite they need no help. */
+static float shift_of(float max) { return fabsf(max) < INFINITY ? max : 0; }
+
+typedef struct {
+  const ew_reduce_params *p;
+  const m_f32 *x;
+  m_f32 *y;
+  int64_t units, per_task;
+  int32_t strips;
+} reduce;
+
+static void reduce_unit(const reduce *w, int64_t o, int32_t first) {
+  const ew_reduce_params *p = w->p;
+  const m_f32 *x = w->x + o * p->x_outer + (int64_t)first * p->x_inner;
+  m_f32 *y = w->y + o * p->y_outer + first;
+  const int32_t width = p->inner - first < STRIP ? p->inner - first : STRIP;
+  const mode m = mode_of(p->op);
+  if (p->op == EW_REDUCE_LOG_SUM_EXP)
+    for (int32_t i = 0; i < width; i++, x += p->x_inner) {
+      const float shift = shift_of(fold_column(MAX, x, p->x_n, p->n, 0));
+      y[i] = ew_log(fold_column(EXP, x, p->x_n, p->n, shift)) + shift;
+    }
+  else if (p->inner == 1)
+    y[0] = finish(p->op, fold_column(m, x, p->x_n, p->n, 0), p->n);
+  else {
+    float acc[STRIP];
+    for (int32_t i = 0; i < width; i++) acc[i] = identity(m);
+    for (int32_t r = 0; r < p->n; r++) fold(m, acc, x + (int64_t)r * p->x_n, p->x_inner, width, 0);
+    for (int32_t i = 0; i < width; i++) y[i] = finish(p->op, acc[i], p->n);
+  }
+}
+
+static void reduce_task(void *arg, int32_t index, int32_t thread) {
+  (void)thread;
+  const reduce *w = arg;
+  const int64_t end = (index + 1) * w->per_task < w->units ? (index + 1) * w->per_task : w->units;
+  for (int64_t u = index * w->per_task; u < end; u++) reduce_unit(w, u / w->strips, (int32_t)(u % w->strips) * STRIP);
+}
+
+/* One result of another type. */
+static double reduce_f64(int32_t op, const m_f64 *x, int64_t step, int32_t n) {
+  const mode m = mode_of(op);
+  double a = m == MAX ? -(double)INFINITY : m == MIN ? (double)INFINITY : m == PROD ? 1 : 0;
+  if (op == EW_REDUCE_LOG_SUM_EXP) {
+    double max = reduce_f64(EW_REDUCE_MAX, x, step, n), shift = fabs(max) < (double)INFINITY ? max : 0;
+    for (int32_t r = 0; r < n; r++) a += exp(x[r * step] - shift);
+    return log(a) + shift;
+  }
+  for (int32_t r = 0; r < n; r++) {
+    const double v = x[r * step];
+    switch (m) {
+    case ABS: a += fabs(v); break;
+    case SQUARE: a += v * v; break;
+    case MAX: a = v > a || v != v ? v : a; break;
+    case MIN: a = v < a || v != v ? v : a; break;
+    case PROD: a *= v; break;
+    default: a += v;
+    }
+  }
+  return op == EW_REDUCE_MEAN ? a / n : op == EW_REDUCE_L2 ? sqrt(a) : op == EW_REDUCE_LOG_SUM ? log(a) : a;
+}
+
+static int64_t element(const void *x, int32_t type, int64_t i) {
+  switch (type) {
+  case EW_U8: case EW_BOOL: return ((const m_u8 *)x)[i];
+  case EW_I8: return ((const m_i8 *)x)[i];
+  case EW_I32: return ((const m_i32 *)x)[i];
+  default: return ((const m_i64 *)x)[i];
+  }
+}
+
+static int64_t least(int32_t type) { return type == EW_I64 ? INT64_MIN : type == EW_I32 ? INT32_MIN : type == EW_I8 ? INT8_MIN : 0; }
+static int64_t most(int32_t type) { return type == EW_I64 ? INT64_MAX : type == EW_I32 ? INT32_MAX : type == EW_I8 ? INT8_MAX : type == EW_U8 ? UINT8_MAX : 1; }
+
+static int64_t to_integer(double v) { return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v; }
+
+/* In uint64, which wraps; the low half is what int32 would have. */
+static int64_t reduce_integer(int32_t op, int32_t type, const void *x, int64_t at, int64_t step, int32_t n) {
+  const mode m = mode_of(op);
+  int64_t max = least(type), min = most(type);
+  uint64_t a = m == PROD;
+  double sum = 0;
+  for (int32_t r = 0; r < n; r++) {
+    const int64_t v = element(x, type, at + r * step);
+    const uint64_t u = (uint64_t)v;
+    max = v > max ? v : max;
+    min = v < min ? v : min;
+    if (op == EW_REDUCE_LOG_SUM_EXP) sum += exp((double)v);
+    a = m == PROD ? a * u : m == ABS ? a + (v < 0 ? 0 - u : u) : m == SQUARE ? a + u * u : a + u;
+  }
+  switch (op) {
+  case EW_REDUCE_MAX: return max;
+  case EW_REDUCE_MIN: return min;
+  case EW_REDUCE_MEAN: return n ? (int64_t)a / n : 0;
+  case EW_REDUCE_L2: return to_integer(sqrt((double)(int64_t)a));
+  case EW_REDUCE_LOG_SUM: return to_integer(log((double)(int64_t)a));
+  case EW_REDUCE_LOG_SUM_EXP: return to_integer(log(sum));
+  default: return (int64_t)a;
+  }
+}
+
+int32_t ew_k_reduce(ew_context *c, const ew_reduce_params *p, void *const *operand) {
+  void *y = operand[EW_REDUCE_Y];
+  if (p->type == EW_F32) {
+    reduce w = {p, operand[EW_REDUCE_X], y, 0, 0, (p->inner - 1) / STRIP + 1};
+    w.units = (int64_t)p->outer * w.strips;
+    const int64_t per_unit = ((int64_t)p->n + 1) * (p->inner < STRIP ? p->inner : STRIP);
+    const int32_t tasks = ew_tasks(c, per_unit > 32768 ? w.units * 32768 : w.units * per_unit, 16384, w.units);
+    w.per_task = (w.units + tasks - 1) / tasks;
+    ew_parallel(c, (int32_t)((w.units + w.per_task - 1) / w.per_task), reduce_task, &w);
+    return EW_OK;
+  }
+  const bool small = p->type == EW_U8 || p->type == EW_I8 || p->type == EW_BOOL;
+  if (!small && p->type != EW_F64 && p->type != EW_I32 && p->type != EW_I64) return EW_E_PARAM;
+  if (small && p->op != EW_REDUCE_MAX && p->op != EW_REDUCE_MIN) return EW_E_PARAM;
+  for (int64_t o = 0; o < p->outer; o++)
+    for (int64_t i = 0; i < p->inner; i++) {
+      const int64_t from = o * p->x_outer + i * p->x_inner, to = o * p->y_outer + i;
+      if (p->type == EW_F64) {
+        ((m_f64 *)y)[to] = reduce_f64(p->op, (const m_f64 *)operand[EW_REDUCE_X] + from, p->x_n, p->n);
+        continue;
+      }
+      const int64_t v = reduce_integer(p->op, p->type, operand[EW_REDUCE_X], from, p->x_n, p->n);
+      if (small)
+        ((m_u8 *)y)[to] = (uint8_t)v;
+      else if (p->type == EW_I32)
+        ((m_i32 *)y)[to] = (int32_t)v;
+      else
+        ((m_i64 *)y)[to] = v;
+    }
+  return EW_OK;
+}

@@ -1,0 +1,26 @@
+/* y = condition ? a : b. */
+#include "each.h"
+
+static void row_where(const void *job, int32_t n, const void *const *in, void *out) {
+  const m_u8 *condition = in[0];
+#define SIZE(T)                                                                                                       \
+  EW_EACH for (int32_t i = 0; i < n; i++) {                                                                           \
+    const T a = ((const T *)in[1])[i], b = ((const T *)in[2])[i];                                                     \
+    ((T *)out)[i] = condition[i] ? a : b;                                                                             \
+  }                                                                                                                   \
+  break
+  switch (*(const int32_t *)job) {
+  case 1: SIZE(m_u8);
+  case 2: SIZE(m_u16);
+  case 4: SIZE(m_u32);
+  default: SIZE(m_u64);
+  }
+#undef SIZE
+}
+
+int32_t ew_k_where(ew_context *c, const ew_where_params *p, void *const *operand) {
+  const ew_strided in[] = {{operand[EW_WHERE_CONDITION], p->cs, 1}, {operand[EW_WHERE_A], p->as, p->size}, {operand[EW_WHERE_B], p->bs, p->size}};
+  const ew_strided y = {operand[EW_WHERE_Y], p->ys, p->size};
+  ew_each(c, p->dims, 3, in, y, row_where, &p->size);
+  return EW_OK;
+}
