@@ -1,0 +1,69 @@
+// Text as it is generated. The options are transformers.js' TextStreamer's; what is given out when is as in
+// python/edgewise/text/streamers.py. Characters whose bytes have not all come are held back.
+
+import type { Streamer, StopTokenizer } from "./generate.ts";
+
+export interface TextStreamerOptions {
+  /** Do not give out the prompt. */
+  skip_prompt?: boolean;
+  /** Gets each piece of text. */
+  callback_function?: (text: string) => void;
+  /** Gets the ids as they come. */
+  token_callback_function?: (ids: number[]) => void;
+  skip_special_tokens?: boolean;
+  /** Hold text back up to the last space, as transformers does; false gives each token at once. */
+  by_word?: boolean;
+  decode_kwargs?: Record<string, unknown>;
+}
+
+export class TextStreamer implements Streamer {
+  private ids: number[] = [];
+  private given = 0;
+  private promptIsNext = true;
+
+  constructor(private readonly tokenizer: StopTokenizer, private readonly options: TextStreamerOptions = {}) {}
+
+  put(ids: number[]): void {
+    const prompt = this.promptIsNext;
+    this.promptIsNext = false;
+    if (prompt && this.options.skip_prompt) return;
+    this.options.token_callback_function?.(ids);
+    this.ids.push(...ids);
+    const text = this.decode();
+    const byWord = this.options.by_word ?? true;
+    let ready: number;
+    if (text.endsWith("\ufffd")) { // the next token may complete the character
+      const whole = text.replace(/\ufffd+$/, "");
+      ready = byWord ? whole.lastIndexOf(" ") + 1 : whole.length;
+    } else if (text.endsWith("\n") || !byWord || CJK_AT_END.test(text)) ready = text.length;
+    else ready = text.lastIndexOf(" ") + 1;
+    const piece = text.slice(this.given, ready);
+    this.given = Math.max(this.given, ready);
+    if (text.endsWith("\n")) this.forget();
+    this.onFinalizedText(piece, false);
+  }
+
+  end(): void {
+    const piece = this.ids.length ? this.decode().slice(this.given) : "";
+    this.forget();
+    this.promptIsNext = true;
+    this.onFinalizedText(piece, true);
+  }
+
+  /** Called with each piece of text; override it or pass callback_function. */
+  protected onFinalizedText(text: string, _end: boolean): void {
+    if (text) this.options.callback_function?.(text);
+  }
+
+  private decode(): string {
+    return this.tokenizer.decode(this.ids, { skip_special_tokens: this.options.skip_special_tokens ?? true, ...this.options.decode_kwargs });
+  }
+
+  private forget(): void {
+    this.ids = [];
+    this.given = 0;
+  }
+}
+
+/** Scripts without spaces that transformers gives out character by character: the CJK Unified Ideographs blocks. */
+const CJK_AT_END = /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]$/u;
