@@ -34,8 +34,6 @@ typedef float vf __attribute__((vector_size(4 * VF)));
 typedef int32_t vi __attribute__((vector_size(4 * VF)));
 typedef float vf_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
 typedef int32_t vi_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
-typedef uint16_t vh __attribute__((vector_size(2 * VF)));
-typedef uint16_t vh_m __attribute__((vector_size(2 * VF), aligned(1), may_alias));
 
 /* Four 32-bit lanes, whatever VF is: for transposes and integer dot products. */
 typedef float f32x4 __attribute__((vector_size(16)));
@@ -57,6 +55,13 @@ typedef uint8_t u8x8 __attribute__((vector_size(8)));
 EW_INLINE vf vf_load(const real *p) { return *(const vf_m *)p; }
 EW_INLINE void vf_store(real *p, vf v) { *(vf_m *)p = v; }
 EW_INLINE vf vf_splat(float x) { return x - (vf){0}; }
+EW_INLINE vf vf_load_splat(const real *p) {
+#if defined(__wasm_simd128__)
+  return (vf)wasm_v128_load32_splat(p);
+#else
+  return vf_splat(*p);
+#endif
+}
 EW_INLINE vi vi_splat(int32_t x) { return x - (vi){0}; }
 EW_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
@@ -125,14 +130,22 @@ EW_INLINE void f32x4_transpose(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d) {
 }
 
 /* float16 in memory. Shifting exponent and fraction into place and multiplying by 2^112 rebiases the exponent and normalises
- * subnormals at once; infinities and NaNs get their exponent by or. */
+ * subnormals at once; infinities and NaNs get their exponent by or. Sign-extended loads bring the sign along. */
+#define EW_HALF_BITS(h, vector, ints)                                      \
+  ints t = ((h) << 13) & (int32_t)0x8fffe000;                              \
+  ints special = ((t & 0x0f800000) == 0x0f800000) & 0x7f800000;            \
+  return (vector)((ints)((vector)t * 0x1p112f) | special)
+EW_INLINE f32x4 f32x4_load_half(const half *p) {
+  typedef int16_t i16x4_m __attribute__((vector_size(8), aligned(1), may_alias));
+  EW_HALF_BITS(__builtin_convertvector(*(const i16x4_m *)p, i32x4), f32x4, i32x4);
+}
 EW_INLINE vf vf_load_half(const half *p) {
 #if VF == 8 && defined(__F16C__)
   return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#elif VF == 8
+  EW_HALF_BITS(__builtin_convertvector(*(const i16x8_m *)p, vi), vf, vi);
 #else
-  vi h = __builtin_convertvector(*(const vh_m *)p, vi), rest = (h & 0x7fff) << 13;
-  vf v = (vf)rest * vf_splat(0x1p112f);
-  return (vf)((vi)v | ((rest >= (0x7c00 << 13)) & 0x7f800000) | (h & 0x8000) << 16);
+  return f32x4_load_half(p);
 #endif
 }
 EW_INLINE float half_to_float(uint16_t h) {
@@ -144,6 +157,7 @@ EW_INLINE float half_to_float(uint16_t h) {
 }
 /* Element i of an array that is float16 or float32; `is_half` is a constant where speed matters. */
 EW_INLINE float real_at(const void *p, int64_t i, bool is_half) { return is_half ? half_to_float(((const half *)p)[i]) : ((const real *)p)[i]; }
+EW_INLINE f32x4 f32x4_load_at(const void *p, int64_t i, bool is_half) { return is_half ? f32x4_load_half((const half *)p + i) : (f32x4)*(const f32x4_m *)((const real *)p + i); }
 EW_INLINE vf vf_load_at(const void *p, int64_t i, bool is_half) { return is_half ? vf_load_half((const half *)p + i) : vf_load((const real *)p + i); }
 
 /* e^x to 1-2 units in the last place: x = n ln 2 + r, polynomial for e^r, n added to the exponent. Below -87.3 it is 0, above 88.7

@@ -3,10 +3,11 @@
  * The softmax is online (Milakov, Gimelshein 2018): each block of keys gives scores, the running maximum and sum of each row are
  * brought up to date, and what y has gathered so far is scaled by what the new maximum makes of the old. Rows are the queries of
  * all heads that share a kv head, so that each block of k and v is read once for all of them. */
-#include "../activation.h"
+#include "gemm.h"
 #include <math.h>
 
-enum { ROWS = 48, KEYS = 64 };
+/* Rows of a block, and keys; of the head dimension, as much as one packed panel holds. */
+enum { ROWS = 48, KEYS = 64, DIM = 256 };
 
 typedef struct {
   const ew_attention_params *p;
@@ -82,34 +83,98 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
   return keep;
 }
 
+/* Scores of all rows for keys [j0, j0 + keys), a panel of NR keys at a time. */
+EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, const void *k, int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
+  const ew_attention_params *p = w->p;
+  float panel[DIM * NR], t[MR * NR];
+  for (int32_t j = 0; j < keys; j += NR)
+    for (int32_t d0 = 0; d0 < p->head_dim; d0 += DIM) {
+      int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM;
+      ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, keys - j < NR ? keys - j : NR, panel, is_half);
+      for (int32_t r = 0; r < rows; r += MR) {
+        const real *q[MR];
+        for (int32_t i = 0; i < MR; i++) q[i] = row[r + i < rows ? r + i : rows - 1].q + d0;
+        ew_tile(n, q, panel, t);
+        for (int32_t i = 0; i < MR; i++)
+          for (int32_t c = 0; c < NR; c += VF) vf_store(s[r + i] + j + c, d0 ? vf_load(s[r + i] + j + c) + vf_load(t + i * NR + c) : vf_load(t + i * NR + c));
+      }
+    }
+}
+
+/* y of all rows = keep * y + weights times v, a panel of NR columns of v at a time. */
+EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows, const void *v, int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep, bool is_half) {
+  const ew_attention_params *p = w->p;
+  float panel[KEYS * NR], t[MR * NR];
+  for (int32_t c0 = 0; c0 < p->v_dim; c0 += NR) {
+    int32_t cols = p->v_dim - c0 < NR ? p->v_dim - c0 : NR;
+    for (int32_t j = 0; j < keys; j++) {
+      int64_t at = (int64_t)(j0 + j) * p->v_s + c0;
+      if (cols == NR)
+        for (int32_t c = 0; c < NR; c += VF) vf_store(panel + j * NR + c, vf_load_at(v, at + c, is_half));
+      else
+        for (int32_t c = 0; c < NR; c++) panel[j * NR + c] = c < cols ? real_at(v, at + c, is_half) : 0;
+    }
+    for (int32_t r = 0; r < rows; r += MR) {
+      const real *weights[MR];
+      for (int32_t i = 0; i < MR; i++) weights[i] = s[r + i < rows ? r + i : rows - 1];
+      ew_tile(keys, weights, panel, t);
+      for (int32_t i = 0; i < MR && r + i < rows; i++) {
+        real *y = row[r + i].y + c0;
+        if (cols == NR)
+          for (int32_t c = 0; c < NR; c += VF) vf_store(y + c, vf_fma(vf_splat(keep[r + i]), vf_load(y + c), vf_load(t + i * NR + c)));
+        else
+          for (int32_t c = 0; c < cols; c++) y[c] = y[c] * keep[r + i] + t[i * NR + c];
+      }
+    }
+  }
+}
+
+/* The same for few rows, where k and v are read as they lie. */
+EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const void *k, int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
+  for (int32_t j = 0; j < keys; j++)
+    for (int32_t r = 0; r < rows; r++) s[r][j] = dot(row[r].q, k, (int64_t)(j0 + j) * w->p->k_s, w->p->head_dim, is_half);
+}
+EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t rows, const void *v, int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep, bool is_half) {
+  const ew_attention_params *p = w->p;
+  for (int32_t r = 0; r < rows; r++) {
+    real *y = row[r].y;
+    int32_t c = 0;
+    for (; c + 4 * VF <= p->v_dim; c += 4 * VF) {
+      vf t[4];
+      for (int u = 0; u < 4; u++) t[u] = vf_load(y + c + u * VF) * keep[r];
+      for (int32_t j = 0; j < keys; j++)
+        for (int u = 0; u < 4; u++) t[u] = vf_fma(vf_splat(s[r][j]), vf_load_at(v, (int64_t)(j0 + j) * p->v_s + c + u * VF, is_half), t[u]);
+      for (int u = 0; u < 4; u++) vf_store(y + c + u * VF, t[u]);
+    }
+    for (; c < p->v_dim; c++) {
+      float t = y[c] * keep[r];
+      for (int32_t j = 0; j < keys; j++) t += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
+      y[c] = t;
+    }
+  }
+}
+
 EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
   const ew_attention_params *p = w->p;
   int32_t item = index / w->row_blocks, r0 = index % w->row_blocks * ROWS, rows = w->rows - r0 < ROWS ? w->rows - r0 : ROWS;
   int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = is_half ? 2 : 4;
   const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size, *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
   attention_row row[ROWS];
+  float s[ROWS][KEYS], keep[ROWS];
   int32_t from = p->kv_len, to = 0;
   for (int32_t r = 0; r < rows; r++) {
     row[r] = make_row(w, b, kv_head, r0 + r);
-    if (row[r].from < from) from = row[r].from;
+    if (row[r].from < row[r].to && row[r].from < from) from = row[r].from;
     if (row[r].to > to) to = row[r].to;
     for (int32_t i = 0; i < p->v_dim; i++) row[r].y[i] = 0;
   }
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
-    for (int32_t r = 0; r < rows; r++) {
-      float s[KEYS] = {0};
-      real *y = row[r].y;
-      for (int32_t j = 0; j < keys; j++) s[j] = dot(row[r].q, k, (int64_t)(j0 + j) * p->k_s, p->head_dim, is_half);
-      float keep = weigh(p, &row[r], s, j0);
-      for (int32_t i = 0; i < p->v_dim; i++) y[i] *= keep;
-      for (int32_t j = 0; j < keys; j++) {
-        int64_t at = (int64_t)(j0 + j) * p->v_s;
-        int32_t i = 0;
-        for (; i + VF <= p->v_dim; i += VF) vf_store(y + i, vf_fma(vf_splat(s[j]), vf_load_at(v, at + i, is_half), vf_load(y + i)));
-        for (; i < p->v_dim; i++) y[i] += s[j] * real_at(v, at + i, is_half);
-      }
-    }
+    if (rows > 2) score(w, row, rows, k, j0, keys, s, is_half);
+    else score_few(w, row, rows, k, j0, keys, s, is_half);
+    for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0);
+    if (rows > 2) gather(w, row, rows, v, j0, keys, s, keep, is_half);
+    else gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
   }
   for (int32_t r = 0; r < rows; r++) {
     bool nothing = row[r].max == -INFINITY;

@@ -41,38 +41,48 @@ void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, i
 
 /* ---- packing ---- */
 
-/* Rows i0.. of a as panels [ceil(mc/MR)][kc][MR], padded with zeros. */
-static void pack_a(const ew_gemm_job *g, real *panels, int32_t i0, int32_t mc, int32_t k0, int32_t kc) {
-  for (int32_t i = 0; i < mc; i += MR) {
-    int32_t rows = at_most(mc - i, MR);
-    const real *a = g->a + (int64_t)(i0 + i) * g->a_row + (int64_t)k0 * g->a_col;
-    for (int32_t r = 0; r < MR; r++) {
-      if (r < rows)
-        for (int32_t p = 0; p < kc; p++) panels[p * MR + r] = a[(int64_t)r * g->a_row + (int64_t)p * g->a_col];
-      else
-        for (int32_t p = 0; p < kc; p++) panels[p * MR + r] = 0;
+/* Rows i0.. of a as contiguous rows [mc][kc]. */
+static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int32_t k0, int32_t kc) {
+  int64_t row = g->a_row, col = g->a_col;
+  const real *a = g->a + i0 * row + k0 * col;
+  int32_t i = 0;
+  for (; row == 1 && i + 4 <= mc; i += 4) {
+    int32_t p = 0;
+    for (; p + 4 <= kc; p += 4) {
+      f32x4 v[4];
+      for (int c = 0; c < 4; c++) v[c] = *(const f32x4_m *)(a + i + (p + c) * col);
+      f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
+      for (int r = 0; r < 4; r++) *(f32x4_m *)(rows + (int64_t)(i + r) * kc + p) = v[r];
     }
-    panels += (int64_t)kc * MR;
+    for (; p < kc; p++)
+      for (int r = 0; r < 4; r++) rows[(int64_t)(i + r) * kc + p] = a[i + r + p * col];
   }
+  for (; i < mc; i++)
+    for (int32_t p = 0; p < kc; p++) rows[(int64_t)i * kc + p] = a[i * row + p * col];
 }
 
-typedef struct { int32_t row, col, is_half; } b_layout;
+typedef struct { int64_t row, col; bool is_half; } b_layout;
 
 EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc, bool is_half) {
   const b_layout *s = g->b_more;
-  for (int32_t j = 0; j < nc; j += NR) {
-    int32_t cols = at_most(nc - j, NR);
-    int64_t from = (int64_t)k0 * s->row + (int64_t)(j0 + j) * s->col;
-    if (s->col == 1 && cols == NR) {
-      for (int32_t p = 0; p < kc; p++, from += s->row) {
-        vf_store(panels + p * NR, vf_load_at(g->b, from, is_half));
-        vf_store(panels + p * NR + VF, vf_load_at(g->b, from + VF, is_half));
-      }
-    } else {
-      for (int32_t c = 0; c < NR; c++)
-        for (int32_t p = 0; p < kc; p++) panels[p * NR + c] = c < cols ? real_at(g->b, from + (int64_t)p * s->row + (int64_t)c * s->col, is_half) : 0;
-    }
-    panels += (int64_t)kc * NR;
+  int32_t whole = nc / NR * NR;
+  int64_t at = k0 * s->row + j0 * s->col;
+  if (s->row == 1) {
+    for (int32_t j = 0; j < nc; j += NR) ew_pack_columns(g->b, at + j * s->col, s->col, kc, at_most(nc - j, NR), panels + (int64_t)j * kc, is_half);
+    return;
+  }
+  if (s->col == 1) {
+    /* Along the rows, since memory likes to be read in order; in groups of panels, so that their open ends stay in cache. */
+    enum { GROUP = 8 * NR };
+    for (int32_t group = 0; group < whole; group += GROUP)
+      for (int32_t p = 0; p < kc; p++)
+        for (int32_t j = group; j < whole && j < group + GROUP; j += NR)
+          for (int c = 0; c < NR; c += VF) vf_store(panels + (int64_t)j * kc + p * NR + c, vf_load_at(g->b, at + p * s->row + j + c, is_half));
+  } else whole = 0;
+  for (int32_t j = whole; j < nc; j += NR) {
+    real *panel = panels + (int64_t)j * kc;
+    for (int32_t p = 0; p < kc; p++)
+      for (int32_t c = 0; c < NR; c++) panel[p * NR + c] = j + c < nc ? real_at(g->b, at + p * s->row + (j + c) * s->col, is_half) : 0;
   }
 }
 static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
@@ -82,18 +92,47 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
 
 /* ---- the inner loop ---- */
 
-/* tile = a panel of a (kc x MR) times a panel of b (kc x NR). */
-EW_INLINE void tile(int32_t kc, const real *a, const real *b, float *out) {
+EW_INLINE void tile_step(vf y[MR][2], const real *const a[MR], const real *b) {
+  vf b0 = vf_load(b), b1 = vf_load(b + VF);
+  for (int r = 0; r < MR; r++) {
+    vf x = vf_load_splat(a[r]);
+    y[r][0] = vf_fma(x, b0, y[r][0]), y[r][1] = vf_fma(x, b1, y[r][1]);
+  }
+}
+
+/* Two steps a turn and nothing else in the function: V8's register allocator spills the accumulators otherwise. (That it has two
+ * callers also keeps wasm-opt from inlining it.) */
+__attribute__((noinline)) static void tile_even(int32_t kc, const real *const rows[MR], const real *b, float *out) {
   vf y[MR][2];
-  for (int r = 0; r < MR; r++) y[r][0] = y[r][1] = vf_splat(0);
-  for (int32_t p = 0; p < kc; p++, a += MR, b += NR) {
-    vf b0 = vf_load(b), b1 = vf_load(b + VF);
-    for (int r = 0; r < MR; r++) {
-      vf x = vf_splat(a[r]);
-      y[r][0] = vf_fma(x, b0, y[r][0]), y[r][1] = vf_fma(x, b1, y[r][1]);
-    }
+  const real *a[MR];
+  for (int r = 0; r < MR; r++) y[r][0] = y[r][1] = vf_splat(0), a[r] = rows[r];
+  for (int32_t p = 0; p < kc; p += 2, b += 2 * NR) {
+    const real *next[MR];
+    for (int r = 0; r < MR; r++) next[r] = a[r] + 1;
+    tile_step(y, a, b), tile_step(y, next, b + NR);
+    for (int r = 0; r < MR; r++) a[r] += 2;
   }
   for (int r = 0; r < MR; r++) vf_store(out + r * NR, y[r][0]), vf_store(out + r * NR + VF, y[r][1]);
+}
+void ew_tile(int32_t kc, const real *const a[MR], const real *b, float *out) {
+  tile_even(kc & ~1, a, b, out);
+  if (kc & 1)
+    for (int r = 0; r < MR; r++)
+      for (int c = 0; c < NR; c += VF) vf_store(out + r * NR + c, vf_fma(vf_splat(a[r][kc - 1]), vf_load(b + (int64_t)(kc - 1) * NR + c), vf_load(out + r * NR + c)));
+}
+
+/* Of a row of a tile, which is mostly NR wide. */
+EW_INLINE void add(real *sum, const real *y, int32_t n) {
+  if (n == NR)
+    for (int c = 0; c < NR; c += VF) vf_store(sum + c, vf_load(sum + c) + vf_load(y + c));
+  else
+    for (int c = 0; c < n; c++) sum[c] += y[c];
+}
+EW_INLINE void copy(real *y, const real *sum, int32_t n) {
+  if (n == NR)
+    for (int c = 0; c < NR; c += VF) vf_store(y + c, vf_load(sum + c));
+  else
+    for (int c = 0; c < n; c++) y[c] = sum[c];
 }
 
 typedef struct {
@@ -103,7 +142,6 @@ typedef struct {
   int32_t j0, nc, k0, kc, mc, nt; /* block of b; rows and columns of a task */
   int32_t column_tasks;
   bool first, last;
-  ew_finish finish;
 } gemm_block;
 
 static void pack_b_task(void *arg, int32_t index, int32_t thread) {
@@ -118,23 +156,28 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = s->g;
   int32_t i0 = index / s->column_tasks * s->mc, mc = at_most(g->m - i0, s->mc);
   int32_t from = index % s->column_tasks * s->nt, to = from + at_most(s->nc - from, s->nt);
-  real *a = s->packed_a + s->a_share * thread;
-  pack_a(g, a, i0, mc, s->k0, s->kc);
+  const real *a = g->a + (int64_t)i0 * g->a_row + s->k0;
+  int64_t a_row = g->a_row;
+  if (g->a_col != 1) {
+    real *packed = s->packed_a + s->a_share * thread;
+    pack_a(g, packed, i0, mc, s->k0, s->kc);
+    a = packed, a_row = s->kc;
+  }
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
     for (int32_t i = 0; i < mc; i += MR) {
       float t[MR * NR];
-      tile(s->kc, a + (int64_t)i * s->kc, b, t);
       int32_t rows = at_most(mc - i, MR);
+      const real *row[MR];
+      for (int32_t r = 0; r < MR; r++) row[r] = a + (i + at_most(r, rows - 1)) * a_row;
+      ew_tile(s->kc, row, b, t);
       for (int32_t r = 0; r < rows; r++) {
         real *y = g->y + (int64_t)(i0 + i + r) * g->y_row + s->j0 + j;
         float *sum = t + r * NR;
-        if (!s->first)
-          for (int32_t c = 0; c < cols; c++) sum[c] += y[c];
-        if (s->last) ew_finish_row(&s->finish, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
-        else
-          for (int32_t c = 0; c < cols; c++) y[c] = sum[c];
+        if (!s->first) add(sum, y, cols);
+        if (s->last) ew_finish_row(&g->finish, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
+        else copy(y, sum, cols);
       }
     }
   }
@@ -157,7 +200,7 @@ static void gemm_plain(const ew_gemm_job *g) {
 void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
   float stack[4096 + 1536];
   if (!packed_b) packed_b = stack, b_floats = 4096, packed_a = stack + 4096, a_floats = 1536, threads = 1;
-  gemm_block s = {.g = g, .packed_b = packed_b, .packed_a = packed_a, .a_share = a_floats / threads, .finish = g->finish};
+  gemm_block s = {.g = g, .packed_b = packed_b, .packed_a = packed_a, .a_share = a_floats / threads};
 
   /* Where y is also the residual, y cannot hold partial sums: all of k is then one block. */
   bool whole = g->finish.residual == g->y && g->finish.residual;

@@ -1,0 +1,174 @@
+/* How fast the heavy kernels are on one thread, as a fraction of what this machine can do in the same run.
+ *
+ *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{gemm,matmul_nbits,matmul_integer,attention,norm,softmax,rope}.c -lm -o bench && ./bench
+ *     emcc -O3 -msimd128 [-mrelaxed-simd] -sALLOW_MEMORY_GROWTH -sSTACK_SIZE=256KB (the same files) -o bench.js && node [--experimental-wasm-relaxed-simd] bench.js
+ *
+ * The peak is a loop of independent vector multiply-adds in registers. Machines are shared and clocks change, so it is measured
+ * again next to each kernel, and both are the best of many repetitions. An argument picks the kernels whose name contains it. */
+#include "../kernel.h"
+#include "../simd.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void ew_parallel(ew_context *ctx, int32_t count, ew_task task, void *arg) {
+  (void)ctx;
+  for (int32_t i = 0; i < count; i++) task(arg, i, 0);
+}
+int32_t ew_parallel_width(const ew_context *ctx) {
+  (void)ctx;
+  return 1;
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Seconds of 10 * 4096 vector multiply-adds: 10 chains hide the latency of a separate multiply and add. */
+static float sink;
+static __attribute__((noinline)) double peak_once(void) {
+  vf x[10], a = vf_splat(0.999f + sink), b = vf_splat(0.001f);
+  for (int i = 0; i < 10; i++) x[i] = vf_splat((float)i);
+  double start = now();
+  for (int j = 0; j < 4096 * 4; j++)
+    for (int i = 0; i < 10; i++) x[i] = vf_fma(a, b, x[i]);
+  double s = now() - start;
+  vf sum = x[0];
+  for (int i = 1; i < 10; i++) sum += x[i];
+  sink += vf_sum(sum) * 1e-30f;
+  return s / 4;
+}
+
+static ew_context context;
+static const char *wanted;
+typedef int32_t (*kernel)(ew_context *, const void *, void *const *);
+
+/* `work`: what one call is worth, in multiply-adds counted twice, or in bytes. */
+static void measure(const char *name, kernel run, const void *params, void *const *operand, double work, const char *unit) {
+  if (wanted && !strstr(name, wanted)) return;
+  double best = 1e9, peak = 1e9, begun = now();
+  for (int i = 0; i < 1000 && (i < 5 || now() - begun < 0.4); i++) {
+    double start = now();
+    run(&context, params, operand);
+    double s = now() - start;
+    if (s < best) best = s;
+    if (i % 4 == 0 && (s = peak_once()) < peak) peak = s;
+  }
+  double flops = 10 * 4096 * VF * 2 / peak;
+  if (unit[0] == 'F') printf("%-44s %9.4f ms %8.2f G%s   %5.1f %% of %.1f\n", name, best * 1e3, work / best * 1e-9, unit, 100 * work / best / flops, flops * 1e-9);
+  else printf("%-44s %9.4f ms %8.2f G%s\n", name, best * 1e3, work / best * 1e-9, unit);
+}
+
+static float *floats(int64_t n) {
+  float *p = aligned_alloc(64, ((size_t)n * 4 + 63) / 64 * 64);
+  uint32_t state = 1;
+  for (int64_t i = 0; i < n; i++) state = state * 1664525 + 1013904223, p[i] = (float)(int32_t)state * 0x1p-31f;
+  return p;
+}
+static uint8_t *bytes(int64_t n) {
+  uint8_t *p = aligned_alloc(64, ((size_t)n + 63) / 64 * 64);
+  uint32_t state = 1;
+  for (int64_t i = 0; i < n; i++) state = state * 1664525 + 1013904223, p[i] = (uint8_t)(state >> 24);
+  return p;
+}
+static uint16_t *halves(int64_t n) {
+  uint16_t *p = aligned_alloc(64, ((size_t)n * 2 + 63) / 64 * 64);
+  for (int64_t i = 0; i < n; i++) p[i] = (uint16_t)(0x2c00 + i % 1024);
+  return p;
+}
+
+static float *scratch;
+
+static void gemm(int32_t m, int32_t n, int32_t k, bool a_columns, bool b_columns, bool is_half, int32_t batch) {
+  char name[64];
+  snprintf(name, sizeof name, "gemm %dx%dx%d%s%s%s%s%.0d", m, n, k, a_columns ? " a'" : "", b_columns ? " b'" : "", is_half ? " float16" : "", batch > 1 ? " batch " : "", batch > 1 ? batch : 0);
+  if (wanted && !strstr(name, wanted)) return;
+  ew_gemm_params p = {.batch0 = batch, .batch1 = 1, .m = m, .n = n, .k = k, .a0 = m * k, .a_row = a_columns ? 1 : k, .a_col = a_columns ? m : 1, .b0 = n * k, .b_row = b_columns ? 1 : n,
+                      .b_col = b_columns ? k : 1, .y0 = m * n, .y_row = n, .b_type = is_half ? EW_F16 : EW_F32, .alpha = 1, .beta = 1};
+  void *operand[] = {[EW_GEMM_A] = floats((int64_t)m * k * batch), [EW_GEMM_B] = is_half ? (void *)halves((int64_t)n * k * batch) : floats((int64_t)n * k * batch),
+                     [EW_GEMM_Y] = floats((int64_t)m * n * batch), [EW_GEMM_SCRATCH] = scratch};
+  measure(name, (kernel)ew_k_gemm, &p, operand, 2.0 * m * n * k * batch, "FLOP/s");
+  free(operand[EW_GEMM_A]), free(operand[EW_GEMM_B]), free(operand[EW_GEMM_Y]);
+}
+
+static void nbits(int32_t m, int32_t n, int32_t k, int32_t bits, int32_t block, int32_t format, int32_t accuracy) {
+  char name[64];
+  snprintf(name, sizeof name, "nbits %dx%dx%d %s%d/%d accuracy %d", m, n, k, format == 1 ? "fp" : format ? "nf" : "int", bits, block, accuracy);
+  if (wanted && !strstr(name, wanted)) return;
+  ew_matmul_nbits_params p = {.m = m, .n = n, .k = k, .bits = bits, .block = block, .format = format, .scale_type = EW_F32, .zero_type = EW_U8, .a_row = k, .y_row = n, .accuracy = accuracy};
+  void *operand[8] = {[EW_MATMUL_NBITS_A] = floats((int64_t)m * k), [EW_MATMUL_NBITS_B] = bytes((int64_t)n * k * bits / 8), [EW_MATMUL_NBITS_SCALES] = floats((int64_t)n * k / block),
+                      [EW_MATMUL_NBITS_Y] = floats((int64_t)m * n), [EW_MATMUL_NBITS_SCRATCH] = scratch};
+  measure(name, (kernel)ew_k_matmul_nbits, &p, operand, 2.0 * m * n * k, "FLOP/s");
+  for (int i = 0; i < 8; i++)
+    if (i != EW_MATMUL_NBITS_SCRATCH) free(operand[i]);
+}
+
+static void integer(int32_t m, int32_t n, int32_t k, int32_t a_type, int32_t b_type) {
+  char name[64];
+  snprintf(name, sizeof name, "integer %dx%dx%d %s %s", m, n, k, a_type == EW_I8 ? "int8" : "uint8", b_type == EW_I8 ? "int8" : "uint8");
+  if (wanted && !strstr(name, wanted)) return;
+  ew_matmul_integer_params p = {.batch = 1, .m = m, .n = n, .k = k, .a_type = a_type, .b_type = b_type, .a_zeros = 1, .b_zeros = 1};
+  uint8_t zero[2] = {128, 3};
+  void *operand[6] = {[EW_MATMUL_INTEGER_A] = bytes((int64_t)m * k), [EW_MATMUL_INTEGER_B] = bytes((int64_t)n * k), [EW_MATMUL_INTEGER_A_ZERO] = zero, [EW_MATMUL_INTEGER_B_ZERO] = zero + 1,
+                      [EW_MATMUL_INTEGER_Y] = floats((int64_t)m * n), [EW_MATMUL_INTEGER_SCRATCH] = scratch};
+  measure(name, (kernel)ew_k_matmul_integer, &p, operand, 2.0 * m * n * k, "FLOP/s");
+  free(operand[EW_MATMUL_INTEGER_A]), free(operand[EW_MATMUL_INTEGER_B]), free(operand[EW_MATMUL_INTEGER_Y]);
+}
+
+static void attention(int32_t heads, int32_t kv_heads, int32_t q, int32_t kv, int32_t d, bool causal, bool is_half) {
+  char name[64];
+  snprintf(name, sizeof name, "attention %d/%d heads of %d, %d x %d%s%s", heads, kv_heads, d, q, kv, causal ? " causal" : "", is_half ? " f16" : "");
+  if (wanted && !strstr(name, wanted)) return;
+  ew_attention_params p = {.batch = 1, .heads = heads, .kv_heads = kv_heads, .q_len = q, .kv_len = kv, .head_dim = d, .v_dim = d, .q_h = q * d, .q_s = d, .k_h = kv * d, .k_s = d, .v_h = kv * d, .v_s = d,
+                           .y_h = q * d, .y_s = d, .mask_type = EW_F32, .causal = causal, .past = kv - q, .kv_type = is_half ? EW_F16 : EW_F32, .scale = 0.125f};
+  int64_t n = (int64_t)kv_heads * kv * d;
+  void *operand[8] = {[EW_ATTENTION_Q] = floats((int64_t)heads * q * d), [EW_ATTENTION_K] = is_half ? (void *)halves(n) : floats(n), [EW_ATTENTION_V] = is_half ? (void *)halves(n) : floats(n),
+                      [EW_ATTENTION_Y] = floats((int64_t)heads * q * d)};
+  double pairs = causal ? (double)q * (kv - q) + 0.5 * q * (q + 1.0) : (double)q * kv;
+  measure(name, (kernel)ew_k_attention, &p, operand, 4.0 * heads * d * pairs, "FLOP/s");
+  for (int i = 0; i < 8; i++) free(operand[i]);
+}
+
+static void rows(const char *which, int32_t n, int32_t cols) {
+  char name[64];
+  snprintf(name, sizeof name, "%s %dx%d", which, n, cols);
+  if (wanted && !strstr(name, wanted)) return;
+  float *x = floats((int64_t)n * cols), *y = floats((int64_t)n * cols), *scale = floats(cols), *bias = floats(cols);
+  double work = 8.0 * n * cols; /* bytes read and written, each once */
+  if (which[0] == 's') {
+    ew_softmax_params p = {.rows = n, .cols = cols, .x_row = cols, .y_row = cols};
+    measure(name, (kernel)ew_k_softmax, &p, (void *[]){x, y}, work, "B/s");
+  } else if (which[0] == 'r') {
+    ew_rope_params p = {.batch = 1, .heads = cols / 64, .seq = n, .head_dim = 64, .rotary_dim = 64, .x_h = 64, .x_s = cols, .y_h = 64, .y_s = cols, .c_rows = 1, .scale = 1};
+    measure(name, (kernel)ew_k_rope, &p, (void *[]){x, scale, bias, NULL, y}, work, "B/s");
+  } else {
+    ew_norm_params p = {.rms = which[0] == 'R', .rows = n, .cols = cols, .x_row = cols, .y_row = cols, .epsilon = 1e-5f};
+    measure(name, (kernel)ew_k_norm, &p, (void *[8]){[EW_NORM_X] = x, [EW_NORM_SCALE] = scale, [EW_NORM_BIAS] = which[0] == 'R' ? NULL : bias, [EW_NORM_Y] = y}, work, "B/s");
+  }
+  free(x), free(y), free(scale), free(bias);
+}
+
+int main(int argc, char **argv) {
+  wanted = argc > 1 ? argv[1] : NULL;
+  scratch = floats(262144);
+  for (int i = 0; i < 100; i++) peak_once(); /* the JIT's second tier, the clock */
+  for (int columns = 0; columns < 2; columns++) {
+    gemm(512, 512, 512, false, columns, false, 1), gemm(1024, 1024, 1024, false, columns, false, 1);
+    gemm(256, 1536, 576, false, columns, false, 1), gemm(256, 576, 1536, false, columns, false, 1), gemm(256, 576, 576, false, columns, columns, 1);
+    gemm(1, 2048, 2048, false, columns, false, 1), gemm(1, 2048, 2048, false, columns, true, 1), gemm(4, 2048, 2048, false, columns, false, 1), gemm(12, 1536, 576, false, columns, false, 1);
+  }
+  gemm(576, 576, 256, true, false, false, 1), gemm(64, 64, 64, false, false, false, 64), gemm(1, 49152, 576, false, true, false, 1);
+  for (int accuracy = 0; accuracy <= 4; accuracy += 4) {
+    nbits(1, 2048, 2048, 4, 32, 0, accuracy), nbits(1, 1536, 576, 4, 32, 0, accuracy), nbits(1, 2048, 2048, 8, 32, 0, accuracy), nbits(1, 2048, 2048, 2, 32, 0, accuracy);
+    nbits(4, 2048, 2048, 4, 32, 0, accuracy), nbits(256, 1536, 576, 4, 32, 0, accuracy);
+  }
+  nbits(1, 2048, 2048, 4, 64, 2, 0), nbits(256, 1536, 576, 4, 64, 2, 0);
+  integer(1, 2048, 2048, EW_U8, EW_I8), integer(8, 2048, 2048, EW_U8, EW_I8), integer(512, 512, 512, EW_U8, EW_I8), integer(256, 1536, 576, EW_U8, EW_U8);
+  attention(8, 8, 512, 512, 64, false, false), attention(9, 3, 256, 256, 64, true, false), attention(9, 3, 1, 1024, 64, true, false), attention(9, 3, 1, 1024, 64, true, true);
+  attention(12, 12, 1, 1024, 64, true, false), attention(12, 12, 128, 128, 64, false, false);
+  rows("layer norm", 256, 576), rows("RMS norm", 256, 576), rows("softmax", 512, 512), rows("softmax", 1, 49152), rows("rope", 256, 576);
+  return 0;
+}
