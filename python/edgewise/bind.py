@@ -5,6 +5,8 @@ replaced by what they are made of, and half precision is widened: stored as half
 """
 from __future__ import annotations
 
+import zlib
+
 from .errors import InputError, ModelError, UnsupportedOp
 from .ir import BoundNode, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
@@ -58,7 +60,7 @@ class BoundGraph:
                 self.outputs[k] = new
 
 
-def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None):
+def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False):
     """Makes a BoundGraph.
 
     Args:
@@ -68,13 +70,14 @@ def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, compu
         known: {value name: flat numbers} of inputs or inner values that are fixed for this binding.
         roles: {input name: "cache"} marks inputs that live in a cache with room behind them.
         outputs: names to compute; default all.
+        float_outputs: outputs that the file declares as float16 stay float32.
         computed: {input name: function(binder) -> Value} for inputs that the plan computes itself instead of being fed.
     Raises:
         ModelError, UnsupportedOp: with the node.
         NeedsValue: a shape depends on a value that only a run can tell.
         NotStatic: a shape depends on a register in a way a plan can't express.
     """
-    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}).run(outputs)
+    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}).run(outputs, float_outputs)
 
 
 class _Binder:
@@ -111,7 +114,7 @@ class _Binder:
             return value
         return self.op("Cast", value, to=FLOAT)
 
-    def run(self, outputs):
+    def run(self, outputs, float_outputs):
         self.block(self.graph.nodes, self.scope)
         wanted = outputs if outputs is not None else [o.name for o in self.graph.outputs]
         declared = {o.name: o for o in self.graph.outputs}
@@ -120,8 +123,10 @@ class _Binder:
                 raise ModelError("no node computes it", f"output '{name}'", "Export the model again.")
             v = self.scope[name]
             info = declared.get(name)
-            if info is not None and info.dtype in HALF and v.dtype == FLOAT and not (v.role == "cache" or self._is_cache_present(v)):
+            if not float_outputs and info is not None and info.dtype in HALF and v.dtype == FLOAT and not (v.role == "cache" or self._is_cache_present(v)):
                 v = self._output_cast(v, info.dtype)
+            elif float_outputs and v.dtype in HALF:
+                v = self.widen(v)
             self.bound.outputs[name] = v
         return self.bound.prune()
 
@@ -221,7 +226,7 @@ class _Binder:
         name = node.outputs[0]
         if "value" in a and isinstance(a["value"], Tensor):
             t = a["value"]
-            return Value(name, t.dtype, t.shape, tensor=Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data))
+            return Value(name, t.dtype, t.shape, tensor=_inner(t, name))
         for key, dtype, many in (("value_float", FLOAT, 0), ("value_int", INT64, 0), ("value_floats", FLOAT, 1), ("value_ints", INT64, 1)):
             if key in a:
                 return Value(name, dtype, [len(a[key])] if many else [], numbers=list(a[key]) if many else [a[key]])
@@ -246,7 +251,7 @@ class _Binder:
             raise ModelError("subgraphs nested too deeply", node.where, "Export the model again.")
         inner = {PARENT: scope}
         for name, tensor in graph.constants.items():
-            inner[name] = Value(name, tensor.dtype, tensor.shape, tensor=tensor)
+            inner[name] = Value(name, tensor.dtype, tensor.shape, tensor=_inner(tensor, name))
         self.block(graph.nodes, inner)
         outs = []
         for o in graph.outputs:
@@ -345,6 +350,11 @@ class _Binder:
 
 
 PARENT = object()
+
+
+def _inner(t, name):
+    """A constant of a node or subgraph under a name that is its own: branches reuse names, weights are stored by name."""
+    return Tensor(f"{name}@{t.offset}" if t.source is not None else f"{name}@{zlib.crc32(t.data):x}", t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
 
 
 def product_most(dims):

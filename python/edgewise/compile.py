@@ -161,7 +161,7 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity):
             keep_position(bound, "logits", 1, last)
     registers = [("past", 0, capacity - tokens), ("last", 0, tokens - 1)]
     try:
-        plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed)
+        plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed, float_outputs=True)
     except NotStatic as e:
         raise UnsupportedOp(f"its use of the past cannot be turned into an in-place cache ({e})", graph.name or "model", "Run it with InferenceSession, or export it with another exporter.") from None
     except NeedsValue as e:

@@ -488,7 +488,7 @@ def _(n, b):
     b.copy(x.unsqueeze_each().broadcast(wide), b.reshaped(y, wide))
 
 
-gather = Op("Gather")
+gather = Op("Gather", half=[0])
 
 
 def gathered_shape(n, axis):
@@ -532,14 +532,16 @@ def _(n, b):
             v = b.view(x).slice(axis, k, 1)
             b.alias(n.outputs[0], v.drop(axis) if i.rank == 0 else b.reshaped(v, n.outputs[0].shape))
             return
-    xv, iv, y = b.rows_from(b.view(x), axis), b.contiguous(b.view(i)), b.out(n.outputs[0])
+    xv, iv, y = b.rows_from(b.view(x), axis), b.flat(b.view(i)), b.out(n.outputs[0])
     inner, outer = product(x.shape[axis + 1:]), product(x.shape[:axis])
+    if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
+        raise NotStatic("Gather of rows with a register-dependent length")
     count = product(i.shape)
     rows = x.shape[axis]
     if rows == 0:
         fail(n, "it gathers from an empty dimension")
     b.emit("gather", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, outer=outer, count=count, rows=rows, inner=inner,
-           x_outer=xv.strides[axis - 1] if axis and outer != 1 else 0, x_row=xv.strides[axis], y_outer=count * inner if outer != 1 else 0)
+           x_outer=xv.strides[axis - 1] if axis and outer != 1 else 0, x_row=xv.strides[axis], y_outer=y.strides[axis - 1] if axis and outer != 1 else 0)
 
 
 gather_elements = Op("GatherElements")
@@ -563,6 +565,7 @@ def _(n, b):
     if any(a > c for k, (a, c) in enumerate(zip(i.shape, x.shape)) if k != axis):
         fail(n, f"its indices {i} do not fit {x}")
     xv, iv, y = b.view(x), b.view(i), b.out(n.outputs[0])
+    b.flat(y)
     if min(xv.strides) < 0 or min(iv.strides) < 0:
         xv, iv = b.contiguous(xv), b.contiguous(iv)
     pad = 6 - x.rank
@@ -571,7 +574,7 @@ def _(n, b):
            xs=[0] * pad + xv.strides, **{"is": [0] * pad + iv.strides})
 
 
-gather_nd = Op("GatherND")
+gather_nd = Op("GatherND", half=[0])
 
 
 @gather_nd.infer
@@ -605,7 +608,8 @@ def _(n, outs):
 def _(n, b):
     x, i = n.inputs
     batch, depth = n.attr("batch_dims", 0), i.shape[-1]
-    iv, y = b.contiguous(b.view(i)), b.out(n.outputs[0])
+    iv, y = b.flat(b.view(i)), b.out(n.outputs[0])
+    b.flat(y)
     if depth > 6:
         unsupported(n, "GatherND with more than 6 index components")
     tail = x.shape[batch + depth:]
@@ -628,7 +632,49 @@ def _(n):
         fail(n, f"its indices {i} and updates {u} do not fit {x}")
     if product_of(u.shape) != product_of(i.shape[:-1] + x.shape[i.shape[-1]:]):
         fail(n, f"updates {u} do not fit indices {i} into {x}")
+    if n.attr("reduction", "none") == "none" and u.shape == x.shape and _names_every_element(i, x.shape):
+        return [u]  # how TorchScript writes mask[:, :, :, :length] = updates
     return [like(n, 0)]
+
+
+def _names_every_element(index, dims):
+    """Whether an index tensor [*dims, rank] surely holds each element's own place: concat of expanded ranges."""
+    if index.rank != len(dims) + 1 or index.shape[:-1] != list(dims) or index.shape[-1] != len(dims):
+        return False
+    if index.numbers is not None:
+        return index.numbers == [k for place in _places(dims) for k in place]
+    c = index.producer
+    if c is None or c.op != "Concat" or len(c.inputs) != len(dims):
+        return False
+    return all(_counts_along(v, axis, dims) for axis, v in enumerate(c.inputs))
+
+
+def _places(dims):
+    out = [[]]
+    for d in dims:
+        out = [p + [i] for p in out for i in range(d)]
+    return out
+
+
+def _counts_along(v, axis, dims):
+    """Whether v [*dims, 1] is 0, 1, 2, ... along one axis and the same along the others."""
+    for _ in range(4):
+        if v.producer is None or v.producer.op not in ("Unsqueeze", "Expand", "Reshape"):
+            break
+        if v.producer.op == "Expand" or v.producer.op == "Unsqueeze" and v.producer.inputs[0].shape == list(dims):
+            v = v.producer.inputs[0]
+            continue
+        break
+    # v broadcasts to dims: its axes are the last ones
+    shape = [1] * (len(dims) - v.rank) + list(v.shape)
+    if len(shape) != len(dims) or any(d != 1 for i, d in enumerate(shape) if i != axis) or shape[axis] != dims[axis]:
+        return False
+    while v.numbers is None and v.producer is not None and v.producer.op in ("Unsqueeze", "Reshape", "Identity"):
+        v = v.producer.inputs[0]
+    if v.numbers is not None:
+        return v.numbers == list(range(len(v.numbers)))
+    n = v.producer
+    return n is not None and n.op == "Range" and n.inputs[0].numbers == [0] and n.inputs[2].numbers == [1]
 
 
 @scatter_nd.lower
@@ -645,7 +691,7 @@ def _(n, b):
     if any(isinstance(d, Sym) for d in tail[1:]):
         raise NotStatic("ScatterND of rows with a register-dependent length")
     sizes, strides = list(x.shape[:depth]), list(y.strides[:depth])
-    b.emit("scatter_nd", {"index": b.contiguous(b.view(i)), "updates": b.contiguous(b.view(u)), "y": y}, size=size_of(x.dtype), type=x.dtype, index_type=i.dtype, reduction=kinds[reduction],
+    b.emit("scatter_nd", {"index": b.flat(b.view(i)), "updates": b.flat(b.view(u)), "y": y}, size=size_of(x.dtype), type=x.dtype, index_type=i.dtype, reduction=kinds[reduction],
            count=product(i.shape[:-1]), depth=depth, inner=product(tail), sizes=sizes + [1] * (6 - depth), strides=strides + [0] * (6 - depth))
 
 
@@ -665,6 +711,8 @@ def _(n, b):
     k = ints(n, 1, [0])[0]
     xv, y = b.contiguous(b.view(x)), b.out(n.outputs[0])
     batch = product(x.shape[:-2])
+    if batch != 1 and any(isinstance(d, Sym) for d in x.shape[1:]):
+        raise NotStatic("Trilu of several matrices with a register-dependent size")
     b.emit("trilu", {"x": xv, "y": y}, size=size_of(x.dtype), batch=batch, rows=x.shape[-2], cols=x.shape[-1], k=k, upper=n.attr("upper", 1),
            x_row=xv.strides[-2], y_row=y.strides[-2], x_batch=most(x.shape[-2]) * xv.strides[-2], y_batch=most(x.shape[-2]) * y.strides[-2])
 

@@ -42,7 +42,7 @@ def _(n):
 
 @dynamic_quantize.lower
 def _(n, b):
-    x = b.contiguous(b.view(n.inputs[0]))
+    x = b.flat(b.view(n.inputs[0]))
     y, scale, zero = (b.out(o) if o is not None else b.temp(t, s) for o, t, s in zip(n.outputs + [None] * 3, (UINT8, FLOAT, UINT8), (n.inputs[0].shape, [], [])))
     b.emit("dynamic_quantize", {"x": x, "y": y, "scale": scale, "zero": zero}, n=product(x.shape))
 
@@ -76,7 +76,7 @@ def _(n):
 def _(n, b):
     outer, axis, inner, block = _layout(n)
     y = b.out(n.outputs[0])
-    b.emit("quantize", {"x": b.contiguous(b.view(n.inputs[0])), "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
+    b.emit("quantize", {"x": b.flat(b.view(n.inputs[0])), "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=y.dtype, outer=outer, axis=axis, inner=inner, block=block)
 
 
@@ -95,7 +95,7 @@ def _(n):
 @dequantize.lower
 def _(n, b):
     outer, axis, inner, block = _layout(n)
-    x, y = b.contiguous(b.view(n.inputs[0])), b.out(n.outputs[0])
+    x, y = b.flat(b.view(n.inputs[0])), b.out(n.outputs[0])
     b.emit("dequantize", {"x": x, "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=x.dtype, bits={UINT4: 4, INT4: 4, UINT8: 8, INT8: 8, 4: 16, 5: 16, INT32: 32}[x.dtype], outer=outer, axis=axis, inner=inner, block=block)
 
@@ -129,5 +129,5 @@ def _(n):
 def _(n, b):
     x, i, scale = n.inputs[:3]
     bits, cols = _packed(n)
-    b.emit("gather_quantized", {"x": b.view(x), "index": b.contiguous(b.view(i)), "scales": b.view(scale), "zeros_": b.view(n.inputs[3]) if n.has(3) else None, "y": b.out(n.outputs[0])},
+    b.emit("gather_quantized", {"x": b.view(x), "index": b.flat(b.view(i)), "scales": b.view(scale), "zeros_": b.view(n.inputs[3]) if n.has(3) else None, "y": b.out(n.outputs[0])},
            bits=bits, count=product(i.shape), rows=x.shape[0], cols=cols, block=n.attr("block_size", 128), index_type=i.dtype, scale_type=scale.dtype, signed=int(x.dtype == INT4), zeros=int(n.has(3)))

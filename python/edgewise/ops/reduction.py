@@ -142,6 +142,8 @@ def _(n, b):
     axis = axis_of(n, ints(n, 1)[0], x.rank)
     xv, y = b.contiguous(b.view(x)), b.out(n.outputs[0])
     outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1:])
+    if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
+        raise NotStatic("CumSum over rows with a register-dependent length")
     step = most(x.shape[axis]) * most(inner)
     b.emit("cumsum", {"x": xv, "y": y}, type=x.dtype, outer=outer, n=x.shape[axis], inner=inner, x_outer=step, y_outer=step, exclusive=n.attr("exclusive", 0), reverse=n.attr("reverse", 0))
 
@@ -159,7 +161,7 @@ def _declare_arg(name, largest):
     def _(n, b):
         x = n.inputs[0]
         axis = axis_of(n, n.attr("axis", 0), x.rank)
-        b.emit("arg_reduce", {"x": b.contiguous(b.view(x)), "y": b.out(n.outputs[0])}, type=x.dtype, largest=largest, last=n.attr("select_last_index", 0),
+        b.emit("arg_reduce", {"x": b.flat(b.view(x)), "y": b.out(n.outputs[0])}, type=x.dtype, largest=largest, last=n.attr("select_last_index", 0),
                outer=product(x.shape[:axis]), n=x.shape[axis], inner=product(x.shape[axis + 1:]))
 
 
@@ -186,5 +188,5 @@ def _(n, b):
     axis = axis_of(n, n.attr("axis", -1), x.rank)
     v = b.out(n.outputs[0]) if n.wants(0) else b.temp(x.dtype, n.outputs[1].shape)
     i = b.out(n.outputs[1]) if n.wants(1) else b.temp(INT64, v.shape)
-    b.emit("top_k", {"x": b.contiguous(b.view(x)), "values": v, "indices": i}, type=x.dtype, outer=product(x.shape[:axis]), n=x.shape[axis], inner=product(x.shape[axis + 1:]),
+    b.emit("top_k", {"x": b.flat(b.view(x)), "values": v, "indices": i}, type=x.dtype, outer=product(x.shape[:axis]), n=x.shape[axis], inner=product(x.shape[axis + 1:]),
            k=v.shape[axis], largest=n.attr("largest", 1), sorted=n.attr("sorted", 1))

@@ -114,5 +114,6 @@ def other(node, value):
     return node.inputs[1] if node.inputs[0] is value else node.inputs[0]
 
 
-def near(a, b, rel=1e-4):
+def near(a, b, rel=1e-3):
+    """Whether a constant is meant to be b: float16 exports round to three digits."""
     return abs(a - b) <= rel * abs(b)

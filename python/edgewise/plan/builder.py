@@ -51,7 +51,7 @@ class Builder:
         self.constants, self.constant_at = bytearray(), {}
         self.const_buffer = Buffer("const", 0, "constants")
         self.init, self.label = False, None
-        self.keys = {}
+        self.keys, self.laid_out = {}, {}
 
     # ---- tensors ----
     def view(self, value):
@@ -152,11 +152,33 @@ class Builder:
 
     # ---- layouts ----
     def contiguous(self, v):
+        """The tensor laid out row-major; of a constant, copied once in the init steps."""
         if v.plain:
             return v
-        t = self.temp(v.dtype, v.shape)
-        self.copy(v, t)
-        return t
+        name = self.constant_name(v.buffer)
+        if name is None:
+            t = self.temp(v.dtype, v.shape)
+            self.copy(v, t)
+            return t
+        key = f"{name}[{v.offset}:{v.shape}:{v.strides}:{v.dtype}]"
+        if key not in self.laid_out:
+            was, self.init = self.init, True
+            t = self.temp(v.dtype, v.shape)
+            t.buffer.key = hashlib.sha256(key.encode()).hexdigest()[:24]
+            self.copy(v, t)
+            self.init = was
+            self.laid_out[key] = t
+        return self.laid_out[key]
+
+    def constant_name(self, buffer):
+        """What names a buffer whose content is the same in every run; None for others. Scalars and tables in the constant section stay where they are."""
+        if buffer.kind == "slot" and buffer.index >= 0 and self.slots[buffer.index].kind == "weight":
+            return buffer.name
+        return buffer.key if buffer.init and buffer.kind == "arena" else None
+
+    def flat(self, v):
+        """As one dense dimension; NotStatic where a register-dependent dimension leaves gaps."""
+        return self.reshaped(self.contiguous(v), [product(v.shape)])
 
     def inner_contiguous(self, v):
         """Innermost dimension contiguous, all strides >= 0."""
