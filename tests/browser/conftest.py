@@ -1,0 +1,164 @@
+"""Real Chromium against web/dist, served by the demo's own server with faults on order. Nothing leaves this machine."""
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WEB = ROOT / "web"
+MODEL = WEB / "demo" / "model"
+FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>test</title><p>A page of the tests."
+STRICT = ("<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><meta http-equiv=Content-Security-Policy "
+          "content=\"default-src 'self' data:; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; object-src 'none'\"><p>As strict as an extension.")
+
+
+@pytest.fixture(scope="session")
+def built():
+    for name in ("edgewise.js", "engine/edgewise-simd128.wasm", "engine/edgewise-relaxed-threads.wasm", "edgewise-0.1.0-py3-none-any.whl"):
+        assert (WEB / "dist" / name).exists(), f"web/dist/{name} is not there: run `make web`"
+    assert shutil.which("node") and Path("/usr/bin/chromium").exists(), "node and chromium are needed: run `make test`"
+
+
+@pytest.fixture(scope="session")
+def package():
+    """The demo model as an .edge file, compiled by CPython."""
+    from edgewise.session.decoder import open_package
+    out = io.BytesIO()
+    open_package(MODEL).write(out)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory, package):
+    """The folder that the servers show as /files/; tests put their own files there."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "blank.html").write_text(BLANK)
+    (folder / "strict.html").write_text(STRICT)
+    (folder / "model.edge").write_bytes(package)
+    hub = folder / "hub" / "someone" / "tiny" / "resolve" / "main"
+    shutil.copytree(MODEL, hub)
+    return folder
+
+
+def _serve(files, *more):
+    demo = files / "demo"
+    demo.mkdir(exist_ok=True)
+    shutil.copy(files / "model.edge", demo / "model.edge")
+    process = subprocess.Popen(["node", WEB / "demo" / "serve.mjs", "--port", "0", "--faults", "--mount", f"/files={files}", "--mount", f"/demo={demo}", *more],
+                               stdout=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        found = re.search(r"http://localhost:\d+", line)
+        if found:
+            return process, found[0]
+    raise AssertionError("serve.mjs ended before it was ready")
+
+
+@pytest.fixture(scope="session")
+def server(built, files):
+    process, url = _serve(files)
+    yield url
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture(scope="session")
+def plain_server(built, files):
+    """Without cross-origin isolation."""
+    process, url = _serve(files, "--no-isolation")
+    yield url
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture(scope="session")
+def browser(built):
+    from playwright.sync_api import sync_playwright
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def context(browser):
+    """A visitor: storage of their own, empty at first."""
+    one = browser.new_context()
+    one.set_default_timeout(120_000)
+    yield one
+    one.close()
+
+
+class Visit:
+    """A page with edgewise as `ew`, and all that went wrong unseen on it."""
+
+    def __init__(self, context, url):
+        self.page = context.new_page()
+        self.requests, self.troubles = [], []
+        self.page.on("request", lambda r: self.requests.append(r))
+        self.page.on("pageerror", lambda e: self.troubles.append(f"uncaught: {e}"))
+        self.page.on("crash", lambda _: self.troubles.append("the page crashed"))
+        self.page.goto(url)
+
+    def start(self):
+        self.page.evaluate("async () => { window.ew = await import('/edgewise.js'); }")
+        return self
+
+    def run(self, body, arg=None):
+        """Runs the body of an async function with `arg`; what it throws comes back as {error: {...}}."""
+        return self.page.evaluate("""async ([body, arg]) => {
+            const f = new (Object.getPrototypeOf(async function () {}).constructor)("ew", "arg", body);
+            try { return await f(window.ew, arg); }
+            catch (e) {
+              return {error: {name: e.name, what: e.what, where: e.where, remedy: e.remedy, message: e.message, ours: e instanceof ew.EdgewiseError,
+                              own: e instanceof (ew[e.name] ?? Array), sequences: e.sequences}};
+            }
+          }""", [body, arg])
+
+    def asked(self, part):
+        return [r.url for r in self.requests if part in r.url]
+
+    def close(self):
+        self.page.close()
+        assert not self.troubles, self.troubles
+
+
+@pytest.fixture
+def visit(context):
+    """visit(server_url, path) -> Visit"""
+    opened = []
+
+    def open_one(server, path="/files/blank.html", start=True):
+        one = Visit(context, server + path)
+        opened.append(one)
+        return one.start() if start else one
+    yield open_one
+    for one in opened:
+        if not one.page.is_closed():
+            one.close()
+
+
+def greedy(visit, model, options=None, prompt="Once upon a time", **fields):
+    """Loads, writes 12 tokens greedily, disposes; gives {ids, text, info}."""
+    return visit.run("""
+        const p = await ew.pipeline("text-generation", arg.model, arg.options);
+        const ids = [];
+        const [{generated_text}] = await p(arg.prompt, {max_new_tokens: 12, do_sample: false, ...arg.fields, streamer: {put: (x) => ids.push(...x), end() {}}});
+        await p.dispose();
+        return {ids, text: generated_text, info: p.info, stats: p.stats};
+    """, {"model": model, "options": options or {}, "prompt": prompt, "fields": fields})
+
+
+def edit_package(package, change):
+    """A package with its manifest changed: change(manifest) alters it or returns bytes to use instead of its JSON."""
+    length = int.from_bytes(package[8:16], "little")
+    manifest = json.loads(package[16:16 + length])
+    data = package[-(-(16 + length) // 64) * 64:]
+    text = change(manifest) or json.dumps(manifest).encode()
+    head = b"EDGEWISE" + len(text).to_bytes(8, "little") + text
+    return head + bytes(-len(head) % 64) + data

@@ -1,0 +1,182 @@
+"""A model in a page, end to end: from a package, compiled in the page, from an earlier visit; with and without threads."""
+import pytest
+
+from .conftest import greedy
+
+pytestmark = pytest.mark.timeout(300) if hasattr(pytest.mark, "timeout") else []
+
+
+def no_python(visit):
+    return not visit.asked("pyodide") and not visit.asked(".whl")
+
+
+def test_package_needs_no_python(visit, server):
+    v = visit(server)
+    got = greedy(v, "/files/model.edge")
+    assert "error" not in got, got
+    assert got["info"]["origin"] == "package" and len(got["ids"]) > 12 and len(got["text"]) > len("Once upon a time")
+    assert no_python(v)
+    assert got["info"]["memory"]["engine"] >= got["info"]["memory"]["weights"] > 1e6
+
+
+def test_compiled_in_the_page_then_from_the_cache(visit, server):
+    first = visit(server)
+    fresh = greedy(first, "/demo/model/", {"dtype": "q4"})
+    assert "error" not in fresh, fresh
+    assert fresh["info"]["origin"] == "compiled" and first.asked("pyodide")
+    first.close()
+    second = visit(server)
+    again = greedy(second, "/demo/model/", {"dtype": "q4"})
+    assert again["info"]["origin"] == "cache" and no_python(second)
+    assert again["ids"] == fresh["ids"]
+    assert greedy(second, "/files/model.edge")["ids"] == fresh["ids"], "the package and the model compiled here differ"
+
+
+DROP = """
+    const names = ["onnx/model_q4.onnx", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"];
+    const files = await Promise.all(names.map(async (n) => new File([await (await fetch("/demo/model/" + n)).blob()], n.split("/").pop())));
+    const p = await ew.pipeline("text-generation", files);
+    const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 8, do_sample: false});
+    await p.dispose();
+    return {text: generated_text, info: p.info};
+"""
+
+
+def test_dropped_files_and_their_cache(visit, server):
+    v = visit(server)
+    fresh = v.run(DROP)
+    assert "error" not in fresh, fresh
+    assert fresh["info"]["origin"] == "compiled"
+    w = visit(server)
+    again = w.run(DROP)
+    assert again["info"]["origin"] == "cache" and no_python(w) and again["text"] == fresh["text"]
+
+
+def test_a_damaged_cache_is_made_again(visit, server):
+    v = visit(server)
+    assert greedy(v, "/demo/model/", {"dtype": "q4"})["info"]["origin"] == "compiled"
+    v.run("""
+        const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("plans");
+        for await (const [name, file] of dir.entries()) {
+          const bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
+          bytes[bytes.length - 5000] ^= 1;
+          const out = await file.createWritable(); await out.write(bytes); await out.close();
+        }
+    """)
+    again = greedy(v, "/demo/model/", {"dtype": "q4"})
+    assert "error" not in again and again["info"]["origin"] == "compiled"
+
+
+def test_without_isolation_it_works_and_says_why(visit, plain_server, server):
+    v = visit(plain_server)
+    plain = greedy(v, "/files/model.edge")
+    assert plain["info"]["threads"] == 1 and "Cross-Origin-Opener-Policy" in plain["info"]["whyNotThreads"]
+    assert v.run("return {isolated: ew.info.isolated, why: ew.info.whyNotThreads}") == {"isolated": False, "why": plain["info"]["whyNotThreads"]}
+    w = visit(server)
+    threaded = greedy(w, "/files/model.edge", {"threads": 2})
+    assert threaded["info"]["threads"] == 2 and threaded["info"]["whyNotThreads"] == "" and threaded["info"]["flavour"] == "relaxed-threads"
+    assert w.run("return ew.info.threads") == 2
+
+
+def test_every_flavour_writes_the_same(visit, server):
+    v = visit(server)
+    texts = {greedy(v, "/files/model.edge", o)["text"] for o in ({"flavour": "simd128"}, {"flavour": "relaxed-threads", "threads": 1}, {"threads": 2}, {"threads": 3})}
+    assert len(texts) == 1, texts
+
+
+def test_strict_content_security_policy(visit, server):
+    """An extension's rules: no eval, no blob: addresses, nothing from elsewhere."""
+    v = visit(server, "/files/strict.html", start=False)
+    v.page.add_script_tag(url="/files/strict.js", type="module") if False else None
+    got = v.page.evaluate("""async () => {
+        const ew = await import('/edgewise.js');
+        const p = await ew.pipeline('text-generation', '/files/model.edge');
+        const out = await p('Once', {max_new_tokens: 4, do_sample: false});
+        await p.dispose();
+        return out[0].generated_text;
+    }""")
+    assert got.startswith("Once")
+
+
+def test_model_ids_of_a_hub(visit, server):
+    v = visit(server)
+    v.run("ew.env.remoteHost = location.origin + '/files/hub/'")
+    got = greedy(v, "someone/tiny")
+    assert "error" not in got, got
+    assert got["info"]["dtype"] == "q4"
+    missing = greedy(v, "someone/nothing")["error"]
+    assert missing["name"] == "ModelError" and missing["own"] and "404" not in missing["remedy"]
+
+
+def test_the_demo_writes_at_once(visit, server):
+    v = visit(server, "/", start=False)
+    v.page.wait_for_function("document.body.dataset.written === '1'")
+    assert len(v.page.inner_text("#story-text")) > 40
+    assert no_python(v)
+    assert "relaxed-threads" in v.page.inner_text("#status") and v.page.locator("#error").is_hidden()
+    first = int(v.page.evaluate("document.body.dataset.firstToken"))
+    print(f"demo page to first token: {first} ms")
+    # Compile here, write, stop.
+    v.page.check("#sources [value=onnx]")
+    v.page.wait_for_function("document.querySelector('#status').dataset.origin === 'compiled' && document.body.dataset.written === '2'")
+    v.page.fill("#prompt", "The little robot")
+    v.page.click("#generate")
+    v.page.wait_for_function("document.querySelector('#story-prompt').textContent === 'The little robot'")
+    v.page.click("#stop")
+    v.page.wait_for_function("!document.querySelector('#generate').disabled")
+    assert v.page.locator("#error").is_hidden()
+
+
+def test_the_demo_says_what_is_wrong(visit, server):
+    v = visit(server, "/?write=0", start=False)
+    v.page.wait_for_function("!document.querySelector('#generate').disabled")
+    v.page.set_input_files("#files", [{"name": "letter.edge", "mimeType": "text/plain", "buffer": b"Dear page, I am not a model."}])
+    v.page.wait_for_selector("#error:visible")
+    assert "not an Edgewise package" in v.page.inner_text("#error")
+    v.page.click("#generate")  # the model that was there still writes
+    v.page.wait_for_function("document.body.dataset.written === '1'")
+
+
+WATCH = """
+    window.long = [];
+    new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => Math.round(e.duration)))).observe({type: "longtask"});
+"""
+
+
+@pytest.mark.parametrize("model", ["/files/model.edge", "/demo/model/"])
+def test_the_pages_thread_is_never_blocked(visit, server, model):
+    v = visit(server)
+    v.run(WATCH)
+    got = greedy(v, model, {"threads": 1}, max_new_tokens=100)
+    assert "error" not in got, got
+    v.run("await new Promise((r) => setTimeout(r, 200))")
+    assert v.run("return long") == []
+
+
+def test_same_tokens_as_python(visit, server, package):
+    edgewise = pytest.importorskip("edgewise")
+    from edgewise.onnx import BytesSource
+    from edgewise.package import Package
+    try:
+        lm = edgewise.CausalLM(Package.read(BytesSource(package, "model.edge")))
+    except OSError as e:
+        pytest.fail(f"the native engine is not built ({e})")
+    from edgewise.text import Tokenizer, generate
+    from .conftest import MODEL
+    ids = Tokenizer.from_pretrained(MODEL).encode("Once upon a time")
+    v = visit(server)
+    for fields in ({"do_sample": True, "temperature": 0.8, "top_p": 0.95, "seed": 7}, {"do_sample": False, "repetition_penalty": 1.2}, {"num_beams": 3, "do_sample": False}):
+        here = generate(lm, ids, max_new_tokens=40, **fields)[0]
+        there = v.run("""
+            const p = await ew.pipeline("text-generation", "/files/model.edge", {flavour: "simd128"});
+            const ids = [];
+            const streamer = arg.num_beams ? undefined : {put: (x) => ids.push(...x), end() {}};
+            const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 40, ...arg, streamer});
+            await p.dispose();
+            return {ids, text: generated_text};
+        """, fields)
+        assert "error" not in there, there
+        if there["ids"]:
+            assert there["ids"] == list(here)
+        else:
+            assert there["text"] == "Once upon a time" + Tokenizer.from_pretrained(MODEL).decode(here, skip_special_tokens=True)[len("Once upon a time"):]

@@ -1,0 +1,284 @@
+// The demo page. All that it uses of Edgewise is its public API, by the address of the bundle.
+//
+// Settings by address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128, ?seed=N, ?write=0 (do not begin at once).
+
+import { cacheBytes, clearCache, EdgewiseError, env, info, pipeline, TextStreamer, type ModelSource, type PipelineOptions, type TextGenerationPipeline } from "edgewise";
+
+const $ = <T extends HTMLElement = HTMLElement>(id: string): T => document.getElementById(id) as T;
+const input = (id: string) => $<HTMLInputElement>(id);
+const query = new URLSearchParams(location.search);
+
+const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening", "In the morning, Anna", "The old fisherman"];
+
+let model: TextGenerationPipeline | undefined;
+let loading: AbortController | undefined;
+let writing: AbortController | undefined;
+
+// Words and numbers
+
+const number = (value: number, digits = 0) => value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
+const megabytes = (bytes: number) => `${number(bytes / 1e6, bytes < 1e7 ? 1 : 0)} MB`;
+const seconds = (ms: number) => (ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, 1)} s`);
+
+function showProgress(words: string | undefined, part?: number): void {
+  $("progress").hidden = words === undefined;
+  if (words === undefined) return;
+  $("progress-words").textContent = words;
+  const bar = $("progress-bar");
+  bar.parentElement!.classList.toggle("busy", part === undefined);
+  bar.style.width = part === undefined ? "" : `${100 * part}%`;
+}
+
+function showError(e: unknown): void {
+  const ours = e instanceof EdgewiseError;
+  $("error").hidden = false;
+  $("error").dataset.name = e instanceof Error ? e.name : "";
+  $("error-what").textContent = ours ? sentence(e.what) : `Something went wrong: ${e instanceof Error ? e.message : String(e)}`;
+  $("error-where").textContent = ours ? e.where : "";
+  $("error-remedy").textContent = ours ? e.remedy : "";
+}
+
+function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}
+
+function showStatus(): void {
+  const { flavour, threads, whyNotThreads } = model?.info ?? info;
+  const parts = [`Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`}`];
+  if (model) {
+    const { ms, origin, memory } = model.info;
+    const how = { package: "compiled ahead", cache: "compiled on an earlier visit", compiled: `compiled here in ${seconds(ms.compile)}` }[origin];
+    parts.push(`ready in ${seconds(ms.load)}`, how, `weights ${megabytes(memory.weights)}`);
+    $("figure-memory").textContent = megabytes(memory.engine);
+  }
+  $("status").textContent = parts.join(" · ");
+  $("status").dataset.origin = model?.info.origin ?? "";
+  const notice = $("notice");
+  notice.hidden = !whyNotThreads;
+  notice.textContent = whyNotThreads && `Why one thread: ${whyNotThreads}.`;
+}
+
+async function showKept(): Promise<void> {
+  const { plans, files } = await cacheBytes().catch(() => ({ plans: 0, files: 0 }));
+  $("kept").textContent = plans + files ? `(${megabytes(plans + files)})` : "";
+}
+
+function enable(): void {
+  input("generate").disabled = !model || !!loading || !!writing;
+  input("stop").disabled = !writing && !loading;
+  for (const radio of document.querySelectorAll<HTMLInputElement>("#sources input")) radio.disabled = !!loading;
+}
+
+// Loading
+
+async function load(source: ModelSource, options: PipelineOptions = {}): Promise<void> {
+  writing?.abort();
+  loading?.abort();
+  const mine = (loading = new AbortController());
+  $("error").hidden = true;
+  showProgress("Loading the model");
+  enable();
+  try {
+    const threads = Number(query.get("threads")) || undefined;
+    const flavour = (query.get("flavour") ?? "auto") as NonNullable<PipelineOptions["flavour"]>;
+    const loaded = await pipeline("text-generation", source, {
+      threads, flavour, signal: mine.signal, ...options,
+      progress_callback: (event) => {
+        if (mine !== loading) return;
+        if (event.status === "progress" && event.total > 300_000)
+          showProgress(`Loading ${event.file}: ${megabytes(event.loaded)} of ${megabytes(event.total)}`, event.loaded / event.total);
+        else if (event.status === "compile") showProgress(event.stage === "pyodide" ? "Starting Python" : event.stage === "compile" ? "Python compiles the model" : "Loading the weights");
+        else if (event.status === "warning") console.warn(event.message);
+      },
+    });
+    if (mine !== loading) return void loaded.dispose();
+    void model?.dispose(); // the one before stays until the new one is ready
+    model = loaded;
+    $("chat-row").hidden = !loaded.info.hasChatTemplate;
+    void showKept();
+  } catch (e) {
+    if (mine === loading && (e as Error).name !== "Aborted") showError(e);
+  } finally {
+    if (mine === loading) {
+      loading = undefined;
+      showProgress(undefined);
+      showStatus();
+      enable();
+    }
+  }
+}
+
+async function loadBuiltIn(): Promise<void> {
+  const compileHere = document.querySelector<HTMLInputElement>("#sources input:checked")?.value === "onnx";
+  $("file-list").replaceChildren();
+  await load(compileHere ? new URL("model/", location.href) : new URL("model.edge", location.href), compileHere ? { dtype: "q4" } : {});
+}
+
+// Writing
+
+async function write(): Promise<void> {
+  if (!model || writing) return;
+  const mine = (writing = new AbortController());
+  const prompt = input("prompt").value;
+  const chat = model.info.hasChatTemplate && input("chat").checked;
+  $("error").hidden = true;
+  $("story-prompt").textContent = chat ? `${prompt}\n\n` : prompt;
+  const text = document.createTextNode("");
+  $("story-text").replaceChildren(text);
+  $("caret").hidden = false;
+  enable();
+  const started = performance.now();
+  let tokens = 0;
+  let first = 0;
+  const figures = () => {
+    const elapsed = performance.now() - first;
+    $("figure-tokens").textContent = number(tokens);
+    if (tokens > 1 && elapsed > 0) $("figure-speed").textContent = number((1000 * (tokens - 1)) / elapsed);
+  };
+  const story = $("story");
+  const streamer = new TextStreamer(model.tokenizer, {
+    skip_prompt: true,
+    callback_function: (piece) => {
+      const follow = story.scrollTop + story.clientHeight > story.scrollHeight - 24;
+      text.appendData(piece);
+      if (follow) story.scrollTop = story.scrollHeight;
+    },
+    token_callback_function: (ids) => {
+      tokens += ids.length;
+      if (!first) {
+        first = performance.now();
+        $("figure-first").textContent = seconds(first - started);
+        document.body.dataset.firstToken ||= String(Math.round(first));
+      }
+      if (tokens % 8 === 0) figures();
+    },
+  });
+  const temperature = Number(input("temperature").value);
+  const seed = input("seed").value;
+  try {
+    await model(chat ? [{ role: "user", content: prompt }] : prompt, {
+      max_new_tokens: Number(input("max_new_tokens").value) || 160,
+      do_sample: temperature > 0,
+      ...(temperature > 0 ? { temperature, top_p: Number(input("top_p").value) } : {}),
+      ...(seed === "" ? {} : { seed: Number(seed) }),
+      streamer, signal: mine.signal,
+    });
+    const stats = model.stats!;
+    tokens = stats.new_tokens;
+    figures();
+    if (stats.new_tokens > 1 && stats.decode_ms > 0) $("figure-speed").textContent = number((1000 * (stats.new_tokens - 1)) / stats.decode_ms);
+    document.body.dataset.written = String(Number(document.body.dataset.written ?? 0) + 1);
+  } catch (e) {
+    if ((e as Error).name !== "Aborted") showError(e);
+  } finally {
+    writing = undefined;
+    $("caret").hidden = true;
+    showStatus();
+    enable();
+  }
+}
+
+// The page's elements
+
+$("form").addEventListener("submit", (e) => {
+  e.preventDefault();
+  void write();
+});
+$("prompt").addEventListener("keydown", (e) => {
+  if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) void write();
+});
+$("stop").addEventListener("click", () => {
+  writing?.abort();
+  if (loading) {
+    loading.abort();
+    loading = undefined;
+    showProgress(undefined);
+    showStatus();
+    enable();
+  }
+});
+$("error-close").addEventListener("click", () => ($("error").hidden = true));
+$("sources").addEventListener("change", () => void loadBuiltIn().then(begin));
+$("clear").addEventListener("click", () => void clearCache().then(showKept));
+
+for (const beginning of BEGINNINGS) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = beginning;
+  button.addEventListener("click", () => {
+    input("prompt").value = beginning;
+    void write();
+  });
+  $("starts").append(button);
+}
+
+for (const id of ["temperature", "top_p", "max_new_tokens", "seed"]) {
+  const show = () => {
+    const output = document.getElementById(`${id}-value`);
+    if (output) output.textContent = number(Number(input(id).value), 2);
+    const [t, p, seed] = [Number(input("temperature").value), Number(input("top_p").value), input("seed").value];
+    $("settings-words").textContent = t === 0 ? "(always the likeliest token)" : `(temperature ${t}, top p ${p}${seed === "" ? "" : `, seed ${seed}`})`;
+  };
+  input(id).addEventListener("input", show);
+  if (query.has(id)) input(id).value = query.get(id)!;
+  show();
+}
+
+async function given(files: File[]): Promise<void> {
+  if (!files.length) return;
+  const list = files.slice(0, 12).map((f) => Object.assign(document.createElement("li"), { textContent: `${f.name} · ${megabytes(f.size)}` }));
+  $("file-list").replaceChildren(...list);
+  await load(files);
+  if (model && $("error").hidden) await begin();
+}
+
+for (const id of ["files", "folder"])
+  input(id).addEventListener("change", () => {
+    void given(Array.from(input(id).files ?? []));
+    input(id).value = "";
+  });
+
+/** Files of what was dropped, folders included. */
+async function dropped(transfer: DataTransfer): Promise<File[]> {
+  const entries = Array.from(transfer.items, (item) => item.webkitGetAsEntry?.() ?? null);
+  const plain = Array.from(transfer.files);
+  if (!entries.some((e) => e?.isDirectory)) return plain;
+  const files: File[] = [];
+  const visit = async (entry: FileSystemEntry): Promise<void> => {
+    if (entry.isFile) files.push(await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject)));
+    else {
+      const reader = (entry as FileSystemDirectoryEntry).createReader();
+      for (;;) {
+        const some = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
+        if (!some.length || files.length > 500) break;
+        for (const one of some) await visit(one);
+      }
+    }
+  };
+  for (const entry of entries) if (entry) await visit(entry);
+  return files;
+}
+
+let depth = 0;
+addEventListener("dragenter", () => $("drop").classList.toggle("over", ++depth > 0));
+addEventListener("dragleave", () => $("drop").classList.toggle("over", --depth > 0));
+addEventListener("dragover", (e) => e.preventDefault());
+addEventListener("drop", (e: DragEvent) => {
+  e.preventDefault();
+  depth = 0;
+  $("drop").classList.remove("over");
+  if (e.dataTransfer) dropped(e.dataTransfer).then(given, showError);
+});
+
+async function begin(): Promise<void> {
+  if (query.get("write") !== "0") await write();
+}
+
+// Beginning: the model writes at once.
+if (query.has("host")) env.remoteHost = query.get("host")!;
+if (query.get("source") === "onnx") document.querySelector<HTMLInputElement>("#sources [value=onnx]")!.checked = true;
+showStatus();
+void showKept();
+const asked = query.get("model");
+await (asked ? load(asked) : loadBuiltIn());
+await begin();

@@ -1,0 +1,133 @@
+// node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--mount /path=folder]... [--faults]
+//
+// Serves the demo: web/dist as it is, and Pyodide from node_modules as /pyodide/. Sends the two headers that make a page cross-origin
+// isolated, which threads need; --no-isolation leaves them out. --faults lets tests ask for broken answers in the address:
+//     ?fault=cut:BYTES          the connection breaks after so many bytes, every time
+//     ?fault=cut-once:BYTES     only the first time for this address
+//     ?fault=short:BYTES        the file seems to have only so many bytes: complete, but cut off
+//     ?fault=status:CODE        that status
+//     ?fault=slow:MS            a pause after every 64 kB
+//     ?fault=no-range           ranges are not understood, and nothing tells versions apart
+import { createReadStream, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { dirname, extname, join, normalize, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const web = dirname(dirname(fileURLToPath(import.meta.url)));
+const settings = { port: 8017, host: "localhost", isolated: true, faults: false };
+const mounts = [["/pyodide/", join(web, "node_modules/pyodide")], ["/", join(web, "dist")]];
+for (let i = 2; i < process.argv.length; i++) {
+  const name = process.argv[i];
+  const value = () => process.argv[++i] ?? fail(`${name} needs a value`);
+  if (name === "--port") settings.port = Number(value());
+  else if (name === "--host") settings.host = value();
+  else if (name === "--no-isolation") settings.isolated = false;
+  else if (name === "--faults") settings.faults = true;
+  else if (name === "--mount") {
+    const [path, folder] = value().split("=");
+    mounts.unshift([path.endsWith("/") ? path : path + "/", folder]);
+  } else fail(`there is no option ${name}`);
+}
+
+function fail(words) {
+  console.error(`serve.mjs: ${words}`);
+  process.exit(2);
+}
+
+const TYPES = {
+  ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json",
+  ".map": "application/json", ".wasm": "application/wasm", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8", ".md": "text/plain; charset=utf-8",
+  ".zip": "application/zip", ".whl": "application/zip", ".ts": "text/plain; charset=utf-8",
+};
+
+const seen = new Set(); // addresses of cut-once
+
+function locate(path) {
+  for (const [prefix, folder] of mounts) {
+    if (!path.startsWith(prefix)) continue;
+    const file = normalize(join(folder, path.slice(prefix.length)));
+    if (file !== normalize(folder) && !file.startsWith(normalize(folder) + sep)) continue;
+    const stat = statSync(file, { throwIfNoEntry: false });
+    if (stat?.isFile()) return { file, stat };
+    if (stat?.isDirectory()) {
+      const index = join(file, "index.html");
+      const inside = statSync(index, { throwIfNoEntry: false });
+      if (inside) return path.endsWith("/") ? { file: index, stat: inside } : { redirect: path + "/" };
+    }
+  }
+  return undefined;
+}
+
+const server = createServer((request, response) => {
+  const url = new URL(request.url, "http://localhost");
+  const headers = { "Cache-Control": "no-cache", "Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff" };
+  if (settings.isolated) Object.assign(headers, { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" });
+  const say = (status, text, more = {}) => response.writeHead(status, { ...headers, "Content-Type": "text/plain; charset=utf-8", ...more }).end(text + "\n");
+  if (request.method !== "GET" && request.method !== "HEAD") return say(405, "only GET and HEAD");
+  let path;
+  try {
+    path = decodeURIComponent(url.pathname);
+  } catch {
+    return say(400, "not a path");
+  }
+  if (path === "/") return say(302, "the demo is at /demo/", { Location: "/demo/" + url.search });
+  if (path === "/favicon.ico") return response.writeHead(204, headers).end();
+  const found = locate(path);
+  if (!found) return say(404, `${path} is not here${path.startsWith("/engine/") || path.endsWith(".whl") || path.endsWith(".edge") ? ": run `make demo`, which builds it" : ""}`);
+  if (found.redirect) return say(302, "see there", { Location: found.redirect });
+
+  const [fault, amount] = settings.faults ? (url.searchParams.get("fault") ?? "").split(":") : [""];
+  const number = Number(amount);
+  if (fault === "status") return say(number, "as asked");
+  const { file, stat } = found;
+  const size = fault === "short" ? Math.min(number, stat.size) : stat.size;
+  headers["Content-Type"] = TYPES[extname(file)] ?? "application/octet-stream";
+  if (fault !== "no-range") {
+    headers["Accept-Ranges"] = "bytes";
+    headers.ETag = `"${stat.size.toString(36)}-${Math.floor(stat.mtimeMs).toString(36)}"`;
+    headers["Last-Modified"] = stat.mtime.toUTCString();
+    if (request.headers["if-none-match"] === headers.ETag) return response.writeHead(304, headers).end();
+  }
+  let [from, to, status] = [0, size - 1, 200];
+  const range = fault !== "no-range" && /^bytes=(\d*)-(\d*)$/.exec(request.headers.range ?? "");
+  const same = !request.headers["if-range"] || request.headers["if-range"] === headers.ETag || request.headers["if-range"] === headers["Last-Modified"];
+  if (range && same && (range[1] || range[2])) {
+    from = range[1] ? Number(range[1]) : Math.max(0, size - Number(range[2]));
+    to = range[1] && range[2] ? Math.min(Number(range[2]), size - 1) : size - 1;
+    if (from >= size || from > to) return say(416, "no such range", { "Content-Range": `bytes */${size}` });
+    status = 206;
+    headers["Content-Range"] = `bytes ${from}-${to}/${size}`;
+  }
+  headers["Content-Length"] = to - from + 1;
+  response.writeHead(status, headers);
+  if (request.method === "HEAD" || size === 0) return response.end();
+
+  const stream = createReadStream(file, { start: from, end: to, highWaterMark: 65536 });
+  response.on("close", () => stream.destroy());
+  stream.on("error", () => response.destroy());
+  if (fault === "cut" || (fault === "cut-once" && !seen.has(request.url) && seen.add(request.url))) {
+    let left = Math.max(0, number - (fault === "cut" ? from : 0));
+    stream.on("data", (chunk) => {
+      response.write(chunk.subarray(0, left));
+      left -= Math.min(left, chunk.length);
+      if (left > 0) return;
+      stream.destroy();
+      setTimeout(() => response.destroy(), 30); // what was written leaves first
+    });
+  } else if (fault === "slow") {
+    stream.on("data", (chunk) => {
+      response.write(chunk);
+      stream.pause();
+      setTimeout(() => stream.resume(), number);
+    });
+    stream.on("end", () => response.end());
+  } else stream.pipe(response);
+});
+
+server.on("error", (e) => fail(e.code === "EADDRINUSE" ? `port ${settings.port} is in use: is the demo running already? Choose another with --port (make demo PORT=8018)` : e.message));
+server.listen(settings.port, settings.host, () => {
+  const missing = ["edgewise.js", "engine/edgewise-simd128.wasm"].filter((name) => !statSync(join(web, "dist", name), { throwIfNoEntry: false }));
+  if (missing.length) console.log(`web/dist lacks ${missing.join(", ")}: run \`make demo\`, which builds it`);
+  console.log(`Edgewise is served on http://localhost:${server.address().port}${settings.isolated ? "" : " (not cross-origin isolated)"}`);
+});
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(0));

@@ -1,0 +1,103 @@
+// The page's end of a worker: calls by id, events of calls, abort, and an error for every call that a dying worker leaves open.
+
+import { Aborted, EngineError, type EdgewiseError } from "./errors.ts";
+import { makeError, type FromWorker, type Methods, type ProgressEvent, type ToWorker } from "./protocol.ts";
+import { aborted } from "./source.ts";
+
+export interface CallOptions {
+  signal?: AbortSignal | undefined;
+  onProgress?: ((event: ProgressEvent) => void) | undefined;
+  onText?: ((text: string, end: boolean) => void) | undefined;
+  onTokens?: ((ids: number[]) => void) | undefined;
+  transfer?: Transferable[];
+}
+
+interface Open extends CallOptions {
+  resolve(value: unknown): void;
+  reject(error: unknown): void;
+}
+
+/** How long an aborted call may take to answer with what it had; a worker amid a long step answers later, which nobody waits for. */
+const ABORT_GRACE_MS = 300;
+
+export class Client {
+  private readonly worker: Worker;
+  private readonly open = new Map<number, Open>();
+  private next = 1;
+  private dead: EdgewiseError | undefined;
+
+  constructor(url: string) {
+    try {
+      this.worker = new Worker(url, { type: "module", name: "edgewise" });
+    } catch (e) {
+      throw new EngineError(`the worker could not be started (${e instanceof Error ? e.message : String(e)})`, url, "Serve worker.js from the page's own origin and set env.workerUrl.");
+    }
+    this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.receive(data);
+    this.worker.onerror = (e) => {
+      e.preventDefault?.();
+      this.end(new EngineError(`the worker failed (${e.message || "it could not be loaded"})`, url, "Serve worker.js beside edgewise.js, or set env.workerUrl; then make a new pipeline."));
+    };
+    this.worker.onmessageerror = () => this.end(new EngineError("a message of the worker could not be read", url, "Make a new pipeline."));
+  }
+
+  call<M extends keyof Methods>(method: M, request: Parameters<Methods[M]>[0], options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
+    const { signal } = options;
+    if (this.dead) return Promise.reject(this.dead);
+    if (signal?.aborted) return Promise.reject(aborted(signal));
+    const id = this.next++;
+    return new Promise<unknown>((resolve, reject) => {
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const stop = () => {
+        const error = aborted(signal);
+        this.send({ id, abort: true, reason: error.what });
+        timer = setTimeout(() => this.settle(id)?.reject(error), ABORT_GRACE_MS);
+      };
+      const done = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", stop);
+      };
+      this.open.set(id, { ...options, resolve: (v) => (done(), resolve(v)), reject: (e) => (done(), reject(e)) });
+      signal?.addEventListener("abort", stop, { once: true });
+      try {
+        this.worker.postMessage({ id, method, request } as ToWorker, options.transfer ?? []);
+      } catch (e) {
+        const what = e instanceof Error ? e.message : String(e);
+        this.settle(id)?.reject(makeError({ name: "InputError", what: `an option cannot be sent to the worker (${what})`, where: method, remedy: "Functions (logits_processor, stopping_criteria, ...) do not work from a page; use the fields of GenerationConfig.", stack: "", fields: {} }));
+      }
+    }) as Promise<ReturnType<Methods[M]>>;
+  }
+
+  /** Ends the worker, and every open call with it. */
+  end(error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one.")): void {
+    if (this.dead) return;
+    this.dead = error;
+    this.worker.terminate();
+    for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
+  }
+
+  private send(message: ToWorker): void {
+    if (!this.dead) this.worker.postMessage(message);
+  }
+
+  private settle(id: number): Open | undefined {
+    const open = this.open.get(id);
+    this.open.delete(id);
+    return open;
+  }
+
+  private receive(data: FromWorker): void {
+    if ("value" in data) return this.settle(data.id)?.resolve(data.value);
+    if ("error" in data) return this.settle(data.id)?.reject(makeError(data.error));
+    const open = this.open.get(data.id);
+    if (!open || open.signal?.aborted) return;
+    // What the page's own functions throw ends the call they belong to.
+    try {
+      if ("progress" in data) open.onProgress?.(data.progress);
+      else if ("tokens" in data) open.onTokens?.(data.tokens);
+      else open.onText?.(data.text, data.end);
+    } catch (e) {
+      this.send({ id: data.id, abort: true, reason: "a callback of the page failed" });
+      this.settle(data.id)?.reject(e);
+    }
+  }
+}

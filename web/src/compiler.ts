@@ -1,0 +1,122 @@
+// The compiler's worker: Pyodide, the edgewise wheel, one compilation, and then it is ended from outside with all its memory. Python
+// sees the model's files through `Source`s that read from Blobs, so that weights never pass through it.
+
+import type { PlainError } from "./protocol.ts";
+
+export interface CompileRequest {
+  pyodideUrl: string;
+  wheelUrl: string;
+  files: [name: string, blob: Blob][];
+  options: Record<string, unknown>;
+}
+export interface Compiled {
+  manifest: string;
+  files: Map<string, Uint8Array<ArrayBuffer>>;
+  /** The ranges of each file that were read. */
+  reads: Record<string, [number, number][]>;
+  ms: { pyodide: number; compile: number };
+}
+export type FromCompiler = { stage: "pyodide" | "compile" } | { compiled: Compiled } | { error: PlainError; missing: string | undefined };
+
+interface PyProxy { (...args: unknown[]): { toJs(options: object): unknown; destroy(): void } }
+interface Pyodide {
+  unpackArchive(buffer: ArrayBuffer, format: string): void;
+  runPython(code: string): PyProxy;
+  toPy(value: unknown): unknown;
+}
+
+const GLUE = `
+def run(files, options):
+    import re, traceback
+    try:
+        from edgewise.errors import EdgewiseError
+    except ImportError as e:
+        return ["EngineError", f"the compiler could not be imported: {e}", "", "The wheel does not belong to this version of Edgewise.", None]
+    try:
+        from edgewise.compile import compile_for_page
+        return compile_for_page(files, options)
+    except EdgewiseError as e:
+        missing = re.search("external data file '(.+)' was not given", e.what)
+        return [type(e).__name__, e.what, e.where, e.remedy, missing and missing[1]]
+    except MemoryError:
+        return ["OutOfMemory", "there is no room for the compiler", "", "Compile the model ahead of time with \`edgewise build\`.", None]
+    except Exception as e:
+        last = traceback.format_exc(limit=-2).strip()
+        return ["EngineError", f"the compiler failed: {type(e).__name__}: {e}", "", "This is a mistake in Edgewise; please report it with the model. " + last, None]
+run
+`;
+
+/** A file as Python sees it. */
+class Source {
+  readonly size: number;
+  readonly ranges: [number, number][] = [];
+  private readonly reader = new FileReaderSync();
+
+  constructor(readonly name: string, private readonly blob: Blob) {
+    this.size = blob.size;
+  }
+
+  read(offset: number, size: number): Uint8Array {
+    const from = Number(offset);
+    const bytes = Math.max(0, Math.min(Number(size), this.size - from));
+    this.ranges.push([from, bytes]);
+    return new Uint8Array(this.reader.readAsArrayBuffer(this.blob.slice(from, from + bytes)));
+  }
+}
+
+/** Ranges in order, joined where they touch. */
+export function joined(ranges: [number, number][]): [number, number][] {
+  const out: [number, number][] = [];
+  for (const [offset, bytes] of ranges.slice().sort((a, b) => a[0] - b[0])) {
+    const last = out[out.length - 1];
+    if (last && offset <= last[0] + last[1]) last[1] = Math.max(last[1], offset + bytes - last[0]);
+    else out.push([offset, bytes]);
+  }
+  return out;
+}
+
+async function compile({ pyodideUrl, wheelUrl, files, options }: CompileRequest): Promise<FromCompiler> {
+  const fail = (what: string, where: string, remedy: string): FromCompiler => ({ error: { name: "EngineError", what, where, remedy, stack: "", fields: {} }, missing: undefined });
+  const t0 = performance.now();
+  postMessage({ stage: "pyodide" } satisfies FromCompiler);
+  const wheel = fetch(wheelUrl).then(async (r) => (r.ok ? r.arrayBuffer() : Promise.reject(new Error(`HTTP ${r.status}`))));
+  wheel.catch(() => undefined);
+  let pyodide: Pyodide;
+  try {
+    const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ new URL("pyodide.mjs", pyodideUrl).href)) as { loadPyodide(o: object): Promise<Pyodide> };
+    pyodide = await module.loadPyodide({ indexURL: pyodideUrl });
+  } catch (e) {
+    return fail(`Pyodide could not be started (${e instanceof Error ? e.message : String(e)})`, pyodideUrl,
+      "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they are; or give the page a package made by `edgewise build`.");
+  }
+  try {
+    pyodide.unpackArchive(await wheel, "wheel");
+  } catch (e) {
+    return fail(`the compiler could not be installed (${e instanceof Error ? e.message : String(e)})`, wheelUrl, "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.");
+  }
+  const run = pyodide.runPython(GLUE);
+  const t1 = performance.now();
+  postMessage({ stage: "compile" } satisfies FromCompiler);
+  const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
+  const result = run(pyodide.toPy(sources), pyodide.toPy(options));
+  const value = result.toJs({ create_pyproxies: false }) as unknown[];
+  if (value.length === 5) {
+    const [name, what, where, remedy, missing] = value as [string, string, string, string, string | undefined];
+    return { error: { name, what, where, remedy, stack: "", fields: {} }, missing: missing ?? undefined };
+  }
+  const [manifest, blobs] = value as [string, Map<string, Uint8Array<ArrayBuffer>>];
+  const reads = Object.fromEntries(Array.from(sources, ([name, s]) => [name, joined(s.ranges)]));
+  return { compiled: { manifest, files: blobs, reads, ms: { pyodide: t1 - t0, compile: performance.now() - t1 } } };
+}
+
+addEventListener("message", async ({ data }: MessageEvent<CompileRequest>) => {
+  let reply: FromCompiler;
+  try {
+    reply = await compile(data);
+  } catch (e) {
+    const what = `the compiler failed (${e instanceof Error ? e.message : String(e)})`;
+    reply = { error: { name: "EngineError", what, where: "", remedy: "Compile the model ahead of time with `edgewise build`.", stack: "", fields: {} }, missing: undefined };
+  }
+  const transfer = "compiled" in reply ? Array.from(reply.compiled.files.values(), (b) => b.buffer) : [];
+  (postMessage as (m: FromCompiler, t: Transferable[]) => void)(reply, [...new Set(transfer)]);
+}, { once: true });

@@ -1,0 +1,241 @@
+// A language model in the engine: its weights, its plans, and the sequences that are being written. What the generation loop sees
+// is the Decoder interface (generation/); the order of things between ids and logits is here.
+
+import { EngineError, InputError, PackageError } from "./errors.ts";
+import type { Engine, Plan } from "./engine.ts";
+import type { DecoderInfo, Manifest, PlanInfo } from "./package.ts";
+import type { Extent } from "./source.ts";
+
+/** Engine memory for the weights of a package, and the extents that fill it from the files they lie in. */
+export class Weights {
+  private readonly at = new Map<string, { address: number; bytes: number }>();
+  bytes = 0;
+
+  constructor(private readonly engine: Engine, manifest: Manifest) {
+    for (const { name, bytes } of manifest.weights.values()) {
+      this.at.set(name, { address: engine.alloc(bytes, `the weight '${name}'`), bytes });
+      this.bytes += bytes;
+    }
+  }
+
+  address(name: string): { address: number; bytes: number } {
+    return this.at.get(name)!;
+  }
+
+  /** Per file, where its ranges go. */
+  extents(manifest: Manifest): Map<string, Extent[]> {
+    const files = new Map<string, Extent[]>();
+    for (const { name, file, offset, bytes } of manifest.weights.values()) {
+      const { address } = this.at.get(name)!;
+      const write = (chunk: Uint8Array, at: number) => this.engine.bytes(address + at, chunk.length).set(chunk);
+      if (!files.has(file)) files.set(file, []);
+      files.get(file)!.push({ start: offset, bytes, write });
+    }
+    return files;
+  }
+}
+
+/** The state of one text being written: how many tokens its caches hold. */
+export interface Sequence {
+  past: number;
+  /** Of models without a cache: the text so far. */
+  ids: number[];
+  caches: Map<string, number>;
+}
+
+interface Loaded {
+  info: PlanInfo;
+  plan: Plan;
+  /** Slots to bind again when another sequence runs. */
+  cacheSlots: { slot: number; name: string; bytes: number }[];
+  input: number;
+  output: number;
+  bound: Sequence | undefined;
+}
+
+/** What the generation loop needs of the engine: memory and the sampling kernels. */
+export interface EngineMemory {
+  alloc(bytes: number): number;
+  free(address: number): void;
+  write(address: number, bytes: Uint8Array): void;
+  read(address: number, bytes: number): Uint8Array<ArrayBuffer>;
+  call(name: string, ...args: number[]): number;
+}
+
+export class EngineDecoder {
+  readonly vocab_size: number;
+  /** How many tokens a sequence can have. */
+  readonly max_length: number;
+  /** Prompts are given to `forward` in pieces of so many ids, so that an abort is heard between them. */
+  readonly prefill_chunk: number | undefined;
+  readonly engine: EngineMemory;
+  /** Bytes of the caches of one sequence. */
+  readonly cacheBytes: number;
+  private readonly plans: Loaded[] = [];
+  private readonly sequences = new Set<Sequence>();
+  /** Caches of closed sequences, to be used again. */
+  private spare: Map<string, number>[] = [];
+
+  constructor(
+    readonly host: Engine, readonly info: DecoderInfo, weights: Weights, files: Map<string, Uint8Array>,
+    readonly generation_config: Record<string, unknown>, where: string,
+  ) {
+    this.vocab_size = info.vocabSize;
+    this.max_length = info.capacity;
+    this.cacheBytes = info.caches.reduce((sum, c) => sum + c.bytes, 0);
+    const most = info.plans[info.plans.length - 1]!.tokens;
+    this.prefill_chunk = info.recompute ? undefined : most;
+    this.engine = {
+      alloc: (bytes) => host.alloc(bytes, "generation"),
+      free: (address) => host.free(address),
+      write: (address, bytes) => host.bytes(address, bytes.length).set(bytes),
+      read: (address, bytes) => host.bytes(address, bytes).slice(),
+      call: (name, ...args) => {
+        const f = host.exports[name];
+        if (typeof f !== "function") throw new EngineError(`the engine has no function ${name}`, "", "The engine and edgewise.js are of different versions.");
+        return host.call(() => (f as (...a: number[]) => number | undefined)(...args)) ?? 0;
+      },
+    };
+
+    const computed = new Map<string, number>();
+    const logits = host.alloc(4 * info.vocabSize, "the logits");
+    const idsAt = host.alloc(8 * most, "the input");
+    for (const plan of info.plans) {
+      const place = `${where}, ${plan.file}`;
+      const handle = host.loadPlan(files.get(plan.file)!, place);
+      const loaded: Loaded = { info: plan, plan: handle, cacheSlots: [], input: idsAt, output: logits, bound: undefined };
+      this.plans.push(loaded);
+      plan.slots.forEach(({ name, kind, bytes }, slot) => {
+        const what = `${place}, slot '${name}'`;
+        if (kind === "weight") {
+          const weight = weights.address(name);
+          host.bind(handle, slot, weight.address, weight.bytes, what);
+        } else if (kind === "computed") {
+          if (!computed.has(name)) computed.set(name, host.alloc(bytes, `the constant '${name}'`));
+          host.bind(handle, slot, computed.get(name)!, bytes, what);
+        } else if (kind === "cache") loaded.cacheSlots.push({ slot, name, bytes: info.caches.find((c) => c.name === name)!.bytes });
+        else host.bind(handle, slot, kind === "input" ? idsAt : logits, kind === "input" ? 8 * most : 4 * info.vocabSize, what);
+      });
+    }
+    // A plan's init may look at every slot, so one sequence is bound already; its caches serve the first real one.
+    const first = this.open();
+    for (const loaded of this.plans) {
+      this.bindCaches(loaded, first);
+      host.init(loaded.plan, `${where}, ${loaded.info.file}`);
+    }
+    this.close(first);
+  }
+
+  /** A new, empty sequence. */
+  open(): Sequence {
+    const caches = this.spare.pop() ?? new Map<string, number>();
+    try {
+      for (const { name, bytes } of this.info.caches)
+        if (!caches.has(name)) caches.set(name, this.host.alloc(bytes, `the attention cache '${name}' of a sequence of ${this.max_length} tokens`));
+    } catch (e) {
+      for (const address of caches.values()) this.host.free(address);
+      throw e;
+    }
+    const sequence = { past: 0, ids: [], caches };
+    this.sequences.add(sequence);
+    return sequence;
+  }
+
+  close(sequence: Sequence): void {
+    if (!this.sequences.delete(sequence)) return;
+    for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
+    if (this.spare.length < 1) this.spare.push(sequence.caches);
+    else for (const address of sequence.caches.values()) this.host.free(address);
+  }
+
+  /** Makes `target` go on from where `source` is. */
+  copy(source: Sequence, target: Sequence): void {
+    for (const { name, bytes } of this.info.caches) this.host.bytes(target.caches.get(name)!, bytes).set(this.host.bytes(source.caches.get(name)!, bytes));
+    target.past = source.past;
+    target.ids = source.ids.slice();
+  }
+
+  /** Forgets all but the first `n` tokens. */
+  truncate(sequence: Sequence, n: number): void {
+    if (!(n >= 0 && n <= sequence.past)) throw new InputError(`a sequence of ${sequence.past} tokens cannot be cut to ${n}`, "truncate", "");
+    sequence.past = n;
+    sequence.ids.length = Math.min(sequence.ids.length, n);
+  }
+
+  /** Runs `ids` after what the sequence holds. Returns the address of the logits (float32) after the last of them, good until the next call. */
+  forward(sequence: Sequence, ids: ArrayLike<number>): number {
+    const n = ids.length;
+    if (n < 1) throw new InputError("there are no ids to run", "forward", "Give at least one token.");
+    if (sequence.past + n > this.max_length)
+      throw new InputError(`${sequence.past + n} tokens do not fit: the model was compiled for at most ${this.max_length}`, "forward", "Shorten the prompt or max_new_tokens, or compile with a larger capacity.");
+    if (this.info.recompute) {
+      const whole = [...sequence.ids, ...Array.from(ids)];
+      const loaded = this.plans.find((p) => p.info.tokens >= whole.length);
+      if (!loaded) throw new InputError(`there is no plan for ${whole.length} tokens`, "forward", "Compile the model with a larger capacity.");
+      const output = this.runPlan(loaded, sequence, whole, 0, whole.length, 0);
+      sequence.ids = whole;
+      sequence.past = whole.length;
+      return output;
+    }
+    const before = sequence.past;
+    let output = 0;
+    try {
+      for (let at = 0; at < n; ) {
+        const loaded = this.choose(n - at, sequence.past);
+        const used = Math.min(loaded.info.tokens, n - at);
+        output = this.runPlan(loaded, sequence, ids, at, used, sequence.past);
+        sequence.past += used;
+        at += used;
+      }
+    } catch (e) {
+      sequence.past = before;
+      throw e;
+    }
+    return output;
+  }
+
+  /** The longest plan that `n` tokens fill, else the shortest that holds them if that beats one by one (as session/decoder.py). */
+  private choose(n: number, past: number): Loaded {
+    const fitting = this.plans.filter((p) => past + p.info.tokens <= this.max_length);
+    let best = fitting[0]!;
+    for (const p of fitting) if (p.info.tokens <= n) best = p;
+    if (best.info.tokens === 1 && n > 2) return fitting.find((p) => p.info.tokens >= n) ?? best;
+    return best;
+  }
+
+  private runPlan(loaded: Loaded, sequence: Sequence, ids: ArrayLike<number>, at: number, used: number, past: number): number {
+    const { host } = this;
+    const { plan, info, input, output } = loaded;
+    if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
+    const view = new DataView(host.memory.buffer, input, 8 * info.tokens);
+    for (let i = 0; i < info.tokens; i++) {
+      const id = i < used ? ids[at + i]! : 0;
+      if (!(id >= 0 && id < this.vocab_size && Number.isInteger(id)))
+        throw new InputError(`token id ${id} is not one of the model's ${this.vocab_size}`, `input id ${at + i}`, "Do model and tokenizer belong together?");
+      view.setUint32(8 * i, id, true);
+      view.setUint32(8 * i + 4, 0, true);
+    }
+    host.register(plan, info.registers.past, past);
+    if (info.registers.last !== info.registers.past) host.register(plan, info.registers.last, used - 1);
+    host.run(plan, info.file);
+    return output;
+  }
+
+  private bindCaches(loaded: Loaded, sequence: Sequence): void {
+    for (const { slot, name, bytes } of loaded.cacheSlots) this.host.bind(loaded.plan, slot, sequence.caches.get(name)!, bytes, `the cache '${name}'`);
+    loaded.bound = sequence;
+  }
+}
+
+/** Refuses a package of another engine with words of its own, before any memory is taken. */
+export function checkTable(engine: Engine, manifest: Manifest, where: string): void {
+  if (manifest.tableHash !== engine.tableHash)
+    throw new PackageError(`it was built for an engine with the kernel table ${hex(manifest.tableHash)}; this engine has ${hex(engine.tableHash)}`, where,
+      "Build the package again with the same version of Edgewise as the page's.");
+  if (manifest.task !== "text-generation")
+    throw new PackageError(`its task is '${manifest.task}'`, where, "This version of Edgewise runs packages for text-generation.");
+}
+
+function hex(n: number): string {
+  return "0x" + n.toString(16).padStart(8, "0");
+}

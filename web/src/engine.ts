@@ -1,0 +1,329 @@
+// The engine: instantiates core/'s WebAssembly without Emscripten's glue (the contract is at the top of wasm/Makefile), starts its
+// threads, and turns its error codes into words. One Engine has one memory of its own, so closing it gives all of it back, and
+// a model that breaks it breaks nothing else.
+
+import { EdgewiseError, EngineError, InputError, OutOfMemory, PackageError, PlanError } from "./errors.ts";
+import { choose, platform, type Choice, type Flavour } from "./platform.ts";
+
+const PAGE = 65536;
+const INITIAL_PAGES = 32;
+const THREAD_STACK = 256 * 1024;
+const THREAD_START_MS = 10_000;
+
+/** What core/engine.h exports. Addresses and sizes are 32-bit (signed where they come out), int64 is BigInt. */
+export interface EngineExports {
+  malloc(bytes: number): number;
+  free(address: number): void;
+  __wasm_call_ctors(): void;
+  __stack_pointer?: WebAssembly.Global;
+  __tls_size?: WebAssembly.Global;
+  __tls_align?: WebAssembly.Global;
+  __wasm_init_tls?(address: number): void;
+  ew_open(threads: number): number;
+  ew_close(engine: number): void;
+  ew_worker(engine: number, index: number): void;
+  ew_threads(engine: number): number;
+  ew_last_error(engine: number): number;
+  ew_table_hash(): number;
+  ew_flavour(): number;
+  ew_alloc(bytes: number): number;
+  ew_free(address: number): void;
+  ew_plan_load(engine: number, bytes: number, n: number, out: number): number;
+  ew_plan_bind(plan: number, slot: number, data: number, bytes: number): number;
+  ew_plan_register(plan: number, register: number, value: bigint): number;
+  ew_plan_init(plan: number): number;
+  ew_plan_run(plan: number): number;
+  ew_plan_free(plan: number): void;
+  [name: string]: unknown;
+}
+
+/** Where the parts of the engine are fetched from. */
+export interface EngineUrls {
+  /** Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm. */
+  engineUrl: string;
+  /** thread.js */
+  threadUrl: string;
+}
+
+export interface EngineOptions extends EngineUrls {
+  flavour?: Flavour | "auto";
+  threads?: number;
+}
+
+const modules = new Map<string, Promise<WebAssembly.Module>>();
+
+/** Compiles while it downloads; each address once per worker. A failure is not remembered. */
+export function engineModule(url: string): Promise<WebAssembly.Module> {
+  let module = modules.get(url);
+  if (!module) {
+    module = compile(url);
+    modules.set(url, module);
+    module.catch(() => modules.delete(url));
+  }
+  return module;
+}
+
+async function compile(url: string): Promise<WebAssembly.Module> {
+  const remedy = "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
+  let response: Response;
+  try {
+    response = await fetch(url, { credentials: "same-origin" });
+  } catch (e) {
+    throw new EngineError(`the engine could not be fetched (${message(e)})`, url, remedy);
+  }
+  if (!response.ok) throw new EngineError(`the engine could not be fetched (HTTP ${response.status})`, url, remedy);
+  try {
+    const typed = response.headers.get("Content-Type")?.startsWith("application/wasm");
+    return typed ? await WebAssembly.compileStreaming(response) : await WebAssembly.compile(await response.arrayBuffer());
+  } catch (e) {
+    throw new EngineError(`the engine could not be compiled (${message(e)})`, url,
+      "The file is damaged or is not WebAssembly, the browser is older than Chrome 91, Firefox 89 or Safari 16.4, or the page's Content-Security-Policy lacks 'wasm-unsafe-eval'.");
+  }
+}
+
+const CODES = ["OK", "MEMORY", "FORMAT", "TABLE", "KERNEL", "PARAM", "BOUNDS", "ALIAS", "READONLY", "UNBOUND", "REGISTER", "INDEX", "ARGUMENT"] as const;
+const WORDS: Record<number, string> = {
+  1: "there is not enough memory",
+  2: "it is not a plan, or it is cut off",
+  3: "it was made for another version of the engine",
+  4: "it calls a kernel that the engine does not have",
+  5: "a parameter of a step breaks a rule of its kernel",
+  6: "a step reaches outside of its buffers",
+  7: "a step writes over what it reads",
+  8: "a step writes to constants or weights",
+  9: "a slot has nothing bound to it",
+  10: "a register was given a value outside of its range",
+  11: "an index that came from the data is out of range",
+  12: "a call has a wrong argument",
+};
+
+/** A loaded plan: an address in the engine. */
+export type Plan = number & { readonly __plan: unique symbol };
+
+export class Engine {
+  /** Set once the engine has trapped; it must not be called again. */
+  failure: EdgewiseError | undefined;
+  private closed = false;
+  private out = 0;
+
+  private constructor(
+    readonly exports: EngineExports,
+    readonly memory: WebAssembly.Memory,
+    private readonly handle: number,
+    readonly choice: Choice,
+    private readonly workers: Worker[],
+    /** Milliseconds from the compiled module to the engine that is ready. */
+    readonly instantiateMs: number,
+  ) {}
+
+  /**
+   * Fetches, compiles and instantiates the engine, and starts its threads. Where threads cannot be started after all, goes on with one
+   * and says why in `choice.whyNotThreads`.
+   */
+  static async open(options: EngineOptions): Promise<Engine> {
+    const have = platform();
+    if (!have.simd)
+      throw new EngineError("this browser has no WebAssembly SIMD", "", "Use Chrome 91, Firefox 89, Safari 16.4 or later.");
+    if (options.threads !== undefined && !(Number.isInteger(options.threads) && options.threads >= 1 && options.threads <= 64))
+      throw new InputError(`threads is ${String(options.threads)}`, "options.threads", "Give a whole number from 1 to 64, or leave it out.");
+    if (options.flavour !== undefined && !["auto", "simd128", "relaxed-threads"].includes(options.flavour))
+      throw new InputError(`flavour is '${String(options.flavour)}'`, "options.flavour", "Give 'auto', 'simd128' or 'relaxed-threads'.");
+    let choice = choose(have, options.flavour, options.threads);
+    const url = (f: Flavour) => new URL(`edgewise-${f}.wasm`, options.engineUrl).href;
+    let module: WebAssembly.Module;
+    try {
+      module = await engineModule(url(choice.flavour));
+    } catch (e) {
+      if (choice.flavour !== "relaxed-threads" || options.flavour === "relaxed-threads") throw e;
+      choice = { flavour: "simd128", threads: 1, whyNotThreads: `the build with threads could not be loaded: ${message(e)}` };
+      module = await engineModule(url("simd128"));
+    }
+    const started = performance.now();
+    const memory = makeMemory(choice.flavour === "relaxed-threads");
+    const instance = await WebAssembly.instantiate(module, { env: { memory } });
+    const exports = instance.exports as unknown as EngineExports;
+    exports.__wasm_call_ctors();
+
+    let handle = exports.ew_open(choice.threads);
+    if (!handle) throw new OutOfMemory("the engine could not be opened", "", "Close other tabs.");
+    let workers: Worker[] = [];
+    if (choice.threads > 1) {
+      try {
+        workers = await startThreads(module, memory, exports, handle, choice.threads, options.threadUrl);
+      } catch (e) {
+        // The half-started threads were ended with their memory; begin again without.
+        choice = { flavour: choice.flavour, threads: 1, whyNotThreads: `threads could not be started: ${message(e)}` };
+        const again = makeMemory(true);
+        const single = (await WebAssembly.instantiate(module, { env: { memory: again } })).exports as unknown as EngineExports;
+        single.__wasm_call_ctors();
+        handle = single.ew_open(1);
+        return new Engine(single, again, handle, choice, [], performance.now() - started).prepare();
+      }
+    }
+    return new Engine(exports, memory, handle, choice, workers, performance.now() - started).prepare();
+  }
+
+  private prepare(): this {
+    this.out = this.exports.ew_alloc(64) >>> 0;
+    if (!this.out) throw new OutOfMemory("the engine has no memory at all", "", "Close other tabs.");
+    return this;
+  }
+
+  /** Bytes of memory that the engine holds at present. It never shrinks until `close`. */
+  get memoryBytes(): number {
+    return this.closed ? 0 : this.memory.buffer.byteLength;
+  }
+
+  /** The kernel table that this engine was built with; plans carry the same number. */
+  get tableHash(): number {
+    return this.call(() => this.exports.ew_table_hash()) >>> 0;
+  }
+
+  /** 64-byte aligned, zeroed memory. Throws {@link OutOfMemory}. */
+  alloc(bytes: number, what: string): number {
+    const full = () => new OutOfMemory(`there is no room for ${what} (${megabytes(bytes)})`, "",
+      `The engine holds ${megabytes(this.memoryBytes)} of at most 4096 MB. Use a smaller or a more strongly quantized model, fewer sequences at once, or close other tabs.`);
+    if (!(bytes >= 0 && bytes <= 0xffff_0000)) throw full();
+    const address = this.call(() => this.exports.ew_alloc(Math.max(1, bytes))) >>> 0;
+    if (!address) throw full();
+    return address;
+  }
+
+  free(address: number): void {
+    if (address && !this.closed && !this.failure) this.exports.ew_free(address);
+  }
+
+  /** A view of the engine's memory; not to be kept across calls, since the memory may grow. */
+  bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
+  }
+
+  /** Loads and checks a plan. `where` names it in errors. */
+  loadPlan(bytes: Uint8Array, where: string): Plan {
+    const copy = this.alloc(bytes.length, "a plan");
+    try {
+      this.bytes(copy, bytes.length).set(bytes);
+      this.check(this.call(() => this.exports.ew_plan_load(this.handle, copy, bytes.length, this.out)), where, true);
+      return new DataView(this.memory.buffer).getUint32(this.out, true) as Plan;
+    } finally {
+      this.free(copy);
+    }
+  }
+
+  bind(plan: Plan, slot: number, address: number, bytes: number, where = ""): void {
+    this.check(this.call(() => this.exports.ew_plan_bind(plan, slot, address, bytes)), where || `slot ${slot}`);
+  }
+
+  register(plan: Plan, register: number, value: number): void {
+    this.check(this.call(() => this.exports.ew_plan_register(plan, register, BigInt(value))), `register ${register}`);
+  }
+
+  init(plan: Plan, where: string): void {
+    this.check(this.call(() => this.exports.ew_plan_init(plan)), where);
+  }
+
+  run(plan: Plan, where: string): void {
+    this.check(this.call(() => this.exports.ew_plan_run(plan)), where);
+  }
+
+  freePlan(plan: Plan): void {
+    if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
+  }
+
+  /** Ends the threads and lets go of the memory. Safe to call twice. */
+  close(): void {
+    if (this.closed) return;
+    this.closed = true;
+    try {
+      if (!this.failure) this.exports.ew_close(this.handle);
+    } catch {
+      // It is going away in any case.
+    }
+    for (const worker of this.workers) worker.terminate();
+  }
+
+  /** A trap (a bug in the engine, or the stack's end) marks this engine as broken, for good. */
+  call<T>(f: () => T): T {
+    if (this.failure) throw this.failure;
+    if (this.closed) throw new EngineError("the engine has been closed", "", "Make a new pipeline: this one was disposed of.");
+    try {
+      return f();
+    } catch (e) {
+      if (e instanceof WebAssembly.RuntimeError || e instanceof RangeError)
+        this.failure = new EngineError(`the engine stopped (${message(e)})`, "", "Make a new pipeline; if it happens again, please report it with the model.");
+      throw this.failure ?? e;
+    }
+  }
+
+  private check(code: number, where: string, loading = false): void {
+    if (code === 0) return;
+    const at = this.exports.ew_last_error(this.handle) >>> 0;
+    const view = new DataView(this.memory.buffer);
+    const [step, operand, kernel] = [view.getInt32(at + 4, true), view.getInt32(at + 8, true), view.getInt32(at + 12, true)];
+    const detail = view.getBigInt64(at + 16, true);
+    const place = [where, step >= 0 && `step ${step}`, operand >= 0 && `operand ${operand}`, kernel >= 0 && step >= 0 && `kernel ${kernel}`]
+      .filter(Boolean).join(", ");
+    const what = `${WORDS[code] ?? "the engine refused"} (${CODES[code] ?? code}, detail ${detail})`;
+    if (code === 1) throw new OutOfMemory(what, place, "Use a smaller or a more strongly quantized model, or close other tabs.");
+    if (code === 3) throw new PackageError(what, place, "Build the package again with the same version of Edgewise as the page's.");
+    if (code === 11) throw new InputError(what, place, "A token id lies outside of the model's vocabulary; do model and tokenizer belong together?");
+    if (loading) throw new PlanError(what, place, "The plan is damaged: build the package again, or clear the site's data if it came from the cache.");
+    throw new EngineError(what, place, "This is a mistake in Edgewise or in the package; please report it with the model.");
+  }
+}
+
+/** Reserves address space for 4 GB where the device lets us, else less: that limits how far the memory can grow. */
+function makeMemory(shared: boolean): WebAssembly.Memory {
+  let last: unknown;
+  for (const gigabytes of [4, 2, 1, 0.5, 0.25]) {
+    try {
+      return new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: Math.min(65536, gigabytes * (2 ** 30 / PAGE)), shared });
+    } catch (e) {
+      last = e;
+    }
+  }
+  throw new OutOfMemory(`the browser gives no memory to the engine (${message(last)})`, "", "Close other tabs.");
+}
+
+async function startThreads(
+  module: WebAssembly.Module, memory: WebAssembly.Memory, exports: EngineExports, engine: number, threads: number, url: string,
+): Promise<Worker[]> {
+  const workers: Worker[] = [];
+  try {
+    const ready: Promise<void>[] = [];
+    for (let index = 1; index < threads; index++) {
+      const stack = exports.malloc(THREAD_STACK) >>> 0;
+      const align = Math.max(16, exports.__tls_align!.value as number);
+      const tls = exports.malloc((exports.__tls_size!.value as number) + align) >>> 0;
+      if (!stack || !tls) throw new Error("out of memory");
+      const worker = new Worker(url, { type: "module", name: `edgewise thread ${index}` });
+      workers.push(worker);
+      ready.push(new Promise((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Error("a thread did not start in time")), THREAD_START_MS);
+        worker.onmessage = ({ data }) => {
+          clearTimeout(timer);
+          if (data === "ready") resolve();
+          else reject(new Error(String(data)));
+        };
+        worker.onerror = (e) => {
+          clearTimeout(timer);
+          reject(new Error(e.message || `${url} could not be loaded as a worker`));
+        };
+      }));
+      worker.postMessage({ module, memory, engine, index, stackTop: (stack + THREAD_STACK) & ~15, tls: Math.ceil(tls / align) * align });
+    }
+    await Promise.all(ready);
+    return workers;
+  } catch (e) {
+    for (const worker of workers) worker.terminate();
+    throw e;
+  }
+}
+
+export function message(e: unknown): string {
+  return e instanceof Error ? e.message : String(e);
+}
+
+export function megabytes(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MB`;
+}

@@ -1,0 +1,47 @@
+/** Where Edgewise finds its own files and the models, and what it keeps. Change it before the first `pipeline`. */
+export interface Env {
+  /** The worker's script. Default: worker.js beside edgewise.js. Must be of the page's own origin. */
+  workerUrl: string;
+  /** Script of the engine's threads. Default: thread.js beside edgewise.js. */
+  threadUrl: string;
+  /** Script of the compiler's worker. Default: compiler.js beside edgewise.js. */
+  compilerUrl: string;
+  /** Folder of the engine's .wasm files, ending in `/`. Default: engine/ beside edgewise.js. */
+  engineUrl: string;
+  /** Folder of Pyodide's files (npm package `pyodide` 314.0.7), ending in `/`. Default: pyodide/ beside edgewise.js. Needed only to compile models in the page. */
+  pyodideUrl: string;
+  /** Edgewise's Python wheel. Default: beside edgewise.js. Needed only to compile models in the page. */
+  wheelUrl: string;
+  /** Site of model ids like `org/name`, as in transformers.js. Default: `https://huggingface.co/`. */
+  remoteHost: string;
+  /** Path of a model's files there, as in transformers.js. Default: `{model}/resolve/{revision}/`. */
+  remotePathTemplate: string;
+  /** Keep compiled models in the browser's storage (OPFS), so that a second visit needs no compiler. Default: true. */
+  cachePlans: boolean;
+  /** Keep downloaded model files there, too, and continue broken downloads on the next visit. Default: false. */
+  cacheFiles: boolean;
+  /** Fewest and most the engine may use; see `PipelineOptions`. Default: 'auto'. */
+  flavour: "auto" | "simd128" | "relaxed-threads";
+  /** Threads that compute. Default: undefined, which chooses by the number of processors. */
+  threads: number | undefined;
+}
+
+const beside = (name: string): string => new URL(name, import.meta.url).href;
+
+/** Settings of the whole page. */
+export const env: Env = {
+  workerUrl: beside("worker.js"),
+  threadUrl: beside("thread.js"),
+  compilerUrl: beside("compiler.js"),
+  engineUrl: beside("engine/"),
+  pyodideUrl: beside("pyodide/"),
+  wheelUrl: beside(__WHEEL__),
+  remoteHost: "https://huggingface.co/",
+  remotePathTemplate: "{model}/resolve/{revision}/",
+  cachePlans: true,
+  cacheFiles: false,
+  flavour: "auto",
+  threads: undefined,
+};
+
+declare const __WHEEL__: string;

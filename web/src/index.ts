@@ -1,0 +1,300 @@
+/**
+ * Edgewise: ONNX language models in a web page.
+ *
+ * ```html
+ * <script type="module">
+ *   import { pipeline } from "./edgewise.js";
+ *   const write = await pipeline("text-generation", "model.edge");
+ *   const [{ generated_text }] = await write("Once upon a time", { max_new_tokens: 50 });
+ * </script>
+ * ```
+ *
+ * The API is that of transformers.js: `pipeline`, `TextStreamer`, `env`; what is generated and how is that of transformers' GenerationConfig.
+ * Everything runs in a worker: the page's thread is never blocked.
+ * @module
+ */
+
+import { Client } from "./client.ts";
+import { env } from "./env.ts";
+import { InputError } from "./errors.ts";
+import type { DType } from "./hub.ts";
+import { choose, platform, type Flavour } from "./platform.ts";
+import type { GenerateRequest, LoadRequest, ModelInfo, ProgressEvent } from "./protocol.ts";
+import type { Message } from "./text.ts";
+import { VERSION } from "./version.ts";
+
+export * from "./errors.ts";
+export { env, type Env } from "./env.ts";
+export { cacheBytes, clearCache } from "./storage.ts";
+export type { DType, Flavour, Message, ModelInfo, ProgressEvent };
+
+/** What this page can use, and in words why not more. */
+export interface Info {
+  /** Edgewise's version. */
+  version: string;
+  /** The engine's build: `relaxed-threads`, or `simd128` in browsers without relaxed SIMD or shared memory. */
+  flavour: Flavour;
+  /** Threads that compute. */
+  threads: number;
+  /** Whether the page is cross-origin isolated, which threads need. */
+  isolated: boolean;
+  /** In words why there is only one thread; empty where there are more. */
+  whyNotThreads: string;
+}
+
+let last: ModelInfo | undefined;
+
+/** As detected and by `env` before the first pipeline; afterwards what the last pipeline really uses. */
+export const info: Info = {
+  get version() { return VERSION; },
+  get flavour() { return now().flavour; },
+  get threads() { return now().threads; },
+  get isolated() { return platform().isolated; },
+  get whyNotThreads() { return now().whyNotThreads; },
+};
+
+function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
+  return last ?? choose(platform(), env.flavour, env.threads);
+}
+
+/** Options of {@link pipeline}. */
+export interface PipelineOptions {
+  /** Which precision's file to take, as in transformers.js; `auto` (the default) takes the first of q8, q4, fp32, fp16, q4f16 that is there. */
+  dtype?: DType;
+  /** Gets progress as in transformers.js (`initiate`, `download`, `progress`, `done`, `ready`), and `compile` and `warning`. */
+  progress_callback?: (event: ProgressEvent) => void;
+  /** Stops loading: the promise rejects with {@link Aborted}. */
+  signal?: AbortSignal;
+  /** The engine's build. Default: `env.flavour`, which is 'auto'. */
+  flavour?: Flavour | "auto";
+  /** Threads that compute, 1 to 64; 1 starts none. Default: `env.threads`, or by the number of processors. Ignored, and explained in `info.whyNotThreads`, where the page cannot have any. */
+  threads?: number;
+  /** Branch, tag or commit of a model on a hub. Default: `main`. */
+  revision?: string;
+  /** Folder of the .onnx file within the model. Default: `onnx`. */
+  subfolder?: string;
+  /** Name of the .onnx file without suffix and ending. Default: `model`. */
+  model_file_name?: string;
+  /** Most tokens of a text, prompt included, when the model is compiled here. Default: the compiler's, from the model's config. */
+  capacity?: number;
+  /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
+  cache?: boolean;
+  /** Keep the downloaded files for the next visit. Default: `env.cacheFiles`. */
+  cache_files?: boolean;
+  /** SHA-256 that the model's file must have (64 hexadecimal digits, or `sha256-` and base64), or one per file name. */
+  integrity?: string | Record<string, string>;
+  /** Passed to `fetch` for the model's files: `headers`, `credentials`, ... */
+  fetch_options?: Pick<RequestInit, "headers" | "credentials" | "cache" | "mode" | "referrerPolicy">;
+}
+
+/** Shows a text while it is written, in the page. Give it as `streamer`. */
+export interface StreamerOptions {
+  /** Do not give out the prompt. Default: false. */
+  skip_prompt?: boolean;
+  /** Leave out tokens like `<|endoftext|>`. Default: true. */
+  skip_special_tokens?: boolean;
+  /** As the tokenizer's config says where not given. */
+  clean_up_tokenization_spaces?: boolean;
+  /** Gets each piece of text, whole words as in transformers.js. Default: writes to the console. */
+  callback_function?: (text: string) => void;
+  /** Gets the ids of each step; the first time, the prompt's (unless `skip_prompt`). */
+  token_callback_function?: (ids: number[]) => void;
+}
+
+/** As transformers.js' TextStreamer; the decoding happens in the worker, so `tokenizer` is there for the likeness only. */
+export class TextStreamer {
+  private prompted = false;
+
+  constructor(readonly tokenizer?: unknown, readonly options: StreamerOptions = {}) {}
+
+  /** Called with each piece of text. */
+  on_finalized_text(text: string, stream_end: boolean): void {
+    if (this.options.callback_function) {
+      if (text) this.options.callback_function(text);
+    } else if (text || stream_end) console.log(text);
+  }
+
+  /** Called with each step's ids, first with the prompt's. */
+  put(ids: number[]): void {
+    const prompt = !this.prompted;
+    this.prompted = true;
+    if (!(prompt && this.options.skip_prompt)) this.options.token_callback_function?.(ids);
+  }
+
+  /** Called after the last token. */
+  end(): void {
+    this.prompted = false;
+  }
+}
+
+/** Anything that follows a generation by its token ids: `put` with the prompt's, then with each step's, then `end`. */
+export interface TokenStreamer {
+  put(ids: number[]): void;
+  end(): void;
+}
+
+/** Options of one generation: fields of transformers' GenerationConfig, and these. A field that is not supported raises UnsupportedField. */
+export interface GenerateOptions {
+  /** Most tokens to write. Default: from the model's generation_config.json. */
+  max_new_tokens?: number;
+  /** Draw from the distribution instead of taking the most likely token. */
+  do_sample?: boolean;
+  temperature?: number;
+  top_k?: number;
+  top_p?: number;
+  /** Same seed, same text. Default: random. */
+  seed?: number;
+  /** {@link TextStreamer}, any {@link TokenStreamer}, or a function that gets the pieces of new text. */
+  streamer?: TextStreamer | TokenStreamer | ((text: string) => void);
+  /** Stops the generation: the promise rejects with {@link Aborted}. */
+  signal?: AbortSignal;
+  /** The prompt and what was written (the default), or only what was written. */
+  return_full_text?: boolean;
+  /** Whether the tokenizer adds tokens like `<s>`. Default: true for texts, false for messages. */
+  add_special_tokens?: boolean;
+  [field: string]: unknown;
+}
+
+/** One result: the text; for messages, the messages and the answer. */
+export interface TextGenerationOutput { generated_text: string | Message[] }
+
+/** How long the last generation took. */
+export interface Stats {
+  /** Tokens of the prompt and tokens written. */
+  prompt_tokens: number;
+  new_tokens: number;
+  /** Milliseconds to the first new token, and from there to the last. */
+  prefill_ms: number;
+  decode_ms: number;
+}
+
+/** A loaded model. Call it with a text, with messages, or with a list of either. */
+export interface TextGenerationPipeline {
+  (input: string | Message[], options?: GenerateOptions): Promise<TextGenerationOutput[]>;
+  (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
+  readonly task: "text-generation";
+  /** What it runs on, its sizes and loading times. Memory is as of the last call. */
+  readonly info: ModelInfo;
+  /** Of the last generation. */
+  readonly stats: Stats | undefined;
+  /** The model's tokenizer; it lives in the worker, so everything is a promise. */
+  readonly tokenizer: {
+    encode(text: string, options?: { add_special_tokens?: boolean }): Promise<number[]>;
+    decode(ids: ArrayLike<number>, options?: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean }): Promise<string>;
+    /** The text that the model gets for messages. */
+    apply_chat_template(messages: Message[], options?: Record<string, unknown>): Promise<string>;
+  };
+  /** Ends the worker and gives back all memory. Open calls reject with {@link Aborted}. */
+  dispose(): Promise<void>;
+}
+
+/** What a model can be: a hub's id (`org/name`), an address of a folder, an .onnx or an .edge file, or files that the visitor gave. */
+export type ModelSource = string | URL | Blob | File[] | FileList;
+
+/**
+ * Loads a model.
+ *
+ * Mirrors `pipeline(task, model, options)` of transformers.js. An .edge package needs no compiler; an .onnx model is compiled in the page
+ * (by Python, in Pyodide) the first time, and taken from the browser's storage afterwards.
+ *
+ * @throws InputError for options that are wrong; ModelError, PackageError, TokenizerError for files that are broken, missing or cut off;
+ *   UnsupportedOp for a model that uses what Edgewise does not have; OutOfMemory; Aborted
+ */
+export async function pipeline(task: "text-generation", model: ModelSource, options: PipelineOptions = {}): Promise<TextGenerationPipeline> {
+  if ((task as string) !== "text-generation")
+    throw new InputError(`the task is '${String(task)}'`, "pipeline", "This version of Edgewise has 'text-generation'.");
+  const known = new Set(["dtype", "progress_callback", "signal", "flavour", "threads", "revision", "subfolder", "model_file_name", "capacity", "cache", "cache_files", "integrity", "fetch_options", "device"]);
+  for (const name of Object.keys(options))
+    if (!known.has(name)) throw new InputError(`there is no option '${name}'`, "pipeline", `Options are: ${[...known].join(", ")}.`);
+  const device: unknown = (options as Record<string, unknown>).device;
+  if (device !== undefined && device !== "wasm") throw new InputError(`device is '${String(device)}'`, "options.device", "This version of Edgewise runs on 'wasm'.");
+  const request: LoadRequest = {
+    model: sources(model),
+    base: globalThis.document?.baseURI ?? globalThis.location?.href,
+    urls: { engineUrl: slash(env.engineUrl), threadUrl: full(env.threadUrl), compilerUrl: full(env.compilerUrl), pyodideUrl: slash(env.pyodideUrl), wheelUrl: full(env.wheelUrl) },
+    remoteHost: env.remoteHost,
+    remotePathTemplate: env.remotePathTemplate,
+    revision: options.revision ?? "main",
+    dtype: options.dtype ?? "auto",
+    subfolder: options.subfolder ?? "onnx",
+    model_file_name: options.model_file_name ?? "model",
+    flavour: options.flavour ?? env.flavour,
+    threads: options.threads ?? env.threads,
+    capacity: options.capacity,
+    cache: options.cache ?? env.cachePlans,
+    cache_files: options.cache_files ?? env.cacheFiles,
+    integrity: options.integrity,
+    fetch_options: options.fetch_options && { ...options.fetch_options, headers: options.fetch_options.headers ? Object.fromEntries(new Headers(options.fetch_options.headers)) : undefined } as RequestInit,
+  };
+  const client = new Client(full(env.workerUrl));
+  let loaded;
+  try {
+    loaded = await client.call("load", request, { signal: options.signal, onProgress: options.progress_callback });
+  } catch (e) {
+    client.end(); // each pipeline has a worker of its own, so nothing of this one remains
+    throw e;
+  }
+  return makePipeline(client, loaded.model, loaded.info);
+}
+
+function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
+  let current = (last = firstInfo);
+  let stats: Stats | undefined;
+  const call = async (input: GenerateRequest["input"], options: GenerateOptions = {}): Promise<never> => {
+    const { streamer, signal, return_full_text, add_special_tokens, ...fields } = options;
+    for (const name of Object.keys(fields)) if (fields[name] === undefined) delete fields[name];
+    const text = typeof streamer === "function"
+      ? new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer })
+      : streamer instanceof TextStreamer ? streamer : undefined;
+    const follower = typeof streamer === "object" ? streamer : undefined;
+    const { skip_special_tokens = true, clean_up_tokenization_spaces, skip_prompt = false } = text?.options ?? {};
+    const decode = { skip_special_tokens, ...(clean_up_tokenization_spaces === undefined ? {} : { clean_up_tokenization_spaces }) };
+    const result = await client.call("generate", {
+      model: id, input, fields, return_full_text, add_special_tokens,
+      stream: text && { skip_prompt, decode },
+      tokens: follower !== undefined,
+    }, {
+      signal,
+      onText: (piece, end) => {
+        if (piece || end) text?.on_finalized_text(piece, end);
+        if (end) follower?.end();
+      },
+      onTokens: (ids) => follower?.put(ids),
+    });
+    current = last = result.info;
+    stats = result.stats;
+    return result.output as never;
+  };
+  const extras: Omit<TextGenerationPipeline, never> = {
+    task: "text-generation",
+    get info() { return current; },
+    get stats() { return stats; },
+    tokenizer: {
+      encode: (text, options = {}) => client.call("encode", { model: id, text, add_special_tokens: options.add_special_tokens }),
+      decode: (ids, options = {}) => client.call("decode", { model: id, ids: Array.from(ids), options }),
+      apply_chat_template: (messages, options = {}) => client.call("chat", { model: id, messages, options }),
+    },
+    dispose: async () => client.end(),
+  } as TextGenerationPipeline;
+  return Object.defineProperties(call, Object.getOwnPropertyDescriptors(extras)) as unknown as TextGenerationPipeline;
+}
+
+function sources(model: ModelSource): LoadRequest["model"] {
+  if (typeof model === "string" && model) return model;
+  if (model instanceof URL) return model.href;
+  const named = (blob: Blob) => ({ name: blob instanceof File ? blob.name : "model.edge", blob });
+  if (model instanceof Blob) return [named(model)];
+  const list = Array.from((model as ArrayLike<File> | undefined) ?? []);
+  if (!list.length || !list.every((f) => f instanceof Blob))
+    throw new InputError("there is no model", "pipeline", "Give a model id, an address, or files.");
+  return list.map(named);
+}
+
+function full(url: string): string {
+  return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+}
+
+function slash(url: string): string {
+  const address = full(url);
+  return address.endsWith("/") ? address : address + "/";
+}

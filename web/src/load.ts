@@ -1,0 +1,309 @@
+// From a model's place to a decoder that runs: finds the files, uses what an earlier visit compiled or compiles, and streams the weights
+// straight into the engine's memory.
+
+import { InputError, ModelError, PackageError, type EdgewiseError } from "./errors.ts";
+import { Engine, message } from "./engine.ts";
+import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
+import { checkTable, EngineDecoder, Weights } from "./decoder.ts";
+import { makePackage, openPackage, type Manifest, type OpenPackage } from "./package.ts";
+import { platform } from "./platform.ts";
+import type { LoadRequest, ModelInfo, ProgressEvent } from "./protocol.ts";
+import { compileModel, MissingFile } from "./pyodide.ts";
+import { BlobSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent } from "./source.ts";
+import { digestReads, findCompiled, forgetCompiled, keepCompiled, KeptSource, type Reads } from "./storage.ts";
+import { digestOf } from "./sha256.ts";
+import { parseConfig, Tokenizer } from "./text.ts";
+import { COMPILER } from "./version.ts";
+
+export interface Model {
+  engine: Engine;
+  decoder: EngineDecoder;
+  tokenizer: Tokenizer;
+  info: ModelInfo;
+}
+
+type Progress = (event: ProgressEvent) => void;
+type Texts = Map<string, string>;
+
+/** What one load needs everywhere: the request, abort, progress, and how files are fetched. */
+class Job {
+  readonly model: string;
+
+  constructor(readonly request: LoadRequest, readonly signal: AbortSignal, readonly progress: Progress) {
+    this.model = typeof request.model === "string" ? request.model : (request.model[0]?.name ?? "files");
+  }
+
+  warn = (text: string): void => this.progress({ status: "warning", name: this.model, message: text });
+
+  http(url: string, keep: boolean): HttpSource | KeptSource {
+    const file = new URL(url).pathname.split("/").pop() ?? url;
+    const { integrity, fetch_options: fetchOptions } = this.request;
+    const wanted = typeof integrity === "string" ? (/\.(onnx|edge)$/.test(file) ? integrity : undefined) : integrity?.[file];
+    const digest = wanted === undefined ? undefined : digestOf(wanted);
+    if (wanted !== undefined && digest === undefined)
+      throw new InputError(`the integrity of ${file} is '${wanted.slice(0, 100)}'`, "options.integrity", "Give a SHA-256 as 64 hexadecimal digits, or as 'sha256-' and base64.");
+    const options = { signal: this.signal, onBytes: this.reporter(file), integrity: digest, fetchOptions };
+    return keep && this.request.cache_files ? new KeptSource(url, options, this.warn) : new HttpSource(url, options);
+  }
+
+  blob(blob: Blob, name: string): BlobSource {
+    return new BlobSource(blob, name, { signal: this.signal, onBytes: this.reporter(name) });
+  }
+
+  /** Progress of one file, at most every 50 ms. */
+  private reporter(file: string): (loaded: number, total: number | undefined) => void {
+    let last = 0;
+    let begun = false;
+    return (loaded, total) => {
+      const now = performance.now();
+      if (!begun) this.progress({ status: "download", name: this.model, file });
+      begun = true;
+      const end = loaded === total;
+      if (!end && now - last < 50) return;
+      last = now;
+      this.progress({ status: "progress", name: this.model, file, progress: total ? (100 * loaded) / total : 0, loaded, total: total ?? 0 });
+      if (end) this.progress({ status: "done", name: this.model, file });
+    };
+  }
+
+  /** The texts of a folder that are there. Those that every model has are demanded later, by what needs them. */
+  async texts(folder: string): Promise<Texts> {
+    const texts: Texts = new Map();
+    const get = async (name: string) => {
+      const url = new URL(name, folder).href;
+      try {
+        texts.set(name, new TextDecoder().decode(await readAll(this.http(url, true), 256 << 20)));
+      } catch (e) {
+        if (!(e instanceof NotFound)) throw e;
+        if (![403, 404, 410].includes(e.status)) throw notThere(e);
+      }
+    };
+    await Promise.all(["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"].map(get));
+    const config = texts.get("tokenizer_config.json");
+    // Templates have had a file of their own since 2025; asking for it only where the config has none spares most sites a 404.
+    if (config !== undefined && !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href)) && /"(<\|im_|<start_of_turn|\[INST|<\|user)/.test(texts.get("tokenizer.json") ?? ""))
+      await get("chat_template.jinja");
+    return texts;
+  }
+}
+
+function notThere(e: NotFound): EdgewiseError {
+  const remedy = e.status === 401 || e.status === 403
+    ? "The server does not let this page read it: use a public model, or pass headers in fetch_options."
+    : "Check the model's name, the revision and the dtype; for files of your own, the address.";
+  return new ModelError(e.status === 404 ? "there is no such file (HTTP 404)" : `the server refused it (HTTP ${e.status})`, e.url, remedy);
+}
+
+/** Loads a model. When it fails, everything that was begun has been let go of. */
+export async function loadModel(request: LoadRequest, signal: AbortSignal, progress: Progress): Promise<Model> {
+  const job = new Job(request, signal, progress);
+  const started = performance.now();
+  progress({ status: "initiate", name: job.model, file: "" });
+  const { urls } = request;
+  const opening = Engine.open({ ...urls, flavour: request.flavour, threads: request.threads });
+  opening.catch(() => undefined);
+  try {
+    const found = await find(job, opening);
+    const engine = await opening;
+    throwIfAborted(signal);
+    const { manifest, where } = found;
+    checkTable(engine, manifest, where);
+    const weights = new Weights(engine, manifest);
+    const { files, texts } = await found.fill(weights.extents(manifest));
+    throwIfAborted(signal);
+    const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
+    // Older models keep the special ids in config.json only.
+    const config = parseConfig(texts.get("config.json"), "config.json");
+    for (const key of ["bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"])
+      if (!(key in generation) && config[key] !== undefined) generation[key] = config[key];
+    const tokenizer = new Tokenizer(texts.get("tokenizer.json"), texts.get("tokenizer_config.json"), texts.get("chat_template.jinja"), where, texts.get("special_tokens_map.json"));
+    const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, generation, where);
+    progress({ status: "ready", name: job.model, task: "text-generation" });
+    const info: ModelInfo = {
+      ...engine.choice, isolated: platform().isolated, origin: found.origin, dtype: found.dtype,
+      capacity: decoder.max_length, vocabSize: decoder.vocab_size, hasChatTemplate: tokenizer.hasChatTemplate,
+      memory: { engine: engine.memoryBytes, weights: weights.bytes, cachePerSequence: decoder.cacheBytes },
+      ms: { engine: engine.instantiateMs, compile: found.compileMs, load: performance.now() - started },
+    };
+    return { engine, decoder, tokenizer, info };
+  } catch (e) {
+    opening.then((engine) => engine.close(), () => undefined);
+    throw e instanceof NotFound ? notThere(e) : e;
+  }
+}
+
+interface Found {
+  manifest: Manifest;
+  where: string;
+  origin: ModelInfo["origin"];
+  dtype: string;
+  compileMs: number;
+  /** Streams the weights in; gives the package's other files, and the texts (tokenizer, configs). */
+  fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
+}
+
+async function find(job: Job, engine: Promise<Engine>): Promise<Found> {
+  const { request } = job;
+  if (typeof request.model === "string") {
+    const place = locate(request.model, request.base, request);
+    if (place.kind === "package") return fromPackage(job, job.http(place.url, true));
+    return fromAddress(job, place.graphs, place.folder, engine);
+  }
+  const given = sortFiles(request.model, request.dtype);
+  if (given.kind === "package") return fromPackage(job, job.blob(given.file, given.name));
+  const texts: Texts = new Map();
+  for (const name of TEXT_FILES) {
+    const blob = given.files.get(name);
+    if (blob) texts.set(name, await blob.text());
+  }
+  return fromFiles(job, given.graph, given.files, texts, request.dtype === "auto" ? "" : request.dtype, engine);
+}
+
+async function fromPackage(job: Job, source: ByteSource): Promise<Found> {
+  const opened = await openPackage(source);
+  for (const { name, file } of opened.manifest.weights.values())
+    if (!opened.manifest.files.has(file)) throw new PackageError(`the weight '${name}' lies in another file, '${file}'`, source.name, "Build the package again with `edgewise build`.");
+  const fill: Found["fill"] = async (extents) => {
+    await opened.finish(extents);
+    return { files: opened.files, texts: textsOf(opened) };
+  };
+  return { manifest: opened.manifest, where: source.name, origin: "package", dtype: "", compileMs: 0, fill };
+}
+
+function textsOf(opened: OpenPackage): Texts {
+  const texts: Texts = new Map();
+  for (const name of TEXT_FILES) {
+    const bytes = opened.files.get(name);
+    if (bytes) texts.set(name, new TextDecoder().decode(bytes));
+  }
+  return texts;
+}
+
+/** What decides about a compiled package besides the model's files. */
+async function keyOf(job: Job, engine: Promise<Engine>, what: unknown): Promise<string> {
+  return JSON.stringify({ compiler: COMPILER, table: (await engine).tableHash, capacity: job.request.capacity ?? null, what });
+}
+
+async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], folder: string, engine: Promise<Engine>): Promise<Found> {
+  const reading = job.texts(folder);
+  reading.catch(() => undefined);
+  let source: HttpSource | KeptSource | undefined;
+  let dtype = "";
+  for (const graph of graphs) {
+    const candidate = job.http(graph.url, true);
+    try {
+      await candidate.open();
+      [source, dtype] = [candidate, graph.dtype === "auto" ? "" : graph.dtype];
+      break;
+    } catch (e) {
+      if (!(e instanceof NotFound)) throw e;
+      if (e.status === 404 && graph !== graphs[graphs.length - 1]) continue;
+      if (graphs.length > 1 && e.status === 404)
+        throw new ModelError("there is no .onnx file of any dtype", new URL(".", graph.url).href, `Tried ${graphs.map((g) => g.url.split("/").pop()).join(", ")}. Check the model's name, or give dtype, subfolder and model_file_name.`);
+      throw e;
+    }
+  }
+  const graph = source!;
+  const beside = (name: string) => job.http(new URL(encodeURI(name), graph.url).href, true);
+  const texts = await reading;
+
+  // With an ETag or a date, an earlier visit's package is known to fit without reading the model first: weights stream from the network.
+  const tagged = graph.validator !== undefined && graph.size !== undefined;
+  const config = texts.get("config.json") ?? "";
+  const key = tagged && job.request.cache ? await keyOf(job, engine, { url: graph.url, validator: graph.validator, size: graph.size, config }) : undefined;
+  if (key) {
+    const cached = await findCompiled(key, undefined);
+    const opened = cached && (await openPackage(cached));
+    if (opened) {
+      const sources = new Map<string, ByteSource>([[graph.name, graph]]);
+      const noted = (opened.manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
+      let fits = true;
+      for (const { file } of opened.manifest.weights.values()) {
+        if (opened.manifest.files.has(file) || sources.has(file)) continue;
+        const other = beside(file);
+        await other.open();
+        sources.set(file, other);
+        fits &&= noted[file] === `${other.validator} ${other.size}`;
+      }
+      if (fits) return fromCache(opened, sources, texts, dtype, key, graph.name);
+      for (const [name, s] of sources) if (name !== graph.name) (s as HttpSource).cancel?.();
+    }
+  }
+  const files = new Map<string, Blob>([[graph.name, await toBlob(graph)]]);
+  for (const [name, text] of texts) files.set(name, new Blob([text]));
+  const tags: Record<string, string> = {};
+  const fetchMissing = async (name: string) => {
+    const other = beside(name);
+    await other.open();
+    files.set(name, await toBlob(other));
+    tags[name] = `${other.validator} ${other.size}`;
+  };
+  return fromFiles(job, graph.name, files, texts, dtype, engine, { key, tags, fetchMissing });
+}
+
+async function fromFiles(
+  job: Job, graph: string, files: Map<string, Blob>, texts: Texts, dtype: string, engine: Promise<Engine>,
+  from: { key?: string | undefined; tags?: Record<string, string>; fetchMissing?: (name: string) => Promise<void> } = {},
+): Promise<Found> {
+  const { cache, capacity, urls } = job.request;
+  // Files that were given have no ETag: the key is their names and sizes, and the ranges that the compiler read are compared.
+  const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
+  const key = !cache ? undefined : (from.key ?? (await keyOf(job, engine, { graph, sizes })));
+  if (key && !from.key) {
+    const cached = await findCompiled(key, files);
+    const opened = cached && (await openPackage(cached));
+    if (opened) return fromCache(opened, blobSources(job, files), texts, dtype, key, graph);
+  }
+  let compiled;
+  const onStage = (stage: "pyodide" | "compile" | "done", words: string) => job.progress({ status: "compile", name: job.model, stage, message: words });
+  for (let attempts = 0; !compiled; attempts++) {
+    try {
+      compiled = await compileModel(files, { model_file: graph, ...(capacity === undefined ? {} : { capacity }) }, urls, onStage, job.signal);
+    } catch (e) {
+      if (!(e instanceof MissingFile)) throw e;
+      if (!from.fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;
+      await from.fetchMissing(e.file);
+    }
+  }
+  const { manifest: json, reads } = compiled;
+  const compileMs = compiled.ms.pyodide + compiled.ms.compile;
+  let parsed: Record<string, unknown>;
+  try {
+    parsed = JSON.parse(json) as Record<string, unknown>;
+  } catch (e) {
+    throw new PackageError(`the compiler's manifest is not JSON (${message(e)})`, graph, "This is a mistake in Edgewise; please report it.");
+  }
+  const noted: Reads & { tags: Record<string, string> } = { ranges: reads, sha256: (await digestReads(reads, files)) ?? "", tags: from.tags ?? {} };
+  const made = makePackage({ ...parsed, cache: noted }, compiled.files);
+  const opened = await openPackage(new BlobSource(made, graph));
+  if (key) await keepCompiled(key, made, job.warn);
+  return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), origin: "compiled", compileMs };
+}
+
+function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource> {
+  return new Map(Array.from(files, ([name, blob]) => [name, job.blob(blob, name)]));
+}
+
+/** A package whose weights lie in the model's files. */
+function fromCache(opened: OpenPackage, sources: Map<string, ByteSource>, texts: Texts, dtype: string, key: string | undefined, where: string): Found {
+  const { manifest } = opened;
+  const fill: Found["fill"] = async (extents) => {
+    try {
+      await opened.finish(extents);
+      for (const [file, list] of extents) {
+        if (manifest.files.has(file)) continue;
+        const source = sources.get(file);
+        if (!source) throw new ModelError(`it needs the file '${file}' for its weights, which is not among those given`, where, `Give ${file} along with ${where}.`);
+        const end = list.reduce((most, e) => Math.max(most, e.start + e.bytes), 0);
+        const cut = () => new ModelError(`it ends too early: its weights reach to byte ${end}`, file, "The file is cut off; fetch it again.");
+        if (source.size !== undefined && source.size < end) throw cut();
+        if ((await scatter(source.stream(), 0, list)) < end) throw cut();
+      }
+    } catch (e) {
+      if (key && isEdgewise(e) && e instanceof PackageError) await forgetCompiled(key);
+      throw e;
+    }
+    return { files: opened.files, texts: new Map([...textsOf(opened), ...texts]) };
+  };
+  return { manifest, where, origin: "cache", dtype, compileMs: 0, fill };
+}

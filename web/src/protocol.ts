@@ -1,0 +1,150 @@
+// What page and worker say to each other. Calls carry an id, replies the same id in any order; events of a call (progress, tokens)
+// carry it too. Errors cross as class name, words and fields.
+
+import * as errors from "./errors.ts";
+import type { DType } from "./hub.ts";
+import type { Flavour } from "./platform.ts";
+import type { Message } from "./text.ts";
+
+export interface Urls {
+  engineUrl: string;
+  threadUrl: string;
+  compilerUrl: string;
+  pyodideUrl: string;
+  wheelUrl: string;
+}
+
+export interface LoadRequest {
+  /** Model id or address, or files. */
+  model: string | { name: string; blob: Blob }[];
+  /** The page's address. */
+  base: string;
+  urls: Urls;
+  remoteHost: string;
+  remotePathTemplate: string;
+  revision: string;
+  dtype: DType;
+  subfolder: string;
+  model_file_name: string;
+  flavour: Flavour | "auto";
+  threads: number | undefined;
+  capacity: number | undefined;
+  cache: boolean;
+  cache_files: boolean;
+  integrity: string | Record<string, string> | undefined;
+  fetch_options: RequestInit | undefined;
+}
+
+export interface GenerateRequest {
+  model: number;
+  input: string | Message[] | (string | Message[])[];
+  fields: Record<string, unknown>;
+  return_full_text: boolean | undefined;
+  add_special_tokens: boolean | undefined;
+  /** Text is decoded as it comes, and sent as events. */
+  stream: { skip_prompt: boolean; decode: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } } | undefined;
+  /** Token ids are sent as events. */
+  tokens: boolean;
+}
+
+export interface Methods {
+  load(request: LoadRequest): Loaded;
+  generate(request: GenerateRequest): Generated;
+  encode(request: { model: number; text: string; add_special_tokens: boolean | undefined }): number[];
+  decode(request: { model: number; ids: number[]; options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } }): string;
+  chat(request: { model: number; messages: Message[]; options: Record<string, unknown> }): string;
+  unload(request: { model: number }): void;
+}
+
+/** What a loaded pipeline says of itself. */
+export interface ModelInfo {
+  /** The engine's build. */
+  flavour: Flavour;
+  /** Threads that compute, the worker's own among them. */
+  threads: number;
+  /** The page is cross-origin isolated. */
+  isolated: boolean;
+  /** In words why there is one thread only; empty where there are more. */
+  whyNotThreads: string;
+  /** Where the plans came from: a package, this page's cache, or compiled here just now. */
+  origin: "package" | "cache" | "compiled";
+  /** The precision that was asked for or found, as in the file's name; empty for packages. */
+  dtype: string;
+  /** Most tokens of a text, prompt included. */
+  capacity: number;
+  vocabSize: number;
+  hasChatTemplate: boolean;
+  /** Bytes. `engine` is all that the engine holds, the others are parts of it. */
+  memory: { engine: number; weights: number; cachePerSequence: number };
+  /** Milliseconds: instantiating the engine, compiling in Pyodide (with its start), and loading in all. */
+  ms: { engine: number; compile: number; load: number };
+}
+
+export interface Loaded { model: number; info: ModelInfo }
+export interface Generated {
+  output: unknown;
+  info: ModelInfo;
+  /** Tokens given to the model and made by it, and milliseconds spent on each. */
+  stats: { prompt_tokens: number; new_tokens: number; prefill_ms: number; decode_ms: number };
+}
+
+/** What `progress_callback` gets. The first five are those of transformers.js. */
+export type ProgressEvent =
+  | { status: "initiate" | "download" | "done"; name: string; file: string }
+  /** `progress` in percent; `loaded` and `total` in bytes (`total` is 0 where the server does not say). */
+  | { status: "progress"; name: string; file: string; progress: number; loaded: number; total: number }
+  | { status: "ready"; name: string; task: string }
+  /** The model is compiled in the page: Pyodide starts (`pyodide`), then Python compiles (`compile`). */
+  | { status: "compile"; name: string; stage: "pyodide" | "compile" | "done"; message: string }
+  /** Something did not work, and what was asked for is done without it. */
+  | { status: "warning"; name: string; message: string };
+
+export type Call = { [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] } }[keyof Methods];
+export type ToWorker = Call | { id: number; abort: true; reason: string | undefined };
+export type FromWorker =
+  | { id: number; value: unknown }
+  | { id: number; error: PlainError }
+  | { id: number; progress: ProgressEvent }
+  | { id: number; text: string; end: boolean }
+  | { id: number; tokens: number[] };
+
+export interface PlainError {
+  name: string;
+  what: string;
+  where: string;
+  remedy: string;
+  stack: string;
+  fields: Record<string, unknown>;
+}
+
+type ErrorClass = new (what: string, where?: string, remedy?: string) => errors.EdgewiseError;
+
+/** An error as data. Errors that are not Edgewise's become EngineError, with their own message. */
+export function plainError(e: unknown): PlainError {
+  const error = e instanceof Error ? e : new Error(String(e));
+  const fields: Record<string, unknown> = {};
+  if (error instanceof errors.EdgewiseError) {
+    for (const [key, value] of Object.entries(error))
+      if (!["name", "what", "where", "remedy", "message", "stack", "cause"].includes(key) && cloneable(value)) fields[key] = value;
+    return { name: error.name, what: error.what, where: error.where, remedy: error.remedy, stack: error.stack ?? "", fields };
+  }
+  return { name: "EngineError", what: `${error.name}: ${error.message}`, where: "", remedy: "This is a mistake in Edgewise; please report it.", stack: error.stack ?? "", fields };
+}
+
+export function makeError(plain: PlainError): errors.EdgewiseError {
+  const found: unknown = (errors as Record<string, unknown>)[plain.name];
+  const type = (typeof found === "function" && (found === errors.EdgewiseError || found.prototype instanceof errors.EdgewiseError) ? found : errors.EdgewiseError) as ErrorClass;
+  const error = new type(plain.what, plain.where, plain.remedy);
+  Object.assign(error, plain.fields);
+  if (plain.stack) Object.defineProperty(error, "workerStack", { value: plain.stack, enumerable: false });
+  return error;
+}
+
+function cloneable(value: unknown): boolean {
+  try {
+    structuredClone(value);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,120 @@
+// Text to ids and back: Hugging Face's tokenizer and Jinja libraries, with what is wrong with a file said in our words.
+
+import { Tokenizer as Backend } from "@huggingface/tokenizers";
+import { Template } from "@huggingface/jinja";
+import { TokenizerError } from "./errors.ts";
+import { message } from "./engine.ts";
+
+/** A message of a chat. */
+export interface Message {
+  role: string;
+  content: string;
+  [field: string]: unknown;
+}
+
+const SPECIAL = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"] as const;
+const COPY = "Copy the tokenizer's files again from the model they belong to.";
+
+type Config = Record<string, unknown>;
+
+/** Parses a JSON object of a model's folder, or says where it is broken. */
+export function parseConfig(text: string | undefined, where: string): Config {
+  if (text === undefined) return {};
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (e) {
+    throw new TokenizerError(`broken JSON: ${message(e)}`, where, "Copy the file again; it may be cut off.");
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new TokenizerError("it is not a JSON object", where, COPY);
+  return value as Config;
+}
+
+export class Tokenizer {
+  private readonly backend: Backend;
+  private readonly special = new Map<string, string>();
+  private readonly template: string | undefined;
+  private readonly prefix: number[] | undefined;
+  private readonly suffix: number[] = [];
+  private compiled: Template | undefined;
+
+  /**
+   * @param tokenizerJson text of tokenizer.json
+   * @param configJson text of tokenizer_config.json
+   * @param chatTemplate text of chat_template.jinja, which wins over the one in the config
+   * @param specialJson text of special_tokens_map.json, for what the config does not say
+   */
+  constructor(tokenizerJson: string | undefined, configJson: string | undefined, chatTemplate: string | undefined, where: string, specialJson?: string) {
+    const place = (file: string) => (where ? `${where}, ${file}` : file);
+    if (tokenizerJson === undefined)
+      throw new TokenizerError("there is no tokenizer.json", where, "Put the model's tokenizer.json beside it (for dropped files: drop it along with the model).");
+    const json = parseConfig(tokenizerJson, place("tokenizer.json"));
+    const config = parseConfig(configJson, place("tokenizer_config.json"));
+    const special = parseConfig(specialJson, place("special_tokens_map.json"));
+    try {
+      this.backend = new Backend(json, config);
+      this.backend.encode("a");
+    } catch (e) {
+      throw new TokenizerError(`it is not a valid tokenizer file (${message(e)})`, place("tokenizer.json"), COPY);
+    }
+    for (const name of SPECIAL) {
+      const token: unknown = config[name] ?? special[name];
+      const content = typeof token === "object" && token !== null ? (token as Config).content : token;
+      if (typeof content === "string") this.special.set(name, content);
+      else if (content !== undefined && content !== null) throw new TokenizerError(`${name} is neither a string nor an object with 'content'`, place("tokenizer_config.json"), COPY);
+    }
+    // As transformers: the Llama-like classes rebuild the post-processor from these two fields, the others leave the file's.
+    const name = String(config.tokenizer_class ?? "").replace(/Fast$/, "");
+    if (["LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"].includes(name) && ("add_bos_token" in config || "add_eos_token" in config)) {
+      const [bos, eos] = [this.id("bos_token"), this.id("eos_token")];
+      this.prefix = (config.add_bos_token ?? true) && bos !== undefined ? [bos] : [];
+      if (config.add_eos_token && eos !== undefined) this.suffix = [eos];
+    }
+    let template: unknown = chatTemplate ?? config.chat_template;
+    if (Array.isArray(template)) {
+      const list = template as { name?: string; template?: string }[];
+      template = (list.find((t) => t?.name === "default") ?? list[0])?.template;
+    }
+    if (typeof template === "string") this.template = template;
+  }
+
+  /** The id of a special token, by name (`eos_token`, ...). */
+  id(name: string): number | undefined {
+    const token = this.special.get(name);
+    return token === undefined ? undefined : this.backend.token_to_id(token);
+  }
+
+  get hasChatTemplate(): boolean {
+    return this.template !== undefined;
+  }
+
+  encode(text: string, addSpecialTokens = true): number[] {
+    try {
+      if (addSpecialTokens && this.prefix) return [...this.prefix, ...this.backend.encode(text, { add_special_tokens: false }).ids, ...this.suffix];
+      return this.backend.encode(text, { add_special_tokens: addSpecialTokens }).ids;
+    } catch (e) {
+      throw new TokenizerError(`the tokenizer failed on the text (${message(e)})`, "tokenizer.json", "Its kind may not be supported by @huggingface/tokenizers.");
+    }
+  }
+
+  decode(ids: ArrayLike<number>, options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } = {}): string {
+    if (!ids.length) return "";
+    return this.backend.decode(Array.from(ids), options);
+  }
+
+  /** Messages to the text that the model was trained to answer. */
+  applyChatTemplate(messages: Message[], options: { add_generation_prompt?: boolean; tools?: unknown; [name: string]: unknown } = {}): string {
+    if (this.template === undefined)
+      throw new TokenizerError("this model has no chat template", "tokenizer_config.json", "Give text instead of messages: it is not a model for chats.");
+    try {
+      this.compiled ??= new Template(this.template);
+    } catch (e) {
+      throw new TokenizerError(`the chat template is broken: ${message(e)}`, "chat template", COPY);
+    }
+    try {
+      return this.compiled.render({ add_generation_prompt: true, tools: null, documents: null, ...Object.fromEntries(this.special), ...options, messages });
+    } catch (e) {
+      throw new TokenizerError(`the chat template refused the messages: ${message(e)}`, "chat template", "Check the roles and their order; each model's template has its own rules.");
+    }
+  }
+}
