@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x573941a8u
+#define EW_TABLE_HASH 0x387a402bu
 enum { EW_KERNEL_COUNT = 27, EW_MAX_OPERANDS = 8 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
@@ -61,8 +61,8 @@ typedef struct { int32_t size; int32_t index_type; int32_t outer; int32_t count;
 enum { EW_GATHER_X, EW_GATHER_INDEX, EW_GATHER_Y };
 int32_t ew_k_gather(ew_context *, const ew_gather_params *, void *const *operand);
 
-/* gather_elements: ONNX GatherElements: dims are the index's; y contiguous. rows: length of x's axis; the kernel reads x at most at (dims-1 off axis, rows-1 on axis). */
-typedef struct { int32_t size; int32_t index_type; int32_t dims[6]; int32_t axis; int32_t rows; int32_t xs[6]; int32_t is[6]; } ew_gather_elements_params;
+/* gather_elements: ONNX GatherElements: dims are the index's; y contiguous. x_axis: stride of the gathered axis, which has `rows` rows; xs: x's strides along the others, 0 for the gathered one. */
+typedef struct { int32_t size; int32_t index_type; int32_t dims[6]; int32_t rows; int32_t x_axis; int32_t xs[6]; int32_t is[6]; } ew_gather_elements_params;
 enum { EW_GATHER_ELEMENTS_X, EW_GATHER_ELEMENTS_INDEX, EW_GATHER_ELEMENTS_Y };
 int32_t ew_k_gather_elements(ew_context *, const ew_gather_elements_params *, void *const *operand);
 

@@ -11,7 +11,7 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"dynamic_quantize", "i32:n", "x y scale zero"},
   {"fill", "i32:size i32[6]:dims i32[6]:ys i32:value_low i32:value_high", "y"},
   {"gather", "i32:size i32:index_type i32:outer i32:count i32:rows i32:inner i32:x_outer i32:x_row i32:y_outer", "x index y"},
-  {"gather_elements", "i32:size i32:index_type i32[6]:dims i32:axis i32:rows i32[6]:xs i32[6]:is", "x index y"},
+  {"gather_elements", "i32:size i32:index_type i32[6]:dims i32:rows i32:x_axis i32[6]:xs i32[6]:is", "x index y"},
   {"gather_nd", "i32:size i32:index_type i32:batch i32:count i32:depth i32:inner i32:x_batch i32[6]:sizes i32[6]:strides", "x index y"},
   {"gather_quantized", "i32:bits i32:count i32:rows i32:cols i32:block i32:index_type i32:scale_type i32:signed i32:zeros", "x index scales zeros_ y"},
   {"gemm", "i32:batch0 i32:batch1 i32:m i32:n i32:k i32:a0 i32:a1 i32:a_row i32:a_col i32:b0 i32:b1 i32:b_row i32:b_col i32:y0 i32:y1 i32:y_row i32:bias_row i32:bias_col i32:b_type i32:activation f32:alpha f32:beta", "a b bias residual y scratch"},

@@ -63,12 +63,11 @@ int32_t ew_k_gather_elements(ew_context *c, const ew_gather_elements_params *p, 
   int32_t at[6] = {0};
   for (;;) { /* one row of the innermost dimension, then the next */
     int64_t from = 0, i = 0;
-    for (int d = 0; d < 5; d++) from += d == p->axis ? 0 : (int64_t)at[d] * p->xs[d], i += (int64_t)at[d] * p->is[d];
-    const int64_t step = p->axis == 5 ? 0 : p->xs[5];
+    for (int d = 0; d < 5; d++) from += (int64_t)at[d] * p->xs[d], i += (int64_t)at[d] * p->is[d];
     for (int32_t k = 0; k < p->dims[5]; k++, y += p->size) {
       const int64_t row = ew_index(c, index, p->index_type, i + (int64_t)k * p->is[5], p->rows);
       if (row < 0) return EW_E_INDEX;
-      copy_element(y, x + (from + k * step + row * p->xs[p->axis]) * p->size, p->size);
+      copy_element(y, x + (from + (int64_t)k * p->xs[5] + row * p->x_axis) * p->size, p->size);
     }
     int d = 4;
     while (d >= 0 && ++at[d] == p->dims[d]) at[d--] = 0;

@@ -22,12 +22,12 @@ Kernel("gather", {"size": "i32", "index_type": "i32", "outer": "i32", "count": "
        require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "x_outer >= 0", "x_row >= 0", "y_outer >= 0", "rows > 0"], empty=["outer", "count", "inner"],
        doc="y[o, c, :] = x[o, index[c], :]; negative indices count from the end; one out of [-rows, rows) is EW_E_INDEX.")
 
-Kernel("gather_elements", {"size": "i32", "index_type": "i32", "dims": "i32[6]", "axis": "i32", "rows": "i32", "xs": "i32[6]", "is": "i32[6]"},
-       [read("x", "size", "hi(dims, xs) + max(rows - 1, 0) * max(xs[0], xs[1], xs[2], xs[3], xs[4], xs[5])"), read("index", "bytes_of(index_type)", "hi(dims, is)"),
+Kernel("gather_elements", {"size": "i32", "index_type": "i32", "dims": "i32[6]", "rows": "i32", "x_axis": "i32", "xs": "i32[6]", "is": "i32[6]"},
+       [read("x", "size", "hi(dims, xs) + (rows - 1) * x_axis"), read("index", "bytes_of(index_type)", "hi(dims, is)"),
         write("y", "size", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]")],
-       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "axis >= 0", "axis < 6", "rows > 0",
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "rows > 0", "x_axis >= 0",
                 "min(xs[0], xs[1], xs[2], xs[3], xs[4], xs[5]) >= 0", "min(is[0], is[1], is[2], is[3], is[4], is[5]) >= 0"], empty=["dims"],
-       doc="ONNX GatherElements: dims are the index's; y contiguous. rows: length of x's axis; the kernel reads x at most at (dims-1 off axis, rows-1 on axis).")
+       doc="ONNX GatherElements: dims are the index's; y contiguous. x_axis: stride of the gathered axis, which has `rows` rows; xs: x's strides along the others, 0 for the gathered one.")
 
 Kernel("gather_nd", {"size": "i32", "index_type": "i32", "batch": "i32", "count": "i32", "depth": "i32", "inner": "i32", "x_batch": "i32", "sizes": "i32[6]", "strides": "i32[6]"},
        [read("x", "size", "(batch-1)*x_batch + hi(sizes, strides) - 1 + inner"), read("index", "bytes_of(index_type)", "batch*count*depth"), write("y", "size", "batch*count*inner")],
@@ -569,9 +569,10 @@ def _(n, b):
     if min(xv.strides) < 0 or min(iv.strides) < 0:
         xv, iv = b.contiguous(xv), b.contiguous(iv)
     pad = 6 - x.rank
-    # axes other than the gathered one are walked with x's strides; the gathered one through the index
-    b.emit("gather_elements", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, dims=[1] * pad + list(i.shape), axis=axis + pad, rows=x.shape[axis],
-           xs=[0] * pad + xv.strides, **{"is": [0] * pad + iv.strides})
+    xs = list(xv.strides)
+    xs[axis] = 0
+    b.emit("gather_elements", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, dims=[1] * pad + list(i.shape), rows=x.shape[axis], x_axis=xv.strides[axis],
+           xs=[0] * pad + xs, **{"is": [0] * pad + iv.strides})
 
 
 gather_nd = Op("GatherND", half=[0])
