@@ -1,7 +1,6 @@
 """Text generation from text or chat messages. Mirrors transformers/pipelines/text_generation.py."""
 
 import os
-from pathlib import Path
 
 from ..errors import InputError, TokenizerError
 from ..text import GenerationConfig, Tokenizer, generate
@@ -28,7 +27,7 @@ class TextGenerationPipeline:
         else:
             self.model = model
         if tokenizer is None:
-            tokenizer = getattr(self.model, "tokenizer", None) or _find_tokenizer(model, self.model)
+            tokenizer = _find_tokenizer(self.model)
         self.tokenizer = Tokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         self.generation_config = self._defaults()
 
@@ -157,14 +156,11 @@ def _method(tokenizer, name):
     return method
 
 
-def _find_tokenizer(path, model):
-    """The tokenizer that lies with a model: in its directory, beside the file or, as Hugging Face's onnx/ folders have it, one above."""
-    if not isinstance(path, (str, os.PathLike)):
-        path = getattr(model, "path", None)
-        if path is None:
-            raise TokenizerError("a loaded model does not say where its tokenizer is", "pipeline", "Pass tokenizer=.")
-    path = Path(path)
-    for directory in ([path] if path.is_dir() else []) + [path.parent, path.parent.parent]:
-        if (directory / "tokenizer.json").exists():
-            return directory
-    raise TokenizerError("there is no tokenizer.json with the model", path, "Put it beside the model, or pass tokenizer=.")
+def _find_tokenizer(model):
+    """The tokenizer in the package of a model; one of a folder has the folder's files."""
+    package = getattr(model, "package", None)
+    if package is None:
+        raise TokenizerError("a decoder of one's own does not say where its tokenizer is", "pipeline", "Pass tokenizer=.")
+    if package.file("tokenizer.json") is None:
+        raise TokenizerError("there is no tokenizer.json with the model", "pipeline", "Put it beside the model, or pass tokenizer=.")
+    return Tokenizer.from_files(package.file)

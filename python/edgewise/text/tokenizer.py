@@ -58,16 +58,45 @@ class Tokenizer:
     def from_pretrained(cls, path):
         """path: a model directory, or a tokenizer.json. Raises TokenizerError naming the file, the place in it and the remedy."""
         path = Path(path)
-        file = path / "tokenizer.json" if path.is_dir() else path
-        directory = file.parent
-        if not file.exists():
-            raise TokenizerError("there is no tokenizer here", file, "A model directory needs tokenizer.json (a slow tokenizer's "
-                                 "vocabulary files are not enough: save it once with transformers' AutoTokenizer(..., use_fast=True)).")
-        text = _read(file)
-        _parse(text, file)  # `tokenizers` names no place in a broken file; the JSON parser does
-        template = directory / "chat_template.jinja"
-        return cls(text, _load(directory / "tokenizer_config.json"), _load(directory / "special_tokens_map.json"),
-                   _read(template) if template.exists() else None, str(file))
+        directory, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
+
+        def read(file):
+            if file == "tokenizer.json":
+                file = name
+            try:
+                return (directory / file).read_bytes()
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise TokenizerError(f"cannot be read ({error.strerror})", directory / file) from None
+
+        return cls.from_files(read, directory)
+
+    @classmethod
+    def from_files(cls, read, where=""):
+        """read(name) -> bytes of a file of the model, or None; `where` comes before the file's name in errors."""
+        def text(name):
+            data = read(name)
+            try:
+                return None if data is None else bytes(data).decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise TokenizerError(f"byte {error.start} is not UTF-8", place(name), "Copy the file again; this is not text.") from None
+
+        def place(name):
+            return str(Path(where) / name)
+
+        def load(name):
+            content = text(name)
+            return {} if content is None else _parse(content, place(name))
+
+        tokenizer = text("tokenizer.json")
+        if tokenizer is None:
+            raise TokenizerError("there is no tokenizer here", place("tokenizer.json"),
+                                 "A model needs a tokenizer.json (a slow tokenizer's vocabulary files are not enough: save it once with "
+                                 "transformers' AutoTokenizer(..., use_fast=True)).")
+        _parse(tokenizer, place("tokenizer.json"))  # `tokenizers` names no place in a broken file; the JSON parser does
+        return cls(tokenizer, load("tokenizer_config.json"), load("special_tokens_map.json"), text("chat_template.jinja"),
+                   place("tokenizer.json"))
 
     def _follow_add_bos(self):
         """LlamaTokenizerFast and GemmaTokenizerFast rebuild the post-processor from add_bos_token and add_eos_token; the others leave
@@ -199,15 +228,6 @@ def _place(where, error):
     return f"{where}, line {line}" if line else where
 
 
-def _read(file):
-    try:
-        return file.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise TokenizerError(f"byte {error.start} is not UTF-8", file, "Copy the file again; this is not JSON text.") from None
-    except OSError as error:
-        raise TokenizerError(f"cannot be read ({error.strerror})", file) from None
-
-
 def _parse(text, file):
     try:
         value = json.loads(text)
@@ -218,10 +238,6 @@ def _parse(text, file):
     if not isinstance(value, dict):
         raise TokenizerError("expected a JSON object", file, "Copy the file again from the model it belongs to.")
     return value
-
-
-def _load(file):
-    return _parse(_read(file), file) if file.exists() else {}
 
 
 def _clean_up(text):
