@@ -38,6 +38,9 @@ SCENARIOS = [
     {"guidance_scale": 2}, {"nonsense": 1}, {"num_beam_groups": 2}, {"temperature": 0, "do_sample": True}, {"eos_token_id": 300}, {"top_p": 2, "do_sample": True},
     {"suppress_tokens": list(range(300))}, {"num_return_sequences": 2}, {"num_beams": 2, "num_return_sequences": 3}, {"max_new_tokens": 0},
     {"bad_words_ids": [[]]}, {"logit_bias": {"x": 1}}, {"stop_strings": [""]}, {"seed": 1.5}, {"num_beams": 1.5}, {"early_stopping": "soon"},
+    {"bad_words_ids": 5}, {"exponential_decay_length_penalty": ["a", 1]}, {"exponential_decay_length_penalty": 3}, {"stop_strings": 5}, {"stop_strings": [5]},
+    {"temperature": 1e300, "do_sample": True}, {"sequence_bias": "abc"}, {"eos_token_id": [[1]]}, {"logit_bias": 7}, {"logit_bias": [1]}, {"max_time": "soon"}, {"num_beams": 10**8},
+    {"suppress_tokens": 1e300}, {"stop_strings": []},
 ]
 CASES = [{"ids": [5, 6, 7], "config": config} for config in SCENARIOS] + [
     {"ids": ids, "config": config, **more} for ids, config, more in (
@@ -128,7 +131,7 @@ def test_javascript_gives_the_same(engine, tmp_path):
             for one, two in zip(step, others):  # to the last bit
                 assert [None if x == -math.inf else x for x in one] == two, case
         assert len(mine.get("scores", [])) == len(other.get("scores") or [])
-    assert errors == 21
+    assert errors == 34
 
 
 def test_on_the_built_library(engine):

@@ -89,7 +89,7 @@ class GenerationConfig:
                 raise _wrong(name, value, f"an integer of at least {smallest}")
         for name in _FLOATS:
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value)):
+            if value is not None and not _is_float32(value):
                 raise _wrong(name, value, "a finite number")
         if self.early_stopping not in (True, False, "never"):
             raise _wrong("early_stopping", self.early_stopping, 'True, False or "never"')
@@ -127,6 +127,8 @@ class GenerationConfig:
         put("suppress", "suppress_tokens", ids("suppress_tokens"))
         put("begin_suppress", "begin_suppress_tokens", ids("begin_suppress_tokens"))
         bad_words = []
+        if not isinstance(self.bad_words_ids, (list, tuple, type(None))):
+            raise _wrong("bad_words_ids", self.bad_words_ids, "a list of lists of token ids")
         for words in self.bad_words_ids or []:
             words = _sequence(words, vocab_size, "bad_words_ids")
             bad_words += [len(words), *words]
@@ -140,7 +142,8 @@ class GenerationConfig:
         if self.forced_bos_token_id is not None:
             _check_ids([self.forced_bos_token_id], vocab_size, "forced_bos_token_id")
         decay = self.exponential_decay_length_penalty
-        if decay is not None and (not isinstance(decay, (list, tuple)) or len(decay) != 2 or decay[0] < 0):
+        if decay is not None and (not isinstance(decay, (list, tuple)) or len(decay) != 2 or not all(map(_is_float32, decay))
+                                  or not 0 <= decay[0] < 2**31):
             raise _wrong("exponential_decay_length_penalty", decay, "(tokens before it sets in, factor)")
         members = {
             "vocab_size": vocab_size, "prompt_length": prompt_length, "max_length": max_length, "lists_length": len(lists),
@@ -183,6 +186,10 @@ def _check_supported(name, value, where):
     default, how, remedy = entry
     if how == "refused" and value != default and value not in OFF_VALUES.get(name, []):
         raise UnsupportedField(f"the generation field {name!r} (set to {value!r}) is not supported", where, remedy)
+
+
+def _is_float32(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -3.4e38 <= value <= 3.4e38
 
 
 def _or(value, default):

@@ -372,7 +372,7 @@ class StopStrings:
     def __init__(self, tokenizer, strings):
         if tokenizer is None:
             raise InputError("stop_strings need a tokenizer", "generate", "Pass tokenizer=, or use eos_token_id or stopping_criteria.")
-        self.strings = [strings] if isinstance(strings, str) else list(strings)
+        self.strings = list(strings) if isinstance(strings, (list, tuple)) else [strings]
         if not all(isinstance(s, str) and s for s in self.strings):
             raise InputError(f"stop_strings has to be a string or a list of strings, none empty, but is {strings!r}", "GenerationConfig")
         self.tokenizer = tokenizer

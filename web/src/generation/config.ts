@@ -117,7 +117,7 @@ export class GenerationConfig {
     }
     for (const name of NUMBERS) {
       const value = this.get(name);
-      if (value !== null && !Number.isFinite(value)) throw wrong(name, value, "a finite number");
+      if (value !== null && !(typeof value === "number" && Math.abs(value) <= 3.4e38)) throw wrong(name, value, "a finite number");
     }
     if (![true, false, "never"].includes(this.get("early_stopping")!)) throw wrong("early_stopping", this.get("early_stopping"), 'true, false or "never"');
     const time = this.get("max_time");
@@ -145,7 +145,9 @@ export class GenerationConfig {
     put("forced_eos", checked("forced_eos_token_id"));
     put("suppress", checked("suppress_tokens"));
     put("begin_suppress", checked("begin_suppress_tokens"));
-    put("bad_words", (this.get("bad_words_ids") ?? []).flatMap((words) => {
+    const badWords = this.get("bad_words_ids") ?? [];
+    if (!Array.isArray(badWords)) throw wrong("bad_words_ids", badWords, "a list of lists of token ids");
+    put("bad_words", badWords.flatMap((words) => {
       const found = sequence(words, vocab, "bad_words_ids");
       return [found.length, ...found];
     }));
@@ -157,7 +159,7 @@ export class GenerationConfig {
     const bos = this.get("forced_bos_token_id");
     if (bos !== null) checkIds([bos], vocab, "forced_bos_token_id");
     const decay = this.get("exponential_decay_length_penalty");
-    if (decay !== null && !(Array.isArray(decay) && decay.length === 2 && decay[0] >= 0))
+    if (decay !== null && !(Array.isArray(decay) && decay.length === 2 && decay.every((x) => Number.isFinite(x)) && decay[0] >= 0 && decay[0] < 2 ** 31))
       throw wrong("exponential_decay_length_penalty", decay, "[tokens before it sets in, factor]");
     const early = this.get("early_stopping");
     const members: Record<string, number> = {
@@ -180,7 +182,9 @@ export class GenerationConfig {
   private biases(): [number[], number][] {
     const found: [number[], number][] = [];
     try {
-      for (const [token, bias] of Object.entries(this.get("logit_bias") ?? {})) found.push([[Number(token)], biasValue(bias)]);
+      const single: unknown = this.get("logit_bias") ?? {};
+      if (typeof single !== "object" || Array.isArray(single)) throw new TypeError("not an object");
+      for (const [token, bias] of Object.entries(single as object)) found.push([[Number(token)], biasValue(bias)]);
       for (const [words, bias] of this.get("sequence_bias") ?? []) found.push([Array.from(words), biasValue(bias)]);
     } catch {
       throw new InputError("a bias has the wrong form", WHERE, "Write logit_bias as {token id: bias} and sequence_bias as [[[ids], bias], ...].");

@@ -113,7 +113,7 @@ export function* steps<S>(decoder: Decoder<S>, input_ids: ArrayLike<number> | Ar
   const time = resolved.get("max_time");
   const deadline = time === null ? Infinity : performance.now() + time * 1000;
   const strings = resolved.get("stop_strings");
-  const stop = strings?.length ? new StopStrings(options.tokenizer, strings) : undefined;
+  const stop = strings !== null && (strings as unknown[]).length !== 0 ? new StopStrings(options.tokenizer, strings) : undefined;
   const output: GenerateOutput = { sequences: [], finish_reasons: [] };
   const seed = BigInt.asUintN(64, BigInt(resolved.get("seed") ?? crypto.getRandomValues(new BigUint64Array(1))[0]!));
   for (const [number, prompt] of prompts.entries()) {
