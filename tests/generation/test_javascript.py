@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from conftest import ROOT
+from .conftest import ROOT
 from edgewise.errors import EdgewiseError
 from edgewise.text import TextStreamer, generate
 

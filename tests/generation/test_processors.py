@@ -204,7 +204,7 @@ def test_out_of_range_fields_are_named(engine):
 def test_layout_is_what_the_compiler_makes(engine, tmp_path):
     """Offsets in Python and TypeScript come from fields.py; C's from the compiler."""
     import subprocess
-    from conftest import ROOT
+    from .conftest import ROOT
     lines = ['#include "sampling.h"', "#include <stddef.h>"]
     for struct, members in STRUCTS.items():
         lines.append(f"_Static_assert(sizeof({struct}) == {size(struct)}, \"{struct}\");")
@@ -216,6 +216,6 @@ def test_layout_is_what_the_compiler_makes(engine, tmp_path):
 
 
 def test_generated_files_are_current():
-    from conftest import ROOT
+    from .conftest import ROOT
     from edgewise.text.emit import write
     assert write(ROOT, check=True) == []

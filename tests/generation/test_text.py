@@ -259,7 +259,7 @@ def test_pipeline_defaults(decoder):
 
 def test_pipeline_with_chat(model, engine, directory):
     """The model's vocabulary is smaller than the tokenizer's, so only tokens it has are let through."""
-    from conftest import TorchDecoder
+    from .conftest import TorchDecoder
     import torch
     torch.manual_seed(1)
     wide = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=300, n_positions=96, n_embd=16, n_layer=1, n_head=1)).eval()
