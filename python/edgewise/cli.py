@@ -1,0 +1,101 @@
+"""The command `edgewise`."""
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from .errors import EdgewiseError
+
+
+def build(a):
+    """Compiles a model ahead of time into one file that pages load without Python."""
+    from .session.decoder import open_package
+    package = open_package(a.model, a.dtype, a.max_length)
+    part = a.output + ".part"
+    try:
+        with open(part, "wb") as f:
+            package.write(f)
+        os.replace(part, a.output)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+    d = package.manifest["decoder"]
+    print(f"{a.output}: {os.path.getsize(a.output) / 1e6:.2f} MB, up to {d['capacity']} tokens, vocabulary {d['vocab_size']}, "
+          f"plans for {', '.join(str(p['tokens']) for p in d['plans'])} tokens at once")
+
+
+def generate(a):
+    """Writes a continuation of a prompt to the terminal."""
+    from .pipelines import pipeline
+    from .text.streamers import TextStreamer
+    pipe = pipeline("text-generation", a.model)
+    options = {k: v for k, v in (("max_new_tokens", a.max_new_tokens), ("temperature", a.temperature), ("top_k", a.top_k), ("top_p", a.top_p), ("seed", a.seed)) if v is not None}
+    if a.sample or a.temperature is not None or a.top_k is not None or a.top_p is not None:
+        options["do_sample"] = True
+    sys.stdout.write(a.prompt)
+    pipe(a.prompt, streamer=TextStreamer(pipe.tokenizer, skip_prompt=True), **options)
+
+
+def inspect(a):
+    """Says what a model takes, gives and needs."""
+    from collections import Counter
+
+    from .onnx import FileSource, read_model
+    from .ops import OPS
+    from .ops.dtypes import NAME
+    graph = read_model(FileSource(a.model))
+    print(f"{a.model}: {graph.producer or 'unknown producer'}, opset {graph.opsets.get('', '-')}, {sum(1 for _ in _all_nodes(graph))} nodes, "
+          f"{sum(t.count for t in graph.constants.values()):,} constants in {sum(t.nbytes for t in graph.constants.values()) / 1e6:.1f} MB")
+    for kind, infos in (("input", graph.input_names()), ("output", graph.outputs)):
+        for i in infos:
+            print(f"  {kind} {i.name}: {NAME.get(i.dtype, i.dtype)} {i.shape}")
+    counts = Counter((n.domain, n.op) for n in _all_nodes(graph))
+    missing = {k: c for k, c in counts.items() if k not in OPS and k not in graph.functions and k not in (("", "Constant"), ("", "If"))}
+    print(f"  {len(counts)} operators: " + ", ".join(f"{d + '.' if d else ''}{o} {c}" for (d, o), c in sorted(counts.items())))
+    print("  not supported: " + (", ".join(f"{d + '.' if d else ''}{o} ({c} nodes)" for (d, o), c in sorted(missing.items())) or "none"))
+    return 1 if missing else 0
+
+
+def _all_nodes(graph):
+    from .ir import Graph
+    for n in graph.nodes:
+        yield n
+        for value in n.attrs.values():
+            if isinstance(value, Graph):
+                yield from _all_nodes(value)
+
+
+def main(argv=None):
+    """Entry point; returns the exit status. Errors are one line on stderr, status 1."""
+    p = argparse.ArgumentParser(prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop.")
+    commands = p.add_subparsers(dest="command", required=True)
+    b = commands.add_parser("build", help=build.__doc__, description=build.__doc__)
+    b.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
+    b.add_argument("-o", "--output", required=True, help="the .edge file to write")
+    b.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
+    b.add_argument("--max-length", type=int, help="most tokens of a sequence (default: the model's limit, at most 1024)")
+    b.set_defaults(run=build)
+    g = commands.add_parser("generate", help=generate.__doc__, description=generate.__doc__)
+    g.add_argument("model", help="model folder, .onnx file or .edge package")
+    g.add_argument("prompt")
+    g.add_argument("--max-new-tokens", type=int, default=100)
+    g.add_argument("--sample", action="store_true", help="sample instead of taking the likeliest token")
+    g.add_argument("--temperature", type=float)
+    g.add_argument("--top-k", type=int)
+    g.add_argument("--top-p", type=float)
+    g.add_argument("--seed", type=int)
+    g.set_defaults(run=generate)
+    i = commands.add_parser("inspect", help=inspect.__doc__, description=inspect.__doc__)
+    i.add_argument("model", help=".onnx file")
+    i.set_defaults(run=inspect)
+    a = p.parse_args(argv)
+    try:
+        return a.run(a) or 0
+    except EdgewiseError as e:
+        print(f"edgewise: {e}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
