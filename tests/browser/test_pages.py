@@ -3,8 +3,6 @@ import pytest
 
 from .conftest import greedy
 
-pytestmark = pytest.mark.timeout(300) if hasattr(pytest.mark, "timeout") else []
-
 
 def no_python(visit):
     return not visit.asked("pyodide") and not visit.asked(".whl")

@@ -99,7 +99,7 @@ async function compile({ pyodideUrl, wheelUrl, files, options }: CompileRequest)
   postMessage({ stage: "compile" } satisfies FromCompiler);
   const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
   const result = run(pyodide.toPy(sources), pyodide.toPy(options));
-  const value = result.toJs({ create_pyproxies: false }) as unknown[];
+  const value = result.toJs({ create_pyproxies: false, dict_converter: (entries: Iterable<[string, unknown]>) => new Map(entries) }) as unknown[];
   if (value.length === 5) {
     const [name, what, where, remedy, missing] = value as [string, string, string, string, string | undefined];
     return { error: { name, what, where, remedy, stack: "", fields: {} }, missing: missing ?? undefined };

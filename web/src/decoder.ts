@@ -2,6 +2,7 @@
 // is the Decoder interface (generation/); the order of things between ids and logits is here.
 
 import { EngineError, InputError, PackageError } from "./errors.ts";
+import type { Decoder, EngineMemory } from "./generation/index.ts";
 import type { Engine, Plan } from "./engine.ts";
 import type { DecoderInfo, Manifest, PlanInfo } from "./package.ts";
 import type { Extent } from "./source.ts";
@@ -53,16 +54,7 @@ interface Loaded {
   bound: Sequence | undefined;
 }
 
-/** What the generation loop needs of the engine: memory and the sampling kernels. */
-export interface EngineMemory {
-  alloc(bytes: number): number;
-  free(address: number): void;
-  write(address: number, bytes: Uint8Array): void;
-  read(address: number, bytes: number): Uint8Array<ArrayBuffer>;
-  call(name: string, ...args: number[]): number;
-}
-
-export class EngineDecoder {
+export class EngineDecoder implements Decoder<Sequence> {
   readonly vocab_size: number;
   /** How many tokens a sequence can have. */
   readonly max_length: number;
@@ -78,7 +70,7 @@ export class EngineDecoder {
 
   constructor(
     readonly host: Engine, readonly info: DecoderInfo, weights: Weights, files: Map<string, Uint8Array>,
-    readonly generation_config: Record<string, unknown>, where: string,
+    readonly generation_config: Record<string, unknown>, readonly config: Record<string, unknown>, where: string,
   ) {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;

@@ -17,16 +17,17 @@
 import { Client } from "./client.ts";
 import { env } from "./env.ts";
 import { InputError } from "./errors.ts";
+import type { GenerationFields } from "./generation/index.ts";
 import type { DType } from "./hub.ts";
 import { choose, platform, type Flavour } from "./platform.ts";
-import type { GenerateRequest, LoadRequest, ModelInfo, ProgressEvent } from "./protocol.ts";
+import type { GenerateRequest, LoadRequest, ModelInfo, ProgressEvent, TextOptions } from "./protocol.ts";
 import type { Message } from "./text.ts";
 import { VERSION } from "./version.ts";
 
 export * from "./errors.ts";
 export { env, type Env } from "./env.ts";
 export { cacheBytes, clearCache } from "./storage.ts";
-export type { DType, Flavour, Message, ModelInfo, ProgressEvent };
+export type { DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 
 /** What this page can use, and in words why not more. */
 export interface Info {
@@ -134,29 +135,28 @@ export interface TokenStreamer {
 }
 
 /** Options of one generation: fields of transformers' GenerationConfig, and these. A field that is not supported raises UnsupportedField. */
-export interface GenerateOptions {
-  /** Most tokens to write. Default: from the model's generation_config.json. */
-  max_new_tokens?: number;
-  /** Draw from the distribution instead of taking the most likely token. */
-  do_sample?: boolean;
-  temperature?: number;
-  top_k?: number;
-  top_p?: number;
+export interface GenerateOptions extends TextOptions, GenerationFields {
+  /** Most tokens to write. Default: from the model's generation_config.json, else 256. */
+  max_new_tokens?: number | null;
+  /** Draw from the distribution instead of taking the most likely token. Default: from the model's generation_config.json, else true. */
+  do_sample?: boolean | null;
   /** Same seed, same text. Default: random. */
-  seed?: number;
+  seed?: number | bigint | null;
   /** {@link TextStreamer}, any {@link TokenStreamer}, or a function that gets the pieces of new text. */
   streamer?: TextStreamer | TokenStreamer | ((text: string) => void);
   /** Stops the generation: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
-  /** The prompt and what was written (the default), or only what was written. */
-  return_full_text?: boolean;
-  /** Whether the tokenizer adds tokens like `<s>`. Default: true for texts, false for messages. */
-  add_special_tokens?: boolean;
-  [field: string]: unknown;
 }
 
 /** One result: the text; for messages, the messages and the answer. */
-export interface TextGenerationOutput { generated_text: string | Message[] }
+export interface TextGenerationOutput {
+  generated_text: string | Message[];
+  /** Instead of the text, with `return_tensors`. */
+  generated_token_ids?: number[];
+  /** With `return_dict_in_generate`. */
+  finish_reasons?: string;
+  sequences_scores?: number;
+}
 
 /** How long the last generation took. */
 export interface Stats {
@@ -237,11 +237,18 @@ export async function pipeline(task: "text-generation", model: ModelSource, opti
   return makePipeline(client, loaded.model, loaded.info);
 }
 
+const TEXT_OPTIONS = ["return_full_text", "return_tensors", "add_special_tokens", "skip_special_tokens", "clean_up_tokenization_spaces", "continue_final_message"];
+
 function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
   let current = (last = firstInfo);
   let stats: Stats | undefined;
   const call = async (input: GenerateRequest["input"], options: GenerateOptions = {}): Promise<never> => {
-    const { streamer, signal, return_full_text, add_special_tokens, ...fields } = options;
+    const { streamer, signal, ...fields } = options;
+    const own: Record<string, unknown> = {};
+    for (const name of TEXT_OPTIONS) {
+      if (fields[name] !== undefined && fields[name] !== null) own[name] = fields[name];
+      delete fields[name];
+    }
     for (const name of Object.keys(fields)) if (fields[name] === undefined) delete fields[name];
     const text = typeof streamer === "function"
       ? new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer })
@@ -250,7 +257,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     const { skip_special_tokens = true, clean_up_tokenization_spaces, skip_prompt = false } = text?.options ?? {};
     const decode = { skip_special_tokens, ...(clean_up_tokenization_spaces === undefined ? {} : { clean_up_tokenization_spaces }) };
     const result = await client.call("generate", {
-      model: id, input, fields, return_full_text, add_special_tokens,
+      model: id, input, fields, options: own,
       stream: text && { skip_prompt, decode },
       tokens: follower !== undefined,
     }, {

@@ -112,12 +112,9 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const { files, texts } = await found.fill(weights.extents(manifest));
     throwIfAborted(signal);
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
-    // Older models keep the special ids in config.json only.
     const config = parseConfig(texts.get("config.json"), "config.json");
-    for (const key of ["bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"])
-      if (!(key in generation) && config[key] !== undefined) generation[key] = config[key];
     const tokenizer = new Tokenizer(texts.get("tokenizer.json"), texts.get("tokenizer_config.json"), texts.get("chat_template.jinja"), where, texts.get("special_tokens_map.json"));
-    const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, generation, where);
+    const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, generation, config, where);
     progress({ status: "ready", name: job.model, task: "text-generation" });
     const info: ModelInfo = {
       ...engine.choice, isolated: platform().isolated, origin: found.origin, dtype: found.dtype,

@@ -35,12 +35,27 @@ export interface LoadRequest {
   fetch_options: RequestInit | undefined;
 }
 
+/** What a call decides besides the fields of GenerationConfig. */
+export interface TextOptions {
+  /** The prompt and what was written (the default), or only what was written. */
+  return_full_text?: boolean;
+  /** Results are `{generated_token_ids}`, prompt included, instead of texts. */
+  return_tensors?: boolean;
+  /** Whether the tokenizer adds tokens like `<s>` to a text. Default: true. */
+  add_special_tokens?: boolean;
+  /** Leave tokens like `<|endoftext|>` out of the result. Default: true. */
+  skip_special_tokens?: boolean;
+  /** Default: as tokenizer_config.json says. */
+  clean_up_tokenization_spaces?: boolean;
+  /** Go on with the last message of a chat. Default: true where it is the assistant's. */
+  continue_final_message?: boolean;
+}
+
 export interface GenerateRequest {
   model: number;
   input: string | Message[] | (string | Message[])[];
   fields: Record<string, unknown>;
-  return_full_text: boolean | undefined;
-  add_special_tokens: boolean | undefined;
+  options: TextOptions;
   /** Text is decoded as it comes, and sent as events. */
   stream: { skip_prompt: boolean; decode: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } } | undefined;
   /** Token ids are sent as events. */

@@ -13,6 +13,8 @@ export interface Message {
 }
 
 const SPECIAL = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"] as const;
+/** Stands at the end of a message that is to be continued, while the template is rendered. */
+const MARK = "CONTINUE_FINAL_MESSAGE_TAG ";
 const COPY = "Copy the tokenizer's files again from the model they belong to.";
 
 type Config = Record<string, unknown>;
@@ -103,7 +105,7 @@ export class Tokenizer {
   }
 
   /** Messages to the text that the model was trained to answer. */
-  applyChatTemplate(messages: Message[], options: { add_generation_prompt?: boolean; tools?: unknown; [name: string]: unknown } = {}): string {
+  applyChatTemplate(messages: Message[], options: { add_generation_prompt?: boolean; continue_final_message?: boolean; tools?: unknown; [name: string]: unknown } = {}): string {
     if (this.template === undefined)
       throw new TokenizerError("this model has no chat template", "tokenizer_config.json", "Give text instead of messages: it is not a model for chats.");
     try {
@@ -111,10 +113,20 @@ export class Tokenizer {
     } catch (e) {
       throw new TokenizerError(`the chat template is broken: ${message(e)}`, "chat template", COPY);
     }
+    const { continue_final_message: goingOn = false, ...variables } = options;
+    const final = messages[messages.length - 1]?.content;
+    if (goingOn && (variables.add_generation_prompt || typeof final !== "string"))
+      throw new TokenizerError("continue_final_message needs a last message of text, and excludes add_generation_prompt", "chat template", "");
+    const list = goingOn ? [...messages.slice(0, -1), { ...messages[messages.length - 1]!, content: final + MARK }] : messages;
+    let text: string;
     try {
-      return this.compiled.render({ add_generation_prompt: true, tools: null, documents: null, ...Object.fromEntries(this.special), ...options, messages });
+      text = this.compiled.render({ add_generation_prompt: !goingOn, tools: null, documents: null, ...Object.fromEntries(this.special), ...variables, messages: list });
     } catch (e) {
       throw new TokenizerError(`the chat template refused the messages: ${message(e)}`, "chat template", "Check the roles and their order; each model's template has its own rules.");
     }
+    if (!goingOn) return text;
+    const end = text.lastIndexOf(MARK.trim());
+    if (end < 0 || !text.includes(final!.trim())) throw new TokenizerError("the chat template drops the message that is to be continued", "chat template", "End with a message of the user.");
+    return text.startsWith(MARK, end) ? text.slice(0, end) : text.slice(0, end).trimEnd();
   }
 }
