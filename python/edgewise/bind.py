@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 
 from .errors import InputError, ModelError, UnsupportedOp
-from .ir import BoundNode, NeedsValue, Tensor, Value
+from .ir import BoundNode, Graph, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
 from .ops.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
@@ -101,8 +101,7 @@ class _Binder:
                 value.numbers = list(known[info.name])
             self.bound.inputs[info.name] = value
             self.scope[info.name] = self.widen_input(value)
-        for name, tensor in graph.constants.items():
-            self.scope[name] = Value(name, tensor.dtype, tensor.shape, tensor=tensor)
+        self.scope.update(_prepared(graph))
         for name, make in computed.items():
             self.scope[name] = make(self)
 
@@ -115,7 +114,7 @@ class _Binder:
         return self.op("Cast", value, to=FLOAT)
 
     def run(self, outputs, float_outputs):
-        self.block(self.graph.nodes, self.scope)
+        self.block(self.graph, self.scope)
         wanted = outputs if outputs is not None else [o.name for o in self.graph.outputs]
         declared = {o.name: o for o in self.graph.outputs}
         for name in wanted:
@@ -155,11 +154,9 @@ class _Binder:
     def constant(self, dtype, shape, numbers):
         return Value(self.fresh("constant"), dtype, shape, numbers=list(numbers))
 
-    def block(self, nodes, scope):
-        for node in self.sorted(nodes, scope):
-            if node.op == "Constant" and node.domain == "":
-                scope[node.outputs[0]] = self.constant_node(node)
-                continue
+    def block(self, graph, scope):
+        """Binds the nodes of a (sub)graph or function body whose constants are already in scope."""
+        for node in graph.nodes:
             inputs = []
             for name in node.inputs:
                 if name == "":
@@ -187,51 +184,6 @@ class _Binder:
             scope = scope.get(PARENT)
         return None
 
-    def sorted(self, nodes, scope):
-        """The nodes as they stand if that order can be run, else sorted; a cycle is an error."""
-        seen, ordered = set(), True
-        produced = {o for n in nodes for o in n.outputs if o}
-        if sum(1 for n in nodes for o in n.outputs if o) != len(produced):
-            names = [o for n in nodes for o in n.outputs if o]
-            twice = next(o for o in names if names.count(o) > 1)
-            raise ModelError(f"two nodes compute '{twice}'", self.graph.name or "graph", "The graph is broken; export it again.")
-        for n in nodes:
-            if any(i in produced and i not in seen for i in n.inputs):
-                ordered = False
-                break
-            seen.update(n.outputs)
-        if ordered:
-            return nodes
-        by_output = {o: n for n in nodes for o in n.outputs if o}
-        waiting = {id(n): len({id(by_output[i]) for i in n.inputs if i in by_output}) for n in nodes}
-        readers = {}
-        for n in nodes:
-            for p in {id(by_output[i]) for i in n.inputs if i in by_output}:
-                readers.setdefault(p, []).append(n)
-        ready, out = [n for n in nodes if not waiting[id(n)]], []
-        while ready:
-            n = ready.pop()
-            out.append(n)
-            for r in readers.get(id(n), []):
-                waiting[id(r)] -= 1
-                if not waiting[id(r)]:
-                    ready.append(r)
-        if len(out) != len(nodes):
-            stuck = next(n for n in nodes if waiting[id(n)])
-            raise ModelError("it depends on its own output", stuck.where, "The graph has a cycle; export it again.")
-        return out
-
-    def constant_node(self, node):
-        a = node.attrs
-        name = node.outputs[0]
-        if "value" in a and isinstance(a["value"], Tensor):
-            t = a["value"]
-            return Value(name, t.dtype, t.shape, tensor=_inner(t, name))
-        for key, dtype, many in (("value_float", FLOAT, 0), ("value_int", INT64, 0), ("value_floats", FLOAT, 1), ("value_ints", INT64, 1)):
-            if key in a:
-                return Value(name, dtype, [len(a[key])] if many else [], numbers=list(a[key]) if many else [a[key]])
-        raise UnsupportedOp("its value is of a kind that cannot be read (string or sparse)", node.where, "Export the model without it.")
-
     def if_node(self, node, inputs, scope):
         condition = inputs[0] if inputs else None
         if condition is None or condition.dtype != BOOL:
@@ -250,9 +202,8 @@ class _Binder:
         if self.depth > MAX_NESTING:
             raise ModelError("subgraphs nested too deeply", node.where, "Export the model again.")
         inner = {PARENT: scope}
-        for name, tensor in graph.constants.items():
-            inner[name] = Value(name, tensor.dtype, tensor.shape, tensor=_inner(tensor, name))
-        self.block(graph.nodes, inner)
+        inner.update(_prepared(graph, inner=True))
+        self.block(graph, inner)
         outs = []
         for o in graph.outputs:
             v = self.lookup(o.name, inner)
@@ -269,12 +220,13 @@ class _Binder:
         inner = {name: v for name, v in zip(f.inputs, inputs) if v is not None}
         missing = set(f.inputs) - set(inner)
         values = dict(f.defaults) | attrs
-        nodes = []
+        body = Graph(f.name)
         for n in f.nodes:
             a = {k: (values.get(v.name, v) if isinstance(v, AttributeReference) else v) for k, v in n.attrs.items()}
             a = {k: v for k, v in a.items() if not isinstance(v, AttributeReference)}
-            nodes.append(type(n)(n.op, ["" if i in missing else i for i in n.inputs], n.outputs, a, n.domain, n.name))
-        self.block(nodes, inner)
+            body.nodes.append(type(n)(n.op, ["" if i in missing else i for i in n.inputs], n.outputs, a, n.domain, n.name))
+        inner.update(_prepared(body, inner=True))
+        self.block(body, inner)
         self.depth -= 1
         return [self.lookup(o, inner) for o in f.outputs]
 
@@ -350,6 +302,69 @@ class _Binder:
 
 
 PARENT = object()
+
+
+def _prepared(graph, inner=False):
+    """Once per graph: nodes in an order that can be run, and its constants as {name: Value}, which all bindings share."""
+    if graph.values is None:
+        values = {name: Value(name, t.dtype, t.shape, tensor=_inner(t, name) if inner else t) for name, t in graph.constants.items()}
+        nodes = []
+        for n in _sorted(graph.nodes):
+            if n.op == "Constant" and n.domain == "":
+                if n.outputs and n.outputs[0]:
+                    values[n.outputs[0]] = _constant_node(n)
+            else:
+                nodes.append(n)
+        graph.nodes, graph.values = nodes, values
+    return graph.values
+
+
+def _sorted(nodes):
+    """The nodes as they stand if that order can be run, else sorted; a cycle is an error."""
+    names = [o for n in nodes for o in n.outputs if o]
+    produced = set(names)
+    if len(names) != len(produced):
+        counts = {}
+        for o in names:
+            counts[o] = counts.get(o, 0) + 1
+        twice = next(o for o, c in counts.items() if c > 1)
+        raise ModelError(f"two nodes compute '{twice}'", "graph", "The graph is broken; export it again.")
+    seen = set()
+    for n in nodes:
+        if any(i in produced and i not in seen for i in n.inputs):
+            break
+        seen.update(n.outputs)
+    else:
+        return nodes
+    by_output = {o: n for n in nodes for o in n.outputs if o}
+    needs = {id(n): {id(by_output[i]) for i in n.inputs if i in by_output} for n in nodes}
+    waiting, readers = {k: len(v) for k, v in needs.items()}, {}
+    for n in nodes:
+        for p in needs[id(n)]:
+            readers.setdefault(p, []).append(n)
+    ready, out = [n for n in nodes if not waiting[id(n)]], []
+    while ready:
+        n = ready.pop()
+        out.append(n)
+        for r in readers.get(id(n), []):
+            waiting[id(r)] -= 1
+            if not waiting[id(r)]:
+                ready.append(r)
+    if len(out) != len(nodes):
+        stuck = next(n for n in nodes if waiting[id(n)])
+        raise ModelError("it depends on its own output", stuck.where, "The graph has a cycle; export it again.")
+    return out
+
+
+def _constant_node(node):
+    a, name = node.attrs, node.outputs[0]
+    if "value" in a and isinstance(a["value"], Tensor):
+        t = a["value"]
+        return Value(name, t.dtype, t.shape, tensor=_inner(t, name))
+    for key, dtype, many in (("value_float", FLOAT, 0), ("value_int", INT64, 0), ("value_floats", FLOAT, 1), ("value_ints", INT64, 1)):
+        if key in a:
+            return Value(name, dtype, [len(a[key])] if many else [], numbers=list(a[key]) if many else [a[key]])
+    raise UnsupportedOp("its value is of a kind that cannot be read (string or sparse)", node.where, "Export the model without it.")
 
 
 def _inner(t, name):

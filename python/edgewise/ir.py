@@ -79,6 +79,7 @@ class Graph:
     ir_version: int = 0
     producer: str = ""
     source: object = None
+    values: dict | None = None  # constants as Values, made on first binding (bind.py)
 
     def input_names(self):
         """Inputs a caller feeds: those that are not initializers (IR version 3 listed both)."""

@@ -36,36 +36,84 @@ class Window:
 
 
 class Message:
-    """Iterates over the fields of a message: (field number, wire type, value); a length-delimited value is (offset, size)."""
+    """Iterates over the fields of a message: (field number, wire type, value); a length-delimited value is (offset, size).
 
-    def __init__(self, window, start, size, depth=0):
+    A message that fits in a block is read as a whole, and the messages inside it share its bytes; larger ones are walked through the window."""
+    __slots__ = ("window", "start", "size", "depth", "data", "base")
+
+    def __init__(self, window, start, size, depth=0, data=None, base=0):
         self.window, self.start, self.size, self.depth = window, start, size, depth
         if depth > MAX_DEPTH:
             raise self.broken(start, "messages nested too deeply")
+        if data is None and size <= window.block:
+            data, base = window.at(start, size) if size else b"", start
+        self.data, self.base = data, base
 
     def broken(self, at, what="not valid protobuf"):
         return ModelError(f"{what} at byte {at}", self.window.source.name, "The file is damaged or not an ONNX model; fetch or export it again.")
 
     def __iter__(self):
+        return self._walk_bytes() if self.data is not None else self._walk_window()
+
+    def _walk_bytes(self):
+        data, base = self.data, self.base
+        i = self.start - base
+        end = i + self.size
+        while i < end:
+            at = i
+            key = data[i]
+            i += 1
+            if key > 127:
+                key, i = self._varint(data, at, base, end)
+            number, wire = key >> 3, key & 7
+            if wire == 0:
+                if i < end and data[i] < 128:
+                    value = data[i]
+                    i += 1
+                else:
+                    value, i = self._varint(data, i, base, end)
+            elif wire == 2:
+                if i < end and data[i] < 128:
+                    length = data[i]
+                    i += 1
+                else:
+                    length, i = self._varint(data, i, base, end)
+                if i + length > end:
+                    raise self.broken(base + at, "a field longer than the message around it")
+                value = (base + i, length)
+                i += length
+            elif wire == 5 or wire == 1:
+                width = 4 if wire == 5 else 8
+                if i + width > end:
+                    raise self.broken(base + at)
+                value = data[i:i + width]
+                i += width
+            else:
+                raise self.broken(base + at)
+            if number == 0:
+                raise self.broken(base + at)
+            yield number, wire, value
+
+    def _walk_window(self):
         window, at, end = self.window, self.start, self.start + self.size
         while at < end:
             head = window.at(at, min(20, end - at))
-            key, i = self._varint(head, 0, at)
+            n = len(head)
+            key, i = self._varint(head, 0, at, n)
             number, wire = key >> 3, key & 7
             if number == 0:
                 raise self.broken(at)
             if wire == 0:
-                value, i = self._varint(head, i, at)
+                value, i = self._varint(head, i, at, n)
             elif wire == 2:
-                length, i = self._varint(head, i, at)
+                length, i = self._varint(head, i, at, n)
                 if at + i + length > end:
                     raise self.broken(at, "a field longer than the message around it")
-                yield number, wire, (at + i, length)
-                at += i + length
-                continue
+                value = (at + i, length)
+                i += length
             elif wire in (1, 5):
                 width = 8 if wire == 1 else 4
-                if i + width > len(head):
+                if i + width > n:
                     raise self.broken(at)
                 value = head[i:i + width]
                 i += width
@@ -74,11 +122,11 @@ class Message:
             yield number, wire, value
             at += i
 
-    def _varint(self, data, i, at):
+    def _varint(self, data, i, base, end):
         result = shift = 0
         while True:
-            if i >= len(data) or shift > 63:
-                raise self.broken(at)
+            if i >= end or shift > 63:
+                raise self.broken(base + i)
             b = data[i]
             i += 1
             result |= (b & 127) << shift
@@ -90,12 +138,16 @@ class Message:
     def sub(self, value):
         if not isinstance(value, tuple):
             raise self.broken(self.start)
-        return Message(self.window, value[0], value[1], self.depth + 1)
+        return Message(self.window, value[0], value[1], self.depth + 1, self.data, self.base)
 
     def raw(self, value):
         if not isinstance(value, tuple):
             raise self.broken(self.start)
-        return self.window.at(*value) if value[1] else b""
+        at, size = value
+        if self.data is not None:
+            at -= self.base
+            return self.data[at:at + size]
+        return self.window.at(at, size) if size else b""
 
     def text(self, value):
         try:
@@ -114,7 +166,7 @@ class Message:
             return [self.int(value)]
         data, out, i = self.raw(value), [], 0
         while i < len(data):
-            v, i = self._varint(data, i, value[0])
+            v, i = self._varint(data, i, value[0], len(data))
             out.append(v - (1 << 64) if v >> 63 else v)
         return out
 

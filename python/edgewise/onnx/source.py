@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import ModelError
+from ..errors import InputError, ModelError
 
 
 class Source:
@@ -38,8 +38,25 @@ class BytesSource(Source):
     def sibling(self, name):
         if name not in self.siblings:
             return super().sibling(name)
-        found = self.siblings[name]
-        return found if isinstance(found, Source) else BytesSource(found, name)
+        return as_source(self.siblings[name], name)
+
+
+class JsBufferSource(Source):
+    """A model in a JavaScript ArrayBuffer, or view of one, that Pyodide shows as a JsBuffer; siblings as in BytesSource."""
+
+    def __init__(self, data, name="model.onnx", siblings=None):
+        self.buffer, self.start = getattr(data, "buffer", data), getattr(data, "byteOffset", 0)
+        self.name, self.size, self.siblings = name, data.byteLength, siblings or {}
+
+    def read(self, offset, size):
+        return self.read_js(offset, size).to_bytes()
+
+    def read_js(self, offset, size):
+        """An ArrayBuffer: what engine/browser.py copies into engine memory without passing through Python."""
+        self._check(offset, size)
+        return self.buffer.slice(self.start + offset, self.start + offset + size)
+
+    sibling = BytesSource.sibling
 
 
 class FileSource(Source):
@@ -75,3 +92,17 @@ class FileSource(Source):
 
     def close(self):
         self._file.close()
+
+
+def as_source(x, name="model.onnx"):
+    """A Source of a path, bytes, a JavaScript buffer (in Pyodide), or itself."""
+    if isinstance(x, Source):
+        return x
+    if isinstance(x, (str, os.PathLike)):
+        return FileSource(x)
+    if hasattr(x, "to_memoryview") and hasattr(x, "byteLength"):
+        return JsBufferSource(x, name)
+    try:
+        return BytesSource(x, name)
+    except TypeError:
+        raise InputError(f"a {type(x).__name__} is no model", "model", "Pass a path, the file's bytes, or an edgewise.onnx.Source.") from None

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 
-def _key(v, canonical):
+def _key(v):
     if v is None:
         return None
     if v.tensor is None and v.numbers is not None:
         return ("n", v.dtype, tuple(map(repr, v.shape)), tuple(map(repr, v.numbers)))
-    return canonical.get(id(v), id(v))
+    if v.tensor is not None and v.tensor.data is not None:
+        return ("t", v.dtype, tuple(v.shape), v.tensor.data)
+    return id(v)
 
 
 def _freeze(a):
@@ -15,10 +17,10 @@ def _freeze(a):
 
 
 def common_subexpressions(bound):
-    seen, same, canonical, kept = {}, {}, {}, []
+    seen, same, kept = {}, {}, []
     for n in bound.nodes:
         n.inputs = [same.get(id(v), v) if v is not None else None for v in n.inputs]
-        key = (n.op, n.domain, n.opset, tuple(_key(v, canonical) for v in n.inputs), tuple(sorted((k, _freeze(a)) for k, a in n.attrs.items())), len(n.outputs))
+        key = (n.op, n.domain, n.opset, tuple(_key(v) for v in n.inputs), tuple(sorted((k, _freeze(a)) for k, a in n.attrs.items())), len(n.outputs))
         first = seen.get(key)
         cached = any(v is not None and v.role == "cache" for v in n.inputs)
         if first is not None and not cached and all((a is None) == (b is None) for a, b in zip(n.outputs, first.outputs)):
