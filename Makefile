@@ -38,6 +38,7 @@ fuzz: $(stamp)/sanitize ## long campaign of mutated plans under sanitizers (FUZZ
 
 gen: $(stamp)/venv ## write the generated files of core/gen and web/src/gen again
 	$(python) -m edgewise.ops.generate
+	$(python) -m edgewise.text.emit
 
 wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so

@@ -64,6 +64,7 @@ class CausalLM:
             raise PackageError("it was made for another version of the engine", "package", "Build it again with this version.")
         d = manifest["decoder"]
         self.vocab_size, self.max_length, self.recompute = d["vocab_size"], d["capacity"], bool(d.get("recompute"))
+        self.prefill_chunk = None if self.recompute else max(p["tokens"] for p in d["plans"])  # tokens between two looks at an abort signal
         self.config = self.package.json("config.json", {})
         self.generation_config = self.package.json("generation_config.json", {})
         self.caches = d["caches"]
