@@ -55,20 +55,20 @@ clean: ## remove what was built (the toolchain, the venv and node_modules stay: 
 $(stamp):
 	@mkdir -p $@
 
-$(stamp)/system: tools/need.sh | $(stamp)
-	@tools/need.sh cc:gcc cmake:cmake node:nodejs npm:npm
+$(stamp)/system: .ci/need.sh | $(stamp)
+	@.ci/need.sh cc:gcc cmake:cmake node:nodejs npm:npm
 	@touch $@
 
-$(stamp)/browser: tools/need.sh | $(stamp)/system
-	@tools/need.sh /usr/bin/chromium:chromium /usr/share/fonts/truetype/dejavu:fonts-dejavu-core
+$(stamp)/browser: .ci/need.sh | $(stamp)/system
+	@.ci/need.sh /usr/bin/chromium:chromium /usr/share/fonts/truetype/dejavu:fonts-dejavu-core
 	@touch $@
 
-.build/bin/emcc: wasm/toolchain.sh tools/need.sh | $(stamp)/system
+.build/bin/emcc: wasm/toolchain.sh .ci/need.sh | $(stamp)/system
 	@wasm/toolchain.sh
 
-$(stamp)/venv: tools/need.sh | $(stamp)/system
+$(stamp)/venv: .ci/need.sh | $(stamp)/system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || tools/need.sh :python3-venv
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
 	$(PYTHON) -m venv .build/venv
 	@echo "$(CURDIR)/python" > "$$($(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/edgewise-checkout.pth"
 	$(pip) install scikit-build-core==1.1.2

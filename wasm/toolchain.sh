@@ -60,7 +60,7 @@ command -v apt-get >/dev/null || give_up "no emcc of at least $oldest on PATH, a
 # 2. Debian's own
 own=$(apt-cache policy emscripten 2>/dev/null | sed -nE 's/^ *Candidate: ([0-9.]+).*/\1/p')
 if [ -n "$own" ] && at_least "$own" $oldest; then
-  "$root/tools/need.sh" emcc:emscripten
+  "$root/.ci/need.sh" emcc:emscripten
   found=$(command -v emcc)
   wrap "'$found'"
   say "emcc $(version_of "$found") from Debian's package"
@@ -68,7 +68,7 @@ if [ -n "$own" ] && at_least "$own" $oldest; then
 fi
 
 # 3. Debian 12
-"$root/tools/need.sh" clang-19:clang-19 wasm-ld-19:lld-19 llvm-ar-19:llvm-19 node:nodejs \
+"$root/.ci/need.sh" clang-19:clang-19 wasm-ld-19:lld-19 llvm-ar-19:llvm-19 node:nodejs \
   /usr/share/nodejs/acorn:node-acorn
 say "clang and lld 19 from Debian's packages"
 
