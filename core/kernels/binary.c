@@ -213,7 +213,7 @@ int32_t ew_k_binary(ew_context *c, const ew_binary_params *p, void *const *opera
   default: row = row_integer;
   }
   const bool is_float = p->type == EW_F32 || p->type == EW_F64;
-  if (is_float ? logical || bitwise : fused || logical != (p->type == EW_BOOL && !comparison && !bitwise)) return EW_E_PARAM;
+  if (p->type == EW_BOOL ? !logical && !comparison : logical || (is_float ? bitwise : fused)) return EW_E_PARAM;
   const int32_t size = ew_bytes_of(p->type);
   const ew_strided in[] = {{operand[EW_BINARY_A], p->as, size}, {operand[EW_BINARY_B], p->bs, size}}, y = {operand[EW_BINARY_Y], p->ys, comparison ? 1 : size};
   ew_each(c, p->dims, 2, in, y, row, &b);

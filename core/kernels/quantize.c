@@ -33,16 +33,20 @@ typedef struct {
   int32_t axis, inner, block;
   int64_t run, runs; /* elements of a run, number of runs */
   bool each;         /* a scale per element of the run, else one for the whole of it */
+  bool one;          /* a single run, which is what tasks share */
 } layout;
 
 static layout layout_of(int32_t outer, int32_t axis, int32_t inner, int32_t block) {
-  layout l = {axis, inner, block, inner, (int64_t)outer * axis, block > 0};
-  if (block < 0) l.run = (int64_t)outer * axis * inner, l.runs = 1;
-  else if (block == 0 && inner == 1) l.run = axis, l.runs = outer, l.each = true;
-  else if (block > 0 && inner == 1) { /* a run is what is left of a row in one block: see run_length */
+  layout l = {axis, inner, block, inner, (int64_t)outer * axis, block > 0, false};
+  if (block < 0)
+    l.run = (int64_t)outer * axis * inner, l.runs = 1;
+  else if (block == 0 && inner == 1)
+    l.run = axis, l.runs = outer, l.each = true;
+  else if (block > 0 && inner == 1) { /* the part of a row in one block; the last may be shorter */
     l.each = false, l.runs = (int64_t)outer * ((axis - 1) / block + 1);
     l.run = block;
   }
+  l.one = l.runs == 1 && block <= 0;
   return l;
 }
 
@@ -119,8 +123,8 @@ static void run_chunks(const quantization *q, chunk f, int64_t first, int64_t n,
 }
 
 static void quantization_task(const quantization *q, chunk f, int32_t index) {
-  const int64_t total = q->l.runs == 1 ? q->l.run : q->l.runs, from = index * q->per_task, to = from + q->per_task < total ? from + q->per_task : total;
-  if (q->l.runs == 1) {
+  const int64_t total = q->l.one ? q->l.run : q->l.runs, from = index * q->per_task, to = from + q->per_task < total ? from + q->per_task : total;
+  if (q->l.one) {
     run_chunks(q, f, from, to - from, q->l.each ? from : 0, q->l.each);
     return;
   }
@@ -141,7 +145,7 @@ static void dequantize_task(void *q, int32_t index, int32_t thread) {
 }
 
 static void share(ew_context *c, quantization *q, ew_task task) {
-  const int64_t total = q->l.runs == 1 ? q->l.run : q->l.runs;
+  const int64_t total = q->l.one ? q->l.run : q->l.runs;
   const int32_t tasks = ew_tasks(c, q->l.run * q->l.runs, 16384, total);
   q->per_task = (total + tasks - 1) / tasks;
   ew_parallel(c, (int32_t)((total + q->per_task - 1) / q->per_task), task, q);

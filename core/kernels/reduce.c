@@ -1,12 +1,12 @@
 /* y[o, i] = reduce over r of x[o, r, i].
  *
  * float32: a task takes a strip of columns i of one o with an accumulator for each. The loop over r is outside, the one over the
- * columns inside, so that it runs along memory. A single column is instead folded into LANES accumulators, which are added up
- * pairwise: sums keep their precision over long rows. Other types: one element after the other, in float64 or int64. */
+ * columns inside, so that it runs along memory. A single column is instead folded, PIECE elements at a time, into LANES accumulators
+ * that are added up pairwise: sums keep their precision over long rows. Other types: one element after the other, in float64 or int64. */
 #include "../scalar_math.h"
 #include "each.h"
 
-enum { LANES = 64, STRIP = 256 };
+enum { LANES = 64, PIECE = 4096, STRIP = 256 };
 
 /* What is done with each element. EXP adds e^(x - shift): the second pass of log_sum_exp. */
 typedef enum { SUM, ABS, SQUARE, MAX, MIN, PROD, EXP } mode;
@@ -50,15 +50,26 @@ static void fold(mode m, m_f32 *acc, const m_f32 *x, int64_t step, int32_t n, fl
   }
 }
 
-/* All of one column. */
-static float fold_column(mode m, const m_f32 *x, int64_t step, int32_t n, float shift) {
+/* Up to PIECE elements of one column, in lanes. */
+static float fold_piece(mode m, const m_f32 *x, int64_t step, int32_t n, float shift) {
   float acc[LANES];
   const int32_t lanes = n >= LANES ? LANES : n >= 8 ? 8 : 1;
   for (int32_t i = 0; i < lanes; i++) acc[i] = identity(m);
-  for (int64_t r = 0; r < n; r += lanes) fold(m, acc, x + r * step, step, (int32_t)(n - r < lanes ? n - r : lanes), shift);
+  for (int32_t r = 0; r < n; r += lanes) fold(m, acc, x + r * step, step, n - r < lanes ? n - r : lanes, shift);
   const mode join = m == MAX || m == MIN || m == PROD ? m : SUM;
   for (int32_t half = lanes / 2; half; half /= 2) fold(join, acc, acc + half, 1, half, 0);
   return acc[0];
+}
+
+/* All of one column. */
+static float fold_column(mode m, const m_f32 *x, int64_t step, int32_t n, float shift) {
+  if (n <= PIECE) return fold_piece(m, x, step, n, shift);
+  double all = (double)identity(m);
+  for (int64_t r = 0; r < n; r += PIECE) {
+    const double v = (double)fold_piece(m, x + r * step, step, (int32_t)(n - r < PIECE ? n - r : PIECE), shift);
+    all = m == MAX ? (v > all || v != v ? v : all) : m == MIN ? (v < all || v != v ? v : all) : m == PROD ? all * v : all + v;
+  }
+  return (float)all;
 }
 
 static float finish(int32_t op, float v, int32_t n) {
