@@ -1,0 +1,114 @@
+"""The models of the zoo: where they are, what they must give, and how their outputs are compared (the rule of shared/check_zoo.py)."""
+import functools
+import os
+from pathlib import Path
+
+import numpy as np
+
+from edgewise.ir import Graph
+from edgewise.onnx import FileSource, read_model
+from edgewise.ops import OPS
+
+HERE = Path(__file__).parent
+OWN = HERE / "models"
+LOOSE = ("fp16", "f16", "q4", "q8", "int8", "uint8", "int4", "bnb4", "qdq", "qoperator", "nbits", "webgpu")
+
+
+def folder():
+    """The zoo's folder, or None: EDGEWISE_ZOO, else shared/zoo beside the checkout."""
+    path = Path(os.environ.get("EDGEWISE_ZOO") or HERE.parents[2] / "shared" / "zoo")
+    return path if path.is_dir() else None
+
+
+class Model:
+    """One model file with its stored inputs and outputs."""
+
+    def __init__(self, path, root):
+        self.path, self.root = path, root
+
+    @property
+    def name(self):
+        return str(self.path.relative_to(self.root).with_suffix(""))
+
+    def __repr__(self):
+        return self.name
+
+    @functools.cached_property
+    def graph(self):
+        return read_model(FileSource(self.path))
+
+    @functools.cached_property
+    def stored(self):
+        with np.load(self.path.with_suffix(".npz")) as z:
+            return {"in": {k[3:]: z[k] for k in z.files if k.startswith("in/")}, "out": {k[4:]: z[k] for k in z.files if k.startswith("out/")}}
+
+    @property
+    def feeds(self):
+        return self.stored["in"]
+
+    @property
+    def expected(self):
+        return self.stored["out"]
+
+    @property
+    def tolerance(self):
+        return 2e-2 if any(m in str(self.path.relative_to(self.root)) for m in LOOSE) or any(v.dtype == np.float16 for v in self.expected.values()) else 1e-4
+
+    @property
+    def is_causal_lm(self):
+        """Token ids in, logits for each of them out, nothing of an encoder, and a vocabulary (a tagger has a few labels)."""
+        inputs = {i.name for i in self.graph.input_names()}
+        known = {"input_ids", "attention_mask", "position_ids", "use_cache_branch"}
+        logits = self.expected.get("logits")
+        return "input_ids" in inputs and all(n in known or "past" in n for n in inputs) and not any("encoder" in n for n in inputs | {o.name for o in self.graph.outputs}) \
+            and logits is not None and logits.ndim == 3 and logits.shape[-1] > 64
+
+    @property
+    def dynamic_quantization(self):
+        """Whether activations are quantized by their range over a whole run: then the numbers depend on how a sequence is cut into runs."""
+        return any(n.op == "DynamicQuantizeLinear" for n in all_nodes(self.graph))
+
+    def missing(self):
+        """Operators that the op table lacks: [(domain, name)]."""
+        return sorted({(n.domain, n.op) for n in all_nodes(self.graph)} - set(OPS) - set(self.graph.functions) - {("", "Constant"), ("", "If")})
+
+
+def all_nodes(graph):
+    nodes = list(graph.nodes) + [n for f in getattr(graph, "functions", {}).values() for n in f.nodes]
+    for n in nodes:
+        yield n
+        for value in n.attrs.values():
+            if isinstance(value, Graph):
+                yield from all_nodes(value)
+
+
+@functools.cache
+def models():
+    """Our own copies always, and everything in the zoo where it is there."""
+    out = [Model(p, OWN.parent) for p in sorted(OWN.rglob("*.onnx"))]
+    if folder():
+        out += [Model(p, folder()) for p in sorted(folder().rglob("*.onnx")) if p.with_suffix(".npz").exists()]
+    return out
+
+
+def causal_lms():
+    return [m for m in models() if m.is_causal_lm]
+
+
+def difference(got, want, tolerance):
+    """What is wrong with an output, or an empty string."""
+    got = np.asarray(got)
+    if got.shape != want.shape:
+        return f"shape {got.shape}, expected {want.shape}"
+    if got.dtype != want.dtype:
+        return f"dtype {got.dtype}, expected {want.dtype}"
+    if want.dtype.kind in "biu":
+        return "" if (got == want).all() else f"{(got != want).sum()} of {want.size} differ"
+    g, w = got.astype("f8"), want.astype("f8")
+    if not (np.isnan(g) == np.isnan(w)).all():
+        return "NaN in other places"
+    finite = np.isfinite(w) & np.isfinite(g)
+    if not (g[~finite & ~np.isnan(w)] == w[~finite & ~np.isnan(w)]).all():
+        return "infinities differ"
+    error = np.abs(g - w)[finite].max(initial=0.0) / max(1.0, np.abs(w[finite]).max(initial=0.0))
+    return f"error {error:.2e} > {tolerance:.0e}" if error > tolerance else ""
