@@ -4,7 +4,9 @@ from __future__ import annotations
 import sys
 
 from .errors import InputError
-from .ops.dtypes import BFLOAT16, BOOL, CODE, FLOAT, INT64, NAME, bytes_for, pack, size_of, unpack
+from .ops.dtypes import (BFLOAT16, BOOL, CODE, DOUBLE, FLOAT, FLOAT16, INT4, INT8, INT16, INT32, INT64, NAME, UINT4, UINT8, UINT16, UINT32, UINT64, bytes_for, pack,
+                         unpack)
+from .ops.symbolic import product
 
 
 def _numpy(load=False):
@@ -20,18 +22,50 @@ def _numpy(load=False):
     return None
 
 
+_FORMATS = {FLOAT: "f", UINT8: "B", INT8: "b", UINT16: "H", INT16: "h", INT32: "i", INT64: "q", BOOL: "?", FLOAT16: "e", DOUBLE: "d", UINT32: "I", UINT64: "Q"}
+_CODES = {kind: code for code, kind in _FORMATS.items()}
+
+
 class Array:
-    """A tensor without NumPy: `shape` (tuple), `dtype` (NumPy's name), `data` (little-endian bytes, row-major). Supports the buffer protocol through memoryview(a.data)."""
+    """A tensor without NumPy: `shape` (tuple), `dtype` (NumPy's name), `data` (little-endian bytes, row-major).
+
+        Array.from_list([[1, 2], [3, 4]], "int64")      Array((2, 2), "int64", data) of bytes that are there already
+        a.tolist()   a.item()   a.flat()   len(a)
+        memoryview(a)                                   shaped and typed, from Python 3.12 on; before it memoryview(a.data)
+        numpy.asarray(a)                                where NumPy is
+
+    Raises InputError when the bytes are not those of the shape."""
+
+    __slots__ = ("shape", "dtype", "data")
 
     def __init__(self, shape, dtype, data):
         self.shape, self.dtype, self.data = tuple(shape), dtype, data
+        code = CODE.get(dtype)
+        if code not in _FORMATS and code not in (BFLOAT16, UINT4, INT4):
+            raise InputError(f"element type {dtype!r} is not one Edgewise takes", "Array", f"Take one of {', '.join(NAME[c] for c in _FORMATS)}.")
+        have, want = memoryview(data).nbytes, bytes_for(code, self.size)
+        if have != want:
+            raise InputError(f"{have} bytes for shape {self.shape} of {dtype}, which takes {want}", "Array", "Give as many bytes as the shape needs.")
+
+    @classmethod
+    def from_list(cls, values, dtype=None):
+        """Of a number or nested lists of numbers. dtype: NumPy's name; by default bool, int64 or float32, whatever holds them all."""
+        if dtype is not None and dtype not in CODE:
+            raise InputError(f"element type {dtype!r} is not one Edgewise takes", "Array", f"Take one of {', '.join(NAME[c] for c in _FORMATS)}.")
+        code, shape, data = as_input(values, "", None if dtype is None else CODE[dtype])
+        return cls(shape, NAME[code], data)
 
     @property
     def size(self):
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return product(self.shape)
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    @property
+    def nbytes(self):
+        return len(self.data)
 
     def flat(self):
         """Flat list of Python numbers."""
@@ -48,8 +82,43 @@ class Array:
             return [nest(values[i * step:(i + 1) * step], shape[1:]) for i in range(shape[0])]
         return nest(self.flat(), self.shape)
 
+    def item(self):
+        """The only number of an array with one."""
+        if self.size != 1:
+            raise ValueError(f"an array of {self.size} numbers is not one number")
+        return self.flat()[0]
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __eq__(self, other):
+        """Whether shape, type and every byte are the same."""
+        if not isinstance(other, Array):
+            return NotImplemented
+        return self.shape == other.shape and self.dtype == other.dtype and bytes(self.data) == bytes(other.data)
+
+    __hash__ = None
+
+    def __buffer__(self, flags):
+        view = memoryview(self.data).cast("B")
+        kind = _FORMATS.get(CODE[self.dtype])
+        if kind is None or not self.size:
+            return view
+        return view.cast(kind, self.shape) if self.shape else view.cast(kind)
+
+    def __array__(self, dtype=None, copy=None):
+        np = _numpy(True)
+        a = np.frombuffer(self.data, dtype="uint8" if self.dtype not in np.sctypeDict else self.dtype)
+        a = a.reshape(self.shape) if a.size == self.size else a
+        if copy is False and dtype is not None and a.dtype != dtype:
+            raise ValueError("a change of type needs a copy")
+        return np.array(a, dtype=dtype) if copy or dtype is not None else a
+
     def __repr__(self):
-        return f"Array(shape={self.shape}, dtype={self.dtype})"
+        values = str(self.tolist()) if self.size <= 64 else f"<{self.size} numbers>"
+        return f"Array({values}, shape={self.shape}, dtype={self.dtype!r})"
 
 
 def _nested(x):
@@ -71,7 +140,7 @@ def as_input(x, name, expected=None):
 
     expected: dtype code the model declares; lists take it. Raises InputError."""
     np = _numpy()
-    where = f"input '{name}'"
+    where = f"input '{name}'" if name else "Array"
     if np is not None and isinstance(x, (np.ndarray, np.generic)):
         a = np.asarray(x, order="C")
         kind = a.dtype.name
@@ -79,8 +148,6 @@ def as_input(x, name, expected=None):
             raise InputError(f"element type {a.dtype} is not one Edgewise takes", where, "Convert it with .astype().")
         return CODE[kind], list(a.shape), a.reshape(-1).view("uint8") if a.size else b""
     if isinstance(x, Array):
-        if len(x.data) != bytes_for(CODE[x.dtype], x.size):
-            raise InputError(f"{len(x.data)} bytes for shape {x.shape} of {x.dtype}", where, "Give as many bytes as the shape needs.")
         return CODE[x.dtype], list(x.shape), x.data
     if isinstance(x, (list, tuple, int, float, bool)):
         try:
@@ -94,9 +161,9 @@ def as_input(x, name, expected=None):
         if np is not None:
             return as_input(np.asarray(x), name, expected)
     try:
-        m = memoryview(x)
-        codes = {"f": 1, "B": 2, "b": 3, "H": 4, "h": 5, "i": 6, "q": 7, "l": 7 if m.itemsize == 8 else 6, "?": 9, "e": 10, "d": 11, "I": 12, "Q": 13, "L": 13 if m.itemsize == 8 else 12}
-        return codes[m.format], list(m.shape), m.tobytes()
+        m = memoryview(x.to_memoryview() if hasattr(x, "to_memoryview") else x)  # in Pyodide, a JavaScript typed array has that method
+        kind = {"l": "q", "L": "Q"}.get(m.format, m.format) if m.itemsize == 8 else {"l": "i", "L": "I"}.get(m.format, m.format)
+        return _CODES[kind], list(m.shape), m.tobytes()
     except (TypeError, KeyError):
         raise InputError(f"a {type(x).__name__} is no tensor", where, "Pass a NumPy array, an edgewise.Array, a buffer, or nested lists.") from None
 

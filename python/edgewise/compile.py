@@ -225,6 +225,11 @@ class JsSource(Source):
         part = self.js.read(offset, size)
         return part.to_bytes() if hasattr(part, "to_bytes") else bytes(part)
 
+    def read_js(self, offset, size):
+        """A Uint8Array: what engine/browser.py copies into engine memory without passing through Python."""
+        self._check(offset, size)
+        return self.js.read(offset, size)
+
     def sibling(self, name):
         folder = self.name.rsplit("/", 1)[0] + "/" if "/" in self.name else ""
         for path in (folder + name, name):

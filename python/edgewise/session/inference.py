@@ -1,7 +1,6 @@
 """`InferenceSession`: ONNX Runtime's way to run a model."""
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from ..arrays import as_input, as_output
 from ..engine import default_engine
 from ..errors import InputError, ModelError, UnsupportedOp
 from ..ir import Graph, NeedsValue
-from ..onnx import BytesSource, FileSource, Source, read_model
+from ..onnx import as_source, read_model
 from ..ops.dtypes import NAME, bytes_for, unpack
 from ..ops.symbolic import NotStatic, product
 from ..plan import compile_graph
@@ -77,7 +76,7 @@ class InferenceSession:
     """Runs an ONNX model (mirrors onnxruntime.InferenceSession).
 
     Args:
-        path_or_bytes: path of an .onnx file, its bytes, or a Source.
+        path_or_bytes: path of an .onnx file, its bytes (in Pyodide also a JavaScript buffer), or a Source.
         sess_options, providers: accepted for compatibility.
         engine: an edgewise Engine; default: the process's.
     Raises:
@@ -89,12 +88,7 @@ class InferenceSession:
         if isinstance(path_or_bytes, Graph):
             self.graph = path_or_bytes
         else:
-            source = path_or_bytes
-            if isinstance(source, (str, os.PathLike)):
-                source = FileSource(source)
-            elif not isinstance(source, Source):
-                source = BytesSource(source)
-            self.graph = read_model(source)
+            self.graph = read_model(as_source(path_or_bytes))
         self.engine = engine or default_engine()
         self.store = WeightStore(self.engine)
         self.plans = OrderedDict()

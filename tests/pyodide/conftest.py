@@ -1,0 +1,117 @@
+"""Pyodide in Node, with the wheel that `make wheel` builds and without NumPy; and small models made on the spot."""
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYODIDE = ROOT / "web/node_modules/pyodide"
+
+
+@pytest.fixture(scope="session")
+def wheel():
+    """Path of the wheel for Pyodide (EDGEWISE_WHEEL: another one)."""
+    if os.environ.get("EDGEWISE_WHEEL"):
+        return Path(os.environ["EDGEWISE_WHEEL"])
+    found = sorted((ROOT / "dist").glob("edgewise-*-py3-none-any.whl"), key=lambda p: p.stat().st_mtime)
+    assert found, "dist/ has no py3-none-any wheel: run `make wheel`"
+    return found[-1]
+
+
+@pytest.fixture(scope="session")
+def pyodide_folder():
+    assert (PYODIDE / "pyodide.mjs").exists(), "web/node_modules has no pyodide: run `make web`"
+    return PYODIDE
+
+
+@pytest.fixture(scope="session")
+def zoo():
+    """Folder of the model zoo, which is beside the checkout where there is one."""
+    folder = Path(os.environ.get("EDGEWISE_ZOO") or ROOT.parent / "shared/zoo")
+    if not folder.is_dir():
+        pytest.skip(f"there is no zoo at {folder}")
+    return folder
+
+
+class Pyodide:
+    """A Pyodide in Node. run(code) gives what the code leaves in `result` (JSON); it fails with the traceback of an exception.
+
+    files(name) in the code's eyes is /work/NAME; put(name, bytes) writes one."""
+
+    def __init__(self, pyodide, wheel, folder):
+        self.folder, self.lines = folder, queue.Queue()
+        self.errors = open(folder / "stderr", "wb")
+        zoo = Path(os.environ.get("EDGEWISE_ZOO") or ROOT.parent / "shared/zoo")
+        self.process = subprocess.Popen(["node", str(Path(__file__).parent / "host.mjs"), str(pyodide), str(wheel), str(folder), *([str(zoo)] if zoo.is_dir() else [])],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.version = self._answer(120)["version"]
+
+    def _listen(self):
+        for line in self.process.stdout:
+            if line.startswith("@"):
+                self.lines.put(json.loads(line[1:]))
+        self.lines.put(None)
+
+    def _answer(self, timeout):
+        try:
+            answer = self.lines.get(timeout=timeout)
+        except queue.Empty:
+            self.process.kill()
+            pytest.fail(f"Pyodide gave no answer in {timeout} s")
+        if answer is None:
+            pytest.fail("Pyodide ended: " + (self.folder / "stderr").read_bytes().decode(errors="replace")[-2000:])
+        if "error" in answer:
+            pytest.fail("in Pyodide:\n" + answer["error"], pytrace=False)
+        return answer
+
+    def put(self, name, data):
+        (self.folder / name).write_bytes(data)
+        return "/work/" + name
+
+    def run(self, code, timeout=300, **names):
+        """names: values (JSON) that the code finds."""
+        given = "".join(f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items())
+        self.process.stdin.write(json.dumps(given + textwrap.dedent(code)) + "\n")
+        self.process.stdin.flush()
+        return self._answer(timeout).get("result")
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.errors.close()
+
+
+@pytest.fixture(scope="session")
+def pyodide(pyodide_folder, wheel, tmp_path_factory):
+    p = Pyodide(pyodide_folder, wheel, tmp_path_factory.mktemp("pyodide"))
+    yield p
+    p.close()
+
+
+@pytest.fixture(scope="session")
+def mlp():
+    """(model bytes, input, expected): y = relu(x @ w + b), batch of any size."""
+    onnx = pytest.importorskip("onnx")
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+    rng = np.random.default_rng(3)
+    w, b = rng.standard_normal((64, 40)).astype("float32"), rng.standard_normal(40).astype("float32")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["xw"], name="first"), helper.make_node("Add", ["xw", "b"], ["a"]), helper.make_node("Relu", ["a"], ["y"])], "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 40])],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")])
+    x = rng.standard_normal((3, 64)).astype("float32")
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.checker.check_model(model)
+    return model.SerializeToString(), x, np.maximum(x @ w + b, 0)

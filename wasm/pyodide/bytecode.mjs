@@ -1,0 +1,40 @@
+// bytecode.mjs WHEEL [OUT]   Adds bytecode to the pure wheel, made by the Python of web/node_modules/pyodide, the one that will run it.
+//
+// The .pyc files lie in __pycache__ beside their sources and are marked as not to be checked against them (an unpacked wheel has
+// whatever dates), so the wheel stays py3-none-any: a Python of another version passes them over and compiles the sources as always.
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { loadPyodide } from "../../web/node_modules/pyodide/pyodide.mjs";
+
+const [wheel, out = wheel] = process.argv.slice(2);
+const pyodide = await loadPyodide({ args: ["-X", "no_debug_ranges"] });
+pyodide.FS.writeFile("/in.whl", readFileSync(wheel));
+pyodide.runPython(`
+import base64, hashlib, py_compile, sys, zipfile
+
+old = zipfile.ZipFile("/in.whl")
+parts = {i.filename: old.read(i) for i in old.infolist() if "__pycache__" not in i.filename}
+record = next(n for n in parts if n.endswith(".dist-info/RECORD"))
+del parts[record]
+for name in [n for n in parts if n.endswith(".py")]:
+    with open("/source.py", "wb") as f:
+        f.write(parts[name])
+    py_compile.compile("/source.py", "/source.pyc", dfile=name, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    folder, slash, file = name.rpartition("/")
+    with open("/source.pyc", "rb") as f:
+        parts[f"{folder}{slash}__pycache__/{file[:-3]}.{sys.implementation.cache_tag}.pyc"] = f.read()
+
+lines = []
+with zipfile.ZipFile("/out.whl", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+    def add(name, data):
+        info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same wheel from the same sources
+        info.external_attr, info.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+        new.writestr(info, data)
+    for name, data in parts.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(data)}\\n")
+        add(name, data)
+    add(record, "".join(lines) + f"{record},,\\n")
+`);
+writeFileSync(out + ".part", pyodide.FS.readFile("/out.whl"));
+renameSync(out + ".part", out);
+process.exit(0); // Pyodide in Node keeps the process alive
