@@ -21,12 +21,14 @@ static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
   CASE_BOOL(GREATER_EQUAL, u >= v)
 
 #define LOOP(before, T, M, R, NAME, expression)          \
-  case EW_BINARY_##NAME:                                 \
+  case EW_BINARY_##NAME: {                               \
+    const M *a = in[0], *b = in[1];                      \
+    R *y = out;                                          \
     before for (int32_t i = 0; i < n; i++) {             \
-      const T u = ((const M *)in[0])[i], v = ((const M *)in[1])[i]; \
-      ((R *)out)[i] = (R)(expression);                   \
+      const T u = a[i], v = b[i];                        \
+      y[i] = (R)(expression);                            \
     }                                                    \
-    break;
+  } break;
 
 /* min and max: a NaN on either side is the result. */
 #define FLOAT_CASES(CASE, T)                                        \

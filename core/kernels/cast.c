@@ -98,9 +98,13 @@ typedef struct { int32_t from, to; } cast;
 static void row_cast(const void *job, int32_t n, const void *const *in, void *out) {
   const cast *c = job;
 #define DIRECT(X, Y, expression)                \
-  EW_EACH for (int32_t i = 0; i < n; i++) {     \
-    const X v = ((const X *)in[0])[i];          \
-    ((Y *)out)[i] = expression;                 \
+  {                                             \
+    const X *x = in[0];                         \
+    Y *y = out;                                 \
+    EW_EACH for (int32_t i = 0; i < n; i++) {   \
+      const X v = x[i];                         \
+      y[i] = expression;                        \
+    }                                           \
   }                                             \
   return
   switch (PAIR(c->from, c->to)) {

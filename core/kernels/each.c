@@ -42,7 +42,16 @@ static void gather(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, 
     memcpy(to, from, (size_t)n * (size_t)size);
     return;
   }
-#define GATHER(T) EW_PLAIN for (int32_t i = 0; i < n; i++) ((T *)to)[i] = ((const T *)from)[i * stride]; break
+#define GATHER(T)                                                                                  \
+  {                                                                                                \
+    const T *x = (const T *)from, first = *x;                                                      \
+    T *y = (T *)to;                                                                                \
+    if (stride == 0)                                                                               \
+      for (int32_t i = 0; i < n; i++) y[i] = first;                                                \
+    else                                                                                           \
+      EW_PLAIN for (int32_t i = 0; i < n; i++) y[i] = x[i * stride];                               \
+  }                                                                                                \
+  break
   switch (size) {
   case 1: GATHER(m_u8);
   case 2: GATHER(m_u16);

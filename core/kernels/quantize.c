@@ -84,16 +84,18 @@ typedef void (*chunk)(const quantization *, int64_t at, int32_t n, const float *
 /* y = round(x / scale) + zero, saturated */
 static void quantize_chunk(const quantization *q, int64_t at, int32_t n, const float *scale, const float *zero) {
   const m_f32 *x = (const m_f32 *)q->x + at;
+  const float low = q->low, high = q->high;
   float v[CHUNK];
   EW_EACH for (int32_t i = 0; i < n; i++) {
     const float r = round_within(x[i] / scale[i], -200000, 200000) + zero[i];
-    v[i] = r < q->low ? q->low : r > q->high ? q->high : r;
+    v[i] = r < low ? low : r > high ? high : r;
   }
-  switch (q->type) {
-  case EW_U8: EW_EACH for (int32_t i = 0; i < n; i++) ((m_u8 *)q->y)[at + i] = (uint8_t)(int32_t)v[i]; break;
-  case EW_I8: EW_EACH for (int32_t i = 0; i < n; i++) ((m_i8 *)q->y)[at + i] = (int8_t)(int32_t)v[i]; break;
-  case EW_U16: EW_EACH for (int32_t i = 0; i < n; i++) ((m_u16 *)q->y)[at + i] = (uint16_t)(int32_t)v[i]; break;
-  default: EW_EACH for (int32_t i = 0; i < n; i++) ((m_i16 *)q->y)[at + i] = (int16_t)(int32_t)v[i];
+  if (q->type == EW_U8 || q->type == EW_I8) { /* the low bits are the same, signed or not */
+    m_u8 *y = (m_u8 *)q->y + at;
+    EW_EACH for (int32_t i = 0; i < n; i++) y[i] = (uint8_t)(int32_t)v[i];
+  } else {
+    m_u16 *y = (m_u16 *)q->y + at;
+    EW_EACH for (int32_t i = 0; i < n; i++) y[i] = (uint16_t)(int32_t)v[i];
   }
 }
 

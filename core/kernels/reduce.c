@@ -25,7 +25,7 @@ static mode mode_of(int32_t op) {
 static float identity(mode m) { return m == MAX ? -INFINITY : m == MIN ? INFINITY : m == PROD ? 1 : 0; }
 
 /* acc[i] takes in x[i * step]. A NaN stays in MAX and MIN. */
-static void fold(mode m, m_f32 *acc, const m_f32 *x, int64_t step, int32_t n, float shift) {
+static __attribute__((noinline)) void fold(mode m, m_f32 *acc, const m_f32 *x, int64_t step, int32_t n, float shift) {
 #define FOLD(loop, name, x_i, expression)       \
   case name:                                    \
     loop for (int32_t i = 0; i < n; i++) {      \
@@ -98,19 +98,30 @@ static void reduce_unit(const reduce *w, int64_t o, int32_t first) {
   m_f32 *y = w->y + o * p->y_outer + first;
   const int32_t width = p->inner - first < STRIP ? p->inner - first : STRIP;
   const mode m = mode_of(p->op);
-  if (p->op == EW_REDUCE_LOG_SUM_EXP)
-    for (int32_t i = 0; i < width; i++, x += p->x_inner) {
-      const float shift = shift_of(fold_column(MAX, x, p->x_n, p->n, 0));
-      y[i] = ew_log(fold_column(EXP, x, p->x_n, p->n, shift)) + shift;
-    }
-  else if (p->inner == 1)
-    y[0] = finish(p->op, fold_column(m, x, p->x_n, p->n, 0), p->n);
-  else {
-    float acc[STRIP];
-    for (int32_t i = 0; i < width; i++) acc[i] = identity(m);
-    for (int32_t r = 0; r < p->n; r++) fold(m, acc, x + (int64_t)r * p->x_n, p->x_inner, width, 0);
-    for (int32_t i = 0; i < width; i++) y[i] = finish(p->op, acc[i], p->n);
+  const bool log_sum_exp = p->op == EW_REDUCE_LOG_SUM_EXP;
+  float acc[STRIP], shift[STRIP];
+  if (p->inner == 1) {
+    if (log_sum_exp) {
+      shift[0] = shift_of(fold_column(MAX, x, p->x_n, p->n, 0));
+      y[0] = ew_log(fold_column(EXP, x, p->x_n, p->n, shift[0])) + shift[0];
+    } else
+      y[0] = finish(p->op, fold_column(m, x, p->x_n, p->n, 0), p->n);
+    return;
   }
+  const mode first_pass = log_sum_exp ? MAX : m;
+  for (int32_t i = 0; i < width; i++) acc[i] = identity(first_pass);
+  for (int32_t r = 0; r < p->n; r++) fold(first_pass, acc, x + (int64_t)r * p->x_n, p->x_inner, width, 0);
+  if (!log_sum_exp) {
+    for (int32_t i = 0; i < width; i++) y[i] = finish(p->op, acc[i], p->n);
+    return;
+  }
+  for (int32_t i = 0; i < width; i++) shift[i] = shift_of(acc[i]), acc[i] = 0;
+  for (int32_t r = 0; r < p->n; r++) {
+    const m_f32 *row = x + (int64_t)r * p->x_n;
+    const int64_t step = p->x_inner;
+    for (int32_t i = 0; i < width; i++) acc[i] += ew_exp(row[i * step] - shift[i]);
+  }
+  for (int32_t i = 0; i < width; i++) y[i] = ew_log(acc[i]) + shift[i];
 }
 
 static void reduce_task(void *arg, int32_t index, int32_t thread) {

@@ -3,11 +3,15 @@
 
 static void row_where(const void *job, int32_t n, const void *const *in, void *out) {
   const m_u8 *condition = in[0];
-#define SIZE(T)                                                                                                       \
-  EW_EACH for (int32_t i = 0; i < n; i++) {                                                                           \
-    const T a = ((const T *)in[1])[i], b = ((const T *)in[2])[i];                                                     \
-    ((T *)out)[i] = condition[i] ? a : b;                                                                             \
-  }                                                                                                                   \
+#define SIZE(T)                                   \
+  {                                               \
+    const T *a = in[1], *b = in[2];               \
+    T *y = out;                                   \
+    EW_EACH for (int32_t i = 0; i < n; i++) {     \
+      const T yes = a[i], no = b[i];              \
+      y[i] = condition[i] ? yes : no;             \
+    }                                             \
+  }                                               \
   break
   switch (*(const int32_t *)job) {
   case 1: SIZE(m_u8);
