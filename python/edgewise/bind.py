@@ -11,7 +11,7 @@ from .errors import InputError, ModelError, UnsupportedOp
 from .ir import BoundNode, Graph, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
-from .ops.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
+from .ops.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INT64
 from .ops.symbolic import NotStatic, Sym, most, product
 
 HALF = (FLOAT16, BFLOAT16)

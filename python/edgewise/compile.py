@@ -4,10 +4,10 @@ from __future__ import annotations
 import json
 import re
 
-from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
-from .ir import NeedsValue, Value
-from .onnx import Source, read_model
-from .ops.dtypes import BOOL, FLOAT, INT32, INT64, NAME
+from .errors import InputError, ModelError, UnsupportedOp
+from .ir import NeedsValue, Tensor, Value
+from .onnx import BytesSource, Source, read_model
+from .ops.dtypes import INT64
 from .ops.kernel import kernel_table
 from .ops.symbolic import NotStatic, Sym
 from .package import FORMAT, Package
@@ -141,7 +141,6 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity):
     computed = {}
     if "attention_mask" in inputs:
         dtype = inputs["attention_mask"].dtype
-        from .ir import Tensor
         one = Tensor.of("one", dtype, [1], [1])
         computed["attention_mask"] = lambda b: b.op("ConstantOfShape", Value("mask_shape", INT64, [2], numbers=[1, past + tokens]), value=one)
     if "position_ids" in inputs:
@@ -207,7 +206,6 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
                 sources[file] = t.source
                 weights[slot.name] = {"name": slot.name, "file": file, "offset": t.offset, "bytes": slot.nbytes}
     if small:
-        from .onnx import BytesSource
         blobs["constants"] = bytes(small)
         sources["constants"] = BytesSource(small, "constants")
     manifest = {"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": list(weights.values()), "decoder": decoder}

@@ -36,9 +36,9 @@ Kernel("rope", {"batch": "i32", "heads": "i32", "seq": "i32", "head_dim": "i32",
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import BOOL, FLOAT, INT32, INT64
-from .op import MS, Op, axis_of, broadcast, fail, like, most, product, unsupported
-from .symbolic import NotStatic, Sym
+from .dtypes import FLOAT, INT32, INT64
+from .op import MS, Op, fail, like, most, product, unsupported
+from .symbolic import Sym
 
 
 def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, softcap=0.0, lengths=None, nan_to_zero=0):

@@ -41,8 +41,8 @@ Kernel("cast", {"x_type": "i32", "y_type": "i32", **ND, "xs": "i32[6]", "ys": "i
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, FLOATS, INT64, INTEGERS, wrap
-from .op import MS, Op, broadcast, broadcast_strides, fail, like, most, read_as, unsupported
+from .dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INTEGERS, wrap
+from .op import MS, Op, broadcast, fail, like, read_as, unsupported
 from .symbolic import NotStatic, Sym, decide_equal
 
 F32_ONLY = "only for floating point"

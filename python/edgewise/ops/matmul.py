@@ -41,8 +41,7 @@ Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, INT32, UINT8
-from .op import MS, Op, broadcast, fail, like, most, product, unsupported
-from .symbolic import NotStatic, Sym
+from .op import MS, Op, broadcast, fail, most, product, unsupported
 
 
 def _matmul_shape(n, a, b):

@@ -27,8 +27,8 @@ Kernel("gather_quantized", {"bits": "i32", "count": "i32", "rows": "i32", "cols"
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT4, INT8, INT32, INT64, UINT4, UINT8
-from .op import MS, Op, axis_of, fail, like, product, unsupported
+from .dtypes import FLOAT, INT4, INT8, INT32, INT64, UINT4, UINT8
+from .op import MS, Op, axis_of, fail, product, unsupported
 
 dynamic_quantize = Op("DynamicQuantizeLinear")
 

@@ -30,8 +30,8 @@ Kernel("cumsum", {"type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import FLOAT, FLOATS, INT32, INT64, wrap
-from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, unsupported
+from .dtypes import INT64, wrap
+from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of
 from .symbolic import NotStatic, Sym
 
 _PY = {"sum": sum, "max": max, "min": min, "prod": math.prod, "mean": lambda v: sum(v) / len(v)}
@@ -74,7 +74,6 @@ def _declare_reduce(name, op):
         x, axes = b.view(n.inputs[0]), _reduce_axes(n)
         y = b.out(n.outputs[0])
         kept = [i for i in range(len(x.shape)) if i not in axes]
-        last = bool(axes) and axes[-1] == len(x.shape) - 1 or not kept
         # to [outer, n, inner]: kept dimensions before and behind the reduced ones
         before = [i for i in kept if not axes or i < axes[-1]]
         behind = [i for i in kept if axes and i > axes[-1]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from .rewrite import Rewriter, near, number, op_of, other
+from .rewrite import Rewriter, near, number, other
 
 
 def fuse_activations(bound):

@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 from ..ir import Value
-from ..ops.dtypes import BOOL, FLOAT
-from ..ops.symbolic import most
+from ..ops.dtypes import FLOAT
 from .rewrite import Rewriter, number, op_of, split_scalar
 
 

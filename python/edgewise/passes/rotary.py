@@ -1,6 +1,7 @@
 """Rotary position embedding as exporters spell it: x * cos + concat(-x2, x1) * sin."""
 from __future__ import annotations
 
+from ..ops.movement import slice_ranges
 from .rewrite import Rewriter, number, op_of
 
 
@@ -56,8 +57,7 @@ def _rotated_half(concat):
 
 def _span(n):
     """(start, length) of a Slice that touches only the last axis."""
-    from ..ops.movement import _ranges
-    ranges = [x for x in _ranges(n) if x[2] != n.inputs[0].shape[x[0]]]
+    ranges = [x for x in slice_ranges(n) if x[2] != n.inputs[0].shape[x[0]]]
     if len(ranges) != 1 or ranges[0][0] != n.inputs[0].rank - 1 or ranges[0][3] != 1:
         return None
     return ranges[0][1], ranges[0][2]

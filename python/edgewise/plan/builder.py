@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 
 from ..errors import UnsupportedOp
-from ..ops.dtypes import BOOL, FLOAT, INT64, bytes_for, pack, size_of
+from ..ops.dtypes import BOOL, FLOAT, bytes_for, pack, size_of
 from ..ops.elementwise import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of

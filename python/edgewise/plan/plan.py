@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import UnsupportedOp
 from ..ops.dtypes import NAME
-from ..ops.symbolic import NotStatic, Sym
+from ..ops.symbolic import Sym
 
 MAGIC = b"EDGEPLN1"
 HEADER = struct.Struct("<8sIIIIIIQQQQQQQ")

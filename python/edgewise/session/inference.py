@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..arrays import as_input, as_output
 from ..engine import default_engine
-from ..errors import InputError, ModelError, UnsupportedOp
+from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, NeedsValue
 from ..onnx import as_source, read_model
 from ..ops.dtypes import NAME, bytes_for, unpack

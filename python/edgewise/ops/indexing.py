@@ -1,0 +1,246 @@
+"""Gather and scatter: ops whose places come from data, and the kernels under them."""
+from __future__ import annotations
+
+from .kernel import Kernel, read, write
+
+Kernel("gather", {"size": "i32", "index_type": "i32", "outer": "i32", "count": "i32", "rows": "i32", "inner": "i32", "x_outer": "i32", "x_row": "i32", "y_outer": "i32"},
+       [read("x", "size", "(outer-1)*x_outer + (rows-1)*x_row + inner"), read("index", "bytes_of(index_type)", "count"),
+        write("y", "size", "(outer-1)*y_outer + (count-1)*inner + inner")],
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "x_outer >= 0", "x_row >= 0", "y_outer >= 0", "rows > 0"], empty=["outer", "count", "inner"],
+       doc="y[o, c, :] = x[o, index[c], :]; negative indices count from the end; one out of [-rows, rows) is EW_E_INDEX.")
+
+Kernel("gather_elements", {"size": "i32", "index_type": "i32", "dims": "i32[6]", "rows": "i32", "x_axis": "i32", "xs": "i32[6]", "is": "i32[6]"},
+       [read("x", "size", "hi(dims, xs) + (rows - 1) * x_axis"), read("index", "bytes_of(index_type)", "hi(dims, is)"),
+        write("y", "size", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]")],
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "rows > 0", "x_axis >= 0",
+                "min(xs[0], xs[1], xs[2], xs[3], xs[4], xs[5]) >= 0", "min(is[0], is[1], is[2], is[3], is[4], is[5]) >= 0"], empty=["dims"],
+       doc="ONNX GatherElements: dims are the index's; y contiguous. x_axis: stride of the gathered axis, which has `rows` rows; xs: x's strides along the others, 0 for the gathered one.")
+
+Kernel("gather_nd", {"size": "i32", "index_type": "i32", "batch": "i32", "count": "i32", "depth": "i32", "inner": "i32", "x_batch": "i32", "sizes": "i32[6]", "strides": "i32[6]"},
+       [read("x", "size", "(batch-1)*x_batch + hi(sizes, strides) - 1 + inner"), read("index", "bytes_of(index_type)", "batch*count*depth"), write("y", "size", "batch*count*inner")],
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "depth >= 0", "depth <= 6", "x_batch >= 0",
+                "min(strides[0], strides[1], strides[2], strides[3], strides[4], strides[5]) >= 0", "min(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]) > 0"],
+       empty=["batch", "count", "inner"],
+       doc="ONNX GatherND: y[b, c, :] = x[b][sum_d index[b,c,d]*strides[d] ...]; sizes/strides beyond depth are 1/0; out-of-range index is EW_E_INDEX.")
+
+Kernel("scatter_nd", {"size": "i32", "type": "i32", "index_type": "i32", "reduction": "i32", "count": "i32", "depth": "i32", "inner": "i32", "sizes": "i32[6]", "strides": "i32[6]"},
+       [read("index", "bytes_of(index_type)", "count*depth"), read("updates", "size", "count*inner"), write("y", "size", "hi(sizes, strides) - 1 + inner")],
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "reduction >= 0", "reduction < 5", "bytes_of(type) == size", "depth >= 0", "depth <= 6",
+                "min(strides[0], strides[1], strides[2], strides[3], strides[4], strides[5]) >= 0", "min(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]) > 0"],
+       empty=["count", "inner"],
+       doc="ONNX ScatterND into y, which already holds data. reduction: 0 none, 1 add, 2 mul, 3 min, 4 max.")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+from .dtypes import INT32, INT64, size_of
+from .op import Op, axis_of, fail, like, most, product, strides_of, unsupported
+from .shape import product_of
+from .symbolic import NotStatic, Sym
+
+
+gather = Op("Gather", half=[0])
+
+
+def gathered_shape(n, axis):
+    x, i = n.inputs[0], n.inputs[1]
+    return x.shape[:axis] + i.shape + x.shape[axis + 1:]
+
+
+@gather.infer
+def _(n):
+    x, i = n.inputs[:2]
+    if i.dtype not in (INT32, INT64):
+        fail(n, f"its indices have the type of {i}; int32 or int64 is wanted")
+    axis = axis_of(n, n.attr("axis", 0), x.rank)
+    return [(x.dtype, gathered_shape(n, axis))]
+
+
+@gather.fold
+def _(n, outs):
+    x, i = n.inputs[:2]
+    axis = axis_of(n, n.attr("axis", 0), x.rank)
+    rows, inner, outer = x.shape[axis], product(x.shape[axis + 1:]), product(x.shape[:axis])
+    out = []
+    for o in range(outer):
+        for k in i.numbers:
+            if not -rows <= k < rows:
+                fail(n, f"index {k} is outside a dimension of {rows}")
+            at = (o * rows + k % rows) * inner
+            out += x.numbers[at:at + inner]
+    return [out]
+
+
+@gather.lower
+def _(n, b):
+    x, i = n.inputs[:2]
+    axis = axis_of(n, n.attr("axis", 0), x.rank)
+    k = i.scalar()
+    if k is not None and (isinstance(k, Sym) or -most(x.shape[axis]) <= k):  # a constant index is a slice
+        if not isinstance(k, Sym) and k < 0:
+            k = x.shape[axis] + k
+        if isinstance(k, Sym) or isinstance(x.shape[axis], Sym) or k < x.shape[axis]:
+            v = b.view(x).slice(axis, k, 1)
+            b.alias(n.outputs[0], v.drop(axis) if i.rank == 0 else b.reshaped(v, n.outputs[0].shape))
+            return
+    xv, iv, y = b.rows_from(b.view(x), axis), b.flat(b.view(i)), b.out(n.outputs[0])
+    inner, outer = product(x.shape[axis + 1:]), product(x.shape[:axis])
+    if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
+        raise NotStatic("Gather of rows with a register-dependent length")
+    count = product(i.shape)
+    rows = x.shape[axis]
+    if rows == 0:
+        fail(n, "it gathers from an empty dimension")
+    b.emit("gather", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, outer=outer, count=count, rows=rows, inner=inner,
+           x_outer=xv.strides[axis - 1] if axis and outer != 1 else 0, x_row=xv.strides[axis], y_outer=y.strides[axis - 1] if axis and outer != 1 else 0)
+
+
+gather_elements = Op("GatherElements")
+
+
+@gather_elements.infer
+def _(n):
+    x, i = n.inputs
+    axis_of(n, n.attr("axis", 0), x.rank)
+    if x.rank != i.rank or i.dtype not in (INT32, INT64):
+        fail(n, f"its indices {i} do not fit {x}")
+    return [(x.dtype, list(i.shape))]
+
+
+@gather_elements.lower
+def _(n, b):
+    x, i = n.inputs
+    if x.rank > 6:
+        unsupported(n, "GatherElements of more than 6 dimensions")
+    axis = axis_of(n, n.attr("axis", 0), x.rank)
+    if any(a > c for k, (a, c) in enumerate(zip(i.shape, x.shape)) if k != axis):
+        fail(n, f"its indices {i} do not fit {x}")
+    xv, iv, y = b.view(x), b.view(i), b.out(n.outputs[0])
+    b.flat(y)
+    if min(xv.strides) < 0 or min(iv.strides) < 0:
+        xv, iv = b.contiguous(xv), b.contiguous(iv)
+    pad = 6 - x.rank
+    xs = list(xv.strides)
+    xs[axis] = 0
+    b.emit("gather_elements", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, dims=[1] * pad + list(i.shape), rows=x.shape[axis], x_axis=xv.strides[axis],
+           xs=[0] * pad + xs, **{"is": [0] * pad + iv.strides})
+
+
+gather_nd = Op("GatherND", half=[0])
+
+
+@gather_nd.infer
+def _(n):
+    x, i = n.inputs
+    batch = n.attr("batch_dims", 0)
+    depth = i.shape[-1] if i.rank else 0
+    if not i.rank or isinstance(depth, Sym) or batch + depth > x.rank or i.dtype != INT64:
+        fail(n, f"its indices {i} do not fit {x}")
+    return [(x.dtype, i.shape[:-1] + x.shape[batch + depth:])]
+
+
+@gather_nd.fold
+def _(n, outs):
+    x, i = n.inputs
+    if n.attr("batch_dims", 0):
+        raise NotStatic("batched")
+    depth, s, out = i.shape[-1], strides_of(x.shape), []
+    inner = product(x.shape[depth:])
+    for k in range(0, len(i.numbers), depth):
+        at = 0
+        for d, j in enumerate(i.numbers[k:k + depth]):
+            if isinstance(j, Sym) or not -x.shape[d] <= j < x.shape[d]:
+                raise NotStatic("index")
+            at += (j % x.shape[d]) * s[d]
+        out += x.numbers[at:at + inner]
+    return [out]
+
+
+@gather_nd.lower
+def _(n, b):
+    x, i = n.inputs
+    batch, depth = n.attr("batch_dims", 0), i.shape[-1]
+    iv, y = b.flat(b.view(i)), b.out(n.outputs[0])
+    b.flat(y)
+    if depth > 6:
+        unsupported(n, "GatherND with more than 6 index components")
+    tail = x.shape[batch + depth:]
+    xv = b.view(x)
+    if not xv.plain_from(batch + depth) or min(xv.strides, default=0) < 0 or (batch and not xv.plain_from(0)):
+        xv = b.contiguous(xv)
+    sizes, strides = list(x.shape[batch:batch + depth]), list(xv.strides[batch:batch + depth])
+    batches = product(x.shape[:batch])
+    b.emit("gather_nd", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, batch=batches, count=product(i.shape[batch:-1]), depth=depth, inner=product(tail),
+           x_batch=product(x.shape[batch:]) if batch else 0, sizes=sizes + [1] * (6 - depth), strides=strides + [0] * (6 - depth))
+
+
+scatter_nd = Op("ScatterND")
+
+
+@scatter_nd.infer
+def _(n):
+    x, i, u = n.inputs
+    if not i.rank or isinstance(i.shape[-1], Sym) or i.shape[-1] > x.rank or u.dtype != x.dtype or i.dtype != INT64:
+        fail(n, f"its indices {i} and updates {u} do not fit {x}")
+    if product_of(u.shape) != product_of(i.shape[:-1] + x.shape[i.shape[-1]:]):
+        fail(n, f"updates {u} do not fit indices {i} into {x}")
+    if n.attr("reduction", "none") == "none" and u.shape == x.shape and _names_every_element(i, x.shape):
+        return [u]  # how TorchScript writes mask[:, :, :, :length] = updates
+    return [like(n, 0)]
+
+
+def _names_every_element(index, dims):
+    """Whether an index tensor [*dims, rank] surely holds each element's own place: concat of expanded ranges."""
+    if index.rank != len(dims) + 1 or index.shape[:-1] != list(dims) or index.shape[-1] != len(dims):
+        return False
+    if index.numbers is not None:
+        return index.numbers == [k for place in _places(dims) for k in place]
+    c = index.producer
+    if c is None or c.op != "Concat" or len(c.inputs) != len(dims):
+        return False
+    return all(_counts_along(v, axis, dims) for axis, v in enumerate(c.inputs))
+
+
+def _places(dims):
+    out = [[]]
+    for d in dims:
+        out = [p + [i] for p in out for i in range(d)]
+    return out
+
+
+def _counts_along(v, axis, dims):
+    """Whether v [*dims, 1] is 0, 1, 2, ... along one axis and the same along the others."""
+    for _ in range(4):
+        if v.producer is None or v.producer.op not in ("Unsqueeze", "Expand", "Reshape"):
+            break
+        if v.producer.op == "Expand" or v.producer.op == "Unsqueeze" and v.producer.inputs[0].shape == list(dims):
+            v = v.producer.inputs[0]
+            continue
+        break
+    # v broadcasts to dims: its axes are the last ones
+    shape = [1] * (len(dims) - v.rank) + list(v.shape)
+    if len(shape) != len(dims) or any(d != 1 for i, d in enumerate(shape) if i != axis) or shape[axis] != dims[axis]:
+        return False
+    while v.numbers is None and v.producer is not None and v.producer.op in ("Unsqueeze", "Reshape", "Identity"):
+        v = v.producer.inputs[0]
+    if v.numbers is not None:
+        return v.numbers == list(range(len(v.numbers)))
+    n = v.producer
+    return n is not None and n.op == "Range" and n.inputs[0].numbers == [0] and n.inputs[2].numbers == [1]
+
+
+@scatter_nd.lower
+def _(n, b):
+    x, i, u = n.inputs
+    depth = i.shape[-1]
+    y = b.out(n.outputs[0])
+    b.copy(b.view(x), y)
+    kinds = {"none": 0, "add": 1, "mul": 2, "min": 3, "max": 4}
+    reduction = n.attr("reduction", "none")
+    if reduction not in kinds or depth > 6:
+        unsupported(n, f"reduction '{reduction}' with {depth} index components")
+    tail = x.shape[depth:]
+    if any(isinstance(d, Sym) for d in tail[1:]):
+        raise NotStatic("ScatterND of rows with a register-dependent length")
+    sizes, strides = list(x.shape[:depth]), list(y.strides[:depth])
+    b.emit("scatter_nd", {"index": b.flat(b.view(i)), "updates": b.flat(b.view(u)), "y": y}, size=size_of(x.dtype), type=x.dtype, index_type=i.dtype, reduction=kinds[reduction],
+           count=product(i.shape[:-1]), depth=depth, inner=product(tail), sizes=sizes + [1] * (6 - depth), strides=strides + [0] * (6 - depth))

@@ -1,0 +1,290 @@
+"""Shapes and their arithmetic: ops that look at a shape, rename dimensions, or make a tensor from a shape."""
+from __future__ import annotations
+
+from .kernel import Kernel, write
+
+Kernel("range", {"type": "i32", "n": "i32", "start": "i32", "delta": "i32", "f_start": "f32", "f_delta": "f32"},
+       [write("y", "bytes_of(type)", "n")], empty=["n"],
+       doc="y[i] = start + i*delta for integer types, f_start + i*f_delta for float ones.")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+from .dtypes import BOOL, FLOAT, FLOAT16, INT64
+from .op import Op, axis_of, broadcast, fail, ints, most, product, read_as, unsupported
+from .symbolic import NotStatic, Sym
+
+FAR = 1 << 62
+
+
+identity = Op("Identity", half=[0])
+
+
+@identity.infer
+def _(n):
+    return [n.inputs[0]]
+
+
+dropout = Op("Dropout")
+
+
+@dropout.infer
+def _(n):
+    if n.has(2) and n.need(2)[0]:
+        unsupported(n, "Dropout in training mode runs only inside a training graph", "Export the model in evaluation mode.")
+    return [n.inputs[0]] + ([(BOOL, list(n.inputs[0].shape))] if n.wants(1) else [])
+
+
+@dropout.lower
+def _(n, b):
+    y = b.out(n.outputs[1])
+    b.fill(y, b"\1")
+
+
+shape = Op("Shape", half=[0])
+
+
+@shape.infer
+def _(n):
+    dims = n.inputs[0].shape
+    return [(INT64, [len(dims[_clamp(n.attr("start", 0), len(dims)):_clamp(n.attr("end", FAR), len(dims))])])]
+
+
+def _clamp(i, rank):
+    return max(0, min(rank, i + rank if i < 0 else i))
+
+
+@shape.fold
+def _(n, outs):
+    dims = n.inputs[0].shape
+    return [list(dims[_clamp(n.attr("start", 0), len(dims)):_clamp(n.attr("end", FAR), len(dims))])]
+
+
+shape.folds_without_numbers = True
+
+size = Op("Size", half=[0])
+
+
+@size.infer
+def _(n):
+    return [(INT64, [])]
+
+
+@size.fold
+def _(n, outs):
+    return [[product(n.inputs[0].shape)]]
+
+
+size.folds_without_numbers = True
+
+
+def _numbers_of(n, outs):
+    return [n.inputs[0].numbers]
+
+
+def _same_layout(op):
+    """An op that only renames dimensions: no step where the layout allows it."""
+    op.fold(_numbers_of)
+
+    @op.lower
+    def _(n, b):
+        b.alias(n.outputs[0], b.reshaped(b.view(n.inputs[0]), n.outputs[0].shape))
+
+
+reshape = Op("Reshape", half=[0])
+
+
+@reshape.infer
+def _(n):
+    x = n.inputs[0]
+    wanted = ints(n, 1) if n.opset >= 5 else n.attr("shape", [])
+    dims, free = [], None
+    for i, d in enumerate(wanted):
+        if not isinstance(d, Sym) and d == 0 and not n.attr("allowzero", 0):
+            if i >= x.rank:
+                fail(n, f"it copies dimension {i} of a tensor that has {x.rank}")
+            d = x.shape[i]
+        if not isinstance(d, Sym) and d == -1:
+            if free is not None:
+                fail(n, "two of its dimensions are -1")
+            free, d = i, 1
+        elif not isinstance(d, Sym) and d < -1:
+            fail(n, f"dimension {d} is negative")
+        dims.append(d)
+    if free is not None:
+        dims[free] = _free_dimension(n, x.shape, [d for i, d in enumerate(dims) if i != free])
+    elif product_of(x.shape) != product_of(dims):
+        fail(n, f"a tensor of shape {x.shape} cannot be reshaped to {dims}")
+    if dims == x.shape:
+        return [x]
+    return [(x.dtype, dims)]
+
+
+def product_of(dims):
+    """Element count as (factor, [Sym, ...]): comparable also with several register-dependent dimensions."""
+    factor, syms = 1, []
+    for d in dims:
+        if isinstance(d, Sym):
+            syms.append((d.scale, d.add))
+        else:
+            factor *= d
+    return factor, sorted(syms)
+
+
+def _free_dimension(n, shape, others):
+    """The dimension that -1 stands for."""
+    left = list(shape)
+    rest = []
+    for d in others:
+        if isinstance(d, Sym) and d in left:
+            left.remove(d)
+        else:
+            rest.append(d)
+    total, known = product(left), product(rest)
+    if known == 0:
+        return 0
+    if isinstance(total, Sym) or isinstance(known, Sym):
+        return total // known
+    if total % known:
+        fail(n, f"a tensor of shape {shape} cannot be reshaped to {others} and -1")
+    return total // known
+
+
+_same_layout(reshape)
+
+flatten = Op("Flatten", half=[0])
+
+
+@flatten.infer
+def _(n):
+    x = n.inputs[0]
+    axis = axis_of(n, n.attr("axis", 1), x.rank, 1)
+    return [(x.dtype, [product(x.shape[:axis]), product(x.shape[axis:])])]
+
+
+_same_layout(flatten)
+
+squeeze = Op("Squeeze", half=[0])
+
+
+@squeeze.infer
+def _(n):
+    x = n.inputs[0]
+    axes = n.attr("axes") if n.opset < 13 else ints(n, 1)
+    if axes is None:
+        axes = [i for i, d in enumerate(x.shape) if d == 1]
+    axes = {axis_of(n, a, x.rank) for a in axes}
+    for a in axes:
+        if not isinstance(x.shape[a], Sym) and x.shape[a] != 1:
+            fail(n, f"dimension {a} of {x.shape} is not 1 and cannot be squeezed")
+    return [(x.dtype, [d for i, d in enumerate(x.shape) if i not in axes])]
+
+
+_same_layout(squeeze)
+
+unsqueeze = Op("Unsqueeze", half=[0])
+
+
+@unsqueeze.infer
+def _(n):
+    x = n.inputs[0]
+    axes = n.attr("axes") if n.opset < 13 else ints(n, 1)
+    rank = x.rank + len(axes)
+    axes = sorted(axis_of(n, a, rank) for a in axes)
+    if len(set(axes)) != len(axes):
+        fail(n, "it names an axis twice")
+    dims = list(x.shape)
+    for a in axes:
+        dims.insert(a, 1)
+    return [(x.dtype, dims)]
+
+
+_same_layout(unsqueeze)
+
+
+expand = Op("Expand")
+
+
+@expand.infer
+def _(n):
+    x = n.inputs[0]
+    dims = broadcast(n, x.shape, ints(n, 1))
+    if dims == x.shape:
+        return [x]
+    return [(x.dtype, dims)]
+
+
+@expand.fold
+def _(n, outs):
+    return [read_as(n.inputs[0], outs[0][1])]
+
+
+@expand.lower
+def _(n, b):
+    b.alias(n.outputs[0], b.view(n.inputs[0]).broadcast(n.outputs[0].shape))
+
+
+range_ = Op("Range")
+
+
+@range_.infer
+def _(n):
+    (start,), (limit,), (delta,) = ints(n, 0), ints(n, 1), ints(n, 2)
+    if delta == 0:
+        fail(n, "a step of 0")
+    span = limit - start
+    if isinstance(span, Sym):
+        count = span // delta
+        if count.min < 0:
+            raise NotStatic("a range that may be empty")
+    elif isinstance(span, float):
+        import math
+        if not math.isfinite(span / delta):
+            fail(n, "its bounds are not finite")
+        count = max(0, math.ceil(span / delta))
+    else:
+        count = max(0, -(-span // delta))
+    if most(count) >= 1 << 31:
+        fail(n, f"a range of {count} elements")
+    return [(n.inputs[0].dtype, [count])]
+
+
+@range_.fold
+def _(n, outs):
+    start, delta, count = n.inputs[0].numbers[0], n.inputs[2].numbers[0], outs[0][1][0]
+    if isinstance(start, Sym) and count > 4:
+        raise NotStatic("a long range from a register")
+    return [[start + i * delta for i in range(count)]]
+
+
+@range_.lower
+def _(n, b):
+    start, delta = n.inputs[0].numbers[0], n.inputs[2].numbers[0]
+    b.range(b.out(n.outputs[0]), start, delta)
+
+
+constant_of_shape = Op("ConstantOfShape")
+
+
+@constant_of_shape.infer
+def _(n):
+    value, dims = n.attr("value"), ints(n, 0)
+    if any(d < 0 for d in dims if not isinstance(d, Sym)):
+        fail(n, f"shape {dims} has a negative dimension")
+    dtype = value.dtype if value is not None else FLOAT
+    return [(FLOAT if dtype == FLOAT16 else dtype, dims)]
+
+
+def _filler(n):
+    value = n.attr("value")
+    return value.numbers()[0] if value is not None else 0.0
+
+
+@constant_of_shape.fold
+def _(n, outs):
+    return [[_filler(n)] * product(outs[0][1])]
+
+
+@constant_of_shape.lower
+def _(n, b):
+    y = b.scalar(n.outputs[0].dtype, _filler(n))
+    b.alias(n.outputs[0], y.broadcast(n.outputs[0].shape))
