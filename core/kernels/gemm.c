@@ -92,27 +92,24 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
 
 /* ---- the inner loop ---- */
 
-EW_INLINE void tile_step(vf y[MR][2], const real *const a[MR], const real *b) {
-  vf b0 = vf_load(b), b1 = vf_load(b + VF);
-  for (int r = 0; r < MR; r++) {
-    vf x = vf_load_splat(a[r]);
-    y[r][0] = vf_fma(x, b0, y[r][0]), y[r][1] = vf_fma(x, b1, y[r][1]);
-  }
-}
-
-/* Two steps a turn and nothing else in the function: V8's register allocator spills the accumulators otherwise. (That it has two
- * callers also keeps wasm-opt from inlining it.) */
+/* Two steps a turn, addressed from one counter, and nothing else in the function: V8 keeps all of this in registers. */
 __attribute__((noinline)) static void tile_even(int32_t kc, const real *const rows[MR], const real *b, float *out) {
-  vf y[MR][2];
   const real *a[MR];
-  for (int r = 0; r < MR; r++) y[r][0] = y[r][1] = vf_splat(0), a[r] = rows[r];
-  for (int32_t p = 0; p < kc; p += 2, b += 2 * NR) {
-    const real *next[MR];
-    for (int r = 0; r < MR; r++) next[r] = a[r] + 1;
-    tile_step(y, a, b), tile_step(y, next, b + NR);
-    for (int r = 0; r < MR; r++) a[r] += 2;
-  }
-  for (int r = 0; r < MR; r++) vf_store(out + r * NR, y[r][0]), vf_store(out + r * NR + VF, y[r][1]);
+  vf y[MR][2];
+  for (int r = 0; r < MR; r++) a[r] = rows[r];
+  for (int r = 0; r < MR; r++)
+    for (int c = 0; c < 2; c++) y[r][c] = vf_splat(0);
+  for (int32_t p = 0; p < kc; p += 2, b += 2 * NR)
+    for (int u = 0; u < 2; u++) {
+      vf row[2];
+      for (int c = 0; c < 2; c++) row[c] = vf_load(b + u * NR + c * VF);
+      for (int r = 0; r < MR; r++) {
+        vf x = vf_load_splat(a[r] + p + u);
+        for (int c = 0; c < 2; c++) y[r][c] = vf_fma(x, row[c], y[r][c]);
+      }
+    }
+  for (int r = 0; r < MR; r++)
+    for (int c = 0; c < 2; c++) vf_store(out + r * NR + c * VF, y[r][c]);
 }
 void ew_tile(int32_t kc, const real *const a[MR], const real *b, float *out) {
   tile_even(kc & ~1, a, b, out);
