@@ -7,7 +7,7 @@
  * The engine knows kernels, buffers and threads; never ONNX, a file or a page. It prints nothing, never exits, and has no
  * process-wide state but the thread pool of its ew_engine. Errors are a code and a place; the words are the host's.
  *
- * Plan layout, little-endian, every section 16-byte aligned (offsets from the start of the plan):
+ * Plan layout, little-endian, every section 16-byte aligned (offsets from the start of the plan), in this order:
  *   ew_plan_header
  *   ew_register_entry[n_registers]       smallest and largest value a register may be given
  *   ew_slot_entry[n_slots]               bytes and rights of each slot (weights, caches, inputs, outputs)

@@ -133,8 +133,11 @@ static int32_t load_step(ew_plan *p, uint32_t index, uint64_t *at, uint64_t end)
   return code ? code : check_ends(p, s);
 }
 
-static bool section(const ew_plan_header *h, uint64_t at, uint64_t count, uint64_t size) {
-  return at % 16 == 0 && at >= sizeof *h && at <= h->total_bytes && count <= (h->total_bytes - at) / size;
+/* Whether `count` items of `size` bytes lie at `at`, behind *end, which moves behind them: sections come in the header's order and do not overlap. */
+static bool section(const ew_plan_header *h, uint64_t *end, uint64_t at, uint64_t count, uint64_t size) {
+  if (at % 16 || at < *end || at > h->total_bytes || count > (h->total_bytes - at) / size) return false;
+  *end = at + count * size;
+  return true;
 }
 
 static void *zeros(uint64_t count, uint64_t size) { return count * size > SIZE_MAX / 2 ? NULL : ew_alloc((size_t)(count * size)); }
@@ -146,12 +149,13 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   memcpy(&h, bytes, sizeof h);
   if (memcmp(h.magic, EW_PLAN_MAGIC, sizeof h.magic)) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, 0);
   if (h.table_hash != EW_TABLE_HASH) return ew_fail(e, EW_E_TABLE, -1, -1, -1, h.table_hash);
+  uint64_t end = sizeof h;
   if (h.total_bytes > n) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)n);
-  if (!section(&h, h.registers_at, h.n_registers, sizeof(ew_register_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.registers_at);
-  if (!section(&h, h.slots_at, h.n_slots, sizeof(ew_slot_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.slots_at);
-  if (!section(&h, h.const_at, h.const_bytes, 1)) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.const_at);
+  if (!section(&h, &end, h.registers_at, h.n_registers, sizeof(ew_register_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.registers_at);
+  if (!section(&h, &end, h.slots_at, h.n_slots, sizeof(ew_slot_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.slots_at);
+  if (!section(&h, &end, h.const_at, h.const_bytes, 1)) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.const_at);
   uint64_t n_steps = (uint64_t)h.n_init_steps + h.n_steps;
-  if (!section(&h, h.steps_at, n_steps, sizeof(ew_step_header))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.steps_at);
+  if (!section(&h, &end, h.steps_at, n_steps, sizeof(ew_step_header))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.steps_at);
   if (h.arena_bytes > SIZE_MAX / 2) return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)h.arena_bytes);
 
   p->arena_bytes = h.arena_bytes, p->const_bytes = h.const_bytes;

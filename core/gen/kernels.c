@@ -240,12 +240,12 @@ static int32_t check_gather_elements(const void *params, ew_reach *reach, bool *
   if (!((index_type == 6 || index_type == 7))) return 1;
   if (!(rows > 0)) return 2;
   if (!(x_axis >= 0)) return 3;
-  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(xs[0], xs[1]), xs[2]), xs[3]), xs[4]), xs[5]) >= 0)) return 4;
-  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(is[0], is[1]), is[2]), is[3]), is[4]), is[5]) >= 0)) return 5;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)xs[0], (int64_t)xs[1]), (int64_t)xs[2]), (int64_t)xs[3]), (int64_t)xs[4]), (int64_t)xs[5]) >= 0)) return 4;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)is[0], (int64_t)is[1]), (int64_t)is[2]), (int64_t)is[3]), (int64_t)is[4]), (int64_t)is[5]) >= 0)) return 5;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, 0, ew_check_add(&bad, ew_check_hi(&bad, dims, xs), (rows - 1) * x_axis)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, ew_check_hi(&bad, dims, is)};
-  reach[2] = (ew_reach){size, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, dims[0] * dims[1], dims[2]), dims[3]), dims[4]), dims[5])};
+  reach[2] = (ew_reach){size, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)dims[0] * (int64_t)dims[1], (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -270,8 +270,8 @@ static int32_t check_gather_nd(const void *params, ew_reach *reach, bool *empty)
   if (!(depth >= 0)) return 2;
   if (!(depth <= 6)) return 3;
   if (!(x_batch >= 0)) return 4;
-  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(strides[0], strides[1]), strides[2]), strides[3]), strides[4]), strides[5]) >= 0)) return 5;
-  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(sizes[0], sizes[1]), sizes[2]), sizes[3]), sizes[4]), sizes[5]) > 0)) return 6;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)strides[0], (int64_t)strides[1]), (int64_t)strides[2]), (int64_t)strides[3]), (int64_t)strides[4]), (int64_t)strides[5]) >= 0)) return 5;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)sizes[0], (int64_t)sizes[1]), (int64_t)sizes[2]), (int64_t)sizes[3]), (int64_t)sizes[4]), (int64_t)sizes[5]) > 0)) return 6;
   if ((*empty = batch == 0 || count == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, 0, ew_check_add(&bad, ew_check_sub(&bad, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_hi(&bad, sizes, strides)), 1), inner)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, ew_check_mul(&bad, batch * count, depth)};
@@ -564,8 +564,8 @@ static int32_t check_scatter_nd(const void *params, ew_reach *reach, bool *empty
   if (!(ew_check_bytes_of(&bad, type) == size) || bad) return 4;
   if (!(depth >= 0)) return 5;
   if (!(depth <= 6)) return 6;
-  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(strides[0], strides[1]), strides[2]), strides[3]), strides[4]), strides[5]) >= 0)) return 7;
-  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(sizes[0], sizes[1]), sizes[2]), sizes[3]), sizes[4]), sizes[5]) > 0)) return 8;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)strides[0], (int64_t)strides[1]), (int64_t)strides[2]), (int64_t)strides[3]), (int64_t)strides[4]), (int64_t)strides[5]) >= 0)) return 7;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)sizes[0], (int64_t)sizes[1]), (int64_t)sizes[2]), (int64_t)sizes[3]), (int64_t)sizes[4]), (int64_t)sizes[5]) > 0)) return 8;
   if ((*empty = count == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, count * depth};
   reach[1] = (ew_reach){size, 0, count * inner};

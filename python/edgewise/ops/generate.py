@@ -56,7 +56,7 @@ class Expression:
 
     def visit_Subscript(self, node):
         name, span = self.param(node.value.id)
-        return f"{c_name(name)}[{node.slice.value}]", span
+        return f"(int64_t){c_name(name)}[{node.slice.value}]", span
 
     def visit_UnaryOp(self, node):
         c, (low, high) = self.visit(node.operand)
