@@ -1,0 +1,189 @@
+"""What the cases need: peers installed, pages bundled, a server, one Chromium, and contenders in it that answer calls."""
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+WORK = ROOT / ".build" / "bench"
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>bench</title>"
+
+# Runs in each contender's page: a worker, and call() to reach its methods.
+CALLS = """url => {
+  const worker = new Worker(url, {type: "module"}), open = new Map();
+  let last = 0;
+  worker.onmessage = ({data: {id, value, error}}) => { open.get(id)[error ? 1 : 0](error ? new Error(error) : value); open.delete(id); };
+  worker.onerror = (e) => { for (const [, reject] of open.values()) reject(new Error(e.message || "the worker could not be loaded")); };
+  window.call = ([method, args]) => new Promise((...both) => { open.set(++last, both); worker.postMessage({id: last, method, args}); });
+}"""
+
+
+def say(text):
+    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+def _sh(*command, cwd=ROOT):
+    done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()[-800:]}")
+
+
+def _newer(target, *sources):
+    return target.exists() and all(target.stat().st_mtime >= s.stat().st_mtime for s in sources)
+
+
+def peers():
+    """The npm packages of package.json under .build/bench; nothing of them is in the repository."""
+    node = WORK / "node"
+    if not _newer(node / "installed", HERE / "package-lock.json"):
+        say("installing what is compared with (npm ci)")
+        node.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json", ".npmrc"):
+            shutil.copy(HERE / name, node / name)
+        _sh("npm", "ci", "--silent", cwd=node)
+        (node / "installed").touch()
+    return node / "node_modules"
+
+
+def bundle():
+    """page/*.js and the engine of web/src as one file each."""
+    out = WORK / "page"
+    _sh(ROOT / "web/node_modules/.bin/esbuild", *sorted(HERE.glob("page/*.js")), "--bundle", "--format=esm", "--target=es2022", "--log-level=error",
+        "--define:__VERSION__='bench'", "--define:__COMPILER__='bench'", "--define:__WHEEL__='bench'", f"--outdir={out}")
+    (out / "blank.html").write_text(BLANK)
+    return out
+
+
+def limits():
+    """page/limits.c in both flavours."""
+    emcc = ROOT / ".build/bin/emcc"
+    for flavour, flags in (("simd128", []), ("relaxed", ["-mrelaxed-simd"])):
+        out, source = WORK / "page" / f"limits-{flavour}.wasm", HERE / "page/limits.c"
+        if not _newer(out, source):
+            _sh(emcc, "-O3", "-msimd128", "-ffp-contract=off", *flags, "-sSTANDALONE_WASM", "--no-entry", "-sALLOW_MEMORY_GROWTH", source, "-o", out)
+
+
+class Bench:
+    """Server and Chromium for the length of a `with`."""
+
+    def __enter__(self):
+        WORK.mkdir(parents=True, exist_ok=True)
+        for name in ("edgewise.js", "engine/edgewise-simd128.wasm", "engine/edgewise-relaxed-threads.wasm"):
+            if not (ROOT / "web/dist" / name).exists():
+                raise SystemExit(f"web/dist/{name} is not there: run `make bench`, which builds it")
+        bundle()
+        self.trouble = []
+        mounts = [f"/bench={WORK}"]
+        try:
+            mounts.append(f"/ort={peers() / 'onnxruntime-web/dist'}")
+        except RuntimeError as e:
+            self.failed("onnxruntime-web", e)
+        self.server = subprocess.Popen(["node", ROOT / "web/demo/serve.mjs", "--port", "0", *(a for m in mounts for a in ("--mount", m))], stdout=subprocess.PIPE, text=True)
+        self.url = next(re.search(r"http://localhost:\d+", line)[0] for line in self.server.stdout if "http://" in line)
+        from playwright.sync_api import sync_playwright
+        self.playwright = sync_playwright().start()
+        self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        self.version = self.chromium.version
+        return self
+
+    def __exit__(self, *_):
+        self.chromium.close()
+        self.playwright.stop()
+        self.server.terminate()
+        self.server.wait()
+
+    def failed(self, who, error):
+        """A contender that cannot take part is reported; the others go on."""
+        text = str(error).strip().split("\n")[0][:300]
+        say(f"  {who} failed: {text}")
+        self.trouble.append(f"{who}: {text}")
+
+    def contend(self, name, script, method="open", *args):
+        """A contender in a page and worker of its own, opened by `method`; None where that fails."""
+        contender = Contender(self, name, script)
+        try:
+            contender.opened = contender.call(method, *args)
+            contender.settle()
+            return contender
+        except Exception as e:
+            self.failed(name, e)
+            contender.close()
+
+    def limit(self, flavour):
+        try:
+            limits()
+        except (RuntimeError, OSError) as e:
+            return self.failed(f"limit {flavour}", e)
+        return self.contend(f"limit {flavour}", "limits.js", "open", f"/bench/page/limits-{flavour}.wasm")
+
+
+class Contender:
+    """One page with one worker. Pages of different browser contexts never share a renderer process, so its memory is its own."""
+
+    def __init__(self, bench, name, script):
+        self.bench, self.name, self.opened = bench, name, None
+        self.before = renderers()
+        self.context = bench.chromium.new_context()
+        self.context.set_default_timeout(300_000)
+        self.page = self.context.new_page()
+        self.page.goto(bench.url + "/bench/page/blank.html")
+        self.page.evaluate(CALLS, f"/bench/page/{script}")
+        self.process, self.peak = None, 0
+
+    def call(self, method, *args):
+        try:
+            return self.page.evaluate("x => window.call(x)", [method, list(args)])
+        finally:
+            self.peak_mb()
+
+    def settle(self):
+        """Finds the renderer process: the one that grew while this contender was opened."""
+        grown = {pid: m["rss"] - self.before.get(pid, {"rss": 0})["rss"] for pid, m in renderers().items()}
+        self.process = max(grown, key=grown.get, default=None)
+
+    def peak_mb(self):
+        """The most memory that the renderer process ever had resident. (Asked after every call: Chromium resets the system's count now and then.)"""
+        found = renderers().get(self.process)
+        self.peak = max(self.peak, found["peak"] if found else 0)
+        return round(self.peak / 1024) or None
+
+    def floats(self, method):
+        return np.frombuffer(base64.b64decode(self.call(method)), np.float32)
+
+    def close(self):
+        self.context.close()
+
+
+def renderers():
+    """{pid: {rss, peak}} in kB of the renderer processes that descend from this process."""
+    parent, kind, memory = {}, {}, {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            status = Path(f"/proc/{entry}/status").read_text()
+            line = Path(f"/proc/{entry}/cmdline").read_bytes()
+        except OSError:
+            continue
+        field = dict(re.findall(r"^(PPid|VmRSS|VmHWM):\s+(\d+)", status, re.M))
+        parent[int(entry)] = int(field.get("PPid", 0))
+        if b"--type=renderer" in line and "VmHWM" in field:
+            memory[int(entry)] = {"rss": int(field["VmRSS"]), "peak": int(field["VmHWM"])}
+
+    def ours(pid):
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            pid = parent.get(pid, 0)
+        return False
+    return {pid: m for pid, m in memory.items() if ours(pid)}

@@ -1,0 +1,172 @@
+"""The models that are measured: weights are random, graphs have the shape that torch's TorchScript exporter (optimum) gives them."""
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+SMOLLM2 = {"layers": 30, "width": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "inner": 1536, "vocab": 49152, "theta": 100000.0, "epsilon": 1e-5}
+I64, F32, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
+
+
+class _Graph:
+    """Adds nodes with names of their own; every method returns the name of what it made."""
+
+    def __init__(self, seed=0):
+        self.nodes, self.initializers = [], []
+        self.random = np.random.default_rng(seed)
+        self.scope = ""
+
+    def op(self, kind, *inputs, out=None, **attributes):
+        name = f"{self.scope}/{kind}_{len(self.nodes)}"
+        out = out or name + "_output_0"
+        inputs = [i if isinstance(i, str) else self.constant(i) for i in inputs]
+        self.nodes.append(helper.make_node(kind, inputs, [out], name, **attributes))
+        return out
+
+    def constant(self, value):
+        """Numbers of Python as exporters write them: each use has its own Constant node."""
+        array = np.asarray(value, np.float32 if isinstance(np.asarray(value).flat[0].item() if np.asarray(value).size else 0, float) else np.int64)
+        name = f"{self.scope}/Constant_{len(self.nodes)}_output_0"
+        self.nodes.append(helper.make_node("Constant", [], [name], name[:-9], value=numpy_helper.from_array(array)))
+        return name
+
+    def weight(self, name, *shape, scale=None):
+        array = self.random.standard_normal(shape, np.float32)
+        array *= shape[0] ** -0.5 if scale is None else scale
+        return self.array(name, array)
+
+    def array(self, name, array):
+        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def size(self, x, axis):
+        return self.op("Gather", self.op("Shape", x), axis, axis=0)
+
+    def dims(self, *parts):
+        """A shape of numbers and of scalars that the graph computes."""
+        return self.op("Concat", *(self.op("Unsqueeze", p, [0]) if isinstance(p, str) else [p] for p in parts), axis=0)
+
+    def expand(self, x, *parts):
+        """Tensor.expand: -1 keeps a dimension."""
+        shape = self.op("Reshape", self.dims(*parts), [-1], allowzero=0)
+        ones = self.op("ConstantOfShape", self.op("Shape", shape), value=numpy_helper.from_array(np.ones(1, np.int64)))
+        return self.op("Expand", x, self.op("Where", self.op("Equal", shape, self.op("Mul", ones, -1)), ones, shape))
+
+    def model(self, inputs, outputs, **more):
+        infos = [[helper.make_tensor_value_info(n, t, s) for n, t, s in side] for side in (inputs, outputs)]
+        graph = helper.make_graph(self.nodes, "main_graph", *infos, self.initializers)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)], ir_version=8, producer_name="edgewise-bench", **more)
+
+
+def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, seed=0):
+    """A Llama with past_key_values. last_only: logits of the last position alone, as a later graph optimization would leave them."""
+    g = _Graph(seed)
+
+    def rms_norm(x, name):
+        x = g.op("Cast", x, to=F32)
+        mean = g.op("ReduceMean", g.op("Pow", x, 2.0), [-1], keepdims=1)
+        x = g.op("Mul", x, g.op("Div", 1.0, g.op("Sqrt", g.op("Add", mean, epsilon))))
+        return g.op("Mul", g.array(name, 1 + 0.1 * g.random.standard_normal(width, np.float32)), g.op("Cast", x, to=F32))
+
+    def rotate(x, cos, sin):
+        half = g.op("Unsqueeze", g.op("Cast", g.op("Div", g.size(x, 3), 2), to=I64), [0])
+        low, high = g.op("Slice", x, [0], half, [3], [1]), g.op("Slice", x, half, [2**63 - 1], [3], [1])
+        turned = g.op("Concat", g.op("Neg", high), low, axis=-1)
+        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
+
+    def repeat_heads(x):
+        batch, kv, seq, dim = (g.size(x, i) for i in range(4))
+        x = g.expand(g.op("Unsqueeze", x, [2]), batch, kv, heads // kv_heads, seq, dim)
+        return g.op("Reshape", x, g.dims(batch, g.op("Mul", kv, heads // kv_heads), seq, dim), allowzero=0)
+
+    g.scope = "/model"
+    embedding = g.weight("model.embed_tokens.weight", vocab, width, scale=width ** -0.5)
+    x = g.op("Gather", embedding, "input_ids")
+    past, tokens = g.size("past_key_values.0.key", 2), g.size(x, 1)
+    places = g.op("Range", past, g.op("Add", past, tokens), 1)
+    total = g.op("Add", past, g.size(places, 0))
+    row = g.op("Unsqueeze", g.op("Unsqueeze", g.op("Unsqueeze", places, [0]), [1]), [3])
+    column = g.op("Unsqueeze", g.op("Unsqueeze", g.op("Unsqueeze", g.op("Range", 0, total, 1), [0]), [1]), [2])
+    causal = g.op("LessOrEqual", column, row)
+    padding = g.op("Cast", g.op("Unsqueeze", g.op("Unsqueeze", "attention_mask", [1]), [2]), to=BOOL)
+    mask = g.expand(g.op("And", causal, padding), g.size(x, 0), -1, tokens, total)
+
+    g.scope = "/model/rotary_emb"
+    frequencies = g.array("model.rotary_emb.inv_freq", (theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)).astype(np.float32)[None, :, None])
+    angles = g.op("MatMul", g.expand(frequencies, g.size("position_ids", 0), -1, 1), g.op("Cast", g.op("Unsqueeze", "position_ids", [1]), to=F32))
+    angles = g.op("Transpose", angles, perm=[0, 2, 1])
+    angles = g.op("Concat", angles, angles, axis=-1)
+    cos, sin = (g.op("Unsqueeze", g.op("Mul", g.op(f, angles), 1.0), [1]) for f in ("Cos", "Sin"))
+
+    pasts, presents = [], []
+    for i in range(layers):
+        g.scope = f"/model/layers.{i}"
+        name = f"model.layers.{i}."
+        h = rms_norm(x, name + "input_layernorm.weight")
+        batch, seq = g.size(h, 0), g.size(h, 1)
+
+        def split(part, n):
+            y = g.op("MatMul", h, g.weight(f"{name}self_attn.{part}_proj.weight", width, n * head_dim))
+            return g.op("Transpose", g.op("Reshape", y, g.dims(batch, seq, -1, head_dim), allowzero=0), perm=[0, 2, 1, 3])
+        q, k, v = rotate(split("q", heads), cos, sin), rotate(split("k", kv_heads), cos, sin), split("v", kv_heads)
+        joined = []
+        for kind, new in (("key", k), ("value", v)):
+            pasts.append((f"past_key_values.{i}.{kind}", F32, ["batch_size", kv_heads, "past_sequence_length", head_dim]))
+            presents.append((f"present.{i}.{kind}", F32, ["batch_size", kv_heads, "past_sequence_length + sequence_length", head_dim]))
+            joined.append(g.op("Concat", pasts[-1][0], new, out=presents[-1][0], axis=-2))
+        k, v = map(repeat_heads, joined)
+        seen = g.op("Slice", mask, [0], g.op("Unsqueeze", g.size(k, 2), [0]), [3], [1])
+        scale = head_dim ** -0.25
+        scores = g.op("MatMul", g.op("Mul", q, scale), g.op("Mul", g.op("Transpose", k, perm=[0, 1, 3, 2]), scale))
+        scores = g.op("Softmax", g.op("Add", scores, g.op("Where", seen, [0.0], [-np.inf])), axis=-1)
+        scores = g.op("Where", g.op("IsNaN", scores), [0.0], scores)
+        y = g.op("Transpose", g.op("MatMul", scores, v), perm=[0, 2, 1, 3])
+        y = g.op("Reshape", y, g.dims(batch, seq, -1), allowzero=0)
+        x = g.op("Add", x, g.op("MatMul", y, g.weight(name + "self_attn.o_proj.weight", width, width)))
+        h = rms_norm(x, name + "post_attention_layernorm.weight")
+        gate = g.op("MatMul", h, g.weight(name + "mlp.gate_proj.weight", width, inner))
+        gate = g.op("Mul", gate, g.op("Sigmoid", gate))
+        h = g.op("Mul", gate, g.op("MatMul", h, g.weight(name + "mlp.up_proj.weight", width, inner)))
+        x = g.op("Add", x, g.op("MatMul", h, g.weight(name + "mlp.down_proj.weight", inner, width)))
+    g.scope = "/model/norm"
+    x = rms_norm(x, "model.norm.weight")
+    g.scope = "/lm_head"
+    if last_only:
+        x = g.op("Slice", x, [-1], [2**63 - 1], [1], [1])
+    g.op("MatMul", x, g.op("Transpose", embedding, perm=[1, 0]), out="logits")
+    inputs = [("input_ids", I64, ["batch_size", "sequence_length"]), ("attention_mask", I64, ["batch_size", "past_sequence_length + sequence_length"]),
+              ("position_ids", I64, ["batch_size", "sequence_length"])]
+    return g.model(inputs + pasts, [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents)
+
+
+# name: (rows of the input, columns, how many in a chain, floating-point operations or None, bytes that must move at least)
+OPS = {
+    "MatMul 512×512×512": (512, 512, 4, 2 * 512**3, None),
+    "MatMul 1024×1024×1024": (1024, 1024, 1, 2 * 1024**3, None),
+    "GEMV 2048×2048": (1, 2048, 8, None, 4 * 2048**2),
+    "Softmax 1024×1024": (1024, 1024, 4, None, 8 * 1024**2),
+    "LayerNorm 1024×768": (1024, 768, 4, None, 8 * 1024 * 768),
+    "4-bit GEMV 2048×2048": (1, 2048, 8, None, 2048**2 * 5 // 8),
+}
+
+
+def one_op(name):
+    """The op in a chain, each link with weights of its own, so that weights do not stay in the processor's cache where they would not in a model."""
+    rows, n, chain, _, _ = OPS[name]
+    g = _Graph(1)
+    x = "X"
+    for i in range(chain):
+        out = "Y" if i == chain - 1 else None
+        if "MatMul" in name or name.startswith("GEMV"):
+            x = g.op("MatMul", x, g.weight(f"W{i}", n, n), out=out)
+        elif name.startswith("Softmax"):
+            x = g.op("Softmax", x, axis=-1, out=out)
+        elif name.startswith("LayerNorm"):
+            scale, bias = (g.array(f"{part}{i}", at + 0.1 * g.random.standard_normal(n, np.float32)) for part, at in (("W", 1), ("B", 0)))
+            x = g.op("LayerNormalization", x, scale, bias, axis=-1, out=out)
+        else:
+            blocks = n // 32
+            quants = g.array(f"W{i}", g.random.integers(0, 256, (n, blocks, 16), np.uint8))
+            scales = g.array(f"S{i}", g.random.uniform(0.004, 0.006, n * blocks).astype(np.float32))
+            x = g.op("MatMulNBits", x, quants, scales, out=out, domain="com.microsoft", K=n, N=n, bits=4, block_size=32, accuracy_level=0)
+    return g.model([("X", F32, [rows, n])], [("Y", F32, [rows, n])])

@@ -1,0 +1,2 @@
+def run(bench, cases, rounds, seconds):
+    return {}

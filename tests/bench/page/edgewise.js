@@ -1,0 +1,76 @@
+// Edgewise as contender: the engine and the decoder of web/src, driven without the tokenizer.
+import { Engine } from "../../../web/src/engine.ts";
+import { EngineDecoder, Weights } from "../../../web/src/decoder.ts";
+import { openPackage } from "../../../web/src/package.ts";
+import { HttpSource } from "../../../web/src/source.ts";
+import { argmax, base64, now, numbers, often, serve } from "./rpc.js";
+
+const urls = { engineUrl: new URL("/engine/", location.href).href, threadUrl: new URL("/thread.js", location.href).href };
+let engine, decoder, sequence, logits, op;
+
+async function start(flavour, threads) {
+  engine = await Engine.open({ ...urls, flavour, threads });
+  const { choice } = engine;
+  if (choice.flavour !== flavour || choice.threads !== threads) throw new Error(`asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`);
+}
+
+serve({
+  /** Fetches, compiles and starts an engine: milliseconds of all, and of what comes after the compilation. */
+  async engine(flavour, threads) {
+    const begin = now();
+    await start(flavour, threads);
+    return { all: now() - begin, instantiate: engine.instantiateMs };
+  },
+  async open(url, flavour, threads) {
+    const begin = now();
+    await start(flavour, threads);
+    const opened = await openPackage(new HttpSource(new URL(url, location.href).href, { signal: new AbortController().signal, onBytes() {} }));
+    const weights = new Weights(engine, opened.manifest);
+    await opened.finish(weights.extents(opened.manifest));
+    decoder = new EngineDecoder(engine, opened.manifest.decoder, weights, opened.files, {}, {}, url);
+    return { ms: now() - begin };
+  },
+  prefill(ids) {
+    const begin = now();
+    if (sequence) decoder.close(sequence);
+    sequence = decoder.open();
+    logits = decoder.forward(sequence, ids);
+    argmax(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size));
+    return now() - begin;
+  },
+  /** Runs the ids one by one after the first `past` tokens; milliseconds of each. */
+  decode(past, ids) {
+    decoder.truncate(sequence, past);
+    return ids.map((id) => {
+      const begin = now();
+      logits = decoder.forward(sequence, [id]);
+      argmax(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size));
+      return now() - begin;
+    });
+  },
+  logits: () => base64(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size).slice()),
+  memory: () => engine.memoryBytes,
+
+  /** One op: a plan made ahead (ops.py), its weights in one file. */
+  async op(url, flavour, threads) {
+    if (!engine) await start(flavour, threads);
+    const [info, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+    const bytes = (at, n) => new Uint8Array(data, at, n);
+    op = { plan: engine.loadPlan(bytes(...info.plan), url) };
+    info.slots.forEach(({ kind, size, at }, slot) => {
+      const address = engine.alloc(size, kind);
+      if (kind === "weight") engine.bytes(address, size).set(bytes(at, size));
+      if (kind === "input" || kind === "output") op[kind] = { address, size };
+      engine.bind(op.plan, slot, address, size, kind);
+    });
+    engine.init(op.plan, url);
+    op.x = new Uint8Array(numbers(op.input.size / 4).buffer);
+  },
+  /** As a session's run: the input is copied in, the output is copied out. */
+  opTime: () => often(() => {
+    engine.bytes(op.input.address, op.input.size).set(op.x);
+    engine.run(op.plan, "op");
+    op.y = engine.bytes(op.output.address, op.output.size).slice();
+  }),
+  opResult: () => base64(new Float32Array(op.y.buffer)),
+});

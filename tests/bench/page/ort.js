@@ -1,0 +1,59 @@
+// onnxruntime-web as contender, used as its documentation shows and as transformers.js does: the cache goes out and in as tensors.
+import { argmax, base64, now, numbers, often, serve } from "./rpc.js";
+
+let ort, session, shape, empty, cache, past, filled, logits, feeds, y;
+const int64 = (values, dims) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
+
+async function create(url, threads) {
+  ort = await import(new URL("/ort/ort.wasm.bundle.min.mjs", location.href).href);
+  ort.env.wasm.wasmPaths = new URL("/ort/", location.href).href;
+  ort.env.wasm.numThreads = threads;
+  ort.env.logLevel = "error";
+  session = await ort.InferenceSession.create(url, { executionProviders: ["wasm"], graphOptimizationLevel: "all" });
+}
+
+async function run(ids) {
+  const n = ids.length;
+  const inputs = { input_ids: int64(ids, [1, n]), attention_mask: int64(new Array(past + n).fill(1), [1, past + n]), position_ids: int64(ids.map((_, i) => past + i), [1, n]) };
+  for (const name of session.inputNames) if (name.startsWith("past")) inputs[name] = cache ? cache[name.replace("past_key_values", "present")] : empty;
+  cache = await session.run(inputs);
+  past += n;
+  const vocab = cache.logits.dims[2];
+  logits = cache.logits.data.subarray(cache.logits.data.length - vocab);
+  return argmax(logits);
+}
+
+serve({
+  async open(url, threads, kvHeads, headDim) {
+    const begin = now();
+    await create(url, threads);
+    empty = new ort.Tensor("float32", new Float32Array(0), [1, kvHeads, 0, headDim]);
+    return { ms: now() - begin, version: ort.env.versions?.web ?? ort.env.versions?.common };
+  },
+  async prefill(ids) {
+    const begin = now();
+    [cache, past] = [undefined, 0];
+    await run(ids);
+    filled = [cache, past];
+    return now() - begin;
+  },
+  async decode(_past, ids) {
+    [cache, past] = filled;
+    const times = [];
+    for (const id of ids) {
+      const begin = now();
+      await run([id]);
+      times.push(now() - begin);
+    }
+    return times;
+  },
+  logits: () => base64(logits.slice()),
+
+  async op(url, threads, dims) {
+    if (session) await session.release();
+    await create(url + ".onnx", threads);
+    feeds = { X: new ort.Tensor("float32", numbers(dims[0] * dims[1]), dims) };
+  },
+  opTime: () => often(async () => { y = (await session.run(feeds)).Y.data; }),
+  opResult: () => base64(y.slice()),
+});

@@ -1,0 +1,25 @@
+"""Medians, spreads, and ratios taken within a round."""
+from __future__ import annotations
+
+from statistics import median, quantiles
+
+
+def summary(values):
+    """Median, quartiles and extremes of a list of measurements."""
+    values = sorted(values)
+    low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return {"median": median(values), "q1": low, "q3": high, "min": values[0], "max": values[-1], "n": len(values)}
+
+
+def ratio(ours, theirs):
+    """Median over rounds of ours/theirs: the two of a round were measured within seconds of each other."""
+    return summary([a / b for a, b in zip(ours, theirs)]) if ours and theirs else None
+
+
+def show(x, digits=3):
+    """A number with so many significant digits and no exponent."""
+    if x is None:
+        return "–"
+    if x >= 10 ** (digits - 1):
+        return f"{x:,.0f}"
+    return f"{x:.{digits}g}" if x >= 1e-4 else f"{x:.1e}"
