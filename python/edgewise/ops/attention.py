@@ -15,7 +15,7 @@ Kernel("attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "q_len":
         write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (q_len-1)*y_s + v_dim"),
         write("scratch", 4, "8 * (kv_len + 64)", optional=True)],
        require=["kv_heads > 0", "heads % kv_heads == 0", "head_dim > 0", "v_dim > 0", "kv_type in (1, 10)", "mask_type in (1, 9)", "kv_len >= 0",
-                "min(q_b, q_h, q_s) >= 0", "min(k_b, k_h, k_s) >= 0", "min(v_b, v_h, v_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(m_b, m_h, m_q, m_k) >= 0"],
+                "min(q_b, q_h, q_s) >= 0", "min(k_b, k_h, k_s) >= 0", "min(v_b, v_h, v_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(m_b, m_h, m_q, m_k) >= 0", "batch * heads * q_len <= 2147483647"],
        empty=["batch", "heads", "q_len"],
        doc="y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides. "
            "mask_type 1: float32 added; 9: bool, true = attend. causal: query i attends to keys j <= i + past. window > 0: only j > i + past - window. lengths: int32 per batch, number of valid keys "
@@ -29,7 +29,7 @@ Kernel("rope", {"batch": "i32", "heads": "i32", "seq": "i32", "head_dim": "i32",
         read("sin", 4, "(c_rows-1)*c_s + rotary_dim // 2 if positions >= 1 else (batch-1)*c_b + (seq-1)*c_s + rotary_dim // 2"),
         read("position_ids", 8, "batch * seq if positions == 2 else (batch if positions == 3 else 1)", optional=True),
         write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (seq-1)*y_s + head_dim", inplace=["x"])],
-       require=["rotary_dim > 0", "rotary_dim % 2 == 0", "rotary_dim <= head_dim", "positions >= 0", "positions < 4", "c_rows > 0", "min(x_b, x_h, x_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(c_b, c_s) >= 0"],
+       require=["rotary_dim > 0", "rotary_dim % 2 == 0", "rotary_dim <= head_dim", "positions >= 0", "positions < 4", "c_rows > 0", "min(x_b, x_h, x_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(c_b, c_s) >= 0", "batch * seq <= 2147483647"],
        empty=["batch", "heads", "seq"],
        doc="Rotary embedding of the first rotary_dim elements of each head; the rest is copied. Row of the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row position + s; "
            "2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row outside [0, c_rows) is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + rotary_dim/2).")
