@@ -16,21 +16,21 @@ pip := $(python) -m pip --quiet --disable-pip-version-check
 
 core_sources   := $(shell find core -name '*.[ch]' -not -path 'core/bench/*' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
-web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/tsconfig.json)
+web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html)
+demo_model     := $(shell find web/demo/model -type f 2>/dev/null)
 core_tests     := $(wildcard tests/core/*.c)
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure ## build everything a page needs, serve the demo on http://localhost:8017
-	@echo "Edgewise demo: http://localhost:$(PORT)   (Ctrl-C stops it)"
+demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/browser ## run every test (TESTS=tests/ops: only those)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## run every test (TESTS=tests/ops: only those)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
 
-bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/browser ## measure speed and size, against onnxruntime
+bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed and size, against onnxruntime
 	$(python) -m tests.bench
 
 fuzz: $(stamp)/sanitize ## long campaign of mutated plans under sanitizers (FUZZ=runs)
@@ -43,11 +43,11 @@ gen: $(stamp)/venv ## write the generated files of core/gen and web/src/gen agai
 wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so
 sanitize: $(stamp)/sanitize ## the engine and the programs of tests/core under sanitizers: .build/sanitize/
-web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure ## what a page loads: web/dist/
+web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## what a page loads: web/dist/
 wheel: $(stamp)/wheel-pure $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any) and for this machine's CPython
 
 clean: ## remove what was built (the toolchain, the venv and node_modules stay: rm -rf .build web/node_modules)
-	rm -rf dist web/dist .build/wasm .build/native .build/sanitize $(addprefix $(stamp)/,wasm native sanitize web wheel wheel-pure)
+	rm -rf dist web/dist .build/wasm .build/native .build/sanitize $(addprefix $(stamp)/,wasm native sanitize web wheel wheel-pure demo-model)
 	rm -f python/edgewise/engine/*.so
 
 # Tools
@@ -102,8 +102,15 @@ $(stamp)/sanitize: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/
 	@$(MAKE) --silent --no-print-directory -C .build/sanitize > .build/sanitize/log
 	@touch $@
 
-$(stamp)/web: $(web_sources) $(stamp)/node
+# The bundle carries a fingerprint of the compiler's sources, so that pages forget what another compiler made.
+$(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node
 	npm --prefix web run --silent build
+	@touch $@
+
+# The demo's model, compiled ahead of time: its page needs no Python.
+$(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv | $(stamp)/web
+	@mkdir -p web/dist/demo
+	$(python) -m edgewise.cli build web/demo/model -o web/dist/demo/model.edge
 	@touch $@
 
 # The page finds the wheel as web/dist/edgewise-VERSION-py3-none-any.whl.

@@ -1,7 +1,9 @@
 """A model in a page, end to end: from a package, compiled in the page, from an earlier visit; with and without threads."""
+import shutil
+
 import pytest
 
-from .conftest import greedy
+from .conftest import MODEL, greedy
 
 
 def no_python(visit):
@@ -50,6 +52,25 @@ def test_dropped_files_and_their_cache(visit, server):
     assert again["info"]["origin"] == "cache" and no_python(w) and again["text"] == fresh["text"]
 
 
+def test_external_data(visit, server, files):
+    """Weights in files of their own are fetched when the compiler asks for them, and from the network again on the second visit."""
+    import onnx
+    folder = files / "external"
+    shutil.copytree(MODEL, folder, ignore=shutil.ignore_patterns("*.onnx"), dirs_exist_ok=True)
+    (folder / "onnx").mkdir(exist_ok=True)
+    onnx.save_model(onnx.load(MODEL / "onnx" / "model_q4.onnx"), folder / "onnx" / "model.onnx", save_as_external_data=True, location="model.onnx_data", size_threshold=1000)
+    v = visit(server)
+    fresh = greedy(v, "/files/external", {"dtype": "fp32"})
+    assert "error" not in fresh, fresh
+    assert fresh["info"]["origin"] == "compiled"
+    w = visit(server)
+    again = greedy(w, "/files/external", {"dtype": "fp32"})
+    assert again["info"]["origin"] == "cache" and no_python(w) and again["ids"] == fresh["ids"]
+    (folder / "onnx" / "model.onnx_data").unlink()
+    gone = greedy(w, "/files/external", {"dtype": "fp32"})["error"]
+    assert gone["ours"] and "model.onnx_data" in gone["message"]
+
+
 def test_a_damaged_cache_is_made_again(visit, server):
     v = visit(server)
     assert greedy(v, "/demo/model/", {"dtype": "q4"})["info"]["origin"] == "compiled"
@@ -85,7 +106,6 @@ def test_every_flavour_writes_the_same(visit, server):
 def test_strict_content_security_policy(visit, server):
     """An extension's rules: no eval, no blob: addresses, nothing from elsewhere."""
     v = visit(server, "/files/strict.html", start=False)
-    v.page.add_script_tag(url="/files/strict.js", type="module") if False else None
     got = v.page.evaluate("""async () => {
         const ew = await import('/edgewise.js');
         const p = await ew.pipeline('text-generation', '/files/model.edge');
@@ -160,7 +180,6 @@ def test_same_tokens_as_python(visit, server, package):
     except OSError as e:
         pytest.fail(f"the native engine is not built ({e})")
     from edgewise.text import Tokenizer, generate
-    from .conftest import MODEL
     ids = Tokenizer.from_pretrained(MODEL).encode("Once upon a time")
     v = visit(server)
     for fields in ({"do_sample": True, "temperature": 0.8, "top_p": 0.95, "seed": 7}, {"do_sample": False, "repetition_penalty": 1.2}, {"num_beams": 3, "do_sample": False}):

@@ -8,7 +8,7 @@ const $ = <T extends HTMLElement = HTMLElement>(id: string): T => document.getEl
 const input = (id: string) => $<HTMLInputElement>(id);
 const query = new URLSearchParams(location.search);
 
-const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening", "In the morning, Anna", "The old fisherman"];
+const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening", "The old fisherman"];
 
 let model: TextGenerationPipeline | undefined;
 let loading: AbortController | undefined;
@@ -17,7 +17,7 @@ let writing: AbortController | undefined;
 // Words and numbers
 
 const number = (value: number, digits = 0) => value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
-const megabytes = (bytes: number) => `${number(bytes / 1e6, bytes < 1e7 ? 1 : 0)} MB`;
+const megabytes = (bytes: number) => (bytes < 1e5 ? `${number(Math.ceil(bytes / 1e3))} kB` : `${number(bytes / 1e6, bytes < 1e7 ? 1 : 0)} MB`);
 const seconds = (ms: number) => (ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, 1)} s`);
 
 function showProgress(words: string | undefined, part?: number): void {

@@ -128,6 +128,6 @@ server.on("error", (e) => fail(e.code === "EADDRINUSE" ? `port ${settings.port} 
 server.listen(settings.port, settings.host, () => {
   const missing = ["edgewise.js", "engine/edgewise-simd128.wasm"].filter((name) => !statSync(join(web, "dist", name), { throwIfNoEntry: false }));
   if (missing.length) console.log(`web/dist lacks ${missing.join(", ")}: run \`make demo\`, which builds it`);
-  console.log(`Edgewise is served on http://localhost:${server.address().port}${settings.isolated ? "" : " (not cross-origin isolated)"}`);
+  console.log(`Edgewise demo: http://localhost:${server.address().port}   (Ctrl-C stops it)${settings.isolated ? "" : " (not cross-origin isolated)"}`);
 });
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(0));

@@ -3,20 +3,17 @@
 
 import type { PlainError } from "./protocol.ts";
 
-export interface CompileRequest {
-  pyodideUrl: string;
-  wheelUrl: string;
-  files: [name: string, blob: Blob][];
-  options: Record<string, unknown>;
-}
+/** First the addresses, and Python starts; then any number of compilations. */
+export type ToCompiler = { pyodideUrl: string; wheelUrl: string } | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
 export interface Compiled {
   manifest: string;
   files: Map<string, Uint8Array<ArrayBuffer>>;
   /** The ranges of each file that were read. */
   reads: Record<string, [number, number][]>;
+  /** Milliseconds: starting Python, and compiling. */
   ms: { pyodide: number; compile: number };
 }
-export type FromCompiler = { stage: "pyodide" | "compile" } | { compiled: Compiled } | { error: PlainError; missing: string | undefined };
+export type FromCompiler = { started: true } | { compiled: Compiled } | { error: PlainError; missing: string | undefined };
 
 interface PyProxy { (...args: unknown[]): { toJs(options: object): unknown; destroy(): void } }
 interface Pyodide {
@@ -75,10 +72,19 @@ export function joined(ranges: [number, number][]): [number, number][] {
   return out;
 }
 
-async function compile({ pyodideUrl, wheelUrl, files, options }: CompileRequest): Promise<FromCompiler> {
-  const fail = (what: string, where: string, remedy: string): FromCompiler => ({ error: { name: "EngineError", what, where, remedy, stack: "", fields: {} }, missing: undefined });
+type Run = { run: PyProxy; pyodide: Pyodide; ms: number };
+type Failure = Extract<FromCompiler, { error: PlainError }>;
+
+function failure(what: string, where: string, remedy: string): Failure {
+  return { error: { name: "EngineError", what, where, remedy, stack: "", fields: {} }, missing: undefined };
+}
+
+function words(e: unknown): string {
+  return e instanceof Error ? e.message : String(e);
+}
+
+async function start(pyodideUrl: string, wheelUrl: string): Promise<Run | Failure> {
   const t0 = performance.now();
-  postMessage({ stage: "pyodide" } satisfies FromCompiler);
   const wheel = fetch(wheelUrl).then(async (r) => (r.ok ? r.arrayBuffer() : Promise.reject(new Error(`HTTP ${r.status}`))));
   wheel.catch(() => undefined);
   let pyodide: Pyodide;
@@ -86,37 +92,48 @@ async function compile({ pyodideUrl, wheelUrl, files, options }: CompileRequest)
     const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ new URL("pyodide.mjs", pyodideUrl).href)) as { loadPyodide(o: object): Promise<Pyodide> };
     pyodide = await module.loadPyodide({ indexURL: pyodideUrl });
   } catch (e) {
-    return fail(`Pyodide could not be started (${e instanceof Error ? e.message : String(e)})`, pyodideUrl,
+    return failure(`Pyodide could not be started (${words(e)})`, pyodideUrl,
       "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they are; or give the page a package made by `edgewise build`.");
   }
   try {
     pyodide.unpackArchive(await wheel, "wheel");
+    const run = pyodide.runPython(GLUE);
+    postMessage({ started: true } satisfies FromCompiler);
+    return { run, pyodide, ms: performance.now() - t0 };
   } catch (e) {
-    return fail(`the compiler could not be installed (${e instanceof Error ? e.message : String(e)})`, wheelUrl, "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.");
+    return failure(`the compiler could not be installed (${words(e)})`, wheelUrl, "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.");
   }
-  const run = pyodide.runPython(GLUE);
-  const t1 = performance.now();
-  postMessage({ stage: "compile" } satisfies FromCompiler);
+}
+
+function compile({ run, pyodide, ms }: Run, files: [string, Blob][], options: Record<string, unknown>): FromCompiler {
+  const t0 = performance.now();
   const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
   const result = run(pyodide.toPy(sources), pyodide.toPy(options));
   const value = result.toJs({ create_pyproxies: false, dict_converter: (entries: Iterable<[string, unknown]>) => new Map(entries) }) as unknown[];
+  result.destroy();
   if (value.length === 5) {
     const [name, what, where, remedy, missing] = value as [string, string, string, string, string | undefined];
     return { error: { name, what, where, remedy, stack: "", fields: {} }, missing: missing ?? undefined };
   }
-  const [manifest, blobs] = value as [string, Map<string, Uint8Array<ArrayBuffer>>];
+  const [manifest, made] = value as [string, Map<string, Uint8Array<ArrayBuffer>>];
   const reads = Object.fromEntries(Array.from(sources, ([name, s]) => [name, joined(s.ranges)]));
-  return { compiled: { manifest, files: blobs, reads, ms: { pyodide: t1 - t0, compile: performance.now() - t1 } } };
+  return { compiled: { manifest, files: made, reads, ms: { pyodide: ms, compile: performance.now() - t0 } } };
 }
 
-addEventListener("message", async ({ data }: MessageEvent<CompileRequest>) => {
+let started: Promise<Run | Failure> | undefined;
+
+addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
+  if ("pyodideUrl" in data) {
+    started = start(data.pyodideUrl, data.wheelUrl);
+    return;
+  }
   let reply: FromCompiler;
   try {
-    reply = await compile(data);
+    const ready = await started!;
+    reply = "error" in ready ? ready : compile(ready, data.files, data.options);
+    const transfer = "compiled" in reply ? Array.from(reply.compiled.files.values(), (b) => b.buffer) : [];
+    (postMessage as (m: FromCompiler, t: Transferable[]) => void)(reply, [...new Set(transfer)]);
   } catch (e) {
-    const what = `the compiler failed (${e instanceof Error ? e.message : String(e)})`;
-    reply = { error: { name: "EngineError", what, where: "", remedy: "Compile the model ahead of time with `edgewise build`.", stack: "", fields: {} }, missing: undefined };
+    postMessage(failure(`the compiler failed (${words(e)})`, "", "Compile the model ahead of time with `edgewise build`.") satisfies FromCompiler);
   }
-  const transfer = "compiled" in reply ? Array.from(reply.compiled.files.values(), (b) => b.buffer) : [];
-  (postMessage as (m: FromCompiler, t: Transferable[]) => void)(reply, [...new Set(transfer)]);
-}, { once: true });
+});

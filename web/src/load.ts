@@ -8,7 +8,7 @@ import { checkTable, EngineDecoder, Weights } from "./decoder.ts";
 import { makePackage, openPackage, type Manifest, type OpenPackage } from "./package.ts";
 import { platform } from "./platform.ts";
 import type { LoadRequest, ModelInfo, ProgressEvent } from "./protocol.ts";
-import { compileModel, MissingFile } from "./pyodide.ts";
+import { Compiler, MissingFile } from "./pyodide.ts";
 import { BlobSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent } from "./source.ts";
 import { digestReads, findCompiled, forgetCompiled, keepCompiled, KeptSource, type Reads } from "./storage.ts";
 import { digestOf } from "./sha256.ts";
@@ -28,12 +28,28 @@ type Texts = Map<string, string>;
 /** What one load needs everywhere: the request, abort, progress, and how files are fetched. */
 class Job {
   readonly model: string;
+  /** Made as soon as the texts are there, so that a broken one is found before anything takes long. */
+  tokenizer: Tokenizer | undefined;
+  private compiler: Compiler | undefined;
 
   constructor(readonly request: LoadRequest, readonly signal: AbortSignal, readonly progress: Progress) {
     this.model = typeof request.model === "string" ? request.model : (request.model[0]?.name ?? "files");
   }
 
   warn = (text: string): void => this.progress({ status: "warning", name: this.model, message: text });
+
+  /** The compiler; asked for early, it starts while files are still on their way. */
+  python(): Compiler {
+    return (this.compiler ??= new Compiler(this.request.urls, this.signal));
+  }
+
+  end(): void {
+    this.compiler?.end();
+  }
+
+  readTexts(texts: Texts, where: string): Tokenizer {
+    return (this.tokenizer ??= new Tokenizer(texts.get("tokenizer.json"), texts.get("tokenizer_config.json"), texts.get("chat_template.jinja"), where, texts.get("special_tokens_map.json")));
+  }
 
   http(url: string, keep: boolean): HttpSource | KeptSource {
     const file = new URL(url).pathname.split("/").pop() ?? url;
@@ -113,7 +129,7 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     throwIfAborted(signal);
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
     const config = parseConfig(texts.get("config.json"), "config.json");
-    const tokenizer = new Tokenizer(texts.get("tokenizer.json"), texts.get("tokenizer_config.json"), texts.get("chat_template.jinja"), where, texts.get("special_tokens_map.json"));
+    const tokenizer = job.readTexts(texts, where);
     const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, generation, config, where);
     progress({ status: "ready", name: job.model, task: "text-generation" });
     const info: ModelInfo = {
@@ -126,6 +142,8 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
   } catch (e) {
     opening.then((engine) => engine.close(), () => undefined);
     throw e instanceof NotFound ? notThere(e) : e;
+  } finally {
+    job.end();
   }
 }
 
@@ -203,6 +221,7 @@ async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], f
   const graph = source!;
   const beside = (name: string) => job.http(new URL(encodeURI(name), graph.url).href, true);
   const texts = await reading;
+  job.readTexts(texts, folder);
 
   // With an ETag or a date, an earlier visit's package is known to fit without reading the model first: weights stream from the network.
   const tagged = graph.validator !== undefined && graph.size !== undefined;
@@ -226,6 +245,7 @@ async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], f
       for (const [name, s] of sources) if (name !== graph.name) (s as HttpSource).cancel?.();
     }
   }
+  if (tagged || !job.request.cache) job.python();
   const files = new Map<string, Blob>([[graph.name, await toBlob(graph)]]);
   for (const [name, text] of texts) files.set(name, new Blob([text]));
   const tags: Record<string, string> = {};
@@ -242,7 +262,8 @@ async function fromFiles(
   job: Job, graph: string, files: Map<string, Blob>, texts: Texts, dtype: string, engine: Promise<Engine>,
   from: { key?: string | undefined; tags?: Record<string, string>; fetchMissing?: (name: string) => Promise<void> } = {},
 ): Promise<Found> {
-  const { cache, capacity, urls } = job.request;
+  const { cache, capacity } = job.request;
+  job.readTexts(texts, graph);
   // Files that were given have no ETag: the key is their names and sizes, and the ranges that the compiler read are compared.
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
   const key = !cache ? undefined : (from.key ?? (await keyOf(job, engine, { graph, sizes })));
@@ -255,13 +276,14 @@ async function fromFiles(
   const onStage = (stage: "pyodide" | "compile" | "done", words: string) => job.progress({ status: "compile", name: job.model, stage, message: words });
   for (let attempts = 0; !compiled; attempts++) {
     try {
-      compiled = await compileModel(files, { model_file: graph, ...(capacity === undefined ? {} : { capacity }) }, urls, onStage, job.signal);
+      compiled = await job.python().compile(files, { model_file: graph, ...(capacity === undefined ? {} : { capacity }) }, onStage);
     } catch (e) {
       if (!(e instanceof MissingFile)) throw e;
       if (!from.fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;
       await from.fetchMissing(e.file);
     }
   }
+  job.end();
   const { manifest: json, reads } = compiled;
   const compileMs = compiled.ms.pyodide + compiled.ms.compile;
   let parsed: Record<string, unknown>;

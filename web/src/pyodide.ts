@@ -1,10 +1,10 @@
-// Compiles a model in a worker of its own (compiler.ts), which ends with the compilation: an abort ends it at once, Pyodide's memory
-// goes with it, and whatever happens in there harms nothing here.
+// Compiles models in a worker of its own (compiler.ts), which starts while a model is still downloading and ends with the compilation:
+// an abort ends it at once, Pyodide's memory goes with it, and whatever happens in there harms nothing here.
 
 import { EngineError } from "./errors.ts";
 import { makeError, type Urls } from "./protocol.ts";
-import { aborted, throwIfAborted } from "./source.ts";
-import type { CompileRequest, Compiled, FromCompiler } from "./compiler.ts";
+import { aborted } from "./source.ts";
+import type { Compiled, FromCompiler, ToCompiler } from "./compiler.ts";
 
 export type Stage = (stage: "pyodide" | "compile" | "done", message: string) => void;
 
@@ -15,32 +15,63 @@ export class MissingFile extends Error {
   }
 }
 
-export function compileModel(files: Map<string, Blob>, options: Record<string, unknown>, urls: Urls, onStage: Stage, signal: AbortSignal | undefined): Promise<Compiled> {
-  throwIfAborted(signal);
-  return new Promise((resolve, reject) => {
-    const worker = new Worker(urls.compilerUrl, { type: "module", name: "edgewise compiler" });
-    const stop = () => finish(() => reject(aborted(signal)));
-    const finish = (then: () => void) => {
-      signal?.removeEventListener("abort", stop);
-      worker.terminate();
-      then();
-    };
-    signal?.addEventListener("abort", stop, { once: true });
-    worker.onerror = (e) => {
+export class Compiler {
+  private readonly worker: Worker;
+  private started = false;
+  private failed: Error | undefined;
+  private waiting: { resolve(c: Compiled): void; reject(e: unknown): void; onStage: Stage } | undefined;
+  private readonly stop = () => this.end(aborted(this.signal));
+
+  /** Starts Python. */
+  constructor(urls: Urls, private readonly signal: AbortSignal) {
+    this.worker = new Worker(urls.compilerUrl, { type: "module", name: "edgewise compiler" });
+    this.worker.onerror = (e) => {
       e.preventDefault?.();
-      finish(() => reject(new EngineError(`the compiler's worker failed (${e.message || "it could not be loaded"})`, urls.compilerUrl, "Serve compiler.js beside worker.js.")));
+      this.end(new EngineError(`the compiler's worker failed (${e.message || "it could not be loaded"})`, urls.compilerUrl, "Serve compiler.js beside worker.js."));
     };
-    worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => {
-      if ("stage" in data) onStage(data.stage, data.stage === "pyodide" ? "starting Python" : "compiling the model");
-      else if ("compiled" in data) {
-        const { ms } = data.compiled;
-        onStage("done", `compiled in ${(ms.compile / 1000).toFixed(1)} s, after ${(ms.pyodide / 1000).toFixed(1)} s to start Python`);
-        finish(() => resolve(data.compiled));
-      } else {
-        const error = makeError(data.error);
-        finish(() => reject(data.missing ? new MissingFile(data.missing, error) : error));
-      }
-    };
-    worker.postMessage({ pyodideUrl: urls.pyodideUrl, wheelUrl: urls.wheelUrl, files: [...files], options } satisfies CompileRequest);
-  });
+    this.worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => this.receive(data);
+    this.post({ pyodideUrl: urls.pyodideUrl, wheelUrl: urls.wheelUrl });
+    if (signal.aborted) this.stop();
+    else signal.addEventListener("abort", this.stop, { once: true });
+  }
+
+  /** One at a time. Throws what the compiler says, {@link MissingFile}, and Aborted. */
+  compile(files: Map<string, Blob>, options: Record<string, unknown>, onStage: Stage): Promise<Compiled> {
+    if (this.failed) return Promise.reject(this.failed);
+    onStage(this.started ? "compile" : "pyodide", this.started ? "compiling the model" : "starting Python");
+    return new Promise((resolve, reject) => {
+      this.waiting = { resolve, reject, onStage };
+      this.post({ files: [...files], options });
+    });
+  }
+
+  end(error: Error = new EngineError("the compiler has ended")): void {
+    this.failed ??= error;
+    this.signal.removeEventListener("abort", this.stop);
+    this.worker.terminate();
+    this.waiting?.reject(this.failed);
+    this.waiting = undefined;
+  }
+
+  private receive(data: FromCompiler): void {
+    const { waiting } = this;
+    if ("started" in data) {
+      this.started = true;
+      waiting?.onStage("compile", "compiling the model");
+      return;
+    }
+    this.waiting = undefined;
+    if ("compiled" in data) {
+      const { ms } = data.compiled;
+      waiting?.onStage("done", `compiled in ${(ms.compile / 1000).toFixed(1)} s; Python started in ${(ms.pyodide / 1000).toFixed(1)} s`);
+      waiting?.resolve(data.compiled);
+    } else {
+      const error = makeError(data.error);
+      waiting?.reject(data.missing ? new MissingFile(data.missing, error) : error);
+    }
+  }
+
+  private post(message: ToCompiler): void {
+    this.worker.postMessage(message);
+  }
 }
