@@ -60,15 +60,48 @@ def make_tokenizer(path, n_stories):
     tok.save(str(path))
 
 
-def tokens_of(tok, feed, count):
-    """`count` tokens: <bos> story <eos> <bos> story <eos> ..."""
-    out, have = [], 0
-    while have < count:
-        for enc in tok.encode_batch([next(feed) for _ in range(512)]):
-            ids = np.array(enc.ids + [0], dtype=np.uint16)       # the template writes <bos>
-            out.append(ids)
-            have += len(ids)
-    return np.concatenate(out)[:count]
+def rows_of(tok, feed, steps, per_step, seed):
+    """Batches of whole stories, `<bos> story <eos>`, about `per_step` tokens each; rows of a batch are of similar length.
+
+    A story is seen alone, as it will be written, so that its names and things can only come from itself; one row in eight
+    holds two stories, so that positions up to the context's end are known too.
+    Returns (tokens, where rows start, where batches start among the rows).
+    """
+    rng = np.random.default_rng(seed)
+    tokens, starts, firsts, at, n_rows = [], [0], [0], 0, 0
+    while len(firsts) <= steps:
+        rows = [np.array(e.ids + [0], np.uint16) for e in tok.encode_batch([next(feed) for _ in range(1024)])]     # the template writes <bos>
+        joined, i = [], 0
+        while i < len(rows):
+            two = rng.random() < 0.125 and i + 1 < len(rows)
+            joined.append(np.concatenate(rows[i:i + 1 + two])[:SHAPE["max_position_embeddings"]])
+            i += 1 + two
+        joined.sort(key=len)
+        batches, batch = [], []
+        for row in joined:
+            if (len(batch) + 1) * len(row) > per_step:
+                batches.append(batch)
+                batch = []
+            batch.append(row)
+        batches.append(batch)
+        for j in rng.permutation(len(batches)):
+            for row in batches[j]:
+                tokens.append(row)
+                at += len(row)
+                starts.append(at)
+            n_rows += len(batches[j])
+            firsts.append(n_rows)
+    return np.concatenate(tokens), np.array(starts), np.array(firsts[:steps + 1])
+
+
+def batch_of(data, i):
+    """Batch i as a matrix, -100 where a row has ended."""
+    tokens, starts, firsts = data
+    rows = [tokens[starts[r]:starts[r + 1]] for r in range(firsts[i], firsts[i + 1])]
+    out = np.full((len(rows), max(map(len, rows))), -100, np.int64)
+    for k, row in enumerate(rows):
+        out[k, :len(row)] = row
+    return torch.from_numpy(out)
 
 
 # --------------------------------------------------------------------------------------------------------- the network
@@ -110,18 +143,18 @@ def make_model(tied=True):
     return LlamaForCausalLM(config)
 
 
-def loss_of(model, rows, dtype=None):
+def loss_of(model, rows, dtype=None, reduction="mean"):
     with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
-        logits = model(input_ids=rows, use_cache=False).logits
-    return F.cross_entropy(logits[:, :-1].reshape(-1, VOCAB).float(), rows[:, 1:].reshape(-1))
+        logits = model(input_ids=rows.clamp(min=0), use_cache=False).logits
+    return F.cross_entropy(logits[:, :-1].reshape(-1, VOCAB).float(), rows[:, 1:].reshape(-1), ignore_index=-100, reduction=reduction)
 
 
 @torch.no_grad()
-def held_out(model, rows):
+def held_out(model, batches):
     model.eval()
-    total = sum(float(loss_of(model, rows[i:i + 8])) * len(rows[i:i + 8]) for i in range(0, len(rows), 8))
+    total = sum(loss_of(model, rows, reduction="sum").item() for rows in batches)
     model.train()
-    return total / len(rows)
+    return total / sum(int((rows[:, 1:] >= 0).sum()) for rows in batches)
 
 
 # ------------------------------------------------------------------------------------------------------------ training
@@ -133,14 +166,15 @@ def learning_rate(step, steps, peak, warm):
 
 
 def train(args, work, tok):
-    long_from, q4_from = int(args.steps * 0.85), int(args.steps * 0.75)
-    per_step = args.batch * 256
-    cache = work / f"tokens-{args.steps}.npy"
+    q4_from = int(args.steps * 0.75)
+    cache = work / f"rows-{args.steps}.npz"
     if not cache.exists():
-        say("writing stories,", args.steps * per_step, "tokens")
-        np.save(cache, tokens_of(tok, stories.stories(SEED + 2), args.steps * per_step))
-    data = np.load(cache, mmap_mode="r")
-    valid = torch.from_numpy(tokens_of(tok, stories.stories(SEED + 3), 96 * 256).astype(np.int64)).view(-1, 256)
+        say("writing stories,", args.steps * args.tokens, "tokens")
+        np.savez(cache, *rows_of(tok, stories.stories(SEED + 2), args.steps, args.tokens, SEED))
+    with np.load(cache) as kept:
+        data = tuple(kept[name] for name in kept.files)
+    unseen = rows_of(tok, stories.stories(SEED + 3), 12, args.tokens, SEED)
+    valid = [batch_of(unseen, i) for i in range(12)]
 
     model = make_model()
     say("parameters:", sum(p.numel() for p in model.parameters()))
@@ -161,8 +195,7 @@ def train(args, work, tok):
     began, seen = time.time(), 0
     for step in range(start, args.steps):
         set_fake_q4(model, step >= q4_from)
-        rows = torch.from_numpy(data[step * per_step:(step + 1) * per_step].astype(np.int64))
-        rows = rows.view(-1, 512 if step >= long_from else 256)
+        rows = batch_of(data, step)
         for opt in opts:
             for group in opt.param_groups:
                 group["lr"] = learning_rate(step, args.steps, args.lr, min(100, args.steps // 10 + 1))
@@ -172,16 +205,16 @@ def train(args, work, tok):
         for opt in opts:
             opt.step()
             opt.zero_grad(set_to_none=True)
-        seen += per_step
+        seen += int((rows >= 0).sum())
         if (step + 1) % 50 == 0:
             say(f"step {step + 1}/{args.steps} loss {loss.item():.4f} {seen / (time.time() - began):.0f} tokens/s")
-        if (step + 1) % 500 == 0 or step + 1 == args.steps:
+        if (step + 1) % 250 == 0 or step + 1 == args.steps:
             say(f"held-out loss {held_out(model, valid):.4f}")
             torch.save(dict(model=model.state_dict(), opts=[opt.state_dict() for opt in opts], step=step + 1), str(saved) + ".new")
             os.replace(str(saved) + ".new", saved)
     set_fake_q4(model, False)
     model.eval()
-    return model, valid
+    return model, valid, len(data[0])
 
 
 # -------------------------------------------------------------------------------------------------- export and quantize
@@ -250,12 +283,15 @@ class Ort:
         names = [f"past_key_values.{i}.{k}" for i in range(self.layers) for k in ("key", "value")]
         return out[0], dict(zip(names, out[1:]))
 
-    def loss(self, rows):
-        total = 0.0
-        for row in rows:
-            logits, _ = self.step(row[None].numpy(), self.start(1))
-            total += float(F.cross_entropy(torch.from_numpy(logits[0, :-1]), row[1:]))
-        return total / len(rows)
+    def loss(self, batches):
+        total = count = 0
+        for rows in batches:
+            for row in rows:
+                row = row[row >= 0]
+                logits, _ = self.step(row[None].numpy(), self.start(1))
+                total += F.cross_entropy(torch.from_numpy(logits[0, :-1]), row[1:], reduction="sum").item()
+                count += len(row) - 1
+        return total / count
 
     def write(self, tok, prompt, temperature=0.8, top_k=40, most=230, seed=0):
         rng = np.random.default_rng(seed)
@@ -318,8 +354,8 @@ def main():
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--work", type=Path, default=Path("/tmp/edgewise-demo-model"))
     p.add_argument("--steps", type=int, default=3000)
-    p.add_argument("--batch", type=int, default=8, help="rows of 256 tokens in a step")
-    p.add_argument("--lr", type=float, default=3e-3)
+    p.add_argument("--tokens", type=int, default=2048, help="tokens in a step")
+    p.add_argument("--lr", type=float, default=6e-3)
     args = p.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
@@ -334,11 +370,11 @@ def main():
         make_tokenizer(tok_path, 30000)
     tok = Tokenizer.from_file(str(tok_path))
 
-    model, valid = train(args, work, tok)
+    model, valid, seen = train(args, work, tok)
     loss_torch = held_out(model, valid)
     say(f"held-out loss, float32 in torch: {loss_torch:.4f}")
     hf, exported = export(model, work, tok_path)
-    loss_fp32, loss_q4 = (Ort(exported / f).loss(valid[:48]) for f in ("model.onnx", "model_q4.onnx"))
+    loss_fp32, loss_q4 = (Ort(exported / f).loss(valid) for f in ("model.onnx", "model_q4.onnx"))
     say(f"held-out loss in onnxruntime: float32 {loss_fp32:.4f}, quantized {loss_q4:.4f}")
 
     out = args.out
@@ -354,7 +390,7 @@ def main():
     (out / "README.md").write_text(CARD.format(
         megabytes=size / 1e6, layers=SHAPE["num_hidden_layers"], hidden=SHAPE["hidden_size"], heads=SHAPE["num_attention_heads"],
         kv=SHAPE["num_key_value_heads"], inner=SHAPE["intermediate_size"], context=SHAPE["max_position_embeddings"],
-        params=trained + VOCAB * SHAPE["hidden_size"], trained=trained, vocab=VOCAB, tokens=args.steps * args.batch * 256,
+        params=trained + VOCAB * SHAPE["hidden_size"], trained=trained, vocab=VOCAB, tokens=seen,
         loss_torch=loss_torch, loss_fp32=loss_fp32, loss_q4=loss_q4,
         samples="\n\n".join("> " + t.replace("\n", "\n> ") for t in texts)))
     for text in texts:
