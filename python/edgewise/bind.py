@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import zlib
 
-from .errors import InputError, ModelError, UnsupportedOp
-from .ir import BoundNode, Graph, NeedsValue, Tensor, Value
+from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
+from .ir import BROKEN, BoundNode, Graph, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
-from .ops.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INT64
+from .ops.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
+from .ops.kernel import DTYPES
 from .ops.symbolic import NotStatic, Sym, most, product
 
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
 MAX_NESTING = 32
+MAX_NODES = 1 << 18   # bound nodes: functions that call each other twice and twice again grow without end
+MAX_RANK = 64
 LATEST = 23  # opset of the nodes that binding adds itself
 
 
@@ -84,7 +87,7 @@ class _Binder:
     def __init__(self, graph, shapes, dtypes, known, roles, computed):
         self.graph, self.known = graph, known
         self.bound = BoundGraph()
-        self.widened, self.count, self.depth = {}, 0, 0
+        self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
         self.scope = {}
         self.opset = graph.opsets.get("", 1)
         for info in graph.input_names():
@@ -190,8 +193,10 @@ class _Binder:
             raise ModelError("its condition is not a bool tensor", node.where, "Export the model again.")
         if condition.numbers is None:
             raise NeedsValue(condition)
+        if len(condition.numbers) != 1:
+            raise ModelError(f"its condition has {len(condition.numbers)} elements", node.where, "Export the model again.")
         branch = node.attrs.get("then_branch" if condition.numbers[0] else "else_branch")
-        if branch is None:
+        if not isinstance(branch, Graph):
             raise ModelError("a branch is missing", node.where, "Export the model again.")
         for name, v in zip(node.outputs, self.subgraph(branch, scope, node)):
             if name:
@@ -232,6 +237,9 @@ class _Binder:
 
     def node(self, name, domain, label, inputs, outputs, attrs, opset):
         """Binds one node; returns its output Values."""
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise ModelError(f"it expands to more than {MAX_NODES} nodes", self.graph.name or "graph", "Its functions or subgraphs repeat each other without end; export it again.")
         decl = OPS.get((domain, name))
         n = BoundNode(name, domain, label, inputs, [], attrs, opset, decl)
         n.outputs = [Value(o, 0, ()) if o else None for o in outputs]  # so that errors can name them
@@ -247,12 +255,10 @@ class _Binder:
                 return decl.decompose_fn(n, self)
             results = decl.infer_fn(n)
             numbers = self.fold(decl, n, results)
-        except (IndexError, AttributeError, TypeError, KeyError) as e:
-            raise ModelError(f"its inputs or attributes are not what {name} takes ({type(e).__name__}: {e})", n.where, "Export the model again.") from e
-        except (ZeroDivisionError, OverflowError, ValueError) as e:
-            if isinstance(e, InputError):
-                raise
-            raise ModelError(f"its shape cannot be computed ({e})", n.where, "Export the model again.") from e
+        except EdgewiseError:
+            raise
+        except BROKEN as e:
+            raise n.broken(e) from e
         constant = all(v is None or v.constant for v in inputs)
         outs = []
         for i, out in enumerate(outputs):
@@ -265,8 +271,10 @@ class _Binder:
             if isinstance(r, Value):
                 outs.append(r)
                 continue
-            if most(product_most(r[1])) >= 1 << 40:
-                raise ModelError(f"its output would have the shape {r[1]}", n.where, "Check the input shapes.")
+            if r[0] not in DTYPES:
+                raise UnsupportedOp(f"its output would have the element type {NAME.get(r[0], r[0])}", n.where, "Export the model with standard element types.")
+            if len(r[1]) > MAX_RANK or not all(isinstance(d, Sym) or type(d) is int and d >= 0 for d in r[1]) or product_most(r[1]) >= 1 << 40:
+                raise ModelError(f"its output would have the shape {str(r[1])[:200]}", n.where, "Check the shapes that were fed; if they are right, export the model again.")
             v = Value(out, r[0], r[1], numbers=numbers[i] if numbers else None, constant=constant and not any(isinstance(d, Sym) for d in r[1]))
             if out in self.known:
                 v.numbers = list(self.known[out])

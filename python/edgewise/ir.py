@@ -3,12 +3,16 @@ are what binding makes of it: every tensor with a dtype and a shape, every node 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from struct import error as StructError
 
 from .errors import ModelError
 from .ops.dtypes import NAME, bytes_for, pack, unpack
 from .ops.symbolic import Sym
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
+KINDS = {**dict.fromkeys(("perm", "axes", "starts", "ends", "split", "pads", "shape"), list),  # of attributes without a default
+         **dict.fromkeys(("to", "k", "num_outputs", "K", "N", "block_size", "num_heads", "kv_num_heads", "q_num_heads"), int), "scale": float, "min": float, "max": float}
+BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, StructError, TypeError, ValueError)  # what code meets in a graph that makes no sense
 
 
 @dataclass
@@ -135,7 +139,14 @@ class BoundNode:
         return f"node '{self.name or first}' ({self.domain + '.' if self.domain else ''}{self.op})"
 
     def attr(self, name, default=None):
-        return self.attrs.get(name, default)
+        """An attribute; ModelError where the file gives it another kind than its default (or, without one, its name) has."""
+        value = self.attrs.get(name)
+        if value is None:
+            return default
+        kind = type(default) if default is not None else KINDS.get(name)
+        if kind is not None and type(value) is not kind and not (kind is float and type(value) is int) or kind is list and any(type(x) is not int for x in value):
+            raise ModelError(f"its attribute '{name}' is of the wrong kind ({type(value).__name__})", self.where, "The file is damaged or not valid ONNX; export it again.")
+        return value
 
     def has(self, i):
         return i < len(self.inputs) and self.inputs[i] is not None
@@ -153,6 +164,10 @@ class BoundNode:
         if n is None:
             raise NeedsValue(v)
         return n
+
+    def broken(self, e):
+        """The ModelError for one of BROKEN that came up while this node was worked on."""
+        return ModelError(f"its inputs or attributes are not what {self.op} takes ({type(e).__name__}: {str(e)[:200]})", self.where, "Check the shapes that were fed; if they are right, export the model again.")
 
     def __repr__(self):
         return f"{self.outputs} = {self.op}({self.inputs})"

@@ -57,7 +57,7 @@ def like(n, i, dtype=None):
     return (dtype or v.dtype, list(v.shape))
 
 
-def fail(n, what, remedy="Export the model again; if it comes from a known exporter, report it."):
+def fail(n, what, remedy="Check the shapes that were fed; if they are right, export the model again."):
     raise ModelError(what, n.where, remedy)
 
 

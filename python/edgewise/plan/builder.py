@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import hashlib
 
-from ..errors import UnsupportedOp
+from ..errors import EdgewiseError, UnsupportedOp
+from ..ir import BROKEN
 from ..ops.dtypes import BOOL, FLOAT, bytes_for, pack, size_of
 from ..ops.elementwise import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
@@ -34,7 +35,12 @@ def lower(bound, cache_shapes=None, registers=(), name=""):
         b.init = all(o is None or o.constant for o in node.outputs)
         if node.decl.lower_fn is None:
             raise UnsupportedOp(f"{node.op} cannot be lowered", node.where, "Report this model.")
-        node.decl.lower_fn(node, b)
+        try:
+            node.decl.lower_fn(node, b)
+        except EdgewiseError:
+            raise
+        except BROKEN as e:
+            raise node.broken(e) from e
     b.init, b.label = False, None
     b.finish(bound)
     return Plan.assemble(b, list(registers), name)

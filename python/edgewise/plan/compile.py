@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from ..bind import bind
+from ..errors import EdgewiseError, ModelError
+from ..ir import BROKEN
 from ..passes import optimize
 from .builder import lower
 
@@ -10,6 +12,11 @@ def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=No
     """Binds, optimizes and lowers a Graph; arguments as `bind.bind` and `builder.lower`. transform(bound): a change once the ops are recognised.
 
     Returns (Plan, BoundGraph)."""
-    bound = bind(graph, shapes, dtypes, known, roles, outputs, computed, float_outputs)
-    optimize(bound, transform)
-    return lower(bound, cache_shapes, registers), bound
+    try:
+        bound = bind(graph, shapes, dtypes, known, roles, outputs, computed, float_outputs)
+        optimize(bound, transform)
+        return lower(bound, cache_shapes, registers), bound
+    except EdgewiseError:
+        raise
+    except BROKEN as e:  # the stages check what they know; a graph that makes no sense in a way they don't ends here, not in the caller's face
+        raise ModelError(f"it cannot be compiled ({type(e).__name__}: {str(e)[:200]})", graph.name or "graph", "If it runs elsewhere, report it.") from e
