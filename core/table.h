@@ -73,8 +73,8 @@ static EW_CHECK int64_t ew_check_volume(const int32_t *dims) {
   for (int i = 0; i < 6; i++)
     if (dims[i] == 0) r = 0;
   for (int i = 0; i < 6; i++) {
-    if (dims[i] < 0) return -1;
-    if ((r *= dims[i]) > INT64_C(1) << 40) return -1;
+    if (dims[i] < 0 || (dims[i] && r > (INT64_C(1) << 40) / dims[i])) return -1;
+    r *= dims[i];
   }
   return r;
 }

@@ -27,6 +27,8 @@
 void __sanitizer_set_death_callback(void (*)(void));
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1:max_allocation_size_mb=512:detect_leaks=1"; }
+const char *__ubsan_default_options(void); /* which lives in a library of its own and knows no death callback */
+const char *__ubsan_default_options(void) { return "print_stacktrace=1:abort_on_error=1"; }
 #else
 #define POISON(p, n) ((void)(p), (void)(n))
 #define UNPOISON(p, n) ((void)(p), (void)(n))
@@ -42,11 +44,10 @@ static void say_where(void) { fprintf(stderr, "\nfuzz_plan: to repeat:  fuzz_pla
 
 static void die(const char *why, const char *kernel) {
   fprintf(stderr, "fuzz_plan: %s (%s)\n", why, kernel);
-  say_where();
   abort();
 }
 
-static void too_long(int signal) {
+static void stop(int signal) { /* a run that takes too long, or UBSan's abort */
   (void)signal;
   say_where();
   _exit(3);
@@ -270,7 +271,7 @@ static size_t compose(uint8_t *plan) {
   const uint32_t wanted = 1 + below(4);
   if (one_in(3)) compose_step(&d, true);
   for (uint32_t i = 0; i < wanted; i++) compose_step(&d, false);
-  fill_random(d.constants, sizeof d.constants);
+  fill_random(d.constants, d.const_bytes);
   ew_plan_header h = {.table_hash = EW_TABLE_HASH, .n_registers = d.n_registers, .n_slots = d.n_slots, .n_init_steps = d.n_init, .n_steps = d.n_steps, .arena_bytes = d.arena, .const_bytes = d.const_bytes};
   memcpy(h.magic, EW_PLAN_MAGIC, 8);
   size_t at = (sizeof h + 15) / 16 * 16;
@@ -373,12 +374,13 @@ static void run_guarded(ew_plan *p, uint32_t first, uint32_t index) {
     if (o->buffer == EW_NONE || kernel->outputs >> i & 1 || bytes > 1 << 16) continue;
     before[i] = digest(start_of(p, o) + reach[i].lo * reach[i].size, bytes);
   }
-  POISON(p->engine->arena, p->engine->arena_bytes);
+  const uint64_t arena = p->arena_bytes + 256 < p->engine->arena_bytes ? p->arena_bytes + 256 : p->engine->arena_bytes;
+  POISON(p->engine->arena, arena);
   POISON(p->constants, p->const_bytes);
   for (int i = 0; i < kernel->n_operands; i++)
     if (s->operands[i].buffer == EW_ARENA || s->operands[i].buffer == EW_CONST) UNPOISON(start_of(p, &s->operands[i]) + reach[i].lo * reach[i].size, (size_t)((reach[i].hi - reach[i].lo) * reach[i].size));
   const int32_t code = first ? ew_plan_run_steps(p, index, 1, NULL) : ew_plan_init(p);
-  UNPOISON(p->engine->arena, p->engine->arena_bytes);
+  UNPOISON(p->engine->arena, arena);
   UNPOISON(p->constants, p->const_bytes);
   for (int i = 0; i < kernel->n_operands; i++) {
     const ew_operand *o = &s->operands[i];
@@ -487,7 +489,7 @@ int main(int argc, char **argv) {
       return 2;
     }
   }
-  signal(SIGALRM, too_long);
+  signal(SIGALRM, stop), signal(SIGABRT, stop);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_set_death_callback(say_where);
 #endif
