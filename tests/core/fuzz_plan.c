@@ -66,10 +66,11 @@ static bool one_in(uint32_t n) { return below(n) == 0; }
 #define PICK(...) ((int32_t[]){__VA_ARGS__}[below(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))])
 
 /* What the declarations say about the kernels' parameters. */
-typedef struct { char name[24]; bool is_float; int at, length; } field;
+typedef struct { char name[24]; bool is_float, counts; int at, length; } field;
 static struct { field fields[MAX_FIELDS]; int n, dims; uint64_t composed, ran, refused; } kernels[EW_KERNEL_COUNT];
 
 static void read_names(void) {
+  static const char *const counts[] = {"batch", "batch0", "batch1", "heads", "m", "n", "k", "q_len", "kv_len", "head_dim", "v_dim", "rows", "cols", "outer", "inner", "count", "axis", "seq", "depth", "dims"};
   for (int k = 0; k < EW_KERNEL_COUNT; k++) {
     int at = 0;
     for (const char *s = ew_names[k].params; *s;) {
@@ -79,6 +80,7 @@ static void read_names(void) {
       size_t length = strcspn(s, " ");
       memcpy(f->name, s, length < sizeof f->name ? length : sizeof f->name - 1);
       if (!strcmp(f->name, "dims") || !strcmp(f->name, "sizes")) kernels[k].dims = at;
+      for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) f->counts |= !strcmp(f->name, counts[c]);
       at += f->length;
       s += length + (s[length] == ' ');
     }
@@ -130,12 +132,11 @@ static void guess(int k, int32_t *params) {
 
 /* Elementary operations at most, from the parameters that count something. */
 static double work_of(int k, const int32_t *params) {
-  static const char *const counts[] = {"batch", "batch0", "batch1", "heads", "m", "n", "k", "q_len", "kv_len", "head_dim", "v_dim", "rows", "cols", "outer", "inner", "count", "axis", "seq", "depth", "dims"};
   double work = 1;
-  for (int i = 0; i < kernels[k].n; i++)
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-      if (!strcmp(kernels[k].fields[i].name, counts[c]))
-        for (int d = 0; d < kernels[k].fields[i].length; d++) work *= fabs((double)params[kernels[k].fields[i].at + d]) + 1e-9 > 1 ? fabs((double)params[kernels[k].fields[i].at + d]) : 1;
+  for (int i = 0; i < kernels[k].n; i++) {
+    const field *f = &kernels[k].fields[i];
+    for (int d = 0; f->counts && d < f->length; d++) work *= params[f->at + d] ? fabs((double)params[f->at + d]) : 1;
+  }
   return work;
 }
 
