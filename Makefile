@@ -44,7 +44,7 @@ wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so
 sanitize: $(stamp)/sanitize ## the engine and the programs of tests/core under sanitizers: .build/sanitize/
 web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## what a page loads: web/dist/
-wheel: $(stamp)/wheel-pure $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any) and for this machine's CPython
+wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any; its lock file: web/dist/pyodide-lock.json) and for this machine's CPython
 
 clean: ## remove what was built (the toolchain, the venv and node_modules stay: rm -rf .build web/node_modules)
 	rm -rf dist web/dist .build/wasm .build/native .build/sanitize $(addprefix $(stamp)/,wasm native sanitize web wheel wheel-pure demo-model)
@@ -113,10 +113,17 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv | $(stamp)/we
 	$(python) -m edgewise.cli build web/demo/model -o web/dist/demo/model.edge
 	@touch $@
 
-# The page finds the wheel as web/dist/edgewise-VERSION-py3-none-any.whl.
-$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md $(stamp)/venv | $(stamp)/web
+# The page finds the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It carries the engine's wasm and Pyodide's own bytecode.
+$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs $(stamp)/wasm $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/
+	@touch $@
+
+# For loadPyodide({lockFileURL}): with it, and the wheel beside it, loadPackage("edgewise") works.
+$(stamp)/lock: wasm/pyodide/make_lock.py $(stamp)/wheel-pure
+	$(pip) install pyodide-lock==0.1.0a4 pkginfo==2.0 "pydantic<2"
+	@$(python) wasm/pyodide/make_lock.py "$$(ls -t dist/edgewise-*-py3-none-any.whl | head -1)" web/dist/pyodide-lock.json
 	@touch $@
 
 $(stamp)/wheel: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(stamp)/venv | $(stamp)/wheel-pure
