@@ -233,7 +233,146 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
   }
 }
 
-static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int32_t item, const b_layout *layout) {
+/* ---- few rows: b is read once, as it lies ---- */
+
+enum { FEW = 8, CHUNK = 1024 };
+
+typedef struct {
+  const ew_gemm_job *g;
+  const real *a;
+  int64_t a_row;
+  int32_t cols; /* of a task */
+} few_rows;
+
+/* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * 2 / turn = 8 accumulators. */
+EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
+  vf s[8];
+  int32_t p = 0;
+  for (int i = 0; i < 8; i++) s[i] = vf_splat(0);
+  for (; p + turn * VF <= k; p += turn * VF)
+    for (int u = 0; u < turn; u++)
+      for (int c = 0; c < cols; c++) {
+        vf w = vf_load_at(b, c * b_col + p + u * VF, is_half);
+        for (int r = 0; r < rows; r++) s[(r * cols + c) * turn + u] = vf_fma(vf_load(a + r * a_row + p + u * VF), w, s[(r * cols + c) * turn + u]);
+      }
+  for (int i = 0; i < rows * cols; i++) {
+    vf sum = s[i * turn];
+    for (int u = 1; u < turn; u++) sum += s[i * turn + u];
+    out[i] = vf_sum(sum);
+  }
+  for (; p < k; p++)
+    for (int i = 0; i < rows * cols; i++) out[i] += a[i / cols * a_row + p] * real_at(b, i % cols * b_col + p, is_half);
+}
+#define DOTS(name, rows, cols, turn, is_half)                                                                                            \
+  static __attribute__((noinline)) void name(int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, float *out) {        \
+    dots(rows, cols, turn, k, a, a_row, b, b_col, is_half, out);                                                                         \
+  }
+DOTS(dots_1x4, 1, 4, 2, false)
+DOTS(dots_2x4, 2, 4, 1, false)
+DOTS(dots_4x2, 4, 2, 1, false)
+DOTS(dots_1x4_half, 1, 4, 2, true)
+DOTS(dots_2x4_half, 2, 4, 1, true)
+DOTS(dots_4x2_half, 4, 2, 1, true)
+#undef DOTS
+
+static void columns_task(void *arg, int32_t index, int32_t thread) {
+  const few_rows *f = arg;
+  const ew_gemm_job *g = f->g;
+  const b_layout *s = g->b_more;
+  (void)thread;
+  int32_t j = index * f->cols, end = j + at_most(g->n - j, f->cols);
+  float out[8];
+  while (j < end) {
+    int32_t cols = at_most(end - j, 4);
+    const char *b = (const char *)g->b + j * s->col * (s->is_half ? 2 : 4);
+    if (cols < 4) cols = 1;
+    for (int32_t i = 0, rows; i < g->m; i += rows) {
+      const real *a = f->a + i * f->a_row;
+      rows = g->m - i >= 4 ? 4 : g->m - i >= 2 ? 2 : 1;
+      for (int32_t c = 0; c < cols; c += rows == 4 ? 2 : 4) {
+        /* At the edge the same column, four times; a row at a time. */
+        int64_t col = cols == 4 ? s->col : 0;
+        const char *bc = b + c * s->col * (s->is_half ? 2 : 4);
+        int32_t wide = cols < 4 ? 1 : rows == 4 ? 2 : 4, step = rows == 4 ? 2 : 4;
+        if (rows == 4) (s->is_half ? dots_4x2_half : dots_4x2)(g->k, a, f->a_row, bc, col, out);
+        else if (rows == 2) (s->is_half ? dots_2x4_half : dots_2x4)(g->k, a, f->a_row, bc, col, out);
+        else (s->is_half ? dots_1x4_half : dots_1x4)(g->k, a, f->a_row, bc, col, out);
+        for (int32_t r = 0; r < rows; r++) ew_finish_row(&g->finish, g->y + (int64_t)(i + r) * g->y_row + j + c, out + r * step, i + r, j + c, wide, g->y_row);
+      }
+    }
+    j += cols;
+  }
+}
+
+/* y += x[0] b[0] + ... + x[3] b[3], rows of b `stride` apart; and the same with one row. */
+EW_INLINE void add_rows(int count, int32_t n, const float *x, const void *b, int64_t stride, float *y, bool is_half) {
+  int32_t j = 0;
+  vf v[4];
+  for (int r = 0; r < count; r++) v[r] = vf_splat(x[r]);
+  for (; j + VF <= n; j += VF) {
+    vf t = vf_load(y + j);
+    for (int r = 0; r < count; r++) t = vf_fma(v[r], vf_load_at(b, r * stride + j, is_half), t);
+    vf_store(y + j, t);
+  }
+  for (; j < n; j++)
+    for (int r = 0; r < count; r++) y[j] += x[r] * real_at(b, r * stride + j, is_half);
+}
+static __attribute__((noinline)) void add_4_rows(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(4, n, x, b, stride, y, false); }
+static __attribute__((noinline)) void add_4_rows_half(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(4, n, x, b, stride, y, true); }
+static void add_row(int32_t n, const float *x, const void *b, float *y, bool is_half) {
+  if (is_half) add_rows(1, n, x, b, 0, y, true);
+  else add_rows(1, n, x, b, 0, y, false);
+}
+
+static void rows_task(void *arg, int32_t index, int32_t thread) {
+  const few_rows *f = arg;
+  const ew_gemm_job *g = f->g;
+  const b_layout *s = g->b_more;
+  (void)thread;
+  int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols);
+  for (int32_t j = begin; j < end; j += CHUNK) {
+    float y[4][CHUNK];
+    int32_t n = at_most(end - j, CHUNK), p = 0;
+    for (int32_t i = 0; i < g->m; i++)
+      for (int32_t c = 0; c < n; c++) y[i][c] = 0;
+    for (; p < g->k; p += 4) {
+      const char *b = (const char *)g->b + (p * s->row + j) * (s->is_half ? 2 : 4);
+      for (int32_t i = 0; i < g->m; i++) {
+        float x[4];
+        for (int32_t r = 0; r < 4 && p + r < g->k; r++) x[r] = f->a[i * f->a_row + p + r];
+        if (p + 4 <= g->k) (s->is_half ? add_4_rows_half : add_4_rows)(n, x, b, s->row, y[i]);
+        else
+          for (int32_t r = 0; p + r < g->k; r++) add_row(n, x + r, b + r * s->row * (s->is_half ? 2 : 4), y[i], s->is_half);
+      }
+    }
+    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y[i], i, j, n, g->y_row);
+  }
+}
+
+/* False if b must rather be packed. */
+static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_a, int64_t a_floats, int32_t threads) {
+  const b_layout *s = g->b_more;
+  if (g->m > (s->row == 1 ? FEW : 4) || (s->row != 1 && s->col != 1)) return false;
+  few_rows f = {g, g->a, g->a_row, 0};
+  if (g->a_col != 1) {
+    if (!packed_a || (int64_t)g->m * g->k > a_floats) return false;
+    pack_a(g, packed_a, 0, g->m, 0, g->k);
+    f.a = packed_a, f.a_row = g->k;
+  }
+  /* A task is worth some 30 microseconds, 2^17 multiply-adds that mostly wait for memory. */
+  int64_t least = (1 << 17) / ((int64_t)g->k * g->m + 1) + 1, share = blocks_of(g->n, threads);
+  int64_t cols = ((share > least ? share : least) + 15) / 16 * 16;
+  f.cols = cols < g->n ? (int32_t)cols : g->n;
+  ew_task task = s->row == 1 ? columns_task : rows_task;
+  int32_t count = blocks_of(g->n, f.cols);
+  if (count == 1) task(&f, 0, 0);
+  else ew_parallel(ctx, count, task, &f);
+  return true;
+}
+
+/* ---- the kernel ---- */
+
+static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int64_t item, const b_layout *layout) {
   int64_t i0 = item / p->batch1, i1 = item % p->batch1;
   int64_t b = i0 * p->b0 + i1 * p->b1, y = i0 * p->y0 + i1 * p->y1;
   const real *residual = operand[EW_GEMM_RESIDUAL];
@@ -243,13 +382,42 @@ static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int32_t
                        .pack_b = pack_b, .b = (const char *)operand[EW_GEMM_B] + b * (p->b_type == EW_F16 ? 2 : 4), .b_more = layout};
 }
 
+static void run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
+  if (!few_rows_run(ctx, g, packed_a, a_floats, threads)) ew_gemm_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads);
+}
+
+typedef struct {
+  const ew_gemm_params *p;
+  void *const *operand;
+  const b_layout *layout;
+  int64_t items, items_per_task;
+  int32_t threads;
+} gemm_batch;
+
+static void batch_task(void *arg, int32_t index, int32_t thread) {
+  const gemm_batch *s = arg;
+  real *scratch = s->operand[EW_GEMM_SCRATCH];
+  int64_t b_share = EW_GEMM_B_FLOATS / s->threads, a_share = EW_GEMM_A_FLOATS / s->threads, end = (index + (int64_t)1) * s->items_per_task;
+  for (int64_t item = index * s->items_per_task; item < end && item < s->items; item++) {
+    ew_gemm_job g = job_of(s->p, s->operand, item, s->layout);
+    run(NULL, &g, scratch ? scratch + b_share * thread : NULL, b_share, scratch ? scratch + EW_GEMM_B_FLOATS + a_share * thread : NULL, a_share, 1);
+  }
+}
+
 int32_t ew_k_gemm(ew_context *ctx, const ew_gemm_params *p, void *const *operand) {
   b_layout layout = {p->b_row, p->b_col, p->b_type == EW_F16};
   real *scratch = operand[EW_GEMM_SCRATCH];
-  int32_t items = p->batch0 * p->batch1;
-  for (int32_t item = 0; item < items; item++) {
+  int32_t threads = ew_parallel_width(ctx);
+  int64_t items = (int64_t)p->batch0 * p->batch1;
+  if (items >= threads && threads > 1) { /* whole matrices to each thread */
+    int64_t least = (1 << 19) / ((int64_t)p->m * p->n * p->k + 1) + 1, share = (items - 1) / (4 * (int64_t)threads) + 1;
+    gemm_batch s = {p, operand, &layout, items, share > least ? share : least, threads};
+    ew_parallel(ctx, (int32_t)((items - 1) / s.items_per_task + 1), batch_task, &s);
+    return EW_OK;
+  }
+  for (int64_t item = 0; item < items; item++) {
     ew_gemm_job g = job_of(p, operand, item, &layout);
-    ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
+    run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, threads);
   }
   return EW_OK;
 }
