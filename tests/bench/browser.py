@@ -20,7 +20,8 @@ BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>
 
 # Runs in each contender's page: a worker, and call() to reach its methods.
 CALLS = """url => {
-  const worker = new Worker(url, {type: "module"}), open = new Map();
+  window.worker?.terminate();
+  const worker = window.worker = new Worker(url, {type: "module"}), open = new Map();
   let last = 0;
   worker.onmessage = ({data: {id, value, error}}) => { open.get(id)[error ? 1 : 0](error ? new Error(error) : value); open.delete(id); };
   worker.onerror = (e) => { for (const [, reject] of open.values()) reject(new Error(e.message || "the worker could not be loaded")); };
@@ -83,7 +84,10 @@ class Bench:
                 raise SystemExit(f"web/dist/{name} is not there: run `make bench`, which builds it")
         bundle()
         self.trouble = []
-        mounts = [f"/bench={WORK}"]
+        dist = WORK / "dist"  # a copy, so that a build meanwhile changes nothing
+        shutil.rmtree(dist, ignore_errors=True)
+        shutil.copytree(ROOT / "web/dist", dist, ignore=shutil.ignore_patterns("*.map", "types"))
+        mounts = [f"/={dist}", f"/pyodide={ROOT / 'web/node_modules/pyodide'}", f"/bench={WORK}"]
         try:
             mounts.append(f"/ort={peers() / 'onnxruntime-web/dist'}")
         except RuntimeError as e:
@@ -104,20 +108,22 @@ class Bench:
 
     def failed(self, who, error):
         """A contender that cannot take part is reported; the others go on."""
-        text = str(error).strip().split("\n")[0][:300]
+        text = " ".join(str(error).split())[:400]
         say(f"  {who} failed: {text}")
         self.trouble.append(f"{who}: {text}")
 
     def contend(self, name, script, method="open", *args):
         """A contender in a page and worker of its own, opened by `method`; None where that fails."""
-        contender = Contender(self, name, script)
+        contender = None
         try:
+            contender = Contender(self, name, script)
             contender.opened = contender.call(method, *args)
             contender.settle()
             return contender
         except Exception as e:
             self.failed(name, e)
-            contender.close()
+            if contender:
+                contender.close()
 
     def limit(self, flavour):
         try:
@@ -137,8 +143,13 @@ class Contender:
         self.context.set_default_timeout(300_000)
         self.page = self.context.new_page()
         self.page.goto(bench.url + "/bench/page/blank.html")
-        self.page.evaluate(CALLS, f"/bench/page/{script}")
+        self.script = f"/bench/page/{script}"
+        self.renew()
         self.process, self.peak = None, 0
+
+    def renew(self):
+        """A new worker in place of the old one."""
+        self.page.evaluate(CALLS, self.script)
 
     def call(self, method, *args):
         try:

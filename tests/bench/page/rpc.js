@@ -32,14 +32,15 @@ export function numbers(count) {
   return x;
 }
 
-/** Milliseconds of one run, over as many runs as take 60 ms, after the first. */
+/** Milliseconds of one run: the median of at least five after the first, as many as take 60 ms. */
 export async function often(run) {
   await run();
-  let count = 0;
+  const times = [];
   const begin = now();
-  do {
+  while (times.length < 5 || now() - begin < 60) {
+    const start = now();
     await run();
-    count++;
-  } while (now() - begin < 60);
-  return (now() - begin) / count;
+    times.push(now() - start);
+  }
+  return times.sort((a, b) => a - b)[times.length >> 1];
 }

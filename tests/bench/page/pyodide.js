@@ -1,0 +1,47 @@
+// Compiling in the page, step by step, as web/src/compiler.ts does it: Pyodide, the wheel, the import, the compilation.
+import { now, serve } from "./rpc.js";
+
+let pyodide, blob;
+
+/** A file as Python sees it. A class, since plain objects would become dictionaries. */
+class Source {
+  reader = new FileReaderSync();
+  constructor(name, blob) {
+    Object.assign(this, { name, blob, size: blob.size });
+  }
+  read(from, bytes) {
+    return new Uint8Array(this.reader.readAsArrayBuffer(this.blob.slice(Number(from), Number(from) + Number(bytes))));
+  }
+}
+
+serve({
+  async open(model) {
+    blob = await (await fetch(model)).blob();
+  },
+  run: (wheel) => run(wheel).catch((e) => {
+    throw new Error(String(e?.message ?? e).trim().split("\n").pop()); // of Python's traceback the last line
+  }),
+});
+
+async function run(wheel) {
+  const steps = {};
+  let last = now();
+  const step = (name) => {
+    steps[name] = now() - last;
+    last = now();
+  };
+  const { loadPyodide } = await import(new URL("/pyodide/pyodide.mjs", location.href).href);
+  pyodide = await loadPyodide({ indexURL: new URL("/pyodide/", location.href).href });
+  step("pyodide");
+  pyodide.unpackArchive(await (await fetch(wheel)).arrayBuffer(), "wheel");
+  step("wheel");
+  pyodide.runPython("import edgewise");
+  step("import");
+  pyodide.runPython("from edgewise.compile import compile_for_page");
+  step("compiler");
+  const compile = pyodide.runPython("lambda files: compile_for_page(files, {'model_file': 'model.onnx'})");
+  const result = compile(pyodide.toPy(new Map([["model.onnx", new Source("model.onnx", blob)]])));
+  step("compile");
+  if (!(result.length === 2)) throw new Error("no package came out");
+  return steps;
+}
