@@ -9,6 +9,7 @@ from .ir import NeedsValue, Tensor, Value
 from .onnx import BytesSource, Source, read_model
 from .ops.dtypes import INT64
 from .ops.kernel import kernel_table
+from .ops.op import TooLong
 from .ops.symbolic import NotStatic, Sym
 from .package import FORMAT, Package
 from .passes.last_position import keep_position
@@ -18,6 +19,8 @@ PAST, LAST = 0, 1              # registers of a decoder's plans: tokens in the c
 CHUNKS = (1, 16, 128)          # tokens per run that plans are made for
 RECOMPUTE_CHUNKS = (16, 64, 256, 1024)  # of models without a cache: the whole sequence in each run
 DEFAULT_CAPACITY = 1024
+MAX_CAPACITY = 1 << 24
+MAX_TEXT = 1 << 28               # bytes of config.json, tokenizer.json and their like
 _CACHE = re.compile(r"(^|[._])past([._]|_key).*(key|value)|past_key_values[._]\d+[._]\d+")
 TEXT_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
@@ -67,30 +70,53 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
     if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
         raise UnsupportedOp(f"inputs {', '.join(inputs)} and outputs {', '.join(o.name for o in graph.outputs)[:200]} are not those of a decoder-only language model",
                             graph.name or "model", "Text generation needs `input_ids` in and `logits` out; run other models with InferenceSession.")
-    limit = next((config[k] for k in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len") if isinstance(config.get(k), int)), 0)
-    capacity = capacity or min(limit or DEFAULT_CAPACITY, DEFAULT_CAPACITY)
+    if capacity is not None and (type(capacity) is not int or not 0 < capacity <= MAX_CAPACITY):
+        raise InputError(f"{capacity!r} is no number of tokens", "capacity", f"Give one from 1 to {MAX_CAPACITY}.")
+    limit = next((config[k] for k in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len") if type(config.get(k)) is int and config[k] > 0), DEFAULT_CAPACITY)
     caches = {}
     for name, info in inputs.items():
         if _CACHE.search(name):
             caches[name] = _cache_axis(info)
         elif name not in ("input_ids", "attention_mask", "position_ids", "use_cache_branch"):
             raise UnsupportedOp(f"it has an input '{name}' that text generation does not know", graph.name or "model", "Export the model for text generation, or run it with InferenceSession.")
+    ids = inputs["input_ids"].shape
+    fixed = ids[1] if ids and len(ids) == 2 and isinstance(ids[1], int) else None  # an export for so many tokens at a time, mostly one
+    if fixed is not None and fixed < 1:
+        raise ModelError(f"its shape is {ids}", "input 'input_ids'", "Export the model again.")
+    room = capacity or min(limit, DEFAULT_CAPACITY)
+    if fixed is not None and not caches:
+        room = min(room, fixed)
+    for _ in range(4):
+        try:
+            plans, vocab = _decoder_plans(graph, inputs, caches, chunks, fixed, room)
+            break
+        except TooLong as e:  # the model's own position table is shorter
+            shorter = room - e.excess
+            if capacity is not None or shorter < 1:
+                raise InputError(f"{room} tokens are more than the model has positions for ({shorter})", "capacity", "Give a smaller one.") from None
+            room = shorter
+    else:
+        raise ModelError("its position tables end where they should not", graph.name or "model", "Give a capacity.")
+    described = [{"tokens": tokens, "file": f"plan/{tokens}", "registers": {n: i for i, n in enumerate(plan.registers)}, "slots": [s.describe() for s in plan.slots]} for tokens, plan in plans.items()]
+    cache_bytes = {}
+    for plan in plans.values():
+        cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
+    decoder = {"capacity": room, "vocab_size": vocab, "logits_type": "float32", "recompute": not caches, "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()], "plans": described}
+    return decoder, list(plans.values())
+
+
+def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity):
+    """-> ({tokens: Plan}, vocabulary)"""
     if not caches:
         chunks = tuple(c for c in RECOMPUTE_CHUNKS if c < capacity) + (capacity,)
-    fixed = inputs["input_ids"].shape[1] if inputs["input_ids"].shape and len(inputs["input_ids"].shape) == 2 else None
-    if isinstance(fixed, int):  # an export for one token at a time
+    if fixed is not None:
+        if fixed > capacity:
+            raise InputError(f"the model takes {fixed} tokens at a time, which is more than {capacity}", "capacity", "Give a larger one.")
         chunks = (fixed,)
-    chunks = sorted({min(c, capacity) for c in chunks})
-    plans, described, vocab = [], [], 0
-    for tokens in chunks:
-        plan, vocab = _decoder_plan(graph, inputs, caches, tokens, capacity)
-        described.append({"tokens": tokens, "file": f"plan/{tokens}", "registers": {n: i for i, n in enumerate(plan.registers)}, "slots": [s.describe() for s in plan.slots]})
-        plans.append(plan)
-    cache_bytes = {}
-    for plan in plans:
-        cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
-    decoder = {"capacity": capacity, "vocab_size": vocab, "logits_type": "float32", "recompute": not caches, "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()], "plans": described}
-    return decoder, plans
+    plans, vocab = {}, 0
+    for tokens in sorted({min(c, capacity) for c in chunks}):
+        plans[tokens], vocab = _decoder_plan(graph, inputs, caches, tokens, capacity)
+    return plans, vocab
 
 
 def _cache_axis(info):
@@ -183,6 +209,8 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
     for f in TEXT_FILES:
         path = next((p for p in files if p.rsplit("/", 1)[-1] == f), None)
         if path is not None:
+            if files[path].size > MAX_TEXT:
+                raise ModelError(f"it has {files[path].size} bytes", path, "That is no configuration or tokenizer; fetch it again.")
             texts[f] = files[path].read(0, files[path].size)
     config = {}
     if "config.json" in texts:
@@ -193,23 +221,30 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
     decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks)
     paths = {id(s): n for n, s in files.items()}
     weights, blobs, sources, small = {}, dict(texts), dict(files), bytearray()
+    constants = "constants"
+    while constants in sources:
+        constants += "~"
     for plan, d in zip(plans, decoder["plans"]):
         blobs[d["file"]] = plan.data
         for slot in plan.slots:
             if slot.kind == "weight" and slot.name not in weights:
                 t = slot.tensor
                 if t.source is None:  # a constant the graph itself spells out
-                    weights[slot.name] = {"name": slot.name, "file": "constants", "offset": len(small), "bytes": slot.nbytes}
+                    weights[slot.name] = {"name": slot.name, "file": constants, "offset": len(small), "bytes": slot.nbytes}
                     small += t.data + bytes(-len(t.data) % 64)
                     continue
                 file = paths.get(id(t.source)) or t.source.name
-                sources[file] = t.source
+                known = sources.setdefault(file, t.source)
+                if known is not t.source and getattr(known, "path", known) != getattr(t.source, "path", t.source):
+                    raise ModelError("two files have this name", file, "Rename one of them.")
                 weights[slot.name] = {"name": slot.name, "file": file, "offset": t.offset, "bytes": slot.nbytes}
     if small:
-        blobs["constants"] = bytes(small)
-        sources["constants"] = BytesSource(small, "constants")
+        blobs[constants] = bytes(small)
+        sources[constants] = BytesSource(small, constants)
     manifest = {"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": list(weights.values()), "decoder": decoder}
-    return Package(manifest, blobs, sources)
+    package = Package(manifest, blobs, sources)
+    package.steps = {d["file"]: (plan.labels, plan.kernels) for plan, d in zip(plans, decoder["plans"])}
+    return package
 
 
 class JsSource(Source):

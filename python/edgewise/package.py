@@ -32,6 +32,7 @@ class Package:
 
     def __init__(self, manifest, blobs, sources):
         self.manifest, self.blobs, self.sources = manifest, blobs, sources
+        self.steps = {}  # plan file: (node, kernel) of each step, for errors; of packages compiled by this process
 
     def file(self, name):
         """Bytes of a part, or None."""

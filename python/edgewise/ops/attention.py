@@ -36,8 +36,8 @@ Kernel("rope", {"batch": "i32", "heads": "i32", "seq": "i32", "head_dim": "i32",
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import FLOAT, INT32, INT64
-from .op import MS, Op, fail, like, most, product, unsupported
+from .dtypes import BOOL, FLOAT, INT32, INT64
+from .op import MS, Op, check_reach, fail, like, most, product, unsupported
 from .symbolic import Sym
 
 
@@ -114,11 +114,27 @@ def _append(b, n, new, past_index, present_index):
     return whole, old.shape[2]
 
 
+def _shaped(n, i, name, *shape):
+    """Fails unless input i, where it is there, has this shape; None fits any size."""
+    v = n.input(i)
+    if v is not None and (v.rank != len(shape) or any(want is not None and d != want for d, want in zip(v.shape, shape))):
+        fail(n, f"its {name} is {v}, of shape [{', '.join('any' if d is None else str(d) for d in shape)}] it is wanted")
+
+
+def _masking(n, i, name, *shape):
+    """Fails unless input i, where it is there, is a mask (or bias) that broadcasts to this shape."""
+    v = n.input(i)
+    if v is not None and (v.dtype not in (FLOAT, BOOL) or v.rank > len(shape) or any(d != 1 and d != want for d, want in zip(v.shape, shape[len(shape) - v.rank:]))):
+        fail(n, f"its {name} is {v}; of float32 or bool that broadcasts to {list(shape)} it is wanted")
+
+
 attention = Op("Attention")  # opset 23
 
 
 def _attention_dims(n):
     q, k, v = n.inputs[:3]
+    if any(x.dtype != FLOAT or x.rank != q.rank for x in (q, k, v)):
+        fail(n, f"queries {q}, keys {k} and values {v} do not fit together")
     if q.rank == 4:
         return q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]
     heads, kv = n.attr("q_num_heads"), n.attr("kv_num_heads")
@@ -130,9 +146,20 @@ def _attention_dims(n):
 @attention.infer
 def _(n):
     batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(n)
-    if kv == 0 or heads % kv:
+    if kv < 1 or heads % kv:
         fail(n, f"{heads} query heads do not share {kv} key heads evenly")
-    total = kv_len + (n.inputs[4].shape[2] if n.has(4) else 0)
+    q, k, v = n.inputs[:3]
+    want = ([batch, kv, kv_len, dim], [batch, kv, kv_len, v_dim]) if q.rank == 4 else ([batch, kv_len, kv * dim], [batch, kv_len, kv * v_dim])
+    _shaped(n, 1, "K", *want[0])
+    _shaped(n, 2, "V", *want[1])
+    if n.has(4) != n.has(5):
+        fail(n, "one of past_key and past_value is missing")
+    _shaped(n, 4, "past_key", batch, kv, None, dim)
+    past = n.inputs[4].shape[2] if n.has(4) else 0
+    _shaped(n, 5, "past_value", batch, kv, past, v_dim)
+    total = kv_len + past
+    _masking(n, 3, "attn_mask", batch, heads, q_len, total)
+    _shaped(n, 6, "nonpad_kv_seqlen", batch)
     if n.wants(3):
         unsupported(n, "its qk_matmul_output")
     out = [batch, heads, q_len, v_dim] if n.inputs[0].rank == 4 else [batch, q_len, heads * v_dim]
@@ -150,10 +177,7 @@ def _(n, b):
     values, _ = _append(b, n, v, 5, 2)
     masks = []
     if n.has(3):
-        m = b.view(n.inputs[3])
-        if m.shape[-1] != keys.shape[2] and m.shape[-1] != 1:
-            unsupported(n, f"a mask of {m.shape} over {keys.shape[2]} keys")
-        masks.append(m)
+        masks.append(b.view(n.inputs[3]))
     lengths = None
     if n.has(6):  # nonpad_kv_seqlen
         lengths = b.cast(b.view(n.inputs[6]), INT32)
@@ -204,7 +228,22 @@ def _(n):
     x = n.inputs[0]
     if x.rank not in (3, 4) or (x.rank == 3 and not n.attr("num_heads")):
         fail(n, f"it wants [batch, heads, seq, dim], or three dimensions and num_heads, not {x}")
+    heads = n.attr("num_heads", 0)
+    batch, seq, dim = (x.shape[0], x.shape[2], x.shape[3]) if x.rank == 4 else (x.shape[0], x.shape[1], x.shape[2] // heads)
+    if heads < 0 or x.rank == 3 and x.shape[2] % heads:
+        fail(n, f"{heads} heads do not share {x} evenly")
+    half = (n.attr("rotary_embedding_dim", 0) or dim) // 2
+    for i, name in ((1, "cos_cache"), (2, "sin_cache")):
+        _shaped(n, i, name, *((None, half) if n.has(3) else (batch, seq, half)))
+    if n.has(3):
+        _positions(n, 3, batch, seq)
     return [like(n, 0)]
+
+
+def _positions(n, i, batch, seq):
+    _shaped(n, i, "position_ids", batch, seq)
+    if n.inputs[i].dtype != INT64:
+        fail(n, f"its position_ids are {n.inputs[i]}; int64 is wanted")
 
 
 def _lower_rotary(n, b, cos, sin, position_ids, positions):
@@ -231,6 +270,17 @@ rotary_ms = Op("RotaryEmbedding", MS)
 
 @rotary_ms.infer
 def _(n):
+    x, ids, cos, sin = n.inputs[:4]
+    heads, rotary = n.attr("num_heads", 0), n.attr("rotary_embedding_dim", 0) or 2 * cos.shape[-1]
+    if x.rank not in (3, 4) or x.dtype != FLOAT or cos.rank != 2 or list(sin.shape) != list(cos.shape) or 2 * cos.shape[1] != rotary or ids.dtype != INT64:
+        fail(n, f"its inputs {x}, {ids}, {cos}, {sin} do not fit together")
+    seq = x.shape[2] if x.rank == 4 else x.shape[1]
+    if product(ids.shape) != 1:
+        _positions(n, 1, x.shape[0], seq)
+    if x.rank == 3:
+        heads = heads or x.shape[2] // rotary
+        if heads < 1 or x.shape[2] % heads or x.shape[2] // heads < rotary:
+            fail(n, f"{heads} heads of at least {rotary} do not share {x} evenly")
     return [like(n, 0)]
 
 
@@ -250,17 +300,34 @@ gqa = Op("GroupQueryAttention", MS)
 def _gqa_dims(n):
     heads, kv = n.attr("num_heads"), n.attr("kv_num_heads")
     q = n.inputs[0]
-    if n.has(1):
-        return heads, kv, q.shape[2] // heads
-    return heads, kv, q.shape[2] // (heads + 2 * kv)
+    shared = heads if n.has(1) else heads + 2 * kv
+    if heads < 1 or kv < 1 or heads % kv or q.rank != 3 or q.dtype != FLOAT or q.shape[2] % shared:
+        fail(n, f"its query {q} is not shared evenly by {heads} query heads and {kv} key heads")
+    return heads, kv, q.shape[2] // shared
 
 
 @gqa.infer
 def _(n):
     heads, kv, dim = _gqa_dims(n)
     q = n.inputs[0]
-    if heads % kv:
-        fail(n, f"{heads} query heads do not share {kv} key heads evenly")
+    if n.has(1) != n.has(2) or n.has(3) != n.has(4):
+        fail(n, "of key and value, or of past_key and past_value, one is missing")
+    _shaped(n, 1, "key", q.shape[0], q.shape[1], kv * dim)
+    _shaped(n, 2, "value", q.shape[0], q.shape[1], kv * dim)
+    _shaped(n, 3, "past_key", q.shape[0], kv, None, dim)
+    _shaped(n, 4, "past_value", q.shape[0], kv, n.inputs[3].shape[2] if n.has(3) else None, dim)
+    if not n.has(5) or n.inputs[5].dtype != INT32 or product(n.inputs[5].shape) != q.shape[0]:
+        fail(n, f"its seqlens_k is {n.input(5)}; one int32 for each of {q.shape[0]} rows is wanted")
+    if n.attr("do_rotary", 0):
+        if not n.has(7) or not n.has(8):
+            fail(n, "it rotates, and has no cos_cache or sin_cache")
+        half = n.inputs[7].shape[-1]
+        _shaped(n, 7, "cos_cache", None, None)
+        _shaped(n, 8, "sin_cache", *n.inputs[7].shape)
+        if half < 1 or 2 * half > dim:
+            fail(n, f"its cos_cache {n.inputs[7]} is too wide for heads of {dim}")
+        if n.has(9):
+            _positions(n, 9, q.shape[0], q.shape[1])
     for name in ("smooth_softmax", "qk_output", "k_quant_type", "v_quant_type"):
         if n.attr(name, 0) not in (0, -1, "NONE"):
             unsupported(n, f"{name} = {n.attr(name)}")
@@ -270,6 +337,7 @@ def _(n):
     total = past + q.shape[1]
     if n.has(3) and n.inputs[3].role != "cache" and n.inputs[3].producer is None and n.has(6) and n.inputs[6].scalar() is not None and not isinstance(n.inputs[6].scalar(), Sym) and n.inputs[6].scalar() == past:
         total = past  # the past buffer is as long as the whole sequence: shared with present
+    _masking(n, 10, "attention_bias", q.shape[0], heads, q.shape[1], total)
     return [(FLOAT, [q.shape[0], q.shape[1], heads * dim]), (FLOAT, [q.shape[0], kv, total, dim]), (FLOAT, [q.shape[0], kv, total, dim])][:len(n.outputs)]
 
 
@@ -301,6 +369,7 @@ def _(n, b):
             positions = 3
         else:
             positions, ids = 1, None
+            check_reach(n, past + (q.shape[2] - 1), cos.shape[0])
         rq, rk = b.temp(FLOAT, [x.shape[0], q.shape[2], heads, dim]).transpose([0, 2, 1, 3]), b.temp(FLOAT, [x.shape[0], q.shape[2], kv, dim]).transpose([0, 2, 1, 3])
         for source, target in ((q, rq), (k, rk)):
             emit_rope(b, source, target, cos, sin, 2 * cos.shape[1], positions, ids, past if positions == 1 else 0, n.attr("rotary_interleaved", 0))

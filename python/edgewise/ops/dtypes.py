@@ -12,7 +12,7 @@ NAME = {code: name for code, (name, _) in DTYPES.items()} | {8: "string", UINT4:
 CODE = {name: code for code, name in NAME.items()}
 INTEGERS = {2, 3, 4, 5, 6, 7, 12, 13, UINT4, INT4}
 FLOATS = {1, 10, 11, 16}
-_RANGE = {2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767), 6: (-2**31, 2**31 - 1), 7: (-2**63, 2**63 - 1), 12: (0, 2**32 - 1), 13: (0, 2**64 - 1)}
+RANGE = {2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767), 6: (-2**31, 2**31 - 1), 7: (-2**63, 2**63 - 1), 12: (0, 2**32 - 1), 13: (0, 2**64 - 1)}
 
 
 def size_of(dtype):
@@ -27,8 +27,8 @@ def bytes_for(dtype, count):
 
 def wrap(dtype, value):
     """An integer as the type would hold it after overflow, a float rounded to the type."""
-    if dtype in _RANGE:
-        low, high = _RANGE[dtype]
+    if dtype in RANGE:
+        low, high = RANGE[dtype]
         return value if low <= value <= high else (value - low) % (high - low + 1) + low
     if dtype == BOOL:
         return bool(value)

@@ -33,7 +33,7 @@ Kernel("scatter_nd", {"size": "i32", "type": "i32", "index_type": "i32", "reduct
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import INT32, INT64, size_of
-from .op import Op, axis_of, fail, like, most, product, strides_of, unsupported
+from .op import Op, axis_of, check_reach, fail, like, most, product, strides_of, unsupported
 from .shape import product_of
 from .symbolic import NotStatic, Sym
 
@@ -78,6 +78,7 @@ def _(n, b):
     if k is not None and (isinstance(k, Sym) or -most(x.shape[axis]) <= k):  # a constant index is a slice
         if not isinstance(k, Sym) and k < 0:
             k = x.shape[axis] + k
+        check_reach(n, k, x.shape[axis])
         if isinstance(k, Sym) or isinstance(x.shape[axis], Sym) or k < x.shape[axis]:
             v = b.view(x).slice(axis, k, 1)
             b.alias(n.outputs[0], v.drop(axis) if i.rank == 0 else b.reshaped(v, n.outputs[0].shape))
@@ -133,8 +134,10 @@ def _(n):
     x, i = n.inputs
     batch = n.attr("batch_dims", 0)
     depth = i.shape[-1] if i.rank else 0
-    if not i.rank or isinstance(depth, Sym) or batch + depth > x.rank or i.dtype != INT64:
+    if not i.rank or batch < 0 or isinstance(depth, Sym) or batch + depth > x.rank or batch >= i.rank or i.dtype != INT64 or list(i.shape[:batch]) != list(x.shape[:batch]):
         fail(n, f"its indices {i} do not fit {x}")
+    if any(not isinstance(d, Sym) and d == 0 for d in x.shape[batch:batch + depth]) and product([most(d) for d in i.shape[:-1]]):
+        fail(n, "it gathers from an empty dimension")
     return [(x.dtype, i.shape[:-1] + x.shape[batch + depth:])]
 
 

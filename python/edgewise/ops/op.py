@@ -20,6 +20,14 @@ from .symbolic import NotStatic, Sym, most, product, strides_of
 OPS: dict = {}
 
 
+class TooLong(ModelError):
+    """A register's range leads behind the end of a table; `excess`: by how much."""
+
+    def __init__(self, what, where, excess):
+        super().__init__(what, where, "Use a smaller capacity.")
+        self.excess = excess
+
+
 class Op:
     def __init__(self, name, domain="", half=()):
         """half: indices of inputs that may stay float16 in memory; all others are widened to float32 first."""
@@ -63,6 +71,12 @@ def fail(n, what, remedy="Check the shapes that were fed; if they are right, exp
 
 def unsupported(n, what, remedy="Export the model with another opset or another exporter, or run it on a desktop runtime."):
     raise UnsupportedOp(what, n.where, remedy)
+
+
+def check_reach(n, index, rows):
+    """Fails where a row that a register chooses would lie behind the end of its table, as position tables do for sequences that are too long."""
+    if isinstance(index, Sym) and not isinstance(rows, Sym) and index.max >= rows:
+        raise TooLong(f"position {index.max} is asked of a table of {rows}", n.where, index.max - rows + 1)
 
 
 def axis_of(n, axis, rank, extra=0):
@@ -120,5 +134,5 @@ def ints(n, i, default=None):
     return n.need(i) if n.has(i) else default
 
 
-__all__ = ["Op", "OPS", "MS", "like", "fail", "unsupported", "axis_of", "broadcast", "broadcast_strides", "indices", "read_as", "ints",
+__all__ = ["Op", "OPS", "MS", "like", "fail", "TooLong", "unsupported", "axis_of", "broadcast", "check_reach", "broadcast_strides", "indices", "read_as", "ints",
            "NotStatic", "Sym", "most", "product", "strides_of"]

@@ -37,6 +37,8 @@ dynamic_quantize = Op("DynamicQuantizeLinear")
 def _(n):
     if n.inputs[0].dtype != FLOAT:
         fail(n, f"it quantizes float32, not {n.inputs[0]}")
+    if product(n.inputs[0].shape) == 0:
+        fail(n, "it finds no range in an empty tensor")
     return [(UINT8, list(n.inputs[0].shape)), (FLOAT, []), (UINT8, [])]
 
 

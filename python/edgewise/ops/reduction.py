@@ -30,7 +30,7 @@ Kernel("cumsum", {"type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import INT64, wrap
+from .dtypes import FLOATS, INT64, RANGE, wrap
 from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of
 from .symbolic import NotStatic, Sym
 
@@ -46,6 +46,14 @@ def _reduce_axes(n):
             return []
         return list(range(x.rank))
     return sorted({axis_of(n, a, x.rank) for a in axes})
+
+
+def _of_nothing(op, dtype):
+    """What a reduction of no elements gives."""
+    if op in ("max", "min"):
+        low, high = RANGE.get(dtype, (-math.inf, math.inf))
+        return low if op == "max" else high
+    return {"prod": 1, "mean": math.nan if dtype in FLOATS else 0, "log_sum": -math.inf, "log_sum_exp": -math.inf}.get(op, 0)
 
 
 def _declare_reduce(name, op):
@@ -82,6 +90,9 @@ def _declare_reduce(name, op):
         if min(x.strides) < 0:
             x = b.contiguous(x)
         o, r, i = x.shape
+        if not isinstance(r, Sym) and r == 0:
+            b.fill(y, _of_nothing(op, x.dtype))
+            return
         b.emit("reduce", {"x": x, "y": y}, op=REDUCE[op], type=x.dtype, outer=o, n=r, inner=i, x_outer=x.strides[0], x_n=x.strides[1], x_inner=x.strides[2], y_outer=i)
 
 

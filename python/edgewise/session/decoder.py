@@ -167,10 +167,12 @@ class CausalLM:
         """The plan for the next run: the longest that `count` tokens fill, else the shortest that holds them if that beats one by one."""
         fitting = [p for p in self.plans if past + p.tokens <= self.max_length]
         full = [p for p in fitting if p.tokens <= count]
-        if full[-1].tokens == 1 and count > 2:
+        if not full or full[-1].tokens == 1 and count > 2:
             larger = [p for p in fitting if p.tokens >= count]
             if larger:
                 return larger[0]
+        if not full:
+            raise InputError(f"no run of the model fits between {past} tokens and its limit of {self.max_length}", "forward", "Use a shorter sequence; a model with a plan for single tokens reaches its limit.")
         return full[-1]
 
     def logits(self, address):
@@ -205,7 +207,8 @@ class _DecoderPlan:
                 slot.tensor = lm.weight(s)
         self.slots = slots
         self.registers = described["registers"]
-        self.loaded = lm.engine.load(Plan(bytes(lm.package.file(described["file"])), slots, list(self.registers), [], [], 0, 0))
+        labels, kernels = lm.package.steps.get(described["file"], ([], []))
+        self.loaded = lm.engine.load(Plan(bytes(lm.package.file(described["file"])), slots, list(self.registers), labels, kernels, 0, 0))
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):
