@@ -317,7 +317,7 @@ def _prepared(graph, inner=False):
     if graph.values is None:
         values = {name: Value(name, t.dtype, t.shape, tensor=_inner(t, name) if inner else t) for name, t in graph.constants.items()}
         nodes = []
-        for n in _sorted(graph.nodes):
+        for n in _sorted(graph.nodes, {i.name for i in graph.inputs} | set(values)):
             if n.op == "Constant" and n.domain == "":
                 if n.outputs and n.outputs[0]:
                     values[n.outputs[0]] = _constant_node(n)
@@ -327,8 +327,8 @@ def _prepared(graph, inner=False):
     return graph.values
 
 
-def _sorted(nodes):
-    """The nodes as they stand if that order can be run, else sorted; a cycle is an error."""
+def _sorted(nodes, given=()):
+    """The nodes as they stand if that order can be run, else sorted; a cycle, or a value computed twice or given and computed, is an error."""
     names = [o for n in nodes for o in n.outputs if o]
     produced = set(names)
     if len(names) != len(produced):
@@ -337,6 +337,9 @@ def _sorted(nodes):
             counts[o] = counts.get(o, 0) + 1
         twice = next(o for o, c in counts.items() if c > 1)
         raise ModelError(f"two nodes compute '{twice}'", "graph", "The graph is broken; export it again.")
+    clash = next((n for n in nodes for o in n.outputs if o in given), None)
+    if clash is not None:
+        raise ModelError("it computes a value that is an input or a constant already", clash.where, "The graph is broken; export it again.")
     seen = set()
     for n in nodes:
         if any(i in produced and i not in seen for i in n.inputs):

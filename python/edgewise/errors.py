@@ -8,14 +8,18 @@ __all__ = ["Aborted", "EdgewiseError", "EngineError", "InputError", "ModelError"
            "TokenizerError", "UnsupportedField", "UnsupportedOp"]
 
 
+def _short(text, most):
+    """Messages quote names and shapes from files, which may be of any length."""
+    text = str(text) if text else ""
+    return text if len(text) <= most else f"{text[:most - 60]} ... {text[-50:]}"
+
+
 class EdgewiseError(Exception):
     """Base of all. `what` is one sentence without the place; `where` and `remedy` may be empty strings."""
 
     def __init__(self, what, where="", remedy=""):
-        super().__init__(what, where, remedy)
-        self.what = str(what)
-        self.where = str(where) if where else ""
-        self.remedy = str(remedy) if remedy else ""
+        self.what, self.where, self.remedy = _short(what, 700), _short(where, 300), _short(remedy, 400)
+        super().__init__(self.what, self.where, self.remedy)
 
     def __str__(self):
         text = f"{self.where}: {self.what}" if self.where else self.what

@@ -14,6 +14,9 @@ from ..ops.dtypes import NAME, bytes_for, pack
 INLINE = 1 << 12   # longer fields are not copied out of the source unless asked for
 MAX_DEPTH = 64     # nested graphs, types and attributes
 MAX_ELEMENTS = 1 << 40
+MAX_RANK = 64
+MAX_NAME = 1 << 20       # bytes of a name
+MAX_ATTRIBUTE = 1 << 26  # bytes of an attribute's text or list of numbers
 
 
 class Window:
@@ -150,6 +153,8 @@ class Message:
         return self.window.at(at, size) if size else b""
 
     def text(self, value):
+        if isinstance(value, tuple) and value[1] > MAX_NAME:
+            raise self.broken(value[0], f"a name of {value[1]} bytes")
         try:
             return self.raw(value).decode()
         except UnicodeDecodeError:
@@ -160,11 +165,16 @@ class Message:
             raise self.broken(self.start)
         return value - (1 << 64) if value >> 63 else value
 
+    def listed(self, value):
+        if isinstance(value, tuple) and value[1] > MAX_ATTRIBUTE:
+            raise self.broken(value[0], f"a list of numbers of {value[1]} bytes")
+        return self.raw(value)
+
     def ints(self, wire, value):
         """One of a repeated varint field, packed or not."""
         if wire == 0:
             return [self.int(value)]
-        data, out, i = self.raw(value), [], 0
+        data, out, i = self.listed(value), [], 0
         while i < len(data):
             v, i = self._varint(data, i, value[0], len(data))
             out.append(v - (1 << 64) if v >> 63 else v)
@@ -172,7 +182,7 @@ class Message:
 
     def numbers(self, wire, value, code):
         """One of a repeated fixed-width field (code: struct letter), packed or not."""
-        data = value if wire in (1, 5) else self.raw(value)
+        data = value if wire in (1, 5) else self.listed(value)
         width = struct.calcsize("<" + code)
         if wire == 0 or len(data) % width:
             raise self.broken(self.start)
@@ -207,6 +217,8 @@ def read_model(source):
                     domain = m.text(v)
                 elif n == 2:
                     version = m.int(v)
+            if version < 1:
+                raise ModelError(f"it asks for version {version} of the operator set '{domain or 'ai.onnx'}'", source.name, "The file is damaged; export it again.")
             opsets["" if domain == "ai.onnx" else domain] = version
         elif number == 25:
             f = reader.function(root.sub(value))
@@ -266,6 +278,10 @@ class _Reader:
                 g.value_info[i.name] = i
             elif n == 15:
                 raise UnsupportedOp("it holds a sparse initializer", self.source.name, "Store the initializer densely.")
+        for kind, infos in (("input", g.inputs), ("output", g.outputs)):
+            names = {i.name for i in infos}
+            if "" in names or len(names) != len(infos):
+                raise ModelError(f"an {kind} of graph '{g.name}' has no name, or the name of another", self.source.name, "Export the model again.")
         return g
 
     def node(self, m):
@@ -327,11 +343,11 @@ class _Reader:
             elif n == 20:
                 kind = m.int(v)
             elif n == 2:
-                f = m.numbers(w, v, "f")[0]
+                f = next(iter(m.numbers(w, v, "f")), 0.0)
             elif n == 3:
                 i = m.int(v)
             elif n == 4:
-                s = m.raw(v)
+                s = m.listed(v)
             elif n == 5:
                 t = self.tensor(m.sub(v))
             elif n == 6:
@@ -341,7 +357,7 @@ class _Reader:
             elif n == 8:
                 ints += m.ints(w, v)
             elif n == 9:
-                strings.append(m.raw(v))
+                strings.append(m.listed(v))
             elif n == 10:
                 tensors.append(self.tensor(m.sub(v)))
             elif n == 11:
@@ -410,6 +426,8 @@ class _Reader:
         where = self.source.name
         if dtype not in NAME:
             raise ModelError(f"tensor '{name}' has the element type {dtype}, which is unknown here", where, "Convert it to a standard ONNX type.")
+        if len(dims) > MAX_RANK:
+            raise ModelError(f"tensor '{name}' claims {len(dims)} dimensions", where, "The file is damaged.")
         count = 1
         for d in dims:
             if d < 0:
@@ -429,6 +447,10 @@ class _Reader:
             t.source, t.offset, t.nbytes = self.source, raw[0], raw[1]
             if t.nbytes <= INLINE:
                 t.data = m.raw(raw)
+        elif typed is not None and len(typed) == 1 and typed[0][0] == {1: 4, 11: 10}.get(dtype) and typed[0][1] == 2:  # packed floats lie there as raw ones do
+            t.source, t.offset, t.nbytes = self.source, *typed[0][2]
+            if t.nbytes <= INLINE:
+                t.data = m.raw(typed[0][2])
         elif typed is not None or count == 0:
             t.data = self.typed_data(m, t, typed or [], count)
             t.nbytes = len(t.data)

@@ -66,8 +66,8 @@ class FileSource(Source):
         self.path, self.name = os.fspath(path), os.fspath(path)
         try:
             self._file = open(self.path, "rb", buffering=0)
-        except OSError as e:
-            raise ModelError(f"cannot open it ({e.strerror})", self.name, "Check the path.") from None
+        except (OSError, ValueError) as e:
+            raise ModelError(f"cannot open it ({getattr(e, 'strerror', None) or e})", self.name, "Check the path.") from None
         self.size = os.fstat(self._file.fileno()).st_size
 
     def read(self, offset, size):
@@ -83,8 +83,9 @@ class FileSource(Source):
 
     def sibling(self, name):
         folder = os.path.dirname(os.path.abspath(self.path))
-        path = os.path.normpath(os.path.join(folder, name))
-        if os.path.isabs(name) or os.path.commonpath([folder, os.path.realpath(path)]) != os.path.realpath(folder) and os.path.dirname(path) != folder:
+        path = os.path.normpath(os.path.join(folder, name.replace("\0", "?")))
+        home = os.path.realpath(folder)  # a link right in the folder may lead out of it (a download cache), one below may not
+        if os.path.isabs(name) or not os.path.realpath(path).startswith(home.rstrip(os.sep) + os.sep) and os.path.dirname(path) != folder:
             raise ModelError(f"external data '{name}' lies outside the model's folder", self.name, "External data must lie in the folder of the model.")
         if not os.path.isfile(path):
             raise ModelError(f"external data file '{name}' is missing", self.name, f"Put it beside the model, as {path}.")
