@@ -5,6 +5,7 @@ Layout: 8 bytes "EDGEWISE", u64 little-endian length of a JSON manifest, the man
 """
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 
@@ -67,6 +68,7 @@ class Package:
             offset += -(-len(data) // 64) * 64
         files["weights"] = [offset, at]
         manifest["weights"], manifest["files"] = weights, files
+        manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in self.blobs.items()}  # readers check them: a flipped bit must not become a wrong number
         text = json.dumps(manifest, separators=(",", ":")).encode()
         target.write(MAGIC + struct.pack("<Q", len(text)) + text)
         target.write(bytes(-(16 + len(text)) % 64))
