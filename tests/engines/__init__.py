@@ -1,0 +1,22 @@
+"""The engines that tests run on."""
+from edgewise.engine.native import NativeEngine
+
+from .node_engine import NodeEngine
+
+ENGINES = {"native": lambda: NativeEngine(threads=2), "wasm-simd128": lambda: NodeEngine("simd128"), "wasm-relaxed-threads": lambda: NodeEngine("relaxed-threads")}
+_opened = {}
+
+
+def open_engine(name):
+    """One engine per name and test run; opened again after a trap has ended it."""
+    engine = _opened.get(name)
+    if engine is None or isinstance(engine, NodeEngine) and engine.process.poll() is not None:
+        engine = _opened[name] = ENGINES[name]()
+    return engine
+
+
+def close_engines():
+    for engine in _opened.values():
+        if isinstance(engine, NodeEngine):
+            engine.close()
+    _opened.clear()

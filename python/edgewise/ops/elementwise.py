@@ -64,23 +64,43 @@ def _round_even(x):
 
 
 def _guard(f, at_domain_error):
-    def g(x):
+    def g(*x):
         try:
-            return f(x)
+            return f(*x)
         except (ValueError, OverflowError, ZeroDivisionError):
             return at_domain_error
     return g
 
 
 NAN, INF = float("nan"), float("inf")
-_PY = {"neg": lambda x: -x, "abs": abs, "sign": lambda x: (x > 0) - (x < 0), "floor": _guard(lambda x: float(math.floor(x)), NAN), "ceil": _guard(lambda x: float(math.ceil(x)), NAN), "round": _round_even,
+_PY = {"neg": lambda x: -x, "abs": abs, "sign": lambda x: (x > 0) - (x < 0) if x == x else x, "floor": lambda x: float(math.floor(x)) if math.isfinite(x) else x, "ceil": lambda x: float(math.ceil(x)) if math.isfinite(x) else x, "round": _round_even,
        "sqrt": _guard(math.sqrt, NAN), "reciprocal": lambda x: 1 / x if x else math.copysign(INF, x), "exp": _guard(math.exp, INF), "log": lambda x: math.log(x) if x > 0 else (-INF if x == 0 else NAN),
        "sin": _guard(math.sin, NAN), "cos": _guard(math.cos, NAN), "tanh": math.tanh, "erf": math.erf, "not": lambda x: not x, "is_nan": lambda x: x != x,
-       "relu": lambda x: x if x > 0 else type(x)(0), "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0}
+       "relu": lambda x: 0 if x < 0 else x, "sigmoid": lambda x: 0.0 if x < -700 else 1 / (1 + math.exp(-x))}
 
 
-def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain=""):
+_RANGE_OF = {"sqrt": (0, 50), "log": (1e-6, 50), "asin": (-1, 1), "acos": (-1, 1), "atanh": (-0.99, 0.99), "acosh": (1, 50), "tan": (-1.5, 1.5)}
+
+
+def _unary_cases(op, ints=False, opset=21, attrs=()):
+    def cases(t):
+        low, high = _RANGE_OF.get(op, (-6, 6))
+        for shape in ((), (1,), (3, 5), (2, 3, 37), (0, 4), (260,)):
+            yield t(t.f(*shape, low=low, high=high), opset=opset)
+        for dtype in ("float64", "float16"):
+            other = {"same_as": ("", "Gelu")} if t.domain and op == "gelu" and dtype == "float64" else {}  # onnxruntime has no double one
+            yield t(t.f(4, 9, low=low, high=high, dtype=dtype), opset=opset, **other)
+        yield t(t.of("float32", [0.0, -0.0, INF, -INF, NAN, 0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 30, -30, 100, -100, 1e-30]), opset=opset)
+        for dtype in ("int8", "int16", "int32", "int64") if ints else ():
+            yield t(t.n(dtype, 3, 7), opset=opset)
+        for a in attrs:
+            yield t(t.f(3, 11, low=low, high=high), opset=opset, **a)
+    return cases
+
+
+def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain="", opset=21):
     o = Op(name, domain)
+    o.cases(_unary_cases(op, ints, opset, [{alpha[0]: 0.3}] + ([{alpha[0]: 0.7, beta[0]: 0.25}] if beta else []) if alpha else []))
 
     @o.infer
     def _(n):
@@ -115,7 +135,7 @@ _declare_unary("HardSigmoid", "hard_sigmoid", alpha=("alpha", 0.2), beta=("beta"
 _declare_unary("ThresholdedRelu", "thresholded_relu", alpha=("alpha", 1.0))
 _declare_unary("QuickGelu", "quick_gelu", alpha=("alpha", 1.702), domain=MS)
 _declare_unary("SiLU", "silu", domain="edgewise")           # made by passes/activations.py
-_declare_unary("Swish", "quick_gelu", alpha=("alpha", 1.0))  # opset 24
+_declare_unary("Swish", "quick_gelu", alpha=("alpha", 1.0), opset=24)
 _declare_unary("Gelu", "gelu", domain=MS)
 
 gelu = Op("Gelu")
@@ -131,6 +151,8 @@ def _(n, b):
     emit_unary(b, n, "gelu_tanh" if n.attr("approximate", "none") == "tanh" else "gelu")
 
 
+gelu.cases(_unary_cases("gelu", attrs=[{"approximate": "tanh"}, {"approximate": "none"}]))
+
 fast_gelu = Op("FastGelu", MS)
 
 
@@ -140,12 +162,23 @@ def _(n, g):
     return [g.op("Gelu", x, approximate="tanh")]
 
 
+@fast_gelu.cases
+def _(t):
+    yield t(t.f(2, 3, 37))
+    yield t(t.f(2, 3, 37), t.f(37))
+
+
 bias_gelu = Op("BiasGelu", MS)
 
 
 @bias_gelu.decompose
 def _(n, g):
     return [g.op("Gelu", g.op("Add", n.inputs[0], n.inputs[1]))]
+
+
+@bias_gelu.cases
+def _(t):
+    yield t(t.f(2, 3, 37), t.f(37))
 
 
 not_ = Op("Not")
@@ -166,6 +199,13 @@ def _(n, outs):
     return [[not x for x in n.inputs[0].numbers]]
 
 
+@not_.cases
+def _(t):
+    yield t(t.b(3, 37))
+    yield t(t.b())
+    yield t(t.b(0, 2))
+
+
 def _check_same(n):
     a, c = n.inputs[0], n.inputs[1]
     if a.dtype != c.dtype:
@@ -182,7 +222,14 @@ def _float_div(a, c):
     return a / c if c else (NAN if a == 0 or a != a else math.copysign(INF, a) * math.copysign(1, c))
 
 
+_float_mod = _guard(math.fmod, NAN)
+
+
 def _pow(a, c):
+    if isinstance(a, int) and isinstance(c, int) and not isinstance(a, Sym):
+        if c < 0:  # as the kernel does: only 1 and -1 have a whole inverse
+            return a ** -(c % 2) if a in (1, -1) else 0
+        return pow(a, c, 1 << 64) if c > 64 else a ** c  # `wrap` takes what the type holds
     try:
         r = a ** c
         return NAN if isinstance(r, complex) else r
@@ -192,11 +239,38 @@ def _pow(a, c):
         return INF
 
 
-_PY2 = {"add": lambda a, c: a + c, "sub": lambda a, c: a - c, "mul": lambda a, c: a * c, "pow": _pow, "min": lambda a, c: c if c < a else a, "max": lambda a, c: c if c > a else a,
+_PY2 = {"add": lambda a, c: a + c, "sub": lambda a, c: a - c, "mul": lambda a, c: a * c, "pow": _pow, "min": lambda a, c: c if c < a or c != c else a, "max": lambda a, c: c if c > a or c != c else a,
         "equal": decide_equal, "less": lambda a, c: a < c, "less_equal": lambda a, c: a <= c, "greater": lambda a, c: a > c, "greater_equal": lambda a, c: a >= c,
         "and": lambda a, c: a and c, "or": lambda a, c: a or c, "xor": lambda a, c: a != c,
-        "mod": lambda a, c: a % c if c else 0, "fmod": lambda a, c: math.fmod(a, c) if c else NAN}
+        "mod": lambda a, c: a % c if c else 0, "fmod": lambda a, c: a - _int_div(a, c) * c if c and isinstance(a, int) else 0 if isinstance(a, int) else _float_mod(a, c)}
 COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
+LOGICAL = ("and", "or", "xor")
+
+
+def _binary_cases(op):
+    def cases(t):
+        attrs = {"fmod": 1} if op == "mod" else {}
+        for a, c in [((3, 4), (3, 4)), ((2, 3, 37), (37,)), ((2, 3, 4), (3, 1)), ((2, 2), ()), ((), ()), ((7,), (1,)), ((0, 3), (1, 3))] + ([] if op == "prelu" else [
+                ((), (2, 2)), ((5, 1, 3), (1, 4, 1)), ((1, 3), (0, 3)), ((2, 1, 3, 1, 2, 1), (1, 2, 1, 3, 1, 2))]):
+            yield t(t.b(*a), t.b(*c)) if op in LOGICAL else t(t.f(*a), t.f(*c), **attrs)
+        if op in LOGICAL:
+            return
+        for dtype in ("float64", "float16"):
+            yield t(t.f(4, 9, dtype=dtype), t.f(9, dtype=dtype), **attrs)
+        special = [0.0, -0.0, INF, -INF, NAN, 1.0, -2.5]
+        yield t(t.of("float32", special).reshape(7, 1), t.of("float32", special if op != "prelu" else [0.5]), **attrs)
+        for dtype in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"):
+            x, y = t.n(dtype, 3, 1, 8), t.n(dtype, 2, 1) if op != "prelu" else t.n(dtype, 8)
+            if op == "prelu" and dtype[-1] in "86" and dtype != "int64":
+                continue  # not in its type list
+            if op in ("div", "mod"):
+                y[y == 0] = 3
+            yield t(x, y) if op != "div" or dtype[0] == "u" else t(x, y, trust="ort", why="integers are divided towards zero, as C does; the reference evaluator rounds down")
+            if op == "mod":
+                yield t(x, y, fmod=1)
+        if op == "equal":
+            yield t(t.b(3, 4), t.b(4))
+    return cases
 
 
 def _fold_binary(op, n, outs):
@@ -225,6 +299,8 @@ def _declare_binary(name, op, domain=""):
             kind = "fmod"
         emit_binary(b, kind, b.view(n.inputs[0]), b.view(n.inputs[1]), b.out(n.outputs[0]), n.inputs[0].dtype)
 
+    if not domain:
+        o.cases(_binary_cases(op))
     if op in _PY2 or op == "div":
         @o.fold
         def _(n, outs):
@@ -260,8 +336,38 @@ def _(n, g):
     return [g.op("PowSame", x, e if e.dtype == x.dtype else g.op("Cast", e, to=x.dtype), domain="edgewise")]
 
 
+@pow_.cases
+def _(t):
+    for e in (2.0, 3.0, 1.0, 0.5, -1.0, 0.0, 1.7):
+        yield t(t.f(3, 37, low=0.1, high=5), e)
+    for e in (2.0, 3.0, -2.0):
+        yield t(t.f(3, 5), e)
+    yield t(t.f(3, 1, 5, low=0, high=3), t.f(2, 5))
+    yield t(t.f(3, 5), 2)
+    yield t(t.f(3, 5, dtype="float64"), t.of("float32", [2, 3, 1, 0, 5]))
+    yield t(t.f(5, low=0.5, high=2, dtype="float16"), t.of("float16", [2, 3, 1, 0, 5]))
+    yield t(t.n("int32", 3, 4, low=-4, high=4), t.n("int32", 4, low=0, high=4))
+    yield t(t.n("int64", 3, 4, low=-4, high=4), 2)
+    yield t(t.f(2, 1), t.f(1, 1, 1, 1))
+    yield t(t.f(0, 3), 2.0)
+    yield t(t.of("float32", [0.0, -0.0, INF, -INF, NAN, 2.0, -8.0]).reshape(7, 1), t.of("float32", [0.0, 0.5, 2.0, 3.0, -1.0, INF, NAN]))
+
+
 def _variadic(name, op, domain="", mean=False):
     o = Op(name)
+
+    @o.cases
+    def _(t):
+        yield t(t.f(2, 3))
+        yield t(t.f(2, 3), t.f(2, 3))
+        yield t(t.f(2, 1, 3), t.f(4, 1), t.f(3), t.f())
+        yield t(t.f(0, 3), t.f(1, 3))
+        yield t(t.f(2, 3, dtype="float64"), t.f(3, dtype="float64"))
+        yield t(t.f(2, 3, dtype="float16"), t.f(3, dtype="float16"))
+        if "Of2" in op:
+            yield t(t.of("float32", [1, NAN, 2, -INF]), t.of("float32", [NAN, 1, 3, INF]))
+            for dtype in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"):
+                yield t(t.n(dtype, 3, 5), t.n(dtype, 5))
 
     @o.decompose
     def _(n, g):
@@ -296,6 +402,25 @@ def _(n, g):
     return [x]
 
 
+@clip.cases
+def _(t):
+    yield t(t.f(3, 7), -0.5, 0.5)
+    yield t(t.f(3, 7), None, 0.5)
+    yield t(t.f(3, 7), -0.5)
+    yield t(t.f(3, 7))
+    yield t(t.f(3, 7), 0.5, -0.5)
+    yield t(t.f(3, 7), -0.5, 0.5, opset=11)
+    yield t(t.f(3, 7), opset=6, min=-0.5, max=0.5)
+    yield t(t.f(3, 7), opset=6, min=-0.5)
+    yield t(t.f(3, 7), opset=6)
+    yield t(t.of("float32", [NAN, INF, -INF, 0.2]), -0.5, 0.5)
+    yield t(t.f(5, dtype="float64"), t.of("float64", -0.5), t.of("float64", 0.1))
+    yield t(t.f(5, dtype="float16"), t.of("float16", -0.5), t.of("float16", 0.1))
+    for dtype in ("uint8", "int8", "int32", "int64", "uint64"):
+        yield t(t.n(dtype, 9), t.of(dtype, 10), t.of(dtype, 40))
+    yield t(t.f(0, 7), -0.5, 0.5)
+
+
 where = Op("Where")
 
 
@@ -319,6 +444,17 @@ def _(n, b):
     y = b.out(n.outputs[0])
     c, a, d = (b.view(v).broadcast(y.shape) for v in n.inputs)
     b.nd("where", y.shape, {"condition": c, "a": a, "b": d, "y": y}, {"cs": "condition", "as": "a", "bs": "b", "ys": "y"}, size=size_of(y.dtype))
+
+
+@where.cases
+def _(t):
+    yield t(t.b(2, 3), t.f(2, 3), t.f(2, 3))
+    yield t(t.b(3), t.f(2, 1, 3), t.f(4, 1))
+    yield t(t.b(2, 1, 1, 5), t.f(3, 4, 5), t.f())
+    yield t(t.b(), t.f(3), t.f(3))
+    yield t(t.b(0, 3), t.f(1, 3), t.f())
+    for dtype in ("float64", "float16", "uint8", "int8", "int16", "int32", "int64", "uint64", "bool"):
+        yield t(t.b(3, 5), t.any(dtype, 3, 5), t.any(dtype, 5))
 
 
 cast = Op("Cast", half=[0])
@@ -362,9 +498,34 @@ def _(n, b):
     b.nd("cast", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype)
 
 
+@cast.cases
+def _(t):
+    numbers = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16"}
+    for a in numbers.values():
+        x = t.b(3, 11) if a == "bool" else abs(t.f(3, 11, dtype=a) * 20) if "float" in a else t.n(a, 3, 11, low=0)
+        for code in numbers:
+            yield t(x, to=code)
+    for code in (3, 5, 6, 7, 9, 10, 11):
+        yield t(t.of("float32", [-3.7, 3.7, -0.5, 0.5, 1e-9, 100.99, 0]), to=code)
+        yield t(t.of("int64", [-3, 100, 0, 1]), to=code)
+    for code in (1, 9, 10, 11, 16):
+        yield t(t.of("float32", [NAN, INF, -INF, -0.0, 65519, 65520, 1e-8, 5.9604645e-8, 2049, 2051, 1.0009766, 1.0004883]), to=code)
+    yield t(t.of("int64", [2**40 + 5, -2**40 - 7, 300, -129]), to=6)
+    yield t(t.of("int32", [300, -129, 255, 256]), to=2)
+    yield t(t.f(0, 2), to=7)
+    yield t(t.f(), to=7)
+
+
 cast_like = Op("CastLike", half=[0, 1])
 
 
 @cast_like.decompose
 def _(n, g):
     return [g.op("Cast", n.inputs[0], to=n.inputs[1].dtype)]
+
+
+@cast_like.cases
+def _(t):
+    for dtype in ("float32", "float16", "float64", "int64", "bool"):
+        yield t(t.f(3, 5), t.any(dtype, 2))
+        yield t(t.n("int32", 3, 5), t.any(dtype, 0))

@@ -95,6 +95,23 @@ def _(n, b):
            x_outer=xv.strides[axis - 1] if axis and outer != 1 else 0, x_row=xv.strides[axis], y_outer=y.strides[axis - 1] if axis and outer != 1 else 0)
 
 
+@gather.cases
+def _(t):
+    x = t.f(5, 6, 7)
+    for axis in (0, 1, 2, -1, -3):
+        yield t(x, t.n("int64", 2, 3, low=-5, high=4), axis=axis)
+        yield t(x, t.n("int32", 4, low=-5, high=4), axis=axis)
+        yield t(x, 2, axis=axis)
+        yield t(x, -1, axis=axis)
+        yield t(x, [3], axis=axis)
+        yield t(x, t.of("int64", 4), axis=axis)
+    yield t(x, t.n("int64", 0, 2), axis=1)
+    yield t(t.f(3, 0), t.of("int64", [1, 2]))
+    yield t(t.f(4, 300), t.of("int64", [[1, 3], [0, -4]]))
+    for dtype in t.types:
+        yield t(t.any(dtype, 5, 3), t.of("int64", [4, 0, -5]))
+
+
 gather_elements = Op("GatherElements")
 
 
@@ -124,6 +141,19 @@ def _(n, b):
     xs[axis] = 0
     b.emit("gather_elements", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, dims=[1] * pad + list(i.shape), rows=x.shape[axis], x_axis=xv.strides[axis],
            xs=[0] * pad + xs, **{"is": [0] * pad + iv.strides})
+
+
+@gather_elements.cases
+def _(t):
+    for axis in (0, 1, 2, -1):
+        shape = [2, 3, 4]
+        shape[axis] = 5
+        yield t(t.f(2, 3, 4), t.n("int64", *shape, low=-2, high=1), axis=axis)
+    yield t(t.f(5, 6), t.n("int32", 2, 3, low=-5, high=4))
+    yield t(t.f(5, 6), t.n("int64", 0, 6))
+    yield t(t.f(7), t.n("int64", 9, low=-7, high=6))
+    for dtype in t.types:
+        yield t(t.any(dtype, 5, 3), t.n("int64", 2, 3, low=0, high=4))
 
 
 gather_nd = Op("GatherND", half=[0])
@@ -174,6 +204,20 @@ def _(n, b):
     batches = product(x.shape[:batch])
     b.emit("gather_nd", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, batch=batches, count=product(i.shape[batch:-1]), depth=depth, inner=product(tail),
            x_batch=product(x.shape[batch:]) if batch else 0, sizes=sizes + [1] * (6 - depth), strides=strides + [0] * (6 - depth))
+
+
+@gather_nd.cases
+def _(t):
+    x = t.f(3, 4, 5)
+    for depth in (1, 2, 3):
+        yield t(x, t.n("int64", 2, 3, depth, low=-3, high=2))
+        yield t(x, t.n("int64", depth, low=-3, high=2))
+    yield t(x, t.n("int64", 3, 2, 1, low=-4, high=3), batch_dims=1)
+    yield t(x, t.n("int64", 3, 2, low=-4, high=3), batch_dims=1)
+    yield t(t.f(3, 4, 5, 2), t.n("int64", 3, 4, 1, low=-5, high=4), batch_dims=2)
+    yield t(x, t.n("int64", 0, 2))
+    for dtype in t.types:
+        yield t(t.any(dtype, 5, 3), t.of("int64", [[4, 0], [-5, 2]]))
 
 
 scatter_nd = Op("ScatterND")
@@ -247,3 +291,19 @@ def _(n, b):
     sizes, strides = list(x.shape[:depth]), list(y.strides[:depth])
     b.emit("scatter_nd", {"index": b.flat(b.view(i)), "updates": b.flat(b.view(u)), "y": y}, size=size_of(x.dtype), type=x.dtype, index_type=i.dtype, reduction=kinds[reduction],
            count=product(i.shape[:-1]), depth=depth, inner=product(tail), sizes=sizes + [1] * (6 - depth), strides=strides + [0] * (6 - depth))
+
+
+@scatter_nd.cases
+def _(t):
+    yield t(t.f(4, 5), t.of("int64", [[1], [3]]), t.f(2, 5))
+    yield t(t.f(4, 5), t.of("int64", [[1, 2], [-1, -5]]), t.f(2))
+    yield t(t.f(2, 3, 4), t.of("int64", [[[0, 0], [1, 2]]]), t.f(1, 2, 4))
+    yield t(t.f(4, 5), t.n("int64", 0, 1), t.f(0, 5))
+    places = t.of("int64", [[[i, j] for j in range(3)] for i in range(2)])
+    yield t(t.f(2, 3), places, t.f(2, 3))
+    yield t(t.f(2, 3), places[::-1].copy(), t.f(2, 3))
+    for reduction in ("add", "mul", "min", "max"):
+        yield t(t.f(4, 5), t.of("int64", [[1], [3], [1]]), t.f(3, 5), reduction=reduction, opset=18)
+        yield t(t.n("int64", 4), t.of("int64", [[1], [3], [1]]), t.n("int64", 3), reduction=reduction, opset=18)
+    for dtype in t.types:
+        yield t(t.any(dtype, 5, 3), t.of("int64", [[4, 0], [-5, 2]]), t.any(dtype, 2))

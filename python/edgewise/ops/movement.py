@@ -53,6 +53,21 @@ def _(n, b):
     b.alias(n.outputs[0], x.transpose(n.attr("perm") or list(range(len(x.shape)))[::-1]))
 
 
+@transpose.cases
+def _(t):
+    yield t(t.f(2, 3, 4))
+    for perm in ([0, 2, 1], [1, 0, 2], [2, 0, 1], [1, 2, 0], [0, 1, 2]):
+        yield t(t.f(2, 3, 4), perm=perm)
+    yield t(t.f(70, 130))
+    yield t(t.f(3, 65, 66, dtype="float16"), perm=[0, 2, 1])
+    yield t(t.f(2, 3, 2, 3, 2, 3), perm=[5, 1, 3, 0, 4, 2])
+    yield t(t.f(2, 1, 3, 1), perm=[3, 2, 1, 0])
+    yield t(t.f(5))
+    yield t(t.f(0, 3))
+    for dtype in t.types:
+        yield t(t.any(dtype, 5, 7))
+
+
 slice_ = Op("Slice", half=[0])
 
 
@@ -135,6 +150,23 @@ def _(n, b):
     b.alias(n.outputs[0], v)
 
 
+@slice_.cases
+def _(t):
+    x = t.f(5, 6, 7)
+    far = 2**63 - 1
+    for starts, ends, axes, steps in [([1], [3], None, None), ([1, 2], [3, 5], [0, 2], None), ([-3], [-1], [1], None), ([0], [far], [1], [2]), ([-1], [-far - 1], [2], [-1]), ([4, 0], [1, 9], [0, -1], [-2, 3]),
+                                      ([3], [1], [0], None), ([9], [20], [0], None), ([-20], [20], [-2], [4]), ([5], [0], [1], [-3]), ([0, 0, 0], [1, 1, 1], [2, 0, 1], [1, 1, 1]),
+                                      ([2], [2**31 - 1], [1], [1]), ([-1], [-2**31], [0], [-4])]:
+        yield t(*[v for v in (x, starts, ends, axes, steps)])
+    yield t(x, opset=9, starts=[1, -4], ends=[3, 100], axes=[0, -1])
+    yield t(x, opset=9, starts=[1, 2], ends=[3, 4])
+    yield t(x, t.const(t.of("int32", [1])), t.const(t.of("int32", [4])), t.const(t.of("int32", [1])))
+    yield t(t.f(0, 3), [0], [2], [1])
+    yield t(t.f(3, 0), [2], [0], [0], [-1])
+    for dtype in t.types:
+        yield t(t.any(dtype, 9, 5), [7, 1], [1, 4], [0, 1], [-2, 1])
+
+
 concat = Op("Concat", half=[])
 
 
@@ -186,6 +218,22 @@ def _(n, b):
         at = at + v.shape[axis]
 
 
+@concat.cases
+def _(t):
+    for axis in (0, 1, 2, -1, -3):
+        shapes = [[2, 3, 4] for _ in range(3)]
+        for i, s in enumerate(shapes):
+            s[axis] = i + 1
+        yield t(*[t.f(*s) for s in shapes], axis=axis)
+    yield t(t.f(2, 3), axis=0)
+    yield t(t.f(0, 3), t.f(2, 3), axis=0)
+    yield t(t.f(2, 0), t.f(2, 3), t.f(2, 0), t.f(2, 1), axis=1)
+    yield t(t.f(0, 3), t.f(0, 2), axis=1)
+    yield t(t.f(2, 3), t.f(2, 3), opset=9, axis=1)
+    for dtype in t.types:
+        yield t(t.any(dtype, 2, 3), t.any(dtype, 2, 1), axis=1)
+
+
 split = Op("Split", half=[0])
 
 
@@ -232,6 +280,20 @@ def _(n, b):
         at += size_
 
 
+@split.cases
+def _(t):
+    yield t(t.f(6, 4), [1, 2, 3], outputs=3)
+    yield t(t.f(6, 4), [1, 0, 3], outputs=3, axis=-1)
+    yield t(t.f(6, 4), outputs=3, opset=13)
+    yield t(t.f(6, 4), outputs=2, opset=11, axis=1, split=[3, 1])
+    yield t(t.f(6, 4), outputs=2, opset=11, axis=1)
+    yield t(t.f(7, 4), outputs=3, num_outputs=3)
+    yield t(t.f(2, 5), outputs=2, num_outputs=2, axis=1)
+    yield t(t.f(0, 4), outputs=2, num_outputs=2, axis=1)
+    for dtype in t.types:
+        yield t(t.any(dtype, 3, 5), [2, 3], outputs=2, axis=1)
+
+
 tile = Op("Tile")
 
 
@@ -250,6 +312,14 @@ def _(n, b):
     x, y = b.view(n.inputs[0]), b.out(n.outputs[0])
     wide = [d for pair in zip(ints(n, 1), x.shape) for d in pair]
     b.copy(x.unsqueeze_each().broadcast(wide), b.reshaped(y, wide))
+
+
+@tile.cases
+def _(t):
+    for x, repeats in [((2, 3), [2, 3]), ((2, 3), [1, 1]), ((4,), [3]), ((1, 2, 3), [2, 1, 4]), ((2, 3), [0, 2]), ((0, 3), [2, 2]), ((), []), ((2, 1, 2), [2, 2, 2])]:
+        yield t(t.f(*x), repeats)
+    for dtype in t.types:
+        yield t(t.any(dtype, 2, 3), [2, 2])
 
 
 trilu = Op("Trilu")
@@ -272,6 +342,19 @@ def _(n, b):
         raise NotStatic("Trilu of several matrices with a register-dependent size")
     b.emit("trilu", {"x": xv, "y": y}, size=size_of(x.dtype), batch=batch, rows=x.shape[-2], cols=x.shape[-1], k=k, upper=n.attr("upper", 1),
            x_row=xv.strides[-2], y_row=y.strides[-2], x_batch=most(x.shape[-2]) * xv.strides[-2], y_batch=most(x.shape[-2]) * y.strides[-2])
+
+
+@trilu.cases
+def _(t):
+    for upper in (0, 1):
+        yield t(t.f(4, 5), upper=upper)
+        for k in (-9, -2, 0, 1, 3, 9):
+            yield t(t.f(2, 4, 5), k, upper=upper)
+    yield t(t.f(2, 3, 5, 4), -1)
+    yield t(t.f(0, 4))
+    yield t(t.f(2, 3, 0))
+    for dtype in ("float64", "float16", "bool", "int64", "uint8", "int32"):
+        yield t(t.any(dtype, 3, 3))
 
 
 pad = Op("Pad")
@@ -301,9 +384,28 @@ def _pads(n):
 @pad.lower
 def _(n, b):
     x, y = b.view(n.inputs[0]), b.out(n.outputs[0])
-    value = n.attr("value", 0.0) if n.opset < 11 else (n.need(2)[0] if n.has(2) and n.inputs[2].shape != [0] else 0)
-    b.fill(y, value)
+    fed = n.input(2) if n.opset >= 11 else None
+    if fed is not None and fed.numbers is None and product(fed.shape):
+        b.copy(b.view(fed).drop_leading(fed.rank).broadcast(y.shape), y)
+    else:
+        value = n.attr("value", 0.0) if n.opset < 11 else fed.numbers[0] if fed is not None and fed.numbers else 0
+        b.fill(y, value)
     for axis, (lo, hi) in enumerate(_pads(n)):
         x = x.slice(axis, max(0, -lo), x.shape[axis] + min(0, lo) + min(0, hi))
         y = y.slice(axis, max(0, lo), x.shape[axis])
     b.copy(x, y)
+
+
+@pad.cases
+def _(t):
+    for pads in ([1, 2, 3, 4], [0, 0, 0, 0], [0, 3, 0, 0], [-1, 0, 0, -2], [2, -1, -1, 3]):
+        yield t(t.f(3, 4), pads)
+        yield t(t.f(3, 4), pads, 1.5)
+    yield t(t.f(3, 4), [1, 2], None, [1])
+    yield t(t.f(2, 3, 4), [1, 2, 3, 4], 0.5, [-1, 0])
+    yield t(t.f(3, 4), opset=10, pads=[1, 0, 0, 2], value=2.5)
+    yield t(t.f(3, 4), [1, 0, 0, 2], opset=11)
+    yield t(t.f(0, 4), [1, 0, 1, 0])
+    for dtype in ("float64", "float16", "int64", "int32", "uint8", "int8", "bool"):
+        yield t(t.any(dtype, 3, 4), [1, 0, 0, 2])
+        yield t(t.any(dtype, 3, 4), [1, 0, 0, 2], t.const(t.of(dtype, 1)))

@@ -10,7 +10,12 @@
 
 `n` is a BoundNode (ir.py): inputs are Values with dtype, shape and, where known, numbers. `b` is a plan Builder (plan/builder.py).
 An op gives `infer` and `lower`, or only `decompose`, which says what it is in terms of other ops. `fold` computes small constants in
-Python (shape arithmetic). `cases` are inputs for the test harness.
+Python (shape arithmetic). `cases` are what the test harness (tests/ops) runs on every engine and compares with other implementations:
+
+    @softmax.cases
+    def _(t):                                           # t: a Toolbox of tests/ops/harness.py, which has NumPy; nothing of it is needed at run time
+        yield t(t.f(2, 3, 5))                           # one node Softmax on a random float32 [2, 3, 5], newest opset
+        yield t(t.f(2, 3, 5), opset=11, axis=-2)        # attributes by name
 """
 from __future__ import annotations
 
@@ -53,6 +58,7 @@ class Op:
         return f
 
     def cases(self, f):
+        """f(t) yields t(input, ..., attribute=...): one test case each."""
         self.cases_fn = f
         return f
 
@@ -80,10 +86,10 @@ def check_reach(n, index, rows):
 
 
 def axis_of(n, axis, rank, extra=0):
-    """A normalised axis; rank + extra exclusive."""
-    if not -(rank + extra) <= axis < rank + extra:
+    """A normalised axis; rank + extra exclusive. Negative ones count from `rank`."""
+    if not -rank <= axis < rank + extra:
         fail(n, f"axis {axis} does not exist in a tensor of {rank} dimensions")
-    return axis % (rank + extra) if rank + extra else 0
+    return axis + rank if axis < 0 else axis
 
 
 def broadcast(n, *shapes):

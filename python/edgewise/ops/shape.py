@@ -24,6 +24,14 @@ def _(n):
     return [n.inputs[0]]
 
 
+@identity.cases
+def _(t):
+    for dtype in t.types:
+        yield t(t.any(dtype, 2, 3))
+    yield t(t.f())
+    yield t(t.f(0, 3))
+
+
 dropout = Op("Dropout")
 
 
@@ -38,6 +46,14 @@ def _(n):
 def _(n, b):
     y = b.out(n.outputs[1])
     b.fill(y, b"\1")
+
+
+@dropout.cases
+def _(t):
+    yield t(t.f(2, 3), outputs=2)
+    yield t(t.f(2, 3), 0.5, t.of("bool", False), outputs=2)
+    yield t(t.f(2, 3), opset=7, ratio=0.5)
+    yield t(t.f(0, 3), outputs=2)
 
 
 shape = Op("Shape", half=[0])
@@ -61,6 +77,16 @@ def _(n, outs):
 
 shape.folds_without_numbers = True
 
+
+@shape.cases
+def _(t):
+    yield t(t.f(2, 3, 4))
+    yield t(t.f())
+    yield t(t.f(0, 3, dtype="float16"))
+    for start, end in ((1, 2), (-2, -1), (-9, 9), (2, 1), (1, -1)):
+        yield t(t.n("int8", 2, 3, 4), start=start, end=end)
+    yield t(t.f(2, 3, 4), start=-1)
+
 size = Op("Size", half=[0])
 
 
@@ -75,6 +101,13 @@ def _(n, outs):
 
 
 size.folds_without_numbers = True
+
+
+@size.cases
+def _(t):
+    yield t(t.f(2, 3, 4))
+    yield t(t.b())
+    yield t(t.f(0, 3))
 
 
 def _numbers_of(n, outs):
@@ -151,6 +184,19 @@ def _free_dimension(n, shape, others):
 
 _same_layout(reshape)
 
+
+@reshape.cases
+def _(t):
+    for wanted in ([6, 4], [-1], [0, -1], [4, 0, 2, -1], [2, 3, 4], [1, 24, 1], [4, -1, 2]):
+        yield t(t.f(2, 3, 4), wanted)
+    yield t(t.f(1, 1), [])
+    yield t(t.f(), [1, 1])
+    yield t(t.f(0, 3), [3, 0], allowzero=1)
+    yield t(t.f(2, 0, 3), [0, 0, 3, 1])
+    yield t(t.f(2, 3), [3, 2], opset=5)
+    for dtype in t.types:
+        yield t(t.any(dtype, 2, 3), [3, -1])
+
 flatten = Op("Flatten", half=[0])
 
 
@@ -162,6 +208,15 @@ def _(n):
 
 
 _same_layout(flatten)
+
+
+@flatten.cases
+def _(t):
+    for axis in (0, 1, 2, 3, -1, -2, -3):
+        yield t(t.f(2, 3, 4), axis=axis)
+    yield t(t.f(5))
+    yield t(t.f(2, 0, 3), axis=2)
+    yield t(t.f(2, 3, 4), opset=9)
 
 squeeze = Op("Squeeze", half=[0])
 
@@ -181,6 +236,20 @@ def _(n):
 
 _same_layout(squeeze)
 
+
+@squeeze.cases
+def _(t):
+    x = t.f(1, 3, 1, 2)
+    yield t(x)
+    yield t(x, [0])
+    yield t(x, [-2, 0])
+    yield t(x, [2])
+    yield t(x, opset=11, axes=[0, 2])
+    yield t(x, opset=11, axes=[-2])
+    yield t(x, opset=11)
+    yield t(t.f(1, 1, dtype="float16"))
+    yield t(t.f(1, 0))
+
 unsqueeze = Op("Unsqueeze", half=[0])
 
 
@@ -199,6 +268,15 @@ def _(n):
 
 
 _same_layout(unsqueeze)
+
+
+@unsqueeze.cases
+def _(t):
+    for axes in ([0], [-1], [1, 2], [3, 0], [-1, 0]):
+        yield t(t.f(2, 3), axes)
+        yield t(t.f(2, 3), opset=11, axes=axes)
+    yield t(t.n("int64"), [0])
+    yield t(t.f(0, 2), [1])
 
 
 expand = Op("Expand")
@@ -221,6 +299,14 @@ def _(n, outs):
 @expand.lower
 def _(n, b):
     b.alias(n.outputs[0], b.view(n.inputs[0]).broadcast(n.outputs[0].shape))
+
+
+@expand.cases
+def _(t):
+    for x, wanted in [((3, 1), [2, 3, 4]), ((2, 3, 4), [1]), ((), [2, 2]), ((5,), [5]), ((1, 3, 1, 2), [4, 1, 5, 1]), ((0, 1), [0, 3]), ((1, 3), [0, 3]), ((2, 3), [])]:
+        yield t(t.f(*x), wanted)
+    for dtype in t.types:
+        yield t(t.any(dtype, 3, 1), [3, 5])
 
 
 range_ = Op("Range")
@@ -262,6 +348,15 @@ def _(n, b):
     b.range(b.out(n.outputs[0]), start, delta)
 
 
+@range_.cases
+def _(t):
+    for dtype in ("int64", "int32", "int16", "float32", "float64"):
+        for start, limit, delta in ((0, 5, 1), (5, 0, -2), (3, 3, 1), (4, 1, 1), (-7, 800, 3)):
+            yield t(*[t.const(t.of(dtype, v)) for v in (start, limit, delta)])
+    yield t(*[t.const(t.of("float32", v)) for v in (0.1, 1.0, 0.3)])
+    yield t(*[t.const(t.of("float32", v)) for v in (1.0, -1.0, -0.25)])
+
+
 constant_of_shape = Op("ConstantOfShape")
 
 
@@ -288,3 +383,15 @@ def _(n, outs):
 def _(n, b):
     y = b.scalar(n.outputs[0].dtype, _filler(n))
     b.alias(n.outputs[0], y.broadcast(n.outputs[0].shape))
+
+
+@constant_of_shape.cases
+def _(t):
+    yield t([2, 3])
+    yield t([70, 70])
+    yield t([])
+    yield t([0, 2])
+    for dtype in t.types:
+        if dtype != "bfloat16":
+            yield t([2, 3], value=t.attr(t.of(dtype, [1])))
+            yield t([30, 30], value=t.attr(t.of(dtype, [1])))

@@ -1,0 +1,229 @@
+"""The op table harness: a case is one node with its inputs; this makes the model, the references' answers, and the comparison.
+
+Ops declare their cases beside them (edgewise/ops/op.py): a function that is given `t`, a Toolbox, and yields what `t(...)` makes.
+"""
+from __future__ import annotations
+
+import warnings
+import zlib
+from functools import cached_property
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import edgewise
+from edgewise.ops import OPS
+
+MS = "com.microsoft"
+OPSET = 21          # of a case that does not say
+RTOL = 1e-5
+HALF = (np.float16, ml_dtypes.bfloat16)
+DTYPES = {"bfloat16": ml_dtypes.bfloat16, "int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4}
+
+
+class Constant:
+    """An input that stands in the model."""
+
+    def __init__(self, array):
+        self.array = array
+
+
+class Toolbox:
+    """Makes inputs and cases of one op; what it draws depends on the op's name alone. types: the names of all element types."""
+
+    types = ("float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
+    def __init__(self, domain, name):
+        self.domain, self.name = domain, name
+        self.random = np.random.default_rng(zlib.crc32(f"{domain}.{name}".encode()))
+
+    def f(self, *shape, low=None, high=None, dtype="float32"):
+        """Floats: normally distributed, or uniform in [low, high)."""
+        x = self.random.standard_normal(shape) if low is None else self.random.uniform(low, high, shape)
+        return np.asarray(x).astype(DTYPES.get(dtype, dtype))
+
+    def n(self, dtype, *shape, low=None, high=None):
+        """Integers in [low, high]; by default the type's range or -100..100, whichever is smaller."""
+        low = low if low is not None else 0 if dtype[0] == "u" else -100
+        high = high if high is not None else 100
+        return np.asarray(self.random.integers(low, high + 1, shape)).astype(DTYPES.get(dtype, dtype))
+
+    def any(self, dtype, *shape):
+        """Numbers or bools of any type."""
+        return self.b(*shape) if dtype == "bool" else self.f(*shape, dtype=dtype) if "float" in dtype else self.n(dtype, *shape)
+
+    def b(self, *shape):
+        return np.asarray(self.random.random(shape) < 0.5)
+
+    def of(self, dtype, values):
+        return np.array(values, DTYPES.get(dtype, dtype))
+
+    def const(self, array):
+        return Constant(array)
+
+    def attr(self, array):
+        """A tensor as an attribute."""
+        return numpy_helper.from_array(np.asarray(array))
+
+    def __call__(self, *inputs, outputs=1, opset=OPSET, tol=None, trust=None, why="", expect=None, same_as=None, fold=True, **attrs):
+        """One case.
+
+        Args:
+            inputs: arrays are fed; constants, numbers (float32 or int64 scalars) and lists (int64 or float32 vectors) stand in the model; None is absent.
+            outputs: how many, or a list of booleans where some are not asked for.
+            opset: of the default domain.
+            tol: relative tolerance, default 1e-5; for sums 1e-4.
+            trust: "ort" or "onnx" where the references disagree or one of them is less exact; why: says why.
+            expect: the outputs, where neither reference can tell.
+            same_as: (domain, op), or (domain, op, attributes), that the references run instead where they do not have this one.
+            fold: whether it is also run with all inputs constant.
+        """
+        assert bool(why) == bool(trust or expect is not None), "what is unusual says why"
+        return Case(self.domain, self.name, list(inputs), outputs, opset, tol, trust, expect, same_as, fold, attrs)
+
+
+class Case:
+    def __init__(self, domain, name, inputs, outputs, opset, tol, trust, expect, same_as, fold, attrs):
+        self.same_as = same_as
+        self.domain, self.name, self.opset, self.tol, self.trust, self.expect, self.fold, self.attrs = domain, name, opset, tol, trust, expect, fold, attrs
+        self.wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
+        self.inputs = []
+        for x in inputs:
+            fixed = isinstance(x, (Constant, int, float, list))
+            x = x.array if isinstance(x, Constant) else x
+            if isinstance(x, (int, float, list)):
+                x = np.array(x)
+                x = x.astype(np.int64 if x.dtype.kind == "i" or not x.size else np.float32)
+            self.inputs.append((None if x is None else np.asarray(x), fixed or x is not None and x.dtype in (ml_dtypes.int4, ml_dtypes.uint4)))
+
+    def __repr__(self):
+        attrs = ", ".join(f"{k}={v if not isinstance(v, onnx.TensorProto) else '...'}" for k, v in self.attrs.items())
+        return f"{self.name}-{self.opset}({', '.join('-' if x is None else f'{x.dtype}{list(x.shape)}' + ('!' if c else '') for x, c in self.inputs)}; {attrs})"
+
+    def model(self, how="declared", reference=False, widened=False):
+        """(ModelProto, feeds). reference: of the op it is the same as; widened: half types as float32. how:
+
+        "declared"; "fed", "constant": all inputs; 0, 1, 2: as declared, and what is fed comes through a Transpose or Slice, so that the op sees it with strides."""
+        names = ["" if x is None else f"x{i}" for i, (x, _) in enumerate(self.inputs)]
+        constants, fed, feeds, before = [], [], {}, []
+        for name, (x, fixed) in zip(names, self.inputs):
+            if x is not None:
+                x = x.astype(np.float32) if widened and x.dtype in HALF else x
+                if fixed if how == "declared" else how == "constant" or x.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
+                    constants.append(numpy_helper.from_array(x, name))
+                else:
+                    if isinstance(how, int) and x.ndim:
+                        x = _strided(x, name, (how + int(name[1:])) % 3, before, constants)
+                        name += "_before"
+                    fed.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape))
+                    feeds[name] = x
+        outs = [f"y{i}" if w else "" for i, w in enumerate(self.wanted)]
+        domain, op, attrs = ((*self.same_as, self.attrs)[:3]) if reference and self.same_as else (self.domain, self.name, self.attrs)
+        types = [0 if widened and t in (10, 16) else t for t in self.output_types]
+        outputs = [helper.make_tensor_value_info(o, t, None) if t else helper.make_empty_tensor_value_info(o) for o, t in zip(outs, types) if o]
+        node = helper.make_node(op, names, outs, name="the_node", domain=domain, **attrs)
+        graph = helper.make_graph([*before, node], "case", fed, outputs, constants)
+        imports = [helper.make_opsetid("", self.opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+        return helper.make_model(graph, opset_imports=imports, ir_version=10 if self.opset < 22 else 11), feeds
+
+    @cached_property
+    def output_types(self):
+        """Element types of the outputs as a model would declare them; 0 where only the runtime can tell, and the shapes are always left to it."""
+        half = next((helper.np_dtype_to_tensor_dtype(x.dtype) for x, _ in self.inputs if x is not None and x.dtype in HALF), 0)
+        self.output_types = [0] * len(self.wanted)
+        model, _ = self.model()
+        known = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(model).graph.output}
+        return [known.get(f"y{i}", 0) or (half if i in (0, 3) or self.name in ("GroupQueryAttention",) else 0) for i in range(len(self.wanted))]
+
+    @cached_property
+    def references(self):
+        """{name: outputs} of those that can run it; {name: exception} in `refusals`."""
+        self.refusals, out = {}, {}
+        if self.expect is not None:
+            return {"expected": [np.asarray(x) for x in self.expect]}
+        for name, run in (("ort", self._ort), ("onnx", self._onnx)):
+            if self.trust in (None, name):
+                try:
+                    with np.errstate(all="ignore"), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        out[name] = [np.asarray(y) for y in run()]
+                except Exception as e:
+                    self.refusals[name] = e
+        return out
+
+    def _ort(self):
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        model, feeds = self.model(reference=True)
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"]).run(None, feeds)
+
+    def _onnx(self):
+        """In float32 where the types are half: it would round after every step of its own."""
+        if (self.same_as or (self.domain,))[0] == MS:
+            raise NotImplementedError("not an op of ONNX")
+        widened = not self.name.startswith("Cast")
+        model, feeds = self.model(reference=True, widened=widened)
+        types = [t for t, w in zip(self.output_types, self.wanted) if w]
+        return [np.asarray(y).astype(helper.tensor_dtype_to_np_dtype(t)) if widened and t in (10, 16) else y for y, t in zip(ReferenceEvaluator(model).run(None, feeds), types)]
+
+    @property
+    def tolerance(self):
+        half = any(x is not None and x.dtype in HALF for x, _ in self.inputs)
+        return self.tol or (2e-3 if half else RTOL)
+
+    def differences(self, got, expected):
+        """What is different, in words; "" when nothing is."""
+        if len(got) != len(expected):
+            return f"{len(got)} outputs instead of {len(expected)}"
+        for i, (g, e) in enumerate(zip(got, expected)):
+            g = np.frombuffer(g.data, ml_dtypes.bfloat16).reshape(g.shape) if isinstance(g, edgewise.Array) and g.dtype == "bfloat16" else np.asarray(g)
+            if g.dtype != e.dtype or g.shape != e.shape:
+                return f"output {i} is {g.dtype}{list(g.shape)} instead of {e.dtype}{list(e.shape)}"
+            if e.dtype.kind not in "fV":
+                if not np.array_equal(g, e):
+                    return f"output {i}: {_where(g, e, g != e)}"
+                continue
+            a, b = g.astype(np.float64), e.astype(np.float64)
+            tol = self.tolerance
+            with np.errstate(invalid="ignore"):
+                wrong = ~((np.abs(a - b) <= tol * np.abs(b) + tol * 0.1) | (a == b) | (np.isnan(a) & np.isnan(b)))
+            if wrong.any():
+                return f"output {i}: {_where(a, b, wrong)}"
+        return ""
+
+
+def _strided(x, name, kind, nodes, constants):
+    """Adds the node that makes x of what is returned."""
+    if kind == 0:
+        nodes.append(helper.make_node("Transpose", [name + "_before"], [name], perm=list(range(x.ndim))[::-1]))
+        return np.ascontiguousarray(x.T)
+    slices = [[1] * x.ndim, [d + 1 for d in x.shape], list(range(x.ndim)), [1] * x.ndim] if kind == 1 else [[-1] * x.ndim, [-2**62] * x.ndim, list(range(x.ndim)), [-1] * x.ndim]
+    names = [f"{name}_{k}" for k in range(4)]
+    constants += [numpy_helper.from_array(np.array(v, np.int64), k) for v, k in zip(slices, names)]
+    nodes.append(helper.make_node("Slice", [name + "_before", *names], [name]))
+    if kind == 2:
+        return np.ascontiguousarray(x[(slice(None, None, -1),) * x.ndim])
+    around = np.ones([d + 2 for d in x.shape], x.dtype)  # 1 is an index or a length that nothing fails at
+    around[tuple(slice(1, d + 1) for d in x.shape)] = x
+    return around
+
+
+def _where(g, e, wrong):
+    wrong = np.asarray(wrong)
+    at = np.argwhere(wrong)[:3]
+    return f"{int(wrong.sum())} of {wrong.size} differ, first " + "; ".join(f"{list(map(int, p))}: {g[tuple(p)]!r} instead of {e[tuple(p)]!r}" for p in at)
+
+
+def all_cases():
+    """[(id, Case)] of every op that a model can name."""
+    out = []
+    for (domain, name), op in OPS.items():
+        if op.cases_fn is not None and domain != "edgewise":
+            for i, case in enumerate(op.cases_fn(Toolbox(domain, name))):
+                out.append((f"{'ms.' if domain else ''}{name}-{i}", case))
+    return out

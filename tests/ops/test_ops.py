@@ -1,0 +1,60 @@
+"""Every case of every op: on each engine, and with its constants fed and its inputs constant, against onnxruntime and ONNX's reference."""
+import pytest
+from engines import open_engine
+
+import edgewise
+from edgewise.ops import OPS
+
+from .harness import all_cases
+
+CASES = all_cases()
+
+
+def run(case, engine, how):
+    model, feeds = case.model(how)
+    session = edgewise.InferenceSession(model.SerializeToString(), engine=engine)
+    try:
+        return session.run(None, feeds)
+    finally:
+        session.free()
+
+
+@pytest.fixture(params=[c for _, c in CASES], ids=[i for i, _ in CASES])
+def case(request):
+    return request.param
+
+
+def check(case, engine, how):
+    references = case.references
+    assert references, f"{case}: no reference can run it: {case.refusals}"
+    got = run(case, engine, how)
+    wrong = {name: d for name, expected in references.items() if (d := case.differences(got, expected))}
+    assert not wrong, f"{case} ({how}): {wrong}"
+
+
+def test_op(case, engine):
+    check(case, engine, "declared")
+
+
+def test_everything_fed(case):
+    """Axes, shapes and so on that only a run can tell."""
+    check(case, open_engine("native"), "fed")
+
+
+def test_everything_constant(case):
+    """Computed by Python where it is small, else once per session."""
+    if case.fold:
+        check(case, open_engine("native"), "constant")
+
+
+@pytest.mark.parametrize("shift", range(3))
+def test_strided(case, shift):
+    """Inputs that are transposed, inside of a larger tensor, or reversed."""
+    if case.opset >= 10:
+        check(case, open_engine("native"), shift)
+
+
+def test_every_op_has_cases():
+    """Ops of our own domain are made by passes, and tested with them (tests/passes)."""
+    missing = [f"{domain}.{name}" for (domain, name), op in OPS.items() if domain != "edgewise" and op.cases_fn is None]
+    assert not missing
