@@ -18,7 +18,7 @@ from .ops.symbolic import NotStatic, Sym, most, product
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
 MAX_NESTING = 32
-MAX_NODES = 1 << 18   # bound nodes: functions that call each other twice and twice again grow without end
+MAX_NODES = 1 << 16   # bound nodes of functions and subgraphs: functions that call each other twice and twice again grow without end
 MAX_RANK = 64
 LATEST = 23  # opset of the nodes that binding adds itself
 
@@ -237,9 +237,9 @@ class _Binder:
 
     def node(self, name, domain, label, inputs, outputs, attrs, opset):
         """Binds one node; returns its output Values."""
-        self.nodes += 1
+        self.nodes += self.depth > 0
         if self.nodes > MAX_NODES:
-            raise ModelError(f"it expands to more than {MAX_NODES} nodes", self.graph.name or "graph", "Its functions or subgraphs repeat each other without end; export it again.")
+            raise ModelError(f"its functions and subgraphs expand to more than {MAX_NODES} nodes", self.graph.name or "graph", "They repeat each other without end; export it again.")
         decl = OPS.get((domain, name))
         n = BoundNode(name, domain, label, inputs, [], attrs, opset, decl)
         n.outputs = [Value(o, 0, ()) if o else None for o in outputs]  # so that errors can name them

@@ -1,0 +1,52 @@
+"""What hostile input must meet: an EdgewiseError that says what, where and what to do, in bounded time and memory, and a session from before that still works."""
+import resource
+import time
+
+import numpy as np
+import pytest
+
+import edgewise
+from edgewise.errors import EdgewiseError
+
+from .seeds import small
+
+
+class Refusal:
+    """Whether calls are refused as they should be."""
+    SECONDS, BYTES = 30, 512 << 20  # generous: other work may share the machine
+
+    def __init__(self):
+        self.steady = edgewise.InferenceSession(small()["attention"][0])
+        self.feeds = {"x": np.linspace(-1, 1, 80, dtype="f4").reshape(2, 5, 8), "mask": np.zeros((2, 1, 1, 5), "f4")}
+        self.want = self.steady.run(None, self.feeds)[0].tobytes()
+
+    def __call__(self, call, kind=EdgewiseError, match=None, may_work=False):
+        """call() must raise `kind`; or, with may_work, raise nothing but an EdgewiseError. Returns the error, or what the call gave."""
+        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+        try:
+            result = call()
+            assert may_work, f"it was not refused, but gave {str(result)[:200]}"
+        except EdgewiseError as e:
+            assert isinstance(e, kind) or may_work, repr(e)
+            assert e.what and e.where and e.remedy, repr(e)
+            assert len(str(e)) < 1500 and "\n" not in str(e).strip(), str(e)
+            if match:
+                assert match in str(e), str(e)
+            result = e
+        assert time.monotonic() - started < self.SECONDS
+        assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < self.BYTES
+        return result
+
+    def still_works(self):
+        assert self.steady.run(None, self.feeds)[0].tobytes() == self.want
+
+
+@pytest.fixture(scope="session")
+def refusal():
+    return Refusal()
+
+
+@pytest.fixture
+def refused(refusal):
+    yield refusal
+    refusal.still_works()
