@@ -61,7 +61,6 @@ def model_files():
 def run(bench, cases, rounds, seconds):
     """One loading for both cases; rounds in which every contender has one prefill and one decode, in turns."""
     model_files()
-    end = time.monotonic() + seconds
     contenders = {}
     for name, (script, args) in CONTENDERS.items():
         if name == LAST and "prefill" not in cases:
@@ -72,8 +71,10 @@ def run(bench, cases, rounds, seconds):
             contenders[name] = one
     limit = bench.limit("relaxed")
     limits = []
-    speeds = {case: {name: [] for name in contenders} for case in cases}
+    speeds = {case: {name: [] for name in contenders if case == "prefill" or name != LAST} for case in cases}
+    cpu = {case: {name: [] for name in speeds[case]} for case in cases}
     logits, peaks = {}, {}
+    end = time.monotonic() + seconds
     for number in range(-1, rounds):  # round -1 warms up and checks
         if number >= 2 and time.monotonic() > end:
             say(f"  time is up after {number} rounds")
@@ -83,16 +84,21 @@ def run(bench, cases, rounds, seconds):
         for name in names[shift:] + names[:shift]:
             one = contenders[name]
             try:
+                clock = [one.cpu_ms()]
                 prefill = one.call("prefill", IDS[:PROMPT])
+                clock.append(one.cpu_ms())
                 seen = [one.floats("logits")] if number < 0 else []
-                times = one.call("decode", PROMPT, IDS[PROMPT:]) if "decode" in cases or number < 0 else []
+                times = one.call("decode", PROMPT, IDS[PROMPT:]) if name in speeds.get("decode", ()) or number < 0 else []
+                clock.append(one.cpu_ms())
                 if number < 0:
                     logits[name] = seen + [one.floats("logits")]
                     continue
                 if "prefill" in cases:
                     speeds["prefill"][name].append(PROMPT / prefill * 1e3)
-                if "decode" in cases:
+                    cpu["prefill"][name].append((clock[1] - clock[0]) / PROMPT)
+                if times:
                     speeds["decode"][name].append(1e3 / np.median(times))
+                    cpu["decode"][name].append((clock[2] - clock[1]) / STEPS)
             except Exception as e:
                 bench.failed(name, e)
                 del contenders[name]
@@ -109,10 +115,11 @@ def run(bench, cases, rounds, seconds):
     return {case: {
         "title": {"prefill": f"Prefill of {PROMPT} tokens", "decode": f"Decode at position {PROMPT}"}[case] + ", SmolLM2-135M dimensions, float32",
         "unit": "tokens/s", "better": "higher",
-        "rows": [{"name": n, **summary(v), "load_ms": loads[n], "peak_mb": peaks[n], "difference": differences.get(n)} for n, v in speeds[case].items() if v and n in peaks],
-        "ratios": [{"ours": a, "theirs": b, **r} for a, b in RATIOS[case] if (r := ratio(speeds[case].get(a), speeds[case].get(b)))],
+        "rows": [{"name": n, **summary(v), "cpu_ms": summary(cpu[case][n]), "load_ms": loads[n], "peak_mb": peaks[n], "difference": differences.get(n)} for n, v in speeds[case].items() if v and n in peaks],
+        "ratios": [{"ours": a, "theirs": b, **r, "cpu": ratio(cpu[case][b], cpu[case][a])} for a, b in RATIOS[case] if (r := ratio(speeds[case].get(a), speeds[case].get(b)))],
         "limits": {k: summary([x[k] for x in limits]) for k in ("flops", "bandwidth")} if limits else None,
         "peer": f"onnxruntime-web {version}", "notes": NOTES[case] + [
+            "Processor time is what all threads of the page's process took, and hardly moves with the machine's load; for one thread its ratio is the speed's on a quiet machine.",
             f"Same weights, same tokens; logits after the prompt and after the last token agree within {TOLERANCE:g} × max(1, |logit|), or it says so here. "
             "Peak: most resident memory of the page's renderer process, loading included; each contender has a page and process of its own."],
     } for case in cases}

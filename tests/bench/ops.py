@@ -38,7 +38,7 @@ def run(bench, cases, rounds, seconds):
     folder.mkdir(parents=True, exist_ok=True)
     limits = {f: one for f in ("simd128", "relaxed") if (one := bench.limit(f))}
     peaks = {f: {"flops": [], "bandwidth": []} for f in limits}
-    table, raw = [], {}
+    table, raw, version = [], {}, ""
     end = time.monotonic() + seconds
     for index, name in enumerate(OPS):
         rows, n, chain, flops, moved = OPS[name]
@@ -54,6 +54,7 @@ def run(bench, cases, rounds, seconds):
             one = bench.contend(f"{who}, {name}", script, "op", f"/bench/ops/op{index}", *args, *([[rows, n]] if script == "ort.js" else []))
             if one:
                 contenders[who], times[who] = one, []
+                version = (one.opened or {}).get("version") or version
         for number in range(-1, rounds):
             if number >= 2 and time.monotonic() > end:
                 break
@@ -84,7 +85,8 @@ def run(bench, cases, rounds, seconds):
         share = "–"
         if ours and "relaxed" in peaks:
             best = np.median(ours) * 1e-3
-            share = f"{flops / best / 1e9 / np.median(peaks['relaxed']['flops']):.0%} of multiply-adds" if flops else f"{moved / best / 1e9 / np.median(peaks['relaxed']['bandwidth']):.0%} of bandwidth"
+            work, what, limit = (flops, "multiply-adds", "flops") if flops else (moved, "bandwidth", "bandwidth")
+            share = f"{show(100 * work / best / 1e9 / np.median(peaks['relaxed'][limit]), 2)} % of {what}"
         table.append([name, *(show(np.median(times[w])) if w in times else "–" for w in CONTENDERS), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios.values()), share])
         say(f"  {name}: " + ", ".join(f"{w} {show(np.median(t))} ms" for w, t in times.items()))
     for one in limits.values():
@@ -94,5 +96,5 @@ def run(bench, cases, rounds, seconds):
               + ", ".join(f"{n}: {o[2]}" for n, o in OPS.items()) + ").",
               "The last column takes the bytes that must be moved at least once (weights, or input and output); results within a cache can exceed 100 %.",
               f"Results agree within {TOLERANCE:g} of the largest value, or it says so here."]
-    return {"ops": {"title": "Single operators", "peer": "onnxruntime-web", "columns": ["ms per op", *CONTENDERS, "simd128 : ORT", "relaxed : ORT", "2 threads : ORT", "relaxed, of the machine's limit"],
+    return {"ops": {"title": "Single operators", "peer": f"onnxruntime-web {version}", "columns": ["ms per op", *CONTENDERS, "simd128 : ORT", "relaxed : ORT", "2 threads : ORT", "relaxed, of the machine's limit"],
                     "table": table, "raw": raw, "limits_raw": {f: {k: summary(v) for k, v in p.items() if v} for f, p in peaks.items()}, "notes": notes}}

@@ -43,10 +43,10 @@ def markdown(results):
         if "columns" in case:
             out += table(case["columns"], case["table"])
         else:
-            out += table(["", case["unit"], "rounds", "loaded in", "peak memory", "difference"],
-                         [[r["name"], spread(r), str(r["n"]), f"{r['load_ms'] / 1e3:.1f} s", f"{show(r['peak_mb'])} MB", show(r["difference"], 1)] for r in case["rows"]])
+            out += table(["", case["unit"], "rounds", "processor ms per token", "loaded in", "peak memory", "difference"],
+                         [[r["name"], spread(r), str(r["n"]), show(r["cpu_ms"]["median"]), f"{r['load_ms'] / 1e3:.1f} s", f"{show(r['peak_mb'])} MB", show(r["difference"], 1)] for r in case["rows"]])
         if case.get("ratios"):
-            out += ["", *table(["ratio", "", "median", "quartiles"], [[r["ours"], "over " + r["theirs"], f"**{r['median']:.2f}×**", f"{r['q1']:.2f}–{r['q3']:.2f}"] for r in case["ratios"]])]
+            out += ["", *table(["ratio", "", "median", "quartiles", "in processor time"], [[r["ours"], "over " + r["theirs"], f"**{r['median']:.2f}×**", f"{r['q1']:.2f}–{r['q3']:.2f}", f"{r['cpu']['median']:.2f}×"] for r in case["ratios"]])]
         if case.get("limits"):
             out += ["", f"The machine in the same rounds (relaxed SIMD, 1 thread): {spread(case['limits']['flops'])} GFLOP/s multiply-add, {spread(case['limits']['bandwidth'])} GB/s read."]
         out += [""] + [f"- {note}" for note in case.get("notes", [])] + [f"- **Failed or not comparable:** {t}" for t in case.get("trouble", [])]

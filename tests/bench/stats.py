@@ -22,4 +22,4 @@ def show(x, digits=3):
         return "–"
     if x >= 10 ** (digits - 1):
         return f"{x:,.0f}"
-    return f"{x:.{digits}g}" if x >= 1e-4 else f"{x:.1e}"
+    return f"{x:.{digits}g}" if x >= 1e-4 or x == 0 else f"{x:.0e}"

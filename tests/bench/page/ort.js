@@ -53,6 +53,7 @@ serve({
     if (session) await session.release();
     await create(url + ".onnx", threads);
     feeds = { X: new ort.Tensor("float32", numbers(dims[0] * dims[1]), dims) };
+    return { version: ort.env.versions?.web };
   },
   opTime: () => often(async () => { y = (await session.run(feeds)).Y.data; }),
   opResult: () => base64(y.slice()),
