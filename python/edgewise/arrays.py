@@ -144,7 +144,7 @@ def as_input(x, name, expected=None):
     if np is not None and isinstance(x, (np.ndarray, np.generic)):
         a = np.asarray(x, order="C")
         kind = a.dtype.name
-        if kind not in CODE or a.dtype.byteorder == ">":
+        if CODE.get(kind) not in (*_FORMATS, BFLOAT16) or a.dtype.byteorder == ">":
             raise InputError(f"element type {a.dtype} is not one Edgewise takes", where, "Convert it with .astype().")
         return CODE[kind], list(a.shape), a.reshape(-1).view("uint8") if a.size else b""
     if isinstance(x, Array):
@@ -159,7 +159,11 @@ def as_input(x, name, expected=None):
     if hasattr(x, "numpy") or hasattr(x, "__array__"):
         np = _numpy(True)
         if np is not None:
-            return as_input(np.asarray(x), name, expected)
+            try:
+                a = np.asarray(x)
+            except Exception as e:  # code of another library; a tensor of torch may be on another device, or need a gradient
+                raise InputError(f"a {type(x).__name__} that gives no NumPy array ({e})", where, "Convert it to one.") from None
+            return as_input(a, name, expected)
     try:
         m = memoryview(x.to_memoryview() if hasattr(x, "to_memoryview") else x)  # in Pyodide, a JavaScript typed array has that method
         kind = {"l": "q", "L": "Q"}.get(m.format, m.format) if m.itemsize == 8 else {"l": "i", "L": "I"}.get(m.format, m.format)

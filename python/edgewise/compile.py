@@ -216,7 +216,7 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
     if "config.json" in texts:
         try:
             config = json.loads(texts["config.json"].decode())
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise ModelError(f"it is no valid JSON ({e})", "config.json", "Fetch it again.") from None
     decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks)
     paths = {id(s): n for n, s in files.items()}

@@ -14,7 +14,8 @@ from .onnx.source import Source
 
 MAGIC = b"EDGEWISE"
 FORMAT = 1
-MAX_MANIFEST = 64 << 20
+KINDS = ("weight", "computed", "cache", "input", "output")  # of slots
+MAX_MANIFEST = 16 << 20
 
 
 class Part(Source):
@@ -40,7 +41,11 @@ class Package:
         if name in self.blobs:
             return self.blobs[name]
         if name in self.sources:
-            return self.sources[name].read(0, self.sources[name].size)
+            data = self.sources[name].read(0, self.sources[name].size)
+            want = self.manifest.get("sha256", {}).get(name)
+            if want is not None and hashlib.sha256(data).hexdigest() != want:
+                raise PackageError("it is not what its checksum says", self.sources[name].name, "The package is damaged: fetch or build it again.")
+            return data
         return None
 
     def source(self, name):
@@ -51,9 +56,12 @@ class Package:
         if data is None:
             return default
         try:
-            return json.loads(bytes(data).decode())
-        except ValueError as e:
-            raise PackageError(f"'{name}' is no valid JSON ({e})", "package", "Build the package again.") from None
+            value = json.loads(bytes(data).decode())
+        except (ValueError, RecursionError) as e:
+            raise PackageError(f"it is no valid JSON ({e})", name, "Fetch that file again, or build the package again.") from None
+        if not isinstance(value, dict):
+            raise PackageError("it is no JSON object", name, "Fetch that file again, or build the package again.")
+        return value
 
     def write(self, target):
         """Writes the package to a binary file object, weights copied from where they lie."""
@@ -95,7 +103,7 @@ class Package:
             raise broken(f"its manifest would have {length} bytes, the file has {source.size}")
         try:
             manifest = json.loads(source.read(16, length).decode())
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise broken(f"its manifest is no valid JSON ({e})") from None
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise broken(f"its format is {manifest.get('format') if isinstance(manifest, dict) else None!r}, this version reads {FORMAT}", "Build it again with this version.")
@@ -108,6 +116,9 @@ class Package:
             if not (isinstance(place, list) and len(place) == 2 and all(type(x) is int and x >= 0 for x in place)) or start + place[0] + place[1] > source.size:
                 raise broken(f"'{name}' would lie at {place}, outside the file")
             sources[name] = Part(source, start + place[0], place[1], f"{source.name}:{name}")
+        sums = manifest.get("sha256", {})
+        if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
+            raise broken("its checksums are no table")
         _check(manifest, sources, broken)
         return Package(manifest, {}, sources)
 
@@ -118,26 +129,40 @@ def _check(manifest, sources, broken):
         if not ok:
             raise broken(what)
 
-    def count(x):
-        return type(x) is int and 0 <= x < 1 << 40
+    def count(x, least=0):
+        return type(x) is int and least <= x < 1 << 40
+
+    def named(x, table):
+        return isinstance(x, str) and x in table
+
+    def unique(described, what):
+        names = [x["name"] for x in described]
+        want(len(set(names)) == len(names), f"two {what} have one name")
+        return {x["name"]: x["bytes"] for x in described}
     weights = manifest.get("weights")
     want(isinstance(weights, list), "its manifest lists no weights")
-    names = {}
     for w in weights:
-        want(isinstance(w, dict) and isinstance(w.get("name"), str) and w.get("file") in sources and count(w.get("offset")) and count(w.get("bytes"))
+        want(isinstance(w, dict) and isinstance(w.get("name"), str) and named(w.get("file"), sources) and count(w.get("offset")) and count(w.get("bytes"))
              and w["offset"] + w["bytes"] <= sources[w["file"]].size, f"weight {w.get('name') if isinstance(w, dict) else w!r} lies outside its file")
-        names[w["name"]] = w["bytes"]
+    weights = unique(weights, "weights")
     d = manifest.get("decoder")
-    want(isinstance(d, dict) and count(d.get("capacity")) and d["capacity"] > 0 and count(d.get("vocab_size")) and d["vocab_size"] > 0 and isinstance(d.get("plans"), list) and d["plans"] and isinstance(d.get("caches"), list),
-         "its manifest describes no decoder")
+    want(isinstance(d, dict) and count(d.get("capacity"), 1) and count(d.get("vocab_size"), 1) and isinstance(d.get("plans"), list) and d["plans"] and isinstance(d.get("caches"), list), "its manifest describes no decoder")
     for c in d["caches"]:
         want(isinstance(c, dict) and isinstance(c.get("name"), str) and count(c.get("bytes")), "a cache is described wrongly")
-    caches = {c["name"]: c["bytes"] for c in d["caches"]}
+    caches = unique(d["caches"], "caches")
     for p in d["plans"]:
-        want(isinstance(p, dict) and count(p.get("tokens")) and p["tokens"] > 0 and p.get("file") in sources and isinstance(p.get("registers"), dict) and isinstance(p.get("slots"), list), "a plan is described wrongly")
+        want(isinstance(p, dict) and count(p.get("tokens"), 1) and p["tokens"] <= d["capacity"] and named(p.get("file"), sources) and isinstance(p.get("registers"), dict) and isinstance(p.get("slots"), list),
+             "a plan is described wrongly")
+        want(set(p["registers"]) in (set(), {"past", "last"}) and all(count(r) and r < 1 << 16 for r in p["registers"].values()), f"a plan has the registers {p['registers']}")
         for s in p["slots"]:
-            want(isinstance(s, dict) and isinstance(s.get("name"), str) and s.get("kind") in ("weight", "computed", "cache", "input", "output") and count(s.get("bytes")), "a slot is described wrongly")
-            want(s["kind"] != "weight" or names.get(s["name"], -1) >= s["bytes"], f"weight '{s['name']}' is missing or too short")
+            want(isinstance(s, dict) and isinstance(s.get("name"), str) and s.get("kind") in KINDS and count(s.get("bytes")), "a slot is described wrongly")
+            want(s["kind"] != "weight" or weights.get(s["name"], -1) >= s["bytes"], f"weight '{s['name']}' is missing or too short")
             want(s["kind"] != "cache" or caches.get(s["name"], -1) >= s["bytes"], f"cache '{s['name']}' is missing or too short")
             want(s["kind"] != "input" or s["name"] == "input_ids" and s["bytes"] == 8 * p["tokens"], f"an input '{s['name']}' that the decoder does not feed")
             want(s["kind"] != "output" or s["name"] == "logits" and s["bytes"] == 4 * d["vocab_size"], f"an output '{s['name']}' that the decoder does not read")
+        kinds = [s["kind"] for s in p["slots"]]
+        want(kinds.count("input") == 1 and kinds.count("output") == 1, "a plan does not have one input and one output")
+    tokens = [p["tokens"] for p in d["plans"]]
+    want(len(set(tokens)) == len(tokens), "two plans are for as many tokens")
+    want(caches or max(tokens) == d["capacity"], "no plan is for as many tokens as a sequence may have")
+    want(bool(d.get("recompute")) == (not caches), "it says otherwise whether it has caches")

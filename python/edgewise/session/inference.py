@@ -17,6 +17,9 @@ from .weights import WeightStore
 _ORT_TYPES = {1: "float", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool", 10: "float16", 11: "double", 12: "uint32", 13: "uint64", 16: "bfloat16"}
 
 
+MOST_NUMBERS = 1 << 16  # of a tensor that a shape depends on: they become part of a plan's key
+
+
 @dataclass
 class NodeArg:
     """An input or output of a model, as onnxruntime.NodeArg: `name`, `type` like "tensor(float)", `shape` with ints and names."""
@@ -38,7 +41,7 @@ class _Compiled:
     def __init__(self, session, plan, bound):
         self.engine, self.plan, self.session = session.engine, plan, session
         self.loaded = self.engine.load(plan)
-        self.buffers = []
+        self.buffers, fresh = [], []
         try:
             fresh = session.store.connect(self.loaded)
             self.inputs, self.outputs = {}, {}
@@ -50,6 +53,7 @@ class _Compiled:
                     (self.inputs if slot.kind == "input" else self.outputs)[slot.name] = (address, slot)
             session.store.init(self.loaded, fresh)
         except BaseException:
+            session.store.forget(fresh)
             self.free()
             raise
         self.results = {}
@@ -60,6 +64,8 @@ class _Compiled:
     def run(self, feeds, names):
         for name, (address, slot) in self.inputs.items():
             data = feeds[name][2]
+            if len(data) != slot.nbytes:
+                raise InputError(f"{len(data)} bytes, its shape takes {slot.nbytes}", f"input '{name}'", "Pass an array whose bytes are those of its shape and type.")
             if slot.nbytes:
                 self.engine.write(address, data)
         self.loaded.run()
@@ -117,7 +123,9 @@ class InferenceSession:
             InputError: a name, type, rank or dimension does not fit; the session stays usable.
         """
         feeds = self._check_feeds(input_feed)
-        names = [o.name for o in self.graph.outputs] if output_names is None else list(output_names)
+        if isinstance(output_names, str) or not isinstance(output_names, (list, tuple, type(None))):
+            raise InputError(f"a {type(output_names).__name__} is no list of names", "output_names", "Pass a list of output names, or None for all.")
+        names = list(output_names) if output_names else [o.name for o in self.graph.outputs]
         known_outputs = {o.name for o in self.graph.outputs}
         for n in names:
             if n not in known_outputs:
@@ -127,8 +135,10 @@ class InferenceSession:
 
     def _check_feeds(self, input_feed):
         feeds = {}
+        if not hasattr(input_feed, "items"):
+            raise InputError(f"a {type(input_feed).__name__} is no table of inputs", "input_feed", "Pass {input name: array}.")
         for name, x in input_feed.items():
-            info = self.inputs.get(name)
+            info = self.inputs.get(name) if isinstance(name, str) else None
             if info is None:
                 raise InputError(f"the model has no input '{name}'", "input_feed", f"It has: {', '.join(self.inputs)}.")
             dtype, shape, data = as_input(x, name, info.dtype or None)
@@ -166,7 +176,7 @@ class InferenceSession:
                 self.needs.setdefault(key, []).append(e.value.name)
                 continue
             except NotStatic as e:
-                raise UnsupportedOp(f"a shape could not be computed ({e})", graph.name, "Report this model.") from None
+                raise UnsupportedOp(f"a shape could not be computed ({e})", graph.name or "graph", "Report this model.") from None
             compiled = self.plans[full] = _Compiled(self, plan, bound)
             while len(self.plans) > self.MAX_PLANS:
                 self.plans.popitem(last=False)[1].free()
@@ -177,10 +187,14 @@ class InferenceSession:
         """Flat numbers of an input or, by running the graph up to it, of an inner value."""
         if name in feeds:
             dtype, shape, data = feeds[name]
+            if product(shape) > MOST_NUMBERS:
+                raise UnsupportedOp(f"a shape depends on its {product(shape)} numbers", f"input '{name}'", "Check what is fed.")
             return unpack(dtype, bytes(data), product(shape))
         if name not in self.subgraphs:
             self.subgraphs[name] = _ancestors(self.graph, name)
         dtype, shape, data = self._run(self.subgraphs[name], name, feeds, [name])[0]
+        if product(shape) > MOST_NUMBERS:
+            raise UnsupportedOp(f"a shape depends on its {product(shape)} numbers", f"value '{name}'", "Report this model.")
         return unpack(dtype, data, product(shape))
 
     def free(self):

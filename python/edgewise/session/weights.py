@@ -19,26 +19,30 @@ class WeightStore:
         return self.weights[key][0]
 
     def connect(self, loaded, skip=()):
-        """Binds weight and computed slots of a loaded plan and runs its init steps unless all that they compute is there."""
+        """Binds weight and computed slots of a loaded plan; returns the names of those that its init steps (`init`) have yet to compute."""
         fresh = []
-        for i, slot in enumerate(loaded.plan.slots):
-            if slot.kind == "weight":
-                loaded.bind(i, self.weight(slot.tensor))
-            elif slot.kind == "computed":
-                if slot.name not in self.computed:
-                    self.computed[slot.name] = self.engine.alloc(slot.nbytes)
-                    fresh.append(slot.name)
-                loaded.bind(i, self.computed[slot.name])
+        try:
+            for i, slot in enumerate(loaded.plan.slots):
+                if slot.kind == "weight":
+                    loaded.bind(i, self.weight(slot.tensor))
+                elif slot.kind == "computed":
+                    if slot.name not in self.computed:
+                        self.computed[slot.name] = self.engine.alloc(slot.nbytes)
+                        fresh.append(slot.name)
+                    loaded.bind(i, self.computed[slot.name])
+        except BaseException:
+            self.forget(fresh)
+            raise
         return fresh
 
     def init(self, loaded, fresh):
         if fresh:
-            try:
-                loaded.init()
-            except BaseException:
-                for name in fresh:
-                    self.engine.free(self.computed.pop(name))
-                raise
+            loaded.init()
+
+    def forget(self, names):
+        """Drops what was going to be computed and, since something failed, was not: the next plan computes it."""
+        for name in names:
+            self.engine.free(self.computed.pop(name))
 
     def free(self):
         for address in self.owned + list(self.computed.values()):
