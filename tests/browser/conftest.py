@@ -14,8 +14,7 @@ MODEL = WEB / "demo" / "model"
 FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>test</title><p>A page of the tests."
-STRICT = ("<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><meta http-equiv=Content-Security-Policy "
-          "content=\"default-src 'self' data:; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; object-src 'none'\"><p>As strict as an extension.")
+STRICT = "Content-Security-Policy: default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; img-src data:; object-src 'none'"
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +38,6 @@ def files(tmp_path_factory, package):
     """The folder that the servers show as /files/; tests put their own files there."""
     folder = tmp_path_factory.mktemp("files")
     (folder / "blank.html").write_text(BLANK)
-    (folder / "strict.html").write_text(STRICT)
     (folder / "model.edge").write_bytes(package)
     hub = folder / "hub" / "someone" / "tiny" / "resolve" / "main"
     shutil.copytree(MODEL, hub)
@@ -71,6 +69,15 @@ def server(built, files):
 def plain_server(built, files):
     """Without cross-origin isolation."""
     process, url = _serve(files, "--no-isolation")
+    yield url
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture(scope="session")
+def strict_server(built, files):
+    """With the rules of an extension's pages (Manifest V3) on every file: no eval, no blob: addresses, nothing from elsewhere."""
+    process, url = _serve(files, "--header", STRICT)
     yield url
     process.terminate()
     process.wait()

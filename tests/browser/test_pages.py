@@ -103,17 +103,41 @@ def test_every_flavour_writes_the_same(visit, server):
     assert len(texts) == 1, texts
 
 
-def test_strict_content_security_policy(visit, server):
-    """An extension's rules: no eval, no blob: addresses, nothing from elsewhere."""
-    v = visit(server, "/files/strict.html", start=False)
-    got = v.page.evaluate("""async () => {
+@pytest.mark.parametrize("model", ["/files/model.edge", "/demo/model/"])
+def test_strict_content_security_policy(visit, strict_server, model):
+    v = visit(strict_server, start=False)
+    got = v.page.evaluate("""async (model) => {
         const ew = await import('/edgewise.js');
-        const p = await ew.pipeline('text-generation', '/files/model.edge');
-        const out = await p('Once', {max_new_tokens: 4, do_sample: false});
+        try {
+          const p = await ew.pipeline('text-generation', model, {dtype: "q4", threads: 2});
+          const out = await p('Once', {max_new_tokens: 4, do_sample: false});
+          await p.dispose();
+          return out[0].generated_text;
+        } catch (e) { return e.message; }
+    }""", model)
+    assert got.startswith("Once"), got
+
+
+def test_chats(visit, server, files):
+    """Messages go through the model's template; a template in a file of its own is found, too."""
+    folder = files / "chat"
+    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+    v = visit(server)
+    got = v.run("""
+        const p = await ew.pipeline("text-generation", "/files/chat/", {dtype: "q4"});
+        const chat = [{role: "user", content: "Tell me a story"}];
+        const text = await p.tokenizer.apply_chat_template(chat);
+        const [{generated_text}] = await p(chat, {max_new_tokens: 4, do_sample: false});
+        const [{generated_text: plain}] = await p(text, {max_new_tokens: 4, do_sample: false, add_special_tokens: false, return_full_text: false});
+        const [[a], [b]] = await p(["One", "Two"], {max_new_tokens: 2, num_return_sequences: 1});
         await p.dispose();
-        return out[0].generated_text;
-    }""")
-    assert got.startswith("Once")
+        return {text, generated_text, plain, has: p.info.hasChatTemplate, a, b};
+    """)
+    assert "error" not in got, got
+    assert got["has"] and got["text"] == "<|startoftext|>user: Tell me a story\nassistant:"
+    assert got["generated_text"] == [{"role": "user", "content": "Tell me a story"}, {"role": "assistant", "content": got["plain"]}]
+    assert got["a"]["generated_text"].startswith("One") and got["b"]["generated_text"].startswith("Two")
 
 
 def test_model_ids_of_a_hub(visit, server):

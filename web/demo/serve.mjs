@@ -1,4 +1,4 @@
-// node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--mount /path=folder]... [--faults]
+// node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--mount /path=folder]... [--header "Name: value"]... [--faults]
 //
 // Serves the demo: web/dist as it is, and Pyodide from node_modules as /pyodide/. Sends the two headers that make a page cross-origin
 // isolated, which threads need; --no-isolation leaves them out. --faults lets tests ask for broken answers in the address:
@@ -14,7 +14,7 @@ import { dirname, extname, join, normalize, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
-const settings = { port: 8017, host: "localhost", isolated: true, faults: false };
+const settings = { port: 8017, host: "localhost", isolated: true, faults: false, headers: {} };
 const mounts = [["/pyodide/", join(web, "node_modules/pyodide")], ["/", join(web, "dist")]];
 for (let i = 2; i < process.argv.length; i++) {
   const name = process.argv[i];
@@ -23,7 +23,10 @@ for (let i = 2; i < process.argv.length; i++) {
   else if (name === "--host") settings.host = value();
   else if (name === "--no-isolation") settings.isolated = false;
   else if (name === "--faults") settings.faults = true;
-  else if (name === "--mount") {
+  else if (name === "--header") {
+    const [, header, text] = /^([\w-]+):\s*(.*)$/.exec(value()) ?? fail("--header needs 'Name: value'");
+    settings.headers[header] = text;
+  } else if (name === "--mount") {
     const [path, folder] = value().split("=");
     mounts.unshift([path.endsWith("/") ? path : path + "/", folder]);
   } else fail(`there is no option ${name}`);
@@ -60,7 +63,7 @@ function locate(path) {
 
 const server = createServer((request, response) => {
   const url = new URL(request.url, "http://localhost");
-  const headers = { "Cache-Control": "no-cache", "Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff" };
+  const headers = { "Cache-Control": "no-cache", "Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff", ...settings.headers };
   if (settings.isolated) Object.assign(headers, { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" });
   const say = (status, text, more = {}) => response.writeHead(status, { ...headers, "Content-Type": "text/plain; charset=utf-8", ...more }).end(text + "\n");
   if (request.method !== "GET" && request.method !== "HEAD") return say(405, "only GET and HEAD");

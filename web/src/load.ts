@@ -70,6 +70,7 @@ class Job {
   private reporter(file: string): (loaded: number, total: number | undefined) => void {
     let last = 0;
     let begun = false;
+    this.progress({ status: "initiate", name: this.model, file });
     return (loaded, total) => {
       const now = performance.now();
       if (!begun) this.progress({ status: "download", name: this.model, file });
@@ -96,8 +97,8 @@ class Job {
     };
     await Promise.all(["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"].map(get));
     const config = texts.get("tokenizer_config.json");
-    // Templates have had a file of their own since 2025; asking for it only where the config has none spares most sites a 404.
-    if (config !== undefined && !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href)) && /"(<\|im_|<start_of_turn|\[INST|<\|user)/.test(texts.get("tokenizer.json") ?? ""))
+    // Templates have had a file of their own since 2025; it is asked for where the config does not say (null says that there is none).
+    if (config !== undefined && !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href)))
       await get("chat_template.jinja");
     return texts;
   }
@@ -114,7 +115,6 @@ function notThere(e: NotFound): EdgewiseError {
 export async function loadModel(request: LoadRequest, signal: AbortSignal, progress: Progress): Promise<Model> {
   const job = new Job(request, signal, progress);
   const started = performance.now();
-  progress({ status: "initiate", name: job.model, file: "" });
   const { urls } = request;
   const opening = Engine.open({ ...urls, flavour: request.flavour, threads: request.threads });
   opening.catch(() => undefined);

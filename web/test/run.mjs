@@ -1,0 +1,17 @@
+// npm test: the tests of what needs no browser. Bundled by esbuild, since Node 20 does not read TypeScript.
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const out = mkdtempSync(join(tmpdir(), "edgewise-"));
+try {
+  const names = readdirSync(here).filter((n) => n.endsWith(".test.ts"));
+  await build({ entryPoints: names.map((n) => join(here, n)), outdir: out, outExtension: { ".js": ".mjs" }, bundle: true, format: "esm", platform: "node", logLevel: "warning" });
+  process.exitCode = spawnSync(process.execPath, ["--test", ...names.map((n) => join(out, n.replace(/\.ts$/, ".mjs")))], { stdio: "inherit" }).status ?? 1;
+} finally {
+  rmSync(out, { recursive: true });
+}

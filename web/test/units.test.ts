@@ -1,0 +1,140 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { test } from "node:test";
+import { PackageError } from "../src/errors.ts";
+import { locate, sortFiles } from "../src/hub.ts";
+import { makePackage, openPackage, parseManifest } from "../src/package.ts";
+import { choose, type Platform } from "../src/platform.ts";
+import { digestOf, Sha256, sha256 } from "../src/sha256.ts";
+import { BlobSource, scatter } from "../src/source.ts";
+import { makeError, plainError } from "../src/protocol.ts";
+
+test("SHA-256, in pieces of any size", () => {
+  for (const size of [0, 1, 55, 56, 63, 64, 65, 127, 128, 1000, 100_000]) {
+    const data = new Uint8Array(randomBytes(size));
+    const hash = new Sha256();
+    for (let at = 0; at < size; ) {
+      const n = 1 + Math.floor(Math.random() * 200);
+      hash.update(data.subarray(at, at + n));
+      at += n;
+    }
+    assert.equal(hash.hex(), createHash("sha256").update(data).digest("hex"), `${size} bytes`);
+  }
+  const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+  assert.equal(sha256(""), empty);
+  for (const text of [empty, empty.toUpperCase(), `sha256-${empty}`, "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="]) assert.equal(digestOf(text), empty);
+  assert.equal(digestOf("sha384-x"), undefined);
+});
+
+const slots = (tokens: number) => [
+  { name: "w", kind: "weight", dtype: "float32", shape: [4], bytes: 16 }, { name: "c", kind: "computed", dtype: "float32", shape: [2], bytes: 8 },
+  { name: "past", kind: "cache", dtype: "float32", shape: [8], bytes: 32 }, { name: "input_ids", kind: "input", dtype: "int64", shape: [1, tokens], bytes: 8 * tokens },
+  { name: "logits", kind: "output", dtype: "float32", shape: [1, 5], bytes: 20 },
+];
+const manifest = () => ({
+  format: 1, table_hash: 7, task: "text-generation", files: { "plan/1": [0, 10], "plan/4": [64, 10], weights: [128, 64] }, sha256: { "plan/1": "0".repeat(64) },
+  weights: [{ name: "w", file: "weights", offset: 0, bytes: 16 }, { name: "v", file: "model.onnx", offset: 99, bytes: 16 }],
+  decoder: { capacity: 8, vocab_size: 5, logits_type: "float32", recompute: false, caches: [{ name: "past", bytes: 32 }],
+    plans: [4, 1].map((tokens) => ({ tokens, file: `plan/${tokens}`, registers: { past: 0, last: 1 }, slots: slots(tokens) })) },
+});
+
+test("a manifest is read", () => {
+  const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192);
+  assert.deepEqual(m.decoder.plans.map((p) => p.tokens), [1, 4]);
+  assert.equal(m.weights.get("v")!.file, "model.onnx");
+});
+
+test("whatever is wrong with a manifest is a PackageError", () => {
+  const values = [null, -1, 0.5, 2 ** 31, 2 ** 32, 2 ** 53, 1e300, "", "__proto__", "x".repeat(5000), [], {}, true, [[0, 1]], "plan/9"];
+  const paths: (string | number)[][] = [];
+  const walk = (value: unknown, path: (string | number)[]) => {
+    if (path.length) paths.push(path);
+    if (typeof value === "object" && value !== null) for (const key of Object.keys(value)) walk((value as Record<string, unknown>)[key], [...path, Array.isArray(value) ? Number(key) : key]);
+  };
+  walk(manifest(), []);
+  let refused = 0;
+  for (const path of paths)
+    for (const value of [...values, undefined]) {
+      const changed: unknown = manifest();
+      let at = changed as Record<string | number, unknown>;
+      for (const key of path.slice(0, -1)) at = at[key] as Record<string, unknown>;
+      if (value === undefined) delete at[path[path.length - 1]!];
+      else at[path[path.length - 1]!] = value;
+      try {
+        parseManifest(JSON.stringify(changed), "x.edge", 192);
+      } catch (e) {
+        assert.ok(e instanceof PackageError && e.where === "x.edge" && e.remedy, `${path.join(".")} = ${JSON.stringify(value)}: ${String(e)}`);
+        refused++;
+      }
+    }
+  assert.ok(refused > 1000, String(refused));
+});
+
+test("packages survive the round trip, and no cut or flipped bit goes unseen", async () => {
+  const files = new Map([["plan/1", new Uint8Array(randomBytes(10))], ["plan/4", new Uint8Array(randomBytes(70))]]);
+  const { files: _, sha256: __, ...rest } = manifest();
+  const blob = makePackage({ ...rest, weights: rest.weights.slice(1).concat({ name: "w", file: "model.onnx", offset: 0, bytes: 16 }) }, files);
+  const open = async (b: Blob) => {
+    const opened = await openPackage(new BlobSource(b, "x.edge"));
+    await opened.finish(new Map());
+    return opened;
+  };
+  const opened = await open(blob);
+  for (const [name, bytes] of files) assert.deepEqual(opened.files.get(name), bytes);
+  const whole = new Uint8Array(await blob.arrayBuffer());
+  for (let n = 0; n < whole.length; n += 37) if (n < whole.length - 57) await assert.rejects(open(new Blob([whole.subarray(0, n)])), PackageError, `cut at ${n}`);
+  const last = whole.slice();
+  last[last.length - 64] ^= 1;
+  await assert.rejects(open(new Blob([last])), PackageError);
+});
+
+test("ranges of a stream reach their places, overlapping ones too", async () => {
+  const data = new Uint8Array(randomBytes(10_000));
+  async function* chunks() {
+    for (let at = 0; at < data.length; at += 333) yield data.subarray(at, at + 333);
+  }
+  const wanted = Array.from({ length: 40 }, () => {
+    const start = Math.floor(Math.random() * 9000);
+    const target = new Uint8Array(Math.floor(Math.random() * 1000));
+    return { start, bytes: target.length, target, write: (chunk: Uint8Array, at: number) => target.set(chunk, at) };
+  });
+  assert.equal(await scatter(chunks(), 0, wanted), data.length);
+  for (const w of wanted) assert.deepEqual(w.target, data.slice(w.start, w.start + w.bytes));
+});
+
+test("models are found", () => {
+  const options = { remoteHost: "https://hub.test", remotePathTemplate: "{model}/resolve/{revision}/", revision: "main", dtype: "auto" as const, subfolder: "onnx", model_file_name: "model" };
+  const page = "https://site.test/app/index.html";
+  const graphs = (model: string, more = {}) => {
+    const place = locate(model, page, { ...options, ...more });
+    return place.kind === "onnx" ? [place.folder, place.graphs[0]!.url] : [place.url];
+  };
+  assert.deepEqual(graphs("org/name"), ["https://hub.test/org/name/resolve/main/", "https://hub.test/org/name/resolve/main/onnx/model_quantized.onnx"]);
+  assert.deepEqual(graphs("org/name", { dtype: "q4", revision: "v1/x" }), ["https://hub.test/org/name/resolve/v1%2Fx/", "https://hub.test/org/name/resolve/v1%2Fx/onnx/model_q4.onnx"]);
+  assert.deepEqual(graphs("./models/a", { dtype: "fp32", subfolder: "" }), ["https://site.test/app/models/a/", "https://site.test/app/models/a/model.onnx"]);
+  assert.deepEqual(graphs("/m/onnx/model_q4.onnx"), ["https://site.test/m/", "https://site.test/m/onnx/model_q4.onnx"]);
+  assert.deepEqual(graphs("models/a.edge?v=1"), ["https://site.test/app/models/a.edge?v=1"]);
+  const files = (...names: string[]) => names.map((name) => ({ name, blob: new Blob(["x"]) }));
+  const given = sortFiles(files("model.onnx", "model_q4.onnx", "tokenizer.json"), "q4");
+  assert.ok(given.kind === "onnx" && given.graph === "model_q4.onnx" && !given.files.has("model.onnx"));
+  assert.throws(() => sortFiles(files("a.onnx", "b.onnx"), "auto"), /2 .onnx files/);
+});
+
+test("builds and threads are chosen, and the reason is given", () => {
+  const all: Platform = { simd: true, relaxed: true, shared: true, isolated: true, cores: 8 };
+  assert.deepEqual(choose(all), { flavour: "relaxed-threads", threads: 4, whyNotThreads: "" });
+  assert.equal(choose(all, "auto", 6).threads, 6);
+  assert.match(choose({ ...all, isolated: false }).whyNotThreads, /Cross-Origin-Opener-Policy/);
+  assert.equal(choose({ ...all, isolated: false }).flavour, "relaxed-threads");
+  assert.deepEqual([choose({ ...all, relaxed: false }).flavour, choose({ ...all, shared: false }).flavour], ["simd128", "simd128"]);
+  for (const c of [choose(all, "simd128"), choose(all, "auto", 1), choose({ ...all, cores: 1 })]) assert.ok(c.threads === 1 && c.whyNotThreads);
+});
+
+test("errors cross the worker's border with class, words and fields", () => {
+  const e = new PackageError("it is broken", "a.edge", "Fetch it again.");
+  const back = makeError(structuredClone(plainError(Object.assign(e, { extra: [1, 2], f: () => 0 }))));
+  assert.ok(back instanceof PackageError);
+  assert.deepEqual([back.name, back.what, back.where, back.remedy, back.message, (back as unknown as { extra: number[] }).extra], ["PackageError", e.what, e.where, e.remedy, e.message, [1, 2]]);
+  assert.equal(makeError(plainError(new TypeError("oops"))).name, "EngineError");
+  assert.equal(makeError({ name: "constructor", what: "x", where: "", remedy: "", stack: "", fields: {} }).name, "EdgewiseError");
+});
