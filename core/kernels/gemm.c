@@ -244,7 +244,7 @@ typedef struct {
   int32_t cols; /* of a task */
 } few_rows;
 
-/* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * 2 / turn = 8 accumulators. */
+/* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn = 8 accumulators. */
 EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
   vf s[8];
   int32_t p = 0;
@@ -275,32 +275,32 @@ DOTS(dots_2x4_half, 2, 4, 1, true)
 DOTS(dots_4x2_half, 4, 2, 1, true)
 #undef DOTS
 
+void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
+  if (rows == 1) (is_half ? dots_1x4_half : dots_1x4)(k, a, a_row, b, b_col, out);
+  else if (rows == 2) (is_half ? dots_2x4_half : dots_2x4)(k, a, a_row, b, b_col, out);
+  else
+    for (int c = 0; c < 4; c += 2) {
+      float t[8];
+      (is_half ? dots_4x2_half : dots_4x2)(k, a, a_row, (const char *)b + c * b_col * (is_half ? 2 : 4), b_col, t);
+      for (int r = 0; r < 4; r++) out[r * 4 + c] = t[r * 2], out[r * 4 + c + 1] = t[r * 2 + 1];
+    }
+}
+
 static void columns_task(void *arg, int32_t index, int32_t thread) {
   const few_rows *f = arg;
   const ew_gemm_job *g = f->g;
   const b_layout *s = g->b_more;
   (void)thread;
-  int32_t j = index * f->cols, end = j + at_most(g->n - j, f->cols);
-  float out[8];
-  while (j < end) {
-    int32_t cols = at_most(end - j, 4);
+  int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols);
+  for (int32_t j = begin, cols; j < end; j += cols) {
     const char *b = (const char *)g->b + j * s->col * (s->is_half ? 2 : 4);
-    if (cols < 4) cols = 1;
+    cols = end - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
     for (int32_t i = 0, rows; i < g->m; i += rows) {
-      const real *a = f->a + i * f->a_row;
-      rows = g->m - i >= 4 ? 4 : g->m - i >= 2 ? 2 : 1;
-      for (int32_t c = 0; c < cols; c += rows == 4 ? 2 : 4) {
-        /* At the edge the same column, four times; a row at a time. */
-        int64_t col = cols == 4 ? s->col : 0;
-        const char *bc = b + c * s->col * (s->is_half ? 2 : 4);
-        int32_t wide = cols < 4 ? 1 : rows == 4 ? 2 : 4, step = rows == 4 ? 2 : 4;
-        if (rows == 4) (s->is_half ? dots_4x2_half : dots_4x2)(g->k, a, f->a_row, bc, col, out);
-        else if (rows == 2) (s->is_half ? dots_2x4_half : dots_2x4)(g->k, a, f->a_row, bc, col, out);
-        else (s->is_half ? dots_1x4_half : dots_1x4)(g->k, a, f->a_row, bc, col, out);
-        for (int32_t r = 0; r < rows; r++) ew_finish_row(&g->finish, g->y + (int64_t)(i + r) * g->y_row + j + c, out + r * step, i + r, j + c, wide, g->y_row);
-      }
+      float out[16];
+      rows = ew_dots_rows(g->m - i);
+      ew_dots(rows, g->k, f->a + i * f->a_row, f->a_row, b, cols == 4 ? s->col : 0, s->is_half, out);
+      for (int32_t r = 0; r < rows; r++) ew_finish_row(&g->finish, g->y + (int64_t)(i + r) * g->y_row + j, out + r * 4, i + r, j, cols, g->y_row);
     }
-    j += cols;
   }
 }
 

@@ -10,6 +10,10 @@ enum { MR = 4, NR = 2 * VF };
 /* out[MR][NR] = MR rows of kc contiguous floats, times a panel [kc][NR]. */
 void ew_tile(int32_t kc, const real *const a[MR], const real *b, float *out);
 
+/* out[rows][4] = 1, 2 or 4 rows of a times 4 columns of b, where a and b are contiguous along k. For few rows, without packing. */
+void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out);
+EW_INLINE int32_t ew_dots_rows(int32_t left) { return left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
 /* A panel [n][NR] from `cols` <= NR columns of n contiguous numbers each, `stride` apart, padded with zeros. */
 EW_INLINE void ew_pack_columns(const void *b, int64_t at, int64_t stride, int32_t n, int32_t cols, real *panel, bool is_half) {
   for (int32_t j = 0; j < NR; j += 4, at += 4 * stride, panel += 4, cols -= 4) {
