@@ -238,7 +238,7 @@ def test_indices_from_data(refused):
     assert s.run(None, {"i": np.array([5, -6])})[0].tolist() == [[10, 11], [0, 1]]
     f = model([node("Cast", "x", "i", to=I), node("GatherElements", "t i", "y", axis=1)], [value("x")], Y, [c("t", [[1.0, 2, 3]])])
     for bad in (np.inf, -np.inf, 1e30, 3, -4):  # (NaN is cast to 0)
-        refused(lambda: run(f, x=np.full((1, 4), bad)), InputError, "out of range")
+        refused(lambda: run(f, x=np.full((1, 4), float(bad))), InputError, "out of range")
 
 
 def test_shapes_from_data(refused):

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import os
+import struct
+from operator import index
 
 from ..compile import compile_package
 from ..engine import default_engine
@@ -110,8 +112,16 @@ class CausalLM:
         self.sequences[handle] = [caches, []]
         return handle
 
+    def state(self, sequence):
+        """[caches, tokens] of an open sequence."""
+        state = self.sequences.get(sequence) if isinstance(sequence, int) else None
+        if state is None:
+            raise InputError(f"{sequence!r} is no open sequence", "sequence", "Use a number from open() that close() has not had.")
+        return state
+
     def close(self, sequence):
-        caches, _ = self.sequences.pop(sequence)
+        caches, _ = self.state(sequence)
+        del self.sequences[sequence]
         for a in caches.values():
             self.engine.free(a)
         for p in self.plans:
@@ -120,24 +130,30 @@ class CausalLM:
 
     def copy(self, source, target):
         """The target's cache becomes the source's."""
-        a, b = self.sequences[source], self.sequences[target]
+        a, b = self.state(source), self.state(target)
         for c in self.caches:
             self.engine.copy(a[0][c["name"]], b[0][c["name"]], c["bytes"])
         b[1] = list(a[1])
 
     def length(self, sequence):
-        return len(self.sequences[sequence][1])
+        return len(self.state(sequence)[1])
 
     def truncate(self, sequence, length):
         """Forgets all but the first `length` tokens."""
-        del self.sequences[sequence][1][length:]
+        tokens = self.state(sequence)[1]
+        if type(length) is not int or not 0 <= length <= len(tokens):
+            raise InputError(f"{length!r} is no length of a sequence of {len(tokens)} tokens", "truncate", f"Give one from 0 to {len(tokens)}.")
+        del tokens[length:]
 
     def forward(self, sequence, ids):
         """Appends tokens; returns the engine address of float32[vocab_size] logits behind the last one, valid until the next forward.
 
         Raises InputError when an id is outside the vocabulary or the sequence would exceed max_length; the sequence is then as before."""
-        ids = [int(i) for i in ids]
-        state = self.sequences[sequence]
+        try:
+            ids = [index(i) for i in ids]
+        except TypeError:
+            raise InputError(f"{str(ids)[:100]} are no token ids", "forward", "Give a list of integers.") from None
+        state = self.state(sequence)
         if not ids:
             raise InputError("no tokens", "forward", "Give at least one token id.")
         if len(state[1]) + len(ids) > self.max_length:
@@ -177,7 +193,6 @@ class CausalLM:
 
     def logits(self, address):
         """The logits at an address as a list of floats."""
-        import struct
         return list(struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size)))
 
     def free(self):
@@ -230,7 +245,6 @@ class _DecoderPlan:
         self.bound = sequence
 
     def run(self, sequence, ids, past):
-        import struct
         if self.bound != sequence:
             self.bind_caches(sequence)
         self.lm.engine.write(self.input, struct.pack(f"<{self.tokens}q", *ids, *[0] * (self.tokens - len(ids))))

@@ -128,7 +128,7 @@ class InferenceSession:
         names = list(output_names) if output_names else [o.name for o in self.graph.outputs]
         known_outputs = {o.name for o in self.graph.outputs}
         for n in names:
-            if n not in known_outputs:
+            if not isinstance(n, str) or n not in known_outputs:
                 raise InputError(f"the model has no output '{n}'", "output_names", f"It has: {', '.join(sorted(known_outputs))}.")
         results = self._run(self.graph, "", feeds, names)
         return [as_output(*r) for r in results]
