@@ -27,6 +27,7 @@
 
 typedef float real EW_MEMORY; /* a float in memory, at any address */
 typedef uint16_t half EW_MEMORY;
+typedef int16_t short_m EW_MEMORY;
 typedef int32_t int_m EW_MEMORY;
 typedef int64_t long_m EW_MEMORY;
 
@@ -199,14 +200,21 @@ EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
   return acc;
 #endif
 }
-/* acc[i] += a[2i] * b[2i] + a[2i+1] * b[2i+1] */
+EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
+#if defined(__wasm_simd128__)
+  return (i32x4)wasm_v128_load32_splat(p);
+#else
+  return *p - (i32x4){0};
+#endif
+}
+/* acc[i] += a[2i] * b[2i] + a[2i+1] * b[2i+1], wrapping */
 EW_INLINE i32x4 i32x4_dot_shorts(i16x8 a, i16x8 b, i32x4 acc) {
 #if defined(__wasm_simd128__)
-  return acc + (i32x4)wasm_i32x4_dot_i16x8((v128_t)a, (v128_t)b);
+  return (i32x4)((u32x4)acc + (u32x4)wasm_i32x4_dot_i16x8((v128_t)a, (v128_t)b));
 #elif defined(__SSE2__)
-  return acc + (i32x4)_mm_madd_epi16((__m128i)a, (__m128i)b);
+  return (i32x4)((u32x4)acc + (u32x4)_mm_madd_epi16((__m128i)a, (__m128i)b));
 #else
-  for (int i = 0; i < 4; i++) acc[i] += a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
+  for (int i = 0; i < 4; i++) acc[i] = (int32_t)((uint32_t)acc[i] + (uint32_t)(a[2 * i] * b[2 * i]) + (uint32_t)(a[2 * i + 1] * b[2 * i + 1]));
   return acc;
 #endif
 }
