@@ -290,6 +290,7 @@ static int32_t check_gather_quantized(const void *params, ew_reach *reach, bool 
   const int64_t block = p->block;
   const int64_t index_type = p->index_type;
   const int64_t scale_type = p->scale_type;
+  const int64_t zeros = p->zeros;
   bool bad = false;
   if (count < 0) return 5;
   if (cols < 0) return 6;
@@ -302,7 +303,7 @@ static int32_t check_gather_quantized(const void *params, ew_reach *reach, bool 
   reach[0] = (ew_reach){1, 0, ew_check_mul(&bad, rows, ew_check_ceil_div(&bad, cols * bits, 8))};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, count};
   reach[2] = (ew_reach){ew_check_bytes_of(&bad, scale_type), 0, rows * ew_check_ceil_div(&bad, cols, block)};
-  reach[3] = (ew_reach){1, 0, ew_check_mul(&bad, rows, ew_check_ceil_div(&bad, ew_check_ceil_div(&bad, cols, block) * bits, 8))};
+  reach[3] = (ew_reach){1, 0, zeros == 2 ? ew_check_ceil_div(&bad, ew_check_mul(&bad, rows * ew_check_ceil_div(&bad, cols, block), bits), 8) : ew_check_mul(&bad, rows, ew_check_ceil_div(&bad, ew_check_ceil_div(&bad, cols, block) * bits, 8))};
   reach[4] = (ew_reach){4, 0, count * cols};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }

@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x9cec9304u
+#define EW_TABLE_HASH 0x31d7224cu
 enum { EW_KERNEL_COUNT = 27, EW_MAX_OPERANDS = 8 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
@@ -71,7 +71,7 @@ typedef struct { int32_t size; int32_t index_type; int32_t batch; int32_t count;
 enum { EW_GATHER_ND_X, EW_GATHER_ND_INDEX, EW_GATHER_ND_Y };
 int32_t ew_k_gather_nd(ew_context *, const ew_gather_nd_params *, void *const *operand);
 
-/* gather_quantized: com.microsoft::GatherBlockQuantized with gather_axis 0, quantize_axis last: rows of a quantized embedding, dequantized to float32 on the way. Packed `bits` wide, low first. Zero point default: signed (int4): 0; unsigned: 2^(bits-1) for uint8 storage. zeros = 1 when the zeros_ operand is present. */
+/* gather_quantized: com.microsoft::GatherBlockQuantized with gather_axis 0, quantize_axis last: rows of a quantized embedding, dequantized to float32 on the way. Packed `bits` wide, low first. zeros: 1: each row of zeros_ begins with a byte; 2: they are packed without gaps (4-bit types); without zeros_, the zero point is 0 where signed or zeros is -1 (uint4), 2^(bits-1) where zeros is 0 (uint8 storage). */
 typedef struct { int32_t bits; int32_t count; int32_t rows; int32_t cols; int32_t block; int32_t index_type; int32_t scale_type; int32_t signed_; int32_t zeros; } ew_gather_quantized_params;
 enum { EW_GATHER_QUANTIZED_X, EW_GATHER_QUANTIZED_INDEX, EW_GATHER_QUANTIZED_SCALES, EW_GATHER_QUANTIZED_ZEROS_, EW_GATHER_QUANTIZED_Y };
 int32_t ew_k_gather_quantized(ew_context *, const ew_gather_quantized_params *, void *const *operand);

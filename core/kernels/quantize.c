@@ -209,7 +209,8 @@ static void gather_quantized_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   gather_quantized *g = arg;
   const ew_gather_quantized_params *p = g->p;
-  const int64_t blocks = (p->cols - 1) / p->block + 1, x_row = ((int64_t)p->cols * p->bits + 7) / 8, zero_row = (blocks * p->bits + 7) / 8;
+  const int64_t blocks = (p->cols - 1) / p->block + 1, x_row = ((int64_t)p->cols * p->bits + 7) / 8, per_byte = 8 / p->bits;
+  const int64_t zero_row = p->zeros == 2 ? blocks : (blocks + per_byte - 1) / per_byte * per_byte; /* from row to row of zero points */
   const int32_t sign = p->signed_ ? 1 << (p->bits - 1) : 0; /* two's complement: (v ^ sign) - sign */
   for (int64_t c = (int64_t)index * g->per_task; c < p->count && c < ((int64_t)index + 1) * g->per_task; c++) {
     const int64_t row = ew_index(g->context, g->operand[EW_GATHER_QUANTIZED_INDEX], p->index_type, c, p->rows);
@@ -222,7 +223,7 @@ static void gather_quantized_task(void *arg, int32_t index, int32_t thread) {
     for (int64_t b = 0; b < blocks; b++) {
       const int64_t at = row * blocks + b;
       const float scale = p->scale_type == EW_F32 ? ((const m_f32 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at] : ew_half_to_float(((const m_u16 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at]);
-      const int32_t zero = zeros ? (packed(zeros + row * zero_row, p->bits, (int32_t)b) ^ sign) - sign : p->signed_ ? 0 : 1 << (p->bits - 1);
+      const int32_t zero = zeros ? (packed(zeros + (row * zero_row + b) / per_byte, p->bits, (int32_t)((row * zero_row + b) % per_byte)) ^ sign) - sign : p->signed_ || p->zeros < 0 ? 0 : 1 << (p->bits - 1);
       const int32_t first = (int32_t)(b * p->block), end = p->cols - first < p->block ? p->cols : first + p->block;
       for (int32_t i = first; i < end; i++) y[i] = (float)((packed(x, p->bits, i) ^ sign) - sign - zero) * scale;
     }

@@ -42,6 +42,7 @@ Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, INT32, UINT8
 from .op import MS, Op, broadcast, fail, most, product, unsupported
+from .symbolic import Sym
 
 
 def _matmul_shape(n, a, b):
@@ -62,6 +63,8 @@ def emit_gemm(b, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activat
         if len(a.shape) > 2:  # one weight for all: batches are rows
             a, y = b.as_rows(a, a.shape[-1]), b.as_rows(y, y.shape[-1])
             residual = b.as_rows(residual, y.shape[-1]) if residual is not None else None
+    if not isinstance(a.shape[-1], Sym) and a.shape[-1] == 0:  # the sum of nothing
+        a, w = (b.scalar(FLOAT, 0.0).broadcast(s) for s in (a.shape[:-1] + [1], w.shape[:-2] + [1, w.shape[-1]]))
     batch = y.shape[:-2]
     a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))
     if min(a.strides) < 0 or (min(a.strides[-2:]) > 1 and a.shape[-1] != 1 and a.shape[-2] != 1):
@@ -123,6 +126,22 @@ def _(n, b):
     _lower_matmul(n, b, b.view(n.inputs[0]), b.view(n.inputs[1]))
 
 
+# shapes of products: vectors, one row, tails of every tile, batches that broadcast, nothing
+_PRODUCTS = [((3, 4), (4, 5)), ((1, 37), (37, 65)), ((7, 130), (130, 67)), ((65, 33), (33, 129)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((3, 1, 2, 4), (5, 4, 6)), ((2, 3, 4, 5, 6), (2, 3, 4, 6, 3)),
+             ((1, 2, 1, 3, 4), (5, 1, 6, 4, 2)), ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((3, 4), (4, 0)), ((2, 0, 3), (2, 3, 4)), ((33, 1), (1, 17)), ((1, 1), (1, 1)), ((5, 300), (300, 1))]
+
+
+@matmul.cases
+def _(t):
+    for a, w in _PRODUCTS + [((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5))]:
+        yield t(t.f(*a), t.f(*w), tol=1e-4)
+    yield t(t.f(3, 40), t.const(t.f(40, 50)), tol=1e-4)
+    yield t(t.f(9, 40), t.const(t.f(40, 50)), tol=1e-4)
+    for rows in (1, 9):
+        yield t(t.f(rows, 40, dtype="float16"), t.f(40, 50, dtype="float16"), tol=4e-3)
+        yield t(t.f(2, rows, 40, dtype="float16"), t.const(t.f(40, 50, dtype="float16")), tol=4e-3)
+
+
 fused_matmul = Op("FusedMatMul", MS, half=[1])
 
 
@@ -147,6 +166,16 @@ def _(n, b):
     _lower_matmul(n, b, _turned(b.view(n.inputs[0]), n, "transA"), _turned(b.view(n.inputs[1]), n, "transB"), n.attr("alpha", 1.0))
 
 
+@fused_matmul.cases
+def _(t):
+    def turned(shape, turn):
+        return t.f(*shape[:-2], shape[-1], shape[-2]) if turn else t.f(*shape)
+    for a, w in (((3, 40), (40, 50)), ((1, 37), (37, 65)), ((2, 3, 4), (2, 4, 5))):
+        for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            yield t(turned(a, ta), turned(w, tb), transA=ta, transB=tb, alpha=0.5, tol=1e-4)
+    yield t(t.f(3, 4), t.f(4, 5), tol=1e-4)
+
+
 gemm = Op("Gemm", half=[1])
 
 
@@ -167,6 +196,21 @@ def _(n, b):
               residual=b.view_like(n.inputs[3], n.outputs[0]) if n.has(3) else None, alpha=n.attr("alpha", 1.0), beta=n.attr("beta", 1.0), activation=n.attr("activation", "none"))
 
 
+@gemm.cases
+def _(t):
+    for m, k, cols in ((3, 40, 50), (1, 37, 65), (65, 33, 17), (4, 0, 5), (0, 3, 4), (9, 130, 8)):
+        for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            a, w = t.f(k, m) if ta else t.f(m, k), t.f(cols, k) if tb else t.f(k, cols)
+            yield t(a, w, t.f(cols), transA=ta, transB=tb, tol=1e-4)
+            yield t(a, w, t.f(m, cols), transA=ta, transB=tb, alpha=0.5, beta=-2.0, tol=1e-4, **({} if k else {"trust": "onnx", "why": "onnxruntime forgets beta where k is 0"}))
+    for c in ((), (1,), (1, 5), (3, 1), (1, 1), (3, 5)):
+        yield t(t.f(3, 4), t.f(4, 5), t.f(*c), beta=0.5, tol=1e-4)
+    yield t(t.f(3, 4), t.f(4, 5), alpha=2.0, tol=1e-4)
+    yield t(t.f(3, 4), t.f(4, 5), t.f(5), opset=9, tol=1e-4)
+    yield t(t.f(3, 40, dtype="float16"), t.const(t.f(50, 40, dtype="float16")), t.const(t.f(50, dtype="float16")), transB=1, tol=4e-3)
+    yield t(t.f(9, 40), t.const(t.f(50, 40)), t.const(t.f(50)), transB=1, tol=1e-4)
+
+
 nbits = Op("MatMulNBits", MS, half=[2, 3])
 
 
@@ -184,10 +228,8 @@ def _(n):
     if product(n.inputs[2].shape) != cols * blocks:
         fail(n, f"scales {n.inputs[2]}: {cols * blocks} are wanted")
     if n.has(4):
-        g = n.inputs[4].numbers
-        if n.inputs[4].tensor is not None and g is None:
-            g = n.inputs[4].tensor.numbers()
-        if g is None or g[:k] != [i // block for i in range(k)]:
+        g = n.inputs[4].tensor.numbers() if n.inputs[4].tensor is not None else n.need(4)
+        if g[:k] != [i // block for i in range(k)]:
             unsupported(n, "g_idx that reorders columns", "Quantize without activation order.")
     if n.has(3):
         z = n.inputs[3]
@@ -198,7 +240,7 @@ def _(n):
 
 def emit_nbits(n, b, bits, block, cols, k, format=0, accuracy=0, zeros=None, bias=None):
     a, y = b.as_rows(b.view(n.inputs[0]), k), b.as_rows(b.out(n.outputs[0]), cols)
-    w, scales = b.view(n.inputs[1]), b.view(n.inputs[2])
+    w, scales, zeros = (b.contiguous(v) if v is not None else None for v in (b.view(n.inputs[1]), b.view(n.inputs[2]), zeros))
     residual = n.input(6)  # from passes/epilogue.py
     b.emit("matmul_nbits", {"a": a, "b": w, "scales": scales, "zeros": zeros, "bias": b.contiguous(bias) if bias is not None else None,
                             "residual": b.as_rows(b.view_like(residual, n.outputs[0]), cols) if residual is not None else None, "y": y, "scratch": b.scratch(4 * 262144)},
@@ -209,6 +251,26 @@ def emit_nbits(n, b, bits, block, cols, k, format=0, accuracy=0, zeros=None, bia
 @nbits.lower
 def _(n, b):
     emit_nbits(n, b, n.attr("bits", 4), n.attr("block_size"), n.attr("N"), n.attr("K"), 0, n.attr("accuracy_level", 0), b.view(n.inputs[3]) if n.has(3) else None, b.view(n.inputs[5]) if n.has(5) else None)
+
+
+@nbits.cases
+def _(t):
+    for bits in (4, 8, 2):
+        for rows, k, cols, block in ((1, 64, 48, 32), (3, 64, 48, 32), (1, 100, 17, 16), (5, 100, 17, 16), (2, 130, 9, 64), (33, 96, 40, 32), (1, 256, 33, 128), (7, 256, 33, 256)):
+            blocks = -(-k // block)
+            w, scales = t.n("uint8", cols, blocks, block * bits // 8, low=0, high=255), t.f(cols, blocks, low=0.02, high=0.1)
+            zeros, bias = t.n("uint8", cols * -(-blocks * bits // 8), low=0, high=255), t.f(cols)
+            attrs = {"K": k, "N": cols, "bits": bits, "block_size": block, "tol": 1e-4, "fold": False}
+            yield t(t.f(rows, k), t.const(w), t.const(scales), **attrs)
+            yield t(t.f(rows, k), t.const(w), t.const(scales), t.const(zeros), **attrs)
+            yield t(t.f(rows, k), t.const(w), t.const(scales), t.const(zeros), None, t.const(bias), **attrs)
+            yield t(t.f(rows, k), t.const(w), t.const(scales), None, None, t.const(bias), **attrs)
+        yield t(t.f(2, 3, 64), t.const(t.n("uint8", 48, 2, 4 * bits, low=0, high=255)), t.const(t.f(48, 2)), K=64, N=48, bits=bits, block_size=32, tol=1e-4)
+        yield t(t.f(0, 64), t.const(t.n("uint8", 48, 2, 4 * bits, low=0, high=255)), t.const(t.f(48, 2)), K=64, N=48, bits=bits, block_size=32)
+        yield t(t.f(3, 64, dtype="float16"), t.const(t.n("uint8", 48, 2, 4 * bits, low=0, high=255)), t.const(t.f(48, 2, low=0.02, high=0.1, dtype="float16")), K=64, N=48, bits=bits, block_size=32, tol=4e-3)
+    yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), t.const(t.f(48, 2, low=0, high=15)), K=64, N=48, bits=4, block_size=32, tol=1e-4)
+    yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), None, t.const(t.of("int32", [i // 32 for i in range(64)])), K=64, N=48, bits=4, block_size=32, tol=1e-4)
+    yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), K=64, N=48, block_size=32, tol=1e-4)
 
 
 bnb4 = Op("MatMulBnb4", MS, half=[2])
@@ -227,6 +289,14 @@ def _(n):
 @bnb4.lower
 def _(n, b):
     emit_nbits(n, b, 4, n.attr("block_size"), n.attr("N"), n.attr("K"), 1 + n.attr("quant_type", 0))
+
+
+@bnb4.cases
+def _(t):
+    for kind in (0, 1):
+        for rows, k, cols, block in ((1, 64, 48, 16), (3, 64, 48, 64), (5, 128, 7, 32)):
+            yield t(t.f(rows, k), t.const(t.n("uint8", cols * k // 2, low=0, high=255)), t.const(t.f(cols * k // block, low=0.1, high=1)), K=k, N=cols, block_size=block, quant_type=kind, tol=1e-4)
+    yield t(t.f(2, 3, 64), t.const(t.n("uint8", 48 * 32, low=0, high=255)), t.const(t.f(48, low=0.1, high=1)), K=64, N=48, block_size=64, quant_type=1, tol=1e-4)
 
 
 matmul_integer = Op("MatMulInteger")
@@ -250,9 +320,22 @@ def _(n, b):
     batch = product(y.shape[:-2])
     a, w = (b.contiguous(v if len(v.shape) == 2 else v.broadcast(y.shape[:-2] + v.shape[-2:])) for v in (a, w))
     m, k, cols = a.shape[-2], a.shape[-1], w.shape[-1]
-    zeros = [b.view(n.inputs[i]) if n.has(i) else None for i in (2, 3)]
+    zeros = [b.contiguous(b.view(n.inputs[i])) if n.has(i) else None for i in (2, 3)]
     count = [0 if z is None else product(z.shape) for z in zeros]
     if count[0] > 1 and count[0] != m or count[1] > 1 and count[1] != cols or batch != 1 and max(count) > 1:
         unsupported(n, f"zero points of shapes {[z.shape for z in zeros if z]}")
     b.emit("matmul_integer", {"a": a, "b": w, "a_zero": zeros[0], "b_zero": zeros[1], "y": y, "scratch": b.scratch(4 * 262144)}, batch=batch, m=m, n=cols, k=k, a_type=a.dtype, b_type=w.dtype,
            a_batch=product(a.shape[-2:]) if len(a.shape) > 2 else 0, b_batch=product(w.shape[-2:]) if len(w.shape) > 2 else 0, a_zeros=count[0], b_zeros=count[1])
+
+
+@matmul_integer.cases
+def _(t):
+    for a, w in _PRODUCTS:
+        for x, y in (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")) if len(a) == 2 else (("uint8", "int8"),):
+            if 0 not in a and len(a) < 5:
+                yield t(t.n(x, *a), t.n(y, *w))
+                yield t(t.n(x, *a), t.n(y, *w), t.n(x, low=0, high=90), t.n(y, low=0, high=90))
+    yield t(t.n("uint8", 9, 40, low=0, high=255), t.const(t.n("int8", 40, 50)), t.n("uint8", low=0, high=255), t.const(t.n("int8", 50)))
+    yield t(t.n("int8", 1, 300, low=-128, high=127), t.const(t.n("uint8", 300, 5, low=0, high=255)), t.n("int8", low=-128, high=127), t.const(t.n("uint8", 5, low=0, high=255)))
+    yield t(t.n("uint8", 0, 4), t.n("int8", 4, 5))
+    yield t(t.n("uint8", 3, 4), t.n("int8", 4, 5), t.n("uint8", 3, 1), trust="onnx", why="onnxruntime has no zero points by row")

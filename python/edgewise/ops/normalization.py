@@ -34,8 +34,21 @@ def emit_norm(b, x, y, scale, bias=None, skip=None, skip_bias=None, total=None, 
            x_row=x.strides[0], skip_row=skip.strides[0] if skip is not None and skip.shape[0] != 1 else 0, y_row=y.strides[0], epsilon=epsilon, scale_offset=scale_offset)
 
 
-def _declare_norm(name, rms, domain=""):
+def _norm_cases(rms, opset, same):
+    def cases(t):
+        for shape, axis in (((2, 3, 64), -1), ((5, 37), 1), ((1, 7), -1), ((2, 3, 4, 5), 2), ((3, 4), 0), ((2, 300), -1), ((0, 8), -1), ((4, 1), -1)):
+            rest = [t.f(*shape[axis:])] + ([t.f(*shape[axis:])] if not rms else [])
+            yield t(t.f(*shape), *rest, axis=axis, opset=opset, tol=1e-4, **same)
+            yield t(t.f(*shape) + 5, rest[0], axis=axis, epsilon=1e-3, opset=opset, tol=1e-4, **same)
+        yield t(t.f(3, 16), t.f(16), opset=opset, tol=1e-4, **same)
+        yield t(t.f(3, 16) * 1e-4, t.f(16), epsilon=1e-12, opset=opset, tol=1e-4, **same)
+        yield t(t.f(3, 16, dtype="float16"), t.f(16, dtype="float16"), opset=opset, tol=4e-3, **same)
+    return cases
+
+
+def _declare_norm(name, rms, domain="", opset=21, **same):
     o = Op(name, domain)
+    o.cases(_norm_cases(rms, opset, same))
 
     @o.infer
     def _(n):
@@ -54,13 +67,25 @@ def _declare_norm(name, rms, domain=""):
 
 
 _declare_norm("LayerNormalization", 0)
-_declare_norm("RMSNormalization", 1)
+_declare_norm("RMSNormalization", 1, opset=23)
 _declare_norm("SimplifiedLayerNormalization", 1)       # ONNX Runtime's name, in the default domain
-_declare_norm("SimplifiedLayerNormalization", 1, MS)
+_declare_norm("SimplifiedLayerNormalization", 1, MS, same_as=("", "SimplifiedLayerNormalization"))
 
 
 def _declare_skip_norm(name, rms):
     o = Op(name, MS)
+
+    @o.cases
+    def _(t):
+        for shape in ((2, 3, 64), (1, 5, 37), (0, 2, 8), (4, 16)):
+            width = shape[-1]
+            beta = [] if rms else [t.f(width)]
+            yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, tol=1e-4)
+            yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, t.f(width), tol=1e-4, epsilon=1e-3)
+            yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, t.f(width), outputs=[True, False, False, True], tol=1e-4)
+        yield t(t.f(2, 3, 8), t.f(3, 8), t.f(8), outputs=[True, False, False, True], tol=1e-4)
+        yield t(t.f(2, 3, 8), t.f(1, 3, 8), t.f(8), outputs=[True, False, False, True], tol=1e-4)
+        yield t(t.f(2, 3, 8, dtype="float16"), t.f(2, 3, 8, dtype="float16"), t.f(8, dtype="float16"), outputs=[True, False, False, True], tol=4e-3)
 
     @o.infer
     def _(n):

@@ -20,15 +20,18 @@ Kernel("dequantize", {"type": "i32", "bits": "i32", "outer": "i32", "axis": "i32
 
 Kernel("gather_quantized", {"bits": "i32", "count": "i32", "rows": "i32", "cols": "i32", "block": "i32", "index_type": "i32", "scale_type": "i32", "signed": "i32", "zeros": "i32"},
        [read("x", 1, "rows * ceil_div(cols * bits, 8)"), read("index", "bytes_of(index_type)", "count"), read("scales", "bytes_of(scale_type)", "rows * ceil_div(cols, block)"),
-        read("zeros_", 1, "rows * ceil_div(ceil_div(cols, block) * bits, 8)", optional=True), write("y", 4, "count * cols")],
+        read("zeros_", 1, "ceil_div(rows * ceil_div(cols, block) * bits, 8) if zeros == 2 else rows * ceil_div(ceil_div(cols, block) * bits, 8)", optional=True), write("y", 4, "count * cols")],
        require=["bits in (2, 4, 8)", "block >= 16", "index_type in (6, 7)", "scale_type in (1, 10)", "rows > 0"], empty=["count", "cols"],
        doc="com.microsoft::GatherBlockQuantized with gather_axis 0, quantize_axis last: rows of a quantized embedding, dequantized to float32 on the way. Packed `bits` wide, low first. "
-           "Zero point default: signed (int4): 0; unsigned: 2^(bits-1) for uint8 storage. zeros = 1 when the zeros_ operand is present.")
+           "zeros: 1: each row of zeros_ begins with a byte; 2: they are packed without gaps (4-bit types); without zeros_, the zero point is 0 where signed or zeros is -1 (uint4), "
+           "2^(bits-1) where zeros is 0 (uint8 storage).")
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import FLOAT, INT4, INT8, INT32, INT64, UINT4, UINT8
 from .op import MS, Op, axis_of, fail, product, unsupported
+
+INF = float("inf")
 
 dynamic_quantize = Op("DynamicQuantizeLinear")
 
@@ -47,6 +50,15 @@ def _(n, b):
     x = b.flat(b.view(n.inputs[0]))
     y, scale, zero = (b.out(o) if o is not None else b.temp(t, s) for o, t, s in zip(n.outputs + [None] * 3, (UINT8, FLOAT, UINT8), (n.inputs[0].shape, [], [])))
     b.emit("dynamic_quantize", {"x": x, "y": y, "scale": scale, "zero": zero}, n=product(x.shape))
+
+
+@dynamic_quantize.cases
+def _(t):
+    yield t(t.of("float32", [0, 0]), outputs=3, trust="ort", why="nothing to scale: ONNX leaves the scale open")
+    for x in (t.f(3, 37), t.f(5, low=1, high=3), t.f(5, low=-3, high=-1), t.f(1), t.of("float32", [0, 0.5, 1.5, 2.5, 255])):
+        yield t(x, outputs=3)
+    yield t(t.f(2, 3), outputs=[True, False, False])
+    yield t(t.f(2, 3), outputs=[False, True, True])
 
 
 def _layout(n):
@@ -82,6 +94,21 @@ def _(n, b):
            type=y.dtype, outer=outer, axis=axis, inner=inner, block=block)
 
 
+@quantize.cases
+def _(t):
+    for dtype in ("uint8", "int8", "uint16", "int16"):
+        yield t(t.f(3, 37), 0.05, t.n(dtype, low=0, high=20))
+        yield t(t.f(3, 4, 5), t.f(4, low=0.01, high=0.1), t.n(dtype, 4, low=0, high=9))
+        yield t(t.f(3, 4, 5), t.f(3, low=0.01, high=0.1), t.n(dtype, 3, low=0, high=9), axis=0)
+        yield t(t.f(3, 10), t.f(3, 3, low=0.01, high=0.1), t.n(dtype, 3, 3, low=0, high=9), axis=1, block_size=4)
+        yield t(t.f(8, 3), t.f(2, 3, low=0.01, high=0.1), t.n(dtype, 2, 3, low=0, high=9), axis=0, block_size=4)
+    yield t(t.f(3, 37), 0.05)
+    yield t(t.of("float32", [0.5, 1.5, 2.5, -0.5, 300, -300, INF, -INF]), 1.0, t.n("int8", low=0, high=0), trust="ort", why="infinity saturates; the reference evaluator wraps it around")
+    yield t(t.f(3, 4), t.f(4, low=0.01, high=0.1), t.n("uint8", 4), opset=13)
+    yield t(t.f(3, 4), 0.05, output_dtype=3)
+    yield t(t.f(0, 4), 0.05)
+
+
 dequantize = Op("DequantizeLinear")
 
 
@@ -100,6 +127,24 @@ def _(n, b):
     x, y = b.flat(b.view(n.inputs[0])), b.out(n.outputs[0])
     b.emit("dequantize", {"x": x, "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=x.dtype, bits={UINT4: 4, INT4: 4, UINT8: 8, INT8: 8, 4: 16, 5: 16, INT32: 32}[x.dtype], outer=outer, axis=axis, inner=inner, block=block)
+
+
+@dequantize.cases
+def _(t):
+    for dtype in ("uint8", "int8", "uint16", "int16", "uint4", "int4"):
+        low, high = {"uint4": (0, 15), "int4": (-8, 7), "int8": (-128, 127)}.get(dtype, (0, 255))
+        q = lambda *shape: t.n(dtype, *shape, low=low, high=high)
+        yield t(q(3, 37), 0.05, q())
+        yield t(q(3, 37), 0.05)
+        yield t(q(3, 4, 5), t.f(4, low=0.01, high=0.1), q(4))
+        yield t(q(3, 5), t.f(3, low=0.01, high=0.1), q(3), axis=0)
+        yield t(q(3, 10), t.f(3, 3, low=0.01, high=0.1), q(3, 3), axis=1, block_size=4)
+        yield t(q(8, 3), t.f(2, 3, low=0.01, high=0.1), axis=0, block_size=4)
+    yield t(t.n("int32", 3, 5), 0.05)
+    yield t(t.n("int32", 3, 5), t.f(5))
+    yield t(t.n("uint8", 3, 4), t.f(4), t.n("uint8", 4), opset=13)
+    yield t(t.n("int8", 3, 4), t.f(1), t.n("int8", 1), opset=10)
+    yield t(t.n("uint8", 0, 4), 0.05)
 
 
 gather_quantized = Op("GatherBlockQuantized", MS, half=[2])
@@ -124,6 +169,12 @@ def _(n):
     block = n.attr("block_size", 128)
     if i.dtype not in (INT32, INT64) or block < 16 or bits not in (2, 4, 8) or product(scale.shape) != x.shape[0] * -(-cols // block):
         fail(n, f"scales {scale} do not fit {x} in blocks of {block}")
+    if cols * bits % 8:
+        unsupported(n, f"rows of {cols} {bits}-bit weights, which do not end with a byte")
+    if n.has(3):
+        z, blocks = n.inputs[3], -(-cols // block)
+        if z.dtype != x.dtype or product(z.shape) != x.shape[0] * (-(-blocks * bits // 8) if x.dtype == UINT8 else blocks):
+            fail(n, f"zero points {z} do not fit {x} in blocks of {block}")
     return [(FLOAT, list(i.shape) + [cols])]
 
 
@@ -131,5 +182,21 @@ def _(n):
 def _(n, b):
     x, i, scale = n.inputs[:3]
     bits, cols = _packed(n)
-    b.emit("gather_quantized", {"x": b.view(x), "index": b.flat(b.view(i)), "scales": b.view(scale), "zeros_": b.view(n.inputs[3]) if n.has(3) else None, "y": b.out(n.outputs[0])},
-           bits=bits, count=product(i.shape), rows=x.shape[0], cols=cols, block=n.attr("block_size", 128), index_type=i.dtype, scale_type=scale.dtype, signed=int(x.dtype == INT4), zeros=int(n.has(3)))
+    b.emit("gather_quantized", {"x": b.contiguous(b.view(x)), "index": b.flat(b.view(i)), "scales": b.contiguous(b.view(scale)), "zeros_": b.contiguous(b.view(n.inputs[3])) if n.has(3) else None, "y": b.out(n.outputs[0])},
+           bits=bits, count=product(i.shape), rows=x.shape[0], cols=cols, block=n.attr("block_size", 128), index_type=i.dtype, scale_type=scale.dtype, signed=int(x.dtype == INT4), zeros=(1 if x.dtype == UINT8 else 2) if n.has(3) else -1 if x.dtype == UINT4 else 0)
+
+
+@gather_quantized.cases
+def _(t):
+    for dtype in ("uint4", "int4"):
+        low, high = {"uint4": (0, 15), "int4": (-8, 7)}[dtype]
+        x, scales, zeros = t.n(dtype, 10, 64, low=low, high=high), t.f(10, 2), t.n(dtype, 10, 2, low=low, high=high)
+        for i in (t.n("int64", 2, 3, low=0, high=9), t.n("int32", 4, low=-10, high=9), t.of("int64", 3)):
+            yield t(x, i, t.const(scales), zeros, block_size=32, quantize_axis=1)
+            yield t(x, i, t.const(scales), block_size=32, quantize_axis=1)
+        yield t(t.n(dtype, 5, 48, low=low, high=high), t.of("int64", [4, 0]), t.const(t.f(5, 3)), t.n(dtype, 5, 3, low=low, high=high), block_size=16, quantize_axis=-1)
+        yield t(x, t.of("int64", [4, 0]), t.const(t.f(10, 2, dtype="float16")), block_size=32, quantize_axis=1)
+    for bits in (4, 8):
+        x, scales = t.n("uint8", 10, 64 * bits // 8, low=0, high=255), t.f(10, 2)
+        yield t(t.const(x), t.n("int64", 2, 3, low=0, high=9), t.const(scales), t.const(t.n("uint8", 10, 2 * bits // 8, low=0, high=255)), bits=bits, block_size=32, quantize_axis=1)
+        yield t(t.const(x), t.n("int64", 2, 3, low=0, high=9), t.const(scales), bits=bits, block_size=32, quantize_axis=1)

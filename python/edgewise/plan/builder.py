@@ -5,7 +5,7 @@ import hashlib
 
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
-from ..ops.dtypes import BOOL, FLOAT, bytes_for, pack, size_of
+from ..ops.dtypes import BOOL, FLOAT, INT4, UINT4, bytes_for, pack, size_of
 from ..ops.elementwise import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
@@ -117,7 +117,7 @@ class Builder:
         if at is None:
             at = self.constant_at[data] = len(self.constants)
             self.constants += data + bytes(-len(data) % 16)
-        return View(self.const_buffer, at // size_of(dtype), shape, strides_of(shape), dtype)
+        return View(self.const_buffer, at * 2 if dtype in (UINT4, INT4) else at // size_of(dtype), shape, strides_of(shape), dtype)
 
     def scalar(self, dtype, number):
         return self.const_bytes(pack(dtype, [number]), dtype, [])
@@ -253,6 +253,8 @@ class Builder:
         self.emit(kernel, views, dims=[1] * pad + dims, **{p: [0] * pad + s for p, s in zip(strides, merged)}, **params)
 
     def copy(self, x, y):
+        if y.dtype in (UINT4, INT4):
+            raise UnsupportedOp("4-bit elements that are not read in the order they are stored in", self.label.where if self.label else "", "Store them in the order that the operator wants.")
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
 
     def fill(self, y, number):

@@ -1,7 +1,7 @@
 """Where a tensor lies: a buffer, an offset and strides. Transposes, slices, splits and broadcasts are views and cost no step."""
 from __future__ import annotations
 
-from ..ops.dtypes import bytes_for, size_of
+from ..ops.dtypes import INT4, UINT4, bytes_for, size_of
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
 
 
@@ -40,7 +40,9 @@ class View:
         return True
 
     def byte_offset(self):
-        return self.offset * size_of(self.dtype) if not (isinstance(self.offset, int) and self.offset == 0) else 0
+        if isinstance(self.offset, int) and self.offset == 0:
+            return 0
+        return self.offset // 2 if self.dtype in (UINT4, INT4) else self.offset * size_of(self.dtype)
 
     def nbytes(self):
         return bytes_for(self.dtype, product([most(d) for d in self.shape]))
@@ -51,7 +53,7 @@ class View:
     def slice(self, axis, start, length, step=1):
         shape, strides = list(self.shape), list(self.strides)
         offset = self.offset + start * strides[axis] if most(length) else self.offset
-        shape[axis], strides[axis] = length, strides[axis] * step
+        shape[axis], strides[axis] = length, abs(strides[axis]) if length == 1 else strides[axis] * step  # a stride that is never used is not negative
         return self._with(shape, strides, offset)
 
     def drop(self, axis):
