@@ -9,8 +9,8 @@ __all__ = ["Aborted", "EdgewiseError", "EngineError", "InputError", "ModelError"
 
 
 def _short(text, most):
-    """Messages quote names and shapes from files, which may be of any length."""
-    text = str(text) if text else ""
+    """Messages quote names and shapes from files, and words of other libraries: one line of bounded length."""
+    text = str(text).replace("\n", " ") if text else ""
     return text if len(text) <= most else f"{text[:most - 60]} ... {text[-50:]}"
 
 

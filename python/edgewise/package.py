@@ -14,8 +14,16 @@ from .onnx.source import Source
 
 MAGIC = b"EDGEWISE"
 FORMAT = 1
+REGISTERS = {"past": 0, "last": 1}  # compile.PAST, LAST
+SUM = b'{"manifest_sha256":"'
 KINDS = ("weight", "computed", "cache", "input", "output")  # of slots
 MAX_MANIFEST = 16 << 20
+
+
+def _signed(text):
+    """A manifest's bytes with their own checksum, taken with zeros in its place, at its beginning."""
+    rest = text[len(SUM) + 64:]
+    return SUM + hashlib.sha256(SUM + b"0" * 64 + rest).hexdigest().encode() + rest
 
 
 class Part(Source):
@@ -77,7 +85,8 @@ class Package:
         files["weights"] = [offset, at]
         manifest["weights"], manifest["files"] = weights, files
         manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in self.blobs.items()}  # readers check them: a flipped bit must not become a wrong number
-        text = json.dumps(manifest, separators=(",", ":")).encode()
+        manifest.pop("manifest_sha256", None)
+        text = _signed(json.dumps({"manifest_sha256": "0" * 64, **manifest}, separators=(",", ":")).encode())
         target.write(MAGIC + struct.pack("<Q", len(text)) + text)
         target.write(bytes(-(16 + len(text)) % 64))
         for data in self.blobs.values():
@@ -101,12 +110,15 @@ class Package:
         length = struct.unpack("<Q", source.read(8, 8))[0]
         if length > MAX_MANIFEST or 16 + length > source.size:
             raise broken(f"its manifest would have {length} bytes, the file has {source.size}")
+        text = source.read(16, length)
         try:
-            manifest = json.loads(source.read(16, length).decode())
+            manifest = json.loads(text.decode())
         except (ValueError, RecursionError) as e:
             raise broken(f"its manifest is no valid JSON ({e})") from None
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise broken(f"its format is {manifest.get('format') if isinstance(manifest, dict) else None!r}, this version reads {FORMAT}", "Build it again with this version.")
+        if not text.startswith(SUM) or _signed(text) != text:
+            raise broken("its manifest is not what its checksum says")
         start = -(-(16 + length) // 64) * 64
         sources = {}
         files = manifest.get("files")
@@ -153,7 +165,7 @@ def _check(manifest, sources, broken):
     for p in d["plans"]:
         want(isinstance(p, dict) and count(p.get("tokens"), 1) and p["tokens"] <= d["capacity"] and named(p.get("file"), sources) and isinstance(p.get("registers"), dict) and isinstance(p.get("slots"), list),
              "a plan is described wrongly")
-        want(set(p["registers"]) in (set(), {"past", "last"}) and all(count(r) and r < 1 << 16 for r in p["registers"].values()), f"a plan has the registers {p['registers']}")
+        want(p["registers"] in ({}, REGISTERS) and not any(r is False or r is True for r in p["registers"].values()), f"a plan has the registers {p['registers']}")
         for s in p["slots"]:
             want(isinstance(s, dict) and isinstance(s.get("name"), str) and s.get("kind") in KINDS and count(s.get("bytes")), "a slot is described wrongly")
             want(s["kind"] != "weight" or weights.get(s["name"], -1) >= s["bytes"], f"weight '{s['name']}' is missing or too short")

@@ -28,7 +28,7 @@ class Engine:
     def error(self, plan=None, call=""):
         """The last error of the C side as an exception."""
         code, step, operand, kernel, detail = struct.unpack("<iiiiq", self.read(self.call("ew_last_error", self.handle), 24))
-        where = plan.labels[step] if plan is not None and 0 <= step < len(plan.labels) else call
+        where = plan.labels[step] if plan is not None and 0 <= step < len(plan.labels) else call or getattr(plan, "name", "") or "engine"
         name = plan.kernels[step] if plan is not None and 0 <= step < len(plan.kernels) else ""
         what = CODES.get(code, f"error {code}")
         if code == 1:
@@ -58,7 +58,7 @@ class LoadedPlan:
             engine.free(data)
         self.handle = 0
         if code:
-            raise engine.error(plan, "plan")
+            raise engine.error(plan, plan.name or "plan")
         self.handle = struct.unpack(engine.POINTER, engine.read(engine.cell, struct.calcsize(engine.POINTER)))[0]
 
     def _do(self, code):
@@ -66,10 +66,13 @@ class LoadedPlan:
             raise self.engine.error(self.plan)
 
     def bind(self, slot, address):
-        self._do(self.engine.call("ew_plan_bind", self.handle, slot, address, self.plan.slots[slot].nbytes))
+        if self.engine.call("ew_plan_bind", self.handle, slot, address, self.plan.slots[slot].nbytes):
+            s = self.plan.slots[slot]
+            raise PlanError(f"its slot {slot} is not '{s.name}' of {s.nbytes} bytes", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
 
     def register(self, index, value):
-        self._do(self.engine.call("ew_plan_register", self.handle, index, value))
+        if self.engine.call("ew_plan_register", self.handle, index, value):
+            raise PlanError(f"its register {index} does not take {value}", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
 
     def init(self):
         self._do(self.engine.call("ew_plan_init", self.handle))

@@ -41,6 +41,7 @@ class Plan:
     def __init__(self, data, slots, registers, labels, kernels, arena_bytes, init_count):
         self.data, self.slots, self.registers, self.labels, self.kernels, self.arena_bytes = data, slots, registers, labels, kernels, arena_bytes
         self.init_count = init_count
+        self.name = ""  # of the file it came from, for errors
 
     @staticmethod
     def assemble(b, registers, name=""):

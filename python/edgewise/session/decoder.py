@@ -37,10 +37,13 @@ def folder_files(path):
 
 def open_package(model, dtype=None, capacity=None):
     """A Package from an .edge file, an .onnx file or a model folder."""
-    path = os.fspath(model)
+    try:
+        path = os.fsdecode(model)
+    except TypeError:
+        raise InputError(f"a {type(model).__name__} is no model", "model", "Give a model folder, an .onnx file or an .edge package.") from None
     if path.endswith(".edge"):
         return Package.read(FileSource(path))
-    if not os.path.exists(path):
+    if "\0" in path or not os.path.exists(path):
         raise InputError("there is no such file or folder", path, "Give a model folder, an .onnx file or an .edge package.")
     files, root = folder_files(path)
     chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
@@ -223,7 +226,9 @@ class _DecoderPlan:
         self.slots = slots
         self.registers = described["registers"]
         labels, kernels = lm.package.steps.get(described["file"], ([], []))
-        self.loaded = lm.engine.load(Plan(bytes(lm.package.file(described["file"])), slots, list(self.registers), labels, kernels, 0, 0))
+        plan = Plan(bytes(lm.package.file(described["file"])), slots, list(self.registers), labels, kernels, 0, 0)
+        plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
+        self.loaded = lm.engine.load(plan)
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):

@@ -31,7 +31,7 @@ class Tokenizer:
         except ImportError:
             raise TokenizerError("the `tokenizers` library is not installed", where,
                                  "Install edgewise[text]; or pass any object with encode(text) and decode(ids) as tokenizer.") from None
-        self.config = config or {}
+        self.config, self.where = config or {}, where
         try:
             self.backend = tokenizers.Tokenizer.from_str(tokenizer_json)
         except Exception as error:
@@ -43,7 +43,8 @@ class Tokenizer:
             token = self.config.get(name, (special_tokens or {}).get(name))
             token = token.get("content") if isinstance(token, dict) else token
             if token is not None and not isinstance(token, str):
-                raise TokenizerError(f"{name} is neither a string nor an object with `content`", where.replace("tokenizer.json", "tokenizer_config.json"))
+                raise TokenizerError(f"{name} is neither a string nor an object with `content`", where.replace("tokenizer.json", "tokenizer_config.json"),
+                                     "Copy the tokenizer's files again from the model they belong to.")
             setattr(self, name, token)
             setattr(self, name + "_id", None if token is None else self.backend.token_to_id(token))
         self.model_max_length = self.config.get("model_max_length")
@@ -68,7 +69,7 @@ class Tokenizer:
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise TokenizerError(f"cannot be read ({error.strerror})", directory / file) from None
+                raise TokenizerError(f"cannot be read ({error.strerror})", directory / file, "Check the file's permissions.") from None
 
         return cls.from_files(read, directory)
 
@@ -118,16 +119,25 @@ class Tokenizer:
         """Tokens, the added ones included."""
         return self.backend.get_vocab_size(with_added_tokens=True)
 
+    def _guarded(self, call):
+        """A tokenizer.json can be valid and make no sense (a template without its tokens): `tokenizers` then raises anything, a Rust panic too."""
+        try:
+            return call()
+        except (KeyboardInterrupt, SystemExit, MemoryError, OverflowError, TypeError):
+            raise  # the caller's own
+        except BaseException as error:
+            raise TokenizerError(f"it cannot be used ({error})", self.where, "Copy tokenizer.json again from the model it belongs to.") from None
+
     def encode(self, text, add_special_tokens=True):
         """-> list of ids."""
         if not isinstance(text, str):
             raise TypeError(f"encode needs a string, not {type(text).__name__}")
-        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return self._guarded(lambda: self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def decode(self, ids, skip_special_tokens=False, clean_up_tokenization_spaces=None):
         """-> text. clean_up_tokenization_spaces: as in transformers, from tokenizer_config.json where not given (there: default False)."""
         ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        text = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        text = self._guarded(lambda: self.backend.decode(ids, skip_special_tokens=skip_special_tokens))
         clean = self.config.get("clean_up_tokenization_spaces", False) if clean_up_tokenization_spaces is None else clean_up_tokenization_spaces
         return _clean_up(text) if clean else text
 
@@ -162,10 +172,10 @@ class ChatTemplate:
         messages = [dict(message) for message in messages]
         if continue_final_message:
             if add_generation_prompt:
-                raise TokenizerError("continue_final_message and add_generation_prompt exclude each other", self.where)
+                raise TokenizerError("continue_final_message and add_generation_prompt exclude each other", self.where, "Pass one of them.")
             final = messages[-1].get("content")
             if not isinstance(final, str):
-                raise TokenizerError("continue_final_message needs a last message of text", self.where)
+                raise TokenizerError("continue_final_message needs a last message of text", self.where, "Give the last message a content of text.")
             messages[-1]["content"] = final + mark
         try:
             text = self.template.render(messages=messages, tools=tools, documents=documents, add_generation_prompt=add_generation_prompt,
@@ -179,7 +189,7 @@ class ChatTemplate:
         if continue_final_message:
             end = text.rfind(mark.strip())
             if end < 0 or final.strip() not in text:
-                raise TokenizerError("the chat template drops the message that is to be continued", self.where)
+                raise TokenizerError("the chat template drops the message that is to be continued", self.where, "Pass add_generation_prompt instead, or text.")
             text = text[:end] if text[end:end + len(mark)] == mark else text[:end].rstrip()
         return text
 

@@ -1,0 +1,217 @@
+"""Packages with anything in them, and tokenizer files: a PackageError (or TokenizerError) that says what and where, before anything large is allocated."""
+import copy
+import io
+import json
+import random
+import shutil
+import struct
+
+import pytest
+
+from edgewise.errors import EdgewiseError, OutOfMemory, PackageError, PlanError, TokenizerError
+from edgewise.onnx import BytesSource
+from edgewise.package import Package, _signed
+from edgewise.session.decoder import CausalLM, open_package
+
+from .seeds import ROOT
+
+Q4 = ROOT / "zoo" / "models" / "q4_llama" / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def package():
+    out = io.BytesIO()
+    open_package(Q4, capacity=24).write(out)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def want(package):
+    return play(package)
+
+
+def play(data):
+    """Opens a package and runs it a little."""
+    lm = CausalLM(Package.read(BytesSource(data, "model.edge")))
+    try:
+        s = lm.open()
+        first = lm.logits(lm.forward(s, [1, 2, 3]))
+        return first, lm.logits(lm.forward(s, [4]))
+    finally:
+        lm.free()
+
+
+def same(got, want):
+    """But for rounding, which another choice of plans may change."""
+    return all(abs(a - b) < 1e-3 for g, w in zip(got, want) for a, b in zip(g, w))
+
+
+def manifest_of(package):
+    length = struct.unpack("<Q", package[8:16])[0]
+    return json.loads(package[16:16 + length]), package[-(-(16 + length) // 64) * 64:]
+
+
+def rebuilt(manifest, data):
+    if isinstance(manifest, dict) and "weights" in manifest:  # with a checksum that fits: what is looked for lies behind it
+        manifest = {"manifest_sha256": "0" * 64, **{k: v for k, v in manifest.items() if k != "manifest_sha256"}}
+        manifest = _signed(json.dumps(manifest, separators=(",", ":")).encode())
+    text = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
+    head = b"EDGEWISE" + struct.pack("<Q", len(text)) + text
+    return head + bytes(-len(head) % 64) + data
+
+
+def places(x, path=()):
+    """Every place in a JSON value, of lists the first two and the last."""
+    yield path
+    if isinstance(x, dict):
+        for k in x:
+            yield from places(x[k], (*path, k))
+    elif isinstance(x, list):
+        for i in sorted({0, 1, len(x) - 1} & set(range(len(x)))):
+            yield from places(x[i], (*path, i))
+
+
+def edited(manifest, path, value):
+    if not path:
+        return value
+    manifest = copy.deepcopy(manifest)
+    at = manifest
+    for k in path[:-1]:
+        at = at[k]
+    if value is ...:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return manifest
+
+
+def test_every_field(package, want, refusal):
+    """Each field missing, or of each other kind, or of a size that cannot be. What is still taken gives the same numbers."""
+    manifest, data = manifest_of(package)
+    values = [..., None, True, 0, -1, 1, 1 << 39, 1 << 70, 1.5, "", "x", [], [1, 2], {}, {"a": 1}, "weights", "plan/1"]
+    refused = taken = 0
+    everywhere = list(places(manifest))
+    rng = random.Random(5)
+    assert len(everywhere) > 100
+    for path in everywhere:
+        for value in values if len(path) < 4 else rng.sample(values, 6):
+            if path == () and value is ...:
+                continue
+            # a damaged memory figure may ask for more than there is: that is OutOfMemory
+            got = refusal(lambda: play(rebuilt(edited(manifest, path, value), data)), (PackageError, PlanError, OutOfMemory), may_work=True)
+            if isinstance(got, EdgewiseError):
+                refused += 1
+                assert isinstance(got, (PackageError, PlanError, OutOfMemory)), (path, value, got)
+            else:
+                taken += 1
+                if path[:2] not in (("files", "weights"), ("weights", 0), ("weights", 1)) and path[0] != "weights":  # a checksum that was made for it vouches for where weights lie
+                    assert same(got, want), (path, value)
+    refusal.still_works()
+    assert refused > 5 * taken, (refused, taken)
+
+
+def test_truncated(package, refused):
+    length = struct.unpack("<Q", package[8:16])[0]
+    for n in [*range(0, 80), *range(80, len(package), 4093), 15 + length, 16 + length, len(package) - 64]:
+        refused(lambda: play(package[:n]), PackageError)
+
+
+def test_flipped_bits_outside_the_weights(package, want, refused):
+    """A flip in head, manifest, texts or plans is refused or changes nothing."""
+    manifest, data = manifest_of(package)
+    start, rng = len(package) - len(data), random.Random(3)
+    end = start + manifest["files"]["weights"][0]
+    for _ in range(250):
+        at = rng.choice((rng.randrange(start), rng.randrange(start, end)))
+        broken = bytearray(package)
+        broken[at] ^= 1 << rng.randrange(8)
+        got = refused(lambda: play(bytes(broken)), may_work=True)
+        assert isinstance(got, (PackageError, PlanError, OutOfMemory)) or same(got, want), (at, got)
+
+
+def test_broken_plans(package, refused):
+    """Plans with checksums that fit them: the engine's loader is the judge, and what it takes stays inside its memory."""
+    import hashlib
+    manifest, data = manifest_of(package)
+    rng = random.Random(4)
+    for _ in range(200):
+        name = rng.choice(["plan/1", "plan/16"])
+        offset, size = manifest["files"][name]
+        plan = bytearray(data[offset:offset + size])
+        for _ in range(rng.choice((1, 2, 8))):
+            plan[rng.randrange(size)] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+        m = copy.deepcopy(manifest)
+        m["sha256"][name] = hashlib.sha256(plan).hexdigest()
+        got = refused(lambda: play(rebuilt(m, data[:offset] + bytes(plan) + data[offset + size:])), may_work=True)
+        assert isinstance(got, (EdgewiseError, tuple))
+
+
+def test_no_packages(refused):
+    huge = b"EDGEWISE" + struct.pack("<Q", 1 << 60)
+    for data in (b"", b"EDGEWISE", b"EDGEWISE" + bytes(8), huge, huge + bytes(100), b"EDGEWISE" + struct.pack("<Q", 5) + b"{}{}{" + bytes(64), rebuilt(b"[" * 100_000, b""), rebuilt(b"\xff\xfe", b""), rebuilt(b'{"format": 1}', b""),
+                 rebuilt(b"null", b""), rebuilt(b'{"format": ' + b"9" * 6000 + b"}", b""), b"PK\3\4" * 100):
+        refused(lambda: play(data), PackageError)
+    refused(lambda: CausalLM("/no/such/thing.edge"))
+    refused(lambda: CausalLM("/no/such/folder"))
+    refused(lambda: CausalLM(7))
+    refused(lambda: CausalLM("a\0b"))
+    refused(lambda: CausalLM("a\0b.edge"))
+
+
+def test_another_version(package, refused):
+    manifest, data = manifest_of(package)
+    e = refused(lambda: play(rebuilt({**manifest, "table_hash": manifest["table_hash"] ^ 1}, data)), PackageError, "another version")
+    assert "Build it again" in e.remedy
+    refused(lambda: play(rebuilt({**manifest, "format": 2}, data)), PackageError, "reads 1")
+
+
+@pytest.mark.parametrize("name, content", [("config.json", b"{"), ("config.json", b"[1]"), ("config.json", b"\xff"), ("config.json", b"[" * 100_000), ("generation_config.json", b"{"), ("generation_config.json", b"3")])
+def test_broken_configuration(tmp_path, name, content, refused):
+    shutil.copy(Q4, tmp_path)
+    (tmp_path / name).write_bytes(content)
+    e = refused(lambda: CausalLM(str(tmp_path)))
+    assert name in str(e)
+
+
+def test_folders(tmp_path, refused):
+    refused(lambda: CausalLM(str(tmp_path)), match="no .onnx file")
+    (tmp_path / "a.onnx").write_bytes(b"")
+    refused(lambda: CausalLM(str(tmp_path)), match="a.onnx")
+    (tmp_path / "b.onnx").write_bytes(b"")
+    refused(lambda: CausalLM(str(tmp_path)), match="not clear")
+    refused(lambda: CausalLM(str(tmp_path), dtype="q4"), match="dtype 'q4'")
+    refused(lambda: CausalLM(str(tmp_path), dtype=3))
+
+
+# ---- tokenizers ----
+@pytest.fixture(scope="module")
+def tokenizer_json():
+    """A small tokenizer of the usual parts."""
+    return json.dumps({"version": "1.0", "added_tokens": [{"id": 0, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}],
+                       "normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+                       "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+                                          "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+                       "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+                       "model": {"type": "BPE", "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]}})
+
+
+def test_broken_tokenizers(tokenizer_json, tmp_path, refused):
+    pytest.importorskip("tokenizers")
+    from edgewise.text.tokenizer import Tokenizer
+    files = {"tokenizer.json": tokenizer_json.encode(), "tokenizer_config.json": b'{"eos_token": "<s>", "chat_template": "{{ messages }}"}'}
+
+    def load(**changed):
+        table = {**files, **{k.replace("__", "."): v for k, v in changed.items()}}
+        t = Tokenizer.from_files(table.get, "model")
+        return t.decode(t.encode("abba"))
+    assert "ab" in load()
+    for n in range(0, len(tokenizer_json), 16):
+        refused(lambda: load(tokenizer__json=tokenizer_json.encode()[:n]), TokenizerError)
+    rng, value = random.Random(6), json.loads(tokenizer_json)
+    for path in places(value):
+        for new in rng.sample([..., None, True, -1, 1 << 40, "x", [], {}, [1], {"type": "BPE"}], 4):
+            if path or new is not ...:
+                refused(lambda: load(tokenizer__json=json.dumps(edited(value, path, new)).encode()), TokenizerError, may_work=True)
+    for config in (b"{", b"[]", b"3", b'{"eos_token": 3}', b'{"eos_token": []}', b'{"eos_token": {"content": 5}}', b'{"bos_token": "nowhere", "tokenizer_class": "LlamaTokenizer", "add_bos_token": true}',
+                   b'{"chat_template": 3}', b'{"chat_template": [3]}', b'{"chat_template": [{"name": 1}]}', b'{"tokenizer_class": []}', b'{"model_max_length": "x"}', b'{"clean_up_tokenization_spaces": []}'):
+        refused(lambda: load(tokenizer_config__json=config), TokenizerError, may_work=True)
