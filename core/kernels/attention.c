@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* Rows of a block, and keys; of the head dimension, as much as one packed panel holds. */
-enum { ROWS = 48, KEYS = 64, DIM = 256 };
+enum { ROWS = 48, KEYS = 64, DIM = 256, FEW = 6 };
 
 typedef struct {
   const ew_attention_params *p;
@@ -45,20 +45,12 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
   return row;
 }
 
-EW_INLINE float dot(const real *a, const void *b, int64_t at, int32_t n, bool is_half) {
-  vf s = vf_splat(0);
-  int32_t i = 0;
-  for (; i + VF <= n; i += VF) s = vf_fma(vf_load(a + i), vf_load_at(b, at + i, is_half), s);
-  float sum = vf_sum(s);
-  for (; i < n; i++) sum += a[i] * real_at(b, at + i, is_half);
-  return sum;
-}
-
 /* Scores of keys [j0, j0 + KEYS) become weights; returns what y so far is to be multiplied by. */
 static float weigh(const ew_attention_params *p, attention_row *row, real *s, int32_t j0) {
-  for (int32_t j = 0; j < KEYS; j += VF) vf_store(s + j, vf_load(s + j) * p->scale);
-  if (p->softcap > 0)
-    for (int32_t j = 0; j < KEYS; j += VF) vf_store(s + j, p->softcap * vf_tanh(vf_load(s + j) / p->softcap));
+  for (int32_t j = 0; j < KEYS; j += VF) {
+    vf x = vf_load(s + j) * p->scale;
+    vf_store(s + j, p->softcap > 0 ? p->softcap * vf_tanh(x / p->softcap) : x);
+  }
   if (row->mask)
     for (int32_t j = 0; j < KEYS && j0 + j < row->to; j++) {
       int64_t at = (int64_t)(j0 + j) * p->m_k;
@@ -129,29 +121,56 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
   }
 }
 
+/* y = keep * y + sum of weights times rows of v, 8 vectors wide */
+static __attribute__((noinline)) void add_weighted(int32_t keys, const float *weights, const real *v, int64_t stride, float keep, real *y) {
+  vf t[8];
+  for (int u = 0; u < 8; u++) t[u] = vf_load(y + u * VF) * keep;
+  for (int32_t j = 0; j < keys; j++, v += stride) {
+    vf x = vf_splat(weights[j]);
+    for (int u = 0; u < 8; u++) t[u] = vf_fma(x, vf_load(v + u * VF), t[u]);
+  }
+  for (int u = 0; u < 8; u++) vf_store(y + u * VF, t[u]);
+}
+
 /* The same for few rows, where k and v are read as they lie. */
-EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const void *k, int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
-  for (int32_t j = 0; j < keys; j++)
-    for (int32_t r = 0; r < rows; r++) s[r][j] = dot(row[r].q, k, (int64_t)(j0 + j) * w->p->k_s, w->p->head_dim, is_half);
+EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const char *k, int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
+  const ew_attention_params *p = w->p;
+  for (int32_t j = 0, n; j < keys; j += n) {
+    const char *key = k + (int64_t)(j0 + j) * p->k_s * (is_half ? 2 : 4);
+    n = keys - j >= 4 ? 4 : 1; /* at the edge one key, taken four times */
+    for (int32_t r = 0, count; r < rows; r += count) {
+      float t[16];
+      count = ew_dots_rows(rows - r);
+      int64_t q_row = count > 1 ? row[r + 1].q - row[r].q : 0;
+      for (int32_t i = 2; i < count; i++)
+        if (row[r + i].q - row[r].q != i * q_row) count = 1; /* rows of two heads */
+      ew_dots(count, p->head_dim, row[r].q, q_row, key, n == 4 ? p->k_s : 0, is_half, t);
+      for (int32_t i = 0; i < count; i++)
+        for (int32_t c = 0; c < n; c++) s[r + i][j + c] = t[i * 4 + c];
+    }
+  }
 }
 EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t rows, const void *v, int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep, bool is_half) {
   const ew_attention_params *p = w->p;
-  for (int32_t r = 0; r < rows; r++) {
-    real *y = row[r].y;
-    int32_t c = 0;
-    for (; c + 4 * VF <= p->v_dim; c += 4 * VF) {
-      vf t[4];
-      for (int u = 0; u < 4; u++) t[u] = vf_load(y + c + u * VF) * keep[r];
+  enum { WIDE = 8 * VF };
+  int32_t c = 0;
+  for (; c + WIDE <= p->v_dim; c += WIDE) {
+    float converted[KEYS * WIDE];
+    const real *from = (const real *)v + (int64_t)j0 * p->v_s + c;
+    int64_t stride = p->v_s;
+    if (is_half) { /* once for all rows */
       for (int32_t j = 0; j < keys; j++)
-        for (int u = 0; u < 4; u++) t[u] = vf_fma(vf_splat(s[r][j]), vf_load_at(v, (int64_t)(j0 + j) * p->v_s + c + u * VF, is_half), t[u]);
-      for (int u = 0; u < 4; u++) vf_store(y + c + u * VF, t[u]);
+        for (int u = 0; u < WIDE; u += VF) vf_store(converted + j * WIDE + u, vf_load_at(v, (int64_t)(j0 + j) * p->v_s + c + u, true));
+      from = converted, stride = WIDE;
     }
-    for (; c < p->v_dim; c++) {
-      float t = y[c] * keep[r];
-      for (int32_t j = 0; j < keys; j++) t += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
-      y[c] = t;
-    }
+    for (int32_t r = 0; r < rows; r++) add_weighted(keys, s[r], from, stride, keep[r], row[r].y + c);
   }
+  for (; c < p->v_dim; c++)
+    for (int32_t r = 0; r < rows; r++) {
+      float t = row[r].y[c] * keep[r];
+      for (int32_t j = 0; j < keys; j++) t += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
+      row[r].y[c] = t;
+    }
 }
 
 EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
@@ -170,10 +189,10 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
   }
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
-    if (rows > 2) score(w, row, rows, k, j0, keys, s, is_half);
+    if (rows > FEW) score(w, row, rows, k, j0, keys, s, is_half);
     else score_few(w, row, rows, k, j0, keys, s, is_half);
     for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0);
-    if (rows > 2) gather(w, row, rows, v, j0, keys, s, keep, is_half);
+    if (rows > FEW) gather(w, row, rows, v, j0, keys, s, keep, is_half);
     else gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
   }
   for (int32_t r = 0; r < rows; r++) {

@@ -5,7 +5,7 @@
 #include "../kernel.h"
 #include "../simd.h"
 
-enum { MR = 4, NC = 8, PACKED = 131072 /* floats for packed b, and again for packed a */ };
+enum { MR = 4, NC = 8, PANELS = 16, PACKED = 131072 /* floats for packed b, and again for packed a */ };
 
 typedef struct {
   const ew_matmul_integer_params *p;
@@ -27,23 +27,25 @@ EW_INLINE i16x8 shorts_at(const uint8_t *p, bool is_signed) {
   return is_signed ? __builtin_convertvector(*(const i8x8_m *)p, i16x8) : (i16x8)__builtin_convertvector(*(const u8x8_m *)p, u16x8);
 }
 
-/* Columns j.. of the block as one panel; n of them exist. */
-EW_INLINE void pack_panel(const integer_block *s, int32_t j, int32_t n, short_m *panel, bool is_signed) {
+/* Columns j.. as panels, `panels` whole ones along the rows, since memory likes to be read in order; or one of n < NC columns. */
+EW_INLINE void pack_panels(const integer_block *s, int32_t j, int32_t panels, int32_t n, short_m *packed, bool is_signed) {
   const ew_matmul_integer_params *p = s->p;
-  int16_t zero[NC];
-  for (int32_t c = 0; c < NC; c++) zero[c] = (int16_t)(c < n ? zero_at(s->b_zero, p->b_zeros, j + c, is_signed) : 0);
-  i16x8 z = *(const i16x8_m *)zero;
-  for (int32_t q = 0; q < s->pairs; q++, panel += 2 * NC) {
+  int16_t zero[PANELS * NC];
+  for (int32_t c = 0; c < panels * NC; c++) zero[c] = (int16_t)(c < n ? zero_at(s->b_zero, p->b_zeros, j + c, is_signed) : 0);
+  for (int32_t q = 0; q < s->pairs; q++, packed += 2 * NC) {
     const uint8_t *b = s->b + (int64_t)(s->k0 + 2 * q) * p->n + j;
     bool both = 2 * q + 1 < s->kc;
-    if (n == NC) {
-      i16x8 x = shorts_at(b, is_signed) - z, y = both ? shorts_at(b + p->n, is_signed) - z : (i16x8){0};
-      *(i16x8_m *)panel = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
-      *(i16x8_m *)(panel + 8) = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
-    } else
+    if (n >= NC)
+      for (int32_t i = 0; i < panels; i++) {
+        short_m *panel = packed + (int64_t)i * s->pairs * 2 * NC;
+        i16x8 z = *(const i16x8_m *)(zero + i * NC), x = shorts_at(b + i * NC, is_signed) - z, y = both ? shorts_at(b + p->n + i * NC, is_signed) - z : (i16x8){0};
+        *(i16x8_m *)panel = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
+        *(i16x8_m *)(panel + 8) = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+      }
+    else
       for (int32_t c = 0; c < NC; c++) {
-        panel[2 * c] = (int16_t)(c < n ? byte_at(b, c, is_signed) - zero[c] : 0);
-        panel[2 * c + 1] = (int16_t)(c < n && both ? byte_at(b + p->n, c, is_signed) - zero[c] : 0);
+        packed[2 * c] = (int16_t)(c < n ? byte_at(b, c, is_signed) - zero[c] : 0);
+        packed[2 * c + 1] = (int16_t)(c < n && both ? byte_at(b + p->n, c, is_signed) - zero[c] : 0);
       }
   }
 }
@@ -52,10 +54,12 @@ static void pack_b_task(void *arg, int32_t index, int32_t thread) {
   const integer_block *s = arg;
   (void)thread;
   int32_t from = index * s->nt, to = from + at_most(s->nc - from, s->nt);
-  for (int32_t j = from; j < to; j += NC) {
-    short_m *panel = s->packed_b + (int64_t)j * s->pairs * 2;
-    if (s->b_signed) pack_panel(s, s->j0 + j, at_most(to - j, NC), panel, true);
-    else pack_panel(s, s->j0 + j, at_most(to - j, NC), panel, false);
+  for (int32_t j = from, n; j < to; j += n) {
+    short_m *packed = s->packed_b + (int64_t)j * s->pairs * 2;
+    n = at_most(to - j, PANELS * NC);
+    if (n >= NC) n = n / NC * NC;
+    if (s->b_signed) pack_panels(s, s->j0 + j, blocks_of(n, NC), n, packed, true);
+    else pack_panels(s, s->j0 + j, blocks_of(n, NC), n, packed, false);
   }
 }
 
@@ -104,6 +108,51 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
     }
 }
 
+/* ---- few rows: b is read once, as it lies; y = (a - a_zero) @ b - b_zero * sum(a - a_zero) ---- */
+
+enum { FEW = 2, CHUNK = 1024 };
+
+/* y += two pairs of a times four rows of b */
+EW_INLINE void add_pairs(int32_t n, i16x8 x0, i16x8 x1, const uint8_t *const b[4], int32_t *y, bool is_signed) {
+  int32_t j = 0;
+  for (; j + 8 <= n; j += 8) {
+    i16x8 r0 = shorts_at(b[0] + j, is_signed), r1 = shorts_at(b[1] + j, is_signed), r2 = shorts_at(b[2] + j, is_signed), r3 = shorts_at(b[3] + j, is_signed);
+    i32x4 low = *(const i32x4_m *)(y + j), high = *(const i32x4_m *)(y + j + 4);
+    low = i32x4_dot_shorts(x0, __builtin_shufflevector(r0, r1, 0, 8, 1, 9, 2, 10, 3, 11), low);
+    high = i32x4_dot_shorts(x0, __builtin_shufflevector(r0, r1, 4, 12, 5, 13, 6, 14, 7, 15), high);
+    low = i32x4_dot_shorts(x1, __builtin_shufflevector(r2, r3, 0, 8, 1, 9, 2, 10, 3, 11), low);
+    high = i32x4_dot_shorts(x1, __builtin_shufflevector(r2, r3, 4, 12, 5, 13, 6, 14, 7, 15), high);
+    *(i32x4_m *)(y + j) = low, *(i32x4_m *)(y + j + 4) = high;
+  }
+  for (; j < n; j++)
+    for (int r = 0; r < 4; r++) y[j] = (int32_t)((uint32_t)y[j] + (uint32_t)((r < 2 ? x0 : x1)[r & 1] * byte_at(b[r], j, is_signed)));
+}
+static __attribute__((noinline)) void add_pairs_signed(int32_t n, i16x8 x0, i16x8 x1, const uint8_t *const b[4], int32_t *y) { add_pairs(n, x0, x1, b, y, true); }
+static __attribute__((noinline)) void add_pairs_unsigned(int32_t n, i16x8 x0, i16x8 x1, const uint8_t *const b[4], int32_t *y) { add_pairs(n, x0, x1, b, y, false); }
+
+static void few_rows_task(void *arg, int32_t index, int32_t thread) {
+  const integer_block *s = arg;
+  const ew_matmul_integer_params *p = s->p;
+  (void)thread;
+  int32_t begin = index * s->nt, end = begin + at_most(p->n - begin, s->nt);
+  for (int32_t j = begin; j < end; j += CHUNK) {
+    int32_t y[FEW][CHUNK] = {{0}}, sum[FEW] = {0}, n = at_most(end - j, CHUNK);
+    for (int32_t q = 0; q < p->k; q += 4) {
+      const uint8_t *b[4];
+      for (int32_t r = 0; r < 4; r++) b[r] = s->b + (int64_t)at_most(q + r, p->k - 1) * p->n + j;
+      for (int32_t i = 0; i < p->m; i++) {
+        int32_t zero = zero_at(s->a_zero, p->a_zeros, i, s->a_signed);
+        int16_t x[4];
+        for (int32_t r = 0; r < 4; r++) x[r] = (int16_t)(q + r < p->k ? byte_at(s->a, (int64_t)i * p->k + q + r, s->a_signed) - zero : 0), sum[i] += x[r];
+        i16x8 x0 = {x[0], x[1], x[0], x[1], x[0], x[1], x[0], x[1]}, x1 = {x[2], x[3], x[2], x[3], x[2], x[3], x[2], x[3]};
+        (s->b_signed ? add_pairs_signed : add_pairs_unsigned)(n, x0, x1, b, y[i]);
+      }
+    }
+    for (int32_t i = 0; i < p->m; i++)
+      for (int32_t c = 0; c < n; c++) s->y[(int64_t)i * p->n + j + c] = (int32_t)((uint32_t)y[i][c] - (uint32_t)zero_at(s->b_zero, p->b_zeros, j + c, s->b_signed) * (uint32_t)sum[i]);
+  }
+}
+
 /* Without scratch, or with no k. */
 static void multiply_plain(const integer_block *s) {
   const ew_matmul_integer_params *p = s->p;
@@ -127,6 +176,12 @@ int32_t ew_k_matmul_integer(ew_context *ctx, const ew_matmul_integer_params *p, 
   for (int32_t item = 0; item < p->batch; item++) {
     s.a = (const uint8_t *)operand[EW_MATMUL_INTEGER_A] + (int64_t)item * p->a_batch, s.b = (const uint8_t *)operand[EW_MATMUL_INTEGER_B] + (int64_t)item * p->b_batch;
     s.y = (int_m *)operand[EW_MATMUL_INTEGER_Y] + (int64_t)item * p->m * p->n;
+    if (p->m <= FEW && p->k) {
+      int32_t least = (int32_t)((1 << 18) / ((int64_t)p->k * p->m + 1)) + 1, share = blocks_of(p->n, threads);
+      s.nt = blocks_of(at_most(share > least ? share : least, p->n), 16) * 16;
+      ew_parallel(ctx, blocks_of(p->n, s.nt), few_rows_task, &s);
+      continue;
+    }
     if (!scratch || !p->k) {
       multiply_plain(&s);
       continue;
