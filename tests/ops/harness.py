@@ -190,8 +190,11 @@ class Case:
                 continue
             a, b = g.astype(np.float64), e.astype(np.float64)
             tol = self.tolerance
+            small = tol * 0.1  # for elements near zero; of sums, in terms of how large they usually are: their terms cancel
+            if self.tol and np.isfinite(b).any():
+                small *= max(1.0, float(np.sqrt(np.mean(np.square(b[np.isfinite(b)])))))
             with np.errstate(invalid="ignore"):
-                wrong = ~((np.abs(a - b) <= tol * np.abs(b) + tol * 0.1) | (a == b) | (np.isnan(a) & np.isnan(b)))
+                wrong = ~((np.abs(a - b) <= tol * np.abs(b) + small) | (a == b) | (np.isnan(a) & np.isnan(b)))
             if wrong.any():
                 return f"output {i}: {_where(a, b, wrong)}"
         return ""

@@ -131,6 +131,46 @@ def _masking(n, i, name, *shape):
 attention = Op("Attention")  # opset 23
 
 
+@attention.cases
+def _(t):
+    def qkv(batch=2, heads=4, kv=4, q_len=5, kv_len=5, dim=8, v_dim=8, dtype="float32"):
+        return t.f(batch, heads, q_len, dim, dtype=dtype), t.f(batch, kv, kv_len, dim, dtype=dtype), t.f(batch, kv, kv_len, v_dim, dtype=dtype)
+
+    def flat(batch=2, heads=4, kv=4, q_len=5, kv_len=5, dim=8, v_dim=8):
+        return t.f(batch, q_len, heads * dim), t.f(batch, kv_len, kv * dim), t.f(batch, kv_len, kv * v_dim)
+    new = {"opset": 23, "tol": 1e-4}
+    for shape in ({}, {"kv": 2}, {"kv": 1, "q_len": 1, "kv_len": 37}, {"q_len": 33, "kv_len": 70, "dim": 16, "v_dim": 12}, {"batch": 1, "heads": 1, "kv": 1, "dim": 64, "v_dim": 64, "q_len": 1, "kv_len": 130}):
+        q, k, v = qkv(**shape)
+        yield t(q, k, v, **new)
+        yield t(q, k, v, scale=0.3, softcap=2.0, **new)
+        q_len, kv_len = q.shape[2], k.shape[2]
+        yield t(q, k, v, t.f(q_len, kv_len), **new)
+        yield t(q, k, v, t.f(q.shape[0], 1, q_len, kv_len), softcap=3.0, **new)
+        yield t(q, k, v, t.b(q_len, kv_len) | (t.n("int64", q_len, kv_len) * 0 + 1 > 0), **new)
+        mask = t.b(q.shape[0], q.shape[1], q_len, kv_len)
+        mask[..., 0] = True
+        yield t(q, k, v, mask, **new)
+        if q_len == kv_len:
+            yield t(q, k, v, is_causal=1, **new)
+    q, k, v = flat()
+    yield t(q, k, v, q_num_heads=4, kv_num_heads=4, **new)
+    yield t(q, k, v, is_causal=1, q_num_heads=4, kv_num_heads=4, **new)
+    q, k, v = flat(kv=2, q_len=3, kv_len=6)
+    yield t(q, k, v, q_num_heads=4, kv_num_heads=2, **new)
+    q, k, v = qkv(kv=2, q_len=3, kv_len=3)
+    yield t(q, k, v, None, t.f(2, 2, 4, 8), t.f(2, 2, 4, 8), outputs=3, **new)
+    yield t(q, k, v, t.f(3, 7), t.f(2, 2, 4, 8), t.f(2, 2, 4, 8), outputs=3, **new)
+    yield t(q, k, v, None, t.f(2, 2, 4, 8), t.f(2, 2, 4, 8), is_causal=1, outputs=3, **new)
+    q, k, v = flat(kv=2, q_len=3, kv_len=3)
+    yield t(q, k, v, None, t.f(2, 2, 4, 8), t.f(2, 2, 4, 8), q_num_heads=4, kv_num_heads=2, outputs=3, **new)
+    yield t(*qkv(dtype="float16"), opset=23, tol=4e-3)
+    yield t(*qkv(q_len=0), **new)
+    yield t(*qkv(q_len=3, kv_len=7), is_causal=1, **new)
+    yield t(*qkv(), None, None, None, t.of("int64", [3, 5]), opset=24, tol=1e-4)
+    yield t(*qkv(q_len=1, kv_len=9), None, None, None, t.of("int64", [4, 9]), opset=24, is_causal=1, tol=1e-4)
+    yield t(*qkv(q_len=2, kv_len=9), t.f(2, 9), None, None, t.of("int64", [4, 9]), opset=24, tol=1e-4)
+
+
 def _attention_dims(n):
     q, k, v = n.inputs[:3]
     if any(x.dtype != FLOAT or x.rank != q.rank for x in (q, k, v)):
@@ -223,6 +263,18 @@ def _(n, b):
 rotary = Op("RotaryEmbedding")  # opset 23
 
 
+@rotary.cases
+def _(t):
+    for interleaved in (0, 1):
+        new = {"opset": 23, "interleaved": interleaved}
+        yield t(t.f(2, 3, 5, 8), t.f(20, 4), t.f(20, 4), t.n("int64", 2, 5, low=0, high=19), **new)
+        yield t(t.f(2, 3, 5, 8), t.f(2, 5, 4), t.f(2, 5, 4), **new)
+        yield t(t.f(2, 5, 24), t.f(20, 4), t.f(20, 4), t.n("int64", 2, 5, low=0, high=19), num_heads=3, **new)
+        yield t(t.f(2, 5, 24), t.f(2, 5, 4), t.f(2, 5, 4), num_heads=3, **new)
+        yield t(t.f(2, 3, 5, 10), t.f(20, 2), t.f(20, 2), t.n("int64", 2, 5, low=0, high=19), rotary_embedding_dim=4, **new)
+        yield t(t.f(1, 4, 1, 64), t.f(7, 32), t.f(7, 32), t.of("int64", [[6]]), **new)
+
+
 @rotary.infer
 def _(n):
     x = n.inputs[0]
@@ -268,6 +320,19 @@ def _(n, b):
 rotary_ms = Op("RotaryEmbedding", MS)
 
 
+@rotary_ms.cases
+def _(t):
+    for interleaved in (0, 1):
+        for x in (t.f(2, 5, 24), t.f(2, 3, 5, 8)):
+            heads = {"num_heads": 3} if x.ndim == 3 else {}
+            yield t(x, t.n("int64", 2, 5, low=0, high=19), t.f(20, 4), t.f(20, 4), interleaved=interleaved, **heads)
+            yield t(x, t.of("int64", [4]), t.f(20, 4), t.f(20, 4), interleaved=interleaved, **heads)
+        yield t(t.f(2, 5, 24), t.n("int64", 2, 5, low=0, high=19), t.f(20, 4), t.f(20, 4), interleaved=interleaved)
+        yield t(t.f(2, 5, 30), t.n("int64", 2, 5, low=0, high=19), t.f(20, 2), t.f(20, 2), interleaved=interleaved, num_heads=3, rotary_embedding_dim=4)
+    yield t(t.f(1, 1, 64), t.of("int64", [[3]]), t.f(20, 16), t.f(20, 16))
+    yield t(t.f(1, 2, 16, dtype="float16"), t.of("int64", [[3, 4]]), t.f(20, 4, dtype="float16"), t.f(20, 4, dtype="float16"))
+
+
 @rotary_ms.infer
 def _(n):
     x, ids, cos, sin = n.inputs[:4]
@@ -294,6 +359,44 @@ def _(n, b):
 
 
 gqa = Op("GroupQueryAttention", MS)
+
+
+@gqa.cases
+def _(t):
+    def case(batch=1, heads=4, kv=2, q_len=5, past=0, dim=16, packed=False, lengths=None, dtype="float32", extra=(), **attrs):
+        width = (heads * dim, kv * dim, kv * dim)
+        q, k, v = (t.f(batch, q_len, sum(width), dtype=dtype), None, None) if packed else (t.f(batch, q_len, w, dtype=dtype) for w in width)
+        caches = [t.f(batch, kv, past, dim, dtype=dtype) for _ in range(2)] if past is not None else [None, None]
+        total = q_len + (past or 0)
+        tables = [t.f(64, dim // 2, low=-1, high=1, dtype=dtype) for _ in range(2)] if attrs.get("do_rotary") else []
+        lengths = t.of("int32", lengths or [total - 1] * batch)
+        inputs = [q, k, v, *caches, lengths, t.const(t.of("int32", total)), *tables]
+        inputs += [None] * (9 - len(inputs)) + list(extra) if extra else []
+        return t(*inputs, outputs=3, num_heads=heads, kv_num_heads=kv, tol=1e-4 if dtype == "float32" else 4e-3, **attrs)
+    for packed in (False, True):
+        yield case(packed=packed)
+        yield case(packed=packed, past=None)
+        yield case(packed=packed, q_len=1, past=7)
+        yield case(packed=packed, q_len=1, past=70, heads=8, kv=8, dim=32)
+        yield case(packed=packed, q_len=4, past=6)
+        yield case(packed=packed, batch=2)
+        yield case(packed=packed, batch=2, q_len=1, past=7)
+        for interleaved in (0, 1):
+            yield case(packed=packed, do_rotary=1, rotary_interleaved=interleaved)
+            yield case(packed=packed, do_rotary=1, rotary_interleaved=interleaved, q_len=1, past=9)
+            yield case(packed=packed, do_rotary=1, rotary_interleaved=interleaved, q_len=3, past=4)
+    yield case(batch=2, do_rotary=1)
+    yield case(batch=2, do_rotary=1, q_len=1, past=7)
+    yield case(softcap=1.5)
+    yield case(scale=0.1)
+    for window in (1, 3, 20):
+        yield case(local_window_size=window)
+        yield case(local_window_size=window, q_len=1, past=9)
+        yield case(local_window_size=window, q_len=3, past=9, do_rotary=1)
+    yield case(q_len=40, dim=64, heads=2, kv=1)
+    yield case(extra=[None, t.f(1, 1, 5, 5)])
+    yield case(extra=[t.of("int64", [[0, 1, 2, 3, 4]])], do_rotary=1)
+    yield case(dtype="float16")
 # inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids, attention_bias, head_sink
 
 
