@@ -204,7 +204,7 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
   int32_t kc_max = whole ? g->k : at_most((int32_t)(s.a_share / MR), b_floats < 65536 ? 128 : 256);
   if (kc_max < 1) kc_max = 1;
   int32_t k_blocks = blocks_of(g->k, kc_max);
-  int32_t kc = k_blocks ? blocks_of(g->k, k_blocks) : 1;
+  int32_t kc = k_blocks ? (blocks_of(g->k, k_blocks) + 1) & ~1 : 2; /* even, for the tile */
   if ((int64_t)kc * NR > b_floats || (int64_t)kc * MR > s.a_share) {
     gemm_plain(g);
     return;

@@ -146,6 +146,12 @@ EW_INLINE void rows_floats(const few_rows *f, int32_t row, float *out, int bits,
   }
 }
 
+/* Adding 1.5 * 2^23 leaves the rounded number in the lowest bits, whatever x is. */
+EW_INLINE int8_t nearest(float x) {
+  union { float f; uint32_t u; } v = {x + 0x1.8p23f};
+  return (int8_t)(v.u & 255);
+}
+
 /* int8: a block of a is rounded to bytes with a scale of its own; a prepared block is that scale, -sum (times zero), then the bytes
  * in the order of a group's planes: all lowest fields of its 16 bytes, then all next ones, ... */
 EW_INLINE void prepare_bytes(const few_rows *f, const real *a, real *ready, int bits) {
@@ -156,7 +162,7 @@ EW_INLINE void prepare_bytes(const few_rows *f, const real *a, real *ready, int 
     float most = 0;
     for (int32_t i = 0; i < n; i++) {
       float x = a[from + i] < 0 ? -a[from + i] : a[from + i];
-      most = x > most ? x : most;
+      most = x > most || x != x ? x : most; /* a NaN makes the scale NaN, and so y */
     }
     float scale = most / 127, inverse = most > 0 ? 127 / most : 0;
     int8_t *bytes = (int8_t *)(ready + 8);
@@ -164,8 +170,8 @@ EW_INLINE void prepare_bytes(const few_rows *f, const real *a, real *ready, int 
       for (int32_t i = 0; i < 16; i++)
         for (int32_t j = 0; j < planes; j++) {
           int32_t at = (g * 16 + i) * planes + j;
-          int32_t q = at < n ? (int32_t)(a[from + at] * inverse + (a[from + at] < 0 ? -0.5f : 0.5f)) : 0;
-          sum += q, bytes[(g * planes + j) * 16 + i] = (int8_t)q;
+          int8_t q = at < n ? nearest(a[from + at] * inverse) : 0;
+          sum += q, bytes[(g * planes + j) * 16 + i] = q;
         }
     *(i32x4_m *)ready = (i32x4){-sum * (f->symmetric ? 1 << (bits - 1) : 1)};
     ready[4] = scale, ready[5] = (float)-sum * scale;

@@ -7,6 +7,7 @@ typedef struct {
   const real *x, *cos, *sin;
   const long_m *ids;
   real *y;
+  int32_t tokens; /* of a task */
 } rope_work;
 
 /* Row of the tables for token `s` of batch item `b`. */
@@ -39,17 +40,21 @@ static void rotate(const ew_rope_params *p, const real *x, const real *c, const 
 }
 
 static void rope_task(void *arg, int32_t index, int32_t thread) {
-  rope_work *w = arg;
+  const rope_work *w = arg;
   const ew_rope_params *p = w->p;
   (void)thread;
-  int32_t b = index / p->seq, s = index % p->seq;
-  int64_t at = p->positions ? table_row(p, w->ids, b, s) * p->c_s : (int64_t)b * p->c_b + (int64_t)s * p->c_s;
-  for (int64_t h = 0; h < p->heads; h++)
-    rotate(p, w->x + (int64_t)b * p->x_b + h * p->x_h + (int64_t)s * p->x_s, w->cos + at, w->sin + at, w->y + (int64_t)b * p->y_b + h * p->y_h + (int64_t)s * p->y_s);
+  int64_t tokens = (int64_t)p->batch * p->seq, from = (int64_t)index * w->tokens, to = from + w->tokens < tokens ? from + w->tokens : tokens;
+  for (int64_t t = from; t < to; t++) {
+    int32_t b = (int32_t)(t / p->seq), s = (int32_t)(t % p->seq);
+    int64_t at = p->positions ? table_row(p, w->ids, b, s) * p->c_s : (int64_t)b * p->c_b + (int64_t)s * p->c_s;
+    for (int64_t h = 0; h < p->heads; h++)
+      rotate(p, w->x + (int64_t)b * p->x_b + h * p->x_h + (int64_t)s * p->x_s, w->cos + at, w->sin + at, w->y + (int64_t)b * p->y_b + h * p->y_h + (int64_t)s * p->y_s);
+  }
 }
 
 int32_t ew_k_rope(ew_context *ctx, const ew_rope_params *p, void *const *operand) {
-  rope_work w = {p, operand[EW_ROPE_X], operand[EW_ROPE_COS], operand[EW_ROPE_SIN], operand[EW_ROPE_POSITION_IDS], operand[EW_ROPE_Y]};
+  rope_work w = {p, operand[EW_ROPE_X], operand[EW_ROPE_COS], operand[EW_ROPE_SIN], operand[EW_ROPE_POSITION_IDS], operand[EW_ROPE_Y],
+                 (int32_t)(65536 / ((int64_t)p->heads * p->head_dim)) + 1};
   if (p->positions)
     for (int32_t b = 0; b < p->batch; b++)
       for (int32_t s = 0; s < p->seq; s++) {
@@ -59,6 +64,6 @@ int32_t ew_k_rope(ew_context *ctx, const ew_rope_params *p, void *const *operand
           return EW_E_INDEX;
         }
       }
-  ew_parallel(ctx, p->batch * p->seq, rope_task, &w);
+  ew_parallel(ctx, (int32_t)(((int64_t)p->batch * p->seq - 1) / w.tokens + 1), rope_task, &w);
   return EW_OK;
 }
