@@ -165,7 +165,7 @@ def _check(manifest, sources, broken):
     for p in d["plans"]:
         want(isinstance(p, dict) and count(p.get("tokens"), 1) and p["tokens"] <= d["capacity"] and named(p.get("file"), sources) and isinstance(p.get("registers"), dict) and isinstance(p.get("slots"), list),
              "a plan is described wrongly")
-        want(p["registers"] in ({}, REGISTERS) and not any(r is False or r is True for r in p["registers"].values()), f"a plan has the registers {p['registers']}")
+        want(p["registers"] == REGISTERS and not any(r is False or r is True for r in p["registers"].values()), f"a plan has the registers {p['registers']}")
         for s in p["slots"]:
             want(isinstance(s, dict) and isinstance(s.get("name"), str) and s.get("kind") in KINDS and count(s.get("bytes")), "a slot is described wrongly")
             want(s["kind"] != "weight" or weights.get(s["name"], -1) >= s["bytes"], f"weight '{s['name']}' is missing or too short")

@@ -6,7 +6,7 @@ from edgewise.compile import compile_package
 from edgewise.session.decoder import CausalLM, folder_files
 
 from .reference import Reference
-from .zoo import causal_lms
+from .zoo import all_nodes, causal_lms
 
 LMS = causal_lms()
 LENGTH, NEW = 12, 24
@@ -15,7 +15,10 @@ DYNAMIC = 0.1
 
 
 def tolerance_of(model):
-    """The cache changes nothing but the order of sums. Logits that the file declares as float16 are rounded in the run without a cache."""
+    """The cache changes nothing but the order of sums. Logits that the file declares as float16 are rounded in the run without a cache. Where the file allows 8-bit activations
+    (accuracy_level 4), single tokens and many may take different kernels."""
+    if any(n.attrs.get("accuracy_level", 0) >= 4 for n in all_nodes(model.graph)):
+        return 2e-2
     return DYNAMIC if model.dynamic_quantization else 2e-3 if model.expected["logits"].dtype == np.float16 else 1e-4
 
 
@@ -28,8 +31,8 @@ def prompt(model, length=LENGTH):
     return [int(x) for x in np.random.default_rng(len(model.name)).integers(1, model.expected["logits"].shape[-1] - 1, length)]
 
 
-def close(got, want, tolerance):
-    error = np.abs(np.asarray(got, "f8") - want).max() / max(1.0, np.abs(want).max())
+def close(got, want, tolerance, scale=0.0):
+    error = np.abs(np.asarray(got, "f8") - want).max() / max(1.0, scale, np.abs(want).max())
     assert error <= tolerance, f"error {error:.2e} > {tolerance:.0e}"
 
 
@@ -44,32 +47,33 @@ def test_all_ways_to_cut_a_sequence(model, engine):
     tolerance = tolerance_of(model)
     ids = prompt(model)
     want = reference.logits(ids)
+    scale = np.abs(want).max()  # of the whole output, as check_zoo.py has it
     lm = CausalLM(package(model, (1, 4, 16)), engine=engine)
     assert lm.vocab_size == want.shape[1] and lm.max_length == LENGTH + NEW + 8
 
     def forward(sequence, part):
         return lm.logits(lm.forward(sequence, part))
     whole = lm.open()
-    close(forward(whole, ids), want[-1], tolerance)                     # a padded chunk of 16
+    close(forward(whole, ids), want[-1], tolerance, scale)                     # a padded chunk of 16
     single = lm.open()
     for i, token in enumerate(ids):
-        close(forward(single, [token]), want[i], tolerance)             # one by one
+        close(forward(single, [token]), want[i], tolerance, scale)             # one by one
     mixed, at = lm.open(), 0
     for n in (4, 3, 1, 4):                                              # full, padded, single, full behind a gap that padding wrote into
         at += n
-        close(forward(mixed, ids[at - n:at]), want[at - 1], tolerance)
+        close(forward(mixed, ids[at - n:at]), want[at - 1], tolerance, scale)
     assert lm.length(mixed) == LENGTH
     twin = lm.open()
     lm.truncate(mixed, 5)
     lm.copy(mixed, twin)                                                # a copy of the first five
     assert lm.length(mixed) == lm.length(twin) == 5
-    close(forward(whole, [ids[0]]), reference.logits(ids + ids[:1])[-1], tolerance)  # others do not disturb it
-    close(forward(twin, ids[5:]), want[-1], tolerance)
-    close(forward(mixed, ids[5:7]), want[6], tolerance)                 # nor does what the copy went on with
+    close(forward(whole, [ids[0]]), reference.logits(ids + ids[:1])[-1], tolerance, scale)  # others do not disturb it
+    close(forward(twin, ids[5:]), want[-1], tolerance, scale)
+    close(forward(mixed, ids[5:7]), want[6], tolerance, scale)                 # nor does what the copy went on with
     lm.truncate(twin, 0)
-    close(forward(twin, ids[:3]), want[2], tolerance)
+    close(forward(twin, ids[:3]), want[2], tolerance, scale)
     lm.close(twin)
-    close(forward(mixed, ids[7:8]), want[7], tolerance)
+    close(forward(mixed, ids[7:8]), want[7], tolerance, scale)
     lm.free()
     reference.session.free()
 

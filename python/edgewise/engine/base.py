@@ -50,6 +50,8 @@ class LoadedPlan:
 
     def __init__(self, engine, plan):
         self.engine, self.plan = engine, plan
+        if len(plan.data) >= 20 and (slots := struct.unpack_from("<I", plan.data, 16)[0]) != len(plan.slots):  # core/engine.h: the header's slot_count
+            raise PlanError(f"{len(plan.slots)} slots are described, it has {slots}", plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
         data = engine.alloc(len(plan.data))
         try:
             engine.write(data, plan.data)
