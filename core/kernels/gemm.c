@@ -188,7 +188,9 @@ static void gemm_plain(const ew_gemm_job *g) {
       for (int32_t k0 = 0; k0 < g->k; k0 += 64) {
         int32_t kc = at_most(g->k - k0, 64);
         g->pack_b(g, column, k0, kc, j, 1);
-        for (int32_t p = 0; p < kc; p++) sum += g->a[(int64_t)i * g->a_row + (int64_t)(k0 + p) * g->a_col] * column[p * NR];
+        float part = 0; /* sums of sums lose less */
+        for (int32_t p = 0; p < kc; p++) part += g->a[(int64_t)i * g->a_row + (int64_t)(k0 + p) * g->a_col] * column[p * NR];
+        sum += part;
       }
       ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, &sum, i, j, 1, g->y_row);
     }
