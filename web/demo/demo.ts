@@ -157,7 +157,7 @@ async function write(): Promise<void> {
   const seed = input("seed").value;
   try {
     await model(chat ? [{ role: "user", content: prompt }] : prompt, {
-      max_new_tokens: Number(input("max_new_tokens").value) || 160,
+      max_new_tokens: Number(input("max_new_tokens").value) || 240,
       do_sample: temperature > 0,
       ...(temperature > 0 ? { temperature, top_p: Number(input("top_p").value) } : {}),
       ...(seed === "" ? {} : { seed: Number(seed) }),
