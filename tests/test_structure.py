@@ -1,0 +1,96 @@
+"""The house's walls: what may import what, what is generated, and what a machine without NumPy gets."""
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "python" / "edgewise"
+
+# Parts of the package, each of which may import only those of lines above its own (and itself).
+ORDER = [
+    {"errors"},
+    {"ops"},
+    {"ir", "arrays"},
+    {"onnx"},
+    {"bind", "passes", "engine", "package"},
+    {"plan"},
+    {"compile"},
+    {"session"},
+    {"text"},
+    {"pipelines"},
+    {"cli", "__init__"},
+]
+LEVEL = {part: i for i, parts in enumerate(ORDER) for part in parts}
+# Lines of the order that could be crossed but must not be: ops know no graph files, passes no engine, text no model.
+NEVER = {"passes": {"onnx", "bind", "arrays"}, "text": set(LEVEL) - {"text", "errors"}, "engine": {"ops", "ir", "arrays"}}
+
+
+def imports():
+    """(file, its part, imported module as a list of names) of every import, also those inside functions."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        where = path.relative_to(PACKAGE)
+        package = ["edgewise", *where.parts[:-1]]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                targets = [a.name.split(".") for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = package[:len(package) - node.level + 1] if node.level else []
+                base += node.module.split(".") if node.module else []
+                targets = [[*base, a.name] for a in node.names] if base == ["edgewise"] else [base]
+            else:
+                continue
+            for target in targets:
+                yield str(where), where.parts[0].removesuffix(".py"), target
+
+
+def test_imports_point_one_way():
+    assert {p.name.removesuffix(".py") for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()} == set(LEVEL), "name new parts in ORDER"
+    wrong = [f"{where} imports {'.'.join(target)}" for where, part, target in imports()
+             if target[0] == "edgewise" and (to := target[1] if len(target) > 1 else "__init__") != part and (LEVEL[to] >= LEVEL[part] or to in NEVER.get(part, ()))]
+    assert not wrong
+
+
+@pytest.mark.parametrize("names, only", [({"js", "pyodide", "pyodide_js"}, "engine/browser.py"), ({"numpy"}, "arrays.py"), ({"ctypes", "mmap"}, "engine/native.py")])
+def test_one_file_knows(names, only):
+    assert {where for where, _, target in imports() if target[0] in names} == {only}
+
+
+def test_nothing_is_needed_but_python():
+    """Everything else that is imported is optional: it belongs to a feature, and its absence is an error of that feature alone."""
+    known = set(sys.stdlib_module_names) | {"edgewise", "js", "pyodide", "pyodide_js"}
+    assert {(where, target[0]) for where, _, target in imports() if target[0] not in known} == {("arrays.py", "numpy"), ("text/tokenizer.py", "tokenizers"), ("text/tokenizer.py", "jinja2")}
+
+
+def test_generated_files_are_current():
+    done = subprocess.run([sys.executable, "-m", "edgewise.ops.generate", "--check"], cwd=ROOT, env={"PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr + "\nRun `make gen`."
+
+
+def test_without_numpy():
+    """With NumPy blocked: import, run a model on lists and buffers, get buffers back."""
+    script = """
+import sys
+sys.modules["numpy"] = None
+import edgewise
+from array import array
+session = edgewise.InferenceSession(bytes.fromhex(sys.argv[1]))
+y, = session.run(None, {"x": [[1, 2, 3], [4, 5, 6]]})
+assert type(y) is edgewise.Array and y.shape == (2, 3) or list(y.shape) == [2, 3], y
+assert y.tolist() == [[2, 4, 6], [8, 10, 12]], y
+y, = session.run(None, {"x": memoryview(array("f", [1, 2, 3])).cast("B").cast("f", (1, 3))})
+assert y.tolist() == [[2, 4, 6]] and bytes(memoryview(y.data)) == array("f", [2, 4, 6]).tobytes()
+try:
+    session.run(None, {"x": [[1, 2], [3]]})
+except edgewise.EdgewiseError as e:
+    print(e)
+assert sys.modules["numpy"] is None
+"""
+    from onnx import TensorProto, helper
+    f = TensorProto.FLOAT
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [helper.make_tensor_value_info("x", f, ["n", 3])], [helper.make_tensor_value_info("y", f, ["n", 3])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    done = subprocess.run([sys.executable, "-c", script, model.hex()], env={"PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True)
+    assert done.returncode == 0 and "rectangular" in done.stdout, done.stdout + done.stderr
