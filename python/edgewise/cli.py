@@ -95,6 +95,9 @@ def main(argv=None):
     except EdgewiseError as e:
         print(f"edgewise: {e}", file=sys.stderr)
         return 1
+    except OSError as e:
+        print(f"edgewise: {e.filename or a.command}: {e.strerror or e}. Check the path, its permissions and the space that is left.", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

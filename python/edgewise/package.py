@@ -79,17 +79,18 @@ class Package:
             weights.append({**w, "file": "weights", "offset": at})
             at += -(-w["bytes"] // 64) * 64
         files, offset = {}, 0
-        for name, data in self.blobs.items():
+        parts = dict(self.blobs) or {name: self.file(name) for name in self.manifest["files"] if name != "weights"}  # of a package that was read
+        for name, data in parts.items():
             files[name] = [offset, len(data)]
             offset += -(-len(data) // 64) * 64
         files["weights"] = [offset, at]
         manifest["weights"], manifest["files"] = weights, files
-        manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in self.blobs.items()}  # readers check them: a flipped bit must not become a wrong number
+        manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}  # readers check them: a flipped bit must not become a wrong number
         manifest.pop("manifest_sha256", None)
         text = _signed(json.dumps({"manifest_sha256": "0" * 64, **manifest}, separators=(",", ":")).encode())
         target.write(MAGIC + struct.pack("<Q", len(text)) + text)
         target.write(bytes(-(16 + len(text)) % 64))
-        for data in self.blobs.values():
+        for data in parts.values():
             target.write(data)
             target.write(bytes(-len(data) % 64))
         for old in self.manifest["weights"]:
