@@ -20,6 +20,7 @@ FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are compu
 MAX_NESTING = 32
 MAX_NODES = 1 << 16   # bound nodes of functions and subgraphs: functions that call each other twice and twice again grow without end
 MAX_RANK = 64
+OWN_INPUTS = {"MatMul": (2, ("activation",)), "FusedMatMul": (2, ("activation",)), "Gemm": (3, ("activation",)), "MatMulNBits": (6, ("activation",)), "MatMulBnb4": (3, ("activation",))}  # passes give them more, files must not
 LATEST = 23  # opset of the nodes that binding adds itself
 
 
@@ -174,6 +175,11 @@ class _Binder:
             if node.op == "If" and node.domain == "":
                 self.if_node(node, inputs, scope)
                 continue
+            if node.domain == "edgewise":
+                raise UnsupportedOp("operators of the domain 'edgewise' are made by passes, not found in files", node.where, "Export the model again.")
+            most_inputs, hidden = OWN_INPUTS.get(node.op, (None, ()))
+            if most_inputs is not None and (len(inputs) > most_inputs or any(a in node.attrs for a in hidden)):
+                raise ModelError(f"it has {len(inputs)} inputs and attributes {', '.join(sorted(node.attrs))}, more than {node.op} takes", node.where, "Export the model again.")
             opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
             outs = self.node(node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset)
             for name, v in zip(node.outputs, outs):

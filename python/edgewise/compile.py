@@ -7,7 +7,7 @@ import re
 from .errors import InputError, ModelError, UnsupportedOp
 from .ir import NeedsValue, Tensor, Value
 from .onnx import BytesSource, Source, read_model
-from .ops.dtypes import INT64
+from .ops.dtypes import BOOL, FLOAT, INT32, INT64, NAME
 from .ops.kernel import kernel_table
 from .ops.op import TooLong
 from .ops.symbolic import NotStatic, Sym
@@ -73,6 +73,9 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
     if capacity is not None and (type(capacity) is not int or not 0 < capacity <= MAX_CAPACITY):
         raise InputError(f"{capacity!r} is no number of tokens", "capacity", f"Give one from 1 to {MAX_CAPACITY}.")
     limit = next((config[k] for k in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len") if type(config.get(k)) is int and config[k] > 0), DEFAULT_CAPACITY)
+    for name, kinds in {"input_ids": (INT64,), "attention_mask": (INT64, INT32, BOOL, FLOAT), "position_ids": (INT64, INT32), "use_cache_branch": (BOOL,)}.items():
+        if name in inputs and inputs[name].dtype not in kinds:
+            raise UnsupportedOp(f"its element type is {NAME.get(inputs[name].dtype, inputs[name].dtype)}", f"input '{name}'", f"Text generation takes {' or '.join(NAME[k] for k in kinds)} there.")
     caches = {}
     for name, info in inputs.items():
         if _CACHE.search(name):

@@ -468,15 +468,15 @@ class _Reader:
                 values += m.numbers(w, v, "d")
             elif n in (5, 7, 11):
                 values += m.ints(w, v)
-        if t.dtype in (10, 16):  # half types as their bits in int32_data
-            return b"".join((v & 0xffff).to_bytes(2, "little") for v in values)
-        if t.dtype in (17, 18, 19, 20, 21, 22):
-            return bytes(v & 255 for v in values)
-        if t.dtype == 13:
-            values = [v & 0xffffffffffffffff for v in values]
         try:
+            if t.dtype in (10, 16):  # half types as their bits in int32_data
+                return b"".join((v & 0xffff).to_bytes(2, "little") for v in values)
+            if t.dtype in (17, 18, 19, 20, 21, 22):
+                return bytes(v & 255 for v in values)
+            if t.dtype == 13:
+                values = [v & 0xffffffffffffffff for v in values]
             return pack(t.dtype, values)
-        except (struct.error, OverflowError, KeyError):
+        except (struct.error, OverflowError, KeyError, TypeError):
             raise ModelError(f"tensor '{t.name}' holds numbers outside its type", self.source.name, "Export the model again.") from None
 
     def external(self, name, entries, expected):

@@ -186,6 +186,8 @@ not_ = Op("Not")
 
 @not_.infer
 def _(n):
+    if n.inputs[0].dtype != BOOL:
+        fail(n, f"it wants bools, not {n.inputs[0]}")
     return [like(n, 0)]
 
 
@@ -290,6 +292,8 @@ def _declare_binary(name, op, domain=""):
     @o.infer
     def _(n):
         _check_same(n)
+        if op in ("and", "or", "xor") and n.inputs[0].dtype != BOOL or n.inputs[0].dtype == BOOL and op not in ("and", "or", "xor", "equal"):
+            fail(n, f"it does not take {n.inputs[0]}")
         return [(BOOL if op in COMPARISONS else n.inputs[0].dtype, broadcast(n, n.inputs[0].shape, n.inputs[1].shape))]
 
     @o.lower

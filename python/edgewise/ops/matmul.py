@@ -40,6 +40,7 @@ Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
+from ..errors import UnsupportedOp
 from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, INT32, UINT8
 from .op import MS, Op, broadcast, fail, most, product, unsupported
 from .symbolic import Sym
@@ -72,7 +73,11 @@ def emit_gemm(b, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activat
     if min(w.strides) < 0:
         w = b.contiguous(w)
     dims, (sa, sw, sy) = b.merge_dims(batch, [a.strides[:-2], w.strides[:-2], y.strides[:-2]])
+    if len(dims) > 2 and (isinstance(dims[0], Sym) or dims[0] > 64) and not (a.plain and w.plain):  # too many to unroll: laid out one behind the other, they are one loop
+        return emit_gemm(b, b.contiguous(a), b.contiguous(w), y, bias, residual, alpha, beta, activation)
     if len(dims) > 2:  # more than two batch loops: unroll the outermost ones
+        if isinstance(dims[0], Sym) or dims[0] > 4096:
+            raise UnsupportedOp(f"a product over {len(dims)} batch dimensions {dims} that do not merge", b.label.where if b.label else "product", "Report this model.")
         for i in range(dims[0]):
             part = [v.with_batch(dims[1:], s[1:], i * s[0]) for v, s in ((a, sa), (w, sw), (y, sy))]
             emit_gemm(b, *part, bias=bias, residual=residual.with_batch(dims[1:], sy[1:], i * sy[0]) if residual is not None else None, alpha=alpha, beta=beta, activation=activation)
@@ -187,6 +192,8 @@ def _(n):
     shape = _matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB"))
     if n.has(2) and broadcast(n, n.inputs[2].shape, shape) != shape:
         fail(n, f"C {n.inputs[2]} does not broadcast to {shape}")
+    if n.has(2) and n.inputs[2].dtype != a.dtype or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):
+        fail(n, f"{a}, {w} and {n.input(2)} have different element types")
     return [(a.dtype, shape)]
 
 
@@ -227,6 +234,8 @@ def _(n):
         fail(n, f"B {w} is not {cols} columns of {blocks} blocks of {block} {bits}-bit weights")
     if product(n.inputs[2].shape) != cols * blocks:
         fail(n, f"scales {n.inputs[2]}: {cols * blocks} are wanted")
+    if w.dtype not in (UINT8, INT8) or n.inputs[2].dtype not in (FLOAT, FLOAT16) or n.has(3) and n.inputs[3].dtype not in (UINT8, FLOAT, FLOAT16) or n.has(5) and (n.inputs[5].dtype != FLOAT or list(n.inputs[5].shape) != [cols]):
+        fail(n, f"its inputs {w}, {n.inputs[2]}, {n.input(3)}, {n.input(5)} are not of the types or shapes it takes")
     if n.has(4):
         g = n.inputs[4].tensor.numbers() if n.inputs[4].tensor is not None else n.need(4)
         if g[:k] != [i // block for i in range(k)]:

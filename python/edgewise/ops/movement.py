@@ -244,6 +244,8 @@ def _split_sizes(n):
     d = x.shape[axis]
     if sizes is None:
         parts = n.attr("num_outputs") or len(n.outputs)
+        if parts != len(n.outputs):
+            fail(n, f"it splits into {parts} parts and has {len(n.outputs)} outputs")
         each = -(-d // parts)
         sizes = [min(each, max(0, d - i * each)) for i in range(parts)]
     if sum(sizes) != d or min(sizes, default=0) < 0 or len(sizes) < len(n.outputs):

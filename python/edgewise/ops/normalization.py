@@ -15,13 +15,22 @@ Kernel("norm", {"rms": "i32", "rows": "i32", "cols": "i32", "x_row": "i32", "ski
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import FLOAT
-from .op import MS, Op, axis_of, fail, like, product
+from .op import MS, Op, axis_of, broadcast, fail, like, product
+
+
+def _floats(n):
+    for v in n.inputs:
+        if v is not None and v.dtype != FLOAT:
+            fail(n, f"it takes float tensors, not {v}")
 
 
 def _check(n, axis):
     x = n.inputs[0]
     if n.has(1) and product(n.inputs[1].shape) != product(x.shape[axis:]):
         fail(n, f"scale {n.inputs[1]} does not fit {x} from axis {axis}")
+    if n.has(2) and product(n.inputs[2].shape) != product(x.shape[axis:]):
+        fail(n, f"bias {n.inputs[2]} does not fit {x} from axis {axis}")
+    _floats(n)
 
 
 def emit_norm(b, x, y, scale, bias=None, skip=None, skip_bias=None, total=None, rms=0, epsilon=1e-5, cols=None, scale_offset=0.0):
@@ -92,6 +101,12 @@ def _declare_skip_norm(name, rms):
         x, skip = n.inputs[:2]
         if x.shape[-1] != skip.shape[-1]:
             fail(n, f"{x} and {skip} have different widths")
+        _floats(n)
+        if x.rank < 2 or broadcast(n, skip.shape, x.shape) != list(x.shape):
+            fail(n, f"its skip {skip} does not fit {x}")
+        for v in n.inputs[2:]:
+            if v is not None and list(v.shape) != [x.shape[-1]]:
+                fail(n, f"{v} does not fit the width of {x}")
         return [like(n, 0), (FLOAT, [1]), (FLOAT, [1]), like(n, 0)][:len(n.outputs)]
 
     @o.lower

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..arrays import as_input, as_output
 from ..engine import default_engine
-from ..errors import InputError, UnsupportedOp
+from ..errors import InputError, PlanError, UnsupportedOp
 from ..ir import Graph, NeedsValue
 from ..onnx import as_source, read_model
 from ..ops.dtypes import NAME, bytes_for, unpack
@@ -40,7 +40,10 @@ class _Compiled:
 
     def __init__(self, session, plan, bound):
         self.engine, self.plan, self.session = session.engine, plan, session
-        self.loaded = self.engine.load(plan)
+        try:
+            self.loaded = self.engine.load(plan)
+        except PlanError as e:  # made a moment ago, not damaged: some step is not what its kernel takes
+            raise UnsupportedOp(f"the engine does not take what it becomes ({e.what})", e.where or "graph", "Check the shapes and types that were fed; if they are right, report this model.") from e
         self.buffers, fresh = [], []
         try:
             fresh = session.store.connect(self.loaded)
