@@ -1,4 +1,4 @@
-"""What all tests share: the engines."""
+"""What all tests share: the engines, and the one Playwright that a process can have."""
 import pytest
 from engines import ENGINES, close_engines, open_engine
 
@@ -13,3 +13,10 @@ def engine(request):
 def _close_engines():
     yield
     close_engines()
+
+
+@pytest.fixture(scope="session")
+def playwright():
+    from playwright.sync_api import sync_playwright
+    with sync_playwright() as one:
+        yield one

@@ -84,12 +84,10 @@ def strict_server(built, files):
 
 
 @pytest.fixture(scope="session")
-def browser(built):
-    from playwright.sync_api import sync_playwright
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-        yield chromium
-        chromium.close()
+def browser(built, playwright):
+    chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    yield chromium
+    chromium.close()
 
 
 @pytest.fixture

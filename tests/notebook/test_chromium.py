@@ -91,12 +91,10 @@ def site(pyodide_folder, wheel, mlp, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-        yield chromium
-        chromium.close()
+def browser(playwright):
+    chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    yield chromium
+    chromium.close()
 
 
 @pytest.fixture(scope="module", params=["page", "worker"])
