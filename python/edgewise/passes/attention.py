@@ -22,7 +22,7 @@ def fuse_attention(bound):
 def _match(r, softmax, biases):
     scores = softmax.inputs[0]
     rank = scores.rank
-    if rank not in (3, 4) or softmax.attr("axis", -1) not in (-1, rank - 1) or (softmax.opset < 13 and rank != 2):
+    if rank not in (3, 4) or softmax.attr("axis", -1 if softmax.opset >= 13 else 1) not in (-1, rank - 1):
         return
     # behind the softmax: an optional guard against NaN, then the product with v
     p, nan_to_zero = softmax.outputs[0], 0
@@ -107,7 +107,7 @@ def _match(r, softmax, biases):
     inputs = [q, k, v]
     for m in reversed(masks):
         if isinstance(m, tuple):
-            m = _bias(r, at, m, biases)
+            m = _bias(r, at, m, biases, len(masks) == 1)
         if m.rank == 3 and flat:
             if m.shape[0] == batch * heads:
                 m = r.reshape(at, m, [batch, heads] + m.shape[1:])
@@ -116,7 +116,7 @@ def _match(r, softmax, biases):
             else:
                 return
         inputs.append(m)
-    if q.rank != 4 or k.rank != 4 or v.rank != 4 or q.shape[1] % k.shape[1]:
+    if any(x.rank != 4 or x.shape[0] != batch for x in (q, k, v)) or q.shape[1] != heads or heads % k.shape[1]:
         return
     out = at.outputs[0]
     if flat:
@@ -211,12 +211,17 @@ def _shared(v):
     return v
 
 
-def _bias(r, before, pair, biases):
-    """Where(mask, scores, low) as the number to add: 0 where the mask is true, low elsewhere (low + score rounds to low)."""
+def _bias(r, before, pair, biases, alone):
+    """Where(mask, scores, low) as the number to add: 0 where the mask is true, low elsewhere (low + score rounds to low).
+
+    Float16's lowest number is not low enough for that, which shows in rows of which all is masked: their weights are equal. Where no other mask is
+    added, a number that absorbs every score stands in for it."""
     mask, low = pair
-    key = (id(mask), id(low))
+    key = (id(mask), id(low), alone)
     if key not in biases:
         zero = Value("zero", FLOAT, [], numbers=[0.0])
+        if alone and number(low) > -1e9:
+            low = Value("low", FLOAT, [], numbers=[-1e30])
         biases[key] = r.insert(before, "Where", "", [mask, zero, low], FLOAT, mask.shape)
     return biases[key]
 

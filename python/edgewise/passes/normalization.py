@@ -42,8 +42,6 @@ def _match(r, sqrt):
     bias = None
     if not rms and scale is not None:
         bias, last = _vector_user(r, last, "Add", x.shape[-1])
-    if scale is None and not rms:
-        return  # LayerNormalization has a scale; without one nothing is lost by leaving it
     inputs = [source, scale] + ([bias] if bias is not None else [])
     if scale is None:
         inputs = [source]
