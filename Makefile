@@ -30,8 +30,8 @@ test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/web $(stamp)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
 
-bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed and size, against onnxruntime
-	$(python) -m tests.bench
+bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with onnxruntime-web (CASE=decode: only that)
+	$(python) -m tests.bench $(CASE)
 
 fuzz: $(stamp)/sanitize ## long campaign of mutated plans under sanitizers (FUZZ=runs)
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
