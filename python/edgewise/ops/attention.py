@@ -413,6 +413,8 @@ def _gqa_dims(n):
 def _(n):
     heads, kv, dim = _gqa_dims(n)
     q = n.inputs[0]
+    if any(v is not None and v.dtype != FLOAT for v in n.inputs[:5]):
+        fail(n, "its queries, keys and values are not all floats")
     if n.has(1) != n.has(2) or n.has(3) != n.has(4):
         fail(n, "of key and value, or of past_key and past_value, one is missing")
     _shaped(n, 1, "key", q.shape[0], q.shape[1], kv * dim)

@@ -45,6 +45,26 @@ def write(name, size, hi, lo="0", optional=False, inplace=()):
     return Operand(name, size, lo, hi, True, optional, tuple(inplace))
 
 
+BYTES = (2, 3, 21, 22)  # what weights and zero points of one byte or two in one may be
+_EXACT = {("attention", "lengths"): (6,), ("matmul_integer", "y"): (6,), ("where", "condition"): (9,), ("dynamic_quantize", "y"): (2,), ("dynamic_quantize", "zero"): (2,),
+          ("dequantize", "x"): "type", ("dequantize", "zero"): "type", ("attention", "mask"): "mask_type"}
+
+
+def _types(kernel, operand):
+    """Element types that an operand may have: codes, the name of the parameter that says it, or None (any of its size).
+
+    A comparison's output is bool, whatever is compared: the builder allows it where a parameter says the type."""
+    if operand.name == "scratch":
+        return None
+    exact = _EXACT.get((kernel, operand.name))
+    if exact is not None:
+        return exact
+    if isinstance(operand.size, int):
+        return {4: (1,), 8: (7,), 1: BYTES}[operand.size]
+    named = re.search(r"bytes_of\((\w+)\)", operand.size)
+    return named[1] if named else None
+
+
 @dataclass
 class Kernel:
     """`params`: {name: "i32" | "f32" | "i32[6]"}, in struct order. `require`: conditions over the parameters that must hold."""
@@ -59,6 +79,7 @@ class Kernel:
     def __post_init__(self):
         KERNELS[self.name] = self
         self.index = {o.name: i for i, o in enumerate(self.operands)}
+        self.types = [_types(self.name, o) for o in self.operands]
 
 
 @dataclass

@@ -163,6 +163,8 @@ def _(n):
     if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
         unsupported(n, "transBatchA and transBatchB")
     a, w = n.inputs[:2]
+    if a.dtype != FLOAT or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):
+        fail(n, f"it takes float tensors, not {a} and {w}")
     return [(a.dtype, _matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB")))]
 
 

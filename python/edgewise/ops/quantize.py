@@ -64,6 +64,8 @@ def _(t):
 def _layout(n):
     """(outer, axis, inner, block) of the scales."""
     x, scale = n.inputs[0], n.inputs[1]
+    if n.has(2) and list(n.inputs[2].shape) != list(scale.shape) and product(n.inputs[2].shape) != product(scale.shape):
+        fail(n, f"zero point {n.inputs[2]} does not fit scale {scale}")
     block = n.attr("block_size", 0)
     if product(scale.shape) == 1 and not block:
         return 1, 1, product(x.shape), -1

@@ -5,7 +5,7 @@ import hashlib
 
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
-from ..ops.dtypes import BOOL, FLOAT, INT4, UINT4, bytes_for, pack, size_of
+from ..ops.dtypes import BOOL, FLOAT, NAME, INT4, UINT4, bytes_for, pack, size_of
 from ..ops.elementwise import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
@@ -242,6 +242,10 @@ class Builder:
             if any(not isinstance(d, Sym) and d == 0 for d in (value if isinstance(value, list) else [value])):
                 return
         views = [operands.get(o.name) for o in k.operands]
+        for o, types, v in zip(k.operands, k.types, views):  # bytes that fit are not enough: a double read as floats is a wrong number
+            if v is not None and types is not None and v.dtype != (params[types] if isinstance(types, str) else types[0]):
+                if not (v.dtype in types if not isinstance(types, str) else o.output and v.dtype == BOOL):
+                    raise UnsupportedOp(f"{kernel} takes no {NAME.get(v.dtype, v.dtype)} as its {o.name}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
         (self.init_steps if self.init else self.steps).append(Step(k, params, views, self.label))
 
     def nd(self, kernel, shape, views, strides, **params):
@@ -253,6 +257,8 @@ class Builder:
         self.emit(kernel, views, dims=[1] * pad + dims, **{p: [0] * pad + s for p, s in zip(strides, merged)}, **params)
 
     def copy(self, x, y):
+        if x.dtype != y.dtype:
+            raise UnsupportedOp(f"{NAME.get(x.dtype, x.dtype)} is to be stored as {NAME.get(y.dtype, y.dtype)}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
         if y.dtype in (UINT4, INT4):
             raise UnsupportedOp("4-bit elements that are not read in the order they are stored in", self.label.where if self.label else "", "Store them in the order that the operator wants.")
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
