@@ -261,6 +261,10 @@ class _Binder:
                 return decl.decompose_fn(n, self)
             results = decl.infer_fn(n)
             numbers = self.fold(decl, n, results)
+        except (ModelError, UnsupportedOp) as e:
+            if decl.decompose_fn:  # the file knows this node, not those that it is made of
+                e.where = n.where
+            raise
         except EdgewiseError:
             raise
         except BROKEN as e:

@@ -104,6 +104,18 @@ class Case:
         attrs = ", ".join(f"{k}={v if not isinstance(v, onnx.TensorProto) else '...'}" for k, v in self.attrs.items())
         return f"{self.name}-{self.opset}({', '.join('-' if x is None else f'{x.dtype}{list(x.shape)}' + ('!' if c else '') for x, c in self.inputs)}; {attrs})"
 
+    def of_type(self, dtype):
+        """The same node with all inputs of the first one's type as another type; None where that makes no sense. Small whole numbers, which every type holds."""
+        first = next((x.dtype for x, _ in self.inputs if x is not None), None)
+        to = np.dtype(DTYPES.get(dtype, dtype))
+        if first is None or first == to or self.expect is not None or first in (ml_dtypes.int4, ml_dtypes.uint4):
+            return None
+        change = [x is not None and x.dtype == first and (not c or x.dtype.kind in "fV") for x, c in self.inputs]
+        inputs = [(np.clip(np.nan_to_num(x.astype(np.float64)), 1, 9).round().astype(to), c) if w else (x, c) for (x, c), w in zip(self.inputs, change)]
+        other = Case(self.domain, self.name, [], 1, self.opset, max(self.tol or 0, 4e-3) if to in HALF else self.tol, self.trust, None, self.same_as, True, self.attrs)
+        other.inputs, other.wanted = inputs, self.wanted
+        return other
+
     def model(self, how="declared", reference=False, widened=False):
         """(ModelProto, feeds). reference: of the op it is the same as; widened: half types as float32. how:
 

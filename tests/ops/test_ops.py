@@ -3,9 +3,10 @@ import pytest
 from engines import open_engine
 
 import edgewise
+from edgewise.errors import ModelError, UnsupportedOp
 from edgewise.ops import OPS
 
-from .harness import all_cases
+from .harness import Toolbox, all_cases
 
 CASES = all_cases()
 
@@ -52,6 +53,23 @@ def test_strided(case, shift):
     """Inputs that are transposed, inside of a larger tensor, or reversed."""
     if case.opset >= 10:
         check(case, open_engine("native"), shift)
+
+
+@pytest.mark.parametrize("domain, name", [k for k, op in OPS.items() if k[0] != "edgewise" and op.cases_fn is not None], ids=lambda x: x or "onnx")
+def test_other_types(domain, name):
+    """The first cases of each op with inputs of every other element type: the references' outputs, or a refusal that names the op."""
+    for case in list(OPS[domain, name].cases_fn(Toolbox(domain, name)))[:6]:
+        for dtype in Toolbox.types:
+            other = case.of_type(dtype)
+            if other is None or not other.references:
+                continue
+            try:
+                got = run(other, open_engine("native"), "declared")
+            except (UnsupportedOp, ModelError) as e:
+                assert name in e.where, e
+                continue
+            wrong = {r: d for r, expected in other.references.items() if (d := other.differences(got, expected))}
+            assert len(wrong) < len(other.references), f"{other}: {wrong}"
 
 
 def test_every_op_has_cases():

@@ -37,7 +37,7 @@ Kernel("rope", {"batch": "i32", "heads": "i32", "seq": "i32", "head_dim": "i32",
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import BOOL, FLOAT, INT32, INT64
-from .op import MS, Op, check_reach, fail, like, most, product, unsupported
+from .op import MS, Op, check_reach, fail, like, most, product, takes, unsupported
 from .symbolic import Sym
 
 
@@ -185,6 +185,8 @@ def _attention_dims(n):
 
 @attention.infer
 def _(n):
+    takes(n, (FLOAT,), 0, 1, 2, 4, 5)
+    takes(n, (FLOAT, BOOL), 3)
     batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(n)
     if kv < 1 or heads % kv:
         fail(n, f"{heads} query heads do not share {kv} key heads evenly")
@@ -277,6 +279,7 @@ def _(t):
 
 @rotary.infer
 def _(n):
+    takes(n, (FLOAT,), 0, 1, 2)
     x = n.inputs[0]
     if x.rank not in (3, 4) or (x.rank == 3 and not n.attr("num_heads")):
         fail(n, f"it wants [batch, heads, seq, dim], or three dimensions and num_heads, not {x}")
@@ -411,6 +414,7 @@ def _gqa_dims(n):
 
 @gqa.infer
 def _(n):
+    takes(n, (FLOAT,), 0, 1, 2, 3, 4, 7, 8, 10)
     heads, kv, dim = _gqa_dims(n)
     q = n.inputs[0]
     if any(v is not None and v.dtype != FLOAT for v in n.inputs[:5]):

@@ -41,8 +41,8 @@ Kernel("cast", {"x_type": "i32", "y_type": "i32", **ND, "xs": "i32[6]", "ys": "i
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INTEGERS, wrap
-from .op import MS, Op, broadcast, fail, like, read_as, unsupported
+from .dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, FLOATS, INTEGERS, wrap
+from .op import MS, Op, broadcast, fail, like, read_as, takes, unsupported
 from .symbolic import NotStatic, Sym, decide_equal
 
 F32_ONLY = "only for floating point"
@@ -143,6 +143,7 @@ gelu = Op("Gelu")
 
 @gelu.infer
 def _(n):
+    takes(n, (FLOAT, DOUBLE), 0)
     return [like(n, 0)]
 
 
@@ -337,6 +338,8 @@ def _(n, g):
             return [g.op("Sqrt", x)]
         if p == 3:
             return [g.op("Mul", g.op("Mul", x, x), x)]
+    if x.dtype in INTEGERS and e.dtype in FLOATS:  # the power is a float's, the result an integer again
+        return [g.op("Cast", g.op("PowSame", g.op("Cast", x, to=DOUBLE), g.op("Cast", e, to=DOUBLE), domain="edgewise"), to=x.dtype)]
     return [g.op("PowSame", x, e if e.dtype == x.dtype else g.op("Cast", e, to=x.dtype), domain="edgewise")]
 
 
@@ -352,6 +355,8 @@ def _(t):
     yield t(t.f(5, low=0.5, high=2, dtype="float16"), t.of("float16", [2, 3, 1, 0, 5]))
     yield t(t.n("int32", 3, 4, low=-4, high=4), t.n("int32", 4, low=0, high=4))
     yield t(t.n("int64", 3, 4, low=-4, high=4), 2)
+    yield t(t.n("int64", 3, 5, low=0, high=9), t.f(5, low=0, high=4))
+    yield t(t.n("int32", 3, 4, low=-4, high=4), 3.0)
     yield t(t.f(2, 1), t.f(1, 1, 1, 1))
     yield t(t.f(0, 3), 2.0)
     yield t(t.of("float32", [0.0, -0.0, INF, -INF, NAN, 2.0, -8.0]).reshape(7, 1), t.of("float32", [0.0, 0.5, 2.0, 3.0, -1.0, INF, NAN]))
@@ -380,7 +385,7 @@ def _variadic(name, op, domain="", mean=False):
         out = n.inputs[0]
         for v in n.inputs[1:]:
             out = g.op(op, out, v, domain=domain)
-        return [g.op("Div", out, g.constant(out.dtype, [], [float(len(n.inputs))])) if mean and len(n.inputs) > 1 else out]
+        return [g.op("Div", out, g.constant(out.dtype, [], [float(len(n.inputs)) if out.dtype in FLOATS else len(n.inputs)])) if mean and len(n.inputs) > 1 else out]
 
 
 _variadic("Min", "MinOf2", "edgewise")

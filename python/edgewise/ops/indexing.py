@@ -32,8 +32,8 @@ Kernel("scatter_nd", {"size": "i32", "type": "i32", "index_type": "i32", "reduct
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import INT32, INT64, size_of
-from .op import Op, axis_of, check_reach, fail, like, most, product, strides_of, unsupported
+from .dtypes import DOUBLE, FLOAT, INT8, INT32, INT64, UINT8, size_of
+from .op import Op, axis_of, check_reach, fail, like, most, product, strides_of, takes, unsupported
 from .shape import product_of
 from .symbolic import NotStatic, Sym
 
@@ -230,6 +230,8 @@ def _(n):
         fail(n, f"its indices {i} and updates {u} do not fit {x}")
     if product_of(u.shape) != product_of(i.shape[:-1] + x.shape[i.shape[-1]:]):
         fail(n, f"updates {u} do not fit indices {i} into {x}")
+    if n.attr("reduction", "none") != "none":
+        takes(n, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
     if n.attr("reduction", "none") == "none" and u.shape == x.shape and _names_every_element(i, x.shape):
         return [u]  # how TorchScript writes mask[:, :, :, :length] = updates
     return [like(n, 0)]

@@ -42,7 +42,7 @@ Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from ..errors import UnsupportedOp
 from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, INT32, UINT8
-from .op import MS, Op, broadcast, fail, most, product, unsupported
+from .op import MS, Op, broadcast, fail, most, product, takes, unsupported
 from .symbolic import Sym
 
 
@@ -162,6 +162,8 @@ def _turned_shape(v, n, name):
 def _(n):
     if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
         unsupported(n, "transBatchA and transBatchB")
+    takes(n, (FLOAT,), 0)
+    takes(n, (FLOAT, FLOAT16, BFLOAT16), 1)
     a, w = n.inputs[:2]
     if a.dtype != FLOAT or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):
         fail(n, f"it takes float tensors, not {a} and {w}")
@@ -188,6 +190,8 @@ gemm = Op("Gemm", half=[1])
 
 @gemm.infer
 def _(n):
+    takes(n, (FLOAT,), 0, 2)
+    takes(n, (FLOAT, FLOAT16, BFLOAT16), 1)
     a, w = n.inputs[:2]
     if a.rank != 2 or w.rank != 2 or a.dtype != FLOAT:
         fail(n, f"it wants two float matrices, not {a} and {w}")
@@ -225,6 +229,10 @@ nbits = Op("MatMulNBits", MS, half=[2, 3])
 
 @nbits.infer
 def _(n):
+    takes(n, (FLOAT,), 0, 5)
+    takes(n, (UINT8,), 1)
+    takes(n, (FLOAT, FLOAT16), 2)
+    takes(n, (FLOAT, FLOAT16, UINT8), 3)
     a, w = n.inputs[:2]
     k, cols, bits, block = n.attr("K"), n.attr("N"), n.attr("bits", 4), n.attr("block_size")
     if not a.rank or a.shape[-1] != k or a.dtype != FLOAT:
@@ -289,6 +297,9 @@ bnb4 = Op("MatMulBnb4", MS, half=[2])
 
 @bnb4.infer
 def _(n):
+    takes(n, (FLOAT,), 0)
+    takes(n, (UINT8,), 1)
+    takes(n, (FLOAT, FLOAT16), 2)
     a, k, cols, block = n.inputs[0], n.attr("K"), n.attr("N"), n.attr("block_size")
     if a.shape[-1] != k or not block or k % block:
         unsupported(n, f"blocks of {block} over rows of {k}", "Quantize with a block size that divides K.")

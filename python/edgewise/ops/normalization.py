@@ -15,7 +15,7 @@ Kernel("norm", {"rms": "i32", "rows": "i32", "cols": "i32", "x_row": "i32", "ski
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import FLOAT
-from .op import MS, Op, axis_of, broadcast, fail, like, product
+from .op import MS, Op, axis_of, broadcast, fail, like, product, takes
 
 
 def _floats(n):
@@ -61,6 +61,7 @@ def _declare_norm(name, rms, domain="", opset=21, **same):
 
     @o.infer
     def _(n):
+        takes(n, (FLOAT,), 0, 1, 2)
         x = n.inputs[0]
         axis = axis_of(n, n.attr("axis", -1), x.rank)
         _check(n, axis)
@@ -98,6 +99,7 @@ def _declare_skip_norm(name, rms):
 
     @o.infer
     def _(n):
+        takes(n, (FLOAT,), 0, 1, 2, 3, 4)
         x, skip = n.inputs[:2]
         if x.shape[-1] != skip.shape[-1]:
             fail(n, f"{x} and {skip} have different widths")

@@ -20,6 +20,7 @@ Python (shape arithmetic). `cases` are what the test harness (tests/ops) runs on
 from __future__ import annotations
 
 from ..errors import ModelError, UnsupportedOp
+from .dtypes import NAME
 from .symbolic import NotStatic, Sym, most, product, strides_of
 
 OPS: dict = {}
@@ -77,6 +78,14 @@ def fail(n, what, remedy="Check the shapes that were fed; if they are right, exp
 
 def unsupported(n, what, remedy="Export the model with another opset or another exporter, or run it on a desktop runtime."):
     raise UnsupportedOp(what, n.where, remedy)
+
+
+def takes(n, types, *indices):
+    """UnsupportedOp where one of these inputs is there and has another element type than the kernel computes on."""
+    for i in indices:
+        v = n.input(i)
+        if v is not None and v.dtype not in types:
+            unsupported(n, f"its input {i} is {v}; {' or '.join(NAME[t] for t in types)} is what can be computed on")
 
 
 def check_reach(n, index, rows):
@@ -140,5 +149,5 @@ def ints(n, i, default=None):
     return n.need(i) if n.has(i) else default
 
 
-__all__ = ["Op", "OPS", "MS", "like", "fail", "TooLong", "unsupported", "axis_of", "broadcast", "check_reach", "broadcast_strides", "indices", "read_as", "ints",
+__all__ = ["Op", "OPS", "MS", "like", "fail", "TooLong", "unsupported", "axis_of", "broadcast", "check_reach", "takes", "broadcast_strides", "indices", "read_as", "ints",
            "NotStatic", "Sym", "most", "product", "strides_of"]

@@ -29,7 +29,7 @@ Kernel("gather_quantized", {"bits": "i32", "count": "i32", "rows": "i32", "cols"
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import FLOAT, INT4, INT8, INT32, INT64, UINT4, UINT8
-from .op import MS, Op, axis_of, fail, product, unsupported
+from .op import MS, Op, axis_of, fail, product, takes, unsupported
 
 INF = float("inf")
 
@@ -81,6 +81,8 @@ quantize = Op("QuantizeLinear")
 
 @quantize.infer
 def _(n):
+    takes(n, (FLOAT, INT32), 0)
+    takes(n, (FLOAT,), 1)
     dtype = n.inputs[2].dtype if n.has(2) else (n.attr("output_dtype", 0) or UINT8)
     if dtype not in (2, 3, 4, 5):
         unsupported(n, f"quantizing to element type {dtype}")
@@ -92,7 +94,7 @@ def _(n):
 def _(n, b):
     outer, axis, inner, block = _layout(n)
     y = b.out(n.outputs[0])
-    b.emit("quantize", {"x": b.flat(b.view(n.inputs[0])), "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
+    b.emit("quantize", {"x": b.flat(b.cast(b.view(n.inputs[0]), FLOAT)), "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=y.dtype, outer=outer, axis=axis, inner=inner, block=block)
 
 
@@ -109,6 +111,7 @@ def _(t):
     yield t(t.f(3, 4), t.f(4, low=0.01, high=0.1), t.n("uint8", 4), opset=13)
     yield t(t.f(3, 4), 0.05, output_dtype=3)
     yield t(t.f(0, 4), 0.05)
+    yield t(t.n("int32", 3, 37), 1.5, t.n("uint8", low=0, high=20))
 
 
 dequantize = Op("DequantizeLinear")
@@ -116,6 +119,7 @@ dequantize = Op("DequantizeLinear")
 
 @dequantize.infer
 def _(n):
+    takes(n, (FLOAT,), 1)
     x = n.inputs[0]
     if x.dtype not in (2, 3, 4, 5, 6, UINT4, INT4):
         unsupported(n, f"dequantizing {x}")

@@ -30,8 +30,8 @@ Kernel("cumsum", {"type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import FLOATS, INT64, RANGE, wrap
-from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of
+from .dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT8, INT32, INT64, RANGE, UINT8, wrap
+from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, takes
 from .symbolic import NotStatic, Sym
 
 NAN, INF = float("nan"), float("inf")
@@ -63,7 +63,7 @@ def _reduce_axes(n):
 def _of_nothing(op, dtype):
     """What a reduction of no elements gives."""
     if op in ("max", "min"):
-        low, high = RANGE.get(dtype, (-math.inf, math.inf))
+        low, high = (0, 1) if dtype == BOOL else RANGE.get(dtype, (-math.inf, math.inf))
         return low if op == "max" else high
     return {"prod": 1, "mean": math.nan if dtype in FLOATS else 0, "log_sum": -math.inf, "log_sum_exp": -math.inf}.get(op, 0)
 
@@ -88,7 +88,7 @@ def _reduce_cases(op):
         yield t(t.f(3, 0, **positive), [0], **tol)
         if op not in ("max", "min", "mean"):
             yield t(t.f(3, 0), [1], **tol)
-        for dtype in ("float32", "int32", "int8") if op in ("max", "min") else ():
+        for dtype in ("float32", "int32", "int8", "bool") if op in ("max", "min") else ():
             yield t(t.any(dtype, 2, 0), [1], trust="onnx", why="onnxruntime refuses to reduce nothing")
         for dtype in ("float64", "float16"):
             yield t(t.f(3, 9, dtype=dtype, **positive), [1], **({} if dtype == "float16" else tol))
@@ -110,6 +110,7 @@ def _declare_reduce(name, op):
 
     @o.infer
     def _(n):
+        takes(n, (FLOAT, DOUBLE, *(() if "log" in op or op == "l2" else (INT32, INT64)), *((UINT8, INT8, BOOL) if op in ("max", "min") else ())), 0)
         x, axes = n.inputs[0], _reduce_axes(n)
         keep = n.attr("keepdims", 1)
         return [(x.dtype, [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes])]
@@ -169,6 +170,7 @@ def _declare_softmax(name, log):
 
     @o.infer
     def _(n):
+        takes(n, (FLOAT,), 0)
         axis_of(n, n.attr("axis", 1 if n.opset < 13 else -1), n.inputs[0].rank)
         return [like(n, 0)]
 
@@ -205,6 +207,7 @@ cumsum = Op("CumSum")
 
 @cumsum.infer
 def _(n):
+    takes(n, (FLOAT, DOUBLE, INT32, INT64), 0)
     axis_of(n, ints(n, 1)[0], n.inputs[0].rank)
     return [like(n, 0)]
 
@@ -276,6 +279,7 @@ top_k = Op("TopK")
 def _(n):
     x = n.inputs[0]
     axis = axis_of(n, n.attr("axis", -1), x.rank)
+    takes(n, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
     k = n.attr("k") if n.opset < 10 else ints(n, 1)[0]
     if not 0 <= k <= x.shape[axis]:
         fail(n, f"k = {k} of a dimension of {x.shape[axis]}")
