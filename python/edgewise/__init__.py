@@ -1,4 +1,4 @@
-"""Edgewise: runs and trains ONNX models, in a web page as on a desktop."""
+"""Edgewise: runs ONNX models, in a web page as on a desktop."""
 from .arrays import Array
 from .errors import EdgewiseError
 from .session import InferenceSession, SessionOptions
@@ -19,4 +19,5 @@ def __getattr__(name):  # what not every use needs is imported when first asked 
     raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
 
 
-__all__ = ["Array", "EdgewiseError", "InferenceSession", "SessionOptions"]
+__all__ = ["Array", "CausalLM", "EdgewiseError", "GenerationConfig", "InferenceSession", "SessionOptions", "TextGenerationPipeline", "TextIteratorStreamer", "TextStreamer",
+           "generate", "pipeline"]

@@ -68,7 +68,7 @@ def _all_nodes(graph):
 
 def main(argv=None):
     """Entry point; returns the exit status. Errors are one line on stderr, status 1."""
-    p = argparse.ArgumentParser(prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop.")
+    p = argparse.ArgumentParser(prog="edgewise", description="Runs ONNX models, in a web page as on a desktop.")
     commands = p.add_subparsers(dest="command", required=True)
     b = commands.add_parser("build", help=build.__doc__, description=build.__doc__)
     b.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")

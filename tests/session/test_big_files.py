@@ -132,3 +132,25 @@ def test_the_reader_skips_weights():
     packed = h.make_graph([h.make_node("Relu", ["w"], ["y"])], "g", [], [h.make_tensor_value_info("y", T.FLOAT, None)], [h.make_tensor("w", T.FLOAT, [1 << 16], w[:1 << 16].tolist())])
     t = read_model(Watched(BytesSource(h.make_model(packed).SerializeToString()))).constants["w"]
     assert t.data is None and t.nbytes == 4 << 16, "packed float_data lies there as raw data does"
+
+
+def test_a_file_replaced_under_its_path_is_another_model(tmp_path, monkeypatch):
+    """Weights are mapped from the file a session opened, not from whatever lies under that path later."""
+    from onnx import numpy_helper
+
+    def model(value, count):
+        graph = h.make_graph([h.make_node("Add", ["x", "w"], ["y"])], "g", [h.make_tensor_value_info("x", T.FLOAT, [count])],
+                                  [h.make_tensor_value_info("y", T.FLOAT, [count])], [numpy_helper.from_array(np.full(count, value, np.float32), "w")])
+        return h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=10).SerializeToString()
+
+    def put(value, count):
+        (tmp_path / "new").write_bytes(model(value, count))
+        (tmp_path / "new").replace(tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    put(1, 5000)
+    first = edgewise.InferenceSession("m.onnx")
+    assert first.run(None, {"x": np.zeros(5000, np.float32)})[0][0] == 1
+    put(2, 9000)
+    second = edgewise.InferenceSession("m.onnx")
+    assert second.run(None, {"x": np.zeros(9000, np.float32)})[0][-1] == 2
+    assert first.run(None, {"x": np.ones(5000, np.float32)})[0][-1] == 2

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-from ..errors import EngineError
+from ..errors import EngineError, ModelError
 from ..onnx.source import FileSource
 from .base import Engine
 
@@ -49,7 +49,6 @@ class NativeEngine(Engine):
     def __init__(self, threads=None):
         self.library = ctypes.CDLL(library_path())
         self._functions = {}
-        self._maps = {}
         self.start(threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (threads or os.cpu_count() or 1))
 
     def call(self, name, *args):
@@ -99,7 +98,7 @@ class NativeEngine(Engine):
         """Address of a weight: inside the mapped file where its alignment allows, else a copy. Returns (address, owned)."""
         source = tensor.source
         if tensor.data is None and isinstance(source, FileSource) and sys.byteorder == "little":
-            base = self._map(source)
+            base = self._map(source, tensor.offset + tensor.nbytes)
             if (base + tensor.offset) % 16 == 0:
                 return base + tensor.offset, False
             address = self.alloc(tensor.nbytes)
@@ -109,9 +108,13 @@ class NativeEngine(Engine):
         self.write(address, tensor.bytes())
         return address, True
 
-    def _map(self, source):
-        if source.path not in self._maps:
-            with open(source.path, "rb") as f:
-                m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # private and writable for ctypes' sake; never written
-            self._maps[source.path] = (m, ctypes.addressof(ctypes.c_char.from_buffer(m)))
-        return self._maps[source.path][1]
+    @staticmethod
+    def _map(source, end):
+        """Address of the file that a source opened, mapped once per source and for as long as it lives: a file that takes its place under
+        the same path is another one."""
+        if source.mapping is None:
+            m = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY)  # private and writable for ctypes' sake; never written
+            source.mapping = (m, ctypes.addressof(ctypes.c_char.from_buffer(m)))
+        if end > len(source.mapping[0]):
+            raise ModelError("the file became shorter after it was opened", source.name, "Do not change model files in use.")
+        return source.mapping[1]

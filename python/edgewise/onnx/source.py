@@ -69,6 +69,11 @@ class FileSource(Source):
         except (OSError, ValueError) as e:
             raise ModelError(f"cannot open it ({getattr(e, 'strerror', None) or e})", self.name, "Check the path.") from None
         self.size = os.fstat(self._file.fileno()).st_size
+        self.mapping = None  # an engine's mapping of it
+
+    def fileno(self):
+        """Descriptor of the open file."""
+        return self._file.fileno()
 
     def read(self, offset, size):
         self._check(offset, size)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from ..arrays import as_input, as_output
-from ..engine import default_engine
+from ..engine import default_engine, open_engine
 from ..errors import InputError, PlanError, UnsupportedOp
 from ..ir import Graph, NeedsValue
 from ..onnx import as_source, read_model
@@ -86,19 +86,21 @@ class InferenceSession:
 
     Args:
         path_or_bytes: path of an .onnx file, its bytes (in Pyodide also a JavaScript buffer), or a Source.
-        sess_options, providers: accepted for compatibility.
+        sess_options: SessionOptions; intra_op_num_threads > 0 gives the session an engine of its own with that many threads.
+        providers, provider_options: accepted for compatibility; there is one provider.
         engine: an edgewise Engine; default: the process's.
     Raises:
         ModelError: the file is broken. UnsupportedOp: when a run needs what is not there (the session stays usable).
     """
     MAX_PLANS = 32  # shapes for which plans are kept
 
-    def __init__(self, path_or_bytes, sess_options=None, providers=None, engine=None, **ignored):
+    def __init__(self, path_or_bytes, sess_options=None, providers=None, provider_options=None, *, engine=None):
         if isinstance(path_or_bytes, Graph):
             self.graph = path_or_bytes
         else:
             self.graph = read_model(as_source(path_or_bytes))
-        self.engine = engine or default_engine()
+        threads = getattr(sess_options, "intra_op_num_threads", 0)
+        self.engine = engine or (open_engine(threads) if threads else default_engine())
         self.store = WeightStore(self.engine)
         self.plans = OrderedDict()
         self.needs = {}

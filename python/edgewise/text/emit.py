@@ -1,6 +1,6 @@
 """Writes what C and TypeScript need from fields.py. The files are committed; a test compares them with what this makes.
 
-`edgewise.ops.generate` calls `write`; by hand: `python -m edgewise.text.emit` at the root of the repository.
+`make gen` runs it: `python -m edgewise.text.emit`.
 """
 
 import json

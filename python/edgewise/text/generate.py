@@ -1,6 +1,6 @@
 """The generation loop: a decoder makes logits, core/sampling.c chooses, this module keeps the order of things.
 
-web/src/generation/generate.ts is the same loop. What a decoder must offer (edgewise.session.Decoder does):
+web/src/generation/generate.ts is the same loop. What a decoder must offer (edgewise.CausalLM does):
 
     vocab_size, max_length     size of the logits; how many tokens a sequence's cache holds
     generation_config          contents of generation_config.json, or {}
@@ -12,6 +12,7 @@ web/src/generation/generate.ts is the same loop. What a decoder must offer (edge
 """
 
 import asyncio
+import operator
 import os
 import struct
 import time
@@ -20,7 +21,6 @@ from array import array
 
 from ..errors import Aborted, InputError
 from .config import GenerationConfig, error_for
-from .emit import outputs, write  # noqa: F401  the generator of the struct declarations, where edgewise.ops.generate looks for it
 from .fields import BEAMS_ONLY, REASONS, SAMPLING_ONLY, offsets, pack, size, unpack
 
 __all__ = ["GenerateOutput", "Tokens", "generate", "generate_async", "steps"]
@@ -421,7 +421,12 @@ def _prompts(input_ids, config, vocab_size):
     prompts = list(input_ids)
     if not prompts or not hasattr(prompts[0], "__iter__"):
         prompts = [prompts]
-    prompts = [[int(i) for i in prompt] for prompt in prompts]
+    try:
+        if any(isinstance(i, bool) for prompt in prompts for i in prompt):
+            raise TypeError("a bool")
+        prompts = [[operator.index(i) for i in prompt] for prompt in prompts]
+    except TypeError as e:
+        raise InputError(f"a token id is no integer ({e})", "generate", "Give a list of token ids, or a list of such lists.") from None
     for prompt in prompts:
         if not prompt:
             if config.bos_token_id is None:
