@@ -306,10 +306,10 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* y += x[0] b[0] + ... + x[3] b[3], rows of b `stride` apart; and the same with one row. */
+/* y += x[0] b[0] + ... + x[7] b[7], rows of b `stride` apart; and the same with one row. */
 EW_INLINE void add_rows(int count, int32_t n, const float *x, const void *b, int64_t stride, float *y, bool is_half) {
   int32_t j = 0;
-  vf v[4];
+  vf v[8];
   for (int r = 0; r < count; r++) v[r] = vf_splat(x[r]);
   for (; j + VF <= n; j += VF) {
     vf t = vf_load(y + j);
@@ -319,8 +319,8 @@ EW_INLINE void add_rows(int count, int32_t n, const float *x, const void *b, int
   for (; j < n; j++)
     for (int r = 0; r < count; r++) y[j] += x[r] * real_at(b, r * stride + j, is_half);
 }
-static __attribute__((noinline)) void add_4_rows(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(4, n, x, b, stride, y, false); }
-static __attribute__((noinline)) void add_4_rows_half(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(4, n, x, b, stride, y, true); }
+static __attribute__((noinline)) void add_8_rows(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(8, n, x, b, stride, y, false); }
+static __attribute__((noinline)) void add_8_rows_half(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(8, n, x, b, stride, y, true); }
 static void add_row(int32_t n, const float *x, const void *b, float *y, bool is_half) {
   if (is_half) add_rows(1, n, x, b, 0, y, true);
   else add_rows(1, n, x, b, 0, y, false);
@@ -332,22 +332,22 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
   const b_layout *s = g->b_more;
   (void)thread;
   int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols);
-  for (int32_t j = begin; j < end; j += CHUNK) {
-    float y[4][CHUNK];
-    int32_t n = at_most(end - j, CHUNK), p = 0;
-    for (int32_t i = 0; i < g->m; i++)
-      for (int32_t c = 0; c < n; c++) y[i][c] = 0;
-    for (; p < g->k; p += 4) {
+  int32_t chunk = 4 * CHUNK / g->m; /* columns whose sums stay in the first cache; long, since memory likes to be read in order */
+  for (int32_t j = begin; j < end; j += chunk) {
+    float y[4 * CHUNK];
+    int32_t n = at_most(end - j, chunk), p = 0;
+    for (int32_t c = 0; c < g->m * n; c++) y[c] = 0;
+    for (; p < g->k; p += 8) {
       const char *b = (const char *)g->b + (p * s->row + j) * (s->is_half ? 2 : 4);
       for (int32_t i = 0; i < g->m; i++) {
-        float x[4];
-        for (int32_t r = 0; r < 4 && p + r < g->k; r++) x[r] = f->a[i * f->a_row + p + r];
-        if (p + 4 <= g->k) (s->is_half ? add_4_rows_half : add_4_rows)(n, x, b, s->row, y[i]);
+        float x[8];
+        for (int32_t r = 0; r < 8 && p + r < g->k; r++) x[r] = f->a[i * f->a_row + p + r];
+        if (p + 8 <= g->k) (s->is_half ? add_8_rows_half : add_8_rows)(n, x, b, s->row, y + i * n);
         else
-          for (int32_t r = 0; p + r < g->k; r++) add_row(n, x + r, b + r * s->row * (s->is_half ? 2 : 4), y[i], s->is_half);
+          for (int32_t r = 0; p + r < g->k; r++) add_row(n, x + r, b + r * s->row * (s->is_half ? 2 : 4), y + i * n, s->is_half);
       }
     }
-    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y[i], i, j, n, g->y_row);
+    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + i * n, i, j, n, g->y_row);
   }
 }
 
