@@ -366,11 +366,11 @@ gqa = Op("GroupQueryAttention", MS)
 
 @gqa.cases
 def _(t):
-    def case(batch=1, heads=4, kv=2, q_len=5, past=0, dim=16, packed=False, lengths=None, dtype="float32", extra=(), **attrs):
+    def case(batch=1, heads=4, kv=2, q_len=5, past=0, dim=16, packed=False, lengths=None, total=None, dtype="float32", extra=(), **attrs):
         width = (heads * dim, kv * dim, kv * dim)
         q, k, v = (t.f(batch, q_len, sum(width), dtype=dtype), None, None) if packed else (t.f(batch, q_len, w, dtype=dtype) for w in width)
         caches = [t.f(batch, kv, past, dim, dtype=dtype) for _ in range(2)] if past is not None else [None, None]
-        total = q_len + (past or 0)
+        total = total or q_len + (past or 0)
         tables = [t.f(64, dim // 2, low=-1, high=1, dtype=dtype) for _ in range(2)] if attrs.get("do_rotary") else []
         lengths = t.of("int32", lengths or [total - 1] * batch)
         inputs = [q, k, v, *caches, lengths, t.const(t.of("int32", total)), *tables]
@@ -390,6 +390,13 @@ def _(t):
             yield case(packed=packed, do_rotary=1, rotary_interleaved=interleaved, q_len=3, past=4)
     yield case(batch=2, do_rotary=1)
     yield case(batch=2, do_rotary=1, q_len=1, past=7)
+    yield case(batch=2, q_len=1, past=7, lengths=[4, 7])
+    yield case(batch=3, q_len=1, past=9, lengths=[0, 9, 3], do_rotary=1, local_window_size=4)
+    yield case(batch=2, q_len=1, past=7, lengths=[4, 7], extra=[None, t.f(2, 4, 1, 8)])
+    for q_len, length in ((1, 4), (3, 5), (5, 4)):  # a past with room behind it, as long as present
+        yield case(q_len=q_len, past=12, lengths=[length], total=length + 1, do_rotary=1)
+        if q_len != 3:
+            yield case(batch=2, q_len=q_len, past=12, lengths=[length] * 2, total=length + 1)
     yield case(softcap=1.5)
     yield case(scale=0.1)
     for window in (1, 3, 20):
@@ -442,12 +449,25 @@ def _(n):
             unsupported(n, f"{name} = {n.attr(name)}")
     if n.has(11):
         unsupported(n, "an attention sink (head_sink)")
-    past = n.inputs[3].shape[2] if n.has(3) else 0
-    total = past + q.shape[1]
-    if n.has(3) and n.inputs[3].role != "cache" and n.inputs[3].producer is None and n.has(6) and n.inputs[6].scalar() is not None and not isinstance(n.inputs[6].scalar(), Sym) and n.inputs[6].scalar() == past:
-        total = past  # the past buffer is as long as the whole sequence: shared with present
+    _, total = _starts(n)
     _masking(n, 10, "attention_bias", q.shape[0], heads, q.shape[1], total)
     return [(FLOAT, [q.shape[0], q.shape[1], heads * dim]), (FLOAT, [q.shape[0], kv, total, dim]), (FLOAT, [q.shape[0], kv, total, dim])][:len(n.outputs)]
+
+
+def _starts(n):
+    """(how many rows of its past count for each row of the batch, length of present). seqlens_k says so where the past is not a cache of ours: rows
+    that were padded on the right go on at their own ends, and a past may be a buffer with room behind it."""
+    batch, q_len = n.inputs[0].shape[:2]
+    past = n.inputs[3].shape[2] if n.has(3) else 0
+    if isinstance(past, Sym) or past == 0 or n.inputs[3].role == "cache":
+        return [past] * batch, past + q_len
+    total = n.need(6)[0] if n.has(6) else None
+    starts = [0] * batch if total == q_len else [s + 1 - q_len for s in n.need(5)]  # a prompt begins at 0, whatever its padding
+    if any(isinstance(s, Sym) for s in starts):
+        return [past] * batch, past + q_len
+    if not all(0 <= s <= past for s in starts):
+        fail(n, f"its seqlens_k {n.need(5)} do not fit {q_len} new positions behind a past of {past}")
+    return starts, max(past, total or 0, max(starts) + q_len)
 
 
 @gqa.lower
@@ -458,34 +478,47 @@ def _(n, b):
         q, k, v = _heads(b, x, heads), _heads(b, b.view(n.inputs[1]), kv), _heads(b, b.view(n.inputs[2]), kv)
     else:
         q, k, v = (_heads(b, x.slice(2, at * dim, count * dim), count) for at, count in ((0, heads), (heads, kv), (heads + kv, kv)))
-    cached = n.has(3) and n.inputs[3].role == "cache"
+    batch, q_len = x.shape[0], q.shape[2]
+    starts, total = _starts(n)
     past = n.inputs[3].shape[2] if n.has(3) else 0
-    if n.has(3) and not cached and n.wants(1) and n.outputs[1].shape[2] != past + q.shape[2]:
-        unsupported(n, "a past buffer shared with present outside the KV-cache pass")
-    lengths = None
-    if not cached and x.shape[0] > 1 and n.inputs[5].numbers is None:  # rows of a batch may be padded on the right
-        lengths = b.temp(INT32, [x.shape[0]])
-        b.emit_binary("add", b.reshaped(b.contiguous(b.view(n.inputs[5])), [x.shape[0]]), b.scalar(INT32, 1).broadcast([x.shape[0]]), lengths, INT32)
+    together = starts == [past] * batch  # one step for all rows of the batch
+    parts = [(0, batch, past)] if together else [(i, 1, s) for i, s in enumerate(starts)]
     if n.attr("do_rotary", 0):
         cos, sin = b.view(n.inputs[7]), b.view(n.inputs[8])
-        if n.has(9):
-            positions, ids = 2, b.contiguous(b.view(n.inputs[9]))
-        elif lengths is not None:
-            ids = b.temp(INT64, [x.shape[0]])
-            start = b.temp(INT32, [x.shape[0]])
-            b.emit_binary("sub", lengths, b.scalar(INT32, q.shape[2]).broadcast([x.shape[0]]), start, INT32)
-            b.cast_into(start, ids)
-            positions = 3
-        else:
-            positions, ids = 1, None
-            check_reach(n, past + (q.shape[2] - 1), cos.shape[0])
-        rq, rk = b.temp(FLOAT, [x.shape[0], q.shape[2], heads, dim]).transpose([0, 2, 1, 3]), b.temp(FLOAT, [x.shape[0], q.shape[2], kv, dim]).transpose([0, 2, 1, 3])
-        for source, target in ((q, rq), (k, rk)):
-            emit_rope(b, source, target, cos, sin, 2 * cos.shape[1], positions, ids, past if positions == 1 else 0, n.attr("rotary_interleaved", 0))
+        ids = b.contiguous(b.view(n.inputs[9])) if n.has(9) else None
+        rq, rk = b.temp(FLOAT, [batch, q_len, heads, dim]).transpose([0, 2, 1, 3]), b.temp(FLOAT, [batch, q_len, kv, dim]).transpose([0, 2, 1, 3])
+        for at, count, start in parts if ids is None else [(0, batch, 0)]:
+            if ids is None:
+                check_reach(n, start + (q_len - 1), cos.shape[0])
+            for source, target in ((q, rq), (k, rk)):
+                emit_rope(b, source.slice(0, at, count), target.slice(0, at, count), cos, sin, 2 * cos.shape[1], 1 if ids is None else 2, ids, start, n.attr("rotary_interleaved", 0))
         q, k = rq, rk
-    keys, _ = _append(b, n, k, 3, 1)
-    values, _ = _append(b, n, v, 4, 2)
+    if together:
+        keys, values = _append(b, n, k, 3, 1)[0], _append(b, n, v, 4, 2)[0]
+    else:
+        keys, values = (_append_each(b, n, new, i, j, starts, total) for new, i, j in ((k, 3, 1), (v, 4, 2)))
     y = _heads(b, b.out(n.outputs[0]), heads)
-    masks = [b.view(n.inputs[10])] if n.has(10) else []
-    window = n.attr("local_window_size", -1)
-    emit_attention(b, q, keys, values, y, n.attr("scale", 0.0) or dim ** -0.5, masks, causal=1, past=past, window=max(window, 0), softcap=n.attr("softcap", 0.0), lengths=lengths)
+    mask = b.view(n.inputs[10]) if n.has(10) else None
+    while mask is not None and len(mask.shape) < 4:
+        mask = mask.unsqueeze(0)
+    window = max(n.attr("local_window_size", -1), 0)
+    for at, count, start in parts:
+        reach = keys.shape[2] if together else start + q_len
+        masks = []
+        if mask is not None:
+            m = mask if together or mask.shape[0] == 1 else mask.slice(0, at, 1)
+            masks = [m if m.shape[3] in (1, reach) else m.slice(3, 0, reach)]
+        emit_attention(b, q.slice(0, at, count), keys.slice(0, at, count).slice(2, 0, reach), values.slice(0, at, count).slice(2, 0, reach), y.slice(0, at, count), n.attr("scale", 0.0) or dim ** -0.5, masks,
+                       causal=1, past=start, window=window, softcap=n.attr("softcap", 0.0))
+
+
+def _append_each(b, n, new, past_index, present_index, starts, total):
+    """As _append, each row of the batch at its own place; zeros behind it."""
+    out = n.outputs[present_index] if n.wants(present_index) else None
+    old = b.view(n.inputs[past_index])
+    whole = b.out(out) if out is not None else b.temp(FLOAT, old.shape[:2] + [total, old.shape[3]])
+    b.fill(whole, 0.0)
+    for i, start in enumerate(starts):
+        b.copy(old.slice(0, i, 1).slice(2, 0, start), whole.slice(0, i, 1).slice(2, 0, start))
+        b.copy(new.slice(0, i, 1), whole.slice(0, i, 1).slice(2, start, new.shape[2]))
+    return whole

@@ -234,6 +234,7 @@ def _ancestors(graph, name):
                 if isinstance(a, Graph):
                     stack += _outer_names(a)
     part = Graph(graph.name, [n for n in graph.nodes if id(n) in wanted], graph.inputs, [], graph.constants, graph.value_info, graph.opsets, graph.functions, graph.metadata, graph.ir_version, graph.producer, graph.source)
+    part.values = graph.values  # what Constant nodes held, where binding has put them already
     return part
 
 
