@@ -180,6 +180,8 @@ class _Binder:
             most_inputs, hidden = OWN_INPUTS.get(node.op, (None, ()))
             if most_inputs is not None and (len(inputs) > most_inputs or any(a in node.attrs for a in hidden)):
                 raise ModelError(f"it has {len(inputs)} inputs and attributes {', '.join(sorted(node.attrs))}, more than {node.op} takes", node.where, "Export the model again.")
+            if node.domain == "" and "" not in self.graph.opsets:
+                raise ModelError(f"the model names no version of the operator set that {node.op} belongs to", node.where, "Export the model again.")
             opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
             outs = self.node(node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset)
             for name, v in zip(node.outputs, outs):

@@ -343,7 +343,9 @@ class _Reader:
             elif n == 20:
                 kind = m.int(v)
             elif n == 2:
-                f = next(iter(m.numbers(w, v, "f")), 0.0)
+                if w != 5:
+                    raise m.broken(m.start, "a number that is not encoded as one")
+                f = m.numbers(w, v, "f")[0]
             elif n == 3:
                 i = m.int(v)
             elif n == 4:
