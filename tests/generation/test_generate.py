@@ -188,7 +188,10 @@ def test_abort(decoder):
 
 def test_async(decoder):
     import asyncio
-    assert asyncio.run(generate_async(decoder, PROMPT, max_new_tokens=6)) == generate(decoder, PROMPT, max_new_tokens=6)
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(1) as other:  # a thread without a loop: in this one Playwright's runs once the browser tests have begun
+        out = other.submit(lambda: asyncio.run(generate_async(decoder, PROMPT, max_new_tokens=6))).result()
+    assert out == generate(decoder, PROMPT, max_new_tokens=6)
 
 
 def test_max_time_and_criteria(decoder):
