@@ -15,11 +15,12 @@ ORDER = [
     {"ops"},
     {"ir", "arrays"},
     {"onnx"},
-    {"bind", "passes", "engine", "package"},
+    {"bind", "autodiff", "passes", "engine", "package"},
     {"plan"},
     {"compile"},
     {"session"},
     {"text"},
+    {"training"},
     {"pipelines"},
     {"cli", "__init__"},
 ]

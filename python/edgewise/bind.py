@@ -25,10 +25,14 @@ LATEST = 23  # opset of the nodes that binding adds itself
 
 
 class BoundGraph:
-    """nodes in an order that can be run; inputs and outputs by name."""
+    """nodes in an order that can be run; inputs and outputs by name.
 
-    def __init__(self):
+    states: {name: Value} of what runs may write and later runs read (parameters, optimizer state). effects: Values that are written states:
+    kept alive though nobody reads them. binder: adds nodes (`binder.op`) behind all others."""
+
+    def __init__(self, binder=None):
         self.nodes, self.inputs, self.outputs = [], {}, {}
+        self.states, self.effects, self.binder = {}, [], binder
 
     def users(self):
         """{id of value: [nodes that read it]}; outputs count as one user each, given as None."""
@@ -37,13 +41,13 @@ class BoundGraph:
             for v in n.inputs:
                 if v is not None:
                     users.setdefault(id(v), []).append(n)
-        for v in self.outputs.values():
+        for v in [*self.outputs.values(), *self.effects]:
             users.setdefault(id(v), []).append(None)
         return users
 
     def prune(self):
         """Drops nodes that no output depends on."""
-        live, kept = {id(v) for v in self.outputs.values()}, []
+        live, kept = {id(v) for v in [*self.outputs.values(), *self.effects]}, []
         for n in reversed(self.nodes):
             if any(o is not None and id(o) in live for o in n.outputs):
                 kept.append(n)
@@ -63,8 +67,14 @@ class BoundGraph:
             if v is old:
                 self.outputs[k] = new
 
+    def state(self, name, dtype, shape):
+        """The state of this name, made on first use."""
+        if name not in self.states:
+            self.states[name] = Value(name, dtype, shape, role="state")
+        return self.states[name]
 
-def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False):
+
+def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False, trainable=()):
     """Makes a BoundGraph.
 
     Args:
@@ -76,18 +86,21 @@ def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, compu
         outputs: names to compute; default all.
         float_outputs: outputs that the file declares as float16 stay float32.
         computed: {input name: function(binder) -> Value} for inputs that the plan computes itself instead of being fed.
+        trainable: names of constants that are parameters: states of the bound graph (float32), which runs may change.
     Raises:
         ModelError, UnsupportedOp: with the node.
         NeedsValue: a shape depends on a value that only a run can tell.
         NotStatic: a shape depends on a register in a way a plan can't express.
     """
-    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}).run(outputs, float_outputs)
+    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}, trainable).run(outputs, float_outputs)
 
 
 class _Binder:
-    def __init__(self, graph, shapes, dtypes, known, roles, computed):
+    def __init__(self, graph, shapes, dtypes, known, roles, computed, trainable):
         self.graph, self.known = graph, known
-        self.bound = BoundGraph()
+        self.bound = BoundGraph(self)
+        self.seed = None   # int64 [1] where dropout is active
+        self.streams = 0   # of random numbers so far
         self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
         self.scope = {}
         self.opset = graph.opsets.get("", 1)
@@ -106,8 +119,16 @@ class _Binder:
             self.bound.inputs[info.name] = value
             self.scope[info.name] = self.widen_input(value)
         self.scope.update(_prepared(graph))
+        for name in trainable:
+            self.scope[name] = self.parameter(name)
         for name, make in computed.items():
             self.scope[name] = make(self)
+
+    def parameter(self, name):
+        constant = self.graph.values.get(name)
+        if constant is None or constant.dtype not in (FLOAT, *HALF):
+            raise InputError("it is no float32 or float16 initializer of the model" if constant is not None else "the model has no initializer of this name", f"parameter '{name}'", "`edgewise inspect --parameters` lists a model's parameters.")
+        return self.bound.state(name, FLOAT, constant.shape)
 
     def widen_input(self, value):
         if value.dtype not in HALF:

@@ -4,7 +4,7 @@ An error says three things: `what` is wrong, `where` (a file and a place in it, 
 do about it. `str(error)` joins them. web/src/errors.ts has the same names for pages.
 """
 
-__all__ = ["Aborted", "EdgewiseError", "EngineError", "InputError", "ModelError", "OutOfMemory", "PackageError", "PlanError",
+__all__ = ["Aborted", "EdgewiseError", "EngineError", "InputError", "MissingGradient", "ModelError", "OutOfMemory", "PackageError", "PlanError",
            "TokenizerError", "UnsupportedField", "UnsupportedOp"]
 
 
@@ -34,6 +34,10 @@ class ModelError(EdgewiseError):
 
 class UnsupportedOp(EdgewiseError):
     """A model uses an operator, an attribute or a type that Edgewise does not run; `where` names the node."""
+
+
+class MissingGradient(UnsupportedOp):
+    """A parameter cannot be trained, since an operator between it and the loss has no gradient; `where` names the node."""
 
 
 class UnsupportedField(EdgewiseError):

@@ -99,7 +99,12 @@ class Value:
         self.name, self.dtype, self.shape = name, dtype, list(shape)
         self._numbers, self.tensor, self.producer = numbers, tensor, producer
         self.constant = constant or tensor is not None or (numbers is not None and not any(isinstance(x, Sym) for x in numbers))
-        self.role = role  # "input", "cache", or ""
+        self.role = role  # "input", "cache", "state" (a parameter or what an optimizer keeps: written by runs), or ""
+
+    @property
+    def fixed(self):
+        """Whether nothing in a run computes it: constants, and parameters, which only the end of a training step changes."""
+        return self.constant or self.role == "state"
 
     @property
     def numbers(self):

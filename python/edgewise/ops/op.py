@@ -8,6 +8,9 @@
     @softmax.lower
     def _(n, b): ...                       # emits kernel calls
 
+    @softmax.grad
+    def _(n, g, dy): return [...]          # gradient of each input from those of the outputs (autodiff.py)
+
 `n` is a BoundNode (ir.py): inputs are Values with dtype, shape and, where known, numbers. `b` is a plan Builder (plan/builder.py).
 An op gives `infer` and `lower`, or only `decompose`, which says what it is in terms of other ops. `fold` computes small constants in
 Python (shape arithmetic). `cases` are what the test harness (tests/ops) runs on every engine and compares with other implementations:
@@ -38,8 +41,7 @@ class Op:
     def __init__(self, name, domain="", half=()):
         """half: indices of inputs that may stay float16 in memory; all others are widened to float32 first."""
         self.name, self.domain, self.half = name, domain, frozenset(half)
-        self.infer_fn = self.fold_fn = self.lower_fn = self.decompose_fn = None
-        self.cases_fn = None
+        self.infer_fn = self.fold_fn = self.lower_fn = self.decompose_fn = self.grad_fn = self.cases_fn = None
         OPS[(domain, name)] = self
 
     def infer(self, f):
@@ -56,6 +58,13 @@ class Op:
 
     def decompose(self, f):
         self.decompose_fn = f
+        return f
+
+    def grad(self, f):
+        """f(n, g, dy, ...): one gradient per input of BoundNode n (None: zero, or not differentiable) from one per output (None: nobody wants it).
+
+        g: autodiff.Gradients, which adds nodes to the graph."""
+        self.grad_fn = f
         return f
 
     def cases(self, f):

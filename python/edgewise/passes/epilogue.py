@@ -49,7 +49,7 @@ def _bias(r, n):
     if user is None or user.op != "Add" or _input(n, i) is not None or n.inputs[0].rank < 2 or n.inputs[1].rank < 2 and n.op != "MatMulNBits":
         return
     b = other(user, y)
-    if b.constant and list(b.shape) == [y.shape[-1]] and list(user.outputs[0].shape) == list(y.shape) and r.before(b, n):
+    if b.fixed and list(b.shape) == [y.shape[-1]] and list(user.outputs[0].shape) == list(y.shape) and r.before(b, n):
         if n.op == "Gemm":
             n.attrs = {**n.attrs, "beta": 1.0}
         _take(r, n, user, i, b)

@@ -40,7 +40,7 @@ def _row_inputs(n, axis):
         return None
     if n.op in _ROWWISE and axis != last and n.attr("axis", -1) in (-1, last):
         return {0: axis}
-    if n.op in _PRODUCTS and axis != last and n.inputs[0].rank == v.rank and n.inputs[1].constant and (n.op != "MatMul" or n.inputs[1].rank == 2):
+    if n.op in _PRODUCTS and axis != last and n.inputs[0].rank == v.rank and n.inputs[1].fixed and (n.op != "MatMul" or n.inputs[1].rank == 2):
         return {0: axis}
     if n.op == "Gemm" and axis == 0 and not n.attr("transA", 0) and (len(n.inputs) < 3 or n.inputs[2] is None or n.inputs[2].rank < 2):
         return {0: 0}

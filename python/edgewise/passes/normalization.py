@@ -59,7 +59,7 @@ def _vector_user(r, node, op, width):
     user = r.only_user(node.outputs[0])
     if user is not None and user.op == op:
         v = other(user, node.outputs[0])
-        if v.constant and list(v.shape) == [width] and r.before(v, node):
+        if v.fixed and list(v.shape) == [width] and r.before(v, node):
             return v, user
     return None, node
 

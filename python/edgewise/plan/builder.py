@@ -88,6 +88,9 @@ class Builder:
             full = self.cache_shapes[value.name]
             buffer = self.slot(value.name, "cache", value.dtype, full, bytes_for(value.dtype, product(full)))
             return View(buffer, 0, value.shape, strides_of(full), value.dtype)
+        if value.role == "state":
+            buffer = self.slot(value.name, "state", value.dtype, value.shape, bytes_for(value.dtype, product(value.shape)))
+            return View(buffer, 0, value.shape, strides_of(value.shape), value.dtype)
         if value.role == "input":
             shape = [most(d) for d in value.shape]
             buffer = self.slot(value.name, "input", value.dtype, shape, bytes_for(value.dtype, product(shape)))

@@ -19,7 +19,7 @@ WRITABLE = 1
 
 @dataclass
 class Slot:
-    """What the host binds. kind: weight, computed (filled by the init steps), cache, input, output."""
+    """What the host binds. kind: weight, computed (filled by the init steps), cache, state (parameters and what optimizers keep), input, output."""
     name: str
     kind: str
     dtype: int
@@ -58,7 +58,7 @@ class Plan:
         _align(out)
         slots_at = len(out)
         for s in b.slots:
-            out += struct.pack("<QII", s.nbytes, WRITABLE if s.kind in ("computed", "cache", "output") else 0, 0)
+            out += struct.pack("<QII", s.nbytes, WRITABLE if s.kind in ("computed", "cache", "state", "output") else 0, 0)
         _align(out)
         const_at = len(out)
         out += b.constants
