@@ -9,6 +9,7 @@ from ..ops.dtypes import BOOL, FLOAT, NAME, INT4, UINT4, bytes_for, pack, size_o
 from ..ops.elementwise import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
+from .hoist import hoist_updates
 from .memory import plan_memory
 from .plan import Plan, Slot
 from .view import Buffer, View, merge_dims
@@ -329,6 +330,9 @@ class Builder:
             for v in step.operands:
                 if v is not None and v.buffer.kind == "arena" and v.buffer.init:
                     self._to_slot(v.buffer, "computed/" + v.buffer.key if v.buffer.key else f"computed/{len(self.slots)}", "computed", 2, [v.buffer.nbytes])
+        def is_state(buffer):
+            return buffer.kind == "slot" and self.slots[buffer.index].kind == "state"
+        self.steps = hoist_updates(self.steps, is_state)
         self.arena_bytes = max(plan_memory(self.init_steps), plan_memory(self.steps))
 
     def _to_slot(self, buffer, name, kind, dtype, shape):
