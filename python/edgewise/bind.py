@@ -74,7 +74,7 @@ class BoundGraph:
         return self.states[name]
 
 
-def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False, trainable=()):
+def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False, trainable=(), training=False):
     """Makes a BoundGraph.
 
     Args:
@@ -87,19 +87,20 @@ def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, compu
         float_outputs: outputs that the file declares as float16 stay float32.
         computed: {input name: function(binder) -> Value} for inputs that the plan computes itself instead of being fed.
         trainable: names of constants that are parameters: states of the bound graph (float32), which runs may change.
+        training: whether Dropout is active; its random numbers follow from an input `seed`, int64 [1].
     Raises:
         ModelError, UnsupportedOp: with the node.
         NeedsValue: a shape depends on a value that only a run can tell.
         NotStatic: a shape depends on a register in a way a plan can't express.
     """
-    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}, trainable).run(outputs, float_outputs)
+    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}, trainable, training).run(outputs, float_outputs)
 
 
 class _Binder:
-    def __init__(self, graph, shapes, dtypes, known, roles, computed, trainable):
+    def __init__(self, graph, shapes, dtypes, known, roles, computed, trainable, training):
         self.graph, self.known = graph, known
         self.bound = BoundGraph(self)
-        self.seed = None   # int64 [1] where dropout is active
+        self.training, self.seed = training, None
         self.streams = 0   # of random numbers so far
         self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
         self.scope = {}
@@ -123,6 +124,15 @@ class _Binder:
             self.scope[name] = self.parameter(name)
         for name, make in computed.items():
             self.scope[name] = make(self)
+
+    def random_stream(self):
+        """(seed, number) of a new stream of random numbers; None where dropout is not active."""
+        if not self.training:
+            return None
+        if self.seed is None:
+            self.seed = self.bound.inputs["seed"] = Value("seed", INT64, [1], role="input")
+        self.streams += 1
+        return self.seed, self.streams
 
     def parameter(self, name):
         constant = self.graph.values.get(name)

@@ -1,0 +1,131 @@
+"""LoRA: a low-rank product beside each chosen layer (Hu et al. 2021; names and arithmetic as in Hugging Face PEFT).
+
+Inserted once the ops are recognised and before they are combined, in training and in generation alike: y + (x A^T) B^T * scaling, with A [r, in] and B [out, r] as
+states. The base layer stays what it is, quantized or not.
+"""
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from ..errors import InputError, UnsupportedOp
+from ..ops.dtypes import FLOAT
+
+SCALE = "adapter/scale"  # float32 [1]: 1 while training; generation sets it to weigh or to switch off what is loaded
+PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul")
+_TAIL = re.compile(r"/(MatMul|Gemm|Conv|Gather|FusedMatMul)[^/]*$")
+
+
+@dataclass
+class Adapter:
+    """A state of an adapter: its name in PEFT's files without prefix, its shape, and how it begins (program.State.initial)."""
+    name: str
+    shape: list
+    initial: tuple
+
+
+def module_name(node):
+    """The name that the layer of a node has in the PyTorch model, as far as the export tells: from its weight's name, else from the node's."""
+    for v in node.inputs[1:2] if node.op not in ("Gather", "GatherBlockQuantized") else node.inputs[:1]:
+        while v is not None and v.producer is not None and v.producer.op in ("Transpose", "Cast", "Identity", "DequantizeLinear"):
+            v = v.producer.inputs[0]
+        name = v.tensor.name if v is not None and v.tensor is not None else v.name if v is not None and v.role == "state" else ""
+        found = re.match(r"(.+?)[._](weight|weight_quantized|weight_Q4|qweight|MatMul\.weight.*|weight.*)$", name)
+        if found and not name.startswith(("onnx::", "val_", "/")):
+            return found[1]
+    name = _TAIL.sub("", node.name)
+    return name.strip("/").replace("/", ".")
+
+
+def layers(bound):
+    """[(module name, node)] of all layers that LoRA can be put beside: products with a fixed matrix, convolutions, embeddings."""
+    found = []
+    for n in bound.nodes:
+        if n.op in PRODUCTS and n.inputs[0] is not None and not n.inputs[0].fixed and _matrix(n) is not None or n.op == "Conv" and len(n.inputs[0].shape) == 4 and _fixed(n.inputs[1]) and n.attr("group", 1) == 1 \
+                or n.op in ("Gather", "GatherBlockQuantized") and n.inputs[0].rank == 2 and _fixed(n.inputs[0]) and n.outputs[0].dtype == FLOAT and not n.inputs[1].fixed and n.attr("axis", 0) == 0:
+            name = module_name(n)
+            if name:
+                found.append((name, n))
+    return found
+
+
+def _fixed(v):
+    """Whether a value is a weight, or a view or another form of one."""
+    return v is not None and (v.fixed or v.producer is not None and v.producer.op in ("Transpose", "Cast", "DequantizeLinear", "Identity", "Reshape") and _fixed(v.producer.inputs[0]))
+
+
+def _matrix(n):
+    """(in, out) of a product with a fixed matrix, else None."""
+    if n.op in ("MatMulNBits", "MatMulBnb4"):
+        return n.attr("K"), n.attr("N")
+    w = n.inputs[1]
+    if not _fixed(w) or w.rank != 2 or n.attr("transA", 0):
+        return None
+    return (w.shape[1], w.shape[0]) if n.attr("transB", 0) else (w.shape[0], w.shape[1])
+
+
+def insert_lora(bound, config):
+    """Puts adapters beside the layers that config.matches(name) chooses.
+
+    Args:
+        bound: BoundGraph. config: training.peft.LoraConfig: r_of(name), scaling_of(name), matches(name), lora_dropout.
+    Returns:
+        [Adapter] in the order of the graph; the states are in bound.states.
+    Raises:
+        InputError: nothing matches; the names there are are told.
+    """
+    known = layers(bound)
+    chosen = [(name, n) for name, n in known if config.matches(name)]
+    if not chosen:
+        some = sorted({name.rsplit(".", 1)[-1] for name, _ in known})
+        raise InputError(f"no layer matches {config.target_modules!r}", "target_modules", f"Layers end in {', '.join(some[:30])}." if some else "The model has no layer that LoRA can be put beside.")
+    adapters, b, seen = [], bound.binder, set()
+    scale = bound.state(SCALE, FLOAT, [1])
+    adapters.append(Adapter(SCALE, [1], ("fill", 1.0)))
+    for name, n in chosen:
+        if name in seen:
+            raise UnsupportedOp(f"two layers are called '{name}'", n.where, "Choose the layers with other target_modules.")
+        seen.add(name)
+        r, tail = config.r_of(name), len(bound.nodes)
+        y, kind = n.outputs[0], "embedding" if n.op in ("Gather", "GatherBlockQuantized") else "conv" if n.op == "Conv" else "linear"
+
+        def state(which, shape, initial):
+            key = f"{name}.lora_embedding_{which}" if kind == "embedding" else f"{name}.lora_{which}.weight"
+            adapters.append(Adapter(key, shape, initial))
+            return bound.state(key, FLOAT, shape)
+
+        def random(fan_in):  # PEFT: kaiming_uniform_(a=sqrt(5)) = U(-1/sqrt(fan_in), 1/sqrt(fan_in))
+            return ("uniform", 1.0 / math.sqrt(fan_in), len(adapters))
+        if kind == "embedding":
+            rows, width = n.inputs[0].shape if n.op == "Gather" else (n.inputs[0].shape[0], y.shape[-1])
+            low = b.op("Gather", b.op("Transpose", state("A", [r, rows], ("fill", 0.0)), perm=[1, 0]), n.inputs[1])
+            up = state("B", [width, r], random(width))  # PEFT: of embeddings A begins as zeros, B as random numbers
+        elif kind == "conv":
+            w = n.inputs[1].shape
+            x = _dropped(b, config, n.inputs[0])
+            low = b.op("Conv", x, state("A", [r, *w[1:]], random(w[1] * w[2] * w[3])), **{k: v for k, v in n.attrs.items() if k in ("auto_pad", "dilations", "kernel_shape", "pads", "strides")})
+            up = state("B", [w[0], r, 1, 1], ("fill", 0.0))
+        else:
+            fan_in, out = _matrix(n)
+            low = b.op("MatMul", _dropped(b, config, n.inputs[0]), b.op("Transpose", state("A", [r, fan_in], random(fan_in)), perm=[1, 0]))
+            up = state("B", [out, r], ("fill", 0.0))
+        low = b.op("Mul", low, scale if config.scaling_of(name) == 1.0 else b.op("Mul", scale, b.constant(FLOAT, [1], [config.scaling_of(name)])))
+        added = b.op("Conv", low, up) if kind == "conv" else b.op("MatMul", low, b.op("Transpose", up, perm=[1, 0]))
+        new = b.op("Add", y, added)
+        last = bound.nodes[-1]
+        bound.replace(y, new)
+        last.inputs = [y, added]
+        made = bound.nodes[tail:]
+        del bound.nodes[tail:]
+        at = next(i for i, m in enumerate(bound.nodes) if m is n) + 1
+        bound.nodes[at:at] = made
+    return adapters
+
+
+def _dropped(b, config, x):
+    stream = b.random_stream() if config.lora_dropout else None
+    return x if stream is None else b.op("Dropout", x, stream[0], domain="edgewise", ratio=float(config.lora_dropout), stream=stream[1])
+
+
+__all__ = ["Adapter", "insert_lora", "layers", "module_name", "SCALE"]

@@ -1,0 +1,193 @@
+"""Losses: what a training step minimizes. Each adds nodes behind the model's outputs and ends in one float32 scalar.
+
+A loss has `inputs(outputs)`: {name: (dtype code, shape)} of what must be fed for it, from {name: Value} of the model's outputs, and
+`build(g, outputs, fed)`, which returns the scalar Value. `g` is an autodiff.Gradients, so a loss can use any ONNX operator (`g.op`).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import InputError
+from ..ops.dtypes import FLOAT, INT64
+
+
+def _one(outputs, name, loss):
+    """The output a loss is of: the one named, or the first."""
+    if name is None:
+        name = next(iter(outputs))
+    if name not in outputs:
+        raise InputError(f"the model has no output '{name}'", f"loss {loss}", f"Its outputs are {', '.join(outputs)}.")
+    return outputs[name]
+
+
+def _reduce(g, value, reduction):
+    if reduction == "none":
+        raise InputError("a loss to train on is one number", "reduction 'none'", "Use 'mean' or 'sum'.")
+    if reduction not in ("mean", "sum"):
+        raise InputError(f"{reduction!r} is no reduction", "loss", "Use 'mean' or 'sum'.")
+    return g.op("ReduceMean" if reduction == "mean" else "ReduceSum", value, keepdims=0)
+
+
+@dataclass
+class CrossEntropyLoss:
+    """torch.nn.CrossEntropyLoss on class indices.
+
+    Feeds `target`: int64 [N] (or [N, d1, ...]) for an output [N, classes] (or [N, classes, d1, ...]).
+    weight: list of one float per class, or None. ignore_index: labels that do not count (default -100). label_smoothing: in [0, 1].
+    output: name of the output (default: the first). reduction: "mean" (over the labels that count, weighted) or "sum".
+    """
+    weight: list | None = None
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+    reduction: str = "mean"
+    output: str | None = None
+    target: str = "labels"
+
+    def inputs(self, outputs):
+        x = _one(outputs, self.output, "CrossEntropyLoss")
+        if x.rank < 2:
+            raise InputError(f"{x} has no axis of classes", "loss CrossEntropyLoss", "It wants [N, classes] or [N, classes, ...].")
+        return {self.target: (INT64, [x.shape[0], *x.shape[2:]])}
+
+    def build(self, g, outputs, fed):
+        return cross_entropy(g, _one(outputs, self.output, "CrossEntropyLoss"), fed[self.target], self.weight, self.ignore_index, self.label_smoothing, self.reduction)
+
+
+def cross_entropy(g, logits, labels, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    if reduction not in ("mean", "sum"):
+        _reduce(g, logits, reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise InputError(f"{label_smoothing} is not in [0, 1]", "label_smoothing", "0 is no smoothing.")
+    extra = [g.constant(FLOAT, [len(weight)], list(map(float, weight)))] if weight is not None else []
+    if label_smoothing:
+        return g.op("CrossEntropy", logits, labels, *extra, domain="edgewise", ignore_index=ignore_index, label_smoothing=float(label_smoothing), reduction=reduction)
+    return g.op("SoftmaxCrossEntropyLoss", logits, labels, *extra, ignore_index=ignore_index, reduction=reduction)
+
+
+@dataclass
+class CausalLMLoss:
+    """Next-token cross entropy as transformers computes it: the logits of a token are compared with the token behind it.
+
+    Feeds `labels`: int64 [batch, sequence], the input ids, with -100 where nothing is to be learned (padding, prompts). Output: logits [batch, sequence, vocabulary].
+    """
+    label_smoothing: float = 0.0
+    ignore_index: int = -100
+    output: str = "logits"
+    target: str = "labels"
+
+    def inputs(self, outputs):
+        x = _one(outputs, self.output, "CausalLMLoss")
+        if x.rank != 3:
+            raise InputError(f"{x} is not [batch, sequence, vocabulary]", "loss CausalLMLoss", "Use CrossEntropyLoss for other outputs.")
+        return {self.target: (INT64, x.shape[:2])}
+
+    def build(self, g, outputs, fed):
+        logits, labels = _one(outputs, self.output, "CausalLMLoss"), fed[self.target]
+        batch, sequence, vocabulary = logits.shape
+        following = g.op("Slice", labels, g.ints([1]), g.ints([sequence]), g.ints([1]))  # the labels move, not the logits, which are large
+        ignored = g.constant(INT64, [batch, 1], [self.ignore_index] * batch)
+        labels = g.op("Concat", following, ignored, axis=1)
+        return cross_entropy(g, g.reshape(logits, [batch * sequence, vocabulary]), g.reshape(labels, [batch * sequence]), None, self.ignore_index, self.label_smoothing)
+
+
+@dataclass
+class _Elementwise:
+    """A loss between an output and a target of the same shape and type float32. output: its name (default: the first)."""
+    reduction: str = "mean"
+    output: str | None = None
+    target: str = "labels"
+
+    def inputs(self, outputs):
+        x = _one(outputs, self.output, type(self).__name__)
+        return {self.target: (FLOAT, list(x.shape))}
+
+    def build(self, g, outputs, fed):
+        return _reduce(g, self.each(g, _one(outputs, self.output, type(self).__name__), fed[self.target]), self.reduction)
+
+
+@dataclass
+class MSELoss(_Elementwise):
+    """torch.nn.MSELoss."""
+
+    def each(self, g, x, y):
+        d = g.sub(x, y)
+        return g.mul(d, d)
+
+
+@dataclass
+class L1Loss(_Elementwise):
+    """torch.nn.L1Loss."""
+
+    def each(self, g, x, y):
+        return g.op("Abs", g.sub(x, y))
+
+
+@dataclass
+class HuberLoss(_Elementwise):
+    """torch.nn.HuberLoss: 0.5 d^2 where |d| <= delta, else delta (|d| - 0.5 delta)."""
+    delta: float = 1.0
+
+    def each(self, g, x, y):
+        a = g.op("Abs", g.sub(x, y))
+        inner = g.op("Min", a, g.number(self.delta))  # 0.5 inner^2 + delta (a - inner)
+        return g.add(g.scale(g.mul(inner, inner), 0.5), g.scale(g.sub(a, inner), self.delta))
+
+
+@dataclass
+class BCEWithLogitsLoss(_Elementwise):
+    """torch.nn.BCEWithLogitsLoss, stable for large logits: max(x, 0) - x y + log(1 + exp(-|x|)). pos_weight: one float for all, or None."""
+    pos_weight: float | None = None
+
+    def each(self, g, x, y):
+        rest = g.op("Softplus", g.neg(g.op("Abs", x)))      # log(1 + exp(-|x|))
+        if self.pos_weight is None:
+            return g.add(g.sub(g.op("Relu", x), g.mul(x, y)), rest)
+        # (1 - y) x + (1 + (p - 1) y) (rest + max(-x, 0))
+        more = g.add(g.scale(y, self.pos_weight - 1.0), g.number(1.0))
+        return g.add(g.mul(g.sub(g.number(1.0), y), x), g.mul(more, g.add(rest, g.op("Relu", g.neg(x)))))
+
+
+@dataclass
+class OutputLoss:
+    """An output of the model itself, of one element: a loss that the graph already computes."""
+    output: str | None = None
+
+    def inputs(self, outputs):
+        return {}
+
+    def build(self, g, outputs, fed):
+        v = _one(outputs, self.output, "of the model")
+        if any(d != 1 for d in v.shape):
+            raise InputError(f"{v} is no scalar", f"loss '{v.name}'", "Name an output of one element, or use a loss such as CrossEntropyLoss.")
+        return g.reshape(v, [])
+
+
+@dataclass
+class FunctionLoss:
+    """A loss made by a function(g, outputs, fed) -> scalar Value. fed: {name: (dtype code, shape)} of what it wants fed."""
+    function: object
+    fed: dict = field(default_factory=dict)
+
+    def inputs(self, outputs):
+        return dict(self.fed)
+
+    def build(self, g, outputs, fed):
+        return g.reshape(self.function(g, outputs, fed), [])
+
+
+LOSSES = {"causal_lm": CausalLMLoss, "cross_entropy": CrossEntropyLoss, "mse": MSELoss, "l1": L1Loss, "huber": HuberLoss, "bce_with_logits": BCEWithLogitsLoss}
+
+
+def loss_of(loss):
+    """A loss object of a loss object, of a name in LOSSES, of "output:NAME", or of a function(g, outputs, fed)."""
+    if isinstance(loss, str):
+        if loss.startswith("output:"):
+            return OutputLoss(loss[7:])
+        if loss in LOSSES:
+            return LOSSES[loss]()
+        raise InputError(f"there is no loss '{loss}'", "loss", f"Use {', '.join(LOSSES)}, 'output:NAME', or an object of edgewise.training.losses.")
+    if hasattr(loss, "build") and hasattr(loss, "inputs"):
+        return loss
+    if callable(loss):
+        return FunctionLoss(loss)
+    raise InputError(f"a {type(loss).__name__} is no loss", "loss", f"Use {', '.join(LOSSES)}, 'output:NAME', or an object of edgewise.training.losses.")

@@ -1,0 +1,98 @@
+"""Which constants of a graph are parameters. ONNX does not say: a file knows weights, masks and tables alike as initializers."""
+from __future__ import annotations
+
+import fnmatch
+import re
+
+from ..errors import InputError
+from ..ir import Tensor
+from ..ops.dtypes import FLOAT, FLOAT16
+
+# Inputs that hold parameters, by op: everything a layer of PyTorch or Keras learns ends in one of these.
+_ROLES = {"MatMul": (0, 1), "FusedMatMul": (0, 1), "Gemm": (0, 1, 2), "Conv": (1, 2), "FusedConv": (1, 2), "ConvTranspose": (1, 2), "Gather": (0,), "LayerNormalization": (1, 2), "RMSNormalization": (1,),
+          "SimplifiedLayerNormalization": (1,), "SkipLayerNormalization": (2, 3, 4), "SkipSimplifiedLayerNormalization": (2, 3), "BatchNormalization": (1, 2), "InstanceNormalization": (1, 2), "GroupNormalization": (1, 2),
+          "GroupNorm": (1, 2), "LSTM": (1, 2, 3, 7), "GRU": (1, 2, 3), "RNN": (1, 2, 3), "LSTMTraining": (1, 2, 3), "GRUTraining": (1, 2, 3), "PRelu": (1,), "BiasGelu": (1,), "FastGelu": (1,), "BiasAdd": (1,), "FusedGemm": (0, 1, 2), "Attention": (1, 2),
+          "MatMulNBits": (5,), "EmbedLayerNormalization": (2, 3, 4, 5, 6)}
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")      # biases, gains, position tables; but also masks and constants of formulas
+_VIEWS = ("Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Cast", "Expand", "Flatten", "Split", "Concat")
+_NOT_LEARNED = re.compile(r"mask|inv_freq|(^|[._/])(cos|sin)(_cache|_cached)?$|running_(mean|var)|num_batches|position_ids", re.I)
+_MADE_UP = re.compile(r"^(onnx::|val_|/|_?const|arange|shape|scalar)|Constant", re.I)  # names that exporters gave
+
+
+def parameters(graph):
+    """Names of the float initializers that look like parameters, in the order of the file.
+
+    What feeds a layer (products, convolutions, embeddings, norms, recurrent ops), directly or through reshapes and transposes, is one;
+    what is only added or multiplied is one where it has a name of its own that is not a mask's or a table's."""
+    users = {}
+    for n in _all_nodes(graph):
+        for i, name in enumerate(n.inputs):
+            users.setdefault(name, []).append((n, i))
+
+    def learned(name, own, depth=0):
+        for n, i in users.get(name, ()):
+            if i in _ROLES.get(n.op, ()):
+                return True
+            if n.op in _ARITHMETIC and own and not _MADE_UP.search(own):
+                return True
+            if n.op in _VIEWS and depth < 4 and (i == 0 or n.op == "Concat") and any(learned(o, own, depth + 1) for o in n.outputs if o):
+                return True
+        return False
+    return [name for name, t in graph.constants.items() if t.dtype in (FLOAT, FLOAT16) and len(t.shape) >= 1 and not _NOT_LEARNED.search(name) and learned(name, name)]
+
+
+def _all_nodes(graph):
+    for n in graph.nodes:
+        yield n
+        for a in n.attrs.values():
+            if hasattr(a, "nodes"):
+                yield from _all_nodes(a)
+
+
+def choose(graph, wanted="all", frozen=()):
+    """Names of the parameters to train.
+
+    Args:
+        wanted: "all", or a list of names and patterns ("*.bias", "head.*").
+        frozen: names and patterns that are not trained.
+    Raises:
+        InputError: a name or pattern matches nothing.
+    """
+    known = list(graph.constants)
+    if wanted == "all":
+        chosen = parameters(graph)
+    else:
+        chosen = []
+        for p in wanted:
+            found = [p] if p in graph.constants else fnmatch.filter(known, p)
+            if not found:
+                raise InputError("the model has no initializer of this name", f"parameter '{p}'", f"Some of its parameters: {', '.join(parameters(graph)[:8])}.")
+            chosen += [f for f in found if f not in chosen]
+    for p in frozen:
+        if p not in graph.constants and not fnmatch.filter(known, p):
+            raise InputError("the model has no initializer of this name", f"frozen parameter '{p}'", f"Some of its parameters: {', '.join(parameters(graph)[:8])}.")
+    return [c for c in chosen if not any(c == p or fnmatch.fnmatchcase(c, p) for p in frozen)]
+
+
+def separate(graph):
+    """Gives parameters that the exporter merged because they began with equal values a tensor each.
+
+    TorchScript's exporter writes initializers of one value once, and `Identity` for the others: all fresh norms of a model become one. Tensors whose elements
+    are all the same number are such; others of equal content are tied weights, and stay one. Returns the graph (changed)."""
+    if graph.values is not None:
+        return graph
+    kept = []
+    for n in graph.nodes:
+        t = graph.constants.get(n.inputs[0]) if n.op == "Identity" and n.domain == "" and len(n.inputs) == 1 else None
+        if t is not None and t.dtype in (FLOAT, FLOAT16) and len(t.shape) >= 1 and len(n.outputs) == 1 and n.outputs[0] not in graph.constants and not any(o.name == n.outputs[0] for o in graph.outputs) and _uniform(t):
+            graph.constants[n.outputs[0]] = Tensor(n.outputs[0], t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+        else:
+            kept.append(n)
+    graph.nodes = kept
+    return graph
+
+
+def _uniform(t):
+    data = bytes(t.bytes())
+    size = 4 if t.dtype == FLOAT else 2
+    return len(data) > 0 and data == data[:size] * (len(data) // size)

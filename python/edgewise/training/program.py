@@ -1,0 +1,241 @@
+"""A model, a loss and an optimizer become plans: what a training run executes.
+
+    train       forward, backward and update in one
+    accumulate  forward and backward; gradients are added to `gradient/...` states
+    update      the optimizer's step on those gradients, times `gradient_scale` (one over the number of accumulated steps)
+    evaluate    forward and loss, dropout off
+    initialize  gives states their first values (weights from the model's file, adapters from random numbers)
+
+All plans share states (ir.Value of role "state") by name: parameters under their names in the model, adapters under PEFT's, optimizer state as
+`optimizer/<parameter>/<moment>`, the number of updates so far as `training/step`.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..autodiff import Gradients, add_gradients
+from ..bind import bind
+from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
+from ..ir import BROKEN, Graph, NeedsValue, Value
+from ..ops.dtypes import FLOAT, INT64, NAME, bytes_for
+from ..ops.symbolic import NotStatic, product
+from ..passes import optimize
+from ..passes.lora import insert_lora
+from ..plan.builder import lower
+from .losses import loss_of
+from .optimizers import optimizer_of
+from .parameters import choose, separate
+
+STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = "training/step", "learning_rate", "seed", "gradient_scale", "loss"
+
+
+@dataclass
+class State:
+    """A tensor that persists between runs. kind: "parameter", "adapter", "buffer", "optimizer", "gradient" or "step".
+
+    initial: ("constant", name) of the model, ("fill", number), or ("uniform", bound, stream)."""
+    name: str
+    kind: str
+    dtype: int
+    shape: tuple
+    initial: tuple = ("fill", 0)
+
+    @property
+    def nbytes(self):
+        return bytes_for(self.dtype, product(self.shape))
+
+
+@dataclass
+class Feed:
+    """What a caller feeds. kind: "input" of the model, or "target" of the loss."""
+    name: str
+    kind: str
+    dtype: int
+    shape: tuple
+
+
+class Program:
+    """Plans of a training run for one set of input shapes.
+
+    Args:
+        graph: Graph of the model.
+        shapes: {input name: shape} of what is fed.
+        dtypes: {input name: dtype code} where the file does not say.
+        known: {input name: flat numbers} of inputs that are the same in every run. computed: as bind.bind's.
+        loss: as losses.loss_of takes it. optimizer: as optimizers.optimizer_of takes it.
+        trainable: "all", or names and patterns of parameters; [] with adapters alone. frozen: names and patterns that stay as they are.
+        lora: peft.LoraConfig, or None.
+        outputs: names of model outputs that `train` and `evaluate` also give; default none.
+        no_decay: patterns of parameter names whose weight_decay is 0. groups: [(pattern, {"lr_scale": x, "weight_decay": y})], the first that fits counts.
+        max_grad_norm, max_grad_value: clipping of the whole gradient by its norm, or of each element; None: none.
+        training_mode: whether Dropout is active in train and accumulate.
+        checkpointing: recompute activations in the backward pass: False, True, or bytes that the arena of a step should stay below.
+    """
+
+    def __init__(self, graph, shapes, *, dtypes=None, known=None, computed=None, loss="causal_lm", optimizer="AdamW", trainable="all", frozen=(), lora=None, outputs=(), no_decay=(), groups=(),
+                 max_grad_norm=None, max_grad_value=None, training_mode=True, checkpointing=False):
+        self.graph = separate(graph)
+        self.shapes, self.dtypes, self.known, self.computed = {k: list(v) for k, v in shapes.items()}, dtypes or {}, known or {}, computed or {}
+        self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
+        self.trainable = choose(graph, trainable, frozen)
+        self.extra, self.groups = list(outputs), [*groups, *((p, {"weight_decay": 0.0}) for p in no_decay)]
+        self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = max_grad_norm, max_grad_value, training_mode, checkpointing
+        self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
+        self.trained = None  # names of the parameters and adapters that gradients reach
+
+    # ---- plans ----
+    def plan(self, kind):
+        """The Plan of a kind, compiled on first use.
+
+        Raises:
+            MissingGradient: an operator between a parameter and the loss has none. UnsupportedOp, ModelError, InputError: as bind."""
+        if kind not in self.plans:
+            if kind in ("update", "initialize") and self.trained is None:
+                self.plan("accumulate" if kind == "update" else "train")
+            try:
+                bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize}[kind]()
+                self.plans[kind] = lower(bound, name=kind)
+            except EdgewiseError:
+                raise
+            except NeedsValue as e:
+                raise UnsupportedOp("a shape depends on the data that is fed", f"value '{e.value.name}'", "Take the part that does out of the model; everything between parameters and loss must have a fixed shape.") from None
+            except NotStatic as e:
+                raise UnsupportedOp(f"a shape could not be computed ({e})", self.graph.name or "graph", "Report this model.") from None
+            except BROKEN as e:
+                raise ModelError(f"it cannot be compiled for training ({type(e).__name__}: {str(e)[:200]})", self.graph.name or "graph", "If it runs elsewhere, report it.") from e
+            self.plans[kind].name = kind
+        return self.plans[kind]
+
+    def _forward(self, training, between):
+        """Binds the model, recognises its ops, lets between(bound, g, outputs, fed) add to it, and combines."""
+        names = [o.name for o in self.graph.outputs]
+        wanted = self._wanted_outputs(names)
+        bound = bind(self.graph, self.shapes, self.dtypes, self.known, None, wanted, self.computed, float_outputs=True, trainable=self.trainable, training=training)
+        for name in self.trainable:
+            self.states.setdefault(name, State(name, "parameter", FLOAT, tuple(bound.states[name].shape), ("constant", name)))
+        for name, v in bound.inputs.items():
+            if v.role == "input" and name not in self.known and name != SEED:
+                self.feeds[name] = Feed(name, "input", v.dtype, tuple(v.shape))
+
+        def transform(bound):
+            g = Gradients(bound)
+            adapters = insert_lora(bound, self.lora) if self.lora is not None else []
+            for a in adapters:
+                self.states.setdefault(a.name, State(a.name, "adapter", FLOAT, tuple(a.shape), a.initial))
+            outputs = dict(bound.outputs)
+            fed = {}
+            for name, (dtype, shape) in self.loss.inputs(outputs).items():
+                if name in bound.inputs:  # a model may take its targets itself
+                    fed[name] = bound.inputs[name]
+                    continue
+                fed[name] = bound.inputs[name] = Value(name, dtype, shape, role="input")
+                self.feeds[name] = Feed(name, "target", dtype, tuple(shape))
+            loss = self.loss.build(g, outputs, fed)
+            if loss.dtype != FLOAT or product(loss.shape) != 1:
+                raise InputError(f"the loss is {loss}, not one float32 number", "loss", "Reduce it, for instance with ReduceMean.")
+            bound.outputs = {LOSS: g.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
+            between(bound, g, bound.outputs[LOSS])
+        return optimize(bound, transform)
+
+    def _wanted_outputs(self, names):
+        need = [self.loss.output] if getattr(self.loss, "output", None) else names[:1] if hasattr(self.loss, "output") else names
+        for n in [*need, *self.extra]:
+            if n not in names:
+                raise InputError(f"the model has no output '{n}'", "loss" if n in need else "outputs", f"Its outputs are {', '.join(names)}.")
+        return list(dict.fromkeys([*need, *self.extra]))
+
+    def _gradients(self, bound, g, loss):
+        """[(state Value, gradient Value)] of all parameters and adapters that the loss depends on."""
+        values = [bound.states[n] for n, s in self.states.items() if s.kind in ("parameter", "adapter") and n in bound.states]
+        pairs = [(v, d) for v, d in zip(values, add_gradients(bound, [(loss, None)], values)) if d is not None]
+        self.unreached = [v.name for v in values if not any(v is w for w, _ in pairs)]
+        if not pairs:
+            raise InputError("no parameter that is to be trained reaches the loss", "trainable", "Choose other parameters, or another output for the loss.")
+        self.trained = [v.name for v, _ in pairs]
+        return pairs
+
+    def _train(self):
+        def between(bound, g, loss):
+            self._add_updates(bound, g, self._gradients(bound, g, loss), None)
+        return self._forward(self.training_mode, between)
+
+    def _accumulate(self):
+        def between(bound, g, loss):
+            for v, d in self._gradients(bound, g, loss):
+                name = f"gradient/{v.name}"
+                self.states.setdefault(name, State(name, "gradient", FLOAT, tuple(v.shape)))
+                bound.effects.append(g.op("AddTo", bound.state(name, FLOAT, v.shape), d, domain="edgewise"))
+        return self._forward(self.training_mode, between)
+
+    def _evaluate(self):
+        return self._forward(False, lambda bound, g, loss: None)
+
+    def _update(self):
+        bound = bind(Graph("update", opsets={"": 23}), {})
+        g = Gradients(bound)
+        scale = bound.inputs[GRADIENT_SCALE] = Value(GRADIENT_SCALE, FLOAT, [1], role="input")
+        pairs = []
+        for name in self.trained:
+            s = self.states[name]
+            pairs.append((bound.state(name, s.dtype, s.shape), bound.state(f"gradient/{name}", s.dtype, s.shape)))
+        self._add_updates(bound, g, pairs, scale)
+        return bound.prune()
+
+    def _add_updates(self, bound, g, pairs, scale):
+        """Optimizer nodes for [(state, gradient)]. scale: float32 [1] that gradients are multiplied with, or None."""
+        rate = bound.inputs[LEARNING_RATE] = Value(LEARNING_RATE, FLOAT, [1], role="input")
+        self.states.setdefault(STEP, State(STEP, "step", INT64, (1,)))
+        step = g.op("AddTo", bound.state(STEP, INT64, [1]), g.ints([1]), domain="edgewise")
+        bound.effects.append(step)
+        if self.max_grad_value is not None:
+            limit = g.number(self.max_grad_value)
+            if scale is not None:
+                pairs, scale = [(v, g.mul(d, scale)) for v, d in pairs], None
+            pairs = [(v, g.op("Clip", d, g.neg(limit), limit)) for v, d in pairs]
+        if self.max_grad_norm is not None:
+            if scale is not None:  # the norm is that of the mean gradient
+                clip = g.op("ClipScale", g.op("SumOfSquares", *[d for _, d in pairs], domain="edgewise"), scale, domain="edgewise", max_norm=float(self.max_grad_norm))
+            else:
+                clip = g.op("ClipScale", g.op("SumOfSquares", *[d for _, d in pairs], domain="edgewise"), domain="edgewise", max_norm=float(self.max_grad_norm))
+            scale = clip
+        for v, d in pairs:
+            group = self._group(v.name)
+            kept = []
+            for suffix, (dtype, shape) in self.optimizer.states(v.shape).items():
+                name = f"optimizer/{v.name}/{suffix}"
+                self.states.setdefault(name, State(name, "optimizer", dtype, tuple(shape)))
+                kept.append(bound.state(name, dtype, shape))
+            lr = g.scale(rate, float(group.get("lr_scale", 1.0)))
+            bound.effects += self.optimizer.update(g, v, d, kept, lr, step, scale, group.get("weight_decay", self.optimizer.weight_decay))
+
+    def _group(self, name):
+        from fnmatch import fnmatchcase
+        return next((dict(g) for p, g in self.groups if fnmatchcase(name, p)), {})
+
+    def _initialize(self):
+        graph = Graph("initialize", opsets={"": 23}, constants={s.initial[1]: self.graph.constants[s.initial[1]] for s in self.states.values() if s.initial[0] == "constant"})
+        bound = bind(graph, {}, outputs=[])
+        g = Gradients(bound)
+        for s in self.states.values():
+            if s.kind == "gradient":
+                continue
+            state, (how, *what) = bound.state(s.name, s.dtype, s.shape), s.initial
+            if how == "constant":
+                first = bound.binder.scope[what[0]]
+                first = g.op("Cast", first, to=FLOAT) if first.dtype != FLOAT else first
+            elif how == "uniform":
+                bound.binder.training = True
+                first = g.op("RandomUniform", bound.binder.random_stream()[0], domain="edgewise", shape=list(s.shape), low=-what[0], high=what[0], stream=what[1])
+            elif what[0] == 0:
+                continue  # the host's memory begins as zeros
+            else:
+                first = g.op("Expand", g.number(what[0]), g.ints(s.shape))
+            bound.effects.append(g.op("Assign", state, first, domain="edgewise"))
+        return bound
+
+    # ---- what it takes ----
+    def describe_states(self):
+        return [{"name": s.name, "kind": s.kind, "dtype": NAME[s.dtype], "shape": list(s.shape), "bytes": s.nbytes} for s in self.states.values()]
+
+
+__all__ = ["Feed", "Program", "State", "STEP", "LEARNING_RATE", "SEED", "GRADIENT_SCALE", "LOSS"]

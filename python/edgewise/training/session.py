@@ -1,0 +1,214 @@
+"""`TrainingSession`: a program's plans and states in an engine."""
+from __future__ import annotations
+
+import struct
+
+from ..arrays import as_input, as_output
+from ..engine import default_engine
+from ..errors import InputError
+from ..ops.dtypes import NAME
+from ..session.weights import WeightStore
+from .program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP
+
+_MASK = (1 << 63) - 1
+
+
+def seed_of_run(seed, run):
+    """The int64 that a run's random numbers follow from (the finalizer of SplitMix64; Steele, Lea, Flood 2014). web/src/training has the same."""
+    z = (seed * 0x9E3779B97F4A7C15 + run + 1) & ((1 << 64) - 1)
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & ((1 << 64) - 1)
+    return (z ^ z >> 31) & _MASK
+
+
+class TrainingSession:
+    """Runs training steps.
+
+    Args:
+        program: program.Program. engine: default the process's. seed: int that adapters' first values and dropout follow from.
+    Attributes: seed, runs (forward passes with dropout so far: with the seed and the states all that a run's result depends on), engine, store.
+    A failed call leaves states as they were, but for `train` and `update` when the engine itself fails midway (`OutOfMemory` comes before anything is written).
+    """
+
+    def __init__(self, program, engine=None, seed=0):
+        self.program, self.engine, self.seed, self.runs = program, engine or default_engine(), int(seed) & _MASK, 0
+        self.store = WeightStore(self.engine)
+        self.loaded, self.addresses, self.buffers = {}, {}, {}
+        self.initialized = False
+
+    # ---- memory ----
+    def address(self, name):
+        """Engine address of a state."""
+        if name not in self.addresses:
+            s = self.program.states.get(name)
+            if s is None:
+                raise InputError(f"there is no state '{name}'", "states", f"Some of them: {', '.join(list(self.program.states)[:8])}.")
+            self.addresses[name] = self.engine.alloc(s.nbytes)
+        return self.addresses[name]
+
+    def _load(self, kind, store=None):
+        if kind not in self.loaded:
+            plan = self.program.plan(kind)
+            loaded = self.engine.load(plan)
+            try:
+                fresh = (store or self.store).connect(loaded)
+                for i, slot in enumerate(plan.slots):
+                    if slot.kind == "state":
+                        loaded.bind(i, self.address(slot.name))
+                    elif slot.kind in ("input", "output"):
+                        loaded.bind(i, self._buffer(kind, slot))
+                (store or self.store).init(loaded, fresh)
+            except BaseException:
+                loaded.free()
+                raise
+            if store is not None:
+                return loaded
+            self.loaded[kind] = loaded
+        return self.loaded[kind]
+
+    def _buffer(self, kind, slot):
+        key = (kind, slot.name)
+        if key not in self.buffers:
+            self.buffers[key] = (self.engine.alloc(slot.nbytes), slot)
+        return self.buffers[key][0]
+
+    def initialize(self):
+        """Gives all states their first values; parameters those of the model's file. Called by the first run."""
+        self.program.plan("train")  # tells which states there are
+        weights = WeightStore(self.engine)  # the parameters' originals are read once and let go
+        loaded = self._load("initialize", weights)
+        try:
+            for name, s in self.program.states.items():
+                if s.kind == "gradient" or s.initial == ("fill", 0):
+                    if name in self.addresses:
+                        self.engine.write(self.addresses[name], bytes(s.nbytes))
+            if ("initialize", SEED) in self.buffers:
+                self.engine.write(self.buffers["initialize", SEED][0], struct.pack("<q", seed_of_run(self.seed, -1)))
+            loaded.run()
+        finally:
+            loaded.free()
+            weights.free()
+        self.runs, self.initialized = 0, True
+
+    # ---- runs ----
+    def train(self, feeds, learning_rate):
+        """Forward, backward, update. feeds: {input or target name: array}. Returns {"loss": array, ...} of the program's outputs."""
+        return self._run("train", feeds, {LEARNING_RATE: struct.pack("<f", learning_rate)})
+
+    def accumulate(self, feeds):
+        """Forward and backward; adds to the gradients."""
+        return self._run("accumulate", feeds, {})
+
+    def update(self, learning_rate, scale=1.0):
+        """The optimizer's step on the accumulated gradients times `scale`. They stay as they are: see `reset`."""
+        self._run("update", {}, {LEARNING_RATE: struct.pack("<f", learning_rate), GRADIENT_SCALE: struct.pack("<f", scale)})
+
+    def reset(self):
+        """Sets the accumulated gradients to zero."""
+        for name, s in self.program.states.items():
+            if s.kind == "gradient" and name in self.addresses:
+                self.engine.write(self.addresses[name], bytes(s.nbytes))
+
+    def evaluate(self, feeds):
+        """Forward without dropout. Returns {"loss": array, ...}."""
+        return self._run("evaluate", feeds, {})
+
+    def _run(self, kind, feeds, numbers):
+        if not self.initialized:
+            self.initialize()
+        loaded = self._load(kind)
+        feeds, mine = dict(feeds), []
+        for (k, name), (address, slot) in self.buffers.items():
+            if k != kind or slot.kind != "input":
+                continue
+            if name in numbers:
+                mine.append((address, numbers[name]))
+            elif name == SEED:
+                mine.append((address, struct.pack("<q", seed_of_run(self.seed, self.runs))))
+            else:
+                if name not in feeds:
+                    raise InputError("it is missing", f"input '{name}'", f"Feed {', '.join(f.name for f in self.program.feeds.values())}.")
+                mine.append((address, self._data(feeds.pop(name), name, slot)))
+        unknown = [n for n in feeds if n not in self.program.feeds and n not in self.program.shapes]
+        if unknown:
+            raise InputError(f"there is no input '{unknown[0]}'", "feeds", f"There are {', '.join(self.program.feeds)}.")
+        for address, data in mine:
+            self.engine.write(address, data)
+        loaded.run()
+        if kind in ("train", "accumulate"):
+            self.runs += 1
+        out = {}
+        for (k, name), (address, slot) in self.buffers.items():
+            if k == kind and slot.kind == "output":
+                out[name] = as_output(slot.dtype, slot.shape, self.engine.read(address, slot.nbytes))
+        return out
+
+    @staticmethod
+    def _data(x, name, slot):
+        dtype, shape, data = as_input(x, name, slot.dtype)
+        if dtype != slot.dtype or list(shape) != list(slot.shape):
+            raise InputError(f"it is {NAME[dtype]}{list(shape)}, {NAME[slot.dtype]}{list(slot.shape)} is wanted", f"input '{name}'", "Give batches of the shape that the program was made for.")
+        return data
+
+    # ---- states ----
+    def read(self, name):
+        """The bytes of a state."""
+        if not self.initialized:
+            self.initialize()
+        return self.engine.read(self.address(name), self.program.states[name].nbytes)
+
+    def write(self, name, data):
+        """Sets a state from its bytes (or a buffer of them)."""
+        if not self.initialized:
+            self.initialize()
+        view = memoryview(data).cast("B")
+        if len(view) != (want := self.program.states[name].nbytes if name in self.program.states else -1):
+            raise InputError(f"{len(view)} bytes for a state of {want}" if want >= 0 else "there is no such state", f"state '{name}'", "Give the bytes of a tensor of its shape and type.")
+        self.engine.write(self.address(name), view)
+
+    def get(self, name):
+        """A state as an array."""
+        s = self.program.states.get(name)
+        data = self.read(name)
+        return as_output(s.dtype, list(s.shape), data)
+
+    def set(self, name, array):
+        """Sets a state from an array of its shape and type."""
+        s = self.program.states.get(name)
+        if s is None:
+            self.address(name)
+        dtype, shape, data = as_input(array, name, s.dtype)
+        if dtype != s.dtype or list(shape) != list(s.shape):
+            raise InputError(f"it is {NAME[dtype]}{list(shape)}, {NAME[s.dtype]}{list(s.shape)} is wanted", f"state '{name}'", "Convert or reshape it.")
+        self.write(name, data)
+
+    @property
+    def step(self):
+        """Updates so far."""
+        return struct.unpack("<q", self.read(STEP))[0] if STEP in self.program.states else 0
+
+    @property
+    def nbytes(self):
+        """Engine memory this session holds: weights, states, buffers, plans and the arena."""
+        held = sum(self.program.states[n].nbytes for n in self.addresses) + sum(s.nbytes for _, s in self.buffers.values())
+        plans = [self.program.plans[k] for k in self.loaded]
+        weights = {(s.name): s.nbytes for p in plans for s in p.slots if s.kind in ("weight", "computed")}
+        return held + sum(weights.values()) + max((p.arena_bytes for p in plans), default=0) + sum(len(p.data) for p in plans)
+
+    def free(self):
+        """Gives back all engine memory."""
+        for p in self.loaded.values():
+            p.free()
+        for address in [*self.addresses.values(), *(a for a, _ in self.buffers.values())]:
+            self.engine.free(address)
+        self.loaded, self.addresses, self.buffers, self.initialized = {}, {}, {}, False
+        self.store.free()
+
+    def __del__(self):
+        try:
+            self.free()
+        except Exception:
+            pass
+
+
+__all__ = ["TrainingSession", "seed_of_run"]
