@@ -112,6 +112,36 @@ def _lower_matmul(n, b, a, w, alpha=1.0):
     emit_gemm(b, a, w, y, bias=b.view(n.inputs[2]) if n.has(2) else None, residual=b.view_like(n.inputs[3], y) if n.has(3) else None, alpha=alpha, activation=n.attr("activation", "none"))
 
 
+def gradient_product(g, a, w, turn_a=False, turn_w=False, alpha=1.0):
+    """alpha * a @ w, each seen with its last two dimensions exchanged where its turn says so: a view, not a copy."""
+    if turn_a or turn_w or alpha != 1.0:
+        return g.op("FusedMatMul", a, w, domain=MS, transA=int(turn_a), transB=int(turn_w), alpha=float(alpha))
+    return g.op("MatMul", a, w)
+
+
+def product_gradients(n, g, dy, turn_a=False, turn_w=False, alpha=1.0):
+    """Gradients of a and w where y = alpha * a' @ w', a' and w' as in gradient_product, vectors and broadcast batches as in MatMul.
+
+    Each is computed the way round in which it lies in memory. A weight that all batches share meets their rows in one product."""
+    a, w = n.inputs[:2]
+    vectors = a.rank == 1, w.rank == 1
+    if any(vectors):
+        lead = dy.shape[:dy.rank - 2 + sum(vectors)]
+        dy = g.reshape(dy, lead + [1 if vectors[0] else dy.shape[len(lead)], 1 if vectors[1] else dy.shape[-1]])
+        a, w = g.reshape(a, [1, *a.shape]) if vectors[0] else a, g.reshape(w, [*w.shape, 1]) if vectors[1] else w
+    da = dw = None
+    if g.wants(0):
+        da = gradient_product(g, w, dy, turn_w, True, alpha) if turn_a else gradient_product(g, dy, w, False, not turn_w, alpha)
+        da = g.sum_to(da, n.inputs[0].shape)
+    if g.wants(1):
+        if product(w.shape[:-2]) == 1 and (a.rank > 2 or w.rank > 2):
+            a, turn_a = g.swap(a) if turn_a else a, False
+            a, dy = (g.reshape(v, [product(v.shape[:-1]), v.shape[-1]]) for v in (a, dy))
+        dw = gradient_product(g, dy, a, True, turn_a, alpha) if turn_w else gradient_product(g, a, dy, not turn_a, False, alpha)
+        dw = g.sum_to(dw, n.inputs[1].shape) if dw.rank > 2 else g.reshape(dw, n.inputs[1].shape)
+    return da, dw
+
+
 # inputs 2 and 3 (bias, residual) and the attribute `activation` come from passes/epilogue.py
 matmul = Op("MatMul", half=[1])
 
@@ -129,6 +159,11 @@ def _(n):
 @matmul.lower
 def _(n, b):
     _lower_matmul(n, b, b.view(n.inputs[0]), b.view(n.inputs[1]))
+
+
+@matmul.grad
+def _(n, g, dy):
+    return product_gradients(n, g, dy)
 
 
 # shapes of products: vectors, one row, tails of every tile, batches that broadcast, nothing
@@ -175,6 +210,11 @@ def _(n, b):
     _lower_matmul(n, b, _turned(b.view(n.inputs[0]), n, "transA"), _turned(b.view(n.inputs[1]), n, "transB"), n.attr("alpha", 1.0))
 
 
+@fused_matmul.grad
+def _(n, g, dy):
+    return product_gradients(n, g, dy, bool(n.attr("transA", 0)) and n.inputs[0].rank > 1, bool(n.attr("transB", 0)) and n.inputs[1].rank > 1, n.attr("alpha", 1.0))
+
+
 @fused_matmul.cases
 def _(t):
     def turned(shape, turn):
@@ -207,6 +247,12 @@ def _(n):
 def _(n, b):
     emit_gemm(b, _turned(b.view(n.inputs[0]), n, "transA"), _turned(b.view(n.inputs[1]), n, "transB"), b.out(n.outputs[0]), bias=b.view(n.inputs[2]) if n.has(2) else None,
               residual=b.view_like(n.inputs[3], n.outputs[0]) if n.has(3) else None, alpha=n.attr("alpha", 1.0), beta=n.attr("beta", 1.0), activation=n.attr("activation", "none"))
+
+
+@gemm.grad
+def _(n, g, dy):
+    dc = g.scale(g.sum_to(dy, n.inputs[2].shape), n.attr("beta", 1.0)) if g.wants(2) else None
+    return [*product_gradients(n, g, dy, bool(n.attr("transA", 0)), bool(n.attr("transB", 0)), n.attr("alpha", 1.0)), dc]
 
 
 @gemm.cases
