@@ -13,6 +13,7 @@ from .ops.op import TooLong
 from .ops.symbolic import NotStatic, Sym
 from .package import FORMAT, Package
 from .passes.last_position import keep_position
+from .passes.lora import insert_lora
 from .plan import compile_graph
 
 PAST, LAST = 0, 1              # registers of a decoder's plans: tokens in the cache, and which of this run's tokens the logits are of
@@ -21,7 +22,8 @@ RECOMPUTE_CHUNKS = (16, 64, 256, 1024)  # of models without a cache: the whole s
 DEFAULT_CAPACITY = 1024
 MAX_CAPACITY = 1 << 24
 MAX_TEXT = 1 << 28               # bytes of config.json, tokenizer.json and their like
-_CACHE = re.compile(r"(^|[._])past([._]|_key).*(key|value)|past_key_values[._]\d+[._]\d+")
+CACHE_NAME = re.compile(r"(^|[._])past([._]|_key).*(key|value)|past_key_values[._]\d+[._]\d+")
+CONSTANTS = "//constants"       # part of a package: no file of a model is called so
 TEXT_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
@@ -52,7 +54,7 @@ def pick_model_file(names, dtype=None):
     raise InputError("it is not clear which .onnx file is the model", ", ".join(models), "Name the file, or pass dtype.")
 
 
-def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
+def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=None):
     """Plans for text generation with a cache that is written in place.
 
     Args:
@@ -60,6 +62,7 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
             `past_key_values.*` and `use_cache_branch` are understood.
         config: the model's config.json. capacity: most tokens of a sequence (default: the model's own limit, at most 1024).
         chunks: numbers of tokens per run to make plans for; must contain 1 for a model with a cache.
+        lora: training.peft.LoraConfig: layers that adapters can be put beside at run time; None: none.
     Returns:
         (decoder manifest, [Plan])
     Raises:
@@ -78,8 +81,8 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
             raise UnsupportedOp(f"its element type is {NAME.get(inputs[name].dtype, inputs[name].dtype)}", f"input '{name}'", f"Text generation takes {' or '.join(NAME[k] for k in kinds)} there.")
     caches = {}
     for name, info in inputs.items():
-        if _CACHE.search(name):
-            caches[name] = _cache_axis(info)
+        if CACHE_NAME.search(name):
+            caches[name] = cache_axis(info)
         elif name not in ("input_ids", "attention_mask", "position_ids", "use_cache_branch"):
             raise UnsupportedOp(f"it has an input '{name}' that text generation does not know", graph.name or "model", "Export the model for text generation, or run it with InferenceSession.")
     ids = inputs["input_ids"].shape
@@ -91,7 +94,7 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
         room = min(room, fixed)
     for _ in range(4):
         try:
-            plans, vocab = _decoder_plans(graph, inputs, caches, chunks, fixed, room)
+            plans, vocab = _decoder_plans(graph, inputs, caches, chunks, fixed, room, lora)
             break
         except TooLong as e:  # the model's own position table is shorter
             shorter = room - e.excess
@@ -108,7 +111,7 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS):
     return decoder, list(plans.values())
 
 
-def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity):
+def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity, lora):
     """-> ({tokens: Plan}, vocabulary)"""
     if not caches:
         chunks = tuple(c for c in RECOMPUTE_CHUNKS if c < capacity) + (capacity,)
@@ -118,11 +121,11 @@ def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity):
         chunks = (fixed,)
     plans, vocab = {}, 0
     for tokens in sorted({min(c, capacity) for c in chunks}):
-        plans[tokens], vocab = _decoder_plan(graph, inputs, caches, tokens, capacity)
+        plans[tokens], vocab = _decoder_plan(graph, inputs, caches, tokens, capacity, lora)
     return plans, vocab
 
 
-def _cache_axis(info):
+def cache_axis(info):
     """Axis of the past length in a cache input, from its declared shape."""
     if not info.shape or len(info.shape) < 3:
         raise UnsupportedOp(f"its shape is {info.shape}", f"input '{info.name}'", "Export the model with past_key_values of shape [batch, heads, past, dim].")
@@ -134,7 +137,7 @@ def _cache_axis(info):
     return axis
 
 
-def _head_dim(graph, name, info):
+def head_dim(graph, name, info):
     """Size of a cache's last dimension, from its declaration or its `present` output's."""
     if isinstance(info.shape[3], int):
         return info.shape[3]
@@ -154,14 +157,14 @@ def _gqa_head_dim(graph, node):
     raise UnsupportedOp("its head dimension is not declared", node.where, "Export the model with a fixed head dimension.")
 
 
-def _decoder_plan(graph, inputs, caches, tokens, capacity):
+def _decoder_plan(graph, inputs, caches, tokens, capacity, lora):
     past = Sym(PAST, 1, 0, 0, capacity - tokens) if caches and capacity > tokens else 0
     last = Sym(LAST, 1, 0, 0, tokens - 1) if tokens > 1 else 0
     shapes = {"input_ids": [1, tokens]}
     roles, cache_shapes, known = {}, {}, {}
     for name, axis in caches.items():
         full = [d if isinstance(d, int) else 1 for d in inputs[name].shape]
-        full[3] = _head_dim(graph, name, inputs[name])
+        full[3] = head_dim(graph, name, inputs[name])
         full[axis] = capacity
         cache_shapes[name], roles[name] = full, "cache"
         shapes[name] = full[:axis] + [past] + full[axis + 1:]
@@ -187,6 +190,8 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity):
         vocab.append(logits.shape[2])
         if logits.shape[1] == tokens and tokens > 1:
             keep_position(bound, "logits", 1, last)
+        if lora is not None:
+            insert_lora(bound, lora)
     registers = [("past", 0, capacity - tokens), ("last", 0, tokens - 1)]
     try:
         plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed, float_outputs=True)
@@ -197,12 +202,12 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity):
     return plan, vocab[0]
 
 
-def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=None):
+def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, lora=None):
     """Compiles a causal language model.
 
     Args:
         files: {file name: Source}: the .onnx file, its external data, and config.json, tokenizer.json and so on, as in a Hugging Face folder.
-        dtype, model_file: which .onnx file. capacity: most tokens of a sequence.
+        dtype, model_file: which .onnx file. capacity: most tokens of a sequence. lora: as compile_causal_lm's.
     Returns:
         Package: plans as blobs; weights stay in their files until the package is written.
     """
@@ -221,33 +226,37 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
             config = json.loads(texts["config.json"].decode())
         except (ValueError, RecursionError) as e:
             raise ModelError(f"it is no valid JSON ({e})", "config.json", "Fetch it again.") from None
-    decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks)
-    paths = {id(s): n for n, s in files.items()}
-    weights, blobs, sources, small = {}, dict(texts), dict(files), bytearray()
-    constants = "constants"
-    while constants in sources:
-        constants += "~"
-    for plan, d in zip(plans, decoder["plans"]):
-        blobs[d["file"]] = plan.data
+    decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks, lora)
+    package = Package({"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": [], "decoder": decoder}, dict(texts), dict(files))
+    package.graph = graph
+    add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
+    return package
+
+
+def add_plans(package, plans):
+    """Puts plans into a package: [(file name, Plan)], and into its manifest where their weights lie."""
+    paths = {id(s): n for n, s in package.sources.items()}
+    weights = {w["name"]: w for w in package.manifest["weights"]}
+    small = bytearray(package.blobs.get(CONSTANTS, b""))
+    for file, plan in plans:
+        package.blobs[file] = plan.data
+        package.steps[file] = (plan.labels, plan.kernels)
         for slot in plan.slots:
             if slot.kind == "weight" and slot.name not in weights:
                 t = slot.tensor
                 if t.source is None:  # a constant the graph itself spells out
-                    weights[slot.name] = {"name": slot.name, "file": constants, "offset": len(small), "bytes": slot.nbytes}
+                    weights[slot.name] = {"name": slot.name, "file": CONSTANTS, "offset": len(small), "bytes": slot.nbytes}
                     small += t.data + bytes(-len(t.data) % 64)
                     continue
-                file = paths.get(id(t.source)) or t.source.name
-                known = sources.setdefault(file, t.source)
+                path = paths.get(id(t.source)) or t.source.name
+                known = package.sources.setdefault(path, t.source)
                 if known is not t.source and getattr(known, "path", known) != getattr(t.source, "path", t.source):
-                    raise ModelError("two files have this name", file, "Rename one of them.")
-                weights[slot.name] = {"name": slot.name, "file": file, "offset": t.offset, "bytes": slot.nbytes}
+                    raise ModelError("two files have this name", path, "Rename one of them.")
+                weights[slot.name] = {"name": slot.name, "file": path, "offset": t.offset, "bytes": slot.nbytes}
     if small:
-        blobs[constants] = bytes(small)
-        sources[constants] = BytesSource(small, constants)
-    manifest = {"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": list(weights.values()), "decoder": decoder}
-    package = Package(manifest, blobs, sources)
-    package.steps = {d["file"]: (plan.labels, plan.kernels) for plan, d in zip(plans, decoder["plans"])}
-    return package
+        package.blobs[CONSTANTS] = bytes(small)
+        package.sources[CONSTANTS] = BytesSource(small, CONSTANTS)
+    package.manifest["weights"] = list(weights.values())
 
 
 class JsSource(Source):
@@ -274,13 +283,18 @@ class JsSource(Source):
         return super().sibling(name)
 
 
+def page_sources(files):
+    """{name: JsSource} of a JavaScript Map of sources."""
+    sources = {}
+    for name in files:
+        sources[name] = JsSource(files[name], name, sources)
+    return sources
+
+
 def compile_for_page(files, options=None):
     """What the page's worker calls: {file name: JavaScript source} and options (dtype, capacity, model_file) -> (manifest JSON, {file name: bytes}).
 
     Weights stay in the page's files; the manifest says where."""
     options = dict(options or {})
-    sources = {}
-    for name in files:
-        sources[name] = JsSource(files[name], name, sources)
-    package = compile_package(sources, options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"))
+    package = compile_package(page_sources(files), options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"))
     return json.dumps(package.manifest), package.blobs

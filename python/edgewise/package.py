@@ -16,7 +16,7 @@ MAGIC = b"EDGEWISE"
 FORMAT = 1
 REGISTERS = {"past": 0, "last": 1}  # compile.PAST, LAST
 SUM = b'{"manifest_sha256":"'
-KINDS = ("weight", "computed", "cache", "input", "output")  # of slots
+KINDS = ("weight", "computed", "cache", "state", "input", "output")  # of slots
 MAX_MANIFEST = 16 << 20
 
 
@@ -42,7 +42,8 @@ class Package:
 
     def __init__(self, manifest, blobs, sources):
         self.manifest, self.blobs, self.sources = manifest, blobs, sources
-        self.steps = {}  # plan file: (node, kernel) of each step, for errors; of packages compiled by this process
+        self.graph = None  # of a package compiled by this process
+        self.steps = {}    # plan file: (node, kernel) of each step, for errors; of packages compiled by this process
 
     def file(self, name):
         """Bytes of a part, or None."""

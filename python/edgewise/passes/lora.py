@@ -69,13 +69,16 @@ def insert_lora(bound, config):
     """Puts adapters beside the layers that config.matches(name) chooses.
 
     Args:
-        bound: BoundGraph. config: training.peft.LoraConfig: r_of(name), scaling_of(name), matches(name), lora_dropout.
+        bound: BoundGraph. config: training.peft.LoraConfig: matches(name), rank_of(name), scaling_of(name), target_modules, lora_dropout.
     Returns:
         [Adapter] in the order of the graph; the states are in bound.states.
     Raises:
         InputError: nothing matches; the names there are are told.
     """
     known = layers(bound)
+    if config.target_modules is None or isinstance(config.target_modules, str) and config.target_modules.lower() == "all-linear":
+        heads = {id(v) for v in bound.outputs.values()}  # PEFT leaves the output layer out
+        known = [(name, n) for name, n in known if n.op in PRODUCTS and not any(id(v) in heads for v in _behind(bound, n))]
     chosen = [(name, n) for name, n in known if config.matches(name)]
     if not chosen:
         some = sorted({name.rsplit(".", 1)[-1] for name, _ in known})
@@ -87,7 +90,7 @@ def insert_lora(bound, config):
         if name in seen:
             raise UnsupportedOp(f"two layers are called '{name}'", n.where, "Choose the layers with other target_modules.")
         seen.add(name)
-        r, tail = config.r_of(name), len(bound.nodes)
+        r, tail = config.rank_of(name), len(bound.nodes)
         y, kind = n.outputs[0], "embedding" if n.op in ("Gather", "GatherBlockQuantized") else "conv" if n.op == "Conv" else "linear"
 
         def state(which, shape, initial):
@@ -121,6 +124,16 @@ def insert_lora(bound, config):
         at = next(i for i, m in enumerate(bound.nodes) if m is n) + 1
         bound.nodes[at:at] = made
     return adapters
+
+
+def _behind(bound, node):
+    """Outputs of a node and of what only shapes, casts, scales or shifts them."""
+    values, ids = list(node.outputs[:1]), {id(node.outputs[0])}
+    for n in bound.nodes[next(i for i, m in enumerate(bound.nodes) if m is node) + 1:]:
+        if n.op in ("Add", "Mul", "Div", "Tanh", "Cast", "Reshape", "Identity", "Slice", "Gather") and any(v is not None and id(v) in ids for v in n.inputs):
+            values.append(n.outputs[0])
+            ids.add(id(n.outputs[0]))
+    return values
 
 
 def _dropped(b, config, x):

@@ -56,12 +56,14 @@ class CausalLM:
     Args:
         model: path of a model folder, an .onnx file or an .edge package; or a Package.
         dtype: which .onnx file of a folder. capacity: most tokens of a sequence. engine: default the process's.
+        states: {name: engine address} of adapters and parameters that live elsewhere, as in a training session; adapters that are not there are zeros (off).
 
     Attributes: vocab_size; max_length (tokens a sequence may have); config, generation_config (dicts); package; engine.
     Sequences are numbers from open(); each has its own cache.
     """
 
-    def __init__(self, model, dtype=None, capacity=None, engine=None):
+    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None):
+        self.states = dict(states or {})
         self.package = model if isinstance(model, Package) else open_package(model, dtype, capacity)
         self.engine = engine or default_engine()
         manifest = self.package.manifest
@@ -73,7 +75,7 @@ class CausalLM:
         self.config = self.package.json("config.json", {})
         self.generation_config = self.package.json("generation_config.json", {})
         self.caches = d["caches"]
-        self.store = WeightStore(self.engine)
+        self.store = WeightStore(self.engine, self.states)
         self.weights = {w["name"]: w for w in manifest["weights"]}
         self.plans, self.sequences, self.next = [], {}, 1
         self.buffers, self.owned = {}, []
@@ -99,6 +101,18 @@ class CausalLM:
             self.owned.append(address)
             self.buffers[name] = (address, nbytes)
         return self.buffers[name][0]
+
+    def state_address(self, name, nbytes):
+        """Address of a state that the plans share."""
+        if name not in self.states:
+            self.states[name] = self.buffer("state/" + name, nbytes)
+        return self.states[name]
+
+    def refresh(self):
+        """Computes again what follows from weights, after weights have changed."""
+        for p in self.plans:
+            if any(s.kind == "computed" for s in p.slots):
+                p.loaded.init()
 
     # ---- sequences ----
     def open(self):
@@ -238,6 +252,8 @@ class _DecoderPlan:
                     self.input = address
                 else:
                     self.output = address
+            elif s.kind == "state":
+                self.loaded.bind(i, lm.state_address(s.name, s.nbytes))
         if fresh:
             self.bind_caches(None)
         lm.store.init(self.loaded, fresh)

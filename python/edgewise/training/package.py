@@ -1,0 +1,85 @@
+"""Training programs inside packages, so that a page can train without Python; and what a page with Python calls."""
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from ..compile import CHUNKS, add_plans, compile_package, page_sources
+from ..errors import InputError
+from .language_model import causal_lm_inputs
+from .losses import CausalLMLoss
+from .optimizers import AdamW
+from .peft import LoraConfig
+from .program import Program
+
+PLANS = ("train", "accumulate", "update", "evaluate", "initialize")
+
+
+def default_lora(**fields):
+    """LoRA of all linear layers."""
+    return LoraConfig(**{"target_modules": "all-linear", "task_type": "CAUSAL_LM", **fields})
+
+
+def add_training(package, name, *, batch=1, sequence=128, lora=None, optimizer=None, trainable="all", frozen=(), max_grad_norm=1.0, no_decay=("*norm*", "*bias*"), checkpointing=False):
+    """Adds the plans of a program to a package of a causal language model that this process compiled.
+
+    Args:
+        package: Package. name: of the program in the package, such as "lora" or "full".
+        batch, sequence: of a step. lora: LoraConfig; the decoder's plans must have been compiled with the same. None: the parameters are trained.
+        optimizer: as optimizers.optimizer_of takes it; default AdamW with lr 1e-3 for adapters, 1e-4 for all parameters.
+    Returns:
+        the program's entry in manifest["training"]
+    """
+    graph = package.graph
+    if graph is None:
+        raise InputError("its model is not at hand", f"program '{name}'", "Add training when the package is compiled.")
+    if any(p["name"] == name for p in package.manifest.get("training", ())):
+        raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
+    optimizer = optimizer or AdamW(lr=2e-3 if lora is not None else 3e-4)
+    program = Program(graph, **causal_lm_inputs(graph, batch, sequence), loss=CausalLMLoss(), optimizer=optimizer, lora=lora, trainable=[] if lora is not None else trainable, frozen=frozen,
+                      max_grad_norm=max_grad_norm, no_decay=no_decay, checkpointing=checkpointing)
+    plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
+    add_plans(package, plans)
+    generation = {**package.json("config.json", {}), **package.json("generation_config.json", {})}
+
+    def token(field):
+        ids = generation.get(field)
+        return ids[0] if isinstance(ids, list) and ids else ids if type(ids) is int else None
+    entry = {"name": name, "task": "causal_lm", "batch": batch, "sequence": sequence, "lora": asdict(lora) if lora is not None else None, "optimizer": program.optimizer.describe(), "max_grad_norm": max_grad_norm,
+             "plans": {kind: {"file": file, "slots": [s.describe() for s in plan.slots], "arena_bytes": plan.arena_bytes} for kind, (file, plan) in zip(PLANS, plans)},
+             "states": [{**d, "initial": list(program.states[d["name"]].initial)} for d in program.describe_states()],
+             "pad_token_id": token("pad_token_id"), "eos_token_id": token("eos_token_id")}
+    package.manifest.setdefault("training", []).append(entry)
+    return entry
+
+
+def compile_training_package(files, programs, dtype=None, capacity=None, chunks=CHUNKS, model_file=None):
+    """A Package that can generate and train.
+
+    Args:
+        programs: [{"name": ..., "batch": ..., "sequence": ..., "lora": {LoraConfig's fields} or None, ...}] as add_training's arguments. At most one has
+            LoRA: the decoder's plans carry its adapters.
+    """
+    programs = [dict(p) for p in programs]
+    configs = []
+    for p in programs:
+        if p.get("lora") is not None:
+            p["lora"] = p["lora"] if isinstance(p["lora"], LoraConfig) else default_lora(**p["lora"])
+            configs.append(p["lora"])
+    if len(configs) > 1:
+        raise InputError("more than one of them has LoRA", "programs", "A package's decoder carries the adapters of one; build several packages.")
+    package = compile_package(files, dtype, capacity, chunks, model_file, configs[0] if configs else None)
+    for p in programs:
+        add_training(package, p.pop("name"), **p)
+    return package
+
+
+def compile_for_page(files, options):
+    """What the page's worker calls to train: as compile.compile_for_page, with options["programs"] (a list of dicts, see compile_training_package)."""
+    options = dict(options or {})
+    programs = [dict(p) for p in options.get("programs") or ()]
+    for p in programs:
+        if p.get("lora") is not None:
+            p["lora"] = dict(p["lora"])
+    package = compile_training_package(page_sources(files), programs, options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"))
+    return json.dumps(package.manifest), package.blobs
