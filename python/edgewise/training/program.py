@@ -21,6 +21,7 @@ from ..ops.dtypes import FLOAT, INT64, NAME, bytes_for
 from ..ops.symbolic import NotStatic, product
 from ..passes import optimize
 from ..passes.lora import insert_lora
+from ..passes.recompute import recompute
 from ..plan.builder import lower
 from .losses import loss_of
 from .optimizers import optimizer_of
@@ -69,7 +70,8 @@ class Program:
         no_decay: patterns of parameter names whose weight_decay is 0. groups: [(pattern, {"lr_scale": x, "weight_decay": y})], the first that fits counts.
         max_grad_norm, max_grad_value: clipping of the whole gradient by its norm, or of each element; None: none.
         training_mode: whether Dropout is active in train and accumulate.
-        checkpointing: recompute activations in the backward pass: False, True, or bytes that the arena of a step should stay below.
+        checkpointing: recompute activations in the backward pass (about a third more time): False, True (where least memory is wanted), or bytes: only where the
+            arena of a step would be larger.
     """
 
     def __init__(self, graph, shapes, *, dtypes=None, known=None, computed=None, loss="causal_lm", optimizer="AdamW", trainable="all", frozen=(), lora=None, outputs=(), no_decay=(), groups=(),
@@ -94,7 +96,7 @@ class Program:
                 self.plan("accumulate" if kind == "update" else "train")
             try:
                 bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize}[kind]()
-                self.plans[kind] = lower(bound, name=kind)
+                self.plans[kind] = self._lowered(bound, kind) if kind in ("train", "accumulate") else lower(bound, name=kind)
             except EdgewiseError:
                 raise
             except NeedsValue as e:
@@ -105,6 +107,27 @@ class Program:
                 raise ModelError(f"it cannot be compiled for training ({type(e).__name__}: {str(e)[:200]})", self.graph.name or "graph", "If it runs elsewhere, report it.") from e
             self.plans[kind].name = kind
         return self.plans[kind]
+
+    def _lowered(self, bound, kind):
+        """A plan with as much recomputing as `checkpointing` asks for. Each try needs a graph of its own, since lowering and recomputing change it."""
+        budget = self.checkpointing
+        if budget is True:
+            budget = 0
+        best = lower(bound, name=kind) if budget is False or budget else None
+        if budget is False or best is not None and best.arena_bytes <= budget:
+            return best
+        tries = sorted({2, 3, 4, 6, 8, 12, 16, 24, 32})
+        for segments in tries:
+            again = (self._train if kind == "train" else self._accumulate)()
+            plan = lower(recompute(again, again.outputs[LOSS], segments), name=kind)
+            if best is not None and plan.arena_bytes >= best.arena_bytes:
+                if segments > 4:
+                    break
+                continue
+            best = plan
+            if budget and best.arena_bytes <= budget:
+                break
+        return best
 
     def _forward(self, training, between):
         """Binds the model, recognises its ops, lets between(bound, g, outputs, fed) add to it, and combines."""
