@@ -110,6 +110,126 @@ static int32_t check_cast(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_conv(ew_context *c, const void *p, void *const *operand) { return ew_k_conv(c, p, operand); }
+static int32_t check_conv(const void *params, ew_reach *reach, bool *empty) {
+  const ew_conv_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t groups = p->groups;
+  const int64_t m = p->m;
+  const int64_t c = p->c;
+  const int64_t x_batch = p->x_batch;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  const int64_t activation = p->activation;
+  bool bad = false;
+  if (batch < 0) return 15;
+  if (groups < 0) return 16;
+  if (m < 0) return 17;
+  if (c < 0) return 18;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 6;
+  if (!(x_batch >= 0)) return 7;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, c * (int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) <= 2147483647) || bad) return 8;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 2147483647) || bad) return 9;
+  if (!(ew_check_mul(&bad, batch * groups, m) <= 2147483647) || bad) return 10;
+  if (!(ew_check_mul(&bad, batch * groups, c) <= 2147483647) || bad) return 11;
+  if (!(ew_check_mul(&bad, groups * m, c) <= 2147483647) || bad) return 12;
+  if (!(activation >= 0)) return 13;
+  if (!(activation < 8)) return 14;
+  if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, groups * c, (int64_t)x_size[0]), (int64_t)x_size[1]), (int64_t)x_size[2]))};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, c), (int64_t)taps[0]), (int64_t)taps[1]), (int64_t)taps[2])};
+  reach[2] = (ew_reach){4, 0, groups * m};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, m), (int64_t)y_size[0]), (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, m), (int64_t)y_size[0]), (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[5] = (ew_reach){4, 0, 131072};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_conv_transpose(ew_context *c, const void *p, void *const *operand) { return ew_k_conv_transpose(c, p, operand); }
+static int32_t check_conv_transpose(const void *params, ew_reach *reach, bool *empty) {
+  const ew_conv_transpose_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t groups = p->groups;
+  const int64_t m = p->m;
+  const int64_t c = p->c;
+  const int64_t x_batch = p->x_batch;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  bool bad = false;
+  if (batch < 0) return 13;
+  if (groups < 0) return 14;
+  if (m < 0) return 15;
+  if (c < 0) return 16;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 6;
+  if (!(x_batch >= 0)) return 7;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, c * (int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) <= 2147483647) || bad) return 8;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 2147483647) || bad) return 9;
+  if (!(ew_check_mul(&bad, batch * groups, m) <= 2147483647) || bad) return 10;
+  if (!(ew_check_mul(&bad, batch * groups, c) <= 2147483647) || bad) return 11;
+  if (!(ew_check_mul(&bad, groups * m, c) <= 2147483647) || bad) return 12;
+  if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, m), (int64_t)y_size[0]), (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, c), (int64_t)taps[0]), (int64_t)taps[1]), (int64_t)taps[2])};
+  reach[2] = (ew_reach){4, 0, groups * c};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, c), (int64_t)x_size[0]), (int64_t)x_size[1]), (int64_t)x_size[2])};
+  reach[4] = (ew_reach){4, 0, 131072 + 65536 + 131072};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_conv_weight_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_conv_weight_grad(c, p, operand); }
+static int32_t check_conv_weight_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_conv_weight_grad_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t groups = p->groups;
+  const int64_t m = p->m;
+  const int64_t c = p->c;
+  const int64_t x_batch = p->x_batch;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  bool bad = false;
+  if (batch < 0) return 13;
+  if (groups < 0) return 14;
+  if (m < 0) return 15;
+  if (c < 0) return 16;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 6;
+  if (!(x_batch >= 0)) return 7;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, c * (int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) <= 2147483647) || bad) return 8;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 2147483647) || bad) return 9;
+  if (!(ew_check_mul(&bad, batch * groups, m) <= 2147483647) || bad) return 10;
+  if (!(ew_check_mul(&bad, batch * groups, c) <= 2147483647) || bad) return 11;
+  if (!(ew_check_mul(&bad, groups * m, c) <= 2147483647) || bad) return 12;
+  if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, groups * c, (int64_t)x_size[0]), (int64_t)x_size[1]), (int64_t)x_size[2]))};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, m), (int64_t)y_size[0]), (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[2] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, c), (int64_t)taps[0]), (int64_t)taps[1]), (int64_t)taps[2])};
+  reach[3] = (ew_reach){4, 0, 131072};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_copy(ew_context *c, const void *p, void *const *operand) { return ew_k_copy(c, p, operand); }
 static int32_t check_copy(const void *params, ew_reach *reach, bool *empty) {
   const ew_copy_params *p = params;
@@ -682,6 +802,9 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"attention", run_attention, check_attention, sizeof(ew_attention_params), 7, 0x60, 0x58, {0}},
   {"binary", run_binary, check_binary, sizeof(ew_binary_params), 3, 0x4, 0x0, {[2] = 3}},
   {"cast", run_cast, check_cast, sizeof(ew_cast_params), 2, 0x2, 0x0, {0}},
+  {"conv", run_conv, check_conv, sizeof(ew_conv_params), 6, 0x30, 0xc, {0}},
+  {"conv_transpose", run_conv_transpose, check_conv_transpose, sizeof(ew_conv_transpose_params), 5, 0x18, 0x4, {0}},
+  {"conv_weight_grad", run_conv_weight_grad, check_conv_weight_grad, sizeof(ew_conv_weight_grad_params), 4, 0xc, 0x0, {0}},
   {"copy", run_copy, check_copy, sizeof(ew_copy_params), 2, 0x2, 0x0, {0}},
   {"cumsum", run_cumsum, check_cumsum, sizeof(ew_cumsum_params), 2, 0x2, 0x0, {[1] = 1}},
   {"dequantize", run_dequantize, check_dequantize, sizeof(ew_dequantize_params), 4, 0x8, 0x4, {0}},

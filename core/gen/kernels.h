@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x31d7224cu
-enum { EW_KERNEL_COUNT = 27, EW_MAX_OPERANDS = 8 };
+#define EW_TABLE_HASH 0x8e1aceb1u
+enum { EW_KERNEL_COUNT = 30, EW_MAX_OPERANDS = 8 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -30,6 +30,21 @@ int32_t ew_k_binary(ew_context *, const ew_binary_params *, void *const *operand
 typedef struct { int32_t x_type; int32_t y_type; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_cast_params;
 enum { EW_CAST_X, EW_CAST_Y };
 int32_t ew_k_cast(ew_context *, const ew_cast_params *, void *const *operand);
+
+/* conv: y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. x_batch: from one item of x to the next, whose channels lie one behind the other. scratch: packed patches, shared by the threads. */
+typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t activation; } ew_conv_params;
+enum { EW_CONV_X, EW_CONV_W, EW_CONV_BIAS, EW_CONV_RESIDUAL, EW_CONV_Y, EW_CONV_SCRATCH };
+int32_t ew_k_conv(ew_context *, const ew_conv_params *, void *const *operand);
+
+/* conv_transpose: x = bias + what conv's gradient by x is for a gradient y: ConvTranspose, with w [groups, m, c, taps]. scratch: packed y and w, and products that wait to be added, of each thread. */
+typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_conv_transpose_params;
+enum { EW_CONV_TRANSPOSE_Y, EW_CONV_TRANSPOSE_W, EW_CONV_TRANSPOSE_BIAS, EW_CONV_TRANSPOSE_X, EW_CONV_TRANSPOSE_SCRATCH };
+int32_t ew_k_conv_transpose(ew_context *, const ew_conv_transpose_params *, void *const *operand);
+
+/* conv_weight_grad: dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]. scratch: packed patches. */
+typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_conv_weight_grad_params;
+enum { EW_CONV_WEIGHT_GRAD_X, EW_CONV_WEIGHT_GRAD_DY, EW_CONV_WEIGHT_GRAD_DW, EW_CONV_WEIGHT_GRAD_SCRATCH };
+int32_t ew_k_conv_weight_grad(ew_context *, const ew_conv_weight_grad_params *, void *const *operand);
 
 /* copy: Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, a KV-cache append. Innermost dimension contiguous on both sides is memcpy; a 2-D transpose is blocked. */
 typedef struct { int32_t size; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_copy_params;

@@ -20,7 +20,7 @@ FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are compu
 MAX_NESTING = 32
 MAX_NODES = 1 << 16   # bound nodes of functions and subgraphs: functions that call each other twice and twice again grow without end
 MAX_RANK = 64
-OWN_INPUTS = {"MatMul": (2, ("activation",)), "FusedMatMul": (2, ("activation",)), "Gemm": (3, ("activation",)), "MatMulNBits": (6, ("activation",)), "MatMulBnb4": (3, ("activation",))}  # passes give them more, files must not
+OWN_INPUTS = {"Conv": (3, ("activation",)), "MatMul": (2, ("activation",)), "FusedMatMul": (2, ("activation",)), "Gemm": (3, ("activation",)), "MatMulNBits": (6, ("activation",)), "MatMulBnb4": (3, ("activation",))}  # passes give them more, files must not
 LATEST = 23  # opset of the nodes that binding adds itself
 
 

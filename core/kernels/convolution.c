@@ -1,0 +1,323 @@
+/* Convolution, its transpose (which is its gradient by x) and its gradient by the weights, as matrix products whose b is gathered
+ * from x while it is packed: no patches are ever stored. Few output channels per group, as in depthwise convolutions, go tap by tap instead. */
+#include "gemm.h"
+#include "window.h"
+
+enum { FEW_CHANNELS = 4, MOST_TAPS = 2048, GROUP = 8 * NR };
+
+EW_INLINE int32_t at_most(int64_t x, int32_t limit) { return x < limit ? (int32_t)x : limit; }
+EW_INLINE int32_t up_to(int64_t x, int32_t step) { return (int32_t)((x - 1) / step + 1); }
+
+typedef struct { int32_t z, y, x; } place;
+static place place_of(int64_t i, const int32_t size[3]) { return (place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
+
+/* ---- patches ---- */
+
+/* One tap of the n positions from `at`, of a plane x: copied to `line`, zero where there is nothing; or, with `add`, line added to x.
+ * Positions behind the last are those of the next item, x_batch further. */
+static void patches(const ew_window *w, real *x, int64_t x_batch, place tap, place at, int32_t n, real *line, bool add) {
+  int64_t z0 = ew_window_at(w, 0, tap.z), y0 = ew_window_at(w, 1, tap.y), x0 = ew_window_at(w, 2, tap.x), s = w->stride[2];
+  int32_t first, last;
+  ew_window_range(w, 2, x0, &first, &last);
+  while (n) {
+    int32_t count = at_most(w->y_size[2] - at.x, n), from = first - at.x, to = last - at.x, i = 0;
+    int64_t z = at.z * (int64_t)w->stride[0] + z0, y = at.y * (int64_t)w->stride[1] + y0;
+    if (to > count) to = count;
+    if (from < 0) from = 0;
+    if (to <= from || z < 0 || z >= w->x_size[0] || y < 0 || y >= w->x_size[1]) from = to = count;
+    real *row = from < to ? x + (z * w->x_size[1] + y) * w->x_size[2] + at.x * s + x0 : x;
+    if (add) {
+      i = from;
+      if (s == 1)
+        for (; i + VF <= to; i += VF) vf_store(row + i, vf_load(row + i) + vf_load(line + i));
+      for (; i < to; i++) row[i * s] += line[i];
+    } else {
+      for (; i < from; i++) line[i] = 0;
+      if (s == 1)
+        for (; i + VF <= to; i += VF) vf_store(line + i, vf_load(row + i));
+      for (; i < to; i++) line[i] = row[i * s];
+      for (; i < count; i++) line[i] = 0;
+    }
+    line += count, n -= count, at.x = 0;
+    if (++at.y == w->y_size[1]) {
+      at.y = 0;
+      if (++at.z == w->y_size[0]) at.z = 0, x += x_batch;
+    }
+  }
+}
+
+typedef struct {
+  ew_window w;
+  int64_t x_volume, x_batch, taps; /* taps: of the window */
+  int64_t first;                   /* forward: position of column 0; by weights: tap of column 0 */
+} patch_layout;
+
+/* Rows are (channel, tap), columns positions. */
+static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+  const patch_layout *s = g->b_more;
+  for (int32_t j = 0; j < nc; j += GROUP) {
+    int32_t n = at_most(nc - j, GROUP), channel = (int32_t)(k0 / s->taps), t = (int32_t)(k0 % s->taps);
+    place at = place_of(s->first + j0 + j, s->w.y_size), tap = place_of(t, s->w.taps);
+    for (int32_t p = 0; p < kc; p++) {
+      real line[GROUP], *panel = panels + (int64_t)j * kc + p * NR;
+      patches(&s->w, (real *)g->b + channel * s->x_volume, 0, tap, at, n, line, false);
+      for (int32_t i = n; i % NR; i++) line[i] = 0;
+      for (int32_t q = 0; q < n; q += NR)
+        for (int32_t c = 0; c < NR; c += VF) vf_store(panel + (int64_t)q * kc + c, vf_load(line + q + c));
+      if (++tap.x == s->w.taps[2]) tap.x = 0, tap.y++;
+      if (tap.y == s->w.taps[1]) tap.y = 0, tap.z++;
+      if (tap.z == s->w.taps[0]) tap.z = 0, channel++;
+    }
+  }
+}
+
+/* Rows are positions of all items, columns (channel, tap). kc is at most 256: gemm.c's longest block. */
+static void pack_taps(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+  const patch_layout *s = g->b_more;
+  int64_t y_volume = ew_volume(s->w.y_size);
+  place at = place_of(k0 % y_volume, s->w.y_size);
+  real *x = (real *)g->b + k0 / y_volume * s->x_batch;
+  for (int32_t j = 0; j < nc; j += NR) {
+    real lines[NR * 256];
+    int32_t cols = at_most(nc - j, NR);
+    for (int32_t c = 0; c < cols; c++) {
+      int64_t column = s->first + j0 + j + c;
+      patches(&s->w, x + column / s->taps * s->x_volume, s->x_batch, place_of(column % s->taps, s->w.taps), at, kc, lines + c * kc, false);
+    }
+    ew_pack_columns(lines, 0, kc, kc, cols, panels + (int64_t)j * kc, false);
+  }
+}
+
+/* ---- tap by tap ---- */
+
+void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
+  for (int32_t oz = 0; oz < w->y_size[0]; oz++)
+    for (int32_t oy = 0; oy < w->y_size[1]; oy++)
+      for (int32_t kz = 0; kz < w->taps[0]; kz++) {
+        int64_t z = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz);
+        if (z < 0 || z >= w->x_size[0]) continue;
+        for (int32_t ky = 0; ky < w->taps[1]; ky++) {
+          int64_t y = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
+          if (y < 0 || y >= w->x_size[1]) continue;
+          for (int32_t kx = 0; kx < w->taps[2]; kx++) {
+            int64_t x = ew_window_at(w, 2, kx);
+            int32_t from, to;
+            ew_window_range(w, 2, x, &from, &to);
+            if (from < to)
+              row(job, to - from, (z * w->x_size[1] + y) * w->x_size[2] + from * (int64_t)w->stride[2] + x, w->stride[2], ((int64_t)oz * w->y_size[1] + oy) * w->y_size[2] + from,
+                  (kz * w->taps[1] + ky) * w->taps[2] + kx);
+          }
+        }
+      }
+}
+
+typedef struct { real *x, *w, *y; } planes;
+
+static void forward_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
+  const planes *p = arg;
+  const real *x = p->x + x_at;
+  real *y = p->y + y_at, w = p->w[tap];
+  int32_t i = 0;
+  if (stride == 1)
+    for (; i + VF <= n; i += VF) vf_store(y + i, vf_fma(vf_load(x + i), vf_splat(w), vf_load(y + i)));
+  for (; i < n; i++) y[i] += w * x[i * stride];
+}
+static void transpose_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
+  const planes *p = arg;
+  real *x = p->x + x_at, w = p->w[tap];
+  const real *y = p->y + y_at;
+  int32_t i = 0;
+  if (stride == 1)
+    for (; i + VF <= n; i += VF) vf_store(x + i, vf_fma(vf_load(y + i), vf_splat(w), vf_load(x + i)));
+  for (; i < n; i++) x[i * stride] += w * y[i];
+}
+static void weight_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
+  const planes *p = arg;
+  const real *x = p->x + x_at, *y = p->y + y_at;
+  vf sum = vf_splat(0);
+  float rest = 0;
+  int32_t i = 0;
+  if (stride == 1)
+    for (; i + VF <= n; i += VF) sum = vf_fma(vf_load(x + i), vf_load(y + i), sum);
+  for (; i < n; i++) rest += x[i * stride] * y[i];
+  p->w[tap] += vf_sum(sum) + rest;
+}
+
+/* ---- what all three have in common ---- */
+
+typedef struct {
+  ew_window w;
+  int32_t batch, groups, m, c, threads, share; /* share: pieces of a task */
+  int64_t x_batch, x_volume, y_volume, taps, pieces;
+  real *x, *weights, *y, *scratch;
+  const real *bias;
+  ew_finish finish;
+  int32_t blocks, block; /* transpose: blocks of channels of a group, channels of a block */
+} convolution;
+
+#define CONVOLUTION(p) {.w = EW_WINDOW_OF(p), .batch = (p)->batch, .groups = (p)->groups, .m = (p)->m, .c = (p)->c, .threads = ew_parallel_width(ctx), .x_batch = (p)->x_batch,    \
+                        .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size), .taps = ew_volume((p)->taps)}
+
+static void in_parallel(ew_context *ctx, convolution *s, int64_t pieces, double each, ew_task task) {
+  s->pieces = pieces, s->share = ew_window_share(ctx, pieces, each);
+  ew_parallel(ctx, up_to(pieces, s->share), task, s);
+}
+#define EACH_PIECE(i) for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end; i++)
+
+static real *plane_of_x(const convolution *s, int64_t item, int64_t channel) { return s->x + item * s->x_batch + channel * s->x_volume; }
+
+static void zero(real *y, int64_t n, float value) {
+  for (int64_t i = 0; i < n; i++) y[i] = value;
+}
+
+/* ---- y = w * x ---- */
+
+static void direct_task(void *arg, int32_t index, int32_t thread) {
+  const convolution *s = arg;
+  (void)thread;
+  EACH_PIECE(i) { /* (item, group, m) */
+    int64_t gm = i % ((int64_t)s->groups * s->m), item = i / ((int64_t)s->groups * s->m);
+    planes p = {.y = s->y + i * s->y_volume};
+    ew_finish f = s->finish;
+    zero(p.y, s->y_volume, 0);
+    for (int32_t c = 0; c < s->c; c++) {
+      p.x = plane_of_x(s, item, gm / s->m * s->c + c), p.w = s->weights + (gm * s->c + c) * s->taps;
+      ew_window_rows(&s->w, forward_row, &p);
+    }
+    if (f.bias) f.bias += gm;
+    if (f.residual) f.residual += i * s->y_volume;
+    if (f.bias || f.residual || f.activation) ew_finish_row(&f, p.y, p.y, 0, 0, (int32_t)s->y_volume, 0);
+  }
+}
+
+static void product(const convolution *s, ew_context *ctx, int64_t i, real *scratch, int64_t b_floats, int32_t threads) {
+  int64_t g = i % s->groups, k = s->c * s->taps, y = i * s->m * s->y_volume;
+  patch_layout layout = {s->w, s->x_volume, 0, s->taps, 0};
+  ew_gemm_job job = {.m = s->m, .n = (int32_t)s->y_volume, .k = (int32_t)k, .a_row = (int32_t)k, .a_col = 1, .y_row = (int32_t)s->y_volume, .a = s->weights + g * s->m * k, .y = s->y + y,
+                     .finish = s->finish, .pack_b = pack_positions, .b = plane_of_x(s, i / s->groups, g * s->c), .b_more = &layout};
+  if (job.finish.bias) job.finish.bias += g * s->m;
+  if (job.finish.residual) job.finish.residual += y;
+  /* rows of a are contiguous: there is nothing to pack, the size only says how many of them to keep in cache */
+  ew_gemm_run(ctx, &job, scratch, b_floats, scratch, (int64_t)EW_GEMM_A_FLOATS * threads, threads);
+}
+static void product_task(void *arg, int32_t index, int32_t thread) {
+  const convolution *s = arg;
+  int64_t b_floats = EW_GEMM_B_FLOATS / s->threads;
+  EACH_PIECE(i) product(s, NULL, i, s->scratch + b_floats * thread, b_floats, 1);
+}
+
+int32_t ew_k_conv(ew_context *ctx, const ew_conv_params *p, void *const *operand) {
+  convolution s = CONVOLUTION(p);
+  s.x = operand[EW_CONV_X], s.weights = operand[EW_CONV_W], s.y = operand[EW_CONV_Y], s.scratch = operand[EW_CONV_SCRATCH];
+  s.finish = (ew_finish){.bias = operand[EW_CONV_BIAS], .residual = operand[EW_CONV_RESIDUAL], .activation = p->activation, .alpha = 1, .beta = 1};
+  int64_t items = (int64_t)s.batch * s.groups;
+  double each = (double)(s.c * s.taps) * (double)s.y_volume;
+  if (s.m < FEW_CHANNELS) {
+    in_parallel(ctx, &s, items * s.m, each, direct_task);
+    return EW_OK;
+  }
+  s.finish.bias_row = 1;
+  if (items >= s.threads) in_parallel(ctx, &s, items, each * s.m, product_task);
+  else
+    for (int64_t i = 0; i < items; i++) product(&s, ctx, i, s.scratch, EW_GEMM_B_FLOATS, s.threads);
+  return EW_OK;
+}
+
+/* ---- x = transposed w * y ---- */
+
+static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
+  const convolution *s = arg;
+  (void)thread;
+  EACH_PIECE(i) { /* (item, group, c) */
+    int64_t gc = i % ((int64_t)s->groups * s->c), item = i / ((int64_t)s->groups * s->c), g = gc / s->c;
+    planes p = {.x = s->x + i * s->x_volume};
+    zero(p.x, s->x_volume, s->bias ? s->bias[gc] : 0);
+    for (int64_t m = g * s->m; m < (g + 1) * s->m; m++) {
+      p.y = s->y + (item * s->groups * s->m + m) * s->y_volume, p.w = s->weights + (m * s->c + gc % s->c) * s->taps;
+      ew_window_rows(&s->w, transpose_row, &p);
+    }
+  }
+}
+
+enum { COLUMN_FLOATS = 131072 };
+
+/* A block of channels: the product of their taps with some positions, then each tap's row is added where it belongs. */
+static void transpose_task(void *arg, int32_t index, int32_t thread) {
+  const convolution *s = arg;
+  static const int32_t one[3] = {1, 1, 1}, none[3] = {0};
+  int64_t b_floats = EW_GEMM_B_FLOATS / s->threads, a_floats = EW_GEMM_A_FLOATS / s->threads, share = COLUMN_FLOATS / s->threads;
+  real *packed_b = s->scratch + b_floats * thread, *packed_a = s->scratch + EW_GEMM_B_FLOATS + a_floats * thread, *columns = s->scratch + EW_GEMM_B_FLOATS + EW_GEMM_A_FLOATS + share * thread;
+  patch_layout layout = {{s->w.y_size, s->w.y_size, one, one, one, none}, s->y_volume, 0, 1, 0};
+  EACH_PIECE(i) { /* (item, group, block) */
+    int64_t ig = i / s->blocks, g = ig % s->groups, item = ig / s->groups, k = s->c * s->taps;
+    int32_t c0 = (int32_t)(i % s->blocks) * s->block, channels = at_most(s->c - c0, s->block);
+    int32_t rows = (int32_t)(channels * s->taps), n = at_most(share / rows, (int32_t)s->y_volume);
+    if (n > NR) n -= n % NR;
+    real *x = s->x + ((item * s->groups + g) * s->c + c0) * s->x_volume;
+    for (int32_t c = 0; c < channels; c++) zero(x + c * s->x_volume, s->x_volume, s->bias ? s->bias[g * s->c + c0 + c] : 0);
+    for (int64_t j = 0; j < s->y_volume; j += n) {
+      int32_t count = at_most(s->y_volume - j, n);
+      layout.first = j;
+      ew_gemm_job job = {.m = rows, .n = count, .k = s->m, .a_row = 1, .a_col = (int32_t)k, .y_row = count, .a = s->weights + g * s->m * k + c0 * s->taps, .y = columns,
+                         .finish = {.alpha = 1}, .pack_b = pack_positions, .b = s->y + ig * s->m * s->y_volume, .b_more = &layout};
+      ew_gemm_run(NULL, &job, packed_b, b_floats, packed_a, a_floats, 1);
+      for (int32_t r = 0; r < rows; r++)
+        patches(&s->w, x + r / s->taps * s->x_volume, 0, place_of(r % s->taps, s->w.taps), place_of(j, s->w.y_size), count, columns + (int64_t)r * count, true);
+    }
+  }
+}
+
+int32_t ew_k_conv_transpose(ew_context *ctx, const ew_conv_transpose_params *p, void *const *operand) {
+  convolution s = CONVOLUTION(p);
+  s.x = operand[EW_CONV_TRANSPOSE_X], s.weights = operand[EW_CONV_TRANSPOSE_W], s.y = operand[EW_CONV_TRANSPOSE_Y], s.scratch = operand[EW_CONV_TRANSPOSE_SCRATCH];
+  s.bias = operand[EW_CONV_TRANSPOSE_BIAS];
+  int64_t items = (int64_t)s.batch * s.groups;
+  double each = (double)(s.m * s.taps) * (double)s.y_volume;
+  if (s.m < FEW_CHANNELS || s.taps > MOST_TAPS / s.threads) {
+    in_parallel(ctx, &s, items * s.c, each, transpose_direct_task);
+    return EW_OK;
+  }
+  s.block = at_most(256 / s.taps + 1, s.c), s.blocks = up_to(s.c, s.block);
+  in_parallel(ctx, &s, items * s.blocks, each * s.block, transpose_task);
+  return EW_OK;
+}
+
+/* ---- by the weights ---- */
+
+static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
+  const convolution *s = arg;
+  (void)thread;
+  EACH_PIECE(i) { /* (group, m, c) */
+    int64_t gm = i / s->c;
+    planes p = {.w = s->weights + i * s->taps};
+    zero(p.w, s->taps, 0);
+    for (int64_t item = 0; item < s->batch; item++) {
+      p.x = plane_of_x(s, item, gm / s->m * s->c + i % s->c), p.y = s->y + (gm * s->batch + item) * s->y_volume;
+      ew_window_rows(&s->w, weight_row, &p);
+    }
+  }
+}
+
+static void weight_product(const convolution *s, ew_context *ctx, int64_t g, real *scratch, int64_t b_floats, int32_t threads) {
+  int64_t n = s->c * s->taps, k = s->batch * s->y_volume;
+  patch_layout layout = {s->w, s->x_volume, s->x_batch, s->taps, 0};
+  ew_gemm_job job = {.m = s->m, .n = (int32_t)n, .k = (int32_t)k, .a_row = (int32_t)k, .a_col = 1, .y_row = (int32_t)n, .a = s->y + g * s->m * k, .y = s->weights + g * s->m * n,
+                     .finish = {.alpha = 1}, .pack_b = pack_taps, .b = plane_of_x(s, 0, g * s->c), .b_more = &layout};
+  ew_gemm_run(ctx, &job, scratch, b_floats, scratch, (int64_t)EW_GEMM_A_FLOATS * threads, threads);
+}
+static void weight_task(void *arg, int32_t index, int32_t thread) {
+  const convolution *s = arg;
+  int64_t b_floats = EW_GEMM_B_FLOATS / s->threads;
+  EACH_PIECE(g) weight_product(s, NULL, g, s->scratch + b_floats * thread, b_floats, 1);
+}
+
+int32_t ew_k_conv_weight_grad(ew_context *ctx, const ew_conv_weight_grad_params *p, void *const *operand) {
+  convolution s = CONVOLUTION(p);
+  s.x = operand[EW_CONV_WEIGHT_GRAD_X], s.weights = operand[EW_CONV_WEIGHT_GRAD_DW], s.y = operand[EW_CONV_WEIGHT_GRAD_DY], s.scratch = operand[EW_CONV_WEIGHT_GRAD_SCRATCH];
+  double each = (double)(s.batch * s.y_volume) * (double)s.taps;
+  if (s.m < FEW_CHANNELS) in_parallel(ctx, &s, (int64_t)s.groups * s.m * s.c, each, weight_direct_task);
+  else if (s.groups >= s.threads) in_parallel(ctx, &s, s.groups, each * s.m * s.c, weight_task);
+  else
+    for (int32_t g = 0; g < s.groups; g++) weight_product(&s, ctx, g, s.scratch, EW_GEMM_B_FLOATS, s.threads);
+  return EW_OK;
+}

@@ -1,0 +1,252 @@
+"""Conv, ConvTranspose, their gradients and the kernels under them."""
+from __future__ import annotations
+
+from .kernel import Kernel, read, write
+from .window import PARAMS, RULES, volume
+
+_SIZES = {"batch": "i32", "groups": "i32", "m": "i32", "c": "i32", "x_batch": "i32", **PARAMS}
+_RULES = [*RULES, "x_batch >= 0", f"c*{volume('taps')} <= 2147483647", f"batch*{volume('y_size')} <= 2147483647", "batch*groups*m <= 2147483647", "batch*groups*c <= 2147483647", "groups*m*c <= 2147483647"]
+_X, _W, _Y = f"(batch-1)*x_batch + groups*c*{volume('x_size')}", f"groups*m*c*{volume('taps')}", f"batch*groups*m*{volume('y_size')}"
+
+Kernel("conv", {**_SIZES, "activation": "i32"},
+       [read("x", 4, _X), read("w", 4, _W), read("bias", 4, "groups*m", optional=True), read("residual", 4, _Y, optional=True), write("y", 4, _Y), write("scratch", 4, "131072")],
+       require=[*_RULES, "activation >= 0", "activation < 8"], empty=["batch", "groups", "m", "c"],
+       doc="y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. "
+           "x_batch: from one item of x to the next, whose channels lie one behind the other. scratch: packed patches, shared by the threads.")
+
+Kernel("conv_transpose", _SIZES,
+       [read("y", 4, _Y), read("w", 4, _W), read("bias", 4, "groups*c", optional=True), write("x", 4, f"batch*groups*c*{volume('x_size')}"), write("scratch", 4, "131072 + 65536 + 131072")],
+       require=_RULES, empty=["batch", "groups", "m", "c"],
+       doc="x = bias + what conv's gradient by x is for a gradient y: ConvTranspose, with w [groups, m, c, taps]. scratch: packed y and w, and products that wait to be added, of each thread.")
+
+Kernel("conv_weight_grad", _SIZES,
+       [read("x", 4, _X), read("dy", 4, _Y), write("dw", 4, _W), write("scratch", 4, "131072")], require=_RULES, empty=["batch", "groups", "m", "c"],
+       doc="dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]. scratch: packed patches.")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+from .dtypes import FLOAT
+from .matmul import ACTIVATION, emit_gemm
+from .op import MS, Op, fail, product, takes, unsupported
+from .window import Window, transposed_window, window
+
+_SCRATCH = {"conv": 131072, "conv_transpose": 131072 + 65536 + 131072, "conv_weight_grad": 131072}
+
+
+def _channels(n, x, w, of_w):
+    """(groups, m, c) of w [groups * m, c, ...]; of_w: the dimension of w that x's channels are, 0 or 1."""
+    if x.rank < 3 or w.rank != x.rank:
+        fail(n, f"it wants tensors [batch, channels, ...] and weights of as many dimensions, not {x} and {w}")
+    groups = n.attr("group", 1)
+    if groups < 1 or w.shape[0] % groups or x.shape[1] != w.shape[of_w] * (groups if of_w else 1):
+        fail(n, f"{x}, {w} and {groups} groups do not fit")
+    return groups, w.shape[0] // groups, w.shape[1]
+
+
+def _emit(b, kernel, operands, win, batch, channels, x_batch, **params):
+    groups, m, c = channels
+    b.emit(kernel, {**operands, "scratch": b.scratch(4 * _SCRATCH[kernel])}, batch=batch, groups=groups, m=m, c=c, x_batch=x_batch, **win.params(), **params)
+
+
+def _x_view(b, value):
+    """(view, elements from one item to the next): channels lie one behind the other."""
+    v = b.view(value)
+    v = v if v.plain_from(1) and v.strides[0] >= 0 else b.contiguous(v)
+    return v, v.strides[0] if v.shape[0] != 1 else product(v.shape[1:])
+
+
+def _nothing(n):
+    return product(n.outputs[0].shape) == 0
+
+
+# input 3 (residual) and the attribute `activation` come from passes/epilogue.py
+conv = Op("Conv")
+
+
+@conv.infer
+def _(n):
+    takes(n, (FLOAT,), 0, 1, 2)
+    x, w = n.inputs[:2]
+    groups, m, _ = _channels(n, x, w, 1)
+    if n.has(2) and list(n.inputs[2].shape) != [groups * m]:
+        fail(n, f"bias {n.inputs[2]} does not fit {groups * m} channels")
+    return [(FLOAT, [x.shape[0], groups * m] + window(n, x.shape[2:], w.shape[2:]).y)]
+
+
+@conv.lower
+def _(n, b):
+    xv, wv = n.inputs[:2]
+    win, channels = window(n, xv.shape[2:], wv.shape[2:]), _channels(n, xv, wv, 1)
+    y, w = b.out(n.outputs[0]), b.contiguous(b.view(wv))
+    x, x_batch = _x_view(b, xv)
+    bias, residual = b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, b.view_like(n.inputs[3], y) if n.has(3) else None
+    groups, m, c = channels
+    if c == 0:
+        fail(n, "weights without channels")
+    activation = n.attr("activation", "none")
+    if win.pointwise and groups == 1 and m > 4:
+        x, y, residual = (v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])]) if v is not None else None for v in (x, y, residual))
+        emit_gemm(b, w.reshape([1, m, c]).broadcast([x.shape[0], m, c]), x, y, bias.unsqueeze(1) if bias is not None else None, residual, activation=activation)
+        return
+    _emit(b, "conv", {"x": x, "w": w, "bias": bias, "residual": residual, "y": y}, win, x.shape[0], channels, x_batch, activation=ACTIVATION[activation])
+
+
+def _transposed(g, y, w, win, groups, shape):
+    """ConvTranspose that gives [batch, channels, ...] of `shape`, for a window between them."""
+    attrs = win.attrs()
+    whole = [(d - 1) * s + (k - 1) * l + 1 - p - t for d, s, k, l, p, t in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.tail)]
+    extra = [d - o for d, o in zip(shape[2:], whole)]
+    rank = len(extra)
+    attrs["pads"] = attrs["pads"][:rank] + [t - min(e, 0) for t, e in zip(win.tail, extra)]  # where the window ends before the padded end, more is cut off
+    return g.op("ConvTranspose", y, w, group=groups, output_padding=[max(e, 0) for e in extra], **attrs)
+
+
+def _weight_grad(g, x, dy, win, groups, w):
+    return g.op("ConvWeightGrad", x, dy, domain="edgewise", group=groups, **win.attrs(), shape=list(w.shape))
+
+
+def _bias_grad(g, dy):
+    return g.op("ReduceSum", dy, g.ints([0, *range(2, dy.rank)]), keepdims=0)
+
+
+@conv.grad
+def _(n, g, dy):
+    x, w = n.inputs[:2]
+    win, groups = window(n, x.shape[2:], w.shape[2:]), n.attr("group", 1)
+    return [_transposed(g, dy, w, win, groups, x.shape) if g.wants(0) else None, _weight_grad(g, x, dy, win, groups, w) if g.wants(1) else None, _bias_grad(g, dy) if g.wants(2) else None]
+
+
+# (x, w, attributes): every rank, tails, strides with and without rest, few and many channels per group
+_CONVOLUTIONS = [((2, 3, 9), (4, 3, 3), {}), ((1, 1, 50), (8, 1, 10), {"strides": [5]}), ((1, 8, 21), (8, 2, 8), {"group": 4, "pads": [4, 4]}), ((2, 12, 17), (12, 1, 3), {"group": 12, "dilations": [2], "pads": [2, 2]}),
+                 ((2, 3, 9, 11), (4, 3, 3, 3), {}), ((1, 3, 8, 8), (6, 3, 3, 3), {"pads": [1, 1, 1, 1]}), ((2, 5, 12, 13), (7, 5, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+                 ((1, 16, 20, 20), (32, 16, 3, 3), {"pads": [1, 1, 1, 1]}), ((2, 8, 7, 7), (16, 8, 1, 1), {}), ((2, 8, 7, 7), (16, 8, 1, 1), {"strides": [2, 2]}), ((1, 8, 5, 5), (3, 8, 1, 1), {}),
+                 ((2, 6, 10, 9), (6, 1, 3, 3), {"group": 6, "pads": [1, 1, 1, 1]}), ((1, 6, 10, 19), (6, 1, 3, 3), {"group": 6, "strides": [2, 2], "pads": [1, 1, 1, 1]}), ((2, 4, 9, 9), (8, 1, 5, 5), {"group": 4, "pads": [2, 2, 2, 2]}),
+                 ((1, 4, 9, 9), (20, 1, 3, 3), {"group": 4}), ((2, 8, 6, 6), (8, 4, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}), ((1, 3, 32, 32), (8, 3, 8, 8), {"strides": [8, 8]}),
+                 ((1, 3, 14, 9), (5, 3, 3, 2), {"dilations": [3, 2], "pads": [3, 0, 1, 2], "strides": [1, 3]}), ((1, 4, 5, 6, 7), (6, 4, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+                 ((2, 4, 5, 6, 7), (4, 2, 2, 3, 1), {"group": 2, "strides": [2, 1, 2]}), ((1, 20, 3, 3), (2, 20, 3, 3), {}), ((1, 40, 11, 11), (24, 40, 5, 5), {"pads": [2, 2, 2, 2]}), ((3, 70, 13), (9, 70, 7), {"pads": [6, 0]})]
+
+
+@conv.cases
+def _(t):
+    for x, w, attrs in _CONVOLUTIONS:
+        yield t(t.f(*x), t.f(*w), tol=1e-4, **attrs)
+        yield t(t.f(*x), t.const(t.f(*w)), t.const(t.f(w[0])), tol=1e-4, kernel_shape=list(w[2:]), **attrs)
+    for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        yield t(t.f(1, 3, 8, 9), t.f(4, 3, 4, 3), tol=1e-4, auto_pad=mode, strides=[2, 1])
+    yield t(t.f(0, 3, 8, 8), t.f(4, 3, 3, 3), tol=1e-4)
+    yield t(t.f(2, 3, 9, 8), t.f(4, 3, 3, 3), opset=1, tol=1e-4)
+    yield t(t.f(1, 3, 12, 12, dtype="float16"), t.const(t.f(8, 3, 3, 3, dtype="float16")), t.const(t.f(8, dtype="float16")), tol=4e-3)
+
+
+conv_transpose = Op("ConvTranspose")
+
+
+@conv_transpose.infer
+def _(n):
+    takes(n, (FLOAT,), 0, 1, 2)
+    y, w = n.inputs[:2]
+    groups, _, c = _channels(n, y, w, 0)
+    if n.has(2) and list(n.inputs[2].shape) != [groups * c]:
+        fail(n, f"bias {n.inputs[2]} does not fit {groups * c} channels")
+    return [(FLOAT, [y.shape[0], groups * c] + transposed_window(n, y.shape[2:], w.shape[2:]).x)]
+
+
+@conv_transpose.lower
+def _(n, b):
+    yv, wv = n.inputs[:2]
+    win, channels = transposed_window(n, yv.shape[2:], wv.shape[2:]), _channels(n, yv, wv, 0)
+    x, w, y = b.out(n.outputs[0]), b.contiguous(b.view(wv)), b.contiguous(b.view(yv))
+    bias = b.contiguous(b.view(n.inputs[2])) if n.has(2) else None
+    groups, m, c = channels
+    if win.pointwise and groups == 1 and c > 4 and m:
+        x, y = (v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])]) for v in (x, y))
+        emit_gemm(b, w.reshape([m, c]).transpose([1, 0]).unsqueeze(0).broadcast([x.shape[0], c, m]), y, x, bias.unsqueeze(1) if bias is not None else None)
+        return
+    if product(y.shape) == 0 or product(w.shape) == 0:
+        fail(n, "inputs without elements")
+    _emit(b, "conv_transpose", {"y": y, "w": w, "bias": bias, "x": x}, win, x.shape[0], channels, product(x.shape[1:]))
+
+
+@conv_transpose.grad
+def _(n, g, dx):
+    y, w = n.inputs[:2]
+    win, groups = transposed_window(n, y.shape[2:], w.shape[2:]), n.attr("group", 1)
+    exact = [(d - 1) * s + (k - 1) * l + 1 - p - o for d, s, k, l, p, o in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.x)]
+    win.tail = exact  # with output_padding the window ends before the end, which a convolution says with a smaller pad
+    dy = g.op("Conv", dx, w, group=groups, **win.attrs()) if g.wants(0) else None
+    return [dy, _weight_grad(g, dx, y, win, groups, w) if g.wants(1) else None, _bias_grad(g, dx) if g.wants(2) else None]
+
+
+@conv_transpose.cases
+def _(t):
+    for y, w, attrs in [((2, 4, 9), (4, 3, 3), {}), ((1, 6, 10), (6, 4, 8), {"strides": [4], "pads": [2, 2]}), ((2, 8, 7), (8, 1, 3), {"group": 8, "strides": [2], "output_padding": [1]}),
+                        ((2, 5, 6, 7), (5, 4, 3, 3), {}), ((1, 5, 6, 7), (5, 4, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}), ((1, 16, 8, 8), (16, 8, 2, 2), {"strides": [2, 2]}),
+                        ((2, 6, 5, 5), (6, 3, 4, 4), {"group": 2, "strides": [2, 2], "pads": [1, 1, 1, 1]}), ((1, 6, 5, 5), (6, 1, 3, 3), {"group": 6, "strides": [2, 3]}), ((2, 16, 7, 7), (16, 8, 1, 1), {}),
+                        ((1, 4, 6, 6), (4, 3, 3, 2), {"dilations": [2, 3], "pads": [0, 1, 2, 0]}), ((1, 4, 3, 4, 5), (4, 3, 2, 3, 2), {"strides": [2, 1, 2]}), ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [3, 3], "output_shape": [12, 12]}),
+                        ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}), ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "VALID"}),
+                        ((2, 40, 13, 11), (40, 24, 3, 3), {"pads": [1, 1, 1, 1]})]:
+        yield t(t.f(*y), t.f(*w), tol=1e-4, **attrs)
+        only = {"trust": "ort", "why": "ONNX's reference gives all channels of a depthwise transpose the bias of the first"} if w[1] == 1 else {}
+        yield t(t.f(*y), t.const(t.f(*w)), t.const(t.f(w[1] * attrs.get("group", 1))), tol=1e-4, **only, **attrs)
+
+
+weight_grad = Op("ConvWeightGrad", "edgewise")  # (x, dy) -> dw of `shape`; the attributes are Conv's, pads at the end exact or smaller
+
+
+@weight_grad.infer
+def _(n):
+    return [(FLOAT, list(n.attr("shape")))]
+
+
+def _weight_grad_window(n):
+    x, dy, shape = n.inputs[0], n.inputs[1], n.attr("shape")
+    pads, rank = n.attr("pads"), x.rank - 2
+    return Window(list(x.shape[2:]), list(dy.shape[2:]), shape[2:], n.attr("strides", []), n.attr("dilations", []), pads[:rank], pads[rank:])
+
+
+@weight_grad.lower
+def _(n, b):
+    win, groups, (m, c) = _weight_grad_window(n), n.attr("group", 1), n.attr("shape")[:2]
+    x, x_batch = _x_view(b, n.inputs[0])
+    dw = b.out(n.outputs[0])
+    if product(dw.shape) and (product(x.shape) == 0 or product(n.inputs[1].shape) == 0):
+        b.fill(dw, 0.0)
+        return
+    dy = b.contiguous(b.view(n.inputs[1]).transpose([1, 0, *range(2, len(x.shape))]))  # the sum runs over items and positions: one behind the other they are one matrix product
+    _emit(b, "conv_weight_grad", {"x": x, "dy": dy, "dw": dw}, win, x.shape[0], (groups, m // groups, c), x_batch)
+
+
+@weight_grad.grad
+def _(n, g, dw):
+    x, dy = n.inputs
+    win, groups = _weight_grad_window(n), n.attr("group", 1)
+    return [_transposed(g, dy, dw, win, groups, x.shape) if g.wants(0) else None, g.op("Conv", x, dw, group=groups, **win.attrs()) if g.wants(1) else None]
+
+
+fused_conv = Op("FusedConv", MS)  # onnxruntime's optimizer: activation(conv + Z)
+
+_FUSED = {"Relu": [], "Tanh": [], "Sigmoid": [], "LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"], "Clip": ["min", "max"]}
+
+
+@fused_conv.decompose
+def _(n, g):
+    name = n.attr("activation", "")
+    name = name.decode() if isinstance(name, bytes) else name
+    numbers = n.attr("activation_params") or []
+    if name not in _FUSED and name or type(numbers) is not list or len(numbers) != len(_FUSED.get(name, [])):
+        unsupported(n, f"the activation {name!r} with parameters {numbers}")
+    attrs = {k: v for k, v in n.attrs.items() if k not in ("activation", "activation_params")}
+    y = g.op("Conv", *n.inputs[:3], **attrs)
+    if n.has(3):
+        y = g.op("Add", y, n.inputs[3])
+    if name == "Clip":
+        return [g.op("Clip", y, *(g.constant(FLOAT, [], [v]) for v in numbers))]
+    return [g.op(name, y, **dict(zip(_FUSED[name], numbers))) if name else y]
+
+
+@fused_conv.cases
+def _(t):
+    for activation, numbers in (("Relu", None), ("Tanh", None), ("Sigmoid", None), ("LeakyRelu", [0.2]), ("HardSigmoid", [0.3, 0.4]), ("Clip", [0.0, 0.5])):
+        attrs = {"activation": activation, "pads": [1, 1, 1, 1], **({"activation_params": numbers} if numbers else {})}
+        yield t(t.f(1, 3, 8, 8), t.f(6, 3, 3, 3), t.f(6), tol=1e-4, **attrs)
+    yield t(t.f(1, 3, 8, 8), t.f(6, 3, 3, 3), t.f(6), t.f(1, 6, 8, 8), tol=1e-4, activation="Relu", pads=[1, 1, 1, 1])
