@@ -1,4 +1,4 @@
-"""Edgewise: runs ONNX models, in a web page as on a desktop."""
+"""Edgewise: runs and trains ONNX models, in a web page as on a desktop."""
 from .arrays import Array
 from .errors import EdgewiseError
 from .session import InferenceSession, SessionOptions
@@ -13,11 +13,14 @@ def __getattr__(name):  # what not every use needs is imported when first asked 
     if name in ("generate", "GenerationConfig", "TextStreamer", "TextIteratorStreamer"):
         from . import text
         return getattr(text, name)
+    if name in ("Trainer", "LoraConfig"):
+        from . import training
+        return getattr(training, name)
     if name == "CausalLM":
         from .session.decoder import CausalLM
         return CausalLM
     raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
 
 
-__all__ = ["Array", "CausalLM", "EdgewiseError", "GenerationConfig", "InferenceSession", "SessionOptions", "TextGenerationPipeline", "TextIteratorStreamer", "TextStreamer",
-           "generate", "pipeline"]
+__all__ = ["Array", "CausalLM", "EdgewiseError", "GenerationConfig", "InferenceSession", "LoraConfig", "SessionOptions", "TextGenerationPipeline", "TextIteratorStreamer",
+           "TextStreamer", "Trainer", "generate", "pipeline"]

@@ -1,0 +1,401 @@
+"""`Trainer`: a model, what it is to learn, and a loop that can be stopped, kept and taken up again."""
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+
+from ..errors import Aborted, InputError, ModelError, OutOfMemory
+from ..ir import Graph
+from ..onnx import as_source, read_model
+from ..onnx.source import FileSource
+from ..session.decoder import CausalLM, folder_files
+from ..text import Tokenizer
+from .data import ArrayRows, TokenRows, token_rows
+from .language_model import causal_lm_inputs
+from .optimizers import optimizer_of
+from .peft import LoraConfig, save_adapter
+from .program import LOSS, Program
+from .safetensors import load_safetensors, save_safetensors
+from .schedules import factor
+from .session import TrainingSession
+
+FORMAT = "edgewise-checkpoint-1"
+KEPT = ("parameter", "adapter", "buffer", "optimizer", "step")  # kinds of states that a checkpoint holds
+
+
+@dataclass
+class Progress:
+    """What callbacks get after each update. loss: mean over the update's batches; evaluation: loss on the evaluation data, where it was computed now."""
+    step: int
+    total: int
+    epoch: float
+    loss: float
+    learning_rate: float
+    tokens_per_second: float
+    seconds_left: float
+    evaluation: float | None = None
+
+
+@dataclass
+class History:
+    """losses: of each update. evaluations: [(step, loss)]. stopped: why the loop ended: "done", "early_stopping" or "callback"."""
+    losses: list = field(default_factory=list)
+    evaluations: list = field(default_factory=list)
+    stopped: str = "done"
+
+
+@dataclass
+class Estimate:
+    """Bytes of engine memory that training takes. total: all of it at its peak."""
+    weights: int
+    states: int
+    activations: int
+    plans: int
+
+    @property
+    def total(self):
+        return self.weights + self.states + self.activations + self.plans
+
+
+class Trainer:
+    """Trains an ONNX model.
+
+        trainer = edgewise.Trainer("smollm2/", adapters=LoraConfig(r=8), sequence_length=128)
+        trainer.fit(["text", ...], epochs=3)
+        trainer.generate("Once")                       the same weights, at once
+        trainer.save("run.safetensors"); trainer.save_adapter("my-style/"); trainer.export("merged.onnx")
+
+    Args:
+        model: a model folder (Hugging Face layout), an .onnx file, or a Graph.
+        loss: "causal_lm" (default for language models), "cross_entropy", "mse", "l1", "huber", "bce_with_logits", "output:NAME", an object of
+            edgewise.training.losses, or a function(g, outputs, fed).
+        optimizer: "AdamW" (PyTorch's form), ..., an object of edgewise.training.optimizers, or a dict with its fields. learning_rate: instead of the optimizer's.
+        adapters: LoraConfig or a dict with its fields: adapters are trained and the model stays as it is. None: the model's parameters are.
+        trainable, frozen: names and patterns of parameters; default all.
+        batch_size; sequence_length (tokens per row, language models); gradient_accumulation_steps.
+        schedule: "constant", "linear", "cosine" or a function(step, total); warmup_steps: at its beginning.
+        max_grad_norm, max_grad_value: clipping. no_decay: patterns of parameters without weight decay. groups: see Program.
+        memory: most bytes of engine memory; activations are recomputed where that is needed. checkpointing: True: always.
+        seed: of order, dropout and adapters' first values. dtype: which .onnx file of a folder. engine: default the process's. tokenizer: default the folder's.
+    Raises:
+        MissingGradient, UnsupportedOp, ModelError, InputError; OutOfMemory where `memory` is too little, saying what would fit.
+    """
+
+    def __init__(self, model, loss=None, optimizer="AdamW", adapters=None, *, learning_rate=None, trainable="all", frozen=(), batch_size=8, sequence_length=128, gradient_accumulation_steps=1,
+                 schedule="constant", warmup_steps=0, max_grad_norm=None, max_grad_value=None, no_decay=(), groups=(), memory=None, checkpointing=False, seed=0, dtype=None, engine=None, tokenizer=None):
+        self.path, self.files, self.dtype = None, None, dtype
+        if isinstance(model, Graph):
+            self.graph = model
+        elif isinstance(model, (str, os.PathLike)):
+            from ..compile import pick_model_file
+            self.path = os.fsdecode(model)
+            if not os.path.exists(self.path):
+                raise InputError("there is no such file or folder", self.path, "Give a model folder or an .onnx file.")
+            self.files, root = folder_files(self.path)
+            self.model_file = os.path.relpath(os.path.abspath(self.path), root) if os.path.isfile(self.path) else pick_model_file(self.files, dtype)
+            self.graph = read_model(self.files[self.model_file])
+        else:
+            self.graph = read_model(as_source(model))
+        names = {i.name for i in self.graph.input_names()}
+        self.is_lm = "input_ids" in names and any(o.name == "logits" for o in self.graph.outputs) and (loss is None or loss == "causal_lm")
+        if loss is None:
+            if not self.is_lm:
+                raise InputError("it is not said what the model is to learn", "loss", "Pass loss='cross_entropy', 'mse' or another.")
+            loss = "causal_lm"
+        self.loss, self.optimizer = loss, optimizer_of(optimizer)
+        if learning_rate is not None:
+            self.optimizer.lr = float(learning_rate)
+        self.lora = LoraConfig(**adapters) if isinstance(adapters, dict) else adapters
+        if self.lora is not None and not isinstance(self.lora, LoraConfig):
+            raise InputError(f"a {type(adapters).__name__} is no LoraConfig", "adapters", "Pass edgewise.training.LoraConfig(r=8, ...).")
+        for name, value in (("batch_size", batch_size), ("gradient_accumulation_steps", gradient_accumulation_steps)):
+            if type(value) is not int or value < 1:
+                raise InputError(f"{value!r} is not a number from 1 on", name, "Give a whole number.")
+        self.trainable, self.frozen = ([] if self.lora is not None and trainable == "all" else trainable), frozen
+        self.batch_size, self.sequence_length, self.accumulation = batch_size, sequence_length, gradient_accumulation_steps
+        self.schedule, self.warmup = schedule, warmup_steps
+        self.options = {"max_grad_norm": max_grad_norm, "max_grad_value": max_grad_value, "no_decay": no_decay, "groups": groups}
+        self.memory, self.checkpointing, self.seed, self.engine, self._tokenizer = memory, checkpointing, int(seed), engine, tokenizer
+        self.program = self.session = self._lm = None
+        self.epoch, self.cursor, self.total = 0, 0, 0
+
+    # ---- what it takes ----
+    def _make(self, batch_size=None, sequence_length=None, checkpointing=None, shapes=None):
+        shapes = shapes or getattr(self, "shapes", None)
+        where = causal_lm_inputs(self.graph, batch_size or self.batch_size, sequence_length or self.sequence_length) if self.is_lm else {"shapes": shapes}
+        if where["shapes"] is None:
+            raise InputError("the shapes of the inputs are not known yet", "Trainer", "Pass a batch, or call fit, first.")
+        return Program(self.graph, **where, loss=self.loss, optimizer=self.optimizer, trainable=self.trainable, frozen=self.frozen, lora=self.lora,
+                       checkpointing=self.checkpointing if checkpointing is None else checkpointing, **self.options)
+
+    def estimate(self, batch=None, *, batch_size=None, sequence_length=None, checkpointing=None):
+        """What training would take, before anything is allocated.
+
+        Args:
+            batch: {name: array} that shows the shapes, for models that are not language models.
+            batch_size, sequence_length, checkpointing: instead of the trainer's own.
+        Returns:
+            Estimate
+        """
+        return self._estimate(self._make(batch_size, sequence_length, checkpointing, _shapes(batch)))
+
+    def _estimate(self, program):
+        plans = [program.plan(k) for k in (("train",) if self.accumulation == 1 else ("accumulate", "update"))]
+        weights = {s.name: s.nbytes for p in plans for s in p.slots if s.kind in ("weight", "computed")}
+        fed = sum(s.nbytes for p in plans for s in p.slots if s.kind in ("input", "output"))
+        return Estimate(sum(weights.values()), sum(s.nbytes for s in program.states.values() if self.accumulation > 1 or s.kind != "gradient"), max(p.arena_bytes for p in plans) + fed, sum(len(p.data) for p in plans))
+
+    def _prepare(self, batch=None):
+        if self.session is not None:
+            return
+        if not self.is_lm and not hasattr(self, "shapes"):
+            self.shapes = _shapes(batch)
+        program = self._make()
+        if self.memory is not None:
+            estimate = self._estimate(program)
+            if estimate.total > self.memory and not self.checkpointing:
+                tight = self._make(checkpointing=max(1, self.memory - (estimate.total - estimate.activations)))
+                if self._estimate(tight).total < estimate.total:
+                    program, estimate = tight, self._estimate(tight)
+            if estimate.total > self.memory:
+                raise OutOfMemory(f"training takes {_mb(estimate.total)}, {_mb(self.memory)} may be used", "memory", self._what_fits())
+        self.program, self.session = program, TrainingSession(program, self.engine, self.seed)
+        self.engine = self.session.engine
+
+    def _what_fits(self):
+        """In words: a batch size, sequence length or recomputation for which `memory` is enough."""
+        if not self.is_lm:
+            return "Use smaller batches, adapters instead of all parameters, or checkpointing=True."
+        for batch, sequence in ((b, s) for s in (self.sequence_length, self.sequence_length // 2, self.sequence_length // 4) for b in (self.batch_size // 2, self.batch_size // 4, 1) if b and s >= 8):
+            if self._estimate(self._make(batch, sequence, True)).total <= self.memory:
+                return f"It would fit with batch_size={batch}, sequence_length={sequence} and checkpointing=True."
+        return "Even a batch of one row does not fit; " + ("use a smaller r, or a quantized model." if self.lora is not None else "train adapters (adapters=LoraConfig(...)) instead of all parameters.")
+
+    @property
+    def tokenizer(self):
+        if self._tokenizer is None:
+            if self.files is None:
+                raise InputError("there is no tokenizer", "Trainer", "Pass tokenizer=..., or a model folder that has one.")
+            self._tokenizer = Tokenizer.from_files(lambda f: next((s.read(0, s.size) for n, s in self.files.items() if n.rsplit("/", 1)[-1] == f), None), self.path)
+        elif isinstance(self._tokenizer, (str, os.PathLike)):
+            self._tokenizer = Tokenizer.from_pretrained(self._tokenizer)
+        return self._tokenizer
+
+    def _rows(self, data, seed):
+        if hasattr(data, "get") and hasattr(data, "__len__") and not isinstance(data, dict):
+            return data
+        if isinstance(data, dict):
+            return ArrayRows(data, self.batch_size, seed)
+        if self.is_lm:
+            texts = [data] if isinstance(data, str) else list(data)
+            ids = [self.tokenizer.encode(t, add_special_tokens=False) if isinstance(t, str) else list(t) for t in texts]
+            return TokenRows(token_rows(ids, self.sequence_length, self._end()), self.batch_size, seed)
+        raise InputError(f"a {type(data).__name__} is no data", "data", "Give {name: array}, or texts for a language model.")
+
+    def _end(self):
+        """Id of the end of a text, from generation_config.json or config.json."""
+        for file in ("generation_config.json", "config.json"):
+            source = next((s for n, s in (self.files or {}).items() if n.rsplit("/", 1)[-1] == file), None)
+            if source is not None:
+                try:
+                    ids = json.loads(source.read(0, source.size)).get("eos_token_id")
+                except (ValueError, AttributeError):
+                    continue
+                if ids is not None:
+                    return ids[0] if isinstance(ids, list) else ids
+        return None
+
+    # ---- training ----
+    def step(self, batch):
+        """One update on one batch, or on a list of batches whose gradients are averaged. Returns the loss as a float."""
+        batches = batch if isinstance(batch, (list, tuple)) else [batch]
+        self._prepare(batches[0])
+        rate = self.learning_rate()
+        if len(batches) == 1 and self.accumulation == 1:
+            loss = float(self.session.train(batches[0], rate)[LOSS])
+        else:
+            self.session.reset()
+            loss = sum(float(self.session.accumulate(b)[LOSS]) for b in batches) / len(batches)
+            self.session.update(rate, 1.0 / len(batches))
+        return loss
+
+    def learning_rate(self):
+        """Of the next update."""
+        return self.optimizer.lr * factor(self.schedule, self.session.step if self.session is not None else 0, self.total or 1, self.warmup)
+
+    def fit(self, data, epochs=1, max_steps=None, evaluation=None, evaluate_every=None, early_stopping=None, callbacks=(), checkpoint=None, checkpoint_every=100, progress=None, signal=None):
+        """Trains.
+
+        Args:
+            data: a text or list of texts or token lists (language models), {name: array} of inputs and targets, or an object with __len__ (batches of an epoch) and
+                get(index, epoch) -> {name: array}.
+            epochs: passes over the data; max_steps: updates at most, counted from the first ever.
+            evaluation: data as `data`; evaluate_every: updates between evaluations (default: once per epoch).
+            early_stopping: evaluations without improvement after which to stop.
+            callbacks: functions(Progress); one that returns False stops the loop.
+            checkpoint: path of a file to keep the run in, every `checkpoint_every` updates and at the end.
+            progress: whether to show a line (default: on a terminal). signal: object with `aborted`; raises Aborted between two updates.
+        Returns:
+            History. A resumed trainer goes on behind the last batch it saw.
+        """
+        rows = self._rows(data, self.seed)
+        held_out = self._rows(evaluation, self.seed) if evaluation is not None else None
+        per_epoch = max(1, len(rows) // self.accumulation if len(rows) >= self.accumulation else 1)
+        self._prepare(rows.get(0))
+        if not self.session.initialized:
+            self.session.initialize()
+        self.total = min(per_epoch * epochs, max_steps) if max_steps else per_epoch * epochs
+        history, best, waited, started, tokens = History(), None, 0, time.monotonic(), 0
+        first = self.session.step
+        show = sys.stderr.isatty() if progress is None else progress
+        try:
+            while self.session.step < self.total:
+                if signal is not None and signal.aborted:
+                    raise Aborted("training was stopped", f"update {self.session.step}", "What was learned so far is kept.")
+                chosen = [(self.cursor + k) % len(rows) for k in range(self.accumulation)]
+                loss = self.step([rows.get(i, self.epoch) for i in chosen])
+                tokens += sum(rows.tokens(i, self.epoch) for i in chosen) if hasattr(rows, "tokens") else self.batch_size * len(chosen)
+                rate = self.learning_rate()
+                self.cursor += self.accumulation
+                if self.cursor + self.accumulation > len(rows) and self.cursor >= per_epoch * self.accumulation:
+                    self.epoch, self.cursor = self.epoch + 1, 0
+                done, seconds = self.session.step, time.monotonic() - started
+                at = Progress(done, self.total, self.epoch + self.cursor / len(rows), loss, rate, tokens / max(seconds, 1e-9), seconds / max(1, done - first) * (self.total - done))
+                history.losses.append(loss)
+                if held_out is not None and (done % (evaluate_every or per_epoch) == 0 or done == self.total):
+                    at.evaluation = self.evaluate(held_out)
+                    history.evaluations.append((done, at.evaluation))
+                    waited = 0 if best is None or at.evaluation < best else waited + 1
+                    best = at.evaluation if best is None else min(best, at.evaluation)
+                if show:
+                    self._show(at)
+                if any([c(at) is False for c in callbacks]):
+                    history.stopped = "callback"
+                    break
+                if checkpoint is not None and done % checkpoint_every == 0:
+                    self.save(checkpoint)
+                if early_stopping and waited >= early_stopping:
+                    history.stopped = "early_stopping"
+                    break
+        finally:
+            if show:
+                sys.stderr.write("\n")
+            if self._lm is not None:
+                self._lm.refresh()
+        if checkpoint is not None:
+            self.save(checkpoint)
+        return history
+
+    def _show(self, p):
+        width = 24
+        filled = round(width * p.step / max(1, p.total))
+        sys.stderr.write(f"\r{'#' * filled}{'.' * (width - filled)} {p.step}/{p.total} loss {p.loss:.4f}" + (f" evaluation {p.evaluation:.4f}" if p.evaluation is not None else "")
+                         + f" lr {p.learning_rate:.2e} {p.tokens_per_second:.0f} {'tokens' if self.is_lm else 'rows'}/s {p.seconds_left:.0f} s left ")
+        sys.stderr.flush()
+
+    def evaluate(self, data):
+        """Mean loss over data (as in `fit`), dropout off."""
+        rows = self._rows(data, self.seed)
+        self._prepare(rows.get(0))
+        losses, weights = 0.0, 0
+        for i in range(len(rows)):
+            w = rows.tokens(i, None) if hasattr(rows, "tokens") else 1
+            losses += w * float(self.session.evaluate(rows.get(i))[LOSS])
+            weights += w
+        return losses / max(1, weights)
+
+    # ---- results ----
+    def generate(self, prompt, **fields):
+        """Continues a prompt with the weights as they are now; fields as edgewise.pipeline("text-generation")'s. Returns the text, prompt included."""
+        from ..text import generate
+        lm = self.language_model()
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        out = generate(lm, ids, tokenizer=self.tokenizer if isinstance(prompt, str) else None, **{"max_new_tokens": 100, **fields})
+        return [self.tokenizer.decode(o) for o in out][0] if isinstance(prompt, str) else out[0]
+
+    def language_model(self):
+        """A CausalLM that shares this trainer's weights."""
+        from ..compile import compile_package
+        if self._lm is None:
+            self._prepare()
+            if not self.session.initialized:
+                self.session.initialize()
+            package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora)
+            self._lm = CausalLM(package, engine=self.engine, states={n: self.session.address(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
+        return self._lm
+
+    def save(self, path):
+        """Keeps the run (parameters or adapters, optimizer state, place in the data) in one safetensors file, complete or not at all."""
+        self._prepare()
+        s = self.session
+        states = {n: (x.dtype, x.shape, s.read(n)) for n, x in self.program.states.items() if x.kind in KEPT}
+        run = {"format": FORMAT, "step": s.step, "runs": s.runs, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
+               "accumulation": self.accumulation, "optimizer": self.optimizer.describe(), "lora": asdict(self.lora) if self.lora is not None else None, "shapes": getattr(self, "shapes", None)}
+        save_safetensors(states, path, {"edgewise": json.dumps(run)})
+
+    def resume(self, path):
+        """Goes back to where `save` was called; raises ModelError or InputError where the file is not of this model, optimizer and adapters, and changes nothing then. Returns self."""
+        tensors, metadata = load_safetensors(FileSource(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else path)
+        try:
+            run = json.loads(metadata.get("edgewise", "null"))
+        except ValueError:
+            run = None
+        if not isinstance(run, dict) or run.get("format") != FORMAT:
+            raise ModelError("it is no checkpoint of a Trainer", str(path), "Give a file that Trainer.save has written.")
+        for name, mine in (("optimizer", self.optimizer.describe()["type"]), ("lora", json.loads(json.dumps(asdict(self.lora))) if self.lora is not None else None)):
+            theirs = run.get(name)
+            theirs = theirs.get("type") if name == "optimizer" and isinstance(theirs, dict) else theirs
+            if theirs != mine:
+                raise InputError(f"its {name} is {theirs}, this trainer's {mine}", str(path), "Make the trainer as it was made for the run.")
+        if run.get("shapes") is not None and not hasattr(self, "shapes"):
+            self.shapes = {str(k): [int(d) for d in v] for k, v in run["shapes"].items()}
+        self._prepare()
+        s = self.session
+        s.initialize()
+        want = {n: x for n, x in self.program.states.items() if x.kind in KEPT}
+        wrong = [n for n, x in want.items() if n not in tensors or tensors[n].dtype != x.dtype or tuple(tensors[n].shape) != tuple(x.shape)] + [n for n in tensors if n not in want]
+        if wrong:
+            raise InputError(f"its tensors are not this model's: {', '.join(wrong[:5])}", str(path), "Resume with the model, adapters and optimizer of the run.")
+        for n in want:
+            s.write(n, tensors[n].bytes())
+        s.runs, s.seed, self.seed = int(run["runs"]), int(run["seed"]), int(run["seed"])
+        self.epoch, self.cursor = int(run["epoch"]), int(run["cursor"])
+        if self._lm is not None:
+            self._lm.refresh()
+        return self
+
+    def adapter(self):
+        """{name in PEFT's files: (dtype code, shape, bytes)} of the adapters."""
+        if self.lora is None:
+            raise InputError("there are no adapters", "Trainer", "Make the trainer with adapters=LoraConfig(...).")
+        self._prepare()
+        return {n: (s.dtype, s.shape, self.session.read(n)) for n, s in self.program.states.items() if s.kind == "adapter" and ".lora_" in n}
+
+    def save_adapter(self, folder):
+        """Keeps the adapters in PEFT's layout: adapter_config.json and adapter_model.safetensors."""
+        save_adapter(folder, self.lora, self.adapter())
+
+    def free(self):
+        """Gives back all engine memory."""
+        if self._lm is not None:
+            self._lm.free()
+        if self.session is not None:
+            self.session.free()
+        self._lm = self.session = self.program = None
+
+
+def _shapes(batch):
+    if batch is None:
+        return None
+    from ..arrays import as_input
+    return {name: list(as_input(x, name)[1]) for name, x in batch.items()}
+
+
+def _mb(n):
+    return f"{n / 1e6:.0f} MB"
+
+
+__all__ = ["Estimate", "History", "Progress", "Trainer"]
