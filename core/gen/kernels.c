@@ -74,6 +74,50 @@ static int32_t check_attention(const void *params, ew_reach *reach, bool *empty)
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_batch_norm(ew_context *c, const void *p, void *const *operand) { return ew_k_batch_norm(c, p, operand); }
+static int32_t check_batch_norm(const void *params, ew_reach *reach, bool *empty) {
+  const ew_batch_norm_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t channels = p->channels;
+  const int64_t inner = p->inner;
+  bool bad = false;
+  if (batch < 0) return 0;
+  if (channels < 0) return 1;
+  if (inner < 0) return 2;
+  if ((*empty = batch == 0 || channels == 0 || inner == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, inner)};
+  reach[1] = (ew_reach){4, 0, channels};
+  reach[2] = (ew_reach){4, 0, channels};
+  reach[3] = (ew_reach){4, 0, channels};
+  reach[4] = (ew_reach){4, 0, channels};
+  reach[5] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, inner)};
+  reach[6] = (ew_reach){4, 0, channels};
+  reach[7] = (ew_reach){4, 0, channels};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_batch_norm_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_batch_norm_grad(c, p, operand); }
+static int32_t check_batch_norm_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_batch_norm_grad_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t channels = p->channels;
+  const int64_t inner = p->inner;
+  bool bad = false;
+  if (batch < 0) return 0;
+  if (channels < 0) return 1;
+  if (inner < 0) return 2;
+  if ((*empty = batch == 0 || channels == 0 || inner == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, inner)};
+  reach[1] = (ew_reach){4, 0, channels};
+  reach[2] = (ew_reach){4, 0, channels};
+  reach[3] = (ew_reach){4, 0, channels};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, inner)};
+  reach[5] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, inner)};
+  reach[6] = (ew_reach){4, 0, channels};
+  reach[7] = (ew_reach){4, 0, channels};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_binary(ew_context *c, const void *p, void *const *operand) { return ew_k_binary(c, p, operand); }
 static int32_t check_binary(const void *params, ew_reach *reach, bool *empty) {
   const ew_binary_params *p = params;
@@ -568,6 +612,64 @@ static int32_t check_norm(const void *params, ew_reach *reach, bool *empty) {
   return EW_CHECKED;
 }
 
+static int32_t run_pool(ew_context *c, const void *p, void *const *operand) { return ew_k_pool(c, p, operand); }
+static int32_t check_pool(const void *params, ew_reach *reach, bool *empty) {
+  const ew_pool_params *p = params;
+  const int64_t op = p->op;
+  const int64_t planes = p->planes;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  const int32_t *dilation = p->dilation;
+  bool bad = false;
+  if (planes < 0) return 10;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 6;
+  if (!(op >= 0)) return 7;
+  if (!(op < 3)) return 8;
+  if (!(ew_check_min(ew_check_min((int64_t)dilation[0], (int64_t)dilation[1]), (int64_t)dilation[2]) >= 1)) return 9;
+  if ((*empty = planes == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, planes * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2])};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, planes * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[2] = (ew_reach){8, 0, ew_check_mul(&bad, ew_check_mul(&bad, planes * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2])};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_pool_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_pool_grad(c, p, operand); }
+static int32_t check_pool_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_pool_grad_params *p = params;
+  const int64_t op = p->op;
+  const int64_t planes = p->planes;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  const int32_t *dilation = p->dilation;
+  bool bad = false;
+  if (planes < 0) return 10;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 6;
+  if (!(op >= 0)) return 7;
+  if (!(op < 3)) return 8;
+  if (!(ew_check_min(ew_check_min((int64_t)dilation[0], (int64_t)dilation[1]), (int64_t)dilation[2]) >= 1)) return 9;
+  if ((*empty = planes == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, planes * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2])};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, planes * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[2] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, planes * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2])};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_quantize(ew_context *c, const void *p, void *const *operand) { return ew_k_quantize(c, p, operand); }
 static int32_t check_quantize(const void *params, ew_reach *reach, bool *empty) {
   const ew_quantize_params *p = params;
@@ -800,6 +902,8 @@ static int32_t check_where(const void *params, ew_reach *reach, bool *empty) {
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"arg_reduce", run_arg_reduce, check_arg_reduce, sizeof(ew_arg_reduce_params), 2, 0x2, 0x0, {0}},
   {"attention", run_attention, check_attention, sizeof(ew_attention_params), 7, 0x60, 0x58, {0}},
+  {"batch_norm", run_batch_norm, check_batch_norm, sizeof(ew_batch_norm_params), 8, 0xe0, 0xd8, {[5] = 1}},
+  {"batch_norm_grad", run_batch_norm_grad, check_batch_norm_grad, sizeof(ew_batch_norm_grad_params), 8, 0xe0, 0xec, {[5] = 16}},
   {"binary", run_binary, check_binary, sizeof(ew_binary_params), 3, 0x4, 0x0, {[2] = 3}},
   {"cast", run_cast, check_cast, sizeof(ew_cast_params), 2, 0x2, 0x0, {0}},
   {"conv", run_conv, check_conv, sizeof(ew_conv_params), 6, 0x30, 0xc, {0}},
@@ -818,6 +922,8 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"matmul_integer", run_matmul_integer, check_matmul_integer, sizeof(ew_matmul_integer_params), 6, 0x30, 0x2c, {0}},
   {"matmul_nbits", run_matmul_nbits, check_matmul_nbits, sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
   {"norm", run_norm, check_norm, sizeof(ew_norm_params), 7, 0x60, 0x5e, {[5] = 9, [6] = 9}},
+  {"pool", run_pool, check_pool, sizeof(ew_pool_params), 3, 0x6, 0x4, {0}},
+  {"pool_grad", run_pool_grad, check_pool_grad, sizeof(ew_pool_grad_params), 3, 0x4, 0x1, {0}},
   {"quantize", run_quantize, check_quantize, sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},
   {"range", run_range, check_range, sizeof(ew_range_params), 1, 0x1, 0x0, {0}},
   {"reduce", run_reduce, check_reduce, sizeof(ew_reduce_params), 2, 0x2, 0x0, {0}},

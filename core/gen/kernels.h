@@ -3,11 +3,12 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x8e1aceb1u
-enum { EW_KERNEL_COUNT = 30, EW_MAX_OPERANDS = 8 };
+#define EW_TABLE_HASH 0xa4fc510eu
+enum { EW_KERNEL_COUNT = 34, EW_MAX_OPERANDS = 8 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
+enum ew_pool_op { EW_POOL_OP_MAX, EW_POOL_OP_AVERAGE, EW_POOL_OP_SUM, EW_POOL_OP_COUNT };
 enum ew_reduce { EW_REDUCE_SUM, EW_REDUCE_MEAN, EW_REDUCE_MAX, EW_REDUCE_MIN, EW_REDUCE_PROD, EW_REDUCE_L1, EW_REDUCE_L2, EW_REDUCE_SUM_SQUARE, EW_REDUCE_LOG_SUM, EW_REDUCE_LOG_SUM_EXP, EW_REDUCE_COUNT };
 enum ew_unary { EW_UNARY_NEG, EW_UNARY_ABS, EW_UNARY_SIGN, EW_UNARY_FLOOR, EW_UNARY_CEIL, EW_UNARY_ROUND, EW_UNARY_SQRT, EW_UNARY_RECIPROCAL, EW_UNARY_EXP, EW_UNARY_LOG, EW_UNARY_SIN, EW_UNARY_COS, EW_UNARY_TAN, EW_UNARY_ASIN, EW_UNARY_ACOS, EW_UNARY_ATAN, EW_UNARY_SINH, EW_UNARY_COSH, EW_UNARY_TANH, EW_UNARY_ASINH, EW_UNARY_ACOSH, EW_UNARY_ATANH, EW_UNARY_ERF, EW_UNARY_SIGMOID, EW_UNARY_RELU, EW_UNARY_LEAKY_RELU, EW_UNARY_ELU, EW_UNARY_SELU, EW_UNARY_CELU, EW_UNARY_SOFTPLUS, EW_UNARY_SOFTSIGN, EW_UNARY_HARD_SIGMOID, EW_UNARY_HARD_SWISH, EW_UNARY_MISH, EW_UNARY_GELU, EW_UNARY_GELU_TANH, EW_UNARY_QUICK_GELU, EW_UNARY_SILU, EW_UNARY_THRESHOLDED_RELU, EW_UNARY_CLIP, EW_UNARY_NOT, EW_UNARY_BIT_NOT, EW_UNARY_IS_NAN, EW_UNARY_IS_INF, EW_UNARY_RSQRT, EW_UNARY_SQUARE, EW_UNARY_LINEAR, EW_UNARY_COUNT };
 
@@ -20,6 +21,16 @@ int32_t ew_k_arg_reduce(ew_context *, const ew_arg_reduce_params *, void *const 
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t q_len; int32_t kv_len; int32_t head_dim; int32_t v_dim; int32_t q_b; int32_t q_h; int32_t q_s; int32_t k_b; int32_t k_h; int32_t k_s; int32_t v_b; int32_t v_h; int32_t v_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t mask_type; int32_t m_b; int32_t m_h; int32_t m_q; int32_t m_k; int32_t causal; int32_t past; int32_t window; int32_t kv_type; int32_t nan_to_zero; float scale; float softcap; } ew_attention_params;
 enum { EW_ATTENTION_Q, EW_ATTENTION_K, EW_ATTENTION_V, EW_ATTENTION_MASK, EW_ATTENTION_LENGTHS, EW_ATTENTION_Y, EW_ATTENTION_SCRATCH };
 int32_t ew_k_attention(ew_context *, const ew_attention_params *, void *const *operand);
+
+/* batch_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x [batch, channels, inner]. train: mean and variance are those of x, and new_mean = mean * momentum + that of x * (1 - momentum). */
+typedef struct { int32_t batch; int32_t channels; int32_t inner; int32_t train; float epsilon; float momentum; } ew_batch_norm_params;
+enum { EW_BATCH_NORM_X, EW_BATCH_NORM_SCALE, EW_BATCH_NORM_BIAS, EW_BATCH_NORM_MEAN, EW_BATCH_NORM_VARIANCE, EW_BATCH_NORM_Y, EW_BATCH_NORM_NEW_MEAN, EW_BATCH_NORM_NEW_VARIANCE };
+int32_t ew_k_batch_norm(ew_context *, const ew_batch_norm_params *, void *const *operand);
+
+/* batch_norm_grad: Gradients of batch_norm; mean and variance are computed again where train. */
+typedef struct { int32_t batch; int32_t channels; int32_t inner; int32_t train; float epsilon; } ew_batch_norm_grad_params;
+enum { EW_BATCH_NORM_GRAD_X, EW_BATCH_NORM_GRAD_SCALE, EW_BATCH_NORM_GRAD_MEAN, EW_BATCH_NORM_GRAD_VARIANCE, EW_BATCH_NORM_GRAD_DY, EW_BATCH_NORM_GRAD_DX, EW_BATCH_NORM_GRAD_DSCALE, EW_BATCH_NORM_GRAD_DBIAS };
+int32_t ew_k_batch_norm_grad(ew_context *, const ew_batch_norm_grad_params *, void *const *operand);
 
 /* binary: y = a op b with broadcasting by zero strides. equal..greater_equal write bool; and/or/xor take bool. Integer division truncates; integer mod has the sign of the divisor, fmod that of the dividend; dividing an integer by zero gives 0. silu_mul: (a*sigmoid(a))*b, gelu_mul, gelu_tanh_mul alike. */
 typedef struct { int32_t op; int32_t type; int32_t dims[6]; int32_t as[6]; int32_t bs[6]; int32_t ys[6]; } ew_binary_params;
@@ -110,6 +121,16 @@ int32_t ew_k_matmul_nbits(ew_context *, const ew_matmul_nbits_params *, void *co
 typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t skip_row; int32_t y_row; float epsilon; float scale_offset; } ew_norm_params;
 enum { EW_NORM_X, EW_NORM_SCALE, EW_NORM_BIAS, EW_NORM_SKIP, EW_NORM_SKIP_BIAS, EW_NORM_Y, EW_NORM_SUM };
 int32_t ew_k_norm(ew_context *, const ew_norm_params *, void *const *operand);
+
+/* pool: y [planes, y_size] = the maximum, average or sum of the taps of each position that lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. An average divides by how many they are, with include_pad by those within [-pad, x_size + tail). index (maximum only): where the first one lies, counted in all of x. */
+typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_params;
+enum { EW_POOL_X, EW_POOL_Y, EW_POOL_INDEX };
+int32_t ew_k_pool(ew_context *, const ew_pool_params *, void *const *operand);
+
+/* pool_grad: pool's gradient by x for one of dy by y. x is needed for the maximum, whose gradient goes to the first one. */
+typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_grad_params;
+enum { EW_POOL_GRAD_X, EW_POOL_GRAD_DY, EW_POOL_GRAD_DX };
+int32_t ew_k_pool_grad(ew_context *, const ew_pool_grad_params *, void *const *operand);
 
 /* quantize: ONNX QuantizeLinear on [outer, axis, inner]. block -1: one scale; 0: one per axis index; > 0: blocked along axis. Round half to even, saturate. */
 typedef struct { int32_t type; int32_t outer; int32_t axis; int32_t inner; int32_t block; } ew_quantize_params;

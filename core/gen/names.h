@@ -3,6 +3,8 @@
 static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"arg_reduce", "i32:type i32:largest i32:last i32:outer i32:n i32:inner", "x y"},
   {"attention", "i32:batch i32:heads i32:kv_heads i32:q_len i32:kv_len i32:head_dim i32:v_dim i32:q_b i32:q_h i32:q_s i32:k_b i32:k_h i32:k_s i32:v_b i32:v_h i32:v_s i32:y_b i32:y_h i32:y_s i32:mask_type i32:m_b i32:m_h i32:m_q i32:m_k i32:causal i32:past i32:window i32:kv_type i32:nan_to_zero f32:scale f32:softcap", "q k v mask lengths y scratch"},
+  {"batch_norm", "i32:batch i32:channels i32:inner i32:train f32:epsilon f32:momentum", "x scale bias mean variance y new_mean new_variance"},
+  {"batch_norm_grad", "i32:batch i32:channels i32:inner i32:train f32:epsilon", "x scale mean variance dy dx dscale dbias"},
   {"binary", "i32:op i32:type i32[6]:dims i32[6]:as i32[6]:bs i32[6]:ys", "a b y"},
   {"cast", "i32:x_type i32:y_type i32[6]:dims i32[6]:xs i32[6]:ys", "x y"},
   {"conv", "i32:batch i32:groups i32:m i32:c i32:x_batch i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad i32:activation", "x w bias residual y scratch"},
@@ -21,6 +23,8 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"matmul_integer", "i32:batch i32:m i32:n i32:k i32:a_type i32:b_type i32:a_batch i32:b_batch i32:a_zeros i32:b_zeros", "a b a_zero b_zero y scratch"},
   {"matmul_nbits", "i32:m i32:n i32:k i32:bits i32:block i32:format i32:scale_type i32:zero_type i32:a_row i32:y_row i32:activation i32:accuracy", "a b scales zeros bias residual y scratch"},
   {"norm", "i32:rms i32:rows i32:cols i32:x_row i32:skip_row i32:y_row f32:epsilon f32:scale_offset", "x scale bias skip skip_bias y sum"},
+  {"pool", "i32:op i32:planes i32:include_pad i32[3]:tail i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad", "x y index"},
+  {"pool_grad", "i32:op i32:planes i32:include_pad i32[3]:tail i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad", "x dy dx"},
   {"quantize", "i32:type i32:outer i32:axis i32:inner i32:block", "x scale zero y"},
   {"range", "i32:type i32:n i32:start i32:delta f32:f_start f32:f_delta", "y"},
   {"reduce", "i32:op i32:type i32:outer i32:n i32:inner i32:x_outer i32:x_n i32:x_inner i32:y_outer", "x y"},

@@ -1,0 +1,140 @@
+/* Maximum, average and sum under a window, and what gradients they send back. */
+#include "window.h"
+#include <math.h>
+
+typedef struct {
+  ew_window w;
+  const int32_t *tail;
+  int32_t op, include_pad, planes, share;
+  int64_t x_volume, y_volume;
+  const real *x, *dy;
+  real *y, *dx;
+  long_m *index;
+} pool;
+
+#define POOL(p) {.w = EW_WINDOW_OF(p), .tail = (p)->tail, .op = (p)->op, .include_pad = (p)->include_pad, .planes = (p)->planes, .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size)}
+
+static void max_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
+  const pool *s = arg;
+  const real *x = s->x + x_at;
+  real *y = s->y + y_at;
+  int32_t i = 0;
+  (void)tap;
+  if (stride == 1)
+    for (; i + VF <= n; i += VF) {
+      vf v = vf_load(x + i), a = vf_load(y + i);
+      vf_store(y + i, vf_select((v > a) | (v != v), v, a));
+    }
+  for (; i < n; i++) {
+    float v = x[i * stride];
+    if (v > y[i] || v != v) y[i] = v;
+  }
+}
+static void sum_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
+  const pool *s = arg;
+  const real *x = s->x + x_at;
+  real *y = s->y + y_at;
+  int32_t i = 0;
+  (void)tap;
+  if (stride == 1)
+    for (; i + VF <= n; i += VF) vf_store(y + i, vf_load(y + i) + vf_load(x + i));
+  for (; i < n; i++) y[i] += x[i * stride];
+}
+
+/* The taps [from, to) of position o along dimension d that lie inside of x, where tap `from` lies, and how many count for an average. */
+typedef struct { int64_t at; int32_t from, to, count; } span;
+static span span_of(const pool *s, int d, int32_t o) {
+  const ew_window *w = &s->w;
+  int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d], from = at < 0 ? (step - 1 - at) / step : 0, room = w->x_size[d] - at, taps = w->taps[d];
+  int64_t to = room <= 0 ? 0 : (room - 1) / step + 1, all = (room + s->tail[d] - 1) / step + 1;
+  if (to > taps) to = taps;
+  if (to < from) to = from;
+  if (all > taps) all = taps;
+  return (span){at + from * step, (int32_t)from, (int32_t)to, (int32_t)(s->include_pad ? all : to - from)};
+}
+
+/* Position by position: the index of the maximum, or the average's gradient to each tap. */
+static void positions(const pool *s, int64_t plane) {
+  const ew_window *w = &s->w;
+  const int32_t *size = w->x_size, *step = w->dilation;
+  const real *x = s->x + plane * s->x_volume;
+  real *dx = s->dx + plane * s->x_volume;
+  int64_t i = plane * s->y_volume;
+  for (int32_t oz = 0; oz < w->y_size[0]; oz++) {
+    span z = span_of(s, 0, oz);
+    for (int32_t oy = 0; oy < w->y_size[1]; oy++) {
+      span y = span_of(s, 1, oy);
+      for (int32_t ox = 0; ox < w->y_size[2]; ox++, i++) {
+        span c = span_of(s, 2, ox);
+        int64_t best = -1;
+        float most = -INFINITY, part = 0;
+        if (s->dy) part = s->op == EW_POOL_OP_AVERAGE ? s->dy[i] / ((float)z.count * (float)y.count * (float)c.count) : s->dy[i];
+        for (int32_t kz = z.from; kz < z.to; kz++)
+          for (int32_t ky = y.from; ky < y.to; ky++) {
+            int64_t at = ((z.at + (int64_t)(kz - z.from) * step[0]) * size[1] + y.at + (int64_t)(ky - y.from) * step[1]) * size[2] + c.at;
+            for (int32_t kx = c.from; kx < c.to; kx++, at += step[2]) {
+              if (s->op != EW_POOL_OP_MAX) dx[at] += part;
+              else if (best < 0 || x[at] > most || (x[at] != x[at] && most == most)) best = at, most = x[at];
+            }
+          }
+        if (s->op != EW_POOL_OP_MAX) continue;
+        if (s->dy) {
+          if (best >= 0) dx[best] += part;
+        } else s->y[i] = most, s->index[i] = best < 0 ? 0 : plane * s->x_volume + best;
+      }
+    }
+  }
+}
+
+static void divide(const pool *s, real *y) {
+  for (int32_t oz = 0; oz < s->w.y_size[0]; oz++)
+    for (int32_t oy = 0; oy < s->w.y_size[1]; oy++) {
+      float rows = (float)span_of(s, 0, oz).count * (float)span_of(s, 1, oy).count;
+      for (int32_t ox = 0; ox < s->w.y_size[2]; ox++) *y++ /= rows * (float)span_of(s, 2, ox).count;
+    }
+}
+
+static void pool_task(void *arg, int32_t index, int32_t thread) {
+  const pool *s = arg;
+  (void)thread;
+  for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->planes ? i + s->share : s->planes; i < end; i++) {
+    if (s->index) {
+      positions(s, i);
+      continue;
+    }
+    pool one = *s;
+    one.x += i * s->x_volume, one.y += i * s->y_volume;
+    for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
+    ew_window_rows(&s->w, s->op == EW_POOL_OP_MAX ? max_row : sum_row, &one);
+    if (s->op == EW_POOL_OP_AVERAGE) divide(s, one.y);
+  }
+}
+static void grad_task(void *arg, int32_t index, int32_t thread) {
+  const pool *s = arg;
+  (void)thread;
+  for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->planes ? i + s->share : s->planes; i < end; i++) {
+    for (int64_t j = 0; j < s->x_volume; j++) s->dx[i * s->x_volume + j] = 0;
+    positions(s, i);
+  }
+}
+
+static void run(ew_context *ctx, pool *s, ew_task task) {
+  s->share = ew_window_share(ctx, s->planes, (double)ew_volume(s->w.taps) * (double)s->y_volume + (double)s->x_volume);
+  ew_parallel(ctx, (s->planes - 1) / s->share + 1, task, s);
+}
+
+int32_t ew_k_pool(ew_context *ctx, const ew_pool_params *p, void *const *operand) {
+  pool s = POOL(p);
+  s.x = operand[EW_POOL_X], s.y = operand[EW_POOL_Y], s.index = operand[EW_POOL_INDEX];
+  if (s.index && s.op != EW_POOL_OP_MAX) return EW_E_PARAM;
+  run(ctx, &s, pool_task);
+  return EW_OK;
+}
+
+int32_t ew_k_pool_grad(ew_context *ctx, const ew_pool_grad_params *p, void *const *operand) {
+  pool s = POOL(p);
+  s.x = operand[EW_POOL_GRAD_X], s.dy = operand[EW_POOL_GRAD_DY], s.dx = operand[EW_POOL_GRAD_DX];
+  if (!s.x && s.op == EW_POOL_OP_MAX) return EW_E_PARAM;
+  run(ctx, &s, grad_task);
+  return EW_OK;
+}

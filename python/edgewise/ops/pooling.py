@@ -1,0 +1,221 @@
+"""MaxPool, AveragePool, LpPool, their global forms and gradients, and the kernels under them."""
+from __future__ import annotations
+
+from .kernel import Enum, Kernel, read, write
+from .window import PARAMS, RULES, volume
+
+POOL = Enum("pool_op", ["max", "average", "sum"])
+
+_SIZES = {"op": "i32", "planes": "i32", "include_pad": "i32", "tail": "i32[3]", **PARAMS}
+_RULES = [*RULES, "op >= 0", "op < 3", "min(dilation[0], dilation[1], dilation[2]) >= 1"]
+_X, _Y = f"planes*{volume('x_size')}", f"planes*{volume('y_size')}"
+
+Kernel("pool", _SIZES, [read("x", 4, _X), write("y", 4, _Y), write("index", 8, _Y, optional=True)], require=_RULES, empty=["planes"],
+       doc="y [planes, y_size] = the maximum, average or sum of the taps of each position that lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. "
+           "An average divides by how many they are, with include_pad by those within [-pad, x_size + tail). index (maximum only): where the first one lies, counted in all of x.")
+
+Kernel("pool_grad", _SIZES, [read("x", 4, _X, optional=True), read("dy", 4, _Y), write("dx", 4, _X)], require=_RULES, empty=["planes"],
+       doc="pool's gradient by x for one of dy by y. x is needed for the maximum, whose gradient goes to the first one.")
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------------------------
+from .dtypes import FLOAT, INT64
+from .op import Op, fail, product, takes, unsupported
+from .window import Window, window
+
+
+def _window_of(n):
+    x = n.inputs[0]
+    kernel = n.attr("kernel_shape", [])
+    if x.rank < 3 or len(kernel) != x.rank - 2:
+        fail(n, f"it wants a tensor [batch, channels, ...] and as many kernel sizes, not {x} and {kernel}")
+    return window(n, x.shape[2:], kernel, bool(n.attr("ceil_mode", 0)))
+
+
+def _emit(b, kernel, op, operands, win, planes, include_pad=0):
+    b.emit(kernel, operands, op=POOL[op], planes=planes, include_pad=include_pad, tail=[0] * (3 - len(win.tail)) + win.tail, **win.params())
+
+
+max_pool = Op("MaxPool")
+
+
+@max_pool.infer
+def _(n):
+    takes(n, (FLOAT,), 0)
+    x = n.inputs[0]
+    shape = list(x.shape[:2]) + _window_of(n).y
+    if n.wants(1) and n.attr("storage_order", 0):
+        unsupported(n, "indices that count columns first")
+    return [(FLOAT, shape), (INT64, shape)][:len(n.outputs)]
+
+
+@max_pool.lower
+def _(n, b):
+    win, x, y = _window_of(n), b.contiguous(b.view(n.inputs[0])), b.out(n.outputs[0])
+    index = b.out(n.outputs[1]) if n.wants(1) else None
+    if product(y.shape):
+        _emit(b, "pool", "max", {"x": x, "y": y, "index": index}, win, product(x.shape[:2]))
+
+
+@max_pool.grad
+def _(n, g, dy, *_):
+    return [g.op("MaxPoolGrad", n.inputs[0], dy, domain="edgewise", **_window_of(n).attrs()) if dy is not None else None]
+
+
+# (x, attributes): every rank, overlapping and not, windows over the edge
+_POOLS = [((2, 3, 9), {"kernel_shape": [3]}), ((1, 2, 11), {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}), ((2, 3, 8, 8), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+          ((1, 3, 13, 11), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}), ((2, 3, 9, 20), {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]}), ((1, 2, 7, 9), {"kernel_shape": [3, 2], "strides": [1, 3], "pads": [1, 0, 2, 1]}),
+          ((1, 3, 6, 7, 8), {"kernel_shape": [2, 2, 3], "strides": [2, 1, 2]}), ((1, 3, 10, 10), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}), ((2, 70, 3, 3), {"kernel_shape": [3, 3]})]
+
+
+@max_pool.cases
+def _(t):
+    for x, attrs in _POOLS:
+        yield t(t.f(*x), **attrs)
+        yield t(t.f(*x), outputs=2, trust="ort", why="ONNX's reference counts indices in its own way outside of two dimensions", **attrs)
+    yield t(t.f(1, 3, 12, 12), kernel_shape=[3, 2], dilations=[2, 3])
+    for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        yield t(t.f(1, 3, 8, 9), kernel_shape=[4, 3], auto_pad=mode, strides=[2, 1])
+    yield t(t.f(2, 3, 8, 8), kernel_shape=[2, 2], opset=1)
+    yield t(t.f(0, 3, 8, 8), kernel_shape=[2, 2])
+    yield t(t.f(1, 3, 8, 8, dtype="float16"), kernel_shape=[2, 2])
+
+
+def _grad_window(n, x_size, dy):
+    pads, rank = n.attr("pads"), len(x_size)
+    return Window(x_size, list(dy.shape[2:]), n.attr("kernel_shape", []), n.attr("strides", []), n.attr("dilations", []), pads[:rank], pads[rank:])
+
+
+max_pool_grad = Op("MaxPoolGrad", "edgewise")  # (x, dy) -> dx
+
+
+@max_pool_grad.infer
+def _(n):
+    return [(FLOAT, list(n.inputs[0].shape))]
+
+
+@max_pool_grad.lower
+def _(n, b):
+    x, dy, dx = b.contiguous(b.view(n.inputs[0])), b.contiguous(b.view(n.inputs[1])), b.out(n.outputs[0])
+    if product(dx.shape):
+        _emit(b, "pool_grad", "max", {"x": x, "dy": dy, "dx": dx}, _grad_window(n, list(x.shape[2:]), dy), product(x.shape[:2]))
+
+
+def _declare_average(name, op, domain=""):
+    o = Op(name, domain)
+
+    @o.infer
+    def _(n):
+        takes(n, (FLOAT,), 0)
+        return [(FLOAT, list(n.inputs[0].shape[:2]) + _window_of(n).y)]
+
+    @o.lower
+    def _(n, b):
+        win, x, y = _window_of(n), b.contiguous(b.view(n.inputs[0])), b.out(n.outputs[0])
+        if product(y.shape):
+            _emit(b, "pool", op, {"x": x, "y": y}, win, product(x.shape[:2]), n.attr("count_include_pad", 0))
+
+    @o.grad
+    def _(n, g, dy):
+        return [g.op("AveragePoolGrad", dy, domain="edgewise", average=int(op == "average"), count_include_pad=n.attr("count_include_pad", 0), ceil_mode=n.attr("ceil_mode", 0), shape=list(n.inputs[0].shape),
+                     **_window_of(n).attrs())]
+    return o
+
+
+average_pool = _declare_average("AveragePool", "average")
+sum_pool = _declare_average("SumPool", "sum", "edgewise")
+
+
+@average_pool.cases
+def _(t):
+    for x, attrs in _POOLS:
+        yield t(t.f(*x), tol=1e-4, **attrs)
+        yield t(t.f(*x), tol=1e-4, count_include_pad=1, **attrs)
+    yield t(t.f(1, 3, 12, 12), kernel_shape=[3, 2], dilations=[2, 3], tol=1e-4)
+    for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        yield t(t.f(1, 3, 8, 9), kernel_shape=[4, 3], auto_pad=mode, strides=[2, 1], tol=1e-4)
+    yield t(t.f(2, 3, 8, 8), kernel_shape=[2, 2], opset=1, tol=1e-4)
+    yield t(t.f(0, 3, 8, 8), kernel_shape=[2, 2])
+
+
+average_pool_grad = Op("AveragePoolGrad", "edgewise")  # dy -> dx of `shape`
+
+
+@average_pool_grad.infer
+def _(n):
+    return [(FLOAT, list(n.attr("shape")))]
+
+
+@average_pool_grad.lower
+def _(n, b):
+    dy, dx = b.contiguous(b.view(n.inputs[0])), b.out(n.outputs[0])
+    if product(dx.shape):
+        _emit(b, "pool_grad", "average" if n.attr("average", 1) else "sum", {"dy": dy, "dx": dx}, _grad_window(n, dx.shape[2:], dy), product(dx.shape[:2]), n.attr("count_include_pad", 0))
+
+
+@average_pool_grad.grad
+def _(n, g, dx):
+    average, keep = n.attr("average", 1), ("kernel_shape", "strides", "dilations", "pads", "count_include_pad", "ceil_mode")
+    return [g.op("AveragePool" if average else "SumPool", dx, domain="" if average else "edgewise", **{k: n.attrs[k] for k in keep})]
+
+
+def _norm(n, g, x, p, total):
+    """total(|x|^p)^(1/p)."""
+    if p == 1:
+        return total(g.op("Abs", x))
+    if p == 2:
+        return g.op("Sqrt", total(g.op("Mul", x, x)))
+    return g.op("Pow", total(g.op("Pow", g.op("Abs", x), g.constant(FLOAT, [], [float(p)]))), g.constant(FLOAT, [], [1.0 / p]))
+
+
+def _p(n):
+    p = n.attrs.get("p", 2)
+    if type(p) not in (int, float) or p <= 0:
+        fail(n, f"a norm with p {p}")
+    return p
+
+
+lp_pool = Op("LpPool")
+
+
+@lp_pool.decompose
+def _(n, g):
+    takes(n, (FLOAT,), 0)
+    attrs = {k: v for k, v in n.attrs.items() if k != "p"}
+    return [_norm(n, g, n.inputs[0], _p(n), lambda v: g.op("SumPool", v, domain="edgewise", **attrs))]
+
+
+@lp_pool.cases
+def _(t):
+    for x, attrs in _POOLS:
+        if "ceil_mode" not in attrs:
+            for p in (1, 2, 3):
+                yield t(t.f(*x), p=p, tol=1e-4, trust="ort", why="ONNX's reference does not know every rank and pad", **attrs)
+
+
+def _declare_global(name, reduce):
+    o = Op(name)
+
+    @o.decompose
+    def _(n, g):
+        takes(n, (FLOAT,), 0)
+        x = n.inputs[0]
+        if x.rank < 3:
+            fail(n, f"it wants a tensor [batch, channels, ...], not {x}")
+        axes = g.constant(INT64, [x.rank - 2], list(range(2, x.rank)))
+        if reduce is not None:
+            return [g.op(reduce, x, axes, keepdims=1)]
+        return [_norm(n, g, x, _p(n), lambda v: g.op("ReduceSum", v, axes, keepdims=1))]
+
+    @o.cases
+    def _(t):
+        for shape in ((2, 3, 7), (1, 5, 8, 9), (2, 3, 4, 5, 6), (3, 2, 1, 1), (2, 64, 14, 14)):
+            for attrs in ({"p": 1}, {"p": 2}, {"p": 3}) if reduce is None else ({},):
+                yield t(t.f(*shape), tol=1e-4, trust="ort", why="ONNX's reference does not know every rank", **attrs)
+        yield t(t.f(1, 5, 8, 9), opset=1 if reduce else 2, tol=1e-4)
+    return o
+
+
+_declare_global("GlobalAveragePool", "ReduceMean")
+_declare_global("GlobalMaxPool", "ReduceMax")
+_declare_global("GlobalLpPool", None)
