@@ -1,4 +1,4 @@
-/* ScatterND into y, which already holds data. In order, since indices may repeat. */
+/* ScatterND and ScatterElements into y, which already holds data. In order, since indices may repeat: threads share out the columns. */
 #include "../scalar_math.h"
 #include "each.h"
 #include <string.h>
@@ -27,21 +27,74 @@ static bool reduce(int32_t type, int32_t how, void *y, const void *updates, int3
 #undef TYPE
 }
 
-int32_t ew_k_scatter_nd(ew_context *c, const ew_scatter_nd_params *p, void *const *operand) {
-  const uint8_t *updates = operand[EW_SCATTER_ND_UPDATES];
+static bool put(int32_t type, int32_t size, int32_t how, void *y, const void *updates, int32_t n) {
+  if (how == NONE) {
+    memcpy(y, updates, (size_t)n * (size_t)size);
+    return true;
+  }
+  if (type == EW_F32 && how == ADD && n > 4) { /* gradients */
+    m_f32 *to = y;
+    const m_f32 *from = updates;
+    EW_EACH for (int32_t i = 0; i < n; i++) to[i] += from[i];
+    return true;
+  }
+  return reduce(type, how, y, updates, n);
+}
+
+typedef struct {
+  ew_context *context;
+  const ew_scatter_nd_params *p;
+  void *const *operand;
+  int32_t width; /* columns of a task */
+  int32_t failed;
+} scatter;
+
+static void scatter_task(void *arg, int32_t task, int32_t thread) {
+  (void)thread;
+  scatter *s = arg;
+  const ew_scatter_nd_params *p = s->p;
+  const int32_t first = task * s->width, n = p->inner - first < s->width ? p->inner - first : s->width;
+  const uint8_t *updates = (const uint8_t *)s->operand[EW_SCATTER_ND_UPDATES] + (int64_t)first * p->size;
   int64_t k = 0;
   for (int64_t i = 0; i < p->count; i++, updates += (int64_t)p->inner * p->size) {
-    int64_t to = 0;
+    int64_t to = first;
     for (int d = 0; d < p->depth; d++) {
-      const int64_t at = ew_index(c, operand[EW_SCATTER_ND_INDEX], p->index_type, k++, p->sizes[d]);
-      if (at < 0) return EW_E_INDEX;
+      const int64_t at = ew_index(s->context, s->operand[EW_SCATTER_ND_INDEX], p->index_type, k++, p->sizes[d]);
+      if (at < 0) {
+        __atomic_store_n(&s->failed, EW_E_INDEX, __ATOMIC_RELAXED);
+        return;
+      }
       to += at * p->strides[d];
     }
-    uint8_t *y = (uint8_t *)operand[EW_SCATTER_ND_Y] + to * p->size;
-    if (p->reduction == NONE)
-      memcpy(y, updates, (size_t)p->inner * (size_t)p->size);
-    else if (!reduce(p->type, p->reduction, y, updates, p->inner))
-      return EW_E_PARAM;
+    if (!put(p->type, p->size, p->reduction, (uint8_t *)s->operand[EW_SCATTER_ND_Y] + to * p->size, updates, n)) {
+      __atomic_store_n(&s->failed, EW_E_PARAM, __ATOMIC_RELAXED);
+      return;
+    }
   }
-  return EW_OK;
+}
+
+int32_t ew_k_scatter_nd(ew_context *c, const ew_scatter_nd_params *p, void *const *operand) {
+  scatter s = {c, p, operand, 0, EW_OK};
+  const int32_t tasks = ew_tasks(c, (int64_t)p->count * p->inner, 32768, p->inner / 16);
+  s.width = tasks > 1 ? (p->inner / tasks + 16) / 16 * 16 : p->inner;
+  ew_parallel(c, (p->inner - 1) / s.width + 1, scatter_task, &s);
+  return s.failed;
+}
+
+int32_t ew_k_scatter_elements(ew_context *c, const ew_scatter_elements_params *p, void *const *operand) {
+  const uint8_t *updates = operand[EW_SCATTER_ELEMENTS_UPDATES];
+  int32_t at[6] = {0};
+  for (;;) { /* one row of the innermost dimension, then the next */
+    int64_t to = 0, i = 0;
+    for (int d = 0; d < 5; d++) to += (int64_t)at[d] * p->ys[d], i += (int64_t)at[d] * p->is[d];
+    for (int32_t k = 0; k < p->dims[5]; k++, updates += p->size) {
+      const int64_t row = ew_index(c, operand[EW_SCATTER_ELEMENTS_INDEX], p->index_type, i + (int64_t)k * p->is[5], p->rows);
+      if (row < 0) return EW_E_INDEX;
+      uint8_t *y = (uint8_t *)operand[EW_SCATTER_ELEMENTS_Y] + (to + (int64_t)k * p->ys[5] + row * p->y_axis) * p->size;
+      if (!put(p->type, p->size, p->reduction, y, updates, 1)) return EW_E_PARAM;
+    }
+    int d = 4;
+    while (d >= 0 && ++at[d] == p->dims[d]) at[d--] = 0;
+    if (d < 0) return EW_OK;
+  }
 }

@@ -30,13 +30,21 @@ Kernel("scatter_nd", {"size": "i32", "type": "i32", "index_type": "i32", "reduct
        empty=["count", "inner"],
        doc="ONNX ScatterND into y, which already holds data. reduction: 0 none, 1 add, 2 mul, 3 min, 4 max.")
 
+Kernel("scatter_elements", {"size": "i32", "type": "i32", "index_type": "i32", "reduction": "i32", "dims": "i32[6]", "rows": "i32", "y_axis": "i32", "ys": "i32[6]", "is": "i32[6]"},
+       [read("index", "bytes_of(index_type)", "hi(dims, is)"), read("updates", "size", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"), write("y", "size", "hi(dims, ys) + (rows - 1) * y_axis")],
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "reduction >= 0", "reduction < 5", "bytes_of(type) == size", "rows > 0", "y_axis >= 0",
+                "min(ys[0], ys[1], ys[2], ys[3], ys[4], ys[5]) >= 0", "min(is[0], is[1], is[2], is[3], is[4], is[5]) >= 0"], empty=["dims"],
+       doc="ONNX ScatterElements into y, which already holds data: dims are the index's and the updates'. y_axis: stride of the axis with `rows` rows; ys: y's strides along the others, 0 for that one. reduction as in scatter_nd.")
+
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import DOUBLE, FLOAT, INT8, INT32, INT64, UINT8, size_of
 from .op import Op, axis_of, check_reach, fail, like, most, product, strides_of, takes, unsupported
+from .movement import slice_grad
 from .shape import product_of
 from .symbolic import NotStatic, Sym
 
+REDUCTION = {"none": 0, "add": 1, "mul": 2, "min": 3, "max": 4}
 
 gather = Op("Gather", half=[0])
 
@@ -95,6 +103,44 @@ def _(n, b):
            x_outer=xv.strides[axis - 1] if axis and outer != 1 else 0, x_row=xv.strides[axis], y_outer=y.strides[axis - 1] if axis and outer != 1 else 0)
 
 
+@gather.grad
+def _(n, g, dy):
+    x, i = n.inputs[:2]
+    axis = axis_of(n, n.attr("axis", 0), x.rank)
+    k = i.scalar()
+    if k is not None:
+        return [slice_grad(g, g.reshape(dy, x.shape[:axis] + [1] + x.shape[axis + 1:]), x.shape, [(axis, k % x.shape[axis], 1)])]
+    before, behind = list(range(axis)), list(range(axis + i.rank, dy.rank))
+    dy = g.transpose(dy, [*range(axis, axis + i.rank), *before, *behind])
+    dx = g.op("GatherGrad", dy, i, domain="edgewise", rows=x.shape[axis])  # [rows, what stands before the axis, what behind it]
+    return [g.transpose(dx, [*range(1, axis + 1), 0, *range(axis + 1, x.rank)])]
+
+
+# (dy [*index.shape, ...], index): float32 [rows, ...], where dy is added up at the rows it was gathered from; in the index's order, so that the result is the same whatever the threads.
+gather_grad = Op("GatherGrad", "edgewise")
+
+
+@gather_grad.infer
+def _(n):
+    dy, i = n.inputs
+    return [(FLOAT, [n.attr("rows", 0)] + dy.shape[i.rank:])]
+
+
+@gather_grad.lower
+def _(n, b):
+    dy, i = n.inputs
+    y = b.out(n.outputs[0])
+    b.fill(y, 0.0)
+    inner = product(dy.shape[i.rank:])
+    b.emit("scatter_nd", {"index": b.flat(b.view(i)), "updates": b.flat(b.view(dy)), "y": y}, size=4, type=FLOAT, index_type=i.dtype, reduction=REDUCTION["add"],
+           count=product(i.shape), depth=1, inner=inner, sizes=[y.shape[0]] + [1] * 5, strides=[inner] + [0] * 5)
+
+
+@gather_grad.grad
+def _(n, g, dy):
+    return [g.op("Gather", dy, n.inputs[1], axis=0)]
+
+
 @gather.cases
 def _(t):
     x = t.f(5, 6, 7)
@@ -141,6 +187,11 @@ def _(n, b):
     xs[axis] = 0
     b.emit("gather_elements", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, dims=[1] * pad + list(i.shape), rows=x.shape[axis], x_axis=xv.strides[axis],
            xs=[0] * pad + xs, **{"is": [0] * pad + iv.strides})
+
+
+@gather_elements.grad
+def _(n, g, dy):
+    return [g.op("ScatterElements", g.zeros(n.inputs[0].shape), n.inputs[1], dy, axis=n.attr("axis", 0), reduction="add")]
 
 
 @gather_elements.cases
@@ -204,6 +255,19 @@ def _(n, b):
     batches = product(x.shape[:batch])
     b.emit("gather_nd", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, batch=batches, count=product(i.shape[batch:-1]), depth=depth, inner=product(tail),
            x_batch=product(x.shape[batch:]) if batch else 0, sizes=sizes + [1] * (6 - depth), strides=strides + [0] * (6 - depth))
+
+
+@gather_nd.grad
+def _(n, g, dy):
+    x, i = n.inputs
+    batch = n.attr("batch_dims", 0)
+    if batch:  # the place of an element begins with that of its batch
+        count, shape, places = product(x.shape[:batch]), i.shape[batch:], []
+        row = g.reshape(g.op("Range", g.constant(INT64, [], [0]), g.constant(INT64, [], [count]), g.constant(INT64, [], [1])), [count] + [1] * len(shape))
+        i = g.op("Concat", g.op("Expand", row, g.ints([count, *shape[:-1], 1])), g.reshape(i, [count, *shape]), axis=-1)
+        dx = g.op("ScatterND", g.zeros([count, *x.shape[batch:]]), i, g.reshape(dy, [count, *dy.shape[batch:]]), reduction="add")
+        return [g.reshape(dx, x.shape)]
+    return [g.op("ScatterND", g.zeros(x.shape), i, dy, reduction="add")]
 
 
 @gather_nd.cases
@@ -283,16 +347,102 @@ def _(n, b):
     depth = i.shape[-1]
     y = b.out(n.outputs[0])
     b.copy(b.view(x), y)
-    kinds = {"none": 0, "add": 1, "mul": 2, "min": 3, "max": 4}
     reduction = n.attr("reduction", "none")
-    if reduction not in kinds or depth > 6:
+    if reduction not in REDUCTION or depth > 6:
         unsupported(n, f"reduction '{reduction}' with {depth} index components")
     tail = x.shape[depth:]
     if any(isinstance(d, Sym) for d in tail[1:]):
         raise NotStatic("ScatterND of rows with a register-dependent length")
     sizes, strides = list(x.shape[:depth]), list(y.strides[:depth])
-    b.emit("scatter_nd", {"index": b.flat(b.view(i)), "updates": b.flat(b.view(u)), "y": y}, size=size_of(x.dtype), type=x.dtype, index_type=i.dtype, reduction=kinds[reduction],
+    b.emit("scatter_nd", {"index": b.flat(b.view(i)), "updates": b.flat(b.view(u)), "y": y}, size=size_of(x.dtype), type=x.dtype, index_type=i.dtype, reduction=REDUCTION[reduction],
            count=product(i.shape[:-1]), depth=depth, inner=product(tail), sizes=sizes + [1] * (6 - depth), strides=strides + [0] * (6 - depth))
+
+
+def _scatter_gradients(n, g, dy, scatter, gather):
+    """Gradients of data and updates. scatter(data, updates, reduction), gather(from): the op itself and its counterpart with the node's indices.
+
+    Where a place is named twice without a reduction, ONNX leaves open which update stays; all of them get its gradient."""
+    x, u, how = n.inputs[0], n.inputs[2], n.attr("reduction", "none")
+    zero, one = g.number(0.0), g.number(1.0)
+    if how == "none":
+        return scatter(dy, g.zeros(u.shape), "none") if g.wants(0) else None, gather(dy) if g.wants(2) else None
+    if how == "add":
+        return dy, gather(dy) if g.wants(2) else None
+    y = n.outputs[0]
+    if how == "mul":
+        dx = g.mul(dy, scatter(g.op("Expand", one, g.ints(x.shape)), u, "mul")) if g.wants(0) else None
+        if not g.wants(2):
+            return dx, None
+        # the product of all others: of those that are not zero, unless another one is
+        is_zero = g.op("Equal", u, zero)
+        others, zeros = g.op("Where", is_zero, one, u), g.op("Cast", is_zero, to=FLOAT)
+        count = g.sub(gather(scatter(g.zeros(x.shape), zeros, "add")), zeros)
+        du = g.div(gather(g.mul(dy, scatter(x, others, "mul"))), others)
+        return dx, g.op("Where", g.op("Equal", count, zero), du, zero)
+    # min, max: all that hold the result share its gradient, as in torch.scatter_reduce
+    mine = g.op("Cast", g.op("Equal", x, y), to=FLOAT)
+    theirs = g.op("Cast", g.op("Equal", u, gather(y)), to=FLOAT)
+    share = g.div(dy, scatter(mine, theirs, "add"))
+    return g.mul(share, mine) if g.wants(0) else None, g.mul(gather(share), theirs) if g.wants(2) else None
+
+
+@scatter_nd.grad
+def _(n, g, dy):
+    x, i, u = n.inputs
+    dx, du = _scatter_gradients(n, g, dy, lambda data, updates, how: g.op("ScatterND", data, i, updates, reduction=how), lambda v: g.reshape(g.op("GatherND", v, i), u.shape))
+    return [dx, None, du]
+
+
+scatter_elements = Op("ScatterElements")
+
+
+@scatter_elements.infer
+def _(n):
+    x, i, u = n.inputs
+    axis = axis_of(n, n.attr("axis", 0), x.rank)
+    if x.rank != i.rank or list(u.shape) != list(i.shape) or u.dtype != x.dtype or i.dtype not in (INT32, INT64) or any(a > c for k, (a, c) in enumerate(zip(i.shape, x.shape)) if k != axis):
+        fail(n, f"its indices {i} and updates {u} do not fit {x}")
+    if n.attr("reduction", "none") != "none":
+        takes(n, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
+    if n.attr("reduction", "none") not in REDUCTION or x.rank > 6:
+        unsupported(n, f"reduction '{n.attr('reduction', 'none')}' into {x}")
+    return [like(n, 0)]
+
+
+@scatter_elements.lower
+def _(n, b):
+    x, i, u = n.inputs
+    axis = axis_of(n, n.attr("axis", 0), x.rank)
+    y, iv = b.out(n.outputs[0]), b.view(i)
+    b.copy(b.view(x), y)
+    if product(i.shape) and x.shape[axis] == 0:
+        fail(n, "it scatters into an empty dimension")
+    if min(iv.strides) < 0:
+        iv = b.contiguous(iv)
+    pad, ys = 6 - x.rank, list(y.strides)
+    ys[axis] = 0
+    b.emit("scatter_elements", {"index": iv, "updates": b.contiguous(b.view(u)), "y": y}, size=size_of(x.dtype), type=x.dtype, index_type=i.dtype, reduction=REDUCTION[n.attr("reduction", "none")],
+           dims=[1] * pad + list(i.shape), rows=x.shape[axis], y_axis=y.strides[axis], ys=[0] * pad + ys, **{"is": [0] * pad + iv.strides})
+
+
+@scatter_elements.grad
+def _(n, g, dy):
+    i, axis = n.inputs[1], n.attr("axis", 0)
+    dx, du = _scatter_gradients(n, g, dy, lambda data, updates, how: g.op("ScatterElements", data, i, updates, axis=axis, reduction=how), lambda v: g.op("GatherElements", v, i, axis=axis))
+    return [dx, None, du]
+
+
+@scatter_elements.cases
+def _(t):
+    for axis in (0, 1, -1):
+        yield t(t.f(4, 5), t.of("int64", [[0, -1, 2], [1, 2, 3]] if axis == 0 else [[0, 1, -1], [3, 2, 4]]), t.f(2, 3), axis=axis)
+    yield t(t.f(2, 3, 4), t.n("int32", 2, 1, 3, low=0, high=0), t.f(2, 1, 3), axis=1)
+    yield t(t.f(4), t.n("int64", 0), t.f(0))
+    for reduction in ("add", "mul", "min", "max"):
+        yield t(t.f(4, 5), t.n("int64", 6, 5, low=-4, high=3), t.f(6, 5), reduction=reduction, opset=18)
+        yield t(t.n("int64", 4, 5), t.n("int64", 3, 9, low=0, high=4), t.n("int64", 3, 9), axis=1, reduction=reduction, opset=18)
+    for dtype in t.types:
+        yield t(t.any(dtype, 5, 3), t.of("int64", [[4, 0, 1]]), t.any(dtype, 1, 3))
 
 
 @scatter_nd.cases

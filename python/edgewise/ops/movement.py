@@ -18,8 +18,8 @@ Kernel("trilu", {"size": "i32", "batch": "i32", "rows": "i32", "cols": "i32", "k
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import size_of
-from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, unsupported
+from .dtypes import INT64, size_of
+from .op import MS, Op, axis_of, fail, indices, ints, like, most, product, strides_of, unsupported
 from .symbolic import NotStatic, Sym
 
 FAR = 1 << 62  # exporters write "to the end" as numbers of this size
@@ -51,6 +51,12 @@ def _(n, outs):
 def _(n, b):
     x = b.view(n.inputs[0])
     b.alias(n.outputs[0], x.transpose(n.attr("perm") or list(range(len(x.shape)))[::-1]))
+
+
+@transpose.grad
+def _(n, g, dy):
+    perm = n.attr("perm") or list(range(dy.rank))[::-1]
+    return [g.transpose(dy, [perm.index(i) for i in range(dy.rank)])]
 
 
 @transpose.cases
@@ -150,6 +156,49 @@ def _(n, b):
     b.alias(n.outputs[0], v)
 
 
+@slice_.grad
+def _(n, g, dy):
+    return [slice_grad(g, dy, n.inputs[0].shape, [(axis, start, step) for axis, start, _, step in slice_ranges(n)])]
+
+
+def slice_grad(g, dy, shape, ranges):
+    """Zeros of a shape with dy where a slice, of (axis, start, step) each, was taken from."""
+    if list(dy.shape) == list(shape) and all(step == 1 for *_, step in ranges):
+        return dy
+    axes, starts, steps = zip(*ranges)
+    return g.op("SliceGrad", dy, domain="edgewise", shape=list(shape), axes=list(axes), starts=list(starts), steps=list(steps))
+
+
+# (dy): float32 of attribute `shape`, zeros with dy at the slice of it that begins at `starts` along `axes`, by `steps`
+slice_gradient = Op("SliceGrad", "edgewise")
+
+
+def _taken(v, n, lengths):
+    for axis, start, step in zip(n.attr("axes"), n.attr("starts"), n.attr("steps", [])):
+        v = v.slice(axis, start, lengths[axis], step)
+    return v
+
+
+@slice_gradient.infer
+def _(n):
+    return [(n.inputs[0].dtype, list(n.attr("shape")))]
+
+
+@slice_gradient.lower
+def _(n, b):
+    y = b.out(n.outputs[0])
+    b.fill(y, 0.0)
+    b.copy(b.view(n.inputs[0]), _taken(y, n, n.inputs[0].shape))
+
+
+@slice_gradient.grad
+def _(n, g, dy):
+    starts, steps = n.attr("starts"), n.attr("steps", [])
+    lengths = [n.inputs[0].shape[a] for a in n.attr("axes")]
+    ends = [s + k * step for s, k, step in zip(starts, lengths, steps)]
+    return [g.op("Slice", dy, g.ints(starts), g.ints([e if e >= 0 else -FAR for e in ends]), g.ints(n.attr("axes")), g.ints(steps))]
+
+
 @slice_.cases
 def _(t):
     x = t.f(5, 6, 7)
@@ -218,6 +267,16 @@ def _(n, b):
         at = at + v.shape[axis]
 
 
+@concat.grad
+def _(n, g, dy):
+    axis, at, out = axis_of(n, n.attr("axis", 1), dy.rank), 0, []
+    for i, v in enumerate(n.inputs):
+        end = at + v.shape[axis]
+        out.append(g.op("Slice", dy, g.ints([at]), g.ints([end]), g.ints([axis])) if g.wants(i) else None)
+        at = end
+    return out
+
+
 @concat.cases
 def _(t):
     for axis in (0, 1, 2, -1, -3):
@@ -282,6 +341,14 @@ def _(n, b):
         at += size_
 
 
+@split.grad
+def _(n, g, *dys):
+    axis, sizes = _split_sizes(n)
+    dims = n.inputs[0].shape
+    parts = [dys[i] if i < len(dys) and dys[i] is not None else g.zeros(dims[:axis] + [size_] + dims[axis + 1:]) for i, size_ in enumerate(sizes)]
+    return [g.op("Concat", *parts, axis=axis)]
+
+
 @split.cases
 def _(t):
     yield t(t.f(6, 4), [1, 2, 3], outputs=3)
@@ -316,6 +383,12 @@ def _(n, b):
     b.copy(x.unsqueeze_each().broadcast(wide), b.reshaped(y, wide))
 
 
+@tile.grad
+def _(n, g, dy):
+    wide = [d for pair in zip(ints(n, 1), n.inputs[0].shape) for d in pair]
+    return [g.op("ReduceSum", g.reshape(dy, wide), g.ints(range(0, len(wide), 2)), keepdims=0)]
+
+
 @tile.cases
 def _(t):
     for x, repeats in [((2, 3), [2, 3]), ((2, 3), [1, 1]), ((4,), [3]), ((1, 2, 3), [2, 1, 4]), ((2, 3), [0, 2]), ((0, 3), [2, 2]), ((), []), ((2, 1, 2), [2, 2, 2])]:
@@ -344,6 +417,11 @@ def _(n, b):
         raise NotStatic("Trilu of several matrices with a register-dependent size")
     b.emit("trilu", {"x": xv, "y": y}, size=size_of(x.dtype), batch=batch, rows=x.shape[-2], cols=x.shape[-1], k=k, upper=n.attr("upper", 1),
            x_row=xv.strides[-2], y_row=y.strides[-2], x_batch=most(x.shape[-2]) * xv.strides[-2], y_batch=most(x.shape[-2]) * y.strides[-2])
+
+
+@trilu.grad
+def _(n, g, dy):
+    return [g.op("Trilu", dy, *n.inputs[1:2], upper=n.attr("upper", 1))]
 
 
 @trilu.cases
@@ -398,6 +476,16 @@ def _(n, b):
     b.copy(x, y)
 
 
+@pad.grad
+def _(n, g, dy):
+    pads = _pads(n)
+    dx = g.op("Pad", dy, g.ints([-lo for lo, _ in pads] + [-hi for _, hi in pads])) if g.wants(0) or g.wants(2) else None
+    if not g.wants(2):
+        return [dx]
+    value = g.sub(g.op("ReduceSum", dy, keepdims=0), g.op("ReduceSum", dx, keepdims=0))  # what lies around x; a negative pad drops x's own
+    return [dx if g.wants(0) else None, None, g.reshape(value, n.inputs[2].shape)]
+
+
 @pad.cases
 def _(t):
     for pads in ([1, 2, 3, 4], [0, 0, 0, 0], [0, 3, 0, 0], [-1, 0, 0, -2], [2, -1, -1, 3]):
@@ -411,3 +499,36 @@ def _(t):
     for dtype in ("float64", "float16", "int64", "int32", "uint8", "int8", "bool"):
         yield t(t.any(dtype, 3, 4), [1, 0, 0, 2])
         yield t(t.any(dtype, 3, 4), [1, 0, 0, 2], t.const(t.of(dtype, 1)))
+
+
+# What onnxruntime's training graphs hold of Concat and Split: the sizes as a tensor.
+concat_training = Op("ConcatTraining", MS)
+
+
+@concat_training.decompose
+def _(n, b):
+    """Its second output: how long each input is along the axis, int64."""
+    axis = axis_of(n, n.attr("axis", 0), n.inputs[0].rank)
+    y = b.op("Concat", *n.inputs, axis=axis)
+    return [y, b.constant(INT64, [len(n.inputs)], [v.shape[axis] for v in n.inputs])][:len(n.outputs)]
+
+
+@concat_training.cases
+def _(t):
+    xy = t.f(2, 7)
+    yield t(xy[:, :3].copy(), xy[:, 3:].copy(), outputs=2, axis=1, expect=[xy, t.of("int64", [3, 4])], why="onnxruntime has it in training builds only")
+
+
+split_training = Op("SplitTraining", MS)
+
+
+@split_training.decompose
+def _(n, b):
+    outs = b.op("Split", *n.inputs[:2], outputs=len(n.outputs), axis=n.attr("axis", 0))
+    return outs if isinstance(outs, list) else [outs]
+
+
+@split_training.cases
+def _(t):
+    x = t.f(2, 7)
+    yield t(x, [3, 4], outputs=2, axis=1, expect=[x[:, :3], x[:, 3:]], why="onnxruntime has it in training builds only")

@@ -104,6 +104,37 @@ def _reduce_cases(op):
     return cases
 
 
+def _reduce_gradient(op, n, g, dy):
+    """Gradient of x; dy and y broadcast over what was reduced."""
+    x, axes = n.inputs[0], _reduce_axes(n)
+    kept = [1 if i in axes else d for i, d in enumerate(x.shape)]
+    dy, y = g.reshape(dy, kept), n.outputs[0]
+    if op in ("sum", "mean"):
+        count = product([x.shape[a] for a in axes])
+        return g.op("Expand", g.scale(dy, 1 / max(count, 1)) if op == "mean" else dy, g.ints(x.shape))
+    zero = g.number(0.0)
+    again = g.ints(axes), {"keepdims": 1, "noop_with_empty_axes": 1}
+    if op in ("max", "min"):  # those that are equal share it, as in torch.amax
+        mine = g.op("Cast", g.op("Equal", x, g.reshape(y, kept)), to=FLOAT)
+        return g.mul(g.div(dy, g.op("ReduceSum", mine, again[0], **again[1])), mine)
+    if op == "prod":  # the product of the others: of those that are not zero, unless another one is
+        is_zero = g.op("Equal", x, zero)
+        others, zeros = g.op("Where", is_zero, g.number(1.0), x), g.op("Cast", is_zero, to=FLOAT)
+        rest = g.div(g.op("ReduceProd", others, again[0], **again[1]), others)
+        alone = g.op("Equal", g.sub(g.op("ReduceSum", zeros, again[0], **again[1]), zeros), zero)
+        return g.mul(dy, g.op("Where", alone, rest, zero))
+    if op == "l1":
+        return g.mul(dy, g.op("Sign", x))
+    if op == "l2":  # 0 at 0, as torch.linalg.vector_norm
+        y = g.reshape(y, kept)
+        return g.mul(g.op("Where", g.op("Equal", y, zero), zero, g.div(dy, y)), x)
+    if op == "sum_square":
+        return g.mul(g.scale(dy, 2.0), x)
+    if op == "log_sum":
+        return g.op("Expand", g.div(dy, g.op("Exp", g.reshape(y, kept))), g.ints(x.shape))
+    return g.mul(dy, g.op("Exp", g.sub(x, g.reshape(y, kept))))
+
+
 def _declare_reduce(name, op):
     o = Op(name)
     o.cases(_reduce_cases(op))
@@ -144,6 +175,10 @@ def _declare_reduce(name, op):
             b.fill(y, _of_nothing(op, x.dtype))
             return
         b.emit("reduce", {"x": x, "y": y}, op=REDUCE[op], type=x.dtype, outer=o, n=r, inner=i, x_outer=x.strides[0], x_n=x.strides[1], x_inner=x.strides[2], y_outer=i)
+
+    @o.grad
+    def _(n, g, dy):
+        return [_reduce_gradient(op, n, g, dy)]
 
 
 for _name, _op in {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod", "ReduceL1": "l1", "ReduceL2": "l2",
@@ -224,6 +259,11 @@ def _(n, b):
     b.emit("cumsum", {"x": xv, "y": y}, type=x.dtype, outer=outer, n=x.shape[axis], inner=inner, x_outer=step, y_outer=step, exclusive=n.attr("exclusive", 0), reverse=n.attr("reverse", 0))
 
 
+@cumsum.grad
+def _(n, g, dy):
+    return [g.op("CumSum", dy, n.inputs[1], exclusive=n.attr("exclusive", 0), reverse=1 - n.attr("reverse", 0))]
+
+
 @cumsum.cases
 def _(t):
     for axis in (0, 1, 2, -1, -3):
@@ -295,6 +335,12 @@ def _(n, b):
     i = b.out(n.outputs[1]) if n.wants(1) else b.temp(INT64, v.shape)
     b.emit("top_k", {"x": b.flat(b.view(x)), "values": v, "indices": i}, type=x.dtype, outer=product(x.shape[:axis]), n=x.shape[axis], inner=product(x.shape[axis + 1:]),
            k=v.shape[axis], largest=n.attr("largest", 1), sorted=n.attr("sorted", 1))
+
+
+@top_k.grad
+def _(n, g, dy, *_):
+    x = n.inputs[0]
+    return [g.op("ScatterElements", g.zeros(x.shape), g.output(1, INT64, n.outputs[0].shape), dy, axis=n.attr("axis", -1))] if dy is not None else []
 
 
 @top_k.cases

@@ -122,6 +122,10 @@ def _same_layout(op):
     def _(n, b):
         b.alias(n.outputs[0], b.reshaped(b.view(n.inputs[0]), n.outputs[0].shape))
 
+    @op.grad
+    def _(n, g, dy):
+        return [g.reshape(dy, n.inputs[0].shape)]
+
 
 reshape = Op("Reshape", half=[0])
 
@@ -299,6 +303,11 @@ def _(n, outs):
 @expand.lower
 def _(n, b):
     b.alias(n.outputs[0], b.view(n.inputs[0]).broadcast(n.outputs[0].shape))
+
+
+@expand.grad
+def _(n, g, dy):
+    return [g.sum_to(dy, n.inputs[0].shape)]
 
 
 @expand.cases
