@@ -769,6 +769,36 @@ static int32_t check_rope(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_scatter_elements(ew_context *c, const void *p, void *const *operand) { return ew_k_scatter_elements(c, p, operand); }
+static int32_t check_scatter_elements(const void *params, ew_reach *reach, bool *empty) {
+  const ew_scatter_elements_params *p = params;
+  const int64_t size = p->size;
+  const int64_t type = p->type;
+  const int64_t index_type = p->index_type;
+  const int64_t reduction = p->reduction;
+  const int32_t *dims = p->dims;
+  const int64_t rows = p->rows;
+  const int64_t y_axis = p->y_axis;
+  const int32_t *ys = p->ys;
+  const int32_t *is = p->is;
+  bool bad = false;
+  if (ew_check_volume(dims) < 0) return 9;
+  if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
+  if (!((index_type == 6 || index_type == 7))) return 1;
+  if (!(reduction >= 0)) return 2;
+  if (!(reduction < 5)) return 3;
+  if (!(ew_check_bytes_of(&bad, type) == size) || bad) return 4;
+  if (!(rows > 0)) return 5;
+  if (!(y_axis >= 0)) return 6;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)ys[0], (int64_t)ys[1]), (int64_t)ys[2]), (int64_t)ys[3]), (int64_t)ys[4]), (int64_t)ys[5]) >= 0)) return 7;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)is[0], (int64_t)is[1]), (int64_t)is[2]), (int64_t)is[3]), (int64_t)is[4]), (int64_t)is[5]) >= 0)) return 8;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, ew_check_hi(&bad, dims, is)};
+  reach[1] = (ew_reach){size, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)dims[0] * (int64_t)dims[1], (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
+  reach[2] = (ew_reach){size, 0, ew_check_add(&bad, ew_check_hi(&bad, dims, ys), (rows - 1) * y_axis)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_scatter_nd(ew_context *c, const void *p, void *const *operand) { return ew_k_scatter_nd(c, p, operand); }
 static int32_t check_scatter_nd(const void *params, ew_reach *reach, bool *empty) {
   const ew_scatter_nd_params *p = params;
@@ -814,6 +844,21 @@ static int32_t check_softmax(const void *params, ew_reach *reach, bool *empty) {
   if ((*empty = rows == 0 || cols == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + cols};
   reach[1] = (ew_reach){4, 0, (rows - 1) * y_row + cols};
+  return EW_CHECKED;
+}
+
+static int32_t run_softmax_and_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_softmax_and_grad(c, p, operand); }
+static int32_t check_softmax_and_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_softmax_and_grad_params *p = params;
+  const int64_t rows = p->rows;
+  const int64_t cols = p->cols;
+  if (rows < 0) return 0;
+  if (cols < 0) return 1;
+  if ((*empty = rows == 0 || cols == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, rows * cols};
+  reach[1] = (ew_reach){4, 0, rows * cols};
+  reach[2] = (ew_reach){4, 0, rows * cols};
+  reach[3] = (ew_reach){4, 0, rows * cols};
   return EW_CHECKED;
 }
 
@@ -928,8 +973,10 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"range", run_range, check_range, sizeof(ew_range_params), 1, 0x1, 0x0, {0}},
   {"reduce", run_reduce, check_reduce, sizeof(ew_reduce_params), 2, 0x2, 0x0, {0}},
   {"rope", run_rope, check_rope, sizeof(ew_rope_params), 5, 0x10, 0x8, {[4] = 1}},
+  {"scatter_elements", run_scatter_elements, check_scatter_elements, sizeof(ew_scatter_elements_params), 3, 0x4, 0x0, {0}},
   {"scatter_nd", run_scatter_nd, check_scatter_nd, sizeof(ew_scatter_nd_params), 3, 0x4, 0x0, {0}},
   {"softmax", run_softmax, check_softmax, sizeof(ew_softmax_params), 2, 0x2, 0x0, {[1] = 1}},
+  {"softmax_and_grad", run_softmax_and_grad, check_softmax_and_grad, sizeof(ew_softmax_and_grad_params), 4, 0xc, 0x0, {[2] = 1, [3] = 2}},
   {"top_k", run_top_k, check_top_k, sizeof(ew_top_k_params), 3, 0x6, 0x0, {0}},
   {"trilu", run_trilu, check_trilu, sizeof(ew_trilu_params), 2, 0x2, 0x0, {[1] = 1}},
   {"unary", run_unary, check_unary, sizeof(ew_unary_params), 2, 0x2, 0x0, {[1] = 1}},

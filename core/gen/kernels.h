@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0xa4fc510eu
-enum { EW_KERNEL_COUNT = 34, EW_MAX_OPERANDS = 8 };
+#define EW_TABLE_HASH 0x921a6471u
+enum { EW_KERNEL_COUNT = 36, EW_MAX_OPERANDS = 8 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -152,6 +152,11 @@ typedef struct { int32_t batch; int32_t heads; int32_t seq; int32_t head_dim; in
 enum { EW_ROPE_X, EW_ROPE_COS, EW_ROPE_SIN, EW_ROPE_POSITION_IDS, EW_ROPE_Y };
 int32_t ew_k_rope(ew_context *, const ew_rope_params *, void *const *operand);
 
+/* scatter_elements: ONNX ScatterElements into y, which already holds data: dims are the index's and the updates'. y_axis: stride of the axis with `rows` rows; ys: y's strides along the others, 0 for that one. reduction as in scatter_nd. */
+typedef struct { int32_t size; int32_t type; int32_t index_type; int32_t reduction; int32_t dims[6]; int32_t rows; int32_t y_axis; int32_t ys[6]; int32_t is[6]; } ew_scatter_elements_params;
+enum { EW_SCATTER_ELEMENTS_INDEX, EW_SCATTER_ELEMENTS_UPDATES, EW_SCATTER_ELEMENTS_Y };
+int32_t ew_k_scatter_elements(ew_context *, const ew_scatter_elements_params *, void *const *operand);
+
 /* scatter_nd: ONNX ScatterND into y, which already holds data. reduction: 0 none, 1 add, 2 mul, 3 min, 4 max. */
 typedef struct { int32_t size; int32_t type; int32_t index_type; int32_t reduction; int32_t count; int32_t depth; int32_t inner; int32_t sizes[6]; int32_t strides[6]; } ew_scatter_nd_params;
 enum { EW_SCATTER_ND_INDEX, EW_SCATTER_ND_UPDATES, EW_SCATTER_ND_Y };
@@ -161,6 +166,11 @@ int32_t ew_k_scatter_nd(ew_context *, const ew_scatter_nd_params *, void *const 
 typedef struct { int32_t rows; int32_t cols; int32_t x_row; int32_t y_row; int32_t log; } ew_softmax_params;
 enum { EW_SOFTMAX_X, EW_SOFTMAX_Y };
 int32_t ew_k_softmax(ew_context *, const ew_softmax_params *, void *const *operand);
+
+/* softmax_and_grad: y = softmax(x) over the last axis, and dx = y * (dy - sum(y * dy)). A row of all -inf gives zeros in both: what no query attends to has no gradient. */
+typedef struct { int32_t rows; int32_t cols; } ew_softmax_and_grad_params;
+enum { EW_SOFTMAX_AND_GRAD_X, EW_SOFTMAX_AND_GRAD_DY, EW_SOFTMAX_AND_GRAD_Y, EW_SOFTMAX_AND_GRAD_DX };
+int32_t ew_k_softmax_and_grad(ew_context *, const ew_softmax_and_grad_params *, void *const *operand);
 
 /* top_k: ONNX TopK; ties keep the lower index first. */
 typedef struct { int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t k; int32_t largest; int32_t sorted; } ew_top_k_params;

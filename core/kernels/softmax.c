@@ -1,4 +1,4 @@
-/* y = e^(x - max) / sum, or log: x - max - log(sum), over rows. */
+/* y = e^(x - max) / sum, or log: x - max - log(sum), over rows; and softmax together with its gradient, for attention. */
 #include "../kernel.h"
 #include "../simd.h"
 #include <math.h>
@@ -58,5 +58,42 @@ int32_t ew_k_softmax(ew_context *ctx, const ew_softmax_params *p, void *const *o
   int32_t rows = 16384 / p->cols + 1; /* about 20 microseconds' worth */
   softmax_work s = {p, operand[EW_SOFTMAX_X], operand[EW_SOFTMAX_Y], rows};
   ew_parallel(ctx, (p->rows - 1) / rows + 1, softmax_task, &s);
+  return EW_OK;
+}
+
+typedef struct {
+  const ew_softmax_and_grad_params *p;
+  const real *x, *dy;
+  real *y, *dx;
+  int32_t rows; /* of a task */
+} pair_work;
+
+static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n) {
+  int32_t j = 0;
+  while (j < n && x[j] == -INFINITY) j++;
+  if (j == n) { /* nothing to attend to */
+    for (j = 0; j < n; j++) y[j] = dx[j] = 0;
+    return;
+  }
+  softmax_row(x, y, n, false);
+  vf sums = vf_splat(0);
+  for (j = 0; j + VF <= n; j += VF) sums = vf_fma(vf_load(y + j), vf_load(dy + j), sums);
+  float sum = vf_sum(sums);
+  for (; j < n; j++) sum += y[j] * dy[j];
+  for (j = 0; j + VF <= n; j += VF) vf_store(dx + j, vf_load(y + j) * (vf_load(dy + j) - sum));
+  for (; j < n; j++) dx[j] = y[j] * (dy[j] - sum);
+}
+
+static void pair_task(void *arg, int32_t index, int32_t thread) {
+  pair_work *s = arg;
+  (void)thread;
+  int64_t cols = s->p->cols, from = (int64_t)index * s->rows, to = from + s->rows < s->p->rows ? from + s->rows : s->p->rows;
+  for (int64_t i = from * cols; i < to * cols; i += cols) pair_row(s->x + i, s->dy + i, s->y + i, s->dx + i, s->p->cols);
+}
+
+int32_t ew_k_softmax_and_grad(ew_context *ctx, const ew_softmax_and_grad_params *p, void *const *operand) {
+  int32_t rows = 8192 / p->cols + 1;
+  pair_work s = {p, operand[EW_SOFTMAX_AND_GRAD_X], operand[EW_SOFTMAX_AND_GRAD_DY], operand[EW_SOFTMAX_AND_GRAD_Y], operand[EW_SOFTMAX_AND_GRAD_DX], rows};
+  ew_parallel(ctx, (p->rows - 1) / rows + 1, pair_task, &s);
   return EW_OK;
 }

@@ -74,3 +74,210 @@ def test_weight_of_batches_is_one_product(engine):
     """No batched product with a sum behind it, no copy to transpose."""
     plan = check(engine, "MatMul", [f(4, 16, 24), f(24, 40)], torch.matmul)
     assert plan.kernels == ["gemm"] * 3
+
+
+# ---- attention ----
+
+def sdpa(q, k, v, mask=None, causal=False, scale=None, softcap=0.0, window=0):
+    """Attention spelt out, with shared heads, a window and a soft cap; a mask is added or, bool, says where to look."""
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    s = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    if softcap:
+        s = softcap * torch.tanh(s / softcap)
+    if mask is not None:
+        s = s.masked_fill(~torch.as_tensor(mask), -np.inf) if getattr(mask, "dtype", None) in (np.bool_, torch.bool) else s + mask
+    if causal:
+        i, j = torch.arange(s.shape[-2])[:, None], torch.arange(s.shape[-1])[None]
+        allowed = j <= i + (causal - 1)
+        if window:
+            allowed &= j > i + (causal - 1) - window
+        s = s.masked_fill(~allowed, -np.inf)
+    return torch.softmax(s, -1) @ v
+
+
+SHAPES = {"plain": {}, "grouped": {"kv": 2}, "cross": {"q_len": 3, "kv_len": 7, "kv": 1, "v_dim": 6}, "one": {"batch": 1, "heads": 3, "kv": 1, "q_len": 1, "kv_len": 5}, "blocks": {"batch": 1, "heads": 4, "kv": 2, "q_len": 300, "kv_len": 300, "dim": 16, "v_dim": 16}}
+
+
+def qkv(batch=2, heads=4, kv=4, q_len=5, kv_len=5, dim=8, v_dim=8):
+    return f(batch, heads, q_len, dim), f(batch, kv, kv_len, dim), f(batch, kv, kv_len, v_dim)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention(engine, shape):
+    q, k, v = qkv(**SHAPES[shape])
+    new = {"opset": 23}
+    q_len, kv_len = q.shape[2], k.shape[2]
+    check(engine, "Attention", [q, k, v], sdpa, **new)
+    check(engine, "Attention", [q, k, v], lambda q, k, v: sdpa(q, k, v, scale=0.3, softcap=2.0), scale=0.3, softcap=2.0, **new)
+    for mask in (f(q_len, kv_len), f(q.shape[0], 1, q_len, kv_len), f(q.shape[0], q.shape[1], q_len, kv_len), f(q.shape[1], 1, kv_len)):
+        check(engine, "Attention", [q, k, v, mask], sdpa, **new)
+    check(engine, "Attention", [q, k, v, f(q_len, kv_len)], lambda q, k, v, m: sdpa(q, k, v, m, softcap=3.0), softcap=3.0, **new)
+    mask = R.random((q.shape[0], 1, q_len, kv_len)) < 0.5
+    mask[..., 0] = True
+    check(engine, "Attention", [q, k, v, mask], sdpa, **new)
+    if q_len == kv_len:
+        check(engine, "Attention", [q, k, v], lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), is_causal=1, **new)
+        check(engine, "Attention", [q, k, v, f(q.shape[0], 1, q_len, kv_len)], lambda q, k, v, m: sdpa(q, k, v, m, 1, softcap=2.0), is_causal=1, softcap=2.0, **new)
+
+
+def heads_of(x, heads):
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def flat(x):
+    return x.transpose(1, 2).flatten(2)
+
+
+def test_attention_flat_with_past(engine):
+    def reference(q, k, v, _, pk, pv):
+        k, v = torch.cat([pk, heads_of(k, 2)], 2), torch.cat([pv, heads_of(v, 2)], 2)
+        return flat(sdpa(heads_of(q, 4), k, v, causal=5)), k, v
+    check(engine, "Attention", [f(2, 3, 32), f(2, 3, 16), f(2, 3, 12), None, f(2, 2, 4, 8), f(2, 2, 4, 6)], reference, outputs=3, q_num_heads=4, kv_num_heads=2, is_causal=1, opset=23)
+
+
+def test_nothing_to_attend_to_has_no_gradient(engine):
+    q, k, v = qkv()
+    mask = np.ones((2, 1, 5, 5), bool)
+    mask[1, 0, 3:] = False
+    model, feeds = node_model("Attention", [q, k, v, mask], opset=23)
+    dy = f(2, 4, 5, 8)
+    dy[1, :, 3:] = 0
+    _, grads, _, _ = gradients(model, feeds, engine, seeds={"y0": dy})
+    assert all(np.isfinite(x).all() for x in grads.values())
+
+
+@pytest.mark.parametrize("packed", (False, True))
+@pytest.mark.parametrize("rotary", (None, 0, 1))
+@pytest.mark.parametrize("more", [{}, {"local_window_size": 4}, {"softcap": 1.5, "scale": 0.2}, {"bias": True}, {"ids": True}], ids=str)
+def test_group_query_attention(engine, packed, rotary, more):
+    more = dict(more)
+    batch, heads, kv, length, dim = 2, 4, 2, 9, 8
+    bias = [f(1, 1, length, length)] if more.pop("bias", False) else [None]
+    ids = R.integers(0, 20, (batch, length)) if more.pop("ids", False) and rotary is not None else None
+    q, k, v = (f(batch, length, n * dim) for n in (heads, kv, kv))
+    tables = [f(20, dim // 2), f(20, dim // 2)] if rotary is not None else [None, None]
+    ints = [np.full(batch, length - 1, np.int32), np.array(length, np.int32)]
+    inputs = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
+
+    def turn(x, cos, sin):
+        at = torch.arange(length)[None] if ids is None else torch.as_tensor(ids)
+        cos, sin = cos[at][:, None], sin[at][:, None]
+        a, b = (x[..., 0::2], x[..., 1::2]) if rotary else x.chunk(2, -1)
+        y = a * cos - b * sin, b * cos + a * sin
+        return torch.stack(y, -1).flatten(-2) if rotary else torch.cat(y, -1)
+
+    def reference(q, k, v, *rest):
+        cos, sin, bias = rest[4], rest[5], rest[7]
+        if packed:
+            q, k, v = q.split([heads * dim, kv * dim, kv * dim], 2)
+        q, k, v = heads_of(q, heads), heads_of(k, kv), heads_of(v, kv)
+        if rotary is not None:
+            q, k = turn(q, cos, sin), turn(k, cos, sin)
+        return flat(sdpa(q, k, v, bias, 1, more.get("scale"), more.get("softcap", 0.0), more.get("local_window_size", 0))), k, v
+    attrs = {"do_rotary": 1, "rotary_interleaved": rotary} if rotary is not None else {}
+    check(engine, "GroupQueryAttention", [*inputs, None, None, *ints, *tables, ids, *bias], reference, outputs=3, domain=MS, num_heads=heads, kv_num_heads=kv, **attrs, **more)
+
+
+@pytest.mark.parametrize("interleaved", (0, 1))
+def test_rotary_embedding(engine, interleaved):
+    def turned(x, cos, sin, half):
+        x, rest = x[..., :2 * half], x[..., 2 * half:]
+        a, b = (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+        y = a * cos - b * sin, b * cos + a * sin
+        return torch.cat([torch.stack(y, -1).flatten(-2) if interleaved else torch.cat(y, -1), rest], -1)
+    ids = R.integers(0, 20, (2, 5))
+    check(engine, "RotaryEmbedding", [f(2, 3, 5, 8), f(20, 4), f(20, 4), ids], lambda x, c, s, i: turned(x, c[i][:, None], s[i][:, None], 4), opset=23, interleaved=interleaved)
+    check(engine, "RotaryEmbedding", [f(2, 5, 30), f(2, 5, 2), f(2, 5, 2)], lambda x, c, s: flat(turned(heads_of(x, 3), c[:, None], s[:, None], 2)), opset=23, interleaved=interleaved, num_heads=3, rotary_embedding_dim=4)
+    check(engine, "RotaryEmbedding", [f(2, 5, 24), np.array([4]), f(20, 4), f(20, 4)], lambda x, i, c, s: flat(turned(heads_of(x, 3), c[4:9], s[4:9], 4)), domain=MS, interleaved=interleaved, num_heads=3)
+    check(engine, "RotaryEmbedding", [f(2, 3, 5, 8), ids, f(20, 4), f(20, 4)], lambda x, i, c, s: turned(x, c[i][:, None], s[i][:, None], 4), domain=MS, interleaved=interleaved)
+
+
+# ---- movement, shapes, indexing, reductions ----
+
+@pytest.mark.parametrize("op, inputs, reference, more", [
+    ("Transpose", [f(2, 3, 4)], lambda x: x.permute(1, 2, 0), {"perm": [1, 2, 0]}),
+    ("Transpose", [f(2, 3, 4)], lambda x: x.permute(2, 1, 0), {}),
+    ("Reshape", [f(2, 3, 4), np.array([4, -1])], lambda x, s: x.reshape(4, 6), {}),
+    ("Flatten", [f(2, 3, 4)], lambda x: x.flatten(1), {}),
+    ("Squeeze", [f(2, 1, 4), np.array([1])], lambda x, a: x[:, 0], {}),
+    ("Unsqueeze", [f(2, 4), np.array([0, 2])], lambda x, a: x[None, :, None], {}),
+    ("Expand", [f(3, 1), np.array([2, 3, 4])], lambda x, s: x.expand(2, 3, 4), {}),
+    ("Tile", [f(2, 3), np.array([2, 3])], lambda x, s: x.tile(2, 3), {}),
+    ("Concat", [f(2, 3), f(2, 1), f(2, 4)], lambda *x: torch.cat(x, 1), {"axis": -1}),
+    ("Slice", [f(5, 6), np.array([1, -1]), np.array([4, -100]), np.array([0, 1]), np.array([2, -2])], lambda x, *_: x[1:4:2].flip(1)[:, ::2], {}),
+    ("Slice", [f(5, 6), np.array([1]), np.array([3]), np.array([1])], lambda x, *_: x[:, 1:3], {}),
+    ("Pad", [f(3, 4), np.array([1, 2, 3, 4])], lambda x, p: torch.nn.functional.pad(x, (2, 4, 1, 3)), {}),
+    ("Pad", [f(3, 4), np.array([1, -1, -1, 4]), f()], lambda x, p, c: torch.cat([torch.cat([c.expand(1, 3), x[:2, 1:]]), c.expand(3, 4)], 1), {}),
+    ("Trilu", [f(2, 4, 5), np.array(1)], lambda x, k: x.triu(1), {}),
+    ("Trilu", [f(2, 4, 5)], lambda x: x.tril(), {"upper": 0}),
+    ("Gather", [f(5, 6), np.array([[0, 4, -1], [0, 0, 2]])], lambda x, i: x[torch.as_tensor(i)], {}),
+    ("Gather", [f(3, 5, 2), np.array([[0, 4, -1], [0, 0, 2]])], lambda x, i: x[:, torch.as_tensor(i)], {"axis": 1}),
+    ("Gather", [f(3, 5, 2), np.array(-2)], lambda x, i: x[:, -2], {"axis": 1}),
+    ("GatherElements", [f(5, 6), R.integers(-5, 5, (3, 4))], lambda x, i: x.gather(0, torch.as_tensor(i % 5)), {}),
+    ("GatherElements", [f(5, 6), R.integers(-6, 6, (5, 9))], lambda x, i: x.gather(1, torch.as_tensor(i % 6)), {"axis": 1}),
+    ("GatherND", [f(3, 4, 5), R.integers(-3, 3, (2, 3, 2))], lambda x, i: x[i[..., 0], i[..., 1]], {}),
+    ("GatherND", [f(3, 4, 5), R.integers(-4, 4, (3, 2, 1))], lambda x, i: torch.stack([a[k[:, 0]] for a, k in zip(x, i)]), {"batch_dims": 1}),
+    ("ScatterElements", [f(5, 6), R.permutation(5)[:3, None].repeat(4, 1), f(3, 4)], lambda x, i, u: x.scatter(0, torch.as_tensor(i), u), {}),
+    ("ScatterND", [f(5, 6), np.array([[4], [0]]), f(2, 6)], lambda x, i, u: x.index_copy(0, torch.tensor([4, 0]), u), {}),
+    ("ScatterND", [f(5, 6), np.array([[4, 1], [0, -1]]), f(2)], lambda x, i, u: x.index_put((torch.tensor([4, 0]), torch.tensor([1, 5])), u), {}),
+    ("ScatterND", [f(5, 6), np.array([[4], [0], [4]]), f(3, 6)], lambda x, i, u: x.index_add(0, torch.tensor([4, 0, 4]), u), {"reduction": "add"}),
+    ("TopK", [f(3, 9), np.array([4])], lambda x, k: x.topk(4).values, {}),
+    ("TopK", [f(9, 3), np.array([4])], lambda x, k: x.topk(4, 0, largest=False).values, {"axis": 0, "largest": 0}),
+    *[("CumSum", [f(3, 7), np.array(1)], lambda x, a, e=e, r=r: cumsum(x, e, r), {"exclusive": e, "reverse": r}) for e in (0, 1) for r in (0, 1)],
+], ids=lambda x: x if isinstance(x, str) else "")
+def test_structure(engine, op, inputs, reference, more):
+    check(engine, op, inputs, reference, **more)
+
+
+def cumsum(x, exclusive, reverse):
+    x = x.flip(1) if reverse else x
+    y = x.cumsum(1) - (x if exclusive else 0)
+    return y.flip(1) if reverse else y
+
+
+@pytest.mark.parametrize("how, torch_name", [("add", "sum"), ("mul", "prod"), ("min", "amin"), ("max", "amax")])
+def test_scatter_reductions(engine, how, torch_name):
+    i = R.integers(0, 5, (8, 4))
+    u = f(8, 4)
+    if how == "mul":  # one zero at a place, and two at another
+        i[:3, 0], u[:2, 0], i[3:, 0] = 1, 0, 2
+        u[3, 0] = 0
+    check(engine, "ScatterElements", [f(5, 4), i, u], lambda x, i, u: x.scatter_reduce(0, torch.as_tensor(i), u, torch_name), opset=18, reduction=how)
+    places = np.stack([i, np.broadcast_to(np.arange(4), i.shape)], -1)
+    check(engine, "ScatterND", [f(5, 4), places, u], lambda x, p, u: x.scatter_reduce(0, torch.as_tensor(i), u, torch_name), opset=18, reduction=how)
+
+
+def test_split(engine):
+    check(engine, "Split", [f(2, 7), np.array([3, 0, 4])], lambda x, s: x.split([3, 0, 4], 1), outputs=3, axis=1)
+    model, feeds = node_model("Split", [f(2, 7), np.array([3, 4])], outputs=2, axis=1)
+    dy = f(2, 4)
+    _, grads, _, _ = gradients(model, feeds, engine, seeds={"y1": dy})  # one part is not used
+    assert np.array_equal(grads["x0"], np.concatenate([np.zeros((2, 3), np.float32), dy], 1))
+
+
+REDUCTIONS = {"Sum": lambda x, d, k: x.sum(d, keepdim=k), "Mean": lambda x, d, k: x.mean(d, keepdim=k), "Max": lambda x, d, k: x.amax(d, keepdim=k), "Min": lambda x, d, k: x.amin(d, keepdim=k),
+              "L1": lambda x, d, k: x.abs().sum(d, keepdim=k), "L2": lambda x, d, k: torch.linalg.vector_norm(x, dim=d, keepdim=k), "SumSquare": lambda x, d, k: (x * x).sum(d, keepdim=k),
+              "LogSum": lambda x, d, k: x.abs().sum(d, keepdim=k).log(), "LogSumExp": lambda x, d, k: x.logsumexp(d, keepdim=k), "Prod": lambda x, d, k: product_over(x, d, k)}
+
+
+def product_over(x, dims, keep):
+    for d in sorted(dims, reverse=True):
+        x = x.prod(d, keepdim=keep)
+    return x
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(engine, name):
+    for dims in ((1,), (0, 2), (0, 1, 2)):
+        for keep in (0, 1):
+            x = np.abs(f(3, 4, 5)) if name == "LogSum" else f(3, 4, 5)
+            if name in ("Max", "Min", "L2"):
+                x[1], x[2, :, 0] = 1, 0
+                x[:, 1, 1] = x[:, 2, 1] = x[0, 0, 1] = 4 if name == "Max" else -4  # ties
+            if name == "L2":
+                x[:, 2] = 0
+            if name == "Prod":
+                x[0, 1], x[2, :2, 3] = 0, 0
+                x[1, 1, 1] = 0
+            check(engine, f"Reduce{name}", [x, np.array(dims)], lambda x, d: REDUCTIONS[name](x, dims, bool(keep)), keepdims=keep, opset=18)
+    check(engine, f"Reduce{name}", [np.abs(f(3, 4)) + 0.1], lambda x: REDUCTIONS[name](x, (1,), False), axes=[-1], keepdims=0, opset=11)

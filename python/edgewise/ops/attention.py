@@ -34,9 +34,14 @@ Kernel("rope", {"batch": "i32", "heads": "i32", "seq": "i32", "head_dim": "i32",
        doc="Rotary embedding of the first rotary_dim elements of each head; the rest is copied. Row of the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row position + s; "
            "2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row outside [0, c_rows) is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + rotary_dim/2).")
 
+Kernel("softmax_and_grad", {"rows": "i32", "cols": "i32"},
+       [read("x", 4, "rows*cols"), read("dy", 4, "rows*cols"), write("y", 4, "rows*cols", inplace=["x"]), write("dx", 4, "rows*cols", inplace=["dy"])], empty=["rows", "cols"],
+       doc="y = softmax(x) over the last axis, and dx = y * (dy - sum(y * dy)). A row of all -inf gives zeros in both: what no query attends to has no gradient.")
+
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import BOOL, FLOAT, INT32, INT64
+from .matmul import emit_gemm
 from .op import MS, Op, check_reach, fail, like, most, product, takes, unsupported
 from .symbolic import Sym
 
@@ -62,6 +67,140 @@ def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, s
            causal=causal, past=past, window=window, kv_type=k.dtype, nan_to_zero=nan_to_zero, scale=scale, softcap=softcap)
 
 
+# ---- gradients ----
+BLOCK = 128          # queries at a time where the mask is causal: later keys are left out
+SCORES = 1 << 21     # floats that the scores of a block of queries take at most, where 16 queries fit into that
+
+# (q, k, v, dy, masks...): the gradients of q, k, v, which lie as [batch, seq, heads, dim], and of the sum of masks [batch, heads, q_len, kv_len], where y = softmax(softcap(scale * q k^T) + masks) v;
+# q, dy [batch, heads, q_len, dim]; k, v [batch, kv_heads, kv_len, dim]. attrs: scale, softcap; causal, past, window as the kernel's. Scores are computed again, a block of queries at a time.
+attention_grad = Op("AttentionGrad", "edgewise")
+
+
+@attention_grad.infer
+def _(n):
+    q, k, v = n.inputs[:3]
+    return [(FLOAT, [x.shape[0], x.shape[2], x.shape[1], x.shape[3]]) for x in (q, k, v)] + [(FLOAT, q.shape[:3] + [k.shape[2]])]
+
+
+def _causal_mask(b, rows, cols, diagonal, window):
+    """[rows, cols]: 0 where j <= i + diagonal (and, with a window, j > i + diagonal - window), -inf elsewhere; made once per session."""
+    key = f"causal[{rows},{cols},{diagonal},{window}]"
+    if key not in b.laid_out:
+        was, b.init = b.init, True
+        low = b.temp(FLOAT, [rows, cols])
+        b.fill(low, float("-inf"))
+        parts = []
+        for k, upper in ((diagonal + 1, 1), (diagonal - window, 0))[:2 if window else 1]:
+            parts.append(b.temp(FLOAT, [rows, cols]))
+            b.emit("trilu", {"x": low, "y": parts[-1]}, size=4, batch=1, rows=rows, cols=cols, k=k, upper=upper, x_row=cols, y_row=cols, x_batch=0, y_batch=0)
+        mask = parts[0]
+        if window:
+            mask = b.temp(FLOAT, [rows, cols])
+            b.emit_binary("add", *parts, mask, FLOAT)
+        mask.buffer.key = key
+        b.init = was
+        b.laid_out[key] = mask
+    return b.laid_out[key]
+
+
+@attention_grad.lower
+def _(n, b):
+    q, k, v, dy = (b.inner_contiguous(b.view(x)) for x in n.inputs[:4])
+    scale, softcap, causal, past, window = n.attr("scale", 1.0), n.attr("softcap", 0.0), n.attr("causal", 0), n.attr("past", 0), n.attr("window", 0)
+    dq, dk, dv = (b.out(o).transpose([0, 2, 1, 3]) if o is not None else None for o in n.outputs[:3])
+    dmask = b.out(n.outputs[3]) if n.wants(3) else None
+    batch, heads, q_len, _ = q.shape
+    kv, kv_len = k.shape[1:3]
+    shared = heads // kv
+    masks = [b.view(x) for x in n.inputs[4:]]
+    mask = masks[0] if masks else None
+    for other in masks[1:]:
+        mask = b.add_masks(mask, other)
+    if mask is not None:
+        mask = b.float_mask(mask)
+        mask = mask._with([1] * (4 - len(mask.shape)) + mask.shape, [0] * (4 - len(mask.shape)) + mask.strides)
+        if min(mask.strides) < 0:
+            mask = b.contiguous(mask)
+    size = min(q_len, max(16, SCORES // max(1, batch * kv * kv_len) // 16 * 16), BLOCK if causal else q_len)
+    starts = list(range(0, q_len, size)) if kv_len and product(dy.shape) else []
+    reach = [min(kv_len, past + at + size) if causal else kv_len for at in starts]
+    for y, covered in ((dq, bool(starts)), (dk, kv_len in reach), (dv, kv_len in reach), (dmask, bool(starts) and not causal)):
+        if y is not None and not covered:
+            b.fill(y, 0.0)
+    summed = {"k": kv_len in reach, "v": kv_len in reach}  # whether the next block is the first: it writes what later ones add to
+
+    def of_group(x, i):
+        """Each shared key head's i-th query head: [batch, kv_heads, seq, dim]."""
+        return x._with([x.shape[0], kv, *x.shape[2:]], [x.strides[0], x.strides[1] * shared, *x.strides[2:]], x.offset + i * x.strides[1])
+
+    def add_product(name, a, w, y, alpha):
+        emit_gemm(b, a, w, y, residual=None if summed[name] else y, alpha=alpha)
+
+    for at, cols in reversed(list(zip(starts, reach))):  # the last block reaches all keys
+        rows = min(size, q_len - at)
+        for i in range(shared):
+            qi, di = of_group(q, i).slice(2, at, rows), of_group(dy, i).slice(2, at, rows)
+            ki, vi = k.slice(2, 0, cols), v.slice(2, 0, cols)
+            scores, dp = b.temp(FLOAT, [batch, kv, rows, cols]), b.temp(FLOAT, [batch, kv, rows, cols])
+            bias = more = None
+            if mask is not None:
+                more = mask if mask.shape[1] == 1 else of_group(mask, i)
+                more = more if more.shape[2] == 1 else more.slice(2, at, rows)
+                more = more if more.shape[3] == 1 else more.slice(3, 0, cols)
+            if causal:
+                first = past + starts[-1]
+                bias = _causal_mask(b, size, first + size, first, window).slice(0, 0, rows).slice(1, starts[-1] - at, cols)
+            elif more is not None and more.shape[:2] == [1, 1]:
+                bias, more = more.drop_leading(2), None
+            capped = None
+            if softcap:
+                capped = b.temp(FLOAT, scores.shape)
+                emit_gemm(b, qi, ki.transpose([0, 1, 3, 2]), capped, alpha=scale / softcap, activation="tanh")
+                b.emit_binary("mul", capped, b.scalar(FLOAT, softcap), scores, FLOAT)
+                if bias is not None:
+                    b.emit_binary("add", scores, bias, scores, FLOAT)
+            else:
+                emit_gemm(b, qi, ki.transpose([0, 1, 3, 2]), scores, bias=bias, alpha=scale)
+            if more is not None:
+                b.emit_binary("add", scores, more, scores, FLOAT)
+            emit_gemm(b, di, vi.transpose([0, 1, 3, 2]), dp)
+            p, ds = b.temp(FLOAT, scores.shape), b.temp(FLOAT, scores.shape)
+            b.emit("softmax_and_grad", {"x": scores, "dy": dp, "y": p, "dx": ds}, rows=batch * kv * rows, cols=cols)
+            if dmask is not None:
+                b.copy(ds, of_group(dmask, i).slice(2, at, rows).slice(3, 0, cols))
+            if softcap:
+                slope = b.temp(FLOAT, scores.shape)
+                b.emit_binary("mul", capped, capped, slope, FLOAT)
+                b.emit_binary("sub", b.scalar(FLOAT, 1.0), slope, slope, FLOAT)
+                b.emit_binary("mul", ds, slope, ds, FLOAT)
+            if dq is not None:
+                emit_gemm(b, ds, ki, of_group(dq, i).slice(2, at, rows), alpha=scale)
+            if dk is not None:
+                add_product("k", ds.transpose([0, 1, 3, 2]), qi, dk.slice(2, 0, cols), scale)
+                summed["k"] = False
+            if dv is not None:
+                add_product("v", p.transpose([0, 1, 3, 2]), di, dv.slice(2, 0, cols), 1.0)
+                summed["v"] = False
+
+
+def attention_gradients(g, q, k, v, dy, masks=(), wanted=(), **attrs):
+    """Gradients of q, k, v as they are shaped ([batch, heads, seq, dim]), then of each mask, None where not `wanted` (a bool per mask)."""
+    outs = g.op("AttentionGrad", q, k, v, dy, *masks, domain="edgewise", outputs=4, **attrs)
+    return [g.transpose(d, [0, 2, 1, 3]) for d in outs[:3]] + [g.sum_to(outs[3], m.shape) if w else None for m, w in zip(masks, wanted)]
+
+
+def _split_heads(g, x, heads):
+    return g.transpose(g.reshape(x, [*x.shape[:2], heads, x.shape[2] // heads]), [0, 2, 1, 3])
+
+
+def _merge(g, x):
+    return g.reshape(g.transpose(x, [0, 2, 1, 3]), [x.shape[0], x.shape[2], x.shape[1] * x.shape[3]])
+
+
+def _part(g, x, axis, start, length):
+    return g.op("Slice", x, g.ints([start]), g.ints([start + length]), g.ints([axis])) if length != x.shape[axis] else x
+
+
 # Made by passes/attention.py of the exporters' MatMul, Softmax, MatMul. Inputs: q, k, v, then masks. attrs: scale, softcap, nan_to_zero.
 fused = Op("Attention", "edgewise")
 
@@ -81,6 +220,14 @@ def _(n, b):
     if n.attr("merged", 0):
         y = b.reshaped(y, [q.shape[0], q.shape[2], q.shape[1], v.shape[3]]).transpose([0, 2, 1, 3])
     emit_attention(b, q, k, v, y, n.attr("scale", 1.0), [b.view(x) for x in n.inputs[3:]], softcap=n.attr("softcap", 0.0), nan_to_zero=n.attr("nan_to_zero", 0))
+
+
+@fused.grad
+def _(n, g, dy):
+    q, k, v = n.inputs[:3]
+    if n.attr("merged", 0):
+        dy = _split_heads(g, dy, q.shape[1])
+    return attention_gradients(g, q, k, v, dy, n.inputs[3:], [g.wants(i) for i in range(3, len(n.inputs))], scale=n.attr("scale", 1.0), softcap=n.attr("softcap", 0.0))
 
 
 def _heads(b, x, count):
@@ -226,6 +373,37 @@ def _(n, b):
     emit_attention(b, q, keys, values, y, n.attr("scale") or dim ** -0.5, masks, causal=n.attr("is_causal", 0), past=past if not n.has(6) else 0, softcap=n.attr("softcap", 0.0), lengths=lengths, nan_to_zero=0)
 
 
+@attention.grad
+def _(n, g, dy, dpk=None, dpv=None):
+    batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(n)
+    flat = n.inputs[0].rank == 3
+    q, k, v = n.inputs[:3]
+    if flat:
+        q, k, v = _split_heads(g, q, heads), _split_heads(g, k, kv), _split_heads(g, v, kv)
+    past = n.inputs[4].shape[2] if n.has(4) else 0
+    if past:
+        k, v = g.op("Concat", n.inputs[4], k, axis=2), g.op("Concat", n.inputs[5], v, axis=2)
+    got = [None] * (3 + n.has(3))
+    if dy is not None:
+        masks, wanted, causal = ([n.inputs[3]], [g.wants(3)], n.attr("is_causal", 0)) if n.has(3) else ([], [], n.attr("is_causal", 0))
+        if n.has(6):  # query i of a row stands at its length - q_len + i
+            end = g.reshape(g.op("Cast", n.inputs[6], to=INT64), [batch, 1, 1, 1])
+            if causal:
+                end = g.add(end, g.constant(INT64, [q_len, 1], range(1 - q_len, 1)))
+            masks, wanted, causal = [*masks, g.op("Less", g.constant(INT64, [k.shape[2]], range(k.shape[2])), end)], [*wanted, False], 0
+        got = attention_gradients(g, q, k, v, _split_heads(g, dy, heads) if flat else dy, masks, wanted, scale=n.attr("scale") or dim ** -0.5, softcap=n.attr("softcap", 0.0), causal=causal, past=0 if n.has(6) else past)
+    dq, (dk, dpast_k), (dv, dpast_v) = got[0], *(_of_cache(g, d, more, past) for d, more in ((got[1], dpk), (got[2], dpv)))
+    return [_merge(g, d) if flat and d is not None else d for d in (dq, dk, dv)] + [got[3] if n.has(3) else None, dpast_k, dpast_v]
+
+
+def _of_cache(g, d, more, past):
+    """The gradient of keys or values, that of `present` added, as (of the new ones, of the past's)."""
+    d = more if d is None else d if more is None else g.add(d, more)
+    if d is None or not past:
+        return d, None
+    return _part(g, d, 2, past, d.shape[2] - past), _part(g, d, 2, 0, past)
+
+
 def emit_rope(b, x, y, cos, sin, rotary_dim, positions=0, position_ids=None, position=0, interleaved=0):
     """x, y [batch, heads, seq, dim]; cos, sin: [rows, rotary_dim/2] tables, or [batch|1, seq, rotary_dim/2] with positions 0."""
     x = b.inner_contiguous(x)
@@ -260,6 +438,31 @@ def _(n, b):
     cos, sin = b.view(n.inputs[1]), b.view(n.inputs[2])
     x = b.view(n.inputs[0])
     emit_rope(b, x, b.out(n.outputs[0]), cos, sin, 2 * cos.shape[-1], interleaved=n.attr("interleaved", 0))
+
+
+@rope_direct.grad
+def _(n, g, dy):
+    x, cos, sin = n.inputs
+    turn = n.attr("interleaved", 0)
+    dx = g.op("Rope", dy, cos, g.neg(sin), domain="edgewise", interleaved=turn) if g.wants(0) else None  # turned back
+    return [dx, *_table_gradients(g, x, dy, cos.shape, turn, g.wants(1) or g.wants(2))]
+
+
+def _table_gradients(g, x, dy, shape, interleaved, wanted):
+    """Gradients of cos and sin of a shape [batch|1, seq, half], where x [batch, heads, seq, dim] was turned by them."""
+    if not wanted:
+        return None, None
+    half = shape[-1]
+
+    def pair(v):
+        v = _part(g, v, 3, 0, 2 * half)
+        if interleaved:
+            v = g.reshape(v, [*v.shape[:3], half, 2])
+            return [g.reshape(_part(g, v, 4, i, 1), v.shape[:4]) for i in (0, 1)]
+        return [_part(g, v, 3, i * half, half) for i in (0, 1)]
+    (x0, x1), (d0, d1) = pair(x), pair(dy)
+    along = g.add(g.mul(d0, x0), g.mul(d1, x1)), g.sub(g.mul(d1, x0), g.mul(d0, x1))
+    return tuple(g.sum_to(g.op("ReduceSum", v, g.ints([1]), keepdims=0), shape) for v in along)
 
 
 rotary = Op("RotaryEmbedding")  # opset 23
@@ -320,6 +523,33 @@ def _(n, b):
     _lower_rotary(n, b, cos, sin, ids, 2 if ids is not None else 0)
 
 
+@rotary.grad
+def _(n, g, dy):
+    return _rotary_gradients(n, g, dy, 3, 1)
+
+
+def _rotary_gradients(n, g, dy, ids, table):
+    """Of x and, at inputs `table` and the next, of cos and sin; position ids are input `ids` where it is there."""
+    x, cos, sin, half = n.inputs[0], n.inputs[table], n.inputs[table + 1], n.inputs[table].shape[-1]
+    out = [None] * max(len(n.inputs), table + 2)
+    again = list(n.inputs)
+    again[0], again[table + 1] = dy, g.neg(sin)
+    out[0] = g.op(n.op, *again, domain=n.domain, **n.attrs) if g.wants(0) else None
+    if g.wants(table) or g.wants(table + 1):
+        if x.rank == 3:
+            heads = n.attr("num_heads", 0) or x.shape[2] // (n.attr("rotary_embedding_dim", 0) or 2 * half)
+            x, dy = _split_heads(g, x, heads), _split_heads(g, dy, heads)
+        batch, seq = x.shape[0], x.shape[2]
+        got = _table_gradients(g, x, dy, [batch, seq, half] if n.has(ids) else cos.shape, n.attr("interleaved", 0), True)
+        if n.has(ids):
+            places = n.inputs[ids]
+            if list(places.shape) != [batch, seq]:  # where each row begins
+                places = g.add(g.reshape(places, [product(places.shape), 1]), g.constant(INT64, [batch, seq], [i for _ in range(batch) for i in range(seq)]))
+            got = [g.op("GatherGrad", d, places, domain="edgewise", rows=cos.shape[0]) for d in got]
+        out[table:table + 2] = got
+    return out
+
+
 rotary_ms = Op("RotaryEmbedding", MS)
 
 
@@ -359,6 +589,11 @@ def _(n, b):
     if positions == 3 and b.view(n.inputs[0]).shape[0] != 1:
         ids = b.contiguous(ids.broadcast([b.view(n.inputs[0]).shape[0]]))
     _lower_rotary(n, b, b.view(n.inputs[2]), b.view(n.inputs[3]), ids, positions)
+
+
+@rotary_ms.grad
+def _(n, g, dy):
+    return _rotary_gradients(n, g, dy, 1, 2)
 
 
 gqa = Op("GroupQueryAttention", MS)
@@ -510,6 +745,48 @@ def _(n, b):
             masks = [m if m.shape[3] in (1, reach) else m.slice(3, 0, reach)]
         emit_attention(b, q.slice(0, at, count), keys.slice(0, at, count).slice(2, 0, reach), values.slice(0, at, count).slice(2, 0, reach), y.slice(0, at, count), n.attr("scale", 0.0) or dim ** -0.5, masks,
                        causal=1, past=start, window=window, softcap=n.attr("softcap", 0.0))
+
+
+@gqa.grad
+def _(n, g, dy, dpk=None, dpv=None):
+    heads, kv, dim = _gqa_dims(n)
+    batch, q_len = n.inputs[0].shape[:2]
+    starts, total = _starts(n)
+    past = n.inputs[3].shape[2] if n.has(3) else 0
+    if starts != [past] * batch or total != past + q_len:
+        unsupported(n, "the gradient of rows that begin at different places", "Train without a past.")
+    if n.has(1):
+        q, k, v = (_split_heads(g, x, count) for x, count in zip(n.inputs, (heads, kv, kv)))
+    else:
+        q, k, v = (_split_heads(g, _part(g, n.inputs[0], 2, at * dim, count * dim), count) for at, count in ((0, heads), (heads, kv), (heads + kv, kv)))
+    plain_q, plain_k, tables = q, k, None
+    if n.attr("do_rotary", 0):
+        half, turn = n.inputs[7].shape[1], n.attr("rotary_interleaved", 0)
+        tables = [g.op("Gather", t, n.inputs[9], axis=0) if n.has(9) else g.reshape(_part(g, t, 0, past, q_len), [1, q_len, half]) for t in n.inputs[7:9]]
+        q, k = (g.op("Rope", x, *tables, domain="edgewise", interleaved=turn) for x in (q, k))
+    if past:
+        k, v = g.op("Concat", n.inputs[3], k, axis=2), g.op("Concat", n.inputs[4], v, axis=2)
+    out = [None] * max(len(n.inputs), 11)
+    got = [None] * 4
+    if dy is not None:
+        got = attention_gradients(g, q, k, v, _split_heads(g, dy, heads), [n.inputs[10]] if n.has(10) else [], [g.wants(10)], scale=n.attr("scale", 0.0) or dim ** -0.5, softcap=n.attr("softcap", 0.0),
+                                  causal=1, past=past, window=max(n.attr("local_window_size", -1), 0))
+    dq, (dk, out[3]), (dv, out[4]) = got[0], *(_of_cache(g, d, more, past) for d, more in ((got[1], dpk), (got[2], dpv)))
+    out[10] = got[3] if n.has(10) else None
+    if tables:
+        if g.wants(7) or g.wants(8):
+            for i, table in ((7, 0), (8, 1)):
+                parts = [_table_gradients(g, x, d, tables[0].shape, turn, True)[table] for x, d in ((plain_q, dq), (plain_k, dk)) if d is not None]
+                total = g.add(*parts) if len(parts) == 2 else parts[0]
+                out[i] = g.op("GatherGrad", total, n.inputs[9] if n.has(9) else g.constant(INT64, [1, q_len], range(past, past + q_len)), domain="edgewise", rows=n.inputs[7].shape[0])
+        back = tables[0], g.neg(tables[1])
+        dq, dk = (g.op("Rope", d, *back, domain="edgewise", interleaved=turn) if d is not None else None for d in (dq, dk))
+    flat = [_merge(g, d) if d is not None else g.zeros([batch, q_len, count * dim]) for d, count in ((dq, heads), (dk, kv), (dv, kv))]
+    if n.has(1):
+        out[:3] = flat
+    else:
+        out[0] = g.op("Concat", *flat, axis=2)
+    return out
 
 
 def _append_each(b, n, new, past_index, present_index, starts, total):
