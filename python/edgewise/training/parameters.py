@@ -4,8 +4,8 @@ from __future__ import annotations
 import fnmatch
 import re
 
-from ..errors import InputError
-from ..ir import Tensor
+from ..errors import InputError, UnsupportedOp
+from ..ir import Graph, Node, Tensor
 from ..ops.dtypes import FLOAT, FLOAT16
 
 # Inputs that hold parameters, by op: everything a layer of PyTorch or Keras learns ends in one of these.
@@ -96,3 +96,24 @@ def _uniform(t):
     data = bytes(t.bytes())
     size = 4 if t.dtype == FLOAT else 2
     return len(data) > 0 and data == data[:size] * (len(data) // size)
+
+
+def with_batch_statistics(graph):
+    """(graph whose BatchNormalization nodes use the batch's statistics, {running statistic: name of its new value}).
+
+    Statistics that norms share because they began equal are one tensor in the file, which two norms cannot both update: such graphs have been through `separate`."""
+    nodes, running = [], {}
+    for n in graph.nodes:
+        internal = n.op == "BatchNormInternal"  # ONNX Runtime Training's own: the same with two more outputs
+        if (n.op == "BatchNormalization" and n.domain == "" or internal) and len(n.inputs) == 5:
+            news = [n.outputs[1] if len(n.outputs) > 1 and n.outputs[1] else f"{n.inputs[3]}~new{len(nodes)}", n.outputs[2] if len(n.outputs) > 2 and n.outputs[2] else f"{n.inputs[4]}~new{len(nodes)}"]
+            for old, new in zip(n.inputs[3:], news):
+                if old in running or old not in graph.constants or old in n.inputs[1:3]:
+                    raise UnsupportedOp(f"its running statistic '{old}' is not its own", n.where, "Train with batch_norm='frozen', or export the model after a step of training, when no two tensors are equal.")
+                running[old] = new
+            nodes.append(Node("BatchNormalization", list(n.inputs), [n.outputs[0], *news], {**{k: a for k, a in n.attrs.items() if k in ("epsilon", "momentum")}, "training_mode": 1}, "", n.name))
+        else:
+            nodes.append(n)
+    copy = Graph(graph.name, nodes, graph.inputs, graph.outputs, graph.constants, graph.value_info, {**graph.opsets, "": max(graph.opsets.get("", 15), 15)} if running else graph.opsets, graph.functions, graph.metadata,
+                 graph.ir_version, graph.producer, graph.source)
+    return copy, running

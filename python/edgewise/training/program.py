@@ -25,7 +25,7 @@ from ..passes.recompute import recompute
 from ..plan.builder import lower
 from .losses import loss_of
 from .optimizers import optimizer_of
-from .parameters import choose, separate
+from .parameters import choose, separate, with_batch_statistics
 
 STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = "training/step", "learning_rate", "seed", "gradient_scale", "loss"
 
@@ -70,16 +70,20 @@ class Program:
         no_decay: patterns of parameter names whose weight_decay is 0. groups: [(pattern, {"lr_scale": x, "weight_decay": y})], the first that fits counts.
         max_grad_norm, max_grad_value: clipping of the whole gradient by its norm, or of each element; None: none.
         training_mode: whether Dropout is active in train and accumulate.
+        batch_norm: "frozen": BatchNormalization uses its running statistics, as exported; "train": the batch's own, and the running ones, which are states, follow them.
         checkpointing: recompute activations in the backward pass (about a third more time): False, True (where least memory is wanted), or bytes: only where the
             arena of a step would be larger.
     """
 
     def __init__(self, graph, shapes, *, dtypes=None, known=None, computed=None, loss="causal_lm", optimizer="AdamW", trainable="all", frozen=(), lora=None, outputs=(), no_decay=(), groups=(),
-                 max_grad_norm=None, max_grad_value=None, training_mode=True, checkpointing=False):
+                 max_grad_norm=None, max_grad_value=None, training_mode=True, batch_norm="frozen", checkpointing=False):
         self.graph = separate(graph)
         self.shapes, self.dtypes, self.known, self.computed = {k: list(v) for k, v in shapes.items()}, dtypes or {}, known or {}, computed or {}
         self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
         self.trainable = choose(graph, trainable, frozen)
+        if batch_norm not in ("frozen", "train"):
+            raise InputError(f"{batch_norm!r} is not a way to treat BatchNormalization", "batch_norm", "Use 'frozen' or 'train'.")
+        self.training_graph, self.buffers = with_batch_statistics(self.graph) if batch_norm == "train" else (self.graph, {})
         self.extra, self.groups = list(outputs), [*groups, *((p, {"weight_decay": 0.0}) for p in no_decay)]
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = max_grad_norm, max_grad_value, training_mode, checkpointing
         self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
@@ -93,7 +97,7 @@ class Program:
             MissingGradient: an operator between a parameter and the loss has none. UnsupportedOp, ModelError, InputError: as bind."""
         if kind not in self.plans:
             if kind in ("update", "initialize") and self.trained is None:
-                self.plan("accumulate" if kind == "update" else "train")
+                self.plan("train" if kind == "initialize" else "accumulate")
             try:
                 bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize}[kind]()
                 self.plans[kind] = self._lowered(bound, kind) if kind in ("train", "accumulate") else lower(bound, name=kind)
@@ -133,9 +137,14 @@ class Program:
         """Binds the model, recognises its ops, lets between(bound, g, outputs, fed) add to it, and combines."""
         names = [o.name for o in self.graph.outputs]
         wanted = self._wanted_outputs(names)
-        bound = bind(self.graph, self.shapes, self.dtypes, self.known, None, wanted, self.computed, float_outputs=True, trainable=self.trainable, training=training)
+        graph, running = (self.training_graph, self.buffers) if training else (self.graph, {})
+        persistent = [*self.trainable, *(b for b in self.buffers if b not in self.trainable)]
+        bound = bind(graph, self.shapes, self.dtypes, self.known, None, [*wanted, *running.values()], self.computed, float_outputs=True, trainable=persistent, training=training and self.training_mode)
+        updates = [(bound.states[b], bound.outputs.pop(o)) for b, o in running.items()]
         for name in self.trainable:
             self.states.setdefault(name, State(name, "parameter", FLOAT, tuple(bound.states[name].shape), ("constant", name)))
+        for name in self.buffers:
+            self.states.setdefault(name, State(name, "buffer", FLOAT, tuple(bound.states[name].shape), ("constant", name)))
         for name, v in bound.inputs.items():
             if v.role == "input" and name not in self.known and name != SEED:
                 self.feeds[name] = Feed(name, "input", v.dtype, tuple(v.shape))
@@ -157,6 +166,7 @@ class Program:
             if loss.dtype != FLOAT or product(loss.shape) != 1:
                 raise InputError(f"the loss is {loss}, not one float32 number", "loss", "Reduce it, for instance with ReduceMean.")
             bound.outputs = {LOSS: g.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
+            bound.effects += [g.op("Assign", state, new, domain="edgewise") for state, new in updates]
             between(bound, g, bound.outputs[LOSS])
         return optimize(bound, transform)
 
@@ -180,7 +190,7 @@ class Program:
     def _train(self):
         def between(bound, g, loss):
             self._add_updates(bound, g, self._gradients(bound, g, loss), None)
-        return self._forward(self.training_mode, between)
+        return self._forward(True, between)
 
     def _accumulate(self):
         def between(bound, g, loss):
@@ -188,7 +198,7 @@ class Program:
                 name = f"gradient/{v.name}"
                 self.states.setdefault(name, State(name, "gradient", FLOAT, tuple(v.shape)))
                 bound.effects.append(g.op("AddTo", bound.state(name, FLOAT, v.shape), d, domain="edgewise"))
-        return self._forward(self.training_mode, between)
+        return self._forward(True, between)
 
     def _evaluate(self):
         return self._forward(False, lambda bound, g, loss: None)

@@ -26,15 +26,20 @@ class TrainingSession:
 
     Args:
         program: program.Program. engine: default the process's. seed: int that adapters' first values and dropout follow from.
+        share: a TrainingSession of the same model with other shapes, the states of which are used; it must outlive this one.
     Attributes: seed, runs (forward passes with dropout so far: with the seed and the states all that a run's result depends on), engine, store.
     A failed call leaves states as they were, but for `train` and `update` when the engine itself fails midway (`OutOfMemory` comes before anything is written).
     """
 
-    def __init__(self, program, engine=None, seed=0):
-        self.program, self.engine, self.seed, self.runs = program, engine or default_engine(), int(seed) & _MASK, 0
-        self.store = WeightStore(self.engine)
-        self.loaded, self.addresses, self.buffers = {}, {}, {}
-        self.initialized = False
+    def __init__(self, program, engine=None, seed=0, share=None):
+        self.program, self.engine, self.seed, self.runs, self.share = program, share.engine if share else engine or default_engine(), int(seed) & _MASK, 0, share
+        self.store = WeightStore(self.engine) if share is None else share.store
+        self.loaded, self.addresses, self.buffers = {}, {} if share is None else share.addresses, {}
+        self._initialized = False
+
+    @property
+    def initialized(self):
+        return self._initialized if self.share is None else self.share.initialized
 
     # ---- memory ----
     def address(self, name):
@@ -72,9 +77,11 @@ class TrainingSession:
             self.buffers[key] = (self.engine.alloc(slot.nbytes), slot)
         return self.buffers[key][0]
 
-    def initialize(self):
-        """Gives all states their first values; parameters those of the model's file. Called by the first run."""
-        self.program.plan("train")  # tells which states there are
+    def initialize(self, kind="train"):
+        """Gives all states their first values; parameters those of the model's file. Called by the first run. kind: the plan that tells which states there are."""
+        if self.share is not None:
+            return self.share.initialize(kind)
+        self.program.plan(kind)
         weights = WeightStore(self.engine)  # the parameters' originals are read once and let go
         loaded = self._load("initialize", weights)
         try:
@@ -88,7 +95,7 @@ class TrainingSession:
         finally:
             loaded.free()
             weights.free()
-        self.runs, self.initialized = 0, True
+        self.runs, self._initialized = 0, True
 
     # ---- runs ----
     def train(self, feeds, learning_rate):
@@ -115,7 +122,7 @@ class TrainingSession:
 
     def _run(self, kind, feeds, numbers):
         if not self.initialized:
-            self.initialize()
+            self.initialize("accumulate" if kind in ("accumulate", "update") else "train")
         loaded = self._load(kind)
         feeds, mine = dict(feeds), []
         for (k, name), (address, slot) in self.buffers.items():
@@ -199,10 +206,11 @@ class TrainingSession:
         """Gives back all engine memory."""
         for p in self.loaded.values():
             p.free()
-        for address in [*self.addresses.values(), *(a for a, _ in self.buffers.values())]:
+        for address in [*(self.addresses.values() if self.share is None else ()), *(a for a, _ in self.buffers.values())]:
             self.engine.free(address)
-        self.loaded, self.addresses, self.buffers, self.initialized = {}, {}, {}, False
-        self.store.free()
+        self.loaded, self.addresses, self.buffers, self._initialized = {}, {}, {}, False
+        if self.share is None:
+            self.store.free()
 
     def __del__(self):
         try:
