@@ -109,12 +109,13 @@ class Builder:
         return v
 
     def slot(self, name, kind, dtype, shape, nbytes):
-        if name not in self.slot_of:
+        key = ("state", name) if kind == "state" else name  # a parameter has the name of the weight that it begins as
+        if key not in self.slot_of:
             buffer = Buffer("slot", nbytes, name)
             buffer.index = len(self.slots)
             self.slots.append(Slot(name, kind, dtype, list(shape), nbytes))
-            self.slot_of[name] = buffer
-        return self.slot_of[name]
+            self.slot_of[key] = buffer
+        return self.slot_of[key]
 
     def const_bytes(self, data, dtype, shape):
         at = self.constant_at.get(data)
