@@ -563,6 +563,7 @@ static int32_t check_matmul_nbits(const void *params, ew_reach *reach, bool *emp
   const int64_t a_row = p->a_row;
   const int64_t y_row = p->y_row;
   const int64_t activation = p->activation;
+  const int64_t transposed = p->transposed;
   bool bad = false;
   if (m < 0) return 11;
   if (n < 0) return 12;
@@ -578,13 +579,13 @@ static int32_t check_matmul_nbits(const void *params, ew_reach *reach, bool *emp
   if (!(activation >= 0)) return 9;
   if (!(activation < 8)) return 10;
   if ((*empty = m == 0 || n == 0)) return EW_CHECKED;
-  reach[0] = (ew_reach){4, 0, (m - 1) * a_row + k};
+  reach[0] = (ew_reach){4, 0, (m - 1) * a_row + (transposed ? n : k)};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, n * ew_check_ceil_div(&bad, k, block), ew_check_ceil_div(&bad, block * bits, 8))};
   reach[2] = (ew_reach){ew_check_bytes_of(&bad, scale_type), 0, n * ew_check_ceil_div(&bad, k, block)};
   reach[3] = (ew_reach){ew_check_bytes_of(&bad, zero_type), 0, ew_check_mul(&bad, n, zero_type == 2 ? ew_check_ceil_div(&bad, ew_check_ceil_div(&bad, k, block) * bits, 8) : ew_check_ceil_div(&bad, k, block))};
-  reach[4] = (ew_reach){4, 0, n};
-  reach[5] = (ew_reach){4, 0, (m - 1) * y_row + n};
-  reach[6] = (ew_reach){4, 0, (m - 1) * y_row + n};
+  reach[4] = (ew_reach){4, 0, transposed ? k : n};
+  reach[5] = (ew_reach){4, 0, (m - 1) * y_row + (transposed ? k : n)};
+  reach[6] = (ew_reach){4, 0, (m - 1) * y_row + (transposed ? k : n)};
   reach[7] = (ew_reach){4, 0, 262144};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }

@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x921a6471u
+#define EW_TABLE_HASH 0x29cbf029u
 enum { EW_KERNEL_COUNT = 36, EW_MAX_OPERANDS = 8 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
@@ -112,8 +112,8 @@ typedef struct { int32_t batch; int32_t m; int32_t n; int32_t k; int32_t a_type;
 enum { EW_MATMUL_INTEGER_A, EW_MATMUL_INTEGER_B, EW_MATMUL_INTEGER_A_ZERO, EW_MATMUL_INTEGER_B_ZERO, EW_MATMUL_INTEGER_Y, EW_MATMUL_INTEGER_SCRATCH };
 int32_t ew_k_matmul_integer(ew_context *, const ew_matmul_integer_params *, void *const *operand);
 
-/* matmul_nbits: com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row (row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. */
-typedef struct { int32_t m; int32_t n; int32_t k; int32_t bits; int32_t block; int32_t format; int32_t scale_type; int32_t zero_type; int32_t a_row; int32_t y_row; int32_t activation; int32_t accuracy; } ew_matmul_nbits_params;
+/* matmul_nbits: com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row (row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. transposed: y [m, k] = a [m, n] @ b, the product of its gradient. */
+typedef struct { int32_t m; int32_t n; int32_t k; int32_t bits; int32_t block; int32_t format; int32_t scale_type; int32_t zero_type; int32_t a_row; int32_t y_row; int32_t activation; int32_t accuracy; int32_t transposed; } ew_matmul_nbits_params;
 enum { EW_MATMUL_NBITS_A, EW_MATMUL_NBITS_B, EW_MATMUL_NBITS_SCALES, EW_MATMUL_NBITS_ZEROS, EW_MATMUL_NBITS_BIAS, EW_MATMUL_NBITS_RESIDUAL, EW_MATMUL_NBITS_Y, EW_MATMUL_NBITS_SCRATCH };
 int32_t ew_k_matmul_nbits(ew_context *, const ew_matmul_nbits_params *, void *const *operand);
 

@@ -71,6 +71,20 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
     }
 }
 
+/* The same of b transposed: its rows are what is summed over, and lie in panels as they are stored. */
+static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+  enum { PIECE = 256 };
+  for (int32_t p = 0; p < kc; p++)
+    for (int32_t j = 0; j < nc; j += PIECE) {
+      float piece[PIECE];
+      int32_t n = nc - j < PIECE ? nc - j : PIECE;
+      dequantize(g->b, k0 + p, j0 + j, n, piece, 1);
+      for (; n % NR; n++) piece[n] = 0;
+      for (int32_t i = 0; i < n; i += NR)
+        for (int32_t c = 0; c < NR; c += VF) vf_store(panels + (int64_t)(j + i) * kc + p * NR + c, vf_load(piece + i + c));
+    }
+}
+
 /* ---- few rows ----
  *
  * Weights are read 16 bytes at a time, a group; a is put into the order in which a group's weights come out of their bytes, once
@@ -302,7 +316,8 @@ int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void
   ew_gemm_job g = {.m = p->m, .n = p->n, .k = p->k, .a_row = p->a_row, .a_col = 1, .y_row = p->y_row, .a = operand[EW_MATMUL_NBITS_A], .y = operand[EW_MATMUL_NBITS_Y],
                    .finish = {.bias = operand[EW_MATMUL_NBITS_BIAS], .residual = operand[EW_MATMUL_NBITS_RESIDUAL], .bias_col = 1, .activation = p->activation, .alpha = 1, .beta = 1},
                    .pack_b = pack_b, .b = &w};
-  if (p->m <= FEW) few_rows_run(ctx, &w, &g, scratch);
+  if (p->transposed) g.n = p->k, g.k = p->n, g.pack_b = pack_rows;
+  if (p->m <= FEW && !p->transposed) few_rows_run(ctx, &w, &g, scratch);
   else ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
   return EW_OK;
 }

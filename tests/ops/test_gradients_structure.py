@@ -281,3 +281,33 @@ def test_reductions(engine, name):
                 x[1, 1, 1] = 0
             check(engine, f"Reduce{name}", [x, np.array(dims)], lambda x, d: REDUCTIONS[name](x, dims, bool(keep)), keepdims=keep, opset=18)
     check(engine, f"Reduce{name}", [np.abs(f(3, 4)) + 0.1], lambda x: REDUCTIONS[name](x, (1,), False), axes=[-1], keepdims=0, opset=11)
+
+
+# ---- quantized weights ----
+
+def unpacked(w, bits, k):
+    """[N, K] numbers of bytes [N, ...] that hold `bits` wide ones, low first."""
+    parts = np.stack([w.reshape(len(w), -1) >> s & (1 << bits) - 1 for s in range(0, 8, bits)], -1)
+    return parts.reshape(len(w), -1)[:, :k].astype(np.float32)
+
+
+@pytest.mark.parametrize("bits", (2, 4, 8))
+@pytest.mark.parametrize("zeros", (None, "packed", "float"))
+@pytest.mark.parametrize("rows, k, cols, block", [((1,), 64, 48, 32), ((5,), 100, 17, 16), ((2, 17), 130, 9, 64), ((33,), 300, 700, 32)])
+def test_matmul_nbits(engine, bits, zeros, rows, k, cols, block):
+    blocks = -(-k // block)
+    w, scales, bias = R.integers(0, 256, (cols, blocks, block * bits // 8), np.uint8), np.abs(f(cols, blocks)) * 0.05, f(cols)
+    z = {None: None, "packed": R.integers(0, 256, (cols, -(-blocks * bits // 8)), np.uint8), "float": (f(cols, blocks) + 2).astype(np.float32)}[zeros]
+    zero = np.full((cols, blocks), 2.0 ** (bits - 1)) if z is None else unpacked(z, bits, blocks) if zeros == "packed" else z
+    dense = (unpacked(w, bits, k) - zero.repeat(block, 1)[:, :k]) * scales.repeat(block, 1)[:, :k]
+    check(engine, "MatMulNBits", [f(*rows, k), w, scales, z, None, bias], lambda a, w, s, z, g, bias: a @ torch.tensor(dense.T.astype(np.float32)) + bias, domain=MS, fixed=(2, 3), K=k, N=cols, bits=bits, block_size=block)
+
+
+@pytest.mark.parametrize("kind", (0, 1))
+def test_matmul_bnb4(engine, kind):
+    k, cols, block = 128, 7, 32
+    w, absmax = R.integers(0, 256, cols * k // 2).astype(np.uint8), np.abs(f(cols * k // block))
+    attrs = {"domain": MS, "fixed": (2,), "K": k, "N": cols, "block_size": block, "quant_type": kind}
+    model, feeds = node_model("MatMulBnb4", [np.eye(k, dtype=np.float32), w, absmax], **attrs)
+    dense = torch.tensor(gradients(model, feeds, engine)[0]["y0"])  # what it multiplies by
+    check(engine, "MatMulBnb4", [f(11, k), w, absmax], lambda a, w, s: a @ dense, **attrs)

@@ -21,16 +21,17 @@ Kernel("gemm", {"batch0": "i32", "batch1": "i32", "m": "i32", "n": "i32", "k": "
            "the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. "
            "scratch: packing buffers (131072 floats of packed b shared by the threads, then 65536 floats for packed a split among them).")
 
-Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "block": "i32", "format": "i32", "scale_type": "i32", "zero_type": "i32", "a_row": "i32", "y_row": "i32", "activation": "i32", "accuracy": "i32"},
-       [read("a", 4, "(m-1)*a_row + k"), read("b", 1, "n * ceil_div(k, block) * ceil_div(block * bits, 8)"), read("scales", "bytes_of(scale_type)", "n * ceil_div(k, block)"),
+Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "block": "i32", "format": "i32", "scale_type": "i32", "zero_type": "i32", "a_row": "i32", "y_row": "i32", "activation": "i32", "accuracy": "i32", "transposed": "i32"},
+       [read("a", 4, "(m-1)*a_row + (n if transposed else k)"), read("b", 1, "n * ceil_div(k, block) * ceil_div(block * bits, 8)"), read("scales", "bytes_of(scale_type)", "n * ceil_div(k, block)"),
         read("zeros", "bytes_of(zero_type)", "n * (ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else ceil_div(k, block))", optional=True),
-        read("bias", 4, "n", optional=True), read("residual", 4, "(m-1)*y_row + n", optional=True), write("y", 4, "(m-1)*y_row + n", inplace=["residual"]),
-        write("scratch", 4, "262144", optional=True)],
+        read("bias", 4, "k if transposed else n", optional=True), read("residual", 4, "(m-1)*y_row + (k if transposed else n)", optional=True),
+        write("y", 4, "(m-1)*y_row + (k if transposed else n)", inplace=["residual"]), write("scratch", 4, "262144", optional=True)],
        require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "format == 0 or bits == 4", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 8"],
        empty=["m", "n"],
        doc="com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row "
            "(row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; "
-           "in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block.")
+           "in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. "
+           "transposed: y [m, k] = a [m, n] @ b, the product of its gradient.")
 
 Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a_type": "i32", "b_type": "i32", "a_batch": "i32", "b_batch": "i32", "a_zeros": "i32", "b_zeros": "i32"},
        [read("a", 1, "(batch-1)*a_batch + m*k"), read("b", 1, "(batch-1)*b_batch + k*n"), read("a_zero", 1, "m if a_zeros > 1 else 1", optional=True), read("b_zero", 1, "n if b_zeros > 1 else 1", optional=True),
@@ -303,19 +304,52 @@ def _(n):
     return [(FLOAT, a.shape[:-1] + [cols])]
 
 
-def emit_nbits(n, b, bits, block, cols, k, format=0, accuracy=0, zeros=None, bias=None):
-    a, y = b.as_rows(b.view(n.inputs[0]), k), b.as_rows(b.out(n.outputs[0]), cols)
+def emit_nbits(n, b, bits, block, cols, k, format=0, accuracy=0, zeros=None, bias=None, transposed=0):
+    a, y = b.as_rows(b.view(n.inputs[0]), cols if transposed else k), b.as_rows(b.out(n.outputs[0]), k if transposed else cols)
     w, scales, zeros = (b.contiguous(v) if v is not None else None for v in (b.view(n.inputs[1]), b.view(n.inputs[2]), zeros))
     residual = n.input(6)  # from passes/epilogue.py
     b.emit("matmul_nbits", {"a": a, "b": w, "scales": scales, "zeros": zeros, "bias": b.contiguous(bias) if bias is not None else None,
                             "residual": b.as_rows(b.view_like(residual, n.outputs[0]), cols) if residual is not None else None, "y": y, "scratch": b.scratch(4 * 262144)},
            m=y.shape[0], n=cols, k=k, bits=bits, block=block, format=format, scale_type=scales.dtype, zero_type=zeros.dtype if zeros is not None else UINT8,
-           a_row=a.strides[0], y_row=y.strides[0], activation=ACTIVATION[n.attr("activation", "none")], accuracy=accuracy)
+           a_row=a.strides[0], y_row=y.strides[0], activation=ACTIVATION[n.attr("activation", "none")], accuracy=accuracy, transposed=transposed)
+
+
+# (dy [.., N], B, scales, zero_points or None) of MatMulNBits (format 0) or MatMulBnb4 (1 fp4, 2 nf4), and its attributes: the gradient of A [.., K]. Weights become float32 as they are packed, a block at a time.
+nbits_grad = Op("MatMulNBitsGrad", "edgewise", half=[2, 3])
+
+
+@nbits_grad.infer
+def _(n):
+    return [(FLOAT, n.inputs[0].shape[:-1] + [n.attr("K")])]
+
+
+@nbits_grad.lower
+def _(n, b):
+    emit_nbits(n, b, n.attr("bits", 4), n.attr("block_size"), n.attr("N"), n.attr("K"), n.attr("format", 0), zeros=b.view(n.inputs[3]) if n.has(3) else None, transposed=1)
+
+
+@nbits_grad.grad
+def _(n, g, dy):
+    if n.attr("format", 0):
+        return [g.op("MatMulBnb4", dy, *n.inputs[1:3], domain=MS, K=n.attr("K"), N=n.attr("N"), block_size=n.attr("block_size"), quant_type=n.attr("format", 0) - 1)]
+    return [g.op("MatMulNBits", dy, *n.inputs[1:], domain=MS, K=n.attr("K"), N=n.attr("N"), block_size=n.attr("block_size"), bits=n.attr("bits", 4))]
+
+
+def _nbits_gradients(n, g, dy, format=0):
+    """Of the activations and the bias; quantized weights, their scales and zero points stay as they are."""
+    zeros = n.inputs[3:4] if n.has(3) else []
+    dx = g.op("MatMulNBitsGrad", dy, *n.inputs[1:3], *zeros, domain="edgewise", K=n.attr("K"), N=n.attr("N"), block_size=n.attr("block_size"), bits=n.attr("bits", 4), format=format) if g.wants(0) else None
+    return [dx, None, None, None, None, g.sum_to(dy, n.inputs[5].shape) if g.wants(5) else None]
 
 
 @nbits.lower
 def _(n, b):
     emit_nbits(n, b, n.attr("bits", 4), n.attr("block_size"), n.attr("N"), n.attr("K"), 0, n.attr("accuracy_level", 0), b.view(n.inputs[3]) if n.has(3) else None, b.view(n.inputs[5]) if n.has(5) else None)
+
+
+@nbits.grad
+def _(n, g, dy):
+    return _nbits_gradients(n, g, dy)
 
 
 @nbits.cases
@@ -357,6 +391,11 @@ def _(n):
 @bnb4.lower
 def _(n, b):
     emit_nbits(n, b, 4, n.attr("block_size"), n.attr("N"), n.attr("K"), 1 + n.attr("quant_type", 0))
+
+
+@bnb4.grad
+def _(n, g, dy):
+    return _nbits_gradients(n, g, dy, 1 + n.attr("quant_type", 0))[:3]
 
 
 @bnb4.cases
