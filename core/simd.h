@@ -101,6 +101,19 @@ EW_INLINE vf vf_min(vf a, vf b) {
 #endif
 }
 
+EW_INLINE vf vf_sqrt(vf v) {
+#if defined(__wasm_simd128__)
+  return (vf)wasm_f32x4_sqrt((v128_t)v);
+#elif VF == 8
+  return (vf)_mm256_sqrt_ps((__m256)v);
+#elif defined(__SSE2__)
+  return (vf)_mm_sqrt_ps((__m128)v);
+#else
+  for (int i = 0; i < VF; i++) v[i] = __builtin_sqrtf(v[i]);
+  return v;
+#endif
+}
+
 EW_INLINE float f32x4_sum(f32x4 v) {
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
   return v[0] + v[1];

@@ -6,7 +6,7 @@
 typedef struct {
   const ew_norm_params *p;
   const real *x, *scale, *bias, *skip, *skip_bias;
-  real *y, *sum;
+  real *y, *sum, *mean, *inv_std;
   int32_t rows; /* of a task */
 } norm_work;
 
@@ -25,7 +25,7 @@ EW_INLINE float sum_of(const real *v, int32_t n, float mean, bool squares) {
   return vf_sum((s[0] + s[1]) + (s[2] + s[3])) + rest;
 }
 
-static void norm_row(const norm_work *s, const real *x, const real *skip, real *y, real *sum) {
+static void norm_row(const norm_work *s, int64_t row, const real *x, const real *skip, real *y, real *sum) {
   const ew_norm_params *p = s->p;
   int32_t n = p->cols, j;
   const real *v = x;
@@ -42,6 +42,8 @@ static void norm_row(const norm_work *s, const real *x, const real *skip, real *
   }
   float mean = p->rms ? 0 : sum_of(v, n, 0, false) / (float)n;
   float factor = 1.0f / sqrtf(sum_of(v, n, mean, true) / (float)n + p->epsilon);
+  if (s->mean) s->mean[row] = mean;
+  if (s->inv_std) s->inv_std[row] = factor;
   for (j = 0; j + VF <= n; j += VF) {
     vf t = (vf_load(v + j) - mean) * factor;
     if (s->scale) t *= vf_load(s->scale + j) + p->scale_offset;
@@ -61,12 +63,12 @@ static void norm_task(void *arg, int32_t index, int32_t thread) {
   const ew_norm_params *p = s->p;
   (void)thread;
   int64_t from = (int64_t)index * s->rows, to = from + s->rows < p->rows ? from + s->rows : p->rows;
-  for (int64_t i = from; i < to; i++) norm_row(s, s->x + i * p->x_row, s->skip ? s->skip + i * p->skip_row : NULL, s->y + i * p->y_row, s->sum ? s->sum + i * p->y_row : NULL);
+  for (int64_t i = from; i < to; i++) norm_row(s, i, s->x + i * p->x_row, s->skip ? s->skip + i * p->skip_row : NULL, s->y + i * p->y_row, s->sum ? s->sum + i * p->y_row : NULL);
 }
 
 int32_t ew_k_norm(ew_context *ctx, const ew_norm_params *p, void *const *operand) {
   norm_work s = {p, operand[EW_NORM_X], operand[EW_NORM_SCALE], operand[EW_NORM_BIAS], operand[EW_NORM_SKIP], operand[EW_NORM_SKIP_BIAS], operand[EW_NORM_Y], operand[EW_NORM_SUM],
-                 32768 / p->cols + 1};
+                 operand[EW_NORM_MEAN], operand[EW_NORM_INV_STD], 32768 / p->cols + 1};
   ew_parallel(ctx, (p->rows - 1) / s.rows + 1, norm_task, &s);
   return EW_OK;
 }

@@ -27,6 +27,12 @@ Kernel("cumsum", {"type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_
        require=["min(x_outer, y_outer) >= 0"], empty=["outer", "n", "inner"], doc="ONNX CumSum along the middle axis of [outer, n, inner]; float32, float64, int32, int64.")
 
 
+Kernel("softmax_grad", {"rows": "i32", "cols": "i32", "dy_row": "i32", "y_row": "i32", "log": "i32"},
+       [read("dy", 4, "(rows-1)*dy_row + cols"), read("y", 4, "(rows-1)*y_row + cols"), write("dx", 4, "rows*cols", inplace=["dy", "y"])],
+       require=["min(dy_row, y_row) >= 0"], empty=["rows", "cols"],
+       doc="Gradient of softmax in its input from its output y: dx = (dy - sum(dy*y)) * y, of log_softmax: dy - exp(y) * sum(dy). dx may be dy or y where that has no gaps.")
+
+
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
@@ -226,7 +232,28 @@ def _declare_softmax(name, log):
             b.copy(t.transpose(back), y)
             return
         softmax_rows(b, x, y, log)
-    return o
+
+    @o.grad
+    def _(n, g, dy):
+        y, rank = n.outputs[0], n.inputs[0].rank
+        axis, shape = axis_of(n, n.attr("axis", 1 if n.opset < 13 else -1), rank), list(dy.shape)
+        if n.opset < 13:
+            flat = [product(shape[:axis]), product(shape[axis:])]
+            return [g.reshape(g.op(name + "Grad", g.reshape(dy, flat), g.reshape(y, flat), domain="edgewise"), shape)]
+        perm = [*(i for i in range(rank) if i != axis), axis]
+        d = g.op(name + "Grad", g.transpose(dy, perm), g.transpose(y, perm), domain="edgewise")
+        return [g.transpose(d, [perm.index(i) for i in range(rank)])]
+
+    grad = Op(name + "Grad", "edgewise")  # (dy, y) -> dx, over the last axis
+
+    @grad.infer
+    def _(n):
+        return [like(n, 0)]
+
+    @grad.lower
+    def _(n, b):
+        dy, y = b.as_rows(b.view(n.inputs[0])), b.as_rows(b.view(n.inputs[1]))
+        b.emit("softmax_grad", {"dy": dy, "y": y, "dx": b.as_rows(b.out(n.outputs[0]))}, rows=dy.shape[0], cols=dy.shape[1], dy_row=dy.strides[0], y_row=y.strides[0], log=log)
 
 
 def softmax_rows(b, x, y, log):
