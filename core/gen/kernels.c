@@ -290,6 +290,52 @@ static int32_t check_copy(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_cross_entropy(ew_context *c, const void *p, void *const *operand) { return ew_k_cross_entropy(c, p, operand); }
+static int32_t check_cross_entropy(const void *params, ew_reach *reach, bool *empty) {
+  const ew_cross_entropy_params *p = params;
+  const int64_t rows = p->rows;
+  const int64_t classes = p->classes;
+  const int64_t x_row = p->x_row;
+  const int64_t label_type = p->label_type;
+  bool bad = false;
+  if (rows < 0) return 3;
+  if (!(classes > 0)) return 0;
+  if (!(x_row >= 0)) return 1;
+  if (!((label_type == 6 || label_type == 7))) return 2;
+  if ((*empty = rows == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + classes};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, label_type), 0, rows};
+  reach[2] = (ew_reach){4, 0, classes};
+  reach[3] = (ew_reach){4, 0, rows};
+  reach[4] = (ew_reach){4, 0, rows};
+  reach[5] = (ew_reach){4, 0, rows};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_cross_entropy_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_cross_entropy_grad(c, p, operand); }
+static int32_t check_cross_entropy_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_cross_entropy_grad_params *p = params;
+  const int64_t rows = p->rows;
+  const int64_t classes = p->classes;
+  const int64_t x_row = p->x_row;
+  const int64_t label_type = p->label_type;
+  const int64_t dloss_row = p->dloss_row;
+  bool bad = false;
+  if (rows < 0) return 4;
+  if (!(classes > 0)) return 0;
+  if (!(x_row >= 0)) return 1;
+  if (!((label_type == 6 || label_type == 7))) return 2;
+  if (!(dloss_row >= 0)) return 3;
+  if ((*empty = rows == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + classes};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, label_type), 0, rows};
+  reach[2] = (ew_reach){4, 0, classes};
+  reach[3] = (ew_reach){4, 0, rows};
+  reach[4] = (ew_reach){4, 0, (rows - 1) * dloss_row + 1};
+  reach[5] = (ew_reach){4, 0, rows * classes};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_cumsum(ew_context *c, const void *p, void *const *operand) { return ew_k_cumsum(c, p, operand); }
 static int32_t check_cumsum(const void *params, ew_reach *reach, bool *empty) {
   const ew_cumsum_params *p = params;
@@ -610,6 +656,60 @@ static int32_t check_norm(const void *params, ew_reach *reach, bool *empty) {
   reach[4] = (ew_reach){4, 0, cols};
   reach[5] = (ew_reach){4, 0, (rows - 1) * y_row + cols};
   reach[6] = (ew_reach){4, 0, (rows - 1) * y_row + cols};
+  reach[7] = (ew_reach){4, 0, rows};
+  reach[8] = (ew_reach){4, 0, rows};
+  return EW_CHECKED;
+}
+
+static int32_t run_norm_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_norm_grad(c, p, operand); }
+static int32_t check_norm_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_norm_grad_params *p = params;
+  const int64_t rows = p->rows;
+  const int64_t cols = p->cols;
+  const int64_t x_row = p->x_row;
+  const int64_t dy_row = p->dy_row;
+  const int64_t parts = p->parts;
+  bool bad = false;
+  if (rows < 0) return 3;
+  if (!(ew_check_min(x_row, dy_row) >= 0)) return 0;
+  if (!(cols > 0)) return 1;
+  if (!(parts > 0)) return 2;
+  if ((*empty = rows == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + cols};
+  reach[1] = (ew_reach){4, 0, (rows - 1) * dy_row + cols};
+  reach[2] = (ew_reach){4, 0, cols};
+  reach[3] = (ew_reach){4, 0, rows * cols};
+  reach[4] = (ew_reach){4, 0, rows * cols};
+  reach[5] = (ew_reach){4, 0, cols};
+  reach[6] = (ew_reach){4, 0, cols};
+  reach[7] = (ew_reach){4, 0, ew_check_mul(&bad, parts * 2, cols)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_optimizer(ew_context *c, const void *p, void *const *operand) { return ew_k_optimizer(c, p, operand); }
+static int32_t check_optimizer(const void *params, ew_reach *reach, bool *empty) {
+  const ew_optimizer_params *p = params;
+  const int64_t rule = p->rule;
+  const int64_t form = p->form;
+  const int64_t n = p->n;
+  if (n < 0) return 4;
+  if (!(rule >= 0)) return 0;
+  if (!(rule < 5)) return 1;
+  if (!(form >= 0)) return 2;
+  if (!(form < 3)) return 3;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, n};
+  reach[1] = (ew_reach){4, 0, n};
+  reach[2] = (ew_reach){4, 0, n};
+  reach[3] = (ew_reach){4, 0, n};
+  reach[4] = (ew_reach){4, 0, n};
+  reach[5] = (ew_reach){4, 0, 1};
+  reach[6] = (ew_reach){8, 0, 1};
+  reach[7] = (ew_reach){4, 0, 1};
+  reach[8] = (ew_reach){4, 0, n};
+  reach[9] = (ew_reach){4, 0, n};
+  reach[10] = (ew_reach){4, 0, n};
+  reach[11] = (ew_reach){4, 0, n};
   return EW_CHECKED;
 }
 
@@ -863,6 +963,23 @@ static int32_t check_softmax_and_grad(const void *params, ew_reach *reach, bool 
   return EW_CHECKED;
 }
 
+static int32_t run_softmax_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_softmax_grad(c, p, operand); }
+static int32_t check_softmax_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_softmax_grad_params *p = params;
+  const int64_t rows = p->rows;
+  const int64_t cols = p->cols;
+  const int64_t dy_row = p->dy_row;
+  const int64_t y_row = p->y_row;
+  if (rows < 0) return 1;
+  if (cols < 0) return 2;
+  if (!(ew_check_min(dy_row, y_row) >= 0)) return 0;
+  if ((*empty = rows == 0 || cols == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, (rows - 1) * dy_row + cols};
+  reach[1] = (ew_reach){4, 0, (rows - 1) * y_row + cols};
+  reach[2] = (ew_reach){4, 0, rows * cols};
+  return EW_CHECKED;
+}
+
 static int32_t run_top_k(ew_context *c, const void *p, void *const *operand) { return ew_k_top_k(c, p, operand); }
 static int32_t check_top_k(const void *params, ew_reach *reach, bool *empty) {
   const ew_top_k_params *p = params;
@@ -956,6 +1073,8 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"conv_transpose", run_conv_transpose, check_conv_transpose, sizeof(ew_conv_transpose_params), 5, 0x18, 0x4, {0}},
   {"conv_weight_grad", run_conv_weight_grad, check_conv_weight_grad, sizeof(ew_conv_weight_grad_params), 4, 0xc, 0x0, {0}},
   {"copy", run_copy, check_copy, sizeof(ew_copy_params), 2, 0x2, 0x0, {0}},
+  {"cross_entropy", run_cross_entropy, check_cross_entropy, sizeof(ew_cross_entropy_params), 6, 0x38, 0x4, {0}},
+  {"cross_entropy_grad", run_cross_entropy_grad, check_cross_entropy_grad, sizeof(ew_cross_entropy_grad_params), 6, 0x20, 0x4, {[5] = 1}},
   {"cumsum", run_cumsum, check_cumsum, sizeof(ew_cumsum_params), 2, 0x2, 0x0, {[1] = 1}},
   {"dequantize", run_dequantize, check_dequantize, sizeof(ew_dequantize_params), 4, 0x8, 0x4, {0}},
   {"dynamic_quantize", run_dynamic_quantize, check_dynamic_quantize, sizeof(ew_dynamic_quantize_params), 4, 0xe, 0x0, {0}},
@@ -967,7 +1086,9 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"gemm", run_gemm, check_gemm, sizeof(ew_gemm_params), 6, 0x30, 0x2c, {[4] = 8}},
   {"matmul_integer", run_matmul_integer, check_matmul_integer, sizeof(ew_matmul_integer_params), 6, 0x30, 0x2c, {0}},
   {"matmul_nbits", run_matmul_nbits, check_matmul_nbits, sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
-  {"norm", run_norm, check_norm, sizeof(ew_norm_params), 7, 0x60, 0x5e, {[5] = 9, [6] = 9}},
+  {"norm", run_norm, check_norm, sizeof(ew_norm_params), 9, 0x1e0, 0x1de, {[5] = 9, [6] = 9}},
+  {"norm_grad", run_norm_grad, check_norm_grad, sizeof(ew_norm_grad_params), 8, 0xf0, 0xfc, {[4] = 11}},
+  {"optimizer", run_optimizer, check_optimizer, sizeof(ew_optimizer_params), 12, 0xf00, 0xe9c, {[8] = 1, [9] = 4, [10] = 8, [11] = 16}},
   {"pool", run_pool, check_pool, sizeof(ew_pool_params), 3, 0x6, 0x4, {0}},
   {"pool_grad", run_pool_grad, check_pool_grad, sizeof(ew_pool_grad_params), 3, 0x4, 0x1, {0}},
   {"quantize", run_quantize, check_quantize, sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},
@@ -978,6 +1099,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"scatter_nd", run_scatter_nd, check_scatter_nd, sizeof(ew_scatter_nd_params), 3, 0x4, 0x0, {0}},
   {"softmax", run_softmax, check_softmax, sizeof(ew_softmax_params), 2, 0x2, 0x0, {[1] = 1}},
   {"softmax_and_grad", run_softmax_and_grad, check_softmax_and_grad, sizeof(ew_softmax_and_grad_params), 4, 0xc, 0x0, {[2] = 1, [3] = 2}},
+  {"softmax_grad", run_softmax_grad, check_softmax_grad, sizeof(ew_softmax_grad_params), 3, 0x4, 0x0, {[2] = 3}},
   {"top_k", run_top_k, check_top_k, sizeof(ew_top_k_params), 3, 0x6, 0x0, {0}},
   {"trilu", run_trilu, check_trilu, sizeof(ew_trilu_params), 2, 0x2, 0x0, {[1] = 1}},
   {"unary", run_unary, check_unary, sizeof(ew_unary_params), 2, 0x2, 0x0, {[1] = 1}},

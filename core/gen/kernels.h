@@ -3,11 +3,13 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x29cbf029u
-enum { EW_KERNEL_COUNT = 36, EW_MAX_OPERANDS = 8 };
+#define EW_TABLE_HASH 0x97e2219cu
+enum { EW_KERNEL_COUNT = 41, EW_MAX_OPERANDS = 12 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
+enum ew_optimizer_form { EW_OPTIMIZER_FORM_DECOUPLED, EW_OPTIMIZER_FORM_L2, EW_OPTIMIZER_FORM_ORT, EW_OPTIMIZER_FORM_COUNT };
+enum ew_optimizer_rule { EW_OPTIMIZER_RULE_ADAM, EW_OPTIMIZER_RULE_SGD, EW_OPTIMIZER_RULE_ADAGRAD, EW_OPTIMIZER_RULE_RMSPROP, EW_OPTIMIZER_RULE_LION, EW_OPTIMIZER_RULE_COUNT };
 enum ew_pool_op { EW_POOL_OP_MAX, EW_POOL_OP_AVERAGE, EW_POOL_OP_SUM, EW_POOL_OP_COUNT };
 enum ew_reduce { EW_REDUCE_SUM, EW_REDUCE_MEAN, EW_REDUCE_MAX, EW_REDUCE_MIN, EW_REDUCE_PROD, EW_REDUCE_L1, EW_REDUCE_L2, EW_REDUCE_SUM_SQUARE, EW_REDUCE_LOG_SUM, EW_REDUCE_LOG_SUM_EXP, EW_REDUCE_COUNT };
 enum ew_unary { EW_UNARY_NEG, EW_UNARY_ABS, EW_UNARY_SIGN, EW_UNARY_FLOOR, EW_UNARY_CEIL, EW_UNARY_ROUND, EW_UNARY_SQRT, EW_UNARY_RECIPROCAL, EW_UNARY_EXP, EW_UNARY_LOG, EW_UNARY_SIN, EW_UNARY_COS, EW_UNARY_TAN, EW_UNARY_ASIN, EW_UNARY_ACOS, EW_UNARY_ATAN, EW_UNARY_SINH, EW_UNARY_COSH, EW_UNARY_TANH, EW_UNARY_ASINH, EW_UNARY_ACOSH, EW_UNARY_ATANH, EW_UNARY_ERF, EW_UNARY_SIGMOID, EW_UNARY_RELU, EW_UNARY_LEAKY_RELU, EW_UNARY_ELU, EW_UNARY_SELU, EW_UNARY_CELU, EW_UNARY_SOFTPLUS, EW_UNARY_SOFTSIGN, EW_UNARY_HARD_SIGMOID, EW_UNARY_HARD_SWISH, EW_UNARY_MISH, EW_UNARY_GELU, EW_UNARY_GELU_TANH, EW_UNARY_QUICK_GELU, EW_UNARY_SILU, EW_UNARY_THRESHOLDED_RELU, EW_UNARY_CLIP, EW_UNARY_NOT, EW_UNARY_BIT_NOT, EW_UNARY_IS_NAN, EW_UNARY_IS_INF, EW_UNARY_RSQRT, EW_UNARY_SQUARE, EW_UNARY_LINEAR, EW_UNARY_COUNT };
@@ -61,6 +63,16 @@ int32_t ew_k_conv_weight_grad(ew_context *, const ew_conv_weight_grad_params *, 
 typedef struct { int32_t size; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_copy_params;
 enum { EW_COPY_X, EW_COPY_Y };
 int32_t ew_k_copy(ew_context *, const ew_copy_params *, void *const *operand);
+
+/* cross_entropy: Per row: loss, the weight its class counts with (0: ignored) and log(sum(exp(x))). nll: x are logarithms of probabilities. A label outside the classes is EW_E_INDEX. */
+typedef struct { int32_t rows; int32_t classes; int32_t x_row; int32_t label_type; int32_t nll; int32_t has_ignore; int32_t ignore_index; float smoothing; } ew_cross_entropy_params;
+enum { EW_CROSS_ENTROPY_X, EW_CROSS_ENTROPY_LABEL, EW_CROSS_ENTROPY_WEIGHT, EW_CROSS_ENTROPY_LOSS, EW_CROSS_ENTROPY_COUNTED, EW_CROSS_ENTROPY_LSE };
+int32_t ew_k_cross_entropy(ew_context *, const ew_cross_entropy_params *, void *const *operand);
+
+/* cross_entropy_grad: Gradient of cross_entropy's loss in x, from its lse. dx may be x where x has no gaps. */
+typedef struct { int32_t rows; int32_t classes; int32_t x_row; int32_t label_type; int32_t nll; int32_t has_ignore; int32_t ignore_index; float smoothing; int32_t dloss_row; } ew_cross_entropy_grad_params;
+enum { EW_CROSS_ENTROPY_GRAD_X, EW_CROSS_ENTROPY_GRAD_LABEL, EW_CROSS_ENTROPY_GRAD_WEIGHT, EW_CROSS_ENTROPY_GRAD_LSE, EW_CROSS_ENTROPY_GRAD_DLOSS, EW_CROSS_ENTROPY_GRAD_DX };
+int32_t ew_k_cross_entropy_grad(ew_context *, const ew_cross_entropy_grad_params *, void *const *operand);
 
 /* cumsum: ONNX CumSum along the middle axis of [outer, n, inner]; float32, float64, int32, int64. */
 typedef struct { int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t x_outer; int32_t y_outer; int32_t exclusive; int32_t reverse; } ew_cumsum_params;
@@ -117,10 +129,20 @@ typedef struct { int32_t m; int32_t n; int32_t k; int32_t bits; int32_t block; i
 enum { EW_MATMUL_NBITS_A, EW_MATMUL_NBITS_B, EW_MATMUL_NBITS_SCALES, EW_MATMUL_NBITS_ZEROS, EW_MATMUL_NBITS_BIAS, EW_MATMUL_NBITS_RESIDUAL, EW_MATMUL_NBITS_Y, EW_MATMUL_NBITS_SCRATCH };
 int32_t ew_k_matmul_nbits(ew_context *, const ew_matmul_nbits_params *, void *const *operand);
 
-/* norm: v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * (scale + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale + scale_offset). LayerNormalization, RMSNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization. Two passes, variance from centred values. skip_row 0 broadcasts one skip row. y and sum never share memory. */
+/* norm: v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * (scale + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale + scale_offset). LayerNormalization, RMSNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization. Two passes, variance from centred values. skip_row 0 broadcasts one skip row. y and sum never share memory. mean and inv_std, 1 / sqrt(...), are those of each row. */
 typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t skip_row; int32_t y_row; float epsilon; float scale_offset; } ew_norm_params;
-enum { EW_NORM_X, EW_NORM_SCALE, EW_NORM_BIAS, EW_NORM_SKIP, EW_NORM_SKIP_BIAS, EW_NORM_Y, EW_NORM_SUM };
+enum { EW_NORM_X, EW_NORM_SCALE, EW_NORM_BIAS, EW_NORM_SKIP, EW_NORM_SKIP_BIAS, EW_NORM_Y, EW_NORM_SUM, EW_NORM_MEAN, EW_NORM_INV_STD };
 int32_t ew_k_norm(ew_context *, const ew_norm_params *, void *const *operand);
+
+/* norm_grad: Gradients of norm (v = x) from that of y: of x, plus `more`; of scale; of bias. Rows are summed in `parts` parts whatever the number of threads; scratch is needed for dscale and dbias only. */
+typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t dy_row; int32_t parts; float epsilon; float scale_offset; } ew_norm_grad_params;
+enum { EW_NORM_GRAD_X, EW_NORM_GRAD_DY, EW_NORM_GRAD_SCALE, EW_NORM_GRAD_MORE, EW_NORM_GRAD_DX, EW_NORM_GRAD_DSCALE, EW_NORM_GRAD_DBIAS, EW_NORM_GRAD_SCRATCH };
+int32_t ew_k_norm_grad(ew_context *, const ew_norm_grad_params *, void *const *operand);
+
+/* optimizer: One step of an optimizer in place: each new_ operand is the memory of the one without. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: 1 - alpha in rest1). States s, t, u: adam m and v; sgd momentum buffer or none; adagrad sum; rmsprop square average, gradient average and momentum buffer, the last two optional; lion m. */
+typedef struct { int32_t rule; int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; float momentum; float dampening; int32_t nesterov; } ew_optimizer_params;
+enum { EW_OPTIMIZER_X, EW_OPTIMIZER_G, EW_OPTIMIZER_S, EW_OPTIMIZER_T, EW_OPTIMIZER_U, EW_OPTIMIZER_LEARNING_RATE, EW_OPTIMIZER_STEP, EW_OPTIMIZER_SCALE, EW_OPTIMIZER_NEW_X, EW_OPTIMIZER_NEW_S, EW_OPTIMIZER_NEW_T, EW_OPTIMIZER_NEW_U };
+int32_t ew_k_optimizer(ew_context *, const ew_optimizer_params *, void *const *operand);
 
 /* pool: y [planes, y_size] = the maximum, average or sum of the taps of each position that lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. An average divides by how many they are, with include_pad by those within [-pad, x_size + tail). index (maximum only): where the first one lies, counted in all of x. */
 typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_params;
@@ -171,6 +193,11 @@ int32_t ew_k_softmax(ew_context *, const ew_softmax_params *, void *const *opera
 typedef struct { int32_t rows; int32_t cols; } ew_softmax_and_grad_params;
 enum { EW_SOFTMAX_AND_GRAD_X, EW_SOFTMAX_AND_GRAD_DY, EW_SOFTMAX_AND_GRAD_Y, EW_SOFTMAX_AND_GRAD_DX };
 int32_t ew_k_softmax_and_grad(ew_context *, const ew_softmax_and_grad_params *, void *const *operand);
+
+/* softmax_grad: Gradient of softmax in its input from its output y: dx = (dy - sum(dy*y)) * y, of log_softmax: dy - exp(y) * sum(dy). dx may be dy or y where that has no gaps. */
+typedef struct { int32_t rows; int32_t cols; int32_t dy_row; int32_t y_row; int32_t log; } ew_softmax_grad_params;
+enum { EW_SOFTMAX_GRAD_DY, EW_SOFTMAX_GRAD_Y, EW_SOFTMAX_GRAD_DX };
+int32_t ew_k_softmax_grad(ew_context *, const ew_softmax_grad_params *, void *const *operand);
 
 /* top_k: ONNX TopK; ties keep the lower index first. */
 typedef struct { int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t k; int32_t largest; int32_t sorted; } ew_top_k_params;
