@@ -164,6 +164,14 @@ def _(n, b):
         return
     if product(y.shape) == 0 or product(w.shape) == 0:
         fail(n, "inputs without elements")
+    if all(s == 1 for s in win.stride) and m > 1:  # with step 1 it is a convolution with the kernel turned round, which needs no sums to be moved
+        rank = len(win.kernel)
+        turned = w.reshape([groups, m, c, *win.kernel]).transpose([0, 2, 1, *range(3, 3 + rank)])
+        for i, k in enumerate(win.kernel):
+            turned = turned.slice(3 + i, k - 1, k, -1)
+        back = [(k - 1) * l - p for k, l, p in zip(win.kernel, win.dilation, win.pad)]
+        _emit(b, "conv", {"x": y, "w": b.contiguous(turned), "bias": bias, "y": x}, Window(win.y, win.x, win.kernel, win.stride, win.dilation, back, back), x.shape[0], (groups, c, m), product(y.shape[1:]), activation=0)
+        return
     _emit(b, "conv_transpose", {"y": y, "w": w, "bias": bias, "x": x}, win, x.shape[0], channels, product(x.shape[1:]))
 
 
