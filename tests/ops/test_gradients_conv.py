@@ -1,4 +1,5 @@
 """Gradients of convolutions, pools, resizing and norms over channels against PyTorch's."""
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -98,3 +99,34 @@ def test_norms(engine):
     for p in (1, 2):
         check(engine, "LpNormalization", [f(3, 4, 5)], lambda x: F.normalize(x, p=p, dim=1), p=p, axis=1)
     check(engine, "MeanVarianceNormalization", [f(2, 3, 4, 5)], lambda x: (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), unbiased=False, keepdim=True))
+
+
+@pytest.mark.parametrize("mode, align", [("nearest", None), ("linear", False), ("linear", True), ("cubic", False), ("cubic", True)])
+@pytest.mark.parametrize("size", [(10, 12), (3, 13), (5, 6)], ids=str)
+def test_resize(engine, mode, align, size):
+    where = "asymmetric" if mode == "nearest" else "align_corners" if align else "pytorch_half_pixel"
+    torch_mode = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[mode]
+    check(engine, "Resize", [f(2, 3, 5, 6), None, None, np.array([2, 3, *size])], lambda x, *_: F.interpolate(x, size, mode=torch_mode, align_corners=align), mode=mode, coordinate_transformation_mode=where,
+          nearest_mode="floor")
+
+
+def test_resize_antialias(engine):
+    for mode, torch_mode in (("linear", "bilinear"), ("cubic", "bicubic")):
+        check(engine, "Resize", [f(1, 2, 16, 20), None, None, np.array([1, 2, 5, 9])], lambda x, *_: F.interpolate(x, (5, 9), mode=torch_mode, antialias=True), mode=mode, antialias=1, exclude_outside=1,
+              cubic_coeff_a=-0.5, opset=18)
+
+
+@pytest.mark.parametrize("mode, torch_mode", [("linear", "bilinear"), ("nearest", "nearest"), ("cubic", "bicubic")])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [0, 1])
+def test_grid_sample(engine, mode, torch_mode, padding, align):
+    grid = (f(2, 4, 7, 2) * 0.8).astype(np.float32)
+    check(engine, "GridSample", [f(2, 3, 5, 6), grid], lambda x, grid: F.grid_sample(x, grid, torch_mode, padding, bool(align)), mode=mode, padding_mode=padding, align_corners=align, opset=20)
+    if mode != "cubic":
+        check(engine, "GridSample", [f(1, 2, 3, 4, 5), (f(1, 2, 3, 4, 3) * 0.8).astype(np.float32)], lambda x, grid: F.grid_sample(x, grid, torch_mode, padding, bool(align)), mode=mode, padding_mode=padding,
+              align_corners=align, opset=20)
+
+
+def test_blocks(engine):
+    check(engine, "DepthToSpace", [f(2, 12, 3, 4)], lambda x: F.pixel_shuffle(x, 2), blocksize=2, mode="CRD")
+    check(engine, "SpaceToDepth", [f(2, 3, 6, 4)], lambda x: x.view(2, 3, 3, 2, 2, 2).permute(0, 3, 5, 1, 2, 4).reshape(2, 12, 3, 2), blocksize=2)

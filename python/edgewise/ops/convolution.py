@@ -239,7 +239,6 @@ _FUSED = {"Relu": [], "Tanh": [], "Sigmoid": [], "LeakyRelu": ["alpha"], "HardSi
 @fused_conv.decompose
 def _(n, g):
     name = n.attr("activation", "")
-    name = name.decode() if isinstance(name, bytes) else name
     numbers = n.attr("activation_params") or []
     if name not in _FUSED and name or type(numbers) is not list or len(numbers) != len(_FUSED.get(name, [])):
         unsupported(n, f"the activation {name!r} with parameters {numbers}")

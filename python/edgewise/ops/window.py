@@ -64,7 +64,6 @@ def _attributes(n, spatial, kernel):
 
 def _mode(n):
     mode = n.attr("auto_pad", "NOTSET")
-    mode = mode.decode() if isinstance(mode, bytes) else mode
     if mode not in ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         fail(n, f"auto_pad {mode!r}")
     return mode

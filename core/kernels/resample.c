@@ -1,0 +1,45 @@
+/* y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :]: resizing along one dimension, with all of it in two tables. */
+#include "each.h"
+
+typedef struct {
+  const ew_resample_params *p;
+  const real *x, *weight;
+  const long_m *index;
+  real *y;
+  int64_t rows, share; /* rows of y: (outer, i), or outer alone where a row is one element */
+} resample;
+
+static void row(const resample *s, real *y, const real *x, int64_t i) {
+  const ew_resample_params *p = s->p;
+  int32_t j = 0;
+  for (; j + VF <= p->inner; j += VF) {
+    vf sum = vf_splat(0);
+    for (int32_t t = 0; t < p->taps; t++) sum = vf_fma(vf_splat(s->weight[i * p->taps + t]), vf_load(x + s->index[i * p->taps + t] * p->inner + j), sum);
+    vf_store(y + j, sum);
+  }
+  for (; j < p->inner; j++) {
+    float sum = 0;
+    for (int32_t t = 0; t < p->taps; t++) sum += s->weight[i * p->taps + t] * x[s->index[i * p->taps + t] * p->inner + j];
+    y[j] = sum;
+  }
+}
+
+static void resample_task(void *arg, int32_t index, int32_t thread) {
+  const resample *s = arg;
+  const ew_resample_params *p = s->p;
+  (void)thread;
+  for (int64_t r = index * s->share, end = r + s->share < s->rows ? r + s->share : s->rows; r < end; r++) row(s, s->y + r * p->inner, s->x + r / p->m * p->n * p->inner, r % p->m);
+}
+
+int32_t ew_k_resample(ew_context *ctx, const ew_resample_params *p, void *const *operand) {
+  resample s = {p, operand[EW_RESAMPLE_X], operand[EW_RESAMPLE_WEIGHT], operand[EW_RESAMPLE_INDEX], operand[EW_RESAMPLE_Y], (int64_t)p->outer * p->m, 0};
+  for (int64_t i = 0; i < (int64_t)p->m * p->taps; i++)
+    if (s.index[i] < 0 || s.index[i] >= p->n) {
+      ctx->detail = s.index[i];
+      return EW_E_INDEX;
+    }
+  int32_t tasks = ew_tasks(ctx, s.rows * p->inner * p->taps, 16384, s.rows);
+  s.share = (s.rows - 1) / tasks + 1;
+  ew_parallel(ctx, (int32_t)((s.rows - 1) / s.share + 1), resample_task, &s);
+  return EW_OK;
+}
