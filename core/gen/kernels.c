@@ -564,6 +564,38 @@ static int32_t check_gemm(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_grid_sample(ew_context *c, const void *p, void *const *operand) { return ew_k_grid_sample(c, p, operand); }
+static int32_t check_grid_sample(const void *params, ew_reach *reach, bool *empty) {
+  const ew_grid_sample_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t channels = p->channels;
+  const int64_t positions = p->positions;
+  const int64_t dims = p->dims;
+  const int64_t mode = p->mode;
+  const int64_t padding = p->padding;
+  const int32_t *x_size = p->x_size;
+  bool bad = false;
+  if (batch < 0) return 8;
+  if (channels < 0) return 9;
+  if (positions < 0) return 10;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(dims >= 1)) return 1;
+  if (!(dims <= 3)) return 2;
+  if (!(mode >= 0)) return 3;
+  if (!(mode < 3)) return 4;
+  if (!(padding >= 0)) return 5;
+  if (!(padding < 3)) return 6;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 7;
+  if ((*empty = batch == 0 || channels == 0 || positions == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * channels, (int64_t)x_size[0]), (int64_t)x_size[1]), (int64_t)x_size[2])};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, batch * positions, dims)};
+  reach[2] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, positions)};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, positions)};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * channels, (int64_t)x_size[0]), (int64_t)x_size[1]), (int64_t)x_size[2])};
+  reach[5] = (ew_reach){4, 0, ew_check_mul(&bad, batch * positions, dims)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_matmul_integer(ew_context *c, const void *p, void *const *operand) { return ew_k_matmul_integer(c, p, operand); }
 static int32_t check_matmul_integer(const void *params, ew_reach *reach, bool *empty) {
   const ew_matmul_integer_params *p = params;
@@ -829,6 +861,31 @@ static int32_t check_reduce(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_resample(ew_context *c, const void *p, void *const *operand) { return ew_k_resample(c, p, operand); }
+static int32_t check_resample(const void *params, ew_reach *reach, bool *empty) {
+  const ew_resample_params *p = params;
+  const int64_t outer = p->outer;
+  const int64_t n = p->n;
+  const int64_t m = p->m;
+  const int64_t taps = p->taps;
+  const int64_t inner = p->inner;
+  bool bad = false;
+  if (outer < 0) return 3;
+  if (n < 0) return 4;
+  if (m < 0) return 5;
+  if (taps < 0) return 6;
+  if (inner < 0) return 7;
+  if (!(m * taps <= 2147483647)) return 0;
+  if (!(outer * m <= 2147483647)) return 1;
+  if (!(ew_check_mul(&bad, outer * n, inner) <= INT64_C(1099511627776)) || bad) return 2;
+  if ((*empty = outer == 0 || n == 0 || m == 0 || taps == 0 || inner == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, outer * n, inner)};
+  reach[1] = (ew_reach){8, 0, m * taps};
+  reach[2] = (ew_reach){4, 0, m * taps};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, outer * m, inner)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_rope(ew_context *c, const void *p, void *const *operand) { return ew_k_rope(c, p, operand); }
 static int32_t check_rope(const void *params, ew_reach *reach, bool *empty) {
   const ew_rope_params *p = params;
@@ -1084,6 +1141,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"gather_nd", run_gather_nd, check_gather_nd, sizeof(ew_gather_nd_params), 3, 0x4, 0x0, {0}},
   {"gather_quantized", run_gather_quantized, check_gather_quantized, sizeof(ew_gather_quantized_params), 5, 0x10, 0x8, {0}},
   {"gemm", run_gemm, check_gemm, sizeof(ew_gemm_params), 6, 0x30, 0x2c, {[4] = 8}},
+  {"grid_sample", run_grid_sample, check_grid_sample, sizeof(ew_grid_sample_params), 6, 0x38, 0x3c, {0}},
   {"matmul_integer", run_matmul_integer, check_matmul_integer, sizeof(ew_matmul_integer_params), 6, 0x30, 0x2c, {0}},
   {"matmul_nbits", run_matmul_nbits, check_matmul_nbits, sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
   {"norm", run_norm, check_norm, sizeof(ew_norm_params), 9, 0x1e0, 0x1de, {[5] = 9, [6] = 9}},
@@ -1094,6 +1152,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"quantize", run_quantize, check_quantize, sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},
   {"range", run_range, check_range, sizeof(ew_range_params), 1, 0x1, 0x0, {0}},
   {"reduce", run_reduce, check_reduce, sizeof(ew_reduce_params), 2, 0x2, 0x0, {0}},
+  {"resample", run_resample, check_resample, sizeof(ew_resample_params), 4, 0x8, 0x0, {0}},
   {"rope", run_rope, check_rope, sizeof(ew_rope_params), 5, 0x10, 0x8, {[4] = 1}},
   {"scatter_elements", run_scatter_elements, check_scatter_elements, sizeof(ew_scatter_elements_params), 3, 0x4, 0x0, {0}},
   {"scatter_nd", run_scatter_nd, check_scatter_nd, sizeof(ew_scatter_nd_params), 3, 0x4, 0x0, {0}},

@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x97e2219cu
-enum { EW_KERNEL_COUNT = 41, EW_MAX_OPERANDS = 12 };
+#define EW_TABLE_HASH 0xf38bd00fu
+enum { EW_KERNEL_COUNT = 43, EW_MAX_OPERANDS = 12 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -12,6 +12,8 @@ enum ew_optimizer_form { EW_OPTIMIZER_FORM_DECOUPLED, EW_OPTIMIZER_FORM_L2, EW_O
 enum ew_optimizer_rule { EW_OPTIMIZER_RULE_ADAM, EW_OPTIMIZER_RULE_SGD, EW_OPTIMIZER_RULE_ADAGRAD, EW_OPTIMIZER_RULE_RMSPROP, EW_OPTIMIZER_RULE_LION, EW_OPTIMIZER_RULE_COUNT };
 enum ew_pool_op { EW_POOL_OP_MAX, EW_POOL_OP_AVERAGE, EW_POOL_OP_SUM, EW_POOL_OP_COUNT };
 enum ew_reduce { EW_REDUCE_SUM, EW_REDUCE_MEAN, EW_REDUCE_MAX, EW_REDUCE_MIN, EW_REDUCE_PROD, EW_REDUCE_L1, EW_REDUCE_L2, EW_REDUCE_SUM_SQUARE, EW_REDUCE_LOG_SUM, EW_REDUCE_LOG_SUM_EXP, EW_REDUCE_COUNT };
+enum ew_sample_mode { EW_SAMPLE_MODE_NEAREST, EW_SAMPLE_MODE_LINEAR, EW_SAMPLE_MODE_CUBIC, EW_SAMPLE_MODE_COUNT };
+enum ew_sample_padding { EW_SAMPLE_PADDING_ZEROS, EW_SAMPLE_PADDING_BORDER, EW_SAMPLE_PADDING_REFLECTION, EW_SAMPLE_PADDING_COUNT };
 enum ew_unary { EW_UNARY_NEG, EW_UNARY_ABS, EW_UNARY_SIGN, EW_UNARY_FLOOR, EW_UNARY_CEIL, EW_UNARY_ROUND, EW_UNARY_SQRT, EW_UNARY_RECIPROCAL, EW_UNARY_EXP, EW_UNARY_LOG, EW_UNARY_SIN, EW_UNARY_COS, EW_UNARY_TAN, EW_UNARY_ASIN, EW_UNARY_ACOS, EW_UNARY_ATAN, EW_UNARY_SINH, EW_UNARY_COSH, EW_UNARY_TANH, EW_UNARY_ASINH, EW_UNARY_ACOSH, EW_UNARY_ATANH, EW_UNARY_ERF, EW_UNARY_SIGMOID, EW_UNARY_RELU, EW_UNARY_LEAKY_RELU, EW_UNARY_ELU, EW_UNARY_SELU, EW_UNARY_CELU, EW_UNARY_SOFTPLUS, EW_UNARY_SOFTSIGN, EW_UNARY_HARD_SIGMOID, EW_UNARY_HARD_SWISH, EW_UNARY_MISH, EW_UNARY_GELU, EW_UNARY_GELU_TANH, EW_UNARY_QUICK_GELU, EW_UNARY_SILU, EW_UNARY_THRESHOLDED_RELU, EW_UNARY_CLIP, EW_UNARY_NOT, EW_UNARY_BIT_NOT, EW_UNARY_IS_NAN, EW_UNARY_IS_INF, EW_UNARY_RSQRT, EW_UNARY_SQUARE, EW_UNARY_LINEAR, EW_UNARY_COUNT };
 
 /* arg_reduce: ONNX ArgMax (largest=1) and ArgMin; int64 out; last: select_last_index. */
@@ -119,6 +121,11 @@ typedef struct { int32_t batch0; int32_t batch1; int32_t m; int32_t n; int32_t k
 enum { EW_GEMM_A, EW_GEMM_B, EW_GEMM_BIAS, EW_GEMM_RESIDUAL, EW_GEMM_Y, EW_GEMM_SCRATCH };
 int32_t ew_k_gemm(ew_context *, const ew_gemm_params *, void *const *operand);
 
+/* grid_sample: y [batch, channels, positions] = x [batch, channels, x_size] at the places grid [batch, positions, dims], of which the first coordinate is that of the last dimension and -1 .. 1 is all of it. With dy: dx, dgrid or both, the gradients, instead of y. */
+typedef struct { int32_t batch; int32_t channels; int32_t positions; int32_t dims; int32_t mode; int32_t padding; int32_t align; int32_t x_size[3]; } ew_grid_sample_params;
+enum { EW_GRID_SAMPLE_X, EW_GRID_SAMPLE_GRID, EW_GRID_SAMPLE_DY, EW_GRID_SAMPLE_Y, EW_GRID_SAMPLE_DX, EW_GRID_SAMPLE_DGRID };
+int32_t ew_k_grid_sample(ew_context *, const ew_grid_sample_params *, void *const *operand);
+
 /* matmul_integer: ONNX MatMulInteger: int32 y = (a - a_zero) @ (b - b_zero); a_zeros/b_zeros: number of zero points (0 or 1: one for all, else per row of a / per column of b). */
 typedef struct { int32_t batch; int32_t m; int32_t n; int32_t k; int32_t a_type; int32_t b_type; int32_t a_batch; int32_t b_batch; int32_t a_zeros; int32_t b_zeros; } ew_matmul_integer_params;
 enum { EW_MATMUL_INTEGER_A, EW_MATMUL_INTEGER_B, EW_MATMUL_INTEGER_A_ZERO, EW_MATMUL_INTEGER_B_ZERO, EW_MATMUL_INTEGER_Y, EW_MATMUL_INTEGER_SCRATCH };
@@ -168,6 +175,11 @@ int32_t ew_k_range(ew_context *, const ew_range_params *, void *const *operand);
 typedef struct { int32_t op; int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t x_outer; int32_t x_n; int32_t x_inner; int32_t y_outer; } ew_reduce_params;
 enum { EW_REDUCE_X, EW_REDUCE_Y };
 int32_t ew_k_reduce(ew_context *, const ew_reduce_params *, void *const *operand);
+
+/* resample: y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :] for x [outer, n, inner], y [outer, m, inner]; an index outside of [0, n) fails. */
+typedef struct { int32_t outer; int32_t n; int32_t m; int32_t taps; int32_t inner; } ew_resample_params;
+enum { EW_RESAMPLE_X, EW_RESAMPLE_INDEX, EW_RESAMPLE_WEIGHT, EW_RESAMPLE_Y };
+int32_t ew_k_resample(ew_context *, const ew_resample_params *, void *const *operand);
 
 /* rope: Rotary embedding of the first rotary_dim elements of each head; the rest is copied. Row of the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row position + s; 2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row outside [0, c_rows) is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + rotary_dim/2). */
 typedef struct { int32_t batch; int32_t heads; int32_t seq; int32_t head_dim; int32_t rotary_dim; int32_t interleaved; int32_t x_b; int32_t x_h; int32_t x_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t c_b; int32_t c_s; int32_t c_rows; int32_t position; int32_t positions; float scale; } ew_rope_params;

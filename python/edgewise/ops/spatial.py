@@ -340,6 +340,7 @@ def _(t):
         for mode in modes:
             for padding in ("zeros", "border", "reflection"):
                 for align in (0, 1):
-                    yield t(t.f(2, 3, 5, 6), t.f(2, 4, 7, 2, low=-1.6, high=1.6), mode=mode, padding_mode=padding, align_corners=align, opset=opset, tol=1e-4)
+                    only = {"trust": "ort", "why": "ONNX's reference moves places to the border before it weighs, PyTorch the elements"} if (mode, padding) == ("cubic", "border") else {}
+                    yield t(t.f(2, 3, 5, 6), t.f(2, 4, 7, 2, low=-1.6, high=1.6), mode=mode, padding_mode=padding, align_corners=align, opset=opset, tol=1e-4, **only)
     for mode in ("linear", "nearest"):
         yield t(t.f(1, 2, 3, 4, 5), t.f(1, 2, 3, 4, 3, low=-1.3, high=1.3), mode=mode, opset=20, tol=1e-4)
