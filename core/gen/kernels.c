@@ -546,7 +546,7 @@ static int32_t check_gemm(const void *params, ew_reach *reach, bool *empty) {
   if (batch1 < 0) return 9;
   if (m < 0) return 10;
   if (n < 0) return 11;
-  if (!((b_type == 1 || b_type == 10))) return 0;
+  if (!((b_type == 1 || b_type == 2 || b_type == 3 || b_type == 10))) return 0;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min(a0, a1), a_row), a_col), b0), b1), b_row), b_col) >= 0)) return 1;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(y0, y1), y_row), bias_row), bias_col) >= 0)) return 2;
   if (!((ew_check_min(a_row, a_col) <= 1) || (m <= 1) || (k <= 1))) return 3;

@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0xf38bd00fu
+#define EW_TABLE_HASH 0x586937ecu
 enum { EW_KERNEL_COUNT = 43, EW_MAX_OPERANDS = 12 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
@@ -116,7 +116,7 @@ typedef struct { int32_t bits; int32_t count; int32_t rows; int32_t cols; int32_
 enum { EW_GATHER_QUANTIZED_X, EW_GATHER_QUANTIZED_INDEX, EW_GATHER_QUANTIZED_SCALES, EW_GATHER_QUANTIZED_ZEROS_, EW_GATHER_QUANTIZED_Y };
 int32_t ew_k_gather_quantized(ew_context *, const ew_gather_quantized_params *, void *const *operand);
 
-/* gemm: y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16 in memory. Any of a, b row- or column-major (strides); the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. scratch: packing buffers (131072 floats of packed b shared by the threads, then 65536 floats for packed a split among them). */
+/* gemm: y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. scratch: packing buffers (131072 floats of packed b shared by the threads, then 65536 floats for packed a split among them). */
 typedef struct { int32_t batch0; int32_t batch1; int32_t m; int32_t n; int32_t k; int32_t a0; int32_t a1; int32_t a_row; int32_t a_col; int32_t b0; int32_t b1; int32_t b_row; int32_t b_col; int32_t y0; int32_t y1; int32_t y_row; int32_t bias_row; int32_t bias_col; int32_t b_type; int32_t activation; float alpha; float beta; } ew_gemm_params;
 enum { EW_GEMM_A, EW_GEMM_B, EW_GEMM_BIAS, EW_GEMM_RESIDUAL, EW_GEMM_Y, EW_GEMM_SCRATCH };
 int32_t ew_k_gemm(ew_context *, const ew_gemm_params *, void *const *operand);

@@ -61,7 +61,8 @@ static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int
     for (int32_t p = 0; p < kc; p++) rows[(int64_t)i * kc + p] = a[i * row + p * col];
 }
 
-typedef struct { int64_t row, col; bool is_half; } b_layout;
+typedef struct { int64_t row, col; int32_t type; bool is_half; } b_layout;
+EW_INLINE int64_t bytes_of_b(int32_t type) { return type == EW_F32 ? 4 : type == EW_F16 ? 2 : 1; }
 
 EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc, bool is_half) {
   const b_layout *s = g->b_more;
@@ -85,8 +86,35 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
       for (int32_t c = 0; c < NR; c++) panel[p * NR + c] = j + c < nc ? real_at(g->b, at + p * s->row + (j + c) * s->col, is_half) : 0;
   }
 }
+/* Bytes, signed once a flip has taken 128 from those that are not. Four columns of four, which are turned where they are contiguous. */
+static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+  typedef int8_t i8x4 __attribute__((vector_size(4)));
+  const b_layout *s = g->b_more;
+  const int8_t flip = s->type == EW_U8 ? -128 : 0;
+  const float offset = s->type == EW_U8 ? 128 : 0;
+  for (int32_t j = 0; j < nc; j += NR, panels += (int64_t)kc * NR)
+    for (int32_t c = 0; c < NR; c += 4) {
+      const int8_t *b = (const int8_t *)g->b + k0 * s->row + (j0 + j + c) * s->col;
+      const int32_t cols = nc - j - c < 4 ? nc - j - c : 4;
+      int32_t p = 0;
+      if (cols == 4 && s->row == 1)
+        for (; p + 4 <= kc; p += 4) {
+          f32x4 v[4];
+          for (int i = 0; i < 4; i++) {
+            i8x4 x;
+            __builtin_memcpy(&x, b + i * s->col + p, 4);
+            v[i] = __builtin_convertvector(x ^ flip, f32x4) + offset;
+          }
+          f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
+          for (int i = 0; i < 4; i++) *(f32x4_m *)(panels + (p + i) * NR + c) = v[i];
+        }
+      for (; p < kc; p++)
+        for (int i = 0; i < 4; i++) panels[p * NR + c + i] = i < cols ? (float)(int8_t)(b[p * s->row + i * s->col] ^ flip) + offset : 0;
+    }
+}
 static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
-  if (((const b_layout *)g->b_more)->is_half) pack_b_of(g, panels, k0, kc, j0, nc, true);
+  if (bytes_of_b(((const b_layout *)g->b_more)->type) == 1) pack_b_bytes(g, panels, k0, kc, j0, nc);
+  else if (((const b_layout *)g->b_more)->is_half) pack_b_of(g, panels, k0, kc, j0, nc, true);
   else pack_b_of(g, panels, k0, kc, j0, nc, false);
 }
 
@@ -354,7 +382,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
 /* False if b must rather be packed. */
 static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_a, int64_t a_floats, int32_t threads) {
   const b_layout *s = g->b_more;
-  if (g->m > (s->row == 1 ? FEW : 4) || (s->row != 1 && s->col != 1)) return false;
+  if (g->m > (s->row == 1 ? FEW : 4) || (s->row != 1 && s->col != 1) || bytes_of_b(s->type) == 1) return false;
   few_rows f = {g, g->a, g->a_row, 0};
   if (g->a_col != 1) {
     if (!packed_a || (int64_t)g->m * g->k > a_floats) return false;
@@ -381,7 +409,7 @@ static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int64_t
   return (ew_gemm_job){.m = p->m, .n = p->n, .k = p->k, .a_row = p->a_row, .a_col = p->a_col, .y_row = p->y_row,
                        .a = (const real *)operand[EW_GEMM_A] + i0 * p->a0 + i1 * p->a1, .y = (real *)operand[EW_GEMM_Y] + y,
                        .finish = {operand[EW_GEMM_BIAS], residual ? residual + y : NULL, p->bias_row, p->bias_col, p->activation, p->alpha, p->beta},
-                       .pack_b = pack_b, .b = (const char *)operand[EW_GEMM_B] + b * (p->b_type == EW_F16 ? 2 : 4), .b_more = layout};
+                       .pack_b = pack_b, .b = (const char *)operand[EW_GEMM_B] + b * bytes_of_b(p->b_type), .b_more = layout};
 }
 
 static void run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
@@ -407,7 +435,7 @@ static void batch_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_gemm(ew_context *ctx, const ew_gemm_params *p, void *const *operand) {
-  b_layout layout = {p->b_row, p->b_col, p->b_type == EW_F16};
+  b_layout layout = {p->b_row, p->b_col, p->b_type, p->b_type == EW_F16};
   real *scratch = operand[EW_GEMM_SCRATCH];
   int32_t threads = ew_parallel_width(ctx);
   int64_t items = (int64_t)p->batch0 * p->batch1;

@@ -14,10 +14,10 @@ Kernel("gemm", {"batch0": "i32", "batch1": "i32", "m": "i32", "n": "i32", "k": "
         read("residual", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", optional=True),
         write("y", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", inplace=["residual"]),
         write("scratch", 4, "131072 + 65536", optional=True)],
-       require=["b_type in (1, 10)", "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0", "min(y0, y1, y_row, bias_row, bias_col) >= 0", "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
+       require=["b_type in (1, 2, 3, 10)", "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0", "min(y0, y1, y_row, bias_row, bias_col) >= 0", "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
                 "activation >= 0", "activation < 8", "k >= 0", "batch0 * batch1 <= 2147483647"],
        empty=["batch0", "batch1", "m", "n"],
-       doc="y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16 in memory. Any of a, b row- or column-major (strides); "
+       doc="y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); "
            "the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. "
            "scratch: packing buffers (131072 floats of packed b shared by the threads, then 65536 floats for packed a split among them).")
 
@@ -91,7 +91,7 @@ def emit_gemm(b, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activat
         if min(bias.strides) < 0:
             bias = b.contiguous(bias)
         bias_strides = bias.strides
-    if w.dtype not in (FLOAT, FLOAT16):
+    if w.dtype not in (FLOAT, FLOAT16, INT8, UINT8):
         w = b.cast(w, FLOAT)
     b.emit("gemm", {"a": a, "b": w, "bias": bias, "residual": residual, "y": y, "scratch": b.scratch(4 * (131072 + 65536)) if product_is_large(y.shape) else None},
            batch0=dims[0], batch1=dims[1], m=y.shape[-2], n=y.shape[-1], k=a.shape[-1], a0=sa[0], a1=sa[1], a_row=a.strides[-2], a_col=a.strides[-1],
@@ -419,7 +419,10 @@ def _(n):
 
 @matmul_integer.lower
 def _(n, b):
-    a, w, y = b.view(n.inputs[0]), b.view(n.inputs[1]), b.out(n.outputs[0])
+    emit_matmul_integer(n, b, b.view(n.inputs[0]), b.view(n.inputs[1]), *(b.contiguous(b.view(n.inputs[i])) if n.has(i) else None for i in (2, 3)), b.out(n.outputs[0]))
+
+
+def emit_matmul_integer(n, b, a, w, a_zero, w_zero, y):
     if len(a.shape) < 2 or len(w.shape) < 2:
         unsupported(n, "vectors")
     if len(w.shape) == 2:
@@ -427,12 +430,60 @@ def _(n, b):
     batch = product(y.shape[:-2])
     a, w = (b.contiguous(v if len(v.shape) == 2 else v.broadcast(y.shape[:-2] + v.shape[-2:])) for v in (a, w))
     m, k, cols = a.shape[-2], a.shape[-1], w.shape[-1]
-    zeros = [b.contiguous(b.view(n.inputs[i])) if n.has(i) else None for i in (2, 3)]
+    zeros = [a_zero, w_zero]
     count = [0 if z is None else product(z.shape) for z in zeros]
     if count[0] > 1 and count[0] != m or count[1] > 1 and count[1] != cols or batch != 1 and max(count) > 1:
         unsupported(n, f"zero points of shapes {[z.shape for z in zeros if z]}")
     b.emit("matmul_integer", {"a": a, "b": w, "a_zero": zeros[0], "b_zero": zeros[1], "y": y, "scratch": b.scratch(4 * 262144)}, batch=batch, m=m, n=cols, k=k, a_type=a.dtype, b_type=w.dtype,
            a_batch=product(a.shape[-2:]) if len(a.shape) > 2 else 0, b_batch=product(w.shape[-2:]) if len(w.shape) > 2 else 0, a_zeros=count[0], b_zeros=count[1])
+
+
+# (x, a, a_scale, a_zero, B, b_scale, b_zero or None), made by passes/quantization.py of DynamicQuantizeLinear (x to a), MatMulInteger, Cast and Mul: y = (a - a_zero) @ (B - b_zero) * a_scale * b_scale.
+# B [k, n]; b_scale and b_zero of one element or n. x is what gradients go to.
+quantized_matmul = Op("QuantizedMatMul", "edgewise")
+
+
+@quantized_matmul.infer
+def _(n):
+    return [(FLOAT, _matmul_shape(n, n.inputs[1].shape, n.inputs[4].shape))]
+
+
+@quantized_matmul.lower
+def _(n, b):
+    _, a, a_scale, a_zero, w, w_scale, w_zero = (b.view(v) if v is not None else None for v in [*n.inputs, None][:7])
+    y, sums, scale = b.out(n.outputs[0]), b.temp(INT32, n.outputs[0].shape), b.temp(FLOAT, w_scale.shape)
+    emit_matmul_integer(n, b, a, w, b.contiguous(a_zero), b.contiguous(w_zero) if w_zero is not None else None, sums)
+    b.emit_binary("mul", a_scale, w_scale, scale, FLOAT)
+    b.cast_into(sums, y)
+    b.emit_binary("mul", y, scale, y, FLOAT)
+
+
+@quantized_matmul.grad
+def _(n, g, dy):
+    """Straight through the rounding of x, as in quantization-aware training (Bengio et al. 2013)."""
+    return [g.op("QuantizedMatMulGrad", dy, *n.inputs[4:], domain="edgewise")]
+
+
+# (dy, B, b_scale, b_zero or None): dy @ ((B - b_zero) * b_scale)^T. B stays in bytes: scales go to dy, zero points to a sum over its rows.
+quantized_matmul_grad = Op("QuantizedMatMulGrad", "edgewise")
+
+
+@quantized_matmul_grad.infer
+def _(n):
+    return [(FLOAT, n.inputs[0].shape[:-1] + [n.inputs[1].shape[0]])]
+
+
+@quantized_matmul_grad.lower
+def _(n, b):
+    dy, w, scale = n.inputs[:3]
+    t = b.temp(FLOAT, dy.shape)
+    b.emit_binary("mul", b.view(dy), b.view(scale), t, FLOAT)
+    t, y, shift = b.as_rows(t), b.as_rows(b.out(n.outputs[0])), None
+    zero = n.inputs[3] if n.has(3) else None
+    if zero is not None and not (zero.numbers is not None and not any(zero.numbers)):
+        shift, each = b.temp(FLOAT, [t.shape[0], 1]), b.cast(b.view(zero), FLOAT)
+        emit_gemm(b, t, each.broadcast([t.shape[1]]).unsqueeze(1) if product(zero.shape) == 1 else each.reshape([t.shape[1], 1]), shift)
+    emit_gemm(b, t, b.view(w).transpose([1, 0]), y, bias=shift, beta=-1.0)
 
 
 @matmul_integer.cases

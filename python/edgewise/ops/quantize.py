@@ -29,7 +29,7 @@ Kernel("gather_quantized", {"bits": "i32", "count": "i32", "rows": "i32", "cols"
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import FLOAT, INT4, INT8, INT32, INT64, UINT4, UINT8
-from .op import MS, Op, axis_of, fail, product, takes, unsupported
+from .op import MS, Op, axis_of, fail, like, product, takes, unsupported
 
 INF = float("inf")
 
@@ -133,6 +133,113 @@ def _(n, b):
     x, y = b.flat(b.view(n.inputs[0])), b.out(n.outputs[0])
     b.emit("dequantize", {"x": x, "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=x.dtype, bits={UINT4: 4, INT4: 4, UINT8: 8, INT8: 8, 4: 16, 5: 16, INT32: 32}[x.dtype], outer=outer, axis=axis, inner=inner, block=block)
+
+
+def _per_element(g, n, v):
+    """A scale or zero point of node n as what broadcasts to its input 0."""
+    x, (outer, axis, inner, block) = n.inputs[0], _layout(n)
+    if block < 0:
+        return g.reshape(v, [])
+    at = axis_of(n, n.attr("axis", 1), x.rank)
+    if not block:
+        return g.reshape(v, [axis] + [1] * (x.rank - at - 1))
+    blocks = -(-axis // block)
+    v = g.op("Expand", g.reshape(v, [outer, blocks, 1, inner]), g.ints([outer, blocks, block, inner]))
+    v = g.op("Slice", g.reshape(v, [outer, blocks * block, inner]), g.ints([0]), g.ints([axis]), g.ints([1]))
+    return g.reshape(v, x.shape)
+
+
+def _sum_to_scale(g, n, d):
+    """The gradient of a scale that _per_element repeated."""
+    x, scale, (outer, axis, inner, block) = n.inputs[0], n.inputs[1], _layout(n)
+    if block <= 0:
+        shape = [] if block < 0 else [axis] + [1] * (x.rank - axis_of(n, n.attr("axis", 1), x.rank) - 1)
+        return g.reshape(g.sum_to(d, shape), scale.shape)
+    blocks = -(-axis // block)
+    d = g.op("Pad", g.reshape(d, [outer, axis, inner]), g.ints([0, 0, 0, 0, blocks * block - axis, 0]))
+    return g.reshape(g.op("ReduceSum", g.reshape(d, [outer, blocks, block, inner]), g.ints([2]), keepdims=0), scale.shape)
+
+
+def _off_zero(g, n):
+    """q - zero, in float32."""
+    q = g.op("Cast", n.inputs[0], to=FLOAT)
+    return g.sub(q, _per_element(g, n, g.op("Cast", n.inputs[2], to=FLOAT))) if n.has(2) else q
+
+
+@dequantize.grad
+def _(n, g, dy):
+    return [None, _sum_to_scale(g, n, g.mul(dy, _off_zero(g, n))) if g.wants(1) else None]
+
+
+# (q, scale, zero or None, x, x_scale or None, x_zero or None), made by passes/quantization.py of a DequantizeLinear whose q a QuantizeLinear (or, with attribute dynamic, a DynamicQuantizeLinear)
+# made of x by x_scale and x_zero. Gradients go straight through the rounding to x where q is not at the end of its range, and to the scales as LSQ has it (Esser et al. 2020).
+through = Op("QuantizeDequantize", "edgewise")
+through.infer(dequantize.infer_fn)
+through.lower(dequantize.lower_fn)
+
+
+@through.grad
+def _(n, g, dy):
+    x, dynamic, out = n.inputs[3], n.attr("dynamic", 0), [None] * len(n.inputs)
+    if g.wants(1):
+        out[1] = _sum_to_scale(g, n, g.mul(dy, _off_zero(g, n)))
+    if dynamic:  # its range is that of x
+        out[3] = dy
+        return out
+    low, high = {UINT8: (0, 255), INT8: (-128, 127), 4: (0, 65535), 5: (-32768, 32767)}[n.inputs[0].dtype]
+    scale = _per_element(g, n, n.inputs[4])
+    place = g.op("Round", g.div(x, scale))
+    if n.has(5):
+        place = g.add(place, _per_element(g, n, g.op("Cast", n.inputs[5], to=FLOAT)))
+    inside = g.op("Cast", g.op("Equal", place, g.op("Clip", place, g.number(low), g.number(high))), to=FLOAT)
+    dx = g.mul(dy, inside)
+    if n.inputs[1] is not n.inputs[4]:
+        dx = g.mul(dx, g.div(_per_element(g, n, n.inputs[1]), scale))
+    out[3] = dx
+    if g.wants(4):
+        out[4] = _sum_to_scale(g, n, g.neg(g.mul(dx, g.div(x, scale))))
+    return out
+
+
+# (y, x): y, whose gradient goes to x
+straight = Op("StraightThrough", "edgewise")
+
+
+@straight.infer
+def _(n):
+    return [like(n, 0)]
+
+
+@straight.lower
+def _(n, b):
+    b.alias(n.outputs[0], b.view(n.inputs[0]))
+
+
+@straight.grad
+def _(n, g, dy):
+    return [None, dy]
+
+
+fake_quant = Op("FakeQuant", MS)
+
+
+@fake_quant.decompose
+def _(n, b):
+    """(x, scale, zero_point in float): x rounded to the scale's steps; and whether each was within the range. Attributes quant_min 0, quant_max 255. As onnxruntime's training builds have it."""
+    takes(n, (FLOAT,), 0, 1, 2)
+    x, scale, zero = n.inputs[:3]
+    low, high = (b.constant(FLOAT, [], [float(n.attr(name, default))]) for name, default in (("quant_min", 0), ("quant_max", 255)))
+    place = b.op("Add", b.op("Div", x, scale), zero)
+    rounded = b.op("StraightThrough", b.op("Add", b.op("Round", b.op("Div", x, scale)), zero), place, domain="edgewise")
+    inside = b.op("And", b.op("GreaterOrEqual", rounded, low), b.op("LessOrEqual", rounded, high))
+    y = b.op("Mul", b.op("Sub", b.op("Where", inside, rounded, b.op("Clip", rounded, low, high)), zero), scale)  # its ends belong to the range, also where gradients are concerned
+    return [y, inside][:len(n.outputs)]
+
+
+@fake_quant.cases
+def _(t):
+    x = t.of("float32", [[-3, 0.26, 0.2, 0.6], [1, 70, 63.7, 12.34]])
+    yield t(x, 0.25, 4.0, outputs=2, expect=[t.of("float32", [[-1, 0.25, 0.25, 0.5], [1, 62.75, 62.75, 12.25]]), t.of("bool", [[False, True, True, True], [True, False, False, True]])], why="onnxruntime has it in training builds only")
 
 
 @dequantize.cases
