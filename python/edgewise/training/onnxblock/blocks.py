@@ -1,0 +1,250 @@
+"""Blocks: pieces that add nodes to the open model. Names and parameters are those of ONNX Runtime Training's onnxblock, release 1.19.2."""
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+
+from . import _graph_utils as g
+from . import model_accessor
+
+_CHECKED = 1 << 30  # bytes up to which a model is checked
+
+
+class Block(ABC):
+    """A piece of a graph. Subclasses write `build(*names)`, which adds nodes to `self.base` (the open onnx.ModelProto), mostly by calling other
+    blocks, and returns the name of its output, or several.
+
+        class Huber(onnxblock.Block):
+            def build(self, scores, target): ...
+
+    Calling a block builds it; the outermost call has the model checked by onnx (those of a gigabyte and more are not)."""
+
+    _depth = 0
+
+    def __init__(self):
+        self.base = None
+
+    @abstractmethod
+    def build(self, *args, **kwargs):
+        """Adds the block's nodes; returns the name or names of its outputs."""
+
+    def __call__(self, *args, **kwargs):
+        output = self._built(*args, **kwargs)
+        if Block._depth == 0 and self.base.ByteSize() < _CHECKED:
+            g.onnx().checker.check_model(self.base, True)
+        return output
+
+    def _built(self, *args, **kwargs):
+        self.base = model_accessor.current()
+        Block._depth += 1
+        try:
+            return self.build(*args, **kwargs)
+        finally:
+            Block._depth -= 1
+
+
+class _BinaryOp(Block):
+    _op_name = ""
+
+    def build(self, input_name1, input_name2):
+        return g.add_node(self.base, self._op_name, [input_name1, input_name2])
+
+
+class Add(_BinaryOp):
+    """a + b."""
+    _op_name = "Add"
+
+
+class Sub(_BinaryOp):
+    """a - b."""
+    _op_name = "Sub"
+
+
+class Mul(_BinaryOp):
+    """a * b."""
+    _op_name = "Mul"
+
+
+class Div(_BinaryOp):
+    """a / b."""
+    _op_name = "Div"
+
+
+class Pow(Block):
+    """x to the power of a number."""
+
+    def __init__(self, exponent):
+        super().__init__()
+        self._exponent = exponent
+
+    def build(self, pow_input_name):
+        return g.add_node(self.base, "Pow", [pow_input_name, g.add_floats(self.base, "pow_exponent", [self._exponent])])
+
+
+class _UnaryOp(Block):
+    _op_name = ""
+
+    def __init__(self, **attributes):
+        super().__init__()
+        self._attributes = attributes
+
+    def build(self, input_name):
+        return g.add_node(self.base, self._op_name, [input_name], **self._attributes)
+
+
+class ReduceMean(_UnaryOp):
+    """The mean over all axes. keepdims: whether the result has as many axes, each of one element (True), or none."""
+    _op_name = "ReduceMean"
+
+    def __init__(self, keepdims=True):
+        super().__init__(keepdims=int(keepdims))
+
+
+class ReduceSum(_UnaryOp):
+    """The sum over all axes. keepdims as in ReduceMean."""
+    _op_name = "ReduceSum"
+
+    def __init__(self, keepdims=True):
+        super().__init__(keepdims=int(keepdims))
+
+
+class Sigmoid(_UnaryOp):
+    """1 / (1 + exp(-x))."""
+    _op_name = "Sigmoid"
+
+    def __init__(self):
+        super().__init__()
+
+
+class Log(_UnaryOp):
+    """The natural logarithm."""
+    _op_name = "Log"
+
+    def __init__(self):
+        super().__init__()
+
+
+class Neg(_UnaryOp):
+    """-x."""
+    _op_name = "Neg"
+
+    def __init__(self):
+        super().__init__()
+
+
+class Abs(_UnaryOp):
+    """|x|."""
+    _op_name = "Abs"
+
+    def __init__(self):
+        super().__init__()
+
+
+class Constant(Block):
+    """An initializer [1] of one float32."""
+
+    def __init__(self, value_float):
+        super().__init__()
+        self._value = value_float
+
+    def build(self):
+        return g.add_floats(self.base, "initializer", [self._value])
+
+
+class SequenceConstruct(Block):
+    """A sequence of tensors."""
+
+    def build(self, *sequence_input_names):
+        return g.add_node(self.base, "SequenceConstruct", sequence_input_names)
+
+
+class ReduceAllL2(Block):
+    """The L2 norm [1] over all elements of all inputs (com.microsoft)."""
+
+    def build(self, *reduce_node_input_names):
+        output = g.add_node(self.base, "ReduceAllL2", reduce_node_input_names, domain="com.microsoft")
+        self.base.graph.value_info.append(g.onnx().helper.make_tensor_value_info(output, g.FLOAT, [1]))
+        return output
+
+
+class Clip(Block):
+    """x, but at least clip_min and at most clip_max; None is no limit."""
+
+    def __init__(self, clip_min=None, clip_max=None):
+        super().__init__()
+        self._min, self._max = clip_min, clip_max
+
+    def build(self, clip_input_name):
+        limits = ["" if x is None else g.add_floats(self.base, stem, [x], ()) for stem, x in (("clip_min", self._min), ("clip_max", self._max))]
+        return g.add_node(self.base, "Clip", [clip_input_name, *limits])
+
+
+class PassThrough(Block):
+    """Its inputs."""
+
+    def __init__(self, **_):  # stands where a reduction with keepdims could
+        super().__init__()
+
+    def build(self, *input_names):
+        return input_names
+
+
+class InputLike(Block):
+    """A new graph input of the type and shape of a graph input or output."""
+
+    def __init__(self, like: str):
+        super().__init__()
+        self._like = like
+
+    def build(self, input_name: str | None = None):
+        for i in [*self.base.graph.input, *self.base.graph.output]:
+            if i.name == self._like:
+                clone = type(i).FromString(i.SerializeToString())
+                clone.name = input_name or g.generate_graph_name("input")
+                self.base.graph.input.append(clone)
+                return clone.name
+        raise g.BlockError(f"'{self._like}' is no graph input or output", "InputLike", f"The model's are {', '.join(i.name for i in [*self.base.graph.input, *self.base.graph.output])}.")
+
+
+class LabelEncoder(Block):
+    """ai.onnx.ml's LabelEncoder: maps keys to values by a table."""
+
+    def __init__(self, default_float: float = 0.0, default_int64: int = -1, default_string: str = "_Unused", keys_floats=None, keys_int64s=None, keys_strings=None, values_floats=None,
+                 values_int64s=None, values_strings=None):
+        super().__init__()
+        self._attributes = {"default_float": default_float, "default_int64": default_int64, "default_string": default_string}
+        self._attributes |= {k: v for k, v in (("keys_floats", keys_floats), ("keys_int64s", keys_int64s), ("keys_strings", keys_strings), ("values_floats", values_floats),
+                                               ("values_int64s", values_int64s), ("values_strings", values_strings)) if v is not None}
+
+    def build(self, label_encoder_input_name: str):
+        return g.add_node(self.base, "LabelEncoder", [label_encoder_input_name], domain="ai.onnx.ml", names=["label_encoder.output"], **self._attributes)
+
+
+class Cast(Block):
+    """x as another element type. to: onnx.TensorProto's code."""
+
+    def __init__(self, to):
+        super().__init__()
+        self._to = to
+
+    def build(self, cast_input_name: str):
+        return g.add_node(self.base, "Cast", [cast_input_name], names=["cast.output"], to=self._to)
+
+
+class Linear(Block):
+    """alpha * x W + beta * b, W [in_features, out_features] and b [out_features] new initializers: uniform within 1/sqrt(in_features), as torch.nn.Linear begins."""
+
+    def __init__(self, in_features, out_features, bias=True, alpha=1.0, beta=1.0):
+        super().__init__()
+        self._in_features, self._out_features, self._bias, self._alpha, self._beta = in_features, out_features, bias, alpha, beta
+
+    def build(self, linear_input_name: str):
+        bound = 1 / math.sqrt(self._in_features)
+
+        def uniform(stem, *shape):
+            return g.add_floats(self.base, stem, [random.uniform(-bound, bound) for _ in range(math.prod(shape))], shape)
+        inputs = [linear_input_name, uniform("linear.weight", self._in_features, self._out_features)]
+        if self._bias:
+            inputs.append(uniform("linear.bias", self._out_features))
+        return g.add_node(self.base, "Gemm", inputs, names=["linear.output"], alpha=float(self._alpha), beta=float(self._beta))

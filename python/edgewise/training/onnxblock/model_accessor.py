@@ -1,0 +1,88 @@
+"""The model that blocks work on: one at a time, between `with base(model):` and its end."""
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+
+from ...errors import UnsupportedField
+from ._graph_utils import BlockError, onnx
+
+_GLOBAL_ACCESSOR = None
+_GLOBAL_CUSTOM_OP_LIBRARY = None
+
+
+class ModelAccessor:
+    """model: the onnx.ModelProto that blocks change. path: where it came from, or None."""
+
+    def __init__(self, model, model_path=None):
+        self._model, self._path = model, model_path
+
+    @property
+    def model(self):
+        if self._model is None:
+            raise BlockError("there is no model", "onnxblock", "Open one with onnxblock.base or onnxblock.empty_base.")
+        return self._model
+
+    @property
+    def path(self):
+        if self._path is None:
+            raise BlockError("the model came from no file", "onnxblock", "Pass model_path to onnxblock.base.")
+        return self._path
+
+    @property
+    def has_path(self):
+        return self._path is not None
+
+
+def current():
+    """The model that is open. Raises BlockError when none is."""
+    if _GLOBAL_ACCESSOR is None:
+        raise BlockError("blocks work on a model, and none is open", "onnxblock", "Use them inside `with onnxblock.base(model):` or `with onnxblock.empty_base():`.")
+    return _GLOBAL_ACCESSOR.model
+
+
+@contextmanager
+def _open(accessor):
+    global _GLOBAL_ACCESSOR
+    if _GLOBAL_ACCESSOR is not None:
+        raise BlockError("another model is open", "onnxblock", "Leave its `with` block first.")
+    _GLOBAL_ACCESSOR = accessor
+    try:
+        yield accessor
+    finally:
+        _GLOBAL_ACCESSOR = None
+
+
+@contextmanager
+def base(model, model_path=None):
+    """Opens a copy of a model, to be extended by blocks.
+
+        with onnxblock.base(model) as handle:
+            onnxblock.loss.MSELoss()("output")
+            extended = handle.model
+
+    model: onnx.ModelProto. Raises BlockError when it is None, or another model is open."""
+    if model is None:
+        raise BlockError("the model is None", "onnxblock.base", "Use onnxblock.empty_base to build one from nothing.")
+    copy = type(model)()
+    copy.CopyFrom(model)
+    with _open(ModelAccessor(copy, model_path)) as accessor:
+        yield accessor
+
+
+@contextmanager
+def empty_base(opset_version=None):
+    """Opens an empty model. opset_version: of ONNX's operators; the newest that the onnx package has by default."""
+    o = onnx()
+    model = o.ModelProto(ir_version=min(o.IR_VERSION, 10), producer_name="edgewise")
+    model.graph.name = "graph"
+    model.opset_import.extend([o.helper.make_opsetid("com.microsoft", 1), o.helper.make_opsetid("", opset_version or o.defs.onnx_opset_version())])
+    with _open(ModelAccessor(model)) as accessor:
+        yield accessor
+
+
+@contextmanager
+def custom_op_library(custom_op_library_path: os.PathLike):
+    """ONNX Runtime loads machine code of custom operators here. Edgewise has none to load into: raises UnsupportedField."""
+    raise UnsupportedField(f"custom_op_library is {os.fspath(custom_op_library_path)!r}", "onnxblock", "Write the operator as a function of the model, or of ONNX's own operators.")
+    yield

@@ -1,0 +1,4 @@
+"""Optimizers as blocks."""
+from .optim import SGD, AdamW, ClipGradNorm
+
+__all__ = ["SGD", "AdamW", "ClipGradNorm"]
