@@ -836,6 +836,86 @@ static int32_t check_range(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_recurrent(ew_context *c, const void *p, void *const *operand) { return ew_k_recurrent(c, p, operand); }
+static int32_t check_recurrent(const void *params, ew_reach *reach, bool *empty) {
+  const ew_recurrent_params *p = params;
+  const int64_t t = p->t;
+  const int64_t b = p->b;
+  const int64_t d = p->d;
+  const int64_t h = p->h;
+  const int64_t gates = p->gates;
+  const int64_t lbr = p->lbr;
+  const int64_t x_t = p->x_t;
+  const int64_t x_b = p->x_b;
+  const int64_t g_t = p->g_t;
+  bool bad = false;
+  if (t < 0) return 7;
+  if (b < 0) return 8;
+  if (d < 0) return 9;
+  if (h < 0) return 10;
+  if (!((gates == 1 || gates == 3 || gates == 4))) return 0;
+  if (!((lbr == 0 || lbr == 1))) return 1;
+  if (!((lbr == 0) || (gates == 3))) return 2;
+  if (!((d == 1 || d == 2))) return 3;
+  if (!(ew_check_mul(&bad, d * b, h) <= 2147483647) || bad) return 4;
+  if (!(ew_check_mul(&bad, gates * h, d) <= 2147483647) || bad) return 5;
+  if (!(ew_check_min(ew_check_min(x_t, x_b), g_t) >= 0)) return 6;
+  if ((*empty = t == 0 || b == 0 || d == 0 || h == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (t - 1) * x_t + (b - 1) * x_b, ew_check_mul(&bad, d * gates, h))};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, d * gates, h), h)};
+  reach[2] = (ew_reach){4, 0, d * h};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[5] = (ew_reach){4, 0, b};
+  reach[6] = (ew_reach){4, 0, ew_check_mul(&bad, d * 3, h)};
+  reach[7] = (ew_reach){4, 0, d * 18};
+  reach[8] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), h)};
+  reach[9] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[10] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[11] = (ew_reach){4, 0, ew_check_add(&bad, (t - 1) * g_t, ew_check_mul(&bad, ew_check_mul(&bad, b * d, gates + lbr), h))};
+  reach[12] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), h)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_recurrent_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_recurrent_grad(c, p, operand); }
+static int32_t check_recurrent_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_recurrent_grad_params *p = params;
+  const int64_t t = p->t;
+  const int64_t b = p->b;
+  const int64_t d = p->d;
+  const int64_t h = p->h;
+  const int64_t gates = p->gates;
+  const int64_t lbr = p->lbr;
+  bool bad = false;
+  if (t < 0) return 6;
+  if (b < 0) return 7;
+  if (d < 0) return 8;
+  if (h < 0) return 9;
+  if (!((gates == 1 || gates == 3 || gates == 4))) return 0;
+  if (!((lbr == 0 || lbr == 1))) return 1;
+  if (!((lbr == 0) || (gates == 3))) return 2;
+  if (!((d == 1 || d == 2))) return 3;
+  if (!(ew_check_mul(&bad, d * b, h) <= 2147483647) || bad) return 4;
+  if (!(ew_check_mul(&bad, gates * h, d) <= 2147483647) || bad) return 5;
+  if ((*empty = t == 0 || b == 0 || d == 0 || h == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), h)};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[2] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), h)};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), h)};
+  reach[5] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), gates + lbr), h)};
+  reach[6] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, d * gates, h), h)};
+  reach[7] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[8] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[9] = (ew_reach){4, 0, b};
+  reach[10] = (ew_reach){4, 0, ew_check_mul(&bad, d * 3, h)};
+  reach[11] = (ew_reach){4, 0, d * 18};
+  reach[12] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), gates), h)};
+  reach[13] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[14] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_reduce(ew_context *c, const void *p, void *const *operand) { return ew_k_reduce(c, p, operand); }
 static int32_t check_reduce(const void *params, ew_reach *reach, bool *empty) {
   const ew_reduce_params *p = params;
@@ -1151,6 +1231,8 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"pool_grad", run_pool_grad, check_pool_grad, sizeof(ew_pool_grad_params), 3, 0x4, 0x1, {0}},
   {"quantize", run_quantize, check_quantize, sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},
   {"range", run_range, check_range, sizeof(ew_range_params), 1, 0x1, 0x0, {0}},
+  {"recurrent", run_recurrent, check_recurrent, sizeof(ew_recurrent_params), 13, 0x1f00, 0x107c, {0}},
+  {"recurrent_grad", run_recurrent_grad, check_recurrent_grad, sizeof(ew_recurrent_grad_params), 15, 0x7000, 0x787, {0}},
   {"reduce", run_reduce, check_reduce, sizeof(ew_reduce_params), 2, 0x2, 0x0, {0}},
   {"resample", run_resample, check_resample, sizeof(ew_resample_params), 4, 0x8, 0x0, {0}},
   {"rope", run_rope, check_rope, sizeof(ew_rope_params), 5, 0x10, 0x8, {[4] = 1}},

@@ -3,14 +3,15 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x586937ecu
-enum { EW_KERNEL_COUNT = 43, EW_MAX_OPERANDS = 12 };
+#define EW_TABLE_HASH 0x840a7756u
+enum { EW_KERNEL_COUNT = 45, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
 enum ew_optimizer_form { EW_OPTIMIZER_FORM_DECOUPLED, EW_OPTIMIZER_FORM_L2, EW_OPTIMIZER_FORM_ORT, EW_OPTIMIZER_FORM_COUNT };
 enum ew_optimizer_rule { EW_OPTIMIZER_RULE_ADAM, EW_OPTIMIZER_RULE_SGD, EW_OPTIMIZER_RULE_ADAGRAD, EW_OPTIMIZER_RULE_RMSPROP, EW_OPTIMIZER_RULE_LION, EW_OPTIMIZER_RULE_COUNT };
 enum ew_pool_op { EW_POOL_OP_MAX, EW_POOL_OP_AVERAGE, EW_POOL_OP_SUM, EW_POOL_OP_COUNT };
+enum ew_recurrent_activation { EW_RECURRENT_ACTIVATION_LINEAR, EW_RECURRENT_ACTIVATION_SIGMOID, EW_RECURRENT_ACTIVATION_TANH, EW_RECURRENT_ACTIVATION_COUNT };
 enum ew_reduce { EW_REDUCE_SUM, EW_REDUCE_MEAN, EW_REDUCE_MAX, EW_REDUCE_MIN, EW_REDUCE_PROD, EW_REDUCE_L1, EW_REDUCE_L2, EW_REDUCE_SUM_SQUARE, EW_REDUCE_LOG_SUM, EW_REDUCE_LOG_SUM_EXP, EW_REDUCE_COUNT };
 enum ew_sample_mode { EW_SAMPLE_MODE_NEAREST, EW_SAMPLE_MODE_LINEAR, EW_SAMPLE_MODE_CUBIC, EW_SAMPLE_MODE_COUNT };
 enum ew_sample_padding { EW_SAMPLE_PADDING_ZEROS, EW_SAMPLE_PADDING_BORDER, EW_SAMPLE_PADDING_REFLECTION, EW_SAMPLE_PADDING_COUNT };
@@ -170,6 +171,16 @@ int32_t ew_k_quantize(ew_context *, const ew_quantize_params *, void *const *ope
 typedef struct { int32_t type; int32_t n; int32_t start; int32_t delta; float f_start; float f_delta; } ew_range_params;
 enum { EW_RANGE_Y };
 int32_t ew_k_range(ew_context *, const ew_range_params *, void *const *operand);
+
+/* recurrent: gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h]. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step. */
+typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t g_t; } ew_recurrent_params;
+enum { EW_RECURRENT_X, EW_RECURRENT_R, EW_RECURRENT_BIAS, EW_RECURRENT_H_FIRST, EW_RECURRENT_C_FIRST, EW_RECURRENT_LENGTHS, EW_RECURRENT_PEEPHOLES, EW_RECURRENT_TABLE, EW_RECURRENT_Y, EW_RECURRENT_H_LAST, EW_RECURRENT_C_LAST, EW_RECURRENT_G, EW_RECURRENT_CELLS };
+int32_t ew_k_recurrent(ew_context *, const ew_recurrent_params *, void *const *operand);
+
+/* recurrent_grad: Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r transposed, cells anything where there is no cell state. */
+typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; } ew_recurrent_grad_params;
+enum { EW_RECURRENT_GRAD_DY, EW_RECURRENT_GRAD_DH_LAST, EW_RECURRENT_GRAD_DC_LAST, EW_RECURRENT_GRAD_Y, EW_RECURRENT_GRAD_CELLS, EW_RECURRENT_GRAD_G, EW_RECURRENT_GRAD_RT, EW_RECURRENT_GRAD_H_FIRST, EW_RECURRENT_GRAD_C_FIRST, EW_RECURRENT_GRAD_LENGTHS, EW_RECURRENT_GRAD_PEEPHOLES, EW_RECURRENT_GRAD_TABLE, EW_RECURRENT_GRAD_DX, EW_RECURRENT_GRAD_DH, EW_RECURRENT_GRAD_DC };
+int32_t ew_k_recurrent_grad(ew_context *, const ew_recurrent_grad_params *, void *const *operand);
 
 /* reduce: y[o, i] = reduce over r of x[o, r, i] (strides in elements; y's inner contiguous). n = 0 gives the identity (sum 0, prod 1, max -inf or the type's lowest, mean NaN). Types float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 sums accumulate in several lanes. */
 typedef struct { int32_t op; int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t x_outer; int32_t x_n; int32_t x_inner; int32_t y_outer; } ew_reduce_params;

@@ -32,6 +32,8 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"pool_grad", "i32:op i32:planes i32:include_pad i32[3]:tail i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad", "x dy dx"},
   {"quantize", "i32:type i32:outer i32:axis i32:inner i32:block", "x scale zero y"},
   {"range", "i32:type i32:n i32:start i32:delta f32:f_start f32:f_delta", "y"},
+  {"recurrent", "i32:t i32:b i32:d i32:h i32:gates i32:lbr i32:reverse i32:coupled i32:x_t i32:x_b i32:g_t", "x r bias h_first c_first lengths peepholes table y h_last c_last g cells"},
+  {"recurrent_grad", "i32:t i32:b i32:d i32:h i32:gates i32:lbr i32:reverse i32:coupled", "dy dh_last dc_last y cells g rt h_first c_first lengths peepholes table dx dh dc"},
   {"reduce", "i32:op i32:type i32:outer i32:n i32:inner i32:x_outer i32:x_n i32:x_inner i32:y_outer", "x y"},
   {"resample", "i32:outer i32:n i32:m i32:taps i32:inner", "x index weight y"},
   {"rope", "i32:batch i32:heads i32:seq i32:head_dim i32:rotary_dim i32:interleaved i32:x_b i32:x_h i32:x_s i32:y_b i32:y_h i32:y_s i32:c_b i32:c_s i32:c_rows i32:position i32:positions f32:scale", "x cos sin position_ids y"},

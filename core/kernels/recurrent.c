@@ -1,0 +1,317 @@
+/* LSTM, GRU and RNN, and their gradients: the walk over the steps. What does not depend on the step before, x W^T + bias, is one
+ * product for all steps and comes as x; what does, h R^T, is dot products here.
+ *
+ * Rows of the batch have nothing to do with each other, so threads share them out and walk alone. Where there are fewer rows than
+ * threads and steps are large, the threads share out the hidden units of each step instead. */
+#include "../scalar_math.h"
+#include "each.h"
+#include "gemm.h"
+
+enum { GRU = 3, LSTM = 4, NUMBERS = 6 }; /* gates of a cell; numbers of an activation: kind, a, b, shift, low, high */
+
+/* x = f(x) within [low, high]: bounds of f's own, or what is left of clipping x, since all f rise. */
+static void activate(const real *f, real *x, int32_t n) {
+  float a = f[1], b = f[2], shift = f[3], low = f[4], high = f[5];
+  if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
+    EW_EACH
+    for (int32_t j = 0; j < n; j++) x[j] = ew_clamp(ew_sigmoid(x[j]), low, high);
+  } else if (f[0] == EW_RECURRENT_ACTIVATION_TANH) {
+    EW_EACH
+    for (int32_t j = 0; j < n; j++) x[j] = ew_clamp(a * ew_tanh(b * x[j]), low, high);
+  } else {
+    EW_EACH
+    for (int32_t j = 0; j < n; j++) x[j] = ew_clamp((x[j] < 0 ? a : b) * x[j] + shift, low, high);
+  }
+}
+
+/* d *= f'(x), as y = f(x) tells it; 0 at the bounds. */
+static void derive(const real *f, const real *y, real *d, int32_t n) {
+  float a = f[1], b = f[2], low = f[4], high = f[5];
+  if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
+    EW_EACH
+    for (int32_t j = 0; j < n; j++) d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] * (1 - y[j])) : 0;
+  } else if (f[0] == EW_RECURRENT_ACTIVATION_TANH) {
+    float s = a * b, c = b / a;
+    EW_EACH
+    for (int32_t j = 0; j < n; j++) d[j] = y[j] > low && y[j] < high ? d[j] * (s - c * (y[j] * y[j])) : 0;
+  } else {
+    EW_EACH
+    for (int32_t j = 0; j < n; j++) d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] < 0 ? a : b) : 0;
+  }
+}
+
+/* y = a, or zeros; y += a * b, where there is an a */
+static void set(real *y, const real *a, int32_t n) {
+  if (a) memmove(y, a, (size_t)n * 4);
+  else memset(y, 0, (size_t)n * 4);
+}
+static void add_product(real *y, const real *a, const real *b, int32_t n) {
+  if (!a) return;
+  EW_EACH
+  for (int32_t j = 0; j < n; j++) y[j] += a[j] * b[j];
+}
+
+/* y[i][j] += a[i] . b[j] */
+static void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row, const real *b, int64_t b_column, real *y, int64_t y_row) {
+  for (int32_t j = 0, n; j < columns; j += n) {
+    n = columns - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
+    for (int32_t i = 0, m; i < rows; i += m) {
+      float out[16];
+      m = ew_dots_rows(rows - i);
+      ew_dots(m, k, a + i * a_row, a_row, b + j * b_column, n == 4 ? b_column : 0, false, out);
+      for (int32_t r = 0; r < m; r++)
+        for (int32_t c = 0; c < n; c++) y[(i + r) * y_row + j + c] += out[r * 4 + c];
+    }
+  }
+}
+
+/* What of the work a task does: pieces index, index + tasks, ... of directions x chunks of rows (or of hidden units). */
+typedef struct { int32_t tasks, pieces, size; } split;
+
+static split split_rows(ew_context *ctx, int32_t batch, int32_t directions, int64_t work) {
+  int32_t width = work < 1 << 18 ? 1 : ew_parallel_width(ctx), share = (batch * directions - 1) / width + 1;
+  share = (share + 3) & ~3;
+  share = share < batch ? share : batch;
+  int32_t pieces = directions * ((batch - 1) / share + 1);
+  return (split){width == 1 ? 1 : pieces, pieces, share};
+}
+
+/* ---- forward ---- */
+
+typedef struct {
+  const ew_recurrent_params *p;
+  const real *x, *r, *bias, *peepholes, *table;
+  const m_i32 *lengths;
+  real *y, *h, *c, *g, *cells;
+  split split;
+  int32_t step, phase; /* of all tasks, where they share out hidden units */
+} forward;
+
+/* Step t in direction d of rows from..to-1, hidden units j..j+n-1. What reads h of all units is in phase 0; GRU's gate that reads r * h of
+ * all units in phase 1; h takes its new value in phase 2. */
+static void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from, int32_t to, int32_t j, int32_t n) {
+  const ew_recurrent_params *p = w->p;
+  int64_t hidden = p->h, gates = p->gates, g_row = p->d * (gates + p->lbr) * hidden;
+  const real *r = w->r + d * gates * hidden * hidden + j * hidden, *f = w->table + d * 3 * NUMBERS, *peep = w->peepholes ? w->peepholes + d * 3 * hidden + j : NULL;
+  real *h = w->h + (int64_t)d * p->b * hidden, *c = w->c + (int64_t)d * p->b * hidden, *g = w->g + t * (int64_t)p->g_t + d * (gates + p->lbr) * hidden + j;
+  bool late = gates == GRU && !p->lbr; /* r * h, not h, meets the last gate's weights */
+  if (phase < 2) {
+    for (int64_t k = phase ? 2 : 0; k < (late && !phase ? 2 : gates); k++) {
+      bool apart = p->lbr && k == 2; /* its product is kept apart from its x */
+      for (int64_t i = from; i < to; i++) {
+        const real *x = w->x + t * (int64_t)p->x_t + i * p->x_b + (d * gates + k) * hidden + j;
+        set(g + i * g_row + k * hidden, x, n);
+        if (apart) set(g + i * g_row + GRU * hidden, w->bias ? w->bias + d * hidden + j : NULL, n);
+      }
+      add_dots(to - from, n, p->h, (phase ? c : h) + from * hidden, hidden, r + k * hidden * hidden, hidden, g + from * g_row + (apart ? GRU : k) * hidden, g_row);
+    }
+  }
+  for (int64_t i = from; i < to; i++) {
+    real *g0 = g + i * g_row, *g1 = g0 + hidden, *g2 = g1 + hidden, *g3 = g2 + hidden, *hi = h + i * hidden + j, *ci = c + i * hidden + j;
+    int64_t at = ((int64_t)t * p->b + i) * p->d + d;
+    real *y = w->y + at * hidden + j;
+    bool over = w->lengths && t >= w->lengths[i];
+    if (over && !(phase == 0 && gates == LSTM && w->cells)) {
+      if (phase == 0) set(y, NULL, n);
+    } else if (phase == 2) set(hi, y, n);
+    else if (over) set(y, NULL, n), set(w->cells + at * hidden + j, ci, n);
+    else if (gates == LSTM) {
+      if (peep) add_product(g0, peep, ci, n), add_product(g2, peep + 2 * hidden, ci, n);
+      activate(f, g0, n);
+      if (p->coupled) {
+        EW_EACH
+        for (int32_t u = 0; u < n; u++) g2[u] = 1 - g0[u];
+      } else activate(f, g2, n);
+      activate(f + NUMBERS, g3, n);
+      EW_EACH
+      for (int32_t u = 0; u < n; u++) ci[u] = g2[u] * ci[u] + g0[u] * g3[u];
+      if (w->cells) set(w->cells + at * hidden + j, ci, n);
+      if (peep) add_product(g1, peep + hidden, ci, n);
+      activate(f, g1, n);
+      set(y, ci, n);
+      activate(f + 2 * NUMBERS, y, n);
+      EW_EACH
+      for (int32_t u = 0; u < n; u++) y[u] *= g1[u];
+    } else if (gates == GRU) {
+      if (phase == 0) activate(f, g0, n), activate(f, g1, n);
+      if (phase == 0 && late) {
+        set(ci, NULL, n), add_product(ci, g1, hi, n);
+        continue;
+      }
+      if (!late) add_product(g2, g1, g3, n);
+      activate(f + NUMBERS, g2, n);
+      EW_EACH
+      for (int32_t u = 0; u < n; u++) y[u] = g2[u] + g0[u] * (hi[u] - g2[u]);
+    } else {
+      activate(f, g0, n);
+      set(y, g0, n);
+    }
+  }
+}
+
+static int32_t time_of(int32_t steps, int32_t reverse, int32_t d, int32_t step) { return d || reverse ? steps - 1 - step : step; }
+
+static void rows_task(void *arg, int32_t index, int32_t thread) {
+  const forward *w = arg;
+  const ew_recurrent_params *p = w->p;
+  (void)thread;
+  for (; index < w->split.pieces; index += w->split.tasks) {
+    int32_t d = index % p->d, from = index / p->d * w->split.size, to = from + w->split.size < p->b ? from + w->split.size : p->b;
+    for (int32_t s = 0; s < p->t; s++)
+      for (int32_t phase = 0; phase < 3; phase++)
+        if (phase != 1 || (p->gates == GRU && !p->lbr)) forward_step(w, d, time_of(p->t, p->reverse, d, s), phase, from, to, 0, p->h);
+  }
+}
+
+static void units_task(void *arg, int32_t index, int32_t thread) {
+  const forward *w = arg;
+  const ew_recurrent_params *p = w->p;
+  (void)thread;
+  int32_t d = index % p->d, j = index / p->d * w->split.size, n = p->h - j < w->split.size ? p->h - j : w->split.size;
+  forward_step(w, d, time_of(p->t, p->reverse, d, w->step), w->phase, 0, p->b, j, n);
+}
+
+int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *const *operand) {
+  forward w = {p, operand[EW_RECURRENT_X], operand[EW_RECURRENT_R], operand[EW_RECURRENT_BIAS], operand[EW_RECURRENT_PEEPHOLES], operand[EW_RECURRENT_TABLE], operand[EW_RECURRENT_LENGTHS],
+               operand[EW_RECURRENT_Y], operand[EW_RECURRENT_H_LAST], operand[EW_RECURRENT_C_LAST], operand[EW_RECURRENT_G], operand[EW_RECURRENT_CELLS], {0}, 0, 0};
+  int64_t state = (int64_t)p->d * p->b * p->h, work = state * p->gates * p->h;
+  const real *first[2] = {operand[EW_RECURRENT_H_FIRST], operand[EW_RECURRENT_C_FIRST]};
+  for (int k = 0; k < 2; k++)
+    for (int64_t i = 0; i < state; i++) (k ? w.c : w.h)[i] = first[k] ? first[k][i] : 0;
+  int32_t width = ew_parallel_width(ctx);
+  w.split = split_rows(ctx, p->b, p->d, work * p->t);
+  if (w.split.pieces >= width || work < 1 << 18) {
+    ew_parallel(ctx, w.split.tasks, rows_task, &w);
+    return EW_OK;
+  }
+  int32_t share = ((p->h * p->d - 1) / width + 4) & ~3; /* work is large, so h is */
+  w.split = (split){0, p->d * ((p->h - 1) / share + 1), share};
+  for (w.step = 0; w.step < p->t; w.step++)
+    for (w.phase = 0; w.phase < 3; w.phase++)
+      if (w.phase == 2)
+        for (int32_t d = 0; d < p->d; d++) forward_step(&w, d, time_of(p->t, p->reverse, d, w.step), 2, 0, p->b, 0, p->h);
+      else if (w.phase == 0 || (p->gates == GRU && !p->lbr)) ew_parallel(ctx, w.split.pieces, units_task, &w);
+  return EW_OK;
+}
+
+/* ---- backward ---- */
+
+typedef struct {
+  const ew_recurrent_grad_params *p;
+  const real *dy, *y, *h_first, *c_first, *rt, *peepholes, *table, *g, *cells;
+  const m_i32 *lengths;
+  real *dx, *dh, *dc;
+  split split;
+} backward;
+
+/* One step back for one row: from dh and dc behind the step, gradients of what the gates' activations were given, and dh and dc before it as far as
+ * they don't come through products. `before`: of h and c before the step; NULL where they were zero. */
+static void row_back(const ew_recurrent_grad_params *p, const real *f, const real *peep, const real *g, const real *y, const real *cell, const real *h_before, const real *c_before, real *dx, real *dh, real *dc) {
+  int32_t n = p->h, j;
+  int64_t hidden = n;
+  const real *g1 = g + hidden, *g2 = g1 + hidden, *g3 = g2 + hidden;
+  real *d0 = dx, *d1 = d0 + hidden, *d2 = d1 + hidden, *d3 = d2 + hidden;
+  if (p->gates == LSTM) { /* i, o, f, c */
+    set(d0, cell, n);
+    activate(f + 2 * NUMBERS, d0, n);
+    EW_EACH
+    for (j = 0; j < n; j++) d1[j] = dh[j] * d0[j], d3[j] = dh[j] * g1[j];
+    derive(f, g1, d1, n);
+    derive(f + 2 * NUMBERS, d0, d3, n);
+    EW_EACH
+    for (j = 0; j < n; j++) dc[j] += d3[j];
+    if (peep) add_product(dc, peep + hidden, d1, n);
+    EW_EACH
+    for (j = 0; j < n; j++) d0[j] = dc[j] * g3[j], d3[j] = dc[j] * g[j];
+    set(d2, NULL, n);
+    add_product(d2, c_before, dc, n);
+    if (p->coupled) {
+      EW_EACH
+      for (j = 0; j < n; j++) d0[j] -= d2[j], d2[j] = 0;
+    }
+    derive(f, g, d0, n), derive(f, g2, d2, n), derive(f + NUMBERS, g3, d3, n);
+    EW_EACH
+    for (j = 0; j < n; j++) dc[j] *= g2[j], dh[j] = 0;
+    if (peep) add_product(dc, peep, d0, n), add_product(dc, peep + 2 * hidden, d2, n);
+  } else if (p->gates == GRU) { /* z, r, h; dc is what meets the last gate's weights, or comes from them */
+    EW_EACH
+    for (j = 0; j < n; j++) d0[j] = dh[j] * ((h_before ? h_before[j] : 0) - g2[j]), d2[j] = dh[j] * (1 - g[j]), dh[j] *= g[j];
+    derive(f, g, d0, n), derive(f + NUMBERS, g2, d2, n);
+    set(dc, NULL, n);
+    if (p->lbr) {
+      EW_EACH
+      for (j = 0; j < n; j++) d1[j] = d2[j] * g3[j], dc[j] = d2[j] * g1[j];
+      derive(f, g1, d1, n);
+    }
+  } else {
+    set(d0, dh, n), set(dh, NULL, n);
+    derive(f, y, d0, n);
+  }
+}
+
+static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
+  const ew_recurrent_grad_params *p = w->p;
+  int32_t n = p->h, gates = p->gates;
+  int64_t hidden = n, dx_row = (int64_t)p->d * gates * hidden;
+  const real *f = w->table + d * 3 * NUMBERS, *peep = w->peepholes ? w->peepholes + d * 3 * hidden : NULL, *rt = w->rt + d * gates * hidden * hidden;
+  real *dh = w->dh + (int64_t)d * p->b * hidden, *dc = w->dc + (int64_t)d * p->b * hidden;
+  for (int32_t s = p->t - 1; s >= 0; s--) {
+    int32_t t = time_of(p->t, p->reverse, d, s), back = d || p->reverse ? 1 : -1;
+    real *dx = w->dx + (int64_t)t * p->b * dx_row + d * gates * hidden;
+    for (int pass = 0; pass < 2; pass++) { /* the second: GRU's r, whose gradient comes through the last gate's weights */
+      for (int64_t i = from; i < to; i++) {
+        int32_t length = w->lengths ? w->lengths[i] : p->t;
+        int64_t at = ((int64_t)t * p->b + i) * p->d + d, before = at + (int64_t)back * p->b * p->d, state = ((int64_t)d * p->b + i) * hidden;
+        real *dhi = dh + i * hidden, *dci = dc + i * hidden, *dxi = dx + i * dx_row;
+        bool first = back < 0 ? t == 0 : t == length - 1 || t == p->t - 1;
+        const real *h_before = !first ? w->y + before * hidden : w->h_first ? w->h_first + state : NULL;
+        const real *c_before = !first ? w->cells + before * hidden : w->c_first ? w->c_first + state : NULL;
+        const real *g = w->g + at * (gates + p->lbr) * hidden;
+        if (t >= length) {
+          if (pass == 0) {
+            set(dxi, NULL, gates * n);
+            if (gates == GRU) set(dci, NULL, n);
+          }
+        } else if (pass == 0) {
+          if (w->dy) {
+            const real *dy = w->dy + at * hidden;
+            EW_EACH
+            for (int32_t j = 0; j < n; j++) dhi[j] += dy[j];
+          }
+          row_back(p, f, peep, g, w->y + at * hidden, w->cells + at * hidden, h_before, c_before, dxi, dhi, dci);
+        } else {
+          set(dxi + hidden, NULL, n);
+          add_product(dxi + hidden, h_before, dci, n);
+          derive(f, g + hidden, dxi + hidden, n);
+          add_product(dhi, g + hidden, dci, n);
+        }
+      }
+      if (gates != GRU || p->lbr) break;
+      if (pass == 0) add_dots(to - from, n, n, dx + from * dx_row + 2 * hidden, dx_row, rt + 2 * hidden, GRU * hidden, dc + from * hidden, hidden);
+    }
+    if (p->lbr) add_dots(to - from, n, n, dc + from * hidden, hidden, rt + 2 * hidden, GRU * hidden, dh + from * hidden, hidden);
+    add_dots(to - from, n, (gates == GRU ? 2 : gates) * n, dx + from * dx_row, dx_row, rt, gates * hidden, dh + from * hidden, hidden);
+  }
+}
+
+static void back_task(void *arg, int32_t index, int32_t thread) {
+  const backward *w = arg;
+  (void)thread;
+  for (; index < w->split.pieces; index += w->split.tasks) {
+    int32_t from = index / w->p->d * w->split.size, to = from + w->split.size;
+    walk_back(w, index % w->p->d, from, to < w->p->b ? to : w->p->b);
+  }
+}
+
+int32_t ew_k_recurrent_grad(ew_context *ctx, const ew_recurrent_grad_params *p, void *const *operand) {
+  backward w = {p, operand[EW_RECURRENT_GRAD_DY], operand[EW_RECURRENT_GRAD_Y], operand[EW_RECURRENT_GRAD_H_FIRST], operand[EW_RECURRENT_GRAD_C_FIRST], operand[EW_RECURRENT_GRAD_RT], operand[EW_RECURRENT_GRAD_PEEPHOLES],
+                operand[EW_RECURRENT_GRAD_TABLE], operand[EW_RECURRENT_GRAD_G], operand[EW_RECURRENT_GRAD_CELLS], operand[EW_RECURRENT_GRAD_LENGTHS],
+                operand[EW_RECURRENT_GRAD_DX], operand[EW_RECURRENT_GRAD_DH], operand[EW_RECURRENT_GRAD_DC], {0}};
+  int64_t state = (int64_t)p->d * p->b * p->h;
+  const real *last[2] = {operand[EW_RECURRENT_GRAD_DH_LAST], operand[EW_RECURRENT_GRAD_DC_LAST]};
+  for (int k = 0; k < 2; k++)
+    for (int64_t i = 0; i < state; i++) (k ? w.dc : w.dh)[i] = last[k] ? last[k][i] : 0;
+  w.split = split_rows(ctx, p->b, p->d, state * p->gates * p->h * p->t);
+  ew_parallel(ctx, w.split.tasks, back_task, &w);
+  return EW_OK;
+}
