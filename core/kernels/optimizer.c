@@ -1,4 +1,4 @@
-/* One step of an optimizer over a parameter and its states, in place.
+/* One step of an optimizer over a parameter and its states, in place; further down, of Adam with states of 8 bits.
  *
  * adam     g' = g + l2 p; m += (1-b1) (g' - m); v += (1-b2) (g'^2 - v); p = (before p - rate m / (root sqrt(v) + epsilon)) after
  *          Decoupled decay before (torch) or after (ort) the update, decay in the gradient (adam), and where the bias is corrected are all in the factors.
@@ -99,17 +99,99 @@ static void optimizer_task(void *arg, int32_t index, int32_t thread) {
     if (s[k]) memcpy(s[k] + whole, rest[2 + k], bytes);
 }
 
+static step begin(int32_t form, bool adam, float rest1, float rest2, float weight_decay, const real *learning_rate, const long_m *number, const real *scale) {
+  const double lr = *learning_rate, c1 = adam ? correction(rest1, *number) : 1, c2 = adam ? sqrt(correction(rest2, *number)) : 1;
+  const bool ort = adam && form == EW_OPTIMIZER_FORM_ORT, l2 = form == EW_OPTIMIZER_FORM_L2;
+  const float decayed = (float)(1 - lr * (double)weight_decay);
+  return (step){.lr = (float)lr, .scale = scale ? *scale : 1, .rate = (float)(ort ? lr * c2 / c1 : lr / c1), .root = ort ? 1 : (float)(1 / c2),
+                .before = l2 || ort ? 1 : decayed, .after = ort ? decayed : 1, .l2 = l2 ? weight_decay : 0};
+}
+
 int32_t ew_k_optimizer(ew_context *ctx, const ew_optimizer_params *p, void *const *operand) {
-  const double lr = *(const real *)operand[EW_OPTIMIZER_LEARNING_RATE];
-  const int64_t count = *(const long_m *)operand[EW_OPTIMIZER_STEP];
-  const real *scale = operand[EW_OPTIMIZER_SCALE];
-  const bool adam = p->rule == EW_OPTIMIZER_RULE_ADAM, ort = adam && p->form == EW_OPTIMIZER_FORM_ORT, l2 = p->form == EW_OPTIMIZER_FORM_L2;
-  const double c1 = adam ? correction(p->rest1, count) : 1, c2 = adam ? sqrt(correction(p->rest2, count)) : 1;
-  const float decayed = (float)(1 - lr * (double)p->weight_decay);
-  step w = {p, operand[EW_OPTIMIZER_NEW_X], {operand[EW_OPTIMIZER_NEW_S], operand[EW_OPTIMIZER_NEW_T], operand[EW_OPTIMIZER_NEW_U]}, operand[EW_OPTIMIZER_G], 32768,
-            .lr = (float)lr, .scale = scale ? *scale : 1, .rate = (float)(ort ? lr * c2 / c1 : lr / c1), .root = ort ? 1 : (float)(1 / c2),
-            .before = l2 || ort ? 1 : decayed, .after = ort ? decayed : 1, .l2 = l2 ? p->weight_decay : 0,
-            .keep = count == 1 ? 0 : p->momentum, .take = count == 1 ? 1 : 1 - p->dampening, .straight = p->nesterov ? 1 : 0, .along = p->nesterov ? p->momentum : 1};
+  const bool adam = p->rule == EW_OPTIMIZER_RULE_ADAM, first = *(const long_m *)operand[EW_OPTIMIZER_STEP] == 1;
+  step w = begin(p->form, adam, p->rest1, p->rest2, p->weight_decay, operand[EW_OPTIMIZER_LEARNING_RATE], operand[EW_OPTIMIZER_STEP], operand[EW_OPTIMIZER_SCALE]);
+  w.p = p, w.x = operand[EW_OPTIMIZER_NEW_X], w.g = operand[EW_OPTIMIZER_G], w.length = 32768;
+  w.s[0] = operand[EW_OPTIMIZER_NEW_S], w.s[1] = operand[EW_OPTIMIZER_NEW_T], w.s[2] = operand[EW_OPTIMIZER_NEW_U];
+  w.keep = first ? 0 : p->momentum, w.take = first ? 1 : 1 - p->dampening, w.straight = p->nesterov ? 1 : 0, w.along = p->nesterov ? p->momentum : 1;
   ew_parallel(ctx, (p->n - 1) / w.length + 1, optimizer_task, &w);
+  return EW_OK;
+}
+
+/* Adam with m and v in 8 bits, and for each BLOCK elements the largest |m| and sqrt(v) in float32 (block-wise quantization: Dettmers et al. 2022):
+ *
+ *     m = largest * q / 127, q in -127..127        sqrt(v) = largest * (q + 1) / 256, q in 0..255
+ *
+ * The code of sqrt(v) has no zero, so that a small v never becomes a division by epsilon (Li, Chen, Zhu 2023, Memory Efficient Optimizers with 4-bit
+ * States). A step changes v by a thousandth, far less than the codes are apart: what is rounded is therefore rounded up or down at random in proportion,
+ * which leaves the mean right where rounding to nearest would never move. The random numbers follow from the element and the step alone. */
+enum { BLOCK = 256, BLOCKS = 64 }; /* of a task */
+typedef uint32_t vu __attribute__((vector_size(4 * VF)));
+typedef int8_t bytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
+typedef uint8_t ubytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
+
+typedef struct {
+  const ew_optimizer_8bit_params *p;
+  step s;
+  real *x, *m_largest, *v_largest;
+  const real *g;
+  int8_t *m;
+  uint8_t *v;
+  uint32_t salt;
+} step_8bit;
+
+static void block_8bit(const step_8bit *w, real *x, const real *g, int8_t *m8, uint8_t *v8, real *m_largest, real *v_largest, uint32_t first) {
+  const ew_optimizer_8bit_params *p = w->p;
+  const step *s = &w->s;
+  float m[BLOCK], r[BLOCK];
+  vf mh = {0}, rh = {0};
+  const float m_unit = *m_largest / 127.0f, r_unit = *v_largest / 256.0f;
+  for (int i = 0; i < BLOCK; i += VF) {
+    vf a = __builtin_convertvector(__builtin_convertvector(*(bytes_m *)(m8 + i), vi), vf) * m_unit, b = (__builtin_convertvector(__builtin_convertvector(*(ubytes_m *)(v8 + i), vi), vf) + 1.0f) * r_unit;
+    vf y = vf_load(x + i), d = vf_load(g + i) * s->scale + y * s->l2;
+    a = vf_fma(d - a, vf_splat(p->rest1), a), b *= b;
+    b = vf_sqrt(vf_fma(vf_fma(d, d, -b), vf_splat(p->rest2), b));
+    vf_store(x + i, (y * s->before - a * s->rate / vf_fma(b, vf_splat(s->root), vf_splat(p->epsilon))) * s->after);
+    mh = vf_max(mh, vf_max(a, -a)), rh = vf_max(rh, b);
+    vf_store(m + i, a), vf_store(r + i, b);
+  }
+  *m_largest = vf_highest(mh), *v_largest = vf_highest(rh);
+  const float m_scale = *m_largest > 0 ? 127.0f / *m_largest : 0, r_scale = *v_largest > 0 ? 256.0f / *v_largest : 0;
+  for (int i = 0; i < BLOCK; i += VF) {
+    vu h;
+    for (int k = 0; k < VF; k++) h[k] = (first + (uint32_t)(i + k)) * 0x9e3779b9u;
+    h += w->salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
+    h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
+    vf up = __builtin_convertvector((vi)(h & 0xffff), vf) * 0x1p-16f, up2 = __builtin_convertvector((vi)(h >> 16), vf) * 0x1p-16f;
+    vf a = vf_load(m + i) * m_scale + up + 127.0f, b = vf_load(r + i) * r_scale + up2 - 1.0f; /* truncated below, which is down: both are positive */
+    a = vf_min(vf_max(a, vf_splat(0)), vf_splat(254)), b = vf_min(vf_max(b, vf_splat(0)), vf_splat(255));
+    *(bytes_m *)(m8 + i) = __builtin_convertvector(__builtin_convertvector(a, vi) - 127, bytes_m), *(ubytes_m *)(v8 + i) = __builtin_convertvector(__builtin_convertvector(b, vi), ubytes_m);
+  }
+}
+
+static void optimizer_8bit_task(void *arg, int32_t index, int32_t thread) {
+  const step_8bit *w = arg;
+  (void)thread;
+  for (int64_t k = (int64_t)index * BLOCKS; k < ((int64_t)index + 1) * BLOCKS && k * BLOCK < w->p->n; k++) {
+    const int64_t at = k * BLOCK, n = w->p->n - at;
+    if (n >= BLOCK) {
+      block_8bit(w, w->x + at, w->g + at, w->m + at, w->v + at, w->m_largest + k, w->v_largest + k, (uint32_t)at);
+      continue;
+    }
+    float x[BLOCK] = {0}, g[BLOCK] = {0};
+    int8_t m[BLOCK] = {0};
+    uint8_t v[BLOCK] = {0};
+    const size_t bytes = (size_t)n;
+    memcpy(x, w->x + at, bytes * 4), memcpy(g, w->g + at, bytes * 4), memcpy(m, w->m + at, bytes), memcpy(v, w->v + at, bytes);
+    block_8bit(w, x, g, m, v, w->m_largest + k, w->v_largest + k, (uint32_t)at);
+    memcpy(w->x + at, x, bytes * 4), memcpy(w->m + at, m, bytes), memcpy(w->v + at, v, bytes);
+  }
+}
+
+int32_t ew_k_optimizer_8bit(ew_context *ctx, const ew_optimizer_8bit_params *p, void *const *operand) {
+  const long_m *number = operand[EW_OPTIMIZER_8BIT_STEP];
+  step_8bit w = {p, begin(p->form, true, p->rest1, p->rest2, p->weight_decay, operand[EW_OPTIMIZER_8BIT_LEARNING_RATE], number, operand[EW_OPTIMIZER_8BIT_SCALE]),
+                 operand[EW_OPTIMIZER_8BIT_NEW_X], operand[EW_OPTIMIZER_8BIT_NEW_M_LARGEST], operand[EW_OPTIMIZER_8BIT_NEW_V_LARGEST], operand[EW_OPTIMIZER_8BIT_G],
+                 operand[EW_OPTIMIZER_8BIT_NEW_M], operand[EW_OPTIMIZER_8BIT_NEW_V], (uint32_t)*number * 0x85ebca6bu};
+  ew_parallel(ctx, (p->n - 1) / (BLOCK * BLOCKS) + 1, optimizer_8bit_task, &w);
   return EW_OK;
 }

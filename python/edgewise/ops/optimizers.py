@@ -19,9 +19,19 @@ Kernel("optimizer", {"rule": "i32", "form": "i32", "n": "i32", "rest1": "f32", "
        doc="One step of an optimizer in place: each new_ operand is the memory of the one without. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: 1 - alpha in rest1). "
            "States s, t, u: adam m and v; sgd momentum buffer or none; adagrad sum; rmsprop square average, gradient average and momentum buffer, the last two optional; lion m.")
 
+BLOCK = 256  # elements that share a scale in 8-bit states
+
+Kernel("optimizer_8bit", {"form": "i32", "n": "i32", "rest1": "f32", "rest2": "f32", "epsilon": "f32", "weight_decay": "f32"},
+       [read("x", 4, "n"), read("g", 4, "n"), read("m", 1, "n"), read("m_largest", 4, f"ceil_div(n, {BLOCK})"), read("v", 1, "n"), read("v_largest", 4, f"ceil_div(n, {BLOCK})"),
+        read("learning_rate", 4, "1"), read("step", 8, "1"), read("scale", 4, "1", optional=True),
+        write("new_x", 4, "n", inplace=["x"]), write("new_m", 1, "n", inplace=["m"]), write("new_m_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["m_largest"]),
+        write("new_v", 1, "n", inplace=["v"]), write("new_v_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["v_largest"])],
+       require=["form >= 0", f"form < {len(FORM.items)}"], empty=["n"],
+       doc=f"adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every {BLOCK} elements; each new_ operand is the memory of the one without.")
+
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import FLOAT, INT64
+from .dtypes import FLOAT, INT8, INT64, UINT8
 from .op import Op, fail, product, takes
 from .reduction import REDUCE
 from .state import in_place
@@ -76,6 +86,28 @@ def adam_params(n):
 # (p, g, m, v, lr, step, scale); beta1, beta2, epsilon, weight_decay, mode: "torch" (torch.optim.AdamW, Loshchilov and Hutter 2019: decay first), "ort" (ONNX Runtime Training's rule,
 # that of Hugging Face's first AdamW: epsilon beside the uncorrected root, decay last), "adam" (torch.optim.Adam, Kingma and Ba 2015: decay in the gradient)
 _declare("AdamW", "adam", adam_form, (2, 2), adam_params)
+adamw_8bit = Op("AdamW8bit", "edgewise")  # (p, g, m int8 [n], its scales float32 [blocks], v uint8 [n], its scales, lr, step, scale), as AdamW; core/kernels/optimizer.c says what the bytes mean
+
+
+@adamw_8bit.infer
+def _(n):
+    size = product(n.inputs[0].shape)
+    blocks = -(-size // BLOCK)
+    takes(n, (FLOAT,), 0, 1, 3, 5, 6, 8)
+    takes(n, (INT64,), 7)
+    for i, (dtype, count) in enumerate([(FLOAT, size), (INT8, size), (FLOAT, blocks), (UINT8, size), (FLOAT, blocks)], 1):
+        if n.inputs[i].dtype != dtype or product(n.inputs[i].shape) != count:
+            fail(n, f"{n.inputs[i]} does not fit {n.inputs[0]}")
+    return [(v.dtype, list(v.shape)) for v in (n.inputs[0], *n.inputs[2:6])]
+
+
+@adamw_8bit.lower
+def _(n, b):
+    gradient, rate, step, scale = b.flat(b.view(n.inputs[1])), b.view(n.inputs[6]), b.view(n.inputs[7]), b.view(n.inputs[8]) if n.has(8) else None
+    where = {k: in_place(n, b, i, o) for k, i, o in (("x", 0, 0), ("m", 2, 1), ("m_largest", 3, 2), ("v", 4, 3), ("v_largest", 5, 4))}
+    b.emit("optimizer_8bit", {**where, **{f"new_{k}": v for k, v in where.items()}, "g": gradient, "learning_rate": rate, "step": step, "scale": scale}, form=FORM[adam_form(n)], n=product(n.inputs[0].shape), **adam_params(n))
+
+
 # (p, g, [momentum buffer], lr, step, scale); torch.optim.SGD: the buffer is the first gradient, then momentum * buffer + (1 - dampening) * gradient
 _declare("SGD", "sgd", lambda n: "l2", (0, 1), lambda n: {"weight_decay": _number(n, "weight_decay"), "momentum": _number(n, "momentum"), "dampening": _number(n, "dampening"), "nesterov": n.attr("nesterov", 0)})
 # (p, g, sum, lr, step, scale); torch.optim.Adagrad without learning rate decay (Duchi et al. 2011)

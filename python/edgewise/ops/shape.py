@@ -9,8 +9,8 @@ Kernel("range", {"type": "i32", "n": "i32", "start": "i32", "delta": "i32", "f_s
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import BOOL, FLOAT, FLOAT16, INT64
-from .op import Op, axis_of, broadcast, fail, ints, most, product, read_as, unsupported
+from .dtypes import FLOAT, FLOAT16, INT64
+from .op import Op, axis_of, broadcast, fail, ints, most, product, read_as
 from .symbolic import NotStatic, Sym
 
 FAR = 1 << 62
@@ -30,30 +30,6 @@ def _(t):
         yield t(t.any(dtype, 2, 3))
     yield t(t.f())
     yield t(t.f(0, 3))
-
-
-dropout = Op("Dropout")
-
-
-@dropout.infer
-def _(n):
-    if n.has(2) and n.need(2)[0]:
-        unsupported(n, "Dropout in training mode runs only inside a training graph", "Export the model in evaluation mode.")
-    return [n.inputs[0]] + ([(BOOL, list(n.inputs[0].shape))] if n.wants(1) else [])
-
-
-@dropout.lower
-def _(n, b):
-    y = b.out(n.outputs[1])
-    b.fill(y, b"\1")
-
-
-@dropout.cases
-def _(t):
-    yield t(t.f(2, 3), outputs=2)
-    yield t(t.f(2, 3), 0.5, t.of("bool", False), outputs=2)
-    yield t(t.f(2, 3), opset=7, ratio=0.5)
-    yield t(t.f(0, 3), outputs=2)
 
 
 shape = Op("Shape", half=[0])

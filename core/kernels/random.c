@@ -1,0 +1,56 @@
+/* Random numbers that follow from a seed, a stream and the place of an element alone: whoever asks again gets the same. From Philox-4x32-10 (Salmon,
+ * Moraes, Dror, Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3), whose key is the seed and whose counter is (block, 0, stream, 0); a block gives
+ * four words. Four blocks run side by side: word w of block 4 b + l is that of element 16 b + 4 w + l. */
+#include "../kernel.h"
+#include "../simd.h"
+#include <string.h>
+
+enum { STRIDE = 16, LENGTH = 16384 }; /* elements of four blocks, of a task */
+
+typedef struct {
+  const ew_random_params *p;
+  const real *x;
+  real *y;
+  uint32_t key[2];
+} work;
+
+/* 16 elements */
+static void generate(const work *w, uint32_t index, const real *x, real *y) {
+  const ew_random_params *p = w->p;
+  u32x4 c[4] = {{0, 1, 2, 3}, {0}, {0}, {0}}, low[2], high[2];
+  uint32_t k0 = w->key[0], k1 = w->key[1];
+  c[0] += index * 4, c[2] += (uint32_t)p->stream;
+  for (int round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+    u32x4_mul_wide(c[0], 0xd2511f53u, &low[0], &high[0]), u32x4_mul_wide(c[2], 0xcd9e8d57u, &low[1], &high[1]);
+    c[0] = high[1] ^ c[1] ^ k0, c[1] = low[1], c[2] = high[0] ^ c[3] ^ k1, c[3] = low[0];
+  }
+  for (int i = 0; i < 4; i++) {
+    f32x4 v;
+    if (x) v = (f32x4)((i32x4)(*(const f32x4_m *)(x + 4 * i) * p->scale) & (i32x4)(c[i] >= (uint32_t)p->threshold));
+    else v = __builtin_convertvector((i32x4)(c[i] >> 8), f32x4) * (p->scale * 0x1p-24f) + p->offset;
+    *(f32x4_m *)(y + 4 * i) = v;
+  }
+}
+
+static void random_task(void *arg, int32_t index, int32_t thread) {
+  const work *w = arg;
+  (void)thread;
+  for (int64_t i = (int64_t)index * LENGTH, end = i + LENGTH; i < end && i < w->p->n; i += STRIDE) {
+    const int64_t n = w->p->n - i;
+    if (n >= STRIDE) {
+      generate(w, (uint32_t)(i / STRIDE), w->x ? w->x + i : NULL, w->y + i);
+      continue;
+    }
+    float x[STRIDE] = {0}, y[STRIDE];
+    if (w->x) memcpy(x, w->x + i, (size_t)n * 4);
+    generate(w, (uint32_t)(i / STRIDE), w->x ? x : NULL, y);
+    memcpy(w->y + i, y, (size_t)n * 4);
+  }
+}
+
+int32_t ew_k_random(ew_context *ctx, const ew_random_params *p, void *const *operand) {
+  const uint64_t seed = (uint64_t)*(const long_m *)operand[EW_RANDOM_SEED];
+  work w = {p, operand[EW_RANDOM_X], operand[EW_RANDOM_Y], {(uint32_t)seed, (uint32_t)(seed >> 32)}};
+  ew_parallel(ctx, (p->n - 1) / LENGTH + 1, random_task, &w);
+  return EW_OK;
+}
