@@ -745,6 +745,33 @@ static int32_t check_optimizer(const void *params, ew_reach *reach, bool *empty)
   return EW_CHECKED;
 }
 
+static int32_t run_optimizer_8bit(ew_context *c, const void *p, void *const *operand) { return ew_k_optimizer_8bit(c, p, operand); }
+static int32_t check_optimizer_8bit(const void *params, ew_reach *reach, bool *empty) {
+  const ew_optimizer_8bit_params *p = params;
+  const int64_t form = p->form;
+  const int64_t n = p->n;
+  bool bad = false;
+  if (n < 0) return 2;
+  if (!(form >= 0)) return 0;
+  if (!(form < 3)) return 1;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, n};
+  reach[1] = (ew_reach){4, 0, n};
+  reach[2] = (ew_reach){1, 0, n};
+  reach[3] = (ew_reach){4, 0, ew_check_ceil_div(&bad, n, 256)};
+  reach[4] = (ew_reach){1, 0, n};
+  reach[5] = (ew_reach){4, 0, ew_check_ceil_div(&bad, n, 256)};
+  reach[6] = (ew_reach){4, 0, 1};
+  reach[7] = (ew_reach){8, 0, 1};
+  reach[8] = (ew_reach){4, 0, 1};
+  reach[9] = (ew_reach){4, 0, n};
+  reach[10] = (ew_reach){1, 0, n};
+  reach[11] = (ew_reach){4, 0, ew_check_ceil_div(&bad, n, 256)};
+  reach[12] = (ew_reach){1, 0, n};
+  reach[13] = (ew_reach){4, 0, ew_check_ceil_div(&bad, n, 256)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_pool(ew_context *c, const void *p, void *const *operand) { return ew_k_pool(c, p, operand); }
 static int32_t check_pool(const void *params, ew_reach *reach, bool *empty) {
   const ew_pool_params *p = params;
@@ -822,6 +849,18 @@ static int32_t check_quantize(const void *params, ew_reach *reach, bool *empty) 
   reach[2] = (ew_reach){ew_check_bytes_of(&bad, type), 0, block > 0 ? ew_check_mul(&bad, outer * ew_check_ceil_div(&bad, axis, block), inner) : (block < 0 ? 1 : axis)};
   reach[3] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_mul(&bad, outer * axis, inner)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_random(ew_context *c, const void *p, void *const *operand) { return ew_k_random(c, p, operand); }
+static int32_t check_random(const void *params, ew_reach *reach, bool *empty) {
+  const ew_random_params *p = params;
+  const int64_t n = p->n;
+  if (n < 0) return 0;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, n};
+  reach[1] = (ew_reach){8, 0, 1};
+  reach[2] = (ew_reach){4, 0, n};
+  return EW_CHECKED;
 }
 
 static int32_t run_range(ew_context *c, const void *p, void *const *operand) { return ew_k_range(c, p, operand); }
@@ -1227,9 +1266,11 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"norm", run_norm, check_norm, sizeof(ew_norm_params), 9, 0x1e0, 0x1de, {[5] = 9, [6] = 9}},
   {"norm_grad", run_norm_grad, check_norm_grad, sizeof(ew_norm_grad_params), 8, 0xf0, 0xfc, {[4] = 11}},
   {"optimizer", run_optimizer, check_optimizer, sizeof(ew_optimizer_params), 12, 0xf00, 0xe9c, {[8] = 1, [9] = 4, [10] = 8, [11] = 16}},
+  {"optimizer_8bit", run_optimizer_8bit, check_optimizer_8bit, sizeof(ew_optimizer_8bit_params), 14, 0x3e00, 0x100, {[9] = 1, [10] = 4, [11] = 8, [12] = 16, [13] = 32}},
   {"pool", run_pool, check_pool, sizeof(ew_pool_params), 3, 0x6, 0x4, {0}},
   {"pool_grad", run_pool_grad, check_pool_grad, sizeof(ew_pool_grad_params), 3, 0x4, 0x1, {0}},
   {"quantize", run_quantize, check_quantize, sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},
+  {"random", run_random, check_random, sizeof(ew_random_params), 3, 0x4, 0x1, {[2] = 1}},
   {"range", run_range, check_range, sizeof(ew_range_params), 1, 0x1, 0x0, {0}},
   {"recurrent", run_recurrent, check_recurrent, sizeof(ew_recurrent_params), 13, 0x1f00, 0x107c, {0}},
   {"recurrent_grad", run_recurrent_grad, check_recurrent_grad, sizeof(ew_recurrent_grad_params), 15, 0x7000, 0x787, {0}},

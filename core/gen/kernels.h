@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x840a7756u
-enum { EW_KERNEL_COUNT = 45, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0xf076c1fau
+enum { EW_KERNEL_COUNT = 47, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -152,6 +152,11 @@ typedef struct { int32_t rule; int32_t form; int32_t n; float rest1; float rest2
 enum { EW_OPTIMIZER_X, EW_OPTIMIZER_G, EW_OPTIMIZER_S, EW_OPTIMIZER_T, EW_OPTIMIZER_U, EW_OPTIMIZER_LEARNING_RATE, EW_OPTIMIZER_STEP, EW_OPTIMIZER_SCALE, EW_OPTIMIZER_NEW_X, EW_OPTIMIZER_NEW_S, EW_OPTIMIZER_NEW_T, EW_OPTIMIZER_NEW_U };
 int32_t ew_k_optimizer(ew_context *, const ew_optimizer_params *, void *const *operand);
 
+/* optimizer_8bit: adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every 256 elements; each new_ operand is the memory of the one without. */
+typedef struct { int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; } ew_optimizer_8bit_params;
+enum { EW_OPTIMIZER_8BIT_X, EW_OPTIMIZER_8BIT_G, EW_OPTIMIZER_8BIT_M, EW_OPTIMIZER_8BIT_M_LARGEST, EW_OPTIMIZER_8BIT_V, EW_OPTIMIZER_8BIT_V_LARGEST, EW_OPTIMIZER_8BIT_LEARNING_RATE, EW_OPTIMIZER_8BIT_STEP, EW_OPTIMIZER_8BIT_SCALE, EW_OPTIMIZER_8BIT_NEW_X, EW_OPTIMIZER_8BIT_NEW_M, EW_OPTIMIZER_8BIT_NEW_M_LARGEST, EW_OPTIMIZER_8BIT_NEW_V, EW_OPTIMIZER_8BIT_NEW_V_LARGEST };
+int32_t ew_k_optimizer_8bit(ew_context *, const ew_optimizer_8bit_params *, void *const *operand);
+
 /* pool: y [planes, y_size] = the maximum, average or sum of the taps of each position that lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. An average divides by how many they are, with include_pad by those within [-pad, x_size + tail). index (maximum only): where the first one lies, counted in all of x. */
 typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_params;
 enum { EW_POOL_X, EW_POOL_Y, EW_POOL_INDEX };
@@ -166,6 +171,11 @@ int32_t ew_k_pool_grad(ew_context *, const ew_pool_grad_params *, void *const *o
 typedef struct { int32_t type; int32_t outer; int32_t axis; int32_t inner; int32_t block; } ew_quantize_params;
 enum { EW_QUANTIZE_X, EW_QUANTIZE_SCALE, EW_QUANTIZE_ZERO, EW_QUANTIZE_Y };
 int32_t ew_k_quantize(ew_context *, const ew_quantize_params *, void *const *operand);
+
+/* random: y = random 32 bits >= threshold (unsigned) ? x * scale : 0; without x: uniform numbers of [offset, offset + scale). */
+typedef struct { int32_t n; int32_t stream; int32_t threshold; float scale; float offset; } ew_random_params;
+enum { EW_RANDOM_X, EW_RANDOM_SEED, EW_RANDOM_Y };
+int32_t ew_k_random(ew_context *, const ew_random_params *, void *const *operand);
 
 /* range: y[i] = start + i*delta for integer types, f_start + i*f_delta for float ones. */
 typedef struct { int32_t type; int32_t n; int32_t start; int32_t delta; float f_start; float f_delta; } ew_range_params;

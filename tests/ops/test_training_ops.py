@@ -431,6 +431,5 @@ def test_threads_change_nothing():
     for threads in (1, 2, 3):
         engine = NativeEngine(threads=threads)
         outs.append(run(engine, build, feeds)[0])
-        engine.close()
     for out in outs[1:]:
         assert all((out[k] == outs[0][k]).all() for k in out)
