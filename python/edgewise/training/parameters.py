@@ -106,7 +106,7 @@ def with_batch_statistics(graph):
     for n in graph.nodes:
         internal = n.op == "BatchNormInternal"  # ONNX Runtime Training's own: the same with two more outputs
         if (n.op == "BatchNormalization" and n.domain == "" or internal) and len(n.inputs) == 5:
-            news = [n.outputs[1] if len(n.outputs) > 1 and n.outputs[1] else f"{n.inputs[3]}~new{len(nodes)}", n.outputs[2] if len(n.outputs) > 2 and n.outputs[2] else f"{n.inputs[4]}~new{len(nodes)}"]
+            news = [f"{n.inputs[3]}~new", f"{n.inputs[4]}~new"]
             for old, new in zip(n.inputs[3:], news):
                 if old in running or old not in graph.constants or old in n.inputs[1:3]:
                     raise UnsupportedOp(f"its running statistic '{old}' is not its own", n.where, "Train with batch_norm='frozen', or export the model after a step of training, when no two tensors are equal.")

@@ -1,0 +1,141 @@
+"""What training artifacts mean: the models that `generate_artifacts` writes, here or in ONNX Runtime, as graphs to train.
+
+Of a training model with gradient nodes only the part up to the loss is taken. Its parameters are inputs there, each trained one with a gradient
+buffer beside it; their values are in the checkpoint.
+"""
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from ..errors import ModelError
+from ..ir import Graph, Tensor
+from ..onnx import as_source, read_model
+from .optimizers import SGD, AdamW, Optimizer
+
+METADATA = "edgewise.training"
+BUFFER, GRADIENT = "_grad.accumulation.buffer", ".accumulation.out"
+
+
+@dataclass
+class TrainingModel:
+    """graph: forward part and loss, its parameters as constants. inputs: names a caller feeds, in order. outputs: names it gives, the loss first.
+
+    trainable, frozen: names of the parameters, in the order of the file. has_batch_norm: whether running statistics follow the batches."""
+    graph: Graph
+    inputs: list
+    outputs: list
+    trainable: list
+    frozen: list = field(default_factory=list)
+    has_batch_norm: bool = False
+
+
+def read_training_model(source, parameters):
+    """A training or evaluation model and the parameters of its checkpoint.
+
+    Args:
+        source: path, bytes or Source of training_model.onnx or eval_model.onnx. parameters: {name: Tensor} of the checkpoint.
+    Returns:
+        TrainingModel
+    Raises:
+        ModelError: it is none, or a parameter is not in the checkpoint.
+    """
+    source = as_source(source)
+    graph = read_model(source)
+    said = _metadata(graph, source.name)
+    names = [i.name for i in graph.input_names()]
+    buffers = [n for n in names if n.endswith(BUFFER)]
+    given = [n for n in names if n in parameters]
+    if said is not None:
+        trainable = [n for n in said["requires_grad"] if n in parameters]
+    elif buffers:
+        trainable = [n[:-len(BUFFER)] for n in buffers]
+    else:
+        trainable = []
+    missing = [n for n in trainable if n not in parameters]
+    if missing:
+        raise ModelError(f"its parameter '{missing[0]}' is not in the checkpoint", source.name, "Give the checkpoint that was made with it.")
+    for name in given:
+        t = parameters[name]
+        graph.constants[name] = Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+    for name, t in parameters.items():  # artifacts of ours may keep parameters as initializers, which the checkpoint's take the place of
+        if name in graph.constants and name not in given:
+            graph.constants[name] = Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+    internal = set(buffers) | {"lazy_reset_grad"} if buffers else set()
+    graph.inputs = [i for i in graph.inputs if i.name not in internal and i.name not in parameters]
+    graph.outputs = [o for o in graph.outputs if not o.name.endswith(GRADIENT)]
+    if not graph.outputs:
+        raise ModelError("it has no output for a loss", source.name, "Give the training model that generate_artifacts wrote.")
+    _keep_forward(graph)
+    inputs = [i.name for i in graph.input_names()]
+    norms = any(n.op == "BatchNormInternal" or n.op == "BatchNormalization" and n.attrs.get("training_mode") == 1 for n in graph.nodes)
+    return TrainingModel(graph, inputs, [o.name for o in graph.outputs], trainable, [n for n in parameters if n not in trainable], norms or bool(said and said.get("batch_norm") == "train"))
+
+
+def _metadata(graph, name):
+    text = graph.metadata.get(METADATA)
+    if text is None:
+        return None
+    try:
+        said = json.loads(text)
+        if isinstance(said, dict) and isinstance(said.get("requires_grad"), list) and all(isinstance(n, str) for n in said["requires_grad"]):
+            return said
+    except (ValueError, RecursionError):
+        pass
+    raise ModelError(f"its metadata '{METADATA}' does not say what is trained", name, "Make the artifacts again.")
+
+
+def _keep_forward(graph):
+    """Drops what the outputs do not depend on: gradient nodes. Outputs of ONNX Runtime's batch norms, which have one name in all of them, are nobody's."""
+    for n in graph.nodes:
+        if n.op == "BatchNormInternal":
+            n.outputs = n.outputs[:1]
+    by_output = {o: n for n in graph.nodes for o in n.outputs if o}
+    keep, stack = set(), [o.name for o in graph.outputs]
+    while stack:
+        n = by_output.get(stack.pop())
+        if n is not None and id(n) not in keep:
+            keep.add(id(n))
+            stack += n.inputs
+            for a in n.attrs.values():
+                if isinstance(a, Graph):
+                    stack += _names(a)
+    graph.nodes = [n for n in graph.nodes if id(n) in keep]
+    used = {i for n in graph.nodes for i in n.inputs} | {name for n in graph.nodes for a in n.attrs.values() if isinstance(a, Graph) for name in _names(a)} | {o.name for o in graph.outputs}
+    graph.constants = {k: t for k, t in graph.constants.items() if k in used}
+
+
+def _names(graph):
+    out = [i for n in graph.nodes for i in n.inputs] + [o.name for o in graph.outputs]
+    for n in graph.nodes:
+        for a in n.attrs.values():
+            if isinstance(a, Graph):
+                out += _names(a)
+    return out
+
+
+def read_optimizer_model(source):
+    """(Optimizer, max_grad_norm or None) of an optimizer_model.onnx: one AdamWOptimizer or SGDOptimizerV2 of com.microsoft, with InplaceClipGradNorm before it or not."""
+    source = as_source(source)
+    graph = read_model(source)
+    optimizer, norm = None, None
+    for n in graph.nodes:
+        a = n.attrs
+        if n.op == "AdamWOptimizer":
+            optimizer = AdamW(lr=1e-3, betas=(_number(a, "alpha", 0.9), _number(a, "beta", 0.999)), eps=_number(a, "epsilon", 1e-8), weight_decay=_number(a, "weight_decay", 1e-2),
+                              form="ort" if a.get("adam_mode", 0) == 1 else "torch")
+        elif n.op == "SGDOptimizerV2":
+            optimizer = SGD(lr=1e-3)
+        elif n.op == "InplaceClipGradNorm":
+            norm = _number(a, "max_norm", 1.0)
+        else:
+            raise ModelError(f"it has a node {n.op}", n.where, "Optimizer models have AdamWOptimizer or SGDOptimizerV2, and InplaceClipGradNorm.")
+    if not isinstance(optimizer, Optimizer):
+        raise ModelError("it has no optimizer", source.name, "Give the optimizer_model.onnx that generate_artifacts wrote.")
+    return optimizer, norm
+
+
+def _number(attrs, name, default):
+    """An attribute as the decimal number that it was written from: float32's 0.9 is 0.9."""
+    value = attrs.get(name, default)
+    return float(f"{value:.7g}")
