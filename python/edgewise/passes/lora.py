@@ -25,6 +25,41 @@ class Adapter:
     initial: tuple
 
 
+@dataclass
+class LoraLayer:
+    """A layer with an adapter: what exporting it must know.
+
+    name: of the module. kind: "linear", "conv" or "embedding". a, b: names of its states. scaling. weight: the initializer it multiplies with, or None where that is
+    quantized or made by nodes. turned: whether that is stored as [out, in]. x, y: names of the tensors in the file that go in and come out."""
+    name: str
+    kind: str
+    a: str
+    b: str
+    scaling: float
+    weight: str | None
+    turned: bool
+    x: str
+    y: str
+
+
+def _weight(n):
+    """(initializer, whether it is stored [out, in]) of a float layer; (None, False) where it is quantized."""
+    if n.op in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "GatherBlockQuantized"):
+        return None, False
+    v, turned = (n.inputs[0], False) if n.op == "Gather" else (n.inputs[1], bool(n.attr("transB", 0)))
+    while v is not None and v.producer is not None and v.producer.op in ("Transpose", "Cast", "Identity"):
+        turned ^= v.producer.op == "Transpose" and v.rank == 2
+        v = v.producer.inputs[0]
+    return (v.tensor.name, turned) if v is not None and v.tensor is not None else (None, False)
+
+
+def _file_name(v):
+    """Name of a tensor in the file, behind casts that binding added."""
+    while "~" in v.name and v.producer is not None and v.producer.op in ("Cast", "Identity"):
+        v = v.producer.inputs[0]
+    return v.name
+
+
 def module_name(node):
     """The name that the layer of a node has in the PyTorch model, as far as the export tells: from its weight's name, else from the node's."""
     for v in node.inputs[1:2] if node.op not in ("Gather", "GatherBlockQuantized") else node.inputs[:1]:
@@ -71,7 +106,7 @@ def insert_lora(bound, config):
     Args:
         bound: BoundGraph. config: training.peft.LoraConfig: matches(name), rank_of(name), scaling_of(name), target_modules, lora_dropout.
     Returns:
-        [Adapter] in the order of the graph; the states are in bound.states.
+        ([Adapter], [LoraLayer]) in the order of the graph; the states are in bound.states.
     Raises:
         InputError: nothing matches; the names there are are told.
     """
@@ -83,14 +118,14 @@ def insert_lora(bound, config):
     if not chosen:
         some = sorted({name.rsplit(".", 1)[-1] for name, _ in known})
         raise InputError(f"no layer matches {config.target_modules!r}", "target_modules", f"Layers end in {', '.join(some[:30])}." if some else "The model has no layer that LoRA can be put beside.")
-    adapters, b, seen = [], bound.binder, set()
+    adapters, made_layers, b, seen = [], [], bound.binder, set()
     scale = bound.state(SCALE, FLOAT, [1])
     adapters.append(Adapter(SCALE, [1], ("fill", 1.0)))
     for name, n in chosen:
         if name in seen:
             raise UnsupportedOp(f"two layers are called '{name}'", n.where, "Choose the layers with other target_modules.")
         seen.add(name)
-        r, tail = config.rank_of(name), len(bound.nodes)
+        r, tail, (weight, turned) = config.rank_of(name), len(bound.nodes), _weight(n)
         y, kind = n.outputs[0], "embedding" if n.op in ("Gather", "GatherBlockQuantized") else "conv" if n.op == "Conv" else "linear"
 
         def state(which, shape, initial):
@@ -113,6 +148,9 @@ def insert_lora(bound, config):
             fan_in, out = _matrix(n)
             low = b.op("MatMul", _dropped(b, config, n.inputs[0]), b.op("Transpose", state("A", [r, fan_in], random(fan_in)), perm=[1, 0]))
             up = state("B", [out, r], ("fill", 0.0))
+        a_name = adapters[-2].name
+        x = n.inputs[1] if kind == "embedding" else n.inputs[0]
+        made_layers.append(LoraLayer(name, kind, a_name, adapters[-1].name, config.scaling_of(name), weight, turned, _file_name(x), _file_name(y)))
         low = b.op("Mul", low, scale if config.scaling_of(name) == 1.0 else b.op("Mul", scale, b.constant(FLOAT, [1], [config.scaling_of(name)])))
         added = b.op("Conv", low, up) if kind == "conv" else b.op("MatMul", low, b.op("Transpose", up, perm=[1, 0]))
         new = b.op("Add", y, added)
@@ -123,7 +161,7 @@ def insert_lora(bound, config):
         del bound.nodes[tail:]
         at = next(i for i, m in enumerate(bound.nodes) if m is n) + 1
         bound.nodes[at:at] = made
-    return adapters
+    return adapters, made_layers
 
 
 def _behind(bound, node):
@@ -141,4 +179,4 @@ def _dropped(b, config, x):
     return x if stream is None else b.op("Dropout", x, stream[0], domain="edgewise", ratio=float(config.lora_dropout), stream=stream[1])
 
 
-__all__ = ["Adapter", "insert_lora", "layers", "module_name", "SCALE"]
+__all__ = ["Adapter", "LoraLayer", "insert_lora", "layers", "module_name", "SCALE"]

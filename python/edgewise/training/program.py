@@ -87,6 +87,7 @@ class Program:
         self.extra, self.groups = list(outputs), [*groups, *((p, {"weight_decay": 0.0}) for p in no_decay)]
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = max_grad_norm, max_grad_value, training_mode, checkpointing
         self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
+        self.lora_layers = []
         self.trained = None  # names of the parameters and adapters that gradients reach
 
     # ---- plans ----
@@ -99,7 +100,7 @@ class Program:
             if kind in ("update", "initialize") and self.trained is None:
                 self.plan("train" if kind == "initialize" else "accumulate")
             try:
-                bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize}[kind]()
+                bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize, "merge": self._merge}[kind]()
                 self.plans[kind] = self._lowered(bound, kind) if kind in ("train", "accumulate") else lower(bound, name=kind)
             except EdgewiseError:
                 raise
@@ -151,7 +152,7 @@ class Program:
 
         def transform(bound):
             g = Gradients(bound)
-            adapters = insert_lora(bound, self.lora) if self.lora is not None else []
+            adapters, self.lora_layers = insert_lora(bound, self.lora) if self.lora is not None else ([], [])
             for a in adapters:
                 self.states.setdefault(a.name, State(a.name, "adapter", FLOAT, tuple(a.shape), a.initial))
             outputs = dict(bound.outputs)
@@ -265,6 +266,27 @@ class Program:
                 first = g.op("Expand", g.number(what[0]), g.ints(s.shape))
             bound.effects.append(g.op("Assign", state, first, domain="edgewise"))
         return bound
+
+    def _merge(self):
+        """The base weights with their adapters, as outputs named like the weights: W + scaling * (B A), in the file's layout and type."""
+        layers = [x for x in self.lora_layers if x.weight is not None and x.weight in self.graph.constants]
+        graph = Graph("merge", opsets={"": 23}, constants={x.weight: self.graph.constants[x.weight] for x in layers})
+        bound = bind(graph, {}, outputs=[])
+        g = Gradients(bound)
+        sums = {}
+        for x in layers:
+            a, b = (bound.state(n, FLOAT, self.states[n].shape) for n in (x.a, x.b))
+            w = bound.binder.scope[x.weight]
+            if x.kind == "conv":
+                delta = g.reshape(g.op("MatMul", g.reshape(b, b.shape[:2]), g.reshape(a, [a.shape[0], product(a.shape[1:])])), w.shape)
+            else:
+                delta = g.op("MatMul", b, a)                                     # [out, in]
+                delta = delta if x.turned else g.transpose(delta, [1, 0])        # of embeddings [width, rows]: their weight lies [rows, width]
+            sums[x.weight] = g.add(sums[x.weight] if x.weight in sums else g.op("Cast", w, to=FLOAT) if w.dtype != FLOAT else w, g.scale(delta, x.scaling))
+        for name, v in sums.items():
+            dtype = self.graph.constants[name].dtype
+            bound.outputs[name] = v if dtype == FLOAT else g.op("Cast", v, to=dtype)
+        return bound.prune()
 
     # ---- what it takes ----
     def describe_states(self):

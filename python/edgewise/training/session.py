@@ -189,6 +189,20 @@ class TrainingSession:
             raise InputError(f"it is {NAME[dtype]}{list(shape)}, {NAME[s.dtype]}{list(s.shape)} is wanted", f"state '{name}'", "Convert or reshape it.")
         self.write(name, data)
 
+    def merged(self):
+        """{initializer: bytes} of the base weights with their adapters, in the file's types. The memory for it is given back."""
+        if not self.initialized:
+            self.initialize()
+        loaded = self._load("merge")
+        try:
+            loaded.run()
+            return {slot.name: self.engine.read(address, slot.nbytes) for (k, _), (address, slot) in self.buffers.items() if k == "merge" and slot.kind == "output"}
+        finally:
+            loaded.free()
+            del self.loaded["merge"]
+            for key in [k for k in self.buffers if k[0] == "merge"]:
+                self.engine.free(self.buffers.pop(key)[0])
+
     @property
     def step(self):
         """Updates so far."""

@@ -14,6 +14,7 @@ from ..onnx.source import FileSource
 from ..session.decoder import CausalLM, folder_files
 from ..text import Tokenizer
 from .data import ArrayRows, TokenRows, token_rows
+from .export import export_lora, export_parameters
 from .language_model import causal_lm_inputs
 from .optimizers import optimizer_of
 from .peft import LoraConfig, save_adapter
@@ -377,6 +378,25 @@ class Trainer:
     def save_adapter(self, folder):
         """Keeps the adapters in PEFT's layout: adapter_config.json and adapter_model.safetensors."""
         save_adapter(folder, self.lora, self.adapter())
+
+    def export(self, path=None, external_data=None):
+        """Writes the trained model as a plain ONNX file: new weights, or the base with adapters merged into it (beside quantized weights they stand as nodes).
+
+        Args:
+            path: of the file; None: returns its bytes. external_data: name of a file beside it for the weights; needed from 2 GB on.
+        """
+        self._prepare()
+        if not self.session.initialized:
+            self.session.initialize()
+        if self.graph.source is None:
+            raise InputError("its file is not at hand", "Trainer.export", "Make the trainer of a path or of bytes.")
+        states = self.program.states
+        if self.lora is None:
+            return export_parameters(self.graph.source, {n: (s.dtype, s.shape, self.session.read(n)) for n, s in states.items() if s.kind in ("parameter", "buffer")}, path, external_data)
+        merged = {n: (self.graph.constants[n].dtype, self.graph.constants[n].shape, data) for n, data in self.session.merged().items()}
+        if any(s.kind == "parameter" for s in states.values()):
+            merged |= {n: (s.dtype, s.shape, self.session.read(n)) for n, s in states.items() if s.kind == "parameter"}
+        return export_lora(self.graph.source, self.program.lora_layers, self.adapter(), merged, path, external_data)
 
     def free(self):
         """Gives back all engine memory."""

@@ -1,0 +1,115 @@
+"""Trained models as plain ONNX files: any runtime that ran the model before runs them."""
+from __future__ import annotations
+
+from ..errors import InputError
+from ..ir import Info, Node
+from ..onnx.writer import ModelEditor
+from ..ops.dtypes import FLOAT, FLOAT16, pack, unpack
+
+
+def export_inference(source, parameters, buffers, outputs, target):
+    """The part of an evaluation model that `outputs` depend on, with parameters as initializers.
+
+    Args:
+        source: Source of eval_model.onnx. parameters, buffers: {name: (dtype code, shape, bytes)}. outputs: names of tensors. target: as ModelEditor.write's.
+    Raises:
+        InputError: there is no such tensor.
+    """
+    e = ModelEditor(source)
+    by_output = {o: n for n in e.graph.nodes for o in n.outputs if o}
+    infos = {**e.graph.value_info, **{o.name: o for o in e.graph.outputs}}
+    for name in outputs:
+        if name not in by_output:
+            raise InputError("the evaluation model computes no such tensor", f"output '{name}'", "Name an output of the model that the artifacts were made of.")
+    keep, stack, used = set(), list(outputs), set()
+    while stack:
+        name = stack.pop()
+        used.add(name)
+        n = by_output.get(name)
+        if n is not None and id(n) not in keep:
+            keep.add(id(n))
+            stack += [i for i in n.inputs if i]
+    e.graph.nodes[:] = [n for n in e.graph.nodes if id(n) in keep]
+    for name, x in {**parameters, **buffers}.items():
+        if name in used:
+            e.set_initializer(name, x)
+    for name in [n for n in e.graph.constants if n not in used]:
+        e.remove_initializer(name)
+    e.graph.inputs[:] = [i for i in e.graph.inputs if i.name in used and i.name not in parameters]
+    e.graph.outputs[:] = [infos.get(name, Info(name, FLOAT)) for name in outputs]
+    e.set_metadata("edgewise.training", None)
+    return e.write(target)
+
+
+def export_parameters(source, parameters, target, external_data=None):
+    """The model with new values of parameters. parameters: {initializer: (dtype code, shape, bytes)} in float32; what the file keeps as float16 is rounded to it."""
+    e = ModelEditor(source)
+    for name, (dtype, shape, data) in parameters.items():
+        t = e.graph.constants.get(name)
+        if t is None:  # a parameter that the exporter had merged with others, see parameters.separate: its Identity becomes an initializer
+            n = e.producer(name)
+            if n is None or n.op != "Identity":
+                raise InputError("the file has no such parameter", f"parameter '{name}'", "Export with the file that was trained.")
+            e.remove_node(n)
+            e.set_initializer(name, (dtype, shape, data))
+            continue
+        e.set_initializer(name, (t.dtype, shape, data if t.dtype == FLOAT else _half(data)))
+    return e.write(target, external_data)
+
+
+def _half(data):
+    return b"".join(pack(FLOAT16, unpack(FLOAT, data[i:i + (1 << 18)], len(data[i:i + (1 << 18)]) // 4)) for i in range(0, len(data), 1 << 18))
+
+
+def export_lora(source, layers, adapters, merged, target, external_data=None):
+    """The model with adapters merged into it: float weights get new values, beside quantized ones the adapter's two products stand as nodes.
+
+    Args:
+        layers: [passes.lora.LoraLayer]. adapters: {state: (dtype code, shape, bytes)}. merged: {initializer: (dtype code, shape, bytes)}, from the program's plan `merge`.
+    """
+    e = ModelEditor(source)
+    for name, x in merged.items():
+        e.set_initializer(name, x)
+    for layer in layers:
+        if layer.weight in merged:
+            continue
+        if layer.kind != "linear":
+            raise InputError(f"its {layer.kind} is quantized", f"layer '{layer.name}'", "Export adapters of quantized embeddings and convolutions with save_adapter.")
+        _beside(e, layer, adapters)
+    return e.write(target, external_data)
+
+
+def _beside(e, layer, adapters):
+    """y = base(x) + (x A^T) (scaling B)^T as nodes behind the node that computes y."""
+    made = e.producer(layer.y)
+    if made is None:
+        raise InputError(f"no node of the file computes '{layer.y}'", f"layer '{layer.name}'", "Export with the file that was trained.")
+    half = _computes_half(e, layer, made)
+    (_, (r, fan_in), a), (_, (out, _), b) = adapters[layer.a], adapters[layer.b]
+    a, b = unpack(FLOAT, a, r * fan_in), unpack(FLOAT, b, out * r)
+    dtype = FLOAT16 if half else FLOAT
+    names = {k: e.unused_name(f"{layer.name}.{k}") for k in ("lora_A", "lora_B", "lora_down", "lora_up", "base")}
+    e.set_initializer(names["lora_A"], (dtype, (fan_in, r), pack(dtype, [a[j * fan_in + i] for i in range(fan_in) for j in range(r)])))
+    e.set_initializer(names["lora_B"], (dtype, (r, out), pack(dtype, [b[j * r + i] * layer.scaling for i in range(r) for j in range(out)])))
+    made.outputs[made.outputs.index(layer.y)] = names["base"]
+    nodes = [Node("MatMul", [layer.x, names["lora_A"]], [names["lora_down"]], {}, "", names["lora_down"]), Node("MatMul", [names["lora_down"], names["lora_B"]], [names["lora_up"]], {}, "", names["lora_up"]),
+             Node("Add", [names["base"], names["lora_up"]], [layer.y], {}, "", f"{layer.name}.lora_add")]
+    at = next(i for i, n in enumerate(e.graph.nodes) if n is made) + 1
+    x_made = e.producer(layer.x)
+    if x_made is not None:  # where x is computed behind y, as in files that are not in order
+        at = max(at, next(i for i, n in enumerate(e.graph.nodes) if n is x_made) + 1)
+    e.graph.nodes[at:at] = nodes
+
+
+def _computes_half(e, layer, node):
+    """Whether the file computes this layer in float16: as its quantization scales are, or as it says of the tensor."""
+    info = e.graph.value_info.get(layer.y)
+    if info is not None and info.dtype:
+        return info.dtype == FLOAT16
+    if node.op == "MatMulNBits":
+        t = e.graph.constants.get(node.inputs[2])
+        return t is not None and t.dtype == FLOAT16
+    return False
+
+
+__all__ = ["export_inference", "export_lora", "export_parameters"]
