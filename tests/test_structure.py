@@ -15,6 +15,7 @@ ORDER = [
     {"ops"},
     {"ir", "arrays"},
     {"onnx"},
+    {"sequences"},
     {"bind", "autodiff", "passes", "engine", "package"},
     {"plan"},
     {"compile"},

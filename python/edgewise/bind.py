@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 
+from . import sequences
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
@@ -156,6 +157,8 @@ class _Binder:
             if name not in self.scope:
                 raise ModelError("no node computes it", f"output '{name}'", "Export the model again.")
             v = self.scope[name]
+            if isinstance(v, sequences.Sequence):
+                raise UnsupportedOp("it is a sequence", f"output '{name}'", "Edgewise gives tensors as outputs.")
             info = declared.get(name)
             if not float_outputs and info is not None and info.dtype in HALF and v.dtype == FLOAT and not (v.role == "cache" or self._is_cache_present(v)):
                 v = self._output_cast(v, info.dtype)
@@ -205,6 +208,11 @@ class _Binder:
                 inputs.pop()
             if node.op == "If" and node.domain == "":
                 self.if_node(node, inputs, scope)
+                continue
+            made = sequences.evaluate(self, node, inputs)
+            if made is not None:
+                if node.outputs and node.outputs[0]:
+                    scope[node.outputs[0]] = made
                 continue
             if node.domain == "edgewise":
                 raise UnsupportedOp("operators of the domain 'edgewise' are made by passes, not found in files", node.where, "Export the model again.")

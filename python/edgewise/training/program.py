@@ -142,6 +142,7 @@ class Program:
         persistent = [*self.trainable, *(b for b in self.buffers if b not in self.trainable)]
         bound = bind(graph, self.shapes, self.dtypes, self.known, None, [*wanted, *running.values()], self.computed, float_outputs=True, trainable=persistent, training=training and self.training_mode)
         updates = [(bound.states[b], bound.outputs.pop(o)) for b, o in running.items()]
+        bound.effects = [new for _, new in updates]
         for name in self.trainable:
             self.states.setdefault(name, State(name, "parameter", FLOAT, tuple(bound.states[name].shape), ("constant", name)))
         for name in self.buffers:
@@ -167,7 +168,7 @@ class Program:
             if loss.dtype != FLOAT or product(loss.shape) != 1:
                 raise InputError(f"the loss is {loss}, not one float32 number", "loss", "Reduce it, for instance with ReduceMean.")
             bound.outputs = {LOSS: g.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
-            bound.effects += [g.op("Assign", state, new, domain="edgewise") for state, new in updates]
+            bound.effects = [g.op("Assign", state, new, domain="edgewise") for state, new in updates]
             between(bound, g, bound.outputs[LOSS])
         return optimize(bound, transform)
 
