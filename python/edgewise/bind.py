@@ -102,6 +102,7 @@ class _Binder:
         self.graph, self.known = graph, known
         self.bound = BoundGraph(self)
         self.training, self.seed = training, None
+        self.module = ""   # that the node being bound belongs to
         self.streams = 0   # of random numbers so far
         self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
         self.scope = {}
@@ -194,6 +195,7 @@ class _Binder:
 
     def block(self, graph, scope):
         """Binds the nodes of a (sub)graph or function body whose constants are already in scope."""
+        outer = self.module
         for node in graph.nodes:
             inputs = []
             for name in node.inputs:
@@ -222,7 +224,9 @@ class _Binder:
             if node.domain == "" and "" not in self.graph.opsets:
                 raise ModelError(f"the model names no version of the operator set that {node.op} belongs to", node.where, "Export the model again.")
             opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
+            self.module = node.module or outer
             outs = self.node(node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset)
+            self.module = outer
             for name, v in zip(node.outputs, outs):
                 if name:
                     scope[name] = v
@@ -288,7 +292,7 @@ class _Binder:
         if self.nodes > MAX_NODES:
             raise ModelError(f"its functions and subgraphs expand to more than {MAX_NODES} nodes", self.graph.name or "graph", "They repeat each other without end; export it again.")
         decl = OPS.get((domain, name))
-        n = BoundNode(name, domain, label, inputs, [], attrs, opset, decl)
+        n = BoundNode(name, domain, label, inputs, [], attrs, opset, decl, self.module)
         n.outputs = [Value(o, 0, ()) if o else None for o in outputs]  # so that errors can name them
         if decl is None:
             f = self.graph.functions.get((domain, name))

@@ -63,6 +63,7 @@ class Node:
     attrs: dict = field(default_factory=dict)
     domain: str = ""
     name: str = ""
+    module: str = ""  # name of the PyTorch module it belongs to, where the exporter says
 
     @property
     def where(self):
@@ -133,9 +134,10 @@ class Value:
 
 class BoundNode:
     """A node whose inputs and outputs are Values (None where optional and absent)."""
-    __slots__ = ("op", "domain", "name", "inputs", "outputs", "attrs", "opset", "decl")
+    __slots__ = ("op", "domain", "name", "inputs", "outputs", "attrs", "opset", "decl", "module")
 
-    def __init__(self, op, domain, name, inputs, outputs, attrs, opset, decl):
+    def __init__(self, op, domain, name, inputs, outputs, attrs, opset, decl, module=""):
+        self.module = module
         self.op, self.domain, self.name, self.inputs, self.outputs, self.attrs, self.opset, self.decl = op, domain, name, inputs, outputs, attrs, opset, decl
 
     @property

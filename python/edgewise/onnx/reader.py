@@ -5,6 +5,7 @@ larger than memory costs its graph only.
 """
 from __future__ import annotations
 
+import re
 import struct
 
 from ..errors import ModelError, UnsupportedOp
@@ -243,6 +244,15 @@ class Function:
         self.name, self.domain, self.inputs, self.outputs, self.attributes, self.nodes, self.opsets, self.defaults = "", "", [], [], [], [], {}, {}
 
 
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # metadata that torch's exporter gives nodes: a list of module names, outermost first, and the node's own
+
+
+def _innermost(scopes):
+    """Name of the module that a node belongs to; "" where the text is no such list."""
+    found = re.findall(r"'([^']*)'", scopes)
+    return found[-2] if len(found) > 1 else ""
+
+
 class _Reader:
     def __init__(self, source):
         self.source = source
@@ -300,6 +310,15 @@ class _Reader:
                 node.attrs[key] = val
             elif n == 7:
                 node.domain = m.text(v)
+            elif n == 9:
+                key, value = "", ""
+                for k, _, x in (s := m.sub(v)):
+                    if k == 1:
+                        key = s.text(x)
+                    elif k == 2:
+                        value = s.text(x)
+                if key == NAME_SCOPES:
+                    node.module = _innermost(value)
         if node.domain == "ai.onnx":
             node.domain = ""
         return node

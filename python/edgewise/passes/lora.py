@@ -61,7 +61,7 @@ def _file_name(v):
 
 
 def module_name(node):
-    """The name that the layer of a node has in the PyTorch model, as far as the export tells: from its weight's name, else from the node's."""
+    """The name that the layer of a node has in the PyTorch model, as far as the export tells: from its weight's name, what the exporter noted, or the node's name."""
     for v in node.inputs[1:2] if node.op not in ("Gather", "GatherBlockQuantized") else node.inputs[:1]:
         while v is not None and v.producer is not None and v.producer.op in ("Transpose", "Cast", "Identity", "DequantizeLinear"):
             v = v.producer.inputs[0]
@@ -69,6 +69,8 @@ def module_name(node):
         found = re.match(r"(.+?)[._](weight|weight_quantized|weight_Q4|qweight|MatMul\.weight.*|weight.*)$", name)
         if found and not name.startswith(("onnx::", "val_", "/")):
             return found[1]
+    if node.module:
+        return node.module
     name = _TAIL.sub("", node.name)
     return name.strip("/").replace("/", ".")
 

@@ -30,7 +30,7 @@ def causal_lm_inputs(graph, batch, sequence):
             shape = [d if isinstance(d, int) else batch for d in info.shape]
             shape[3] = head_dim(graph, name, info)
             shape[cache_axis(info)] = 0
-            shapes[name] = shape
+            shapes[name], known[name] = shape, []
         elif name == "use_cache_branch":
             shapes[name], known[name] = [1], [False]
         elif name == "attention_mask":
