@@ -3,12 +3,15 @@ import json
 import math
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
+import edgewise
 from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedField
 from edgewise.training.peft import CONFIG, WEIGHTS, Adapter, LoraConfig, load_adapter, save_adapter
 from edgewise.training.safetensors import save_safetensors
@@ -123,3 +126,30 @@ def test_random_damage():
             load_adapter(files | {name: bytes(data)})
         except EdgewiseError:
             pass
+
+
+def test_by_names():
+    config, a, b = LoraConfig(r=2), np.ones((2, 3), "f4"), np.ones((4, 2), "f4")
+    states = {"l.q.lora_A.weight": a, "l.q.lora_B.weight": b, "e.lora_embedding_A": a, "e.lora_embedding_B": b, "head.weight": a, "l.q.base_layer.bias": b}
+    adapter = Adapter.of(config, states)
+    assert list(adapter.lora) == ["l.q"] and list(adapter.embeddings) == ["e"] and list(adapter.saved) == ["head.weight", "l.q.bias"] and adapter.tensors().keys() == states.keys()
+    assert load_adapter(save_adapter(adapter)).tensors().keys() == states.keys()
+
+
+def test_without_numpy():
+    """Adapters, checkpoints and models are read and written on plain Python."""
+    script = """
+import sys
+sys.modules["numpy"] = None
+from edgewise.onnx import ModelEditor
+from edgewise.training.odtc import Checkpoint, read_checkpoint, write_checkpoint
+from edgewise.training.peft import load_adapter, save_adapter
+adapter = load_adapter(sys.argv[1])
+files = save_adapter(adapter)
+c = read_checkpoint(write_checkpoint(Checkpoint(adapter.saved, {"x": [[1.0, 2.0]]}, properties={"a": 1})))
+e = ModelEditor()
+e.set_initializer("w", c.frozen["x"])
+print(sorted(c.parameters), load_adapter(files).saved.keys() == adapter.saved.keys(), len(e.write()) > 8)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(DATA / "adapter_all")], env={"PYTHONPATH": str(Path(edgewise.__file__).parents[1])}, capture_output=True, text=True)
+    assert "'x'" in done.stdout and "True True" in done.stdout, done.stderr

@@ -247,6 +247,40 @@ class Adapter:
     embeddings: dict = field(default_factory=dict)
     saved: dict = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, config, tensors, where="adapter"):
+        """Of tensors by PEFT's names, "base_model.model." before them or not: MODULE.lora_A.weight, MODULE.lora_embedding_A, and so on; what is no adapter's is `saved`.
+
+        Raises ModelError for a half without its other, UnsupportedField for a variant of LoRA."""
+        adapter, halves = cls(config), {}
+        for key, x in tensors.items():
+            name = key.removeprefix(PREFIX)
+            pair = LORA.fullmatch(name) or EMBEDDING.fullmatch(name)
+            if pair is not None:
+                kind = adapter.lora if pair.re is LORA else adapter.embeddings
+                halves.setdefault((id(kind), pair[1]), [kind, pair[1], None, None])[2 if pair[2] == "A" else 3] = x
+            elif ".lora_" in name or name.startswith("lora_"):
+                raise UnsupportedField(f"'{key}' belongs to a variant of LoRA that is not supported", where, "Train the adapter as plain LoRA (no DoRA, no lora_bias).")
+            elif ".original_module." not in name:
+                adapter.saved[re.sub(r"\.(base_layer|modules_to_save\.default)\.", ".", name)] = x
+        for kind, module, a, b in halves.values():
+            if a is None or b is None:
+                raise ModelError(f"'{module}' has lora_{'B' if a is None else 'A'} alone", where, "The file is incomplete; fetch it again.")
+            kind[module] = a, b
+        return adapter
+
+    def tensors(self):
+        """{PEFT's name, without "base_model.model.": tensor}, the inverse of `of`."""
+        out = {}
+        for module, pair in self.lora.items():
+            out[f"{module}.lora_A.weight"], out[f"{module}.lora_B.weight"] = pair
+        for module, pair in self.embeddings.items():
+            out[f"{module}.lora_embedding_A"], out[f"{module}.lora_embedding_B"] = pair
+        for name, x in self.saved.items():
+            module, _, parameter = name.rpartition(".")
+            out[f"{module}.base_layer.{parameter}" if module in self.lora or module in self.embeddings else name] = x
+        return out
+
 
 def load_adapter(source):
     """Reads an adapter.
@@ -275,25 +309,14 @@ def load_adapter(source):
         values = json.loads(config.read(0, config.size).decode())
     except (ValueError, RecursionError) as e:
         raise ModelError(f"it is not valid JSON ({str(e)[:100]})", config.name, "Is this PEFT's adapter_config.json?") from None
-    adapter = Adapter(LoraConfig.from_dict(values, config.name))
-    halves = {}
-    for key, t in load_safetensors(weights)[0].items():
+    tensors, _ = load_safetensors(weights)
+    for key, t in tensors.items():
         if t.dtype not in (FLOAT, FLOAT16, BFLOAT16, DOUBLE):
             raise ModelError(f"'{key}' holds no floating-point numbers", weights.name, "Is this a LoRA adapter?")
-        name = key.removeprefix(PREFIX)
-        pair = LORA.fullmatch(name) or EMBEDDING.fullmatch(name)
-        if pair is not None:
-            kind = adapter.lora if pair.re is LORA else adapter.embeddings
-            halves.setdefault((id(kind), pair[1]), [kind, pair[1], None, None])[2 if pair[2] == "A" else 3] = t
-        elif ".lora_" in name or name.startswith("lora_"):
-            raise UnsupportedField(f"'{key}' belongs to a variant of LoRA that is not supported", weights.name, "Train the adapter as plain LoRA (no DoRA, no lora_bias).")
-        elif ".original_module." not in name:
-            adapter.saved[re.sub(r"\.(base_layer|modules_to_save\.default)\.", ".", name)] = t
-    for kind, module, a, b in halves.values():
-        if a is None or b is None:
-            raise ModelError(f"'{module}' has lora_{'B' if a is None else 'A'} alone", weights.name, "The file is incomplete; fetch it again.")
-        kind[module] = a, b
-        _check_pair(adapter.config, module, a.shape, b.shape, kind is adapter.embeddings, weights.name)
+    adapter = Adapter.of(LoraConfig.from_dict(values, config.name), tensors, weights.name)
+    for kind in (adapter.lora, adapter.embeddings):
+        for module, (a, b) in kind.items():
+            _check_pair(adapter.config, module, a.shape, b.shape, kind is adapter.embeddings, weights.name)
     return adapter
 
 
@@ -312,14 +335,7 @@ def adapter_parts(adapter):
     if not isinstance(config["target_modules"], list) and (config["target_modules"] is None or config["target_modules"].lower() == "all-linear"):
         config["target_modules"] = sorted([*adapter.lora, *adapter.embeddings])
     config["inference_mode"] = True  # what PEFT writes: it is loaded for inference unless the caller says otherwise
-    tensors = {}
-    for module, (a, b) in adapter.lora.items():
-        tensors[f"{PREFIX}{module}.lora_A.weight"], tensors[f"{PREFIX}{module}.lora_B.weight"] = a, b
-    for module, (a, b) in adapter.embeddings.items():
-        tensors[f"{PREFIX}{module}.lora_embedding_A"], tensors[f"{PREFIX}{module}.lora_embedding_B"] = a, b
-    for name, x in adapter.saved.items():
-        module, _, parameter = name.rpartition(".")
-        tensors[f"{PREFIX}{module}.base_layer.{parameter}" if module in adapter.lora or module in adapter.embeddings else PREFIX + name] = x
+    tensors = {PREFIX + name: x for name, x in adapter.tensors().items()}
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text.encode()]}
 

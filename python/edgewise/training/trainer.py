@@ -17,7 +17,7 @@ from .data import ArrayRows, TokenRows, token_rows
 from .export import export_lora, export_parameters
 from .language_model import causal_lm_inputs
 from .optimizers import optimizer_of
-from .peft import LoraConfig, save_adapter
+from .peft import Adapter, LoraConfig, save_adapter
 from .program import LOSS, Program
 from .safetensors import load_safetensors, save_safetensors
 from .schedules import factor
@@ -377,7 +377,7 @@ class Trainer:
 
     def save_adapter(self, folder):
         """Keeps the adapters in PEFT's layout: adapter_config.json and adapter_model.safetensors."""
-        save_adapter(folder, self.lora, self.adapter())
+        save_adapter(Adapter.of(self.lora, self.adapter()), folder)
 
     def export(self, path=None, external_data=None):
         """Writes the trained model as a plain ONNX file: new weights, or the base with adapters merged into it (beside quantized weights they stand as nodes).
