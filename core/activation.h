@@ -34,6 +34,7 @@ EW_INLINE vf vf_gelu(vf x) {
 EW_INLINE vf vf_activate(vf x, int32_t activation) {
   switch (activation) {
   case EW_ACTIVATION_RELU: return vf_max(x, vf_splat(0));
+  case EW_ACTIVATION_RELU6: return vf_min(vf_max(x, vf_splat(0)), vf_splat(6));
   case EW_ACTIVATION_GELU: return vf_gelu(x);
   case EW_ACTIVATION_GELU_TANH: return x * vf_sigmoid(1.5957691216f * vf_fma(0.044715f * x * x, x, x)); /* 0.5 (1 + tanh u) = sigmoid 2u */
   case EW_ACTIVATION_SILU: return x * vf_sigmoid(x);

@@ -313,3 +313,21 @@ def test_gemm_with_a_row_of_its_own_for_each_row():
     x = g.input(1, 5, 32)
     g.output(g.Reshape(g.Gemm(g.Reshape(x, [5, 32]), g.weight(32, 24), g.weight(5, 24)), [1, 5, 24]))
     expect_positions(g, g.outputs[0])
+
+
+@pytest.mark.parametrize("weights, attrs", [((8, 6, 3, 3), {"pads": [1] * 4}), ((8, 6, 1, 1), {}), ((6, 1, 3, 3), {"pads": [1] * 4, "group": 6}), ((6, 2, 3, 3), {"pads": [1] * 4, "group": 3})], ids=str)
+def test_convolutions(weights, attrs):
+    for activation, left in (("Relu", 1), ("SiLU", 1), ("Sigmoid", 1), ("Relu6", 1), ("positive", 1), ("some", 3)):
+        g = Graph()
+        y = g.Conv(g.input(2, 6, 7, 9), g.weight(*weights), g.weight(weights[0]), **attrs)
+        if activation in ("Relu6", "positive", "some"):
+            low, high = {"Relu6": (0.0, 0.5 * 12), "positive": (0.0, None), "some": (-1.0, 6.0)}[activation]
+            y = g.Clip(y, np.float32(low), *([np.float32(high)] if high is not None else []))
+        else:
+            y = ACTIVATIONS[activation](g, y)
+        g.output(y)
+        assert check(g, EPILOGUE, 1e-4).total() == left, activation
+    g = Graph()
+    x = g.input(2, weights[0], 7, 9)
+    g.output(g.Relu(g.Add(g.Conv(g.input(2, 6, 7, 9), g.weight(*weights), **attrs), x)))
+    assert check(g, EPILOGUE, 1e-4).total() == 2

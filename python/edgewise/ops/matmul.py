@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from .kernel import Enum, Kernel, read, write
 
-ACTIVATION = Enum("activation", ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "quick_gelu"])
+ACTIVATION = Enum("activation", ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "quick_gelu", "relu6"])
 
 Kernel("gemm", {"batch0": "i32", "batch1": "i32", "m": "i32", "n": "i32", "k": "i32",
                 "a0": "i32", "a1": "i32", "a_row": "i32", "a_col": "i32", "b0": "i32", "b1": "i32", "b_row": "i32", "b_col": "i32", "y0": "i32", "y1": "i32", "y_row": "i32",
@@ -15,7 +15,7 @@ Kernel("gemm", {"batch0": "i32", "batch1": "i32", "m": "i32", "n": "i32", "k": "
         write("y", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", inplace=["residual"]),
         write("scratch", 4, "131072 + 65536", optional=True)],
        require=["b_type in (1, 2, 3, 10)", "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0", "min(y0, y1, y_row, bias_row, bias_col) >= 0", "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
-                "activation >= 0", "activation < 8", "k >= 0", "batch0 * batch1 <= 2147483647"],
+                "activation >= 0", "activation < 9", "k >= 0", "batch0 * batch1 <= 2147483647"],
        empty=["batch0", "batch1", "m", "n"],
        doc="y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); "
            "the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. "
@@ -26,7 +26,7 @@ Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "bloc
         read("zeros", "bytes_of(zero_type)", "n * (ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else ceil_div(k, block))", optional=True),
         read("bias", 4, "k if transposed else n", optional=True), read("residual", 4, "(m-1)*y_row + (k if transposed else n)", optional=True),
         write("y", 4, "(m-1)*y_row + (k if transposed else n)", inplace=["residual"]), write("scratch", 4, "262144", optional=True)],
-       require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "format == 0 or bits == 4", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 8"],
+       require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "format == 0 or bits == 4", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 9"],
        empty=["m", "n"],
        doc="com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row "
            "(row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; "

@@ -1,9 +1,9 @@
-"""Bias, activation and residual into the matrix product before them."""
+"""Bias, activation and residual into the matrix product or convolution before them."""
 from __future__ import annotations
 
-from .rewrite import Rewriter, other
+from .rewrite import Rewriter, number, other
 
-PRODUCTS = {"MatMul": (2, 3), "FusedMatMul": (2, 3), "Gemm": (2, 3), "MatMulNBits": (5, 6)}  # where bias and residual stand among the inputs
+PRODUCTS = {"MatMul": (2, 3), "FusedMatMul": (2, 3), "Gemm": (2, 3), "MatMulNBits": (5, 6), "Conv": (2, 3)}  # where bias and residual stand among the inputs
 _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu"}
 
 
@@ -46,8 +46,8 @@ def _bias(r, n):
     i, _ = PRODUCTS[n.op]
     y = n.outputs[0]
     user = r.only_user(y)
-    if user is None or user.op != "Add" or _input(n, i) is not None or n.inputs[0].rank < 2 or n.inputs[1].rank < 2 and n.op != "MatMulNBits":
-        return
+    if user is None or user.op != "Add" or _input(n, i) is not None or n.inputs[0].rank < 2 or n.inputs[1].rank < 2 and n.op != "MatMulNBits" or n.op == "Conv":
+        return  # a convolution's bias is not along its last dimension, and exporters give it one
     b = other(user, y)
     if b.fixed and list(b.shape) == [y.shape[-1]] and list(user.outputs[0].shape) == list(y.shape) and r.before(b, n):
         if n.op == "Gemm":
@@ -61,12 +61,18 @@ def _activation(r, n):
     if user is None or "activation" in n.attrs or _input(n, PRODUCTS[n.op][1]) is not None:
         return
     name = _ACTIVATIONS.get(user.op)
+    if user.op == "MaxOf2" and number(other(user, y)) == 0.0:  # Clip is a maximum and a minimum
+        name = "relu"
     if user.op == "Gelu":
         name = "gelu_tanh" if user.attr("approximate", "none") == "tanh" else "gelu"
     if user.op == "SiLU" and user.domain != "edgewise" or name is None:
         return
     n.attrs = {**n.attrs, "activation": name}
     _take_output(r, n, user)
+    user = r.only_user(n.outputs[0])
+    if name == "relu" and user is not None and user.op == "MinOf2" and number(other(user, n.outputs[0])) == 6.0:
+        n.attrs["activation"] = "relu6"
+        _take_output(r, n, user)
 
 
 def _residual(r, n):
