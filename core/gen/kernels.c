@@ -186,7 +186,7 @@ static int32_t check_conv(const void *params, ew_reach *reach, bool *empty) {
   if (!(ew_check_mul(&bad, batch * groups, c) <= 2147483647) || bad) return 11;
   if (!(ew_check_mul(&bad, groups * m, c) <= 2147483647) || bad) return 12;
   if (!(activation >= 0)) return 13;
-  if (!(activation < 8)) return 14;
+  if (!(activation < 9)) return 14;
   if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, groups * c, (int64_t)x_size[0]), (int64_t)x_size[1]), (int64_t)x_size[2]))};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, c), (int64_t)taps[0]), (int64_t)taps[1]), (int64_t)taps[2])};
@@ -551,7 +551,7 @@ static int32_t check_gemm(const void *params, ew_reach *reach, bool *empty) {
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(y0, y1), y_row), bias_row), bias_col) >= 0)) return 2;
   if (!((ew_check_min(a_row, a_col) <= 1) || (m <= 1) || (k <= 1))) return 3;
   if (!(activation >= 0)) return 4;
-  if (!(activation < 8)) return 5;
+  if (!(activation < 9)) return 5;
   if (!(k >= 0)) return 6;
   if (!(batch0 * batch1 <= 2147483647)) return 7;
   if ((*empty = batch0 == 0 || batch1 == 0 || m == 0 || n == 0)) return EW_CHECKED;
@@ -655,7 +655,7 @@ static int32_t check_matmul_nbits(const void *params, ew_reach *reach, bool *emp
   if (!(y_row >= 0)) return 7;
   if (!(k > 0)) return 8;
   if (!(activation >= 0)) return 9;
-  if (!(activation < 8)) return 10;
+  if (!(activation < 9)) return 10;
   if ((*empty = m == 0 || n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (m - 1) * a_row + (transposed ? n : k)};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, n * ew_check_ceil_div(&bad, k, block), ew_check_ceil_div(&bad, block * bits, 8))};

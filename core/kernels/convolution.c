@@ -35,6 +35,8 @@ static void patches(const ew_window *w, real *x, int64_t x_batch, place tap, pla
       for (; i < from; i++) line[i] = 0;
       if (s == 1)
         for (; i + VF <= to; i += VF) vf_store(line + i, vf_load(row + i));
+      else if (s == 2)
+        for (; i + 4 < to; i += 4) *(f32x4_m *)(line + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(row + 2 * i), (f32x4)*(const f32x4_m *)(row + 2 * i + 4), 0, 2, 4, 6);
       for (; i < to; i++) line[i] = row[i * s];
       for (; i < count; i++) line[i] = 0;
     }
@@ -88,6 +90,33 @@ static void pack_taps(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
   }
 }
 
+/* ---- what all three have in common ---- */
+
+typedef struct {
+  ew_window w;
+  int32_t batch, groups, m, c, threads, share; /* share: pieces of a task */
+  int64_t x_batch, x_volume, y_volume, taps, pieces;
+  real *x, *weights, *y, *scratch;
+  const real *bias;
+  ew_finish finish;
+  int32_t blocks, block; /* transpose: blocks of channels of a group, channels of a block */
+} convolution;
+
+#define CONVOLUTION(p) {.w = EW_WINDOW_OF(p), .batch = (p)->batch, .groups = (p)->groups, .m = (p)->m, .c = (p)->c, .threads = ew_parallel_width(ctx), .x_batch = (p)->x_batch,    \
+                        .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size), .taps = ew_volume((p)->taps)}
+
+static void in_parallel(ew_context *ctx, convolution *s, int64_t pieces, double each, ew_task task) {
+  s->pieces = pieces, s->share = ew_window_share(ctx, pieces, each);
+  ew_parallel(ctx, up_to(pieces, s->share), task, s);
+}
+#define EACH_PIECE(i) for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end; i++)
+
+static void zero(real *y, int64_t n, float value) {
+  for (int64_t i = 0; i < n; i++) y[i] = value;
+}
+
+static real *plane_of_x(const convolution *s, int64_t item, int64_t channel) { return s->x + item * s->x_batch + channel * s->x_volume; }
+
 /* ---- tap by tap ---- */
 
 void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
@@ -134,56 +163,106 @@ static void transpose_row(void *arg, int32_t n, int64_t x_at, int64_t stride, in
 static void weight_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
   const planes *p = arg;
   const real *x = p->x + x_at, *y = p->y + y_at;
-  vf sum = vf_splat(0);
+  vf sum[4] = {{0}};
   float rest = 0;
   int32_t i = 0;
   if (stride == 1)
-    for (; i + VF <= n; i += VF) sum = vf_fma(vf_load(x + i), vf_load(y + i), sum);
+    for (; i + 4 * VF <= n; i += 4 * VF)
+      for (int u = 0; u < 4; u++) sum[u] = vf_fma(vf_load(x + i + u * VF), vf_load(y + i + u * VF), sum[u]);
   for (; i < n; i++) rest += x[i * stride] * y[i];
-  p->w[tap] += vf_sum(sum) + rest;
+  p->w[tap] += vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
-/* ---- what all three have in common ---- */
+/* ---- tap by tap, in long rows ----
+ *
+ * x is laid out with its pads, split by the remainders of positions by the stride: what one tap meets is then one long row over all
+ * positions of a plane, and some more in the gaps between its rows. */
+
+enum { LONG_TAPS = 64 };
 
 typedef struct {
-  ew_window w;
-  int32_t batch, groups, m, c, threads, share; /* share: pieces of a task */
-  int64_t x_batch, x_volume, y_volume, taps, pieces;
-  real *x, *weights, *y, *scratch;
-  const real *bias;
-  ew_finish finish;
-  int32_t blocks, block; /* transpose: blocks of channels of a group, channels of a block */
-} convolution;
+  ew_window w;      /* whose taps are the remainders */
+  int32_t y_size[3]; /* of one remainder's part: positions, and how far taps reach behind them */
+  int64_t part, parts, row, pitch; /* row: positions from first to last with the gaps; pitch: from one line of positions to the next */
+  int64_t offset[LONG_TAPS];
+  real *x, *y; /* parts * part and row elements, each with room for a vector behind it */
+} long_rows;
 
-#define CONVOLUTION(p) {.w = EW_WINDOW_OF(p), .batch = (p)->batch, .groups = (p)->groups, .m = (p)->m, .c = (p)->c, .threads = ew_parallel_width(ctx), .x_batch = (p)->x_batch,    \
-                        .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size), .taps = ew_volume((p)->taps)}
-
-static void in_parallel(ew_context *ctx, convolution *s, int64_t pieces, double each, ew_task task) {
-  s->pieces = pieces, s->share = ew_window_share(ctx, pieces, each);
-  ew_parallel(ctx, up_to(pieces, s->share), task, s);
+/* Whether it can be done in `floats` of scratch. l->w refers to l: it stays where it is. */
+static bool long_rows_of(const convolution *s, real *scratch, int64_t floats, long_rows *l) {
+  static const int32_t one[3] = {1, 1, 1};
+  const ew_window *w = &s->w;
+  if (!scratch || s->taps > LONG_TAPS || s->x_volume > floats || s->y_volume > floats || ew_volume(w->stride) > LONG_TAPS) return false;
+  int64_t part = 1;
+  for (int d = 0; d < 3; d++) {
+    int64_t size = w->y_size[d] + (w->taps[d] - 1) * (int64_t)w->dilation[d] / w->stride[d];
+    if (size > floats || (part *= size) > floats) return false;
+    l->y_size[d] = (int32_t)size;
+  }
+  l->w = (ew_window){w->x_size, l->y_size, w->stride, w->stride, one, w->pad};
+  l->part = part, l->parts = ew_volume(w->stride), l->pitch = l->y_size[2];
+  l->row = (((int64_t)w->y_size[0] - 1) * l->y_size[1] + w->y_size[1] - 1) * l->pitch + w->y_size[2];
+  l->x = scratch, l->y = scratch + l->part * l->parts + 2 * VF;
+  if (l->part * l->parts + l->row + 4 * VF > floats) return false;
+  for (int64_t t = 0; t < s->taps; t++) {
+    place k = place_of(t, w->taps);
+    int64_t z = k.z * (int64_t)w->dilation[0], y = k.y * (int64_t)w->dilation[1], x = k.x * (int64_t)w->dilation[2];
+    int64_t index = (z % w->stride[0] * w->stride[1] + y % w->stride[1]) * w->stride[2] + x % w->stride[2];
+    l->offset[t] = index * part + (z / w->stride[0] * l->y_size[1] + y / w->stride[1]) * l->pitch + x / w->stride[2];
+  }
+  for (int i = 0; i < 2 * VF; i++) l->x[l->part * l->parts + i] = l->y[l->row + i] = 0;
+  return true;
 }
-#define EACH_PIECE(i) for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end; i++)
+/* Between a plane of x and its parts, which are copied or (add) added to it. */
+static void parts_of(const long_rows *l, real *x, bool add) {
+  for (int64_t i = 0; i < l->parts; i++) patches(&l->w, x, 0, place_of(i, l->w.taps), (place){0, 0, 0}, (int32_t)l->part, l->x + i * l->part, add);
+}
+/* Between a plane of y and its long row, whose gaps are 0. */
+static void lines_of(const long_rows *l, const convolution *s, real *y, bool out) {
+  for (int32_t z = 0; z < s->w.y_size[0]; z++)
+    for (int32_t i = 0; i < s->w.y_size[1]; i++) {
+      real *row = l->y + ((int64_t)z * l->y_size[1] + i) * l->pitch;
+      if (out)
+        for (int32_t j = 0; j < s->w.y_size[2]; j++) *y++ = row[j];
+      else {
+        for (int32_t j = 0; j < s->w.y_size[2]; j++) row[j] = *y++;
+        if (row + l->pitch <= l->y + l->row)
+          for (int64_t j = s->w.y_size[2]; j < l->pitch; j++) row[j] = 0;
+      }
+    }
+  for (int32_t z = 0; !out && z + 1 < s->w.y_size[0]; z++) /* behind the lines of a slice */
+    zero(l->y + ((int64_t)z * l->y_size[1] + s->w.y_size[1]) * l->pitch, (int64_t)(l->y_size[1] - s->w.y_size[1]) * l->pitch, 0);
+}
 
-static real *plane_of_x(const convolution *s, int64_t item, int64_t channel) { return s->x + item * s->x_batch + channel * s->x_volume; }
-
-static void zero(real *y, int64_t n, float value) {
-  for (int64_t i = 0; i < n; i++) y[i] = value;
+static __attribute__((noinline)) void long_forward(const long_rows *l, int64_t taps, const real *w) {
+  for (int64_t j = 0; j < l->row; j += 2 * VF) {
+    vf sum[2] = {vf_load(l->y + j), vf_load(l->y + j + VF)};
+    for (int64_t t = 0; t < taps; t++) {
+      vf k = vf_load_splat(w + t);
+      for (int u = 0; u < 2; u++) sum[u] = vf_fma(vf_load(l->x + l->offset[t] + j + u * VF), k, sum[u]);
+    }
+    for (int u = 0; u < 2; u++) vf_store(l->y + j + u * VF, sum[u]);
+  }
 }
 
 /* ---- y = w * x ---- */
 
 static void direct_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
-  (void)thread;
+  int64_t floats = EW_GEMM_B_FLOATS / s->threads;
+  long_rows l;
+  bool in_long_rows = long_rows_of(s, s->scratch + floats * thread, floats, &l);
   EACH_PIECE(i) { /* (item, group, m) */
     int64_t gm = i % ((int64_t)s->groups * s->m), item = i / ((int64_t)s->groups * s->m);
     planes p = {.y = s->y + i * s->y_volume};
     ew_finish f = s->finish;
-    zero(p.y, s->y_volume, 0);
+    zero(in_long_rows ? l.y : p.y, in_long_rows ? l.row : s->y_volume, 0);
     for (int32_t c = 0; c < s->c; c++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + c), p.w = s->weights + (gm * s->c + c) * s->taps;
-      ew_window_rows(&s->w, forward_row, &p);
+      if (in_long_rows) parts_of(&l, p.x, false), long_forward(&l, s->taps, p.w);
+      else ew_window_rows(&s->w, forward_row, &p);
     }
+    if (in_long_rows) lines_of(&l, s, p.y, true);
     if (f.bias) f.bias += gm;
     if (f.residual) f.residual += i * s->y_volume;
     if (f.bias || f.residual || f.activation) ew_finish_row(&f, p.y, p.y, 0, 0, (int32_t)s->y_volume, 0);
@@ -227,15 +306,25 @@ int32_t ew_k_conv(ew_context *ctx, const ew_conv_params *p, void *const *operand
 
 static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
-  (void)thread;
+  int64_t floats = EW_GEMM_B_FLOATS / s->threads;
+  long_rows l;
+  bool in_long_rows = long_rows_of(s, s->scratch + floats * thread, floats, &l);
   EACH_PIECE(i) { /* (item, group, c) */
     int64_t gc = i % ((int64_t)s->groups * s->c), item = i / ((int64_t)s->groups * s->c), g = gc / s->c;
     planes p = {.x = s->x + i * s->x_volume};
     zero(p.x, s->x_volume, s->bias ? s->bias[gc] : 0);
+    if (in_long_rows) zero(l.x, l.part * l.parts, 0);
     for (int64_t m = g * s->m; m < (g + 1) * s->m; m++) {
       p.y = s->y + (item * s->groups * s->m + m) * s->y_volume, p.w = s->weights + (m * s->c + gc % s->c) * s->taps;
-      ew_window_rows(&s->w, transpose_row, &p);
+      if (!in_long_rows) {
+        ew_window_rows(&s->w, transpose_row, &p);
+        continue;
+      }
+      lines_of(&l, s, p.y, false);
+      planes whole = {.x = l.x, .w = p.w, .y = l.y};
+      for (int32_t t = 0; t < s->taps; t++) transpose_row(&whole, (int32_t)l.row, l.offset[t], 1, 0, t);
     }
+    if (in_long_rows) parts_of(&l, p.x, true);
   }
 }
 
@@ -286,14 +375,22 @@ int32_t ew_k_conv_transpose(ew_context *ctx, const ew_conv_transpose_params *p, 
 
 static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
-  (void)thread;
+  int64_t floats = EW_GEMM_B_FLOATS / s->threads;
+  long_rows l;
+  bool in_long_rows = long_rows_of(s, s->scratch + floats * thread, floats, &l);
   EACH_PIECE(i) { /* (group, m, c) */
     int64_t gm = i / s->c;
     planes p = {.w = s->weights + i * s->taps};
     zero(p.w, s->taps, 0);
     for (int64_t item = 0; item < s->batch; item++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + i % s->c), p.y = s->y + (gm * s->batch + item) * s->y_volume;
-      ew_window_rows(&s->w, weight_row, &p);
+      if (!in_long_rows) {
+        ew_window_rows(&s->w, weight_row, &p);
+        continue;
+      }
+      parts_of(&l, p.x, false), lines_of(&l, s, p.y, false);
+      planes whole = {.x = l.x, .w = p.w, .y = l.y};
+      for (int32_t t = 0; t < s->taps; t++) weight_row(&whole, (int32_t)l.row, l.offset[t], 1, 0, t);
     }
   }
 }
