@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import as_source
 from ..ops.dtypes import FLOAT, NAME
-from .artifact_models import read_optimizer_model, read_training_model
+from .artifact_models import optimizer_of_model, read_training_model
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
 from .program import STEP, Program
 from .session import TrainingSession
@@ -218,7 +218,7 @@ class Module:
     def _make(self, model, feeds):
         more = {"optimizer": self._optimizer} if self._optimizer is not None else {}
         program = Program(model.graph, {n: list(s) for n, (_, s, _) in feeds.items()}, dtypes={n: d for n, (d, _, _) in feeds.items()}, loss=f"output:{model.outputs[0]}", trainable=self._train_model.trainable,
-                          outputs=model.outputs[1:], max_grad_norm=self._norm, batch_norm="train" if self._train_model.has_batch_norm else "frozen", **more)
+                          outputs=model.outputs[1:], max_grad_norm=self._norm, batch_norm=self._train_model.batch_norm, **more)
         session = TrainingSession(program, self._engine, self._seed, share=self._session)
         if self._session is None:
             self._session = session
@@ -316,7 +316,7 @@ class Optimizer:
         if not isinstance(module, Module):
             raise InputError(f"a {type(module).__name__} is no Module", "module", "Pass the Module whose parameters are trained.")
         self._module = module
-        self._rule, norm = read_optimizer_model(optimizer_uri)
+        self._rule, norm = optimizer_of_model(optimizer_uri)
         groups = module._state._checkpoint.groups
         self._saved = groups.get(GROUP) or next(iter(groups.values()), None)
         self._rate = self._saved.initial_learning_rate if self._saved is not None and self._saved.initial_learning_rate else self._rule.lr

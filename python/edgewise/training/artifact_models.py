@@ -5,15 +5,14 @@ buffer beside it; their values are in the checkpoint.
 """
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Tensor
 from ..onnx import as_source, read_model
-from .optimizers import SGD, AdamW, Optimizer
+from .artifact_files import TrainingInfo, read_optimizer_model
+from .optimizers import SGD, AdamW
 
-METADATA = "edgewise.training"
 BUFFER, GRADIENT = "_grad.accumulation.buffer", ".accumulation.out"
 
 
@@ -21,13 +20,13 @@ BUFFER, GRADIENT = "_grad.accumulation.buffer", ".accumulation.out"
 class TrainingModel:
     """graph: forward part and loss, its parameters as constants. inputs: names a caller feeds, in order. outputs: names it gives, the loss first.
 
-    trainable, frozen: names of the parameters, in the order of the file. has_batch_norm: whether running statistics follow the batches."""
+    trainable, frozen: names of the parameters, in the order of the file. batch_norm: outputs of the norms whose running statistics follow the batches."""
     graph: Graph
     inputs: list
     outputs: list
     trainable: list
     frozen: list = field(default_factory=list)
-    has_batch_norm: bool = False
+    batch_norm: list = field(default_factory=list)
 
 
 def read_training_model(source, parameters):
@@ -42,12 +41,12 @@ def read_training_model(source, parameters):
     """
     source = as_source(source)
     graph = read_model(source)
-    said = _metadata(graph, source.name)
+    said = TrainingInfo.of(graph)
     names = [i.name for i in graph.input_names()]
     buffers = [n for n in names if n.endswith(BUFFER)]
     given = [n for n in names if n in parameters]
     if said is not None:
-        trainable = [n for n in said["requires_grad"] if n in parameters]
+        trainable = list(said.requires_grad)
     elif buffers:
         trainable = [n[:-len(BUFFER)] for n in buffers]
     else:
@@ -68,21 +67,8 @@ def read_training_model(source, parameters):
         raise ModelError("it has no output for a loss", source.name, "Give the training model that generate_artifacts wrote.")
     _keep_forward(graph)
     inputs = [i.name for i in graph.input_names()]
-    norms = any(n.op == "BatchNormInternal" or n.op == "BatchNormalization" and n.attrs.get("training_mode") == 1 for n in graph.nodes)
-    return TrainingModel(graph, inputs, [o.name for o in graph.outputs], trainable, [n for n in parameters if n not in trainable], norms or bool(said and said.get("batch_norm") == "train"))
-
-
-def _metadata(graph, name):
-    text = graph.metadata.get(METADATA)
-    if text is None:
-        return None
-    try:
-        said = json.loads(text)
-        if isinstance(said, dict) and isinstance(said.get("requires_grad"), list) and all(isinstance(n, str) for n in said["requires_grad"]):
-            return said
-    except (ValueError, RecursionError):
-        pass
-    raise ModelError(f"its metadata '{METADATA}' does not say what is trained", name, "Make the artifacts again.")
+    norms = [n.outputs[0] for n in graph.nodes if n.op == "BatchNormInternal" or n.op == "BatchNormalization" and n.attrs.get("training_mode") == 1] + list(said.batch_norm if said is not None and said.mode == "train" else ())
+    return TrainingModel(graph, inputs, [o.name for o in graph.outputs], trainable, [n for n in parameters if n not in trainable], norms)
 
 
 def _keep_forward(graph):
@@ -114,28 +100,17 @@ def _names(graph):
     return out
 
 
-def read_optimizer_model(source):
-    """(Optimizer, max_grad_norm or None) of an optimizer_model.onnx: one AdamWOptimizer or SGDOptimizerV2 of com.microsoft, with InplaceClipGradNorm before it or not."""
-    source = as_source(source)
-    graph = read_model(source)
-    optimizer, norm = None, None
-    for n in graph.nodes:
-        a = n.attrs
-        if n.op == "AdamWOptimizer":
-            optimizer = AdamW(lr=1e-3, betas=(_number(a, "alpha", 0.9), _number(a, "beta", 0.999)), eps=_number(a, "epsilon", 1e-8), weight_decay=_number(a, "weight_decay", 1e-2),
-                              form="ort" if a.get("adam_mode", 0) == 1 else "torch")
-        elif n.op == "SGDOptimizerV2":
-            optimizer = SGD(lr=1e-3)
-        elif n.op == "InplaceClipGradNorm":
-            norm = _number(a, "max_norm", 1.0)
-        else:
-            raise ModelError(f"it has a node {n.op}", n.where, "Optimizer models have AdamWOptimizer or SGDOptimizerV2, and InplaceClipGradNorm.")
-    if not isinstance(optimizer, Optimizer):
-        raise ModelError("it has no optimizer", source.name, "Give the optimizer_model.onnx that generate_artifacts wrote.")
-    return optimizer, norm
+def optimizer_of_model(source):
+    """(Optimizer, max_grad_norm or None) of an optimizer_model.onnx."""
+    info = read_optimizer_model(source)
+    if info.kind == "SGD":
+        return SGD(lr=1e-3), _decimal(info.max_norm)
+    if not info.correct_bias:
+        raise UnsupportedOp("its AdamW does not correct the moments' bias", "optimizer model", "Make it with correct_bias=True.")
+    optimizer = AdamW(lr=1e-3, betas=tuple(map(_decimal, info.betas)), eps=_decimal(info.eps), weight_decay=_decimal(info.weight_decay), form="ort" if info.adam_mode == 1 else "torch")
+    return optimizer, _decimal(info.max_norm)
 
 
-def _number(attrs, name, default):
+def _decimal(x):
     """An attribute as the decimal number that it was written from: float32's 0.9 is 0.9."""
-    value = attrs.get(name, default)
-    return float(f"{value:.7g}")
+    return None if x is None else float(f"{x:.7g}")

@@ -98,14 +98,14 @@ def _uniform(t):
     return len(data) > 0 and data == data[:size] * (len(data) // size)
 
 
-def with_batch_statistics(graph):
+def with_batch_statistics(graph, only=None):
     """(graph whose BatchNormalization nodes use the batch's statistics, {running statistic: name of its new value}).
 
-    Statistics that norms share because they began equal are one tensor in the file, which two norms cannot both update: such graphs have been through `separate`."""
+    only: outputs of the nodes that are meant; None: all. Statistics that norms share because they began equal are one tensor in the file, which two norms cannot both update: such graphs have been through `separate`."""
     nodes, running = [], {}
     for n in graph.nodes:
         internal = n.op == "BatchNormInternal"  # ONNX Runtime Training's own: the same with two more outputs
-        if (n.op == "BatchNormalization" and n.domain == "" or internal) and len(n.inputs) == 5:
+        if (n.op == "BatchNormalization" and n.domain == "" or internal) and len(n.inputs) == 5 and (only is None or n.outputs[0] in only):
             news = [f"{n.inputs[3]}~new", f"{n.inputs[4]}~new"]
             for old, new in zip(n.inputs[3:], news):
                 if old in running or old not in graph.constants or old in n.inputs[1:3]:

@@ -71,6 +71,7 @@ class Program:
         max_grad_norm, max_grad_value: clipping of the whole gradient by its norm, or of each element; None: none.
         training_mode: whether Dropout is active in train and accumulate.
         batch_norm: "frozen": BatchNormalization uses its running statistics, as exported; "train": the batch's own, and the running ones, which are states, follow them.
+            Or a list: names of the outputs of those nodes that are trained so.
         checkpointing: recompute activations in the backward pass (about a third more time): False, True (where least memory is wanted), or bytes: only where the
             arena of a step would be larger.
     """
@@ -81,9 +82,9 @@ class Program:
         self.shapes, self.dtypes, self.known, self.computed = {k: list(v) for k, v in shapes.items()}, dtypes or {}, known or {}, computed or {}
         self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
         self.trainable = choose(graph, trainable, frozen)
-        if batch_norm not in ("frozen", "train"):
+        if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
             raise InputError(f"{batch_norm!r} is not a way to treat BatchNormalization", "batch_norm", "Use 'frozen' or 'train'.")
-        self.training_graph, self.buffers = with_batch_statistics(self.graph) if batch_norm == "train" else (self.graph, {})
+        self.training_graph, self.buffers = with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm) if batch_norm != "frozen" else (self.graph, {})
         self.extra, self.groups = list(outputs), [*groups, *((p, {"weight_decay": 0.0}) for p in no_decay)]
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = max_grad_norm, max_grad_value, training_mode, checkpointing
         self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
