@@ -9,6 +9,7 @@ UNARY = Enum("unary", ["neg", "abs", "sign", "floor", "ceil", "round", "sqrt", "
                        "is_nan", "is_inf", "rsqrt", "square", "linear"])
 BINARY = Enum("binary", ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "equal", "less", "less_equal", "greater", "greater_equal",
                          "and", "or", "xor", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right", "prelu", "silu_mul", "gelu_mul", "gelu_tanh_mul"])
+SLOPE = Enum("slope", ["step", "sigmoid", "tanh", "softsign", "hard_swish", "elu", "gelu", "gelu_tanh", "quick_gelu", "mish"])
 
 ND = {"dims": "i32[6]"}
 
@@ -19,6 +20,11 @@ Kernel("unary", {"op": "i32", "type": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]
        doc="y = op(x). is_nan and is_inf write bool. alpha, beta: LeakyRelu/Elu/Celu/ThresholdedRelu alpha, Selu (alpha, gamma), HardSigmoid (alpha, beta), "
            "clip (min, max; for integer types too, as float bounds clamped to the type), quick_gelu alpha, linear alpha*x+beta. Types: float32, float64 for all; int32, int64 (and other ints) for "
            "neg abs sign clip relu square bit_not; bool for not. round is half to even.")
+
+Kernel("unary_grad", {"op": "i32", **ND, "dys": "i32[6]", "xs": "i32[6]", "dxs": "i32[6]", "alpha": "f32", "beta": "f32"},
+       [read("dy", 4, "hi(dims, dys)", "lo(dims, dys)"), read("x", 4, "hi(dims, xs)", "lo(dims, xs)"), write("dx", 4, "hi(dims, dxs)", "lo(dims, dxs)", inplace=["dy", "x"])],
+       require=["op >= 0", "op < 10"], empty=["dims"],
+       doc="dx = dy f'(x). step: 1 where x > beta, else alpha; elu: alpha e^(beta x) where x <= 0; quick_gelu: x sigmoid(alpha x). sigmoid, tanh and softsign: x is f's output.")
 
 Kernel("binary", {"op": "i32", "type": "i32", **ND, "as": "i32[6]", "bs": "i32[6]", "ys": "i32[6]"},
        [read("a", "bytes_of(type)", "hi(dims, as)", "lo(dims, as)"), read("b", "bytes_of(type)", "hi(dims, bs)", "lo(dims, bs)"),
@@ -42,7 +48,8 @@ Kernel("cast", {"x_type": "i32", "y_type": "i32", **ND, "xs": "i32[6]", "ys": "i
 import math
 
 from .dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, FLOATS, INTEGERS, wrap
-from .op import MS, Op, broadcast, fail, like, read_as, takes, unsupported
+from ..errors import MissingGradient
+from .op import MS, OPS, Op, broadcast, fail, like, read_as, takes, unsupported
 from .symbolic import NotStatic, Sym, decide_equal
 
 F32_ONLY = "only for floating point"
@@ -138,7 +145,124 @@ _declare_unary("SiLU", "silu", domain="edgewise")           # made by passes/act
 _declare_unary("Swish", "quick_gelu", alpha=("alpha", 1.0), opset=24)
 _declare_unary("Gelu", "gelu", domain=MS)
 
+# Slopes of one pass over memory. What can be told from the output is: the input need not be kept, and an activation can still be taken into the product before it.
+
+unary_grad = Op("UnaryGrad", "edgewise")
+
+
+@unary_grad.infer
+def _(n):
+    takes(n, (FLOAT,), 0, 1)
+    return [like(n, 0)]
+
+
+@unary_grad.lower
+def _(n, b):
+    dx = b.out(n.outputs[0])
+    b.nd("unary_grad", dx.shape, {"dy": b.view(n.inputs[0]), "x": b.view(n.inputs[1]), "dx": dx}, {"dys": "dy", "xs": "x", "dxs": "dx"},
+         op=SLOPE[n.attrs["slope"]], alpha=n.attr("alpha", 0.0), beta=n.attr("beta", 0.0))
+
+
+@unary_grad.grad
+def _(n, g, ddx):
+    """The second derivatives that are simple."""
+    dy, y = n.inputs
+    slope, second = n.attrs["slope"], None
+    if g.wants(1) and slope != "step":
+        if slope not in ("sigmoid", "tanh"):
+            raise MissingGradient(f"the second derivative of {slope} is not there", n.where, "Differentiate a model with other activations twice.")
+        second = g.mul(g.mul(ddx, dy), g.scale(y, -2.0) if slope == "tanh" else g.sub(g.number(1.0), g.scale(y, 2.0)))
+    return [g.op("UnaryGrad", ddx, y, domain="edgewise", **n.attrs) if g.wants(0) else None, second]
+
+
+def slope(g, dy, x, name, alpha=0.0, beta=0.0):
+    return g.op("UnaryGrad", dy, x, domain="edgewise", slope=name, alpha=alpha, beta=beta)
+
+
+def scaled(g, v, factor):
+    """v times a number, of v's type."""
+    return v if factor == 1 else g.mul(v, g.constant(v.dtype, [], [float(factor)]))
+
+
+def _plus(g, v, number):
+    return g.add(v, g.constant(v.dtype, [], [float(number)]))
+
+
+def _root(g, v):
+    return g.op("Sqrt", v)
+
+
+def _leaky_relu(n, g, dy):  # the output has the input's sign unless alpha turns it
+    alpha = n.attr("alpha", 0.01)
+    return slope(g, dy, n.outputs[0] if alpha >= 0 else n.inputs[0], "step", alpha)
+
+
+def _selu(n, g, dy):
+    return slope(g, scaled(g, dy, n.attr("gamma", 1.05070102214813232421875)), n.inputs[0], "elu", n.attr("alpha", 1.67326319217681884765625), 1.0)
+
+
+def _hard_sigmoid(n, g, dy):
+    y = n.outputs[0]
+    inside = g.op("And", g.op("Greater", y, g.constant(y.dtype, [], [0.0])), g.op("Less", y, g.constant(y.dtype, [], [1.0])))
+    return _where(g, inside, scaled(g, dy, n.attr("alpha", 0.2)))
+
+
+def _where(g, condition, v, other=None):
+    return g.op("Where", condition, v, g.constant(v.dtype, [], [0.0]) if other is None else other)
+
+
+def _of_x(f):
+    return lambda n, g, dy: f(g, dy, n.inputs[0])
+
+
+def _of_y(f):
+    return lambda n, g, dy: f(g, dy, n.outputs[0])
+
+
+_SLOPES = {
+    "Neg": _of_x(lambda g, dy, x: g.neg(dy)),
+    "Abs": _of_x(lambda g, dy, x: g.mul(dy, g.op("Sign", x))),
+    "Sqrt": _of_y(lambda g, dy, y: g.div(scaled(g, dy, 0.5), y)),
+    "Reciprocal": _of_y(lambda g, dy, y: g.neg(g.mul(dy, g.mul(y, y)))),
+    "Exp": _of_y(lambda g, dy, y: g.mul(dy, y)),
+    "Log": _of_x(lambda g, dy, x: g.div(dy, x)),
+    "Sin": _of_x(lambda g, dy, x: g.mul(dy, g.op("Cos", x))),
+    "Cos": _of_x(lambda g, dy, x: g.neg(g.mul(dy, g.op("Sin", x)))),
+    "Tan": _of_y(lambda g, dy, y: g.mul(dy, _plus(g, g.mul(y, y), 1))),
+    "Asin": _of_x(lambda g, dy, x: g.div(dy, _root(g, _plus(g, g.neg(g.mul(x, x)), 1)))),
+    "Acos": _of_x(lambda g, dy, x: g.neg(g.div(dy, _root(g, _plus(g, g.neg(g.mul(x, x)), 1))))),
+    "Atan": _of_x(lambda g, dy, x: g.div(dy, _plus(g, g.mul(x, x), 1))),
+    "Sinh": _of_x(lambda g, dy, x: g.mul(dy, g.op("Cosh", x))),
+    "Cosh": _of_x(lambda g, dy, x: g.mul(dy, g.op("Sinh", x))),
+    "Asinh": _of_x(lambda g, dy, x: g.div(dy, _root(g, _plus(g, g.mul(x, x), 1)))),
+    "Acosh": _of_x(lambda g, dy, x: g.div(dy, _root(g, _plus(g, g.mul(x, x), -1)))),
+    "Atanh": _of_x(lambda g, dy, x: g.div(dy, _plus(g, g.neg(g.mul(x, x)), 1))),
+    "Erf": _of_x(lambda g, dy, x: g.mul(scaled(g, dy, 2 / math.sqrt(math.pi)), g.op("Exp", g.neg(g.mul(x, x))))),
+    "Softplus": _of_x(lambda g, dy, x: g.mul(dy, g.op("Sigmoid", x))),
+    "Sigmoid": _of_y(lambda g, dy, y: slope(g, dy, y, "sigmoid")),
+    "Tanh": _of_y(lambda g, dy, y: slope(g, dy, y, "tanh")),
+    "Softsign": _of_y(lambda g, dy, y: slope(g, dy, y, "softsign")),
+    "Relu": _of_y(lambda g, dy, y: slope(g, dy, y, "step")),
+    "LeakyRelu": _leaky_relu,
+    "ThresholdedRelu": lambda n, g, dy: slope(g, dy, n.inputs[0], "step", 0.0, n.attr("alpha", 1.0)),
+    "Elu": lambda n, g, dy: slope(g, dy, n.inputs[0], "elu", n.attr("alpha", 1.0), 1.0),
+    "Celu": lambda n, g, dy: slope(g, dy, n.inputs[0], "elu", 1.0, 1.0 / n.attr("alpha", 1.0)),
+    "Selu": _selu,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _of_x(lambda g, dy, x: slope(g, dy, x, "hard_swish")),
+    "Mish": _of_x(lambda g, dy, x: slope(g, dy, x, "mish")),
+    "SiLU": _of_x(lambda g, dy, x: slope(g, dy, x, "quick_gelu", 1.0)),
+    "Swish": lambda n, g, dy: slope(g, dy, n.inputs[0], "quick_gelu", n.attr("alpha", 1.0)),
+    "QuickGelu": lambda n, g, dy: slope(g, dy, n.inputs[0], "quick_gelu", n.attr("alpha", 1.702)),
+    "Gelu": lambda n, g, dy: slope(g, dy, n.inputs[0], "gelu_tanh" if n.attr("approximate", "none") == "tanh" else "gelu"),
+    **dict.fromkeys(("Sign", "Floor", "Ceil", "Round"), lambda n, g, dy: None),
+}
+
 gelu = Op("Gelu")
+for _name, _rule in _SLOPES.items():
+    for _domain in ("", MS, "edgewise"):
+        if (_domain, _name) in OPS:
+            OPS[_domain, _name].grad(lambda n, g, dy, rule=_rule: [rule(n, g, dy)])
 
 
 @gelu.infer
@@ -322,6 +446,89 @@ _declare_binary("MinOf2", "min", "edgewise")
 _declare_binary("MaxOf2", "max", "edgewise")
 _declare_binary("PowSame", "pow", "edgewise")
 
+
+
+def _grad_add(n, g, dy):
+    return [g.sum_to(dy, v.shape) if g.wants(i) else None for i, v in enumerate(n.inputs)]
+
+
+def _grad_sub(n, g, dy):
+    a, c = n.inputs
+    return [g.sum_to(dy, a.shape) if g.wants(0) else None, g.neg(g.sum_to(dy, c.shape)) if g.wants(1) else None]
+
+
+def _grad_mul(n, g, dy):
+    a, c = n.inputs
+    if a is c:
+        return [scaled(g, g.mul(dy, a), 2), None]
+    return [g.sum_to(g.mul(dy, c), a.shape) if g.wants(0) else None, g.sum_to(g.mul(dy, a), c.shape) if g.wants(1) else None]
+
+
+def _grad_div(n, g, dy):
+    a, c = n.inputs
+    da = g.div(dy, c)
+    return [g.sum_to(da, a.shape) if g.wants(0) else None, g.neg(g.sum_to(g.mul(da, n.outputs[0]), c.shape)) if g.wants(1) else None]
+
+
+def _grad_mod(n, g, dy):
+    a, c = n.inputs
+    dc = None
+    if g.wants(1):
+        q = g.div(a, c)
+        whole = g.mul(g.op("Sign", q), g.op("Floor", g.op("Abs", q))) if n.attr("fmod", 0) else g.op("Floor", q)
+        dc = g.neg(g.sum_to(g.mul(dy, whole), c.shape))
+    return [g.sum_to(dy, a.shape) if g.wants(0) else None, dc]
+
+
+def _grad_pow(n, g, dy):
+    """As PyTorch's: nothing reaches the base where the exponent is 0, nor the exponent where 0 is raised to 0 or more."""
+    a, e = n.inputs
+    zero, da, de, p = g.constant(a.dtype, [], [0.0]), None, None, e.scalar()
+    if g.wants(0) and p is not None:
+        da = g.sum_to(g.mul(scaled(g, dy, p), g.op("Pow", a, g.constant(a.dtype, [], [p - 1.0]))), a.shape) if p else None
+    elif g.wants(0):
+        da = g.sum_to(_where(g, g.op("Equal", e, zero), zero, g.mul(dy, g.mul(e, g.op("Pow", a, _plus(g, e, -1))))), a.shape)
+    if g.wants(1):
+        nothing = g.op("And", g.op("Equal", a, zero), g.op("GreaterOrEqual", e, zero))
+        de = g.sum_to(_where(g, nothing, zero, g.mul(dy, g.mul(n.outputs[0], g.op("Log", a)))), e.shape)
+    return [da, de]
+
+
+def _grad_extreme(less):
+    """Of the smaller or larger of two. Equals get half each, as PyTorch's minimum and maximum; ties="first": the first gets all, as PyTorch's clamp."""
+    def rule(n, g, dy):
+        def part(v, other, at_tie):
+            nothing = g.constant(dy.dtype, [], [0.0])
+            if at_tie == 0.5:
+                nothing = _where(g, g.op("Equal", v, other), scaled(g, dy, 0.5))
+            return g.sum_to(_where(g, g.op(less + ("OrEqual" if at_tie == 1 else ""), v, other), dy, nothing), v.shape)
+        first = n.attr("ties", "") == "first"
+        a, c = n.inputs
+        return [part(a, c, 1 if first else 0.5) if g.wants(0) else None, part(c, a, 0 if first else 0.5) if g.wants(1) else None]
+    return rule
+
+
+def _grad_prelu(n, g, dy):
+    x, w = n.inputs
+    positive = g.op("Greater", x, g.constant(x.dtype, [], [0.0]))
+    return [_where(g, positive, dy, g.mul(dy, w)) if g.wants(0) else None,
+            g.sum_to(_where(g, positive, g.constant(x.dtype, [], [0.0]), g.mul(dy, x)), w.shape) if g.wants(1) else None]
+
+
+def _grad_gated(name, *of):
+    """Of activation(a) * b: what reaches b is activation(a) * dy, the same op again."""
+    def rule(n, g, dy):
+        a, b = n.inputs
+        return [slope(g, g.mul(dy, b), a, *of) if g.wants(0) else None, g.op(name, a, dy, domain="edgewise") if g.wants(1) else None]
+    return rule
+
+
+for _key, _rule in {("", "Add"): _grad_add, ("", "Sub"): _grad_sub, ("", "Mul"): _grad_mul, ("", "Div"): _grad_div, ("", "Mod"): _grad_mod, ("", "PRelu"): _grad_prelu,
+                    ("edgewise", "PowSame"): _grad_pow, ("edgewise", "MinOf2"): _grad_extreme("Less"), ("edgewise", "MaxOf2"): _grad_extreme("Greater"),
+                    ("edgewise", "SiLUMul"): _grad_gated("SiLUMul", "quick_gelu", 1.0), ("edgewise", "GeluMul"): _grad_gated("GeluMul", "gelu"),
+                    ("edgewise", "GeluTanhMul"): _grad_gated("GeluTanhMul", "gelu_tanh")}.items():
+    OPS[_key].grad(_rule)
+
 pow_ = Op("Pow")
 
 
@@ -360,6 +567,29 @@ def _(t):
     yield t(t.f(2, 1), t.f(1, 1, 1, 1))
     yield t(t.f(0, 3), 2.0)
     yield t(t.of("float32", [0.0, -0.0, INF, -INF, NAN, 2.0, -8.0]).reshape(7, 1), t.of("float32", [0.0, 0.5, 2.0, 3.0, -1.0, INF, NAN]))
+
+
+shrink = Op("Shrink")
+
+
+@shrink.decompose
+def _(n, g):
+    x, lambd, bias = n.inputs[0], n.attr("lambd", 0.5), n.attr("bias", 0.0)
+    if x.dtype not in FLOATS:
+        unsupported(n, "integers are not shrunk")
+    low, high, b = (g.constant(x.dtype, [], [v]) for v in (-lambd, lambd, bias))
+    inner = _where(g, g.op("Greater", x, high), g.op("Sub", x, b))
+    return [g.op("Where", g.op("Less", x, low), g.op("Add", x, b), inner)]
+
+
+@shrink.cases
+def _(t):
+    for shape in ((), (3, 7), (0, 4)):
+        yield t(t.f(*shape))
+    yield t(t.f(3, 7), lambd=0.3, bias=0.2)
+    yield t(t.f(3, 7), lambd=0.0, bias=-0.5)
+    yield t(t.f(4, 5, dtype="float64"), bias=0.25)
+    yield t(t.f(4, 5, dtype="float16"), bias=0.25)
 
 
 def _variadic(name, op, domain="", mean=False):
@@ -405,9 +635,9 @@ def _(n, g):
     else:
         low, high = n.input(1), n.input(2)
     if low is not None:
-        x = g.op("MaxOf2", x, low, domain="edgewise")
+        x = g.op("MaxOf2", x, low, domain="edgewise", ties="first")
     if high is not None:
-        x = g.op("MinOf2", x, high, domain="edgewise")
+        x = g.op("MinOf2", x, high, domain="edgewise", ties="first")
     return [x]
 
 
@@ -453,6 +683,13 @@ def _(n, b):
     y = b.out(n.outputs[0])
     c, a, d = (b.view(v).broadcast(y.shape) for v in n.inputs)
     b.nd("where", y.shape, {"condition": c, "a": a, "b": d, "y": y}, {"cs": "condition", "as": "a", "bs": "b", "ys": "y"}, size=size_of(y.dtype))
+
+
+@where.grad
+def _(n, g, dy):
+    c, x, y = n.inputs
+    zero = g.constant(dy.dtype, [], [0.0])
+    return [None, g.sum_to(g.op("Where", c, dy, zero), x.shape) if g.wants(1) else None, g.sum_to(g.op("Where", c, zero, dy), y.shape) if g.wants(2) else None]
 
 
 @where.cases
@@ -505,6 +742,11 @@ def _(n, outs):
 def _(n, b):
     x, y = b.view(n.inputs[0]), b.out(n.outputs[0])
     b.nd("cast", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype)
+
+
+@cast.grad
+def _(n, g, dy):
+    return [g.op("Cast", dy, to=n.inputs[0].dtype if n.inputs[0].dtype == DOUBLE else FLOAT)]
 
 
 @cast.cases
