@@ -1218,6 +1218,25 @@ static int32_t check_unary(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_unary_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_unary_grad(c, p, operand); }
+static int32_t check_unary_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_unary_grad_params *p = params;
+  const int64_t op = p->op;
+  const int32_t *dims = p->dims;
+  const int32_t *dys = p->dys;
+  const int32_t *xs = p->xs;
+  const int32_t *dxs = p->dxs;
+  bool bad = false;
+  if (ew_check_volume(dims) < 0) return 2;
+  if (!(op >= 0)) return 0;
+  if (!(op < 10)) return 1;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, ew_check_lo(&bad, dims, dys), ew_check_hi(&bad, dims, dys)};
+  reach[1] = (ew_reach){4, ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
+  reach[2] = (ew_reach){4, ew_check_lo(&bad, dims, dxs), ew_check_hi(&bad, dims, dxs)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_where(ew_context *c, const void *p, void *const *operand) { return ew_k_where(c, p, operand); }
 static int32_t check_where(const void *params, ew_reach *reach, bool *empty) {
   const ew_where_params *p = params;
@@ -1285,5 +1304,6 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"top_k", run_top_k, check_top_k, sizeof(ew_top_k_params), 3, 0x6, 0x0, {0}},
   {"trilu", run_trilu, check_trilu, sizeof(ew_trilu_params), 2, 0x2, 0x0, {[1] = 1}},
   {"unary", run_unary, check_unary, sizeof(ew_unary_params), 2, 0x2, 0x0, {[1] = 1}},
+  {"unary_grad", run_unary_grad, check_unary_grad, sizeof(ew_unary_grad_params), 3, 0x4, 0x0, {[2] = 3}},
   {"where", run_where, check_where, sizeof(ew_where_params), 4, 0x8, 0x0, {[3] = 6}},
 };

@@ -47,5 +47,6 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"top_k", "i32:type i32:outer i32:n i32:inner i32:k i32:largest i32:sorted", "x values indices"},
   {"trilu", "i32:size i32:batch i32:rows i32:cols i32:k i32:upper i32:x_row i32:x_batch i32:y_row i32:y_batch", "x y"},
   {"unary", "i32:op i32:type i32[6]:dims i32[6]:xs i32[6]:ys f32:alpha f32:beta", "x y"},
+  {"unary_grad", "i32:op i32[6]:dims i32[6]:dys i32[6]:xs i32[6]:dxs f32:alpha f32:beta", "dy x dx"},
   {"where", "i32:size i32[6]:dims i32[6]:cs i32[6]:as i32[6]:bs i32[6]:ys", "condition a b y"},
 };

@@ -24,8 +24,8 @@ static inline float gate_slope(float x, float u, float v) {
 
 /* x (1 - 2 / (w + 2)) with e = e^x, w = e (e + 2) */
 static inline float mish_slope(float x) {
-  float e = ew_exp(x > 20.0f ? 20.0f : x), w = e * (e + 2.0f), r = 1.0f / (w + 2.0f);
-  return w * r + (e == 0 ? 0 : x * 4.0f * e * (e + 1.0f) * r * r);
+  float z = x > 20.0f ? 20.0f : x, e = ew_exp(z), w = e * (e + 2.0f), r = 1.0f / (w + 2.0f);
+  return w * r + (e == 0 ? 0 : z * 4.0f * e * (e + 1.0f) * r * r);
 }
 
 static void row(const void *job, int32_t n, const void *const *in, void *out) {

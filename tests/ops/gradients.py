@@ -29,13 +29,13 @@ def node_model(op, inputs, domain="", opset=21, outputs=1, fixed=(), **attrs):
     return helper.make_model(graph, opset_imports=imports, ir_version=10 if opset < 22 else 11), feeds
 
 
-def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0):
+def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0, without=()):
     """Runs a model and its gradient.
 
     Args:
         model: ModelProto. feeds: {input: array}.
         wrt: names of inputs; default: all float32 ones.
-        seeds: {output: gradient array}; default: drawn for every float32 output.
+        seeds: {output: gradient array}; default: drawn for every float32 output that is not in `without`.
     Returns:
         ({output: array}, {input: gradient array or None}, seeds, the Plan)
     """
@@ -46,7 +46,7 @@ def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0):
     def differentiate(bound):
         pairs = []
         for name, value in list(bound.outputs.items()):
-            if value.dtype == FLOAT and (seeds is None or name in seeds):
+            if value.dtype == FLOAT and (seeds is None or name in seeds) and name not in without:
                 drawn[name] = np.asarray(random.standard_normal(value.shape), np.float32) if seeds is None else seeds[name]
                 dy = bound.inputs["d~" + name] = Value("d~" + name, FLOAT, value.shape, role="input")
                 pairs.append((value, dy))
