@@ -6,10 +6,10 @@ import os
 import sys
 import time
 
-from . import language, ops, report, start
+from . import language, ops, report, start, training
 from .browser import Bench, say
 
-CASES = ("prefill", "decode", "start", "ops")
+CASES = ("prefill", "decode", "start", "ops", "train")
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
     broken = False
     with Bench() as bench:
         common = list(bench.trouble)
-        for group, run in ((("prefill", "decode"), language.run), (("start",), start.run), (("ops",), ops.run)):
+        for group, run in ((("prefill", "decode"), language.run), (("start",), start.run), (("ops",), ops.run), (("train",), training.run)):
             cases = [c for c in group if c in wanted]
             if not cases:
                 continue
@@ -41,7 +41,7 @@ def main():
                 broken = True
                 continue
             for case in found.values():
-                case |= {"load": [before, os.getloadavg()[0]], "trouble": bench.trouble}
+                case |= {"load": [before, os.getloadavg()[0]], "trouble": case.get("trouble", []) + bench.trouble}
             path = report.write(found, bench.version, a.out)
     if not broken or "path" in locals():
         print("\n" + path.read_text())

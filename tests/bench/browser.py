@@ -89,9 +89,10 @@ class Bench:
         shutil.copytree(ROOT / "web/dist", dist, ignore=shutil.ignore_patterns("*.map", "types"))
         mounts = [f"/={dist}", f"/pyodide={ROOT / 'web/node_modules/pyodide'}", f"/bench={WORK}"]
         try:
-            mounts.append(f"/ort={peers() / 'onnxruntime-web/dist'}")
+            found = peers()
+            mounts += [f"/{path}={found / folder}" for path, folder in (("ort", "onnxruntime-web/dist"), ("ort-training", "onnxruntime-web-training/dist"), ("jax", "@jax-js/jax/dist"), ("tf", "@tensorflow"))]
         except RuntimeError as e:
-            self.failed("onnxruntime-web", e)
+            self.failed("the npm packages", e)
         self.server = subprocess.Popen(["node", ROOT / "web/demo/serve.mjs", "--port", "0", *(a for m in mounts for a in ("--mount", m))], stdout=subprocess.PIPE, text=True)
         self.url = next(re.search(r"http://localhost:\d+", line)[0] for line in self.server.stdout if "http://" in line)
         from playwright.sync_api import sync_playwright

@@ -52,10 +52,10 @@ class _Graph:
         ones = self.op("ConstantOfShape", self.op("Shape", shape), value=numpy_helper.from_array(np.ones(1, np.int64)))
         return self.op("Expand", x, self.op("Where", self.op("Equal", shape, self.op("Mul", ones, -1)), ones, shape))
 
-    def model(self, inputs, outputs, **more):
+    def model(self, inputs, outputs, opset=18, **more):
         infos = [[helper.make_tensor_value_info(n, t, s) for n, t, s in side] for side in (inputs, outputs)]
         graph = helper.make_graph(self.nodes, "main_graph", *infos, self.initializers)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)], ir_version=8, producer_name="edgewise-bench", **more)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=8, producer_name="edgewise-bench", **more)
 
 
 def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, seed=0):
@@ -137,6 +137,66 @@ def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta
     inputs = [("input_ids", I64, ["batch_size", "sequence_length"]), ("attention_mask", I64, ["batch_size", "past_sequence_length + sequence_length"]),
               ("position_ids", I64, ["batch_size", "sequence_length"])]
     return g.model(inputs + pasts, [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents)
+
+
+def mlp(dims, seed=0):
+    """Linear layers with ReLU between them: x [batch, dims[0]] to y [batch, dims[-1]]."""
+    g = _Graph(seed)
+    x = "x"
+    for i, (rows, columns) in enumerate(zip(dims, dims[1:])):
+        last = i == len(dims) - 2
+        x = g.op("Gemm", x, g.weight(f"w{i}", rows, columns), g.array(f"b{i}", np.zeros(columns, np.float32)), out="y" if last else None)
+        if not last:
+            x = g.op("Relu", x)
+    return g.model([("x", F32, ["batch", dims[0]])], [("y", F32, ["batch", dims[-1]])], opset=15)
+
+
+def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
+    """A causal transformer to be trained: RMSNorm, attention, SwiGLU, all in primitive operators of opset 15: ids [batch, sequence] to y [batch * sequence, vocab].
+
+    rank: that of the LoRA matrices beside every linear layer of the blocks, written into the graph; 0: none. All other weights are the same with and without."""
+    g, adapters = _Graph(seed), np.random.default_rng(seed + 1)
+    two, epsilon, low, scale = (g.array(n, np.array(v, np.float32)) for n, v in (("two", 2), ("epsilon", 1e-5), ("low", -1e9), ("scale", (width // heads) ** -0.5)))
+    split, join = g.array("split", np.array([batch, sequence, heads, width // heads], np.int64)), g.array("join", np.array([batch, sequence, width], np.int64))
+    mask = g.array("mask", np.tril(np.ones((1, 1, sequence, sequence), bool)))
+
+    def norm(x, name):
+        root = g.op("Sqrt", g.op("Add", g.op("ReduceMean", g.op("Pow", x, two), axes=[-1]), epsilon))
+        return g.op("Mul", g.op("Div", x, root), g.array(name, np.ones(width, np.float32)))
+
+    def linear(x, name, rows, columns):
+        y = g.op("MatMul", x, g.weight(name, rows, columns))
+        if not rank:
+            return y
+        a = g.array(name + ".lora_A", (adapters.standard_normal((rows, rank)) * rows**-0.5).astype(np.float32))
+        b = g.array(name + ".lora_B", np.zeros((rank, columns), np.float32))
+        return g.op("Add", y, g.op("MatMul", g.op("MatMul", x, a), b))
+
+    x = g.op("Gather", g.weight("embedding", vocab, width, scale=vocab**-0.5), "ids")
+    for i in range(layers):
+        g.scope, p = f"/layers.{i}", f"layers.{i}."
+        h = norm(x, p + "norm1")
+        q, k, v = (g.op("Transpose", g.op("Reshape", linear(h, p + n, width, width), split), perm=[0, 2, 3, 1] if n == "k" else [0, 2, 1, 3]) for n in "qkv")
+        scores = g.op("Softmax", g.op("Where", mask, g.op("Mul", g.op("MatMul", q, k), scale), low), axis=-1)
+        h = g.op("Reshape", g.op("Transpose", g.op("MatMul", scores, v), perm=[0, 2, 1, 3]), join)
+        x = g.op("Add", x, linear(h, p + "o", width, width))
+        h = norm(x, p + "norm2")
+        gate = linear(h, p + "gate", width, inner)
+        h = g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), linear(h, p + "up", width, inner))
+        x = g.op("Add", x, linear(h, p + "down", inner, width))
+    g.scope = ""
+    y = g.op("MatMul", norm(x, "norm"), g.weight("head", width, vocab))
+    g.op("Reshape", y, g.array("rows", np.array([batch * sequence, vocab], np.int64)), out="y")
+    return g.model([("ids", I64, [batch, sequence])], [("y", F32, [batch * sequence, vocab])], opset=15)
+
+
+# name: (function, its arguments). What is fed: page/feeds of training.py.
+TRAINING = {
+    "mlp": (mlp, {"dims": [784, 512, 512, 10]}),
+    "gpt4": (gpt, {"layers": 4, "width": 96, "heads": 4, "inner": 256, "vocab": 256, "batch": 16, "sequence": 64}),
+    "gpt6": (gpt, {"layers": 6, "width": 192, "heads": 6, "inner": 512, "vocab": 1024, "batch": 8, "sequence": 128}),
+    "gpt6-lora": (gpt, {"layers": 6, "width": 192, "heads": 6, "inner": 512, "vocab": 1024, "batch": 8, "sequence": 128, "rank": 8}),
+}
 
 
 # name: (rows of the input, columns, how many in a chain, floating-point operations or None, bytes that must move at least)

@@ -1,0 +1,49 @@
+// Edgewise as contender of the training cases: a step's plan in the engine of web/src.
+import { Engine } from "../../../web/src/engine.ts";
+import { batch, repeat } from "./batch.js";
+import { now, serve } from "./rpc.js";
+
+const urls = { engineUrl: new URL("/engine/", location.href).href, threadUrl: new URL("/thread.js", location.href).href };
+let engine, plan, loss;
+
+serve({
+  async open(url, flavour, threads) {
+    const begin = now();
+    engine = await Engine.open({ ...urls, flavour, threads });
+    const { choice } = engine;
+    if (choice.flavour !== flavour || choice.threads !== threads) throw new Error(`asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`);
+    const info = await (await fetch(url + ".json")).json();
+    const read = async (at, size) => new Uint8Array(await (await fetch(url + ".plan", { headers: { Range: `bytes=${at}-${at + size - 1}` } })).arrayBuffer());
+    plan = engine.loadPlan(await read(...info.plan), url);
+    const given = batch(info);
+    const rate = new Float32Array([1e-3]);
+    const int64 = (x) => BigInt64Array.from(x, BigInt);
+    const inputs = { [info.input.name]: info.input.vocab ? int64(given.numbers) : Float32Array.from(given.numbers), labels: int64(given.labels), learning_rate: rate };
+    for (const [slot, { name, kind, bytes, at }] of info.slots.entries()) {
+      const address = engine.alloc(bytes, name);
+      if (at !== undefined) engine.bytes(address, bytes).set(await read(at, bytes));
+      if (kind === "input") engine.bytes(address, bytes).set(new Uint8Array(inputs[name].buffer));
+      if (name === "loss" && kind === "output") loss = address;
+      engine.bind(plan, slot, address, bytes, name);
+    }
+    engine.init(plan, url);
+    return { ms: now() - begin };
+  },
+  steps: (count, ms) => repeat(() => {
+    engine.run(plan, "a training step");
+    return new Float32Array(engine.memory.buffer, loss, 1)[0];
+  }, count, ms),
+  memory: () => engine.memoryBytes,
+  /** Milliseconds of each step of the plan, the least of a few runs. */
+  profile(count, runs) {
+    const address = engine.alloc(8 * count, "a profile");
+    let best;
+    for (let i = 0; i < runs; i++) {
+      engine.check(engine.exports.ew_plan_run_steps(plan, 0, count, address), "a profile");
+      const times = Array.from(new Float64Array(engine.memory.buffer, address, count), (s) => s * 1e3);
+      best = best ? best.map((x, j) => Math.min(x, times[j])) : times;
+    }
+    engine.free(address);
+    return best;
+  },
+});
