@@ -111,7 +111,7 @@ def program(path):
     from edgewise.training.program import Program
     name = path.stem
     feed, x, _ = batch(name)
-    return Program(read_model(FileSource(str(path))), {feed: list(x.shape)}, loss=CrossEntropyLoss(), optimizer=optimizer(), trainable=trained_names(name) or "all")
+    return Program(read_model(FileSource(str(path))), {feed: list(x.shape)}, loss=CrossEntropyLoss(), optimizer=optimizer(), trainable=json.loads(path.with_suffix(".json").read_text())["trained"])
 
 
 def write_plan(program, target, about):
