@@ -36,7 +36,7 @@ class _Graph:
         return self.array(name, array)
 
     def array(self, name, array):
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.initializers.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def size(self, x, axis):
