@@ -179,6 +179,23 @@ def test_group_query_attention(engine, packed, rotary, more):
     check(engine, "GroupQueryAttention", [*inputs, None, None, *ints, *tables, ids, *bias], reference, outputs=3, domain=MS, num_heads=heads, kv_num_heads=kv, **attrs, **more)
 
 
+def test_multi_head_attention(engine):
+    q, k, v = f(2, 5, 32), f(2, 7, 32), f(2, 7, 24)
+    mask = np.array([[1, 1, 1, 1, 1, 0, 0], [1] * 7], np.int32)
+    more = {"domain": MS, "num_heads": 4}
+
+    def reference(q, k, v, _=None, mask=None, bias=None, causal=False):
+        m = None if mask is None else torch.tensor((1 - mask) * -10000.0).float()[:, None, None]
+        m = bias if m is None else m if bias is None else m + bias
+        return flat(sdpa(heads_of(q, 4), heads_of(k, 4), heads_of(v, 4), m, causal))
+    check(engine, "MultiHeadAttention", [q, k, v], reference, **more)
+    check(engine, "MultiHeadAttention", [q, k, v, None, mask], reference, **more)
+    check(engine, "MultiHeadAttention", [q, k, v, None, None, f(1, 4, 5, 7)], reference, **more)
+    check(engine, "MultiHeadAttention", [q, f(2, 4, 7, 8), f(2, 4, 7, 8)], lambda q, k, v: flat(sdpa(heads_of(q, 4), k, v)), **more)
+    check(engine, "MultiHeadAttention", [f(2, 5, 4, 3, 8)], lambda x: reference(*(x[:, :, :, i].flatten(2) for i in range(3)), causal=True), unidirectional=1, **more)
+    check(engine, "MultiHeadAttention", [q, f(2, 7, 4, 2, 8)], lambda q, x: reference(q, *(x[:, :, :, i].flatten(2) for i in range(2))), **more)
+
+
 @pytest.mark.parametrize("interleaved", (0, 1))
 def test_rotary_embedding(engine, interleaved):
     def turned(x, cos, sin, half):

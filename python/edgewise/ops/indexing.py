@@ -158,6 +158,35 @@ def _(t):
         yield t(t.any(dtype, 5, 3), t.of("int64", [4, 0, -5]))
 
 
+one_hot = Op("OneHot")
+
+
+@one_hot.decompose
+def _(n, b):
+    """Where(index == class, on, off); an index outside of [-depth, depth) is off everywhere."""
+    i, values = n.inputs[0], n.inputs[2]
+    (depth,) = n.need(1)
+    depth, axis = int(depth), axis_of(n, n.attr("axis", -1), i.rank + 1)
+    if depth < 0 or list(values.shape) != [2]:
+        fail(n, f"a depth of {depth}, values {values}")
+    i = b.op("Cast", i, to=INT64)
+    i = b.op("Where", b.op("Less", i, b.constant(INT64, [], [0])), b.op("Add", i, b.constant(INT64, [], [depth])), i)
+    i = b.op("Unsqueeze", i, b.constant(INT64, [1], [axis]))
+    classes = b.op("Reshape", b.op("Range", *(b.constant(INT64, [], [x]) for x in (0, depth, 1))), b.constant(INT64, [i.rank - axis], [depth] + [1] * (i.rank - axis - 1)), allowzero=1)
+    off, on = (b.op("Gather", values, b.constant(INT64, [], [k])) for k in (0, 1))
+    return [b.op("Where", b.op("Equal", i, classes), on, off)]
+
+
+@one_hot.cases
+def _(t):
+    for axis in (0, 1, 2, -1, -3):
+        yield t(t.n("int64", 2, 3, low=-9, high=8), 7, t.f(2), axis=axis)
+    yield t(t.n("int32", 4, low=0, high=4), t.of("int64", 5), t.n("int64", 2))
+    yield t(t.of("float32", [1, 0, 2]), t.of("float32", 3), t.f(2))
+    yield t(t.of("int64", 1), [3], t.of("float32", [0.5, 2]), expect=[t.of("float32", [0.5, 2, 0.5])], why="neither reference takes a scalar")
+    yield t(t.n("int64", 0), 3, t.f(2))
+
+
 gather_elements = Op("GatherElements")
 
 
