@@ -188,6 +188,8 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
     pack_a(g, packed, i0, mc, s->k0, s->kc);
     a = packed, a_row = s->kc;
   }
+  const ew_finish *f = &g->finish;
+  const bool plain = s->last && f->activation == EW_ACTIVATION_NONE && (!f->bias || f->bias_col == 1); /* with a short k the rest costs as much as the sums */
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
@@ -201,7 +203,15 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
         real *y = g->y + (int64_t)(i0 + i + r) * g->y_row + s->j0 + j;
         float *sum = t + r * NR;
         if (!s->first) add(sum, y, cols);
-        if (s->last) ew_finish_row(&g->finish, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
+        if (plain && cols == NR) {
+          const real *bias = f->bias ? f->bias + (int64_t)(i0 + i + r) * f->bias_row + s->j0 + j : NULL, *residual = f->residual ? f->residual + (y - g->y) : NULL;
+          for (int c = 0; c < NR; c += VF) {
+            vf v = vf_load(sum + c) * f->alpha;
+            if (bias) v += vf_load(bias + c) * f->beta;
+            if (residual) v += vf_load(residual + c);
+            vf_store(y + c, v);
+          }
+        } else if (s->last) ew_finish_row(&g->finish, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
         else copy(y, sum, cols);
       }
     }

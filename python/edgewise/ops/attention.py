@@ -68,7 +68,7 @@ def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, s
 
 
 # ---- gradients ----
-BLOCK = 128          # queries at a time where the mask is causal: later keys are left out
+BLOCK = 64           # queries at a time where the mask is causal: later keys are left out
 SCORES = 1 << 21     # floats that the scores of a block of queries take at most, where 16 queries fit into that
 
 # (q, k, v, dy, masks...): the gradients of q, k, v, which lie as [batch, seq, heads, dim], and of the sum of masks [batch, heads, q_len, kv_len], where y = softmax(softcap(scale * q k^T) + masks) v;
