@@ -4,7 +4,7 @@ An error says three things: `what` is wrong, `where` (a file and a place in it, 
 do about it. `str(error)` joins them. web/src/errors.ts has the same names for pages.
 """
 
-__all__ = ["Aborted", "EdgewiseError", "EngineError", "InputError", "MissingGradient", "ModelError", "OutOfMemory", "PackageError", "PlanError",
+__all__ = ["Aborted", "EdgewiseError", "EngineError", "InputError", "MissingGradient", "ModelError", "OutOfMemory", "PackageError", "PlanError", "StorageError",
            "TokenizerError", "UnsupportedField", "UnsupportedOp"]
 
 
@@ -66,6 +66,10 @@ class InputError(EdgewiseError, ValueError):
 
 class OutOfMemory(EdgewiseError, MemoryError):
     """The engine's memory is full."""
+
+
+class StorageError(EdgewiseError):
+    """The browser's storage, or a disk, is full, denied or in use; what was there before is still there."""
 
 
 class Aborted(EdgewiseError):

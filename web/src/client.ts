@@ -3,10 +3,12 @@
 import { Aborted, EngineError, type EdgewiseError } from "./errors.ts";
 import { makeError, type FromWorker, type Methods, type ProgressEvent, type ToWorker } from "./protocol.ts";
 import { aborted } from "./source.ts";
+import type { StepEvent } from "./training/trainer.ts";
 
 export interface CallOptions {
   signal?: AbortSignal | undefined;
   onProgress?: ((event: ProgressEvent) => void) | undefined;
+  onStep?: ((event: StepEvent) => void) | undefined;
   onText?: ((text: string, end: boolean) => void) | undefined;
   onTokens?: ((ids: number[]) => void) | undefined;
   transfer?: Transferable[];
@@ -93,6 +95,7 @@ export class Client {
     // What the page's own functions throw ends the call they belong to.
     try {
       if ("progress" in data) open.onProgress?.(data.progress);
+      else if ("step" in data) open.onStep?.(data.step);
       else if ("tokens" in data) open.onTokens?.(data.tokens);
       else open.onText?.(data.text, data.end);
     } catch (e) {

@@ -30,7 +30,10 @@ def run(files, options):
     except ImportError as e:
         return ["EngineError", f"the compiler could not be imported: {e}", "", "The wheel does not belong to this version of Edgewise.", None]
     try:
-        from edgewise.compile import compile_for_page
+        if options.get("programs"):
+            from edgewise.training.package import compile_for_page
+        else:
+            from edgewise.compile import compile_for_page
         return compile_for_page(files, options)
     except EdgewiseError as e:
         missing = re.search("external data file '(.+)' was not given", e.what)

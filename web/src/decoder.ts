@@ -7,9 +7,16 @@ import type { Engine, Plan } from "./engine.ts";
 import type { DecoderInfo, Manifest, PlanInfo } from "./package.ts";
 import type { Extent } from "./source.ts";
 
-/** Engine memory for the weights of a package, and the extents that fill it from the files they lie in. */
+export interface Place { address: number; bytes: number }
+
+/**
+ * What all plans of a package share in engine memory: its weights (and the extents that fill them from the files they lie in), what
+ * init steps compute of them, and the adapters that training changes.
+ */
 export class Weights {
-  private readonly at = new Map<string, { address: number; bytes: number }>();
+  private readonly at = new Map<string, Place>();
+  private readonly made = new Map<string, Place>();
+  private readonly adapters = new Map<string, Place>();
   bytes = 0;
 
   constructor(private readonly engine: Engine, manifest: Manifest) {
@@ -19,8 +26,32 @@ export class Weights {
     }
   }
 
-  address(name: string): { address: number; bytes: number } {
+  address(name: string): Place {
     return this.at.get(name)!;
+  }
+
+  /** Memory of a constant that init steps compute; `fresh`: they have yet to. Its name says what it is computed from, so plans share it. */
+  computed(name: string, bytes: number): Place & { fresh: boolean } {
+    const known = this.made.get(name);
+    if (known && known.bytes >= bytes) return { ...known, fresh: false };
+    const place = { address: this.engine.alloc(bytes, `the constant '${name}'`), bytes };
+    this.made.set(name, place);
+    return { ...place, fresh: true };
+  }
+
+  /** Lets go of constants that were to be computed and, since something failed, were not. */
+  forget(names: string[]): void {
+    for (const name of names) {
+      this.engine.free(this.made.get(name)?.address ?? 0);
+      this.made.delete(name);
+    }
+  }
+
+  /** Memory of a state of adapters: zeros, which add nothing, until something is loaded or trained. */
+  adapter(name: string, bytes: number): Place {
+    let place = this.adapters.get(name);
+    if (!place) this.adapters.set(name, (place = { address: this.engine.alloc(bytes, `the adapter '${name}'`), bytes }));
+    return place;
   }
 
   /** Per file, where its ranges go. */
@@ -69,8 +100,8 @@ export class EngineDecoder implements Decoder<Sequence> {
   private spare: Map<string, number>[] = [];
 
   constructor(
-    readonly host: Engine, readonly info: DecoderInfo, weights: Weights, files: Map<string, Uint8Array>,
-    readonly generation_config: Record<string, unknown>, readonly config: Record<string, unknown>, where: string,
+    readonly host: Engine, readonly info: DecoderInfo, private readonly weights: Weights, files: Map<string, Uint8Array>,
+    readonly generation_config: Record<string, unknown>, readonly config: Record<string, unknown>, private readonly where: string,
   ) {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
@@ -89,7 +120,6 @@ export class EngineDecoder implements Decoder<Sequence> {
       },
     };
 
-    const computed = new Map<string, number>();
     const logits = host.alloc(4 * info.vocabSize, "the logits");
     const idsAt = host.alloc(8 * most, "the input");
     for (const plan of info.plans) {
@@ -103,8 +133,11 @@ export class EngineDecoder implements Decoder<Sequence> {
           const weight = weights.address(name);
           host.bind(handle, slot, weight.address, weight.bytes, what);
         } else if (kind === "computed") {
-          if (!computed.has(name)) computed.set(name, host.alloc(bytes, `the constant '${name}'`));
-          host.bind(handle, slot, computed.get(name)!, bytes, what);
+          const place = weights.computed(name, bytes);
+          host.bind(handle, slot, place.address, place.bytes, what);
+        } else if (kind === "state") {
+          const place = weights.adapter(name, bytes);
+          host.bind(handle, slot, place.address, place.bytes, what);
         } else if (kind === "cache") loaded.cacheSlots.push({ slot, name, bytes: info.caches.find((c) => c.name === name)!.bytes });
         else host.bind(handle, slot, kind === "input" ? idsAt : logits, kind === "input" ? 8 * most : 4 * info.vocabSize, what);
       });
@@ -116,6 +149,22 @@ export class EngineDecoder implements Decoder<Sequence> {
       host.init(loaded.plan, `${where}, ${loaded.info.file}`);
     }
     this.close(first);
+  }
+
+  /**
+   * From now on the weights of these names lie where `instead` says, all others where they always were; what follows from weights is
+   * computed again. Also to be called when such weights have changed. Sequences begun before are of no use afterwards.
+   */
+  useWeights(instead: Map<string, Place>): void {
+    for (const { info, plan } of this.plans) {
+      const place = `${this.where}, ${info.file}`;
+      info.slots.forEach(({ name, kind }, slot) => {
+        if (kind !== "weight") return;
+        const { address, bytes } = instead.get(name) ?? this.weights.address(name);
+        this.host.bind(plan, slot, address, bytes, `${place}, slot '${name}'`);
+      });
+      if (info.slots.some((s) => s.kind === "computed")) this.host.init(plan, place);
+    }
   }
 
   /** A new, empty sequence. */

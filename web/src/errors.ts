@@ -36,6 +36,8 @@ export class EngineError extends EdgewiseError { static override readonly classN
 export class InputError extends EdgewiseError { static override readonly className = "InputError"; }
 /** The engine's memory is full. */
 export class OutOfMemory extends EdgewiseError { static override readonly className = "OutOfMemory"; }
+/** The browser's storage, or a disk, is full, denied or in use; what was there before is still there. */
+export class StorageError extends EdgewiseError { static override readonly className = "StorageError"; }
 /** The caller's signal stopped the work. `sequences`: the token ids there were, where text was being generated. */
 export class Aborted extends EdgewiseError {
   static override readonly className = "Aborted";

@@ -15,6 +15,7 @@
  */
 
 import { Client } from "./client.ts";
+import { adapterMethods, handles, type AdapterMethods } from "./training/index.ts";
 import { env } from "./env.ts";
 import { InputError } from "./errors.ts";
 import type { GenerationFields } from "./generation/index.ts";
@@ -27,6 +28,7 @@ import { VERSION } from "./version.ts";
 export * from "./errors.ts";
 export { env, type Env } from "./env.ts";
 export { cacheBytes, clearCache } from "./storage.ts";
+export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, type AdapterMethods, type CheckpointInfo, type FineTuneOptions, type KeptAdapter, type StepEvent, type TrainingInfo, type TrainingResult } from "./training/index.ts";
 export type { DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 
 /** What this page can use, and in words why not more. */
@@ -78,6 +80,11 @@ export interface PipelineOptions {
   model_file_name?: string;
   /** Most tokens of a text, prompt included, when the model is compiled here. Default: the compiler's, from the model's config. */
   capacity?: number;
+  /**
+   * Compile an .onnx model so that it can be trained, too: `true` for adapters of rank 8 on all linear layers, or what {@link TrainingPrograms}
+   * says. Packages bring along what they were built with. Default: false.
+   */
+  training?: boolean | TrainingPrograms;
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
   cache?: boolean;
   /** Keep the downloaded files for the next visit. Default: `env.cacheFiles`. */
@@ -86,6 +93,25 @@ export interface PipelineOptions {
   integrity?: string | Record<string, string>;
   /** Passed to `fetch` for the model's files: `headers`, `credentials`, ... */
   fetch_options?: Pick<RequestInit, "headers" | "credentials" | "cache" | "mode" | "referrerPolicy">;
+}
+
+/** How a model that is compiled in the page can be trained. */
+export interface TrainingPrograms {
+  /** Adapters, all parameters, or both ways. Default: `lora`. */
+  adapter?: "lora" | "full" | ("lora" | "full")[];
+  /** Rows of a batch (default 4) and tokens of a row (default 128). */
+  batch_size?: number;
+  sequence_length?: number;
+  /** Of LoRA, in PEFT's words: rank (default 8), scaling numerator (default 16), dropout (default 0), layers by name or pattern (default all linear ones). */
+  r?: number;
+  lora_alpha?: number;
+  lora_dropout?: number;
+  target_modules?: string | string[];
+  use_rslora?: boolean;
+  /** Largest norm of the gradient; null: any. Default: 1. */
+  max_grad_norm?: number | null;
+  /** Recompute activations in the backward pass, which takes less memory and more time; a number: where more bytes than that would be needed. Default: false. */
+  checkpointing?: boolean | number;
 }
 
 /** Shows a text while it is written, in the page. Give it as `streamer`. */
@@ -169,7 +195,7 @@ export interface Stats {
 }
 
 /** A loaded model. Call it with a text, with messages, or with a list of either. */
-export interface TextGenerationPipeline {
+export interface TextGenerationPipeline extends AdapterMethods {
   (input: string | Message[], options?: GenerateOptions): Promise<TextGenerationOutput[]>;
   (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
   readonly task: "text-generation";
@@ -221,6 +247,7 @@ export async function pipeline(task: "text-generation", model: ModelSource, opti
     flavour: options.flavour ?? env.flavour,
     threads: options.threads ?? env.threads,
     capacity: options.capacity,
+    programs: programsOf(options.training),
     cache: options.cache ?? env.cachePlans,
     cache_files: options.cache_files ?? env.cacheFiles,
     integrity: options.integrity,
@@ -283,7 +310,19 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     },
     dispose: async () => client.end(),
   } as TextGenerationPipeline;
-  return Object.defineProperties(call, Object.getOwnPropertyDescriptors(extras)) as unknown as TextGenerationPipeline;
+  const handle = { client, model: id, adapters: [] };
+  const made = Object.defineProperties(call, { ...Object.getOwnPropertyDescriptors(extras), ...Object.getOwnPropertyDescriptors(adapterMethods(handle)) }) as unknown as TextGenerationPipeline;
+  handles.set(made, handle);
+  return made;
+}
+
+function programsOf(training: PipelineOptions["training"]): LoadRequest["programs"] {
+  if (!training) return undefined;
+  const { adapter = "lora", batch_size: batch = 4, sequence_length: sequence = 128, r = 8, lora_alpha = 16, lora_dropout = 0, target_modules, use_rslora = false, max_grad_norm = 1, checkpointing = false } = training === true ? {} : training;
+  return (Array.isArray(adapter) ? adapter : [adapter]).map((name) => ({
+    name, batch, sequence, max_grad_norm, checkpointing,
+    lora: name === "lora" ? { r, lora_alpha, lora_dropout, use_rslora, ...(target_modules === undefined ? {} : { target_modules }) } : null,
+  }));
 }
 
 function sources(model: ModelSource): LoadRequest["model"] {

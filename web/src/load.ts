@@ -5,14 +5,15 @@ import { InputError, ModelError, PackageError, type EdgewiseError } from "./erro
 import { Engine, message } from "./engine.ts";
 import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import { checkTable, EngineDecoder, Weights } from "./decoder.ts";
-import { makePackage, openPackage, type Manifest, type OpenPackage } from "./package.ts";
+import { makePackage, openPackage, type Manifest, type OpenPackage, type ProgramInfo } from "./package.ts";
 import { platform } from "./platform.ts";
 import type { LoadRequest, ModelInfo, ProgressEvent } from "./protocol.ts";
 import { Compiler, MissingFile } from "./pyodide.ts";
 import { BlobSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent } from "./source.ts";
 import { digestReads, findCompiled, forgetCompiled, keepCompiled, KeptSource, type Reads } from "./storage.ts";
-import { digestOf } from "./sha256.ts";
+import { digestOf, sha256 } from "./sha256.ts";
 import { parseConfig, Tokenizer } from "./text.ts";
+import { Adapters } from "./training/adapters.ts";
 import { COMPILER } from "./version.ts";
 
 export interface Model {
@@ -20,6 +21,15 @@ export interface Model {
   decoder: EngineDecoder;
   tokenizer: Tokenizer;
   info: ModelInfo;
+  weights: Weights;
+  adapters: Adapters;
+  /** How it can be trained; empty where it cannot. */
+  programs: Map<string, ProgramInfo>;
+  /** The plans of that. */
+  files: Map<string, Uint8Array>;
+  /** Stands for the model: what was trained on one fits another of the same key. */
+  key: string;
+  where: string;
 }
 
 type Progress = (event: ProgressEvent) => void;
@@ -132,13 +142,19 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const tokenizer = job.readTexts(texts, where);
     const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, generation, config, where);
     progress({ status: "ready", name: job.model, task: "text-generation" });
+    const adapters = new Adapters(engine, weights, decoder, manifest);
+    const programs = manifest.training;
+    const plans = new Map<string, Uint8Array>();
+    for (const { plans: of } of programs.values()) for (const { file } of of.values()) plans.set(file, files.get(file)!);
+    const key = sha256(JSON.stringify(Array.from(manifest.weights.values(), ({ name, bytes }) => [name, bytes]))).slice(0, 16);
     const info: ModelInfo = {
       ...engine.choice, isolated: platform().isolated, origin: found.origin, dtype: found.dtype,
       capacity: decoder.max_length, vocabSize: decoder.vocab_size, hasChatTemplate: tokenizer.hasChatTemplate,
+      training: Array.from(programs.values(), (p) => ({ adapter: p.lora ? "lora" : "full", batch: p.batch, sequence: p.sequence, learning_rate: p.optimizer.lr, optimizer: p.optimizer.type, ...(p.lora ? { r: p.lora.r, lora_alpha: p.lora.lora_alpha } : {}) })),
       memory: { engine: engine.memoryBytes, weights: weights.bytes, cachePerSequence: decoder.cacheBytes },
       ms: { engine: engine.instantiateMs, compile: found.compileMs, load: performance.now() - started },
     };
-    return { engine, decoder, tokenizer, info };
+    return { engine, decoder, tokenizer, info, weights, adapters, programs, files: plans, key, where };
   } catch (e) {
     opening.then((engine) => engine.close(), () => undefined);
     throw e instanceof NotFound ? notThere(e) : e;
@@ -196,7 +212,7 @@ function textsOf(opened: OpenPackage): Texts {
 
 /** What decides about a compiled package besides the model's files. */
 async function keyOf(job: Job, engine: Promise<Engine>, what: unknown): Promise<string> {
-  return JSON.stringify({ compiler: COMPILER, table: (await engine).tableHash, capacity: job.request.capacity ?? null, what });
+  return JSON.stringify({ compiler: COMPILER, table: (await engine).tableHash, capacity: job.request.capacity ?? null, ...(job.request.programs ? { programs: job.request.programs } : {}), what });
 }
 
 async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], folder: string, engine: Promise<Engine>): Promise<Found> {
@@ -262,7 +278,7 @@ async function fromFiles(
   job: Job, graph: string, files: Map<string, Blob>, texts: Texts, dtype: string, engine: Promise<Engine>,
   from: { key?: string | undefined; tags?: Record<string, string>; fetchMissing?: (name: string) => Promise<void> } = {},
 ): Promise<Found> {
-  const { cache, capacity } = job.request;
+  const { cache, capacity, programs } = job.request;
   job.readTexts(texts, graph);
   // Files that were given have no ETag: the key is their names and sizes, and the ranges that the compiler read are compared.
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
@@ -276,7 +292,7 @@ async function fromFiles(
   const onStage = (stage: "pyodide" | "compile" | "done", words: string) => job.progress({ status: "compile", name: job.model, stage, message: words });
   for (let attempts = 0; !compiled; attempts++) {
     try {
-      compiled = await job.python().compile(files, { model_file: graph, ...(capacity === undefined ? {} : { capacity }) }, onStage);
+      compiled = await job.python().compile(files, { model_file: graph, ...(capacity === undefined ? {} : { capacity }), ...(programs ? { programs } : {}) }, onStage);
     } catch (e) {
       if (!(e instanceof MissingFile)) throw e;
       if (!from.fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;

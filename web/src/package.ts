@@ -17,7 +17,7 @@ const MAX_MEMORY = 0xffff_0000;
 export interface Weight { name: string; file: string; offset: number; bytes: number }
 export interface Slot {
   name: string;
-  kind: "weight" | "computed" | "cache" | "input" | "output";
+  kind: "weight" | "computed" | "cache" | "state" | "input" | "output";
   dtype: string;
   shape: number[];
   bytes: number;
@@ -31,6 +31,32 @@ export interface DecoderInfo {
   caches: { name: string; bytes: number }[];
   plans: PlanInfo[];
 }
+/** What the plans of a training program are for: see python/edgewise/training/program.py. */
+export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;
+export type TrainingPlan = (typeof TRAINING_PLANS)[number];
+/** A tensor that persists between runs, and how it begins: as a weight of the package, filled with a number, or random. */
+export interface StateInfo {
+  name: string;
+  kind: "parameter" | "adapter" | "buffer" | "optimizer" | "gradient" | "step";
+  dtype: string;
+  shape: number[];
+  bytes: number;
+  initial: ["constant", string] | ["fill", number] | ["uniform", number, number];
+}
+/** Fields of PEFT's adapter_config.json that the program was made with. */
+export interface LoraInfo { r: number; lora_alpha: number; use_rslora: boolean; [field: string]: unknown }
+export interface ProgramInfo {
+  name: string;
+  batch: number;
+  sequence: number;
+  lora: LoraInfo | null;
+  optimizer: { type: string; lr: number; [field: string]: unknown };
+  maxGradNorm: number | null;
+  plans: Map<TrainingPlan, { file: string; slots: Slot[]; arenaBytes: number }>;
+  states: Map<string, StateInfo>;
+  padTokenId: number | undefined;
+  eosTokenId: number | undefined;
+}
 /** A manifest that has been checked. */
 export interface Manifest {
   tableHash: number;
@@ -39,6 +65,8 @@ export interface Manifest {
   sha256: Map<string, string>;
   weights: Map<string, Weight>;
   decoder: DecoderInfo;
+  /** By name. Empty where the package cannot train. */
+  training: Map<string, ProgramInfo>;
   /** Of entries of the page's own cache: what the compiler looked at (storage.ts). */
   cache: unknown;
 }
@@ -70,9 +98,18 @@ class Checker {
     if (value < min || value > max) this.fail(path, `is ${value}, not between ${min} and ${max}`);
     return value;
   }
+  number(value: Json | undefined, path: string): number {
+    if (typeof value !== "number" || !Number.isFinite(value)) this.fail(path, "is not a number");
+    return value;
+  }
+  shape(value: Json | undefined, path: string): number[] {
+    return this.list(value, path, 16).map((d, i) => this.integer(d, `${path}[${i}]`, 0, Number.MAX_SAFE_INTEGER));
+  }
 }
 
-const KINDS = new Set(["weight", "computed", "cache", "input", "output"]);
+const KINDS = new Set(["weight", "computed", "cache", "state", "input", "output"]);
+const STATE_KINDS = new Set(["parameter", "adapter", "buffer", "optimizer", "gradient", "step"]);
+const BYTES: Record<string, number> = { float32: 4, int64: 8, int32: 4, float16: 2, bfloat16: 2, int8: 1, uint8: 1 };
 
 /**
  * Checks a manifest.
@@ -140,10 +177,122 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
   });
   if (total > MAX_MEMORY) c.fail("weights", `take ${megabytes(total)} together; a page has at most 4096 MB`);
 
-  return { tableHash, task, files, sha256: digests, weights, decoder: parseDecoder(c, root.get("decoder"), files, weights), cache: root.get("cache") };
+  const training = parseTraining(c, root.get("training"), files, weights);
+  // The states that plans of the decoder read are those of adapters; their names are one program's.
+  const adapters = new Map<string, number>();
+  for (const program of training.values())
+    for (const state of program.states.values())
+      if (state.kind === "adapter") {
+        if (adapters.has(state.name)) c.fail(`training '${program.name}'`, `has the adapter '${state.name}' of another program`);
+        adapters.set(state.name, state.bytes);
+      }
+  return { tableHash, task, files, sha256: digests, weights, decoder: parseDecoder(c, root.get("decoder"), files, weights, adapters), training, cache: root.get("cache") };
 }
 
-function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files"], weights: Manifest["weights"]): DecoderInfo {
+/** The fields that all slots have. */
+function parseSlot(c: Checker, entry: Json, path: string, weights: Manifest["weights"]): Slot {
+  const slot = c.object(entry, path);
+  const name = c.text(slot.get("name"), `${path}.name`);
+  const kind = c.text(slot.get("kind"), `${path}.kind`);
+  if (!KINDS.has(kind)) c.fail(`${path}.kind`, `is '${kind.slice(0, 40)}'`);
+  const dtype = c.text(slot.get("dtype"), `${path}.dtype`);
+  const shape = c.shape(slot.get("shape"), `${path}.shape`);
+  const bytes = c.integer(slot.get("bytes"), `${path}.bytes`, 0, MAX_MEMORY);
+  if (kind === "weight") {
+    const weight = weights.get(name);
+    if (!weight) c.fail(path, `is the weight '${name}', which is not in the package`);
+    if (weight.bytes < bytes) c.fail(path, `needs ${bytes} bytes of the weight '${name}', which has ${weight.bytes}`);
+  }
+  return { name, kind: kind as Slot["kind"], dtype, shape, bytes };
+}
+
+function parseTraining(c: Checker, json: Json | undefined, files: Manifest["files"], weights: Manifest["weights"]): Manifest["training"] {
+  const programs: Manifest["training"] = new Map();
+  if (json === undefined) return programs;
+  c.list(json, "training", 16).forEach((value, p) => {
+    const at = `training[${p}]`;
+    const root = c.object(value, at);
+    const name = c.text(root.get("name"), `${at}.name`);
+    if (programs.has(name)) c.fail(at, `has the name '${name}' of another one`);
+    if (root.get("task") !== "causal_lm") c.fail(`${at}.task`, "is not 'causal_lm'");
+    const batch = c.integer(root.get("batch"), `${at}.batch`, 1, 1 << 20);
+    const sequence = c.integer(root.get("sequence"), `${at}.sequence`, 2, 1 << 24);
+
+    const states: ProgramInfo["states"] = new Map();
+    let total = 0;
+    c.list(root.get("states"), `${at}.states`).forEach((entry, s) => {
+      const path = `${at}.states[${s}]`;
+      const state = c.object(entry, path);
+      const stateName = c.text(state.get("name"), `${path}.name`);
+      const kind = c.text(state.get("kind"), `${path}.kind`);
+      if (!STATE_KINDS.has(kind)) c.fail(`${path}.kind`, `is '${kind.slice(0, 40)}'`);
+      const dtype = c.text(state.get("dtype"), `${path}.dtype`);
+      const shape = c.shape(state.get("shape"), `${path}.shape`);
+      const bytes = c.integer(state.get("bytes"), `${path}.bytes`, 0, MAX_MEMORY);
+      if (shape.reduce((a, b) => a * b, 1) * (BYTES[dtype] ?? NaN) !== bytes) c.fail(path, `has ${bytes} bytes, which are not those of ${dtype.slice(0, 40)} [${shape.join(", ")}]`);
+      const how = c.list(state.get("initial"), `${path}.initial`, 3);
+      let initial: StateInfo["initial"];
+      if (how[0] === "constant") {
+        initial = ["constant", c.text(how[1], `${path}.initial[1]`)];
+        if (!weights.has(initial[1])) c.fail(path, `begins as the weight '${initial[1]}', which is not in the package`);
+      } else if (how[0] === "fill") initial = ["fill", c.number(how[1], `${path}.initial[1]`)];
+      else if (how[0] === "uniform") initial = ["uniform", c.number(how[1], `${path}.initial[1]`), c.integer(how[2], `${path}.initial[2]`, 0, 1 << 30)];
+      else c.fail(`${path}.initial`, "is none of 'constant', 'fill' and 'uniform'");
+      if (states.has(stateName)) c.fail(path, `has the name '${stateName}' of another one`);
+      states.set(stateName, { name: stateName, kind: kind as StateInfo["kind"], dtype, shape, bytes, initial });
+      total += bytes;
+    });
+    if (total > MAX_MEMORY) c.fail(`${at}.states`, `take ${megabytes(total)} together; a page has at most 4096 MB`);
+
+    const plans: ProgramInfo["plans"] = new Map();
+    const described = c.object(root.get("plans"), `${at}.plans`);
+    for (const kind of TRAINING_PLANS) {
+      const path = `${at}.plans.${kind}`;
+      const plan = c.object(described.get(kind), path);
+      const file = c.text(plan.get("file"), `${path}.file`);
+      if (!files.has(file)) c.fail(`${path}.file`, `is '${file}', which is not in the package`);
+      const arenaBytes = c.integer(plan.get("arena_bytes"), `${path}.arena_bytes`, 0, Number.MAX_SAFE_INTEGER);
+      const ids = 8 * batch * sequence;
+      const inputs: Record<string, [string, number]> = { input_ids: ["int64", ids], labels: ["int64", ids], learning_rate: ["float32", 4], gradient_scale: ["float32", 4], seed: ["int64", 8] };
+      const slots = c.list(plan.get("slots"), `${path}.slots`).map((entry, s): Slot => {
+        const slot = parseSlot(c, entry, `${path}.slots[${s}]`, weights);
+        const where = `${path}.slots[${s}]`;
+        if (slot.kind === "state" && states.get(slot.name)?.bytes !== slot.bytes) c.fail(where, `is the state '${slot.name}' of ${slot.bytes} bytes, which ${at}.states does not have`);
+        if (slot.kind === "cache") c.fail(where, "is a cache, which training has not");
+        if (slot.kind === "input") {
+          const known = Object.hasOwn(inputs, slot.name) ? inputs[slot.name] : undefined;
+          if (!known || slot.dtype !== known[0] || slot.bytes !== known[1]) c.fail(where, `is an input '${slot.name}' (${slot.dtype.slice(0, 40)}, ${slot.bytes} bytes) that training does not feed`);
+        }
+        if (slot.kind === "output" && (slot.name !== "loss" || slot.dtype !== "float32" || slot.bytes !== 4)) c.fail(where, "is not the one output 'loss', float32");
+        return slot;
+      });
+      const names = new Set(slots.filter((s) => s.kind === "input" || s.kind === "output").map((s) => s.name));
+      const wanted = { train: ["input_ids", "labels", "learning_rate", "loss"], accumulate: ["input_ids", "labels", "loss"], update: ["learning_rate", "gradient_scale"], evaluate: ["input_ids", "labels", "loss"], initialize: [] }[kind];
+      for (const one of wanted) if (!names.has(one)) c.fail(path, `lacks '${one}'`);
+      plans.set(kind, { file, slots, arenaBytes });
+    }
+
+    const optimizer = c.object(root.get("optimizer"), `${at}.optimizer`);
+    const type = c.text(optimizer.get("type"), `${at}.optimizer.type`);
+    const lr = c.number(optimizer.get("lr"), `${at}.optimizer.lr`);
+    let lora: LoraInfo | null = null;
+    if (root.get("lora") !== null && root.get("lora") !== undefined) {
+      const config = c.object(root.get("lora"), `${at}.lora`);
+      const r = c.integer(config.get("r"), `${at}.lora.r`, 1, 1 << 16);
+      lora = { ...Object.fromEntries(config), r, lora_alpha: c.number(config.get("lora_alpha"), `${at}.lora.lora_alpha`), use_rslora: config.get("use_rslora") === true };
+    }
+    const token = (field: string) => {
+      const id = root.get(field);
+      return id === null || id === undefined ? undefined : c.integer(id, `${at}.${field}`, 0, 1 << 24);
+    };
+    const norm = root.get("max_grad_norm");
+    programs.set(name, { name, batch, sequence, lora, optimizer: { ...Object.fromEntries(optimizer), type, lr }, maxGradNorm: norm === null || norm === undefined ? null : c.number(norm, `${at}.max_grad_norm`),
+      plans, states, padTokenId: token("pad_token_id"), eosTokenId: token("eos_token_id") });
+  });
+  return programs;
+}
+
+function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files"], weights: Manifest["weights"], adapters: Map<string, number>): DecoderInfo {
   const root = c.object(json, "decoder");
   const capacity = c.integer(root.get("capacity"), "decoder.capacity", 1, 1 << 24);
   const vocabSize = c.integer(root.get("vocab_size"), "decoder.vocab_size", 1, 1 << 24);
@@ -176,17 +325,11 @@ function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files
     let outputs = 0;
     const slots = c.list(plan.get("slots"), `${at}.slots`).map((entry, s): Slot => {
       const path = `${at}.slots[${s}]`;
-      const slot = c.object(entry, path);
-      const name = c.text(slot.get("name"), `${path}.name`);
-      const kind = c.text(slot.get("kind"), `${path}.kind`);
-      if (!KINDS.has(kind)) c.fail(`${path}.kind`, `is '${kind.slice(0, 40)}'`);
-      const dtype = c.text(slot.get("dtype"), `${path}.dtype`);
-      const shape = c.list(slot.get("shape"), `${path}.shape`, 16).map((d, i) => c.integer(d, `${path}.shape[${i}]`, 0, Number.MAX_SAFE_INTEGER));
-      const bytes = c.integer(slot.get("bytes"), `${path}.bytes`, 0, MAX_MEMORY);
-      if (kind === "weight") {
-        const weight = weights.get(name);
-        if (!weight) c.fail(path, `is the weight '${name}', which is not in the package`);
-        if (weight.bytes < bytes) c.fail(path, `needs ${bytes} bytes of the weight '${name}', which has ${weight.bytes}`);
+      const slot = parseSlot(c, entry, path, weights);
+      const { name, kind, dtype, bytes } = slot;
+      if (kind === "weight") return slot;
+      if (kind === "state") {
+        if (adapters.get(name) !== bytes) c.fail(path, `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`);
       } else if (kind === "cache") {
         if (!caches.has(name)) c.fail(path, `is the cache '${name}', which decoder.caches does not have`);
         if (caches.get(name)! < bytes) c.fail(path, `needs ${bytes} bytes of the cache '${name}', which has ${caches.get(name)}`);
@@ -197,7 +340,7 @@ function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files
       } else if (kind === "input") {
         if (name !== "input_ids" || dtype !== "int64" || bytes !== 8 * tokens || ++inputs > 1) c.fail(path, `is not the one input 'input_ids', int64 [1, ${tokens}]`);
       } else if (name !== "logits" || dtype !== "float32" || bytes !== 4 * vocabSize || ++outputs > 1) c.fail(path, `is not the one output 'logits', float32 [1, ${vocabSize}]`);
-      return { name, kind: kind as Slot["kind"], dtype, shape, bytes };
+      return slot;
     });
     if (!inputs || !outputs) c.fail(at, "lacks the input 'input_ids' or the output 'logits'");
     return { tokens, file, registers: { past, last }, slots };

@@ -5,6 +5,9 @@ import * as errors from "./errors.ts";
 import type { DType } from "./hub.ts";
 import type { Flavour } from "./platform.ts";
 import type { Message } from "./text.ts";
+import type { AdapterInfo } from "./training/adapters.ts";
+import type { KeptAdapter } from "./training/kept.ts";
+import type { StepEvent, TrainingFields, TrainingInfo, TrainingResult } from "./training/trainer.ts";
 
 export interface Urls {
   engineUrl: string;
@@ -29,6 +32,8 @@ export interface LoadRequest {
   flavour: Flavour | "auto";
   threads: number | undefined;
   capacity: number | undefined;
+  /** Training programs to compile along, as python/edgewise/training/package.py takes them. */
+  programs: Record<string, unknown>[] | undefined;
   cache: boolean;
   cache_files: boolean;
   integrity: string | Record<string, string> | undefined;
@@ -69,6 +74,28 @@ export interface Methods {
   decode(request: { model: number; ids: number[]; options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } }): string;
   chat(request: { model: number; messages: Message[]; options: Record<string, unknown> }): string;
   unload(request: { model: number }): void;
+
+  /** Makes a run ready. A model has one at a time. */
+  train(request: { model: number; texts: string[]; fields: TrainingFields }): TrainingInfo;
+  /** Steps to the end, or to an abort; steps are sent as events. */
+  train_fit(request: { model: number }): TrainingResult;
+  train_step(request: { model: number }): StepEvent;
+  train_pause(request: { model: number; paused: boolean }): void;
+  train_evaluate(request: { model: number }): number;
+  train_save(request: { model: number }): number;
+  train_result(request: { model: number }): TrainingResult;
+  /** Ends the run; what it learned stays. */
+  train_close(request: { model: number }): AdapterInfo[];
+
+  adapters(request: { model: number }): AdapterInfo[];
+  adapter_load(request: { model: number; files: { name: string; blob: Blob }[] | undefined; name: string }): AdapterInfo[];
+  adapter_use(request: { model: number; name: string | null; scale: number }): AdapterInfo[];
+  adapter_save(request: { model: number; name: string }): { name: string; blob: Blob }[];
+  adapter_rename(request: { model: number; name: string; to: string }): AdapterInfo[];
+  adapter_remove(request: { model: number; name: string }): AdapterInfo[];
+  adapter_keep(request: { model: number; name: string }): number;
+  adapter_kept(request: { model: number }): KeptAdapter[];
+  adapter_forget(request: { model: number; name: string }): void;
 }
 
 /** What a loaded pipeline says of itself. */
@@ -89,6 +116,8 @@ export interface ModelInfo {
   capacity: number;
   vocabSize: number;
   hasChatTemplate: boolean;
+  /** How it can be trained (`fineTune`); empty where it was compiled without. */
+  training: { adapter: "lora" | "full"; batch: number; sequence: number; learning_rate: number; optimizer: string; r?: number; lora_alpha?: number }[];
   /** Bytes. `engine` is all that the engine holds, the others are parts of it. */
   memory: { engine: number; weights: number; cachePerSequence: number };
   /** Milliseconds: instantiating the engine, compiling in Pyodide (with its start), and loading in all. */
@@ -120,6 +149,7 @@ export type FromWorker =
   | { id: number; value: unknown }
   | { id: number; error: PlainError }
   | { id: number; progress: ProgressEvent }
+  | { id: number; step: StepEvent }
   | { id: number; text: string; end: boolean }
   | { id: number; tokens: number[] };
 

@@ -9,7 +9,8 @@ import { Sha256, sha256 } from "./sha256.ts";
 const ROOT = "edgewise";
 export type Warn = (text: string) => void;
 
-interface SyncHandle {
+/** A file that a worker reads and writes in place. */
+export interface SyncHandle {
   read(data: Uint8Array, options?: { at: number }): number;
   write(data: Uint8Array, options?: { at: number }): number;
   truncate(size: number): void;
@@ -18,7 +19,8 @@ interface SyncHandle {
   close(): void;
 }
 
-async function folder(name: string, create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
+/** A folder of ours, or undefined where the browser has none for us. */
+export async function folder(name: string, create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
   try {
     const storage = globalThis.navigator?.storage;
     if (typeof storage?.getDirectory !== "function") return undefined;
@@ -37,8 +39,9 @@ function quotaWords(e: unknown, what: string): string {
 }
 
 /** Writes a file whole or not at all. */
-async function writeFile(dir: FileSystemDirectoryHandle, name: string, data: Blob): Promise<void> {
+export async function writeFile(dir: FileSystemDirectoryHandle, name: string, data: Blob): Promise<void> {
   const file = await dir.getFileHandle(name, { create: true });
+  const before = typeof file.createWritable === "function" && (await file.getFile()).size > 0; // stays if this fails
   try {
     if (typeof file.createWritable === "function") {
       const out = await file.createWritable(); // takes effect on close
@@ -61,7 +64,7 @@ async function writeFile(dir: FileSystemDirectoryHandle, name: string, data: Blo
       handle.close();
     }
   } catch (e) {
-    await dir.removeEntry(name).catch(() => undefined);
+    if (!before) await dir.removeEntry(name).catch(() => undefined);
     throw e;
   }
 }
@@ -274,11 +277,11 @@ export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   return total;
 }
 
-/** Removes all that Edgewise keeps in the browser's storage for this site. */
+/** Removes compiled models and downloaded files from the browser's storage for this site. What was trained stays: see `forgetAdapter` and `deleteCheckpoint`. */
 export async function clearCache(): Promise<void> {
   try {
-    const root = await navigator.storage.getDirectory();
-    await root.removeEntry(ROOT, { recursive: true });
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT);
+    for (const name of ["plans", "files"]) await root.removeEntry(name, { recursive: true }).catch(() => undefined);
   } catch {
     // Nothing was there.
   }

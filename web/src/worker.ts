@@ -5,13 +5,40 @@ import { loadModel, type Model } from "./load.ts";
 import { plainError, type Call, type FromWorker, type Generated, type GenerateRequest, type Methods, type ToWorker } from "./protocol.ts";
 import { throwIfAborted } from "./source.ts";
 import { generateText } from "./text-generation.ts";
+import type { AdapterInfo } from "./training/adapters.ts";
+import { forget, keep, listKept, readKept } from "./training/kept.ts";
+import { TrainingRun } from "./training/trainer.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 const running = new Map<number, AbortController>();
 const models = new Map<number, Model>();
 let nextModel = 1;
-/** Generations of a model take turns: they share its plans' arena. A failed one only ends its own turn. */
+const trainings = new Map<number, TrainingRun>();
+
+/** Generations and training steps of a model take turns: they share its plans' arena. A failed one only ends its own turn. */
 const turns = new Map<number, Promise<unknown>>();
+
+function turn<T>(id: number, work: () => T | Promise<T>): Promise<T> {
+  const mine = (turns.get(id) ?? Promise.resolve()).then(work);
+  turns.set(id, mine.catch(() => undefined));
+  return mine;
+}
+
+function training(id: number): TrainingRun {
+  model(id);
+  const found = trainings.get(id);
+  if (!found) throw new InputError("nothing is being trained", "", "Make a Trainer.");
+  return found;
+}
+
+/** Adapters of a model, changed in its turn; gives them as they are then. */
+function adapters(id: number, change: (model: Model) => unknown): Promise<AdapterInfo[]> {
+  return turn(id, async () => {
+    const one = model(id);
+    await change(one);
+    return one.adapters.list();
+  });
+}
 
 function model(id: number): Model {
   const found = models.get(id);
@@ -25,19 +52,42 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
     models.set(nextModel, loaded);
     return { model: nextModel++, info: loaded.info };
   },
-  async generate(request, id, signal) {
-    const before = turns.get(request.model) ?? Promise.resolve();
-    const mine = before.then(() => run(request, id, signal));
-    turns.set(request.model, mine.catch(() => undefined));
-    return mine;
-  },
+  generate: (request, id, signal) => turn(request.model, () => run(request, id, signal)),
   encode: ({ model: id, text, add_special_tokens }) => model(id).tokenizer.encode(text, add_special_tokens),
   decode: ({ model: id, ids, options }) => model(id).tokenizer.decode(ids, options),
   chat: ({ model: id, messages, options }) => model(id).tokenizer.applyChatTemplate(messages, options),
   unload({ model: id }) {
+    trainings.delete(id);
     models.get(id)?.engine.close();
     models.delete(id);
   },
+
+  train: ({ model: id, texts, fields }, _, signal) => turn(id, async () => {
+    if (trainings.has(id)) throw new InputError("something is being trained already", "", "Wait for it, or close its Trainer.");
+    const run = await TrainingRun.open(model(id), texts, fields, signal);
+    trainings.set(id, run);
+    return run.info;
+  }),
+  train_fit: ({ model: id }, call, signal) => training(id).fit((work) => turn(id, work), (step) => post({ id: call, step }), signal),
+  train_step: ({ model: id }) => turn(id, () => training(id).advance()),
+  train_pause: ({ model: id, paused }) => training(id).pause(paused),
+  train_evaluate: ({ model: id }) => turn(id, () => training(id).evaluate()),
+  train_save: ({ model: id }) => turn(id, () => training(id).save()),
+  train_result: ({ model: id }) => training(id).result(),
+  train_close: ({ model: id }) => adapters(id, () => {
+    trainings.get(id)?.close();
+    trainings.delete(id);
+  }),
+
+  adapters: ({ model: id }) => adapters(id, () => undefined),
+  adapter_load: ({ model: id, files, name }) => adapters(id, async (m) => m.adapters.load(files ?? (await readKept(m, name)), name)),
+  adapter_use: ({ model: id, name, scale }) => adapters(id, (m) => m.adapters.use(name, scale)),
+  adapter_save: ({ model: id, name }) => turn(id, () => model(id).adapters.save(name)),
+  adapter_rename: ({ model: id, name, to }) => adapters(id, (m) => m.adapters.rename(name, to)),
+  adapter_remove: ({ model: id, name }) => adapters(id, (m) => m.adapters.remove(name)),
+  adapter_keep: ({ model: id, name }) => turn(id, () => keep(model(id), name)),
+  adapter_kept: ({ model: id }) => listKept(model(id)),
+  adapter_forget: ({ model: id, name }) => forget(model(id), name),
 };
 
 function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise<Generated> {
@@ -46,7 +96,9 @@ function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise
     text: (text: string, end: boolean) => (text || end) && post({ id, text, end }),
     tokens: (tokens: number[]) => post({ id, tokens }),
   };
-  return generateText(model(request.model), request, sink, signal);
+  const one = model(request.model);
+  one.adapters.refresh();
+  return generateText(one, request, sink, signal);
 }
 
 async function answer(call: Call): Promise<void> {

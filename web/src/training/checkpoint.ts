@@ -1,0 +1,214 @@
+// Training runs in the browser's private files (OPFS). A run has two files, and each save goes over the older one: whenever the tab is
+// killed, the other is whole. A file is a safetensors file whose metadata says which save it is of and what its bytes add up to.
+
+import { EdgewiseError, InputError, StorageError } from "../errors.ts";
+import { megabytes, message } from "../engine.ts";
+import { folder, type SyncHandle } from "../storage.ts";
+import { readSafetensors, safetensorsHead, type Contents, type TensorInfo } from "./safetensors.ts";
+
+const FOLDER = "checkpoints";
+const FORMAT = "edgewise-run-1";
+const CHUNK = 4 << 20;
+const SIDES = ["a", "b"] as const;
+
+/** A checkpoint as it is listed. */
+export interface CheckpointInfo {
+  name: string;
+  /** Updates that were made. */
+  step: number;
+  total: number;
+  /** Of both of its files. */
+  bytes: number;
+  /** When it was saved, in milliseconds since 1970. */
+  saved: number;
+  /** The program that it is a run of: `lora` or `full`. */
+  program: string;
+}
+
+/** What a run is besides its tensors. */
+export interface RunRecord {
+  step: number;
+  total: number;
+  /** Forward passes with dropout. */
+  runs: number;
+  /** Blocks taken so far. */
+  cursor: number;
+  adapter: string;
+  program: string;
+  losses: number[];
+  evaluations: [step: number, loss: number][];
+  /** Everything that the rest of the run follows from: to go on, it must be the same. */
+  config: Record<string, unknown>;
+  saved: number;
+}
+
+/** What bytes add up to: two words of FNV-1a over 32-bit words, much faster than a digest and enough to tell a damaged file. */
+export class Sum {
+  private a = 0x811c9dc5;
+  private b = 0x2f0b4f27;
+
+  /** Pieces of one tensor must have lengths that are multiples of 4, but for its last. */
+  add(bytes: Uint8Array): this {
+    const whole = bytes.length & ~3;
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+    for (let i = 0; i < whole; i += 4) {
+      const word = view.getUint32(i, true);
+      this.a = Math.imul(this.a ^ word, 0x01000193);
+      this.b = Math.imul(this.b ^ (word ^ (word >>> 15)), 0x85ebca6b) + 1;
+      this.a ^= this.a >>> 17;
+    }
+    for (let i = whole; i < bytes.length; i++) this.a = Math.imul(this.a ^ bytes[i]!, 0x01000193);
+    return this;
+  }
+
+  hex(): string {
+    return [this.a, this.b].map((x) => (x >>> 0).toString(16).padStart(8, "0")).join("");
+  }
+}
+
+function checkName(name: unknown): asserts name is string {
+  if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name)) throw new InputError(`${JSON.stringify(name)?.slice(0, 120)} is no name for a checkpoint`, "checkpoint.name", "Give letters, digits, spaces, dots and dashes.");
+}
+
+async function place(create: boolean): Promise<FileSystemDirectoryHandle> {
+  const dir = await folder(FOLDER, create);
+  if (dir) return dir;
+  if (!create) throw new StorageError("there are no checkpoints", "checkpoint", "Train with the option checkpoint first.");
+  throw new StorageError("this page may not keep files", "checkpoint", "Serve the page by https or from localhost, not in a private window that denies storage; or train without checkpoints.");
+}
+
+function failure(e: unknown, name: string, bytes: number): EdgewiseError {
+  if (e instanceof EdgewiseError) return e;
+  const kind = e instanceof DOMException ? e.name : "";
+  if (kind === "QuotaExceededError") return new StorageError(`there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full`, `checkpoint '${name}'`, "The checkpoint before it is still there. Free space on the device, delete old checkpoints, or call edgewise.clearCache().");
+  if (kind === "NoModificationAllowedError" || kind === "InvalidStateError") return new StorageError("another tab is writing it", `checkpoint '${name}'`, "Close the other tab, or choose another name.");
+  return new StorageError(`it could not be written (${message(e)})`, `checkpoint '${name}'`, "The checkpoint before it is still there.");
+}
+
+interface Side { side: (typeof SIDES)[number]; file: File; generation: number; record: RunRecord; contents: Contents }
+
+/** The sides of a checkpoint that are whole, the newest first. */
+async function sides(dir: FileSystemDirectoryHandle, name: string, verify: boolean): Promise<Side[]> {
+  const found: Side[] = [];
+  for (const side of SIDES) {
+    try {
+      const file = await (await dir.getFileHandle(`${name}.${side}.safetensors`)).getFile();
+      const contents = await readSafetensors(file, name);
+      const head = JSON.parse(contents.metadata.edgewise ?? "null") as { format?: string; generation: number; sum: string; record: RunRecord } | null;
+      if (head?.format !== FORMAT || !Number.isInteger(head.generation)) continue;
+      if (verify) {
+        const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(head.record)));
+        for (const { offset, bytes } of contents.tensors.values())
+          for (let at = 0; at < bytes; at += CHUNK) sum.add(new Uint8Array(await file.slice(offset + at, offset + Math.min(bytes, at + CHUNK)).arrayBuffer()));
+        if (sum.hex() !== head.sum) continue;
+      }
+      found.push({ side, file, generation: head.generation, record: head.record, contents });
+    } catch {
+      // Not there, or cut off while it was written: the other side counts.
+    }
+  }
+  return found.sort((a, b) => b.generation - a.generation);
+}
+
+/** A run's place in the storage. */
+export class Checkpoint {
+  private next: { side: (typeof SIDES)[number]; generation: number } | undefined;
+
+  constructor(readonly name: string) {
+    checkName(name);
+  }
+
+  /** The newest whole save: its record, and each tensor's bytes. Undefined where there is none. */
+  async read(): Promise<{ record: RunRecord; contents: Contents; tensor(name: string): Promise<Uint8Array<ArrayBuffer>> } | undefined> {
+    const dir = await folder(FOLDER, false);
+    const [newest] = dir ? await sides(dir, this.name, true) : [];
+    if (!newest) return undefined;
+    const { file, contents, record } = newest;
+    return {
+      record, contents,
+      async tensor(name) {
+        const t = contents.tensors.get(name)!;
+        return new Uint8Array(await file.slice(t.offset, t.offset + t.bytes).arrayBuffer());
+      },
+    };
+  }
+
+  /**
+   * Writes a save over the older side. Throws StorageError; the newer side is not touched.
+   * @param bytes a tensor's bytes at present, not kept
+   * @returns bytes written
+   */
+  async write(record: RunRecord, tensors: Map<string, TensorInfo>, bytes: (name: string) => Uint8Array): Promise<number> {
+    let size = 0;
+    for (const t of tensors.values()) size += t.bytes;
+    let handle: SyncHandle | undefined;
+    let dir: FileSystemDirectoryHandle | undefined;
+    let file = "";
+    try {
+      dir = await place(true);
+      if (!this.next) {
+        const [newest] = await sides(dir, this.name, true);
+        this.next = newest ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 } : { side: "a", generation: 1 };
+      }
+      const { side, generation } = this.next;
+      file = `${this.name}.${side}.safetensors`;
+      const { order } = safetensorsHead(tensors);
+      const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
+      for (const name of order) sum.add(bytes(name));
+      const { head } = safetensorsHead(tensors, { edgewise: JSON.stringify({ format: FORMAT, generation, sum: sum.hex(), record }) });
+      const entry = (await dir.getFileHandle(file, { create: true })) as unknown as { createSyncAccessHandle?(): Promise<SyncHandle> };
+      if (typeof entry.createSyncAccessHandle !== "function") throw new StorageError("this browser cannot write files from a worker", `checkpoint '${this.name}'`, "Use Chrome 108, Firefox 111 or Safari 15.2 or later.");
+      handle = await entry.createSyncAccessHandle();
+      const full = () => new DOMException("no room", "QuotaExceededError");
+      handle.truncate(0);
+      let at = head.length;
+      for (const name of order) {
+        const data = bytes(name);
+        for (let i = 0; i < data.length; i += CHUNK) {
+          const part = data.slice(i, i + CHUNK); // a copy, since memory may be shared with threads
+          if (handle.write(part, { at }) !== part.length) throw full();
+          at += part.length;
+        }
+      }
+      handle.flush();
+      // The header comes last: without it the file is not one.
+      if (handle.write(head, { at: 0 }) !== head.length) throw full();
+      handle.flush();
+      this.next = { side: side === "a" ? "b" : "a", generation: generation + 1 };
+      return at;
+    } catch (e) {
+      try {
+        handle?.truncate(0); // gives back the room
+      } catch {
+        // It counts as cut off in any case.
+      }
+      throw failure(e, this.name, size);
+    } finally {
+      handle?.close();
+    }
+  }
+}
+
+/** The runs that are kept in this browser. */
+export async function checkpoints(): Promise<CheckpointInfo[]> {
+  const dir = await folder(FOLDER, false);
+  if (!dir) return [];
+  const sizes = new Map<string, number>();
+  for await (const entry of (dir as unknown as { values(): AsyncIterable<FileSystemHandle> }).values()) {
+    const name = /^(.+)\.[ab]\.safetensors$/.exec(entry.name)?.[1];
+    if (name) sizes.set(name, (sizes.get(name) ?? 0) + (await (entry as FileSystemFileHandle).getFile()).size);
+  }
+  const list: CheckpointInfo[] = [];
+  for (const [name, bytes] of sizes) {
+    const [newest] = await sides(dir, name, false);
+    if (newest) list.push({ name, bytes, step: newest.record.step, total: newest.record.total, saved: newest.record.saved, program: newest.record.program });
+  }
+  return list.sort((a, b) => b.saved - a.saved);
+}
+
+/** Removes a run from the browser's storage. */
+export async function deleteCheckpoint(name: string): Promise<void> {
+  checkName(name);
+  const dir = await folder(FOLDER, false);
+  for (const side of SIDES) await dir?.removeEntry(`${name}.${side}.safetensors`).catch(() => undefined);
+}

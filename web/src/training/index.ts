@@ -1,0 +1,221 @@
+// Training as a page sees it. Everything happens in the pipeline's worker; here are the words for it.
+
+import type { Client } from "../client.ts";
+import { InputError } from "../errors.ts";
+import type { TextGenerationPipeline } from "../index.ts";
+import type { AdapterInfo } from "./adapters.ts";
+import { checkpoints, deleteCheckpoint, type CheckpointInfo } from "./checkpoint.ts";
+import type { KeptAdapter } from "./kept.ts";
+import type { Schedule } from "./schedules.ts";
+import type { StepEvent, TrainingFields, TrainingInfo, TrainingResult } from "./trainer.ts";
+
+export { checkpoints, deleteCheckpoint };
+export type { AdapterInfo, CheckpointInfo, KeptAdapter, Schedule, StepEvent, TrainingInfo, TrainingResult };
+
+export interface Handle { client: Client; model: number; adapters: AdapterInfo[] }
+/** What is behind each pipeline. */
+export const handles = new WeakMap<object, Handle>();
+
+function handleOf(model: unknown): Handle {
+  const found = typeof model === "function" ? handles.get(model) : undefined;
+  if (!found) throw new InputError("it is no text-generation pipeline", "model", "Give what `await pipeline('text-generation', ...)` returned.");
+  return found;
+}
+
+/** Options of {@link fineTune} and {@link Trainer}. */
+export interface FineTuneOptions {
+  /**
+   * `lora`: low-rank matrices beside the layers are trained and the model stays as it is, quantized or not; `full`: a copy of all its
+   * parameters. Default: what the model was compiled for, `lora` where it was for both.
+   */
+  adapter?: "lora" | "full";
+  /** The result's name in `model.adapters`; one of that name is replaced. Default: `adapter` or `trained`, with a number where taken. */
+  name?: string;
+  /** Rank of the adapter, at most the one that the model was compiled with. Default: that one. */
+  r?: number;
+  /** The adapter counts `lora_alpha / r`. Default: so that it counts as compiled. */
+  lora_alpha?: number;
+  /** Passes over the texts; fractions are fine. Default: 1, or as many as `max_steps` takes. */
+  epochs?: number;
+  /** Most updates. Default: no limit. */
+  max_steps?: number;
+  /** Of the optimizer, at the schedule's top. Default: the compiled program's. */
+  learning_rate?: number;
+  /** How the learning rate goes: `constant`, or down to 0 by a line or half a cosine wave. Default: `constant`. */
+  schedule?: Schedule;
+  /** Updates over which the learning rate rises from 0 before that. Default: 0. */
+  warmup_steps?: number;
+  /** What order, first values and dropout follow from: the same seed gives the same run, bit for bit with one thread. Default: 0. */
+  seed?: number | bigint;
+  /** Batches whose gradients are averaged for one update. Default: 1. */
+  gradient_accumulation_steps?: number;
+  /** Texts that are not learned from, or the share (0 to 1) of the blocks to hold back. They are evaluated before the first step, after the last, and as `evaluate_every` says. */
+  evaluation?: string | string[] | number;
+  /** Updates between evaluations. Default: none in between. */
+  evaluate_every?: number;
+  /**
+   * Keep the run in this browser's storage (OPFS) under a name, every so many updates (default 50) and at its end or abort. A save that fails
+   * (no room, say) does not end the run: the step's event has the reason, and the save before is still there.
+   */
+  checkpoint?: string | { name: string; every?: number };
+  /** Go on from that checkpoint, if there is one: bit for bit as the run would have gone on. Texts and options must be the same. Default: false. */
+  resume?: boolean;
+  /** Gets each update. What it throws ends the run. */
+  onStep?: (event: StepEvent) => void;
+  /** Stops between two steps: the promise rejects with {@link Aborted}. What was learned stays, and is kept if there is a checkpoint. */
+  signal?: AbortSignal;
+}
+
+const NAMES = ["adapter", "name", "r", "lora_alpha", "epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "seed", "gradient_accumulation_steps", "evaluation", "evaluate_every", "checkpoint", "resume", "onStep", "signal"];
+
+/**
+ * Trains a model on texts, in its worker, and uses the result from then on.
+ *
+ * ```js
+ * const write = await pipeline("text-generation", "model.edge");
+ * await fineTune(write, [text], { epochs: 5, onStep: ({ step, total, loss }) => console.log(step, total, loss) });
+ * await write("Once upon a time");
+ * await write.setAdapter(null); // the model as it was
+ * ```
+ *
+ * The texts are tokenized with the tokenizer's special tokens, put in one row with an end of text behind each, and cut into blocks of as many
+ * tokens as the model was compiled to train on.
+ * @returns losses (nats per token) of all updates and evaluations, and the adapter's name
+ * @throws InputError: the model was compiled without training, an option or the texts are wrong, a checkpoint is of another run.
+ *   OutOfMemory: it does not fit; says how much it would take. EngineError: the loss became infinite. Aborted.
+ */
+export async function fineTune(model: TextGenerationPipeline, texts: string | string[], options: FineTuneOptions = {}): Promise<TrainingResult> {
+  const trainer = await Trainer.create(model, texts, options);
+  try {
+    const result = await trainer.run();
+    await trainer.close();
+    return result;
+  } catch (e) {
+    await trainer.close().catch(() => undefined); // of a pipeline that was disposed of meanwhile
+    throw e;
+  }
+}
+
+/**
+ * A training run, step by step or as a whole.
+ *
+ * ```js
+ * const trainer = await Trainer.create(write, texts, { epochs: 5, evaluation: 0.1 });
+ * const { loss } = await trainer.step();
+ * const done = trainer.run(); // trainer.pause(), trainer.resume()
+ * await done;
+ * await trainer.close();
+ * ```
+ */
+export class Trainer {
+  private closed = false;
+
+  private constructor(private readonly handle: Handle, private readonly options: FineTuneOptions, /** What the run will be. */ readonly info: TrainingInfo) {}
+
+  /** Prepares a run: tokenizes, takes memory, and reads the checkpoint if it is to go on from there. A model has one Trainer at a time. Throws as {@link fineTune}. */
+  static async create(model: TextGenerationPipeline, texts: string | string[], options: FineTuneOptions = {}): Promise<Trainer> {
+    const handle = handleOf(model);
+    const unknown = Object.keys(options).find((name) => !NAMES.includes(name));
+    if (unknown !== undefined) throw new InputError("there is no such option", `options.${unknown}`, `There are ${NAMES.join(", ")}.`);
+    const { checkpoint, evaluation } = options;
+    const fields: TrainingFields = {
+      adapter: options.adapter, name: options.name, r: options.r, lora_alpha: options.lora_alpha, epochs: options.epochs, max_steps: options.max_steps, learning_rate: options.learning_rate,
+      schedule: options.schedule, warmup_steps: options.warmup_steps, seed: options.seed, gradient_accumulation_steps: options.gradient_accumulation_steps,
+      evaluation: typeof evaluation === "string" ? [evaluation] : evaluation, evaluate_every: options.evaluate_every,
+      checkpoint: typeof checkpoint === "string" ? { name: checkpoint, every: undefined } : checkpoint && { name: checkpoint.name, every: checkpoint.every }, resume: options.resume,
+    };
+    const info = await handle.client.call("train", { model: handle.model, texts: typeof texts === "string" ? [texts] : texts, fields }, { signal: options.signal });
+    return new Trainer(handle, options, info);
+  }
+
+  /** Steps to the end; `onStep` gets each. While paused, the promise waits. Rejects with Aborted when the signal stops it; it can be called again. */
+  run(): Promise<TrainingResult> {
+    return this.handle.client.call("train_fit", { model: this.handle.model }, { signal: this.options.signal, onStep: this.options.onStep });
+  }
+
+  /** One update. `onStep` gets it, too. */
+  async step(): Promise<StepEvent> {
+    const event = await this.handle.client.call("train_step", { model: this.handle.model });
+    this.options.onStep?.(event);
+    return event;
+  }
+
+  /** `run` stops after the step that it is in, and waits. Generation is as fast as ever meanwhile. */
+  pause(): Promise<void> {
+    return this.handle.client.call("train_pause", { model: this.handle.model, paused: true });
+  }
+
+  /** `run` goes on. */
+  resume(): Promise<void> {
+    return this.handle.client.call("train_pause", { model: this.handle.model, paused: false });
+  }
+
+  /** Loss on the evaluation texts, in nats per token, dropout off. */
+  evaluate(): Promise<number> {
+    return this.handle.client.call("train_evaluate", { model: this.handle.model });
+  }
+
+  /** Writes the checkpoint now. Returns its bytes. Throws StorageError where there is no room, and what was there before stays. */
+  save(): Promise<number> {
+    return this.handle.client.call("train_save", { model: this.handle.model });
+  }
+
+  /** Losses and evaluations so far. */
+  result(): Promise<TrainingResult> {
+    return this.handle.client.call("train_result", { model: this.handle.model });
+  }
+
+  /** Gives back the memory that only training needs. What was learned stays in `model.adapters`. */
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    this.handle.adapters = await this.handle.client.call("train_close", { model: this.handle.model });
+  }
+}
+
+/** What a pipeline has for adapters: several on one model, one in use at a time, changed without compiling anything. */
+export interface AdapterMethods {
+  /** Those that were trained or loaded, as of the last call. */
+  readonly adapters: readonly AdapterInfo[];
+  /**
+   * Reads an adapter: PEFT's adapter_model.safetensors (float32, float16 or bfloat16) and adapter_config.json, in any order; or, without files,
+   * one that `keepAdapter` kept under this name. Its rank may be lower than the model was compiled with. `setAdapter` then uses it.
+   * Throws ModelError for damaged files and those of other models, InputError.
+   */
+  loadAdapter(name: string, files?: File | Blob | Iterable<File>): Promise<AdapterInfo>;
+  /** Generation uses this adapter, its effect multiplied with `scale` (default 1); null: the model as it was. */
+  setAdapter(name: string | null, scale?: number): Promise<void>;
+  /** An adapter as files: adapter_model.safetensors and adapter_config.json in PEFT's layout; of a full training one model.safetensors (float32). */
+  saveAdapter(name: string): Promise<File[]>;
+  renameAdapter(name: string, to: string): Promise<void>;
+  /** Forgets it; one that is in use is put out of use. What `keepAdapter` kept stays. */
+  removeAdapter(name: string): Promise<void>;
+  /** Keeps it in this browser's storage (OPFS) for the next visit. Returns its bytes. Throws StorageError where there is no room. */
+  keepAdapter(name: string): Promise<number>;
+  /** Those that are kept in this browser and belong to this model, the newest first. */
+  keptAdapters(): Promise<KeptAdapter[]>;
+  /** Removes one of them. */
+  forgetAdapter(name: string): Promise<void>;
+}
+
+export function adapterMethods(handle: Handle): AdapterMethods {
+  const { client, model } = handle;
+  const list = async (call: Promise<AdapterInfo[]>): Promise<void> => void (handle.adapters = await call);
+  return {
+    get adapters() { return handle.adapters; },
+    async loadAdapter(name, files) {
+      const given = files === undefined ? undefined : Array.from(files instanceof Blob ? [files as File] : files, (blob) => ({ name: blob instanceof File ? blob.name : "adapter_model.safetensors", blob: blob as Blob }));
+      await list(client.call("adapter_load", { model, files: given, name }));
+      return handle.adapters.find((a) => a.name === name)!;
+    },
+    setAdapter: (name, scale = 1) => list(client.call("adapter_use", { model, name, scale })),
+    async saveAdapter(name) {
+      return (await client.call("adapter_save", { model, name })).map((f) => new File([f.blob], f.name, { type: f.blob.type }));
+    },
+    renameAdapter: (name, to) => list(client.call("adapter_rename", { model, name, to })),
+    removeAdapter: (name) => list(client.call("adapter_remove", { model, name })),
+    keepAdapter: (name) => client.call("adapter_keep", { model, name }),
+    keptAdapters: () => client.call("adapter_kept", { model }),
+    forgetAdapter: (name) => client.call("adapter_forget", { model, name }),
+  };
+}
