@@ -37,6 +37,7 @@ def differentiable(case):
     return (any(x.dtype == np.float32 and not fixed for x, fixed in case.inputs if x is not None) and not any(x.dtype.kind == "f" and x.dtype != np.float32 or x.dtype.name in ("bfloat16",) for x in arrays)
             and all(np.isfinite(x).all() for x in arrays if x.dtype.kind == "f") and sum(x.size for x in arrays) <= LARGEST)
 
+FLOAT32_INSIDE = ("Erf", "Gelu")  # the reference evaluator's erf; others are found out
 BESIDES = {"BatchNormalization": ("y1", "y2")}  # running statistics are no part of what is differentiated
 
 
@@ -96,7 +97,7 @@ class Function:
         def run(feeds):
             return dict(zip(names, evaluator.run(None, {**fixed, **feeds})))
         self._must_agree(run({}), 2e-5)
-        if not self._is_exact(run, fixed):
+        if case.name in FLOAT32_INSIDE or not self._is_exact(run, fixed):
             raise NotImplementedError("it computes in float32")
         return run, "the reference evaluator in float64", True
 
@@ -252,7 +253,8 @@ def test_declared(name):
     """Each of them, in whichever domains have it, has a rule or is made of ops that have."""
     found = [op for (_, n), op in OPS.items() if n == name]
     assert found, f"{name} is not there"
-    assert all(op.grad_fn is not None or op.decompose_fn is not None for op in found), f"{name} has no gradient"
+    vanishes = name == "Identity"  # at binding: its output is its input
+    assert vanishes or all(op.grad_fn is not None or op.decompose_fn is not None for op in found), f"{name} has no gradient"
 
 
 # ---- where there is a choice ----
