@@ -1,8 +1,12 @@
 """Gradients of products, attention, movement, indexing and reductions against PyTorch's."""
 import numpy as np
+import onnx
 import pytest
 import torch
 from onnx import helper, numpy_helper
+
+from passes.graphs import Graph
+from passes.test_rotary import rotary, tables
 
 from .gradients import gradients, node_model
 
@@ -380,3 +384,44 @@ def test_dequantize(engine, shape, more):
     def each(v):
         return v if v.ndim == 0 else v.repeat_interleave(3, 1)[:, :4] if more.get("block_size") else v.reshape([-1] + [1] * (2 - more["axis"]))
     check(engine, "DequantizeLinear", [q, scale, zero], lambda q, s, z: (torch.tensor(q).float() - each(torch.tensor(z).float())) * each(s), **more)
+
+
+def test_fake_quant(engine):
+    x, scale, zero = f(3, 40) * 30, np.float32(0.25), np.float32(100)
+    check(engine, "FakeQuant", [x, scale, zero], lambda x, s, z: torch.fake_quantize_per_tensor_affine(x, 0.25, 100, 0, 255), domain=MS, fixed=(1, 2), quant_min=0, quant_max=255)
+
+
+@pytest.mark.parametrize("kv", (4, 2))
+@pytest.mark.parametrize("softcap", (0.0, 3.0))
+def test_attention_as_exporters_spell_it(engine, kv, softcap):
+    """Rotary embedding, shared heads, a float bias and merged heads, recognised before gradients are made."""
+    B, H, S, D = 2, 4, 9, 8
+    g = Graph()
+    cos, sin = tables(g, D, batch=1, seq=S)
+    x = [g.input(B, S, n * D) for n in (H, kv, kv)]
+    bias = g.input(1, H, S, S)
+    q, k, v = (g.Transpose(g.Reshape(a, [B, S, n, D]), perm=[0, 2, 1, 3]) for a, n in zip(x, (H, kv, kv)))
+    q, k = rotary(g, q, cos, sin), rotary(g, k, cos, sin)
+    if kv != H:
+        k, v = (g.Reshape(g.Expand(g.unsqueeze(a, 2), [B, kv, H // kv, S, D]), [B, H, S, D]) for a in (k, v))
+    s = g.Mul(g.MatMul(q, g.Transpose(k, perm=[0, 1, 3, 2])), D ** -0.5)
+    if softcap:
+        s = g.Mul(g.Tanh(g.Div(s, softcap)), softcap)
+    y = g.MatMul(g.Softmax(g.Add(s, bias), axis=-1), v)
+    g.output(g.Reshape(g.Transpose(y, perm=[0, 2, 1, 3]), [B, S, H * D]))
+    model = onnx.load_from_string(g.model())
+    got, grads, seeds, plan = gradients(model, g.feeds, engine, wrt=[*x, bias])
+    assert "attention" in plan.kernels and "rope" in plan.kernels and "softmax_and_grad" in plan.kernels
+    t = {n: torch.tensor(a, requires_grad=True) for n, a in g.feeds.items()}
+    at = torch.arange(S)[:, None] * torch.tensor(1 / 10000 ** (np.arange(0, D, 2) / D)).float()
+    c, sn = at.cos(), at.sin()
+
+    def turn(a):
+        lo, hi = a.chunk(2, -1)
+        return torch.cat([lo * c - hi * sn, hi * c + lo * sn], -1)
+    q, k, v = (heads_of(t[n], m) for n, m in zip(x, (H, kv, kv)))
+    want = flat(sdpa(turn(q), turn(k), v, t[bias], softcap=softcap))
+    (want * torch.tensor(next(iter(seeds.values())))).sum().backward()
+    close(next(iter(v for n, v in got.items())), want.detach().numpy(), 1e-4, "output")
+    for n in (*x, bias):
+        close(grads[n], t[n].grad.numpy(), 1e-4, f"gradient of {n}")

@@ -182,7 +182,7 @@ def _(t):
     for axis in (0, 1, 2, -1, -3):
         yield t(t.n("int64", 2, 3, low=-9, high=8), 7, t.f(2), axis=axis)
     yield t(t.n("int32", 4, low=0, high=4), t.of("int64", 5), t.n("int64", 2))
-    yield t(t.of("float32", [1, 0, 2]), t.of("float32", 3), t.f(2))
+    yield t(t.const(t.of("float32", [1, 0, 2])), t.const(t.of("float32", 3)), t.f(2))
     yield t(t.of("int64", 1), [3], t.of("float32", [0.5, 2]), expect=[t.of("float32", [0.5, 2, 0.5])], why="neither reference takes a scalar")
     yield t(t.n("int64", 0), 3, t.f(2))
 
