@@ -2,7 +2,7 @@
  *
  * Vectors are GCC/Clang vector extensions: +, -, *, / and comparisons are written as on numbers, and a target without vectors
  * gets them lowered to scalars by the compiler. Only what operators cannot say has a verb here; each verb has a portable form
- * and, where it pays, one per instruction set: wasm simd128, wasm relaxed-simd, SSE, AVX2 + FMA (vectors twice as wide).
+ * and, where it pays, one per instruction set: wasm simd128, wasm relaxed-simd, SSE, AVX2 + FMA and AVX-512 (vectors twice and four times as wide).
  *
  * Operands of a plan may lie at any address, so memory is touched only through the `real`, `half`, ... types below (aligned(1)).
  */
@@ -16,7 +16,9 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX2__) && defined(__FMA__)
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+#define VF 16
+#elif defined(__AVX2__) && defined(__FMA__)
 #define VF 8
 #else
 #define VF 4
@@ -70,6 +72,8 @@ EW_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | 
 EW_INLINE vf vf_fma(vf a, vf b, vf acc) {
 #if defined(__wasm_relaxed_simd__)
   return (vf)wasm_f32x4_relaxed_madd((v128_t)a, (v128_t)b, (v128_t)acc);
+#elif VF == 16
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)acc);
 #elif VF == 8
   return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)acc);
 #else
@@ -81,6 +85,8 @@ EW_INLINE vf vf_fma(vf a, vf b, vf acc) {
 EW_INLINE vf vf_max(vf a, vf b) {
 #if defined(__wasm_simd128__)
   return (vf)wasm_f32x4_pmax((v128_t)a, (v128_t)b);
+#elif VF == 16
+  return (vf)_mm512_max_ps((__m512)b, (__m512)a);
 #elif VF == 8
   return (vf)_mm256_max_ps((__m256)b, (__m256)a);
 #elif defined(__SSE2__)
@@ -92,6 +98,8 @@ EW_INLINE vf vf_max(vf a, vf b) {
 EW_INLINE vf vf_min(vf a, vf b) {
 #if defined(__wasm_simd128__)
   return (vf)wasm_f32x4_pmin((v128_t)a, (v128_t)b);
+#elif VF == 16
+  return (vf)_mm512_min_ps((__m512)b, (__m512)a);
 #elif VF == 8
   return (vf)_mm256_min_ps((__m256)b, (__m256)a);
 #elif defined(__SSE2__)
@@ -104,6 +112,8 @@ EW_INLINE vf vf_min(vf a, vf b) {
 EW_INLINE vf vf_sqrt(vf v) {
 #if defined(__wasm_simd128__)
   return (vf)wasm_f32x4_sqrt((v128_t)v);
+#elif VF == 16
+  return (vf)_mm512_sqrt_ps((__m512)v);
 #elif VF == 8
   return (vf)_mm256_sqrt_ps((__m256)v);
 #elif defined(__SSE2__)
@@ -123,7 +133,9 @@ EW_INLINE int32_t i32x4_sum(i32x4 v) {
   return v[0] + v[1];
 }
 EW_INLINE float vf_sum(vf v) {
-#if VF == 8
+#if VF == 16
+  return f32x4_sum((__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7)) + (__builtin_shufflevector(v, v, 8, 9, 10, 11) + __builtin_shufflevector(v, v, 12, 13, 14, 15)));
+#elif VF == 8
   return f32x4_sum(__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7));
 #else
   return f32x4_sum(v);
@@ -154,7 +166,9 @@ EW_INLINE f32x4 f32x4_load_half(const half *p) {
   EW_HALF_BITS(__builtin_convertvector(*(const i16x4_m *)p, i32x4), f32x4, i32x4);
 }
 EW_INLINE vf vf_load_half(const half *p) {
-#if VF == 8 && defined(__F16C__)
+#if VF == 16
+  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#elif VF == 8 && defined(__F16C__)
   return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #elif VF == 8
   EW_HALF_BITS(__builtin_convertvector(*(const i16x8_m *)p, vi), vf, vi);

@@ -21,14 +21,15 @@ _SIGNATURES = {"ew_open": (ctypes.c_void_p, [ctypes.c_int32]), "ew_close": (None
                "ew_plan_run_steps": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]), "ew_plan_free": (None, [ctypes.c_void_p])}
 
 
-def _has_v3():
-    """Whether this CPU runs x86-64-v3 code (AVX2, FMA, F16C, BMI2)."""
+def _levels():
+    """The x86-64 levels above the first whose code this CPU runs, best first: v4 (AVX-512), v3 (AVX2, FMA, F16C, BMI2)."""
     try:
         with open("/proc/cpuinfo") as f:
             flags = next((line for line in f if line.startswith("flags")), "").split()
     except OSError:
-        return False
-    return {"avx2", "fma", "f16c", "bmi2"} <= set(flags)
+        return []
+    v3 = {"avx2", "fma", "f16c", "bmi2"}
+    return [name for name, wanted in (("v4", v3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}), ("v3", v3)) if wanted <= set(flags)]
 
 
 def library_path():
@@ -37,8 +38,8 @@ def library_path():
         return os.environ["EDGEWISE_LIBRARY"]
     folder = os.path.dirname(os.path.abspath(__file__))
     names = ["libedgewise.so", "libedgewise.dylib", "edgewise.dll"]
-    if platform.machine() in ("x86_64", "AMD64") and _has_v3():
-        names.insert(0, "libedgewise-v3.so")
+    if platform.machine() in ("x86_64", "AMD64"):
+        names[:0] = [f"libedgewise-{level}.so" for level in _levels()]
     for name in names:
         if os.path.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
