@@ -338,3 +338,48 @@ except artifacts.InputError as e:
     done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(Path(edgewise.__file__).parents[1])}, capture_output=True, text=True)
     assert "pip install onnx" in done.stdout, done.stderr
     assert issubclass(InputError, EdgewiseError)
+
+
+class WeightedAverageLoss(onnxblock.Block):
+    """The custom loss of ONNX Runtime's documentation, which calls no super().__init__()."""
+
+    def __init__(self):
+        self._loss1, self._loss2 = onnxblock.loss.MSELoss(), onnxblock.loss.MSELoss()
+        self._w1, self._w2 = onnxblock.blocks.Constant(0.4), onnxblock.blocks.Constant(0.6)
+        self._add, self._mul = onnxblock.blocks.Add(), onnxblock.blocks.Mul()
+
+    def build(self, loss_input_name1, loss_input_name2):
+        return self._add(self._mul(self._w1(), self._loss1(loss_input_name1, target_name="target1")), self._mul(self._w2(), self._loss2(loss_input_name2, target_name="target2")))
+
+
+def test_the_documented_ways(tmp_path):
+    """A loss of two outputs; a TrainingBlock and an optimizer used by hand, with every initializer said to be trained or frozen."""
+    model = linear()
+    model.graph.node.append(h.make_node("Reshape", ["y", "shape"], ["z"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1, 3]), "shape"))
+    model.graph.output.append(h.make_tensor_value_info("z", T.FLOAT, ["n", 3]))
+    info, _ = generate(model, tmp_path, loss=WeightedAverageLoss())
+    assert info.inputs == ["x", "target1", "target2"]
+
+    class Training(onnxblock.TrainingBlock):
+        def __init__(self):
+            super().__init__()
+            self.loss = onnxblock.loss.CrossEntropyLoss()
+
+        def build(self, name, *_):
+            return self.loss(name), name
+    block = Training()
+    for t in model.graph.initializer:
+        block.requires_grad(t.name, t.name == "fc.weight")
+    with onnxblock.base(model) as accessor:
+        block(*[o.name for o in model.graph.output])
+        training, evaluation = block.to_model_proto()
+        assert accessor.model == training
+    with onnxblock.empty_base() as accessor:
+        onnxblock.optim.AdamW(weight_decay=0.5)(block.parameters())
+        assert read_optimizer_model(accessor.model.SerializeToString()).weight_decay == 0.5
+    onnxblock.save_checkpoint(block.parameters(), tmp_path / "ck")
+    c = read_checkpoint(tmp_path / "ck")
+    assert list(c.requires_grad) == ["fc.weight"] and list(c.frozen) == ["fc.bias", "shape"] and TrainingInfo.of(read_model(BytesSource(training.SerializeToString()))).frozen == ["fc.bias", "shape"]
+    loss, y = run(evaluation, {"x": np.ones((2, 4), "f4"), "labels": np.array([0, 1])} | {n: array(t) for n, t in c.parameters.items()})
+    np.testing.assert_allclose(loss, F.cross_entropy(torch.tensor(y), torch.tensor([0, 1])), rtol=1e-6)
