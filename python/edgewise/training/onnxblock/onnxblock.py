@@ -2,8 +2,11 @@
 from __future__ import annotations
 
 import difflib
+import re
+import warnings
 from abc import abstractmethod
 
+from ...onnx.reader import NAME_SCOPES
 from ..artifact_files import KEY, TrainingInfo
 from . import _graph_utils as g
 from . import blocks, model_accessor
@@ -45,8 +48,8 @@ class TrainingBlock(blocks.Block):
     it is loaded (see `edgewise.training.artifact_files`). Of what ONNX Runtime does in silence, this is done otherwise:
 
     - A name in requires_grad or frozen that the model does not have is an error, not a parameter that stays as it is.
-    - A linear layer's weight that the exporter transposed and renamed (val_7 for fc.weight, in torch's dynamo exports) is found by its layer's bias, and gets
-      its name and its shape [out, in] back.
+    - A linear layer's weight that the exporter transposed and renamed (val_7 for fc.weight, in torch's dynamo exports) is found by its layer's bias or
+      module, and gets its name and its shape [out, in] back.
     - Parameters that the exporter merged because they had equal values (Identity of another's initializer) get numbers of their own when they are named.
     - BatchNormalization takes the batch's statistics in training where its scale or bias is trained, and stays as exported where it is frozen
       (batch_norm None; True: everywhere, as ONNX Runtime; False: nowhere). The running statistics are in the checkpoint, so that evaluation sees them move.
@@ -218,25 +221,52 @@ def _factors(model):
 
 
 def _unfold(model, wanted):
-    """Gives transposed weights of linear layers their names back: NAME.weight is what NAME.bias is added to the product with."""
+    """Gives transposed weights of linear layers their names back. NAME.weight is what NAME.bias is added to the product with, or the factor of the product that
+    belongs to the module NAME, as the exporter noted or put into the node's name; or, told aloud, the only factor without a name for the only name without a factor."""
     have = {t.name: t for t in model.graph.initializer}
     missing = [name for name in wanted if name not in have and name.endswith(".weight")]
     if not missing:
         return
-    o, factors = g.onnx(), _factors(model)
+    factors = _factors(model)
     makers = {out: n for n in model.graph.node for out in n.output}
-    for name in missing:
+    modules = {}
+    for folded, n in factors.items():
+        modules.setdefault(_module(n), []).append(folded)
+
+    def by_bias(name):
         bias = name.removesuffix("weight") + "bias"
         adds = [n for n in model.graph.node if n.op_type == "Add" and bias in n.input]
-        product = makers.get(next((x for x in adds[0].input if x != bias), "")) if len(adds) == 1 else None
-        folded = product.input[1] if product is not None and product.op_type == "MatMul" and factors.get(product.input[1]) is product else None
-        if folded is None or folded in wanted or list(have[folded].dims)[1:] != list(have[bias].dims):
-            continue
-        t = have[folded]
-        t.CopyFrom(o.numpy_helper.from_array(o.numpy_helper.to_array(t).T.copy(), name))
-        output = g.generate_graph_name("transposed")
-        product.input[1] = output
-        model.graph.node.insert(next(i for i, n in enumerate(model.graph.node) if n is product or n == product), o.helper.make_node("Transpose", [name], [output], name=g.generate_graph_name("Transpose"), perm=[1, 0]))
+        product = makers.get(next((x for x in adds[0].input if x != bias), "")) if bias in have and len(adds) == 1 else None
+        return product.input[1] if product is not None and len(product.input) > 1 and factors.get(product.input[1]) is product and list(have[product.input[1]].dims)[1:] == list(have[bias].dims) else None
+
+    def by_module(name):
+        found = modules.get(name.removesuffix(".weight"), ())
+        return found[0] if len(found) == 1 else None
+    for name in list(missing):
+        folded = by_bias(name) or by_module(name)
+        if folded is not None and folded not in wanted:
+            _turn(model, have[folded], factors.pop(folded), name)
+            missing.remove(name)
+    left = [f for f in factors if f not in wanted and re.match(r"val_\d+$|onnx::", f)]
+    if len(missing) == len(left) == 1 and not difflib.get_close_matches(missing[0], have, 1, 0.9):
+        warnings.warn(f"'{missing[0]}' is taken to be '{left[0]}', the only weight that lost its name", stacklevel=4)
+        _turn(model, have[left[0]], factors[left[0]], missing[0])
+
+
+def _module(node):
+    """The module that a node belongs to, as torch's exporters say it: in metadata, or as the node's name, /layers.0/fc/MatMul."""
+    scopes = next((re.findall(r"'([^']*)'", p.value) for p in getattr(node, "metadata_props", ()) if p.key == NAME_SCOPES), ())
+    return scopes[-2] if len(scopes) > 1 else node.name.strip("/").rpartition("/")[0].replace("/", ".")
+
+
+def _turn(model, t, product, name):
+    """The second factor of a product becomes the initializer `name`, the other way round, with a Transpose before the product."""
+    o = g.onnx()
+    t.CopyFrom(o.numpy_helper.from_array(o.numpy_helper.to_array(t).T.copy(), name))
+    output = g.generate_graph_name("transposed")
+    product.input[1] = output
+    at = next(i for i, n in enumerate(model.graph.node) if n is product or n == product)
+    model.graph.node.insert(at, o.helper.make_node("Transpose", [name], [output], name=g.generate_graph_name("Transpose"), perm=[1, 0]))
 
 
 def _disable_training_mode(model):
