@@ -1,6 +1,6 @@
 /* How fast the heavy kernels are on one thread, as a fraction of what this machine can do in the same run.
  *
- *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{gemm,matmul_nbits,matmul_integer,attention,norm,softmax,rope}.c -lm -o bench && ./bench
+ *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{gemm,matmul_nbits,matmul_integer,attention,norm,norm_grad,softmax,softmax_grad,cross_entropy,optimizer,random,rope}.c -lm -o bench && ./bench
  *     emcc -O3 -msimd128 [-mrelaxed-simd] -sALLOW_MEMORY_GROWTH -sSTACK_SIZE=256KB (the same files) -o bench.js && node [--experimental-wasm-relaxed-simd] bench.js
  *
  * The peak is a loop of independent vector multiply-adds in registers. Machines are shared and clocks change, so it is measured
@@ -164,9 +164,47 @@ static void rows(const char *which, int32_t n, int32_t cols) {
     measure(name, (kernel)ew_k_rope, &p, (void *[]){x, scale, bias, NULL, y}, work, "B/s");
   } else {
     ew_norm_params p = {.rms = which[0] == 'R', .rows = n, .cols = cols, .x_row = cols, .y_row = cols, .epsilon = 1e-5f};
-    measure(name, (kernel)ew_k_norm, &p, (void *[8]){[EW_NORM_X] = x, [EW_NORM_SCALE] = scale, [EW_NORM_BIAS] = which[0] == 'R' ? NULL : bias, [EW_NORM_Y] = y}, work, "B/s");
+    measure(name, (kernel)ew_k_norm, &p, (void *[9]){[EW_NORM_X] = x, [EW_NORM_SCALE] = scale, [EW_NORM_BIAS] = which[0] == 'R' ? NULL : bias, [EW_NORM_Y] = y}, work, "B/s");
   }
   free(x), free(y), free(scale), free(bias);
+}
+
+/* What only training needs. Bytes read and written, each once. */
+static void training(int32_t n, int32_t cols) {
+  char name[64];
+  const int64_t size = (int64_t)n * cols;
+  float *x = floats(size), *y = floats(size), *z = floats(size), *w = floats(size), *row = floats(cols), *sums = floats(64 * (int64_t)cols), *column = floats(4 * (int64_t)n);
+  int64_t *label = calloc((size_t)n, 8), step = 7;
+  float rate = 1e-3f;
+  for (int32_t i = 0; i < n; i++) label[i] = i * 7919 % cols;
+  for (int rms = 0; rms < 2; rms++) {
+    ew_norm_grad_params p = {.rms = rms, .rows = n, .cols = cols, .x_row = cols, .dy_row = cols, .parts = 16, .epsilon = 1e-5f};
+    snprintf(name, sizeof name, "%s gradient %dx%d", rms ? "RMS norm" : "layer norm", n, cols);
+    measure(name, (kernel)ew_k_norm_grad, &p, (void *[]){x, y, row, NULL, z, sums, rms ? NULL : sums + cols, sums + 2 * cols}, 12.0 * (double)size, "B/s");
+  }
+  ew_softmax_grad_params s = {.rows = n, .cols = cols, .dy_row = cols, .y_row = cols};
+  snprintf(name, sizeof name, "softmax gradient %dx%d", n, cols);
+  measure(name, (kernel)ew_k_softmax_grad, &s, (void *[]){x, y, z}, 12.0 * (double)size, "B/s");
+  ew_cross_entropy_params c = {.rows = n, .classes = cols, .x_row = cols, .label_type = EW_I64};
+  snprintf(name, sizeof name, "cross entropy %dx%d", n, cols);
+  measure(name, (kernel)ew_k_cross_entropy, &c, (void *[]){x, label, NULL, column, column + n, column + 2 * n}, 4.0 * (double)size, "B/s");
+  ew_cross_entropy_grad_params g = {.rows = n, .classes = cols, .x_row = cols, .label_type = EW_I64};
+  snprintf(name, sizeof name, "cross entropy gradient %dx%d", n, cols);
+  measure(name, (kernel)ew_k_cross_entropy_grad, &g, (void *[]){x, label, NULL, column + 2 * n, column, z}, 8.0 * (double)size, "B/s");
+  memset(w, 0, (size_t)size * 4), memset(z, 0, (size_t)size * 4);
+  for (int32_t rule = 0; rule < EW_OPTIMIZER_RULE_COUNT; rule++) {
+    static const char *const names[] = {"AdamW", "SGD, momentum", "Adagrad", "RMSprop", "Lion"};
+    ew_optimizer_params p = {.rule = rule, .n = (int32_t)size, .rest1 = 0.1f, .rest2 = 0.001f, .epsilon = 1e-8f, .momentum = 0.9f};
+    snprintf(name, sizeof name, "optimizer %s %d", names[rule], (int)size);
+    measure(name, (kernel)ew_k_optimizer, &p, (void *[12]){x, y, z, rule ? NULL : w, NULL, &rate, &step, NULL, x, z, rule ? NULL : w, NULL}, (rule ? 20.0 : 28.0) * (double)size, "B/s");
+  }
+  ew_optimizer_8bit_params e = {.n = (int32_t)size, .rest1 = 0.1f, .rest2 = 0.001f, .epsilon = 1e-8f};
+  snprintf(name, sizeof name, "optimizer AdamW, 8-bit states %d", (int)size);
+  measure(name, (kernel)ew_k_optimizer_8bit, &e, (void *[14]){x, y, z, w, z + size / 2, w + size / 2, &rate, &step, NULL, x, z, w, z + size / 2, w + size / 2}, 16.0 * (double)size, "B/s");
+  ew_random_params r = {.n = (int32_t)size, .threshold = 1 << 28, .scale = 1};
+  snprintf(name, sizeof name, "dropout %d", (int)size);
+  measure(name, (kernel)ew_k_random, &r, (void *[]){x, label, y}, 8.0 * (double)size, "B/s");
+  free(x), free(y), free(z), free(w), free(row), free(sums), free(column), free(label);
 }
 
 int main(int argc, char **argv) {
@@ -188,5 +226,6 @@ int main(int argc, char **argv) {
   attention(8, 8, 512, 512, 64, false, false), attention(9, 3, 256, 256, 64, true, false), attention(9, 3, 1, 1024, 64, true, false), attention(9, 3, 1, 1024, 64, true, true);
   attention(12, 12, 1, 1024, 64, true, false), attention(12, 12, 128, 128, 64, false, false);
   rows("layer norm", 256, 576), rows("RMS norm", 256, 576), rows("softmax", 512, 512), rows("softmax", 1, 49152), rows("rope", 256, 576);
+  training(512, 576), training(512, 49152);
   return 0;
 }

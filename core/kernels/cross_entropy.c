@@ -5,8 +5,8 @@
  *
  * With `nll` the rows are logarithms of probabilities already: L = 0, and dx has the terms without p. Rows of an ignored class have loss 0
  * and gradient 0. L is kept for the gradient, which then reads the logits once and may overwrite them. */
+#include "../scalar_math.h"
 #include "each.h"
-#include <math.h>
 
 typedef struct {
   ew_context *context;
@@ -35,7 +35,7 @@ static float log_sum_exp(const real *x, int32_t n) {
   for (; j < n; j++) max = x[j] > max ? x[j] : max;
   for (j = 0; j < whole; j += 2 * VF) s += vf_exp(vf_load(x + j) - max), t += vf_exp(vf_load(x + j + VF) - max);
   float rest = 0;
-  for (; j < n; j++) rest += expf(x[j] - max);
+  for (; j < n; j++) rest += ew_exp(x[j] - max);
   return max + logf(vf_sum(s + t) + rest);
 }
 
@@ -117,7 +117,7 @@ static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
         if (f->weight) d *= vf_load(f->weight + j);
         vf_store(dx + j, p->nll ? d : vf_fma(vf_exp(vf_load(x + j) - lse), vf_splat(a), d));
       }
-      for (; j < n; j++) dx[j] = (p->nll ? 0 : a * expf(x[j] - lse)) - b * (f->weight ? f->weight[j] : 1);
+      for (; j < n; j++) dx[j] = (p->nll ? 0 : a * ew_exp(x[j] - lse)) - b * (f->weight ? f->weight[j] : 1);
     }
     if (y >= 0) dx[y] -= w;
   }

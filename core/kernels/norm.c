@@ -1,6 +1,5 @@
 /* v = x + skip + skip_bias; y = (v - mean) / sqrt(variance + epsilon) * (scale + scale_offset) + bias; rms: without the mean. */
-#include "../kernel.h"
-#include "../simd.h"
+#include "norm.h"
 #include <math.h>
 
 typedef struct {
@@ -9,21 +8,6 @@ typedef struct {
   real *y, *sum, *mean, *inv_std;
   int32_t rows; /* of a task */
 } norm_work;
-
-/* Sums run in 4 vectors of lanes: short chains, so little rounding error too. */
-EW_INLINE float sum_of(const real *v, int32_t n, float mean, bool squares) {
-  vf s[4] = {{0}};
-  int32_t j = 0;
-  for (; j + 4 * VF <= n; j += 4 * VF)
-    for (int u = 0; u < 4; u++) {
-      vf d = vf_load(v + j + u * VF);
-      if (squares) d -= mean, s[u] = vf_fma(d, d, s[u]);
-      else s[u] += d;
-    }
-  float rest = 0;
-  for (; j < n; j++) rest += squares ? (v[j] - mean) * (v[j] - mean) : v[j];
-  return vf_sum((s[0] + s[1]) + (s[2] + s[3])) + rest;
-}
 
 static void norm_row(const norm_work *s, int64_t row, const real *x, const real *skip, real *y, real *sum) {
   const ew_norm_params *p = s->p;

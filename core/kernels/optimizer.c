@@ -154,12 +154,12 @@ static void block_8bit(const step_8bit *w, real *x, const real *g, int8_t *m8, u
     mh = vf_max(mh, vf_max(a, -a)), rh = vf_max(rh, b);
     vf_store(m + i, a), vf_store(r + i, b);
   }
+  vu lane;
+  for (int k = 0; k < VF; k++) lane[k] = (uint32_t)k;
   *m_largest = vf_highest(mh), *v_largest = vf_highest(rh);
   const float m_scale = *m_largest > 0 ? 127.0f / *m_largest : 0, r_scale = *v_largest > 0 ? 256.0f / *v_largest : 0;
   for (int i = 0; i < BLOCK; i += VF) {
-    vu h;
-    for (int k = 0; k < VF; k++) h[k] = (first + (uint32_t)(i + k)) * 0x9e3779b9u;
-    h += w->salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
+    vu h = (lane + (first + (uint32_t)i)) * 0x9e3779b9u + w->salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
     h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
     vf up = __builtin_convertvector((vi)(h & 0xffff), vf) * 0x1p-16f, up2 = __builtin_convertvector((vi)(h >> 16), vf) * 0x1p-16f;
     vf a = vf_load(m + i) * m_scale + up + 127.0f, b = vf_load(r + i) * r_scale + up2 - 1.0f; /* truncated below, which is down: both are positive */

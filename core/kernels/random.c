@@ -1,11 +1,11 @@
-/* Random numbers that follow from a seed, a stream and the place of an element alone: whoever asks again gets the same. From Philox-4x32-10 (Salmon,
- * Moraes, Dror, Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3), whose key is the seed and whose counter is (block, 0, stream, 0); a block gives
- * four words. Four blocks run side by side: word w of block 4 b + l is that of element 16 b + 4 w + l. */
+/* Random numbers that follow from a seed, a stream and the place of an element alone: whoever asks again gets the same. From Philox-4x32-7 (Salmon,
+ * Moraes, Dror, Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3: seven rounds pass BigCrush), whose key is the seed and whose counter is (block, 0,
+ * stream, 0); a block gives four words. Blocks run side by side: word w of block 4 b + l is that of element 16 b + 4 w + l. */
 #include "../kernel.h"
 #include "../simd.h"
 #include <string.h>
 
-enum { STRIDE = 16, LENGTH = 16384 }; /* elements of four blocks, of a task */
+enum { ROUNDS = 7, SIDE = 2, STRIDE = 16 * SIDE, LENGTH = 16384 }; /* a round waits for its products: two rows of blocks at a time; elements of those, of a task */
 
 typedef struct {
   const ew_random_params *p;
@@ -14,20 +14,24 @@ typedef struct {
   uint32_t key[2];
 } work;
 
-/* 16 elements */
 static void generate(const work *w, uint32_t index, const real *x, real *y) {
   const ew_random_params *p = w->p;
-  u32x4 c[4] = {{0, 1, 2, 3}, {0}, {0}, {0}}, low[2], high[2];
+  u32x4 c[SIDE][4], low[2], high[2];
   uint32_t k0 = w->key[0], k1 = w->key[1];
-  c[0] += index * 4, c[2] += (uint32_t)p->stream;
-  for (int round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
-    u32x4_mul_wide(c[0], 0xd2511f53u, &low[0], &high[0]), u32x4_mul_wide(c[2], 0xcd9e8d57u, &low[1], &high[1]);
-    c[0] = high[1] ^ c[1] ^ k0, c[1] = low[1], c[2] = high[0] ^ c[3] ^ k1, c[3] = low[0];
+  for (int s = 0; s < SIDE; s++) {
+    c[s][0] = (u32x4){0, 1, 2, 3} + (index * SIDE + (uint32_t)s) * 4, c[s][2] = (u32x4){0} + (uint32_t)p->stream;
+    c[s][1] = c[s][3] = (u32x4){0};
   }
-  for (int i = 0; i < 4; i++) {
+  for (int round = 0; round < ROUNDS; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u)
+    for (int s = 0; s < SIDE; s++) {
+      u32x4_mul_wide(c[s][0], 0xd2511f53u, &low[0], &high[0]), u32x4_mul_wide(c[s][2], 0xcd9e8d57u, &low[1], &high[1]);
+      c[s][0] = high[1] ^ c[s][1] ^ k0, c[s][1] = low[1], c[s][2] = high[0] ^ c[s][3] ^ k1, c[s][3] = low[0];
+    }
+  for (int i = 0; i < 4 * SIDE; i++) {
+    u32x4 r = c[i / 4][i % 4];
     f32x4 v;
-    if (x) v = (f32x4)((i32x4)(*(const f32x4_m *)(x + 4 * i) * p->scale) & (i32x4)(c[i] >= (uint32_t)p->threshold));
-    else v = __builtin_convertvector((i32x4)(c[i] >> 8), f32x4) * (p->scale * 0x1p-24f) + p->offset;
+    if (x) v = (f32x4)((i32x4)(*(const f32x4_m *)(x + 4 * i) * p->scale) & (i32x4)(r >= (uint32_t)p->threshold));
+    else v = __builtin_convertvector((i32x4)(r >> 8), f32x4) * (p->scale * 0x1p-24f) + p->offset;
     *(f32x4_m *)(y + 4 * i) = v;
   }
 }
