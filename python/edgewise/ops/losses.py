@@ -79,8 +79,7 @@ def _decompose(n, b, nll):
         fail(n, f"labels {labels} do not fit scores {x}")
     if weight is not None and list(weight.shape) != [x.shape[1]]:
         fail(n, f"weights {weight} do not fit the {x.shape[1]} classes of {x}")
-    reduction = n.attr("reduction", b"mean" if isinstance(n.attrs.get("reduction"), bytes) else "mean")
-    reduction = reduction.decode() if isinstance(reduction, bytes) else reduction
+    reduction = n.attr("reduction", "mean")
     if reduction not in ("none", "mean", "sum"):
         fail(n, f"its reduction is {reduction!r}", "ONNX has none, mean and sum.")
     classes, count = x.shape[1], product(labels.shape)

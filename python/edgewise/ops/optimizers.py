@@ -73,7 +73,6 @@ def _number(n, name, default=0.0):
 
 def adam_form(n):
     mode = n.attr("mode", "torch")
-    mode = mode.decode() if isinstance(mode, bytes) else mode
     if mode not in ("torch", "ort", "adam"):
         fail(n, f"its mode is {mode!r}", "Use 'torch', 'ort' or 'adam'.")
     return {"torch": "decoupled", "ort": "ort", "adam": "l2"}[mode]
