@@ -11,7 +11,11 @@ from .errors import EdgewiseError
 def build(a):
     """Compiles a model ahead of time into one file that pages load without Python."""
     from .session.decoder import open_package
-    package = open_package(a.model, a.dtype, a.max_length)
+    if a.train:
+        from .training.package import compile_model_for_training
+        package = compile_model_for_training(a.model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha)
+    else:
+        package = open_package(a.model, a.dtype, a.max_length)
     part = a.output + ".part"
     try:
         with open(part, "wb") as f:
@@ -22,7 +26,8 @@ def build(a):
             os.unlink(part)
     d = package.manifest["decoder"]
     print(f"{a.output}: {os.path.getsize(a.output) / 1e6:.2f} MB, up to {d['capacity']} tokens, vocabulary {d['vocab_size']}, "
-          f"plans for {', '.join(str(p['tokens']) for p in d['plans'])} tokens at once")
+          f"plans for {', '.join(str(p['tokens']) for p in d['plans'])} tokens at once"
+          + "".join(f", training '{p['name']}' on {p['batch']} x {p['sequence']} tokens" for p in package.manifest.get("training", ())))
 
 
 def generate(a):
@@ -76,6 +81,11 @@ def main(argv=None):
     b.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
     b.add_argument("--max-length", type=int, help="most tokens of a sequence (default: the model's limit, at most 1024)")
     b.set_defaults(run=build)
+    b.add_argument("--train", action="append", choices=("lora", "full"), help="make it trainable in a page: adapters beside its layers, or all its parameters; may be given twice")
+    b.add_argument("--batch-size", type=int, default=4, help="rows of a training step (default 4)")
+    b.add_argument("--sequence-length", type=int, default=128, help="tokens of a row (default 128)")
+    b.add_argument("--lora-r", type=int, default=8, help="rank of adapters (default 8)")
+    b.add_argument("--lora-alpha", type=float, default=16, help="adapters count lora_alpha / r (default 16)")
     g = commands.add_parser("generate", help=generate.__doc__, description=generate.__doc__)
     g.add_argument("model", help="model folder, .onnx file or .edge package")
     g.add_argument("prompt")

@@ -2,10 +2,10 @@
 //
 // Settings by address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128, ?seed=N, ?write=0 (do not begin at once).
 
-import { cacheBytes, clearCache, EdgewiseError, env, info, pipeline, TextStreamer, type ModelSource, type PipelineOptions, type TextGenerationPipeline } from "edgewise";
+import { cacheBytes, clearCache, EdgewiseError, env, info, pipeline, TextStreamer, type GenerateOptions, type ModelSource, type PipelineOptions, type TextGenerationPipeline } from "edgewise";
+import { $, input, megabytes, number, seconds } from "./page.ts";
+import { secondHalf } from "./teach.ts";
 
-const $ = <T extends HTMLElement = HTMLElement>(id: string): T => document.getElementById(id) as T;
-const input = (id: string) => $<HTMLInputElement>(id);
 const query = new URLSearchParams(location.search);
 
 const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening", "The old fisherman"];
@@ -13,12 +13,10 @@ const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening"
 let model: TextGenerationPipeline | undefined;
 let loading: AbortController | undefined;
 let writing: AbortController | undefined;
+/** What the present model came from. */
+let origin: [ModelSource, PipelineOptions] | undefined;
 
 // Words and numbers
-
-const number = (value: number, digits = 0) => value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
-const megabytes = (bytes: number) => (bytes < 1e5 ? `${number(Math.ceil(bytes / 1e3))} kB` : `${number(bytes / 1e6, bytes < 1e7 ? 1 : 0)} MB`);
-const seconds = (ms: number) => (ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, 1)} s`);
 
 function showProgress(words: string | undefined, part?: number): void {
   $("progress").hidden = words === undefined;
@@ -94,6 +92,8 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
     if (mine !== loading) return void loaded.dispose();
     void model?.dispose(); // the one before stays until the new one is ready
     model = loaded;
+    origin = [source, options];
+    void teaching.modelChanged();
     $("chat-row").hidden = !loaded.info.hasChatTemplate;
     void showKept();
   } catch (e) {
@@ -153,15 +153,9 @@ async function write(): Promise<void> {
       if (tokens % 8 === 0) figures();
     },
   });
-  const temperature = Number(input("temperature").value);
-  const seed = input("seed").value;
   try {
     await model(chat ? [{ role: "user", content: prompt }] : prompt, {
-      max_new_tokens: Number(input("max_new_tokens").value) || 240,
-      do_sample: temperature > 0,
-      ...(temperature > 0 ? { temperature, top_p: Number(input("top_p").value) } : {}),
-      ...(seed === "" ? {} : { seed: Number(seed) }),
-      streamer, signal: mine.signal,
+      max_new_tokens: Number(input("max_new_tokens").value) || 240, ...sampling(), streamer, signal: mine.signal,
     });
     const stats = model.stats!;
     tokens = stats.new_tokens;
@@ -177,6 +171,25 @@ async function write(): Promise<void> {
     enable();
   }
 }
+
+function sampling(): GenerateOptions {
+  const temperature = Number(input("temperature").value);
+  const seed = input("seed").value;
+  return { do_sample: temperature > 0, ...(temperature > 0 ? { temperature, top_p: Number(input("top_p").value) } : {}), ...(seed === "" ? {} : { seed: Number(seed) }) };
+}
+
+// Learning
+
+const teaching = secondHalf({
+  model: () => model,
+  prompt: () => input("prompt").value || BEGINNINGS[0]!,
+  sampling, showError,
+  hideError: () => ($("error").hidden = true),
+  showMemory: showStatus,
+  async loadTrainable() {
+    if (origin) await load(origin[0], { ...origin[1], training: true });
+  },
+});
 
 // The page's elements
 
@@ -224,8 +237,14 @@ for (const id of ["temperature", "top_p", "max_new_tokens", "seed"]) {
   show();
 }
 
+/** What was dropped or chosen, by its kind: texts to learn from, an adapter, or a model. */
 async function given(files: File[]): Promise<void> {
   if (!files.length) return;
+  const ends = (...endings: string[]) => files.some((f) => endings.some((e) => f.name.toLowerCase().endsWith(e)));
+  if (!ends(".onnx", ".edge")) {
+    if (ends(".safetensors")) return teaching.loadAdapter(files);
+    if (ends(".txt", ".md")) return teaching.takeText(files.filter((f) => /\.(txt|md)$/i.test(f.name)));
+  }
   const list = files.slice(0, 12).map((f) => Object.assign(document.createElement("li"), { textContent: `${f.name} · ${megabytes(f.size)}` }));
   $("file-list").replaceChildren(...list);
   await load(files);

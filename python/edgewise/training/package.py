@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 
 from ..compile import CHUNKS, add_plans, compile_package, page_sources
 from ..errors import InputError
+from ..session.decoder import folder_files
 from .language_model import causal_lm_inputs
 from .losses import CausalLMLoss
 from .optimizers import AdamW
@@ -72,6 +74,20 @@ def compile_training_package(files, programs, dtype=None, capacity=None, chunks=
     for p in programs:
         add_training(package, p.pop("name"), **p)
     return package
+
+
+def compile_model_for_training(path, kinds, dtype=None, capacity=None, *, batch=4, sequence=128, r=8, lora_alpha=16):
+    """A Package of a model folder or .onnx file that can generate and train: what `edgewise build --train` writes.
+
+    Args:
+        kinds: "lora" and "full". batch, sequence: of a step. r, lora_alpha: of adapters.
+    """
+    if not os.path.exists(path):
+        raise InputError("there is no such file or folder", str(path), "Give a model folder or an .onnx file.")
+    files, root = folder_files(path)
+    model_file = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
+    programs = [{"name": kind, "batch": batch, "sequence": sequence, "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None} for kind in dict.fromkeys(kinds)]
+    return compile_training_package(files, programs, dtype, capacity, model_file=model_file)
 
 
 def compile_for_page(files, options):

@@ -20,7 +20,7 @@ from ..ir import BROKEN, Graph, NeedsValue, Value
 from ..ops.dtypes import FLOAT, INT64, NAME, bytes_for
 from ..ops.symbolic import NotStatic, product
 from ..passes import optimize
-from ..passes.lora import insert_lora
+from ..passes.lora import SCALE, insert_lora
 from ..passes.recompute import recompute
 from ..plan.builder import lower
 from .losses import loss_of
@@ -182,7 +182,7 @@ class Program:
 
     def _gradients(self, bound, g, loss):
         """[(state Value, gradient Value)] of all parameters and adapters that the loss depends on."""
-        values = [bound.states[n] for n, s in self.states.items() if s.kind in ("parameter", "adapter") and n in bound.states]
+        values = [bound.states[n] for n, s in self.states.items() if s.kind in ("parameter", "adapter") and n != SCALE and n in bound.states]
         pairs = [(v, d) for v, d in zip(values, add_gradients(bound, [(loss, None)], values)) if d is not None]
         self.unreached = [v.name for v in values if not any(v is w for w, _ in pairs)]
         if not pairs:

@@ -1,0 +1,83 @@
+// The loss as it falls: each step a pale dot, and a smooth line through them.
+
+const NS = "http://www.w3.org/2000/svg";
+const HEIGHT = 150;
+const LEFT = 30;
+const RIGHT = 10;
+const TOP = 12;
+const BOTTOM = 20;
+
+export function lossChart(place: HTMLElement): { begin(total: number, losses: number[]): void; add(loss: number): void } {
+  let total = 1;
+  let losses: number[] = [];
+  let waiting = false;
+  const svg = document.createElementNS(NS, "svg");
+  svg.setAttribute("role", "img");
+  place.replaceChildren(svg);
+
+  const element = (name: string, attributes: Record<string, string | number>, text = "") => {
+    const e = document.createElementNS(NS, name);
+    for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, String(value));
+    if (text) e.textContent = text;
+    return e;
+  };
+
+  function draw(): void {
+    waiting = false;
+    const width = Math.max(200, place.clientWidth || 600);
+    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    svg.setAttribute("height", String(HEIGHT));
+    const shown = losses.filter(Number.isFinite);
+    svg.setAttribute("aria-label", shown.length ? `Loss ${shown.at(-1)!.toFixed(2)} after ${losses.length} of ${total} steps, ${shown[0]!.toFixed(2)} at first` : "Loss");
+    const [low, high, step] = ticks(Math.min(...shown, Infinity), Math.max(...shown, -Infinity));
+    const x = (i: number) => LEFT + ((width - LEFT - RIGHT) * i) / Math.max(1, total - 1);
+    const y = (loss: number) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - loss)) / (high - low);
+    const parts: SVGElement[] = [];
+    for (let tick = low; tick <= high + 1e-9; tick += step) {
+      parts.push(element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }));
+      parts.push(element("text", { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" }, tick.toFixed(step < 1 ? 1 : 0)));
+    }
+    parts.push(element("text", { x: LEFT, y: HEIGHT - 4 }, "loss"), element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `${total} steps`));
+    const smooth: string[] = [];
+    // A running mean that begins at the first loss and corrects for that, as Adam's moments do.
+    let [mean, weight] = [0, 0];
+    const keep = losses.length > 40 ? 0.9 : 0.75;
+    const dots = losses.length <= 400;
+    losses.forEach((loss, i) => {
+      if (!Number.isFinite(loss)) return;
+      mean = keep * mean + (1 - keep) * loss;
+      weight = keep * weight + (1 - keep);
+      smooth.push(`${x(i).toFixed(1)},${y(mean / weight).toFixed(1)}`);
+      if (dots) parts.push(element("circle", { cx: x(i).toFixed(1), cy: y(loss).toFixed(1), r: 1.8 }));
+    });
+    parts.push(element("polyline", { points: smooth.join(" ") }));
+    const last = smooth.at(-1)?.split(",");
+    if (last) parts.push(element("circle", { class: "now", cx: last[0]!, cy: last[1]!, r: 4 }));
+    svg.replaceChildren(...parts);
+  }
+
+  const soon = () => {
+    if (!waiting) requestAnimationFrame(draw);
+    waiting = true;
+  };
+  new ResizeObserver(soon).observe(place);
+  return {
+    begin(steps, before) {
+      [total, losses] = [steps, before.slice()];
+      soon();
+    },
+    add(loss) {
+      losses.push(loss);
+      soon();
+    },
+  };
+}
+
+/** Round numbers around the values: lowest, highest and the step between, three to five of them. */
+function ticks(low: number, high: number): [number, number, number] {
+  if (!(low <= high)) return [0, 4, 1];
+  const range = Math.max(high - low, 0.2);
+  const step = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50].find((s) => range / s <= 4) ?? 100;
+  const bottom = Math.max(0, Math.floor(low / step) * step);
+  return [bottom, Math.max(Math.ceil(high / step) * step, bottom + step), step];
+}
