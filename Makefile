@@ -110,7 +110,7 @@ $(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node
 # The demo's model, compiled ahead of time: its page needs no Python.
 $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv | $(stamp)/web
 	@mkdir -p web/dist/demo
-	$(python) -m edgewise.cli build web/demo/model --train lora -o web/dist/demo/model.edge
+	$(python) -m edgewise.cli build web/demo/model --train lora --batch-size 1 -o web/dist/demo/model.edge
 	@touch $@
 
 # The page finds the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It carries the engine's wasm and Pyodide's own bytecode.

@@ -41,7 +41,7 @@ export function lossChart(place: HTMLElement): { begin(total: number, losses: nu
     const smooth: string[] = [];
     // A running mean that begins at the first loss and corrects for that, as Adam's moments do.
     let [mean, weight] = [0, 0];
-    const keep = losses.length > 40 ? 0.9 : 0.75;
+    const keep = losses.length > 100 ? 0.88 : losses.length > 30 ? 0.75 : 0.5;
     const dots = losses.length <= 400;
     losses.forEach((loss, i) => {
       if (!Number.isFinite(loss)) return;

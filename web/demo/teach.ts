@@ -63,7 +63,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
   // Learning
 
   function options(): FineTuneOptions {
-    const steps = Math.max(1, Math.min(5000, Math.round(Number(input("steps").value) || 60)));
+    const steps = Math.max(1, Math.min(5000, Math.round(Number(input("steps").value) || 200)));
     const rate = Number(input("rate").value);
     return { adapter: kind(), max_steps: steps, schedule: "cosine", warmup_steps: Math.min(4, steps >> 3), seed: 1, ...(rate > 0 ? { learning_rate: rate } : {}) };
   }
@@ -368,7 +368,8 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
       const kinds = model?.info.training ?? [];
       const checked = kind();
       if (!kinds.some((k) => k.adapter === checked)) for (const radio of document.querySelectorAll<HTMLInputElement>("#kinds input")) radio.checked = radio.value === kinds[0]?.adapter;
-      input("rate").placeholder = kinds[0] ? String(kinds[0].learning_rate) : "";
+      const rate = kinds.find((k) => k.adapter === kind())?.learning_rate;
+    input("rate").placeholder = rate === undefined ? "" : String(rate);
       $("compare").hidden = true;
       enable();
       await showAdapters();

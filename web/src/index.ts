@@ -229,7 +229,7 @@ export type ModelSource = string | URL | Blob | File[] | FileList;
 export async function pipeline(task: "text-generation", model: ModelSource, options: PipelineOptions = {}): Promise<TextGenerationPipeline> {
   if ((task as string) !== "text-generation")
     throw new InputError(`the task is '${String(task)}'`, "pipeline", "This version of Edgewise has 'text-generation'.");
-  const known = new Set(["dtype", "progress_callback", "signal", "flavour", "threads", "revision", "subfolder", "model_file_name", "capacity", "cache", "cache_files", "integrity", "fetch_options", "device"]);
+  const known = new Set(["dtype", "progress_callback", "signal", "flavour", "threads", "revision", "subfolder", "model_file_name", "capacity", "training", "cache", "cache_files", "integrity", "fetch_options", "device"]);
   for (const name of Object.keys(options))
     if (!known.has(name)) throw new InputError(`there is no option '${name}'`, "pipeline", `Options are: ${[...known].join(", ")}.`);
   const device: unknown = (options as Record<string, unknown>).device;

@@ -1,6 +1,7 @@
 // The browser's private files (OPFS): compiled packages, so that a second visit needs no compiler; and downloaded model files where
 // asked. Everything here may be missing or full; then a page works without, and says so.
 
+import { StorageError, type EdgewiseError } from "./errors.ts";
 import { openPackage } from "./package.ts";
 import { BlobSource, checkDigest, HttpSource, isEdgewise, throwIfAborted, type ByteSource, type OnBytes } from "./source.ts";
 import { megabytes, message } from "./engine.ts";
@@ -19,16 +20,31 @@ export interface SyncHandle {
   close(): void;
 }
 
+/** A folder of ours. Throws what the browser says, or undefined where it has no files for pages at all. */
+export async function openFolder(name: string): Promise<FileSystemDirectoryHandle> {
+  const storage = globalThis.navigator?.storage;
+  if (typeof storage?.getDirectory !== "function") throw undefined;
+  return (await (await storage.getDirectory()).getDirectoryHandle(ROOT, { create: true })).getDirectoryHandle(name, { create: true });
+}
+
 /** A folder of ours, or undefined where the browser has none for us. */
 export async function folder(name: string, create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
   try {
-    const storage = globalThis.navigator?.storage;
-    if (typeof storage?.getDirectory !== "function") return undefined;
-    const root = await storage.getDirectory();
-    return await (await root.getDirectoryHandle(ROOT, { create })).getDirectoryHandle(name, { create });
+    if (create) return await openFolder(name);
+    return await (await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT)).getDirectoryHandle(name);
   } catch {
     return undefined; // private windows of some browsers, pages without a secure context, a folder that is not there
   }
+}
+
+/** What a failed write is to those who asked for it. `lost`: what of it remains, in a sentence. */
+export function storageError(e: unknown, where: string, bytes: number, lost: string): EdgewiseError {
+  if (isEdgewise(e)) return e;
+  const kind = e instanceof DOMException ? e.name : "";
+  if (kind === "QuotaExceededError") return new StorageError(`there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full`, where, `${lost} Free space on the device, remove what is kept of earlier, or call edgewise.clearCache().`);
+  if (kind === "NoModificationAllowedError" || kind === "InvalidStateError") return new StorageError("another tab is writing it", where, "Close the other tab, or choose another name.");
+  if (e === undefined || kind === "SecurityError" || kind === "NotAllowedError") return new StorageError("this page may not keep files", where, `${lost} Serve the page by https or from localhost, and not in a private window that denies storage.`);
+  return new StorageError(`it could not be written (${message(e)})`, where, lost);
 }
 
 function quotaWords(e: unknown, what: string): string {

@@ -1,9 +1,8 @@
 // Training runs in the browser's private files (OPFS). A run has two files, and each save goes over the older one: whenever the tab is
 // killed, the other is whole. A file is a safetensors file whose metadata says which save it is of and what its bytes add up to.
 
-import { EdgewiseError, InputError, StorageError } from "../errors.ts";
-import { megabytes, message } from "../engine.ts";
-import { folder, type SyncHandle } from "../storage.ts";
+import { InputError, StorageError } from "../errors.ts";
+import { folder, openFolder, storageError, type SyncHandle } from "../storage.ts";
 import { readSafetensors, safetensorsHead, type Contents, type TensorInfo } from "./safetensors.ts";
 
 const FOLDER = "checkpoints";
@@ -70,21 +69,6 @@ function checkName(name: unknown): asserts name is string {
   if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name)) throw new InputError(`${JSON.stringify(name)?.slice(0, 120)} is no name for a checkpoint`, "checkpoint.name", "Give letters, digits, spaces, dots and dashes.");
 }
 
-async function place(create: boolean): Promise<FileSystemDirectoryHandle> {
-  const dir = await folder(FOLDER, create);
-  if (dir) return dir;
-  if (!create) throw new StorageError("there are no checkpoints", "checkpoint", "Train with the option checkpoint first.");
-  throw new StorageError("this page may not keep files", "checkpoint", "Serve the page by https or from localhost, not in a private window that denies storage; or train without checkpoints.");
-}
-
-function failure(e: unknown, name: string, bytes: number): EdgewiseError {
-  if (e instanceof EdgewiseError) return e;
-  const kind = e instanceof DOMException ? e.name : "";
-  if (kind === "QuotaExceededError") return new StorageError(`there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full`, `checkpoint '${name}'`, "The checkpoint before it is still there. Free space on the device, delete old checkpoints, or call edgewise.clearCache().");
-  if (kind === "NoModificationAllowedError" || kind === "InvalidStateError") return new StorageError("another tab is writing it", `checkpoint '${name}'`, "Close the other tab, or choose another name.");
-  return new StorageError(`it could not be written (${message(e)})`, `checkpoint '${name}'`, "The checkpoint before it is still there.");
-}
-
 interface Side { side: (typeof SIDES)[number]; file: File; generation: number; record: RunRecord; contents: Contents }
 
 /** The sides of a checkpoint that are whole, the newest first. */
@@ -142,16 +126,14 @@ export class Checkpoint {
     let size = 0;
     for (const t of tensors.values()) size += t.bytes;
     let handle: SyncHandle | undefined;
-    let dir: FileSystemDirectoryHandle | undefined;
-    let file = "";
     try {
-      dir = await place(true);
+      const dir = await openFolder(FOLDER);
       if (!this.next) {
         const [newest] = await sides(dir, this.name, true);
         this.next = newest ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 } : { side: "a", generation: 1 };
       }
       const { side, generation } = this.next;
-      file = `${this.name}.${side}.safetensors`;
+      const file = `${this.name}.${side}.safetensors`;
       const { order } = safetensorsHead(tensors);
       const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
       for (const name of order) sum.add(bytes(name));
@@ -182,7 +164,7 @@ export class Checkpoint {
       } catch {
         // It counts as cut off in any case.
       }
-      throw failure(e, this.name, size);
+      throw storageError(e, `checkpoint '${this.name}'`, size, "The save before it, if there is one, is still there.");
     } finally {
       handle?.close();
     }

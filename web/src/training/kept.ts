@@ -1,10 +1,9 @@
 // Adapters in the browser's private files (OPFS), for the next visit: one safetensors file each, its config in the metadata, under the
 // key of the model that they belong to.
 
-import { InputError, StorageError } from "../errors.ts";
-import { megabytes, message } from "../engine.ts";
+import { InputError } from "../errors.ts";
 import type { Model } from "../load.ts";
-import { folder, writeFile } from "../storage.ts";
+import { folder, openFolder, storageError, writeFile } from "../storage.ts";
 import { checkName } from "./adapters.ts";
 
 const FOLDER = "adapters";
@@ -23,15 +22,13 @@ const fileOf = (model: Model, name: string, end: string): string => `${model.key
 export async function keep(model: Model, name: string): Promise<number> {
   const files = model.adapters.save(name);
   const bytes = files.reduce((sum, f) => sum + f.blob.size, 0);
-  const dir = await folder(FOLDER, true);
-  if (!dir) throw new StorageError("this page may not keep files", `adapter '${name}'`, "Serve the page by https or from localhost, not in a private window that denies storage; or download it instead.");
   try {
+    const dir = await openFolder(FOLDER);
     // The config first: an adapter is there once its tensors are.
     for (const { name: file, blob } of [...files].reverse()) await writeFile(dir, fileOf(model, name, file), blob);
     return bytes;
   } catch (e) {
-    const full = e instanceof DOMException && e.name === "QuotaExceededError";
-    throw new StorageError(full ? `there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full` : `it could not be kept (${message(e)})`, `adapter '${name}'`, "It is still in use here: download it, or free space and try again.");
+    throw storageError(e, `adapter '${name}'`, bytes, "It is still in use here, and can be downloaded.");
   }
 }
 
