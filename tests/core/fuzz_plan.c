@@ -70,12 +70,13 @@ typedef struct { char name[24]; bool is_float, counts; int at, length; } field;
 static struct { field fields[MAX_FIELDS]; int n, dims; uint64_t composed, ran, refused; } kernels[EW_KERNEL_COUNT];
 
 static void read_names(void) {
-  static const char *const counts[] = {"batch", "batch0", "batch1", "heads", "m", "n", "k", "q_len", "kv_len", "head_dim", "v_dim", "rows", "cols", "outer", "inner", "count", "axis", "seq", "depth", "dims"};
+  static const char *const counts[] = {"batch", "batch0", "batch1", "heads", "m", "n", "k", "q_len", "kv_len", "head_dim", "v_dim", "rows", "cols", "outer", "inner", "count", "axis", "seq", "depth", "dims",
+                                       "groups", "c", "channels", "planes", "positions", "taps", "y_size"};
   for (int k = 0; k < EW_KERNEL_COUNT; k++) {
     int at = 0;
     for (const char *s = ew_names[k].params; *s;) {
       field *f = &kernels[k].fields[kernels[k].n++];
-      *f = (field){.is_float = *s == 'f', .at = at, .length = s[3] == '[' ? 6 : 1};
+      *f = (field){.is_float = *s == 'f', .at = at, .length = s[3] == '[' ? s[4] - '0' : 1};
       s = strchr(s, ':') + 1;
       size_t length = strcspn(s, " ");
       memcpy(f->name, s, length < sizeof f->name ? length : sizeof f->name - 1);
@@ -104,6 +105,8 @@ static void guess_field(const field *f, int32_t *params, int dims) {
       p[d] = kind == 0 && one_in(2) ? 0 : kind == 1 ? (int32_t)below(9) : kind == 2 && one_in(3) ? -span : span;
       span *= span > 100000 || params[dims + d] <= 0 ? 1 : params[dims + d];
     }
+  } else if (f->length == 3) { /* of a window */
+    for (int d = 0; d < 3; d++) p[d] = !strcmp(n, "pad") || !strcmp(n, "tail") ? (int32_t)below(5) - 1 : one_in(2) ? 1 : 1 + (int32_t)below(strstr(n, "size") ? 20 : 5);
   } else if (strstr(n, "type"))
     *p = one_in(2) ? EW_F32 : PICK(1, 2, 3, 4, 5, 6, 6, 7, 7, 9, 10, 11, 12, 13, 16, 21, 22);
   else if (!strcmp(n, "size"))

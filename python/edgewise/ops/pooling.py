@@ -7,7 +7,7 @@ from .window import PARAMS, RULES, volume
 POOL = Enum("pool_op", ["max", "average", "sum"])
 
 _SIZES = {"op": "i32", "planes": "i32", "include_pad": "i32", "tail": "i32[3]", **PARAMS}
-_RULES = [*RULES, "op >= 0", "op < 3", "min(dilation[0], dilation[1], dilation[2]) >= 1"]
+_RULES = [*RULES, "op >= 0", "op < 3"]
 _X, _Y = f"planes*{volume('x_size')}", f"planes*{volume('y_size')}"
 
 Kernel("pool", _SIZES, [read("x", 4, _X), write("y", 4, _Y), write("index", 8, _Y, optional=True)], require=_RULES, empty=["planes"],

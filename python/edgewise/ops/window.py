@@ -15,7 +15,7 @@ def volume(name):
     return f"{name}[0]*{name}[1]*{name}[2]"
 
 
-RULES = [f"min({s}[0], {s}[1], {s}[2]) >= 1" for s in ("x_size", "y_size", "taps", "stride")] + [f"{volume(s)} <= 2147483647" for s in ("x_size", "y_size", "taps")]
+RULES = [f"min({s}[0], {s}[1], {s}[2]) >= 1" for s in ("x_size", "y_size", "taps", "stride", "dilation")] + [f"{volume(s)} <= 2147483647" for s in ("x_size", "y_size", "taps")]
 
 
 @dataclass
