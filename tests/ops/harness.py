@@ -69,7 +69,7 @@ class Toolbox:
         """A tensor as an attribute."""
         return numpy_helper.from_array(np.asarray(array))
 
-    def __call__(self, *inputs, outputs=1, opset=OPSET, tol=None, trust=None, why="", expect=None, same_as=None, fold=True, **attrs):
+    def __call__(self, *inputs, outputs=1, opset=OPSET, tol=None, trust=None, why="", expect=None, same_as=None, fold=True, attributes=None, **attrs):
         """One case.
 
         Args:
@@ -81,9 +81,10 @@ class Toolbox:
             expect: the outputs, where neither reference can tell.
             same_as: (domain, op), or (domain, op, attributes), that the references run instead where they do not have this one.
             fold: whether it is also run with all inputs constant.
+            attributes: those whose names are taken here, as a dict.
         """
         assert bool(why) == bool(trust or expect is not None), "what is unusual says why"
-        return Case(self.domain, self.name, list(inputs), outputs, opset, tol, trust, expect, same_as, fold, attrs)
+        return Case(self.domain, self.name, list(inputs), outputs, opset, tol, trust, expect, same_as, fold, {**attrs, **(attributes or {})})
 
 
 class Case:

@@ -184,7 +184,7 @@ def _(n, g):
     return [_group_norm(n, g, n.inputs[0])]
 
 
-def _normed(t, x, gamma, beta, groups, silu, epsilon=1e-5):
+def _normed(x, gamma, beta, groups, silu, epsilon=1e-5):
     v = x.reshape(*x.shape[:3], groups, -1).astype("float64")
     mean = v.mean((1, 2, 4), keepdims=True)
     y = ((v - mean) / (((v - mean) ** 2).mean((1, 2, 4), keepdims=True) + epsilon) ** 0.5).reshape(x.shape) * gamma + beta
@@ -195,7 +195,7 @@ def _normed(t, x, gamma, beta, groups, silu, epsilon=1e-5):
 def _(t):
     for groups, silu in ((2, 0), (4, 1)):
         x, gamma, beta = t.f(2, 3, 5, 8), t.f(8), t.f(8)
-        yield t(x, gamma, beta, groups=groups, activation=silu, epsilon=1e-5, tol=1e-4, expect=[_normed(t, x, gamma, beta, groups, silu)], why="onnxruntime has it on GPUs only")
+        yield t(x, gamma, beta, groups=groups, activation=silu, epsilon=1e-5, tol=1e-4, expect=[_normed(x, gamma, beta, groups, silu)], why="onnxruntime has it on GPUs only")
 
 
 skip_group_norm = Op("SkipGroupNorm", MS)  # of x + skip + bias, which is the second output
@@ -217,7 +217,7 @@ def _(t):
     x, gamma, beta, bias = t.f(2, 3, 5, 8), t.f(8), t.f(8), t.f(8)
     for skip in (t.f(2, 3, 5, 8), t.f(2, 8)):
         total = x + (skip if skip.ndim == 4 else skip[:, None, None]) + bias
-        yield t(x, gamma, beta, skip, bias, groups=4, activation=1, epsilon=1e-5, outputs=2, tol=1e-4, expect=[_normed(t, total, gamma, beta, 4, 1), total], why="onnxruntime has it on GPUs only")
+        yield t(x, gamma, beta, skip, bias, groups=4, activation=1, epsilon=1e-5, outputs=2, tol=1e-4, expect=[_normed(total, gamma, beta, 4, 1), total], why="onnxruntime has it on GPUs only")
 
 
 # ---- products with an activation ----

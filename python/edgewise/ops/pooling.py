@@ -19,7 +19,7 @@ Kernel("pool_grad", _SIZES, [read("x", 4, _X, optional=True), read("dy", 4, _Y),
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import FLOAT, INT64
+from .dtypes import FLOAT, INT8, INT64, UINT8
 from .op import Op, fail, product, takes, unsupported
 from .window import Window, window
 
@@ -41,12 +41,12 @@ max_pool = Op("MaxPool")
 
 @max_pool.infer
 def _(n):
-    takes(n, (FLOAT,), 0)
+    takes(n, (FLOAT, UINT8, INT8), 0)
     x = n.inputs[0]
     shape = list(x.shape[:2]) + _window_of(n).y
     if n.wants(1) and n.attr("storage_order", 0):
         unsupported(n, "indices that count columns first")
-    return [(FLOAT, shape), (INT64, shape)][:len(n.outputs)]
+    return [(x.dtype, shape), (INT64, shape)][:len(n.outputs)]
 
 
 @max_pool.lower
@@ -54,7 +54,10 @@ def _(n, b):
     win, x, y = _window_of(n), b.contiguous(b.view(n.inputs[0])), b.out(n.outputs[0])
     index = b.out(n.outputs[1]) if n.wants(1) else None
     if product(y.shape):
-        _emit(b, "pool", "max", {"x": x, "y": y, "index": index}, win, product(x.shape[:2]))
+        found = y if y.dtype == FLOAT else b.temp(FLOAT, y.shape)
+        _emit(b, "pool", "max", {"x": b.cast(x, FLOAT), "y": found, "index": index}, win, product(x.shape[:2]))
+        if found is not y:
+            b.cast_into(found, y)
 
 
 @max_pool.grad
@@ -78,6 +81,8 @@ def _(t):
         yield t(t.f(1, 3, 8, 9), kernel_shape=[4, 3], auto_pad=mode, strides=[2, 1])
     yield t(t.f(2, 3, 8, 8), kernel_shape=[2, 2], opset=1)
     yield t(t.f(0, 3, 8, 8), kernel_shape=[2, 2])
+    for dtype in ("uint8", "int8"):
+        yield t(t.n(dtype, 2, 3, 8, 8), kernel_shape=[3, 2], pads=[1, 0, 1, 1], strides=[2, 2])
     yield t(t.f(1, 3, 8, 8, dtype="float16"), kernel_shape=[2, 2])
 
 
