@@ -62,6 +62,9 @@ EW_INLINE void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count
   }
 }
 
+/* The same one behind the other. */
+static __attribute__((noinline)) void dequantize_row(const nbits *w, int32_t row, int32_t k0, int32_t count, real *out) { dequantize(w, row, k0, count, out, 1); }
+
 static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
   for (int32_t j = 0; j < nc; j += NR, panels += (int64_t)kc * NR)
     for (int32_t c = 0; c < NR; c++) {
@@ -78,7 +81,7 @@ static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
     for (int32_t j = 0; j < nc; j += PIECE) {
       float piece[PIECE];
       int32_t n = nc - j < PIECE ? nc - j : PIECE;
-      dequantize(g->b, k0 + p, j0 + j, n, piece, 1);
+      dequantize_row(g->b, k0 + p, j0 + j, n, piece);
       for (; n % NR; n++) piece[n] = 0;
       for (int32_t i = 0; i < n; i += NR)
         for (int32_t c = 0; c < NR; c += VF) vf_store(panels + (int64_t)(j + i) * kc + p * NR + c, vf_load(piece + i + c));
@@ -268,7 +271,7 @@ static void dequantize_task(void *arg, int32_t index, int32_t thread) {
     int32_t cols = end - j < 4 ? end - j : 4;
     for (int32_t k0 = 0; k0 < g->k; k0 += CHUNK) {
       int32_t n = g->k - k0 < CHUNK ? g->k - k0 : CHUNK;
-      for (int32_t c = 0; c < 4; c++) dequantize(f->w, j + (c < cols ? c : 0), k0, n, b[c], 1);
+      for (int32_t c = 0; c < 4; c++) dequantize_row(f->w, j + (c < cols ? c : 0), k0, n, b[c]);
       for (int32_t i = 0, rows; i < g->m; i += rows) {
         rows = ew_dots_rows(g->m - i);
         ew_dots(rows, n, g->a + (int64_t)i * g->a_row + k0, g->a_row, b, CHUNK, false, out);
