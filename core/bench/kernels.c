@@ -1,6 +1,6 @@
 /* How fast the heavy kernels are on one thread, as a fraction of what this machine can do in the same run.
  *
- *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{gemm,matmul_nbits,matmul_integer,attention,norm,norm_grad,softmax,softmax_grad,cross_entropy,optimizer,random,rope}.c -lm -o bench && ./bench
+ *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{convolution,gemm,matmul_nbits,matmul_integer,attention,norm,norm_grad,softmax,softmax_grad,cross_entropy,optimizer,random,rope}.c -lm -o bench && ./bench
  *     emcc -O3 -msimd128 [-mrelaxed-simd] -sALLOW_MEMORY_GROWTH -sSTACK_SIZE=256KB (the same files) -o bench.js && node [--experimental-wasm-relaxed-simd] bench.js
  *
  * The peak is a loop of independent vector multiply-adds in registers. Machines are shared and clocks change, so it is measured
@@ -150,6 +150,26 @@ static void attention(int32_t heads, int32_t kv_heads, int32_t q, int32_t kv, in
   for (int i = 0; i < 8; i++) free(operand[i]);
 }
 
+static void convolution(int32_t channels, int32_t side, int32_t taps, int32_t groups) {
+  static const char *const names[] = {"conv", "conv by x", "conv by w"};
+  int32_t c = channels / groups, pad = taps / 2;
+  int64_t n = (int64_t)channels * side * side, nw = (int64_t)channels * c * taps * taps;
+  float *x = floats(n), *y = floats(n), *w = floats(nw);
+  for (int way = 0; way < 3; way++) {
+    char name[64];
+    snprintf(name, sizeof name, "%s %dx%d %d channels %dx%d groups %d", names[way], taps, taps, channels, side, side, groups);
+    ew_conv_params p = {.batch = 1, .groups = groups, .m = c, .c = c, .x_batch = (int32_t)n, .x_size = {1, side, side}, .y_size = {1, side, side}, .taps = {1, taps, taps}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .pad = {0, pad, pad}};
+    ew_conv_weight_grad_params pw = {.batch = 1, .groups = groups, .m = c, .c = c, .x_batch = (int32_t)n, .x_size = {1, side, side}, .y_size = {1, side, side}, .taps = {1, taps, taps}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .pad = {0, pad, pad}};
+    ew_conv_transpose_params pt;
+    memcpy(&pt, &pw, sizeof pt);
+    double work = 2.0 * (double)n * c * taps * taps;
+    if (way == 0) measure(name, (kernel)ew_k_conv, &p, (void *[]){[EW_CONV_X] = x, [EW_CONV_W] = w, [EW_CONV_BIAS] = NULL, [EW_CONV_RESIDUAL] = NULL, [EW_CONV_Y] = y, [EW_CONV_SCRATCH] = scratch}, work, "FLOP/s");
+    if (way == 1) measure(name, (kernel)ew_k_conv_transpose, &pt, (void *[]){[EW_CONV_TRANSPOSE_Y] = y, [EW_CONV_TRANSPOSE_W] = w, [EW_CONV_TRANSPOSE_BIAS] = NULL, [EW_CONV_TRANSPOSE_X] = x, [EW_CONV_TRANSPOSE_SCRATCH] = scratch}, work, "FLOP/s");
+    if (way == 2) measure(name, (kernel)ew_k_conv_weight_grad, &pw, (void *[]){[EW_CONV_WEIGHT_GRAD_X] = x, [EW_CONV_WEIGHT_GRAD_DY] = y, [EW_CONV_WEIGHT_GRAD_DW] = w, [EW_CONV_WEIGHT_GRAD_SCRATCH] = scratch}, work, "FLOP/s");
+  }
+  free(x), free(y), free(w);
+}
+
 static void rows(const char *which, int32_t n, int32_t cols) {
   char name[64];
   snprintf(name, sizeof name, "%s %dx%d", which, n, cols);
@@ -209,7 +229,7 @@ static void training(int32_t n, int32_t cols) {
 
 int main(int argc, char **argv) {
   wanted = argc > 1 ? argv[1] : NULL;
-  scratch = floats(262144);
+  scratch = floats(131072 + 65536 + 131072);
   printf("peak: %.1f GFLOP/s\n", (peak(0.2), peak(0.2)) * 1e-9);
   for (int columns = 0; columns < 2; columns++) {
     gemm(512, 512, 512, false, columns, false, 1), gemm(1024, 1024, 1024, false, columns, false, 1);
@@ -225,6 +245,7 @@ int main(int argc, char **argv) {
   integer(1, 2048, 2048, EW_U8, EW_I8), integer(8, 2048, 2048, EW_U8, EW_I8), integer(512, 512, 512, EW_U8, EW_I8), integer(256, 1536, 576, EW_U8, EW_U8);
   attention(8, 8, 512, 512, 64, false, false), attention(9, 3, 256, 256, 64, true, false), attention(9, 3, 1, 1024, 64, true, false), attention(9, 3, 1, 1024, 64, true, true);
   attention(12, 12, 1, 1024, 64, true, false), attention(12, 12, 128, 128, 64, false, false);
+  convolution(64, 56, 3, 1), convolution(128, 28, 3, 1), convolution(96, 56, 3, 96), convolution(960, 7, 3, 960);
   rows("layer norm", 256, 576), rows("RMS norm", 256, 576), rows("softmax", 512, 512), rows("softmax", 1, 49152), rows("rope", 256, 576);
   training(512, 576), training(512, 49152);
   return 0;

@@ -1,6 +1,5 @@
 /* y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel, over items and positions; and its gradients. */
-#include "../kernel.h"
-#include "../simd.h"
+#include "each.h"
 #include <math.h>
 
 typedef struct {
@@ -12,7 +11,7 @@ typedef struct {
 
 /* Over one channel: the sum of v - mean, of its square, or of dy times it. Rows in vectors, their sums in double. */
 typedef enum { PLAIN, SQUARE, PRODUCT } what;
-static double sum_of(const batch_norm *s, const real *v, int64_t at, float mean, what what) {
+static __attribute__((noinline)) double sum_of(const batch_norm *s, const real *v, int64_t at, float mean, what what) {
   double all = 0;
   for (int64_t b = 0; b < s->batch; b++) {
     int64_t from = (b * s->channels + at) * s->inner;
@@ -24,7 +23,7 @@ static double sum_of(const batch_norm *s, const real *v, int64_t at, float mean,
         vf d = vf_load(v + from + i + u * VF) - mean;
         sum[u] += what == PLAIN ? d : d * (what == SQUARE ? d : vf_load(s->dy + from + i + u * VF));
       }
-    for (; i < s->inner; i++) {
+    EW_PLAIN for (; i < s->inner; i++) {
       float d = v[from + i] - mean;
       rest += what == PLAIN ? d : d * (what == SQUARE ? d : s->dy[from + i]);
     }
@@ -34,7 +33,7 @@ static double sum_of(const batch_norm *s, const real *v, int64_t at, float mean,
 }
 
 /* y = a x + c + e dy; dy may be absent. y may be x or dy. */
-static void line_of(const batch_norm *s, real *y, int64_t at, float a, float c, float e) {
+static __attribute__((noinline)) void line_of(const batch_norm *s, real *y, int64_t at, float a, float c, float e) {
   for (int64_t b = 0; b < s->batch; b++) {
     int64_t from = (b * s->channels + at) * s->inner;
     const real *x = s->x + from, *dy = s->dy ? s->dy + from : NULL;
@@ -44,7 +43,7 @@ static void line_of(const batch_norm *s, real *y, int64_t at, float a, float c, 
       if (dy) v = vf_fma(vf_load(dy + i), vf_splat(e), v);
       vf_store(y + from + i, v);
     }
-    for (; i < s->inner; i++) y[from + i] = a * x[i] + c + (dy ? e * dy[i] : 0);
+    EW_PLAIN for (; i < s->inner; i++) y[from + i] = a * x[i] + c + (dy ? e * dy[i] : 0);
   }
 }
 

@@ -9,13 +9,13 @@ EW_INLINE int32_t at_most(int64_t x, int32_t limit) { return x < limit ? (int32_
 EW_INLINE int32_t up_to(int64_t x, int32_t step) { return (int32_t)((x - 1) / step + 1); }
 
 typedef struct { int32_t z, y, x; } place;
-static place place_of(int64_t i, const int32_t size[3]) { return (place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
+static __attribute__((noinline)) place place_of(int64_t i, const int32_t size[3]) { return (place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
 
 /* ---- patches ---- */
 
 /* One tap of the n positions from `at`, of a plane x: copied to `line`, zero where there is nothing; or, with `add`, line added to x.
  * Positions behind the last are those of the next item, x_batch further. */
-static void patches(const ew_window *w, real *x, int64_t x_batch, place tap, place at, int32_t n, real *line, bool add) {
+static __attribute__((noinline)) void patches(const ew_window *w, real *x, int64_t x_batch, place tap, place at, int32_t n, real *line, bool add) {
   int64_t z0 = ew_window_at(w, 0, tap.z), y0 = ew_window_at(w, 1, tap.y), x0 = ew_window_at(w, 2, tap.x), s = w->stride[2];
   int32_t first, last;
   ew_window_range(w, 2, x0, &first, &last);
@@ -30,15 +30,15 @@ static void patches(const ew_window *w, real *x, int64_t x_batch, place tap, pla
       i = from;
       if (s == 1)
         for (; i + VF <= to; i += VF) vf_store(row + i, vf_load(row + i) + vf_load(line + i));
-      for (; i < to; i++) row[i * s] += line[i];
+      EW_PLAIN for (; i < to; i++) row[i * s] += line[i];
     } else {
-      for (; i < from; i++) line[i] = 0;
+      EW_PLAIN for (; i < from; i++) line[i] = 0;
       if (s == 1)
         for (; i + VF <= to; i += VF) vf_store(line + i, vf_load(row + i));
       else if (s == 2)
-        for (; i + 4 < to; i += 4) *(f32x4_m *)(line + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(row + 2 * i), (f32x4)*(const f32x4_m *)(row + 2 * i + 4), 0, 2, 4, 6);
-      for (; i < to; i++) line[i] = row[i * s];
-      for (; i < count; i++) line[i] = 0;
+        EW_PLAIN for (; i + 4 < to; i += 4) *(f32x4_m *)(line + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(row + 2 * i), (f32x4)*(const f32x4_m *)(row + 2 * i + 4), 0, 2, 4, 6);
+      EW_PLAIN for (; i < to; i++) line[i] = row[i * s];
+      EW_PLAIN for (; i < count; i++) line[i] = 0;
     }
     line += count, n -= count, at.x = 0;
     if (++at.y == w->y_size[1]) {
@@ -63,7 +63,7 @@ static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32
     for (int32_t p = 0; p < kc; p++) {
       real line[GROUP], *panel = panels + (int64_t)j * kc + p * NR;
       patches(&s->w, (real *)g->b + channel * s->x_volume, 0, tap, at, n, line, false);
-      for (int32_t i = n; i % NR; i++) line[i] = 0;
+      EW_PLAIN for (int32_t i = n; i % NR; i++) line[i] = 0;
       for (int32_t q = 0; q < n; q += NR)
         for (int32_t c = 0; c < NR; c += VF) vf_store(panel + (int64_t)q * kc + c, vf_load(line + q + c));
       if (++tap.x == s->w.taps[2]) tap.x = 0, tap.y++;
@@ -111,8 +111,8 @@ static void in_parallel(ew_context *ctx, convolution *s, int64_t pieces, double 
 }
 #define EACH_PIECE(i) for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end; i++)
 
-static void zero(real *y, int64_t n, float value) {
-  for (int64_t i = 0; i < n; i++) y[i] = value;
+static __attribute__((noinline)) void zero(real *y, int64_t n, float value) {
+  EW_PLAIN for (int64_t i = 0; i < n; i++) y[i] = value;
 }
 
 static real *plane_of_x(const convolution *s, int64_t item, int64_t channel) { return s->x + item * s->x_batch + channel * s->x_volume; }
@@ -149,7 +149,7 @@ static void forward_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int6
   int32_t i = 0;
   if (stride == 1)
     for (; i + VF <= n; i += VF) vf_store(y + i, vf_fma(vf_load(x + i), vf_splat(w), vf_load(y + i)));
-  for (; i < n; i++) y[i] += w * x[i * stride];
+  EW_PLAIN for (; i < n; i++) y[i] += w * x[i * stride];
 }
 static void transpose_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
   const planes *p = arg;
@@ -158,7 +158,7 @@ static void transpose_row(void *arg, int32_t n, int64_t x_at, int64_t stride, in
   int32_t i = 0;
   if (stride == 1)
     for (; i + VF <= n; i += VF) vf_store(x + i, vf_fma(vf_load(y + i), vf_splat(w), vf_load(x + i)));
-  for (; i < n; i++) x[i * stride] += w * y[i];
+  EW_PLAIN for (; i < n; i++) x[i * stride] += w * y[i];
 }
 static void weight_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
   const planes *p = arg;
@@ -169,7 +169,7 @@ static void weight_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64
   if (stride == 1)
     for (; i + 4 * VF <= n; i += 4 * VF)
       for (int u = 0; u < 4; u++) sum[u] = vf_fma(vf_load(x + i + u * VF), vf_load(y + i + u * VF), sum[u]);
-  for (; i < n; i++) rest += x[i * stride] * y[i];
+  EW_PLAIN for (; i < n; i++) rest += x[i * stride] * y[i];
   p->w[tap] += vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
@@ -189,7 +189,7 @@ typedef struct {
 } long_rows;
 
 /* Whether it can be done in `floats` of scratch. l->w refers to l: it stays where it is. */
-static bool long_rows_of(const convolution *s, real *scratch, int64_t floats, long_rows *l) {
+static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *scratch, int64_t floats, long_rows *l) {
   static const int32_t one[3] = {1, 1, 1};
   const ew_window *w = &s->w;
   if (!scratch || s->taps > LONG_TAPS || s->x_volume > floats || s->y_volume > floats || ew_volume(w->stride) > LONG_TAPS) return false;
@@ -214,20 +214,20 @@ static bool long_rows_of(const convolution *s, real *scratch, int64_t floats, lo
   return true;
 }
 /* Between a plane of x and its parts, which are copied or (add) added to it. */
-static void parts_of(const long_rows *l, real *x, bool add) {
+static __attribute__((noinline)) void parts_of(const long_rows *l, real *x, bool add) {
   for (int64_t i = 0; i < l->parts; i++) patches(&l->w, x, 0, place_of(i, l->w.taps), (place){0, 0, 0}, (int32_t)l->part, l->x + i * l->part, add);
 }
 /* Between a plane of y and its long row, whose gaps are 0. */
-static void lines_of(const long_rows *l, const convolution *s, real *y, bool out) {
+static __attribute__((noinline)) void lines_of(const long_rows *l, const convolution *s, real *y, bool out) {
   for (int32_t z = 0; z < s->w.y_size[0]; z++)
     for (int32_t i = 0; i < s->w.y_size[1]; i++) {
       real *row = l->y + ((int64_t)z * l->y_size[1] + i) * l->pitch;
       if (out)
-        for (int32_t j = 0; j < s->w.y_size[2]; j++) *y++ = row[j];
+        EW_PLAIN for (int32_t j = 0; j < s->w.y_size[2]; j++) *y++ = row[j];
       else {
-        for (int32_t j = 0; j < s->w.y_size[2]; j++) row[j] = *y++;
+        EW_PLAIN for (int32_t j = 0; j < s->w.y_size[2]; j++) row[j] = *y++;
         if (row + l->pitch <= l->y + l->row)
-          for (int64_t j = s->w.y_size[2]; j < l->pitch; j++) row[j] = 0;
+          EW_PLAIN for (int64_t j = s->w.y_size[2]; j < l->pitch; j++) row[j] = 0;
       }
     }
   for (int32_t z = 0; !out && z + 1 < s->w.y_size[0]; z++) /* behind the lines of a slice */

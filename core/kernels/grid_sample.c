@@ -8,7 +8,7 @@ enum { NEAREST, LINEAR, CUBIC, ZEROS = 0, BORDER, REFLECTION };
 typedef struct { int32_t n; int64_t at[4]; float weight[4], slope[4]; } taps;
 
 /* Reflected at low and high until it lies between them; *sign: which way it then runs. */
-static float reflected(float u, float low, float high, float *sign) {
+static __attribute__((noinline)) float reflected(float u, float low, float high, float *sign) {
   float span = high - low, v = fabsf(u - low);
   *sign = u < low ? -1 : 1;
   if (span <= 0) return *sign = 0;
@@ -21,7 +21,7 @@ static float reflected(float u, float low, float high, float *sign) {
   return low + v;
 }
 
-static int64_t inside(const ew_grid_sample_params *p, float i, int32_t size) {
+static __attribute__((noinline)) int64_t inside(const ew_grid_sample_params *p, float i, int32_t size) {
   float sign;
   if (p->padding == BORDER || p->padding == REFLECTION) {
     if (p->padding == REFLECTION) i = p->align ? reflected(i, 0, (float)(size - 1), &sign) : reflected(i, -0.5f, (float)size - 0.5f, &sign);
@@ -31,7 +31,7 @@ static int64_t inside(const ew_grid_sample_params *p, float i, int32_t size) {
   return at >= 0 && at < size ? at : -1;
 }
 
-static taps taps_of(const ew_grid_sample_params *p, float u, int32_t size) {
+static __attribute__((noinline)) taps taps_of(const ew_grid_sample_params *p, float u, int32_t size) {
   taps t = {0};
   float high = (float)(size - 1), scale = p->align ? 0.5f * high : 0.5f * (float)size;
   u = p->align ? (u + 1) * 0.5f * high : ((u + 1) * (float)size - 1) * 0.5f;
@@ -74,7 +74,7 @@ typedef struct {
 } grid_sample;
 
 /* Channels [c0, c1) of position i of an item: y, or (where dy is there) dx or dgrid. */
-static void sample(const grid_sample *s, int64_t item, int64_t i, int64_t c0, int64_t c1) {
+static __attribute__((noinline)) void sample(const grid_sample *s, int64_t item, int64_t i, int64_t c0, int64_t c1) {
   const ew_grid_sample_params *p = s->p;
   const int64_t volume = (int64_t)p->x_size[0] * p->x_size[1] * p->x_size[2];
   const real *place = s->grid + (item * p->positions + i) * p->dims;
@@ -96,12 +96,12 @@ static void sample(const grid_sample *s, int64_t item, int64_t i, int64_t c0, in
     const int64_t plane = (item * p->channels + c) * volume, out = (item * p->channels + c) * p->positions + i;
     if (s->y) {
       float v = 0;
-      for (int64_t k = 0; k < count; k++) v += weight[k] * s->x[plane + at[k]];
+      EW_PLAIN for (int64_t k = 0; k < count; k++) v += weight[k] * s->x[plane + at[k]];
       s->y[out] = v;
     } else if (s->dx) {
-      for (int64_t k = 0; k < count; k++) s->dx[plane + at[k]] += weight[k] * s->dy[out];
+      EW_PLAIN for (int64_t k = 0; k < count; k++) s->dx[plane + at[k]] += weight[k] * s->dy[out];
     } else
-      for (int64_t k = 0; k < count; k++)
+      EW_PLAIN for (int64_t k = 0; k < count; k++)
         for (int d = 0; d < 3; d++) sum[d] += slope[d][k] * s->x[plane + at[k]] * s->dy[out];
   }
   if (s->dgrid)

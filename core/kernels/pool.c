@@ -25,7 +25,7 @@ static void max_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t 
       vf v = vf_load(x + i), a = vf_load(y + i);
       vf_store(y + i, vf_select((v > a) | (v != v), v, a));
     }
-  for (; i < n; i++) {
+  EW_PLAIN for (; i < n; i++) {
     float v = x[i * stride];
     if (v > y[i] || v != v) y[i] = v;
   }
@@ -38,12 +38,12 @@ static void sum_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t 
   (void)tap;
   if (stride == 1)
     for (; i + VF <= n; i += VF) vf_store(y + i, vf_load(y + i) + vf_load(x + i));
-  for (; i < n; i++) y[i] += x[i * stride];
+  EW_PLAIN for (; i < n; i++) y[i] += x[i * stride];
 }
 
 /* The taps [from, to) of position o along dimension d that lie inside of x, where tap `from` lies, and how many count for an average. */
 typedef struct { int64_t at; int32_t from, to, count; } span;
-static span span_of(const pool *s, int d, int32_t o) {
+static __attribute__((noinline)) span span_of(const pool *s, int d, int32_t o) {
   const ew_window *w = &s->w;
   int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d], from = at < 0 ? (step - 1 - at) / step : 0, room = w->x_size[d] - at, taps = w->taps[d];
   int64_t to = room <= 0 ? 0 : (room - 1) / step + 1, all = (room + s->tail[d] - 1) / step + 1;
@@ -54,7 +54,7 @@ static span span_of(const pool *s, int d, int32_t o) {
 }
 
 /* Position by position: the index of the maximum, or the average's gradient to each tap. */
-static void positions(const pool *s, int64_t plane) {
+static __attribute__((noinline)) void positions(const pool *s, int64_t plane) {
   const ew_window *w = &s->w;
   const int32_t *size = w->x_size, *step = w->dilation;
   const real *x = s->x + plane * s->x_volume;
@@ -72,7 +72,7 @@ static void positions(const pool *s, int64_t plane) {
         for (int32_t kz = z.from; kz < z.to; kz++)
           for (int32_t ky = y.from; ky < y.to; ky++) {
             int64_t at = ((z.at + (int64_t)(kz - z.from) * step[0]) * size[1] + y.at + (int64_t)(ky - y.from) * step[1]) * size[2] + c.at;
-            for (int32_t kx = c.from; kx < c.to; kx++, at += step[2]) {
+            EW_PLAIN for (int32_t kx = c.from; kx < c.to; kx++, at += step[2]) {
               if (s->op != EW_POOL_OP_MAX) dx[at] += part;
               else if (best < 0 || x[at] > most || (x[at] != x[at] && most == most)) best = at, most = x[at];
             }
@@ -104,7 +104,7 @@ static void pool_task(void *arg, int32_t index, int32_t thread) {
     }
     pool one = *s;
     one.x += i * s->x_volume, one.y += i * s->y_volume;
-    for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
+    EW_PLAIN for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
     ew_window_rows(&s->w, s->op == EW_POOL_OP_MAX ? max_row : sum_row, &one);
     if (s->op == EW_POOL_OP_AVERAGE) divide(s, one.y);
   }
@@ -113,7 +113,7 @@ static void grad_task(void *arg, int32_t index, int32_t thread) {
   const pool *s = arg;
   (void)thread;
   for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->planes ? i + s->share : s->planes; i < end; i++) {
-    for (int64_t j = 0; j < s->x_volume; j++) s->dx[i * s->x_volume + j] = 0;
+    EW_PLAIN for (int64_t j = 0; j < s->x_volume; j++) s->dx[i * s->x_volume + j] = 0;
     positions(s, i);
   }
 }

@@ -14,12 +14,12 @@ static void row(const resample *s, real *y, const real *x, int64_t i) {
   int32_t j = 0;
   for (; j + VF <= p->inner; j += VF) {
     vf sum = vf_splat(0);
-    for (int32_t t = 0; t < p->taps; t++) sum = vf_fma(vf_splat(s->weight[i * p->taps + t]), vf_load(x + s->index[i * p->taps + t] * p->inner + j), sum);
+    EW_PLAIN for (int32_t t = 0; t < p->taps; t++) sum = vf_fma(vf_splat(s->weight[i * p->taps + t]), vf_load(x + s->index[i * p->taps + t] * p->inner + j), sum);
     vf_store(y + j, sum);
   }
   for (; j < p->inner; j++) {
     float sum = 0;
-    for (int32_t t = 0; t < p->taps; t++) sum += s->weight[i * p->taps + t] * x[s->index[i * p->taps + t] * p->inner + j];
+    EW_PLAIN for (int32_t t = 0; t < p->taps; t++) sum += s->weight[i * p->taps + t] * x[s->index[i * p->taps + t] * p->inner + j];
     y[j] = sum;
   }
 }

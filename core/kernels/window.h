@@ -4,8 +4,7 @@
  * which is nothing where it lies outside of x. */
 #ifndef EDGEWISE_WINDOW_H
 #define EDGEWISE_WINDOW_H
-#include "../kernel.h"
-#include "../simd.h"
+#include "each.h"
 
 typedef struct { const int32_t *x_size, *y_size, *taps, *stride, *dilation, *pad; } ew_window;
 #define EW_WINDOW_OF(p) {(p)->x_size, (p)->y_size, (p)->taps, (p)->stride, (p)->dilation, (p)->pad}
