@@ -30,6 +30,50 @@ def build(a):
           + "".join(f", training '{p['name']}' on {p['batch']} x {p['sequence']} tokens" for p in package.manifest.get("training", ())))
 
 
+def train(a):
+    """Trains a language model, or adapters for one, on text files."""
+    from .training import LoraConfig, Trainer
+    engine = None
+    if a.threads:
+        from .engine import open_engine
+        engine = open_engine(a.threads)
+    lora = LoraConfig(r=a.lora_r, lora_alpha=a.lora_alpha, lora_dropout=a.lora_dropout, target_modules=a.target_modules or "all-linear", task_type="CAUSAL_LM") if a.lora else None
+    trainer = Trainer(a.model, optimizer={"type": a.optimizer, **({"weight_decay": a.weight_decay} if a.weight_decay is not None else {})}, adapters=lora, learning_rate=a.learning_rate or (2e-3 if a.lora else 3e-4), batch_size=a.batch_size,
+                      sequence_length=a.sequence_length, gradient_accumulation_steps=a.accumulate, schedule=a.schedule, warmup_steps=a.warmup, max_grad_norm=a.max_grad_norm or None,
+                      memory=int(a.memory * 1e6) if a.memory else None, checkpointing=a.checkpointing, seed=a.seed, dtype=a.dtype, engine=engine)
+    if a.checkpoint and os.path.exists(a.checkpoint):
+        trainer.resume(a.checkpoint)
+    e = trainer.estimate()
+    print(f"{e.total / 1e6:.0f} MB: weights {e.weights / 1e6:.0f}, parameters and optimizer {e.states / 1e6:.0f}, activations {e.activations / 1e6:.0f}")
+    texts = [t for path in a.data for t in _texts(path)]
+    held_out = [t for path in a.evaluation or () for t in _texts(path)]
+    history = trainer.fit(texts, epochs=a.epochs, max_steps=a.steps, evaluation=held_out or None, checkpoint=a.checkpoint, checkpoint_every=a.checkpoint_every)
+    if history.losses:
+        print(f"loss {history.losses[0]:.4f} -> {history.losses[-1]:.4f} in {trainer.session.step} updates" + (f", held out {history.evaluations[-1][1]:.4f}" if history.evaluations else ""))
+    if a.adapter:
+        trainer.save_adapter(a.adapter)
+        print(f"{a.adapter}: adapters")
+    if a.output:
+        trainer.export(a.output)
+        print(f"{a.output}: {os.path.getsize(a.output) / 1e6:.2f} MB")
+
+
+def _texts(path):
+    """Texts of a file: each line's "text" of .jsonl, else the whole file."""
+    import json
+
+    from .errors import InputError
+    with open(path, encoding="utf-8") as f:
+        try:
+            if not path.endswith(".jsonl"):
+                return [f.read()]
+            return [json.loads(line)["text"] for line in f if line.strip()]
+        except UnicodeDecodeError as e:
+            raise InputError(f"it is not UTF-8 text ({e.reason})", path, "Convert it.") from None
+        except (ValueError, KeyError, TypeError) as e:
+            raise InputError(f'a line is not {{"text": ...}} ({e})', path, "Write one JSON object with a field text per line.") from None
+
+
 def generate(a):
     """Writes a continuation of a prompt to the terminal."""
     from .pipelines import pipeline
@@ -71,9 +115,16 @@ def _all_nodes(graph):
                 yield from _all_nodes(value)
 
 
+def _training_sizes(p):
+    p.add_argument("--lora-r", type=int, default=8, help="rank of adapters (default 8)")
+    p.add_argument("--lora-alpha", type=float, default=16, help="adapters count lora_alpha / r (default 16)")
+    p.add_argument("--batch-size", type=int, default=4, help="rows of a training step (default 4)")
+    p.add_argument("--sequence-length", type=int, default=128, help="tokens of a row (default 128)")
+
+
 def main(argv=None):
     """Entry point; returns the exit status. Errors are one line on stderr, status 1."""
-    p = argparse.ArgumentParser(prog="edgewise", description="Runs ONNX models, in a web page as on a desktop.")
+    p = argparse.ArgumentParser(prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop.")
     commands = p.add_subparsers(dest="command", required=True)
     b = commands.add_parser("build", help=build.__doc__, description=build.__doc__)
     b.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
@@ -82,10 +133,34 @@ def main(argv=None):
     b.add_argument("--max-length", type=int, help="most tokens of a sequence (default: the model's limit, at most 1024)")
     b.set_defaults(run=build)
     b.add_argument("--train", action="append", choices=("lora", "full"), help="make it trainable in a page: adapters beside its layers, or all its parameters; may be given twice")
-    b.add_argument("--batch-size", type=int, default=4, help="rows of a training step (default 4)")
-    b.add_argument("--sequence-length", type=int, default=128, help="tokens of a row (default 128)")
-    b.add_argument("--lora-r", type=int, default=8, help="rank of adapters (default 8)")
-    b.add_argument("--lora-alpha", type=float, default=16, help="adapters count lora_alpha / r (default 16)")
+    _training_sizes(b)
+    t = commands.add_parser("train", help=train.__doc__, description=train.__doc__)
+    t.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
+    t.add_argument("data", nargs="+", help="text files, or .jsonl with a field text per line")
+    t.add_argument("-o", "--output", help="the .onnx file to write: the model with what it learned")
+    t.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
+    t.add_argument("--lora", action="store_true", help="train adapters instead of the parameters")
+    t.add_argument("--adapter", help="folder to write the adapters to, as PEFT keeps them")
+    t.add_argument("--target-modules", nargs="+", help="layers to adapt (default: all linear ones)")
+    t.add_argument("--lora-dropout", type=float, default=0.0)
+    _training_sizes(t)
+    t.add_argument("--epochs", type=int, default=1)
+    t.add_argument("--steps", type=int, help="updates at most")
+    t.add_argument("--accumulate", type=int, default=1, help="batches per update")
+    t.add_argument("--optimizer", default="AdamW", help="AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion")
+    t.add_argument("--learning-rate", type=float, help="default: 2e-3 for adapters, 3e-4 else")
+    t.add_argument("--weight-decay", type=float)
+    t.add_argument("--schedule", default="cosine", choices=("constant", "linear", "cosine"))
+    t.add_argument("--warmup", type=int, default=0, help="updates at the beginning in which the learning rate rises")
+    t.add_argument("--max-grad-norm", type=float, default=1.0, help="0: no clipping")
+    t.add_argument("--evaluation", nargs="+", help="text files that are not trained on")
+    t.add_argument("--checkpoint", help="file to keep the run in, and to go on from where it is there")
+    t.add_argument("--checkpoint-every", type=int, default=100)
+    t.add_argument("--memory", type=float, help="most MB of memory; activations are recomputed where that is needed")
+    t.add_argument("--checkpointing", action="store_true", help="recompute activations to save memory")
+    t.add_argument("--seed", type=int, default=0)
+    t.add_argument("--threads", type=int, help="default: all cores")
+    t.set_defaults(run=train)
     g = commands.add_parser("generate", help=generate.__doc__, description=generate.__doc__)
     g.add_argument("model", help="model folder, .onnx file or .edge package")
     g.add_argument("prompt")
