@@ -7,10 +7,12 @@
 #include "each.h"
 #include "gemm.h"
 
+#define SMALL __attribute__((noinline)) /* called with rows of numbers: once is enough code */
+
 enum { GRU = 3, LSTM = 4, NUMBERS = 6 }; /* gates of a cell; numbers of an activation: kind, a, b, shift, low, high */
 
 /* x = f(x) within [low, high]: bounds of f's own, or what is left of clipping x, since all f rise. */
-static void activate(const real *f, real *x, int32_t n) {
+static SMALL void activate(const real *f, real *x, int32_t n) {
   float a = f[1], b = f[2], shift = f[3], low = f[4], high = f[5];
   if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
     EW_EACH
@@ -25,7 +27,7 @@ static void activate(const real *f, real *x, int32_t n) {
 }
 
 /* d *= f'(x), as y = f(x) tells it; 0 at the bounds. */
-static void derive(const real *f, const real *y, real *d, int32_t n) {
+static SMALL void derive(const real *f, const real *y, real *d, int32_t n) {
   float a = f[1], b = f[2], low = f[4], high = f[5];
   if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
     EW_EACH
@@ -41,18 +43,18 @@ static void derive(const real *f, const real *y, real *d, int32_t n) {
 }
 
 /* y = a, or zeros; y += a * b, where there is an a */
-static void set(real *y, const real *a, int32_t n) {
+static SMALL void set(real *y, const real *a, int32_t n) {
   if (a) memmove(y, a, (size_t)n * 4);
   else memset(y, 0, (size_t)n * 4);
 }
-static void add_product(real *y, const real *a, const real *b, int32_t n) {
+static SMALL void add_product(real *y, const real *a, const real *b, int32_t n) {
   if (!a) return;
   EW_EACH
   for (int32_t j = 0; j < n; j++) y[j] += a[j] * b[j];
 }
 
 /* y[i][j] += a[i] . b[j] */
-static void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row, const real *b, int64_t b_column, real *y, int64_t y_row) {
+static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row, const real *b, int64_t b_column, real *y, int64_t y_row) {
   for (int32_t j = 0, n; j < columns; j += n) {
     n = columns - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
     for (int32_t i = 0, m; i < rows; i += m) {
@@ -68,7 +70,7 @@ static void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, in
 /* What of the work a task does: pieces index, index + tasks, ... of directions x chunks of rows (or of hidden units). */
 typedef struct { int32_t tasks, pieces, size; } split;
 
-static split split_rows(ew_context *ctx, int32_t batch, int32_t directions, int64_t work) {
+static SMALL split split_rows(ew_context *ctx, int32_t batch, int32_t directions, int64_t work) {
   int32_t width = work < 1 << 18 ? 1 : ew_parallel_width(ctx), share = (batch * directions - 1) / width + 1;
   share = (share + 3) & ~3;
   share = share < batch ? share : batch;
@@ -89,7 +91,7 @@ typedef struct {
 
 /* Step t in direction d of rows from..to-1, hidden units j..j+n-1. What reads h of all units is in phase 0; GRU's gate that reads r * h of
  * all units in phase 1; h takes its new value in phase 2. */
-static void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from, int32_t to, int32_t j, int32_t n) {
+static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from, int32_t to, int32_t j, int32_t n) {
   const ew_recurrent_params *p = w->p;
   int64_t hidden = p->h, gates = p->gates, g_row = p->d * (gates + p->lbr) * hidden;
   const real *r = w->r + d * gates * hidden * hidden + j * hidden, *f = w->table + d * 3 * NUMBERS, *peep = w->peepholes ? w->peepholes + d * 3 * hidden + j : NULL;
@@ -175,9 +177,7 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
   forward w = {p, operand[EW_RECURRENT_X], operand[EW_RECURRENT_R], operand[EW_RECURRENT_BIAS], operand[EW_RECURRENT_PEEPHOLES], operand[EW_RECURRENT_TABLE], operand[EW_RECURRENT_LENGTHS],
                operand[EW_RECURRENT_Y], operand[EW_RECURRENT_H_LAST], operand[EW_RECURRENT_C_LAST], operand[EW_RECURRENT_G], operand[EW_RECURRENT_CELLS], {0}, 0, 0};
   int64_t state = (int64_t)p->d * p->b * p->h, work = state * p->gates * p->h;
-  const real *first[2] = {operand[EW_RECURRENT_H_FIRST], operand[EW_RECURRENT_C_FIRST]};
-  for (int k = 0; k < 2; k++)
-    for (int64_t i = 0; i < state; i++) (k ? w.c : w.h)[i] = first[k] ? first[k][i] : 0;
+  set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state), set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
   int32_t width = ew_parallel_width(ctx);
   w.split = split_rows(ctx, p->b, p->d, work * p->t);
   if (w.split.pieces >= width || work < 1 << 18) {
@@ -206,7 +206,7 @@ typedef struct {
 
 /* One step back for one row: from dh and dc behind the step, gradients of what the gates' activations were given, and dh and dc before it as far as
  * they don't come through products. `before`: of h and c before the step; NULL where they were zero. */
-static void row_back(const ew_recurrent_grad_params *p, const real *f, const real *peep, const real *g, const real *y, const real *cell, const real *h_before, const real *c_before, real *dx, real *dh, real *dc) {
+static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, const real *peep, const real *g, const real *y, const real *cell, const real *h_before, const real *c_before, real *dx, real *dh, real *dc) {
   int32_t n = p->h, j;
   int64_t hidden = n;
   const real *g1 = g + hidden, *g2 = g1 + hidden, *g3 = g2 + hidden;
@@ -263,7 +263,7 @@ static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
         int32_t length = w->lengths ? w->lengths[i] : p->t;
         int64_t at = ((int64_t)t * p->b + i) * p->d + d, before = at + (int64_t)back * p->b * p->d, state = ((int64_t)d * p->b + i) * hidden;
         real *dhi = dh + i * hidden, *dci = dc + i * hidden, *dxi = dx + i * dx_row;
-        bool first = back < 0 ? t == 0 : t == length - 1 || t == p->t - 1;
+        bool first = back < 0 ? t == 0 : t + 1 == length || t + 1 == p->t;
         const real *h_before = !first ? w->y + before * hidden : w->h_first ? w->h_first + state : NULL;
         const real *c_before = !first ? w->cells + before * hidden : w->c_first ? w->c_first + state : NULL;
         const real *g = w->g + at * (gates + p->lbr) * hidden;
@@ -308,9 +308,7 @@ int32_t ew_k_recurrent_grad(ew_context *ctx, const ew_recurrent_grad_params *p, 
                 operand[EW_RECURRENT_GRAD_TABLE], operand[EW_RECURRENT_GRAD_G], operand[EW_RECURRENT_GRAD_CELLS], operand[EW_RECURRENT_GRAD_LENGTHS],
                 operand[EW_RECURRENT_GRAD_DX], operand[EW_RECURRENT_GRAD_DH], operand[EW_RECURRENT_GRAD_DC], {0}};
   int64_t state = (int64_t)p->d * p->b * p->h;
-  const real *last[2] = {operand[EW_RECURRENT_GRAD_DH_LAST], operand[EW_RECURRENT_GRAD_DC_LAST]};
-  for (int k = 0; k < 2; k++)
-    for (int64_t i = 0; i < state; i++) (k ? w.dc : w.dh)[i] = last[k] ? last[k][i] : 0;
+  set(w.dh, operand[EW_RECURRENT_GRAD_DH_LAST], (int32_t)state), set(w.dc, operand[EW_RECURRENT_GRAD_DC_LAST], (int32_t)state);
   w.split = split_rows(ctx, p->b, p->d, state * p->gates * p->h * p->t);
   ew_parallel(ctx, w.split.tasks, back_task, &w);
   return EW_OK;
