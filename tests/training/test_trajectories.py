@@ -7,6 +7,7 @@ from edgewise.training.session import TrainingSession
 from .zoo import ZooCase, cases
 
 CASES = cases()
+ROUNDING = 1e-6
 
 
 @pytest.fixture(scope="module", params=list(CASES))
@@ -32,6 +33,8 @@ def test_trajectory(case, form, engine):
         assert len(case.names) == len(case.spec.get("requires_grad") or case.spec["parameters"])
         if form == "ort":
             for theirs, (ours, turned) in case.names.items():
+                if np.abs(case.torch[f"grad0/{theirs}"]).max() < ROUNDING:
+                    continue  # its true gradient is 0 (a bias in front of a batch norm): Adam makes steps of what rounding leaves
                 got = np.asarray(session.get(ours))
                 close(got.T if turned else got, case.torch[f"final/{theirs}"], 1e-4, theirs)
     finally:
@@ -46,6 +49,9 @@ def test_gradients(case, engine):
         session.accumulate(case.feeds())
         for theirs, (ours, turned) in case.names.items():
             got = np.asarray(session.get(f"gradient/{ours}"))
+            if np.abs(case.torch[f"grad0/{theirs}"]).max() < ROUNDING:
+                assert np.abs(got).max() < 10 * ROUNDING
+                continue
             close(got.T if turned else got, case.torch[f"grad0/{theirs}"], 1e-4, theirs)
     finally:
         session.free()

@@ -13,8 +13,8 @@ from ..errors import InputError, UnsupportedOp
 from ..ops.dtypes import FLOAT
 
 SCALE = "adapter/scale"  # float32 [1]: 1 while training; generation sets it to weigh or to switch off what is loaded
-PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul")
-_TAIL = re.compile(r"/(MatMul|Gemm|Conv|Gather|FusedMatMul)[^/]*$")
+PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "MatMulBnb4", "QuantizedMatMul")
+_TAIL = re.compile(r"/(MatMul|Gemm|Conv|Gather|FusedMatMul)[^/]*$")  # also of what quantizers make of them: MatMul_Q4, MatMul_quant_output_scale_mul
 
 
 @dataclass
@@ -44,7 +44,7 @@ class LoraLayer:
 
 def _weight(n):
     """(initializer, whether it is stored [out, in]) of a float layer; (None, False) where it is quantized."""
-    if n.op in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "GatherBlockQuantized"):
+    if n.op in ("MatMulNBits", "MatMulBnb4", "QuantizedMatMul", "GatherBlockQuantized"):
         return None, False
     v, turned = (n.inputs[0], False) if n.op == "Gather" else (n.inputs[1], bool(n.attr("transB", 0)))
     while v is not None and v.producer is not None and v.producer.op in ("Transpose", "Cast", "Identity"):
@@ -96,6 +96,8 @@ def _matrix(n):
     """(in, out) of a product with a fixed matrix, else None."""
     if n.op in ("MatMulNBits", "MatMulBnb4"):
         return n.attr("K"), n.attr("N")
+    if n.op == "QuantizedMatMul":
+        return tuple(n.inputs[4].shape)
     w = n.inputs[1]
     if not _fixed(w) or w.rank != 2 or n.attr("transA", 0):
         return None
