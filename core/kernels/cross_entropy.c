@@ -7,6 +7,7 @@
  * and gradient 0. L is kept for the gradient, which then reads the logits once and may overwrite them. */
 #include "../scalar_math.h"
 #include "each.h"
+#include <string.h>
 
 typedef struct {
   ew_context *context;
@@ -27,25 +28,30 @@ static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t 
   return -2;
 }
 
-static float log_sum_exp(const real *x, int32_t n) {
-  int32_t whole = n / (2 * VF) * (2 * VF), j;
-  vf a = vf_splat(-INFINITY), b = a, s = {0}, t = {0};
-  for (j = 0; j < whole; j += 2 * VF) a = vf_max(a, vf_load(x + j)), b = vf_max(b, vf_load(x + j + VF));
-  float max = vf_highest(vf_max(a, b));
-  for (; j < n; j++) max = x[j] > max ? x[j] : max;
-  for (j = 0; j < whole; j += 2 * VF) s += vf_exp(vf_load(x + j) - max), t += vf_exp(vf_load(x + j + VF) - max);
-  float rest = 0;
-  for (; j < n; j++) rest += ew_exp(x[j] - max);
-  return max + logf(vf_sum(s + t) + rest);
+/* Each loop stands once: a row's last, incomplete vector is filled up in a place of its own and goes through it too. */
+static __attribute__((noinline)) float sum_exp(const real *x, int32_t n, float max) {
+  vf s = {0};
+  for (int32_t j = 0; j < n; j += VF) s += vf_exp(vf_load(x + j) - max);
+  return vf_sum(s);
 }
 
-/* Sum of w x, or of one of them where the other is absent. */
-static float weighted_sum(const real *w, const real *x, int32_t n) {
+static float log_sum_exp(const real *x, int32_t n) {
+  const int32_t whole = n / VF * VF;
+  float rest[VF];
+  for (int32_t j = 0; j < VF; j++) rest[j] = whole + j < n ? x[whole + j] : -INFINITY;
+  vf high = vf_load(rest);
+  for (int32_t j = 0; j < whole; j += VF) high = vf_max(high, vf_load(x + j));
+  float max = vf_highest(high);
+  return max + logf(sum_exp(x, whole, max) + sum_exp(rest, whole < n ? VF : 0, max));
+}
+
+/* Sum of w x; without w, of x. */
+static __attribute__((noinline)) float weighted_sum(const real *w, const real *x, int32_t n) {
   vf s = {0};
   int32_t j = 0;
-  for (; j + VF <= n; j += VF) s += w && x ? vf_load(w + j) * vf_load(x + j) : vf_load((w ? w : x) + j);
+  for (; j + VF <= n; j += VF) s += w ? vf_load(w + j) * vf_load(x + j) : vf_load(x + j);
   float sum = vf_sum(s);
-  for (; j < n; j++) sum += w && x ? w[j] * x[j] : (w ? w : x)[j];
+  EW_PLAIN for (; j < n; j++) sum += w ? w[j] * x[j] : x[j];
   return sum;
 }
 
@@ -75,7 +81,7 @@ static void cross_entropy_task(void *arg, int32_t index, int32_t thread) {
 int32_t ew_k_cross_entropy(ew_context *ctx, const ew_cross_entropy_params *p, void *const *operand) {
   const real *weight = operand[EW_CROSS_ENTROPY_WEIGHT];
   forward f = {ctx, p, operand[EW_CROSS_ENTROPY_X], weight, operand[EW_CROSS_ENTROPY_LABEL], operand[EW_CROSS_ENTROPY_LOSS], operand[EW_CROSS_ENTROPY_COUNTED], operand[EW_CROSS_ENTROPY_LSE],
-               weight ? weighted_sum(weight, NULL, p->classes) : (float)p->classes, 16384 / p->classes + 1, 0};
+               weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes, 16384 / p->classes + 1, 0};
   ew_parallel(ctx, (p->rows - 1) / f.rows + 1, cross_entropy_task, &f);
   return f.failed ? EW_E_INDEX : EW_OK;
 }
@@ -89,6 +95,16 @@ typedef struct {
   float total;
   int32_t rows, failed;
 } backward;
+
+/* dx = a e^(x - L) - b w over whole vectors; w NULL: 1. */
+static __attribute__((noinline)) void dx_row(real *dx, const real *x, const real *w, int32_t n, float lse, float a, float b) {
+  for (int32_t j = 0; j < n; j += VF) {
+    vf d = vf_splat(-b);
+    if (w) d *= vf_load(w + j);
+    if (a != 0) d = vf_fma(vf_exp(vf_load(x + j) - lse), vf_splat(a), d);
+    vf_store(dx + j, d);
+  }
+}
 
 static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
   backward *f = arg;
@@ -107,17 +123,16 @@ static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
     /* dx = a e^(x - L) - b w, less what belongs to the class */
     float g = y < 0 ? 0 : f->dloss[i * p->dloss_row], lse = f->lse[i], e = p->smoothing, w = g * (1 - e) * (f->weight && y >= 0 ? f->weight[y] : 1), b = g * e / (float)n;
     float a = p->nll ? 0 : w + b * f->total;
-    int32_t j = 0;
-    if (y < 0 || (a == 0 && b == 0)) { /* an ignored row may hold anything, NaN too */
-      for (; j + VF <= n; j += VF) vf_store(dx + j, vf_splat(0));
-      for (; j < n; j++) dx[j] = 0;
-    } else {
-      for (; j + VF <= n; j += VF) {
-        vf d = vf_splat(-b);
-        if (f->weight) d *= vf_load(f->weight + j);
-        vf_store(dx + j, p->nll ? d : vf_fma(vf_exp(vf_load(x + j) - lse), vf_splat(a), d));
-      }
-      for (; j < n; j++) dx[j] = (p->nll ? 0 : a * ew_exp(x[j] - lse)) - b * (f->weight ? f->weight[j] : 1);
+    const int32_t whole = n / VF * VF;
+    const real *weight = b != 0 ? f->weight : NULL;
+    dx_row(dx, x, weight, whole, lse, a, b); /* an ignored row, a = b = 0, may hold anything, NaN too: nothing of it is read */
+    if (whole < n) {
+      float rest[2][VF] = {{0}};
+      const size_t bytes = (size_t)(n - whole) * 4;
+      memcpy(rest[0], x + whole, bytes);
+      if (weight) memcpy(rest[1], weight + whole, bytes);
+      dx_row(rest[0], rest[0], weight ? rest[1] : NULL, VF, lse, a, b);
+      memcpy(dx + whole, rest[0], bytes);
     }
     if (y >= 0) dx[y] -= w;
   }
@@ -126,7 +141,7 @@ static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
 int32_t ew_k_cross_entropy_grad(ew_context *ctx, const ew_cross_entropy_grad_params *p, void *const *operand) {
   const real *weight = operand[EW_CROSS_ENTROPY_GRAD_WEIGHT];
   backward f = {ctx, p, operand[EW_CROSS_ENTROPY_GRAD_X], weight, operand[EW_CROSS_ENTROPY_GRAD_LSE], operand[EW_CROSS_ENTROPY_GRAD_DLOSS], operand[EW_CROSS_ENTROPY_GRAD_LABEL], operand[EW_CROSS_ENTROPY_GRAD_DX],
-                weight ? weighted_sum(weight, NULL, p->classes) : (float)p->classes, 16384 / p->classes + 1, 0};
+                weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes, 16384 / p->classes + 1, 0};
   ew_parallel(ctx, (p->rows - 1) / f.rows + 1, cross_entropy_grad_task, &f);
   return f.failed ? EW_E_INDEX : EW_OK;
 }

@@ -21,7 +21,7 @@ static void norm_row(const norm_work *s, int64_t row, const real *x, const real 
       if (s->skip_bias) t += vf_load(s->skip_bias + j);
       vf_store(out + j, t);
     }
-    for (; j < n; j++) out[j] = x[j] + (skip ? skip[j] : 0) + (s->skip_bias ? s->skip_bias[j] : 0);
+    EW_PLAIN for (; j < n; j++) out[j] = x[j] + (skip ? skip[j] : 0) + (s->skip_bias ? s->skip_bias[j] : 0);
     v = out;
   }
   float mean = p->rms ? 0 : sum_of(v, n, 0, false) / (float)n;
@@ -34,7 +34,7 @@ static void norm_row(const norm_work *s, int64_t row, const real *x, const real 
     if (s->bias) t += vf_load(s->bias + j);
     vf_store(y + j, t);
   }
-  for (; j < n; j++) {
+  EW_PLAIN for (; j < n; j++) {
     float t = (v[j] - mean) * factor;
     if (s->scale) t *= s->scale[j] + p->scale_offset;
     if (s->bias) t += s->bias[j];

@@ -1,8 +1,7 @@
 /* What norms and their gradients share. */
 #ifndef EDGEWISE_NORM_H
 #define EDGEWISE_NORM_H
-#include "../kernel.h"
-#include "../simd.h"
+#include "each.h"
 
 /* Sums run in 4 vectors of lanes: short chains, so little rounding error too. */
 EW_INLINE float sum_of(const real *v, int32_t n, float mean, bool squares) {
@@ -15,7 +14,7 @@ EW_INLINE float sum_of(const real *v, int32_t n, float mean, bool squares) {
       else s[u] += d;
     }
   float rest = 0;
-  for (; j < n; j++) rest += squares ? (v[j] - mean) * (v[j] - mean) : v[j];
+  EW_PLAIN for (; j < n; j++) rest += squares ? (v[j] - mean) * (v[j] - mean) : v[j];
   return vf_sum((s[0] + s[1]) + (s[2] + s[3])) + rest;
 }
 #endif

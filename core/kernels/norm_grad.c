@@ -23,7 +23,7 @@ static void add_row(const real *restrict x, const real *restrict dy, real *restr
     vf_store(dscale + j, vf_fma(g, (vf_load(x + j) - mean) * f, vf_load(dscale + j)));
     vf_store(dbias + j, vf_load(dbias + j) + g);
   }
-  for (; j < n; j++) dscale[j] += dy[j] * ((x[j] - mean) * f), dbias[j] += dy[j];
+  EW_PLAIN for (; j < n; j++) dscale[j] += dy[j] * ((x[j] - mean) * f), dbias[j] += dy[j];
 }
 
 static void dx_row(const work *w, const real *x, const real *dy, const real *more, real *dx, float mean, float f) {
@@ -38,7 +38,7 @@ static void dx_row(const work *w, const real *x, const real *dy, const real *mor
       s[u] += h, q[u] = vf_fma(h, vf_load(x + j + u * VF) - mean, q[u]);
     }
   float sum = vf_sum(s[0] + s[1]), along = vf_sum(q[0] + q[1]);
-  for (; j < n; j++) {
+  EW_PLAIN for (; j < n; j++) {
     float h = dy[j] * ((scale ? scale[j] : 0) + offset);
     sum += h, along += h * (x[j] - mean);
   }
@@ -49,7 +49,7 @@ static void dx_row(const work *w, const real *x, const real *dy, const real *mor
     h = h * f - a - (vf_load(x + j) - mean) * b;
     vf_store(dx + j, more ? h + vf_load(more + j) : h);
   }
-  for (; j < n; j++) dx[j] = dy[j] * ((scale ? scale[j] : 0) + offset) * f - a - (x[j] - mean) * b + (more ? more[j] : 0);
+  EW_PLAIN for (; j < n; j++) dx[j] = dy[j] * ((scale ? scale[j] : 0) + offset) * f - a - (x[j] - mean) * b + (more ? more[j] : 0);
 }
 
 static void norm_grad_task(void *arg, int32_t part, int32_t thread) {

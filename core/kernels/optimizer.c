@@ -29,9 +29,9 @@ static double correction(float rest, int64_t n) {
 }
 
 /* n is a multiple of VF. `rule` is a constant wherever this is called. */
-EW_INLINE void update(const step *w, int32_t rule, real *x, const real *g, real *s, real *t, real *u, int64_t n) {
-  const ew_optimizer_params *p = w->p;
-  const float a = p->rest1, b = p->rest2;
+EW_INLINE void update(const step *all, int32_t rule, real *x, const real *g, real *s, real *t, real *u, int64_t n) {
+  const step k = *all, *w = &k; /* a copy that no store can change */
+  const float a = k.p->rest1, b = k.p->rest2, epsilon = k.p->epsilon, momentum = k.p->momentum;
   for (int64_t i = 0; i < n; i += VF) {
     vf v = vf_load(x + i), d = vf_load(g + i) * w->scale;
     if (rule != EW_OPTIMIZER_RULE_LION) d += v * w->l2;
@@ -39,7 +39,7 @@ EW_INLINE void update(const step *w, int32_t rule, real *x, const real *g, real 
       vf m = vf_load(s + i), q = vf_load(t + i);
       m = vf_fma(d - m, vf_splat(a), m), q = vf_fma(vf_fma(d, d, -q), vf_splat(b), q);
       vf_store(s + i, m), vf_store(t + i, q);
-      v = (v * w->before - m * w->rate / vf_fma(vf_sqrt(q), vf_splat(w->root), vf_splat(p->epsilon))) * w->after;
+      v = (v * w->before - m * w->rate / vf_fma(vf_sqrt(q), vf_splat(w->root), vf_splat(epsilon))) * w->after;
     } else if (rule == EW_OPTIMIZER_RULE_SGD) {
       if (s) {
         vf m = vf_load(s + i) * w->keep + d * w->take;
@@ -48,7 +48,7 @@ EW_INLINE void update(const step *w, int32_t rule, real *x, const real *g, real 
       v -= d * w->lr;
     } else if (rule == EW_OPTIMIZER_RULE_ADAGRAD) {
       vf q = vf_load(s + i) + d * d;
-      vf_store(s + i, q), v -= d * w->lr / (vf_sqrt(q) + p->epsilon);
+      vf_store(s + i, q), v -= d * w->lr / (vf_sqrt(q) + epsilon);
     } else if (rule == EW_OPTIMIZER_RULE_RMSPROP) {
       vf q = vf_load(s + i), r;
       q = vf_fma(vf_fma(d, d, -q), vf_splat(a), q), r = q;
@@ -58,8 +58,8 @@ EW_INLINE void update(const step *w, int32_t rule, real *x, const real *g, real 
         m = vf_fma(d - m, vf_splat(a), m), r -= m * m;
         vf_store(t + i, m);
       }
-      d /= vf_sqrt(vf_max(r, vf_splat(0))) + p->epsilon;
-      if (u) d += vf_load(u + i) * p->momentum, vf_store(u + i, d);
+      d /= vf_sqrt(vf_max(r, vf_splat(0))) + epsilon;
+      if (u) d += vf_load(u + i) * momentum, vf_store(u + i, d);
       v -= d * w->lr;
     } else {
       vf m = vf_load(s + i), c = vf_fma(d - m, vf_splat(a), m), lr = vf_splat(w->lr), none = vf_splat(0);
@@ -126,8 +126,6 @@ int32_t ew_k_optimizer(ew_context *ctx, const ew_optimizer_params *p, void *cons
  * which leaves the mean right where rounding to nearest would never move. The random numbers follow from the element and the step alone. */
 enum { BLOCK = 256, BLOCKS = 64 }; /* of a task */
 typedef uint32_t vu __attribute__((vector_size(4 * VF)));
-typedef int8_t bytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
-typedef uint8_t ubytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
 
 typedef struct {
   const ew_optimizer_8bit_params *p;
@@ -139,14 +137,16 @@ typedef struct {
   uint32_t salt;
 } step_8bit;
 
-static void block_8bit(const step_8bit *w, real *x, const real *g, int8_t *m8, uint8_t *v8, real *m_largest, real *v_largest, uint32_t first) {
-  const ew_optimizer_8bit_params *p = w->p;
-  const step *s = &w->s;
+static void block_8bit(const step_8bit *w, real *restrict x, const real *restrict g, int8_t *restrict m8, uint8_t *restrict v8, real *m_largest, real *v_largest, uint32_t first) {
+  const ew_optimizer_8bit_params q = *w->p, *p = &q; /* copies that no store can change */
+  const step k = w->s, *s = &k;
   float m[BLOCK], r[BLOCK];
   vf mh = {0}, rh = {0};
   const float m_unit = *m_largest / 127.0f, r_unit = *v_largest / 256.0f;
+  for (int i = 0; i < BLOCK; i++) m[i] = (float)m8[i];
+  for (int i = 0; i < BLOCK; i++) r[i] = (float)v8[i];
   for (int i = 0; i < BLOCK; i += VF) {
-    vf a = __builtin_convertvector(__builtin_convertvector(*(bytes_m *)(m8 + i), vi), vf) * m_unit, b = (__builtin_convertvector(__builtin_convertvector(*(ubytes_m *)(v8 + i), vi), vf) + 1.0f) * r_unit;
+    vf a = vf_load(m + i) * m_unit, b = (vf_load(r + i) + 1.0f) * r_unit;
     vf y = vf_load(x + i), d = vf_load(g + i) * s->scale + y * s->l2;
     a = vf_fma(d - a, vf_splat(p->rest1), a), b *= b;
     b = vf_sqrt(vf_fma(vf_fma(d, d, -b), vf_splat(p->rest2), b));
@@ -154,18 +154,23 @@ static void block_8bit(const step_8bit *w, real *x, const real *g, int8_t *m8, u
     mh = vf_max(mh, vf_max(a, -a)), rh = vf_max(rh, b);
     vf_store(m + i, a), vf_store(r + i, b);
   }
+  int32_t mq[BLOCK], rq[BLOCK];
+  const uint32_t salt = w->salt;
   vu lane;
-  for (int k = 0; k < VF; k++) lane[k] = (uint32_t)k;
+  for (int i = 0; i < VF; i++) lane[i] = (uint32_t)i;
   *m_largest = vf_highest(mh), *v_largest = vf_highest(rh);
   const float m_scale = *m_largest > 0 ? 127.0f / *m_largest : 0, r_scale = *v_largest > 0 ? 256.0f / *v_largest : 0;
   for (int i = 0; i < BLOCK; i += VF) {
-    vu h = (lane + (first + (uint32_t)i)) * 0x9e3779b9u + w->salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
+    vu h = (lane + (first + (uint32_t)i)) * 0x9e3779b9u + salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
     h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
     vf up = __builtin_convertvector((vi)(h & 0xffff), vf) * 0x1p-16f, up2 = __builtin_convertvector((vi)(h >> 16), vf) * 0x1p-16f;
-    vf a = vf_load(m + i) * m_scale + up + 127.0f, b = vf_load(r + i) * r_scale + up2 - 1.0f; /* truncated below, which is down: both are positive */
+    /* down: to the nearest integer of half less, by adding 1.5 * 2^23, which leaves no bits for a fraction; 127 more, so that all is positive */
+    vf a = vf_load(m + i) * m_scale + up + 126.5f, b = vf_load(r + i) * r_scale + up2 - 1.5f;
     a = vf_min(vf_max(a, vf_splat(0)), vf_splat(254)), b = vf_min(vf_max(b, vf_splat(0)), vf_splat(255));
-    *(bytes_m *)(m8 + i) = __builtin_convertvector(__builtin_convertvector(a, vi) - 127, bytes_m), *(ubytes_m *)(v8 + i) = __builtin_convertvector(__builtin_convertvector(b, vi), ubytes_m);
+    *(vi_m *)(mq + i) = ((vi)(a + 0x1.8p23f) & 255) - 127, *(vi_m *)(rq + i) = (vi)(b + 0x1.8p23f) & 255;
   }
+  for (int i = 0; i < BLOCK; i++) m8[i] = (int8_t)mq[i];
+  for (int i = 0; i < BLOCK; i++) v8[i] = (uint8_t)rq[i];
 }
 
 static void optimizer_8bit_task(void *arg, int32_t index, int32_t thread) {

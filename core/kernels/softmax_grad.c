@@ -1,7 +1,6 @@
 /* dx = (dy - sum(dy y)) y, or of log_softmax: dy - e^y sum(dy), over rows. */
-#include "../kernel.h"
 #include "../scalar_math.h"
-#include "../simd.h"
+#include "each.h"
 
 typedef struct {
   const ew_softmax_grad_params *p;
@@ -24,9 +23,9 @@ static void softmax_grad_task(void *arg, int32_t index, int32_t thread) {
     for (; j + 2 * VF <= n; j += 2 * VF)
       for (int u = 0; u < 2; u++) s[u] = p->log ? s[u] + vf_load(dy + j + u * VF) : vf_fma(vf_load(dy + j + u * VF), vf_load(y + j + u * VF), s[u]);
     float sum = vf_sum(s[0] + s[1]);
-    for (; j < n; j++) sum += p->log ? dy[j] : dy[j] * y[j];
+    EW_PLAIN for (; j < n; j++) sum += p->log ? dy[j] : dy[j] * y[j];
     for (j = 0; j + VF <= n; j += VF) vf_store(dx + j, p->log ? vf_load(dy + j) - vf_exp(vf_load(y + j)) * sum : (vf_load(dy + j) - sum) * vf_load(y + j));
-    for (; j < n; j++) dx[j] = p->log ? dy[j] - ew_exp(y[j]) * sum : (dy[j] - sum) * y[j];
+    EW_PLAIN for (; j < n; j++) dx[j] = p->log ? dy[j] - ew_exp(y[j]) * sum : (dy[j] - sum) * y[j];
   }
 }
 
