@@ -30,6 +30,10 @@ def run(files, options):
     except ImportError as e:
         return ["EngineError", f"the compiler could not be imported: {e}", "", "The wheel does not belong to this version of Edgewise.", None]
     try:
+        if options.get("call"):
+            from edgewise.compile import page_sources
+            from edgewise.training.page import call
+            return call(page_sources(files), options)
         if options.get("programs"):
             from edgewise.training.package import compile_for_page
         else:

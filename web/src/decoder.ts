@@ -19,9 +19,14 @@ export class Weights {
   private readonly adapters = new Map<string, Place>();
   bytes = 0;
 
-  constructor(private readonly engine: Engine, manifest: Manifest) {
+  constructor(private readonly engine: Engine, manifest: Pick<Manifest, "weights">) {
+    this.add(manifest);
+  }
+
+  /** Takes memory for more of them. */
+  add(manifest: Pick<Manifest, "weights">): void {
     for (const { name, bytes } of manifest.weights.values()) {
-      this.at.set(name, { address: engine.alloc(bytes, `the weight '${name}'`), bytes });
+      this.at.set(name, { address: this.engine.alloc(bytes, `the weight '${name}'`), bytes });
       this.bytes += bytes;
     }
   }
@@ -55,7 +60,7 @@ export class Weights {
   }
 
   /** Per file, where its ranges go. */
-  extents(manifest: Manifest): Map<string, Extent[]> {
+  extents(manifest: Pick<Manifest, "weights">): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();
     for (const { name, file, offset, bytes } of manifest.weights.values()) {
       const { address } = this.at.get(name)!;

@@ -114,7 +114,8 @@ class Job {
   }
 }
 
-function notThere(e: NotFound): EdgewiseError {
+/** What a missing file is to those who asked for it. */
+export function notThere(e: NotFound): EdgewiseError {
   const remedy = e.status === 401 || e.status === 403
     ? "The server does not let this page read it: use a public model, or pass headers in fetch_options."
     : "Check the model's name, the revision and the dtype; for files of your own, the address.";

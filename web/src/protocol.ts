@@ -6,6 +6,7 @@ import type { DType } from "./hub.ts";
 import type { Flavour } from "./platform.ts";
 import type { Message } from "./text.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
+import type { ArtifactsInfo, PlainTensor } from "./training/artifacts.ts";
 import type { KeptAdapter } from "./training/kept.ts";
 import type { StepEvent, TrainingFields, TrainingInfo, TrainingResult } from "./training/trainer.ts";
 
@@ -96,6 +97,17 @@ export interface Methods {
   adapter_keep(request: { model: number; name: string }): number;
   adapter_kept(request: { model: number }): KeptAdapter[];
   adapter_forget(request: { model: number; name: string }): void;
+
+  artifacts_open(request: { files: Record<string, Blob | string>; urls: Urls; flavour: Flavour | "auto"; threads: number | undefined }): ArtifactsInfo;
+  artifacts_run(request: { kind: "train" | "eval"; feeds: Record<string, PlainTensor> }): Record<string, PlainTensor>;
+  artifacts_update(request: {}): void;
+  artifacts_reset(request: {}): void;
+  artifacts_rate(request: { rate: number | undefined }): number;
+  artifacts_seed(request: { seed: bigint }): void;
+  artifacts_read(request: { names: string[] }): Record<string, PlainTensor>;
+  artifacts_write(request: { values: Record<string, Uint8Array<ArrayBuffer>> }): void;
+  artifacts_save(request: { optimizer: boolean }): Uint8Array<ArrayBuffer>;
+  artifacts_export(request: { outputs: string[] }): Uint8Array<ArrayBuffer>;
 }
 
 /** What a loaded pipeline says of itself. */

@@ -1,11 +1,12 @@
 // The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever waits for messages from here.
 
 import { InputError } from "./errors.ts";
-import { loadModel, type Model } from "./load.ts";
+import { loadModel, notThere, type Model } from "./load.ts";
 import { plainError, type Call, type FromWorker, type Generated, type GenerateRequest, type Methods, type ToWorker } from "./protocol.ts";
-import { throwIfAborted } from "./source.ts";
+import { HttpSource, NotFound, throwIfAborted, toBlob } from "./source.ts";
 import { generateText } from "./text-generation.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
+import { ArtifactSession } from "./training/artifacts.ts";
 import { forget, keep, listKept, readKept } from "./training/kept.ts";
 import { TrainingRun } from "./training/trainer.ts";
 
@@ -29,6 +30,17 @@ function training(id: number): TrainingRun {
   const found = trainings.get(id);
   if (!found) throw new InputError("nothing is being trained", "", "Make a Trainer.");
   return found;
+}
+
+/** Of a TrainingSession, which has a worker of its own and ends with it. */
+let artifacts: ArtifactSession | undefined;
+const ended = new AbortController();
+
+function inTurn<T>(work: (artifacts: ArtifactSession) => T | Promise<T>): Promise<T> {
+  return turn(0, () => {
+    if (!artifacts) throw new InputError("this session has been released", "TrainingSession", "Make a new one.");
+    return work(artifacts);
+  });
 }
 
 /** Adapters of a model, changed in its turn; gives them as they are then. */
@@ -88,6 +100,22 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   adapter_keep: ({ model: id, name }) => turn(id, () => keep(model(id), name)),
   adapter_kept: ({ model: id }) => listKept(model(id)),
   adapter_forget: ({ model: id, name }) => forget(model(id), name),
+
+  async artifacts_open({ files, urls, flavour, threads }, _, signal) {
+    const read = async (file: Blob | string) => (typeof file !== "string" ? file : toBlob(new HttpSource(file, { signal })).catch((e: unknown) => Promise.reject(e instanceof NotFound ? notThere(e) : e)));
+    const given = new Map(await Promise.all(Object.entries(files).map(async ([name, file]): Promise<[string, Blob]> => [name, await read(file)])));
+    artifacts = await ArtifactSession.open(given, urls, { flavour, threads }, ended.signal);
+    return artifacts.info;
+  },
+  artifacts_run: ({ kind, feeds }) => inTurn((a) => a.run(kind, feeds)),
+  artifacts_update: () => inTurn((a) => a.update()),
+  artifacts_reset: () => inTurn((a) => a.reset()),
+  artifacts_rate: ({ rate }) => inTurn((a) => a.learningRate(rate)),
+  artifacts_seed: ({ seed }) => inTurn((a) => a.setSeed(seed)),
+  artifacts_read: ({ names }) => inTurn((a) => a.read(names)),
+  artifacts_write: ({ values }) => inTurn((a) => a.write(values)),
+  artifacts_save: ({ optimizer }) => inTurn((a) => a.save(optimizer)),
+  artifacts_export: ({ outputs }) => inTurn((a) => a.export(outputs)),
 };
 
 function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise<Generated> {

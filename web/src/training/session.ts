@@ -24,10 +24,11 @@ export class Session {
    * Takes memory for nothing yet: `initialize` does.
    * @param files the package's, for the plans
    * @param seed what adapters' first values and dropout follow from
+   * @param share a session of the same model with other shapes, the states of which are used
    */
   constructor(
     private readonly engine: Engine, readonly program: ProgramInfo, private readonly files: Map<string, Uint8Array>, private readonly weights: Weights,
-    readonly seed: bigint, private readonly where: string,
+    public seed: bigint, private readonly where: string, private readonly share?: Session,
   ) {}
 
   /** Gives all states their first values: parameters those of the package, adapters random ones, all else zeros. */
@@ -38,7 +39,7 @@ export class Session {
         const { address } = this.address(state);
         this.engine.bytes(address, state.bytes).fill(0);
       }
-      for (const kind of accumulates ? (["accumulate", "update"] as const) : (["train"] as const)) this.load(kind);
+      for (const kind of accumulates ? (["accumulate", "update"] as const) : (["train"] as const)) if (this.program.plans.has(kind)) this.load(kind);
       const plan = this.make("initialize");
       try {
         this.write64("seed", seedOfRun(this.seed, -1));
@@ -63,11 +64,16 @@ export class Session {
 
   /** The optimizer's step on the accumulated gradients times `scale`; then they are zeros again. */
   update(learningRate: number, scale: number): void {
+    this.step(learningRate, scale);
+    this.reset();
+  }
+
+  /** The optimizer's step on the accumulated gradients, which stay. */
+  step(learningRate: number, scale = 1): void {
     this.load("update");
     this.writeFloat("learning_rate", learningRate);
     this.writeFloat("gradient_scale", scale);
     this.run("update");
-    this.reset();
   }
 
   /** Sets the accumulated gradients to zero. */
@@ -84,14 +90,26 @@ export class Session {
   }
 
   private forward(kind: "train" | "accumulate" | "evaluate", { ids, labels }: Batch): number {
-    this.within(() => this.load(kind));
-    this.write("input_ids", new Uint8Array(ids.buffer as ArrayBuffer, ids.byteOffset, ids.byteLength));
-    this.write("labels", new Uint8Array(labels.buffer as ArrayBuffer, labels.byteOffset, labels.byteLength));
-    if (kind !== "evaluate") this.write64("seed", seedOfRun(this.seed, this.runs));
-    this.run(kind);
-    if (kind !== "evaluate") this.runs++;
+    const bytes = (a: BigInt64Array) => new Uint8Array(a.buffer as ArrayBuffer, a.byteOffset, a.byteLength);
+    this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels) });
     const loss = this.buffers.get("loss")!;
     return new DataView(this.engine.memory.buffer, loss.address, 4).getFloat32(0, true);
+  }
+
+  /** One run on feeds of the plan's sizes; `output` then has what it gave. */
+  pass(kind: "train" | "accumulate" | "evaluate", feeds: Record<string, Uint8Array>): void {
+    this.within(() => this.load(kind));
+    for (const [name, data] of Object.entries(feeds)) this.write(name, data);
+    const counted = this.share ?? this;
+    if (kind !== "evaluate") this.write64("seed", seedOfRun(counted.seed, counted.runs));
+    this.run(kind);
+    if (kind !== "evaluate") counted.runs++;
+  }
+
+  /** A copy of an output of the last run. */
+  output(name: string): Uint8Array<ArrayBuffer> {
+    const { address, bytes } = this.buffers.get(name)!;
+    return this.engine.bytes(address, bytes).slice();
   }
 
   private run(kind: TrainingPlan): void {
@@ -102,6 +120,7 @@ export class Session {
 
   /** Where a state lies. Adapters are shared with the decoder's plans. */
   address(state: StateInfo): Place {
+    if (this.share) return this.share.address(state);
     let place = this.addresses.get(state.name);
     if (!place) {
       if (state.kind === "adapter") place = this.weights.adapter(state.name, state.bytes);
@@ -130,7 +149,7 @@ export class Session {
 
   private buffer(slot: Slot): Place {
     let place = this.buffers.get(slot.name);
-    if (!place) {
+    if (!place || place.bytes < slot.bytes) {
       place = { address: this.engine.alloc(slot.bytes, slot.name), bytes: slot.bytes };
       this.own.push(place.address);
       this.buffers.set(slot.name, place);

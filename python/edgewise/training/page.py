@@ -1,0 +1,139 @@
+"""What a page's `TrainingSession` asks of Python (web/src/training/artifacts.ts): ONNX Runtime Training's artifacts become plans and bytes, which the page
+runs by itself. Python comes in again for batches of other shapes, for checkpoints and for exports.
+"""
+from __future__ import annotations
+
+import json
+import math
+
+from ..errors import InputError
+from ..ir import Tensor
+from ..ops.dtypes import CODE, NAME
+from .api import GROUP
+from .artifact_models import optimizer_of_model, read_training_model
+from .export import export_inference
+from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
+from .program import Program
+
+MOMENTS = (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq"))
+_artifacts = None  # a page's Python serves one session
+
+
+class _Artifacts:
+    """files: {"checkpoint", "train", "eval", "optimizer": Source}; the last two may be missing."""
+
+    def __init__(self, files):
+        self.files, self.checkpoint = files, read_checkpoint(files["checkpoint"])
+        if self.checkpoint.nominal:
+            raise InputError("it is a nominal checkpoint: its parameters have no values", "checkpointState", "Give a whole one.")
+        parameters = self.checkpoint.parameters
+        self.models = {kind: read_training_model(files[kind], parameters) for kind in ("train", "eval") if kind in files}
+        self.rule, self.norm = optimizer_of_model(files["optimizer"]) if "optimizer" in files else (None, None)
+        self.states = {}
+
+    @property
+    def group(self):
+        groups = self.checkpoint.groups
+        return groups.get(GROUP) or next(iter(groups.values()), None)
+
+    def describe(self):
+        group = self.group
+        trainable = self.models["train"].trainable
+        order = [*trainable, *(n for n in self.checkpoint.parameters if n not in trainable)]
+        rate = self.rule.lr if self.rule is not None else 0.0
+        return {**{kind: {"inputs": m.inputs, "outputs": m.outputs} for kind, m in self.models.items()}, "optimizer": self.rule is not None,
+                "learning_rate": group.initial_learning_rate if group is not None and group.initial_learning_rate else rate,
+                "parameters": [{"name": n, "dtype": NAME[t.dtype], "shape": list(t.shape), "bytes": t.nbytes, "trainable": n in trainable} for n, t in ((n, self.checkpoint.parameters[n]) for n in order)]}
+
+    def set(self, values):
+        """Parameters that the page has set before its first step. values: {name: Source}."""
+        self.checkpoint.requires_grad, self.checkpoint.frozen = self.tensors(values)
+        for model in self.models.values():
+            for name, t in self.checkpoint.parameters.items():
+                if name in model.graph.constants:
+                    model.graph.constants[name] = Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+
+    def program(self, kind, feeds, have, first):
+        """Plans for batches of these shapes. feeds: {input: [type name, shape]}; have: names of weights that the page has already; first: whether there are no states yet."""
+        model, train = self.models[kind], self.models["train"]
+        program = Program(model.graph, {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()}, dtypes={n: CODE[t] for n, (t, _) in feeds.items()}, loss=f"output:{model.outputs[0]}",
+                          trainable=train.trainable, outputs=model.outputs[1:], max_grad_norm=self.norm, batch_norm=train.batch_norm, **({"optimizer": self.rule} if self.rule is not None else {}))
+        kinds = ["evaluate"] if kind == "eval" else ["accumulate", *(["update"] if self.rule is not None else []), "initialize"] if first else ["accumulate"]
+        if kind == "train":
+            program.plan("accumulate")
+        plans = {k: program.plan(k) for k in kinds}
+        weights, data, blobs = [], bytearray(), {}
+        for k, plan in plans.items():
+            blobs[f"plan/{k}"] = plan.data
+            for s in plan.slots:
+                if s.kind == "weight" and s.name not in have:
+                    have = {*have, s.name}
+                    weights.append({"name": s.name, "file": "weights", "offset": len(data), "bytes": s.nbytes})
+                    data += bytes(s.tensor.bytes()) + bytes(-s.nbytes % 64)
+        blobs["weights"] = bytes(data)
+        moments, group = {}, self.group
+        for name, kept in (group.momentums if group is not None else {}).items():
+            for key, suffix in MOMENTS:
+                state = f"optimizer/{name}/{suffix}"
+                if key in kept and state in program.states:
+                    blobs[f"state/{state}"] = bytes(kept[key].bytes())
+                    moments[state] = f"state/{state}"
+        self.states |= program.states
+        return {"plans": {k: {"file": f"plan/{k}", "slots": [s.describe() for s in p.slots], "arena_bytes": p.arena_bytes} for k, p in plans.items()}, "weights": weights,
+                "states": [{**d, "initial": list(program.states[d["name"]].initial)} for d in program.describe_states()], "moments": moments, "step": group.step if group is not None else 0}, blobs
+
+    def tensors(self, states):
+        """The checkpoint's parameters with the values of the page's states. states: {name: Source}."""
+        def now(name, t):
+            if name not in states:
+                return t
+            data = states[name].read(0, states[name].size)
+            if len(data) != 4 * math.prod(t.shape):
+                raise InputError(f"{len(data)} bytes for {list(t.shape)}", f"parameter '{name}'", "This is a mistake in Edgewise; please report it.")
+            return Tensor(name, t.dtype, tuple(t.shape), None, 0, len(data), bytes(data))
+        return {n: now(n, t) for n, t in self.checkpoint.requires_grad.items()}, {n: now(n, t) for n, t in self.checkpoint.frozen.items()}
+
+    def save(self, states, step, rate, with_optimizer):
+        trained, frozen = self.tensors(states)
+        out = Checkpoint(trained, frozen, {}, dict(self.checkpoint.properties))
+        if with_optimizer and self.rule is not None:
+            moments = {}
+            for name in self.models["train"].trainable:
+                kept = {}
+                for key, suffix in MOMENTS:
+                    s = self.states.get(state := f"optimizer/{name}/{suffix}")
+                    if s is not None and state in states:
+                        data = bytes(states[state].read(0, states[state].size))
+                        kept[key] = Tensor(key, s.dtype, tuple(s.shape), None, 0, len(data), data)
+                if kept:
+                    moments[name] = kept
+            out.groups = {GROUP: OptimizerGroup(int(step), float(rate), moments)}
+        return write_checkpoint(out, None)
+
+    def export(self, states, outputs):
+        if "eval" not in self.files:
+            raise InputError("there is no evaluation model", "exportModel", "Pass evalModel to create.")
+        trained, frozen = self.tensors(states)
+        buffers = {n: (s.dtype, s.shape, bytes(states[n].read(0, states[n].size))) for n, s in self.states.items() if s.kind == "buffer" and n in states}
+        return export_inference(self.files["eval"], {n: (t.dtype, t.shape, bytes(t.bytes())) for n, t in {**trained, **frozen}.items()}, buffers, outputs, None)
+
+
+def call(files, options):
+    """One of the above. files: {name: Source}; options: {"call": which, ...}. Returns (JSON, {name: bytes})."""
+    global _artifacts
+    what = options["call"]
+    if what == "open":
+        _artifacts = _Artifacts(files)
+        return json.dumps(_artifacts.describe()), {}
+    if what == "program":
+        _artifacts.set(files)
+        described, blobs = _artifacts.program(options["kind"], options["feeds"], set(options["have"]), options["first"])
+        return json.dumps(described), blobs
+    if what == "save":
+        return "{}", {"checkpoint": _artifacts.save(files, options["step"], options["rate"], options["with_optimizer"])}
+    if what == "read":
+        return "{}", {n: bytes(_artifacts.checkpoint.parameters[n].bytes()) for n in options["names"]}
+    return "{}", {"model.onnx": _artifacts.export(files, list(options["outputs"]))}
+
+
+__all__ = ["call"]

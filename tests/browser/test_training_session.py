@@ -1,0 +1,140 @@
+"""ONNX Runtime Web's TrainingSession in a page: artifacts, steps as Python's, checkpoints both read, exports that onnxruntime runs."""
+import base64
+import warnings
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from .test_trouble import error
+
+CREATE = """
+    const open = (more = {}) => ew.TrainingSession.create({checkpointState: "/files/artifacts/checkpoint", trainModel: "/files/artifacts/training_model.onnx",
+        evalModel: "/files/artifacts/eval_model.onnx", optimizerModel: "/files/artifacts/optimizer_model.onnx", ...more.files}, {flavour: "simd128", ...more.options});
+    const batch = (i) => ({x: new ew.Tensor("float32", Float32Array.from(arg.x[i].flat()), [arg.x[i].length, 6]), labels: new ew.Tensor("int64", arg.y[i], [arg.y[i].length])});
+    const steps = async (s, from, to) => {
+      const losses = [];
+      for (let i = from; i < to; i++) {
+        const out = await s.runTrainStep(batch(i));
+        losses.push(out[s.trainingOutputNames[0]].data[0]);
+        await s.runOptimizerStep(); await s.lazyResetGrad();
+      }
+      return losses;
+    };
+    const base64 = (bytes) => btoa(String.fromCharCode(...bytes));
+"""
+
+
+@pytest.fixture(scope="module")
+def artifacts(files):
+    from edgewise.training import artifacts, onnxblock
+    r = np.random.default_rng(0)
+    weights = {"w1": (6, 16), "b1": (16,), "w2": (16, 4), "b2": (4,)}
+    nodes = [helper.make_node("MatMul", ["x", "w1"], ["p"]), helper.make_node("Add", ["p", "b1"], ["q"]), helper.make_node("Relu", ["q"], ["h"]), helper.make_node("MatMul", ["h", "w2"], ["s"]), helper.make_node("Add", ["s", "b2"], ["logits"])]
+    graph = helper.make_graph(nodes, "mlp", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])], [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 4])],
+                              [numpy_helper.from_array(r.standard_normal(shape).astype(np.float32) * 0.3, name) for name, shape in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        artifacts.generate_artifacts(model, ["w1", "b1", "w2"], ["b2"], loss=artifacts.LossType.CrossEntropyLoss, optimizer=onnxblock.optim.AdamW(), artifact_directory=files / "artifacts")
+    sizes = [8, 8, 3, 8, 3, 8]
+    return {"x": [r.standard_normal((n, 6)).astype(np.float32).round(3).tolist() for n in sizes], "y": [r.integers(0, 4, n).tolist() for n in sizes]}
+
+
+def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
+    from edgewise.training.api import CheckpointState, Module, Optimizer
+    folder = files / "artifacts"
+    state = CheckpointState.load_checkpoint(folder / "checkpoint")
+    module = Module(folder / "training_model.onnx", state, folder / "eval_model.onnx")
+    optimizer = Optimizer(folder / "optimizer_model.onnx", module)
+    optimizer.set_learning_rate(0.01)
+    batches = [(np.array(x, np.float32), np.array(y, np.int64)) for x, y in zip(artifacts["x"], artifacts["y"])]
+    here = []
+    for x, y in batches:
+        here.append(float(module(x, y)))
+        optimizer.step()
+        module.lazy_reset_grad()
+    v = visit(server)
+    got = v.run(CREATE + """
+        const s = await open();
+        const names = [s.trainingInputNames, s.trainingOutputNames, s.evalInputNames, s.evalOutputNames, s.parameters, await s.getParametersSize(), await s.getParametersSize(false), await s.getLearningRate()];
+        await s.setLearningRate(0.01);
+        const before = Array.from((await s.getContiguousParameters(false)).data);
+        const losses = await steps(s, 0, 6);
+        const evaluated = (await s.runEvalStep(batch(0)))[s.evalOutputNames[0]].data[0];
+        const after = Array.from((await s.getContiguousParameters()).data);
+        const w1 = await s.getParameter("w1");
+        const model = base64(await s.exportModel(["logits"])), checkpoint = base64(await s.saveCheckpoint());
+        await s.release();
+        // In two halves, with a checkpoint between them.
+        const a = await open(); await a.setLearningRate(0.01);
+        const first = await steps(a, 0, 3), half = await a.saveCheckpoint(); await a.release();
+        const b = await open({files: {checkpointState: half}});
+        const rate = await b.getLearningRate();
+        const second = await steps(b, 3, 6); await b.release();
+        return {names, before, losses, evaluated, after, w1: [w1.dims, w1.type], model, checkpoint, halves: [...first, ...second], rate};
+    """, artifacts)
+    assert "error" not in got, got
+    np.testing.assert_allclose(got["losses"], here, rtol=1e-5)
+    assert got["halves"] == got["losses"] and got["rate"] == pytest.approx(0.01)
+    inputs, outputs, eval_inputs, _, parameters, size, whole, _ = got["names"]
+    assert inputs == eval_inputs == ["x", "labels"] and len(outputs) >= 1 and (size, whole) == (6 * 16 + 16 + 16 * 4, 6 * 16 + 16 + 16 * 4 + 4) and got["w1"] == [[6, 16], "float32"]
+    assert [(p["name"], p["requires_grad"]) for p in parameters] == [("w1", True), ("b1", True), ("w2", True), ("b2", False)] and len(got["before"]) == whole
+    module.eval()
+    np.testing.assert_allclose(got["evaluated"], float(module(*batches[0])), rtol=1e-5)
+    np.testing.assert_allclose(got["after"], np.asarray(module.get_contiguous_parameters(True)), rtol=1e-4, atol=1e-6)
+    (tmp_path / "checkpoint").write_bytes(base64.b64decode(got["checkpoint"]))
+    saved = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    np.testing.assert_allclose(np.asarray(saved.parameters["w2"].data), np.asarray(state.parameters["w2"].data), rtol=1e-4, atol=1e-6)
+    import onnxruntime
+    model = base64.b64decode(got["model"])
+    logits, = onnxruntime.InferenceSession(model).run(None, {"x": batches[0][0]})
+    module.export_model_for_inferencing(tmp_path / "here.onnx", ["logits"])
+    np.testing.assert_allclose(logits, onnxruntime.InferenceSession(tmp_path / "here.onnx").run(None, {"x": batches[0][0]})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_in_and_out(visit, server, artifacts):
+    v = visit(server)
+    got = v.run(CREATE + """
+        const s = await open();
+        const p = await s.getContiguousParameters(false);
+        const zeros = new Float32Array(p.size);
+        await s.loadParametersBuffer(new Uint8Array(zeros.buffer), false); // before the first step, frozen ones, too
+        const even = (await s.runTrainStep(batch(0)))[s.trainingOutputNames[0]].data[0];
+        const trainable = await s.getContiguousParameters();
+        await s.loadParametersBuffer(new Uint8Array(p.data.buffer, 0, 4 * trainable.size));
+        await s.setParameter("b1", new ew.Tensor("float32", new Float32Array(16).fill(2), [16]));
+        const b1 = Array.from((await s.getParameter("b1")).data), w1 = Array.from((await s.getParameter("w1")).data);
+        await s.release();
+        return {even, zero: trainable.data.every((x) => x === 0), b1, same: w1.every((x, i) => x === p.data[i])};
+    """, artifacts)
+    assert "error" not in got, got
+    assert got["even"] == pytest.approx(np.log(4), rel=1e-6) and got["zero"] and got["b1"] == [2] * 16 and got["same"]
+
+
+def test_wrong_wishes(visit, server, artifacts):
+    v = visit(server)
+    tries = {
+        "no train model": ("await open({files: {trainModel: undefined}})", "InputError", "trainModel"),
+        "no such file": ("await open({files: {checkpointState: '/files/artifacts/nothing'}})", "ModelError", "404"),
+        "another file": ("await open({files: {checkpointState: '/files/artifacts/training_model.onnx'}})", "ModelError", ""),
+        "no evaluation": ("const s = await open({files: {evalModel: undefined}}); await s.runEvalStep(batch(0))", "InputError", "evalModel"),
+        "no optimizer": ("const s = await open({files: {optimizerModel: undefined}}); await s.runTrainStep(batch(0)); await s.runOptimizerStep()", "InputError", "optimizerModel"),
+        "no gradients": ("const s = await open(); await s.runOptimizerStep()", "InputError", "runTrainStep"),
+        "a missing feed": ("const s = await open(); await s.runTrainStep({x: batch(0).x})", "InputError", "labels"),
+        "another feed": ("const s = await open(); await s.runTrainStep({...batch(0), y: batch(0).x})", "InputError", "'y'"),
+        "another shape": ("const s = await open(); await s.runTrainStep({...batch(0), x: new ew.Tensor('float32', new Float32Array(8), [4, 2])})", "", ""),
+        "no tensor": ("const s = await open(); await s.runTrainStep({...batch(0), x: [1]})", "InputError", "Tensor"),
+        "dims": ("new ew.Tensor('float32', [1, 2], [3])", "InputError", "dims"),
+        "type": ("new ew.Tensor('quaternion', [1, 2])", "InputError", "quaternion"),
+        "buffer": ("const s = await open(); await s.loadParametersBuffer(new Uint8Array(4))", "InputError", "bytes"),
+        "parameter": ("const s = await open(); await s.getParameter('w9')", "InputError", "w9"),
+        "output": ("const s = await open(); await s.exportModel(['nothing'])", "InputError", "nothing"),
+        "label": ("const s = await open(); await s.runTrainStep({...batch(0), labels: new ew.Tensor('int64', [9, 9, 9, 9, 9, 9, 9, 9])})", "", ""),
+    }
+    for name, (body, kind, word) in tries.items():
+        got = v.run(CREATE + body, artifacts)
+        assert isinstance(got, dict) and "error" in got, name
+        assert got["error"]["ours"], (name, got)
+        if kind:
+            error(got, kind, word)

@@ -1,0 +1,241 @@
+// ONNX Runtime Web's training API (release 1.19): users come over by changing the import.
+
+import { Client } from "../client.ts";
+import { env } from "../env.ts";
+import { InputError } from "../errors.ts";
+import type { Flavour } from "../platform.ts";
+import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
+
+const ARRAYS = { float32: Float32Array, float64: Float64Array, int64: BigInt64Array, uint64: BigUint64Array, int32: Int32Array, uint32: Uint32Array, int16: Int16Array, uint16: Uint16Array, float16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array } as const;
+/** Names of element types. float16 is given as its bits. */
+export type TensorType = keyof typeof ARRAYS;
+export type TensorData = Float32Array | Float64Array | BigInt64Array | BigUint64Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array;
+
+/** A tensor as in ONNX Runtime Web: `new Tensor("float32", data, [2, 3])`, or `new Tensor(data, [2, 3])`. */
+export class Tensor {
+  readonly type: TensorType;
+  /** Row by row. */
+  readonly data: TensorData;
+  readonly dims: readonly number[];
+
+  constructor(type: TensorType, data: TensorData | readonly number[] | readonly bigint[] | readonly boolean[], dims?: readonly number[]);
+  constructor(data: TensorData, dims?: readonly number[]);
+  constructor(a: TensorType | TensorData, b?: TensorData | readonly number[] | readonly bigint[] | readonly boolean[] | readonly number[], c?: readonly number[]) {
+    if (typeof a === "string") {
+      const array = ARRAYS[a];
+      if (!array) throw new InputError(`there is no element type '${String(a).slice(0, 40)}'`, "Tensor", `Use one of ${Object.keys(ARRAYS).join(", ")}.`);
+      if (!b || typeof (b as ArrayLike<unknown>).length !== "number") throw new InputError("there are no data", "Tensor", "Give a typed array or a list.");
+      this.type = a;
+      this.data = (b instanceof array ? b : (array as unknown as { from(x: unknown, f?: (y: never) => unknown): TensorData }).from(b, a === "int64" || a === "uint64" ? (x: never) => BigInt(x) : Number)) as TensorData;
+      this.dims = Array.from(c ?? [this.data.length]);
+    } else {
+      const type = Object.entries(ARRAYS).find(([name, array]) => a instanceof array && name !== "float16" && name !== "bool")?.[0];
+      if (!type) throw new InputError("its data are no typed array", "Tensor", "Give a type first, or a typed array.");
+      this.type = type as TensorType;
+      this.data = a as TensorData;
+      this.dims = Array.from((b as readonly number[] | undefined) ?? [a.length]);
+    }
+    const size = this.dims.reduce((x, d) => x * d, 1);
+    if (!this.dims.every((d) => Number.isSafeInteger(d) && d >= 0) || size !== this.data.length) throw new InputError(`dims [${this.dims.join(", ")}] are not those of ${this.data.length} elements`, "Tensor", "Give dims whose product is the number of elements.");
+  }
+
+  /** Number of elements. */
+  get size(): number {
+    return this.data.length;
+  }
+}
+
+export type Tensors = Record<string, Tensor>;
+type File = string | URL | Uint8Array | ArrayBuffer | Blob;
+
+/** What a session is made of: addresses, or files' bytes. */
+export interface TrainingSessionCreateOptions {
+  checkpointState: File;
+  trainModel: File;
+  evalModel?: File;
+  optimizerModel?: File;
+}
+
+/** A parameter of a session. */
+export interface TrainingParameter { name: string; type: TensorType; dims: readonly number[]; requires_grad: boolean }
+
+/**
+ * A training session on artifacts (`training_model.onnx`, `eval_model.onnx`, `optimizer_model.onnx`, `checkpoint`), made by
+ * `edgewise.training.artifacts` or by ONNX Runtime Training.
+ *
+ * ```js
+ * const session = await TrainingSession.create({ checkpointState: "checkpoint", trainModel: "training_model.onnx", evalModel: "eval_model.onnx", optimizerModel: "optimizer_model.onnx" });
+ * const { loss } = await session.runTrainStep({ input, labels }); // names as in session.trainingInputNames
+ * await session.runOptimizerStep();
+ * await session.lazyResetGrad();
+ * ```
+ *
+ * It computes in a worker; Python (`env.pyodideUrl`, `env.wheelUrl`) compiles the models there when batches of new shapes come.
+ * Its methods are those of ONNX Runtime Web 1.19; `saveCheckpoint`, `exportModel`, `learningRate`, `setSeed` and `parameters` are more.
+ */
+export class TrainingSession {
+  private constructor(private readonly client: Client, private readonly info: ArtifactsInfo) {}
+
+  /**
+   * Reads the artifacts.
+   * @throws ModelError: a file is broken or is none. UnsupportedOp, MissingGradient: later, by the first step of such a model. InputError.
+   */
+  static async create(files: TrainingSessionCreateOptions, options: { flavour?: Flavour | "auto"; threads?: number } = {}): Promise<TrainingSession> {
+    const given: Record<string, Blob | string> = {};
+    const names = { checkpoint: files.checkpointState, train: files.trainModel, eval: files.evalModel, optimizer: files.optimizerModel };
+    for (const [name, file] of Object.entries(names)) {
+      if (file === undefined || file === null || file === "") {
+        if (name === "checkpoint" || name === "train") throw new InputError("it is missing", name === "train" ? "trainModel" : "checkpointState", "Give an address, or the file's bytes.");
+      } else given[name] = typeof file === "string" || file instanceof URL ? full(String(file)) : file instanceof Blob ? file : new Blob([file as BlobPart]);
+    }
+    const client = new Client(full(env.workerUrl));
+    try {
+      const urls = { engineUrl: full(env.engineUrl), threadUrl: full(env.threadUrl), compilerUrl: full(env.compilerUrl), pyodideUrl: full(env.pyodideUrl), wheelUrl: full(env.wheelUrl) };
+      return new TrainingSession(client, await client.call("artifacts_open", { files: given, urls, flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads }));
+    } catch (e) {
+      client.end();
+      throw e;
+    }
+  }
+
+  /** What `runTrainStep` is fed and gives, in the models' order; and `runEvalStep`. */
+  get trainingInputNames(): readonly string[] { return this.info.train.inputs; }
+  get trainingOutputNames(): readonly string[] { return this.info.train.outputs; }
+  get evalInputNames(): readonly string[] { return this.evaluation().inputs; }
+  get evalOutputNames(): readonly string[] { return this.evaluation().outputs; }
+
+  private evaluation(): { inputs: string[]; outputs: string[] } {
+    if (!this.info.eval) throw new InputError("there is no evaluation model", "TrainingSession", "Pass evalModel to create.");
+    return this.info.eval;
+  }
+
+  /** The parameters in the order of `getContiguousParameters`, the trained ones first. */
+  get parameters(): TrainingParameter[] {
+    return this.info.parameters.map(({ name, dtype, shape, trainable }) => ({ name, type: dtype as TensorType, dims: shape, requires_grad: trainable }));
+  }
+
+  /** Forward and backward; adds to the gradients. Returns the outputs, the loss first; with `fetches` (names) only those. */
+  async runTrainStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>): Promise<Tensors> {
+    return picked(await this.client.call("artifacts_run", { kind: "train", feeds: plain(feeds) }), fetches);
+  }
+
+  /** Forward with dropout off, on the evaluation model. */
+  async runEvalStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>): Promise<Tensors> {
+    this.evaluation();
+    return picked(await this.client.call("artifacts_run", { kind: "eval", feeds: plain(feeds) }), fetches);
+  }
+
+  /** Updates the parameters by the accumulated gradients. */
+  runOptimizerStep(): Promise<void> {
+    return this.client.call("artifacts_update", {});
+  }
+
+  /** The next `runTrainStep` begins with gradients of zero. */
+  lazyResetGrad(): Promise<void> {
+    return this.client.call("artifacts_reset", {});
+  }
+
+  /** Number of elements of all parameters. */
+  async getParametersSize(trainableOnly = true): Promise<number> {
+    return this.chosen(trainableOnly).reduce((sum, p) => sum + p.bytes / 4, 0);
+  }
+
+  /** All parameters, flattened and one behind the other: float32 [getParametersSize(trainableOnly)]. */
+  async getContiguousParameters(trainableOnly = true): Promise<Tensor> {
+    const chosen = this.chosen(trainableOnly);
+    const values = await this.client.call("artifacts_read", { names: chosen.map((p) => p.name) });
+    const all = new Float32Array(chosen.reduce((sum, p) => sum + p.bytes / 4, 0));
+    let at = 0;
+    for (const { name, bytes } of chosen) {
+      all.set(new Float32Array(values[name]!.data.buffer, values[name]!.data.byteOffset, bytes / 4), at);
+      at += bytes / 4;
+    }
+    return new Tensor("float32", all, [all.length]);
+  }
+
+  /** Sets all parameters from bytes (or float32 numbers) as `getContiguousParameters` gives them. */
+  async loadParametersBuffer(buffer: Uint8Array | Float32Array, trainableOnly = true): Promise<void> {
+    const bytes = new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
+    const chosen = this.chosen(trainableOnly);
+    const total = chosen.reduce((sum, p) => sum + p.bytes, 0);
+    if (bytes.length !== total) throw new InputError(`it has ${bytes.length} bytes, the parameters have ${total}`, "loadParametersBuffer", "Give the data of what getContiguousParameters gave.");
+    const values: Record<string, Uint8Array<ArrayBuffer>> = {};
+    let at = 0;
+    for (const { name, bytes: n } of chosen) {
+      values[name] = bytes.slice(at, at + n);
+      at += n;
+    }
+    await this.client.call("artifacts_write", { values });
+  }
+
+  /** One parameter as it is now. */
+  async getParameter(name: string): Promise<Tensor> {
+    return tensor((await this.client.call("artifacts_read", { names: [name] }))[name]!);
+  }
+
+  /** Sets one parameter. */
+  async setParameter(name: string, value: Tensor): Promise<void> {
+    const known = this.info.parameters.find((p) => p.name === name);
+    if (known && (value.type !== known.dtype || value.dims.join() !== known.shape.join())) throw new InputError(`it is ${value.type} [${value.dims.join(", ")}], ${known.dtype} [${known.shape.join(", ")}] is wanted`, `parameter '${name}'`, "Convert or reshape it.");
+    await this.client.call("artifacts_write", { values: { [name]: plainOf(value).data } });
+  }
+
+  private chosen(trainableOnly: boolean): ArtifactsInfo["parameters"] {
+    return this.info.parameters.filter((p) => !trainableOnly || p.trainable);
+  }
+
+  /** The optimizer's learning rate. */
+  getLearningRate(): Promise<number> {
+    return this.client.call("artifacts_rate", { rate: undefined });
+  }
+
+  /** Of the updates from now on; a schedule sets it before each. */
+  async setLearningRate(rate: number): Promise<void> {
+    await this.client.call("artifacts_rate", { rate });
+  }
+
+  /** What dropout follows from. Default: 0. */
+  setSeed(seed: number | bigint): Promise<void> {
+    return this.client.call("artifacts_seed", { seed: BigInt(seed) });
+  }
+
+  /** The checkpoint file (ODTC, which ONNX Runtime reads, too), with the optimizer's state or without. */
+  saveCheckpoint(includeOptimizerState = true): Promise<Uint8Array<ArrayBuffer>> {
+    return this.client.call("artifacts_save", { optimizer: includeOptimizerState });
+  }
+
+  /** The evaluation model up to these outputs as a plain ONNX file, with the parameters as they are now. */
+  exportModel(outputNames: readonly string[]): Promise<Uint8Array<ArrayBuffer>> {
+    return this.client.call("artifacts_export", { outputs: [...outputNames] });
+  }
+
+  /** Ends the worker and gives back all memory. */
+  async release(): Promise<void> {
+    this.client.end();
+  }
+}
+
+function full(url: string): string {
+  return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+}
+
+function plainOf({ type, dims, data }: Tensor): PlainTensor {
+  return { type, dims: [...dims], data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice() };
+}
+
+function plain(feeds: Tensors): Record<string, PlainTensor> {
+  return Object.fromEntries(Object.entries(feeds).map(([name, t]) => {
+    if (!t || !(t.type in ARRAYS) || !ArrayBuffer.isView(t.data)) throw new InputError("it is no tensor", `feed '${name}'`, "Give a Tensor.");
+    return [name, plainOf(t)];
+  }));
+}
+
+function tensor({ type, dims, data }: PlainTensor): Tensor {
+  return new Tensor(type as TensorType, new ARRAYS[type as TensorType](data.buffer, data.byteOffset, data.length / ARRAYS[type as TensorType].BYTES_PER_ELEMENT) as TensorData, dims);
+}
+
+function picked(outputs: Record<string, PlainTensor>, fetches: readonly string[] | Record<string, unknown> | undefined): Tensors {
+  const names = fetches === undefined ? Object.keys(outputs) : Array.isArray(fetches) ? (fetches as string[]) : Object.keys(fetches);
+  for (const name of names) if (!outputs[name]) throw new InputError("the model has no such output", `fetch '${name}'`, `Its outputs are ${Object.keys(outputs).join(", ")}.`);
+  return Object.fromEntries(names.map((name) => [name, tensor(outputs[name]!)]));
+}
