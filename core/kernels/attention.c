@@ -86,7 +86,7 @@ EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, 
       for (int32_t r = 0; r < rows; r += MR) {
         const real *q[MR];
         for (int32_t i = 0; i < MR; i++) q[i] = row[r + i < rows ? r + i : rows - 1].q + d0;
-        ew_tile(n, q, panel, t);
+        ew_tile_of(n, q, panel, t);
         for (int32_t i = 0; i < MR; i++)
           for (int32_t c = 0; c < NR; c += VF) vf_store(s[r + i] + j + c, d0 ? vf_load(s[r + i] + j + c) + vf_load(t + i * NR + c) : vf_load(t + i * NR + c));
       }
@@ -109,7 +109,7 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
     for (int32_t r = 0; r < rows; r += MR) {
       const real *weights[MR];
       for (int32_t i = 0; i < MR; i++) weights[i] = s[r + i < rows ? r + i : rows - 1];
-      ew_tile(keys, weights, panel, t);
+      ew_tile_of(keys, weights, panel, t);
       for (int32_t i = 0; i < MR && r + i < rows; i++) {
         real *y = row[r + i].y + c0;
         if (cols == NR)

@@ -3,6 +3,7 @@
  * Large products go the usual way (Goto, van de Geijn 2008): a block of b and a block of a are copied into panels in the order
  * the inner loop reads them, so that it streams through cache with constant strides. */
 #include "gemm.h"
+#include <string.h>
 
 EW_INLINE int32_t at_most(int32_t x, int32_t limit) { return x < limit ? x : limit; }
 EW_INLINE int32_t blocks_of(int32_t x, int32_t block) { return x / block + (x % block != 0); }
@@ -120,30 +121,40 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
 
 /* ---- the inner loop ---- */
 
-/* Two steps a turn, addressed from one counter, and nothing else in the function: V8 keeps all of this in registers. */
-__attribute__((noinline)) static void tile_even(int32_t kc, const real *const rows[MR], const real *b, float *out) {
-  const real *a[MR];
+/* Every row's address is made from the last one's, so that few pointers live: V8 keeps all of this in registers. */
+void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) {
   vf y[MR][2];
-  for (int r = 0; r < MR; r++) a[r] = rows[r];
   for (int r = 0; r < MR; r++)
-    for (int c = 0; c < 2; c++) y[r][c] = vf_splat(0);
-  for (int32_t p = 0; p < kc; p += 2, b += 2 * NR)
-    for (int u = 0; u < 2; u++) {
-      vf row[2];
-      for (int c = 0; c < 2; c++) row[c] = vf_load(b + u * NR + c * VF);
-      for (int r = 0; r < MR; r++) {
-        vf x = vf_load_splat(a[r] + p + u);
-        for (int c = 0; c < 2; c++) y[r][c] = vf_fma(x, row[c], y[r][c]);
-      }
+    for (int c = 0; c < 2; c++) y[r][c] = from ? vf_load(from + r * out_row + c * VF) : vf_splat(0);
+  for (const real *end = a + kc; a < end; a++, b += NR) {
+    const real *p = a;
+    vf row[2];
+    for (int c = 0; c < 2; c++) row[c] = vf_load(b + c * VF);
+    for (int r = 0; r < MR; r++, p += a_row) {
+      vf x = vf_load_splat(p);
+      for (int c = 0; c < 2; c++) y[r][c] = vf_fma(x, row[c], y[r][c]);
     }
+  }
   for (int r = 0; r < MR; r++)
-    for (int c = 0; c < 2; c++) vf_store(out + r * NR + c * VF, y[r][c]);
+    for (int c = 0; c < 2; c++) vf_store(out + r * out_row + c * VF, y[r][c]);
 }
-void ew_tile(int32_t kc, const real *const a[MR], const real *b, float *out) {
-  tile_even(kc & ~1, a, b, out);
-  if (kc & 1)
-    for (int r = 0; r < MR; r++)
-      for (int c = 0; c < NR; c += VF) vf_store(out + r * NR + c, vf_fma(vf_splat(a[r][kc - 1]), vf_load(b + (int64_t)(kc - 1) * NR + c), vf_load(out + r * NR + c)));
+
+void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, float *out) {
+  enum { LENGTH = 256 };
+  float a[MR * LENGTH];
+  bool even = true;
+  for (int r = 2; r < MR; r++) even = even && (intptr_t)rows[r] - (intptr_t)rows[r - 1] == (intptr_t)rows[1] - (intptr_t)rows[0];
+  if (even) {
+    ew_tile(kc, rows[0], ((intptr_t)rows[1] - (intptr_t)rows[0]) / (intptr_t)sizeof(real), b, out, NR, NULL);
+    return;
+  }
+  int32_t k = 0;
+  do {
+    int32_t n = at_most(kc - k, LENGTH);
+    for (int r = 0; r < MR; r++) memcpy(a + r * LENGTH, rows[r] + k, (size_t)n * sizeof *a);
+    ew_tile(n, a, LENGTH, b + (int64_t)k * NR, out, NR, k > 0 ? out : NULL);
+    k += n;
+  } while (k < kc);
 }
 
 /* Of a row of a tile, which is mostly NR wide. */
@@ -190,17 +201,25 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
   }
   const ew_finish *f = &g->finish;
   const bool plain = s->last && f->activation == EW_ACTIVATION_NONE && (!f->bias || f->bias_col == 1); /* with a short k the rest costs as much as the sums */
+  const bool simple = f->activation == EW_ACTIVATION_NONE && f->alpha == 1 && !f->bias, direct = !s->last || simple; /* simple: sums that at most begin with a residual */
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
     for (int32_t i = 0; i < mc; i += MR) {
       float t[MR * NR];
       int32_t rows = at_most(mc - i, MR);
-      const real *row[MR];
-      for (int32_t r = 0; r < MR; r++) row[r] = a + (i + at_most(r, rows - 1)) * a_row;
-      ew_tile(s->kc, row, b, t);
-      for (int32_t r = 0; r < rows; r++) {
-        real *y = g->y + (int64_t)(i0 + i + r) * g->y_row + s->j0 + j;
+      const real *first = a + i * a_row;
+      int64_t at = (int64_t)(i0 + i) * g->y_row + s->j0 + j;
+      real *y = g->y + at;
+      if (rows < MR) {
+        const real *row[MR];
+        for (int32_t r = 0; r < MR; r++) row[r] = first + at_most(r, rows - 1) * a_row;
+        ew_tile_of(s->kc, row, b, t);
+      } else if (direct && cols == NR) {
+        ew_tile(s->kc, first, a_row, b, y, g->y_row, !s->first ? y : simple && f->residual ? f->residual + at : NULL);
+        continue;
+      } else ew_tile(s->kc, first, a_row, b, t, NR, NULL);
+      for (int32_t r = 0; r < rows; r++, y += g->y_row) {
         float *sum = t + r * NR;
         if (!s->first) add(sum, y, cols);
         if (plain && cols == NR) {
@@ -211,7 +230,7 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
             if (residual) v += vf_load(residual + c);
             vf_store(y + c, v);
           }
-        } else if (s->last) ew_finish_row(&g->finish, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
+        } else if (s->last) ew_finish_row(f, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
         else copy(y, sum, cols);
       }
     }
@@ -244,7 +263,7 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
   int32_t kc_max = whole ? g->k : at_most((int32_t)(s.a_share / MR), b_floats < 65536 ? 128 : 256);
   if (kc_max < 1) kc_max = 1;
   int32_t k_blocks = blocks_of(g->k, kc_max);
-  int32_t kc = k_blocks ? (blocks_of(g->k, k_blocks) + 1) & ~1 : 2; /* even, for the tile */
+  int32_t kc = k_blocks ? blocks_of(g->k, k_blocks) : 1;
   if ((int64_t)kc * NR > b_floats || (int64_t)kc * MR > s.a_share) {
     gemm_plain(g);
     return;

@@ -3,12 +3,21 @@
 #define EDGEWISE_GEMM_H
 #include "../activation.h"
 
-/* One micro-tile is MR rows by NR columns of y. Measured, not derived: V8 has 15 vector registers on x86 but its allocator begins
- * to spill well before they are full: 4 x 2 vectors give 84 % of peak in simd128 and relaxed-simd, 6 x 2 90 % with fused multiply-add but 47 % without. */
+/* One micro-tile is MR rows by NR columns of y. Measured, not derived: V8 has 15 vector registers on x86 and, once pointers spill too, half the
+ * speed is gone. With one pointer for all rows and no unrolling, 4 x 2 vectors give 67 GFLOP/s in both flavours on a machine whose fused multiply-add
+ * peaks at 75; 6 x 2 give 72 with fused multiply-add, but 36 without, where products want registers of their own. */
+#if defined(__wasm_relaxed_simd__)
+enum { MR = 6, NR = 2 * VF };
+#else
 enum { MR = 4, NR = 2 * VF };
+#endif
 
-/* out[MR][NR] = MR rows of kc contiguous floats, times a panel [kc][NR]. */
-void ew_tile(int32_t kc, const real *const a[MR], const real *b, float *out);
+/* MR rows of kc contiguous floats, a_row apart, times a panel [kc][NR], into MR rows of NR floats, out_row apart; added to those at
+ * `from`, which may be out and are as far apart, or NULL. */
+void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from);
+
+/* The same into out[MR][NR], from rows that lie anywhere. */
+void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, float *out);
 
 /* out[rows][4] = 1, 2 or 4 rows of a times 4 columns of b, where a and b are contiguous along k. For few rows, without packing. */
 void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out);
