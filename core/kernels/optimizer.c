@@ -109,6 +109,7 @@ static step begin(int32_t form, bool adam, float rest1, float rest2, float weigh
 
 int32_t ew_k_optimizer(ew_context *ctx, const ew_optimizer_params *p, void *const *operand) {
   const bool adam = p->rule == EW_OPTIMIZER_RULE_ADAM, first = *(const long_m *)operand[EW_OPTIMIZER_STEP] == 1;
+  if ((p->rule != EW_OPTIMIZER_RULE_SGD && !operand[EW_OPTIMIZER_NEW_S]) || (adam && !operand[EW_OPTIMIZER_NEW_T])) return EW_E_PARAM;
   step w = begin(p->form, adam, p->rest1, p->rest2, p->weight_decay, operand[EW_OPTIMIZER_LEARNING_RATE], operand[EW_OPTIMIZER_STEP], operand[EW_OPTIMIZER_SCALE]);
   w.p = p, w.x = operand[EW_OPTIMIZER_NEW_X], w.g = operand[EW_OPTIMIZER_G], w.length = 32768;
   w.s[0] = operand[EW_OPTIMIZER_NEW_S], w.s[1] = operand[EW_OPTIMIZER_NEW_T], w.s[2] = operand[EW_OPTIMIZER_NEW_U];

@@ -71,7 +71,7 @@ static struct { field fields[MAX_FIELDS]; int n, dims; uint64_t composed, ran, r
 
 static void read_names(void) {
   static const char *const counts[] = {"batch", "batch0", "batch1", "heads", "m", "n", "k", "q_len", "kv_len", "head_dim", "v_dim", "rows", "cols", "outer", "inner", "count", "axis", "seq", "depth", "dims",
-                                       "groups", "c", "channels", "planes", "positions", "taps", "y_size"};
+                                       "groups", "c", "channels", "planes", "positions", "taps", "y_size", "classes", "parts"};
   for (int k = 0; k < EW_KERNEL_COUNT; k++) {
     int at = 0;
     for (const char *s = ew_names[k].params; *s;) {
@@ -103,7 +103,7 @@ static void guess_field(const field *f, int32_t *params, int dims) {
     int32_t span = 1, kind = (int32_t)below(4);
     for (int d = 5; d >= 0; d--) {
       p[d] = kind == 0 && one_in(2) ? 0 : kind == 1 ? (int32_t)below(9) : kind == 2 && one_in(3) ? -span : span;
-      span *= span > 100000 || params[dims + d] <= 0 ? 1 : params[dims + d];
+      span *= span > 100000 || params[dims + d] <= 0 || params[dims + d] > 10000 ? 1 : params[dims + d]; /* kernels without dims have other numbers there */
     }
   } else if (f->length == 3) { /* of a window */
     for (int d = 0; d < 3; d++) p[d] = !strcmp(n, "pad") || !strcmp(n, "tail") ? (int32_t)below(5) - 1 : one_in(2) ? 1 : 1 + (int32_t)below(strstr(n, "size") ? 20 : 5);
