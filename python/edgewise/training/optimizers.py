@@ -2,6 +2,7 @@
 the arithmetic is in ops/optimizers.py and core/kernels/optimizer.c."""
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 from ..errors import InputError
@@ -143,7 +144,47 @@ class Lion(Optimizer):
         return {"beta1": float(self.betas[0]), "beta2": float(self.betas[1]), "weight_decay": float(weight_decay)}
 
 
-OPTIMIZERS = {c.__name__.lower(): c for c in (AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion)}
+@dataclass
+class Muon(Optimizer):
+    """torch.optim.Muon (Jordan et al. 2024): the step is the momentum with all its singular values brought near 1, by Newton-Schulz iterations.
+
+    For matrices; give embeddings, gains and biases another optimizer (Program's `groups`). The iterations are float32 products, PyTorch's bfloat16 ones.
+    adjust_lr_fn: None or "original": the rate times sqrt(max(1, rows / columns)) of the tensor as it lies in the file;
+        "match_rms_adamw": times 0.2 sqrt(max(rows, columns)), which makes steps as large as AdamW's (Liu et al. 2025)."""
+    weight_decay: float = 0.1
+    momentum: float = 0.95
+    nesterov: bool = True
+    ns_coefficients: tuple = (3.4445, -4.7750, 2.0315)
+    eps: float = 1e-7
+    ns_steps: int = 5
+    adjust_lr_fn: str | None = None
+
+    def moments(self):
+        return ("momentum_buffer",)
+
+    def update(self, g, parameter, gradient, states, learning_rate, step, scale, weight_decay):
+        if parameter.rank != 2:
+            raise InputError(f"it has the shape {list(parameter.shape)}, Muon is for matrices", f"parameter '{parameter.name}'", "Give it another optimizer in groups, for instance {'optimizer': 'AdamW'}.")
+        if self.adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise InputError(f"{self.adjust_lr_fn!r} is no way to adjust the learning rate", "Muon", "Use 'original' or 'match_rms_adamw'.")
+        rows, columns = parameter.shape
+        gradient = gradient if scale is None else g.mul(gradient, scale)
+        fresh = g.scale(gradient, 1 - self.momentum)
+        mean = g.op("Assign", states[0], g.add(g.scale(states[0], self.momentum), fresh), domain="edgewise")
+        x = g.add(g.scale(mean, self.momentum), fresh) if self.nesterov else mean
+        x = g.swap(x) if rows > columns else x  # the smaller of the two Gram matrices
+        x = g.div(x, g.op("Max", g.op("Sqrt", g.op("SumOfSquares", x, domain="edgewise")), g.number(self.eps)))
+        a, b, c = map(float, self.ns_coefficients)
+        for _ in range(self.ns_steps):  # x -> a x + b (x x^T) x + c (x x^T)^2 x
+            gram = g.op("Gemm", x, x, transB=1)
+            x = g.op("Gemm", g.op("Gemm", gram, gram, gram, alpha=c, beta=b), x, x, beta=a)
+        x = g.swap(x) if rows > columns else x
+        size = 0.2 * math.sqrt(max(rows, columns)) if self.adjust_lr_fn == "match_rms_adamw" else math.sqrt(max(1, rows / columns))
+        kept = g.mul(parameter, g.sub(g.number(1.0), g.scale(learning_rate, float(weight_decay)))) if weight_decay else parameter
+        return [g.op("Assign", parameter, g.sub(kept, g.mul(x, g.scale(learning_rate, size))), domain="edgewise"), mean]
+
+
+OPTIMIZERS = {c.__name__.lower(): c for c in (AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion, Muon)}
 
 
 def optimizer_of(optimizer):

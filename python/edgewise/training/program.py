@@ -67,7 +67,8 @@ class Program:
         trainable: "all", or names and patterns of parameters; [] with adapters alone. frozen: names and patterns that stay as they are.
         lora: peft.LoraConfig, or None.
         outputs: names of model outputs that `train` and `evaluate` also give; default none.
-        no_decay: patterns of parameter names whose weight_decay is 0. groups: [(pattern, {"lr_scale": x, "weight_decay": y})], the first that fits counts.
+        no_decay: patterns of parameter names whose weight_decay is 0. groups: [(pattern, {"lr_scale": x, "weight_decay": y, "optimizer": z})], the first that fits
+            counts; an optimizer of a group is as `optimizer`, but for its lr: all take the rate that is fed, times lr_scale.
         max_grad_norm, max_grad_value: clipping of the whole gradient by its norm, or of each element; None: none.
         training_mode: whether Dropout is active in train and accumulate.
         batch_norm: "frozen": BatchNormalization uses its running statistics, as exported; "train": the batch's own, and the running ones, which are states, follow them.
@@ -85,7 +86,7 @@ class Program:
         if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
             raise InputError(f"{batch_norm!r} is not a way to treat BatchNormalization", "batch_norm", "Use 'frozen' or 'train'.")
         self.training_graph, self.buffers = with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm) if batch_norm != "frozen" else (self.graph, {})
-        self.extra, self.groups = list(outputs), [*groups, *((p, {"weight_decay": 0.0}) for p in no_decay)]
+        self.extra, self.groups = list(outputs), [*((p, {**x, "optimizer": optimizer_of(x["optimizer"])} if "optimizer" in x else x) for p, x in groups), *((p, {"weight_decay": 0.0}) for p in no_decay)]
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = max_grad_norm, max_grad_value, training_mode, checkpointing
         self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
         self.lora_layers = []
@@ -236,13 +237,13 @@ class Program:
             scale = clip
         for v, d in pairs:
             group = self._group(v.name)
-            kept = []
-            for suffix, (dtype, shape) in self.optimizer.states(v.shape).items():
+            optimizer, kept = group.get("optimizer", self.optimizer), []
+            for suffix, (dtype, shape) in optimizer.states(v.shape).items():
                 name = f"optimizer/{v.name}/{suffix}"
                 self.states.setdefault(name, State(name, "optimizer", dtype, tuple(shape)))
                 kept.append(bound.state(name, dtype, shape))
             lr = g.scale(rate, float(group.get("lr_scale", 1.0)))
-            bound.effects += self.optimizer.update(g, v, d, kept, lr, step, scale, group.get("weight_decay", self.optimizer.weight_decay))
+            bound.effects += optimizer.update(g, v, d, kept, lr, step, scale, group.get("weight_decay", optimizer.weight_decay))
 
     def _group(self, name):
         from fnmatch import fnmatchcase
