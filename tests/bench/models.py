@@ -190,7 +190,28 @@ def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
     return g.model([("ids", I64, [batch, sequence])], [("y", F32, [batch * sequence, vocab])], opset=15)
 
 
-# name: (function, its arguments). What is fed: page/feeds of training.py.
+def in_4_bits(model):
+    """The model with its MatMuls by initializers as MatMulNBits, symmetric in blocks of 32, quantized by onnxruntime's own code. (Its Python tool around that needs a package more.)"""
+    from onnxruntime.capi._pybind_state import quantize_matmul_4bits
+    weights = {i.name: i for i in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "MatMul" or node.input[1] not in weights:
+            continue
+        name = node.input[1]
+        w = numpy_helper.to_array(weights.pop(name))
+        rows, columns = w.shape
+        blocks = -(-rows // 32)
+        packed, scales, zeros = np.zeros((columns, blocks, 16), np.uint8), np.zeros((columns, blocks), np.float32), np.zeros((columns, -(-blocks // 2)), np.uint8)
+        quantize_matmul_4bits(packed, np.ascontiguousarray(np.pad(w, ((0, blocks * 32 - rows), (0, 0)))), scales, zeros, 32, columns, rows, True)
+        for suffix, array in (("_Q4", packed), ("_scales", scales)):
+            weights[name + suffix] = numpy_helper.from_array(array, name + suffix)
+        node.CopyFrom(helper.make_node("MatMulNBits", [node.input[0], name + "_Q4", name + "_scales"], node.output, node.name, domain="com.microsoft", K=rows, N=columns, bits=4, block_size=32))
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(weights.values())
+    return model
+
+
+# name: (function, its arguments). What is fed: page/batch.js.
 TRAINING = {
     "mlp": (mlp, {"dims": [784, 512, 512, 10]}),
     "gpt4": (gpt, {"layers": 4, "width": 96, "heads": 4, "inner": 256, "vocab": 256, "batch": 16, "sequence": 64}),

@@ -11,7 +11,7 @@ import onnx
 from onnx import numpy_helper
 
 from .browser import HERE, WORK, _sh, say
-from .models import SMOLLM2, TRAINING, language_model
+from .models import SMOLLM2, TRAINING, in_4_bits, language_model
 from .stats import ratio, show, summary
 
 ORT = "1.19.2"
@@ -331,10 +331,7 @@ def adapter_files():
         (folder / "part").rename(full)
     if not small.exists():
         say("making model-q4.onnx")
-        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-        quantizer = MatMulNBitsQuantizer(onnx.load(full), block_size=32, is_symmetric=True)
-        quantizer.process()
-        quantizer.model.save_model_to_file(str(folder / "part"))
+        onnx.save(in_4_bits(onnx.load(full)), folder / "part")
         (folder / "part").rename(small)
     return {"float32": full, "4 bits": small}
 
