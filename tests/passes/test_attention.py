@@ -54,6 +54,29 @@ def test_attention(scale, mask):
     fused(g, PASS, PARTS, Attention=1)
 
 
+@pytest.mark.parametrize("form", ["where", "add", "sliced", "uint8"])
+@pytest.mark.parametrize("past", [0, 3])
+def test_causal_triangles_of_the_file(form, past):
+    """They become the kernel's `causal`, so that keys behind the diagonal are not even looked at; triangles that are not quite causal stay masks."""
+    for exact in (True, False):
+        g = Graph()
+        q, k, v = inputs(g, kv_len=S + past)
+        allowed = np.tril(np.ones((1, 1, S, S + past), bool), past)
+        allowed[0, 0, 1, 0] &= exact
+        s = scores(g, q, k)
+        if form == "add":
+            s = g.Add(s, np.where(allowed, 0, -1e9).astype(np.float32))
+        else:
+            if form != "where":
+                whole = np.tril(np.ones((1, 1, S + past, S + past), np.uint8 if form == "uint8" else bool))
+                whole[0, 0, past + 1, 0] &= exact
+                allowed = g.Slice(g.Slice(whole, [past], [S + past], [2], [1]), [0], [S + past], [3], [1])
+                allowed = g.Cast(allowed, to=9) if form == "uint8" else allowed
+            s = g.Where(allowed, s, -1e9)
+        g.output(g.MatMul(g.Softmax(s, axis=-1), v))
+        fused(g, PASS, PARTS, Attention=1, Where=int(form != "add" and not exact))
+
+
 @pytest.mark.parametrize("low", [-np.inf, -3.4028234663852886e38, -65504.0, -1e9])
 def test_rows_of_which_all_is_masked(low):
     """Rows of padding: equal weights where `low` is a number, as the softmax of equal scores has; NaN where it is -inf."""

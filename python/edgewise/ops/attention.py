@@ -201,7 +201,7 @@ def _part(g, x, axis, start, length):
     return g.op("Slice", x, g.ints([start]), g.ints([start + length]), g.ints([axis])) if length != x.shape[axis] else x
 
 
-# Made by passes/attention.py of the exporters' MatMul, Softmax, MatMul. Inputs: q, k, v, then masks. attrs: scale, softcap, nan_to_zero.
+# Made by passes/attention.py of the exporters' MatMul, Softmax, MatMul. Inputs: q, k, v, then masks. attrs: scale, softcap, nan_to_zero; causal and past as the kernel's.
 fused = Op("Attention", "edgewise")
 
 
@@ -219,7 +219,7 @@ def _(n, b):
     y = b.out(n.outputs[0])
     if n.attr("merged", 0):
         y = b.reshaped(y, [q.shape[0], q.shape[2], q.shape[1], v.shape[3]]).transpose([0, 2, 1, 3])
-    emit_attention(b, q, k, v, y, n.attr("scale", 1.0), [b.view(x) for x in n.inputs[3:]], softcap=n.attr("softcap", 0.0), nan_to_zero=n.attr("nan_to_zero", 0))
+    emit_attention(b, q, k, v, y, n.attr("scale", 1.0), [b.view(x) for x in n.inputs[3:]], n.attr("causal", 0), n.attr("past", 0), softcap=n.attr("softcap", 0.0), nan_to_zero=n.attr("nan_to_zero", 0))
 
 
 @fused.grad
@@ -227,7 +227,8 @@ def _(n, g, dy):
     q, k, v = n.inputs[:3]
     if n.attr("merged", 0):
         dy = _split_heads(g, dy, q.shape[1])
-    return attention_gradients(g, q, k, v, dy, n.inputs[3:], [g.wants(i) for i in range(3, len(n.inputs))], scale=n.attr("scale", 1.0), softcap=n.attr("softcap", 0.0))
+    return attention_gradients(g, q, k, v, dy, n.inputs[3:], [g.wants(i) for i in range(3, len(n.inputs))], scale=n.attr("scale", 1.0), softcap=n.attr("softcap", 0.0),
+                               causal=n.attr("causal", 0), past=n.attr("past", 0))
 
 
 def _heads(b, x, count):

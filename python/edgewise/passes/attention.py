@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from ..ir import Value
-from ..ops.dtypes import FLOAT
+from ..ops.dtypes import BOOL, FLOAT, UINT8, unpack
 from .rewrite import Rewriter, number, op_of, split_scalar
 
 
@@ -104,7 +104,10 @@ def _match(r, softmax, biases):
     k, v = _shared(k), _shared(v)
     if k.shape[1] != v.shape[1]:
         return
-    inputs = [q, k, v]
+    inputs, attrs = [q, k, v], {"scale": scale, "softcap": softcap, "nan_to_zero": nan_to_zero}
+    if len(masks) == 1 and (past := _causal(masks[0], q_len, kv_len)) is not None:  # the kernel leaves out what lies behind the diagonal, rather than adding numbers to it
+        masks = []
+        attrs |= {"causal": 1, "past": past}
     for m in reversed(masks):
         if isinstance(m, tuple):
             m = _bias(r, at, m, biases, len(masks) == 1)
@@ -120,10 +123,51 @@ def _match(r, softmax, biases):
         return
     out = at.outputs[0]
     if flat:
-        y = r.insert(at, "Attention", "edgewise", inputs, FLOAT, [batch, heads, q_len, v.shape[3]], scale=scale, softcap=softcap, nan_to_zero=nan_to_zero)
+        y = r.insert(at, "Attention", "edgewise", inputs, FLOAT, [batch, heads, q_len, v.shape[3]], **attrs)
         r.become(at, "Reshape", "", [y, Value("shape", 7, [3], numbers=list(out.shape))], allowzero=1)
     else:
-        r.become(at, "Attention", "edgewise", inputs, scale=scale, softcap=softcap, nan_to_zero=nan_to_zero)
+        r.become(at, "Attention", "edgewise", inputs, **attrs)
+
+
+def _causal(mask, q_len, kv_len):
+    """`past`, where a mask is a triangle of the model's file (a buffer, or a part cut out of one) that lets query i attend to the keys up to i + past; else None.
+    (Of several masks none is: what one puts aside by a finite number counts again where another puts all the rest aside.)
+
+    Args: mask: Value that is added (zeros, and lower than -1e4 behind the diagonal), or (condition, what stands where it is false)."""
+    value = mask[0] if isinstance(mask, tuple) else mask
+    rows = _rows(value)
+    if rows is None or [q_len, kv_len] != list(value.shape[-2:]) or not isinstance(mask, tuple) and value.dtype != FLOAT:
+        return None
+    past = kv_len - q_len
+    if past < 0:
+        return None
+    if value.dtype == FLOAT:
+        low = rows[0][-4:]
+        if q_len > 1 and not unpack(FLOAT, low, 1)[0] < -1e4:
+            return None
+        yes, no = bytes(4), low
+    else:
+        yes, no = b"\1", b"\0"
+    return past if all(row == yes * (past + i + 1) + no * (q_len - 1 - i) for i, row in enumerate(rows)) else None
+
+
+def _rows(value):
+    """The bytes of each row of a constant matrix (dimensions of 1 before it), if it lies in the model's file or is cut out of what does; else None."""
+    n = value.producer
+    if n is not None and n.op == "Cast" and n.inputs[0].dtype in (BOOL, UINT8) and value.dtype in (BOOL, UINT8):
+        return _rows(n.inputs[0])
+    if n is not None and n.op == "Slice" and len(n.inputs) >= 4:
+        whole, (starts, ends, axes), steps = n.inputs[0], (v.numbers for v in n.inputs[1:4]), n.inputs[4].numbers if len(n.inputs) > 4 and n.inputs[4] is not None else [1]
+        if None in (starts, ends, axes, steps) or len(starts) != 1 or list(steps) != [1] or not all(isinstance(x, int) for x in (*starts, *ends)) or (rows := _rows(whole)) is None:
+            return None
+        axis, length = axes[0] % whole.rank, whole.shape[axes[0]]
+        part = slice(*slice(starts[0], ends[0]).indices(length))
+        size = len(rows[0]) // whole.shape[-1]
+        return rows[part] if axis == whole.rank - 2 else [row[part.start * size:part.stop * size] for row in rows] if axis == whole.rank - 1 else None
+    if value.tensor is None or value.role == "state" or value.rank < 2 or value.dtype not in (FLOAT, BOOL, UINT8) or value.tensor.count != value.shape[-2] * value.shape[-1] or not value.tensor.count:
+        return None
+    data, length = value.tensor.bytes(), value.tensor.nbytes // value.shape[-2]
+    return [bytes(data[i:i + length]) for i in range(0, len(data), length)]
 
 
 def _is_scores(v):
