@@ -1,4 +1,5 @@
 """Training in a page: it learns, says what it does, can be stopped at any moment, and goes on bit for bit where it was."""
+import base64
 import io
 import json
 import os
@@ -429,6 +430,31 @@ def test_compiled_here_with_training(visit, server):
     """, TEXT)
     assert "error" not in got, got
     assert len(got["losses"]) == 2 and got["can"][0]["r"] == 2 and got["plain"] == [] and got["from"] == "cache"
+
+
+MERGE = """
+    await ew.fineTune(p, arg.text, {max_steps: 6, learning_rate: 5e-3, r: 3});
+    const text = await greedy();
+    const file = await p.mergedOnnx("adapter", "/demo/model/onnx/model_q4.onnx");
+    let nothing; try { await p.mergedOnnx("adapter"); } catch (e) { nothing = [e.name, e.message]; }
+    await p.dispose();
+    const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"];
+    const files = await Promise.all(names.map(async (n) => new File([await (await fetch("/demo/model/" + n)).blob()], n)));
+    const q = await ew.pipeline("text-generation", [file, ...files], {flavour: "simd128"});
+    const again = (await q("Once upon a time", {max_new_tokens: 16, do_sample: false}))[0].generated_text;
+    await q.dispose();
+    return {text, again, nothing, size: file.size, name: file.name, data: btoa(Array.from(new Uint8Array(await file.arrayBuffer()), (b) => String.fromCharCode(b)).join(""))};
+"""
+
+
+def test_an_adapter_merged_into_the_onnx_file(visit, server, trainable):
+    v = visit(server)
+    got = train(v, MERGE)
+    assert "error" not in got, got
+    assert got["name"] == "model.onnx" and got["text"] == got["again"] and got["nothing"][0] == "InputError" and "built from" in got["nothing"][1]
+    onnxruntime = pytest.importorskip("onnxruntime")
+    names = {i.name for i in onnxruntime.InferenceSession(base64.b64decode(got["data"])).get_inputs()}
+    assert "input_ids" in names
 
 
 def test_the_demo_learns(visit, server, files, trainable):

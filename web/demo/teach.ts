@@ -15,6 +15,8 @@ export interface FirstHalf {
   showError(e: unknown): void;
   hideError(): void;
   showMemory(): void;
+  /** Address of the present model's .onnx file, undefined where Edgewise knows it, null where nobody does. */
+  onnx(): string | undefined | null;
   /** Loads the present model again so that it can be trained; undefined where it cannot. */
   loadTrainable(): Promise<void>;
 }
@@ -251,6 +253,14 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
       item.append(b);
     };
     button("Download", () => download(name));
+    if (first.onnx() !== null) button("As ONNX", async () => {
+      $("library-note").textContent = `Python merges ${name} into the model's .onnx file`;
+      try {
+        give(await (await ready(name)).mergedOnnx(name, first.onnx() ?? undefined));
+      } finally {
+        $("library-note").textContent = "";
+      }
+    });
     button("Remove", () => remove(name));
     return item;
   }
@@ -295,11 +305,13 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
   }
 
   async function download(name: string): Promise<void> {
-    for (const file of await (await ready(name)).saveAdapter(name)) {
-      const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: file.name });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-    }
+    for (const file of await (await ready(name)).saveAdapter(name)) give(file);
+  }
+
+  function give(file: File): void {
+    const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: file.name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   }
 
   async function remove(name: string): Promise<void> {

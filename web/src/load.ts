@@ -7,7 +7,7 @@ import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import { checkTable, EngineDecoder, Weights } from "./decoder.ts";
 import { makePackage, openPackage, type Manifest, type OpenPackage, type ProgramInfo } from "./package.ts";
 import { platform } from "./platform.ts";
-import type { LoadRequest, ModelInfo, ProgressEvent } from "./protocol.ts";
+import type { LoadRequest, ModelInfo, ProgressEvent, Urls } from "./protocol.ts";
 import { Compiler, MissingFile } from "./pyodide.ts";
 import { BlobSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent } from "./source.ts";
 import { digestReads, findCompiled, forgetCompiled, keepCompiled, KeptSource, type Reads } from "./storage.ts";
@@ -30,7 +30,13 @@ export interface Model {
   /** Stands for the model: what was trained on one fits another of the same key. */
   key: string;
   where: string;
+  urls: Urls;
+  /** The .onnx file that it was compiled from, and what belongs to it; undefined for packages. */
+  onnx: (() => Promise<Onnx>) | undefined;
 }
+
+/** `graph`: the name of the .onnx file among `files`. */
+export interface Onnx { graph: string; files: Map<string, Blob> }
 
 type Progress = (event: ProgressEvent) => void;
 type Texts = Map<string, string>;
@@ -155,7 +161,7 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
       memory: { engine: engine.memoryBytes, weights: weights.bytes, cachePerSequence: decoder.cacheBytes },
       ms: { engine: engine.instantiateMs, compile: found.compileMs, load: performance.now() - started },
     };
-    return { engine, decoder, tokenizer, info, weights, adapters, programs, files: plans, key, where };
+    return { engine, decoder, tokenizer, info, weights, adapters, programs, files: plans, key, where, urls, onnx: found.onnx };
   } catch (e) {
     opening.then((engine) => engine.close(), () => undefined);
     throw e instanceof NotFound ? notThere(e) : e;
@@ -170,6 +176,7 @@ interface Found {
   origin: ModelInfo["origin"];
   dtype: string;
   compileMs: number;
+  onnx?: (() => Promise<Onnx>) | undefined;
   /** Streams the weights in; gives the package's other files, and the texts (tokenizer, configs). */
   fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
 }
@@ -258,7 +265,8 @@ async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], f
         sources.set(file, other);
         fits &&= noted[file] === `${other.validator} ${other.size}`;
       }
-      if (fits) return fromCache(opened, sources, texts, dtype, key, graph.name);
+      const again = async () => ({ graph: graph.name, files: new Map(await Promise.all(Array.from(sources.keys(), async (name): Promise<[string, Blob]> => [name, await toBlob(name === graph.name ? new HttpSource(graph.url) : beside(name))]))) });
+      if (fits) return { ...fromCache(opened, sources, texts, dtype, key, graph.name), onnx: again };
       for (const [name, s] of sources) if (name !== graph.name) (s as HttpSource).cancel?.();
     }
   }
@@ -280,6 +288,7 @@ async function fromFiles(
   from: { key?: string | undefined; tags?: Record<string, string>; fetchMissing?: (name: string) => Promise<void> } = {},
 ): Promise<Found> {
   const { cache, capacity, programs } = job.request;
+  const onnx = async () => ({ graph, files });
   job.readTexts(texts, graph);
   // Files that were given have no ETag: the key is their names and sizes, and the ranges that the compiler read are compared.
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
@@ -287,7 +296,7 @@ async function fromFiles(
   if (key && !from.key) {
     const cached = await findCompiled(key, files);
     const opened = cached && (await openPackage(cached));
-    if (opened) return fromCache(opened, blobSources(job, files), texts, dtype, key, graph);
+    if (opened) return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
   }
   let compiled;
   const onStage = (stage: "pyodide" | "compile" | "done", words: string) => job.progress({ status: "compile", name: job.model, stage, message: words });
@@ -313,7 +322,7 @@ async function fromFiles(
   const made = makePackage({ ...parsed, cache: noted }, compiled.files);
   const opened = await openPackage(new BlobSource(made, graph));
   if (key) await keepCompiled(key, made, job.warn);
-  return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), origin: "compiled", compileMs };
+  return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), origin: "compiled", compileMs, onnx };
 }
 
 function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource> {

@@ -97,6 +97,7 @@ export interface Methods {
   adapter_keep(request: { model: number; name: string }): number;
   adapter_kept(request: { model: number }): KeptAdapter[];
   adapter_forget(request: { model: number; name: string }): void;
+  adapter_merge(request: { model: number; name: string; files: { name: string; blob: Blob }[] | string | undefined }): Blob;
 
   artifacts_open(request: { files: Record<string, Blob | string>; urls: Urls; flavour: Flavour | "auto"; threads: number | undefined }): ArtifactsInfo;
   artifacts_run(request: { kind: "train" | "eval"; feeds: Record<string, PlainTensor> }): Record<string, PlainTensor>;

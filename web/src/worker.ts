@@ -8,6 +8,7 @@ import { generateText } from "./text-generation.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
 import { ArtifactSession } from "./training/artifacts.ts";
 import { forget, keep, listKept, readKept } from "./training/kept.ts";
+import { mergedOnnx } from "./training/merge.ts";
 import { TrainingRun } from "./training/trainer.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
@@ -100,6 +101,7 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   adapter_keep: ({ model: id, name }) => turn(id, () => keep(model(id), name)),
   adapter_kept: ({ model: id }) => listKept(model(id)),
   adapter_forget: ({ model: id, name }) => forget(model(id), name),
+  adapter_merge: ({ model: id, name, files }, _, signal) => mergedOnnx(model(id), name, files, signal),
 
   async artifacts_open({ files, urls, flavour, threads }, _, signal) {
     const read = async (file: Blob | string) => (typeof file !== "string" ? file : toBlob(new HttpSource(file, { signal })).catch((e: unknown) => Promise.reject(e instanceof NotFound ? notThere(e) : e)));

@@ -8,12 +8,16 @@ import math
 
 from ..errors import InputError
 from ..ir import Tensor
-from ..ops.dtypes import CODE, NAME
+from ..onnx import read_model
+from ..ops.dtypes import CODE, FLOAT, NAME
 from .api import GROUP
 from .artifact_models import optimizer_of_model, read_training_model
-from .export import export_inference
+from .export import export_inference, export_lora
+from .language_model import causal_lm_inputs
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
+from .peft import CONFIG, WEIGHTS, load_adapter
 from .program import Program
+from .session import TrainingSession
 
 MOMENTS = (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq"))
 _artifacts = None  # a page's Python serves one session
@@ -118,10 +122,36 @@ class _Artifacts:
         return export_inference(self.files["eval"], {n: (t.dtype, t.shape, bytes(t.bytes())) for n, t in {**trained, **frozen}.items()}, buffers, outputs, None)
 
 
+def merged(files, model_file):
+    """A language model's .onnx file with an adapter merged into it. files: the model's, and the adapter's two under PEFT's names."""
+    adapter = load_adapter({name: files[name] for name in (CONFIG, WEIGHTS)})
+    graph = read_model(files[model_file])
+    program = Program(graph, **causal_lm_inputs(graph, 1, 8), lora=adapter.config, trainable=[])
+    session = TrainingSession(program)
+    try:
+        session.initialize("evaluate")
+        states = {}
+        for module, (a, b) in [*adapter.lora.items(), *adapter.embeddings.items()]:
+            ends = (".lora_embedding_A", ".lora_embedding_B") if module in adapter.embeddings else (".lora_A.weight", ".lora_B.weight")
+            for end, t in zip(ends, (a, b)):
+                state = program.states.get(module + end)
+                if state is None or list(t.shape) != list(state.shape):
+                    raise InputError("the model has no such layer", f"adapter of '{module}'", "It was made for another model.")
+                data = bytes(t.bytes())
+                session.write(state.name, data)
+                states[state.name] = (FLOAT, list(t.shape), data)
+        weights = {n: (graph.constants[n].dtype, graph.constants[n].shape, data) for n, data in session.merged().items()}
+    finally:
+        session.free()
+    return export_lora(graph.source, program.lora_layers, states, weights, None)
+
+
 def call(files, options):
     """One of the above. files: {name: Source}; options: {"call": which, ...}. Returns (JSON, {name: bytes})."""
     global _artifacts
     what = options["call"]
+    if what == "merged":
+        return "{}", {"model.onnx": merged(files, options["model_file"])}
     if what == "open":
         _artifacts = _Artifacts(files)
         return json.dumps(_artifacts.describe()), {}

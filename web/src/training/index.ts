@@ -187,6 +187,11 @@ export interface AdapterMethods {
   setAdapter(name: string | null, scale?: number): Promise<void>;
   /** An adapter as files: adapter_model.safetensors and adapter_config.json in PEFT's layout; of a full training one model.safetensors (float32). */
   saveAdapter(name: string): Promise<File[]>;
+  /**
+   * The model's .onnx file with the adapter merged into it, as any runtime runs it; beside quantized weights it stands as nodes. Python in
+   * the page makes it (`env.pyodideUrl`). A model that came from a package needs the .onnx file that it was built from, or its address.
+   */
+  mergedOnnx(name: string, onnx?: string | URL | File | Iterable<File>, options?: { signal?: AbortSignal }): Promise<File>;
   renameAdapter(name: string, to: string): Promise<void>;
   /** Forgets it; one that is in use is put out of use. What `keepAdapter` kept stays. */
   removeAdapter(name: string): Promise<void>;
@@ -211,6 +216,12 @@ export function adapterMethods(handle: Handle): AdapterMethods {
     setAdapter: (name, scale = 1) => list(client.call("adapter_use", { model, name, scale })),
     async saveAdapter(name) {
       return (await client.call("adapter_save", { model, name })).map((f) => new File([f.blob], f.name, { type: f.blob.type }));
+    },
+    async mergedOnnx(name, onnx, { signal } = {}) {
+      const files = onnx === undefined ? undefined
+        : typeof onnx === "string" || onnx instanceof URL ? new URL(onnx, globalThis.document?.baseURI ?? globalThis.location?.href).href
+        : Array.from(onnx instanceof Blob ? [onnx as File] : onnx, (blob) => ({ name: blob.name, blob: blob as Blob }));
+      return new File([await client.call("adapter_merge", { model, name, files }, { signal })], "model.onnx");
     },
     renameAdapter: (name, to) => list(client.call("adapter_rename", { model, name, to })),
     removeAdapter: (name) => list(client.call("adapter_remove", { model, name })),
