@@ -346,6 +346,48 @@ def test_adapters_as_files(visit, server, trainable, tmp_path):
     assert kept["kept"] == ["again"] and kept["text"] == got["low"] and kept["none"] == 0 and kept["gone"][0] == "InputError"
 
 
+@pytest.fixture(scope="session")
+def both(files, trainable):
+    """The demo model with LoRA and with training of all its parameters (those that are not quantized)."""
+    from edgewise.session.decoder import folder_files
+    from edgewise.training.package import compile_training_package
+    sizes = {"batch": BATCH, "sequence": SEQUENCE}
+    with open(files / "both.edge", "wb") as f:
+        compile_training_package(folder_files(MODEL)[0], [{"name": "lora", "lora": {"r": 4, "lora_alpha": 8}, **sizes}, {"name": "full", **sizes}]).write(f)
+
+
+def test_all_parameters(visit, server, both):
+    """Generation uses the trained copies and what follows from them; they change places with adapters and with the model as it was."""
+    v = visit(server)
+    got = v.run(LOAD.replace("trainable", "both") + """
+        const o = {adapter: "full", learning_rate: 0.03, seed: 3};
+        const base = await greedy();
+        const f = await ew.fineTune(p, arg.text, {...o, max_steps: 12, name: "f"}), full = await greedy();
+        await ew.fineTune(p, arg.text, {adapter: "lora", learning_rate: 0.01, max_steps: 12, name: "l"}); const lora = await greedy();
+        const same = [];
+        const is = async (name, text) => { await p.setAdapter(name); same.push((await greedy()) === text); };
+        await is("f", full); await is(null, base); await is("l", lora); await is("f", full);
+        await p.loadAdapter("g", await p.saveAdapter("f")); await is("g", full); await is("l", lora); await is("f", full);
+        const t = await ew.Trainer.create(p, arg.text, {...o, max_steps: 12, name: "h"});
+        const losses = [];
+        for (let i = 0; i < 12; i++) {
+          losses.push((await t.step()).loss);
+          if (i === 3) await is("l", lora);
+          if (i === 6) await is("f", full);
+          if (i === 9) await is(null, base);
+        }
+        await is("h", full);
+        let scaled; try { await p.setAdapter("h", 0.5); } catch (e) { scaled = e.name; }
+        await t.close(); await is("h", full); await is("l", lora); await p.removeAdapter("f"); await is("h", full); await is(null, base);
+        const kinds = p.adapters.map((a) => [a.name, a.kind]);
+        await p.dispose();
+        return {base, full, lora, same, losses, first: f.losses, scaled, kinds};
+    """, {"text": TEXT})
+    assert "error" not in got, got
+    assert len({got["base"], got["full"], got["lora"]}) == 3 and all(got["same"]) and got["losses"] == got["first"] and got["scaled"] == "InputError"
+    assert got["kinds"] == [["l", "lora"], ["g", "full"], ["h", "full"]] and got["first"][-1] < got["first"][0]
+
+
 def test_wrong_adapters_are_refused(visit, server, trainable):
     v = visit(server)
     got = train(v, """

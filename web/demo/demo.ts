@@ -188,7 +188,7 @@ const teaching = secondHalf({
   showMemory: showStatus,
   onnx: () => (model?.info.origin !== "package" ? undefined : origin?.[0] instanceof URL && origin[0].href === new URL("model.edge", location.href).href ? new URL("model/onnx/model_q4.onnx", location.href).href : null),
   async loadTrainable() {
-    if (origin) await load(origin[0], { ...origin[1], training: true });
+    if (origin) await load(origin[0], { ...origin[1], training: { adapter: ["lora", "full"], batch_size: 1 } });
   },
 });
 

@@ -62,6 +62,11 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
     $("lesson-words").textContent = !words ? "" : enough ? `${number(words)} words` : `${number(words)} ${words === 1 ? "word" : "words"}: a little more, please`;
   }
 
+  function showRate(): void {
+    const rate = first.model()?.info.training.find((t) => t.adapter === kind())?.learning_rate;
+    input("rate").placeholder = rate === undefined ? "" : String(rate);
+  }
+
   // Learning
 
   function options(): FineTuneOptions {
@@ -326,6 +331,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
   // Elements
 
   lesson.addEventListener("input", enable);
+  $("kinds").addEventListener("change", showRate);
   $("sample").addEventListener("click", () => {
     lesson.value = SAMPLE;
     enable();
@@ -380,8 +386,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
       const kinds = model?.info.training ?? [];
       const checked = kind();
       if (!kinds.some((k) => k.adapter === checked)) for (const radio of document.querySelectorAll<HTMLInputElement>("#kinds input")) radio.checked = radio.value === kinds[0]?.adapter;
-      const rate = kinds.find((k) => k.adapter === kind())?.learning_rate;
-    input("rate").placeholder = rate === undefined ? "" : String(rate);
+        showRate();
       $("compare").hidden = true;
       enable();
       await showAdapters();

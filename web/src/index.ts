@@ -10,6 +10,7 @@
  * ```
  *
  * The API is that of transformers.js: `pipeline`, `TextStreamer`, `env`; what is generated and how is that of transformers' GenerationConfig.
+ * {@link fineTune} and {@link Trainer} train what runs; {@link TrainingSession} is ONNX Runtime Web's.
  * Everything runs in a worker: the page's thread is never blocked.
  * @module
  */

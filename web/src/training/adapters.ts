@@ -62,6 +62,15 @@ export class Adapters {
     return { name: e.name, kind: e.program.lora ? "lora" : "full", active: this.active === e, scale: e.scale, bytes, ...(e.lora ? { r: e.lora.r, lora_alpha: e.lora.lora_alpha } : {}) };
   }
 
+  /** Whether generation can use what a program trains: its parameters must be kept in the type that they are trained in. */
+  check(program: ProgramInfo): void {
+    for (const { slots } of this.decoder.info.plans)
+      for (const slot of slots) {
+        const state = slot.kind === "weight" ? [...program.states.values()].find((s) => s.initial[0] === "constant" && s.initial[1] === slot.name) : undefined;
+        if (state && state.dtype !== slot.dtype) throw new InputError(`the model keeps '${slot.name}' as ${slot.dtype}, and it is trained as ${state.dtype}`, `training '${program.name}'`, "Train adapters (LoRA), or take the model's float32 file.");
+      }
+  }
+
   has(name: string): boolean {
     return this.entries.has(name);
   }
@@ -294,6 +303,7 @@ export class Adapters {
     const full = ![...given.keys()].some((key) => /lora_(A|B|embedding_[AB])/.test(key));
     const program = [...this.manifest.training.values()].find((p) => (p.lora === null) === full);
     if (!program) throw new InputError(full ? "it holds whole parameters, which this model cannot take" : "this model was compiled without room for adapters", weights.name, "Compile the model with a training program of this kind.");
+    if (full) this.check(program);
     const lora = full ? undefined : await configOf(program, json, weights.name);
     const wanted = tensorsOf(program, lora);
     const unknown = [...given.keys()].find((key) => !wanted.has(key));

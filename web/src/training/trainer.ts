@@ -134,6 +134,7 @@ export class TrainingRun {
   static async open(model: Model, texts: string[], fields: TrainingFields, signal: AbortSignal): Promise<TrainingRun> {
     const program = choose(model, fields.adapter);
     const { adapters, tokenizer, engine } = model;
+    adapters.check(program);
     const accumulation = whole(fields.gradient_accumulation_steps, "gradient_accumulation_steps", 1, 1);
     const schedule = fields.schedule ?? "constant";
     if (!SCHEDULES.includes(schedule)) throw new InputError(`there is no schedule '${String(schedule).slice(0, 40)}'`, "options.schedule", `Use one of ${SCHEDULES.join(", ")}.`);
