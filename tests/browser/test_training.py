@@ -403,7 +403,7 @@ def test_wrong_adapters_are_refused(visit, server, trainable):
         const tries = {
           cut: [file(bytes.slice(0, bytes.length - 4)), config], empty: [file(""), config], text: [file("Dear page, I am no adapter."), config], noconfig: [weights], noweights: [config], none: [],
           other: [file(other), config], json: [weights, file("{", "adapter_config.json")], kind: [weights, conf({peft_type: "IA3"})], dora: [weights, conf({use_dora: true})], rank: [weights, conf({r: 64})],
-          lowrank: [weights, conf({r: 2})], alpha: [weights, conf({lora_alpha: "much"})],
+          nan: [file(bytes.slice().fill(0xff, bytes.length - 400)), config], lowrank: [weights, conf({r: 2})], alpha: [weights, conf({lora_alpha: "much"})],
         };
         const out = {};
         for (const [name, files] of Object.entries(tries)) {
@@ -444,8 +444,15 @@ def test_wrong_wishes(visit, server, trainable):
 
 def test_the_loss_explodes(visit, server, trainable):
     v = visit(server)
-    got = train(v, "return await ew.fineTune(p, arg.text, {max_steps: 60, learning_rate: 1e30})")
-    error(got, "EngineError", "learning_rate")
+    got = train(v, """
+        const before = await greedy();
+        const e = await ew.fineTune(p, arg.text, {max_steps: 60, learning_rate: 1e30}).catch((e) => e);
+        const adapters = p.adapters.length, after = await greedy();
+        const r = await ew.fineTune(p, arg.text, {max_steps: 2}); await p.dispose();
+        return {e: [e.name, e.message], adapters, same: before === after, step: r.step};
+    """)
+    assert "error" not in got, got
+    assert got["e"][0] == "EngineError" and "learning_rate" in got["e"][1] and got["adapters"] == 0 and got["same"] and got["step"] == 2, got
 
 
 def test_damaged_training_plans(visit, server, files, package, trainable):
@@ -467,11 +474,13 @@ def test_compiled_here_with_training(visit, server):
         const p = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {batch_size: 2, sequence_length: 32, r: 2}});
         const r = await ew.fineTune(p, arg, {max_steps: 2}); await p.dispose();
         const q = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4"}); await q.dispose();
+        const two = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {adapter: ["full", "lora"], batch_size: 1, sequence_length: 16, max_grad_norm: null}});
+        await ew.fineTune(two, arg, {adapter: "full", max_steps: 1}); await two.dispose();
         const again = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {batch_size: 2, sequence_length: 32, r: 2}}); await again.dispose();
-        return {losses: r.losses, can: p.info.training, plain: q.info.training, from: again.info.origin, ms: p.info.ms.compile};
+        return {losses: r.losses, can: p.info.training, plain: q.info.training, two: two.info.training.map((t) => t.adapter), from: again.info.origin, ms: p.info.ms.compile};
     """, TEXT)
     assert "error" not in got, got
-    assert len(got["losses"]) == 2 and got["can"][0]["r"] == 2 and got["plain"] == [] and got["from"] == "cache"
+    assert len(got["losses"]) == 2 and got["can"][0]["r"] == 2 and got["plain"] == [] and got["two"] == ["full", "lora"] and got["from"] == "cache"
 
 
 MERGE = """
@@ -509,7 +518,7 @@ def test_the_demo_learns(visit, server, files, trainable):
     page.fill("#steps", "6")
     page.click("#teach")
     page.wait_for_function("document.body.dataset.compared === '1'")
-    assert "6 steps" in page.inner_text("#learn-words") and page.locator("#chart polyline").count() == 1 and page.locator("#error").is_hidden()
+    assert "6 steps" in page.inner_text("#learn-words") and page.locator("#chart polyline").count() == 1 and page.locator("#error").is_hidden() and page.locator("#teach-error").is_hidden()
     before, after = page.inner_text("#before"), page.inner_text("#after")
     assert before.startswith("Once upon a time") and after.startswith("Once upon a time")
     assert page.input_value("#adapters input[type=text]") == "Telegrams"
@@ -546,5 +555,5 @@ def test_the_demo_learns(visit, server, files, trainable):
     page.click("#pause")
     page.click("#end")
     page.wait_for_function("document.body.dataset.compared === '1'")
-    assert "Ended early" in page.inner_text("#learn-words") and page.locator("#error").is_hidden()
+    assert "Ended early" in page.inner_text("#learn-words") and page.locator("#error").is_hidden() and page.locator("#teach-error").is_hidden()
     assert page.locator("#adapters li").count() == 3

@@ -2,8 +2,8 @@
 //
 // Settings by address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128, ?seed=N, ?write=0 (do not begin at once).
 
-import { cacheBytes, clearCache, EdgewiseError, env, info, pipeline, TextStreamer, type GenerateOptions, type ModelSource, type PipelineOptions, type TextGenerationPipeline } from "edgewise";
-import { $, input, megabytes, number, seconds } from "./page.ts";
+import { cacheBytes, clearCache, env, info, pipeline, TextStreamer, type GenerateOptions, type ModelSource, type PipelineOptions, type TextGenerationPipeline } from "edgewise";
+import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
 import { secondHalf } from "./teach.ts";
 
 const query = new URLSearchParams(location.search);
@@ -27,18 +27,7 @@ function showProgress(words: string | undefined, part?: number): void {
   bar.style.width = part === undefined ? "" : `${100 * part}%`;
 }
 
-function showError(e: unknown): void {
-  const ours = e instanceof EdgewiseError;
-  $("error").hidden = false;
-  $("error").dataset.name = e instanceof Error ? e.name : "";
-  $("error-what").textContent = ours ? sentence(e.what) : `Something went wrong: ${e instanceof Error ? e.message : String(e)}`;
-  $("error-where").textContent = ours ? e.where : "";
-  $("error-remedy").textContent = ours ? e.remedy : "";
-}
-
-function sentence(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
-}
+const showError = (e: unknown): void => tellError("error", e);
 
 function showStatus(): void {
   const { flavour, threads, whyNotThreads } = model?.info ?? info;
@@ -183,8 +172,7 @@ function sampling(): GenerateOptions {
 const teaching = secondHalf({
   model: () => model,
   prompt: () => input("prompt").value || BEGINNINGS[0]!,
-  sampling, showError,
-  hideError: () => ($("error").hidden = true),
+  sampling,
   showMemory: showStatus,
   onnx: () => (model?.info.origin !== "package" ? undefined : origin?.[0] instanceof URL && origin[0].href === new URL("model.edge", location.href).href ? new URL("model/onnx/model_q4.onnx", location.href).href : null),
   async loadTrainable() {
@@ -211,7 +199,7 @@ $("stop").addEventListener("click", () => {
     enable();
   }
 });
-$("error-close").addEventListener("click", () => ($("error").hidden = true));
+for (const id of ["error", "teach-error"]) $(`${id}-close`).addEventListener("click", () => ($(id).hidden = true));
 $("sources").addEventListener("change", () => void loadBuiltIn().then(begin));
 $("clear").addEventListener("click", () => void clearCache().then(showKept));
 

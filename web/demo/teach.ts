@@ -4,7 +4,7 @@
 import { Trainer, checkpoints, deleteCheckpoint, type StepEvent, type TextGenerationPipeline, type GenerateOptions, type FineTuneOptions, type KeptAdapter } from "edgewise";
 import { lossChart } from "./chart.ts";
 import { SAMPLE } from "./lesson.ts";
-import { $, input, megabytes, number } from "./page.ts";
+import { $, input, megabytes, number, tellError } from "./page.ts";
 
 /** What this half needs of the first. */
 export interface FirstHalf {
@@ -12,8 +12,6 @@ export interface FirstHalf {
   /** The beginning that both continuations are of, and how they are sampled. */
   prompt(): string;
   sampling(): GenerateOptions;
-  showError(e: unknown): void;
-  hideError(): void;
   showMemory(): void;
   /** Address of the present model's .onnx file, undefined where Edgewise knows it, null where nobody does. */
   onnx(): string | undefined | null;
@@ -38,6 +36,8 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
   let paused = false;
   let comparing: AbortController | undefined;
   let kept: KeptAdapter[] = [];
+  const showError = (e: unknown) => tellError("teach-error", e);
+  const hideError = () => ($("teach-error").hidden = true);
   const chart = lossChart($("chart"));
 
   const lesson = $<HTMLTextAreaElement>("lesson");
@@ -89,7 +89,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
     comparing?.abort();
     const mine = (stop = new AbortController());
     paused = false;
-    first.hideError();
+    hideError();
     $("interrupted").hidden = true;
     $("learning").hidden = false;
     $("compare").hidden = true;
@@ -108,7 +108,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
       end = "Learned";
     } catch (e) {
       if ((e as Error).name === "Aborted") end = mine.signal.reason === "end" ? "Ended early; what it had learned so far counts" : "";
-      else first.showError(e);
+      else showError(e);
     } finally {
       const done = trainer;
       if (done) {
@@ -170,7 +170,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
       }
       document.body.dataset.compared = String(Number(document.body.dataset.compared ?? 0) + 1);
     } catch (e) {
-      if ((e as Error).name !== "Aborted") first.showError(e);
+      if ((e as Error).name !== "Aborted") showError(e);
     } finally {
       comparing = undefined;
       if (first.model() === model && model.adapters.some((a) => a.name === active.name)) await model.setAdapter(active.name).catch(() => undefined);
@@ -254,7 +254,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
     item.append(Object.assign(document.createElement("small"), { textContent: `${megabytes(info?.bytes ?? keptOne!.bytes)}${keptOne ? "" : ", not kept"}` }));
     const button = (words: string, act: () => Promise<unknown>) => {
       const b = Object.assign(document.createElement("button"), { type: "button", textContent: words, className: "plain" });
-      b.addEventListener("click", () => void act().catch(first.showError));
+      b.addEventListener("click", () => void act().catch(showError));
       item.append(b);
     };
     button("Download", () => download(name));
@@ -281,11 +281,11 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
     try {
       if (name === null) await first.model()!.setAdapter(null);
       else await (await ready(name)).setAdapter(name);
-      first.hideError();
+      hideError();
       if (name !== null && !stop) await compare();
       else $("compare").hidden = true;
     } catch (e) {
-      first.showError(e);
+      showError(e);
     }
     await showAdapters();
     enable();
@@ -303,7 +303,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
       }
       if ($("after-name").textContent === name) $("after-name").textContent = to;
     } catch (e) {
-      first.showError(e);
+      showError(e);
     } finally {
       await showAdapters();
     }
@@ -370,9 +370,9 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
       const texts = await Promise.all(files.map((f) => f.text()));
       if (texts.some((t) => t.includes("\0"))) throw new Error(`${files[0]!.name} is not a text file`);
       lesson.value = texts.join("\n\n***\n\n");
-      first.hideError();
+      hideError();
     } catch (e) {
-      first.showError(e);
+      showError(e);
     }
     enable();
   }
@@ -404,7 +404,7 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
         await keep(model, name);
         await use(name);
       } catch (e) {
-        first.showError(e);
+        showError(e);
       }
     },
     takeText,

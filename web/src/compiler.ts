@@ -24,7 +24,8 @@ interface Pyodide {
 
 const GLUE = `
 def run(files, options):
-    import re, traceback
+    import json, re, traceback
+    options = json.loads(options)
     try:
         from edgewise.errors import EdgewiseError
     except ImportError as e:
@@ -115,7 +116,7 @@ async function start(pyodideUrl: string, wheelUrl: string): Promise<Run | Failur
 function compile({ run, pyodide, ms }: Run, files: [string, Blob][], options: Record<string, unknown>): FromCompiler {
   const t0 = performance.now();
   const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
-  const result = run(pyodide.toPy(sources), pyodide.toPy(options));
+  const result = run(pyodide.toPy(sources), JSON.stringify(options)); // JSON, since its null is Python's None
   const value = result.toJs({ create_pyproxies: false, dict_converter: (entries: Iterable<[string, unknown]>) => new Map(entries) }) as unknown[];
   result.destroy();
   if (value.length === 5) {

@@ -253,7 +253,11 @@ export class Adapters {
     const entry = this.entry(name);
     if (entry.session) throw new InputError("it is being trained", `adapter '${name}'`, "Close its trainer first.");
     if (this.active === entry) this.base();
-    if (this.resident.get(entry.program) === entry) this.resident.delete(entry.program);
+    if (this.resident.get(entry.program) === entry) {
+      this.resident.delete(entry.program);
+      // What is switched off still is multiplied with 0, which numbers that are none would survive.
+      if (entry.program.lora) for (const state of resultsOf(entry.program)) this.engine.bytes(this.placeOf(entry.program, state).address, state.bytes).fill(0);
+    }
     this.entries.delete(name);
   }
 
@@ -323,6 +327,7 @@ export class Adapters {
       if (found.shape.join() !== info.shape.join()) throw new ModelError(`its tensor '${key}' is [${found.shape.join(", ")}], [${info.shape.join(", ")}] is wanted`, weights.name, "It was made for another model.");
       const bytes = new Uint8Array(await weights.blob.slice(found.offset, found.offset + found.bytes).arrayBuffer());
       const numbers = asFloat32(bytes, found.dtype, `${weights.name}, ${key}`);
+      if (!numbers.every(Number.isFinite)) throw new ModelError(`its tensor '${key}' holds numbers that are infinite or none`, weights.name, "Its training went wrong: train it again with a lower learning rate.");
       tensors.set(state.name, padded(new Uint8Array(numbers.buffer), info.shape, state.shape));
     }
     if (this.entries.has(name)) this.remove(name);

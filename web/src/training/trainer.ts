@@ -114,6 +114,8 @@ export class TrainingRun {
   private wake: (() => void) | undefined;
   private paused = false;
   private closed = false;
+  /** It learned no numbers: nothing of it stays. */
+  private failed = false;
 
   private constructor(
     private readonly model: Model, readonly session: Session, private readonly adapter: string, private readonly blocks: Blocks, private readonly held: Blocks | undefined,
@@ -228,6 +230,7 @@ export class TrainingRun {
   /** One update. */
   async advance(): Promise<StepEvent> {
     this.alive();
+    if (this.failed) throw new InputError("its loss is not a number", `adapter '${this.adapter}'`, "Close it and start anew.");
     const { session, settings, blocks } = this;
     const { total, accumulation } = settings;
     if (this.step >= total) throw new InputError(`all ${total} steps have been made`, "step", "Make a new trainer with more epochs.");
@@ -252,7 +255,8 @@ export class TrainingRun {
     this.cursor += batch * accumulation;
     this.step++;
     this.losses.push(loss);
-    if (!Number.isFinite(loss)) throw new EngineError(`the loss became ${loss} at step ${this.step}`, `adapter '${this.adapter}'`, "Lower learning_rate, or add warmup_steps, and start anew.");
+    this.failed = !Number.isFinite(loss);
+    if (this.failed) throw new EngineError(`the loss became ${loss} at step ${this.step}`, `adapter '${this.adapter}'`, "Lower learning_rate, or add warmup_steps, and start anew.");
     const sum = this.speed.reduce((a, b) => ({ seconds: a.seconds + b.seconds, tokens: a.tokens + b.tokens }));
     const event: StepEvent = {
       step: this.step, total, epoch: this.cursor / blocks.count, loss, learning_rate: rate, tokens_per_second: sum.tokens / Math.max(sum.seconds, 1e-9),
@@ -328,6 +332,7 @@ export class TrainingRun {
   /** Writes a checkpoint. Returns its bytes. */
   async save(): Promise<number> {
     this.alive();
+    if (this.failed) throw new InputError("its loss is not a number", `adapter '${this.adapter}'`, "The save before is still there.");
     if (!this.checkpoint) throw new InputError("it has no place", "save", "Give the option checkpoint: {name}.");
     const { session } = this;
     const states = new Map(session.kept.map((s) => [s.name, s]));
@@ -347,6 +352,7 @@ export class TrainingRun {
     this.closed = true;
     this.wake?.();
     this.model.adapters.end(this.session);
+    if (this.failed) this.model.adapters.remove(this.adapter);
   }
 }
 
