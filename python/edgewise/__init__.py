@@ -17,7 +17,7 @@ def __getattr__(name):  # what not every use needs is imported when first asked 
         from . import training
         return getattr(training, name)
     if name == "CausalLM":
-        from .session.decoder import CausalLM
+        from .training.adapters import CausalLM
         return CausalLM
     raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
 

@@ -29,11 +29,13 @@ class BoundGraph:
     """nodes in an order that can be run; inputs and outputs by name.
 
     states: {name: Value} of what runs may write and later runs read (parameters, optimizer state). effects: Values that are written states:
-    kept alive though nobody reads them. binder: adds nodes (`binder.op`) behind all others."""
+    kept alive though nobody reads them. writes_after: name of an output before which no step writes a state (what data can be wrong with a run is found
+    by then, and nothing is lost), or None. binder: adds nodes (`binder.op`) behind all others."""
 
     def __init__(self, binder=None):
         self.nodes, self.inputs, self.outputs = [], {}, {}
         self.states, self.effects, self.binder = {}, [], binder
+        self.writes_after = None
 
     def users(self):
         """{id of value: [nodes that read it]}; outputs count as one user each, given as None."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 
 from .errors import InputError, ModelError, UnsupportedOp
 from .ir import NeedsValue, Tensor, Value
@@ -13,7 +14,7 @@ from .ops.op import TooLong
 from .ops.symbolic import NotStatic, Sym
 from .package import FORMAT, Package
 from .passes.last_position import keep_position
-from .passes.lora import insert_lora
+from .passes.lora import insert_lora, saved_parameters
 from .plan import compile_graph
 
 PAST, LAST = 0, 1              # registers of a decoder's plans: tokens in the cache, and which of this run's tokens the logits are of
@@ -54,7 +55,7 @@ def pick_model_file(names, dtype=None):
     raise InputError("it is not clear which .onnx file is the model", ", ".join(models), "Name the file, or pass dtype.")
 
 
-def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=None):
+def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=None, trainable=()):
     """Plans for text generation with a cache that is written in place.
 
     Args:
@@ -63,6 +64,7 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=Non
         config: the model's config.json. capacity: most tokens of a sequence (default: the model's own limit, at most 1024).
         chunks: numbers of tokens per run to make plans for; must contain 1 for a model with a cache.
         lora: training.peft.LoraConfig: layers that adapters can be put beside at run time; None: none.
+        trainable: names of weights that are states of the plans (float32), as a training session holds them.
     Returns:
         (decoder manifest, [Plan])
     Raises:
@@ -94,7 +96,7 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=Non
         room = min(room, fixed)
     for _ in range(4):
         try:
-            plans, vocab = _decoder_plans(graph, inputs, caches, chunks, fixed, room, lora)
+            plans, vocab, saved = _decoder_plans(graph, inputs, caches, chunks, fixed, room, lora, trainable)
             break
         except TooLong as e:  # the model's own position table is shorter
             shorter = room - e.excess
@@ -108,21 +110,24 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=Non
     for plan in plans.values():
         cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
     decoder = {"capacity": room, "vocab_size": vocab, "logits_type": "float32", "recompute": not caches, "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()], "plans": described}
+    if lora is not None:
+        decoder["lora"] = asdict(lora)
+        decoder["saved"] = [{**asdict(s), "shape": list(graph.constants[s.parameter].shape)} for s in saved]
     return decoder, list(plans.values())
 
 
-def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity, lora):
-    """-> ({tokens: Plan}, vocabulary)"""
+def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity, lora, trainable):
+    """-> ({tokens: Plan}, vocabulary, [lora.Saved])"""
     if not caches:
         chunks = tuple(c for c in RECOMPUTE_CHUNKS if c < capacity) + (capacity,)
     if fixed is not None:
         if fixed > capacity:
             raise InputError(f"the model takes {fixed} tokens at a time, which is more than {capacity}", "capacity", "Give a larger one.")
         chunks = (fixed,)
-    plans, vocab = {}, 0
+    plans, vocab, saved = {}, 0, []
     for tokens in sorted({min(c, capacity) for c in chunks}):
-        plans[tokens], vocab = _decoder_plan(graph, inputs, caches, tokens, capacity, lora)
-    return plans, vocab
+        plans[tokens], vocab, saved = _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable)
+    return plans, vocab, saved
 
 
 def cache_axis(info):
@@ -157,7 +162,7 @@ def _gqa_head_dim(graph, node):
     raise UnsupportedOp("its head dimension is not declared", node.where, "Export the model with a fixed head dimension.")
 
 
-def _decoder_plan(graph, inputs, caches, tokens, capacity, lora):
+def _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable):
     past = Sym(PAST, 1, 0, 0, capacity - tokens) if caches and capacity > tokens else 0
     last = Sym(LAST, 1, 0, 0, tokens - 1) if tokens > 1 else 0
     shapes = {"input_ids": [1, tokens]}
@@ -181,7 +186,7 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity, lora):
             ids = b.op("Range", *(Value("p", dtype, [], numbers=[x]) for x in (past, past + tokens, 1)))
             return b.op("Unsqueeze", ids, b.constant(INT64, [1], [0]))
         computed["position_ids"] = positions
-    vocab = []
+    vocab, saved = [], []
 
     def transform(bound):
         logits = bound.outputs["logits"]
@@ -191,23 +196,25 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity, lora):
         if logits.shape[1] == tokens and tokens > 1:
             keep_position(bound, "logits", 1, last)
         if lora is not None:
+            if lora.modules_to_save or lora.bias != "none":
+                saved.extend(saved_parameters(bound, lora))
             insert_lora(bound, lora)
     registers = [("past", 0, capacity - tokens), ("last", 0, tokens - 1)]
     try:
-        plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed, float_outputs=True)
+        plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed, float_outputs=True, trainable=trainable)
     except NotStatic as e:
         raise UnsupportedOp(f"its use of the past cannot be turned into an in-place cache ({e})", graph.name or "model", "Run it with InferenceSession, or export it with another exporter.") from None
     except NeedsValue as e:
         raise UnsupportedOp("a shape depends on the tokens themselves", f"value '{e.value.name}'", "Run the model with InferenceSession.") from None
-    return plan, vocab[0]
+    return plan, vocab[0], saved
 
 
-def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, lora=None):
+def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, lora=None, trainable=()):
     """Compiles a causal language model.
 
     Args:
         files: {file name: Source}: the .onnx file, its external data, and config.json, tokenizer.json and so on, as in a Hugging Face folder.
-        dtype, model_file: which .onnx file. capacity: most tokens of a sequence. lora: as compile_causal_lm's.
+        dtype, model_file: which .onnx file. capacity: most tokens of a sequence. lora, trainable: as compile_causal_lm's.
     Returns:
         Package: plans as blobs; weights stay in their files until the package is written.
     """
@@ -226,7 +233,7 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
             config = json.loads(texts["config.json"].decode())
         except (ValueError, RecursionError) as e:
             raise ModelError(f"it is no valid JSON ({e})", "config.json", "Fetch it again.") from None
-    decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks, lora)
+    decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks, lora, trainable)
     package = Package({"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": [], "decoder": decoder}, dict(texts), dict(files))
     package.graph = graph
     add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])

@@ -41,7 +41,7 @@ export interface StateInfo {
   dtype: string;
   shape: number[];
   bytes: number;
-  initial: ["constant", string] | ["fill", number] | ["uniform", number, number];
+  initial: ["constant", string] | ["fill", number] | ["uniform" | "normal", number, number];
 }
 /** Fields of PEFT's adapter_config.json that the program was made with. */
 export interface LoraInfo { r: number; lora_alpha: number; use_rslora: boolean; [field: string]: unknown }
@@ -236,8 +236,8 @@ function parseTraining(c: Checker, json: Json | undefined, files: Manifest["file
         initial = ["constant", c.text(how[1], `${path}.initial[1]`)];
         if (!weights.has(initial[1])) c.fail(path, `begins as the weight '${initial[1]}', which is not in the package`);
       } else if (how[0] === "fill") initial = ["fill", c.number(how[1], `${path}.initial[1]`)];
-      else if (how[0] === "uniform") initial = ["uniform", c.number(how[1], `${path}.initial[1]`), c.integer(how[2], `${path}.initial[2]`, 0, 1 << 30)];
-      else c.fail(`${path}.initial`, "is none of 'constant', 'fill' and 'uniform'");
+      else if (how[0] === "uniform" || how[0] === "normal") initial = [how[0], c.number(how[1], `${path}.initial[1]`), c.integer(how[2], `${path}.initial[2]`, 0, 1 << 30)];
+      else c.fail(`${path}.initial`, "is none of 'constant', 'fill', 'uniform' and 'normal'");
       if (states.has(stateName)) c.fail(path, `has the name '${stateName}' of another one`);
       states.set(stateName, { name: stateName, kind: kind as StateInfo["kind"], dtype, shape, bytes, initial });
       total += bytes;

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 
 from ..errors import InputError, UnsupportedOp
-from ..ops.dtypes import FLOAT
+from ..ops.dtypes import FLOAT, FLOAT16
 
 SCALE = "adapter/scale"  # float32 [1]: 1 while training; generation sets it to weigh or to switch off what is loaded
 PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "MatMulBnb4", "QuantizedMatMul")
+_VIEWS = ("Transpose", "Cast", "Identity", "DequantizeLinear", "QuantizeDequantize", "Reshape")  # of a weight: still that weight
 _TAIL = re.compile(r"/(MatMul|Gemm|Conv|Gather|FusedMatMul)[^/]*$")  # also of what quantizers make of them: MatMul_Q4, MatMul_quant_output_scale_mul
 
 
@@ -42,15 +43,20 @@ class LoraLayer:
     y: str
 
 
+def _place(n):
+    """Which input of a layer its weight is."""
+    return {"Gather": 0, "GatherBlockQuantized": 0, "QuantizedMatMul": 4}.get(n.op, 1)
+
+
 def _weight(n):
-    """(initializer, whether it is stored [out, in]) of a float layer; (None, False) where it is quantized."""
-    if n.op in ("MatMulNBits", "MatMulBnb4", "QuantizedMatMul", "GatherBlockQuantized"):
+    """(initializer, whether it is stored [out, in]) of a float layer; (None, False) where it is quantized, or scaled by the node."""
+    if n.op in ("MatMulNBits", "MatMulBnb4", "QuantizedMatMul", "GatherBlockQuantized") or n.attr("alpha", 1.0) != 1.0:
         return None, False
-    v, turned = (n.inputs[0], False) if n.op == "Gather" else (n.inputs[1], bool(n.attr("transB", 0)))
+    v, turned = n.inputs[_place(n)], bool(n.attr("transB", 0))
     while v is not None and v.producer is not None and v.producer.op in ("Transpose", "Cast", "Identity"):
         turned ^= v.producer.op == "Transpose" and v.rank == 2
         v = v.producer.inputs[0]
-    return (v.tensor.name, turned) if v is not None and v.tensor is not None else (None, False)
+    return (v.tensor.name if v.tensor is not None else v.name, turned) if v is not None and (v.tensor is not None or v.role == "state") else (None, False)
 
 
 def _file_name(v):
@@ -62,8 +68,8 @@ def _file_name(v):
 
 def module_name(node):
     """The name that the layer of a node has in the PyTorch model, as far as the export tells: from its weight's name, what the exporter noted, or the node's name."""
-    for v in node.inputs[1:2] if node.op not in ("Gather", "GatherBlockQuantized") else node.inputs[:1]:
-        while v is not None and v.producer is not None and v.producer.op in ("Transpose", "Cast", "Identity", "DequantizeLinear"):
+    for v in node.inputs[_place(node):_place(node) + 1]:
+        while v is not None and v.producer is not None and v.producer.op in _VIEWS:
             v = v.producer.inputs[0]
         name = v.tensor.name if v is not None and v.tensor is not None else v.name if v is not None and v.role == "state" else ""
         found = re.match(r"(.+?)[._](weight|weight_quantized|weight_Q4|qweight|MatMul\.weight.*|weight.*)$", name)
@@ -89,7 +95,7 @@ def layers(bound):
 
 def _fixed(v):
     """Whether a value is a weight, or a view or another form of one."""
-    return v is not None and (v.fixed or v.producer is not None and v.producer.op in ("Transpose", "Cast", "DequantizeLinear", "Identity", "Reshape") and _fixed(v.producer.inputs[0]))
+    return v is not None and (v.fixed or v.producer is not None and v.producer.op in _VIEWS and _fixed(v.producer.inputs[0]))
 
 
 def _matrix(n):
@@ -98,10 +104,19 @@ def _matrix(n):
         return n.attr("K"), n.attr("N")
     if n.op == "QuantizedMatMul":
         return tuple(n.inputs[4].shape)
-    w = n.inputs[1]
+    w = n.inputs[_place(n)]
     if not _fixed(w) or w.rank != 2 or n.attr("transA", 0):
         return None
     return (w.shape[1], w.shape[0]) if n.attr("transB", 0) else (w.shape[0], w.shape[1])
+
+
+def _chosen(bound, config):
+    """([(name, node)] that get adapters, [(name, node)] that could)."""
+    known = layers(bound)
+    if config.target_modules is None or isinstance(config.target_modules, str) and config.target_modules.lower() == "all-linear":
+        heads = {id(v) for v in bound.outputs.values()}  # PEFT leaves the output layer out
+        known = [(name, n) for name, n in known if n.op in PRODUCTS and not any(id(v) in heads for v in _behind(bound, n))]
+    return [(name, n) for name, n in known if config.matches(name)], known
 
 
 def insert_lora(bound, config):
@@ -114,15 +129,11 @@ def insert_lora(bound, config):
     Raises:
         InputError: nothing matches; the names there are are told.
     """
-    known = layers(bound)
-    if config.target_modules is None or isinstance(config.target_modules, str) and config.target_modules.lower() == "all-linear":
-        heads = {id(v) for v in bound.outputs.values()}  # PEFT leaves the output layer out
-        known = [(name, n) for name, n in known if n.op in PRODUCTS and not any(id(v) in heads for v in _behind(bound, n))]
-    chosen = [(name, n) for name, n in known if config.matches(name)]
-    if not chosen:
+    chosen, known = _chosen(bound, config)
+    if not chosen and not config.modules_to_save:
         some = sorted({name.rsplit(".", 1)[-1] for name, _ in known})
         raise InputError(f"no layer matches {config.target_modules!r}", "target_modules", f"Layers end in {', '.join(some[:30])}." if some else "The model has no layer that LoRA can be put beside.")
-    adapters, made_layers, b, seen = [], [], bound.binder, set()
+    adapters, made_layers, b, seen, shared = [], [], bound.binder, set(), _uses(bound)
     scale = bound.state(SCALE, FLOAT, [1])
     adapters.append(Adapter(SCALE, [1], ("fill", 1.0)))
     for name, n in chosen:
@@ -130,6 +141,8 @@ def insert_lora(bound, config):
             raise UnsupportedOp(f"two layers are called '{name}'", n.where, "Choose the layers with other target_modules.")
         seen.add(name)
         r, tail, (weight, turned) = config.rank_of(name), len(bound.nodes), _weight(n)
+        if shared.get(weight, 0) > 1:  # tied: what is merged into it would be merged into the other layer, too
+            weight = None
         y, kind = n.outputs[0], "embedding" if n.op in ("Gather", "GatherBlockQuantized") else "conv" if n.op == "Conv" else "linear"
 
         def state(which, shape, initial):
@@ -137,21 +150,24 @@ def insert_lora(bound, config):
             adapters.append(Adapter(key, shape, initial))
             return bound.state(key, FLOAT, shape)
 
-        def random(fan_in):  # PEFT: kaiming_uniform_(a=sqrt(5)) = U(-1/sqrt(fan_in), 1/sqrt(fan_in))
-            return ("uniform", 1.0 / math.sqrt(fan_in), len(adapters))
+        def first(fan_in):  # PEFT: kaiming_uniform_(a=sqrt(5)) = U(-1/sqrt(fan_in), 1/sqrt(fan_in)), or normal
+            return ("normal", 1.0 / r, len(adapters)) if config.init_lora_weights == "gaussian" else ("uniform", 1.0 / math.sqrt(fan_in), len(adapters))
+
+        def second():  # zero, so that the model begins as it is
+            return ("fill", 0.0) if config.init_lora_weights else ("uniform", 1.0 / math.sqrt(r), len(adapters))
         if kind == "embedding":
             rows, width = n.inputs[0].shape if n.op == "Gather" else (n.inputs[0].shape[0], y.shape[-1])
-            low = b.op("Gather", b.op("Transpose", state("A", [r, rows], ("fill", 0.0)), perm=[1, 0]), n.inputs[1])
-            up = state("B", [width, r], random(width))  # PEFT: of embeddings A begins as zeros, B as random numbers
+            low = b.op("Gather", b.op("Transpose", state("A", [r, rows], ("fill", 0.0) if config.init_lora_weights else ("normal", 1.0, len(adapters))), perm=[1, 0]), n.inputs[1])
+            up = state("B", [width, r], ("normal", 1.0, len(adapters)))  # PEFT: of embeddings A begins as zeros, B as random numbers
         elif kind == "conv":
             w = n.inputs[1].shape
             x = _dropped(b, config, n.inputs[0])
-            low = b.op("Conv", x, state("A", [r, *w[1:]], random(w[1] * w[2] * w[3])), **{k: v for k, v in n.attrs.items() if k in ("auto_pad", "dilations", "kernel_shape", "pads", "strides")})
-            up = state("B", [w[0], r, 1, 1], ("fill", 0.0))
+            low = b.op("Conv", x, state("A", [r, *w[1:]], first(w[1] * w[2] * w[3])), **{k: v for k, v in n.attrs.items() if k in ("auto_pad", "dilations", "kernel_shape", "pads", "strides")})
+            up = state("B", [w[0], r, 1, 1], second())
         else:
             fan_in, out = _matrix(n)
-            low = b.op("MatMul", _dropped(b, config, n.inputs[0]), b.op("Transpose", state("A", [r, fan_in], random(fan_in)), perm=[1, 0]))
-            up = state("B", [out, r], ("fill", 0.0))
+            low = b.op("MatMul", _dropped(b, config, n.inputs[0]), b.op("Transpose", state("A", [r, fan_in], first(fan_in)), perm=[1, 0]))
+            up = state("B", [out, r], second())
         a_name = adapters[-2].name
         x = n.inputs[1] if kind == "embedding" else n.inputs[0]
         made_layers.append(LoraLayer(name, kind, a_name, adapters[-1].name, config.scaling_of(name), weight, turned, _file_name(x), _file_name(y)))
@@ -166,6 +182,71 @@ def insert_lora(bound, config):
         at = next(i for i, m in enumerate(bound.nodes) if m is n) + 1
         bound.nodes[at:at] = made
     return adapters, made_layers
+
+
+def _uses(bound):
+    """{initializer: number of nodes that compute with it}, views of it not counted."""
+    count = {}
+    for n in bound.nodes:
+        if n.op in _VIEWS and _fixed(n.inputs[0]):
+            continue
+        for v in n.inputs:
+            while v is not None and v.producer is not None and v.producer.op in _VIEWS:
+                v = v.producer.inputs[0]
+            if v is not None and (v.tensor is not None or v.role == "state"):
+                name = v.tensor.name if v.tensor is not None else v.name
+                count[name] = count.get(name, 0) + 1
+    return count
+
+
+@dataclass
+class Saved:
+    """A parameter that is trained as a whole and kept in the adapter. parameter: the initializer. name: in PEFT's files. turned: whether it must be transposed for them."""
+    parameter: str
+    name: str
+    turned: bool
+
+
+def saved_parameters(bound, config):
+    """What modules_to_save and bias of a LoraConfig mean, of a BoundGraph whose ops are recognised.
+
+    Returns:
+        [Saved]
+    Raises:
+        InputError: no module is called so, or it shares its weight with one that is not saved. UnsupportedOp: it is quantized.
+    """
+    found, known = {}, layers(bound)
+    own = {p: p.rpartition(".") for p, t in bound.binder.graph.constants.items() if t.dtype in (FLOAT, FLOAT16) and len(t.shape) >= 1}
+    weights = {}
+    for name, n in known:
+        weight, turned = _weight(n)
+        weights.setdefault(weight, []).append((name, n, turned))
+    for name, n in known:
+        if not config.saves(name):
+            continue
+        weight, turned = _weight(n)
+        if weight is None:
+            raise UnsupportedOp("its weight is quantized, so it cannot be trained as a whole", f"modules_to_save, module '{name}'", "Leave it out, or put an adapter beside it (target_modules).")
+        others = [m for m, _, _ in weights[weight] if not config.saves(m)]
+        if others:
+            raise InputError(f"'{name}' and '{others[0]}' share one weight", "modules_to_save", f"Name both ({name}, {others[0]}), or neither.")
+        linear = n.op in PRODUCTS
+        for m, _, t in weights[weight]:
+            found[f"{m}.weight"] = Saved(weight, f"{m}.weight", linear and not t)
+    shared = {s.parameter for s in found.values()}
+    for p, (module, _, _) in own.items():
+        if p not in shared and module and config.saves(module):
+            found[p] = Saved(p, p, False)
+    for m in config.modules_to_save or ():
+        if not any(re.match(rf"(^|.*\.){m}($|\..*)", s.name.rpartition(".")[0]) for s in found.values()):
+            some = sorted({name.rsplit(".", 1)[-1] for name, _ in known} | {module.rsplit(".", 1)[-1] for module, _, _ in own.values() if module})
+            raise InputError(f"no module is called '{m}'", "modules_to_save", f"Modules end in {', '.join(some[:30])}.")
+    if config.bias != "none":
+        adapted = {name for name, _ in _chosen(bound, config)[0]}
+        for p, (module, _, last) in own.items():
+            if last == "bias" and (config.bias == "all" or module in adapted):
+                found.setdefault(p, Saved(p, p, False))
+    return list(found.values())
 
 
 def _behind(bound, node):
@@ -183,4 +264,4 @@ def _dropped(b, config, x):
     return x if stream is None else b.op("Dropout", x, stream[0], domain="edgewise", ratio=float(config.lora_dropout), stream=stream[1])
 
 
-__all__ = ["Adapter", "LoraLayer", "insert_lora", "layers", "module_name", "SCALE"]
+__all__ = ["Adapter", "LoraLayer", "Saved", "insert_lora", "layers", "module_name", "saved_parameters", "SCALE"]

@@ -20,7 +20,7 @@ class TextGenerationPipeline:
 
     def __init__(self, model, tokenizer=None, **options):
         if isinstance(model, (str, os.PathLike)):
-            from ..session.decoder import CausalLM
+            from ..training.adapters import CausalLM
             self.model = CausalLM(model, **options)
         elif options:
             raise InputError(f"the model is loaded already, so {', '.join(options)} cannot have an effect", "pipeline")

@@ -333,7 +333,11 @@ class Builder:
                     self._to_slot(v.buffer, "computed/" + v.buffer.key if v.buffer.key else f"computed/{len(self.slots)}", "computed", 2, [v.buffer.nbytes])
         def is_state(buffer):
             return buffer.kind == "slot" and self.slots[buffer.index].kind == "state"
-        self.steps = hoist_updates(self.steps, is_state)
+        last = -1
+        if bound.writes_after is not None:
+            guard = self.view(bound.outputs[bound.writes_after]).buffer
+            last = max((i for i, s in enumerate(self.steps) if any(o.output and v is not None and v.buffer is guard for o, v in zip(s.kernel.operands, s.operands))), default=-1)
+        self.steps = hoist_updates(self.steps, is_state, last)
         self.arena_bytes = max(plan_memory(self.init_steps), plan_memory(self.steps))
 
     def _to_slot(self, buffer, name, kind, dtype, shape):

@@ -4,11 +4,11 @@ say exactly what memory they read (a transposed weight is a view)."""
 from __future__ import annotations
 
 
-def hoist_updates(steps, is_state):
+def hoist_updates(steps, is_state, least=-1):
     """Moves steps that write states forward, behind the last step that they depend on.
 
     Args:
-        steps: [Step] in an order that is right. is_state(buffer): whether a buffer is a state's slot.
+        steps: [Step] in an order that is right. is_state(buffer): whether a buffer is a state's slot. least: the step before which no state is written.
     Returns:
         the steps in their new order
     """
@@ -19,8 +19,8 @@ def hoist_updates(steps, is_state):
     for i, s in enumerate(steps):
         operands = [(o.output, v.buffer) for o, v in zip(s.kernel.operands, s.operands) if v is not None]
         place = i
-        if any(out and is_state(b) for out, b in operands):
-            place = max([touched.get(key(b), -1) if out else written.get(key(b), -1) for out, b in operands])
+        if i > least and any(out and is_state(b) for out, b in operands):
+            place = max([least] + [touched.get(key(b), -1) if out else written.get(key(b), -1) for out, b in operands])
         placed.append((place, i))
         for out, b in operands:
             k = key(b)

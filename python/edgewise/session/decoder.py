@@ -35,19 +35,21 @@ def folder_files(path):
     return {n: FileSource(p) for n, p in files.items()}, root
 
 
-def open_package(model, dtype=None, capacity=None):
-    """A Package from an .edge file, an .onnx file or a model folder."""
+def open_package(model, dtype=None, capacity=None, lora=None):
+    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters that there is to be room for."""
     try:
         path = os.fsdecode(model)
     except TypeError:
         raise InputError(f"a {type(model).__name__} is no model", "model", "Give a model folder, an .onnx file or an .edge package.") from None
     if path.endswith(".edge"):
+        if lora is not None:
+            raise InputError("a package is compiled already", "lora", "Build it with `edgewise build --train lora`, or pass the model's folder.")
         return Package.read(FileSource(path))
     if "\0" in path or not os.path.exists(path):
         raise InputError("there is no such file or folder", path, "Give a model folder, an .onnx file or an .edge package.")
     files, root = folder_files(path)
     chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
-    return compile_package(files, dtype, capacity, model_file=chosen)
+    return compile_package(files, dtype, capacity, model_file=chosen, lora=lora)
 
 
 class CausalLM:

@@ -5,6 +5,7 @@ from ..errors import InputError
 from ..ir import Info, Node
 from ..onnx.writer import ModelEditor
 from ..ops.dtypes import FLOAT, FLOAT16, pack, unpack
+from ..ops.symbolic import product
 
 
 def export_inference(source, parameters, buffers, outputs, target):
@@ -44,6 +45,11 @@ def export_inference(source, parameters, buffers, outputs, target):
 def export_parameters(source, parameters, target, external_data=None):
     """The model with new values of parameters. parameters: {initializer: (dtype code, shape, bytes)} in float32; what the file keeps as float16 is rounded to it."""
     e = ModelEditor(source)
+    _set_parameters(e, parameters)
+    return e.write(target, external_data)
+
+
+def _set_parameters(e, parameters):
     for name, (dtype, shape, data) in parameters.items():
         t = e.graph.constants.get(name)
         if t is None:  # a parameter that the exporter had merged with others, see parameters.separate: its Identity becomes an initializer
@@ -54,45 +60,51 @@ def export_parameters(source, parameters, target, external_data=None):
             e.set_initializer(name, (dtype, shape, data))
             continue
         e.set_initializer(name, (t.dtype, shape, data if t.dtype == FLOAT else _half(data)))
-    return e.write(target, external_data)
 
 
 def _half(data):
     return b"".join(pack(FLOAT16, unpack(FLOAT, data[i:i + (1 << 18)], len(data[i:i + (1 << 18)]) // 4)) for i in range(0, len(data), 1 << 18))
 
 
-def export_lora(source, layers, adapters, merged, target, external_data=None):
+def export_lora(source, layers, adapters, merged, target, external_data=None, parameters=None):
     """The model with adapters merged into it: float weights get new values, beside quantized ones the adapter's two products stand as nodes.
 
     Args:
         layers: [passes.lora.LoraLayer]. adapters: {state: (dtype code, shape, bytes)}. merged: {initializer: (dtype code, shape, bytes)}, from the program's plan `merge`.
+        parameters: as export_parameters', trained beside the adapters.
     """
     e = ModelEditor(source)
     for name, x in merged.items():
         e.set_initializer(name, x)
+    _set_parameters(e, parameters or {})
     for layer in layers:
-        if layer.weight in merged:
-            continue
-        if layer.kind != "linear":
-            raise InputError(f"its {layer.kind} is quantized", f"layer '{layer.name}'", "Export adapters of quantized embeddings and convolutions with save_adapter.")
-        _beside(e, layer, adapters)
+        if layer.weight not in merged:
+            _beside(e, layer, adapters)
     return e.write(target, external_data)
 
 
 def _beside(e, layer, adapters):
-    """y = base(x) + (x A^T) (scaling B)^T as nodes behind the node that computes y."""
+    """y = base(x) + (x A^T) (scaling B)^T as nodes behind the node that computes y; of an embedding A^T's rows are looked up, of a convolution A and B are convolutions."""
     made = e.producer(layer.y)
     if made is None:
         raise InputError(f"no node of the file computes '{layer.y}'", f"layer '{layer.name}'", "Export with the file that was trained.")
     half = _computes_half(e, layer, made)
-    (_, (r, fan_in), a), (_, (out, _), b) = adapters[layer.a], adapters[layer.b]
+    (_, (r, *inner), a), (_, (out, *_), b) = adapters[layer.a], adapters[layer.b]
+    fan_in = product(inner)
     a, b = unpack(FLOAT, a, r * fan_in), unpack(FLOAT, b, out * r)
     dtype = FLOAT16 if half else FLOAT
     names = {k: e.unused_name(f"{layer.name}.{k}") for k in ("lora_A", "lora_B", "lora_down", "lora_up", "base")}
-    e.set_initializer(names["lora_A"], (dtype, (fan_in, r), pack(dtype, [a[j * fan_in + i] for i in range(fan_in) for j in range(r)])))
-    e.set_initializer(names["lora_B"], (dtype, (r, out), pack(dtype, [b[j * r + i] * layer.scaling for i in range(r) for j in range(out)])))
+    conv = layer.kind == "conv"
+    if conv:
+        e.set_initializer(names["lora_A"], (dtype, (r, *inner), pack(dtype, a)))
+        e.set_initializer(names["lora_B"], (dtype, (out, r, *[1] * (len(inner) - 1)), pack(dtype, [x * layer.scaling for x in b])))
+    else:
+        e.set_initializer(names["lora_A"], (dtype, (fan_in, r), pack(dtype, [a[j * fan_in + i] for i in range(fan_in) for j in range(r)])))
+        e.set_initializer(names["lora_B"], (dtype, (r, out), pack(dtype, [b[j * r + i] * layer.scaling for i in range(r) for j in range(out)])))
     made.outputs[made.outputs.index(layer.y)] = names["base"]
-    nodes = [Node("MatMul", [layer.x, names["lora_A"]], [names["lora_down"]], {}, "", names["lora_down"]), Node("MatMul", [names["lora_down"], names["lora_B"]], [names["lora_up"]], {}, "", names["lora_up"]),
+    down = Node("Gather", [names["lora_A"], layer.x], [names["lora_down"]], {"axis": 0}, "", names["lora_down"]) if layer.kind == "embedding" else \
+        Node("Conv" if conv else "MatMul", [layer.x, names["lora_A"]], [names["lora_down"]], {k: v for k, v in made.attrs.items() if k in ("auto_pad", "dilations", "kernel_shape", "pads", "strides")} if conv else {}, "", names["lora_down"])
+    nodes = [down, Node("Conv" if conv else "MatMul", [names["lora_down"], names["lora_B"]], [names["lora_up"]], {}, "", names["lora_up"]),
              Node("Add", [names["base"], names["lora_up"]], [layer.y], {}, "", f"{layer.name}.lora_add")]
     at = next(i for i, n in enumerate(e.graph.nodes) if n is made) + 1
     x_made = e.producer(layer.x)

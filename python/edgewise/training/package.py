@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 
 from ..compile import CHUNKS, add_plans, compile_package, page_sources
-from ..errors import InputError
+from ..errors import InputError, UnsupportedField
 from ..session.decoder import folder_files
 from .language_model import causal_lm_inputs
 from .losses import CausalLMLoss
@@ -37,6 +37,8 @@ def add_training(package, name, *, batch=1, sequence=128, lora=None, optimizer=N
         raise InputError("its model is not at hand", f"program '{name}'", "Add training when the package is compiled.")
     if any(p["name"] == name for p in package.manifest.get("training", ())):
         raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
+    if lora is not None and (lora.modules_to_save or lora.bias != "none"):
+        raise UnsupportedField("pages train adapters alone", "modules_to_save or bias", "Leave them out; edgewise.Trainer has them.")
     optimizer = optimizer or AdamW(lr=2e-3 if lora is not None else 3e-4)
     program = Program(graph, **causal_lm_inputs(graph, batch, sequence), loss=CausalLMLoss(), optimizer=optimizer, lora=lora, trainable=[] if lora is not None else trainable, frozen=frozen,
                       max_grad_norm=max_grad_norm, no_decay=no_decay, checkpointing=checkpointing)

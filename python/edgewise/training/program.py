@@ -11,6 +11,8 @@ All plans share states (ir.Value of role "state") by name: parameters under thei
 """
 from __future__ import annotations
 
+import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..autodiff import Gradients, add_gradients
@@ -19,13 +21,13 @@ from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from ..ir import BROKEN, Graph, NeedsValue, Value
 from ..ops.dtypes import FLOAT, INT64, NAME, bytes_for
 from ..ops.symbolic import NotStatic, product
-from ..passes import optimize
-from ..passes.lora import SCALE, insert_lora
+from ..passes import RECOGNISE, optimize
+from ..passes.lora import SCALE, insert_lora, saved_parameters
 from ..passes.recompute import recompute
 from ..plan.builder import lower
 from .losses import loss_of
 from .optimizers import optimizer_of
-from .parameters import choose, separate, with_batch_statistics
+from .parameters import choose, parameters, separate, with_batch_statistics
 
 STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = "training/step", "learning_rate", "seed", "gradient_scale", "loss"
 
@@ -34,7 +36,7 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = "training/step", "learning_rat
 class State:
     """A tensor that persists between runs. kind: "parameter", "adapter", "buffer", "optimizer", "gradient" or "step".
 
-    initial: ("constant", name) of the model, ("fill", number), or ("uniform", bound, stream)."""
+    initial: ("constant", name) of the model, ("fill", number), ("uniform", bound, stream) or ("normal", deviation, stream)."""
     name: str
     kind: str
     dtype: int
@@ -83,6 +85,8 @@ class Program:
         self.shapes, self.dtypes, self.known, self.computed = {k: list(v) for k, v in shapes.items()}, dtypes or {}, known or {}, computed or {}
         self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
         self.trainable = choose(graph, trainable, frozen)
+        self.saved = self._saved() if lora is not None and (lora.modules_to_save or lora.bias != "none") else []  # what is trained as a whole and kept in the adapter
+        self.trainable += [n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable]
         if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
             raise InputError(f"{batch_norm!r} is not a way to treat BatchNormalization", "batch_norm", "Use 'frozen' or 'train'.")
         self.training_graph, self.buffers = with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm) if batch_norm != "frozen" else (self.graph, {})
@@ -92,7 +96,29 @@ class Program:
         self.lora_layers = []
         self.trained = None  # names of the parameters and adapters that gradients reach
 
+    def _saved(self):
+        """[lora.Saved] that the LoraConfig means; it takes a recognised graph to know the modules by name."""
+        with self._words():
+            bound = bind(self.graph, self.shapes, self.dtypes, self.known, None, self._wanted_outputs([o.name for o in self.graph.outputs]), self.computed, float_outputs=True, trainable=parameters(self.graph))
+            for p in RECOGNISE:
+                p(bound)
+            return saved_parameters(bound, self.lora)
+
     # ---- plans ----
+    @contextmanager
+    def _words(self):
+        """What goes wrong in compiling, as errors for the caller."""
+        try:
+            yield
+        except EdgewiseError:
+            raise
+        except NeedsValue as e:
+            raise UnsupportedOp("a shape depends on the data that is fed", f"value '{e.value.name}'", "Take the part that does out of the model; everything between parameters and loss must have a fixed shape.") from None
+        except NotStatic as e:
+            raise UnsupportedOp(f"a shape could not be computed ({e})", self.graph.name or "graph", "Report this model.") from None
+        except BROKEN as e:
+            raise ModelError(f"it cannot be compiled for training ({type(e).__name__}: {str(e)[:200]})", self.graph.name or "graph", "If it runs elsewhere, report it.") from e
+
     def plan(self, kind):
         """The Plan of a kind, compiled on first use.
 
@@ -101,17 +127,9 @@ class Program:
         if kind not in self.plans:
             if kind in ("update", "initialize") and self.trained is None:
                 self.plan("train" if kind == "initialize" else "accumulate")
-            try:
-                bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize, "merge": self._merge}[kind]()
+            with self._words():
+                bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize, "merge": self._merge, "saved": self._save}[kind]()
                 self.plans[kind] = self._lowered(bound, kind) if kind in ("train", "accumulate") else lower(bound, name=kind)
-            except EdgewiseError:
-                raise
-            except NeedsValue as e:
-                raise UnsupportedOp("a shape depends on the data that is fed", f"value '{e.value.name}'", "Take the part that does out of the model; everything between parameters and loss must have a fixed shape.") from None
-            except NotStatic as e:
-                raise UnsupportedOp(f"a shape could not be computed ({e})", self.graph.name or "graph", "Report this model.") from None
-            except BROKEN as e:
-                raise ModelError(f"it cannot be compiled for training ({type(e).__name__}: {str(e)[:200]})", self.graph.name or "graph", "If it runs elsewhere, report it.") from e
             self.plans[kind].name = kind
         return self.plans[kind]
 
@@ -170,6 +188,7 @@ class Program:
             if loss.dtype != FLOAT or product(loss.shape) != 1:
                 raise InputError(f"the loss is {loss}, not one float32 number", "loss", "Reduce it, for instance with ReduceMean.")
             bound.outputs = {LOSS: g.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
+            bound.writes_after = LOSS
             bound.effects = [g.op("Assign", state, new, domain="edgewise") for state, new in updates]
             between(bound, g, bound.outputs[LOSS])
         return optimize(bound, transform)
@@ -263,6 +282,11 @@ class Program:
             elif how == "uniform":
                 bound.binder.training = True
                 first = g.op("RandomUniform", bound.binder.random_stream()[0], domain="edgewise", shape=list(s.shape), low=-what[0], high=what[0], stream=what[1])
+            elif how == "normal":  # Box and Muller 1958
+                bound.binder.training = True
+                seed = bound.binder.random_stream()[0]
+                u, angle = (g.op("RandomUniform", seed, domain="edgewise", shape=list(s.shape), low=low, high=high, stream=what[1] + (k << 20)) for k, (low, high) in enumerate([(2.0 ** -25, 1.0), (0.0, 2 * math.pi)]))
+                first = g.scale(g.mul(g.op("Sqrt", g.scale(g.op("Log", u), -2.0)), g.op("Cos", angle)), what[0])
             elif what[0] == 0:
                 continue  # the host's memory begins as zeros
             else:
@@ -279,7 +303,7 @@ class Program:
         sums = {}
         for x in layers:
             a, b = (bound.state(n, FLOAT, self.states[n].shape) for n in (x.a, x.b))
-            w = bound.binder.scope[x.weight]
+            w = bound.state(x.weight, FLOAT, self.states[x.weight].shape) if x.weight in self.trainable else bound.binder.scope[x.weight]
             if x.kind == "conv":
                 delta = g.reshape(g.op("MatMul", g.reshape(b, b.shape[:2]), g.reshape(a, [a.shape[0], product(a.shape[1:])])), w.shape)
             else:
@@ -289,6 +313,15 @@ class Program:
         for name, v in sums.items():
             dtype = self.graph.constants[name].dtype
             bound.outputs[name] = v if dtype == FLOAT else g.op("Cast", v, to=dtype)
+        return bound.prune()
+
+    def _save(self):
+        """What `saved` names, as outputs with PEFT's names and in its layout."""
+        bound = bind(Graph("saved", opsets={"": 23}), {}, outputs=[])
+        g = Gradients(bound)
+        for s in self.saved:
+            v = bound.state(s.parameter, FLOAT, self.states[s.parameter].shape)
+            bound.outputs[s.name] = g.op("Transpose" if s.turned else "Identity", v)
         return bound.prune()
 
     # ---- what it takes ----

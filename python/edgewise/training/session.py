@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import struct
+from math import isnan
 
 from ..arrays import as_input, as_output
 from ..engine import default_engine
 from ..errors import InputError
-from ..ops.dtypes import NAME
+from ..ops.dtypes import FLOAT, NAME
 from ..session.weights import WeightStore
 from .program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP
 
@@ -135,7 +136,7 @@ class TrainingSession:
             else:
                 if name not in feeds:
                     raise InputError("it is missing", f"input '{name}'", f"Feed {', '.join(f.name for f in self.program.feeds.values())}.")
-                mine.append((address, self._data(feeds.pop(name), name, slot)))
+                mine.append((address, self._data(feeds.pop(name), name, slot, self.program.feeds[name].kind if name in self.program.feeds else None)))
         unknown = [n for n in feeds if n not in self.program.feeds and n not in self.program.shapes]
         if unknown:
             raise InputError(f"there is no input '{unknown[0]}'", "feeds", f"There are {', '.join(self.program.feeds)}.")
@@ -151,10 +152,12 @@ class TrainingSession:
         return out
 
     @staticmethod
-    def _data(x, name, slot):
+    def _data(x, name, slot, kind=None):
         dtype, shape, data = as_input(x, name, slot.dtype)
         if dtype != slot.dtype or list(shape) != list(slot.shape):
             raise InputError(f"it is {NAME[dtype]}{list(shape)}, {NAME[slot.dtype]}{list(slot.shape)} is wanted", f"input '{name}'", "Give batches of the shape that the program was made for.")
+        if slot.dtype == FLOAT and kind == "target" and any(map(isnan, memoryview(data).cast("B").cast("f"))):
+            raise InputError("it holds numbers that are none (NaN)", f"input '{name}'", "Take those rows out: they would spoil every parameter.")
         return data
 
     # ---- states ----
@@ -191,16 +194,24 @@ class TrainingSession:
 
     def merged(self):
         """{initializer: bytes} of the base weights with their adapters, in the file's types. The memory for it is given back."""
+        return {name: data for name, (_, _, data) in self._once("merge").items()}
+
+    def saved(self):
+        """{PEFT's name: (dtype code, shape, bytes)} of the parameters that are kept in the adapter."""
+        return self._once("saved") if self.program.saved else {}
+
+    def _once(self, kind):
+        """Outputs of a plan that is run now and then: {name: (dtype code, shape, bytes)}."""
         if not self.initialized:
             self.initialize()
-        loaded = self._load("merge")
+        loaded = self._load(kind)
         try:
             loaded.run()
-            return {slot.name: self.engine.read(address, slot.nbytes) for (k, _), (address, slot) in self.buffers.items() if k == "merge" and slot.kind == "output"}
+            return {slot.name: (slot.dtype, tuple(slot.shape), self.engine.read(address, slot.nbytes)) for (k, _), (address, slot) in self.buffers.items() if k == kind and slot.kind == "output"}
         finally:
             loaded.free()
-            del self.loaded["merge"]
-            for key in [k for k in self.buffers if k[0] == "merge"]:
+            del self.loaded[kind]
+            for key in [k for k in self.buffers if k[0] == kind]:
                 self.engine.free(self.buffers.pop(key)[0])
 
     @property

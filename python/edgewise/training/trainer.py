@@ -7,17 +7,18 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 
-from ..errors import Aborted, InputError, ModelError, OutOfMemory
+from ..errors import Aborted, EngineError, InputError, ModelError, OutOfMemory
 from ..ir import Graph
 from ..onnx import as_source, read_model
 from ..onnx.source import FileSource
 from ..session.decoder import CausalLM, folder_files
 from ..text import Tokenizer
+from .adapters import fitted, floats, turned
 from .data import ArrayRows, TokenRows, token_rows
 from .export import export_lora, export_parameters
 from .language_model import causal_lm_inputs
 from .optimizers import optimizer_of
-from .peft import Adapter, LoraConfig, save_adapter
+from .peft import Adapter, LoraConfig, load_adapter, save_adapter
 from .program import LOSS, Program
 from .safetensors import load_safetensors, save_safetensors
 from .schedules import factor
@@ -77,7 +78,7 @@ class Trainer:
         adapters: LoraConfig or a dict with its fields: adapters are trained and the model stays as it is. None: the model's parameters are.
         trainable, frozen: names and patterns of parameters; default all.
         batch_size; sequence_length (tokens per row, language models); gradient_accumulation_steps.
-        schedule: "constant", "linear", "cosine" or a function(step, total); warmup_steps: at its beginning.
+        schedule: "constant", "linear", "cosine" or a function(step, total); warmup_steps: at its beginning; total_steps: updates it spans (default: those of `fit`; `step` alone needs it).
         max_grad_norm, max_grad_value: clipping. no_decay: patterns of parameters without weight decay. groups: see Program.
         memory: most bytes of engine memory; activations are recomputed where that is needed. checkpointing: True: always.
         seed: of order, dropout and adapters' first values. dtype: which .onnx file of a folder. engine: default the process's. tokenizer: default the folder's.
@@ -86,7 +87,7 @@ class Trainer:
     """
 
     def __init__(self, model, loss=None, optimizer="AdamW", adapters=None, *, learning_rate=None, trainable="all", frozen=(), batch_size=8, sequence_length=128, gradient_accumulation_steps=1,
-                 schedule="constant", warmup_steps=0, max_grad_norm=None, max_grad_value=None, no_decay=(), groups=(), memory=None, checkpointing=False, seed=0, dtype=None, engine=None, tokenizer=None):
+                 schedule="constant", warmup_steps=0, total_steps=None, max_grad_norm=None, max_grad_value=None, no_decay=(), groups=(), memory=None, checkpointing=False, seed=0, dtype=None, engine=None, tokenizer=None):
         self.path, self.files, self.dtype = None, None, dtype
         if isinstance(model, Graph):
             self.graph = model
@@ -117,11 +118,13 @@ class Trainer:
                 raise InputError(f"{value!r} is not a number from 1 on", name, "Give a whole number.")
         self.trainable, self.frozen = ([] if self.lora is not None and trainable == "all" else trainable), frozen
         self.batch_size, self.sequence_length, self.accumulation = batch_size, sequence_length, gradient_accumulation_steps
-        self.schedule, self.warmup = schedule, warmup_steps
+        self.schedule, self.warmup, self.total_steps = schedule, warmup_steps, total_steps
+        factor(schedule, 0, 1, warmup_steps)
         self.options = {"max_grad_norm": max_grad_norm, "max_grad_value": max_grad_value, "no_decay": no_decay, "groups": groups}
         self.memory, self.checkpointing, self.seed, self.engine, self._tokenizer = memory, checkpointing, int(seed), engine, tokenizer
         self.program = self.session = self._lm = None
-        self.epoch, self.cursor, self.total = 0, 0, 0
+        self.epoch, self.cursor, self.total = 0, 0, None
+        self.begun, self.first_epoch, self.done = 0, 0, False  # the update and the epoch that the present `fit` began with; whether it has ended
 
     # ---- what it takes ----
     def _make(self, batch_size=None, sequence_length=None, checkpointing=None, shapes=None):
@@ -225,7 +228,10 @@ class Trainer:
 
     def learning_rate(self):
         """Of the next update."""
-        return self.optimizer.lr * factor(self.schedule, self.session.step if self.session is not None else 0, self.total or 1, self.warmup)
+        total, step = self.total_steps or self.total, self.session.step - self.begun if self.session is not None else 0
+        if total is None and self.schedule != "constant":
+            raise InputError(f"the schedule {self.schedule!r} spans a number of updates that is not known", "total_steps", "Pass total_steps to Trainer, or call fit.")
+        return self.optimizer.lr * factor(self.schedule, step, total or 1, self.warmup)
 
     def fit(self, data, epochs=1, max_steps=None, evaluation=None, evaluate_every=None, early_stopping=None, callbacks=(), checkpoint=None, checkpoint_every=100, progress=None, signal=None):
         """Trains.
@@ -233,14 +239,17 @@ class Trainer:
         Args:
             data: a text or list of texts or token lists (language models), {name: array} of inputs and targets, or an object with __len__ (batches of an epoch) and
                 get(index, epoch) -> {name: array}.
-            epochs: passes over the data; max_steps: updates at most, counted from the first ever.
+            epochs: passes over the data; max_steps: updates at most.
             evaluation: data as `data`; evaluate_every: updates between evaluations (default: once per epoch).
             early_stopping: evaluations without improvement after which to stop.
             callbacks: functions(Progress); one that returns False stops the loop.
             checkpoint: path of a file to keep the run in, every `checkpoint_every` updates and at the end.
             progress: whether to show a line (default: on a terminal). signal: object with `aborted`; raises Aborted between two updates.
         Returns:
-            History. A resumed trainer goes on behind the last batch it saw.
+            History. Where a `fit` was stopped (by a callback, a signal, an error, or the end of the process and `resume`) the next one goes on behind the last batch it saw, up to the
+            same number of updates in all; where it ended, the next one begins anew with what was learned.
+        Raises:
+            Aborted: by the signal. EngineError: the loss is no number any more; a checkpoint that was written before stays.
         """
         rows = self._rows(data, self.seed)
         held_out = self._rows(evaluation, self.seed) if evaluation is not None else None
@@ -248,25 +257,31 @@ class Trainer:
         self._prepare(rows.get(0))
         if not self.session.initialized:
             self.session.initialize()
-        self.total = min(per_epoch * epochs, max_steps) if max_steps else per_epoch * epochs
+        if self.done:
+            self.begun, self.first_epoch, self.cursor, self.done = self.session.step, self.epoch + (self.cursor > 0), 0, False
+            self.epoch = self.first_epoch
+        self.total = min(per_epoch * epochs, max_steps) if max_steps is not None else per_epoch * epochs
+        end = self.begun + self.total
         history, best, waited, started, tokens = History(), None, 0, time.monotonic(), 0
         first = self.session.step
         show = sys.stderr.isatty() if progress is None else progress
         try:
-            while self.session.step < self.total:
+            while self.session.step < end:
                 if signal is not None and signal.aborted:
                     raise Aborted("training was stopped", f"update {self.session.step}", "What was learned so far is kept.")
                 chosen = [(self.cursor + k) % len(rows) for k in range(self.accumulation)]
                 loss = self.step([rows.get(i, self.epoch) for i in chosen])
                 tokens += sum(rows.tokens(i, self.epoch) for i in chosen) if hasattr(rows, "tokens") else self.batch_size * len(chosen)
+                if loss != loss or abs(loss) == float("inf"):
+                    raise EngineError(f"the loss is {loss}", f"update {self.session.step}", "The parameters are damaged: resume from the last checkpoint with a smaller learning rate, or set max_grad_norm; and look for such numbers in the data.")
                 rate = self.learning_rate()
                 self.cursor += self.accumulation
                 if self.cursor + self.accumulation > len(rows) and self.cursor >= per_epoch * self.accumulation:
                     self.epoch, self.cursor = self.epoch + 1, 0
                 done, seconds = self.session.step, time.monotonic() - started
-                at = Progress(done, self.total, self.epoch + self.cursor / len(rows), loss, rate, tokens / max(seconds, 1e-9), seconds / max(1, done - first) * (self.total - done))
+                at = Progress(done - self.begun, self.total, self.epoch - self.first_epoch + self.cursor / len(rows), loss, rate, tokens / max(seconds, 1e-9), seconds / max(1, done - first) * (end - done))
                 history.losses.append(loss)
-                if held_out is not None and (done % (evaluate_every or per_epoch) == 0 or done == self.total):
+                if held_out is not None and ((done - self.begun) % (evaluate_every or per_epoch) == 0 or done == end):
                     at.evaluation = self.evaluate(held_out)
                     history.evaluations.append((done, at.evaluation))
                     waited = 0 if best is None or at.evaluation < best else waited + 1
@@ -280,7 +295,10 @@ class Trainer:
                     self.save(checkpoint)
                 if early_stopping and waited >= early_stopping:
                     history.stopped = "early_stopping"
+                    self.done = True
                     break
+            else:
+                self.done = True
         finally:
             if show:
                 sys.stderr.write("\n")
@@ -324,7 +342,8 @@ class Trainer:
             self._prepare()
             if not self.session.initialized:
                 self.session.initialize()
-            package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora)
+            half = [n for n, s in self.program.states.items() if s.kind == "parameter" and self.graph.constants[n].dtype != s.dtype]  # weights of plans lie as the file has them, states as they are trained
+            package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora, trainable=half)
             self._lm = CausalLM(package, engine=self.engine, states={n: self.session.address(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
         return self._lm
 
@@ -333,7 +352,7 @@ class Trainer:
         self._prepare()
         s = self.session
         states = {n: (x.dtype, x.shape, s.read(n)) for n, x in self.program.states.items() if x.kind in KEPT}
-        run = {"format": FORMAT, "step": s.step, "runs": s.runs, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
+        run = {"format": FORMAT, "step": s.step, "runs": s.runs, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor, "begun": self.begun, "first_epoch": self.first_epoch, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
                "accumulation": self.accumulation, "optimizer": self.optimizer.describe(), "lora": asdict(self.lora) if self.lora is not None else None, "shapes": getattr(self, "shapes", None)}
         save_safetensors(states, path, {"edgewise": json.dumps(run)})
 
@@ -363,21 +382,45 @@ class Trainer:
         for n in want:
             s.write(n, tensors[n].bytes())
         s.runs, s.seed, self.seed = int(run["runs"]), int(run["seed"]), int(run["seed"])
-        self.epoch, self.cursor = int(run["epoch"]), int(run["cursor"])
+        self.epoch, self.cursor, self.begun, self.first_epoch, self.done = int(run["epoch"]), int(run["cursor"]), int(run.get("begun", 0)), int(run.get("first_epoch", 0)), False
         if self._lm is not None:
             self._lm.refresh()
         return self
 
     def adapter(self):
-        """{name in PEFT's files: (dtype code, shape, bytes)} of the adapters."""
+        """{name in PEFT's files: (dtype code, shape, bytes)} of the adapters, and of what modules_to_save and bias name."""
         if self.lora is None:
             raise InputError("there are no adapters", "Trainer", "Make the trainer with adapters=LoraConfig(...).")
         self._prepare()
-        return {n: (s.dtype, s.shape, self.session.read(n)) for n, s in self.program.states.items() if s.kind == "adapter" and ".lora_" in n}
+        return {n: (s.dtype, s.shape, self.session.read(n)) for n, s in self.program.states.items() if s.kind == "adapter" and ".lora_" in n} | self.session.saved()
 
     def save_adapter(self, folder):
         """Keeps the adapters in PEFT's layout: adapter_config.json and adapter_model.safetensors."""
         save_adapter(Adapter.of(self.lora, self.adapter()), folder)
+
+    def load_adapter(self, source):
+        """Goes on from an adapter: the path of a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter. Its ranks must be this trainer's. Optimizer and place in the data stay as they are.
+
+        Raises:
+            InputError: it does not fit; nothing has changed then."""
+        adapter = source if isinstance(source, Adapter) else load_adapter(source)
+        mine = self.adapter()
+        data = fitted(adapter, {n: shape for n, (_, shape, _) in mine.items() if ".lora_" in n}, self.lora, exact=True)
+        saved = {s.name: s for s in self.program.saved}
+        for key, x in adapter.saved.items():
+            if key not in saved:
+                raise InputError(f"it brings '{key}', which this trainer does not train", "adapter", "Make the trainer with the modules_to_save and bias of the adapter.")
+            s = saved[key]
+            shape = self.program.states[s.parameter].shape
+            values = floats(x).tobytes()
+            if len(values) != self.program.states[s.parameter].nbytes:
+                raise InputError(f"'{key}' has {len(values) // 4} numbers, {self.program.states[s.parameter].nbytes // 4} are wanted", "adapter", "Give an adapter of this model.")
+            data[s.parameter] = turned(values, shape[1], shape[0]) if s.turned else values
+        for n, values in data.items():
+            self.session.write(n, values)
+        if self._lm is not None:
+            self._lm.refresh()
+        return self
 
     def export(self, path=None, external_data=None):
         """Writes the trained model as a plain ONNX file: new weights, or the base with adapters merged into it (beside quantized weights they stand as nodes).
@@ -394,9 +437,8 @@ class Trainer:
         if self.lora is None:
             return export_parameters(self.graph.source, {n: (s.dtype, s.shape, self.session.read(n)) for n, s in states.items() if s.kind in ("parameter", "buffer")}, path, external_data)
         merged = {n: (self.graph.constants[n].dtype, self.graph.constants[n].shape, data) for n, data in self.session.merged().items()}
-        if any(s.kind == "parameter" for s in states.values()):
-            merged |= {n: (s.dtype, s.shape, self.session.read(n)) for n, s in states.items() if s.kind == "parameter"}
-        return export_lora(self.graph.source, self.program.lora_layers, self.adapter(), merged, path, external_data)
+        parameters = {n: (s.dtype, s.shape, self.session.read(n)) for n, s in states.items() if s.kind in ("parameter", "buffer") and n not in merged}
+        return export_lora(self.graph.source, self.program.lora_layers, self.adapter(), merged, path, external_data, parameters)
 
     def free(self):
         """Gives back all engine memory."""

@@ -1,0 +1,6 @@
+"""`python -m edgewise`: the command."""
+import sys
+
+from .cli import main
+
+sys.exit(main())
