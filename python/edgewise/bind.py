@@ -164,7 +164,7 @@ class _Binder:
                 raise UnsupportedOp("it is a sequence", f"output '{name}'", "Edgewise gives tensors as outputs.")
             info = declared.get(name)
             if not float_outputs and info is not None and info.dtype in HALF and v.dtype == FLOAT and not (v.role == "cache" or self._is_cache_present(v)):
-                v = self._output_cast(v, info.dtype)
+                v = self.narrow(v, info.dtype)
             elif float_outputs and v.dtype in HALF:
                 v = self.widen(v)
             self.bound.outputs[name] = v
@@ -173,7 +173,8 @@ class _Binder:
     def _is_cache_present(self, v):
         return v.producer is not None and any(i is not None and i.role == "cache" for i in v.producer.inputs)
 
-    def _output_cast(self, v, dtype):
+    def narrow(self, v, dtype):
+        """A float32 value as a half one; `op("Cast")` would leave it as it is."""
         out = Value(self.fresh(v.name), dtype, v.shape, constant=v.constant)
         node = BoundNode("Cast", "", "", [v], [out], {"to": dtype}, self.opset, OPS[("", "Cast")])
         out.producer = node

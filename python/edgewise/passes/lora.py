@@ -75,6 +75,10 @@ def module_name(node):
         found = re.match(r"(.+?)[._](weight|weight_quantized|weight_Q4|qweight|MatMul\.weight.*|weight.*)$", name)
         if found and not name.startswith(("onnx::", "val_", "/")):
             return found[1]
+    return _own_name(node)
+
+
+def _own_name(node):
     if node.module:
         return node.module
     name = _TAIL.sub("", node.name)
@@ -83,12 +87,15 @@ def module_name(node):
 
 def layers(bound):
     """[(module name, node)] of all layers that LoRA can be put beside: products with a fixed matrix, convolutions, embeddings."""
-    found = []
+    found, names = [], set()
     for n in bound.nodes:
         if n.op in PRODUCTS and n.inputs[0] is not None and not n.inputs[0].fixed and _matrix(n) is not None or n.op == "Conv" and len(n.inputs[0].shape) == 4 and _fixed(n.inputs[1]) and n.attr("group", 1) == 1 \
                 or n.op in ("Gather", "GatherBlockQuantized") and n.inputs[0].rank == 2 and _fixed(n.inputs[0]) and n.outputs[0].dtype == FLOAT and not n.inputs[1].fixed and n.attr("axis", 0) == 0:
             name = module_name(n)
+            if name in names and n.op in PRODUCTS:  # a tied weight has the name of the embedding
+                name = _own_name(n) or name
             if name:
+                names.add(name)
                 found.append((name, n))
     return found
 

@@ -85,13 +85,13 @@ class Program:
         self.shapes, self.dtypes, self.known, self.computed = {k: list(v) for k, v in shapes.items()}, dtypes or {}, known or {}, computed or {}
         self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
         self.trainable = choose(graph, trainable, frozen)
-        self.saved = self._saved() if lora is not None and (lora.modules_to_save or lora.bias != "none") else []  # what is trained as a whole and kept in the adapter
-        self.trainable += [n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable]
         if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
             raise InputError(f"{batch_norm!r} is not a way to treat BatchNormalization", "batch_norm", "Use 'frozen' or 'train'.")
         self.training_graph, self.buffers = with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm) if batch_norm != "frozen" else (self.graph, {})
         self.extra, self.groups = list(outputs), [*((p, {**x, "optimizer": optimizer_of(x["optimizer"])} if "optimizer" in x else x) for p, x in groups), *((p, {"weight_decay": 0.0}) for p in no_decay)]
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = max_grad_norm, max_grad_value, training_mode, checkpointing
+        self.saved = self._saved() if lora is not None and (lora.modules_to_save or lora.bias != "none") else []  # what is trained as a whole and kept in the adapter
+        self.trainable += [n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable]
         self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
         self.lora_layers = []
         self.trained = None  # names of the parameters and adapters that gradients reach
@@ -312,7 +312,7 @@ class Program:
             sums[x.weight] = g.add(sums[x.weight] if x.weight in sums else g.op("Cast", w, to=FLOAT) if w.dtype != FLOAT else w, g.scale(delta, x.scaling))
         for name, v in sums.items():
             dtype = self.graph.constants[name].dtype
-            bound.outputs[name] = v if dtype == FLOAT else g.op("Cast", v, to=dtype)
+            bound.outputs[name] = v if dtype == FLOAT else bound.binder.narrow(v, dtype)
         return bound.prune()
 
     def _save(self):

@@ -201,13 +201,13 @@ class TrainingSession:
         return self._once("saved") if self.program.saved else {}
 
     def _once(self, kind):
-        """Outputs of a plan that is run now and then: {name: (dtype code, shape, bytes)}."""
+        """Outputs of a plan that is run now and then: {name: (dtype code, shape, bytes)}. Those named like the weight that they are made of have another name as slots (builder.finish)."""
         if not self.initialized:
             self.initialize()
         loaded = self._load(kind)
         try:
             loaded.run()
-            return {slot.name: (slot.dtype, tuple(slot.shape), self.engine.read(address, slot.nbytes)) for (k, _), (address, slot) in self.buffers.items() if k == kind and slot.kind == "output"}
+            return {slot.name.removesuffix("~output"): (slot.dtype, tuple(slot.shape), self.engine.read(address, slot.nbytes)) for (k, _), (address, slot) in self.buffers.items() if k == kind and slot.kind == "output"}
         finally:
             loaded.free()
             del self.loaded[kind]

@@ -169,6 +169,14 @@ class Trainer:
         self.program, self.session = program, TrainingSession(program, self.engine, self.seed)
         self.engine = self.session.engine
 
+    def _ready(self, batch=None):
+        """With states that have values."""
+        self._prepare(batch)
+        if not self.session.initialized:
+            self.session.initialize("train" if self.accumulation == 1 else "accumulate")
+            if self.accumulation > 1:  # all states are known by now
+                self.program.plan("update")
+
     def _what_fits(self):
         """In words: a batch size, sequence length or recomputation for which `memory` is enough."""
         if not self.is_lm:
@@ -254,9 +262,7 @@ class Trainer:
         rows = self._rows(data, self.seed)
         held_out = self._rows(evaluation, self.seed) if evaluation is not None else None
         per_epoch = max(1, len(rows) // self.accumulation if len(rows) >= self.accumulation else 1)
-        self._prepare(rows.get(0))
-        if not self.session.initialized:
-            self.session.initialize()
+        self._ready(rows.get(0))
         if self.done:
             self.begun, self.first_epoch, self.cursor, self.done = self.session.step, self.epoch + (self.cursor > 0), 0, False
             self.epoch = self.first_epoch
@@ -339,9 +345,7 @@ class Trainer:
         """A CausalLM that shares this trainer's weights."""
         from ..compile import compile_package
         if self._lm is None:
-            self._prepare()
-            if not self.session.initialized:
-                self.session.initialize()
+            self._ready()
             half = [n for n, s in self.program.states.items() if s.kind == "parameter" and self.graph.constants[n].dtype != s.dtype]  # weights of plans lie as the file has them, states as they are trained
             package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora, trainable=half)
             self._lm = CausalLM(package, engine=self.engine, states={n: self.session.address(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
@@ -349,7 +353,7 @@ class Trainer:
 
     def save(self, path):
         """Keeps the run (parameters or adapters, optimizer state, place in the data) in one safetensors file, complete or not at all."""
-        self._prepare()
+        self._ready()
         s = self.session
         states = {n: (x.dtype, x.shape, s.read(n)) for n, x in self.program.states.items() if x.kind in KEPT}
         run = {"format": FORMAT, "step": s.step, "runs": s.runs, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor, "begun": self.begun, "first_epoch": self.first_epoch, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
@@ -372,9 +376,8 @@ class Trainer:
                 raise InputError(f"its {name} is {theirs}, this trainer's {mine}", str(path), "Make the trainer as it was made for the run.")
         if run.get("shapes") is not None and not hasattr(self, "shapes"):
             self.shapes = {str(k): [int(d) for d in v] for k, v in run["shapes"].items()}
-        self._prepare()
+        self._ready()
         s = self.session
-        s.initialize()
         want = {n: x for n, x in self.program.states.items() if x.kind in KEPT}
         wrong = [n for n, x in want.items() if n not in tensors or tensors[n].dtype != x.dtype or tuple(tensors[n].shape) != tuple(x.shape)] + [n for n in tensors if n not in want]
         if wrong:
@@ -391,7 +394,7 @@ class Trainer:
         """{name in PEFT's files: (dtype code, shape, bytes)} of the adapters, and of what modules_to_save and bias name."""
         if self.lora is None:
             raise InputError("there are no adapters", "Trainer", "Make the trainer with adapters=LoraConfig(...).")
-        self._prepare()
+        self._ready()
         return {n: (s.dtype, s.shape, self.session.read(n)) for n, s in self.program.states.items() if s.kind == "adapter" and ".lora_" in n} | self.session.saved()
 
     def save_adapter(self, folder):
@@ -428,9 +431,7 @@ class Trainer:
         Args:
             path: of the file; None: returns its bytes. external_data: name of a file beside it for the weights; needed from 2 GB on.
         """
-        self._prepare()
-        if not self.session.initialized:
-            self.session.initialize()
+        self._ready()
         if self.graph.source is None:
             raise InputError("its file is not at hand", "Trainer.export", "Make the trainer of a path or of bytes.")
         states = self.program.states
