@@ -65,6 +65,21 @@ def test_it_learns_and_the_base_stays(visit, server, trainable):
     assert got["long"] == [], "the page's thread was blocked"
 
 
+def test_lora_and_optimizer_as_options(visit, server, trainable):
+    v = visit(server)
+    got = train(v, """
+        const why = async (options) => { try { await ew.fineTune(p, arg.text, {max_steps: 1, ...options}); return "none"; } catch (e) { return e.name + " " + e.where; } };
+        const one = await ew.fineTune(p, arg.text, {lora: {r: 2, lora_alpha: 4}, optimizer: {type: "adamw", lr: 1e-3}, max_steps: 2, name: "one"});
+        const two = await ew.fineTune(p, arg.text, {adapter: "lora", r: 2, lora_alpha: 4, learning_rate: 1e-3, max_steps: 2, name: "two"});
+        const wrong = [await why({lora: false}), await why({lora: {r: 2, target_modules: "x"}}), await why({lora: false, adapter: "lora"}), await why({optimizer: "SGD"}), await why({optimizer: {type: "AdamW", eps: 1}})];
+        await p.dispose();
+        return {one: one.losses, two: two.losses, wrong};
+    """)
+    assert "error" not in got, got
+    assert got["one"] == got["two"]
+    assert [w.split()[0] for w in got["wrong"]] == ["InputError"] * 5 and [w.split(" ", 1)[1] for w in got["wrong"]][1:] == ["options.lora.target_modules", "options.lora", "options.optimizer", "options.optimizer.eps"]
+
+
 def test_a_seed_is_a_run(visit, server, trainable):
     v = visit(server)
     got = train(v, """

@@ -110,6 +110,8 @@ export interface TrainingPrograms {
   lora_dropout?: number;
   target_modules?: string | string[];
   use_rslora?: boolean;
+  /** `"AdamW"`, `"Adam"`, `"AdamW8bit"`, `"SGD"`, `"Adagrad"`, `"RMSprop"`, `"Lion"`, or with its fields in PyTorch's words: `{ type: "SGD", lr: 0.01, momentum: 0.9 }`. Default: AdamW. */
+  optimizer?: string | { type: string; lr?: number; [field: string]: unknown };
   /** Largest norm of the gradient; null: any. Default: 1. */
   max_grad_norm?: number | null;
   /** Recompute activations in the backward pass, which takes less memory and more time; a number: where more bytes than that would be needed. Default: false. */
@@ -320,9 +322,9 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
 
 function programsOf(training: PipelineOptions["training"]): LoadRequest["programs"] {
   if (!training) return undefined;
-  const { adapter = "lora", batch_size: batch = 4, sequence_length: sequence = 128, r = 8, lora_alpha = 16, lora_dropout = 0, target_modules, use_rslora = false, max_grad_norm = 1, checkpointing = false } = training === true ? {} : training;
+  const { adapter = "lora", batch_size: batch = 4, sequence_length: sequence = 128, r = 8, lora_alpha = 16, lora_dropout = 0, target_modules, use_rslora = false, optimizer, max_grad_norm = 1, checkpointing = false } = training === true ? {} : training;
   return (Array.isArray(adapter) ? adapter : [adapter]).map((name) => ({
-    name, batch, sequence, max_grad_norm, checkpointing,
+    name, batch, sequence, max_grad_norm, checkpointing, ...(optimizer === undefined ? {} : { optimizer }),
     lora: name === "lora" ? { r, lora_alpha, lora_dropout, use_rslora, ...(target_modules === undefined ? {} : { target_modules }) } : null,
   }));
 }

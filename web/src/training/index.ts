@@ -3,6 +3,7 @@
 import type { Client } from "../client.ts";
 import { InputError } from "../errors.ts";
 import type { TextGenerationPipeline } from "../index.ts";
+import type { ModelInfo } from "../protocol.ts";
 import type { AdapterInfo } from "./adapters.ts";
 import { checkpoints, deleteCheckpoint, type CheckpointInfo } from "./checkpoint.ts";
 import type { KeptAdapter } from "./kept.ts";
@@ -35,6 +36,10 @@ export interface FineTuneOptions {
   r?: number;
   /** The adapter counts `lora_alpha / r`. Default: so that it counts as compiled. */
   lora_alpha?: number;
+  /** The same in one word: `true` or `{ r, lora_alpha }` is `adapter: "lora"` with these, `false` is `adapter: "full"`. */
+  lora?: boolean | { r?: number; lora_alpha?: number };
+  /** The optimizer that the model was compiled with, by its name (`"AdamW"`) or as `{ type, lr }`; `lr` is `learning_rate`. Another one needs another compilation (`TrainingPrograms.optimizer`). */
+  optimizer?: string | { type?: string; lr?: number };
   /** Passes over the texts; fractions are fine. Default: 1, or as many as `max_steps` takes. */
   epochs?: number;
   /** Most updates. Default: no limit. */
@@ -66,7 +71,35 @@ export interface FineTuneOptions {
   signal?: AbortSignal;
 }
 
-const NAMES = ["adapter", "name", "r", "lora_alpha", "epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "seed", "gradient_accumulation_steps", "evaluation", "evaluate_every", "checkpoint", "resume", "onStep", "signal"];
+const NAMES = ["adapter", "name", "lora", "optimizer", "r", "lora_alpha", "epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "seed", "gradient_accumulation_steps", "evaluation", "evaluate_every", "checkpoint", "resume", "onStep", "signal"];
+
+/** `lora` and `optimizer` in the other options' words. */
+function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): FineTuneOptions {
+  const { lora, optimizer, ...rest } = options;
+  const out: FineTuneOptions = { ...rest };
+  if (lora !== undefined) {
+    if (typeof lora !== "boolean" && (typeof lora !== "object" || lora === null)) throw new InputError(`${String(lora)} is neither true, false nor { r, lora_alpha }`, "options.lora");
+    const adapter = lora === false ? "full" : "lora";
+    if (out.adapter !== undefined && out.adapter !== adapter) throw new InputError(`adapter is '${out.adapter}', lora says '${adapter}'`, "options.lora", "Give one of them.");
+    out.adapter = adapter;
+    if (typeof lora === "object") {
+      const unknown = Object.keys(lora).find((name) => name !== "r" && name !== "lora_alpha");
+      if (unknown !== undefined) throw new InputError("it is decided when the model is compiled", `options.lora.${unknown}`, "Compile with it: `pipeline(..., { training: { ... } })`, or `edgewise build --train lora`.");
+      out.r ??= lora.r;
+      out.lora_alpha ??= lora.lora_alpha;
+    }
+  }
+  if (optimizer !== undefined) {
+    const { type, lr, ...more } = typeof optimizer === "string" ? { type: optimizer, lr: undefined } : optimizer;
+    const compiled = programs.find((p) => p.adapter === (out.adapter ?? p.adapter))?.optimizer;
+    const unknown = Object.keys(more)[0];
+    if (unknown !== undefined) throw new InputError("it is decided when the model is compiled", `options.optimizer.${unknown}`, "Compile with it: `pipeline(..., { training: { optimizer: { ... } } })`.");
+    if (type !== undefined && compiled !== undefined && type.toLowerCase() !== compiled.toLowerCase())
+      throw new InputError(`the model was compiled to train with ${compiled}, not ${type}`, "options.optimizer", `Compile it with \`pipeline(..., { training: { optimizer: "${type}" } })\`.`);
+    out.learning_rate ??= lr;
+  }
+  return out;
+}
 
 /**
  * Trains a model on texts, in its worker, and uses the result from then on.
@@ -117,6 +150,7 @@ export class Trainer {
     const handle = handleOf(model);
     const unknown = Object.keys(options).find((name) => !NAMES.includes(name));
     if (unknown !== undefined) throw new InputError("there is no such option", `options.${unknown}`, `There are ${NAMES.join(", ")}.`);
+    options = spelledOut(options, model.info.training);
     const { checkpoint, evaluation } = options;
     const fields: TrainingFields = {
       adapter: options.adapter, name: options.name, r: options.r, lora_alpha: options.lora_alpha, epochs: options.epochs, max_steps: options.max_steps, learning_rate: options.learning_rate,
