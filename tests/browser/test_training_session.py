@@ -1,6 +1,9 @@
 """ONNX Runtime Web's TrainingSession in a page: artifacts, steps as Python's, checkpoints both read, exports that onnxruntime runs."""
 import base64
+import json
+import shutil
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,3 +141,33 @@ def test_wrong_wishes(visit, server, artifacts):
         assert got["error"]["ours"], (name, got)
         if kind:
             error(got, kind, word)
+
+
+CASES = sorted(p for p in (Path(__file__).parents[1] / "training" / "models").glob("*/training_model.onnx"))
+
+
+@pytest.mark.parametrize("case", [p.parent for p in CASES], ids=lambda p: p.name)
+def test_artifacts_that_onnxruntime_made(visit, server, files, case):
+    """Twenty steps on ONNX Runtime Training's own files are PyTorch's, with its AdamW rule."""
+    shutil.copytree(case, files / case.name, dirs_exist_ok=True)
+    spec = json.loads((case / "spec.json").read_text())
+    with np.load(case / "data.npz") as z:
+        feeds = [[str(z[k].dtype), list(z[k].shape), z[k].ravel().tolist()] for k in z.files]
+    v = visit(server)
+    got = v.run("""
+        const at = (name) => `/files/${arg.case}/${name}`;
+        const s = await ew.TrainingSession.create({checkpointState: at("checkpoint"), trainModel: at("training_model.onnx"), evalModel: at("eval_model.onnx"), optimizerModel: at("optimizer_model.onnx")});
+        await s.setLearningRate(arg.lr);
+        const feeds = Object.fromEntries(arg.feeds.map(([type, dims, data], i) => [s.trainingInputNames[i], new ew.Tensor(type, data, dims)]));
+        const losses = [];
+        for (let i = 0; i < 20; i++) {
+          losses.push(Object.values(await s.runTrainStep(feeds))[0].data[0]);
+          await s.runOptimizerStep();
+          await s.lazyResetGrad();
+        }
+        await s.release();
+        return losses;
+    """, {"case": case.name, "feeds": feeds, "lr": spec["lr"]})
+    assert isinstance(got, list), got
+    with np.load(case / "torch.npz") as z:
+        np.testing.assert_allclose(got, z["loss_hf"], rtol=1e-4, atol=1e-6)
