@@ -171,3 +171,27 @@ def test_artifacts_that_onnxruntime_made(visit, server, files, case):
     assert isinstance(got, list), got
     with np.load(case / "torch.npz") as z:
         np.testing.assert_allclose(got, z["loss_hf"], rtol=1e-4, atol=1e-6)
+
+
+def test_the_schedule_is_pythons(visit, server, artifacts):
+    from edgewise.training.api import LinearLRScheduler
+
+    class Optimizer:
+        def set_learning_rate(self, rate):
+            self.rate = rate
+    optimizer = Optimizer()
+    scheduler, want = LinearLRScheduler(optimizer, 2, 6, 0.1), []
+    for _ in range(8):
+        want.append(optimizer.rate)
+        scheduler.step()
+    v = visit(server)
+    got = v.run(CREATE + """
+        const s = await open(), rates = [];
+        const scheduler = await ew.LinearLRScheduler.create(s, 2, 6, 0.1);
+        for (let i = 0; i < 8; i++) { rates.push(await s.getLearningRate()); await scheduler.step(); }
+        const wrong = await ew.LinearLRScheduler.create(s, 1.5, 6, 0.1).catch((e) => e.name + " " + e.where);
+        await s.release();
+        return {rates, wrong};
+    """, artifacts)
+    assert "error" not in got, got
+    assert got["rates"] == pytest.approx(want, rel=1e-6) and got["wrong"] == "InputError warmupStepCount"

@@ -30,7 +30,7 @@ export * from "./errors.ts";
 export { env, type Env } from "./env.ts";
 export { cacheBytes, clearCache } from "./storage.ts";
 export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, type AdapterMethods, type CheckpointInfo, type FineTuneOptions, type KeptAdapter, type StepEvent, type TrainingInfo, type TrainingResult } from "./training/index.ts";
-export { Tensor, TrainingSession, type Tensors, type TensorType, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
+export { LinearLRScheduler, Tensor, TrainingSession, type Tensors, type TensorType, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
 export type { DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 
 /** What this page can use, and in words why not more. */

@@ -60,6 +60,47 @@ export interface TrainingSessionCreateOptions {
 export interface TrainingParameter { name: string; type: TensorType; dims: readonly number[]; requires_grad: boolean }
 
 /**
+ * A learning rate that rises linearly from 0 over the first steps and falls linearly to 0, as onnxruntime.training.api.LinearLRScheduler.
+ *
+ * ```js
+ * const scheduler = await LinearLRScheduler.create(session, 10, 100, 1e-3); // the first update has the rate 0, as there
+ * await session.runOptimizerStep();
+ * await scheduler.step(); // after each update
+ * ```
+ */
+export class LinearLRScheduler {
+  private count = 0;
+
+  private constructor(private readonly session: TrainingSession, private readonly warmup: number, private readonly total: number, private readonly initial: number) {}
+
+  /**
+   * Sets the session's rate for its first update.
+   * @param warmupStepCount updates in which the rate rises. @param totalStepCount updates after which it is 0. @param initialRate the rate at the end of the rise.
+   * @throws InputError: counts that are no whole numbers, or a rate that is no number
+   */
+  static async create(session: TrainingSession, warmupStepCount: number, totalStepCount: number, initialRate: number): Promise<LinearLRScheduler> {
+    for (const [name, n] of [["warmupStepCount", warmupStepCount], ["totalStepCount", totalStepCount]] as const)
+      if (!Number.isInteger(n) || n < 0) throw new InputError(`${String(n)} is no number of steps`, name, "Give a whole number from 0 on.");
+    if (!Number.isFinite(initialRate)) throw new InputError(`${String(initialRate)} is no learning rate`, "initialRate");
+    const made = new LinearLRScheduler(session, warmupStepCount, totalStepCount, initialRate);
+    await made.set();
+    return made;
+  }
+
+  /** Sets the rate for the next update; to be called after each. */
+  async step(): Promise<void> {
+    this.count++;
+    await this.set();
+  }
+
+  private set(): Promise<void> {
+    const { count, warmup, total } = this;
+    const factor = count < warmup ? count / Math.max(1, warmup) : Math.max(0, (total - count) / Math.max(1, total - warmup));
+    return this.session.setLearningRate(this.initial * factor);
+  }
+}
+
+/**
  * A training session on artifacts (`training_model.onnx`, `eval_model.onnx`, `optimizer_model.onnx`, `checkpoint`), made by
  * `edgewise.training.artifacts` or by ONNX Runtime Training.
  *
