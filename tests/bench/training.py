@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .browser import HERE, WORK, _sh, say
+from .browser import HERE, WORK, Contender, _sh, say
 from .models import SMOLLM2, TRAINING, in_4_bits, language_model
 from .stats import ratio, show, summary
 
@@ -135,7 +135,10 @@ def write_plan(program, target, about):
 
 # ---- a case ----
 def run(bench, cases, rounds, seconds):
-    found = {}
+    found, empty = {}, Contender(bench, "an empty page", "rpc.js")
+    empty.settle()
+    bench.empty_mb = empty.peak_mb()
+    empty.close()
     for name in TRAINING:
         try:
             bench_trouble, bench.trouble = bench.trouble, []
@@ -212,7 +215,7 @@ def one_model(bench, name, rounds, seconds):
         one.close()
     for one in limits.values():
         one.close()
-    return result(name, plans[name], times, cpu, differences, memory, peaks, versions)
+    return result(name, plans[name], times, cpu, differences, memory, peaks, versions, bench.empty_mb)
 
 
 def compare(bench, losses):
@@ -226,7 +229,7 @@ def compare(bench, losses):
     return found
 
 
-def result(name, plan, times, cpu, differences, memory, peaks, versions):
+def result(name, plan, times, cpu, differences, memory, peaks, versions, empty_mb):
     work = flops(name)
     floors = {f: work / np.median(p) / 1e6 for f, p in peaks.items() if p}
     table, raw = [], {}
@@ -244,9 +247,11 @@ def result(name, plan, times, cpu, differences, memory, peaks, versions):
     ratios = [{"ours": a, "theirs": b, **r, "cpu": ratio(cpu.get(b), cpu.get(a))} for a, b in RATIOS if len(times.get(a, ())) == len(times.get(b, ())) and (r := ratio(times.get(b), times.get(a)))]
     notes = [f"Arithmetic floor: {work / 1e9:.3g} GFLOP in matrix products of the forward and backward part, at the multiply-adds measured in the same rounds: "
              + ", ".join(f"{f} {show(np.median(peaks[f]))} GFLOP/s, so {show(ms)} ms" for f, ms in floors.items()) + ".",
+             "That counts the attention of all pairs, as the graph says; Edgewise leaves out most of what the causal mask hides." if "gpt" in name else None,
              f"Same file, same first weights, same batch, AdamW in float32; the losses before the first step, after one and after five agree within {TOLERANCE:g}, or it says so here.",
-             f"Plan: {len(plan.kernels)} steps, arena {show(plan.arena_bytes / 2**20)} MB. Peak: most resident memory of the page's renderer process, loading included; engine: all of the engine's memory.",
+             f"Plan: {len(plan.kernels)} steps, arena {show(plan.arena_bytes / 2**20)} MB. Peak: most resident memory of the page's renderer process, loading included (an empty page with a worker: {show(empty_mb)} MB); engine: all of the engine's memory.",
              "A step is forward, backward and the optimizer, with the loss read. onnxruntime-web: runTrainStep, runOptimizerStep, lazyResetGrad. jax-js and TensorFlow.js multiply one-hot rows, since their embedding lookup has no gradient there."]
+    notes = [n for n in notes if n]
     if FULL in times and times.get(ONE):
         r = ratio(times[ONE], times[FULL])
         notes.insert(0, f"LoRA takes {r['median']:.2f} [{r['q1']:.2f}–{r['q3']:.2f}] of the time of training all parameters.")
