@@ -135,10 +135,7 @@ def write_plan(program, target, about):
 
 # ---- a case ----
 def run(bench, cases, rounds, seconds):
-    found, empty = {}, Contender(bench, "an empty page", "rpc.js")
-    empty.settle()
-    bench.empty_mb = empty.peak_mb()
-    empty.close()
+    found = {}
     for name in TRAINING:
         try:
             bench_trouble, bench.trouble = bench.trouble, []
@@ -215,7 +212,16 @@ def one_model(bench, name, rounds, seconds):
         one.close()
     for one in limits.values():
         one.close()
-    return result(name, plans[name], times, cpu, differences, memory, peaks, versions, bench.empty_mb)
+    return result(name, plans[name], times, cpu, differences, memory, peaks, versions, empty_page(bench))
+
+
+def empty_page(bench):
+    """MB that a page with a worker that does nothing takes."""
+    one = Contender(bench, "an empty page", "rpc.js")
+    one.settle()
+    found = one.peak_mb()
+    one.close()
+    return found
 
 
 def compare(bench, losses):
