@@ -46,7 +46,7 @@ def markdown(results):
             out += table(["", case["unit"], "rounds", "processor ms per token", "loaded in", "peak memory", "difference"],
                          [[r["name"], spread(r), str(r["n"]), show(r["cpu_ms"]["median"]), f"{r['load_ms'] / 1e3:.1f} s", f"{show(r['peak_mb'])} MB", show(r["difference"], 1)] for r in case["rows"]])
         if case.get("ratios"):
-            out += ["", *table(["ratio", "", "median", "quartiles", "in processor time"], [[r["ours"], "over " + r["theirs"], f"**{r['median']:.2f}×**", f"{r['q1']:.2f}–{r['q3']:.2f}", f"{r['cpu']['median']:.2f}×"] for r in case["ratios"]])]
+            out += ["", *table(["ratio", "", "median", "quartiles", "in processor time"], [[r["ours"], "over " + r["theirs"], f"**{r['median']:.2f}×**", f"{r['q1']:.2f}–{r['q3']:.2f}", f"{r['cpu']['median']:.2f}×" if r["cpu"] else "–"] for r in case["ratios"]])]
         if case.get("limits"):
             out += ["", f"The machine in the same rounds (relaxed SIMD, 1 thread): {spread(case['limits']['flops'])} GFLOP/s multiply-add, {spread(case['limits']['bandwidth'])} GB/s read."]
         out += [""] + [f"- {note}" for note in case.get("notes", [])] + [f"- **Failed or not comparable:** {t}" for t in case.get("trouble", [])]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 from fnmatch import fnmatch
 
@@ -90,7 +91,7 @@ def ort_artifacts(path):
     python = WORK / "ort-training/bin/python"
     if not (python.parent / "ready").exists():
         say(f"installing onnxruntime-training-cpu {ORT}")
-        _sh("python3.11", "-m", "venv", WORK / "ort-training")
+        _sh(sys.executable, "-m", "venv", WORK / "ort-training")  # its wheels are for Python up to 3.11
         _sh(python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", f"onnxruntime-training-cpu=={ORT}", "onnx==1.16.2", "numpy<2")
         (python.parent / "ready").touch()
     folder = path.with_suffix(".ort")
@@ -250,6 +251,7 @@ def result(name, plan, times, cpu, differences, memory, peaks, versions, empty_m
                       f"{show(memory[who][1])} MB" if who in memory and memory[who][1] else "–", show(differences[who], 1) if who in differences else "–"])
         if over:
             raw[who]["over_ort"] = over
+    cpu = {who: c for who, c in cpu.items() if all(c)}  # none where the page's process was not found
     ratios = [{"ours": a, "theirs": b, **r, "cpu": ratio(cpu.get(b), cpu.get(a))} for a, b in RATIOS if len(times.get(a, ())) == len(times.get(b, ())) and (r := ratio(times.get(b), times.get(a)))]
     notes = [f"Arithmetic floor: {work / 1e9:.3g} GFLOP in matrix products of the forward and backward part, at the multiply-adds measured in the same rounds: "
              + ", ".join(f"{f} {show(np.median(peaks[f]))} GFLOP/s, so {show(ms)} ms" for f, ms in floors.items()) + ".",
