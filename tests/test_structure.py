@@ -24,6 +24,7 @@ ORDER = [
     {"training"},
     {"pipelines"},
     {"cli", "__init__"},
+    {"__main__"},
 ]
 LEVEL = {part: i for i, parts in enumerate(ORDER) for part in parts}
 # Lines of the order that could be crossed but must not be: ops know no graph files, passes no engine, text no model.

@@ -14,7 +14,7 @@ def factor(schedule, step, total, warmup=0):
     Args:
         schedule: "constant", "linear" (down to 0 at `total`) or "cosine" (half a wave, down to 0); each after `warmup` steps that rise from 0.
             Or a function(step, total) -> factor.
-        total: updates in all.
+        total: updates in all; None, for a function alone, where nobody said.
     """
     if callable(schedule):
         return float(schedule(step, total))

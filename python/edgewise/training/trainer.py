@@ -119,7 +119,8 @@ class Trainer:
         self.trainable, self.frozen = ([] if self.lora is not None and trainable == "all" else trainable), frozen
         self.batch_size, self.sequence_length, self.accumulation = batch_size, sequence_length, gradient_accumulation_steps
         self.schedule, self.warmup, self.total_steps = schedule, warmup_steps, total_steps
-        factor(schedule, 0, 1, warmup_steps)
+        if not callable(schedule):
+            factor(schedule, 0, 1, warmup_steps)
         self.options = {"max_grad_norm": max_grad_norm, "max_grad_value": max_grad_value, "no_decay": no_decay, "groups": groups}
         self.memory, self.checkpointing, self.seed, self.engine, self._tokenizer = memory, checkpointing, int(seed), engine, tokenizer
         self.program = self.session = self._lm = None
@@ -237,9 +238,9 @@ class Trainer:
     def learning_rate(self):
         """Of the next update."""
         total, step = self.total_steps or self.total, self.session.step - self.begun if self.session is not None else 0
-        if total is None and self.schedule != "constant":
+        if total is None and self.schedule in ("linear", "cosine"):
             raise InputError(f"the schedule {self.schedule!r} spans a number of updates that is not known", "total_steps", "Pass total_steps to Trainer, or call fit.")
-        return self.optimizer.lr * factor(self.schedule, step, total or 1, self.warmup)
+        return self.optimizer.lr * factor(self.schedule, step, total if callable(self.schedule) else total or 1, self.warmup)
 
     def fit(self, data, epochs=1, max_steps=None, evaluation=None, evaluate_every=None, early_stopping=None, callbacks=(), checkpoint=None, checkpoint_every=100, progress=None, signal=None):
         """Trains.
@@ -367,7 +368,7 @@ class Trainer:
             run = json.loads(metadata.get("edgewise", "null"))
         except ValueError:
             run = None
-        if not isinstance(run, dict) or run.get("format") != FORMAT:
+        if not isinstance(run, dict) or run.get("format") != FORMAT or not all(type(run.get(k, 0)) is int and run.get(k, 0) >= 0 for k in ("begun", "first_epoch")) or not all(type(run.get(k)) is int and (run[k] >= 0 or k == "seed") for k in ("runs", "seed", "epoch", "cursor")):
             raise ModelError("it is no checkpoint of a Trainer", str(path), "Give a file that Trainer.save has written.")
         for name, mine in (("optimizer", self.optimizer.describe()["type"]), ("lora", json.loads(json.dumps(asdict(self.lora))) if self.lora is not None else None)):
             theirs = run.get(name)
@@ -384,8 +385,8 @@ class Trainer:
             raise InputError(f"its tensors are not this model's: {', '.join(wrong[:5])}", str(path), "Resume with the model, adapters and optimizer of the run.")
         for n in want:
             s.write(n, tensors[n].bytes())
-        s.runs, s.seed, self.seed = int(run["runs"]), int(run["seed"]), int(run["seed"])
-        self.epoch, self.cursor, self.begun, self.first_epoch, self.done = int(run["epoch"]), int(run["cursor"]), int(run.get("begun", 0)), int(run.get("first_epoch", 0)), False
+        s.runs, s.seed, self.seed = run["runs"], run["seed"], run["seed"]
+        self.epoch, self.cursor, self.begun, self.first_epoch, self.done = run["epoch"], run["cursor"], run.get("begun", 0), run.get("first_epoch", 0), False
         if self._lm is not None:
             self._lm.refresh()
         return self
