@@ -4,7 +4,7 @@
     accumulate  forward and backward; gradients are added to `gradient/...` states
     update      the optimizer's step on those gradients, times `gradient_scale` (one over the number of accumulated steps)
     evaluate    forward and loss, dropout off
-    initialize  gives states their first values (weights from the model's file, adapters from random numbers)
+    initialize  gives states their first values (weights from the model's file, adapters from random numbers); begin: the same but for what a host can copy from the file
 
 All plans share states (ir.Value of role "state") by name: parameters under their names in the model, adapters under PEFT's, optimizer state as
 `optimizer/<parameter>/<moment>`, the number of updates so far as `training/step`.
@@ -125,10 +125,10 @@ class Program:
         Raises:
             MissingGradient: an operator between a parameter and the loss has none. UnsupportedOp, ModelError, InputError: as bind."""
         if kind not in self.plans:
-            if kind in ("update", "initialize") and self.trained is None:
-                self.plan("train" if kind == "initialize" else "accumulate")
+            if kind in ("update", "initialize", "begin") and self.trained is None:
+                self.plan("accumulate" if kind == "update" else "train")
             with self._words():
-                bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize, "merge": self._merge, "saved": self._save}[kind]()
+                bound = {"train": self._train, "accumulate": self._accumulate, "update": self._update, "evaluate": self._evaluate, "initialize": self._initialize, "begin": lambda: self._initialize([s.name for s in self.states.values() if self.copied(s)]), "merge": self._merge, "saved": self._save}[kind]()
                 self.plans[kind] = self._lowered(bound, kind) if kind in ("train", "accumulate") else lower(bound, name=kind)
             self.plans[kind].name = kind
         return self.plans[kind]
@@ -268,12 +268,16 @@ class Program:
         from fnmatch import fnmatchcase
         return next((dict(g) for p, g in self.groups if fnmatchcase(name, p)), {})
 
-    def _initialize(self):
-        graph = Graph("initialize", opsets={"": 23}, constants={s.initial[1]: self.graph.constants[s.initial[1]] for s in self.states.values() if s.initial[0] == "constant"})
+    def copied(self, state):
+        """Whether a state begins as the bytes of a weight in the file."""
+        return state.initial[0] == "constant" and self.graph.constants[state.initial[1]].dtype == state.dtype
+
+    def _initialize(self, without=()):
+        graph = Graph("initialize", opsets={"": 23}, constants={s.initial[1]: self.graph.constants[s.initial[1]] for s in self.states.values() if s.initial[0] == "constant" and s.name not in without})
         bound = bind(graph, {}, outputs=[])
         g = Gradients(bound)
         for s in self.states.values():
-            if s.kind == "gradient":
+            if s.kind == "gradient" or s.name in without:
                 continue
             state, (how, *what) = bound.state(s.name, s.dtype, s.shape), s.initial
             if how == "constant":

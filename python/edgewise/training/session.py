@@ -12,6 +12,7 @@ from ..session.weights import WeightStore
 from .program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP
 
 _MASK = (1 << 63) - 1
+PIECE = 1 << 24
 
 
 def seed_of_run(seed, run):
@@ -83,20 +84,30 @@ class TrainingSession:
         if self.share is not None:
             return self.share.initialize(kind)
         self.program.plan(kind)
-        weights = WeightStore(self.engine)  # the parameters' originals are read once and let go
-        loaded = self._load("initialize", weights)
+        weights = WeightStore(self.engine)  # float16 originals of parameters are read once and let go
+        loaded = self._load("begin", weights)
         try:
             for name, s in self.program.states.items():
-                if s.kind == "gradient" or s.initial == ("fill", 0):
+                if self.program.copied(s):
+                    self._copy(self.program.graph.constants[s.initial[1]], self.address(name))
+                elif s.kind == "gradient" or s.initial == ("fill", 0):
                     if name in self.addresses:
                         self.engine.write(self.addresses[name], bytes(s.nbytes))
-            if ("initialize", SEED) in self.buffers:
-                self.engine.write(self.buffers["initialize", SEED][0], struct.pack("<q", seed_of_run(self.seed, -1)))
+            if ("begin", SEED) in self.buffers:
+                self.engine.write(self.buffers["begin", SEED][0], struct.pack("<q", seed_of_run(self.seed, -1)))
             loaded.run()
         finally:
             loaded.free()
             weights.free()
         self.runs, self._initialized = 0, True
+
+    def _copy(self, tensor, address):
+        """Writes a tensor's bytes, a piece at a time: files need not fit into memory beside the engine's."""
+        if tensor.data is not None:
+            self.engine.write(address, tensor.data)
+            return
+        for at in range(0, tensor.nbytes, PIECE):
+            self.engine.write(address + at, tensor.source.read(tensor.offset + at, min(PIECE, tensor.nbytes - at)))
 
     # ---- runs ----
     def train(self, feeds, learning_rate):

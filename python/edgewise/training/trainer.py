@@ -166,7 +166,7 @@ class Trainer:
                 if self._estimate(tight).total < estimate.total:
                     program, estimate = tight, self._estimate(tight)
             if estimate.total > self.memory:
-                raise OutOfMemory(f"training takes {_mb(estimate.total)}, {_mb(self.memory)} may be used", "memory", self._what_fits())
+                raise OutOfMemory(f"training takes {_mb(estimate.total)}, {_mb(self.memory)} may be used", "memory", self._what_fits(estimate))
         self.program, self.session = program, TrainingSession(program, self.engine, self.seed)
         self.engine = self.session.engine
 
@@ -178,13 +178,23 @@ class Trainer:
             if self.accumulation > 1:  # all states are known by now
                 self.program.plan("update")
 
-    def _what_fits(self):
-        """In words: a batch size, sequence length or recomputation for which `memory` is enough."""
-        if not self.is_lm:
-            return "Use smaller batches, adapters instead of all parameters, or checkpointing=True."
-        for batch, sequence in ((b, s) for s in (self.sequence_length, self.sequence_length // 2, self.sequence_length // 4) for b in (self.batch_size // 2, self.batch_size // 4, 1) if b and s >= 8):
-            if self._estimate(self._make(batch, sequence, True)).total <= self.memory:
-                return f"It would fit with batch_size={batch}, sequence_length={sequence} and checkpointing=True."
+    def _what_fits(self, estimate):
+        """In words: a batch size and sequence length for which `memory` is enough. estimate: of what does not fit, recomputing as much as it can."""
+        rest = self.memory - (estimate.total - estimate.activations)
+        if self.is_lm:
+            whole = self.batch_size * self.sequence_length
+            smaller = [(b, s) for s in (self.sequence_length, self.sequence_length // 2, self.sequence_length // 4) for b in (self.batch_size // 2, self.batch_size // 4, self.batch_size // 8, 1) if b and s >= 8]
+            made = [((b * s) / whole, f"batch_size={b}, sequence_length={s}", lambda b=b, s=s: self._make(b, s, max(1, rest))) for b, s in smaller]
+        else:
+            first = {s[0] for s in self.shapes.values() if s}
+            rows, made = first.pop() if len(first) == 1 else 1, []
+            whole = rows
+            while rows := rows // 2:
+                made.append((rows / whole, f"batch_size={rows}", lambda rows=rows: self._make(checkpointing=max(1, rest), shapes={n: [rows, *s[1:]] if s else s for n, s in self.shapes.items()})))
+        for part, words, make in made:
+            if part == made[-1][0] or part * estimate.activations <= 1.25 * rest:  # about what it takes: compiling each would take long
+                if self._estimate(make()).total <= self.memory:
+                    return f"It would fit with {words} and checkpointing=True."
         return "Even a batch of one row does not fit; " + ("use a smaller r, or a quantized model." if self.lora is not None else "train adapters (adapters=LoraConfig(...)) instead of all parameters.")
 
     @property
