@@ -178,7 +178,7 @@ def one_model(bench, name, rounds, seconds):
         return contenders[who].call("steps", count, ms)
     for who in list(times):  # the loss before the first step, after one, and after five; and warm
         try:
-            losses[who] = take_part(who, 6, 0)["losses"]
+            losses[who] = (torch.steps(6, 0) if who == TORCH else contenders[who].call_and_find("steps", 6, 0))["losses"]
         except Exception as e:
             bench.failed(who, e)
             del times[who]
