@@ -9,6 +9,7 @@ PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
 TESTS  ?= tests
 FUZZ   ?= 20000000
+FUZZ_ONNX ?= 20000
 
 stamp := .build/stamp
 python := .build/venv/bin/python
@@ -33,8 +34,9 @@ test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/web $(stamp)
 bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with onnxruntime-web (CASE=decode: only that)
 	$(python) -m tests.bench $(CASE)
 
-fuzz: $(stamp)/sanitize ## long campaign of mutated plans under sanitizers (FUZZ=runs)
+fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native ## long campaigns of mutated plans under sanitizers (FUZZ=runs) and of damaged models (FUZZ_ONNX=runs)
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
+	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX) --onnxruntime
 
 gen: $(stamp)/venv ## write the generated files of core/gen and web/src/gen again
 	$(python) -m edgewise.ops.generate

@@ -27,7 +27,8 @@ DIRECTIONS = 3   # of larger ones
 LARGEST = 20000  # elements of a case
 
 # What training wants of these is not what differences show.
-STRAIGHT_THROUGH = {"QuantizeLinear": "rounding counts as the identity", "DynamicQuantizeLinear": "rounding counts as the identity", "FakeQuant": "rounding counts as the identity"}
+STRAIGHT_THROUGH = {"QuantizeLinear": "rounding counts as the identity", "DynamicQuantizeLinear": "rounding counts as the identity", "FakeQuant": "rounding counts as the identity",
+                    "DynamicQuantizeMatMul": "it is made of DynamicQuantizeLinear"}
 NOT_DIFFERENTIATED = {("SoftmaxCrossEntropyLoss", "x2"): "class weights, nor does PyTorch", ("NegativeLogLikelihoodLoss", "x2"): "class weights, nor does PyTorch"}
 
 

@@ -115,7 +115,7 @@ const server = createServer((request, response) => {
       left -= Math.min(left, chunk.length);
       if (left > 0) return;
       stream.destroy();
-      setTimeout(() => response.destroy(), 30); // what was written leaves first
+      setTimeout(() => response.destroy(), 200); // what was written leaves first, and is read: a browser drops what waits behind an error
     });
   } else if (fault === "slow") {
     stream.on("data", (chunk) => {

@@ -48,6 +48,8 @@ def _statistics(op):
             fail(n, f"it wants a tensor [batch, channels, ...] and vectors of the channels, not {n.inputs}")
         if n.wants(3) or n.wants(4):
             unsupported(n, "outputs of the statistics of the batch", "Export it for inference, or with opset 14 or newer.")
+        if _training(n) and x.shape[1] and not product(x.shape):
+            fail(n, f"there is nothing to take statistics of in {x}")
         return ([(FLOAT, list(x.shape))] + [(FLOAT, [x.shape[1]])] * 2)[:len(n.outputs)]
 
     @op.lower
@@ -106,6 +108,10 @@ def _(n):
 def _(n, b):
     x, scale, dy, mean, variance = _views(n, b)
     dx, dscale, dbias = (b.out(n.outputs[i]) if n.wants(i) else None for i in range(3))
+    if not product(x.shape):
+        for v in (dscale, dbias):
+            if v is not None:
+                b.fill(v, 0.0)
     b.emit("batch_norm_grad", {"x": x, "scale": scale, "mean": mean, "variance": variance, "dy": dy, "dx": dx, "dscale": dscale, "dbias": dbias},
            **{**_sizes(n, x.shape), "train": int(mean is None)})
 

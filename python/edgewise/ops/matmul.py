@@ -43,7 +43,7 @@ Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from ..errors import UnsupportedOp
 from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, INT32, UINT8
-from .op import MS, Op, broadcast, fail, most, product, takes, unsupported
+from .op import MS, Op, broadcast, fail, one_type, most, product, takes, unsupported
 from .symbolic import Sym
 
 
@@ -414,6 +414,8 @@ def _(n):
     a, w = n.inputs[:2]
     if a.dtype not in (UINT8, INT8) or w.dtype not in (UINT8, INT8):
         fail(n, f"it wants 8-bit integers, not {a} and {w}")
+    one_type(n, 0, 2)
+    one_type(n, 1, 3)
     return [(INT32, _matmul_shape(n, a.shape, w.shape))]
 
 

@@ -97,6 +97,12 @@ def takes(n, types, *indices):
             unsupported(n, f"its input {i} is {v}; {' or '.join(NAME[t] for t in types)} is what can be computed on")
 
 
+def one_type(n, i, zero):
+    """Fails where the zero point, input `zero`, is there and not of the type of input i, which it is subtracted from."""
+    if n.has(zero) and n.inputs[zero].dtype != n.inputs[i].dtype:
+        fail(n, f"a zero point has the type of its tensor, but input {zero} is {n.inputs[zero]} and input {i} is {n.inputs[i]}", "Check the element types that were fed; if they are right, quantize the model again.")
+
+
 def check_reach(n, index, rows):
     """Fails where a row that a register chooses would lie behind the end of its table, as position tables do for sequences that are too long."""
     if isinstance(index, Sym) and not isinstance(rows, Sym) and index.max >= rows:
@@ -158,5 +164,5 @@ def ints(n, i, default=None):
     return n.need(i) if n.has(i) else default
 
 
-__all__ = ["Op", "OPS", "MS", "like", "fail", "TooLong", "unsupported", "axis_of", "broadcast", "check_reach", "takes", "broadcast_strides", "indices", "read_as", "ints",
+__all__ = ["Op", "OPS", "MS", "like", "fail", "one_type", "TooLong", "unsupported", "axis_of", "broadcast", "check_reach", "takes", "broadcast_strides", "indices", "read_as", "ints",
            "NotStatic", "Sym", "most", "product", "strides_of"]

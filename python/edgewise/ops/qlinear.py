@@ -5,7 +5,7 @@ Products stay integers up to their one rounding, as in onnxruntime: sums of byte
 from __future__ import annotations
 
 from .dtypes import FLOAT, INT8, INT32, INT64, UINT8
-from .op import MS, Op, axis_of, fail, product, takes
+from .op import MS, Op, axis_of, fail, one_type, product, takes
 
 
 def _ints(g, *values):
@@ -50,6 +50,8 @@ matmul = Op("QLinearMatMul")
 
 @matmul.decompose
 def _(n, g):
+    one_type(n, 0, 2)
+    one_type(n, 3, 5)
     sums = g.op("MatMulInteger", n.inputs[0], n.inputs[3], n.inputs[2], n.inputs[5])
     return [_rounded(n, g, g.op("Cast", sums, to=FLOAT), _scalar(g, _factor(n, g, 1, 4, 6)), 7, 0)]
 
@@ -82,6 +84,8 @@ gemm = Op("QGemm", MS)  # (a, scale, zero, b, scale, zero, int32 bias of scale a
 
 @gemm.decompose
 def _(n, g):
+    one_type(n, 0, 2)
+    one_type(n, 3, 5)
     a, b = (g.op("Transpose", v, perm=[1, 0]) if n.attr(turn, 0) else v for v, turn in ((n.inputs[0], "transA"), (n.inputs[3], "transB")))
     sums = g.op("MatMulInteger", a, b, n.inputs[2], n.inputs[5])
     if n.has(6):
@@ -111,6 +115,8 @@ to_float = Op("MatMulIntegerToFloat", MS)  # (a, b, a's scale, b's scale, zeros,
 
 @to_float.decompose
 def _(n, g):
+    one_type(n, 0, 4)
+    one_type(n, 1, 5)
     y = g.op("Mul", g.op("Cast", g.op("MatMulInteger", *n.inputs[:2], *[*n.inputs, None, None][4:6]), to=FLOAT), _scalar(g, _factor(n, g, 2, 3)))
     return [g.op("Add", y, n.inputs[6]) if n.has(6) else y]
 
@@ -155,6 +161,8 @@ conv_integer = Op("ConvInteger")
 @conv_integer.decompose
 def _(n, g):
     takes(n, (UINT8, INT8), 0, 1)
+    one_type(n, 0, 2)
+    one_type(n, 1, 3)
     return [g.op("Cast", g.op("Conv", _whole(g, n.inputs[0], n.input(2)), _whole(g, n.inputs[1], n.input(3)), **n.attrs), to=INT32)]
 
 
@@ -164,6 +172,8 @@ conv = Op("QLinearConv")
 @conv.decompose
 def _(n, g):
     takes(n, (UINT8, INT8), 0, 3)
+    one_type(n, 0, 2)
+    one_type(n, 3, 5)
     takes(n, (INT32,), 8)
     bias = [g.op("Cast", n.inputs[8], to=FLOAT)] if n.has(8) else []
     sums = g.op("Conv", _whole(g, n.inputs[0], n.inputs[2]), _whole(g, n.inputs[3], n.inputs[5]), *bias, **n.attrs)

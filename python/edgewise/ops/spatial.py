@@ -165,6 +165,8 @@ def _sizes(n):
     else:
         sizes = [math.floor(x.shape[a] * s) for a, s in zip(axes, scales)]
     roi = n.need(1) if not old and n.has(1) else []
+    if n.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize" and len(roi) != 2 * len(axes):
+        fail(n, f"its region has {len(roi)} numbers, not a start and an end for each of {len(axes)} axes")
     roi = roi if len(roi) == 2 * len(axes) else [0.0] * len(axes) + [1.0] * len(axes)
     return [(a, size, scale, (roi[i], roi[i + len(axes)])) for i, (a, size, scale) in enumerate(zip(axes, sizes, scales))]
 
