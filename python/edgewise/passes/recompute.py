@@ -99,3 +99,38 @@ def _cuts(forward, segments):
         if best is not None and best not in cuts:
             cuts.append(best)
     return sorted(cuts)
+
+
+CHEAP = {"Gelu", "FastGelu", "QuickGelu", "SiLU", "Relu", "Tanh", "Sigmoid", "SiLUMul", "GeluMul", "GeluTanhMul", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Dropout", "Cast", "Mul"}
+
+
+def recompute_cheap(bound, last):
+    """Recomputes what one pass over memory gives (activations, norms) from values that are kept anyway.
+
+    What such a node gives is kept for the weight gradient behind it, what goes in for its own: to keep one of them is enough.
+    Nodes whose inputs the backward part would otherwise not need stay as they are, and so do those that nobody but the backward part reads."""
+    end = next(i for i, n in enumerate(bound.nodes) if any(o is last for o in n.outputs)) + 1
+    forward, backward = bound.nodes[:end], bound.nodes[end:]
+    made_by = {id(o): n for n in forward for o in n.outputs if o is not None}
+    wanted = {id(v) for n in backward for v in n.inputs if v is not None and id(v) in made_by}
+    again = {}
+    for n in forward:
+        o = n.outputs[0]
+        if n.op in CHEAP and o is not None and id(o) in wanted and not o.constant and all(x is None for x in n.outputs[1:]) \
+                and all(v is None or v.fixed or v.role == "input" or id(v) in wanted and id(v) not in again for v in n.inputs):
+            again[id(o)] = n
+    rest, twins = [], {}
+    for n in backward:
+        for i, v in enumerate(n.inputs):
+            if v is None or id(v) not in again:
+                continue
+            if id(v) not in twins:
+                source = again[id(v)]
+                twin = BoundNode(source.op, source.domain, source.name, list(source.inputs), [Value(v.name + "~again", v.dtype, v.shape)], source.attrs, source.opset, source.decl)
+                twin.outputs[0].producer = twin
+                twins[id(v)] = twin
+                rest.append(twin)
+            n.inputs[i] = twins[id(v)].outputs[0]
+        rest.append(n)
+    bound.nodes = forward + rest
+    return bound

@@ -23,7 +23,8 @@ def parameters(graph):
     """Names of the float initializers that look like parameters, in the order of the file.
 
     What feeds a layer (products, convolutions, embeddings, norms, recurrent ops), directly or through reshapes and transposes, is one;
-    what is only added or multiplied is one where it has a name of its own that is not a mask's or a table's."""
+    what is only added or multiplied is one where it has several elements and a name of its own that is not a mask's or a table's: a single number is mostly
+    an epsilon or a scale, and norms with a trained epsilon are not recognised as norms."""
     users = {}
     for n in _all_nodes(graph):
         for i, name in enumerate(n.inputs):
@@ -33,7 +34,7 @@ def parameters(graph):
         for n, i in users.get(name, ()):
             if i in _ROLES.get(n.op, ()):
                 return True
-            if n.op in _ARITHMETIC and own and not _MADE_UP.search(own):
+            if n.op in _ARITHMETIC and graph.constants[own].count > 1 and not _MADE_UP.search(own):
                 return True
             if n.op in _VIEWS and depth < 4 and (i == 0 or n.op == "Concat") and any(learned(o, own, depth + 1) for o in n.outputs if o):
                 return True

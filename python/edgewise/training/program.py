@@ -23,7 +23,7 @@ from ..ops.dtypes import FLOAT, INT64, NAME, bytes_for
 from ..ops.symbolic import NotStatic, product
 from ..passes import RECOGNISE, optimize
 from ..passes.lora import SCALE, insert_lora, saved_parameters
-from ..passes.recompute import recompute
+from ..passes.recompute import recompute, recompute_cheap
 from ..plan.builder import lower
 from .losses import loss_of
 from .optimizers import optimizer_of
@@ -135,6 +135,7 @@ class Program:
 
     def _lowered(self, bound, kind):
         """A plan with as much recomputing as `checkpointing` asks for. Each try needs a graph of its own, since lowering and recomputing change it."""
+        recompute_cheap(bound, bound.outputs[LOSS])
         budget = self.checkpointing
         if budget is True:
             budget = 0
@@ -144,7 +145,7 @@ class Program:
         tries = sorted({2, 3, 4, 6, 8, 12, 16, 24, 32})
         for segments in tries:
             again = (self._train if kind == "train" else self._accumulate)()
-            plan = lower(recompute(again, again.outputs[LOSS], segments), name=kind)
+            plan = lower(recompute(recompute_cheap(again, again.outputs[LOSS]), again.outputs[LOSS], segments), name=kind)
             if best is not None and plan.arena_bytes >= best.arena_bytes:
                 if segments > 4:
                     break
