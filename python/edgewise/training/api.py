@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 
-from ..arrays import as_input, as_output
+from ..arrays import Array, as_input, as_output
 from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import as_source
@@ -34,6 +34,26 @@ def set_seed(seed):
     """Seed of dropout in modules that are made from now on."""
     global _seed
     _seed = int(seed)
+
+
+class OrtValue:
+    """A tensor, with the methods of onnxruntime.OrtValue that training code uses."""
+
+    def __init__(self, dtype, shape, data):
+        self._value = dtype, list(shape), data
+
+    def numpy(self):
+        """As an array (without NumPy an edgewise.Array)."""
+        return as_output(*self._value)
+
+    def shape(self):
+        return list(self._value[1])
+
+    def __array__(self, dtype=None, copy=None):
+        return Array(self._value[1], NAME[self._value[0]], self._value[2]).__array__(dtype, copy)
+
+    def __len__(self):
+        return self._value[1][0]
 
 
 class Parameter:
@@ -157,9 +177,9 @@ class CheckpointState:
         dtype, shape, data = as_input(value, name, t.dtype)
         if dtype != t.dtype or list(shape) != list(t.shape) and not self._checkpoint.nominal:
             raise InputError(f"it is {NAME[dtype]}{list(shape)}, {NAME[t.dtype]}{list(t.shape)} is wanted", f"parameter '{name}'", "Convert or reshape it.")
-        if self._module is not None:
+        if self._module is not None and self._module._session is not None:
             if name not in self._module._states():
-                raise InputError("it is frozen, and the module holds it already", f"parameter '{name}'", "Set it before the Module is made.")
+                raise InputError("it is frozen, and the module holds it already", f"parameter '{name}'", "Set it before the first call of the Module.")
             self._module._session.write(name, data)
             return
         new = Tensor(name, dtype, tuple(shape), None, 0, len(data), bytes(data))
@@ -216,6 +236,11 @@ class Module:
         return self._session_of(known, True)
 
     def _make(self, model, feeds):
+        if self._session is None:  # parameters may have been set since the models were read
+            for m in (self._train_model, self._eval_model):
+                if m is not None:
+                    m.graph.constants.update({n: t for n, t in self._state._checkpoint.parameters.items() if n in m.graph.constants})
+                    m.graph.values = None
         more = {"optimizer": self._optimizer} if self._optimizer is not None else {}
         program = Program(model.graph, {n: list(s) for n, (_, s, _) in feeds.items()}, dtypes={n: d for n, (d, _, _) in feeds.items()}, loss=f"output:{model.outputs[0]}", trainable=self._train_model.trainable,
                           outputs=model.outputs[1:], max_grad_norm=self._norm, batch_norm=self._train_model.batch_norm, **more)
@@ -275,17 +300,17 @@ class Module:
         return list(self._train_model.trainable) if trainable_only else [*self._train_model.trainable, *(n for n in c.parameters if n not in self._train_model.trainable)]
 
     def get_contiguous_parameters(self, trainable_only=False):
-        """All parameters, flattened and one behind the other: float32 [get_parameters_size(trainable_only)]."""
+        """All parameters, flattened and one behind the other: an OrtValue, float32 [get_parameters_size(trainable_only)]."""
         data = b"".join(bytes(self._state._read(n)[2]) for n in self._names(trainable_only))
-        return as_output(FLOAT, [len(data) // 4], data)
+        return OrtValue(FLOAT, [len(data) // 4], data)
 
     def get_parameters_size(self, trainable_only=True):
         """Number of elements of all parameters."""
         return sum(_count(self._state._checkpoint.parameters[n].shape) for n in self._names(trainable_only))
 
     def copy_buffer_to_parameters(self, buffer, trainable_only=True):
-        """Sets all parameters from a buffer as get_contiguous_parameters gives it."""
-        dtype, shape, data = as_input(buffer, "buffer", FLOAT)
+        """Sets all parameters from a buffer: what get_contiguous_parameters gives, or an array of as many float32."""
+        dtype, shape, data = buffer._value if isinstance(buffer, OrtValue) else as_input(buffer, "buffer", FLOAT)
         if dtype != FLOAT or len(data) != 4 * self.get_parameters_size(trainable_only):
             raise InputError(f"it has {len(data) // 4} elements of {NAME[dtype]}, the parameters have {self.get_parameters_size(trainable_only)} of float32", "buffer", "Pass what get_contiguous_parameters gave.")
         view, at = memoryview(data).cast("B"), 0
@@ -374,6 +399,8 @@ class LinearLRScheduler:
 
     Args:
         optimizer: Optimizer. warmup_step_count, total_step_count: in steps. initial_lr: the rate at the end of the rise.
+
+    This is what ONNX Runtime documents. Its release 1.19.2 takes the two counts for each other, so that the rate rises over total_step_count.
     """
 
     def __init__(self, optimizer, warmup_step_count, total_step_count, initial_lr):
@@ -398,4 +425,4 @@ def _count(shape):
     return n
 
 
-__all__ = ["CheckpointState", "LinearLRScheduler", "Module", "Optimizer", "Parameter", "Parameters", "Properties", "set_seed"]
+__all__ = ["CheckpointState", "LinearLRScheduler", "Module", "Optimizer", "OrtValue", "Parameter", "Parameters", "Properties", "set_seed"]
