@@ -26,6 +26,8 @@ def causal_lm_inputs(graph, batch, sequence):
             raise InputError(f"{n!r} is no number of {'rows' if what == 'batch' else 'tokens'}", what, "Give one from 1 on.")
     shapes, known, computed = {"input_ids": [batch, sequence]}, {}, {}
     for name, info in inputs.items():
+        if ".encoder." in name:
+            raise UnsupportedOp(f"its input '{name}' holds what an encoder said", graph.name or "graph", "Train it with Program or Trainer, a loss on its outputs, and the shapes of its inputs.")
         if CACHE_NAME.search(name):
             shape = [d if isinstance(d, int) else batch for d in info.shape]
             shape[3] = head_dim(graph, name, info)
