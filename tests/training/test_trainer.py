@@ -160,6 +160,11 @@ def test_other_optimizers_learn(name):
     assert np.mean(got[-8:]) < 0.8 * np.mean(got[:8])
 
 
+def test_the_callers_optimizer_is_left_alone():
+    mine = optimizers.AdamW(lr=1.0)
+    assert trainer(optimizer=mine, learning_rate=0.5).optimizer.lr == 0.5 and mine.lr == 1.0
+
+
 def test_groups():
     """no_decay, learning rates by group, the first pattern that fits; a frozen parameter does not move."""
     model, module = net()
@@ -551,3 +556,38 @@ def test_command(tmp_path, capsys):
     out = capsys.readouterr()
     assert code == 0 and "loss" in out.out and (tmp_path / "a" / "adapter_config.json").exists(), out
     assert main(["train", str(tmp_path / "nothing"), str(tmp_path / "text.txt")]) == 1
+
+
+def test_damaged_files(tmp_path):
+    """Checkpoints and adapters with bytes changed at random: taken, or refused in words, and then nothing has changed."""
+    rng = np.random.default_rng(0)
+    t = edgewise.Trainer(llama.base("q4"), adapters=LoraConfig(r=2, target_modules=["q_proj"]), batch_size=2, sequence_length=16)
+    t.step(llama.batch())
+    path = tmp_path / "run"
+    t.save(path)
+    t.save_adapter(tmp_path / "adapter")
+    files = [(path, t.resume, path), (tmp_path / "adapter" / "adapter_model.safetensors", t.load_adapter, tmp_path / "adapter"), (tmp_path / "adapter" / "adapter_config.json", t.load_adapter, tmp_path / "adapter")]
+    taken = 0
+    for file, load, where in files:
+        good = file.read_bytes()
+        header = min(len(good), 3000)
+        for _ in range(60):
+            bad = bytearray(good)
+            for _ in range(rng.integers(1, 4)):
+                at = int(rng.integers(0, header))
+                if rng.random() < 0.3:
+                    del bad[at:at + int(rng.integers(1, 9))]
+                else:
+                    bad[at] = int(rng.integers(0, 256))
+            file.write_bytes(bad)
+            before = {n: t.session.read(n) for n in t.program.states}, t.epoch, t.cursor, t.session.runs
+            try:
+                load(where)
+                taken += 1
+            except EdgewiseError:
+                assert before == ({n: t.session.read(n) for n in t.program.states}, t.epoch, t.cursor, t.session.runs)
+        file.write_bytes(good)
+    assert taken < 120
+    t.resume(path).load_adapter(tmp_path / "adapter")
+    assert np.isfinite(t.step(llama.batch()))
+    t.free()

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import Aborted, EngineError, InputError, ModelError, OutOfMemory
 from ..ir import Graph
@@ -109,7 +109,7 @@ class Trainer:
             loss = "causal_lm"
         self.loss, self.optimizer = loss, optimizer_of(optimizer)
         if learning_rate is not None:
-            self.optimizer.lr = float(learning_rate)
+            self.optimizer = replace(self.optimizer, lr=float(learning_rate))
         self.lora = LoraConfig(**adapters) if isinstance(adapters, dict) else adapters
         if self.lora is not None and not isinstance(self.lora, LoraConfig):
             raise InputError(f"a {type(adapters).__name__} is no LoraConfig", "adapters", "Pass edgewise.training.LoraConfig(r=8, ...).")
