@@ -33,8 +33,8 @@ def _(n, g):
         if seq > positions.shape[0]:
             fail(n, f"{seq} tokens are more than the {positions.shape[0]} positions that it knows", "Feed fewer tokens.")
         total = g.op("Add", total, g.op("Gather", positions, g.op("Range", *(g.constant(INT64, [], [k]) for k in (0, seq, 1)))))
-    if segments is not None:
-        total = g.op("Add", total, g.op("Gather", segment_words, segments))
+    if segment_words is not None:  # without segments all are the first
+        total = g.op("Add", total, g.op("Gather", segment_words, segments if segments is not None else g.constant(INT64, [], [0])))
     out = [g.op("LayerNormalization", total, gamma, beta, epsilon=n.attr("epsilon", 1e-12))]
     if n.wants(1):  # how many tokens of each sequence are no padding
         counts = g.op("ReduceSum", g.op("Cast", g.op("Equal", mask, g.constant(mask.dtype, [], [1])), to=INT32), _ints(g, 1), keepdims=0) if mask is not None else g.constant(INT32, [batch], [0] * batch)
@@ -50,6 +50,7 @@ def _(t):
     tables = [t.const(t.f(20, 8)), t.const(t.f(9, 8)), t.const(t.f(2, 8)), t.const(t.f(8)), t.const(t.f(8))]
     mask = t.of("int32", [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     yield t(ids, segments, *tables, mask, outputs=2, tol=1e-4)
+    yield t(ids, None, *tables, mask, outputs=2, tol=1e-4)
     yield t(ids, segments, *tables, outputs=2, tol=1e-4, epsilon=1e-3)
     yield t(ids, None, *tables[:2], None, *tables[3:], mask, positions, outputs=2, tol=1e-4)
     yield t(ids, segments, *tables, mask, outputs=3, tol=1e-4)
