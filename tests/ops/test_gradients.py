@@ -237,6 +237,19 @@ def test_wasm_gives_what_native_gives(flavour):
     assert not wrong, wrong
 
 
+@pytest.mark.parametrize("op, shapes, attrs", [
+    ("BatchNormalization", [(0, 3, 4), (3,), (3,), (3,), (3,)], {}), ("LayerNormalization", [(0, 5, 8), (8,), (8,)], {}), ("GroupNormalization", [(0, 4, 5), (4,), (4,)], {"num_groups": 2}),
+    ("InstanceNormalization", [(0, 4, 5), (4,), (4,)], {}), ("Conv", [(0, 3, 9), (4, 3, 3), (4,)], {}), ("MatMul", [(0, 4), (4, 5)], {}),
+    ("Gemm", [(0, 4), (4, 5), (5,)], {}), ("PRelu", [(0, 4), (4,)], {}), ("Mul", [(0, 4), (4,)], {})])
+def test_an_empty_batch(op, shapes, attrs):
+    """What all items share has a gradient of zeros."""
+    random = np.random.default_rng(0)
+    model, feeds = node_model(op, [random.uniform(0.5, 1, s).astype(np.float32) for s in shapes], **attrs)
+    _, got, _, _ = gradients(model, feeds, open_engine("native"), wrt=list(feeds)[1:])
+    for name, g in got.items():
+        assert g is None or g.shape == feeds[name].shape and not g.any(), f"{name}: {g}"
+
+
 # ---- that nothing is forgotten ----
 ORT_HAD = """Abs Add Sub Mul Div Pow Neg Exp Log Sqrt Sin Cos Tanh Sigmoid Relu LeakyRelu Erf Reciprocal Clip Min Max Where Cast Identity Gelu FastGelu QuickGelu BiasGelu MatMul Gemm Conv
     ConvTranspose MaxPool AveragePool GlobalAveragePool Resize Softmax LogSoftmax LayerNormalization SimplifiedLayerNormalization BatchNormalization SoftmaxCrossEntropyLoss Dropout ReduceSum
