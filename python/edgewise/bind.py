@@ -272,6 +272,21 @@ class _Binder:
         self.depth -= 1
         return outs
 
+    def inline(self, graph, values):
+        """Binds another graph, with its own opsets and functions, behind what is there. values: {name of an input: Value}. Returns {name of an output: Value}."""
+        mine = self.graph, self.opset
+        self.graph, self.opset = graph, graph.opsets.get("", 1)
+        try:
+            inner = {**values, **_prepared(graph, inner=True)}
+            self.block(graph, inner)
+            outs = {o.name: self.lookup(o.name, inner) for o in graph.outputs}
+        finally:
+            self.graph, self.opset = mine
+        missing = next((n for n, v in outs.items() if v is None), None)
+        if missing is not None:
+            raise ModelError("no node computes it", f"output '{missing}'", "Export the model again.")
+        return outs
+
     def function(self, f, node_where, inputs, outputs, attrs):
         self.depth += 1
         if self.depth > MAX_NESTING:

@@ -122,6 +122,27 @@ def test_losses_of_ones_own():
             edgewise.Trainer(model, loss=bad, batch_size=8).estimate(b)
 
 
+def test_loss_that_is_a_model():
+    """An ONNX file of its own opset, with a constant that has the name of a parameter: behind the model's output."""
+    scale = np.array([0.5, 1, 2, 3], "f4")
+    nodes = [h.make_node("Sub", ["y", "goal"], ["d"]), h.make_node("Mul", ["d", "0.bias"], ["s"]), h.make_node("ReduceSumSquare", ["s"], ["squares"], axes=[1], keepdims=0), h.make_node("ReduceMean", ["squares"], ["loss"], keepdims=0)]
+    g = h.make_graph(nodes, "loss", [h.make_tensor_value_info("y", 1, ["n", 4]), h.make_tensor_value_info("goal", 1, ["n", 4])], [h.make_tensor_value_info("loss", 1, [])], [onnx.numpy_helper.from_array(scale, "0.bias")])
+    file = h.make_model(g, opset_imports=[h.make_opsetid("", 13)], ir_version=8).SerializeToString()
+    model, module = net()
+    b = rows(8, kind="numbers")
+    with pytest.raises(InputError, match="shapes="):
+        edgewise.Trainer(model, loss=losses.GraphLoss(file), batch_size=8).estimate({"x": b["x"]})
+    t = edgewise.Trainer(model, loss=losses.GraphLoss(file, {"goal": [8, 4]}), optimizer="SGD", learning_rate=0.01, batch_size=8)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    for _ in range(5):
+        optimizer.zero_grad()
+        want = (((module(torch.tensor(b["x"])) - torch.tensor(b["labels"])) * torch.tensor(scale)) ** 2).sum(1).mean()
+        want.backward()
+        optimizer.step()
+        assert t.step({"x": b["x"], "goal": b["labels"]}) == pytest.approx(want.item(), rel=1e-4)
+    t.free()
+
+
 # ---- optimizers ----
 OPTIMIZERS = [(optimizers.AdamW(lr=1e-2), lambda p: torch.optim.AdamW(p, lr=1e-2)), (optimizers.Adam(lr=1e-2, weight_decay=0.1), lambda p: torch.optim.Adam(p, lr=1e-2, weight_decay=0.1)),
               (optimizers.SGD(lr=1e-2, momentum=0.9, nesterov=True, weight_decay=0.05), lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True, weight_decay=0.05)),

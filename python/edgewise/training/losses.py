@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import InputError
+from ..ir import Graph
+from ..onnx import as_source, read_model
 from ..ops.dtypes import FLOAT, INT64
 
 
@@ -175,11 +177,45 @@ class FunctionLoss:
         return g.reshape(self.function(g, outputs, fed), [])
 
 
+@dataclass
+class GraphLoss:
+    """A loss that is an ONNX model of its own: any subgraph, composed with whatever tool.
+
+    model: path, bytes or Graph. Its inputs that have the name of an output of the trained model get that output; the others are fed under their names, with the type and shape that the file
+    declares. shapes: {input: shape} where that is not static, or differs. loss: its output that is the loss (default: the first), of one element.
+    """
+    model: object
+    shapes: dict = field(default_factory=dict)
+    loss: str | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.model, Graph):
+            self.model = read_model(as_source(self.model))
+
+    def inputs(self, outputs):
+        fed = {}
+        for i in self.model.input_names():
+            if i.name in outputs:
+                continue
+            shape = self.shapes.get(i.name, i.shape)
+            if shape is None or not all(isinstance(d, int) and d >= 0 for d in shape):
+                raise InputError(f"its shape {shape} is not known", f"input '{i.name}' of the loss", "Pass GraphLoss(..., shapes={name: shape}).")
+            fed[i.name] = (i.dtype or FLOAT, list(shape))
+        return fed
+
+    def build(self, g, outputs, fed):
+        made = g.binder.inline(self.model, {i.name: outputs[i.name] if i.name in outputs else fed[i.name] for i in self.model.input_names()})
+        v = _one(made, self.loss, "GraphLoss")
+        if any(d != 1 for d in v.shape):
+            raise InputError(f"{v} is no scalar", "loss GraphLoss", "Let it end in one number, for instance by ReduceMean.")
+        return g.reshape(v, [])
+
+
 LOSSES = {"causal_lm": CausalLMLoss, "cross_entropy": CrossEntropyLoss, "mse": MSELoss, "l1": L1Loss, "huber": HuberLoss, "bce_with_logits": BCEWithLogitsLoss}
 
 
 def loss_of(loss):
-    """A loss object of a loss object, of a name in LOSSES, of "output:NAME", or of a function(g, outputs, fed)."""
+    """A loss object of a loss object, of a name in LOSSES, of "output:NAME", of a Graph, or of a function(g, outputs, fed)."""
     if isinstance(loss, str):
         if loss.startswith("output:"):
             return OutputLoss(loss[7:])
@@ -188,6 +224,8 @@ def loss_of(loss):
         raise InputError(f"there is no loss '{loss}'", "loss", f"Use {', '.join(LOSSES)}, 'output:NAME', or an object of edgewise.training.losses.")
     if hasattr(loss, "build") and hasattr(loss, "inputs"):
         return loss
+    if isinstance(loss, Graph):
+        return GraphLoss(loss)
     if callable(loss):
         return FunctionLoss(loss)
     raise InputError(f"a {type(loss).__name__} is no loss", "loss", f"Use {', '.join(LOSSES)}, 'output:NAME', or an object of edgewise.training.losses.")

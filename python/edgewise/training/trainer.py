@@ -73,7 +73,7 @@ class Trainer:
     Args:
         model: a model folder (Hugging Face layout), an .onnx file, or a Graph.
         loss: "causal_lm" (default for language models), "cross_entropy", "mse", "l1", "huber", "bce_with_logits", "output:NAME", an object of
-            edgewise.training.losses, or a function(g, outputs, fed).
+            edgewise.training.losses (GraphLoss: an ONNX model of one's own), or a function(g, outputs, fed).
         optimizer: "AdamW" (PyTorch's form), ..., an object of edgewise.training.optimizers, or a dict with its fields. learning_rate: instead of the optimizer's.
         adapters: LoraConfig or a dict with its fields: adapters are trained and the model stays as it is. None: the model's parameters are.
         trainable, frozen: names and patterns of parameters; default all.
