@@ -90,9 +90,12 @@ def inspect(a):
     """Says what a model takes, gives and needs."""
     from collections import Counter
 
+    from .errors import InputError
     from .onnx import FileSource, read_model
     from .ops import OPS
     from .ops.dtypes import NAME
+    if a.model.endswith(".edge"):
+        raise InputError("it is a package", a.model, "Give the .onnx file that it was built from.")
     graph = read_model(FileSource(a.model))
     print(f"{a.model}: {graph.producer or 'unknown producer'}, opset {graph.opsets.get('', '-')}, {sum(1 for _ in _all_nodes(graph))} nodes, "
           f"{sum(t.count for t in graph.constants.values()):,} constants in {sum(t.nbytes for t in graph.constants.values()) / 1e6:.1f} MB")
@@ -147,7 +150,7 @@ def main(argv=None):
     t.add_argument("--epochs", type=int, default=1)
     t.add_argument("--steps", type=int, help="updates at most")
     t.add_argument("--accumulate", type=int, default=1, help="batches per update")
-    t.add_argument("--optimizer", default="AdamW", help="AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion")
+    t.add_argument("--optimizer", default="AdamW", help="AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion, Muon")
     t.add_argument("--learning-rate", type=float, help="default: 2e-3 for adapters, 3e-4 else")
     t.add_argument("--weight-decay", type=float)
     t.add_argument("--schedule", default="cosine", choices=("constant", "linear", "cosine"))

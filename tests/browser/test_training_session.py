@@ -177,12 +177,15 @@ def test_the_schedule_is_pythons(visit, server, artifacts):
     from edgewise.training.api import LinearLRScheduler
 
     class Optimizer:
+        steps = 0
+
         def set_learning_rate(self, rate):
             self.rate = rate
     optimizer = Optimizer()
     scheduler, want = LinearLRScheduler(optimizer, 2, 6, 0.1), []
     for _ in range(8):
         want.append(optimizer.rate)
+        optimizer.steps += 1
         scheduler.step()
     v = visit(server)
     got = v.run(CREATE + """

@@ -369,7 +369,7 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     refused(good.replace(b'\\"runs\\": ', b'\\"ruXs\\": '), EdgewiseError)
     refused(good, InputError, trainer(optimizer="SGD"))
     path.write_bytes(good)
-    other.resume(path)
+    other.resume(path, changed=["learning_rate"])
     assert np.array_equal(other.session.get("0.weight"), t.session.get("0.weight"))
     with pytest.raises(EdgewiseError):
         t.save(tmp_path / "no" / "folder" / "x")
@@ -472,7 +472,7 @@ def test_nan_leaves_the_checkpoint(tmp_path):
     t = trainer("mse", optimizer="SGD", learning_rate=1e30)
     with pytest.raises(EngineError):
         t.fit(rows(kind="numbers"), epochs=9, progress=False, checkpoint=path, checkpoint_every=1)
-    back = trainer("mse", optimizer="SGD").resume(path)
+    back = trainer("mse", optimizer="SGD").resume(path, changed=["learning_rate"])
     assert back.session.step <= 3
     t.free(), back.free()
 
@@ -612,3 +612,33 @@ def test_damaged_files(tmp_path):
     t.resume(path).load_adapter(tmp_path / "adapter")
     assert np.isfinite(t.step(llama.batch()))
     t.free()
+
+
+def test_a_run_goes_on_as_it_was_made(tmp_path):
+    """What would make another run of it is told by name, and may be allowed by name."""
+    path = tmp_path / "run.safetensors"
+    t = trainer()
+    t.fit(rows(), progress=False)
+    t.save(path)
+    for change in ({"learning_rate": 0.5}, {"batch_size": 2}, {"gradient_accumulation_steps": 2}, {"schedule": "linear"}, {"warmup_steps": 3}, {"seed": 5}):
+        other = trainer(**change)
+        name = {"learning_rate": "optimizer.lr", "gradient_accumulation_steps": "accumulation"}.get(*change, *change)
+        with pytest.raises(InputError, match=name):
+            other.resume(path)
+        other.free()
+    t.free()
+
+
+@pytest.mark.parametrize("change", [{"learning_rate": -1.0}, {"learning_rate": float("nan")}, {"max_grad_norm": -1}, {"warmup_steps": -4}, {"seed": "x"}, {"groups": [{}]}, {"adapters": {"rank": 8}}, {"loss": "foo"}])
+def test_numbers_that_make_no_sense(change):
+    with pytest.raises(EdgewiseError):
+        trainer(**change)
+
+
+def test_mostly_quantized_models_want_adapters():
+    from pathlib import Path
+
+    import edgewise
+    folder = Path(__file__).parents[1] / "zoo" / "models" / "q4_llama"
+    with pytest.raises(InputError, match="quantized"):
+        edgewise.Trainer(folder / "model.onnx")

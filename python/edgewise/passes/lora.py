@@ -139,7 +139,8 @@ def insert_lora(bound, config):
     chosen, known = _chosen(bound, config)
     if not chosen and not config.modules_to_save:
         some = sorted({name.rsplit(".", 1)[-1] for name, _ in known})
-        raise InputError(f"no layer matches {config.target_modules!r}", "target_modules", f"Layers end in {', '.join(some[:30])}." if some else "The model has no layer that LoRA can be put beside.")
+        raise InputError(f"no layer matches {config.target_modules!r}", "target_modules", f"Layers end in {', '.join(some[:30])}." if some else
+                         "The default means linear layers but the output's; name convolutions and embeddings in target_modules." if layers(bound) else "The model has no layer that LoRA can be put beside.")
     adapters, made_layers, b, seen, shared = [], [], bound.binder, set(), _uses(bound)
     scale = bound.state(SCALE, FLOAT, [1])
     adapters.append(Adapter(SCALE, [1], ("fill", 1.0)))

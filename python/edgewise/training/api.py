@@ -245,6 +245,7 @@ class Module:
         program = Program(model.graph, {n: list(s) for n, (_, s, _) in feeds.items()}, dtypes={n: d for n, (d, _, _) in feeds.items()}, loss=f"output:{model.outputs[0]}", trainable=self._train_model.trainable,
                           outputs=model.outputs[1:], max_grad_norm=self._norm, batch_norm=self._train_model.batch_norm, **more)
         session = TrainingSession(program, self._engine, self._seed, share=self._session)
+        program.plan("accumulate" if model is self._train_model else "evaluate")  # a batch that does not fit fails here, and leaves the module as it was
         if self._session is None:
             self._session = session
         return session
@@ -358,6 +359,14 @@ class Optimizer:
         self._restore()
         session.update(self._rate)
 
+    @property
+    def steps(self):
+        """Updates so far, those of the checkpoint included."""
+        if self._saved is not None:
+            return self._saved.step
+        session = self._module._session
+        return session.step if session is not None and session.initialized and STEP in session.program.states else 0
+
     def _restore(self):
         if self._saved is None:
             return
@@ -404,17 +413,17 @@ class LinearLRScheduler:
     """
 
     def __init__(self, optimizer, warmup_step_count, total_step_count, initial_lr):
-        self._optimizer, self._warmup, self._total, self._initial, self._step = optimizer, warmup_step_count, total_step_count, float(initial_lr), 0
+        self._optimizer, self._warmup, self._total, self._initial = optimizer, warmup_step_count, total_step_count, float(initial_lr)
         optimizer.set_learning_rate(self._initial * self._factor())
 
     def _factor(self):
-        if self._step < self._warmup:
-            return self._step / max(1, self._warmup)
-        return max(0.0, (self._total - self._step) / max(1, self._total - self._warmup))
+        step = self._optimizer.steps
+        if step < self._warmup:
+            return step / max(1, self._warmup)
+        return max(0.0, (self._total - step) / max(1, self._total - self._warmup))
 
     def step(self):
-        """Sets the optimizer's rate for the next update; to be called after each."""
-        self._step += 1
+        """Sets the optimizer's rate for the next update, by the updates it has done (in a run that was taken up: those before, too); to be called after each."""
         self._optimizer.set_learning_rate(self._initial * self._factor())
 
 

@@ -199,4 +199,4 @@ def optimizer_of(optimizer):
     try:
         return kind(**fields)
     except TypeError as e:
-        raise InputError(str(e).replace("__init__() ", ""), f"optimizer {name}", f"Its fields are {', '.join(kind.__dataclass_fields__)}.") from None
+        raise InputError(str(e).split("__init__() ")[-1].replace("got an unexpected keyword argument", "it has no field"), f"optimizer {name}", f"Its fields are {', '.join(kind.__dataclass_fields__)}.") from None

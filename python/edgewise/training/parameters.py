@@ -50,6 +50,20 @@ def _all_nodes(graph):
                 yield from _all_nodes(a)
 
 
+def quantized_count(graph):
+    """How many weights are stored in integers: they cannot be trained, only adapters beside them."""
+    count = 0
+    for n in _all_nodes(graph):
+        if n.op in ("MatMulNBits", "MatMulBnb4"):
+            count += (n.attrs.get("K") or 0) * (n.attrs.get("N") or 0)
+            continue
+        at = {"MatMulInteger": 1, "ConvInteger": 1, "GatherBlockQuantized": 0, "DequantizeLinear": 0, "QLinearMatMul": 3, "QLinearConv": 3}.get(n.op)
+        t = graph.constants.get(n.inputs[at]) if at is not None and len(n.inputs) > at else None
+        if t is not None and len(t.shape) > 1:
+            count += t.count * (2 if n.op == "GatherBlockQuantized" and n.attrs.get("bits", 4) == 4 and t.nbytes == t.count else 1)
+    return count
+
+
 def choose(graph, wanted="all", frozen=()):
     """Names of the parameters to train.
 

@@ -94,6 +94,7 @@ class Program:
         self.trainable += [n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable]
         self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
         self.lora_layers = []
+        self.named = trainable != "all"  # whether someone asked for these parameters
         self.trained = None  # names of the parameters and adapters that gradients reach
 
     def _saved(self):
@@ -209,6 +210,9 @@ class Program:
         if not pairs:
             raise InputError("no parameter that is to be trained reaches the loss", "trainable", "Choose other parameters, or another output for the loss.")
         self.trained = [v.name for v, _ in pairs]
+        missed = [v for v in self.unreached if self.named and self.states[v].kind == "parameter"]
+        if missed:
+            raise InputError(f"the loss does not depend on {len(missed)} of the parameters that are named: {', '.join(missed[:5])}, or only through integers", "trainable", "Leave them out, or choose another output for the loss.")
         return pairs
 
     def _train(self):

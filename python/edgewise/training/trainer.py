@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
 
-from ..errors import Aborted, EngineError, InputError, ModelError, OutOfMemory
+from ..errors import Aborted, EngineError, InputError, ModelError, OutOfMemory, UnsupportedField
 from ..ir import Graph
 from ..onnx import as_source, read_model
 from ..onnx.source import FileSource
@@ -17,7 +18,9 @@ from .adapters import fitted, floats, turned
 from .data import ArrayRows, TokenRows, token_rows
 from .export import export_lora, export_parameters
 from .language_model import causal_lm_inputs
+from .losses import loss_of
 from .optimizers import optimizer_of
+from .parameters import choose, quantized_count
 from .peft import Adapter, LoraConfig, load_adapter, save_adapter
 from .program import LOSS, Program
 from .safetensors import load_safetensors, save_safetensors
@@ -96,6 +99,8 @@ class Trainer:
             self.path = os.fsdecode(model)
             if not os.path.exists(self.path):
                 raise InputError("there is no such file or folder", self.path, "Give a model folder or an .onnx file.")
+            if self.path.endswith(".edge"):
+                raise InputError("a package holds plans, not the model", self.path, "Give the model folder or .onnx file that it was built from; pages train packages that `edgewise build --train` made.")
             self.files, root = folder_files(self.path)
             self.model_file = os.path.relpath(os.path.abspath(self.path), root) if os.path.isfile(self.path) else pick_model_file(self.files, dtype)
             self.graph = read_model(self.files[self.model_file])
@@ -107,15 +112,36 @@ class Trainer:
             if not self.is_lm:
                 raise InputError("it is not said what the model is to learn", "loss", "Pass loss='cross_entropy', 'mse' or another.")
             loss = "causal_lm"
-        self.loss, self.optimizer = loss, optimizer_of(optimizer)
+        loss_of(loss)  # says now what is wrong with it
+        self.loss, self.optimizer = loss, replace(optimizer_of(optimizer))  # a copy: the rate below is this trainer's
         if learning_rate is not None:
-            self.optimizer = replace(self.optimizer, lr=float(learning_rate))
+            self.optimizer.lr = learning_rate
+        _finite("learning_rate", self.optimizer.lr)
+        for name, value in (("max_grad_norm", max_grad_norm), ("max_grad_value", max_grad_value), ("memory", memory)):
+            if value is not None:
+                _finite(name, value, above=True)
+        for name, value, least in (("warmup_steps", warmup_steps, 0), ("seed", seed, 0), ("total_steps", total_steps, 1)):
+            if value is not None and (type(value) is not int or value < least):
+                raise InputError(f"{value!r} is not a whole number from {least} on", name, "Give one.")
+        for group in groups:
+            if not (isinstance(group, (list, tuple)) and len(group) == 2 and isinstance(group[0], str) and isinstance(group[1], dict)):
+                raise InputError(f"{group!r} is no group", "groups", 'Give pairs such as ("*.bias", {"lr_scale": 2.0, "weight_decay": 0.0}).')
+        if isinstance(adapters, dict):
+            unknown = [k for k in adapters if k not in LoraConfig.__dataclass_fields__]
+            if unknown:
+                raise UnsupportedField(f"LoraConfig has no field '{unknown[0]}' here", "adapters", f"Its fields are {', '.join(LoraConfig.__dataclass_fields__)}.")
         self.lora = LoraConfig(**adapters) if isinstance(adapters, dict) else adapters
         if self.lora is not None and not isinstance(self.lora, LoraConfig):
             raise InputError(f"a {type(adapters).__name__} is no LoraConfig", "adapters", "Pass edgewise.training.LoraConfig(r=8, ...).")
         for name, value in (("batch_size", batch_size), ("gradient_accumulation_steps", gradient_accumulation_steps)):
             if type(value) is not int or value < 1:
                 raise InputError(f"{value!r} is not a number from 1 on", name, "Give a whole number.")
+        if self.lora is None and trainable == "all":
+            kept, trained = quantized_count(self.graph), sum(self.graph.constants[n].count for n in choose(self.graph, "all", frozen))
+            if kept > trained:
+                raise InputError(f"{kept:,} of its {kept + trained:,} weights are quantized, which only adapters can train", "trainable", "Pass adapters=LoraConfig(...), take the model's float file (dtype='fp32'), or name the parameters that you mean in `trainable`.")
+        if self.is_lm and (limit := self._positions()) is not None and type(sequence_length) is int and sequence_length > limit:
+            raise InputError(f"{sequence_length} tokens are more than the model's {limit} positions", "sequence_length", "Use shorter rows.")
         self.trainable, self.frozen = ([] if self.lora is not None and trainable == "all" else trainable), frozen
         self.batch_size, self.sequence_length, self.accumulation = batch_size, sequence_length, gradient_accumulation_steps
         self.schedule, self.warmup, self.total_steps = schedule, warmup_steps, total_steps
@@ -212,29 +238,44 @@ class Trainer:
             return data
         if isinstance(data, dict):
             return ArrayRows(data, self.batch_size, seed)
-        if self.is_lm:
+        if self.is_lm and not isinstance(data, (bytes, bytearray)) and (isinstance(data, str) or hasattr(data, "__iter__")):
             texts = [data] if isinstance(data, str) else list(data)
+            if not all(isinstance(t, (str, list, tuple)) for t in texts):
+                raise InputError(f"a {type(next(t for t in texts if not isinstance(t, (str, list, tuple)))).__name__} is no text", "data", "Give strings, or lists of token ids.")
             ids = [self.tokenizer.encode(t, add_special_tokens=False) if isinstance(t, str) else list(t) for t in texts]
             return TokenRows(token_rows(ids, self.sequence_length, self._end()), self.batch_size, seed)
         raise InputError(f"a {type(data).__name__} is no data", "data", "Give {name: array}, or texts for a language model.")
 
-    def _end(self):
-        """Id of the end of a text, from generation_config.json or config.json."""
+    def _config(self, *fields):
+        """The first of these fields that generation_config.json or config.json has, or None."""
         for file in ("generation_config.json", "config.json"):
             source = next((s for n, s in (self.files or {}).items() if n.rsplit("/", 1)[-1] == file), None)
             if source is not None:
                 try:
-                    ids = json.loads(source.read(0, source.size)).get("eos_token_id")
-                except (ValueError, AttributeError):
+                    config = json.loads(source.read(0, source.size))
+                except ValueError:
                     continue
-                if ids is not None:
-                    return ids[0] if isinstance(ids, list) else ids
+                for field in fields:
+                    if isinstance(config, dict) and config.get(field) is not None:
+                        return config[field]
         return None
+
+    def _end(self):
+        """Id of the end of a text."""
+        ids = self._config("eos_token_id")
+        return ids[0] if isinstance(ids, list) and ids else ids if type(ids) is int else None
+
+    def _positions(self):
+        """Most tokens of a row."""
+        n = self._config("max_position_embeddings", "n_positions", "n_ctx")
+        return n if type(n) is int and n > 0 else None
 
     # ---- training ----
     def step(self, batch):
         """One update on one batch, or on a list of batches whose gradients are averaged. Returns the loss as a float."""
         batches = batch if isinstance(batch, (list, tuple)) else [batch]
+        if not batches or not all(isinstance(b, dict) for b in batches):
+            raise InputError("it is no batch", "Trainer.step", "Give {name: array}, or a list of them.")
         self._prepare(batches[0])
         rate = self.learning_rate()
         if len(batches) == 1 and self.accumulation == 1:
@@ -270,6 +311,9 @@ class Trainer:
         Raises:
             Aborted: by the signal. EngineError: the loss is no number any more; a checkpoint that was written before stays.
         """
+        for name, value in (("epochs", epochs), ("max_steps", max_steps), ("evaluate_every", evaluate_every), ("early_stopping", early_stopping), ("checkpoint_every", checkpoint_every)):
+            if value is not None and (type(value) is not int or value < (name != "max_steps")):
+                raise InputError(f"{value!r} is not a number from {int(name != 'max_steps')} on", name, "Give a whole number.")
         rows = self._rows(data, self.seed)
         held_out = self._rows(evaluation, self.seed) if evaluation is not None else None
         per_epoch = max(1, len(rows) // self.accumulation if len(rows) >= self.accumulation else 1)
@@ -368,11 +412,17 @@ class Trainer:
         s = self.session
         states = {n: (x.dtype, x.shape, s.read(n)) for n, x in self.program.states.items() if x.kind in KEPT}
         run = {"format": FORMAT, "step": s.step, "runs": s.runs, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor, "begun": self.begun, "first_epoch": self.first_epoch, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
-               "accumulation": self.accumulation, "optimizer": self.optimizer.describe(), "lora": asdict(self.lora) if self.lora is not None else None, "shapes": getattr(self, "shapes", None)}
+               "accumulation": self.accumulation, "schedule": self.schedule if isinstance(self.schedule, str) else "function", "warmup_steps": self.warmup, "optimizer": self.optimizer.describe(), "lora": asdict(self.lora) if self.lora is not None else None, "shapes": getattr(self, "shapes", None)}
         save_safetensors(states, path, {"edgewise": json.dumps(run)})
 
-    def resume(self, path):
-        """Goes back to where `save` was called; raises ModelError or InputError where the file is not of this model, optimizer and adapters, and changes nothing then. Returns self."""
+    def resume(self, path, changed=()):
+        """Goes back to where `save` was called. Returns self.
+
+        Args:
+            path: of the file. changed: names of what may differ from the run that is taken up: "learning_rate", "batch_size", "sequence_length", "accumulation", "schedule", "warmup_steps", "seed".
+        Raises:
+            ModelError, InputError: the file is not of this model, optimizer, adapters and way of training; nothing has changed then.
+        """
         tensors, metadata = load_safetensors(FileSource(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else path)
         try:
             run = json.loads(metadata.get("edgewise", "null"))
@@ -380,11 +430,9 @@ class Trainer:
             run = None
         if not isinstance(run, dict) or run.get("format") != FORMAT or not all(type(run.get(k, 0)) is int and run.get(k, 0) >= 0 for k in ("begun", "first_epoch")) or not all(type(run.get(k)) is int and (run[k] >= 0 or k == "seed") for k in ("runs", "seed", "epoch", "cursor")):
             raise ModelError("it is no checkpoint of a Trainer", str(path), "Give a file that Trainer.save has written.")
-        for name, mine in (("optimizer", self.optimizer.describe()["type"]), ("lora", json.loads(json.dumps(asdict(self.lora))) if self.lora is not None else None)):
-            theirs = run.get(name)
-            theirs = theirs.get("type") if name == "optimizer" and isinstance(theirs, dict) else theirs
-            if theirs != mine:
-                raise InputError(f"its {name} is {theirs}, this trainer's {mine}", str(path), "Make the trainer as it was made for the run.")
+        differ = self._differences(run, changed)
+        if differ:
+            raise InputError("it is of another run: " + "; ".join(differ[:4]), str(path), "Make the trainer as it was made for the run; what may change can be named in `changed`.")
         if run.get("shapes") is not None and not hasattr(self, "shapes"):
             self.shapes = {str(k): [int(d) for d in v] for k, v in run["shapes"].items()}
         self._ready()
@@ -395,11 +443,28 @@ class Trainer:
             raise InputError(f"its tensors are not this model's: {', '.join(wrong[:5])}", str(path), "Resume with the model, adapters and optimizer of the run.")
         for n in want:
             s.write(n, tensors[n].bytes())
-        s.runs, s.seed, self.seed = run["runs"], run["seed"], run["seed"]
+        s.runs = run["runs"]
         self.epoch, self.cursor, self.begun, self.first_epoch, self.done = run["epoch"], run["cursor"], run.get("begun", 0), run.get("first_epoch", 0), False
         if self._lm is not None:
             self._lm.refresh()
         return self
+
+    def _differences(self, run, changed):
+        """In words, what a run's description says otherwise."""
+        mine = json.loads(json.dumps({"optimizer": self.optimizer.describe(), "lora": asdict(self.lora) if self.lora is not None else None, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
+                                      "accumulation": self.accumulation, "schedule": self.schedule if isinstance(self.schedule, str) else "function", "warmup_steps": self.warmup, "seed": self.seed}))
+        out = []
+        for name, here in mine.items():
+            there = run.get(name)
+            if name in changed or name == "sequence_length" and not self.is_lm or name not in run and name in ("schedule", "warmup_steps"):
+                continue
+            if isinstance(here, dict) and isinstance(there, dict):
+                keys = [k for k in {**here, **there} if here.get(k) != there.get(k) and not (k == "lr" and "learning_rate" in changed)]
+                out += [f"{name}.{k} was {there.get(k)!r}, is {here.get(k)!r}" for k in keys]
+            elif here != there:
+                words = [x if x is None or not isinstance(x, dict) else "there" for x in (there, here)]
+                out.append(f"{name} was {words[0]!r}, is {words[1]!r}")
+        return out
 
     def adapter(self):
         """{name in PEFT's files: (dtype code, shape, bytes)} of the adapters, and of what modules_to_save and bias name."""
@@ -459,6 +524,11 @@ class Trainer:
         if self.session is not None:
             self.session.free()
         self._lm = self.session = self.program = None
+
+
+def _finite(name, value, above=False):
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0 or above and value == 0:
+        raise InputError(f"{value!r} is no number {'above' if above else 'from'} 0{'' if above else ' on'}", name, "Give one.")
 
 
 def _shapes(batch):
