@@ -36,7 +36,7 @@ bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wh
 
 fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native ## long campaigns of mutated plans under sanitizers (FUZZ=runs) and of damaged models (FUZZ_ONNX=runs)
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
-	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX) --onnxruntime
+	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
 
 gen: $(stamp)/venv ## write the generated files of core/gen and web/src/gen again
 	$(python) -m edgewise.ops.generate
