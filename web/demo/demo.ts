@@ -108,6 +108,8 @@ async function loadBuiltIn(): Promise<void> {
 async function write(): Promise<void> {
   if (!model || writing) return;
   const mine = (writing = new AbortController());
+  enable();
+  await teaching.settled(); // a comparison changes adapters back and forth
   const prompt = input("prompt").value;
   const chat = model.info.hasChatTemplate && input("chat").checked;
   $("error").hidden = true;

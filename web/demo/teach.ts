@@ -30,11 +30,12 @@ function textsOf(lesson: string): string[] {
   return lesson.replace(/\r\n?/g, "\n").split(/^[ \t]*(?:\*[ \t]*){3,}$|^[ \t]*-{3,}[ \t]*$/m).map((t) => t.trim()).filter(Boolean);
 }
 
-export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; loadAdapter(files: File[]): Promise<void>; takeText(files: File[]): Promise<void> } {
+export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelChanged(): Promise<void>; loadAdapter(files: File[]): Promise<void>; takeText(files: File[]): Promise<void> } {
   let trainer: Trainer | undefined;
   let stop: AbortController | undefined;
   let paused = false;
   let comparing: AbortController | undefined;
+  let compared: Promise<void> = Promise.resolve();
   let kept: KeptAdapter[] = [];
   const showError = (e: unknown) => tellError("teach-error", e);
   const hideError = () => ($("teach-error").hidden = true);
@@ -56,9 +57,14 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
     input("compare-again").disabled = !model || !!comparing;
     lesson.readOnly = busy;
     for (const id of ["sample", "lesson-file", "steps", "rate"]) input(id).disabled = busy;
-    for (const radio of document.querySelectorAll<HTMLInputElement>("#kinds input")) radio.disabled = busy || !model?.info.training.some((t) => t.adapter === radio.value);
+    for (const radio of document.querySelectorAll<HTMLInputElement>("#kinds input")) {
+      const offered = !!model?.info.training.some((t) => t.adapter === radio.value);
+      radio.disabled = busy || !offered;
+      radio.closest("label")!.hidden = !offered;
+    }
     $("untrainable").hidden = !model || can;
     const words = lesson.value.trim() ? lesson.value.trim().split(/\s+/).length : 0;
+    input("steps").placeholder = String(usualSteps());
     $("lesson-words").textContent = !words ? "" : enough ? `${number(words)} words` : `${number(words)} ${words === 1 ? "word" : "words"}: a little more, please`;
   }
 
@@ -69,8 +75,14 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
 
   // Learning
 
+  /** About twelve times through the text: more of a short one and it is learned by heart, broken words and all. A token is some three letters here. */
+  function usualSteps(): number {
+    const { batch = 1, sequence = 128 } = first.model()?.info.training.find((t) => t.adapter === kind()) ?? {};
+    return Math.max(40, Math.min(400, 10 * Math.round((12 * lesson.value.length) / 3 / (batch * sequence) / 10)));
+  }
+
   function options(): FineTuneOptions {
-    const steps = Math.max(1, Math.min(5000, Math.round(Number(input("steps").value) || 200)));
+    const steps = Math.max(1, Math.min(5000, Math.round(Number(input("steps").value) || usualSteps())));
     const rate = Number(input("rate").value);
     return { adapter: kind(), max_steps: steps, schedule: "cosine", warmup_steps: Math.min(4, steps >> 3), seed: 1, ...(rate > 0 ? { learning_rate: rate } : {}) };
   }
@@ -149,7 +161,9 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
 
   // Comparing
 
-  async function compare(): Promise<void> {
+  const compare = (): Promise<void> => (compared = compareNow());
+
+  async function compareNow(): Promise<void> {
     const model = first.model();
     const active = model?.adapters.find((a) => a.active);
     if (!model || !active || comparing) return;
@@ -379,6 +393,10 @@ export function secondHalf(first: FirstHalf): { modelChanged(): Promise<void>; l
 
   enable();
   return {
+    async settled() {
+      comparing?.abort();
+      await compared;
+    },
     async modelChanged() {
       stop?.abort("the model changed");
       comparing?.abort();
