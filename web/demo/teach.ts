@@ -75,10 +75,10 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
 
   // Learning
 
-  /** About twelve times through the text: more of a short one and it is learned by heart, broken words and all. A token is some three letters here. */
+  /** Some eighteen times through the text: more of a short one and it is learned by heart, broken words and all. A token is some three letters here. */
   function usualSteps(): number {
     const { batch = 1, sequence = 128 } = first.model()?.info.training.find((t) => t.adapter === kind()) ?? {};
-    return Math.max(40, Math.min(400, 10 * Math.round((12 * lesson.value.length) / 3 / (batch * sequence) / 10)));
+    return Math.max(40, Math.min(400, 10 * Math.round((18 * lesson.value.length) / 3 / (batch * sequence) / 10)));
   }
 
   function options(): FineTuneOptions {
