@@ -1,22 +1,23 @@
-"""Makes the demo model of Edgewise, end to end: stories -> tokenizer -> training -> export -> 4-bit file -> model card.
+"""Makes the demo model of Edgewise, end to end: stories -> tokenizer -> training -> 4-bit file -> model card.
 
+    make native
     python3.11 -m venv /tmp/demo-venv
     /tmp/demo-venv/bin/pip install torch==2.13.0            # first: the CPU build
     /tmp/demo-venv/bin/pip install -r web/demo/model-training/requirements.txt
-    nice -n 5 /tmp/demo-venv/bin/python web/demo/model-training/train.py --out web/demo/model
+    PYTHONPATH=python /tmp/demo-venv/bin/python web/demo/model-training/train.py --out web/demo/model
+
+Edgewise itself trains, natively. PyTorch is there for one thing: transformers and optimum export the ONNX file of the model
+with random weights, which is what training begins with; what it ends with is the same file with other weights.
 
 Nothing is downloaded: the text is written by stories.py next to this file. Everything is seeded. The run goes on where
 it was stopped (checkpoints lie in --work); `--steps 150` makes a quick, silly model through the same path in a minute.
-
-One thread: about 50 minutes on a free core with bfloat16 instructions (5,000 tokens a second; 65 minutes beside other
-work), then 10 seconds for export, quantization and the samples.
 """
 
 import argparse
 import hashlib
+import itertools
 import json
 import logging
-import math
 import os
 import shutil
 import sys
@@ -28,10 +29,16 @@ sys.path.insert(0, str(HERE))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 import stories
+
+from edgewise.engine.native import NativeEngine
+from edgewise.ir import Node
+from edgewise.onnx import ModelEditor, as_source, read_model
+from edgewise.training import AdamW, Muon, Program, TrainingSession
+from edgewise.training.export import export_parameters
+from edgewise.training.language_model import causal_lm_inputs
+from edgewise.training.safetensors import load_safetensors, save_safetensors
 
 SEED = 20
 VOCAB = 4096
@@ -39,7 +46,9 @@ EOS, BOS = "<|endoftext|>", "<|startoftext|>"
 SHAPE = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2,
              head_dim=32, max_position_embeddings=512, rope_theta=10000.0)
 BLOCK = 32                      # weights per quantization scale
-MATH = torch.bfloat16           # matrix products in training; the weights stay float32
+GRID = 16                       # lengths of rows are multiples of it: one plan for each length
+HELD_OUT = 128                  # rows
+EMBEDDING = "model.embed_tokens.weight"
 
 
 def say(*words):
@@ -63,186 +72,195 @@ def make_tokenizer(path, n_stories):
     tok.save(str(path))
 
 
-def rows_of(tok, feed, steps, per_step, seed):
-    """Batches of whole stories, `<bos> story <eos>`, about `per_step` tokens each; rows of a batch are of similar length.
+def rows_of(tok, feed):
+    """Endless rows of whole stories, `<bos> story <eos>`.
 
     A story is seen alone, as it will be written, so that its names and things can only come from itself; one row in eight
     holds two stories, so that positions up to the context's end are known too.
-    Returns (tokens, where rows start, where batches start among the rows).
     """
-    rng = np.random.default_rng(seed)
-    tokens, starts, firsts, at, n_rows = [], [0], [0], 0, 0
-    while len(firsts) <= steps:
-        rows = [np.array(e.ids + [0], np.uint16) for e in tok.encode_batch([next(feed) for _ in range(1024)])]     # the template writes <bos>
-        joined, i = [], 0
-        while i < len(rows):
-            two = rng.random() < 0.125 and i + 1 < len(rows)
-            joined.append(np.concatenate(rows[i:i + 1 + two])[:SHAPE["max_position_embeddings"]])
-            i += 1 + two
-        joined.sort(key=len)
-        batches, batch = [], []
-        for row in joined:
-            if (len(batch) + 1) * len(row) > per_step:
-                batches.append(batch)
-                batch = []
-            batch.append(row)
-        batches.append(batch)
-        for j in rng.permutation(len(batches)):
-            for row in batches[j]:
-                tokens.append(row)
-                at += len(row)
-                starts.append(at)
-            n_rows += len(batches[j])
-            firsts.append(n_rows)
-    return np.concatenate(tokens), np.array(starts), np.array(firsts[:steps + 1])
+    rng = np.random.default_rng(SEED)
+    while True:
+        rows = iter([e.ids + [0] for e in tok.encode_batch([next(feed) for _ in range(1024)])])     # the template writes <bos>
+        for row in rows:
+            yield (row + next(rows, []) if rng.random() < 0.125 else row)[:SHAPE["max_position_embeddings"]]
 
 
-def batch_of(data, i):
-    """Batch i as a matrix, -100 where a row has ended."""
-    tokens, starts, firsts = data
-    rows = [tokens[starts[r]:starts[r + 1]] for r in range(firsts[i], firsts[i + 1])]
-    out = np.full((len(rows), max(map(len, rows))), -100, np.int64)
-    for k, row in enumerate(rows):
-        out[k, :len(row)] = row
-    return torch.from_numpy(out)
+def batch_of(rows, length):
+    """Rows as what a step is fed; -100 where a row has ended."""
+    labels = np.full((len(rows), length), -100, np.int64)
+    for i, row in enumerate(rows):
+        labels[i, :len(row)] = row
+    return {"input_ids": np.maximum(labels, 0), "labels": labels}
+
+
+def grid(row):
+    return -(-len(row) // GRID) * GRID
+
+
+def batches_of(rows, tokens):
+    """Endless batches of rows of similar length, as many as make `tokens` tokens: a few shapes, and little padding."""
+    waiting = {}
+    for row in rows:
+        length = grid(row)
+        waiting.setdefault(length, []).append(row)
+        if len(waiting[length]) == max(1, tokens // length):
+            yield batch_of(waiting.pop(length), length)
 
 
 # --------------------------------------------------------------------------------------------------------- the network
 
-def fake_q4(w):
-    """What MatMulNBits and GatherBlockQuantized will make of w: 4 bits, one scale per 32 inputs; gradients pass through."""
-    b = w.reshape(w.shape[0], -1, BLOCK)
-    big = b.gather(2, b.abs().argmax(2, keepdim=True))
-    scale = big / -8.0
-    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-    q = (b / scale).round().clamp(-8, 7) * scale
-    return w + (q.reshape(w.shape) - w).detach()
-
-
-class Q4Linear(torch.nn.Linear):
-    def forward(self, x):
-        return F.linear(x, fake_q4(self.weight), self.bias)
-
-
-class Q4Embedding(torch.nn.Embedding):
-    def forward(self, ids):
-        return F.embedding(ids, fake_q4(self.weight))
-
-
-def set_fake_q4(model, on):
-    """The last stretch of training sees the 4-bit weights, so that the quantized file is as good as the trained one."""
-    for name, mod in model.named_modules():
-        if isinstance(mod, torch.nn.Linear) and name != "lm_head":         # the head is kept in 8 bits
-            mod.__class__ = Q4Linear if on else torch.nn.Linear
-        elif isinstance(mod, torch.nn.Embedding):
-            mod.__class__ = Q4Embedding if on else torch.nn.Embedding
-
-
-def make_model(tied=True):
-    from transformers import LlamaConfig, LlamaForCausalLM
-    config = LlamaConfig(vocab_size=VOCAB, bos_token_id=1, eos_token_id=0, pad_token_id=0, tie_word_embeddings=tied,
-                         initializer_range=0.02, **SHAPE)
+def first_export(work, tok_path):
+    """The model with random weights as a Hugging Face folder and as optimum's ONNX export of it. Two tables, because in the
+    quantized file the embedding has 4 bits and the head 8; in training they are one."""
+    hf, exported = work / "hf", work / "onnx"
+    if (exported / "model.onnx").exists():
+        return hf, exported
+    import torch
+    from optimum.exporters.onnx import main_export
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
     torch.manual_seed(SEED)
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=VOCAB, bos_token_id=1, eos_token_id=0, pad_token_id=0, tie_word_embeddings=False, initializer_range=0.02, **SHAPE)).eval()
+    model.generation_config.update(do_sample=True, temperature=0.8, top_k=40, max_new_tokens=220)
+    model.save_pretrained(hf)
+    PreTrainedTokenizerFast(tokenizer_file=str(tok_path), bos_token=BOS, eos_token=EOS, pad_token=EOS,
+                            model_max_length=SHAPE["max_position_embeddings"], clean_up_tokenization_spaces=False,
+                            padding_side="left").save_pretrained(hf)
+    main_export(str(hf), output=str(work / "exporting"), task="text-generation-with-past", opset=18)
+    shutil.rmtree(exported, ignore_errors=True)
+    os.replace(work / "exporting", exported)
+    return hf, exported
 
 
-def loss_of(model, rows, dtype=None, reduction="mean"):
-    with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
-        logits = model(input_ids=rows.clamp(min=0), use_cache=False).logits
-    return F.cross_entropy(logits[:, :-1].reshape(-1, VOCAB).float(), rows[:, 1:].reshape(-1), ignore_index=-100, reduction=reduction)
+def head_of(graph):
+    """The output head's product, and the name of its table [width, vocabulary]."""
+    head, = (n for n in graph.nodes if n.op == "MatMul" and "lm_head" in n.name)
+    return head, head.inputs[1]
 
 
-@torch.no_grad()
-def held_out(model, batches):
-    model.eval()
-    total = sum(loss_of(model, rows, reduction="sum").item() for rows in batches)
-    model.train()
-    return total / sum(int((rows[:, 1:] >= 0).sum()) for rows in batches)
+def training_graph(path, in_q4):
+    """The exported graph with the embedding as its head, and, in the last stretch of training, with weights that are seen in
+    4 bits, so that the quantized file is as good as the trained one."""
+    e = ModelEditor(path)
+    head, table = head_of(e.graph)
+    e.remove_initializer(table)
+    e.add_nodes([Node("Transpose", [EMBEDDING], [table], {"perm": [1, 0]})], head)
+    if in_q4:                                                              # the head is kept in 8 bits
+        for node in [n for n in e.graph.nodes if n.op in ("MatMul", "Gather") and n is not head]:
+            weight = node.inputs[0 if node.op == "Gather" else 1]
+            if weight in e.graph.constants:
+                e.replace_input(node, node.inputs.index(weight), fake_q4(e, node, weight, 1 if node.op == "Gather" else 0))
+    return read_model(as_source(e.write()))
+
+
+def fake_q4(e, before, weight, axis):
+    """Adds what MatMulNBits and GatherBlockQuantized will make of a weight: 4 bits, one scale per 32 along the axis; gradients pass through."""
+    rows, columns = shape = e.graph.constants[weight].shape
+    e.add_initializer(f"{weight}.blocks", np.array([rows // BLOCK, BLOCK, columns] if axis == 0 else [rows, columns // BLOCK, BLOCK]))
+    e.add_initializer(f"{weight}.shape", np.array(shape))
+    e.add_initializer(f"{weight}.axis", np.array([axis + 1]))
+    for name, x in (("q4.zero", 0.0), ("q4.one", 1.0), ("q4.least", -8.0), ("q4.most", 7.0), ("q4.fine", 2.0 ** 26)):
+        e.add_initializer(name, np.array(x, np.float32))
+
+    def op(name, *inputs, **attrs):
+        out = e.unused_name(f"{weight}.q4")
+        e.add_nodes([Node(name, list(inputs), [out], attrs)], before)
+        return out
+    b = op("Reshape", weight, f"{weight}.blocks")
+    low, high = (op(f"Reduce{m}", b, f"{weight}.axis", keepdims=1) for m in ("Min", "Max"))
+    largest = op("Where", op("Less", op("Add", low, high), "q4.zero"), low, high)
+    scale = op("Div", largest, "q4.least")
+    scale = op("Where", op("Equal", scale, "q4.zero"), "q4.one", scale)
+    q = op("Mul", op("Clip", op("Round", op("Div", b, scale)), "q4.least", "q4.most"), scale)
+    change = op("Div", op("Round", op("Mul", op("Sub", q, b), "q4.fine")), "q4.fine")       # Round: no gradient goes this way
+    return op("Add", weight, op("Reshape", change, f"{weight}.shape"))
+
+
+class Network:
+    """The model in training: sessions by shape, all with the same states."""
+
+    def __init__(self, path, engine):
+        self.path, self.engine, self.graphs, self.sessions, self.first, self.names = path, engine, {}, {}, None, "all"
+
+    def session(self, shape, in_q4):
+        """The TrainingSession for batches of a shape (rows, length)."""
+        key = (*shape, in_q4)
+        if key not in self.sessions:
+            if in_q4 not in self.graphs:
+                self.graphs[in_q4] = training_graph(self.path, in_q4)
+            p = Program(self.graphs[in_q4], **causal_lm_inputs(self.graphs[in_q4], *shape), trainable=self.names, max_grad_norm=1.0,
+                        optimizer=Muon(weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+                        groups=[(EMBEDDING, dict(optimizer=AdamW(betas=(0.9, 0.98)), weight_decay=0.1)), ("*norm.weight", dict(optimizer=AdamW(betas=(0.9, 0.98)), weight_decay=0.0))])
+            self.sessions[key] = TrainingSession(p, self.engine, SEED, share=self.first)
+            if self.first is None:
+                self.first, self.names = self.sessions[key], p.trainable
+                self.first.initialize()
+        return self.sessions[key]
+
+    def train(self, batch, in_q4, rate):
+        return float(self.session(batch["labels"].shape, in_q4).train(batch, rate)["loss"])
+
+    def held_out(self, batches):
+        """Mean loss in nats per token, of the float32 weights."""
+        total = count = 0
+        for batch in batches:
+            n = int((batch["labels"][:, 1:] >= 0).sum())
+            total += n * float(self.session(batch["labels"].shape, False).evaluate(batch)["loss"])
+            count += n
+        return total / count
+
+    def state(self):
+        return {n: (s.dtype, s.shape, self.first.read(n)) for n, s in self.first.program.states.items()}
+
+    def parameters(self):
+        return {n: x for n, x in self.state().items() if n in self.names}
 
 
 # ------------------------------------------------------------------------------------------------------------ training
 
-def learning_rate(step, steps, peak, warm):
-    if step < warm:
-        return peak * (step + 1) / warm
-    return peak * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm))))
+def learning_rate(step, steps, peak):
+    """Warm-up, a plateau, and from half of the way on straight to zero. On the plateau a run may still become longer or shorter."""
+    return peak * min(1.0, (step + 1) / 100, 2 * (steps - step) / steps)
 
 
-def train(args, work, tok):
-    q4_from = int(args.steps * 0.75)
-    cache = work / f"rows-{args.steps}.npz"
-    if not cache.exists():
-        say("writing stories,", args.steps * args.tokens, "tokens")
-        np.savez(cache, *rows_of(tok, stories.stories(SEED + 2), args.steps, args.tokens, SEED))
-    with np.load(cache) as kept:
-        data = tuple(kept[name] for name in kept.files)
-    unseen = rows_of(tok, stories.stories(SEED + 3), 12, args.tokens, SEED)
-    valid = [batch_of(unseen, i) for i in range(12)]
-
-    model = make_model()
-    say("parameters:", sum(p.numel() for p in model.parameters()))
-    named = list(model.named_parameters())
-    matrices = [p for n, p in named if p.dim() == 2 and "embed" not in n]
-    opts = [torch.optim.Muon(matrices, lr=args.lr, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW([dict(params=[p for n, p in named if "embed" in n], weight_decay=0.1),
-                               dict(params=[p for n, p in named if p.dim() == 1], weight_decay=0.0)], lr=args.lr, betas=(0.9, 0.98), fused=True)]
-    start, saved = 0, work / f"checkpoint-{args.steps}.pt"
+def train(args, work, tok, exported):
+    net = Network(exported / "model.onnx", NativeEngine(args.threads))
+    held_out = sorted(itertools.islice(rows_of(tok, stories.stories(SEED + 3)), HELD_OUT), key=len)
+    held_out = [batch_of(list(rows), length) for length, rows in itertools.groupby(held_out, grid)]
+    net.session(held_out[0]["labels"].shape, False)                        # states are there from now on
+    say("parameters:", sum(int(np.prod(shape)) for _, shape, _ in net.parameters().values()))
+    start, seen, seconds, saved = 0, 0, 0.0, work / "checkpoint.safetensors"
     if saved.exists():
-        state = torch.load(saved, weights_only=True)
-        model.load_state_dict(state["model"])
-        for opt, kept in zip(opts, state["opts"]):
-            opt.load_state_dict(kept)
-        start = state["step"]
+        tensors, told = load_safetensors(saved)
+        for name, t in tensors.items():
+            net.first.write(name, t.bytes())
+        start, seen, seconds = int(told["step"]), int(told["tokens"]), float(told["seconds"])
         say("resumed at step", start)
-    model.train()
-    began, seen = time.time(), 0
-    for step in range(start, args.steps):
-        set_fake_q4(model, step >= q4_from)
-        rows = batch_of(data, step)
-        for opt in opts:
-            for group in opt.param_groups:
-                group["lr"] = learning_rate(step, args.steps, args.lr, min(100, args.steps // 10 + 1))
-        loss = loss_of(model, rows, MATH)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
-            opt.zero_grad(set_to_none=True)
-        seen += int((rows >= 0).sum())
+    batches = itertools.islice(batches_of(rows_of(tok, stories.stories(SEED + 2)), args.tokens), start, args.steps)
+    began, here = time.time(), 0
+    for step, batch in enumerate(batches, start):
+        loss = net.train(batch, step >= args.steps * 3 // 4, learning_rate(step, args.steps, args.lr))
+        here += int((batch["labels"] >= 0).sum())
         if (step + 1) % 50 == 0:
-            say(f"step {step + 1}/{args.steps} loss {loss.item():.4f} {seen / (time.time() - began):.0f} tokens/s")
-        if (step + 1) % 250 == 0 or step + 1 == args.steps:
-            say(f"held-out loss {held_out(model, valid):.4f}")
-            torch.save(dict(model=model.state_dict(), opts=[opt.state_dict() for opt in opts], step=step + 1), str(saved) + ".new")
-            os.replace(str(saved) + ".new", saved)
-    set_fake_q4(model, False)
-    model.eval()
-    return model, valid, int(data[1][data[2][-1]])
+            say(f"step {step + 1}/{args.steps} loss {loss:.4f} {(seen + here) / 1e6:.2f} million tokens, {here / (time.time() - began):.0f} tokens/s")
+        if (step + 1) % 500 == 0 or step + 1 == args.steps:
+            save_safetensors(net.state(), str(saved), dict(step=str(step + 1), tokens=str(seen + here), seconds=str(seconds + time.time() - began)))
+            say(f"held-out loss {net.held_out(held_out):.4f}")
+    return net, held_out, seen + here, seconds + time.time() - began
 
 
 # -------------------------------------------------------------------------------------------------- export and quantize
 
-def export(model, work, tok_path):
-    """optimum's own ONNX export of the Hugging Face folder, then onnxruntime's own quantizer. Nothing is edited in between."""
+def export(net, exported):
+    """The trained weights in the export's place, then onnxruntime's own quantizer."""
     import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
-    from optimum.exporters.onnx import main_export
-    from transformers import PreTrainedTokenizerFast
 
-    hf, exported = work / "hf", work / "onnx"
-    for folder in (hf, exported):
-        shutil.rmtree(folder, ignore_errors=True)
-    # saved with two tables (the same numbers), because the embedding gets 4 bits and the head 8
-    untied = make_model(tied=False).eval()
-    untied.load_state_dict({**model.state_dict(), "lm_head.weight": model.model.embed_tokens.weight.detach().clone()})
-    untied.generation_config.update(do_sample=True, temperature=0.8, top_k=40, max_new_tokens=220)
-    untied.save_pretrained(hf)
-    PreTrainedTokenizerFast(tokenizer_file=str(tok_path), bos_token=BOS, eos_token=EOS, pad_token=EOS,
-                            model_max_length=SHAPE["max_position_embeddings"], clean_up_tokenization_spaces=False,
-                            padding_side="left").save_pretrained(hf)
-    main_export(str(hf), output=str(exported), task="text-generation-with-past", opset=18)
+    weights = net.parameters()
+    dtype, shape, data = weights[EMBEDDING]
+    weights[head_of(read_model(as_source(exported / "model.onnx")))[1]] = (dtype, shape[::-1], np.frombuffer(data, np.float32).reshape(shape).T.tobytes())
+    export_parameters(as_source(exported / "model.onnx"), weights, exported / "model_trained.onnx")
 
-    graph = onnx.load(exported / "model.onnx")
+    graph = onnx.load(exported / "model_trained.onnx")
     head = [n.name for n in graph.graph.node if n.op_type == "MatMul" and "lm_head" in n.name]
     others = [n.name for n in graph.graph.node if n.op_type in ("MatMul", "Gather") and n.name not in head]
     assert len(head) == 1, head
@@ -260,7 +278,6 @@ def export(model, work, tok_path):
     gathers = [n.name for n in graph.graph.node if n.op_type == "Gather" and "embed_tokens" not in n.name]
     graph = quantize(graph, 4, head + gathers, ("MatMul", "Gather"))
     onnx.save(graph, exported / "model_q4.onnx")
-    return hf, exported
 
 
 class Ort:
@@ -288,11 +305,12 @@ class Ort:
 
     def loss(self, batches):
         total = count = 0
-        for rows in batches:
-            for row in rows:
+        for batch in batches:
+            for row in batch["labels"]:
                 row = row[row >= 0]
-                logits, _ = self.step(row[None].numpy(), self.start(1))
-                total += F.cross_entropy(torch.from_numpy(logits[0, :-1]), row[1:], reduction="sum").item()
+                scores = self.step(row[None], self.start(1))[0][0, :-1].astype(np.float64)
+                scores -= scores.max(1, keepdims=True)
+                total += float((np.log(np.exp(scores).sum(1)) - scores[np.arange(len(row) - 1), row[1:]]).sum())
                 count += len(row) - 1
         return total / count
 
@@ -335,9 +353,10 @@ to be part of a page, and made from nothing but this repository: the text comes 
 | architecture | `LlamaForCausalLM`: {layers} layers, width {hidden}, {heads} query and {kv} key/value heads, {inner} inner, context {context} |
 | parameters | {params:,} ({trained:,} trained: input and output embeddings were tied in training) |
 | tokenizer | byte-level BPE, {vocab} entries, encodes any text; `<|startoftext|>` is put in front, `<|endoftext|>` ends a story |
-| trained on | {tokens:,} tokens of generated stories, each seen once; Muon (AdamW for the embedding), bfloat16 products, the last quarter with fake 4-bit weights |
+| trained by | Edgewise's native engine (`train.py --steps {steps}`): {minutes:.0f} minutes, {speed:,.0f} tokens a second on {threads} threads of a shared machine, float32 |
+| trained on | {tokens:,} tokens of generated stories, each seen once, in {steps:,} steps; Muon (AdamW for embedding and norms), the last quarter with fake 4-bit weights |
 | `onnx/model_q4.onnx` | exported by optimum-onnx (opset 18, with past), quantized by onnxruntime (which raises it to 21): `MatMulNBits` 4 bits in blocks of 32, the output head 8 bits, embedding 4 bits (`GatherBlockQuantized`); fp32 activations |
-| loss on stories of another seed (nats per token; same grammar, so the same phrases in other company) | float32 {loss_torch:.4f}, float32 ONNX {loss_fp32:.4f}, **quantized {loss_q4:.4f}** |
+| loss on stories of another seed (nats per token; same grammar, so the same phrases in other company) | float32 {loss_edgewise:.4f}, float32 in onnxruntime {loss_fp32:.4f}, **quantized {loss_q4:.4f}** |
 
 ## Samples
 
@@ -358,12 +377,11 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--work", type=Path, default=Path("/tmp/edgewise-demo-model"))
-    p.add_argument("--steps", type=int, default=3000)
+    p.add_argument("--steps", type=int, default=7000)
     p.add_argument("--tokens", type=int, default=2048, help="tokens in a step")
     p.add_argument("--lr", type=float, default=6e-3)
+    p.add_argument("--threads", type=int, default=2)
     args = p.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(SEED)
 
     from tokenizers import Tokenizer
     sign = hashlib.sha256((HERE / "stories.py").read_bytes() + (HERE / "words.py").read_bytes() + json.dumps(SHAPE).encode() + str(VOCAB).encode()).hexdigest()[:8]
@@ -375,11 +393,12 @@ def main():
         make_tokenizer(tok_path, 30000)
     tok = Tokenizer.from_file(str(tok_path))
 
-    model, valid, seen = train(args, work, tok)
-    loss_torch = held_out(model, valid)
-    say(f"held-out loss, float32 in torch: {loss_torch:.4f}")
-    hf, exported = export(model, work, tok_path)
-    loss_fp32, loss_q4 = (Ort(exported / f).loss(valid) for f in ("model.onnx", "model_q4.onnx"))
+    hf, exported = first_export(work, tok_path)
+    net, held_out, seen, seconds = train(args, work, tok, exported)
+    loss_edgewise = net.held_out(held_out)
+    say(f"held-out loss in Edgewise: {loss_edgewise:.4f}")
+    export(net, exported)
+    loss_fp32, loss_q4 = (Ort(exported / f).loss(held_out) for f in ("model_trained.onnx", "model_q4.onnx"))
     say(f"held-out loss in onnxruntime: float32 {loss_fp32:.4f}, quantized {loss_q4:.4f}")
 
     out = args.out
@@ -391,12 +410,12 @@ def main():
     q4 = Ort(out / "onnx" / "model_q4.onnx")
     texts = [q4.write(tok, prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file() and f.name != "README.md")
-    trained = sum(p.numel() for p in model.parameters())
+    trained = sum(int(np.prod(shape)) for _, shape, _ in net.parameters().values())
     (out / "README.md").write_text(CARD.format(
         megabytes=size / 1e6, layers=SHAPE["num_hidden_layers"], hidden=SHAPE["hidden_size"], heads=SHAPE["num_attention_heads"],
         kv=SHAPE["num_key_value_heads"], inner=SHAPE["intermediate_size"], context=SHAPE["max_position_embeddings"],
         params=trained + VOCAB * SHAPE["hidden_size"], trained=trained, vocab=VOCAB, tokens=seen,
-        loss_torch=loss_torch, loss_fp32=loss_fp32, loss_q4=loss_q4,
+        loss_edgewise=loss_edgewise, steps=args.steps, speed=seen / seconds, minutes=seconds / 60, threads=args.threads, loss_fp32=loss_fp32, loss_q4=loss_q4,
         samples="\n\n".join("> " + t.replace("\n", "\n> ") for t in texts)))
     for text in texts:
         say("sample:", text)
