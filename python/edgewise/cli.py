@@ -97,25 +97,16 @@ def inspect(a):
     if a.model.endswith(".edge"):
         raise InputError("it is a package", a.model, "Give the .onnx file that it was built from.")
     graph = read_model(FileSource(a.model))
-    print(f"{a.model}: {graph.producer or 'unknown producer'}, opset {graph.opsets.get('', '-')}, {sum(1 for _ in _all_nodes(graph))} nodes, "
+    print(f"{a.model}: {graph.producer or 'unknown producer'}, opset {graph.opsets.get('', '-')}, {sum(1 for _ in graph.every_node())} nodes, "
           f"{sum(t.count for t in graph.constants.values()):,} constants in {sum(t.nbytes for t in graph.constants.values()) / 1e6:.1f} MB")
     for kind, infos in (("input", graph.input_names()), ("output", graph.outputs)):
         for i in infos:
             print(f"  {kind} {i.name}: {NAME.get(i.dtype, i.dtype)} {i.shape}")
-    counts = Counter((n.domain, n.op) for n in _all_nodes(graph))
+    counts = Counter((n.domain, n.op) for n in graph.every_node())
     missing = {k: c for k, c in counts.items() if k not in OPS and k not in graph.functions and k not in (("", "Constant"), ("", "If"))}
     print(f"  {len(counts)} operators: " + ", ".join(f"{d + '.' if d else ''}{o} {c}" for (d, o), c in sorted(counts.items())))
     print("  not supported: " + (", ".join(f"{d + '.' if d else ''}{o} ({c} nodes)" for (d, o), c in sorted(missing.items())) or "none"))
     return 1 if missing else 0
-
-
-def _all_nodes(graph):
-    from .ir import Graph
-    for n in graph.nodes:
-        yield n
-        for value in n.attrs.values():
-            if isinstance(value, Graph):
-                yield from _all_nodes(value)
 
 
 def _training_sizes(p):

@@ -69,6 +69,10 @@ class Node:
     def where(self):
         return f"node '{self.name or self.outputs[0] if self.outputs else self.name}' ({self.domain + '.' if self.domain else ''}{self.op})"
 
+    def subgraphs(self):
+        """Graphs among its attributes: branches, bodies."""
+        return [a for a in self.attrs.values() if isinstance(a, Graph)]
+
 
 @dataclass
 class Graph:
@@ -89,6 +93,28 @@ class Graph:
     def input_names(self):
         """Inputs a caller feeds: those that are not initializers (IR version 3 listed both)."""
         return [i for i in self.inputs if i.name not in self.constants]
+
+    def every_node(self):
+        """Its nodes and those of subgraphs in them, at any depth."""
+        for n in self.nodes:
+            yield n
+            for g in n.subgraphs():
+                yield from g.every_node()
+
+    def needed(self, names):
+        """(nodes, names): its nodes that these tensors depend on, in its order, and the names of all tensors that they read, those of subgraphs included, and these."""
+        by_output = {o: n for n in self.nodes for o in n.outputs if o}
+        kept, read, stack = set(), set(), list(names)
+        while stack:
+            name = stack.pop()
+            read.add(name)
+            n = by_output.get(name)
+            if n is not None and id(n) not in kept:
+                kept.add(id(n))
+                stack += n.inputs
+                for g in n.subgraphs():
+                    stack += [o.name for o in g.outputs] + [i for inner in g.every_node() for i in inner.inputs] + [o.name for inner in g.every_node() for sub in inner.subgraphs() for o in sub.outputs]
+        return [n for n in self.nodes if id(n) in kept], read
 
 
 class Value:

@@ -223,25 +223,7 @@ def _node_arg(info):
 
 def _ancestors(graph, name):
     """The part of a graph that `name` depends on."""
-    by_output = {o: n for n in graph.nodes for o in n.outputs if o}
-    wanted, stack = set(), [name]
-    while stack:
-        n = by_output.get(stack.pop())
-        if n is not None and id(n) not in wanted:
-            wanted.add(id(n))
-            stack += n.inputs
-            for a in n.attrs.values():
-                if isinstance(a, Graph):
-                    stack += _outer_names(a)
-    part = Graph(graph.name, [n for n in graph.nodes if id(n) in wanted], graph.inputs, [], graph.constants, graph.value_info, graph.opsets, graph.functions, graph.metadata, graph.ir_version, graph.producer, graph.source)
+    nodes, _ = graph.needed([name])
+    part = Graph(graph.name, nodes, graph.inputs, [], graph.constants, graph.value_info, graph.opsets, graph.functions, graph.metadata, graph.ir_version, graph.producer, graph.source)
     part.values = graph.values  # what Constant nodes held, where binding has put them already
     return part
-
-
-def _outer_names(graph):
-    names = [i for n in graph.nodes for i in n.inputs]
-    for n in graph.nodes:
-        for a in n.attrs.values():
-            if isinstance(a, Graph):
-                names += _outer_names(a)
-    return names + [o.name for o in graph.outputs]

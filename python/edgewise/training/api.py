@@ -21,9 +21,11 @@ from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import as_source
 from ..ops.dtypes import FLOAT, NAME
+from ..ops.symbolic import product
 from .artifact_models import optimizer_of_model, read_training_model
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
 from .program import STEP, Program
+from .schedules import factor
 from .session import TrainingSession
 
 GROUP = "group0"
@@ -307,7 +309,7 @@ class Module:
 
     def get_parameters_size(self, trainable_only=True):
         """Number of elements of all parameters."""
-        return sum(_count(self._state._checkpoint.parameters[n].shape) for n in self._names(trainable_only))
+        return sum(product(self._state._checkpoint.parameters[n].shape) for n in self._names(trainable_only))
 
     def copy_buffer_to_parameters(self, buffer, trainable_only=True):
         """Sets all parameters from a buffer: what get_contiguous_parameters gives, or an array of as many float32."""
@@ -317,7 +319,7 @@ class Module:
         view, at = memoryview(data).cast("B"), 0
         for n in self._names(trainable_only):
             t = self._state._checkpoint.parameters[n]
-            size = 4 * _count(t.shape)
+            size = 4 * product(t.shape)
             self._state._write(n, as_output(FLOAT, list(t.shape), bytes(view[at:at + size])))
             at += size
 
@@ -414,24 +416,14 @@ class LinearLRScheduler:
 
     def __init__(self, optimizer, warmup_step_count, total_step_count, initial_lr):
         self._optimizer, self._warmup, self._total, self._initial = optimizer, warmup_step_count, total_step_count, float(initial_lr)
-        optimizer.set_learning_rate(self._initial * self._factor())
-
-    def _factor(self):
-        step = self._optimizer.steps
-        if step < self._warmup:
-            return step / max(1, self._warmup)
-        return max(0.0, (self._total - step) / max(1, self._total - self._warmup))
+        self._set()
 
     def step(self):
         """Sets the optimizer's rate for the next update, by the updates it has done (in a run that was taken up: those before, too); to be called after each."""
-        self._optimizer.set_learning_rate(self._initial * self._factor())
+        self._set()
 
-
-def _count(shape):
-    n = 1
-    for d in shape:
-        n *= d
-    return n
+    def _set(self):
+        self._optimizer.set_learning_rate(self._initial * factor("linear", self._optimizer.steps, self._total, self._warmup))
 
 
 __all__ = ["CheckpointState", "LinearLRScheduler", "Module", "Optimizer", "OrtValue", "Parameter", "Parameters", "Properties", "set_seed"]

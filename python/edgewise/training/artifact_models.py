@@ -76,28 +76,8 @@ def _keep_forward(graph):
     for n in graph.nodes:
         if n.op == "BatchNormInternal":
             n.outputs = n.outputs[:1]
-    by_output = {o: n for n in graph.nodes for o in n.outputs if o}
-    keep, stack = set(), [o.name for o in graph.outputs]
-    while stack:
-        n = by_output.get(stack.pop())
-        if n is not None and id(n) not in keep:
-            keep.add(id(n))
-            stack += n.inputs
-            for a in n.attrs.values():
-                if isinstance(a, Graph):
-                    stack += _names(a)
-    graph.nodes = [n for n in graph.nodes if id(n) in keep]
-    used = {i for n in graph.nodes for i in n.inputs} | {name for n in graph.nodes for a in n.attrs.values() if isinstance(a, Graph) for name in _names(a)} | {o.name for o in graph.outputs}
+    graph.nodes, used = graph.needed([o.name for o in graph.outputs])
     graph.constants = {k: t for k, t in graph.constants.items() if k in used}
-
-
-def _names(graph):
-    out = [i for n in graph.nodes for i in n.inputs] + [o.name for o in graph.outputs]
-    for n in graph.nodes:
-        for a in n.attrs.values():
-            if isinstance(a, Graph):
-                out += _names(a)
-    return out
 
 
 def optimizer_of_model(source):

@@ -17,20 +17,12 @@ def export_inference(source, parameters, buffers, outputs, target):
         InputError: there is no such tensor.
     """
     e = ModelEditor(source)
-    by_output = {o: n for n in e.graph.nodes for o in n.outputs if o}
+    computed = {o for n in e.graph.nodes for o in n.outputs if o}
     infos = {**e.graph.value_info, **{o.name: o for o in e.graph.outputs}}
     for name in outputs:
-        if name not in by_output:
+        if name not in computed:
             raise InputError("the evaluation model computes no such tensor", f"output '{name}'", "Name an output of the model that the artifacts were made of.")
-    keep, stack, used = set(), list(outputs), set()
-    while stack:
-        name = stack.pop()
-        used.add(name)
-        n = by_output.get(name)
-        if n is not None and id(n) not in keep:
-            keep.add(id(n))
-            stack += [i for i in n.inputs if i]
-    e.graph.nodes[:] = [n for n in e.graph.nodes if id(n) in keep]
+    e.graph.nodes[:], used = e.graph.needed(outputs)
     for name, x in {**parameters, **buffers}.items():
         if name in used:
             e.set_initializer(name, x)

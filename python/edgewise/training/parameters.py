@@ -26,7 +26,7 @@ def parameters(graph):
     what is only added or multiplied is one where it has several elements and a name of its own that is not a mask's or a table's: a single number is mostly
     an epsilon or a scale, and norms with a trained epsilon are not recognised as norms."""
     users = {}
-    for n in _all_nodes(graph):
+    for n in graph.every_node():
         for i, name in enumerate(n.inputs):
             users.setdefault(name, []).append((n, i))
 
@@ -42,18 +42,10 @@ def parameters(graph):
     return [name for name, t in graph.constants.items() if t.dtype in (FLOAT, FLOAT16) and len(t.shape) >= 1 and not _NOT_LEARNED.search(name) and learned(name, name)]
 
 
-def _all_nodes(graph):
-    for n in graph.nodes:
-        yield n
-        for a in n.attrs.values():
-            if hasattr(a, "nodes"):
-                yield from _all_nodes(a)
-
-
 def quantized_count(graph):
     """How many weights are stored in integers: they cannot be trained, only adapters beside them."""
     count = 0
-    for n in _all_nodes(graph):
+    for n in graph.every_node():
         if n.op in ("MatMulNBits", "MatMulBnb4"):
             count += (n.attrs.get("K") or 0) * (n.attrs.get("N") or 0)
             continue

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from ..autodiff import Gradients, add_gradients
 from ..bind import bind
@@ -254,11 +255,8 @@ class Program:
                 pairs, scale = [(v, g.mul(d, scale)) for v, d in pairs], None
             pairs = [(v, g.op("Clip", d, g.neg(limit), limit)) for v, d in pairs]
         if self.max_grad_norm is not None:
-            if scale is not None:  # the norm is that of the mean gradient
-                clip = g.op("ClipScale", g.op("SumOfSquares", *[d for _, d in pairs], domain="edgewise"), scale, domain="edgewise", max_norm=float(self.max_grad_norm))
-            else:
-                clip = g.op("ClipScale", g.op("SumOfSquares", *[d for _, d in pairs], domain="edgewise"), domain="edgewise", max_norm=float(self.max_grad_norm))
-            scale = clip
+            squares = g.op("SumOfSquares", *[d for _, d in pairs], domain="edgewise")
+            scale = g.op("ClipScale", squares, *([scale] if scale is not None else []), domain="edgewise", max_norm=float(self.max_grad_norm))  # with a scale the norm is that of the mean gradient
         for v, d in pairs:
             group = self._group(v.name)
             optimizer, kept = group.get("optimizer", self.optimizer), []
@@ -270,7 +268,6 @@ class Program:
             bound.effects += optimizer.update(g, v, d, kept, lr, step, scale, group.get("weight_decay", optimizer.weight_decay))
 
     def _group(self, name):
-        from fnmatch import fnmatchcase
         return next((dict(g) for p, g in self.groups if fnmatchcase(name, p)), {})
 
     def copied(self, state):

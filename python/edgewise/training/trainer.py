@@ -255,9 +255,9 @@ class Trainer:
                     config = json.loads(source.read(0, source.size))
                 except ValueError:
                     continue
-                for field in fields:
-                    if isinstance(config, dict) and config.get(field) is not None:
-                        return config[field]
+                for name in fields:
+                    if isinstance(config, dict) and config.get(name) is not None:
+                        return config[name]
         return None
 
     def _end(self):

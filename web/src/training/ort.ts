@@ -5,6 +5,7 @@ import { env } from "../env.ts";
 import { InputError } from "../errors.ts";
 import type { Flavour } from "../platform.ts";
 import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
+import { factor } from "./schedules.ts";
 
 const ARRAYS = { float32: Float32Array, float64: Float64Array, int64: BigInt64Array, uint64: BigUint64Array, int32: Int32Array, uint32: Uint32Array, int16: Int16Array, uint16: Uint16Array, float16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array } as const;
 /** Names of element types. float16 is given as its bits. */
@@ -94,9 +95,7 @@ export class LinearLRScheduler {
   }
 
   private set(): Promise<void> {
-    const { count, warmup, total } = this;
-    const factor = count < warmup ? count / Math.max(1, warmup) : Math.max(0, (total - count) / Math.max(1, total - warmup));
-    return this.session.setLearningRate(this.initial * factor);
+    return this.session.setLearningRate(this.initial * factor("linear", this.count, this.total, this.warmup));
   }
 }
 
