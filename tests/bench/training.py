@@ -175,10 +175,10 @@ def one_model(bench, name, rounds, seconds):
     def take_part(who, count, ms):
         if who == TORCH:
             return torch.steps(count, ms)
-        return contenders[who].call("steps", count, ms)
+        return contenders[who].call_and_find("steps", count, ms)
     for who in list(times):  # the loss before the first step, after one, and after five; and warm
         try:
-            losses[who] = (torch.steps(6, 0) if who == TORCH else contenders[who].call_and_find("steps", 6, 0))["losses"]
+            losses[who] = take_part(who, 6, 0)["losses"]
         except Exception as e:
             bench.failed(who, e)
             del times[who]
@@ -196,11 +196,10 @@ def one_model(bench, name, rounds, seconds):
             if number >= 2 and np.median(times[who]) > SLOW * quickest:
                 continue
             try:
-                clock = contenders[who].cpu_ms() if who in contenders else 0
                 ms = take_part(who, 2 if number == 0 else 3, 250)["ms"]
                 times[who].append(float(np.median(ms)))
                 if who in contenders:
-                    cpu[who].append((contenders[who].cpu_ms() - clock) / len(ms))
+                    cpu[who].append(contenders[who].worked / len(ms))
             except Exception as e:
                 bench.failed(who, e)
                 del times[who]
