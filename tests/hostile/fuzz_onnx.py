@@ -279,9 +279,9 @@ def worker(a):
 
     import edgewise
     from edgewise.engine import native
-    from seeds import real, small
+    from seeds import real, small, suite
     edgewise.engine._default = native.NativeEngine(threads=1)
-    seeds = {**small(), **real()}
+    seeds = {**small(), **real(), **suite()}
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     steady = edgewise.InferenceSession(seeds["attention"][0])
     feeds = {"x": np.linspace(-1, 1, 2 * 5 * 8, dtype="f4").reshape(2, 5, 8), "mask": np.zeros((2, 1, 1, 5), "f4")}
@@ -377,8 +377,8 @@ def main():
         return worker(a)
     if a.only is not None:
         sys.path.insert(0, str(HERE.parent))
-        from seeds import real, small
-        print(*run_case(a.only, {**small(), **real()}, a.seed, a.onnxruntime, a.save))
+        from seeds import real, small, suite
+        print(*run_case(a.only, {**small(), **real(), **suite()}, a.seed, a.onnxruntime, a.save))
         return 0
     counts, findings = campaign(a.runs, a.seconds, a.seed, a.jobs, a.onnxruntime, a.save, say=lambda text: print(text, flush=True))
     print(f"{sum(counts.values())} damaged models: {', '.join(f'{k} {v}' for k, v in counts.most_common())}")

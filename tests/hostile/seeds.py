@@ -149,3 +149,20 @@ def real():
         data = path.with_name(path.name + ".data")
         out[path.parent.name] = (path.read_bytes(), {data.name: data.read_bytes()} if data.exists() else {})
     return out
+
+
+@functools.cache
+def suite():
+    """The models of ONNX's own suite, one for each operator and number of inputs."""
+    import warnings
+
+    from onnx.backend.test.loader import load_model_tests
+    out = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in load_model_tests(kind="node"):
+            ops = " ".join(n.op_type for n in case.model.graph.node)
+            key = ops[:200], len(case.model.graph.input), len(case.model.graph.output)
+            if key not in out and case.model.ByteSize() < 20000:
+                out[key] = case.name, case.model.SerializeToString()
+    return {name: (data, {}) for name, data in out.values()}
