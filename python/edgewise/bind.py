@@ -457,9 +457,10 @@ def _inner(t, name):
 
 
 def product_most(dims):
+    """Elements of such a shape at most; sizes of 0 count as 1, since no array library takes a shape like [0, 1 << 62]."""
     n = 1
     for d in dims:
-        n *= most(d)
+        n *= most(d) or 1
         if n > 1 << 62:
             return 1 << 62
     return n
