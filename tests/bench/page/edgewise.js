@@ -3,10 +3,10 @@ import { Engine } from "../../../web/src/engine.ts";
 import { EngineDecoder, Weights } from "../../../web/src/decoder.ts";
 import { openPackage } from "../../../web/src/package.ts";
 import { HttpSource } from "../../../web/src/source.ts";
-import { argmax, base64, now, numbers, often, serve } from "./rpc.js";
+import { argmax, base64, now, numbers, often, serve, several } from "./rpc.js";
 
 const urls = { engineUrl: new URL("/engine/", location.href).href, threadUrl: new URL("/thread.js", location.href).href };
-let engine, decoder, sequence, logits, op;
+let engine, decoder, sequence, logits, op, model;
 
 async function start(flavour, threads) {
   engine = await Engine.open({ ...urls, flavour, threads });
@@ -73,4 +73,26 @@ serve({
     op.y = engine.bytes(op.output.address, op.output.size).slice();
   }),
   opResult: () => base64(new Float32Array(op.y.buffer)),
+
+  /** A network: a plan made ahead (networks.py), with its weights and what is fed in one file. */
+  async model([url], flavour, threads) {
+    await start(flavour, threads);
+    const [{ inputs, slots, plan }, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+    const bytes = (at, n) => new Uint8Array(data, at, n);
+    model = { plan: engine.loadPlan(bytes(...plan), url), inputs: [] };
+    slots.forEach(({ name, kind, size, at }, slot) => {
+      const address = engine.alloc(size, name);
+      if (kind === "weight") engine.bytes(address, size).set(bytes(at, size));
+      if (kind === "input") model.inputs.push({ address, data: bytes(...inputs.find((i) => i.name === name).at).slice() });
+      if (kind === "output") model.output = { address, size };
+      engine.bind(model.plan, slot, address, size, name);
+    });
+    engine.init(model.plan, url);
+  },
+  modelTimes: (ms) => several(ms, () => {
+    for (const { address, data } of model.inputs) engine.bytes(address, data.length).set(data);
+    engine.run(model.plan, "model");
+    model.y = engine.bytes(model.output.address, model.output.size).slice();
+  }),
+  modelResult: () => base64(new Float32Array(model.y.buffer)),
 });

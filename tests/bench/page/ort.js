@@ -1,5 +1,5 @@
 // onnxruntime-web as contender, used as its documentation shows and as transformers.js does: the cache goes out and in as tensors.
-import { argmax, base64, now, numbers, often, serve } from "./rpc.js";
+import { argmax, base64, now, numbers, often, serve, several } from "./rpc.js";
 
 let ort, session, shape, empty, cache, past, filled, logits, feeds, y;
 const int64 = (values, dims) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
@@ -57,4 +57,14 @@ serve({
   },
   opTime: () => often(async () => { y = (await session.run(feeds)).Y.data; }),
   opResult: () => base64(y.slice()),
+
+  async model([url, file], threads) {
+    await create(file, threads);
+    const [{ inputs }, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+    const arrays = { float32: Float32Array, int64: BigInt64Array };
+    feeds = Object.fromEntries(inputs.map(({ name, type, dims, at: [at, n] }) => [name, new ort.Tensor(type, new arrays[type](data.slice(at, at + n)), dims)]));
+    return { version: ort.env.versions?.web };
+  },
+  modelTimes: (ms) => several(ms, async () => { y = (await session.run(feeds)).y.data; }),
+  modelResult: () => base64(y.slice()),
 });

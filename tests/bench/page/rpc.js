@@ -44,3 +44,15 @@ export async function often(run) {
   }
   return times.sort((a, b) => a - b)[times.length >> 1];
 }
+
+/** Milliseconds of each run: at least two, as many as take `ms`. */
+export async function several(ms, run) {
+  const times = [];
+  const begin = now();
+  while (times.length < 2 || now() - begin < ms) {
+    const start = now();
+    await run();
+    times.push(now() - start);
+  }
+  return times;
+}

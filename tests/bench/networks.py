@@ -1,0 +1,194 @@
+"""Cases `vision` and `encoder`: whole networks in float32 and int8, beside onnxruntime-web on the same files."""
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from .browser import WORK, say
+from .stats import ratio, show, summary
+
+SIMD, ONE, TWO, ORT_ONE, ORT_TWO = "Edgewise simd128", "Edgewise relaxed", "Edgewise relaxed, 2 threads", "onnxruntime-web", "onnxruntime-web, 2 threads"
+CONTENDERS = {SIMD: ("edgewise.js", ("simd128", 1)), ONE: ("edgewise.js", ("relaxed-threads", 1)), TWO: ("edgewise.js", ("relaxed-threads", 2)), ORT_ONE: ("ort.js", (1,)), ORT_TWO: ("ort.js", (2,))}
+RATIOS = {"simd128 : ORT": (SIMD, ORT_ONE), "relaxed : ORT": (ONE, ORT_ONE), "2 threads : ORT": (TWO, ORT_TWO), "2 threads : 1": (TWO, ONE)}
+# case: {title: (model, batch, how its int8 form is made)}
+CASES = {
+    "vision": {"MobileNetV2, 224×224": ("mobilenet", 1, "static"), "ResNet-50, 224×224": ("resnet", 1, "static"), "ViT-B/16, 224×224": ("vit", 1, "dynamic")},
+    "encoder": {"MiniLM, 1 × 128 tokens": ("minilm", 1, "dynamic"), "MiniLM, 8 × 128 tokens": ("minilm", 8, "dynamic")},
+}
+TOLERANCE = {"float32": 1e-3, "int8": 0.1}
+VOCABULARY, TOKENS, CLASSES = 30522, 128, 1000
+
+
+def network(name):
+    """A torch module of that architecture with random weights, in the scale of trained ones: batch normalizations hold what they have seen of random images."""
+    import torch
+    from transformers import BertConfig, BertModel, MobileNetV2Config, MobileNetV2ForImageClassification, ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
+    torch.manual_seed(0)
+    if name == "minilm":
+        return BertModel(BertConfig(vocab_size=VOCABULARY, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536), add_pooling_layer=False).eval()
+    if name == "vit":
+        return ViTForImageClassification(ViTConfig(num_labels=CLASSES)).eval()
+    net = MobileNetV2ForImageClassification(MobileNetV2Config(tf_padding=False, num_labels=CLASSES)) if name == "mobilenet" else ResNetForImageClassification(ResNetConfig(num_labels=CLASSES))
+    for m in net.modules():
+        if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear)):
+            torch.nn.init.kaiming_normal_(m.weight)
+        elif isinstance(m, torch.nn.BatchNorm2d):
+            m.momentum = 1.0
+    with torch.no_grad():
+        net.train()(torch.randn(2, 3, 224, 224))
+    return net.eval()
+
+
+def feeds(name, batch, seed=1):
+    """{input: array}. Of 8 texts most are padded."""
+    random = np.random.default_rng(seed)
+    if name != "minilm":
+        return {"pixel_values": random.standard_normal((batch, 3, 224, 224), np.float32)}
+    lengths = np.linspace(TOKENS, TOKENS // 2, batch).astype(np.int64)
+    mask = (np.arange(TOKENS) < lengths[:, None]).astype(np.int64)
+    return {"input_ids": random.integers(1, VOCABULARY, (batch, TOKENS)) * mask, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
+
+
+def export(name, path):
+    """As optimum does it: torch's TorchScript exporter, opset 18, batch and length left open."""
+    import torch
+    example = feeds(name, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(network(name), tuple(map(torch.from_numpy, example.values())), str(path), input_names=list(example), output_names=["y"], dynamo=False, opset_version=18,
+                          dynamic_axes={n: {0: "batch"} | ({1: "tokens"} if name == "minilm" else {}) for n in example})
+
+
+def quantize(name, source, path, how):
+    """By onnxruntime's own tools: `dynamic` (activations at run time), or `static` (QDQ, weights per channel, ranges from random images)."""
+    from onnxruntime import quantization as q
+    if how == "dynamic":
+        return q.quantize_dynamic(source, path, weight_type=q.QuantType.QInt8)
+
+    class Images(q.CalibrationDataReader):
+        def __init__(self):
+            self.images = iter([feeds(name, 1, seed) for seed in (2, 3, 4)])
+
+        def get_next(self):
+            return next(self.images, None)
+    q.quantize_static(source, path, Images(), quant_format=q.QuantFormat.QDQ, per_channel=True, activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8)
+
+
+def made(path, *sources, make):
+    """The file at `path`, made again where it is older than its sources."""
+    if not path.exists() or path.stat().st_mtime < max(Path(s).stat().st_mtime for s in sources):
+        say(f"  making {path.name}")
+        part = path.with_name("part-" + path.name)
+        make(part)
+        part.rename(path)
+    return path
+
+
+def model_file(name, how):
+    """The ONNX file of a network; how: None for float32, else that of its int8 form."""
+    folder = WORK / "networks"
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = made(folder / f"{name}.onnx", __file__, make=lambda part: export(name, part))
+    return plain if how is None else made(folder / f"{name}-int8.onnx", plain, make=lambda part: quantize(name, plain, part, how))
+
+
+def write_run(model, inputs, target):
+    """TARGET.bin: what is fed, and of Edgewise the plan and its weights; TARGET.json: where each lies. For page/edgewise.js and page/ort.js."""
+    from edgewise.onnx import FileSource, read_model
+    from edgewise.plan import compile_graph
+    parts, where, at = [], {"inputs": [], "slots": []}, 0
+
+    def add(data):
+        nonlocal at
+        parts.append(bytes(-at % 64) + bytes(data))
+        begin, at = at + -at % 64, at + len(parts[-1])
+        return [begin, len(data)]
+
+    for name, a in inputs.items():
+        where["inputs"].append({"name": name, "type": str(a.dtype), "dims": list(a.shape), "at": add(a.tobytes())})
+    try:
+        plan, _ = compile_graph(read_model(FileSource(str(model))), {n: list(a.shape) for n, a in inputs.items()}, {n: {"float32": 1, "int64": 7}[str(a.dtype)] for n, a in inputs.items()})
+        where["plan"] = add(plan.data)
+        for slot in plan.slots:
+            where["slots"].append({"name": slot.name, "kind": slot.kind, "size": slot.nbytes, **({"at": add(slot.tensor.bytes())[0]} if slot.kind == "weight" else {})})
+    finally:
+        target.with_suffix(".bin").write_bytes(b"".join(parts))
+        target.with_suffix(".json").write_text(json.dumps(where))
+
+
+def difference(y, reference, kind):
+    """Of float32 the largest, relative to the largest value; of int8, where single values may round either way, that of the norms."""
+    if kind == "int8":
+        return float(np.linalg.norm(y - reference) / np.linalg.norm(reference))
+    return float(np.max(np.abs(y - reference)) / np.max(np.abs(reference)))
+
+
+def measure(bench, title, kind, url, rounds, seconds):
+    """({contender: ms of each round}, {contender: processor ms}, onnxruntime-web's version)"""
+    contenders, results, version = {}, {}, ""
+    for who, (script, args) in CONTENDERS.items():
+        if one := bench.contend(f"{who}, {title}", script, "model", url, *args):
+            contenders[who] = one
+            version = (one.opened or {}).get("version") or version
+    times, cpu = {who: [] for who in contenders}, {who: [] for who in contenders}
+    end = time.monotonic() + seconds
+    for number in range(-1, rounds):  # round -1 warms up and checks
+        if number >= 2 and time.monotonic() > end:
+            break
+        names = list(contenders)
+        shift = number % len(names) if names else 0
+        for who in names[shift:] + names[:shift]:
+            one = contenders[who]
+            try:
+                ms = one.call_and_find("modelTimes", 200 if number >= 0 else 0)
+                if number < 0:
+                    results[who] = one.floats("modelResult")
+                else:
+                    times[who].append(float(np.median(ms[1:])))  # the first one found the caches cold
+                    cpu[who].append(one.worked / len(ms))
+            except Exception as e:
+                bench.failed(f"{who}, {title}", e)
+                contenders.pop(who).close()
+    for one in contenders.values():
+        one.close()
+    reference = results.get(ORT_ONE)
+    for who, y in results.items():
+        if reference is not None and not (found := difference(y, reference, kind)) <= TOLERANCE[kind]:
+            bench.trouble.append(f"{who}, {title}: its result differs by {found:.3g}: NOT COMPARABLE")
+    return {w: t for w, t in times.items() if t}, cpu, version
+
+
+def run(bench, cases, rounds, seconds):
+    return {case: run_case(bench, case, rounds, seconds) for case in cases}
+
+
+def run_case(bench, case, rounds, seconds):
+    table, raw, version = [], {}, ""
+    entries = [(title, kind, name, batch, how if kind == "int8" else None) for title, (name, batch, how) in CASES[case].items() for kind in TOLERANCE]
+    files = [model_file(name, how) for _, _, name, _, how in entries]
+    end = time.monotonic() + seconds
+    for i, ((title, kind, name, batch, how), file) in enumerate(zip(entries, files)):
+        title = f"{title}, {kind}" + (f" ({how})" if how else "")
+        target = file.with_name(f"{file.stem}-{batch}")
+        try:
+            write_run(file, feeds(name, batch), target)
+        except Exception as e:
+            bench.failed(f"Edgewise, {title}", e)
+        times, cpu, found = measure(bench, title, kind, [f"/bench/networks/{target.name}", f"/bench/networks/{file.name}"], rounds, (end - time.monotonic()) / (len(entries) - i))
+        version = found or version
+        ratios = {label: ratio(times.get(b), times.get(a)) for label, (a, b) in RATIOS.items()}  # speeds: times the other way round
+        by_cpu = ratio(cpu.get(ORT_ONE), cpu.get(ONE))
+        raw[title] = {"ms": {w: summary(t) for w, t in times.items()}, "cpu_ms": {w: summary(t) for w, t in cpu.items() if t}, "ratios": ratios}
+        table.append([title, *(f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]" if (s := raw[title]["ms"].get(w)) else "–" for w in CONTENDERS), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios.values()), f"{by_cpu['median']:.2f}×" if by_cpu else "–"])
+        say(f"  {title}: " + ", ".join(f"{w} {show(np.median(t))} ms" for w, t in times.items()))
+    notes = ["Milliseconds per run, as a session's: inputs copied in, output copied out. Architectures of transformers with random weights, exported by torch (TorchScript, opset 18); int8 by onnxruntime.quantization: "
+             "static is QDQ with 8-bit activations and weights per channel, dynamic quantizes activations at run time.",
+             f"Every contender gets the same file. Results agree within {TOLERANCE['float32']:g} of the largest value (int8: norms within {TOLERANCE['int8']:g}), or it says so here.",
+             "Last column: relaxed : ORT with one thread in processor time, which hardly moves with the machine's load."]
+    if case == "encoder":
+        notes.append("Of the 8 texts the shortest has 64 tokens, the rest is padding; all positions are computed.")
+    return {"title": {"vision": "Vision models", "encoder": "Encoders"}[case], "peer": f"onnxruntime-web {version}", "columns": ["ms per run", *CONTENDERS, *RATIOS, "relaxed : ORT, processor time"], "table": table, "raw": raw, "notes": notes}
