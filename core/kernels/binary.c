@@ -136,7 +136,7 @@ static int64_t integer(int32_t op, int32_t type, int64_t u, int64_t v) {
   case EW_BINARY_BIT_OR: return u | v;
   case EW_BINARY_BIT_XOR: return u ^ v;
   case EW_BINARY_SHIFT_LEFT: return b >= bits ? 0 : (int64_t)(a << b);
-  case EW_BINARY_SHIFT_RIGHT: return b >= bits ? 0 : is_signed ? u >> b : (int64_t)(a >> b);
+  case EW_BINARY_SHIFT_RIGHT: return b >= bits ? -(int64_t)(is_signed && u < 0) : is_signed ? u >> b : (int64_t)(a >> b);
   default: return is_signed && u < 0 ? (int64_t)(a * b) : u; /* prelu */
   }
 }
