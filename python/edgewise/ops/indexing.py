@@ -187,6 +187,34 @@ def _(t):
     yield t(t.n("int64", 0), 3, t.f(2))
 
 
+hardmax = Op("Hardmax")
+
+
+@hardmax.decompose
+def _(n, b):
+    """One where the first maximum stands; up to opset 12 of all dimensions from the axis on, taken as one."""
+    x, old = n.inputs[0], n.opset < 13
+    axis = axis_of(n, n.attr("axis", 1 if old else -1), x.rank)
+    flat = b.op("Flatten", x, axis=axis) if old else x
+    axis = 1 if old else axis
+    d = flat.shape[axis]
+    classes = b.op("Reshape", b.op("Range", *(b.constant(INT64, [], [i]) for i in (0, d, 1))), b.constant(INT64, [flat.rank - axis], [d] + [1] * (flat.rank - axis - 1)), allowzero=1)
+    y = b.op("Cast", b.op("Equal", b.op("ArgMax", flat, axis=axis), classes), to=x.dtype)
+    return [b.op("Reshape", y, b.constant(INT64, [x.rank], x.shape), allowzero=1)]
+
+
+@hardmax.cases
+def _(t):
+    old = {"trust": "ort", "why": "ONNX's reference knows the newest definition only"}
+    for axis in (0, 1, 2, -1):
+        yield t(t.f(3, 4, 5), axis=axis)
+        yield t(t.f(3, 4, 5), axis=axis, opset=11, **old)
+    yield t(t.f(3, 4))
+    yield t(t.f(3, 4, 2), opset=9, **old)
+    yield t(t.of("float32", [[3, 3, 3, 1], [0, 1, 1, 0]]))
+    yield t(t.f(3, 4, dtype="float64"))
+
+
 gather_elements = Op("GatherElements")
 
 
@@ -459,6 +487,21 @@ def _(n, g, dy):
     i, axis = n.inputs[1], n.attr("axis", 0)
     dx, du = _scatter_gradients(n, g, dy, lambda data, updates, how: g.op("ScatterElements", data, i, updates, axis=axis, reduction=how), lambda v: g.op("GatherElements", v, i, axis=axis))
     return [dx, None, du]
+
+
+scatter = Op("Scatter")  # its name up to opset 10
+
+
+@scatter.decompose
+def _(n, b):
+    return [b.op("ScatterElements", *n.inputs, axis=n.attr("axis", 0))]
+
+
+@scatter.cases
+def _(t):
+    for axis in (0, 1):
+        yield t(t.f(4, 5), t.of("int64", [[0, 1, 2], [3, 2, 1]]), t.f(2, 3), opset=9, axis=axis)
+    yield t(t.f(4, 5), t.of("int32", [[0, 1, 2]]), t.f(1, 3), opset=10)
 
 
 @scatter_elements.cases

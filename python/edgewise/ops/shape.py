@@ -380,3 +380,26 @@ def _(t):
         if dtype != "bfloat16":
             yield t([2, 3], value=t.attr(t.of(dtype, [1])))
             yield t([30, 30], value=t.attr(t.of(dtype, [1])))
+
+
+eye_like = Op("EyeLike", half=[0])
+
+
+@eye_like.decompose
+def _(n, b):
+    """Ones where column = row + k."""
+    x, k = n.inputs[0], n.attr("k", 0)
+    if x.rank != 2:
+        fail(n, f"it wants a matrix, not {x}")
+    rows, columns = (b.op("Range", *(b.constant(INT64, [], [i]) for i in (first, first + d, 1))) for first, d in ((k, x.shape[0]), (0, x.shape[1])))
+    return [b.op("Cast", b.op("Equal", b.op("Unsqueeze", rows, b.constant(INT64, [1], [1])), columns), to=n.attr("dtype", x.dtype))]
+
+
+@eye_like.cases
+def _(t):
+    for k in (-1, 0, 2, 9):
+        yield t(t.n("int32", 4, 5), k=k)
+    yield t(t.f(3, 3), dtype=11)
+    yield t(t.n("int64", 2, 3), dtype=1)
+    yield t(t.f(40, 30))
+    yield t(t.f(0, 3))

@@ -272,7 +272,7 @@ def _(n, g):
     x, s = _blocks(n, False)
     b, c, h, w = x.shape
     split = g.op("Reshape", x, g.constant(INT64, [6], [b, c, h // s, s, w // s, s]), allowzero=1)
-    turned = g.op("Transpose", split, perm=[0, 3, 5, 1, 2, 4])
+    turned = g.op("Transpose", split, perm=[0, 1, 3, 5, 2, 4] if n.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4])
     return [g.op("Reshape", turned, g.constant(INT64, [4], [b, c * s ** 2, h // s, w // s]), allowzero=1)]
 
 
@@ -280,6 +280,7 @@ def _(n, g):
 def _(t):
     for shape, size in (((2, 2, 6, 4), 2), ((1, 3, 6, 9), 3), ((1, 3, 4, 4), 1)):
         yield t(t.f(*shape), blocksize=size)
+        yield t(t.f(*shape), blocksize=size, mode="CRD", opset=28, trust="onnx", why="newer than onnxruntime")
 
 
 grid_sample = Op("GridSample")

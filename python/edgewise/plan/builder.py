@@ -257,9 +257,21 @@ class Builder:
         """Emits an elementwise kernel over `shape`; `strides` maps parameter names to view names."""
         dims, merged = merge_dims(shape, [views[name].strides for name in strides.values()])
         if len(dims) > MAX_DIMS:
-            raise UnsupportedOp(f"{kernel} over {len(dims)} dimensions that do not merge", self.label.where if self.label else "", "Report this model.")
+            self._nd_in_parts(kernel, dims, views, dict(zip(strides, merged)), strides, params)
+            return
         pad = MAX_DIMS - len(dims)
         self.emit(kernel, views, dims=[1] * pad + dims, **{p: [0] * pad + s for p, s in zip(strides, merged)}, **params)
+
+    def _nd_in_parts(self, kernel, dims, views, merged, strides, params):
+        """More dimensions than a kernel counts: the smallest one is taken apart, one call for each of its indices."""
+        i = min((i for i, d in enumerate(dims) if not isinstance(d, Sym)), key=dims.__getitem__)
+        rest = dims[:i] + dims[i + 1:]
+        inner = {name: s[:i] + s[i + 1:] for name, s in merged.items()}
+        for k in range(dims[i]):
+            parts = {name: View(v.buffer, v.offset, rest, [0] * len(rest), v.dtype) for name, v in views.items()}
+            for stride, name in strides.items():
+                parts[name] = View(views[name].buffer, views[name].offset + k * merged[stride][i], rest, inner[stride], views[name].dtype)
+            self.nd(kernel, rest, parts, strides, **params)
 
     def copy(self, x, y):
         if x.dtype != y.dtype:
