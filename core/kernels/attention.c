@@ -36,7 +36,7 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
     past = (int64_t)w->lengths[b] - p->q_len;
   }
   int64_t position = past + i, from = p->window > 0 ? position - p->window + 1 : 0;
-  if (p->causal && position + 1 < end) end = position + 1;
+  if (p->causal && position + p->causal < end) end = position + p->causal;
   if (from < 0) from = 0;
   if (end < from) end = from; /* nothing */
   attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s, .y = w->y + (int64_t)b * p->y_b + (int64_t)h * p->y_h + (int64_t)i * p->y_s,

@@ -320,8 +320,9 @@ class _Binder:
                                 "`edgewise inspect` lists what a model needs; another exporter, opset or optimization level may avoid it.")
         n.inputs = inputs = [self.widen(v) if v is not None and v.dtype in HALF and i not in decl.half else v for i, v in enumerate(inputs)]
         try:
-            if decl.decompose_fn:
-                return decl.decompose_fn(n, self)
+            made = decl.decompose_fn(n, self) if decl.decompose_fn else None
+            if made is not None:
+                return made
             results = decl.infer_fn(n)
             numbers = self.fold(decl, n, results)
         except (ModelError, UnsupportedOp) as e:

@@ -125,6 +125,23 @@ def test_attention(engine, shape):
         check(engine, "Attention", [q, k, v, f(q.shape[0], 1, q_len, kv_len)], lambda q, k, v, m: sdpa(q, k, v, m, 1, softcap=2.0), is_causal=1, softcap=2.0, **new)
 
 
+@pytest.mark.parametrize("left, right", [(-1, 1), (2, -1), (2, 1), (3, 0), (0, 0)])
+def test_attention_windows(engine, left, right):
+    """At three kinds of places: those of the queries alone, behind a past, and where each row's length says."""
+    def allowed(q_len, kv_len, past):
+        at, j = torch.arange(q_len)[:, None] + past, torch.arange(kv_len)[None]
+        return (left < 0) | (j >= at - left) & ((right < 0) | (j <= at + right)) if left >= 0 else j <= at + right
+    attrs = {"left_window_size": left, "right_window_size": right, "opset": 25}
+    q, k, v = qkv(kv=2, q_len=150, kv_len=150)
+    check(engine, "Attention", [q, k, v], lambda q, k, v: sdpa(q, k, v, allowed(150, 150, 0)), **attrs)
+    q, k, v = qkv(kv=2, q_len=3, kv_len=3)
+    check(engine, "Attention", [q, k, v, None, f(2, 2, 4, 8), f(2, 2, 4, 8)], lambda q, k, v, _, pk, pv: (sdpa(q, torch.cat([pk, k], 2), torch.cat([pv, v], 2), allowed(3, 7, 4)), torch.cat([pk, k], 2), torch.cat([pv, v], 2)), outputs=3, **attrs)
+    q, k, v = qkv(q_len=2, kv_len=9)
+    lengths = np.array([5, 9])
+    mask = torch.stack([allowed(2, 9, n - 2) & (torch.arange(9) < n) for n in lengths])[:, None]
+    check(engine, "Attention", [q, k, v, None, None, None, lengths], lambda q, k, v, *_: sdpa(q, k, v, mask), **attrs)
+
+
 def heads_of(x, heads):
     return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
 

@@ -26,15 +26,15 @@ def _(n):
     return [(FLOAT, [x.shape[0], x.shape[2], x.shape[1], x.shape[3]]) for x in (q, k, v)] + [(FLOAT, q.shape[:3] + [k.shape[2]])]
 
 
-def _causal_mask(b, rows, cols, diagonal, window):
-    """[rows, cols]: 0 where j <= i + diagonal (and, with a window, j > i + diagonal - window), -inf elsewhere; made once per session."""
-    key = f"causal[{rows},{cols},{diagonal},{window}]"
+def _causal_mask(b, rows, cols, place, causal, window):
+    """[rows, cols]: 0 where j < i + place + causal (and, with a window, j > i + place - window), -inf elsewhere; made once per session."""
+    key = f"causal[{rows},{cols},{place},{causal},{window}]"
     if key not in b.laid_out:
         was, b.init = b.init, True
         low = b.temp(FLOAT, [rows, cols])
         b.fill(low, float("-inf"))
         parts = []
-        for k, upper in ((diagonal + 1, 1), (diagonal - window, 0))[:2 if window else 1]:
+        for k, upper in ((place + causal, 1), (place - window, 0))[:2 if window else 1]:
             parts.append(b.temp(FLOAT, [rows, cols]))
             b.emit("trilu", {"x": low, "y": parts[-1]}, size=4, batch=1, rows=rows, cols=cols, k=k, upper=upper, x_row=cols, y_row=cols, x_batch=0, y_batch=0)
         mask = parts[0]
@@ -67,7 +67,7 @@ def _(n, b):
             mask = b.contiguous(mask)
     size = min(q_len, max(16, SCORES // max(1, batch * kv * kv_len) // 16 * 16), BLOCK if causal else q_len)
     starts = list(range(0, q_len, size)) if kv_len and product(dy.shape) else []
-    reach = [min(kv_len, past + at + size) if causal else kv_len for at in starts]
+    reach = [min(kv_len, past + at + size + causal - 1) if causal else kv_len for at in starts]
     for y, covered in ((dq, bool(starts)), (dk, kv_len in reach), (dv, kv_len in reach), (dmask, bool(starts) and not causal)):
         if y is not None and not covered:
             b.fill(y, 0.0)
@@ -93,7 +93,7 @@ def _(n, b):
                 more = more if more.shape[3] == 1 else more.slice(3, 0, cols)
             if causal:
                 first = past + starts[-1]
-                bias = _causal_mask(b, size, first + size, first, window).slice(0, 0, rows).slice(1, starts[-1] - at, cols)
+                bias = _causal_mask(b, size, first + size + causal - 1, first, causal, window).slice(0, 0, rows).slice(1, starts[-1] - at, cols)
             elif more is not None and more.shape[:2] == [1, 1]:
                 bias, more = more.drop_leading(2), None
             capped = None

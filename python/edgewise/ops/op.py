@@ -57,6 +57,7 @@ class Op:
         return f
 
     def decompose(self, f):
+        """f(n, g): the outputs of BoundNode n as nodes that g adds; None where this node is to be lowered as it is."""
         self.decompose_fn = f
         return f
 
