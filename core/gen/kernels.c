@@ -602,6 +602,41 @@ static int32_t check_grid_sample(const void *params, ew_reach *reach, bool *empt
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_linear_attention(ew_context *c, const void *p, void *const *operand) { return ew_k_linear_attention(c, p, operand); }
+static int32_t check_linear_attention(const void *params, ew_reach *reach, bool *empty) {
+  const ew_linear_attention_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t heads = p->heads;
+  const int64_t kv_heads = p->kv_heads;
+  const int64_t seq = p->seq;
+  const int64_t dim = p->dim;
+  const int64_t v_dim = p->v_dim;
+  const int64_t decay_dim = p->decay_dim;
+  const int64_t beta_heads = p->beta_heads;
+  bool bad = false;
+  if (batch < 0) return 8;
+  if (dim < 0) return 9;
+  if (v_dim < 0) return 10;
+  if (!(heads > 0)) return 0;
+  if (!(kv_heads > 0)) return 1;
+  if (!(ew_check_mod(&bad, ew_check_max(heads, kv_heads), heads) == 0) || bad) return 2;
+  if (!(ew_check_mod(&bad, ew_check_max(heads, kv_heads), kv_heads) == 0) || bad) return 3;
+  if (!((decay_dim == 1 || decay_dim == dim))) return 4;
+  if (!((beta_heads == 1 || beta_heads == kv_heads))) return 5;
+  if (!(ew_check_mul(&bad, batch * kv_heads, v_dim) <= 2147483647) || bad) return 6;
+  if (!(ew_check_max(heads, kv_heads) * ew_check_max(dim, v_dim) <= 2147483647)) return 7;
+  if ((*empty = batch == 0 || dim == 0 || v_dim == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, heads), dim)};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, kv_heads), dim)};
+  reach[2] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, kv_heads), v_dim)};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * kv_heads, dim), v_dim)};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, kv_heads), decay_dim)};
+  reach[5] = (ew_reach){4, 0, ew_check_mul(&bad, batch * seq, beta_heads)};
+  reach[6] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, ew_check_max(heads, kv_heads)), v_dim)};
+  reach[7] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * kv_heads, dim), v_dim)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_matmul_integer(ew_context *c, const void *p, void *const *operand) { return ew_k_matmul_integer(c, p, operand); }
 static int32_t check_matmul_integer(const void *params, ew_reach *reach, bool *empty) {
   const ew_matmul_integer_params *p = params;
@@ -1286,6 +1321,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {"gather_quantized", run_gather_quantized, check_gather_quantized, sizeof(ew_gather_quantized_params), 5, 0x10, 0x8, {0}},
   {"gemm", run_gemm, check_gemm, sizeof(ew_gemm_params), 6, 0x30, 0x2c, {[4] = 8}},
   {"grid_sample", run_grid_sample, check_grid_sample, sizeof(ew_grid_sample_params), 6, 0x38, 0x3c, {0}},
+  {"linear_attention", run_linear_attention, check_linear_attention, sizeof(ew_linear_attention_params), 8, 0xc0, 0x38, {[7] = 8}},
   {"matmul_integer", run_matmul_integer, check_matmul_integer, sizeof(ew_matmul_integer_params), 6, 0x30, 0x2c, {0}},
   {"matmul_nbits", run_matmul_nbits, check_matmul_nbits, sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
   {"norm", run_norm, check_norm, sizeof(ew_norm_params), 9, 0x1e0, 0x1de, {[5] = 9, [6] = 9}},

@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x2151c2beu
-enum { EW_KERNEL_COUNT = 48, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0x355fd29du
+enum { EW_KERNEL_COUNT = 49, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -127,6 +127,11 @@ int32_t ew_k_gemm(ew_context *, const ew_gemm_params *, void *const *operand);
 typedef struct { int32_t batch; int32_t channels; int32_t positions; int32_t dims; int32_t mode; int32_t padding; int32_t align; int32_t x_size[3]; } ew_grid_sample_params;
 enum { EW_GRID_SAMPLE_X, EW_GRID_SAMPLE_GRID, EW_GRID_SAMPLE_DY, EW_GRID_SAMPLE_Y, EW_GRID_SAMPLE_DX, EW_GRID_SAMPLE_DGRID };
 int32_t ew_k_grid_sample(ew_context *, const ew_grid_sample_params *, void *const *operand);
+
+/* linear_attention: Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay * S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key head or per row of S, beta per key head or for all. */
+typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t seq; int32_t dim; int32_t v_dim; int32_t decay_dim; int32_t beta_heads; float scale; } ew_linear_attention_params;
+enum { EW_LINEAR_ATTENTION_Q, EW_LINEAR_ATTENTION_K, EW_LINEAR_ATTENTION_V, EW_LINEAR_ATTENTION_PAST, EW_LINEAR_ATTENTION_DECAY, EW_LINEAR_ATTENTION_BETA, EW_LINEAR_ATTENTION_Y, EW_LINEAR_ATTENTION_STATE };
+int32_t ew_k_linear_attention(ew_context *, const ew_linear_attention_params *, void *const *operand);
 
 /* matmul_integer: ONNX MatMulInteger: int32 y = (a - a_zero) @ (b - b_zero); a_zeros/b_zeros: number of zero points (0 or 1: one for all, else per row of a / per column of b). */
 typedef struct { int32_t batch; int32_t m; int32_t n; int32_t k; int32_t a_type; int32_t b_type; int32_t a_batch; int32_t b_batch; int32_t a_zeros; int32_t b_zeros; } ew_matmul_integer_params;

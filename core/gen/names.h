@@ -23,6 +23,7 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"gather_quantized", "i32:bits i32:count i32:rows i32:cols i32:block i32:index_type i32:scale_type i32:signed i32:zeros", "x index scales zeros_ y"},
   {"gemm", "i32:batch0 i32:batch1 i32:m i32:n i32:k i32:a0 i32:a1 i32:a_row i32:a_col i32:b0 i32:b1 i32:b_row i32:b_col i32:y0 i32:y1 i32:y_row i32:bias_row i32:bias_col i32:b_type i32:activation f32:alpha f32:beta", "a b bias residual y scratch"},
   {"grid_sample", "i32:batch i32:channels i32:positions i32:dims i32:mode i32:padding i32:align i32[3]:x_size", "x grid dy y dx dgrid"},
+  {"linear_attention", "i32:batch i32:heads i32:kv_heads i32:seq i32:dim i32:v_dim i32:decay_dim i32:beta_heads f32:scale", "q k v past decay beta y state"},
   {"matmul_integer", "i32:batch i32:m i32:n i32:k i32:a_type i32:b_type i32:a_batch i32:b_batch i32:a_zeros i32:b_zeros", "a b a_zero b_zero y scratch"},
   {"matmul_nbits", "i32:m i32:n i32:k i32:bits i32:block i32:format i32:scale_type i32:zero_type i32:a_row i32:y_row i32:activation i32:accuracy i32:transposed", "a b scales zeros bias residual y scratch"},
   {"norm", "i32:rms i32:rows i32:cols i32:x_row i32:skip_row i32:y_row f32:epsilon f32:scale_offset", "x scale bias skip skip_bias y sum mean inv_std"},

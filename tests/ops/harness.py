@@ -150,7 +150,7 @@ class Case:
         self.output_types = [0] * len(self.wanted)
         model, _ = self.model()
         known = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(model).graph.output}
-        return [known.get(f"y{i}", 0) or (half if i in (0, 3) or self.name in ("GroupQueryAttention", "LSTMTraining", "GRUTraining") else 0) for i in range(len(self.wanted))]
+        return [known.get(f"y{i}", 0) or (half if i in (0, 3) or self.name in ("GroupQueryAttention", "LSTMTraining", "GRUTraining", "CausalConvWithState", "LinearAttention") else 0) for i in range(len(self.wanted))]
 
     @cached_property
     def references(self):
