@@ -107,7 +107,7 @@ class _Binder:
         self.module = ""   # that the node being bound belongs to
         self.streams = 0   # of random numbers so far
         self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
-        self.scope = {}
+        self.scope = self.here = {}  # what names of the graph mean, and of the (sub)graph whose node is being bound
         self.opset = graph.opsets.get("", 1)
         for info in graph.input_names():
             if info.kind != "tensor":
@@ -227,7 +227,7 @@ class _Binder:
             if node.domain == "" and "" not in self.graph.opsets:
                 raise ModelError(f"the model names no version of the operator set that {node.op} belongs to", node.where, "Export the model again.")
             opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
-            self.module = node.module or outer
+            self.module, self.here = node.module or outer, scope
             outs = self.node(node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset)
             self.module = outer
             for name, v in zip(node.outputs, outs):
@@ -256,11 +256,20 @@ class _Binder:
             if name:
                 scope[name] = v
 
-    def subgraph(self, graph, scope, node):
+    def body(self, graph, node, *values):
+        """The outputs of a subgraph among the attributes of the node that is being bound, given the Values of its inputs."""
+        here = self.here
+        if len(values) != len(graph.inputs):
+            raise ModelError(f"the subgraph '{graph.name}' takes {len(graph.inputs)} inputs, not {len(values)}", node.where, "Export the model again.")
+        outs = self.subgraph(graph, here, node, {i.name: v for i, v in zip(graph.inputs, values)})
+        self.here = here
+        return outs
+
+    def subgraph(self, graph, scope, node, values=()):
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise ModelError("subgraphs nested too deeply", node.where, "Export the model again.")
-        inner = {PARENT: scope}
+        inner = {PARENT: scope, **dict(values)}
         inner.update(_prepared(graph, inner=True))
         self.block(graph, inner)
         outs = []
