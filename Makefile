@@ -89,8 +89,8 @@ $(stamp)/node: web/package.json web/package-lock.json | $(stamp)/system
 
 # Products
 
-$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs .build/bin/emcc
-	@$(MAKE) --silent --no-print-directory -C wasm
+$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs python/edgewise/shake.py .build/bin/emcc
+	@$(MAKE) --silent --no-print-directory -C wasm PYTHON="$(PYTHON)"
 	@touch $@
 
 $(stamp)/native: $(core_sources) core/CMakeLists.txt | $(stamp)/system

@@ -62,6 +62,7 @@ enum ew_error_code {
   EW_E_REGISTER = 10,  /* register value out of range; operand = register */
   EW_E_INDEX = 11,     /* an index that came from data is out of range; detail = the index */
   EW_E_ARGUMENT = 12,  /* a call's argument is wrong */
+  EW_E_ABSENT = 13,    /* this engine was made without the step's kernel */
 };
 
 typedef struct ew_engine ew_engine;
@@ -76,6 +77,7 @@ void ew_worker(ew_engine *, int32_t index); /* wasm with threads only: serves un
 int32_t ew_threads(const ew_engine *);
 const ew_error *ew_last_error(const ew_engine *);
 uint32_t ew_table_hash(void);
+int32_t ew_has_kernel(uint32_t kernel); /* 0: unknown, or this engine was made without it */
 const char *ew_flavour(void); /* "simd128", "relaxed-simd-threads", "x86-64", "x86-64-v3", ... */
 
 void *ew_alloc(size_t bytes); /* 64-byte aligned, zeroed; NULL when there is no memory */

@@ -43,6 +43,8 @@ EW_API(ew_threads) int32_t ew_threads(const ew_engine *e) { return ew_pool_width
 EW_API(ew_last_error) const ew_error *ew_last_error(const ew_engine *e) { return &e->error; }
 EW_API(ew_table_hash) uint32_t ew_table_hash(void) { return EW_TABLE_HASH; }
 
+EW_API(ew_has_kernel) int32_t ew_has_kernel(uint32_t kernel) { return kernel < EW_KERNEL_COUNT && ew_code.of[kernel].run; }
+
 EW_API(ew_flavour) const char *ew_flavour(void) {
 #if defined(__wasm_relaxed_simd__) && defined(__wasm_atomics__)
   return "relaxed-simd-threads";
@@ -97,7 +99,7 @@ static int32_t run_step(ew_plan *p, ew_step *s) {
     operand[i] = base + (o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0));
   }
   ew_context c = {p->engine, 0};
-  int32_t code = s->kernel->run(&c, s->params, operand);
+  int32_t code = s->code->run(&c, s->params, operand);
   return code ? ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail) : EW_OK;
 }
 

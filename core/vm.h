@@ -17,6 +17,7 @@ struct ew_engine {
 
 typedef struct {
   const ew_kernel *kernel;
+  const ew_functions *code;
   int32_t *params; /* in the plan's copy, patched in place */
   const ew_patch *patches;
   const ew_operand *operands;

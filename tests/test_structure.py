@@ -16,7 +16,7 @@ ORDER = [
     {"ir", "arrays"},
     {"onnx"},
     {"sequences"},
-    {"bind", "autodiff", "passes", "engine", "package"},
+    {"bind", "autodiff", "passes", "engine", "package", "shake"},
     {"plan"},
     {"compile"},
     {"inspect"},

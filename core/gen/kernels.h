@@ -58,7 +58,7 @@ typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_
 enum { EW_CONV_TRANSPOSE_Y, EW_CONV_TRANSPOSE_W, EW_CONV_TRANSPOSE_BIAS, EW_CONV_TRANSPOSE_X, EW_CONV_TRANSPOSE_SCRATCH };
 int32_t ew_k_conv_transpose(ew_context *, const ew_conv_transpose_params *, void *const *operand);
 
-/* conv_weight_grad: dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]. scratch: packed patches. */
+/* conv_weight_grad (rare): dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]. scratch: packed patches. */
 typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_conv_weight_grad_params;
 enum { EW_CONV_WEIGHT_GRAD_X, EW_CONV_WEIGHT_GRAD_DY, EW_CONV_WEIGHT_GRAD_DW, EW_CONV_WEIGHT_GRAD_SCRATCH };
 int32_t ew_k_conv_weight_grad(ew_context *, const ew_conv_weight_grad_params *, void *const *operand);
@@ -123,7 +123,7 @@ typedef struct { int32_t batch0; int32_t batch1; int32_t m; int32_t n; int32_t k
 enum { EW_GEMM_A, EW_GEMM_B, EW_GEMM_BIAS, EW_GEMM_RESIDUAL, EW_GEMM_Y, EW_GEMM_SCRATCH };
 int32_t ew_k_gemm(ew_context *, const ew_gemm_params *, void *const *operand);
 
-/* grid_sample: y [batch, channels, positions] = x [batch, channels, x_size] at the places grid [batch, positions, dims], of which the first coordinate is that of the last dimension and -1 .. 1 is all of it. With dy: dx, dgrid or both, the gradients, instead of y. */
+/* grid_sample (rare): y [batch, channels, positions] = x [batch, channels, x_size] at the places grid [batch, positions, dims], of which the first coordinate is that of the last dimension and -1 .. 1 is all of it. With dy: dx, dgrid or both, the gradients, instead of y. */
 typedef struct { int32_t batch; int32_t channels; int32_t positions; int32_t dims; int32_t mode; int32_t padding; int32_t align; int32_t x_size[3]; } ew_grid_sample_params;
 enum { EW_GRID_SAMPLE_X, EW_GRID_SAMPLE_GRID, EW_GRID_SAMPLE_DY, EW_GRID_SAMPLE_Y, EW_GRID_SAMPLE_DX, EW_GRID_SAMPLE_DGRID };
 int32_t ew_k_grid_sample(ew_context *, const ew_grid_sample_params *, void *const *operand);
@@ -158,7 +158,7 @@ typedef struct { int32_t rule; int32_t form; int32_t n; float rest1; float rest2
 enum { EW_OPTIMIZER_X, EW_OPTIMIZER_G, EW_OPTIMIZER_S, EW_OPTIMIZER_T, EW_OPTIMIZER_U, EW_OPTIMIZER_LEARNING_RATE, EW_OPTIMIZER_STEP, EW_OPTIMIZER_SCALE, EW_OPTIMIZER_NEW_X, EW_OPTIMIZER_NEW_S, EW_OPTIMIZER_NEW_T, EW_OPTIMIZER_NEW_U };
 int32_t ew_k_optimizer(ew_context *, const ew_optimizer_params *, void *const *operand);
 
-/* optimizer_8bit: adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every 256 elements; each new_ operand is the memory of the one without. */
+/* optimizer_8bit (rare): adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every 256 elements; each new_ operand is the memory of the one without. */
 typedef struct { int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; } ew_optimizer_8bit_params;
 enum { EW_OPTIMIZER_8BIT_X, EW_OPTIMIZER_8BIT_G, EW_OPTIMIZER_8BIT_M, EW_OPTIMIZER_8BIT_M_LARGEST, EW_OPTIMIZER_8BIT_V, EW_OPTIMIZER_8BIT_V_LARGEST, EW_OPTIMIZER_8BIT_LEARNING_RATE, EW_OPTIMIZER_8BIT_STEP, EW_OPTIMIZER_8BIT_SCALE, EW_OPTIMIZER_8BIT_NEW_X, EW_OPTIMIZER_8BIT_NEW_M, EW_OPTIMIZER_8BIT_NEW_M_LARGEST, EW_OPTIMIZER_8BIT_NEW_V, EW_OPTIMIZER_8BIT_NEW_V_LARGEST };
 int32_t ew_k_optimizer_8bit(ew_context *, const ew_optimizer_8bit_params *, void *const *operand);
@@ -188,12 +188,12 @@ typedef struct { int32_t type; int32_t n; int32_t start; int32_t delta; float f_
 enum { EW_RANGE_Y };
 int32_t ew_k_range(ew_context *, const ew_range_params *, void *const *operand);
 
-/* recurrent: gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h]. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step. */
+/* recurrent (rare): gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h]. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step. */
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t g_t; } ew_recurrent_params;
 enum { EW_RECURRENT_X, EW_RECURRENT_R, EW_RECURRENT_BIAS, EW_RECURRENT_H_FIRST, EW_RECURRENT_C_FIRST, EW_RECURRENT_LENGTHS, EW_RECURRENT_PEEPHOLES, EW_RECURRENT_TABLE, EW_RECURRENT_Y, EW_RECURRENT_H_LAST, EW_RECURRENT_C_LAST, EW_RECURRENT_G, EW_RECURRENT_CELLS };
 int32_t ew_k_recurrent(ew_context *, const ew_recurrent_params *, void *const *operand);
 
-/* recurrent_grad: Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r transposed, cells anything where there is no cell state. */
+/* recurrent_grad (rare): Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r transposed, cells anything where there is no cell state. */
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; } ew_recurrent_grad_params;
 enum { EW_RECURRENT_GRAD_DY, EW_RECURRENT_GRAD_DH_LAST, EW_RECURRENT_GRAD_DC_LAST, EW_RECURRENT_GRAD_Y, EW_RECURRENT_GRAD_CELLS, EW_RECURRENT_GRAD_G, EW_RECURRENT_GRAD_RT, EW_RECURRENT_GRAD_H_FIRST, EW_RECURRENT_GRAD_C_FIRST, EW_RECURRENT_GRAD_LENGTHS, EW_RECURRENT_GRAD_PEEPHOLES, EW_RECURRENT_GRAD_TABLE, EW_RECURRENT_GRAD_DX, EW_RECURRENT_GRAD_DH, EW_RECURRENT_GRAD_DC };
 int32_t ew_k_recurrent_grad(ew_context *, const ew_recurrent_grad_params *, void *const *operand);

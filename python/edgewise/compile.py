@@ -247,7 +247,8 @@ def add_plans(package, plans):
     small = bytearray(package.blobs.get(CONSTANTS, b""))
     for file, plan in plans:
         package.blobs[file] = plan.data
-        package.steps[file] = (plan.labels, plan.kernels)
+        package.labels[file] = plan.labels
+        package.manifest["kernels"] = sorted({*package.manifest.get("kernels", ()), *plan.kernels})  # by it a page knows whether its engine will do
         for slot in plan.slots:
             if slot.kind == "weight" and slot.name not in weights:
                 t = slot.tensor

@@ -43,7 +43,7 @@ class Package:
     def __init__(self, manifest, blobs, sources):
         self.manifest, self.blobs, self.sources = manifest, blobs, sources
         self.graph = None  # of a package compiled by this process
-        self.steps = {}    # plan file: (node, kernel) of each step, for errors; of packages compiled by this process
+        self.labels = {}   # plan file: node of each step, for errors; of packages compiled by this process
 
     def file(self, name):
         """Bytes of a part, or None."""

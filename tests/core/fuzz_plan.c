@@ -182,7 +182,7 @@ static bool compose_step(draft *d, bool init) {
   do {
     if (++tries > 2000) return false;
     guess(k, params);
-  } while (work_of(k, params) > MOST_WORK / 4 || kernel->check(params, reach, &empty) != EW_CHECKED || (empty && !one_in(50)));
+  } while (work_of(k, params) > MOST_WORK / 4 || ew_code.of[k].check(params, reach, &empty) != EW_CHECKED || (empty && !one_in(50)));
   if (empty) memset(reach, 0, sizeof reach);
 
   /* Perhaps a field follows a register: the operands then take in what is reached at both ends. */
@@ -196,7 +196,7 @@ static bool compose_step(draft *d, bool init) {
     bool other_empty = true;
     memcpy(other, params, sizeof params);
     other[patch.field] = (int32_t)(r->max * patch.scale + patch.add);
-    patched = !empty && !f->is_float && work_of(k, other) < MOST_WORK / 4 && kernel->check(other, end, &other_empty) == EW_CHECKED && !other_empty;
+    patched = !empty && !f->is_float && work_of(k, other) < MOST_WORK / 4 && ew_code.of[k].check(other, end, &other_empty) == EW_CHECKED && !other_empty;
     for (int i = 0; patched && i < kernel->n_operands; i++) {
       int64_t s = end[i].size, lo = end[i].lo * s, hi = end[i].hi * s, lo0 = reach[i].lo * reach[i].size, hi0 = reach[i].hi * reach[i].size;
       end[i] = (ew_reach){1, lo < lo0 ? lo : lo0, hi > hi0 ? hi : hi0};
@@ -362,7 +362,7 @@ static void run_guarded(ew_plan *p, uint32_t first, uint32_t index) {
   ew_reach reach[EW_MAX_OPERANDS];
   uint64_t before[EW_MAX_OPERANDS] = {0};
   if (ew_step_check(p, s, p->registers) != EW_OK) { /* between the ends of its registers (a size of 4 and 8, but not of 5): the VM must say so too */
-    if ((first ? ew_plan_run_steps(p, index, 1, NULL) : EW_OK) == EW_OK && first) die("the VM ran a step that its check refuses", kernel->name);
+    if ((first ? ew_plan_run_steps(p, index, 1, NULL) : EW_OK) == EW_OK && first) die("the VM ran a step that its check refuses", ew_names[s->id].name);
     skipped++;
     return;
   }
@@ -371,7 +371,7 @@ static void run_guarded(ew_plan *p, uint32_t first, uint32_t index) {
     return;
   }
   bool empty;
-  if (kernel->check(s->params, reach, &empty) != EW_CHECKED) die("the check changed its mind", kernel->name);
+  if (s->code->check(s->params, reach, &empty) != EW_CHECKED) die("the check changed its mind", ew_names[s->id].name);
   for (int i = 0; i < kernel->n_operands; i++) {
     const ew_operand *o = &s->operands[i];
     const int64_t bytes = (reach[i].hi - reach[i].lo) * reach[i].size;
@@ -392,9 +392,9 @@ static void run_guarded(ew_plan *p, uint32_t first, uint32_t index) {
     if (o->buffer == EW_NONE || kernel->outputs >> i & 1 || bytes > 1 << 16) continue;
     bool replaced = false;
     for (int j = 0; j < kernel->n_operands; j++) replaced |= (kernel->outputs >> j & 1) && s->operands[j].buffer == o->buffer && start_of(p, &s->operands[j]) + reach[j].lo * reach[j].size == start_of(p, o) + reach[i].lo * reach[i].size;
-    if (!replaced && before[i] != digest(start_of(p, o) + reach[i].lo * reach[i].size, bytes)) die("wrote to an operand it may only read", kernel->name);
+    if (!replaced && before[i] != digest(start_of(p, o) + reach[i].lo * reach[i].size, bytes)) die("wrote to an operand it may only read", ew_names[s->id].name);
   }
-  if (code != EW_OK && code != EW_E_PARAM && code != EW_E_INDEX && code != EW_E_KERNEL) die("an error no kernel may have", kernel->name);
+  if (code != EW_OK && code != EW_E_PARAM && code != EW_E_INDEX && code != EW_E_KERNEL) die("an error no kernel may have", ew_names[s->id].name);
   if (code == EW_OK) ran++, kernels[s->id].ran++;
   else failed++, kernels[s->id].refused++;
 }
@@ -413,7 +413,7 @@ static void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_wor
     const ew_error *error = ew_last_error(e);
     if (must_work) {
       fprintf(stderr, "code %d step %d operand %d detail %lld\n", error->code, error->step, error->operand, (long long)error->detail);
-      die("a composed plan was refused", error->kernel >= 0 && error->kernel < EW_KERNEL_COUNT ? ew_kernels[error->kernel].name : "load");
+      die("a composed plan was refused", error->kernel >= 0 && error->kernel < EW_KERNEL_COUNT ? ew_names[error->kernel].name : "load");
     }
     if (error->code != code) die("another error than returned", "load");
     return;

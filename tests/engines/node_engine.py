@@ -18,14 +18,14 @@ FLAVOURS = {"simd128": 1, "relaxed-threads": 2}  # name of the .wasm file: threa
 
 
 class NodeEngine(Engine):
-    """flavour: "simd128" or "relaxed-threads". Raises EngineError when the module is not built, Node is missing, or the engine traps."""
+    """flavour: "simd128" or "relaxed-threads", with all kernels. path: of a .wasm to take instead. Raises EngineError when the module is not built, Node is missing, or the engine traps."""
 
     POINTER = "<I"
 
-    def __init__(self, flavour="simd128", threads=None):
+    def __init__(self, flavour="simd128", threads=None, path=None):
         self.process = None
         self.module, self.threads = flavour, threads or FLAVOURS[flavour]
-        path = ROOT / f"web/dist/engine/edgewise-{flavour}.wasm"
+        path = Path(path or ROOT / f"web/dist/engine/edgewise-{flavour}-full.wasm")
         node = shutil.which("node")
         if not path.exists() or not node:
             raise EngineError(f"{path if node else 'node'} is not there", "", "Run `make wasm`." if node else "Install Node 20.")

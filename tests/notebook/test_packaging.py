@@ -18,7 +18,7 @@ def test_wheel(wheel):
     assert wheel.name == f"edgewise-{VERSION}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as z:
         names = z.namelist()
-        assert "edgewise/engine/edgewise-simd128.wasm" in names and z.read("edgewise/engine/edgewise-simd128.wasm")[:4] == b"\0asm"
+        assert "edgewise/engine/edgewise-simd128-full.wasm" in names and z.read("edgewise/engine/edgewise-simd128-full.wasm")[:4] == b"\0asm"
         assert not [n for n in names if n.endswith((".so", ".dylib", ".dll", ".c"))]
         sources = [n for n in names if n.endswith(".py")]
         assert {"edgewise/__init__.py", "edgewise/engine/browser.py"} <= set(sources)

@@ -3,6 +3,7 @@
 // a model that breaks it breaks nothing else.
 
 import { EdgewiseError, EngineError, InputError, OutOfMemory, PackageError, PlanError } from "./errors.ts";
+import { KERNELS } from "./gen/kernels.ts";
 import { choose, platform, type Choice, type Flavour } from "./platform.ts";
 
 const PAGE = 65536;
@@ -25,6 +26,7 @@ export interface EngineExports {
   ew_threads(engine: number): number;
   ew_last_error(engine: number): number;
   ew_table_hash(): number;
+  ew_has_kernel(kernel: number): number;
   ew_flavour(): number;
   ew_alloc(bytes: number): number;
   ew_free(address: number): void;
@@ -39,7 +41,7 @@ export interface EngineExports {
 
 /** Where the parts of the engine are fetched from. */
 export interface EngineUrls {
-  /** Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm. */
+  /** Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm, and of edgewise-*-full.wasm for models that need one. */
   engineUrl: string;
   /** thread.js */
   threadUrl: string;
@@ -48,6 +50,8 @@ export interface EngineUrls {
 export interface EngineOptions extends EngineUrls {
   flavour?: Flavour | "auto";
   threads?: number;
+  /** The engine with all kernels, also those that few models need. Default: false. */
+  full?: boolean;
 }
 
 const modules = new Map<string, Promise<WebAssembly.Module>>();
@@ -81,7 +85,7 @@ async function compile(url: string): Promise<WebAssembly.Module> {
   }
 }
 
-const CODES = ["OK", "MEMORY", "FORMAT", "TABLE", "KERNEL", "PARAM", "BOUNDS", "ALIAS", "READONLY", "UNBOUND", "REGISTER", "INDEX", "ARGUMENT"] as const;
+const CODES = ["OK", "MEMORY", "FORMAT", "TABLE", "KERNEL", "PARAM", "BOUNDS", "ALIAS", "READONLY", "UNBOUND", "REGISTER", "INDEX", "ARGUMENT", "ABSENT"] as const;
 const WORDS: Record<number, string> = {
   1: "there is not enough memory",
   2: "it is not a plan, or it is cut off",
@@ -129,7 +133,7 @@ export class Engine {
     if (options.flavour !== undefined && !["auto", "simd128", "relaxed-threads"].includes(options.flavour))
       throw new InputError(`flavour is '${String(options.flavour)}'`, "options.flavour", "Give 'auto', 'simd128' or 'relaxed-threads'.");
     let choice = choose(have, options.flavour, options.threads);
-    const url = (f: Flavour) => new URL(`edgewise-${f}.wasm`, options.engineUrl).href;
+    const url = (f: Flavour) => new URL(`edgewise-${f}${options.full ? "-full" : ""}.wasm`, options.engineUrl).href;
     let module: WebAssembly.Module;
     try {
       module = await engineModule(url(choice.flavour));
@@ -177,6 +181,11 @@ export class Engine {
   /** The kernel table that this engine was built with; plans carry the same number. */
   get tableHash(): number {
     return this.call(() => this.exports.ew_table_hash()) >>> 0;
+  }
+
+  /** Those of the kernels, by name, that this engine was made without. */
+  lacks(kernels: readonly string[]): string[] {
+    return kernels.filter((name) => !this.call(() => this.exports.ew_has_kernel(KERNELS.findIndex(([k]) => k === name))));
   }
 
   /** 64-byte aligned, zeroed memory. Throws {@link OutOfMemory}. */
@@ -267,9 +276,16 @@ export class Engine {
     if (code === 1) throw new OutOfMemory(what, place, "Use a smaller or a more strongly quantized model, or close other tabs.");
     if (code === 3) throw new PackageError(what, place, "Build the package again with the same version of Edgewise as the page's.");
     if (code === 11) throw new InputError(what, place, "A token id lies outside of the model's vocabulary; do model and tokenizer belong together?");
+    if (code === 13) throw lacking([KERNELS[kernel]?.[0] ?? String(kernel)], place);
     if (loading) throw new PlanError(what, place, "The plan is damaged: build the package again, or clear the site's data if it came from the cache.");
     throw new EngineError(what, place, "This is a mistake in Edgewise or in the package; please report it with the model.");
   }
+}
+
+/** @param why the fuller engine is of no help */
+export function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
+  return new EngineError(`it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without${why && `; the full engine could not be had: ${why}`}`, where,
+    "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.");
 }
 
 /** Reserves address space for 4 GB where the device lets us, else less: that limits how far the memory can grow. */

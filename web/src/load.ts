@@ -2,7 +2,7 @@
 // straight into the engine's memory.
 
 import { InputError, ModelError, PackageError, type EdgewiseError } from "./errors.ts";
-import { Engine, message } from "./engine.ts";
+import { Engine, lacking, message } from "./engine.ts";
 import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import { checkTable, EngineDecoder, Weights } from "./decoder.ts";
 import { makePackage, openPackage, type Manifest, type OpenPackage, type ProgramInfo } from "./package.ts";
@@ -133,14 +133,22 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
   const job = new Job(request, signal, progress);
   const started = performance.now();
   const { urls } = request;
-  const opening = Engine.open({ ...urls, flavour: request.flavour, threads: request.threads });
+  const open = (full: boolean) => Engine.open({ ...urls, flavour: request.flavour, threads: request.threads, full });
+  let opening = open(false);
   opening.catch(() => undefined);
   try {
     const found = await find(job, opening);
-    const engine = await opening;
+    let engine = await opening;
     throwIfAborted(signal);
     const { manifest, where } = found;
     checkTable(engine, manifest, where);
+    const lacks = engine.lacks(manifest.kernels);
+    if (lacks.length) {
+      engine.close();
+      opening = open(true).catch((e: unknown) => { throw lacking(lacks, where, message(e)); });
+      engine = await opening;
+      throwIfAborted(signal);
+    }
     const weights = new Weights(engine, manifest);
     const { files, texts } = await found.fill(weights.extents(manifest));
     throwIfAborted(signal);

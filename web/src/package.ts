@@ -61,6 +61,8 @@ export interface ProgramInfo {
 export interface Manifest {
   tableHash: number;
   task: string;
+  /** Names of the kernels that its plans call. */
+  kernels: string[];
   files: Map<string, { offset: number; bytes: number }>;
   sha256: Map<string, string>;
   weights: Map<string, Weight>;
@@ -131,6 +133,7 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
     throw new PackageError(`its format is ${JSON.stringify(format)?.slice(0, 40)}; this version of Edgewise reads format 1`, where, "Build the package again with the same version of Edgewise as the page's.");
   const tableHash = c.integer(root.get("table_hash"), "table_hash", 0, 0xffff_ffff);
   const task = c.text(root.get("task"), "task");
+  const kernels = c.list(root.get("kernels") ?? [], "kernels", 1000).map((k) => c.text(k, "kernels"));
 
   const files: Manifest["files"] = new Map();
   const end = dataBytes ?? Number.MAX_SAFE_INTEGER;
@@ -186,7 +189,7 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
         if (adapters.has(state.name)) c.fail(`training '${program.name}'`, `has the adapter '${state.name}' of another program`);
         adapters.set(state.name, state.bytes);
       }
-  return { tableHash, task, files, sha256: digests, weights, decoder: parseDecoder(c, root.get("decoder"), files, weights, adapters), training, cache: root.get("cache") };
+  return { tableHash, task, kernels, files, sha256: digests, weights, decoder: parseDecoder(c, root.get("decoder"), files, weights, adapters), training, cache: root.get("cache") };
 }
 
 /** The fields that all slots have. */

@@ -7,7 +7,8 @@ from ..errors import EngineError, InputError, OutOfMemory, PlanError
 
 CODES = {1: "out of memory", 2: "not a plan, or a damaged one", 3: "made for another version of the engine", 4: "unknown kernel", 5: "a parameter rule does not hold",
          6: "an operand reaches outside its buffer", 7: "an output overlaps another operand", 8: "an output in read-only memory", 9: "a slot is not bound",
-         10: "a register value out of range", 11: "an index is out of range", 12: "a wrong argument"}
+         10: "a register value out of range", 11: "an index is out of range", 12: "a wrong argument",
+         13: "a kernel that this engine was made without"}
 
 
 class Engine:
@@ -35,6 +36,8 @@ class Engine:
             return OutOfMemory(f"{detail} bytes could not be had", where, "Use a smaller batch, sequence or model, or close other models.")
         if code == 11:
             return InputError(f"an index is out of range ({detail})", where, "Check token ids and index inputs against the model's sizes.")
+        if code == 13:
+            return EngineError(f"it needs the kernel {name or kernel}, which this engine was made without", where, "Use the full engine (edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build MODEL --engine OUT.")
         if code in (2, 3, 4, 5, 6, 7, 8):
             return PlanError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "The plan is damaged or was made by another version; compile the model again.")
         return EngineError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "Report this.")

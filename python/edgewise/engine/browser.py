@@ -24,7 +24,7 @@ INITIAL_PAGES = 32       # of wasm/Makefile
 MOST = 0xFFFF0000        # bytes: what a 32-bit memory can hold
 STEP = 8 << 20           # weights are copied in pieces of so many bytes
 WIDE = {"ew_plan_register": 2}   # which argument is an int64: it crosses as a BigInt
-FILE = "edgewise-simd128.wasm"
+FILE = "edgewise-simd128-full.wasm"   # all kernels: beside Pyodide's own size the rare ones are nothing
 
 _module = None           # compiled once per process
 

@@ -20,7 +20,7 @@ Kernel("conv_transpose", _SIZES,
        doc="x = bias + what conv's gradient by x is for a gradient y: ConvTranspose, with w [groups, m, c, taps]. scratch: packed y and w, and products that wait to be added, of each thread.")
 
 Kernel("conv_weight_grad", _SIZES,
-       [read("x", 4, _X), read("dy", 4, _Y), write("dw", 4, _W), write("scratch", 4, "131072")], require=_RULES, empty=["batch", "groups", "m", "c"],
+       [read("x", 4, _X), read("dy", 4, _Y), write("dw", 4, _W), write("scratch", 4, "131072")], require=_RULES, empty=["batch", "groups", "m", "c"], rare=True,
        doc="dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]. scratch: packed patches.")
 
 

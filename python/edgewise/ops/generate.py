@@ -173,7 +173,7 @@ def header(table):
     out.append("")
     for k in table.kernels:
         fields = " ".join(f"{C_TYPES[kind.split('[')[0]]} {c_name(name)}{'[' + kind.split('[')[1] if '[' in kind else ''};" for name, kind in k.params.items())
-        out.append(f"/* {k.name}: {k.doc} */")
+        out.append(f"/* {k.name}{' (rare)' if k.rare else ''}: {k.doc} */")
         out.append(f"typedef struct {{ {fields} }} ew_{k.name}_params;")
         names = [f"EW_{k.name}_{o.name}".upper() for o in k.operands]
         clash = [n for n in names if n in seen]
@@ -190,11 +190,13 @@ def source(table):
     for k in table.kernels:
         out.append(f"static int32_t run_{k.name}(ew_context *c, const void *p, void *const *operand) {{ return ew_k_{k.name}(c, p, operand); }}")
         out.append(check_function(k))
+    out.append("ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {")
+    out += [f"  {{run_{k.name}, check_{k.name}}}," for k in table.kernels] + ["}};", ""]
     out.append("const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {")
     for k in table.kernels:
         bits = [sum(1 << i for i, o in enumerate(k.operands) if getattr(o, what)) for what in ("output", "optional")]
         inplace = ", ".join(f"[{i}] = {sum(1 << k.index[n] for n in o.inplace)}" for i, o in enumerate(k.operands) if o.inplace)
-        out.append(f'  {{"{k.name}", run_{k.name}, check_{k.name}, sizeof(ew_{k.name}_params), {len(k.operands)}, {bits[0]:#x}, {bits[1]:#x}, {{{inplace or 0}}}}},')
+        out.append(f'  {{sizeof(ew_{k.name}_params), {len(k.operands)}, {bits[0]:#x}, {bits[1]:#x}, {{{inplace or 0}}}}},')
     return "\n".join(out + ["};", ""])
 
 

@@ -67,13 +67,15 @@ def _types(kernel, operand):
 
 @dataclass
 class Kernel:
-    """`params`: {name: "i32" | "f32" | "i32[6]"}, in struct order. `require`: conditions over the parameters that must hold."""
+    """`params`: {name: "i32" | "f32" | "i32[6]"}, in struct order. `require`: conditions over the parameters that must hold.
+    `rare`: few models need it, and it is large: only the full engines for the web have it (wasm/Makefile), and all native ones."""
     name: str
     params: dict
     operands: list
     require: list = field(default_factory=list)
     empty: list = field(default_factory=list)
     doc: str = ""
+    rare: bool = False
     id: int = -1
 
     def __post_init__(self):

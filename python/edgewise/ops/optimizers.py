@@ -26,7 +26,7 @@ Kernel("optimizer_8bit", {"form": "i32", "n": "i32", "rest1": "f32", "rest2": "f
         read("learning_rate", 4, "1"), read("step", 8, "1"), read("scale", 4, "1", optional=True),
         write("new_x", 4, "n", inplace=["x"]), write("new_m", 1, "n", inplace=["m"]), write("new_m_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["m_largest"]),
         write("new_v", 1, "n", inplace=["v"]), write("new_v_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["v_largest"])],
-       require=["form >= 0", f"form < {len(FORM.items)}"], empty=["n"],
+       require=["form >= 0", f"form < {len(FORM.items)}"], empty=["n"], rare=True,
        doc=f"adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every {BLOCK} elements; each new_ operand is the memory of the one without.")
 
 

@@ -18,7 +18,7 @@ _FIRST = [read("h_first", 4, _STATE, optional=True), read("c_first", 4, _STATE, 
 Kernel("recurrent", {**_SIZES, "x_t": "i32", "x_b": "i32", "g_t": "i32"},
        [read("x", 4, "(t-1)*x_t + (b-1)*x_b + d*gates*h"), read("r", 4, "d*gates*h*h"), read("bias", 4, "d*h", optional=True), *_FIRST,
         write("y", 4, _STEPS), write("h_last", 4, _STATE), write("c_last", 4, _STATE), write("g", 4, "(t-1)*g_t + b*d*(gates + lbr)*h"), write("cells", 4, _STEPS, optional=True)],
-       require=[*_RULES, "min(x_t, x_b, g_t) >= 0"], empty=["t", "b", "d", "h"],
+       require=[*_RULES, "min(x_t, x_b, g_t) >= 0"], empty=["t", "b", "d", "h"], rare=True,
        doc="gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h]. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: "
            "the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. "
            "Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step.")
@@ -26,7 +26,7 @@ Kernel("recurrent", {**_SIZES, "x_t": "i32", "x_b": "i32", "g_t": "i32"},
 Kernel("recurrent_grad", _SIZES,
        [read("dy", 4, _STEPS, optional=True), read("dh_last", 4, _STATE, optional=True), read("dc_last", 4, _STATE, optional=True), read("y", 4, _STEPS), read("cells", 4, _STEPS), read("g", 4, "t*b*d*(gates + lbr)*h"),
         read("rt", 4, "d*gates*h*h"), *_FIRST, write("dx", 4, "t*b*d*gates*h"), write("dh", 4, _STATE), write("dc", 4, _STATE)],
-       require=_RULES, empty=["t", "b", "d", "h"],
+       require=_RULES, empty=["t", "b", "d", "h"], rare=True,
        doc="Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r transposed, cells anything where there is no cell state.")
 
 

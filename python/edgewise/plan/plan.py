@@ -71,6 +71,22 @@ class Plan:
         return Plan(bytes(out), b.slots, [r[0] for r in registers], [s.label.where if s.label is not None else "" for s in steps], [s.kernel.name for s in steps], b.arena_bytes, len(b.init_steps))
 
 
+def step_kernels(data):
+    """(names of the kernels that a plan's steps call, how many of them are init steps, which come first); ([], 0) where it is damaged, which the engine has words for."""
+    from ..ops.kernel import kernel_table
+    names = [k.name for k in kernel_table().kernels]
+    try:
+        _, _, _, _, init, steps, *_, at, _ = HEADER.unpack_from(data)
+        found = []
+        for _ in range(min(init + steps, len(data) // STEP.size)):
+            kernel, _, _, _, _, size = STEP.unpack_from(data, at)
+            found.append(names[kernel])
+            at += size
+        return found, init
+    except (struct.error, IndexError, OverflowError):
+        return [], 0
+
+
 def _step_bytes(step, ids):
     params, patches = bytearray(), []
     for name, kind in step.kernel.params.items():

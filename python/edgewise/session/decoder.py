@@ -12,7 +12,7 @@ from ..ir import Tensor
 from ..onnx import FileSource
 from ..ops.kernel import kernel_table
 from ..package import Package
-from ..plan.plan import Plan, Slot
+from ..plan.plan import Plan, Slot, step_kernels
 from .weights import WeightStore
 
 
@@ -241,8 +241,9 @@ class _DecoderPlan:
                 slot.tensor = lm.weight(s)
         self.slots = slots
         self.registers = described["registers"]
-        labels, kernels = lm.package.steps.get(described["file"], ([], []))
-        plan = Plan(bytes(lm.package.file(described["file"])), slots, list(self.registers), labels, kernels, 0, 0)
+        data = bytes(lm.package.file(described["file"]))
+        kernels, init = step_kernels(data)
+        plan = Plan(data, slots, list(self.registers), lm.package.labels.get(described["file"], []), kernels, 0, init)
         plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
         self.loaded = lm.engine.load(plan)
         fresh = lm.store.connect(self.loaded)

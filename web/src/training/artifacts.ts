@@ -51,7 +51,7 @@ export class ArtifactSession {
   }
 
   static async open(files: Map<string, Blob>, urls: Urls, options: Pick<EngineOptions, "flavour" | "threads">, signal: AbortSignal): Promise<ArtifactSession> {
-    const opening = Engine.open({ ...urls, ...options });
+    const opening = Engine.open({ ...urls, ...options, full: true }); // any model: beside what Python takes it is nothing
     opening.catch(() => undefined);
     const python = new Compiler(urls, signal);
     try {

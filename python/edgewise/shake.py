@@ -1,0 +1,324 @@
+"""Smaller engines: takes kernels out of an engine's .wasm, and every function that only they reached.
+
+    shake(wasm, keep) -> bytes      an engine with the kernels named in `keep` alone
+    kernels_of(wasm) -> [name]      the kernels that an engine has
+
+    python -m edgewise.shake full.wasm base.wasm      without the kernels declared `rare`: what wasm/Makefile does
+
+Kernels are reached through one block of data, `ew_code` in core/table.h: a mark, the table's hash, then two function pointers per kernel.
+A kernel is taken out by putting zeros there, and the engine then refuses plans that call it. What is left is found as a garbage collector
+finds it, from exports and the kernels that stay: by calls, and by function pointers. A pointer is a number of the table's range; the linker
+begins the table at 513 (wasm/Makefile), so few other constants look like one, and those that do only keep a function that nobody needs.
+Functions that nothing reaches are removed, and the calls to the others numbered anew. Plain Python: it needs no toolchain.
+"""
+from __future__ import annotations
+
+import struct
+import sys
+
+from .errors import EngineError
+from .ops.kernel import kernel_table
+
+MARK = b"EDGEWISE KERNELS"   # EW_CODE_MARK
+HEAD = struct.Struct("<16sII")
+IMPORT, FUNCTION, EXPORT, START, ELEMENT, CODE, DATA = 2, 3, 7, 8, 9, 10, 11   # sections
+
+
+class _Broken(Exception):
+    """What is wrong with the file."""
+
+
+def _leb(n):
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n])
+
+
+class _Reader:
+    """Numbers out of data[at:end]."""
+
+    def __init__(self, data, at, end):
+        self.data, self.at, self.end = data, at, end
+
+    def skip(self, n):
+        self.at += n
+        if self.at > self.end:
+            raise _Broken(f"it is cut off at byte {self.end}")
+
+    def byte(self):
+        self.skip(1)
+        return self.data[self.at - 1]
+
+    def u(self):
+        """unsigned LEB128"""
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise _Broken(f"a number at byte {self.at} is too long")
+
+    def s(self):
+        """signed LEB128"""
+        first, value = self.at, self.u()
+        bits = 7 * (self.at - first)
+        return value - (1 << bits) if value >> (bits - 1) else value
+
+    def vector(self):
+        return range(self.u())
+
+    def part(self):
+        """A stretch with its size in front, as a reader of its own."""
+        size = self.u()
+        self.skip(size)
+        return _Reader(self.data, self.at - size, self.at)
+
+    def rest(self):
+        return self.data[self.at:self.end]
+
+    def done(self):
+        if self.at != self.end:
+            raise _Broken(f"something ends at byte {self.at} instead of {self.end}")
+
+
+# What follows an opcode: u(nsigned), s(igned), m(emory: alignment and offset), or so many bytes. Behind the prefixes: by the number that comes next.
+_PLAIN = {**{op: "" for op in (0x00, 0x01, 0x05, 0x0b, 0x0f, 0x1a, 0x1b, 0xd1, *range(0x45, 0xc5))}, **{op: "s" for op in (0x02, 0x03, 0x04, 0x41, 0x42, 0xd0)},
+          **{op: "u" for op in (0x0c, 0x0d, 0x10, 0x12, *range(0x20, 0x27), 0x3f, 0x40, 0xd2)}, 0x11: "uu", 0x13: "uu", **{op: "m" for op in range(0x28, 0x3f)}, 0x43: "1" * 4, 0x44: "1" * 8}
+_PREFIXED = {0xfc: {**{op: "" for op in range(8)}, **{op: "u" for op in (9, 11, 13, 15, 16, 17)}, **{op: "uu" for op in (8, 10, 12, 14)}},                       # saturating, bulk memory, tables
+             0xfd: {**{op: "" for op in range(0x114)}, **{op: "m" for op in (*range(12), 92, 93)}, **{op: "1" for op in range(21, 35)}, 12: "1" * 16, 13: "1" * 16,   # SIMD, relaxed SIMD
+                    **{op: "m1" for op in range(84, 92)}},
+             0xfe: {**{op: "m" for op in (0, 1, 2, *range(0x10, 0x4f))}, 3: "1"}}                                                                          # threads
+
+
+def _instruction(r):
+    """Reads one: (opcode, the number that follows it where it is alone)."""
+    op, number = r.byte(), None
+    if op == 0x0e:  # br_table
+        for _ in range(r.u() + 1):
+            r.u()
+        return op, None
+    if op == 0x1c:  # select with types
+        for _ in r.vector():
+            r.byte()
+        return op, None
+    follows = _PREFIXED[op].get(sub := r.u()) if op in _PREFIXED else _PLAIN.get(op)
+    if follows is None:
+        raise _Broken(f"the instruction {op:#x}{f' {sub}' if op in _PREFIXED else ''} at byte {r.at} is unknown")
+    for what in follows:
+        if what == "u":
+            number = r.u()
+        elif what == "s":
+            number = r.s()
+        elif what == "1":
+            r.skip(1)
+        elif r.u() & 64:  # a memory argument that says which memory
+            r.u(), r.u()
+        else:
+            r.u()
+    return op, number
+
+
+class _Function:
+    """A body. `calls`: [(first byte, end, function)] where another's number stands; `numbers`: constants that may be function pointers: no arithmetic takes them up."""
+
+    def __init__(self, r):
+        self.data, self.start, self.end = r.data, r.at, r.end
+        self.calls, self.numbers, constant = [], set(), None
+        for _ in r.vector():  # locals
+            r.u(), r.byte()
+        while r.at < r.end:
+            at = r.at
+            op, number = _instruction(r)
+            if constant is not None and not 0x45 <= op <= 0x78:
+                self.numbers.add(constant)
+            constant = number if op == 0x41 else None
+            if op in (0x10, 0x12, 0xd2):  # call, return_call, ref.func
+                self.calls.append((at + 1, r.at, number))
+
+    def renumbered(self, new):
+        out, at = bytearray(), self.start
+        for first, end, function in self.calls:
+            out += self.data[at:first] + _leb(new[function])
+            at = end
+        out += self.data[at:self.end]
+        return _leb(len(out)) + out
+
+
+class _Module:
+    """What an engine's .wasm consists of, as far as taking functions out needs it."""
+
+    def __init__(self, wasm):
+        if wasm[:8] != b"\0asm\1\0\0\0":
+            raise _Broken("it is no WebAssembly module")
+        r = _Reader(wasm, 8, len(wasm))
+        self.sections = {}
+        while r.at < r.end:
+            kind, section = r.byte(), r.part()
+            if kind:  # not what tools note about it
+                if kind in self.sections:
+                    raise _Broken(f"it has two sections {kind}")
+                self.sections[kind] = section
+        self.wasm = wasm
+        self.imported = self.read(IMPORT, self.imports) or 0
+        self.types = self.read(FUNCTION, lambda r: [r.u() for _ in r.vector()])
+        self.exports = self.read(EXPORT, lambda r: [(r.part().rest(), r.byte(), r.u()) for _ in r.vector()])
+        self.start = self.read(START, lambda r: r.u())
+        self.slots = self.read(ELEMENT, self.elements)  # of the function table: {slot: function}
+        self.functions = self.read(CODE, lambda r: [_Function(r.part()) for _ in r.vector()])
+        if not self.functions or len(self.types or ()) != len(self.functions) or self.slots is None or self.exports is None:
+            raise _Broken("it has no functions that could be taken out")
+        self.find_block()
+
+    def read(self, kind, f):
+        if kind not in self.sections:
+            return None
+        r = _Reader(self.wasm, self.sections[kind].at, self.sections[kind].end)
+        result = f(r)
+        r.done()
+        return result
+
+    @staticmethod
+    def imports(r):
+        count = 0
+        for _ in r.vector():
+            r.part(), r.part()
+            kind = r.byte()
+            if kind == 0:    # a function, of a type
+                r.u()
+                count += 1
+            elif kind == 2:  # a memory: which limits, what they are
+                for _ in range(1 + (r.byte() & 1)):
+                    r.u()
+            else:
+                raise _Broken("it imports more than functions and a memory")
+        return count
+
+    @staticmethod
+    def elements(r):
+        slots = {}
+        for _ in r.vector():
+            if r.u() or (first := _instruction(r))[0] != 0x41 or r.byte() != 0x0b:
+                raise _Broken("its function table is filled in a way that the linker does not use")
+            for i in r.vector():
+                slots[first[1] + i] = r.u()
+        return slots
+
+    def find_block(self):
+        """ew_code, wherever in the data it lies."""
+        data, table = self.sections.get(DATA), kernel_table()
+        at = self.wasm.find(MARK, data.at, data.end) if data else -1
+        if at < 0 or at + HEAD.size > data.end:
+            raise _Broken("it is no engine of this version: it has no list of its kernels")
+        _, version, count = HEAD.unpack_from(self.wasm, at)
+        if version != table.hash or count != len(table.kernels) or at + HEAD.size + 8 * count > data.end:
+            raise _Broken(f"its kernel table is {version:#010x}, this version's {table.hash:#010x}")
+        self.block = at + HEAD.size
+        pairs = struct.iter_unpack("<II", self.wasm[self.block:self.block + 8 * count])
+        self.kernels = {k.name: pair for k, pair in zip(table.kernels, pairs) if pair[0]}
+        self.data_numbers = {n for part in ((data.at, at), (self.block + 8 * count, data.end)) for at in range(part[0], part[1] - 3) if (n := int.from_bytes(self.wasm[at:at + 4], "little")) in self.slots}
+
+    def reached(self, kernels):
+        """(functions, slots of the table) that are needed when only these kernels are."""
+        functions, slots = set(), set()
+        waiting = [index for _, kind, index in self.exports if kind == 0] + ([self.start] if self.start is not None else [])
+        pointers = set(self.data_numbers).union(*(self.kernels[k] for k in kernels))
+        while waiting or pointers:
+            for n in pointers - slots:
+                slots.add(n)
+                waiting.append(self.slots[n])
+            pointers = set()
+            while waiting:
+                index = waiting.pop()
+                if index in functions or index < self.imported:
+                    continue
+                functions.add(index)
+                f = self.functions[index - self.imported]
+                waiting += [function for _, _, function in f.calls]
+                pointers |= f.numbers & self.slots.keys()
+        return functions, slots
+
+    def without(self, kernels):
+        """The bytes of the module with these kernels alone."""
+        functions, slots = self.reached(kernels)
+        kept = sorted(functions)
+        new = {index: self.imported + i for i, index in enumerate(kept)} | {i: i for i in range(self.imported)}
+        data = bytearray(self.sections[DATA].rest())
+        for i, k in enumerate(kernel_table().kernels):
+            if k.name not in kernels:
+                at = self.block - self.sections[DATA].at + 8 * i
+                data[at:at + 8] = bytes(8)
+        runs = []  # of neighbouring slots
+        for slot in sorted(slots):
+            if not runs or runs[-1][-1] != slot - 1:
+                runs.append([])
+            runs[-1].append(slot)
+        body = {FUNCTION: _vector(_leb(self.types[i - self.imported]) for i in kept),
+                EXPORT: _vector(_leb(len(name)) + name + bytes([kind]) + _leb(new[index] if kind == 0 else index) for name, kind, index in self.exports),
+                ELEMENT: _vector(b"\0\x41" + _signed(run[0]) + b"\x0b" + _vector(_leb(new[self.slots[n]]) for n in run) for run in runs),
+                CODE: _vector(self.functions[i - self.imported].renumbered(new) for i in kept), DATA: bytes(data)}
+        if self.start is not None:
+            body[START] = _leb(new[self.start])
+        out = bytearray(b"\0asm\1\0\0\0")
+        for kind, section in self.sections.items():
+            part = body.get(kind, section.rest())
+            out += bytes([kind]) + _leb(len(part)) + part
+        return bytes(out)
+
+
+def _vector(items):
+    items = list(items)
+    return _leb(len(items)) + b"".join(items)
+
+
+def _signed(n):
+    out = bytearray()
+    while not -64 <= n < 64:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n & 127])
+
+
+def _guarded(f, wasm, name):
+    try:
+        return f(_Module(bytes(wasm)))
+    except (_Broken, IndexError, KeyError) as e:
+        raise EngineError(str(e) if isinstance(e, _Broken) else "its parts do not fit together", name, "Give a .wasm of `make wasm` of this version of Edgewise, as it was built.") from None
+
+
+def shake(wasm, keep, name="engine"):
+    """An engine with the kernels named in `keep` alone, and what they need.
+
+    Args:
+        wasm: bytes of an engine, of either flavour. keep: names of kernels (ops/kernel.py); the engine must have them. name: of the file, for errors.
+    Raises:
+        EngineError: it is not an engine of this version, or lacks one of the kernels.
+    """
+    keep = set(keep)
+
+    def without(module):
+        for k in sorted(keep - module.kernels.keys()):
+            raise EngineError(f"it has no kernel '{k}'", name, "Take it from a full engine: edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm.")
+        return module.without(keep)
+    return _guarded(without, wasm, name)
+
+
+def kernels_of(wasm, name="engine"):
+    """Names of the kernels that an engine has. Raises EngineError where it is none of this version."""
+    return _guarded(lambda m: list(m.kernels), wasm, name)
+
+
+def main(arguments):
+    source, target = arguments
+    with open(source, "rb") as f:
+        wasm = f.read()
+    with open(target, "wb") as f:
+        f.write(shake(wasm, [k.name for k in kernel_table().kernels if not k.rare], source))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

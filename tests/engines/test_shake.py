@@ -1,0 +1,100 @@
+"""Smaller engines: kernels taken out of a .wasm (edgewise.shake), `edgewise build --engine`, and what an engine says that lacks one."""
+import random
+import subprocess
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import edgewise
+from edgewise.errors import EdgewiseError, EngineError
+from edgewise.ops.kernel import kernel_table
+from edgewise.shake import kernels_of, shake
+from engines.node_engine import ROOT, NodeEngine
+
+ENGINES = ROOT / "web/dist/engine"
+FLAVOURS = ["simd128", "relaxed-threads"]
+
+
+def model(*nodes):
+    """x [n, 8] through the nodes, a -> b -> ..., to y."""
+    names = ["x", *"abcdefg"[:len(nodes) - 1], "y"]
+    g = helper.make_graph([helper.make_node(op, [i], [o]) for op, i, o in zip(nodes, names, names[1:])], "g",
+                          [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+X = np.random.default_rng(1).standard_normal((300, 8), np.float32)
+
+
+@pytest.fixture(params=FLAVOURS)
+def flavour(request):
+    return request.param
+
+
+@pytest.fixture
+def full(flavour):
+    return (ENGINES / f"edgewise-{flavour}-full.wasm").read_bytes()
+
+
+def test_base_and_full(flavour, full):
+    every = [k.name for k in kernel_table().kernels]
+    assert kernels_of(full) == every
+    assert kernels_of((ENGINES / f"edgewise-{flavour}.wasm").read_bytes()) == [k.name for k in kernel_table().kernels if not k.rare]
+    assert kernels_of(shake(full, every)) == every and abs(len(shake(full, every)) - len(full)) < 1000
+
+
+def test_the_rest_works(flavour, full, tmp_path):
+    """Kernels that stay give what they gave, threads included; one that is gone is named, and the engine goes on."""
+    small = tmp_path / "small.wasm"
+    small.write_bytes(shake(full, ["unary", "softmax", "copy"]))
+    assert len(small.read_bytes()) < len(full) / 2
+    engine = NodeEngine(flavour, path=small)
+    try:
+        session = edgewise.InferenceSession(model("Tanh", "Softmax"), engine=engine)
+        for x in (X, X[:1], X):
+            e = np.exp(np.tanh(x))
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], e / e.sum(-1, keepdims=True), rtol=1e-5)
+        with pytest.raises(EngineError, match="kernel cumsum, which this engine was made without.*full engine.*edgewise build"):
+            g = helper.make_graph([helper.make_node("CumSum", ["x", "axis"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [helper.make_tensor("axis", TensorProto.INT64, [], [1])])
+            edgewise.InferenceSession(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString(), engine=engine).run(None, {"x": X})
+        assert np.isfinite(session.run(None, {"x": X})[0]).all()
+        session.free()
+    finally:
+        engine.close()
+
+
+def test_every_kernel_alone(full, tmp_path):
+    """Whatever stays, what is left is a valid module with exactly that."""
+    every = kernels_of(full)
+    for kernel in every:
+        one = shake(full, [kernel])
+        assert kernels_of(one) == [kernel]
+        (tmp_path / f"{kernel}.wasm").write_bytes(one)
+    check = "const fs = require('fs'); for (const f of fs.readdirSync('.')) if (!WebAssembly.validate(fs.readFileSync(f))) { console.log(f); process.exit(1); }"
+    assert subprocess.run(["node", "--experimental-wasm-relaxed-simd", "-e", check], cwd=tmp_path, capture_output=True, text=True).stdout == ""
+
+
+def test_damaged(full):
+    """Bytes that are no engine, or one with a few bytes changed, cut or repeated: an error in words, or a module."""
+    for data in (b"", b"\0asm", b"\0asm\1\0\0\0", b"\0asm\2\0\0\0" + full[8:], full[:-1], full[:1000], bytes(1000), b"PK\3\4" * 100, full + b"\12\2\0\0", full.replace(b"EDGEWISE KERNELS", b"EDGEWISE KERNEL!")):
+        with pytest.raises(EngineError):
+            shake(data, ["unary"], "some.wasm")
+    with pytest.raises(EngineError, match="no kernel 'nonsense'"):
+        shake(full, ["unary", "nonsense"])
+    with pytest.raises(EngineError, match="no kernel 'where'.*full"):
+        shake(shake(full, ["unary"]), ["where"])
+    rng = random.Random(1)
+    for _ in range(60):
+        data = bytearray(full)
+        for _ in range(rng.choice((1, 3, 20))):
+            at = rng.randrange(rng.choice((2000, len(data))))
+            data[at] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+        if rng.random() < 0.2:
+            at = rng.randrange(len(data))
+            del data[at:at + rng.choice((1, 1000))]
+        try:
+            assert isinstance(shake(data, ["unary"]), bytes)
+        except EdgewiseError as e:
+            assert e.what and e.remedy
