@@ -4,7 +4,7 @@
 #include "engine.h"
 #include <stdbool.h>
 
-enum { EW_F32 = 1, EW_U8 = 2, EW_I8 = 3, EW_U16 = 4, EW_I16 = 5, EW_I32 = 6, EW_I64 = 7, EW_BOOL = 9, EW_F16 = 10, EW_F64 = 11, EW_U32 = 12, EW_U64 = 13, EW_BF16 = 16, EW_U4 = 21, EW_I4 = 22 };
+enum { EW_F32 = 1, EW_U8 = 2, EW_I8 = 3, EW_U16 = 4, EW_I16 = 5, EW_I32 = 6, EW_I64 = 7, EW_BOOL = 9, EW_F16 = 10, EW_F64 = 11, EW_U32 = 12, EW_U64 = 13, EW_BF16 = 16, EW_E4M3FN = 17, EW_E4M3FNUZ = 18, EW_E5M2 = 19, EW_E5M2FNUZ = 20, EW_U4 = 21, EW_I4 = 22, EW_E2M1 = 23, EW_E8M0 = 24, EW_U2 = 25, EW_I2 = 26, EW_E2M3 = 27, EW_E3M2 = 28 };
 
 typedef struct {
   ew_engine *engine;

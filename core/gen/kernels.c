@@ -813,6 +813,21 @@ static int32_t check_optimizer_8bit(const void *params, ew_reach *reach, bool *e
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_pack(ew_context *c, const void *p, void *const *operand) { return ew_k_pack(c, p, operand); }
+static int32_t check_pack(const void *params, ew_reach *reach, bool *empty) {
+  const ew_pack_params *p = params;
+  const int64_t bits = p->bits;
+  const int64_t n = p->n;
+  const int64_t unpack = p->unpack;
+  bool bad = false;
+  if (n < 0) return 1;
+  if (!((bits == 2 || bits == 4 || bits == 6))) return 0;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){1, 0, unpack ? ew_check_ceil_div(&bad, n * bits, 8) : n};
+  reach[1] = (ew_reach){1, 0, unpack ? n : ew_check_ceil_div(&bad, n * bits, 8)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_pool(ew_context *c, const void *p, void *const *operand) { return ew_k_pool(c, p, operand); }
 static int32_t check_pool(const void *params, ew_reach *reach, bool *empty) {
   const ew_pool_params *p = params;
@@ -1328,6 +1343,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_norm_grad, check_norm_grad},
   {run_optimizer, check_optimizer},
   {run_optimizer_8bit, check_optimizer_8bit},
+  {run_pack, check_pack},
   {run_pool, check_pool},
   {run_pool_grad, check_pool_grad},
   {run_quantize, check_quantize},
@@ -1380,6 +1396,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_norm_grad_params), 8, 0xf0, 0xfc, {[4] = 11}},
   {sizeof(ew_optimizer_params), 12, 0xf00, 0xe9c, {[8] = 1, [9] = 4, [10] = 8, [11] = 16}},
   {sizeof(ew_optimizer_8bit_params), 14, 0x3e00, 0x100, {[9] = 1, [10] = 4, [11] = 8, [12] = 16, [13] = 32}},
+  {sizeof(ew_pack_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_pool_params), 3, 0x6, 0x4, {0}},
   {sizeof(ew_pool_grad_params), 3, 0x4, 0x1, {0}},
   {sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},

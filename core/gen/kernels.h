@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x355fd29du
-enum { EW_KERNEL_COUNT = 49, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0x9acf1c47u
+enum { EW_KERNEL_COUNT = 50, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -43,8 +43,8 @@ typedef struct { int32_t op; int32_t type; int32_t dims[6]; int32_t as[6]; int32
 enum { EW_BINARY_A, EW_BINARY_B, EW_BINARY_Y };
 int32_t ew_k_binary(ew_context *, const ew_binary_params *, void *const *operand);
 
-/* cast: ONNX Cast between all of float32, float64, float16, bfloat16, bool and the integer types. float to integer truncates, saturating (NaN gives 0); to bool: x != 0; to half types: round to nearest even. */
-typedef struct { int32_t x_type; int32_t y_type; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_cast_params;
+/* cast: ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; to floats of 16 bits and fewer: round to nearest even. Types of less than a byte are unpacked here, the bits of each in a byte. mode, of floats of 8 bits: 1: what is too large does not saturate; 2: float8e8m0 rounds down, 4: to nearest, else up. */
+typedef struct { int32_t x_type; int32_t y_type; int32_t mode; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_cast_params;
 enum { EW_CAST_X, EW_CAST_Y };
 int32_t ew_k_cast(ew_context *, const ew_cast_params *, void *const *operand);
 
@@ -162,6 +162,11 @@ int32_t ew_k_optimizer(ew_context *, const ew_optimizer_params *, void *const *o
 typedef struct { int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; } ew_optimizer_8bit_params;
 enum { EW_OPTIMIZER_8BIT_X, EW_OPTIMIZER_8BIT_G, EW_OPTIMIZER_8BIT_M, EW_OPTIMIZER_8BIT_M_LARGEST, EW_OPTIMIZER_8BIT_V, EW_OPTIMIZER_8BIT_V_LARGEST, EW_OPTIMIZER_8BIT_LEARNING_RATE, EW_OPTIMIZER_8BIT_STEP, EW_OPTIMIZER_8BIT_SCALE, EW_OPTIMIZER_8BIT_NEW_X, EW_OPTIMIZER_8BIT_NEW_M, EW_OPTIMIZER_8BIT_NEW_M_LARGEST, EW_OPTIMIZER_8BIT_NEW_V, EW_OPTIMIZER_8BIT_NEW_V_LARGEST };
 int32_t ew_k_optimizer_8bit(ew_context *, const ew_optimizer_8bit_params *, void *const *operand);
+
+/* pack: n elements of less than a byte, from the low bits of a byte each to one behind the other, the low bits first; or back. */
+typedef struct { int32_t bits; int32_t n; int32_t unpack; } ew_pack_params;
+enum { EW_PACK_X, EW_PACK_Y };
+int32_t ew_k_pack(ew_context *, const ew_pack_params *, void *const *operand);
 
 /* pool: y [planes, y_size] = the maximum, average or sum of the taps of each position that lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. An average divides by how many they are, with include_pad by those within [-pad, x_size + tail). index (maximum only): where the first one lies, counted in all of x. */
 typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_params;

@@ -1,5 +1,5 @@
-/* Casts between the number types: by way of float64 from a float type, of int64 from an integer type, so that 13 x 13 pairs are 13 + 2 x 13
- * loops; the pairs that models are full of have loops of their own. */
+/* Casts between the number types: by way of float64 from a float type, of int64 from an integer type, so that 25 x 25 pairs are 25 + 2 x 25
+ * loops; the pairs that models are full of have loops of their own. Types of less than a byte lie here a byte each: `pack` is the way there and back. */
 #include "../scalar_math.h"
 #include "each.h"
 
@@ -14,7 +14,42 @@ static float narrow(double x) {
   return ew_float(u | 1);
 }
 
-static bool is_float(int32_t type) { return type == EW_F32 || type == EW_F64 || type == EW_F16 || type == EW_BF16; }
+/* The floats of 8 bits and fewer, all by one rule. `largest`: code of the largest number; `over`: what is beyond it where nothing saturates; `sign`: the sign's
+ * bit. Where NaN is -0 (nan == sign in 8 bits: the FNUZ kinds) there is no -0. E8M0 has neither sign nor mantissa, and its first exponent is a number like any. */
+typedef struct { uint8_t mantissa, bias, largest, nan, over, sign; } minifloat;
+static const minifloat minifloats[] = {{3, 7, 0x7e, 0x7f, 0x7f, 0x80}, {3, 8, 0x7f, 0x80, 0x80, 0x80}, {2, 15, 0x7b, 0x7e, 0x7c, 0x80}, {2, 16, 0x7f, 0x80, 0x80, 0x80}, {0}, {0},
+                                       {1, 1, 7, 8, 7, 8}, {0, 127, 254, 255, 255, 0}, {0}, {0}, {3, 1, 0x1f, 0x20, 0x1f, 0x20}, {2, 3, 0x1f, 0x20, 0x1f, 0x20}};
+static bool is_minifloat(int32_t type) { return type >= EW_E4M3FN && minifloats[type - EW_E4M3FN].largest; }
+
+/* Nearest even. mode: 1: what is too large becomes `over`; 2, 4: E8M0 rounds down, to nearest (halves up) instead of up. */
+static uint8_t encode(int32_t type, int32_t mode, double x) {
+  const minifloat f = minifloats[type - EW_E4M3FN];
+  const double a = fabs(x);
+  const uint8_t sign = signbit(x) ? f.sign : 0;
+  int e = 0, code = f.largest + 1;
+  if (x != x) return f.nan < f.sign ? f.nan | sign : f.nan;
+  const double half = frexp(a, &e); /* a = half 2^e with half in [1/2, 1) */
+  if (!f.sign) {
+    if (a < (double)INFINITY) code = a > 0 ? e - 1 + f.bias + (mode & 4 ? half >= 0.75 : mode & 2 ? 0 : half > 0.5) : -1;
+    return code >= 0 && code <= f.largest ? (uint8_t)code : mode & 1 ? f.nan : code < 0 ? 0 : f.largest;
+  }
+  if (a < (double)INFINITY) {
+    const int step = (a > 0 && e - 1 > 1 - f.bias ? e - 1 : 1 - f.bias) - f.mantissa; /* the last place is worth 2^step */
+    code = (int)rint(ldexp(a, -step)) + ((step + f.mantissa + f.bias - 1) << f.mantissa);
+  }
+  if (code > f.largest) code = mode & 1 ? f.over : f.largest;
+  return (uint8_t)(f.nan == 0x80 && (code == 0 || code == 0x80) ? code : code | sign);
+}
+
+static double decode(int32_t type, uint8_t code) {
+  const minifloat f = minifloats[type - EW_E4M3FN];
+  if (!f.sign) return code == f.nan ? (double)NAN : ldexp(1, code - f.bias);
+  const int magnitude = code & (f.sign - 1), e = magnitude >> f.mantissa, m = magnitude & ((1 << f.mantissa) - 1);
+  const double v = magnitude > f.largest ? (magnitude == f.over && f.over != f.nan ? (double)INFINITY : (double)NAN) : ldexp(e ? m + (1 << f.mantissa) : m, (e ? e : 1) - f.bias - f.mantissa);
+  return code == 0x80 && f.nan == 0x80 ? (double)NAN : code & f.sign ? -v : v;
+}
+
+static bool is_float(int32_t type) { return type == EW_F32 || type == EW_F64 || type == EW_F16 || type == EW_BF16 || is_minifloat(type); }
 
 static void load_float(int32_t type, const void *x, int32_t n, double *to) {
 #define LOAD(T, expression)                   \
@@ -27,13 +62,16 @@ static void load_float(int32_t type, const void *x, int32_t n, double *to) {
   case EW_F32: LOAD(m_f32, (double)v);
   case EW_F16: LOAD(m_u16, (double)ew_half_to_float(v));
   case EW_BF16: LOAD(m_u16, (double)ew_bfloat_to_float(v));
-  default: LOAD(m_f64, v);
+  case EW_F64: LOAD(m_f64, v);
+  default: LOAD(m_u8, decode(type, v));
   }
 }
 
 static void load_integer(int32_t type, const void *x, int32_t n, int64_t *to) {
   switch (type) {
-  case EW_U8: LOAD(m_u8, v);
+  case EW_U8: case EW_U4: case EW_U2: LOAD(m_u8, v);
+  case EW_I4: LOAD(m_u8, (v ^ 8) - 8);
+  case EW_I2: LOAD(m_u8, (v ^ 2) - 2);
   case EW_BOOL: LOAD(m_u8, v != 0);
   case EW_I8: LOAD(m_i8, v);
   case EW_U16: LOAD(m_u16, v);
@@ -54,7 +92,7 @@ static void load_integer(int32_t type, const void *x, int32_t n, int64_t *to) {
   }                                           \
   break
 
-static void store_float(int32_t type, const double *from, int32_t n, void *y) {
+static void store_float(int32_t type, int32_t mode, const double *from, int32_t n, void *y) {
 #define SOURCE double
   switch (type) {
   case EW_F32: STORE(m_f32, (float)v);
@@ -69,13 +107,15 @@ static void store_float(int32_t type, const double *from, int32_t n, void *y) {
   case EW_U32: STORE(m_u32, SATURATE(uint32_t, 0, 0x1p32, UINT32_MAX));
   case EW_I32: STORE(m_i32, SATURATE(int32_t, -0x1p31, 0x1p31, INT32_MAX));
   case EW_U64: STORE(m_u64, SATURATE(uint64_t, 0, 0x1p64, UINT64_MAX));
-  default: STORE(m_i64, SATURATE(int64_t, -0x1p63, 0x1p63, INT64_MAX));
+  case EW_I64: STORE(m_i64, SATURATE(int64_t, -0x1p63, 0x1p63, INT64_MAX));
+  case EW_U4: case EW_I4: case EW_U2: case EW_I2: STORE(m_u8, (uint8_t)SATURATE(int32_t, -0x1p31, 0x1p31, INT32_MAX)); /* `pack` takes the low bits */
+  default: STORE(m_u8, encode(type, mode, v));
   }
 #undef SOURCE
 }
 
 /* Integers wrap into integers, as everywhere. A uint64 above INT64_MAX looks negative here, which only matters to floats. */
-static void store_integer(int32_t type, const int64_t *from, int32_t n, void *y, bool wide) {
+static void store_integer(int32_t type, int32_t mode, const int64_t *from, int32_t n, void *y, bool wide) {
 #define SOURCE int64_t
   switch (type) {
   case EW_F32: STORE(m_f32, wide ? (float)(uint64_t)v : (float)v);
@@ -83,15 +123,16 @@ static void store_integer(int32_t type, const int64_t *from, int32_t n, void *y,
   case EW_F16: STORE(m_u16, ew_float_to_half(narrow(wide ? (double)(uint64_t)v : (double)v)));
   case EW_BF16: STORE(m_u16, ew_float_to_bfloat(narrow(wide ? (double)(uint64_t)v : (double)v)));
   case EW_BOOL: STORE(m_u8, v != 0);
-  case EW_U8: case EW_I8: STORE(m_u8, (uint8_t)v);
+  case EW_U8: case EW_I8: case EW_U4: case EW_I4: case EW_U2: case EW_I2: STORE(m_u8, (uint8_t)v);
   case EW_U16: case EW_I16: STORE(m_u16, (uint16_t)v);
   case EW_U32: case EW_I32: STORE(m_u32, (uint32_t)v);
-  default: STORE(m_i64, v);
+  case EW_I64: case EW_U64: STORE(m_i64, v);
+  default: STORE(m_u8, encode(type, mode, wide ? (double)(uint64_t)v : (double)v));
   }
 #undef SOURCE
 }
 
-typedef struct { int32_t from, to; } cast;
+typedef struct { int32_t from, to, mode; } cast;
 
 #define PAIR(from, to) ((from) * 32 + (to))
 
@@ -128,18 +169,38 @@ static void row_cast(const void *job, int32_t n, const void *const *in, void *ou
     if (is_float(c->from)) {
       double middle[CHUNK];
       load_float(c->from, x, m, middle);
-      store_float(c->to, middle, m, y);
+      store_float(c->to, c->mode, middle, m, y);
     } else {
       int64_t middle[CHUNK];
       load_integer(c->from, x, m, middle);
-      store_integer(c->to, middle, m, y, c->from == EW_U64);
+      store_integer(c->to, c->mode, middle, m, y, c->from == EW_U64);
     }
   }
 }
 
 int32_t ew_k_cast(ew_context *c, const ew_cast_params *p, void *const *operand) {
-  const cast job = {p->x_type, p->y_type};
+  const cast job = {p->x_type, p->y_type, p->mode};
   const ew_strided x = {operand[EW_CAST_X], p->xs, ew_bytes_of(p->x_type)}, y = {operand[EW_CAST_Y], p->ys, ew_bytes_of(p->y_type)};
   ew_each(c, p->dims, 1, &x, y, row_cast, &job);
+  return EW_OK;
+}
+
+int32_t ew_k_pack(ew_context *c, const ew_pack_params *p, void *const *operand) {
+  (void)c;
+  const m_u8 *x = operand[EW_PACK_X];
+  m_u8 *y = operand[EW_PACK_Y];
+  const uint32_t bits = (uint32_t)p->bits, from = p->unpack ? 8 : bits, to = p->unpack ? bits : 8, mask = (1u << bits) - 1;
+  uint32_t held = 0, have = 0; /* bits on their way, the first ones lowest */
+  for (int32_t i = 0; i < p->n; i++) {
+    if (p->unpack) {
+      if (have < to) held |= (uint32_t)*x++ << have, have += from;
+      *y++ = (uint8_t)(held & mask);
+      held >>= to, have -= to;
+    } else {
+      held |= (*x++ & mask) << have, have += from;
+      if (have >= to) *y++ = (uint8_t)held, held >>= to, have -= to;
+    }
+  }
+  if (have && !p->unpack) *y = (uint8_t)held;
   return EW_OK;
 }

@@ -38,7 +38,7 @@ static inline int32_t ew_bytes_of(int32_t type) { /* of a type that the loader h
   case EW_U8: case EW_I8: case EW_BOOL: return 1;
   case EW_U16: case EW_I16: case EW_F16: case EW_BF16: return 2;
   case EW_F32: case EW_I32: case EW_U32: return 4;
-  default: return 8;
+  default: return type >= EW_E4M3FN ? 1 : 8; /* those of less than a byte: unpacked */
   }
 }
 

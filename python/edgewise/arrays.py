@@ -4,8 +4,7 @@ from __future__ import annotations
 import sys
 
 from .errors import InputError
-from .ops.dtypes import (BFLOAT16, BOOL, CODE, DOUBLE, FLOAT, FLOAT16, INT4, INT8, INT16, INT32, INT64, NAME, UINT4, UINT8, UINT16, UINT32, UINT64, bytes_for, pack,
-                         unpack)
+from .ops.dtypes import BITS, BFLOAT16, BOOL, CODE, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64, MINIFLOATS, NAME, UINT8, UINT16, UINT32, UINT64, bytes_for, pack, unpack
 from .ops.symbolic import product
 
 
@@ -24,10 +23,12 @@ def _numpy(load=False):
 
 _FORMATS = {FLOAT: "f", UINT8: "B", INT8: "b", UINT16: "H", INT16: "h", INT32: "i", INT64: "q", BOOL: "?", FLOAT16: "e", DOUBLE: "d", UINT32: "I", UINT64: "Q"}
 _CODES = {kind: code for code, kind in _FORMATS.items()}
+_OWN = {BFLOAT16, *MINIFLOATS, *BITS}  # NumPy has them where the package ml_dtypes is
+_TAKEN = ", ".join(NAME[c] for c in sorted({*_FORMATS, *_OWN}))
 
 
 class Array:
-    """A tensor without NumPy: `shape` (tuple), `dtype` (NumPy's name), `data` (little-endian bytes, row-major).
+    """A tensor without NumPy: `shape` (tuple), `dtype` (NumPy's name, or ml_dtypes'), `data` (little-endian bytes, row-major; elements of less than a byte packed, the low bits first).
 
         Array.from_list([[1, 2], [3, 4]], "int64")      Array((2, 2), "int64", data) of bytes that are there already
         a.tolist()   a.item()   a.flat()   len(a)
@@ -41,8 +42,8 @@ class Array:
     def __init__(self, shape, dtype, data):
         self.shape, self.dtype, self.data = tuple(shape), dtype, data
         code = CODE.get(dtype)
-        if code not in _FORMATS and code not in (BFLOAT16, UINT4, INT4):
-            raise InputError(f"element type {dtype!r} is not one Edgewise takes", "Array", f"Take one of {', '.join(NAME[c] for c in _FORMATS)}.")
+        if code not in _FORMATS and code not in _OWN:
+            raise InputError(f"element type {dtype!r} is not one Edgewise takes", "Array", f"Take one of {_TAKEN}.")
         have, want = memoryview(data).nbytes, bytes_for(code, self.size)
         if have != want:
             raise InputError(f"{have} bytes for shape {self.shape} of {dtype}, which takes {want}", "Array", "Give as many bytes as the shape needs.")
@@ -51,7 +52,7 @@ class Array:
     def from_list(cls, values, dtype=None):
         """Of a number or nested lists of numbers. dtype: NumPy's name; by default bool, int64 or float32, whatever holds them all."""
         if dtype is not None and dtype not in CODE:
-            raise InputError(f"element type {dtype!r} is not one Edgewise takes", "Array", f"Take one of {', '.join(NAME[c] for c in _FORMATS)}.")
+            raise InputError(f"element type {dtype!r} is not one Edgewise takes", "Array", f"Take one of {_TAKEN}.")
         code, shape, data = as_input(values, "", None if dtype is None else CODE[dtype])
         return cls(shape, NAME[code], data)
 
@@ -110,8 +111,10 @@ class Array:
 
     def __array__(self, dtype=None, copy=None):
         np = _numpy(True)
-        a = np.frombuffer(self.data, dtype="uint8" if self.dtype not in np.sctypeDict else self.dtype)
-        a = a.reshape(self.shape) if a.size == self.size else a
+        own = CODE[self.dtype] in _OWN
+        a = _of_ml_dtypes(np, CODE[self.dtype], self.shape, self.data) if own else np.frombuffer(self.data, self.dtype).reshape(self.shape)
+        if a is None:
+            a = np.frombuffer(self.data, "uint8")
         if copy is False and dtype is not None and a.dtype != dtype:
             raise ValueError("a change of type needs a copy")
         return np.array(a, dtype=dtype) if copy or dtype is not None else a
@@ -144,9 +147,11 @@ def as_input(x, name, expected=None):
     if np is not None and isinstance(x, (np.ndarray, np.generic)):
         a = np.asarray(x, order="C")
         kind = a.dtype.name
-        if CODE.get(kind) not in (*_FORMATS, BFLOAT16) or a.dtype.byteorder == ">":
+        code = CODE.get(kind)
+        if code not in _FORMATS and code not in _OWN or a.dtype.byteorder == ">":
             raise InputError(f"element type {a.dtype} is not one Edgewise takes", where, "Convert it with .astype().")
-        return CODE[kind], list(a.shape), a.reshape(-1).view("uint8") if a.size else b""
+        data = a.reshape(-1).view("uint8") if a.size else b""
+        return code, list(a.shape), _packed(np, BITS[code], data) if code in BITS and a.size else data
     if isinstance(x, Array):
         return CODE[x.dtype], list(x.shape), x.data
     if isinstance(x, (list, tuple, int, float, bool)):
@@ -172,9 +177,32 @@ def as_input(x, name, expected=None):
         raise InputError(f"a {type(x).__name__} is no tensor", where, "Pass a NumPy array, an edgewise.Array, a buffer, or nested lists.") from None
 
 
+def _packed(np, bits, codes):
+    """NumPy holds elements of less than a byte in a byte each; files and the engine, one behind the other."""
+    bit = np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little")
+    return np.packbits(bit.reshape(-1), bitorder="little")
+
+
+def _of_ml_dtypes(np, dtype, shape, data):
+    """A NumPy array of a type of ml_dtypes; None where that package is not."""
+    try:
+        import ml_dtypes
+        kind = np.dtype(getattr(ml_dtypes, NAME[dtype]))
+    except (ImportError, AttributeError):
+        return None
+    if dtype not in BITS:
+        return np.frombuffer(data, kind).reshape(shape)
+    bits, count = BITS[dtype], product(shape)
+    bit = np.unpackbits(np.frombuffer(data, "uint8"), count=count * bits, bitorder="little").reshape(count, bits)
+    if NAME[dtype][:3] == "int":  # ml_dtypes has the sign in all bits of the byte
+        bit = np.concatenate([bit, np.repeat(bit[:, -1:], 8 - bits, 1)], 1)
+    return np.packbits(bit, axis=1, bitorder="little").reshape(-1).view(kind).reshape(shape)
+
+
 def as_output(dtype, shape, data):
-    """A NumPy array where NumPy is present, else an Array."""
+    """A NumPy array where NumPy is present (and, for bfloat16 and all floats and integers of 8 bits and fewer that NumPy does not know, the package ml_dtypes), else an Array."""
     np = _numpy()
-    if np is None or dtype == BFLOAT16:
-        return Array(shape, NAME[dtype], bytes(data))
+    if np is None or dtype in _OWN:
+        a = None if np is None else _of_ml_dtypes(np, dtype, shape, bytearray(data))
+        return Array(shape, NAME[dtype], bytes(data)) if a is None else a
     return np.frombuffer(bytearray(data), dtype=NAME[dtype] if dtype != BOOL else np.bool_).reshape(shape)

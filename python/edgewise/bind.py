@@ -12,7 +12,7 @@ from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
-from .ops.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
+from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
 from .ops.kernel import DTYPES
 from .ops.symbolic import NotStatic, Sym, most, product
 
@@ -329,7 +329,7 @@ class _Binder:
                                 "`edgewise inspect` lists what a model needs; another exporter, opset or optimization level may avoid it.")
         n.inputs = inputs = [self.widen(v) if v is not None and v.dtype in HALF and i not in decl.half else v for i, v in enumerate(inputs)]
         try:
-            made = decl.decompose_fn(n, self) if decl.decompose_fn else None
+            made = self.instead(n, inputs, outputs)
             if made is not None:
                 return made
             results = decl.infer_fn(n)
@@ -354,7 +354,7 @@ class _Binder:
             if isinstance(r, Value):
                 outs.append(r)
                 continue
-            if r[0] not in DTYPES:
+            if r[0] not in DTYPES and r[0] not in BITS:
                 raise UnsupportedOp(f"its output would have the element type {NAME.get(r[0], r[0])}", n.where, "Export the model with standard element types.")
             if len(r[1]) > MAX_RANK or not all(isinstance(d, Sym) or type(d) is int and d >= 0 for d in r[1]) or product_most(r[1]) >= 1 << 40:
                 raise ModelError(f"its output would have the shape {str(r[1])[:200]}", n.where, "Check the shapes that were fed; if they are right, export the model again.")
@@ -367,6 +367,26 @@ class _Binder:
         if not numbers and any(v is not None and v.producer is n and v.numbers is None for v in outs):
             self.bound.nodes.append(n)
         return outs
+
+    def instead(self, n, inputs, outputs):
+        """The outputs of what stands for a node: what it is made of, or itself on other element types. None where it is bound as it is."""
+        decl = n.decl
+        if decl.moves and any(v is not None and v.dtype in BITS for v in inputs):
+            dtype, *others = {v.dtype for v in inputs if v is not None and v.dtype in BITS}
+            if others:
+                raise ModelError(f"its inputs have different element types ({NAME[dtype]} and {NAME[others[0]]})", n.where, "Export the model again.")
+            codes = [self.op("Codes", v, domain="edgewise") if v is not None and v.dtype == dtype else v for v in inputs]
+            made = self.node(n.op, n.domain, n.name, codes, [o and self.fresh(o) for o in outputs], n.attrs, n.opset)
+            return [self.node("OfCodes", "edgewise", n.name, [v], [o], {"to": dtype}, LATEST)[0] if v is not None else None for v, o in zip(made, outputs)]
+        if decl.by_way is not None:
+            table, ins, outs = decl.by_way
+            mine = next((inputs[i].dtype for i in ins if i < len(inputs) and inputs[i] is not None), None)
+            other = table(n).get(mine)
+            if other is not None:
+                cast = [self.op("Cast", v, to=other) if i in ins and v is not None and v.dtype == mine else v for i, v in enumerate(inputs)]
+                made = self.node(n.op, n.domain, n.name, cast, [self.fresh(o) if o and i in outs else o for i, o in enumerate(outputs)], n.attrs, n.opset)
+                return [self.node("Cast", "", n.name, [v], [o], {"to": mine}, LATEST)[0] if i in outs and v is not None and v.dtype == other else v for i, (v, o) in enumerate(zip(made, outputs))]
+        return decl.decompose_fn(n, self) if decl.decompose_fn else None
 
     def fold(self, decl, n, results):
         f = decl.fold_fn

@@ -290,7 +290,7 @@ def test_cast(engine, source):
             else:
                 x, view, at, xs = strided(rng, shape, TYPES[source], how)
             y = np.zeros(shape, TYPES[target])
-            assert run(engine, "cast", {"x_type": source, "y_type": target, "dims": pad(shape), "xs": xs, "ys": strides_of(shape)}, [x, y], [at]) == OK
+            assert run(engine, "cast", {"x_type": source, "y_type": target, "mode": 0, "dims": pad(shape), "xs": xs, "ys": strides_of(shape)}, [x, y], [at]) == OK
             with np.errstate(all="ignore"):
                 if np.dtype(TYPES[source]).kind == "f" and np.dtype(TYPES[target]).kind in "iu":
                     info = np.iinfo(TYPES[target])
@@ -303,8 +303,8 @@ def test_cast(engine, source):
 def test_cast_bfloat16(engine):
     x = np.array([1, 1.00390625, 1.01171875, 3e38, np.inf, np.nan, -0.0, 1e-40], np.float32)
     y, back, s = np.zeros(8, np.uint16), np.zeros(8, np.float32), strides_of((8,))
-    assert run(engine, "cast", {"x_type": 1, "y_type": 16, "dims": pad((8,)), "xs": s, "ys": s}, [x, y]) == OK
-    assert run(engine, "cast", {"x_type": 16, "y_type": 1, "dims": pad((8,)), "xs": s, "ys": s}, [y, back]) == OK
+    assert run(engine, "cast", {"x_type": 1, "y_type": 16, "mode": 0, "dims": pad((8,)), "xs": s, "ys": s}, [x, y]) == OK
+    assert run(engine, "cast", {"x_type": 16, "y_type": 1, "mode": 0, "dims": pad((8,)), "xs": s, "ys": s}, [y, back]) == OK
     assert y[:3].tolist() == [0x3f80, 0x3f80, 0x3f82] and np.isnan(back[5]) and np.isinf(back[4])
     np.testing.assert_allclose(back[[0, 3]], x[[0, 3]], rtol=1 / 128)
 

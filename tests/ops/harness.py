@@ -22,7 +22,11 @@ MS = "com.microsoft"
 OPSET = 21          # of a case that does not say
 RTOL = 1e-5
 HALF = (np.float16, ml_dtypes.bfloat16)
-DTYPES = {"bfloat16": ml_dtypes.bfloat16, "int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4}
+SMALL = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2")
+DTYPES = {name: getattr(ml_dtypes, name) for name in ("bfloat16", *SMALL)}
+INT4 = tuple(np.dtype(DTYPES[name]) for name in ("int4", "uint4", "int2", "uint2"))
+PACKED = (*INT4, *(np.dtype(DTYPES[name]) for name in ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")))  # onnxruntime is not fed these
+MINIFLOATS = tuple(np.dtype(DTYPES[name]) for name in SMALL[:8])
 
 
 class Constant:
@@ -33,9 +37,10 @@ class Constant:
 
 
 class Toolbox:
-    """Makes inputs and cases of one op; what it draws depends on the op's name alone. types: the names of all element types."""
+    """Makes inputs and cases of one op; what it draws depends on the op's name alone. types: the names of all element types; small: those of 8 bits and fewer that NumPy does not have."""
 
     types = ("float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+    small = SMALL
 
     def __init__(self, domain, name):
         self.domain, self.name = domain, name
@@ -48,8 +53,9 @@ class Toolbox:
 
     def n(self, dtype, *shape, low=None, high=None):
         """Integers in [low, high]; by default the type's range or -100..100, whichever is smaller."""
-        low = low if low is not None else 0 if dtype[0] == "u" else -100
-        high = high if high is not None else 100
+        bits = {"4": 4, "2": 2}.get(dtype[-1]) if dtype in SMALL else None
+        low = low if low is not None else 0 if dtype[0] == "u" else -(1 << bits - 1) if bits else -100
+        high = high if high is not None else (1 << (bits if dtype[0] == "u" else bits - 1)) - 1 if bits else 100
         return np.asarray(self.random.integers(low, high + 1, shape)).astype(DTYPES.get(dtype, dtype))
 
     def any(self, dtype, *shape):
@@ -99,7 +105,7 @@ class Case:
             if isinstance(x, (int, float, list)):
                 x = np.array(x)
                 x = x.astype(np.int64 if x.dtype.kind == "i" or not x.size else np.float32)
-            self.inputs.append((None if x is None else np.asarray(x), fixed or x is not None and x.dtype in (ml_dtypes.int4, ml_dtypes.uint4)))
+            self.inputs.append((None if x is None else np.asarray(x), fixed or x is not None and x.dtype in PACKED))
 
     def __repr__(self):
         attrs = ", ".join(f"{k}={v if not isinstance(v, onnx.TensorProto) else '...'}" for k, v in self.attrs.items())
@@ -109,7 +115,7 @@ class Case:
         """The same node with all inputs of the first one's type as another type; None where that makes no sense. Small whole numbers, which every type holds."""
         first = next((x.dtype for x, _ in self.inputs if x is not None), None)
         to = np.dtype(DTYPES.get(dtype, dtype))
-        if first is None or first == to or self.expect is not None or first in (ml_dtypes.int4, ml_dtypes.uint4):
+        if first is None or first == to or self.expect is not None or first in PACKED:
             return None
         change = [x is not None and x.dtype == first and (not c or x.dtype.kind in "fV") for x, c in self.inputs]
         inputs = [(np.clip(np.nan_to_num(x.astype(np.float64)), 1, 9).round().astype(to), c) if w else (x, c) for (x, c), w in zip(self.inputs, change)]
@@ -126,7 +132,7 @@ class Case:
         for name, (x, fixed) in zip(names, self.inputs):
             if x is not None:
                 x = x.astype(np.float32) if widened and x.dtype in HALF else x
-                if fixed if how == "declared" else how == "constant" or x.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
+                if fixed if how == "declared" else how == "constant" or x.dtype in PACKED:
                     constants.append(numpy_helper.from_array(x, name))
                 else:
                     if isinstance(how, int) and x.ndim:
@@ -179,7 +185,7 @@ class Case:
         """In float32 where the types are half: it would round after every step of its own."""
         if (self.same_as or (self.domain,))[0] == MS:
             raise NotImplementedError("not an op of ONNX")
-        widened = not self.name.startswith("Cast")
+        widened = "Cast" not in self.name
         model, feeds = self.model(reference=True, widened=widened)
         types = [t for t, w in zip(self.output_types, self.wanted) if w]
         return [np.asarray(y).astype(helper.tensor_dtype_to_np_dtype(t)) if widened and t in (10, 16) else y for y, t in zip(ReferenceEvaluator(model).run(None, feeds), types)]
@@ -194,11 +200,11 @@ class Case:
         if len(got) != len(expected):
             return f"{len(got)} outputs instead of {len(expected)}"
         for i, (g, e) in enumerate(zip(got, expected)):
-            g = np.frombuffer(g.data, ml_dtypes.bfloat16).reshape(g.shape) if isinstance(g, edgewise.Array) and g.dtype == "bfloat16" else np.asarray(g)
+            g = np.asarray(g)
             if g.dtype != e.dtype or g.shape != e.shape:
                 return f"output {i} is {g.dtype}{list(g.shape)} instead of {e.dtype}{list(e.shape)}"
-            if e.dtype.kind not in "fV":
-                if not np.array_equal(g, e):
+            if e.dtype.kind not in "fV" or e.dtype in INT4:
+                if (g != e).any():
                     return f"output {i}: {_where(g, e, g != e)}"
                 continue
             a, b = g.astype(np.float64), e.astype(np.float64)

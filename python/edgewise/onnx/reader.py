@@ -10,7 +10,7 @@ import struct
 
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor, check_tensor_bytes
-from ..ops.dtypes import NAME, bytes_for, pack
+from ..ops.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
 
 INLINE = 1 << 12   # longer fields are not copied out of the source unless asked for
 MAX_DEPTH = 64     # nested graphs, types and attributes
@@ -492,8 +492,8 @@ class _Reader:
         try:
             if t.dtype in (10, 16):  # half types as their bits in int32_data
                 return b"".join((v & 0xffff).to_bytes(2, "little") for v in values)
-            if t.dtype in (17, 18, 19, 20, 21, 22):
-                return bytes(v & 255 for v in values)
+            if t.dtype in MINIFLOATS or t.dtype in BITS:  # bytes as they are, of packed types too; those of 6 bits a code each
+                return pack_codes(6, values) if BITS.get(t.dtype) == 6 else bytes(v & 255 for v in values)
             if t.dtype == 13:
                 values = [v & 0xffffffffffffffff for v in values]
             return pack(t.dtype, values)

@@ -38,16 +38,21 @@ Kernel("where", {"size": "i32", **ND, "cs": "i32[6]", "as": "i32[6]", "bs": "i32
         write("y", "size", "hi(dims, ys)", "lo(dims, ys)", inplace=["a", "b"])],
        require=["size in (1, 2, 4, 8)"], empty=["dims"], doc="y = condition ? a : b.")
 
-Kernel("cast", {"x_type": "i32", "y_type": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]"},
+Kernel("cast", {"x_type": "i32", "y_type": "i32", "mode": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]"},
        [read("x", "bytes_of(x_type)", "hi(dims, xs)", "lo(dims, xs)"), write("y", "bytes_of(y_type)", "hi(dims, ys)", "lo(dims, ys)")], empty=["dims"],
-       doc="ONNX Cast between all of float32, float64, float16, bfloat16, bool and the integer types. float to integer truncates, saturating (NaN gives 0); to bool: x != 0; "
-           "to half types: round to nearest even.")
+       doc="ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; "
+           "to floats of 16 bits and fewer: round to nearest even. Types of less than a byte are unpacked here, the bits of each in a byte. mode, of floats of 8 bits: 1: what is too large "
+           "does not saturate; 2: float8e8m0 rounds down, 4: to nearest, else up.")
+
+Kernel("pack", {"bits": "i32", "n": "i32", "unpack": "i32"},
+       [read("x", 1, "ceil_div(n * bits, 8) if unpack else n"), write("y", 1, "n if unpack else ceil_div(n * bits, 8)")],
+       require=["bits in (2, 4, 6)"], empty=["n"], doc="n elements of less than a byte, from the low bits of a byte each to one behind the other, the low bits first; or back.")
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, FLOATS, INTEGERS, wrap
+from .dtypes import BFLOAT16, BITS, BOOL, DOUBLE, E8M0, FLOAT, FLOAT16, FLOATS, INTEGERS, MINIFLOATS, NAME, decode, encode, size_of, wrap
 from ..errors import MissingGradient
 from .op import MS, OPS, Op, broadcast, fail, like, read_as, takes, unsupported
 from .symbolic import NotStatic, Sym, decide_equal
@@ -660,7 +665,7 @@ def _(t):
     yield t(t.f(0, 7), -0.5, 0.5)
 
 
-where = Op("Where")
+where = Op("Where", moves=True)
 
 
 @where.infer
@@ -704,6 +709,7 @@ def _(t):
 
 
 cast = Op("Cast", half=[0])
+ROUNDING = {"up": 0, "down": 2, "nearest": 4}
 
 
 @cast.infer
@@ -716,6 +722,10 @@ def _(n):
         return [v]
     if to == 8 or v.dtype == 8:
         unsupported(n, "strings cannot be cast")
+    if to not in NAME:
+        fail(n, f"there is no element type {to}", "Check the attribute `to`.")
+    if n.attr("round_mode", "up") not in ROUNDING:
+        fail(n, f"it rounds {n.attr('round_mode', 'up')!r}", "ONNX has round_mode up, down and nearest.")
     return [(to, list(v.shape))]
 
 
@@ -730,6 +740,8 @@ def _(n, outs):
             if to == BOOL:
                 return bool(x)
             raise NotStatic("a register in floating point")
+        if to in MINIFLOATS:
+            return decode(to, encode(to, x, bool(n.attr("saturate", 1)), n.attr("round_mode", "up")))
         if to in FLOATS:
             return wrap(to, float(x))
         if to == BOOL:
@@ -740,8 +752,8 @@ def _(n, outs):
 
 @cast.lower
 def _(n, b):
-    x, y = b.view(n.inputs[0]), b.out(n.outputs[0])
-    b.nd("cast", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype)
+    x = n.inputs[0]
+    b.cast_into(b.view(x), b.out(n.outputs[0]), mode=(0 if n.attr("saturate", 1) else 1) + ROUNDING[n.attr("round_mode", "up")])
 
 
 @cast.grad
@@ -765,6 +777,31 @@ def _(t):
     yield t(t.of("int32", [300, -129, 255, 256]), to=2)
     yield t(t.f(0, 2), to=7)
     yield t(t.f(), to=7)
+    mine = {"trust": "onnx", "opset": 25, "why": "onnxruntime has not all of them"}
+    small = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1fn", 25: "uint2", 26: "int2", 27: "float6_e2m3fn", 28: "float6_e3m2fn"}
+    hard = [0.0, -0.0, INF, -INF, 1e9, -1e9, 448, 464, 464.1, 240, 248, 57344, 61439, 61440, 3.25, -3.5, 0.25, 0.75, 1e-6, 0.0009765625, 2**-9, 2**-10, 3 * 2**-11, 5, 6, 7.75, 28, 29.9, -7.25]
+    for code, dtype in small.items():
+        opset = {**mine, "opset": 28} if "float6" in dtype else mine
+        yield t(t.f(3, 37) * 3 if "float" in dtype else t.n("float32", 3, 7), to=code, **opset)
+        for to in (1, 3, 10, 11, 7):
+            yield t(t.any(dtype, 3, 11), to=to, **opset)
+        yield t(t.any("int64", 3, 5), to=code, **opset)
+        if "float" in dtype:
+            yield t(t.of("float32", [NAN, *hard]), to=code, **opset)
+            yield t(t.of("float64", hard), to=code, **opset)
+            if "float8" in dtype:
+                yield t(t.of("float32", [NAN, *hard]), to=code, saturate=0, **opset)
+    yield t(t.of("float64", [1.0625, 1.0625 + 2**-40, 1.1875 - 2**-40]), to=17, expect=[t.of("float8_e4m3fn", [1, 1.125, 1.125])], why="the reference rounds twice, to float32 first")
+    for dtype in ("uint8", "int8", "float8_e4m3fn"):
+        yield t(t.any(dtype, 9), to=21, **mine)
+        yield t(t.any(dtype, 9), to=19, **mine)
+    yield t(t.of("int4", [-8, -1, 7]), to=21, expect=[t.of("uint4", [8, 15, 7])], why="the reference fails at it")
+    powers = t.of("float32", [NAN, 1.0, 1.5, 1.25, 1.75, 2, 3, 0.1, 1e-30, 1.7e38, 2.5e38, 1e30])
+    for mode in ("up", "down", "nearest"):
+        yield t(powers, to=24, round_mode=mode, **mine)
+    yield t(t.of("float8_e8m0fnu", [NAN, 1.0, 0.5, 2**-127, 2.0**127, 8]), to=1, **mine)
+    yield t(t.of("float32", [0.0, INF, 1.0]), to=24, expect=[t.of("float8_e8m0fnu", [2**-127, 2.0**127, 1.0])], opset=25, why="the reference makes NaN of infinity, against ONNX's table")
+    yield t(t.of("float32", [0.0, INF, 1.0]), to=24, saturate=0, round_mode="nearest", expect=[t.of("float8_e8m0fnu", [NAN, NAN, 1.0])], opset=25, why="the reference makes 2^-127 of 0, against ONNX's table")
 
 
 cast_like = Op("CastLike", half=[0, 1])
@@ -772,7 +809,7 @@ cast_like = Op("CastLike", half=[0, 1])
 
 @cast_like.decompose
 def _(n, g):
-    return [g.op("Cast", n.inputs[0], to=n.inputs[1].dtype)]
+    return [g.op("Cast", n.inputs[0], to=n.inputs[1].dtype, **{k: v for k, v in n.attrs.items() if k in ("saturate", "round_mode")})]
 
 
 @cast_like.cases

@@ -46,7 +46,7 @@ from .symbolic import NotStatic, Sym
 
 REDUCTION = {"none": 0, "add": 1, "mul": 2, "min": 3, "max": 4}
 
-gather = Op("Gather", half=[0])
+gather = Op("Gather", half=[0], moves=True)
 
 
 def gathered_shape(n, axis):
@@ -154,7 +154,7 @@ def _(t):
     yield t(x, t.n("int64", 0, 2), axis=1)
     yield t(t.f(3, 0), t.of("int64", [1, 2]))
     yield t(t.f(4, 300), t.of("int64", [[1, 3], [0, -4]]))
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 5, 3), t.of("int64", [4, 0, -5]))
 
 
@@ -215,7 +215,7 @@ def _(t):
     yield t(t.f(3, 4, dtype="float64"))
 
 
-gather_elements = Op("GatherElements")
+gather_elements = Op("GatherElements", moves=True)
 
 
 @gather_elements.infer
@@ -260,11 +260,11 @@ def _(t):
     yield t(t.f(5, 6), t.n("int32", 2, 3, low=-5, high=4))
     yield t(t.f(5, 6), t.n("int64", 0, 6))
     yield t(t.f(7), t.n("int64", 9, low=-7, high=6))
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 5, 3), t.n("int64", 2, 3, low=0, high=4))
 
 
-gather_nd = Op("GatherND", half=[0])
+gather_nd = Op("GatherND", half=[0], moves=True)
 
 
 @gather_nd.infer
@@ -341,7 +341,7 @@ def _(t):
         yield t(t.any(dtype, 5, 3), t.of("int64", [[4, 0], [-5, 2]]))
 
 
-scatter_nd = Op("ScatterND")
+scatter_nd = Op("ScatterND", moves=True)
 
 
 @scatter_nd.infer
@@ -450,7 +450,7 @@ def _(n, g, dy):
     return [dx, None, du]
 
 
-scatter_elements = Op("ScatterElements")
+scatter_elements = Op("ScatterElements", moves=True)
 
 
 @scatter_elements.infer

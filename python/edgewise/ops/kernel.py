@@ -22,7 +22,9 @@ MAX_DIMS = 6  # dimensions of a strided kernel after neighbouring dimensions tha
 # ONNX TensorProto.DataType codes, used everywhere: in files, in plans and in C.
 DTYPES = {1: ("float32", 4), 2: ("uint8", 1), 3: ("int8", 1), 4: ("uint16", 2), 5: ("int16", 2), 6: ("int32", 4), 7: ("int64", 8),
           9: ("bool", 1), 10: ("float16", 2), 11: ("float64", 8), 12: ("uint32", 4), 13: ("uint64", 8), 16: ("bfloat16", 2),
-          17: ("float8e4m3fn", 1), 18: ("float8e4m3fnuz", 1), 19: ("float8e5m2", 1), 20: ("float8e5m2fnuz", 1)}
+          17: ("float8_e4m3fn", 1), 18: ("float8_e4m3fnuz", 1), 19: ("float8_e5m2", 1), 20: ("float8_e5m2fnuz", 1), 24: ("float8_e8m0fnu", 1)}
+# Types of less than a byte lie packed, the low bits first: name and bits. Kernels that compute on them see them unpacked, the bits of each in a byte of its own.
+PACKED = {21: ("uint4", 4), 22: ("int4", 4), 23: ("float4_e2m1fn", 4), 25: ("uint2", 2), 26: ("int2", 2), 27: ("float6_e2m3fn", 6), 28: ("float6_e3m2fn", 6)}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def write(name, size, hi, lo="0", optional=False, inplace=()):
 
 BYTES = (2, 3, 21, 22)  # what weights and zero points of one byte or two in one may be
 _EXACT = {("attention", "lengths"): (6,), ("recurrent", "lengths"): (6,), ("recurrent_grad", "lengths"): (6,), ("matmul_integer", "y"): (6,), ("where", "condition"): (9,), ("dynamic_quantize", "y"): (2,), ("dynamic_quantize", "zero"): (2,),
-          ("dequantize", "x"): "type", ("dequantize", "zero"): "type", ("attention", "mask"): "mask_type"}
+          ("pack", "x"): (2, *PACKED), ("pack", "y"): (2, *PACKED), ("dequantize", "x"): "type", ("dequantize", "zero"): "type", ("attention", "mask"): "mask_type"}
 
 
 def _types(kernel, operand):

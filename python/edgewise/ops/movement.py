@@ -25,7 +25,7 @@ from .symbolic import NotStatic, Sym
 FAR = 1 << 62  # exporters write "to the end" as numbers of this size
 
 
-transpose = Op("Transpose", half=[0])
+transpose = Op("Transpose", half=[0], moves=True)
 
 
 @transpose.infer
@@ -71,11 +71,11 @@ def _(t):
     yield t(t.f(2, 1, 3, 1), perm=[3, 2, 1, 0])
     yield t(t.f(5))
     yield t(t.f(0, 3))
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 5, 7))
 
 
-slice_ = Op("Slice", half=[0])
+slice_ = Op("Slice", half=[0], moves=True)
 
 
 def _clip_index(i, low, high):
@@ -213,11 +213,11 @@ def _(t):
     yield t(x, t.const(t.of("int32", [1])), t.const(t.of("int32", [4])), t.const(t.of("int32", [1])))
     yield t(t.f(0, 3), [0], [2], [1])
     yield t(t.f(3, 0), [2], [0], [0], [-1])
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 9, 5), [7, 1], [1, 4], [0, 1], [-2, 1])
 
 
-concat = Op("Concat", half=[])
+concat = Op("Concat", half=[], moves=True)
 
 
 @concat.infer
@@ -290,11 +290,11 @@ def _(t):
     yield t(t.f(2, 0), t.f(2, 3), t.f(2, 0), t.f(2, 1), axis=1)
     yield t(t.f(0, 3), t.f(0, 2), axis=1)
     yield t(t.f(2, 3), t.f(2, 3), opset=9, axis=1)
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 2, 3), t.any(dtype, 2, 1), axis=1)
 
 
-split = Op("Split", half=[0])
+split = Op("Split", half=[0], moves=True)
 
 
 def _split_sizes(n):
@@ -360,11 +360,11 @@ def _(t):
     yield t(t.f(7, 4), outputs=3, num_outputs=3)
     yield t(t.f(2, 5), outputs=2, num_outputs=2, axis=1)
     yield t(t.f(0, 4), outputs=2, num_outputs=2, axis=1)
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 3, 5), [2, 3], outputs=2, axis=1)
 
 
-tile = Op("Tile")
+tile = Op("Tile", moves=True)
 
 
 @tile.infer
@@ -396,11 +396,11 @@ def _(t):
         yield t(t.f(*x), repeats)
     yield t(t.f(2, 3, 4, 5), [2, 3, 2, 3])
     yield t(t.f(2, 1, 3, 2, 2, 3), [2, 3, 2, 3, 2, 2])
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 2, 3), [2, 2])
 
 
-trilu = Op("Trilu")
+trilu = Op("Trilu", moves=True)
 
 
 @trilu.infer
@@ -440,7 +440,7 @@ def _(t):
         yield t(t.any(dtype, 3, 3))
 
 
-pad = Op("Pad")
+pad = Op("Pad", moves=True)
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 

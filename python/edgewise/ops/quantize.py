@@ -28,10 +28,12 @@ Kernel("gather_quantized", {"bits": "i32", "count": "i32", "rows": "i32", "cols"
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import FLOAT, INT4, INT8, INT32, INT64, UINT4, UINT8
-from .op import MS, Op, axis_of, fail, like, product, takes, unsupported
+from .dtypes import BFLOAT16, E8M0, FLOAT, FLOAT16, INT4, INT8, INT32, INT64, MINIFLOATS, NAME, RANGE, UINT4, UINT8
+from .op import MS, Op, axis_of, fail, like, one_type, product, takes, unsupported
 
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
+KERNEL_TYPES = (2, 3, 4, 5, INT32, UINT4, INT4)  # that the kernel dequantizes
+QUANTIZED = {2, 3, 4, 5, UINT4, INT4, 25, 26, *MINIFLOATS} - {E8M0}
 
 dynamic_quantize = Op("DynamicQuantizeLinear")
 
@@ -76,18 +78,68 @@ def _layout(n):
     return product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1:]), block
 
 
+def _per_element(g, n, v):
+    """A scale or zero point of node n as what broadcasts to its input 0."""
+    x, (outer, axis, inner, block) = n.inputs[0], _layout(n)
+
+    def ints(values):
+        return g.constant(INT64, [len(values)], values)
+
+    def reshape(v, shape):
+        return v if list(v.shape) == list(shape) else g.op("Reshape", v, ints(shape), allowzero=1)
+    if block < 0:
+        return reshape(v, [])
+    at = axis_of(n, n.attr("axis", 1), x.rank)
+    if not block:
+        return reshape(v, [axis] + [1] * (x.rank - at - 1))
+    blocks = -(-axis // block)
+    v = g.op("Expand", reshape(v, [outer, blocks, 1, inner]), ints([outer, blocks, block, inner]))
+    v = g.op("Slice", reshape(v, [outer, blocks * block, inner]), ints([0]), ints([axis]), ints([1]))
+    return reshape(v, x.shape)
+
+
+def _rounded(g, v, dtype):
+    """v, which is float32, as a half type would hold it."""
+    return g.op("Cast", g.narrow(v, dtype), to=FLOAT) if dtype in (FLOAT16, BFLOAT16) else v
+
+
 quantize = Op("QuantizeLinear")
+
+
+def _quantized_type(n):
+    dtype = n.inputs[2].dtype if n.has(2) else (n.attr("output_dtype", 0) or UINT8)
+    if n.has(2) and n.attr("output_dtype", 0) not in (0, dtype):
+        fail(n, f"its zero point is {n.inputs[2]}, its output_dtype {NAME.get(n.attr('output_dtype', 0))}", "Quantize the model again.")
+    if dtype not in QUANTIZED:
+        unsupported(n, f"quantizing to {NAME.get(dtype, dtype)}")
+    return dtype
+
+
+@quantize.decompose
+def _(n, g):
+    """To types of less than a byte and to floats of 8 bits by the formula; to bytes and 16 bits there is a kernel. Half precision is divided in where `precision` says so."""
+    x, scale, precision = n.inputs[0], n.inputs[1], n.attr("precision", 0)
+    takes(n, (FLOAT, INT32), 0)
+    takes(n, (FLOAT, INT32, E8M0), 1)
+    dtype = _quantized_type(n)
+    if precision not in (0, FLOAT, FLOAT16, BFLOAT16):
+        fail(n, f"it divides in {NAME.get(precision, precision)}", "Quantize the model again.")
+    if scale.dtype == FLOAT and dtype in (2, 3, 4, 5) and precision in (0, FLOAT):
+        return None
+    x, scale = (_rounded(g, g.op("Cast", v, to=FLOAT), precision) for v in (x, _per_element(g, n, scale)))
+    q = _rounded(g, g.op("Div", x, scale), precision)
+    zero = _per_element(g, n, g.op("Cast", n.inputs[2], to=FLOAT)) if n.has(2) and n.inputs[2].numbers != [0] * product(n.inputs[2].shape) else None
+    if dtype not in RANGE:
+        return [g.op("Cast", q if zero is None else g.op("Add", q, zero), to=dtype, saturate=n.attr("saturate", 1))]
+    q = g.op("Round", q)
+    low, high = (g.constant(FLOAT, [], [float(v)]) for v in RANGE[dtype])
+    return [g.op("Cast", g.op("Clip", q if zero is None else g.op("Add", q, zero), low, high), to=dtype)]
 
 
 @quantize.infer
 def _(n):
-    takes(n, (FLOAT, INT32), 0)
-    takes(n, (FLOAT,), 1)
-    dtype = n.inputs[2].dtype if n.has(2) else (n.attr("output_dtype", 0) or UINT8)
-    if dtype not in (2, 3, 4, 5):
-        unsupported(n, f"quantizing to element type {dtype}")
     _layout(n)
-    return [(dtype, list(n.inputs[0].shape))]
+    return [(_quantized_type(n), list(n.inputs[0].shape))]
 
 
 @quantize.lower
@@ -112,19 +164,51 @@ def _(t):
     yield t(t.f(3, 4), 0.05, output_dtype=3)
     yield t(t.f(0, 4), 0.05)
     yield t(t.n("int32", 3, 37), 1.5, t.n("uint8", low=0, high=20))
+    mine = {"trust": "onnx", "opset": 25, "why": "onnxruntime has not all of them"}
+    for dtype in ("uint4", "int4", "uint2", "int2"):
+        yield t(t.f(3, 37), 0.5, t.n(dtype), **mine)
+        yield t(t.f(3, 4, 5) * 5, t.f(4, low=0.5, high=1), t.n(dtype, 4), **mine)
+        yield t(t.f(3, 10) * 3, t.f(3, 3, low=0.1, high=1), t.n(dtype, 3, 3), axis=1, block_size=4, **mine)
+    for dtype in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn"):
+        for x in (t.f(3, 37), t.of("float32", [0.0, -0.0, NAN, INF, -INF, 1e9, -1e9, 464, 465, 61440, 3.25, 1e-6, 0.0009765625])):
+            yield t(x, 1.0, t.of(dtype, 0), **mine)
+            if dtype[5] == "8" and "4m3fn" not in dtype:
+                yield t(x, 1.0, t.of(dtype, 0), saturate=0, **mine)
+        yield t(t.f(3, 4, 5), t.f(4, low=0.01, high=0.1), t.of(dtype, [0] * 4), **mine)
+        yield t(t.f(8, 3), t.f(2, 3, low=0.01, high=0.1), t.of(dtype, [[0] * 3] * 2), axis=0, block_size=4, **mine)
+    yield t(t.f(3, 7), 0.25, output_dtype=21, **mine)
+    yield t(t.f(3, 7), 0.25, output_dtype=17, **mine)
+    yield t(t.f(3, 700), 0.013, precision=10, output_dtype=3, **mine)
+    yield t(t.f(3, 7), t.of("float8_e8m0fnu", 0.25), output_dtype=3, **mine)
 
 
 dequantize = Op("DequantizeLinear")
 
 
+@dequantize.decompose
+def _(n, g):
+    """Of floats, and of integers of two bits, by the formula; of other integers there is a kernel."""
+    x, scale, zero = n.inputs[0], n.inputs[1], n.input(2)
+    takes(n, (FLOAT, E8M0), 1)
+    one_type(n, 0, 2)
+    if x.dtype not in QUANTIZED and x.dtype != INT32:
+        unsupported(n, f"dequantizing {x}")
+    if n.attr("output_dtype", 0) not in (0, FLOAT, FLOAT16, BFLOAT16):
+        fail(n, f"its output_dtype is {NAME.get(n.attr('output_dtype', 0), n.attr('output_dtype', 0))}", "float32 and the half types are what ONNX has.")
+    if scale.dtype == E8M0:
+        return [g.op("DequantizeLinear", x, g.op("Cast", scale, to=FLOAT), zero, **n.attrs)]
+    if x.dtype in KERNEL_TYPES:
+        return None
+    v = g.op("Cast", x, to=FLOAT)
+    if zero is not None and zero.numbers != [0] * product(zero.shape):
+        v = g.op("Sub", v, _per_element(g, n, g.op("Cast", zero, to=FLOAT)))
+    return [g.op("Mul", v, _per_element(g, n, scale))]
+
+
 @dequantize.infer
 def _(n):
-    takes(n, (FLOAT,), 1)
-    x = n.inputs[0]
-    if x.dtype not in (2, 3, 4, 5, 6, UINT4, INT4):
-        unsupported(n, f"dequantizing {x}")
     _layout(n)
-    return [(FLOAT, list(x.shape))]
+    return [(FLOAT, list(n.inputs[0].shape))]
 
 
 @dequantize.lower
@@ -133,20 +217,6 @@ def _(n, b):
     x, y = b.flat(b.view(n.inputs[0])), b.out(n.outputs[0])
     b.emit("dequantize", {"x": x, "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=x.dtype, bits={UINT4: 4, INT4: 4, UINT8: 8, INT8: 8, 4: 16, 5: 16, INT32: 32}[x.dtype], outer=outer, axis=axis, inner=inner, block=block)
-
-
-def _per_element(g, n, v):
-    """A scale or zero point of node n as what broadcasts to its input 0."""
-    x, (outer, axis, inner, block) = n.inputs[0], _layout(n)
-    if block < 0:
-        return g.reshape(v, [])
-    at = axis_of(n, n.attr("axis", 1), x.rank)
-    if not block:
-        return g.reshape(v, [axis] + [1] * (x.rank - at - 1))
-    blocks = -(-axis // block)
-    v = g.op("Expand", g.reshape(v, [outer, blocks, 1, inner]), g.ints([outer, blocks, block, inner]))
-    v = g.op("Slice", g.reshape(v, [outer, blocks * block, inner]), g.ints([0]), g.ints([axis]), g.ints([1]))
-    return g.reshape(v, x.shape)
 
 
 def _sum_to_scale(g, n, d):
@@ -186,7 +256,7 @@ def _(n, g, dy):
     if dynamic:  # its range is that of x
         out[3] = dy
         return out
-    low, high = {UINT8: (0, 255), INT8: (-128, 127), 4: (0, 65535), 5: (-32768, 32767)}[n.inputs[0].dtype]
+    low, high = RANGE[n.inputs[0].dtype]
     scale = _per_element(g, n, n.inputs[4])
     place = g.op("Round", g.div(x, scale))
     if n.has(5):
@@ -258,6 +328,16 @@ def _(t):
     yield t(t.n("uint8", 3, 4), t.f(4), t.n("uint8", 4), opset=13)
     yield t(t.n("int8", 3, 4), t.f(1), t.n("int8", 1), opset=10)
     yield t(t.n("uint8", 0, 4), 0.05)
+    mine = {"trust": "onnx", "opset": 25, "why": "onnxruntime has not all of them"}
+    for dtype in ("uint2", "int2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn"):
+        q = lambda *shape: t.any(dtype, *shape)
+        zero = lambda *shape: t.n(dtype, *shape) if "int" in dtype else t.of(dtype, 0 if not shape else [0] * shape[0] if len(shape) == 1 else [[0] * shape[1]] * shape[0])
+        yield t(q(3, 37), 0.05, zero(), **mine)
+        yield t(q(3, 37), 0.05, **mine)
+        yield t(q(3, 4, 5), t.f(4, low=0.01, high=0.1), zero(4), **mine)
+        yield t(q(3, 10), t.f(3, 3, low=0.01, high=0.1), zero(3, 3), axis=1, block_size=4, **mine)
+        yield t(q(8, 3), t.f(2, 3, low=0.01, high=0.1), axis=0, block_size=4, **mine)
+    yield t(t.n("int8", 3, 5), t.of("float8_e8m0fnu", 0.25), output_dtype=1, **mine)
 
 
 gather_quantized = Op("GatherBlockQuantized", MS, half=[2])

@@ -26,7 +26,7 @@ def _(n):
 
 @identity.cases
 def _(t):
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 2, 3))
     yield t(t.f())
     yield t(t.f(0, 3))
@@ -174,7 +174,7 @@ def _(t):
     yield t(t.f(0, 3), [3, 0], allowzero=1)
     yield t(t.f(2, 0, 3), [0, 0, 3, 1])
     yield t(t.f(2, 3), [3, 2], opset=5)
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 2, 3), [3, -1])
 
 flatten = Op("Flatten", half=[0])
@@ -259,7 +259,7 @@ def _(t):
     yield t(t.f(0, 2), [1])
 
 
-expand = Op("Expand")
+expand = Op("Expand", moves=True)
 
 
 @expand.infer
@@ -290,7 +290,7 @@ def _(n, g, dy):
 def _(t):
     for x, wanted in [((3, 1), [2, 3, 4]), ((2, 3, 4), [1]), ((), [2, 2]), ((5,), [5]), ((1, 3, 1, 2), [4, 1, 5, 1]), ((0, 1), [0, 3]), ((1, 3), [0, 3]), ((2, 3), [])]:
         yield t(t.f(*x), wanted)
-    for dtype in t.types:
+    for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 3, 1), [3, 5])
 
 

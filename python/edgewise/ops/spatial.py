@@ -243,7 +243,7 @@ def _blocks(n, divided):
     return x, size
 
 
-depth_to_space = Op("DepthToSpace")
+depth_to_space = Op("DepthToSpace", moves=True)
 
 
 @depth_to_space.decompose
@@ -264,7 +264,7 @@ def _(t):
     yield t(t.f(2, 8, 3, 4), blocksize=2, opset=1)
 
 
-space_to_depth = Op("SpaceToDepth")
+space_to_depth = Op("SpaceToDepth", moves=True)
 
 
 @space_to_depth.decompose

@@ -5,7 +5,7 @@ import hashlib
 
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
-from ..ops.dtypes import BOOL, FLOAT, NAME, INT4, UINT4, bytes_for, pack, size_of
+from ..ops.dtypes import BITS, BOOL, FLOAT, NAME, UINT8, bytes_for, pack, size_of
 from ..ops.elementwise import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
@@ -118,11 +118,13 @@ class Builder:
         return self.slot_of[key]
 
     def const_bytes(self, data, dtype, shape):
-        at = self.constant_at.get(data)
+        align = 48 if BITS.get(dtype) == 6 else 16  # offsets are in elements
+        at = self.constant_at.get((data, align))
         if at is None:
-            at = self.constant_at[data] = len(self.constants)
+            self.constants += bytes(-len(self.constants) % align)
+            at = self.constant_at[data, align] = len(self.constants)
             self.constants += data + bytes(-len(data) % 16)
-        return View(self.const_buffer, at * 2 if dtype in (UINT4, INT4) else at // size_of(dtype), shape, strides_of(shape), dtype)
+        return View(self.const_buffer, at * 8 // BITS[dtype] if dtype in BITS else at // size_of(dtype), shape, strides_of(shape), dtype)
 
     def scalar(self, dtype, number):
         return self.const_bytes(pack(dtype, [number]), dtype, [])
@@ -249,6 +251,8 @@ class Builder:
         views = [operands.get(o.name) for o in k.operands]
         for o, types, v in zip(k.operands, k.types, views):  # bytes that fit are not enough: a double read as floats is a wrong number
             if v is not None and types is not None and v.dtype != (params[types] if isinstance(types, str) else types[0]):
+                if isinstance(types, str) and params[types] in BITS and v.dtype == UINT8:
+                    continue  # unpacked
                 if not (v.dtype in types if not isinstance(types, str) else o.output and v.dtype == BOOL):
                     raise UnsupportedOp(f"{kernel} takes no {NAME.get(v.dtype, v.dtype)} as its {o.name}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
         (self.init_steps if self.init else self.steps).append(Step(k, params, views, self.label))
@@ -276,8 +280,10 @@ class Builder:
     def copy(self, x, y):
         if x.dtype != y.dtype:
             raise UnsupportedOp(f"{NAME.get(x.dtype, x.dtype)} is to be stored as {NAME.get(y.dtype, y.dtype)}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
-        if y.dtype in (UINT4, INT4):
-            raise UnsupportedOp("4-bit elements that are not read in the order they are stored in", self.label.where if self.label else "", "Store them in the order that the operator wants.")
+        if y.dtype in BITS:
+            if not (x.plain and y.plain):
+                raise UnsupportedOp(f"{NAME[y.dtype]} elements that are not read in the order they are stored in", self.label.where if self.label else "", "Store them in the order that the operator wants.")
+            x, y = (View(v.buffer, v.byte_offset(), [v.nbytes()], [1], UINT8) for v in (x, y))
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
 
     def fill(self, y, number):
@@ -298,8 +304,26 @@ class Builder:
         self.cast_into(v, t)
         return t
 
-    def cast_into(self, x, y):
-        self.nd("cast", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype)
+    def cast_into(self, x, y, mode=0):
+        from_, to = self.unpacked(x), y if y.dtype not in BITS else self.temp(UINT8, y.shape)
+        self.nd("cast", y.shape, {"x": from_, "y": to}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype, mode=mode)
+        if to is not y:
+            self.pack_into(to, y)
+
+    def unpacked(self, v):
+        """Elements of less than a byte with the bits of each in a byte; others as they are."""
+        if v.dtype not in BITS:
+            return v
+        t = self.temp(UINT8, v.shape)
+        self.unpack_into(v, t)
+        return t
+
+    def unpack_into(self, v, codes):
+        self.emit("pack", {"x": self.contiguous(v), "y": codes}, bits=BITS[v.dtype], n=product(v.shape), unpack=1)
+
+    def pack_into(self, codes, y):
+        """What `unpacked` gives back into its type."""
+        self.emit("pack", {"x": self.contiguous(codes), "y": y}, bits=BITS[y.dtype], n=product(y.shape), unpack=0)
 
     def emit_binary(self, op, a, c, y, dtype):
         self.nd("binary", y.shape, {"a": a.broadcast(y.shape), "b": c.broadcast(y.shape), "y": y}, {"as": "a", "bs": "b", "ys": "y"}, op=BINARY[op], type=dtype)

@@ -1,7 +1,7 @@
 """Where a tensor lies: a buffer, an offset and strides. Transposes, slices, splits and broadcasts are views and cost no step."""
 from __future__ import annotations
 
-from ..ops.dtypes import INT4, UINT4, bytes_for, size_of
+from ..ops.dtypes import BITS, bytes_for, size_of
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
 
 
@@ -25,6 +25,10 @@ class View:
     def _with(self, shape, strides, offset=None):
         return View(self.buffer, self.offset if offset is None else offset, shape, strides, self.dtype)
 
+    def as_type(self, dtype):
+        """The same bits as elements of another type of the same size."""
+        return View(self.buffer, self.offset, self.shape, self.strides, dtype)
+
     @property
     def plain(self):
         """Whether it is laid out as a contiguous tensor of its (largest) shape."""
@@ -42,7 +46,7 @@ class View:
     def byte_offset(self):
         if isinstance(self.offset, int) and self.offset == 0:
             return 0
-        return self.offset // 2 if self.dtype in (UINT4, INT4) else self.offset * size_of(self.dtype)
+        return self.offset * BITS[self.dtype] // 8 if self.dtype in BITS else self.offset * size_of(self.dtype)
 
     def nbytes(self):
         return bytes_for(self.dtype, product([most(d) for d in self.shape]))
