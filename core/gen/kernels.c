@@ -1061,6 +1061,40 @@ static int32_t check_resample(const void *params, ew_reach *reach, bool *empty) 
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_roi_pool(ew_context *c, const void *p, void *const *operand) { return ew_k_roi_pool(c, p, operand); }
+static int32_t check_roi_pool(const void *params, ew_reach *reach, bool *empty) {
+  const ew_roi_pool_params *p = params;
+  const int64_t op = p->op;
+  const int64_t batch = p->batch;
+  const int64_t channels = p->channels;
+  const int64_t height = p->height;
+  const int64_t width = p->width;
+  const int64_t regions = p->regions;
+  const int64_t y_height = p->y_height;
+  const int64_t y_width = p->y_width;
+  const int64_t samples = p->samples;
+  bool bad = false;
+  if (channels < 0) return 9;
+  if (regions < 0) return 10;
+  if (y_height < 0) return 11;
+  if (y_width < 0) return 12;
+  if (!(op >= 0)) return 0;
+  if (!(op < 3)) return 1;
+  if (!(samples >= 0)) return 2;
+  if (!(samples <= 64)) return 3;
+  if (!(ew_check_min(ew_check_min(batch, height), width) >= 1)) return 4;
+  if (!(height * width <= 2147483647)) return 5;
+  if (!(y_height * y_width <= 2147483647)) return 6;
+  if (!(height <= 16777216)) return 7;
+  if (!(width <= 16777216)) return 8;
+  if ((*empty = channels == 0 || regions == 0 || y_height == 0 || y_width == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * channels, height), width)};
+  reach[1] = (ew_reach){4, 0, regions * 4};
+  reach[2] = (ew_reach){8, 0, regions};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, regions * channels, y_height), y_width)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_rope(ew_context *c, const void *p, void *const *operand) { return ew_k_rope(c, p, operand); }
 static int32_t check_rope(const void *params, ew_reach *reach, bool *empty) {
   const ew_rope_params *p = params;
@@ -1353,6 +1387,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_recurrent_grad, check_recurrent_grad},
   {run_reduce, check_reduce},
   {run_resample, check_resample},
+  {run_roi_pool, check_roi_pool},
   {run_rope, check_rope},
   {run_scatter_elements, check_scatter_elements},
   {run_scatter_nd, check_scatter_nd},
@@ -1406,6 +1441,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_recurrent_grad_params), 15, 0x7000, 0x787, {0}},
   {sizeof(ew_reduce_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_resample_params), 4, 0x8, 0x0, {0}},
+  {sizeof(ew_roi_pool_params), 4, 0x8, 0x0, {0}},
   {sizeof(ew_rope_params), 5, 0x10, 0x8, {[4] = 1}},
   {sizeof(ew_scatter_elements_params), 3, 0x4, 0x0, {0}},
   {sizeof(ew_scatter_nd_params), 3, 0x4, 0x0, {0}},

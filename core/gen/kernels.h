@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x9acf1c47u
-enum { EW_KERNEL_COUNT = 50, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0x10750c63u
+enum { EW_KERNEL_COUNT = 51, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -13,6 +13,7 @@ enum ew_optimizer_rule { EW_OPTIMIZER_RULE_ADAM, EW_OPTIMIZER_RULE_SGD, EW_OPTIM
 enum ew_pool_op { EW_POOL_OP_MAX, EW_POOL_OP_AVERAGE, EW_POOL_OP_SUM, EW_POOL_OP_COUNT };
 enum ew_recurrent_activation { EW_RECURRENT_ACTIVATION_LINEAR, EW_RECURRENT_ACTIVATION_SIGMOID, EW_RECURRENT_ACTIVATION_TANH, EW_RECURRENT_ACTIVATION_COUNT };
 enum ew_reduce { EW_REDUCE_SUM, EW_REDUCE_MEAN, EW_REDUCE_MAX, EW_REDUCE_MIN, EW_REDUCE_PROD, EW_REDUCE_L1, EW_REDUCE_L2, EW_REDUCE_SUM_SQUARE, EW_REDUCE_LOG_SUM, EW_REDUCE_LOG_SUM_EXP, EW_REDUCE_COUNT };
+enum ew_roi { EW_ROI_AVERAGE, EW_ROI_MAX, EW_ROI_POOL, EW_ROI_COUNT };
 enum ew_sample_mode { EW_SAMPLE_MODE_NEAREST, EW_SAMPLE_MODE_LINEAR, EW_SAMPLE_MODE_CUBIC, EW_SAMPLE_MODE_COUNT };
 enum ew_sample_padding { EW_SAMPLE_PADDING_ZEROS, EW_SAMPLE_PADDING_BORDER, EW_SAMPLE_PADDING_REFLECTION, EW_SAMPLE_PADDING_COUNT };
 enum ew_slope { EW_SLOPE_STEP, EW_SLOPE_SIGMOID, EW_SLOPE_TANH, EW_SLOPE_SOFTSIGN, EW_SLOPE_HARD_SWISH, EW_SLOPE_ELU, EW_SLOPE_GELU, EW_SLOPE_GELU_TANH, EW_SLOPE_QUICK_GELU, EW_SLOPE_MISH, EW_SLOPE_COUNT };
@@ -212,6 +213,11 @@ int32_t ew_k_reduce(ew_context *, const ew_reduce_params *, void *const *operand
 typedef struct { int32_t outer; int32_t n; int32_t m; int32_t taps; int32_t inner; } ew_resample_params;
 enum { EW_RESAMPLE_X, EW_RESAMPLE_INDEX, EW_RESAMPLE_WEIGHT, EW_RESAMPLE_Y };
 int32_t ew_k_resample(ew_context *, const ew_resample_params *, void *const *operand);
+
+/* roi_pool: y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of image index[r] of x [batch, channels, height, width], at least `least` wide and high, is divided into bins. average, max: of samples x samples places in a bin (0: as many as it has pixels), between pixels as bilinear interpolation weighs them, the maximum being that of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole pixels. An index out of [0, batch) is EW_E_INDEX. */
+typedef struct { int32_t op; int32_t batch; int32_t channels; int32_t height; int32_t width; int32_t regions; int32_t y_height; int32_t y_width; int32_t samples; float scale; float shift; float least; } ew_roi_pool_params;
+enum { EW_ROI_POOL_X, EW_ROI_POOL_REGION, EW_ROI_POOL_INDEX, EW_ROI_POOL_Y };
+int32_t ew_k_roi_pool(ew_context *, const ew_roi_pool_params *, void *const *operand);
 
 /* rope: Rotary embedding of the first rotary_dim elements of each head; the rest is copied. Row of the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row position + s; 2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row outside [0, c_rows) is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + rotary_dim/2). */
 typedef struct { int32_t batch; int32_t heads; int32_t seq; int32_t head_dim; int32_t rotary_dim; int32_t interleaved; int32_t x_b; int32_t x_h; int32_t x_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t c_b; int32_t c_s; int32_t c_rows; int32_t position; int32_t positions; float scale; } ew_rope_params;

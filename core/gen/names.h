@@ -40,6 +40,7 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"recurrent_grad", "i32:t i32:b i32:d i32:h i32:gates i32:lbr i32:reverse i32:coupled", "dy dh_last dc_last y cells g rt h_first c_first lengths peepholes table dx dh dc"},
   {"reduce", "i32:op i32:type i32:outer i32:n i32:inner i32:x_outer i32:x_n i32:x_inner i32:y_outer", "x y"},
   {"resample", "i32:outer i32:n i32:m i32:taps i32:inner", "x index weight y"},
+  {"roi_pool", "i32:op i32:batch i32:channels i32:height i32:width i32:regions i32:y_height i32:y_width i32:samples f32:scale f32:shift f32:least", "x region index y"},
   {"rope", "i32:batch i32:heads i32:seq i32:head_dim i32:rotary_dim i32:interleaved i32:x_b i32:x_h i32:x_s i32:y_b i32:y_h i32:y_s i32:c_b i32:c_s i32:c_rows i32:position i32:positions f32:scale", "x cos sin position_ids y"},
   {"scatter_elements", "i32:size i32:type i32:index_type i32:reduction i32[6]:dims i32:rows i32:y_axis i32[6]:ys i32[6]:is", "index updates y"},
   {"scatter_nd", "i32:size i32:type i32:index_type i32:reduction i32:count i32:depth i32:inner i32[6]:sizes i32[6]:strides", "index updates y"},

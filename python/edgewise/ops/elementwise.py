@@ -311,6 +311,26 @@ def _(t):
     yield t(t.f(2, 3, 37), t.f(37))
 
 
+swiglu = Op("SwiGLU")
+
+
+@swiglu.decompose
+def _(n, g):
+    a, b = n.inputs
+    if a.shape != b.shape:
+        fail(n, f"the gate {a} and {b} have different shapes")
+    return [g.op("Mul", g.op("Swish", a, alpha=n.attr("alpha", 1.0)), b)]
+
+
+@swiglu.cases
+def _(t):
+    only = {"opset": 28, "trust": "onnx", "why": "newer than onnxruntime"}
+    yield t(t.f(2, 3, 37), t.f(2, 3, 37), **only)
+    yield t(t.f(5), t.f(5), alpha=1.702, **only)
+    yield t(t.f(3, 5, dtype="float16"), t.f(3, 5, dtype="float16"), **only)
+    yield t(t.f(3, 5, dtype="float64"), t.f(3, 5, dtype="float64"), alpha=0.5, **only)
+
+
 not_ = Op("Not")
 
 

@@ -20,7 +20,7 @@ Kernel("pool_grad", _SIZES, [read("x", 4, _X, optional=True), read("dy", 4, _Y),
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import FLOAT, INT8, INT64, UINT8
-from .op import Op, fail, product, takes, unsupported
+from .op import Op, fail, product, takes
 from .window import Window, window
 
 
@@ -44,8 +44,6 @@ def _(n):
     takes(n, (FLOAT, UINT8, INT8), 0)
     x = n.inputs[0]
     shape = list(x.shape[:2]) + _window_of(n).y
-    if n.wants(1) and n.attr("storage_order", 0):
-        unsupported(n, "indices that count columns first")
     return [(x.dtype, shape), (INT64, shape)][:len(n.outputs)]
 
 
@@ -58,6 +56,21 @@ def _(n, b):
         _emit(b, "pool", "max", {"x": b.cast(x, FLOAT), "y": found, "index": index}, win, product(x.shape[:2]))
         if found is not y:
             b.cast_into(found, y)
+        if index is not None and n.attr("storage_order", 0):
+            _columns_first(b, index, x.shape[2:])
+
+
+def _columns_first(b, index, dims):
+    """Places in planes of `dims`, counted along the last dimension first, as places counted along the first one first."""
+    def step(op, v, number, into=None):
+        into = b.temp(INT64, v.shape) if into is None else into
+        b.emit_binary(op, v, b.scalar(INT64, number) if isinstance(number, int) else number, into, INT64)
+        return into
+    rest = step("mod", index, product(dims))
+    step("sub", index, rest, index)
+    for i in range(len(dims) - 1, -1, -1):
+        step("add", index, step("mul", step("mod", rest, dims[i]), product(dims[:i])), index)
+        rest = step("div", rest, dims[i])
 
 
 @max_pool.grad
@@ -76,6 +89,8 @@ def _(t):
     for x, attrs in _POOLS:
         yield t(t.f(*x), **attrs)
         yield t(t.f(*x), outputs=2, trust="ort", why="ONNX's reference counts indices in its own way outside of two dimensions", **attrs)
+    for shape in ((2, 3, 5, 7), (1, 2, 3, 4, 5)):
+        yield t(t.f(*shape), kernel_shape=[2] * (len(shape) - 2), storage_order=1, outputs=2, trust="ort", why="ONNX's reference counts indices in its own way outside of two dimensions")
     yield t(t.f(1, 3, 12, 12), kernel_shape=[3, 2], dilations=[2, 3])
     for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
         yield t(t.f(1, 3, 8, 9), kernel_shape=[4, 3], auto_pad=mode, strides=[2, 1])

@@ -36,7 +36,7 @@ Kernel("softmax_grad", {"rows": "i32", "cols": "i32", "dy_row": "i32", "y_row": 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT8, INT32, INT64, RANGE, UINT8, wrap
+from .dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT8, INT32, INT64, RANGE, UINT8, UINT32, UINT64, wrap
 from .op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, takes
 from .symbolic import NotStatic, Sym
 
@@ -301,6 +301,44 @@ def _(t):
     yield t(t.f(0, 3), 0)
     yield t(t.f(3, 0), 0)
     yield t(t.f(5), [0])
+
+
+cumprod = Op("CumProd")
+
+
+@cumprod.decompose
+def _(n, g):
+    """Products over 1, 2, 4, ... elements (Hillis and Steele 1986): log2 of the length steps, and a gradient that is right where there are zeros."""
+    x, reverse = n.inputs[0], n.attr("reverse", 0)
+    takes(n, (FLOAT, DOUBLE, INT32, INT64, UINT32, UINT64), 0)
+    axis = axis_of(n, int(ints(n, 1)[0]), x.rank)
+    d, one = x.shape[axis], g.constant(x.dtype, [], [1.0 if x.dtype in FLOATS else 1])
+    if isinstance(d, Sym):
+        raise NotStatic("CumProd over a length that depends on a register")
+
+    def moved(v, by):
+        """What stands `by` places before each element, 1 where nothing does."""
+        pads = [0] * (2 * x.rank)
+        pads[axis + (x.rank if reverse else 0)], pads[axis + (0 if reverse else x.rank)] = by, -by
+        return g.op("Pad", v, g.constant(INT64, [2 * x.rank], pads), one)
+    y, by = moved(x, 1) if n.attr("exclusive", 0) and d else x, 1
+    while by < d:
+        y = g.op("Mul", y, moved(y, by))
+        by *= 2
+    return [y]
+
+
+@cumprod.cases
+def _(t):
+    only = {"opset": 26, "trust": "onnx", "why": "newer than onnxruntime"}
+    for axis in (0, 1, -1):
+        for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            yield t(t.f(3, 5, 9), t.const(t.of("int32", axis)), exclusive=exclusive, reverse=reverse, **only)
+    for dtype in ("float64", "int32", "int64", "uint32", "float16"):
+        yield t(t.n("int64", 2, 6, low=1, high=4).astype(dtype), t.const(t.of("int64", 1)), **only)
+    yield t(t.of("float32", [3, 0, 2, 0, 5]), t.const(t.of("int64", 0)), **only)
+    yield t(t.f(3, 1), t.const(t.of("int64", 1)), exclusive=1, **only)
+    yield t(t.f(0, 3), t.const(t.of("int64", 0)), **only)
 
 
 def _declare_arg(name, largest):
