@@ -11,7 +11,25 @@ EW_INLINE int32_t up_to(int64_t x, int32_t step) { return (int32_t)((x - 1) / st
 typedef struct { int32_t z, y, x; } place;
 static __attribute__((noinline)) place place_of(int64_t i, const int32_t size[3]) { return (place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
 
+static __attribute__((noinline)) void zero(real *y, int64_t n, float value) {
+  int64_t i = 0;
+  for (; i + VF <= n; i += VF) vf_store(y + i, vf_splat(value));
+  EW_PLAIN for (; i < n; i++) y[i] = value;
+}
+
 /* ---- patches ---- */
+
+void ew_every(real *to, const real *from, int64_t step, int32_t n) {
+  int32_t i = 0;
+  if (step == 1 && n >= VF) {
+    for (; i + VF <= n; i += VF) vf_store(to + i, vf_load(from + i));
+    if (i < n) vf_store(to + n - VF, vf_load(from + n - VF));
+    return;
+  }
+  if (step == 2) /* loads end at the last number that is wanted */
+    EW_PLAIN for (; i + 4 <= n; i += 4) *(f32x4_m *)(to + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(from + 2 * i), (f32x4)*(const f32x4_m *)(from + 2 * i + 3), 0, 2, 5, 7);
+  EW_PLAIN for (; i < n; i++) to[i] = from[i * step];
+}
 
 /* One tap of the n positions from `at`, of a plane x: copied to `line`, zero where there is nothing; or, with `add`, line added to x.
  * Positions behind the last are those of the next item, x_batch further. */
@@ -33,12 +51,8 @@ static __attribute__((noinline)) void patches(const ew_window *w, real *x, int64
       EW_PLAIN for (; i < to; i++) row[i * s] += line[i];
     } else {
       EW_PLAIN for (; i < from; i++) line[i] = 0;
-      if (s == 1)
-        for (; i + VF <= to; i += VF) vf_store(line + i, vf_load(row + i));
-      else if (s == 2)
-        EW_PLAIN for (; i + 4 < to; i += 4) *(f32x4_m *)(line + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(row + 2 * i), (f32x4)*(const f32x4_m *)(row + 2 * i + 4), 0, 2, 4, 6);
-      EW_PLAIN for (; i < to; i++) line[i] = row[i * s];
-      EW_PLAIN for (; i < count; i++) line[i] = 0;
+      if (from < to) ew_every(line + from, row + from * s, s, to - from);
+      EW_PLAIN for (i = to > from ? to : from; i < count; i++) line[i] = 0;
     }
     line += count, n -= count, at.x = 0;
     if (++at.y == w->y_size[1]) {
@@ -111,10 +125,6 @@ static void in_parallel(ew_context *ctx, convolution *s, int64_t pieces, double 
 }
 #define EACH_PIECE(i) for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end; i++)
 
-static __attribute__((noinline)) void zero(real *y, int64_t n, float value) {
-  EW_PLAIN for (int64_t i = 0; i < n; i++) y[i] = value;
-}
-
 static real *plane_of_x(const convolution *s, int64_t item, int64_t channel) { return s->x + item * s->x_batch + channel * s->x_volume; }
 
 /* ---- tap by tap ---- */
@@ -185,8 +195,9 @@ typedef struct {
   int32_t y_size[3]; /* of one remainder's part: positions, and how far taps reach behind them */
   int64_t part, parts, row, pitch; /* row: positions from first to last with the gaps; pitch: from one line of positions to the next */
   int64_t offset[LONG_TAPS];
-  real *x, *y; /* parts * part and row elements, each with room for a vector behind it */
+  real *x, *y; /* parts * part and row elements, each with room for AT_ONCE behind it */
 } long_rows;
+enum { AT_ONCE = 4 * VF };
 
 /* Whether it can be done in `floats` of scratch. l->w refers to l: it stays where it is. */
 static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *scratch, int64_t floats, long_rows *l) {
@@ -202,30 +213,44 @@ static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *s
   l->w = (ew_window){w->x_size, l->y_size, w->stride, w->stride, one, w->pad};
   l->part = part, l->parts = ew_volume(w->stride), l->pitch = l->y_size[2];
   l->row = (((int64_t)w->y_size[0] - 1) * l->y_size[1] + w->y_size[1] - 1) * l->pitch + w->y_size[2];
-  l->x = scratch, l->y = scratch + l->part * l->parts + 2 * VF;
-  if (l->part * l->parts + l->row + 4 * VF > floats) return false;
+  l->x = scratch, l->y = scratch + l->part * l->parts + AT_ONCE;
+  if (l->part * l->parts + l->row + 2 * AT_ONCE > floats) return false;
   for (int64_t t = 0; t < s->taps; t++) {
     place k = place_of(t, w->taps);
     int64_t z = k.z * (int64_t)w->dilation[0], y = k.y * (int64_t)w->dilation[1], x = k.x * (int64_t)w->dilation[2];
     int64_t index = (z % w->stride[0] * w->stride[1] + y % w->stride[1]) * w->stride[2] + x % w->stride[2];
     l->offset[t] = index * part + (z / w->stride[0] * l->y_size[1] + y / w->stride[1]) * l->pitch + x / w->stride[2];
   }
-  for (int i = 0; i < 2 * VF; i++) l->x[l->part * l->parts + i] = l->y[l->row + i] = 0;
+  zero(l->x, l->part * l->parts + AT_ONCE, 0), zero(l->y + l->row, AT_ONCE, 0);
   return true;
 }
-/* Between a plane of x and its parts, which are copied or (add) added to it. */
-static __attribute__((noinline)) void parts_of(const long_rows *l, real *x, bool add) {
-  for (int64_t i = 0; i < l->parts; i++) patches(&l->w, x, 0, place_of(i, l->w.taps), (place){0, 0, 0}, (int32_t)l->part, l->x + i * l->part, add);
+/* A plane of x into its parts, whose pads are 0 from the beginning. */
+static __attribute__((noinline)) void into_parts(const long_rows *l, const real *x) {
+  const int32_t *stride = l->w.stride, *pad = l->w.pad, *size = l->y_size;
+  for (int32_t z = 0; z < l->w.x_size[0]; z++)
+    for (int32_t y = 0; y < l->w.x_size[1]; y++, x += l->w.x_size[2]) {
+      const int32_t pz = z + pad[0], py = y + pad[1];
+      if (pz < 0 || py < 0 || pz / stride[0] >= size[0] || py / stride[1] >= size[1]) continue;
+      real *line = l->x + (pz % stride[0] * stride[1] + py % stride[1]) * (int64_t)stride[2] * l->part + (pz / stride[0] * (int64_t)size[1] + py / stride[1]) * l->pitch;
+      for (int32_t r = 0; r < stride[2]; r++, line += l->part) {
+        int32_t from, to;
+        ew_window_range(&l->w, 2, (int64_t)r - pad[2], &from, &to);
+        if (from < to) ew_every(line + from, x + from * (int64_t)stride[2] + r - pad[2], stride[2], to - from);
+      }
+    }
+}
+/* The parts added to a plane of x. */
+static __attribute__((noinline)) void add_parts(const long_rows *l, real *x) {
+  for (int64_t i = 0; i < l->parts; i++) patches(&l->w, x, 0, place_of(i, l->w.taps), (place){0, 0, 0}, (int32_t)l->part, l->x + i * l->part, true);
 }
 /* Between a plane of y and its long row, whose gaps are 0. */
 static __attribute__((noinline)) void lines_of(const long_rows *l, const convolution *s, real *y, bool out) {
   for (int32_t z = 0; z < s->w.y_size[0]; z++)
     for (int32_t i = 0; i < s->w.y_size[1]; i++) {
       real *row = l->y + ((int64_t)z * l->y_size[1] + i) * l->pitch;
-      if (out)
-        EW_PLAIN for (int32_t j = 0; j < s->w.y_size[2]; j++) *y++ = row[j];
-      else {
-        EW_PLAIN for (int32_t j = 0; j < s->w.y_size[2]; j++) row[j] = *y++;
+      ew_every(out ? y : row, out ? row : y, 1, s->w.y_size[2]);
+      y += s->w.y_size[2];
+      if (!out) {
         if (row + l->pitch <= l->y + l->row)
           EW_PLAIN for (int64_t j = s->w.y_size[2]; j < l->pitch; j++) row[j] = 0;
       }
@@ -234,14 +259,17 @@ static __attribute__((noinline)) void lines_of(const long_rows *l, const convolu
     zero(l->y + ((int64_t)z * l->y_size[1] + s->w.y_size[1]) * l->pitch, (int64_t)(l->y_size[1] - s->w.y_size[1]) * l->pitch, 0);
 }
 
-static __attribute__((noinline)) void long_forward(const long_rows *l, int64_t taps, const real *w) {
-  for (int64_t j = 0; j < l->row; j += 2 * VF) {
-    vf sum[2] = {vf_load(l->y + j), vf_load(l->y + j + VF)};
+/* Sums over taps, of rows that begin with `start`, or (NULL) with what there is. */
+static __attribute__((noinline)) void long_forward(const long_rows *l, int64_t taps, const real *w, const float *start, const ew_bounds *limit) {
+  for (int64_t j = 0; j < l->row; j += AT_ONCE) {
+    vf sum[4];
+    for (int u = 0; u < 4; u++) sum[u] = start ? vf_splat(*start) : vf_load(l->y + j + u * VF);
     for (int64_t t = 0; t < taps; t++) {
-      vf k = vf_load_splat(w + t);
-      for (int u = 0; u < 2; u++) sum[u] = vf_fma(vf_load(l->x + l->offset[t] + j + u * VF), k, sum[u]);
+      const vf k = vf_load_splat(w + t);
+      const real *x = l->x + l->offset[t] + j;
+      for (int u = 0; u < 4; u++) sum[u] = vf_fma(vf_load(x + u * VF), k, sum[u]);
     }
-    for (int u = 0; u < 2; u++) vf_store(l->y + j + u * VF, sum[u]);
+    for (int u = 0; u < 4; u++) vf_store(l->y + j + u * VF, ew_bounded(limit, sum[u]));
   }
 }
 
@@ -256,16 +284,18 @@ static void direct_task(void *arg, int32_t index, int32_t thread) {
     int64_t gm = i % ((int64_t)s->groups * s->m), item = i / ((int64_t)s->groups * s->m);
     planes p = {.y = s->y + i * s->y_volume};
     ew_finish f = s->finish;
-    zero(in_long_rows ? l.y : p.y, in_long_rows ? l.row : s->y_volume, 0);
+    ew_bounds none = ew_bounds_of(EW_ACTIVATION_NONE), limit = ew_bounds_of(f.activation);
+    const float start = f.bias ? f.bias[gm] : 0;
+    if (!in_long_rows) zero(p.y, s->y_volume, start);
     for (int32_t c = 0; c < s->c; c++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + c), p.w = s->weights + (gm * s->c + c) * s->taps;
-      if (in_long_rows) parts_of(&l, p.x, false), long_forward(&l, s->taps, p.w);
+      if (in_long_rows) into_parts(&l, p.x), long_forward(&l, s->taps, p.w, c ? NULL : &start, c + 1 < s->c ? &none : &limit);
       else ew_window_rows(&s->w, forward_row, &p);
     }
     if (in_long_rows) lines_of(&l, s, p.y, true);
-    if (f.bias) f.bias += gm;
+    f.bias = NULL;
     if (f.residual) f.residual += i * s->y_volume;
-    if (f.bias || f.residual || f.activation) ew_finish_row(&f, p.y, p.y, 0, 0, (int32_t)s->y_volume, 0);
+    if (f.residual || limit.dear || (f.activation && !in_long_rows)) ew_finish_row(&f, p.y, p.y, 0, 0, (int32_t)s->y_volume, 0);
   }
 }
 
@@ -324,7 +354,7 @@ static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
       planes whole = {.x = l.x, .w = p.w, .y = l.y};
       for (int32_t t = 0; t < s->taps; t++) transpose_row(&whole, (int32_t)l.row, l.offset[t], 1, 0, t);
     }
-    if (in_long_rows) parts_of(&l, p.x, true);
+    if (in_long_rows) add_parts(&l, p.x);
   }
 }
 
@@ -388,7 +418,7 @@ static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
         ew_window_rows(&s->w, weight_row, &p);
         continue;
       }
-      parts_of(&l, p.x, false), lines_of(&l, s, p.y, false);
+      into_parts(&l, p.x), lines_of(&l, s, p.y, false);
       planes whole = {.x = l.x, .w = p.w, .y = l.y};
       for (int32_t t = 0; t < s->taps; t++) weight_row(&whole, (int32_t)l.row, l.offset[t], 1, 0, t);
     }

@@ -8,35 +8,39 @@
 EW_INLINE int32_t at_most(int32_t x, int32_t limit) { return x < limit ? x : limit; }
 EW_INLINE int32_t blocks_of(int32_t x, int32_t block) { return x / block + (x % block != 0); }
 
-EW_INLINE vf finish_vector(const ew_finish *f, vf sum, vf bias, vf residual) { return vf_activate(vf_fma(sum, vf_splat(f->alpha), bias), f->activation) + residual; }
+/* A whole number of vectors, in place. (Once in the engine: activations are long.) */
+static __attribute__((noinline)) void activate(float *t, int32_t n, int32_t activation) {
+  for (int32_t j = 0; j < n; j += VF) vf_store(t + j, vf_activate(vf_load(t + j), activation));
+}
 
 void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col, int32_t n, int32_t y_row) {
+  enum { LENGTH = 16 * VF };
   const real *bias = f->bias ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL;
   const real *residual = f->residual ? f->residual + (int64_t)row * y_row + col : NULL;
-  for (int32_t j = 0; j < n; j += VF) {
-    int32_t count = at_most(n - j, VF);
-    float t[3][VF] = {{0}};
-    vf sum, b = vf_splat(0), r = vf_splat(0);
-    if (count == VF) {
-      sum = vf_load(sums + j);
-      if (residual) r = vf_load(residual + j);
-    } else {
-      for (int32_t i = 0; i < count; i++) t[0][i] = sums[j + i], t[1][i] = residual ? residual[j + i] : 0;
-      sum = vf_load(t[0]), r = vf_load(t[1]);
-    }
-    if (bias) {
-      if (!f->bias_col) b = vf_splat(*bias);
-      else if (f->bias_col == 1 && count == VF) b = vf_load(bias + j);
+  const ew_bounds limit = ew_bounds_of(f->activation);
+  float t[LENGTH], b[VF];
+  vf same = vf_splat(bias && !f->bias_col ? *bias * f->beta : 0);
+  for (int32_t j = 0, count; j < n; j += count) {
+    count = at_most(n - j, LENGTH);
+    int32_t whole = count - count % VF, i = 0;
+    for (; i < count; i += VF) { /* the last vector may reach behind the numbers: what is there is of no interest */
+      const int32_t some = at_most(count - i, VF);
+      vf sum, add = same;
+      if (some == VF) sum = vf_load(sums + j + i);
       else {
-        for (int32_t i = 0; i < count; i++) t[2][i] = bias[(int64_t)(j + i) * f->bias_col];
-        b = vf_load(t[2]);
+        for (int32_t c = 0; c < VF; c++) b[c] = c < some ? sums[j + i + c] : 0;
+        sum = vf_load(b);
       }
-      b *= f->beta;
+      if (bias && f->bias_col == 1 && some == VF) add = vf_load(bias + j + i) * f->beta;
+      else if (bias && f->bias_col) {
+        for (int32_t c = 0; c < VF; c++) b[c] = c < some ? bias[(int64_t)(j + i + c) * f->bias_col] * f->beta : 0;
+        add = vf_load(b);
+      }
+      vf_store(t + i, ew_bounded(&limit, vf_fma(sum, vf_splat(f->alpha), add)));
     }
-    vf v = finish_vector(f, sum, b, r);
-    if (count == VF) vf_store(y + j, v);
-    else
-      for (int32_t i = 0; i < count; i++) y[j + i] = v[i];
+    if (limit.dear) activate(t, i, f->activation);
+    for (i = 0; i < whole; i += VF) vf_store(y + j + i, residual ? vf_load(t + i) + vf_load(residual + j + i) : vf_load(t + i));
+    for (; i < count; i++) y[j + i] = residual ? t[i] + residual[j + i] : t[i];
   }
 }
 
@@ -122,22 +126,26 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
 /* ---- the inner loop ---- */
 
 /* Every row's address is made from the last one's, so that few pointers live: V8 keeps all of this in registers. */
-void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) {
+EW_INLINE void tile(int rows, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) {
   vf y[MR][2];
-  for (int r = 0; r < MR; r++)
+  for (int r = 0; r < rows; r++)
     for (int c = 0; c < 2; c++) y[r][c] = from ? vf_load(from + r * out_row + c * VF) : vf_splat(0);
   for (const real *end = a + kc; a < end; a++, b += NR) {
     const real *p = a;
     vf row[2];
     for (int c = 0; c < 2; c++) row[c] = vf_load(b + c * VF);
-    for (int r = 0; r < MR; r++, p += a_row) {
+    for (int r = 0; r < rows; r++, p += a_row) {
       vf x = vf_load_splat(p);
       for (int c = 0; c < 2; c++) y[r][c] = vf_fma(x, row[c], y[r][c]);
     }
   }
-  for (int r = 0; r < MR; r++)
+  for (int r = 0; r < rows; r++)
     for (int c = 0; c < 2; c++) vf_store(out + r * out_row + c * VF, y[r][c]);
 }
+void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) { tile(MR, kc, a, a_row, b, out, out_row, from); }
+/* With tiles of 4 rows beside those of 6, nothing is left over of any even number of rows. */
+enum { SHORT = 4 };
+static __attribute__((noinline)) void short_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) { tile(SHORT, kc, a, a_row, b, out, out_row, from); }
 
 void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, float *out) {
   enum { LENGTH = 256 };
@@ -157,20 +165,6 @@ void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, float *ou
   } while (k < kc);
 }
 
-/* Of a row of a tile, which is mostly NR wide. */
-EW_INLINE void add(real *sum, const real *y, int32_t n) {
-  if (n == NR)
-    for (int c = 0; c < NR; c += VF) vf_store(sum + c, vf_load(sum + c) + vf_load(y + c));
-  else
-    for (int c = 0; c < n; c++) sum[c] += y[c];
-}
-EW_INLINE void copy(real *y, const real *sum, int32_t n) {
-  if (n == NR)
-    for (int c = 0; c < NR; c += VF) vf_store(y + c, vf_load(sum + c));
-  else
-    for (int c = 0; c < n; c++) y[c] = sum[c];
-}
-
 typedef struct {
   const ew_gemm_job *g;
   real *packed_b, *packed_a;
@@ -187,6 +181,41 @@ static void pack_b_task(void *arg, int32_t index, int32_t thread) {
   s->g->pack_b(s->g, s->packed_b + (int64_t)j * s->kc, s->k0, s->kc, s->j0 + j, at_most(s->nc - j, s->nt));
 }
 
+/* What a tile's sums become: partial sums in y, or, with the last of them, results. */
+static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *sums, real *y, int32_t row, int32_t col, int32_t rows, int32_t cols) {
+  const ew_gemm_job *g = s->g;
+  const ew_finish *f = &g->finish;
+  const ew_bounds limit = ew_bounds_of(s->last ? f->activation : EW_ACTIVATION_NONE);
+  const bool fast = cols == NR && (!f->bias || f->bias_col <= 1);
+  const real *bias = f->bias && s->last ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL, *residual = f->residual && s->last ? f->residual + (y - g->y) : NULL;
+  const float alpha = s->last ? f->alpha : 1;
+  for (int32_t r = 0; fast && r < rows; r++)
+    for (int c = 0; c < NR; c += VF) {
+      vf v = vf_load(sums + r * NR + c), b = vf_splat(0);
+      if (!s->first) v += vf_load(y + (int64_t)r * g->y_row + c);
+      if (bias) b = (f->bias_col ? vf_load(bias + (int64_t)r * f->bias_row + c) : vf_load_splat(bias + (int64_t)r * f->bias_row)) * f->beta;
+      v = ew_bounded(&limit, vf_fma(v, vf_splat(alpha), b));
+      if (!limit.dear) {
+        if (residual) v += vf_load(residual + (int64_t)r * g->y_row + c);
+        vf_store(y + (int64_t)r * g->y_row + c, v);
+      } else vf_store(sums + r * NR + c, v);
+    }
+  if (fast && limit.dear) {
+    activate(sums, rows * NR, f->activation);
+    for (int32_t r = 0; r < rows; r++)
+      for (int c = 0; c < NR; c += VF) {
+        vf v = vf_load(sums + r * NR + c);
+        vf_store(y + (int64_t)r * g->y_row + c, residual ? v + vf_load(residual + (int64_t)r * g->y_row + c) : v);
+      }
+  }
+  for (int32_t r = 0; !fast && r < rows; r++, sums += NR, y += g->y_row) {
+    for (int32_t c = 0; !s->first && c < cols; c++) sums[c] += y[c];
+    if (s->last) ew_finish_row(f, y, sums, row + r, col, cols, g->y_row);
+    else
+      for (int32_t c = 0; c < cols; c++) y[c] = sums[c];
+  }
+}
+
 static void block_task(void *arg, int32_t index, int32_t thread) {
   gemm_block *s = arg;
   const ew_gemm_job *g = s->g;
@@ -200,38 +229,27 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
     a = packed, a_row = s->kc;
   }
   const ew_finish *f = &g->finish;
-  const bool plain = s->last && f->activation == EW_ACTIVATION_NONE && (!f->bias || f->bias_col == 1); /* with a short k the rest costs as much as the sums */
   const bool simple = f->activation == EW_ACTIVATION_NONE && f->alpha == 1 && !f->bias, direct = !s->last || simple; /* simple: sums that at most begin with a residual */
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
-    for (int32_t i = 0; i < mc; i += MR) {
-      float t[MR * NR];
-      int32_t rows = at_most(mc - i, MR);
-      const real *first = a + i * a_row;
+    for (int32_t i = 0, rows; i < mc; i += rows) {
+      float t[MR * NR], *sums = t;
+      const real *first = a + i * a_row, *row[MR];
       int64_t at = (int64_t)(i0 + i) * g->y_row + s->j0 + j;
       real *y = g->y + at;
-      if (rows < MR) {
-        const real *row[MR];
+      rows = at_most(mc - i, MR);
+      void (*tile)(int32_t, const real *, intptr_t, const real *, real *, intptr_t, const real *) = ew_tile;
+      if ((int)SHORT < (int)MR && (mc - i == SHORT || mc - i == 2 * SHORT)) tile = short_tile, rows = SHORT;
+      else if (rows < MR && mc >= MR) first -= (MR - rows) * a_row, sums += (MR - rows) * NR; /* some rows once more, which nobody looks at */
+      else if (rows < MR) {
         for (int32_t r = 0; r < MR; r++) row[r] = first + at_most(r, rows - 1) * a_row;
-        ew_tile_of(s->kc, row, b, t);
-      } else if (direct && cols == NR) {
-        ew_tile(s->kc, first, a_row, b, y, g->y_row, !s->first ? y : simple && f->residual ? f->residual + at : NULL);
-        continue;
-      } else ew_tile(s->kc, first, a_row, b, t, NR, NULL);
-      for (int32_t r = 0; r < rows; r++, y += g->y_row) {
-        float *sum = t + r * NR;
-        if (!s->first) add(sum, y, cols);
-        if (plain && cols == NR) {
-          const real *bias = f->bias ? f->bias + (int64_t)(i0 + i + r) * f->bias_row + s->j0 + j : NULL, *residual = f->residual ? f->residual + (y - g->y) : NULL;
-          for (int c = 0; c < NR; c += VF) {
-            vf v = vf_load(sum + c) * f->alpha;
-            if (bias) v += vf_load(bias + c) * f->beta;
-            if (residual) v += vf_load(residual + c);
-            vf_store(y + c, v);
-          }
-        } else if (s->last) ew_finish_row(f, y, sum, i0 + i + r, s->j0 + j, cols, g->y_row);
-        else copy(y, sum, cols);
+        tile = NULL, ew_tile_of(s->kc, row, b, t);
+      }
+      if (direct && cols == NR && tile && sums == t) tile(s->kc, first, a_row, b, y, g->y_row, !s->first ? y : simple && f->residual ? f->residual + at : NULL);
+      else {
+        if (tile) tile(s->kc, first, a_row, b, t, NR, NULL);
+        finish_tile(s, sums, y, i0 + i, s->j0 + j, rows, cols);
       }
     }
   }

@@ -2,6 +2,8 @@
 #include "window.h"
 #include <math.h>
 
+enum { LENGTH = 1024 }; /* of a row that is kept aside */
+
 typedef struct {
   ew_window w;
   const int32_t *tail;
@@ -39,6 +41,32 @@ static void sum_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t 
   if (stride == 1)
     for (; i + VF <= n; i += VF) vf_store(y + i, vf_load(y + i) + vf_load(x + i));
   EW_PLAIN for (; i < n; i++) y[i] += x[i * stride];
+}
+
+/* A plane: for each of its rows first what lies under each other, then what of that lies side by side. */
+static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, float nothing) {
+  const ew_window *w = &s->w;
+  const int32_t *size = w->x_size;
+  real column[LENGTH], line[LENGTH], *y = s->y;
+  pool down = *s, along = *s;
+  down.y = column, along.x = line;
+  for (int32_t oz = 0; oz < w->y_size[0]; oz++)
+    for (int32_t oy = 0; oy < w->y_size[1]; oy++, y += w->y_size[2]) {
+      EW_PLAIN for (int32_t i = 0; i < size[2]; i++) column[i] = nothing;
+      EW_PLAIN for (int32_t i = 0; i < w->y_size[2]; i++) y[i] = nothing;
+      for (int32_t kz = 0; kz < w->taps[0]; kz++)
+        for (int32_t ky = 0; ky < w->taps[1]; ky++) {
+          const int64_t iz = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz), iy = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
+          if (iz >= 0 && iz < size[0] && iy >= 0 && iy < size[1]) row(&down, size[2], (iz * size[1] + iy) * size[2], 1, 0, 0);
+        }
+      for (int32_t kx = 0; kx < w->taps[2]; kx++) {
+        int32_t from, to;
+        ew_window_range(w, 2, ew_window_at(w, 2, kx), &from, &to);
+        if (from >= to) continue;
+        ew_every(line, column + from * (int64_t)w->stride[2] + ew_window_at(w, 2, kx), w->stride[2], to - from);
+        along.y = y + from, row(&along, to - from, 0, 1, 0, 0);
+      }
+    }
 }
 
 /* The taps [from, to) of position o along dimension d that lie inside of x, where tap `from` lies, and how many count for an average. */
@@ -104,8 +132,13 @@ static void pool_task(void *arg, int32_t index, int32_t thread) {
     }
     pool one = *s;
     one.x += i * s->x_volume, one.y += i * s->y_volume;
-    EW_PLAIN for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
-    ew_window_rows(&s->w, s->op == EW_POOL_OP_MAX ? max_row : sum_row, &one);
+    const ew_window_row row = s->op == EW_POOL_OP_MAX ? max_row : sum_row;
+    const float nothing = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
+    if (s->w.x_size[2] <= LENGTH) rows(&one, row, nothing);
+    else {
+      EW_PLAIN for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = nothing;
+      ew_window_rows(&s->w, row, &one);
+    }
     if (s->op == EW_POOL_OP_AVERAGE) divide(s, one.y);
   }
 }

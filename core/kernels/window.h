@@ -27,6 +27,9 @@ typedef void (*ew_window_row)(void *job, int32_t n, int64_t x, int64_t stride, i
 /* Calls `row` for whatever of one plane of x and one of y meet, position by position, so that a row of y is still near for its next tap. */
 void ew_window_rows(const ew_window *, ew_window_row row, void *job);
 
+/* to[i] = from[i * step] */
+void ew_every(real *to, const real *from, int64_t step, int32_t n);
+
 /* How many of `count` pieces, worth `each` multiply-adds, make a task. */
 EW_INLINE int32_t ew_window_share(const ew_context *c, int64_t count, double each) {
   int64_t least = (int64_t)(65536 / (each + 1)) + 1, share = count / (4 * (int64_t)ew_parallel_width(c)) + 1;

@@ -97,7 +97,7 @@ def model_file(name, how):
 
 
 def write_run(model, inputs, target):
-    """TARGET.bin: what is fed, and of Edgewise the plan and its weights; TARGET.json: where each lies. For page/edgewise.js and page/ort.js."""
+    """TARGET.bin: what is fed, and of Edgewise the plan and its weights; TARGET.json: where each lies. For page/edgewise.js and page/ort.js. Returns the plan."""
     from edgewise.onnx import FileSource, read_model
     from edgewise.plan import compile_graph
     parts, where, at = [], {"inputs": [], "slots": []}, 0
@@ -118,6 +118,7 @@ def write_run(model, inputs, target):
     finally:
         target.with_suffix(".bin").write_bytes(b"".join(parts))
         target.with_suffix(".json").write_text(json.dumps(where))
+    return plan
 
 
 def difference(y, reference, kind):

@@ -94,5 +94,17 @@ serve({
     engine.run(model.plan, "model");
     model.y = engine.bytes(model.output.address, model.output.size).slice();
   }),
+  /** The least milliseconds of each of a plan's `count` steps. */
+  async modelSteps(count, ms) {
+    const least = new Array(count).fill(Infinity);
+    await several(ms, () => {
+      for (let i = 0; i < count; i++) {
+        const begin = now();
+        engine.call(() => engine.exports.ew_plan_run_steps(model.plan, i, 1, 0));
+        least[i] = Math.min(least[i], now() - begin);
+      }
+    });
+    return least;
+  },
   modelResult: () => base64(new Float32Array(model.y.buffer)),
 });
