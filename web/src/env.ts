@@ -45,3 +45,23 @@ export const env: Env = {
 };
 
 declare const __WHEEL__: string;
+
+/** Where a worker finds the rest of Edgewise: absolute addresses; folders end in `/`. */
+export interface Urls {
+  engineUrl: string;
+  threadUrl: string;
+  compilerUrl: string;
+  pyodideUrl: string;
+  wheelUrl: string;
+}
+
+/** As `env` says now. */
+export function urls(): Urls {
+  const folder = (url: string): string => full(url).replace(/\/?$/, "/");
+  return { engineUrl: folder(env.engineUrl), threadUrl: full(env.threadUrl), compilerUrl: full(env.compilerUrl), pyodideUrl: folder(env.pyodideUrl), wheelUrl: full(env.wheelUrl) };
+}
+
+/** An address relative to the page's. */
+export function full(url: string): string {
+  return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+}

@@ -17,7 +17,7 @@
 
 import { Client } from "./client.ts";
 import { adapterMethods, handles, type AdapterMethods } from "./training/index.ts";
-import { env } from "./env.ts";
+import { env, full, urls } from "./env.ts";
 import { InputError } from "./errors.ts";
 import type { GenerationFields } from "./generation/index.ts";
 import type { DType } from "./hub.ts";
@@ -30,7 +30,8 @@ export * from "./errors.ts";
 export { env, type Env } from "./env.ts";
 export { cacheBytes, clearCache } from "./storage.ts";
 export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, type AdapterMethods, type CheckpointInfo, type FineTuneOptions, type KeptAdapter, type StepEvent, type TrainingInfo, type TrainingResult } from "./training/index.ts";
-export { LinearLRScheduler, Tensor, TrainingSession, type Tensors, type TensorType, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
+export { Tensor, type TensorData, type Tensors, type TensorType } from "./tensor.ts";
+export { LinearLRScheduler, TrainingSession, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
 export type { DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 
 /** What this page can use, and in words why not more. */
@@ -241,7 +242,7 @@ export async function pipeline(task: "text-generation", model: ModelSource, opti
   const request: LoadRequest = {
     model: sources(model),
     base: globalThis.document?.baseURI ?? globalThis.location?.href,
-    urls: { engineUrl: slash(env.engineUrl), threadUrl: full(env.threadUrl), compilerUrl: full(env.compilerUrl), pyodideUrl: slash(env.pyodideUrl), wheelUrl: full(env.wheelUrl) },
+    urls: urls(),
     remoteHost: env.remoteHost,
     remotePathTemplate: env.remotePathTemplate,
     revision: options.revision ?? "main",
@@ -338,13 +339,4 @@ function sources(model: ModelSource): LoadRequest["model"] {
   if (!list.length || !list.every((f) => f instanceof Blob))
     throw new InputError("there is no model", "pipeline", "Give a model id, an address, or files.");
   return list.map(named);
-}
-
-function full(url: string): string {
-  return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
-}
-
-function slash(url: string): string {
-  const address = full(url);
-  return address.endsWith("/") ? address : address + "/";
 }

@@ -2,21 +2,17 @@
 // carry it too. Errors cross as class name, words and fields.
 
 import * as errors from "./errors.ts";
+import type { Urls } from "./env.ts";
 import type { DType } from "./hub.ts";
 import type { Flavour } from "./platform.ts";
 import type { Message } from "./text.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
-import type { ArtifactsInfo, PlainTensor } from "./training/artifacts.ts";
+import type { PlainTensor } from "./tensor.ts";
+import type { ArtifactsInfo } from "./training/artifacts.ts";
 import type { KeptAdapter } from "./training/kept.ts";
 import type { StepEvent, TrainingFields, TrainingInfo, TrainingResult } from "./training/trainer.ts";
 
-export interface Urls {
-  engineUrl: string;
-  threadUrl: string;
-  compilerUrl: string;
-  pyodideUrl: string;
-  wheelUrl: string;
-}
+export type { Urls };
 
 export interface LoadRequest {
   /** Model id or address, or files. */

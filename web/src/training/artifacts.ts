@@ -7,10 +7,8 @@ import { EngineError, InputError } from "../errors.ts";
 import type { ProgramInfo, Slot, StateInfo, Weight } from "../package.ts";
 import type { Urls } from "../protocol.ts";
 import { Compiler } from "../pyodide.ts";
+import type { PlainTensor } from "../tensor.ts";
 import { Session, STEP } from "./session.ts";
-
-/** A tensor on its way: bytes, little-endian. */
-export interface PlainTensor { type: string; dims: number[]; data: Uint8Array<ArrayBuffer> }
 
 export interface ArtifactsInfo {
   train: { inputs: string[]; outputs: string[] };

@@ -1,0 +1,71 @@
+// Tensors as pages give and get them, with the names of ONNX Runtime Web's.
+
+import { InputError } from "./errors.ts";
+
+const ARRAYS = { float32: Float32Array, float64: Float64Array, int64: BigInt64Array, uint64: BigUint64Array, int32: Int32Array, uint32: Uint32Array, int16: Int16Array, uint16: Uint16Array, float16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array } as const;
+/** Names of element types. float16 is given as its bits. */
+export type TensorType = keyof typeof ARRAYS;
+export type TensorData = Float32Array | Float64Array | BigInt64Array | BigUint64Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array;
+
+/** A tensor as in ONNX Runtime Web: `new Tensor("float32", data, [2, 3])`, or `new Tensor(data, [2, 3])`. */
+export class Tensor {
+  readonly type: TensorType;
+  /** Row by row. */
+  readonly data: TensorData;
+  readonly dims: readonly number[];
+
+  constructor(type: TensorType, data: TensorData | readonly number[] | readonly bigint[] | readonly boolean[], dims?: readonly number[]);
+  constructor(data: TensorData, dims?: readonly number[]);
+  constructor(a: TensorType | TensorData, b?: TensorData | readonly number[] | readonly bigint[] | readonly boolean[] | readonly number[], c?: readonly number[]) {
+    if (typeof a === "string") {
+      const array = ARRAYS[a];
+      if (!array) throw new InputError(`there is no element type '${String(a).slice(0, 40)}'`, "Tensor", `Use one of ${Object.keys(ARRAYS).join(", ")}.`);
+      if (!b || typeof (b as ArrayLike<unknown>).length !== "number") throw new InputError("there are no data", "Tensor", "Give a typed array or a list.");
+      this.type = a;
+      this.data = (b instanceof array ? b : (array as unknown as { from(x: unknown, f?: (y: never) => unknown): TensorData }).from(b, a === "int64" || a === "uint64" ? (x: never) => BigInt(x) : Number)) as TensorData;
+      this.dims = Array.from(c ?? [this.data.length]);
+    } else {
+      const type = Object.entries(ARRAYS).find(([name, array]) => a instanceof array && name !== "float16" && name !== "bool")?.[0];
+      if (!type) throw new InputError("its data are no typed array", "Tensor", "Give a type first, or a typed array.");
+      this.type = type as TensorType;
+      this.data = a as TensorData;
+      this.dims = Array.from((b as readonly number[] | undefined) ?? [a.length]);
+    }
+    const size = this.dims.reduce((x, d) => x * d, 1);
+    if (!this.dims.every((d) => Number.isSafeInteger(d) && d >= 0) || size !== this.data.length) throw new InputError(`dims [${this.dims.join(", ")}] are not those of ${this.data.length} elements`, "Tensor", "Give dims whose product is the number of elements.");
+  }
+
+  /** Number of elements. */
+  get size(): number {
+    return this.data.length;
+  }
+}
+
+export type Tensors = Record<string, Tensor>;
+/** A tensor on its way between page and worker: bytes, little-endian. */
+export interface PlainTensor { type: string; dims: number[]; data: Uint8Array<ArrayBuffer> }
+
+/** A copy of its bytes, with type and dims. */
+export function plainOf({ type, dims, data }: Tensor): PlainTensor {
+  return { type, dims: [...dims], data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice() };
+}
+
+/** Feeds, checked to be tensors. */
+export function plain(feeds: Tensors): Record<string, PlainTensor> {
+  return Object.fromEntries(Object.entries(feeds).map(([name, t]) => {
+    if (!t || !(t.type in ARRAYS) || !ArrayBuffer.isView(t.data)) throw new InputError("it is no tensor", `feed '${name}'`, "Give a Tensor.");
+    return [name, plainOf(t)];
+  }));
+}
+
+/** @see PlainTensor */
+export function tensor({ type, dims, data }: PlainTensor): Tensor {
+  return new Tensor(type as TensorType, new ARRAYS[type as TensorType](data.buffer, data.byteOffset, data.length / ARRAYS[type as TensorType].BYTES_PER_ELEMENT) as TensorData, dims);
+}
+
+/** The outputs that `fetches` names (by default all), as tensors. */
+export function picked(outputs: Record<string, PlainTensor>, fetches: readonly string[] | Record<string, unknown> | undefined): Tensors {
+  const names = fetches === undefined ? Object.keys(outputs) : Array.isArray(fetches) ? (fetches as string[]) : Object.keys(fetches);
+  for (const name of names) if (!outputs[name]) throw new InputError("the model has no such output", `fetch '${name}'`, `Its outputs are ${Object.keys(outputs).join(", ")}.`);
+  return Object.fromEntries(names.map((name) => [name, tensor(outputs[name]!)]));
+}
