@@ -11,7 +11,9 @@ from .errors import EdgewiseError
 def build(a):
     """Compiles a model ahead of time into one file that pages load without Python."""
     from .session.decoder import open_package
-    if a.train:
+    if a.dims is not None:
+        package = _any_model(a)
+    elif a.train:
         from .training.package import compile_model_for_training
         package = compile_model_for_training(a.model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha)
     else:
@@ -24,10 +26,33 @@ def build(a):
     finally:
         if os.path.exists(part):
             os.unlink(part)
+    size = f"{a.output}: {os.path.getsize(a.output) / 1e6:.2f} MB"
+    if "inference" in package.manifest:
+        for p in package.manifest["inference"]["plans"]:
+            print(f"{size}, {', '.join(f'{n} {t}{s}' for n, (t, s) in p['inputs'].items())} -> {', '.join(f'{n} {t}{s}' for n, (_, t, s, _) in p['outputs'].items())}")
+        return
     d = package.manifest["decoder"]
-    print(f"{a.output}: {os.path.getsize(a.output) / 1e6:.2f} MB, up to {d['capacity']} tokens, vocabulary {d['vocab_size']}, "
+    print(f"{size}, up to {d['capacity']} tokens, vocabulary {d['vocab_size']}, "
           f"plans for {', '.join(str(p['tokens']) for p in d['plans'])} tokens at once"
           + "".join(f", training '{p['name']}' on {p['batch']} x {p['sequence']} tokens" for p in package.manifest.get("training", ())))
+
+
+def _any_model(a):
+    """A package of a model that is no language model, for fixed shapes."""
+    from .compile import compile_inference, pick_model_file
+    from .errors import InputError
+    from .session.decoder import folder_files
+    if a.train:
+        raise InputError("--train is for language models", "--dims", "Leave one of them out.")
+    dims = []
+    for text in a.dims:
+        try:
+            dims.append({n.strip(): int(d) for n, d in (pair.split("=") for pair in text.split(",") if pair.strip())})
+        except ValueError:
+            raise InputError(f"'{text}' is no list of dimensions", "--dims", "Write name=size, separated by commas: --dims batch=1,sequence=128") from None
+    files, root = folder_files(a.model)
+    chosen = os.path.relpath(os.path.abspath(a.model), root) if os.path.isfile(a.model) else pick_model_file(files, a.dtype)
+    return compile_inference(files, dims, chosen)
 
 
 def train(a):
@@ -125,6 +150,7 @@ def main(argv=None):
     b.add_argument("-o", "--output", required=True, help="the .edge file to write")
     b.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
     b.add_argument("--max-length", type=int, help="most tokens of a sequence (default: the model's limit, at most 1024)")
+    b.add_argument("--dims", action="append", metavar="NAME=SIZE,...", help="compile any model, not only a language model, for these sizes of its free dimensions ('' where it has none); may be given several times")
     b.set_defaults(run=build)
     b.add_argument("--train", action="append", choices=("lora", "full"), help="make it trainable in a page: adapters beside its layers, or all its parameters; may be given twice")
     _training_sizes(b)

@@ -240,6 +240,75 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
     return package
 
 
+def describe_values(infos):
+    """Inputs or outputs of a graph for a manifest: [{name, type, dtype, shape}]; shape: sizes, names of free dimensions, null; null: unknown rank."""
+    return [{"name": i.name, "type": i.kind, "dtype": NAME.get(i.dtype, str(i.dtype)), "shape": None if i.shape is None else [d if isinstance(d, (int, str)) else None for d in i.shape]} for i in infos]
+
+
+def inference_package(graph, files):
+    """A package of task "inference" without plans yet. files: {file name: Source} of the model's."""
+    inference = {"inputs": describe_values(graph.input_names()), "outputs": describe_values(graph.outputs), "plans": []}
+    package = Package({"format": FORMAT, "table_hash": kernel_table().hash, "task": "inference", "files": {}, "weights": [], "inference": inference}, {}, dict(files))
+    package.graph = graph
+    return package
+
+
+def add_inference_plan(package, graph, shapes, dtypes, outputs=None, known=None):
+    """Compiles a graph for inputs of these shapes ({name: [int]}) and element types ({name: ONNX code}), and puts the plan into the package and its manifest.
+
+    Returns the plan's description: {file, inputs: {name: [type, shape]}, outputs: {name: [slot, type, shape, bytes]}, slots}. Raises ir.NeedsValue where a shape depends on data."""
+    names = list(outputs or (o.name for o in graph.outputs))
+    plan, bound = compile_graph(graph, shapes, dtypes, known, outputs=names)
+    plans = package.manifest["inference"]["plans"]
+    file = f"plan/{len(plans)}"
+    add_plans(package, [(file, plan)])
+    slots = {s.name: s.nbytes for s in plan.slots if s.kind == "output"}
+    out = {}
+    for name in names:
+        slot, value = name if name in slots else name + "~output", bound.outputs[name]
+        out[name] = [slot, NAME[value.dtype], list(value.shape), slots[slot]]
+    plans.append({"file": file, "inputs": {n: [NAME[dtypes[n]], list(shapes[n])] for n in shapes}, "outputs": out, "slots": [s.describe() for s in plan.slots]})
+    return plans[-1]
+
+
+def compile_inference(files, dims=({},), model_file=None):
+    """Compiles any model ahead of time, for pages that run it without Python.
+
+    Args:
+        files: {file name: Source}: the .onnx file and its external data. dims: one table {name of a free dimension: size} for each plan to make.
+        model_file: which .onnx file (default: the only one).
+    Returns:
+        Package of task "inference".
+    Raises:
+        InputError: a dimension has no size. UnsupportedOp: an operator is missing, or a shape depends on data.
+    """
+    graph = read_model(files[model_file or pick_model_file(files)])
+    package = inference_package(graph, files)
+    for sizes in dims:
+        try:
+            add_inference_plan(package, graph, input_shapes(graph, sizes), {i.name: i.dtype for i in graph.input_names()})
+        except (NeedsValue, NotStatic) as e:
+            raise UnsupportedOp(f"a shape in it depends on data ({e})", graph.name or "model", "Give the page the .onnx file: Python runs it there.") from None
+    return package
+
+
+def input_shapes(graph, sizes):
+    """Shapes of a graph's inputs, {name: [int]}. sizes: {name of a free dimension, or "input.axis" for one without a name: size}."""
+    shapes = {}
+    for i in graph.input_names():
+        if i.kind != "tensor" or i.shape is None:
+            raise InputError(f"it is a {i.kind}{'' if i.kind != 'tensor' else ' of unknown rank'}", f"input '{i.name}'", "Such a model can only be run by Python.")
+        shape = []
+        for axis, d in enumerate(i.shape):
+            name = d if isinstance(d, str) else f"{i.name}.{axis}"
+            size = d if isinstance(d, int) and d >= 0 else sizes.get(name)
+            if type(size) is not int or size < 0:
+                raise InputError(f"its dimension {axis} has no size", f"input '{i.name}' {i.shape}", f"Give one: --dims {name}=1")
+            shape.append(size)
+        shapes[i.name] = shape
+    return shapes
+
+
 def add_plans(package, plans):
     """Puts plans into a package: [(file name, Plan)], and into its manifest where their weights lie."""
     paths = {id(s): n for n, s in package.sources.items()}

@@ -159,6 +159,9 @@ def _check(manifest, sources, broken):
         want(isinstance(w, dict) and isinstance(w.get("name"), str) and named(w.get("file"), sources) and count(w.get("offset")) and count(w.get("bytes"))
              and w["offset"] + w["bytes"] <= sources[w["file"]].size, f"weight {w.get('name') if isinstance(w, dict) else w!r} lies outside its file")
     weights = unique(weights, "weights")
+    if manifest.get("task") == "inference":
+        _check_inference(manifest.get("inference"), sources, weights, want, count, named)
+        return
     d = manifest.get("decoder")
     want(isinstance(d, dict) and count(d.get("capacity"), 1) and count(d.get("vocab_size"), 1) and isinstance(d.get("plans"), list) and d["plans"] and isinstance(d.get("caches"), list), "its manifest describes no decoder")
     for c in d["caches"]:
@@ -180,3 +183,16 @@ def _check(manifest, sources, broken):
     want(len(set(tokens)) == len(tokens), "two plans are for as many tokens")
     want(caches or max(tokens) == d["capacity"], "no plan is for as many tokens as a sequence may have")
     want(bool(d.get("recompute")) == (not caches), "it says otherwise whether it has caches")
+
+
+def _check_inference(d, sources, weights, want, count, named):
+    """The plans of a package of any model; what feeds them is checked when they run."""
+    want(isinstance(d, dict) and all(isinstance(d.get(k), list) for k in ("inputs", "outputs", "plans")) and d["plans"], "its manifest describes no plans")
+    for v in d["inputs"] + d["outputs"]:
+        want(isinstance(v, dict) and isinstance(v.get("name"), str) and isinstance(v.get("dtype"), str), "an input or output is described wrongly")
+    for p in d["plans"]:
+        want(isinstance(p, dict) and named(p.get("file"), sources) and isinstance(p.get("inputs"), dict) and isinstance(p.get("outputs"), dict) and isinstance(p.get("slots"), list), "a plan is described wrongly")
+        for s in p["slots"]:
+            want(isinstance(s, dict) and isinstance(s.get("name"), str) and s.get("kind") in KINDS and count(s.get("bytes")), "a slot is described wrongly")
+            want(s["kind"] != "weight" or weights.get(s["name"], -1) >= s["bytes"], f"weight '{s['name']}' is missing or too short")
+            want(s["kind"] in ("weight", "computed", "input", "output"), f"a slot is a {s['kind']}, which such a plan has not")

@@ -32,9 +32,9 @@ def run(files, options):
         return ["EngineError", f"the compiler could not be imported: {e}", "", "The wheel does not belong to this version of Edgewise.", None]
     try:
         if options.get("call"):
+            from importlib import import_module
             from edgewise.compile import page_sources
-            from edgewise.training.page import call
-            return call(page_sources(files), options)
+            return import_module("edgewise.session.page" if options.get("of") == "inference" else "edgewise.training.page").call(page_sources(files), options)
         if options.get("programs"):
             from edgewise.training.package import compile_for_page
         else:

@@ -278,8 +278,13 @@ export function checkTable(engine: Engine, manifest: Manifest, where: string): v
   if (manifest.tableHash !== engine.tableHash)
     throw new PackageError(`it was built for an engine with the kernel table ${hex(manifest.tableHash)}; this engine has ${hex(engine.tableHash)}`, where,
       "Build the package again with the same version of Edgewise as the page's.");
-  if (manifest.task !== "text-generation")
-    throw new PackageError(`its task is '${manifest.task}'`, where, "This version of Edgewise runs packages for text-generation.");
+}
+
+/** What a manifest says of its decoder. */
+export function decoderOf(manifest: Manifest, where: string): DecoderInfo {
+  if (manifest.task !== "text-generation" || !manifest.decoder)
+    throw new PackageError(`its task is '${manifest.task}'`, where, manifest.inference ? "Run it with InferenceSession; a pipeline takes packages for text-generation." : "This version of Edgewise runs packages for text-generation and inference.");
+  return manifest.decoder;
 }
 
 function hex(n: number): string {

@@ -282,8 +282,16 @@ export class Engine {
   }
 }
 
+/** An engine with these kernels: the given one, or, where it lacks some, the full one in its place. */
+export async function withKernels(engine: Engine, options: EngineOptions, kernels: readonly string[], where: string): Promise<Engine> {
+  const lacks = engine.lacks(kernels);
+  if (!lacks.length) return engine;
+  engine.close();
+  return Engine.open({ ...options, full: true }).catch((e: unknown) => { throw lacking(lacks, where, message(e)); });
+}
+
 /** @param why the fuller engine is of no help */
-export function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
+function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
   return new EngineError(`it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without${why && `; the full engine could not be had: ${why}`}`, where,
     "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.");
 }

@@ -1,5 +1,5 @@
 /**
- * Edgewise: ONNX language models in a web page.
+ * Edgewise: ONNX models in a web page.
  *
  * ```html
  * <script type="module">
@@ -10,7 +10,7 @@
  * ```
  *
  * The API is that of transformers.js: `pipeline`, `TextStreamer`, `env`; what is generated and how is that of transformers' GenerationConfig.
- * {@link fineTune} and {@link Trainer} train what runs; {@link TrainingSession} is ONNX Runtime Web's.
+ * {@link fineTune} and {@link Trainer} train what runs; {@link InferenceSession} (for any model) and {@link TrainingSession} are ONNX Runtime Web's.
  * Everything runs in a worker: the page's thread is never blocked.
  * @module
  */
@@ -30,6 +30,7 @@ export * from "./errors.ts";
 export { env, type Env } from "./env.ts";
 export { cacheBytes, clearCache } from "./storage.ts";
 export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, type AdapterMethods, type CheckpointInfo, type FineTuneOptions, type KeptAdapter, type StepEvent, type TrainingInfo, type TrainingResult } from "./training/index.ts";
+export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/index.ts";
 export { Tensor, type TensorData, type Tensors, type TensorType } from "./tensor.ts";
 export { LinearLRScheduler, TrainingSession, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
 export type { DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };

@@ -2,9 +2,9 @@
 // straight into the engine's memory.
 
 import { InputError, ModelError, PackageError, type EdgewiseError } from "./errors.ts";
-import { Engine, lacking, message } from "./engine.ts";
+import { Engine, message, withKernels } from "./engine.ts";
 import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
-import { checkTable, EngineDecoder, Weights } from "./decoder.ts";
+import { checkTable, decoderOf, EngineDecoder, Weights } from "./decoder.ts";
 import { makePackage, openPackage, type Manifest, type OpenPackage, type ProgramInfo } from "./package.ts";
 import { platform } from "./platform.ts";
 import type { LoadRequest, ModelInfo, ProgressEvent, Urls } from "./protocol.ts";
@@ -133,29 +133,25 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
   const job = new Job(request, signal, progress);
   const started = performance.now();
   const { urls } = request;
-  const open = (full: boolean) => Engine.open({ ...urls, flavour: request.flavour, threads: request.threads, full });
-  let opening = open(false);
+  const options = { ...urls, flavour: request.flavour, ...(request.threads === undefined ? {} : { threads: request.threads }) };
+  let opening = Engine.open(options);
   opening.catch(() => undefined);
   try {
     const found = await find(job, opening);
-    let engine = await opening;
     throwIfAborted(signal);
     const { manifest, where } = found;
-    checkTable(engine, manifest, where);
-    const lacks = engine.lacks(manifest.kernels);
-    if (lacks.length) {
-      engine.close();
-      opening = open(true).catch((e: unknown) => { throw lacking(lacks, where, message(e)); });
-      engine = await opening;
-      throwIfAborted(signal);
-    }
+    checkTable(await opening, manifest, where);
+    const described = decoderOf(manifest, where);
+    opening = withKernels(await opening, options, manifest.kernels, where);
+    const engine = await opening;
+    throwIfAborted(signal);
     const weights = new Weights(engine, manifest);
     const { files, texts } = await found.fill(weights.extents(manifest));
     throwIfAborted(signal);
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
     const config = parseConfig(texts.get("config.json"), "config.json");
     const tokenizer = job.readTexts(texts, where);
-    const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, generation, config, where);
+    const decoder = new EngineDecoder(engine, described, weights, files, generation, config, where);
     progress({ status: "ready", name: job.model, task: "text-generation" });
     const adapters = new Adapters(engine, weights, decoder, manifest);
     const programs = manifest.training;

@@ -2,26 +2,21 @@
 //     "EDGEWISE", u64 length of the JSON, the JSON, zeros up to a multiple of 64, data (the manifest's offsets count from here)
 // It may come from anywhere, so every number is checked before anything is allocated; the plans in it are checked by the engine.
 
+import { Checker, MAX_MEMORY, parseSlot, type Json, type Slot, type Weight } from "./checker.ts";
 import { PackageError } from "./errors.ts";
+import { parseInference, type InferenceInfo } from "./inference/manifest.ts";
 import { megabytes } from "./engine.ts";
 import { sha256 } from "./sha256.ts";
 import { scatter, type ByteSource, type Extent } from "./source.ts";
+
+export type { Slot, Weight };
 
 export const MAGIC = "EDGEWISE";
 const HEADER = 16;
 const ALIGN = 64;
 const MAX_JSON = 64 << 20;
 const MAX_FILE = 1 << 30; // of the files that are read whole: plans, tokenizer, configs
-const MAX_MEMORY = 0xffff_0000;
 
-export interface Weight { name: string; file: string; offset: number; bytes: number }
-export interface Slot {
-  name: string;
-  kind: "weight" | "computed" | "cache" | "state" | "input" | "output";
-  dtype: string;
-  shape: number[];
-  bytes: number;
-}
 export interface PlanInfo { tokens: number; file: string; registers: { past: number; last: number }; slots: Slot[] }
 export interface DecoderInfo {
   /** The model has no cache: every run is given the whole text. */
@@ -66,50 +61,16 @@ export interface Manifest {
   files: Map<string, { offset: number; bytes: number }>;
   sha256: Map<string, string>;
   weights: Map<string, Weight>;
-  decoder: DecoderInfo;
+  /** Of packages for text-generation. */
+  decoder: DecoderInfo | undefined;
+  /** Of packages of any other model. */
+  inference: InferenceInfo | undefined;
   /** By name. Empty where the package cannot train. */
   training: Map<string, ProgramInfo>;
   /** Of entries of the page's own cache: what the compiler looked at (storage.ts). */
   cache: unknown;
 }
 
-type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
-
-/** Reads JSON values and says where in the manifest something is wrong. */
-class Checker {
-  constructor(private readonly where: string) {}
-
-  fail(path: string, what: string): never {
-    throw new PackageError(`${path} ${what}`, this.where, "The package is damaged or was made by another version: fetch it again, or build it again with `edgewise build`.");
-  }
-  object(value: Json | undefined, path: string): Map<string, Json> {
-    if (typeof value !== "object" || value === null || Array.isArray(value)) this.fail(path, "is not an object");
-    return new Map(Object.entries(value));
-  }
-  list(value: Json | undefined, path: string, max = 1_000_000): Json[] {
-    if (!Array.isArray(value)) this.fail(path, "is not a list");
-    if (value.length > max) this.fail(path, `has ${value.length} entries`);
-    return value;
-  }
-  text(value: Json | undefined, path: string): string {
-    if (typeof value !== "string" || !value.length || value.length > 4096) this.fail(path, "is not a name");
-    return value;
-  }
-  integer(value: Json | undefined, path: string, min: number, max: number): number {
-    if (typeof value !== "number" || !Number.isSafeInteger(value)) this.fail(path, "is not a whole number");
-    if (value < min || value > max) this.fail(path, `is ${value}, not between ${min} and ${max}`);
-    return value;
-  }
-  number(value: Json | undefined, path: string): number {
-    if (typeof value !== "number" || !Number.isFinite(value)) this.fail(path, "is not a number");
-    return value;
-  }
-  shape(value: Json | undefined, path: string): number[] {
-    return this.list(value, path, 16).map((d, i) => this.integer(d, `${path}[${i}]`, 0, Number.MAX_SAFE_INTEGER));
-  }
-}
-
-const KINDS = new Set(["weight", "computed", "cache", "state", "input", "output"]);
 const STATE_KINDS = new Set(["parameter", "adapter", "buffer", "optimizer", "gradient", "step"]);
 const BYTES: Record<string, number> = { float32: 4, int64: 8, int32: 4, float16: 2, bfloat16: 2, int8: 1, uint8: 1 };
 
@@ -189,24 +150,9 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
         if (adapters.has(state.name)) c.fail(`training '${program.name}'`, `has the adapter '${state.name}' of another program`);
         adapters.set(state.name, state.bytes);
       }
-  return { tableHash, task, kernels, files, sha256: digests, weights, decoder: parseDecoder(c, root.get("decoder"), files, weights, adapters), training, cache: root.get("cache") };
-}
-
-/** The fields that all slots have. */
-function parseSlot(c: Checker, entry: Json, path: string, weights: Manifest["weights"]): Slot {
-  const slot = c.object(entry, path);
-  const name = c.text(slot.get("name"), `${path}.name`);
-  const kind = c.text(slot.get("kind"), `${path}.kind`);
-  if (!KINDS.has(kind)) c.fail(`${path}.kind`, `is '${kind.slice(0, 40)}'`);
-  const dtype = c.text(slot.get("dtype"), `${path}.dtype`);
-  const shape = c.shape(slot.get("shape"), `${path}.shape`);
-  const bytes = c.integer(slot.get("bytes"), `${path}.bytes`, 0, MAX_MEMORY);
-  if (kind === "weight") {
-    const weight = weights.get(name);
-    if (!weight) c.fail(path, `is the weight '${name}', which is not in the package`);
-    if (weight.bytes < bytes) c.fail(path, `needs ${bytes} bytes of the weight '${name}', which has ${weight.bytes}`);
-  }
-  return { name, kind: kind as Slot["kind"], dtype, shape, bytes };
+  const inference = task === "inference" ? parseInference(c, root.get("inference"), files, weights) : undefined;
+  const decoder = inference ? undefined : parseDecoder(c, root.get("decoder"), files, weights, adapters);
+  return { tableHash, task, kernels, files, sha256: digests, weights, decoder, inference, training, cache: root.get("cache") };
 }
 
 function parseTraining(c: Checker, json: Json | undefined, files: Manifest["files"], weights: Manifest["weights"]): Manifest["training"] {

@@ -4,6 +4,7 @@
 import * as errors from "./errors.ts";
 import type { Urls } from "./env.ts";
 import type { DType } from "./hub.ts";
+import type { OpenInfo, OpenRequest } from "./inference/model.ts";
 import type { Flavour } from "./platform.ts";
 import type { Message } from "./text.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
@@ -94,6 +95,9 @@ export interface Methods {
   adapter_kept(request: { model: number }): KeptAdapter[];
   adapter_forget(request: { model: number; name: string }): void;
   adapter_merge(request: { model: number; name: string; files: { name: string; blob: Blob }[] | string | undefined }): Blob;
+
+  inference_open(request: OpenRequest): OpenInfo;
+  inference_run(request: { feeds: Record<string, PlainTensor>; outputs: string[] }): Record<string, PlainTensor>;
 
   artifacts_open(request: { files: Record<string, Blob | string>; urls: Urls; flavour: Flavour | "auto"; threads: number | undefined }): ArtifactsInfo;
   artifacts_run(request: { kind: "train" | "eval"; feeds: Record<string, PlainTensor> }): Record<string, PlainTensor>;

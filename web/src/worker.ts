@@ -1,6 +1,7 @@
 // The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever waits for messages from here.
 
 import { InputError } from "./errors.ts";
+import { InferenceModel } from "./inference/model.ts";
 import { loadModel, notThere, type Model } from "./load.ts";
 import { plainError, type Call, type FromWorker, type Generated, type GenerateRequest, type Methods, type ToWorker } from "./protocol.ts";
 import { HttpSource, NotFound, throwIfAborted, toBlob } from "./source.ts";
@@ -33,7 +34,10 @@ function training(id: number): TrainingRun {
   return found;
 }
 
-/** Of a TrainingSession, which has a worker of its own and ends with it. */
+/** Of an InferenceSession, which has a worker of its own and ends with it. */
+let inference: InferenceModel | undefined;
+
+/** Of a TrainingSession, likewise. */
 let artifacts: ArtifactSession | undefined;
 const ended = new AbortController();
 
@@ -102,6 +106,15 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   adapter_kept: ({ model: id }) => listKept(model(id)),
   adapter_forget: ({ model: id, name }) => forget(model(id), name),
   adapter_merge: ({ model: id, name, files }, _, signal) => mergedOnnx(model(id), name, files, signal),
+
+  async inference_open(request) {
+    inference = await InferenceModel.open(request, ended.signal);
+    return inference.info;
+  },
+  inference_run: ({ feeds, outputs }) => turn(0, () => {
+    if (!inference) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
+    return inference.run(feeds, outputs);
+  }),
 
   async artifacts_open({ files, urls, flavour, threads }, _, signal) {
     const read = async (file: Blob | string) => (typeof file !== "string" ? file : toBlob(new HttpSource(file, { signal })).catch((e: unknown) => Promise.reject(e instanceof NotFound ? notThere(e) : e)));

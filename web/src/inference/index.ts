@@ -1,0 +1,106 @@
+// ONNX Runtime Web's way to run a model: users come over by changing the import.
+
+import { Client } from "../client.ts";
+import { env, full, urls } from "../env.ts";
+import { InputError } from "../errors.ts";
+import type { Flavour } from "../platform.ts";
+import { picked, plain, type Tensors, type TensorType } from "../tensor.ts";
+import type { ValueInfo } from "./manifest.ts";
+import type { OpenInfo } from "./model.ts";
+
+/** Options of {@link InferenceSession.create}; unknown ones (of other engines) are ignored, as ONNX Runtime Web ignores them. */
+export interface SessionOptions {
+  /** Files beside the model: `path` as the model calls it, `data` an address or bytes. What is not given is looked for beside the model's address. */
+  externalData?: readonly { path: string; data: string | URL | Uint8Array | ArrayBuffer | Blob }[];
+  /** Default: `env.flavour`. */
+  flavour?: Flavour | "auto";
+  /** Threads that compute. Default: `env.threads`. */
+  threads?: number;
+  signal?: AbortSignal;
+  [other: string]: unknown;
+}
+
+/** What is known of an input or output before any run. */
+export interface ValueMetadata {
+  readonly name: string;
+  readonly isTensor: boolean;
+  readonly type: TensorType;
+  /** Sizes, and names of free dimensions ("" where one has none); undefined where the rank is unknown. */
+  readonly shape: readonly (number | string)[] | undefined;
+}
+
+/**
+ * Any ONNX model, with the API of ONNX Runtime Web.
+ *
+ * ```js
+ * const session = await InferenceSession.create("model.onnx"); // or bytes, a File, or a package made by `edgewise build --dims`
+ * const { logits } = await session.run({ pixel_values: new Tensor("float32", pixels, [1, 3, 224, 224]) });
+ * await session.release();
+ * ```
+ *
+ * It computes in a worker. A package needs no Python; for an .onnx file Python (`env.pyodideUrl`, `env.wheelUrl`) compiles a plan for each
+ * set of input shapes that comes, or runs the graph itself, in one thread, where loops or shapes that follow from data leave no choice.
+ */
+export class InferenceSession {
+  private constructor(private readonly client: Client, private readonly info: OpenInfo) {}
+
+  /**
+   * Reads a model.
+   * @param model an address, bytes, or a file. `create(buffer, byteOffset, byteLength, options)` is understood, too.
+   * @throws ModelError, PackageError: a file is missing or broken. InputError. UnsupportedOp: later, by the first run of a model that uses what Edgewise does not have.
+   */
+  static async create(model: string | URL | Uint8Array | ArrayBuffer | Blob, options?: SessionOptions): Promise<InferenceSession>;
+  static async create(buffer: ArrayBuffer, byteOffset: number, byteLength?: number, options?: SessionOptions): Promise<InferenceSession>;
+  static async create(model: string | URL | Uint8Array | ArrayBuffer | Blob, a?: SessionOptions | number, byteLength?: number, last?: SessionOptions): Promise<InferenceSession> {
+    const options = (typeof a === "number" ? last : a) ?? {};
+    const file = typeof a === "number" ? new Uint8Array(model as ArrayBuffer, a, byteLength) : model;
+    const external = Object.fromEntries((options.externalData ?? []).map(({ path, data }) => [path.replace(/^\.\//, ""), fileOf(data, `externalData '${path}'`)]));
+    const client = new Client(full(env.workerUrl));
+    try {
+      const request = { model: fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads };
+      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal }));
+    } catch (e) {
+      client.end();
+      throw e;
+    }
+  }
+
+  /** In the model's order. */
+  get inputNames(): readonly string[] { return this.info.inputs.map((i) => i.name); }
+  get outputNames(): readonly string[] { return this.info.outputs.map((o) => o.name); }
+  get inputMetadata(): readonly ValueMetadata[] { return this.info.inputs.map(metadata); }
+  get outputMetadata(): readonly ValueMetadata[] { return this.info.outputs.map(metadata); }
+  /** What it computes on: the engine's build, its threads, and in words why there is one only. */
+  get device(): { flavour: string; threads: number; whyNotThreads: string } {
+    const { flavour, threads, whyNotThreads } = this.info;
+    return { flavour, threads, whyNotThreads };
+  }
+
+  /**
+   * Runs the model.
+   * @param feeds a tensor for each input @param fetches names of the outputs wanted (a list, or an object with them as keys); default: all
+   * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost. UnsupportedOp, OutOfMemory, Aborted
+   */
+  async run(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>, options: { signal?: AbortSignal } = {}): Promise<Tensors> {
+    const names = fetches === undefined ? this.outputNames : Array.isArray(fetches) ? (fetches as string[]) : Object.keys(fetches);
+    const data = plain(feeds);
+    const transfer = Object.values(data).map((t) => t.data.buffer);
+    return picked(await this.client.call("inference_run", { feeds: data, outputs: [...names] }, { signal: options.signal, transfer }), undefined);
+  }
+
+  /** Ends the worker and gives back all memory. Open runs reject with {@link Aborted}. */
+  async release(): Promise<void> {
+    this.client.end();
+  }
+}
+
+function fileOf(file: string | URL | Uint8Array | ArrayBuffer | Blob, where: string): string | Blob {
+  if (typeof file === "string" || file instanceof URL) return full(String(file));
+  if (file instanceof Blob) return file;
+  if (file instanceof ArrayBuffer || ArrayBuffer.isView(file)) return new Blob([file as BlobPart]);
+  throw new InputError("it is no model", where, "Give an address, a File, or the file's bytes.");
+}
+
+function metadata({ name, type, dtype, shape }: ValueInfo): ValueMetadata {
+  return { name, isTensor: type === "tensor", type: dtype as TensorType, shape: shape?.map((d) => d ?? "") };
+}

@@ -1,0 +1,69 @@
+// What a package of any model says of itself: its inputs, its outputs, and plans for some shapes of them.
+
+import { MAX_MEMORY, parseSlot, type Checker, type Json, type Slot, type Weight } from "../checker.ts";
+
+/** An input or output. `shape`: sizes, names of free dimensions, null where they have none; null: unknown rank. `type`: "tensor", or what else it is. */
+export interface ValueInfo { name: string; type: string; dtype: string; shape: (number | string | null)[] | null }
+
+/** A plan for inputs of fixed shapes. */
+export interface InferencePlan {
+  file: string;
+  inputs: Map<string, { dtype: string; shape: number[] }>;
+  /** `slot`: name of the output slot with its bytes; two outputs may share one. */
+  outputs: Map<string, { slot: string; dtype: string; shape: number[]; bytes: number }>;
+  slots: Slot[];
+}
+
+export interface InferenceInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; plans: InferencePlan[] }
+
+/** Which plan serves: what of inputs decides about it. */
+export function planKey(inputs: Iterable<[string, { dtype: string; shape: readonly number[] }]>): string {
+  return JSON.stringify([...inputs].map(([name, { dtype, shape }]) => [name, dtype, ...shape]).sort());
+}
+
+export function parseInference(c: Checker, json: Json | undefined, files: Map<string, unknown>, weights: Map<string, Weight>): InferenceInfo {
+  const root = c.object(json, "inference");
+  const values = (of: "inputs" | "outputs") => c.list(root.get(of), `inference.${of}`, 10_000).map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));
+  return {
+    inputs: values("inputs"), outputs: values("outputs"),
+    plans: c.list(root.get("plans"), "inference.plans", 1024).map((entry, i) => parsePlan(c, entry, `inference.plans[${i}]`, files, weights)),
+  };
+}
+
+function parseValue(c: Checker, json: Json, at: string): ValueInfo {
+  const root = c.object(json, at);
+  const shape = root.get("shape") ?? null;
+  return {
+    name: c.text(root.get("name"), `${at}.name`), type: c.text(root.get("type"), `${at}.type`), dtype: c.text(root.get("dtype"), `${at}.dtype`),
+    shape: shape === null ? null : c.list(shape, `${at}.shape`, 64).map((d, i) => (d === null || typeof d === "string" ? d : c.integer(d, `${at}.shape[${i}]`, -1, Number.MAX_SAFE_INTEGER))),
+  };
+}
+
+/** One plan, of a package or as the compiler just made it. `files`: the names of those that plans may lie in. */
+export function parsePlan(c: Checker, json: Json | undefined, at: string, files: { has(name: string): boolean }, weights: Map<string, Weight>): InferencePlan {
+  const root = c.object(json, at);
+  const file = c.text(root.get("file"), `${at}.file`);
+  if (!files.has(file)) c.fail(`${at}.file`, `is '${file}', which is not in the package`);
+  const slots = c.list(root.get("slots"), `${at}.slots`).map((entry, s) => {
+    const slot = parseSlot(c, entry, `${at}.slots[${s}]`, weights);
+    if (slot.kind === "cache" || slot.kind === "state") c.fail(`${at}.slots[${s}]`, `is a ${slot.kind}, which such a plan has not`);
+    return slot;
+  });
+  const bytes = (kind: Slot["kind"]) => new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
+  const inputs: InferencePlan["inputs"] = new Map();
+  for (const [name, entry] of c.object(root.get("inputs"), `${at}.inputs`)) {
+    const [dtype, shape] = c.list(entry, `${at}.inputs['${name}']`, 2);
+    inputs.set(name, { dtype: c.text(dtype, `${at}.inputs['${name}'][0]`), shape: c.shape(shape, `${at}.inputs['${name}'][1]`) });
+  }
+  for (const name of bytes("input").keys()) if (!inputs.has(name)) c.fail(at, `has a slot for an input '${name}', which its inputs lack`);
+  const places = bytes("output");
+  const outputs: InferencePlan["outputs"] = new Map();
+  for (const [name, entry] of c.object(root.get("outputs"), `${at}.outputs`)) {
+    const path = `${at}.outputs['${name}']`;
+    const [slot, dtype, shape, size] = c.list(entry, path, 4);
+    const found = { slot: c.text(slot, `${path}[0]`), dtype: c.text(dtype, `${path}[1]`), shape: c.shape(shape, `${path}[2]`), bytes: c.integer(size, `${path}[3]`, 0, MAX_MEMORY) };
+    if ((places.get(found.slot) ?? -1) < found.bytes) c.fail(path, `lies in the slot '${found.slot}', which is missing or too short`);
+    outputs.set(name, found);
+  }
+  return { file, inputs, outputs, slots };
+}

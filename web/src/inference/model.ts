@@ -1,0 +1,258 @@
+// A model of any kind in the worker: its plans, one for each set of input shapes, and what feeds and reads them. Plans come with the
+// package, or Python makes them when new shapes come (session/page.py); a graph that no plan covers (loops, shapes that follow from
+// data) is run by Python, in Pyodide's own engine.
+
+import { Checker, type Json, type Weight } from "../checker.ts";
+import { checkTable, Weights, type Place } from "../decoder.ts";
+import { Engine, withKernels, type EngineOptions, type Plan } from "../engine.ts";
+import { EngineError, InputError, ModelError, PackageError } from "../errors.ts";
+import type { Urls } from "../env.ts";
+import { notThere } from "../load.ts";
+import { MAGIC, openPackage } from "../package.ts";
+import { Compiler, MissingFile } from "../pyodide.ts";
+import { BlobSource, HttpSource, NotFound, scatter, toBlob } from "../source.ts";
+import type { PlainTensor } from "../tensor.ts";
+import { parseInference, parsePlan, planKey, type InferencePlan, type ValueInfo } from "./manifest.ts";
+
+export interface OpenRequest {
+  /** An address, or a file. */
+  model: string | Blob;
+  /** Files beside it, by the names that the model calls them; addresses are fetched when they are asked for. */
+  external: Record<string, Blob | string>;
+  urls: Urls;
+  flavour: EngineOptions["flavour"] | undefined;
+  threads: number | undefined;
+}
+
+/** What the page knows of an open model. */
+export interface OpenInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; flavour: string; threads: number; whyNotThreads: string }
+
+interface Loaded { info: InferencePlan; plan: Plan; slots: Map<string, Place>; owned: number[]; where: string }
+
+const MAX_PLANS = 16; // for shapes that came lately
+
+/** Bytes of an element; of those types that a page's tensors have. */
+const SIZES: Record<string, number> = { float32: 4, float64: 8, float16: 2, int64: 8, uint64: 8, int32: 4, uint32: 4, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1 };
+
+export class InferenceModel {
+  private readonly plans = new Map<string, Loaded>();
+  /** Of inputs whose numbers shapes follow from: they are part of a plan's key. */
+  private readonly needs = new Set<string>();
+  /** Why Python runs the graph itself. */
+  private driven: string | undefined;
+
+  private constructor(
+    private readonly engine: Engine, private readonly weights: Weights, private readonly where: string, readonly info: OpenInfo,
+    /** Undefined where the model is a package. */
+    private readonly python: Compiler | undefined, private readonly files: Map<string, Blob>,
+  ) {}
+
+  static async open(request: OpenRequest, signal: AbortSignal): Promise<InferenceModel> {
+    const { model, urls, flavour, threads } = request;
+    const options = { ...urls, ...(flavour === undefined ? {} : { flavour }), ...(threads === undefined ? {} : { threads }) };
+    const packed = typeof model === "string" ? new URL(model).pathname.endsWith(".edge") : (await model.slice(0, 8).text()) === MAGIC;
+    const opening = Engine.open({ ...options, full: !packed }); // any model: beside what Python takes the full engine is nothing
+    opening.catch(() => undefined);
+    let python: Compiler | undefined;
+    try {
+      const source = typeof model === "string" ? new HttpSource(model, { signal }) : new BlobSource(model, model instanceof File ? model.name : "model", { signal });
+      await source.open();
+      if (packed) return await InferenceModel.fromPackage(source, await opening, options);
+      python = new Compiler(urls, signal);
+      const name = source.name;
+      const files = new Map<string, Blob>([[name, await toBlob(source)]]);
+      for (const [path, file] of Object.entries(request.external)) if (file instanceof Blob) files.set(path, file);
+      for (;;) {
+        try {
+          const { manifest } = await python.compile(files, { of: "inference", call: "open", model_file: name }, () => undefined);
+          const { inputs, outputs } = parseInference(new Checker(name), { ...(JSON.parse(manifest) as object), plans: [] }, new Map(), new Map());
+          const engine = await opening;
+          return new InferenceModel(engine, new Weights(engine, { weights: new Map() }), name, { inputs, outputs, ...engine.choice }, python, files);
+        } catch (e) {
+          if (!(e instanceof MissingFile)) throw e;
+          const given = request.external[e.file];
+          if (files.has(e.file) || (typeof model !== "string" && typeof given !== "string")) throw e.error;
+          files.set(e.file, await toBlob(new HttpSource(typeof given === "string" ? given : new URL(encodeURI(e.file), model as string).href, { signal })));
+        }
+      }
+    } catch (e) {
+      python?.end();
+      opening.then((engine) => engine.close(), () => undefined);
+      throw e instanceof NotFound ? notThere(e) : e;
+    }
+  }
+
+  private static async fromPackage(source: HttpSource | BlobSource, base: Engine, options: EngineOptions): Promise<InferenceModel> {
+    const where = source.name;
+    const { manifest, files, finish } = await openPackage(source);
+    checkTable(base, manifest, where);
+    const { inference } = manifest;
+    if (!inference) throw new PackageError(`its task is '${manifest.task}'`, where, "Load it with pipeline(); InferenceSession takes .onnx files and packages made with `edgewise build --dims`.");
+    const engine = await withKernels(base, options, manifest.kernels, where);
+    const weights = new Weights(engine, manifest);
+    for (const { name, file } of manifest.weights.values())
+      if (!manifest.files.has(file)) throw new PackageError(`the weight '${name}' lies in another file, '${file}'`, where, "Build the package again with `edgewise build`.");
+    await finish(weights.extents(manifest));
+    const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined, new Map());
+    for (const plan of inference.plans) made.plans.set(planKey(plan.inputs), made.load(plan, files.get(plan.file)!));
+    return made;
+  }
+
+  /** Computes the outputs of these names. Feeds are checked; a run that fails loses nothing. */
+  async run(feeds: Record<string, PlainTensor>, outputs: string[]): Promise<Record<string, PlainTensor>> {
+    this.check(feeds, outputs);
+    const of = this.info.inputs.map(({ name }): [string, PlainTensor] => [name, feeds[name]!]);
+    if (this.driven !== undefined) return this.runInPython(of, outputs);
+    const shapes = of.map(([name, { type, dims }]): [string, { dtype: string; shape: number[] }] => [name, { dtype: type, shape: dims }]);
+    const key = () => planKey(shapes) + (this.python ? JSON.stringify([[...outputs].sort(), ...[...this.needs].sort().map((n) => numbers(feeds[n]!).map(String))]) : "");
+    let loaded = this.plans.get(key());
+    if (!loaded) {
+      if (!this.python) {
+        const made = [...this.plans.values()].map(({ info }) => [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "));
+        throw new InputError(`there is no plan for ${shapes.map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; ")}`, this.where,
+          `The package was built for ${made.join(" or ")}: feed such tensors, build it with more --dims, or give the page the .onnx file.`);
+      }
+      const plan = await this.compile(shapes, outputs, feeds);
+      if (!plan) return this.runInPython(of, outputs);
+      loaded = plan;
+      this.plans.set(key(), loaded);
+      for (const [old, one] of this.plans) {
+        if (this.plans.size <= MAX_PLANS) break;
+        this.plans.delete(old);
+        this.release(one);
+      }
+    } else if (this.python) { // the latest last
+      this.plans.delete(key());
+      this.plans.set(key(), loaded);
+    }
+    for (const [name, { data }] of of) {
+      const place = loaded.slots.get(name);
+      if (place) this.engine.bytes(place.address, data.length).set(data);
+    }
+    this.engine.run(loaded.plan, loaded.where);
+    return Object.fromEntries(outputs.map((name) => {
+      const { slot, dtype, shape, bytes } = loaded.info.outputs.get(name)!;
+      return [name, { type: dtype, dims: shape, data: this.engine.bytes(loaded.slots.get(slot)!.address, bytes).slice() }];
+    }));
+  }
+
+  private check(feeds: Record<string, PlainTensor>, outputs: string[]): void {
+    const names = this.info.inputs.map((i) => i.name);
+    const unknown = Object.keys(feeds).find((n) => !names.includes(n));
+    if (unknown !== undefined) throw new InputError("the model has no such input", `feed '${unknown}'`, `It has ${names.join(", ")}.`);
+    for (const { name, dtype, shape, type } of this.info.inputs) {
+      const fed = feeds[name];
+      if (!fed) throw new InputError("it is missing", `feed '${name}'`, `Feed ${names.join(", ")}.`);
+      if (type !== "tensor") throw new InputError(`it is a ${type}`, `feed '${name}'`, "A page's session takes tensors; run such a model in Python.");
+      if (fed.type !== dtype) throw new InputError(`its type is ${fed.type}, the model wants ${dtype}`, `feed '${name}'`, "Convert it.");
+      if (shape && (fed.dims.length !== shape.length || shape.some((d, i) => typeof d === "number" && d >= 0 && d !== fed.dims[i])))
+        throw new InputError(`its dims are [${fed.dims.join(", ")}], the model wants [${shape.map((d) => d ?? "?").join(", ")}]`, `feed '${name}'`, "Reshape it.");
+      const bytes = fed.dims.reduce((n, d) => n * d, SIZES[fed.type] ?? NaN);
+      if (fed.data.length !== bytes) throw new InputError(`it has ${fed.data.length} bytes, its type and dims take ${bytes}`, `feed '${name}'`, "Give data of the tensor's own type and size.");
+    }
+    const has = this.info.outputs.map((o) => o.name);
+    for (const name of outputs) if (!has.includes(name)) throw new InputError("the model has no such output", `fetch '${name}'`, `It has ${has.join(", ")}.`);
+    const other = this.info.outputs.find((o) => outputs.includes(o.name) && o.type !== "tensor");
+    if (other) throw new InputError(`it is a ${other.type}`, `output '${other.name}'`, "A page's session gives tensors; fetch other outputs, or run the model in Python.");
+  }
+
+  /** Asks Python for a plan; undefined where the graph has to be run there. */
+  private async compile(shapes: [string, { dtype: string; shape: number[] }][], outputs: string[], feeds: Record<string, PlainTensor>): Promise<Loaded | undefined> {
+    for (;;) {
+      const known = Object.fromEntries([...this.needs].map((name) => [name, numbers(feeds[name]!)]));
+      const { manifest, files } = await this.python!.compile(new Map(), { of: "inference", call: "plan", feeds: Object.fromEntries(shapes.map(([n, i]) => [n, [i.dtype, i.shape]])), outputs, known }, () => undefined);
+      const reply = JSON.parse(manifest) as { plan?: Json; weights?: Weight[]; needs?: string[]; driven?: string };
+      if (reply.needs) {
+        for (const name of reply.needs) this.needs.add(name);
+        continue;
+      }
+      if (reply.driven !== undefined) {
+        this.driven = reply.driven;
+        return undefined;
+      }
+      const fresh = new Map(reply.weights!.map((w) => [w.name, w]));
+      this.weights.add({ weights: fresh });
+      await this.fill(fresh, files);
+      const at = new Checker(this.where);
+      const info = parsePlan(at, reply.plan, "the plan", files, { get: (name: string) => ({ name, bytes: this.weights.address(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
+      return this.load(info, files.get(info.file)!);
+    }
+  }
+
+  /** Copies weights to where they belong, from the model's files or from what Python sent along. */
+  private async fill(fresh: Map<string, Weight>, sent: Map<string, Uint8Array>): Promise<void> {
+    for (const { name, file, offset, bytes } of fresh.values()) {
+      const { address } = this.weights.address(name);
+      const inline = sent.get(file);
+      const blob = this.files.get(file);
+      if (inline) this.engine.bytes(address, bytes).set(inline.subarray(offset, offset + bytes));
+      else if (!blob) throw new EngineError(`the weight '${name}' lies in '${file}', which is not there`, this.where, "This is a mistake in Edgewise; please report it.");
+      else {
+        const part = new BlobSource(blob.slice(offset, offset + bytes), file);
+        const end = await scatter(part.stream(), 0, [{ start: 0, bytes, write: (chunk, at) => this.engine.bytes(address + at, chunk.length).set(chunk) }]);
+        if (end < bytes) throw new ModelError(`it ends too early: the weight '${name}' reaches to byte ${offset + bytes}`, file, "The file is cut off; fetch it again.");
+      }
+    }
+  }
+
+  private load(info: InferencePlan, data: Uint8Array): Loaded {
+    const { engine, weights } = this;
+    const where = `${this.where}, ${info.file}`;
+    const plan = engine.loadPlan(data, where);
+    const slots = new Map<string, Place>();
+    const owned: number[] = [];
+    const fresh: string[] = [];
+    try {
+      info.slots.forEach(({ name, kind, bytes }, slot) => {
+        let place: Place;
+        if (kind === "weight") place = weights.address(name);
+        else if (kind === "computed") {
+          const made = weights.computed(name, bytes);
+          if (made.fresh) fresh.push(name);
+          place = made;
+        } else {
+          place = { address: engine.alloc(bytes, `the ${kind} '${name}'`), bytes };
+          owned.push(place.address);
+          slots.set(name, place);
+        }
+        engine.bind(plan, slot, place.address, place.bytes, `${where}, slot '${name}'`);
+      });
+      if (fresh.length) engine.init(plan, where);
+    } catch (e) {
+      weights.forget(fresh);
+      this.release({ info, plan, slots, owned, where });
+      throw e;
+    }
+    return { info, plan, slots, owned, where };
+  }
+
+  private release({ plan, owned }: Loaded): void {
+    this.engine.freePlan(plan);
+    for (const address of owned) this.engine.free(address);
+  }
+
+  private async runInPython(feeds: [string, PlainTensor][], outputs: string[]): Promise<Record<string, PlainTensor>> {
+    const data = new Map(feeds.map(([name, { data: bytes }]) => [name, new Blob([bytes])]));
+    const { manifest, files } = await this.python!.compile(data, { of: "inference", call: "run", feeds: Object.fromEntries(feeds.map(([n, t]) => [n, [t.type, t.dims]])), outputs }, () => undefined);
+    const described = (JSON.parse(manifest) as { outputs: Record<string, [string, number[]]> }).outputs;
+    return Object.fromEntries(Object.entries(described).map(([name, [type, dims]]) => [name, { type, dims, data: files.get(name)! }]));
+  }
+}
+
+/** The numbers of a tensor that shapes follow from. */
+function numbers({ type, data }: PlainTensor): number[] {
+  const { buffer, byteOffset: at, length } = data;
+  const wide = (a: BigInt64Array | BigUint64Array): number[] => Array.from(a, (x) => {
+    if (!Number.isSafeInteger(Number(x))) throw new InputError(`${x} is no size`, "a feed that shapes depend on", "Check what is fed.");
+    return Number(x);
+  });
+  switch (type) {
+    case "int64": return wide(new BigInt64Array(buffer, at, length / 8));
+    case "uint64": return wide(new BigUint64Array(buffer, at, length / 8));
+    case "int32": return Array.from(new Int32Array(buffer, at, length / 4));
+    case "float32": return Array.from(new Float32Array(buffer, at, length / 4));
+    case "float64": return Array.from(new Float64Array(buffer, at, length / 8));
+    case "bool": case "uint8": return Array.from(data);
+    default: throw new InputError(`shapes depend on a tensor of type ${type}`, "a feed", "Run the model in Python.");
+  }
+}
