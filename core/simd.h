@@ -227,6 +227,34 @@ EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
   return acc;
 #endif
 }
+/* Dot products of bytes over whole vectors: acc[i] += sum of a[4i..4i+3] * b[4i..4i+3], exact, where a is signed; what b is, vi_dots says. */
+enum { EW_NO_DOTS, EW_UNSIGNED_DOTS, EW_SIGNED_DOTS };
+EW_INLINE vi vi_dot_bytes(vi a, vi b, vi acc) {
+#if defined(__wasm_relaxed_simd__)
+  return (vi)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
+#elif defined(__x86_64__) && VF == 16 /* not an intrinsic: the function it stands in need not be compiled for AVX512-VNNI */
+  __asm__("vpdpbusd %1, %2, %0" : "+v"(acc) : "v"(a), "v"(b));
+  return acc;
+#else
+  typedef int8_t bytes __attribute__((vector_size(4 * VF)));
+  bytes x = (bytes)a, y = (bytes)b;
+  for (int i = 0; i < 4 * VF; i++) acc[i / 4] += x[i] * (uint8_t)y[i];
+  return acc;
+#endif
+}
+/* Whether vi_dot_bytes is exact and fast here, and whether it takes b as unsigned or signed bytes. What relaxed SIMD does beyond seven bits
+ * is the machine's choice, but always the same one: x86 with VNNI multiplies unsigned by signed bytes, ARM signed by signed, and older x86 saturates. */
+EW_INLINE int vi_dots(void) {
+#if defined(__wasm_relaxed_simd__)
+  static const volatile int32_t largest = 0x7f7f7f7f, ones = -1;
+  int32_t sum = vi_dot_bytes(vi_splat(largest), vi_splat(ones), vi_splat(0))[0];
+  return sum == 4 * 127 * 255 ? EW_UNSIGNED_DOTS : sum == -4 * 127 ? EW_SIGNED_DOTS : EW_NO_DOTS;
+#elif defined(__x86_64__) && VF == 16
+  return __builtin_cpu_supports("avx512vnni") ? EW_UNSIGNED_DOTS : EW_NO_DOTS;
+#else
+  return EW_NO_DOTS;
+#endif
+}
 EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
 #if defined(__wasm_simd128__)
   return (i32x4)wasm_v128_load32_splat(p);
@@ -258,6 +286,40 @@ EW_INLINE i32x4 i32x4_dot_shorts(i16x8 a, i16x8 b, i32x4 acc) {
 #else
   for (int i = 0; i < 4; i++) acc[i] = (int32_t)((uint32_t)acc[i] + (uint32_t)(a[2 * i] * b[2 * i]) + (uint32_t)(a[2 * i + 1] * b[2 * i + 1]));
   return acc;
+#endif
+}
+/* The same over whole vectors. */
+EW_INLINE vi vi_dot_shorts(vi a, vi b, vi acc) {
+#if VF == 16
+  return (vi)_mm512_add_epi32((__m512i)acc, _mm512_madd_epi16((__m512i)a, (__m512i)b));
+#elif VF == 8
+  return (vi)_mm256_add_epi32((__m256i)acc, _mm256_madd_epi16((__m256i)a, (__m256i)b));
+#else
+  return i32x4_dot_shorts((i16x8)a, (i16x8)b, acc);
+#endif
+}
+/* 2 VF signed bytes as 16-bit integers. */
+EW_INLINE vi vi_load_shorts(const int8_t *p) {
+  typedef int8_t bytes_m __attribute__((vector_size(2 * VF), aligned(1), may_alias));
+  typedef int16_t shorts __attribute__((vector_size(4 * VF)));
+  return (vi)__builtin_convertvector(*(const bytes_m *)p, shorts);
+}
+EW_INLINE vi vi_load_splat(const int_m *p) {
+#if VF == 4
+  return i32x4_load_splat(p);
+#else
+  return vi_splat(*p);
+#endif
+}
+/* The low byte of each lane. */
+EW_INLINE void vi_store_bytes(uint8_t *p, vi v) {
+#if VF == 4
+  u8x16 b = (u8x16)v;
+  *(int_m *)p = ((i32x4)__builtin_shufflevector(b, b, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12))[0];
+#else
+  typedef uint8_t bytes __attribute__((vector_size(VF)));
+  typedef uint8_t bytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
+  *(bytes_m *)p = (bytes_m)__builtin_convertvector(v, bytes);
 #endif
 }
 #endif

@@ -602,6 +602,129 @@ static int32_t check_grid_sample(const void *params, ew_reach *reach, bool *empt
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_integer_depthwise(ew_context *c, const void *p, void *const *operand) { return ew_k_integer_depthwise(c, p, operand); }
+static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool *empty) {
+  const ew_integer_depthwise_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t channels = p->channels;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  const int32_t *dilation = p->dilation;
+  const int64_t a_type = p->a_type;
+  const int64_t b_type = p->b_type;
+  const int64_t y_type = p->y_type;
+  const int64_t b_zeros = p->b_zeros;
+  const int64_t factors = p->factors;
+  const int64_t low = p->low;
+  const int64_t high = p->high;
+  bool bad = false;
+  if (batch < 0) return 17;
+  if (channels < 0) return 18;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_min(ew_check_min((int64_t)dilation[0], (int64_t)dilation[1]), (int64_t)dilation[2]) >= 1)) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 6;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 7;
+  if (!((a_type == 2 || a_type == 3))) return 8;
+  if (!((b_type == 2 || b_type == 3))) return 9;
+  if (!((y_type == 1 || y_type == 2 || y_type == 3 || y_type == 6))) return 10;
+  if (!(low >= -(128))) return 11;
+  if (!(high <= 255)) return 12;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 64) || bad) return 13;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) <= 1073741824) || bad) return 14;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 1073741824) || bad) return 15;
+  if (!(channels <= 1073741824)) return 16;
+  if ((*empty = batch == 0 || channels == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]), channels)};
+  reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), channels)};
+  reach[2] = (ew_reach){1, 0, 1};
+  reach[3] = (ew_reach){1, 0, b_zeros > 1 ? channels : 1};
+  reach[4] = (ew_reach){4, 0, channels};
+  reach[5] = (ew_reach){4, 0, 1};
+  reach[6] = (ew_reach){4, 0, factors > 1 ? channels : 1};
+  reach[7] = (ew_reach){1, 0, 1};
+  reach[8] = (ew_reach){ew_check_bytes_of(&bad, y_type), 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), channels)};
+  reach[9] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_ceil_div(&bad, channels, 8) * 8, ew_check_add(&bad, 9, ew_check_mul(&bad, 4, ew_check_ceil_div(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), 2))))};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_integer_product(ew_context *c, const void *p, void *const *operand) { return ew_k_integer_product(c, p, operand); }
+static int32_t check_integer_product(const void *params, ew_reach *reach, bool *empty) {
+  const ew_integer_product_params *p = params;
+  const int64_t items = p->items;
+  const int64_t batch = p->batch;
+  const int64_t n = p->n;
+  const int64_t c = p->c;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  const int32_t *dilation = p->dilation;
+  const int64_t a_item = p->a_item;
+  const int64_t a_row = p->a_row;
+  const int64_t w_each = p->w_each;
+  const int64_t y_item = p->y_item;
+  const int64_t y_row = p->y_row;
+  const int64_t column_item = p->column_item;
+  const int64_t a_type = p->a_type;
+  const int64_t b_type = p->b_type;
+  const int64_t y_type = p->y_type;
+  const int64_t a_zeros = p->a_zeros;
+  const int64_t b_zeros = p->b_zeros;
+  const int64_t factors = p->factors;
+  const int64_t low = p->low;
+  const int64_t high = p->high;
+  const int64_t activation = p->activation;
+  const int64_t scratch_bytes = p->scratch_bytes;
+  bool bad = false;
+  if (items < 0) return 23;
+  if (batch < 0) return 24;
+  if (n < 0) return 25;
+  if (c < 0) return 26;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_min(ew_check_min((int64_t)dilation[0], (int64_t)dilation[1]), (int64_t)dilation[2]) >= 1)) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 6;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 7;
+  if (!((a_type == 2 || a_type == 3))) return 8;
+  if (!((b_type == 2 || b_type == 3))) return 9;
+  if (!((y_type == 1 || y_type == 2 || y_type == 3 || y_type == 6))) return 10;
+  if (!(low >= -(128))) return 11;
+  if (!(high <= 255)) return 12;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(a_item, a_row), y_item), y_row), column_item) >= 0)) return 13;
+  if (!(ew_check_min(w_each, 1) == w_each)) return 14;
+  if (!(w_each >= 0)) return 15;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), c) <= 16777216) || bad) return 16;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 1073741824) || bad) return 17;
+  if (!(items * n <= 1073741824)) return 18;
+  if (!(scratch_bytes >= ew_check_mul(&bad, 32, ew_check_ceil_div(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), c), 4))) || bad) return 19;
+  if (!(activation >= 0)) return 20;
+  if (!(activation < 9)) return 21;
+  if (!((y_type == 1) || (activation == 0))) return 22;
+  if ((*empty = items == 0 || batch == 0 || n == 0 || c == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){1, 0, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * a_item, ew_check_mul(&bad, ew_check_sub(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]), 1), a_row)), c)};
+  reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (items - 1) * w_each + 1, ew_check_ceil_div(&bad, n, 32)), 32), ew_check_add(&bad, 4, ew_check_mul(&bad, ew_check_ceil_div(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), c), 4), 4)))};
+  reach[2] = (ew_reach){1, 0, a_zeros > 1 ? ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) : 1};
+  reach[3] = (ew_reach){1, 0, b_zeros > 1 ? (items - 1) * column_item + n : 1};
+  reach[4] = (ew_reach){4, 0, (items - 1) * column_item + n};
+  reach[5] = (ew_reach){4, 0, 1};
+  reach[6] = (ew_reach){4, 0, factors > 1 ? (items - 1) * column_item + n : 1};
+  reach[7] = (ew_reach){1, 0, 1};
+  reach[8] = (ew_reach){4, 0, (items - 1) * column_item + n};
+  reach[9] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * y_item, ew_check_mul(&bad, ew_check_sub(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), 1), y_row)), n)};
+  reach[10] = (ew_reach){ew_check_bytes_of(&bad, y_type), 0, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * y_item, ew_check_mul(&bad, ew_check_sub(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), 1), y_row)), n)};
+  reach[11] = (ew_reach){1, 0, scratch_bytes};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_linear_attention(ew_context *c, const void *p, void *const *operand) { return ew_k_linear_attention(c, p, operand); }
 static int32_t check_linear_attention(const void *params, ew_reach *reach, bool *empty) {
   const ew_linear_attention_params *p = params;
@@ -634,37 +757,6 @@ static int32_t check_linear_attention(const void *params, ew_reach *reach, bool 
   reach[5] = (ew_reach){4, 0, ew_check_mul(&bad, batch * seq, beta_heads)};
   reach[6] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, ew_check_max(heads, kv_heads)), v_dim)};
   reach[7] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * kv_heads, dim), v_dim)};
-  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
-}
-
-static int32_t run_matmul_integer(ew_context *c, const void *p, void *const *operand) { return ew_k_matmul_integer(c, p, operand); }
-static int32_t check_matmul_integer(const void *params, ew_reach *reach, bool *empty) {
-  const ew_matmul_integer_params *p = params;
-  const int64_t batch = p->batch;
-  const int64_t m = p->m;
-  const int64_t n = p->n;
-  const int64_t k = p->k;
-  const int64_t a_type = p->a_type;
-  const int64_t b_type = p->b_type;
-  const int64_t a_batch = p->a_batch;
-  const int64_t b_batch = p->b_batch;
-  const int64_t a_zeros = p->a_zeros;
-  const int64_t b_zeros = p->b_zeros;
-  bool bad = false;
-  if (batch < 0) return 4;
-  if (m < 0) return 5;
-  if (n < 0) return 6;
-  if (!((a_type == 2 || a_type == 3))) return 0;
-  if (!((b_type == 2 || b_type == 3))) return 1;
-  if (!(ew_check_min(a_batch, b_batch) >= 0)) return 2;
-  if (!(k >= 0)) return 3;
-  if ((*empty = batch == 0 || m == 0 || n == 0)) return EW_CHECKED;
-  reach[0] = (ew_reach){1, 0, (batch - 1) * a_batch + m * k};
-  reach[1] = (ew_reach){1, 0, (batch - 1) * b_batch + k * n};
-  reach[2] = (ew_reach){1, 0, a_zeros > 1 ? m : 1};
-  reach[3] = (ew_reach){1, 0, b_zeros > 1 ? n : 1};
-  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, batch * m, n)};
-  reach[5] = (ew_reach){4, 0, 262144};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -825,6 +917,33 @@ static int32_t check_pack(const void *params, ew_reach *reach, bool *empty) {
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, unpack ? ew_check_ceil_div(&bad, n * bits, 8) : n};
   reach[1] = (ew_reach){1, 0, unpack ? n : ew_check_ceil_div(&bad, n * bits, 8)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_pack_integer(ew_context *c, const void *p, void *const *operand) { return ew_k_pack_integer(c, p, operand); }
+static int32_t check_pack_integer(const void *params, ew_reach *reach, bool *empty) {
+  const ew_pack_integer_params *p = params;
+  const int64_t items = p->items;
+  const int64_t n = p->n;
+  const int64_t taps = p->taps;
+  const int64_t c = p->c;
+  const int64_t type = p->type;
+  const int64_t item_stride = p->item_stride;
+  const int64_t n_stride = p->n_stride;
+  const int64_t tap_stride = p->tap_stride;
+  const int64_t c_stride = p->c_stride;
+  bool bad = false;
+  if (items < 0) return 4;
+  if (n < 0) return 5;
+  if (taps < 0) return 6;
+  if (c < 0) return 7;
+  if (!((type == 2 || type == 3))) return 0;
+  if (!(ew_check_min(ew_check_min(ew_check_min(item_stride, n_stride), tap_stride), c_stride) >= 0)) return 1;
+  if (!(taps * c <= 1073741824)) return 2;
+  if (!(items * n <= 1073741824)) return 3;
+  if ((*empty = items == 0 || n == 0 || taps == 0 || c == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){1, 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * item_stride + (n - 1) * n_stride, (taps - 1) * tap_stride), (c - 1) * c_stride), 1)};
+  reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, items * ew_check_ceil_div(&bad, n, 32), 32), ew_check_add(&bad, 4, ew_check_mul(&bad, ew_check_ceil_div(&bad, taps * c, 4), 4)))};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -1370,14 +1489,16 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_gather_quantized, check_gather_quantized},
   {run_gemm, check_gemm},
   {run_grid_sample, check_grid_sample},
+  {run_integer_depthwise, check_integer_depthwise},
+  {run_integer_product, check_integer_product},
   {run_linear_attention, check_linear_attention},
-  {run_matmul_integer, check_matmul_integer},
   {run_matmul_nbits, check_matmul_nbits},
   {run_norm, check_norm},
   {run_norm_grad, check_norm_grad},
   {run_optimizer, check_optimizer},
   {run_optimizer_8bit, check_optimizer_8bit},
   {run_pack, check_pack},
+  {run_pack_integer, check_pack_integer},
   {run_pool, check_pool},
   {run_pool_grad, check_pool_grad},
   {run_quantize, check_quantize},
@@ -1424,14 +1545,16 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_gather_quantized_params), 5, 0x10, 0x8, {0}},
   {sizeof(ew_gemm_params), 6, 0x30, 0x2c, {[4] = 8}},
   {sizeof(ew_grid_sample_params), 6, 0x38, 0x3c, {0}},
+  {sizeof(ew_integer_depthwise_params), 10, 0x300, 0xfc, {0}},
+  {sizeof(ew_integer_product_params), 12, 0xc00, 0x3fc, {0}},
   {sizeof(ew_linear_attention_params), 8, 0xc0, 0x38, {[7] = 8}},
-  {sizeof(ew_matmul_integer_params), 6, 0x30, 0x2c, {0}},
   {sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
   {sizeof(ew_norm_params), 9, 0x1e0, 0x1de, {[5] = 9, [6] = 9}},
   {sizeof(ew_norm_grad_params), 8, 0xf0, 0xfc, {[4] = 11}},
   {sizeof(ew_optimizer_params), 12, 0xf00, 0xe9c, {[8] = 1, [9] = 4, [10] = 8, [11] = 16}},
   {sizeof(ew_optimizer_8bit_params), 14, 0x3e00, 0x100, {[9] = 1, [10] = 4, [11] = 8, [12] = 16, [13] = 32}},
   {sizeof(ew_pack_params), 2, 0x2, 0x0, {0}},
+  {sizeof(ew_pack_integer_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_pool_params), 3, 0x6, 0x4, {0}},
   {sizeof(ew_pool_grad_params), 3, 0x4, 0x1, {0}},
   {sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},

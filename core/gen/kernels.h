@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x10750c63u
-enum { EW_KERNEL_COUNT = 51, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0xc6786925u
+enum { EW_KERNEL_COUNT = 53, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -129,15 +129,20 @@ typedef struct { int32_t batch; int32_t channels; int32_t positions; int32_t dim
 enum { EW_GRID_SAMPLE_X, EW_GRID_SAMPLE_GRID, EW_GRID_SAMPLE_DY, EW_GRID_SAMPLE_Y, EW_GRID_SAMPLE_DX, EW_GRID_SAMPLE_DGRID };
 int32_t ew_k_grid_sample(ew_context *, const ew_grid_sample_params *, void *const *operand);
 
+/* integer_depthwise: integer_product's convolution for one channel per group: y [batch, y_size, channels] of a [batch, x_size, channels] and w [taps, channels]. */
+typedef struct { int32_t batch; int32_t channels; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t a_type; int32_t b_type; int32_t y_type; int32_t b_zeros; int32_t factors; int32_t low; int32_t high; } ew_integer_depthwise_params;
+enum { EW_INTEGER_DEPTHWISE_A, EW_INTEGER_DEPTHWISE_W, EW_INTEGER_DEPTHWISE_A_ZERO, EW_INTEGER_DEPTHWISE_B_ZERO, EW_INTEGER_DEPTHWISE_SUM_BIAS, EW_INTEGER_DEPTHWISE_A_SCALE, EW_INTEGER_DEPTHWISE_FACTOR, EW_INTEGER_DEPTHWISE_Y_ZERO, EW_INTEGER_DEPTHWISE_Y, EW_INTEGER_DEPTHWISE_SCRATCH };
+int32_t ew_k_integer_depthwise(ew_context *, const ew_integer_depthwise_params *, void *const *operand);
+
+/* integer_product: For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32, where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * stride + k * dilation - pad], a_row from one position to the next, a_zero where there is nothing. y_type 6: that; 1: times a_scale * factor, then activation(. + bias) + residual; 2, 3: times both, rounded (halves to even) + y_zero, within low and high. w: from pack_integer, for all items the same unless w_each. a_zeros, b_zeros, factors: number of each (a_zeros: 1 or one per row; else 1 or n). column_item: from the columns of one item to those of the next. */
+typedef struct { int32_t items; int32_t batch; int32_t n; int32_t c; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t a_item; int32_t a_row; int32_t w_each; int32_t y_item; int32_t y_row; int32_t column_item; int32_t a_type; int32_t b_type; int32_t y_type; int32_t a_zeros; int32_t b_zeros; int32_t factors; int32_t low; int32_t high; int32_t activation; int32_t scratch_bytes; } ew_integer_product_params;
+enum { EW_INTEGER_PRODUCT_A, EW_INTEGER_PRODUCT_W, EW_INTEGER_PRODUCT_A_ZERO, EW_INTEGER_PRODUCT_B_ZERO, EW_INTEGER_PRODUCT_SUM_BIAS, EW_INTEGER_PRODUCT_A_SCALE, EW_INTEGER_PRODUCT_FACTOR, EW_INTEGER_PRODUCT_Y_ZERO, EW_INTEGER_PRODUCT_BIAS, EW_INTEGER_PRODUCT_RESIDUAL, EW_INTEGER_PRODUCT_Y, EW_INTEGER_PRODUCT_SCRATCH };
+int32_t ew_k_integer_product(ew_context *, const ew_integer_product_params *, void *const *operand);
+
 /* linear_attention: Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay * S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key head or per row of S, beta per key head or for all. */
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t seq; int32_t dim; int32_t v_dim; int32_t decay_dim; int32_t beta_heads; float scale; } ew_linear_attention_params;
 enum { EW_LINEAR_ATTENTION_Q, EW_LINEAR_ATTENTION_K, EW_LINEAR_ATTENTION_V, EW_LINEAR_ATTENTION_PAST, EW_LINEAR_ATTENTION_DECAY, EW_LINEAR_ATTENTION_BETA, EW_LINEAR_ATTENTION_Y, EW_LINEAR_ATTENTION_STATE };
 int32_t ew_k_linear_attention(ew_context *, const ew_linear_attention_params *, void *const *operand);
-
-/* matmul_integer: ONNX MatMulInteger: int32 y = (a - a_zero) @ (b - b_zero); a_zeros/b_zeros: number of zero points (0 or 1: one for all, else per row of a / per column of b). */
-typedef struct { int32_t batch; int32_t m; int32_t n; int32_t k; int32_t a_type; int32_t b_type; int32_t a_batch; int32_t b_batch; int32_t a_zeros; int32_t b_zeros; } ew_matmul_integer_params;
-enum { EW_MATMUL_INTEGER_A, EW_MATMUL_INTEGER_B, EW_MATMUL_INTEGER_A_ZERO, EW_MATMUL_INTEGER_B_ZERO, EW_MATMUL_INTEGER_Y, EW_MATMUL_INTEGER_SCRATCH };
-int32_t ew_k_matmul_integer(ew_context *, const ew_matmul_integer_params *, void *const *operand);
 
 /* matmul_nbits: com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row (row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. transposed: y [m, k] = a [m, n] @ b, the product of its gradient. */
 typedef struct { int32_t m; int32_t n; int32_t k; int32_t bits; int32_t block; int32_t format; int32_t scale_type; int32_t zero_type; int32_t a_row; int32_t y_row; int32_t activation; int32_t accuracy; int32_t transposed; } ew_matmul_nbits_params;
@@ -168,6 +173,11 @@ int32_t ew_k_optimizer_8bit(ew_context *, const ew_optimizer_8bit_params *, void
 typedef struct { int32_t bits; int32_t n; int32_t unpack; } ew_pack_params;
 enum { EW_PACK_X, EW_PACK_Y };
 int32_t ew_k_pack(ew_context *, const ew_pack_params *, void *const *operand);
+
+/* pack_integer: Weights as integer_product reads them: of each item, the sums of n columns and the columns, k = (tap, c), in panels; the order is the machine's own. */
+typedef struct { int32_t items; int32_t n; int32_t taps; int32_t c; int32_t type; int32_t item_stride; int32_t n_stride; int32_t tap_stride; int32_t c_stride; } ew_pack_integer_params;
+enum { EW_PACK_INTEGER_W, EW_PACK_INTEGER_Y };
+int32_t ew_k_pack_integer(ew_context *, const ew_pack_integer_params *, void *const *operand);
 
 /* pool: y [planes, y_size] = the maximum, average or sum of the taps of each position that lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. An average divides by how many they are, with include_pad by those within [-pad, x_size + tail). index (maximum only): where the first one lies, counted in all of x. */
 typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_params;

@@ -33,17 +33,12 @@ Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "bloc
            "in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. "
            "transposed: y [m, k] = a [m, n] @ b, the product of its gradient.")
 
-Kernel("matmul_integer", {"batch": "i32", "m": "i32", "n": "i32", "k": "i32", "a_type": "i32", "b_type": "i32", "a_batch": "i32", "b_batch": "i32", "a_zeros": "i32", "b_zeros": "i32"},
-       [read("a", 1, "(batch-1)*a_batch + m*k"), read("b", 1, "(batch-1)*b_batch + k*n"), read("a_zero", 1, "m if a_zeros > 1 else 1", optional=True), read("b_zero", 1, "n if b_zeros > 1 else 1", optional=True),
-        write("y", 4, "batch*m*n"), write("scratch", 4, "262144", optional=True)],
-       require=["a_type in (2, 3)", "b_type in (2, 3)", "min(a_batch, b_batch) >= 0", "k >= 0"], empty=["batch", "m", "n"],
-       doc="ONNX MatMulInteger: int32 y = (a - a_zero) @ (b - b_zero); a_zeros/b_zeros: number of zero points (0 or 1: one for all, else per row of a / per column of b).")
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from ..errors import UnsupportedOp
-from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, INT32, UINT8
-from .op import MS, Op, broadcast, fail, one_type, most, product, takes, unsupported
+from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, UINT8
+from .op import MS, Op, broadcast, fail, most, product, takes, unsupported
 from .symbolic import Sym
 
 
@@ -404,98 +399,3 @@ def _(t):
         for rows, k, cols, block in ((1, 64, 48, 16), (3, 64, 48, 64), (5, 128, 7, 32)):
             yield t(t.f(rows, k), t.const(t.n("uint8", cols * k // 2, low=0, high=255)), t.const(t.f(cols * k // block, low=0.1, high=1)), K=k, N=cols, block_size=block, quant_type=kind, tol=1e-4)
     yield t(t.f(2, 3, 64), t.const(t.n("uint8", 48 * 32, low=0, high=255)), t.const(t.f(48, low=0.1, high=1)), K=64, N=48, block_size=64, quant_type=1, tol=1e-4)
-
-
-matmul_integer = Op("MatMulInteger")
-
-
-@matmul_integer.infer
-def _(n):
-    a, w = n.inputs[:2]
-    if a.dtype not in (UINT8, INT8) or w.dtype not in (UINT8, INT8):
-        fail(n, f"it wants 8-bit integers, not {a} and {w}")
-    one_type(n, 0, 2)
-    one_type(n, 1, 3)
-    return [(INT32, _matmul_shape(n, a.shape, w.shape))]
-
-
-@matmul_integer.lower
-def _(n, b):
-    emit_matmul_integer(n, b, b.view(n.inputs[0]), b.view(n.inputs[1]), *(b.contiguous(b.view(n.inputs[i])) if n.has(i) else None for i in (2, 3)), b.out(n.outputs[0]))
-
-
-def emit_matmul_integer(n, b, a, w, a_zero, w_zero, y):
-    if len(a.shape) < 2 or len(w.shape) < 2:
-        unsupported(n, "vectors")
-    if len(w.shape) == 2:
-        a, y = b.as_rows(a, a.shape[-1]), b.as_rows(y, y.shape[-1])
-    batch = product(y.shape[:-2])
-    a, w = (b.contiguous(v if len(v.shape) == 2 else v.broadcast(y.shape[:-2] + v.shape[-2:])) for v in (a, w))
-    m, k, cols = a.shape[-2], a.shape[-1], w.shape[-1]
-    zeros = [a_zero, w_zero]
-    count = [0 if z is None else product(z.shape) for z in zeros]
-    if count[0] > 1 and count[0] != m or count[1] > 1 and count[1] != cols or batch != 1 and max(count) > 1:
-        unsupported(n, f"zero points of shapes {[z.shape for z in zeros if z]}")
-    b.emit("matmul_integer", {"a": a, "b": w, "a_zero": zeros[0], "b_zero": zeros[1], "y": y, "scratch": b.scratch(4 * 262144)}, batch=batch, m=m, n=cols, k=k, a_type=a.dtype, b_type=w.dtype,
-           a_batch=product(a.shape[-2:]) if len(a.shape) > 2 else 0, b_batch=product(w.shape[-2:]) if len(w.shape) > 2 else 0, a_zeros=count[0], b_zeros=count[1])
-
-
-# (x, a, a_scale, a_zero, B, b_scale, b_zero or None), made by passes/quantization.py of DynamicQuantizeLinear (x to a), MatMulInteger, Cast and Mul: y = (a - a_zero) @ (B - b_zero) * a_scale * b_scale.
-# B [k, n]; b_scale and b_zero of one element or n. x is what gradients go to.
-quantized_matmul = Op("QuantizedMatMul", "edgewise")
-
-
-@quantized_matmul.infer
-def _(n):
-    return [(FLOAT, _matmul_shape(n, n.inputs[1].shape, n.inputs[4].shape))]
-
-
-@quantized_matmul.lower
-def _(n, b):
-    _, a, a_scale, a_zero, w, w_scale, w_zero = (b.view(v) if v is not None else None for v in [*n.inputs, None][:7])
-    y, sums, scale = b.out(n.outputs[0]), b.temp(INT32, n.outputs[0].shape), b.temp(FLOAT, w_scale.shape)
-    emit_matmul_integer(n, b, a, w, b.contiguous(a_zero), b.contiguous(w_zero) if w_zero is not None else None, sums)
-    b.emit_binary("mul", a_scale, w_scale, scale, FLOAT)
-    b.cast_into(sums, y)
-    b.emit_binary("mul", y, scale, y, FLOAT)
-
-
-@quantized_matmul.grad
-def _(n, g, dy):
-    """Straight through the rounding of x, as in quantization-aware training (Bengio et al. 2013)."""
-    return [g.op("QuantizedMatMulGrad", dy, *n.inputs[4:], domain="edgewise")]
-
-
-# (dy, B, b_scale, b_zero or None): dy @ ((B - b_zero) * b_scale)^T. B stays in bytes: scales go to dy, zero points to a sum over its rows.
-quantized_matmul_grad = Op("QuantizedMatMulGrad", "edgewise")
-
-
-@quantized_matmul_grad.infer
-def _(n):
-    return [(FLOAT, n.inputs[0].shape[:-1] + [n.inputs[1].shape[0]])]
-
-
-@quantized_matmul_grad.lower
-def _(n, b):
-    dy, w, scale = n.inputs[:3]
-    t = b.temp(FLOAT, dy.shape)
-    b.emit_binary("mul", b.view(dy), b.view(scale), t, FLOAT)
-    t, y, shift = b.as_rows(t), b.as_rows(b.out(n.outputs[0])), None
-    zero = n.inputs[3] if n.has(3) else None
-    if zero is not None and not (zero.numbers is not None and not any(zero.numbers)):
-        shift, each = b.temp(FLOAT, [t.shape[0], 1]), b.cast(b.view(zero), FLOAT)
-        emit_gemm(b, t, each.broadcast([t.shape[1]]).unsqueeze(1) if product(zero.shape) == 1 else each.reshape([t.shape[1], 1]), shift)
-    emit_gemm(b, t, b.view(w).transpose([1, 0]), y, bias=shift, beta=-1.0)
-
-
-@matmul_integer.cases
-def _(t):
-    for a, w in _PRODUCTS:
-        for x, y in (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")) if len(a) == 2 else (("uint8", "int8"),):
-            if 0 not in a and len(a) < 5:
-                yield t(t.n(x, *a), t.n(y, *w))
-                yield t(t.n(x, *a), t.n(y, *w), t.n(x, low=0, high=90), t.n(y, low=0, high=90))
-    yield t(t.n("uint8", 9, 40, low=0, high=255), t.const(t.n("int8", 40, 50)), t.n("uint8", low=0, high=255), t.const(t.n("int8", 50)))
-    yield t(t.n("int8", 1, 300, low=-128, high=127), t.const(t.n("uint8", 300, 5, low=0, high=255)), t.n("int8", low=-128, high=127), t.const(t.n("uint8", 5, low=0, high=255)))
-    yield t(t.n("uint8", 0, 4), t.n("int8", 4, 5))
-    yield t(t.n("uint8", 3, 4), t.n("int8", 4, 5), t.n("uint8", 3, 1), trust="onnx", why="onnxruntime has no zero points by row")

@@ -52,6 +52,8 @@ matmul = Op("QLinearMatMul")
 def _(n, g):
     one_type(n, 0, 2)
     one_type(n, 3, 5)
+    if product(n.inputs[1].shape) == 1 and product(n.inputs[4].shape) in (1, n.inputs[3].shape[-1]):
+        return [g.op("IntegerMatMul", n.inputs[0], n.inputs[2], n.inputs[3], n.inputs[5], None, None, _factor(n, g, 1, 4, 6), n.inputs[7], domain="edgewise", y_type=n.inputs[7].dtype)]
     sums = g.op("MatMulInteger", n.inputs[0], n.inputs[3], n.inputs[2], n.inputs[5])
     return [_rounded(n, g, g.op("Cast", sums, to=FLOAT), _scalar(g, _factor(n, g, 1, 4, 6)), 7, 0)]
 
@@ -87,16 +89,17 @@ def _(n, g):
     one_type(n, 0, 2)
     one_type(n, 3, 5)
     a, b = (g.op("Transpose", v, perm=[1, 0]) if n.attr(turn, 0) else v for v, turn in ((n.inputs[0], "transA"), (n.inputs[3], "transB")))
-    sums = g.op("MatMulInteger", a, b, n.inputs[2], n.inputs[5])
-    if n.has(6):
-        sums = g.op("Add", sums, n.inputs[6])
-    factor, alpha = g.op("Mul", n.inputs[1], n.inputs[4]), n.attr("alpha", 1.0)
+    factor, alpha, bias, columns = g.op("Mul", n.inputs[1], n.inputs[4]), n.attr("alpha", 1.0), n.input(6), b.shape[1]
     if alpha != 1.0:
         factor = g.op("Mul", g.constant(FLOAT, [], [alpha]), factor)
-    sums = g.op("Cast", sums, to=FLOAT)
-    if not n.has(7):
-        return [g.op("Mul", sums, _scalar(g, factor))]
-    return [_rounded(n, g, sums, _scalar(g, g.op("Div", factor, n.inputs[7])), 8, 0)]
+    if n.has(7):
+        factor = g.op("Div", factor, n.inputs[7])
+    y_type = n.inputs[8].dtype if n.has(8) else n.inputs[0].dtype if n.has(7) else FLOAT
+    if product(factor.shape) in (1, columns) and (bias is None or product(bias.shape) == columns):
+        return [g.op("IntegerMatMul", a, n.inputs[2], b, n.inputs[5], bias, None, factor, n.input(8), domain="edgewise", y_type=y_type)]
+    sums = g.op("MatMulInteger", a, b, n.inputs[2], n.inputs[5])
+    sums = g.op("Cast", g.op("Add", sums, bias) if bias is not None else sums, to=FLOAT)
+    return [_rounded(n, g, sums, _scalar(g, factor), 8, 0) if n.has(7) else g.op("Mul", sums, _scalar(g, factor))]
 
 
 @gemm.cases
@@ -146,15 +149,6 @@ def _(t):
 
 
 # ---- convolutions ----
-def _whole(g, x, zero):
-    """x - zero as whole float32 numbers. zero: one, or one per first dimension."""
-    x = g.op("Cast", x, to=FLOAT)
-    if zero is None or zero.numbers is not None and not any(zero.numbers):
-        return x
-    zero = g.op("Cast", zero, to=FLOAT)
-    return g.op("Sub", x, g.op("Reshape", zero, _ints(g, -1, *[1] * (x.rank - 1))) if product(zero.shape) != 1 else _scalar(g, zero))
-
-
 conv_integer = Op("ConvInteger")
 
 
@@ -163,7 +157,7 @@ def _(n, g):
     takes(n, (UINT8, INT8), 0, 1)
     one_type(n, 0, 2)
     one_type(n, 1, 3)
-    return [g.op("Cast", g.op("Conv", _whole(g, n.inputs[0], n.input(2)), _whole(g, n.inputs[1], n.input(3)), **n.attrs), to=INT32)]
+    return [g.op("IntegerConv", n.inputs[0], n.input(2), n.inputs[1], n.input(3), domain="edgewise", **n.attrs)]
 
 
 conv = Op("QLinearConv")
@@ -175,11 +169,7 @@ def _(n, g):
     one_type(n, 0, 2)
     one_type(n, 3, 5)
     takes(n, (INT32,), 8)
-    bias = [g.op("Cast", n.inputs[8], to=FLOAT)] if n.has(8) else []
-    sums = g.op("Conv", _whole(g, n.inputs[0], n.inputs[2]), _whole(g, n.inputs[3], n.inputs[5]), *bias, **n.attrs)
-    factor = _factor(n, g, 1, 4, 6)
-    factor = _scalar(g, factor) if product(factor.shape) == 1 else g.op("Reshape", factor, _ints(g, -1, *[1] * (sums.rank - 2)))
-    return [_rounded(n, g, sums, factor, 7, 0)]
+    return [g.op("IntegerConv", n.inputs[0], n.inputs[2], n.inputs[3], n.inputs[5], n.input(8), None, _factor(n, g, 1, 4, 6), n.inputs[7], domain="edgewise", y_type=n.inputs[7].dtype, **n.attrs)]
 
 
 _CONVOLUTIONS = [((2, 3, 9), (4, 3, 3), {}), ((2, 4, 9, 8), (6, 4, 3, 3), {"pads": [1, 1, 1, 1]}), ((1, 6, 9, 8), (6, 1, 3, 3), {"group": 6, "strides": [2, 2]}), ((1, 8, 5, 5), (3, 8, 1, 1), {})]
