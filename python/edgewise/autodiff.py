@@ -6,7 +6,7 @@ fuse it, plans schedule it, and where rules are made of ops that have rules it c
 """
 from __future__ import annotations
 
-from .errors import MissingGradient
+from .errors import MissingGradient, UnsupportedOp
 from .ir import Value
 from .ops.dtypes import FLOAT, FLOATS, INT64
 from .ops.symbolic import product
@@ -92,13 +92,14 @@ class Gradients:
         return self.op("Expand", self.number(0.0), self.ints(shape)) if product(shape) != 1 else self.reshape(self.number(0.0), shape)
 
 
-def add_gradients(bound, seeds, wrt):
+def add_gradients(bound, seeds, wrt, missing=None):
     """Adds the nodes that compute the gradients of sum(seed * value) over all seeds.
 
     Args:
         bound: BoundGraph made by `bind`, its nodes in an order that can be run.
         seeds: [(Value, gradient Value of the same shape)]; a gradient of None stands for 1 and wants a value of one element.
         wrt: [Value] the gradients of which are wanted: inputs, states, or values that nodes compute.
+        missing: a list: nodes whose rule is missing or refuses are added to it as (node, error), and taken as if they were constant, instead of raising.
     Returns:
         [Value or None] in the order of wrt; None: nothing of it reaches the seeds.
     Raises:
@@ -130,10 +131,16 @@ def add_gradients(bound, seeds, wrt):
                 grads.pop(id(o), None)
         if all(d is None for d in out) or not any(v is not None and id(v) in needed for v in n.inputs):
             continue
-        if n.decl.grad_fn is None:
-            raise _missing(n, forward, wrt)
         g.node = n
-        got = n.decl.grad_fn(n, g, *out)
+        try:
+            if n.decl.grad_fn is None:
+                raise _missing(n, forward, wrt)
+            got = n.decl.grad_fn(n, g, *out)
+        except UnsupportedOp as e:
+            if missing is None:
+                raise
+            missing.append((n, e))
+            continue
         for v, gradient in zip(n.inputs, got if isinstance(got, (list, tuple)) else [got]):
             if v is not None and gradient is not None and id(v) in needed:
                 give(v, gradient)

@@ -112,26 +112,45 @@ def generate(a):
 
 
 def inspect(a):
-    """Says what a model takes, gives and needs."""
-    from collections import Counter
-
+    """Says what a model takes, gives and needs, before anything of it runs."""
     from .errors import InputError
-    from .onnx import FileSource, read_model
-    from .ops import OPS
-    from .ops.dtypes import NAME
+    from .inspect import inspect as look
     if a.model.endswith(".edge"):
         raise InputError("it is a package", a.model, "Give the .onnx file that it was built from.")
-    graph = read_model(FileSource(a.model))
-    print(f"{a.model}: {graph.producer or 'unknown producer'}, opset {graph.opsets.get('', '-')}, {sum(1 for _ in graph.every_node())} nodes, "
-          f"{sum(t.count for t in graph.constants.values()):,} constants in {sum(t.nbytes for t in graph.constants.values()) / 1e6:.1f} MB")
-    for kind, infos in (("input", graph.input_names()), ("output", graph.outputs)):
-        for i in infos:
-            print(f"  {kind} {i.name}: {NAME.get(i.dtype, i.dtype)} {i.shape}")
-    counts = Counter((n.domain, n.op) for n in graph.every_node())
-    missing = {k: c for k, c in counts.items() if k not in OPS and k not in graph.functions and k not in (("", "Constant"), ("", "If"))}
-    print(f"  {len(counts)} operators: " + ", ".join(f"{d + '.' if d else ''}{o} {c}" for (d, o), c in sorted(counts.items())))
-    print("  not supported: " + (", ".join(f"{d + '.' if d else ''}{o} ({c} nodes)" for (d, o), c in sorted(missing.items())) or "none"))
-    return 1 if missing else 0
+    shapes = {n: _numbers(v, "x", int, f"--shape {n}") for n, v in _pairs(a.shape, "--shape").items()}
+    values = {n: _numbers(v, ",", _value, f"--value {n}") for n, v in _pairs(a.value, "--value").items()}
+    dims = {n: _numbers(v, ",", int, f"--dims {n}")[0] for text in a.dims for n, v in _pairs(text.split(","), "--dims").items()}
+    report = look(a.model, dims, shapes, values, a.length)
+    if a.json:
+        import json
+        print(json.dumps(report.as_dict(), indent=1))
+    else:
+        print(report)
+        for name, dtype, shape in report.parameters.trainable if a.parameters else ():
+            print(f"  parameter {name}: {dtype} {shape}")
+    return 1 if report.unsupported or report.problem and not report.needs else 0
+
+
+def _pairs(texts, option):
+    """{name: text} of name=text arguments."""
+    from .errors import InputError
+    pairs = [t.rpartition("=") for t in texts]
+    bad = next((t for t, (name, _, value) in zip(texts, pairs) if not name or not value), None)
+    if bad is not None:
+        raise InputError(f"{bad!r} is no name=value", option, "See `edgewise inspect --help`.")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _numbers(text, separator, kind, where):
+    from .errors import InputError
+    try:
+        return [kind(t) for t in text.split(separator)] if text != "scalar" else []
+    except ValueError:
+        raise InputError(f"{text!r} are no numbers", where, "See `edgewise inspect --help`.") from None
+
+
+def _value(text):
+    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else int(text) if text.lstrip("-").isdigit() else float(text)
 
 
 def _training_sizes(p):
@@ -193,6 +212,12 @@ def main(argv=None):
     g.set_defaults(run=generate)
     i = commands.add_parser("inspect", help=inspect.__doc__, description=inspect.__doc__)
     i.add_argument("model", help=".onnx file")
+    i.add_argument("--dims", action="append", default=[], metavar="NAME=SIZE,...", help="sizes of the inputs' symbolic dimensions, for which memory is computed: batch=1,sequence=128")
+    i.add_argument("--shape", action="append", default=[], metavar="INPUT=2x3", help="shape of an input, instead of --dims; 'scalar' for one number")
+    i.add_argument("--value", action="append", default=[], metavar="INPUT=1,2", help="numbers of an input that shapes or branches depend on: use_cache_branch=true")
+    i.add_argument("--length", type=int, help="tokens that a language model's cache is to hold (default 1024)")
+    i.add_argument("--parameters", action="store_true", help="also list what looks like a parameter")
+    i.add_argument("--json", action="store_true", help="everything as JSON")
     i.set_defaults(run=inspect)
     a = p.parse_args(argv)
     try:

@@ -124,6 +124,6 @@ def test_errors_are_one_line(folder, tmp_path, capsys):
 
 def test_inspect_names_what_is_missing(tmp_path, capsys):
     from hostile.seeds import F, model, node, value
-    (tmp_path / "m.onnx").write_bytes(model([node("Relu", "x", "h"), node("Bernoulli", "h", "y")], [value("x")], [value("y", F, None)]))
+    (tmp_path / "m.onnx").write_bytes(model([node("Relu", "x", "h"), node("Unheard", "h", "y")], [value("x")], [value("y", F, None)]))
     assert cli.main(["inspect", str(tmp_path / "m.onnx")]) == 1
-    assert "not supported: Bernoulli (1 nodes)" in capsys.readouterr().out
+    assert "not supported: Unheard (1 nodes: 'y')" in capsys.readouterr().out
