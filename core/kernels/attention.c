@@ -15,6 +15,7 @@ typedef struct {
   const char *k, *v;
   const void *mask;
   const int_m *lengths;
+  const real *sink;
   real *y;
   int32_t group, rows, row_blocks; /* query heads per kv head; rows and blocks of rows per kv head */
 } attention_work;
@@ -41,6 +42,7 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
   if (end < from) end = from; /* nothing */
   attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s, .y = w->y + (int64_t)b * p->y_b + (int64_t)h * p->y_h + (int64_t)i * p->y_s,
                        .from = (int32_t)(end > from ? from : 0), .to = (int32_t)(end > from ? end : 0), .max = -INFINITY, .sum = 0};
+  if (w->sink) row.max = w->sink[h], row.sum = 1; /* as a key that has been seen, with a value of zeros */
   if (w->mask) row.mask = (const char *)w->mask + ((int64_t)b * p->m_b + (int64_t)h * p->m_h + (int64_t)i * p->m_q) * (p->mask_type == EW_F32 ? 4 : 1);
   return row;
 }
@@ -210,7 +212,7 @@ static void attention_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *const *operand) {
-  attention_work w = {p, operand[EW_ATTENTION_Q], operand[EW_ATTENTION_K], operand[EW_ATTENTION_V], operand[EW_ATTENTION_MASK], operand[EW_ATTENTION_LENGTHS], operand[EW_ATTENTION_Y],
+  attention_work w = {p, operand[EW_ATTENTION_Q], operand[EW_ATTENTION_K], operand[EW_ATTENTION_V], operand[EW_ATTENTION_MASK], operand[EW_ATTENTION_LENGTHS], operand[EW_ATTENTION_SINK], operand[EW_ATTENTION_Y],
                       p->heads / p->kv_heads, 0, 0};
   w.rows = w.group * p->q_len, w.row_blocks = (w.rows - 1) / ROWS + 1;
   ew_parallel(ctx, p->batch * p->kv_heads * w.row_blocks, attention_task, &w);

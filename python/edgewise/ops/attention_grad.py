@@ -1,7 +1,7 @@
 """The gradient of attention, a block of queries at a time, and what gradients of its forms share."""
 from __future__ import annotations
 
-from .dtypes import FLOAT
+from .dtypes import FLOAT, INT64
 from .kernel import Kernel, read, write
 from .matmul import emit_gemm
 from .op import Op, product
@@ -142,7 +142,8 @@ def merge_heads(g, x):
 
 
 def part(g, x, axis, start, length):
-    return g.op("Slice", x, g.ints([start]), g.ints([start + length]), g.ints([axis])) if length != x.shape[axis] else x
+    """Of x, `length` places of an axis from `start`. g: Gradients, or the binder of a node that is taken apart."""
+    return g.op("Slice", x, *(g.constant(INT64, [1], [i]) for i in (start, start + length, axis))) if length != x.shape[axis] else x
 
 
 def of_cache(g, d, more, past):

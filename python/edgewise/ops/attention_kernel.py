@@ -14,7 +14,7 @@ Kernel("attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "q_len":
         read("k", "bytes_of(kv_type)", "(batch-1)*k_b + (kv_heads-1)*k_h + max(kv_len-1,0)*k_s + head_dim"),
         read("v", "bytes_of(kv_type)", "(batch-1)*v_b + (kv_heads-1)*v_h + max(kv_len-1,0)*v_s + v_dim"),
         read("mask", "4 if mask_type == 1 else 1", "(batch-1)*m_b + (heads-1)*m_h + (q_len-1)*m_q + max(kv_len-1,0)*m_k + 1", optional=True),
-        read("lengths", 4, "batch", optional=True),
+        read("lengths", 4, "batch", optional=True), read("sink", 4, "heads", optional=True),
         write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (q_len-1)*y_s + v_dim"),
         write("scratch", 4, "8 * (kv_len + 64)", optional=True)],
        require=["kv_heads > 0", "heads % kv_heads == 0", "head_dim > 0", "v_dim > 0", "kv_type in (1, 10)", "mask_type in (1, 9)", "kv_len >= 0",
@@ -22,11 +22,11 @@ Kernel("attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "q_len":
        empty=["batch", "heads", "q_len"],
        doc="y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides. "
            "mask_type 1: float32 added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: those up to its own place). window > 0: only j > i + past - window. lengths: int32 per batch, number of valid keys "
-           "(then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). A row with nothing to attend to: NaN, or zeros with nan_to_zero. "
+           "(then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink: a score per head that takes its share of the softmax and has no value. A row with nothing to attend to: NaN, or zeros with nan_to_zero. "
            "Blocked over queries with online softmax where q_len is large; k and v are read once per query block.")
 
 
-def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, softcap=0.0, lengths=None, nan_to_zero=0):
+def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, softcap=0.0, lengths=None, sink=None, nan_to_zero=0):
     """q, y [batch, heads, q_len, dim]; k, v [batch, kv_heads, kv_len, dim] views with any strides. masks: views that broadcast to [batch, heads, q_len, kv_len]."""
     q, k, v = (b.inner_contiguous(x) for x in (q, k, v))
     batch, heads, q_len, dim = q.shape
@@ -40,7 +40,7 @@ def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, s
         if min(mask.strides) < 0:
             mask = b.contiguous(mask)
         m = mask.strides
-    b.emit("attention", {"q": q, "k": k, "v": v, "mask": mask, "lengths": lengths, "y": y, "scratch": b.scratch(4 * 8 * (most(kv_len) + 64))},
+    b.emit("attention", {"q": q, "k": k, "v": v, "mask": mask, "lengths": lengths, "sink": sink, "y": y, "scratch": b.scratch(4 * 8 * (most(kv_len) + 64))},
            batch=batch, heads=heads, kv_heads=k.shape[1], q_len=q_len, kv_len=kv_len, head_dim=dim, v_dim=v.shape[3],
            q_b=q.strides[0], q_h=q.strides[1], q_s=q.strides[2], k_b=k.strides[0], k_h=k.strides[1], k_s=k.strides[2], v_b=v.strides[0], v_h=v.strides[1], v_s=v.strides[2],
            y_b=y.strides[0], y_h=y.strides[1], y_s=y.strides[2], mask_type=mask.dtype if mask is not None else FLOAT, m_b=m[0], m_h=m[1], m_q=m[2], m_k=m[3],

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from .attention_grad import attention_gradients, merge_heads, of_cache, part, split_heads
 from .attention_kernel import append, by_heads, emit_attention, masking, shaped
-from .dtypes import FLOAT, INT32, INT64
+from .dtypes import FLOAT, INT32, INT64, pack
 from .op import MS, Op, check_reach, fail, product, takes, unsupported
 from .rotary import check_positions, emit_rope, table_gradients
 from .symbolic import Sym
@@ -54,7 +54,33 @@ def _(t):
     yield case(extra=[None, t.f(1, 1, 5, 5)])
     yield case(extra=[t.of("int64", [[0, 1, 2, 3, 4]])], do_rotary=1)
     yield case(dtype="float16")
-# inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids, attention_bias, head_sink
+    sink = t.f(4)
+    for softcap in (0.0, 2.0):
+        yield case(smooth_softmax=1, softcap=softcap)
+        yield case(extra=[None, None, sink], softcap=softcap)
+        yield case(extra=[None, None, sink], q_len=1, past=70, local_window_size=9, softcap=softcap)
+    yield case(batch=2, q_len=1, past=7, lengths=[4, 7], extra=[None, None, sink])
+    yield case(extra=[None, None, sink], smooth_softmax=1)
+    for more in ({}, {"q_len": 3, "past": 6}, {"packed": True}, {"do_rotary": 1}):
+        yield case(causal=0, **more)
+    # inputs that onnxruntime computes on GPUs only
+    x, k, v, weights = t.f(1, 5, 64), t.f(1, 5, 32), t.f(1, 5, 32), [t.f(16) + 1 for _ in range(2)]
+
+    def normed(x, w):
+        y = x.reshape(1, 5, -1, 16).astype("float64")
+        return (y / ((y * y).mean(-1, keepdims=True) + 1e-5) ** 0.5 * w).reshape(x.shape)
+
+    def attended(q, k, v):
+        q, k, v = (x.reshape(1, 5, -1, 16).transpose(0, 2, 1, 3) for x in (q, k, v.astype("float64")))
+        k, v = k.repeat(2, 1), v.repeat(2, 1)
+        s = q @ k.transpose(0, 1, 3, 2) / 4
+        e = 2.718281828459045 ** (s - 1e30 * (t.of("float64", [[j > i for j in range(5)] for i in range(5)])))
+        return (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(1, 5, 64).astype("float32")
+    fed = [None, None, t.of("int32", [4]), t.const(t.of("int32", 5)), *[None] * 7, *weights]
+    expected = [attended(normed(x, weights[0]), normed(k, weights[1]), v)]
+    for inputs in ([x, k, v], [t.of("float32", [[[*a, *b, *c] for a, b, c in zip(x[0], k[0], v[0])]]), None, None]):
+        yield t(*inputs, *fed, num_heads=4, kv_num_heads=2, qk_norm_epsilon=1e-5, tol=1e-4, expect=expected, why="onnxruntime norms on GPUs only")
+# inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight, k_norm_weight
 
 
 def _gqa_dims(n):
@@ -64,6 +90,33 @@ def _gqa_dims(n):
     if heads < 1 or kv < 1 or heads % kv or q.rank != 3 or q.dtype != FLOAT or q.shape[2] % shared:
         fail(n, f"its query {q} is not shared evenly by {heads} query heads and {kv} key heads")
     return heads, kv, q.shape[2] // shared
+
+
+@gqa.decompose
+def _(n, g):
+    """The same behind root mean square norms of queries and keys, where they are part of it."""
+    if not n.has(14) and not n.has(15):
+        return None
+    takes(n, (FLOAT,), 0, 1, 2, 14, 15)
+    heads, kv, dim = _gqa_dims(n)
+    if not n.has(14) or not n.has(15):
+        fail(n, "of q_norm_weight and k_norm_weight one is missing")
+    shaped(n, 14, "q_norm_weight", dim)
+    shaped(n, 15, "k_norm_weight", dim)
+    inputs = n.inputs[:14]
+    if not n.has(1):
+        inputs[:3] = (part(g, n.inputs[0], 2, at * dim, count * dim) for at, count in ((0, heads), (heads, kv), (heads + kv, kv)))
+
+    def of_shape(x, *shape):
+        return g.op("Reshape", x, g.constant(INT64, [len(shape)], shape), allowzero=1)
+    for i, count in ((0, heads), (1, kv)):
+        x = inputs[i]
+        y = g.op("SimplifiedLayerNormalization", of_shape(x, *x.shape[:2], count, dim), n.inputs[14 + i], epsilon=n.attr("qk_norm_epsilon", 1e-6))
+        inputs[i] = of_shape(y, *x.shape)
+    while inputs[-1] is None:
+        inputs.pop()
+    outs = g.op("GroupQueryAttention", *inputs, domain=MS, outputs=len(n.outputs), **n.attrs)
+    return outs if len(n.outputs) > 1 else [outs]
 
 
 @gqa.infer
@@ -91,11 +144,15 @@ def _(n):
             fail(n, f"its cos_cache {n.inputs[7]} is too wide for heads of {dim}")
         if n.has(9):
             check_positions(n, 9, q.shape[0], q.shape[1])
-    for name in ("smooth_softmax", "qk_output", "k_quant_type", "v_quant_type"):
-        if n.attr(name, 0) not in (0, -1, "NONE"):
-            unsupported(n, f"{name} = {n.attr(name)}")
-    if n.has(11):
-        unsupported(n, "an attention sink (head_sink)")
+    for name in ("qk_output", "k_quant_type", "v_quant_type", "sliding_window_cache"):
+        if n.attrs.get(name, 0) not in (0, -1, "NONE"):
+            unsupported(n, f"{name} = {n.attrs[name]}")
+    if n.has(12) or n.has(13) or n.wants(3):
+        unsupported(n, "a quantized cache (k_scale, v_scale), or its output_qk")
+    if not n.attr("causal", 1) and n.attr("local_window_size", -1) > 0:
+        fail(n, "it has a local window, and sees what comes after it", "Export the model again.")
+    takes(n, (FLOAT,), 11)
+    shaped(n, 11, "head_sink", heads)
     _, total = _starts(n)
     masking(n, 10, "attention_bias", q.shape[0], heads, q.shape[1], total)
     return [(FLOAT, [q.shape[0], q.shape[1], heads * dim]), (FLOAT, [q.shape[0], kv, total, dim]), (FLOAT, [q.shape[0], kv, total, dim])][:len(n.outputs)]
@@ -145,6 +202,7 @@ def _(n, b):
     else:
         keys, values = (_append_each(b, n, new, i, j, starts, total) for new, i, j in ((k, 3, 1), (v, 4, 2)))
     y = by_heads(b, b.out(n.outputs[0]), heads)
+    sink = b.contiguous(b.view(n.inputs[11])) if n.has(11) else b.const_bytes(pack(FLOAT, [0.0] * heads), FLOAT, [heads]) if n.attr("smooth_softmax", 0) > 0 else None
     mask = b.view(n.inputs[10]) if n.has(10) else None
     while mask is not None and len(mask.shape) < 4:
         mask = mask.unsqueeze(0)
@@ -156,7 +214,7 @@ def _(n, b):
             m = mask if together or mask.shape[0] == 1 else mask.slice(0, at, 1)
             masks = [m if m.shape[3] in (1, reach) else m.slice(3, 0, reach)]
         emit_attention(b, q.slice(0, at, count), keys.slice(0, at, count).slice(2, 0, reach), values.slice(0, at, count).slice(2, 0, reach), y.slice(0, at, count), n.attr("scale", 0.0) or dim ** -0.5, masks,
-                       causal=1, past=start, window=window, softcap=n.attr("softcap", 0.0))
+                       causal=int(n.attr("causal", 1) != 0), past=start, window=window, softcap=n.attr("softcap", 0.0), sink=sink)
 
 
 @gqa.grad
@@ -167,6 +225,8 @@ def _(n, g, dy, dpk=None, dpv=None):
     past = n.inputs[3].shape[2] if n.has(3) else 0
     if starts != [past] * batch or total != past + q_len:
         unsupported(n, "the gradient of rows that begin at different places", "Train without a past.")
+    if n.has(11) or n.attr("smooth_softmax", 0) > 0:
+        unsupported(n, "the gradient of attention with a sink (head_sink, smooth_softmax)", "Train a model without one.")
     if n.has(1):
         q, k, v = (split_heads(g, x, count) for x, count in zip(n.inputs, (heads, kv, kv)))
     else:
@@ -182,7 +242,7 @@ def _(n, g, dy, dpk=None, dpv=None):
     got = [None] * 4
     if dy is not None:
         got = attention_gradients(g, q, k, v, split_heads(g, dy, heads), [n.inputs[10]] if n.has(10) else [], [g.wants(10)], scale=n.attr("scale", 0.0) or dim ** -0.5, softcap=n.attr("softcap", 0.0),
-                                  causal=1, past=past, window=max(n.attr("local_window_size", -1), 0))
+                                  causal=int(n.attr("causal", 1) != 0), past=past, window=max(n.attr("local_window_size", -1), 0))
     dq, (dk, out[3]), (dv, out[4]) = got[0], *(of_cache(g, d, more, past) for d, more in ((got[1], dpk), (got[2], dpv)))
     out[10] = got[3] if n.has(10) else None
     if tables:
