@@ -156,7 +156,8 @@ class Case:
         self.output_types = [0] * len(self.wanted)
         model, _ = self.model()
         known = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(model).graph.output}
-        return [known.get(f"y{i}", 0) or (half if i in (0, 3) or self.name in ("GroupQueryAttention", "LSTMTraining", "GRUTraining", "CausalConvWithState", "LinearAttention") else 0) for i in range(len(self.wanted))]
+        own = half if self.name in ("GroupQueryAttention", "LSTMTraining", "GRUTraining", "CausalConvWithState", "LinearAttention") else half or 1 if self.name in ("MultiHeadAttention", "DecoderMaskedMultiHeadAttention") else 0
+        return [known.get(f"y{i}", 0) or own or (half if i in (0, 3) else 0) for i in range(len(self.wanted))]
 
     @cached_property
     def references(self):

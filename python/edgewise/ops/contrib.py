@@ -64,7 +64,7 @@ def _attention_mask(n, g, mask, batch, q_len, total, low):
     """Numbers to add to scores, [batch, 1, 1 or q_len, total]: `low` where a key is not to be seen."""
     takes(n, (INT32,), 3)
     shape = list(mask.shape)
-    if shape in ([batch], [2 * batch]):  # where the keys of each sequence end, and begin
+    if shape in ([batch], [2 * batch], [3 * batch + 2]):  # where the keys of each sequence end, and begin; of the third kind the rest is for packed batches
         at = g.op("Range", *(g.constant(INT32, [], [k]) for k in (0, total, 1)))
         ends = g.op("Reshape", _part(g, mask, 0, batch, 0), _ints(g, batch, 1))
         seen = g.op("Less", at, ends)
@@ -73,8 +73,11 @@ def _attention_mask(n, g, mask, batch, q_len, total, low):
         shape = [batch, total]
     elif shape in ([batch, total], [batch, q_len, total]):
         seen = g.op("Cast", mask, to=BOOL)
+    elif len(shape) == 4 and shape[:2] == [batch, 1] and shape[2] == shape[3] >= total:  # of all places: rows behind the past are those of the queries
+        seen = g.op("Cast", _part(g, _part(g, mask, total - q_len, total, 2), 0, total, 3), to=BOOL)
+        shape = [batch, q_len, total]
     else:
-        unsupported(n, f"the mask {mask}", "Masks [batch], [2 * batch], [batch, keys] and [batch, queries, keys] can be computed.")
+        unsupported(n, f"the mask {mask}", "Masks [batch], [2 * batch], [3 * batch + 2], [batch, keys], [batch, queries, keys] and [batch, 1, places, places] can be computed.")
     seen = g.op("Reshape", seen, _ints(g, batch, 1, *([1] if len(shape) == 2 else []), *shape[1:]), allowzero=1)
     return g.op("Where", seen, g.constant(FLOAT, [], [0.0]), g.constant(FLOAT, [], [low]))
 
@@ -124,6 +127,7 @@ def _(t):
     yield case(sizes=(16, 16, 8), qkv_hidden_sizes=[16, 16, 8])
     yield case(t.of("int32", [3, 5]))
     yield case(t.of("int32", [4, 5, 1, 2]))
+    yield case(t.of("int32", [3, 5, 0, 5, 10, 0, 5, 10]))
     yield case(t.of("int32", [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
     yield case(t.of("int32", [[1, 1, 0, 0, 1], [0, 1, 1, 1, 1]]), mask_filter_value=-50.0)
     yield case(t.n("int32", 2, 5, 5, low=0, high=1) | t.of("int32", [[[1, 0, 0, 0, 0]]]))
