@@ -69,8 +69,9 @@ static int32_t check_attention(const void *params, ew_reach *reach, bool *empty)
   reach[2] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * v_b + (kv_heads - 1) * v_h, ew_check_max(kv_len - 1, 0) * v_s), v_dim)};
   reach[3] = (ew_reach){mask_type == 1 ? 4 : 1, 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * m_b + (heads - 1) * m_h, (q_len - 1) * m_q), ew_check_max(kv_len - 1, 0) * m_k), 1)};
   reach[4] = (ew_reach){4, 0, batch};
-  reach[5] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * y_b + (heads - 1) * y_h, (q_len - 1) * y_s), v_dim)};
-  reach[6] = (ew_reach){4, 0, 8 * (kv_len + 64)};
+  reach[5] = (ew_reach){4, 0, heads};
+  reach[6] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * y_b + (heads - 1) * y_h, (q_len - 1) * y_s), v_dim)};
+  reach[7] = (ew_reach){4, 0, 8 * (kv_len + 64)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -1524,7 +1525,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_arg_reduce_params), 2, 0x2, 0x0, {0}},
-  {sizeof(ew_attention_params), 7, 0x60, 0x58, {0}},
+  {sizeof(ew_attention_params), 8, 0xc0, 0xb8, {0}},
   {sizeof(ew_batch_norm_params), 8, 0xe0, 0xd8, {[5] = 1}},
   {sizeof(ew_batch_norm_grad_params), 8, 0xe0, 0xec, {[5] = 16}},
   {sizeof(ew_binary_params), 3, 0x4, 0x0, {[2] = 3}},
