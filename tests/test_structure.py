@@ -22,7 +22,7 @@ ORDER = [
     {"session"},
     {"text"},
     {"training"},
-    {"pipelines"},
+    {"pipelines", "custom_engine"},
     {"inspect"},
     {"backend"},
     {"cli", "__init__"},

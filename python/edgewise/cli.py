@@ -9,15 +9,44 @@ from .errors import EdgewiseError
 
 
 def build(a):
-    """Compiles a model ahead of time into one file that pages load without Python."""
+    """Compiles a model ahead of time into one file that pages load without Python; with --engine, makes an engine with the kernels alone that the given models need."""
+    from .errors import InputError
+    if not (a.output or a.engine) or a.output and len(a.model) > 1:
+        raise InputError("more than one model" if a.output else "neither a package nor an engine is asked for", "edgewise build", "Name one model and -o FILE.edge, or models and --engine FOLDER.")
+    packages = {model: _package(a, model) for model in a.model if a.output or not (model.endswith(".onnx") and a.dims)}
+    if a.output:
+        _write(a, packages[a.model[0]])
+    if a.engine:
+        from .custom_engine import FLAVOURS, build_engine, plans_of_model, plans_of_package
+        plans = [plan for package in packages.values() for plan in plans_of_package(package)]
+        for model in a.model:
+            for dims in a.dims or () if model.endswith(".onnx") else ():
+                plans += plans_of_model(model, dims)
+        kernels, written = build_engine(plans, a.engine, [a.flavour] if a.flavour else FLAVOURS[:1] if a.engine.endswith(".wasm") else FLAVOURS, a.source)
+        print(f"{len(kernels)} kernels: {', '.join(kernels)}")
+        for path, size, packed in written:
+            print(f"{path}: {size / 1000:.1f} kB, {packed / 1000:.1f} kB as deflate")
+
+
+def _package(a, model):
     from .session.decoder import open_package
     if a.dims is not None:
         package = _any_model(a)
     elif a.train:
         from .training.package import compile_model_for_training
-        package = compile_model_for_training(a.model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha)
-    else:
-        package = open_package(a.model, a.dtype, a.max_length)
+        return compile_model_for_training(model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha)
+    return open_package(model, a.dtype, a.max_length)
+
+
+def _dims(text):
+    """{name: size} of "batch=1,sequence=128"."""
+    try:
+        return {name.strip(): int(size) for name, size in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not like batch=1,sequence=128") from None
+
+
+def _write(a, package):
     part = a.output + ".part"
     try:
         with open(part, "wb") as f:
@@ -165,8 +194,12 @@ def main(argv=None):
     p = argparse.ArgumentParser(prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop.")
     commands = p.add_subparsers(dest="command", required=True)
     b = commands.add_parser("build", help=build.__doc__, description=build.__doc__)
-    b.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
-    b.add_argument("-o", "--output", required=True, help="the .edge file to write")
+    b.add_argument("model", nargs="+", help="model folder (Hugging Face layout) or .onnx file; for --engine also .edge packages, and more than one")
+    b.add_argument("-o", "--output", help="the .edge file to write")
+    b.add_argument("--engine", metavar="OUT", help="make an engine with the kernels of these models alone: a folder for env.engineUrl, or one .wasm file")
+    b.add_argument("--flavour", choices=("simd128", "relaxed-threads"), help="of the engine (default: both into a folder, simd128 into a file)")
+    b.add_argument("--dims", action="append", type=_dims, metavar="NAME=SIZE,...", help="sizes of the symbolic dimensions with which an .onnx model runs that writes no text; may be given more than once")
+    b.add_argument("--from", dest="source", metavar="FOLDER", help="where the full engines are (default: the package's own, or web/dist/engine of the checkout)")
     b.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
     b.add_argument("--max-length", type=int, help="most tokens of a sequence (default: the model's limit, at most 1024)")
     b.add_argument("--dims", action="append", metavar="NAME=SIZE,...", help="compile any model, not only a language model, for these sizes of its free dimensions ('' where it has none); may be given several times")

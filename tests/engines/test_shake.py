@@ -7,8 +7,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import edgewise
+from edgewise import cli
 from edgewise.errors import EdgewiseError, EngineError
 from edgewise.ops.kernel import kernel_table
+from edgewise.session.decoder import CausalLM
 from edgewise.shake import kernels_of, shake
 from engines.node_engine import ROOT, NodeEngine
 
@@ -98,3 +100,41 @@ def test_damaged(full):
             assert isinstance(shake(data, ["unary"]), bytes)
         except EdgewiseError as e:
             assert e.what and e.remedy
+
+
+DEMO = ROOT / "web/demo/model"
+
+
+def test_build_for_the_demo(flavour, tmp_path, capsys):
+    """The engine for a language model alone writes what the native one writes, and refuses another model's plans in words."""
+    out = tmp_path / "engine.wasm"
+    assert cli.main(["build", str(DEMO), "--engine", str(out), "--flavour", flavour]) == 0
+    said = capsys.readouterr().out
+    assert "kernels: attention, " in said and "kB as deflate" in said
+    ids = [5, 60, 700, 8, 9] * 5
+    wanted = CausalLM(DEMO)
+    engine = NodeEngine(flavour, path=out)
+    try:
+        got = CausalLM(DEMO, engine=engine)
+        a, b = wanted.open(), got.open()
+        for part in (ids, [17], [18, 19]):
+            np.testing.assert_allclose(got.logits(got.forward(b, part)), wanted.logits(wanted.forward(a, part)), atol=2e-3)
+        with pytest.raises(EngineError, match="softmax, which this engine was made without"):
+            edgewise.InferenceSession(model("Softmax"), engine=engine).run(None, {"x": X})
+        got.free()
+    finally:
+        engine.close()
+        wanted.free()
+
+
+def test_build_for_other_models(tmp_path, capsys):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model("Tanh", "Softmax", "Round"))
+    assert cli.main(["build", str(path), "--engine", str(tmp_path / "e"), "--dims", "n=1", "--dims", "n=9"]) == 0
+    assert sorted(p.name for p in (tmp_path / "e").iterdir()) == ["edgewise-relaxed-threads.wasm", "edgewise-simd128.wasm"]
+    assert capsys.readouterr().out.startswith("2 kernels: softmax, unary\n")
+    for arguments, words in ((["--dims", "m=1"], "the size of 'n' is not known"), ([], "not those of a decoder-only language model"), (["--dims", "n=1", "--from", str(tmp_path)], "no edgewise-simd128-full.wasm")):
+        assert cli.main(["build", str(path), "--engine", str(tmp_path / "f.wasm"), *arguments]) == 1
+        assert words in capsys.readouterr().err
+    assert cli.main(["build", str(path)]) == 1 and "neither" in capsys.readouterr().err
+    assert cli.main(["build", str(path), str(path), "-o", "y.edge"]) == 1 and "more than one model" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Engines of their own for given models: `edgewise build MODEL... --engine OUT`."""
+from __future__ import annotations
+
+import os
+import zlib
+
+from .arrays import Array
+from .engine import open_engine
+from .errors import EngineError, InputError
+from .ops.dtypes import NAME, STRING, bytes_for
+from .ops.symbolic import product
+from .plan.plan import step_kernels
+from .session import InferenceSession
+from .shake import shake
+
+FLAVOURS = ("simd128", "relaxed-threads")
+
+
+def plans_of_package(package):
+    """Bytes of the plans of a Package: those that write, and those that train."""
+    files = [p["file"] for p in package.manifest["decoder"]["plans"]] + [p["file"] for t in package.manifest.get("training", ()) for p in t["plans"].values()]
+    return [bytes(package.file(f)) for f in files]
+
+
+def plans_of_model(path, dims):
+    """Bytes of the plans that an .onnx model becomes when it is run, on zeros.
+
+    Args:
+        path: the .onnx file. dims: {name: size} of its symbolic dimensions.
+    Raises:
+        InputError: an input has a dimension of neither a size nor a name in `dims`, or the names that are missing.
+    """
+    engine, plans = open_engine(1), []
+    load = engine.load
+
+    def noting(plan):
+        plans.append(plan.data)
+        return load(plan)
+    engine.load = noting
+    session = InferenceSession(path, engine=engine)
+    feeds = {}
+    for name, info in session.inputs.items():
+        shape = [d if isinstance(d, int) else dims.get(d) for d in info.shape or ()]
+        if info.kind != "tensor" or info.shape is None or info.dtype == STRING:
+            raise InputError("it is no tensor of numbers with a known rank", f"input '{name}'", "Build the engine from a package, or without this model.")
+        for d, wanted in zip(shape, info.shape):
+            if d is None:
+                raise InputError(f"its shape is {info.shape}, and the size of '{wanted}' is not known", f"input '{name}'", f"Give it: --dims {wanted}=8")
+        feeds[name] = Array(shape, NAME[info.dtype], bytes(bytes_for(info.dtype, product(shape))))
+    session.run(None, feeds)
+    session.free()
+    return plans
+
+
+def full_engines(folder=None):
+    """The folder that has edgewise-*-full.wasm: the one given, the installed package's, or the checkout's web/dist/engine."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for place in [folder] if folder else [os.path.join(here, "engine"), os.path.join(os.path.dirname(os.path.dirname(here)), "web", "dist", "engine")]:
+        if any(os.path.exists(os.path.join(place, f"edgewise-{f}-full.wasm")) for f in FLAVOURS):
+            return place
+    raise EngineError("there is no edgewise-simd128-full.wasm to take kernels from", folder or here, "Run `make wasm` in a checkout of Edgewise, or say with --from where its web/dist/engine is.")
+
+
+def build_engine(plans, target, flavours, folder=None):
+    """Writes engines with the kernels alone that these plans call.
+
+    Args:
+        plans: bytes of each. target: a .wasm file, for one flavour, or a folder: files called as pages look for them. flavours: of FLAVOURS. folder: where the full engines are.
+    Returns:
+        (names of the kernels, [(path, bytes, bytes as deflate)])
+    """
+    kernels = sorted({k for plan in plans for k in step_kernels(plan)[0]})
+    folder, made, written = full_engines(folder), {}, []
+    if target.endswith(".wasm") and len(flavours) > 1:
+        raise InputError("one file cannot be two engines", target, "Add --flavour, or give a folder.")
+    for flavour in flavours:
+        name = os.path.join(folder, f"edgewise-{flavour}-full.wasm")
+        with open(name, "rb") as f:
+            made[target if target.endswith(".wasm") else os.path.join(target, f"edgewise-{flavour}.wasm")] = shake(f.read(), kernels, name)
+    if not target.endswith(".wasm"):
+        os.makedirs(target, exist_ok=True)
+    for path, data in made.items():
+        with open(path, "wb") as f:
+            f.write(data)
+        written.append((path, len(data), len(zlib.compress(data, 9))))
+    return kernels, written
