@@ -71,6 +71,8 @@ class CausalLM:
         manifest = self.package.manifest
         if manifest.get("table_hash") != kernel_table().hash:
             raise PackageError("it was made for another version of the engine", "package", "Build it again with this version.")
+        if "decoder" not in manifest:
+            raise PackageError(f"its task is '{manifest.get('task')}'", "package", "Text generation needs a package of a language model, built without --dims.")
         d = manifest["decoder"]
         self.vocab_size, self.max_length, self.recompute = d["vocab_size"], d["capacity"], bool(d.get("recompute"))
         self.prefill_chunk = None if self.recompute else max(p["tokens"] for p in d["plans"])  # tokens between two looks at an abort signal
