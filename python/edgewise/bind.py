@@ -12,6 +12,7 @@ from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
+from .ops.by_way import BY_WAY
 from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
 from .ops.kernel import DTYPES
 from .ops.symbolic import NotStatic, Sym, most, product
@@ -378,14 +379,14 @@ class _Binder:
             codes = [self.op("Codes", v, domain="edgewise") if v is not None and v.dtype == dtype else v for v in inputs]
             made = self.node(n.op, n.domain, n.name, codes, [o and self.fresh(o) for o in outputs], n.attrs, n.opset)
             return [self.node("OfCodes", "edgewise", n.name, [v], [o], {"to": dtype}, LATEST)[0] if v is not None else None for v, o in zip(made, outputs)]
-        if decl.by_way is not None:
-            table, ins, outs = decl.by_way
-            mine = next((inputs[i].dtype for i in ins if i < len(inputs) and inputs[i] is not None), None)
-            other = table(n).get(mine)
+        for way in BY_WAY.get((n.domain, n.op), ()):
+            mine = next((v.dtype for i, v in enumerate(inputs) if v is not None and (way.inputs is None or i in way.inputs)), None)
+            other = way.types.get(mine)
             if other is not None:
-                cast = [self.op("Cast", v, to=other) if i in ins and v is not None and v.dtype == mine else v for i, v in enumerate(inputs)]
-                made = self.node(n.op, n.domain, n.name, cast, [self.fresh(o) if o and i in outs else o for i, o in enumerate(outputs)], n.attrs, n.opset)
-                return [self.node("Cast", "", n.name, [v], [o], {"to": mine}, LATEST)[0] if i in outs and v is not None and v.dtype == other else v for i, (v, o) in enumerate(zip(made, outputs))]
+                cast = [self.op("Cast", v, to=other) if v is not None and v.dtype == mine and (way.inputs is None or i in way.inputs) else v for i, v in enumerate(inputs)]
+                back = [way.outputs is None or i in way.outputs for i in range(len(outputs))]
+                made = self.node(n.op, n.domain, n.name, cast, [self.fresh(o) if o and of_it else o for o, of_it in zip(outputs, back)], n.attrs, n.opset)
+                return [self.node("Cast", "", n.name, [v], [o], {"to": mine}, LATEST)[0] if of_it and v is not None and v.dtype == other else v for v, o, of_it in zip(made, outputs, back)]
         return decl.decompose_fn(n, self) if decl.decompose_fn else None
 
     def fold(self, decl, n, results):

@@ -1,7 +1,7 @@
 """Einsum: pairs of operands, from left to right, become matrix products over the indices that end with them."""
 from __future__ import annotations
 
-from .dtypes import FLOATS, INT64
+from .dtypes import DOUBLE, FLOAT, INT32, INT64
 from .op import Op, fail, product, unsupported
 
 einsum = Op("Einsum")
@@ -101,7 +101,7 @@ def _joined(a, c, kept):
 @einsum.decompose
 def _(n, g):
     terms, out = _parse(n)
-    if len(terms) > 1 and any(v.dtype not in FLOATS for v in n.inputs):
+    if any(v.dtype not in (FLOAT, DOUBLE, INT32, INT64) for v in n.inputs):
         unsupported(n, f"products of {n.inputs[0]}")
     sizes = {}
     for names, v in zip(terms, n.inputs):
@@ -125,4 +125,9 @@ def _(t):
                               ("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)), ("bc,bd,be->bcde", (2, 3), (2, 4), (2, 5)), ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)), ("abc,cd,de->abe", (2, 3, 4), (4, 5), (5, 6)), (" b i , i j -> b j ", (2, 3), (3, 4)),
                               ("ij,kl->", (2, 3), (4, 5)), ("i,->i", (3,), ()), ("bhlt,bhtd->bhld", (1, 2, 3, 4), (1, 2, 4, 5))):
         yield t(*(t.f(*s) for s in shapes), equation=equation, tol=1e-4)
+    for dtype in ("float64", "int32", "int64"):
+        yield t(t.any(dtype, 2, 3, 4), t.any(dtype, 2, 4, 5), equation="bij,bjk->bik")
+        yield t(t.any(dtype, 3, 4), equation="ij->i")
+    for dtype in ("uint8", "int16", "uint32", "uint64"):
+        yield t(t.any(dtype, 3, 4), t.any(dtype, 4, 5), equation="ij,jk->ki", trust="onnx", why="onnxruntime has it for few types")
     yield t(t.f(3, 40, dtype="float16"), t.f(40, 5, dtype="float16"), equation="ij,jk->ik", tol=4e-3, trust="onnx", why="onnxruntime has no half-precision Einsum")

@@ -46,7 +46,7 @@ Kernel("integer_depthwise", {"batch": "i32", "channels": "i32", **PARAMS, "a_typ
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .convolution import _channels as channels_of
 from .dtypes import FLOAT, INT8, INT32, RANGE, UINT8
-from .matmul import _PRODUCTS, ACTIVATION, _matmul_shape as matmul_shape, emit_gemm
+from .matmul import _PRODUCTS, ACTIVATION, matmul_shape, emit_gemm
 from .op import Op, fail, most, one_type, product, unsupported
 from .window import window
 

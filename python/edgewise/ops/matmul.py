@@ -37,12 +37,12 @@ Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "bloc
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from ..errors import UnsupportedOp
-from .dtypes import BFLOAT16, FLOAT, FLOAT16, INT8, UINT8
+from .dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
 from .op import MS, Op, broadcast, fail, most, product, takes, unsupported
 from .symbolic import Sym
 
 
-def _matmul_shape(n, a, b):
+def matmul_shape(n, a, b):
     if not a or not b:
         fail(n, "it wants tensors of at least one dimension")
     a2 = [1] + a if len(a) == 1 else a
@@ -110,6 +110,10 @@ def _lower_matmul(n, b, a, w, alpha=1.0):
 
 def gradient_product(g, a, w, turn_a=False, turn_w=False, alpha=1.0):
     """alpha * a @ w, each seen with its last two dimensions exchanged where its turn says so: a view, not a copy."""
+    if a.dtype != FLOAT:
+        a, w = g.swap(a) if turn_a else a, g.swap(w) if turn_w else w
+        y = g.op("MatMul", a, w)
+        return y if alpha == 1.0 else g.mul(y, g.constant(y.dtype, [], [alpha]))
     if turn_a or turn_w or alpha != 1.0:
         return g.op("FusedMatMul", a, w, domain=MS, transA=int(turn_a), transB=int(turn_w), alpha=float(alpha))
     return g.op("MatMul", a, w)
@@ -142,6 +146,12 @@ def product_gradients(n, g, dy, turn_a=False, turn_w=False, alpha=1.0):
 matmul = Op("MatMul", half=[1])
 
 
+@matmul.decompose
+def _(n, g):
+    """Of other types than float32 by a kernel of its own (product.py)."""
+    return [g.op("Product", *n.inputs[:2], domain="edgewise")] if n.inputs[0].dtype in (DOUBLE, INT32, INT64) else None
+
+
 @matmul.infer
 def _(n):
     a, w = n.inputs[:2]
@@ -149,7 +159,7 @@ def _(n):
         fail(n, f"{a} and {w} have different element types")
     if a.dtype != FLOAT:
         unsupported(n, f"a product of {a}")
-    return [(a.dtype, _matmul_shape(n, a.shape, w.shape))]
+    return [(a.dtype, matmul_shape(n, a.shape, w.shape))]
 
 
 @matmul.lower
@@ -198,7 +208,7 @@ def _(n):
     a, w = n.inputs[:2]
     if a.dtype != FLOAT or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):
         fail(n, f"it takes float tensors, not {a} and {w}")
-    return [(a.dtype, _matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB")))]
+    return [(a.dtype, matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB")))]
 
 
 @fused_matmul.lower
@@ -224,6 +234,28 @@ def _(t):
 gemm = Op("Gemm", half=[1])
 
 
+@gemm.decompose
+def _(n, g):
+    """Of other types than float32: the parts of the formula."""
+    a, w, c = n.inputs[0], n.inputs[1], n.input(2)
+    if a.dtype not in (DOUBLE, INT32, INT64):
+        return None
+    if a.rank != 2 or w.rank != 2 or any(v is not None and v.dtype != a.dtype for v in (w, c)):
+        fail(n, f"it wants matrices of one type, not {a}, {w} and {c}")
+
+    def times(v, factor):
+        if factor == 1:
+            return v
+        if a.dtype != DOUBLE and factor != int(factor):
+            unsupported(n, f"integers times {factor}")
+        return g.op("Mul", v, g.constant(a.dtype, [], [factor if a.dtype == DOUBLE else int(factor)]))
+    a, w = (g.op("Transpose", v, perm=[1, 0]) if n.attr(name, 0) else v for v, name in ((a, "transA"), (w, "transB")))
+    y = times(g.op("MatMul", a, w), n.attr("alpha", 1.0))
+    if c is not None and broadcast(n, c.shape, y.shape) != y.shape:
+        fail(n, f"C {c} does not broadcast to {y.shape}")
+    return [y if c is None else g.op("Add", y, times(c, n.attr("beta", 1.0)))]
+
+
 @gemm.infer
 def _(n):
     takes(n, (FLOAT,), 0, 2)
@@ -231,7 +263,7 @@ def _(n):
     a, w = n.inputs[:2]
     if a.rank != 2 or w.rank != 2 or a.dtype != FLOAT:
         fail(n, f"it wants two float matrices, not {a} and {w}")
-    shape = _matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB"))
+    shape = matmul_shape(n, _turned_shape(a, n, "transA"), _turned_shape(w, n, "transB"))
     if n.has(2) and broadcast(n, n.inputs[2].shape, shape) != shape:
         fail(n, f"C {n.inputs[2]} does not broadcast to {shape}")
     if n.has(2) and n.inputs[2].dtype != a.dtype or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):

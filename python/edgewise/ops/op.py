@@ -42,7 +42,7 @@ class Op:
         """half: indices of inputs that may stay float16 in memory; all others are widened to float32 first. moves: it only moves elements, whatever they are: those of less than a byte as bytes."""
         self.name, self.domain, self.half = name, domain, frozenset(half)
         self.infer_fn = self.fold_fn = self.lower_fn = self.decompose_fn = self.grad_fn = self.cases_fn = None
-        self.moves, self.by_way = moves, None
+        self.moves = moves
         OPS[(domain, name)] = self
 
     def infer(self, f):
@@ -61,11 +61,6 @@ class Op:
         """f(n, g): the outputs of BoundNode n as nodes that g adds; None where this node is to be lowered as it is."""
         self.decompose_fn = f
         return f
-
-    def by_way_of(self, types, inputs=(0,), outputs=(0,)):
-        """What to compute on instead where an element type has no kernel of its own: {type: type}, wide enough to be exact (or to wrap around alike). Those of these inputs that have the
-        type of the first of them are cast, and these outputs cast back. A function of the node may stand for the table."""
-        self.by_way = types if callable(types) else (lambda n: types), inputs, outputs
 
     def grad(self, f):
         """f(n, g, dy, ...): one gradient per input of BoundNode n (None: zero, or not differentiable) from one per output (None: nobody wants it).

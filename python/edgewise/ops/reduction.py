@@ -102,6 +102,10 @@ def _reduce_cases(op):
             yield t(t.n(dtype, 3, 4, low=-9, high=9), [1], trust="ort", why="the reference evaluator widens int32") if op == "sum_square" else t(t.n(dtype, 3, 4, low=-9, high=9), [1])
         for dtype in ("uint8", "int8") if op in ("max", "min") else ():
             yield t(t.n(dtype, 3, 9), [0])
+        for dtype in ("uint32", "uint64"):
+            big = 2 ** (32 if dtype == "uint32" else 64) - 5
+            if "log" not in op and op != "sum_square":  # which the reference evaluator widens
+                yield t(t.n(dtype, 3, 4, low=0, high=9) if op == "l2" else t.of(dtype, [[1, 2, 3], [big, 0, 7]] if op != "mean" else [[1, 2, 3], [4, 0, 7]]), [1], trust="onnx", why="onnxruntime has it for few types")
         if op in ("max", "min"):
             yield t(t.b(3, 2), [1], opset=20)
             yield t(t.of("float32", [[NAN, 1, 2], [1, NAN, INF], [-INF, INF, 3]]), [1], trust="onnx", why="a NaN anywhere is the result, as in NumPy; in onnxruntime it depends on where the NaN stands")
@@ -141,9 +145,27 @@ def _reduce_gradient(op, n, g, dy):
     return g.mul(dy, g.op("Exp", g.sub(x, g.reshape(y, kept))))
 
 
+def _signed(g, v):
+    """uint64 as int64 in the same order."""
+    return g.op("Add", g.op("Cast", v, to=INT64), g.constant(INT64, [], [-1 << 63]))
+
+
+def _unsigned(g, v):
+    return g.op("Cast", g.op("Add", v, g.constant(INT64, [], [-1 << 63])), to=UINT64)
+
+
 def _declare_reduce(name, op):
     o = Op(name)
     o.cases(_reduce_cases(op))
+
+    if op in ("max", "min", "l1"):
+        @o.decompose
+        def _(n, g):
+            if n.inputs[0].dtype != UINT64:
+                return None
+            if op == "l1":
+                return g.node("ReduceSum", "", n.name, n.inputs, [g.fresh(name)], n.attrs, n.opset)
+            return [_unsigned(g, g.node(name, "", n.name, [_signed(g, n.inputs[0]), *n.inputs[1:]], [g.fresh(name)], n.attrs, n.opset)[0])]
 
     @o.infer
     def _(n):
@@ -207,7 +229,24 @@ def _declare_softmax(name, log):
         yield t(t.f(4, 0))
         yield t(t.of("float32", [[1e4, -1e4, 0], [-INF, 1, 2], [88, 89, 90]]))
         yield t(t.f(3, 9, dtype="float16"))
+        yield t(t.f(3, 9, 2, dtype="float64") * 40, axis=1)
+        yield t(t.f(3, 9, 2, dtype="float64"), axis=1, opset=11, trust="ort", why="the reference evaluator has only the meaning since opset 13")
         yield t(t.of("float32", [[-INF, -INF, -INF], [0, INF, 1]]), expect=[t.of("float32", [[NAN] * 3] * 2)], why="a row without a number has no softmax; the references agree, but warn") if not log else t(t.f(1, 70000))
+
+    @o.decompose
+    def _(n, g):
+        """Of float64 by the formula."""
+        x, old = n.inputs[0], n.opset < 13
+        if x.dtype != DOUBLE:
+            return None
+        axis = axis_of(n, n.attr("axis", 1 if old else -1), x.rank)
+        v = g.op("Reshape", x, g.constant(INT64, [2], [product(x.shape[:axis]), product(x.shape[axis:])]), allowzero=1) if old else x
+        axes = g.constant(INT64, [1], [1 if old else axis])
+        v = g.op("Sub", v, g.op("ReduceMax", v, axes))
+        e = g.op("Exp", v)
+        total = g.op("ReduceSum", e, axes)
+        y = g.op("Sub", v, g.op("Log", total)) if log else g.op("Div", e, total)
+        return [g.op("Reshape", y, g.constant(INT64, [x.rank], x.shape), allowzero=1)]
 
     @o.infer
     def _(n):
@@ -380,6 +419,14 @@ _declare_arg("ArgMin", 0)
 top_k = Op("TopK")
 
 
+@top_k.decompose
+def _(n, g):
+    if n.inputs[0].dtype != UINT64:
+        return None
+    values, *indices = g.node("TopK", "", n.name, [_signed(g, n.inputs[0]), *n.inputs[1:]], [o and g.fresh(o.name) for o in n.outputs], n.attrs, n.opset)
+    return [values and _unsigned(g, values), *indices]
+
+
 @top_k.infer
 def _(n):
     x = n.inputs[0]
@@ -415,6 +462,10 @@ def _(t):
             yield t(t.f(3, 4, 5), [2], outputs=2, axis=axis, largest=largest)
     yield t(t.n("int64", 3, 50, low=0, high=5), [20], outputs=2)
     yield t(t.n("int32", 3, 50, low=0, high=5), [50], outputs=2, largest=0)
+    for dtype in ("uint16", "uint32", "uint64"):
+        high = t.of(dtype, [[0, 2 ** {"6": 16, "2": 32, "4": 64}[dtype[-1]] - 1, 5], [2 ** 15, 2 ** 15 - 1, 1]])
+        for largest in (0, 1):
+            yield t(high, [2], outputs=2, largest=largest, opset=24, trust="onnx", why="onnxruntime has it for few types")
     yield t(t.f(3, 4), [0], outputs=2)
     yield t(t.f(3, 4), [3], outputs=[True, False])
     yield t(t.f(3, 4), [3], outputs=[False, True])

@@ -1,0 +1,57 @@
+"""Element types that an operator has no kernel for, and those it computes on instead.
+
+Where that is exact, or wraps around alike (low bits of sums and products do not depend on the width), nothing is lost. Two rules lose something, and README's limits name them: float64 as
+float32 (DOUBLES), and integers as float32 where something is interpolated.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .dtypes import BOOL, DOUBLE, FLOAT, INT8, INT16, INT32, INT64, MINIFLOATS, UINT8, UINT16, UINT32, UINT64
+
+
+@dataclass(frozen=True)
+class Way:
+    """types: {element type: the one instead}. inputs: which of them are cast, those that have the type of the first one; outputs: which are cast back. None: all."""
+    types: dict
+    inputs: tuple | None = None
+    outputs: tuple | None = (0,)
+
+
+_SMALL = {UINT8: INT32, INT8: INT32, UINT16: INT32, INT16: INT32}
+_INTEGERS = (UINT8, INT8, UINT16, INT16, UINT32, INT32, UINT64, INT64)
+_WRAPS = {UINT32: INT32, UINT64: INT64}   # the same low bits
+_WIDER = {UINT32: INT64}                  # the same numbers
+_ROOTS = dict.fromkeys((INT32, INT64, UINT32, UINT64), DOUBLE)
+_SMALL_FLOATS = dict.fromkeys(MINIFLOATS, FLOAT)
+_AS_FLOAT = {DOUBLE: FLOAT, **dict.fromkeys((BOOL, *_INTEGERS), FLOAT)}
+
+# float64 computed in float32
+DOUBLES = ("Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization", "GRU", "InstanceNormalization", "LayerNormalization",
+           "LpNormalization", "LpPool", "LRN", "LSTM", "MaxPool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "Resize", "RMSNormalization", "RNN", "SoftmaxCrossEntropyLoss", "Upsample")
+
+BY_WAY = {
+    **{("", name): (Way({DOUBLE: FLOAT}, None, None),) for name in DOUBLES},
+    ("", "Attention"): (Way({DOUBLE: FLOAT}, (0, 1, 2, 4, 5), None), Way({t: FLOAT for t in (DOUBLE, *_INTEGERS)}, (3,), ())),
+    ("", "CumSum"): (Way(_WRAPS, (0,)),),
+    ("", "Einsum"): (Way(_SMALL | _WRAPS),),
+    ("", "MatMul"): (Way(_WRAPS),),
+    ("", "Gemm"): (Way(_WRAPS),),
+    ("", "GridSample"): (Way(_AS_FLOAT, (0,)), Way({DOUBLE: FLOAT}, (1,), ())),
+    ("", "IsInf"): (Way(_SMALL_FLOATS, None, ()),),
+    ("", "IsNaN"): (Way(_SMALL_FLOATS, None, ()),),
+    ("", "ReduceL1"): (Way(_WIDER, (0,)),),
+    ("", "ReduceL2"): (Way(_ROOTS, (0,)),),
+    ("", "ReduceMax"): (Way(_WIDER, (0,)),),
+    ("", "ReduceMin"): (Way(_WIDER, (0,)),),
+    ("", "ReduceMean"): (Way({UINT32: INT64, UINT64: DOUBLE}, (0,)),),
+    ("", "ReduceProd"): (Way(_WRAPS, (0,)),),
+    ("", "ReduceSum"): (Way(_WRAPS, (0,)),),
+    ("", "ReduceSumSquare"): (Way(_WRAPS, (0,)),),
+    ("", "Resize"): (Way(_AS_FLOAT, (0,)),),
+    ("", "Shrink"): (Way(dict.fromkeys(_INTEGERS, DOUBLE)),),
+    ("", "TopK"): (Way({INT16: INT32, UINT16: INT32, UINT32: INT64}, (0,)),),
+    ("", "Upsample"): (Way(_AS_FLOAT, (0,)),),
+}
+
+__all__ = ["BY_WAY", "DOUBLES", "Way"]
