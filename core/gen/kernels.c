@@ -1006,6 +1006,30 @@ static int32_t check_pool_grad(const void *params, ew_reach *reach, bool *empty)
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_product(ew_context *c, const void *p, void *const *operand) { return ew_k_product(c, p, operand); }
+static int32_t check_product(const void *params, ew_reach *reach, bool *empty) {
+  const ew_product_params *p = params;
+  const int64_t type = p->type;
+  const int32_t *dims = p->dims;
+  const int64_t k = p->k;
+  const int32_t *as = p->as;
+  const int32_t *bs = p->bs;
+  const int64_t a_k = p->a_k;
+  const int64_t b_k = p->b_k;
+  bool bad = false;
+  if (ew_check_volume(dims) < 0) return 5;
+  if (!((type == 6 || type == 7 || type == 11))) return 0;
+  if (!(k > 0)) return 1;
+  if (!(ew_check_min(a_k, b_k) >= 0)) return 2;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)as[0], (int64_t)as[1]), (int64_t)as[2]), (int64_t)as[3]), (int64_t)as[4]), (int64_t)as[5]) >= 0)) return 3;
+  if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)bs[0], (int64_t)bs[1]), (int64_t)bs[2]), (int64_t)bs[3]), (int64_t)bs[4]), (int64_t)bs[5]) >= 0)) return 4;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_hi(&bad, dims, as), (k - 1) * a_k)};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_hi(&bad, dims, bs), (k - 1) * b_k)};
+  reach[2] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)dims[0] * (int64_t)dims[1], (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_quantize(ew_context *c, const void *p, void *const *operand) { return ew_k_quantize(c, p, operand); }
 static int32_t check_quantize(const void *params, ew_reach *reach, bool *empty) {
   const ew_quantize_params *p = params;
@@ -1502,6 +1526,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_pack_integer, check_pack_integer},
   {run_pool, check_pool},
   {run_pool_grad, check_pool_grad},
+  {run_product, check_product},
   {run_quantize, check_quantize},
   {run_random, check_random},
   {run_range, check_range},
@@ -1558,6 +1583,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_pack_integer_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_pool_params), 3, 0x6, 0x4, {0}},
   {sizeof(ew_pool_grad_params), 3, 0x4, 0x1, {0}},
+  {sizeof(ew_product_params), 3, 0x4, 0x0, {0}},
   {sizeof(ew_quantize_params), 4, 0x8, 0x4, {0}},
   {sizeof(ew_random_params), 3, 0x4, 0x1, {[2] = 1}},
   {sizeof(ew_range_params), 1, 0x1, 0x0, {0}},

@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x55844ab4u
-enum { EW_KERNEL_COUNT = 53, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0xae416456u
+enum { EW_KERNEL_COUNT = 54, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -188,6 +188,11 @@ int32_t ew_k_pool(ew_context *, const ew_pool_params *, void *const *operand);
 typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_grad_params;
 enum { EW_POOL_GRAD_X, EW_POOL_GRAD_DY, EW_POOL_GRAD_DX };
 int32_t ew_k_pool_grad(ew_context *, const ew_pool_grad_params *, void *const *operand);
+
+/* product: y[i] = sum over k of a[i] * b[i]; y contiguous over dims. Of float64, int32 and int64; integers wrap around. */
+typedef struct { int32_t type; int32_t dims[6]; int32_t k; int32_t as[6]; int32_t bs[6]; int32_t a_k; int32_t b_k; } ew_product_params;
+enum { EW_PRODUCT_A, EW_PRODUCT_B, EW_PRODUCT_Y };
+int32_t ew_k_product(ew_context *, const ew_product_params *, void *const *operand);
 
 /* quantize: ONNX QuantizeLinear on [outer, axis, inner]. block -1: one scale; 0: one per axis index; > 0: blocked along axis. Round half to even, saturate. */
 typedef struct { int32_t type; int32_t outer; int32_t axis; int32_t inner; int32_t block; } ew_quantize_params;

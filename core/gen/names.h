@@ -35,6 +35,7 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"pack_integer", "i32:items i32:n i32:taps i32:c i32:type i32:item_stride i32:n_stride i32:tap_stride i32:c_stride", "w y"},
   {"pool", "i32:op i32:planes i32:include_pad i32[3]:tail i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad", "x y index"},
   {"pool_grad", "i32:op i32:planes i32:include_pad i32[3]:tail i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad", "x dy dx"},
+  {"product", "i32:type i32[6]:dims i32:k i32[6]:as i32[6]:bs i32:a_k i32:b_k", "a b y"},
   {"quantize", "i32:type i32:outer i32:axis i32:inner i32:block", "x scale zero y"},
   {"random", "i32:n i32:stream i32:threshold f32:scale f32:offset", "x seed y"},
   {"range", "i32:type i32:n i32:start i32:delta f32:f_start f32:f_delta", "y"},

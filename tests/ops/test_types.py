@@ -25,6 +25,7 @@ REFUSED = {  # op: (types, why, words of the error)
 NOT_COMPARED = {  # (op, type): why
     **{("QuantizeLinear", t): "the references drop a zero point that is no integer, against ONNX's formula; without one: the op's cases" for t in MINIFLOATS},
     **{("DequantizeLinear", t): "as QuantizeLinear" for t in MINIFLOATS},
+    **{("QLinearMatMul", t): "as QuantizeLinear" for t in MINIFLOATS},
     ("Pad", "float8_e8m0fnu"): "the reference pads with NaN: this type has no 0, ours is its smallest number, whose bits are 0",
     ("ReduceSumSquare", "uint32"): "the reference gives uint64",
 }

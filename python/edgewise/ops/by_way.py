@@ -1,7 +1,7 @@
 """Element types that an operator has no kernel for, and those it computes on instead.
 
 Where that is exact, or wraps around alike (low bits of sums and products do not depend on the width), nothing is lost. Two rules lose something, and README's limits name them: float64 as
-float32 (DOUBLES), and integers as float32 where something is interpolated.
+float32 (DOUBLES), and integers as float32 where something is interpolated (GridSample, Resize, Upsample) or added up in places (Col2Im).
 """
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _SMALL_FLOATS = dict.fromkeys(MINIFLOATS, FLOAT)
 _AS_FLOAT = {DOUBLE: FLOAT, **dict.fromkeys((BOOL, *_INTEGERS), FLOAT)}
 
 # float64 computed in float32
-DOUBLES = ("Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization", "GRU", "InstanceNormalization", "LayerNormalization",
-           "LpNormalization", "LpPool", "LRN", "LSTM", "MaxPool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "Resize", "RMSNormalization", "RNN", "SoftmaxCrossEntropyLoss", "Upsample")
+DOUBLES = ("AffineGrid", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DeformConv", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization", "GRU", "InstanceNormalization", "LayerNormalization",
+           "LpNormalization", "LpPool", "LRN", "LSTM", "MaxPool", "MaxRoiPool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "Resize", "RMSNormalization", "RNN", "RoiAlign", "SoftmaxCrossEntropyLoss", "Upsample")
 
 BY_WAY = {
     **{("", name): (Way({DOUBLE: FLOAT}, None, None),) for name in DOUBLES},
     ("", "Attention"): (Way({DOUBLE: FLOAT}, (0, 1, 2, 4, 5), None), Way({t: FLOAT for t in (DOUBLE, *_INTEGERS)}, (3,), ())),
+    ("", "Col2Im"): (Way(_AS_FLOAT, (0,)),),
     ("", "CumSum"): (Way(_WRAPS, (0,)),),
     ("", "Einsum"): (Way(_SMALL | _WRAPS),),
     ("", "MatMul"): (Way(_WRAPS),),

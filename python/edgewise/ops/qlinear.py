@@ -4,7 +4,7 @@ Products stay integers up to their one rounding, as in onnxruntime: sums of byte
 """
 from __future__ import annotations
 
-from .dtypes import FLOAT, INT8, INT32, INT64, UINT8
+from .dtypes import FLOAT, INT8, INT32, INT64, UINT8, MINIFLOATS
 from .op import MS, Op, axis_of, fail, one_type, product, takes
 
 
@@ -52,6 +52,10 @@ matmul = Op("QLinearMatMul")
 def _(n, g):
     one_type(n, 0, 2)
     one_type(n, 3, 5)
+    if n.inputs[0].dtype in MINIFLOATS or n.inputs[3].dtype in MINIFLOATS:  # of floats there are no integer sums
+        a, w = (g.op("DequantizeLinear", *n.inputs[i:i + 3], axis=max(n.inputs[i].rank - 2, 0) if i == 0 else n.inputs[i].rank - 1) for i in (0, 3))
+        y = g.op("MatMul", a, w)
+        return [g.op("QuantizeLinear", y, n.inputs[6], n.inputs[7], axis=max(y.rank - 2, 0))]
     if product(n.inputs[1].shape) == 1 and product(n.inputs[4].shape) in (1, n.inputs[3].shape[-1]):
         return [g.op("IntegerMatMul", n.inputs[0], n.inputs[2], n.inputs[3], n.inputs[5], None, None, _factor(n, g, 1, 4, 6), n.inputs[7], domain="edgewise", y_type=n.inputs[7].dtype)]
     sums = g.op("MatMulInteger", n.inputs[0], n.inputs[3], n.inputs[2], n.inputs[5])
