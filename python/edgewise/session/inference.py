@@ -1,10 +1,12 @@
 """`InferenceSession`: ONNX Runtime's way to run a model."""
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from dataclasses import dataclass
 
 from ..arrays import as_input, as_output
+from ..bind import RUN_SEED
 from ..engine import default_engine, open_engine
 from ..errors import InputError, PlanError, UnsupportedOp
 from ..ir import Graph, NeedsValue
@@ -67,7 +69,7 @@ class _Compiled:
 
     def run(self, feeds, names):
         for name, (address, slot) in self.inputs.items():
-            data = feeds[name][2]
+            data = feeds[name][2] if name in feeds or name != RUN_SEED else os.urandom(8)
             if len(data) != slot.nbytes:
                 raise InputError(f"{len(data)} bytes, its shape takes {slot.nbytes}", f"input '{name}'", "Pass an array whose bytes are those of its shape and type.")
             if slot.nbytes:
@@ -175,7 +177,7 @@ class InferenceSession:
                 self.plans.move_to_end(full)
                 break
             try:
-                plan, bound = compile_graph(graph, {n: list(f[1]) for n, f in feeds.items()}, {n: f[0] for n, f in feeds.items()}, known, outputs=names)
+                plan, bound = compile_graph(graph, {n: list(f[1]) for n, f in feeds.items()}, {n: f[0] for n, f in feeds.items()}, known, outputs=names, run_seed=True)
             except NeedsValue as e:
                 if e.value.name in known or "~" in e.value.name:
                     raise UnsupportedOp("a shape inside a composite op or branch depends on data", f"value '{e.value.name}'", "Report this model.") from None
