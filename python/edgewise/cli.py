@@ -13,15 +13,12 @@ def build(a):
     from .errors import InputError
     if not (a.output or a.engine) or a.output and len(a.model) > 1:
         raise InputError("more than one model" if a.output else "neither a package nor an engine is asked for", "edgewise build", "Name one model and -o FILE.edge, or models and --engine FOLDER.")
-    packages = {model: _package(a, model) for model in a.model if a.output or not (model.endswith(".onnx") and a.dims)}
+    packages = [_package(a, model) for model in a.model]
     if a.output:
-        _write(a, packages[a.model[0]])
+        _write(a, packages[0])
     if a.engine:
-        from .custom_engine import FLAVOURS, build_engine, plans_of_model, plans_of_package
-        plans = [plan for package in packages.values() for plan in plans_of_package(package)]
-        for model in a.model:
-            for dims in a.dims or () if model.endswith(".onnx") else ():
-                plans += plans_of_model(model, dims)
+        from .custom_engine import FLAVOURS, build_engine, plans_of
+        plans = [plan for package in packages for plan in plans_of(package)]
         kernels, written = build_engine(plans, a.engine, [a.flavour] if a.flavour else FLAVOURS[:1] if a.engine.endswith(".wasm") else FLAVOURS, a.source)
         print(f"{len(kernels)} kernels: {', '.join(kernels)}")
         for path, size, packed in written:
@@ -30,20 +27,12 @@ def build(a):
 
 def _package(a, model):
     from .session.decoder import open_package
-    if a.dims is not None:
-        package = _any_model(a)
-    elif a.train:
+    if a.dims is not None and not model.endswith(".edge"):
+        return _any_model(a, model)
+    if a.train:
         from .training.package import compile_model_for_training
         return compile_model_for_training(model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha)
     return open_package(model, a.dtype, a.max_length)
-
-
-def _dims(text):
-    """{name: size} of "batch=1,sequence=128"."""
-    try:
-        return {name.strip(): int(size) for name, size in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not like batch=1,sequence=128") from None
 
 
 def _write(a, package):
@@ -66,7 +55,7 @@ def _write(a, package):
           + "".join(f", training '{p['name']}' on {p['batch']} x {p['sequence']} tokens" for p in package.manifest.get("training", ())))
 
 
-def _any_model(a):
+def _any_model(a, model):
     """A package of a model that is no language model, for fixed shapes."""
     from .compile import compile_inference, pick_model_file
     from .errors import InputError
@@ -79,8 +68,8 @@ def _any_model(a):
             dims.append({n.strip(): int(d) for n, d in (pair.split("=") for pair in text.split(",") if pair.strip())})
         except ValueError:
             raise InputError(f"'{text}' is no list of dimensions", "--dims", "Write name=size, separated by commas: --dims batch=1,sequence=128") from None
-    files, root = folder_files(a.model)
-    chosen = os.path.relpath(os.path.abspath(a.model), root) if os.path.isfile(a.model) else pick_model_file(files, a.dtype)
+    files, root = folder_files(model)
+    chosen = os.path.relpath(os.path.abspath(model), root) if os.path.isfile(model) else pick_model_file(files, a.dtype)
     return compile_inference(files, dims, chosen)
 
 
@@ -198,7 +187,6 @@ def main(argv=None):
     b.add_argument("-o", "--output", help="the .edge file to write")
     b.add_argument("--engine", metavar="OUT", help="make an engine with the kernels of these models alone: a folder for env.engineUrl, or one .wasm file")
     b.add_argument("--flavour", choices=("simd128", "relaxed-threads"), help="of the engine (default: both into a folder, simd128 into a file)")
-    b.add_argument("--dims", action="append", type=_dims, metavar="NAME=SIZE,...", help="sizes of the symbolic dimensions with which an .onnx model runs that writes no text; may be given more than once")
     b.add_argument("--from", dest="source", metavar="FOLDER", help="where the full engines are (default: the package's own, or web/dist/engine of the checkout)")
     b.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
     b.add_argument("--max-length", type=int, help="most tokens of a sequence (default: the model's limit, at most 1024)")

@@ -4,52 +4,18 @@ from __future__ import annotations
 import os
 import zlib
 
-from .arrays import Array
-from .engine import open_engine
 from .errors import EngineError, InputError
-from .ops.dtypes import NAME, STRING, bytes_for
-from .ops.symbolic import product
 from .plan.plan import step_kernels
-from .session import InferenceSession
 from .shake import shake
 
 FLAVOURS = ("simd128", "relaxed-threads")
 
 
-def plans_of_package(package):
-    """Bytes of the plans of a Package: those that write, and those that train."""
-    files = [p["file"] for p in package.manifest["decoder"]["plans"]] + [p["file"] for t in package.manifest.get("training", ()) for p in t["plans"].values()]
+def plans_of(package):
+    """Bytes of all plans of a Package: those that write, train or answer."""
+    m = package.manifest
+    files = [p["file"] for p in (*m.get("decoder", {}).get("plans", ()), *m.get("inference", {}).get("plans", ()), *(p for t in m.get("training", ()) for p in t["plans"].values()))]
     return [bytes(package.file(f)) for f in files]
-
-
-def plans_of_model(path, dims):
-    """Bytes of the plans that an .onnx model becomes when it is run, on zeros.
-
-    Args:
-        path: the .onnx file. dims: {name: size} of its symbolic dimensions.
-    Raises:
-        InputError: an input has a dimension of neither a size nor a name in `dims`, or the names that are missing.
-    """
-    engine, plans = open_engine(1), []
-    load = engine.load
-
-    def noting(plan):
-        plans.append(plan.data)
-        return load(plan)
-    engine.load = noting
-    session = InferenceSession(path, engine=engine)
-    feeds = {}
-    for name, info in session.inputs.items():
-        shape = [d if isinstance(d, int) else dims.get(d) for d in info.shape or ()]
-        if info.kind != "tensor" or info.shape is None or info.dtype == STRING:
-            raise InputError("it is no tensor of numbers with a known rank", f"input '{name}'", "Build the engine from a package, or without this model.")
-        for d, wanted in zip(shape, info.shape):
-            if d is None:
-                raise InputError(f"its shape is {info.shape}, and the size of '{wanted}' is not known", f"input '{name}'", f"Give it: --dims {wanted}=8")
-        feeds[name] = Array(shape, NAME[info.dtype], bytes(bytes_for(info.dtype, product(shape))))
-    session.run(None, feeds)
-    session.free()
-    return plans
 
 
 def full_engines(folder=None):
