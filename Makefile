@@ -38,9 +38,11 @@ fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native ## long campaigns of 
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
 	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
 
-gen: $(stamp)/venv ## write the generated files of core/gen and web/src/gen again
+gen: $(stamp)/venv-test ## write the generated files again: core/gen, web/src/gen, tests/onnx_suite/OPERATORS.md
 	$(python) -m edgewise.ops.generate
 	$(python) -m edgewise.text.emit
+	@$(MAKE) --silent --no-print-directory native
+	PYTHONPATH=tests $(python) -m onnx_suite.operators
 
 wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so

@@ -3,10 +3,11 @@ import numpy as np
 import pytest
 
 from edgewise.compile import compile_package
+from edgewise.inspect import every_node
 from edgewise.session.decoder import CausalLM, folder_files
 
 from .reference import Reference
-from .zoo import all_nodes, causal_lms
+from .zoo import causal_lms
 
 LMS = causal_lms()
 LENGTH, NEW = 12, 24
@@ -17,7 +18,7 @@ DYNAMIC = 0.1
 def tolerance_of(model):
     """The cache changes nothing but the order of sums. Logits that the file declares as float16 are rounded in the run without a cache. Where the file allows 8-bit activations
     (accuracy_level 4), single tokens and many may take different kernels."""
-    if any(n.attrs.get("accuracy_level", 0) >= 4 for n in all_nodes(model.graph)):
+    if any(n.attrs.get("accuracy_level", 0) >= 4 for n in every_node(model.graph)):
         return 2e-2
     return DYNAMIC if model.dynamic_quantization else 2e-3 if model.expected["logits"].dtype == np.float16 else 1e-4
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgewise.ir import Graph
+from edgewise.inspect import every_node
 from edgewise.onnx import FileSource, read_model
-from edgewise.ops import OPS
 
 HERE = Path(__file__).parent
 OWN = HERE / "models"
@@ -66,20 +65,7 @@ class Model:
     @property
     def dynamic_quantization(self):
         """Whether activations are quantized by their range over a whole run: then the numbers depend on how a sequence is cut into runs."""
-        return any(n.op == "DynamicQuantizeLinear" for n in all_nodes(self.graph))
-
-    def missing(self):
-        """Operators that the op table lacks: [(domain, name)]."""
-        return sorted({(n.domain, n.op) for n in all_nodes(self.graph)} - set(OPS) - set(self.graph.functions) - {("", "Constant"), ("", "If")})
-
-
-def all_nodes(graph):
-    nodes = list(graph.nodes) + [n for f in getattr(graph, "functions", {}).values() for n in f.nodes]
-    for n in nodes:
-        yield n
-        for value in n.attrs.values():
-            if isinstance(value, Graph):
-                yield from all_nodes(value)
+        return any(n.op == "DynamicQuantizeLinear" for n in every_node(self.graph))
 
 
 @functools.cache

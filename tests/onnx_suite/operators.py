@@ -1,0 +1,131 @@
+"""Writes OPERATORS.md, the table of all operators, from what the declarations and their cases show:  `make gen`, or PYTHONPATH=python:tests python -m onnx_suite.operators
+
+Versions are those of onnx.defs that test_versions.py runs; the gradient column tells what differentiating the cases gave, the engine column which kernels their plans call."""
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from engines import open_engine
+from onnx import helper
+from ops.harness import MS, all_cases
+
+import edgewise
+from edgewise.autodiff import Gradients, add_gradients
+from edgewise.bind import bind
+from edgewise.errors import EdgewiseError
+from edgewise.inspect import is_supported
+from edgewise.ir import NeedsValue
+from edgewise.onnx import BytesSource, read_model
+from edgewise.ops.dtypes import FLOAT
+from edgewise.ops.kernel import KERNELS
+from edgewise.ops.symbolic import NotStatic
+from edgewise.passes import COMBINE, RECOGNISE
+from edgewise.plan.builder import lower
+
+from .versions import FIRST, cases, history, versions
+
+FILE = Path(__file__).with_name("OPERATORS.md")
+MOST = 24  # cases of an operator that are looked at
+DOMAINS = {"": "ai.onnx", MS: "com.microsoft"}
+HEAD = """# Operators
+
+Written by `make gen` from the declarations in [python/edgewise/ops](../../python/edgewise/ops) and their cases; `make test` fails where it is not what they say.
+
+- **versions**: of the operator set, from opset 7 on, in which the operator changed. Each is run and compared with onnxruntime or ONNX's reference (test_versions.py); the newest one serves all later opsets.
+- **gradient**: *yes*: for all of its cases; *partly*: for some; *zero*: it has one, which is zero almost everywhere; *no*; *-*: it makes no floats of floats.
+- **page**: which WebAssembly engine has all kernels that it needs: *base*, which every page loads, or *full*, which a page loads in its place where a model needs it, be it only to train.
+- **WebGPU**: there is none yet.
+
+Quantized operators and types, control flow and strings are in the table as any other. What is left of ONNX's own backend tests, and why, stands in [test_suite.py](test_suite.py).
+"""
+
+
+def kernels(model, feeds):
+    """Names of the kernels that running it calls."""
+    try:
+        session = edgewise.InferenceSession(model.SerializeToString(), engine=open_engine("native"))
+        session.run(None, feeds)
+        return {k for compiled in session.plans.values() for k in compiled.plan.kernels}
+    except EdgewiseError:  # one of those that test_suite.py excepts
+        return set()
+
+
+def gradient(model, feeds):
+    """("yes", "no" or "zero", whether a float input's gradient is there; None where there is no such input or output, or its shapes want a run; names of the kernels that gradients call)"""
+    arrays = {n: np.asarray(x) for n, x in feeds.items() if not isinstance(x, list)}
+    if len(arrays) != len(feeds) or any(x.dtype == object for x in arrays.values()):
+        return None, set()
+    known = {n: x.reshape(-1).tolist() for n, x in arrays.items() if x.dtype.kind in "iub" and x.size <= 512}
+    try:
+        graph = read_model(BytesSource(model.SerializeToString()))
+        bound = bind(graph, {n: list(x.shape) for n, x in arrays.items()}, {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in arrays.items()}, known, float_outputs=True)
+        for p in RECOGNISE:
+            p(bound)
+        wrt, seeds = [v for v in bound.inputs.values() if v.dtype == FLOAT], [v for v in bound.prune().outputs.values() if v.dtype == FLOAT]
+        if not wrt or not seeds:
+            return None, set()
+        g, missing = Gradients(bound), []
+        found = add_gradients(bound, [(v, g.op("Expand", g.number(1.0), g.ints(v.shape))) for v in seeds], wrt, missing)
+        bound.outputs = {f"gradient/{v.name}": d for v, d in zip(wrt, found) if d is not None}
+        for p in COMBINE:
+            p(bound)
+        called = set(lower(bound.prune()).kernels)
+    except (EdgewiseError, NeedsValue, NotStatic):
+        return None, set()
+    return "no" if missing else "yes" if bound.outputs else "zero", called
+
+
+def look(chosen):
+    """(gradient column, page column) of an operator, from [(model, feeds)] of its cases."""
+    called, to_train, gradients = set(), set(), set()
+    for model, feeds in chosen:
+        called |= kernels(model, feeds)
+        there, also = gradient(model, feeds)
+        to_train |= also
+        gradients.add(there)
+    gradients.discard(None)
+    column = "-" if not gradients else "zero" if gradients == {"zero"} else "no" if "yes" not in gradients else "partly" if "no" in gradients else "yes"
+    rare = {k for k, kernel in KERNELS.items() if kernel.rare}
+    return column, "full" if called & rare else "base; to train full" if to_train & rare else "base"
+
+
+def some(all_of_them):
+    """At most MOST of them, spread."""
+    return all_of_them[::-(-len(all_of_them) // MOST) or 1]
+
+
+def page():
+    """The text of the page."""
+    since, chosen, missing = defaultdict(list), {}, defaultdict(list)
+    for schema, _ in versions():
+        since[schema.domain, schema.name].append(schema.since_version)
+    for key, schemas in history().items():
+        if key not in since and not schemas[-1].deprecated:
+            missing[key[0]].append(key[1])
+    for key in since:
+        chosen[key] = [(c.model, c.feeds) for c in cases()[key]]
+    for _, c in all_cases():
+        if c.domain == MS:
+            chosen.setdefault((c.domain, c.name), []).append(c.model())
+    lines = [HEAD]
+    for domain in (*FIRST, MS):
+        names = sorted(name for d, name in chosen if d == domain)
+        lines += [f"## {DOMAINS.get(domain, domain)}: {len(names)}", "", "| operator | versions | gradient | page | WebGPU |", "|---|---|---|---|---|"]
+        for name in names:
+            assert is_supported(domain, name)
+            grad, engine = look(some(chosen[domain, name]))
+            lines.append(f"| {name} | {', '.join(map(str, since[domain, name])) or 1} | {grad} | {engine} | no |")
+        lines += ["", f"Not there: {', '.join(sorted(missing[domain]))}.", ""] if missing[domain] else [""]
+    return "\n".join(lines)
+
+
+def text():
+    """The page, without what NumPy and the references have to say about edge cases."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return page()
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8", newline="\n")

@@ -1,0 +1,6 @@
+"""OPERATORS.md, the table of operators, is what the declarations and their cases show."""
+from . import operators
+
+
+def test_page_is_current():
+    assert operators.FILE.read_text(encoding="utf-8") == operators.text(), "run `make gen`"
