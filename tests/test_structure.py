@@ -15,7 +15,6 @@ ORDER = [
     {"ops"},
     {"ir", "arrays"},
     {"onnx"},
-    {"sequences"},
     {"bind", "autodiff", "passes", "engine", "package", "shake"},
     {"plan"},
     {"compile"},

@@ -802,6 +802,46 @@ static int32_t check_matmul_nbits(const void *params, ew_reach *reach, bool *emp
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_nms(ew_context *c, const void *p, void *const *operand) { return ew_k_nms(c, p, operand); }
+static int32_t check_nms(const void *params, ew_reach *reach, bool *empty) {
+  const ew_nms_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t classes = p->classes;
+  const int64_t n = p->n;
+  const int64_t most = p->most;
+  bool bad = false;
+  if (batch < 0) return 2;
+  if (classes < 0) return 3;
+  if (n < 0) return 4;
+  if (most < 0) return 5;
+  if (!(most >= 0)) return 0;
+  if (!(most <= n)) return 1;
+  if ((*empty = batch == 0 || classes == 0 || n == 0 || most == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, batch * n, 4)};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, batch * classes, n)};
+  reach[2] = (ew_reach){8, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * classes, most), 3)};
+  reach[3] = (ew_reach){8, 0, 1};
+  reach[4] = (ew_reach){4, 0, n};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_nonzero(ew_context *c, const void *p, void *const *operand) { return ew_k_nonzero(c, p, operand); }
+static int32_t check_nonzero(const void *params, ew_reach *reach, bool *empty) {
+  const ew_nonzero_params *p = params;
+  const int64_t type = p->type;
+  const int64_t rank = p->rank;
+  const int32_t *dims = p->dims;
+  bool bad = false;
+  if (ew_check_volume(dims) < 0) return 2;
+  if (!(rank > 0)) return 0;
+  if (!(rank <= 6)) return 1;
+  if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)dims[0] * (int64_t)dims[1], (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
+  reach[1] = (ew_reach){8, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, rank * (int64_t)dims[0], (int64_t)dims[1]), (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
+  reach[2] = (ew_reach){8, 0, 1};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_norm(ew_context *c, const void *p, void *const *operand) { return ew_k_norm(c, p, operand); }
 static int32_t check_norm(const void *params, ew_reach *reach, bool *empty) {
   const ew_norm_params *p = params;
@@ -1471,6 +1511,25 @@ static int32_t check_unary_grad(const void *params, ew_reach *reach, bool *empty
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_unique(ew_context *c, const void *p, void *const *operand) { return ew_k_unique(c, p, operand); }
+static int32_t check_unique(const void *params, ew_reach *reach, bool *empty) {
+  const ew_unique_params *p = params;
+  const int64_t type = p->type;
+  const int64_t n = p->n;
+  const int64_t cols = p->cols;
+  bool bad = false;
+  if (n < 0) return 1;
+  if (!(cols > 0)) return 0;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, n * cols};
+  reach[1] = (ew_reach){8, 0, n};
+  reach[2] = (ew_reach){8, 0, n};
+  reach[3] = (ew_reach){8, 0, n};
+  reach[4] = (ew_reach){8, 0, 1};
+  reach[5] = (ew_reach){4, 0, 2 * n};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_where(ew_context *c, const void *p, void *const *operand) { return ew_k_where(c, p, operand); }
 static int32_t check_where(const void *params, ew_reach *reach, bool *empty) {
   const ew_where_params *p = params;
@@ -1518,6 +1577,8 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_integer_product, check_integer_product},
   {run_linear_attention, check_linear_attention},
   {run_matmul_nbits, check_matmul_nbits},
+  {run_nms, check_nms},
+  {run_nonzero, check_nonzero},
   {run_norm, check_norm},
   {run_norm_grad, check_norm_grad},
   {run_optimizer, check_optimizer},
@@ -1545,6 +1606,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_trilu, check_trilu},
   {run_unary, check_unary},
   {run_unary_grad, check_unary_grad},
+  {run_unique, check_unique},
   {run_where, check_where},
 }};
 
@@ -1575,6 +1637,8 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_integer_product_params), 12, 0xc00, 0x3fc, {0}},
   {sizeof(ew_linear_attention_params), 8, 0xc0, 0x38, {[7] = 8}},
   {sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
+  {sizeof(ew_nms_params), 5, 0x1c, 0x0, {0}},
+  {sizeof(ew_nonzero_params), 3, 0x6, 0x0, {0}},
   {sizeof(ew_norm_params), 9, 0x1e0, 0x1de, {[5] = 9, [6] = 9}},
   {sizeof(ew_norm_grad_params), 8, 0xf0, 0xfc, {[4] = 11}},
   {sizeof(ew_optimizer_params), 12, 0xf00, 0xe9c, {[8] = 1, [9] = 4, [10] = 8, [11] = 16}},
@@ -1602,5 +1666,6 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_trilu_params), 2, 0x2, 0x0, {[1] = 1}},
   {sizeof(ew_unary_params), 2, 0x2, 0x0, {[1] = 1}},
   {sizeof(ew_unary_grad_params), 3, 0x4, 0x0, {[2] = 3}},
+  {sizeof(ew_unique_params), 6, 0x3e, 0x0, {0}},
   {sizeof(ew_where_params), 4, 0x8, 0x0, {[3] = 6}},
 };

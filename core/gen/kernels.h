@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0xae416456u
-enum { EW_KERNEL_COUNT = 54, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0x4f71b0dau
+enum { EW_KERNEL_COUNT = 57, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -149,6 +149,16 @@ typedef struct { int32_t m; int32_t n; int32_t k; int32_t bits; int32_t block; i
 enum { EW_MATMUL_NBITS_A, EW_MATMUL_NBITS_B, EW_MATMUL_NBITS_SCALES, EW_MATMUL_NBITS_ZEROS, EW_MATMUL_NBITS_BIAS, EW_MATMUL_NBITS_RESIDUAL, EW_MATMUL_NBITS_Y, EW_MATMUL_NBITS_SCRATCH };
 int32_t ew_k_matmul_nbits(ew_context *, const ew_matmul_nbits_params *, void *const *operand);
 
+/* nms: ONNX NonMaxSuppression: selected begins with [count, 3]; most: boxes per class; limited: whether `score` bounds scores from below. */
+typedef struct { int32_t batch; int32_t classes; int32_t n; int32_t most; int32_t center; int32_t limited; float iou; float score; } ew_nms_params;
+enum { EW_NMS_BOXES, EW_NMS_SCORES, EW_NMS_SELECTED, EW_NMS_COUNT, EW_NMS_SCRATCH };
+int32_t ew_k_nms(ew_context *, const ew_nms_params *, void *const *operand);
+
+/* nonzero: ONNX NonZero: y begins with an int64 [rank, count]. */
+typedef struct { int32_t type; int32_t rank; int32_t dims[6]; } ew_nonzero_params;
+enum { EW_NONZERO_X, EW_NONZERO_Y, EW_NONZERO_COUNT };
+int32_t ew_k_nonzero(ew_context *, const ew_nonzero_params *, void *const *operand);
+
 /* norm: v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * (scale + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale + scale_offset). LayerNormalization, RMSNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization. Two passes, variance from centred values. skip_row 0 broadcasts one skip row. y and sum never share memory. mean and inv_std, 1 / sqrt(...), are those of each row. */
 typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t skip_row; int32_t y_row; float epsilon; float scale_offset; } ew_norm_params;
 enum { EW_NORM_X, EW_NORM_SCALE, EW_NORM_BIAS, EW_NORM_SKIP, EW_NORM_SKIP_BIAS, EW_NORM_Y, EW_NORM_SUM, EW_NORM_MEAN, EW_NORM_INV_STD };
@@ -229,7 +239,7 @@ typedef struct { int32_t outer; int32_t n; int32_t m; int32_t taps; int32_t inne
 enum { EW_RESAMPLE_X, EW_RESAMPLE_INDEX, EW_RESAMPLE_WEIGHT, EW_RESAMPLE_Y };
 int32_t ew_k_resample(ew_context *, const ew_resample_params *, void *const *operand);
 
-/* roi_pool (rare): y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of image index[r] of x [batch, channels, height, width], at least `least` wide and high, is divided into bins. average, max: of samples x samples places in a bin (0: as many as it has pixels), between pixels as bilinear interpolation weighs them, the maximum being that of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole pixels. An index out of [0, batch) is EW_E_INDEX. */
+/* roi_pool: y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of image index[r] of x [batch, channels, height, width], at least `least` wide and high, is divided into bins. average, max: of samples x samples places in a bin (0: as many as it has pixels), between pixels as bilinear interpolation weighs them, the maximum being that of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole pixels. An index out of [0, batch) is EW_E_INDEX. */
 typedef struct { int32_t op; int32_t batch; int32_t channels; int32_t height; int32_t width; int32_t regions; int32_t y_height; int32_t y_width; int32_t samples; float scale; float shift; float least; } ew_roi_pool_params;
 enum { EW_ROI_POOL_X, EW_ROI_POOL_REGION, EW_ROI_POOL_INDEX, EW_ROI_POOL_Y };
 int32_t ew_k_roi_pool(ew_context *, const ew_roi_pool_params *, void *const *operand);
@@ -283,6 +293,11 @@ int32_t ew_k_unary(ew_context *, const ew_unary_params *, void *const *operand);
 typedef struct { int32_t op; int32_t dims[6]; int32_t dys[6]; int32_t xs[6]; int32_t dxs[6]; float alpha; float beta; } ew_unary_grad_params;
 enum { EW_UNARY_GRAD_DY, EW_UNARY_GRAD_X, EW_UNARY_GRAD_DX };
 int32_t ew_k_unary_grad(ew_context *, const ew_unary_grad_params *, void *const *operand);
+
+/* unique: ONNX Unique of the rows of x [n, cols]: of each that differs from all others where it comes first and how often it comes, and of each row which of those it is. */
+typedef struct { int32_t type; int32_t n; int32_t cols; int32_t sorted; } ew_unique_params;
+enum { EW_UNIQUE_X, EW_UNIQUE_FIRST, EW_UNIQUE_INVERSE, EW_UNIQUE_COUNTS, EW_UNIQUE_COUNT, EW_UNIQUE_SCRATCH };
+int32_t ew_k_unique(ew_context *, const ew_unique_params *, void *const *operand);
 
 /* where: y = condition ? a : b. */
 typedef struct { int32_t size; int32_t dims[6]; int32_t cs[6]; int32_t as[6]; int32_t bs[6]; int32_t ys[6]; } ew_where_params;

@@ -27,6 +27,8 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"integer_product", "i32:items i32:batch i32:n i32:c i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad i32:a_item i32:a_row i32:w_each i32:y_item i32:y_row i32:column_item i32:a_type i32:b_type i32:y_type i32:a_zeros i32:b_zeros i32:factors i32:low i32:high i32:activation i32:scratch_bytes", "a w a_zero b_zero sum_bias a_scale factor y_zero bias residual y scratch"},
   {"linear_attention", "i32:batch i32:heads i32:kv_heads i32:seq i32:dim i32:v_dim i32:decay_dim i32:beta_heads f32:scale", "q k v past decay beta y state"},
   {"matmul_nbits", "i32:m i32:n i32:k i32:bits i32:block i32:format i32:scale_type i32:zero_type i32:a_row i32:y_row i32:activation i32:accuracy i32:transposed", "a b scales zeros bias residual y scratch"},
+  {"nms", "i32:batch i32:classes i32:n i32:most i32:center i32:limited f32:iou f32:score", "boxes scores selected count scratch"},
+  {"nonzero", "i32:type i32:rank i32[6]:dims", "x y count"},
   {"norm", "i32:rms i32:rows i32:cols i32:x_row i32:skip_row i32:y_row f32:epsilon f32:scale_offset", "x scale bias skip skip_bias y sum mean inv_std"},
   {"norm_grad", "i32:rms i32:rows i32:cols i32:x_row i32:dy_row i32:parts f32:epsilon f32:scale_offset", "x dy scale more dx dscale dbias scratch"},
   {"optimizer", "i32:rule i32:form i32:n f32:rest1 f32:rest2 f32:epsilon f32:weight_decay f32:momentum f32:dampening i32:nesterov", "x g s t u learning_rate step scale new_x new_s new_t new_u"},
@@ -54,5 +56,6 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"trilu", "i32:size i32:batch i32:rows i32:cols i32:k i32:upper i32:x_row i32:x_batch i32:y_row i32:y_batch", "x y"},
   {"unary", "i32:op i32:type i32[6]:dims i32[6]:xs i32[6]:ys f32:alpha f32:beta", "x y"},
   {"unary_grad", "i32:op i32[6]:dims i32[6]:dys i32[6]:xs i32[6]:dxs f32:alpha f32:beta", "dy x dx"},
+  {"unique", "i32:type i32:n i32:cols i32:sorted", "x first inverse counts count scratch"},
   {"where", "i32:size i32[6]:dims i32[6]:cs i32[6]:as i32[6]:bs i32[6]:ys", "condition a b y"},
 };

@@ -199,6 +199,45 @@ def _of_ml_dtypes(np, dtype, shape, data):
     return np.packbits(bit, axis=1, bitorder="little").reshape(-1).view(kind).reshape(shape)
 
 
+def as_strings(x, name):
+    """(shape, flat list of str) of a NumPy array of strings, or nested lists of str. bytes are UTF-8. Raises InputError."""
+    np = _numpy()
+    try:
+        if np is not None and isinstance(x, (np.ndarray, np.generic)):
+            shape, flat = list(np.shape(x)), np.asarray(x).reshape(-1).tolist()
+        else:
+            shape, flat = _nested(x)
+        flat = [v.decode() if isinstance(v, bytes) else v for v in flat]
+    except ValueError as e:
+        raise InputError(f"it is no rectangular list of strings ({e})", f"input '{name}'", "Pass an array of strings.") from None
+    wrong = next((v for v in flat if not isinstance(v, str)), "")
+    if wrong != "":
+        raise InputError(f"a {type(wrong).__name__} among its strings", f"input '{name}'", "Pass an array of strings.")
+    return shape, flat
+
+
+def holds_strings(x):
+    """Whether it is an array or nested list of strings."""
+    np = _numpy()
+    if np is not None and isinstance(x, (np.ndarray, np.generic)):
+        return x.dtype.kind in "OUST"
+    while isinstance(x, (list, tuple)) and x:
+        x = x[0]
+    return isinstance(x, (str, bytes))
+
+
+def strings_as_output(shape, strings):
+    """A NumPy array of objects, or nested lists."""
+    np = _numpy()
+    if np is not None:
+        a = np.empty(len(strings), dtype=object)
+        a[:] = strings
+        return a.reshape(shape)
+    for d in reversed(shape[1:]):
+        strings = [strings[i * d:(i + 1) * d] for i in range(len(strings) // d if d else product(shape[:-1]))]
+    return list(strings) if shape else strings[0]
+
+
 def as_output(dtype, shape, data):
     """A NumPy array where NumPy is present (and, for bfloat16 and all floats and integers of 8 bits and fewer that NumPy does not know, the package ml_dtypes), else an Array."""
     np = _numpy()

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import zlib
 
-from . import sequences
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
-from .ir import BROKEN, BoundNode, Graph, NeedsValue, Tensor, Value
+from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
 from .ops.by_way import BY_WAY
-from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME
+from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
 from .ops.kernel import DTYPES
 from .ops.symbolic import NotStatic, Sym, most, product
+from .ops.values import Nothing, Sequence, is_plain
 
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
@@ -23,7 +23,6 @@ MAX_NESTING = 32
 MAX_NODES = 1 << 16   # bound nodes of functions and subgraphs: functions that call each other twice and twice again grow without end
 MAX_RANK = 64
 OWN_INPUTS = {"Conv": (3, ("activation",)), "MatMul": (2, ("activation",)), "FusedMatMul": (2, ("activation",)), "Gemm": (3, ("activation",)), "MatMulNBits": (6, ("activation",)), "MatMulBnb4": (3, ("activation",))}  # passes give them more, files must not
-RUN_SEED = "seed of the run"  # an input's name where random numbers are drawn without a seed
 LATEST = 23  # opset of the nodes that binding adds itself
 
 
@@ -79,7 +78,7 @@ class BoundGraph:
         return self.states[name]
 
 
-def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False, trainable=(), training=False, run_seed=False):
+def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False, trainable=(), training=False):
     """Makes a BoundGraph.
 
     Args:
@@ -93,20 +92,19 @@ def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, compu
         computed: {input name: function(binder) -> Value} for inputs that the plan computes itself instead of being fed.
         trainable: names of constants that are parameters: states of the bound graph (float32), which runs may change.
         training: whether Dropout is active; its random numbers follow from an input `seed`, int64 [1].
-        run_seed: whether the caller gives each run a seed of its own, int64 [1], in an input RUN_SEED, which is there where a node wants random numbers.
     Raises:
         ModelError, UnsupportedOp: with the node.
-        NeedsValue: a shape depends on a value that only a run can tell.
+        NeedsValue: a shape depends on a value that only a run can tell. NeedsHost: a node is none that plans compute.
         NotStatic: a shape depends on a register in a way a plan can't express.
     """
-    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}, trainable, training, run_seed).run(outputs, float_outputs)
+    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}, trainable, training).run(outputs, float_outputs)
 
 
 class _Binder:
-    def __init__(self, graph, shapes, dtypes, known, roles, computed, trainable, training, run_seed):
+    def __init__(self, graph, shapes, dtypes, known, roles, computed, trainable, training):
         self.graph, self.known = graph, known
         self.bound = BoundGraph(self)
-        self.training, self.run_seed, self.seed = training, run_seed, None
+        self.training, self.seed = training, None
         self.module = ""   # that the node being bound belongs to
         self.streams = 0   # of random numbers so far
         self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
@@ -126,19 +124,18 @@ class _Binder:
                 value.numbers = list(known[info.name])
             self.bound.inputs[info.name] = value
             self.scope[info.name] = self.widen_input(value)
-        self.scope.update(_prepared(graph))
+        self.scope.update(prepared(graph))
         for name in trainable:
             self.scope[name] = self.parameter(name)
         for name, make in computed.items():
             self.scope[name] = make(self)
 
-    def random_stream(self, always=False):
-        """(seed, number) of a new stream of random numbers; None where dropout is not active, unless they are wanted `always` and each run has a seed."""
-        name = "seed" if self.training else RUN_SEED if always and self.run_seed else None
-        if name is None:
+    def random_stream(self):
+        """(seed, number) of a new stream of random numbers; None where dropout is not active."""
+        if not self.training:
             return None
         if self.seed is None:
-            self.seed = self.bound.inputs[name] = Value(name, INT64, [1], role="input")
+            self.seed = self.bound.inputs["seed"] = Value("seed", INT64, [1], role="input")
         self.streams += 1
         return self.seed, self.streams
 
@@ -164,8 +161,8 @@ class _Binder:
             if name not in self.scope:
                 raise ModelError("no node computes it", f"output '{name}'", "Export the model again.")
             v = self.scope[name]
-            if isinstance(v, sequences.Sequence):
-                raise UnsupportedOp("it is a sequence", f"output '{name}'", "Edgewise gives tensors as outputs.")
+            if not is_plain(v):
+                raise NeedsHost(next((n for n in self.graph.nodes if name in n.outputs), None))
             info = declared.get(name)
             if not float_outputs and info is not None and info.dtype in HALF and v.dtype == FLOAT and not (v.role == "cache" or self._is_cache_present(v)):
                 v = self.narrow(v, info.dtype)
@@ -202,41 +199,65 @@ class _Binder:
 
     def block(self, graph, scope):
         """Binds the nodes of a (sub)graph or function body whose constants are already in scope."""
-        outer = self.module
+        depth = self.depth
         for node in graph.nodes:
-            inputs = []
-            for name in node.inputs:
-                if name == "":
-                    inputs.append(None)
-                else:
-                    v = self.lookup(name, scope)
-                    if v is None:
-                        raise ModelError(f"its input '{name}' is computed by no node", node.where, "The graph is broken; export it again.")
-                    inputs.append(v)
-            while inputs and inputs[-1] is None:
-                inputs.pop()
-            if node.op == "If" and node.domain == "":
-                self.if_node(node, inputs, scope)
-                continue
-            made = sequences.evaluate(self, node, inputs)
-            if made is not None:
-                if node.outputs and node.outputs[0]:
-                    scope[node.outputs[0]] = made
-                continue
-            if node.domain == "edgewise":
-                raise UnsupportedOp("operators of the domain 'edgewise' are made by passes, not found in files", node.where, "Export the model again.")
-            most_inputs, hidden = OWN_INPUTS.get(node.op, (None, ()))
-            if most_inputs is not None and (len(inputs) > most_inputs or any(a in node.attrs for a in hidden)):
-                raise ModelError(f"it has {len(inputs)} inputs and attributes {', '.join(sorted(node.attrs))}, more than {node.op} takes", node.where, "Export the model again.")
-            if node.domain == "" and "" not in self.graph.opsets:
-                raise ModelError(f"the model names no version of the operator set that {node.op} belongs to", node.where, "Export the model again.")
-            opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
-            self.module, self.here = node.module or outer, scope
-            outs = self.node(node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset)
-            self.module = outer
-            for name, v in zip(node.outputs, outs):
+            try:
+                self.graph_node(node, scope)
+            except (NeedsValue, NeedsHost) as e:
+                if not depth:  # which one it is inside of a branch or function nobody outside can tell
+                    e.node = node
+                raise
+
+    def graph_node(self, node, scope):
+        """Binds a node of a file: its outputs come into scope."""
+        outer = self.module
+        inputs = []
+        for name in node.inputs:
+            if name == "":
+                inputs.append(None)
+            else:
+                v = self.lookup(name, scope)
+                if v is None:
+                    raise ModelError(f"its input '{name}' is computed by no node", node.where, "The graph is broken; export it again.")
+                inputs.append(v)
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        if node.op == "If" and node.domain == "":
+            self.if_node(node, inputs, scope)
+            return
+        decl = OPS.get((node.domain, node.op))
+        if decl is not None and decl.host_only or not all(map(is_plain, inputs)) and (node.domain, node.op) not in self.graph.functions:
+            for name, v in zip(node.outputs, self.static(decl, node, inputs)):
                 if name:
                     scope[name] = v
+            return
+        if node.domain == "edgewise" and not self.graph.ours:
+            raise UnsupportedOp("operators of the domain 'edgewise' are made by passes, not found in files", node.where, "Export the model again.")
+        most_inputs, hidden = OWN_INPUTS.get(node.op, (None, ()))
+        if most_inputs is not None and (len(inputs) > most_inputs or any(a in node.attrs for a in hidden)):
+            raise ModelError(f"it has {len(inputs)} inputs and attributes {', '.join(sorted(node.attrs))}, more than {node.op} takes", node.where, "Export the model again.")
+        if node.domain == "" and "" not in self.graph.opsets:
+            raise ModelError(f"the model names no version of the operator set that {node.op} belongs to", node.where, "Export the model again.")
+        opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
+        self.module, self.here = node.module or outer, scope
+        outs = self.node(node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset)
+        self.module = outer
+        for name, v in zip(node.outputs, outs):
+            if name:
+                scope[name] = v
+
+    def static(self, decl, node, inputs):
+        """Outputs of a node that no plan computes, where what it does is known by now."""
+        if decl is None or not decl.static or not all(is_plain(v) or isinstance(v, (Sequence, Nothing)) for v in inputs):
+            raise NeedsHost(node)
+        n = BoundNode(node.op, node.domain, node.name, inputs, [Value(o, 0, ()) if o else None for o in node.outputs], node.attrs, self.opset, decl, self.module)
+        try:
+            outs = decl.host_fn(n, self, inputs)
+        except BROKEN as e:
+            raise n.broken(e) from e
+        if outs is None:
+            raise NeedsHost(node)
+        return outs
 
     def lookup(self, name, scope):
         while scope is not None:
@@ -274,7 +295,7 @@ class _Binder:
         if self.depth > MAX_NESTING:
             raise ModelError("subgraphs nested too deeply", node.where, "Export the model again.")
         inner = {PARENT: scope, **dict(values)}
-        inner.update(_prepared(graph, inner=True))
+        inner.update(prepared(graph, inner=True))
         self.block(graph, inner)
         outs = []
         for o in graph.outputs:
@@ -290,7 +311,7 @@ class _Binder:
         mine = self.graph, self.opset
         self.graph, self.opset = graph, graph.opsets.get("", 1)
         try:
-            inner = {**values, **_prepared(graph, inner=True)}
+            inner = {**values, **prepared(graph, inner=True)}
             self.block(graph, inner)
             outs = {o.name: self.lookup(o.name, inner) for o in graph.outputs}
         finally:
@@ -305,14 +326,8 @@ class _Binder:
         if self.depth > MAX_NESTING:
             raise ModelError("functions nested too deeply", node_where, "Export the model again.")
         inner = {name: v for name, v in zip(f.inputs, inputs) if v is not None}
-        missing = set(f.inputs) - set(inner)
-        values = dict(f.defaults) | attrs
-        body = Graph(f.name)
-        for n in f.nodes:
-            a = {k: (values.get(v.name, v) if isinstance(v, AttributeReference) else v) for k, v in n.attrs.items()}
-            a = {k: v for k, v in a.items() if not isinstance(v, AttributeReference)}
-            body.nodes.append(type(n)(n.op, ["" if i in missing else i for i in n.inputs], n.outputs, a, n.domain, n.name))
-        inner.update(_prepared(body, inner=True))
+        body = function_body(f, attrs, inner)
+        inner.update(prepared(body, inner=True))
         self.block(body, inner)
         self.depth -= 1
         return [self.lookup(o, inner) for o in f.outputs]
@@ -358,12 +373,14 @@ class _Binder:
             if isinstance(r, Value):
                 outs.append(r)
                 continue
+            if r[0] == STRING:
+                raise NeedsHost
             if r[0] not in DTYPES and r[0] not in BITS:
                 raise UnsupportedOp(f"its output would have the element type {NAME.get(r[0], r[0])}", n.where, "Export the model with standard element types.")
             if len(r[1]) > MAX_RANK or not all(isinstance(d, Sym) or type(d) is int and d >= 0 for d in r[1]) or product_most(r[1]) >= 1 << 40:
                 raise ModelError(f"its output would have the shape {str(r[1])[:200]}", n.where, "Check the shapes that were fed; if they are right, export the model again.")
             v = Value(out, r[0], r[1], numbers=numbers[i] if numbers else None, constant=constant and not any(isinstance(d, Sym) for d in r[1]))
-            if out in self.known:
+            if out in self.known and not self.depth:
                 v.numbers = list(self.known[out])
             v.producer = n
             outs.append(v)
@@ -419,7 +436,25 @@ class _Binder:
 PARENT = object()
 
 
-def _prepared(graph, inner=False):
+def function_body(f, attrs, given):
+    """A model-local function as a Graph of its own, for a node with these attributes. given: names of its inputs that the node has."""
+    values, missing = {**f.defaults, **attrs}, set(f.inputs) - set(given)
+
+    def nodes_of(nodes):
+        out = []
+        for n in nodes:
+            a = {k: values.get(v.name, v) if isinstance(v, AttributeReference) else v for k, v in n.attrs.items()}
+            a = {k: inner(v) if isinstance(v, Graph) else v for k, v in a.items() if not isinstance(v, AttributeReference)}
+            out.append(type(n)(n.op, ["" if i in missing else i for i in n.inputs], n.outputs, a, n.domain, n.name))
+        return out
+
+    def inner(g):
+        return Graph(g.name, nodes_of(g.nodes), g.inputs, g.outputs, g.constants, g.value_info)
+
+    return Graph(f.name, nodes_of(f.nodes), [Info(i) for i in f.inputs if i not in missing], [Info(o) for o in f.outputs])
+
+
+def prepared(graph, inner=False):
     """Once per graph: nodes in an order that can be run, and its constants as {name: Value}, which all bindings share."""
     if graph.values is None:
         values = {name: Value(name, t.dtype, t.shape, tensor=_inner(t, name) if inner else t) for name, t in graph.constants.items()}
@@ -482,11 +517,17 @@ def _constant_node(node):
     for key, dtype, many in (("value_float", FLOAT, 0), ("value_int", INT64, 0), ("value_floats", FLOAT, 1), ("value_ints", INT64, 1)):
         if key in a:
             return Value(name, dtype, [len(a[key])] if many else [], numbers=list(a[key]) if many else [a[key]])
-    raise UnsupportedOp("its value is of a kind that cannot be read (string or sparse)", node.where, "Export the model without it.")
+    for key, many in (("value_string", 0), ("value_strings", 1)):
+        if key in a:
+            strings = list(a[key]) if many else [a[key]]
+            return Value(name, STRING, [len(strings)] if many else [], tensor=Tensor(name, STRING, (len(strings),) if many else (), strings=strings))
+    raise UnsupportedOp("its value is of a kind that cannot be read (sparse)", node.where, "Export the model without it.")
 
 
 def _inner(t, name):
     """A constant of a node or subgraph under a name that is its own: branches reuse names, weights are stored by name."""
+    if t.strings is not None:
+        return t
     return Tensor(f"{name}@{t.offset}" if t.source is not None else f"{name}@{zlib.crc32(t.data):x}", t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 
 from .errors import InputError, ModelError, UnsupportedOp
-from .ir import NeedsValue, Tensor, Value
+from .ir import NeedsHost, NeedsValue, Tensor, Value
 from .onnx import BytesSource, Source, read_model
 from .ops.dtypes import BOOL, FLOAT, INT32, INT64, NAME
 from .ops.kernel import kernel_table
@@ -206,6 +206,8 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable):
         raise UnsupportedOp(f"its use of the past cannot be turned into an in-place cache ({e})", graph.name or "model", "Run it with InferenceSession, or export it with another exporter.") from None
     except NeedsValue as e:
         raise UnsupportedOp("a shape depends on the tokens themselves", f"value '{e.value.name}'", "Run the model with InferenceSession.") from None
+    except NeedsHost as e:
+        raise UnsupportedOp("no plan does what it does; a session does it between plans", str(e) or graph.name or "model", "Run the model with InferenceSession.") from None
     return plan, vocab[0], saved
 
 

@@ -14,12 +14,11 @@ import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
-from . import sequences
 from .autodiff import Gradients, add_gradients
 from .bind import bind
 from .compile import CACHE_NAME, cache_axis, head_dim
 from .errors import EdgewiseError, InputError, MissingGradient, ModelError, UnsupportedOp
-from .ir import BROKEN, Graph, NeedsValue, Value
+from .ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
 from .ir import Tensor as Constant
 from .onnx import as_source, read_model
 from .ops import OPS
@@ -30,7 +29,6 @@ from .plan import compile_graph
 from .training.language_model import causal_lm_inputs
 from .training.parameters import parameters, quantized_count
 
-BY_BINDING = {"Constant", "If"}  # operators of the default domain that binding itself takes care of
 MOST_DIM = 1 << 40
 GUESSES = (16, 64, 224)  # for dimensions nobody named, where only the graph's structure is asked for; the first one of a batch is 1
 
@@ -155,7 +153,7 @@ class Report:
 
 def is_supported(domain, op):
     """Whether there is an operator of this name; versions, types and attributes it may still refuse."""
-    return (domain, op) in OPS and domain != "edgewise" or domain == "" and (op in BY_BINDING or op in sequences._OPS)
+    return (domain, op) in OPS and domain != "edgewise"
 
 
 def every_node(graph):
@@ -310,6 +308,8 @@ def _try(f):
         return f(), ""
     except NeedsValue as e:
         return None, f"a shape or a branch depends on the numbers of '{e.value.name}'" + (" (--value gives them)" if e.value.role == "input" else ", which only a run knows")
+    except NeedsHost as e:
+        return None, f"{e or 'a node'} is run between plans: what follows it only a run knows"
     except NotStatic as e:
         return None, f"a shape could not be computed ({e})"
     except EdgewiseError as e:

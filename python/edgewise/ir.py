@@ -25,6 +25,7 @@ class Tensor:
     offset: int = 0
     nbytes: int = 0
     data: bytes | None = None
+    strings: list | None = None  # of dtype string
 
     @property
     def count(self):
@@ -53,6 +54,8 @@ class Info:
     dtype: int = 0
     shape: list | None = None
     kind: str = "tensor"
+    elem: object = None   # of a sequence or optional: the Info of what is in it; of a map: of its values
+    key_type: int = 0     # of a map
 
 
 @dataclass
@@ -89,6 +92,7 @@ class Graph:
     producer: str = ""
     source: object = None
     values: dict | None = None  # constants as Values, made on first binding (bind.py)
+    ours: bool = False          # made here, not read from a file: nodes may be of the domain 'edgewise'
 
     def input_names(self):
         """Inputs a caller feeds: those that are not initializers (IR version 3 listed both)."""
@@ -207,11 +211,21 @@ class BoundNode:
 
 
 class NeedsValue(Exception):
-    """Binding needs the numbers of a tensor that only running the graph up to it can tell (If's condition, a shape from data)."""
+    """Binding needs the numbers of a tensor that only running the graph up to it can tell (If's condition, a shape from data). node: the Node of the graph that asks."""
 
     def __init__(self, value):
         super().__init__(value.name)
-        self.value = value
+        self.value, self.node = value, None
+
+
+class NeedsHost(Exception):
+    """No plan can do what `node`, a Node of the graph that is bound, does (a loop, a sequence that is an output): a session runs it between plans."""
+
+    def __init__(self, node=None):
+        self.node = node
+
+    def __str__(self):
+        return self.node.where if self.node is not None else ""
 
 
 def check_tensor_bytes(t, where):

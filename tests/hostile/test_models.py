@@ -191,14 +191,14 @@ Y = [value("y", F, None)]
     ([node("Split", "x s", "y z", axis=1)], [i64("s", -1, 5)], "split"),
     ([node("TopK", "x k", "y i")], [i64("k", 9)], "k = 9"),
     ([node("Cast", "x", "y", to=99)], [], "element type"),
-    ([node("Cast", "x", "y", to=8)], [], "strings"),
+    ([node("Cast", "x", "s", to=8), node("Relu", "s", "y")], [], "string"),
     ([node("Cast", "x", "y")], [], "element type"),
     ([node("Add", "x w", "y")], [c("w", [1, 2, 3, 4], np.int32)], "element types"),
     ([node("If", "w", "y")], [c("w", [1.0])], "bool"),
     ([node("If", "w", "y")], [c("w", True, np.bool_)], "branch"),
     ([node("If", "w", "y", then_branch=3)], [c("w", True, np.bool_)], "branch"),
     ([node("LayerNormalization", "x w", "y")], [c("w", [1.0, 2])], "LayerNormalization"),
-    ([node("Constant", "", "y", value_string="a")], [], "Constant"),
+    ([node("Constant", "", "s", value_string="a"), node("Cast", "s", "y", to=1)], [], "no number"),
 ])
 def test_nonsense(nodes, constants, text, refused):
     e = refused(lambda: run(model(nodes, [value("x")], Y, constants), x=np.ones((1, 4))))

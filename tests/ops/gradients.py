@@ -7,7 +7,8 @@ from edgewise.autodiff import add_gradients
 from edgewise.ir import Value
 from edgewise.ops.dtypes import FLOAT
 from edgewise.plan import compile_graph
-from edgewise.session.inference import _Compiled
+from edgewise.ops.values import RunTensor
+from edgewise.session.compiled import Compiled
 
 
 def node_model(op, inputs, domain="", opset=21, outputs=1, fixed=(), **attrs):
@@ -57,12 +58,11 @@ def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0, without=()):
 
     codes = {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in feeds.items()}
     plan, bound = compile_graph(session.graph, {n: list(x.shape) for n, x in feeds.items()}, codes, transform=differentiate)
-    compiled = _Compiled(session, plan, bound)
+    compiled = Compiled(session, plan, bound)
     try:
-        names = list(compiled.results)
-        got = compiled.run({n: (1, x.shape, np.ascontiguousarray(x).tobytes()) for n, x in feeds.items()}, names)
+        got = compiled.run({n: RunTensor(1, x.shape, np.ascontiguousarray(x).tobytes()) for n, x in feeds.items()})
+        results = {n: np.frombuffer(v.bytes(), helper.tensor_dtype_to_np_dtype(v.dtype)).reshape(v.shape) for n, v in got.items()}
     finally:
         compiled.free()
         session.free()
-    results = {n: np.frombuffer(data, helper.tensor_dtype_to_np_dtype(dtype)).reshape(shape) for n, (dtype, shape, data) in zip(names, got)}
     return {n: v for n, v in results.items() if not n.startswith("g~")}, {n: results.get("g~" + n) for n in wrt}, drawn, plan

@@ -11,7 +11,8 @@ from edgewise.autodiff import add_gradients
 from edgewise.errors import MissingGradient
 from edgewise.ops.dtypes import FLOAT
 from edgewise.plan import compile_graph
-from edgewise.session.inference import _Compiled
+from edgewise.ops.values import RunTensor
+from edgewise.session.compiled import Compiled
 
 from .gradients import gradients, node_model
 from .harness import MS
@@ -103,12 +104,12 @@ def test_gradient_of_gradient(name):
             bound.outputs["second"] = second
 
     plan, bound = compile_graph(session.graph, {"x": list(x.shape)}, {"x": FLOAT}, transform=differentiate)
-    compiled = _Compiled(session, plan, bound)
-    got = compiled.run({"x": (FLOAT, x.shape, x.tobytes())}, ["second"]) if "second" in bound.outputs else []
+    compiled = Compiled(session, plan, bound)
+    got = compiled.run({"x": RunTensor(FLOAT, x.shape, x.tobytes())})["second"].bytes() if "second" in bound.outputs else b""
     t = torch.tensor(x, dtype=torch.float64, requires_grad=True)
     (first,) = torch.autograd.grad(SECOND[name](t).sum(), t, create_graph=True)
     want = torch.zeros_like(t) if first.grad_fn is None else torch.autograd.grad(first.square().sum(), t)[0]
-    close(np.frombuffer(got[0][2], np.float32).reshape(x.shape) if got else np.zeros_like(x), want.numpy().astype(np.float32), 1e-5, "second derivative")
+    close(np.frombuffer(got, np.float32).reshape(x.shape) if got else np.zeros_like(x), want.numpy().astype(np.float32), 1e-5, "second derivative")
     compiled.free()
     session.free()
 

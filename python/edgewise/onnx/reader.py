@@ -355,7 +355,7 @@ class _Reader:
         name, kind, value, ref = "", 0, None, ""
         floats, ints, strings, tensors, graphs = [], [], [], [], []
         f, i, s = 0.0, 0, b""
-        t = g = None
+        t, g, tp = None, None, Info("")
         for n, w, v in m:
             if n == 1:
                 name = m.text(v)
@@ -383,11 +383,13 @@ class _Reader:
                 tensors.append(self.tensor(m.sub(v)))
             elif n == 11:
                 graphs.append(self.graph(m.sub(v)))
+            elif n == 14:
+                self.type(m.sub(v), tp)
             elif n == 21:
                 ref = m.text(v)
         if ref:
             return name, AttributeReference(ref)
-        value = {1: f, 2: i, 3: s.decode("utf-8", "surrogateescape"), 4: t, 5: g, 6: floats, 7: ints, 8: [x.decode("utf-8", "surrogateescape") for x in strings], 9: tensors, 10: graphs}.get(kind)
+        value = {1: f, 2: i, 3: s.decode("utf-8", "surrogateescape"), 4: t, 5: g, 6: floats, 7: ints, 8: [x.decode("utf-8", "surrogateescape") for x in strings], 9: tensors, 10: graphs, 13: tp}.get(kind)
         if value is None:
             raise ModelError(f"attribute '{name}' has no readable value (kind {kind})", self.source.name, "Export the model again.")
         return name, value
@@ -398,12 +400,21 @@ class _Reader:
             if n == 1:
                 info.name = m.text(v)
             elif n == 2:
-                for kind, _, x in (t := m.sub(v)):
-                    if kind == 1:
-                        self.tensor_type(t.sub(x), info)
-                    else:
-                        info.kind = {4: "sequence", 5: "map", 8: "sparse", 9: "optional"}.get(kind, info.kind)
+                self.type(m.sub(v), info)
         return info
+
+    def type(self, m, info):
+        """A TypeProto into an Info."""
+        for kind, _, x in m:
+            if kind == 1:
+                self.tensor_type(m.sub(x), info)
+            elif kind in (4, 5, 8, 9):
+                info.kind, info.elem = {4: "sequence", 5: "map", 8: "sparse", 9: "optional"}[kind], Info(info.name)
+                for n, _, y in (t := m.sub(x)):
+                    if kind in (4, 9) and n == 1 or kind == 5 and n == 2:
+                        self.type(t.sub(y), info.elem)
+                    elif kind == 5 and n == 1:
+                        info.key_type = t.int(y)
 
     def tensor_type(self, m, info):
         for n, w, v in m:
@@ -425,10 +436,12 @@ class _Reader:
 
     def tensor(self, m):
         dims, dtype, name, raw, external, location = [], 0, "", None, {}, 0
-        typed = None
+        typed, strings = None, []
         for n, w, v in m:
             if n == 1:
                 dims += m.ints(w, v)
+            elif n == 6:
+                strings.append(m.listed(v).decode("utf-8", "surrogateescape"))
             elif n == 2:
                 dtype = m.int(v)
             elif n == 8:
@@ -458,7 +471,9 @@ class _Reader:
                 raise ModelError(f"tensor '{name}' claims {dims} elements", where, "The file is damaged.")
         t = Tensor(name, dtype, tuple(dims))
         if dtype == 8:
-            t.data = b""
+            if len(strings) != count:
+                raise ModelError(f"tensor '{name}' has {len(strings)} strings, its shape {dims} needs {count}", where, "The file is damaged; export it again.")
+            t.data, t.strings = b"", strings
             return t
         if location == 1:
             t.source, t.offset, t.nbytes = self.external(name, external, bytes_for(dtype, count))

@@ -740,8 +740,6 @@ def _(n):
     v = n.inputs[0]
     if to == v.dtype:
         return [v]
-    if to == 8 or v.dtype == 8:
-        unsupported(n, "strings cannot be cast")
     if to not in NAME:
         fail(n, f"there is no element type {to}", "Check the attribute `to`.")
     if n.attr("round_mode", "up") not in ROUNDING:

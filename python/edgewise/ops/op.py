@@ -13,7 +13,8 @@
 
 `n` is a BoundNode (ir.py): inputs are Values with dtype, shape and, where known, numbers. `b` is a plan Builder (plan/builder.py).
 An op gives `infer` and `lower`, or only `decompose`, which says what it is in terms of other ops. `fold` computes small constants in
-Python (shape arithmetic). `cases` are what the test harness (tests/ops) runs on every engine and compares with other implementations:
+Python (shape arithmetic). An op of sequences, strings or subgraphs, or one whose output's shape its data decides, has a `host`
+function: the session runs it between plans (session/driver.py). `cases` are what the test harness (tests/ops) runs on every engine and compares with other implementations:
 
     @softmax.cases
     def _(t):                                           # t: a Toolbox of tests/ops/harness.py, which has NumPy; nothing of it is needed at run time
@@ -41,8 +42,8 @@ class Op:
     def __init__(self, name, domain="", half=(), moves=False):
         """half: indices of inputs that may stay float16 in memory; all others are widened to float32 first. moves: it only moves elements, whatever they are: those of less than a byte as bytes."""
         self.name, self.domain, self.half = name, domain, frozenset(half)
-        self.infer_fn = self.fold_fn = self.lower_fn = self.decompose_fn = self.grad_fn = self.cases_fn = None
-        self.moves = moves
+        self.infer_fn = self.fold_fn = self.lower_fn = self.decompose_fn = self.grad_fn = self.cases_fn = self.host_fn = None
+        self.moves, self.static = moves, False
         OPS[(domain, name)] = self
 
     def infer(self, f):
@@ -68,6 +69,22 @@ class Op:
         g: autodiff.Gradients, which adds nodes to the graph."""
         self.grad_fn = f
         return f
+
+    def host(self, f=None, *, static=False):
+        """f(n, run, inputs) -> [outputs]: what a session does itself, between plans, where values are no tensors of numbers or shapes depend on data.
+
+        n: BoundNode whose inputs are `inputs`, values of ops/values.py (None where absent). run: session/driver.py's Host: `run.op(name, *values, **attributes)` computes with
+        any op, `run.body(graph)` is a function over the values of a subgraph. An op that also has `infer` or `decompose` is run so only where an input is no tensor of numbers.
+        None instead of outputs: not this way. static: f needs nothing but `run.op`, `run.constant` and `n.need`, so it also evaluates the node while a graph is bound, where what it needs is known by then."""
+        if f is None:
+            return lambda f: self.host(f, static=static)
+        self.host_fn, self.static = f, static
+        return f
+
+    @property
+    def host_only(self):
+        """Whether no plan computes it."""
+        return self.host_fn is not None and self.infer_fn is None and self.decompose_fn is None
 
     def cases(self, f):
         """f(t) yields t(input, ..., attribute=...): one test case each."""

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from ..autodiff import Gradients, add_gradients
 from ..bind import bind
 from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
-from ..ir import BROKEN, Graph, NeedsValue, Value
+from ..ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
 from ..ops.dtypes import FLOAT, INT64, NAME, bytes_for
 from ..ops.symbolic import NotStatic, product
 from ..passes import RECOGNISE, optimize
@@ -116,6 +116,8 @@ class Program:
             raise
         except NeedsValue as e:
             raise UnsupportedOp("a shape depends on the data that is fed", f"value '{e.value.name}'", "Take the part that does out of the model; everything between parameters and loss must have a fixed shape.") from None
+        except NeedsHost as e:
+            raise UnsupportedOp("it cannot be part of a training step: no plan does what it does, a session does it between plans", str(e) or self.graph.name or "graph", "Take the part that has it out of the model; loops, sequences and strings can be used by InferenceSession.") from None
         except NotStatic as e:
             raise UnsupportedOp(f"a shape could not be computed ({e})", self.graph.name or "graph", "Report this model.") from None
         except BROKEN as e:

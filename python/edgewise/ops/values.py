@@ -1,0 +1,144 @@
+"""What a run of a graph has in its hands between plans: tensors in engine memory or as bytes, tensors of strings, sequences, optionals, maps.
+
+Host operators (`@op.host`, op.py) take and give these. A RunTensor has the fields of a bound Value that ops look at (dtype, shape, rank,
+numbers), so that rules for one read like rules for the other. All of them are immutable: whoever gets one may pass it on as it is."""
+from __future__ import annotations
+
+from ..errors import ModelError
+from .dtypes import BITS, BOOL, INT64, NAME, STRING, bytes_for, pack, unpack
+from .symbolic import product
+
+
+class RunTensor:
+    """A tensor of numbers: `memory` (a session.memory.Memory, `offset` bytes into it), or bytes of the host in `data`, or both. key: what plans are cached by."""
+    __slots__ = ("dtype", "shape", "key", "data", "memory", "offset", "_numbers")
+    constant, producer, tensor, role, name = False, None, None, "", "a tensor"
+
+    def __init__(self, dtype, shape, data=None, memory=None, offset=0, numbers=None):
+        self.dtype, self.shape = dtype, list(shape)
+        self.key = (dtype, tuple(shape))
+        self.data, self.memory, self.offset, self._numbers = data, memory, offset, numbers
+
+    @staticmethod
+    def of(dtype, shape, numbers):
+        """Of a flat list of Python numbers."""
+        return RunTensor(dtype, shape, pack(dtype, numbers), numbers=numbers)
+
+    @property
+    def rank(self):
+        return len(self.shape)
+
+    @property
+    def count(self):
+        return product(self.shape)
+
+    @property
+    def nbytes(self):
+        return bytes_for(self.dtype, product(self.shape))
+
+    def bytes(self):
+        """Its bytes, read back from the engine where they are only there."""
+        if self.data is not None:
+            return self.data
+        n = self.nbytes
+        return self.memory.pool.engine.read(self.memory.address + self.offset, n) if n else b""
+
+    @property
+    def numbers(self):
+        if self._numbers is None:
+            self._numbers = unpack(self.dtype, bytes(self.bytes()), self.count)
+        return self._numbers
+
+    def scalar(self):
+        """Its one number, or None."""
+        return self.numbers[0] if self.count == 1 else None
+
+    def reshaped(self, shape):
+        """The same elements with another shape."""
+        return RunTensor(self.dtype, shape, self.data, self.memory, self.offset, self._numbers)
+
+    def rows(self):
+        """Its slices along the first dimension: the same memory, nothing is copied."""
+        shape = self.shape[1:]
+        step = bytes_for(self.dtype, product(shape))
+        if self.dtype in BITS and product(shape) * BITS[self.dtype] % 8:
+            raise ModelError(f"rows of {self} do not begin at whole bytes", "", "Export the model with 8-bit elements.")
+        if self.memory is None and self.shape[0] > 1:
+            data = memoryview(self.data).cast("B") if len(self.data) else memoryview(b"")
+            return [RunTensor(self.dtype, shape, data[i * step:(i + 1) * step]) for i in range(self.shape[0])]
+        return [RunTensor(self.dtype, shape, None if self.data is None else memoryview(self.data)[i * step:(i + 1) * step], self.memory, self.offset + i * step) for i in range(self.shape[0])]
+
+    def __repr__(self):
+        return f"<{NAME.get(self.dtype, self.dtype)}{self.shape}>"
+
+
+class StringTensor:
+    """A tensor of strings: a flat list of str, which only the host sees."""
+    __slots__ = ("shape", "strings")
+    dtype, key, constant, producer, tensor, role, name = STRING, None, False, None, None, "", "a tensor of strings"
+
+    def __init__(self, shape, strings):
+        self.shape, self.strings = list(shape), strings
+
+    @property
+    def rank(self):
+        return len(self.shape)
+
+    @property
+    def count(self):
+        return len(self.strings)
+
+    @property
+    def numbers(self):
+        raise ModelError("strings where numbers are needed", "", "Check the element types that were fed; if they are right, export the model again.")
+
+    def reshaped(self, shape):
+        return StringTensor(shape, self.strings)
+
+    def rows(self):
+        step = product(self.shape[1:])
+        return [StringTensor(self.shape[1:], self.strings[i * step:(i + 1) * step]) for i in range(self.shape[0])]
+
+    def __repr__(self):
+        return f"<string{self.shape}>"
+
+
+class Sequence(list):
+    """A sequence of tensors (or of sequences or maps). Also what binding keeps of one, then of Values."""
+    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = None, False, -1, (), 0, "", None, None, None, "a sequence"
+
+    def __repr__(self):
+        return f"<a sequence of {len(self)}>"
+
+
+class Map(dict):
+    """A map of ONNX-ML: {int or str: number or str}. key_type, value_type: dtype codes."""
+    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = None, False, -1, (), 0, "", None, None, None, "a map"
+
+    def __init__(self, entries, key_type, value_type):
+        super().__init__(entries)
+        self.key_type, self.value_type = key_type, value_type
+
+    def __repr__(self):
+        return f"<a map of {len(self)}>"
+
+
+class Nothing:
+    """An optional without a value. One with a value is that value."""
+    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = None, False, -1, (), 0, "", None, None, None, "an optional without a value"
+
+    def __repr__(self):
+        return "<nothing>"
+
+
+NOTHING = Nothing()
+
+
+def is_plain(v):
+    """Whether it is a tensor of numbers (or absent): what plans compute with."""
+    return v is None or v.dtype != STRING and v.dtype != -1
+
+
+def scalar(x):
+    """An int as a scalar int64, a bool as a scalar bool."""
+    return RunTensor.of(BOOL if isinstance(x, bool) else INT64, [], [x])

@@ -1,0 +1,88 @@
+"""A plan in the engine, with what it takes and gives as RunTensors."""
+from __future__ import annotations
+
+from ..errors import PlanError, UnsupportedOp
+from ..ops.dtypes import pack
+from ..ops.values import RunTensor
+from ..plan import compile_graph
+
+
+class Compiled:
+    """A loaded plan. session: has engine, store and pool. results: {output name: (slot or None, dtype, shape)}."""
+
+    def __init__(self, session, plan, bound):
+        self.engine, self.pool, self.plan = session.engine, session.pool, plan
+        try:
+            self.loaded = self.engine.load(plan)
+        except PlanError as e:  # made a moment ago, not damaged: some step is not what its kernel takes
+            raise UnsupportedOp(f"the engine does not take what it becomes ({e.what})", e.where or "graph", "Check the shapes and types that were fed; if they are right, report this model.") from e
+        fresh = []
+        try:
+            fresh = session.store.connect(self.loaded)
+            kinds = {kind: {s.name: (i, s.nbytes) for i, s in enumerate(plan.slots) if s.kind == kind} for kind in ("input", "output")}
+            self.inputs, outputs = kinds["input"], kinds["output"]
+            self.results = {name: (*outputs[name if name in outputs else name + "~output"], v.dtype, list(v.shape)) for name, v in bound.outputs.items()}
+            self.bound = {}   # slot: address
+            session.store.init(self.loaded, fresh)
+        except BaseException:
+            session.store.forget(fresh)
+            self.free()
+            raise
+
+    def run(self, feeds):
+        """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
+        bound, bind, pool = self.bound, self.loaded.bind, self.pool
+        for name, (slot, nbytes) in self.inputs.items():
+            v = feeds[name]
+            if v.memory is None:
+                v.memory, v.offset = pool.take(nbytes), 0
+                if nbytes:
+                    self.engine.write(v.memory.address, v.data)
+            address = v.memory.address + v.offset
+            if bound.get(slot) != address:
+                bind(slot, address)
+                bound[slot] = address
+        out = {}
+        for name, (slot, nbytes, dtype, shape) in self.results.items():
+            memory = pool.take(nbytes)
+            if bound.get(slot) != memory.address:
+                bind(slot, memory.address)
+                bound[slot] = memory.address
+            out[name] = RunTensor(dtype, shape, memory=memory)
+        self.loaded.run()
+        return out
+
+    def free(self):
+        self.loaded.free()
+
+
+class Known:
+    """A part of a graph of which nothing is left to compute: its outputs are its inputs and what binding computed."""
+
+    def __init__(self):
+        self.passed, self.numbers = {}, {}
+
+    def take(self, bound):
+        """Takes such outputs away from a bound graph."""
+        names = {id(v): n for n, v in bound.inputs.items()}
+        for name, v in list(bound.outputs.items()):
+            if id(v) in names:
+                self.passed[name] = names[id(v)]
+            elif v.numbers is not None and v.tensor is None:
+                self.numbers[name] = RunTensor(v.dtype, v.shape, pack(v.dtype, v.numbers), numbers=list(v.numbers))
+            else:
+                continue
+            del bound.outputs[name]
+
+
+def compile_part(session, graph, tensors, known, names):
+    """Compiles a graph for RunTensors.
+
+    Args:
+        tensors: {input name: RunTensor}. known: {input name: numbers} that shapes depend on. names: outputs.
+    Returns:
+        (Known, Compiled or None where nothing is left to run)
+    """
+    passed = Known()
+    plan, bound = compile_graph(graph, {n: list(v.shape) for n, v in tensors.items()}, {n: v.dtype for n, v in tensors.items()}, known, outputs=names, transform=passed.take)
+    return passed, Compiled(session, plan, bound) if bound.outputs else None
