@@ -168,12 +168,7 @@ def channels_last(b, v):
 
 def out_channels_last(b, value):
     """A new buffer for an output [batch, channels, ...], as [batch, ..., channels]."""
-    shape = value.shape
-    y = b.temp(value.dtype, [shape[0], *shape[2:], shape[1]])
-    if b.init:
-        y.buffer.key = b.content_key(value)
-    b.alias(value, y.transpose([0, len(shape) - 1, *range(1, len(shape) - 1)]))
-    return y
+    return b.out_in_order(value, [0, *range(2, len(value.shape)), 1])
 
 
 @conv.lower

@@ -20,6 +20,7 @@ Kernel("pool_grad", _SIZES, [read("x", 4, _X, optional=True), read("dy", 4, _Y),
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import FLOAT, INT8, INT64, UINT8
+from .integer import channels_last, out_channels_last
 from .op import Op, fail, product, takes
 from .window import Window, window
 
@@ -49,7 +50,12 @@ def _(n):
 
 @max_pool.lower
 def _(n, b):
-    win, x, y = _window_of(n), b.contiguous(b.view(n.inputs[0])), b.out(n.outputs[0])
+    win = _window_of(n)
+    if n.inputs[0].dtype != FLOAT and not n.wants(1) and product(n.outputs[0].shape):
+        x, y = channels_last(b, b.view(n.inputs[0])), out_channels_last(b, n.outputs[0])
+        b.emit("integer_max_pool", {"x": x, "y": y}, batch=x.shape[0], channels=x.shape[-1], type=x.dtype, **win.params())
+        return
+    x, y = b.contiguous(b.view(n.inputs[0])), b.out(n.outputs[0])
     index = b.out(n.outputs[1]) if n.wants(1) else None
     if product(y.shape):
         found = y if y.dtype == FLOAT else b.temp(FLOAT, y.shape)

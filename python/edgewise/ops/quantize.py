@@ -49,8 +49,10 @@ def _(n):
 
 @dynamic_quantize.lower
 def _(n, b):
-    x = b.flat(b.view(n.inputs[0]))
-    y, scale, zero = (b.out(o) if o is not None else b.temp(t, s) for o, t, s in zip(n.outputs + [None] * 3, (UINT8, FLOAT, UINT8), (n.inputs[0].shape, [], [])))
+    x, order = b.dense(b.view(n.inputs[0]))
+    q, scale, zero = [*n.outputs, None, None][:3]
+    y = b.out_in_order(q, order) if q is not None else b.temp(UINT8, x.shape)
+    scale, zero = (b.out(o) if o is not None else b.temp(t, []) for o, t in ((scale, FLOAT), (zero, UINT8)))
     b.emit("dynamic_quantize", {"x": x, "y": y, "scale": scale, "zero": zero}, n=product(x.shape))
 
 
@@ -103,6 +105,11 @@ def _rounded(g, v, dtype):
     return g.op("Cast", g.narrow(v, dtype), to=FLOAT) if dtype in (FLOAT16, BFLOAT16) else v
 
 
+def _dense(b, v, block):
+    """A view without gaps and the order of its dimensions: with one scale for all any will do."""
+    return b.dense(v) if block < 0 else (b.contiguous(v), list(range(len(v.shape))))
+
+
 quantize = Op("QuantizeLinear")
 
 
@@ -145,8 +152,9 @@ def _(n):
 @quantize.lower
 def _(n, b):
     outer, axis, inner, block = _layout(n)
-    y = b.out(n.outputs[0])
-    b.emit("quantize", {"x": b.flat(b.cast(b.view(n.inputs[0]), FLOAT)), "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
+    x, order = _dense(b, b.cast(b.view(n.inputs[0]), FLOAT), block)
+    y = b.out_in_order(n.outputs[0], order)
+    b.emit("quantize", {"x": x, "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=y.dtype, outer=outer, axis=axis, inner=inner, block=block)
 
 
@@ -214,7 +222,8 @@ def _(n):
 @dequantize.lower
 def _(n, b):
     outer, axis, inner, block = _layout(n)
-    x, y = b.flat(b.view(n.inputs[0])), b.out(n.outputs[0])
+    x, order = _dense(b, b.view(n.inputs[0]), block)
+    y = b.out_in_order(n.outputs[0], order)
     b.emit("dequantize", {"x": x, "scale": b.contiguous(b.view(n.inputs[1])), "zero": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, "y": y},
            type=x.dtype, bits={UINT4: 4, INT4: 4, UINT8: 8, INT8: 8, 4: 16, 5: 16, INT32: 32}[x.dtype], outer=outer, axis=axis, inner=inner, block=block)
 

@@ -1,22 +1,34 @@
 """Bias, activation and residual into the matrix product or convolution before them."""
 from __future__ import annotations
 
+from ..ops.dtypes import FLOAT
+from ..ops.integer import depthwise
 from .rewrite import Rewriter, number, other
 
-PRODUCTS = {"MatMul": (2, 3), "FusedMatMul": (2, 3), "Gemm": (2, 3), "MatMulNBits": (5, 6), "Conv": (2, 3)}  # where bias and residual stand among the inputs
+PRODUCTS = {"MatMul": (2, 3), "FusedMatMul": (2, 3), "Gemm": (2, 3), "MatMulNBits": (5, 6), "Conv": (2, 3), "QuantizedMatMul": (7, 8), "IntegerMatMul": (8, 9), "IntegerConv": (8, 9)}  # where bias and residual stand among the inputs
+_OPERANDS = {"QuantizedMatMul": (1, 4), "IntegerMatMul": (0, 2), "IntegerConv": (0, 2)}  # what is multiplied, where that is not inputs 0 and 1
 _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu"}
 
 
 def fuse_epilogues(bound):
     r = Rewriter(bound)
-    for n in r.nodes(*PRODUCTS):
+    for n in filter(_has_epilogue, r.nodes(*PRODUCTS)):
         _bias(r, n)
         _activation(r, n)
     r.done()
     r = Rewriter(bound)
-    for n in r.nodes(*PRODUCTS):
+    for n in filter(_has_epilogue, r.nodes(*PRODUCTS)):
         _residual(r, n)
     r.done()
+
+
+def _has_epilogue(n):
+    """Whether its kernel can do more: integer products where they give float32, and not channel by channel."""
+    return n.outputs[0].dtype == FLOAT and (n.op != "IntegerConv" or not depthwise(n)) or n.op not in _OPERANDS
+
+
+def _ranks(n):
+    return [n.inputs[i].rank for i in _OPERANDS.get(n.op, (0, 1))]
 
 
 def _input(n, i):
@@ -46,7 +58,7 @@ def _bias(r, n):
     i, _ = PRODUCTS[n.op]
     y = n.outputs[0]
     user = r.only_user(y)
-    if user is None or user.op != "Add" or _input(n, i) is not None or n.inputs[0].rank < 2 or n.inputs[1].rank < 2 and n.op != "MatMulNBits" or n.op == "Conv":
+    if user is None or user.op != "Add" or _input(n, i) is not None or min(_ranks(n)) < 2 and n.op != "MatMulNBits" or n.op in ("Conv", "IntegerConv"):
         return  # a convolution's bias is not along its last dimension, and exporters give it one
     b = other(user, y)
     if b.fixed and list(b.shape) == [y.shape[-1]] and list(user.outputs[0].shape) == list(y.shape) and r.before(b, n):
@@ -83,7 +95,7 @@ def _residual(r, n):
     view = None
     if user is not None and user.op == "Reshape" and y.rank == 2:
         view, user = user, r.only_user(user.outputs[0])
-    if user is None or user.op != "Add" or _input(n, i) is not None or n.inputs[0].rank < 2 or n.op != "MatMulNBits" and n.inputs[1].rank < 2:
+    if user is None or user.op != "Add" or _input(n, i) is not None or min(_ranks(n)) < 2 and n.op != "MatMulNBits":
         return
     shown = view.outputs[0] if view is not None else y
     x = other(user, shown)

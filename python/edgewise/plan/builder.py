@@ -193,6 +193,25 @@ class Builder:
         """As one dense dimension; NotStatic where a register-dependent dimension leaves gaps."""
         return self.reshaped(self.contiguous(v), [product(v.shape)])
 
+    def dense(self, v):
+        """(view, order): the tensor without gaps, its dimensions in the order in which they lie in memory, which need not be their own."""
+        order = list(range(len(v.shape)))
+        if not v.plain and all(isinstance(d, int) for d in [*v.shape, *v.strides]):
+            order.sort(key=lambda i: (-abs(v.strides[i]), i))
+            if (t := v.transpose(order)).plain:
+                return t, order
+            order.sort()
+        return self.contiguous(v), order
+
+    def out_in_order(self, value, order):
+        """`out`, laid out in another order of its dimensions; the view is in this order."""
+        y = self.out(value)
+        if order == list(range(len(order))):
+            return y
+        y = View(y.buffer, 0, [value.shape[i] for i in order], strides_of([value.shape[i] for i in order]), value.dtype)
+        self.alias(value, y.transpose([order.index(i) for i in range(len(order))]))
+        return y
+
     def inner_contiguous(self, v):
         """Innermost dimension contiguous, all strides >= 0."""
         if (v.strides[-1] == 1 or v.shape[-1] == 1) and min(v.strides) >= 0:

@@ -1,0 +1,104 @@
+/* What happens to bytes between quantized products: sums and products of two tensors, a table for whatever is a function of one, the largest of a window. */
+#include "../scalar_math.h"
+#include "window.h"
+
+typedef struct {
+  const void *p;
+  const m_u8 *a, *b;
+  m_u8 *y;
+  int64_t n, share;
+  ew_window w;
+  float factor[4]; /* of a, of b, of their product, and what is added */
+  float low, high;
+  uint8_t flip_a, flip_b;
+} bytes_job;
+
+static void share(ew_context *ctx, bytes_job *s, int64_t n, int64_t least, ew_task task) {
+  const int32_t tasks = ew_tasks(ctx, n, least, n);
+  s->n = n, s->share = (n + tasks - 1) / tasks;
+  ew_parallel(ctx, (int32_t)((n + s->share - 1) / s->share), task, s);
+}
+#define FROM(s, index) ((index) * (s)->share)
+#define TO(s, index) (FROM(s, index) + (s)->share < (s)->n ? FROM(s, index) + (s)->share : (s)->n)
+
+static float number_at(const void *p, int32_t type) { return !p ? 0 : type == EW_I8 ? *(const m_i8 *)p : *(const m_u8 *)p; }
+
+static void add_task(void *arg, int32_t index, int32_t thread) {
+  const bytes_job *s = arg;
+  (void)thread;
+  const float ka = s->factor[0], kb = s->factor[1], k = s->factor[3], low = s->low, high = s->high;
+  const uint8_t fa = s->flip_a, fb = s->flip_b;
+  EW_EACH for (int64_t i = FROM(s, index); i < TO(s, index); i++) {
+    float v = ka * (float)(s->a[i] ^ fa) + kb * (float)(s->b[i] ^ fb) + k;
+    v = v < low ? low : v, v = v > high ? high : v;
+    s->y[i] = (uint8_t)ew_bits(v + EW_ROUNDER);
+  }
+}
+static void multiply_task(void *arg, int32_t index, int32_t thread) {
+  const bytes_job *s = arg;
+  (void)thread;
+  const float za = s->factor[0], zb = s->factor[1], kab = s->factor[2], k = s->factor[3], low = s->low, high = s->high;
+  const uint8_t fa = s->flip_a, fb = s->flip_b;
+  EW_EACH for (int64_t i = FROM(s, index); i < TO(s, index); i++) {
+    float v = ((float)(s->a[i] ^ fa) - za) * ((float)(s->b[i] ^ fb) - zb) * kab + k;
+    v = v < low ? low : v, v = v > high ? high : v;
+    s->y[i] = (uint8_t)ew_bits(v + EW_ROUNDER);
+  }
+}
+
+int32_t ew_k_integer_binary(ew_context *ctx, const ew_integer_binary_params *p, void *const *operand) {
+  bytes_job s = {.p = p, .a = operand[EW_INTEGER_BINARY_A], .b = operand[EW_INTEGER_BINARY_B], .y = operand[EW_INTEGER_BINARY_Y], .flip_a = p->a_type == EW_I8 ? 128 : 0, .flip_b = p->b_type == EW_I8 ? 128 : 0};
+  const float a = *(const m_f32 *)operand[EW_INTEGER_BINARY_A_SCALE], b = *(const m_f32 *)operand[EW_INTEGER_BINARY_B_SCALE], y = *(const m_f32 *)operand[EW_INTEGER_BINARY_Y_SCALE];
+  const float za = number_at(operand[EW_INTEGER_BINARY_A_ZERO], p->a_type) + s.flip_a, zb = number_at(operand[EW_INTEGER_BINARY_B_ZERO], p->b_type) + s.flip_b, zy = number_at(operand[EW_INTEGER_BINARY_Y_ZERO], p->y_type);
+  s.low = (float)p->low, s.high = (float)p->high;
+  if (p->multiply) s.factor[0] = za, s.factor[1] = zb, s.factor[2] = a * b / y, s.factor[3] = zy;
+  else s.factor[0] = a / y, s.factor[1] = p->sign * b / y, s.factor[3] = zy - s.factor[0] * za - s.factor[1] * zb;
+  share(ctx, &s, p->n, 16384, p->multiply ? multiply_task : add_task);
+  return EW_OK;
+}
+
+static void lookup_task(void *arg, int32_t index, int32_t thread) {
+  const bytes_job *s = arg;
+  (void)thread;
+  for (int64_t i = FROM(s, index); i < TO(s, index); i++) s->y[i] = s->b[s->a[i]];
+}
+
+int32_t ew_k_byte_lookup(ew_context *ctx, const ew_byte_lookup_params *p, void *const *operand) {
+  bytes_job s = {.a = operand[EW_BYTE_LOOKUP_X], .b = operand[EW_BYTE_LOOKUP_TABLE], .y = operand[EW_BYTE_LOOKUP_Y]};
+  share(ctx, &s, p->n, 16384, lookup_task);
+  return EW_OK;
+}
+
+/* One line of positions; channels lie together. */
+static void max_task(void *arg, int32_t index, int32_t thread) {
+  const bytes_job *s = arg;
+  const ew_integer_max_pool_params *p = s->p;
+  const ew_window *w = &s->w;
+  (void)thread;
+  const int64_t c = p->channels;
+  const uint8_t flip = s->flip_a;
+  for (int64_t row = FROM(s, index); row < TO(s, index); row++) {
+    const m_u8 *x = s->a + row / w->y_size[1] / w->y_size[0] * ew_volume(w->x_size) * c;
+    m_u8 *y = s->y + row * w->y_size[2] * c;
+    for (int64_t o = 0; o < w->y_size[2]; o++, y += c) {
+      for (int64_t i = 0; i < c; i++) y[i] = flip; /* the lowest */
+      for (int32_t kz = 0; kz < w->taps[0]; kz++)
+        for (int32_t ky = 0; ky < w->taps[1]; ky++)
+          for (int32_t kx = 0; kx < w->taps[2]; kx++) {
+            const int64_t at_z = row / w->y_size[1] % w->y_size[0] * w->stride[0] + ew_window_at(w, 0, kz), at_y = row % w->y_size[1] * w->stride[1] + ew_window_at(w, 1, ky), at_x = o * w->stride[2] + ew_window_at(w, 2, kx);
+            if (at_z < 0 || at_z >= w->x_size[0] || at_y < 0 || at_y >= w->x_size[1] || at_x < 0 || at_x >= w->x_size[2]) continue;
+            const m_u8 *v = x + ((at_z * w->x_size[1] + at_y) * w->x_size[2] + at_x) * c;
+            EW_EACH for (int64_t i = 0; i < c; i++) {
+              const uint8_t a = v[i] ^ flip, b = y[i] ^ flip;
+              y[i] = (a > b ? a : b) ^ flip;
+            }
+          }
+    }
+  }
+}
+
+int32_t ew_k_integer_max_pool(ew_context *ctx, const ew_integer_max_pool_params *p, void *const *operand) {
+  bytes_job s = {.p = p, .a = operand[EW_INTEGER_MAX_POOL_X], .y = operand[EW_INTEGER_MAX_POOL_Y], .w = EW_WINDOW_OF(p), .flip_a = p->type == EW_I8 ? 128 : 0};
+  share(ctx, &s, (int64_t)p->batch * p->y_size[0] * p->y_size[1], 1, max_task);
+  return EW_OK;
+}

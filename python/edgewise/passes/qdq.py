@@ -1,0 +1,268 @@
+"""Statically quantized graphs: what stands between DequantizeLinear and QuantizeLinear is computed on the bytes.
+
+Products become integer products, whose sums are rounded once, as onnxruntime's optimizer has it; ops that only move elements, and maxima, work on bytes as they are;
+sums and products of two tensors are one step, and a chain of functions of one tensor is a table of 256, made by the graph's own ops. What is left stays as it stands.
+Runs once gradients are made: they want the float ops.
+"""
+from __future__ import annotations
+
+from ..ir import Value
+from ..ops.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
+from ..ops.integer import BIAS
+from ..ops.symbolic import product
+from .rewrite import Rewriter, number, other
+
+_MOVES = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Identity"}  # of their first input
+_UNARY = {"Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Gelu", "SiLU", "QuickGelu", "Erf", "Exp", "Sqrt", "Neg", "Abs", "Softplus", "Mish", "Celu", "Selu"}
+_BINARY = {"Add", "Sub", "Mul", "Div", "MaxOf2", "MinOf2", "Pow"}  # functions of one where the other is a number
+
+
+def fuse_quantized(bound):
+    if not any(n.op in ("DequantizeLinear", "QuantizeDequantize", "IntegerConv", "MatMulInteger") for n in bound.nodes):
+        return
+    r = Rewriter(bound)
+    for n in r.nodes("QuantizeDequantize"):  # what was quantized matters to gradients only
+        r.become(n, "DequantizeLinear", "", n.inputs[:3], axis=n.attr("axis", 1), block_size=n.attr("block_size", 0))
+    for n in r.nodes("Cast"):
+        _sums(r, n)
+    r.done()
+    r = Rewriter(bound)
+    for n in r.nodes("IntegerConv"):
+        _channel_bias(r, n)
+    r.done()
+    r = Rewriter(bound)
+    for n in r.nodes(*_MOVES):
+        _move(r, n)
+    r.done()
+    r = Rewriter(bound)
+    for n in r.nodes("QuantizeLinear"):
+        _unchanged(r, n)
+    r.done()
+    r = Rewriter(bound)
+    for n in r.nodes("Conv", "MatMul", "Gemm"):
+        _product(r, n)
+    for n in r.nodes("QuantizeLinear"):
+        _pair(r, n)
+    r.done()
+    r = Rewriter(bound)
+    for n in r.nodes("QuantizeLinear"):
+        _table(r, n)
+    r.done()
+
+
+# ---- looking ----
+def _quantized(v):
+    """(q, scale, zero or None, axis) where v is a dequantized tensor of bytes; axis None: one scale for all."""
+    n = v.producer if v is not None else None
+    if n is None or n.op != "DequantizeLinear" or n.attr("block_size", 0):
+        return None
+    q, scale, zero = [*n.inputs, None][:3]
+    if q.dtype not in (UINT8, INT8) or scale.dtype != FLOAT or scale.rank > 1 or zero is not None and (zero.dtype != q.dtype or product(zero.shape) != product(scale.shape)):
+        return None
+    axis = n.attr("axis", 1)
+    return q, scale, zero, None if product(scale.shape) == 1 else axis % q.rank
+
+
+def _one(v):
+    """(q, scale, zero or None) with one scale for all, or None."""
+    q = _quantized(v)
+    return q[:3] if q is not None and q[3] is None else None
+
+
+def _quantizes(n):
+    """Whether a node quantizes float32 to bytes with one scale for all."""
+    return n is not None and n.op == "QuantizeLinear" and n.domain == "" and n.outputs[0].dtype in (UINT8, INT8) and n.inputs[0].dtype == FLOAT and product(n.inputs[1].shape) == 1 and n.inputs[1].dtype == FLOAT and not n.attr("block_size", 0)
+
+
+def _same(a, b):
+    """Whether two scales or zero points are the same; an absent zero point is 0."""
+    if a is b:
+        return True
+    numbers = [[0] if v is None else v.numbers for v in (a, b)]
+    return numbers[0] is not None and numbers[0] == numbers[1]
+
+
+def _replace(r, old, new):
+    """Whoever reads `old` reads `new`. False where it is an output of the graph."""
+    if any(v is old for v in r.bound.outputs.values()):
+        return False
+    users = r.users.pop(id(old), [])
+    for u in users:
+        u.inputs = [new if v is old else v for v in u.inputs]
+    r.users.setdefault(id(new), []).extend(users)
+    return True
+
+
+# ---- the steps ----
+def _move(r, n):
+    """op(dequantize(q)) = dequantize(op(q))"""
+    found = _one(n.inputs[0])
+    if found is None or len(n.outputs) != 1 or any(v is n.outputs[0] for v in r.bound.outputs.values()) or n.op == "Gather" and n.inputs[0].constant:
+        return
+    q, scale, zero = found
+    moved = r.insert(n, n.op, n.domain, [q, *n.inputs[1:]], q.dtype, n.outputs[0].shape, **n.attrs)
+    moved.producer.opset = n.opset
+    r.become(n, "DequantizeLinear", "", [moved, scale, zero])
+
+
+def _unchanged(r, n):
+    """quantize(dequantize(q)) by the same numbers is q."""
+    found = _one(n.inputs[0]) if _quantizes(n) else None
+    if found is not None and found[0].dtype == n.outputs[0].dtype and _same(found[1], n.inputs[1]) and _same(found[2], n.input(2)):
+        _replace(r, n.outputs[0], found[0])
+
+
+def _step_of(x, scale, zero, dtype):
+    """The byte that x becomes, or None where scale or zero point are not known."""
+    s, z = scale.scalar(), 0 if zero is None else zero.scalar()
+    low, high = RANGE[dtype]
+    return None if s is None or z is None or not s > 0 else max(low, min(high, round(x / s) + z))
+
+
+def _bounds(r, v):
+    """(the QuantizeLinear that reads v, perhaps behind bounds, lower bound, upper bound); None where there is none."""
+    low, high = None, None
+    while (n := r.only_user(v)) is not None:
+        if _quantizes(n):
+            return n, low, high
+        bound = number(other(n, v)) if n.op in ("MaxOf2", "MinOf2") else None
+        if n.op == "Relu":
+            low = 0.0 if low is None else max(low, 0.0)
+        elif n.op == "MaxOf2" and bound is not None and high is None:
+            low = bound if low is None else max(low, bound)
+        elif n.op == "MinOf2" and bound is not None:
+            high = bound if high is None else min(high, bound)
+        else:
+            return None
+        v = n.outputs[0]
+    return None
+
+
+def _limits(q, low, high):
+    """{low, high} as bytes of QuantizeLinear q's output; None where they cannot be told."""
+    out, dtype = {}, q.outputs[0].dtype
+    for name, x in (("low", low), ("high", high)):
+        if x is not None:
+            out[name] = _step_of(x, q.inputs[1], q.input(2), dtype)
+            if out[name] is None:
+                return None
+    return out
+
+
+def _mul(r, before, a, b, op="Mul"):
+    return r.insert(before, op, "", [a, b], FLOAT, a.shape if product(a.shape) > 1 else b.shape)
+
+
+def _bias(r, before, bias, factor):
+    """A bias as whole steps of the sums."""
+    n = bias.producer
+    if n is not None and n.op == "DequantizeLinear" and n.inputs[0].dtype == INT32 and not (n.has(2) and any(n.inputs[2].numbers or [1])):
+        return n.inputs[0]
+    steps = r.insert(before, "Round", "", [r.insert(before, "Div", "", [bias, factor], FLOAT, bias.shape)], FLOAT, bias.shape)
+    return r.insert(before, "Cast", "", [steps], INT32, bias.shape, to=INT32)
+
+
+def _product(r, n):
+    a, w = _one(n.inputs[0]), _quantized(n.inputs[1])
+    if a is None or w is None or n.attr("alpha", 1.0) != 1.0 or n.attr("beta", 1.0) != 1.0 or "activation" in n.attrs or n.has(3):
+        return
+    conv, gemm = n.op == "Conv", n.op == "Gemm"
+    channel = 0 if conv or gemm and n.attr("transB", 0) else n.inputs[1].rank - 1
+    bias, columns = n.input(2) if conv or gemm else None, n.outputs[0].shape[1 if conv else -1]
+    if min(n.inputs[0].rank, n.inputs[1].rank) < 2 or w[3] not in (None, channel) or w[3] is not None and n.inputs[1].rank > 2 and not conv or bias is not None and (list(bias.shape) != [columns] or not bias.constant) or conv and not w[0].constant:
+        return
+    (xq, x_scale, x_zero), (wq, w_scale, w_zero, _) = a, w
+    last, attrs = n, {"y_type": FLOAT}
+    found = _bounds(r, n.outputs[0])
+    if found is not None and (limits := _limits(*found)) is not None:
+        last = found[0]
+        attrs = {"y_type": last.outputs[0].dtype, **limits}
+    factor = _mul(r, last, x_scale, w_scale)
+    steps = _bias(r, last, bias, factor) if bias is not None else None
+    if last is not n:
+        factor = _mul(r, last, factor, last.inputs[1], "Div")
+    if gemm:
+        xq, wq = (r.transpose(last, v, [1, 0]) if n.attr(turn, 0) else v for v, turn in ((xq, "transA"), (wq, "transB")))
+    if conv:
+        attrs = {**{k: v for k, v in n.attrs.items()}, **attrs}
+    r.become(last, "IntegerConv" if conv else "IntegerMatMul", "edgewise", [xq, x_zero, wq, w_zero, steps, None, factor, last.input(2) if last is not n else None], **attrs)
+
+
+def _pair(r, n):
+    """quantize(bounds(dequantize(a) op dequantize(b)))"""
+    if not _quantizes(n):
+        return
+    v, bounds = n.inputs[0], []
+    while v.producer is not None and v.producer.op in ("Relu", "MaxOf2", "MinOf2") and r.single(v):
+        v = v.producer.inputs[0] if v.producer.op == "Relu" or number(v.producer.inputs[1]) is not None else v.producer.inputs[1]
+    m = v.producer
+    if m is None or m.op not in ("Add", "Sub", "Mul") or not r.single(v):
+        return
+    a, b = _one(m.inputs[0]), _one(m.inputs[1])
+    found = _bounds(r, v)
+    if a is None or b is None or list(a[0].shape) != list(b[0].shape) or found is None or found[0] is not n or (bounds := _limits(*found)) is None:
+        return
+    r.become(n, "IntegerBinary", "edgewise", [*a, *b, n.inputs[1], n.input(2)], how=m.op, y_type=n.outputs[0].dtype, **bounds)
+
+
+def _table(r, n):
+    """quantize(f(dequantize(q))) as a table, f of ops that see one number at a time."""
+    if not _quantizes(n) or n.outputs[0].constant:
+        return
+    chain, v = [], n.inputs[0]
+    while _one(v) is None:
+        m = v.producer
+        if m is None or not r.single(v) or len(m.outputs) != 1 or m.outputs[0].dtype != FLOAT or "residual" in m.attrs:
+            return
+        inner = [i for i in m.inputs if i is not None and number(i) is None]
+        if len(inner) != 1 or not (m.op in _UNARY and len(m.inputs) == 1 or m.op in _BINARY and len(m.inputs) == 2) or list(inner[0].shape) != list(v.shape):
+            return
+        chain.append((m, inner[0]))
+        v = inner[0]
+    q, scale, zero = _one(v)
+    if q.constant or product(q.shape) < 256:
+        return
+    x = Value("bytes", q.dtype, [256], numbers=list(range(256)) if q.dtype == UINT8 else [*range(128), *range(-128, 0)])
+    x = r.insert(n, "DequantizeLinear", "", [x, scale, zero], FLOAT, [256])
+    for m, inner in reversed(chain):
+        x = r.insert(n, m.op, m.domain, [x if i is inner else i for i in m.inputs], FLOAT, [256], **m.attrs)
+        x.producer.opset = m.opset
+    table = r.insert(n, "QuantizeLinear", "", [x, *n.inputs[1:]], n.outputs[0].dtype, [256], **n.attrs)
+    r.become(n, "ByteLookup", "edgewise", [q, table])
+
+
+# ---- dynamically quantized products, spelt out ----
+def _sums(r, n):
+    """Cast(integer product) * scale"""
+    m = n.inputs[0].producer
+    if m is None or m.op not in ("IntegerConv", "MatMulInteger") or m.outputs[0].dtype != INT32 or not r.single(m.outputs[0]) or n.outputs[0].dtype != FLOAT:
+        return
+    last = r.only_user(n.outputs[0])
+    if last is None or last.op != "Mul":
+        return
+    factor, y = other(last, n.outputs[0]), n.outputs[0]
+    columns = y.shape[1] if m.op == "IntegerConv" else y.shape[-1]
+    along = [columns] + [1] * (y.rank - 2 if m.op == "IntegerConv" else 0)
+    if factor is y or factor.dtype != FLOAT or list(last.outputs[0].shape) != list(y.shape) or product(factor.shape) != 1 and [d for d in factor.shape if d != 1] != [columns] or product(factor.shape) != 1 and list(factor.shape)[-len(along):] != along:
+        return
+    if m.op == "IntegerConv":
+        if any(v is not None for v in m.inputs[4:]):
+            return
+        r.become(last, "IntegerConv", "edgewise", [*[*m.inputs, None, None][:4], None, None, factor], **{**m.attrs, "y_type": FLOAT})
+    elif min(v.rank for v in m.inputs[:2]) > 1:
+        a, w, a_zero, w_zero = [*m.inputs, None, None][:4]
+        r.become(last, "IntegerMatMul", "edgewise", [a, a_zero, w, w_zero, None, None, factor], y_type=FLOAT)
+
+
+def _channel_bias(r, n):
+    """A float convolution's bias, [1, channels, 1, ...] behind it."""
+    y = n.outputs[0]
+    user = r.only_user(y)
+    if y.dtype != FLOAT or user is None or user.op != "Add" or len(n.inputs) > BIAS:
+        return
+    b = other(user, y)
+    depthwise = n.inputs[2].shape[1] == 1 and n.attr("group", 1) > 1
+    if not b.constant or depthwise or product(b.shape) != y.shape[1] or list(b.shape)[-(y.rank - 1):] != [y.shape[1]] + [1] * (y.rank - 2) or list(user.outputs[0].shape) != list(y.shape):
+        return
+    bias = r.reshape(user, b, [y.shape[1]])
+    r.become(user, "IntegerConv", "edgewise", [*n.inputs, *[None] * (BIAS - len(n.inputs)), bias], **n.attrs)
