@@ -311,15 +311,23 @@ EW_INLINE vi vi_load_splat(const int_m *p) {
   return vi_splat(*p);
 #endif
 }
-/* The low byte of each lane. */
-EW_INLINE void vi_store_bytes(uint8_t *p, vi v) {
-#if VF == 4
-  u8x16 b = (u8x16)v;
-  *(int_m *)p = ((i32x4)__builtin_shufflevector(b, b, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12))[0];
+/* VF bytes as lanes, and lanes within -128..255 as the bytes of a and then those of b. */
+EW_INLINE vi vi_load_bytes(const uint8_t *p) {
+#if defined(__wasm_simd128__)
+  return (vi)wasm_u32x4_extend_low_u16x8(wasm_u16x8_extend_low_u8x16(wasm_v128_load32_zero(p)));
+#else
+  typedef uint8_t bytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
+  return __builtin_convertvector(*(const bytes_m *)p, vi);
+#endif
+}
+EW_INLINE void vi_store_bytes(uint8_t *p, vi a, vi b) {
+#if defined(__wasm_simd128__)
+  v128_t s = wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), wasm_i16x8_splat(255));
+  wasm_v128_store64_lane(p, wasm_u8x16_narrow_i16x8(s, s), 0);
 #else
   typedef uint8_t bytes __attribute__((vector_size(VF)));
   typedef uint8_t bytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
-  *(bytes_m *)p = (bytes_m)__builtin_convertvector(v, bytes);
+  *(bytes_m *)p = (bytes_m)__builtin_convertvector(a, bytes), *(bytes_m *)(p + VF) = (bytes_m)__builtin_convertvector(b, bytes);
 #endif
 }
 #endif

@@ -139,6 +139,18 @@ static int32_t check_binary(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_byte_lookup(ew_context *c, const void *p, void *const *operand) { return ew_k_byte_lookup(c, p, operand); }
+static int32_t check_byte_lookup(const void *params, ew_reach *reach, bool *empty) {
+  const ew_byte_lookup_params *p = params;
+  const int64_t n = p->n;
+  if (n < 0) return 0;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){1, 0, n};
+  reach[1] = (ew_reach){1, 0, 256};
+  reach[2] = (ew_reach){1, 0, n};
+  return EW_CHECKED;
+}
+
 static int32_t run_cast(ew_context *c, const void *p, void *const *operand) { return ew_k_cast(c, p, operand); }
 static int32_t check_cast(const void *params, ew_reach *reach, bool *empty) {
   const ew_cast_params *p = params;
@@ -603,6 +615,34 @@ static int32_t check_grid_sample(const void *params, ew_reach *reach, bool *empt
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_integer_binary(ew_context *c, const void *p, void *const *operand) { return ew_k_integer_binary(c, p, operand); }
+static int32_t check_integer_binary(const void *params, ew_reach *reach, bool *empty) {
+  const ew_integer_binary_params *p = params;
+  const int64_t n = p->n;
+  const int64_t a_type = p->a_type;
+  const int64_t b_type = p->b_type;
+  const int64_t y_type = p->y_type;
+  const int64_t low = p->low;
+  const int64_t high = p->high;
+  if (n < 0) return 5;
+  if (!((a_type == 2 || a_type == 3))) return 0;
+  if (!((b_type == 2 || b_type == 3))) return 1;
+  if (!((y_type == 2 || y_type == 3))) return 2;
+  if (!(low >= -(128))) return 3;
+  if (!(high <= 255)) return 4;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){1, 0, n};
+  reach[1] = (ew_reach){1, 0, n};
+  reach[2] = (ew_reach){4, 0, 1};
+  reach[3] = (ew_reach){1, 0, 1};
+  reach[4] = (ew_reach){4, 0, 1};
+  reach[5] = (ew_reach){1, 0, 1};
+  reach[6] = (ew_reach){4, 0, 1};
+  reach[7] = (ew_reach){1, 0, 1};
+  reach[8] = (ew_reach){1, 0, n};
+  return EW_CHECKED;
+}
+
 static int32_t run_integer_depthwise(ew_context *c, const void *p, void *const *operand) { return ew_k_integer_depthwise(c, p, operand); }
 static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool *empty) {
   const ew_integer_depthwise_params *p = params;
@@ -651,6 +691,38 @@ static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool
   reach[7] = (ew_reach){1, 0, 1};
   reach[8] = (ew_reach){ew_check_bytes_of(&bad, y_type), 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), channels)};
   reach[9] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_ceil_div(&bad, channels, 8) * 8, ew_check_add(&bad, 9, ew_check_mul(&bad, 4, ew_check_ceil_div(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), 2))))};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_integer_max_pool(ew_context *c, const void *p, void *const *operand) { return ew_k_integer_max_pool(c, p, operand); }
+static int32_t check_integer_max_pool(const void *params, ew_reach *reach, bool *empty) {
+  const ew_integer_max_pool_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t channels = p->channels;
+  const int64_t type = p->type;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *taps = p->taps;
+  const int32_t *stride = p->stride;
+  const int32_t *dilation = p->dilation;
+  bool bad = false;
+  if (batch < 0) return 12;
+  if (channels < 0) return 13;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
+  if (!(ew_check_min(ew_check_min((int64_t)stride[0], (int64_t)stride[1]), (int64_t)stride[2]) >= 1)) return 3;
+  if (!(ew_check_min(ew_check_min((int64_t)dilation[0], (int64_t)dilation[1]), (int64_t)dilation[2]) >= 1)) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, (int64_t)y_size[0] * (int64_t)y_size[1], (int64_t)y_size[2]) <= 2147483647) || bad) return 6;
+  if (!(ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]) <= 2147483647) || bad) return 7;
+  if (!((type == 2 || type == 3))) return 8;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) <= 1073741824) || bad) return 9;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 1073741824) || bad) return 10;
+  if (!(channels <= 1073741824)) return 11;
+  if ((*empty = batch == 0 || channels == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]), channels)};
+  reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), channels)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -1556,6 +1628,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_batch_norm, check_batch_norm},
   {run_batch_norm_grad, check_batch_norm_grad},
   {run_binary, check_binary},
+  {run_byte_lookup, check_byte_lookup},
   {run_cast, check_cast},
   {run_conv, check_conv},
   {run_conv_transpose, check_conv_transpose},
@@ -1573,7 +1646,9 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_gather_quantized, check_gather_quantized},
   {run_gemm, check_gemm},
   {run_grid_sample, check_grid_sample},
+  {run_integer_binary, check_integer_binary},
   {run_integer_depthwise, check_integer_depthwise},
+  {run_integer_max_pool, check_integer_max_pool},
   {run_integer_product, check_integer_product},
   {run_linear_attention, check_linear_attention},
   {run_matmul_nbits, check_matmul_nbits},
@@ -1616,6 +1691,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_batch_norm_params), 8, 0xe0, 0xd8, {[5] = 1}},
   {sizeof(ew_batch_norm_grad_params), 8, 0xe0, 0xec, {[5] = 16}},
   {sizeof(ew_binary_params), 3, 0x4, 0x0, {[2] = 3}},
+  {sizeof(ew_byte_lookup_params), 3, 0x4, 0x0, {[2] = 1}},
   {sizeof(ew_cast_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_conv_params), 6, 0x30, 0xc, {0}},
   {sizeof(ew_conv_transpose_params), 5, 0x18, 0x4, {0}},
@@ -1633,7 +1709,9 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_gather_quantized_params), 5, 0x10, 0x8, {0}},
   {sizeof(ew_gemm_params), 6, 0x30, 0x2c, {[4] = 8}},
   {sizeof(ew_grid_sample_params), 6, 0x38, 0x3c, {0}},
+  {sizeof(ew_integer_binary_params), 9, 0x100, 0xa8, {[8] = 3}},
   {sizeof(ew_integer_depthwise_params), 10, 0x300, 0xfc, {0}},
+  {sizeof(ew_integer_max_pool_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_integer_product_params), 12, 0xc00, 0x3fc, {0}},
   {sizeof(ew_linear_attention_params), 8, 0xc0, 0x38, {[7] = 8}},
   {sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},

@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x4f71b0dau
-enum { EW_KERNEL_COUNT = 57, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0x53a103dbu
+enum { EW_KERNEL_COUNT = 60, EW_MAX_OPERANDS = 15 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -43,6 +43,11 @@ int32_t ew_k_batch_norm_grad(ew_context *, const ew_batch_norm_grad_params *, vo
 typedef struct { int32_t op; int32_t type; int32_t dims[6]; int32_t as[6]; int32_t bs[6]; int32_t ys[6]; } ew_binary_params;
 enum { EW_BINARY_A, EW_BINARY_B, EW_BINARY_Y };
 int32_t ew_k_binary(ew_context *, const ew_binary_params *, void *const *operand);
+
+/* byte_lookup: y = table[x], x and table as unsigned bytes. */
+typedef struct { int32_t n; } ew_byte_lookup_params;
+enum { EW_BYTE_LOOKUP_X, EW_BYTE_LOOKUP_TABLE, EW_BYTE_LOOKUP_Y };
+int32_t ew_k_byte_lookup(ew_context *, const ew_byte_lookup_params *, void *const *operand);
 
 /* cast: ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; to floats of 16 bits and fewer: round to nearest even. Types of less than a byte are unpacked here, the bits of each in a byte. mode, of floats of 8 bits: 1: what is too large does not saturate; 2: float8e8m0 rounds down, 4: to nearest, else up. */
 typedef struct { int32_t x_type; int32_t y_type; int32_t mode; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_cast_params;
@@ -129,10 +134,20 @@ typedef struct { int32_t batch; int32_t channels; int32_t positions; int32_t dim
 enum { EW_GRID_SAMPLE_X, EW_GRID_SAMPLE_GRID, EW_GRID_SAMPLE_DY, EW_GRID_SAMPLE_Y, EW_GRID_SAMPLE_DX, EW_GRID_SAMPLE_DGRID };
 int32_t ew_k_grid_sample(ew_context *, const ew_grid_sample_params *, void *const *operand);
 
+/* integer_binary: y = round((a - a_zero) * a_scale + sign * (b - b_zero) * b_scale) / y_scale) + y_zero within low and high, or, with multiply, of the product of both. */
+typedef struct { int32_t n; int32_t multiply; int32_t sign; int32_t a_type; int32_t b_type; int32_t y_type; int32_t low; int32_t high; } ew_integer_binary_params;
+enum { EW_INTEGER_BINARY_A, EW_INTEGER_BINARY_B, EW_INTEGER_BINARY_A_SCALE, EW_INTEGER_BINARY_A_ZERO, EW_INTEGER_BINARY_B_SCALE, EW_INTEGER_BINARY_B_ZERO, EW_INTEGER_BINARY_Y_SCALE, EW_INTEGER_BINARY_Y_ZERO, EW_INTEGER_BINARY_Y };
+int32_t ew_k_integer_binary(ew_context *, const ew_integer_binary_params *, void *const *operand);
+
 /* integer_depthwise: integer_product's convolution for one channel per group: y [batch, y_size, channels] of a [batch, x_size, channels] and w [taps, channels]. */
 typedef struct { int32_t batch; int32_t channels; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t a_type; int32_t b_type; int32_t y_type; int32_t b_zeros; int32_t factors; int32_t low; int32_t high; } ew_integer_depthwise_params;
 enum { EW_INTEGER_DEPTHWISE_A, EW_INTEGER_DEPTHWISE_W, EW_INTEGER_DEPTHWISE_A_ZERO, EW_INTEGER_DEPTHWISE_B_ZERO, EW_INTEGER_DEPTHWISE_SUM_BIAS, EW_INTEGER_DEPTHWISE_A_SCALE, EW_INTEGER_DEPTHWISE_FACTOR, EW_INTEGER_DEPTHWISE_Y_ZERO, EW_INTEGER_DEPTHWISE_Y, EW_INTEGER_DEPTHWISE_SCRATCH };
 int32_t ew_k_integer_depthwise(ew_context *, const ew_integer_depthwise_params *, void *const *operand);
+
+/* integer_max_pool: y [batch, y_size, channels] = the maximum of the taps of each position that lie inside of x [batch, x_size, channels]; bytes, signed where type is int8. */
+typedef struct { int32_t batch; int32_t channels; int32_t type; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_integer_max_pool_params;
+enum { EW_INTEGER_MAX_POOL_X, EW_INTEGER_MAX_POOL_Y };
+int32_t ew_k_integer_max_pool(ew_context *, const ew_integer_max_pool_params *, void *const *operand);
 
 /* integer_product: For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32, where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * stride + k * dilation - pad], a_row from one position to the next, a_zero where there is nothing. y_type 6: that; 1: times a_scale * factor, then activation(. + bias) + residual; 2, 3: times both, rounded (halves to even) + y_zero, within low and high. w: from pack_integer, for all items the same unless w_each. a_zeros, b_zeros, factors: number of each (a_zeros: 1 or one per row; else 1 or n). column_item: from the columns of one item to those of the next. */
 typedef struct { int32_t items; int32_t batch; int32_t n; int32_t c; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t a_item; int32_t a_row; int32_t w_each; int32_t y_item; int32_t y_row; int32_t column_item; int32_t a_type; int32_t b_type; int32_t y_type; int32_t a_zeros; int32_t b_zeros; int32_t factors; int32_t low; int32_t high; int32_t activation; int32_t scratch_bytes; } ew_integer_product_params;

@@ -8,9 +8,9 @@ typedef struct {
   m_u8 *y;
   int64_t n, share;
   ew_window w;
-  float factor[4]; /* of a, of b, of their product, and what is added */
+  float factor[4];
   float low, high;
-  uint8_t flip_a, flip_b;
+  int32_t flip_a, flip_b; /* signed bytes are read as 128 more */
 } bytes_job;
 
 static void share(ew_context *ctx, bytes_job *s, int64_t n, int64_t least, ew_task task) {
@@ -23,27 +23,30 @@ static void share(ew_context *ctx, bytes_job *s, int64_t n, int64_t least, ew_ta
 
 static float number_at(const void *p, int32_t type) { return !p ? 0 : type == EW_I8 ? *(const m_i8 *)p : *(const m_u8 *)p; }
 
-static void add_task(void *arg, int32_t index, int32_t thread) {
-  const bytes_job *s = arg;
-  (void)thread;
-  const float ka = s->factor[0], kb = s->factor[1], k = s->factor[3], low = s->low, high = s->high;
-  const uint8_t fa = s->flip_a, fb = s->flip_b;
-  EW_EACH for (int64_t i = FROM(s, index); i < TO(s, index); i++) {
-    float v = ka * (float)(s->a[i] ^ fa) + kb * (float)(s->b[i] ^ fb) + k;
-    v = v < low ? low : v, v = v > high ? high : v;
-    s->y[i] = (uint8_t)ew_bits(v + EW_ROUNDER);
+/* factor: of a, of b, of their product, and what is added; zero points are taken off before products. */
+EW_INLINE vi combined(const bytes_job *s, bool multiply, const m_u8 *a, const m_u8 *b) {
+  const vf x = __builtin_convertvector(vi_load_bytes(a) ^ s->flip_a, vf), y = __builtin_convertvector(vi_load_bytes(b) ^ s->flip_b, vf), rounder = vf_splat(0x1.8p23f);
+  const vf v = multiply ? (x - s->factor[0]) * (y - s->factor[1]) * s->factor[2] + s->factor[3] : x * s->factor[0] + y * s->factor[1] + s->factor[3];
+  return (vi)(vf_min(vf_max(v, vf_splat(s->low)), vf_splat(s->high)) + rounder) - (vi)rounder;
+}
+EW_INLINE void combine(const bytes_job *shared, bool multiply, int32_t index) {
+  const bytes_job s = *shared;
+  int64_t i = FROM(&s, index), to = TO(&s, index);
+  for (; i + 2 * VF <= to; i += 2 * VF) vi_store_bytes(s.y + i, combined(&s, multiply, s.a + i, s.b + i), combined(&s, multiply, s.a + i + VF, s.b + i + VF));
+  if (i < to) {
+    uint8_t t[3][2 * VF] = {{0}};
+    for (int64_t k = i; k < to; k++) t[0][k - i] = s.a[k], t[1][k - i] = s.b[k];
+    vi_store_bytes(t[2], combined(&s, multiply, t[0], t[1]), combined(&s, multiply, t[0] + VF, t[1] + VF));
+    for (int64_t k = i; k < to; k++) s.y[k] = t[2][k - i];
   }
 }
-static void multiply_task(void *arg, int32_t index, int32_t thread) {
-  const bytes_job *s = arg;
+static void add_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
-  const float za = s->factor[0], zb = s->factor[1], kab = s->factor[2], k = s->factor[3], low = s->low, high = s->high;
-  const uint8_t fa = s->flip_a, fb = s->flip_b;
-  EW_EACH for (int64_t i = FROM(s, index); i < TO(s, index); i++) {
-    float v = ((float)(s->a[i] ^ fa) - za) * ((float)(s->b[i] ^ fb) - zb) * kab + k;
-    v = v < low ? low : v, v = v > high ? high : v;
-    s->y[i] = (uint8_t)ew_bits(v + EW_ROUNDER);
-  }
+  combine(arg, false, index);
+}
+static void multiply_task(void *arg, int32_t index, int32_t thread) {
+  (void)thread;
+  combine(arg, true, index);
 }
 
 int32_t ew_k_integer_binary(ew_context *ctx, const ew_integer_binary_params *p, void *const *operand) {
@@ -76,7 +79,7 @@ static void max_task(void *arg, int32_t index, int32_t thread) {
   const ew_window *w = &s->w;
   (void)thread;
   const int64_t c = p->channels;
-  const uint8_t flip = s->flip_a;
+  const uint8_t flip = (uint8_t)s->flip_a;
   for (int64_t row = FROM(s, index); row < TO(s, index); row++) {
     const m_u8 *x = s->a + row / w->y_size[1] / w->y_size[0] * ew_volume(w->x_size) * c;
     m_u8 *y = s->y + row * w->y_size[2] * c;

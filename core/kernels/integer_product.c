@@ -197,22 +197,24 @@ static void columns_of(const product *s, int64_t item, int32_t j, int64_t row, c
   }
 }
 
-static void finish(const product *s, const int32_t *sums, const columns *c, int32_t row_sum, uint8_t *y, int32_t cols) {
+/* `rows` rows of sums, into rows of `cols` numbers. */
+static __attribute__((noinline)) void finish(const product *s, const int32_t *sums, const columns *c, const int32_t *row_sum, int32_t rows, uint8_t *y, int32_t cols) {
   const ew_integer_product_params *p = s->p;
-  const vf rounder = vf_splat(0x1.8p23f);
-  uint8_t t[4 * COLUMNS], *to = cols == COLUMNS ? y : t;
-  for (int i = 0; i < COLUMNS; i += VF) {
-    vi sum = *(const vi_m *)(sums + i) + *(const vi_m *)(c->offset + i);
-    if (s->sums) sum -= *(const vi_m *)(c->zero + i) * row_sum;
-    if (p->y_type == EW_I32) {
-      *(vi_m *)(to + 4 * i) = sum;
-      continue;
+  const int64_t size = p->y_type == EW_I32 || p->y_type == EW_F32 ? 4 : 1;
+  const vf rounder = vf_splat(0x1.8p23f), low = vf_splat((float)(p->low - s->y_zero)), high = vf_splat((float)(p->high - s->y_zero)), u = vf_load(c->factor), v = vf_load(c->factor + VF);
+  const vi back = vi_splat(s->y_zero) - (vi)rounder, m = *(const vi_m *)c->offset, n = *(const vi_m *)(c->offset + VF);
+  for (int32_t r = 0; r < rows; r++, sums += COLUMNS, y += p->y_row * size) {
+    uint8_t t[4 * COLUMNS], *to = cols == COLUMNS ? y : t;
+    vi a = *(const vi_m *)sums + m, b = *(const vi_m *)(sums + VF) + n;
+    if (s->sums) a -= *(const vi_m *)c->zero * row_sum[r], b -= *(const vi_m *)(c->zero + VF) * row_sum[r];
+    if (p->y_type == EW_I32) *(vi_m *)to = a, *(vi_m *)(to + 4 * VF) = b;
+    else {
+      vf e = __builtin_convertvector(a, vf) * u, f = __builtin_convertvector(b, vf) * v;
+      if (p->y_type == EW_F32) vf_store((real *)to, e), vf_store((real *)to + VF, f);
+      else vi_store_bytes(to, (vi)(vf_min(vf_max(e, low), high) + rounder) + back, (vi)(vf_min(vf_max(f, low), high) + rounder) + back);
     }
-    vf v = __builtin_convertvector(sum, vf) * vf_load(c->factor + i);
-    if (p->y_type == EW_F32) vf_store((real *)(to + 4 * i), v);
-    else vi_store_bytes(to + i, (vi)(vf_min(vf_max(v, vf_splat((float)(p->low - s->y_zero))), vf_splat((float)(p->high - s->y_zero))) + rounder) - (vi)rounder + s->y_zero);
+    if (to != y) memcpy(y, t, (size_t)(cols * size));
   }
-  if (to != y) memcpy(y, t, (size_t)cols * (p->y_type == EW_I32 || p->y_type == EW_F32 ? 4 : 1));
 }
 
 static void product_task(void *arg, int32_t index, int32_t thread) {
@@ -239,10 +241,14 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
     for (int64_t i = 0; i < mc;) {
       int32_t rows = mc - i >= height ? height : 1;
       (s->dots ? rows > 1 ? tile_of_bytes : row_of_bytes : rows > 1 ? tile_of_shorts : row_of_shorts)(s->dots ? s->k4 / 4 : s->k4 / 2, a + i * a_row, a_row, (const int8_t *)weights + j * s->k4, t);
-      for (int32_t r = 0; r < rows; r++, i++) {
-        if (p->a_zeros > 1) columns_of(s, item, j, first + i, &c);
-        finish(s, t + r * COLUMNS, &c, sum[i], s->y + (y_at + i * p->y_row + j) * size, (int32_t)less(to - j, COLUMNS));
-      }
+      uint8_t *y = s->y + (y_at + i * p->y_row + j) * size;
+      if (p->a_zeros <= 1) finish(s, t, &c, sum + i, rows, y, (int32_t)less(to - j, COLUMNS));
+      else
+        for (int32_t r = 0; r < rows; r++) {
+          columns_of(s, item, j, first + i + r, &c);
+          finish(s, t + r * COLUMNS, &c, sum + i + r, 1, y + r * p->y_row * size, (int32_t)less(to - j, COLUMNS));
+        }
+      i += rows;
     }
   }
   ew_finish f = s->finish;
