@@ -1,0 +1,83 @@
+"""Case `bind`: how long Python takes to make a plan of a model for a new input shape, natively. Only here does one process measure itself."""
+from __future__ import annotations
+
+import gc
+import time
+
+import numpy as np
+
+from edgewise.arrays import as_input
+from edgewise.bind import bind
+from edgewise.engine import default_engine
+from edgewise.ir import NeedsValue
+from edgewise.onnx import FileSource, read_model
+from edgewise.passes import optimize
+from edgewise.plan.builder import lower
+
+from .browser import ROOT
+from .language import model_files
+from .stats import show
+
+STEPS = ("bind", "passes", "lower", "load")
+SHOWN = 8  # of the zoo: so many that cost most for each node, and so many that are largest
+
+
+def run(bench, cases, rounds, seconds):
+    found = {}
+    for name, path, feeds in models():
+        times = measure(path, feeds, rounds)
+        if times:
+            found[name] = times
+    zoo = [n for n in found if not n.startswith("SmolLM2")]
+    costly = sorted(zoo, key=lambda n: -per_node(found[n]))[:SHOWN]
+    largest = sorted(zoo, key=lambda n: -found[n]["nodes"])[:SHOWN]
+    shown = {name: t for name, t in found.items() if name in costly or name in largest or name not in zoo}
+    table = [[name, str(t["nodes"]), *(show(t[s]) for s in ("read", *STEPS)), f"{show(t['all'])} ms", f"{per_node(t):.3f} ms", "≤ 0.25 ms"]
+             for name, t in shown.items()]
+    notes = ["Processor time of one thread, the quickest of the rounds. Nodes as in the file; all is binding to a loaded plan, without reading the file, which happens once.",
+             f"Of {len(zoo)} models of the zoo those that cost most for each node and the largest; all of them: {show(sum(found[n]['all'] for n in zoo))} ms." if zoo else "There is no zoo here."]
+    return {"bind": {"title": "Binding a model to a new input shape", "columns": ["model", "nodes", "read", *STEPS, "all", "per node", "goal"], "table": table, "summaries": shown, "notes": notes}}
+
+
+def per_node(times):
+    return times["all"] / times["nodes"]
+
+
+def models():
+    """(name, path, {input: (dtype, shape)})"""
+    yield "SmolLM2-135M-sized, 16 tokens behind 112", model_files() / "model.onnx", None
+    zoo = ROOT / "shared" / "zoo"
+    for path in sorted(zoo.rglob("*.onnx")):
+        stored = path.with_suffix(".npz")
+        if stored.exists() and "train" not in path.relative_to(zoo).parts:
+            with np.load(stored) as z:
+                yield str(path.relative_to(zoo).with_suffix("")), path, {k[3:]: as_input(z[k], k, None)[:2] for k in z.files if k.startswith("in/")}
+
+
+def measure(path, feeds, rounds):
+    """Milliseconds of each step; None where a shape depends on what is fed."""
+    begin = time.process_time()
+    graph = read_model(FileSource(path))
+    times = {"nodes": sum(1 for _ in graph.every_node()), "read": 1e3 * (time.process_time() - begin), "all": float("inf")}
+    names = {i.name: i for i in graph.input_names()}
+    if feeds is None:
+        sizes = {"batch_size": 1, "sequence_length": 16, "past_sequence_length": 112, "total_sequence_length": 128}
+        feeds = {n: (i.dtype, [d if isinstance(d, int) else next((s for k, s in sizes.items() if k == d), 128) for d in i.shape]) for n, i in names.items()}
+    engine = default_engine()
+    for _ in range(rounds):
+        gc.collect()
+        at = [time.process_time()]
+        try:
+            bound = bind(graph, {n: list(feeds[n][1]) for n in names}, {n: feeds[n][0] for n in names})
+        except NeedsValue:
+            return None
+        at.append(time.process_time())
+        optimize(bound)
+        at.append(time.process_time())
+        plan = lower(bound)
+        at.append(time.process_time())
+        engine.load(plan).free()
+        at.append(time.process_time())
+        if 1e3 * (at[-1] - at[0]) < times["all"]:
+            times |= {"all": 1e3 * (at[-1] - at[0]), **{s: 1e3 * (b - a) for s, a, b in zip(STEPS, at, at[1:])}}
+    return times
