@@ -189,7 +189,10 @@ class Case:
         widened = "Cast" not in self.name
         model, feeds = self.model(reference=True, widened=widened)
         types = [t for t, w in zip(self.output_types, self.wanted) if w]
-        return [np.asarray(y).astype(helper.tensor_dtype_to_np_dtype(t)) if widened and t in (10, 16) else y for y, t in zip(ReferenceEvaluator(model).run(None, feeds), types)]
+        out = [np.asarray(y).astype(helper.tensor_dtype_to_np_dtype(t)) if widened and t in (10, 16) else np.asarray(y) for y, t in zip(ReferenceEvaluator(model).run(None, feeds), types)]
+        if any(t and y.dtype.kind in "iu" and y.dtype != helper.tensor_dtype_to_np_dtype(t) for y, t in zip(out, types)):
+            raise TypeError("the reference evaluator gives another type than the definition")
+        return out
 
     @property
     def tolerance(self):

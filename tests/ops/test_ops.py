@@ -61,7 +61,7 @@ def test_other_types(domain, name):
     for case in list(OPS[domain, name].cases_fn(Toolbox(domain, name)))[:6]:
         for dtype in Toolbox.types:
             other = case.of_type(dtype)
-            if other is None or not other.references:
+            if other is None or name in ("Resize", "Upsample") or not other.references:  # whose scales are floats whatever they resize; test_types.py has them
                 continue
             try:
                 got = run(other, open_engine("native"), "declared")

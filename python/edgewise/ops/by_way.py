@@ -1,7 +1,7 @@
 """Element types that an operator has no kernel for, and those it computes on instead.
 
 Where that is exact, or wraps around alike (low bits of sums and products do not depend on the width), nothing is lost. Two rules lose something, and README's limits name them: float64 as
-float32 (DOUBLES), and integers as float32 where something is interpolated (GridSample, Resize, Upsample) or added up in places (Col2Im).
+float32 (DOUBLES), and integers as float32 where something is interpolated (GridSample; Resize and Upsample do so themselves, except to the nearest) or added up in places (Col2Im).
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AS_FLOAT = {DOUBLE: FLOAT, **dict.fromkeys((BOOL, *_INTEGERS), FLOAT)}
 
 # float64 computed in float32
 DOUBLES = ("AffineGrid", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DeformConv", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization", "GRU", "InstanceNormalization", "LayerNormalization",
-           "LpNormalization", "LpPool", "LRN", "LSTM", "MaxPool", "MaxRoiPool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "Resize", "RMSNormalization", "RNN", "RoiAlign", "SoftmaxCrossEntropyLoss", "Upsample")
+           "LpNormalization", "LpPool", "LRN", "LSTM", "MaxPool", "MaxRoiPool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RMSNormalization", "RNN", "RoiAlign", "SoftmaxCrossEntropyLoss")
 
 BY_WAY = {
     **{("", name): (Way({DOUBLE: FLOAT}, None, None),) for name in DOUBLES},
@@ -49,10 +49,8 @@ BY_WAY = {
     ("", "ReduceProd"): (Way(_WRAPS, (0,)),),
     ("", "ReduceSum"): (Way(_WRAPS, (0,)),),
     ("", "ReduceSumSquare"): (Way(_WRAPS, (0,)),),
-    ("", "Resize"): (Way(_AS_FLOAT, (0,)),),
     ("", "Shrink"): (Way(dict.fromkeys(_INTEGERS, DOUBLE)),),
     ("", "TopK"): (Way({INT16: INT32, UINT16: INT32, UINT32: INT64}, (0,)),),
-    ("", "Upsample"): (Way(_AS_FLOAT, (0,)),),
 }
 
 __all__ = ["BY_WAY", "DOUBLES", "Way"]

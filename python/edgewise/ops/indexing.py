@@ -38,7 +38,7 @@ Kernel("scatter_elements", {"size": "i32", "type": "i32", "index_type": "i32", "
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import DOUBLE, FLOAT, INT8, INT32, INT64, UINT8, size_of
+from .dtypes import DOUBLE, FLOAT, INT8, INT32, INT64, UINT8, UINT64, size_of
 from .op import Op, axis_of, check_reach, fail, like, most, product, strides_of, takes, unsupported
 from .movement import slice_grad
 from .shape import product_of
@@ -169,8 +169,9 @@ def _(n, b):
     depth, axis = int(depth), axis_of(n, n.attr("axis", -1), i.rank + 1)
     if depth < 0 or list(values.shape) != [2]:
         fail(n, f"a depth of {depth}, values {values}")
-    i = b.op("Cast", i, to=INT64)
-    i = b.op("Where", b.op("Less", i, b.constant(INT64, [], [0])), b.op("Add", i, b.constant(INT64, [], [depth])), i)
+    unsigned, i = i.dtype == UINT64, b.op("Cast", i, to=INT64)
+    if not unsigned:  # of those the upper half looks negative here, which no class is
+        i = b.op("Where", b.op("Less", i, b.constant(INT64, [], [0])), b.op("Add", i, b.constant(INT64, [], [depth])), i)
     i = b.op("Unsqueeze", i, b.constant(INT64, [1], [axis]))
     classes = b.op("Reshape", b.op("Range", *(b.constant(INT64, [], [x]) for x in (0, depth, 1))), b.constant(INT64, [i.rank - axis], [depth] + [1] * (i.rank - axis - 1)), allowzero=1)
     off, on = (b.op("Gather", values, b.constant(INT64, [], [k])) for k in (0, 1))

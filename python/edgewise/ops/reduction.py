@@ -229,7 +229,7 @@ def _declare_softmax(name, log):
         yield t(t.f(4, 0))
         yield t(t.of("float32", [[1e4, -1e4, 0], [-INF, 1, 2], [88, 89, 90]]))
         yield t(t.f(3, 9, dtype="float16"))
-        yield t(t.f(3, 9, 2, dtype="float64") * 40, axis=1)
+        yield t(t.f(3, 9, 2, dtype="float64") * 3, axis=1)
         yield t(t.f(3, 9, 2, dtype="float64"), axis=1, opset=11, trust="ort", why="the reference evaluator has only the meaning since opset 13")
         yield t(t.of("float32", [[-INF, -INF, -INF], [0, INF, 1]]), expect=[t.of("float32", [[NAN] * 3] * 2)], why="a row without a number has no softmax; the references agree, but warn") if not log else t(t.f(1, 70000))
 

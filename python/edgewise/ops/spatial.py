@@ -23,7 +23,7 @@ Kernel("grid_sample", {"batch": "i32", "channels": "i32", "positions": "i32", "d
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import FLOAT, INT64, pack, unpack
+from .dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, pack, unpack
 from .op import Op, axis_of, fail, ints, like, product, takes, unsupported
 from .symbolic import NotStatic, Sym
 
@@ -179,7 +179,12 @@ def _resize(n, g):
     if any(how.d == 0 and how.size for _, how in axes):
         fail(n, f"{x} has nothing to resize")
     if x.dtype != FLOAT and (axes and axes[0][1].mode != "nearest" or any(how.where == "tf_crop_and_resize" for _, how in axes)):
-        unsupported(n, f"{x} in this mode")
+        if x.dtype not in (*INTEGERS, DOUBLE, BOOL):
+            unsupported(n, f"{x} in this mode")
+        y = g.node(n.op, n.domain, n.name, [g.op("Cast", x, to=FLOAT), *n.inputs[1:]], [g.fresh(n.op)], n.attrs, n.opset)[0]
+        if x.dtype in INTEGERS:  # truncated; what float32 has just below a whole number is that number
+            y = g.op("Mul", g.op("Round", g.op("Mul", y, g.constant(FLOAT, [], [1024.0]))), g.constant(FLOAT, [], [1 / 1024]))
+        return [g.op("Cast", y, to=x.dtype)]
     outside = n.attr("extrapolation_value", 0.0) if any(how.where == "tf_crop_and_resize" for _, how in axes) else 0.0
     if outside:
         y = g.op("Sub", y, g.constant(FLOAT, [], [outside]))

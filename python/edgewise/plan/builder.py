@@ -301,7 +301,7 @@ class Builder:
             raise UnsupportedOp(f"{NAME.get(x.dtype, x.dtype)} is to be stored as {NAME.get(y.dtype, y.dtype)}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
         if y.dtype in BITS:
             if not (x.plain and y.plain):
-                raise UnsupportedOp(f"{NAME[y.dtype]} elements that are not read in the order they are stored in", self.label.where if self.label else "", "Store them in the order that the operator wants.")
+                raise UnsupportedOp(f"{NAME[y.dtype]} elements that are not read in the order they are stored in", self.label.where if self.label else "graph", "Store them in the order that the operator wants.")
             x, y = (View(v.buffer, v.byte_offset(), [v.nbytes()], [1], UINT8) for v in (x, y))
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
 
