@@ -511,8 +511,8 @@ def _sorted(nodes, given=()):
 
 def _constant_node(node):
     a, name = node.attrs, node.outputs[0]
-    if "value" in a and isinstance(a["value"], Tensor):
-        t = a["value"]
+    t = a.get("value", a.get("sparse_value"))
+    if isinstance(t, Tensor):
         return Value(name, t.dtype, t.shape, tensor=_inner(t, name))
     for key, dtype, many in (("value_float", FLOAT, 0), ("value_int", INT64, 0), ("value_floats", FLOAT, 1), ("value_ints", INT64, 1)):
         if key in a:

@@ -11,9 +11,12 @@ import struct
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor, check_tensor_bytes
 from ..ops.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
+from ..ops.kernel import DTYPES
+from ..ops.symbolic import strides_of
 
 INLINE = 1 << 12   # longer fields are not copied out of the source unless asked for
 MAX_DEPTH = 64     # nested graphs, types and attributes
+MAX_SPARSE = 1 << 24  # elements of a sparse tensor: a few bytes of a file become all of them
 MAX_ELEMENTS = 1 << 40
 MAX_RANK = 64
 MAX_NAME = 1 << 20       # bytes of a name
@@ -287,7 +290,10 @@ class _Reader:
                 i = self.info(m.sub(v))
                 g.value_info[i.name] = i
             elif n == 15:
-                raise UnsupportedOp("it holds a sparse initializer", self.source.name, "Store the initializer densely.")
+                t = self.sparse(m.sub(v))
+                if t.name in g.constants:
+                    raise ModelError(f"two initializers are called '{t.name}'", self.source.name, "Export the model again.")
+                g.constants[t.name] = t
         for kind, infos in (("input", g.inputs), ("output", g.outputs)):
             names = {i.name for i in infos}
             if "" in names or len(names) != len(infos):
@@ -385,14 +391,49 @@ class _Reader:
                 graphs.append(self.graph(m.sub(v)))
             elif n == 14:
                 self.type(m.sub(v), tp)
+            elif n == 22:
+                t = self.sparse(m.sub(v))
             elif n == 21:
                 ref = m.text(v)
         if ref:
             return name, AttributeReference(ref)
-        value = {1: f, 2: i, 3: s.decode("utf-8", "surrogateescape"), 4: t, 5: g, 6: floats, 7: ints, 8: [x.decode("utf-8", "surrogateescape") for x in strings], 9: tensors, 10: graphs, 13: tp}.get(kind)
+        value = {1: f, 2: i, 3: s.decode("utf-8", "surrogateescape"), 4: t, 5: g, 6: floats, 7: ints, 8: [x.decode("utf-8", "surrogateescape") for x in strings], 9: tensors, 10: graphs, 11: t, 13: tp}.get(kind)
         if value is None:
             raise ModelError(f"attribute '{name}' has no readable value (kind {kind})", self.source.name, "Export the model again.")
         return name, value
+
+    def sparse(self, m):
+        """A sparse tensor, as a dense one."""
+        values = places = None
+        dims = []
+        for n, w, v in m:
+            if n == 1:
+                values = self.tensor(m.sub(v))
+            elif n == 2:
+                places = self.tensor(m.sub(v))
+            elif n == 3:
+                dims += m.ints(w, v)
+        count = 1
+        for d in dims:
+            count *= max(d, 0)
+            if count > MAX_SPARSE or len(dims) > MAX_RANK:
+                raise UnsupportedOp(f"it holds a sparse tensor of {str(dims)[:80]}, which would be stored densely", self.source.name, "Store the initializer densely.")
+        name = values.name if values is not None else ""
+        if values is None or values.dtype not in DTYPES or places is not None and (places.dtype != 7 or places.shape not in ((values.count,), (values.count, len(dims)))) or min(dims, default=0) < 0:
+            raise ModelError(f"the sparse tensor '{name}' has no values, or indices that do not fit them", self.source.name, "Export the model again.")
+        size = DTYPES[values.dtype][1]
+        data, dense = values.bytes(), bytearray(count * size)
+        at = places.numbers() if places is not None else []
+        if values.count and len(at) < values.count or len(data) != values.count * size:
+            raise ModelError(f"the sparse tensor '{name}' has fewer indices or bytes than values", self.source.name, "Export the model again.")
+        steps = strides_of(dims) if places is not None and len(places.shape) == 2 else [1]
+        for i in range(values.count):
+            place = at[i * len(steps):(i + 1) * len(steps)]
+            to = sum(p * s for p, s in zip(place, steps))
+            if not 0 <= to < count or len(steps) == len(dims) and any(not 0 <= p < d for p, d in zip(place, dims)):
+                raise ModelError(f"the sparse tensor '{name}' has a value at {place}, outside of {dims}", self.source.name, "Export the model again.")
+            dense[to * size:(to + 1) * size] = data[i * size:(i + 1) * size]
+        return Tensor(name, values.dtype, tuple(dims), None, 0, len(dense), bytes(dense))
 
     def info(self, m):
         info = Info("")
