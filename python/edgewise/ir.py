@@ -183,6 +183,8 @@ class BoundNode:
         kind = type(default) if default is not None else KINDS.get(name)
         if kind is not None and type(value) is not kind and not (kind is float and type(value) is int) or kind is list and any(type(x) is not int for x in value):
             raise ModelError(f"its attribute '{name}' is of the wrong kind ({type(value).__name__})", self.where, "The file is damaged or not valid ONNX; export it again.")
+        if name == "keepdims" and value not in (0, 1):
+            raise ModelError(f"its attribute 'keepdims' is {value}", self.where, "It is 0 or 1; the file is damaged or not valid ONNX, export it again.")
         return value
 
     def has(self, i):

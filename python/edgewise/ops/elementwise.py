@@ -444,7 +444,10 @@ def _declare_binary(name, op, domain=""):
         _check_same(n)
         if op in ("and", "or", "xor") and n.inputs[0].dtype != BOOL or n.inputs[0].dtype == BOOL and op not in ("and", "or", "xor", "equal"):
             fail(n, f"it does not take {n.inputs[0]}")
-        return [(BOOL if op in COMPARISONS else n.inputs[0].dtype, broadcast(n, n.inputs[0].shape, n.inputs[1].shape))]
+        shape = broadcast(n, n.inputs[0].shape, n.inputs[1].shape)
+        if op == "prelu" and shape != n.inputs[0].shape:
+            fail(n, f"its slope {n.inputs[1]} does not broadcast to {n.inputs[0]}")
+        return [(BOOL if op in COMPARISONS else n.inputs[0].dtype, shape)]
 
     @o.lower
     def _(n, b):
@@ -659,6 +662,9 @@ def _(n, g):
         high = g.constant(x.dtype, [], [n.attr("max")]) if n.attr("max") is not None else None
     else:
         low, high = n.input(1), n.input(2)
+        for i, bound in ((1, low), (2, high)):
+            if bound is not None and any(d != 1 for d in bound.shape):
+                fail(n, f"its bounds are single numbers, input {i} is {bound}")
     if low is not None:
         x = g.op("MaxOf2", x, low, domain="edgewise", ties="first")
     if high is not None:

@@ -28,10 +28,14 @@ FAR = 1 << 62  # exporters write "to the end" as numbers of this size
 transpose = Op("Transpose", half=[0], moves=True)
 
 
+def _perm(n, rank):
+    return n.attr("perm", list(range(rank))[::-1])
+
+
 @transpose.infer
 def _(n):
     x = n.inputs[0]
-    perm = n.attr("perm") or list(range(x.rank))[::-1]
+    perm = _perm(n, x.rank)
     if sorted(perm) != list(range(x.rank)):
         fail(n, f"perm {perm} is no permutation of {x.rank} dimensions")
     if perm == list(range(x.rank)):
@@ -42,7 +46,7 @@ def _(n):
 @transpose.fold
 def _(n, outs):
     x = n.inputs[0]
-    perm = n.attr("perm") or list(range(x.rank))[::-1]
+    perm = _perm(n, x.rank)
     s = strides_of(x.shape)
     return [[x.numbers[i] for i in indices(outs[0][1], [s[p] for p in perm])]]
 
@@ -50,12 +54,12 @@ def _(n, outs):
 @transpose.lower
 def _(n, b):
     x = b.view(n.inputs[0])
-    b.alias(n.outputs[0], x.transpose(n.attr("perm") or list(range(len(x.shape)))[::-1]))
+    b.alias(n.outputs[0], x.transpose(_perm(n, len(x.shape))))
 
 
 @transpose.grad
 def _(n, g, dy):
-    perm = n.attr("perm") or list(range(dy.rank))[::-1]
+    perm = _perm(n, dy.rank)
     return [g.transpose(dy, [perm.index(i) for i in range(dy.rank)])]
 
 
