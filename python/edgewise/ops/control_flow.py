@@ -132,5 +132,3 @@ def _list(n, name, count):
     if len(values) != count or any(type(v) is not int for v in values):
         fail(n, f"its attribute '{name}' is {values}, for {count} tensors", "Export the model again.")
     return values
-
-
