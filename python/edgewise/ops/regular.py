@@ -71,16 +71,20 @@ class Expression:
 
     def _test(self, op, value):
         """A function of a character."""
+        if op is c.NOT_LITERAL:
+            return self._test(c.IN, [(c.NEGATE, None), (c.LITERAL, value)])
+        if op is c.IN:
+            negated = bool(value) and value[0][0] is c.NEGATE
+            tests = [self._test(o, v) for o, v in value[negated:]]
+            return lambda s: any(t(s) for t in tests) != negated
+        test = self._plain(op, value)
         if self.flags & re.IGNORECASE:
-            test = self._plain(op, value)
-            return lambda s: test(s.lower()) or test(s.upper())
-        return self._plain(op, value)
+            return lambda s: any(test(x) for x in (s, s.lower(), s.upper()) if len(x) == 1)
+        return test
 
     def _plain(self, op, value):
         if op is c.LITERAL:
             return lambda s: ord(s) == value
-        if op is c.NOT_LITERAL:
-            return lambda s: ord(s) != value
         if op is c.ANY:
             return (lambda s: True) if self.flags & re.DOTALL else (lambda s: s != "\n")
         if op is c.RANGE:
@@ -88,10 +92,6 @@ class Expression:
         if op is c.CATEGORY:
             letter = {c.CATEGORY_DIGIT: r"\d", c.CATEGORY_NOT_DIGIT: r"\D", c.CATEGORY_SPACE: r"\s", c.CATEGORY_NOT_SPACE: r"\S", c.CATEGORY_WORD: r"\w", c.CATEGORY_NOT_WORD: r"\W"}[value]
             return re.compile(letter, re.ASCII).match
-        if op is c.IN:
-            negated = bool(value) and value[0][0] is c.NEGATE
-            tests = [self._plain(o, v) for o, v in value[negated:]]
-            return lambda s: any(t(s) for t in tests) != negated
         raise ValueError(f"{str(op).lower()} in it")
 
     def _reach(self, states, before, after):
