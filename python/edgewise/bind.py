@@ -23,6 +23,7 @@ MAX_NESTING = 32
 MAX_NODES = 1 << 16   # bound nodes of functions and subgraphs: functions that call each other twice and twice again grow without end
 MAX_RANK = 64
 OWN_INPUTS = {"Conv": (3, ("activation",)), "MatMul": (2, ("activation",)), "FusedMatMul": (2, ("activation",)), "Gemm": (3, ("activation",)), "MatMulNBits": (6, ("activation",)), "MatMulBnb4": (3, ("activation",))}  # passes give them more, files must not
+RUN_SEED = "seed of the run"  # an input's name where random numbers are drawn without a seed
 LATEST = 23  # opset of the nodes that binding adds itself
 
 
@@ -78,7 +79,7 @@ class BoundGraph:
         return self.states[name]
 
 
-def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False, trainable=(), training=False):
+def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, computed=None, float_outputs=False, trainable=(), training=False, run_seed=False):
     """Makes a BoundGraph.
 
     Args:
@@ -92,19 +93,20 @@ def bind(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, compu
         computed: {input name: function(binder) -> Value} for inputs that the plan computes itself instead of being fed.
         trainable: names of constants that are parameters: states of the bound graph (float32), which runs may change.
         training: whether Dropout is active; its random numbers follow from an input `seed`, int64 [1].
+        run_seed: whether the caller gives each run a seed of its own, int64 [1], in an input RUN_SEED, which is there where a node wants random numbers.
     Raises:
         ModelError, UnsupportedOp: with the node.
         NeedsValue: a shape depends on a value that only a run can tell. NeedsHost: a node is none that plans compute.
         NotStatic: a shape depends on a register in a way a plan can't express.
     """
-    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}, trainable, training).run(outputs, float_outputs)
+    return _Binder(graph, shapes, dtypes or {}, known or {}, roles or {}, computed or {}, trainable, training, run_seed).run(outputs, float_outputs)
 
 
 class _Binder:
-    def __init__(self, graph, shapes, dtypes, known, roles, computed, trainable, training):
+    def __init__(self, graph, shapes, dtypes, known, roles, computed, trainable, training, run_seed):
         self.graph, self.known = graph, known
         self.bound = BoundGraph(self)
-        self.training, self.seed = training, None
+        self.training, self.run_seed, self.seed = training, run_seed, None
         self.module = ""   # that the node being bound belongs to
         self.streams = 0   # of random numbers so far
         self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
@@ -130,12 +132,13 @@ class _Binder:
         for name, make in computed.items():
             self.scope[name] = make(self)
 
-    def random_stream(self):
-        """(seed, number) of a new stream of random numbers; None where dropout is not active."""
-        if not self.training:
+    def random_stream(self, always=False):
+        """(seed, number) of a new stream of random numbers; None where dropout is not active, unless they are wanted `always` and each run has a seed."""
+        name = "seed" if self.training else RUN_SEED if always and self.run_seed else None
+        if name is None:
             return None
         if self.seed is None:
-            self.seed = self.bound.inputs["seed"] = Value("seed", INT64, [1], role="input")
+            self.seed = self.bound.inputs[name] = Value(name, INT64, [1], role="input")
         self.streams += 1
         return self.seed, self.streams
 

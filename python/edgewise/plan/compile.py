@@ -8,12 +8,12 @@ from ..passes import optimize
 from .builder import lower
 
 
-def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, cache_shapes=None, registers=(), transform=None, computed=None, float_outputs=False, trainable=()):
+def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, cache_shapes=None, registers=(), transform=None, computed=None, float_outputs=False, trainable=(), run_seed=False):
     """Binds, optimizes and lowers a Graph; arguments as `bind.bind` and `builder.lower`. transform(bound): a change once the ops are recognised.
 
     Returns (Plan, BoundGraph)."""
     try:
-        bound = bind(graph, shapes, dtypes, known, roles, outputs, computed, float_outputs, trainable)
+        bound = bind(graph, shapes, dtypes, known, roles, outputs, computed, float_outputs, trainable, run_seed=run_seed)
         optimize(bound, transform)
         return lower(bound, cache_shapes, registers), bound
     except EdgewiseError:

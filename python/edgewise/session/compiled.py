@@ -1,8 +1,11 @@
 """A plan in the engine, with what it takes and gives as RunTensors."""
 from __future__ import annotations
 
+import os
+
+from ..bind import RUN_SEED
 from ..errors import PlanError, UnsupportedOp
-from ..ops.dtypes import pack
+from ..ops.dtypes import INT64, pack
 from ..ops.values import RunTensor
 from ..plan import compile_graph
 
@@ -33,7 +36,7 @@ class Compiled:
         """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
         bound, bind, pool = self.bound, self.loaded.bind, self.pool
         for name, (slot, nbytes) in self.inputs.items():
-            v = feeds[name]
+            v = feeds[name] if name in feeds or name != RUN_SEED else RunTensor(INT64, [1], os.urandom(8))
             if v.memory is None:
                 v.memory, v.offset = pool.take(nbytes), 0
                 if nbytes:
@@ -84,5 +87,5 @@ def compile_part(session, graph, tensors, known, names):
         (Known, Compiled or None where nothing is left to run)
     """
     passed = Known()
-    plan, bound = compile_graph(graph, {n: list(v.shape) for n, v in tensors.items()}, {n: v.dtype for n, v in tensors.items()}, known, outputs=names, transform=passed.take)
+    plan, bound = compile_graph(graph, {n: list(v.shape) for n, v in tensors.items()}, {n: v.dtype for n, v in tensors.items()}, known, outputs=names, transform=passed.take, run_seed=True)
     return passed, Compiled(session, plan, bound) if bound.outputs else None
