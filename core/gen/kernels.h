@@ -254,7 +254,7 @@ typedef struct { int32_t outer; int32_t n; int32_t m; int32_t taps; int32_t inne
 enum { EW_RESAMPLE_X, EW_RESAMPLE_INDEX, EW_RESAMPLE_WEIGHT, EW_RESAMPLE_Y };
 int32_t ew_k_resample(ew_context *, const ew_resample_params *, void *const *operand);
 
-/* roi_pool: y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of image index[r] of x [batch, channels, height, width], at least `least` wide and high, is divided into bins. average, max: of samples x samples places in a bin (0: as many as it has pixels), between pixels as bilinear interpolation weighs them, the maximum being that of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole pixels. An index out of [0, batch) is EW_E_INDEX. */
+/* roi_pool (rare): y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of image index[r] of x [batch, channels, height, width], at least `least` wide and high, is divided into bins. average, max: of samples x samples places in a bin (0: as many as it has pixels), between pixels as bilinear interpolation weighs them, the maximum being that of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole pixels. An index out of [0, batch) is EW_E_INDEX. */
 typedef struct { int32_t op; int32_t batch; int32_t channels; int32_t height; int32_t width; int32_t regions; int32_t y_height; int32_t y_width; int32_t samples; float scale; float shift; float least; } ew_roi_pool_params;
 enum { EW_ROI_POOL_X, EW_ROI_POOL_REGION, EW_ROI_POOL_INDEX, EW_ROI_POOL_Y };
 int32_t ew_k_roi_pool(ew_context *, const ew_roi_pool_params *, void *const *operand);

@@ -75,7 +75,7 @@ class Toolbox:
         """A tensor as an attribute."""
         return numpy_helper.from_array(np.asarray(array))
 
-    def __call__(self, *inputs, outputs=1, opset=OPSET, tol=None, trust=None, why="", expect=None, same_as=None, fold=True, attributes=None, **attrs):
+    def __call__(self, *inputs, outputs=1, opset=OPSET, tol=None, trust=None, why="", expect=None, same_as=None, fold=True, version=1, attributes=None, **attrs):
         """One case.
 
         Args:
@@ -86,16 +86,17 @@ class Toolbox:
             trust: "ort" or "onnx" where the references disagree or one of them is less exact; why: says why.
             expect: the outputs, where neither reference can tell.
             same_as: (domain, op), or (domain, op, attributes), that the references run instead where they do not have this one.
+            version: of the op's domain, where that is not the default one.
             fold: whether it is also run with all inputs constant.
             attributes: those whose names are taken here, as a dict.
         """
         assert bool(why) == bool(trust or expect is not None), "what is unusual says why"
-        return Case(self.domain, self.name, list(inputs), outputs, opset, tol, trust, expect, same_as, fold, {**attrs, **(attributes or {})})
+        return Case(self.domain, self.name, list(inputs), outputs, opset, tol, trust, expect, same_as, fold, {**attrs, **(attributes or {})}, version)
 
 
 class Case:
-    def __init__(self, domain, name, inputs, outputs, opset, tol, trust, expect, same_as, fold, attrs):
-        self.same_as = same_as
+    def __init__(self, domain, name, inputs, outputs, opset, tol, trust, expect, same_as, fold, attrs, version=1):
+        self.same_as, self.version = same_as, version
         self.domain, self.name, self.opset, self.tol, self.trust, self.expect, self.fold, self.attrs = domain, name, opset, tol, trust, expect, fold, attrs
         self.wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         self.inputs = []
@@ -119,7 +120,7 @@ class Case:
             return None
         change = [x is not None and x.dtype == first and (not c or x.dtype.kind in "fV") for x, c in self.inputs]
         inputs = [(np.clip(np.nan_to_num(x.astype(np.float64)), 1, 9).round().astype(to), c) if w else (x, c) for (x, c), w in zip(self.inputs, change)]
-        other = Case(self.domain, self.name, [], 1, self.opset, max(self.tol or 0, 4e-3) if to in HALF else self.tol, self.trust, None, self.same_as, True, self.attrs)
+        other = Case(self.domain, self.name, [], 1, self.opset, max(self.tol or 0, 4e-3) if to in HALF else self.tol, self.trust, None, self.same_as, True, self.attrs, self.version)
         other.inputs, other.wanted = inputs, self.wanted
         return other
 
@@ -146,7 +147,7 @@ class Case:
         outputs = [helper.make_tensor_value_info(o, t, None) if t else helper.make_empty_tensor_value_info(o) for o, t in zip(outs, types) if o]
         node = helper.make_node(op, names, outs, name="the_node", domain=domain, **attrs)
         graph = helper.make_graph([*before, node], "case", fed, outputs, constants)
-        imports = [helper.make_opsetid("", self.opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+        imports = [helper.make_opsetid("", self.opset)] + ([helper.make_opsetid(domain, self.version)] if domain else [])
         return helper.make_model(graph, opset_imports=imports, ir_version=10 if self.opset < 22 else 11), feeds
 
     @cached_property
@@ -251,5 +252,5 @@ def all_cases():
     for (domain, name), op in OPS.items():
         if op.cases_fn is not None and domain != "edgewise":
             for i, case in enumerate(op.cases_fn(Toolbox(domain, name))):
-                out.append((f"{'ms.' if domain else ''}{name}-{i}", case))
+                out.append((f"{'ms.' if domain == MS else domain + '.' if domain else ''}{name}-{i}", case))
     return out
