@@ -13,6 +13,7 @@ Kernel("linear_attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "
        require=["heads > 0", "kv_heads > 0", "max(heads, kv_heads) % heads == 0", "max(heads, kv_heads) % kv_heads == 0", "decay_dim in (1, dim)", "beta_heads in (1, kv_heads)",
                 "batch * kv_heads * v_dim <= 2147483647", "max(heads, kv_heads) * max(dim, v_dim) <= 2147483647"],
        empty=["batch", "dim", "v_dim"],
+       rare=True,
        doc="Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay * S)). "
            "All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key head or per row of S, beta per key head or for all.")
 

@@ -39,6 +39,7 @@ Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "bloc
 from ..errors import UnsupportedOp
 from .dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
 from .op import MS, Op, broadcast, fail, most, product, takes, unsupported
+from .packing import packed, unpacked
 from .symbolic import Sym
 
 
@@ -199,10 +200,18 @@ def _turned_shape(v, n, name):
     return v.shape[:-2] + [v.shape[-1], v.shape[-2]] if n.attr(name, 0) else v.shape
 
 
+@fused_matmul.decompose
+def _(n, g):
+    """transBatch: the first dimension is that of rows, or of what is summed over, and those of the batch come before the last."""
+    turns = [n.attr(name, 0) for name in ("transBatchA", "transBatchB")]
+    if not any(turns):
+        return None
+    inputs = [g.op("Transpose", v, perm=[*range(1, v.rank - 1), 0, v.rank - 1]) if turn and v.rank > 2 else v for v, turn in zip(n.inputs, turns)]
+    return [g.op("FusedMatMul", *inputs, domain=MS, **{k: v for k, v in n.attrs.items() if not k.startswith("transBatch")})]
+
+
 @fused_matmul.infer
 def _(n):
-    if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
-        unsupported(n, "transBatchA and transBatchB")
     takes(n, (FLOAT,), 0)
     takes(n, (FLOAT, FLOAT16, BFLOAT16), 1)
     a, w = n.inputs[:2]
@@ -228,6 +237,22 @@ def _(t):
     for a, w in (((3, 40), (40, 50)), ((1, 37), (37, 65)), ((2, 3, 4), (2, 4, 5))):
         for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
             yield t(turned(a, ta), turned(w, tb), transA=ta, transB=tb, alpha=0.5, tol=1e-4)
+    yield t(t.f(4, 2, 3, 5), t.f(2, 3, 5, 6), transBatchA=1, tol=1e-4)
+    yield t(t.f(5, 2, 4), t.f(5, 2, 6), transBatchA=1, transBatchB=1, transA=1, tol=1e-4)
+    yield t(t.f(2, 4, 5), t.f(6, 2, 5), transBatchB=1, transB=1, alpha=0.5, tol=1e-4)
+
+
+transpose_matmul = Op("TransposeMatMul", MS, half=[1])  # an older name of FusedMatMul
+
+
+@transpose_matmul.decompose
+def _(n, g):
+    return [g.op("FusedMatMul", *n.inputs, domain=MS, **n.attrs)]
+
+
+@transpose_matmul.cases
+def _(t):
+    yield t(t.f(3, 5, 4), t.f(3, 5, 6), transA=1, alpha=0.5, tol=1e-4)
     yield t(t.f(3, 4), t.f(4, 5), tol=1e-4)
 
 
@@ -301,6 +326,27 @@ def _(t):
 nbits = Op("MatMulNBits", MS, half=[2, 3])
 
 
+@nbits.decompose
+def _(n, g):
+    """Where weights were quantized in the order of their importance (g_idx says which group each of them is of): the same with its columns, and those of A, sorted by group."""
+    if not n.has(4):
+        return None
+    k, cols, bits, block = n.attr("K"), n.attr("N"), n.attr("bits", 4), n.attr("block_size")
+    index = n.inputs[4].tensor.numbers() if n.inputs[4].tensor is not None else n.need(4)
+    if index[:k] == [i // block for i in range(k)]:
+        return None
+    order = sorted(range(min(k, len(index))), key=lambda i: index[i])
+    if bits not in (2, 4, 8) or [index[i] for i in order] != [i // block for i in range(k)]:
+        unsupported(n, f"a g_idx whose groups do not have {block} columns each", "Quantize without activation order.")
+    if n.inputs[0].shape[-1:] != [k] or n.inputs[1].dtype != UINT8 or product(n.inputs[1].shape) != cols * -(-k // block) * (block * bits // 8):
+        fail(n, f"{n.inputs[0]} and {n.inputs[1]} do not fit K = {k} and N = {cols}")
+    wide = -(-k // block) * block
+    rows = g.op("Reshape", n.inputs[1], g.constant(INT64, [2], [cols, wide * bits // 8]))
+    w = packed(g, g.op("Gather", unpacked(g, rows, bits, wide), g.constant(INT64, [wide], [*order, *range(k, wide)]), axis=1), bits)
+    a = g.op("Gather", n.inputs[0], g.constant(INT64, [k], order), axis=-1)
+    return [g.op("MatMulNBits", a, w, *n.inputs[2:4], None, *n.inputs[5:6], domain=MS, **n.attrs)]
+
+
 @nbits.infer
 def _(n):
     takes(n, (FLOAT,), 0, 5)
@@ -320,10 +366,6 @@ def _(n):
         fail(n, f"scales {n.inputs[2]}: {cols * blocks} are wanted")
     if w.dtype not in (UINT8, INT8) or n.inputs[2].dtype not in (FLOAT, FLOAT16) or n.has(3) and n.inputs[3].dtype not in (UINT8, FLOAT, FLOAT16) or n.has(5) and (n.inputs[5].dtype != FLOAT or list(n.inputs[5].shape) != [cols]):
         fail(n, f"its inputs {w}, {n.inputs[2]}, {n.input(3)}, {n.input(5)} are not of the types or shapes it takes")
-    if n.has(4):
-        g = n.inputs[4].tensor.numbers() if n.inputs[4].tensor is not None else n.need(4)
-        if g[:k] != [i // block for i in range(k)]:
-            unsupported(n, "g_idx that reorders columns", "Quantize without activation order.")
     if n.has(3):
         z = n.inputs[3]
         if product(z.shape) != (cols * (-(-blocks * bits // 8)) if z.dtype == UINT8 else cols * blocks):
@@ -397,6 +439,9 @@ def _(t):
     yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), t.const(t.f(48, 2, low=0, high=15)), K=64, N=48, bits=4, block_size=32, tol=1e-4)
     yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), None, t.const(t.of("int32", [i // 32 for i in range(64)])), K=64, N=48, bits=4, block_size=32, tol=1e-4)
     yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), K=64, N=48, block_size=32, tol=1e-4)
+    groups = t.const(t.random.permutation(64).astype("int32") // 32)
+    yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), None, groups, K=64, N=48, bits=4, block_size=32, tol=1e-4)
+    yield t(t.f(2, 3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), t.const(t.n("uint8", 48, low=0, high=255)), groups, t.const(t.f(48)), K=64, N=48, bits=4, block_size=32, tol=1e-4)
 
 
 bnb4 = Op("MatMulBnb4", MS, half=[2])

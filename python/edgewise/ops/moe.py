@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from .dtypes import FLOAT, FLOAT16, INT64, UINT8
 from .op import MS, Op, fail, product, takes, unsupported
+from .packing import unpacked
 
 ACTIVATIONS = {"relu": ("Relu", {}), "gelu": ("Gelu", {"approximate": "tanh"}), "silu": ("Swish", {}), "identity": (None, {})}
 
@@ -129,16 +130,6 @@ def _(n, g):
 qmoe = Op("QMoE", MS, half=[3, 6, 9])
 
 
-def _unpacked(m, v, bits, count):
-    """uint8 whose bytes hold 8 / bits numbers each, low ones first, as one number each: [..., count]."""
-    if bits == 8:
-        return v
-    mask = m.g.constant(UINT8, [], [(1 << bits) - 1])
-    parts = [m.op("BitwiseAnd", m.op("BitShift", v, m.g.constant(UINT8, [], [at]), direction="RIGHT") if at else v, mask) for at in range(0, 8, bits)]
-    whole = m.op("Concat", *(m.op("Unsqueeze", p, m.ints(-1)) for p in parts), axis=-1)
-    return m.cut(m.reshaped(whole, *v.shape[:-1], v.shape[-1] * len(parts)), v.rank - 1, 0, count)
-
-
 def _quantized_layer(n, m, i, zero, bits):
     """A layer of _mixture whose weights are inputs i (weights [experts, out, in * bits / 8]), i + 1 (scales) and i + 2 (bias), zero points input `zero`."""
     w, scales, bias, zeros = n.inputs[i], n.input(i + 1), n.input(i + 2), n.input(zero)
@@ -155,7 +146,7 @@ def _quantized_layer(n, m, i, zero, bits):
         blocks = [experts, out, width // block]
         scales = m.op("Expand", m.op("Unsqueeze", scales, m.ints(2)), m.ints(*blocks))
         if zeros is not None:
-            zeros = m.op("Expand", m.op("Unsqueeze", m.op("Cast", _unpacked(m, zeros, bits, out), to=FLOAT), m.ints(2)), m.ints(*blocks))
+            zeros = m.op("Expand", m.op("Unsqueeze", m.op("Cast", unpacked(m.g, zeros, bits, out), to=FLOAT), m.ints(2)), m.ints(*blocks))
     elif block < 16 or block & block - 1 or width % block or list(scales.shape) != [experts, out, width // block]:
         fail(n, f"blocks of {block} do not fit {width} inputs with the scales {scales}")
 

@@ -145,6 +145,8 @@ def _declare_skip_norm(name, rms):
             yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, tol=1e-4)
             yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, t.f(width), tol=1e-4, epsilon=1e-3)
             yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, t.f(width), outputs=[True, False, False, True], tol=1e-4)
+        yield t(t.f(2, 3, 8), t.f(2, 3, 8), t.f(8), outputs=4, tol=1e-4)
+        yield t(t.f(2, 3, 8) * 1e-4, t.f(2, 3, 8) * 1e-4, t.f(8), tol=1e-4)
         yield t(t.f(2, 3, 8), t.f(3, 8), t.f(8), outputs=[True, False, False, True], tol=1e-4)
         yield t(t.f(2, 3, 8), t.f(1, 3, 8), t.f(8), outputs=[True, False, False, True], tol=1e-4)
         yield t(t.f(2, 3, 8, dtype="float16"), t.f(2, 3, 8, dtype="float16"), t.f(8, dtype="float16"), outputs=[True, False, False, True], tol=4e-3)
@@ -161,7 +163,8 @@ def _declare_skip_norm(name, rms):
         for v in n.inputs[2:]:
             if v is not None and list(v.shape) != [x.shape[-1]]:
                 fail(n, f"{v} does not fit the width of {x}")
-        return [like(n, 0), (FLOAT, [1]), (FLOAT, [1]), like(n, 0)][:len(n.outputs)]
+        row = (FLOAT, [*x.shape[:-1], 1])
+        return [like(n, 0), row, row, like(n, 0)][:len(n.outputs)]  # y, mean, inverse deviation, sum
 
     @o.lower
     def _(n, b):
@@ -170,7 +173,8 @@ def _declare_skip_norm(name, rms):
             skip = skip.broadcast(x.shape)
         scale, rest = b.view(n.inputs[2]), [b.view(v) if v is not None else None for v in (n.inputs[3:] + [None, None])[:2]]
         beta, bias = (None, rest[0]) if rms else rest
-        emit_norm(b, x, b.out(n.outputs[0]), scale, beta, skip, bias, b.out(n.outputs[3]) if n.wants(3) else None, rms, n.attr("epsilon", 1e-12 if not rms else 1e-5), x.shape[-1])
+        total, mean, inv_std = (b.out(n.outputs[i]) if n.wants(i) else None for i in (3, 1, 2))
+        emit_norm(b, x, b.out(n.outputs[0]), scale, beta, skip, bias, total, rms, n.attr("epsilon", 1e-12), x.shape[-1], mean=mean, inv_std=inv_std)
 
     @o.grad
     def _(n, g, dy, *rest):
@@ -179,7 +183,7 @@ def _declare_skip_norm(name, rms):
         x, skip = n.inputs[:2]
         beta, bias = (9, 3) if rms else (3, 4)  # places of inputs
         total = g.output(3, FLOAT, list(x.shape)) if dy is not None else None
-        d, dscale, dbeta = norm_grad(n, g, total, dy, n.inputs[2], ((0, 1, bias), 2, beta), rms, n.attr("epsilon", 1e-12 if not rms else 1e-5), x.shape[-1], rest[2] if len(rest) > 2 else None)
+        d, dscale, dbeta = norm_grad(n, g, total, dy, n.inputs[2], ((0, 1, bias), 2, beta), rms, n.attr("epsilon", 1e-12), x.shape[-1], rest[2] if len(rest) > 2 else None)
         out = [d if g.wants(0) else None, g.sum_to(d, skip.shape) if g.wants(1) else None, dscale, dbeta, None]
         out[bias] = g.sum_to(d, n.inputs[bias].shape) if g.wants(bias) else None
         return out[:len(n.inputs)]

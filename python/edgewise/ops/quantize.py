@@ -361,6 +361,21 @@ def _packed(n):
     return bits, x.shape[-1] * (8 // bits)
 
 
+@gather_quantized.decompose
+def _(n, g):
+    """Tables of more than two dimensions as rows: their blocks end where their last dimension does."""
+    x, i, scale = n.inputs[:3]
+    if x.rank < 3 or x.dtype not in (UINT4, INT4, UINT8) or axis_of(n, n.attr("gather_axis", 0), x.rank) != 0 or axis_of(n, n.attr("quantize_axis", 1), x.rank) != x.rank - 1:
+        return None
+    (bits, cols), block = _packed(n), n.attr("block_size", 128)
+    if block < 16 or cols % block or n.has(3) and x.dtype == UINT8 and cols // block * bits % 8:
+        return None
+    tables = [g.op("Reshape", v, g.constant(INT64, [2], [v.shape[0], product(v.shape[1:])])) if v is not None else None for v in (x, scale, n.input(3))]
+    y = g.op("GatherBlockQuantized", tables[0], i, *tables[1:], domain=MS, **{**n.attrs, "quantize_axis": 1, "gather_axis": 0})
+    shape = [*i.shape, *x.shape[1:-1], cols]
+    return [g.op("Reshape", y, g.constant(INT64, [len(shape)], shape), allowzero=1)]
+
+
 @gather_quantized.infer
 def _(n):
     x, i, scale = n.inputs[:3]
@@ -398,7 +413,8 @@ def _(t):
             yield t(x, i, t.const(scales), block_size=32, quantize_axis=1)
         yield t(t.n(dtype, 5, 48, low=low, high=high), t.of("int64", [4, 0]), t.const(t.f(5, 3)), t.n(dtype, 5, 3, low=low, high=high), block_size=16, quantize_axis=-1)
         yield t(x, t.of("int64", [4, 0]), t.const(t.f(10, 2, dtype="float16")), block_size=32, quantize_axis=1)
-    for bits in (4, 8):
+    yield t(t.const(t.n("uint8", 10, 5, 32, low=0, high=255)), t.of("int64", [[1, -3], [9, 0]]), t.const(t.f(10, 5, 4)), t.const(t.n("uint8", 10, 5, 2, low=0, high=255)), bits=4, block_size=16, quantize_axis=2)
+    for bits in (2, 4, 8):
         x, scales = t.n("uint8", 10, 64 * bits // 8, low=0, high=255), t.f(10, 2)
-        yield t(t.const(x), t.n("int64", 2, 3, low=0, high=9), t.const(scales), t.const(t.n("uint8", 10, 2 * bits // 8, low=0, high=255)), bits=bits, block_size=32, quantize_axis=1)
+        yield t(t.const(x), t.n("int64", 2, 3, low=0, high=9), t.const(scales), t.const(t.n("uint8", 10, -(-2 * bits // 8), low=0, high=255)), bits=bits, block_size=32, quantize_axis=1)
         yield t(t.const(x), t.n("int64", 2, 3, low=0, high=9), t.const(scales), bits=bits, block_size=32, quantize_axis=1)
