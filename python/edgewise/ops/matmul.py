@@ -441,7 +441,10 @@ def _(t):
     yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), K=64, N=48, block_size=32, tol=1e-4)
     groups = t.const(t.random.permutation(64).astype("int32") // 32)
     yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), None, groups, K=64, N=48, bits=4, block_size=32, tol=1e-4)
-    yield t(t.f(2, 3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), t.const(t.n("uint8", 48, low=0, high=255)), groups, t.const(t.f(48)), K=64, N=48, bits=4, block_size=32, tol=1e-4)
+    x, w, scales, zeros, bias, at = t.f(2, 3, 64), t.n("uint8", 48, 2, 16, low=0, high=255), t.f(48, 2), t.n("uint8", 48, low=0, high=255), t.f(48), groups.array
+    numbers = (w.repeat(2, 2) >> t.of("uint8", [0, 4] * 16) & 15).reshape(48, 64).astype("float64")
+    weights = (numbers - (zeros[:, None] >> t.of("uint8", [0, 4]) & 15)[:, at]) * scales[:, at]
+    yield t(x, *map(t.const, (w, scales, zeros)), groups, t.const(bias), K=64, N=48, bits=4, block_size=32, tol=1e-4, expect=[(x @ weights.T + bias).astype("float32")], why="onnxruntime takes other zero points")
 
 
 bnb4 = Op("MatMulBnb4", MS, half=[2])
