@@ -154,7 +154,7 @@ typedef struct { int32_t items; int32_t batch; int32_t n; int32_t c; int32_t x_s
 enum { EW_INTEGER_PRODUCT_A, EW_INTEGER_PRODUCT_W, EW_INTEGER_PRODUCT_A_ZERO, EW_INTEGER_PRODUCT_B_ZERO, EW_INTEGER_PRODUCT_SUM_BIAS, EW_INTEGER_PRODUCT_A_SCALE, EW_INTEGER_PRODUCT_FACTOR, EW_INTEGER_PRODUCT_Y_ZERO, EW_INTEGER_PRODUCT_BIAS, EW_INTEGER_PRODUCT_RESIDUAL, EW_INTEGER_PRODUCT_Y, EW_INTEGER_PRODUCT_SCRATCH };
 int32_t ew_k_integer_product(ew_context *, const ew_integer_product_params *, void *const *operand);
 
-/* linear_attention: Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay * S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key head or per row of S, beta per key head or for all. */
+/* linear_attention (rare): Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay * S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key head or per row of S, beta per key head or for all. */
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t seq; int32_t dim; int32_t v_dim; int32_t decay_dim; int32_t beta_heads; float scale; } ew_linear_attention_params;
 enum { EW_LINEAR_ATTENTION_Q, EW_LINEAR_ATTENTION_K, EW_LINEAR_ATTENTION_V, EW_LINEAR_ATTENTION_PAST, EW_LINEAR_ATTENTION_DECAY, EW_LINEAR_ATTENTION_BETA, EW_LINEAR_ATTENTION_Y, EW_LINEAR_ATTENTION_STATE };
 int32_t ew_k_linear_attention(ew_context *, const ew_linear_attention_params *, void *const *operand);
