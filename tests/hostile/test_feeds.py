@@ -1,6 +1,7 @@
 """What a caller can get wrong in a run: always an InputError that names the input, and the session goes on."""
 import numpy as np
 import pytest
+from onnx import helper
 
 import edgewise
 from edgewise.errors import InputError, OutOfMemory
@@ -185,3 +186,23 @@ def test_memory_ends_anywhere(refusal: Refusal):
             session.free()
     assert failures > 5
     refusal.still_works()
+
+
+@pytest.mark.parametrize("dtype, numbers, data", [("float8_e4m3fn", [1.0, -448.0, 0.001953125], b"\x38\xfe\x01"), ("float8_e5m2", [57344.0, -0.25, 1.5], b"\x7b\xb4\x3e"), ("float8_e8m0fnu", [1.0, 0.5, 4.0], b"\x7f\x7e\x81"),
+                                                  ("float4_e2m1fn", [6.0, -0.5, 1.5], b"\x97\x03"), ("float6_e2m3fn", [7.5, -0.125, 1.0], b"\x5f\x88\x00"), ("int4", [-8, 7, -1], b"\x78\x0f"), ("uint4", [15, 0, 7], b"\x0f\x07"),
+                                                  ("int2", [-2, 1, -1], b"\x36"), ("uint2", [3, 0, 1], b"\x13"), ("bfloat16", [1.0, -2.0, 1.5], b"\x80\x3f\x00\xc0\xc0\x3f")])
+def test_small_types(dtype, numbers, data):
+    """The bytes, the numbers, ml_dtypes' arrays and a session agree; nothing of NumPy is needed for the first two."""
+    import ml_dtypes
+    a = edgewise.Array.from_list(numbers, dtype)
+    assert bytes(a.data) == data and a.tolist() == numbers and edgewise.Array((3,), dtype, data) == a
+    x = np.array(numbers, getattr(ml_dtypes, dtype))
+    assert np.asarray(a).dtype == x.dtype and (np.asarray(a) == x).all()
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph([helper.make_node("Transpose", ["x"], ["y"])], "g", [helper.make_tensor_value_info("x", kind, ["n", 1])], [helper.make_tensor_value_info("y", kind, [1, "n"])])
+    session = edgewise.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=11).SerializeToString())
+    for given in (x[:, None], edgewise.Array((3, 1), dtype, data), [[v] for v in numbers]):
+        y, = session.run(None, {"x": given})
+        assert y.dtype == x.dtype and y.shape == (1, 3) and (y[0] == x).all()
+    with pytest.raises(InputError, match="bytes for shape"):
+        edgewise.Array((30,), dtype, data)
