@@ -35,6 +35,8 @@ class Compiled:
     def run(self, feeds):
         """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
         bound, bind, pool = self.bound, self.loaded.bind, self.pool
+        if RUN_SEED in self.inputs:
+            feeds = {**feeds, RUN_SEED: RunTensor(INT64, [1], os.urandom(8))}
         for name, (slot, nbytes) in self.inputs.items():
             v = feeds[name] if name in feeds or name != RUN_SEED else RunTensor(INT64, [1], os.urandom(8))
             if v.memory is None:
