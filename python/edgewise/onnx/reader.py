@@ -327,7 +327,18 @@ class _Reader:
                     node.module = _innermost(value)
         if node.domain == "ai.onnx":
             node.domain = ""
+        if node.op == "Gradient" and node.domain == "ai.onnx.preview.training":
+            self.differentiated(node)
         return node
+
+    def differentiated(self, node):
+        """Gradient names what it differentiates in an attribute: one input more, so that it is computed before."""
+        xs, y = node.attrs.get("xs"), node.attrs.get("y")
+        if not xs or not isinstance(xs, list) or not isinstance(y, str) or not y:
+            raise ModelError("it does not name its xs and y", node.where, "Export the model again.")
+        if node.inputs[:len(xs)] != xs:
+            raise UnsupportedOp("gradients at other values than those that the graph computes", node.where, "Make its inputs the tensors that `xs` and `zs` name.")
+        node.inputs.append(y)
 
     def function(self, m):
         f = Function()

@@ -97,18 +97,18 @@ gradient = Op("Gradient", DOMAIN)
 
 @gradient.decompose
 def _(n, g):
-    """Of the sum of tensor `y` by tensors `xs`, all named by their names in the graph (autodiff.py); `zs`, which it also follows from, say nothing new."""
+    """Of the sum of tensor `y` by tensors `xs` (autodiff.py), which are its last and first inputs (onnx/reader.py); `zs`, which it also follows from, say nothing new."""
     from ..autodiff import add_gradients
-    names = n.attrs.get("xs") or []
-    y, xs = g.lookup(n.attrs.get("y"), g.here), [g.lookup(name, g.here) for name in names]
-    if y is None or None in xs or len(n.inputs) < len(xs) or len(n.outputs) > len(xs):
-        fail(n, f"its y '{n.attrs.get('y')}' and xs {names} are not all computed before it")
-    if any(a is not b for a, b in zip(xs, n.inputs)):
-        unsupported(n, "gradients at other values than those that the graph computes", "Make its inputs the tensors that `xs` and `zs` name.")
+    y, xs = n.inputs[-1], n.inputs[:len(n.attrs["xs"])]
+    if len(n.outputs) > len(xs):
+        fail(n, f"it has {len(n.outputs)} outputs for {len(xs)} tensors")
     if any(x.constant for x in xs) or y.dtype != FLOAT or any(x.dtype != FLOAT for x in xs):
         unsupported(n, f"the gradient of {y} by {xs}, which are constants or not float32", "Make them inputs of float32.")
     found = add_gradients(g.bound, [(y, g.op("Expand", g.constant(FLOAT, [], [1.0]), g.constant(INT64, [y.rank], y.shape)))], xs)
-    return [g.op("Expand", g.constant(FLOAT, [], [0.0]), g.constant(INT64, [x.rank], x.shape)) if d is None else d for d, x in zip(found, xs)][:len(n.outputs)]
+    for x, d, out in zip(xs, found, n.outputs):
+        if d is None and out is not None:
+            unsupported(n, f"{y} does not follow from {x} in the part of the graph that is compiled at once", "Differentiate by what it follows from, without loops in between.")
+    return found[:len(n.outputs)]
 
 
 @gradient.cases
