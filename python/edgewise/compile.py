@@ -289,8 +289,8 @@ def compile_inference(files, dims=({},), model_file=None):
     for sizes in dims:
         try:
             add_inference_plan(package, graph, input_shapes(graph, sizes), {i.name: i.dtype for i in graph.input_names()})
-        except (NeedsValue, NotStatic) as e:
-            raise UnsupportedOp(f"a shape in it depends on data ({e})", graph.name or "model", "Give the page the .onnx file: Python runs it there.") from None
+        except (NeedsHost, NeedsValue, NotStatic) as e:
+            raise UnsupportedOp(f"what it computes depends on data ({e}): no plan does that alone", graph.name or "model", "Give the page the .onnx file: Python runs it there.") from None
     return package
 
 

@@ -8,7 +8,7 @@ import json
 from ..arrays import Array, as_input
 from ..compile import CONSTANTS, add_inference_plan, describe_values, inference_package
 from ..errors import InputError, UnsupportedOp
-from ..ir import NeedsValue
+from ..ir import NeedsHost, NeedsValue
 from ..onnx import read_model
 from ..ops.dtypes import CODE, NAME
 from ..ops.symbolic import NotStatic
@@ -33,7 +33,7 @@ class _Model:
         except NeedsValue as e:
             name = e.value.name
             return ({"needs": [name]} if name in feeds and name not in known else {"driven": f"a shape depends on '{name}'"}), {}
-        except NotStatic as e:
+        except (NeedsHost, NotStatic) as e:
             return {"driven": str(e)}, {}
         manifest, blobs = self.package.manifest, {described["file"]: self.package.blobs.pop(described["file"])}
         fresh = manifest["weights"][self.sent:]
