@@ -776,7 +776,7 @@ static int32_t check_integer_product(const void *params, ew_reach *reach, bool *
   if (!(ew_check_min(w_each, 1) == w_each)) return 14;
   if (!(w_each >= 0)) return 15;
   if (!(ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), c) <= 16777216) || bad) return 16;
-  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 1073741824) || bad) return 17;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, items * batch, (int64_t)y_size[0]), (int64_t)y_size[1]), (int64_t)y_size[2]) <= 1073741824) || bad) return 17;
   if (!(items * n <= 1073741824)) return 18;
   if (!(scratch_bytes >= ew_check_mul(&bad, 32, ew_check_ceil_div(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), c), 4))) || bad) return 19;
   if (!(activation >= 0)) return 20;

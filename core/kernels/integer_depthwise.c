@@ -9,9 +9,9 @@ typedef struct {
   ew_window w;
   const uint8_t *x;
   uint8_t *y;
-  const int16_t *weights; /* [channels / 8][pairs of taps][8][2] */
-  const int32_t *offset;  /* of each channel: its bias, and what its zero points add to it */
-  const float *factor;
+  const m_i16 *weights; /* [channels / 8][pairs of taps][8][2] */
+  const m_i32 *offset;  /* of each channel: its bias, and what its zero points add to it */
+  const m_f32 *factor;
   const uint8_t *nothing; /* zero points, for taps that lie outside */
   int32_t taps, pairs, y_zero;
   int64_t rows, share;
@@ -29,7 +29,7 @@ static void pixel(const depthwise *s, const uint8_t *const *tap, uint8_t *y) {
   const ew_integer_depthwise_params *p = s->p;
   const int16_t flip = p->a_type == EW_I8 ? 128 : 0; /* signed bytes are read as 128 more */
   const f32x4 rounder = (f32x4){0} + 0x1.8p23f, low = (f32x4){0} + (float)(p->low - s->y_zero), high = (f32x4){0} + (float)(p->high - s->y_zero);
-  const int16_t *w = s->weights;
+  const m_i16 *w = s->weights;
   for (int32_t c = 0; c < p->channels; c += LANES) {
     const int32_t lanes = p->channels - c < LANES ? p->channels - c : LANES;
     i32x4 a = *(const i32x4_m *)(s->offset + c), b = *(const i32x4_m *)(s->offset + c + 4);
@@ -90,9 +90,9 @@ int32_t ew_k_integer_depthwise(ew_context *ctx, const ew_integer_depthwise_param
   const m_f32 *factors = operand[EW_INTEGER_DEPTHWISE_FACTOR], *scale = operand[EW_INTEGER_DEPTHWISE_A_SCALE];
   const int32_t channels = (p->channels - 1) / LANES * LANES + LANES;
   s.pairs = (s.taps + 1) / 2;
-  float *factor = operand[EW_INTEGER_DEPTHWISE_SCRATCH];
-  int32_t *offset = (int32_t *)(factor + channels);
-  int16_t *weights = (int16_t *)(offset + channels);
+  m_f32 *factor = operand[EW_INTEGER_DEPTHWISE_SCRATCH];
+  m_i32 *offset = (m_i32 *)(factor + channels);
+  m_i16 *weights = (m_i16 *)(offset + channels);
   uint8_t *nothing = (uint8_t *)(weights + (int64_t)channels * 2 * s.pairs);
   s.factor = factor, s.offset = offset, s.weights = weights, s.nothing = nothing;
   if (y_zero) s.y_zero = p->y_type == EW_I8 ? (int8_t)*y_zero : *y_zero;
