@@ -22,7 +22,7 @@ from .dtypes import FLOAT, INT64
 from .op import Op, axis_of, fail, product, takes, unsupported
 
 
-def _training(n):
+def is_training(n):
     if n.domain == "edgewise":
         return 1
     if n.opset < 9 and not n.attr("spatial", 1):
@@ -31,7 +31,7 @@ def _training(n):
 
 
 def _sizes(n, shape):
-    return {"batch": shape[0], "channels": shape[1], "inner": product(shape[2:]), "train": _training(n), "epsilon": n.attr("epsilon", 1e-5)}
+    return {"batch": shape[0], "channels": shape[1], "inner": product(shape[2:]), "train": is_training(n), "epsilon": n.attr("epsilon", 1e-5)}
 
 
 def _views(n, b):
@@ -48,7 +48,7 @@ def _statistics(op):
             fail(n, f"it wants a tensor [batch, channels, ...] and vectors of the channels, not {n.inputs}")
         if n.wants(3) or n.wants(4):
             unsupported(n, "outputs of the statistics of the batch", "Export it for inference, or with opset 14 or newer.")
-        if _training(n) and x.shape[1] and not product(x.shape):
+        if is_training(n) and x.shape[1] and not product(x.shape):
             fail(n, f"there is nothing to take statistics of in {x}")
         return ([(FLOAT, list(x.shape))] + [(FLOAT, [x.shape[1]])] * 2)[:len(n.outputs)]
 
@@ -68,7 +68,7 @@ def _statistics(op):
     def _(n, g, dy, *_):
         if dy is None:
             return [None]
-        train, x, scale = _training(n), n.inputs[0], n.inputs[1]
+        train, x, scale = is_training(n), n.inputs[0], n.inputs[1]
         dx, dscale, dbias = g.op("BatchNormalizationGrad", x, scale, dy, *([] if train else n.inputs[3:5]), domain="edgewise", outputs=3, epsilon=n.attr("epsilon", 1e-5))
         grads = [dx, dscale, dbias]
         if not train and (g.wants(3) or g.wants(4)):

@@ -41,10 +41,11 @@ def _take(r, n, user, i, v):
         n.inputs.append(None)
     n.inputs[i] = v
     r.users.setdefault(id(v), []).append(n)
-    _take_output(r, n, user)
+    take_output(r, n, user)
 
 
-def _take_output(r, n, user):
+def take_output(r, n, user):
+    """Node n computes what its user did."""
     out = user.outputs[0]
     for v in user.inputs:
         if v is not None and user in r.users.get(id(v), ()):
@@ -80,11 +81,11 @@ def _activation(r, n):
     if user.op == "SiLU" and user.domain != "edgewise" or name is None:
         return
     n.attrs = {**n.attrs, "activation": name}
-    _take_output(r, n, user)
+    take_output(r, n, user)
     user = r.only_user(n.outputs[0])
     if name == "relu" and user is not None and user.op == "MinOf2" and number(other(user, n.outputs[0])) == 6.0:
         n.attrs["activation"] = "relu6"
-        _take_output(r, n, user)
+        take_output(r, n, user)
 
 
 def _residual(r, n):
@@ -108,5 +109,5 @@ def _residual(r, n):
         n.inputs.append(None)
     n.inputs[i] = x
     r.users.setdefault(id(x), []).append(n)
-    _take_output(r, view, user)
+    take_output(r, view, user)
     view.inputs = [y, view.inputs[1]] if view.inputs else view.inputs
