@@ -358,4 +358,17 @@ def test_three_dimensions():
     g = Graph()
     q, k, v = (g.input(B, S, D) for _ in range(3))
     g.output(g.MatMul(g.Softmax(g.MatMul(q, g.Transpose(k, perm=[0, 2, 1])), axis=-1), v))
-    check(g, PASS)
+    fused(g, PASS, Attention=1, Softmax=0)
+
+
+@pytest.mark.parametrize("mask", [None, (B, 1, S, S)])
+def test_batch_and_heads_in_one_dimension(mask):
+    """As BART and DETR have it; the mask is added with both dimensions apart."""
+    g = Graph()
+    q, k, v = (g.Reshape(heads(g, g.input(B, S, H * D)), [B * H, S, D]) for _ in range(3))
+    s = g.MatMul(g.Mul(q, D**-0.5), g.Transpose(k, perm=[0, 2, 1]))
+    if mask:
+        s = g.Reshape(g.Add(g.Reshape(s, [B, H, S, S]), g.input(*mask)), [B * H, S, S])
+    y = g.Reshape(g.MatMul(g.Softmax(s, axis=-1), v), [B, H, S, D])
+    g.output(g.Reshape(g.Transpose(y, perm=[0, 2, 1, 3]), [B, S, H * D]))
+    fused(g, PASS, Attention=1, Softmax=0)

@@ -24,7 +24,7 @@ def product(g, x, kind="MatMul", k=32, n=24):
 
 
 ACTIVATIONS = {"Relu": lambda g, y: g.Relu(y), "Tanh": lambda g, y: g.Tanh(y), "Sigmoid": lambda g, y: g.Sigmoid(y), "Gelu": lambda g, y: g.Gelu(y), "Gelu tanh": lambda g, y: g.Gelu(y, approximate="tanh"),
-               "SiLU": lambda g, y: g.Mul(y, g.Sigmoid(y))}
+               "SiLU": lambda g, y: g.Mul(y, g.Sigmoid(y)), "QuickGelu": lambda g, y: g.Mul(y, g.Sigmoid(g.Mul(y, 1.702)))}
 
 
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm", "MatMulNBits"])
@@ -132,11 +132,18 @@ def test_scaled_product():
     fused(g, EPILOGUE, Add=0)
 
 
-def test_quick_gelu_and_leaky_relu_stay():
+def test_what_the_kernels_lack_stays():
     g = Graph()
     y, z = product(g, g.input(3, 32)), product(g, g.input(3, 32))
-    g.output(g.LeakyRelu(y, alpha=0.2), g.Mul(z, g.Sigmoid(g.Mul(z, 1.702))))
+    g.output(g.LeakyRelu(y, alpha=0.2), g.Mul(z, g.Sigmoid(g.Mul(z, 1.5))))
     fused(g, EPILOGUE, LeakyRelu=1, **{"ms.QuickGelu": 1})
+
+
+def test_bias_that_is_widened_behind_the_product():
+    g = Graph()
+    y = product(g, g.input(2, 3, 32), n=5000)
+    g.output(g.Add(g.Cast(g.constant(g.random.standard_normal(5000).astype(np.float16)), to=1), y))
+    fused(g, EPILOGUE, Add=0)
 
 
 def test_vectors():
@@ -271,7 +278,7 @@ def test_last_position_stops_at_attention():
     a = g.MatMul(g.Softmax(g.MatMul(x, g.Transpose(x, perm=[0, 2, 1])), axis=-1), x)
     g.output(head(g, g.Add(a, x)))
     seen = expect_positions(g, g.outputs[0])
-    assert seen["Add"][-1][1] == 1 and [1, 5, 5] in seen["Softmax"]
+    assert seen["Add"][-1][1] == 1 and seen["Attention"] == [[1, 1, 5, 32]]
 
 
 def test_last_position_through_rows():

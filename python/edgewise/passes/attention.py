@@ -43,7 +43,12 @@ def _match(r, softmax, biases):
     v = last.inputs[1]
     # before it: masks, scaling, soft cap, and the product of q and k
     masks, scale, softcap = [], 1.0, 0.0
-    value, shape4 = scores, list(scores.shape) if scores.rank == 4 else None
+    value = scores
+    if rank == 3:  # heads and batch in one dimension, as older models have it
+        flat = True
+        if op_of(scores) == "Reshape" and r.single(scores) and scores.producer.inputs[0].rank == 4 and list(scores.producer.inputs[0].shape[2:]) == list(scores.shape[1:]):
+            value = scores.producer.inputs[0]
+    shape4 = list(value.shape) if value.rank == 4 else [1, *value.shape]
     for _ in range(8):
         n = value.producer
         if n is None or not r.single(value):
@@ -85,7 +90,7 @@ def _match(r, softmax, biases):
     scale *= c
     k, c = split_scalar(k, "Mul", "Div")
     scale *= c
-    if shape4 is None or q.rank not in (3, 4) or q.rank != k.rank:
+    if q.rank not in (3, 4) or q.rank != k.rank:
         return
     batch, heads, q_len, kv_len = shape4
     perm = list(range(k.rank - 2)) + [k.rank - 1, k.rank - 2]
@@ -123,7 +128,12 @@ def _match(r, softmax, biases):
         return
     out = at.outputs[0]
     if flat:
-        y = r.insert(at, "Attention", "edgewise", inputs, FLOAT, [batch, heads, q_len, v.shape[3]], **attrs)
+        shape = [batch, heads, q_len, v.shape[3]]
+        back = r.only_user(out)
+        if back is not None and back.op == "Reshape" and list(back.outputs[0].shape) == shape:
+            r.become(back, "Attention", "edgewise", inputs, **attrs)
+            return
+        y = r.insert(at, "Attention", "edgewise", inputs, FLOAT, shape, **attrs)
         r.become(at, "Reshape", "", [y, Value("shape", 7, [3], numbers=list(out.shape))], allowzero=1)
     else:
         r.become(at, "Attention", "edgewise", inputs, **attrs)

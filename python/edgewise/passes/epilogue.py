@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ..ops.dtypes import FLOAT
 from ..ops.integer import depthwise
-from .rewrite import Rewriter, number, other
+from .rewrite import Rewriter, constants_first, number, other
 
 PRODUCTS = {"MatMul": (2, 3), "FusedMatMul": (2, 3), "Gemm": (2, 3), "MatMulNBits": (5, 6), "Conv": (2, 3), "QuantizedMatMul": (7, 8), "IntegerMatMul": (8, 9), "IntegerConv": (8, 9)}  # where bias and residual stand among the inputs
 _OPERANDS = {"QuantizedMatMul": (1, 4), "IntegerMatMul": (0, 2), "IntegerConv": (0, 2)}  # what is multiplied, where that is not inputs 0 and 1
@@ -11,6 +11,7 @@ _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "s
 
 
 def fuse_epilogues(bound):
+    constants_first(bound)
     r = Rewriter(bound)
     for n in filter(_has_epilogue, r.nodes(*PRODUCTS)):
         _bias(r, n)
@@ -78,6 +79,8 @@ def _activation(r, n):
         name = "relu"
     if user.op == "Gelu":
         name = "gelu_tanh" if user.attr("approximate", "none") == "tanh" else "gelu"
+    if user.op == "QuickGelu":
+        name = {1.0: "silu", 1.702: "quick_gelu"}.get(round(user.attr("alpha", 1.702), 6))
     if user.op == "SiLU" and user.domain != "edgewise" or name is None:
         return
     n.attrs = {**n.attrs, "activation": name}

@@ -82,6 +82,11 @@ class Rewriter:
         self.bound.prune()
 
 
+def constants_first(bound):
+    """Nodes that compute the same in every run go before all others, so that any of those can take their outputs."""
+    bound.nodes.sort(key=lambda n: not all(o is None or o.constant for o in n.outputs))
+
+
 def number(v):
     """The one float a constant holds, or None."""
     if v is None or v.dtype not in FLOATS:

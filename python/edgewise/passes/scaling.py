@@ -5,11 +5,12 @@ from ..ir import Value
 from ..ops.batch_normalization import is_training
 from ..ops.dtypes import FLOAT
 from .epilogue import take_output
-from .rewrite import Rewriter, other
+from .rewrite import Rewriter, constants_first, other
 
 
 def fold_scaling(bound):
     """Weights that are trained stay as they are; those of the file are multiplied once, in the plan's init steps."""
+    constants_first(bound)
     r = Rewriter(bound)
     for n in r.nodes("Conv", "ConvTranspose"):
         while _fold(r, n):
