@@ -299,8 +299,12 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
         pack_b_task(&s, 0, 0);
         for (int32_t i = 0; i < blocks_of(g->m, s.mc); i++) block_task(&s, i, 0);
       } else {
-        s.nt = blocks_of(blocks_of(s.nc, NR), threads) * NR;
+        /* Several tasks for each thread, since threads are seldom equally fast. Columns go first; where a must be packed, each task of columns packs it again. */
+        const int64_t worth = (int64_t)s.nc * s.kc / 32 * g->m >> 12;
+        const int32_t tasks = worth < 4 * threads ? (int32_t)worth + 1 : 4 * threads, panels = blocks_of(s.nc, NR), most = g->a_col == 1 ? tasks : threads;
+        s.nt = blocks_of(panels, at_most(panels, most)) * NR;
         s.column_tasks = blocks_of(s.nc, s.nt);
+        s.mc = at_most(blocks_of(blocks_of(g->m, blocks_of(tasks, s.column_tasks)), MR) * MR, (int32_t)mc);
         ew_parallel(ctx, s.column_tasks, pack_b_task, &s);
         ew_parallel(ctx, s.column_tasks * blocks_of(g->m, s.mc), block_task, &s);
       }
