@@ -23,7 +23,7 @@ EW_INLINE vf vf_erfc(vf z) {
   static const float c[] = {0.17087277f, -0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f, -0.18628806f, 0.09678418f, 0.37409196f, 1.00002368f, -1.26551223f};
   vf t = 1.0f / (1.0f + 0.5f * z), p = vf_splat(c[0]);
   for (int i = 1; i < 10; i++) p = vf_fma(p, t, vf_splat(c[i]));
-  return t * vf_exp(p - z * z);
+  return t * vf_exp_low(p - z * z);
 }
 
 EW_INLINE vf vf_gelu(vf x) {

@@ -189,10 +189,11 @@ EW_INLINE f32x4 f32x4_load_at(const void *p, int64_t i, bool is_half) { return i
 EW_INLINE vf vf_load_at(const void *p, int64_t i, bool is_half) { return is_half ? vf_load_half((const half *)p + i) : vf_load((const real *)p + i); }
 
 /* e^x to 1-2 units in the last place: x = n ln 2 + r, polynomial for e^r, n added to the exponent. Below -87.33 it is 0, before the
- * result becomes subnormal, which x86 takes a hundred times as long for; above 88.7 infinity; NaN stays. */
-EW_INLINE vf vf_exp(vf x) {
+ * result becomes subnormal, which x86 takes a hundred times as long for; above 88.7 infinity; NaN stays. `low`: x is at most 88. */
+EW_INLINE vf vf_exp_of(vf x, bool low) {
   const vf round = vf_splat(0x1.8p23f);
-  vf t = vf_min(vf_max(x, vf_splat(-87.33f)), vf_splat(88.8f));
+  vf t = vf_max(x, vf_splat(-87.33f));
+  if (!low) t = vf_min(t, vf_splat(88.8f));
   vf n = vf_fma(t, vf_splat(1.44269504f), round);
   vi e = (vi)n - (vi)round;
   n -= round;
@@ -205,11 +206,13 @@ EW_INLINE vf vf_exp(vf x) {
   p = vf_fma(p, r, vf_splat(1.6666665459e-1f));
   p = vf_fma(p, r, vf_splat(5.0000001201e-1f));
   p = vf_fma(p * r, r, r) + 1.0f;
-  /* 2^e in two steps, since e = 128 alone is not a float */
-  vi half_e = e >> 1;
-  p = p * (vf)((half_e + 127) << 23) * (vf)((e - half_e + 127) << 23);
+  vi half_e = low ? e : e >> 1; /* 2^e in two steps, since e = 128 alone is not a float */
+  p = p * (vf)((half_e + 127) << 23);
+  if (!low) p = p * (vf)((e - half_e + 127) << 23);
   return (vf)((vi)p & ~(x < vf_splat(-87.33f)));
 }
+EW_INLINE vf vf_exp(vf x) { return vf_exp_of(x, false); }
+EW_INLINE vf vf_exp_low(vf x) { return vf_exp_of(x, true); }
 
 /* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]` up to a permutation of the sums among the lanes.
  * b must be in 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently per machine. */

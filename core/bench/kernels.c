@@ -150,19 +150,19 @@ static void attention(int32_t heads, int32_t kv_heads, int32_t q, int32_t kv, in
   for (int i = 0; i < 8; i++) free(operand[i]);
 }
 
-static void convolution(int32_t channels, int32_t side, int32_t taps, int32_t groups) {
+static void convolution(int32_t c, int32_t m, int32_t side, int32_t taps, int32_t stride, int32_t groups) {
   static const char *const names[] = {"conv", "conv by x", "conv by w"};
-  int32_t c = channels / groups, pad = taps / 2;
-  int64_t n = (int64_t)channels * side * side, nw = (int64_t)channels * c * taps * taps;
-  float *x = floats(n), *y = floats(n), *w = floats(nw);
+  int32_t pad = taps / 2, out = (side + 2 * pad - taps) / stride + 1;
+  int64_t nx = (int64_t)c * side * side, ny = (int64_t)m * out * out, nw = (int64_t)m * c / groups * taps * taps;
+  float *x = floats(nx), *y = floats(ny), *w = floats(nw);
   for (int way = 0; way < 3; way++) {
-    char name[64];
-    snprintf(name, sizeof name, "%s %dx%d %d channels %dx%d groups %d", names[way], taps, taps, channels, side, side, groups);
-    ew_conv_params p = {.batch = 1, .groups = groups, .m = c, .c = c, .x_batch = (int32_t)n, .x_size = {1, side, side}, .y_size = {1, side, side}, .taps = {1, taps, taps}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .pad = {0, pad, pad}};
-    ew_conv_weight_grad_params pw = {.batch = 1, .groups = groups, .m = c, .c = c, .x_batch = (int32_t)n, .x_size = {1, side, side}, .y_size = {1, side, side}, .taps = {1, taps, taps}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .pad = {0, pad, pad}};
+    char name[80];
+    snprintf(name, sizeof name, "%s %dx%d / %d, %d to %d channels %dx%d groups %d", names[way], taps, taps, stride, c, m, out, out, groups);
+    ew_conv_params p = {.batch = 1, .groups = groups, .m = m / groups, .c = c / groups, .x_batch = (int32_t)nx, .x_size = {1, side, side}, .y_size = {1, out, out}, .taps = {1, taps, taps}, .stride = {1, stride, stride}, .dilation = {1, 1, 1}, .pad = {0, pad, pad}};
+    ew_conv_weight_grad_params pw = {.batch = 1, .groups = groups, .m = m / groups, .c = c / groups, .x_batch = (int32_t)nx, .x_size = {1, side, side}, .y_size = {1, out, out}, .taps = {1, taps, taps}, .stride = {1, stride, stride}, .dilation = {1, 1, 1}, .pad = {0, pad, pad}};
     ew_conv_transpose_params pt;
     memcpy(&pt, &pw, sizeof pt);
-    double work = 2.0 * (double)n * c * taps * taps;
+    double work = 2.0 * (double)ny * (c / groups) * taps * taps;
     if (way == 0) measure(name, (kernel)ew_k_conv, &p, (void *[]){[EW_CONV_X] = x, [EW_CONV_W] = w, [EW_CONV_BIAS] = NULL, [EW_CONV_RESIDUAL] = NULL, [EW_CONV_Y] = y, [EW_CONV_SCRATCH] = scratch}, work, "FLOP/s");
     if (way == 1) measure(name, (kernel)ew_k_conv_transpose, &pt, (void *[]){[EW_CONV_TRANSPOSE_Y] = y, [EW_CONV_TRANSPOSE_W] = w, [EW_CONV_TRANSPOSE_BIAS] = NULL, [EW_CONV_TRANSPOSE_X] = x, [EW_CONV_TRANSPOSE_SCRATCH] = scratch}, work, "FLOP/s");
     if (way == 2) measure(name, (kernel)ew_k_conv_weight_grad, &pw, (void *[]){[EW_CONV_WEIGHT_GRAD_X] = x, [EW_CONV_WEIGHT_GRAD_DY] = y, [EW_CONV_WEIGHT_GRAD_DW] = w, [EW_CONV_WEIGHT_GRAD_SCRATCH] = scratch}, work, "FLOP/s");
@@ -245,7 +245,8 @@ int main(int argc, char **argv) {
   integer(1, 2048, 2048, EW_U8, EW_I8), integer(8, 2048, 2048, EW_U8, EW_I8), integer(512, 512, 512, EW_U8, EW_I8), integer(256, 1536, 576, EW_U8, EW_U8);
   attention(8, 8, 512, 512, 64, false, false), attention(9, 3, 256, 256, 64, true, false), attention(9, 3, 1, 1024, 64, true, false), attention(9, 3, 1, 1024, 64, true, true);
   attention(12, 12, 1, 1024, 64, true, false), attention(12, 12, 128, 128, 64, false, false);
-  convolution(64, 56, 3, 1), convolution(128, 28, 3, 1), convolution(96, 56, 3, 96), convolution(960, 7, 3, 960);
+  convolution(3, 64, 224, 7, 2, 1), convolution(3, 32, 224, 3, 2, 1), convolution(64, 64, 56, 3, 1, 1), convolution(128, 128, 28, 3, 1, 1), convolution(512, 512, 7, 3, 1, 1), convolution(256, 512, 56, 1, 2, 1);
+  convolution(32, 32, 112, 3, 1, 32), convolution(96, 96, 112, 3, 2, 96), convolution(384, 384, 14, 3, 1, 384), convolution(960, 960, 7, 3, 1, 960);
   rows("layer norm", 256, 576), rows("RMS norm", 256, 576), rows("softmax", 512, 512), rows("softmax", 1, 49152), rows("rope", 256, 576);
   training(512, 576), training(512, 49152);
   return 0;

@@ -53,12 +53,16 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
     vf x = vf_load(s + j) * p->scale;
     vf_store(s + j, p->softcap > 0 ? p->softcap * vf_tanh(x / p->softcap) : x);
   }
-  if (row->mask)
-    for (int32_t j = 0; j < KEYS && j0 + j < row->to; j++) {
+  if (row->mask) {
+    int32_t j = 0, n = row->to - j0 < KEYS ? row->to - j0 : KEYS;
+    if (p->mask_type == EW_F32 && p->m_k == 1)
+      for (; j + VF <= n; j += VF) vf_store(s + j, vf_load(s + j) + vf_load((const real *)row->mask + j0 + j));
+    for (; j < n; j++) {
       int64_t at = (int64_t)(j0 + j) * p->m_k;
       if (p->mask_type == EW_F32) s[j] += ((const real *)row->mask)[at];
       else if (!((const uint8_t *)row->mask)[at]) s[j] = -INFINITY;
     }
+  }
   for (int32_t j = 0; j < row->from - j0 && j < KEYS; j++) s[j] = -INFINITY;
   for (int32_t j = row->to > j0 ? row->to - j0 : 0; j < KEYS; j++) s[j] = -INFINITY;
   vf high = vf_splat(row->max), sum = vf_splat(0);
@@ -69,10 +73,10 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
     return 0;
   }
   for (int32_t j = 0; j < KEYS; j += VF) {
-    vf e = vf_exp(vf_load(s + j) - max);
+    vf e = vf_exp_low(vf_load(s + j) - max);
     vf_store(s + j, e), sum += e;
   }
-  float keep = vf_exp(vf_splat(row->max - max))[0];
+  float keep = vf_exp_low(vf_splat(row->max - max))[0];
   row->sum = row->sum * keep + vf_sum(sum), row->max = max;
   return keep;
 }
@@ -80,7 +84,7 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
 /* Scores of all rows for keys [j0, j0 + keys), a panel of NR keys at a time. */
 EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, const void *k, int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
   const ew_attention_params *p = w->p;
-  float panel[DIM * NR], t[MR * NR];
+  float panel[DIM * NR];
   for (int32_t j = 0; j < keys; j += NR)
     for (int32_t d0 = 0; d0 < p->head_dim; d0 += DIM) {
       int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM;
@@ -88,9 +92,7 @@ EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, 
       for (int32_t r = 0; r < rows; r += MR) {
         const real *q[MR];
         for (int32_t i = 0; i < MR; i++) q[i] = row[r + i < rows ? r + i : rows - 1].q + d0;
-        ew_tile_of(n, q, panel, t);
-        for (int32_t i = 0; i < MR; i++)
-          for (int32_t c = 0; c < NR; c += VF) vf_store(s[r + i] + j + c, d0 ? vf_load(s[r + i] + j + c) + vf_load(t + i * NR + c) : vf_load(t + i * NR + c));
+        ew_tile_of(n, q, panel, s[r] + j, KEYS, d0 ? s[r] + j : NULL);
       }
     }
 }
@@ -111,7 +113,7 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
     for (int32_t r = 0; r < rows; r += MR) {
       const real *weights[MR];
       for (int32_t i = 0; i < MR; i++) weights[i] = s[r + i < rows ? r + i : rows - 1];
-      ew_tile_of(keys, weights, panel, t);
+      ew_tile_of(keys, weights, panel, t, NR, NULL);
       for (int32_t i = 0; i < MR && r + i < rows; i++) {
         real *y = row[r + i].y + c0;
         if (cols == NR)

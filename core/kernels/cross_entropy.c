@@ -31,7 +31,7 @@ static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t 
 /* Each loop stands once: a row's last, incomplete vector is filled up in a place of its own and goes through it too. */
 static __attribute__((noinline)) float sum_exp(const real *x, int32_t n, float max) {
   vf s = {0};
-  for (int32_t j = 0; j < n; j += VF) s += vf_exp(vf_load(x + j) - max);
+  for (int32_t j = 0; j < n; j += VF) s += vf_exp_low(vf_load(x + j) - max);
   return vf_sum(s);
 }
 

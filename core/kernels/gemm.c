@@ -147,20 +147,20 @@ void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out
 enum { SHORT = 4 };
 static __attribute__((noinline)) void short_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) { tile(SHORT, kc, a, a_row, b, out, out_row, from); }
 
-void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, float *out) {
+void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out, intptr_t out_row, const real *from) {
   enum { LENGTH = 256 };
   float a[MR * LENGTH];
   bool even = true;
   for (int r = 2; r < MR; r++) even = even && (intptr_t)rows[r] - (intptr_t)rows[r - 1] == (intptr_t)rows[1] - (intptr_t)rows[0];
   if (even) {
-    ew_tile(kc, rows[0], ((intptr_t)rows[1] - (intptr_t)rows[0]) / (intptr_t)sizeof(real), b, out, NR, NULL);
+    ew_tile(kc, rows[0], ((intptr_t)rows[1] - (intptr_t)rows[0]) / (intptr_t)sizeof(real), b, out, out_row, from);
     return;
   }
   int32_t k = 0;
   do {
     int32_t n = at_most(kc - k, LENGTH);
     for (int r = 0; r < MR; r++) memcpy(a + r * LENGTH, rows[r] + k, (size_t)n * sizeof *a);
-    ew_tile(n, a, LENGTH, b + (int64_t)k * NR, out, NR, k > 0 ? out : NULL);
+    ew_tile(n, a, LENGTH, b + (int64_t)k * NR, out, out_row, k > 0 ? out : from);
     k += n;
   } while (k < kc);
 }
@@ -244,7 +244,7 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
       else if (rows < MR && mc >= MR) first -= (MR - rows) * a_row, sums += (MR - rows) * NR; /* some rows once more, which nobody looks at */
       else if (rows < MR) {
         for (int32_t r = 0; r < MR; r++) row[r] = first + at_most(r, rows - 1) * a_row;
-        tile = NULL, ew_tile_of(s->kc, row, b, t);
+        tile = NULL, ew_tile_of(s->kc, row, b, t, NR, NULL);
       }
       if (direct && cols == NR && tile && sums == t) tile(s->kc, first, a_row, b, y, g->y_row, !s->first ? y : simple && f->residual ? f->residual + at : NULL);
       else {

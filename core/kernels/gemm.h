@@ -16,8 +16,8 @@ enum { MR = 4, NR = 2 * VF };
  * `from`, which may be out and are as far apart, or NULL. */
 void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from);
 
-/* The same into out[MR][NR], from rows that lie anywhere. */
-void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, float *out);
+/* The same from rows that lie anywhere. */
+void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out, intptr_t out_row, const real *from);
 
 /* out[rows][4] = 1, 2 or 4 rows of a times 4 columns of b, where a and b are contiguous along k. For few rows, without packing. */
 void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out);

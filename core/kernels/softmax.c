@@ -27,18 +27,18 @@ static void softmax_row(const real *x, real *y, int32_t n, bool is_log) {
   if (j < n) high = vf_max(high, load_tail(x + j, n - j));
   float max = vf_highest(high);
   if (is_log) {
-    for (j = 0; j < whole; j += VF) sum += vf_exp(vf_load(x + j) - max);
-    if (j < n) sum += vf_exp(load_tail(x + j, n - j) - max);
+    for (j = 0; j < whole; j += VF) sum += vf_exp_low(vf_load(x + j) - max);
+    if (j < n) sum += vf_exp_low(load_tail(x + j, n - j) - max);
     float shift = max + logf(vf_sum(sum));
     for (j = 0; j < n; j++) y[j] = x[j] - shift;
     return;
   }
   for (j = 0; j < whole; j += VF) {
-    vf e = vf_exp(vf_load(x + j) - max);
+    vf e = vf_exp_low(vf_load(x + j) - max);
     vf_store(y + j, e), sum += e;
   }
   if (j < n) {
-    vf e = vf_exp(load_tail(x + j, n - j) - max);
+    vf e = vf_exp_low(load_tail(x + j, n - j) - max);
     store_tail(y + j, e, n - j), sum += e;
   }
   float scale = 1.0f / vf_sum(sum);

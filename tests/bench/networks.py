@@ -182,14 +182,14 @@ def run_case(bench, case, rounds, seconds):
         times, cpu, found = measure(bench, title, kind, [f"/bench/networks/{target.name}", f"/bench/networks/{file.name}"], rounds, (end - time.monotonic()) / (len(entries) - i))
         version = found or version
         ratios = {label: ratio(times.get(b), times.get(a)) for label, (a, b) in RATIOS.items()}  # speeds: times the other way round
-        by_cpu = ratio(cpu.get(ORT_ONE), cpu.get(ONE))
+        by_cpu = [ratio(cpu.get(ORT_ONE), cpu.get(who)) for who in (SIMD, ONE)]
         raw[title] = {"ms": {w: summary(t) for w, t in times.items()}, "cpu_ms": {w: summary(t) for w, t in cpu.items() if t}, "ratios": ratios}
-        table.append([title, *(f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]" if (s := raw[title]["ms"].get(w)) else "–" for w in CONTENDERS), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios.values()), f"{by_cpu['median']:.2f}×" if by_cpu else "–"])
+        table.append([title, *(f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]" if (s := raw[title]["ms"].get(w)) else "–" for w in CONTENDERS), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios.values()), " / ".join(f"{r['median']:.2f}×" if r else "–" for r in by_cpu)])
         say(f"  {title}: " + ", ".join(f"{w} {show(np.median(t))} ms" for w, t in times.items()))
     notes = ["Milliseconds per run, as a session's: inputs copied in, output copied out. Architectures of transformers with random weights, exported by torch (TorchScript, opset 18); int8 by onnxruntime.quantization: "
              "static is QDQ with 8-bit activations and weights per channel, dynamic quantizes activations at run time.",
              f"Every contender gets the same file. Results agree within {TOLERANCE['float32']:g} of the largest value (int8: norms within {TOLERANCE['int8']:g}), or it says so here.",
-             "Last column: relaxed : ORT with one thread in processor time, which hardly moves with the machine's load."]
+             "Last column: the same ratios of one thread in processor time, which hardly moves with the machine's load."]
     if case == "encoder":
         notes.append("Of the 8 texts the shortest has 64 tokens, the rest is padding; all positions are computed.")
-    return {"title": {"vision": "Vision models", "encoder": "Encoders"}[case], "peer": f"onnxruntime-web {version}", "columns": ["ms per run", *CONTENDERS, *RATIOS, "relaxed : ORT, processor time"], "table": table, "raw": raw, "notes": notes}
+    return {"title": {"vision": "Vision models", "encoder": "Encoders"}[case], "peer": f"onnxruntime-web {version}", "columns": ["ms per run", *CONTENDERS, *RATIOS, "simd128 / relaxed : ORT, processor time"], "table": table, "raw": raw, "notes": notes}
