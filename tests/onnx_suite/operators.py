@@ -15,7 +15,7 @@ from edgewise.autodiff import Gradients, add_gradients
 from edgewise.bind import bind
 from edgewise.errors import EdgewiseError
 from edgewise.inspect import is_supported
-from edgewise.ir import NeedsValue
+from edgewise.ir import NeedsHost, NeedsValue
 from edgewise.onnx import BytesSource, read_model
 from edgewise.ops.dtypes import FLOAT
 from edgewise.ops.kernel import KERNELS
@@ -71,7 +71,7 @@ def gradient(model, feeds):
         for p in COMBINE:
             p(bound)
         called = set(lower(bound.prune()).kernels)
-    except (EdgewiseError, NeedsValue, NotStatic):
+    except (EdgewiseError, NeedsHost, NeedsValue, NotStatic):
         return None, set()
     return "no" if missing else "yes" if bound.outputs else "zero", called
 

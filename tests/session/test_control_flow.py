@@ -355,3 +355,9 @@ def test_label_encoder(keys, values, x):
     kinds = {"strings": S, "int64s": I, "floats": F}
     node = h.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", **{keys: of[keys.split("_")[1]], values: {"strings": ["u", "v"], "int64s": [7, 8], "floats": [0.5, 2.5]}[values.split("_")[1]]})
     check(model([node], [value("x", kinds[keys.split("_")[1]], None)], [value("y", kinds[values.split("_")[1]])], ml=4), {"x": x})
+
+
+def test_category_mapper():
+    for kinds, x in (((S, I), words("a", "c", "b")), ((I, S), np.array([5, 7, 1]))):
+        node = h.make_node("CategoryMapper", ["x"], ["y"], domain="ai.onnx.ml", cats_strings=["a", "b"], cats_int64s=[5, 7])
+        check(model([node], [value("x", kinds[0], [3])], [value("y", kinds[1])], ml=1), {"x": x})

@@ -150,3 +150,19 @@ def _(n, run, inputs):
             values[place] = float(count) if mode == "TF" else (w if count else 0.0) if mode == "IDF" else count * w
         out += values
     return [RunTensor.of(FLOAT, [width] if x.rank == 1 else [x.shape[0], width], out[:width if x.rank == 1 else x.shape[0] * width])]
+
+
+category_mapper = Op("CategoryMapper", ML)
+
+
+@category_mapper.host
+def _(n, run, inputs):
+    """Strings to their numbers or numbers to their strings, by two lists of one length."""
+    x, numbers, names = inputs[0], n.attrs.get("cats_int64s"), n.attrs.get("cats_strings")
+    if not isinstance(numbers, list) or not isinstance(names, list) or len(numbers) != len(names) or x.dtype not in (STRING, INT64):
+        fail(n, f"its categories do not fit together or to {x}", "Check what is fed; if it is right, export the model again.")
+    if x.dtype == STRING:
+        table, other = dict(zip(names, numbers)), n.attr("default_int64", -1)
+        return [RunTensor.of(INT64, x.shape, [table.get(s, other) for s in x.strings])]
+    table, other = dict(zip(numbers, names)), n.attr("default_string", "_Unused")
+    return [StringTensor(x.shape, [table.get(i, other) for i in x.numbers])]

@@ -143,7 +143,7 @@ class Driver:
         """Forgets what is in engine memory; programs stay."""
         self.constants.clear()
         for p in self.ops.values():
-            free_program(p)
+            p.free()
 
 
 class Host:
@@ -231,11 +231,3 @@ class Host:
                 self.driver.engine.copy(v.memory.address + v.offset, memory.address, y.nbytes)
             return RunTensor(v.dtype, shape, memory=memory)
         return y if v.memory is not None else RunTensor(v.dtype, shape, memoryview(v.data)[:y.nbytes])
-
-
-def free_program(program):
-    for part in program.parts.values():
-        if hasattr(part, "free"):
-            part.free()
-    for body in program.bodies.values():
-        free_program(body)

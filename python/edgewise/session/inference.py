@@ -7,7 +7,7 @@ from ..engine import default_engine, open_engine
 from ..errors import InputError
 from ..ir import Graph
 from ..onnx import as_source, read_model
-from .driver import MOST_TRIPS, Driver, free_program
+from .driver import MOST_TRIPS, Driver
 from .feeds import from_caller, to_caller
 from .memory import Pool
 from .program import Program
@@ -70,8 +70,8 @@ class InferenceSession:
 
     @property
     def plans(self):
-        """{key: session.compiled.Compiled} of the model's plans."""
-        return {(part, key): compiled for p in self.programs.values() for part in p.parts.values() for key, (_, compiled) in getattr(part, "plans", {}).items() if compiled is not None}
+        """{key: session.compiled.Compiled} of the plans that are kept, those of loop bodies and of single operators between plans included."""
+        return {(part, key): compiled for p in (*self.programs.values(), *self.driver.ops.values()) for part in p.every_part() for key, (_, compiled) in part.plans.items() if compiled is not None}
 
     def get_inputs(self):
         return [_node_arg(i) for i in self.graph.input_names()]
@@ -129,7 +129,7 @@ class InferenceSession:
     def free(self):
         """Gives back all engine memory of this session."""
         for p in self.programs.values():
-            free_program(p)
+            p.free()
         self.driver.free()
         self.pool.close()
         self.pool = Pool(self.engine)

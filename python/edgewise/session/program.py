@@ -84,6 +84,17 @@ class Program:
             p = self.bodies[key] = Program(function_body(f, node.attrs, given), like=like)
         return p
 
+    def every_part(self):
+        """Its Parts and those of its bodies."""
+        yield from (p for p in self.parts.values() if isinstance(p, Part))
+        for body in self.bodies.values():
+            yield from body.every_part()
+
+    def free(self):
+        """Frees all plans; it stays usable."""
+        for part in self.every_part():
+            part.free()
+
     def split(self, nodes):
         """[Part or HostNode] that compute these nodes, in an order that can be run. What is ready is computed as early as it can be, so that parts are few."""
         plain, host = {}, {}   # name: the stage in which a plain node, a host node can read it
