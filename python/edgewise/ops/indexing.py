@@ -231,19 +231,22 @@ def _(n):
 @gather_elements.lower
 def _(n, b):
     x, i = n.inputs
-    if x.rank > 6:
-        unsupported(n, "GatherElements of more than 6 dimensions")
     axis = axis_of(n, n.attr("axis", 0), x.rank)
     if any(a > c for k, (a, c) in enumerate(zip(i.shape, x.shape)) if k != axis):
         fail(n, f"its indices {i} do not fit {x}")
     xv, iv, y = b.view(x), b.view(i), b.out(n.outputs[0])
     b.flat(y)
+    if x.rank > 6:  # those before and behind the axis become one each
+        if any(a != c for k, (a, c) in enumerate(zip(i.shape, x.shape)) if k != axis):
+            unsupported(n, "GatherElements of more than 6 dimensions, of which the indices name a part")
+        xv, iv = (b.reshaped(v, [product(v.shape[:axis]), v.shape[axis], product(v.shape[axis + 1:])]) for v in (xv, iv))
+        axis = 1
     if min(xv.strides) < 0 or min(iv.strides) < 0:
         xv, iv = b.contiguous(xv), b.contiguous(iv)
-    pad = 6 - x.rank
+    pad = 6 - len(xv.shape)
     xs = list(xv.strides)
     xs[axis] = 0
-    b.emit("gather_elements", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, dims=[1] * pad + list(i.shape), rows=x.shape[axis], x_axis=xv.strides[axis],
+    b.emit("gather_elements", {"x": xv, "index": iv, "y": y}, size=size_of(x.dtype), index_type=i.dtype, dims=[1] * pad + list(iv.shape), rows=xv.shape[axis], x_axis=xv.strides[axis],
            xs=[0] * pad + xs, **{"is": [0] * pad + iv.strides})
 
 
@@ -261,6 +264,8 @@ def _(t):
     yield t(t.f(5, 6), t.n("int32", 2, 3, low=-5, high=4))
     yield t(t.f(5, 6), t.n("int64", 0, 6))
     yield t(t.f(7), t.n("int64", 9, low=-7, high=6))
+    for axis in (0, 3, 6):
+        yield t(t.f(2, 1, 3, 2, 2, 1, 2), t.n("int64", *[4 if k == axis else d for k, d in enumerate((2, 1, 3, 2, 2, 1, 2))], low=-2, high=1), axis=axis)
     for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 5, 3), t.n("int64", 2, 3, low=0, high=4))
 
