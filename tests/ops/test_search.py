@@ -108,9 +108,39 @@ def t5():
     return encoder, decoder
 
 
+@functools.lru_cache
+def whisper():
+    """The encoder of features with the decoder's first step behind it; the decoder of one token."""
+    cross, own = ([f"{part}_{kind}_{i}" for i in range(LAYERS) for part in ("key", "value")] for kind in ("cross", "self"))
+
+    def decode(b, x, past):
+        for layer in range(LAYERS):
+            q, k, v = (b.heads(b.op("MatMul", x, b.w(WIDTH, WIDTH))) for _ in range(3))
+            before = [[f"past_{part}_self_{layer}"] if past else [] for part in ("key", "value")]
+            k, v = (b.op("Concat", *old, new, axis=2, outputs=[f"present_{part}_self_{layer}"]) for part, old, new in zip(("key", "value"), before, (k, v)))
+            x = b.op("Add", x, b.attend(q, k, v, b.causal(q, k)))
+            which = "past" if past else "present"
+            x = b.op("Add", x, b.attend(b.heads(b.op("MatMul", x, b.w(WIDTH, WIDTH))), f"{which}_key_cross_{layer}", f"{which}_value_cross_{layer}", b.const(np.float32(0))))
+        b.op("MatMul", x, b.w(WIDTH, VOCABULARY, scale=0.12), outputs=["logits"])
+    e = Builder(9)
+    x = e.op("MatMul", e.op("Transpose", "encoder_input_ids", perm=[0, 2, 1]), e.w(6, WIDTH), outputs=["encoder_hidden_states"])
+    for c in cross:
+        e.op("Transpose", e.op("Reshape", e.op("MatMul", x, e.w(WIDTH, WIDTH)), e.ints(0, 0, HEADS, DIM)), perm=[0, 2, 1, 3], outputs=[f"present_{c}"])
+    decode(e, e.op("Gather", e.w(VOCABULARY, WIDTH), "decoder_input_ids"), False)
+    encoder = e.graph("encoder", [info("encoder_input_ids", 1, "batch", 6, "frames"), info("decoder_input_ids", 6, "batch", "seq")],
+                      [info("logits", 1, "batch", "seq", VOCABULARY), info("encoder_hidden_states", 1, "batch", "frames", WIDTH), *(info(f"present_{c}", 1, "batch", HEADS, "seq", DIM) for c in own), *(info(f"present_{c}", 1, "batch", HEADS, "frames", DIM) for c in cross)])
+    b = Builder(11)
+    decode(b, b.op("Gather", b.w(VOCABULARY, WIDTH), "input_ids"), True)
+    decoder = b.graph("decoder", [info("input_ids", 6, "rows", 1), *(info(f"past_{c}", 1, "rows", HEADS, "past", DIM) for c in own), *(info(f"past_{c}", 1, "rows", HEADS, "frames", DIM) for c in cross)],
+                      [info("logits", 1, "rows", 1, VOCABULARY), *(info(f"present_{c}", 1, "rows", HEADS, "total", DIM) for c in own)])
+    return encoder, decoder
+
+
 def run(op, inputs, outputs, kind="gpt", **attrs):
     """(onnxruntime's outputs, ours)."""
     graphs = {"decoder": gpt(), "model_type": 0} if kind == "gpt" else {"encoder": t5()[0], "decoder": t5()[1], "model_type": 1, "decoder_start_token_id": 2}
+    if kind == "whisper":
+        graphs = {"encoder": whisper()[0], "decoder": whisper()[1], "model_type": 2, "decoder_start_token_id": 2}
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
     feeds = {n: x for n, x in zip(names, inputs) if n}
     types = {"sequences": 6}
@@ -167,6 +197,16 @@ def test_greedy_search(more):
 
 def test_scores_of_each_step():
     same(run("BeamSearch", [PROMPTS, i32(9), i32(1), i32(3), i32(2), f32(1), f32(1)], ["sequences", "sequences_scores", "scores"]))
+
+
+FEATURES = np.random.default_rng(1).standard_normal((2, 6, 7)).astype(np.float32)
+
+
+@pytest.mark.parametrize("more", [{}, {"length_penalty": 0.5}, {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3}], ids=str)
+def test_whisper(more):
+    more = {"length_penalty": 1.0, "repetition_penalty": 1.0, **more}
+    inputs = [FEATURES, i32(14), i32(1), i32(3), i32(2), f32(more.pop("length_penalty")), f32(more.pop("repetition_penalty")), None, None, None, i32([2, 5, 6], [2, 7, 8])]
+    same(run("WhisperBeamSearch", inputs, ["sequences", "sequences_scores"], "whisper", **more))
 
 
 def test_sampling_of_what_is_most_likely():

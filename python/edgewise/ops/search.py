@@ -1,4 +1,4 @@
-"""Generation as one node of a graph: onnxruntime's BeamSearch, GreedySearch and Sampling over decoders (GPT-2's kind) and encoders with decoders (T5's kind), whose graphs are attributes of the node.
+"""Generation as one node of a graph: onnxruntime's BeamSearch, WhisperBeamSearch, GreedySearch and Sampling over decoders (GPT-2's kind) and encoders with decoders (T5's and Whisper's kind), whose graphs are attributes of the node.
 
 The decoder of GPT-2's kind: input_ids, position_ids, attention_mask (int32), past_0.. [2, rows, heads, length, dim] -> logits [rows, positions, vocabulary], present_0... Of T5's kind: the encoder makes
 of input_ids and attention_mask what the decoder's cross attention reads, and maybe the first logits; the decoder: input_ids, encoder_attention_mask, past_key_self_0.., past_key_cross_0.. -> logits, present_key_self_0...
@@ -22,27 +22,28 @@ class _Search:
         self.n, self.run, self.beams = n, run, beams
         get = lambda name: inputs[at[name]] if name in at and at[name] < len(inputs) else None
         one = lambda v, default: default if v is None else v.numbers[0]
-        ids = inputs[0]
-        if ids.rank != 2 or ids.dtype != INT32:
+        ids, whisper = inputs[0], n.attr("model_type", 0) == 2
+        if ids.dtype != (FLOAT if whisper else INT32) or ids.rank != (3 if whisper else 2):
             unsupported(n, f"{ids} as its input_ids")
         self.kind, self.eos, self.pad, self.ngram = n.attr("model_type", 0), n.attr("eos_token_id", -1), n.attr("pad_token_id", -1), n.attr("no_repeat_ngram_size", 0)
-        self.batch, prompt = ids.shape
+        self.batch = ids.shape[0]
         self.longest, self.shortest, self.penalty = one(inputs[1], 0), one(get("min_length"), 0), one(get("repetition_penalty"), 1.0)
-        self.allowed, self.allowed_first, self.temperature = get("vocab_mask"), get("prefix_vocab_mask"), n.attr("temperature", 1.0)
+        self.allowed, self.allowed_first, self.temperature = get("vocab_mask"), get("prefix_vocab_mask"), one(get("temperature"), n.attr("temperature", 1.0))
         if one(get("logits_processor"), 0):
             unsupported(n, "a logits_processor")
         mask = get("attention_mask")
         rows = self.rows = self.batch * beams
-        self.prompts = _rows(ids)
-        self.masks = _rows(mask) if mask is not None else [[int(t != self.pad) for t in row] for row in self.prompts]
+        prompts = [] if whisper else _rows(ids)
+        masks = _rows(mask) if mask is not None else [[int(t != self.pad) for t in row] for row in prompts]
         self.first = True
         if self.kind == 0:
-            self.decoder, self.cross = _Gpt(n, run, self._repeat(self.prompts), self._repeat(self.masks)), None
-            self.sequences = self._repeat(self.prompts)
-        elif self.kind == 1:
+            self.sequences = self._repeat(prompts)
+            self.decoder = _Gpt(n, run, self.sequences, self._repeat(masks))
+        elif self.kind in (1, 2):
             start = get("decoder_input_ids")
             starts = _rows(start) if start is not None else [[n.attr("decoder_start_token_id", -1)]] * self.batch
-            self.decoder, self.sequences = _EncoderDecoder(n, run, self.prompts, self.masks, starts, beams), self._repeat(starts)
+            fed = [ids] if whisper else [ids, _int32(run, masks)]
+            self.decoder, self.sequences = _EncoderDecoder(n, run, fed, masks, starts, beams), self._repeat(starts)
         else:
             unsupported(n, f"models of type {self.kind}")
         if not 0 < self.longest or self.length > self.longest or rows < 1:
@@ -148,19 +149,19 @@ class _Gpt:
 
 
 class _EncoderDecoder:
-    """An encoder and decoder of T5's kind."""
+    """An encoder and decoder of T5's or Whisper's kind. fed: the encoder's inputs; an older encoder takes the decoder's first tokens, too, and gives the first logits."""
 
-    def __init__(self, n, run, prompts, masks, starts, beams):
+    def __init__(self, n, run, fed, masks, starts, beams):
         self.run, self.n = run, n
         encoder, decoder = n.attrs.get("encoder"), n.attrs.get("decoder")
         self.body, encode = run.body(decoder), run.body(encoder)
         self.names = [i.name for i in decoder.inputs]
-        fed = [_int32(run, prompts), _int32(run, masks), _int32(run, starts)][:len(encoder.inputs)]
+        fed = [*fed, _int32(run, starts)][:len(encoder.inputs)]
         made = dict(zip([o.name for o in encoder.outputs], encode(*fed)))
-        each = [i for i in range(len(prompts)) for _ in range(beams)]
+        each = [i for i in range(len(starts)) for _ in range(beams)]
         order = run.constant(INT64, [len(each)], each)
         made = {k: run.op("Gather", v, order, axis=0) if beams > 1 else v for k, v in made.items()}
-        self.known = {"encoder_attention_mask": _int32(run, [masks[i] for i in each]), **{k: v for k, v in made.items() if k == "encoder_hidden_states"}, **{k.replace("present_", "past_"): v for k, v in made.items() if "cross" in k}}
+        self.known = {**({"encoder_attention_mask": _int32(run, [masks[i] for i in each])} if masks else {}), **{k: v for k, v in made.items() if k == "encoder_hidden_states"}, **{k.replace("present_", "past_"): v for k, v in made.items() if "cross" in k}}
         self.pasts = [name for name in self.names if "_self_" in name]
         missing = [name for name in self.names[1:] if name not in self.known and name not in self.pasts]
         if missing:
@@ -282,6 +283,16 @@ beam_search = Op("BeamSearch", MS)
 @beam_search.host
 def _(n, run, inputs):
     return _beam_search(n, run, inputs, {"min_length": 2, "repetition_penalty": 6, "vocab_mask": 7, "prefix_vocab_mask": 8, "attention_mask": 9, "decoder_input_ids": 10, "logits_processor": 11})
+
+
+whisper_beam_search = Op("WhisperBeamSearch", MS)  # as BeamSearch, then cross_qk_layer_head, extra_decoding_ids, temperature; input_ids are features [batch, bands, frames]
+
+
+@whisper_beam_search.host
+def _(n, run, inputs):
+    if n.wants(3) or n.wants(4) or n.attr("decoder_output_cross_qk", 0) or any(i < len(inputs) and inputs[i] is not None for i in (12, 13)):
+        unsupported(n, "the scores of cross attention and the probability of no speech", "Export it without them.")
+    return _beam_search(n, run, inputs, {"min_length": 2, "repetition_penalty": 6, "vocab_mask": 7, "prefix_vocab_mask": 8, "attention_mask": 9, "decoder_input_ids": 10, "logits_processor": 11, "temperature": 14})
 
 
 # ---- one sequence per prompt ----
