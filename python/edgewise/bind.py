@@ -517,13 +517,18 @@ def _constant_node(node):
     t = a.get("value", a.get("sparse_value"))
     if isinstance(t, Tensor):
         return Value(name, t.dtype, t.shape, tensor=_inner(t, name))
-    for key, dtype, many in (("value_float", FLOAT, 0), ("value_int", INT64, 0), ("value_floats", FLOAT, 1), ("value_ints", INT64, 1)):
-        if key in a:
-            return Value(name, dtype, [len(a[key])] if many else [], numbers=list(a[key]) if many else [a[key]])
-    for key, many in (("value_string", 0), ("value_strings", 1)):
-        if key in a:
-            strings = list(a[key]) if many else [a[key]]
-            return Value(name, STRING, [len(strings)] if many else [], tensor=Tensor(name, STRING, (len(strings),) if many else (), strings=strings))
+    for key, dtype, kind in (("value_float", FLOAT, float), ("value_int", INT64, int), ("value_string", STRING, (str, bytes))):
+        for many in (False, True):
+            value = a.get(key + "s" * many)
+            if value is None:
+                continue
+            numbers = value if many else [value]
+            if not isinstance(numbers, list) or not all(isinstance(x, kind) for x in numbers):
+                raise ModelError(f"its attribute '{key}{'s' * many}' is of the wrong kind ({type(value).__name__})", node.where, "The file is damaged or not valid ONNX; export it again.")
+            shape = [len(numbers)] if many else []
+            if dtype == STRING:
+                return Value(name, STRING, shape, tensor=Tensor(name, STRING, tuple(shape), strings=list(numbers)))
+            return Value(name, dtype, shape, numbers=list(numbers))
     raise UnsupportedOp("its value is of a kind that cannot be read (sparse)", node.where, "Export the model without it.")
 
 

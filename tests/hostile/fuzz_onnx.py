@@ -11,6 +11,7 @@ import collections
 import json
 import os
 import random
+import re
 import resource
 import select
 import subprocess
@@ -91,7 +92,10 @@ class Damage:
         messages = collections.defaultdict(list)
         for m in root.walk():
             messages[m.kind].append(m)
-        kind = rng.choice([k for k in ("Node", "Node", "Node", "Attribute", "Attribute", "Attribute", "Tensor", "Tensor", "Value", "Dim", "Dim", "Graph", "Pair", "OpsetId", "Function", "Model", "Type", "TensorType", "Shape") if messages[k]])
+        kinds = [k for k in ("Node", "Node", "Node", "Attribute", "Attribute", "Attribute", "Tensor", "Tensor", "Value", "Dim", "Dim", "Graph", "Pair", "OpsetId", "Function", "Model", "Type", "TensorType", "Shape") if messages[k]]
+        if not kinds:
+            return self.note("nothing left to damage")
+        kind = rng.choice(kinds)
         m = rng.choice(messages[kind])
         if not m.fields:
             m.fields.append([rng.choice((1, 2)), 0, rng.choice(INTS)])
@@ -145,7 +149,7 @@ class Damage:
             return rng.choice(names + [b"", b"nowhere"]) if names else b""
         if kind == "Attribute" and field[0] == 1:
             names = sorted({f[2] for n in root.walk() if n.kind == "Attribute" for f in n.fields if f[0] == 1 and isinstance(f[2], bytes)})
-            return rng.choice(names)
+            return rng.choice(names) if names else b"axis"
         if kind == "Pair":
             return rng.choice((b"0", b"-1", b"4096", b"99999999999999999999", b"x", b"../../etc/passwd", b"/etc/passwd", b"location", b"offset", b"length", b"", b"weights.bin", b"\xff\xfe"))
         if kind == "Tensor" and field[0] == 9 and data and rng.random() < 0.7:  # the numbers of an initializer: shapes, axes, indices, weights
@@ -175,9 +179,15 @@ def feeds_for(inputs, rng):
     sizes, feeds = {}, {}
     numbers = np.random.default_rng(rng.getrandbits(32))
     for i in inputs:
-        kind = kinds.get(i.type[7:-1]) if i.type.startswith("tensor(") else None
-        if kind is None:
-            kind = "f4"
+        inner = re.search(r"tensor\((\w+)\)", i.type)
+        kind = kinds.get(inner[1], "f4") if inner else "f4"
+        if inner and inner[1] == "string":
+            feeds[i.name] = np.array([rng.choice(("", "a", "b c", "1.5", "ü")) for _ in range(rng.choice((0, 1, 3)))], object)
+            continue
+        if not i.type.startswith("tensor("):
+            some = [numbers.integers(0, 3, rng.choice(((), (2,), (2, 3)))).astype(kind) for _ in range(rng.choice((0, 1, 1, 2)))]
+            feeds[i.name] = some if "seq(" in i.type else {"a": 1.0} if i.type.startswith("map(") else some[0] if some else None
+            continue
         shape, total = [], 1
         for d in i.shape if i.shape is not None else [2]:
             if not isinstance(d, int):
@@ -218,7 +228,9 @@ def run_case(case, seeds, seed, compare=False, save=None):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     session = got = feeds = None
     try:
-        session = edgewise.InferenceSession(BytesSource(damage.data, damage.name + ".onnx", damage.siblings))
+        options = edgewise.SessionOptions()
+        options.max_loop_trips = 1000
+        session = edgewise.InferenceSession(BytesSource(damage.data, damage.name + ".onnx", damage.siblings), options)
         session.get_outputs()
         feeds = feeds_for(session.get_inputs(), rng)
         got = session.run(None, feeds)
