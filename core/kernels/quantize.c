@@ -167,28 +167,56 @@ int32_t ew_k_dequantize(ew_context *c, const ew_dequantize_params *p, void *cons
   return EW_OK;
 }
 
-int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p, void *const *operand) {
-  (void)c;
-  const m_f32 *x = operand[EW_DYNAMIC_QUANTIZE_X];
-  m_u8 *y = operand[EW_DYNAMIC_QUANTIZE_Y];
-  const int32_t n = p->n;
+enum { MOST_RANGES = 64 };
+
+typedef struct {
+  const m_f32 *x;
+  m_u8 *y;
+  int64_t n, share;
+  float low[MOST_RANGES], high[MOST_RANGES], scale, zero;
+} dynamic_quantization;
+
+static void range_task(void *arg, int32_t index, int32_t thread) {
+  (void)thread;
+  dynamic_quantization *q = arg;
+  const m_f32 *x = q->x;
   enum { LANES = 16 };
   float low[LANES] = {0}, high[LANES] = {0}; /* the range contains 0 */
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
+  const int64_t from = index * q->share, to = from + q->share < q->n ? from + q->share : q->n;
+  int64_t i = from;
+  for (; i + LANES <= to; i += LANES)
     for (int k = 0; k < LANES; k++) {
       low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
       high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
     }
-  for (; i < n; i++) low[0] = x[i] < low[0] ? x[i] : low[0], high[0] = x[i] > high[0] ? x[i] : high[0];
+  for (; i < to; i++) low[0] = x[i] < low[0] ? x[i] : low[0], high[0] = x[i] > high[0] ? x[i] : high[0];
   for (int k = 1; k < LANES; k++) low[0] = low[k] < low[0] ? low[k] : low[0], high[0] = high[k] > high[0] ? high[k] : high[0];
-  const float scale = low[0] == high[0] ? 1 : (high[0] - low[0]) / 255, zero = round_within(-low[0] / scale, 0, 255);
+  q->low[index] = low[0], q->high[index] = high[0];
+}
+
+static void dynamic_quantize_task(void *arg, int32_t index, int32_t thread) {
+  (void)thread;
+  const dynamic_quantization *q = arg;
+  const m_f32 *x = q->x + index * q->share;
+  m_u8 *y = q->y + index * q->share;
+  const int32_t n = (int32_t)(q->n - index * q->share < q->share ? q->n - index * q->share : q->share);
+  const float scale = q->scale, zero = q->zero;
   EW_EACH for (int32_t k = 0; k < n; k++) {
     const float v = round_within(x[k] / scale, -1000, 1000) + zero;
     y[k] = (uint8_t)(int32_t)(v < 0 ? 0 : v > 255 ? 255 : v);
   }
-  *(m_f32 *)operand[EW_DYNAMIC_QUANTIZE_SCALE] = scale;
-  *(m_u8 *)operand[EW_DYNAMIC_QUANTIZE_ZERO] = (uint8_t)zero;
+}
+
+int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p, void *const *operand) {
+  dynamic_quantization q = {.x = operand[EW_DYNAMIC_QUANTIZE_X], .y = operand[EW_DYNAMIC_QUANTIZE_Y], .n = p->n};
+  int32_t tasks = ew_tasks(c, p->n, 32768, MOST_RANGES);
+  q.share = ((int64_t)p->n + tasks - 1) / tasks, tasks = (int32_t)((p->n + q.share - 1) / q.share);
+  ew_parallel(c, tasks, range_task, &q);
+  for (int32_t i = 1; i < tasks; i++) q.low[0] = q.low[i] < q.low[0] ? q.low[i] : q.low[0], q.high[0] = q.high[i] > q.high[0] ? q.high[i] : q.high[0];
+  q.scale = q.low[0] == q.high[0] ? 1 : (q.high[0] - q.low[0]) / 255, q.zero = round_within(-q.low[0] / q.scale, 0, 255);
+  ew_parallel(c, tasks, dynamic_quantize_task, &q);
+  *(m_f32 *)operand[EW_DYNAMIC_QUANTIZE_SCALE] = q.scale;
+  *(m_u8 *)operand[EW_DYNAMIC_QUANTIZE_ZERO] = (uint8_t)q.zero;
   return EW_OK;
 }
 
