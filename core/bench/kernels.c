@@ -1,6 +1,6 @@
 /* How fast the heavy kernels are on one thread, as a fraction of what this machine can do in the same run.
  *
- *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{convolution,gemm,matmul_nbits,matmul_integer,attention,norm,norm_grad,softmax,softmax_grad,cross_entropy,optimizer,random,rope}.c -lm -o bench && ./bench
+ *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{convolution,gemm,matmul_nbits,integer_product,attention,norm,norm_grad,softmax,softmax_grad,cross_entropy,optimizer,random,rope}.c -lm -o bench && ./bench
  *     emcc -O3 -msimd128 [-mrelaxed-simd] -sALLOW_MEMORY_GROWTH -sSTACK_SIZE=256KB (the same files) -o bench.js && node [--experimental-wasm-relaxed-simd] bench.js
  *
  * The peak is a loop of independent vector multiply-adds in registers. Machines are shared and clocks change, so it is measured
@@ -128,12 +128,16 @@ static void integer(int32_t m, int32_t n, int32_t k, int32_t a_type, int32_t b_t
   char name[64];
   snprintf(name, sizeof name, "integer %dx%dx%d %s %s", m, n, k, a_type == EW_I8 ? "int8" : "uint8", b_type == EW_I8 ? "int8" : "uint8");
   if (wanted && !strstr(name, wanted)) return;
-  ew_matmul_integer_params p = {.batch = 1, .m = m, .n = n, .k = k, .a_type = a_type, .b_type = b_type, .a_zeros = 1, .b_zeros = 1};
+  ew_pack_integer_params w = {.items = 1, .n = n, .taps = 1, .c = k, .type = b_type, .n_stride = 1, .c_stride = n};
+  ew_integer_product_params p = {.items = 1, .batch = 1, .n = n, .c = k, .x_size = {1, 1, m}, .y_size = {1, 1, m}, .taps = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .a_row = k, .y_row = n,
+                                 .a_type = a_type, .b_type = b_type, .y_type = EW_I32, .a_zeros = 1, .b_zeros = 1, .low = -128, .high = 255, .scratch_bytes = 4 * 131072};
   uint8_t zero[2] = {128, 3};
-  void *operand[6] = {[EW_MATMUL_INTEGER_A] = bytes((int64_t)m * k), [EW_MATMUL_INTEGER_B] = bytes((int64_t)n * k), [EW_MATMUL_INTEGER_A_ZERO] = zero, [EW_MATMUL_INTEGER_B_ZERO] = zero + 1,
-                      [EW_MATMUL_INTEGER_Y] = floats((int64_t)m * n), [EW_MATMUL_INTEGER_SCRATCH] = scratch};
-  measure(name, (kernel)ew_k_matmul_integer, &p, operand, 2.0 * m * n * k, "FLOP/s");
-  free(operand[EW_MATMUL_INTEGER_A]), free(operand[EW_MATMUL_INTEGER_B]), free(operand[EW_MATMUL_INTEGER_Y]);
+  void *packed = floats(((int64_t)n + 64) * (k + 64) / 4 + 2 * n), *b = bytes((int64_t)n * k);
+  void *operand[EW_INTEGER_PRODUCT_SCRATCH + 1] = {[EW_INTEGER_PRODUCT_A] = bytes((int64_t)m * k), [EW_INTEGER_PRODUCT_W] = packed, [EW_INTEGER_PRODUCT_A_ZERO] = zero, [EW_INTEGER_PRODUCT_B_ZERO] = zero + 1,
+                                                   [EW_INTEGER_PRODUCT_Y] = floats((int64_t)m * n), [EW_INTEGER_PRODUCT_SCRATCH] = scratch};
+  ew_k_pack_integer(&context, &w, (void *[]){[EW_PACK_INTEGER_W] = b, [EW_PACK_INTEGER_Y] = packed});
+  measure(name, (kernel)ew_k_integer_product, &p, operand, 2.0 * m * n * k, "FLOP/s");
+  free(operand[EW_INTEGER_PRODUCT_A]), free(packed), free(b), free(operand[EW_INTEGER_PRODUCT_Y]);
 }
 
 static void attention(int32_t heads, int32_t kv_heads, int32_t q, int32_t kv, int32_t d, bool causal, bool is_half) {
