@@ -52,7 +52,7 @@ Kernel("pack", {"bits": "i32", "n": "i32", "unpack": "i32"},
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import BFLOAT16, BITS, BOOL, DOUBLE, E8M0, FLOAT, FLOAT16, FLOATS, INTEGERS, MINIFLOATS, NAME, decode, encode, size_of, wrap
+from .dtypes import INT64, BFLOAT16, BITS, BOOL, DOUBLE, E8M0, FLOAT, FLOAT16, FLOATS, INTEGERS, MINIFLOATS, NAME, decode, encode, size_of, wrap
 from ..errors import MissingGradient
 from .op import MS, OPS, Op, broadcast, fail, like, read_as, takes, unsupported
 from .symbolic import NotStatic, Sym, decide_equal
@@ -474,6 +474,15 @@ _declare_binary("MinOf2", "min", "edgewise")
 _declare_binary("MaxOf2", "max", "edgewise")
 _declare_binary("PowSame", "pow", "edgewise")
 
+
+
+@OPS["", "PRelu"].decompose
+def _(n, g):
+    """Before opset 7 a vector of slopes has one for each channel, not one for each element of the last dimension."""
+    x, w = n.inputs
+    if n.opset >= 7 or w.rank != 1 or x.rank < 3 or w.shape[0] == 1:
+        return None
+    return [g.op("PRelu", x, g.op("Reshape", w, g.constant(INT64, [x.rank - 1], [w.shape[0]] + [1] * (x.rank - 2))))]
 
 
 def _grad_add(n, g, dy):

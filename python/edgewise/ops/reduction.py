@@ -164,7 +164,8 @@ def _declare_reduce(name, op):
             if n.inputs[0].dtype != UINT64:
                 return None
             if op == "l1":
-                return g.node("ReduceSum", "", n.name, n.inputs, [g.fresh(name)], n.attrs, n.opset)
+                axes = _reduce_axes(n)  # an attribute before opset 18, of ReduceSum before 13
+                return [g.op("ReduceSum", n.inputs[0], g.constant(INT64, [len(axes)], axes), keepdims=n.attr("keepdims", 1), noop_with_empty_axes=1)]
             return [_unsigned(g, g.node(name, "", n.name, [_signed(g, n.inputs[0]), *n.inputs[1:]], [g.fresh(name)], n.attrs, n.opset)[0])]
 
     @o.infer

@@ -82,6 +82,7 @@ class _Axis:
         self.rounding = "simple" if old else n.attr("nearest_mode", "round_prefer_floor")
         self.a, self.inside_only = n.attr("cubic_coeff_a", -0.75), bool(n.attr("exclude_outside", 0))
         self.smooth = bool(n.attr("antialias", 0)) and scale < 1
+        self.last = (d * scale if n.opset >= 19 and scale > 0 else size) - 1  # from 19 on the width that corners are aligned in may be a fraction
         if self.where not in ("asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "tf_crop_and_resize", "tf_half_pixel_for_nn") \
                 or self.mode not in ("nearest", "linear", "cubic") or self.rounding not in ("simple", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
             unsupported(n, f"mode '{self.mode}', coordinate_transformation_mode '{self.where}', nearest_mode '{self.rounding}'")
@@ -96,7 +97,7 @@ class _Axis:
         if self.where == "asymmetric":
             return f(i / scale)
         if self.where == "align_corners":
-            return f(f(i * (d - 1)) / (size - 1)) if size > 1 else 0.0
+            return f(f(i * (d - 1)) / self.last) if size > 1 else 0.0
         if self.where == "tf_crop_and_resize":
             start, end = self.roi
             return f(start * (d - 1) + i * (end - start) * (d - 1) / (size - 1)) if size > 1 else f(0.5 * (start + end) * (d - 1))
@@ -209,12 +210,13 @@ def _(t):
     ort = {"trust": "ort", "why": "ONNX's reference has places in double precision, and takes the scale as given where the size says otherwise"}
     wheres = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
     for where in wheres:
+        older = {"opset": 18} if where == "align_corners" else {}
         for scales in ([1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 0.6, 0.5], [1.0, 1.0, 2.5, 0.75]):
             for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
                 only = {"trust": "onnx", "why": "onnxruntime rounds these places in a way of its own"} if where == "half_pixel_symmetric" else ort
-                yield t(t.f(1, 2, 5, 8), None, scales, mode="nearest", coordinate_transformation_mode=where, nearest_mode=rounding, **only)
+                yield t(t.f(1, 2, 5, 8), None, scales, mode="nearest", coordinate_transformation_mode=where, nearest_mode=rounding, **only, **older)
             for mode in ("linear", "cubic"):
-                yield t(t.f(1, 2, 5, 8), None, scales, mode=mode, coordinate_transformation_mode=where, tol=1e-4, **(ort if where == "align_corners" else {}))
+                yield t(t.f(1, 2, 5, 8), None, scales, mode=mode, coordinate_transformation_mode=where, tol=1e-4, **({**ort, **older} if older else {}))
         yield t(t.f(2, 1, 5, 8), None, None, [2, 1, 3, 13], mode="linear", coordinate_transformation_mode=where, tol=1e-4)
         yield t(t.f(2, 1, 5, 8), None, None, [2, 1, 1, 16], mode="cubic", coordinate_transformation_mode=where, tol=1e-4, **(ort if where == "pytorch_half_pixel" else {}))
     yield t(t.f(1, 2, 5, 8), None, [1.0, 1.0, 0.8, 1.5], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1, tol=1e-4)
@@ -227,6 +229,9 @@ def _(t):
         yield t(t.f(1, 2, 5, 8), None, None, [7, 9], axes=[2, 3], mode="nearest", keep_aspect_ratio_policy=policy, opset=18, **ort)
     yield t(t.f(1, 2, 6), None, [1.0, 1.0, 2.0], mode="linear", tol=1e-4)
     yield t(t.f(1, 1, 3, 4, 5), None, [1.0, 1.0, 2.0, 1.0, 0.5], mode="nearest")
+    for mode in ("linear", "cubic"):
+        for opset, which in ((18, "ort"), (19, "onnx")):
+            yield t(t.f(1, 2, 5, 8), None, [1.0, 1.0, 0.6, 2.45], mode=mode, coordinate_transformation_mode="align_corners", opset=opset, tol=1e-4, trust=which, why="from 19 on the width that corners are aligned in may be a fraction, which onnxruntime leaves out")
     for opset in (11, 13):
         yield t(t.f(1, 2, 5, 8), t.const(t.of("float32", [])), [1.0, 1.0, 2.0, 2.0], mode="linear", opset=opset, tol=1e-4)
     yield t(t.f(1, 2, 5, 8), [1.0, 1.0, 2.0, 3.0], mode="nearest", opset=10)
