@@ -132,11 +132,20 @@ def _typed():
     return model([node("Mul", "x w", "a"), node("Gather", "a i", "y")], [value("x", F, (2, 4))], [value("y", F, None)], [w, h.make_tensor("i", I, [2], [1, 0])])
 
 
+def _loops():
+    body = h.make_graph([node("Add", "s w", "t"), node("SequenceInsert", "q t", "q2"), node("NonZero", "t", "nz"), node("Shape", "nz", "k"), node("Less", "i limit", "more")], "body", [value("i", I, ()), value("go", T.BOOL, ()), value("s"), h.make_tensor_sequence_value_info("q", F, None)],
+                        [value("more", T.BOOL, ()), value("t"), h.make_tensor_sequence_value_info("q2", F, None), value("k", I, None)])
+    step = h.make_graph([node("Mul", "a b", "a2"), node("Identity", "a2", "o")], "step", [value("a", F, (4,)), value("b", F, (4,))], [value("a2", F, (4,)), value("o", F, (4,))])
+    nodes = [node("SequenceEmpty", "", "q0"), h.make_node("Loop", ["trips", "", "x", "q0"], ["y", "qs", "ks"], body=body), node("ConcatFromSequence", "qs", "z0", axis=0), h.make_node("Scan", ["one", "z0"], ["last", "z"], body=step, num_scan_inputs=1), node("Compress", "z keep", "kept", axis=1),
+             node("Unique", "ks", "u"), node("SequenceAt", "qs at", "first")]
+    return model(nodes, [value("x")], [value("z", F, None), value("kept", F, None), value("u", I, None), value("first", F, None)], [c("trips", 3, np.int64), c("w", [1, 0, -1, 2]), c("limit", 5, np.int64), c("one", [1, 1, 1, 1]), c("keep", [1, 0, 1], np.bool_), c("at", -1, np.int64)])
+
+
 @functools.cache
 def small():
     """Built here: {name: (bytes, siblings)}."""
     out = {name: (make(), {}) for name, make in (("movement", _movement), ("indices", _indices), ("shapes", _shapes), ("if", _if), ("function", _function), ("dense18", _dense), ("dense13", lambda: _dense(13)),
-                                                 ("dense20", lambda: _dense(20)), ("quantized", _quantized), ("attention", _attention), ("contrib", _contrib), ("types", _types), ("typed", _typed))}
+                                                 ("dense20", lambda: _dense(20)), ("quantized", _quantized), ("attention", _attention), ("contrib", _contrib), ("types", _types), ("typed", _typed), ("loops", _loops))}
     out["external"] = _external()
     return out
 

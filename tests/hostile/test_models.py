@@ -19,7 +19,9 @@ from .wire import Message, varint
 
 
 def session(data, siblings=None):
-    return edgewise.InferenceSession(BytesSource(data, "model.onnx", siblings))
+    options = edgewise.SessionOptions()
+    options.max_loop_trips = 2000
+    return edgewise.InferenceSession(BytesSource(data, "model.onnx", siblings), options)
 
 
 def run(data, siblings=None, **feeds):

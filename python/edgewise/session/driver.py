@@ -192,7 +192,7 @@ class Host:
         if d.trips > d.most_trips:
             raise ModelError(f"its loops went round {d.most_trips} times", self.n.where, "If they are right, set SessionOptions.max_loop_trips; else check what ends them.")
         if getattr(d.options, "terminate", False):
-            raise Aborted("the caller's run options ask for an end", self.n.where, "")
+            raise Aborted("the caller's run options ask for an end", self.n.where, "Unset their `terminate` to run again.")
 
     def place(self, v):
         """Address of a tensor, which is brought into engine memory where it is not there yet."""
