@@ -62,7 +62,7 @@ enum ew_error_code {
   EW_E_REGISTER = 10,  /* register value out of range; operand = register */
   EW_E_INDEX = 11,     /* an index that came from data is out of range; detail = the index */
   EW_E_ARGUMENT = 12,  /* a call's argument is wrong */
-  EW_E_ABSENT = 13,    /* this engine was made without the step's kernel */
+  EW_E_ABSENT = 13,    /* this engine was made without the step's kernel (detail -1), or without the code for a parameter's value (detail) */
 };
 
 typedef struct ew_engine ew_engine;

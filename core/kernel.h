@@ -13,6 +13,20 @@ typedef struct {
 
 #include "gen/kernels.h"
 
+/* What edgewise.shake leaves out of engines made for given models: the code for values of a parameter that no plan of theirs has (Kernel's `variants`).
+ *     switch (EW_CHOICE(UNARY_OP, p->op)) ...               loses the other cases
+ *     if (EW_USES(GEMM_B, EW_F16) && is_half) ...           is false where no plan has the value
+ * Only for .wasm, and no place for inner loops: there they are calls, by which they are found. */
+#if defined(__wasm__)
+int32_t ew_choice(int32_t value, int32_t name);
+int32_t ew_uses(int32_t minus_name_and_value);
+#define EW_CHOICE(NAME, x) ew_choice((x), EW_VARIANT_##NAME)
+#define EW_USES(NAME, VALUE) ew_uses(-1 - (EW_VARIANT_##NAME * 64 + (VALUE))) /* negative, and so no function's number */
+#else
+#define EW_CHOICE(NAME, x) (x)
+#define EW_USES(NAME, VALUE) true
+#endif
+
 /* Calls task(arg, i) for i in 0..count-1, on up to ew_threads threads, in any order; returns when all are done.
  * A plain loop in a build without threads. Split so that a task is worth >= ~20 microseconds; count 1 runs on the caller at once. */
 typedef void (*ew_task)(void *arg, int32_t index, int32_t thread);

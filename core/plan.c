@@ -64,6 +64,11 @@ int32_t ew_step_check(ew_plan *p, ew_step *s, const int64_t *registers) {
       return step_fail(p, s, EW_E_PARAM, -1, s->patches[i].field);
     s->params[s->patches[i].field] = (int32_t)value;
   }
+  for (int i = 0; i < EW_VARIANT_COUNT; i++) {
+    if (ew_code.variants[i].kernel != s->id || ew_code.variants[i].values == UINT64_MAX) continue;
+    const int32_t value = s->params[ew_code.variants[i].word];
+    if (value < 0 || value > 63 || !(ew_code.variants[i].values >> value & 1)) return step_fail(p, s, EW_E_ABSENT, -1, value);
+  }
   ew_reach reach[EW_MAX_OPERANDS];
   extent at[EW_MAX_OPERANDS];
   int32_t rule = s->code->check(s->params, reach, &s->empty);
@@ -117,7 +122,7 @@ static int32_t load_step(ew_plan *p, uint32_t index, uint64_t *at, uint64_t end)
   const ew_step_header *h = (const ew_step_header *)bytes;
   if (h->kernel >= EW_KERNEL_COUNT) return ew_fail(e, EW_E_KERNEL, index, -1, h->kernel, 0);
   s->id = h->kernel, s->kernel = &ew_kernels[h->kernel], s->code = &ew_code.of[h->kernel];
-  if (!s->code->run) return step_fail(p, s, EW_E_ABSENT, -1, 0);
+  if (!s->code->run) return step_fail(p, s, EW_E_ABSENT, -1, -1);
   if (h->param_bytes != s->kernel->param_bytes || h->n_operands != s->kernel->n_operands) return step_fail(p, s, EW_E_KERNEL, -1, h->param_bytes);
   uint64_t patches_at = sizeof *h + ((uint64_t)h->param_bytes + 7) / 8 * 8, operands_at = patches_at + h->n_patches * sizeof(ew_patch);
   uint64_t size = operands_at + h->n_operands * sizeof(ew_operand);

@@ -25,11 +25,12 @@ typedef struct {
 } ew_functions;
 
 /* The only place that names the kernels' functions, and not constant, so that no compiler looks inside: edgewise.shake finds it in a .wasm
- * by its mark and takes kernels out by putting NULL here. Plans that call one of those are refused. */
+ * by its mark and takes kernels out by putting NULL here, and values of their parameters by clearing bits. Plans that want one of those are refused. */
 typedef struct {
   char mark[16];
   uint32_t table_hash, count;
   ew_functions of[EW_KERNEL_COUNT];
+  struct { uint16_t kernel, word; uint64_t values; } __attribute__((packed)) variants[EW_VARIANT_COUNT]; /* the values that a parameter may have: bits */
 } ew_kernel_code;
 
 #define EW_CODE_MARK "EDGEWISE KERNELS"

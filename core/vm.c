@@ -69,6 +69,13 @@ EW_API(ew_flavour) const char *ew_flavour(void) {
 #endif
 }
 
+#if defined(__wasm__)
+/* Long enough that no optimizer inlines them: kernel.h. */
+static volatile int32_t one = 1;
+EW_API(ew_choice) __attribute__((noinline)) int32_t ew_choice(int32_t value, int32_t name) { return name + one > 0 ? value : 0; }
+EW_API(ew_uses) __attribute__((noinline)) int32_t ew_uses(int32_t minus_name_and_value) { return minus_name_and_value < one; }
+#endif
+
 EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data, size_t bytes) {
   if (slot >= p->n_slots || bytes < p->slots[slot].bytes || (!data && bytes)) return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
   p->slots[slot].data = data, p->slots[slot].bound = true;

@@ -1683,6 +1683,26 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_unary_grad, check_unary_grad},
   {run_unique, check_unique},
   {run_where, check_where},
+}, {
+  {1, 27, UINT64_MAX}, /* attention: kv_type */
+  {4, 0, UINT64_MAX}, /* binary: op */
+  {4, 1, UINT64_MAX}, /* binary: type */
+  {6, 0, UINT64_MAX}, /* cast: x_type */
+  {6, 1, UINT64_MAX}, /* cast: y_type */
+  {7, 23, UINT64_MAX}, /* conv: activation */
+  {10, 0, UINT64_MAX}, /* copy: size */
+  {21, 18, UINT64_MAX}, /* gemm: b_type */
+  {21, 19, UINT64_MAX}, /* gemm: activation */
+  {26, 36, UINT64_MAX}, /* integer_product: activation */
+  {28, 3, UINT64_MAX}, /* matmul_nbits: bits */
+  {28, 5, UINT64_MAX}, /* matmul_nbits: format */
+  {28, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
+  {28, 10, UINT64_MAX}, /* matmul_nbits: activation */
+  {28, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {48, 5, UINT64_MAX}, /* rope: interleaved */
+  {56, 0, UINT64_MAX}, /* unary: op */
+  {56, 1, UINT64_MAX}, /* unary: type */
+  {59, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {

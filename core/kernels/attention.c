@@ -3,6 +3,7 @@
  * The softmax is online (Milakov, Gimelshein 2018): each block of keys gives scores, the running maximum and sum of each row are
  * brought up to date, and what y has gathered so far is scaled by what the new maximum makes of the old. Rows are the queries of
  * all heads that share a kv head, so that each block of k and v is read once for all of them. */
+#include "each.h"
 #include "gemm.h"
 #include <math.h>
 
@@ -63,8 +64,8 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
       else if (!((const uint8_t *)row->mask)[at]) s[j] = -INFINITY;
     }
   }
-  for (int32_t j = 0; j < row->from - j0 && j < KEYS; j++) s[j] = -INFINITY;
-  for (int32_t j = row->to > j0 ? row->to - j0 : 0; j < KEYS; j++) s[j] = -INFINITY;
+  EW_PLAIN for (int32_t j = 0; j < row->from - j0 && j < KEYS; j++) s[j] = -INFINITY;
+  EW_PLAIN for (int32_t j = row->to > j0 ? row->to - j0 : 0; j < KEYS; j++) s[j] = -INFINITY;
   vf high = vf_splat(row->max), sum = vf_splat(0);
   for (int32_t j = 0; j < KEYS; j += VF) high = vf_max(high, vf_load(s + j));
   float max = vf_highest(high);
@@ -119,7 +120,7 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
         if (cols == NR)
           for (int32_t c = 0; c < NR; c += VF) vf_store(y + c, vf_fma(vf_splat(keep[r + i]), vf_load(y + c), vf_load(t + i * NR + c)));
         else
-          for (int32_t c = 0; c < cols; c++) y[c] = y[c] * keep[r + i] + t[i * NR + c];
+          EW_PLAIN for (int32_t c = 0; c < cols; c++) y[c] = y[c] * keep[r + i] + t[i * NR + c];
       }
     }
   }
@@ -172,7 +173,7 @@ EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t r
   for (; c < p->v_dim; c++)
     for (int32_t r = 0; r < rows; r++) {
       float t = row[r].y[c] * keep[r];
-      for (int32_t j = 0; j < keys; j++) t += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
+      EW_PLAIN for (int32_t j = 0; j < keys; j++) t += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
       row[r].y[c] = t;
     }
 }
@@ -209,8 +210,10 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
 static void attention_task(void *arg, int32_t index, int32_t thread) {
   const attention_work *w = arg;
   (void)thread;
-  if (w->p->kv_type == EW_F16) attend(w, index, true);
-  else attend(w, index, false);
+  switch (EW_CHOICE(B_TYPE, w->p->kv_type)) {
+  case EW_F16: attend(w, index, true); break;
+  case EW_F32: attend(w, index, false); break;
+  }
 }
 
 int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *const *operand) {

@@ -62,11 +62,11 @@ static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
 
 static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
   const int32_t op = ((const binary *)job)->op;
-  if (op == EW_BINARY_POW && power_row(in[0], in[1], out, n)) return;
+  if (EW_USES(BINARY_OP, EW_BINARY_POW) && op == EW_BINARY_POW && power_row(in[0], in[1], out, n)) return;
 #define CASE(NAME, expression) LOOP(EW_EACH, float, m_f32, m_f32, NAME, expression)
 #define CASE_RARE(NAME, expression) LOOP(EW_PLAIN, float, m_f32, m_f32, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_EACH, float, m_f32, m_u8, NAME, expression)
-  switch (op) {
+  switch (EW_CHOICE(BINARY_OP, op)) {
     FLOAT_CASES(CASE, float)
     RARE_CASES(CASE_RARE, float)
     COMPARISONS(CASE_BOOL)
@@ -82,7 +82,7 @@ static void row_f32(const void *job, int32_t n, const void *const *in, void *out
 static void row_f64(const void *job, int32_t n, const void *const *in, void *out) {
 #define CASE(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_f64, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_u8, NAME, expression)
-  switch (((const binary *)job)->op) {
+  switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
     FLOAT_CASES(CASE, double)
     RARE_CASES(CASE, double)
     COMPARISONS(CASE_BOOL)
@@ -172,7 +172,7 @@ static void row_i32(const void *job, int32_t n, const void *const *in, void *out
 #define CASE(NAME, expression) LOOP(EW_EACH, uint32_t, m_u32, m_u32, NAME, expression)
 #define CASE_SIGNED(NAME, expression) LOOP(EW_EACH, int32_t, m_i32, m_i32, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_EACH, int32_t, m_i32, m_u8, NAME, expression)
-  switch (((const binary *)job)->op) {
+  switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
     CASE(ADD, u + v)
     CASE(SUB, u - v)
     CASE(MUL, u * v)
@@ -192,7 +192,7 @@ static void row_i32(const void *job, int32_t n, const void *const *in, void *out
 /* The bool operations masks are made of. */
 static void row_bool(const void *job, int32_t n, const void *const *in, void *out) {
 #define CASE(NAME, expression) LOOP(EW_EACH, uint8_t, m_u8, m_u8, NAME, expression)
-  switch (((const binary *)job)->op) {
+  switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
     CASE(AND, u && v)
     CASE(OR, u || v)
     CASE(XOR, !u != !v)
@@ -201,23 +201,25 @@ static void row_bool(const void *job, int32_t n, const void *const *in, void *ou
 #undef CASE
 }
 
+static void row_binary(const void *job, int32_t n, const void *const *in, void *out) {
+  switch (EW_CHOICE(BINARY_TYPE, ((const binary *)job)->type)) {
+  case EW_F32: row_f32(job, n, in, out); break;
+  case EW_F64: row_f64(job, n, in, out); break;
+  case EW_I32: row_i32(job, n, in, out); break;
+  case EW_BOOL: row_bool(job, n, in, out); break;
+  default: row_integer(job, n, in, out);
+  }
+}
+
 int32_t ew_k_binary(ew_context *c, const ew_binary_params *p, void *const *operand) {
   const binary b = {p->op, p->type};
   const bool comparison = p->op >= EW_BINARY_EQUAL && p->op <= EW_BINARY_GREATER_EQUAL, logical = p->op >= EW_BINARY_AND && p->op <= EW_BINARY_XOR;
   const bool bitwise = p->op >= EW_BINARY_BIT_AND && p->op <= EW_BINARY_SHIFT_RIGHT, fused = p->op >= EW_BINARY_SILU_MUL;
-  ew_row row;
-  switch (p->type) {
-  case EW_F32: row = row_f32; break;
-  case EW_F64: row = row_f64; break;
-  case EW_I32: row = row_i32; break;
-  case EW_BOOL: row = row_bool; break;
-  case EW_F16: case EW_BF16: return EW_E_PARAM;
-  default: row = row_integer;
-  }
+  if (p->type == EW_F16 || p->type == EW_BF16) return EW_E_PARAM;
   const bool is_float = p->type == EW_F32 || p->type == EW_F64;
   if (p->type == EW_BOOL ? !logical && !comparison : logical || (is_float ? bitwise : fused)) return EW_E_PARAM;
   const int32_t size = ew_bytes_of(p->type);
   const ew_strided in[] = {{operand[EW_BINARY_A], p->as, size}, {operand[EW_BINARY_B], p->bs, size}}, y = {operand[EW_BINARY_Y], p->ys, comparison ? 1 : size};
-  ew_each(c, p->dims, 2, in, y, row, &b);
+  ew_each(c, p->dims, 2, in, y, row_binary, &b);
   return EW_OK;
 }

@@ -58,7 +58,7 @@ static void load_float(int32_t type, const void *x, int32_t n, double *to) {
     to[i] = expression;                       \
   }                                           \
   break
-  switch (type) {
+  switch (EW_CHOICE(CAST_FROM, type)) {
   case EW_F32: LOAD(m_f32, (double)v);
   case EW_F16: LOAD(m_u16, (double)ew_half_to_float(v));
   case EW_BF16: LOAD(m_u16, (double)ew_bfloat_to_float(v));
@@ -68,7 +68,7 @@ static void load_float(int32_t type, const void *x, int32_t n, double *to) {
 }
 
 static void load_integer(int32_t type, const void *x, int32_t n, int64_t *to) {
-  switch (type) {
+  switch (EW_CHOICE(CAST_FROM, type)) {
   case EW_U8: case EW_U4: case EW_U2: LOAD(m_u8, v);
   case EW_I4: LOAD(m_u8, (v ^ 8) - 8);
   case EW_I2: LOAD(m_u8, (v ^ 2) - 2);
@@ -94,7 +94,7 @@ static void load_integer(int32_t type, const void *x, int32_t n, int64_t *to) {
 
 static void store_float(int32_t type, int32_t mode, const double *from, int32_t n, void *y) {
 #define SOURCE double
-  switch (type) {
+  switch (EW_CHOICE(CAST_TO, type)) {
   case EW_F32: STORE(m_f32, (float)v);
   case EW_F64: STORE(m_f64, v);
   case EW_F16: STORE(m_u16, ew_float_to_half(narrow(v)));
@@ -117,7 +117,7 @@ static void store_float(int32_t type, int32_t mode, const double *from, int32_t 
 /* Integers wrap into integers, as everywhere. A uint64 above INT64_MAX looks negative here, which only matters to floats. */
 static void store_integer(int32_t type, int32_t mode, const int64_t *from, int32_t n, void *y, bool wide) {
 #define SOURCE int64_t
-  switch (type) {
+  switch (EW_CHOICE(CAST_TO, type)) {
   case EW_F32: STORE(m_f32, wide ? (float)(uint64_t)v : (float)v);
   case EW_F64: STORE(m_f64, wide ? (double)(uint64_t)v : (double)v);
   case EW_F16: STORE(m_u16, ew_float_to_half(narrow(wide ? (double)(uint64_t)v : (double)v)));
@@ -138,27 +138,28 @@ typedef struct { int32_t from, to, mode; } cast;
 
 static void row_cast(const void *job, int32_t n, const void *const *in, void *out) {
   const cast *c = job;
-#define DIRECT(X, Y, expression)                \
-  {                                             \
-    const X *x = in[0];                         \
-    Y *y = out;                                 \
-    EW_EACH for (int32_t i = 0; i < n; i++) {   \
-      const X v = x[i];                         \
-      y[i] = expression;                        \
-    }                                           \
-  }                                             \
-  return
+#define DIRECT(FROM, TO, X, Y, expression)                         \
+  case PAIR(FROM, TO):                                             \
+    if (EW_USES(CAST_FROM, FROM) && EW_USES(CAST_TO, TO)) {        \
+      const X *x = in[0];                                          \
+      Y *y = out;                                                  \
+      EW_EACH for (int32_t i = 0; i < n; i++) {                    \
+        const X v = x[i];                                          \
+        y[i] = expression;                                         \
+      }                                                            \
+    }                                                              \
+    return
   switch (PAIR(c->from, c->to)) {
-  case PAIR(EW_F32, EW_F16): DIRECT(m_f32, m_u16, ew_float_to_half(v));
-  case PAIR(EW_F16, EW_F32): DIRECT(m_u16, m_f32, ew_half_to_float(v));
-  case PAIR(EW_BF16, EW_F32): DIRECT(m_u16, m_f32, ew_bfloat_to_float(v));
-  case PAIR(EW_BOOL, EW_F32): DIRECT(m_u8, m_f32, (float)(v != 0));
-  case PAIR(EW_F32, EW_BOOL): DIRECT(m_f32, m_u8, v != 0);
-  case PAIR(EW_U8, EW_F32): DIRECT(m_u8, m_f32, (float)v);
-  case PAIR(EW_I32, EW_F32): DIRECT(m_i32, m_f32, (float)v);
-  case PAIR(EW_I64, EW_F32): DIRECT(m_i64, m_f32, (float)v);
-  case PAIR(EW_I64, EW_I32): DIRECT(m_i64, m_i32, (int32_t)v);
-  case PAIR(EW_I32, EW_I64): DIRECT(m_i32, m_i64, v);
+    DIRECT(EW_F32, EW_F16, m_f32, m_u16, ew_float_to_half(v));
+    DIRECT(EW_F16, EW_F32, m_u16, m_f32, ew_half_to_float(v));
+    DIRECT(EW_BF16, EW_F32, m_u16, m_f32, ew_bfloat_to_float(v));
+    DIRECT(EW_BOOL, EW_F32, m_u8, m_f32, (float)(v != 0));
+    DIRECT(EW_F32, EW_BOOL, m_f32, m_u8, v != 0);
+    DIRECT(EW_U8, EW_F32, m_u8, m_f32, (float)v);
+    DIRECT(EW_I32, EW_F32, m_i32, m_f32, (float)v);
+    DIRECT(EW_I64, EW_F32, m_i64, m_f32, (float)v);
+    DIRECT(EW_I64, EW_I32, m_i64, m_i32, (int32_t)v);
+    DIRECT(EW_I32, EW_I64, m_i32, m_i64, v);
   }
 #undef DIRECT
   const int32_t x_size = ew_bytes_of(c->from), y_size = ew_bytes_of(c->to);

@@ -33,7 +33,7 @@ static void copy_plane(const copy *c, const uint8_t *x, uint8_t *y, int64_t m) {
     }                                                                                                    \
   break
   const int64_t j_tile = xr == 1 || yr == 1 ? TILE : n; /* tiles only where the other dimension is the contiguous one on a side */
-  switch (size) {
+  switch (EW_CHOICE(COPY_SIZE, size)) {
   case 1: PLANE(m_u8);
   case 2: PLANE(m_u16);
   case 4: PLANE(m_u32);

@@ -2,6 +2,7 @@
  *
  * Large products go the usual way (Goto, van de Geijn 2008): a block of b and a block of a are copied into panels in the order
  * the inner loop reads them, so that it streams through cache with constant strides. */
+#include "each.h"
 #include "gemm.h"
 #include <string.h>
 
@@ -10,7 +11,19 @@ EW_INLINE int32_t blocks_of(int32_t x, int32_t block) { return x / block + (x % 
 
 /* A whole number of vectors, in place. (Once in the engine: activations are long.) */
 static __attribute__((noinline)) void activate(float *t, int32_t n, int32_t activation) {
-  for (int32_t j = 0; j < n; j += VF) vf_store(t + j, vf_activate(vf_load(t + j), activation));
+#define EACH(NAME) \
+  case EW_ACTIVATION_##NAME: \
+    for (int32_t j = 0; j < n; j += VF) vf_store(t + j, vf_activate(vf_load(t + j), EW_ACTIVATION_##NAME)); \
+    break
+  switch (EW_CHOICE(ACTIVATION, activation)) {
+    EACH(GELU);
+    EACH(GELU_TANH);
+    EACH(SILU);
+    EACH(TANH);
+    EACH(SIGMOID);
+    EACH(QUICK_GELU);
+  }
+#undef EACH
 }
 
 void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col, int32_t n, int32_t y_row) {
@@ -59,7 +72,7 @@ static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int
       f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
       for (int r = 0; r < 4; r++) *(f32x4_m *)(rows + (int64_t)(i + r) * kc + p) = v[r];
     }
-    for (; p < kc; p++)
+    EW_PLAIN for (; p < kc; p++)
       for (int r = 0; r < 4; r++) rows[(int64_t)(i + r) * kc + p] = a[i + r + p * col];
   }
   for (; i < mc; i++)
@@ -118,9 +131,11 @@ static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
     }
 }
 static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
-  if (bytes_of_b(((const b_layout *)g->b_more)->type) == 1) pack_b_bytes(g, panels, k0, kc, j0, nc);
-  else if (((const b_layout *)g->b_more)->is_half) pack_b_of(g, panels, k0, kc, j0, nc, true);
-  else pack_b_of(g, panels, k0, kc, j0, nc, false);
+  switch (EW_CHOICE(B_TYPE, ((const b_layout *)g->b_more)->type)) {
+  case EW_F32: pack_b_of(g, panels, k0, kc, j0, nc, false); break;
+  case EW_F16: pack_b_of(g, panels, k0, kc, j0, nc, true); break;
+  default: pack_b_bytes(g, panels, k0, kc, j0, nc);
+  }
 }
 
 /* ---- the inner loop ---- */
@@ -357,14 +372,17 @@ DOTS(dots_4x2_half, 4, 2, 1, true)
 #undef DOTS
 
 void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
-  if (rows == 1) (is_half ? dots_1x4_half : dots_1x4)(k, a, a_row, b, b_col, out);
-  else if (rows == 2) (is_half ? dots_2x4_half : dots_2x4)(k, a, a_row, b, b_col, out);
-  else
-    for (int c = 0; c < 4; c += 2) {
-      float t[8];
-      (is_half ? dots_4x2_half : dots_4x2)(k, a, a_row, (const char *)b + c * b_col * (is_half ? 2 : 4), b_col, t);
-      for (int r = 0; r < 4; r++) out[r * 4 + c] = t[r * 2], out[r * 4 + c + 1] = t[r * 2 + 1];
-    }
+  if (is_half && EW_USES(B_TYPE, EW_F16)) {
+    if (rows == 1) dots_1x4_half(k, a, a_row, b, b_col, out);
+    else if (rows == 2) dots_2x4_half(k, a, a_row, b, b_col, out);
+  } else if (rows == 1) dots_1x4(k, a, a_row, b, b_col, out);
+  else if (rows == 2) dots_2x4(k, a, a_row, b, b_col, out);
+  for (int c = 0; rows > 2 && c < 4; c += 2) {
+    float t[8];
+    if (is_half && EW_USES(B_TYPE, EW_F16)) dots_4x2_half(k, a, a_row, (const char *)b + c * b_col * 2, b_col, t);
+    else dots_4x2(k, a, a_row, (const char *)b + c * b_col * 4, b_col, t);
+    for (int r = 0; r < 4; r++) out[r * 4 + c] = t[r * 2], out[r * 4 + c + 1] = t[r * 2 + 1];
+  }
 }
 
 static void columns_task(void *arg, int32_t index, int32_t thread) {
@@ -401,7 +419,7 @@ EW_INLINE void add_rows(int count, int32_t n, const float *x, const void *b, int
 static __attribute__((noinline)) void add_8_rows(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(8, n, x, b, stride, y, false); }
 static __attribute__((noinline)) void add_8_rows_half(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(8, n, x, b, stride, y, true); }
 static void add_row(int32_t n, const float *x, const void *b, float *y, bool is_half) {
-  if (is_half) add_rows(1, n, x, b, 0, y, true);
+  if (is_half && EW_USES(B_TYPE, EW_F16)) add_rows(1, n, x, b, 0, y, true);
   else add_rows(1, n, x, b, 0, y, false);
 }
 
@@ -421,7 +439,8 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
       for (int32_t i = 0; i < g->m; i++) {
         float x[8];
         for (int32_t r = 0; r < 8 && p + r < g->k; r++) x[r] = f->a[i * f->a_row + p + r];
-        if (p + 8 <= g->k) (s->is_half ? add_8_rows_half : add_8_rows)(n, x, b, s->row, y + i * n);
+        if (p + 8 <= g->k && s->is_half && EW_USES(B_TYPE, EW_F16)) add_8_rows_half(n, x, b, s->row, y + i * n);
+        else if (p + 8 <= g->k) add_8_rows(n, x, b, s->row, y + i * n);
         else
           for (int32_t r = 0; p + r < g->k; r++) add_row(n, x + r, b + r * s->row * (s->is_half ? 2 : 4), y + i * n, s->is_half);
       }

@@ -43,7 +43,7 @@ EW_INLINE void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count
     int64_t block = at / p->block + (p->format ? 0 : (int64_t)row * w->blocks), left = p->block - at % p->block;
     float scale = scale_at(w, block);
     n = left < count - i ? (int32_t)left : count - i;
-    if (p->format) {
+    if (p->format && (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2))) {
       const float *code = p->format == 1 ? fp4 : nf4;
       for (int q = 0; q < 16; q++) value[q] = code[q] * scale;
       look_up(w->b, at, n, 4, true, value, out, step);
@@ -56,8 +56,8 @@ EW_INLINE void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count
       for (int32_t j = 0; j < n; j++) out[(int64_t)j * step] = ((float)(int32_t)b[at + j] - zero) * scale;
     else {
       for (int q = 0; q < 16; q++) value[q] = ((float)q - zero) * scale;
-      if (p->bits == 4) look_up(b, at, n, 4, false, value, out, step);
-      else look_up(b, at, n, 2, false, value, out, step);
+      if (EW_USES(NBITS, 2) && p->bits == 2) look_up(b, at, n, 2, false, value, out, step);
+      else look_up(b, at, n, 4, false, value, out, step);
     }
   }
 }
@@ -296,12 +296,16 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
       const real *a = g->a + (int64_t)i * g->a_row;
       real *ready = scratch + i * row;
       switch (p->bits + bytes) {
-      case 2: f.rows = floats_2, prepare_floats(&f, a, ready, 2); break;
-      case 3: f.rows = bytes_2, prepare_bytes(&f, a, ready, 2); break;
-      case 4: f.rows = floats_4, prepare_floats(&f, a, ready, 4); break;
-      case 5: f.rows = bytes_4, prepare_bytes(&f, a, ready, 4); break;
-      case 8: f.rows = floats_8, prepare_floats(&f, a, ready, 8); break;
-      default: f.rows = bytes_8, prepare_bytes(&f, a, ready, 8); break;
+#define FLOATS(bits) if (EW_USES(NBITS, bits)) f.rows = floats_##bits, prepare_floats(&f, a, ready, bits); break
+#define BYTES(bits) if (EW_USES(NBITS, bits) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##bits, prepare_bytes(&f, a, ready, bits); break
+      case 2: FLOATS(2);
+      case 3: BYTES(2);
+      case 4: FLOATS(4);
+      case 5: BYTES(4);
+      case 8: FLOATS(8);
+      default: BYTES(8);
+#undef FLOATS
+#undef BYTES
       }
     }
   }
@@ -319,8 +323,9 @@ int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void
   ew_gemm_job g = {.m = p->m, .n = p->n, .k = p->k, .a_row = p->a_row, .a_col = 1, .y_row = p->y_row, .a = operand[EW_MATMUL_NBITS_A], .y = operand[EW_MATMUL_NBITS_Y],
                    .finish = {.bias = operand[EW_MATMUL_NBITS_BIAS], .residual = operand[EW_MATMUL_NBITS_RESIDUAL], .bias_col = 1, .activation = p->activation, .alpha = 1, .beta = 1},
                    .pack_b = pack_b, .b = &w};
-  if (p->transposed) g.n = p->k, g.k = p->n, g.pack_b = pack_rows;
-  if (p->m <= FEW && !p->transposed) few_rows_run(ctx, &w, &g, scratch);
+  const bool transposed = p->transposed && EW_USES(NBITS_TRANSPOSED, 1);
+  if (transposed) g.n = p->k, g.k = p->n, g.pack_b = pack_rows;
+  if (p->m <= FEW && !transposed) few_rows_run(ctx, &w, &g, scratch);
   else ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
   return EW_OK;
 }

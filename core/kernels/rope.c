@@ -1,6 +1,5 @@
 /* Rotary position embedding: (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) for the pairs of each head. */
-#include "../kernel.h"
-#include "../simd.h"
+#include "each.h"
 
 typedef struct {
   const ew_rope_params *p;
@@ -21,8 +20,8 @@ EW_INLINE int64_t table_row(const ew_rope_params *p, const long_m *ids, int32_t 
 
 static void rotate(const ew_rope_params *p, const real *x, const real *c, const real *s, real *y) {
   int32_t half = p->rotary_dim / 2, i = 0;
-  if (p->interleaved) {
-    for (; i < half; i++) {
+  if (p->interleaved && EW_USES(ROPE_INTERLEAVED, 1)) {
+    EW_PLAIN for (; i < half; i++) {
       float x1 = x[2 * i], x2 = x[2 * i + 1];
       y[2 * i] = (x1 * c[i] - x2 * s[i]) * p->scale, y[2 * i + 1] = (x2 * c[i] + x1 * s[i]) * p->scale;
     }
@@ -31,12 +30,12 @@ static void rotate(const ew_rope_params *p, const real *x, const real *c, const 
       vf x1 = vf_load(x + i), x2 = vf_load(x + half + i), ci = vf_load(c + i), si = vf_load(s + i);
       vf_store(y + i, (x1 * ci - x2 * si) * p->scale), vf_store(y + half + i, (x2 * ci + x1 * si) * p->scale);
     }
-    for (; i < half; i++) {
+    EW_PLAIN for (; i < half; i++) {
       float x1 = x[i], x2 = x[half + i];
       y[i] = (x1 * c[i] - x2 * s[i]) * p->scale, y[half + i] = (x2 * c[i] + x1 * s[i]) * p->scale;
     }
   }
-  for (i = p->rotary_dim; i < p->head_dim; i++) y[i] = x[i];
+  EW_PLAIN for (i = p->rotary_dim; i < p->head_dim; i++) y[i] = x[i];
 }
 
 static void rope_task(void *arg, int32_t index, int32_t thread) {

@@ -32,7 +32,7 @@ static void row_f32(const void *job, int32_t n, const void *const *in, void *out
     }                                                    \
     break;
 #define CASE(NAME, expression) LOOP(EW_EACH, NAME, expression)
-  switch (u->op) {
+  switch (EW_CHOICE(UNARY_OP, u->op)) {
     CASE(NEG, -v)
     CASE(ABS, fabsf(v))
     CASE(SIGN, v > 0 ? 1.0f : v < 0 ? -1.0f : v)
@@ -92,7 +92,7 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
       y[i] = expression;                        \
     }                                           \
     break;
-  switch (u->op) {
+  switch (EW_CHOICE(UNARY_OP, u->op)) {
     CASE(NEG, -v)
     CASE(ABS, fabs(v))
     CASE(SIGN, v > 0 ? 1.0 : v < 0 ? -1.0 : v)
@@ -201,15 +201,25 @@ static void row_test(const void *job, int32_t n, const void *const *in, void *ou
   }
 }
 
+static void row_unary(const void *job, int32_t n, const void *const *in, void *out) {
+  const unary *u = job;
+  switch (EW_CHOICE(UNARY_OP, u->op)) {
+  case EW_UNARY_IS_NAN: case EW_UNARY_IS_INF: case EW_UNARY_NOT: row_test(job, n, in, out); return;
+  }
+  switch (EW_CHOICE(UNARY_TYPE, u->type)) {
+  case EW_F32: row_f32(job, n, in, out); break;
+  case EW_F64: row_f64(job, n, in, out); break;
+  default: row_integer(job, n, in, out);
+  }
+}
+
 int32_t ew_k_unary(ew_context *c, const ew_unary_params *p, void *const *operand) {
   const unary u = {p->op, p->type, p->alpha, p->beta};
   const bool is_float = p->type == EW_F32 || p->type == EW_F64, test = p->op == EW_UNARY_IS_NAN || p->op == EW_UNARY_IS_INF;
-  ew_row row = p->type == EW_F32 ? row_f32 : p->type == EW_F64 ? row_f64 : row_integer;
-  if (test || p->op == EW_UNARY_NOT) row = row_test;
   bool known = p->op == EW_UNARY_NOT ? p->type == EW_BOOL : is_float ? p->op != EW_UNARY_BIT_NOT : p->type != EW_BOOL && p->type != EW_F16 && p->type != EW_BF16 && integer_op(p->op);
   if (!known) return EW_E_PARAM;
   int32_t size = ew_bytes_of(p->type);
   const ew_strided x = {operand[EW_UNARY_X], p->xs, size}, y = {operand[EW_UNARY_Y], p->ys, test ? 1 : size};
-  ew_each(c, p->dims, 1, &x, y, row, &u);
+  ew_each(c, p->dims, 1, &x, y, row_unary, &u);
   return EW_OK;
 }

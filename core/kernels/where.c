@@ -13,7 +13,7 @@ static void row_where(const void *job, int32_t n, const void *const *in, void *o
     }                                             \
   }                                               \
   break
-  switch (*(const int32_t *)job) {
+  switch (EW_CHOICE(WHERE_SIZE, *(const int32_t *)job)) {
   case 1: SIZE(m_u8);
   case 2: SIZE(m_u16);
   case 4: SIZE(m_u32);

@@ -5,7 +5,7 @@ import os
 import zlib
 
 from .errors import EngineError, InputError
-from .plan.plan import step_kernels
+from .plan.plan import step_kernels, step_values
 from .shake import shake
 
 FLAVOURS = ("simd128", "relaxed-threads")
@@ -28,21 +28,24 @@ def full_engines(folder=None):
 
 
 def build_engine(plans, target, flavours, folder=None):
-    """Writes engines with the kernels alone that these plans call.
+    """Writes engines with the kernels alone that these plans call, and of those only the code for the values that their parameters have.
 
     Args:
         plans: bytes of each. target: a .wasm file, for one flavour, or a folder: files called as pages look for them. flavours: of FLAVOURS. folder: where the full engines are.
     Returns:
         (names of the kernels, [(path, bytes, bytes as deflate)])
     """
-    kernels = sorted({k for plan in plans for k in step_kernels(plan)[0]})
+    kernels, values = sorted({k for plan in plans for k in step_kernels(plan)[0]}), {}
+    for plan in plans:
+        for key, mine in step_values(plan).items():
+            values[key] = None if mine is None or values.get(key, ()) is None else values.get(key, set()) | mine
     folder, made, written = full_engines(folder), {}, []
     if target.endswith(".wasm") and len(flavours) > 1:
         raise InputError("one file cannot be two engines", target, "Add --flavour, or give a folder.")
     for flavour in flavours:
         name = os.path.join(folder, f"edgewise-{flavour}-full.wasm")
         with open(name, "rb") as f:
-            made[target if target.endswith(".wasm") else os.path.join(target, f"edgewise-{flavour}.wasm")] = shake(f.read(), kernels, name)
+            made[target if target.endswith(".wasm") else os.path.join(target, f"edgewise-{flavour}.wasm")] = shake(f.read(), kernels, name, values)
     if not target.endswith(".wasm"):
         os.makedirs(target, exist_ok=True)
     for path, data in made.items():

@@ -1,6 +1,6 @@
 """Smaller engines: takes kernels out of an engine's .wasm, and every function that only they reached.
 
-    shake(wasm, keep) -> bytes      an engine with the kernels named in `keep` alone
+    shake(wasm, keep) -> bytes      an engine with the kernels named in `keep` alone, of those with `values` only the code for values of their parameters
     kernels_of(wasm) -> [name]      the kernels that an engine has
 
     python -m edgewise.shake full.wasm base.wasm      without the kernels declared `rare`: what wasm/Makefile does
@@ -9,7 +9,8 @@ Kernels are reached through one block of data, `ew_code` in core/table.h: a mark
 A kernel is taken out by putting zeros there, and the engine then refuses plans that call it. What is left is found as a garbage collector
 finds it, from exports and the kernels that stay: by calls, and by function pointers. A pointer is a number of the table's range; the linker
 begins the table at 513 (wasm/Makefile), so few other constants look like one, and those that do only keep a function that nobody needs.
-Functions that nothing reaches are removed, and the calls to the others numbered anew. Plain Python: it needs no toolchain.
+Code for values of parameters that no plan has is marked in C (EW_CHOICE and EW_USES in core/kernel.h) by calls of two functions; what is chosen behind
+them is cut off before anything is looked for. Functions that nothing reaches are removed, and the calls to the others numbered anew. Plain Python: it needs no toolchain.
 """
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ import struct
 import sys
 
 from .errors import EngineError
-from .ops.kernel import kernel_table
+from .ops.kernel import kernel_table, variant_names, variants
 
 MARK = b"EDGEWISE KERNELS"   # EW_CODE_MARK
 HEAD = struct.Struct("<16sII")
+VARIANT = struct.Struct("<HHQ")   # of which kernel, which word of its parameters, the values that there is code for
 IMPORT, FUNCTION, EXPORT, START, ELEMENT, CODE, DATA = 2, 3, 7, 8, 9, 10, 11   # sections
 
 
@@ -95,12 +97,14 @@ _PREFIXED = {0xfc: {**{op: "" for op in range(8)}, **{op: "u" for op in (9, 11, 
              0xfe: {**{op: "m" for op in (0, 1, 2, *range(0x10, 0x4f))}, 3: "1"}}                                                                          # threads
 
 
-def _instruction(r):
-    """Reads one: (opcode, the number that follows it where it is alone)."""
+def _instruction(r, targets=None):
+    """Reads one: (opcode, the number that follows it where it is alone). targets: a list that gets the labels that it may branch to, but those of loops' beginnings are among them."""
     op, number = r.byte(), None
     if op == 0x0e:  # br_table
         for _ in range(r.u() + 1):
-            r.u()
+            label = r.u()
+            if targets is not None:
+                targets.append(label)
         return op, None
     if op == 0x1c:  # select with types
         for _ in r.vector():
@@ -120,7 +124,16 @@ def _instruction(r):
             r.u(), r.u()
         else:
             r.u()
+    if targets is not None and op in (0x0c, 0x0d):
+        targets.append(number)
     return op, number
+
+
+class _Frame:
+    """A block, loop or if that is open. `reached`: a branch leads to its end; `known`: what is known of an if's condition."""
+
+    def __init__(self, kind, known=None):
+        self.kind, self.known, self.reached = kind, known, False
 
 
 class _Function:
@@ -139,6 +152,85 @@ class _Function:
             constant = number if op == 0x41 else None
             if op in (0x10, 0x12, 0xd2):  # call, return_call, ref.func
                 self.calls.append((at + 1, r.at, number))
+
+    def without(self, choice, uses, allowed):
+        """The body without what EW_CHOICE and EW_USES choose for values that are not in `allowed` ([set of values or None] by number of a variant), as a _Function.
+
+        choice, uses: numbers of the two functions. Dead code is left out: what follows a branch that is always taken, up to the end of a block that something leads to."""
+        r = _Reader(self.data, self.start, self.end)
+        for _ in r.vector():
+            r.u(), r.byte()
+        out, frames = bytearray(self.data[self.start:r.at]), [_Frame(0x02)]
+        dead = skipped = 0   # whether control gets here; blocks begun in dead code
+        constant, chosen, known, shift = None, None, None, 0  # the constant just pushed; the variant just pushed, what is known of a condition just pushed, and what was added to the variant
+        held = {}  # local: (variant, condition, the frame in which it was set)
+        while frames:
+            at = r.at
+            op, number = _instruction(r, targets := [])
+            if dead and op not in (0x05, 0x0b) or skipped:
+                skipped += (op in (0x02, 0x03, 0x04)) - (op == 0x0b and skipped > 0)
+                continue
+            was, before = known, chosen
+            known = chosen = None
+            code = self.data[at:r.at]
+            if op == 0x10 and number == uses and constant is not None and allowed[~constant >> 6] is not None:
+                known = int((~constant & 63) in allowed[~constant >> 6])
+                code = b"\x1a\x41" + bytes([known])       # drop the argument, and what it would have given
+            elif op == 0x10 and number == choice and constant is not None:
+                chosen, shift = constant, 0
+            elif op == 0x45 and was is not None:             # not
+                known = 1 - was
+            elif op in (0x46, 0x47) and before is not None and constant is not None and allowed[before] is not None:  # equal, not equal
+                equal = 0 if constant - shift not in allowed[before] else 1 if len(allowed[before]) == 1 else None
+                known = equal if equal is None or op == 0x46 else 1 - equal
+                if known is not None:
+                    code += b"\x1a\x41" + bytes([known])
+            elif op in (0x21, 0x22):                         # local.set, local.tee: held, where what follows in these blocks knows it, too
+                held.pop(number, None)
+                if (before is not None and shift == 0) or was is not None:
+                    held[number] = before, was, frames[-1]
+                    if op == 0x22:
+                        chosen, known = before, was
+            elif op == 0x20 and number in held and (around := next((i for i, f in enumerate(frames) if f is held[number][2]), -1)) >= 0 and not any(f.kind == 0x03 for f in frames[around + 1:]):
+                chosen, known, _ = held[number]
+                shift = 0
+            elif op == 0x41 and before is not None:
+                chosen = before                               # perhaps subtracted
+            elif op in (0x6a, 0x6b) and before is not None and constant is not None:
+                chosen, shift = before, constant if op == 0x6a else -constant
+            elif op == 0x0e and before is not None and allowed[before] is not None:
+                values = {v + shift for v in allowed[before]}
+                wanted = [t for i, t in enumerate(targets[:-1]) if i in values] + [targets[-1]] * any(not 0 <= v < len(targets) - 1 for v in values)
+                if wanted:
+                    targets = [t if i in values else wanted[0] for i, t in enumerate(targets[:-1])] + [targets[-1] if targets[-1] in wanted else wanted[0]]
+                    code = b"\x0e" + _leb(len(targets) - 1) + b"".join(map(_leb, targets))
+            elif op == 0x0d and was == 0:                    # a branch never taken, or always
+                code, targets = b"\x1a", []
+            elif op == 0x0d and was == 1:
+                code, op = b"\x1a\x0c" + _leb(number), 0x0c
+            constant = number if op == 0x41 else None
+            for target in targets:
+                frames[-1 - target].reached = True
+            if op in (0x02, 0x03, 0x04):
+                frames.append(_Frame(op, was))
+                out += code
+                if op == 0x04 and was == 0:
+                    out += b"\0"
+                    dead = 1
+                continue
+            if op == 0x05:
+                f = frames[-1]
+                f.reached, f.kind, dead = f.reached or not dead, 0x05, int(f.known == 1)
+                out += code + b"\0" * dead
+                continue
+            if op == 0x0b:
+                f = frames.pop()
+                dead = int(dead and not f.reached and not (f.kind == 0x04 and f.known != 1))
+                out += code + (b"\0" if dead and frames else b"")
+                continue
+            out += code
+            dead = int(op in (0x00, 0x0c, 0x0e, 0x0f, 0x12, 0x13))
+        return _Function(_Reader(bytes(out), 0, len(out)))
 
     def renumbered(self, new):
         out, at = bytearray(), self.start
@@ -163,7 +255,7 @@ class _Module:
                 if kind in self.sections:
                     raise _Broken(f"it has two sections {kind}")
                 self.sections[kind] = section
-        self.wasm = wasm
+        self.wasm, self.allowed = wasm, None
         self.imported = self.read(IMPORT, self.imports) or 0
         self.types = self.read(FUNCTION, lambda r: [r.u() for _ in r.vector()])
         self.exports = self.read(EXPORT, lambda r: [(r.part().rest(), r.byte(), r.u()) for _ in r.vector()])
@@ -220,7 +312,13 @@ class _Module:
         self.block = at + HEAD.size
         pairs = struct.iter_unpack("<II", self.wasm[self.block:self.block + 8 * count])
         self.kernels = {k.name: pair for k, pair in zip(table.kernels, pairs) if pair[0]}
-        self.data_numbers = {n for part in ((data.at, at), (self.block + 8 * count, data.end)) for at in range(part[0], part[1] - 3) if (n := int.from_bytes(self.wasm[at:at + 4], "little")) in self.slots}
+        self.variants = self.block + 8 * count
+        functions = {name: index for name, kind, index in self.exports if kind == 0}
+        self.markers = functions.get(b"ew_choice"), functions.get(b"ew_uses")
+        end = self.variants + VARIANT.size * len(variants())
+        if end > data.end or None in self.markers:
+            raise _Broken("its list of kernels is cut off")
+        self.data_numbers = {n for part in ((data.at, at), (end, data.end)) for at in range(part[0], part[1] - 3) if (n := int.from_bytes(self.wasm[at:at + 4], "little")) in self.slots}
 
     def reached(self, kernels):
         """(functions, slots of the table) that are needed when only these kernels are."""
@@ -242,6 +340,19 @@ class _Module:
                 pointers |= f.numbers & self.slots.keys()
         return functions, slots
 
+    def narrow(self, kernels, values):
+        """Leaves out the code for values that parameters of these kernels do not have: values {(kernel, parameter): a set, or None for any}."""
+        names = variant_names()
+        allowed = [set() for _ in names]
+        self.allowed = []  # of each (kernel, parameter)
+        for k, parameter, name in variants():
+            mine = values.get((k.name, parameter)) if k.name in kernels else set()
+            i = names.index(name)
+            allowed[i] = None if mine is None or allowed[i] is None else allowed[i] | mine
+        self.allowed = [allowed[names.index(name)] for _, _, name in variants()]
+        marked = set(self.markers)
+        self.functions = [f.without(*self.markers, allowed) if any(c in marked for _, _, c in f.calls) else f for f in self.functions]
+
     def without(self, kernels):
         """The bytes of the module with these kernels alone."""
         functions, slots = self.reached(kernels)
@@ -252,6 +363,9 @@ class _Module:
             if k.name not in kernels:
                 at = self.block - self.sections[DATA].at + 8 * i
                 data[at:at + 8] = bytes(8)
+        for i, mine in enumerate(self.allowed or ()):
+            if mine is not None:
+                VARIANT.pack_into(data, self.variants - self.sections[DATA].at + i * VARIANT.size, *VARIANT.unpack_from(data, self.variants - self.sections[DATA].at + i * VARIANT.size)[:2], sum(1 << v for v in mine))
         runs = []  # of neighbouring slots
         for slot in sorted(slots):
             if not runs or runs[-1][-1] != slot - 1:
@@ -290,11 +404,12 @@ def _guarded(f, wasm, name):
         raise EngineError(str(e) if isinstance(e, _Broken) else "its parts do not fit together", name, "Give a .wasm of `make wasm` of this version of Edgewise, as it was built.") from None
 
 
-def shake(wasm, keep, name="engine"):
+def shake(wasm, keep, name="engine", values=None):
     """An engine with the kernels named in `keep` alone, and what they need.
 
     Args:
         wasm: bytes of an engine, of either flavour. keep: names of kernels (ops/kernel.py); the engine must have them. name: of the file, for errors.
+        values: {(kernel, parameter): the values that plans have, or None for any} of parameters that Kernel's `variants` name; None: all values stay.
     Raises:
         EngineError: it is not an engine of this version, or lacks one of the kernels.
     """
@@ -303,6 +418,8 @@ def shake(wasm, keep, name="engine"):
     def without(module):
         for k in sorted(keep - module.kernels.keys()):
             raise EngineError(f"it has no kernel '{k}'", name, "Take it from a full engine: edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm.")
+        if values is not None:
+            module.narrow(keep, values)
         return module.without(keep)
     return _guarded(without, wasm, name)
 

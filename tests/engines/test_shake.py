@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 import edgewise
 from edgewise import cli
 from edgewise.errors import EdgewiseError, EngineError
-from edgewise.ops.kernel import kernel_table
+from edgewise.ops.kernel import kernel_table, variants
 from edgewise.session.decoder import CausalLM
 from edgewise.shake import kernels_of, shake
 from engines.node_engine import ROOT, NodeEngine
@@ -67,6 +67,12 @@ def test_the_rest_works(flavour, full, tmp_path):
         engine.close()
 
 
+def invalid(folder):
+    """The first .wasm of a folder that Node does not take, or ""."""
+    check = "const fs = require('fs'); for (const f of fs.readdirSync('.')) if (!WebAssembly.validate(fs.readFileSync(f))) { console.log(f); process.exit(1); }"
+    return subprocess.run(["node", "--experimental-wasm-relaxed-simd", "-e", check], cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
 def test_every_kernel_alone(full, tmp_path):
     """Whatever stays, what is left is a valid module with exactly that."""
     every = kernels_of(full)
@@ -74,8 +80,7 @@ def test_every_kernel_alone(full, tmp_path):
         one = shake(full, [kernel])
         assert kernels_of(one) == [kernel]
         (tmp_path / f"{kernel}.wasm").write_bytes(one)
-    check = "const fs = require('fs'); for (const f of fs.readdirSync('.')) if (!WebAssembly.validate(fs.readFileSync(f))) { console.log(f); process.exit(1); }"
-    assert subprocess.run(["node", "--experimental-wasm-relaxed-simd", "-e", check], cwd=tmp_path, capture_output=True, text=True).stdout == ""
+    assert invalid(tmp_path) == ""
 
 
 def test_damaged(full):
@@ -111,6 +116,7 @@ def test_build_for_the_demo(flavour, tmp_path, capsys):
     assert cli.main(["build", str(DEMO), "--engine", str(out), "--flavour", flavour]) == 0
     said = capsys.readouterr().out
     assert "kernels: attention, " in said and "kB as deflate" in said
+    assert out.stat().st_size <= {"simd128": 120_000, "relaxed-threads": 126_000}[flavour]
     ids = [5, 60, 700, 8, 9] * 5
     wanted = CausalLM(DEMO)
     engine = NodeEngine(flavour, path=out)
@@ -138,3 +144,48 @@ def test_build_for_other_models(tmp_path, capsys):
         assert words in capsys.readouterr().err
     assert cli.main(["build", str(path)]) == 1 and "neither" in capsys.readouterr().err
     assert cli.main(["build", str(path), str(path), "-o", "y.edge"]) == 1 and "more than one model" in capsys.readouterr().err
+
+
+def test_values_of_parameters(flavour, tmp_path, capsys):
+    """Of a kernel only the code stays for what its parameters are in the given models; what is left gives the same, and other values are refused in words."""
+    mine, small, all_of_it = tmp_path / "m.onnx", tmp_path / "small.wasm", tmp_path / "all.wasm"
+    mine.write_bytes(model("Tanh", "Erf", "Neg"))
+    assert cli.main(["build", str(mine), "--engine", str(small), "--flavour", flavour, "--dims", "n=3"]) == 0
+    full = (ENGINES / f"edgewise-{flavour}-full.wasm").read_bytes()
+    all_of_it.write_bytes(shake(full, ["unary"]))
+    assert small.stat().st_size < all_of_it.stat().st_size - 15_000
+    engine = NodeEngine(flavour, path=small)
+    try:
+        def run(nodes, on):
+            session = edgewise.InferenceSession(model(*nodes), engine=on)
+            try:
+                return session.run(None, {"x": X})[0]
+            finally:
+                session.free()
+        other = NodeEngine(flavour)
+        try:
+            for nodes in (("Tanh", "Erf", "Neg"), ("Erf",), ("Neg", "Tanh")):
+                assert np.array_equal(run(nodes, engine), run(nodes, other))
+        finally:
+            other.close()
+        for op in ("Sin", "Abs", "Exp", "Sigmoid"):
+            with pytest.raises(EngineError, match=r"kernel unary with the value \d+ of a parameter, which this engine was made without"):
+                run((op,), engine)
+        assert np.isfinite(run(("Tanh",), engine)).all()
+    finally:
+        engine.close()
+
+
+def everything():
+    """Every value of every parameter that kernels have code of their own for, one after the other, alone."""
+    for k, parameter, _ in variants():
+        for value in range(48):
+            yield k, parameter, value
+
+
+def test_every_value_alone(full, tmp_path):
+    """Whatever values stay, what is left is valid."""
+    for i, (k, parameter, value) in enumerate(everything()):
+        if i % 23 == 0:
+            (tmp_path / f"{k.name}-{parameter}-{value}.wasm").write_bytes(shake(full, [k.name], values={(k.name, p): {value} if p == parameter else None for p in k.variants}))
+    assert invalid(tmp_path) == ""

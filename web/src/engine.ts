@@ -276,7 +276,7 @@ export class Engine {
     if (code === 1) throw new OutOfMemory(what, place, "Use a smaller or a more strongly quantized model, or close other tabs.");
     if (code === 3) throw new PackageError(what, place, "Build the package again with the same version of Edgewise as the page's.");
     if (code === 11) throw new InputError(what, place, "A token id lies outside of the model's vocabulary; do model and tokenizer belong together?");
-    if (code === 13) throw lacking([KERNELS[kernel]?.[0] ?? String(kernel)], place);
+    if (code === 13) throw lacking([(KERNELS[kernel]?.[0] ?? String(kernel)) + (detail < 0n ? "" : ` with the value ${detail} of a parameter`)], place);
     if (loading) throw new PlanError(what, place, "The plan is damaged: build the package again, or clear the site's data if it came from the cache.");
     throw new EngineError(what, place, "This is a mistake in Edgewise or in the package; please report it with the model.");
   }

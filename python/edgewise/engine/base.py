@@ -37,7 +37,7 @@ class Engine:
         if code == 11:
             return InputError(f"an index is out of range ({detail})", where, "Check token ids and index inputs against the model's sizes.")
         if code == 13:
-            return EngineError(f"it needs the kernel {name or kernel}, which this engine was made without", where, "Use the full engine (edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build MODEL --engine OUT.")
+            return EngineError(f"it needs the kernel {name or kernel}{f' with the value {detail} of a parameter' if detail >= 0 else ''}, which this engine was made without", where, "Use the full engine (edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build MODEL --engine OUT.")
         if code in (2, 3, 4, 5, 6, 7, 8):
             return PlanError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "The plan is damaged or was made by another version; compile the model again.")
         return EngineError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "Report this.")

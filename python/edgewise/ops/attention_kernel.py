@@ -19,7 +19,7 @@ Kernel("attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "q_len":
         write("scratch", 4, "8 * (kv_len + 64)", optional=True)],
        require=["kv_heads > 0", "heads % kv_heads == 0", "head_dim > 0", "v_dim > 0", "kv_type in (1, 10)", "mask_type in (1, 9)", "kv_len >= 0",
                 "min(q_b, q_h, q_s) >= 0", "min(k_b, k_h, k_s) >= 0", "min(v_b, v_h, v_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(m_b, m_h, m_q, m_k) >= 0", "batch * heads * q_len <= 2147483647"],
-       empty=["batch", "heads", "q_len"],
+       empty=["batch", "heads", "q_len"], variants={"kv_type": "B_TYPE"},
        doc="y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides. "
            "mask_type 1: float32 added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: those up to its own place). window > 0: only j > i + past - window. lengths: int32 per batch, number of valid keys "
            "(then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink: a score per head that takes its share of the softmax and has no value. A row with nothing to attend to: NaN, or zeros with nan_to_zero. "

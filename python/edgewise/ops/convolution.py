@@ -10,7 +10,7 @@ _X, _W, _Y = f"(batch-1)*x_batch + groups*c*{volume('x_size')}", f"groups*m*c*{v
 
 Kernel("conv", {**_SIZES, "activation": "i32"},
        [read("x", 4, _X), read("w", 4, _W), read("bias", 4, "groups*m", optional=True), read("residual", 4, _Y, optional=True), write("y", 4, _Y), write("scratch", 4, "131072")],
-       require=[*_RULES, "activation >= 0", "activation < 9"], empty=["batch", "groups", "m", "c"],
+       require=[*_RULES, "activation >= 0", "activation < 9"], empty=["batch", "groups", "m", "c"], variants={"activation": "ACTIVATION"},
        doc="y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. "
            "x_batch: from one item of x to the next, whose channels lie one behind the other. scratch: packed patches, shared by the threads.")
 

@@ -16,7 +16,7 @@ ND = {"dims": "i32[6]"}
 Kernel("unary", {"op": "i32", "type": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]", "alpha": "f32", "beta": "f32"},
        [read("x", "bytes_of(type)", "hi(dims, xs)", "lo(dims, xs)"),
         write("y", "1 if op in (42, 43) else bytes_of(type)", "hi(dims, ys)", "lo(dims, ys)", inplace=["x"])],
-       require=["op >= 0", "op < 47"], empty=["dims"],
+       require=["op >= 0", "op < 47"], empty=["dims"], variants={"op": "UNARY_OP", "type": "UNARY_TYPE"},
        doc="y = op(x). is_nan and is_inf write bool. alpha, beta: LeakyRelu/Elu/Celu/ThresholdedRelu alpha, Selu (alpha, gamma), HardSigmoid (alpha, beta), "
            "clip (min, max; for integer types too, as float bounds clamped to the type), quick_gelu alpha, linear alpha*x+beta. Types: float32, float64 for all; int32, int64 (and other ints) for "
            "neg abs sign clip relu square bit_not; bool for not. round is half to even.")
@@ -29,17 +29,17 @@ Kernel("unary_grad", {"op": "i32", **ND, "dys": "i32[6]", "xs": "i32[6]", "dxs":
 Kernel("binary", {"op": "i32", "type": "i32", **ND, "as": "i32[6]", "bs": "i32[6]", "ys": "i32[6]"},
        [read("a", "bytes_of(type)", "hi(dims, as)", "lo(dims, as)"), read("b", "bytes_of(type)", "hi(dims, bs)", "lo(dims, bs)"),
         write("y", "1 if op >= 9 and op <= 13 else bytes_of(type)", "hi(dims, ys)", "lo(dims, ys)", inplace=["a", "b"])],
-       require=["op >= 0", "op < 26"], empty=["dims"],
+       require=["op >= 0", "op < 26"], empty=["dims"], variants={"op": "BINARY_OP", "type": "BINARY_TYPE"},
        doc="y = a op b with broadcasting by zero strides. equal..greater_equal write bool; and/or/xor take bool. Integer division truncates; integer mod has the sign "
            "of the divisor, fmod that of the dividend; dividing an integer by zero gives 0. silu_mul: (a*sigmoid(a))*b, gelu_mul, gelu_tanh_mul alike.")
 
 Kernel("where", {"size": "i32", **ND, "cs": "i32[6]", "as": "i32[6]", "bs": "i32[6]", "ys": "i32[6]"},
        [read("condition", 1, "hi(dims, cs)", "lo(dims, cs)"), read("a", "size", "hi(dims, as)", "lo(dims, as)"), read("b", "size", "hi(dims, bs)", "lo(dims, bs)"),
         write("y", "size", "hi(dims, ys)", "lo(dims, ys)", inplace=["a", "b"])],
-       require=["size in (1, 2, 4, 8)"], empty=["dims"], doc="y = condition ? a : b.")
+       require=["size in (1, 2, 4, 8)"], empty=["dims"], variants={"size": "WHERE_SIZE"}, doc="y = condition ? a : b.")
 
 Kernel("cast", {"x_type": "i32", "y_type": "i32", "mode": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]"},
-       [read("x", "bytes_of(x_type)", "hi(dims, xs)", "lo(dims, xs)"), write("y", "bytes_of(y_type)", "hi(dims, ys)", "lo(dims, ys)")], empty=["dims"],
+       [read("x", "bytes_of(x_type)", "hi(dims, xs)", "lo(dims, xs)"), write("y", "bytes_of(y_type)", "hi(dims, ys)", "lo(dims, ys)")], empty=["dims"], variants={"x_type": "CAST_FROM", "y_type": "CAST_TO"},
        doc="ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; "
            "to floats of 16 bits and fewer: round to nearest even. Types of less than a byte are unpacked here, the bits of each in a byte. mode, of floats of 8 bits: 1: what is too large "
            "does not saturate; 2: float8e8m0 rounds down, 4: to nearest, else up.")

@@ -29,7 +29,7 @@ Kernel("integer_product", {"items": "i32", "batch": "i32", "n": "i32", "c": "i32
         write("y", "bytes_of(y_type)", f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n"), write("scratch", 1, "scratch_bytes")],
        require=[*RULES, *_TYPES, "min(a_item, a_row, y_item, y_row, column_item) >= 0", "min(w_each, 1) == w_each", "w_each >= 0", f"{_K} <= 16777216", f"items*batch*{volume('y_size')} <= 1073741824", f"items*n <= 1073741824",
                 f"scratch_bytes >= 32*ceil_div({_K}, 4)", "activation >= 0", "activation < 9", "y_type == 1 or activation == 0"],
-       empty=["items", "batch", "n", "c"],
+       empty=["items", "batch", "n", "c"], variants={"activation": "ACTIVATION"},
        doc="For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32, where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * stride + k * dilation - pad], a_row from one position "
            "to the next, a_zero where there is nothing. y_type 6: that; 1: times a_scale * factor, then activation(. + bias) + residual; 2, 3: times both, rounded (halves to even) + y_zero, within low and high. "
            "w: from pack_integer, for all items the same unless w_each. a_zeros, b_zeros, factors: number of each (a_zeros: 1 or one per row; else 1 or n). column_item: from the columns of one item to those of the next.")

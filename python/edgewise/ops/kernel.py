@@ -70,7 +70,9 @@ def _types(kernel, operand):
 @dataclass
 class Kernel:
     """`params`: {name: "i32" | "f32" | "i32[6]"}, in struct order. `require`: conditions over the parameters that must hold.
-    `rare`: few models need it, and it is large: only the full engines for the web have it (wasm/Makefile), and all native ones."""
+    `rare`: few models need it, and it is large: only the full engines for the web have it (wasm/Makefile), and all native ones.
+    `variants`: {parameter: name}: its values (0 to 63) have code of their own, which C marks with EW_CHOICE and EW_USES (kernel.h) by that name, and which
+    engines made for given models leave out where no plan has the value. Kernels that share such code share the name."""
     name: str
     params: dict
     operands: list
@@ -78,6 +80,7 @@ class Kernel:
     empty: list = field(default_factory=list)
     doc: str = ""
     rare: bool = False
+    variants: dict = field(default_factory=dict)
     id: int = -1
 
     def __post_init__(self):
@@ -137,6 +140,25 @@ class KernelTable:
 
 
 _table = None
+
+
+def variants():
+    """[(kernel, parameter, name)] of all kernels, in the order in which the engine lists them."""
+    return [(k, parameter, name) for k in kernel_table().kernels for parameter, name in k.variants.items()]
+
+
+def variant_names():
+    return sorted({name for _, _, name in variants()})
+
+
+def word_of(kernel, parameter):
+    """Where a parameter lies in its struct, in words of 4 bytes."""
+    at = 0
+    for name, kind in kernel.params.items():
+        if name == parameter:
+            return at
+        at += int(kind[4:-1]) if "[" in kind else 1
+    raise KeyError(parameter)
 
 
 def kernel_table():

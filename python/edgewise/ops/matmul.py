@@ -16,7 +16,7 @@ Kernel("gemm", {"batch0": "i32", "batch1": "i32", "m": "i32", "n": "i32", "k": "
         write("scratch", 4, "131072 + 65536", optional=True)],
        require=["b_type in (1, 2, 3, 10)", "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0", "min(y0, y1, y_row, bias_row, bias_col) >= 0", "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
                 "activation >= 0", "activation < 9", "k >= 0", "batch0 * batch1 <= 2147483647"],
-       empty=["batch0", "batch1", "m", "n"],
+       empty=["batch0", "batch1", "m", "n"], variants={"b_type": "B_TYPE", "activation": "ACTIVATION"},
        doc="y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); "
            "the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. "
            "scratch: packing buffers (131072 floats of packed b shared by the threads, then 65536 floats for packed a split among them).")
@@ -27,7 +27,7 @@ Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "bloc
         read("bias", 4, "k if transposed else n", optional=True), read("residual", 4, "(m-1)*y_row + (k if transposed else n)", optional=True),
         write("y", 4, "(m-1)*y_row + (k if transposed else n)", inplace=["residual"]), write("scratch", 4, "262144", optional=True)],
        require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "format == 0 or bits == 4", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 9"],
-       empty=["m", "n"],
+       empty=["m", "n"], variants={"bits": "NBITS", "format": "NBITS_FORMAT", "accuracy": "NBITS_ACCURACY", "activation": "ACTIVATION", "transposed": "NBITS_TRANSPOSED"},
        doc="com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row "
            "(row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; "
            "in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. "

@@ -5,7 +5,7 @@ from .kernel import Kernel, read, write
 
 Kernel("copy", {"size": "i32", "dims": "i32[6]", "xs": "i32[6]", "ys": "i32[6]"},
        [read("x", "size", "hi(dims, xs)", "lo(dims, xs)"), write("y", "size", "hi(dims, ys)", "lo(dims, ys)")],
-       require=["size in (1, 2, 4, 8)"], empty=["dims"],
+       require=["size in (1, 2, 4, 8)"], empty=["dims"], variants={"size": "COPY_SIZE"},
        doc="Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, a KV-cache append. Innermost dimension contiguous on both sides is memcpy; a 2-D transpose is blocked.")
 
 Kernel("fill", {"size": "i32", "dims": "i32[6]", "ys": "i32[6]", "value_low": "i32", "value_high": "i32"},

@@ -15,7 +15,7 @@ Kernel("rope", {"batch": "i32", "heads": "i32", "seq": "i32", "head_dim": "i32",
         read("position_ids", 8, "batch * seq if positions == 2 else (batch if positions == 3 else 1)", optional=True),
         write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (seq-1)*y_s + head_dim", inplace=["x"])],
        require=["rotary_dim > 0", "rotary_dim % 2 == 0", "rotary_dim <= head_dim", "positions >= 0", "positions < 4", "c_rows > 0", "min(x_b, x_h, x_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(c_b, c_s) >= 0", "batch * seq <= 2147483647"],
-       empty=["batch", "heads", "seq"],
+       empty=["batch", "heads", "seq"], variants={"interleaved": "ROPE_INTERLEAVED"},
        doc="Rotary embedding of the first rotary_dim elements of each head; the rest is copied. Row of the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row position + s; "
            "2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row outside [0, c_rows) is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + rotary_dim/2).")
 
@@ -36,7 +36,7 @@ def emit_rope(b, x, y, cos, sin, rotary_dim, positions=0, position_ids=None, pos
         if sin.strides[0] != c_s:
             cos, sin = b.contiguous(cos), b.contiguous(sin)
             c_s = cos.strides[0]
-    b.emit("rope", {"x": x, "cos": cos, "sin": sin, "position_ids": position_ids, "y": y}, batch=batch, heads=heads, seq=seq, head_dim=dim, rotary_dim=rotary_dim, interleaved=interleaved,
+    b.emit("rope", {"x": x, "cos": cos, "sin": sin, "position_ids": position_ids, "y": y}, batch=batch, heads=heads, seq=seq, head_dim=dim, rotary_dim=rotary_dim, interleaved=int(interleaved != 0),
            x_b=x.strides[0], x_h=x.strides[1], x_s=x.strides[2], y_b=y.strides[0], y_h=y.strides[1], y_s=y.strides[2], c_b=c_b, c_s=c_s, c_rows=rows, position=position, positions=positions, scale=1.0)
 
 

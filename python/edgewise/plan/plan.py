@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import UnsupportedOp
 from ..ops.dtypes import NAME
+from ..ops.kernel import kernel_table, word_of
 from ..ops.symbolic import Sym
 
 MAGIC = b"EDGEPLN1"
@@ -45,7 +46,6 @@ class Plan:
 
     @staticmethod
     def assemble(b, registers, name=""):
-        from ..ops.kernel import kernel_table
         table = kernel_table()
         ids, table_hash = {k.name: k.id for k in table.kernels}, table.hash
         for slot in b.slots:
@@ -73,7 +73,6 @@ class Plan:
 
 def step_kernels(data):
     """(names of the kernels that a plan's steps call, how many of them are init steps, which come first); ([], 0) where it is damaged, which the engine has words for."""
-    from ..ops.kernel import kernel_table
     names = [k.name for k in kernel_table().kernels]
     try:
         _, _, _, _, init, steps, *_, at, _ = HEADER.unpack_from(data)
@@ -85,6 +84,22 @@ def step_kernels(data):
         return found, init
     except (struct.error, IndexError, OverflowError):
         return [], 0
+
+
+def step_values(data):
+    """{(kernel, parameter): the values that a plan's steps have, or None where a register decides} of the parameters that Kernel's `variants` name."""
+    table, found = kernel_table(), {}
+    _, _, _, _, init, steps, *_, at, _ = HEADER.unpack_from(data)
+    for _ in range(init + steps):
+        kernel, _, patches, _, size, step = STEP.unpack_from(data, at)
+        k, params = table.kernels[kernel], at + STEP.size
+        patched = {PATCH.unpack_from(data, params + -(-size // 8) * 8 + i * PATCH.size)[0] for i in range(patches)}
+        for parameter in k.variants:
+            word, key = word_of(k, parameter), (k.name, parameter)
+            value = struct.unpack_from("<i", data, params + 4 * word)[0]
+            found[key] = None if word in patched or found.get(key, ()) is None or not 0 <= value < 64 else found.get(key, set()) | {value}
+        at += step
+    return found
 
 
 def _step_bytes(step, ids):
