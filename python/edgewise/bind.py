@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 
+from .autodiff import add_gradients
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
@@ -283,6 +284,10 @@ class _Binder:
         for name, v in zip(node.outputs, self.subgraph(branch, scope, node)):
             if name:
                 scope[name] = v
+
+    def differentiate(self, seeds, sources):
+        """Adds the gradients of what is bound by now; as autodiff.add_gradients."""
+        return add_gradients(self.bound, seeds, sources)
 
     def body(self, graph, node, *values):
         """The outputs of a subgraph among the attributes of the node that is being bound, given the Values of its inputs."""

@@ -75,6 +75,11 @@ class Toolbox:
         """A tensor as an attribute."""
         return numpy_helper.from_array(np.asarray(array))
 
+    def graph(self, name, nodes, *constants):
+        """A graph as an attribute, of a float32 tensor "s" of four dimensions to such a tensor "out". nodes: [(operator, names of inputs, name of the output)]; constants are "c0", "c1", ..."""
+        info = [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [None] * 4) for x in ("s", "out")]
+        return helper.make_graph([helper.make_node(op, list(ins), [out]) for op, ins, out in nodes], name, info[:1], info[1:], [numpy_helper.from_array(np.asarray(x), f"c{i}") for i, x in enumerate(constants)])
+
     def __call__(self, *inputs, outputs=1, opset=OPSET, tol=None, trust=None, why="", expect=None, same_as=None, fold=True, version=1, attributes=None, **attrs):
         """One case.
 

@@ -40,18 +40,13 @@ def _(n, g):
 
 @flex_attention.cases
 def _(t):
-    from onnx import TensorProto, helper, numpy_helper
-
-    def graph(name, nodes, *constants):
-        info = [helper.make_tensor_value_info(x, TensorProto.FLOAT, [None] * 4) for x in ("s", "out")]
-        return helper.make_graph([helper.make_node(op, list(ins), [out]) for op, ins, out in nodes], name, info[:1], info[1:], [numpy_helper.from_array(x, f"c{i}") for i, x in enumerate(constants)])
     attrs = {"opset": 25, "tol": 1e-4}
     q, k, v = t.f(2, 4, 5, 8), t.f(2, 2, 7, 8), t.f(2, 2, 7, 6)
     yield t(q, k, v, **attrs)
     yield t(q, k, v, scale=0.3, **attrs)
-    capped = graph("cap", [("Div", ("s", "c0"), "a"), ("Tanh", ("a",), "b"), ("Mul", ("b", "c0"), "out")], t.of("float32", 2.0))
-    biased = graph("bias", [("Add", ("s", "c0"), "out")], t.f(5, 7))
-    halved = graph("half", [("Mul", ("s", "c0"), "out")], t.of("float32", 0.5))
+    capped = t.graph("cap", [("Div", ("s", "c0"), "a"), ("Tanh", ("a",), "b"), ("Mul", ("b", "c0"), "out")], t.of("float32", 2.0))
+    biased = t.graph("bias", [("Add", ("s", "c0"), "out")], t.f(5, 7))
+    halved = t.graph("half", [("Mul", ("s", "c0"), "out")], t.of("float32", 0.5))
     yield t(q, k, v, score_mod=capped, **attrs)
     yield t(q, k, v, score_mod=biased, prob_mod=halved, **attrs)
     yield t(q, k, v, prob_mod=halved, scale=0.7, **attrs)

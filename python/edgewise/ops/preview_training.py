@@ -98,13 +98,12 @@ gradient = Op("Gradient", DOMAIN)
 @gradient.decompose
 def _(n, g):
     """Of the sum of tensor `y` by tensors `xs` (autodiff.py), which are its last and first inputs (onnx/reader.py); `zs`, which it also follows from, say nothing new."""
-    from ..autodiff import add_gradients
     y, xs = n.inputs[-1], n.inputs[:len(n.attrs["xs"])]
     if len(n.outputs) > len(xs):
         fail(n, f"it has {len(n.outputs)} outputs for {len(xs)} tensors")
     if any(x.constant for x in xs) or y.dtype != FLOAT or any(x.dtype != FLOAT for x in xs):
         unsupported(n, f"the gradient of {y} by {xs}, which are constants or not float32", "Make them inputs of float32.")
-    found = add_gradients(g.bound, [(y, g.op("Expand", g.constant(FLOAT, [], [1.0]), g.constant(INT64, [y.rank], y.shape)))], xs)
+    found = g.differentiate([(y, g.op("Expand", g.constant(FLOAT, [], [1.0]), g.constant(INT64, [y.rank], y.shape)))], xs)
     for x, d, out in zip(xs, found, n.outputs):
         if d is None and out is not None:
             unsupported(n, f"{y} does not follow from {x} in the part of the graph that is compiled at once", "Differentiate by what it follows from, without loops in between.")
