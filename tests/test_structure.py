@@ -14,7 +14,7 @@ ORDER = [
     {"errors"},
     {"ops"},
     {"ir", "arrays"},
-    {"onnx", "autodiff"},
+    {"onnx", "autodiff", "dimensions"},
     {"bind", "passes", "engine", "package", "shake"},
     {"plan"},
     {"compile"},

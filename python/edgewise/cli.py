@@ -62,15 +62,9 @@ def _any_model(a, model):
     from .session.decoder import folder_files
     if a.train:
         raise InputError("--train is for language models", "--dims", "Leave one of them out.")
-    dims = []
-    for text in a.dims:
-        try:
-            dims.append({n.strip(): int(d) for n, d in (pair.split("=") for pair in text.split(",") if pair.strip())})
-        except ValueError:
-            raise InputError(f"'{text}' is no list of dimensions", "--dims", "Write name=size, separated by commas: --dims batch=1,sequence=128") from None
     files, root = folder_files(model)
     chosen = os.path.relpath(os.path.abspath(model), root) if os.path.isfile(model) else pick_model_file(files, a.dtype)
-    return compile_inference(files, dims, chosen)
+    return compile_inference(files, [_dims([text]) for text in a.dims], chosen)
 
 
 def train(a):
@@ -137,8 +131,7 @@ def inspect(a):
         raise InputError("it is a package", a.model, "Give the .onnx file that it was built from.")
     shapes = {n: _numbers(v, "x", int, f"--shape {n}") for n, v in _pairs(a.shape, "--shape").items()}
     values = {n: _numbers(v, ",", _value, f"--value {n}") for n, v in _pairs(a.value, "--value").items()}
-    dims = {n: _numbers(v, ",", int, f"--dims {n}")[0] for text in a.dims for n, v in _pairs(text.split(","), "--dims").items()}
-    report = look(a.model, dims, shapes, values, a.length)
+    report = look(a.model, _dims(a.dims), shapes, values, a.length)
     if a.json:
         import json
         print(json.dumps(report.as_dict(), indent=1))
@@ -147,6 +140,11 @@ def inspect(a):
         for name, dtype, shape in report.parameters.trainable if a.parameters else ():
             print(f"  parameter {name}: {dtype} {shape}")
     return 1 if report.unsupported or report.problem and not report.needs else 0
+
+
+def _dims(texts):
+    """{dimension: size} of texts like "batch=1,sequence=128"."""
+    return {n: _numbers(v, ",", int, f"--dims {n}")[0] for text in texts for n, v in _pairs([p for p in text.split(",") if p.strip()], "--dims").items()}
 
 
 def _pairs(texts, option):

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import asdict
 
+from .dimensions import input_shapes
 from .errors import InputError, ModelError, UnsupportedOp
 from .ir import NeedsHost, NeedsValue, Tensor, Value
 from .onnx import BytesSource, Source, read_model
@@ -277,7 +278,7 @@ def compile_inference(files, dims=({},), model_file=None):
     """Compiles any model ahead of time, for pages that run it without Python.
 
     Args:
-        files: {file name: Source}: the .onnx file and its external data. dims: one table {name of a free dimension: size} for each plan to make.
+        files: {file name: Source}: the .onnx file and its external data. dims: one table {name of a free dimension: size} for each plan to make (dimensions.py).
         model_file: which .onnx file (default: the only one).
     Returns:
         Package of task "inference".
@@ -286,29 +287,18 @@ def compile_inference(files, dims=({},), model_file=None):
     """
     graph = read_model(files[model_file or pick_model_file(files)])
     package = inference_package(graph, files)
+    other = next((i for i in graph.input_names() if i.kind != "tensor"), None)
+    if other is not None:
+        raise InputError(f"it is a {other.kind}", f"input '{other.name}'", "Such a model can only be run by Python.")
     for sizes in dims:
+        shapes, needs = input_shapes(graph, sizes)
+        if needs:
+            raise InputError(f"it depends on {', '.join(needs)}", graph.name or "model", f"Give sizes: --dims {','.join(n + '=1' for n in needs if ' ' not in n) or 'NAME=SIZE'}")
         try:
-            add_inference_plan(package, graph, input_shapes(graph, sizes), {i.name: i.dtype for i in graph.input_names()})
+            add_inference_plan(package, graph, shapes, {i.name: i.dtype for i in graph.input_names()})
         except (NeedsHost, NeedsValue, NotStatic) as e:
             raise UnsupportedOp(f"what it computes depends on data ({e}): no plan does that alone", graph.name or "model", "Give the page the .onnx file: Python runs it there.") from None
     return package
-
-
-def input_shapes(graph, sizes):
-    """Shapes of a graph's inputs, {name: [int]}. sizes: {name of a free dimension, or "input.axis" for one without a name: size}."""
-    shapes = {}
-    for i in graph.input_names():
-        if i.kind != "tensor" or i.shape is None:
-            raise InputError(f"it is a {i.kind}{'' if i.kind != 'tensor' else ' of unknown rank'}", f"input '{i.name}'", "Such a model can only be run by Python.")
-        shape = []
-        for axis, d in enumerate(i.shape):
-            name = d if isinstance(d, str) else f"{i.name}.{axis}"
-            size = d if isinstance(d, int) and d >= 0 else sizes.get(name)
-            if type(size) is not int or size < 0:
-                raise InputError(f"its dimension {axis} has no size", f"input '{i.name}' {i.shape}", f"Give one: --dims {name}=1")
-            shape.append(size)
-        shapes[i.name] = shape
-    return shapes
 
 
 def add_plans(package, plans):

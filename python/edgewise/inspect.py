@@ -8,15 +8,13 @@ Memory is what a session would allocate: the graph is bound, optimized and plann
 """
 from __future__ import annotations
 
-import ast
-import operator
-import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 from .autodiff import Gradients, add_gradients
 from .bind import bind
 from .compile import CACHE_NAME, cache_axis, head_dim
+from .dimensions import MOST_DIM, check_names, input_shapes
 from .errors import EdgewiseError, InputError, MissingGradient, ModelError, UnsupportedOp
 from .ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
 from .ir import Tensor as Constant
@@ -29,7 +27,6 @@ from .plan import compile_graph
 from .training.language_model import causal_lm_inputs
 from .training.parameters import parameters, quantized_count
 
-MOST_DIM = 1 << 40
 GUESSES = (16, 64, 224)  # for dimensions nobody named, where only the graph's structure is asked for; the first one of a batch is 1
 
 
@@ -195,7 +192,7 @@ def inspect(model, dims=None, shapes=None, values=None, length=None, gradients=T
         ModelError: the file is broken. InputError: dims, shapes, values or length make no sense.
     """
     graph = model if isinstance(model, Graph) else read_model(as_source(model))
-    given, shapes, needs = _checked(graph, dims or {}, shapes or {}, values or {})
+    given, shapes, needs = _values(graph, values or {}), *input_shapes(graph, dims or {}, shapes or {})
     counts, missing = Counter((n.domain, n.op) for n in every_node(graph)), unsupported(graph)
     operators = [Operator(d, o, graph.opsets.get(d, 0), c, (d, o) not in missing, (d, o) in graph.functions and (d, o) not in OPS, [n.name or next((x for x in n.outputs if x), "") for n in missing.get((d, o), ())])
                  for (d, o), c in sorted(counts.items())]
@@ -213,62 +210,9 @@ def inspect(model, dims=None, shapes=None, values=None, length=None, gradients=T
     return report
 
 
-def _checked(graph, dims, shapes, values):
-    """-> (values, {input: shape}, names that are missing)"""
-    inputs = {i.name: i for i in graph.input_names()}
-    for name, d in dims.items():
-        if type(d) is not int or not 0 <= d < MOST_DIM:
-            raise InputError(f"{d!r} is no size", f"dimension '{name}'", "Give a whole number from 0 on.")
-    for what, table in (("shapes", shapes), ("values", values)):
-        for name in table:
-            if name not in inputs:
-                raise InputError(f"the model has no input '{name}'", what, f"It has: {', '.join(inputs)}.")
-    for name, shape in shapes.items():
-        if not isinstance(shape, (list, tuple)) or any(type(d) is not int or not 0 <= d < MOST_DIM for d in shape):
-            raise InputError(f"{shape!r} is no shape", f"input '{name}'", "Give a list of whole numbers from 0 on.")
-    known, full, needs = {d for i in inputs.values() for d in i.shape or () if isinstance(d, str)}, {}, []
-    known |= {n for d in known for n in re.findall(r"[A-Za-z_]\w*", d)}
-    for name in dims:
-        if name not in known:
-            raise InputError(f"no input of the model has a dimension '{name}'", "dims", f"Its dimensions are: {', '.join(sorted(known)) or 'all fixed'}.")
-    for name, info in inputs.items():
-        if name in shapes:
-            if info.shape is not None and (len(shapes[name]) != len(info.shape) or any(isinstance(d, int) and d >= 0 and d != s for d, s in zip(info.shape, shapes[name]))):
-                raise InputError(f"the shape {list(shapes[name])} does not fit {info.shape}", f"input '{name}'", "Give one that does.")
-            full[name] = list(shapes[name])
-            continue
-        if info.shape is None or None in info.shape or any(isinstance(d, int) and d < 0 for d in info.shape):
-            needs.append(f"the shape of '{name}'")
-            continue
-        full[name] = [d if isinstance(d, int) else _dimension(d, dims) for d in info.shape]
-        for d, size in zip(info.shape, full[name]):
-            if size is None:
-                names = [n for n in re.findall(r"[A-Za-z_][\w.]*", d) if n not in dims] if re.fullmatch(r"[\w\s.+*/()-]+", d) else []
-                needs += [n for n in names or [d] if n not in needs]
-    return {n: list(v) for n, v in values.items()}, full, needs
-
-
-_ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv, ast.FloorDiv: operator.floordiv}
-
-
-def _dimension(text, dims):
-    """The size of a symbolic dimension, a name or an expression of names as exporters write it; None where a name is not given."""
-    if text in dims:
-        return dims[text]
-
-    def value(node):
-        if isinstance(node, ast.Name):
-            return dims[node.id]
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return node.value
-        if isinstance(node, ast.BinOp):
-            return _ARITHMETIC[type(node.op)](value(node.left), value(node.right))
-        raise KeyError
-    try:
-        size = value(ast.parse(text[:500], mode="eval").body)
-    except (KeyError, SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return None
-    return size if 0 <= size < MOST_DIM else None
+def _values(graph, values):
+    check_names(graph, "values", values)
+    return {n: list(v) for n, v in values.items()}
 
 
 def _tensor(info):

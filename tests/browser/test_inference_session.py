@@ -107,7 +107,7 @@ def test_package(visit, server, models, capsys):
     assert main(["build", str(models / "cnn.onnx"), "--dims", "batch=1,h=8,w=8", "--dims", "batch=2,h=4,w=4", "-o", str(path)]) == 0
     assert "logits float32[1, 5]" in capsys.readouterr().out
     assert main(["build", str(models / "cnn.onnx"), "--dims", "batch=1", "-o", str(path) + ".not"]) == 1
-    assert "--dims h=1" in capsys.readouterr().err
+    assert "--dims h=1,w=1" in capsys.readouterr().err
     v = visit(server)
     got = v.run(FEED + """
         const s = await ew.InferenceSession.create(arg);
