@@ -85,7 +85,8 @@ void ew_free(void *);
 
 /* Copies and checks the plan. On failure *out is NULL. */
 int32_t ew_plan_load(ew_engine *, const void *bytes, size_t n, ew_plan **out);
-int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes); /* bytes >= the slot's; data stays the caller's */
+int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes); /* bytes >= the slot's; data stays the caller's; NULL and 0: unbound again */
+int32_t ew_plan_slot_use(const ew_plan *, uint32_t slot); /* 1: init steps use it, 2: the others do, 3: both */
 int32_t ew_plan_register(ew_plan *, uint32_t reg, int64_t value);
 int32_t ew_plan_init(ew_plan *);
 int32_t ew_plan_run(ew_plan *);  /* runs all steps; the arena is shared by the plans of an engine */

@@ -77,10 +77,13 @@ EW_API(ew_uses) __attribute__((noinline)) int32_t ew_uses(int32_t minus_name_and
 #endif
 
 EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data, size_t bytes) {
-  if (slot >= p->n_slots || bytes < p->slots[slot].bytes || (!data && bytes)) return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
-  p->slots[slot].data = data, p->slots[slot].bound = true;
+  bool none = !data && !bytes;
+  if (slot >= p->n_slots || (!none && (bytes < p->slots[slot].bytes || !data))) return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
+  p->slots[slot].data = data, p->slots[slot].bound = !none;
   return EW_OK;
 }
+
+EW_API(ew_plan_slot_use) int32_t ew_plan_slot_use(const ew_plan *p, uint32_t slot) { return slot < p->n_slots ? p->slots[slot].in_init + 2 * p->slots[slot].in_steps : 0; }
 
 EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int64_t value) {
   if (reg >= p->n_registers || value < p->limits[reg].min || value > p->limits[reg].max) return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);

@@ -74,7 +74,8 @@ class Parameters:
 
 @dataclass
 class Memory:
-    """Bytes that a session takes for these input shapes. computed: what is made of weights once; arena: activations; plan: the compiled steps.
+    """Bytes that a session takes for these input shapes. computed: what is made of weights once; arena: activations; arena_least: the most of
+    them that is alive at any one step, which no layout could be below; plan: the compiled steps.
 
     shapes: of the inputs; assumed: what else, in words. outputs: {name: shape}. nodes: after optimization; kernels: {name: steps of a run}; once: steps when it is loaded."""
     shapes: dict
@@ -82,6 +83,7 @@ class Memory:
     weights: int
     computed: int
     arena: int
+    arena_least: int
     inputs_and_outputs: int
     plan: int
     outputs: dict
@@ -281,7 +283,7 @@ def _memory(graph, shapes, values):
     for s in plan.slots:
         size[s.kind] += s.nbytes
     steps = plan.kernels[plan.init_count:]
-    return Memory({n: list(s) for n, s in shapes.items()}, assumed, size["weight"], size["computed"], plan.arena_bytes, size["input"] + size["output"], len(plan.data),
+    return Memory({n: list(s) for n, s in shapes.items()}, assumed, size["weight"], size["computed"], plan.arena_bytes, plan.arena_least, size["input"] + size["output"], len(plan.data),
                   {n: [most(d) for d in v.shape] for n, v in bound.outputs.items()}, len(bound.nodes), len(steps), plan.init_count, dict(sorted(Counter(steps).items())))
 
 
@@ -360,7 +362,7 @@ def _lines(r):
         + f"; {len(p.trainable)} look like parameters, {sum(product(s) for _, _, s in p.trainable):,} elements" + (f", and {p.quantized:,} weights are quantized" if p.quantized else "")
     m = r.memory
     if m is not None:
-        yield f"  memory: {_bytes(m.total)}: weights {_bytes(m.weights)}, made of them {_bytes(m.computed)}, activations {_bytes(m.arena)}, inputs and outputs {_bytes(m.inputs_and_outputs)}, plan {_bytes(m.plan)}" + (f" (where {', '.join(m.assumed)})" if m.assumed else "")
+        yield f"  memory: {_bytes(m.total)}: weights {_bytes(m.weights)}, made of them {_bytes(m.computed)}, activations {_bytes(m.arena)} (at least {_bytes(m.arena_least)} live at once), inputs and outputs {_bytes(m.inputs_and_outputs)}, plan {_bytes(m.plan)}" + (f" (where {', '.join(m.assumed)})" if m.assumed else "")
         yield f"  a run: {m.nodes:,} nodes in {m.steps:,} steps: " + ", ".join(f"{k} {c}" for k, c in sorted(m.kernels.items(), key=lambda x: -x[1]))
     else:
         yield f"  memory: not known, since {_words(r.problem)}" + (" (--dims name=size,... or --shape input=2x3)" if r.needs and not r.unsupported else "")

@@ -393,7 +393,7 @@ class Builder:
             guard = self.view(bound.outputs[bound.writes_after]).buffer
             last = max((i for i, s in enumerate(self.steps) if any(o.output and v is not None and v.buffer is guard for o, v in zip(s.kernel.operands, s.operands))), default=-1)
         self.steps = hoist_updates(self.steps, is_state, last)
-        self.arena_bytes = max(plan_memory(self.init_steps), plan_memory(self.steps))
+        self.arena_bytes, self.arena_least = map(max, plan_memory(self.init_steps), plan_memory(self.steps))
 
     def _to_slot(self, buffer, name, kind, dtype, shape):
         buffer.kind, buffer.name, buffer.index = "slot", name, len(self.slots)

@@ -37,11 +37,12 @@ def _align(data, to=16):
 
 
 class Plan:
-    """`data`: bytes for the engine. `slots`: in order. `labels`: node of each step (init steps first), for errors and profiles."""
+    """`data`: bytes for the engine. `slots`: in order. `labels`: node of each step (init steps first), for errors and profiles.
+    arena_bytes: of what flows between steps; arena_least: what no layout of it could be below, the most that is alive at any one step (0: not known)."""
 
-    def __init__(self, data, slots, registers, labels, kernels, arena_bytes, init_count):
+    def __init__(self, data, slots, registers, labels, kernels, arena_bytes, init_count, arena_least=0):
         self.data, self.slots, self.registers, self.labels, self.kernels, self.arena_bytes = data, slots, registers, labels, kernels, arena_bytes
-        self.init_count = init_count
+        self.init_count, self.arena_least = init_count, arena_least
         self.name = ""  # of the file it came from, for errors
 
     @staticmethod
@@ -68,7 +69,7 @@ class Plan:
             out += _step_bytes(step, ids)
         HEADER.pack_into(out, 0, MAGIC, table_hash, len(registers), len(b.slots), len(b.init_steps), len(b.steps), 0, b.arena_bytes, registers_at, slots_at, const_at, len(b.constants), steps_at, len(out))
         steps = b.init_steps + b.steps
-        return Plan(bytes(out), b.slots, [r[0] for r in registers], [s.label.where if s.label is not None else "" for s in steps], [s.kernel.name for s in steps], b.arena_bytes, len(b.init_steps))
+        return Plan(bytes(out), b.slots, [r[0] for r in registers], [s.label.where if s.label is not None else "" for s in steps], [s.kernel.name for s in steps], b.arena_bytes, len(b.init_steps), b.arena_least)
 
 
 def step_kernels(data):
