@@ -17,6 +17,7 @@ from .package import FORMAT, Package
 from .passes.last_position import keep_position
 from .passes.lora import insert_lora, saved_parameters
 from .plan import compile_graph
+from .plan.notes import NOTES, add_notes
 
 PAST, LAST = 0, 1              # registers of a decoder's plans: tokens in the cache, and which of this run's tokens the logits are of
 CHUNKS = (1, 16, 128)          # tokens per run that plans are made for
@@ -303,6 +304,7 @@ def compile_inference(files, dims=({},), model_file=None):
 
 def add_plans(package, plans):
     """Puts plans into a package: [(file name, Plan)], and into its manifest where their weights lie."""
+    package.blobs[NOTES] = add_notes(package.blobs.get(NOTES), {file: plan.notes for file, plan in plans})
     paths = {id(s): n for n, s in package.sources.items()}
     weights = {w["name"]: w for w in package.manifest["weights"]}
     small = bytearray(package.blobs.get(CONSTANTS, b""))

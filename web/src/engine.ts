@@ -35,6 +35,7 @@ export interface EngineExports {
   ew_plan_register(plan: number, register: number, value: bigint): number;
   ew_plan_init(plan: number): number;
   ew_plan_run(plan: number): number;
+  ew_plan_run_steps(plan: number, first: number, count: number, seconds: number): number;
   ew_plan_free(plan: number): void;
   [name: string]: unknown;
 }
@@ -101,12 +102,20 @@ const WORDS: Record<number, string> = {
   12: "a call has a wrong argument",
 };
 
+/** What profiles want to know of a loaded plan. `notes`: the package's part that speaks of it (python/edgewise/plan/notes.py). */
+export interface Described { title: string; notes: Uint8Array | undefined; arenaBytes: number; kernels: string[]; range: [low: number, high: number]; first: number }
+
+/** Runs plans in the engine's stead while somebody watches (recorder.ts). */
+export interface Watcher { run(plan: Plan, where: string): void }
+
 /** A loaded plan: an address in the engine. */
 export type Plan = number & { readonly __plan: unique symbol };
 
 export class Engine {
   /** Set once the engine has trapped; it must not be called again. */
   failure: EdgewiseError | undefined;
+  watcher: Watcher | undefined;
+  private readonly described = new Map<Plan, Described>();
   private closed = false;
   private out = 0;
 
@@ -207,13 +216,15 @@ export class Engine {
     return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
   }
 
-  /** Loads and checks a plan. `where` names it in errors. */
-  loadPlan(bytes: Uint8Array, where: string): Plan {
+  /** Loads and checks a plan. `where` names it in errors, `title` and `notes` are for profiles. */
+  loadPlan(bytes: Uint8Array, where: string, title = where, notes?: Uint8Array): Plan {
     const copy = this.alloc(bytes.length, "a plan");
     try {
       this.bytes(copy, bytes.length).set(bytes);
       this.check(this.call(() => this.exports.ew_plan_load(this.handle, copy, bytes.length, this.out)), where, true);
-      return new DataView(this.memory.buffer).getUint32(this.out, true) as Plan;
+      const plan = new DataView(this.memory.buffer).getUint32(this.out, true) as Plan;
+      this.described.set(plan, { title, notes, ...stepsOf(bytes) });
+      return plan;
     } finally {
       this.free(copy);
     }
@@ -225,6 +236,7 @@ export class Engine {
 
   register(plan: Plan, register: number, value: number): void {
     this.check(this.call(() => this.exports.ew_plan_register(plan, register, BigInt(value))), `register ${register}`);
+    if (register === 0) this.described.get(plan)!.first = value;
   }
 
   init(plan: Plan, where: string): void {
@@ -232,10 +244,21 @@ export class Engine {
   }
 
   run(plan: Plan, where: string): void {
-    this.check(this.call(() => this.exports.ew_plan_run(plan)), where);
+    if (this.watcher) this.watcher.run(plan, where);
+    else this.check(this.call(() => this.exports.ew_plan_run(plan)), where);
+  }
+
+  /** Runs one step, counted without the init steps. The engine has no clock: who wants times runs a plan step by step. */
+  runStep(plan: Plan, step: number, where: string): void {
+    this.check(this.call(() => this.exports.ew_plan_run_steps(plan, step, 1, 0)), where);
+  }
+
+  describe(plan: Plan): Described {
+    return this.described.get(plan)!;
   }
 
   freePlan(plan: Plan): void {
+    this.described.delete(plan);
     if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
   }
 
@@ -294,6 +317,18 @@ export async function withKernels(engine: Engine, options: EngineOptions, kernel
 function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
   return new EngineError(`it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without${why && `; the full engine could not be had: ${why}`}`, where,
     "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.");
+}
+
+/** What stands in a plan that the engine has found to be whole (core/engine.h): its arena, its first register's range, the kernels of the steps after the init steps. */
+function stepsOf(bytes: Uint8Array): Pick<Described, "arenaBytes" | "kernels" | "range" | "first"> {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const wide = (at: number) => Number(view.getBigInt64(at, true));
+  const [registers, init, steps] = [view.getUint32(12, true), view.getUint32(20, true), view.getUint32(24, true)];
+  const kernels: string[] = [];
+  for (let i = 0, at = wide(72); i < init + steps; i++, at += view.getUint32(at + 12, true))
+    if (i >= init) kernels.push(KERNELS[view.getUint16(at, true)]![0]);
+  const range: [number, number] = registers ? [wide(wide(40)), wide(wide(40) + 8)] : [0, 0];
+  return { arenaBytes: wide(32), kernels, range, first: range[0] };
 }
 
 /** Reserves address space for 4 GB where the device lets us, else less: that limits how far the memory can grow. */

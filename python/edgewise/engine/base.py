@@ -51,8 +51,11 @@ class Engine:
 class LoadedPlan:
     """A plan in the engine. Slots are bound by number to addresses."""
 
+    watch = None  # profile.Watch of the session that it belongs to
+    title = ""    # what profiles call it
+
     def __init__(self, engine, plan):
-        self.engine, self.plan = engine, plan
+        self.engine, self.plan, self.registers = engine, plan, {}
         if len(plan.data) >= 20 and (slots := struct.unpack_from("<I", plan.data, 16)[0]) != len(plan.slots):  # core/engine.h: the header's slot_count
             raise PlanError(f"{len(plan.slots)} slots are described, it has {slots}", plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
         data = engine.alloc(len(plan.data))
@@ -76,6 +79,7 @@ class LoadedPlan:
             raise PlanError(f"its slot {slot} is not '{s.name}' of {s.nbytes} bytes", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
 
     def register(self, index, value):
+        self.registers[index] = value
         if self.engine.call("ew_plan_register", self.handle, index, value):
             raise PlanError(f"its register {index} does not take {value}", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
 
@@ -83,18 +87,20 @@ class LoadedPlan:
         self._do(self.engine.call("ew_plan_init", self.handle))
 
     def run(self):
-        self._do(self.engine.call("ew_plan_run", self.handle))
+        if self.watch is not None and self.watch.profile is not None:
+            self.watch.profile.record(self)
+        else:
+            self._do(self.engine.call("ew_plan_run", self.handle))
 
-    def profile(self):
-        """Runs once; [(seconds, kernel, node)] of each main step."""
+    def run_timed(self):
+        """Runs once; seconds of each step after the init steps."""
         count = len(self.plan.kernels) - self.plan.init_count
         seconds = self.engine.alloc(8 * max(count, 1))
         try:
             self._do(self.engine.call("ew_plan_run_steps", self.handle, 0, count, seconds))
-            times = struct.unpack(f"<{count}d", self.engine.read(seconds, 8 * count))
+            return list(struct.unpack(f"<{count}d", self.engine.read(seconds, 8 * count)))
         finally:
             self.engine.free(seconds)
-        return [(t, k, w) for t, k, w in zip(times, self.plan.kernels[self.plan.init_count:], self.plan.labels[self.plan.init_count:])]
 
     def free(self):
         if self.handle:

@@ -200,14 +200,14 @@ class BrowserEngine(Engine):
 
 
 class BrowserPlan(LoadedPlan):
-    def profile(self):
+    def run_timed(self):
         """As LoadedPlan's, with the page's clock: the engine has none in wasm."""
-        plan, now, times = self.plan, js.performance.now, []
-        for i in range(len(plan.kernels) - plan.init_count):
+        now, times = js.performance.now, []
+        for i in range(len(self.plan.kernels) - self.plan.init_count):
             t = now()
             self._do(self.engine.call("ew_plan_run_steps", self.handle, i, 1, 0))
             times.append((now() - t) / 1000)
-        return list(zip(times, plan.kernels[plan.init_count:], plan.labels[plan.init_count:]))
+        return times
 
 
 def _memory(pages):

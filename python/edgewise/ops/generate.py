@@ -217,7 +217,18 @@ def typescript(table):
     return "\n".join(out + ["];", ""])
 
 
-FILES = {"core/gen/kernels.h": header, "core/gen/kernels.c": source, "core/gen/names.h": names, "web/src/gen/kernels.ts": typescript}
+def limits(table):
+    """Plans that measure what an engine reaches, for profiles in pages."""
+    from base64 import b64encode
+
+    from ..profile.limits import SIZES, limit_plan, work
+    out = [f"// {NOTE}", "/** Plans of products of two fed matrices (python/edgewise/profile/limits.py): base64, and operations or bytes of a run. */",
+           "export const LIMITS: Record<\"gflops\" | \"gbs\", readonly [plan: string, work: number]> = {"]
+    out += [f'  {name}: ["{b64encode(limit_plan(*size).data).decode()}", {work(name)}],' for name, size in SIZES.items()]
+    return "\n".join(out + ["};", ""])
+
+
+FILES = {"core/gen/kernels.h": header, "core/gen/kernels.c": source, "core/gen/names.h": names, "web/src/gen/kernels.ts": typescript, "web/src/gen/limits.ts": limits}
 
 
 def main(arguments):

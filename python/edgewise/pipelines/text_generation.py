@@ -31,6 +31,16 @@ class TextGenerationPipeline:
         self.tokenizer = Tokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         self.generation_config = self._defaults()
 
+    def profile(self, text_inputs=None, **fields):
+        """A profile.Profile of a generation: of this one, `pipe.profile("Once upon a time", max_new_tokens=20)`, or of what runs in a block, `with pipe.profile() as p: ...`.
+
+        Then `print(p)`, `p.save("trace.json")`. Raises as a call."""
+        p = self.model.profile()
+        if text_inputs is not None:
+            with p:
+                self(text_inputs, **fields)
+        return p
+
     def __call__(self, text_inputs, return_full_text=None, return_tensors=None, return_text=None, clean_up_tokenization_spaces=None,
                  prefix=None, handle_long_generation=None, stop_sequence=None, continue_final_message=None, skip_special_tokens=None,
                  add_special_tokens=None, tokenizer_encode_kwargs=None, generation_config=None, streamer=None, stopping_criteria=None,

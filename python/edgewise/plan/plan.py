@@ -8,12 +8,14 @@ from ..errors import UnsupportedOp
 from ..ops.dtypes import NAME
 from ..ops.kernel import kernel_table, word_of
 from ..ops.symbolic import Sym
+from .notes import StepNotes
 
 MAGIC = b"EDGEPLN1"
 HEADER = struct.Struct("<8sIIIIIIQQQQQQQ")
 STEP = struct.Struct("<HHHHII")
 PATCH = struct.Struct("<IIqq")
 OPERAND = struct.Struct("<IIqq")
+REGISTER = struct.Struct("<qq")
 ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xffffffff
 WRITABLE = 1
 
@@ -37,12 +39,12 @@ def _align(data, to=16):
 
 
 class Plan:
-    """`data`: bytes for the engine. `slots`: in order. `labels`: node of each step (init steps first), for errors and profiles.
+    """`data`: bytes for the engine. `slots`: in order. `labels`: node of each step (init steps first), for errors. `notes`: StepNotes, for profiles; may be empty.
     arena_bytes: of what flows between steps; arena_least: what no layout of it could be below, the most that is alive at any one step (0: not known)."""
 
-    def __init__(self, data, slots, registers, labels, kernels, arena_bytes, init_count, arena_least=0):
+    def __init__(self, data, slots, registers, labels, kernels, arena_bytes, init_count, arena_least=0, notes=None):
         self.data, self.slots, self.registers, self.labels, self.kernels, self.arena_bytes = data, slots, registers, labels, kernels, arena_bytes
-        self.init_count, self.arena_least = init_count, arena_least
+        self.init_count, self.arena_least, self.notes = init_count, arena_least, notes or StepNotes()
         self.name = ""  # of the file it came from, for errors
 
     @staticmethod
@@ -55,7 +57,7 @@ class Plan:
         _align(out)
         registers_at = len(out)
         for _, low, high in registers:
-            out += struct.pack("<qq", low, high)
+            out += REGISTER.pack(low, high)
         _align(out)
         slots_at = len(out)
         for s in b.slots:
@@ -69,7 +71,7 @@ class Plan:
             out += _step_bytes(step, ids)
         HEADER.pack_into(out, 0, MAGIC, table_hash, len(registers), len(b.slots), len(b.init_steps), len(b.steps), 0, b.arena_bytes, registers_at, slots_at, const_at, len(b.constants), steps_at, len(out))
         steps = b.init_steps + b.steps
-        return Plan(bytes(out), b.slots, [r[0] for r in registers], [s.label.where if s.label is not None else "" for s in steps], [s.kernel.name for s in steps], b.arena_bytes, len(b.init_steps), b.arena_least)
+        return Plan(bytes(out), b.slots, [r[0] for r in registers], [s.label.where if s.label is not None else "" for s in steps], [s.kernel.name for s in steps], b.arena_bytes, len(b.init_steps), b.arena_least, StepNotes.of(b.steps))
 
 
 def step_kernels(data):

@@ -5,7 +5,7 @@ import os
 
 from ..bind import RUN_SEED
 from ..errors import PlanError, UnsupportedOp
-from ..ops.dtypes import INT64, pack
+from ..ops.dtypes import INT64, NAME, pack
 from ..ops.values import RunTensor
 from ..plan import compile_graph
 
@@ -21,10 +21,12 @@ class Compiled:
             raise UnsupportedOp(f"the engine does not take what it becomes ({e.what})", e.where or "graph", "Check the shapes and types that were fed; if they are right, report this model.") from e
         fresh = []
         try:
+            self.loaded.watch = session.watch
             fresh = session.store.connect(self.loaded)
             kinds = {kind: {s.name: (i, s.nbytes) for i, s in enumerate(plan.slots) if s.kind == kind} for kind in ("input", "output")}
             self.inputs, outputs = kinds["input"], kinds["output"]
             self.results = {name: (*outputs[name if name in outputs else name + "~output"], v.dtype, list(v.shape)) for name, v in bound.outputs.items()}
+            self.loaded.title = "; ".join(f"{name} {NAME[v.dtype]}[{', '.join(map(str, v.shape))}]" for name, v in bound.inputs.items() if name in self.inputs)
             self.bound = {}   # slot: address
             session.store.init(self.loaded, fresh)
         except BaseException:

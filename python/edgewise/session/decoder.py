@@ -12,7 +12,9 @@ from ..ir import Tensor
 from ..onnx import FileSource
 from ..ops.kernel import kernel_table
 from ..package import Package
+from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
+from ..profile import Profile, Watch
 from .weights import WeightStore
 
 
@@ -65,7 +67,7 @@ class CausalLM:
     """
 
     def __init__(self, model, dtype=None, capacity=None, engine=None, states=None):
-        self.states = dict(states or {})
+        self.states, self.watch = dict(states or {}), Watch()
         self.package = model if isinstance(model, Package) else open_package(model, dtype, capacity)
         self.engine = engine or default_engine()
         manifest = self.package.manifest
@@ -82,6 +84,7 @@ class CausalLM:
         self.store = WeightStore(self.engine, self.states)
         self.weights = {w["name"]: w for w in manifest["weights"]}
         self.plans, self.sequences, self.next = [], {}, 1
+        self.notes = read_notes(self.package.file(NOTES))
         self.buffers, self.owned = {}, []
         try:
             for p in sorted(d["plans"], key=lambda p: p["tokens"]):
@@ -212,6 +215,10 @@ class CausalLM:
             raise InputError(f"no run of the model fits between {past} tokens and its limit of {self.max_length}", "forward", "Use a shorter sequence; a model with a plan for single tokens reaches its limit.")
         return full[-1]
 
+    def profile(self):
+        """A profile.Profile of what the model runs in a `with` block: `with lm.profile() as p: generate(lm, ids)`; then `print(p)`, `p.save("trace.json")`."""
+        return Profile(self.engine, [self.watch])
+
     def logits(self, address):
         """The logits at an address as a list of floats."""
         return list(struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size)))
@@ -245,9 +252,10 @@ class _DecoderPlan:
         self.registers = described["registers"]
         data = bytes(lm.package.file(described["file"]))
         kernels, init = step_kernels(data)
-        plan = Plan(data, slots, list(self.registers), lm.package.labels.get(described["file"], []), kernels, 0, init)
+        plan = Plan(data, slots, list(self.registers), lm.package.labels.get(described["file"], []), kernels, 0, init, notes=lm.notes.get(described["file"]))
         plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
         self.loaded = lm.engine.load(plan)
+        self.loaded.watch, self.loaded.title = lm.watch, described["file"]
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):

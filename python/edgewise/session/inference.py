@@ -7,6 +7,7 @@ from ..engine import default_engine, open_engine
 from ..errors import InputError
 from ..ir import Graph
 from ..onnx import as_source, read_model
+from ..profile import Profile, Watch
 from .driver import MOST_TRIPS, Driver
 from .feeds import from_caller, to_caller
 from .memory import Pool
@@ -63,7 +64,7 @@ class InferenceSession:
         threads = getattr(sess_options, "intra_op_num_threads", 0)
         self.engine = engine or (open_engine(threads) if threads else default_engine())
         self.store = WeightStore(self.engine)
-        self.pool = Pool(self.engine)
+        self.pool, self.watch = Pool(self.engine), Watch()
         self.driver = Driver(self, getattr(sess_options, "max_loop_trips", MOST_TRIPS))
         self.programs = {}
         self.inputs = {i.name: i for i in self.graph.input_names()}
@@ -125,6 +126,26 @@ class InferenceSession:
         if missing:
             raise InputError(f"missing: {', '.join(missing)}", "input_feed", "Feed every input.")
         return feeds
+
+    def profile(self, input_feed=None, runs=5, output_names=None):
+        """Where the time goes, step by step.
+
+        Args:
+            input_feed: as run's. None: the profile watches what is run in a `with` block: `with session.profile() as p: session.run(None, feeds)`.
+            runs: how often it is run, after a first run that is not counted. output_names: as run's.
+        Returns:
+            profile.Profile: `print(p)`, `p.save("trace.json")` (for Perfetto).
+        Raises:
+            as run.
+        """
+        p = Profile(self.engine, [self.watch])
+        if input_feed is None:
+            return p
+        self.run(output_names, input_feed)
+        with p:
+            for _ in range(runs):
+                self.run(output_names, input_feed)
+        return p
 
     def free(self):
         """Gives back all engine memory of this session."""

@@ -12,6 +12,7 @@ from ..ir import NeedsHost, NeedsValue
 from ..onnx import read_model
 from ..ops.dtypes import CODE, NAME
 from ..ops.symbolic import NotStatic
+from ..plan.notes import NOTES
 from .inference import InferenceSession
 
 _model = None  # a compiler's worker serves one session
@@ -38,6 +39,7 @@ class _Model:
         manifest, blobs = self.package.manifest, {described["file"]: self.package.blobs.pop(described["file"])}
         fresh = manifest["weights"][self.sent:]
         self.sent += len(fresh)
+        blobs[NOTES] = self.package.blobs.pop(NOTES)  # of this plan alone
         if any(w["file"] == CONSTANTS for w in fresh):
             blobs[CONSTANTS] = self.package.blobs[CONSTANTS]
         return {"plan": described, "weights": fresh}, blobs

@@ -8,6 +8,7 @@ from ..arrays import as_input, as_output
 from ..engine import default_engine
 from ..errors import InputError
 from ..ops.dtypes import FLOAT, NAME
+from ..profile import Profile, Watch
 from ..session.weights import WeightStore
 from .program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP
 
@@ -36,6 +37,7 @@ class TrainingSession:
     def __init__(self, program, engine=None, seed=0, share=None):
         self.program, self.engine, self.seed, self.runs, self.share = program, share.engine if share else engine or default_engine(), int(seed) & _MASK, 0, share
         self.store = WeightStore(self.engine) if share is None else share.store
+        self.watch = Watch() if share is None else share.watch
         self.loaded, self.addresses, self.buffers = {}, {} if share is None else share.addresses, {}
         self._initialized = False
 
@@ -57,6 +59,7 @@ class TrainingSession:
         if kind not in self.loaded:
             plan = self.program.plan(kind)
             loaded = self.engine.load(plan)
+            loaded.watch, loaded.title = self.watch, kind
             try:
                 fresh = (store or self.store).connect(loaded)
                 for i, slot in enumerate(plan.slots):
@@ -170,6 +173,10 @@ class TrainingSession:
         if slot.dtype == FLOAT and kind == "target" and any(map(isnan, memoryview(data).cast("B").cast("f"))):
             raise InputError("it holds numbers that are none (NaN)", f"input '{name}'", "Take those rows out: they would spoil every parameter.")
         return data
+
+    def profile(self):
+        """A profile.Profile of the steps that run in a `with` block: `with session.profile() as p: session.train(feeds, 1e-3)`; then `print(p)`, `p.save("trace.json")`."""
+        return Profile(self.engine, [self.watch])
 
     # ---- states ----
     def read(self, name):

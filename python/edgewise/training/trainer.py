@@ -17,6 +17,7 @@ from ..text import Tokenizer
 from .adapters import fitted, floats, turned
 from .data import ArrayRows, TokenRows, token_rows
 from .export import export_lora, export_parameters
+from ..profile import Profile, Watch
 from .language_model import causal_lm_inputs
 from .losses import loss_of
 from .optimizers import optimizer_of
@@ -150,6 +151,7 @@ class Trainer:
         self.options = {"max_grad_norm": max_grad_norm, "max_grad_value": max_grad_value, "no_decay": no_decay, "groups": groups}
         self.memory, self.checkpointing, self.seed, self.engine, self._tokenizer = memory, checkpointing, int(seed), engine, tokenizer
         self.program = self.session = self._lm = None
+        self.watch = Watch()
         self.epoch, self.cursor, self.total = 0, 0, None
         self.begun, self.first_epoch, self.done = 0, 0, False  # the update and the epoch that the present `fit` began with; whether it has ended
 
@@ -194,6 +196,7 @@ class Trainer:
             if estimate.total > self.memory:
                 raise OutOfMemory(f"training takes {_mb(estimate.total)}, {_mb(self.memory)} may be used", "memory", self._what_fits(estimate))
         self.program, self.session = program, TrainingSession(program, self.engine, self.seed)
+        self.session.watch = self.watch
         self.engine = self.session.engine
 
     def _ready(self, batch=None):
@@ -405,6 +408,12 @@ class Trainer:
             package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora, trainable=half)
             self._lm = CausalLM(package, engine=self.engine, states={n: self.session.address(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
         return self._lm
+
+    def profile(self):
+        """A profile.Profile of what is trained and written in a `with` block: `with trainer.profile() as p: trainer.step(batch)`; then `print(p)`, `p.save("trace.json")`."""
+        from ..engine import default_engine
+        self.engine = self.engine or default_engine()
+        return Profile(self.engine, [self.watch] + ([self._lm.watch] if self._lm is not None else []))
 
     def save(self, path):
         """Keeps the run (parameters or adapters, optimizer state, place in the data) in one safetensors file, complete or not at all."""

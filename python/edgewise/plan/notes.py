@@ -1,0 +1,147 @@
+"""What a profile says of a plan's steps: the node that each comes from, the work it does, the memory in use while it runs. The engine needs nothing of it."""
+from __future__ import annotations
+
+from ..ops.dtypes import bytes_for
+from ..ops.symbolic import Sym
+
+
+def _volume(numbers):
+    n = 1
+    for x in numbers:
+        n *= x
+    return n
+
+
+def _conv(p):
+    return 2 * p["batch"] * p["groups"] * p["m"] * p["c"] * _volume(p["y_size"]) * _volume(p["taps"])
+
+
+def _attention(p):
+    pairs = p["q_len"] * p["kv_len"] - (p["q_len"] * (p["q_len"] - 1) // 2 if p["causal"] else 0)
+    return 2 * p["batch"] * p["heads"] * pairs * (p["head_dim"] + p["v_dim"])
+
+
+# Floating-point (or integer) operations of the kernels that multiply and add for a living, by their parameters. Of others only the bytes count.
+OPERATIONS = {
+    "gemm": lambda p: 2 * p["batch0"] * p["batch1"] * p["m"] * p["n"] * p["k"],
+    "matmul_nbits": lambda p: 2 * p["m"] * p["n"] * p["k"],
+    "conv": _conv, "conv_transpose": _conv, "conv_weight_grad": _conv,
+    "attention": _attention,
+    "integer_product": lambda p: 2 * p["items"] * p["batch"] * p["n"] * p["c"] * _volume(p["y_size"]) * _volume(p["taps"]),
+    "integer_depthwise": lambda p: 2 * p["batch"] * p["channels"] * _volume(p["y_size"]) * _volume(p["taps"]),
+    "product": lambda p: 2 * _volume(p["dims"]) * p["k"],
+    "recurrent": lambda p: 2 * p["t"] * p["b"] * p["d"] * p["gates"] * p["h"] * p["h"],
+    "recurrent_grad": lambda p: 2 * p["t"] * p["b"] * p["d"] * p["gates"] * p["h"] * p["h"],
+    "linear_attention": lambda p: 4 * p["batch"] * p["heads"] * p["seq"] * p["dim"] * p["v_dim"],
+}
+# Operands of which a kernel touches a part that data decide: as much as of the other one named.
+PARTLY = {("gather", "x"): "y", ("gather_elements", "x"): "y", ("gather_nd", "x"): "y", ("gather_quantized", "x"): "y", ("gather_quantized", "scales"): "index",
+          ("scatter_nd", "y"): "updates", ("scatter_elements", "y"): "updates"}
+
+
+class StepNotes:
+    """Of the steps after the init steps, in order.
+
+    Attributes:
+        node, op: names of the node that a step belongs to, and of its operator as it was compiled; "" for what no node asked for.
+        operations, bytes: what it computes and what it reads and writes, [at the lowest, at the highest values of the registers], between which it grows linearly.
+        in_use: bytes of the arena that hold something while it runs."""
+
+    def __init__(self, node=(), op=(), operations=(), bytes=(), in_use=()):
+        self.node, self.op, self.operations, self.bytes, self.in_use = list(node), list(op), list(operations), list(bytes), list(in_use)
+
+    def __len__(self):
+        return len(self.node)
+
+    @staticmethod
+    def of(steps):
+        """steps: builder.Step, placed in the arena."""
+        n = StepNotes()
+        for s in steps:
+            n.node.append("" if s.label is None else s.label.name or next((o.name for o in s.label.outputs if o is not None), ""))
+            n.op.append("" if s.label is None else s.label.op)
+            n.operations.append(_operations(s))
+            n.bytes.append(_moved(s))
+        n.in_use = _in_use(steps)
+        return n
+
+
+def _operations(step):
+    rule = OPERATIONS.get(step.kernel.name)
+    if rule is None:
+        return [0, 0]
+    if not any(isinstance(x, Sym) for x in step.params.values()):  # lists of dimensions have Syms in elementwise kernels alone
+        count = rule(step.params)
+        return [count, count]
+    return [rule({k: getattr(x, end) if isinstance(x, Sym) else x for k, x in step.params.items()}) for end in ("min", "max")]
+
+
+def _moved(step):
+    named = dict(zip((o.name for o in step.kernel.operands), step.operands))
+    total = [0, 0]
+    for name, v in named.items():
+        if v is None or name == "scratch":
+            continue
+        v = named[PARTLY[step.kernel.name, name]] if (step.kernel.name, name) in PARTLY else v
+        low = high = 1
+        for d, s in zip(v.shape, v.strides):
+            if isinstance(d, Sym):
+                low, high = low * d.min, high * d.max
+            elif s:  # broadcast dimensions are read again from where they were read before
+                low, high = low * d, high * d
+        total[0] += bytes_for(v.dtype, low)
+        total[1] += bytes_for(v.dtype, high)
+    return total
+
+
+def _in_use(steps):
+    roots = {}
+    for step in steps:
+        for v in step.operands:
+            if v is not None and v.buffer.kind == "arena":
+                b = v.buffer
+                while b.owner is not None:
+                    b = b.owner
+                roots[id(b)] = b
+    change = [0] * (len(steps) + 1)
+    for b in roots.values():
+        change[b.first] += b.nbytes
+        change[b.last + 1] -= b.nbytes
+    used, out = 0, []
+    for c in change[:-1]:
+        used += c
+        out.append(used)
+    return out
+
+
+# ---- in packages ----
+
+def add_notes(blob, plans):
+    """The bytes of a package's part NOTES: those of `blob` (bytes or None) with more plans in it. plans: {file: StepNotes}. Names stand there once; pairs that are equal as one number."""
+    import json
+    out = json.loads(bytes(blob)) if blob else {"names": [], "plans": {}}
+    place = {name: i for i, name in enumerate(out["names"])}
+
+    def at(name):
+        return place.setdefault(name, len(place))
+    for file, n in plans.items():
+        out["plans"][file] = {"node": [at(x) for x in n.node], "op": [at(x) for x in n.op], "operations": [x[0] if x[0] == x[1] else x for x in n.operations],
+                              "bytes": [x[0] if x[0] == x[1] else x for x in n.bytes], "in_use": n.in_use}
+    out["names"] = list(place)
+    return json.dumps(out, separators=(",", ":")).encode()
+
+
+def read_notes(blob):
+    """{file: StepNotes} of what add_notes wrote; {} where there is none, or it makes no sense: profiles then go without."""
+    import json
+    try:
+        root = json.loads(bytes(blob)) if blob else {"names": [], "plans": {}}
+        names = root["names"]
+        pair = lambda x: [int(x[0]), int(x[1])] if isinstance(x, list) else [int(x)] * 2  # noqa: E731
+        return {file: StepNotes([str(names[i]) for i in p["node"]], [str(names[i]) for i in p["op"]], [pair(x) for x in p["operations"]], [pair(x) for x in p["bytes"]], [int(x) for x in p["in_use"]])
+                for file, p in root["plans"].items()}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+NOTES = "//notes"  # part of a package: no file of a model is called so
