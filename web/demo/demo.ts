@@ -5,8 +5,11 @@
 import { cacheBytes, clearCache, env, info, pipeline, TextStreamer, type GenerateOptions, type ModelSource, type PipelineOptions, type TextGenerationPipeline } from "edgewise";
 import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
 import { secondHalf } from "./teach.ts";
+import { whereTheTimeGoes } from "./where.ts";
 
 const query = new URLSearchParams(location.search);
+
+const where = whereTheTimeGoes();
 
 const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening", "The old fisherman"];
 
@@ -145,10 +148,11 @@ async function write(): Promise<void> {
     },
   });
   try {
-    await model(chat ? [{ role: "user", content: prompt }] : prompt, {
+    const writer = model;
+    await where.watch("This text", (work) => writer.profile(work), () => writer(chat ? [{ role: "user", content: prompt }] : prompt, {
       max_new_tokens: Number(input("max_new_tokens").value) || 240, ...sampling(), streamer, signal: mine.signal,
-    });
-    const stats = model.stats!;
+    }));
+    const stats = writer.stats!;
     tokens = stats.new_tokens;
     figures();
     if (stats.new_tokens > 1 && stats.decode_ms > 0) $("figure-speed").textContent = number((1000 * (stats.new_tokens - 1)) / stats.decode_ms);
@@ -176,6 +180,7 @@ const teaching = secondHalf({
   prompt: () => input("prompt").value || BEGINNINGS[0]!,
   sampling,
   showMemory: showStatus,
+  watch: where.watch,
   onnx: () => (model?.info.origin !== "package" ? undefined : origin?.[0] instanceof URL && origin[0].href === new URL("model.edge", location.href).href ? new URL("model/onnx/model_q4.onnx", location.href).href : null),
   async loadTrainable() {
     if (origin) await load(origin[0], { ...origin[1], training: { adapter: ["lora", "full"], batch_size: 1 } });

@@ -4,6 +4,7 @@
 import { Trainer, checkpoints, deleteCheckpoint, type StepEvent, type TextGenerationPipeline, type GenerateOptions, type FineTuneOptions, type KeptAdapter } from "edgewise";
 import { lossChart } from "./chart.ts";
 import { SAMPLE } from "./lesson.ts";
+import type { whereTheTimeGoes } from "./where.ts";
 import { $, input, megabytes, number, tellError } from "./page.ts";
 
 /** What this half needs of the first. */
@@ -13,6 +14,7 @@ export interface FirstHalf {
   prompt(): string;
   sampling(): GenerateOptions;
   showMemory(): void;
+  watch: ReturnType<typeof whereTheTimeGoes>["watch"];
   /** Address of the present model's .onnx file, undefined where Edgewise knows it, null where nobody does. */
   onnx(): string | undefined | null;
   /** Loads the present model again so that it can be trained; undefined where it cannot. */
@@ -22,6 +24,7 @@ export interface FirstHalf {
 const CHECKPOINT = "demo lesson";
 const LESSON = "edgewise demo lesson"; // in localStorage: the text and options of the lesson that the checkpoint is of
 const COMPARED = 110; // tokens
+const WATCHED = 20;   // steps that "where the time goes" is about
 
 interface Lesson { text: string; options: FineTuneOptions; model: string }
 
@@ -34,6 +37,8 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
   let trainer: Trainer | undefined;
   let stop: AbortController | undefined;
   let paused = false;
+  /** Steps that the panel "where the time goes" still wants to see. */
+  let watched: { left: number; resolve(): void } | undefined;
   let comparing: AbortController | undefined;
   let compared: Promise<void> = Promise.resolve();
   let kept: KeptAdapter[] = [];
@@ -111,12 +116,16 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
     let end = "";
     try {
       trainer = await Trainer.create(model, textsOf(text), { ...asked, signal: mine.signal, onStep: show, checkpoint: { name: CHECKPOINT, every: 10 }, resume });
-      const { info } = trainer;
+      const begun = trainer;
+      const { info } = begun;
       chart.begin(info.total, info.losses);
       remember({ text, options: asked, model: modelName(model) });
       say(`Learning ${number(info.tokens)} tokens, ${number(info.parameters)} numbers change`);
       enable();
-      await trainer.run();
+      const running = trainer.run();
+      const some = new Promise<void>((resolve) => { watched = { left: WATCHED, resolve }; });
+      void first.watch(`The first ${WATCHED} steps`, (work) => begun.profile(work), () => Promise.race([some, running.then(() => undefined, () => undefined)])).catch(() => undefined); // the run has words for what goes wrong
+      await running;
       end = "Learned";
     } catch (e) {
       if ((e as Error).name === "Aborted") end = mine.signal.reason === "end" ? "Ended early; what it had learned so far counts" : "";
@@ -145,6 +154,7 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
 
   function show(event: StepEvent): void {
     chart.add(event.loss);
+    if (watched && --watched.left <= 0) watched.resolve();
     $("learn-loss").textContent = number(event.loss, 2);
     $("learn-speed").textContent = number(event.tokens_per_second);
     $("learn-memory").textContent = megabytes(event.memory.engine);

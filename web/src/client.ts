@@ -77,6 +77,11 @@ export class Client {
     for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
   }
 
+  /** Whether there is a worker to call. */
+  get alive(): boolean {
+    return !this.dead;
+  }
+
   private send(message: ToWorker): void {
     if (!this.dead) this.worker.postMessage(message);
   }

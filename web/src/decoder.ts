@@ -5,6 +5,7 @@ import { EngineError, InputError, PackageError } from "./errors.ts";
 import type { Decoder, EngineMemory } from "./generation/index.ts";
 import type { Engine, Plan } from "./engine.ts";
 import type { DecoderInfo, Manifest, PlanInfo } from "./package.ts";
+import { NOTES } from "./recorder.ts";
 import type { Extent } from "./source.ts";
 
 export interface Place { address: number; bytes: number }
@@ -129,7 +130,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     const idsAt = host.alloc(8 * most, "the input");
     for (const plan of info.plans) {
       const place = `${where}, ${plan.file}`;
-      const handle = host.loadPlan(files.get(plan.file)!, place);
+      const handle = host.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
       const loaded: Loaded = { info: plan, plan: handle, cacheSlots: [], input: idsAt, output: logits, bound: undefined };
       this.plans.push(loaded);
       plan.slots.forEach(({ name, kind, bytes }, slot) => {

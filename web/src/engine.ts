@@ -127,6 +127,8 @@ export class Engine {
     private readonly workers: Worker[],
     /** Milliseconds from the compiled module to the engine that is ready. */
     readonly instantiateMs: number,
+    /** What it was opened with. */
+    readonly options: EngineOptions,
   ) {}
 
   /**
@@ -170,10 +172,10 @@ export class Engine {
         const single = (await WebAssembly.instantiate(module, { env: { memory: again } })).exports as unknown as EngineExports;
         single.__wasm_call_ctors();
         handle = single.ew_open(1);
-        return new Engine(single, again, handle, choice, [], performance.now() - started).prepare();
+        return new Engine(single, again, handle, choice, [], performance.now() - started, options).prepare();
       }
     }
-    return new Engine(exports, memory, handle, choice, workers, performance.now() - started).prepare();
+    return new Engine(exports, memory, handle, choice, workers, performance.now() - started, options).prepare();
   }
 
   private prepare(): this {

@@ -24,6 +24,7 @@ import type { DType } from "./hub.ts";
 import { choose, platform, type Flavour } from "./platform.ts";
 import type { GenerateRequest, LoadRequest, ModelInfo, ProgressEvent, TextOptions } from "./protocol.ts";
 import type { Message } from "./text.ts";
+import { watched, type Profile } from "./profile.ts";
 import { VERSION } from "./version.ts";
 
 export * from "./errors.ts";
@@ -31,6 +32,7 @@ export { env, type Env } from "./env.ts";
 export { cacheBytes, clearCache } from "./storage.ts";
 export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, type AdapterMethods, type CheckpointInfo, type FineTuneOptions, type KeptAdapter, type StepEvent, type TrainingInfo, type TrainingResult } from "./training/index.ts";
 export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/index.ts";
+export { Profile, type NodeRow, type OpRow, type PlanRow, type ProfileRow } from "./profile.ts";
 export { Tensor, type TensorData, type Tensors, type TensorType } from "./tensor.ts";
 export { LinearLRScheduler, TrainingSession, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
 export type { DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
@@ -216,6 +218,11 @@ export interface TextGenerationPipeline extends AdapterMethods {
     /** The text that the model gets for messages. */
     apply_chat_template(messages: Message[], options?: Record<string, unknown>): Promise<string>;
   };
+  /**
+   * Where the time goes: of one call, or of whatever a function does with this pipeline, training included.
+   * `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20 })))`
+   */
+  profile(work: string | Message[] | (() => unknown), options?: GenerateOptions): Promise<Profile>;
   /** Ends the worker and gives back all memory. Open calls reject with {@link Aborted}. */
   dispose(): Promise<void>;
 }
@@ -314,6 +321,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
       decode: (ids, options = {}) => client.call("decode", { model: id, ids: Array.from(ids), options }),
       apply_chat_template: (messages, options = {}) => client.call("chat", { model: id, messages, options }),
     },
+    profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) => watched(client, id, typeof work === "function" ? work : () => call(work, options)),
     dispose: async () => client.end(),
   } as TextGenerationPipeline;
   const handle = { client, model: id, adapters: [] };

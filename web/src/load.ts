@@ -7,6 +7,7 @@ import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import { checkTable, decoderOf, EngineDecoder, Weights } from "./decoder.ts";
 import { makePackage, openPackage, type Manifest, type OpenPackage, type ProgramInfo } from "./package.ts";
 import { platform } from "./platform.ts";
+import { NOTES } from "./recorder.ts";
 import type { LoadRequest, ModelInfo, ProgressEvent, Urls } from "./protocol.ts";
 import { Compiler, MissingFile } from "./pyodide.ts";
 import { BlobSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent } from "./source.ts";
@@ -156,6 +157,7 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const adapters = new Adapters(engine, weights, decoder, manifest);
     const programs = manifest.training;
     const plans = new Map<string, Uint8Array>();
+    if (files.has(NOTES)) plans.set(NOTES, files.get(NOTES)!);
     for (const { plans: of } of programs.values()) for (const { file } of of.values()) plans.set(file, files.get(file)!);
     const key = sha256(JSON.stringify(Array.from(manifest.weights.values(), ({ name, bytes }) => [name, bytes]))).slice(0, 16);
     const info: ModelInfo = {

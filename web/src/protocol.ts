@@ -6,6 +6,7 @@ import type { Urls } from "./env.ts";
 import type { DType } from "./hub.ts";
 import type { OpenInfo, OpenRequest } from "./inference/model.ts";
 import type { Flavour } from "./platform.ts";
+import type { ProfileData } from "./profile.ts";
 import type { Message } from "./text.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
 import type { PlainTensor } from "./tensor.ts";
@@ -95,6 +96,11 @@ export interface Methods {
   adapter_kept(request: { model: number }): KeptAdapter[];
   adapter_forget(request: { model: number; name: string }): void;
   adapter_merge(request: { model: number; name: string; files: { name: string; blob: Blob }[] | string | undefined }): Blob;
+
+  /** Watches what the engine of a model (undefined: of the worker's session) runs. */
+  profile_start(request: { model: number | undefined }): void;
+  profile_stop(request: { model: number | undefined; wanted: boolean }): ProfileData | undefined;
+  profile_trace(request: { data: ProfileData }): Blob;
 
   inference_open(request: OpenRequest): OpenInfo;
   inference_run(request: { feeds: Record<string, PlainTensor>; outputs: string[] }): Record<string, PlainTensor>;

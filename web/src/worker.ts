@@ -4,6 +4,8 @@ import { InputError } from "./errors.ts";
 import { InferenceModel } from "./inference/model.ts";
 import { loadModel, notThere, type Model } from "./load.ts";
 import { plainError, type Call, type FromWorker, type Generated, type GenerateRequest, type Methods, type ToWorker } from "./protocol.ts";
+import { traceOf } from "./profile.ts";
+import { Recorder } from "./recorder.ts";
 import { HttpSource, NotFound, throwIfAborted, toBlob } from "./source.ts";
 import { generateText } from "./text-generation.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
@@ -40,6 +42,15 @@ let inference: InferenceModel | undefined;
 /** Of a TrainingSession, likewise. */
 let artifacts: ArtifactSession | undefined;
 const ended = new AbortController();
+
+/** Profiles that watch, by the model they watch. */
+const recorders = new Map<number | undefined, Recorder>();
+
+function session(): InferenceModel | ArtifactSession {
+  const found = inference ?? artifacts;
+  if (!found) throw new InputError("this session has been released", "profile", "Make a new one.");
+  return found;
+}
 
 function inTurn<T>(work: (artifacts: ArtifactSession) => T | Promise<T>): Promise<T> {
   return turn(0, () => {
@@ -106,6 +117,20 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   adapter_kept: ({ model: id }) => listKept(model(id)),
   adapter_forget: ({ model: id, name }) => forget(model(id), name),
   adapter_merge: ({ model: id, name, files }, _, signal) => mergedOnnx(model(id), name, files, signal),
+
+  profile_start({ model: id }) {
+    const { engine } = id === undefined ? session() : model(id);
+    recorders.set(id, new Recorder(engine));
+  },
+  async profile_stop({ model: id, wanted }) {
+    const recorder = recorders.get(id);
+    if (!recorder) throw new InputError("no profile is watching", "profile", "Begin one.");
+    recorders.delete(id);
+    if (wanted) return recorder.stop();
+    recorder.release();
+    return undefined;
+  },
+  profile_trace: ({ data }) => new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
 
   async inference_open(request) {
     inference = await InferenceModel.open(request, ended.signal);

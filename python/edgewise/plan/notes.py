@@ -117,9 +117,12 @@ def _in_use(steps):
 # ---- in packages ----
 
 def add_notes(blob, plans):
-    """The bytes of a package's part NOTES: those of `blob` (bytes or None) with more plans in it. plans: {file: StepNotes}. Names stand there once; pairs that are equal as one number."""
+    """The bytes of a package's part NOTES: those of `blob` (bytes or None) with more plans in it. plans: {file: StepNotes}.
+
+    JSON, deflated, which takes a seventh. Names stand there once; pairs that are equal as one number."""
     import json
-    out = json.loads(bytes(blob)) if blob else {"names": [], "plans": {}}
+    import zlib
+    out = json.loads(zlib.decompress(blob)) if blob else {"names": [], "plans": {}}
     place = {name: i for i, name in enumerate(out["names"])}
 
     def at(name):
@@ -128,20 +131,24 @@ def add_notes(blob, plans):
         out["plans"][file] = {"node": [at(x) for x in n.node], "op": [at(x) for x in n.op], "operations": [x[0] if x[0] == x[1] else x for x in n.operations],
                               "bytes": [x[0] if x[0] == x[1] else x for x in n.bytes], "in_use": n.in_use}
     out["names"] = list(place)
-    return json.dumps(out, separators=(",", ":")).encode()
+    return zlib.compress(json.dumps(out, separators=(",", ":")).encode(), 9)
 
 
 def read_notes(blob):
     """{file: StepNotes} of what add_notes wrote; {} where there is none, or it makes no sense: profiles then go without."""
     import json
+    import zlib
+    if not blob:
+        return {}
     try:
-        root = json.loads(bytes(blob)) if blob else {"names": [], "plans": {}}
+        root = json.loads(zlib.decompressobj().decompress(bytes(blob), MOST))
         names = root["names"]
         pair = lambda x: [int(x[0]), int(x[1])] if isinstance(x, list) else [int(x)] * 2  # noqa: E731
         return {file: StepNotes([str(names[i]) for i in p["node"]], [str(names[i]) for i in p["op"]], [pair(x) for x in p["operations"]], [pair(x) for x in p["bytes"]], [int(x) for x in p["in_use"]])
                 for file, p in root["plans"].items()}
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+    except (zlib.error, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError):
         return {}
 
 
+MOST = 64 << 20  # bytes that a package's notes may unpack to
 NOTES = "//notes"  # part of a package: no file of a model is called so

@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import read_model
 from ..ops.dtypes import CODE, FLOAT, NAME
+from ..plan.notes import NOTES, add_notes
 from .api import GROUP
 from .artifact_models import optimizer_of_model, read_training_model
 from .export import export_inference, export_lora
@@ -75,6 +76,7 @@ class _Artifacts:
                     weights.append({"name": s.name, "file": "weights", "offset": len(data), "bytes": s.nbytes})
                     data += bytes(s.tensor.bytes()) + bytes(-s.nbytes % 64)
         blobs["weights"] = bytes(data)
+        blobs[NOTES] = add_notes(None, {f"plan/{k}": plan.notes for k, plan in plans.items()})
         moments, group = {}, self.group
         for name, kept in (group.momentums if group is not None else {}).items():
             for key, suffix in MOMENTS:

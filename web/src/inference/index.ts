@@ -4,6 +4,7 @@ import { Client } from "../client.ts";
 import { env, full, urls } from "../env.ts";
 import { InputError } from "../errors.ts";
 import type { Flavour } from "../platform.ts";
+import { watched, type Profile } from "../profile.ts";
 import { picked, plain, type Tensors, type TensorType } from "../tensor.ts";
 import type { ValueInfo } from "./manifest.ts";
 import type { OpenInfo } from "./model.ts";
@@ -86,6 +87,20 @@ export class InferenceSession {
     const data = plain(feeds);
     const transfer = Object.values(data).map((t) => t.data.buffer);
     return picked(await this.client.call("inference_run", { feeds: data, outputs: [...names] }, { signal: options.signal, transfer }), undefined);
+  }
+
+  /**
+   * Where the time goes. What Python runs (graphs that no plan covers) is not seen.
+   * @param work feeds, with which the model is run `runs` times (default 5) after a first run that is not counted; or a function that runs what is to be watched
+   * @throws as `run`, or what `work` throws
+   */
+  async profile(work: Tensors | (() => unknown), { runs = 5 }: { runs?: number } = {}): Promise<Profile> {
+    if (typeof work === "function") return watched(this.client, undefined, work);
+    const feeds = (): Tensors => Object.fromEntries(Object.entries(work));
+    await this.run(feeds());
+    return watched(this.client, undefined, async () => {
+      for (let i = 0; i < runs; i++) await this.run(feeds());
+    });
   }
 
   /** Ends the worker and gives back all memory. Open runs reject with {@link Aborted}. */

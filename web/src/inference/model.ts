@@ -10,6 +10,7 @@ import type { Urls } from "../env.ts";
 import { notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
 import { Compiler, MissingFile } from "../pyodide.ts";
+import { NOTES } from "../recorder.ts";
 import { BlobSource, HttpSource, NotFound, scatter, toBlob } from "../source.ts";
 import type { PlainTensor } from "../tensor.ts";
 import { parseInference, parsePlan, planKey, type InferencePlan, type ValueInfo } from "./manifest.ts";
@@ -42,7 +43,7 @@ export class InferenceModel {
   private driven: string | undefined;
 
   private constructor(
-    private readonly engine: Engine, private readonly weights: Weights, private readonly where: string, readonly info: OpenInfo,
+    readonly engine: Engine, private readonly weights: Weights, private readonly where: string, readonly info: OpenInfo,
     /** Undefined where the model is a package. */
     private readonly python: Compiler | undefined, private readonly files: Map<string, Blob>,
   ) {}
@@ -94,7 +95,7 @@ export class InferenceModel {
       if (!manifest.files.has(file)) throw new PackageError(`the weight '${name}' lies in another file, '${file}'`, where, "Build the package again with `edgewise build`.");
     await finish(weights.extents(manifest));
     const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined, new Map());
-    for (const plan of inference.plans) made.plans.set(planKey(plan.inputs), made.load(plan, files.get(plan.file)!));
+    for (const plan of inference.plans) made.plans.set(planKey(plan.inputs), made.load(plan, files.get(plan.file)!, files.get(NOTES)));
     return made;
   }
 
@@ -175,7 +176,7 @@ export class InferenceModel {
       await this.fill(fresh, files);
       const at = new Checker(this.where);
       const info = parsePlan(at, reply.plan, "the plan", files, { get: (name: string) => ({ name, bytes: this.weights.address(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
-      return this.load(info, files.get(info.file)!);
+      return this.load(info, files.get(info.file)!, files.get(NOTES));
     }
   }
 
@@ -195,10 +196,10 @@ export class InferenceModel {
     }
   }
 
-  private load(info: InferencePlan, data: Uint8Array): Loaded {
+  private load(info: InferencePlan, data: Uint8Array, notes: Uint8Array | undefined): Loaded {
     const { engine, weights } = this;
     const where = `${this.where}, ${info.file}`;
-    const plan = engine.loadPlan(data, where);
+    const plan = engine.loadPlan(data, where, info.file, notes);
     const slots = new Map<string, Place>();
     const owned: number[] = [];
     const fresh: string[] = [];

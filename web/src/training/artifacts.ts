@@ -43,7 +43,7 @@ export class ArtifactSession {
   private fresh = true;
   private rate: number;
 
-  private constructor(private readonly engine: Engine, private readonly python: Compiler, readonly info: ArtifactsInfo) {
+  private constructor(readonly engine: Engine, private readonly python: Compiler, readonly info: ArtifactsInfo) {
     this.weights = new Weights(engine, { weights: new Map() });
     this.rate = info.learning_rate;
   }

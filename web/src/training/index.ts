@@ -4,6 +4,7 @@ import type { Client } from "../client.ts";
 import { InputError } from "../errors.ts";
 import type { TextGenerationPipeline } from "../index.ts";
 import type { ModelInfo } from "../protocol.ts";
+import { watched, type Profile } from "../profile.ts";
 import type { AdapterInfo } from "./adapters.ts";
 import { checkpoints, deleteCheckpoint, type CheckpointInfo } from "./checkpoint.ts";
 import type { KeptAdapter } from "./kept.ts";
@@ -192,6 +193,11 @@ export class Trainer {
   /** Writes the checkpoint now. Returns its bytes. Throws StorageError where there is no room, and what was there before stays. */
   save(): Promise<number> {
     return this.handle.client.call("train_save", { model: this.handle.model });
+  }
+
+  /** Where the time of what `work` does with this trainer or its model goes: `await trainer.profile(() => trainer.step())`. Throws what `work` throws. */
+  profile(work: () => unknown): Promise<Profile> {
+    return watched(this.handle.client, this.handle.model, work);
   }
 
   /** Losses and evaluations so far. */

@@ -4,6 +4,7 @@ import { OutOfMemory, EngineError } from "../errors.ts";
 import { megabytes, type Engine, type Plan } from "../engine.ts";
 import type { Place, Weights } from "../decoder.ts";
 import type { ProgramInfo, Slot, StateInfo, TrainingPlan } from "../package.ts";
+import { NOTES } from "../recorder.ts";
 import { seedOfRun } from "./seeds.ts";
 
 export const STEP = "training/step";
@@ -165,7 +166,7 @@ export class Session {
     const { engine, program, weights } = this;
     const { file, slots } = program.plans.get(kind)!;
     const place = `${this.where}, ${file}`;
-    const plan = engine.loadPlan(this.files.get(file)!, place);
+    const plan = engine.loadPlan(this.files.get(file)!, place, file, this.files.get(NOTES));
     const fresh: string[] = [];
     try {
       slots.forEach((slot, i) => {

@@ -1,0 +1,192 @@
+// Where the time of runs goes, for the page: by operator, node and plan, as a text, and as a trace for Perfetto. Mirrors python/edgewise/profile.
+
+import type { Client } from "./client.ts";
+
+/** What a package says of a plan's steps. Pairs: at the lowest and at the highest value of the plan's first register (in a decoder: cache empty, cache full). */
+export interface PlanNotes { node: string[]; op: string[]; operations: [number, number][]; bytes: [number, number][]; inUse: number[] }
+
+/** As the worker took it. */
+export interface ProfileData {
+  flavour: string;
+  threads: number;
+  wallMs: number;
+  limits: { gflops: number; gbs: number } | undefined;
+  /** `at`: ms since the profile began; `ms` of each step; `place` of the first register between its lowest (0) and highest (1) value. */
+  plans: { name: string; arenaBytes: number; kernels: string[]; notes: PlanNotes | undefined; runs: { at: number; ms: Float64Array; place: number }[] }[];
+}
+
+/** Figures of steps that belong together. */
+export interface ProfileRow {
+  /** How many steps ran, and their milliseconds in all. */
+  calls: number;
+  ms: number;
+  /** Of all steps' time, 0 to 1. */
+  share: number;
+  /** Two for each product of a matrix product, convolution or attention; 0 for what has none. */
+  operations: number;
+  /** Each operand's elements, read or written once. */
+  bytes: number;
+  /** Undefined where nothing is known of the work. */
+  gflops: number | undefined;
+  gbs: number | undefined;
+  /** Of that limit of the machine which is nearer. */
+  ofLimit: number | undefined;
+}
+export interface OpRow extends ProfileRow { op: string }
+/** A node that became several kernels has several rows. */
+export interface NodeRow extends OpRow { plan: string; node: string; kernel: string }
+/** `at`: the step and the node where most of the arena is in use. */
+export interface PlanRow { plan: string; runs: number; steps: number; ms: number; arenaBytes: number; mostInUse: number | undefined; at: [step: number, node: string] | undefined }
+
+type Plan = ProfileData["plans"][number];
+
+/**
+ * What ran while a profile watched. `String(profile)` is a table.
+ *
+ * A step's time is that of its kernel, threads included. A page that is not cross-origin isolated has a clock of 0.1 ms: there only sums over many runs tell something.
+ */
+export class Profile {
+  constructor(private readonly data: ProfileData, private readonly client?: Client) {}
+
+  get flavour(): string { return this.data.flavour; }
+  get threads(): number { return this.data.threads; }
+  /** Runs of plans. */
+  get runs(): number { return this.data.plans.reduce((n, p) => n + p.runs.length, 0); }
+  /** Milliseconds in steps. */
+  get ms(): number { return this.data.plans.reduce((t, p) => t + p.runs.reduce((u, r) => u + sum(r.ms), 0), 0); }
+  /** Milliseconds that the profile watched. */
+  get wallMs(): number { return this.data.wallMs; }
+  /** What this engine reaches with its threads in a large float32 product, and in reading memory. */
+  get limits(): { gflops: number; gbs: number } | undefined { return this.data.limits; }
+
+  /** Each operator, the longest first. */
+  byOp(): OpRow[] {
+    return this.grouped((p, i) => ({ op: opOf(p, i) }));
+  }
+
+  /** Each node of each plan, the longest first. */
+  byNode(): NodeRow[] {
+    return this.grouped((p, i) => ({ plan: p.name, node: p.notes?.node[i] ?? "", op: opOf(p, i), kernel: p.kernels[i]! }));
+  }
+
+  /** Each plan, the longest first. */
+  byPlan(): PlanRow[] {
+    return this.data.plans.map((p): PlanRow => {
+      const used = p.notes?.inUse ?? [];
+      const most = used.reduce((best, n, i) => (n > used[best]! ? i : best), 0);
+      return {
+        plan: p.name, runs: p.runs.length, steps: p.kernels.length, ms: p.runs.reduce((t, r) => t + sum(r.ms), 0), arenaBytes: p.arenaBytes,
+        mostInUse: used[most], at: used.length ? [most, p.notes!.node[most] || opOf(p, most)] : undefined,
+      };
+    }).sort((a, b) => b.ms - a.ms);
+  }
+
+  private grouped<K extends object>(key: (p: Plan, step: number) => K): (K & ProfileRow)[] {
+    const groups = new Map<string, K & ProfileRow>();
+    const total = this.ms;
+    for (const p of this.data.plans) {
+      const calls = p.runs.length;
+      const place = p.runs.reduce((t, r) => t + r.place, 0);
+      const grown = (x: [number, number] | undefined) => (x ? x[0] * calls + (x[1] - x[0]) * place : 0);
+      p.kernels.forEach((_, i) => {
+        const names = key(p, i);
+        const id = JSON.stringify(Object.values(names));
+        let g = groups.get(id);
+        if (!g) groups.set(id, (g = { ...names, calls: 0, ms: 0, share: 0, operations: 0, bytes: 0, gflops: undefined, gbs: undefined, ofLimit: undefined }));
+        g.calls += calls;
+        for (const { ms } of p.runs) g.ms += ms[i]!;
+        g.operations += grown(p.notes?.operations[i]);
+        g.bytes += grown(p.notes?.bytes[i]);
+      });
+    }
+    for (const g of groups.values()) {
+      const rate = (work: number) => (work && g.ms ? work / g.ms / 1e6 : undefined);
+      g.share = total ? g.ms / total : 0;
+      g.gflops = rate(g.operations);
+      g.gbs = rate(g.bytes);
+      const { limits } = this;
+      const of = limits ? [g.gflops && g.gflops / limits.gflops, g.gbs && g.gbs / limits.gbs].filter((x) => x !== undefined) : [];
+      g.ofLimit = of.length ? Math.max(...of) : undefined;
+    }
+    return [...groups.values()].sort((a, b) => b.ms - a.ms);
+  }
+
+  /** The trace as a file: Chrome's trace events in JSON, as Perfetto (https://ui.perfetto.dev) reads them: every run, its steps, and the arena's bytes in use. The worker writes it. */
+  async trace(): Promise<Blob> {
+    return this.client?.alive ? this.client.call("profile_trace", { data: this.data }) : new Blob([JSON.stringify(traceOf(this.data))], { type: "application/json" });
+  }
+
+  toString(): string {
+    const many = (n: number, what: string) => `${n} ${what}${n === 1 ? "" : "s"}`;
+    const lines = [`${this.flavour}, ${many(this.threads, "thread")}: ${many(this.runs, "run")} of plans, ${ms(this.ms)} ms in steps of ${ms(this.wallMs)} ms`];
+    if (!this.runs) return `${lines[0]}. Nothing ran while this profile watched.`;
+    if (this.limits) lines.push(`limits here: ${rate(this.limits.gflops)} GFLOP/s (a product of 512 x 512 x 512 in float32), ${rate(this.limits.gbs)} GB/s (reading 64 MB)`);
+    const figures = (r: ProfileRow) => [ms(r.ms), `${(100 * r.share).toFixed(1)} %`, rate(r.gflops), rate(r.gbs), r.ofLimit === undefined ? "" : `${(100 * r.ofLimit).toFixed(0)} %`];
+    const plans = this.byPlan().map((p) => [short(p.plan, 60), String(p.runs), ms(p.ms), ms(p.ms / p.runs), size(p.mostInUse ?? p.arenaBytes)]);
+    const ops = this.byOp().map((r) => [r.op, String(r.calls), ...figures(r)]);
+    const nodes = this.byNode();
+    const rows = nodes.slice(0, 15).map((r) => [short(r.node || r.op, 60), r.kernel, short(r.plan, 24), ...figures(r)]);
+    lines.push("", ...columns(["plan", "runs", "ms", "ms/run", "arena in use"], plans, 1), "", ...columns(["operator", "calls", "ms", "share", "GFLOP/s", "GB/s", "of limit"], ops, 1),
+      "", ...columns(["node", "kernel", "plan", "ms", "share", "GFLOP/s", "GB/s", "of limit"], rows, 3));
+    if (nodes.length > rows.length) lines.push(`and ${nodes.length - rows.length} more: ${ms(nodes.slice(rows.length).reduce((t, r) => t + r.ms, 0))} ms`);
+    return lines.join("\n");
+  }
+}
+
+/** Chrome's trace events. */
+export function traceOf(data: ProfileData): { traceEvents: Record<string, unknown>[]; displayTimeUnit: "ms" } {
+  const here = { pid: 1, tid: 1 };
+  const us = (t: number) => Math.round(1e6 * t) / 1e3; // of milliseconds
+  const events: Record<string, unknown>[] = [
+    { ph: "M", ...here, name: "process_name", args: { name: `Edgewise (${data.flavour}, ${data.threads} threads)` } },
+    { ph: "M", ...here, name: "thread_name", args: { name: "steps" } },
+  ];
+  for (const p of data.plans) {
+    for (const run of p.runs) {
+      let t = run.at;
+      events.push({ ph: "X", ...here, name: p.name || "plan", cat: "run", ts: us(t), dur: us(sum(run.ms)) });
+      run.ms.forEach((ms, i) => {
+        const args: Record<string, unknown> = { node: p.notes?.node[i] ?? "", kernel: p.kernels[i] };
+        for (const [name, x] of [["GFLOP/s", p.notes?.operations[i]], ["GB/s", p.notes?.bytes[i]]] as const) {
+          const count = x ? x[0] + (x[1] - x[0]) * run.place : 0;
+          if (count && ms) args[name] = Math.round(count / ms / 1e4) / 100;
+        }
+        if (p.notes) events.push({ ph: "C", pid: 1, name: "arena", ts: us(t), args: { "bytes in use": p.notes.inUse[i] } });
+        events.push({ ph: "X", ...here, name: opOf(p, i), cat: p.kernels[i], ts: us(t), dur: us(ms), args });
+        t += ms;
+      });
+      if (p.notes) events.push({ ph: "C", pid: 1, name: "arena", ts: us(t), args: { "bytes in use": 0 } });
+    }
+  }
+  return { traceEvents: events, displayTimeUnit: "ms" };
+}
+
+/** Runs `work` while the worker's engine is watched. */
+export async function watched(client: Client, model: number | undefined, work: () => unknown): Promise<Profile> {
+  await client.call("profile_start", { model });
+  try {
+    await work();
+  } catch (e) {
+    await client.call("profile_stop", { model, wanted: false }).catch(() => undefined);
+    throw e;
+  }
+  return new Profile((await client.call("profile_stop", { model, wanted: true }))!, client);
+}
+
+function opOf(p: Plan, step: number): string {
+  return p.notes?.op[step] || p.kernels[step]!;
+}
+
+function sum(a: Float64Array): number {
+  return a.reduce((t, x) => t + x, 0);
+}
+
+function columns(head: string[], rows: string[][], left: number): string[] {
+  const width = head.map((h, i) => Math.max(h.length, ...rows.map((r) => r[i]!.length)));
+  return [head, ...rows].map((r) => r.map((c, i) => (i < left ? c.padEnd(width[i]!) : c.padStart(width[i]!))).join("  ").trimEnd());
+}
+
+const short = (name: string, most: number): string => (name.length <= most ? name : `…${name.slice(1 - most)}`);
+const ms = (x: number): string => x.toFixed(x < 10 ? 3 : 1);
+const rate = (x: number | undefined): string => (x === undefined ? "" : x.toFixed(x < 10 ? 2 : 1));
+const size = (n: number): string => (n >= 1e5 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e3).toFixed(1)} kB`);
