@@ -100,6 +100,7 @@ def write_run(model, inputs, target):
     """TARGET.bin: what is fed, and of Edgewise the plan and its weights; TARGET.json: where each lies. For page/edgewise.js and page/ort.js. Returns the plan."""
     from edgewise.onnx import FileSource, read_model
     from edgewise.plan import compile_graph
+    from edgewise.plan.notes import add_notes
     parts, where, at = [], {"inputs": [], "slots": []}, 0
 
     def add(data):
@@ -112,7 +113,7 @@ def write_run(model, inputs, target):
         where["inputs"].append({"name": name, "type": str(a.dtype), "dims": list(a.shape), "at": add(a.tobytes())})
     try:
         plan, _ = compile_graph(read_model(FileSource(str(model))), {n: list(a.shape) for n, a in inputs.items()}, {n: {"float32": 1, "int64": 7}[str(a.dtype)] for n, a in inputs.items()})
-        where["plan"] = add(plan.data)
+        where["plan"], where["notes"] = add(plan.data), add(add_notes(None, {"model": plan.notes}))
         for slot in plan.slots:
             where["slots"].append({"name": slot.name, "kind": slot.kind, "size": slot.nbytes, **({"at": add(slot.tensor.bytes())[0]} if slot.kind == "weight" else {})})
     finally:

@@ -27,6 +27,7 @@ class Driver:
     engine = property(lambda self: self.session.engine)
     store = property(lambda self: self.session.store)
     pool = property(lambda self: self.session.pool)
+    watch = property(lambda self: self.session.watch)
 
     def start(self, program, feeds, options=None):
         """Runs a whole model. feeds: {name: value}; returns the values of the program's outputs."""

@@ -2,6 +2,8 @@
 import { Engine } from "../../../web/src/engine.ts";
 import { EngineDecoder, Weights } from "../../../web/src/decoder.ts";
 import { openPackage } from "../../../web/src/package.ts";
+import { Profile } from "../../../web/src/profile.ts";
+import { Recorder } from "../../../web/src/recorder.ts";
 import { HttpSource } from "../../../web/src/source.ts";
 import { argmax, base64, now, numbers, often, serve, several } from "./rpc.js";
 
@@ -77,9 +79,9 @@ serve({
   /** A network: a plan made ahead (networks.py), with its weights and what is fed in one file. */
   async model([url], flavour, threads) {
     await start(flavour, threads);
-    const [{ inputs, slots, plan }, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+    const [{ inputs, slots, plan, notes }, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
     const bytes = (at, n) => new Uint8Array(data, at, n);
-    model = { plan: engine.loadPlan(bytes(...plan), url), inputs: [] };
+    model = { plan: engine.loadPlan(bytes(...plan), url, "model", bytes(...notes)), inputs: [] };
     slots.forEach(({ name, kind, size, at }, slot) => {
       const address = engine.alloc(size, name);
       if (kind === "weight") engine.bytes(address, size).set(bytes(at, size));
@@ -94,17 +96,18 @@ serve({
     engine.run(model.plan, "model");
     model.y = engine.bytes(model.output.address, model.output.size).slice();
   }),
-  /** The least milliseconds of each of a plan's `count` steps. */
-  async modelSteps(count, ms) {
-    const least = new Array(count).fill(Infinity);
-    await several(ms, () => {
-      for (let i = 0; i < count; i++) {
-        const begin = now();
-        engine.call(() => engine.exports.ew_plan_run_steps(model.plan, i, 1, 0));
-        least[i] = Math.min(least[i], now() - begin);
-      }
-    });
-    return least;
+  /** Its profile, of runs for so many milliseconds. */
+  async modelProfile(ms) {
+    const recorder = new Recorder(engine);
+    await several(ms, () => engine.run(model.plan, "model"));
+    const profile = new Profile(await recorder.stop());
+    return { text: String(profile), nodes: profile.byNode() };
+  },
+  /** The trace of one run. */
+  async modelTrace() {
+    const recorder = new Recorder(engine);
+    engine.run(model.plan, "model");
+    return (await new Profile(await recorder.stop()).trace()).text();
   },
   modelResult: () => base64(new Float32Array(model.y.buffer)),
 });

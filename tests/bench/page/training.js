@@ -34,15 +34,4 @@ serve({
     return new Float32Array(engine.memory.buffer, loss, 1)[0];
   }, count, ms),
   memory: () => engine.memoryBytes,
-  /** Milliseconds of each of the plan's steps, the least of so many runs. (The engine has no clock in WebAssembly.) */
-  profile(count, runs) {
-    const best = new Array(count).fill(Infinity);
-    for (let i = 0; i < runs; i++)
-      for (let step = 0; step < count; step++) {
-        const begin = now();
-        engine.exports.ew_plan_run_steps(plan, step, 1, 0);
-        best[step] = Math.min(best[step], now() - begin);
-      }
-    return best;
-  },
 });
