@@ -17,7 +17,7 @@ ORDER = [
     {"onnx", "autodiff", "dimensions"},
     {"bind", "passes", "engine", "package", "shake"},
     {"plan"},
-    {"compile"},
+    {"compile", "profile"},
     {"session"},
     {"text"},
     {"training"},

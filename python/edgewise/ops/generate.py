@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import importlib
 import sys
 
 from .kernel import ENUMS, kernel_table, parse, variant_names, variants, word_of
@@ -217,23 +218,16 @@ def typescript(table):
     return "\n".join(out + ["];", ""])
 
 
-def limits(table):
-    """Plans that measure what an engine reaches, for profiles in pages."""
-    from base64 import b64encode
-
-    from ..profile.limits import SIZES, limit_plan, work
-    out = [f"// {NOTE}", "/** Plans of products of two fed matrices (python/edgewise/profile/limits.py): base64, and operations or bytes of a run. */",
-           "export const LIMITS: Record<\"gflops\" | \"gbs\", readonly [plan: string, work: number]> = {"]
-    out += [f'  {name}: ["{b64encode(limit_plan(*size).data).decode()}", {work(name)}],' for name, size in SIZES.items()]
-    return "\n".join(out + ["};", ""])
-
-
-FILES = {"core/gen/kernels.h": header, "core/gen/kernels.c": source, "core/gen/names.h": names, "web/src/gen/kernels.ts": typescript, "web/src/gen/limits.ts": limits}
+FILES = {"core/gen/kernels.h": header, "core/gen/kernels.c": source, "core/gen/names.h": names, "web/src/gen/kernels.ts": typescript}
+MORE = ("edgewise.profile.limits",)  # parts of the package that write files of their own, GENERATED, which follow from the table, too
 
 
 def main(arguments):
     table, stale = kernel_table(), []
-    for path, write in FILES.items():
+    files = dict(FILES)
+    for part in MORE:
+        files.update(importlib.import_module(part).GENERATED)
+    for path, write in files.items():
         text, file = write(table), ROOT / path
         if file.exists() and file.read_text(encoding="utf-8") == text:
             continue
