@@ -22,7 +22,7 @@ ORDER = [
     {"text"},
     {"training"},
     {"pipelines", "custom_engine"},
-    {"inspect"},
+    {"inspect", "bench"},
     {"backend"},
     {"cli", "__init__"},
     {"__main__"},
@@ -57,7 +57,7 @@ def test_imports_point_one_way():
     assert not wrong
 
 
-@pytest.mark.parametrize("names, only", [({"js", "pyodide", "pyodide_js"}, "engine/browser.py"), ({"numpy"}, "arrays.py backend.py"), ({"ctypes", "mmap"}, "engine/native.py")])
+@pytest.mark.parametrize("names, only", [({"js", "pyodide", "pyodide_js"}, "engine/browser.py"), ({"numpy"}, "arrays.py backend.py bench.py"), ({"ctypes", "mmap"}, "engine/native.py")])
 def test_few_files_know(names, only):
     assert {where for where, _, target in imports() if target[0] in names} == set(only.split())
 
@@ -66,7 +66,7 @@ def test_nothing_is_needed_but_python():
     """Everything else that is imported is optional: it belongs to a feature, and its absence is an error of that feature alone."""
     known = set(sys.stdlib_module_names) | {"edgewise", "js", "pyodide", "pyodide_js"}
     assert {(where, target[0]) for where, _, target in imports() if target[0] not in known} == {("arrays.py", "numpy"), ("arrays.py", "ml_dtypes"), ("backend.py", "numpy"), ("text/tokenizer.py", "tokenizers"), ("text/tokenizer.py", "jinja2"),
-                                                                                                        ("training/onnxblock/_graph_utils.py", "onnx"), ("backend.py", "onnx")}
+                                                                                                        ("training/onnxblock/_graph_utils.py", "onnx"), ("backend.py", "onnx"), ("bench.py", "numpy"), ("bench.py", "onnxruntime")}
 
 
 def test_generated_files_are_current():

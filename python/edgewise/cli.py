@@ -142,6 +142,21 @@ def inspect(a):
     return 1 if report.unsupported or report.problem and not report.needs else 0
 
 
+def bench(a):
+    """Measures how fast a model runs on this machine, beside onnxruntime where that is installed."""
+    from .bench import bench as measure
+    shapes = {n: _numbers(v, "x", int, f"--shape {n}") for n, v in _pairs(a.shape, "--shape").items()}
+    values = {n: _numbers(v, ",", _value, f"--value {n}") for n, v in _pairs(a.value, "--value").items()}
+    report = measure(a.model, _dims(a.dims), shapes, values, dtype=a.dtype, prompt=a.prompt, tokens=a.tokens, threads=a.threads, seconds=a.seconds, profile=a.profile or bool(a.trace), against=not a.alone)
+    if a.trace:
+        report.profile.save(a.trace)
+    if a.json:
+        import json
+        print(json.dumps(report.as_dict(), indent=1))
+    else:
+        print(report)
+
+
 def _dims(texts):
     """{dimension: size} of texts like "batch=1,sequence=128"."""
     return {n: _numbers(v, ",", int, f"--dims {n}")[0] for text in texts for n, v in _pairs([p for p in text.split(",") if p.strip()], "--dims").items()}
@@ -238,6 +253,21 @@ def main(argv=None):
     i.add_argument("--parameters", action="store_true", help="also list what looks like a parameter")
     i.add_argument("--json", action="store_true", help="everything as JSON")
     i.set_defaults(run=inspect)
+    m = commands.add_parser("bench", help=bench.__doc__, description=bench.__doc__)
+    m.add_argument("model", help=".onnx file, model folder (Hugging Face layout), or .edge package of a language model")
+    m.add_argument("--dims", action="append", default=[], metavar="NAME=SIZE,...", help="sizes of the inputs' symbolic dimensions: batch=1,sequence=128; a language model is then measured as one run, not as it writes")
+    m.add_argument("--shape", action="append", default=[], metavar="INPUT=2x3", help="shape of an input, instead of --dims; 'scalar' for one number")
+    m.add_argument("--value", action="append", default=[], metavar="INPUT=1,2", help="numbers of an input (one: everywhere); others are made up")
+    m.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
+    m.add_argument("--prompt", type=int, help="tokens of a language model's prompt (default 256, at most half of what it can hold)")
+    m.add_argument("--tokens", type=int, default=16, help="tokens that are decoded behind it (default 16)")
+    m.add_argument("--threads", type=int, help="default: all cores")
+    m.add_argument("--seconds", type=float, default=10, help="how long to measure (default 10)")
+    m.add_argument("--alone", action="store_true", help="without onnxruntime")
+    m.add_argument("--profile", action="store_true", help="also where the time goes, step by step")
+    m.add_argument("--trace", metavar="FILE", help="write that as a trace for https://ui.perfetto.dev")
+    m.add_argument("--json", action="store_true", help="everything as JSON")
+    m.set_defaults(run=bench)
     a = p.parse_args(argv)
     try:
         return a.run(a) or 0

@@ -1,0 +1,93 @@
+"""`edgewise bench`: what it measures, that results are compared first, and what it says. Never how fast anything is."""
+import json
+import math
+
+import pytest
+from onnx import TensorProto, helper
+
+import edgewise.bench as tool
+from edgewise import cli
+from edgewise.errors import InputError
+
+MODEL = "web/demo/model"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(tool, "SLICE", 0.001)
+
+
+@pytest.fixture(scope="module")
+def perceptron(tmp_path_factory):
+    from onnx import numpy_helper
+    import numpy as np
+    w = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 4)).astype("f4"), "w")
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]), helper.make_node("Add", ["e", "x"], ["s"]), helper.make_node("MatMul", ["s", "w"], ["y"])]
+    table = numpy_helper.from_array(np.random.default_rng(1).standard_normal((200, 8)).astype("f4"), "table")
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]), helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])], [w, table])
+    path = tmp_path_factory.mktemp("bench") / "perceptron.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    return str(path)
+
+
+def check(r, peer=True):
+    d = json.loads(json.dumps(r.as_dict()))
+    assert d["rounds"] >= tool.LEAST_ROUNDS and d["threads"] >= 1 and d["notes"]
+    for f in d["figures"]:
+        for who in ("edgewise", "onnxruntime")[:1 + peer]:
+            s = f[who]
+            assert s is None and f["unit"] == "MB" or 0 <= s["q1"] <= s["median"] <= s["q3"] and s["n"] in (1, d["rounds"])
+        assert (f["ratio"] is not None) <= peer and f["better"] in ("higher", "lower")
+        assert f["name"] in str(r)
+    return d
+
+
+def test_any_model(perceptron):
+    r = tool.bench(perceptron, {"n": 5}, seconds=0.01, threads=1)
+    d = check(r)
+    assert d["difference"] <= 1e-6 and d["peer"].startswith("onnxruntime ") and [f["unit"] for f in d["figures"]] == ["ms", "ms", "MB"] and d["threads"] == 1
+    assert "ids int64[5]" in d["notes"][0] and "NOT THE SAME" not in str(r)
+    alone = tool.bench(perceptron, {"n": 5}, seconds=0.01, against=False, profile=True)
+    assert check(alone, peer=False)["difference"] is None and {"Gather", "MatMul"} <= {o["op"] for o in alone.as_dict()["profile"]["ops"]} and "of limit" in str(alone)
+
+
+def test_other_results_are_not_comparable(perceptron, monkeypatch):
+    monkeypatch.setattr(tool, "_difference", lambda a, b: 0.5)
+    assert "NOT THE SAME WORK" in str(tool.bench(perceptron, {"n": 5}, seconds=0.01))
+
+
+def test_differences():
+    assert tool._difference([[1.0, -2.0, math.inf]], [[1.0, -2.2, math.inf]]) == pytest.approx(0.2 / 2.2)
+    assert tool._difference([[1.0, math.nan]], [[1.0, 1.0]]) == tool._difference([[1.0]], [[1.0, 2.0]]) == math.inf
+
+
+@pytest.mark.parametrize("dtype", ["q4"])
+def test_a_language_model(dtype, tmp_path):
+    """As it writes: the same logits as onnxruntime's after the prompt and after a token more."""
+    r = tool.bench(MODEL, dtype=dtype, prompt=20, tokens=3, seconds=0.01)
+    d = check(r)
+    assert [f["name"] for f in d["figures"]][:2] == ["prompt of 20", "decoding at 20"] and d["difference"] < 1e-4
+    assert cli.main(["build", MODEL, "-o", str(tmp_path / "m.edge")]) == 0
+    p = check(tool.bench(str(tmp_path / "m.edge"), prompt=20, tokens=3, seconds=0.01), peer=False)
+    assert p["difference"] is None and "packages" in p["notes"][-1]
+
+
+def test_the_command(perceptron, tmp_path, capsys):
+    assert cli.main(["bench", perceptron, "--dims", "n=3", "--value", "ids=7", "--seconds", "0.01", "--json", "--trace", str(tmp_path / "t.json")]) == 0
+    d = json.loads(capsys.readouterr().out)
+    assert d["figures"][0]["name"] == "a run" and "but for ids" in d["notes"][0] and d["profile"]["runs"] >= 1
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert cli.main(["bench", perceptron, "--seconds", "0.01"]) == 1
+    assert "--dims n=1" in capsys.readouterr().err
+    assert cli.main(["bench", str(tmp_path / "none.onnx")]) == 1
+    assert cli.main(["bench", MODEL, "--prompt", "600", "--alone"]) == 1
+    assert "do not fit" in capsys.readouterr().err
+
+
+def test_wrong_arguments(perceptron):
+    for wrong in ({"prompt": 0}, {"tokens": 1.5}, {"threads": 0}):
+        with pytest.raises(InputError):
+            tool.bench(perceptron, {"n": 1}, **wrong)
+    with pytest.raises(InputError, match="5 numbers for 1"):
+        tool.bench(perceptron, {"n": 1}, values={"ids": [1, 2, 3, 4, 5]})
