@@ -36,6 +36,36 @@ export class Weights {
     return this.at.get(name)!;
   }
 
+  has(name: string): boolean {
+    return this.at.has(name);
+  }
+
+  /**
+   * Frees weights that only init steps of these plans read, all of which have run: all plans that there are. Who wants such a weight later fills it
+   * anew (`add`); those of which `keep` says that this is not possible stay.
+   */
+  release(plans: { plan: Plan; slots: readonly { name: string; kind: string }[] }[], keep: (name: string) => boolean = () => false): void {
+    const used = new Map<string, boolean>(); // whether runs read it
+    for (const { plan, slots } of plans)
+      slots.forEach(({ name, kind }, slot) => {
+        if (kind === "weight") used.set(name, (used.get(name) ?? false) || this.engine.inRuns(plan, slot));
+      });
+    for (const { plan, slots } of plans)
+      slots.forEach(({ name, kind }, slot) => {
+        if (kind === "weight" && !used.get(name) && !keep(name)) this.engine.unbind(plan, slot);
+      });
+    for (const [name, inRuns] of used) if (!inRuns && !keep(name)) this.drop(name);
+  }
+
+  /** Lets go of a weight, as if it had never been there. */
+  drop(name: string): void {
+    const place = this.at.get(name);
+    if (!place) return;
+    this.engine.free(place.address);
+    this.at.delete(name);
+    this.bytes -= place.bytes;
+  }
+
   /** Memory of a constant that init steps compute; `fresh`: they have yet to. Its name says what it is computed from, so plans share it. */
   computed(name: string, bytes: number): Place & { fresh: boolean } {
     const known = this.made.get(name);
@@ -157,6 +187,11 @@ export class EngineDecoder implements Decoder<Sequence> {
     this.close(first);
   }
 
+  /** Lets go of weights from which everything has been computed. For models that nobody trains or gives other weights. */
+  releaseWeights(): void {
+    this.weights.release(this.plans.map(({ plan, info: { slots } }) => ({ plan, slots })));
+  }
+
   /**
    * From now on the weights of these names lie where `instead` says, all others where they always were; what follows from weights is
    * computed again. Also to be called when such weights have changed. Sequences begun before are of no use afterwards.
@@ -166,6 +201,7 @@ export class EngineDecoder implements Decoder<Sequence> {
       const place = `${this.where}, ${info.file}`;
       info.slots.forEach(({ name, kind }, slot) => {
         if (kind !== "weight") return;
+        if (!instead.has(name) && !this.weights.has(name)) throw new EngineError(`the weight '${name}' is not there any more`, place, "This is a mistake in Edgewise; please report it.");
         const { address, bytes } = instead.get(name) ?? this.weights.address(name);
         this.host.bind(plan, slot, address, bytes, `${place}, slot '${name}'`);
       });

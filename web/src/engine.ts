@@ -32,6 +32,7 @@ export interface EngineExports {
   ew_free(address: number): void;
   ew_plan_load(engine: number, bytes: number, n: number, out: number): number;
   ew_plan_bind(plan: number, slot: number, data: number, bytes: number): number;
+  ew_plan_slot_use(plan: number, slot: number): number;
   ew_plan_register(plan: number, register: number, value: bigint): number;
   ew_plan_init(plan: number): number;
   ew_plan_run(plan: number): number;
@@ -234,6 +235,16 @@ export class Engine {
 
   bind(plan: Plan, slot: number, address: number, bytes: number, where = ""): void {
     this.check(this.call(() => this.exports.ew_plan_bind(plan, slot, address, bytes)), where || `slot ${slot}`);
+  }
+
+  /** A run that needs the slot fails until it is bound again. */
+  unbind(plan: Plan, slot: number): void {
+    this.check(this.call(() => this.exports.ew_plan_bind(plan, slot, 0, 0)), `slot ${slot}`);
+  }
+
+  /** Whether other than init steps use a slot. */
+  inRuns(plan: Plan, slot: number): boolean {
+    return (this.call(() => this.exports.ew_plan_slot_use(plan, slot)) & 2) !== 0;
   }
 
   register(plan: Plan, register: number, value: number): void {

@@ -156,6 +156,7 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     progress({ status: "ready", name: job.model, task: "text-generation" });
     const adapters = new Adapters(engine, weights, decoder, manifest);
     const programs = manifest.training;
+    if (!programs.size) decoder.releaseWeights();
     const plans = new Map<string, Uint8Array>();
     if (files.has(NOTES)) plans.set(NOTES, files.get(NOTES)!);
     for (const { plans: of } of programs.values()) for (const { file } of of.values()) plans.set(file, files.get(file)!);

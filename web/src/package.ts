@@ -325,7 +325,7 @@ export async function openPackage(source: ByteSource): Promise<OpenPackage> {
     while (have < bytes) {
       const { done, value } = await stream.next();
       if (done) throw have >= 8 || isMagic(head) ? cut() : notPackage(where);
-      parts.push(value);
+      parts.push(value.slice());
       have += value.length;
       if (have >= 8 && parts[0]!.length < 8) {
         parts.splice(0, parts.length, concat(parts, have));

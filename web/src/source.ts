@@ -14,7 +14,7 @@ export interface ByteSource {
   readonly validator: string | undefined;
   /** Resolves once `size` and `validator` are known, if they can be. Throws where the source is not there. */
   open(): Promise<void>;
-  /** The bytes from `offset` on, to the end. */
+  /** The bytes from `offset` on, to the end. A chunk is good until the next one is asked for: it may lie in the same memory. */
   stream(offset?: number): AsyncGenerator<Uint8Array<ArrayBuffer>>;
 }
 
@@ -88,7 +88,7 @@ export class HttpSource implements ByteSource {
     let at = offset;
     let failures = 0;
     for (;;) {
-      let reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>> | undefined;
+      let reader: ChunkReader | undefined;
       try {
         throwIfAborted(signal);
         let response = at === 0 ? this.first : undefined;
@@ -96,11 +96,11 @@ export class HttpSource implements ByteSource {
         response ??= await this.request(at);
         // A server without ranges sends all again: what we have is passed over.
         let skip = response.status === 206 ? 0 : at;
-        reader = response.body!.getReader();
+        reader = readerOf(response.body!);
         for (;;) {
           const { done, value } = await reader.read();
           if (done) break;
-          let chunk = value;
+          let chunk = value!;
           if (skip > 0) {
             const n = Math.min(skip, chunk.length);
             skip -= n;
@@ -204,20 +204,51 @@ export class BlobSource implements ByteSource {
 
   async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     const { signal, onBytes } = this.options;
-    // Slices of a few MB: the engine takes one while nothing else of the file is in memory.
-    const STEP = 4 << 20;
-    for (let at = offset; at < this.size; at += STEP) {
-      throwIfAborted(signal);
-      let chunk: Uint8Array<ArrayBuffer>;
-      try {
-        chunk = new Uint8Array(await this.blob.slice(at, Math.min(at + STEP, this.size)).arrayBuffer());
-      } catch (e) {
-        throw new ModelError(`the file could not be read (${message(e)})`, this.name, "It may have been changed, moved or deleted since it was chosen: choose it again.");
+    const reader = readerOf(this.blob.slice(offset).stream());
+    try {
+      for (let at = offset; ; ) {
+        throwIfAborted(signal);
+        let piece;
+        try {
+          piece = await reader.read();
+        } catch (e) {
+          throw new ModelError(`the file could not be read (${message(e)})`, this.name, "It may have been changed, moved or deleted since it was chosen: choose it again.");
+        }
+        if (piece.done) break;
+        at += piece.value!.length;
+        onBytes?.(at, this.size);
+        yield piece.value!;
       }
-      onBytes?.(at + chunk.length, this.size);
-      yield chunk;
+    } finally {
+      void reader.cancel().catch(() => undefined);
     }
   }
+}
+
+interface ChunkReader {
+  read(): Promise<{ done: boolean; value?: Uint8Array<ArrayBuffer> | undefined }>;
+  cancel(): Promise<void>;
+}
+
+const PIECE = 1 << 20;
+
+/** Reads a stream into one buffer again and again, where the browser can do that: chunks of their own pile up by the hundreds of MB before they are collected. */
+function readerOf(body: ReadableStream<Uint8Array<ArrayBuffer>>): ChunkReader {
+  let reader: ReadableStreamBYOBReader;
+  try {
+    reader = body.getReader({ mode: "byob" });
+  } catch {
+    return body.getReader(); // no stream of bytes
+  }
+  let buffer = new ArrayBuffer(PIECE);
+  return {
+    async read() {
+      const { done, value } = await reader.read(new Uint8Array(buffer));
+      if (value) buffer = value.buffer;
+      return { done, value };
+    },
+    cancel: () => reader.cancel(),
+  };
 }
 
 /** All bytes of a source, for files that are small. */
@@ -228,7 +259,7 @@ export async function readAll(source: ByteSource, limit = 1 << 30): Promise<Uint
   for await (const chunk of source.stream()) {
     total += chunk.length;
     if (total > limit) throw new ModelError(`it is larger than ${megabytes(limit)}`, source.name, "Is it the right file?");
-    parts.push(chunk);
+    parts.push(chunk.slice());
   }
   if (parts.length === 1) return parts[0]!;
   const all = new Uint8Array(total);
@@ -247,7 +278,7 @@ export async function toBlob(source: ByteSource): Promise<Blob> {
   let pending: Uint8Array<ArrayBuffer>[] = [];
   let bytes = 0;
   for await (const chunk of source.stream()) {
-    pending.push(chunk);
+    pending.push(chunk.slice());
     bytes += chunk.length;
     if (bytes > 8 << 20) {
       parts.push(new Blob(pending));

@@ -233,9 +233,10 @@ export class KeptSource implements ByteSource {
       if (handle) {
         const have = this.kept ? handle.getSize() : 0;
         handle.truncate(have);
+        const buffer = new Uint8Array(Math.min(4 << 20, have));
         while (at < have) {
           throwIfAborted(signal);
-          const chunk = new Uint8Array(Math.min(4 << 20, have - at));
+          const chunk = buffer.subarray(0, Math.min(buffer.length, have - at));
           if (handle.read(chunk, { at }) !== chunk.length) break;
           at += chunk.length;
           onBytes?.(at, this.size);

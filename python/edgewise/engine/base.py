@@ -78,6 +78,18 @@ class LoadedPlan:
             s = self.plan.slots[slot]
             raise PlanError(f"its slot {slot} is not '{s.name}' of {s.nbytes} bytes", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
 
+    def unbind(self, slot):
+        """A run that needs the slot fails until it is bound again."""
+        self._do(self.engine.call("ew_plan_bind", self.handle, slot, 0, 0))
+
+    def in_init(self, slot):
+        """Whether init steps use a slot."""
+        return bool(self.engine.call("ew_plan_slot_use", self.handle, slot) & 1)
+
+    def in_runs(self, slot):
+        """Whether other than init steps use a slot."""
+        return bool(self.engine.call("ew_plan_slot_use", self.handle, slot) & 2)
+
     def register(self, index, value):
         self.registers[index] = value
         if self.engine.call("ew_plan_register", self.handle, index, value):

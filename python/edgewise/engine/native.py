@@ -16,6 +16,7 @@ _SIGNATURES = {"ew_open": (ctypes.c_void_p, [ctypes.c_int32]), "ew_close": (None
                "ew_alloc": (ctypes.c_void_p, [ctypes.c_size_t]), "ew_free": (None, [ctypes.c_void_p]),
                "ew_plan_load": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
                "ew_plan_bind": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t]),
+               "ew_plan_slot_use": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32]),
                "ew_plan_register": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64]),
                "ew_plan_init": (ctypes.c_int32, [ctypes.c_void_p]), "ew_plan_run": (ctypes.c_int32, [ctypes.c_void_p]),
                "ew_plan_run_steps": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]), "ew_plan_free": (None, [ctypes.c_void_p])}

@@ -115,11 +115,10 @@ class CausalLM:
             self.states[name] = self.buffer("state/" + name, nbytes)
         return self.states[name]
 
-    def refresh(self):
-        """Computes again what follows from weights, after weights have changed."""
+    def refresh(self, changed=None):
+        """Computes again what follows from weights of these names (default: those that live elsewhere), after they have changed."""
         for p in self.plans:
-            if any(s.kind == "computed" for s in p.slots):
-                p.loaded.init()
+            self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
 
     # ---- sequences ----
     def open(self):

@@ -161,11 +161,8 @@ class CausalLM(decoder.CausalLM):
         if SCALE in self._shapes:
             self.engine.write(self.states[SCALE], struct.pack("<f", scale if name is not None else 0.0))
         if fresh or self._swapped:
-            for p in self.plans:
-                for i, s in enumerate(p.slots):
-                    if s.kind == "weight" and (s.name in fresh or s.name in self._swapped):
-                        p.loaded.bind(i, fresh[s.name] if s.name in fresh else self.store.weight(s.tensor))
-            self.refresh()
+            self.store.instead = {**{n: a for n, a in self.store.instead.items() if n not in self._swapped}, **fresh}
+            self.refresh({*fresh, *self._swapped})
             for address in self._swapped.values():
                 self.engine.free(address)
             self._swapped = fresh

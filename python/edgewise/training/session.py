@@ -58,7 +58,7 @@ class TrainingSession:
     def _load(self, kind, store=None):
         if kind not in self.loaded:
             plan = self.program.plan(kind)
-            loaded = self.engine.load(plan)
+            loaded, fresh = self.engine.load(plan), []
             loaded.watch, loaded.title = self.watch, kind
             try:
                 fresh = (store or self.store).connect(loaded)
@@ -69,6 +69,7 @@ class TrainingSession:
                         loaded.bind(i, self._buffer(kind, slot))
                 (store or self.store).init(loaded, fresh)
             except BaseException:
+                (store or self.store).forget(fresh)
                 loaded.free()
                 raise
             if store is not None:
@@ -242,7 +243,7 @@ class TrainingSession:
         """Engine memory this session holds: weights, states, buffers, plans and the arena."""
         held = sum(self.program.states[n].nbytes for n in self.addresses) + sum(s.nbytes for _, s in self.buffers.values())
         plans = [self.program.plans[k] for k in self.loaded]
-        weights = {(s.name): s.nbytes for p in plans for s in p.slots if s.kind in ("weight", "computed")}
+        weights = {s.name: s.nbytes for p in self.loaded.values() for i, s in enumerate(p.plan.slots) if s.kind == "computed" or s.kind == "weight" and p.in_runs(i)}
         return held + sum(weights.values()) + max((p.arena_bytes for p in plans), default=0) + sum(len(p.data) for p in plans)
 
     def free(self):

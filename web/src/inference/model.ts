@@ -39,6 +39,8 @@ export class InferenceModel {
   private readonly plans = new Map<string, Loaded>();
   /** Of inputs whose numbers shapes follow from: they are part of a plan's key. */
   private readonly needs = new Set<string>();
+  /** Where weights come from. */
+  private readonly described = new Map<string, Weight>();
   /** Why Python runs the graph itself. */
   private driven: string | undefined;
 
@@ -95,7 +97,8 @@ export class InferenceModel {
       if (!manifest.files.has(file)) throw new PackageError(`the weight '${name}' lies in another file, '${file}'`, where, "Build the package again with `edgewise build`.");
     await finish(weights.extents(manifest));
     const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined, new Map());
-    for (const plan of inference.plans) made.plans.set(planKey(plan.inputs), made.load(plan, files.get(plan.file)!, files.get(NOTES)));
+    for (const plan of inference.plans) made.plans.set(planKey(plan.inputs), await made.load(plan, files.get(plan.file)!, files.get(NOTES)));
+    weights.release(made.loaded()); // no other plan will ever come
     return made;
   }
 
@@ -172,16 +175,32 @@ export class InferenceModel {
         return undefined;
       }
       const fresh = new Map(reply.weights!.map((w) => [w.name, w]));
-      this.weights.add({ weights: fresh });
+      for (const [name, w] of fresh) this.described.set(name, w);
       await this.fill(fresh, files);
       const at = new Checker(this.where);
-      const info = parsePlan(at, reply.plan, "the plan", files, { get: (name: string) => ({ name, bytes: this.weights.address(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
-      return this.load(info, files.get(info.file)!, files.get(NOTES));
+      const info = parsePlan(at, reply.plan, "the plan", files, { get: (name: string) => ({ name, bytes: this.described.get(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
+      const loaded = await this.load(info, files.get(info.file)!, files.get(NOTES));
+      this.weights.release([...this.loaded(), { plan: loaded.plan, slots: info.slots }], (name) => !this.files.has(this.described.get(name)!.file));
+      return loaded;
     }
   }
 
-  /** Copies weights to where they belong, from the model's files or from what Python sent along. */
+  private loaded(): { plan: Plan; slots: InferencePlan["slots"] }[] {
+    return Array.from(this.plans.values(), ({ plan, info: { slots } }) => ({ plan, slots }));
+  }
+
+  /** Takes memory for weights and copies them there, from the model's files or from what Python sent along. */
   private async fill(fresh: Map<string, Weight>, sent: Map<string, Uint8Array>): Promise<void> {
+    this.weights.add({ weights: fresh });
+    try {
+      await this.copyInto(fresh, sent);
+    } catch (e) {
+      for (const { name, file } of fresh.values()) if (!sent.has(file)) this.weights.drop(name); // `load` reads them again
+      throw e;
+    }
+  }
+
+  private async copyInto(fresh: Map<string, Weight>, sent: Map<string, Uint8Array>): Promise<void> {
     for (const { name, file, offset, bytes } of fresh.values()) {
       const { address } = this.weights.address(name);
       const inline = sent.get(file);
@@ -196,7 +215,7 @@ export class InferenceModel {
     }
   }
 
-  private load(info: InferencePlan, data: Uint8Array, notes: Uint8Array | undefined): Loaded {
+  private async load(info: InferencePlan, data: Uint8Array, notes: Uint8Array | undefined): Promise<Loaded> {
     const { engine, weights } = this;
     const where = `${this.where}, ${info.file}`;
     const plan = engine.loadPlan(data, where, info.file, notes);
@@ -206,8 +225,8 @@ export class InferenceModel {
     try {
       info.slots.forEach(({ name, kind, bytes }, slot) => {
         let place: Place;
-        if (kind === "weight") place = weights.address(name);
-        else if (kind === "computed") {
+        if (kind === "weight") return;
+        if (kind === "computed") {
           const made = weights.computed(name, bytes);
           if (made.fresh) fresh.push(name);
           place = made;
@@ -218,6 +237,10 @@ export class InferenceModel {
         }
         engine.bind(plan, slot, place.address, place.bytes, `${where}, slot '${name}'`);
       });
+      const needed = Array.from(info.slots.entries()).filter(([slot, { kind }]) => kind === "weight" && (fresh.length > 0 || engine.inRuns(plan, slot)));
+      const gone = needed.filter(([, { name }]) => !weights.has(name)).map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
+      if (gone.length) await this.fill(new Map(gone), new Map());
+      for (const [slot, { name }] of needed) engine.bind(plan, slot, weights.address(name).address, weights.address(name).bytes, `${where}, slot '${name}'`);
       if (fresh.length) engine.init(plan, where);
     } catch (e) {
       weights.forget(fresh);
