@@ -43,7 +43,7 @@ type Plan = ProfileData["plans"][number];
 /**
  * What ran while a profile watched. `String(profile)` is a table.
  *
- * A step's time is that of its kernel, threads included. A page that is not cross-origin isolated has a clock of 0.1 ms: there only sums over many runs tell something.
+ * A step's time is that of its kernel, threads included; each is kept, in 8 bytes. A page that is not cross-origin isolated has a clock of 0.1 ms: there only sums over many runs tell something.
  */
 export class Profile {
   constructor(private readonly data: ProfileData, private readonly client?: Client) {}

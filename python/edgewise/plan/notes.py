@@ -35,8 +35,7 @@ OPERATIONS = {
     "linear_attention": lambda p: 4 * p["batch"] * p["heads"] * p["seq"] * p["dim"] * p["v_dim"],
 }
 # Operands of which a kernel touches a part that data decide: as much as of the other one named.
-PARTLY = {("gather", "x"): "y", ("gather_elements", "x"): "y", ("gather_nd", "x"): "y", ("gather_quantized", "x"): "y", ("gather_quantized", "scales"): "index",
-          ("scatter_nd", "y"): "updates", ("scatter_elements", "y"): "updates"}
+PARTLY = {"gather": {"x": "y"}, "gather_elements": {"x": "y"}, "gather_nd": {"x": "y"}, "gather_quantized": {"x": "y", "scales": "index"}, "scatter_nd": {"y": "updates"}, "scatter_elements": {"y": "updates"}}
 
 
 class StepNotes:
@@ -77,20 +76,21 @@ def _operations(step):
 
 
 def _moved(step):
-    named = dict(zip((o.name for o in step.kernel.operands), step.operands))
-    total = [0, 0]
-    for name, v in named.items():
-        if v is None or name == "scratch":
+    k, total = step.kernel, [0, 0]
+    partly = PARTLY.get(k.name)
+    for o, v in zip(k.operands, step.operands):
+        if v is None or o.name == "scratch":
             continue
-        v = named[PARTLY[step.kernel.name, name]] if (step.kernel.name, name) in PARTLY else v
+        if partly and o.name in partly:
+            v = step.operands[k.index[partly[o.name]]]
         low = high = 1
         for d, s in zip(v.shape, v.strides):
             if isinstance(d, Sym):
                 low, high = low * d.min, high * d.max
-            elif s:  # broadcast dimensions are read again from where they were read before
+            elif s and d != 1:  # broadcast dimensions are read again from where they were read before
                 low, high = low * d, high * d
-        total[0] += bytes_for(v.dtype, low)
-        total[1] += bytes_for(v.dtype, high)
+        total[0] += (n := bytes_for(v.dtype, low))
+        total[1] += n if low == high else bytes_for(v.dtype, high)
     return total
 
 

@@ -407,13 +407,15 @@ class Trainer:
             half = [n for n, s in self.program.states.items() if s.kind == "parameter" and self.graph.constants[n].dtype != s.dtype]  # weights of plans lie as the file has them, states as they are trained
             package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora, trainable=half)
             self._lm = CausalLM(package, engine=self.engine, states={n: self.session.address(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
+            for p in self._lm.plans:
+                p.loaded.watch = self.watch  # what it writes is this trainer's work
         return self._lm
 
     def profile(self):
         """A profile.Profile of what is trained and written in a `with` block: `with trainer.profile() as p: trainer.step(batch)`; then `print(p)`, `p.save("trace.json")`."""
         from ..engine import default_engine
         self.engine = self.engine or default_engine()
-        return Profile(self.engine, [self.watch] + ([self._lm.watch] if self._lm is not None else []))
+        return Profile(self.engine, [self.watch])
 
     def save(self, path):
         """Keeps the run (parameters or adapters, optimizer state, place in the data) in one safetensors file, complete or not at all."""
