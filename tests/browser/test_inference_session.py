@@ -38,6 +38,8 @@ def models(files):
                              [helper.make_tensor_value_info("c_out", TensorProto.BOOL, []), helper.make_tensor_value_info("a_out", F, [2])], [numpy_helper.from_array(np.float32(2), "two")])
     save(folder / "loop.onnx", [n("Loop", ["n", "", "x"], ["y"], body=body)], [("n", I, []), ("x", F, [2])], [("y", F, [2])])
     save(folder / "types.onnx", [n("Cast", ["x"], ["y"], to=TensorProto.FLOAT16), n("Greater", ["x", "zero"], ["z"]), n("Shape", ["x"], ["s"])], [("x", F, ["n"])], [("y", TensorProto.FLOAT16, ["n"]), ("z", TensorProto.BOOL, ["n"]), ("s", I, [1])], [("zero", np.float32(0))])
+    save(folder / "packed.onnx", [n("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), n("MatMulInteger", ["q", "bytes", "z"], ["p"]), n("Cast", ["p"], ["f"], to=F), n("Mul", ["f", "s"], ["y"]), n("Gather", ["bytes", "i"], ["row"])],
+         [("x", F, ["rows", 256]), ("i", I, [1])], [("y", F, ["rows", 264]), ("row", TensorProto.INT8, None)], [("bytes", R.integers(-127, 128, (256, 264), np.int8))])
     return folder
 
 
@@ -74,6 +76,23 @@ def test_any_shapes(visit, server, models, flavour):
     assert got["a"] == got["c"] and list(got["b"]) == ["probs"] and got["device"]["flavour"] == flavour
     assert got["names"][:2] == [["x"], ["logits", "probs"]]
     assert got["names"][2] == [{"name": "x", "isTensor": True, "type": "float32", "shape": ["batch", 3, "h", "w"]}]
+
+
+def test_packed_weights(visit, server, models):
+    """A weight that was packed when it was loaded is let go of, and there again for a plan that reads it as it is."""
+    v = visit(server)
+    got = v.run(FEED + """
+        const s = await ew.InferenceSession.create(arg);
+        const feeds = (n) => ({x: new ew.Tensor("float32", Float32Array.from({length: n * 256}, (_, i) => Math.sin(i)), [n, 256]), i: new ew.Tensor("int64", BigInt64Array.of(7n), [1])});
+        const all = [];
+        for (const [n, names] of [[1, ["y"]], [1, ["row"]], [2, ["y"]], [3, ["y", "row"]], [1, ["y"]]]) all.push([n, plain(await s.run(feeds(n), names))]);
+        await s.release();
+        return all;
+    """, "/files/models/packed.onnx")
+    session = edgewise.InferenceSession(str(models / "packed.onnx"))
+    for n, out in got:
+        same(out, session, {"x": np.sin(np.arange(n * 256)).astype(np.float32).reshape(n, 256), "i": np.array([7])})
+    assert [list(out) for _, out in got] == [["y"], ["row"], ["y"], ["y", "row"], ["y"]]
 
 
 def test_files(visit, server, models):

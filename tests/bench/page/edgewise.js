@@ -30,6 +30,7 @@ serve({
     const weights = new Weights(engine, opened.manifest);
     await opened.finish(weights.extents(opened.manifest));
     decoder = new EngineDecoder(engine, opened.manifest.decoder, weights, opened.files, {}, {}, url);
+    decoder.releaseWeights();
     return { ms: now() - begin };
   },
   prefill(ids) {
