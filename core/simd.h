@@ -230,6 +230,18 @@ EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
   return acc;
 #endif
 }
+/* Whether that is an instruction or three. */
+#if defined(__wasm_relaxed_simd__) || defined(__SSSE3__)
+#define EW_BYTE_DOTS 1
+#else
+#define EW_BYTE_DOTS 0
+#endif
+/* Whether vi_dot_bytes is one where b is in 0..127, whatever vi_dots says. */
+#if defined(__wasm_relaxed_simd__)
+#define EW_RELAXED_DOTS 1
+#else
+#define EW_RELAXED_DOTS 0
+#endif
 /* Dot products of bytes over whole vectors: acc[i] += sum of a[4i..4i+3] * b[4i..4i+3], exact, where a is signed; what b is, vi_dots says. */
 enum { EW_NO_DOTS, EW_UNSIGNED_DOTS, EW_SIGNED_DOTS };
 EW_INLINE vi vi_dot_bytes(vi a, vi b, vi acc) {
@@ -256,6 +268,13 @@ EW_INLINE int vi_dots(void) {
   return __builtin_cpu_supports("avx512vnni") ? EW_UNSIGNED_DOTS : EW_NO_DOTS;
 #else
   return EW_NO_DOTS;
+#endif
+}
+EW_INLINE f32x4 f32x4_load_splat(const real *p) {
+#if defined(__wasm_simd128__)
+  return (f32x4)wasm_v128_load32_splat(p);
+#else
+  return *p - (f32x4){0};
 #endif
 }
 EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {

@@ -1,4 +1,5 @@
 /* y = a @ dequantized b, b of 2, 4 or 8 bits in blocks with a scale each. */
+#include "each.h"
 #include "gemm.h"
 
 /* bitsandbytes' code books, as in onnxruntime's MatMulBnb4 */
@@ -93,12 +94,12 @@ static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
  * Weights are read 16 bytes at a time, a group; a is put into the order in which a group's weights come out of their bytes, once
  * for all rows of b. With q - zero the zero point is a sum over a: each block's accumulator starts from -zero * sum(a). */
 
-enum { FEW = 8, CHUNK = 512 };
+enum { FEW = 8, CHUNK = 512, COLS = 4 };
 
 typedef struct few_rows {
   const nbits *w;
   const ew_gemm_job *g;
-  void (*rows)(const struct few_rows *, int32_t row, float *out); /* out[m][2] = a times rows `row` and the next of b */
+  void (*rows)(const struct few_rows *, int32_t row, float *out); /* out[m][COLS] = a times rows `row` and the next ones of b */
   real *ready;           /* a, prepared */
   int32_t cols;          /* of a task */
   int32_t groups, row;   /* groups of a block; floats of a prepared row */
@@ -135,7 +136,7 @@ EW_INLINE f32x4 f32x4_fma(f32x4 a, f32x4 b, f32x4 acc) {
 }
 
 /* Two rows of b at a time, so that a is loaded half as often. */
-EW_INLINE void rows_floats(const few_rows *f, int32_t row, float *out, int bits, bool symmetric) {
+EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int bits, bool symmetric) {
   const nbits *w = f->w;
   /* From memory rather than a constant: a compiler that knows the sign converts as unsigned, which is slow on x86. */
   i32x4 mask = f->mask - (i32x4){0};
@@ -159,92 +160,116 @@ EW_INLINE void rows_floats(const few_rows *f, int32_t row, float *out, int bits,
       int64_t at = (int64_t)row * w->blocks + block;
       sum0 = f32x4_fma(x0, scale_at(w, at) - (f32x4){0}, sum0), sum1 = f32x4_fma(x1, scale_at(w, at + w->blocks) - (f32x4){0}, sum1);
     }
-    out[i * 2] = f32x4_sum(sum0), out[i * 2 + 1] = f32x4_sum(sum1);
+    out[i * COLS] = f32x4_sum(sum0), out[i * COLS + 1] = f32x4_sum(sum1);
   }
 }
-
-/* Adding 1.5 * 2^23 leaves the rounded number in the lowest bits, whatever x is. */
-EW_INLINE int8_t nearest(float x) {
-  union { float f; uint32_t u; } v = {x + 0x1.8p23f};
-  return (int8_t)(v.u & 255);
+EW_INLINE void rows_floats(const few_rows *f, int32_t row, float *out, int bits) {
+  if (f->symmetric) EW_PLAIN for (int r = 0; r < COLS; r += 2) two_rows_floats(f, row + r, out + r, bits, true);
+  else EW_PLAIN for (int r = 0; r < COLS; r += 2) two_rows_floats(f, row + r, out + r, bits, false);
 }
 
-/* int8: a block of a is rounded to bytes with a scale of its own; a prepared block is that scale, -sum (times zero), then the bytes
- * in the order of a group's planes: all lowest fields of its 16 bytes, then all next ones, ... */
-EW_INLINE void prepare_bytes(const few_rows *f, const real *a, real *ready, int bits) {
+/* The same in integers: part of a block of a becomes integers times a scale of its own, which are written in digits of 8 bits, each of which meets the
+ * weights in dot products of bytes. One digit is what accuracy_level 4 allows. Three are as good as float32: a part's largest number is then
+ * 2^22, so that rounding takes less from any of them than a float's rounding takes from the largest; sums are exact. Parts have one group, so that
+ * they stay below 2^31.
+ * A prepared part: -(2^(bits-1)) times a's sums as they come out of the lanes, its scale, -sum, then bytes in the order of a group's
+ * planes (all lowest fields of its 16 bytes, then all next ones, ...), the highest digit first. */
+EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits) {
   const ew_matmul_nbits_params *p = f->w->p;
-  int32_t planes = 8 / bits;
-  for (int32_t block = 0; block < f->w->blocks; block++, ready += 8 + f->groups * planes * 4) {
-    int32_t from = block * p->block, n = p->k - from < p->block ? p->k - from : p->block, sum = 0;
-    float most = 0;
-    for (int32_t i = 0; i < n; i++) {
+  const int planes = 8 / bits, groups = digits > 1 ? 1 : f->groups, length = groups * planes * 16;
+  const float largest = digits > 1 ? 0x1p22f : 127;
+  for (int32_t from = 0; from < f->w->blocks * p->block; from += length, ready += 8 + digits * length / 4) {
+    int32_t n = p->k - from < length ? p->k - from : length;
+    float most = 0, sum = 0;
+    EW_PLAIN for (int32_t i = 0; i < n; i++) {
       float x = a[from + i] < 0 ? -a[from + i] : a[from + i];
       most = x > most || x != x ? x : most; /* a NaN makes the scale NaN, and so y */
+      sum += a[from + i];
     }
-    float scale = most / 127, inverse = most > 0 ? 127 / most : 0;
+    const float scale = most / largest, inverse = most > 0 ? largest / most : 0;
     int8_t *bytes = (int8_t *)(ready + 8);
-    for (int32_t g = 0; g < f->groups; g++)
-      for (int32_t i = 0; i < 16; i++)
+    i32x4 sums = {0};
+    for (int32_t g = 0; g < groups; g++, bytes += digits * planes * 16) {
+      EW_PLAIN for (int32_t i = 0; i < 16; i++)
         for (int32_t j = 0; j < planes; j++) {
           int32_t at = (g * 16 + i) * planes + j;
-          int8_t q = at < n ? nearest(a[from + at] * inverse) : 0;
-          sum += q, bytes[(g * planes + j) * 16 + i] = q;
+          /* Adding 1.5 * 2^23 leaves the rounded number in the lowest bits. */
+          union { float f; uint32_t u; } v = {(at < n ? a[from + at] * inverse : 0) + 0x1.8p23f};
+          uint32_t t = v.u - 0x4b400000;
+          for (int d = digits; d-- > 0; t = (uint32_t)((int32_t)(t - (uint32_t)(int8_t)(t & 255)) >> 8)) bytes[(d * planes + j) * 16 + i] = (int8_t)(t & 255);
         }
-    *(i32x4_m *)ready = (i32x4){-sum * (f->symmetric ? 1 << (bits - 1) : 1)};
-    ready[4] = scale, ready[5] = (float)-sum * scale;
+      i32x4 x = {0};
+      for (int d = 0; d < digits; d++, x <<= d < digits ? 8 : 0)
+        for (int j = 0; j < planes; j++) x = i32x4_dot_bytes(*(const i8x16_m *)(bytes + (d * planes + j) * 16), (u8x16){0} + 1, x);
+      sums += x;
+    }
+    *(i32x4_m *)ready = f->symmetric ? -(sums << (bits - 1)) : (i32x4){0};
+    ready[4] = scale, ready[5] = -(float)i32x4_sum(sums) * scale;
+    if (digits > 1) ready[5] = -sum;
   }
 }
 
-EW_INLINE void rows_bytes(const few_rows *f, int32_t row, float *out, int bits, bool symmetric) {
+EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits, int digits) {
   const nbits *w = f->w;
-  const int planes = 8 / bits;
-  int64_t row_bytes = (int64_t)w->blocks * w->block_bytes;
+  const int planes = 8 / bits, bytes = planes * 16;
+  const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups, blocks = w->blocks;
+  const bool half_scales = w->p->scale_type == EW_F16;
+  const intptr_t row_bytes = (intptr_t)blocks * w->block_bytes;
   for (int32_t i = 0; i < w->p->m; i++) {
     const real *a = f->ready + (int64_t)i * f->row;
-    const uint8_t *b = w->b + row * row_bytes;
-    f32x4 sum0 = {0}, sum1 = {0};
-    float rest0 = 0, rest1 = 0;
-    for (int32_t block = 0; block < w->blocks; block++) {
-      i32x4 x0 = symmetric ? (i32x4)*(const i32x4_m *)a : (i32x4){0}, x1 = x0, high0 = {0}, high1 = {0};
-      const int8_t *bytes = (const int8_t *)(a + 8);
-      for (int32_t g = 0; g < f->groups; g++, b += 16) {
-        u8x16 v0 = *(const u8x16_m *)b, v1 = *(const u8x16_m *)(b + row_bytes);
-        if (bits == 8) { /* seven bits at most go into the dot product: the halves of a byte one after the other */
-          i8x16 y = *(const i8x16_m *)bytes;
-          x0 = i32x4_dot_bytes(y, v0 & 15, x0), x1 = i32x4_dot_bytes(y, v1 & 15, x1);
-          high0 = i32x4_dot_bytes(y, v0 >> 4, high0), high1 = i32x4_dot_bytes(y, v1 >> 4, high1);
-          bytes += 16;
-        } else
-          for (int j = 0; j < planes; j++, bytes += 16) {
-            i8x16 y = *(const i8x16_m *)bytes;
-            u8x16 q0 = v0 >> (bits * j), q1 = v1 >> (bits * j);
-            if (j < planes - 1) q0 &= (uint8_t)((1 << bits) - 1), q1 &= (uint8_t)((1 << bits) - 1);
-            x0 = i32x4_dot_bytes(y, q0, x0), x1 = i32x4_dot_bytes(y, q1, x1);
+    const uint8_t *b = w->b + row * (int64_t)row_bytes;
+    int64_t at = (int64_t)row * blocks;
+    f32x4 sum[COLS];
+    float rest[COLS] = {0};
+    for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
+    for (int32_t block = 0; block < blocks; block++, at++) {
+      f32x4 scale[COLS];
+      for (int r = 0; r < COLS; r++) scale[r] = half_scales ? real_at(w->scales, at + r * blocks, true) - (f32x4){0} : f32x4_load_splat((const real *)w->scales + at + r * blocks);
+      for (int32_t part = 0; part < parts; part++) {
+        const i32x4 start = *(const i32x4_m *)a;
+        const f32x4 a_scale = f32x4_load_splat(a + 4);
+        i32x4 x[COLS], high[COLS];
+        if (!f->symmetric)
+          for (int r = 0; r < COLS; r++) rest[r] += scale[r][0] * zero_at(w, row + r, block) * a[5];
+        for (int r = 0; r < COLS; r++) x[r] = digits > 1 ? (i32x4){0} : start, high[r] = (i32x4){0};
+        a += 8;
+        for (int32_t g = 0; g < groups; g++, b += 16, a += digits * bytes / 4)
+          for (int r = 0; r < COLS; r++) {
+            const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
+            for (int d = 0; d < digits; d++) {
+              if (d) x[r] <<= 8;
+              for (int j = 0; j < planes; j++) {
+                const i8x16 y = *(const i8x16_m *)((const int8_t *)a + d * bytes + j * 16);
+                u8x16 q = v >> (bits * j);
+                if (bits == 8) high[r] = i32x4_dot_bytes(y, v >> 4, high[r]), q &= 15; /* seven bits at most go into the dot product: the halves of a byte one after the other */
+                else if (j < planes - 1) q &= (uint8_t)((1 << bits) - 1);
+                x[r] = i32x4_dot_bytes(y, q, x[r]);
+              }
+            }
           }
+        for (int r = 0; r < COLS; r++) {
+          if (bits == 8) x[r] += high[r] << 4;
+          if (digits > 1) x[r] += start;
+          sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
+        }
       }
-      if (bits == 8) x0 += high0 << 4, x1 += high1 << 4;
-      int64_t at = (int64_t)row * w->blocks + block;
-      float scale0 = scale_at(w, at), scale1 = scale_at(w, at + w->blocks);
-      if (!symmetric) rest0 += scale0 * zero_at(w, row, block) * a[5], rest1 += scale1 * zero_at(w, row + 1, block) * a[5];
-      sum0 = f32x4_fma(__builtin_convertvector(x0, f32x4), scale0 * a[4] - (f32x4){0}, sum0);
-      sum1 = f32x4_fma(__builtin_convertvector(x1, f32x4), scale1 * a[4] - (f32x4){0}, sum1);
-      a += 8 + f->groups * planes * 4;
     }
-    out[i * 2] = f32x4_sum(sum0) + rest0, out[i * 2 + 1] = f32x4_sum(sum1) + rest1;
+    for (int r = 0; r < COLS; r++) out[i * COLS + r] = f32x4_sum(sum[r]) + rest[r];
   }
 }
 
-#define ROWS(kind, bits)                                                                                                     \
-  static __attribute__((noinline)) void kind##_##bits(const few_rows *f, int32_t row, float *out) {                          \
-    if (f->symmetric) rows_##kind(f, row, out, bits, true);                                                                  \
-    else rows_##kind(f, row, out, bits, false);                                                                              \
-  }
-ROWS(floats, 2)
-ROWS(floats, 4)
-ROWS(floats, 8)
-ROWS(bytes, 2)
-ROWS(bytes, 4)
-ROWS(bytes, 8)
+#define ROWS(name, ...) static __attribute__((noinline)) void name(const few_rows *f, int32_t row, float *out) { __VA_ARGS__; }
+#if EW_BYTE_DOTS
+ROWS(floats_2, rows_digits(f, row, out, 2, 3))
+ROWS(floats_4, rows_digits(f, row, out, 4, 3))
+#else
+ROWS(floats_2, rows_floats(f, row, out, 2))
+ROWS(floats_4, rows_floats(f, row, out, 4))
+#endif
+ROWS(floats_8, rows_floats(f, row, out, 8))
+ROWS(bytes_2, rows_digits(f, row, out, 2, 1))
+ROWS(bytes_4, rows_digits(f, row, out, 4, 1))
+ROWS(bytes_8, rows_digits(f, row, out, 8, 1))
 #undef ROWS
 
 static void group_task(void *arg, int32_t index, int32_t thread) {
@@ -252,11 +277,11 @@ static void group_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = f->g;
   (void)thread;
   int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
-  for (int32_t j = begin; j < end; j += 2) {
-    float out[FEW * 2];
-    int32_t first = j + 2 <= end ? j : g->n >= 2 ? j - 1 : j; /* at the edge the row before once more */
+  for (int32_t j = begin; j < end; j += COLS) {
+    float out[FEW * COLS];
+    int32_t first = j + COLS <= g->n ? j : g->n - COLS, cols = end - j < COLS ? end - j : COLS; /* at the edge rows before once more */
     f->rows(f, first, out);
-    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, out + i * 2 + (j - first), i, j, end - j < 2 ? 1 : 2, g->y_row);
+    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, out + i * COLS + (j - first), i, j, cols, g->y_row);
   }
 }
 
@@ -289,22 +314,24 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
   bool bytes = p->accuracy == 4;
   int64_t block_bits = (int64_t)p->block * p->bits, row;
   f.groups = (int32_t)(block_bits / 128);
-  row = bytes ? w->blocks * (8 + (int64_t)p->block / 4) : w->blocks * (4 + (int64_t)p->block);
-  if (!p->format && block_bits % 128 == 0 && p->n >= 2 && scratch && p->m * row <= 262144) {
+  const bool digits = EW_BYTE_DOTS && p->bits < 8;
+  if (bytes) row = w->blocks * (8 + (int64_t)p->block / 4);
+  else row = w->blocks * (digits ? f.groups * 8 + 3 * (int64_t)p->block / 4 : 4 + (int64_t)p->block);
+  if (!p->format && block_bits % 128 == 0 && p->n >= COLS && scratch && p->m * row <= 262144) {
     task = group_task, f.row = (int32_t)row;
     for (int32_t i = 0; i < p->m; i++) {
       const real *a = g->a + (int64_t)i * g->a_row;
       real *ready = scratch + i * row;
       switch (p->bits + bytes) {
-#define FLOATS(bits) if (EW_USES(NBITS, bits)) f.rows = floats_##bits, prepare_floats(&f, a, ready, bits); break
-#define BYTES(bits) if (EW_USES(NBITS, bits) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##bits, prepare_bytes(&f, a, ready, bits); break
-      case 2: FLOATS(2);
+#define DIGITS(bits) if (EW_USES(NBITS, bits)) f.rows = floats_##bits, (digits ? prepare_digits(&f, a, ready, bits, 3) : prepare_floats(&f, a, ready, bits)); break
+#define BYTES(bits) if (EW_USES(NBITS, bits) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##bits, prepare_digits(&f, a, ready, bits, 1); break
+      case 2: DIGITS(2);
       case 3: BYTES(2);
-      case 4: FLOATS(4);
+      case 4: DIGITS(4);
       case 5: BYTES(4);
-      case 8: FLOATS(8);
+      case 8: if (EW_USES(NBITS, 8)) f.rows = floats_8, prepare_floats(&f, a, ready, 8); break;
       default: BYTES(8);
-#undef FLOATS
+#undef DIGITS
 #undef BYTES
       }
     }
@@ -314,6 +341,137 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
   int64_t cols = ((share > least ? share : least) + 3) / 4 * 4;
   f.cols = cols < p->n ? (int32_t)cols : p->n;
   ew_parallel(ctx, (p->n - 1) / f.cols + 1, task, &f);
+}
+
+/* ---- many rows in bytes: accuracy_level 4, 4 bits ----
+ *
+ * Blocks of a are rounded to bytes with a scale each, weights unpacked to bytes, NR columns in a panel, four of k beside each other; the sum over a block is an integer:
+ * y = sum over blocks of a's scale * b's scale * (sum of a b - zero * sum of a). */
+
+enum { BYTE_ROWS = 4 };
+
+typedef struct {
+  const nbits *w;
+  const ew_gemm_job *g;
+  real *ready;                   /* rows of a: of each block its scale, -8 sum, -sum (times scale), nothing, then bytes */
+  real *panels;                  /* of each thread a panel: of each block NR scales, NR zero points times scales, then bytes */
+  int32_t row, panel, cols;      /* floats of these; columns of a task */
+  int32_t from, rows;            /* rows of a that are ready */
+} many_rows;
+
+static void ready_task(void *arg, int32_t index, int32_t thread) {
+  const many_rows *f = arg;
+  const int32_t block = f->w->p->block;
+  const real *a = f->g->a + (int64_t)(f->from + index) * f->g->a_row;
+  real *ready = f->ready + (int64_t)index * f->row;
+  const vf rounder = vf_splat(0x1.8p23f);
+  (void)thread;
+  for (int32_t b = 0; b < f->w->blocks; b++, a += block, ready += 4 + block / 4) {
+    vf most = vf_splat(0), sum = vf_splat(0);
+    vi sums = vi_splat(0);
+    for (int32_t i = 0; i < block; i += VF) {
+      vf x = vf_load(a + i);
+      most = vf_max(most, vf_max(x, -x)), sum += x;
+    }
+    const float largest = vf_highest(most), inverse = largest > 0 ? 127 / largest : 0;
+    for (int32_t i = 0; i < block; i += 2 * VF) { /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+      vi x = (vi)(vf_load(a + i) * inverse + rounder) - (vi)rounder, y = (vi)(vf_load(a + i + VF) * inverse + rounder) - (vi)rounder;
+      sums += x + y;
+      vi_store_bytes((uint8_t *)(ready + 4) + i, x, y);
+    }
+    const float whole = vf_sum(__builtin_convertvector(sums, vf));
+    ready[0] = largest / 127 + 0 * vf_sum(sum); /* infinities and NaNs come out as NaN */
+    *(int_m *)(ready + 1) = -8 * (int32_t)whole;
+    ready[2] = -whole * ready[0];
+  }
+}
+
+/* Columns j .. j + NR - 1. */
+static void unpack_panel(const many_rows *f, int32_t j, real *panel) {
+  const nbits *w = f->w;
+  const int32_t block = w->p->block;
+  for (int32_t b = 0; b < w->blocks; b++) {
+    for (int32_t c = 0; c < NR; c++) {
+      const bool there = j + c < w->p->n;
+      panel[c] = there ? scale_at(w, (int64_t)(j + c) * w->blocks + b) : 0;
+      panel[NR + c] = there && w->zeros ? panel[c] * zero_at(w, j + c, b) : 0;
+    }
+    panel += 2 * NR;
+    for (int32_t g = 0; g < block / 32; g++, panel += 8 * NR)
+      for (int32_t c = 0; c < NR; c += 4) {
+        f32x4 low[4], high[4];
+        for (int i = 0; i < 4; i++) {
+          const int32_t column = j + c + i < w->p->n ? j + c + i : j;
+          const u8x16 v = *(const u8x16_m *)(w->b + ((int64_t)column * w->blocks + b) * w->block_bytes + g * 16), even = v & 15, odd = v >> 4;
+          low[i] = (f32x4)__builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+          high[i] = (f32x4)__builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        f32x4_transpose(&low[0], &low[1], &low[2], &low[3]), f32x4_transpose(&high[0], &high[1], &high[2], &high[3]);
+        for (int i = 0; i < 4; i++) *(f32x4_m *)(panel + i * NR + c) = low[i], *(f32x4_m *)(panel + (i + 4) * NR + c) = high[i];
+      }
+  }
+}
+
+/* out[BYTE_ROWS][NR] */
+static __attribute__((noinline)) void byte_tile(int32_t blocks, int32_t block, const real *a, intptr_t a_row, const real *b, bool zeros, real *out) {
+  for (int32_t i = 0; i < BYTE_ROWS * NR; i += VF) vf_store(out + i, vf_splat(0));
+  for (; blocks > 0; blocks--, a += 4 + block / 4, b += 2 * NR + block / 4 * NR) {
+    const real *p = a, *q = b + 2 * NR, *end = a + 4 + block / 4;
+    vi x[BYTE_ROWS][2];
+    for (int r = 0; r < BYTE_ROWS; r++, p += a_row)
+      for (int c = 0; c < 2; c++) x[r][c] = zeros ? vi_splat(0) : vi_load_splat((const int_m *)(p + 1));
+    for (const real *from = a + 4; from < end; from++, q += NR) {
+      const vi w0 = (vi)vf_load(q), w1 = (vi)vf_load(q + VF);
+      p = from;
+      for (int r = 0; r < BYTE_ROWS; r++, p += a_row) {
+        const vi y = (vi)vf_load_splat(p);
+        x[r][0] = vi_dot_bytes(y, w0, x[r][0]), x[r][1] = vi_dot_bytes(y, w1, x[r][1]);
+      }
+    }
+    p = a;
+    for (int r = 0; r < BYTE_ROWS; r++, p += a_row)
+      for (int c = 0; c < 2; c++) {
+        real *sum = out + r * NR + c * VF;
+        vf y = vf_fma(__builtin_convertvector(x[r][c], vf), vf_load(b + c * VF) * vf_load_splat(p), vf_load(sum));
+        if (zeros) y = vf_fma(vf_load_splat(p + 2), vf_load(b + NR + c * VF), y);
+        vf_store(sum, y);
+      }
+  }
+}
+
+static void many_task(void *arg, int32_t index, int32_t thread) {
+  const many_rows *f = arg;
+  const ew_gemm_job *g = f->g;
+  real *panel = f->panels + (int64_t)thread * f->panel;
+  const int32_t end = g->n - index * f->cols < f->cols ? g->n : (index + 1) * f->cols;
+  for (int32_t j = index * f->cols; j < end; j += NR) {
+    unpack_panel(f, j, panel);
+    for (int32_t i = 0; i < f->rows; i += BYTE_ROWS) {
+      float t[BYTE_ROWS * NR];
+      const int32_t first = i + BYTE_ROWS <= f->rows ? i : f->rows - BYTE_ROWS; /* at the edge rows before once more */
+      byte_tile(f->w->blocks, f->w->p->block, f->ready + (int64_t)first * f->row, f->row, panel, f->w->zeros != NULL, t);
+      for (int32_t r = i; r < f->rows && r < i + BYTE_ROWS; r++)
+        ew_finish_row(&g->finish, g->y + (int64_t)(f->from + r) * g->y_row + j, t + (r - first) * NR, f->from + r, j, end - j < NR ? end - j : NR, g->y_row);
+    }
+  }
+}
+
+/* False where this is not the way. */
+static bool many_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, real *scratch) {
+  const ew_matmul_nbits_params *p = w->p;
+  const int32_t threads = ew_parallel_width(ctx);
+  if (p->accuracy != 4 || p->bits != 4 || p->format || p->block % 32 || p->k % p->block || !scratch || !(EW_RELAXED_DOTS || vi_dots())) return false;
+  const int64_t row = (int64_t)w->blocks * (4 + p->block / 4), panel = (int64_t)w->blocks * NR * (2 + p->block / 4), rows = ((1 << 18) - panel * threads) / row;
+  if (rows < 4 * FEW) return false;
+  const int32_t parts = 4 * threads, share = (p->n / NR + parts) / parts * NR;
+  many_rows f = {.w = w, .g = g, .panels = scratch, .ready = scratch + panel * threads, .row = (int32_t)row, .panel = (int32_t)panel, .cols = threads > 1 ? share : p->n};
+  for (f.from = 0; f.from < p->m; f.from += f.rows) {
+    const int64_t left = p->m - f.from;
+    f.rows = (int32_t)(left <= rows ? left : left < rows + FEW ? rows - FEW : rows); /* never fewer than a tile */
+    ew_parallel(ctx, f.rows, ready_task, &f);
+    ew_parallel(ctx, (p->n - 1) / f.cols + 1, many_task, &f);
+  }
+  return true;
 }
 
 int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void *const *operand) {
@@ -326,6 +484,7 @@ int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void
   const bool transposed = p->transposed && EW_USES(NBITS_TRANSPOSED, 1);
   if (transposed) g.n = p->k, g.k = p->n, g.pack_b = pack_rows;
   if (p->m <= FEW && !transposed) few_rows_run(ctx, &w, &g, scratch);
-  else ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
+  else if (transposed || !(EW_USES(NBITS, 4) && EW_USES(NBITS_ACCURACY, 4)) || !many_rows_run(ctx, &w, &g, scratch))
+    ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
   return EW_OK;
 }

@@ -9,7 +9,7 @@ import time
 from . import binding, language, networks, ops, report, start, training
 from .browser import Bench, say
 
-CASES = ("prefill", "decode", "start", "bind", "ops", "vision", "encoder", "train")
+CASES = (*language.CASES, "start", "bind", "ops", "vision", "encoder", "train")
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
     broken = False
     with Bench() as bench:
         common = list(bench.trouble)
-        for group, run in ((("prefill", "decode"), language.run), (("start",), start.run), (("bind",), binding.run), (("ops",), ops.run), (("vision",), networks.run), (("encoder",), networks.run), (("train",), training.run)):
+        for group, run in ((tuple(language.CASES), language.run), (("start",), start.run), (("bind",), binding.run), (("ops",), ops.run), (("vision",), networks.run), (("encoder",), networks.run), (("train",), training.run)):
             cases = [c for c in group if c in wanted]
             if not cases:
                 continue

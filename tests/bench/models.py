@@ -58,8 +58,9 @@ class _Graph:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=8, producer_name="edgewise-bench", **more)
 
 
-def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, seed=0):
-    """A Llama with past_key_values. last_only: logits of the last position alone, as a later graph optimization would leave them."""
+def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, head=False, seed=0):
+    """A Llama with past_key_values. last_only: logits of the last position alone, as a later graph optimization would leave them.
+    head: the embedding once more, transposed, as the weight of the last product, as exporters leave it for quantizers to find."""
     g = _Graph(seed)
 
     def rms_norm(x, name):
@@ -133,7 +134,11 @@ def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta
     g.scope = "/lm_head"
     if last_only:
         x = g.op("Slice", x, [-1], [2**63 - 1], [1], [1])
-    g.op("MatMul", x, g.op("Transpose", embedding, perm=[1, 0]), out="logits")
+    if head:
+        table = numpy_helper.to_array(next(t for t in g.initializers if t.name == embedding))
+        g.op("MatMul", x, g.array("lm_head.weight", table.T), out="logits")
+    else:
+        g.op("MatMul", x, g.op("Transpose", embedding, perm=[1, 0]), out="logits")
     inputs = [("input_ids", I64, ["batch_size", "sequence_length"]), ("attention_mask", I64, ["batch_size", "past_sequence_length + sequence_length"]),
               ("position_ids", I64, ["batch_size", "sequence_length"])]
     return g.model(inputs + pasts, [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents)
@@ -190,7 +195,7 @@ def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
     return g.model([("ids", I64, [batch, sequence])], [("y", F32, [batch * sequence, vocab])], opset=15)
 
 
-def in_4_bits(model):
+def in_4_bits(model, accuracy_level=0):
     """The model with its MatMuls by initializers as MatMulNBits, symmetric in blocks of 32, quantized by onnxruntime's own code. (Its Python tool around that needs a package more.)"""
     from onnxruntime.capi._pybind_state import quantize_matmul_4bits
     weights = {i.name: i for i in model.graph.initializer}
@@ -205,7 +210,7 @@ def in_4_bits(model):
         quantize_matmul_4bits(packed, np.ascontiguousarray(np.pad(w, ((0, blocks * 32 - rows), (0, 0)))), scales, zeros, 32, columns, rows, True)
         for suffix, array in (("_Q4", packed), ("_scales", scales)):
             weights[name + suffix] = numpy_helper.from_array(array, name + suffix)
-        node.CopyFrom(helper.make_node("MatMulNBits", [node.input[0], name + "_Q4", name + "_scales"], node.output, node.name, domain="com.microsoft", K=rows, N=columns, bits=4, block_size=32))
+        node.CopyFrom(helper.make_node("MatMulNBits", [node.input[0], name + "_Q4", name + "_scales"], node.output, node.name, domain="com.microsoft", K=rows, N=columns, bits=4, block_size=32, accuracy_level=accuracy_level))
     del model.graph.initializer[:]
     model.graph.initializer.extend(weights.values())
     return model

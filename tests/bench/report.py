@@ -44,7 +44,7 @@ def markdown(results):
             out += table(case["columns"], case["table"])
         else:
             out += table(["", case["unit"], "rounds", "processor ms per token", "loaded in", "peak memory", "difference"],
-                         [[r["name"], spread(r), str(r["n"]), show(r["cpu_ms"]["median"]), f"{r['load_ms'] / 1e3:.1f} s", f"{show(r['peak_mb'])} MB", show(r["difference"], 1)] for r in case["rows"]])
+                         [[r["name"], spread(r), str(r["n"]), show(r["cpu_ms"]["median"]), f"{r['load_ms'] / 1e3:.1f} s", f"{show(r['peak_mb'])} MB" if r["peak_mb"] else "–", show(r["difference"], 1)] for r in case["rows"]])
         if case.get("ratios"):
             out += ["", *table(["ratio", "", "median", "quartiles", "in processor time"], [[r["ours"], "over " + r["theirs"], f"**{r['median']:.2f}×**", f"{r['q1']:.2f}–{r['q3']:.2f}", f"{r['cpu']['median']:.2f}×" if r["cpu"] else "–"] for r in case["ratios"]])]
         if case.get("limits"):
