@@ -209,6 +209,13 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
   }
 }
 
+/* What the zero points of a row of b add. */
+static __attribute__((noinline)) float of_zeros(const few_rows *f, const real *a, int32_t row, int32_t parts, int32_t part) {
+  float sum = 0;
+  EW_PLAIN for (int32_t i = 0; i < f->w->blocks * parts; i++, a += part) sum += scale_at(f->w, (int64_t)row * f->w->blocks + i / parts) * zero_at(f->w, row, i / parts) * a[5];
+  return sum;
+}
+
 EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits, int digits) {
   const nbits *w = f->w;
   const int planes = 8 / bits, bytes = planes * 16;
@@ -220,7 +227,6 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
     const uint8_t *b = w->b + row * (int64_t)row_bytes;
     int64_t at = (int64_t)row * blocks;
     f32x4 sum[COLS];
-    float rest[COLS] = {0};
     for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
     for (int32_t block = 0; block < blocks; block++, at++) {
       f32x4 scale[COLS];
@@ -229,8 +235,6 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
         const i32x4 start = *(const i32x4_m *)a;
         const f32x4 a_scale = f32x4_load_splat(a + 4);
         i32x4 x[COLS], high[COLS];
-        if (!f->symmetric)
-          for (int r = 0; r < COLS; r++) rest[r] += scale[r][0] * zero_at(w, row + r, block) * a[5];
         for (int r = 0; r < COLS; r++) x[r] = digits > 1 ? (i32x4){0} : start, high[r] = (i32x4){0};
         a += 8;
         for (int32_t g = 0; g < groups; g++, b += 16, a += digits * bytes / 4)
@@ -254,7 +258,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
         }
       }
     }
-    for (int r = 0; r < COLS; r++) out[i * COLS + r] = f32x4_sum(sum[r]) + rest[r];
+    for (int r = 0; r < COLS; r++) out[i * COLS + r] = f32x4_sum(sum[r]) + (f->symmetric ? 0 : of_zeros(f, f->ready + (int64_t)i * f->row, row + r, parts, 8 + digits * groups * bytes / 4));
   }
 }
 
