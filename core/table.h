@@ -98,7 +98,11 @@ static EW_CHECK int64_t ew_check_bytes_of(bool *bad, int64_t type) {
     case EW_U16: case EW_I16: case EW_F16: case EW_BF16: return 2;
     case EW_F32: case EW_I32: case EW_U32: return 4;
     case EW_F64: case EW_I64: case EW_U64: return 8;
-    default: return *bad |= type < EW_E4M3FN || type > EW_E3M2, 1; /* those of less than a byte lie unpacked where this is asked */
+    default: return *bad = true, 1;
   }
+}
+/* Of kernels that know the types of a byte and less, too; those of less lie unpacked where this is asked. */
+static EW_CHECK int64_t ew_check_bytes_of_any(bool *bad, int64_t type) {
+  return type >= EW_E4M3FN && type <= EW_E3M2 ? 1 : ew_check_bytes_of(bad, type);
 }
 #endif

@@ -162,8 +162,8 @@ static int32_t check_cast(const void *params, ew_reach *reach, bool *empty) {
   bool bad = false;
   if (ew_check_volume(dims) < 0) return 0;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
-  reach[0] = (ew_reach){ew_check_bytes_of(&bad, x_type), ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
-  reach[1] = (ew_reach){ew_check_bytes_of(&bad, y_type), ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
+  reach[0] = (ew_reach){ew_check_bytes_of_any(&bad, x_type), ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
+  reach[1] = (ew_reach){ew_check_bytes_of_any(&bad, y_type), ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -690,7 +690,7 @@ static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool
   reach[6] = (ew_reach){4, 0, factors > 1 ? channels : 1};
   reach[7] = (ew_reach){1, 0, 1};
   reach[8] = (ew_reach){ew_check_bytes_of(&bad, y_type), 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), channels)};
-  reach[9] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_ceil_div(&bad, channels, 8) * 8, ew_check_add(&bad, 9, ew_check_mul(&bad, 4, ew_check_ceil_div(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), 2))))};
+  reach[9] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_ceil_div(&bad, channels, 8) * 2, ew_check_add(&bad, 9, ew_check_mul(&bad, 4, ew_check_ceil_div(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), 2))))};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -794,7 +794,7 @@ static int32_t check_integer_product(const void *params, ew_reach *reach, bool *
   reach[8] = (ew_reach){4, 0, (items - 1) * column_item + n};
   reach[9] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * y_item, ew_check_mul(&bad, ew_check_sub(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), 1), y_row)), n)};
   reach[10] = (ew_reach){ew_check_bytes_of(&bad, y_type), 0, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * y_item, ew_check_mul(&bad, ew_check_sub(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), 1), y_row)), n)};
-  reach[11] = (ew_reach){1, 0, scratch_bytes};
+  reach[11] = (ew_reach){4, 0, ew_check_ceil_div(&bad, scratch_bytes, 4)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -1410,7 +1410,7 @@ static int32_t check_scatter_elements(const void *params, ew_reach *reach, bool 
   if (!((index_type == 6 || index_type == 7))) return 1;
   if (!(reduction >= 0)) return 2;
   if (!(reduction < 5)) return 3;
-  if (!(ew_check_bytes_of(&bad, type) == size) || bad) return 4;
+  if (!(ew_check_bytes_of_any(&bad, type) == size) || bad) return 4;
   if (!(rows > 0)) return 5;
   if (!(y_axis >= 0)) return 6;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)ys[0], (int64_t)ys[1]), (int64_t)ys[2]), (int64_t)ys[3]), (int64_t)ys[4]), (int64_t)ys[5]) >= 0)) return 7;
@@ -1441,7 +1441,7 @@ static int32_t check_scatter_nd(const void *params, ew_reach *reach, bool *empty
   if (!((index_type == 6 || index_type == 7))) return 1;
   if (!(reduction >= 0)) return 2;
   if (!(reduction < 5)) return 3;
-  if (!(ew_check_bytes_of(&bad, type) == size) || bad) return 4;
+  if (!(ew_check_bytes_of_any(&bad, type) == size) || bad) return 4;
   if (!(depth >= 0)) return 5;
   if (!(depth <= 6)) return 6;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)strides[0], (int64_t)strides[1]), (int64_t)strides[2]), (int64_t)strides[3]), (int64_t)strides[4]), (int64_t)strides[5]) >= 0)) return 7;

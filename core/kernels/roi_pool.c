@@ -38,7 +38,7 @@ static bool around(float v, int32_t size, int32_t *at, float *weight) {
   return true;
 }
 
-static int32_t edge(float v, int32_t size) { return v < 0 ? 0 : v > (float)size ? size : (int32_t)v; }
+static int32_t edge(float v, int32_t size) { return !(v > 0) ? 0 : v > (float)size ? size : (int32_t)v; } /* NaN: 0 */
 
 static void roi_task(void *arg, int32_t r, int32_t thread) {
   const roi *s = arg;

@@ -49,13 +49,13 @@ static int64_t order_of(const uint8_t *x, int32_t type, int64_t i) {
     return size > INT64_C(0x7ff0000000000000) ? INT64_MAX : bits < 0 ? -size : size;
   }
   case EW_I8: return (int8_t)x[i];
-  case EW_U8: case EW_BOOL: return x[i];
   case EW_I16: return ((const m_i16 *)x)[i];
   case EW_U16: return ((const m_u16 *)x)[i];
   case EW_I32: return ((const m_i32 *)x)[i];
   case EW_U32: return ((const m_u32 *)x)[i];
   case EW_U64: return (int64_t)(((const m_u64 *)x)[i] ^ UINT64_C(0x8000000000000000));
-  default: return ((const m_i64 *)x)[i];
+  case EW_I64: return ((const m_i64 *)x)[i];
+  default: return x[i]; /* EW_U8, EW_BOOL; of types that no graph gives it, a byte, which all have */
   }
 }
 

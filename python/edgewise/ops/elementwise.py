@@ -39,7 +39,7 @@ Kernel("where", {"size": "i32", **ND, "cs": "i32[6]", "as": "i32[6]", "bs": "i32
        require=["size in (1, 2, 4, 8)"], empty=["dims"], variants={"size": "WHERE_SIZE"}, doc="y = condition ? a : b.")
 
 Kernel("cast", {"x_type": "i32", "y_type": "i32", "mode": "i32", **ND, "xs": "i32[6]", "ys": "i32[6]"},
-       [read("x", "bytes_of(x_type)", "hi(dims, xs)", "lo(dims, xs)"), write("y", "bytes_of(y_type)", "hi(dims, ys)", "lo(dims, ys)")], empty=["dims"], variants={"x_type": "CAST_FROM", "y_type": "CAST_TO"},
+       [read("x", "bytes_of_any(x_type)", "hi(dims, xs)", "lo(dims, xs)"), write("y", "bytes_of_any(y_type)", "hi(dims, ys)", "lo(dims, ys)")], empty=["dims"], variants={"x_type": "CAST_FROM", "y_type": "CAST_TO"},
        doc="ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; "
            "to floats of 16 bits and fewer: round to nearest even. Types of less than a byte are unpacked here, the bits of each in a byte. mode, of floats of 8 bits: 1: what is too large "
            "does not saturate; 2: float8e8m0 rounds down, 4: to nearest, else up.")

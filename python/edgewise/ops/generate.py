@@ -118,8 +118,8 @@ class Expression:
             for other, _ in arguments[1:]:
                 c = f"ew_check_{name}({c}, {other})"
             return c, (pick(s[0] for s in spans), pick(s[1] for s in spans))
-        if name == "bytes_of":
-            return f"ew_check_bytes_of(&bad, {arguments[0][0]})", (0, 8)
+        if name in ("bytes_of", "bytes_of_any"):
+            return f"ew_check_{name}(&bad, {arguments[0][0]})", (0, 8)
         if name == "ceil_div":
             return f"ew_check_ceil_div(&bad, {arguments[0][0]}, {arguments[1][0]})", (0, max(spans[0][1], 0))
         self.unknown(node)

@@ -25,14 +25,14 @@ Kernel("gather_nd", {"size": "i32", "index_type": "i32", "batch": "i32", "count"
 
 Kernel("scatter_nd", {"size": "i32", "type": "i32", "index_type": "i32", "reduction": "i32", "count": "i32", "depth": "i32", "inner": "i32", "sizes": "i32[6]", "strides": "i32[6]"},
        [read("index", "bytes_of(index_type)", "count*depth"), read("updates", "size", "count*inner"), write("y", "size", "hi(sizes, strides) - 1 + inner")],
-       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "reduction >= 0", "reduction < 5", "bytes_of(type) == size", "depth >= 0", "depth <= 6",
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "reduction >= 0", "reduction < 5", "bytes_of_any(type) == size", "depth >= 0", "depth <= 6",
                 "min(strides[0], strides[1], strides[2], strides[3], strides[4], strides[5]) >= 0", "min(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]) > 0"],
        empty=["count", "inner"],
        doc="ONNX ScatterND into y, which already holds data. reduction: 0 none, 1 add, 2 mul, 3 min, 4 max.")
 
 Kernel("scatter_elements", {"size": "i32", "type": "i32", "index_type": "i32", "reduction": "i32", "dims": "i32[6]", "rows": "i32", "y_axis": "i32", "ys": "i32[6]", "is": "i32[6]"},
        [read("index", "bytes_of(index_type)", "hi(dims, is)"), read("updates", "size", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"), write("y", "size", "hi(dims, ys) + (rows - 1) * y_axis")],
-       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "reduction >= 0", "reduction < 5", "bytes_of(type) == size", "rows > 0", "y_axis >= 0",
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "reduction >= 0", "reduction < 5", "bytes_of_any(type) == size", "rows > 0", "y_axis >= 0",
                 "min(ys[0], ys[1], ys[2], ys[3], ys[4], ys[5]) >= 0", "min(is[0], is[1], is[2], is[3], is[4], is[5]) >= 0"], empty=["dims"],
        doc="ONNX ScatterElements into y, which already holds data: dims are the index's and the updates'. y_axis: stride of the axis with `rows` rows; ys: y's strides along the others, 0 for that one. reduction as in scatter_nd.")
 

@@ -26,7 +26,7 @@ Kernel("integer_product", {"items": "i32", "batch": "i32", "n": "i32", "c": "i32
         read("a_zero", 1, f"batch*{volume('y_size')} if a_zeros > 1 else 1", optional=True), read("b_zero", 1, _EACH.format(count="b_zeros"), optional=True),
         read("sum_bias", 4, "(items-1)*column_item + n", optional=True), read("a_scale", 4, "1", optional=True), read("factor", 4, _EACH.format(count="factors"), optional=True), read("y_zero", 1, "1", optional=True),
         read("bias", 4, "(items-1)*column_item + n", optional=True), read("residual", 4, f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n", optional=True),
-        write("y", "bytes_of(y_type)", f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n"), write("scratch", 1, "scratch_bytes")],
+        write("y", "bytes_of(y_type)", f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n"), write("scratch", 4, "ceil_div(scratch_bytes, 4)")],
        require=[*RULES, *_TYPES, "min(a_item, a_row, y_item, y_row, column_item) >= 0", "min(w_each, 1) == w_each", "w_each >= 0", f"{_K} <= 16777216", f"items*batch*{volume('y_size')} <= 1073741824", f"items*n <= 1073741824",
                 f"scratch_bytes >= 32*ceil_div({_K}, 4)", "activation >= 0", "activation < 9", "y_type == 1 or activation == 0"],
        empty=["items", "batch", "n", "c"], variants={"activation": "ACTIVATION"},
@@ -34,11 +34,10 @@ Kernel("integer_product", {"items": "i32", "batch": "i32", "n": "i32", "c": "i32
            "to the next, a_zero where there is nothing. y_type 6: that; 1: times a_scale * factor, then activation(. + bias) + residual; 2, 3: times both, rounded (halves to even) + y_zero, within low and high. "
            "w: from pack_integer, for all items the same unless w_each. a_zeros, b_zeros, factors: number of each (a_zeros: 1 or one per row; else 1 or n). column_item: from the columns of one item to those of the next.")
 
-_LANES = "ceil_div(channels, 8)*8"
 Kernel("integer_depthwise", {"batch": "i32", "channels": "i32", **PARAMS, "a_type": "i32", "b_type": "i32", "y_type": "i32", "b_zeros": "i32", "factors": "i32", "low": "i32", "high": "i32"},
        [read("a", 1, f"batch*{volume('x_size')}*channels"), read("w", 1, f"{volume('taps')}*channels"), read("a_zero", 1, "1", optional=True), read("b_zero", 1, "channels if b_zeros > 1 else 1", optional=True),
         read("sum_bias", 4, "channels", optional=True), read("a_scale", 4, "1", optional=True), read("factor", 4, "channels if factors > 1 else 1", optional=True), read("y_zero", 1, "1", optional=True),
-        write("y", "bytes_of(y_type)", f"batch*{volume('y_size')}*channels"), write("scratch", 1, f"{_LANES}*(9 + 4*ceil_div({volume('taps')}, 2))")],
+        write("y", "bytes_of(y_type)", f"batch*{volume('y_size')}*channels"), write("scratch", 4, f"ceil_div(channels, 8)*2*(9 + 4*ceil_div({volume('taps')}, 2))")],
        require=[*RULES, *_TYPES, f"{volume('taps')} <= 64", f"batch*{volume('x_size')} <= 1073741824", f"batch*{volume('y_size')} <= 1073741824", "channels <= 1073741824"], empty=["batch", "channels"],
        doc="integer_product's convolution for one channel per group: y [batch, y_size, channels] of a [batch, x_size, channels] and w [taps, channels].")
 

@@ -63,7 +63,7 @@ def _types(kernel, operand):
         return exact
     if isinstance(operand.size, int):
         return {4: (1,), 8: (7,), 1: BYTES}[operand.size]
-    named = re.search(r"bytes_of\((\w+)\)", operand.size)
+    named = re.search(r"bytes_of(?:_any)?\((\w+)\)", operand.size)
     return named[1] if named else None
 
 
@@ -110,7 +110,7 @@ KERNELS: dict[str, Kernel] = {}
 ENUMS: dict[str, Enum] = {}
 
 # Reach of a strided operand: `lo(dims, s)` = sum of negative spans, `hi(dims, s)` = 1 + sum of positive spans.
-FUNCTIONS = ("lo", "hi", "min", "max", "bytes_of", "ceil_div")
+FUNCTIONS = ("lo", "hi", "min", "max", "bytes_of", "bytes_of_any", "ceil_div")
 
 
 def parse(expression):

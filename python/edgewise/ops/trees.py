@@ -49,6 +49,8 @@ def _leaves(n, g, x, forest):
     leaves = 1 + max([~c for c in forest.roots if c < 0] + [~c for four in forest.children for c in four if c < 0], default=0)
     at = g.op("Expand", g.constant(INT64, [1, count], [place(r) for r in forest.roots]), _vector(g, [rows, count]))
     whole = inner + leaves
+    if whole > MOST_NODES:
+        fail(n, f"its trees have {whole} nodes and leaves; {MOST_NODES} is the most")
     features = g.constant(INT64, [whole], forest.features + [0] * leaves)
     splits = g.constant(x.dtype, [whole], forest.splits + [0.0] * leaves)
     children = g.constant(INT64, [4 * whole], [place(c) for four in forest.children for c in four] + [inner + i for i in range(leaves) for _ in range(4)])
