@@ -20,8 +20,8 @@ static bins bins_of(const ew_roi_pool_params *p, float a, float b, int32_t count
   bins r;
   float from = tame(a * p->scale - p->shift), to = tame(b * p->scale - p->shift);
   if (p->op == EW_ROI_POOL) from = roundf(from), to = roundf(to) + 1;
-  float length = to - from;
-  r.from = from, r.step = (length < p->least ? p->least : length) / (float)count;
+  const float length = to - from, least = tame(p->least);
+  r.from = from, r.step = (length < least ? least : length) / (float)count;
   float n = p->samples ? (float)p->samples : ceilf(r.step);
   r.n = n > 0 ? n < MOST_SAMPLES ? (int32_t)n : MOST_SAMPLES : 0;
   return r;
@@ -36,6 +36,16 @@ static bool around(float v, int32_t size, int32_t *at, float *weight) {
   at[0] = low, at[1] = low < size - 1 ? low + 1 : low;
   weight[1] = v - (float)low, weight[0] = 1 - weight[1];
   return true;
+}
+
+/* Which of a bin's samples may lie on the image, [first, end): work is bounded by pixels, however large a region is. */
+static void inside(bins b, float from, int32_t size, int32_t *first, int32_t *end) {
+  const float d = b.step / (float)b.n;
+  *first = 0, *end = b.n;
+  if (!(d > 0)) return;
+  const float low = floorf((-1 - from) / d - 0.5f) - 1, high = ceilf(((float)size - from) / d - 0.5f) + 2;
+  if (low > 0) *first = low < (float)b.n ? (int32_t)low : b.n;
+  if (high < (float)b.n) *end = high > 0 ? (int32_t)high : 0;
 }
 
 static int32_t edge(float v, int32_t size) { return !(v > 0) ? 0 : v > (float)size ? size : (int32_t)v; } /* NaN: 0 */
@@ -68,11 +78,16 @@ static void roi_task(void *arg, int32_t r, int32_t thread) {
       continue;
     }
     const float share = 1.0f / (float)(h.n * w.n > 1 ? h.n * w.n : 1);
-    for (int32_t i = 0; i < h.n; i++)
-      for (int32_t j = 0; j < w.n; j++) {
+    const float top = h.from + (float)ph * h.step, left = w.from + (float)pw * w.step;
+    int32_t i0, i1, j0, j1;
+    inside(h, top, p->height, &i0, &i1);
+    inside(w, left, p->width, &j0, &j1);
+    if (i0 || i1 < h.n || j0 || j1 < w.n) first = false; /* samples outside are zeros, which y holds */
+    for (int32_t i = i0; i < i1; i++)
+      for (int32_t j = j0; j < j1; j++) {
         int32_t row[2] = {0}, column[2] = {0};
         float a[2], b[2], weight[4] = {0};
-        const float v = h.from + (float)ph * h.step + ((float)i + 0.5f) * h.step / (float)h.n, u = w.from + (float)pw * w.step + ((float)j + 0.5f) * w.step / (float)w.n;
+        const float v = top + ((float)i + 0.5f) * h.step / (float)h.n, u = left + ((float)j + 0.5f) * w.step / (float)w.n;
         if (around(v, p->height, row, a) && around(u, p->width, column, b))
           for (int k = 0; k < 4; k++) weight[k] = a[k >> 1] * b[k & 1];
         int64_t at[4];
