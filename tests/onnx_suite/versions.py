@@ -165,6 +165,9 @@ def _made():
     f, i, s = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
     yield case(node("LabelEncoder", ["x"], ["y"], domain=ml, classes_strings=["a", "b", "c"], default_int64=7), [("x", tensor(s, [4]))], [("y", tensor(i, [4]))], {"x": np.array(["b", "a", "z", "c"], object)}, 1)
     yield case(node("LabelEncoder", ["x"], ["y"], domain=ml, classes_strings=["a", "b", "c"], default_string="none"), [("x", tensor(i, [3]))], [("y", tensor(s, [3]))], {"x": np.array([2, 0, 9])}, 1)
+    cats = {"domain": ml, "cats_strings": ["a", "b", "c"], "cats_int64s": [5, 7, 6]}
+    yield case(node("CategoryMapper", ["x"], ["y"], default_int64=9, **cats), [("x", tensor(s, [4]))], [("y", tensor(i, [4]))], {"x": np.array(["b", "a", "z", "c"], object)}, 1)
+    yield case(node("CategoryMapper", ["x"], ["y"], default_string="none", **cats), [("x", tensor(i, [3]))], [("y", tensor(s, [3]))], {"x": np.array([7, 5, 0])}, 1)
     scores = np.array([[0.1, 0.9], [0.7, 0.3]], np.float32)
     for kind, labels in ((i, {"classlabels_int64s": [5, 6]}), (s, {"classlabels_strings": ["no", "yes"]})):
         yield case(node("ZipMap", ["x"], ["y"], domain=ml, **labels), [("x", tensor(f, [2, 2]))], [("y", helper.make_sequence_type_proto(table(kind, tensor(f, []))))], {"x": scores}, 1)

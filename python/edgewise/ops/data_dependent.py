@@ -73,14 +73,16 @@ non_zero = Op("NonZero")
 @non_zero.host(static=True)
 def _(n, run, inputs):
     x = inputs[0]
-    rank = max(x.rank, 1)
+    rank = x.rank  # of a number: 0, so that there is nothing to say of where it is (but how many)
     if not isinstance(x, RunTensor):  # while binding: what exporters write for 0, 1, 2, ...
         if x.numbers is None or rank > 1:
             return None
         places = [i for i, v in enumerate(x.numbers) if v != 0]
-        return [run.constant(INT64, [1, len(places)], places)]
+        return [run.constant(INT64, [rank, len(places)], places * rank)]
     if x.rank > 6 or rank * x.count > MOST:
         unsupported(n, f"NonZero of {x}")
+    if not rank:
+        return [RunTensor(INT64, [0, int(x.numbers[0] != 0)], b"")]
     if not x.count:
         return [RunTensor(INT64, [rank, 0], b"")]
     y, count = run.op("NonZero", x, domain="edgewise", outputs=2)

@@ -166,7 +166,7 @@ def _(n, g):
     x = n.inputs[0]
     real = x.dtype in FLOATS
     values, gone = _listed(n, "imputed_value_floats" if real else "imputed_value_int64s"), n.attr("replaced_value_float", 0.0) if real else n.attr("replaced_value_int64", 0)
-    if x.dtype not in NUMBERS or not x.rank or len(values) not in (1, x.shape[-1]):
+    if x.dtype not in NUMBERS or x.rank not in (1, 2) or len(values) not in (1, x.shape[-1]):  # [N, C] or [C]
         fail(n, f"{len(values)} imputed values do not fit {x}")
     values = g.constant(x.dtype, [len(values)] if len(values) != 1 else [], [float(v) if real else v for v in values])
     missing = g.op("IsNaN", x) if gone != gone else g.op("Equal", x, g.constant(x.dtype, [], [gone]))

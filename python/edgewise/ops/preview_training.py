@@ -53,11 +53,12 @@ def _adagrad(n, m, rate, step, x, dx, h):
 
 
 def _adam(n, m, rate, step, x, dx, v, h):
-    """The bias of the running averages is corrected from the first step on; at step 0 it is not."""
+    """The bias of the running averages is corrected from the first step on; at step 0 it is not, and its rule is kept from 0/0, which a gradient would see."""
     alpha, beta, epsilon, shrink = n.attr("alpha", 0.9), n.attr("beta", 0.999), n.attr("epsilon", 1e-6), n.attr("norm_coefficient_post", 0.0)
     v = m("Add", m("Mul", v, alpha), m("Mul", dx, 1 - alpha))
     h = m("Add", m("Mul", h, beta), m("Mul", m("Mul", dx, dx), 1 - beta))
-    corrected = m("Div", m("Sqrt", m("Sub", 1, m("Pow", beta, step))), m("Sub", 1, m("Pow", alpha, step)))
+    at = m("Max", step, 1)
+    corrected = m("Div", m("Sqrt", m("Sub", 1, m("Pow", beta, at))), m("Sub", 1, m("Pow", alpha, at)))
     rate = m("Where", m("Greater", step, 0), m("Mul", rate, corrected), rate)
     x = m("Sub", x, m("Mul", m("Div", v, m("Add", m("Sqrt", h), epsilon)), rate))
     return [m("Mul", x, 1 - shrink) if shrink else x, v, h]

@@ -90,8 +90,8 @@ def _cuts(forward, segments):
                 total += size[id(o)]
                 dies.setdefault(last[id(o)], []).append(size[id(o)])
         alive -= sum(dies.get(i, ()))
-    least = min(crossing[len(forward) // 8:-len(forward) // 8] or [0])
-    good = [i for i in range(1, len(forward)) if crossing[i] <= 1.25 * least]
+    least = min((c for c in crossing[len(forward) // 8:-len(forward) // 8] if c), default=0)  # nothing crosses behind what is computed of constants alone: that is no place to cut
+    good = [i for i in range(1, len(forward)) if 0 < crossing[i] <= 1.25 * least]
     cuts = []
     for k in range(1, segments):
         want = total * k / segments
