@@ -35,6 +35,7 @@ typedef int64_t long_m EW_MEMORY;
 
 typedef float vf __attribute__((vector_size(4 * VF)));
 typedef int32_t vi __attribute__((vector_size(4 * VF)));
+typedef uint32_t vu __attribute__((vector_size(4 * VF))); /* for sums that may wrap around */
 typedef float vf_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
 typedef int32_t vi_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
 

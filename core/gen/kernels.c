@@ -1699,6 +1699,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {28, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
   {28, 10, UINT64_MAX}, /* matmul_nbits: activation */
   {28, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {28, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
   {48, 5, UINT64_MAX}, /* rope: interleaved */
   {56, 0, UINT64_MAX}, /* unary: op */
   {56, 1, UINT64_MAX}, /* unary: type */

@@ -229,9 +229,9 @@ static __attribute__((noinline)) void into_parts(const long_rows *l, const real 
   const int32_t *stride = l->w.stride, *pad = l->w.pad, *size = l->y_size;
   for (int32_t z = 0; z < l->w.x_size[0]; z++)
     for (int32_t y = 0; y < l->w.x_size[1]; y++, x += l->w.x_size[2]) {
-      const int32_t pz = z + pad[0], py = y + pad[1];
+      const int64_t pz = (int64_t)z + pad[0], py = (int64_t)y + pad[1];
       if (pz < 0 || py < 0 || pz / stride[0] >= size[0] || py / stride[1] >= size[1]) continue;
-      real *line = l->x + (pz % stride[0] * stride[1] + py % stride[1]) * (int64_t)stride[2] * l->part + (pz / stride[0] * (int64_t)size[1] + py / stride[1]) * l->pitch;
+      real *line = l->x + (pz % stride[0] * stride[1] + py % stride[1]) * stride[2] * l->part + (pz / stride[0] * size[1] + py / stride[1]) * l->pitch;
       for (int32_t r = 0; r < stride[2]; r++, line += l->part) {
         int32_t from, to;
         ew_window_range(&l->w, 2, (int64_t)r - pad[2], &from, &to);

@@ -205,8 +205,8 @@ static __attribute__((noinline)) void finish(const product *s, const int32_t *su
   const vi back = vi_splat(s->y_zero) - (vi)rounder, m = *(const vi_m *)c->offset, n = *(const vi_m *)(c->offset + VF);
   for (int32_t r = 0; r < rows; r++, sums += COLUMNS, y += p->y_row * size) {
     uint8_t t[4 * COLUMNS], *to = cols == COLUMNS ? y : t;
-    vi a = *(const vi_m *)sums + m, b = *(const vi_m *)(sums + VF) + n;
-    if (s->sums) a -= *(const vi_m *)c->zero * row_sum[r], b -= *(const vi_m *)(c->zero + VF) * row_sum[r];
+    vi a = (vi)((vu)*(const vi_m *)sums + (vu)m), b = (vi)((vu)*(const vi_m *)(sums + VF) + (vu)n);
+    if (s->sums) a = (vi)((vu)a - (vu)*(const vi_m *)c->zero * (uint32_t)row_sum[r]), b = (vi)((vu)b - (vu)*(const vi_m *)(c->zero + VF) * (uint32_t)row_sum[r]);
     if (p->y_type == EW_I32) *(vi_m *)to = a, *(vi_m *)(to + 4 * VF) = b;
     else {
       vf e = __builtin_convertvector(a, vf) * u, f = __builtin_convertvector(b, vf) * v;

@@ -14,7 +14,9 @@ typedef struct {
   int32_t blocks, block_bytes; /* of a row of b; format 0 */
 } nbits;
 
-EW_INLINE float scale_at(const nbits *w, int64_t i) { return real_at(w->scales, i, w->p->scale_type == EW_F16); }
+/* Asked once for a row: EW_USES is a call. */
+EW_INLINE bool half_scales_of(const nbits *w) { return EW_USES(NBITS_SCALES, EW_F16) && w->p->scale_type == EW_F16; }
+EW_INLINE float scale_at(const nbits *w, int64_t i, bool half) { return real_at(w->scales, i, half); }
 
 EW_INLINE float zero_at(const nbits *w, int32_t row, int32_t block) {
   const ew_matmul_nbits_params *p = w->p;
@@ -37,12 +39,13 @@ EW_INLINE void look_up(const uint8_t *b, int64_t at, int32_t n, int bits, bool h
 /* Weights [k0, k0 + count) of row `row`, to every `step`-th element of out. */
 EW_INLINE void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count, real *out, int32_t step) {
   const ew_matmul_nbits_params *p = w->p;
+  const bool half = half_scales_of(w);
   float value[16];
   for (int32_t i = 0, n; i < count; i += n, out += (int64_t)n * step) {
     /* The flattened array of MatMulBnb4 lets blocks run over the ends of rows. */
     int64_t at = p->format ? (int64_t)row * p->k + k0 + i : k0 + i;
     int64_t block = at / p->block + (p->format ? 0 : (int64_t)row * w->blocks), left = p->block - at % p->block;
-    float scale = scale_at(w, block);
+    float scale = scale_at(w, block, half);
     n = left < count - i ? (int32_t)left : count - i;
     if (p->format && (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2))) {
       const float *code = p->format == 1 ? fp4 : nf4;
@@ -138,6 +141,7 @@ EW_INLINE f32x4 f32x4_fma(f32x4 a, f32x4 b, f32x4 acc) {
 /* Two rows of b at a time, so that a is loaded half as often. */
 EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int bits, bool symmetric) {
   const nbits *w = f->w;
+  const bool half = half_scales_of(w);
   /* From memory rather than a constant: a compiler that knows the sign converts as unsigned, which is slow on x86. */
   i32x4 mask = f->mask - (i32x4){0};
   int64_t row_bytes = (int64_t)w->blocks * w->block_bytes;
@@ -158,7 +162,7 @@ EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int b
         }
       }
       int64_t at = (int64_t)row * w->blocks + block;
-      sum0 = f32x4_fma(x0, scale_at(w, at) - (f32x4){0}, sum0), sum1 = f32x4_fma(x1, scale_at(w, at + w->blocks) - (f32x4){0}, sum1);
+      sum0 = f32x4_fma(x0, scale_at(w, at, half) - (f32x4){0}, sum0), sum1 = f32x4_fma(x1, scale_at(w, at + w->blocks, half) - (f32x4){0}, sum1);
     }
     out[i * COLS] = f32x4_sum(sum0), out[i * COLS + 1] = f32x4_sum(sum1);
   }
@@ -211,8 +215,9 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
 
 /* What the zero points of a row of b add. */
 static __attribute__((noinline)) float of_zeros(const few_rows *f, const real *a, int32_t row, int32_t parts, int32_t part) {
+  const bool half = half_scales_of(f->w);
   float sum = 0;
-  EW_PLAIN for (int32_t i = 0; i < f->w->blocks * parts; i++, a += part) sum += scale_at(f->w, (int64_t)row * f->w->blocks + i / parts) * zero_at(f->w, row, i / parts) * a[5];
+  EW_PLAIN for (int32_t i = 0; i < f->w->blocks * parts; i++, a += part) sum += scale_at(f->w, (int64_t)row * f->w->blocks + i / parts, half) * zero_at(f->w, row, i / parts) * a[5];
   return sum;
 }
 
@@ -220,7 +225,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
   const nbits *w = f->w;
   const int planes = 8 / bits, bytes = planes * 16;
   const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups, blocks = w->blocks;
-  const bool half_scales = w->p->scale_type == EW_F16;
+  const bool half_scales = half_scales_of(w);
   const intptr_t row_bytes = (intptr_t)blocks * w->block_bytes;
   for (int32_t i = 0; i < w->p->m; i++) {
     const real *a = f->ready + (int64_t)i * f->row;
@@ -393,11 +398,12 @@ static void ready_task(void *arg, int32_t index, int32_t thread) {
 /* Columns j .. j + NR - 1. */
 static void unpack_panel(const many_rows *f, int32_t j, real *panel) {
   const nbits *w = f->w;
+  const bool half = half_scales_of(w);
   const int32_t block = w->p->block;
   for (int32_t b = 0; b < w->blocks; b++) {
     for (int32_t c = 0; c < NR; c++) {
       const bool there = j + c < w->p->n;
-      panel[c] = there ? scale_at(w, (int64_t)(j + c) * w->blocks + b) : 0;
+      panel[c] = there ? scale_at(w, (int64_t)(j + c) * w->blocks + b, half) : 0;
       panel[NR + c] = there && w->zeros ? panel[c] * zero_at(w, j + c, b) : 0;
     }
     panel += 2 * NR;

@@ -134,6 +134,7 @@ class Report:
     cache: Cache | None = None
     gradients: Trainability | None = None
     problem: str = ""
+    why_no_gradients: str = ""
 
     @property
     def unsupported(self):
@@ -209,6 +210,7 @@ def inspect(model, dims=None, shapes=None, values=None, length=None, gradients=T
     if gradients and not missing and report.parameters.trainable:
         report.gradients, why = _trainability(graph, shapes, given, needs)
         report.problem = report.problem or why
+        report.why_no_gradients = why if report.gradients is None else ""
     return report
 
 
@@ -369,6 +371,8 @@ def _lines(r):
     if r.cache is not None:
         yield f"  keys and values: {_bytes(r.cache.bytes_per_token)} per token and sequence, {_bytes(r.cache.bytes)} for {r.cache.length:,} tokens"
     g = r.gradients
+    if r.why_no_gradients:
+        yield f"  gradients: not known, since {_words(r.why_no_gradients)}"
     if g is not None:
         through = "; ".join(f"{_name(o)} ({len(nodes)} nodes: {_few(nodes)}{'; ' + _words(g.refused[o]) if o in g.refused else ''})" for o, nodes in g.missing.items())
         yield f"  gradients: they reach {g.reached} of {len(p.trainable)} parameters" + (f"; none through {through}" if through else "") + ("" if g.outputs else "; no output is float32")

@@ -108,7 +108,7 @@ static void guess_field(const field *f, int32_t *params, int dims) {
   } else if (f->length == 3) { /* of a window */
     for (int d = 0; d < 3; d++) p[d] = !strcmp(n, "pad") || !strcmp(n, "tail") ? (int32_t)below(5) - 1 : one_in(2) ? 1 : 1 + (int32_t)below(strstr(n, "size") ? 20 : 5);
   } else if (strstr(n, "type"))
-    *p = one_in(2) ? EW_F32 : PICK(1, 2, 3, 4, 5, 6, 6, 7, 7, 9, 10, 11, 12, 13, 16, 21, 22);
+    *p = one_in(2) ? EW_F32 : one_in(3) ? PICK(EW_U8, EW_I8) : PICK(1, 2, 3, 4, 5, 6, 6, 7, 7, 9, 10, 11, 12, 13, 16, 17, 20, 21, 22, 24, 26, 28);
   else if (!strcmp(n, "size"))
     *p = PICK(1, 2, 4, 4, 8);
   else if (!strcmp(n, "bits"))

@@ -22,6 +22,8 @@ export class EdgewiseError extends Error {
 export class ModelError extends EdgewiseError { static override readonly className = "ModelError"; }
 /** A model uses an operator, an attribute or a type that Edgewise does not run; `where` names the node. */
 export class UnsupportedOp extends EdgewiseError { static override readonly className = "UnsupportedOp"; }
+/** A parameter cannot be trained, since an operator between it and the loss has no gradient; `where` names the node. */
+export class MissingGradient extends UnsupportedOp { static override readonly className = "MissingGradient"; }
 /** A configuration field is unknown or not supported, and was set to something that would change the result. */
 export class UnsupportedField extends EdgewiseError { static override readonly className = "UnsupportedField"; }
 /** A tokenizer file or a chat template is broken or missing. */

@@ -205,6 +205,8 @@ def read_model(source):
     """
     if source.size == 0:
         raise ModelError("the file is empty", source.name, "Fetch or export it again.")
+    if source.size >= 8 and source.read(0, 8) == b"EDGEWISE":
+        raise ModelError("it is a package, not a model", source.name, "Packages run in pages, those of language models in `edgewise.CausalLM` and `pipeline` as well; give the .onnx file that it was built from.")
     reader = _Reader(source)
     graph = None
     opsets, functions, metadata, ir_version, producer = {}, {}, {}, 0, ""

@@ -55,10 +55,6 @@ def _x_view(b, value):
     return v, v.strides[0] if v.shape[0] != 1 else product(v.shape[1:])
 
 
-def _nothing(n):
-    return product(n.outputs[0].shape) == 0
-
-
 # input 3 (residual) and the attribute `activation` come from passes/epilogue.py
 conv = Op("Conv")
 

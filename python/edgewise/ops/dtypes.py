@@ -16,7 +16,7 @@ INTEGERS = {2, 3, 4, 5, 6, 7, 12, 13, UINT4, INT4, UINT2, INT2}
 FLOATS = {1, 10, 11, 16}  # that are computed in; MINIFLOATS are only stored
 RANGE = {2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767), 6: (-2**31, 2**31 - 1), 7: (-2**63, 2**63 - 1), 12: (0, 2**32 - 1), 13: (0, 2**64 - 1),
          UINT4: (0, 15), INT4: (-8, 7), UINT2: (0, 3), INT2: (-2, 1)}
-# (mantissa bits, bias, code of the largest number, of NaN, of what is beyond the largest number where nothing saturates; the bit of the sign); core/kernels/minifloat.h has the same
+# (mantissa bits, bias, code of the largest number, of NaN, of what is beyond the largest number where nothing saturates; the bit of the sign); core/kernels/cast.c has the same
 MINIFLOATS = {E4M3FN: (3, 7, 0x7e, 0x7f, 0x7f, 0x80), E4M3FNUZ: (3, 8, 0x7f, 0x80, 0x80, 0x80), E5M2: (2, 15, 0x7b, 0x7e, 0x7c, 0x80), E5M2FNUZ: (2, 16, 0x7f, 0x80, 0x80, 0x80),
               E2M1: (1, 1, 7, 8, 7, 8), E2M3: (3, 1, 0x1f, 0x20, 0x1f, 0x20), E3M2: (2, 3, 0x1f, 0x20, 0x1f, 0x20), E8M0: (0, 127, 254, 255, 255, 0)}
 

@@ -57,8 +57,6 @@ from ..errors import MissingGradient
 from .op import MS, OPS, Op, broadcast, fail, like, read_as, takes, unsupported
 from .symbolic import NotStatic, Sym, decide_equal
 
-F32_ONLY = "only for floating point"
-
 
 def emit_unary(b, n, op, x=None, alpha=0.0, beta=0.0, dtype=None):
     v = n.inputs[0]
@@ -442,6 +440,8 @@ def _declare_binary(name, op, domain=""):
     @o.infer
     def _(n):
         _check_same(n)
+        if n.attr("broadcast", 0) or n.attrs.get("axis") is not None:
+            unsupported(n, "broadcasting along an axis, as opsets before 7 had it", "Export the model again with a newer opset.")
         if op in ("and", "or", "xor") and n.inputs[0].dtype != BOOL or n.inputs[0].dtype == BOOL and op not in ("and", "or", "xor", "equal"):
             fail(n, f"it does not take {n.inputs[0]}")
         shape = broadcast(n, n.inputs[0].shape, n.inputs[1].shape)

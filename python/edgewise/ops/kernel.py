@@ -118,11 +118,6 @@ def parse(expression):
     return ast.parse(re.sub(r"\b(as|is)\b", r"\1_", str(expression)), mode="eval").body
 
 
-def names_in(expression):
-    """Names of the parameters that a declared expression uses."""
-    return {re.sub(r"^(as|is)_$", r"\1", n.id) for n in ast.walk(parse(expression)) if isinstance(n, ast.Name)} - set(FUNCTIONS)
-
-
 def canonical_text():
     """All declarations as one text, the same on every machine: what a plan and an engine must agree on."""
     lines = [f"enum {e.name} {' '.join(e.items)}" for _, e in sorted(ENUMS.items())]

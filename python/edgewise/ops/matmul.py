@@ -27,7 +27,7 @@ Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "bloc
         read("bias", 4, "k if transposed else n", optional=True), read("residual", 4, "(m-1)*y_row + (k if transposed else n)", optional=True),
         write("y", 4, "(m-1)*y_row + (k if transposed else n)", inplace=["residual"]), write("scratch", 4, "262144", optional=True)],
        require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "format == 0 or bits == 4", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 9"],
-       empty=["m", "n"], variants={"bits": "NBITS", "format": "NBITS_FORMAT", "accuracy": "NBITS_ACCURACY", "activation": "ACTIVATION", "transposed": "NBITS_TRANSPOSED"},
+       empty=["m", "n"], variants={"bits": "NBITS", "format": "NBITS_FORMAT", "accuracy": "NBITS_ACCURACY", "activation": "ACTIVATION", "transposed": "NBITS_TRANSPOSED", "scale_type": "NBITS_SCALES"},
        doc="com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row "
            "(row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; "
            "in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. "

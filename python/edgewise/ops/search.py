@@ -15,7 +15,7 @@ LOWEST = -3.4028234663852886e38   # what a token gets that must not follow
 
 
 class _Search:
-    """What the three have in common: the rows' tokens so far, the decoder's state, and the scores of what may follow."""
+    """What the searches have in common: the rows' tokens so far, the decoder's state, and the scores of what may follow."""
 
     def __init__(self, n, run, inputs, beams, at):
         """at: {name of an input: its place}, beyond input_ids, max_length and min_length."""
