@@ -267,7 +267,7 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
   const bool is_signed = p->a_type == EW_I8;
   if (operand[EW_INTEGER_PRODUCT_A_SCALE]) s.scale = *(const real *)operand[EW_INTEGER_PRODUCT_A_SCALE];
   if (operand[EW_INTEGER_PRODUCT_Y_ZERO]) s.y_zero = byte_at(operand[EW_INTEGER_PRODUCT_Y_ZERO], 0, p->y_type == EW_I8);
-  s.finish = (ew_finish){.bias = operand[EW_INTEGER_PRODUCT_BIAS], .residual = operand[EW_INTEGER_PRODUCT_RESIDUAL], .bias_col = 1, .activation = p->y_type == EW_F32 ? p->activation : 0, .alpha = 1, .beta = 1};
+  if (p->y_type == EW_F32) s.finish = (ew_finish){.bias = operand[EW_INTEGER_PRODUCT_BIAS], .residual = operand[EW_INTEGER_PRODUCT_RESIDUAL], .bias_col = 1, .activation = p->activation, .alpha = 1, .beta = 1};
   s.y_volume = ew_volume(p->y_size), s.rows = p->batch * s.y_volume, s.k = ew_volume(p->taps) * p->c, s.k4 = up_to(s.k, 4) * 4;
   s.w_item = p->w_each ? up_to(p->n, WIDEST) * WIDEST * (4 + s.k4) : 0;
   if (s.dots == EW_UNSIGNED_DOTS && is_signed) s.flip = 128, s.shift = 128;

@@ -21,7 +21,7 @@ export class EdgewiseError extends Error {
 /** An ONNX file is broken, truncated, or says something that cannot be. */
 export class ModelError extends EdgewiseError { static override readonly className = "ModelError"; }
 /** A model uses an operator, an attribute or a type that Edgewise does not run; `where` names the node. */
-export class UnsupportedOp extends EdgewiseError { static override readonly className = "UnsupportedOp"; }
+export class UnsupportedOp extends EdgewiseError { static override readonly className: string = "UnsupportedOp"; }
 /** A parameter cannot be trained, since an operator between it and the loss has no gradient; `where` names the node. */
 export class MissingGradient extends UnsupportedOp { static override readonly className = "MissingGradient"; }
 /** A configuration field is unknown or not supported, and was set to something that would change the result. */
