@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from .errors import InputError
+from .errors import InputError, ModelError
 from .ops.dtypes import BITS, BFLOAT16, BOOL, CODE, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64, MINIFLOATS, NAME, UINT8, UINT16, UINT32, UINT64, bytes_for, pack, unpack
 from .ops.symbolic import product
 
@@ -244,4 +244,8 @@ def as_output(dtype, shape, data):
     if np is None or dtype in _OWN:
         a = None if np is None else _of_ml_dtypes(np, dtype, shape, bytearray(data))
         return Array(shape, NAME[dtype], bytes(data)) if a is None else a
-    return np.frombuffer(bytearray(data), dtype=NAME[dtype] if dtype != BOOL else np.bool_).reshape(shape)
+    flat = np.frombuffer(bytearray(data), dtype=NAME[dtype] if dtype != BOOL else np.bool_)
+    try:
+        return flat.reshape(shape)
+    except ValueError as e:  # without elements, and with other sizes that make too many
+        raise ModelError(f"NumPy takes no array of the shape {list(shape)} ({e})", "output", "Check what is fed; if it is right, export the model again.") from None

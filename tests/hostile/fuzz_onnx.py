@@ -205,7 +205,7 @@ def feeds_for(inputs, rng):
         else:
             feeds[i.name] = numbers.integers(0, 8, shape).astype(kind)
             if rng.random() < 0.05 and feeds[i.name].size:
-                feeds[i.name].flat[0] = rng.choice((-1, 127, 1 << 14)) if kind[1] != "1" else 127
+                feeds[i.name].reshape(-1)[0] = np.array(rng.choice((-1, 127, 1 << 14)) if kind[1] != "1" else 127).astype(kind)
     return feeds
 
 
