@@ -440,8 +440,9 @@ def _declare_binary(name, op, domain=""):
     @o.infer
     def _(n):
         _check_same(n)
-        if n.attr("broadcast", 0) or n.attrs.get("axis") is not None:
-            unsupported(n, "broadcasting along an axis, as opsets before 7 had it", "Export the model again with a newer opset.")
+        axis = n.attrs.get("axis")  # of opsets before 7: where the second operand's dimensions begin
+        if axis is not None and (type(axis) is not int or axis % max(n.inputs[0].rank, 1) + n.inputs[1].rank != n.inputs[0].rank):
+            unsupported(n, f"broadcasting along axis {axis}, as opsets before 7 had it", "Export the model again with a newer opset.")
         if op in ("and", "or", "xor") and n.inputs[0].dtype != BOOL or n.inputs[0].dtype == BOOL and op not in ("and", "or", "xor", "equal"):
             fail(n, f"it does not take {n.inputs[0]}")
         shape = broadcast(n, n.inputs[0].shape, n.inputs[1].shape)
