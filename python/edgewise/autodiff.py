@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .errors import MissingGradient, UnsupportedOp
 from .ir import Value
-from .ops.dtypes import FLOAT, FLOATS, INT64
+from .ops.dtypes import FLOAT, FLOATS
 from .ops.symbolic import product
 
 
@@ -33,7 +33,7 @@ class Gradients:
 
     def ints(self, values):
         """An int64 vector."""
-        return self.constant(INT64, [len(values)], [int(x) for x in values])
+        return self.binder.ints([int(x) for x in values])
 
     def wants(self, i):
         """Whether the gradient of the forward node's input i is wanted."""
@@ -77,7 +77,7 @@ class Gradients:
         return self.transpose(v, [*range(v.rank - 2), v.rank - 1, v.rank - 2])
 
     def reshape(self, v, shape):
-        return v if list(v.shape) == list(shape) else self.op("Reshape", v, self.ints(shape), allowzero=1)
+        return self.binder.reshape(v, shape)
 
     def sum_to(self, v, shape):
         """Undoes broadcasting: the sum over what a tensor of `shape` was repeated along."""

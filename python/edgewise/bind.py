@@ -201,6 +201,14 @@ class _Binder:
     def constant(self, dtype, shape, numbers):
         return Value(self.fresh("constant"), dtype, shape, numbers=list(numbers))
 
+    def ints(self, values):
+        """An int64 vector."""
+        return self.constant(INT64, [len(values)], values)
+
+    def reshape(self, v, shape):
+        """v itself where that is its shape."""
+        return v if list(v.shape) == list(shape) else self.op("Reshape", v, self.ints(shape), allowzero=1)
+
     def block(self, graph, scope):
         """Binds the nodes of a (sub)graph or function body whose constants are already in scope."""
         depth = self.depth

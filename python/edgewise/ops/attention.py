@@ -161,15 +161,13 @@ def _(n, g):
     if not n.wants(3):
         return outs[:len(n.outputs)] + [None] * (len(n.outputs) - count)
 
-    def shaped_as(x, *shape):
-        return g.op("Reshape", x, g.constant(INT64, [len(shape)], shape), allowzero=1)
     q, k = n.inputs[0], outs[1] if past else n.inputs[1]
     if q.rank == 3:
-        q = g.op("Transpose", shaped_as(q, batch, q_len, heads, dim), perm=[0, 2, 1, 3])
+        q = g.op("Transpose", g.reshape(q, [batch, q_len, heads, dim]), perm=[0, 2, 1, 3])
     if k.rank == 3:
-        k = g.op("Transpose", shaped_as(k, batch, kv_len, kv, dim), perm=[0, 2, 1, 3])
-    scores = g.op("MatMul", shaped_as(q, batch, kv, heads // kv * q_len, dim), g.op("Transpose", k, perm=[0, 1, 3, 2]))
-    scores = shaped_as(g.op("Mul", scores, g.constant(FLOAT, [], [_scale(n, dim)])), batch, heads, q_len, total)
+        k = g.op("Transpose", g.reshape(k, [batch, kv_len, kv, dim]), perm=[0, 2, 1, 3])
+    scores = g.op("MatMul", g.reshape(q, [batch, kv, heads // kv * q_len, dim]), g.op("Transpose", k, perm=[0, 1, 3, 2]))
+    scores = g.reshape(g.op("Mul", scores, g.constant(FLOAT, [], [_scale(n, dim)])), [batch, heads, q_len, total])
     softcap = n.attr("softcap", 0.0)
     if mode and softcap > 0:
         softcap = g.constant(FLOAT, [], [softcap])

@@ -8,12 +8,8 @@ from .dtypes import BOOL, FLOAT, INT32, INT64
 from .op import MS, Op, fail, takes, unsupported
 
 
-def _ints(g, *values):
-    return g.constant(INT64, [len(values)], list(values))
-
-
 def _part(g, v, start, end, axis):
-    return g.op("Slice", v, _ints(g, start), _ints(g, end), _ints(g, axis))
+    return g.op("Slice", v, g.ints([start]), g.ints([end]), g.ints([axis]))
 
 
 # ---- embeddings ----
@@ -37,7 +33,7 @@ def _(n, g):
         total = g.op("Add", total, g.op("Gather", segment_words, segments if segments is not None else g.constant(INT64, [], [0])))
     out = [g.op("LayerNormalization", total, gamma, beta, epsilon=n.attr("epsilon", 1e-12))]
     if n.wants(1):  # how many tokens of each sequence are no padding
-        counts = g.op("ReduceSum", g.op("Cast", g.op("Equal", mask, g.constant(mask.dtype, [], [1])), to=INT32), _ints(g, 1), keepdims=0) if mask is not None else g.constant(INT32, [batch], [0] * batch)
+        counts = g.op("ReduceSum", g.op("Cast", g.op("Equal", mask, g.constant(mask.dtype, [], [1])), to=INT32), g.ints([1]), keepdims=0) if mask is not None else g.constant(INT32, [batch], [0] * batch)
         out.append(counts)
     elif len(n.outputs) > 1:
         out.append(None)
@@ -66,10 +62,10 @@ def _attention_mask(n, g, mask, batch, q_len, total, low):
     shape = list(mask.shape)
     if shape in ([batch], [2 * batch], [3 * batch + 2]):  # where the keys of each sequence end, and begin; of the third kind the rest is for packed batches
         at = g.op("Range", *(g.constant(INT32, [], [k]) for k in (0, total, 1)))
-        ends = g.op("Reshape", _part(g, mask, 0, batch, 0), _ints(g, batch, 1))
+        ends = g.op("Reshape", _part(g, mask, 0, batch, 0), g.ints([batch, 1]))
         seen = g.op("Less", at, ends)
         if shape == [2 * batch] and batch:
-            seen = g.op("And", seen, g.op("GreaterOrEqual", at, g.op("Reshape", _part(g, mask, batch, 2 * batch, 0), _ints(g, batch, 1))))
+            seen = g.op("And", seen, g.op("GreaterOrEqual", at, g.op("Reshape", _part(g, mask, batch, 2 * batch, 0), g.ints([batch, 1]))))
         shape = [batch, total]
     elif shape in ([batch, total], [batch, q_len, total]):
         seen = g.op("Cast", mask, to=BOOL)
@@ -78,7 +74,7 @@ def _attention_mask(n, g, mask, batch, q_len, total, low):
         shape = [batch, q_len, total]
     else:
         unsupported(n, f"the mask {mask}", "Masks [batch], [2 * batch], [3 * batch + 2], [batch, keys], [batch, queries, keys] and [batch, 1, places, places] can be computed.")
-    seen = g.op("Reshape", seen, _ints(g, batch, 1, *([1] if len(shape) == 2 else []), *shape[1:]), allowzero=1)
+    seen = g.reshape(seen, [batch, 1, *([1] if len(shape) == 2 else []), *shape[1:]])
     return g.op("Where", seen, g.constant(FLOAT, [], [0.0]), g.constant(FLOAT, [], [low]))
 
 
@@ -105,15 +101,14 @@ def _(n, g):
         if past.rank != 5 or past.shape[:3] != [2, batch, heads] or past.shape[4] != sizes[0] // heads or sizes[2] != sizes[0]:
             fail(n, f"its past {past} does not fit")
         kept = past.shape[3]
-        first = [g.op("Reshape", _part(g, past, i, i + 1, 0), _ints(g, *past.shape[1:]), allowzero=1) for i in (0, 1)]
+        first = [g.reshape(_part(g, past, i, i + 1, 0), [*past.shape[1:]]) for i in (0, 1)]
     total, low = seq + kept, n.attr("mask_filter_value", -10000.0)
     biases = [_attention_mask(n, g, mask, batch, seq, total, low)] if mask is not None else []
     biases += [added] if added is not None else []
-    y, keys, values = g.op("Attention", q, k, v, g.op("Add", *biases) if len(biases) == 2 else biases[0] if biases else None, *first, outputs=3, q_num_heads=heads, kv_num_heads=heads,
-                           is_causal=int(bool(n.attr("unidirectional", 0))), **({"scale": n.attr("scale", 0.0)} if n.attr("scale", 0.0) else {}))
+    y, keys, values = g.op("Attention", q, k, v, g.op("Add", *biases) if len(biases) == 2 else biases[0] if biases else None, *first, outputs=3, q_num_heads=heads, kv_num_heads=heads, is_causal=int(bool(n.attr("unidirectional", 0))), **({"scale": n.attr("scale", 0.0)} if n.attr("scale", 0.0) else {}))
     if not n.wants(1):
         return [y]
-    return [y, g.op("Concat", *(g.op("Unsqueeze", p, _ints(g, 0)) for p in (keys, values)), axis=0)]
+    return [y, g.op("Concat", *(g.op("Unsqueeze", p, g.ints([0])) for p in (keys, values)), axis=0)]
 
 
 @attention.cases
@@ -210,7 +205,7 @@ skip_group_norm = Op("SkipGroupNorm", MS)  # of x + skip + bias, which is the se
 def _(n, g):
     x, skip = n.inputs[0], n.inputs[3]
     if skip.rank == 2:
-        skip = g.op("Reshape", skip, _ints(g, skip.shape[0], 1, 1, skip.shape[1]))
+        skip = g.op("Reshape", skip, g.ints([skip.shape[0], 1, 1, skip.shape[1]]))
     total = g.op("Add", x, skip)
     if n.has(4):
         total = g.op("Add", total, n.inputs[4])

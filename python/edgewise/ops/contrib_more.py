@@ -5,16 +5,8 @@ from .dtypes import BOOL, FLOAT, INT32, INT64
 from .op import MS, Op, axis_of, fail, product, takes, unsupported
 
 
-def _ints(g, *values):
-    return g.constant(INT64, [len(values)], list(values))
-
-
-def _shaped(g, v, *shape):
-    return g.op("Reshape", v, _ints(g, *shape), allowzero=1)
-
-
 def _cut(g, v, axis, start, end, step=1):
-    return g.op("Slice", v, *(_ints(g, i) for i in (start, end, axis, step)))
+    return g.op("Slice", v, *(g.ints([i]) for i in (start, end, axis, step)))
 
 
 # ---- older names ----
@@ -28,7 +20,7 @@ def _alias(name, make, cases):
 def _expand_dims(n, g):
     if product(n.inputs[1].shape) != 1:
         fail(n, f"its axis is {n.inputs[1]}; one number is wanted")
-    return [g.op("Unsqueeze", n.inputs[0], _ints(g, n.need(1)[0]))]
+    return [g.op("Unsqueeze", n.inputs[0], g.ints([n.need(1)[0]]))]
 
 
 _alias("ExpandDims", _expand_dims, lambda t: (t(t.f(2, 3), t.const(t.of("int32", axis))) for axis in (0, 1, -1, 2)))
@@ -39,7 +31,7 @@ _alias("GatherND", lambda n, g: [g.op("GatherND", n.inputs[0], g.op("Cast", n.in
 def _range(n, g):
     start, limit, *delta = n.inputs
     delta = delta[0] if delta else g.constant(start.dtype, [], [1])
-    return [g.op("Range", *(_shaped(g, v) for v in (start, limit, delta)))]
+    return [g.op("Range", *(g.reshape(v, []) for v in (start, limit, delta)))]
 
 
 _alias("Range", _range, lambda t: [t(t.const(t.of("float32", 1)), t.const(t.of("float32", 7)), t.const(t.of("float32", 2))), t(t.const(t.of("int64", [1])), t.const(t.of("int64", [7]))), t(t.const(t.of("int32", 9)), t.const(t.of("int32", 1)), t.const(t.of("int32", -2)))])
@@ -47,8 +39,8 @@ _alias("Range", _range, lambda t: [t(t.const(t.of("float32", 1)), t.const(t.of("
 
 def _pad(n, g):
     pads = n.inputs[1]
-    value = [_shaped(g, n.inputs[2])] if n.has(2) else []
-    return [g.op("Pad", n.inputs[0], _shaped(g, pads, product(pads.shape)), *value, mode=n.attr("mode", "constant"))]
+    value = [g.reshape(n.inputs[2], [])] if n.has(2) else []
+    return [g.op("Pad", n.inputs[0], g.reshape(pads, [product(pads.shape)]), *value, mode=n.attr("mode", "constant"))]
 
 
 _alias("Pad", _pad, lambda t: [t(t.f(2, 3), [1, 0, 2, 1]), t(t.f(2, 3), t.const(t.of("int64", [[0, 1, 0, 1]])), t.const(t.of("float32", [7]))), t(t.f(4, 5), [1, 2, 1, 0], mode="reflect"), t(t.f(4, 5), [1, 2, 1, 0], mode="edge")])
@@ -99,7 +91,7 @@ def _no_repeats(n, g):
         each = g.op("Equal", _cut(g, ids, 1, j, j + count), _cut(g, tail, 1, j, j + 1))
         same = each if same is None else g.op("And", same, each)
     low, high = (g.constant(FLOAT, [], [v]) for v in (float("-inf"), float("inf")))
-    limit = g.op("Where", same, low, high) if same is not None else g.op("Expand", low, _ints(g, batch, count))
+    limit = g.op("Where", same, low, high) if same is not None else g.op("Expand", low, g.ints([batch, count]))
     return [g.op("ScatterElements", scores, g.op("Cast", _cut(g, ids, 1, size - 1, length), to=INT64), limit, axis=1, reduction="min")]
 
 
@@ -154,8 +146,8 @@ def _gated_norm(n, g):
     name, width = n.attr("activation", "silu"), product(scale.shape)
     if name not in ("silu", "swish", "sigmoid") or not width or x.shape[-1] % width:
         fail(n, f"{x} in groups of {scale}, gated by {name!r}")
-    y = g.op("SimplifiedLayerNormalization", _shaped(g, x, *x.shape[:-1], x.shape[-1] // width, width), scale, epsilon=n.attr("epsilon", 1e-5))
-    return [g.op("Mul", _shaped(g, y, *x.shape), g.op("Sigmoid", gate) if name == "sigmoid" else _silu(g, gate))]
+    y = g.op("SimplifiedLayerNormalization", g.reshape(x, [*x.shape[:-1], x.shape[-1] // width, width]), scale, epsilon=n.attr("epsilon", 1e-5))
+    return [g.op("Mul", g.reshape(y, x.shape), g.op("Sigmoid", gate) if name == "sigmoid" else _silu(g, gate))]
 
 
 _alias("GatedRMSNorm", _gated_norm, lambda t: (t(t.f(2, 3, 16), t.f(width), t.f(2, 3, 16), activation=name, epsilon=1e-5, tol=1e-4) for width in (16, 4) for name in ("silu", "sigmoid", "swish")))
@@ -174,7 +166,7 @@ _alias("LinearAttentionGate", _gates, lambda t: [t(t.f(2, 3, 4), t.f(4), -abs(t.
 
 
 def _scaled_silu(n, g):
-    scale = _shaped(g, n.inputs[1]) if n.has(1) else g.constant(FLOAT, [], [n.attr("alpha", 1.0)])
+    scale = g.reshape(n.inputs[1], []) if n.has(1) else g.constant(FLOAT, [], [n.attr("alpha", 1.0)])
     return [_silu(g, g.op("Mul", n.inputs[0], scale))]
 
 
@@ -195,7 +187,7 @@ def _multimodal_rotary(n, g):
         owner = [next((k for k in (1, 2) if i % 3 == k and i < 3 * sections[k]), 0) for i in range(half)]
     tables = []
     for table in (cos, sin):
-        of_each = [g.op("Gather", table, _shaped(g, _cut(g, ids, 0, k, k + 1), *ids.shape[1:]), axis=0) for k in range(3)]
+        of_each = [g.op("Gather", table, g.reshape(_cut(g, ids, 0, k, k + 1), [*ids.shape[1:]]), axis=0) for k in range(3)]
         y = of_each[0]
         for k in (1, 2):
             y = g.op("Where", g.constant(BOOL, [half], [o == k for o in owner]), of_each[k], y)
@@ -223,8 +215,8 @@ def _distances(n, g):
     name = n.attr("metric", "sqeuclidean")
     if name not in ("euclidean", "sqeuclidean") or a.rank != 2 or b.rank != 2 or a.shape[1] != b.shape[1]:
         unsupported(n, f"the distance {name!r} of {a} and {b}")
-    d = g.op("Sub", g.op("Unsqueeze", a, _ints(g, 1)), g.op("Unsqueeze", b, _ints(g, 0)))
-    y = g.op("ReduceSum", g.op("Mul", d, d), _ints(g, 2), keepdims=0)
+    d = g.op("Sub", g.op("Unsqueeze", a, g.ints([1])), g.op("Unsqueeze", b, g.ints([0])))
+    y = g.op("ReduceSum", g.op("Mul", d, d), g.ints([2]), keepdims=0)
     return [g.op("Sqrt", y) if name == "euclidean" else y]
 
 
@@ -245,13 +237,13 @@ def _crop(n, g):
         steps = g.constant(FLOAT, [out], [i / (out - 1) if out > 1 else 0.5 for i in range(out)])
         at = g.op("Mul", g.op("Add", first, g.op("Mul", g.op("Sub", last, first), steps)), number(float(length - 1)))
         shape = [count, out, 1] if axis == 0 else [count, 1, out]
-        seen = _shaped(g, g.op("And", g.op("GreaterOrEqual", at, number(0.0)), g.op("LessOrEqual", at, number(float(length - 1)))), *shape)
+        seen = g.reshape(g.op("And", g.op("GreaterOrEqual", at, number(0.0)), g.op("LessOrEqual", at, number(float(length - 1)))), shape)
         inside = seen if inside is None else g.op("And", inside, seen)
         at = g.op("Round", at) if mode == "nearest" else at
         at = g.op("Sub", g.op("Mul", at, number(2.0 / max(1, length - 1))), number(1.0))
-        grid.append(_shaped(g, g.op("Expand", _shaped(g, at, *shape), _ints(g, count, *size)), count, *size, 1))
+        grid.append(g.reshape(g.op("Expand", g.reshape(at, shape), g.ints([count, *size])), [count, *size, 1]))
     y = g.op("GridSample", g.op("Gather", x, batch, axis=0), g.op("Concat", *grid[::-1], axis=3), mode="linear", padding_mode="border", align_corners=1)
-    return [g.op("Where", _shaped(g, inside, count, 1, *size), y, number(n.attr("extrapolation_value", 0.0)))]
+    return [g.op("Where", g.reshape(inside, [count, 1, *size]), y, number(n.attr("extrapolation_value", 0.0)))]
 
 
 _alias("CropAndResize", _crop, lambda t: (t(t.f(2, 3, 7, 9), t.of("float32", [[0, 0, 1, 1], [0.2, 0.1, 0.7, 0.9], [-0.3, 0.2, 0.6, 1.4]]), t.of("int32", [0, 1, 0]), t.const(t.of("int32", size)), mode=mode, extrapolation_value=2.5, tol=1e-4)

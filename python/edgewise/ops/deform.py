@@ -7,14 +7,6 @@ from .symbolic import NotStatic, Sym
 from .window import window
 
 
-def _vector(g, values):
-    return g.constant(INT64, [len(values)], list(values))
-
-
-def _reshape(g, v, shape):
-    return g.op("Reshape", v, _vector(g, shape), allowzero=1)
-
-
 deform_conv = Op("DeformConv")
 
 
@@ -32,24 +24,24 @@ def _(n, g):
     batch, channels, out, taps, places = x.shape[0], x.shape[1], list(win.y), product(win.kernel), product(win.y)
     if list(offset.shape) != [batch, shared * taps * dims, *out] or mask is not None and list(mask.shape) != [batch, shared * taps, *out] or bias is not None and list(bias.shape) != [w.shape[0]]:
         fail(n, f"offsets {offset}, mask {mask} and bias {bias} do not fit {taps} taps at {out} positions")
-    offset = _reshape(g, offset, [batch * shared, *win.kernel, dims, *out])
+    offset = g.reshape(offset, [batch * shared, *win.kernel, dims, *out])
     grid = []
     for d in range(dims):
         step = g.op("Range", *(g.constant(FLOAT, [], [float(v)]) for v in (-win.pad[d], out[d] * win.stride[d] - win.pad[d], win.stride[d])))
         tap = g.op("Range", *(g.constant(FLOAT, [], [float(v)]) for v in (0, win.kernel[d] * win.dilation[d], win.dilation[d])))
-        at = g.op("Add", _reshape(g, tap, [win.kernel[d]] + [1] * (2 * dims - 1 - d)), _reshape(g, step, [out[d]] + [1] * (dims - 1 - d)))
+        at = g.op("Add", g.reshape(tap, [win.kernel[d]] + [1] * (2 * dims - 1 - d)), g.reshape(step, [out[d]] + [1] * (dims - 1 - d)))
         at = g.op("Add", g.op("Gather", offset, g.constant(INT64, [], [d]), axis=1 + dims), at)
         size = x.shape[2 + d]  # -1 .. 1 is from edge to edge
         at = g.op("Add", g.op("Mul", at, g.constant(FLOAT, [], [2.0 / size])), g.constant(FLOAT, [], [1.0 / size - 1.0]))
-        grid.append(g.op("Unsqueeze", at, _vector(g, [-1])))
-    grid = _reshape(g, g.op("Concat", *grid[::-1], axis=-1) if dims > 1 else grid[0], [batch * shared, taps * out[0], *out[1:], dims])
-    y = g.op("GridSample", _reshape(g, x, [batch * shared, channels // shared, *x.shape[2:]]), grid, mode="linear", padding_mode="zeros", align_corners=0)
+        grid.append(g.op("Unsqueeze", at, g.ints([-1])))
+    grid = g.reshape(g.op("Concat", *grid[::-1], axis=-1) if dims > 1 else grid[0], [batch * shared, taps * out[0], *out[1:], dims])
+    y = g.op("GridSample", g.reshape(x, [batch * shared, channels // shared, *x.shape[2:]]), grid, mode="linear", padding_mode="zeros", align_corners=0)
     if mask is not None:
-        y = g.op("Mul", _reshape(g, y, [batch * shared, channels // shared, taps, places]), _reshape(g, mask, [batch * shared, 1, taps, places]))
-    y = _reshape(g, y, [batch, groups, channels // groups * taps, places])
-    y = g.op("MatMul", _reshape(g, w, [groups, w.shape[0] // groups, w.shape[1] * taps]), y)
-    y = _reshape(g, y, [batch, w.shape[0], *out])
-    return [y if bias is None else g.op("Add", y, _reshape(g, bias, [w.shape[0]] + [1] * dims))]
+        y = g.op("Mul", g.reshape(y, [batch * shared, channels // shared, taps, places]), g.reshape(mask, [batch * shared, 1, taps, places]))
+    y = g.reshape(y, [batch, groups, channels // groups * taps, places])
+    y = g.op("MatMul", g.reshape(w, [groups, w.shape[0] // groups, w.shape[1] * taps]), y)
+    y = g.reshape(y, [batch, w.shape[0], *out])
+    return [y if bias is None else g.op("Add", y, g.reshape(bias, [w.shape[0]] + [1] * dims))]
 
 
 @deform_conv.cases
@@ -85,9 +77,9 @@ def _(n, g):
     if min(room) < 0 or product(out) != x.shape[2]:
         fail(n, f"an image {image} has {product(out)} blocks {block}, not as many as {x}")
     channels = x.shape[1] // taps
-    eye = g.op("EyeLike", g.op("Expand", g.constant(FLOAT, [], [0.0]), _vector(g, [taps, taps])))
-    w = _reshape(g, g.op("Expand", eye, _vector(g, [channels, taps, taps])), [channels * taps, 1, *block])
-    return [g.op("ConvTranspose", _reshape(g, x, [x.shape[0], x.shape[1], *out]), w, group=channels, strides=list(stride), dilations=list(dilation), pads=list(pads), kernel_shape=list(block),
+    eye = g.op("EyeLike", g.op("Expand", g.constant(FLOAT, [], [0.0]), g.ints([taps, taps])))
+    w = g.reshape(g.op("Expand", eye, g.ints([channels, taps, taps])), [channels * taps, 1, *block])
+    return [g.op("ConvTranspose", g.reshape(x, [x.shape[0], x.shape[1], *out]), w, group=channels, strides=list(stride), dilations=list(dilation), pads=list(pads), kernel_shape=list(block),
                  output_padding=[r % s for r, s in zip(room, stride)])]
 
 
@@ -116,10 +108,10 @@ def _(n, g):
     parts, shape = [], list(size[2:])
     for i, d in enumerate(shape):
         places = [(2 * k + 1) / d - 1 for k in range(d)] if not n.attr("align_corners", 0) else [2 * k / (d - 1) - 1 if d > 1 else 0.0 for k in range(d)]
-        parts.append(g.op("Expand", g.constant(FLOAT, [d] + [1] * (dims - i), places), _vector(g, [*shape, 1])))
-    whole = g.op("Concat", *parts[::-1], g.op("Expand", g.constant(FLOAT, [], [1.0]), _vector(g, [*shape, 1])), axis=-1)
-    y = g.op("MatMul", _reshape(g, whole, [product(shape), dims + 1]), g.op("Transpose", theta, perm=[0, 2, 1]))
-    return [_reshape(g, y, [size[0], *shape, dims])]
+        parts.append(g.op("Expand", g.constant(FLOAT, [d] + [1] * (dims - i), places), g.ints([*shape, 1])))
+    whole = g.op("Concat", *parts[::-1], g.op("Expand", g.constant(FLOAT, [], [1.0]), g.ints([*shape, 1])), axis=-1)
+    y = g.op("MatMul", g.reshape(whole, [product(shape), dims + 1]), g.op("Transpose", theta, perm=[0, 2, 1]))
+    return [g.reshape(y, [size[0], *shape, dims])]
 
 
 @affine_grid.cases
@@ -145,9 +137,9 @@ def _(n, g):
     wanted = ints(n, 2, shape)
     if min(shape) < 0 or len(wanted) != x.rank or any(a < b for a, b in zip(wanted, shape)):
         fail(n, f"a tensor of {shape} does not fit into the output_shape {wanted}")
-    zeros = g.op("Expand", g.op("Cast", g.constant(FLOAT, [], [0.0]), to=x.dtype), _vector(g, [product(shape)]))
-    y = _reshape(g, g.op("ScatterElements", zeros, _reshape(g, index, [product(x.shape)]), _reshape(g, x, [product(x.shape)]), axis=0), shape)
-    return [g.op("Pad", y, _vector(g, [0] * x.rank + [a - b for a, b in zip(wanted, shape)])) if wanted != shape else y]
+    zeros = g.op("Expand", g.op("Cast", g.constant(FLOAT, [], [0.0]), to=x.dtype), g.ints([product(shape)]))
+    y = g.reshape(g.op("ScatterElements", zeros, g.reshape(index, [product(x.shape)]), g.reshape(x, [product(x.shape)]), axis=0), shape)
+    return [g.op("Pad", y, g.ints([0] * x.rank + [a - b for a, b in zip(wanted, shape)])) if wanted != shape else y]
 
 
 @max_unpool.cases

@@ -44,12 +44,8 @@ class _Term:
     def size(self, name):
         return self.value.shape[self.names.index(name)]
 
-    def ints(self, values):
-        return self.g.constant(INT64, [len(values)], values)
-
     def reshaped(self, shape, names):
-        value = self.value if list(self.value.shape) == list(shape) else self.g.op("Reshape", self.value, self.ints(shape), allowzero=1)
-        return _Term(self.g, value, names)
+        return _Term(self.g, self.g.reshape(self.value, shape), names)
 
     def ordered(self, names):
         perm = [self.names.index(i) for i in names]
@@ -59,7 +55,7 @@ class _Term:
         axes = [i for i, name in enumerate(self.names) if name in names]
         if not axes:
             return self
-        return _Term(self.g, self.g.op("ReduceSum", self.value, self.ints(axes), keepdims=0), [i for i in self.names if i not in names])
+        return _Term(self.g, self.g.op("ReduceSum", self.value, self.g.ints(axes), keepdims=0), [i for i in self.names if i not in names])
 
     def diagonal(self):
         """Each name once: of dimensions with the same name, the elements where they are equal."""
@@ -70,7 +66,7 @@ class _Term:
             rest = [k for k in range(len(term.names)) if k not in (first, second)]
             value = term.g.op("Transpose", term.value, perm=[*rest, first, second])
             flat = _Term(term.g, value, None).reshaped([*value.shape[:-2], d * d], [*(term.names[k] for k in rest), twice])
-            value = term.g.op("Slice", flat.value, *(self.ints([k]) for k in (0, d * d, len(rest), d + 1)))
+            value = term.g.op("Slice", flat.value, *(self.g.ints([k]) for k in (0, d * d, len(rest), d + 1)))
             term = _Term(term.g, value, flat.names)
         return term
 

@@ -52,7 +52,7 @@ Kernel("pack", {"bits": "i32", "n": "i32", "unpack": "i32"},
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 import math
 
-from .dtypes import INT64, BFLOAT16, BITS, BOOL, DOUBLE, E8M0, FLOAT, FLOAT16, FLOATS, INTEGERS, MINIFLOATS, NAME, decode, encode, size_of, wrap
+from .dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, FLOATS, INTEGERS, MINIFLOATS, NAME, decode, encode, size_of, wrap
 from ..errors import MissingGradient
 from .op import MS, OPS, Op, broadcast, fail, like, read_as, takes, unsupported
 from .symbolic import NotStatic, Sym, decide_equal
@@ -483,7 +483,7 @@ def _(n, g):
     x, w = n.inputs
     if n.opset >= 7 or w.rank != 1 or x.rank < 3 or w.shape[0] == 1:
         return None
-    return [g.op("PRelu", x, g.op("Reshape", w, g.constant(INT64, [x.rank - 1], [w.shape[0]] + [1] * (x.rank - 2))))]
+    return [g.op("PRelu", x, g.reshape(w, [w.shape[0]] + [1] * (x.rank - 2)))]
 
 
 def _grad_add(n, g, dy):
@@ -720,7 +720,6 @@ def _(n, outs):
 
 @where.lower
 def _(n, b):
-    from .dtypes import size_of
     y = b.out(n.outputs[0])
     c, a, d = (b.view(v).broadcast(y.shape) for v in n.inputs)
     b.nd("where", y.shape, {"condition": c, "a": a, "b": d, "y": y}, {"cs": "condition", "as": "a", "bs": "b", "ys": "y"}, size=size_of(y.dtype))

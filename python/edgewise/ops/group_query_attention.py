@@ -107,12 +107,10 @@ def _(n, g):
     if not n.has(1):
         inputs[:3] = (part(g, n.inputs[0], 2, at * dim, count * dim) for at, count in ((0, heads), (heads, kv), (heads + kv, kv)))
 
-    def of_shape(x, *shape):
-        return g.op("Reshape", x, g.constant(INT64, [len(shape)], shape), allowzero=1)
     for i, count in ((0, heads), (1, kv)):
         x = inputs[i]
-        y = g.op("SimplifiedLayerNormalization", of_shape(x, *x.shape[:2], count, dim), n.inputs[14 + i], epsilon=n.attr("qk_norm_epsilon", 1e-6))
-        inputs[i] = of_shape(y, *x.shape)
+        y = g.op("SimplifiedLayerNormalization", g.reshape(x, [*x.shape[:2], count, dim]), n.inputs[14 + i], epsilon=n.attr("qk_norm_epsilon", 1e-6))
+        inputs[i] = g.reshape(y, [*x.shape])
     while inputs[-1] is None:
         inputs.pop()
     outs = g.op("GroupQueryAttention", *inputs, domain=MS, outputs=len(n.outputs), **n.attrs)

@@ -325,7 +325,7 @@ def _(n, g, dy):
     x, i = n.inputs
     batch = n.attr("batch_dims", 0)
     if batch:  # the place of an element begins with that of its batch
-        count, shape, places = product(x.shape[:batch]), i.shape[batch:], []
+        count, shape = product(x.shape[:batch]), i.shape[batch:]
         row = g.reshape(g.op("Range", g.constant(INT64, [], [0]), g.constant(INT64, [], [count]), g.constant(INT64, [], [1])), [count] + [1] * len(shape))
         i = g.op("Concat", g.op("Expand", row, g.ints([count, *shape[:-1], 1])), g.reshape(i, [count, *shape]), axis=-1)
         dx = g.op("ScatterND", g.zeros([count, *x.shape[batch:]]), i, g.reshape(dy, [count, *dy.shape[batch:]]), reduction="add")

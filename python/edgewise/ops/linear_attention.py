@@ -99,14 +99,12 @@ def _causal_conv(n, g):
     kept = (w.shape[2] - 1) * dilation
     shape, dims = list(x.shape), x.shape[2:] if last else [w.shape[0]]
 
-    def of_shape(v, wanted):
-        return g.op("Reshape", v, g.constant(INT64, [len(wanted)], wanted), allowzero=1) if list(v.shape) != list(wanted) else v
     batch, channels = shape[0], w.shape[0]
     shaped(n, 3, "past_state", *([batch, kept, *dims] if last else [batch, channels, kept]))
     if last:  # [batch, length, ...] as [batch, channels, length]
         length = shape[1]
-        x = g.op("Transpose", of_shape(x, [batch, length, channels]), perm=[0, 2, 1])
-        past = g.op("Transpose", of_shape(past, [batch, kept, channels]), perm=[0, 2, 1]) if past is not None else None
+        x = g.op("Transpose", g.reshape(x, [batch, length, channels]), perm=[0, 2, 1])
+        past = g.op("Transpose", g.reshape(past, [batch, kept, channels]), perm=[0, 2, 1]) if past is not None else None
     length = x.shape[2]
     if x.shape[1] != channels:
         fail(n, f"{x} has other channels than the kernel {w}")
@@ -117,7 +115,7 @@ def _causal_conv(n, g):
         y = g.op("Mul", y, g.op("Sigmoid", y))
     state = g.op("Slice", whole, g.constant(INT64, [1], [length]), g.constant(INT64, [1], [length + kept]), g.constant(INT64, [1], [2]))
     if last:
-        y, state = of_shape(g.op("Transpose", y, perm=[0, 2, 1]), shape), of_shape(g.op("Transpose", state, perm=[0, 2, 1]), [batch, kept, *dims])
+        y, state = g.reshape(g.op("Transpose", y, perm=[0, 2, 1]), shape), g.reshape(g.op("Transpose", state, perm=[0, 2, 1]), [batch, kept, *dims])
     return [y, state][:len(n.outputs)]
 
 

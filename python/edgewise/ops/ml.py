@@ -10,10 +10,6 @@ ML = "ai.onnx.ml"
 NUMBERS = (FLOAT, DOUBLE, INT32, INT64)
 
 
-def _vector(g, values):
-    return g.constant(INT64, [len(values)], list(values))
-
-
 def _floats(g, values, shape=None, dtype=FLOAT):
     return g.constant(dtype, [len(values)] if shape is None else shape, [float(v) for v in values])
 
@@ -32,7 +28,7 @@ def _matrix(n, g, i=0, dtype=FLOAT):
     if x.dtype not in NUMBERS or x.rank not in (1, 2):
         fail(n, f"it wants a matrix of numbers, not {x}")
     x = g.op("Cast", x, to=dtype)
-    return x if x.rank == 2 else g.op("Unsqueeze", x, _vector(g, [0]))
+    return x if x.rank == 2 else g.op("Unsqueeze", x, g.ints([0]))
 
 
 def transformed(n, g, scores):
@@ -48,7 +44,7 @@ def transformed(n, g, scores):
         return _probit(g, scores)
     if kind != "SOFTMAX_ZERO":
         unsupported(n, f"post_transform '{kind}'")
-    axis = _vector(g, [1])
+    axis = g.ints([1])
     most = g.op("ReduceMax", scores, axis)
     near_zero = g.op("LessOrEqual", g.op("Abs", scores), _floats(g, [1e-7], []))
     shares = g.op("Where", near_zero, g.op("Mul", scores, g.op("Exp", g.op("Neg", most))), g.op("Exp", g.op("Sub", scores, most)))
@@ -83,8 +79,8 @@ def _(n, g):
     x, index = n.inputs[:2]
     if not x.rank:
         fail(n, "it wants at least one dimension")
-    y = g.op("Gather", x, g.op("Reshape", index, _vector(g, [product(index.shape)])), axis=-1)
-    return [y if x.rank > 1 else g.op("Unsqueeze", y, _vector(g, [0]))]
+    y = g.op("Gather", x, g.op("Reshape", index, g.ints([product(index.shape)])), axis=-1)
+    return [y if x.rank > 1 else g.op("Unsqueeze", y, g.ints([0]))]
 
 
 @array_feature_extractor.cases
@@ -142,7 +138,7 @@ normalizer = Op("Normalizer", ML)
 @normalizer.decompose
 def _(n, g):
     """Each row divided by its largest, its sum of or its root of squared absolute values; rows of zeros stay."""
-    kind, x, axis = n.attr("norm", "MAX"), _matrix(n, g), _vector(g, [1])
+    kind, x, axis = n.attr("norm", "MAX"), _matrix(n, g), g.ints([1])
     if kind not in ("MAX", "L1", "L2"):
         unsupported(n, f"norm '{kind}'")
     size = g.op({"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}[kind], g.op("Abs", x) if kind == "MAX" else x, axis)
@@ -197,8 +193,8 @@ def _(n, g):
         if x.rank not in (1, 2) or x.dtype not in NUMBERS:
             fail(n, f"it wants matrices of numbers, not {x}")
         x = g.op("Cast", x, to=FLOAT)
-        x = x if x.rank == 2 else g.op("Unsqueeze", x, _vector(g, [1]))
-        parts.append(g.op("Pad", x, _vector(g, [0, 0, 0, size - x.shape[1]])) if size != x.shape[1] else x)
+        x = x if x.rank == 2 else g.op("Unsqueeze", x, g.ints([1]))
+        parts.append(g.op("Pad", x, g.ints([0, 0, 0, size - x.shape[1]])) if size != x.shape[1] else x)
     return [g.op("Concat", *parts, axis=1)]
 
 
@@ -224,7 +220,7 @@ def _(n, g):
         fail(n, f"it wants numbers and categories, and has {x} and {categories}")
     if not n.attr("zeros", 1):
         unsupported(n, "to fail at a category that it does not know (zeros = 0)")
-    x = g.op("Unsqueeze", g.op("Cast", x, to=INT64), _vector(g, [-1]))
+    x = g.op("Unsqueeze", g.op("Cast", x, to=INT64), g.ints([-1]))
     return [g.op("Cast", g.op("Equal", x, g.constant(INT64, [len(categories)], categories)), to=FLOAT)]
 
 
@@ -284,7 +280,7 @@ def _(n, g):
     elif rows == 1:
         y = transformed(n, g, scores)
         over = g.op("GreaterOrEqual", y, _floats(g, [0.0 if n.attr("post_transform", "NONE") == "NONE" else 0.5], []))
-        label = g.op("Reshape", g.op("Where", over, g.constant(INT64, [], [labels[0] if labels else 1]), g.constant(INT64, [], [0])), _vector(g, [-1]))
+        label = g.op("Reshape", g.op("Where", over, g.constant(INT64, [], [labels[0] if labels else 1]), g.constant(INT64, [], [0])), g.ints([-1]))
         return [label, y][:len(n.outputs)]
     elif classes not in (0, rows):
         fail(n, f"{classes} labels do not fit coefficients of {rows} classes")

@@ -4,7 +4,7 @@ Where a step has no more tokens times k than there are experts, those experts' w
 every expert for all its tokens, one after the other, and weighs them; what it does not need has weight 0."""
 from __future__ import annotations
 
-from .dtypes import FLOAT, FLOAT16, INT64, UINT8
+from .dtypes import FLOAT, FLOAT16, UINT8
 from .op import MS, Op, fail, product, takes, unsupported
 from .packing import unpacked
 
@@ -18,13 +18,13 @@ class _Graph:
         self.n, self.g, self.op = n, g, g.op
 
     def ints(self, *values):
-        return self.g.constant(INT64, [len(values)], values)
+        return self.g.ints(values)
 
     def number(self, x):
         return self.g.constant(FLOAT, [], [x])
 
     def reshaped(self, x, *shape):
-        return self.op("Reshape", x, self.ints(*shape), allowzero=1)
+        return self.g.reshape(x, shape)
 
     def cut(self, x, axis, start, end, step=1):
         return self.op("Slice", x, self.ints(start), self.ints(end), self.ints(axis), self.ints(step))

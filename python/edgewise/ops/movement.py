@@ -19,7 +19,7 @@ Kernel("trilu", {"size": "i32", "batch": "i32", "rows": "i32", "cols": "i32", "k
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
 from .dtypes import INT64, size_of
-from .op import MS, Op, axis_of, fail, indices, ints, like, most, product, strides_of, unsupported
+from .op import MS, Op, axis_of, fail, indices, ints, like, most, product, strides_of
 from .symbolic import NotStatic, Sym
 
 FAR = 1 << 62  # exporters write "to the end" as numbers of this size

@@ -53,12 +53,10 @@ def _attention(n, g, q, k, v, bias, padding, added, past_k, past_v, past_length,
     def cut(x, axis, start, length):
         return g.op("Slice", x, *(g.constant(INT64, [1], [i]) for i in (start, start + length, axis)))
 
-    def reshaped(x, *shape):
-        return g.op("Reshape", x, g.constant(INT64, [len(shape)], shape), allowzero=1)
     if q.rank == 5:  # [batch, seq, heads, 3, dim]
-        q, k, v = (reshaped(cut(q, 3, i, 1), *q.shape[:2], q.shape[2] * q.shape[4]) for i in range(3))
+        q, k, v = (g.reshape(cut(q, 3, i, 1), [*q.shape[:2], q.shape[2] * q.shape[4]]) for i in range(3))
     elif k is not None and k.rank == 5:  # [batch, seq, heads, 2, dim]
-        k, v = (reshaped(cut(k, 3, i, 1), *k.shape[:2], k.shape[2] * k.shape[4]) for i in range(2))
+        k, v = (g.reshape(cut(k, 3, i, 1), [*k.shape[:2], k.shape[2] * k.shape[4]]) for i in range(2))
     if heads < 1 or k is None or v is None or q.rank != 3 or k.rank != v.rank or k.rank not in (3, 4) or (past_k is None) != (past_v is None) or q.shape[2] % heads:
         fail(n, f"its inputs {q}, {k}, {v} do not fit together")
     if bias is not None:
@@ -77,10 +75,10 @@ def _attention(n, g, q, k, v, bias, padding, added, past_k, past_v, past_length,
             fail(n, f"its key_padding_mask is {padding}; int32 is wanted")
         shape = list(padding.shape)
         if shape in ([batch], [3 * batch + 2]):  # how many keys there are; where they begin is for packed batches
-            ends = reshaped(padding if shape == [batch] else cut(padding, 0, 0, batch), batch, 1, 1, 1)
+            ends = g.reshape(padding if shape == [batch] else cut(padding, 0, 0, batch), [batch, 1, 1, 1])
             seen = g.op("Less", g.constant(INT32, [1, 1, 1, total], range(total)), ends)
         elif len(shape) in (2, 3) and shape in ([batch, shape[-1]], [batch, q_len, shape[-1]]) and (shape[-1] == total or shares and shape[-1] < total):
-            seen = g.op("Cast", reshaped(padding, batch, 1, 1 if len(shape) == 2 else q_len, shape[-1]), to=BOOL)
+            seen = g.op("Cast", g.reshape(padding, [batch, 1, 1 if len(shape) == 2 else q_len, shape[-1]]), to=BOOL)
         else:
             unsupported(n, f"a key_padding_mask of shape {shape}")
         low = g.op("Where", seen, g.constant(FLOAT, [], [0.0]), g.constant(FLOAT, [], [n.attr("mask_filter_value", -10000.0)]))
@@ -90,12 +88,12 @@ def _attention(n, g, q, k, v, bias, padding, added, past_k, past_v, past_length,
         more["scale"] = n.attr("scale", 0.0)
 
     def by_heads(x):
-        return g.op("Transpose", reshaped(x, *x.shape[:2], heads, x.shape[2] // heads), perm=[0, 2, 1, 3]) if x.rank == 3 else x
+        return g.op("Transpose", g.reshape(x, [*x.shape[:2], heads, x.shape[2] // heads]), perm=[0, 2, 1, 3]) if x.rank == 3 else x
     presents = []
     if shares:
         if list(past_length.shape) not in ([], [1]) or past_length.dtype != INT32:
             fail(n, f"its past_sequence_length is {past_length}; one int32 is wanted")
-        start = g.op("Expand", g.op("Cast", reshaped(past_length, 1), to=INT64), g.constant(INT64, [1], [batch]))
+        start = g.op("Expand", g.op("Cast", g.reshape(past_length, [1]), to=INT64), g.constant(INT64, [1], [batch]))
         k, v = presents = [g.op("TensorScatter", past, by_heads(x), start) for past, x in ((past_k, k), (past_v, v))]
         if sources is not None and sources.shape[1:2] != [1]:
             k, v = _of_beams(n, g, k, v, start, sources)
@@ -114,7 +112,7 @@ def _attention(n, g, q, k, v, bias, padding, added, past_k, past_v, past_length,
     outs = g.op("Attention", by_heads(q), k, v, *inputs, outputs=outputs, **more)
     outs = outs if isinstance(outs, list) else [outs]
     y = g.op("Transpose", outs[0], perm=[0, 2, 1, 3])
-    return [reshaped(y, *y.shape[:2], y.shape[2] * y.shape[3]), *(presents or outs[1:3]), *outs[3:]][:outputs]
+    return [g.reshape(y, [*y.shape[:2], y.shape[2] * y.shape[3]]), *(presents or outs[1:3]), *outs[3:]][:outputs]
 
 
 def _of_beams(n, g, k, v, start, sources):
@@ -124,13 +122,11 @@ def _of_beams(n, g, k, v, start, sources):
     if batch * beams != rows or known < places:
         fail(n, f"its cache_indirection is {sources}; [batch, beams, {places}] of {rows} rows is wanted")
 
-    def of_shape(x, *shape):
-        return g.op("Reshape", x, g.constant(INT64, [len(shape)], shape))
     first = g.constant(INT64, [rows, 1], [i // beams * beams for i in range(rows)])
-    sources = g.op("Slice", of_shape(g.op("Cast", sources, to=INT64), rows, known), *(g.constant(INT64, [1], [i]) for i in (0, places, 1)))
+    sources = g.op("Slice", g.reshape(g.op("Cast", sources, to=INT64), [rows, known]), *(g.constant(INT64, [1], [i]) for i in (0, places, 1)))
     place = g.constant(INT64, [1, places], range(places))
-    row = g.op("Where", g.op("Less", place, of_shape(start, rows, 1)), g.op("Add", sources, first), g.constant(INT64, [rows, 1], range(rows)))
-    index = g.op("Concat", of_shape(row, rows, places, 1), of_shape(g.op("Expand", place, g.constant(INT64, [2], [rows, places])), rows, places, 1), axis=2)
+    row = g.op("Where", g.op("Less", place, g.reshape(start, [rows, 1])), g.op("Add", sources, first), g.constant(INT64, [rows, 1], range(rows)))
+    index = g.op("Concat", g.reshape(row, [rows, places, 1]), g.reshape(g.op("Expand", place, g.constant(INT64, [2], [rows, places])), [rows, places, 1]), axis=2)
     return [g.op("Transpose", g.op("GatherND", g.op("Transpose", x, perm=[0, 2, 1, 3]), index), perm=[0, 2, 1, 3]) for x in (k, v)]
 
 

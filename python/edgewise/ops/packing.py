@@ -12,7 +12,7 @@ def unpacked(g, v, bits, count):
     parts = [g.op("BitwiseAnd", g.op("BitShift", v, g.constant(UINT8, [], [at]), direction="RIGHT") if at else v, mask) for at in range(0, 8, bits)]
     whole = g.op("Concat", *(g.op("Unsqueeze", p, last) for p in parts), axis=-1)
     shape = [*v.shape[:-1], v.shape[-1] * len(parts)]
-    whole = g.op("Reshape", whole, g.constant(INT64, [len(shape)], shape), allowzero=1)
+    whole = g.reshape(whole, shape)
     return g.op("Slice", whole, g.constant(INT64, [1], [0]), g.constant(INT64, [1], [count]), last) if count != shape[-1] else whole
 
 

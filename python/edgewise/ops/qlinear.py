@@ -8,10 +8,6 @@ from .dtypes import FLOAT, INT8, INT32, INT64, UINT8, MINIFLOATS
 from .op import MS, Op, axis_of, fail, one_type, product, takes
 
 
-def _ints(g, *values):
-    return g.constant(INT64, [len(values)], list(values))
-
-
 def _zero(n, g, i, like):
     """Zero point i, which is 0 where it is absent."""
     return n.inputs[i] if n.has(i) else g.constant(n.inputs[like].dtype, [], [0])
@@ -240,8 +236,8 @@ def _softmax(n, g, x):
     if n.attr("opset", 13) >= 13:
         return g.op("Softmax", x, axis=axis)
     axis = axis_of(n, axis, x.rank)
-    rows = g.op("Reshape", x, _ints(g, product(x.shape[:axis]), product(x.shape[axis:])), allowzero=1)
-    return g.op("Reshape", g.op("Softmax", rows, axis=1), _ints(g, *x.shape), allowzero=1)
+    rows = g.op("Reshape", x, g.ints([product(x.shape[:axis]), product(x.shape[axis:])]), allowzero=1)
+    return g.op("Reshape", g.op("Softmax", rows, axis=1), g.ints([*x.shape]), allowzero=1)
 
 
 def _channels_first(n, g, x, compute):

@@ -373,7 +373,7 @@ def _(n, g):
     tables = [g.op("Reshape", v, g.constant(INT64, [2], [v.shape[0], product(v.shape[1:])])) if v is not None else None for v in (x, scale, n.input(3))]
     y = g.op("GatherBlockQuantized", tables[0], i, *tables[1:], domain=MS, **{**n.attrs, "quantize_axis": 1, "gather_axis": 0})
     shape = [*i.shape, *x.shape[1:-1], cols]
-    return [g.op("Reshape", y, g.constant(INT64, [len(shape)], shape), allowzero=1)]
+    return [g.reshape(y, shape)]
 
 
 @gather_quantized.infer

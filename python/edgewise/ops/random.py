@@ -16,7 +16,7 @@ Kernel("random", {"n": "i32", "stream": "i32", "threshold": "i32", "scale": "f32
 import math
 
 from .dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, pack, unpack
-from .op import Op, axis_of, fail, like, product, takes, unsupported
+from .op import Op, fail, like, product, takes, unsupported
 
 active = Op("Dropout", "edgewise")  # (x, seed); ratio, stream: x / (1 - ratio), or 0 with probability `ratio`
 uniform = Op("RandomUniform", "edgewise")  # (seed); shape, low, high, stream: uniform in [low, high)

@@ -103,24 +103,21 @@ def _parts(n, g, gates):
         if n.has(i) and list(n.inputs[i].shape) != shape:
             fail(n, f"its input {i} is {n.inputs[i]} instead of {shape}")
 
-    def ints(*values):
-        return g.constant(INT64, [len(values)], list(values))
-
     def part(v, start, end, axis=1):
-        return g.op("Slice", v, ints(start), ints(end), ints(axis))
+        return g.op("Slice", v, g.ints([start]), g.ints([end]), g.ints([axis]))
 
     size, lbr = gates * hidden, int(bool(n.attr("linear_before_reset", 0))) if gates == 3 else 0
     inner = bias = None
     if n.has(3):
-        both = g.op("Reshape", n.inputs[3], ints(d, 2, size))  # with what comes from x, and from h
-        bias = g.op("ReduceSum", part(both, 0, 2 * hidden, 2) if lbr else both, ints(1), keepdims=0)
+        both = g.op("Reshape", n.inputs[3], g.ints([d, 2, size]))  # with what comes from x, and from h
+        bias = g.op("ReduceSum", part(both, 0, 2 * hidden, 2) if lbr else both, g.ints([1]), keepdims=0)
         if lbr:
-            last, inner = (g.op("Reshape", part(part(both, 2 * hidden, size, 2), k, k + 1), ints(d, hidden)) for k in (0, 1))
+            last, inner = (g.op("Reshape", part(part(both, 2 * hidden, size, 2), k, k + 1), g.ints([d, hidden])) for k in (0, 1))
             bias = g.op("Concat", bias, last, axis=1)
-        bias = g.op("Reshape", bias, ints(d * size))
-    rows = g.op("Reshape", x, ints(x.shape[0] * x.shape[1], x.shape[2]), allowzero=1)
-    p = g.op("Gemm", rows, g.op("Reshape", w, ints(d * size, x.shape[2]), allowzero=1), *([bias] if bias is not None else []), transB=1)
-    p = g.op("Reshape", p, ints(x.shape[0], x.shape[1], d * size), allowzero=1)
+        bias = g.op("Reshape", bias, g.ints([d * size]))
+    rows = g.op("Reshape", x, g.ints([x.shape[0] * x.shape[1], x.shape[2]]), allowzero=1)
+    p = g.op("Gemm", rows, g.op("Reshape", w, g.ints([d * size, x.shape[2]]), allowzero=1), *([bias] if bias is not None else []), transB=1)
+    p = g.op("Reshape", p, g.ints([x.shape[0], x.shape[1], d * size]), allowzero=1)
     first = [n.input(h_at), n.input(c_at)]
     if layout:
         p = g.op("Transpose", p, perm=[1, 0, 2])

@@ -15,7 +15,7 @@ Kernel("roi_pool", {"op": "i32", "batch": "i32", "channels": "i32", "height": "i
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
-from .dtypes import FLOAT, INT32, INT64
+from .dtypes import FLOAT, INT64
 from .op import Op, fail, takes, unsupported
 
 pooled = Op("RoiPool", "edgewise")  # (x, regions [n, 4], index [n]); op, size, samples, scale, shift, least

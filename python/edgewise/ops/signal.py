@@ -14,14 +14,10 @@ from .symbolic import NotStatic, Sym
 DIRECT = 512
 
 
-def _ints(g, values):
-    return g.constant(INT64, [len(values)], list(values))
-
-
 def _count(g, n, shape=None):
     """0 .. n - 1 as int64."""
     v = g.op("Range", *(g.constant(INT64, [], [x]) for x in (0, n, 1)))
-    return v if shape is None else g.op("Reshape", v, _ints(g, shape), allowzero=1)
+    return v if shape is None else g.reshape(v, shape)
 
 
 def _angles(g, dtype, turns, n, sign):
@@ -33,19 +29,19 @@ def _angles(g, dtype, turns, n, sign):
 
 def _rotated(g, x, cos, sin):
     """Complex x [..., 2] times cos + i sin, real tensors that broadcast to x without its last dimension."""
-    last = _ints(g, [-1])
+    last = g.ints([-1])
     cos, sin = (g.op("Unsqueeze", v, last) for v in (cos, sin))
-    swapped = g.op("Slice", x, _ints(g, [1]), _ints(g, [-3]), last, last)
+    swapped = g.op("Slice", x, g.ints([1]), g.ints([-3]), last, last)
     return g.op("Add", g.op("Mul", x, cos), g.op("Mul", swapped, g.op("Concat", g.op("Neg", sin), sin, axis=-1)))
 
 
 def _matrix(g, dtype, n, k, parts, sign):
     """[n * parts, k * 2]: takes n numbers of 1 or 2 parts to the first k of their transform."""
-    cos, sin = (g.op("Reshape", v, _ints(g, [n, 1, k, 1])) for v in _angles(g, dtype, g.op("Mul", _count(g, n, [n, 1]), _count(g, k)), n, sign))
+    cos, sin = (g.op("Reshape", v, g.ints([n, 1, k, 1])) for v in _angles(g, dtype, g.op("Mul", _count(g, n, [n, 1]), _count(g, k)), n, sign))
     w = g.op("Concat", cos, sin, axis=3)
     if parts == 2:
         w = g.op("Concat", w, g.op("Concat", g.op("Neg", sin), cos, axis=3), axis=1)
-    return g.op("Reshape", w, _ints(g, [n * parts, k * 2]))
+    return g.op("Reshape", w, g.ints([n * parts, k * 2]))
 
 
 def _transform(g, x, sign, keep=None):
@@ -53,22 +49,22 @@ def _transform(g, x, sign, keep=None):
     rows, n, parts = x.shape
     k = keep or n
     if n <= DIRECT:
-        y = g.op("MatMul", g.op("Reshape", x, _ints(g, [rows, n * parts]), allowzero=1), _matrix(g, x.dtype, n, k, parts, sign))
-        return g.op("Reshape", y, _ints(g, [rows, k, 2]), allowzero=1)
+        y = g.op("MatMul", g.reshape(x, [rows, n * parts]), _matrix(g, x.dtype, n, k, parts, sign))
+        return g.reshape(y, [rows, k, 2])
     p = next((d for d in range(math.isqrt(n), 1, -1) if n % d == 0), 1)
     y = _split(g, x, sign, p, n // p) if p > 1 else _chirp(g, x, sign)
-    return y if k == n else g.op("Slice", y, _ints(g, [0]), _ints(g, [k]), _ints(g, [1]))
+    return y if k == n else g.op("Slice", y, g.ints([0]), g.ints([k]), g.ints([1]))
 
 
 def _split(g, x, sign, p, q):
     """Of n = p q: element j = a q + b, result k = c + p d."""
     rows, n, parts = x.shape
-    x = g.op("Transpose", g.op("Reshape", x, _ints(g, [rows, p, q, parts]), allowzero=1), perm=[0, 2, 1, 3])
-    y = _transform(g, g.op("Reshape", x, _ints(g, [rows * q, p, parts]), allowzero=1), sign)                # [rows, b, c]
-    y = _rotated(g, g.op("Reshape", y, _ints(g, [rows, q, p, 2]), allowzero=1), *_angles(g, x.dtype, g.op("Mul", _count(g, q, [q, 1]), _count(g, p)), n, sign))
-    y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), _ints(g, [rows * p, q, 2]), allowzero=1)
-    y = g.op("Reshape", _transform(g, y, sign), _ints(g, [rows, p, q, 2]), allowzero=1)                      # [rows, c, d]
-    return g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), _ints(g, [rows, n, 2]), allowzero=1)
+    x = g.op("Transpose", g.reshape(x, [rows, p, q, parts]), perm=[0, 2, 1, 3])
+    y = _transform(g, g.reshape(x, [rows * q, p, parts]), sign)                # [rows, b, c]
+    y = _rotated(g, g.reshape(y, [rows, q, p, 2]), *_angles(g, x.dtype, g.op("Mul", _count(g, q, [q, 1]), _count(g, p)), n, sign))
+    y = g.reshape(g.op("Transpose", y, perm=[0, 2, 1, 3]), [rows * p, q, 2])
+    y = g.reshape(_transform(g, y, sign), [rows, p, q, 2])                      # [rows, c, d]
+    return g.reshape(g.op("Transpose", y, perm=[0, 2, 1, 3]), [rows, n, 2])
 
 
 def _chirp(g, x, sign):
@@ -80,13 +76,13 @@ def _chirp(g, x, sign):
     j = _count(g, n)
     cos, sin = _angles(g, x.dtype, g.op("Mul", j, j), 2 * n, sign)
     a = _transform(g, _resized(g, _rotated(g, x, cos, sin), 1, m), -1)
-    wave = g.op("Concat", *(g.op("Unsqueeze", v, _ints(g, [-1])) for v in (cos, g.op("Neg", sin))), axis=-1)  # [n, 2]
-    back = g.op("Slice", wave, _ints(g, [n - 1]), _ints(g, [0]), _ints(g, [0]), _ints(g, [-1]))              # n - 1, ..., 1
-    zeros = g.op("Expand", g.constant(x.dtype, [], [0.0]), _ints(g, [m - 2 * n + 1, 2]))
-    b = _transform(g, g.op("Unsqueeze", g.op("Concat", wave, zeros, back, axis=0), _ints(g, [0])), -1)
+    wave = g.op("Concat", *(g.op("Unsqueeze", v, g.ints([-1])) for v in (cos, g.op("Neg", sin))), axis=-1)  # [n, 2]
+    back = g.op("Slice", wave, g.ints([n - 1]), g.ints([0]), g.ints([0]), g.ints([-1]))              # n - 1, ..., 1
+    zeros = g.op("Expand", g.constant(x.dtype, [], [0.0]), g.ints([m - 2 * n + 1, 2]))
+    b = _transform(g, g.op("Unsqueeze", g.op("Concat", wave, zeros, back, axis=0), g.ints([0])), -1)
     real, imaginary = (g.op("Gather", b, g.constant(INT64, [], [i]), axis=2) for i in range(2))
     c = _transform(g, _rotated(g, a, real, imaginary), 1)
-    c = g.op("Mul", g.op("Slice", c, _ints(g, [0]), _ints(g, [n]), _ints(g, [1])), g.constant(x.dtype, [], [1.0 / m]))
+    c = g.op("Mul", g.op("Slice", c, g.ints([0]), g.ints([n]), g.ints([1])), g.constant(x.dtype, [], [1.0 / m]))
     return _rotated(g, c, cos, sin)
 
 
@@ -94,7 +90,7 @@ def _resized(g, x, axis, n):
     """The first n elements along an axis, zeros where there are not as many."""
     pads = [0] * (2 * x.rank)
     pads[x.rank + axis] = n - x.shape[axis]
-    return x if n == x.shape[axis] else g.op("Pad", x, _ints(g, pads))
+    return x if n == x.shape[axis] else g.op("Pad", x, g.ints(pads))
 
 
 def _dft(n, g, x, axis, length, inverse, onesided):
@@ -108,12 +104,12 @@ def _dft(n, g, x, axis, length, inverse, onesided):
     perm = [i for i in range(x.rank - 1) if i != axis] + [axis, x.rank - 1]
     x = g.op("Transpose", x, perm=perm)
     lead, half = list(x.shape[:-2]), length // 2 + 1
-    x = g.op("Reshape", x, _ints(g, [product(lead), *x.shape[-2:]]), allowzero=1)
+    x = g.reshape(x, [product(lead), *x.shape[-2:]])
     if inverse and onesided:  # the other half is the conjugate of this one
         x = _resized(g, _resized(g, x, 1, half), 2, 2)
         rest = list(range(length - half, 0, -1))
         if rest:
-            mirrored = g.op("Mul", g.op("Gather", x, _ints(g, rest), axis=1), g.constant(x.dtype, [2], [1.0, -1.0]))
+            mirrored = g.op("Mul", g.op("Gather", x, g.ints(rest), axis=1), g.constant(x.dtype, [2], [1.0, -1.0]))
             x = g.op("Concat", x, mirrored, axis=1)
     else:
         x = _resized(g, x, 1, length)
@@ -121,8 +117,8 @@ def _dft(n, g, x, axis, length, inverse, onesided):
     if inverse:
         y = g.op("Mul", y, g.constant(y.dtype, [], [1.0 / length]))
         if onesided:
-            y = g.op("Slice", y, _ints(g, [0]), _ints(g, [1]), _ints(g, [2]))
-    y = g.op("Reshape", y, _ints(g, [*lead, *y.shape[1:]]), allowzero=1)
+            y = g.op("Slice", y, g.ints([0]), g.ints([1]), g.ints([2]))
+    y = g.reshape(y, [*lead, *y.shape[1:]])
     return g.op("Transpose", y, perm=[perm.index(i) for i in range(y.rank)])
 
 
@@ -176,7 +172,7 @@ def _(n, g):
     places = g.op("Add", g.op("Mul", _count(g, frames, [frames, 1]), g.constant(INT64, [], [step])), _count(g, length))
     x = g.op("Gather", x, places, axis=1)  # [batch, frames, length, parts]
     if window is not None:
-        x = g.op("Mul", x, g.op("Reshape", window, _ints(g, [length, 1])))
+        x = g.op("Mul", x, g.op("Reshape", window, g.ints([length, 1])))
     return [_dft(n, g, x, 2, length, 0, n.attr("onesided", 1))]
 
 

@@ -24,7 +24,7 @@ Kernel("grid_sample", {"batch": "i32", "channels": "i32", "positions": "i32", "d
 import math
 
 from .dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, pack, unpack
-from .op import Op, axis_of, fail, ints, like, product, takes, unsupported
+from .op import Op, axis_of, fail, like, product, takes, unsupported
 from .symbolic import NotStatic, Sym
 
 resample = Op("Resample", "edgewise")  # (x, index [m, taps], weight [m, taps]): along `axis`

@@ -22,18 +22,16 @@ def _(n, g):
     if count > places:
         fail(n, f"{count} new places do not fit into {places}")
 
-    def of_shape(v, *shape):
-        return g.op("Reshape", v, g.constant(INT64, [len(shape)], shape), allowzero=1)
 
     def spread(v):
         return g.op("Expand", v, g.constant(INT64, [4], [batch, before, count, 1]))
     place = g.constant(INT64, [1, 1, count, 1], range(count))
     if n.has(2):
-        place = g.op("Add", of_shape(n.inputs[2], batch, 1, 1, 1), place)
+        place = g.op("Add", g.reshape(n.inputs[2], [batch, 1, 1, 1]), place)
         if mode == "circular":
             place = g.op("Mod", place, g.constant(INT64, [], [places]))
     index = g.op("Concat", spread(g.constant(INT64, [batch, 1, 1, 1], range(batch))), spread(g.constant(INT64, [1, before, 1, 1], range(before))), spread(place), axis=3)
-    return [of_shape(g.op("ScatterND", of_shape(cache, batch, before, places, behind), index, of_shape(update, batch, before, count, behind)), *cache.shape)]
+    return [g.reshape(g.op("ScatterND", g.reshape(cache, [batch, before, places, behind]), index, g.reshape(update, [batch, before, count, behind])), [*cache.shape])]
 
 
 @tensor_scatter.cases

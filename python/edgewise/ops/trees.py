@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from .dtypes import DOUBLE, FLOAT, INT64
-from .ml import ML, NUMBERS, _listed, _vector, class_labels, transformed
+from .ml import ML, NUMBERS, _listed, class_labels, transformed
 from .op import Op, fail, takes, unsupported
 
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER"]
@@ -47,7 +47,7 @@ def _leaves(n, g, x, forest):
     def place(c):  # leaves stand behind the inner nodes, each its own child
         return c if c >= 0 else inner + ~c
     leaves = 1 + max([~c for c in forest.roots if c < 0] + [~c for four in forest.children for c in four if c < 0], default=0)
-    at = g.op("Expand", g.constant(INT64, [1, count], [place(r) for r in forest.roots]), _vector(g, [rows, count]))
+    at = g.op("Expand", g.constant(INT64, [1, count], [place(r) for r in forest.roots]), g.ints([rows, count]))
     whole = inner + leaves
     if whole > MOST_NODES:
         fail(n, f"its trees have {whole} nodes and leaves; {MOST_NODES} is the most")
@@ -76,7 +76,7 @@ def _scores(n, g, x, forest, entries, targets, how):
     for leaf, target, weight in entries:
         table[leaf * targets + target] = put(table[leaf * targets + target], weight)
     y = g.op("Gather", g.constant(x.dtype, [leaves, targets], table), at)  # [rows, trees, targets]
-    y = g.op({"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(how, "ReduceSum"), y, _vector(g, [1]), keepdims=0)
+    y = g.op({"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(how, "ReduceSum"), y, g.ints([1]), keepdims=0)
     return g.op("Mul", y, g.constant(x.dtype, [], [1.0 / len(forest.roots)])) if how == "AVERAGE" else y
 
 
@@ -208,7 +208,7 @@ def _(n, g):
         return [class_labels(n, g, index, labels), transformed(n, g, scores)][:len(n.outputs)]
     positive, kind = all(w >= 0 for _, _, w in entries), n.attr("post_transform", "NONE")
     over = g.op("Greater", scores, g.constant(FLOAT, [], [0.5 if positive else 0.0]))
-    label = class_labels(n, g, g.op("Reshape", g.op("Cast", over, to=INT64), _vector(g, [-1])), labels)
+    label = class_labels(n, g, g.op("Reshape", g.op("Cast", over, to=INT64), g.ints([-1])), labels)
     if kind in ("LOGISTIC", "PROBIT"):
         y = transformed(n, g, g.op("Concat", g.op("Neg", scores), scores, axis=1) if kind == "LOGISTIC" else scores)
     else:

@@ -278,7 +278,7 @@ class _Run:
     # beam search: transformers' _beam_search
 
     def search(self):
-        decoder, config = self.decoder, self.config
+        config = self.config
         state = self.state = self.alloc(self.checked("ew_beams_bytes", self.params))
         self.checked("ew_beams_start", self.params, state, self.ids, len(self.prompt))
         self.engine.call("ew_sampling_seed", self.rng, self.seed & 0xffffffff, self.seed >> 32, self.stream)
