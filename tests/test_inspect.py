@@ -9,8 +9,8 @@ import onnx
 import pytest
 from engines import open_engine
 from hostile.fuzz_onnx import Damage
-from hostile.seeds import F, c, i64, model, node, real, small, value
-from onnx import helper, numpy_helper
+from hostile.seeds import F, c, model, node, real, small, value
+from onnx import helper
 from zoo.zoo import models
 
 import edgewise

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import struct
 
 import pytest
 
@@ -98,7 +97,6 @@ def test_a_seed_is_a_run(visit, server, trainable):
 def test_losses_are_those_of_python(visit, server, trainable):
     """The same blocks in the same order through the native engine."""
     np = pytest.importorskip("numpy")
-    from edgewise.session.decoder import folder_files
     from edgewise.text import Tokenizer
     from edgewise.training.language_model import causal_lm_inputs
     from edgewise.training.losses import CausalLMLoss

@@ -4,8 +4,6 @@ import json
 import random
 import shutil
 
-import pytest
-
 from .conftest import MODEL, edit_package, greedy
 
 LOAD = "const p = await ew.pipeline('text-generation', arg.model, arg.options ?? {}); const i = p.info; await p.dispose(); return {info: i};"

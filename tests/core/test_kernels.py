@@ -7,7 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from edgewise.ops.elementwise import BINARY, UNARY
+from edgewise.ops.binary import BINARY
+from edgewise.ops.unary import UNARY
 from edgewise.ops.kernel import KERNELS, kernel_table
 from edgewise.ops.reduction import REDUCE
 

@@ -206,9 +206,9 @@ def test_layout_is_what_the_compiler_makes(engine, tmp_path):
     import subprocess
     from .conftest import ROOT
     lines = ['#include "sampling.h"', "#include <stddef.h>"]
-    for struct, members in STRUCTS.items():
-        lines.append(f"_Static_assert(sizeof({struct}) == {size(struct)}, \"{struct}\");")
-        lines += [f"_Static_assert(offsetof({struct}, {member}) == {at}, \"{member}\");" for member, at in offsets(struct).items()]
+    for name, members in STRUCTS.items():
+        lines.append(f"_Static_assert(sizeof({name}) == {size(name)}, \"{name}\");")
+        lines += [f"_Static_assert(offsetof({name}, {member}) == {at}, \"{member}\");" for member, at in offsets(name).items()]
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines) + "\n")
     subprocess.run(["gcc", "-std=c11", "-fsyntax-only", "-I", ROOT / "core", source], check=True)

@@ -263,7 +263,7 @@ def test_pipeline_with_chat(model, engine, directory):
     import torch
     torch.manual_seed(1)
     wide = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=300, n_positions=96, n_embd=16, n_layer=1, n_head=1)).eval()
-    decoder, tokenizer = TorchDecoder(wide, engine, 96), Tokenizer.from_pretrained(directory)
+    decoder = TorchDecoder(wide, engine, 96)
     decoder.generation_config = {"eos_token_id": 1}
     try:
         pipe = pipeline("text-generation", decoder, str(directory))

@@ -8,7 +8,7 @@ from edgewise.errors import InputError, OutOfMemory
 from edgewise.session.decoder import CausalLM
 
 from .conftest import Refusal
-from .seeds import F, I, ROOT, c, model, node, small, value
+from .seeds import F, ROOT, c, model, node, small, value
 
 Q4 = ROOT / "zoo" / "models" / "q4_llama" / "model.onnx"
 

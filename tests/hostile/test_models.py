@@ -1,6 +1,5 @@
 """Broken and hostile ONNX files."""
 import os
-import struct
 
 import numpy as np
 import onnx

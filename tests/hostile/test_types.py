@@ -5,7 +5,6 @@ from ops.harness import DTYPES, all_cases
 
 import edgewise
 from edgewise.errors import EdgewiseError
-from edgewise.ops import OPS
 
 from .elsewhere import Elsewhere
 

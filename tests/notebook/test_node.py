@@ -1,6 +1,5 @@
 """Edgewise in Pyodide as it comes: without NumPy. (NumPy's wheel for Pyodide is not on npm, so what happens with NumPy in
 tests/ runs in CPython: arrays.py is the one place that knows NumPy, and takes the same path in both.)"""
-import json
 
 import numpy as np
 import pytest

@@ -15,7 +15,6 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-import edgewise
 from edgewise.ops import OPS
 
 MS = "com.microsoft"

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from .dtypes import BOOL, INTEGERS, FLOATS, RANGE, wrap
-from .elementwise import _fold_binary, _PY2, emit_binary, emit_unary
+from .binary import FOLDS, emit_binary, fold_binary
+from .unary import emit_unary
 from .op import Op, broadcast, fail, like, unsupported
 
-_PY2.update({"bit_and": lambda a, c: a & c, "bit_or": lambda a, c: a | c, "bit_xor": lambda a, c: a ^ c})
+FOLDS.update({"bit_and": lambda a, c: a & c, "bit_or": lambda a, c: a | c, "bit_xor": lambda a, c: a ^ c})
 _TYPES = set(RANGE) & INTEGERS
 
 
@@ -26,7 +27,7 @@ def _declare(name, kind):
 
     @o.fold
     def _(n, outs):
-        return _fold_binary(kind(n), n, outs)
+        return fold_binary(kind(n), n, outs)
     return o
 
 
@@ -58,7 +59,7 @@ def _shift(left):
     return shift
 
 
-_PY2.update({"shift_left": _shift(True), "shift_right": _shift(False)})
+FOLDS.update({"shift_left": _shift(True), "shift_right": _shift(False)})
 bit_shift = _declare("BitShift", _direction)  # of signed integers the right shift is arithmetic; what is shifted by more bits than there are, or by a negative number, keeps its sign alone
 
 

@@ -5,7 +5,7 @@ import math
 import struct
 
 from .dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT64, RANGE, STRING
-from .elementwise import cast
+from .cast import cast
 from .op import OPS, Op, broadcast, fail, product, unsupported
 from .regular import Expression
 from .shape import constant_of_shape

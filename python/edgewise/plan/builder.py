@@ -6,7 +6,7 @@ import hashlib
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
 from ..ops.dtypes import BITS, BOOL, FLOAT, NAME, UINT8, bytes_for, pack, size_of
-from ..ops.elementwise import BINARY
+from ..ops.binary import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
 from .hoist import hoist_updates
