@@ -58,14 +58,17 @@ class Array:
 
     @property
     def size(self):
+        """Number of elements, as NumPy's."""
         return product(self.shape)
 
     @property
     def ndim(self):
+        """Number of dimensions, as NumPy's."""
         return len(self.shape)
 
     @property
     def nbytes(self):
+        """Bytes of `data`; elements of less than a byte are packed."""
         return len(self.data)
 
     def flat(self):

@@ -25,6 +25,7 @@ class Gradients:
         return self.binder.op(name, *inputs, domain=domain, outputs=outputs, **attrs)
 
     def constant(self, dtype, shape, numbers):
+        """A Value of known numbers. dtype: ONNX code; numbers: flat list."""
         return self.binder.constant(dtype, shape, numbers)
 
     def number(self, x):
@@ -51,25 +52,32 @@ class Gradients:
 
     # ---- arithmetic ----
     def add(self, a, b):
+        """a + b, broadcast as ONNX's Add."""
         return self.op("Add", a, b)
 
     def sub(self, a, b):
+        """a - b, broadcast."""
         return self.op("Sub", a, b)
 
     def mul(self, a, b):
+        """a * b, element by element, broadcast."""
         return self.op("Mul", a, b)
 
     def div(self, a, b):
+        """a / b, element by element, broadcast."""
         return self.op("Div", a, b)
 
     def neg(self, a):
+        """-a."""
         return self.op("Neg", a)
 
     def scale(self, v, factor):
+        """v times a Python float; v itself where it is 1."""
         return v if factor == 1.0 else self.op("Mul", v, self.number(factor))
 
     # ---- shapes ----
     def transpose(self, v, perm):
+        """Dimension i of the result is dimension perm[i] of v; v itself where nothing moves."""
         return v if list(perm) == list(range(len(perm))) else self.op("Transpose", v, perm=list(perm))
 
     def swap(self, v):
@@ -77,6 +85,7 @@ class Gradients:
         return self.transpose(v, [*range(v.rank - 2), v.rank - 1, v.rank - 2])
 
     def reshape(self, v, shape):
+        """v in another shape (ints and Syms) of as many elements."""
         return self.binder.reshape(v, shape)
 
     def sum_to(self, v, shape):

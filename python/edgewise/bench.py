@@ -38,6 +38,7 @@ class Report:
         self.__dict__.update(fields)
 
     def as_dict(self):
+        """Plain dicts, lists, numbers and strings, as JSON takes them, as `edgewise bench --json` prints it."""
         d = dict(self.__dict__)
         if self.profile is not None:
             d["profile"] = self.profile.as_dict()
@@ -159,8 +160,7 @@ def _resident():
 def _against(contenders, notes, make):
     """Adds onnxruntime to the contenders if it can be had, compares results, and returns their difference. make(onnxruntime, its title) -> _Contender."""
     try:
-        import numpy  # noqa: F401 - before anything is timed
-        import onnxruntime
+        import onnxruntime  # and NumPy with it, before anything is timed
     except ImportError:
         notes.append("onnxruntime is not installed, so there is nothing to compare with: pip install onnxruntime")
         return None

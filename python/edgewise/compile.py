@@ -337,6 +337,7 @@ class JsSource(Source):
         self.js, self.name, self.size, self.siblings = js, name, int(js.size), siblings
 
     def read(self, offset, size):
+        """bytes of this stretch, copied into Python."""
         self._check(offset, size)
         part = self.js.read(offset, size)
         return part.to_bytes() if hasattr(part, "to_bytes") else bytes(part)
@@ -347,6 +348,7 @@ class JsSource(Source):
         return self.js.read(offset, size)
 
     def sibling(self, name):
+        """As Source.sibling, among the page's files: beside this one first, then by the name alone."""
         folder = self.name.rsplit("/", 1)[0] + "/" if "/" in self.name else ""
         for path in (folder + name, name):
             if path in self.siblings:

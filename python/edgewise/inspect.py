@@ -52,6 +52,7 @@ class Operator:
 
     @property
     def full_name(self):
+        """With its domain: "com.microsoft.FusedMatMul"; ONNX's own have none."""
         return f"{self.domain}.{self.name}" if self.domain else self.name
 
 
@@ -94,6 +95,7 @@ class Memory:
 
     @property
     def total(self):
+        """Bytes of all of it together."""
         return self.weights + self.computed + self.arena + self.inputs_and_outputs + self.plan
 
 
@@ -138,6 +140,7 @@ class Report:
 
     @property
     def unsupported(self):
+        """The Operators that Edgewise does not have."""
         return [o for o in self.operators if not o.supported]
 
     def as_dict(self):

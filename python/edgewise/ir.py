@@ -29,12 +29,14 @@ class Tensor:
 
     @property
     def count(self):
+        """Number of elements."""
         n = 1
         for d in self.shape:
             n *= d
         return n
 
     def bytes(self):
+        """Its bytes, little-endian, row-major, elements of less than a byte packed: read from the source each time. Raises ModelError where the file ends before."""
         return self.data if self.data is not None else self.source.read(self.offset, self.nbytes)
 
     def numbers(self):
@@ -43,6 +45,7 @@ class Tensor:
 
     @staticmethod
     def of(name, dtype, shape, values):
+        """A Tensor of a flat list of numbers. dtype: ONNX code."""
         data = pack(dtype, values)
         return Tensor(name, dtype, tuple(shape), None, 0, len(data), data)
 
@@ -60,6 +63,7 @@ class Info:
 
 @dataclass
 class Node:
+    """A node of a file (NodeProto). inputs, outputs: names, "" where optional and absent; attrs: {name: int, float, str, Tensor, Graph, Info (a type), or a list of one kind}; domain "" is ai.onnx."""
     op: str
     inputs: list
     outputs: list
@@ -70,6 +74,7 @@ class Node:
 
     @property
     def where(self):
+        """What errors call it: name and operator."""
         return f"node '{self.name or self.outputs[0] if self.outputs else self.name}' ({self.domain + '.' if self.domain else ''}{self.op})"
 
     def subgraphs(self):
@@ -79,6 +84,10 @@ class Node:
 
 @dataclass
 class Graph:
+    """A model, a subgraph or a function's body.
+
+    nodes: in an order that can be run. inputs, outputs: Infos. constants: {name: Tensor} (initializers). value_info: {name: Info} of what the file says of tensors between. opsets: {domain: version};
+    functions: {(domain, name): onnx.reader.Function}, metadata: {key: text}, ir_version, producer: of a whole model. source: the Source it was read from, or None."""
     name: str = ""
     nodes: list = field(default_factory=list)
     inputs: list = field(default_factory=list)
@@ -139,6 +148,7 @@ class Value:
 
     @property
     def numbers(self):
+        """Flat list of its elements (ints, floats, Syms) where they are known and at most SMALL; else None. Setting it makes the value a constant, unless a Sym is among them."""
         if self._numbers is None and self.tensor is not None and self.tensor.count <= SMALL:
             self._numbers = self.tensor.numbers()
         return self._numbers
@@ -151,6 +161,7 @@ class Value:
 
     @property
     def rank(self):
+        """Number of dimensions."""
         return len(self.shape)
 
     def scalar(self):
@@ -172,6 +183,7 @@ class BoundNode:
 
     @property
     def where(self):
+        """What errors call it: name and operator."""
         first = next((o.name for o in self.outputs if o is not None), "")
         return f"node '{self.name or first}' ({self.domain + '.' if self.domain else ''}{self.op})"
 
@@ -188,12 +200,15 @@ class BoundNode:
         return value
 
     def has(self, i):
+        """Whether input i is there: an optional one may be absent."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def input(self, i):
+        """Value of input i, or None where it is absent."""
         return self.inputs[i] if i < len(self.inputs) else None
 
     def wants(self, i):
+        """Whether output i is named, so somebody may read it."""
         return i < len(self.outputs) and self.outputs[i] is not None
 
     def need(self, i):

@@ -33,6 +33,7 @@ class Part(Source):
         self.source, self.offset, self.size, self.name = source, offset, size, name or source.name
 
     def read(self, offset, size):
+        """As Source.read, from the beginning of the stretch."""
         self._check(offset, size)
         return self.source.read(self.offset + offset, size)
 
@@ -58,9 +59,11 @@ class Package:
         return None
 
     def source(self, name):
+        """The Source of a part or of a file that stays where it is; KeyError where there is none."""
         return self.sources[name]
 
     def json(self, name, default=None):
+        """A part as a dict; `default` where there is none, PackageError where it is not a JSON object."""
         data = self.file(name)
         if data is None:
             return default

@@ -430,6 +430,7 @@ def kernels_of(wasm, name="engine"):
 
 
 def main(arguments):
+    """`python -m edgewise.shake SOURCE TARGET`: the base engine from the full one, without the kernels declared `rare`."""
     source, target = arguments
     with open(source, "rb") as f:
         wasm = f.read()

@@ -204,7 +204,7 @@ def cpu_ms(pid):
 
 def renderers():
     """{pid: {rss, peak}} in kB of the renderer processes that descend from this process."""
-    parent, kind, memory = {}, {}, {}
+    parent, memory = {}, {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue

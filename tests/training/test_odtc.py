@@ -13,11 +13,11 @@ from edgewise.onnx import BytesSource
 from edgewise.ops.dtypes import NAME
 from edgewise.training import odtc
 from edgewise.training.odtc import Checkpoint, OptimizerGroup, checkpoint_parts, read_checkpoint, write_checkpoint
-from zoo.zoo import folder
+
+from .zoo import cases
 
 DATA = Path(__file__).parent / "data"
-TRAIN = (folder() or Path("/work/shared/zoo")) / "train"
-CASES = sorted(p.parent for p in TRAIN.glob("*/checkpoint")) if TRAIN.is_dir() else []
+CASES = sorted(folder for folder in cases().values() if (folder / "checkpoint_trained").exists())  # not of the copies
 
 
 def array(t):

@@ -2,8 +2,6 @@
 
 The loss is the mean square of its first float output, against zeros (all parameters) or nine tenths of it (adapters); the rate is such that
 to first order a step takes off a hundredth. Causal language models learn their own inputs. Where the zoo is not there, the copies in tests/zoo/models stand in."""
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,11 +12,9 @@ from edgewise.training.losses import MSELoss
 from edgewise.training.peft import LoraConfig
 from edgewise.training.program import Program
 from edgewise.training.session import TrainingSession
+from zoo.zoo import OWN, folder
 
-ROOT = Path(__file__).parents[3] / "shared" / "zoo"
-ROOT = ROOT if ROOT.is_dir() else Path("/work/shared/zoo")
-SMALL = Path(__file__).parents[1] / "zoo" / "models"
-FILES = {f"{p.parent.name}/{p.stem}": p for root in (SMALL, ROOT) if root.is_dir() for p in sorted(root.glob("*/*.onnx")) if p.with_suffix(".npz").exists()}
+FILES = {f"{p.parent.name}/{p.stem}": p for root in (OWN, folder()) if root for p in sorted(root.glob("*/*.onnx")) if p.with_suffix(".npz").exists()}
 
 
 def falls(program, feeds, tries=1, part=0.01):

@@ -12,15 +12,15 @@ from edgewise.training.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELos
 from edgewise.training.optimizers import SGD, AdamW
 from edgewise.training.parameters import separate
 from edgewise.training.program import Program
+from zoo.zoo import folder
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = [ROOT.parent / "shared" / "zoo" / "train", Path(__file__).parent / "models"]
+FOLDERS = [*([folder() / "train"] if folder() else []), Path(__file__).parent / "models"]
 LOSSES = {"ce": CrossEntropyLoss, "mse": MSELoss, "bce": BCEWithLogitsLoss}
 
 
 def cases():
     """{name: folder}"""
-    return {f.name: f for folder in reversed(FOLDERS) if folder.is_dir() for f in sorted(folder.iterdir()) if (f / "forward.onnx").exists()}
+    return {f.name: f for root in reversed(FOLDERS) if root.is_dir() for f in sorted(root.iterdir()) if (f / "forward.onnx").exists()}
 
 
 class ZooCase:

@@ -8,6 +8,9 @@
     load_tensor(tensor) -> address  weights: from their Source into engine memory, not through Python objects
     load(plan) -> LoadedPlan        bind(slot, address), register(i, value), init(), run(), profile(), free()
     call(name, *numbers) -> int     any exported C function
+
+Addresses are ints, 0 is none; sizes are bytes. What does not fit raises OutOfMemory, a plan that the C side refuses PlanError, what fails in a run EngineError or
+(an index out of range) InputError.
 """
 from __future__ import annotations
 

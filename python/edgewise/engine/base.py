@@ -17,6 +17,7 @@ class Engine:
     POINTER = "<q"   # how the C side stores a pointer
 
     def start(self, threads):
+        """Opens the C side with so many threads; to be called once a subclass can `call`. Raises OutOfMemory."""
         self.handle = self.call("ew_open", threads)
         if not self.handle:
             raise OutOfMemory("the engine could not be opened", "", "Free memory and try again.")
@@ -43,6 +44,7 @@ class Engine:
         return EngineError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "Report this.")
 
     def check_alloc(self, address, nbytes):
+        """The address, or OutOfMemory where it is 0. nbytes: what was asked for."""
         if not address:
             raise OutOfMemory(f"{nbytes} bytes could not be had", "engine memory", "Use a smaller batch, sequence or model, or close other models.")
         return address
@@ -74,6 +76,7 @@ class LoadedPlan:
             raise self.engine.error(self.plan)
 
     def bind(self, slot, address):
+        """Lets a slot (its number) lie at an address, where at least its `nbytes` must be and stay; the memory stays the caller's. Raises PlanError."""
         if self.engine.call("ew_plan_bind", self.handle, slot, address, self.plan.slots[slot].nbytes):
             s = self.plan.slots[slot]
             raise PlanError(f"its slot {slot} is not '{s.name}' of {s.nbytes} bytes", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
@@ -91,14 +94,17 @@ class LoadedPlan:
         return bool(self.engine.call("ew_plan_slot_use", self.handle, slot) & 2)
 
     def register(self, index, value):
+        """Sets register `index` (an int64; Syms of the plan follow it). PlanError where the value is outside the register's range."""
         self.registers[index] = value
         if self.engine.call("ew_plan_register", self.handle, index, value):
             raise PlanError(f"its register {index} does not take {value}", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
 
     def init(self):
+        """Runs the init steps, which fill the `computed` slots from weights: once after weights are bound, and again when they change. Raises as `run`."""
         self._do(self.engine.call("ew_plan_init", self.handle))
 
     def run(self):
+        """Runs all other steps. InputError: an index among the inputs is out of range. EngineError: a slot is not bound, or a kernel failed."""
         if self.watch is not None and self.watch.profile is not None:
             self.watch.profile.record(self)
         else:
@@ -115,6 +121,7 @@ class LoadedPlan:
             self.engine.free(seconds)
 
     def free(self):
+        """Gives back what the engine holds of the plan (not what its slots are bound to); a second call does nothing."""
         if self.handle:
             self.engine.call("ew_plan_free", self.handle)
             self.handle = 0

@@ -87,9 +87,11 @@ class BrowserEngine(Engine):
 
     @property
     def memory_bytes(self):
+        """Bytes of its WebAssembly.Memory."""
         return self.memory.buffer.byteLength
 
     def call(self, name, *args):
+        """Any exported C function; integers in, an unsigned 32-bit integer out. EngineError: there is none of this name, or it trapped (its stack is then put right again)."""
         f = self.functions.get(name)
         if f is None:
             f = self.functions[name] = getattr(self.exports, name, None)
@@ -107,9 +109,11 @@ class BrowserEngine(Engine):
         return result & 0xFFFFFFFF if result else 0
 
     def alloc(self, nbytes):
+        """Address of nbytes, zeroed, 64-byte aligned; the memory grows where it must. Raises OutOfMemory."""
         return self.check_alloc(self.call("ew_alloc", max(nbytes, 1)) if nbytes <= MOST else 0, nbytes)
 
     def free(self, address):
+        """Gives back what `alloc` gave; 0 is nothing."""
         self.call("ew_free", address)
 
     def _view(self, address, nbytes):
@@ -126,13 +130,16 @@ class BrowserEngine(Engine):
             self._view(address, data.nbytes).assign(data if data.ndim == 1 and data.itemsize == 1 else data.cast("B"))
 
     def read(self, address, nbytes):
+        """A copy as bytes."""
         return self._view(address, nbytes).to_bytes()
 
     def copy(self, source, target, nbytes):
+        """From address to address within the engine; they may overlap."""
         if nbytes:
             self._view(target, nbytes).set(self._view(source, nbytes))
 
     def load(self, plan):
+        """Loads a plan (plan.Plan); PlanError when the engine refuses it."""
         return BrowserPlan(self, plan)
 
     def load_tensor(self, tensor):
@@ -200,6 +207,8 @@ class BrowserEngine(Engine):
 
 
 class BrowserPlan(LoadedPlan):
+    """A plan in a BrowserEngine."""
+
     def run_timed(self):
         """As LoadedPlan's, with the page's clock: the engine has none in wasm."""
         now, times = js.performance.now, []

@@ -48,12 +48,17 @@ def library_path():
 
 
 class NativeEngine(Engine):
+    """The shared library of `library_path()`, in this process.
+
+    threads: how many may work at once, default the cores that this process may use. Raises EngineError where there is no library, OutOfMemory."""
+
     def __init__(self, threads=None):
         self.library = ctypes.CDLL(library_path())
         self._functions = {}
         self.start(threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (threads or os.cpu_count() or 1))
 
     def call(self, name, *args):
+        """Any exported C function; integers in, an integer (ew_flavour: bytes) out. Raises EngineError where there is none of this name."""
         f = self._functions.get(name)
         if f is None:
             try:
@@ -71,19 +76,24 @@ class NativeEngine(Engine):
 
     @property
     def flavour(self):
+        """The instruction set it was built for: "x86-64", "x86-64-v3", ..."""
         return self.call("ew_flavour").decode()
 
     @property
     def threads(self):
+        """Threads that compute, the caller's included."""
         return self.call("ew_threads", self.handle)
 
     def alloc(self, nbytes):
+        """Address of nbytes, zeroed, 64-byte aligned. Raises OutOfMemory."""
         return self.check_alloc(self.call("ew_alloc", max(nbytes, 1)), nbytes)
 
     def free(self, address):
+        """Gives back what `alloc` gave."""
         self.call("ew_free", address)
 
     def write(self, address, data):
+        """Copies bytes-like data to an address."""
         view = memoryview(data).cast("B")
         if view.readonly:
             ctypes.memmove(address, bytes(view) if not isinstance(data, bytes) else data, len(view))
@@ -91,9 +101,11 @@ class NativeEngine(Engine):
             ctypes.memmove(address, (ctypes.c_char * len(view)).from_buffer(view), len(view))
 
     def read(self, address, nbytes):
+        """A copy as bytes."""
         return ctypes.string_at(address, nbytes)
 
     def copy(self, source, target, nbytes):
+        """From address to address; they may overlap."""
         ctypes.memmove(target, source, nbytes)
 
     def load_tensor(self, tensor):

@@ -30,6 +30,7 @@ class Window:
         self.source, self.block, self.start, self.data = source, block, 0, b""
 
     def at(self, offset, size):
+        """bytes of the file at an offset; ModelError where it ends before."""
         lo = offset - self.start
         if lo < 0 or lo + size > len(self.data):
             if size > self.block:
@@ -57,6 +58,7 @@ class Message:
         self.data, self.base = data, base
 
     def broken(self, at, what="not valid protobuf"):
+        """The ModelError for the byte `at` of the file."""
         return ModelError(f"{what} at byte {at}", self.window.source.name, "The file is damaged or not an ONNX model; fetch or export it again.")
 
     def __iter__(self):
@@ -143,11 +145,13 @@ class Message:
 
     # reading values of known types
     def sub(self, value):
+        """The message that a length-delimited value is; ModelError where it is of another kind, or nested deeper than MAX_DEPTH."""
         if not isinstance(value, tuple):
             raise self.broken(self.start)
         return Message(self.window, value[0], value[1], self.depth + 1, self.data, self.base)
 
     def raw(self, value):
+        """bytes of a length-delimited value."""
         if not isinstance(value, tuple):
             raise self.broken(self.start)
         at, size = value
@@ -157,6 +161,7 @@ class Message:
         return self.window.at(at, size) if size else b""
 
     def text(self, value):
+        """str of a length-delimited value; ModelError where it is longer than MAX_NAME or not UTF-8."""
         if isinstance(value, tuple) and value[1] > MAX_NAME:
             raise self.broken(value[0], f"a name of {value[1]} bytes")
         try:
@@ -165,11 +170,13 @@ class Message:
             raise self.broken(value[0], "a name that is not UTF-8") from None
 
     def int(self, value):
+        """A varint as the int64 it stands for."""
         if not isinstance(value, int):
             raise self.broken(self.start)
         return value - (1 << 64) if value >> 63 else value
 
     def listed(self, value):
+        """bytes of a packed list; ModelError where it is longer than MAX_ATTRIBUTE."""
         if isinstance(value, tuple) and value[1] > MAX_ATTRIBUTE:
             raise self.broken(value[0], f"a list of numbers of {value[1]} bytes")
         return self.raw(value)

@@ -10,13 +10,16 @@ from ..errors import InputError, ModelError
 
 
 class Source:
+    """Random access to the bytes of a file; subclasses say where it lies. `name`: what errors call it; `size`: in bytes."""
     name = ""
     size = 0
 
     def read(self, offset, size):
+        """bytes of this stretch. ModelError where it lies outside the file."""
         raise NotImplementedError
 
     def sibling(self, name):
+        """The Source of external data, by its path relative to this file. ModelError where there is none."""
         raise ModelError(f"external data file '{name}' was not given", self.name, "Pass that file along with the model.")
 
     def _check(self, offset, size):
@@ -32,10 +35,12 @@ class BytesSource(Source):
         self.size = len(self.data)
 
     def read(self, offset, size):
+        """As Source.read: a copy."""
         self._check(offset, size)
         return bytes(self.data[offset:offset + size])
 
     def sibling(self, name):
+        """As Source.sibling, from the siblings that were given."""
         if name not in self.siblings:
             return super().sibling(name)
         return as_source(self.siblings[name], name)
@@ -49,6 +54,7 @@ class JsBufferSource(Source):
         self.name, self.size, self.siblings = name, data.byteLength, siblings or {}
 
     def read(self, offset, size):
+        """As Source.read: a copy in Python's memory."""
         return self.read_js(offset, size).to_bytes()
 
     def read_js(self, offset, size):
@@ -76,6 +82,7 @@ class FileSource(Source):
         return self._file.fileno()
 
     def read(self, offset, size):
+        """As Source.read; not to be called from several threads at once."""
         self._check(offset, size)
         self._file.seek(offset)
         data = self._file.read(size)
@@ -87,6 +94,7 @@ class FileSource(Source):
         return data
 
     def sibling(self, name):
+        """As Source.sibling. ModelError as well where the path leads out of the model's folder: a model file must not read others."""
         folder = os.path.dirname(os.path.abspath(self.path))
         path = os.path.normpath(os.path.join(folder, name.replace("\0", "?")))
         home = os.path.realpath(folder)  # a link right in the folder may lead out of it (a download cache), one below may not
@@ -97,6 +105,7 @@ class FileSource(Source):
         return FileSource(path)
 
     def close(self):
+        """Closes the file; an engine's mapping of it stays."""
         self._file.close()
 
 

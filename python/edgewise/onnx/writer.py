@@ -39,6 +39,7 @@ class Segments:
         self.items, self.size = [], 0
 
     def put(self, data):
+        """Appends bytes."""
         if self.items and type(self.items[-1]) is bytearray and len(self.items[-1]) < 1 << 16:
             self.items[-1] += data
         else:
@@ -55,19 +56,24 @@ class Segments:
         self.size += size
 
     def stored(self, stored, where):
+        """Appends what `sink.as_stored` gave. where: its name, for errors when it is written."""
         self.items.append((stored, where))
         self.size += stored[2]
 
     def varint(self, number, n):
+        """Field `number` of wire type 0; negative n as its two's complement in 64 bits."""
         self.put(_varint(number << 3) + _varint(n))
 
     def data(self, number, data):
+        """Field `number` of wire type 2: its length and these bytes."""
         self.put(_varint(number << 3 | 2) + _varint(len(data)) + data)
 
     def text(self, number, text):
+        """Field `number` of wire type 2: UTF-8; what was no UTF-8 in the file is written as it was."""
         self.data(number, text.encode("utf-8", "surrogateescape"))
 
     def message(self, number, segments):
+        """Field `number` of wire type 2: the message that other Segments hold."""
         self.put(_varint(number << 3 | 2) + _varint(segments.size))
         for item in segments.items:
             if type(item) is bytearray:
@@ -86,6 +92,7 @@ class Segments:
             self.put(_varint(number << 3 | wire) + (_varint(value) if wire == 0 else value))
 
     def parts(self):
+        """Its bytes in order, in bytes-like chunks; ranges are read when it is their turn."""
         for item in self.items:
             if type(item) is bytearray:
                 yield item
@@ -162,6 +169,7 @@ class ModelEditor:
         self.graph.nodes[at:at] = list(nodes)
 
     def remove_node(self, node):
+        """Raises InputError when it is not one of graph.nodes."""
         del self.graph.nodes[self._position(node)]
 
     def replace_input(self, node, index, name):
@@ -187,15 +195,19 @@ class ModelEditor:
         return name
 
     def add_input(self, info):
+        """Appends a graph input (an Info)."""
         self.graph.inputs.append(info)
 
     def add_output(self, info):
+        """Appends a graph output (an Info)."""
         self.graph.outputs.append(info)
 
     def remove_input(self, name):
+        """By name; InputError when there is none."""
         self._remove(self.graph.inputs, name, "input")
 
     def remove_output(self, name):
+        """By name; InputError when there is none."""
         self._remove(self.graph.outputs, name, "output")
 
     def set_metadata(self, key, value):
@@ -206,10 +218,12 @@ class ModelEditor:
             self.graph.metadata[key] = value
 
     def set_opset(self, domain, version):
+        """Version of an operator set that the model imports; "ai.onnx" and "" are one domain. Nodes are not converted."""
         self.graph.opsets["" if domain == "ai.onnx" else domain] = version
 
     @property
     def where(self):
+        """Name of the file, for errors."""
         return self.source.name if self.source is not None else "model"
 
     def _position(self, node):

@@ -27,7 +27,7 @@ Kernel("integer_product", {"items": "i32", "batch": "i32", "n": "i32", "c": "i32
         read("sum_bias", 4, "(items-1)*column_item + n", optional=True), read("a_scale", 4, "1", optional=True), read("factor", 4, _EACH.format(count="factors"), optional=True), read("y_zero", 1, "1", optional=True),
         read("bias", 4, "(items-1)*column_item + n", optional=True), read("residual", 4, f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n", optional=True),
         write("y", "bytes_of(y_type)", f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n"), write("scratch", 4, "ceil_div(scratch_bytes, 4)")],
-       require=[*RULES, *_TYPES, "min(a_item, a_row, y_item, y_row, column_item) >= 0", "min(w_each, 1) == w_each", "w_each >= 0", f"{_K} <= 16777216", f"items*batch*{volume('y_size')} <= 1073741824", f"items*n <= 1073741824",
+       require=[*RULES, *_TYPES, "min(a_item, a_row, y_item, y_row, column_item) >= 0", "min(w_each, 1) == w_each", "w_each >= 0", f"{_K} <= 16777216", f"items*batch*{volume('y_size')} <= 1073741824", "items*n <= 1073741824",
                 f"scratch_bytes >= 32*ceil_div({_K}, 4)", "activation >= 0", "activation < 9", "y_type == 1 or activation == 0"],
        empty=["items", "batch", "n", "c"], variants={"activation": "ACTIVATION"},
        doc="For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32, where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * stride + k * dilation - pad], a_row from one position "

@@ -7,6 +7,7 @@ from .rewrite import Rewriter, near, number, other
 
 
 def fuse_activations(bound):
+    """Tanh and Erf formulas become Gelu, x sigmoid(x) SiLU, x sigmoid(a x) QuickGelu; then activation(a) * b becomes SiLUMul, GeluMul or GeluTanhMul."""
     r = Rewriter(bound)
     for n in r.nodes("Tanh", "Erf"):
         _gelu(r, n)

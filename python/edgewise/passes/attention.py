@@ -7,6 +7,7 @@ from .rewrite import Rewriter, number, op_of, split_scalar
 
 
 def fuse_attention(bound):
+    """MatMul, scaling, masks, Softmax, MatMul become Attention (of the domain edgewise); a Transpose and Reshape that merge its heads become part of it (`merged`)."""
     r = Rewriter(bound)
     biases = {}
     for softmax in r.nodes("Softmax"):

@@ -17,6 +17,7 @@ def _freeze(a):
 
 
 def common_subexpressions(bound):
+    """Nodes of the same op, inputs (constants: the same numbers) and attributes become the first of them; nodes that read a cache stay, since it changes within a run."""
     seen, same, kept = {}, {}, []
     for n in bound.nodes:
         n.inputs = [same.get(id(v), v) if v is not None else None for v in n.inputs]

@@ -11,6 +11,7 @@ _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "s
 
 
 def fuse_epilogues(bound):
+    """MatMul, Gemm, Conv and their quantized kin followed by Add of a vector, an activation, Add of a tensor of the same shape become one node: a bias input, `activation`, a residual input."""
     constants_first(bound)
     r = Rewriter(bound)
     for n in filter(_has_epilogue, r.nodes(*PRODUCTS)):

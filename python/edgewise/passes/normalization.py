@@ -5,6 +5,7 @@ from .rewrite import Rewriter, number, op_of, other
 
 
 def fuse_normalization(bound):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias becomes LayerNormalization, x / sqrt(mean(x^2) + epsilon) * scale RMSNormalization; both over the last axis."""
     r = Rewriter(bound)
     for sqrt in r.nodes("Sqrt"):
         _match(r, sqrt)

@@ -18,36 +18,15 @@ _BINARY = {"Add", "Sub", "Mul", "Div", "MaxOf2", "MinOf2", "Pow"}  # functions o
 
 
 def fuse_quantized(bound):
+    """DequantizeLinear, float ops and QuantizeLinear become IntegerConv, IntegerMatMul, IntegerBinary, ByteLookup, or the ops themselves on bytes: _ROUNDS, in this order."""
     if not any(n.op in ("DequantizeLinear", "QuantizeDequantize", "IntegerConv", "MatMulInteger") for n in bound.nodes):
         return
-    r = Rewriter(bound)
-    for n in r.nodes("QuantizeDequantize"):  # what was quantized matters to gradients only
-        r.become(n, "DequantizeLinear", "", n.inputs[:3], axis=n.attr("axis", 1), block_size=n.attr("block_size", 0))
-    for n in r.nodes("Cast"):
-        _sums(r, n)
-    r.done()
-    r = Rewriter(bound)
-    for n in r.nodes("IntegerConv"):
-        _channel_bias(r, n)
-    r.done()
-    r = Rewriter(bound)
-    for n in r.nodes(*_MOVES):
-        _move(r, n)
-    r.done()
-    r = Rewriter(bound)
-    for n in r.nodes("QuantizeLinear"):
-        _unchanged(r, n)
-    r.done()
-    r = Rewriter(bound)
-    for n in r.nodes("Conv", "MatMul", "Gemm"):
-        _product(r, n)
-    for n in r.nodes("QuantizeLinear"):
-        _pair(r, n)
-    r.done()
-    r = Rewriter(bound)
-    for n in r.nodes("QuantizeLinear"):
-        _table(r, n)
-    r.done()
+    for rules in _ROUNDS:
+        r = Rewriter(bound)
+        for rule, ops in rules:
+            for n in r.nodes(*ops):
+                rule(r, n)
+        r.done()
 
 
 # ---- looking ----
@@ -94,6 +73,11 @@ def _replace(r, old, new):
 
 
 # ---- the steps ----
+def _forget(r, n):
+    """What was quantized matters to gradients only."""
+    r.become(n, "DequantizeLinear", "", n.inputs[:3], axis=n.attr("axis", 1), block_size=n.attr("block_size", 0))
+
+
 def _move(r, n):
     """op(dequantize(q)) = dequantize(op(q))"""
     found = _one(n.inputs[0])
@@ -266,3 +250,13 @@ def _channel_bias(r, n):
         return
     bias = r.reshape(user, b, [y.shape[1]])
     r.become(user, "IntegerConv", "edgewise", [*n.inputs, *[None] * (BIAS - len(n.inputs)), bias], **n.attrs)
+
+
+_ROUNDS = [  # of (rule, the ops it begins at); what a round leaves is what the next one sees
+    [(_forget, ["QuantizeDequantize"]), (_sums, ["Cast"])],
+    [(_channel_bias, ["IntegerConv"])],
+    [(_move, _MOVES)],
+    [(_unchanged, ["QuantizeLinear"])],
+    [(_product, ["Conv", "MatMul", "Gemm"]), (_pair, ["QuantizeLinear"])],
+    [(_table, ["QuantizeLinear"])],
+]

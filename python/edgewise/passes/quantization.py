@@ -8,6 +8,7 @@ from .rewrite import Rewriter
 
 
 def fuse_quantized_products(bound):
+    """DynamicQuantizeLinear, MatMulInteger, Cast and Mul by both scales become QuantizedMatMul, which keeps the float input beside its bytes."""
     r = Rewriter(bound)
     for n in r.nodes("MatMulInteger"):
         _match(r, n)
@@ -15,6 +16,7 @@ def fuse_quantized_products(bound):
 
 
 def pair_quantization(bound):
+    """DequantizeLinear right behind QuantizeLinear (of the same axis and blocks) or DynamicQuantizeLinear becomes QuantizeDequantize, which keeps the float input beside its bytes."""
     r = Rewriter(bound)
     for n in r.nodes("DequantizeLinear"):
         source = n.inputs[0].producer

@@ -16,7 +16,7 @@ class Rewriter:
         self.pending = []  # (node before which, new node)
 
     def nodes(self, *ops):
-        """Nodes with one of these names in the default domain or com.microsoft, as they stand at the start."""
+        """Nodes of these ops, of whatever domain, as a list of now."""
         return [n for n in self.bound.nodes if n.op in ops]
 
     def only_user(self, value):
@@ -25,6 +25,7 @@ class Rewriter:
         return u[0] if len(u) == 1 else None
 
     def single(self, value):
+        """Whether one input of one node reads a value (and it is no output)."""
         return len(self.users.get(id(value), ())) == 1
 
     def become(self, node, op, domain, inputs, **attrs):
@@ -51,15 +52,18 @@ class Rewriter:
         return out
 
     def reshape(self, before, value, shape):
+        """A Reshape right before a node; the value itself where it has that shape."""
         if list(value.shape) == list(shape):
             return value
         number = Value("shape", 7, [len(shape)], numbers=list(shape))
         return self.insert(before, "Reshape", "", [value, number], value.dtype, shape)
 
     def transpose(self, before, value, perm):
+        """A Transpose right before a node."""
         return self.insert(before, "Transpose", "", [value], value.dtype, [value.shape[p] for p in perm], perm=list(perm))
 
     def slice(self, before, value, axis, start, length):
+        """A Slice of `length` elements from `start` on along one axis, right before a node."""
         shape = list(value.shape)
         shape[axis] = length
         numbers = [Value("slice", 7, [1], numbers=[x]) for x in (start, start + length, axis)]
@@ -70,6 +74,7 @@ class Rewriter:
         return value.producer is None or self.position.get(id(value.producer), -1) < self.position[id(node)]
 
     def done(self):
+        """Puts the inserted nodes in their places and prunes what nobody reads; the Rewriter is of no use then."""
         if self.pending:
             by_node = {}
             for before, n in self.pending:
@@ -96,6 +101,7 @@ def number(v):
 
 
 def op_of(v):
+    """Name of the op that computes a value; None for inputs and constants."""
     return v.producer.op if v is not None and v.producer is not None else None
 
 

@@ -6,6 +6,7 @@ from .rewrite import Rewriter, number, op_of
 
 
 def fuse_rotary(bound):
+    """x * cos + concat(-x[half:], x[:half]) * sin becomes Rope, with the first halves of the tables: [batch or 1, sequence, half]."""
     r = Rewriter(bound)
     halves = {}
     for add in r.nodes("Add"):

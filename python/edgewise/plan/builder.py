@@ -16,6 +16,7 @@ from .view import Buffer, View, merge_dims
 
 
 class Step:
+    """A call of a kernel. kernel: ops.kernel.Kernel; params: {name: number, Sym, or list of them}; operands: Views in the kernel's order, None where absent; label: the BoundNode it comes from, or None."""
     __slots__ = ("kernel", "params", "operands", "label")
 
     def __init__(self, kernel, params, operands, label):
@@ -48,6 +49,9 @@ def lower(bound, cache_shapes=None, registers=(), name=""):
 
 
 class Builder:
+    """What `lower` of an op writes to: `view` says where a Value lies, `out` makes room for one, `emit` and what is built on it add steps.
+
+    `steps` are those of each run, `init_steps` those of nodes whose outputs are constants, run once when weights are there (`init`: which of both is being written). cache_shapes: as `lower`'s."""
     merge_dims = staticmethod(merge_dims)
 
     def __init__(self, cache_shapes):
@@ -70,6 +74,7 @@ class Builder:
         return v
 
     def alias(self, value, view):
+        """Lets a value lie where a view does: no step, nothing moves."""
         self.views[id(value)] = view
         self.keep.append(value)
 
@@ -109,6 +114,7 @@ class Builder:
         return v
 
     def slot(self, name, kind, dtype, shape, nbytes):
+        """Buffer of the slot of this name, made on first use. kind: as plan.Slot's; nbytes: its size."""
         key = ("state", name) if kind == "state" else name  # a parameter has the name of the weight that it begins as
         if key not in self.slot_of:
             buffer = Buffer("slot", nbytes, name)
@@ -118,6 +124,7 @@ class Builder:
         return self.slot_of[key]
 
     def const_bytes(self, data, dtype, shape):
+        """View of bytes in the plan's constant section, where the same bytes lie once."""
         align = 48 if BITS.get(dtype) == 6 else 16  # offsets are in elements
         at = self.constant_at.get((data, align))
         if at is None:
@@ -127,9 +134,11 @@ class Builder:
         return View(self.const_buffer, at * 8 // BITS[dtype] if dtype in BITS else at // size_of(dtype), shape, strides_of(shape), dtype)
 
     def scalar(self, dtype, number):
+        """View of one number in the constant section."""
         return self.const_bytes(pack(dtype, [number]), dtype, [])
 
     def temp(self, dtype, shape):
+        """View of a new contiguous tensor in the arena, room for the largest value of its Syms; it lives from the first step that uses it to the last."""
         buffer = Buffer("arena", bytes_for(dtype, product([most(d) for d in shape])), init=self.init)
         return View(buffer, 0, shape, strides_of(shape), dtype)
 
@@ -142,6 +151,7 @@ class Builder:
         return v
 
     def scratch(self, nbytes):
+        """View of nbytes in the arena as uint8, for a kernel's own use."""
         return View(Buffer("arena", nbytes, init=self.init), 0, [nbytes], [1], 2)
 
     def content_key(self, value):
@@ -219,6 +229,7 @@ class Builder:
         return self.contiguous(v)
 
     def reshaped(self, v, shape):
+        """A view of another shape, copied where strides cannot express it; NotStatic where a register-dependent dimension leaves no shape at all."""
         r = v.reshape(shape)
         if r is None:
             r = self.contiguous(v).reshape(shape)
@@ -257,11 +268,16 @@ class Builder:
         return self.contiguous(v)
 
     def view_like(self, value, target):
+        """A value laid out contiguously in a target's shape."""
         v = self.view(value)
         return v if list(v.shape) == list(target.shape) and v.plain else self.reshaped(self.contiguous(v), target.shape)
 
     # ---- steps ----
     def emit(self, kernel, operands, **params):
+        """Adds a call of a kernel.
+
+        operands: {the kernel's name: View}, optional ones may lack; params: its parameters, numbers or Syms. Nothing is added where one that the kernel's `empty` names is 0.
+        Raises UnsupportedOp where an operand's element type is not the kernel's."""
         k = KERNELS[kernel]
         for name in k.empty:
             value = params[name]
@@ -297,6 +313,7 @@ class Builder:
             self.nd(kernel, rest, parts, strides, **params)
 
     def copy(self, x, y):
+        """Copies a view into another of the same shape and dtype, whatever their strides. UnsupportedOp where the dtypes differ, or packed elements of less than a byte are not contiguous."""
         if x.dtype != y.dtype:
             raise UnsupportedOp(f"{NAME.get(x.dtype, x.dtype)} is to be stored as {NAME.get(y.dtype, y.dtype)}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
         if y.dtype in BITS:
@@ -306,6 +323,7 @@ class Builder:
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
 
     def fill(self, y, number):
+        """Sets every element to a number, or to the bits in `bytes` of one element."""
         data = pack(y.dtype, [number]) if not isinstance(number, bytes) else number
         size = size_of(y.dtype)
         data = data + bytes(8 - len(data))
@@ -313,10 +331,12 @@ class Builder:
         self.nd("fill", y.shape, {"y": y}, {"ys": "y"}, size=size, value_low=low, value_high=high)
 
     def range(self, y, start, delta):
+        """y[i] = start + i * delta, for a flat view; start and delta may be Syms where y is of integers."""
         whole = y.dtype != FLOAT and y.dtype != 11
         self.emit("range", {"y": y}, type=y.dtype, n=product(y.shape), start=start if whole else 0, delta=delta if whole else 0, f_start=0.0 if whole else start, f_delta=0.0 if whole else delta)
 
     def cast(self, v, dtype):
+        """The view as another dtype: itself, or a converted copy."""
         if v.dtype == dtype:
             return v
         t = self.temp(dtype, v.shape)
@@ -324,6 +344,7 @@ class Builder:
         return t
 
     def cast_into(self, x, y, mode=0):
+        """Converts x into y, of the same shape, as ONNX's Cast. mode: the cast kernel's, for what is out of range in 8-bit floats."""
         from_, to = self.unpacked(x), y if y.dtype not in BITS else self.temp(UINT8, y.shape)
         self.nd("cast", y.shape, {"x": from_, "y": to}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype, mode=mode)
         if to is not y:
@@ -338,6 +359,7 @@ class Builder:
         return t
 
     def unpack_into(self, v, codes):
+        """Elements of less than a byte, the bits of each into a byte of `codes`."""
         self.emit("pack", {"x": self.contiguous(v), "y": codes}, bits=BITS[v.dtype], n=product(v.shape), unpack=1)
 
     def pack_into(self, codes, y):
@@ -345,6 +367,7 @@ class Builder:
         self.emit("pack", {"x": self.contiguous(codes), "y": y}, bits=BITS[y.dtype], n=product(y.shape), unpack=0)
 
     def emit_binary(self, op, a, c, y, dtype):
+        """y = op(a, c), broadcast to y's shape; op: a name in ops.binary.BINARY, dtype: that of the operands."""
         self.nd("binary", y.shape, {"a": a.broadcast(y.shape), "b": c.broadcast(y.shape), "y": y}, {"as": "a", "bs": "b", "ys": "y"}, op=BINARY[op], type=dtype)
 
     def float_mask(self, m):
@@ -357,6 +380,7 @@ class Builder:
         return t
 
     def add_masks(self, a, c):
+        """Two attention masks as one: of bools `and`, else the sum of what is added to scores."""
         rank = max(len(a.shape), len(c.shape))
         shapes = [[1] * (rank - len(v.shape)) + v.shape for v in (a, c)]
         shape = [y if x == 1 else x for x, y in zip(*shapes)]

@@ -31,6 +31,7 @@ class Slot:
     tensor: object = None
 
     def describe(self):
+        """A dict for a package's manifest."""
         return {"name": self.name, "kind": self.kind, "dtype": NAME[self.dtype], "shape": self.shape, "bytes": self.nbytes}
 
 
@@ -49,6 +50,9 @@ class Plan:
 
     @staticmethod
     def assemble(b, registers, name=""):
+        """The Plan of what a Builder holds, after `finish`.
+
+        registers: [(name, lowest, highest)] in the order of their numbers. Raises UnsupportedOp where a parameter does not fit in 32 bits."""
         table = kernel_table()
         ids, table_hash = {k.name: k.id for k in table.kernels}, table.hash
         for slot in b.slots:

@@ -17,6 +17,7 @@ class Buffer:
 
 
 class View:
+    """A tensor in a Buffer. offset and strides: in elements (for packed elements of less than a byte, too); shape: ints and Syms, offset and strides may be Syms as well. Methods give new views; none copies."""
     __slots__ = ("buffer", "offset", "shape", "strides", "dtype")
 
     def __init__(self, buffer, offset, shape, strides, dtype):
@@ -35,6 +36,7 @@ class View:
         return self.plain_from(0)
 
     def plain_from(self, axis):
+        """Whether the dimensions from `axis` on are laid out as a contiguous tensor."""
         want = 1
         for d, s in zip(reversed(self.shape[axis:]), reversed(self.strides[axis:])):
             if d != 1:
@@ -44,38 +46,48 @@ class View:
         return True
 
     def byte_offset(self):
+        """Its offset in bytes; an int or Sym."""
         if isinstance(self.offset, int) and self.offset == 0:
             return 0
         return self.offset * BITS[self.dtype] // 8 if self.dtype in BITS else self.offset * size_of(self.dtype)
 
     def nbytes(self):
+        """Bytes of a contiguous tensor of its (largest) shape."""
         return bytes_for(self.dtype, product([most(d) for d in self.shape]))
 
     def transpose(self, perm):
+        """Dimension i of the new view is dimension perm[i] of this one."""
         return self._with([self.shape[p] for p in perm], [self.strides[p] for p in perm])
 
     def slice(self, axis, start, length, step=1):
+        """`length` elements from `start` on along an axis, each `step` behind the one before (negative: backwards)."""
         shape, strides = list(self.shape), list(self.strides)
         offset = self.offset + start * strides[axis] if most(length) else self.offset
         shape[axis], strides[axis] = length, abs(strides[axis]) if length == 1 else strides[axis] * step  # a stride that is never used is not negative
         return self._with(shape, strides, offset)
 
     def drop(self, axis):
+        """Without an axis: its index 0."""
         return self._with(self.shape[:axis] + self.shape[axis + 1:], self.strides[:axis] + self.strides[axis + 1:])
 
     def drop_leading(self, count):
+        """Without the first `count` dimensions: their index 0."""
         return self._with(self.shape[count:], self.strides[count:])
 
     def unsqueeze(self, axis):
+        """A dimension of 1 more, before `axis`."""
         return self._with(self.shape[:axis] + [1] + self.shape[axis:], self.strides[:axis] + [0] + self.strides[axis:])
 
     def unsqueeze_each(self):
+        """A dimension of 1 more before each one."""
         return self._with([d for s in self.shape for d in (1, s)], [s for t in self.strides for s in (0, t)])
 
     def with_batch(self, dims, strides, shift):
+        """Its last two dimensions behind others, `shift` elements further on: one matrix of many, or many."""
         return self._with(list(dims) + self.shape[-2:], list(strides) + self.strides[-2:], self.offset + shift)
 
     def broadcast(self, shape):
+        """As a larger shape, by ONNX's rule: what is repeated has stride 0."""
         pad = len(shape) - len(self.shape)
         strides = [0] * pad + [0 if d == 1 and o != 1 else s for d, s, o in zip(self.shape, self.strides, shape[pad:])]
         return self._with(shape, strides)

@@ -35,6 +35,7 @@ def measure(engine):
 
 
 def work(name):
+    """What a run of a plan of SIZES does: floating-point operations ("gflops") or bytes read and written ("gbs")."""
     m, k, n = SIZES[name]
     return 2 * m * k * n if name == "gflops" else 4 * (m * k + k * n + m * n)
 

@@ -60,6 +60,7 @@ class Compiled:
         return out
 
     def free(self):
+        """Frees the plan in the engine; what runs gave stays."""
         self.loaded.free()
 
 

@@ -94,6 +94,7 @@ class CausalLM:
             raise
 
     def weight(self, slot):
+        """The Tensor (bytes as uint8) of a weight slot that the manifest describes, in the file where it lies."""
         w = self.weights[slot["name"]]
         source = self.package.source(w["file"])
         while hasattr(source, "source") and hasattr(source, "offset"):  # a part of a package: to the file itself, so that it can be mapped
@@ -143,6 +144,7 @@ class CausalLM:
         return state
 
     def close(self, sequence):
+        """Frees a sequence's cache. InputError where it is not open."""
         caches, _ = self.state(sequence)
         del self.sequences[sequence]
         for a in caches.values():
@@ -159,6 +161,7 @@ class CausalLM:
         b[1] = list(a[1])
 
     def length(self, sequence):
+        """Tokens of a sequence so far. InputError where it is not open."""
         return len(self.state(sequence)[1])
 
     def truncate(self, sequence, length):

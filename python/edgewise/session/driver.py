@@ -66,6 +66,7 @@ class Driver:
         return out
 
     def find(self, program, scope, name):
+        """The value of a name: of the run, else of the program's constants; None where there is neither."""
         v = scope.find(name)
         if v is None and name in program.values:
             return self.constant(program.values[name])
@@ -116,6 +117,7 @@ class Driver:
                 scope.values[name] = v
 
     def outputs(self, n, run, inputs, node, scope):
+        """What a host node gives, in the order of its outputs: by its function's body, its op's `host`, strings moved by places, or a plan of this node alone. Raises UnsupportedOp, ModelError."""
         if n.decl is None:
             if (n.domain, n.op) not in run.program.like.functions:
                 raise UnsupportedOp(f"the operator {n.domain + '.' if n.domain else ''}{n.op} (opset {n.opset}) is not supported", n.where,
@@ -172,6 +174,7 @@ class Host:
         return [next(values) if w else None for w in wanted]
 
     def constant(self, dtype, shape, numbers):
+        """A tensor of known numbers. dtype: ONNX code; numbers: flat list."""
         return RunTensor.of(dtype, shape, numbers)
 
     def body(self, graph):

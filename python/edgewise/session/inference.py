@@ -75,12 +75,15 @@ class InferenceSession:
         return {(part, key): compiled for p in (*self.programs.values(), *self.driver.ops.values()) for part in p.every_part() for key, (_, compiled) in part.plans.items() if compiled is not None}
 
     def get_inputs(self):
+        """[NodeArg] of what is to be fed, as onnxruntime's."""
         return [_node_arg(i) for i in self.graph.input_names()]
 
     def get_outputs(self):
+        """[NodeArg], as onnxruntime's."""
         return [_node_arg(o) for o in self.graph.outputs]
 
     def get_providers(self):
+        """["EdgewiseExecutionProvider"]: there is one, as onnxruntime's."""
         return ["EdgewiseExecutionProvider"]
 
     def run(self, output_names, input_feed, run_options=None):

@@ -57,6 +57,7 @@ class Pool:
         return Memory(address, size, self)
 
     def give(self, address, size):
+        """Takes a block back; Memory calls it when its last value is gone."""
         self.used -= size
         if self.closed or self.idle_bytes + self.used + size > self.peak:
             self.engine.free(address)

@@ -30,6 +30,7 @@ class Scope:
         self.values, self.parent = values, parent
 
     def find(self, name):
+        """The value of a name here or around; None where there is none."""
         s = self
         while s is not None:
             v = s.values.get(name)
@@ -135,6 +136,7 @@ class HostNode:
         self.program, self.node, self.nodes = program, node, [node]
 
     def run(self, driver, scope):
+        """Leaves the node's outputs in the scope. Raises as Driver.host."""
         driver.host(self.program, self.node, scope)
 
 
@@ -153,6 +155,7 @@ class Part:
         self.plans, self.variants = OrderedDict(), (None, 0)   # (run, how many were compiled in it)
 
     def run(self, driver, scope):
+        """Leaves the outputs in the scope, by the plan for these shapes, which is compiled where there is none yet. Split: the program's parts are others than thought."""
         values, local = [], scope.values
         for name in self.inputs:
             v = local.get(name)
@@ -178,11 +181,13 @@ class Part:
             local.update(compiled.run(dict(zip(self.inputs, values))))
 
     def numbers(self, i, v):
+        """The numbers of input i, which a shape depends on, as a tuple; UnsupportedOp beyond MOST_NUMBERS."""
         if v.count > MOST_NUMBERS:
             raise UnsupportedOp(f"a shape depends on its {v.count} numbers", f"value '{self.inputs[i]}'", "Check what is fed; if it is right, report this model.")
         return tuple(v.numbers)
 
     def missing(self, name):
+        """Raises the ModelError for an input that no node computes."""
         node = next(n for n in self.nodes if name in self.program.reads[id(n)])
         raise ModelError(f"its input '{name}' is computed by no node", node.where, "The graph is broken; export it again.")
 
@@ -193,6 +198,7 @@ class Part:
         raise Split
 
     def compile(self, driver, values, key):
+        """Compiles for these values and keeps the plan, the oldest one beyond MAX_PLANS is freed. Returns (what it keeps, its key). Raises Split, UnsupportedOp."""
         tensors = dict(zip(self.inputs, values))
         while True:
             known = {self.inputs[i]: list(self.numbers(i, values[i])) for i in self.needs}
@@ -225,6 +231,7 @@ class Part:
         return found, key
 
     def give_away(self, node):
+        """Makes a node the driver's (Split); UnsupportedOp where it is already."""
         if node is None or id(node) in self.program.hosts:
             raise UnsupportedOp("it could not be split from what is around it", node.where if node is not None else self.graph.name or "graph", "Report this model.")
         self.program.hosts.add(id(node))
@@ -252,6 +259,7 @@ class Part:
         self.needs += [self.inputs.index(n) for n in names]
 
     def free(self):
+        """Frees its plans."""
         for _, compiled in self.plans.values():
             if compiled is not None:
                 compiled.free()

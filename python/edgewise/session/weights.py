@@ -46,6 +46,7 @@ class WeightStore:
                     loaded.bind(i, self.instead.get(slot.name) or self.weight(slot.tensor, runs))
 
     def init(self, loaded, fresh):
+        """Runs a plan's init steps where there is something to compute. fresh: what `connect` gave."""
         if fresh:
             loaded.init()
             self._release(loaded)
@@ -74,6 +75,7 @@ class WeightStore:
             self.engine.free(self.computed.pop(name))
 
     def free(self):
+        """Frees every weight that is a copy, and what was computed; plans that use them must be gone."""
         for address in [a for a, _, owned in self.weights.values() if owned] + list(self.computed.values()):
             self.engine.free(address)
         self.weights, self.computed, self.kept = {}, {}, set()

@@ -33,9 +33,11 @@ class Tokens(list):
 
     @property
     def shape(self):
+        """(number of ids,), as a NumPy array's."""
         return (len(self),)
 
     def tolist(self):
+        """A plain list, as a NumPy array's."""
         return list(self)
 
 

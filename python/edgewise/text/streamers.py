@@ -74,6 +74,7 @@ class TextIteratorStreamer(TextStreamer):
         self.text_queue, self.stop_signal, self.timeout = queue.Queue(), None, timeout
 
     def on_finalized_text(self, text, stream_end=False):
+        """Hands a piece to the thread that iterates; after the last one, that it was the last."""
         self.text_queue.put(text, timeout=self.timeout)
         if stream_end:
             self.text_queue.put(self.stop_signal, timeout=self.timeout)

@@ -169,6 +169,7 @@ class CausalLM(decoder.CausalLM):
         self.adapter = name
 
     def free(self):
+        """Gives back all engine memory, adapters included."""
         super().free()
         for address in getattr(self, "_swapped", {}).values():
             self.engine.free(address)

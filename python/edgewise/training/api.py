@@ -49,6 +49,7 @@ class OrtValue:
         return as_output(*self._value)
 
     def shape(self):
+        """List of ints, as onnxruntime.OrtValue.shape()."""
         return list(self._value[1])
 
     def __array__(self, dtype=None, copy=None):
@@ -66,10 +67,12 @@ class Parameter:
 
     @property
     def requires_grad(self):
+        """Whether the artifacts train it."""
         return self.name in self._state._checkpoint.requires_grad
 
     @property
     def data(self):
+        """A copy as an array, as it is now. Setting it takes an array of the same type and shape (of a nominal checkpoint: any shape); InputError where they differ, or where a running module holds it frozen."""
         dtype, shape, data = self._state._read(self.name)
         return as_output(dtype, list(shape), data)
 
@@ -79,6 +82,7 @@ class Parameter:
 
     @property
     def grad(self):
+        """The gradient accumulated so far as an array; None before the module's first call in training mode, and of a frozen one."""
         return self._state._gradient(self.name)
 
     def __repr__(self):
@@ -287,9 +291,11 @@ class Module:
         self._reset = True
 
     def input_names(self):
+        """Names of a batch's inputs, in the order of a call, of the mode it is in. InputError: evaluation without a model for it."""
         return list((self._train_model if self.training else self._need_eval()).inputs)
 
     def output_names(self):
+        """Names of the outputs, the loss first, of the mode it is in. InputError as input_names."""
         return list((self._train_model if self.training else self._need_eval()).outputs)
 
     def _need_eval(self):
@@ -399,9 +405,11 @@ class Optimizer:
         return OptimizerGroup(session.step if session is not None else 0, self._rate, momentums)
 
     def set_learning_rate(self, learning_rate):
+        """The rate of updates from now on."""
         self._rate = float(learning_rate)
 
     def get_learning_rate(self):
+        """The rate of the next update."""
         return self._rate
 
 

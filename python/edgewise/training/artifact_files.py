@@ -38,13 +38,16 @@ class TrainingInfo:
 
     @property
     def loss(self):
+        """Name of the loss."""
         return self.outputs[0]
 
     @property
     def parameters(self):
+        """Names of all parameters, those that are trained first."""
         return [*self.requires_grad, *self.frozen]
 
     def to_json(self):
+        """The text for metadata_props."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod

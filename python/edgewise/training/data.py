@@ -60,6 +60,7 @@ class TokenRows:
         return -(-len(self.rows) // self.batch)
 
     def tokens(self, index, epoch):
+        """How many tokens of a batch are learned from: labels that count and have a token before them."""
         return sum(sum(x != IGNORED for x in self.rows[i][1][1:]) for i in self._chosen(index, epoch))
 
     def _chosen(self, index, epoch):
@@ -94,6 +95,7 @@ class ArrayRows:
         return self.count // self.batch
 
     def get(self, index, epoch=None):
+        """Batch `index` of an epoch, {name: array [batch, ...]}; epoch None: in order."""
         shuffled = order(self.count, self.seed, epoch) if epoch is not None else range(self.count)
         chosen = shuffled[index * self.batch:(index + 1) * self.batch]
         out = {}

@@ -46,16 +46,19 @@ class CrossEntropyLoss:
     target: str = "labels"
 
     def inputs(self, outputs):
+        """{target: int64 [N, d1, ...]}. InputError: there is no such output, or it has no axis of classes."""
         x = _one(outputs, self.output, "CrossEntropyLoss")
         if x.rank < 2:
             raise InputError(f"{x} has no axis of classes", "loss CrossEntropyLoss", "It wants [N, classes] or [N, classes, ...].")
         return {self.target: (INT64, [x.shape[0], *x.shape[2:]])}
 
     def build(self, g, outputs, fed):
+        """The scalar Value. InputError: a field is out of range."""
         return cross_entropy(g, _one(outputs, self.output, "CrossEntropyLoss"), fed[self.target], self.weight, self.ignore_index, self.label_smoothing, self.reduction)
 
 
 def cross_entropy(g, logits, labels, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    """CrossEntropyLoss of logits [N, classes, d1, ...] and int64 labels [N, d1, ...], both Values: a float32 scalar. Raises InputError."""
     if reduction not in ("mean", "sum"):
         _reduce(g, logits, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -78,12 +81,14 @@ class CausalLMLoss:
     target: str = "labels"
 
     def inputs(self, outputs):
+        """{target: int64 [batch, sequence]}. InputError: the output is not [batch, sequence, vocabulary]."""
         x = _one(outputs, self.output, "CausalLMLoss")
         if x.rank != 3:
             raise InputError(f"{x} is not [batch, sequence, vocabulary]", "loss CausalLMLoss", "Use CrossEntropyLoss for other outputs.")
         return {self.target: (INT64, x.shape[:2])}
 
     def build(self, g, outputs, fed):
+        """The scalar Value: the mean over the labels that count."""
         logits, labels = _one(outputs, self.output, "CausalLMLoss"), fed[self.target]
         batch, sequence, vocabulary = logits.shape
         following = g.op("Slice", labels, g.ints([1]), g.ints([sequence]), g.ints([1]))  # the labels move, not the logits, which are large
@@ -100,10 +105,12 @@ class _Elementwise:
     target: str = "labels"
 
     def inputs(self, outputs):
+        """{target: float32 of the output's shape}. InputError: there is no such output."""
         x = _one(outputs, self.output, type(self).__name__)
         return {self.target: (FLOAT, list(x.shape))}
 
     def build(self, g, outputs, fed):
+        """The scalar Value: `each`, reduced. InputError: reduction is neither "mean" nor "sum"."""
         return _reduce(g, self.each(g, _one(outputs, self.output, type(self).__name__), fed[self.target]), self.reduction)
 
 
@@ -112,6 +119,7 @@ class MSELoss(_Elementwise):
     """torch.nn.MSELoss."""
 
     def each(self, g, x, y):
+        """(x - y)^2."""
         d = g.sub(x, y)
         return g.mul(d, d)
 
@@ -121,6 +129,7 @@ class L1Loss(_Elementwise):
     """torch.nn.L1Loss."""
 
     def each(self, g, x, y):
+        """|x - y|."""
         return g.op("Abs", g.sub(x, y))
 
 
@@ -130,6 +139,7 @@ class HuberLoss(_Elementwise):
     delta: float = 1.0
 
     def each(self, g, x, y):
+        """The formula above, as 0.5 m^2 + delta (|d| - m) with m = min(|d|, delta)."""
         a = g.op("Abs", g.sub(x, y))
         inner = g.op("Min", a, g.number(self.delta))  # 0.5 inner^2 + delta (a - inner)
         return g.add(g.scale(g.mul(inner, inner), 0.5), g.scale(g.sub(a, inner), self.delta))
@@ -141,6 +151,7 @@ class BCEWithLogitsLoss(_Elementwise):
     pos_weight: float | None = None
 
     def each(self, g, x, y):
+        """The formula above, of logits x and targets y in [0, 1]."""
         rest = g.op("Softplus", g.neg(g.op("Abs", x)))      # log(1 + exp(-|x|))
         if self.pos_weight is None:
             return g.add(g.sub(g.op("Relu", x), g.mul(x, y)), rest)
@@ -155,9 +166,11 @@ class OutputLoss:
     output: str | None = None
 
     def inputs(self, outputs):
+        """{}: it feeds nothing."""
         return {}
 
     def build(self, g, outputs, fed):
+        """The output as a scalar. InputError: there is none of this name, or it has more than one element."""
         v = _one(outputs, self.output, "of the model")
         if any(d != 1 for d in v.shape):
             raise InputError(f"{v} is no scalar", f"loss '{v.name}'", "Name an output of one element, or use a loss such as CrossEntropyLoss.")
@@ -171,9 +184,11 @@ class FunctionLoss:
     fed: dict = field(default_factory=dict)
 
     def inputs(self, outputs):
+        """What `fed` says."""
         return dict(self.fed)
 
     def build(self, g, outputs, fed):
+        """What the function returns, as a scalar."""
         return g.reshape(self.function(g, outputs, fed), [])
 
 
@@ -193,6 +208,7 @@ class GraphLoss:
             self.model = read_model(as_source(self.model))
 
     def inputs(self, outputs):
+        """Those inputs of its model that no output of the trained model has the name of. InputError: a shape is not known."""
         fed = {}
         for i in self.model.input_names():
             if i.name in outputs:
@@ -204,6 +220,7 @@ class GraphLoss:
         return fed
 
     def build(self, g, outputs, fed):
+        """Puts its nodes behind the model's; the scalar Value. InputError: its loss has more than one element."""
         made = g.binder.inline(self.model, {i.name: outputs[i.name] if i.name in outputs else fed[i.name] for i in self.model.input_names()})
         v = _one(made, self.loss, "GraphLoss")
         if any(d != 1 for d in v.shape):

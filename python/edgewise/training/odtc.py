@@ -44,6 +44,7 @@ class Checkpoint:
 
     @property
     def parameters(self):
+        """{name: Tensor} of all, those that are trained first."""
         return self.requires_grad | self.frozen
 
 

@@ -22,6 +22,7 @@ class Optimizer:
         return {name: (FLOAT, list(shape)) for name in self.moments()}
 
     def moments(self):
+        """Suffixes of the states that have the parameter's shape in float32, in PyTorch's words; default none."""
         return ()
 
     def update(self, g, parameter, gradient, states, learning_rate, step, scale, weight_decay):
@@ -32,9 +33,11 @@ class Optimizer:
         return g.op(self.op_name(), *inputs, domain="edgewise", outputs=1 + len(states), **self.attributes(weight_decay)) if states else [g.op(self.op_name(), *inputs, domain="edgewise", **self.attributes(weight_decay))]
 
     def op_name(self):
+        """The op of the domain edgewise that updates a parameter (ops/optimizers.py)."""
         return type(self).__name__
 
     def attributes(self, weight_decay):
+        """Attributes of that op. weight_decay: of the parameter at hand, whose group may have its own."""
         raise NotImplementedError
 
     def describe(self):
@@ -53,12 +56,15 @@ class AdamW(Optimizer):
     form: str = "torch"
 
     def moments(self):
+        """Mean of gradients and of their squares."""
         return ("exp_avg", "exp_avg_sq")
 
     def op_name(self):
+        """AdamW, of Adam too: `form` says which."""
         return "AdamW"
 
     def attributes(self, weight_decay):
+        """beta1, beta2, epsilon, weight_decay, and mode: `form`."""
         return {"beta1": float(self.betas[0]), "beta2": float(self.betas[1]), "epsilon": float(self.eps), "weight_decay": float(weight_decay), "mode": self.form}
 
 
@@ -74,9 +80,11 @@ class AdamW8bit(AdamW):
     """AdamW with its two moments in 8 bits, a scale for each 256 of them (after Dettmers et al. 2022, 8-bit Optimizers via Block-wise Quantization)."""
 
     def op_name(self):
+        """AdamW8bit."""
         return "AdamW8bit"
 
     def states(self, shape):
+        """The moments flat, int8 and uint8, and the largest magnitude of each BLOCK elements in float32."""
         n = product(shape)
         blocks = -(-n // BLOCK)
         return {"exp_avg": (INT8, [n]), "exp_avg_absmax": (FLOAT, [blocks]), "exp_avg_sq": (UINT8, [n]), "exp_avg_sq_absmax": (FLOAT, [blocks])}
@@ -91,9 +99,11 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
 
     def moments(self):
+        """The momentum, where there is one."""
         return ("momentum_buffer",) if self.momentum else ()
 
     def attributes(self, weight_decay):
+        """momentum, dampening, nesterov (0 or 1), weight_decay. InputError: Nesterov without a momentum, or with dampening."""
         if self.nesterov and (self.momentum <= 0 or self.dampening):
             raise InputError("Nesterov's rule wants a momentum and no dampening", "SGD", "Set momentum, and dampening to 0.")
         return {"momentum": float(self.momentum), "dampening": float(self.dampening), "nesterov": int(self.nesterov), "weight_decay": float(weight_decay)}
@@ -107,9 +117,11 @@ class Adagrad(Optimizer):
     weight_decay: float = 0.0
 
     def moments(self):
+        """The sum of squared gradients."""
         return ("sum",)
 
     def attributes(self, weight_decay):
+        """epsilon, weight_decay."""
         return {"epsilon": float(self.eps), "weight_decay": float(weight_decay)}
 
 
@@ -124,9 +136,11 @@ class RMSprop(Optimizer):
     centered: bool = False
 
     def moments(self):
+        """Mean of squared gradients; of gradients, where centered; the momentum, where there is one."""
         return ("square_avg", *(["grad_avg"] if self.centered else []), *(["momentum_buffer"] if self.momentum else []))
 
     def attributes(self, weight_decay):
+        """alpha, epsilon, momentum, centered (0 or 1), weight_decay."""
         return {"alpha": float(self.alpha), "epsilon": float(self.eps), "momentum": float(self.momentum), "centered": int(self.centered), "weight_decay": float(weight_decay)}
 
 
@@ -138,9 +152,11 @@ class Lion(Optimizer):
     weight_decay: float = 0.0
 
     def moments(self):
+        """Mean of gradients."""
         return ("exp_avg",)
 
     def attributes(self, weight_decay):
+        """beta1, beta2, weight_decay."""
         return {"beta1": float(self.betas[0]), "beta2": float(self.betas[1]), "weight_decay": float(weight_decay)}
 
 
@@ -160,9 +176,11 @@ class Muon(Optimizer):
     adjust_lr_fn: str | None = None
 
     def moments(self):
+        """The momentum."""
         return ("momentum_buffer",)
 
     def update(self, g, parameter, gradient, states, learning_rate, step, scale, weight_decay):
+        """The new parameter and momentum, in ONNX operators. InputError: the parameter is no matrix, or adjust_lr_fn is unknown."""
         if parameter.rank != 2:
             raise InputError(f"it has the shape {list(parameter.shape)}, Muon is for matrices", f"parameter '{parameter.name}'", "Give it another optimizer in groups, for instance {'optimizer': 'AdamW'}.")
         if self.adjust_lr_fn not in (None, "original", "match_rms_adamw"):

@@ -118,9 +118,11 @@ class LoraConfig:
         return self.lora_alpha / (math.sqrt(self.r) if self.use_rslora else self.r)
 
     def rank_of(self, module):
+        """Rank of a module's adapter: of the pattern that matches its name, else r."""
         return _lookup(self.rank_pattern, module, self.r)
 
     def alpha_of(self, module):
+        """lora_alpha of a module's adapter: of the pattern that matches its name, else lora_alpha."""
         return _lookup(self.alpha_pattern, module, self.lora_alpha)
 
     def scaling_of(self, module):
@@ -133,6 +135,7 @@ class LoraConfig:
         return any(re.match(rf"(^|.*\.){m}($|\..*)", module) for m in self.modules_to_save or ())
 
     def excludes(self, module):
+        """Whether a module gets no adapter whatever target_modules says: by exclude_modules, or since modules_to_save trains it as a whole."""
         x = self.exclude_modules
         if x and (re.fullmatch(x, module) is not None if isinstance(x, str) else _named(module, x)):
             return True

@@ -46,6 +46,7 @@ class State:
 
     @property
     def nbytes(self):
+        """Bytes in engine memory."""
         return bytes_for(self.dtype, product(self.shape))
 
 
@@ -334,6 +335,7 @@ class Program:
 
     # ---- what it takes ----
     def describe_states(self):
+        """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a package's manifest."""
         return [{"name": s.name, "kind": s.kind, "dtype": NAME[s.dtype], "shape": list(s.shape), "bytes": s.nbytes} for s in self.states.values()]
 
 

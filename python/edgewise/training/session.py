@@ -43,6 +43,7 @@ class TrainingSession:
 
     @property
     def initialized(self):
+        """Whether the states have their first values."""
         return self._initialized if self.share is None else self.share.initialized
 
     # ---- memory ----

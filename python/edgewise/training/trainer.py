@@ -63,6 +63,7 @@ class Estimate:
 
     @property
     def total(self):
+        """Bytes of all of it together: the peak."""
         return self.weights + self.states + self.activations + self.plans
 
 
@@ -228,6 +229,7 @@ class Trainer:
 
     @property
     def tokenizer(self):
+        """The Tokenizer that was passed, or the model folder's, read on first use. InputError where there is none; TokenizerError where its file is broken."""
         if self._tokenizer is None:
             if self.files is None:
                 raise InputError("there is no tokenizer", "Trainer", "Pass tokenizer=..., or a model folder that has one.")

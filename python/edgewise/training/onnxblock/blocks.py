@@ -79,6 +79,7 @@ class Pow(Block):
         self._exponent = exponent
 
     def build(self, pow_input_name):
+        """Name of input ** exponent."""
         return g.add_node(self.base, "Pow", [pow_input_name, g.add_floats(self.base, "pow_exponent", [self._exponent])])
 
 
@@ -149,6 +150,7 @@ class Constant(Block):
         self._value = value_float
 
     def build(self):
+        """Name of the initializer."""
         return g.add_floats(self.base, "initializer", [self._value])
 
 
@@ -156,6 +158,7 @@ class SequenceConstruct(Block):
     """A sequence of tensors."""
 
     def build(self, *sequence_input_names):
+        """Name of the sequence of these tensors."""
         return g.add_node(self.base, "SequenceConstruct", sequence_input_names)
 
 
@@ -163,6 +166,7 @@ class ReduceAllL2(Block):
     """The L2 norm [1] over all elements of all inputs (com.microsoft)."""
 
     def build(self, *reduce_node_input_names):
+        """Name of the norm of these tensors."""
         output = g.add_node(self.base, "ReduceAllL2", reduce_node_input_names, domain="com.microsoft")
         self.base.graph.value_info.append(g.onnx().helper.make_tensor_value_info(output, g.FLOAT, [1]))
         return output
@@ -176,6 +180,7 @@ class Clip(Block):
         self._min, self._max = clip_min, clip_max
 
     def build(self, clip_input_name):
+        """Name of the clipped tensor."""
         limits = ["" if x is None else g.add_floats(self.base, stem, [x], ()) for stem, x in (("clip_min", self._min), ("clip_max", self._max))]
         return g.add_node(self.base, "Clip", [clip_input_name, *limits])
 
@@ -187,6 +192,7 @@ class PassThrough(Block):
         super().__init__()
 
     def build(self, *input_names):
+        """The names as they were given, a tuple."""
         return input_names
 
 
@@ -198,6 +204,7 @@ class InputLike(Block):
         self._like = like
 
     def build(self, input_name: str | None = None):
+        """Name of the new input, a fresh one where none is given. BlockError: `like` is no graph input or output."""
         for i in [*self.base.graph.input, *self.base.graph.output]:
             if i.name == self._like:
                 clone = type(i).FromString(i.SerializeToString())
@@ -218,6 +225,7 @@ class LabelEncoder(Block):
                                                ("values_int64s", values_int64s), ("values_strings", values_strings)) if v is not None}
 
     def build(self, label_encoder_input_name: str):
+        """Name of the encoded tensor."""
         return g.add_node(self.base, "LabelEncoder", [label_encoder_input_name], domain="ai.onnx.ml", names=["label_encoder.output"], **self._attributes)
 
 
@@ -229,6 +237,7 @@ class Cast(Block):
         self._to = to
 
     def build(self, cast_input_name: str):
+        """Name of the converted tensor."""
         return g.add_node(self.base, "Cast", [cast_input_name], names=["cast.output"], to=self._to)
 
 
@@ -240,6 +249,7 @@ class Linear(Block):
         self._in_features, self._out_features, self._bias, self._alpha, self._beta = in_features, out_features, bias, alpha, beta
 
     def build(self, linear_input_name: str):
+        """Name of the output [N, out_features] of an input [N, in_features]."""
         bound = 1 / math.sqrt(self._in_features)
 
         def uniform(stem, *shape):

@@ -19,18 +19,21 @@ class ModelAccessor:
 
     @property
     def model(self):
+        """The onnx.ModelProto; BlockError where there is none."""
         if self._model is None:
             raise BlockError("there is no model", "onnxblock", "Open one with onnxblock.base or onnxblock.empty_base.")
         return self._model
 
     @property
     def path(self):
+        """Where the model came from; BlockError where that was not said."""
         if self._path is None:
             raise BlockError("the model came from no file", "onnxblock", "Pass model_path to onnxblock.base.")
         return self._path
 
     @property
     def has_path(self):
+        """Whether `path` is known."""
         return self._path is not None
 
 

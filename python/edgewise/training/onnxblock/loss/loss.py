@@ -33,6 +33,7 @@ class MSELoss(blocks.Block):
         self._reduce, self._sub, self._square = _reduction(reduction), blocks.Sub(), blocks.Pow(2.0)
 
     def build(self, loss_input_name: str, target_name: str = "target"):
+        """Name of the loss. target_name: an input of the scores' type and shape, added unless it is there."""
         return self._reduce(self._square(self._sub(loss_input_name, _target(self.base, loss_input_name, target_name))))
 
 
@@ -44,6 +45,7 @@ class L1Loss(blocks.Block):
         self._reduce, self._sub, self._abs = _reduction(reduction), blocks.Sub(), blocks.Abs()
 
     def build(self, loss_input_name: str, target_name: str = "target"):
+        """Name of the loss; target_name as MSELoss."""
         return self._reduce(self._abs(self._sub(loss_input_name, _target(self.base, loss_input_name, target_name))))
 
 
@@ -56,6 +58,7 @@ class BCEWithLogitsLoss(blocks.Block):
         self._weight, self._reduce, self._pos_weight = weight, _reduction(reduction), pos_weight
 
     def build(self, loss_input_name: str, target_name: str = "target"):
+        """Name of the loss; target_name as MSELoss."""
         add, sub, mul, neg = blocks.Add(), blocks.Sub(), blocks.Mul(), blocks.Neg()
         target = _target(self.base, loss_input_name, target_name)
         one = g.add_floats(self.base, "bceloss.one", [1.0])
@@ -80,6 +83,7 @@ class CrossEntropyLoss(blocks.Block):
         self._weight, self._reduction, self._ignore_index = weight, reduction, ignore_index
 
     def build(self, scores_input_name: str, labels_name: str = "labels"):
+        """Name of the loss. labels_name: an int64 input, added unless it is there. BlockError: an operator set below 12, or scores that are no graph output."""
         model = self.base
         if g.opset_of(model) < 12:
             raise g.BlockError(f"the model has operator set {g.opset_of(model)}, which has no SoftmaxCrossEntropyLoss", "CrossEntropyLoss", "Export it with operator set 12 or newer.")

@@ -14,6 +14,7 @@ class ClipGradNorm(blocks.Block):
         self._max_norm = max_norm
 
     def build(self, gradients_name: str):
+        """Name of the sequence of clipped gradients."""
         output = g.add_node(self.base, "InplaceClipGradNorm", [gradients_name], domain="com.microsoft", names=["clip_grad_norm_output"], max_norm=float(self._max_norm))
         self.base.graph.value_info.append(g.onnx().helper.make_tensor_sequence_value_info(output, g.FLOAT, None))
         return output
@@ -23,6 +24,7 @@ class SGDOptimizer(blocks.Block):
     """The node of SGD: parameter -= learning_rate * gradient."""
 
     def build(self, learning_rate_name: str, gradients_name: str, params_name: str):
+        """Name of the flag that the update is done. Parameters and gradients are sequences."""
         return g.add_node(self.base, "SGDOptimizerV2", [learning_rate_name, params_name, gradients_name], domain="com.microsoft", names=["update_completed"])
 
 
@@ -34,6 +36,7 @@ class AdamWOptimizer(blocks.Block):
         self._attributes = {"alpha": float(betas[0]), "beta": float(betas[1]), "epsilon": float(eps), "weight_decay": float(weight_decay), "correct_bias": int(bool(bias_correction)), "adam_mode": 1}
 
     def build(self, learning_rate_name: str, step_name: str, parameter_sequence_name: str, gradient_sequence_name: str, first_order_moment_sequence_name: str, second_order_moment_sequence_name: str):
+        """Name of the flag that the update is done. learning_rate float32 [1], step int64 [1], the others sequences."""
         inputs = [learning_rate_name, step_name, parameter_sequence_name, gradient_sequence_name, first_order_moment_sequence_name, second_order_moment_sequence_name]
         return g.add_node(self.base, "AdamWOptimizer", inputs, domain="com.microsoft", names=["adamw.updated_flag"], **self._attributes)
 
