@@ -20,9 +20,9 @@ export interface Env {
   cachePlans: boolean;
   /** Keep downloaded model files there, too, and continue broken downloads on the next visit. Default: false. */
   cacheFiles: boolean;
-  /** Fewest and most the engine may use; see `PipelineOptions`. Default: 'auto'. */
+  /** The engine's build: `relaxed-threads` has relaxed SIMD and threads, `simd128` runs everywhere. Default: 'auto', the first where the browser has what it takes. */
   flavour: "auto" | "simd128" | "relaxed-threads";
-  /** Threads that compute. Default: undefined, which chooses by the number of processors. */
+  /** Threads that compute, 1 to 64. Default: undefined, which chooses by the number of processors (at most 8). */
   threads: number | undefined;
 }
 
@@ -48,6 +48,7 @@ declare const __WHEEL__: string;
 
 /** Where a worker finds the rest of Edgewise: absolute addresses; folders end in `/`. */
 export interface Urls {
+  /** As `Env`'s, likewise below. */
   engineUrl: string;
   threadUrl: string;
   compilerUrl: string;

@@ -1,9 +1,13 @@
 // Every error Edgewise raises on purpose, with the names of python/edgewise/errors.py. `what` is wrong, `where` is it (a file and a
 // place in it, a node, a field), and `remedy` says what the reader can do.
 
+/** Every error that Edgewise throws on purpose; `name` is the class's. */
 export class EdgewiseError extends Error {
+  /** What is wrong. */
   readonly what: string;
+  /** Where: a file and a place in it, a node, a field; may be empty. */
   readonly where: string;
+  /** What the reader can do; may be empty. */
   readonly remedy: string;
 
   constructor(what: string, where = "", remedy = "", options?: ErrorOptions) {
@@ -43,6 +47,7 @@ export class StorageError extends EdgewiseError { static override readonly class
 /** The caller's signal stopped the work. `sequences`: the token ids there were, where text was being generated. */
 export class Aborted extends EdgewiseError {
   static override readonly className = "Aborted";
+  /** Token ids, prompt included, one list per sequence. */
   sequences: number[][] = [];
 }
 

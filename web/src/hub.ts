@@ -11,6 +11,7 @@ const SUFFIX: Record<Exclude<DType, "auto">, string> = {
 };
 const AUTO: DType[] = ["q8", "q4", "fp32", "fp16", "q4f16"];
 
+/** What of PipelineOptions and Env says where a model's files are. */
 export interface HubOptions {
   /** As `env.remoteHost`. */
   remoteHost: string;
@@ -30,6 +31,7 @@ export type Place =
   /** `graphs`: candidates in order of preference; `folder` ends in `/` and has tokenizer.json, config.json. */
   | { kind: "onnx"; graphs: { url: string; dtype: string }[]; folder: string };
 
+/** Whether it is a name of a precision. */
 export function isDType(dtype: unknown): dtype is DType {
   return dtype === "auto" || (typeof dtype === "string" && Object.hasOwn(SUFFIX, dtype));
 }
@@ -75,6 +77,7 @@ function absolute(address: string, base: string): string {
 /** Files that are not part of a graph but of a model. */
 export const TEXT_FILES = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"] as const;
 
+/** A model as files. */
 export type Given =
   | { kind: "package"; file: Blob; name: string }
   | { kind: "onnx"; graph: string; files: Map<string, Blob> };

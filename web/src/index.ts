@@ -105,14 +105,19 @@ export interface PipelineOptions {
 export interface TrainingPrograms {
   /** Adapters, all parameters, or both ways. Default: `lora`. */
   adapter?: "lora" | "full" | ("lora" | "full")[];
-  /** Rows of a batch (default 4) and tokens of a row (default 128). */
+  /** Rows of a batch. Default: 4. */
   batch_size?: number;
+  /** Tokens of a row. Default: 128. */
   sequence_length?: number;
-  /** Of LoRA, in PEFT's words: rank (default 8), scaling numerator (default 16), dropout (default 0), layers by name or pattern (default all linear ones). */
+  /** Rank of LoRA, in PEFT's words as the four below. Default: 8. */
   r?: number;
+  /** The adapter's output is scaled by `lora_alpha / r`. Default: 16. */
   lora_alpha?: number;
+  /** Probability that a number of an adapter's input is dropped in training. Default: 0. */
   lora_dropout?: number;
+  /** Layers by the ends of their names, or one regular expression over the whole name. Default: all linear ones but the output head. */
   target_modules?: string | string[];
+  /** Scale by `lora_alpha / sqrt(r)` instead. Default: false. */
   use_rslora?: boolean;
   /** `"AdamW"`, `"Adam"`, `"AdamW8bit"`, `"SGD"`, `"Adagrad"`, `"RMSprop"`, `"Lion"`, or with its fields in PyTorch's words: `{ type: "SGD", lr: 0.01, momentum: 0.9 }`. Default: AdamW. */
   optimizer?: string | { type: string; lr?: number; [field: string]: unknown };
@@ -122,7 +127,7 @@ export interface TrainingPrograms {
   checkpointing?: boolean | number;
 }
 
-/** Shows a text while it is written, in the page. Give it as `streamer`. */
+/** Options of {@link TextStreamer}, with transformers.js' names. */
 export interface StreamerOptions {
   /** Do not give out the prompt. Default: false. */
   skip_prompt?: boolean;
@@ -136,7 +141,7 @@ export interface StreamerOptions {
   token_callback_function?: (ids: number[]) => void;
 }
 
-/** As transformers.js' TextStreamer; the decoding happens in the worker, so `tokenizer` is there for the likeness only. */
+/** Shows a text while it is written: give it as `streamer`. As transformers.js' TextStreamer; the decoding happens in the worker, so `tokenizer` is there for the likeness only. */
 export class TextStreamer {
   private prompted = false;
 
@@ -164,7 +169,9 @@ export class TextStreamer {
 
 /** Anything that follows a generation by its token ids: `put` with the prompt's, then with each step's, then `end`. */
 export interface TokenStreamer {
+  /** Gets the prompt's ids first, then each new token's. */
   put(ids: number[]): void;
+  /** Called after the last token, and when the generation failed. */
   end(): void;
 }
 
@@ -184,28 +191,38 @@ export interface GenerateOptions extends TextOptions, GenerationFields {
 
 /** One result: the text; for messages, the messages and the answer. */
 export interface TextGenerationOutput {
+  /** Prompt and continuation, or only the latter with `return_full_text: false`; of messages, all of them and the assistant's answer. */
   generated_text: string | Message[];
   /** Instead of the text, with `return_tensors`. */
   generated_token_ids?: number[];
-  /** With `return_dict_in_generate`. */
+  /** With `return_dict_in_generate`, why it ended: `eos`, `length`, `stop_string`, `max_time` or `stopping_criteria`. */
   finish_reasons?: string;
+  /** With `return_dict_in_generate` and `num_beams` above 1: sum of log-probabilities / length ** length_penalty. */
   sequences_scores?: number;
 }
 
 /** How long the last generation took. */
 export interface Stats {
-  /** Tokens of the prompt and tokens written. */
+  /** Tokens of the prompt. */
   prompt_tokens: number;
+  /** Tokens written. */
   new_tokens: number;
-  /** Milliseconds to the first new token, and from there to the last. */
+  /** Milliseconds to the first new token. */
   prefill_ms: number;
+  /** Milliseconds from the first new token to the last. */
   decode_ms: number;
 }
 
 /** A loaded model. Call it with a text, with messages, or with a list of either. */
 export interface TextGenerationPipeline extends AdapterMethods {
+  /**
+   * Generates. A list gives a list of lists.
+   * @throws UnsupportedField for a field that would change the result and is not supported; InputError for values that cannot be and prompts that do not fit
+   *   into `info.capacity`; OutOfMemory; EngineError; Aborted, with the tokens so far in `sequences`
+   */
   (input: string | Message[], options?: GenerateOptions): Promise<TextGenerationOutput[]>;
   (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
+  /** As in transformers.js. */
   readonly task: "text-generation";
   /** What it runs on, its sizes and loading times. Memory is as of the last call. */
   readonly info: ModelInfo;
@@ -213,14 +230,17 @@ export interface TextGenerationPipeline extends AdapterMethods {
   readonly stats: Stats | undefined;
   /** The model's tokenizer; it lives in the worker, so everything is a promise. */
   readonly tokenizer: {
+    /** Token ids of a text; `add_special_tokens` (default true) puts in those like `<s>`. @throws TokenizerError */
     encode(text: string, options?: { add_special_tokens?: boolean }): Promise<number[]>;
+    /** The text of token ids; `skip_special_tokens` (default false), `clean_up_tokenization_spaces` (default: as tokenizer_config.json says). */
     decode(ids: ArrayLike<number>, options?: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean }): Promise<string>;
-    /** The text that the model gets for messages. */
+    /** The text that the model gets for messages; `options` are variables of the template, such as `add_generation_prompt`. @throws TokenizerError: there is no template, or it refuses them */
     apply_chat_template(messages: Message[], options?: Record<string, unknown>): Promise<string>;
   };
   /**
    * Where the time goes: of one call, or of whatever a function does with this pipeline, training included.
    * `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20 })))`
+   * @throws what the call or the function throws
    */
   profile(work: string | Message[] | (() => unknown), options?: GenerateOptions): Promise<Profile>;
   /** Ends the worker and gives back all memory. Open calls reject with {@link Aborted}. */

@@ -3,6 +3,7 @@
 /** The two builds of the engine. `simd128` runs everywhere; `relaxed-threads` has relaxed SIMD and shared memory for threads. */
 export type Flavour = "simd128" | "relaxed-threads";
 
+/** What this browser has. */
 export interface Platform {
   /** 128-bit SIMD, without which the engine does not run (Chrome 91, Firefox 89, Safari 16.4). */
   simd: boolean;
@@ -44,7 +45,9 @@ function canShareMemory(): boolean {
 
 /** What will be used, and in words why not threads. */
 export interface Choice {
+  /** The engine's build. */
   flavour: Flavour;
+  /** Threads that compute. */
   threads: number;
   /** Empty where threads are used. */
   whyNotThreads: string;

@@ -7,9 +7,12 @@ export interface PlanNotes { node: string[]; op: string[]; operations: [number, 
 
 /** As the worker took it. */
 export interface ProfileData {
+  /** The engine's build, and its threads. */
   flavour: string;
   threads: number;
+  /** Milliseconds from the profile's beginning to its end. */
   wallMs: number;
+  /** As Profile's. */
   limits: { gflops: number; gbs: number } | undefined;
   /** `at`: ms since the profile began; `ms` of each step; `place` of the first register between its lowest (0) and highest (1) value. */
   plans: { name: string; arenaBytes: number; kernels: string[]; notes: PlanNotes | undefined; runs: { at: number; ms: Float64Array; place: number }[] }[];
@@ -17,8 +20,9 @@ export interface ProfileData {
 
 /** Figures of steps that belong together. */
 export interface ProfileRow {
-  /** How many steps ran, and their milliseconds in all. */
+  /** How many steps ran. */
   calls: number;
+  /** Their milliseconds in all. */
   ms: number;
   /** Of all steps' time, 0 to 1. */
   share: number;
@@ -26,16 +30,18 @@ export interface ProfileRow {
   operations: number;
   /** Each operand's elements, read or written once. */
   bytes: number;
-  /** Undefined where nothing is known of the work. */
+  /** 10^9 operations per second; undefined where nothing is known of the work. */
   gflops: number | undefined;
+  /** 10^9 bytes per second, likewise. */
   gbs: number | undefined;
-  /** Of that limit of the machine which is nearer. */
+  /** Share (0 to 1) of that limit of the machine which is nearer: arithmetic or memory. */
   ofLimit: number | undefined;
 }
+/** A row of {@link Profile.byOp}; `op`: ONNX's name of the operator, or the kernel's. */
 export interface OpRow extends ProfileRow { op: string }
-/** A node that became several kernels has several rows. */
+/** A row of {@link Profile.byNode}; a node that became several kernels has several. */
 export interface NodeRow extends OpRow { plan: string; node: string; kernel: string }
-/** `at`: the step and the node where most of the arena is in use. */
+/** A row of {@link Profile.byPlan}. `arenaBytes`: of what flows between steps; `mostInUse`: the most of it that is in use at once, in bytes, `at` that step and its node. */
 export interface PlanRow { plan: string; runs: number; steps: number; ms: number; arenaBytes: number; mostInUse: number | undefined; at: [step: number, node: string] | undefined }
 
 type Plan = ProfileData["plans"][number];
@@ -48,7 +54,9 @@ type Plan = ProfileData["plans"][number];
 export class Profile {
   constructor(private readonly data: ProfileData, private readonly client?: Client) {}
 
+  /** The engine's build. */
   get flavour(): string { return this.data.flavour; }
+  /** Threads that computed. */
   get threads(): number { return this.data.threads; }
   /** Runs of plans. */
   get runs(): number { return this.data.plans.reduce((n, p) => n + p.runs.length, 0); }
@@ -56,7 +64,7 @@ export class Profile {
   get ms(): number { return this.data.plans.reduce((t, p) => t + p.runs.reduce((u, r) => u + sum(r.ms), 0), 0); }
   /** Milliseconds that the profile watched. */
   get wallMs(): number { return this.data.wallMs; }
-  /** What this engine reaches with its threads in a large float32 product, and in reading memory. */
+  /** What this engine reaches with its threads in a large float32 product (10^9 operations per second), and in reading memory (10^9 bytes per second). */
   get limits(): { gflops: number; gbs: number } | undefined { return this.data.limits; }
 
   /** Each operator, the longest first. */
@@ -116,6 +124,7 @@ export class Profile {
     return this.client?.alive ? this.client.call("profile_trace", { data: this.data }) : new Blob([JSON.stringify(traceOf(this.data))], { type: "application/json" });
   }
 
+  /** Tables of plans, operators and the 15 longest nodes. */
   toString(): string {
     const many = (n: number, what: string) => `${n} ${what}${n === 1 ? "" : "s"}`;
     const lines = [`${this.flavour}, ${many(this.threads, "thread")}: ${many(this.runs, "run")} of plans, ${ms(this.ms)} ms in steps of ${ms(this.wallMs)} ms`];

@@ -16,6 +16,7 @@ import type { StepEvent, TrainingFields, TrainingInfo, TrainingResult } from "./
 
 export type { Urls };
 
+/** A model to load, with `PipelineOptions` and `Env` resolved: see there. */
 export interface LoadRequest {
   /** Model id or address, or files. */
   model: string | { name: string; blob: Blob }[];
@@ -55,6 +56,7 @@ export interface TextOptions {
   continue_final_message?: boolean;
 }
 
+/** A call of a pipeline. */
 export interface GenerateRequest {
   model: number;
   input: string | Message[] | (string | Message[])[];
@@ -66,6 +68,7 @@ export interface GenerateRequest {
   tokens: boolean;
 }
 
+/** What the worker does when called. `model`: the number that `load` gave. */
 export interface Methods {
   load(request: LoadRequest): Loaded;
   generate(request: GenerateRequest): Generated;
@@ -133,9 +136,11 @@ export interface ModelInfo {
   dtype: string;
   /** Most tokens of a text, prompt included. */
   capacity: number;
+  /** Tokens in the model's vocabulary. */
   vocabSize: number;
+  /** Whether messages can be given instead of a text. */
   hasChatTemplate: boolean;
-  /** How it can be trained (`fineTune`); empty where it was compiled without. */
+  /** How it can be trained (`fineTune`), with rows of a batch, tokens of a row and the compiled defaults; empty where it was compiled without. */
   training: { adapter: "lora" | "full"; batch: number; sequence: number; learning_rate: number; optimizer: string; r?: number; lora_alpha?: number }[];
   /** Bytes. `engine` is all that the engine holds, the others are parts of it. */
   memory: { engine: number; weights: number; cachePerSequence: number };
@@ -143,9 +148,13 @@ export interface ModelInfo {
   ms: { engine: number; compile: number; load: number };
 }
 
+/** A model in the worker, by number. */
 export interface Loaded { model: number; info: ModelInfo }
+/** What a generation gave. */
 export interface Generated {
+  /** TextGenerationOutput[], or a list of them for several inputs. */
   output: unknown;
+  /** As of now: its memory grows. */
   info: ModelInfo;
   /** Tokens given to the model and made by it, and milliseconds spent on each. */
   stats: { prompt_tokens: number; new_tokens: number; prefill_ms: number; decode_ms: number };
@@ -162,8 +171,11 @@ export type ProgressEvent =
   /** Something did not work, and what was asked for is done without it. */
   | { status: "warning"; name: string; message: string };
 
+/** A call on its way. */
 export type Call = { [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] } }[keyof Methods];
+/** What the page posts. */
 export type ToWorker = Call | { id: number; abort: true; reason: string | undefined };
+/** What the worker posts. */
 export type FromWorker =
   | { id: number; value: unknown }
   | { id: number; error: PlainError }
@@ -172,6 +184,7 @@ export type FromWorker =
   | { id: number; text: string; end: boolean }
   | { id: number; tokens: number[] };
 
+/** An error on its way; `name`: its class's. */
 export interface PlainError {
   name: string;
   what: string;
@@ -195,6 +208,7 @@ export function plainError(e: unknown): PlainError {
   return { name: "EngineError", what: `${error.name}: ${error.message}`, where: "", remedy: "This is a mistake in Edgewise; please report it.", stack: error.stack ?? "", fields };
 }
 
+/** The error that `plainError` took apart; its stack in the worker is `workerStack`. */
 export function makeError(plain: PlainError): errors.EdgewiseError {
   const found: unknown = (errors as Record<string, unknown>)[plain.name];
   const type = (typeof found === "function" && (found === errors.EdgewiseError || found.prototype instanceof errors.EdgewiseError) ? found : errors.EdgewiseError) as ErrorClass;

@@ -8,10 +8,12 @@ import { megabytes, message } from "./engine.ts";
 import { Sha256, sha256 } from "./sha256.ts";
 
 const ROOT = "edgewise";
+/** Gets in words what did not work. */
 export type Warn = (text: string) => void;
 
 /** A file that a worker reads and writes in place. */
 export interface SyncHandle {
+  /** As FileSystemSyncAccessHandle's, likewise below; bytes. */
   read(data: Uint8Array, options?: { at: number }): number;
   write(data: Uint8Array, options?: { at: number }): number;
   truncate(size: number): void;
@@ -91,6 +93,7 @@ export async function writeFile(dir: FileSystemDirectoryHandle, name: string, da
 export interface Reads {
   /** Per file: the ranges [offset, bytes] that the compiler looked at. */
   ranges: Record<string, [number, number][]>;
+  /** Of the ranges' bytes, as `digestReads` gives it. */
   sha256: string;
 }
 
@@ -130,6 +133,7 @@ export async function findCompiled(key: string, files: Map<string, Blob> | undef
   }
 }
 
+/** Keeps a compiled package; false, and a warning, where there is no room. */
 export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise<boolean> {
   const dir = await folder("plans", true);
   if (!dir) return false;
@@ -142,6 +146,7 @@ export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise
   }
 }
 
+/** Removes a compiled package, if there is one. */
 export async function forgetCompiled(key: string): Promise<void> {
   const dir = await folder("plans", false);
   await dir?.removeEntry(`${sha256(key)}.edge`).catch(() => undefined);
@@ -156,7 +161,9 @@ interface Meta { url: string; size: number | undefined; validator: string | unde
  * A complete one is used without asking the server.
  */
 export class KeptSource implements ByteSource {
+  /** Bytes of the file, once they are known. */
   size: number | undefined;
+  /** The server's mark of this content (ETag or date), by which a download that broke off goes on. */
   validator: string | undefined;
   private kept: File | undefined;
   private meta: Meta | undefined;
@@ -169,10 +176,12 @@ export class KeptSource implements ByteSource {
     this.http = new HttpSource(url, { ...options, integrity: undefined });
   }
 
+  /** Its address, for errors. */
   get name(): string {
     return this.http.name;
   }
 
+  /** Finds what is kept, or asks the server for size and validator. */
   async open(): Promise<void> {
     if (this.size !== undefined || this.validator !== undefined) return;
     this.dir = await folder("files", true);
@@ -194,6 +203,7 @@ export class KeptSource implements ByteSource {
     if (!same) this.kept = undefined;
   }
 
+  /** The bytes from an offset on, kept as they come. */
   async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     await this.open();
     const { signal, onBytes, integrity } = this.options;
@@ -282,7 +292,7 @@ export class KeptSource implements ByteSource {
   }
 }
 
-/** Bytes that Edgewise keeps in the browser's storage. */
+/** Bytes that Edgewise keeps in the browser's storage (OPFS) for this site: compiled models, and downloaded files. What was trained is not counted. */
 export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   const total = { plans: 0, files: 0 };
   for (const name of ["plans", "files"] as const) {

@@ -3,18 +3,26 @@
 import { InputError } from "./errors.ts";
 
 const ARRAYS = { float32: Float32Array, float64: Float64Array, int64: BigInt64Array, uint64: BigUint64Array, int32: Int32Array, uint32: Uint32Array, int16: Int16Array, uint16: Uint16Array, float16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array } as const;
-/** Names of element types. float16 is given as its bits. */
+/** Names of element types, ONNX Runtime Web's. float16 is given as its bits, bool as 0 and 1. */
 export type TensorType = keyof typeof ARRAYS;
+/** Typed arrays that tensors hold: the one of the element type's name; Uint16Array for float16, Uint8Array for bool. */
 export type TensorData = Float32Array | Float64Array | BigInt64Array | BigUint64Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array;
 
 /** A tensor as in ONNX Runtime Web: `new Tensor("float32", data, [2, 3])`, or `new Tensor(data, [2, 3])`. */
 export class Tensor {
+  /** Element type. */
   readonly type: TensorType;
-  /** Row by row. */
+  /** The elements, row by row. Not copied: what was passed, if it is of the type's own array. */
   readonly data: TensorData;
+  /** Sizes of its dimensions; [] for a scalar. */
   readonly dims: readonly number[];
 
+  /**
+   * @param type element type. @param data elements, row by row: the type's typed array, or a list of numbers. @param dims sizes; default: one dimension.
+   * @throws InputError: the type is unknown, or dims are not those of so many elements
+   */
   constructor(type: TensorType, data: TensorData | readonly number[] | readonly bigint[] | readonly boolean[], dims?: readonly number[]);
+  /** With the element type that the typed array has (never float16 or bool). */
   constructor(data: TensorData, dims?: readonly number[]);
   constructor(a: TensorType | TensorData, b?: TensorData | readonly number[] | readonly bigint[] | readonly boolean[] | readonly number[], c?: readonly number[]) {
     if (typeof a === "string") {
@@ -41,6 +49,7 @@ export class Tensor {
   }
 }
 
+/** Tensors by name. */
 export type Tensors = Record<string, Tensor>;
 /** A tensor on its way between page and worker: bytes, little-endian. */
 export interface PlainTensor { type: string; dims: number[]; data: Uint8Array<ArrayBuffer> }

@@ -5,10 +5,13 @@ import { Template } from "@huggingface/jinja";
 import { TokenizerError } from "./errors.ts";
 import { message } from "./engine.ts";
 
-/** A message of a chat. */
+/** A message of a chat, as transformers' chat templates take it. */
 export interface Message {
+  /** `system`, `user`, `assistant`, or what the model's template knows besides. */
   role: string;
+  /** Its text. */
   content: string;
+  /** Further fields, for the template. */
   [field: string]: unknown;
 }
 
@@ -32,6 +35,7 @@ export function parseConfig(text: string | undefined, where: string): Config {
   return value as Config;
 }
 
+/** A model's tokenizer and chat template, over Hugging Face's own libraries; as python/edgewise/text/tokenizer.py. */
 export class Tokenizer {
   private readonly backend: Backend;
   private readonly special = new Map<string, string>();
@@ -86,10 +90,12 @@ export class Tokenizer {
     return token === undefined ? undefined : this.backend.token_to_id(token);
   }
 
+  /** Whether the model brings one. */
   get hasChatTemplate(): boolean {
     return this.template !== undefined;
   }
 
+  /** Token ids of a text. @throws TokenizerError */
   encode(text: string, addSpecialTokens = true): number[] {
     try {
       if (addSpecialTokens && this.prefix) return [...this.prefix, ...this.backend.encode(text, { add_special_tokens: false }).ids, ...this.suffix];
@@ -99,6 +105,7 @@ export class Tokenizer {
     }
   }
 
+  /** The text of token ids. */
   decode(ids: ArrayLike<number>, options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } = {}): string {
     if (!ids.length) return "";
     return this.backend.decode(Array.from(ids), options);

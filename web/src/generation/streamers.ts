@@ -3,19 +3,23 @@
 
 import type { Streamer, StopTokenizer } from "./generate.ts";
 
+/** Options of {@link TextStreamer}. */
 export interface TextStreamerOptions {
-  /** Do not give out the prompt. */
+  /** Do not give out the prompt. Default: false. */
   skip_prompt?: boolean;
   /** Gets each piece of text. */
   callback_function?: (text: string) => void;
   /** Gets the ids as they come. */
   token_callback_function?: (ids: number[]) => void;
+  /** Leave out tokens like `<|endoftext|>`. Default: true. */
   skip_special_tokens?: boolean;
-  /** Hold text back up to the last space, as transformers does; false gives each token at once. */
+  /** Hold text back up to the last space, as transformers does; false gives each token at once. Default: true. */
   by_word?: boolean;
+  /** Passed to the tokenizer's `decode`. */
   decode_kwargs?: Record<string, unknown>;
 }
 
+/** Text as it is generated; transformers' TextStreamer in the worker. */
 export class TextStreamer implements Streamer {
   private ids: number[] = [];
   private given = 0;
@@ -23,6 +27,7 @@ export class TextStreamer implements Streamer {
 
   constructor(private readonly tokenizer: StopTokenizer, private readonly options: TextStreamerOptions = {}) {}
 
+  /** Takes ids, first the prompt's; gives out what is complete. */
   put(ids: number[]): void {
     const prompt = this.promptIsNext;
     this.promptIsNext = false;
@@ -43,6 +48,7 @@ export class TextStreamer implements Streamer {
     this.onFinalizedText(piece, false);
   }
 
+  /** Gives out what was held back. */
   end(): void {
     const piece = this.ids.length ? this.decode().slice(this.given) : "";
     this.forget();

@@ -13,18 +13,23 @@ import type { OpenInfo } from "./model.ts";
 export interface SessionOptions {
   /** Files beside the model: `path` as the model calls it, `data` an address or bytes. What is not given is looked for beside the model's address. */
   externalData?: readonly { path: string; data: string | URL | Uint8Array | ArrayBuffer | Blob }[];
-  /** Default: `env.flavour`. */
+  /** The engine's build. Default: `env.flavour`. */
   flavour?: Flavour | "auto";
-  /** Threads that compute. Default: `env.threads`. */
+  /** Threads that compute, 1 to 64. Default: `env.threads`. */
   threads?: number;
+  /** Stops the loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
+  /** Accepted without effect: `executionProviders`, `graphOptimizationLevel`, ... */
   [other: string]: unknown;
 }
 
 /** What is known of an input or output before any run. */
 export interface ValueMetadata {
+  /** As in the file. */
   readonly name: string;
+  /** False for sequences, maps and optionals, which a page cannot feed. */
   readonly isTensor: boolean;
+  /** Element type. */
   readonly type: TensorType;
   /** Sizes, and names of free dimensions ("" where one has none); undefined where the rank is unknown. */
   readonly shape: readonly (number | string)[] | undefined;
@@ -66,10 +71,13 @@ export class InferenceSession {
     }
   }
 
-  /** In the model's order. */
+  /** Names of the inputs, in the model's order. */
   get inputNames(): readonly string[] { return this.info.inputs.map((i) => i.name); }
+  /** Names of the outputs, in the model's order. */
   get outputNames(): readonly string[] { return this.info.outputs.map((o) => o.name); }
+  /** Names, types and shapes of the inputs, as the file declares them. */
   get inputMetadata(): readonly ValueMetadata[] { return this.info.inputs.map(metadata); }
+  /** Those of the outputs. */
   get outputMetadata(): readonly ValueMetadata[] { return this.info.outputs.map(metadata); }
   /** What it computes on: the engine's build, its threads, and in words why there is one only. */
   get device(): { flavour: string; threads: number; whyNotThreads: string } {
@@ -79,7 +87,8 @@ export class InferenceSession {
 
   /**
    * Runs the model.
-   * @param feeds a tensor for each input @param fetches names of the outputs wanted (a list, or an object with them as keys); default: all
+   * @param feeds a tensor for each input
+   * @param fetches names of the outputs wanted (a list, or an object with them as keys); default: all
    * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost. UnsupportedOp, OutOfMemory, Aborted
    */
   async run(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>, options: { signal?: AbortSignal } = {}): Promise<Tensors> {

@@ -8,10 +8,12 @@ import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package.ts";
 import { asFloat32, readSafetensors, safetensorsHead, type Place as TensorPlace } from "./safetensors.ts";
 import { SCALE, type Session } from "./session.ts";
 
+/** What PEFT's names of tensors begin with. */
 export const PEFT_PREFIX = "base_model.model.";
 
 /** What the page sees of an adapter. */
 export interface AdapterInfo {
+  /** As it was trained or loaded. */
   name: string;
   /** `lora`: low-rank matrices beside the layers; `full`: a copy of all trained parameters. */
   kind: "lora" | "full";
@@ -19,10 +21,11 @@ export interface AdapterInfo {
   active: boolean;
   /** What its effect is multiplied with; 1 unless `setAdapter` said otherwise. Of `full` always 1. */
   scale: number;
-  /** Of its tensors. */
+  /** Of its tensors, in float32. */
   bytes: number;
-  /** Of LoRA. */
+  /** Rank, of LoRA. */
   r?: number;
+  /** Its effect is multiplied with `lora_alpha / r`. */
   lora_alpha?: number;
 }
 
@@ -38,6 +41,7 @@ interface Entry {
   session: Session | undefined;
 }
 
+/** The adapters of one model in the worker. */
 export class Adapters {
   private readonly entries = new Map<string, Entry>();
   /** Whose tensors lie in the states of each program. */
@@ -51,6 +55,7 @@ export class Adapters {
 
   constructor(private readonly engine: Engine, private readonly weights: Weights, private readonly decoder: EngineDecoder, private readonly manifest: Manifest) {}
 
+  /** All of them. */
   list(): AdapterInfo[] {
     return Array.from(this.entries.values(), (e) => this.info(e));
   }
@@ -71,6 +76,7 @@ export class Adapters {
       }
   }
 
+  /** Whether there is one of this name. */
   has(name: string): boolean {
     return this.entries.has(name);
   }
@@ -249,6 +255,7 @@ export class Adapters {
     return places;
   }
 
+  /** Forgets one. @throws InputError: there is none, or it is being trained */
   remove(name: string): void {
     const entry = this.entry(name);
     if (entry.session) throw new InputError("it is being trained", `adapter '${name}'`, "Close its trainer first.");
@@ -261,6 +268,7 @@ export class Adapters {
     this.entries.delete(name);
   }
 
+  /** @throws InputError: there is none, it is being trained, or the new name is taken or none */
   rename(name: string, to: string): void {
     const entry = this.entry(name);
     checkName(to);
@@ -337,6 +345,7 @@ export class Adapters {
   }
 }
 
+/** @throws InputError unless it is a text of 1 to 100 characters without slashes */
 export function checkName(name: unknown): asserts name is string {
   if (typeof name !== "string" || !name.trim() || name.length > 100 || /[\u0000-\u001f/\\]/.test(name)) throw new InputError(`${JSON.stringify(name)?.slice(0, 120)} is no name for an adapter`, "name", "Give a short name without slashes.");
 }
@@ -345,6 +354,7 @@ function resultsOf(program: ProgramInfo): StateInfo[] {
   return [...program.states.values()].filter((s) => s.name !== SCALE && (s.kind === "adapter" || s.kind === "parameter" || s.kind === "buffer"));
 }
 
+/** What PEFT multiplies an adapter's output with. */
 export function scaling(lora: LoraInfo): number {
   return lora.lora_alpha / (lora.use_rslora ? Math.sqrt(lora.r) : lora.r);
 }

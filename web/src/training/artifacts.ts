@@ -10,14 +10,21 @@ import { Compiler } from "../pyodide.ts";
 import type { PlainTensor } from "../tensor.ts";
 import { Session, STEP } from "./session.ts";
 
+/** What artifacts are, as python/edgewise/training/page.py reads them. */
 export interface ArtifactsInfo {
+  /** Names of what the training model is fed and gives, the loss first. */
   train: { inputs: string[]; outputs: string[] };
+  /** Of the evaluation model, if there is one. */
   eval?: { inputs: string[]; outputs: string[] };
   /** There is an optimizer model. */
   optimizer: boolean;
+  /** The checkpoint's, else the optimizer's. */
   learning_rate: number;
+  /** Those that are trained first; `bytes` of float32. */
   parameters: { name: string; dtype: string; shape: number[]; bytes: number; trainable: boolean }[];
+  /** The engine's build. */
   flavour: string;
+  /** Threads that compute. */
   threads: number;
 }
 
@@ -31,6 +38,7 @@ interface Described {
 
 const WHERE = "training artifacts";
 
+/** A TrainingSession in the worker. */
 export class ArtifactSession {
   private readonly weights: Weights;
   private readonly have = new Set<string>();
@@ -48,6 +56,7 @@ export class ArtifactSession {
     this.rate = info.learning_rate;
   }
 
+  /** Reads artifacts. @throws ModelError, InputError, UnsupportedOp */
   static async open(files: Map<string, Blob>, urls: Urls, options: Pick<EngineOptions, "flavour" | "threads">, signal: AbortSignal): Promise<ArtifactSession> {
     const opening = Engine.open({ ...urls, ...options, full: true }); // any model: beside what Python takes it is nothing
     opening.catch(() => undefined);
@@ -112,6 +121,7 @@ export class ArtifactSession {
     return session;
   }
 
+  /** One pass over a batch: `train` adds to the gradients. @throws InputError: feeds that are not the model's */
   async run(kind: "train" | "eval", feeds: Record<string, PlainTensor>): Promise<Record<string, PlainTensor>> {
     const session = await this.session(kind, feeds);
     const plan = kind === "train" ? "accumulate" : "evaluate";
@@ -136,6 +146,7 @@ export class ArtifactSession {
     return out;
   }
 
+  /** The optimizer's step on the gradients, which stay. @throws InputError: no optimizer model, no gradients */
   update(): void {
     if (!this.info.optimizer) throw new InputError("there is no optimizer model", "runOptimizerStep", "Pass optimizerModel to create.");
     if (!this.first || this.fresh) throw new InputError("there are no gradients", "runOptimizerStep", "Call runTrainStep first.");
@@ -147,6 +158,7 @@ export class ArtifactSession {
     this.fresh = true;
   }
 
+  /** Of updates from now on; sets it where one is given. @throws InputError */
   learningRate(rate?: number): number {
     if (rate !== undefined) {
       if (!(rate >= 0 && rate < Infinity)) throw new InputError(`it is ${String(rate)}`, "learning rate", "Give a number such as 0.001.");
@@ -155,6 +167,7 @@ export class ArtifactSession {
     return this.rate;
   }
 
+  /** What dropout follows from. */
   setSeed(seed: bigint): void {
     this.seed = seed;
     if (this.first) this.first.seed = seed;
@@ -189,6 +202,7 @@ export class ArtifactSession {
     return out;
   }
 
+  /** Sets parameters, or none of them. @throws InputError: unknown ones, other sizes, frozen ones once training has begun */
   write(values: Record<string, Uint8Array<ArrayBuffer>>): void {
     for (const [name, data] of Object.entries(values)) {
       const { bytes, trainable } = this.parameter(name);
@@ -211,6 +225,7 @@ export class ArtifactSession {
     return blobs;
   }
 
+  /** The bytes of a checkpoint file, made by Python. */
   async save(withOptimizer: boolean): Promise<Uint8Array<ArrayBuffer>> {
     const states = this.states();
     const counter = this.first?.program.states.get(STEP);
@@ -219,11 +234,13 @@ export class ArtifactSession {
     return files.get("checkpoint") ?? fail();
   }
 
+  /** The bytes of the evaluation model up to these outputs, made by Python. */
   async export(outputs: string[]): Promise<Uint8Array<ArrayBuffer>> {
     const { files } = await this.python.compile(this.states(), { call: "export", outputs }, () => undefined);
     return files.get("model.onnx") ?? fail();
   }
 
+  /** Ends Python's worker and the engine. */
   close(): void {
     this.python.end();
     this.engine.close();

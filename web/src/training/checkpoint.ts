@@ -12,9 +12,11 @@ const SIDES = ["a", "b"] as const;
 
 /** A checkpoint as it is listed. */
 export interface CheckpointInfo {
+  /** As the option `checkpoint` gave it. */
   name: string;
   /** Updates that were made. */
   step: number;
+  /** Updates that the run is to have. */
   total: number;
   /** Of both of its files. */
   bytes: number;
@@ -26,18 +28,24 @@ export interface CheckpointInfo {
 
 /** What a run is besides its tensors. */
 export interface RunRecord {
+  /** Updates that were made. */
   step: number;
+  /** Updates in all. */
   total: number;
   /** Forward passes with dropout. */
   runs: number;
   /** Blocks taken so far. */
   cursor: number;
+  /** The adapter's name in `model.adapters`. */
   adapter: string;
+  /** Name of its training program: `lora` or `full`. */
   program: string;
+  /** Of all updates, and (update, loss on the evaluation texts). */
   losses: number[];
   evaluations: [step: number, loss: number][];
   /** Everything that the rest of the run follows from: to go on, it must be the same. */
   config: Record<string, unknown>;
+  /** Milliseconds since 1970. */
   saved: number;
 }
 
@@ -60,6 +68,7 @@ export class Sum {
     return this;
   }
 
+  /** 16 hexadecimal digits. */
   hex(): string {
     return [this.a, this.b].map((x) => (x >>> 0).toString(16).padStart(8, "0")).join("");
   }
@@ -171,7 +180,7 @@ export class Checkpoint {
   }
 }
 
-/** The runs that are kept in this browser. */
+/** The runs that are kept in this browser (OPFS), the newest first. */
 export async function checkpoints(): Promise<CheckpointInfo[]> {
   const dir = await folder(FOLDER, false);
   if (!dir) return [];
@@ -188,7 +197,7 @@ export async function checkpoints(): Promise<CheckpointInfo[]> {
   return list.sort((a, b) => b.saved - a.saved);
 }
 
-/** Removes a run from the browser's storage. */
+/** Removes a run from the browser's storage, if there is one of this name. @throws InputError: it is no name */
 export async function deleteCheckpoint(name: string): Promise<void> {
   checkName(name);
   const dir = await folder(FOLDER, false);

@@ -7,12 +7,15 @@ import { shuffled } from "./seeds.ts";
 /** Where nothing is to be learned. */
 export const IGNORED = -100;
 
+/** Texts as blocks of tokens. */
 export interface Blocks {
   /** Block after block, `sequence` ids each. */
   ids: Int32Array;
   /** The same ids, -100 in the padding of the last block. */
   labels: Int32Array;
+  /** Tokens of a block. */
   sequence: number;
+  /** Blocks. */
   count: number;
   /** Tokens that are predicted, and so learned from. */
   learned: number;
@@ -65,6 +68,7 @@ export class Order {
 
   constructor(private readonly count: number, private readonly seed: bigint) {}
 
+  /** The block at a place of the run, over all epochs. */
   at(cursor: number): number {
     const epoch = Math.floor(cursor / this.count);
     if (epoch !== this.epoch) [this.epoch, this.order] = [epoch, shuffled(this.count, this.seed, epoch)];

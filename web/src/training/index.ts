@@ -14,6 +14,7 @@ import type { StepEvent, TrainingFields, TrainingInfo, TrainingResult } from "./
 export { checkpoints, deleteCheckpoint };
 export type { AdapterInfo, CheckpointInfo, KeptAdapter, Schedule, StepEvent, TrainingInfo, TrainingResult };
 
+/** A pipeline's worker, its model there, and its adapters as of the last call. */
 export interface Handle { client: Client; model: number; adapters: AdapterInfo[] }
 /** What is behind each pipeline. */
 export const handles = new WeakMap<object, Handle>();
@@ -168,7 +169,7 @@ export class Trainer {
     return this.handle.client.call("train_fit", { model: this.handle.model }, { signal: this.options.signal, onStep: this.options.onStep });
   }
 
-  /** One update. `onStep` gets it, too. */
+  /** One update. `onStep` gets it, too. @throws InputError: all have been made. EngineError: the loss became infinite; nothing of the run stays */
   async step(): Promise<StepEvent> {
     const event = await this.handle.client.call("train_step", { model: this.handle.model });
     this.options.onStep?.(event);
@@ -185,7 +186,7 @@ export class Trainer {
     return this.handle.client.call("train_pause", { model: this.handle.model, paused: false });
   }
 
-  /** Loss on the evaluation texts, in nats per token, dropout off. */
+  /** Loss on the evaluation texts, in nats per token, dropout off. @throws InputError: there are none */
   evaluate(): Promise<number> {
     return this.handle.client.call("train_evaluate", { model: this.handle.model });
   }
@@ -223,15 +224,16 @@ export interface AdapterMethods {
    * Throws ModelError for damaged files and those of other models, InputError.
    */
   loadAdapter(name: string, files?: File | Blob | Iterable<File>): Promise<AdapterInfo>;
-  /** Generation uses this adapter, its effect multiplied with `scale` (default 1); null: the model as it was. */
+  /** Generation uses this adapter, its effect multiplied with `scale` (default 1; of a full training 1 alone); null: the model as it was. @throws InputError: there is none of this name */
   setAdapter(name: string | null, scale?: number): Promise<void>;
-  /** An adapter as files: adapter_model.safetensors and adapter_config.json in PEFT's layout; of a full training one model.safetensors (float32). */
+  /** An adapter as files: adapter_model.safetensors and adapter_config.json in PEFT's layout; of a full training one model.safetensors (float32). @throws InputError: there is none of this name */
   saveAdapter(name: string): Promise<File[]>;
   /**
    * The model's .onnx file with the adapter merged into it, as any runtime runs it; beside quantized weights it stands as nodes. Python in
    * the page makes it (`env.pyodideUrl`). A model that came from a package needs the .onnx file that it was built from, or its address.
    */
   mergedOnnx(name: string, onnx?: string | URL | File | Iterable<File>, options?: { signal?: AbortSignal }): Promise<File>;
+  /** @throws InputError: there is none, it is being trained, or the new name is taken or none */
   renameAdapter(name: string, to: string): Promise<void>;
   /** Forgets it; one that is in use is put out of use. What `keepAdapter` kept stays. */
   removeAdapter(name: string): Promise<void>;
@@ -239,10 +241,11 @@ export interface AdapterMethods {
   keepAdapter(name: string): Promise<number>;
   /** Those that are kept in this browser and belong to this model, the newest first. */
   keptAdapters(): Promise<KeptAdapter[]>;
-  /** Removes one of them. */
+  /** Removes one of them, if there is one of this name. */
   forgetAdapter(name: string): Promise<void>;
 }
 
+/** The methods of a pipeline. */
 export function adapterMethods(handle: Handle): AdapterMethods {
   const { client, model } = handle;
   const list = async (call: Promise<AdapterInfo[]>): Promise<void> => void (handle.adapters = await call);

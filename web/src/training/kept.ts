@@ -10,7 +10,9 @@ const FOLDER = "adapters";
 
 /** An adapter that is kept in this browser. */
 export interface KeptAdapter {
+  /** For `loadAdapter(name)`. */
   name: string;
+  /** Of its tensors' file. */
   bytes: number;
   /** When it was kept, in milliseconds since 1970. */
   saved: number;
@@ -48,6 +50,7 @@ export async function listKept(model: Model): Promise<KeptAdapter[]> {
   return list.sort((a, b) => b.saved - a.saved);
 }
 
+/** The files of one that is kept. @throws InputError: there is none */
 export async function readKept(model: Model, name: string): Promise<{ name: string; blob: Blob }[]> {
   checkName(name);
   const dir = await folder(FOLDER, false);
@@ -63,6 +66,7 @@ export async function readKept(model: Model, name: string): Promise<{ name: stri
   return files;
 }
 
+/** Removes one that is kept, if there is one. */
 export async function forget(model: Model, name: string): Promise<void> {
   checkName(name);
   const dir = await folder(FOLDER, false);

@@ -11,15 +11,19 @@ import { picked, plain, plainOf, Tensor, tensor, type Tensors, type TensorType }
 
 type File = string | URL | Uint8Array | ArrayBuffer | Blob;
 
-/** What a session is made of: addresses, or files' bytes. */
+/** What a session is made of: addresses, or files' bytes; with onnxruntime-web 1.19's names. */
 export interface TrainingSessionCreateOptions {
+  /** The checkpoint: parameters, and the optimizer's state where it has one. */
   checkpointState: File;
+  /** training_model.onnx. */
   trainModel: File;
+  /** eval_model.onnx; without it there is no `runEvalStep` and no `exportModel`. */
   evalModel?: File;
+  /** optimizer_model.onnx; without it there is no `runOptimizerStep`. */
   optimizerModel?: File;
 }
 
-/** A parameter of a session. */
+/** A parameter of a session; `requires_grad`: it is trained. */
 export interface TrainingParameter { name: string; type: TensorType; dims: readonly number[]; requires_grad: boolean }
 
 /**
@@ -99,10 +103,13 @@ export class TrainingSession {
     }
   }
 
-  /** What `runTrainStep` is fed and gives, in the models' order; and `runEvalStep`. */
+  /** What `runTrainStep` is fed, in the model's order. */
   get trainingInputNames(): readonly string[] { return this.info.train.inputs; }
+  /** What it gives, the loss first. */
   get trainingOutputNames(): readonly string[] { return this.info.train.outputs; }
+  /** What `runEvalStep` is fed. @throws InputError: there is no evaluation model */
   get evalInputNames(): readonly string[] { return this.evaluation().inputs; }
+  /** What it gives. @throws InputError: there is no evaluation model */
   get evalOutputNames(): readonly string[] { return this.evaluation().outputs; }
 
   private evaluation(): { inputs: string[]; outputs: string[] } {
@@ -115,18 +122,21 @@ export class TrainingSession {
     return this.info.parameters.map(({ name, dtype, shape, trainable }) => ({ name, type: dtype as TensorType, dims: shape, requires_grad: trainable }));
   }
 
-  /** Forward and backward; adds to the gradients. Returns the outputs, the loss first; with `fetches` (names) only those. */
+  /**
+   * Forward and backward; adds to the gradients. Returns the outputs, the loss first; with `fetches` (names) only those.
+   * @throws InputError: a feed is missing, unknown, or of another type or shape. MissingGradient, UnsupportedOp: of a model that cannot be trained. OutOfMemory
+   */
   async runTrainStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>): Promise<Tensors> {
     return picked(await this.client.call("artifacts_run", { kind: "train", feeds: plain(feeds) }), fetches);
   }
 
-  /** Forward with dropout off, on the evaluation model. */
+  /** Forward with dropout off, on the evaluation model. @throws InputError: there is none, or a feed does not fit */
   async runEvalStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>): Promise<Tensors> {
     this.evaluation();
     return picked(await this.client.call("artifacts_run", { kind: "eval", feeds: plain(feeds) }), fetches);
   }
 
-  /** Updates the parameters by the accumulated gradients. */
+  /** Updates the parameters by the accumulated gradients. @throws InputError: there is no optimizer model, or there are no gradients */
   runOptimizerStep(): Promise<void> {
     return this.client.call("artifacts_update", {});
   }
@@ -154,7 +164,7 @@ export class TrainingSession {
     return new Tensor("float32", all, [all.length]);
   }
 
-  /** Sets all parameters from bytes (or float32 numbers) as `getContiguousParameters` gives them. */
+  /** Sets all parameters from bytes (or float32 numbers) as `getContiguousParameters` gives them. @throws InputError: there are more or fewer, or frozen ones once training has begun */
   async loadParametersBuffer(buffer: Uint8Array | Float32Array, trainableOnly = true): Promise<void> {
     const bytes = new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
     const chosen = this.chosen(trainableOnly);
@@ -169,12 +179,12 @@ export class TrainingSession {
     await this.client.call("artifacts_write", { values });
   }
 
-  /** One parameter as it is now. */
+  /** One parameter as it is now. @throws InputError: there is none of this name */
   async getParameter(name: string): Promise<Tensor> {
     return tensor((await this.client.call("artifacts_read", { names: [name] }))[name]!);
   }
 
-  /** Sets one parameter. */
+  /** Sets one parameter. @throws InputError: there is none of this name, its type or dims are others, or it is frozen and training has begun */
   async setParameter(name: string, value: Tensor): Promise<void> {
     const known = this.info.parameters.find((p) => p.name === name);
     if (known && (value.type !== known.dtype || value.dims.join() !== known.shape.join())) throw new InputError(`it is ${value.type} [${value.dims.join(", ")}], ${known.dtype} [${known.shape.join(", ")}] is wanted`, `parameter '${name}'`, "Convert or reshape it.");
@@ -190,7 +200,7 @@ export class TrainingSession {
     return this.client.call("artifacts_rate", { rate: undefined });
   }
 
-  /** Of the updates from now on; a schedule sets it before each. */
+  /** Of the updates from now on; a schedule sets it before each. @throws InputError: it is below 0 or no number */
   async setLearningRate(rate: number): Promise<void> {
     await this.client.call("artifacts_rate", { rate });
   }
@@ -205,7 +215,7 @@ export class TrainingSession {
     return this.client.call("artifacts_save", { optimizer: includeOptimizerState });
   }
 
-  /** The evaluation model up to these outputs as a plain ONNX file, with the parameters as they are now. */
+  /** The evaluation model up to these outputs as a plain ONNX file, with the parameters as they are now. @throws InputError: there is no evaluation model, or no such output */
   exportModel(outputNames: readonly string[]): Promise<Uint8Array<ArrayBuffer>> {
     return this.client.call("artifacts_export", { outputs: [...outputNames] });
   }

@@ -11,8 +11,11 @@ const TYPES: Record<string, [dtype: string, bytes: number]> = {
 const CODES = Object.fromEntries(Object.entries(TYPES).map(([code, [dtype]], rank) => [dtype, { code, rank }]));
 const MAX_HEADER = 100_000_000;
 
+/** A tensor of a file; dtype: NumPy's name (and bfloat16). */
 export interface TensorInfo { dtype: string; shape: number[]; bytes: number }
+/** Where it lies. */
 export interface Place extends TensorInfo { /** Where it begins in the file. */ offset: number }
+/** What a file's header says. */
 export interface Contents { tensors: Map<string, Place>; metadata: Record<string, string> }
 
 /** Reads a file's header: where its tensors are. */

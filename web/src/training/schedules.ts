@@ -1,6 +1,8 @@
 // Learning rate schedules, as python/edgewise/training/schedules.py and transformers' get_scheduler have them.
 
+/** Names of schedules. */
 export const SCHEDULES = ["constant", "linear", "cosine"] as const;
+/** How the learning rate goes: as it is, or down to 0 by a line or half a cosine wave. */
 export type Schedule = (typeof SCHEDULES)[number];
 
 /**

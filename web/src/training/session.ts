@@ -7,12 +7,15 @@ import type { ProgramInfo, Slot, StateInfo, TrainingPlan } from "../package.ts";
 import { NOTES } from "../recorder.ts";
 import { seedOfRun } from "./seeds.ts";
 
+/** State: updates so far, int64 [1]. */
 export const STEP = "training/step";
 /** Weighs the adapter that is loaded: 1 while training, what the caller chooses in generation. */
 export const SCALE = "adapter/scale";
 
+/** Token ids and labels, [batch, sequence]; label -100: not learned from. */
 export interface Batch { ids: BigInt64Array; labels: BigInt64Array }
 
+/** A training program's plans and states in an engine. */
 export class Session {
   /** Forward passes with dropout so far: with the seed and the states all that a run's result depends on. */
   runs = 0;

@@ -12,7 +12,7 @@ import { batchOf, blocksOf, Order, split, type Blocks } from "./data.ts";
 import { factor, SCHEDULES, type Schedule } from "./schedules.ts";
 import { Session } from "./session.ts";
 
-/** What a run is made of, besides the texts. `undefined` stands for the default. */
+/** What a run is made of, besides the texts: FineTuneOptions as the page resolved them, see there. `undefined` stands for the default. */
 export interface TrainingFields {
   adapter: "lora" | "full" | undefined;
   name: string | undefined;
@@ -33,8 +33,9 @@ export interface TrainingFields {
 
 /** Where a run stands after an update. */
 export interface StepEvent {
-  /** Updates so far, and in all. */
+  /** Updates so far. */
   step: number;
+  /** Updates in all. */
   total: number;
   /** Passes over the data so far, with a fraction. */
   epoch: number;
@@ -56,34 +57,45 @@ export interface StepEvent {
 
 /** What a run will be, before its first step. */
 export interface TrainingInfo {
+  /** What is trained: adapters, or all parameters. */
   program: "lora" | "full";
   /** The adapter's name in `model.adapters`. */
   adapter: string;
-  /** Updates made already (by a run that is resumed), and in all. */
+  /** Updates made already, by a run that is resumed. */
   step: number;
+  /** Updates in all. */
   total: number;
-  /** Rows of a batch, and tokens of a row. */
+  /** Rows of a batch. */
   batch: number;
+  /** Tokens of a row. */
   sequence: number;
+  /** Batches of an update. */
   gradient_accumulation_steps: number;
-  /** Blocks of `sequence` tokens that the texts make, and tokens that are learned from per epoch. */
+  /** Blocks of `sequence` tokens that the texts make. */
   blocks: number;
+  /** Tokens that are learned from per epoch. */
   tokens: number;
+  /** Tokens that evaluations predict. */
   evaluation_tokens: number;
   /** Numbers that are trained. */
   parameters: number;
+  /** Bytes, before the first step. */
   memory: StepEvent["memory"];
   /** Of the steps made already. */
   losses: number[];
+  /** (update, loss on the evaluation texts) so far. */
   evaluations: [step: number, loss: number][];
 }
 
 /** How a run ended. */
 export interface TrainingResult {
+  /** The adapter's name in `model.adapters`. */
   adapter: string;
+  /** Updates made. */
   step: number;
+  /** Updates that there were to be. */
   total: number;
-  /** Of all updates. */
+  /** Nats per token, of all updates. */
   losses: number[];
   /** (update, loss on the evaluation texts). */
   evaluations: [step: number, loss: number][];
@@ -101,8 +113,11 @@ function whole(value: number | undefined, name: string, least: number, otherwise
   return value;
 }
 
+/** A run in the worker, behind a Trainer. */
 export class TrainingRun {
+  /** What it will be. */
   readonly info: TrainingInfo;
+  /** Updates so far. */
   step = 0;
   private readonly losses: number[] = [];
   private readonly evaluations: [number, number][] = [];
@@ -297,10 +312,12 @@ export class TrainingRun {
     }
   }
 
+  /** Losses and evaluations so far. */
   result(): TrainingResult {
     return { adapter: this.adapter, step: this.step, total: this.settings.total, losses: this.losses, evaluations: this.evaluations, seconds: this.seconds, checkpoint_error: this.checkpointError };
   }
 
+  /** Lets `fit` wait behind the step it is in, or go on. */
   pause(paused: boolean): void {
     this.paused = paused;
     this.wake?.();
