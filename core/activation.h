@@ -5,7 +5,10 @@
 #include "simd.h"
 #include <math.h>
 
-EW_INLINE vf vf_sigmoid(vf x) { return 1.0f / (1.0f + vf_exp(-x)); }
+EW_INLINE vf vf_sigmoid(vf x) { /* of e^-|x|, which neither overflows nor cancels */
+  vf e = vf_exp_low((vf)((vi)x | vi_splat(INT32_MIN)));
+  return vf_select(x < vf_splat(0), e, vf_splat(1)) / (1.0f + e);
+}
 
 /* 1 - 2 / (e^2x + 1) cancels near zero, where x times a polynomial of x^2 takes over. */
 EW_INLINE vf vf_tanh(vf x) {

@@ -425,6 +425,23 @@ static int32_t check_fill(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_gated_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_gated_grad(c, p, operand); }
+static int32_t check_gated_grad(const void *params, ew_reach *reach, bool *empty) {
+  const ew_gated_grad_params *p = params;
+  const int64_t n = p->n;
+  const int64_t activation = p->activation;
+  if (n < 0) return 1;
+  if (!((activation == 2 || activation == 3 || activation == 7))) return 0;
+  if ((*empty = n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, n};
+  reach[1] = (ew_reach){4, 0, n};
+  reach[2] = (ew_reach){4, 0, n};
+  reach[3] = (ew_reach){4, 0, n};
+  reach[4] = (ew_reach){4, 0, n};
+  reach[5] = (ew_reach){4, 0, n};
+  return EW_CHECKED;
+}
+
 static int32_t run_gather(ew_context *c, const void *p, void *const *operand) { return ew_k_gather(c, p, operand); }
 static int32_t check_gather(const void *params, ew_reach *reach, bool *empty) {
   const ew_gather_params *p = params;
@@ -1475,8 +1492,14 @@ static int32_t check_softmax_and_grad(const void *params, ew_reach *reach, bool 
   const ew_softmax_and_grad_params *p = params;
   const int64_t rows = p->rows;
   const int64_t cols = p->cols;
-  if (rows < 0) return 0;
-  if (cols < 0) return 1;
+  const int64_t period = p->period;
+  const int64_t first = p->first;
+  const int64_t span = p->span;
+  if (rows < 0) return 3;
+  if (cols < 0) return 4;
+  if (!(period > 0)) return 0;
+  if (!(first >= 0)) return 1;
+  if (!(span >= 0)) return 2;
   if ((*empty = rows == 0 || cols == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, rows * cols};
   reach[1] = (ew_reach){4, 0, rows * cols};
@@ -1575,7 +1598,7 @@ static int32_t check_unary_grad(const void *params, ew_reach *reach, bool *empty
   bool bad = false;
   if (ew_check_volume(dims) < 0) return 2;
   if (!(op >= 0)) return 0;
-  if (!(op < 10)) return 1;
+  if (!(op < 7)) return 1;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, ew_check_lo(&bad, dims, dys), ew_check_hi(&bad, dims, dys)};
   reach[1] = (ew_reach){4, ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
@@ -1640,6 +1663,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_dequantize, check_dequantize},
   {run_dynamic_quantize, check_dynamic_quantize},
   {run_fill, check_fill},
+  {run_gated_grad, check_gated_grad},
   {run_gather, check_gather},
   {run_gather_elements, check_gather_elements},
   {run_gather_nd, check_gather_nd},
@@ -1691,19 +1715,20 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {6, 1, UINT64_MAX}, /* cast: y_type */
   {7, 23, UINT64_MAX}, /* conv: activation */
   {10, 0, UINT64_MAX}, /* copy: size */
-  {21, 18, UINT64_MAX}, /* gemm: b_type */
-  {21, 19, UINT64_MAX}, /* gemm: activation */
-  {26, 36, UINT64_MAX}, /* integer_product: activation */
-  {28, 3, UINT64_MAX}, /* matmul_nbits: bits */
-  {28, 5, UINT64_MAX}, /* matmul_nbits: format */
-  {28, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
-  {28, 10, UINT64_MAX}, /* matmul_nbits: activation */
-  {28, 12, UINT64_MAX}, /* matmul_nbits: transposed */
-  {28, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
-  {48, 5, UINT64_MAX}, /* rope: interleaved */
-  {56, 0, UINT64_MAX}, /* unary: op */
-  {56, 1, UINT64_MAX}, /* unary: type */
-  {59, 0, UINT64_MAX}, /* where: size */
+  {17, 1, UINT64_MAX}, /* gated_grad: activation */
+  {22, 18, UINT64_MAX}, /* gemm: b_type */
+  {22, 19, UINT64_MAX}, /* gemm: activation */
+  {27, 36, UINT64_MAX}, /* integer_product: activation */
+  {29, 3, UINT64_MAX}, /* matmul_nbits: bits */
+  {29, 5, UINT64_MAX}, /* matmul_nbits: format */
+  {29, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
+  {29, 10, UINT64_MAX}, /* matmul_nbits: activation */
+  {29, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {29, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
+  {49, 5, UINT64_MAX}, /* rope: interleaved */
+  {57, 0, UINT64_MAX}, /* unary: op */
+  {57, 1, UINT64_MAX}, /* unary: type */
+  {60, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
@@ -1724,6 +1749,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_dequantize_params), 4, 0x8, 0x4, {0}},
   {sizeof(ew_dynamic_quantize_params), 4, 0xe, 0x0, {0}},
   {sizeof(ew_fill_params), 1, 0x1, 0x0, {0}},
+  {sizeof(ew_gated_grad_params), 6, 0x38, 0x34, {[3] = 7, [4] = 7, [5] = 7}},
   {sizeof(ew_gather_params), 3, 0x4, 0x0, {0}},
   {sizeof(ew_gather_elements_params), 3, 0x4, 0x0, {0}},
   {sizeof(ew_gather_nd_params), 3, 0x4, 0x0, {0}},

@@ -3,11 +3,11 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x0ab64447u
-enum { EW_KERNEL_COUNT = 60, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0xa8426978u
+enum { EW_KERNEL_COUNT = 61, EW_MAX_OPERANDS = 15 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
-enum { EW_VARIANT_COUNT = 20 };
+enum { EW_VARIANT_COUNT = 21 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -19,7 +19,7 @@ enum ew_reduce { EW_REDUCE_SUM, EW_REDUCE_MEAN, EW_REDUCE_MAX, EW_REDUCE_MIN, EW
 enum ew_roi { EW_ROI_AVERAGE, EW_ROI_MAX, EW_ROI_POOL, EW_ROI_COUNT };
 enum ew_sample_mode { EW_SAMPLE_MODE_NEAREST, EW_SAMPLE_MODE_LINEAR, EW_SAMPLE_MODE_CUBIC, EW_SAMPLE_MODE_COUNT };
 enum ew_sample_padding { EW_SAMPLE_PADDING_ZEROS, EW_SAMPLE_PADDING_BORDER, EW_SAMPLE_PADDING_REFLECTION, EW_SAMPLE_PADDING_COUNT };
-enum ew_slope { EW_SLOPE_STEP, EW_SLOPE_SIGMOID, EW_SLOPE_TANH, EW_SLOPE_SOFTSIGN, EW_SLOPE_HARD_SWISH, EW_SLOPE_ELU, EW_SLOPE_GELU, EW_SLOPE_GELU_TANH, EW_SLOPE_QUICK_GELU, EW_SLOPE_MISH, EW_SLOPE_COUNT };
+enum ew_slope { EW_SLOPE_STEP, EW_SLOPE_SIGMOID, EW_SLOPE_TANH, EW_SLOPE_SOFTSIGN, EW_SLOPE_HARD_SWISH, EW_SLOPE_ELU, EW_SLOPE_MISH, EW_SLOPE_COUNT };
 enum ew_unary { EW_UNARY_NEG, EW_UNARY_ABS, EW_UNARY_SIGN, EW_UNARY_FLOOR, EW_UNARY_CEIL, EW_UNARY_ROUND, EW_UNARY_SQRT, EW_UNARY_RECIPROCAL, EW_UNARY_EXP, EW_UNARY_LOG, EW_UNARY_SIN, EW_UNARY_COS, EW_UNARY_TAN, EW_UNARY_ASIN, EW_UNARY_ACOS, EW_UNARY_ATAN, EW_UNARY_SINH, EW_UNARY_COSH, EW_UNARY_TANH, EW_UNARY_ASINH, EW_UNARY_ACOSH, EW_UNARY_ATANH, EW_UNARY_ERF, EW_UNARY_SIGMOID, EW_UNARY_RELU, EW_UNARY_LEAKY_RELU, EW_UNARY_ELU, EW_UNARY_SELU, EW_UNARY_CELU, EW_UNARY_SOFTPLUS, EW_UNARY_SOFTSIGN, EW_UNARY_HARD_SIGMOID, EW_UNARY_HARD_SWISH, EW_UNARY_MISH, EW_UNARY_GELU, EW_UNARY_GELU_TANH, EW_UNARY_QUICK_GELU, EW_UNARY_SILU, EW_UNARY_THRESHOLDED_RELU, EW_UNARY_CLIP, EW_UNARY_NOT, EW_UNARY_BIT_NOT, EW_UNARY_IS_NAN, EW_UNARY_IS_INF, EW_UNARY_RSQRT, EW_UNARY_SQUARE, EW_UNARY_LINEAR, EW_UNARY_COUNT };
 
 /* arg_reduce: ONNX ArgMax (largest=1) and ArgMin; int64 out; last: select_last_index. */
@@ -106,6 +106,11 @@ int32_t ew_k_dynamic_quantize(ew_context *, const ew_dynamic_quantize_params *, 
 typedef struct { int32_t size; int32_t dims[6]; int32_t ys[6]; int32_t value_low; int32_t value_high; } ew_fill_params;
 enum { EW_FILL_Y };
 int32_t ew_k_fill(ew_context *, const ew_fill_params *, void *const *operand);
+
+/* gated_grad: Of y = f(a) b: da = dy b f'(a), db = dy f(a), and y itself. f is gelu, gelu_tanh, or quick_gelu: a sigmoid(alpha a). Without b it is 1. */
+typedef struct { int32_t n; int32_t activation; float alpha; } ew_gated_grad_params;
+enum { EW_GATED_GRAD_DY, EW_GATED_GRAD_A, EW_GATED_GRAD_B, EW_GATED_GRAD_DA, EW_GATED_GRAD_DB, EW_GATED_GRAD_Y };
+int32_t ew_k_gated_grad(ew_context *, const ew_gated_grad_params *, void *const *operand);
 
 /* gather: y[o, c, :] = x[o, index[c], :]; negative indices count from the end; one out of [-rows, rows) is EW_E_INDEX. */
 typedef struct { int32_t size; int32_t index_type; int32_t outer; int32_t count; int32_t rows; int32_t inner; int32_t x_outer; int32_t x_row; int32_t y_outer; } ew_gather_params;
@@ -282,8 +287,8 @@ typedef struct { int32_t rows; int32_t cols; int32_t x_row; int32_t y_row; int32
 enum { EW_SOFTMAX_X, EW_SOFTMAX_Y };
 int32_t ew_k_softmax(ew_context *, const ew_softmax_params *, void *const *operand);
 
-/* softmax_and_grad: y = softmax(x) over the last axis, and dx = y * (dy - sum(y * dy)). A row of all -inf gives zeros in both: what no query attends to has no gradient. */
-typedef struct { int32_t rows; int32_t cols; } ew_softmax_and_grad_params;
+/* softmax_and_grad: y = softmax(scale * x) over the last axis, and dx = slope * y * (dy - sum(y * dy)). Row i sees the columns below first + i % period, with span > 0 only the last span of them; the others are zeros in both, and so is a row of all -inf: what no query attends to has no gradient. */
+typedef struct { int32_t rows; int32_t cols; int32_t period; int32_t first; int32_t span; float scale; float slope; } ew_softmax_and_grad_params;
 enum { EW_SOFTMAX_AND_GRAD_X, EW_SOFTMAX_AND_GRAD_DY, EW_SOFTMAX_AND_GRAD_Y, EW_SOFTMAX_AND_GRAD_DX };
 int32_t ew_k_softmax_and_grad(ew_context *, const ew_softmax_and_grad_params *, void *const *operand);
 
@@ -307,7 +312,7 @@ typedef struct { int32_t op; int32_t type; int32_t dims[6]; int32_t xs[6]; int32
 enum { EW_UNARY_X, EW_UNARY_Y };
 int32_t ew_k_unary(ew_context *, const ew_unary_params *, void *const *operand);
 
-/* unary_grad: dx = dy f'(x). step: 1 where x > beta, else alpha; elu: alpha e^(beta x) where x <= 0; quick_gelu: x sigmoid(alpha x). sigmoid, tanh and softsign: x is f's output. */
+/* unary_grad: dx = dy f'(x). step: 1 where x > beta, else alpha; elu: alpha e^(beta x) where x <= 0. sigmoid, tanh and softsign: x is f's output. */
 typedef struct { int32_t op; int32_t dims[6]; int32_t dys[6]; int32_t xs[6]; int32_t dxs[6]; float alpha; float beta; } ew_unary_grad_params;
 enum { EW_UNARY_GRAD_DY, EW_UNARY_GRAD_X, EW_UNARY_GRAD_DX };
 int32_t ew_k_unary_grad(ew_context *, const ew_unary_grad_params *, void *const *operand);

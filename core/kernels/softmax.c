@@ -1,6 +1,5 @@
 /* y = e^(x - max) / sum, or log: x - max - log(sum), over rows; and softmax together with its gradient, for attention. */
-#include "../kernel.h"
-#include "../simd.h"
+#include "each.h"
 #include <math.h>
 
 typedef struct {
@@ -68,27 +67,52 @@ typedef struct {
   int32_t rows; /* of a task */
 } pair_work;
 
-static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n) {
-  int32_t j = 0;
+/* y = softmax(scale x); dx = slope y (dy - sum(y dy)) */
+static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n, float scale, float slope) {
+  int32_t whole = n / VF * VF, j = 0;
   while (j < n && x[j] == -INFINITY) j++;
   if (j == n) { /* nothing to attend to */
     for (j = 0; j < n; j++) y[j] = dx[j] = 0;
     return;
   }
-  softmax_row(x, y, n, false);
-  vf sums = vf_splat(0);
-  for (j = 0; j + VF <= n; j += VF) sums = vf_fma(vf_load(y + j), vf_load(dy + j), sums);
-  float sum = vf_sum(sums);
-  for (; j < n; j++) sum += y[j] * dy[j];
-  for (j = 0; j + VF <= n; j += VF) vf_store(dx + j, vf_load(y + j) * (vf_load(dy + j) - sum));
-  for (; j < n; j++) dx[j] = y[j] * (dy[j] - sum);
+  vf high = vf_splat(-INFINITY), sums = vf_splat(0), along = vf_splat(0);
+  for (j = 0; j < whole; j += VF) high = vf_max(high, vf_load(x + j) * scale);
+  if (j < n) high = vf_max(high, load_tail(x + j, n - j) * scale);
+  const float max = vf_highest(high);
+  for (j = 0; j < whole; j += VF) {
+    vf e = vf_exp_low(vf_fma(vf_load(x + j), vf_splat(scale), vf_splat(-max)));
+    sums += e, along = vf_fma(e, vf_load(dy + j), along), vf_store(y + j, e);
+  }
+  float sum = vf_sum(sums), product = vf_sum(along);
+  EW_PLAIN for (; j < n; j++) {
+    const float e = vf_exp_low(vf_splat(x[j] * scale - max))[0];
+    sum += e, product += e * dy[j], y[j] = e;
+  }
+  const float f = 1.0f / sum, mean = product * f;
+  for (j = 0; j < whole; j += VF) {
+    vf v = vf_load(y + j) * f;
+    vf_store(y + j, v), vf_store(dx + j, v * (vf_load(dy + j) - mean) * slope);
+  }
+  EW_PLAIN for (; j < n; j++) y[j] *= f, dx[j] = y[j] * (dy[j] - mean) * slope;
+}
+
+static __attribute__((noinline)) void clear(real *y, int64_t n) {
+  int64_t j = 0;
+  for (; j + VF <= n; j += VF) vf_store(y + j, vf_splat(0));
+  EW_PLAIN for (; j < n; j++) y[j] = 0;
 }
 
 static void pair_task(void *arg, int32_t index, int32_t thread) {
-  pair_work *s = arg;
+  const pair_work *s = arg;
+  const ew_softmax_and_grad_params *p = s->p;
   (void)thread;
-  int64_t cols = s->p->cols, from = (int64_t)index * s->rows, to = from + s->rows < s->p->rows ? from + s->rows : s->p->rows;
-  for (int64_t i = from * cols; i < to * cols; i += cols) pair_row(s->x + i, s->dy + i, s->y + i, s->dx + i, s->p->cols);
+  int64_t cols = p->cols, first = (int64_t)index * s->rows, end = first + s->rows < p->rows ? first + s->rows : p->rows;
+  for (int64_t i = first; i < end; i++) {
+    const int64_t reach = p->first + i % p->period, to = reach < cols ? reach : cols, behind = p->span ? reach - p->span : 0, from = behind < 0 ? 0 : behind < to ? behind : to;
+    const int64_t at = i * cols;
+    clear(s->y + at, from), clear(s->dx + at, from), clear(s->y + at + to, cols - to), clear(s->dx + at + to, cols - to);
+    pair_row(s->x + at + from, s->dy + at + from, s->y + at + from, s->dx + at + from, (int32_t)(to - from), p->scale, p->slope);
+  }
 }
 
 int32_t ew_k_softmax_and_grad(ew_context *ctx, const ew_softmax_and_grad_params *p, void *const *operand) {

@@ -4,24 +4,6 @@
 
 typedef struct { int32_t op; float alpha, beta; } unary_grad;
 
-/* Phi(x) + x phi(x), where erfc(z) is e^-z^2 times a polynomial of 1 / (1 + 0.3275911 z) (Abramowitz and Stegun 7.1.26, error 1.5e-7) */
-static inline float gelu_slope(float x) {
-  float z = fabsf(x) * 0.70710678f, e = ew_exp(-z * z), t = 1.0f / (1.0f + 0.3275911f * z);
-  float p = 1.061405429f;
-  p = p * t - 1.453152027f;
-  p = p * t + 1.421413741f;
-  p = p * t - 0.284496736f;
-  p = p * t + 0.254829592f;
-  float tail = 0.5f * p * t * e, bell = 0.39894228f * x * e;
-  return (x < 0 ? tail : 1.0f - tail) + (e == 0 ? 0 : bell);
-}
-
-/* of x sigmoid(w(x)), where w is u and its slope v */
-static inline float gate_slope(float x, float u, float v) {
-  float s = ew_sigmoid(u), t = s * (1.0f - s);
-  return s + (t == 0 ? 0 : x * v * t);
-}
-
 /* x (1 - 2 / (w + 2)) with e = e^x, w = e (e + 2) */
 static inline float mish_slope(float x) {
   float z = x > 20.0f ? 20.0f : x, e = ew_exp(z), w = e * (e + 2.0f), r = 1.0f / (w + 2.0f);
@@ -47,9 +29,6 @@ static void row(const void *job, int32_t n, const void *const *in, void *out) {
     CASE(SOFTSIGN, g * (1.0f - fabsf(v)) * (1.0f - fabsf(v)))
     CASE(HARD_SWISH, g * (v <= -3.0f ? 0 : v < 3.0f ? v * (1.0f / 3) + 0.5f : 1.0f))
     CASE(ELU, g * (v > 0 ? 1.0f : a * ew_exp(b * v)))
-    CASE(GELU, g * gelu_slope(v))
-    CASE(GELU_TANH, g * gate_slope(v, 1.59576912f * (v + 0.044715f * v * v * v), 1.59576912f + 0.21406445f * v * v))
-    CASE(QUICK_GELU, g * gate_slope(v, a * v, a))
     CASE(MISH, g * mish_slope(v))
   }
 #undef CASE

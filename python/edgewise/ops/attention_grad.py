@@ -6,13 +6,15 @@ from .kernel import Kernel, read, write
 from .matmul import emit_gemm
 from .op import Op, product
 
-Kernel("softmax_and_grad", {"rows": "i32", "cols": "i32"},
-       [read("x", 4, "rows*cols"), read("dy", 4, "rows*cols"), write("y", 4, "rows*cols", inplace=["x"]), write("dx", 4, "rows*cols", inplace=["dy"])], empty=["rows", "cols"],
-       doc="y = softmax(x) over the last axis, and dx = y * (dy - sum(y * dy)). A row of all -inf gives zeros in both: what no query attends to has no gradient.")
+Kernel("softmax_and_grad", {"rows": "i32", "cols": "i32", "period": "i32", "first": "i32", "span": "i32", "scale": "f32", "slope": "f32"},
+       [read("x", 4, "rows*cols"), read("dy", 4, "rows*cols"), write("y", 4, "rows*cols", inplace=["x"]), write("dx", 4, "rows*cols", inplace=["dy"])],
+       require=["period > 0", "first >= 0", "span >= 0"], empty=["rows", "cols"],
+       doc="y = softmax(scale * x) over the last axis, and dx = slope * y * (dy - sum(y * dy)). Row i sees the columns below first + i % period, with span > 0 only the last span of them; the others are zeros "
+           "in both, and so is a row of all -inf: what no query attends to has no gradient.")
 
 
 # ---- gradients ----
-BLOCK = 64           # queries at a time where the mask is causal: later keys are left out
+BLOCK = 32           # queries at a time where the mask is causal: later keys are left out
 SCORES = 1 << 21     # floats that the scores of a block of queries take at most, where 16 queries fit into that
 
 # (q, k, v, dy, masks...): the gradients of q, k, v, which lie as [batch, seq, heads, dim], and of the sum of masks [batch, heads, q_len, kv_len], where y = softmax(softcap(scale * q k^T) + masks) v;
@@ -24,27 +26,6 @@ attention_grad = Op("AttentionGrad", "edgewise")
 def _(n):
     q, k, v = n.inputs[:3]
     return [(FLOAT, [x.shape[0], x.shape[2], x.shape[1], x.shape[3]]) for x in (q, k, v)] + [(FLOAT, q.shape[:3] + [k.shape[2]])]
-
-
-def _causal_mask(b, rows, cols, place, causal, window):
-    """[rows, cols]: 0 where j < i + place + causal (and, with a window, j > i + place - window), -inf elsewhere; made once per session."""
-    key = f"causal[{rows},{cols},{place},{causal},{window}]"
-    if key not in b.laid_out:
-        was, b.init = b.init, True
-        low = b.temp(FLOAT, [rows, cols])
-        b.fill(low, float("-inf"))
-        parts = []
-        for k, upper in ((place + causal, 1), (place - window, 0))[:2 if window else 1]:
-            parts.append(b.temp(FLOAT, [rows, cols]))
-            b.emit("trilu", {"x": low, "y": parts[-1]}, size=4, batch=1, rows=rows, cols=cols, k=k, upper=upper, x_row=cols, y_row=cols, x_batch=0, y_batch=0)
-        mask = parts[0]
-        if window:
-            mask = b.temp(FLOAT, [rows, cols])
-            b.emit_binary("add", *parts, mask, FLOAT)
-        mask.buffer.key = key
-        b.init = was
-        b.laid_out[key] = mask
-    return b.laid_out[key]
 
 
 @attention_grad.lower
@@ -71,6 +52,7 @@ def _(n, b):
     for y, covered in ((dq, bool(starts)), (dk, kv_len in reach), (dv, kv_len in reach), (dmask, bool(starts) and not causal)):
         if y is not None and not covered:
             b.fill(y, 0.0)
+    slope, left = (1.0, scale) if dmask is not None else (scale, 1.0)  # what the gradient of scores has in it of `scale`, and what it lacks
     summed = {"k": kv_len in reach, "v": kv_len in reach}  # whether the next block is the first: it writes what later ones add to
 
     def of_group(x, i):
@@ -86,41 +68,36 @@ def _(n, b):
             qi, di = of_group(q, i).slice(2, at, rows), of_group(dy, i).slice(2, at, rows)
             ki, vi = k.slice(2, 0, cols), v.slice(2, 0, cols)
             scores, dp = b.temp(FLOAT, [batch, kv, rows, cols]), b.temp(FLOAT, [batch, kv, rows, cols])
-            bias = more = None
+            more = capped = None
             if mask is not None:
                 more = mask if mask.shape[1] == 1 else of_group(mask, i)
                 more = more if more.shape[2] == 1 else more.slice(2, at, rows)
                 more = more if more.shape[3] == 1 else more.slice(3, 0, cols)
-            if causal:
-                first = past + starts[-1]
-                bias = _causal_mask(b, size, first + size + causal - 1, first, causal, window).slice(0, 0, rows).slice(1, starts[-1] - at, cols)
-            elif more is not None and more.shape[:2] == [1, 1]:
-                bias, more = more.drop_leading(2), None
-            capped = None
+            whole = 1.0 if softcap or more is None else scale  # softmax scales what nothing is added to
             if softcap:
                 capped = b.temp(FLOAT, scores.shape)
                 emit_gemm(b, qi, ki.transpose([0, 1, 3, 2]), capped, alpha=scale / softcap, activation="tanh")
-                b.emit_binary("mul", capped, b.scalar(FLOAT, softcap), scores, FLOAT)
-                if bias is not None:
-                    b.emit_binary("add", scores, bias, scores, FLOAT)
+                if more is not None:
+                    b.emit_binary("mul", capped, b.scalar(FLOAT, softcap), scores, FLOAT)
             else:
-                emit_gemm(b, qi, ki.transpose([0, 1, 3, 2]), scores, bias=bias, alpha=scale)
-            if more is not None:
+                emit_gemm(b, qi, ki.transpose([0, 1, 3, 2]), scores, bias=more.drop_leading(2) if more is not None and more.shape[:2] == [1, 1] else None, alpha=whole)
+            if more is not None and (softcap or more.shape[:2] != [1, 1]):
                 b.emit_binary("add", scores, more, scores, FLOAT)
             emit_gemm(b, di, vi.transpose([0, 1, 3, 2]), dp)
             p, ds = b.temp(FLOAT, scores.shape), b.temp(FLOAT, scores.shape)
-            b.emit("softmax_and_grad", {"x": scores, "dy": dp, "y": p, "dx": ds}, rows=batch * kv * rows, cols=cols)
+            b.emit("softmax_and_grad", {"x": scores if capped is None or more is not None else capped, "dy": dp, "y": p, "dx": ds}, rows=batch * kv * rows, cols=cols, period=rows,
+                   first=past + at + causal if causal else cols, span=causal + window - 1 if causal and window else 0, scale=1.0 if more is not None else softcap or scale, slope=slope)
             if dmask is not None:
                 b.copy(ds, of_group(dmask, i).slice(2, at, rows).slice(3, 0, cols))
             if softcap:
-                slope = b.temp(FLOAT, scores.shape)
-                b.emit_binary("mul", capped, capped, slope, FLOAT)
-                b.emit_binary("sub", b.scalar(FLOAT, 1.0), slope, slope, FLOAT)
-                b.emit_binary("mul", ds, slope, ds, FLOAT)
+                of_cap = b.temp(FLOAT, scores.shape)
+                b.emit_binary("mul", capped, capped, of_cap, FLOAT)
+                b.emit_binary("sub", b.scalar(FLOAT, 1.0), of_cap, of_cap, FLOAT)
+                b.emit_binary("mul", ds, of_cap, ds, FLOAT)
             if dq is not None:
-                emit_gemm(b, ds, ki, of_group(dq, i).slice(2, at, rows), alpha=scale)
+                emit_gemm(b, ds, ki, of_group(dq, i).slice(2, at, rows), alpha=left)
             if dk is not None:
-                add_product("k", ds.transpose([0, 1, 3, 2]), qi, dk.slice(2, 0, cols), scale)
+                add_product("k", ds.transpose([0, 1, 3, 2]), qi, dk.slice(2, 0, cols), left)
                 summed["k"] = False
             if dv is not None:
                 add_product("v", p.transpose([0, 1, 3, 2]), di, dv.slice(2, 0, cols), 1.0)

@@ -7,7 +7,7 @@ from .dtypes import BOOL, DOUBLE, FLOATS, INTEGERS, wrap
 from .kernel import Enum, Kernel, read, write
 from .op import OPS, Op, broadcast, fail, read_as, unsupported
 from .symbolic import Sym, decide_equal
-from .unary import INF, NAN, guard, plus, scaled, slope, where_or_zero
+from .unary import INF, NAN, guard, plus, scaled, where_or_zero
 
 BINARY = Enum("binary", ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "equal", "less", "less_equal", "greater", "greater_equal",
                          "and", "or", "xor", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right", "prelu", "silu_mul", "gelu_mul", "gelu_tanh_mul"])
@@ -222,18 +222,8 @@ def _grad_prelu(n, g, dy):
             g.sum_to(where_or_zero(g, positive, g.constant(x.dtype, [], [0.0]), g.mul(dy, x)), w.shape) if g.wants(1) else None]
 
 
-def _grad_gated(name, *of):
-    """Of activation(a) * b: what reaches b is activation(a) * dy, the same op again."""
-    def rule(n, g, dy):
-        a, b = n.inputs
-        return [slope(g, g.mul(dy, b), a, *of) if g.wants(0) else None, g.op(name, a, dy, domain="edgewise") if g.wants(1) else None]
-    return rule
-
-
 for _key, _rule in {("", "Add"): _grad_add, ("", "Sub"): _grad_sub, ("", "Mul"): _grad_mul, ("", "Div"): _grad_div, ("", "Mod"): _grad_mod, ("", "PRelu"): _grad_prelu,
-                    ("edgewise", "PowSame"): _grad_pow, ("edgewise", "MinOf2"): _grad_extreme("Less"), ("edgewise", "MaxOf2"): _grad_extreme("Greater"),
-                    ("edgewise", "SiLUMul"): _grad_gated("SiLUMul", "quick_gelu", 1.0), ("edgewise", "GeluMul"): _grad_gated("GeluMul", "gelu"),
-                    ("edgewise", "GeluTanhMul"): _grad_gated("GeluTanhMul", "gelu_tanh")}.items():
+                    ("edgewise", "PowSame"): _grad_pow, ("edgewise", "MinOf2"): _grad_extreme("Less"), ("edgewise", "MaxOf2"): _grad_extreme("Greater")}.items():
     OPS[_key].grad(_rule)
 
 pow_ = Op("Pow")

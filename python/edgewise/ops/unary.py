@@ -6,14 +6,15 @@ import math
 from ..errors import MissingGradient
 from .dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INTEGERS, wrap
 from .kernel import Enum, Kernel, read, write
-from .op import MS, OPS, Op, fail, like, takes, unsupported
+from .matmul import ACTIVATION
+from .op import MS, OPS, Op, fail, like, product, takes, unsupported
 from .symbolic import Sym
 
 UNARY = Enum("unary", ["neg", "abs", "sign", "floor", "ceil", "round", "sqrt", "reciprocal", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan",
                        "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "relu", "leaky_relu", "elu", "selu", "celu", "softplus", "softsign",
                        "hard_sigmoid", "hard_swish", "mish", "gelu", "gelu_tanh", "quick_gelu", "silu", "thresholded_relu", "clip", "not", "bit_not",
                        "is_nan", "is_inf", "rsqrt", "square", "linear"])
-SLOPE = Enum("slope", ["step", "sigmoid", "tanh", "softsign", "hard_swish", "elu", "gelu", "gelu_tanh", "quick_gelu", "mish"])
+SLOPE = Enum("slope", ["step", "sigmoid", "tanh", "softsign", "hard_swish", "elu", "mish"])
 
 
 Kernel("unary", {"op": "i32", "type": "i32", "dims": "i32[6]", "xs": "i32[6]", "ys": "i32[6]", "alpha": "f32", "beta": "f32"},
@@ -26,8 +27,8 @@ Kernel("unary", {"op": "i32", "type": "i32", "dims": "i32[6]", "xs": "i32[6]", "
 
 Kernel("unary_grad", {"op": "i32", "dims": "i32[6]", "dys": "i32[6]", "xs": "i32[6]", "dxs": "i32[6]", "alpha": "f32", "beta": "f32"},
        [read("dy", 4, "hi(dims, dys)", "lo(dims, dys)"), read("x", 4, "hi(dims, xs)", "lo(dims, xs)"), write("dx", 4, "hi(dims, dxs)", "lo(dims, dxs)", inplace=["dy", "x"])],
-       require=["op >= 0", "op < 10"], empty=["dims"],
-       doc="dx = dy f'(x). step: 1 where x > beta, else alpha; elu: alpha e^(beta x) where x <= 0; quick_gelu: x sigmoid(alpha x). sigmoid, tanh and softsign: x is f's output.")
+       require=["op >= 0", "op < 7"], empty=["dims"],
+       doc="dx = dy f'(x). step: 1 where x > beta, else alpha; elu: alpha e^(beta x) where x <= 0. sigmoid, tanh and softsign: x is f's output.")
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------
@@ -131,9 +132,11 @@ def _(n):
 
 @unary_grad.lower
 def _(n, b):
-    dx = b.out(n.outputs[0])
-    b.nd("unary_grad", dx.shape, {"dy": b.view(n.inputs[0]), "x": b.view(n.inputs[1]), "dx": dx}, {"dys": "dy", "xs": "x", "dxs": "dx"},
-         op=SLOPE[n.attrs["slope"]], alpha=n.attr("alpha", 0.0), beta=n.attr("beta", 0.0))
+    dx, dy, x, name, alpha = b.out(n.outputs[0]), b.view(n.inputs[0]), b.view(n.inputs[1]), n.attrs["slope"], n.attr("alpha", 0.0)
+    if name in SLOPE:
+        b.nd("unary_grad", dx.shape, {"dy": dy, "x": x, "dx": dx}, {"dys": "dy", "xs": "x", "dxs": "dx"}, op=SLOPE[name], alpha=alpha, beta=n.attr("beta", 0.0))
+    else:  # what products and gates know
+        b.emit("gated_grad", {"dy": b.contiguous(dy), "a": b.contiguous(x), "da": dx}, n=product(dx.shape), activation=ACTIVATION[name], alpha=alpha)
 
 
 @unary_grad.grad

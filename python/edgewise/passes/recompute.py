@@ -119,6 +119,7 @@ def recompute_cheap(bound, last):
         if n.op in CHEAP and o is not None and id(o) in wanted and not o.constant and all(x is None for x in n.outputs[1:]) \
                 and all(v is None or v.fixed or v.role == "input" or id(v) in wanted and id(v) not in again for v in n.inputs):
             again[id(o)] = n
+    backward = _along_with_gradients(backward, again)
     rest, twins = [], {}
     for n in backward:
         for i, v in enumerate(n.inputs):
@@ -134,3 +135,28 @@ def recompute_cheap(bound, last):
         rest.append(n)
     bound.nodes = forward + rest
     return bound
+
+
+def _along_with_gradients(backward, again):
+    """The backward part, where the steps that compute gradients of gated activations give what those computed, too, and who wants that comes after them.
+
+    again: {id of a value: its node} of what is to be computed again; what is found here leaves it."""
+    for step in [n for n in backward if n.op == "GatedGrad"]:
+        found = next((k for k, n in again.items() if n.op == step.attrs["of"] and all(x is y for x, y in zip(n.inputs, step.inputs[1:]))), None)
+        if found is None:
+            continue
+        at, value = backward.index(step), again[found].outputs[0]
+        early, late, behind = [], [], {found}
+        for n in backward[:at]:
+            reads = any(v is not None and id(v) in behind for v in n.inputs)
+            (late if reads else early).append(n)
+            behind.update(id(o) for o in n.outputs if reads and o is not None)
+        if any(id(v) in behind for v in step.inputs):
+            continue  # the gradient itself wants it
+        del again[found]
+        step.outputs[2] = Value(value.name + "~again", value.dtype, value.shape)
+        step.outputs[2].producer = step
+        backward = [*early, step, *late, *backward[at + 1:]]
+        for n in backward:
+            n.inputs = [step.outputs[2] if v is value else v for v in n.inputs]
+    return backward
