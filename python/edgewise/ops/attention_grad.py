@@ -14,7 +14,7 @@ Kernel("softmax_and_grad", {"rows": "i32", "cols": "i32", "period": "i32", "firs
 
 
 # ---- gradients ----
-BLOCK = 32           # queries at a time where the mask is causal: later keys are left out
+BLOCK = 64           # queries at a time at most where the mask is causal, a quarter of them where that is 16 or more: later keys are left out
 SCORES = 1 << 21     # floats that the scores of a block of queries take at most, where 16 queries fit into that
 
 # (q, k, v, dy, masks...): the gradients of q, k, v, which lie as [batch, seq, heads, dim], and of the sum of masks [batch, heads, q_len, kv_len], where y = softmax(softcap(scale * q k^T) + masks) v;
@@ -46,7 +46,7 @@ def _(n, b):
         mask = mask._with([1] * (4 - len(mask.shape)) + mask.shape, [0] * (4 - len(mask.shape)) + mask.strides)
         if min(mask.strides) < 0:
             mask = b.contiguous(mask)
-    size = min(q_len, max(16, SCORES // max(1, batch * kv * kv_len) // 16 * 16), BLOCK if causal else q_len)
+    size = min(q_len, max(16, SCORES // max(1, batch * kv * kv_len) // 16 * 16), max(16, min(BLOCK, q_len // 4 // 16 * 16)) if causal else q_len)
     starts = list(range(0, q_len, size)) if kv_len and product(dy.shape) else []
     reach = [min(kv_len, past + at + size + causal - 1) if causal else kv_len for at in starts]
     for y, covered in ((dq, bool(starts)), (dk, kv_len in reach), (dv, kv_len in reach), (dmask, bool(starts) and not causal)):
