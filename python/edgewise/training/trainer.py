@@ -491,7 +491,7 @@ class Trainer:
         save_adapter(Adapter.of(self.lora, self.adapter()), folder)
 
     def load_adapter(self, source):
-        """Goes on from an adapter: the path of a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter. Its ranks must be this trainer's. Optimizer and place in the data stay as they are.
+        """Goes on from an adapter: the path of a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter. Its ranks must be this trainer's. Optimizer and place in the data stay as they are. Returns self.
 
         Raises:
             InputError: it does not fit; nothing has changed then."""
