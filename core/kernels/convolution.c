@@ -68,21 +68,151 @@ typedef struct {
   int64_t first;                   /* forward: position of column 0; by weights: tap of column 0 */
 } patch_layout;
 
+/* Up to GROUP positions, from column 0 of the panels on; whatever their taps. */
+static __attribute__((noinline)) void pack_far(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t n) {
+  const patch_layout *s = g->b_more;
+  int32_t channel = (int32_t)(k0 / s->taps), t = (int32_t)(k0 % s->taps);
+  place at = place_of(s->first + j0, s->w.y_size), tap = place_of(t, s->w.taps);
+  for (int32_t p = 0; p < kc; p++, panels += NR) {
+    real line[GROUP];
+    patches(&s->w, (real *)g->b + channel * s->x_volume, 0, tap, at, n, line, false);
+    EW_PLAIN for (int32_t i = n; i % NR; i++) line[i] = 0;
+    for (int32_t q = 0; q < n; q += NR)
+      for (int32_t c = 0; c < NR; c += VF) vf_store(panels + (int64_t)q * kc + c, vf_load(line + q + c));
+    if (++tap.x == s->w.taps[2]) tap.x = 0, tap.y++;
+    if (tap.y == s->w.taps[1]) tap.y = 0, tap.z++;
+    if (tap.z == s->w.taps[0]) tap.z = 0, channel++;
+  }
+}
+
+/* Some positions and what their taps meet of a plane: a box of x with its pads, whose lines are split by the remainders of places by the stride. What one tap
+ * meets in a line of positions then lies one behind the other. */
+enum { BOX_FLOATS = 6144, BOX_TAPS = 256 };
+typedef struct {
+  const ew_window *w;
+  place first;        /* position */
+  int32_t size[3];    /* places of x, those of lines rounded up to whole strides */
+  int32_t pitch;      /* of a remainder's part of a line */
+  int32_t tap[BOX_TAPS];
+  real *at;
+} window_box;
+
+/* The box of the n positions from `at`: the dimensions behind one that they leave are there as a whole. False: it is too large. */
+static bool box_of(const ew_window *w, int64_t at, int32_t n, window_box *b) {
+  place first = place_of(at, w->y_size), last = place_of(at + n - 1, w->y_size);
+  if (first.z != last.z) first.y = 0, last.y = w->y_size[1] - 1;
+  if (first.z != last.z || first.y != last.y) first.x = 0, last.x = w->y_size[2] - 1;
+  const int64_t more[3] = {last.z - first.z, last.y - first.y, last.x - first.x};
+  int64_t all = 1;
+  for (int d = 0; d < 3; d++) {
+    int64_t size = more[d] * w->stride[d] + (w->taps[d] - 1) * (int64_t)w->dilation[d] + 1;
+    if (d == 2) size = ((size - 1) / w->stride[2] + 1) * w->stride[2];
+    if (size > BOX_FLOATS || (all *= size) > BOX_FLOATS) return false;
+    b->size[d] = (int32_t)size;
+  }
+  b->w = w, b->first = first, b->pitch = b->size[2] / w->stride[2];
+  return true;
+}
+
+/* Where position `at` has its tap 0 in the box. */
+static int32_t in_box(const window_box *b, place at) {
+  return ((at.z - b->first.z) * b->w->stride[0] * b->size[1] + (at.y - b->first.y) * b->w->stride[1]) * b->size[2] + at.x - b->first.x;
+}
+
+static void taps_of_box(window_box *b) {
+  const ew_window *w = b->w;
+  for (int32_t z = 0, t = 0; z < w->taps[0]; z++)
+    for (int32_t y = 0; y < w->taps[1]; y++)
+      for (int32_t x = 0; x < w->taps[2]; x++) {
+        int32_t from = x * w->dilation[2];
+        b->tap[t++] = (z * w->dilation[0] * b->size[1] + y * w->dilation[1]) * b->size[2] + from % w->stride[2] * b->pitch + from / w->stride[2];
+      }
+}
+
+/* Whether some tap meets what is `at` places behind the box's begin, along dimension d. */
+static bool is_met(const ew_window *w, int d, int32_t at) {
+  bool met = w->stride[d] == 1;
+  for (int32_t k = 0; k < w->taps[d] && !met; k++) met = (at - k * (int64_t)w->dilation[d]) % w->stride[d] == 0;
+  return met;
+}
+
+static __attribute__((noinline)) void fill_box(const window_box *b, const real *x) {
+  const ew_window *w = b->w;
+  const int32_t step = w->stride[2];
+  const int64_t z0 = b->first.z * (int64_t)w->stride[0] - w->pad[0], y0 = b->first.y * (int64_t)w->stride[1] - w->pad[1], x0 = b->first.x * (int64_t)step - w->pad[2];
+  for (int32_t z = 0; z < b->size[0]; z++)
+    for (int32_t y = 0; y < b->size[1]; y++) {
+      real *line = b->at + (z * b->size[1] + y) * b->size[2];
+      if (!is_met(w, 0, z) || !is_met(w, 1, y)) continue;
+      const bool inside = z0 + z >= 0 && z0 + z < w->x_size[0] && y0 + y >= 0 && y0 + y < w->x_size[1];
+      const real *from = inside ? x + ((z0 + z) * w->x_size[1] + y0 + y) * w->x_size[2] : x;
+      for (int32_t r = 0; r < step; r++, line += b->pitch) {
+        /* places x0 + r + i * step, for i in 0..pitch-1 */
+        int64_t room = w->x_size[2] - 1 - (x0 + r), begin = x0 + r >= 0 ? 0 : (step - 1 - (x0 + r)) / step, end = room < 0 ? 0 : room / step + 1;
+        if (step > 1 && !is_met(w, 2, r)) continue;
+        if (end > b->pitch) end = b->pitch;
+        if (!inside || begin >= end) begin = end = b->pitch;
+        EW_PLAIN for (int64_t i = 0; i < begin; i++) line[i] = 0;
+        if (begin < end) ew_every(line + begin, from + x0 + r + begin * step, step, (int32_t)(end - begin));
+        EW_PLAIN for (int64_t i = end; i < b->pitch; i++) line[i] = 0;
+      }
+    }
+}
+
+/* Some taps of the `cols` <= NR positions from `at`, which moves behind them: rows of a panel, from one piece of the box for each line of positions. */
+static __attribute__((noinline)) void panel_of_box(const window_box *b, place *at, int32_t cols, const int32_t *tap, int32_t taps, real *panel) {
+  const real *from[NR];
+  int32_t begin[NR], pieces = 0;
+  for (int32_t c = 0; c < cols; pieces++) {
+    const int32_t left = b->w->y_size[2] - at->x, n = at_most(left, cols - c);
+    from[pieces] = b->at + in_box(b, *at) - c, begin[pieces] = c;
+    c += n, at->x += n;
+    if (n < left) continue;
+    at->x = 0;
+    if (++at->y == b->w->y_size[1]) at->y = 0, at->z++;
+  }
+  if (pieces == 1) {
+    for (int32_t t = 0; t < taps; t++, panel += NR)
+      for (int c = 0; c < NR; c += VF) vf_store(panel + c, vf_load(from[0] + tap[t] + c));
+    return;
+  }
+  vi column;
+  for (int i = 0; i < VF; i++) column[i] = i;
+  for (int32_t t = 0; t < taps; t++, panel += NR)
+    for (int c = 0; c < NR; c += VF) {
+      vf x = vf_load(from[0] + tap[t] + c);
+      for (int32_t i = 1; i < pieces; i++) x = vf_select(column >= vi_splat(begin[i] - c), vf_load(from[i] + tap[t] + c), x);
+      vf_store(panel + c, x);
+    }
+}
+
 /* Rows are (channel, tap), columns positions. */
 static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
   const patch_layout *s = g->b_more;
-  for (int32_t j = 0; j < nc; j += GROUP) {
-    int32_t n = at_most(nc - j, GROUP), channel = (int32_t)(k0 / s->taps), t = (int32_t)(k0 % s->taps);
-    place at = place_of(s->first + j0 + j, s->w.y_size), tap = place_of(t, s->w.taps);
-    for (int32_t p = 0; p < kc; p++) {
-      real line[GROUP], *panel = panels + (int64_t)j * kc + p * NR;
-      patches(&s->w, (real *)g->b + channel * s->x_volume, 0, tap, at, n, line, false);
-      EW_PLAIN for (int32_t i = n; i % NR; i++) line[i] = 0;
-      for (int32_t q = 0; q < n; q += NR)
-        for (int32_t c = 0; c < NR; c += VF) vf_store(panel + (int64_t)q * kc + c, vf_load(line + q + c));
-      if (++tap.x == s->w.taps[2]) tap.x = 0, tap.y++;
-      if (tap.y == s->w.taps[1]) tap.y = 0, tap.z++;
-      if (tap.z == s->w.taps[0]) tap.z = 0, channel++;
+  for (int32_t j = 0, n; j < nc; j += n) {
+    real area[NR + BOX_FLOATS + NR];
+    window_box box;
+    n = nc - j;
+    bool fits = s->taps <= BOX_TAPS && s->taps > ew_volume(s->w.stride); /* else places are met once at most, and need no box */
+    while (fits && !box_of(&s->w, s->first + j0 + j, n, &box)) {
+      fits = n > NR;
+      if (fits) n = up_to(n / 2, NR) * NR;
+    }
+    if (!fits) {
+      n = at_most(nc - j, GROUP);
+      pack_far(g, panels + (int64_t)j * kc, k0, kc, j0 + j, n);
+      continue;
+    }
+    const place first = place_of(s->first + j0 + j, s->w.y_size);
+    box.at = area + NR;
+    taps_of_box(&box);
+    zero(area, NR, 0), zero(box.at + box.size[0] * box.size[1] * box.size[2], NR, 0);
+    for (int32_t p = 0, count; p < kc; p += count) {
+      const int32_t t = (int32_t)((k0 + p) % s->taps);
+      place at = first;
+      count = at_most(s->taps - t, kc - p);
+      fill_box(&box, (const real *)g->b + (k0 + p) / s->taps * s->x_volume);
+      for (int32_t q = 0; q < n; q += NR) panel_of_box(&box, &at, at_most(n - q, NR), box.tap + t, count, panels + (int64_t)(j + q) * kc + p * NR);
     }
   }
 }
@@ -113,7 +243,8 @@ typedef struct {
   real *x, *weights, *y, *scratch;
   const real *bias;
   ew_finish finish;
-  int32_t blocks, block; /* transpose: blocks of channels of a group, channels of a block */
+  int32_t blocks, block;     /* of columns, and columns of a block; transpose: of channels of a group */
+  int32_t row_blocks, rows;  /* of a group's m */
 } convolution;
 
 #define CONVOLUTION(p) {.w = EW_WINDOW_OF(p), .batch = (p)->batch, .groups = (p)->groups, .m = (p)->m, .c = (p)->c, .threads = ew_parallel_width(ctx), .x_batch = (p)->x_batch,    \
@@ -299,20 +430,30 @@ static void direct_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-static void product(const convolution *s, ew_context *ctx, int64_t i, real *scratch, int64_t b_floats, int32_t threads) {
-  int64_t g = i % s->groups, k = s->c * s->taps, y = i * s->m * s->y_volume;
-  patch_layout layout = {s->w, s->x_volume, 0, s->taps, 0};
-  ew_gemm_job job = {.m = s->m, .n = (int32_t)s->y_volume, .k = (int32_t)k, .a_row = (int32_t)k, .a_col = 1, .y_row = (int32_t)s->y_volume, .a = s->weights + g * s->m * k, .y = s->y + y,
-                     .finish = s->finish, .pack_b = pack_positions, .b = plane_of_x(s, i / s->groups, g * s->c), .b_more = &layout};
-  if (job.finish.bias) job.finish.bias += g * s->m;
-  if (job.finish.residual) job.finish.residual += y;
-  /* rows of a are contiguous: there is nothing to pack, the size only says how many of them to keep in cache */
-  ew_gemm_run(ctx, &job, scratch, b_floats, scratch, (int64_t)EW_GEMM_A_FLOATS * threads, threads);
-}
+/* Pieces: (item, group, rows of y's matrix, columns). Each thread packs what it multiplies: threads meet once, and what a thread reads it has written. */
 static void product_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
-  int64_t b_floats = EW_GEMM_B_FLOATS / s->threads;
-  EACH_PIECE(i) product(s, NULL, i, s->scratch + b_floats * thread, b_floats, 1);
+  const int64_t b_floats = EW_GEMM_B_FLOATS / s->threads, k = s->c * s->taps;
+  EACH_PIECE(i) {
+    const int64_t item = i / s->row_blocks / s->blocks, g = item % s->groups;
+    const int32_t row = (int32_t)(i / s->blocks % s->row_blocks) * s->rows, from = (int32_t)(i % s->blocks) * s->block;
+    const int64_t at = (item * s->m + row) * s->y_volume + from;
+    patch_layout layout = {s->w, s->x_volume, 0, s->taps, from};
+    ew_gemm_job job = {.m = at_most(s->m - row, s->rows), .n = at_most(s->y_volume - from, s->block), .k = (int32_t)k, .a_row = (int32_t)k, .a_col = 1, .y_row = (int32_t)s->y_volume,
+                       .a = s->weights + (g * s->m + row) * k, .y = s->y + at, .finish = s->finish, .pack_b = pack_positions, .b = plane_of_x(s, item / s->groups, g * s->c), .b_more = &layout};
+    if (job.m <= 0 || job.n <= 0) continue;
+    if (job.finish.bias) job.finish.bias += g * s->m + row;
+    if (job.finish.residual) job.finish.residual += at;
+    /* rows of a are contiguous: there is nothing to pack, the size only says how many of them to keep in cache */
+    ew_gemm_run(NULL, &job, s->scratch + b_floats * thread, b_floats, s->scratch, EW_GEMM_A_FLOATS, 1);
+  }
+}
+
+/* Blocks of `length` for each of `items` so that the threads have something to balance with: a multiple of `threads`, where there is enough. */
+static int32_t blocks_for(int64_t items, int32_t length, int32_t least, int32_t threads) {
+  const int64_t wanted = (4 * (int64_t)threads - 1) / items + 1;
+  int32_t n = at_most(length / least, wanted < 1 ? 1 : (int32_t)wanted);
+  return threads == 1 || n < 1 ? 1 : n > threads ? n - n % threads : n;
 }
 
 int32_t ew_k_conv(ew_context *ctx, const ew_conv_params *p, void *const *operand) {
@@ -326,9 +467,11 @@ int32_t ew_k_conv(ew_context *ctx, const ew_conv_params *p, void *const *operand
     return EW_OK;
   }
   s.finish.bias_row = 1;
-  if (items >= s.threads) in_parallel(ctx, &s, items, each * s.m, product_task);
-  else
-    for (int64_t i = 0; i < items; i++) product(&s, ctx, i, s.scratch, EW_GEMM_B_FLOATS, s.threads);
+  /* Columns are split first, since rows would all pack the same; rows where columns are few. */
+  int32_t blocks = blocks_for(items, (int32_t)s.y_volume, 8 * NR, s.threads), rows = items * blocks >= s.threads ? 1 : at_most(up_to(s.threads, blocks), up_to(s.m, MR));
+  s.block = up_to(up_to(s.y_volume, blocks), NR) * NR, s.blocks = up_to(s.y_volume, s.block);
+  s.rows = up_to(up_to(s.m, rows), MR) * MR, s.row_blocks = up_to(s.m, s.rows);
+  in_parallel(ctx, &s, items * s.blocks * s.row_blocks, each * s.m / s.blocks / s.row_blocks, product_task);
   return EW_OK;
 }
 
@@ -425,17 +568,17 @@ static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-static void weight_product(const convolution *s, ew_context *ctx, int64_t g, real *scratch, int64_t b_floats, int32_t threads) {
-  int64_t n = s->c * s->taps, k = s->batch * s->y_volume;
-  patch_layout layout = {s->w, s->x_volume, s->x_batch, s->taps, 0};
-  ew_gemm_job job = {.m = s->m, .n = (int32_t)n, .k = (int32_t)k, .a_row = (int32_t)k, .a_col = 1, .y_row = (int32_t)n, .a = s->y + g * s->m * k, .y = s->weights + g * s->m * n,
-                     .finish = {.alpha = 1}, .pack_b = pack_taps, .b = plane_of_x(s, 0, g * s->c), .b_more = &layout};
-  ew_gemm_run(ctx, &job, scratch, b_floats, scratch, (int64_t)EW_GEMM_A_FLOATS * threads, threads);
-}
+/* Pieces: (group, columns). */
 static void weight_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
-  int64_t b_floats = EW_GEMM_B_FLOATS / s->threads;
-  EACH_PIECE(g) weight_product(s, NULL, g, s->scratch + b_floats * thread, b_floats, 1);
+  const int64_t b_floats = EW_GEMM_B_FLOATS / s->threads, n = s->c * s->taps, k = s->batch * s->y_volume;
+  EACH_PIECE(i) {
+    const int64_t g = i / s->blocks, from = i % s->blocks * s->block;
+    patch_layout layout = {s->w, s->x_volume, s->x_batch, s->taps, from};
+    ew_gemm_job job = {.m = s->m, .n = at_most(n - from, s->block), .k = (int32_t)k, .a_row = (int32_t)k, .a_col = 1, .y_row = (int32_t)n, .a = s->y + g * s->m * k, .y = s->weights + g * s->m * n + from,
+                       .finish = {.alpha = 1}, .pack_b = pack_taps, .b = plane_of_x(s, 0, g * s->c), .b_more = &layout};
+    ew_gemm_run(NULL, &job, s->scratch + b_floats * thread, b_floats, s->scratch, EW_GEMM_A_FLOATS, 1);
+  }
 }
 
 int32_t ew_k_conv_weight_grad(ew_context *ctx, const ew_conv_weight_grad_params *p, void *const *operand) {
@@ -443,8 +586,10 @@ int32_t ew_k_conv_weight_grad(ew_context *ctx, const ew_conv_weight_grad_params 
   s.x = operand[EW_CONV_WEIGHT_GRAD_X], s.weights = operand[EW_CONV_WEIGHT_GRAD_DW], s.y = operand[EW_CONV_WEIGHT_GRAD_DY], s.scratch = operand[EW_CONV_WEIGHT_GRAD_SCRATCH];
   double each = (double)(s.batch * s.y_volume) * (double)s.taps;
   if (s.m < FEW_CHANNELS) in_parallel(ctx, &s, (int64_t)s.groups * s.m * s.c, each, weight_direct_task);
-  else if (s.groups >= s.threads) in_parallel(ctx, &s, s.groups, each * s.m * s.c, weight_task);
-  else
-    for (int32_t g = 0; g < s.groups; g++) weight_product(&s, ctx, g, s.scratch, EW_GEMM_B_FLOATS, s.threads);
+  else {
+    const int32_t blocks = blocks_for(s.groups, (int32_t)(s.c * s.taps), 2 * NR, s.threads);
+    s.block = up_to(up_to(s.c * s.taps, blocks), NR) * NR, s.blocks = up_to(s.c * s.taps, s.block);
+    in_parallel(ctx, &s, (int64_t)s.groups * s.blocks, each * s.m * s.c / s.blocks, weight_task);
+  }
   return EW_OK;
 }
