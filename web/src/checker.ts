@@ -5,7 +5,9 @@ import { PackageError } from "./errors.ts";
 /** Most that a page's memory holds. */
 export const MAX_MEMORY = 0xffff_0000;
 
+/** A weight's place: a part of the package or a file beside it, and bytes in it. */
 export interface Weight { name: string; file: string; offset: number; bytes: number }
+/** What a plan wants bound: python/edgewise/plan/plan.py has the kinds. */
 export interface Slot {
   name: string;
   kind: "weight" | "computed" | "cache" | "state" | "input" | "output";
@@ -14,6 +16,7 @@ export interface Slot {
   bytes: number;
 }
 
+/** A parsed JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 /** Reads JSON values and says where in the manifest something is wrong. */

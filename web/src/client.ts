@@ -5,6 +5,7 @@ import { makeError, type FromWorker, type Methods, type ProgressEvent, type ToWo
 import { aborted } from "./source.ts";
 import type { StepEvent } from "./training/trainer.ts";
 
+/** What a call listens for, and `transfer`: buffers that move to the worker. */
 export interface CallOptions {
   signal?: AbortSignal | undefined;
   onProgress?: ((event: ProgressEvent) => void) | undefined;
@@ -22,6 +23,7 @@ interface Open extends CallOptions {
 /** How long an aborted call may take to answer with what it had; a worker amid a long step answers later, which nobody waits for. */
 const ABORT_GRACE_MS = 300;
 
+/** A worker, from the page's side. */
 export class Client {
   private readonly worker: Worker;
   private readonly open = new Map<number, Open>();
@@ -42,6 +44,7 @@ export class Client {
     this.worker.onmessageerror = () => this.end(new EngineError("a message of the worker could not be read", url, "Make a new pipeline."));
   }
 
+  /** Calls a method of the worker. Rejects with the error that it threw there, Aborted, or EngineError when the worker dies. */
   call<M extends keyof Methods>(method: M, request: Parameters<Methods[M]>[0], options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
     const { signal } = options;
     if (this.dead) return Promise.reject(this.dead);

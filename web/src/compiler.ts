@@ -5,6 +5,7 @@ import type { PlainError } from "./protocol.ts";
 
 /** First the addresses, and Python starts; then any number of compilations. */
 export type ToCompiler = { pyodideUrl: string; wheelUrl: string } | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
+/** What Python made: a manifest (JSON) and files by name. */
 export interface Compiled {
   manifest: string;
   files: Map<string, Uint8Array<ArrayBuffer>>;
@@ -13,6 +14,7 @@ export interface Compiled {
   /** Milliseconds: starting Python, and compiling. */
   ms: { pyodide: number; compile: number };
 }
+/** What it posts. */
 export type FromCompiler = { started: true } | { compiled: Compiled } | { error: PlainError; missing: string | undefined };
 
 interface PyProxy { (...args: unknown[]): { toJs(options: object): unknown; destroy(): void } }

@@ -8,6 +8,7 @@ import type { DecoderInfo, Manifest, PlanInfo } from "./package.ts";
 import { NOTES } from "./recorder.ts";
 import type { Extent } from "./source.ts";
 
+/** A stretch of engine memory. */
 export interface Place { address: number; bytes: number }
 
 /**
@@ -18,6 +19,7 @@ export class Weights {
   private readonly at = new Map<string, Place>();
   private readonly made = new Map<string, Place>();
   private readonly adapters = new Map<string, Place>();
+  /** Of all weights that are there. */
   bytes = 0;
 
   constructor(private readonly engine: Engine, manifest: Pick<Manifest, "weights">) {
@@ -32,10 +34,12 @@ export class Weights {
     }
   }
 
+  /** Where a weight lies, which must be there. */
   address(name: string): Place {
     return this.at.get(name)!;
   }
 
+  /** Whether a weight is there. */
   has(name: string): boolean {
     return this.at.has(name);
   }
@@ -105,9 +109,11 @@ export class Weights {
 
 /** The state of one text being written: how many tokens its caches hold. */
 export interface Sequence {
+  /** Tokens in its caches. */
   past: number;
   /** Of models without a cache: the text so far. */
   ids: number[];
+  /** Addresses by the cache's name. */
   caches: Map<string, number>;
 }
 
@@ -121,6 +127,7 @@ interface Loaded {
   bound: Sequence | undefined;
 }
 
+/** A package's language model in an engine. As python/edgewise/session/decoder.py. */
 export class EngineDecoder implements Decoder<Sequence> {
   readonly vocab_size: number;
   /** How many tokens a sequence can have. */
@@ -224,6 +231,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     return sequence;
   }
 
+  /** Frees its caches, or keeps them for the next sequence where none are kept. */
   close(sequence: Sequence): void {
     if (!this.sequences.delete(sequence)) return;
     for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;

@@ -49,8 +49,11 @@ export interface EngineUrls {
   threadUrl: string;
 }
 
+/** How an engine is opened. */
 export interface EngineOptions extends EngineUrls {
+  /** The build. Default: auto, as `choose` says. */
   flavour?: Flavour | "auto";
+  /** Threads that compute, 1 to 64. Default: by the number of processors. */
   threads?: number;
   /** The engine with all kernels, also those that few models need. Default: false. */
   full?: boolean;
@@ -112,9 +115,11 @@ export interface Watcher { run(plan: Plan, where: string): void }
 /** A loaded plan: an address in the engine. */
 export type Plan = number & { readonly __plan: unique symbol };
 
+/** One instance of the engine with a memory of its own. Addresses are unsigned, sizes in bytes; every failure is an EdgewiseError. */
 export class Engine {
   /** Set once the engine has trapped; it must not be called again. */
   failure: EdgewiseError | undefined;
+  /** Runs plans in its stead, while a profile watches. */
   watcher: Watcher | undefined;
   private readonly described = new Map<Plan, Described>();
   private closed = false;
@@ -210,6 +215,7 @@ export class Engine {
     return address;
   }
 
+  /** Gives back what `alloc` gave; 0 is nothing. */
   free(address: number): void {
     if (address && !this.closed && !this.failure) this.exports.ew_free(address);
   }
@@ -233,6 +239,7 @@ export class Engine {
     }
   }
 
+  /** Lets a slot lie at an address, where at least its bytes must be and stay; the memory stays the caller's. @throws PlanError */
   bind(plan: Plan, slot: number, address: number, bytes: number, where = ""): void {
     this.check(this.call(() => this.exports.ew_plan_bind(plan, slot, address, bytes)), where || `slot ${slot}`);
   }
@@ -247,15 +254,18 @@ export class Engine {
     return (this.call(() => this.exports.ew_plan_slot_use(plan, slot)) & 2) !== 0;
   }
 
+  /** Sets a register, which Syms of the plan follow. @throws PlanError: out of its range */
   register(plan: Plan, register: number, value: number): void {
     this.check(this.call(() => this.exports.ew_plan_register(plan, register, BigInt(value))), `register ${register}`);
     if (register === 0) this.described.get(plan)!.first = value;
   }
 
+  /** Runs the init steps, which fill `computed` slots from weights. @throws as `run` */
   init(plan: Plan, where: string): void {
     this.check(this.call(() => this.exports.ew_plan_init(plan)), where);
   }
 
+  /** Runs all other steps. @throws InputError: an index in the data is out of range. OutOfMemory, EngineError */
   run(plan: Plan, where: string): void {
     if (this.watcher) this.watcher.run(plan, where);
     else this.check(this.call(() => this.exports.ew_plan_run(plan)), where);
@@ -266,10 +276,12 @@ export class Engine {
     this.check(this.call(() => this.exports.ew_plan_run_steps(plan, step, 1, 0)), where);
   }
 
+  /** What profiles want to know of it. */
   describe(plan: Plan): Described {
     return this.described.get(plan)!;
   }
 
+  /** Lets go of a plan; what its slots are bound to stays. */
   freePlan(plan: Plan): void {
     this.described.delete(plan);
     if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
@@ -392,10 +404,12 @@ async function startThreads(
   }
 }
 
+/** An error's words, whatever was thrown. */
 export function message(e: unknown): string {
   return e instanceof Error ? e.message : String(e);
 }
 
+/** Bytes in words, in units of 2^20: `12 MB`. */
 export function megabytes(bytes: number): string {
   return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MB`;
 }

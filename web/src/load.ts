@@ -17,6 +17,7 @@ import { parseConfig, Tokenizer } from "./text.ts";
 import { Adapters } from "./training/adapters.ts";
 import { COMPILER } from "./version.ts";
 
+/** A loaded language model and all that belongs to it. */
 export interface Model {
   engine: Engine;
   decoder: EngineDecoder;
@@ -30,6 +31,7 @@ export interface Model {
   files: Map<string, Uint8Array>;
   /** Stands for the model: what was trained on one fits another of the same key. */
   key: string;
+  /** Its name, for errors. */
   where: string;
   urls: Urls;
   /** The .onnx file that it was compiled from, and what belongs to it; undefined for packages. */

@@ -11,23 +11,31 @@ import { scatter, type ByteSource, type Extent } from "./source.ts";
 
 export type { Slot, Weight };
 
+/** What packages begin with. */
 export const MAGIC = "EDGEWISE";
 const HEADER = 16;
 const ALIGN = 64;
 const MAX_JSON = 64 << 20;
 const MAX_FILE = 1 << 30; // of the files that are read whole: plans, tokenizer, configs
 
+/** A plan for `tokens` tokens at once. `registers`: numbers of those that hold the past length and the last token's place. */
 export interface PlanInfo { tokens: number; file: string; registers: { past: number; last: number }; slots: Slot[] }
+/** A language model's plans. */
 export interface DecoderInfo {
   /** The model has no cache: every run is given the whole text. */
   recompute: boolean;
+  /** Most tokens of a sequence. */
   capacity: number;
+  /** Number of logits. */
   vocabSize: number;
+  /** Of one sequence. */
   caches: { name: string; bytes: number }[];
+  /** In the order of their tokens. */
   plans: PlanInfo[];
 }
 /** What the plans of a training program are for: see python/edgewise/training/program.py. */
 export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;
+/** One of them. */
 export type TrainingPlan = (typeof TRAINING_PLANS)[number];
 /** A tensor that persists between runs, and how it begins: as a weight of the package, filled with a number, or random. */
 export interface StateInfo {
@@ -40,12 +48,15 @@ export interface StateInfo {
 }
 /** Fields of PEFT's adapter_config.json that the program was made with. */
 export interface LoraInfo { r: number; lora_alpha: number; use_rslora: boolean; [field: string]: unknown }
+/** A way to train the model: plans for a batch of `batch` rows of `sequence` tokens, and the states they share. */
 export interface ProgramInfo {
   name: string;
   batch: number;
   sequence: number;
+  /** Null: all parameters are trained. */
   lora: LoraInfo | null;
   optimizer: { type: string; lr: number; [field: string]: unknown };
+  /** Null: any. */
   maxGradNorm: number | null;
   plans: Map<TrainingPlan, { file: string; slots: Slot[]; arenaBytes: number }>;
   states: Map<string, StateInfo>;
@@ -54,11 +65,15 @@ export interface ProgramInfo {
 }
 /** A manifest that has been checked. */
 export interface Manifest {
+  /** Of the engine's kernels that it was made for. */
   tableHash: number;
+  /** `text-generation` or `inference`. */
   task: string;
   /** Names of the kernels that its plans call. */
   kernels: string[];
+  /** Where they lie, from the beginning of the data. */
   files: Map<string, { offset: number; bytes: number }>;
+  /** Of files that are checked, in hexadecimal digits. */
   sha256: Map<string, string>;
   weights: Map<string, Weight>;
   /** Of packages for text-generation. */
@@ -304,6 +319,7 @@ function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files
   return { recompute, capacity, vocabSize, caches: Array.from(caches, ([name, bytes]) => ({ name, bytes })), plans };
 }
 
+/** A package of which the manifest has been read. */
 export interface OpenPackage {
   manifest: Manifest;
   /** The files that are read whole: all but `weights`. Filled by `finish`. */
@@ -386,6 +402,7 @@ async function* prepend(head: Uint8Array, rest: AsyncGenerator<Uint8Array<ArrayB
   }
 }
 
+/** Whether a file begins as a package does. */
 export function isMagic(bytes: Uint8Array): boolean {
   return bytes.length >= 8 && String.fromCharCode(...bytes.subarray(0, 8)) === MAGIC;
 }

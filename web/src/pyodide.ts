@@ -6,6 +6,7 @@ import { makeError, type Urls } from "./protocol.ts";
 import { aborted } from "./source.ts";
 import type { Compiled, FromCompiler, ToCompiler } from "./compiler.ts";
 
+/** Gets how far a compilation is. */
 export type Stage = (stage: "pyodide" | "compile" | "done", message: string) => void;
 
 /** A file that the model refers to and that was not among those given. */
@@ -15,6 +16,7 @@ export class MissingFile extends Error {
   }
 }
 
+/** Python in a worker. */
 export class Compiler {
   private readonly worker: Worker;
   private started = false;
@@ -45,6 +47,7 @@ export class Compiler {
     });
   }
 
+  /** Ends the worker; a compilation that runs rejects with `error`. */
   end(error: Error = new EngineError("the compiler has ended")): void {
     this.failed ??= error;
     this.signal.removeEventListener("abort", this.stop);

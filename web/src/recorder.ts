@@ -10,6 +10,7 @@ export const NOTES = "//notes";
 
 interface Watched { known: Described; runs: ProfileData["plans"][number]["runs"] }
 
+/** Watches an engine's runs, step by step, from its construction on. @throws InputError: another one watches */
 export class Recorder {
   private readonly plans = new Map<Plan, Watched>();
   /** Of plans that were let go meanwhile, whose addresses may come again. */
@@ -21,6 +22,7 @@ export class Recorder {
     engine.watcher = this;
   }
 
+  /** Runs a plan in the engine's stead and keeps each step's time. */
   run(plan: Plan, where: string): void {
     const { engine } = this;
     const known = engine.describe(plan);

@@ -14,6 +14,7 @@ const START = new Uint32Array(8);
   }
 }
 
+/** A digest to be. */
 export class Sha256 {
   private readonly h = START.slice();
   private readonly w = new Uint32Array(64);
@@ -21,6 +22,7 @@ export class Sha256 {
   private restBytes = 0;
   private total = 0;
 
+  /** Takes more bytes. */
   update(data: Uint8Array): this {
     this.total += data.length;
     let at = 0;
@@ -71,6 +73,7 @@ export class Sha256 {
   }
 }
 
+/** 64 hexadecimal digits of all parts, texts as UTF-8. */
 export function sha256(...parts: (Uint8Array | string)[]): string {
   const hash = new Sha256();
   for (const part of parts) hash.update(typeof part === "string" ? new TextEncoder().encode(part) : part);

@@ -5,6 +5,7 @@ import { Aborted, ModelError, type EdgewiseError } from "./errors.ts";
 import { megabytes, message } from "./engine.ts";
 import { Sha256 } from "./sha256.ts";
 
+/** A file's bytes, wherever they are. */
 export interface ByteSource {
   /** For people and errors: a file name or an address. */
   readonly name: string;
@@ -18,6 +19,7 @@ export interface ByteSource {
   stream(offset?: number): AsyncGenerator<Uint8Array<ArrayBuffer>>;
 }
 
+/** Gets bytes so far, and in all where that is known. */
 export type OnBytes = (loaded: number, total: number | undefined) => void;
 
 /** Why an attempt failed for good. */
@@ -30,12 +32,14 @@ export class NotFound extends Error {
 const ATTEMPTS = 5;
 const FIRST_PAUSE_MS = 150;
 
+/** The Aborted for a signal, with its reason's words. */
 export function aborted(signal: AbortSignal | undefined): Aborted {
   const reason: unknown = signal?.reason;
   const words = reason instanceof Error && reason.name !== "AbortError" ? reason.message : typeof reason === "string" ? reason : "the work was stopped";
   return new Aborted(words, "", "");
 }
 
+/** @throws Aborted */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw aborted(signal);
 }
@@ -182,10 +186,12 @@ function truncated(url: string, at: number, size: number | undefined, why = ""):
     "Check the network and load it again; if it always stops at the same place, the file on the server is cut off.");
 }
 
+/** Whether it is an error of ours. */
 export function isEdgewise(e: unknown): e is EdgewiseError {
   return e instanceof Error && "what" in e && "remedy" in e;
 }
 
+/** @throws ModelError: the bytes are not those that were to come */
 export function checkDigest(found: string, wanted: string, where: string): void {
   if (found !== wanted)
     throw new ModelError(`its SHA-256 is ${found}, not ${wanted}`, where, "The file was damaged or replaced. Fetch it again, or correct the integrity option.");

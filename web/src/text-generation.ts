@@ -9,11 +9,13 @@ import type { Message } from "./text.ts";
 /** transformers' own for this task. Fields of the model's generation_config.json come before them, and those of a call before both. */
 const DEFAULTS: GenerationFields = { max_new_tokens: 256, do_sample: true, temperature: 0.7 };
 
+/** Gets text and ids as they come. */
 export interface Sink {
   text(piece: string, end: boolean): void;
   tokens(ids: number[]): void;
 }
 
+/** One call of a pipeline, in the worker. @throws as TextGenerationPipeline's call */
 export async function generateText(model: Model, request: GenerateRequest, sink: Sink, signal: AbortSignal): Promise<Generated> {
   const { decoder, tokenizer, engine, info } = model;
   const { options, fields } = request;

@@ -7,13 +7,17 @@ export interface ValueInfo { name: string; type: string; dtype: string; shape: (
 
 /** A plan for inputs of fixed shapes. */
 export interface InferencePlan {
+  /** Name of the part with its bytes. */
   file: string;
+  /** Shapes and types it is for. */
   inputs: Map<string, { dtype: string; shape: number[] }>;
   /** `slot`: name of the output slot with its bytes; two outputs may share one. */
   outputs: Map<string, { slot: string; dtype: string; shape: number[]; bytes: number }>;
+  /** In the plan's order. */
   slots: Slot[];
 }
 
+/** What such a package holds. */
 export interface InferenceInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; plans: InferencePlan[] }
 
 /** Which plan serves: what of inputs decides about it. */
@@ -21,6 +25,7 @@ export function planKey(inputs: Iterable<[string, { dtype: string; shape: readon
   return JSON.stringify([...inputs].map(([name, { dtype, shape }]) => [name, dtype, ...shape]).sort());
 }
 
+/** Checks a manifest's part. @throws PackageError */
 export function parseInference(c: Checker, json: Json | undefined, files: Map<string, unknown>, weights: Map<string, Weight>): InferenceInfo {
   const root = c.object(json, "inference");
   const values = (of: "inputs" | "outputs") => c.list(root.get(of), `inference.${of}`, 10_000).map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));

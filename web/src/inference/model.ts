@@ -15,6 +15,7 @@ import { BlobSource, HttpSource, NotFound, scatter, toBlob } from "../source.ts"
 import type { PlainTensor } from "../tensor.ts";
 import { parseInference, parsePlan, planKey, type InferencePlan, type ValueInfo } from "./manifest.ts";
 
+/** A model to open, as InferenceSession.create was called. */
 export interface OpenRequest {
   /** An address, or a file. */
   model: string | Blob;
@@ -35,6 +36,7 @@ const MAX_PLANS = 16; // for shapes that came lately
 /** Bytes of an element; of those types that a page's tensors have. */
 const SIZES: Record<string, number> = { float32: 4, float64: 8, float16: 2, int64: 8, uint64: 8, int32: 4, uint32: 4, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1 };
 
+/** An InferenceSession in the worker. */
 export class InferenceModel {
   private readonly plans = new Map<string, Loaded>();
   /** Of inputs whose numbers shapes follow from: they are part of a plan's key. */
@@ -50,6 +52,7 @@ export class InferenceModel {
     private readonly python: Compiler | undefined, private readonly files: Map<string, Blob>,
   ) {}
 
+  /** @throws ModelError, PackageError, InputError, EngineError, Aborted */
   static async open(request: OpenRequest, signal: AbortSignal): Promise<InferenceModel> {
     const { model, urls, flavour, threads } = request;
     const options = { ...urls, ...(flavour === undefined ? {} : { flavour }), ...(threads === undefined ? {} : { threads }) };
