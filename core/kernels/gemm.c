@@ -75,8 +75,8 @@ static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int
     EW_PLAIN for (; p < kc; p++)
       for (int r = 0; r < 4; r++) rows[(int64_t)(i + r) * kc + p] = a[i + r + p * col];
   }
-  for (; i < mc; i++)
-    for (int32_t p = 0; p < kc; p++) rows[(int64_t)i * kc + p] = a[i * row + p * col];
+  EW_PLAIN for (; i < mc; i++)
+    EW_PLAIN for (int32_t p = 0; p < kc; p++) rows[(int64_t)i * kc + p] = a[i * row + p * col];
 }
 
 typedef struct { int64_t row, col; int32_t type; bool is_half; } b_layout;
@@ -100,8 +100,8 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
   } else whole = 0;
   for (int32_t j = whole; j < nc; j += NR) {
     real *panel = panels + (int64_t)j * kc;
-    for (int32_t p = 0; p < kc; p++)
-      for (int32_t c = 0; c < NR; c++) panel[p * NR + c] = j + c < nc ? real_at(g->b, at + p * s->row + (j + c) * s->col, is_half) : 0;
+    EW_PLAIN for (int32_t p = 0; p < kc; p++)
+      EW_PLAIN for (int32_t c = 0; c < NR; c++) panel[p * NR + c] = j + c < nc ? real_at(g->b, at + p * s->row + (j + c) * s->col, is_half) : 0;
   }
 }
 /* Bytes, signed once a flip has taken 128 from those that are not. Four columns of four, which are turned where they are contiguous. */
@@ -126,8 +126,8 @@ static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
           f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
           for (int i = 0; i < 4; i++) *(f32x4_m *)(panels + (p + i) * NR + c) = v[i];
         }
-      for (; p < kc; p++)
-        for (int i = 0; i < 4; i++) panels[p * NR + c + i] = i < cols ? (float)(int8_t)(b[p * s->row + i * s->col] ^ flip) + offset : 0;
+      EW_PLAIN for (; p < kc; p++)
+        EW_PLAIN for (int i = 0; i < 4; i++) panels[p * NR + c + i] = i < cols ? (float)(int8_t)(b[p * s->row + i * s->col] ^ flip) + offset : 0;
     }
 }
 static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
@@ -331,20 +331,24 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
 
 /* ---- few rows: b is read once, as it lies ---- */
 
-enum { FEW = 8, CHUNK = 1024 };
+/* What counts is the order in which memory is read: one stream from one end to the other comes at 45 GB/s where rows side by side, each a stream
+ * that ends and begins anew, come at 20 to 30. So one row of b meets one row of a as a whole, or one column. Only where b's rows are so short
+ * that several of them are one stream, or so long that sums leave the first cache, they go together, which saves loads of sums. */
+enum { FEW = 8, SUMS = 4096, LONG_SUMS = 16384, SHORT_ROW = 64, SHORT_COLUMN = 128, TOGETHER = 4 };
 
 typedef struct {
   const ew_gemm_job *g;
   const real *a;
   int64_t a_row;
-  int32_t cols; /* of a task */
+  real *sums; /* of each part of k [m][n], or NULL: there is one part, and sums are finished at once */
+  int32_t cols, depth, column_tasks; /* of a task */
 } few_rows;
 
-/* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn = 8 accumulators. */
+/* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8 accumulators. */
 EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
   vf s[8];
   int32_t p = 0;
-  for (int i = 0; i < 8; i++) s[i] = vf_splat(0);
+  for (int i = 0; i < rows * cols * turn; i++) s[i] = vf_splat(0);
   for (; p + turn * VF <= k; p += turn * VF)
     for (int u = 0; u < turn; u++)
       for (int c = 0; c < cols; c++) {
@@ -356,8 +360,8 @@ EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int6
     for (int u = 1; u < turn; u++) sum += s[i * turn + u];
     out[i] = vf_sum(sum);
   }
-  for (; p < k; p++)
-    for (int i = 0; i < rows * cols; i++) out[i] += a[i / cols * a_row + p] * real_at(b, i % cols * b_col + p, is_half);
+  EW_PLAIN for (; p < k; p++)
+    EW_PLAIN for (int i = 0; i < rows * cols; i++) out[i] += a[i / cols * a_row + p] * real_at(b, i % cols * b_col + p, is_half);
 }
 #define DOTS(name, rows, cols, turn, is_half)                                                                                            \
   static __attribute__((noinline)) void name(int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, float *out) {        \
@@ -370,6 +374,10 @@ DOTS(dots_1x4_half, 1, 4, 2, true)
 DOTS(dots_2x4_half, 2, 4, 1, true)
 DOTS(dots_4x2_half, 4, 2, 1, true)
 #undef DOTS
+/* One column after the other, in one loop: inlined four times, its loads would be four streams to the processor, each of which begins anew. */
+static __attribute__((noinline)) void dots_of_columns(int32_t cols, int32_t k, const real *a, const real *b, int64_t b_col, float *out) {
+  for (; cols > 0; cols--, b += b_col, out++) dots(1, 1, 4, k, a, 0, b, 0, false, out);
+}
 
 void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
   if (is_half && EW_USES(B_TYPE, EW_F16)) {
@@ -390,83 +398,113 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = f->g;
   const b_layout *s = g->b_more;
   (void)thread;
-  int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols);
-  for (int32_t j = begin, cols; j < end; j += cols) {
-    const char *b = (const char *)g->b + j * s->col * (s->is_half ? 2 : 4);
-    cols = end - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
-    for (int32_t i = 0, rows; i < g->m; i += rows) {
-      float out[16];
-      rows = ew_dots_rows(g->m - i);
-      ew_dots(rows, g->k, f->a + i * f->a_row, f->a_row, b, cols == 4 ? s->col : 0, s->is_half, out);
-      for (int32_t r = 0; r < rows; r++) ew_finish_row(&g->finish, g->y + (int64_t)(i + r) * g->y_row + j, out + r * 4, i + r, j, cols, g->y_row);
+  const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols), chunk = SUMS / 4 / FEW;
+  for (int32_t j0 = begin; j0 < end; j0 += chunk) {
+    const int32_t n = at_most(end - j0, chunk);
+    float t[SUMS / 4];
+    int32_t j = 0;
+    if (g->m == 1 && !s->is_half && g->k >= SHORT_COLUMN) dots_of_columns(j = n, g->k, f->a, (const real *)g->b + j0 * s->col, s->col, t);
+    for (int32_t cols; j < n; j += cols) {
+      const char *b = (const char *)g->b + (j0 + j) * s->col * (s->is_half ? 2 : 4);
+      cols = n - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
+      for (int32_t i = 0, rows; i < g->m; i += rows) {
+        float out[16];
+        rows = ew_dots_rows(g->m - i);
+        ew_dots(rows, g->k, f->a + i * f->a_row, f->a_row, b, cols == 4 ? s->col : 0, s->is_half, out);
+        for (int32_t r = 0; r < rows; r++)
+          for (int32_t c = 0; c < cols; c++) t[(i + r) * chunk + j + c] = out[r * 4 + c];
+      }
     }
+    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j0, t + i * chunk, i, j0, n, g->y_row);
   }
 }
 
-/* y += x[0] b[0] + ... + x[7] b[7], rows of b `stride` apart; and the same with one row. */
-EW_INLINE void add_rows(int count, int32_t n, const float *x, const void *b, int64_t stride, float *y, bool is_half) {
+/* y += x[0] b[0] + x[1] b[1] + ..., `count` rows of b `stride` apart. */
+EW_INLINE void add_rows(int count, int32_t n, const real *x, const void *b, int64_t stride, real *y, bool is_half) {
   int32_t j = 0;
-  vf v[8];
+  vf v[TOGETHER];
   for (int r = 0; r < count; r++) v[r] = vf_splat(x[r]);
   for (; j + VF <= n; j += VF) {
     vf t = vf_load(y + j);
     for (int r = 0; r < count; r++) t = vf_fma(v[r], vf_load_at(b, r * stride + j, is_half), t);
     vf_store(y + j, t);
   }
-  for (; j < n; j++)
-    for (int r = 0; r < count; r++) y[j] += x[r] * real_at(b, r * stride + j, is_half);
+  EW_PLAIN for (; j < n; j++)
+    EW_PLAIN for (int r = 0; r < count; r++) y[j] += x[r] * real_at(b, r * stride + j, is_half);
 }
-static __attribute__((noinline)) void add_8_rows(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(8, n, x, b, stride, y, false); }
-static __attribute__((noinline)) void add_8_rows_half(int32_t n, const float *x, const void *b, int64_t stride, float *y) { add_rows(8, n, x, b, stride, y, true); }
-static void add_row(int32_t n, const float *x, const void *b, float *y, bool is_half) {
-  if (is_half && EW_USES(B_TYPE, EW_F16)) add_rows(1, n, x, b, 0, y, true);
-  else add_rows(1, n, x, b, 0, y, false);
+/* y += x b, x of `rows` numbers, TOGETHER of them at a time or each alone. In one loop, whose loads the processor sees as one stream. */
+EW_INLINE void add_all(int count, int32_t rows, int32_t n, const real *x, const char *b, int64_t stride, real *y, bool is_half) {
+  const int64_t bytes = stride * (is_half ? 2 : 4);
+  for (; rows >= count; rows -= count, x += count, b += count * bytes) add_rows(count, n, x, b, stride, y, is_half);
+  for (; rows > 0; rows--, x++, b += bytes) add_rows(1, n, x, b, stride, y, is_half);
 }
+#define ADD(name, count, is_half) \
+  static __attribute__((noinline)) void name(int32_t rows, int32_t n, const real *x, const char *b, int64_t stride, real *y) { add_all(count, rows, n, x, b, stride, y, is_half); }
+ADD(add_alone, 1, false)
+ADD(add_together, TOGETHER, false)
+ADD(add_together_half, TOGETHER, true)
+#undef ADD
 
 static void rows_task(void *arg, int32_t index, int32_t thread) {
   const few_rows *f = arg;
   const ew_gemm_job *g = f->g;
   const b_layout *s = g->b_more;
   (void)thread;
-  int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols);
-  int32_t chunk = 4 * CHUNK / g->m; /* columns whose sums stay in the first cache; long, since memory likes to be read in order */
+  const int32_t part = index / f->column_tasks, begin = index % f->column_tasks * f->cols, end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth, k1 = k0 + at_most(g->k - k0, f->depth);
+  const int32_t chunk = f->sums ? LONG_SUMS : SUMS / g->m; /* columns whose sums are in the making */
+  const bool alone = g->m == 1 && g->n >= SHORT_ROW && g->n <= SUMS;
   for (int32_t j = begin; j < end; j += chunk) {
-    float y[4 * CHUNK];
-    int32_t n = at_most(end - j, chunk), p = 0;
-    for (int32_t c = 0; c < g->m * n; c++) y[c] = 0;
-    for (; p < g->k; p += 8) {
+    float t[SUMS];
+    const int32_t n = at_most(end - j, chunk), row = f->sums ? g->n : n;
+    real *y = f->sums ? f->sums + (int64_t)part * g->m * g->n + j : t;
+    for (int32_t i = 0; i < g->m; i++) memset(y + (int64_t)i * row, 0, (size_t)n * sizeof *y);
+    for (int32_t p = k0, count; p < k1; p += count) {
       const char *b = (const char *)g->b + (p * s->row + j) * (s->is_half ? 2 : 4);
+      count = at_most(k1 - p, g->m == 1 ? k1 : TOGETHER);
       for (int32_t i = 0; i < g->m; i++) {
-        float x[8];
-        for (int32_t r = 0; r < 8 && p + r < g->k; r++) x[r] = f->a[i * f->a_row + p + r];
-        if (p + 8 <= g->k && s->is_half && EW_USES(B_TYPE, EW_F16)) add_8_rows_half(n, x, b, s->row, y + i * n);
-        else if (p + 8 <= g->k) add_8_rows(n, x, b, s->row, y + i * n);
-        else
-          for (int32_t r = 0; p + r < g->k; r++) add_row(n, x + r, b + r * s->row * (s->is_half ? 2 : 4), y + i * n, s->is_half);
+        const real *x = f->a + i * f->a_row + p;
+        real *sums = y + (int64_t)i * row;
+        if (s->is_half && EW_USES(B_TYPE, EW_F16)) add_together_half(count, n, x, b, s->row, sums);
+        else if (alone) add_alone(count, n, x, b, s->row, sums);
+        else add_together(count, n, x, b, s->row, sums);
       }
     }
-    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + i * n, i, j, n, g->y_row);
+    for (int32_t i = 0; !f->sums && i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + (int64_t)i * row, i, j, n, g->y_row);
   }
 }
 
 /* False if b must rather be packed. */
-static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_a, int64_t a_floats, int32_t threads) {
+static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
   const b_layout *s = g->b_more;
   if (g->m > (s->row == 1 ? FEW : 4) || (s->row != 1 && s->col != 1) || bytes_of_b(s->type) == 1) return false;
-  few_rows f = {g, g->a, g->a_row, 0};
+  few_rows f = {.g = g, .a = g->a, .a_row = g->a_row, .depth = g->k};
   if (g->a_col != 1) {
     if (!packed_a || (int64_t)g->m * g->k > a_floats) return false;
     pack_a(g, packed_a, 0, g->m, 0, g->k);
     f.a = packed_a, f.a_row = g->k;
   }
-  /* A task is worth some 30 microseconds, 2^17 multiply-adds that mostly wait for memory. */
-  int64_t least = (1 << 17) / ((int64_t)g->k * g->m + 1) + 1, share = blocks_of(g->n, threads);
-  int64_t cols = ((share > least ? share : least) + 15) / 16 * 16;
-  f.cols = cols < g->n ? (int32_t)cols : g->n;
+  /* A task is worth some 30 microseconds, 2^17 multiply-adds that mostly wait for memory. Columns are shared out, or, where rows would have to be
+   * cut for that, all of k. */
+  const int64_t sums = (int64_t)g->m * g->n, least = (1 << 17) / (sums + 1) + 1, share = blocks_of(g->k, threads);
+  int32_t parts = 1;
+  if (s->row != 1 && packed_b && threads > 1 && sums <= b_floats / threads) {
+    f.depth = at_most((int32_t)(share > least ? share : least), g->k), parts = blocks_of(g->k, f.depth), f.cols = g->n;
+  } else {
+    const int64_t least_cols = (1 << 17) / ((int64_t)g->k * g->m + 1) + 1, cols = blocks_of(g->n, threads);
+    f.cols = (int32_t)((cols > least_cols ? cols : least_cols) + 15) / 16 * 16;
+    if (f.cols > g->n) f.cols = g->n;
+  }
+  if (s->row != 1 && packed_b && (parts > 1 || (g->n > SUMS && sums <= b_floats))) f.sums = packed_b;
+  f.column_tasks = blocks_of(g->n, f.cols);
+  const int32_t count = f.column_tasks * parts;
   ew_task task = s->row == 1 ? columns_task : rows_task;
-  int32_t count = blocks_of(g->n, f.cols);
   if (count == 1) task(&f, 0, 0);
   else ew_parallel(ctx, count, task, &f);
+  for (int32_t i = 0; f.sums && i < g->m; i++) {
+    real *y = f.sums + (int64_t)i * g->n;
+    for (int32_t part = 1; part < parts; part++) add_alone(1, g->n, &(const float){1}, (const char *)(y + part * sums), 0, y);
+    ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row, y, i, 0, g->n, g->y_row);
+  }
   return true;
 }
 
@@ -483,7 +521,7 @@ static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int64_t
 }
 
 static void run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
-  if (!few_rows_run(ctx, g, packed_a, a_floats, threads)) ew_gemm_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads);
+  if (!few_rows_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads)) ew_gemm_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads);
 }
 
 typedef struct {

@@ -89,15 +89,15 @@ def emit_gemm(b, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activat
         bias_strides = bias.strides
     if w.dtype not in (FLOAT, FLOAT16, INT8, UINT8):
         w = b.cast(w, FLOAT)
-    b.emit("gemm", {"a": a, "b": w, "bias": bias, "residual": residual, "y": y, "scratch": b.scratch(4 * (131072 + 65536)) if product_is_large(y.shape) else None},
+    b.emit("gemm", {"a": a, "b": w, "bias": bias, "residual": residual, "y": y, "scratch": b.scratch(4 * (131072 + 65536)) if product_is_large(y.shape, w) else None},
            batch0=dims[0], batch1=dims[1], m=y.shape[-2], n=y.shape[-1], k=a.shape[-1], a0=sa[0], a1=sa[1], a_row=a.strides[-2], a_col=a.strides[-1],
            b0=sw[0], b1=sw[1], b_row=w.strides[-2], b_col=w.strides[-1], y0=sy[0], y1=sy[1], y_row=y.strides[-2], bias_row=bias_strides[0], bias_col=bias_strides[1],
            b_type=w.dtype, activation=ACTIVATION[activation], alpha=alpha, beta=beta)
 
 
-def product_is_large(shape):
-    """Whether packing pays: with one row, a matrix product is a stream over the weights."""
-    return most(shape[-2]) > 1
+def product_is_large(shape, w):
+    """Whether a product of this shape wants scratch: to pack w, or, with one row, which is a stream over w, for sums of parts of large w's rows."""
+    return most(shape[-2]) > 1 or w.strides[-1] == 1 and most(w.shape[-2]) * most(w.shape[-1]) >= 65536
 
 
 def _lower_matmul(n, b, a, w, alpha=1.0):
