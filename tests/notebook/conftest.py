@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from zoo.zoo import folder as zoo_folder
 
 ROOT = Path(__file__).parents[2]
 PYODIDE = ROOT / "web/node_modules/pyodide"
@@ -34,10 +35,10 @@ def pyodide_folder():
 @pytest.fixture(scope="session")
 def zoo():
     """Folder of the model zoo, which is beside the checkout where there is one."""
-    folder = Path(os.environ.get("EDGEWISE_ZOO") or ROOT.parent / "shared/zoo")
-    if not folder.is_dir():
-        pytest.skip(f"there is no zoo at {folder}")
-    return folder
+    found = zoo_folder()
+    if found is None:
+        pytest.skip("the zoo is not there (set EDGEWISE_ZOO, or put it at ../shared/zoo)")
+    return found
 
 
 class Pyodide:
@@ -48,8 +49,8 @@ class Pyodide:
     def __init__(self, pyodide, wheel, folder):
         self.folder, self.lines = folder, queue.Queue()
         self.errors = open(folder / "stderr", "wb")
-        zoo = Path(os.environ.get("EDGEWISE_ZOO") or ROOT.parent / "shared/zoo")
-        self.process = subprocess.Popen(["node", str(Path(__file__).parent / "host.mjs"), str(pyodide), str(wheel), str(folder), *([str(zoo)] if zoo.is_dir() else [])],
+        zoo = zoo_folder()
+        self.process = subprocess.Popen(["node", str(Path(__file__).parent / "host.mjs"), str(pyodide), str(wheel), str(folder), *([str(zoo)] if zoo else [])],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
         threading.Thread(target=self._listen, daemon=True).start()
         self.version = self._answer(120)["version"]
