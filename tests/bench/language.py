@@ -1,4 +1,4 @@
-"""Cases `decode` and `prefill`: a language model of the size of SmolLM2-135M, in float32; with -int8, -4bit and -4bit-level4 behind their names quantized."""
+"""Cases `decode` and `prefill`: a language model of the size of SmolLM2-135M, in float32; with -int8, -4bit, -4bit-level4 and -genai behind their names quantized."""
 from __future__ import annotations
 
 import time
@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from .browser import ROOT, WORK, say
-from .models import SMOLLM2, in_4_bits, language_model
+from .models import SMOLLM2, genai_model, in_4_bits, language_model
 from .stats import ratio, summary
 
 PROMPT, STEPS, CAPACITY = 256, 12, 512
@@ -17,6 +17,7 @@ FORMATS = {  # name of the files: (in words, largest difference of logits from o
     "int8": ("dynamic int8 (onnxruntime.quantization.quantize_dynamic)", 0.2),
     "4bit": ("4 bits (MatMulNBits, block 32)", 1e-3),
     "4bit-level4": ("4 bits (MatMulNBits, block 32, accuracy_level 4)", 0.1),
+    "genai": ("4 bits as onnxruntime-genai exports it (GroupQueryAttention, MatMulNBits, block 32, accuracy_level 4)", 0.1),
 }
 CASES = {f"{case}{'' if f == 'model' else '-' + f}": (case, f) for f in FORMATS for case in ("prefill", "decode")}
 ONE, TWO, LAST = "onnxruntime-web, 1 thread", "onnxruntime-web, 2 threads", "onnxruntime-web, last logits only, 1 thread"
@@ -53,6 +54,7 @@ MORE = {
     "int8": "Dynamic quantization quantizes the activations of all tokens of a run at once, and Edgewise runs prompts in chunks: its logits differ by what the quantization itself does.",
     "4bit-level4": "accuracy_level 4 allows activations to be rounded to int8; how is each engine's choice.",
 }
+MORE["genai"] = MORE["4bit-level4"]
 
 
 def make(name, last_only):
@@ -62,9 +64,9 @@ def make(name, last_only):
         return
     say(f"making {path.name}")
     part = path.with_name("part")
-    model = language_model(**SMOLLM2, last_only=last_only, head=name != "model")
-    if name.startswith("4bit"):
-        model = in_4_bits(model, accuracy_level=4 if name == "4bit-level4" else 0)
+    model = genai_model(**SMOLLM2, last_only=last_only) if name == "genai" else language_model(**SMOLLM2, last_only=last_only, head=name != "model")
+    if name in ("4bit", "4bit-level4", "genai"):
+        model = in_4_bits(model, accuracy_level=0 if name == "4bit" else 4)
     if name == "int8":
         onnx.save(model, path.with_name("float"))
         quantize_dynamic(path.with_name("float"), part, weight_type=QuantType.QInt8, extra_options={"MatMulConstBOnly": True})

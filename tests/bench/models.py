@@ -144,6 +144,57 @@ def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta
     return g.model(inputs + pasts, [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents)
 
 
+def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, positions=2048, seed=0):
+    """The same model, with the same weights, as onnxruntime-genai's model builder writes it: fused norms, q, k and v in one product, GroupQueryAttention that rotates and writes its cache."""
+    g = _Graph(seed)
+    norm = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
+
+    def norm_weight(name):
+        return g.array(name, 1 + 0.1 * g.random.standard_normal(width, np.float32))
+
+    g.scope = "/model"
+    embedding = g.weight("model.embed_tokens.weight", vocab, width, scale=width ** -0.5)
+    x = g.op("Gather", embedding, "input_ids")
+    seen = g.op("Cast", g.op("Sub", g.op("ReduceSum", "attention_mask", [1], keepdims=0), [1]), to=TensorProto.INT32)
+    total = g.op("Cast", g.op("Gather", g.op("Shape", "attention_mask"), 1, axis=0), to=TensorProto.INT32)
+    angles = np.outer(np.arange(positions), theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim))
+    cos, sin = g.array("cos_cache", np.cos(angles).astype(np.float32)), g.array("sin_cache", np.sin(angles).astype(np.float32))
+    pasts, presents, add = [], [], None
+
+    def skip_norm(x, add, name):
+        """(what the residual stream is now, its norm)"""
+        scale = norm_weight(name)
+        if add is None:
+            return x, g.op("SimplifiedLayerNormalization", x, scale, **norm)
+        h, total = g.op("SkipSimplifiedLayerNormalization", x, add, scale, domain="com.microsoft", epsilon=epsilon), f"{g.scope}/sum_{len(g.nodes)}"
+        g.nodes[-1].output.extend(["", "", total])
+        return total, h
+
+    for i in range(layers):
+        g.scope = f"/model/layers.{i}"
+        name = f"model.layers.{i}."
+        x, h = skip_norm(x, add, name + "input_layernorm.weight")
+        q, k, v = (g.random.standard_normal((width, n * head_dim), np.float32) * width ** -0.5 for n in (heads, kv_heads, kv_heads))
+        qkv = g.op("MatMul", h, g.array(name + "attn.qkv_proj.weight", np.concatenate([q, k, v], 1)))
+        for kind in ("key", "value"):
+            pasts.append((f"past_key_values.{i}.{kind}", F32, ["batch_size", kv_heads, "past_sequence_length", head_dim]))
+            presents.append((f"present.{i}.{kind}", F32, ["batch_size", kv_heads, "total_sequence_length", head_dim]))
+        y = g.op("GroupQueryAttention", qkv, "", "", pasts[-2][0], pasts[-1][0], seen, total, cos, sin, domain="com.microsoft", num_heads=heads, kv_num_heads=kv_heads, scale=head_dim ** -0.5, do_rotary=1, rotary_interleaved=0)
+        g.nodes[-1].output.extend([presents[-2][0], presents[-1][0]])
+        x, h = skip_norm(x, g.op("MatMul", y, g.weight(name + "self_attn.o_proj.weight", width, width)), name + "post_attention_layernorm.weight")
+        gate = g.op("MatMul", h, g.weight(name + "mlp.gate_proj.weight", width, inner))
+        h = g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), g.op("MatMul", h, g.weight(name + "mlp.up_proj.weight", width, inner)))
+        add = g.op("MatMul", h, g.weight(name + "mlp.down_proj.weight", inner, width))
+    g.scope = "/lm_head"
+    _, x = skip_norm(x, add, "model.norm.weight")
+    if last_only:
+        x = g.op("Slice", x, [-1], [2**63 - 1], [1], [1])
+    table = numpy_helper.to_array(next(t for t in g.initializers if t.name == embedding))
+    g.op("MatMul", x, g.array("lm_head.weight", table.T), out="logits")
+    inputs = [("input_ids", I64, ["batch_size", "sequence_length"]), ("attention_mask", I64, ["batch_size", "total_sequence_length"])]
+    return g.model(inputs + pasts, [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents)
+
+
 def mlp(dims, seed=0):
     """Linear layers with ReLU between them: x [batch, dims[0]] to y [batch, dims[-1]]."""
     g = _Graph(seed)

@@ -272,13 +272,52 @@ def test_last_position_moves_up():
     assert seen["MatMul"] == [[1, 1, 24]] and seen["LayerNormalization"] == [[1, 1, 32]] and seen["Slice"] == [[1, 1, 32]]
 
 
-def test_last_position_stops_at_attention():
+def heads(g, h, n=4, dim=8):
+    return g.Transpose(g.Reshape(g.MatMul(h, g.weight(32, n * dim)), [1, 5, n, dim]), perm=[0, 2, 1, 3])
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "added", "row"])
+def test_last_position_is_one_query(mask):
+    """Behind the last layer's keys and values all that there is, is one row: a query, its sum of values, and what follows."""
+    g = Graph()
+    x = g.input(1, 5, 32)
+    h = g.LayerNormalization(x, g.weight(32), g.weight(32))
+    q, k, v = heads(g, h), heads(g, h), heads(g, h)
+    scores = g.MatMul(q, g.Transpose(k, perm=[0, 1, 3, 2]))
+    if mask != "none":
+        m = {"causal": np.triu(np.full((1, 1, 5, 5), -1e9, np.float32), 1), "added": g.weight(1, 1, 5, 5), "row": g.weight(1, 1, 1, 5)}[mask]
+        scores = g.Add(scores, m)
+    y = g.Reshape(g.Transpose(g.MatMul(g.Softmax(scores, axis=-1), v), perm=[0, 2, 1, 3]), [1, 5, 32])
+    g.output(head(g, g.Add(g.MatMul(y, g.weight(32, 32)), x)))
+    seen = expect_positions(g, g.outputs[0])
+    assert seen["Attention"] == [[1, 1, 32]] and sorted(seen["MatMul"]) == [[1, 1, 24], [1, 1, 32], [1, 1, 32], [1, 5, 32], [1, 5, 32]]
+
+
+def test_last_position_of_a_norm_with_its_sum():
+    g = Graph()
+    x, y = g.input(1, 5, 32), g.input(1, 5, 32)
+    h, _, _, total = g.SkipSimplifiedLayerNormalization(x, y, g.weight(32), domain=MS, outputs=4)
+    g.output(g.Add(g.MatMul(h, g.weight(32, 32)), total))
+    assert expect_positions(g, g.outputs[0])["SkipSimplifiedLayerNormalization"] == [[1, 1, 32]]
+
+
+def test_last_position_of_quantized_activations():
+    """Scale and zero point are those of all rows, as they were."""
+    g = Graph()
+    a, scale, zero = g.DynamicQuantizeLinear(g.input(1, 5, 32), outputs=3)
+    y = g.MatMulInteger(a, g.random.integers(-128, 128, (32, 24)).astype(np.int8), zero)
+    g.output(g.Tanh(g.Mul(g.Cast(y, to=1), g.Mul(scale, np.float32(0.01)))))
+    seen = expect_positions(g, g.outputs[0])
+    assert seen["QuantizedMatMul"] == [[1, 1, 24]] and seen["DynamicQuantizeLinear"] == [[1, 5, 32]]
+
+
+def test_last_position_through_self_attention():
     g = Graph()
     x = g.input(1, 5, 32)
     a = g.MatMul(g.Softmax(g.MatMul(x, g.Transpose(x, perm=[0, 2, 1])), axis=-1), x)
     g.output(head(g, g.Add(a, x)))
     seen = expect_positions(g, g.outputs[0])
-    assert seen["Add"][-1][1] == 1 and seen["Attention"] == [[1, 1, 5, 32]]
+    assert seen["Add"][-1][1] == 1 and seen["Attention"] == [[1, 1, 1, 32]]
 
 
 def test_last_position_through_rows():

@@ -47,7 +47,7 @@ def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, s
            causal=causal, past=past, window=window, kv_type=k.dtype, nan_to_zero=nan_to_zero, scale=scale, softcap=softcap)
 
 
-# Made by passes/attention.py of the exporters' MatMul, Softmax, MatMul. Inputs: q, k, v, then masks. attrs: scale, softcap, nan_to_zero; causal and past as the kernel's.
+# Made by passes/attention.py of the exporters' MatMul, Softmax, MatMul. Inputs: q, k, v, then masks. attrs: scale, softcap, nan_to_zero; causal and past (which may be a Sym) as the kernel's.
 fused = Op("Attention", "edgewise")
 
 
@@ -65,7 +65,7 @@ def _(n, b):
     y = b.out(n.outputs[0])
     if n.attr("merged", 0):
         y = b.reshaped(y, [q.shape[0], q.shape[2], q.shape[1], v.shape[3]]).transpose([0, 2, 1, 3])
-    emit_attention(b, q, k, v, y, n.attr("scale", 1.0), [b.view(x) for x in n.inputs[3:]], n.attr("causal", 0), n.attr("past", 0), softcap=n.attr("softcap", 0.0), nan_to_zero=n.attr("nan_to_zero", 0))
+    emit_attention(b, q, k, v, y, n.attr("scale", 1.0), [b.view(x) for x in n.inputs[3:]], n.attr("causal", 0), n.attrs.get("past", 0), softcap=n.attr("softcap", 0.0), nan_to_zero=n.attr("nan_to_zero", 0))
 
 
 @fused.grad

@@ -1,11 +1,12 @@
-"""Logits only where they are wanted: the slice of one position moves up through everything that works row by row."""
+"""Logits only where they are wanted: the slice of one position moves up through everything that works row by row, attention's queries among it."""
 from __future__ import annotations
 
 from ..ir import BoundNode, Value
 from ..ops import OPS
+from ..ops.symbolic import Sym, product
 
 _ROWWISE = {"Cast", "Tanh", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SiLU", "Gelu", "QuickGelu", "Neg"}
-_BINARY = {"Add", "Sub", "Mul", "Div", "SiLUMul", "GeluMul", "GeluTanhMul"}
+_BINARY = {"Add", "Sub", "Mul", "Div", "SiLUMul", "GeluMul", "GeluTanhMul", "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"}
 _PRODUCTS = {"MatMul", "MatMulNBits", "MatMulBnb4"}
 
 
@@ -16,12 +17,15 @@ def keep_position(bound, name, axis, register):
     value = bound.outputs[name]
     users = bound.users()
     wanted, moved = {id(value): axis}, set()
+
+    def row_alone(v):
+        return id(v) in wanted and all(u is None or id(u) in moved for u in users.get(id(v), ()))
     for n in reversed(bound.nodes):
-        v = n.outputs[0]
-        if v is None or id(v) not in wanted or any(o is not None for o in n.outputs[1:]) or not all(u is None or id(u) in moved for u in users.get(id(v), ())):
+        outs = [v for v in n.outputs if v is not None and (users.get(id(v)) or v is value)]
+        if not outs or not all(map(row_alone, outs)) or len({wanted[id(v)] for v in outs}) > 1:
             continue
-        rows = _row_inputs(n, wanted[id(v)])
-        if rows is None:
+        rows = _row_inputs(n, wanted[id(outs[0])])
+        if rows is None or any(wanted.get(id(n.inputs[i]), a) != a for i, a in rows.items()):
             continue
         moved.add(id(n))
         for i, a in rows.items():
@@ -33,25 +37,33 @@ def keep_position(bound, name, axis, register):
 
 
 def _row_inputs(n, axis):
-    """{input number: axis} of the inputs whose rows a node works on one by one along the output's axis; None when it is not such a node."""
-    v = n.outputs[0]
-    last = v.rank - 1
-    if v.constant:
+    """{input number: axis} of the inputs whose rows a node works on one by one along the outputs' axis; None when it is not such a node."""
+    v = next(o for o in n.outputs if o is not None)
+    last, x = v.rank - 1, n.inputs[0] if n.inputs else None
+    if v.constant or any(o is not None and o.rank != v.rank for o in n.outputs):
         return None
-    if n.op in _ROWWISE and axis != last and n.attr("axis", -1) in (-1, last):
+    if n.op in _ROWWISE and axis != last and n.attr("axis", -1) in (-1, last) and all(o is None for o in n.outputs[1:]):
         return {0: axis}
-    if n.op in _PRODUCTS and axis != last and n.inputs[0].rank == v.rank and n.inputs[1].fixed and (n.op != "MatMul" or n.inputs[1].rank == 2):
+    if n.op in _PRODUCTS and axis != last and x.rank == v.rank and n.inputs[1].fixed and (n.op != "MatMul" or n.inputs[1].rank == 2):
         return {0: axis}
+    if n.op == "QuantizedMatMul" and axis != last:  # a's scale and zero point are those of all rows
+        return {0: axis, 1: axis}
     if n.op == "Gemm" and axis == 0 and not n.attr("transA", 0) and (len(n.inputs) < 3 or n.inputs[2] is None or n.inputs[2].rank < 2):
         return {0: 0}
-    if n.op in _BINARY:
-        return {i: axis - v.rank + x.rank for i, x in enumerate(n.inputs) if x.rank >= v.rank - axis and x.shape[axis - v.rank] != 1}
-    if n.op == "Reshape":
-        x = n.inputs[0]
-        if x.rank == 2 and v.rank == 3 and axis == 1 and v.shape[0] == 1 and x.shape == v.shape[1:]:
-            return {0: 0}
-        if x.rank == 3 and v.rank == 2 and axis == 0 and x.shape[0] == 1 and x.shape[1:] == v.shape:
-            return {0: 1}
+    if n.op in _BINARY and (axis != last or "Norm" not in n.op) and all(o is None for o in n.outputs[1:3]):
+        return {i: axis - v.rank + x.rank for i, x in enumerate(n.inputs) if x is not None and x.rank >= v.rank - axis and x.shape[axis - v.rank] != 1}
+    if n.op == "Transpose":
+        return {0: n.attr("perm")[axis]} if n.attr("perm") else None
+    if n.op == "Rope":  # x [batch, heads, rows, dim], tables [batch or 1, rows, dim / 2]
+        return {i: a for i, a in enumerate((2, 1, 1)) if n.inputs[i].shape[a] != 1} if axis == 2 else None
+    if n.op == "Attention" and n.domain == "edgewise":
+        causal = n.attr("causal", 0)
+        if axis != (1 if n.attr("merged", 0) else 2) or causal and isinstance(n.attrs.get("past", 0), Sym):
+            return None
+        return {0: 2, **{i: m.rank - 2 for i, m in enumerate(n.inputs) if i > 2 and m.rank > 1 and m.shape[-2] != 1}}
+    if n.op == "Reshape" and not any(isinstance(d, Sym) for d in (*x.shape, *v.shape)):  # where the rows stay a dimension of their own
+        before = product(v.shape[:axis])
+        return next(({0: a} for a in range(x.rank) if x.shape[a] == v.shape[axis] and product(x.shape[:a]) == before), None)
     return None
 
 
@@ -59,20 +71,25 @@ def _at(v, axis, register, added, done, moved):
     if id(v) in done:
         return done[id(v)]
     n = v.producer
-    shape = list(v.shape)
-    shape[axis] = 1
-    out = Value(v.name + "@last", v.dtype, shape)
+
+    def one(o):
+        return Value(o.name + "@last", o.dtype, [*o.shape[:axis], 1, *o.shape[axis + 1:]])
     if n is not None and id(n) in moved:
         rows = _row_inputs(n, axis)
         inputs = [_at(x, rows[i], register, added, done, moved) if i in rows else x for i, x in enumerate(n.inputs)]
-        attrs = dict(n.attrs)
+        outs, attrs = [None if o is None else one(o) for o in n.outputs], dict(n.attrs)
         if n.op == "Reshape":
+            shape = outs[0].shape
             inputs, attrs = [inputs[0], Value("shape", 7, [len(shape)], numbers=shape)], {"allowzero": 1}
-        node = BoundNode(n.op, n.domain, n.name, inputs, [out], attrs, n.opset, n.decl)
+        if n.op == "Attention" and n.attr("causal", 0):
+            attrs["past"] = n.attrs.get("past", 0) + register
+        node = BoundNode(n.op, n.domain, n.name, inputs, outs, attrs, n.opset, n.decl)
     else:
+        outs = [one(v)]
         numbers = [Value("slice", 7, [1], numbers=[x]) for x in (register, register + 1, axis)]
-        node = BoundNode("Slice", "", "", [v, *numbers], [out], {}, 23, OPS[("", "Slice")])
-    out.producer = node
+        node = BoundNode("Slice", "", "", [v, *numbers], outs, {}, 23, OPS[("", "Slice")])
+    for old, new in zip(n.outputs if node.op != "Slice" else [v], outs):
+        if new is not None:
+            new.producer, done[id(old)] = node, new
     added.append(node)
-    done[id(v)] = out
-    return out
+    return done[id(v)]
