@@ -29,6 +29,13 @@ typedef struct {
   float max, sum;
 } attention_row;
 
+/* How many of keys [0, n) a mask rules out at the end (step -1) or the beginning (step 1), in vectors: -inf, or a number that no score outweighs. */
+static int32_t ruled_out(const real *mask, int32_t n, int32_t step) {
+  int32_t out = 0;
+  for (const real *at = step > 0 ? mask : mask + n - VF; out + VF <= n && vf_highest(vf_load(at)) < -1e30f; at += step * VF) out += VF;
+  return out;
+}
+
 static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_head, int32_t r) {
   const ew_attention_params *p = w->p;
   int32_t h = kv_head * w->group + r / p->q_len, i = r % p->q_len;
@@ -45,41 +52,60 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
                        .from = (int32_t)(end > from ? from : 0), .to = (int32_t)(end > from ? end : 0), .max = -INFINITY, .sum = 0};
   if (w->sink) row.max = w->sink[h], row.sum = 1; /* as a key that has been seen, with a value of zeros */
   if (w->mask) row.mask = (const char *)w->mask + ((int64_t)b * p->m_b + (int64_t)h * p->m_h + (int64_t)i * p->m_q) * (p->mask_type == EW_F32 ? 4 : 1);
+  if (w->mask && p->mask_type == EW_F32 && p->m_k == 1) { /* what a mask rules out at either end is not computed; all of it is where nothing would be left */
+    const real *mask = (const real *)row.mask + row.from;
+    const int32_t n = row.to - row.from, after = ruled_out(mask, n, -1), before = ruled_out(mask, n - after, 1);
+    if (before + after < n - VF) row.from += before, row.to -= after;
+  }
   return row;
 }
 
-/* Scores of keys [j0, j0 + KEYS) become weights; returns what y so far is to be multiplied by. */
-static float weigh(const ew_attention_params *p, attention_row *row, real *s, int32_t j0) {
-  for (int32_t j = 0; j < KEYS; j += VF) {
-    vf x = vf_load(s + j) * p->scale;
-    vf_store(s + j, p->softcap > 0 ? p->softcap * vf_tanh(x / p->softcap) : x);
+/* Scores of `keys` keys from j0 on become weights; returns what y so far is to be multiplied by. */
+static float weigh(const ew_attention_params *p, attention_row *row, real *s, int32_t j0, int32_t keys) {
+  const int32_t count = (keys + VF - 1) / VF * VF, from = row->from - j0, to = row->to - j0, n = to < keys ? to : keys;
+  const real *mask = p->mask_type == EW_F32 && p->m_k == 1 && row->mask ? (const real *)row->mask + j0 : NULL;
+  if (to <= 0) {
+    for (int32_t j = 0; j < count; j += VF) vf_store(s + j, vf_splat(0));
+    return 1;
   }
-  if (row->mask) {
-    int32_t j = 0, n = row->to - j0 < KEYS ? row->to - j0 : KEYS;
-    if (p->mask_type == EW_F32 && p->m_k == 1)
-      for (; j + VF <= n; j += VF) vf_store(s + j, vf_load(s + j) + vf_load((const real *)row->mask + j0 + j));
-    for (; j < n; j++) {
+  vf high = vf_splat(row->max), sum = vf_splat(0);
+  for (int32_t j = 0; j < count; j += VF) {
+    vf x = vf_load(s + j) * p->scale;
+    if (p->softcap > 0) x = p->softcap * vf_tanh(x / p->softcap);
+    if (mask && j + VF <= n) x += vf_load(mask + j);
+    vf_store(s + j, x), high = vf_max(high, x);
+  }
+  if (from > 0 || n < count || (row->mask && !mask)) { /* edges */
+    int32_t j = mask ? n / VF * VF : 0;
+    for (; row->mask && j < n; j++) {
       int64_t at = (int64_t)(j0 + j) * p->m_k;
       if (p->mask_type == EW_F32) s[j] += ((const real *)row->mask)[at];
       else if (!((const uint8_t *)row->mask)[at]) s[j] = -INFINITY;
     }
+    EW_PLAIN for (j = 0; j < from && j < count; j++) s[j] = -INFINITY;
+    EW_PLAIN for (j = to > 0 ? to : 0; j < count; j++) s[j] = -INFINITY;
+    high = vf_splat(row->max);
+    for (j = 0; j < count; j += VF) high = vf_max(high, vf_load(s + j));
   }
-  EW_PLAIN for (int32_t j = 0; j < row->from - j0 && j < KEYS; j++) s[j] = -INFINITY;
-  EW_PLAIN for (int32_t j = row->to > j0 ? row->to - j0 : 0; j < KEYS; j++) s[j] = -INFINITY;
-  vf high = vf_splat(row->max), sum = vf_splat(0);
-  for (int32_t j = 0; j < KEYS; j += VF) high = vf_max(high, vf_load(s + j));
-  float max = vf_highest(high);
+  const float max = vf_highest(high);
   if (max == -INFINITY) { /* nothing yet */
-    for (int32_t j = 0; j < KEYS; j++) s[j] = 0;
+    for (int32_t j = 0; j < count; j++) s[j] = 0;
     return 0;
   }
-  for (int32_t j = 0; j < KEYS; j += VF) {
+  for (int32_t j = 0; j < count; j += VF) {
     vf e = vf_exp_low(vf_load(s + j) - max);
     vf_store(s + j, e), sum += e;
   }
-  float keep = vf_exp_low(vf_splat(row->max - max))[0];
+  float keep = row->max == max ? 1 : vf_exp_low(vf_splat(row->max - max))[0];
   row->sum = row->sum * keep + vf_sum(sum), row->max = max;
   return keep;
+}
+
+/* The keys, of `keys` from j0 on, that any of MR rows attends to. */
+EW_INLINE int32_t reach(const attention_row *row, int32_t rows, int32_t j0, int32_t keys) {
+  int32_t to = 0;
+  for (int32_t i = 0; i < MR && i < rows; i++) to = to > row[i].to ? to : row[i].to;
+  return to - j0 < keys ? to - j0 : keys;
 }
 
 /* Scores of all rows for keys [j0, j0 + keys), a panel of NR keys at a time. */
@@ -92,6 +118,7 @@ EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, 
       ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, keys - j < NR ? keys - j : NR, panel, is_half);
       for (int32_t r = 0; r < rows; r += MR) {
         const real *q[MR];
+        if (j >= reach(row + r, rows - r, j0, keys)) continue;
         for (int32_t i = 0; i < MR; i++) q[i] = row[r + i < rows ? r + i : rows - 1].q + d0;
         ew_tile_of(n, q, panel, s[r] + j, KEYS, d0 ? s[r] + j : NULL);
       }
@@ -113,8 +140,10 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
     }
     for (int32_t r = 0; r < rows; r += MR) {
       const real *weights[MR];
+      const int32_t some = reach(row + r, rows - r, j0, keys);
+      if (some <= 0) continue;
       for (int32_t i = 0; i < MR; i++) weights[i] = s[r + i < rows ? r + i : rows - 1];
-      ew_tile_of(keys, weights, panel, t, NR, NULL);
+      ew_tile_of(some, weights, panel, t, NR, NULL);
       for (int32_t i = 0; i < MR && r + i < rows; i++) {
         real *y = row[r + i].y + c0;
         if (cols == NR)
@@ -196,7 +225,7 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
     if (rows > FEW) score(w, row, rows, k, j0, keys, s, is_half);
     else score_few(w, row, rows, k, j0, keys, s, is_half);
-    for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0);
+    for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0, keys);
     if (rows > FEW) gather(w, row, rows, v, j0, keys, s, keep, is_half);
     else gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
   }
