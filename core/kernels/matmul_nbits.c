@@ -249,9 +249,9 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
               if (d) x[r] <<= 8;
               for (int j = 0; j < planes; j++) {
                 const i8x16 y = *(const i8x16_m *)((const int8_t *)a + d * bytes + j * 16);
-                u8x16 q = v >> (bits * j);
-                if (bits == 8) high[r] = i32x4_dot_bytes(y, v >> 4, high[r]), q &= 15; /* seven bits at most go into the dot product: the halves of a byte one after the other */
-                else if (j < planes - 1) q &= (uint8_t)((1 << bits) - 1);
+                const u8x16 u = (u8x16)((u16x8)v >> (bits * j)); /* there is no shift of bytes on x86: what comes in from the byte above is masked out */
+                const u8x16 q = u & (uint8_t)(bits == 8 ? 15 : (1 << bits) - 1);
+                if (bits == 8) high[r] = i32x4_dot_bytes(y, (u8x16)((u16x8)v >> 4) & 15, high[r]); /* seven bits at most go into the dot product: the halves of a byte one after the other */
                 x[r] = i32x4_dot_bytes(y, q, x[r]);
               }
             }
