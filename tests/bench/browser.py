@@ -71,7 +71,7 @@ def limits():
     for flavour, flags in (("simd128", []), ("relaxed", ["-mrelaxed-simd"])):
         out, source = WORK / "page" / f"limits-{flavour}.wasm", HERE / "page/limits.c"
         if not _newer(out, source):
-            _sh(emcc, "-O3", "-msimd128", "-ffp-contract=off", *flags, "-sSTANDALONE_WASM", "--no-entry", "-sALLOW_MEMORY_GROWTH", source, "-o", out)
+            _sh(emcc, "-O3", "-msimd128", "-ffp-contract=off", "-fno-math-errno", *flags, "-sSTANDALONE_WASM", "--no-entry", "-sALLOW_MEMORY_GROWTH", source, "-o", out)
 
 
 class Bench:

@@ -1,4 +1,5 @@
-/* What this machine can do at most, in the browser: multiply-adds from registers, and reading memory. Built in both flavours. */
+/* What this machine can do at most, in the browser: multiply-adds from registers, reading memory, moving bytes, and functions. Built in both flavours. */
+#include "../../../core/scalar_math.h"
 #include "../../../core/simd.h"
 #include <stdlib.h>
 
@@ -32,4 +33,60 @@ __attribute__((export_name("read_memory"))) double read_memory(void) {
     for (int j = 0; j < 4; j++) sum[j] += vf_load(area + i + j * VF);
   sink = vf_sum(sum[0] + sum[1] + sum[2] + sum[3]);
   return (double)SIZE;
+}
+
+/* Reads and writes so many bytes, in one place or from one to another: 0 if there is no memory. */
+static uint8_t *from, *to;
+static int64_t from_bytes, to_bytes;
+static uint8_t *at_least(uint8_t **block, int64_t *have, int64_t bytes) {
+  if (*have < bytes) {
+    free(*block);
+    *block = calloc(1, (size_t)bytes);
+    *have = *block ? bytes : 0;
+  }
+  return *block;
+}
+__attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes, int32_t in_place) {
+  const int64_t step = 16 * VF, both = (reads < writes ? reads : writes) / step * step;
+  const uint8_t *x = at_least(&from, &from_bytes, reads + step);
+  uint8_t *y = in_place ? from : at_least(&to, &to_bytes, writes + step);
+  if (!x || !y) return 0;
+  vf sum[4] = {vf_splat(0), vf_splat(0), vf_splat(0), vf_splat(0)};
+  int64_t i = 0;
+  for (; i < both; i += step)
+    for (int j = 0; j < 4; j++) {
+      vf v = vf_load((const real *)(x + i) + j * VF);
+      vf_store((real *)(y + i) + j * VF, in_place ? (vf)((vi)v ^ 1) : v);
+    }
+  for (int64_t k = i; k < reads; k += step)
+    for (int j = 0; j < 4; j++) sum[j] += vf_load((const real *)(x + k) + j * VF);
+  for (; i < writes; i += step)
+    for (int j = 0; j < 4; j++) vf_store((real *)(y + i) + j * VF, vf_splat(1));
+  sink = vf_sum(sum[0] + sum[1] + sum[2] + sum[3]);
+  return 1;
+}
+
+/* 1024 values of a function, from and to memory that stays in the nearest cache; the kernels' own formulas. */
+enum { EXP, SQRT, LOG, TANH, ERF, N = 1024 };
+__attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
+  static float in[N], out[N];
+  for (int i = 0; i < N; i++) in[i] = (float)i * (kind == SQRT || kind == LOG ? 1.0f : kind == EXP ? -0.01f : 0.002f);
+  for (int32_t r = 0; r < rounds; r++) {
+    switch (kind) {
+    case EXP:
+      for (int i = 0; i < N; i += VF) vf_store(out + i, vf_exp_low(vf_load(in + i)));
+      break;
+    case SQRT:
+      for (int i = 0; i < N; i += VF) vf_store(out + i, vf_sqrt(vf_load(in + i)));
+      break;
+#define LOOP(NAME, f) \
+    case NAME: \
+      for (int i = 0; i < N; i++) out[i] = f(in[i]); \
+      break
+    LOOP(LOG, ew_log);
+    LOOP(TANH, ew_tanh);
+    LOOP(ERF, ew_erf);
+    }
+    in[r & 1023] += out[(r + 7) & 1023] * 1e-20f; /* so that no round can be left out */
+  }
 }

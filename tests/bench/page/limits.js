@@ -1,5 +1,5 @@
 // The machine's limit, measured like a contender.
-import { now, serve } from "./rpc.js";
+import { best, now, serve } from "./rpc.js";
 
 let wasm;
 serve({
@@ -10,17 +10,21 @@ serve({
     wasm.read_memory();
     wasm.multiply_adds(100_000);
   },
+  /** Milliseconds of reading and writing so many bytes. */
+  move: (reads, writes, inPlace) => best(() => wasm.move(reads, writes, Number(inPlace))),
+  /** Nanoseconds of one value of each function. */
+  functions: () => Object.fromEntries(["exp", "sqrt", "log", "tanh", "erf"].map((name, i) => [name, (best(() => wasm.functions(i, 100)) / 102400) * 1e6])),
   /** The best of a few short runs: GFLOP/s and GB/s. */
   measure() {
-    const best = (run) => {
-      let most = 0;
+    const most = (run) => {
+      let found = 0;
       for (let i = 0; i < 6; i++) {
         const begin = now();
         const work = run();
-        most = Math.max(most, work / (now() - begin) / 1e6);
+        found = Math.max(found, work / (now() - begin) / 1e6);
       }
-      return most;
+      return found;
     };
-    return { flops: best(() => wasm.multiply_adds(1_000_000)), bandwidth: best(() => wasm.read_memory()) };
+    return { flops: most(() => wasm.multiply_adds(1_000_000)), bandwidth: most(() => wasm.read_memory()) };
   },
 });

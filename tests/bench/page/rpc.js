@@ -56,3 +56,22 @@ export async function several(ms, run) {
   }
   return times;
 }
+
+/** Milliseconds of one call: the best of some groups of calls that take 3 ms or more each, after one that warms up. */
+export function best(run, groups = 5) {
+  run();
+  let calls = 1;
+  let least = Infinity;
+  for (let n = 0; n < groups; n++) {
+    const begin = now();
+    for (let i = 0; i < calls; i++) run();
+    const ms = (now() - begin) / calls;
+    if (ms * calls < 2.5) {
+      calls = Math.ceil(3 / Math.max(ms, 1e-5));
+      n = -1;
+      continue;
+    }
+    least = Math.min(least, ms);
+  }
+  return least;
+}

@@ -1,0 +1,40 @@
+// Plans of one step each (kernels.py), by themselves.
+import { Engine } from "../../../web/src/engine.ts";
+import { best, serve } from "./rpc.js";
+
+const threadUrl = new URL("/thread.js", location.href).href;
+let engine, cases, data;
+
+const bytes = (at, n) => new Uint8Array(data, at, n);
+const FILL = {
+  floats: (p) => { const x = new Float32Array(p.buffer, p.byteOffset, p.length >> 2); for (let i = 0; i < x.length; i++) x[i] = ((i * 7919) % 1000) / 1000 - 0.4995; },
+  halves: (p) => { const x = new Uint16Array(p.buffer, p.byteOffset, p.length >> 1); for (let i = 0; i < x.length; i++) x[i] = 0x2c00 + (i % 1024); },
+  ids: (p) => { const x = new BigInt64Array(p.buffer, p.byteOffset, p.length >> 3); for (let i = 0; i < x.length; i++) x[i] = BigInt((i * 7919) % x.length); },
+  bytes: (p) => { for (let i = 0; i < p.length; i++) p[i] = (i * 7919) >> 3; },
+  bools: (p) => { for (let i = 0; i < p.length; i++) p[i] = ((i * 7919) >> 3) & 1; },
+  ones: (p) => new Float32Array(p.buffer, p.byteOffset, p.length >> 2).fill(1),
+  zeros: () => {},
+};
+
+serve({
+  async open(url, engineUrl, flavour, threads) {
+    engine = await Engine.open({ engineUrl: new URL(engineUrl, location.href).href, threadUrl, flavour, threads, full: true });
+    if (engine.choice.flavour !== flavour) throw new Error(`asked for ${flavour}, got ${engine.choice.flavour}`);
+    [cases, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+  },
+  time(index) {
+    const { name, at, size, slots } = cases[index];
+    const plan = engine.loadPlan(bytes(at, size), name);
+    const held = slots.map(({ size: n, fill }, slot) => {
+      const address = engine.alloc(n, name);
+      FILL[fill](engine.bytes(address, n));
+      engine.bind(plan, slot, address, n, name);
+      return address;
+    });
+    engine.init(plan, name);
+    const ms = best(() => engine.run(plan, name));
+    engine.freePlan(plan);
+    held.forEach((address) => engine.free(address));
+    return ms;
+  },
+});
