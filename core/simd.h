@@ -67,6 +67,8 @@ EW_INLINE vf vf_load_splat(const real *p) {
 #endif
 }
 EW_INLINE vi vi_splat(int32_t x) { return x - (vi){0}; }
+EW_INLINE vf vf_abs(vf v) { return (vf)((vi)v & 0x7fffffff); }
+EW_INLINE vf vf_copysign(vf v, vf sign) { return (vf)(((vi)v & 0x7fffffff) | ((vi)sign & (int32_t)0x80000000)); }
 EW_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
 /* acc + a * b; with one rounding where the hardware has it. */
@@ -189,31 +191,36 @@ EW_INLINE float real_at(const void *p, int64_t i, bool is_half) { return is_half
 EW_INLINE f32x4 f32x4_load_at(const void *p, int64_t i, bool is_half) { return is_half ? f32x4_load_half((const half *)p + i) : (f32x4)*(const f32x4_m *)((const real *)p + i); }
 EW_INLINE vf vf_load_at(const void *p, int64_t i, bool is_half) { return is_half ? vf_load_half((const half *)p + i) : vf_load((const real *)p + i); }
 
-/* e^x to 1-2 units in the last place: x = n ln 2 + r, polynomial for e^r, n added to the exponent. Below -87.33 it is 0, before the
- * result becomes subnormal, which x86 takes a hundred times as long for; above 88.7 infinity; NaN stays. `low`: x is at most 88. */
-EW_INLINE vf vf_exp_of(vf x, bool low) {
-  const vf round = vf_splat(0x1.8p23f);
-  vf t = vf_max(x, vf_splat(-87.33f));
+/* e^x to one unit in the last place: x = n ln 2 + r, a polynomial for e^r (minimax, 3e-9), times 2^n, whose bits are the last ones of n + 1.5 * 2^23.
+ * It is 2 e^r and 2^(n-1) that are multiplied, since 2^128 is no float. Below -86.99 the result is 0, before it becomes subnormal, which x86 takes a
+ * hundred times as long for; above 88.7 infinity; NaN stays. `low`: x is at most 88. */
+typedef struct { vf r, p, scale; } vf_exp_parts; /* e^x = (r p + 2) scale */
+EW_INLINE vf_exp_parts vf_exp_apart(vf x, bool low) {
+  const vf round = vf_splat(0x1.8p23f + 126);
+  vf t = vf_max(x, vf_splat(-87.2f));
   if (!low) t = vf_min(t, vf_splat(88.8f));
-  vf n = vf_fma(t, vf_splat(1.44269504f), round);
-  vi e = (vi)n - (vi)round;
-  n -= round;
+  vf bits = vf_fma(t, vf_splat(1.44269504f), round), n = bits - round;
   vf r = vf_fma(n, vf_splat(-0x1.62e4p-1f), t);
   r = vf_fma(n, vf_splat(-0x1.7f7d1cp-20f), r);
-  vf p = vf_splat(1.9875691500e-4f);
-  p = vf_fma(p, r, vf_splat(1.3981999507e-3f));
-  p = vf_fma(p, r, vf_splat(8.3334519073e-3f));
-  p = vf_fma(p, r, vf_splat(4.1665795894e-2f));
-  p = vf_fma(p, r, vf_splat(1.6666665459e-1f));
-  p = vf_fma(p, r, vf_splat(5.0000001201e-1f));
-  p = vf_fma(p * r, r, r) + 1.0f;
-  vi half_e = low ? e : e >> 1; /* 2^e in two steps, since e = 128 alone is not a float */
-  p = p * (vf)((half_e + 127) << 23);
-  if (!low) p = p * (vf)((e - half_e + 127) << 23);
-  return (vf)((vi)p & ~(x < vf_splat(-87.33f)));
+  vf p = vf_splat(2 * 1.3814540580e-3f);
+  p = vf_fma(p, r, vf_splat(2 * 8.3687454462e-3f));
+  p = vf_fma(p, r, vf_splat(2 * 4.1668388993e-2f));
+  p = vf_fma(p, r, vf_splat(2 * 1.6666521132e-1f));
+  p = vf_fma(p, r, vf_splat(2 * 4.9999994040e-1f));
+  p = vf_fma(p, r, vf_splat(2));
+  return (vf_exp_parts){r, p, (vf)((vi)bits << 23)};
+}
+EW_INLINE vf vf_exp_of(vf x, bool low) {
+  vf_exp_parts e = vf_exp_apart(x, low);
+  return vf_fma(e.p, e.r, vf_splat(2)) * e.scale;
 }
 EW_INLINE vf vf_exp(vf x) { return vf_exp_of(x, false); }
 EW_INLINE vf vf_exp_low(vf x) { return vf_exp_of(x, true); }
+/* e^x - 1 without cancellation near 0 */
+EW_INLINE vf vf_expm1_of(vf x, bool low) {
+  vf_exp_parts e = vf_exp_apart(x, low);
+  return vf_fma(e.p * e.r, e.scale, e.scale + e.scale - 1.0f);
+}
 
 /* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]` up to a permutation of the sums among the lanes.
  * b must be in 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently per machine. */

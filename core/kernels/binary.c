@@ -1,5 +1,5 @@
 /* y = a op b, element by element. */
-#include "../scalar_math.h"
+#include "../vector_math.h"
 #include "each.h"
 #include <string.h>
 
@@ -30,15 +30,6 @@ static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
     }                                                    \
   } break;
 
-/* min and max: a NaN on either side is the result. */
-#define FLOAT_CASES(CASE, T)                                        \
-  CASE(ADD, u + v)                                                  \
-  CASE(SUB, u - v)                                                  \
-  CASE(MUL, u * v)                                                  \
-  CASE(DIV, u / v)                                                  \
-  CASE(MIN, u != u ? u : v != v ? v : u < v ? u : v)                \
-  CASE(MAX, u != u ? u : v != v ? v : u > v ? u : v)                \
-  CASE(PRELU, u < 0 ? u * v : u)
 #define RARE_CASES(CASE, T)                                         \
   CASE(MOD, (T)modulo((double)u, (double)v))                        \
   CASE(FMOD, (T)fmod((double)u, (double)v))                         \
@@ -60,22 +51,42 @@ static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
   return true;
 }
 
+static void vectors_f32(const void *job, int32_t n, const void *const *in, void *out) {
+#define CASE(NAME, expression)                           \
+  case EW_BINARY_##NAME: {                               \
+    const m_f32 *a = in[0], *b = in[1];                  \
+    m_f32 *y = out;                                      \
+    for (int32_t i = 0; i < n; i += VF) {                \
+      const vf u = vf_load(a + i), v = vf_load(b + i);   \
+      vf_store(y + i, expression);                       \
+    }                                                    \
+  } break;
+  switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
+    CASE(ADD, u + v)
+    CASE(SUB, u - v)
+    CASE(MUL, u * v)
+    CASE(DIV, u / v)
+    CASE(MIN, vf_select(v == v, vf_min(u, v), v))
+    CASE(MAX, vf_select(v == v, vf_max(u, v), v))
+    CASE(PRELU, vf_select(u < vf_splat(0), u * v, u))
+    CASE(SILU_MUL, vf_silu(u) * v)
+    CASE(GELU_MUL, vf_gelu(u) * v)
+    CASE(GELU_TANH_MUL, vf_gelu_tanh(u) * v)
+  }
+#undef CASE
+}
+
 static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
   const int32_t op = ((const binary *)job)->op;
   if (EW_USES(BINARY_OP, EW_BINARY_POW) && op == EW_BINARY_POW && power_row(in[0], in[1], out, n)) return;
-#define CASE(NAME, expression) LOOP(EW_EACH, float, m_f32, m_f32, NAME, expression)
-#define CASE_RARE(NAME, expression) LOOP(EW_PLAIN, float, m_f32, m_f32, NAME, expression)
+#define CASE(NAME, expression) LOOP(EW_PLAIN, float, m_f32, m_f32, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_EACH, float, m_f32, m_u8, NAME, expression)
   switch (EW_CHOICE(BINARY_OP, op)) {
-    FLOAT_CASES(CASE, float)
-    RARE_CASES(CASE_RARE, float)
+    RARE_CASES(CASE, float)
     COMPARISONS(CASE_BOOL)
-    CASE(SILU_MUL, ew_silu(u) * v)
-    CASE(GELU_MUL, ew_gelu(u) * v)
-    CASE(GELU_TANH_MUL, ew_gelu_tanh(u) * v)
+  default: ew_whole_vectors(vectors_f32, job, n, 2, in, out);
   }
 #undef CASE
-#undef CASE_RARE
 #undef CASE_BOOL
 }
 
@@ -83,7 +94,13 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
 #define CASE(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_f64, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_u8, NAME, expression)
   switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
-    FLOAT_CASES(CASE, double)
+    CASE(ADD, u + v)
+    CASE(SUB, u - v)
+    CASE(MUL, u * v)
+    CASE(DIV, u / v)
+    CASE(MIN, u != u ? u : v != v ? v : u < v ? u : v) /* a NaN on either side is the result */
+    CASE(MAX, u != u ? u : v != v ? v : u > v ? u : v)
+    CASE(PRELU, u < 0 ? u * v : u)
     RARE_CASES(CASE, double)
     COMPARISONS(CASE_BOOL)
     CASE(SILU_MUL, u * sigmoid(u) * v)

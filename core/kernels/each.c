@@ -125,6 +125,18 @@ static void each_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
+void ew_whole_vectors(ew_row row, const void *job, int32_t n, int n_in, const void *const *in, void *out) {
+  const int32_t whole = n / VF * VF;
+  row(job, whole, in, out);
+  if (whole == n) return;
+  float rest[MAX_IN + 1][VF] = {{0}};
+  const void *from[MAX_IN];
+  const size_t bytes = (size_t)(n - whole) * 4;
+  for (int k = 0; k < n_in; k++) memcpy(rest[k], (const m_f32 *)in[k] + whole, bytes), from[k] = rest[k];
+  row(job, VF, from, rest[MAX_IN]);
+  memcpy((m_f32 *)out + whole, rest[MAX_IN], bytes);
+}
+
 void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out, ew_row op, const void *job) {
   each e = {.n_in = n_in, .op = op, .job = job};
   for (int k = 0; k < ALL; k++) {

@@ -33,6 +33,9 @@ typedef struct { const void *data; const int32_t *strides; int32_t size; } ew_st
  * them are brought together in small blocks first. n_in <= 3. */
 void ew_each(ew_context *, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out, ew_row row, const void *job);
 
+/* `row`, which takes whole vectors, for n floats from each of n_in inputs: the last, incomplete vector goes through it in a place of its own. */
+void ew_whole_vectors(ew_row row, const void *job, int32_t n, int n_in, const void *const *in, void *out);
+
 static inline int32_t ew_bytes_of(int32_t type) { /* of a type that the loader has let through */
   switch (type) {
   case EW_U8: case EW_I8: case EW_BOOL: return 1;

@@ -19,8 +19,8 @@ EW_INLINE void gate(vf x, int32_t activation, float alpha, vf *f, vf *slope) {
   const vf q = x * x;
   vf s, along; /* x times the slope of s */
   if (activation == EW_ACTIVATION_GELU) {
-    const vf tail = 0.5f * vf_erfc((vf)((vi)x & 0x7fffffff) * 0.70710678f), bell = vf_exp_low(q * -0.5f);
-    s = vf_select(x < vf_splat(0), tail, 1.0f - tail);
+    const vf bell = vf_exp_low(q * -0.5f);
+    s = 0.5f + 0.5f * vf_erf(x * 0.70710678f);
     along = vf_select(bell == vf_splat(0), bell, 0.39894228f * x * bell);
   } else {
     const bool tanh = activation == EW_ACTIVATION_GELU_TANH;

@@ -3,28 +3,26 @@
  *
  * Rows of the batch have nothing to do with each other, so threads share them out and walk alone. Where there are fewer rows than
  * threads and steps are large, the threads share out the hidden units of each step instead. */
-#include "../scalar_math.h"
+#include "../vector_math.h"
 #include "each.h"
 #include "gemm.h"
+#include <string.h>
 
 #define SMALL __attribute__((noinline)) /* called with rows of numbers: once is enough code */
 
 enum { GRU = 3, LSTM = 4, NUMBERS = 6 }; /* gates of a cell; numbers of an activation: kind, a, b, shift, low, high */
 
-/* x = f(x) within [low, high]: bounds of f's own, or what is left of clipping x, since all f rise. */
-static SMALL void activate(const real *f, real *x, int32_t n) {
-  float a = f[1], b = f[2], shift = f[3], low = f[4], high = f[5];
-  if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
-    EW_EACH
-    for (int32_t j = 0; j < n; j++) x[j] = ew_clamp(ew_sigmoid(x[j]), low, high);
-  } else if (f[0] == EW_RECURRENT_ACTIVATION_TANH) {
-    EW_EACH
-    for (int32_t j = 0; j < n; j++) x[j] = ew_clamp(a * ew_tanh(b * x[j]), low, high);
-  } else {
-    EW_EACH
-    for (int32_t j = 0; j < n; j++) x[j] = ew_clamp((x[j] < 0 ? a : b) * x[j] + shift, low, high);
+/* f(x) within [low, high]: bounds of f's own, or what is left of clipping x, since all f rise. */
+static void activate_vectors(const void *job, int32_t n, const void *const *in, void *out) {
+  const real *f = job, *x = in[0];
+  const float kind = f[0], a = f[1], b = f[2], shift = f[3], low = f[4], high = f[5];
+  for (int32_t j = 0; j < n; j += VF) {
+    vf v = vf_load(x + j);
+    v = kind == EW_RECURRENT_ACTIVATION_SIGMOID ? vf_sigmoid(v) : kind == EW_RECURRENT_ACTIVATION_TANH ? a * vf_tanh(b * v) : vf_select(v < vf_splat(0), a * v, b * v) + shift;
+    vf_store((real *)out + j, vf_clamp(v, low, high));
   }
 }
+static void activate(const real *f, real *x, int32_t n) { ew_whole_vectors(activate_vectors, f, n, 1, (const void *[]){x}, x); }
 
 /* d *= f'(x), as y = f(x) tells it; 0 at the bounds. */
 static SMALL void derive(const real *f, const real *y, real *d, int32_t n) {

@@ -20,29 +20,29 @@ EW_INLINE void store_tail(real *y, vf v, int32_t n) {
 }
 
 static void softmax_row(const real *x, real *y, int32_t n, bool is_log) {
-  int32_t whole = n / VF * VF, j;
-  vf high = vf_splat(-INFINITY), sum = vf_splat(0);
-  for (j = 0; j < whole; j += VF) high = vf_max(high, vf_load(x + j));
-  if (j < n) high = vf_max(high, load_tail(x + j, n - j));
-  float max = vf_highest(high);
+  const int32_t whole = n / VF * VF;
+  int32_t j = 0;
+  const vf tail = whole < n ? load_tail(x + whole, n - whole) : vf_splat(-INFINITY);
+  vf high[4] = {tail, tail, tail, tail}; /* side by side: a maximum takes four cycles */
+  for (; j + 4 * VF <= n; j += 4 * VF)
+    for (int u = 0; u < 4; u++) high[u] = vf_max(high[u], vf_load(x + j + u * VF));
+  for (; j < whole; j += VF) high[0] = vf_max(high[0], vf_load(x + j));
+  const float max = vf_highest(vf_max(vf_max(high[0], high[1]), vf_max(high[2], high[3])));
+  vf rest = vf_exp_low(tail - max), sum = whole < n ? rest : vf_splat(0);
   if (is_log) {
     for (j = 0; j < whole; j += VF) sum += vf_exp_low(vf_load(x + j) - max);
-    if (j < n) sum += vf_exp_low(load_tail(x + j, n - j) - max);
-    float shift = max + logf(vf_sum(sum));
-    for (j = 0; j < n; j++) y[j] = x[j] - shift;
+    const float shift = max + logf(vf_sum(sum));
+    for (j = 0; j < whole; j += VF) vf_store(y + j, vf_load(x + j) - shift);
+    store_tail(y + j, tail - shift, n - j);
     return;
   }
   for (j = 0; j < whole; j += VF) {
     vf e = vf_exp_low(vf_load(x + j) - max);
     vf_store(y + j, e), sum += e;
   }
-  if (j < n) {
-    vf e = vf_exp_low(load_tail(x + j, n - j) - max);
-    store_tail(y + j, e, n - j), sum += e;
-  }
-  float scale = 1.0f / vf_sum(sum);
+  const float scale = 1.0f / vf_sum(sum);
   for (j = 0; j < whole; j += VF) vf_store(y + j, vf_load(y + j) * scale);
-  for (; j < n; j++) y[j] *= scale;
+  store_tail(y + j, rest * scale, n - j);
 }
 
 static void softmax_task(void *arg, int32_t index, int32_t thread) {

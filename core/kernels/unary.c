@@ -1,5 +1,5 @@
 /* y = op(x), element by element. */
-#include "../scalar_math.h"
+#include "../vector_math.h"
 #include "each.h"
 #include <string.h>
 
@@ -19,59 +19,74 @@ typedef struct { int32_t op, type; float alpha, beta; } unary;
   CASE(ACOSH, (T)acosh((double)v))        \
   CASE(ATANH, (T)atanh((double)v))
 
-static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
+static void vectors_f32(const void *job, int32_t n, const void *const *in, void *out) {
   const unary *u = job;
   const m_f32 *x = in[0];
   m_f32 *y = out;
   const float a = u->alpha, b = u->beta;
-#define LOOP(before, NAME, expression)                   \
+  const vf none = vf_splat(0);
+#define CASE(NAME, expression)                           \
   case EW_UNARY_##NAME:                                  \
-    before for (int32_t i = 0; i < n; i++) {             \
+    for (int32_t i = 0; i < n; i += VF) {                \
+      const vf v = vf_load(x + i);                       \
+      vf_store(y + i, expression);                       \
+    }                                                    \
+    break;
+#define CASE_EACH(NAME, expression)                      \
+  case EW_UNARY_##NAME:                                  \
+    EW_EACH for (int32_t i = 0; i < n; i++) {            \
       const float v = x[i];                              \
       y[i] = expression;                                 \
     }                                                    \
     break;
-#define CASE(NAME, expression) LOOP(EW_EACH, NAME, expression)
   switch (EW_CHOICE(UNARY_OP, u->op)) {
     CASE(NEG, -v)
-    CASE(ABS, fabsf(v))
-    CASE(SIGN, v > 0 ? 1.0f : v < 0 ? -1.0f : v)
-    CASE(FLOOR, floorf(v))
-    CASE(CEIL, ceilf(v))
-    CASE(ROUND, rintf(v))
-    CASE(SQRT, sqrtf(v))
+    CASE(ABS, vf_abs(v))
+    CASE(SIGN, vf_select(v > none, vf_splat(1), vf_select(v < none, vf_splat(-1), v)))
+    CASE_EACH(FLOOR, floorf(v))
+    CASE_EACH(CEIL, ceilf(v))
+    CASE_EACH(ROUND, rintf(v))
+    CASE(SQRT, vf_sqrt(v))
     CASE(RECIPROCAL, 1.0f / v)
-    CASE(EXP, ew_exp(v))
-    CASE(LOG, ew_log(v))
-    CASE(TANH, ew_tanh(v))
-    CASE(ERF, ew_erf(v))
-    CASE(SIGMOID, ew_sigmoid(v))
-    CASE(RELU, v < 0 ? 0 : v)
-    CASE(LEAKY_RELU, v < 0 ? a * v : v)
-    CASE(ELU, v < 0 ? a * ew_expm1(v) : v)
-    CASE(SELU, b * (v < 0 ? a * ew_expm1(v) : v))
-    CASE(CELU, v < 0 ? a * ew_expm1(v / a) : v)
-    CASE(SOFTPLUS, ew_softplus(v))
-    CASE(SOFTSIGN, v / (1.0f + fabsf(v)))
-    CASE(HARD_SIGMOID, ew_clamp(a * v + b, 0, 1))
-    CASE(HARD_SWISH, v * ew_clamp(v * (1.0f / 6) + 0.5f, 0, 1))
-    CASE(MISH, ew_mish(v))
-    CASE(GELU, ew_gelu(v))
-    CASE(GELU_TANH, ew_gelu_tanh(v))
-    CASE(QUICK_GELU, v * ew_sigmoid(a * v))
-    CASE(SILU, ew_silu(v))
-    CASE(THRESHOLDED_RELU, v > a ? v : 0)
-    CASE(CLIP, ew_clamp(v, a, b))
-    CASE(RSQRT, 1.0f / sqrtf(v))
+    CASE(EXP, vf_exp(v))
+    CASE(LOG, vf_log(v))
+    CASE(TANH, vf_tanh(v))
+    CASE(ERF, vf_erf(v))
+    CASE(SIGMOID, vf_sigmoid(v))
+    CASE(RELU, vf_max(v, none))
+    CASE(LEAKY_RELU, vf_select(v < none, a * v, v))
+    CASE(ELU, vf_select(v < none, a * vf_expm1(v), v))
+    CASE(SELU, b * vf_select(v < none, a * vf_expm1(v), v))
+    CASE(CELU, vf_select(v < none, a * vf_expm1(v / a), v))
+    CASE(SOFTPLUS, vf_softplus(v))
+    CASE(SOFTSIGN, v / (1.0f + vf_abs(v)))
+    CASE(HARD_SIGMOID, vf_clamp(a * v + b, 0, 1))
+    CASE(HARD_SWISH, v * vf_clamp(v * (1.0f / 6) + 0.5f, 0, 1))
+    CASE(MISH, vf_mish(v))
+    CASE(GELU, vf_gelu(v))
+    CASE(GELU_TANH, vf_gelu_tanh(v))
+    CASE(QUICK_GELU, v * vf_sigmoid(a * v))
+    CASE(SILU, vf_silu(v))
+    CASE(THRESHOLDED_RELU, vf_select(v > vf_splat(a), v, none))
+    CASE(CLIP, vf_clamp(v, a, b))
+    CASE(RSQRT, 1.0f / vf_sqrt(v))
     CASE(SQUARE, v * v)
     CASE(LINEAR, a * v + b)
 #undef CASE
-#define CASE(NAME, expression) LOOP(, NAME, expression)
+#define CASE(NAME, expression)                           \
+  case EW_UNARY_##NAME:                                  \
+    for (int32_t i = 0; i < n; i++) {                    \
+      const float v = x[i];                              \
+      y[i] = expression;                                 \
+    }                                                    \
+    break;
     RARE_CASES(float)
 #undef CASE
+#undef CASE_EACH
   }
-#undef LOOP
 }
+
+static void row_f32(const void *job, int32_t n, const void *const *in, void *out) { ew_whole_vectors(vectors_f32, job, n, 1, in, out); }
 
 static double clamp(double v, double low, double high) {
   v = v < low ? low : v;

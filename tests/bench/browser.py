@@ -70,7 +70,7 @@ def limits():
     emcc = ROOT / ".build/bin/emcc"
     for flavour, flags in (("simd128", []), ("relaxed", ["-mrelaxed-simd"])):
         out, source = WORK / "page" / f"limits-{flavour}.wasm", HERE / "page/limits.c"
-        if not _newer(out, source):
+        if not _newer(out, source, ROOT / "core/simd.h", ROOT / "core/vector_math.h"):
             _sh(emcc, "-O3", "-msimd128", "-ffp-contract=off", "-fno-math-errno", *flags, "-sSTANDALONE_WASM", "--no-entry", "-sALLOW_MEMORY_GROWTH", source, "-o", out)
 
 

@@ -60,8 +60,9 @@ def dense(dims):
 
 
 def cases():
-    from edgewise.ops.elementwise import BINARY, UNARY
-    from edgewise.ops.elementwise import SLOPE
+    from edgewise.ops.binary import BINARY
+    from edgewise.ops.matmul import ACTIVATION
+    from edgewise.ops.unary import UNARY
     from edgewise.ops.reduction import REDUCE
     found = []
 
@@ -132,7 +133,7 @@ def cases():
     for op, functions in (("relu", []), ("sqrt", ["sqrt"]), ("exp", ["exp"]), ("log", ["log"]), ("tanh", ["tanh"]), ("erf", ["erf"]), ("sigmoid", ["exp"]), ("gelu", ["erf"]), ("gelu_tanh", ["exp"]), ("silu", ["exp"])):
         unary(op, n, functions)
     for op in ("gelu", "gelu_tanh"):
-        add(f"{op} gradient {n}", "unary_grad", {"dy": (F32, n), "x": (F32, n), "dx": (F32, n)}, dict(op=SLOPE[op], dims=six([n]), dys=strides([1]), xs=strides([1]), dxs=strides([1]), alpha=1.0, beta=0.0), 8 * n, 4 * n, {"exp": n})
+        add(f"{op} gradient {n}", "gated_grad", {"dy": (F32, n), "a": (F32, n), "da": (F32, n)}, dict(n=n, activation=ACTIVATION[op], alpha=1.0), 8 * n, 4 * n, {"exp": n, "erf" if op == "gelu" else "exp": n})
     add(f"where {n}", "where", {"condition": (BOOL, n, "bools"), "a": (F32, n), "b": (F32, n), "y": (F32, n)}, dict(size=4, dims=six([n]), cs=strides([1]), **{"as": strides([1])}, bs=strides([1]), ys=strides([1])), 9 * n, 4 * n)
     cast(F16, F32, n, "float16 to float32"), cast(F32, F16, n, "float32 to float16"), cast(I64, F32, n, "int64 to float32"), cast(U8, F32, n, "uint8 to float32"), cast(BOOL, F32, n, "bool to float32")
     add(f"quantize {n} to uint8", "quantize", {"x": (F32, n), "scale": (F32, 1, "ones"), "zero": (U8, 1), "y": (U8, n)}, dict(type=U8, outer=1, axis=1, inner=n, block=-1), 4 * n, n)

@@ -1,6 +1,5 @@
 /* What this machine can do at most, in the browser: multiply-adds from registers, reading memory, moving bytes, and functions. Built in both flavours. */
-#include "../../../core/scalar_math.h"
-#include "../../../core/simd.h"
+#include "../../../core/vector_math.h"
 #include <stdlib.h>
 
 enum { CHAINS = 12 };  /* independent sums, to hide the latency of a multiplication and an addition as far as registers allow */
@@ -67,25 +66,22 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
 }
 
 /* 1024 values of a function, from and to memory that stays in the nearest cache; the kernels' own formulas. */
-enum { EXP, SQRT, LOG, TANH, ERF, N = 1024 };
+enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, N = 1024 };
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
   static float in[N], out[N];
   for (int i = 0; i < N; i++) in[i] = (float)i * (kind == SQRT || kind == LOG ? 1.0f : kind == EXP ? -0.01f : 0.002f);
   for (int32_t r = 0; r < rounds; r++) {
     switch (kind) {
-    case EXP:
-      for (int i = 0; i < N; i += VF) vf_store(out + i, vf_exp_low(vf_load(in + i)));
-      break;
-    case SQRT:
-      for (int i = 0; i < N; i += VF) vf_store(out + i, vf_sqrt(vf_load(in + i)));
-      break;
 #define LOOP(NAME, f) \
     case NAME: \
-      for (int i = 0; i < N; i++) out[i] = f(in[i]); \
+      for (int i = 0; i < N; i += VF) vf_store(out + i, f(vf_load(in + i))); \
       break
-    LOOP(LOG, ew_log);
-    LOOP(TANH, ew_tanh);
-    LOOP(ERF, ew_erf);
+    LOOP(EXP, vf_exp_low);
+    LOOP(SQRT, vf_sqrt);
+    LOOP(DIVIDE, 1.0f / );
+    LOOP(LOG, vf_log);
+    LOOP(TANH, vf_tanh);
+    LOOP(ERF, vf_erf);
     }
     in[r & 1023] += out[(r + 7) & 1023] * 1e-20f; /* so that no round can be left out */
   }

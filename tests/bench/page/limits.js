@@ -13,7 +13,7 @@ serve({
   /** Milliseconds of reading and writing so many bytes. */
   move: (reads, writes, inPlace) => best(() => wasm.move(reads, writes, Number(inPlace))),
   /** Nanoseconds of one value of each function. */
-  functions: () => Object.fromEntries(["exp", "sqrt", "log", "tanh", "erf"].map((name, i) => [name, (best(() => wasm.functions(i, 100)) / 102400) * 1e6])),
+  functions: () => Object.fromEntries(["exp", "sqrt", "divide", "log", "tanh", "erf"].map((name, i) => [name, (best(() => wasm.functions(i, 100)) / 102400) * 1e6])),
   /** The best of a few short runs: GFLOP/s and GB/s. */
   measure() {
     const most = (run) => {

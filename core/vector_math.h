@@ -1,0 +1,70 @@
+/* Functions over vectors of floats, accurate to a few units in the last place; NaN stays NaN and infinities give the limits. */
+#ifndef EDGEWISE_VECTOR_MATH_H
+#define EDGEWISE_VECTOR_MATH_H
+#include "simd.h"
+#include <math.h>
+
+EW_INLINE vf vf_expm1(vf x) { return vf_expm1_of(x, false); }
+
+/* x = 2^e m with m in [sqrt(1/2), sqrt(2)), then a polynomial in m - 1 */
+EW_INLINE vf vf_log(vf x) {
+  const vf none = vf_splat(0);
+  vi tiny = x < vf_splat(1.17549435e-38f);
+  vu u = (vu)vf_select(tiny, x * 8388608.0f, x) - 0x3f3504f3u;
+  vf e = __builtin_convertvector((vi)u >> 23, vf) + (vf)(tiny & (vi)vf_splat(-23.0f)), m = (vf)((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, z = m * m;
+  vf p = vf_splat(7.0376836292e-2f);
+  p = vf_fma(p, m, vf_splat(-1.1514610310e-1f));
+  p = vf_fma(p, m, vf_splat(1.1676998740e-1f));
+  p = vf_fma(p, m, vf_splat(-1.2420140846e-1f));
+  p = vf_fma(p, m, vf_splat(1.4249322787e-1f));
+  p = vf_fma(p, m, vf_splat(-1.6668057665e-1f));
+  p = vf_fma(p, m, vf_splat(2.0000714765e-1f));
+  p = vf_fma(p, m, vf_splat(-2.4999993993e-1f));
+  p = vf_fma(p, m, vf_splat(3.3333331174e-1f));
+  vf y = vf_fma(p * m, z, vf_fma(e, vf_splat(-2.12194440e-4f), -0.5f * z));
+  y = vf_fma(e, vf_splat(0.693359375f), m + y);
+  vf edge = vf_select(x == none, vf_splat(-INFINITY), vf_select(x > none, x, vf_splat(NAN)));
+  return vf_select((x > none) & (x < vf_splat(INFINITY)), y, edge);
+}
+
+/* log(1 + x), x finite: the rounding error of 1 + x is put back by scaling with x / ((1 + x) - 1). */
+EW_INLINE vf vf_log1p(vf x) {
+  vf w = 1.0f + x, d = w - 1.0f;
+  return vf_select(d == vf_splat(0), x, vf_log(w) * (x / d));
+}
+
+EW_INLINE vf vf_sigmoid(vf x) { return 1.0f / (1.0f + vf_exp(-x)); }
+
+/* With t = e^2x - 1: t / (t + 2) */
+EW_INLINE vf vf_tanh(vf x) {
+  vf t = vf_expm1_of(vf_min(x + x, vf_splat(40)), true);
+  return t / (t + 2.0f);
+}
+
+/* erf(a) = 1 - e^(a p(a)) for a >= 0, p fitted to an error of 4e-8; from 3.95 on it rounds to 1. */
+EW_INLINE vf vf_erf(vf x) {
+  vf a = vf_min(vf_abs(x), vf_splat(3.95f)), p = vf_splat(-4.0707869639e-5f);
+  p = vf_fma(p, a, vf_splat(3.8100022357e-4f));
+  p = vf_fma(p, a, vf_splat(-1.2517453870e-3f));
+  p = vf_fma(p, a, vf_splat(-2.0571774803e-4f));
+  p = vf_fma(p, a, vf_splat(1.9321717322e-2f));
+  p = vf_fma(p, a, vf_splat(-1.0281441361e-1f));
+  p = vf_fma(p, a, vf_splat(-6.3661646843e-1f));
+  p = vf_fma(p, a, vf_splat(-1.1283792257f));
+  return vf_copysign(vf_expm1_of(p * a, true), x);
+}
+
+EW_INLINE vf vf_gelu(vf x) { return 0.5f * x * (1.0f + vf_erf(x * 0.70710678f)); }
+/* 0.5 x (1 + tanh(u)) = x sigmoid(2 u) */
+EW_INLINE vf vf_gelu_tanh(vf x) { return x * vf_sigmoid(1.5957691216f * vf_fma(0.044715f * x * x, x, x)); }
+EW_INLINE vf vf_silu(vf x) { return x * vf_sigmoid(x); }
+/* log(1 + e^x) */
+EW_INLINE vf vf_softplus(vf x) { return vf_max(x, vf_splat(0)) + vf_log1p(vf_exp_low(-vf_abs(x))); }
+/* x tanh(softplus(x)), with e = e^x: x (e^2 + 2 e) / (e^2 + 2 e + 2) */
+EW_INLINE vf vf_mish(vf x) {
+  vf e = vf_exp_low(vf_min(x, vf_splat(20))), w = e * (e + 2.0f);
+  return x * (w / (w + 2.0f));
+}
+/* max(low, min(high, x)), where high wins; NaN stays */
+EW_INLINE vf vf_clamp(vf x, float low, float high) { return vf_min(vf_max(x, vf_splat(low)), vf_splat(high)); }
+#endif
