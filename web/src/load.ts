@@ -16,6 +16,7 @@ import { digestOf, sha256 } from "./sha256.ts";
 import { parseConfig, Tokenizer } from "./text.ts";
 import { Adapters } from "./training/adapters.ts";
 import { COMPILER } from "./version.ts";
+import { warm } from "./warm.ts";
 
 /** A loaded language model and all that belongs to it. */
 export interface Model {
@@ -149,7 +150,9 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const engine = await opening;
     throwIfAborted(signal);
     const weights = new Weights(engine, manifest);
-    const { files, texts } = await found.fill(weights.extents(manifest));
+    const filling = found.fill(weights.extents(manifest));
+    if (manifest.training.size) void warm(engine, filling);
+    const { files, texts } = await filling;
     throwIfAborted(signal);
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
     const config = parseConfig(texts.get("config.json"), "config.json");

@@ -1,5 +1,6 @@
 // Edgewise as contender of the training cases: a step's plan in the engine of web/src.
 import { Engine } from "../../../web/src/engine.ts";
+import { warm } from "../../../web/src/warm.ts";
 import { batch, repeat } from "./batch.js";
 import { now, serve } from "./rpc.js";
 
@@ -12,6 +13,8 @@ serve({
     engine = await Engine.open({ ...urls, flavour, threads });
     const { choice } = engine;
     if (choice.flavour !== flavour || choice.threads !== threads) throw new Error(`asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`);
+    let fetched;
+    void warm(engine, new Promise((resolve) => { fetched = resolve; }));
     const info = await (await fetch(url + ".json")).json();
     const read = async (at, size) => new Uint8Array(await (await fetch(url + ".plan", { headers: { Range: `bytes=${at}-${at + size - 1}` } })).arrayBuffer());
     plan = engine.loadPlan(await read(...info.plan), url);
@@ -26,6 +29,7 @@ serve({
       if (name === "loss" && kind === "output") loss = address;
       engine.bind(plan, slot, address, bytes, name);
     }
+    fetched();
     engine.init(plan, url);
     return { ms: now() - begin };
   },

@@ -8,6 +8,7 @@ import type { ProgramInfo, Slot, StateInfo, Weight } from "../package.ts";
 import type { Urls } from "../protocol.ts";
 import { Compiler } from "../pyodide.ts";
 import type { PlainTensor } from "../tensor.ts";
+import { warm } from "../warm.ts";
 import { Session, STEP } from "./session.ts";
 
 /** What artifacts are, as python/edgewise/training/page.py reads them. */
@@ -62,7 +63,9 @@ export class ArtifactSession {
     opening.catch(() => undefined);
     const python = new Compiler(urls, signal);
     try {
-      const { manifest } = await python.compile(files, { call: "open" }, () => undefined);
+      const compiling = python.compile(files, { call: "open" }, () => undefined);
+      void opening.then((engine) => warm(engine, compiling), () => undefined);
+      const { manifest } = await compiling;
       const engine = await opening;
       return new ArtifactSession(engine, python, { ...(JSON.parse(manifest) as ArtifactsInfo), flavour: engine.choice.flavour, threads: engine.choice.threads });
     } catch (e) {
