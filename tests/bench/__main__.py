@@ -1,4 +1,4 @@
-"""python -m tests.bench [CASE ...] [--rounds N] [--seconds N] [--out FOLDER]: measures and writes results.md and results.json."""
+"""python -m tests.bench [CASE ...] [--rounds N] [--seconds N] [--out FOLDER]: measures, and writes results.json, results.md and the plots; README's part on speed, too, where they lie in the repository."""
 from __future__ import annotations
 
 import argparse
@@ -6,47 +6,47 @@ import os
 import sys
 import time
 
-from . import binding, language, networks, ops, report, start, training
+from . import binding, kernels, language, networks, ops, report, start, training
 from .browser import Bench, say
+from .contenders import busy
 
-CASES = (*language.CASES, "start", "bind", "ops", "vision", "encoder", "train")
+MODULES = (language, networks, training, ops, kernels, start, binding)  # each has CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
+CASES = {case: module for module in MODULES for case in module.CASES}
 
 
 def main():
     p = argparse.ArgumentParser(prog="python -m tests.bench", description="Speed of Edgewise beside other engines in one Chromium. Cases: " + ", ".join(CASES))
     p.add_argument("cases", nargs="*", metavar="CASE", help="default: all")
-    p.add_argument("--rounds", type=int, default=7, help="how often everything is repeated, in turns (default 7)")
-    p.add_argument("--seconds", type=float, default=170, help="no new round of a case after so long (default 170)")
-    p.add_argument("--out", default=report.HERE, help="where results.md and results.json go")
+    p.add_argument("--rounds", type=int, default=5, help="how often everything is repeated, in turns (default 5)")
+    p.add_argument("--seconds", type=float, default=45, help="no new round after so long for a format of a language model, a table of networks, or half of that of the operators; a model that is trained has half of it (default 45)")
+    p.add_argument("--out", default=report.HERE, help="where results and plots go (default: tests/bench)")
     a = p.parse_args()
     unknown = set(a.cases) - set(CASES)
     if unknown:
         p.error(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
-    wanted = a.cases or CASES
-    begin = time.monotonic()
-    broken = False
+    begin, path, broken = time.monotonic(), None, []
     with Bench() as bench:
         common = list(bench.trouble)
-        for group, run in ((tuple(language.CASES), language.run), (("start",), start.run), (("bind",), binding.run), (("ops",), ops.run), (("vision",), networks.run), (("encoder",), networks.run), (("train",), training.run)):
-            cases = [c for c in group if c in wanted]
+        for module in MODULES:
+            cases = [c for c in module.CASES if c in (a.cases or CASES)]
             if not cases:
                 continue
-            say(f"{' and '.join(cases)} (load average {os.getloadavg()[0]:.1f})")
-            bench.trouble = list(common)
-            before = os.getloadavg()[0]
+            warning = busy()
+            say(f"{' and '.join(cases)} ({warning or 'the machine is quiet'})")
+            bench.trouble, before = list(common), os.getloadavg()[0]
             try:
-                found = run(bench, cases, a.rounds, a.seconds)
+                found = module.run(bench, cases, a.rounds, a.seconds)
             except Exception as e:
                 bench.failed(" and ".join(cases), e)
-                broken = True
+                broken += cases
                 continue
             for case in found.values():
-                case |= {"load": [before, os.getloadavg()[0]], "trouble": case.get("trouble", []) + bench.trouble}
+                case |= {"load": [before, os.getloadavg()[0]], "trouble": case.get("trouble", []) + bench.trouble + ([warning] if warning else [])}
             path = report.write(found, bench.version, a.out)
-    if not broken or "path" in locals():
-        print("\n" + path.read_text())
-    say(f"{time.monotonic() - begin:.0f} s in all")
-    return int(broken)
+    if path:
+        print("\n" + report.summary(path))
+    say(f"{time.monotonic() - begin:.0f} s in all" + (f"; not measured: {', '.join(broken)}" if broken else "") + (f"; {path}" if path else ""))
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

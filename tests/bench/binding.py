@@ -18,6 +18,7 @@ from .browser import ROOT
 from .language import model_files
 from .stats import show
 
+CASES = ("bind",)
 STEPS = ("bind", "passes", "lower", "load")
 SHOWN = 8  # of the zoo: so many that cost most for each node, and so many that are largest
 

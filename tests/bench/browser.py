@@ -18,14 +18,20 @@ CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>bench</title>"
 
+PATIENCE = 90  # seconds: a call that takes longer has failed
+
 # Runs in each contender's page: a worker, and call() to reach its methods.
-CALLS = """url => {
+CALLS = """([url, seconds]) => {
   window.worker?.terminate();
   const worker = window.worker = new Worker(url, {type: "module"}), open = new Map();
   let last = 0;
-  worker.onmessage = ({data: {id, value, error}}) => { open.get(id)[error ? 1 : 0](error ? new Error(error) : value); open.delete(id); };
+  worker.onmessage = ({data: {id, value, error}}) => { const [resolve, reject, timer] = open.get(id); clearTimeout(timer); open.delete(id); error ? reject(new Error(error)) : resolve(value); };
   worker.onerror = (e) => { for (const [, reject] of open.values()) reject(new Error(e.message || "the worker could not be loaded")); };
-  window.call = ([method, args]) => new Promise((...both) => { open.set(++last, both); worker.postMessage({id: last, method, args}); });
+  window.call = ([method, args]) => new Promise((resolve, reject) => {
+    const late = () => { worker.terminate(); reject(new Error(`${method} took longer than ${seconds} s`)); };
+    open.set(++last, [resolve, reject, setTimeout(late, seconds * 1000)]);
+    worker.postMessage({id: last, method, args});
+  });
 }"""
 
 
@@ -90,7 +96,7 @@ class Bench:
         mounts = [f"/={dist}", f"/pyodide={ROOT / 'web/node_modules/pyodide'}", f"/bench={WORK}"]
         try:
             found = peers()
-            mounts += [f"/{path}={found / folder}" for path, folder in (("ort", "onnxruntime-web/dist"), ("ort-training", "onnxruntime-web-training/dist"), ("jax", "@jax-js/jax/dist"), ("tf", "@tensorflow"))]
+            mounts += [f"/{path}={found / folder}" for path, folder in (("ort", "onnxruntime-web/dist"), ("ort-training", "onnxruntime-web-training/dist"), ("jax", "@jax-js/jax/dist"), ("tf", "@tensorflow"), ("wllama", "@wllama/wllama/esm"))]
         except RuntimeError as e:
             self.failed("the npm packages", e)
         self.server = subprocess.Popen(["node", ROOT / "web/demo/serve.mjs", "--port", "0", *(a for m in mounts for a in ("--mount", m))], stdout=subprocess.PIPE, text=True)
@@ -109,7 +115,7 @@ class Bench:
 
     def failed(self, who, error):
         """A contender that cannot take part is reported; the others go on."""
-        text = " ".join(str(error).split())[:400]
+        text = " ".join(re.split(r"\n\s+at ", str(error))[0].removeprefix("Page.evaluate: ").split())[:300]  # without the stack
         say(f"  {who} failed: {text}")
         self.trouble.append(f"{who}: {text}")
 
@@ -150,7 +156,7 @@ class Contender:
 
     def renew(self):
         """A new worker in place of the old one."""
-        self.page.evaluate(CALLS, self.script)
+        self.page.evaluate(CALLS, [self.script, PATIENCE])
 
     def call(self, method, *args):
         try:

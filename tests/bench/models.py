@@ -8,7 +8,7 @@ SMOLLM2 = {"layers": 30, "width": 576, "heads": 9, "kv_heads": 3, "head_dim": 64
 I64, F32, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
 
 
-class _Graph:
+class Graph:
     """Adds nodes with names of their own; every method returns the name of what it made."""
 
     def __init__(self, seed=0):
@@ -61,7 +61,7 @@ class _Graph:
 def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, head=False, seed=0):
     """A Llama with past_key_values. last_only: logits of the last position alone, as a later graph optimization would leave them.
     head: the embedding once more, transposed, as the weight of the last product, as exporters leave it for quantizers to find."""
-    g = _Graph(seed)
+    g = Graph(seed)
 
     def rms_norm(x, name):
         x = g.op("Cast", x, to=F32)
@@ -197,7 +197,7 @@ def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, e
 
 def mlp(dims, seed=0):
     """Linear layers with ReLU between them: x [batch, dims[0]] to y [batch, dims[-1]]."""
-    g = _Graph(seed)
+    g = Graph(seed)
     x = "x"
     for i, (rows, columns) in enumerate(zip(dims, dims[1:])):
         last = i == len(dims) - 2
@@ -211,7 +211,7 @@ def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
     """A causal transformer to be trained: RMSNorm, attention, SwiGLU, all in primitive operators of opset 15: ids [batch, sequence] to y [batch * sequence, vocab].
 
     rank: that of the LoRA matrices beside every linear layer of the blocks, written into the graph; 0: none. All other weights are the same with and without."""
-    g, adapters = _Graph(seed), np.random.default_rng(seed + 1)
+    g, adapters = Graph(seed), np.random.default_rng(seed + 1)
     two, epsilon, low, scale = (g.array(n, np.array(v, np.float32)) for n, v in (("two", 2), ("epsilon", 1e-5), ("low", -1e9), ("scale", (width // heads) ** -0.5)))
     split, join = g.array("split", np.array([batch, sequence, heads, width // heads], np.int64)), g.array("join", np.array([batch, sequence, width], np.int64))
     mask = g.array("mask", np.tril(np.ones((1, 1, sequence, sequence), bool)))
@@ -274,36 +274,3 @@ TRAINING = {
     "gpt6": (gpt, {"layers": 6, "width": 192, "heads": 6, "inner": 512, "vocab": 1024, "batch": 8, "sequence": 128}),
     "gpt6-lora": (gpt, {"layers": 6, "width": 192, "heads": 6, "inner": 512, "vocab": 1024, "batch": 8, "sequence": 128, "rank": 8}),
 }
-
-
-# name: (rows of the input, columns, how many in a chain, floating-point operations or None, bytes that must move at least)
-OPS = {
-    "MatMul 512×512×512": (512, 512, 4, 2 * 512**3, None),
-    "MatMul 1024×1024×1024": (1024, 1024, 1, 2 * 1024**3, None),
-    "GEMV 2048×2048": (1, 2048, 8, None, 4 * 2048**2),
-    "Softmax 1024×1024": (1024, 1024, 4, None, 8 * 1024**2),
-    "LayerNorm 1024×768": (1024, 768, 4, None, 8 * 1024 * 768),
-    "4-bit GEMV 2048×2048": (1, 2048, 8, None, 2048**2 * 5 // 8),
-}
-
-
-def one_op(name):
-    """The op in a chain, each link with weights of its own, so that weights do not stay in the processor's cache where they would not in a model."""
-    rows, n, chain, _, _ = OPS[name]
-    g = _Graph(1)
-    x = "X"
-    for i in range(chain):
-        out = "Y" if i == chain - 1 else None
-        if "MatMul" in name or name.startswith("GEMV"):
-            x = g.op("MatMul", x, g.weight(f"W{i}", n, n), out=out)
-        elif name.startswith("Softmax"):
-            x = g.op("Softmax", x, axis=-1, out=out)
-        elif name.startswith("LayerNorm"):
-            scale, bias = (g.array(f"{part}{i}", at + 0.1 * g.random.standard_normal(n, np.float32)) for part, at in (("W", 1), ("B", 0)))
-            x = g.op("LayerNormalization", x, scale, bias, axis=-1, out=out)
-        else:
-            blocks = n // 32
-            quants = g.array(f"W{i}", g.random.integers(0, 256, (n, blocks, 16), np.uint8))
-            scales = g.array(f"S{i}", g.random.uniform(0.004, 0.006, n * blocks).astype(np.float32))
-            x = g.op("MatMulNBits", x, quants, scales, out=out, domain="com.microsoft", K=n, N=n, bits=4, block_size=32, accuracy_level=0)
-    return g.model([("X", F32, [rows, n])], [("Y", F32, [rows, n])])

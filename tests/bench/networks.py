@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from .browser import WORK, say
-from .stats import ratio, show, summary
+from .browser import WORK, Contender, say
+from .contenders import EDGEWISE, NATIVE, NATIVE_TWO, ONE, ORT_ONE, ORT_TWO, SIMD, TORCH, TWO, measure, native_session
+from .stats import cell, ratio, show
 
-SIMD, ONE, TWO, ORT_ONE, ORT_TWO = "Edgewise simd128", "Edgewise relaxed", "Edgewise relaxed, 2 threads", "onnxruntime-web", "onnxruntime-web, 2 threads"
-CONTENDERS = {SIMD: ("edgewise.js", ("simd128", 1)), ONE: ("edgewise.js", ("relaxed-threads", 1)), TWO: ("edgewise.js", ("relaxed-threads", 2)), ORT_ONE: ("ort.js", (1,)), ORT_TWO: ("ort.js", (2,))}
 RATIOS = {"simd128 : ORT": (SIMD, ORT_ONE), "relaxed : ORT": (ONE, ORT_ONE), "2 threads : ORT": (TWO, ORT_TWO), "2 threads : 1": (TWO, ONE)}
 # case: {title: (model, batch, how its int8 form is made)}
 CASES = {
     "vision": {"MobileNetV2, 224×224": ("mobilenet", 1, "static"), "ResNet-50, 224×224": ("resnet", 1, "static"), "ViT-B/16, 224×224": ("vit", 1, "dynamic")},
     "encoder": {"MiniLM, 1 × 128 tokens": ("minilm", 1, "dynamic"), "MiniLM, 8 × 128 tokens": ("minilm", 8, "dynamic")},
 }
+SHOWN = (SIMD, ONE, TWO, ORT_ONE, ORT_TWO, NATIVE, NATIVE_TWO, TORCH)
 TOLERANCE = {"float32": 1e-3, "int8": 0.1}
 VOCABULARY, TOKENS, CLASSES = 30522, 128, 1000
 
@@ -129,68 +129,62 @@ def difference(y, reference, kind):
     return float(np.max(np.abs(y - reference)) / np.max(np.abs(reference)))
 
 
-def measure(bench, title, kind, url, rounds, seconds):
-    """({contender: ms of each round}, {contender: processor ms}, onnxruntime-web's version)"""
-    contenders, results, version = {}, {}, ""
-    for who, (script, args) in CONTENDERS.items():
-        if one := bench.contend(f"{who}, {title}", script, "model", url, *args):
-            contenders[who] = one
-            version = (one.opened or {}).get("version") or version
-    times, cpu = {who: [] for who in contenders}, {who: [] for who in contenders}
-    end = time.monotonic() + seconds
-    for number in range(-1, rounds):  # round -1 warms up and checks
-        if number >= 2 and time.monotonic() > end:
-            break
-        names = list(contenders)
-        shift = number % len(names) if names else 0
-        for who in names[shift:] + names[:shift]:
-            one = contenders[who]
-            try:
-                ms = one.call_and_find("modelTimes", 200 if number >= 0 else 0)
-                if number < 0:
-                    results[who] = one.floats("modelResult")
-                else:
-                    times[who].append(float(np.median(ms[1:])))  # the first one found the caches cold
-                    cpu[who].append(one.worked / len(ms))
-            except Exception as e:
-                bench.failed(f"{who}, {title}", e)
-                contenders.pop(who).close()
-    for one in contenders.values():
-        one.close()
-    reference = results.get(ORT_ONE)
-    for who, y in results.items():
-        if reference is not None and not (found := difference(y, reference, kind)) <= TOLERANCE[kind]:
-            bench.trouble.append(f"{who}, {title}: its result differs by {found:.3g}: NOT COMPARABLE")
-    return {w: t for w, t in times.items() if t}, cpu, version
-
-
 def run(bench, cases, rounds, seconds):
-    return {case: run_case(bench, case, rounds, seconds) for case in cases}
+    pages = {who: Contender(bench, who, "ort.js" if who in (ORT_ONE, ORT_TWO) else "edgewise.js") for who in (*EDGEWISE, ORT_ONE, ORT_TWO)}
+    try:
+        return {case: run_case(bench, case, pages, rounds, seconds) for case in cases}
+    finally:
+        for one in pages.values():
+            one.close()
 
 
-def run_case(bench, case, rounds, seconds):
-    table, raw, version = [], {}, ""
+def torch_run(name, inputs):
+    """run() in PyTorch, one thread: the module that was exported."""
+    import torch
+    net = network(name)
+    inputs = {n: torch.from_numpy(a) for n, a in inputs.items()}
+
+    def run():
+        torch.set_num_threads(1)
+        with torch.inference_mode():
+            return net(**inputs)[0].numpy()
+    return run
+
+
+def native_run(file, inputs, threads):
+    session = native_session(file, threads)
+    return lambda: session.run(None, inputs)[0]
+
+
+def run_case(bench, case, pages, rounds, seconds):
+    table, values, version = [], {}, ""
     entries = [(title, kind, name, batch, how if kind == "int8" else None) for title, (name, batch, how) in CASES[case].items() for kind in TOLERANCE]
     files = [model_file(name, how) for _, _, name, _, how in entries]
     end = time.monotonic() + seconds
     for i, ((title, kind, name, batch, how), file) in enumerate(zip(entries, files)):
         title = f"{title}, {kind}" + (f" ({how})" if how else "")
-        target = file.with_name(f"{file.stem}-{batch}")
+        target, inputs = file.with_name(f"{file.stem}-{batch}"), feeds(name, batch)
+        url = [f"/bench/networks/{target.name}", f"/bench/networks/{file.name}"]
+        calls = {ORT_ONE: (url, 1), ORT_TWO: (url, 2)}
         try:
-            write_run(file, feeds(name, batch), target)
+            write_run(file, inputs, target)
+            calls = {**{who: (url, *how) for who, how in EDGEWISE.items()}, **calls}
         except Exception as e:
             bench.failed(f"Edgewise, {title}", e)
-        times, cpu, found = measure(bench, title, kind, [f"/bench/networks/{target.name}", f"/bench/networks/{file.name}"], rounds, (end - time.monotonic()) / (len(entries) - i))
-        version = found or version
-        ratios = {label: ratio(times.get(b), times.get(a)) for label, (a, b) in RATIOS.items()}  # speeds: times the other way round
+        native = {NATIVE: lambda: native_run(file, inputs, 1), NATIVE_TWO: lambda: native_run(file, inputs, 2)} | ({TORCH: lambda: torch_run(name, inputs)} if kind == "float32" else {})
+        times, cpu, versions, _ = measure(bench, title, pages, calls, native, rounds, (end - time.monotonic()) / (len(entries) - i), lambda y, reference: (difference(y, reference, kind), TOLERANCE[kind]))
+        version = versions.get(ORT_ONE) or version
+        values[title] = times
+        ratios = [ratio(times.get(b), times.get(a)) for a, b in RATIOS.values()]  # speeds: times the other way round
         by_cpu = [ratio(cpu.get(ORT_ONE), cpu.get(who)) for who in (SIMD, ONE)]
-        raw[title] = {"ms": {w: summary(t) for w, t in times.items()}, "cpu_ms": {w: summary(t) for w, t in cpu.items() if t}, "ratios": ratios}
-        table.append([title, *(f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]" if (s := raw[title]["ms"].get(w)) else "–" for w in CONTENDERS), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios.values()), " / ".join(f"{r['median']:.2f}×" if r else "–" for r in by_cpu)])
+        table.append([title, *(cell(times.get(w)) for w in SHOWN), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios), " / ".join(f"{r['median']:.2f}×" if r else "–" for r in by_cpu)])
         say(f"  {title}: " + ", ".join(f"{w} {show(np.median(t))} ms" for w, t in times.items()))
     notes = ["Milliseconds per run, as a session's: inputs copied in, output copied out. Architectures of transformers with random weights, exported by torch (TorchScript, opset 18); int8 by onnxruntime.quantization: "
-             "static is QDQ with 8-bit activations and weights per channel, dynamic quantizes activations at run time.",
+             "static is QDQ with 8-bit activations and weights per channel, dynamic quantizes activations at run time. PyTorch runs the module that was exported.",
              f"Every contender gets the same file. Results agree within {TOLERANCE['float32']:g} of the largest value (int8: norms within {TOLERANCE['int8']:g}), or it says so here.",
-             "Last column: the same ratios of one thread in processor time, which hardly moves with the machine's load."]
+             "Last column: the same ratios of one thread in processor time, which hardly moves with the machine's load.",
+             "Not comparable: TensorFlow.js and jax-js read no ONNX files; the same networks written for them by hand would measure the hand."]
     if case == "encoder":
         notes.append("Of the 8 texts the shortest has 64 tokens, the rest is padding; all positions are computed.")
-    return {"title": {"vision": "Vision models", "encoder": "Encoders"}[case], "peer": f"onnxruntime-web {version}", "columns": ["ms per run", *CONTENDERS, *RATIOS, "simd128 / relaxed : ORT, processor time"], "table": table, "raw": raw, "notes": notes}
+    return {"title": {"vision": "Vision models", "encoder": "Encoders"}[case], "peer": f"onnxruntime-web {version}", "unit": "ms", "values": values,
+            "columns": ["ms per run", *SHOWN, *RATIOS, "simd128 / relaxed : ORT, processor time"], "table": table, "notes": notes}

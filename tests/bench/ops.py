@@ -1,100 +1,68 @@
-"""Case `ops`: single operators, against onnxruntime-web and against what the machine can do."""
+"""Case `ops`: single operators, beside other engines and beside what the machine can do."""
 from __future__ import annotations
 
-import json
 import time
 
 import numpy as np
-import onnx
 
-from .browser import WORK, say
-from .models import OPS, one_op
-from .stats import ratio, show, summary
+from . import operators
+from .browser import WORK, Contender, say
+from .contenders import EDGEWISE, JAX, NATIVE, ONE, ORT_ONE, ORT_TWO, SIMD, TF, TORCH, TWO, Limits, measure, native_session
+from .networks import write_run
+from .operators import OPS
+from .stats import cell, ratio, show
 
-CONTENDERS = {"Edgewise simd128": ("edgewise.js", ("simd128", 1)), "Edgewise relaxed": ("edgewise.js", ("relaxed-threads", 1)), "Edgewise relaxed, 2 threads": ("edgewise.js", ("relaxed-threads", 2)),
-              "onnxruntime-web": ("ort.js", (1,)), "onnxruntime-web, 2 threads": ("ort.js", (2,))}
-RATIOS = [("Edgewise simd128", "onnxruntime-web"), ("Edgewise relaxed", "onnxruntime-web"), ("Edgewise relaxed, 2 threads", "onnxruntime-web, 2 threads")]
-TOLERANCE = 1e-3
-
-
-def compile_op(model, target):
-    """The plan and its weights in one file, and a description of both, for page/edgewise.js."""
-    from edgewise.onnx import BytesSource, read_model
-    from edgewise.plan import compile_graph
-    graph = read_model(BytesSource(model, "op"))
-    plan, _ = compile_graph(graph, {i.name: list(i.shape) for i in graph.input_names()}, {i.name: i.dtype for i in graph.input_names()})
-    data, slots = bytearray(plan.data), []
-    for slot in plan.slots:
-        data += bytes(-len(data) % 64)
-        slots.append({"kind": slot.kind, "size": slot.nbytes, "at": len(data)})
-        if slot.kind == "weight":
-            data += slot.tensor.bytes()
-    target.with_suffix(".bin").write_bytes(data)
-    target.with_suffix(".json").write_text(json.dumps({"plan": [0, len(plan.data)], "slots": slots}))
+CASES = ("ops",)
+SCRIPTS = {**dict.fromkeys(EDGEWISE, "edgewise.js"), ORT_ONE: "ort.js", ORT_TWO: "ort.js", TF: "tf-ops.js", JAX: "jax-ops.js"}
+SHOWN = (*SCRIPTS, NATIVE, TORCH)
+RATIOS = {"simd128 : ORT": (SIMD, ORT_ONE), "relaxed : ORT": (ONE, ORT_ONE), "2 threads : ORT": (TWO, ORT_TWO), "relaxed : TensorFlow.js": (ONE, TF)}
+TOLERANCE, LEVEL4 = 1e-3, 0.1  # of the largest value; where activations may be rounded to int8
 
 
 def run(bench, cases, rounds, seconds):
     folder = WORK / "ops"
     folder.mkdir(parents=True, exist_ok=True)
-    limits = {f: one for f in ("simd128", "relaxed") if (one := bench.limit(f))}
-    peaks = {f: {"flops": [], "bandwidth": []} for f in limits}
-    table, raw, version = [], {}, ""
-    end = time.monotonic() + seconds
-    for index, name in enumerate(OPS):
-        rows, n, chain, flops, moved = OPS[name]
-        path = folder / f"op{index}"
-        model = one_op(name)
-        onnx.save(model, path.with_suffix(".onnx"))
-        contenders, results, times = {}, {}, {}
+    pages = {who: Contender(bench, who, script) for who, script in SCRIPTS.items()}
+    limits = Limits(bench)
+    values, table, shares, versions = {}, [], {}, {}
+    end = time.monotonic() + 2 * seconds
+    for i, name in enumerate(OPS):
+        op, path = OPS[name], folder / f"op{i}"
+        _, links = operators.write(name, path)
+        x = operators.numbers(op.shape)
+        url = [f"/bench/ops/{path.name}", f"/bench/ops/{path.name}.onnx"]
+        calls = {ORT_ONE: (url, 1), ORT_TWO: (url, 2)}
+        native = {NATIVE: lambda: (lambda session: lambda: session.run(None, {"x": x})[0])(native_session(path.with_suffix(".onnx")))}
+        if op.kind != "nbits":
+            calls |= {TF: (url, 1), JAX: (url, 1)}
+            native[TORCH] = lambda: operators.torch_run(name, links, x)
         try:
-            compile_op(model.SerializeToString(), path)
+            write_run(path.with_suffix(".onnx"), {"x": x}, path)
+            calls = {**{who: (url, *how) for who, how in EDGEWISE.items()}, **calls}
         except Exception as e:
             bench.failed(f"Edgewise, {name}", e)
-        for who, (script, args) in CONTENDERS.items():
-            one = bench.contend(f"{who}, {name}", script, "op", f"/bench/ops/op{index}", *args, *([[rows, n]] if script == "ort.js" else []))
-            if one:
-                contenders[who], times[who] = one, []
-                version = (one.opened or {}).get("version") or version
-        for number in range(-1, rounds):
-            if number >= 2 and time.monotonic() > end:
-                break
-            for who, one in list(contenders.items()):
-                try:
-                    ms = one.call("opTime") / chain
-                    if number < 0:
-                        results[who] = one.floats("opResult")
-                    else:
-                        times[who].append(ms)
-                except Exception as e:
-                    bench.failed(f"{who}, {name}", e)
-                    del contenders[who]
-            for flavour, one in limits.items():
-                for key, value in one.call("measure").items():
-                    peaks[flavour][key].append(value)
-        for one in contenders.values():
-            one.close()
-        reference = results.get("onnxruntime-web")
-        for who, y in results.items():
-            difference = float(np.max(np.abs(y - reference)) / max(1e-6, np.max(np.abs(reference)))) if reference is not None else 0
-            if not difference <= TOLERANCE:
-                bench.trouble.append(f"{who}, {name}: its result differs by {difference:.3g}: NOT COMPARABLE")
-        times = {who: t for who, t in times.items() if t}
-        ratios = {f"{a} over {b}": ratio(times.get(b), times.get(a)) for a, b in RATIOS}  # speeds: times the other way round
-        raw[name] = {"ms": {who: summary(t) for who, t in times.items()}, "ratios": ratios}
-        ours = times.get("Edgewise relaxed")
-        share = "–"
-        if ours and "relaxed" in peaks:
-            best = np.median(ours) * 1e-3
-            work, what, limit = (flops, "multiply-adds", "flops") if flops else (moved, "bandwidth", "bandwidth")
-            share = f"{show(100 * work / best / 1e9 / np.median(peaks['relaxed'][limit]), 2)} % of {what}"
-        table.append([name, *(show(np.median(times[w])) if w in times else "–" for w in CONTENDERS), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios.values()), share])
-        say(f"  {name}: " + ", ".join(f"{w} {show(np.median(t))} ms" for w, t in times.items()))
-    for one in limits.values():
+
+        def differs(y, reference):
+            return float(np.max(np.abs(y - reference)) / np.max(np.abs(reference))), LEVEL4 if op.more.get("level") == 4 else TOLERANCE
+        times, _, found, _ = measure(bench, name, pages, calls, native, rounds, (end - time.monotonic()) / (len(OPS) - i), differs, 80, limits)
+        versions |= {w: v for w, v in found.items() if v}
+        values[name] = times = {who: [t / op.chain for t in ms] for who, ms in times.items()}
+        share = ONE in times and limits.share(float(np.median(times[ONE])), op.flops, op.bytes, op.dots)
+        if share:
+            shares[name] = {ONE: share}
+        ratios = [ratio(times.get(b), times.get(a)) for a, b in RATIOS.values()]  # speeds: times the other way round
+        table.append([name, *(cell(times.get(w)) for w in SHOWN), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios), f"{100 * share[0]:.0f} % of {share[1]}" if share else "–"])
+        say(f"  {name}: " + ", ".join(f"{w} {show(np.median(t))}" for w, t in times.items()) + (f" ms; {table[-1][-1]}" if share else " ms"))
+    note = limits.note()
+    limits.close()
+    for one in pages.values():
         one.close()
-    notes = [f"Limits in the same rounds, 1 thread: {f}: {show(np.median(p['flops']))} GFLOP/s multiply-add from registers, {show(np.median(p['bandwidth']))} GB/s read of 64 MB." for f, p in peaks.items() if p["flops"]]
-    notes += ["Milliseconds per op, input copied in and output copied out, as a session's run does; several in a chain, weights of their own each ("
-              + ", ".join(f"{n}: {o[2]}" for n, o in OPS.items()) + ").",
-              "The last column takes the bytes that must be moved at least once (weights, or input and output); results within a cache can exceed 100 %.",
-              f"Results agree within {TOLERANCE:g} of the largest value, or it says so here."]
-    return {"ops": {"title": "Single operators", "peer": f"onnxruntime-web {version}", "columns": ["ms per op", *CONTENDERS, "simd128 : ORT", "relaxed : ORT", "2 threads : ORT", "relaxed, of the machine's limit"],
-                    "table": table, "raw": raw, "limits_raw": {f: {k: summary(v) for k, v in p.items() if v} for f, p in peaks.items()}, "notes": notes}}
+    notes = [note,
+             "Milliseconds per op. The same for all: a float32 array of the page goes in, one comes out, copied; between them several of the op in a chain, weights of their own each, so that copies count little ("
+             + ", ".join(f"{n}: {o.chain}" for n, o in OPS.items()) + "). TensorFlow.js gets images with their channels last, as it wants them.",
+             "Last column, of relaxed SIMD with one thread: what the op has to do at least (arithmetic of the graph; weights, or input and output, moved once) at the machine's limit that binds, over the time. "
+             "Attention is counted without its exponentials; results that stay within a cache can exceed 100 % of memory's speed.",
+             f"Results agree within {TOLERANCE:g} of the largest value ({LEVEL4:g} where accuracy_level 4 lets activations be rounded to int8), or it says so here.",
+             "Not comparable: TensorFlow.js, jax-js and PyTorch have no products with 4-bit weights in blocks."]
+    return {"ops": {"title": "Single operators", "peer": f"onnxruntime-web {versions.get(ORT_ONE)}, TensorFlow.js {versions.get(TF)}", "unit": "ms", "values": values, "shares": shares,
+                    "columns": ["ms per op", *SHOWN, *RATIOS, "relaxed, of the limit that binds"], "table": table, "notes": notes}}

@@ -1,15 +1,24 @@
-"""results.json and results.md: cases that were not run this time stay as they were, each with its own date and load."""
+"""What is made of measurements: results.json (cases that were not run this time stay as they were, each with its own date and load), results.md, plots, and the part on speed of README.md.
+
+A case is a dictionary: title, columns, table (rows of text), notes, and where it has them: unit ("ms", "tokens/s", "MB"), values {row: {contender: [a figure per round]}}, of which goals and
+plots are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB}; ratios; peer (versions); trouble (who failed or is not comparable)."""
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import time
 from pathlib import Path
 
-from .stats import show
+from . import goals, plots
+from .contenders import ONE, ORT_TWO, TRAINING_ONE, TRAINING_TWO, TWO
+from .goals import faster
+from .stats import show, summary as summarize
 
 HERE = Path(__file__).parent
+README = HERE.parents[1] / "README.md"
+BEGIN, END = "<!-- written by make bench -->", "<!-- until here -->"
 
 
 def machine():
@@ -20,13 +29,21 @@ def machine():
 
 
 def write(cases, version, folder=HERE):
-    """Merges `cases` into what results.json holds, and writes both files."""
-    path = Path(folder) / "results.json"
+    """Merges `cases` into what results.json holds, and writes all that is made of it. Returns the path of results.md."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {"cases": {}}
     for name, case in cases.items():
         results["cases"][name] = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "machine": machine(), "browser": f"Chromium {version}", **case}
-    path.write_text(json.dumps(results, indent=1, default=_plain, ensure_ascii=False) + "\n")
-    path.with_suffix(".md").write_text(markdown(results))
+    text = json.dumps(results, indent=1, default=_plain, ensure_ascii=False)
+    text = re.sub(r"\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]", lambda m: "[" + ", ".join(_short(x) for x in m[1].split(",")) + "]", text)  # figures of a row in one line
+    path.write_text(text + "\n")
+    results = json.loads(text)
+    drawn = plots.write(results, folder)
+    path.with_suffix(".md").write_text(markdown(results, drawn))
+    if folder == HERE:
+        readme(results, drawn)
     return path.with_suffix(".md")
 
 
@@ -34,27 +51,68 @@ def _plain(x):
     return round(float(x), 6)
 
 
-def markdown(results):
-    out = ["# Results of `make bench`", "", "Written by `python -m tests.bench`; figures move with the machine and its load, so ratios, taken within one run, are what counts. "
-           "Each figure is the median of the rounds; in brackets the quartiles."]
+def _short(x):
+    return f"{float(x):.5g}" if "." in x else x.strip()
+
+
+def markdown(results, drawn=()):
+    out = ["# Results of `make bench`", "", "Written by `make bench`. Figures move with the machine and its load, so ratios, taken within one round, are what counts. Each figure is the median of the rounds, in brackets the quartiles. "
+           "Every contender has a page and a process of its own in one Chromium, or is native, in the process that measures; all do the same work, and outputs were compared first.",
+           "", *summary_table(results)]
+    out += [line for name, alt in drawn for line in ("", f"![{alt}]({name})")]
     for name, case in results["cases"].items():
         out += ["", f"## {case['title']}", "", f"`{name}` · {case['date']} · {case['machine']} · {case['browser']}" + (f" · {case['peer']}" if case.get("peer") else "")
                 + f" · load average {case['load'][0]:.1f} before, {case['load'][1]:.1f} after", ""]
         if "columns" in case:
             out += table(case["columns"], case["table"])
-        else:
-            out += table(["", case["unit"], "rounds", "processor ms per token", "loaded in", "peak memory", "difference"],
-                         [[r["name"], spread(r), str(r["n"]), show(r["cpu_ms"]["median"]), f"{r['load_ms'] / 1e3:.1f} s", f"{show(r['peak_mb'])} MB" if r["peak_mb"] else "–", show(r["difference"], 1)] for r in case["rows"]])
         if case.get("ratios"):
             out += ["", *table(["ratio", "", "median", "quartiles", "in processor time"], [[r["ours"], "over " + r["theirs"], f"**{r['median']:.2f}×**", f"{r['q1']:.2f}–{r['q3']:.2f}", f"{r['cpu']['median']:.2f}×" if r["cpu"] else "–"] for r in case["ratios"]])]
-        if case.get("limits"):
-            out += ["", f"The machine in the same rounds (relaxed SIMD, 1 thread): {spread(case['limits']['flops'])} GFLOP/s multiply-add, {spread(case['limits']['bandwidth'])} GB/s read."]
         out += [""] + [f"- {note}" for note in case.get("notes", [])] + [f"- **Failed or not comparable:** {t}" for t in case.get("trouble", [])]
     return "\n".join(out) + "\n"
 
 
-def spread(r):
-    return f"{show(r['median'])} [{show(r['q1'])}–{show(r['q3'])}]"
+def summary_table(results):
+    found = goals.check(results)
+    met = sum(1 for f in found if f[3])
+    rows = [[what, wanted, measured, {True: "met", False: "**not met**", None: "–"}[ok], limit] for what, wanted, measured, ok, limit in found]
+    return [f"## Goals: {met} of {sum(1 for f in found if f[3] is not None)} met", "", "One thread and relaxed SIMD unless said. Last column: how near it is to what the machine allows, where that was measured in the same rounds.", "",
+            *table(["", "goal", "measured", "", "of the limit that binds"], rows)]
+
+
+def summary(path):
+    """The goals, for the terminal."""
+    return path.read_text().split("\n## ")[1]
+
+
+def readme(results, drawn):
+    """README's part on speed: plots and a short table, between its two marks."""
+    text = README.read_text()
+    if BEGIN not in text or END not in text:
+        return
+    folder = HERE.relative_to(README.parent)
+    cases = results["cases"]
+    groups = plots.entries(results)
+    shown = [cases[case] for _, group in groups for case, *_ in group]
+    if not shown:
+        return
+    first = shown[-1]
+    dates = sorted({case["date"][:10] for case in shown})
+    lines = [f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {first['machine']}, {first['browser']}; medians, against {cases['decode']['peer'].split(',')[0] if 'decode' in cases else 'onnxruntime-web'} "
+             f"(training: 1.19.2, its last release that could) [in the same rounds]({folder}/results.md); relaxed SIMD, which is what Chromium gets.", ""]
+    lines += [f"![{alt}]({folder}/{name})\n" for name, alt in drawn]
+    rows = []
+    for name, group in groups:
+        for case, row, label, reference in group:
+            values, unit = cases[case]["values"][row], cases[case]["unit"]
+            two = faster(cases[case], row, TWO, TRAINING_TWO if reference == TRAINING_ONE else ORT_TWO)
+            one = faster(cases[case], row, ONE, reference)
+            cells = [f"{show(summarize(values[who])['median'])} {unit}" + (f", {r['median']:.1f} ×" if r else "") if who in values else "–" for who, r in ((ONE, one), (TWO, two))]
+            rows.append([label if row else f"{'training step, ' if reference == TRAINING_ONE else ''}{label}", *cells])
+    lines += table(["", "one thread, times onnxruntime-web", "two threads, times onnxruntime-web with two"], rows)
+    checked = [ok for *_, ok, _ in goals.check(results) if ok is not None]
+    lines += ["", f"Of {len(checked)} goals that were set beforehand {sum(checked)} are met; [the table]({folder}/results.md) says which, and what limit of the machine the others are near."]
+    a, b = text.index(BEGIN) + len(BEGIN), text.index(END)
+    README.write_text(text[:a] + "\n" + "\n".join(lines) + "\n" + text[b:])
 
 
 def table(head, rows):

@@ -7,6 +7,7 @@ from .browser import ROOT, WORK, Contender
 from .language import model_files
 from .stats import show, summary
 
+CASES = ("start",)
 ENGINES = [("simd128", 1), ("relaxed-threads", 1), ("relaxed-threads", 2)]
 
 

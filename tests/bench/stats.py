@@ -12,7 +12,7 @@ def summary(values):
 
 
 def ratio(ours, theirs):
-    """Median over rounds of ours/theirs: the two of a round were measured within seconds of each other."""
+    """Median over rounds of ours/theirs: the two of a round were measured within seconds of each other. (Who is slow has fewer rounds.)"""
     return summary([a / b for a, b in zip(ours, theirs)]) if ours and theirs else None
 
 
@@ -23,3 +23,9 @@ def show(x, digits=3):
     if x >= 10 ** (digits - 1):
         return f"{x:,.0f}"
     return f"{x:.{digits}g}" if x >= 1e-4 or x == 0 else f"{x:.0e}"
+
+
+def cell(values):
+    """Median and quartiles as a table has them."""
+    s = values and summary(values)
+    return f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]" if s else "–"

@@ -12,17 +12,16 @@ import onnx
 from onnx import numpy_helper
 
 from .browser import HERE, WORK, Contender, _sh, say
+from .contenders import EDGEWISE, JAX, JAX_TWO, ONE, ORT_TRAINING as ORT, SIMD, TF, TORCH, TRAINING_ONE as ORT_ONE, TRAINING_TWO as ORT_TWO, TWO
 from .models import SMOLLM2, TRAINING, in_4_bits, language_model
 from .stats import ratio, show, summary
 
-ORT = "1.19.2"
+CASES = ("train",)
 TITLES = {"mlp": "Training step: MLP 784-512-512-10, batch 64", "gpt4": "Training step: GPT, 4 layers of 96, batch 16 × 64 tokens", "gpt6": "Training step: GPT, 6 layers of 192, batch 8 × 128 tokens",
           "gpt6-lora": "Training step: the same with LoRA r = 8 on all linear layers"}
-SIMD, ONE, TWO = "Edgewise simd128", "Edgewise relaxed, 1 thread", "Edgewise relaxed, 2 threads"
-ORT_ONE, ORT_TWO, FULL, TORCH = f"onnxruntime-web {ORT}, 1 thread", f"onnxruntime-web {ORT}, 2 threads", "Edgewise relaxed, 1 thread, all parameters instead", "PyTorch, native, 1 thread"
-CONTENDERS = {SIMD: ("training.js", ("simd128", 1)), ONE: ("training.js", ("relaxed-threads", 1)), TWO: ("training.js", ("relaxed-threads", 2)), ORT_ONE: ("ort-training.js", (1,)), ORT_TWO: ("ort-training.js", (2,)),
-              "jax-js, 1 thread": ("jax.js", (1,)), "jax-js, 2 threads": ("jax.js", (2,)), "TensorFlow.js, 1 thread": ("tf.js", (1,))}
-RATIOS = [(SIMD, ORT_ONE), (ONE, ORT_ONE), (TWO, ORT_TWO), (TWO, ONE)]
+FULL = "Edgewise relaxed, 1 thread, all parameters instead"
+CONTENDERS = {**{who: ("training.js", how) for who, how in EDGEWISE.items()}, ORT_ONE: ("ort-training.js", (1,)), ORT_TWO: ("ort-training.js", (2,)), JAX: ("jax.js", (1,)), JAX_TWO: ("jax.js", (2,)), TF: ("tf.js", (1,))}
+RATIOS = [(SIMD, ORT_ONE), (ONE, ORT_ONE), (TWO, ORT_TWO), (TWO, ONE), (ONE, TF), (ONE, JAX), (ONE, TORCH)]
 TOLERANCE = 1e-3
 SLOW = 6  # a contender that takes so many times the fastest's time takes part in two rounds only
 
@@ -140,7 +139,7 @@ def run(bench, cases, rounds, seconds):
     for name in TRAINING:
         try:
             bench_trouble, bench.trouble = bench.trouble, []
-            found[f"train {name}"] = one_model(bench, name, rounds, seconds / len(TRAINING))
+            found[f"train {name}"] = one_model(bench, name, rounds, seconds / 2)
             found[f"train {name}"]["trouble"] = bench.trouble
         finally:
             bench.trouble = bench_trouble
@@ -188,7 +187,6 @@ def one_model(bench, name, rounds, seconds):
     end = time.monotonic() + seconds
     for number in range(rounds):
         if number >= 2 and time.monotonic() > end:
-            say(f"  time is up after {number} rounds")
             break
         quickest = min((np.median(t) for t in times.values() if t), default=0)
         order = list(times)
@@ -243,15 +241,12 @@ def result(name, plan, times, cpu, differences, memory, peaks, versions, empty_m
         if not t:
             continue
         s = raw[who] = summary(t)
-        over = ratio(times.get(ORT_ONE), t) if len(t) == len(times.get(ORT_ONE, ())) else None
         floor = floors.get("simd128" if who == SIMD else "relaxed") if who in (SIMD, ONE, FULL) else None
         table.append([who, f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]", str(s["n"]), f"{np.median(times[ORT_ONE]) / s['median']:.2f}×" if times.get(ORT_ONE) else "–",
                       f"{100 * floor / s['median']:.0f} %" if floor and who != FULL else "–", show(summary(cpu[who])["median"]) if cpu.get(who) else "–", f"{show(memory[who][0])} MB" if who in memory and memory[who][0] else "–",
                       f"{show(memory[who][1])} MB" if who in memory and memory[who][1] else "–", show(differences[who], 1) if who in differences else "–"])
-        if over:
-            raw[who]["over_ort"] = over
     cpu = {who: c for who, c in cpu.items() if all(c)}  # none where the page's process was not found
-    ratios = [{"ours": a, "theirs": b, **r, "cpu": ratio(cpu.get(b), cpu.get(a))} for a, b in RATIOS if len(times.get(a, ())) == len(times.get(b, ())) and (r := ratio(times.get(b), times.get(a)))]
+    ratios = [{"ours": a, "theirs": b, **r, "cpu": ratio(cpu.get(b), cpu.get(a))} for a, b in RATIOS if (r := ratio(times.get(b), times.get(a)))]
     notes = [f"Arithmetic floor: {work / 1e9:.3g} GFLOP in matrix products of the forward and backward part, at the multiply-adds measured in the same rounds: "
              + ", ".join(f"{f} {show(np.median(peaks[f]))} GFLOP/s, so {show(ms)} ms" for f, ms in floors.items()) + ".",
              "That counts the attention of all pairs, as the graph says; Edgewise leaves out most of what the causal mask hides." if "gpt" in name else None,
@@ -262,9 +257,10 @@ def result(name, plan, times, cpu, differences, memory, peaks, versions, empty_m
     if FULL in times and times.get(ONE):
         r = ratio(times[ONE], times[FULL])
         notes.insert(0, f"LoRA takes {r['median']:.2f} [{r['q1']:.2f}–{r['q3']:.2f}] of the time of training all parameters.")
-        raw["lora_over_full"] = r
-    return {"title": TITLES[name], "columns": ["", "ms per step", "rounds", "speed, onnxruntime-web's 1 thread = 1", "of the floor", "processor ms", "peak memory", "engine", "difference"], "table": table, "ratios": ratios, "raw": raw,
-            "limits_raw": {f: summary(p) for f, p in peaks.items() if p}, "peer": f"onnxruntime-web {versions.get('onnxruntime-web', ORT)}, TensorFlow.js {versions.get('TensorFlow.js', '?')}, PyTorch {torch_version()}", "notes": notes}
+    shares = {"": {who: [floors[flavour] / raw[who]["median"], "multiply-adds"] for who, flavour in ((SIMD, "simd128"), (ONE, "relaxed")) if who in raw and flavour in floors}}
+    return {"title": TITLES[name], "unit": "ms", "values": {"": {who: t for who, t in times.items() if t}}, "shares": shares, "memory": {who: m[0] for who, m in memory.items() if m[0]},
+            "columns": ["", "ms per step", "rounds", "speed, onnxruntime-web's 1 thread = 1", "of the floor", "processor ms", "peak memory", "engine", "difference"], "table": table, "ratios": ratios,
+            "peer": f"onnxruntime-web {versions.get('onnxruntime-web', ORT)}, TensorFlow.js {versions.get('TensorFlow.js', '?')}, PyTorch {torch_version()}", "notes": notes}
 
 
 def torch_version():
@@ -360,7 +356,7 @@ def adapter_program(path):
 
 def adapters(bench, rounds):
     bench.trouble, kept = [], bench.trouble
-    table, raw = [], {}
+    table, values = [], {}
     for base, path in adapter_files().items():
         about = {"input": {"name": "input_ids", "shape": [1, TOKENS], "vocab": SMOLLM2["vocab"]}, "labels": {"count": TOKENS, "classes": SMOLLM2["vocab"], "shift": 0}}
         plan = write_plan(adapter_program(path), WORK / "train" / f"smollm2-{base[0]}", about)
@@ -369,17 +365,18 @@ def adapters(bench, rounds):
             if not one:
                 continue
             try:
-                losses = one.call("steps", 2, 0)["losses"]
-                s = summary(one.call("steps", max(3, rounds), 0)["ms"])
+                one.call("steps", 2, 0)
+                ms = one.call("steps", max(3, rounds), 0)["ms"]
+                s = summary(ms)
                 engine = one.call("memory") / 2**20
-                raw[f"{base}, {who}"] = {**s, "engine_mb": engine, "peak_mb": one.peak_mb(), "losses": losses}
+                values.setdefault(base, {})[who] = ms
                 table.append([f"{base}, {who}", f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]", show(TOKENS / s["median"] * 1e3), f"{show(engine)} MB", f"≤ {ADAPTERS[base]} MB", f"{show(plan.arena_bytes / 2**20)} MB", f"{show(one.peak_mb())} MB"])
                 say("  " + ", ".join(table[-1]))
             except Exception as e:
                 bench.failed(f"{who}, {base}", e)
             one.close()
     found = {"train smollm2-lora": {"title": f"LoRA step on a base of SmolLM2-135M's size: r = 8, all linear layers, 1 × {TOKENS} tokens",
-                                    "columns": ["base", "ms per step", "tokens/s", "engine memory", "goal", "arena", "peak memory"], "table": table, "raw": raw, "trouble": bench.trouble,
+                                    "columns": ["base", "ms per step", "tokens/s", "engine memory", "goal", "arena", "peak memory"], "table": table, "unit": "ms", "values": values, "trouble": bench.trouble,
                                     "notes": ["No other engine here trains this. The 4-bit base is MatMulNBits in blocks of 32 as onnxruntime's quantizer writes it; its embedding and output layer, which share their weights, stay in float32."]}}
     bench.trouble = kept
     return found

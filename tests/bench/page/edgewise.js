@@ -5,10 +5,10 @@ import { openPackage } from "../../../web/src/package.ts";
 import { Profile } from "../../../web/src/profile.ts";
 import { Recorder } from "../../../web/src/recorder.ts";
 import { HttpSource } from "../../../web/src/source.ts";
-import { argmax, base64, now, numbers, often, serve, several } from "./rpc.js";
+import { argmax, base64, now, serve, several } from "./rpc.js";
 
 const urls = { engineUrl: new URL("/engine/", location.href).href, threadUrl: new URL("/thread.js", location.href).href };
-let engine, decoder, sequence, logits, op, model;
+let engine, decoder, sequence, logits, model;
 
 async function start(flavour, threads) {
   engine = await Engine.open({ ...urls, flavour, threads });
@@ -54,30 +54,7 @@ serve({
   logits: () => base64(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size).slice()),
   memory: () => engine.memoryBytes,
 
-  /** One op: a plan made ahead (ops.py), its weights in one file. */
-  async op(url, flavour, threads) {
-    if (!engine) await start(flavour, threads);
-    const [info, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
-    const bytes = (at, n) => new Uint8Array(data, at, n);
-    op = { plan: engine.loadPlan(bytes(...info.plan), url) };
-    info.slots.forEach(({ kind, size, at }, slot) => {
-      const address = engine.alloc(size, kind);
-      if (kind === "weight") engine.bytes(address, size).set(bytes(at, size));
-      if (kind === "input" || kind === "output") op[kind] = { address, size };
-      engine.bind(op.plan, slot, address, size, kind);
-    });
-    engine.init(op.plan, url);
-    op.x = new Uint8Array(numbers(op.input.size / 4).buffer);
-  },
-  /** As a session's run: the input is copied in, the output is copied out. */
-  opTime: () => often(() => {
-    engine.bytes(op.input.address, op.input.size).set(op.x);
-    engine.run(op.plan, "op");
-    op.y = engine.bytes(op.output.address, op.output.size).slice();
-  }),
-  opResult: () => base64(new Float32Array(op.y.buffer)),
-
-  /** A network: a plan made ahead (networks.py), with its weights and what is fed in one file. */
+  /** A network or an operator: a plan made ahead (networks.py), with its weights and what is fed in one file. */
   async model([url], flavour, threads) {
     await start(flavour, threads);
     const [{ inputs, slots, plan, notes }, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);

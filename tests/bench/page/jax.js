@@ -1,5 +1,6 @@
 // jax-js as contender: jit over value_and_grad and Adam, as its documentation trains. An array that is used is given away; .ref keeps one.
 import { batch, oneHot, repeat, start } from "./batch.js";
+import { openJax } from "./jax-open.js";
 import { now, serve } from "./rpc.js";
 
 let jax, np, nn, step;
@@ -41,11 +42,8 @@ function model({ kind, layers, width, heads, batch: rows, sequence }, lora) {
 serve({
   async open(url, threads) {
     const begin = now();
-    if (threads === 1) delete globalThis.SharedArrayBuffer; // else it starts as many threads as there are processors
-    jax = await import(new URL("/jax/index.js", location.href).href);
+    jax = await openJax(threads);
     [np, nn] = [jax.numpy, jax.nn];
-    await jax.init("wasm");
-    jax.defaultDevice("wasm");
     const { info, weights } = await start(url);
     const { numbers, labels } = batch(info);
     const n = labels.length;

@@ -9,12 +9,13 @@ serve({
     wasm._initialize?.();
     wasm.read_memory();
     wasm.multiply_adds(100_000);
+    wasm.byte_dots?.(100_000);
   },
   /** Milliseconds of reading and writing so many bytes. */
   move: (reads, writes, inPlace) => best(() => wasm.move(reads, writes, Number(inPlace))),
   /** Nanoseconds of one value of each function. */
   functions: () => Object.fromEntries(["exp", "sqrt", "divide", "log", "tanh", "erf"].map((name, i) => [name, (best(() => wasm.functions(i, 100)) / 102400) * 1e6])),
-  /** The best of a few short runs: GFLOP/s and GB/s. */
+  /** The best of a few short runs: GFLOP/s, GOP/s and GB/s. */
   measure() {
     const most = (run) => {
       let found = 0;
@@ -25,6 +26,6 @@ serve({
       }
       return found;
     };
-    return { flops: most(() => wasm.multiply_adds(1_000_000)), bandwidth: most(() => wasm.read_memory()) };
+    return { flops: most(() => wasm.multiply_adds(1_000_000)), ...(wasm.byte_dots && { dots: most(() => wasm.byte_dots(1_000_000)) }), bandwidth: most(() => wasm.read_memory()) };
   },
 });

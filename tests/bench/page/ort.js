@@ -1,5 +1,5 @@
 // onnxruntime-web as contender, used as its documentation shows and as transformers.js does: the cache goes out and in as tensors.
-import { argmax, base64, now, numbers, often, serve, several } from "./rpc.js";
+import { argmax, base64, now, serve, several } from "./rpc.js";
 
 let ort, session, shape, empty, cache, past, filled, logits, feeds, y;
 const int64 = (values, dims) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
@@ -14,8 +14,8 @@ async function create(url, threads) {
 
 async function run(ids) {
   const n = ids.length;
-  const inputs = { input_ids: int64(ids, [1, n]), attention_mask: int64(new Array(past + n).fill(1), [1, past + n]), position_ids: int64(ids.map((_, i) => past + i), [1, n]) };
-  for (const name of session.inputNames) if (name.startsWith("past")) inputs[name] = cache ? cache[name.replace("past_key_values", "present")] : empty;
+  const known = { input_ids: () => int64(ids, [1, n]), attention_mask: () => int64(new Array(past + n).fill(1), [1, past + n]), position_ids: () => int64(ids.map((_, i) => past + i), [1, n]) };
+  const inputs = Object.fromEntries(session.inputNames.map((name) => [name, known[name]?.() ?? cache?.[name.replace("past_key_values", "present")] ?? empty]));
   cache = await session.run(inputs);
   past += n;
   const vocab = cache.logits.dims[2];
@@ -48,15 +48,6 @@ serve({
     return times;
   },
   logits: () => base64(logits.slice()),
-
-  async op(url, threads, dims) {
-    if (session) await session.release();
-    await create(url + ".onnx", threads);
-    feeds = { X: new ort.Tensor("float32", numbers(dims[0] * dims[1]), dims) };
-    return { version: ort.env.versions?.web };
-  },
-  opTime: () => often(async () => { y = (await session.run(feeds)).Y.data; }),
-  opResult: () => base64(y.slice()),
 
   async model([url, file], threads) {
     await create(file, threads);

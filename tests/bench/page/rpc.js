@@ -25,24 +25,12 @@ export function argmax(x) {
   return best;
 }
 
-/** An input that is the same everywhere. */
-export function numbers(count) {
-  const x = new Float32Array(count);
-  for (let i = 0; i < count; i++) x[i] = ((i * 7919) % 1000) / 1000 - 0.5;
-  return x;
-}
-
-/** Milliseconds of one run: the median of at least five after the first, as many as take 60 ms. */
-export async function often(run) {
-  await run();
-  const times = [];
-  const begin = now();
-  while (times.length < 5 || now() - begin < 60) {
-    const start = now();
-    await run();
-    times.push(now() - start);
-  }
-  return times.sort((a, b) => a - b)[times.length >> 1];
+/** The input and the weights of an operator in a chain (operators.py): {kind, shape, x, links: [[{shape, data}]], size, groups}. */
+export async function chain(url) {
+  const [info, data] = await Promise.all([(await fetch(url + ".links.json")).json(), (await fetch(url + ".links")).arrayBuffer()]);
+  const x = new Float32Array(info.shape.reduce((a, b) => a * b, 1));
+  for (let i = 0; i < x.length; i++) x[i] = ((i * 7919) % 1000) / 1000 - 0.5;
+  return { ...info, x, links: info.links.map((link) => link.map(({ shape, at, count }) => ({ shape, data: new Float32Array(data.slice(at, at + 4 * count)) }))) };
 }
 
 /** Milliseconds of each run: at least two, as many as take `ms`. */

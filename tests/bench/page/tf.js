@@ -1,24 +1,14 @@
 // TensorFlow.js with its WebAssembly backend as contender: optimizer.minimize. Its embedding lookup has no gradient there: rows of one-hot ids are multiplied.
 import { batch, oneHot, repeat, start } from "./batch.js";
 import { now, serve } from "./rpc.js";
+import { openTensorFlow } from "./tf-open.js";
 
 let step;
-
-async function script(path) {
-  const text = await (await fetch(path)).text();
-  (0, eval)(text); // it is made for script tags, which a module worker has not
-}
 
 serve({
   async open(url, threads) {
     const begin = now();
-    await script("/tf/tfjs/dist/tf.min.js");
-    await script("/tf/tfjs-backend-wasm/dist/tf-backend-wasm.min.js");
-    const { tf } = globalThis;
-    tf.wasm.setWasmPaths(new URL("/tf/tfjs-backend-wasm/dist/", location.href).href);
-    tf.wasm.setThreadsCount(threads);
-    if (!(await tf.setBackend("wasm"))) throw new Error("its wasm backend does not start");
-    await tf.ready();
+    const tf = await openTensorFlow(threads);
     const { info, weights } = await start(url);
     const { numbers, labels } = batch(info);
     const { kind, layers, width, heads, batch: rows, sequence: s } = info.model;

@@ -1,0 +1,160 @@
+"""What takes part: names that are the same in all cases, native engines in this process for scale, the machine's limits, and the turns in which all of them are measured."""
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from .browser import say
+from .stats import summary
+
+SIMD, ONE, TWO = "Edgewise simd128, 1 thread", "Edgewise relaxed, 1 thread", "Edgewise relaxed, 2 threads"
+ORT_ONE, ORT_TWO = "onnxruntime-web, 1 thread", "onnxruntime-web, 2 threads"
+ORT_TRAINING = "1.19.2"
+TRAINING_ONE, TRAINING_TWO = f"onnxruntime-web {ORT_TRAINING}, 1 thread", f"onnxruntime-web {ORT_TRAINING}, 2 threads"
+TF, JAX, JAX_TWO = "TensorFlow.js, 1 thread", "jax-js, 1 thread", "jax-js, 2 threads"
+WLLAMA_ONE, WLLAMA_TWO = "wllama, 1 thread", "wllama, 2 threads"
+NATIVE, NATIVE_TWO, TORCH = "native onnxruntime, 1 thread", "native onnxruntime, 2 threads", "native PyTorch, 1 thread"
+EDGEWISE = {SIMD: ("simd128", 1), ONE: ("relaxed-threads", 1), TWO: ("relaxed-threads", 2)}  # flavour, threads
+
+SLOW = 4.0  # seconds: a contender whose turn takes longer takes part in two rounds
+
+
+def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
+    """{contender: what turn(name, contender, number) returned in each round}. All have their turn in each round, each time another one first; in round -1, which is not kept, everything
+    gets warm and results are checked. Who fails is said and left out from there on (`contenders` holds who is left); who is slow has two rounds."""
+    found = {who: [] for who in contenders}
+    took = dict.fromkeys(contenders, 0.0)
+    end = time.monotonic() + seconds
+    for number in range(-1, rounds):
+        if number >= 2 and time.monotonic() > end:
+            break
+        names = list(contenders)
+        shift = max(number, 0) % max(1, len(names))
+        for who in names[shift:] + names[:shift]:
+            if number >= 2 and took[who] > SLOW:
+                continue
+            begin = time.monotonic()
+            try:
+                value = turn(who, contenders[who], number)
+            except Exception as e:
+                bench.failed(f"{who}{title and ', ' + title}", e)
+                del contenders[who], found[who]
+                continue
+            took[who] = time.monotonic() - begin
+            if number >= 0:
+                found[who].append(value)
+        if limits and number >= 0:
+            limits.measure()
+    return found
+
+
+def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200, limits=None):
+    """One model in all of `pages`, which are opened once for many: {who: [ms of each round]}, {who: [processor ms of each round]}, {who: version}, {who: difference}.
+
+    calls: {who: arguments of its method `model`}; native: {who: function that prepares run()}; differs: (result, that of onnxruntime-web) -> (difference, how much may be)."""
+    taking, results, versions = {}, {}, {}
+    for who, arguments in calls.items():
+        if who not in pages:
+            continue
+        try:
+            pages[who].renew()
+            versions[who] = (pages[who].call("model", *arguments) or {}).get("version")
+            taking[who] = pages[who]
+        except Exception as e:
+            bench.failed(f"{who}, {title}", e)
+    taking |= natives(bench, native)
+
+    def turn(who, one, number):
+        here = isinstance(one, Native)
+        times = one.times(ms if number >= 0 else 0) if here else one.call_and_find("modelTimes", ms if number >= 0 else 0)
+        if number < 0:
+            results[who] = one.result if here else one.floats("modelResult")
+        return float(np.median(times[1:])), None if here else one.worked / len(times)  # the first one found the caches cold
+    found = turns(bench, taking, rounds, seconds, turn, limits, title)
+    reference, differences = results.get(ORT_ONE), {}
+    for who, y in results.items():
+        if reference is not None:
+            differences[who], allowed = differs(np.ravel(y), reference)
+            if not differences[who] <= allowed:
+                bench.trouble.append(f"{who}, {title}: its result differs by {differences[who]:.3g}: NOT COMPARABLE")
+                found.pop(who, None)
+    return {w: [x[0] for x in v] for w, v in found.items() if v}, {w: [x[1] for x in v] for w, v in found.items() if v and v[0][1]}, versions, differences
+
+
+class Limits:
+    """What one thread of this machine can do in Chromium, measured in the same rounds (page/limits.c): multiply-adds (GFLOP/s), dot products of bytes (GOP/s), memory read (GB/s)."""
+    UNITS = {"flops": "GFLOP/s multiply-add", "dots": "GOP/s in dot products of bytes", "bandwidth": "GB/s read of 64 MB"}
+
+    def __init__(self, bench):
+        self.pages = {f: one for f in ("simd128", "relaxed") if (one := bench.limit(f))}
+        self.found = {f: {} for f in self.pages}
+
+    def measure(self):
+        for flavour, one in self.pages.items():
+            for key, value in one.call("measure").items():
+                self.found[flavour].setdefault(key, []).append(value)
+
+    def median(self, key, flavour="relaxed"):
+        values = self.found.get(flavour, {}).get(key)
+        return float(np.median(values)) if values else None
+
+    def note(self):
+        """In words, for a table's foot."""
+        return "The machine in the same rounds, 1 thread in Chromium: " + "; ".join(
+            f"{flavour}: " + ", ".join(f"{summary(v)['median']:.3g} {self.UNITS[k]}" for k, v in found.items()) for flavour, found in self.found.items() if found) + "."
+
+    def share(self, ms, flops=0, bytes=0, dots=0, flavour="relaxed"):
+        """[share of the limit that binds, its name] of work that took so many milliseconds; None where limits were not measured."""
+        floors = [(1e-6 * work / peak, name) for work, key, name in ((flops, "flops", "multiply-adds"), (dots, "dots", "byte dot products"), (bytes, "bandwidth", "memory read"))
+                  if work and (peak := self.median(key, flavour))]
+        return [float(max(floors)[0] / ms), max(floors)[1]] if floors else None
+
+    def close(self):
+        for one in self.pages.values():
+            one.close()
+
+
+def native_session(path, threads=1):
+    """onnxruntime's session in this process."""
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+class Native:
+    """A function of this process in the place of a page: run() gives the result as an array."""
+
+    def __init__(self, run):
+        self.run, self.result = run, None
+
+    def times(self, ms, least=2):
+        """Milliseconds of each run: at least so many, as many as take `ms`."""
+        found, begin = [], time.perf_counter()
+        while len(found) < least or time.perf_counter() - begin < ms / 1e3:
+            start = time.perf_counter()
+            self.result = self.run()
+            found.append(1e3 * (time.perf_counter() - start))
+        return found
+
+    def close(self):
+        self.run = self.result = None
+
+
+def natives(bench, makers):
+    """{name: Native} of {name: function that prepares run()}; who fails is said."""
+    found = {}
+    for name, make in makers.items():
+        try:
+            found[name] = Native(make())
+        except Exception as e:
+            bench.failed(name, e)
+    return found
+
+
+def busy():
+    """A warning where other programs are at work; None on a quiet machine."""
+    load = os.getloadavg()[0]
+    return f"the machine is busy (load average {load:.1f}): figures will be lower and wider spread, and of two threads wrong" if load > 0.5 else None

@@ -1,0 +1,85 @@
+"""What was set out to be reached, and what the results say of it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .contenders import NATIVE, ONE, ORT_ONE, TF, TRAINING_ONE, TWO, WLLAMA_ONE
+from .stats import ratio, show, summary
+
+
+@dataclass
+class Goal:
+    """`ours` so many times as fast as `theirs` in the same rounds; without `theirs`, its share of the limit that binds. row: of the case's values; "*" is every row of them.
+    at_most: instead, the median of `ours` in the case's unit."""
+    what: str
+    case: str
+    row: str
+    theirs: str | None
+    at_least: float | None = None
+    ours: str = ONE
+    at_most: float | None = None
+
+
+GOALS = [
+    Goal("float32 prefill", "prefill", "", ORT_ONE, 1.7),
+    Goal("float32 decode", "decode", "", ORT_ONE, 1.8),
+    Goal("int8 prefill", "prefill-int8", "", ORT_ONE, 1.8),
+    Goal("int8 decode", "decode-int8", "", ORT_ONE, 4),
+    Goal("4-bit prefill, activations stay float32", "prefill-4bit", "", ORT_ONE, 1.7),
+    Goal("4-bit decode, activations stay float32", "decode-4bit", "", ORT_ONE, 15),
+    Goal("4-bit prefill, accuracy_level 4", "prefill-4bit-level4", "", ORT_ONE, 3),
+    Goal("4-bit decode, accuracy_level 4", "decode-4bit-level4", "", ORT_ONE, 15),
+    Goal("4-bit decode, accuracy_level 4", "decode-4bit-level4", "", WLLAMA_ONE, 6),
+    Goal("4-bit decode, accuracy_level 4", "decode-4bit-level4", "", NATIVE, 0.8),
+    Goal("4-bit prefill, genai export", "prefill-genai", "", ORT_ONE, 3),
+    Goal("4-bit decode, genai export", "decode-genai", "", ORT_ONE, 15),
+    Goal("4-bit decode, genai export", "decode-genai", "", NATIVE, 0.8),
+    *(Goal(name, "ops", name, theirs, least) for name, times in (
+        ("MatMul 1024×1024×1024", 1.5), ("4-bit GEMV 2048×2048", 25), ("Conv 3×3, 64→64, 56×56", 1.4), ("Softmax 1024×1024", 6), ("LayerNorm 1024×768", 8))
+      for theirs, least in ((ORT_ONE, times), (TF, 1)) if theirs != TF or "4-bit" not in name),
+    Goal("training step, MLP", "train mlp", "", TRAINING_ONE, 1.6),
+    Goal("training step, GPT small", "train gpt4", "", TRAINING_ONE, 1.6),
+    Goal("training step, GPT medium", "train gpt6", "", TRAINING_ONE, 1.6),
+    Goal("training step, LoRA", "train gpt6-lora", "", TRAINING_ONE, 1.6),
+    Goal("training step, GPT small: share of the arithmetic floor", "train gpt4", "", None, 1 / 1.15),
+    Goal("training step, GPT medium: share of the arithmetic floor", "train gpt6", "", None, 1 / 1.15),
+    Goal("", "vision", "*", ORT_ONE, 1.4),
+    Goal("", "encoder", "*", ORT_ONE, 1.4),
+    Goal("second thread: float32 prefill", "prefill", "", ONE, 1.8, TWO),
+    Goal("second thread: training step, GPT small", "train gpt4", "", ONE, 1.8, TWO),
+    Goal("second thread: training step, GPT medium", "train gpt6", "", ONE, 1.8, TWO),
+    Goal("second thread: 4-bit decode", "decode-4bit-level4", "", ONE, 1.6, TWO),
+]
+
+
+def faster(case, row, ours, theirs):
+    """Summary of how many times as fast, of the rounds that both have; None where one was not measured."""
+    values = case.get("values", {}).get(row, {})
+    a, b = values.get(ours), values.get(theirs)
+    return ratio(a, b) if case.get("unit", "").endswith("/s") else ratio(b, a)
+
+
+def check(results):
+    """[(goal's words, what is wanted, what was measured, whether it is met: None where it was not measured, share of the limit that binds)] for a table."""
+    found = []
+    for goal in GOALS:
+        case = results["cases"].get(goal.case, {})
+        for row in case.get("values", {}) if goal.row == "*" else [goal.row]:
+            share = case.get("shares", {}).get(row, {}).get(goal.ours)
+            limit = f"{100 * share[0]:.0f} % of {share[1]}" if share else "–"
+            what = goal.what or row
+            if goal.at_most is not None:
+                values = case.get("values", {}).get(row, {}).get(goal.ours)
+                s = values and summary(values)
+                found.append((what, f"at most {show(goal.at_most)} {case.get('unit', '')}", f"{show(s['median'])} {case['unit']}" if s else "not measured", s["median"] <= goal.at_most if s else None, limit))
+            elif goal.theirs is None:
+                found.append((what, f"{100 * goal.at_least:.0f} %", limit if share else "not measured", share[0] >= goal.at_least if share else None, limit))
+            else:
+                r = faster(case, row, goal.ours, goal.theirs)
+                found.append((what, f"{goal.at_least:g} × {goal.theirs}", f"**{r['median']:.2f} ×** [{r['q1']:.2f}–{r['q3']:.2f}]" if r else "not measured", r["median"] >= goal.at_least if r else None, limit))
+    return found
+
+
+def goal_of(case, row, theirs):
+    """The least ratio over `theirs` that was aimed at; None where none was."""
+    return next((g.at_least for g in GOALS if g.case == case and g.row in (row, "*") and g.theirs == theirs and g.ours == ONE), None)
