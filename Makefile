@@ -31,7 +31,7 @@ test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/web $(stamp)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
 
-bench: $(stamp)/venv-test $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with onnxruntime-web (CASE=decode: only that)
+bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with other engines, about 20 minutes (CASE="decode ops": only that)
 	$(python) -m tests.bench $(CASE)
 
 fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native ## long campaigns of mutated plans under sanitizers (FUZZ=runs) and of damaged models (FUZZ_ONNX=runs)
@@ -83,6 +83,11 @@ $(stamp)/venv-test: pyproject.toml $(stamp)/venv
 	  print(*[r for r in x["test"] + x["train"] if not r.startswith("edgewise[")], sep="\n")' > .build/requirements.txt
 	@echo "installing what the tests compare with (about 1.5 GB, minutes the first time)"
 	$(pip) install -r .build/requirements.txt
+	@touch $@
+
+$(stamp)/venv-bench: pyproject.toml | $(stamp)/venv-test
+	@$(python) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")' > .build/requirements-bench.txt
+	$(pip) install -r .build/requirements-bench.txt
 	@touch $@
 
 $(stamp)/node: web/package.json web/package-lock.json | $(stamp)/system
