@@ -69,13 +69,68 @@ EW_INLINE void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count
 /* The same one behind the other. */
 static __attribute__((noinline)) void dequantize_row(const nbits *w, int32_t row, int32_t k0, int32_t count, real *out) { dequantize(w, row, k0, count, out, 1); }
 
-static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
-  for (int32_t j = 0; j < nc; j += NR, panels += (int64_t)kc * NR)
-    for (int32_t c = 0; c < NR; c++) {
-      if (j + c < nc) dequantize(g->b, j0 + j + c, k0, kc, panels + c, NR);
-      else
-        for (int32_t i = 0; i < kc; i++) panels[(int64_t)i * NR + c] = 0;
+/* 16 bytes of each of four columns: the 4-bit fields at either end, each vector with four of k of every column. */
+EW_INLINE void turn_fields(const u8x16 column[4], f32x4 low[4], f32x4 high[4]) {
+  for (int i = 0; i < 4; i++) {
+    const u8x16 even = column[i] & 15, odd = (u8x16)((u16x8)column[i] >> 4) & 15;
+    low[i] = (f32x4)__builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    high[i] = (f32x4)__builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  }
+  f32x4_transpose(&low[0], &low[1], &low[2], &low[3]), f32x4_transpose(&high[0], &high[1], &high[2], &high[3]);
+}
+
+/* 4 rows of four columns as floats, NR apart. */
+EW_INLINE void put_fields(f32x4 fields, f32x4 zero, f32x4 scale, real *panel) {
+  typedef uint8_t u8x4 __attribute__((vector_size(4)));
+  const u8x16 v = (u8x16)fields, t = __builtin_shufflevector(v, v, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const u8x4 row[4] = {__builtin_shufflevector(t, t, 0, 1, 2, 3), __builtin_shufflevector(t, t, 4, 5, 6, 7), __builtin_shufflevector(t, t, 8, 9, 10, 11), __builtin_shufflevector(t, t, 12, 13, 14, 15)};
+  for (int i = 0; i < 4; i++) *(f32x4_m *)(panel + i * NR) = (__builtin_convertvector(__builtin_convertvector(row[i], i32x4), f32x4) - zero) * scale;
+}
+
+/* Columns of 4 or 8 bits as a panel, where k0, kc and the block are whole runs of 16 bytes. */
+EW_INLINE void pack_fields(const nbits *w, real *panel, int32_t k0, int32_t kc, int32_t j0, int32_t cols, int bits) {
+  const ew_matmul_nbits_params *p = w->p;
+  const int run = 128 / bits;
+  const bool half = half_scales_of(w);
+  for (int32_t k = k0; k < k0 + kc; k += run, panel += run * NR) {
+    const int32_t block = k / p->block;
+    const int64_t at = (int64_t)block * w->block_bytes + k % p->block * bits / 8;
+    for (int32_t c = 0; c < NR; c += 4) {
+      u8x16 column[4];
+      f32x4 zero = {0}, scale = {0}, low[4], high[4];
+      for (int i = 0; i < 4; i++) {
+        const bool there = c + i < cols;
+        const int32_t j = there ? j0 + c + i : j0;
+        column[i] = *(const u8x16_m *)(w->b + (int64_t)j * w->blocks * w->block_bytes + at);
+        if (there) zero[i] = zero_at(w, j, block), scale[i] = scale_at(w, (int64_t)j * w->blocks + block, half);
+      }
+      if (bits == 4) turn_fields(column, low, high);
+      else {
+        for (int i = 0; i < 4; i++) low[i] = (f32x4)column[i];
+        f32x4_transpose(&low[0], &low[1], &low[2], &low[3]);
+      }
+      for (int i = 0; i < 4; i++) {
+        put_fields(low[i], zero, scale, panel + 4 * i * NR + c);
+        if (bits == 4) put_fields(high[i], zero, scale, panel + (16 + 4 * i) * NR + c);
+      }
     }
+  }
+}
+
+static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+  const nbits *w = g->b;
+  const int32_t bits = w->p->bits, run = 128 / bits;
+  const bool whole = !w->p->format && !(k0 % run | kc % run | w->p->block % run);
+  for (int32_t j = 0; j < nc; j += NR, panels += (int64_t)kc * NR) {
+    if (whole && bits == 4) pack_fields(w, panels, k0, kc, j0 + j, nc - j, 4);
+    else if (whole && bits == 8 && EW_USES(NBITS, 8)) pack_fields(w, panels, k0, kc, j0 + j, nc - j, 8);
+    else
+      for (int32_t c = 0; c < NR; c++) {
+        if (j + c < nc) dequantize(w, j0 + j + c, k0, kc, panels + c, NR);
+        else
+          for (int32_t i = 0; i < kc; i++) panels[(int64_t)i * NR + c] = 0;
+      }
+  }
 }
 
 /* The same of b transposed: its rows are what is summed over, and lie in panels as they are stored. */
@@ -409,14 +464,10 @@ static void unpack_panel(const many_rows *f, int32_t j, real *panel) {
     panel += 2 * NR;
     for (int32_t g = 0; g < block / 32; g++, panel += 8 * NR)
       for (int32_t c = 0; c < NR; c += 4) {
+        u8x16 column[4];
         f32x4 low[4], high[4];
-        for (int i = 0; i < 4; i++) {
-          const int32_t column = j + c + i < w->p->n ? j + c + i : j;
-          const u8x16 v = *(const u8x16_m *)(w->b + ((int64_t)column * w->blocks + b) * w->block_bytes + g * 16), even = v & 15, odd = v >> 4;
-          low[i] = (f32x4)__builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-          high[i] = (f32x4)__builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        }
-        f32x4_transpose(&low[0], &low[1], &low[2], &low[3]), f32x4_transpose(&high[0], &high[1], &high[2], &high[3]);
+        for (int i = 0; i < 4; i++) column[i] = *(const u8x16_m *)(w->b + ((int64_t)(j + c + i < w->p->n ? j + c + i : j) * w->blocks + b) * w->block_bytes + g * 16);
+        turn_fields(column, low, high);
         for (int i = 0; i < 4; i++) *(f32x4_m *)(panel + i * NR + c) = low[i], *(f32x4_m *)(panel + (i + 4) * NR + c) = high[i];
       }
   }

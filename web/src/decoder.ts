@@ -128,6 +128,9 @@ interface Loaded {
 }
 
 /** A package's language model in an engine. As python/edgewise/session/decoder.py. */
+/** What a run of so many tokens costs, in halves of what each further token of a long one does (as session/decoder.py, where more is said). */
+const runCost = (tokens: number) => (tokens === 1 ? 9 : 20 + 2 * tokens);
+
 export class EngineDecoder implements Decoder<Sequence> {
   readonly vocab_size: number;
   /** How many tokens a sequence can have. */
@@ -285,12 +288,20 @@ export class EngineDecoder implements Decoder<Sequence> {
     return output;
   }
 
-  /** The longest plan that `n` tokens fill, else the shortest that holds them if that beats one by one (as session/decoder.py). */
+  /** The plan for the next run: the first of those that together take `n` tokens at the lowest cost, the longest first. A padded run costs what a full one does. */
   private choose(n: number, past: number): Loaded {
-    const fitting = this.plans.filter((p) => past + p.info.tokens <= this.max_length);
-    let best = fitting[0]!;
-    for (const p of fitting) if (p.info.tokens <= n) best = p;
-    if (best.info.tokens === 1 && n > 2) return fitting.find((p) => p.info.tokens >= n) ?? best;
+    const fitting = this.plans.filter((p) => past + p.info.tokens <= this.max_length).reverse();
+    let best = fitting[0];
+    if (!best) throw new InputError(`no run of the model fits between ${past} tokens and its limit of ${this.max_length}`, "forward", "Use a shorter sequence; a model with a plan for single tokens reaches its limit.");
+    if (n >= best.info.tokens) return best;
+    const costs = [0];
+    for (let m = 1; m <= n; m++) {
+      costs[m] = Infinity;
+      for (const p of fitting) {
+        const cost = runCost(p.info.tokens) + costs[Math.max(m - p.info.tokens, 0)]!;
+        if (cost < costs[m]!) [costs[m], best] = [cost, p];
+      }
+    }
     return best;
   }
 
