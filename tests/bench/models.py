@@ -146,7 +146,7 @@ def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta
 
 def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, positions=2048, seed=0):
     """The same model, with the same weights, as onnxruntime-genai's model builder writes it: fused norms, q, k and v in one product, GroupQueryAttention that rotates and writes its cache."""
-    g = _Graph(seed)
+    g = Graph(seed)
     norm = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
 
     def norm_weight(name):
