@@ -23,8 +23,9 @@ serve({
     const int64 = (x) => BigInt64Array.from(x, BigInt);
     const inputs = { [info.input.name]: info.input.vocab ? int64(given.numbers) : Float32Array.from(given.numbers), labels: int64(given.labels), learning_rate: rate };
     for (const [slot, { name, kind, bytes, at }] of info.slots.entries()) {
+      const data = at === undefined ? undefined : await read(at, bytes);
       const address = engine.alloc(bytes, name);
-      if (at !== undefined) engine.bytes(address, bytes).set(await read(at, bytes));
+      if (data) engine.bytes(address, bytes).set(data);
       if (kind === "input") engine.bytes(address, bytes).set(new Uint8Array(inputs[name].buffer));
       if (name === "loss" && kind === "output") loss = address;
       engine.bind(plan, slot, address, bytes, name);
