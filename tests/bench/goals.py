@@ -10,7 +10,7 @@ from .stats import ratio, show, summary
 @dataclass
 class Goal:
     """`ours` so many times as fast as `theirs` in the same rounds; without `theirs`, its share of the limit that binds. row: of the case's values; "*" is every row of them.
-    at_most: instead, the median of `ours` in the case's unit."""
+    at_most: instead, the median of `ours` in the case's unit, above_file: behind the bytes of the model's file, first: of the first step over the median of later ones."""
     what: str
     case: str
     row: str
@@ -18,6 +18,8 @@ class Goal:
     at_least: float | None = None
     ours: str = ONE
     at_most: float | None = None
+    above_file: bool = False
+    first: bool = False
 
 
 GOALS = [
@@ -49,6 +51,9 @@ GOALS = [
     Goal("second thread: training step, GPT small", "train gpt4", "", ONE, 1.8, TWO),
     Goal("second thread: training step, GPT medium", "train gpt6", "", ONE, 1.8, TWO),
     Goal("second thread: 4-bit decode", "decode-4bit-level4", "", ONE, 1.6, TWO),
+    *(Goal(f"first training step over the median: {what}", case, "", None, at_most=1.3, first=True) for what, case in (("MLP", "train mlp"), ("GPT small", "train gpt4"), ("GPT medium", "train gpt6"), ("LoRA", "train gpt6-lora"))),
+    Goal("session of the 135M model in float32 from memory", "start", "session of SmolLM2-135M in float32", None, at_most=300),
+    Goal("peak memory having written 1,024 tokens", "memory", "*", None, at_most=150, above_file=True),
 ]
 
 
@@ -57,6 +62,14 @@ def faster(case, row, ours, theirs):
     values = case.get("values", {}).get(row, {})
     a, b = values.get(ours), values.get(theirs)
     return ratio(a, b) if case.get("unit", "").endswith("/s") else ratio(b, a)
+
+
+def _figure(goal, case, row):
+    """What is not a ratio: the median of `ours` in the case's unit, or its first step over the median; None where it was not measured."""
+    if goal.first:
+        return case.get("first", {}).get(goal.ours)
+    values = case.get("values", {}).get(row, {}).get(goal.ours)
+    return summary(values)["median"] if values else None
 
 
 def check(results):
@@ -69,9 +82,10 @@ def check(results):
             limit = f"{100 * share[0]:.0f} % of {share[1]}" if share else "–"
             what = goal.what or row
             if goal.at_most is not None:
-                values = case.get("values", {}).get(row, {}).get(goal.ours)
-                s = values and summary(values)
-                found.append((what, f"at most {show(goal.at_most)} {case.get('unit', '')}", f"{show(s['median'])} {case['unit']}" if s else "not measured", s["median"] <= goal.at_most if s else None, limit))
+                value, least, unit = _figure(goal, case, row), goal.at_most, "×" if goal.first else case.get("unit", "")
+                if goal.above_file:
+                    what, least = f"{what}, {row}", goal.at_most + case.get("files", {}).get(row, {}).get(goal.ours, 0)
+                found.append((what, f"at most {show(least)} {unit}", f"**{show(value)} {unit}**" if value is not None else "not measured", value <= least if value is not None else None, limit))
             elif goal.theirs is None:
                 found.append((what, f"{100 * goal.at_least:.0f} %", limit if share else "not measured", share[0] >= goal.at_least if share else None, limit))
             else:

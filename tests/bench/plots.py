@@ -161,7 +161,7 @@ def write(results, folder):
         "speed.svg": ("Speed beside onnxruntime-web in one Chromium", relative("Speed in one Chromium, beside onnxruntime-web", same.format(""), [(n, rows(g)) for n, g in groups if n != "Training step"])),
         "operators.svg": ("Single operators", relative("Single operators", same.format(""), [("", rows([("ops", row, row, ORT_ONE) for row in cases.get("ops", {}).get("values", {})]))])),
         "training.svg": ("Training steps", relative("A training step", same.format(" 1.19.2"), [("", [r for n, g in groups if n == "Training step" for r in rows(g)])])),
-        "memory.svg": ("Peak memory of the page", memory_bars("Peak memory of the page", "most resident memory of the renderer process, loading included; about 120 MB of it are an empty page's", memory(results))),
+        "memory.svg": ("Peak memory of the page", memory_bars("Peak memory of the page", "most resident memory of the renderer process, loading and 268 tokens, or some training steps, included; about 120 MB of it are an empty page's", memory(results))),
     }
     for name, (alt, svg) in drawn.items():
         if svg:

@@ -1,7 +1,7 @@
 """What is made of measurements: results.json (cases that were not run this time stay as they were, each with its own date and load), results.md, plots, and the part on speed of README.md.
 
 A case is a dictionary: title, columns, table (rows of text), notes, and where it has them: unit ("ms", "tokens/s", "MB"), values {row: {contender: [a figure per round]}}, of which goals and
-plots are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB}; ratios; peer (versions); trouble (who failed or is not comparable)."""
+plots are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB}, of the page's process; files {row: {contender: MB}} of models; first {contender: first step over the median}; ratios; peer (versions); trouble (who failed or is not comparable)."""
 from __future__ import annotations
 
 import json

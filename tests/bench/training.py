@@ -167,7 +167,7 @@ def one_model(bench, name, rounds, seconds):
             if one.opened.get("version"):
                 versions[who.split(",")[0].split(" ")[0]] = one.opened["version"]
     torch = Torch(path)
-    times, losses, memory, cpu = {who: [] for who in [*contenders, TORCH]}, {}, {}, {who: [] for who in contenders}
+    times, losses, first, memory, cpu = {who: [] for who in [*contenders, TORCH]}, {}, {}, {}, {who: [] for who in contenders}
     limits = {f: one for f in ("simd128", "relaxed") if (one := bench.limit(f))}
     peaks = {f: [] for f in limits}
 
@@ -177,7 +177,8 @@ def one_model(bench, name, rounds, seconds):
         return contenders[who].call_and_find("steps", count, ms)
     for who in list(times):  # the loss before the first step, after one, and after five; and warm
         try:
-            losses[who] = take_part(who, 6, 0)["losses"]
+            warm = take_part(who, 6, 0)
+            losses[who], first[who] = warm["losses"], warm["ms"][0]
         except Exception as e:
             bench.failed(who, e)
             del times[who]
@@ -210,7 +211,7 @@ def one_model(bench, name, rounds, seconds):
         one.close()
     for one in limits.values():
         one.close()
-    return result(name, plans[name], times, cpu, differences, memory, peaks, versions, empty_page(bench))
+    return result(name, plans[name], times, first, cpu, differences, memory, peaks, versions, empty_page(bench))
 
 
 def empty_page(bench):
@@ -233,7 +234,7 @@ def compare(bench, losses):
     return found
 
 
-def result(name, plan, times, cpu, differences, memory, peaks, versions, empty_mb):
+def result(name, plan, times, first, cpu, differences, memory, peaks, versions, empty_mb):
     work = flops(name)
     floors = {f: work / np.median(p) / 1e6 for f, p in peaks.items() if p}
     table, raw = [], {}
@@ -244,7 +245,7 @@ def result(name, plan, times, cpu, differences, memory, peaks, versions, empty_m
         floor = floors.get("simd128" if who == SIMD else "relaxed") if who in (SIMD, ONE, FULL) else None
         table.append([who, f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]", str(s["n"]), f"{np.median(times[ORT_ONE]) / s['median']:.2f}×" if times.get(ORT_ONE) else "–",
                       f"{100 * floor / s['median']:.0f} %" if floor and who != FULL else "–", show(summary(cpu[who])["median"]) if cpu.get(who) else "–", f"{show(memory[who][0])} MB" if who in memory and memory[who][0] else "–",
-                      f"{show(memory[who][1])} MB" if who in memory and memory[who][1] else "–", show(differences[who], 1) if who in differences else "–"])
+                      f"{show(memory[who][1])} MB" if who in memory and memory[who][1] else "–", f"{first[who] / s['median']:.2f}×", show(differences[who], 1) if who in differences else "–"])
     cpu = {who: c for who, c in cpu.items() if all(c)}  # none where the page's process was not found
     ratios = [{"ours": a, "theirs": b, **r, "cpu": ratio(cpu.get(b), cpu.get(a))} for a, b in RATIOS if (r := ratio(times.get(b), times.get(a)))]
     notes = [f"Arithmetic floor: {work / 1e9:.3g} GFLOP in matrix products of the forward and backward part, at the multiply-adds measured in the same rounds: "
@@ -259,7 +260,7 @@ def result(name, plan, times, cpu, differences, memory, peaks, versions, empty_m
         notes.insert(0, f"LoRA takes {r['median']:.2f} [{r['q1']:.2f}–{r['q3']:.2f}] of the time of training all parameters.")
     shares = {"": {who: [floors[flavour] / raw[who]["median"], "multiply-adds"] for who, flavour in ((SIMD, "simd128"), (ONE, "relaxed")) if who in raw and flavour in floors}}
     return {"title": TITLES[name], "unit": "ms", "values": {"": {who: t for who, t in times.items() if t}}, "shares": shares, "memory": {who: m[0] for who, m in memory.items() if m[0]},
-            "columns": ["", "ms per step", "rounds", "speed, onnxruntime-web's 1 thread = 1", "of the floor", "processor ms", "peak memory", "engine", "difference"], "table": table, "ratios": ratios,
+            "columns": ["", "ms per step", "rounds", "speed, onnxruntime-web's 1 thread = 1", "of the floor", "processor ms", "peak memory", "engine", "first step over the median", "difference"], "table": table, "ratios": ratios, "first": {who: first[who] / raw[who]["median"] for who in raw},
             "peer": f"onnxruntime-web {versions.get('onnxruntime-web', ORT)}, TensorFlow.js {versions.get('TensorFlow.js', '?')}, PyTorch {torch_version()}", "notes": notes}
 
 
