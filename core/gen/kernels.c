@@ -293,6 +293,45 @@ static int32_t check_conv_weight_grad(const void *params, ew_reach *reach, bool 
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_conv_winograd(ew_context *c, const void *p, void *const *operand) { return ew_k_conv_winograd(c, p, operand); }
+static int32_t check_conv_winograd(const void *params, ew_reach *reach, bool *empty) {
+  const ew_conv_winograd_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t m = p->m;
+  const int64_t c = p->c;
+  const int64_t x_batch = p->x_batch;
+  const int32_t *x_size = p->x_size;
+  const int32_t *y_size = p->y_size;
+  const int32_t *pad = p->pad;
+  const int64_t activation = p->activation;
+  bool bad = false;
+  if (batch < 0) return 14;
+  if (m < 0) return 15;
+  if (c < 0) return 16;
+  if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
+  if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
+  if (!((int64_t)x_size[0] == 1)) return 2;
+  if (!((int64_t)y_size[0] == 1)) return 3;
+  if (!((int64_t)pad[0] == 0)) return 4;
+  if (!(ew_check_mul(&bad, (int64_t)x_size[0] * (int64_t)x_size[1], (int64_t)x_size[2]) <= 2147483647) || bad) return 5;
+  if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 1073741823) || bad) return 6;
+  if (!((int64_t)y_size[2] <= 1500)) return 7;
+  if (!(c <= 512)) return 8;
+  if (!(x_batch >= 0)) return 9;
+  if (!(batch * m <= 2147483647)) return 10;
+  if (!(m * c <= 67108864)) return 11;
+  if (!(activation >= 0)) return 12;
+  if (!(activation < 9)) return 13;
+  if ((*empty = batch == 0 || m == 0 || c == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_mul(&bad, ew_check_mul(&bad, c * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]))};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, 16 * m, c)};
+  reach[2] = (ew_reach){4, 0, m};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * m, (int64_t)y_size[0]), (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * m, (int64_t)y_size[0]), (int64_t)y_size[1]), (int64_t)y_size[2])};
+  reach[5] = (ew_reach){4, 0, 393216};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_copy(ew_context *c, const void *p, void *const *operand) { return ew_k_copy(c, p, operand); }
 static int32_t check_copy(const void *params, ew_reach *reach, bool *empty) {
   const ew_copy_params *p = params;
@@ -1656,6 +1695,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_conv, check_conv},
   {run_conv_transpose, check_conv_transpose},
   {run_conv_weight_grad, check_conv_weight_grad},
+  {run_conv_winograd, check_conv_winograd},
   {run_copy, check_copy},
   {run_cross_entropy, check_cross_entropy},
   {run_cross_entropy_grad, check_cross_entropy_grad},
@@ -1714,21 +1754,22 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {6, 0, UINT64_MAX}, /* cast: x_type */
   {6, 1, UINT64_MAX}, /* cast: y_type */
   {7, 23, UINT64_MAX}, /* conv: activation */
-  {10, 0, UINT64_MAX}, /* copy: size */
-  {17, 1, UINT64_MAX}, /* gated_grad: activation */
-  {22, 18, UINT64_MAX}, /* gemm: b_type */
-  {22, 19, UINT64_MAX}, /* gemm: activation */
-  {27, 36, UINT64_MAX}, /* integer_product: activation */
-  {29, 3, UINT64_MAX}, /* matmul_nbits: bits */
-  {29, 5, UINT64_MAX}, /* matmul_nbits: format */
-  {29, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
-  {29, 10, UINT64_MAX}, /* matmul_nbits: activation */
-  {29, 12, UINT64_MAX}, /* matmul_nbits: transposed */
-  {29, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
-  {49, 5, UINT64_MAX}, /* rope: interleaved */
-  {57, 0, UINT64_MAX}, /* unary: op */
-  {57, 1, UINT64_MAX}, /* unary: type */
-  {60, 0, UINT64_MAX}, /* where: size */
+  {10, 13, UINT64_MAX}, /* conv_winograd: activation */
+  {11, 0, UINT64_MAX}, /* copy: size */
+  {18, 1, UINT64_MAX}, /* gated_grad: activation */
+  {23, 18, UINT64_MAX}, /* gemm: b_type */
+  {23, 19, UINT64_MAX}, /* gemm: activation */
+  {28, 36, UINT64_MAX}, /* integer_product: activation */
+  {30, 3, UINT64_MAX}, /* matmul_nbits: bits */
+  {30, 5, UINT64_MAX}, /* matmul_nbits: format */
+  {30, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
+  {30, 10, UINT64_MAX}, /* matmul_nbits: activation */
+  {30, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {30, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
+  {50, 5, UINT64_MAX}, /* rope: interleaved */
+  {58, 0, UINT64_MAX}, /* unary: op */
+  {58, 1, UINT64_MAX}, /* unary: type */
+  {61, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
@@ -1742,6 +1783,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_conv_params), 6, 0x30, 0xc, {0}},
   {sizeof(ew_conv_transpose_params), 5, 0x18, 0x4, {0}},
   {sizeof(ew_conv_weight_grad_params), 4, 0xc, 0x0, {0}},
+  {sizeof(ew_conv_winograd_params), 6, 0x30, 0xc, {0}},
   {sizeof(ew_copy_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_cross_entropy_params), 6, 0x38, 0x4, {0}},
   {sizeof(ew_cross_entropy_grad_params), 6, 0x20, 0x4, {[5] = 1}},

@@ -3,11 +3,11 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0xa8426978u
-enum { EW_KERNEL_COUNT = 61, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0x20346068u
+enum { EW_KERNEL_COUNT = 62, EW_MAX_OPERANDS = 15 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
-enum { EW_VARIANT_COUNT = 21 };
+enum { EW_VARIANT_COUNT = 22 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -71,6 +71,11 @@ int32_t ew_k_conv_transpose(ew_context *, const ew_conv_transpose_params *, void
 typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_conv_weight_grad_params;
 enum { EW_CONV_WEIGHT_GRAD_X, EW_CONV_WEIGHT_GRAD_DY, EW_CONV_WEIGHT_GRAD_DW, EW_CONV_WEIGHT_GRAD_SCRATCH };
 int32_t ew_k_conv_weight_grad(ew_context *, const ew_conv_weight_grad_params *, void *const *operand);
+
+/* conv_winograd: conv with 3 x 3 taps, stride and dilation 1 and one group in 4/9 of its multiplications; u [16, m, c] = G w G' of each 3 x 3, as winograd.c has it. scratch: what tiles see of x, and sums. */
+typedef struct { int32_t batch; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t pad[3]; int32_t activation; } ew_conv_winograd_params;
+enum { EW_CONV_WINOGRAD_X, EW_CONV_WINOGRAD_U, EW_CONV_WINOGRAD_BIAS, EW_CONV_WINOGRAD_RESIDUAL, EW_CONV_WINOGRAD_Y, EW_CONV_WINOGRAD_SCRATCH };
+int32_t ew_k_conv_winograd(ew_context *, const ew_conv_winograd_params *, void *const *operand);
 
 /* copy: Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, a KV-cache append. Innermost dimension contiguous on both sides is memcpy; a 2-D transpose is blocked. */
 typedef struct { int32_t size; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_copy_params;

@@ -3,13 +3,10 @@
 #include "gemm.h"
 #include "window.h"
 
-enum { FEW_CHANNELS = 4, MOST_TAPS = 2048, GROUP = 8 * NR };
+enum { FEW_CHANNELS = 4, MOST_TAPS = 2048, GROUP = 8 * NR, BOX_TAPS = 256 };
 
 EW_INLINE int32_t at_most(int64_t x, int32_t limit) { return x < limit ? (int32_t)x : limit; }
 EW_INLINE int32_t up_to(int64_t x, int32_t step) { return (int32_t)((x - 1) / step + 1); }
-
-typedef struct { int32_t z, y, x; } place;
-static __attribute__((noinline)) place place_of(int64_t i, const int32_t size[3]) { return (place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
 
 static __attribute__((noinline)) void zero(real *y, int64_t n, float value) {
   int64_t i = 0;
@@ -19,21 +16,9 @@ static __attribute__((noinline)) void zero(real *y, int64_t n, float value) {
 
 /* ---- patches ---- */
 
-void ew_every(real *to, const real *from, int64_t step, int32_t n) {
-  int32_t i = 0;
-  if (step == 1 && n >= VF) {
-    for (; i + VF <= n; i += VF) vf_store(to + i, vf_load(from + i));
-    if (i < n) vf_store(to + n - VF, vf_load(from + n - VF));
-    return;
-  }
-  if (step == 2) /* loads end at the last number that is wanted */
-    EW_PLAIN for (; i + 4 <= n; i += 4) *(f32x4_m *)(to + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(from + 2 * i), (f32x4)*(const f32x4_m *)(from + 2 * i + 3), 0, 2, 5, 7);
-  EW_PLAIN for (; i < n; i++) to[i] = from[i * step];
-}
-
 /* One tap of the n positions from `at`, of a plane x: copied to `line`, zero where there is nothing; or, with `add`, line added to x.
  * Positions behind the last are those of the next item, x_batch further. */
-static __attribute__((noinline)) void patches(const ew_window *w, real *x, int64_t x_batch, place tap, place at, int32_t n, real *line, bool add) {
+static __attribute__((noinline)) void patches(const ew_window *w, real *x, int64_t x_batch, ew_place tap, ew_place at, int32_t n, real *line, bool add) {
   int64_t z0 = ew_window_at(w, 0, tap.z), y0 = ew_window_at(w, 1, tap.y), x0 = ew_window_at(w, 2, tap.x), s = w->stride[2];
   int32_t first, last;
   ew_window_range(w, 2, x0, &first, &last);
@@ -72,7 +57,7 @@ typedef struct {
 static __attribute__((noinline)) void pack_far(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t n) {
   const patch_layout *s = g->b_more;
   int32_t channel = (int32_t)(k0 / s->taps), t = (int32_t)(k0 % s->taps);
-  place at = place_of(s->first + j0, s->w.y_size), tap = place_of(t, s->w.taps);
+  ew_place at = ew_place_of(s->first + j0, s->w.y_size), tap = ew_place_of(t, s->w.taps);
   for (int32_t p = 0; p < kc; p++, panels += NR) {
     real line[GROUP];
     patches(&s->w, (real *)g->b + channel * s->x_volume, 0, tap, at, n, line, false);
@@ -85,82 +70,23 @@ static __attribute__((noinline)) void pack_far(const ew_gemm_job *g, real *panel
   }
 }
 
-/* Some positions and what their taps meet of a plane: a box of x with its pads, whose lines are split by the remainders of places by the stride. What one tap
- * meets in a line of positions then lies one behind the other. */
-enum { BOX_FLOATS = 6144, BOX_TAPS = 256 };
-typedef struct {
-  const ew_window *w;
-  place first;        /* position */
-  int32_t size[3];    /* places of x, those of lines rounded up to whole strides */
-  int32_t pitch;      /* of a remainder's part of a line */
-  int32_t tap[BOX_TAPS];
-  real *at;
-} window_box;
-
-/* The box of the n positions from `at`: the dimensions behind one that they leave are there as a whole. False: it is too large. */
-static bool box_of(const ew_window *w, int64_t at, int32_t n, window_box *b) {
-  place first = place_of(at, w->y_size), last = place_of(at + n - 1, w->y_size);
-  if (first.z != last.z) first.y = 0, last.y = w->y_size[1] - 1;
-  if (first.z != last.z || first.y != last.y) first.x = 0, last.x = w->y_size[2] - 1;
-  const int64_t more[3] = {last.z - first.z, last.y - first.y, last.x - first.x};
-  int64_t all = 1;
-  for (int d = 0; d < 3; d++) {
-    int64_t size = more[d] * w->stride[d] + (w->taps[d] - 1) * (int64_t)w->dilation[d] + 1;
-    if (d == 2) size = ((size - 1) / w->stride[2] + 1) * w->stride[2];
-    if (size > BOX_FLOATS || (all *= size) > BOX_FLOATS) return false;
-    b->size[d] = (int32_t)size;
-  }
-  b->w = w, b->first = first, b->pitch = b->size[2] / w->stride[2];
-  return true;
-}
-
 /* Where position `at` has its tap 0 in the box. */
-static int32_t in_box(const window_box *b, place at) {
+static int32_t in_box(const ew_window_box *b, ew_place at) {
   return ((at.z - b->first.z) * b->w->stride[0] * b->size[1] + (at.y - b->first.y) * b->w->stride[1]) * b->size[2] + at.x - b->first.x;
 }
 
-static void taps_of_box(window_box *b) {
+static void taps_of_box(const ew_window_box *b, int32_t *tap) {
   const ew_window *w = b->w;
   for (int32_t z = 0, t = 0; z < w->taps[0]; z++)
     for (int32_t y = 0; y < w->taps[1]; y++)
       for (int32_t x = 0; x < w->taps[2]; x++) {
         int32_t from = x * w->dilation[2];
-        b->tap[t++] = (z * w->dilation[0] * b->size[1] + y * w->dilation[1]) * b->size[2] + from % w->stride[2] * b->pitch + from / w->stride[2];
+        tap[t++] = (z * w->dilation[0] * b->size[1] + y * w->dilation[1]) * b->size[2] + from % w->stride[2] * b->pitch + from / w->stride[2];
       }
-}
-
-/* Whether some tap meets what is `at` places behind the box's begin, along dimension d. */
-static bool is_met(const ew_window *w, int d, int32_t at) {
-  bool met = w->stride[d] == 1;
-  for (int32_t k = 0; k < w->taps[d] && !met; k++) met = (at - k * (int64_t)w->dilation[d]) % w->stride[d] == 0;
-  return met;
-}
-
-static __attribute__((noinline)) void fill_box(const window_box *b, const real *x) {
-  const ew_window *w = b->w;
-  const int32_t step = w->stride[2];
-  const int64_t z0 = b->first.z * (int64_t)w->stride[0] - w->pad[0], y0 = b->first.y * (int64_t)w->stride[1] - w->pad[1], x0 = b->first.x * (int64_t)step - w->pad[2];
-  for (int32_t z = 0; z < b->size[0]; z++)
-    for (int32_t y = 0; y < b->size[1]; y++) {
-      real *line = b->at + (z * b->size[1] + y) * b->size[2];
-      if (!is_met(w, 0, z) || !is_met(w, 1, y)) continue;
-      const bool inside = z0 + z >= 0 && z0 + z < w->x_size[0] && y0 + y >= 0 && y0 + y < w->x_size[1];
-      const real *from = inside ? x + ((z0 + z) * w->x_size[1] + y0 + y) * w->x_size[2] : x;
-      for (int32_t r = 0; r < step; r++, line += b->pitch) {
-        /* places x0 + r + i * step, for i in 0..pitch-1 */
-        int64_t room = w->x_size[2] - 1 - (x0 + r), begin = x0 + r >= 0 ? 0 : (step - 1 - (x0 + r)) / step, end = room < 0 ? 0 : room / step + 1;
-        if (step > 1 && !is_met(w, 2, r)) continue;
-        if (end > b->pitch) end = b->pitch;
-        if (!inside || begin >= end) begin = end = b->pitch;
-        EW_PLAIN for (int64_t i = 0; i < begin; i++) line[i] = 0;
-        if (begin < end) ew_every(line + begin, from + x0 + r + begin * step, step, (int32_t)(end - begin));
-        EW_PLAIN for (int64_t i = end; i < b->pitch; i++) line[i] = 0;
-      }
-    }
 }
 
 /* Some taps of the `cols` <= NR positions from `at`, which moves behind them: rows of a panel, from one piece of the box for each line of positions. */
-static __attribute__((noinline)) void panel_of_box(const window_box *b, place *at, int32_t cols, const int32_t *tap, int32_t taps, real *panel) {
+static __attribute__((noinline)) void panel_of_box(const ew_window_box *b, ew_place *at, int32_t cols, const int32_t *tap, int32_t taps, real *panel) {
   const real *from[NR];
   int32_t begin[NR], pieces = 0;
   for (int32_t c = 0; c < cols; pieces++) {
@@ -190,11 +116,12 @@ static __attribute__((noinline)) void panel_of_box(const window_box *b, place *a
 static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
   const patch_layout *s = g->b_more;
   for (int32_t j = 0, n; j < nc; j += n) {
-    real area[NR + BOX_FLOATS + NR];
-    window_box box;
+    real area[NR + EW_BOX_FLOATS + NR];
+    int32_t tap[BOX_TAPS];
+    ew_window_box box;
     n = nc - j;
     bool fits = s->taps <= BOX_TAPS && s->taps > ew_volume(s->w.stride); /* else places are met once at most, and need no box */
-    while (fits && !box_of(&s->w, s->first + j0 + j, n, &box)) {
+    while (fits && !ew_box_of(&s->w, s->first + j0 + j, n, &box)) {
       fits = n > NR;
       if (fits) n = up_to(n / 2, NR) * NR;
     }
@@ -203,16 +130,16 @@ static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32
       pack_far(g, panels + (int64_t)j * kc, k0, kc, j0 + j, n);
       continue;
     }
-    const place first = place_of(s->first + j0 + j, s->w.y_size);
+    const ew_place first = ew_place_of(s->first + j0 + j, s->w.y_size);
     box.at = area + NR;
-    taps_of_box(&box);
+    taps_of_box(&box, tap);
     zero(area, NR, 0), zero(box.at + box.size[0] * box.size[1] * box.size[2], NR, 0);
     for (int32_t p = 0, count; p < kc; p += count) {
       const int32_t t = (int32_t)((k0 + p) % s->taps);
-      place at = first;
+      ew_place at = first;
       count = at_most(s->taps - t, kc - p);
-      fill_box(&box, (const real *)g->b + (k0 + p) / s->taps * s->x_volume);
-      for (int32_t q = 0; q < n; q += NR) panel_of_box(&box, &at, at_most(n - q, NR), box.tap + t, count, panels + (int64_t)(j + q) * kc + p * NR);
+      ew_fill_box(&box, (const real *)g->b + (k0 + p) / s->taps * s->x_volume);
+      for (int32_t q = 0; q < n; q += NR) panel_of_box(&box, &at, at_most(n - q, NR), tap + t, count, panels + (int64_t)(j + q) * kc + p * NR);
     }
   }
 }
@@ -221,14 +148,14 @@ static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32
 static void pack_taps(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
   const patch_layout *s = g->b_more;
   int64_t y_volume = ew_volume(s->w.y_size);
-  place at = place_of(k0 % y_volume, s->w.y_size);
+  ew_place at = ew_place_of(k0 % y_volume, s->w.y_size);
   real *x = (real *)g->b + k0 / y_volume * s->x_batch;
   for (int32_t j = 0; j < nc; j += NR) {
     real lines[NR * 256];
     int32_t cols = at_most(nc - j, NR);
     for (int32_t c = 0; c < cols; c++) {
       int64_t column = s->first + j0 + j + c;
-      patches(&s->w, x + column / s->taps * s->x_volume, s->x_batch, place_of(column % s->taps, s->w.taps), at, kc, lines + c * kc, false);
+      patches(&s->w, x + column / s->taps * s->x_volume, s->x_batch, ew_place_of(column % s->taps, s->w.taps), at, kc, lines + c * kc, false);
     }
     ew_pack_columns(lines, 0, kc, kc, cols, panels + (int64_t)j * kc, false);
   }
@@ -259,27 +186,6 @@ static void in_parallel(ew_context *ctx, convolution *s, int64_t pieces, double 
 static real *plane_of_x(const convolution *s, int64_t item, int64_t channel) { return s->x + item * s->x_batch + channel * s->x_volume; }
 
 /* ---- tap by tap ---- */
-
-void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
-  for (int32_t oz = 0; oz < w->y_size[0]; oz++)
-    for (int32_t oy = 0; oy < w->y_size[1]; oy++)
-      for (int32_t kz = 0; kz < w->taps[0]; kz++) {
-        int64_t z = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz);
-        if (z < 0 || z >= w->x_size[0]) continue;
-        for (int32_t ky = 0; ky < w->taps[1]; ky++) {
-          int64_t y = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
-          if (y < 0 || y >= w->x_size[1]) continue;
-          for (int32_t kx = 0; kx < w->taps[2]; kx++) {
-            int64_t x = ew_window_at(w, 2, kx);
-            int32_t from, to;
-            ew_window_range(w, 2, x, &from, &to);
-            if (from < to)
-              row(job, to - from, (z * w->x_size[1] + y) * w->x_size[2] + from * (int64_t)w->stride[2] + x, w->stride[2], ((int64_t)oz * w->y_size[1] + oy) * w->y_size[2] + from,
-                  (kz * w->taps[1] + ky) * w->taps[2] + kx);
-          }
-        }
-      }
-}
 
 typedef struct { real *x, *w, *y; } planes;
 
@@ -347,7 +253,7 @@ static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *s
   l->x = scratch, l->y = scratch + l->part * l->parts + AT_ONCE;
   if (l->part * l->parts + l->row + 2 * AT_ONCE > floats) return false;
   for (int64_t t = 0; t < s->taps; t++) {
-    place k = place_of(t, w->taps);
+    ew_place k = ew_place_of(t, w->taps);
     int64_t z = k.z * (int64_t)w->dilation[0], y = k.y * (int64_t)w->dilation[1], x = k.x * (int64_t)w->dilation[2];
     int64_t index = (z % w->stride[0] * w->stride[1] + y % w->stride[1]) * w->stride[2] + x % w->stride[2];
     l->offset[t] = index * part + (z / w->stride[0] * l->y_size[1] + y / w->stride[1]) * l->pitch + x / w->stride[2];
@@ -372,7 +278,7 @@ static __attribute__((noinline)) void into_parts(const long_rows *l, const real 
 }
 /* The parts added to a plane of x. */
 static __attribute__((noinline)) void add_parts(const long_rows *l, real *x) {
-  for (int64_t i = 0; i < l->parts; i++) patches(&l->w, x, 0, place_of(i, l->w.taps), (place){0, 0, 0}, (int32_t)l->part, l->x + i * l->part, true);
+  for (int64_t i = 0; i < l->parts; i++) patches(&l->w, x, 0, ew_place_of(i, l->w.taps), (ew_place){0, 0, 0}, (int32_t)l->part, l->x + i * l->part, true);
 }
 /* Between a plane of y and its long row, whose gaps are 0. */
 static __attribute__((noinline)) void lines_of(const long_rows *l, const convolution *s, real *y, bool out) {
@@ -524,7 +430,7 @@ static void transpose_task(void *arg, int32_t index, int32_t thread) {
                          .finish = {.alpha = 1}, .pack_b = pack_positions, .b = s->y + ig * s->m * s->y_volume, .b_more = &layout};
       ew_gemm_run(NULL, &job, packed_b, b_floats, packed_a, a_floats, 1);
       for (int32_t r = 0; r < rows; r++)
-        patches(&s->w, x + r / s->taps * s->x_volume, 0, place_of(r % s->taps, s->w.taps), place_of(j, s->w.y_size), count, columns + (int64_t)r * count, true);
+        patches(&s->w, x + r / s->taps * s->x_volume, 0, ew_place_of(r % s->taps, s->w.taps), ew_place_of(j, s->w.y_size), count, columns + (int64_t)r * count, true);
     }
   }
 }

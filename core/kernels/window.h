@@ -30,6 +30,26 @@ void ew_window_rows(const ew_window *, ew_window_row row, void *job);
 /* to[i] = from[i * step] */
 void ew_every(real *to, const real *from, int64_t step, int32_t n);
 
+typedef struct { int32_t z, y, x; } ew_place;
+/* The place of element i of a volume. */
+ew_place ew_place_of(int64_t i, const int32_t size[3]);
+
+/* Some positions and what their taps meet of a plane: a box of x with its pads, whose lines are split by the remainders of places by the stride. What one tap
+ * meets in a line of positions then lies one behind the other. */
+enum { EW_BOX_FLOATS = 6144 };
+typedef struct {
+  const ew_window *w;
+  ew_place first;  /* position */
+  int32_t size[3]; /* places of x, those of lines rounded up to whole strides */
+  int32_t pitch;   /* of a remainder's part of a line */
+  real *at;
+} ew_window_box;
+
+/* The box of the n positions from `at`, all but its memory (b->at): the dimensions behind one that they leave are there as a whole. False: it is larger than EW_BOX_FLOATS. */
+bool ew_box_of(const ew_window *, int64_t at, int32_t n, ew_window_box *b);
+/* Fills it from a plane x. What no tap meets is left as it is. */
+void ew_fill_box(const ew_window_box *, const real *x);
+
 /* How many of `count` pieces, worth `each` multiply-adds, make a task. */
 EW_INLINE int32_t ew_window_share(const ew_context *c, int64_t count, double each) {
   int64_t least = (int64_t)(65536 / (each + 1)) + 1, share = count / (4 * (int64_t)ew_parallel_width(c)) + 1;

@@ -1,6 +1,9 @@
 """Conv, ConvTranspose, their gradients and the kernels under them."""
 from __future__ import annotations
 
+import hashlib
+import struct
+
 from .kernel import Kernel, read, write
 from .window import PARAMS, RULES, volume
 
@@ -13,6 +16,15 @@ Kernel("conv", {**_SIZES, "activation": "i32"},
        require=[*_RULES, "activation >= 0", "activation < 9"], empty=["batch", "groups", "m", "c"], variants={"activation": "ACTIVATION"},
        doc="y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. "
            "x_batch: from one item of x to the next, whose channels lie one behind the other. scratch: packed patches, shared by the threads.")
+
+_WINOGRAD = 262144 + 131072
+Kernel("conv_winograd", {"batch": "i32", "m": "i32", "c": "i32", "x_batch": "i32", "x_size": "i32[3]", "y_size": "i32[3]", "pad": "i32[3]", "activation": "i32"},
+       [read("x", 4, f"(batch-1)*x_batch + c*{volume('x_size')}"), read("u", 4, "16*m*c"), read("bias", 4, "m", optional=True), read("residual", 4, f"batch*m*{volume('y_size')}", optional=True),
+        write("y", 4, f"batch*m*{volume('y_size')}"), write("scratch", 4, str(_WINOGRAD))],
+       require=["min(x_size[0], x_size[1], x_size[2]) >= 1", "min(y_size[0], y_size[1], y_size[2]) >= 1", "x_size[0] == 1", "y_size[0] == 1", "pad[0] == 0", f"{volume('x_size')} <= 2147483647",
+                f"batch*{volume('y_size')} <= 1073741823", "y_size[2] <= 1500", "c <= 512", "x_batch >= 0", "batch*m <= 2147483647", "m*c <= 67108864", "activation >= 0", "activation < 9"],
+       empty=["batch", "m", "c"], variants={"activation": "ACTIVATION"},
+       doc="conv with 3 x 3 taps, stride and dilation 1 and one group in 4/9 of its multiplications; u [16, m, c] = G w G' of each 3 x 3, as winograd.c has it. scratch: what tiles see of x, and sums.")
 
 Kernel("conv_transpose", _SIZES,
        [read("y", 4, _Y), read("w", 4, _W), read("bias", 4, "groups*c", optional=True), write("x", 4, f"batch*groups*c*{volume('x_size')}"), write("scratch", 4, "131072 + 65536 + 131072")],
@@ -84,7 +96,32 @@ def _(n, b):
         x, y, residual = (v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])]) if v is not None else None for v in (x, y, residual))
         emit_gemm(b, w.reshape([1, m, c]).broadcast([x.shape[0], m, c]), x, y, bias.unsqueeze(1) if bias is not None else None, residual, activation=activation)
         return
+    if groups == 1 and _worth_winograd(b, w, win, x.shape[0], m, c):
+        three = {k: v for k, v in win.params().items() if k in ("x_size", "y_size", "pad")}
+        b.emit("conv_winograd", {"x": x, "u": _in_16_places(b, w, m, c), "bias": bias, "residual": residual, "y": y, "scratch": b.scratch(4 * _WINOGRAD)},
+               batch=x.shape[0], m=m, c=c, x_batch=x_batch, **three, activation=ACTIVATION[activation])
+        return
     _emit(b, "conv", {"x": x, "w": w, "bias": bias, "residual": residual, "y": y}, win, x.shape[0], channels, x_batch, activation=ACTIVATION[activation])
+
+
+def _worth_winograd(b, w, win, batch, m, c):
+    """Whether fewer multiplications pay for what surrounds them; the weights must be constant, so that they are transformed once."""
+    plain = list(win.kernel) == [3, 3] and list(win.stride) == [1, 1] and list(win.dilation) == [1, 1]
+    return plain and b.constant_name(w.buffer) is not None and 16 <= c <= 512 and m >= 16 and win.y[1] <= 1500 and batch * win.y[0] * win.y[1] >= 36
+
+
+def _in_16_places(b, w, m, c):
+    """G w G' of every 3 x 3: [16, m, c], once."""
+    key = f"16 places of {b.constant_name(w.buffer)}[{w.offset}:{w.shape}]"
+    if key not in b.laid_out:
+        was, b.init = b.init, True
+        u = b.laid_out[key] = b.temp(FLOAT, [16, m * c])
+        u.buffer.key = hashlib.sha256(key.encode()).hexdigest()[:24]
+        row = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
+        both = [p * q for i in row for j in row for p in i for q in j]
+        emit_gemm(b, b.const_bytes(struct.pack("<144f", *both), FLOAT, [16, 9]), w.reshape([m * c, 9]).transpose([1, 0]), u)
+        b.init = was
+    return b.laid_out[key].reshape([16, m, c])
 
 
 def _transposed(g, y, w, win, groups, shape):
@@ -119,7 +156,8 @@ _CONVOLUTIONS = [((2, 3, 9), (4, 3, 3), {}), ((1, 1, 50), (8, 1, 10), {"strides"
                  ((2, 6, 10, 9), (6, 1, 3, 3), {"group": 6, "pads": [1, 1, 1, 1]}), ((1, 6, 10, 19), (6, 1, 3, 3), {"group": 6, "strides": [2, 2], "pads": [1, 1, 1, 1]}), ((2, 4, 9, 9), (8, 1, 5, 5), {"group": 4, "pads": [2, 2, 2, 2]}),
                  ((1, 4, 9, 9), (20, 1, 3, 3), {"group": 4}), ((2, 8, 6, 6), (8, 4, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}), ((1, 3, 32, 32), (8, 3, 8, 8), {"strides": [8, 8]}),
                  ((1, 3, 14, 9), (5, 3, 3, 2), {"dilations": [3, 2], "pads": [3, 0, 1, 2], "strides": [1, 3]}), ((1, 4, 5, 6, 7), (6, 4, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
-                 ((2, 4, 5, 6, 7), (4, 2, 2, 3, 1), {"group": 2, "strides": [2, 1, 2]}), ((1, 20, 3, 3), (2, 20, 3, 3), {}), ((1, 40, 11, 11), (24, 40, 5, 5), {"pads": [2, 2, 2, 2]}), ((3, 70, 13), (9, 70, 7), {"pads": [6, 0]})]
+                 ((2, 4, 5, 6, 7), (4, 2, 2, 3, 1), {"group": 2, "strides": [2, 1, 2]}), ((1, 20, 3, 3), (2, 20, 3, 3), {}), ((1, 40, 11, 11), (24, 40, 5, 5), {"pads": [2, 2, 2, 2]}), ((3, 70, 13), (9, 70, 7), {"pads": [6, 0]}),
+                 ((3, 20, 9, 7), (17, 20, 3, 3), {"pads": [1, 0, 2, 1]}), ((1, 64, 7, 40), (70, 64, 3, 3), {"pads": [1, 1, 1, 1]}), ((1, 3, 300, 7), (5, 3, 3, 3), {"dilations": [90, 2], "pads": [90, 2, 90, 2]})]
 
 
 @conv.cases

@@ -26,6 +26,7 @@ OPERATIONS = {
     "gemm": lambda p: 2 * p["batch0"] * p["batch1"] * p["m"] * p["n"] * p["k"],
     "matmul_nbits": lambda p: 2 * p["m"] * p["n"] * p["k"],
     "conv": _conv, "conv_transpose": _conv, "conv_weight_grad": _conv,
+    "conv_winograd": lambda p: 2 * 16 * p["batch"] * p["m"] * p["c"] * -(-p["y_size"][1] // 2) * -(-p["y_size"][2] // 2),  # what is multiplied, not what a direct convolution would
     "attention": _attention,
     "integer_product": lambda p: 2 * p["items"] * p["batch"] * p["n"] * p["c"] * _volume(p["y_size"]) * _volume(p["taps"]),
     "integer_depthwise": lambda p: 2 * p["batch"] * p["channels"] * _volume(p["y_size"]) * _volume(p["taps"]),

@@ -1,0 +1,83 @@
+/* Windows over planes: their lines, and boxes of what they meet. */
+#include "window.h"
+
+ew_place ew_place_of(int64_t i, const int32_t size[3]) { return (ew_place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
+
+void ew_every(real *to, const real *from, int64_t step, int32_t n) {
+  int32_t i = 0;
+  if (step == 1 && n >= VF) {
+    for (; i + VF <= n; i += VF) vf_store(to + i, vf_load(from + i));
+    if (i < n) vf_store(to + n - VF, vf_load(from + n - VF));
+    return;
+  }
+  if (step == 2) /* loads end at the last number that is wanted */
+    EW_PLAIN for (; i + 4 <= n; i += 4) *(f32x4_m *)(to + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(from + 2 * i), (f32x4)*(const f32x4_m *)(from + 2 * i + 3), 0, 2, 5, 7);
+  EW_PLAIN for (; i < n; i++) to[i] = from[i * step];
+}
+
+void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
+  for (int32_t oz = 0; oz < w->y_size[0]; oz++)
+    for (int32_t oy = 0; oy < w->y_size[1]; oy++)
+      for (int32_t kz = 0; kz < w->taps[0]; kz++) {
+        int64_t z = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz);
+        if (z < 0 || z >= w->x_size[0]) continue;
+        for (int32_t ky = 0; ky < w->taps[1]; ky++) {
+          int64_t y = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
+          if (y < 0 || y >= w->x_size[1]) continue;
+          for (int32_t kx = 0; kx < w->taps[2]; kx++) {
+            int64_t x = ew_window_at(w, 2, kx);
+            int32_t from, to;
+            ew_window_range(w, 2, x, &from, &to);
+            if (from < to)
+              row(job, to - from, (z * w->x_size[1] + y) * w->x_size[2] + from * (int64_t)w->stride[2] + x, w->stride[2], ((int64_t)oz * w->y_size[1] + oy) * w->y_size[2] + from,
+                  (kz * w->taps[1] + ky) * w->taps[2] + kx);
+          }
+        }
+      }
+}
+
+bool ew_box_of(const ew_window *w, int64_t at, int32_t n, ew_window_box *b) {
+  ew_place first = ew_place_of(at, w->y_size), last = ew_place_of(at + n - 1, w->y_size);
+  if (first.z != last.z) first.y = 0, last.y = w->y_size[1] - 1;
+  if (first.z != last.z || first.y != last.y) first.x = 0, last.x = w->y_size[2] - 1;
+  const int64_t more[3] = {last.z - first.z, last.y - first.y, last.x - first.x};
+  int64_t all = 1;
+  for (int d = 0; d < 3; d++) {
+    int64_t size = more[d] * w->stride[d] + (w->taps[d] - 1) * (int64_t)w->dilation[d] + 1;
+    if (d == 2) size = ((size - 1) / w->stride[2] + 1) * w->stride[2];
+    if (size > EW_BOX_FLOATS || (all *= size) > EW_BOX_FLOATS) return false;
+    b->size[d] = (int32_t)size;
+  }
+  b->w = w, b->first = first, b->pitch = b->size[2] / w->stride[2];
+  return true;
+}
+
+/* Whether some tap meets what is `at` places behind the box's begin, along dimension d. */
+static bool is_met(const ew_window *w, int d, int32_t at) {
+  bool met = w->stride[d] == 1;
+  for (int32_t k = 0; k < w->taps[d] && !met; k++) met = (at - k * (int64_t)w->dilation[d]) % w->stride[d] == 0;
+  return met;
+}
+
+void ew_fill_box(const ew_window_box *b, const real *x) {
+  const ew_window *w = b->w;
+  const int32_t step = w->stride[2];
+  const int64_t z0 = b->first.z * (int64_t)w->stride[0] - w->pad[0], y0 = b->first.y * (int64_t)w->stride[1] - w->pad[1], x0 = b->first.x * (int64_t)step - w->pad[2];
+  for (int32_t z = 0; z < b->size[0]; z++)
+    for (int32_t y = 0; y < b->size[1]; y++) {
+      real *line = b->at + (z * b->size[1] + y) * b->size[2];
+      if (!is_met(w, 0, z) || !is_met(w, 1, y)) continue;
+      const bool inside = z0 + z >= 0 && z0 + z < w->x_size[0] && y0 + y >= 0 && y0 + y < w->x_size[1];
+      const real *from = inside ? x + ((z0 + z) * w->x_size[1] + y0 + y) * w->x_size[2] : x;
+      for (int32_t r = 0; r < step; r++, line += b->pitch) {
+        /* places x0 + r + i * step, for i in 0..pitch-1 */
+        int64_t room = w->x_size[2] - 1 - (x0 + r), begin = x0 + r >= 0 ? 0 : (step - 1 - (x0 + r)) / step, end = room < 0 ? 0 : room / step + 1;
+        if (step > 1 && !is_met(w, 2, r)) continue;
+        if (end > b->pitch) end = b->pitch;
+        if (!inside || begin >= end) begin = end = b->pitch;
+        EW_PLAIN for (int64_t i = 0; i < begin; i++) line[i] = 0;
+        if (begin < end) ew_every(line + begin, from + x0 + r + begin * step, step, (int32_t)(end - begin));
+        EW_PLAIN for (int64_t i = end; i < b->pitch; i++) line[i] = 0;
+      }
+    }
+}
