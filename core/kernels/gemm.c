@@ -87,7 +87,7 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
   int32_t whole = nc / NR * NR;
   int64_t at = k0 * s->row + j0 * s->col;
   if (s->row == 1) {
-    for (int32_t j = 0; j < nc; j += NR) ew_pack_columns(g->b, at + j * s->col, s->col, kc, at_most(nc - j, NR), panels + (int64_t)j * kc, is_half);
+    EW_PLAIN for (int32_t j = 0; j < nc; j += NR) ew_pack_columns(g->b, at + j * s->col, s->col, kc, at_most(nc - j, NR), panels + (int64_t)j * kc, is_half);
     return;
   }
   if (s->col == 1) {
@@ -95,7 +95,7 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
     enum { GROUP = 8 * NR };
     for (int32_t group = 0; group < whole; group += GROUP)
       for (int32_t p = 0; p < kc; p++)
-        for (int32_t j = group; j < whole && j < group + GROUP; j += NR)
+        EW_PLAIN for (int32_t j = group; j < whole && j < group + GROUP; j += NR)
           for (int c = 0; c < NR; c += VF) vf_store(panels + (int64_t)j * kc + p * NR + c, vf_load_at(g->b, at + p * s->row + j + c, is_half));
   } else whole = 0;
   for (int32_t j = whole; j < nc; j += NR) {
@@ -111,12 +111,12 @@ static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
   const int8_t flip = s->type == EW_U8 ? -128 : 0;
   const float offset = s->type == EW_U8 ? 128 : 0;
   for (int32_t j = 0; j < nc; j += NR, panels += (int64_t)kc * NR)
-    for (int32_t c = 0; c < NR; c += 4) {
+    EW_PLAIN for (int32_t c = 0; c < NR; c += 4) {
       const int8_t *b = (const int8_t *)g->b + k0 * s->row + (j0 + j + c) * s->col;
       const int32_t cols = nc - j - c < 4 ? nc - j - c : 4;
       int32_t p = 0;
       if (cols == 4 && s->row == 1)
-        for (; p + 4 <= kc; p += 4) {
+        EW_PLAIN for (; p + 4 <= kc; p += 4) {
           f32x4 v[4];
           for (int i = 0; i < 4; i++) {
             i8x4 x;
@@ -332,16 +332,18 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
 /* ---- few rows: b is read once, as it lies ---- */
 
 /* What counts is the order in which memory is read: one stream from one end to the other comes at 45 GB/s where rows side by side, each a stream
- * that ends and begins anew, come at 20 to 30. So one row of b meets one row of a as a whole, or one column. Only where b's rows are so short
- * that several of them are one stream, or so long that sums leave the first cache, they go together, which saves loads of sums. */
-enum { FEW = 8, SUMS = 4096, LONG_SUMS = 16384, SHORT_ROW = 64, SHORT_COLUMN = 128, TOGETHER = 4 };
+ * that ends and begins anew, come at 20 to 30. So one row of b meets one row of a as a whole, or one column. Only where several rows of a meet them,
+ * or b's rows are so short that several are one stream, or so long that sums leave the first cache, some go together, which saves loads of sums. */
+enum { FEW = 16, FEW_COLUMNS = 8, SUMS = 4096, MOST_SUMS = 24576, SHORT_ROW = 64, SHORT_COLUMN = 128, FIRST_CACHE = 6144, TOGETHER = 4 };
+
+EW_INLINE int32_t padded(int32_t n) { return n + 16; } /* from one row of sums to the next: not a multiple of what falls on the same place in cache */
 
 typedef struct {
   const ew_gemm_job *g;
   const real *a;
   int64_t a_row;
-  real *sums; /* of each part of k [m][n], or NULL: there is one part, and sums are finished at once */
-  int32_t cols, depth, column_tasks; /* of a task */
+  real *sums; /* room for those of each task, or NULL: on the stack */
+  int32_t room, parts, cols, depth, column_tasks; /* floats of a task; parts of k, finished by the caller if there are several; columns and rows of b of a task */
 } few_rows;
 
 /* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8 accumulators. */
@@ -374,10 +376,21 @@ DOTS(dots_1x4_half, 1, 4, 2, true)
 DOTS(dots_2x4_half, 2, 4, 1, true)
 DOTS(dots_4x2_half, 4, 2, 1, true)
 #undef DOTS
-/* One column after the other, in one loop: inlined four times, its loads would be four streams to the processor, each of which begins anew. */
-static __attribute__((noinline)) void dots_of_columns(int32_t cols, int32_t k, const real *a, const real *b, int64_t b_col, float *out) {
-  for (; cols > 0; cols--, b += b_col, out++) dots(1, 1, 4, k, a, 0, b, 0, false, out);
-}
+/* One column after the other, in one loop: inlined several times, its loads would be several streams to the processor. As many rows of m as are whole
+ * groups meet a column while it is in cache. out[m][out_row] */
+#define COLUMNS(name, rows, turn)                                                                                                                                  \
+  static __attribute__((noinline)) void name(int32_t m, int32_t cols, int32_t k, const real *a, int64_t a_row, const real *b, int64_t b_col, float *out, int32_t out_row) { \
+    for (; cols > 0; cols--, b += b_col, out++)                                                                                                                    \
+      for (int32_t i = 0; i + rows <= m; i += rows) {                                                                                                              \
+        float t[rows];                                                                                                                                             \
+        dots(rows, 1, turn, k, a + i * a_row, a_row, b, 0, false, t);                                                                                              \
+        for (int r = 0; r < rows; r++) out[(i + r) * out_row] = t[r];                                                                                              \
+      }                                                                                                                                                            \
+  }
+COLUMNS(columns_of_1, 1, 4)
+COLUMNS(columns_of_2, 2, 4)
+COLUMNS(columns_of_4, 4, 2)
+#undef COLUMNS
 
 void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
   if (is_half && EW_USES(B_TYPE, EW_F16)) {
@@ -398,13 +411,16 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = f->g;
   const b_layout *s = g->b_more;
   (void)thread;
-  const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols), chunk = SUMS / 4 / FEW;
+  const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols), chunk = SUMS / 4 / FEW_COLUMNS;
+  const bool alone = !s->is_half && g->k >= SHORT_COLUMN && (g->m < 4 || (int64_t)g->m * g->k <= FIRST_CACHE); /* rows of a have to be there beside a column */
   for (int32_t j0 = begin; j0 < end; j0 += chunk) {
     const int32_t n = at_most(end - j0, chunk);
     float t[SUMS / 4];
-    int32_t j = 0;
-    if (g->m == 1 && !s->is_half && g->k >= SHORT_COLUMN) dots_of_columns(j = n, g->k, f->a, (const real *)g->b + j0 * s->col, s->col, t);
-    for (int32_t cols; j < n; j += cols) {
+    for (int32_t i = 0, rows; alone && i < g->m; i += rows) {
+      rows = g->m - i >= 4 ? (g->m - i) / 4 * 4 : ew_dots_rows(g->m - i);
+      (rows >= 4 ? columns_of_4 : rows == 2 ? columns_of_2 : columns_of_1)(rows, n, g->k, f->a + i * f->a_row, f->a_row, (const real *)g->b + j0 * s->col, s->col, t + i * chunk, chunk);
+    }
+    for (int32_t j = alone ? n : 0, cols; j < n; j += cols) {
       const char *b = (const char *)g->b + (j0 + j) * s->col * (s->is_half ? 2 : 4);
       cols = n - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
       for (int32_t i = 0, rows; i < g->m; i += rows) {
@@ -419,30 +435,48 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* y += x[0] b[0] + x[1] b[1] + ..., `count` rows of b `stride` apart. */
-EW_INLINE void add_rows(int count, int32_t n, const real *x, const void *b, int64_t stride, real *y, bool is_half) {
-  int32_t j = 0;
-  vf v[TOGETHER];
-  for (int r = 0; r < count; r++) v[r] = vf_splat(x[r]);
-  for (; j + VF <= n; j += VF) {
-    vf t = vf_load(y + j);
-    for (int r = 0; r < count; r++) t = vf_fma(v[r], vf_load_at(b, r * stride + j, is_half), t);
-    vf_store(y + j, t);
+/* y[m][n] += x[m][count] b[count][n]; b stays in registers, `wide` vectors of each row, while it meets all of y. The columns that are done. */
+EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t n, const real *x, int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
+  for (; j + wide * VF <= n; j += wide * VF) {
+    vf w[TOGETHER][2];
+    const real *p = x;
+    real *q = y + j;
+    for (int r = 0; r < count; r++)
+      for (int c = 0; c < wide; c++) w[r][c] = vf_load_at(b, r * b_row + j + c * VF, is_half);
+    for (int32_t i = 0; i < m; i++, p += x_row, q += y_row) {
+      vf t[2];
+      for (int c = 0; c < wide; c++) t[c] = vf_load(q + c * VF);
+      for (int r = 0; r < count; r++) {
+        const vf v = vf_load_splat(p + r);
+        for (int c = 0; c < wide; c++) t[c] = vf_fma(v, w[r][c], t[c]);
+      }
+      for (int c = 0; c < wide; c++) vf_store(q + c * VF, t[c]);
+    }
   }
+  return j;
+}
+EW_INLINE void add_rows(int count, int32_t m, int32_t n, const real *x, int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
+  int32_t j = add_vectors(0, count, 2, m, n, x, x_row, b, b_row, y, y_row, is_half);
+  j = add_vectors(j, count, 1, m, n, x, x_row, b, b_row, y, y_row, is_half);
   EW_PLAIN for (; j < n; j++)
-    EW_PLAIN for (int r = 0; r < count; r++) y[j] += x[r] * real_at(b, r * stride + j, is_half);
+    EW_PLAIN for (int32_t i = 0; i < m; i++)
+      EW_PLAIN for (int r = 0; r < count; r++) y[i * y_row + j] += x[i * x_row + r] * real_at(b, r * b_row + j, is_half);
 }
-/* y += x b, x of `rows` numbers, TOGETHER of them at a time or each alone. In one loop, whose loads the processor sees as one stream. */
-EW_INLINE void add_all(int count, int32_t rows, int32_t n, const real *x, const char *b, int64_t stride, real *y, bool is_half) {
-  const int64_t bytes = stride * (is_half ? 2 : 4);
-  for (; rows >= count; rows -= count, x += count, b += count * bytes) add_rows(count, n, x, b, stride, y, is_half);
-  for (; rows > 0; rows--, x++, b += bytes) add_rows(1, n, x, b, stride, y, is_half);
+/* The same with k rows of b: in one loop, whose loads the processor sees as one stream. */
+EW_INLINE void add_all(int count, int32_t k, int32_t m, int32_t n, const real *x, int64_t x_row, const char *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
+  const int64_t bytes = b_row * (is_half ? 2 : 4);
+  for (; k >= count; k -= count, x += count, b += count * bytes) add_rows(count, m, n, x, x_row, b, b_row, y, y_row, is_half);
+  for (; count > 1 && k > 0; k--, x++, b += bytes) add_rows(1, m, n, x, x_row, b, b_row, y, y_row, is_half);
 }
-#define ADD(name, count, is_half) \
-  static __attribute__((noinline)) void name(int32_t rows, int32_t n, const real *x, const char *b, int64_t stride, real *y) { add_all(count, rows, n, x, b, stride, y, is_half); }
-ADD(add_alone, 1, false)
-ADD(add_together, TOGETHER, false)
-ADD(add_together_half, TOGETHER, true)
+#define ADD(name, count, m, is_half)                                                                                                                                     \
+  static __attribute__((noinline)) void name(int32_t k, int32_t rows, int32_t n, const real *x, int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row) { \
+    (void)rows;                                                                                                                                                          \
+    add_all(count, k, m, n, x, x_row, b, b_row, y, y_row, is_half);                                                                                                      \
+  }
+ADD(add_alone, 1, 1, false)
+ADD(add_alone_2, 1, 2, false)
+ADD(add_together, TOGETHER, rows, false)
+ADD(add_together_half, TOGETHER, rows, true)
 #undef ADD
 
 static void rows_task(void *arg, int32_t index, int32_t thread) {
@@ -450,59 +484,50 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = f->g;
   const b_layout *s = g->b_more;
   (void)thread;
-  const int32_t part = index / f->column_tasks, begin = index % f->column_tasks * f->cols, end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth, k1 = k0 + at_most(g->k - k0, f->depth);
-  const int32_t chunk = f->sums ? LONG_SUMS : SUMS / g->m; /* columns whose sums are in the making */
-  const bool alone = g->m == 1 && g->n >= SHORT_ROW && g->n <= SUMS;
+  const int32_t part = index / f->column_tasks, begin = index % f->column_tasks * f->cols, end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth, k = at_most(g->k - k0, f->depth);
+  const int32_t most = (f->sums ? g->m == 1 ? f->room : at_most(f->room, MOST_SUMS) : SUMS) / g->m - padded(0), chunk = blocks_of(blocks_of(end - begin, blocks_of(end - begin, most)), NR) * NR; /* columns whose sums are in the making */
   for (int32_t j = begin; j < end; j += chunk) {
     float t[SUMS];
-    const int32_t n = at_most(end - j, chunk), row = f->sums ? g->n : n;
-    real *y = f->sums ? f->sums + (int64_t)part * g->m * g->n + j : t;
-    for (int32_t i = 0; i < g->m; i++) memset(y + (int64_t)i * row, 0, (size_t)n * sizeof *y);
-    for (int32_t p = k0, count; p < k1; p += count) {
-      const char *b = (const char *)g->b + (p * s->row + j) * (s->is_half ? 2 : 4);
-      count = at_most(k1 - p, g->m == 1 ? k1 : TOGETHER);
-      for (int32_t i = 0; i < g->m; i++) {
-        const real *x = f->a + i * f->a_row + p;
-        real *sums = y + (int64_t)i * row;
-        if (s->is_half && EW_USES(B_TYPE, EW_F16)) add_together_half(count, n, x, b, s->row, sums);
-        else if (alone) add_alone(count, n, x, b, s->row, sums);
-        else add_together(count, n, x, b, s->row, sums);
-      }
-    }
-    for (int32_t i = 0; !f->sums && i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + (int64_t)i * row, i, j, n, g->y_row);
+    real *y = f->sums ? f->sums + (int64_t)index * f->room : t;
+    const int32_t n = at_most(end - j, chunk), row = padded(n);
+    const real *a = f->a + k0;
+    const char *b = (const char *)g->b + (k0 * s->row + j) * (s->is_half ? 2 : 4);
+    memset(y, 0, (size_t)row * (size_t)g->m * sizeof *y);
+    const bool alone = g->m <= 2 && n >= SHORT_ROW && g->m * n <= SUMS;
+    if (s->is_half && EW_USES(B_TYPE, EW_F16)) add_together_half(k, g->m, n, a, f->a_row, b, s->row, y, row);
+    else (!alone ? add_together : g->m == 1 ? add_alone : add_alone_2)(k, g->m, n, a, f->a_row, b, s->row, y, row);
+    for (int32_t i = 0; f->parts == 1 && i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + (int64_t)i * row, i, j, n, g->y_row);
   }
 }
 
 /* False if b must rather be packed. */
 static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
   const b_layout *s = g->b_more;
-  if (g->m > (s->row == 1 ? FEW : 4) || (s->row != 1 && s->col != 1) || bytes_of_b(s->type) == 1) return false;
-  few_rows f = {.g = g, .a = g->a, .a_row = g->a_row, .depth = g->k};
+  const bool by_rows = s->row != 1;
+  if (g->m > (!by_rows ? FEW_COLUMNS : g->n < SHORT_ROW ? TOGETHER : FEW) || (by_rows && s->col != 1) || bytes_of_b(s->type) == 1) return false;
+  few_rows f = {.g = g, .a = g->a, .a_row = g->a_row, .depth = g->k, .parts = 1, .cols = g->n};
   if (g->a_col != 1) {
     if (!packed_a || (int64_t)g->m * g->k > a_floats) return false;
     pack_a(g, packed_a, 0, g->m, 0, g->k);
     f.a = packed_a, f.a_row = g->k;
+  } else if (g->m > 2 && g->a_row % 512 == 0 && packed_a && (int64_t)g->m * padded(g->k) <= a_floats) { /* rows that all fall on the same place in cache */
+    for (int32_t i = 0; i < g->m; i++) memcpy(packed_a + (int64_t)i * padded(g->k), g->a + (int64_t)i * g->a_row, (size_t)g->k * sizeof *packed_a);
+    f.a = packed_a, f.a_row = padded(g->k);
   }
   /* A task is worth some 30 microseconds, 2^17 multiply-adds that mostly wait for memory. Columns are shared out, or, where rows would have to be
    * cut for that, all of k. */
-  const int64_t sums = (int64_t)g->m * g->n, least = (1 << 17) / (sums + 1) + 1, share = blocks_of(g->k, threads);
-  int32_t parts = 1;
-  if (s->row != 1 && packed_b && threads > 1 && sums <= b_floats / threads) {
-    f.depth = at_most((int32_t)(share > least ? share : least), g->k), parts = blocks_of(g->k, f.depth), f.cols = g->n;
-  } else {
-    const int64_t least_cols = (1 << 17) / ((int64_t)g->k * g->m + 1) + 1, cols = blocks_of(g->n, threads);
-    f.cols = (int32_t)((cols > least_cols ? cols : least_cols) + 15) / 16 * 16;
-    if (f.cols > g->n) f.cols = g->n;
-  }
-  if (s->row != 1 && packed_b && (parts > 1 || (g->n > SUMS && sums <= b_floats))) f.sums = packed_b;
+  const int64_t room = (int64_t)g->m * padded(g->n), worth = (int64_t)g->n * g->m * g->k >> 17;
+  const int32_t tasks = worth < threads ? (int32_t)worth + 1 : threads;
+  if (by_rows && packed_b && tasks > 1 && room <= (g->m == 1 ? b_floats / tasks : MOST_SUMS)) f.depth = blocks_of(g->k, tasks), f.parts = blocks_of(g->k, f.depth);
+  else f.cols = at_most((blocks_of(g->n, tasks) + 15) / 16 * 16, g->n);
   f.column_tasks = blocks_of(g->n, f.cols);
-  const int32_t count = f.column_tasks * parts;
-  ew_task task = s->row == 1 ? columns_task : rows_task;
-  if (count == 1) task(&f, 0, 0);
-  else ew_parallel(ctx, count, task, &f);
-  for (int32_t i = 0; f.sums && i < g->m; i++) {
-    real *y = f.sums + (int64_t)i * g->n;
-    for (int32_t part = 1; part < parts; part++) add_alone(1, g->n, &(const float){1}, (const char *)(y + part * sums), 0, y);
+  const int32_t count = f.column_tasks * f.parts;
+  if (by_rows && packed_b && room > SUMS / (f.parts > 1 ? SUMS : 1)) f.sums = packed_b, f.room = (int32_t)(b_floats / count);
+  if (count == 1) (by_rows ? rows_task : columns_task)(&f, 0, 0);
+  else ew_parallel(ctx, count, by_rows ? rows_task : columns_task, &f);
+  for (int32_t i = 0; f.parts > 1 && i < g->m; i++) {
+    real *y = f.sums + (int64_t)i * padded(g->n);
+    for (int32_t part = 1; part < f.parts; part++) add_alone(1, 1, g->n, &(const float){1}, 0, y + (int64_t)part * f.room, 0, y, 0);
     ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row, y, i, 0, g->n, g->y_row);
   }
   return true;

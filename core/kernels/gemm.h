@@ -2,6 +2,7 @@
 #ifndef EDGEWISE_GEMM_H
 #define EDGEWISE_GEMM_H
 #include "../activation.h"
+#include "each.h"
 
 /* One micro-tile is MR rows by NR columns of y. Measured, not derived: V8 has 15 vector registers on x86 and, once pointers spill too, half the
  * speed is gone. With one pointer for all rows and no unrolling, 4 x 2 vectors give 67 GFLOP/s in both flavours on a machine whose fused multiply-add
@@ -25,17 +26,17 @@ EW_INLINE int32_t ew_dots_rows(int32_t left) { return left >= 4 ? 4 : left >= 2 
 
 /* A panel [n][NR] from `cols` <= NR columns of n contiguous numbers each, `stride` apart, padded with zeros. */
 EW_INLINE void ew_pack_columns(const void *b, int64_t at, int64_t stride, int32_t n, int32_t cols, real *panel, bool is_half) {
-  for (int32_t j = 0; j < NR; j += 4, at += 4 * stride, panel += 4, cols -= 4) {
+  EW_PLAIN for (int32_t j = 0; j < NR; j += 4, at += 4 * stride, panel += 4, cols -= 4) {
     int32_t p = 0;
     if (cols >= 4)
-      for (; p + 4 <= n; p += 4) {
+      EW_PLAIN for (; p + 4 <= n; p += 4) {
         f32x4 v[4];
         for (int c = 0; c < 4; c++) v[c] = f32x4_load_at(b, at + c * stride + p, is_half);
         f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
         for (int c = 0; c < 4; c++) *(f32x4_m *)(panel + (p + c) * NR) = v[c];
       }
-    for (; p < n; p++)
-      for (int c = 0; c < 4; c++) panel[p * NR + c] = c < cols ? real_at(b, at + c * stride + p, is_half) : 0;
+    EW_PLAIN for (; p < n; p++)
+      EW_PLAIN for (int c = 0; c < 4; c++) panel[p * NR + c] = c < cols ? real_at(b, at + c * stride + p, is_half) : 0;
   }
 }
 
