@@ -154,7 +154,12 @@ def natives(bench, makers):
     return found
 
 
-def busy():
-    """A warning where other programs are at work; None on a quiet machine."""
-    load = os.getloadavg()[0]
-    return f"the machine is busy (load average {load:.1f}): figures will be lower and wider spread, and of two threads wrong" if load > 0.5 else None
+def busy(seconds=1.0):
+    """A warning where other programs are at work, looked at while nothing is measured; None on a quiet machine."""
+    def worked():
+        fields = [int(x) for x in open("/proc/stat").readline().split()[1:]]
+        return (sum(fields[:3]) + sum(fields[5:8])) / os.sysconf("SC_CLK_TCK")
+    before = worked()
+    time.sleep(seconds)
+    others = (worked() - before) / seconds
+    return f"the machine was busy: other programs took {others:.1f} of {os.cpu_count()} processors, so figures are lower and wider spread, those of two threads most" if others > 0.2 else None
