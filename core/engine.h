@@ -81,6 +81,7 @@ int32_t ew_has_kernel(uint32_t kernel); /* 0: unknown, or this engine was made w
 const char *ew_flavour(void); /* "simd128", "relaxed-simd-threads", "x86-64", "x86-64-v3", ... */
 
 void *ew_alloc(size_t bytes); /* 64-byte aligned, zeroed; NULL when there is no memory */
+void *ew_alloc_unset(size_t bytes); /* likewise, with anything in it: for what is filled at once, as weights are, which would be written twice */
 void ew_free(void *);
 
 /* Copies and checks the plan. On failure *out is NULL. */

@@ -9,14 +9,18 @@
 enum { ALIGNMENT = 64 };
 
 /* calloc rather than an aligned allocation and memset: large blocks come zeroed from the system. The block's address stands before ours. */
-EW_API(ew_alloc) void *ew_alloc(size_t bytes) {
+static void *aligned(size_t bytes, bool zeroed) {
   if (bytes > SIZE_MAX - ALIGNMENT - sizeof(void *)) return NULL;
-  void *block = calloc(1, bytes + ALIGNMENT + sizeof(void *));
+  bytes += ALIGNMENT + sizeof(void *);
+  void *block = zeroed ? calloc(1, bytes) : malloc(bytes);
   if (!block) return NULL;
   uintptr_t at = ((uintptr_t)block + sizeof(void *) + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1);
   ((void **)at)[-1] = block;
   return (void *)at;
 }
+
+EW_API(ew_alloc) void *ew_alloc(size_t bytes) { return aligned(bytes, true); }
+EW_API(ew_alloc_unset) void *ew_alloc_unset(size_t bytes) { return aligned(bytes, false); }
 
 EW_API(ew_free) void ew_free(void *data) {
   if (data) free(((void **)data)[-1]);

@@ -103,6 +103,36 @@ def test_every_flavour_writes_the_same(visit, server):
     assert len(texts) == 1, texts
 
 
+def test_bytes_of_a_package(visit, server, plain_server):
+    """Read from the page's memory as they lie there, piece by piece, also out of a larger buffer and where memory cannot be shared; bytes that are given away meanwhile, or that end too early, are an error."""
+    for where in (server, plain_server):
+        v = visit(where)
+        got = v.run("""
+            const bytes = new Uint8Array(await (await fetch("/files/model.edge")).arrayBuffer());
+            const wide = new Uint8Array(bytes.length + 77);
+            wide.set(bytes, 77);
+            const write = async (model) => {
+              const p = await ew.pipeline("text-generation", model);
+              const [{generated_token_ids}] = await p("Once upon a time", {max_new_tokens: 12, do_sample: false, return_tensors: true});
+              await p.dispose();
+              return generated_token_ids;
+            };
+            const words = (e) => [e.name, e.message];
+            const out = {pieces: bytes.length / (1 << 20), file: await write(new Blob([bytes])), array: await write(bytes), part: await write(wide.subarray(77)), buffer: await write(bytes.buffer)};
+            out.short = await write(bytes.subarray(0, bytes.length - 3000)).catch(words);
+            out.session = await ew.InferenceSession.create(bytes.buffer).catch(words);
+            const giving = write(bytes).catch(words);
+            structuredClone(0, {transfer: [bytes.buffer]});
+            out.given = await giving;
+            return out;
+        """)
+        assert "error" not in got, got
+        assert got["pieces"] > 2 and got["file"] == got["array"] == got["part"] == got["buffer"] and len(got["file"]) > 12
+        assert got["short"][0] == "PackageError" and "cut off" in got["short"][1]
+        assert got["session"][0] == "PackageError" and "text-generation" in got["session"][1]
+        assert got["given"][0] == "ModelError" and "transferred" in got["given"][1]
+
+
 @pytest.mark.parametrize("model", ["/files/model.edge", "/demo/model/"])
 def test_strict_content_security_policy(visit, strict_server, model):
     v = visit(strict_server, start=False)

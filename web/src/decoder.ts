@@ -29,7 +29,7 @@ export class Weights {
   /** Takes memory for more of them. */
   add(manifest: Pick<Manifest, "weights">): void {
     for (const { name, bytes } of manifest.weights.values()) {
-      this.at.set(name, { address: this.engine.alloc(bytes, `the weight '${name}'`), bytes });
+      this.at.set(name, { address: this.engine.alloc(bytes, `the weight '${name}'`, true), bytes });
       this.bytes += bytes;
     }
   }
@@ -168,11 +168,13 @@ export class EngineDecoder implements Decoder<Sequence> {
 
     const logits = host.alloc(4 * info.vocabSize, "the logits");
     const idsAt = host.alloc(8 * most, "the input");
-    for (const plan of info.plans) {
+    const computing: Loaded[] = []; // what others have computed is there already
+    for (const plan of [...info.plans].reverse()) { // the largest first, so that the arena is allocated once
       const place = `${where}, ${plan.file}`;
       const handle = host.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
       const loaded: Loaded = { info: plan, plan: handle, cacheSlots: [], input: idsAt, output: logits, bound: undefined };
-      this.plans.push(loaded);
+      let fresh = false;
+      this.plans.unshift(loaded);
       plan.slots.forEach(({ name, kind, bytes }, slot) => {
         const what = `${place}, slot '${name}'`;
         if (kind === "weight") {
@@ -180,6 +182,7 @@ export class EngineDecoder implements Decoder<Sequence> {
           host.bind(handle, slot, weight.address, weight.bytes, what);
         } else if (kind === "computed") {
           const place = weights.computed(name, bytes);
+          fresh ||= place.fresh;
           host.bind(handle, slot, place.address, place.bytes, what);
         } else if (kind === "state") {
           const place = weights.adapter(name, bytes);
@@ -187,10 +190,11 @@ export class EngineDecoder implements Decoder<Sequence> {
         } else if (kind === "cache") loaded.cacheSlots.push({ slot, name, bytes: info.caches.find((c) => c.name === name)!.bytes });
         else host.bind(handle, slot, kind === "input" ? idsAt : logits, kind === "input" ? 8 * most : 4 * info.vocabSize, what);
       });
+      if (fresh) computing.push(loaded);
     }
     // A plan's init may look at every slot, so one sequence is bound already; its caches serve the first real one.
     const first = this.open();
-    for (const loaded of this.plans) {
+    for (const loaded of computing) {
       this.bindCaches(loaded, first);
       host.init(loaded.plan, `${where}, ${loaded.info.file}`);
     }

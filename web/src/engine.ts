@@ -29,6 +29,7 @@ export interface EngineExports {
   ew_has_kernel(kernel: number): number;
   ew_flavour(): number;
   ew_alloc(bytes: number): number;
+  ew_alloc_unset(bytes: number): number;
   ew_free(address: number): void;
   ew_plan_load(engine: number, bytes: number, n: number, out: number): number;
   ew_plan_bind(plan: number, slot: number, data: number, bytes: number): number;
@@ -205,12 +206,15 @@ export class Engine {
     return kernels.filter((name) => !this.call(() => this.exports.ew_has_kernel(KERNELS.findIndex(([k]) => k === name))));
   }
 
-  /** 64-byte aligned, zeroed memory. Throws {@link OutOfMemory}. */
-  alloc(bytes: number, what: string): number {
+  /**
+   * 64-byte aligned memory, zeroed unless `unset`: what is filled at once is not written twice, which for fresh memory is most of what loading costs.
+   * @throws OutOfMemory
+   */
+  alloc(bytes: number, what: string, unset = false): number {
     const full = () => new OutOfMemory(`there is no room for ${what} (${megabytes(bytes)})`, "",
       `The engine holds ${megabytes(this.memoryBytes)} of at most 4096 MB. Use a smaller or a more strongly quantized model, fewer sequences at once, or close other tabs.`);
     if (!(bytes >= 0 && bytes <= 0xffff_0000)) throw full();
-    const address = this.call(() => this.exports.ew_alloc(Math.max(1, bytes))) >>> 0;
+    const address = this.call(() => this.exports[unset ? "ew_alloc_unset" : "ew_alloc"](Math.max(1, bytes))) >>> 0;
     if (!address) throw full();
     return address;
   }
@@ -227,7 +231,7 @@ export class Engine {
 
   /** Loads and checks a plan. `where` names it in errors, `title` and `notes` are for profiles. */
   loadPlan(bytes: Uint8Array, where: string, title = where, notes?: Uint8Array): Plan {
-    const copy = this.alloc(bytes.length, "a plan");
+    const copy = this.alloc(bytes.length, "a plan", true);
     try {
       this.bytes(copy, bytes.length).set(bytes);
       this.check(this.call(() => this.exports.ew_plan_load(this.handle, copy, bytes.length, this.out)), where, true);

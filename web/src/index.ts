@@ -23,6 +23,7 @@ import type { GenerationFields } from "./generation/index.ts";
 import type { DType } from "./hub.ts";
 import { choose, platform, type Flavour } from "./platform.ts";
 import type { GenerateRequest, LoadRequest, ModelInfo, ProgressEvent, TextOptions } from "./protocol.ts";
+import { hand } from "./source.ts";
 import type { Message } from "./text.ts";
 import { watched, type Profile } from "./profile.ts";
 import { VERSION } from "./version.ts";
@@ -247,8 +248,8 @@ export interface TextGenerationPipeline extends AdapterMethods {
   dispose(): Promise<void>;
 }
 
-/** What a model can be: a hub's id (`org/name`), an address of a folder, an .onnx or an .edge file, or files that the visitor gave. */
-export type ModelSource = string | URL | Blob | File[] | FileList;
+/** What a model can be: a hub's id (`org/name`), an address of a folder, an .onnx or an .edge file, files that the visitor gave, or the bytes of an .edge file (which are not to be transferred while they are read). */
+export type ModelSource = string | URL | Blob | File[] | FileList | Uint8Array | ArrayBuffer;
 
 /**
  * Loads a model.
@@ -289,7 +290,8 @@ export async function pipeline(task: "text-generation", model: ModelSource, opti
   const client = new Client(full(env.workerUrl));
   let loaded;
   try {
-    loaded = await client.call("load", request, { signal: options.signal, onProgress: options.progress_callback });
+    const transfer = typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+    loaded = await client.call("load", request, { signal: options.signal, onProgress: options.progress_callback, transfer });
   } catch (e) {
     client.end(); // each pipeline has a worker of its own, so nothing of this one remains
     throw e;
@@ -364,6 +366,7 @@ function sources(model: ModelSource): LoadRequest["model"] {
   if (model instanceof URL) return model.href;
   const named = (blob: Blob) => ({ name: blob instanceof File ? blob.name : "model.edge", blob });
   if (model instanceof Blob) return [named(model)];
+  if (model instanceof ArrayBuffer || model instanceof Uint8Array) return hand(model instanceof Uint8Array ? model : new Uint8Array(model), "model.edge");
   const list = Array.from((model as ArrayLike<File> | undefined) ?? []);
   if (!list.length || !list.every((f) => f instanceof Blob))
     throw new InputError("there is no model", "pipeline", "Give a model id, an address, or files.");

@@ -10,7 +10,7 @@ import { platform } from "./platform.ts";
 import { NOTES } from "./recorder.ts";
 import type { LoadRequest, ModelInfo, ProgressEvent, Urls } from "./protocol.ts";
 import { Compiler, MissingFile } from "./pyodide.ts";
-import { BlobSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent } from "./source.ts";
+import { BlobSource, HandedSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent, type Handed } from "./source.ts";
 import { digestReads, findCompiled, forgetCompiled, keepCompiled, KeptSource, type Reads } from "./storage.ts";
 import { digestOf, sha256 } from "./sha256.ts";
 import { parseConfig, Tokenizer } from "./text.ts";
@@ -53,7 +53,7 @@ class Job {
   private compiler: Compiler | undefined;
 
   constructor(readonly request: LoadRequest, readonly signal: AbortSignal, readonly progress: Progress) {
-    this.model = typeof request.model === "string" ? request.model : (request.model[0]?.name ?? "files");
+    this.model = typeof request.model === "string" ? request.model : "port" in request.model ? request.model.name : (request.model[0]?.name ?? "files");
   }
 
   warn = (text: string): void => this.progress({ status: "warning", name: this.model, message: text });
@@ -84,6 +84,10 @@ class Job {
 
   blob(blob: Blob, name: string): BlobSource {
     return new BlobSource(blob, name, { signal: this.signal, onBytes: this.reporter(name) });
+  }
+
+  handed(handed: Handed): HandedSource {
+    return new HandedSource(handed, { signal: this.signal, onBytes: this.reporter(handed.name) });
   }
 
   /** Progress of one file, at most every 50 ms. */
@@ -200,6 +204,7 @@ async function find(job: Job, engine: Promise<Engine>): Promise<Found> {
     if (place.kind === "package") return fromPackage(job, job.http(place.url, true));
     return fromAddress(job, place.graphs, place.folder, engine);
   }
+  if ("port" in request.model) return fromPackage(job, job.handed(request.model));
   const given = sortFiles(request.model, request.dtype);
   if (given.kind === "package") return fromPackage(job, job.blob(given.file, given.name));
   const texts: Texts = new Map();

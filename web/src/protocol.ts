@@ -7,6 +7,7 @@ import type { DType } from "./hub.ts";
 import type { OpenInfo, OpenRequest } from "./inference/model.ts";
 import type { Flavour } from "./platform.ts";
 import type { ProfileData } from "./profile.ts";
+import type { Handed } from "./source.ts";
 import type { Message } from "./text.ts";
 import type { AdapterInfo } from "./training/adapters.ts";
 import type { PlainTensor } from "./tensor.ts";
@@ -18,8 +19,8 @@ export type { Urls };
 
 /** A model to load, with `PipelineOptions` and `Env` resolved: see there. */
 export interface LoadRequest {
-  /** Model id or address, or files. */
-  model: string | { name: string; blob: Blob }[];
+  /** Model id or address, or files, or the bytes of a package. */
+  model: string | { name: string; blob: Blob }[] | Handed;
   /** The page's address. */
   base: string;
   urls: Urls;

@@ -231,6 +231,90 @@ export class BlobSource implements ByteSource {
   }
 }
 
+/** Bytes that lie in this thread's memory. */
+export class BytesSource implements ByteSource {
+  readonly size: number;
+  readonly validator: undefined;
+
+  constructor(private readonly bytes: Uint8Array<ArrayBuffer>, readonly name: string, private readonly options: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {}) {
+    this.size = bytes.length;
+  }
+
+  async open(): Promise<void> {}
+
+  async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+    for (let at = offset; at < this.size; ) {
+      throwIfAborted(this.options.signal);
+      const piece = this.bytes.subarray(at, at + PIECE);
+      at += piece.length;
+      this.options.onBytes?.(at, this.size);
+      yield piece;
+    }
+  }
+}
+
+/** Bytes of another thread's memory, which sends them when they are asked for (`hand`). */
+export interface Handed { name: string; size: number; port: MessagePort }
+
+/**
+ * Lets a worker read bytes that stay here: piece by piece, in two buffers that go to and fro. Sent as they are they would be copied twice in one piece and be in memory three times; as a
+ * Blob they would go to another process and back, which has room for some 500 MB in a private window.
+ */
+export function hand(bytes: Uint8Array, name: string): Handed {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = ({ data: { at, buffer } }: MessageEvent<{ at: number; buffer: ArrayBuffer }>) => {
+    const piece = bytes.length ? bytes.subarray(at, at + buffer.byteLength) : bytes; // none, once its buffer has been given away
+    if (piece.length) new Uint8Array(buffer).set(piece);
+    port1.postMessage({ buffer, length: piece.length }, [buffer]);
+  };
+  return { name, size: bytes.length, port: port2 };
+}
+
+/** The worker's end of `hand`. One stream at a time. */
+export class HandedSource implements ByteSource {
+  readonly size: number;
+  readonly name: string;
+  readonly validator: undefined;
+
+  constructor(private readonly handed: Handed, private readonly options: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {}) {
+    ({ size: this.size, name: this.name } = handed);
+  }
+
+  async open(): Promise<void> {}
+
+  async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+    const { signal, onBytes } = this.options;
+    const { port } = this.handed;
+    const arrived: { buffer: ArrayBuffer; length: number }[] = [];
+    let wake = (): void => undefined;
+    port.onmessage = ({ data }: MessageEvent<{ buffer: ArrayBuffer; length: number }>) => {
+      arrived.push(data);
+      wake();
+    };
+    let asked = offset;
+    const ask = (buffer: ArrayBuffer) => {
+      if (asked < this.size) port.postMessage({ at: asked, buffer }, [buffer]);
+      asked += PIECE;
+    };
+    ask(new ArrayBuffer(PIECE));
+    ask(new ArrayBuffer(PIECE));
+    try {
+      for (let at = offset; at < this.size; ) {
+        throwIfAborted(signal);
+        if (!arrived.length) await new Promise<void>((resolve) => (wake = resolve));
+        const { buffer, length } = arrived.shift()!;
+        if (length < Math.min(PIECE, this.size - at)) throw new ModelError(`its bytes end at ${at + length} of ${this.size}`, this.name, "The buffer was transferred to another thread while it was read: give one that stays, or a copy.");
+        at += length;
+        onBytes?.(at, this.size);
+        yield new Uint8Array(buffer, 0, length);
+        ask(buffer);
+      }
+    } finally {
+      port.onmessage = null;
+    }
+  }
+}
+
 interface ChunkReader {
   read(): Promise<{ done: boolean; value?: Uint8Array<ArrayBuffer> | undefined }>;
   cancel(): Promise<void>;

@@ -5,6 +5,8 @@ import { env, full, urls } from "../env.ts";
 import { InputError } from "../errors.ts";
 import type { Flavour } from "../platform.ts";
 import { watched, type Profile } from "../profile.ts";
+import { isMagic } from "../package.ts";
+import { hand } from "../source.ts";
 import { picked, plain, type Tensors, type TensorType } from "../tensor.ts";
 import type { ValueInfo } from "./manifest.ts";
 import type { OpenInfo } from "./model.ts";
@@ -59,12 +61,13 @@ export class InferenceSession {
   static async create(buffer: ArrayBuffer, byteOffset: number, byteLength?: number, options?: SessionOptions): Promise<InferenceSession>;
   static async create(model: string | URL | Uint8Array | ArrayBuffer | Blob, a?: SessionOptions | number, byteLength?: number, last?: SessionOptions): Promise<InferenceSession> {
     const options = (typeof a === "number" ? last : a) ?? {};
-    const file = typeof a === "number" ? new Uint8Array(model as ArrayBuffer, a, byteLength) : model;
+    const file = typeof a === "number" ? new Uint8Array(model as ArrayBuffer, a, byteLength) : model instanceof ArrayBuffer ? new Uint8Array(model) : model;
     const external = Object.fromEntries((options.externalData ?? []).map(({ path, data }) => [path.replace(/^\.\//, ""), fileOf(data, `externalData '${path}'`)]));
     const client = new Client(full(env.workerUrl));
     try {
-      const request = { model: fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads };
-      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal }));
+      const request = { model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads };
+      const transfer = typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal, transfer }));
     } catch (e) {
       client.end();
       throw e;
@@ -116,6 +119,11 @@ export class InferenceSession {
   async release(): Promise<void> {
     this.client.end();
   }
+}
+
+/** Packages are read from the page's memory as they lie there; what Python compiles, it reads as a Blob. */
+function isPackage(file: unknown): file is Uint8Array {
+  return file instanceof Uint8Array && isMagic(file);
 }
 
 function fileOf(file: string | URL | Uint8Array | ArrayBuffer | Blob, where: string): string | Blob {

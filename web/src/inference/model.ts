@@ -11,14 +11,14 @@ import { notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
 import { Compiler, MissingFile } from "../pyodide.ts";
 import { NOTES } from "../recorder.ts";
-import { BlobSource, HttpSource, NotFound, scatter, toBlob } from "../source.ts";
+import { BlobSource, HandedSource, HttpSource, NotFound, scatter, toBlob, type ByteSource, type Handed } from "../source.ts";
 import type { PlainTensor } from "../tensor.ts";
 import { parseInference, parsePlan, planKey, type InferencePlan, type ValueInfo } from "./manifest.ts";
 
 /** A model to open, as InferenceSession.create was called. */
 export interface OpenRequest {
-  /** An address, or a file. */
-  model: string | Blob;
+  /** An address, or a file; the bytes of a package are handed over. */
+  model: string | Blob | Handed;
   /** Files beside it, by the names that the model calls them; addresses are fetched when they are asked for. */
   external: Record<string, Blob | string>;
   urls: Urls;
@@ -56,12 +56,12 @@ export class InferenceModel {
   static async open(request: OpenRequest, signal: AbortSignal): Promise<InferenceModel> {
     const { model, urls, flavour, threads } = request;
     const options = { ...urls, ...(flavour === undefined ? {} : { flavour }), ...(threads === undefined ? {} : { threads }) };
-    const packed = typeof model === "string" ? new URL(model).pathname.endsWith(".edge") : (await model.slice(0, 8).text()) === MAGIC;
+    const packed = typeof model === "string" ? new URL(model).pathname.endsWith(".edge") : !(model instanceof Blob) || (await model.slice(0, 8).text()) === MAGIC;
     const opening = Engine.open({ ...options, full: !packed }); // any model: beside what Python takes the full engine is nothing
     opening.catch(() => undefined);
     let python: Compiler | undefined;
     try {
-      const source = typeof model === "string" ? new HttpSource(model, { signal }) : new BlobSource(model, model instanceof File ? model.name : "model", { signal });
+      const source = typeof model === "string" ? new HttpSource(model, { signal }) : !(model instanceof Blob) ? new HandedSource(model, { signal }) : new BlobSource(model, model instanceof File ? model.name : "model", { signal });
       await source.open();
       if (packed) return await InferenceModel.fromPackage(source, await opening, options);
       python = new Compiler(urls, signal);
@@ -88,7 +88,7 @@ export class InferenceModel {
     }
   }
 
-  private static async fromPackage(source: HttpSource | BlobSource, base: Engine, options: EngineOptions): Promise<InferenceModel> {
+  private static async fromPackage(source: ByteSource, base: Engine, options: EngineOptions): Promise<InferenceModel> {
     const where = source.name;
     const { manifest, files, finish } = await openPackage(source);
     checkTable(base, manifest, where);
