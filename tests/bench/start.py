@@ -1,17 +1,35 @@
-"""Case `start`: how long until it runs."""
+"""Case `start`: how long until it runs. Case `memory`: what a page takes that has written 1,024 tokens."""
 from __future__ import annotations
 
 import time
 
-from .browser import ROOT, WORK, Contender
-from .language import model_files
+from . import operators
+from .browser import ROOT, WORK, Contender, say
+from .contenders import EDGEWISE, ONE, ORT_ONE, ORT_TWO
+from .language import FORMATS, model_files
+from .models import SMOLLM2
 from .stats import show, summary
 
-CASES = ("start",)
+CASES = ("start", "memory")
 ENGINES = [("simd128", 1), ("relaxed-threads", 1), ("relaxed-threads", 2)]
 
 
+HEADS = SMOLLM2["kv_heads"], SMOLLM2["head_dim"]
+CREATORS = {**{who: ("edgewise", how) for who, how in EDGEWISE.items()}, ORT_ONE: ("ort", (1,)), ORT_TWO: ("ort", (2,))}  # {contender: (name in page/create.js, its arguments)}
+IDS = [(i * 7919 + 11) % 40000 for i in range(1032)]
+LENGTH = 1024
+
+
 def run(bench, cases, rounds, seconds):
+    found = {}
+    if "start" in cases:
+        found |= start(bench, rounds, seconds)
+    if "memory" in cases:
+        found |= memory(bench)
+    return found
+
+
+def start(bench, rounds, seconds):
     folder = WORK / "start"
     folder.mkdir(parents=True, exist_ok=True)
     from edgewise.session.decoder import open_package
@@ -25,13 +43,17 @@ def run(bench, cases, rounds, seconds):
     def row(name, values, goal=""):
         if values:
             s = summary(values)
-            table.append([name, f"{show(s['median'])} ms", f"{show(s['q1'])}–{show(s['q3'])}", str(s["n"]), goal])
+            table.append([name, f"{show(s['median'])}{'' if 'over' in name else ' ms'}", f"{show(s['q1'])}–{show(s['q3'])}", str(s["n"]), goal])
             found[name] = s
 
     for flavour, threads in ENGINES:
         times = engines(bench, flavour, threads, 3 * rounds)
         row(f"engine {flavour}, {threads} thread{'s' * (threads > 1)}: fetched, compiled and started", [t["all"] for t in times])
         row(f"engine {flavour}, {threads} thread{'s' * (threads > 1)}: of it after the compilation", [t["instantiate"] for t in times], "≤ 100 ms")
+    values = creations(bench, folder, max(2, rounds // 2), seconds)
+    for what, by in values.items():
+        for who, times in by.items():
+            row(f"{what}, {who}", times, "" if who in (ORT_ONE, ORT_TWO) else "≤ 300 ms" if "135M" in what else "≤ 1.3" if "over" in what else "")
     times = visits(bench, rounds, "/bench/start/demo.edge", "package")
     row("navigation to the first token, demo model as .edge", [t["first"] for t in times], "≤ 1000 ms")
     row("… of it until the model is loaded", [t["loaded"] for t in times])
@@ -54,7 +76,82 @@ def run(bench, cases, rounds, seconds):
         row("Pyodide: " + name, [s[key] for s in steps], goal)
     row("Pyodide: all of it, from nothing to a compiled model", [sum(s.values()) for s in steps])
     notes.append("The compiled model's weights are not read in the Pyodide rows: Python sees only the graph, weights stream past it into the engine.")
-    return {"start": {"title": "Start", "columns": ["", "median", "quartiles", "rounds", "goal"], "table": table, "summaries": found, "notes": notes}}
+    return {"start": {"title": "Start", "columns": ["", "median", "quartiles", "rounds", "goal"], "table": table, "summaries": found, "unit": "ms",
+                      "values": {what: by for what, by in values.items() if "over" not in what}, "notes": notes}}
+
+
+def creations(bench, folder, rounds, seconds):
+    """{row: {contender: figures}}: sessions made from bytes in memory, and how much longer their first steps take than later ones. In turns, each in a new page."""
+    op = folder / "op.onnx"
+    operators.write("GEMV 2048×2048", op.with_suffix(""))
+    from edgewise.cli import main
+    if main(["build", str(op), "--dims", "", "-o", str(op.with_suffix(".edge"))]):
+        raise RuntimeError("the model of one operator could not be built")
+    rows, end = {}, time.monotonic() + seconds
+    for number in range(rounds):
+        if number >= 2 and time.monotonic() > end:
+            break
+        for who, (engine, how) in CREATORS.items():
+            for url, method, args in ((f"/bench/start/op.{'onnx' if engine == 'ort' else 'edge'}", "session", (how, operators.OPS["GEMV 2048×2048"].shape)),
+                                      (f"/bench/llm/model.{'onnx' if engine == 'ort' else 'edge'}", "languageModel", ((*how, *HEADS) if engine == "ort" else how, IDS[:256], IDS[256:264]))):
+                one = bench.contend(f"{who}, {method}", "create.js", "fetch", url)
+                if not one:
+                    continue
+                try:
+                    t = one.call(method, engine, *args)
+                    if method == "session":
+                        put = {"session of one operator, its scripts, workers and engine loaded": t["created"], "… of one operator, until its first output": t["first"]}
+                    else:
+                        put = {"session of SmolLM2-135M in float32": t["created"], "first prompt of 256 tokens over later ones": t["prompt"] / t["laterPrompt"], "first token over later ones": t["token"] / t["laterToken"]}
+                    for what, value in put.items():
+                        rows.setdefault(what, {}).setdefault(who, []).append(value)
+                except Exception as e:
+                    bench.failed(f"{who}, {method}", e)
+                one.close()
+    return rows
+
+
+def memory(bench):
+    """Peaks of renderer processes, in MB of 10^6 bytes as files are counted."""
+    mb = lambda one: one.peak_mb() * 1.048576  # noqa: E731
+    empty = bench.contend("an empty page", "create.js", "nothing")
+    table, values, base = [], {}, mb(empty) if empty else None
+    if empty:
+        empty.close()
+        table.append(["an empty page with a worker", "–", f"{show(base)} MB", "–", "–"])
+    for model in ("model", "int8", "4bit"):
+        model_files(model)
+        package = long_package(model)
+        for who, script, file, args in ((ONE, "edgewise.js", package, EDGEWISE[ONE]), (ORT_ONE, "ort.js", package.with_name(f"{model}.onnx"), (1, *HEADS))):
+            name = f"{FORMATS[model][0]}, {who}"
+            one = bench.contend(name, script, "open", f"/bench/llm/{file.name}", *args)
+            if not one:
+                continue
+            try:
+                one.call("prefill", IDS[:LENGTH])
+                one.call("decode", LENGTH, IDS[LENGTH:])
+                peak, size = mb(one), file.stat().st_size / 1e6
+                table.append([name, f"{show(size)} MB", f"{show(peak)} MB", f"{show(peak - size)} MB", f"{show(peak - size - base)} MB" if base else "–"])
+                values.setdefault(FORMATS[model][0], {})[who] = [peak]
+                say(f"  {name}: {peak:.0f} MB")
+            except Exception as e:
+                bench.failed(name, e)
+            one.close()
+    cache = 2 * 4 * SMOLLM2["layers"] * HEADS[0] * HEADS[1] * (LENGTH + 64) / 1e6
+    return {"memory": {"title": f"Peak memory of a page that has run {LENGTH:,} tokens, SmolLM2-135M dimensions", "columns": ["", "file", "peak of the renderer process", "above the file", "above file and empty page"], "table": table,
+                       "unit": "MB", "values": values, "notes": [
+        "Most resident memory of the page's process since it began, loading included; what it shares with Chromium's other processes (its code) counts, as an empty page shows.",
+        f"In float32 the cache of the tokens alone has {show(cache)} MB."]}}
+
+
+def long_package(model):
+    """The package of a model with room for the tokens; made again when that of the other cases was."""
+    path = WORK / "llm" / f"{model}-long.edge"
+    if not path.exists() or path.stat().st_mtime < (WORK / "llm" / f"{model}.edge").stat().st_mtime:
+        from edgewise.session.decoder import open_package
+        with open(path, "wb") as f:
+            open_package(str(WORK / "llm" / f"{model}.onnx"), None, LENGTH + 64).write(f)
+    return path
 
 
 def engines(bench, flavour, threads, count):
