@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+from math import inf
 from random import Random
 from statistics import median, quantiles
 from time import perf_counter
@@ -75,6 +76,8 @@ def bench(model, dims=None, shapes=None, values=None, *, dtype=None, prompt=None
     for name, x, least in (("prompt", prompt, 1), ("tokens", tokens, 1), ("threads", threads, 1)):
         if x is not None and (type(x) is not int or x < least):
             raise InputError(f"{x!r} is no number from {least} on", name, "Give a whole number.")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < inf:
+        raise InputError(f"{seconds!r} is no time", "seconds", "Give a number of seconds from 0 on.")
     path = os.fspath(model)
     engine = open_engine(threads)
     threads = engine.threads

@@ -13,6 +13,8 @@ def build(a):
     from .errors import InputError
     if not (a.output or a.engine) or a.output and len(a.model) > 1:
         raise InputError("more than one model" if a.output else "neither a package nor an engine is asked for", "edgewise build", "Name one model and -o FILE.edge, or models and --engine FOLDER.")
+    _only_with(a, "engine", "flavour", "source")
+    _only_with(a, "train", "lora_r", "lora_alpha", "batch_size", "sequence_length")
     packages = [_package(a, model) for model in a.model]
     if a.output:
         _write(a, packages[0])
@@ -31,6 +33,7 @@ def _package(a, model):
         return _any_model(a, model)
     if a.train:
         from .training.package import compile_model_for_training
+        _sizes(a)
         return compile_model_for_training(model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha)
     return open_package(model, a.dtype, a.max_length)
 
@@ -64,17 +67,19 @@ def _any_model(a, model):
         raise InputError("--train is for language models", "--dims", "Leave one of them out.")
     files, root = folder_files(model)
     chosen = os.path.relpath(os.path.abspath(model), root) if os.path.isfile(model) else pick_model_file(files, a.dtype)
-    return compile_inference(files, [_dims([text]) for text in a.dims], chosen)
+    return compile_inference(files, [_dims([text], a.command) for text in a.dims], chosen)
 
 
 def train(a):
     """Trains a language model, or adapters for one, on text files."""
     from .training import LoraConfig, Trainer
+    _only_with(a, "lora", "lora_r", "lora_alpha", "lora_dropout", "target_modules")
+    _sizes(a)
     engine = None
-    if a.threads:
+    if a.threads is not None:
         from .engine import open_engine
         engine = open_engine(a.threads)
-    lora = LoraConfig(r=a.lora_r, lora_alpha=a.lora_alpha, lora_dropout=a.lora_dropout, target_modules=a.target_modules or "all-linear", task_type="CAUSAL_LM") if a.lora else None
+    lora = LoraConfig(r=a.lora_r, lora_alpha=a.lora_alpha, lora_dropout=a.lora_dropout or 0.0, target_modules=a.target_modules or "all-linear", task_type="CAUSAL_LM") if a.lora else None
     trainer = Trainer(a.model, optimizer={"type": a.optimizer, **({"weight_decay": a.weight_decay} if a.weight_decay is not None else {})}, adapters=lora, learning_rate=a.learning_rate or (2e-3 if a.lora else 3e-4), batch_size=a.batch_size,
                       sequence_length=a.sequence_length, gradient_accumulation_steps=a.accumulate, schedule=a.schedule, warmup_steps=a.warmup, max_grad_norm=a.max_grad_norm or None,
                       memory=int(a.memory * 1e6) if a.memory else None, checkpointing=a.checkpointing, seed=a.seed, dtype=a.dtype, engine=engine)
@@ -129,9 +134,9 @@ def inspect(a):
     from .inspect import inspect as look
     if a.model.endswith(".edge"):
         raise InputError("it is a package", a.model, "Give the .onnx file that it was built from.")
-    shapes = {n: _numbers(v, "x", int, f"--shape {n}") for n, v in _pairs(a.shape, "--shape").items()}
-    values = {n: _numbers(v, ",", _value, f"--value {n}") for n, v in _pairs(a.value, "--value").items()}
-    report = look(a.model, _dims(a.dims), shapes, values, a.length)
+    shapes = {n: _numbers(v, "x", int, f"--shape {n}", a.command) for n, v in _pairs(a.shape, "--shape", a.command).items()}
+    values = {n: _numbers(v, ",", _value, f"--value {n}", a.command) for n, v in _pairs(a.value, "--value", a.command).items()}
+    report = look(a.model, _dims(a.dims, a.command), shapes, values, a.length)
     if a.json:
         import json
         print(json.dumps(report.as_dict(), indent=1))
@@ -145,9 +150,9 @@ def inspect(a):
 def bench(a):
     """Measures how fast a model runs on this machine, beside onnxruntime where that is installed."""
     from .bench import bench as measure
-    shapes = {n: _numbers(v, "x", int, f"--shape {n}") for n, v in _pairs(a.shape, "--shape").items()}
-    values = {n: _numbers(v, ",", _value, f"--value {n}") for n, v in _pairs(a.value, "--value").items()}
-    report = measure(a.model, _dims(a.dims), shapes, values, dtype=a.dtype, prompt=a.prompt, tokens=a.tokens, threads=a.threads, seconds=a.seconds, profile=a.profile or bool(a.trace), against=not a.alone)
+    shapes = {n: _numbers(v, "x", int, f"--shape {n}", a.command) for n, v in _pairs(a.shape, "--shape", a.command).items()}
+    values = {n: _numbers(v, ",", _value, f"--value {n}", a.command) for n, v in _pairs(a.value, "--value", a.command).items()}
+    report = measure(a.model, _dims(a.dims, a.command), shapes, values, dtype=a.dtype, prompt=a.prompt, tokens=a.tokens, threads=a.threads, seconds=a.seconds, profile=a.profile or bool(a.trace), against=not a.alone)
     if a.trace:
         report.profile.save(a.trace)
     if a.json:
@@ -157,38 +162,55 @@ def bench(a):
         print(report)
 
 
-def _dims(texts):
+def _dims(texts, command):
     """{dimension: size} of texts like "batch=1,sequence=128"."""
-    return {n: _numbers(v, ",", int, f"--dims {n}")[0] for text in texts for n, v in _pairs([p for p in text.split(",") if p.strip()], "--dims").items()}
+    return {n: _numbers(v, ",", int, f"--dims {n}", command)[0] for text in texts for n, v in _pairs([p for p in text.split(",") if p.strip()], "--dims", command).items()}
 
 
-def _pairs(texts, option):
+def _pairs(texts, option, command):
     """{name: text} of name=text arguments."""
     from .errors import InputError
     pairs = [t.rpartition("=") for t in texts]
     bad = next((t for t, (name, _, value) in zip(texts, pairs) if not name or not value), None)
     if bad is not None:
-        raise InputError(f"{bad!r} is no name=value", option, "See `edgewise inspect --help`.")
+        raise InputError(f"{bad!r} is no name=value", option, f"See `edgewise {command} --help`.")
     return {name.strip(): value for name, _, value in pairs}
 
 
-def _numbers(text, separator, kind, where):
+def _numbers(text, separator, kind, where, command):
     from .errors import InputError
     try:
         return [kind(t) for t in text.split(separator)] if text != "scalar" else []
     except ValueError:
-        raise InputError(f"{text!r} are no numbers", where, "See `edgewise inspect --help`.") from None
+        raise InputError(f"{text!r} are no numbers", where, f"See `edgewise {command} --help`.") from None
 
 
 def _value(text):
     return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else int(text) if text.lstrip("-").isdigit() else float(text)
 
 
+def _only_with(a, main, *others):
+    """Raises InputError where options were given that say something about another one, which was not."""
+    from .errors import InputError
+    option = lambda name: "--" + {"source": "from"}.get(name, name.replace("_", "-"))  # noqa: E731
+    if not getattr(a, main):
+        for name in others:
+            if getattr(a, name) is not None:
+                raise InputError(f"it is for {option(main)}, which was not given", option(name), f"Add {option(main)}, or leave it out.")
+
+
+def _sizes(a):
+    """Fills in what `_training_sizes` says about options that were not given."""
+    for name, value in (("lora_r", 8), ("lora_alpha", 16), ("batch_size", 4), ("sequence_length", 128)):
+        if getattr(a, name) is None:
+            setattr(a, name, value)
+
+
 def _training_sizes(p):
-    p.add_argument("--lora-r", type=int, default=8, help="rank of adapters (default 8)")
-    p.add_argument("--lora-alpha", type=float, default=16, help="adapters count lora_alpha / r (default 16)")
-    p.add_argument("--batch-size", type=int, default=4, help="rows of a training step (default 4)")
-    p.add_argument("--sequence-length", type=int, default=128, help="tokens of a row (default 128)")
+    p.add_argument("--lora-r", type=int, help="rank of adapters (default 8)")
+    p.add_argument("--lora-alpha", type=float, help="adapters count lora_alpha / r (default 16)")
+    p.add_argument("--batch-size", type=int, help="rows of a training step (default 4)")
+    p.add_argument("--sequence-length", type=int, help="tokens of a row (default 128)")
 
 
 def main(argv=None):
@@ -215,7 +237,7 @@ def main(argv=None):
     t.add_argument("--lora", action="store_true", help="train adapters instead of the parameters")
     t.add_argument("--adapter", help="folder to write the adapters to, as PEFT keeps them")
     t.add_argument("--target-modules", nargs="+", help="layers to adapt (default: all linear ones)")
-    t.add_argument("--lora-dropout", type=float, default=0.0)
+    t.add_argument("--lora-dropout", type=float, help="share of a layer's input that adapters do not see (default 0)")
     _training_sizes(t)
     t.add_argument("--epochs", type=int, default=1)
     t.add_argument("--steps", type=int, help="updates at most")

@@ -83,10 +83,21 @@ def test_the_command(perceptron, tmp_path, capsys):
     assert cli.main(["bench", str(tmp_path / "none.onnx")]) == 1
     assert cli.main(["bench", MODEL, "--prompt", "600", "--alone"]) == 1
     assert "do not fit" in capsys.readouterr().err
+    assert cli.main(["bench", perceptron, "--dims", "n"]) == 1
+    assert "edgewise bench --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options, without", [(["--flavour", "simd128", "-o", "x.edge"], "--engine"), (["--from", "here", "-o", "x.edge"], "--engine"), (["--lora-r", "4", "-o", "x.edge"], "--train"), (["--batch-size", "4", "-o", "x.edge"], "--train")])
+def test_options_of_an_option(options, without, capsys):
+    """What would do nothing is refused."""
+    assert cli.main(["build", MODEL, *options]) == 1
+    assert f"it is for {without}, which was not given" in capsys.readouterr().err
+    assert cli.main(["train", MODEL, "none.txt", "--lora-alpha", "4"]) == 1
+    assert "it is for --lora," in capsys.readouterr().err
 
 
 def test_wrong_arguments(perceptron):
-    for wrong in ({"prompt": 0}, {"tokens": 1.5}, {"threads": 0}):
+    for wrong in ({"prompt": 0}, {"tokens": 1.5}, {"threads": 0}, {"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": -1}, {"seconds": "1"}):
         with pytest.raises(InputError):
             tool.bench(perceptron, {"n": 1}, **wrong)
     with pytest.raises(InputError, match="5 numbers for 1"):

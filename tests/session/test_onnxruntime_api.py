@@ -108,3 +108,24 @@ def test_two_sessions_do_not_disturb_each_other():
         assert all(np.array_equal(x, y) for x, y in zip(b.run(None, MODELS[1].feeds), second))
     a.free()
     assert all(np.array_equal(x, y) for x, y in zip(b.run(None, MODELS[1].feeds), second))
+
+
+@pytest.mark.parametrize("wrong", [{"providers": 5}, {"providers": "CPUExecutionProvider"}, {"providers": [None]}, {"sess_options": 4}, {"sess_options": {"intra_op_num_threads": 2}}, {"threads": "2"}, {"threads": 1.5}, {"threads": -1}, {"threads": True}, {"trips": "many"}])
+def test_options_of_wrong_types(wrong):
+    if "providers" not in wrong and "sess_options" not in wrong:
+        options = edgewise.SessionOptions()
+        options.intra_op_num_threads, options.max_loop_trips = wrong.get("threads", 0), wrong.get("trips", 1)
+        wrong = {"sess_options": options}
+    with pytest.raises(InputError):
+        edgewise.InferenceSession(str(MODEL.path), **wrong)
+
+
+def test_options_of_onnxruntime():
+    """Its own classes are taken, too."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = edgewise.InferenceSession(str(MODEL.path), options, providers=[("CPUExecutionProvider", {"x": 1}), "Other"])
+    assert session.engine.threads == 2
+    session.run(None, MODEL.feeds, ort.RunOptions())
+    with pytest.raises(InputError, match="run_options"):
+        session.run(None, MODEL.feeds, {"terminate": True})

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from zoo.zoo import OWN, causal_lms
 
 import edgewise
-from edgewise.errors import InputError
+from edgewise.errors import InputError, StorageError
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from edgewise.plan.notes import NOTES, StepNotes, add_notes, read_notes
@@ -107,6 +107,14 @@ def test_watching(network):
     with session.profile() as nothing:
         pass
     assert nothing.runs == 0 and "Nothing ran" in str(nothing) and len(nothing.trace()["traceEvents"]) == 2
+
+
+def test_where_it_cannot_be_written(network, tmp_path):
+    model, feeds = network
+    p = edgewise.InferenceSession(model).profile(feeds, runs=1)
+    for path, error in ((tmp_path, StorageError), (tmp_path / "none" / "t.json", StorageError), (None, InputError), (1, InputError)):
+        with pytest.raises(error):
+            p.save(path)
 
 
 def test_memory_in_use(network):

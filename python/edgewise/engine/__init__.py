@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 
+from ..errors import InputError
 from .base import Engine, LoadedPlan
 
 _default = None
@@ -30,12 +31,14 @@ def default_engine():
 
 
 def open_engine(threads=None):
-    """A new engine. threads: how many may work at once (default: the cores of the machine; 1 in Pyodide)."""
+    """A new engine. threads: how many may work at once (default: the cores of the machine; at most 64; 1 in Pyodide). Raises InputError where it is no whole number from 1 on."""
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise InputError(f"{threads!r} is no whole number from 1 on", "threads", "Say how many threads may work at once, or leave it out.")
     if sys.platform == "emscripten":
         from .browser import BrowserEngine
         return BrowserEngine()
     from .native import NativeEngine
-    return NativeEngine(threads)
+    return NativeEngine(threads and min(threads, 64))
 
 
 __all__ = ["Engine", "LoadedPlan", "default_engine", "open_engine"]

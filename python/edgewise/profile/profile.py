@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import json
 from array import array
+from os import PathLike, fspath
 from time import perf_counter
 
-from ..errors import InputError
+from ..errors import InputError, StorageError
 from ..plan.plan import HEADER, REGISTER
 from .table import text
 
@@ -161,9 +162,15 @@ class Profile:
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     def save(self, path):
-        """Writes the trace: Chrome trace JSON, as Perfetto (https://ui.perfetto.dev) and chrome://tracing read it."""
-        with open(path, "w", encoding="utf-8") as f:
-            json.dump(self.trace(), f, separators=(",", ":"))
+        """Writes the trace: Chrome trace JSON, as Perfetto (https://ui.perfetto.dev) and chrome://tracing read it. Raises StorageError where the file cannot be written, InputError for what is no path."""
+        if not isinstance(path, (str, PathLike)):
+            raise InputError(f"a {type(path).__name__} is no path", "save", "Name the file to write.")
+        text = json.dumps(self.trace(), separators=(",", ":"))
+        try:
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+        except OSError as e:
+            raise StorageError(f"it cannot be written ({e.strerror or e})", fspath(path), "Check the path, its permissions and the space that is left.") from None
 
 
 def _place(loaded):

@@ -52,16 +52,17 @@ class InferenceSession:
         providers, provider_options: accepted for compatibility; there is one provider.
         engine: an edgewise Engine; default: the process's.
     Raises:
-        ModelError: the file is broken. UnsupportedOp: when a run needs what is not there (the session stays usable).
+        ModelError: the file is broken. InputError: an option is of a wrong type. UnsupportedOp: when a run needs what is not there (the session stays usable).
     """
     MAX_PLANS = 32  # shapes for which plans are kept, of each part of the model that is compiled as a whole
 
     def __init__(self, path_or_bytes, sess_options=None, providers=None, provider_options=None, *, engine=None):
+        _check_options(sess_options, providers)
         if isinstance(path_or_bytes, Graph):
             self.graph = path_or_bytes
         else:
             self.graph = read_model(as_source(path_or_bytes))
-        threads = getattr(sess_options, "intra_op_num_threads", 0)
+        threads = getattr(sess_options, "intra_op_num_threads", 0)  # onnxruntime's own SessionOptions are taken, too
         self.engine = engine or (open_engine(threads) if threads else default_engine())
         self.store = WeightStore(self.engine)
         self.pool, self.watch = Pool(self.engine), Watch()
@@ -101,6 +102,8 @@ class InferenceSession:
             InputError: a name, type, rank or dimension does not fit. ModelError: a node cannot be run with what it is given, or loops do not end. The session stays usable.
         """
         feeds = self._check_feeds(input_feed)
+        if run_options is not None and not hasattr(run_options, "terminate"):
+            raise InputError(f"a {type(run_options).__name__} has no options of a run", "run_options", "Pass RunOptions, or None.")
         if isinstance(output_names, str) or not isinstance(output_names, (list, tuple, type(None))):
             raise InputError(f"a {type(output_names).__name__} is no list of names", "output_names", "Pass a list of output names, or None for all.")
         names = list(output_names) if output_names else [o.name for o in self.graph.outputs]
@@ -164,6 +167,18 @@ class InferenceSession:
             self.free()
         except Exception:
             pass
+
+
+def _check_options(options, providers):
+    """Raises InputError for what are no session options, and no list of names of providers (with options of each, if need be)."""
+    if options is not None and not hasattr(options, "intra_op_num_threads"):
+        raise InputError(f"a {type(options).__name__} has no options of a session", "sess_options", "Pass SessionOptions, or None.")
+    for name, least in (("intra_op_num_threads", 0), ("max_loop_trips", 1)):
+        value = getattr(options, name, least)
+        if type(value) is not int or value < least:
+            raise InputError(f"{value!r} is no whole number from {least} on", name, "Give a number, or leave it as it is.")
+    if providers is not None and not (isinstance(providers, (list, tuple)) and all(isinstance(p[0] if isinstance(p, tuple) and len(p) == 2 else p, str) for p in providers)):
+        raise InputError(f"{providers!r} is no list of names", "providers", "Leave it out: there is one provider.")
 
 
 def _node_arg(info):
