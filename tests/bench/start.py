@@ -115,7 +115,7 @@ def memory(bench):
     """Peaks of renderer processes, in MB of 10^6 bytes as files are counted."""
     mb = lambda one: one.peak_mb() * 1.048576  # noqa: E731
     empty = bench.contend("an empty page", "create.js", "nothing")
-    table, values, base = [], {}, mb(empty) if empty else None
+    table, values, files, base = [], {}, {}, mb(empty) if empty else None
     if empty:
         empty.close()
         table.append(["an empty page with a worker", "–", f"{show(base)} MB", "–", "–"])
@@ -132,14 +132,14 @@ def memory(bench):
                 one.call("decode", LENGTH, IDS[LENGTH:])
                 peak, size = mb(one), file.stat().st_size / 1e6
                 table.append([name, f"{show(size)} MB", f"{show(peak)} MB", f"{show(peak - size)} MB", f"{show(peak - size - base)} MB" if base else "–"])
-                values.setdefault(FORMATS[model][0], {})[who] = [peak]
+                values.setdefault(FORMATS[model][0], {})[who], files.setdefault(FORMATS[model][0], {})[who] = [peak], size
                 say(f"  {name}: {peak:.0f} MB")
             except Exception as e:
                 bench.failed(name, e)
             one.close()
     cache = 2 * 4 * SMOLLM2["layers"] * HEADS[0] * HEADS[1] * (LENGTH + 64) / 1e6
     return {"memory": {"title": f"Peak memory of a page that has run {LENGTH:,} tokens, SmolLM2-135M dimensions", "columns": ["", "file", "peak of the renderer process", "above the file", "above file and empty page"], "table": table,
-                       "unit": "MB", "values": values, "notes": [
+                       "unit": "MB", "values": values, "files": files, "notes": [
         "Most resident memory of the page's process since it began, loading included; what it shares with Chromium's other processes (its code) counts, as an empty page shows.",
         f"In float32 the cache of the tokens alone has {show(cache)} MB."]}}
 

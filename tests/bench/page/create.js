@@ -3,7 +3,7 @@ import { EngineDecoder, Weights } from "../../../web/src/decoder.ts";
 import { Engine } from "../../../web/src/engine.ts";
 import { openPackage } from "../../../web/src/package.ts";
 import { BytesSource } from "../../../web/src/source.ts";
-import { argmax, now, numbers, serve } from "./rpc.js";
+import { argmax, now, serve } from "./rpc.js";
 
 const here = (path) => new URL(path, location.href).href;
 const median = (x) => x.sort((a, b) => a - b)[x.length >> 1];
@@ -78,7 +78,7 @@ serve({
   /** A model of one input: until the session is there, with scripts, worker and engine that it loads, and until its first output is. */
   async session(engine, args, dims) {
     const begin = now();
-    const x = numbers(dims[0] * dims[1]);
+    const x = new Float32Array(dims.reduce((a, b) => a * b)).fill(0.5);
     let session, feeds;
     if (engine === "ort") {
       session = await ort(data, ...args);
