@@ -235,6 +235,7 @@ typedef struct {
   real *x, *y; /* parts * part and row elements, each with room for AT_ONCE behind it */
 } long_rows;
 enum { AT_ONCE = 4 * VF };
+EW_INLINE int32_t whole_row(const long_rows *l) { return up_to(l->row, AT_ONCE) * AT_ONCE; } /* y is 0 behind the row */
 
 /* Whether it can be done in `floats` of scratch. l->w refers to l: it stays where it is. */
 static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *scratch, int64_t floats, long_rows *l) {
@@ -263,18 +264,24 @@ static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *s
 }
 /* A plane of x into its parts, whose pads are 0 from the beginning. */
 static __attribute__((noinline)) void into_parts(const long_rows *l, const real *x) {
-  const int32_t *stride = l->w.stride, *pad = l->w.pad, *size = l->y_size;
-  for (int32_t z = 0; z < l->w.x_size[0]; z++)
-    for (int32_t y = 0; y < l->w.x_size[1]; y++, x += l->w.x_size[2]) {
-      const int64_t pz = (int64_t)z + pad[0], py = (int64_t)y + pad[1];
-      if (pz < 0 || py < 0 || pz / stride[0] >= size[0] || py / stride[1] >= size[1]) continue;
-      real *line = l->x + (pz % stride[0] * stride[1] + py % stride[1]) * stride[2] * l->part + (pz / stride[0] * size[1] + py / stride[1]) * l->pitch;
-      for (int32_t r = 0; r < stride[2]; r++, line += l->part) {
-        int32_t from, to;
-        ew_window_range(&l->w, 2, (int64_t)r - pad[2], &from, &to);
-        if (from < to) ew_every(line + from, x + from * (int64_t)stride[2] + r - pad[2], stride[2], to - from);
+  const int32_t *stride = l->w.stride, *pad = l->w.pad, *size = l->y_size, *x_size = l->w.x_size;
+  int32_t from[LONG_TAPS], to[LONG_TAPS];
+  for (int32_t r = 0; r < stride[2]; r++) ew_window_range(&l->w, 2, (int64_t)r - pad[2], &from[r], &to[r]);
+  real *part = l->x;
+  for (int32_t rz = 0; rz < stride[0]; rz++)
+    for (int32_t ry = 0; ry < stride[1]; ry++, part += stride[2] * l->part)
+      for (int32_t iz = 0; iz < size[0]; iz++) {
+        const int64_t z = iz * (int64_t)stride[0] + rz - pad[0];
+        if (z < 0 || z >= x_size[0]) continue;
+        for (int32_t iy = 0; iy < size[1]; iy++) {
+          const int64_t y = iy * (int64_t)stride[1] + ry - pad[1];
+          if (y < 0 || y >= x_size[1]) continue;
+          const real *row = x + (z * x_size[1] + y) * x_size[2] - pad[2];
+          real *line = part + ((int64_t)iz * size[1] + iy) * l->pitch;
+          for (int32_t r = 0; r < stride[2]; r++, line += l->part)
+            if (from[r] < to[r]) ew_every(line + from[r], row + from[r] * (int64_t)stride[2] + r, stride[2], to[r] - from[r]);
+        }
       }
-    }
 }
 /* The parts added to a plane of x. */
 static __attribute__((noinline)) void add_parts(const long_rows *l, real *x) {
@@ -296,18 +303,21 @@ static __attribute__((noinline)) void lines_of(const long_rows *l, const convolu
     zero(l->y + ((int64_t)z * l->y_size[1] + s->w.y_size[1]) * l->pitch, (int64_t)(l->y_size[1] - s->w.y_size[1]) * l->pitch, 0);
 }
 
-/* Sums over taps, of rows that begin with `start`, or (NULL) with what there is. */
-static __attribute__((noinline)) void long_forward(const long_rows *l, int64_t taps, const real *w, const float *start, const ew_bounds *limit) {
-  for (int64_t j = 0; j < l->row; j += AT_ONCE) {
-    vf sum[4];
-    for (int u = 0; u < 4; u++) sum[u] = start ? vf_splat(*start) : vf_load(l->y + j + u * VF);
-    for (int64_t t = 0; t < taps; t++) {
-      const vf k = vf_load_splat(w + t);
-      const real *x = l->x + l->offset[t] + j;
-      for (int u = 0; u < 4; u++) sum[u] = vf_fma(vf_load(x + u * VF), k, sum[u]);
-    }
-    for (int u = 0; u < 4; u++) vf_store(l->y + j + u * VF, ew_bounded(limit, sum[u]));
+/* Sums over taps, of rows that begin with `start`, or (NULL) with what there is: `vectors` of them from position j on. */
+EW_INLINE void long_sums(int vectors, const long_rows *l, int64_t j, int64_t taps, const real *w, const float *start, const ew_bounds *limit) {
+  vf sum[8];
+  for (int u = 0; u < vectors; u++) sum[u] = start ? vf_splat(*start) : vf_load(l->y + j + u * VF);
+  for (int64_t t = 0; t < taps; t++) {
+    const vf k = vf_load_splat(w + t);
+    const real *x = l->x + l->offset[t] + j;
+    for (int u = 0; u < vectors; u++) sum[u] = vf_fma(vf_load(x + u * VF), k, sum[u]);
   }
+  for (int u = 0; u < vectors; u++) vf_store(l->y + j + u * VF, ew_bounded(limit, sum[u]));
+}
+static __attribute__((noinline)) void long_forward(const long_rows *l, int64_t taps, const real *w, const float *start, const ew_bounds *limit) {
+  int64_t j = 0;
+  for (; j + AT_ONCE < l->row; j += 2 * AT_ONCE) long_sums(8, l, j, taps, w, start, limit); /* as many as hide the latency of a multiply-add */
+  if (j < l->row) long_sums(4, l, j, taps, w, start, limit);
 }
 
 /* ---- y = w * x ---- */
@@ -401,7 +411,7 @@ static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
       }
       lines_of(&l, s, p.y, false);
       planes whole = {.x = l.x, .w = p.w, .y = l.y};
-      for (int32_t t = 0; t < s->taps; t++) transpose_row(&whole, (int32_t)l.row, l.offset[t], 1, 0, t);
+      for (int32_t t = 0; t < s->taps; t++) transpose_row(&whole, whole_row(&l), l.offset[t], 1, 0, t);
     }
     if (in_long_rows) add_parts(&l, p.x);
   }
@@ -469,7 +479,7 @@ static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
       }
       into_parts(&l, p.x), lines_of(&l, s, p.y, false);
       planes whole = {.x = l.x, .w = p.w, .y = l.y};
-      for (int32_t t = 0; t < s->taps; t++) weight_row(&whole, (int32_t)l.row, l.offset[t], 1, 0, t);
+      for (int32_t t = 0; t < s->taps; t++) weight_row(&whole, whole_row(&l), l.offset[t], 1, 0, t);
     }
   }
 }
