@@ -107,7 +107,7 @@ def readme(results, drawn):
             two = faster(cases[case], row, TWO, TRAINING_TWO if reference == TRAINING_ONE else ORT_TWO)
             one = faster(cases[case], row, ONE, reference)
             cells = [f"{show(summarize(values[who])['median'])} {unit}" + (f", {r['median']:.1f} ×" if r else "") if who in values else "–" for who, r in ((ONE, one), (TWO, two))]
-            rows.append([label if row else f"{'training step, ' if reference == TRAINING_ONE else ''}{label}", *cells])
+            rows.append([label if row else f"{'training step' if reference == TRAINING_ONE else '135M language model'}: {label}", *cells])
     lines += table(["", "one thread, times onnxruntime-web", "two threads, times onnxruntime-web with two"], rows)
     checked = [ok for *_, ok, _ in goals.check(results) if ok is not None]
     lines += ["", f"Of {len(checked)} goals that were set beforehand {sum(checked)} are met; [the table]({folder}/results.md) says which, and what limit of the machine the others are near."]
