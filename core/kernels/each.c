@@ -37,45 +37,36 @@ static void merge(each *e, const int32_t *dims) {
   if (!e->nd) e->nd = 1, e->dims[0] = 1;
 }
 
-static void gather(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, int32_t size) {
-  if (stride == 1) {
+/* n elements from one place to another, each with its own stride. */
+static __attribute__((noinline)) void move(uint8_t *to, int64_t to_stride, const uint8_t *from, int64_t from_stride, int32_t n, int32_t size) {
+  if (to_stride == 1 && from_stride == 1) {
     memcpy(to, from, (size_t)n * (size_t)size);
     return;
   }
-#define GATHER(T)                                                                                  \
-  {                                                                                                \
-    const T *x = (const T *)from, first = *x;                                                      \
-    T *y = (T *)to;                                                                                \
-    if (stride == 0)                                                                               \
-      for (int32_t i = 0; i < n; i++) y[i] = first;                                                \
-    else                                                                                           \
-      EW_PLAIN for (int32_t i = 0; i < n; i++) y[i] = x[i * stride];                               \
-  }                                                                                                \
-  break
+  const intptr_t a = (intptr_t)to_stride, b = (intptr_t)from_stride;
+#define MOVE(T) EW_PLAIN for (int32_t i = 0; i < n; i++) ((T *)to)[i * a] = ((const T *)from)[i * b]; break
   switch (size) {
-  case 1: GATHER(m_u8);
-  case 2: GATHER(m_u16);
-  case 4: GATHER(m_u32);
-  default: GATHER(m_u64);
+  case 1: MOVE(m_u8);
+  case 2: MOVE(m_u16);
+  case 4: MOVE(m_u32);
+  default: MOVE(m_u64);
   }
+#undef MOVE
 }
 
-static void scatter(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, int32_t size) {
-  if (stride == 1) {
-    memcpy(to, from, (size_t)n * (size_t)size);
+/* Into a block, which has room for 7 bytes more: what is the same throughout is written 8 bytes at a time. */
+static void gather(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, int32_t size) {
+  if (stride) {
+    move(to, 1, from, stride, n, size);
     return;
   }
-#define SCATTER(T) EW_PLAIN for (int32_t i = 0; i < n; i++) ((T *)to)[i * stride] = ((const T *)from)[i]; break
-  switch (size) {
-  case 1: SCATTER(m_u8);
-  case 2: SCATTER(m_u16);
-  case 4: SCATTER(m_u32);
-  default: SCATTER(m_u64);
-  }
+  m_u64 *y = (m_u64 *)to;
+  const uint64_t v = size == 1 ? *from * 0x0101010101010101u : size == 2 ? *(const m_u16 *)from * 0x0001000100010001u : size == 4 ? *(const m_u32 *)from * 0x100000001u : *(const m_u64 *)from;
+  EW_EACH for (int32_t i = 0; i < (n * size + 7) / 8; i++) y[i] = v;
 }
 
 /* Where row number `row` of operand k begins. */
-static const uint8_t *row_start(const each *e, int k, int64_t row) {
+static __attribute__((noinline)) const uint8_t *row_start(const each *e, int k, int64_t row) {
   int64_t at = 0;
   for (int d = e->nd - 2; d >= 0 && row; d--) at += row % e->dims[d] * e->strides[k][d], row /= e->dims[d];
   return e->data[k] + at * e->size[k];
@@ -84,7 +75,7 @@ static const uint8_t *row_start(const each *e, int k, int64_t row) {
 static void each_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const each *e = arg;
-  _Alignas(16) uint8_t temp[ALL][BLOCK * 8];
+  _Alignas(16) uint8_t temp[ALL][BLOCK * 8 + 8];
   int32_t filled[ALL] = {0}; /* elements in temp of an operand that is the same for every block */
   int64_t first = index * e->per_task, end = first + e->per_task < e->blocks ? first + e->per_task : e->blocks;
   int inner = e->nd - 1;
@@ -120,7 +111,7 @@ static void each_task(void *arg, int32_t index, int32_t thread) {
     else {
       e->op(e->job, total, in, temp[OUT]);
       for (int32_t r = 0; r < rows; r++)
-        scatter((uint8_t *)row_start(e, OUT, row + r) + column * stride * e->size[OUT], temp[OUT] + (int64_t)r * n * e->size[OUT], n, stride, e->size[OUT]);
+        move((uint8_t *)row_start(e, OUT, row + r) + column * stride * e->size[OUT], stride, temp[OUT] + (int64_t)r * n * e->size[OUT], 1, n, e->size[OUT]);
     }
   }
 }
@@ -132,7 +123,7 @@ void ew_whole_vectors(ew_row row, const void *job, int32_t n, int n_in, const vo
   float rest[MAX_IN + 1][VF] = {{0}};
   const void *from[MAX_IN];
   const size_t bytes = (size_t)(n - whole) * 4;
-  for (int k = 0; k < n_in; k++) memcpy(rest[k], (const m_f32 *)in[k] + whole, bytes), from[k] = rest[k];
+  EW_PLAIN for (int k = 0; k < n_in; k++) memcpy(rest[k], (const m_f32 *)in[k] + whole, bytes), from[k] = rest[k];
   row(job, VF, from, rest[MAX_IN]);
   memcpy((m_f32 *)out + whole, rest[MAX_IN], bytes);
 }

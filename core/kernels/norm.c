@@ -10,34 +10,38 @@ typedef struct {
 } norm_work;
 
 static void norm_row(const norm_work *s, int64_t row, const real *x, const real *skip, real *y, real *sum) {
-  const ew_norm_params *p = s->p;
-  int32_t n = p->cols, j;
-  const real *v = x;
-  if (skip || s->skip_bias || sum) {
+  /* copies that no store can change */
+  const real *scale = s->scale, *bias = s->bias, *skip_bias = s->skip_bias, *v = x;
+  const int32_t n = s->p->cols, rms = s->p->rms;
+  const float offset = s->p->scale_offset;
+  int32_t j;
+  if (skip || skip_bias || sum) {
     real *out = sum ? sum : y; /* y is a good place for v, since it is written last */
     for (j = 0; j + VF <= n; j += VF) {
       vf t = vf_load(x + j);
       if (skip) t += vf_load(skip + j);
-      if (s->skip_bias) t += vf_load(s->skip_bias + j);
+      if (skip_bias) t += vf_load(skip_bias + j);
       vf_store(out + j, t);
     }
-    EW_PLAIN for (; j < n; j++) out[j] = x[j] + (skip ? skip[j] : 0) + (s->skip_bias ? s->skip_bias[j] : 0);
+    EW_PLAIN for (; j < n; j++) out[j] = x[j] + (skip ? skip[j] : 0) + (skip_bias ? skip_bias[j] : 0);
     v = out;
   }
-  float mean = p->rms ? 0 : sum_of(v, n, 0, false) / (float)n;
-  float factor = 1.0f / sqrtf(sum_of(v, n, mean, true) / (float)n + p->epsilon);
+  const float mean = rms ? 0 : sum_of(v, n, 0, false) / (float)n, factor = 1.0f / sqrtf(sum_of(v, n, mean, true) / (float)n + s->p->epsilon);
   if (s->mean) s->mean[row] = mean;
   if (s->inv_std) s->inv_std[row] = factor;
-  for (j = 0; j + VF <= n; j += VF) {
-    vf t = (vf_load(v + j) - mean) * factor;
-    if (s->scale) t *= vf_load(s->scale + j) + p->scale_offset;
-    if (s->bias) t += vf_load(s->bias + j);
-    vf_store(y + j, t);
+  for (j = 0; j + 2 * VF <= n; j += 2 * VF) {
+    vf t[2];
+    for (int u = 0; u < 2; u++) t[u] = (vf_load(v + j + u * VF) - mean) * factor;
+    if (scale)
+      for (int u = 0; u < 2; u++) t[u] *= vf_load(scale + j + u * VF) + offset;
+    if (bias)
+      for (int u = 0; u < 2; u++) t[u] += vf_load(bias + j + u * VF);
+    for (int u = 0; u < 2; u++) vf_store(y + j + u * VF, t[u]);
   }
   EW_PLAIN for (; j < n; j++) {
     float t = (v[j] - mean) * factor;
-    if (s->scale) t *= s->scale[j] + p->scale_offset;
-    if (s->bias) t += s->bias[j];
+    if (scale) t *= scale[j] + offset;
+    if (bias) t += bias[j];
     y[j] = t;
   }
 }

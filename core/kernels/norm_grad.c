@@ -15,41 +15,35 @@ typedef struct {
   real *dx, *scratch;
 } work;
 
-/* dscale and dbias of a row, added to those before. */
-static void add_row(const real *restrict x, const real *restrict dy, real *restrict dscale, real *restrict dbias, int32_t n, float mean, float f) {
-  int32_t j = 0;
-  for (; j + VF <= n; j += VF) {
-    vf g = vf_load(dy + j);
-    vf_store(dscale + j, vf_fma(g, (vf_load(x + j) - mean) * f, vf_load(dscale + j)));
-    vf_store(dbias + j, vf_load(dbias + j) + g);
-  }
-  EW_PLAIN for (; j < n; j++) dscale[j] += dy[j] * ((x[j] - mean) * f), dbias[j] += dy[j];
-}
-
-static void dx_row(const work *w, const real *x, const real *dy, const real *more, real *dx, float mean, float f) {
-  const int32_t n = w->p->cols;
-  const real *scale = w->scale;
-  const float offset = scale ? w->p->scale_offset : 1;
+/* What dx needs to know of a row with h = dy (scale + offset): sums of h and h (x - mean); its dscale and dbias are added to those before. */
+static void sums_of_row(const real *restrict x, const real *restrict dy, const real *restrict scale, real *restrict dscale, real *restrict dbias, int32_t n, float mean, float f, float offset, float *sum, float *along) {
   vf s[2] = {{0}}, q[2] = {{0}};
   int32_t j = 0;
   for (; j + 2 * VF <= n; j += 2 * VF)
     for (int u = 0; u < 2; u++) {
-      vf h = vf_load(dy + j + u * VF) * (scale ? vf_load(scale + j + u * VF) + offset : vf_splat(1));
-      s[u] += h, q[u] = vf_fma(h, vf_load(x + j + u * VF) - mean, q[u]);
+      const int32_t at = j + u * VF;
+      const vf g = vf_load(dy + at), d = vf_load(x + at) - mean, h = scale ? g * (vf_load(scale + at) + offset) : g;
+      s[u] += h, q[u] = vf_fma(h, d, q[u]);
+      if (dscale) vf_store(dscale + at, vf_fma(g, d * f, vf_load(dscale + at))), vf_store(dbias + at, vf_load(dbias + at) + g);
     }
-  float sum = vf_sum(s[0] + s[1]), along = vf_sum(q[0] + q[1]);
+  *sum = vf_sum(s[0] + s[1]), *along = vf_sum(q[0] + q[1]);
   EW_PLAIN for (; j < n; j++) {
-    float h = dy[j] * ((scale ? scale[j] : 0) + offset);
-    sum += h, along += h * (x[j] - mean);
+    const float d = x[j] - mean, h = dy[j] * (scale ? scale[j] + offset : 1);
+    *sum += h, *along += h * d;
+    if (dscale) dscale[j] += dy[j] * (d * f), dbias[j] += dy[j];
   }
-  /* dx = f h - a - b (x - mean) */
-  const float a = w->p->rms ? 0 : f * sum / (float)n, b = f * f * f * along / (float)n;
-  for (j = 0; j + VF <= n; j += VF) {
-    vf h = vf_load(dy + j) * (scale ? vf_load(scale + j) + offset : vf_splat(1));
-    h = h * f - a - (vf_load(x + j) - mean) * b;
+}
+
+/* dx = f h - a - b (x - mean) (+ more) */
+static void dx_row(const real *x, const real *dy, const real *scale, const real *more, real *dx, int32_t n, float mean, float f, float offset, float a, float b) {
+  int32_t j = 0;
+  for (; j + VF <= n; j += VF) {
+    vf h = vf_load(dy + j), d = vf_load(x + j) - mean;
+    if (scale) h *= vf_load(scale + j) + offset;
+    h = h * f - a - d * b;
     vf_store(dx + j, more ? h + vf_load(more + j) : h);
   }
-  EW_PLAIN for (; j < n; j++) dx[j] = dy[j] * ((scale ? scale[j] : 0) + offset) * f - a - (x[j] - mean) * b + (more ? more[j] : 0);
+  EW_PLAIN for (; j < n; j++) dx[j] = dy[j] * (scale ? scale[j] + offset : 1) * f - a - (x[j] - mean) * b + (more ? more[j] : 0);
 }
 
 static void norm_grad_task(void *arg, int32_t part, int32_t thread) {
@@ -63,8 +57,9 @@ static void norm_grad_task(void *arg, int32_t part, int32_t thread) {
   for (int64_t i = from; i < to; i++) {
     const real *x = w->x + i * p->x_row, *dy = w->dy + i * p->dy_row;
     const float mean = p->rms ? 0 : sum_of(x, n, 0, false) / (float)n, f = 1.0f / sqrtf(sum_of(x, n, mean, true) / (float)n + p->epsilon);
-    if (sums) add_row(x, dy, sums, sums + n, n, mean, f);
-    if (w->dx) dx_row(w, x, dy, w->more ? w->more + i * n : NULL, w->dx + i * n, mean, f);
+    float sum, along;
+    sums_of_row(x, dy, w->scale, sums, sums ? sums + n : NULL, n, mean, f, p->scale_offset, &sum, &along);
+    if (w->dx) dx_row(x, dy, w->scale, w->more ? w->more + i * n : NULL, w->dx + i * n, n, mean, f, p->scale_offset, p->rms ? 0 : f * sum / (float)n, f * f * f * along / (float)n);
   }
 }
 

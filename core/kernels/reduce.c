@@ -1,12 +1,13 @@
 /* y[o, i] = reduce over r of x[o, r, i].
  *
- * float32: a task takes a strip of columns i of one o with an accumulator for each. The loop over r is outside, the one over the
- * columns inside, so that it runs along memory. A single column is instead folded, PIECE elements at a time, into LANES accumulators
- * that are added up pairwise: sums keep their precision over long rows. Other types: one element after the other, in float64 or int64. */
-#include "../scalar_math.h"
+ * float32: a task takes a strip of columns i of one o with an accumulator for each. The loop over r is outside, four rows at a time, the one over the
+ * columns inside, so that it runs along memory. A single column that lies along memory is instead folded, PIECE elements at a time, into four vectors
+ * of accumulators: sums keep their precision over long rows. Other types: one element after the other, in float64 or int64. */
+#include "../vector_math.h"
 #include "each.h"
+#include <string.h>
 
-enum { LANES = 64, PIECE = 4096, STRIP = 256 };
+enum { PIECE = 4096, STRIP = 256 };
 
 /* What is done with each element. EXP adds e^(x - shift): the second pass of log_sum_exp. */
 typedef enum { SUM, ABS, SQUARE, MAX, MIN, PROD, EXP } mode;
@@ -23,60 +24,110 @@ static mode mode_of(int32_t op) {
 }
 
 static float identity(mode m) { return m == MAX ? -INFINITY : m == MIN ? INFINITY : m == PROD ? 1 : 0; }
+static mode joins(mode m) { return m == MAX || m == MIN || m == PROD ? m : SUM; } /* what accumulators are put together by */
 
-/* acc[i] takes in x[i * step]. A NaN stays in MAX and MIN. */
-static __attribute__((noinline)) void fold(mode m, m_f32 *acc, const m_f32 *x, int64_t step, int32_t n, float shift) {
-#define FOLD(loop, name, x_i, expression)       \
-  case name:                                    \
-    loop for (int32_t i = 0; i < n; i++) {      \
-      const float v = x_i, a = acc[i];          \
-      acc[i] = expression;                      \
-    }                                           \
-    break;
-#define FOLDS(loop, x_i)                        \
-  switch (m) {                                  \
-    FOLD(loop, SUM, x_i, a + v)                       \
-    FOLD(loop, ABS, x_i, a + fabsf(v))                \
-    FOLD(loop, SQUARE, x_i, a + v * v)                \
-    FOLD(loop, MAX, x_i, v > a || v != v ? v : a)     \
-    FOLD(loop, MIN, x_i, v < a || v != v ? v : a)     \
-    FOLD(loop, PROD, x_i, a * v)                      \
-    FOLD(loop, EXP, x_i, a + ew_exp(v - shift))       \
-  }
-  if (step == 1) {
-    FOLDS(EW_EACH, x[i])
-  } else {
-    FOLDS(EW_PLAIN, x[i * step])
+/* a takes in v. A NaN stays in MAX and MIN. */
+EW_INLINE vf fold(mode m, vf a, vf v, vf shift) {
+  switch (m) {
+  case ABS: return a + vf_abs(v);
+  case SQUARE: return vf_fma(v, v, a);
+  case MAX: return vf_select(v == v, vf_max(a, v), v);
+  case MIN: return vf_select(v == v, vf_min(a, v), v);
+  case PROD: return a * v;
+  case EXP: return a + vf_exp(v - shift);
+  default: return a + v;
   }
 }
 
-/* Up to PIECE elements of one column, in lanes. */
-static float fold_piece(mode m, const m_f32 *x, int64_t step, int32_t n, float shift) {
-  float acc[LANES];
-  const int32_t lanes = n >= LANES ? LANES : n >= 8 ? 8 : 1;
-  for (int32_t i = 0; i < lanes; i++) acc[i] = identity(m);
-  for (int32_t r = 0; r < n; r += lanes) fold(m, acc, x + r * step, step, n - r < lanes ? n - r : lanes, shift);
-  const mode join = m == MAX || m == MIN || m == PROD ? m : SUM;
-  for (int32_t half = lanes / 2; half; half /= 2) fold(join, acc, acc + half, 1, half, 0);
-  return acc[0];
+#define EACH_MODE(DO) \
+  switch (m) {        \
+    DO(SUM)           \
+    DO(ABS)           \
+    DO(SQUARE)        \
+    DO(MAX)           \
+    DO(MIN)           \
+    DO(PROD)          \
+    DO(EXP)           \
+  }
+
+/* Up to PIECE elements along memory. */
+static __attribute__((noinline)) float fold_piece(mode m, const m_f32 *x, int32_t n, float shift) {
+  const float none = m == EXP ? -INFINITY : identity(m);
+  float rest[VF];
+  const int32_t whole = n / VF * VF;
+  for (int32_t i = 0; i < VF; i++) rest[i] = whole + i < n ? x[whole + i] : none;
+  const vf by = vf_splat(shift), begin = vf_splat(identity(m)), tail = vf_load(rest);
+  vf s[4] = {begin, begin, begin, begin};
+  int32_t i = 0;
+#define DO(M)                                                                                     \
+  case M:                                                                                         \
+    for (; i + 4 * VF <= n; i += 4 * VF)                                                          \
+      for (int u = 0; u < 4; u++) s[u] = fold(M, s[u], vf_load(x + i + u * VF), by);              \
+    for (; i < whole; i += VF) s[0] = fold(M, s[0], vf_load(x + i), by);                          \
+    s[1] = fold(M, s[1], tail, by);                                                               \
+    break;
+  EACH_MODE(DO)
+#undef DO
+  m = joins(m);
+  float all = identity(m), each[VF];
+  if (m == SUM) return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
+  vf_store(each, fold(m, fold(m, s[0], s[1], by), fold(m, s[2], s[3], by), by));
+  for (int32_t k = 0; k < VF; k++) all = m == PROD ? all * each[k] : (m == MAX ? each[k] > all : each[k] < all) || each[k] != each[k] ? each[k] : all;
+  return all;
 }
 
 /* All of one column. */
 static float fold_column(mode m, const m_f32 *x, int64_t step, int32_t n, float shift) {
-  if (n <= PIECE) return fold_piece(m, x, step, n, shift);
   double all = (double)identity(m);
-  for (int64_t r = 0; r < n; r += PIECE) {
-    const double v = (double)fold_piece(m, x + r * step, step, (int32_t)(n - r < PIECE ? n - r : PIECE), shift);
-    all = m == MAX ? (v > all || v != v ? v : all) : m == MIN ? (v < all || v != v ? v : all) : m == PROD ? all * v : all + v;
+  float piece[PIECE / 8];
+  const int32_t most = step == 1 ? PIECE : PIECE / 8;
+  for (int64_t r = 0; r < n; r += most) {
+    const int32_t count = (int32_t)(n - r < most ? n - r : most);
+    if (step != 1)
+      for (int32_t i = 0; i < count; i++) piece[i] = x[(r + i) * step];
+    const float v = fold_piece(m, step == 1 ? x + r : piece, count, shift);
+    if (n <= most) return v;
+    all = m == MAX ? ((double)v > all || v != v ? (double)v : all) : m == MIN ? ((double)v < all || v != v ? (double)v : all) : m == PROD ? all * (double)v : all + (double)v;
   }
   return (float)all;
+}
+
+/* acc[i] takes in x[r * step + i] of `rows` rows, for whole vectors. */
+static __attribute__((noinline)) void fold_rows(mode m, float *acc, const m_f32 *x, int64_t step, int32_t rows, int32_t n, const float *shift) {
+#define DO(M)                                                                                                                            \
+  case M:                                                                                                                                \
+    for (; rows >= 4; rows -= 4, x += 4 * step)                                                                                          \
+      for (int32_t i = 0; i < n; i += VF) {                                                                                              \
+        const vf by = M == EXP ? vf_load(shift + i) : vf_splat(0);                                                                       \
+        vf a = vf_load(acc + i);                                                                                                         \
+        a = fold(M, fold(M, a, vf_load(x + i), by), vf_load(x + step + i), by);                                                          \
+        vf_store(acc + i, fold(M, fold(M, a, vf_load(x + 2 * step + i), by), vf_load(x + 3 * step + i), by));                            \
+      }                                                                                                                                  \
+    for (; rows > 0; rows--, x += step)                                                                                                  \
+      for (int32_t i = 0; i < n; i += VF) vf_store(acc + i, fold(M, vf_load(acc + i), vf_load(x + i), M == EXP ? vf_load(shift + i) : vf_splat(0))); \
+    break;
+  EACH_MODE(DO)
+#undef DO
+}
+
+/* The same for any number of columns, `along` apart. */
+static void fold_columns(mode m, float *acc, const m_f32 *x, int64_t step, int64_t along, int32_t rows, int32_t n, const float *shift) {
+  const int32_t whole = along == 1 ? n / VF * VF : 0, rest = n - whole;
+  fold_rows(m, acc, x, step, rows, whole, shift);
+  if (!rest) return;
+  float row[STRIP];
+  memset(row, 0, sizeof row);
+  for (int32_t r = 0; r < rows; r++) {
+    for (int32_t i = 0; i < rest; i++) row[i] = x[r * step + (whole + i) * along];
+    fold_rows(m, acc + whole, row, 0, 1, (rest + VF - 1) / VF * VF, shift ? shift + whole : NULL);
+  }
 }
 
 static float finish(int32_t op, float v, int32_t n) {
   switch (op) {
   case EW_REDUCE_MEAN: return v / (float)n;
   case EW_REDUCE_L2: return sqrtf(v);
-  case EW_REDUCE_LOG_SUM: return ew_log(v);
+  case EW_REDUCE_LOG_SUM: return logf(v);
   default: return v;
   }
 }
@@ -103,25 +154,21 @@ static void reduce_unit(const reduce *w, int64_t o, int32_t first) {
   if (p->inner == 1) {
     if (log_sum_exp) {
       shift[0] = shift_of(fold_column(MAX, x, p->x_n, p->n, 0));
-      y[0] = ew_log(fold_column(EXP, x, p->x_n, p->n, shift[0])) + shift[0];
+      y[0] = logf(fold_column(EXP, x, p->x_n, p->n, shift[0])) + shift[0];
     } else
       y[0] = finish(p->op, fold_column(m, x, p->x_n, p->n, 0), p->n);
     return;
   }
   const mode first_pass = log_sum_exp ? MAX : m;
-  for (int32_t i = 0; i < width; i++) acc[i] = identity(first_pass);
-  for (int32_t r = 0; r < p->n; r++) fold(first_pass, acc, x + (int64_t)r * p->x_n, p->x_inner, width, 0);
-  if (!log_sum_exp) {
-    for (int32_t i = 0; i < width; i++) y[i] = finish(p->op, acc[i], p->n);
+  for (int32_t i = 0; i < STRIP; i++) acc[i] = identity(first_pass);
+  fold_columns(first_pass, acc, x, p->x_n, p->x_inner, p->n, width, NULL);
+  if (log_sum_exp) {
+    for (int32_t i = 0; i < STRIP; i++) shift[i] = shift_of(acc[i]), acc[i] = 0;
+    fold_columns(EXP, acc, x, p->x_n, p->x_inner, p->n, width, shift);
+    for (int32_t i = 0; i < width; i++) y[i] = logf(acc[i]) + shift[i];
     return;
   }
-  for (int32_t i = 0; i < width; i++) shift[i] = shift_of(acc[i]), acc[i] = 0;
-  for (int32_t r = 0; r < p->n; r++) {
-    const m_f32 *row = x + (int64_t)r * p->x_n;
-    const int64_t step = p->x_inner;
-    for (int32_t i = 0; i < width; i++) acc[i] += ew_exp(row[i * step] - shift[i]);
-  }
-  for (int32_t i = 0; i < width; i++) y[i] = ew_log(acc[i]) + shift[i];
+  for (int32_t i = 0; i < width; i++) y[i] = finish(p->op, acc[i], p->n);
 }
 
 static void reduce_task(void *arg, int32_t index, int32_t thread) {

@@ -19,23 +19,30 @@ EW_INLINE int64_t table_row(const ew_rope_params *p, const long_m *ids, int32_t 
 }
 
 static void rotate(const ew_rope_params *p, const real *x, const real *c, const real *s, real *y) {
-  int32_t half = p->rotary_dim / 2, i = 0;
+  const int32_t half = p->rotary_dim / 2, head = p->head_dim; /* copies that no store can change */
+  const float scale = p->scale;
+  int32_t i = 0;
   if (p->interleaved && EW_USES(ROPE_INTERLEAVED, 1)) {
+    for (; i + 4 <= half; i += 4) {
+      f32x4 a = *(const f32x4_m *)(x + 2 * i), b = *(const f32x4_m *)(x + 2 * i + 4), ci = *(const f32x4_m *)(c + i), si = *(const f32x4_m *)(s + i);
+      f32x4 x1 = __builtin_shufflevector(a, b, 0, 2, 4, 6), x2 = __builtin_shufflevector(a, b, 1, 3, 5, 7), y1 = (x1 * ci - x2 * si) * scale, y2 = (x2 * ci + x1 * si) * scale;
+      *(f32x4_m *)(y + 2 * i) = __builtin_shufflevector(y1, y2, 0, 4, 1, 5), *(f32x4_m *)(y + 2 * i + 4) = __builtin_shufflevector(y1, y2, 2, 6, 3, 7);
+    }
     EW_PLAIN for (; i < half; i++) {
       float x1 = x[2 * i], x2 = x[2 * i + 1];
-      y[2 * i] = (x1 * c[i] - x2 * s[i]) * p->scale, y[2 * i + 1] = (x2 * c[i] + x1 * s[i]) * p->scale;
+      y[2 * i] = (x1 * c[i] - x2 * s[i]) * scale, y[2 * i + 1] = (x2 * c[i] + x1 * s[i]) * scale;
     }
   } else {
     for (; i + VF <= half; i += VF) {
       vf x1 = vf_load(x + i), x2 = vf_load(x + half + i), ci = vf_load(c + i), si = vf_load(s + i);
-      vf_store(y + i, (x1 * ci - x2 * si) * p->scale), vf_store(y + half + i, (x2 * ci + x1 * si) * p->scale);
+      vf_store(y + i, (x1 * ci - x2 * si) * scale), vf_store(y + half + i, (x2 * ci + x1 * si) * scale);
     }
     EW_PLAIN for (; i < half; i++) {
       float x1 = x[i], x2 = x[half + i];
-      y[i] = (x1 * c[i] - x2 * s[i]) * p->scale, y[half + i] = (x2 * c[i] + x1 * s[i]) * p->scale;
+      y[i] = (x1 * c[i] - x2 * s[i]) * scale, y[half + i] = (x2 * c[i] + x1 * s[i]) * scale;
     }
   }
-  EW_PLAIN for (i = p->rotary_dim; i < p->head_dim; i++) y[i] = x[i];
+  EW_PLAIN for (i = 2 * half; i < head; i++) y[i] = x[i];
 }
 
 static void rope_task(void *arg, int32_t index, int32_t thread) {
