@@ -127,6 +127,28 @@ EW_INLINE vf vf_sqrt(vf v) {
 #endif
 }
 
+EW_INLINE f32x4 f32x4_max(f32x4 a, f32x4 b) {
+#if defined(__wasm_simd128__)
+  return (f32x4)wasm_f32x4_pmax((v128_t)a, (v128_t)b);
+#elif defined(__SSE2__)
+  return (f32x4)_mm_max_ps((__m128)b, (__m128)a);
+#else
+  return (f32x4)(((i32x4)b & (a < b)) | ((i32x4)a & ~(a < b)));
+#endif
+}
+/* Lanes within -128..127 as bytes, those of a first. */
+EW_INLINE i8x16 i8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
+#if defined(__wasm_simd128__)
+  return (i8x16)wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), wasm_i16x8_narrow_i32x4((v128_t)c, (v128_t)d));
+#elif defined(__SSE2__)
+  return (i8x16)_mm_packs_epi16(_mm_packs_epi32((__m128i)a, (__m128i)b), _mm_packs_epi32((__m128i)c, (__m128i)d));
+#else
+  i8x16 y;
+  for (int i = 0; i < 4; i++) y[i] = (int8_t)a[i], y[i + 4] = (int8_t)b[i], y[i + 8] = (int8_t)c[i], y[i + 12] = (int8_t)d[i];
+  return y;
+#endif
+}
+
 EW_INLINE float f32x4_sum(f32x4 v) {
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
   return v[0] + v[1];

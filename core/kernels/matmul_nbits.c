@@ -235,36 +235,50 @@ EW_INLINE void rows_floats(const few_rows *f, int32_t row, float *out, int bits)
  * planes (all lowest fields of its 16 bytes, then all next ones, ...), the highest digit first. */
 EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits) {
   const ew_matmul_nbits_params *p = f->w->p;
-  const int planes = 8 / bits, groups = digits > 1 ? 1 : f->groups, length = groups * planes * 16;
-  const float largest = digits > 1 ? 0x1p22f : 127;
+  const int planes = 8 / bits, groups = digits > 1 ? 1 : f->groups, width = planes * 16, length = groups * width;
+  const f32x4 largest = (digits > 1 ? 0x1p22f : 127) - (f32x4){0}, rounder = 0x1.8p23f - (f32x4){0};
   for (int32_t from = 0; from < f->w->blocks * p->block; from += length, ready += 8 + digits * length / 4) {
-    int32_t n = p->k - from < length ? p->k - from : length;
-    float most = 0, sum = 0;
-    EW_PLAIN for (int32_t i = 0; i < n; i++) {
-      float x = a[from + i] < 0 ? -a[from + i] : a[from + i];
-      most = x > most || x != x ? x : most; /* a NaN makes the scale NaN, and so y */
-      sum += a[from + i];
+    int32_t left = p->k - from < length ? p->k - from : length;
+    f32x4 high = {0}, sum = {0};
+    float most = 0, rest = 0;
+    int32_t i = 0;
+    for (; i + 4 <= left; i += 4) {
+      const f32x4 x = *(const f32x4_m *)(a + from + i), y = (f32x4)((i32x4)x & 0x7fffffff);
+      high = f32x4_max(high, y), sum += x;
     }
-    const float scale = most / largest, inverse = most > 0 ? largest / most : 0;
+    for (; i < left; i++) rest += a[from + i], most = a[from + i] < -most ? -a[from + i] : a[from + i] > most ? a[from + i] : most;
+    for (i = 0; i < 4; i++) most = most < high[i] ? high[i] : most;
+    rest += f32x4_sum(sum);
+    const float scale = most / largest[0] + 0 * rest, inverse = most > 0 ? largest[0] / most : 0; /* infinities and NaNs make the scale NaN, and so y */
     int8_t *bytes = (int8_t *)(ready + 8);
     i32x4 sums = {0};
-    for (int32_t g = 0; g < groups; g++, bytes += digits * planes * 16) {
-      EW_PLAIN for (int32_t i = 0; i < 16; i++)
-        for (int32_t j = 0; j < planes; j++) {
-          int32_t at = (g * 16 + i) * planes + j;
-          /* Adding 1.5 * 2^23 leaves the rounded number in the lowest bits. */
-          union { float f; uint32_t u; } v = {(at < n ? a[from + at] * inverse : 0) + 0x1.8p23f};
-          uint32_t t = v.u - 0x4b400000;
-          for (int d = digits; d-- > 0; t = (uint32_t)((int32_t)(t - (uint32_t)(int8_t)(t & 255)) >> 8)) bytes[(d * planes + j) * 16 + i] = (int8_t)(t & 255);
+    for (int32_t g = 0; g < groups; g++, bytes += digits * width) {
+      const real *x = a + from + g * width;
+      float end[64];
+      if (left - g * width < width) { /* zeros behind the last of a */
+        for (i = 0; i < width; i++) end[i] = g * width + i < left ? x[i] : 0;
+        x = end;
+      }
+      i32x4 t[4][4]; /* of a plane */
+      for (int v = 0; v < 4; v++, x += 4 * planes) {
+        f32x4 y[4] = {0};
+        for (int j = 0; j < planes; j++) y[j] = *(const f32x4_m *)(x + 4 * j);
+        if (planes == 4) f32x4_transpose(&y[0], &y[1], &y[2], &y[3]);
+        if (planes == 2) {
+          const f32x4 even = __builtin_shufflevector(y[0], y[1], 0, 2, 4, 6);
+          y[1] = __builtin_shufflevector(y[0], y[1], 1, 3, 5, 7), y[0] = even;
         }
-      i32x4 x = {0};
-      for (int d = 0; d < digits; d++, x <<= d < digits ? 8 : 0)
-        for (int j = 0; j < planes; j++) x = i32x4_dot_bytes(*(const i8x16_m *)(bytes + (d * planes + j) * 16), (u8x16){0} + 1, x);
-      sums += x;
+        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse + rounder) - (i32x4)rounder, sums += t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+      }
+      for (int j = 0; j < planes; j++)
+        for (int d = digits; d-- > 0;) {
+          i32x4 low[4];
+          for (int v = 0; v < 4; v++) low[v] = (i32x4)((u32x4)t[j][v] << 24) >> 24, t[j][v] = (t[j][v] - low[v]) >> 8;
+          *(i8x16_m *)(bytes + (d * planes + j) * 16) = i8x16_of(low[0], low[1], low[2], low[3]);
+        }
     }
     *(i32x4_m *)ready = f->symmetric ? -(sums << (bits - 1)) : (i32x4){0};
-    ready[4] = scale, ready[5] = -(float)i32x4_sum(sums) * scale;
-    if (digits > 1) ready[5] = -sum;
+    ready[4] = scale, ready[5] = digits > 1 ? -rest : -(float)i32x4_sum(sums) * scale;
   }
 }
 
