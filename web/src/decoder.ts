@@ -192,13 +192,8 @@ export class EngineDecoder implements Decoder<Sequence> {
       });
       if (fresh) computing.push(loaded);
     }
-    // A plan's init may look at every slot, so one sequence is bound already; its caches serve the first real one.
-    const first = this.open();
-    for (const loaded of computing) {
-      this.bindCaches(loaded, first);
-      host.init(loaded.plan, `${where}, ${loaded.info.file}`);
-    }
-    this.close(first);
+    // Caches come with the first sequence: they fit where weights were that have been packed and let go of by then.
+    for (const { plan, info: { file } } of computing) host.init(plan, `${where}, ${file}`);
   }
 
   /** Lets go of weights from which everything has been computed. For models that nobody trains or gives other weights. */
