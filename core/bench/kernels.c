@@ -239,6 +239,7 @@ int main(int argc, char **argv) {
     gemm(512, 512, 512, false, columns, false, 1), gemm(1024, 1024, 1024, false, columns, false, 1);
     gemm(256, 1536, 576, false, columns, false, 1), gemm(256, 576, 1536, false, columns, false, 1), gemm(256, 576, 576, false, columns, columns, 1);
     gemm(1, 2048, 2048, false, columns, false, 1), gemm(1, 2048, 2048, false, columns, true, 1), gemm(4, 2048, 2048, false, columns, false, 1), gemm(12, 1536, 576, false, columns, false, 1);
+    gemm(2, 2048, 2048, false, columns, false, 1), gemm(16, 2048, 2048, false, columns, false, 1), gemm(1, 1536, 576, false, columns, false, 1), gemm(1, 49152, 576, false, columns, false, 1);
   }
   gemm(576, 576, 256, true, false, false, 1), gemm(64, 64, 64, false, false, false, 64), gemm(1, 49152, 576, false, true, false, 1);
   for (int accuracy = 0; accuracy <= 4; accuracy += 4) {
