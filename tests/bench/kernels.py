@@ -7,14 +7,14 @@ computed from and to a few kB. The first is the memory's limit, the second the a
 from __future__ import annotations
 
 import json
-import struct
 import time
 
 import numpy as np
 
 from .browser import WORK, say
-from .stats import show, summary
+from .stats import show
 
+CASES = ("kernels",)
 F32, U8, I8, I64, BOOL, F16 = 1, 2, 3, 7, 9, 10
 SIZE = {F32: 4, U8: 1, I8: 1, I64: 8, BOOL: 1, F16: 2}
 
@@ -171,3 +171,46 @@ def write(folder):
         data += plan
     (folder / "kernels.bin").write_bytes(data)
     (folder / "kernels.json").write_text(json.dumps(table))
+
+
+FLAVOURS = (("relaxed", "relaxed-threads"), ("simd128", "simd128"))
+
+
+def run(bench, chosen, rounds, seconds):
+    """{"kernels": result}, see report.py: milliseconds of each case in both flavours, one thread, and the share of its limit; the farthest from it first."""
+    write(WORK / "kernels")
+    pages = {name: bench.contend(f"Edgewise {name}", "kernels.js", "open", "/bench/kernels/kernels", "/engine/", flavour, 1) for name, flavour in FLAVOURS}
+    limits = {name: bench.limit(name) for name in pages}
+    table, raw, end, functions = [], {}, time.monotonic() + 2 * seconds, {}
+    for name, one in limits.items():
+        found = [one.call("functions") for _ in range(3)] if one else [{}]
+        functions[name] = {f: min(r[f] for r in found) for f in found[0]}
+    for i, c in enumerate(cases()):
+        row, shares, what = [c.name], {}, ""
+        for name, page in pages.items():
+            ms, move = [], []
+            while page and limits[name] and len(ms) < (rounds if time.monotonic() < end else 1):
+                try:
+                    ms.append(page.call("time", i))
+                    move.append(limits[name].call("move", c.reads, c.writes, c.in_place))
+                except Exception as e:
+                    bench.failed(f"Edgewise {name}, {c.name}", e)
+                    break
+            if not move:
+                row += ["–", "–"]
+                continue
+            arithmetic = sum(functions[name][f] * count * 1e-6 for f, count in c.functions.items())
+            limit, took = max(float(np.median(move)), arithmetic), float(np.median(ms))
+            what = what or ("functions" if arithmetic == limit else "memory")
+            shares[name] = limit / took
+            raw.setdefault(c.name, {})[name] = {"ms": ms, "limit_ms": limit}
+            row += [show(took), f"{100 * limit / took:.0f} %"]
+        table.append((shares.get("relaxed", 0), [*row[:2], show((c.reads + c.writes) / took * 1e-6) if move else "–", *row[2:], what]))
+        say(f"  {c.name}: " + ", ".join(row[1:]))
+    for one in (*pages.values(), *limits.values()):
+        if one:
+            one.close()
+    notes = ["Kernels that move memory or work along rows, each alone in a plan of one step, one thread, inputs and outputs where they lie. The last column says which of two limits binds: a loop of vector loads and stores over as many bytes "
+             "(in cache where the kernel's are), or the functions in the formula from and to a few kB in the nearest cache: " + "; ".join(f"{n}: " + ", ".join(f"{f} {show(v)}" for f, v in x.items()) for n, x in functions.items()) + " ns each.",
+             "Memory's limit counts a row once; norms, softmaxes and their gradients go over a row two to four times while it is in the nearest cache, which this limit does not count."]
+    return {"kernels": {"title": "Kernels along memory", "raw": raw, "columns": ["", "relaxed, ms", "GB/s", "of its limit", "simd128, ms", "of its limit", "limit"], "table": [row for _, row in sorted(table, key=lambda t: t[0])], "notes": notes}}
