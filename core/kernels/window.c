@@ -3,18 +3,6 @@
 
 ew_place ew_place_of(int64_t i, const int32_t size[3]) { return (ew_place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
 
-void ew_every(real *to, const real *from, int64_t step, int32_t n) {
-  int32_t i = 0;
-  if (step == 1 && n >= VF) {
-    for (; i + VF <= n; i += VF) vf_store(to + i, vf_load(from + i));
-    if (i < n) vf_store(to + n - VF, vf_load(from + n - VF));
-    return;
-  }
-  if (step == 2) /* loads end at the last number that is wanted */
-    EW_PLAIN for (; i + 4 <= n; i += 4) *(f32x4_m *)(to + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(from + 2 * i), (f32x4)*(const f32x4_m *)(from + 2 * i + 3), 0, 2, 5, 7);
-  EW_PLAIN for (; i < n; i++) to[i] = from[i * step];
-}
-
 void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
   for (int32_t oz = 0; oz < w->y_size[0]; oz++)
     for (int32_t oy = 0; oy < w->y_size[1]; oy++)

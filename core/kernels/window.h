@@ -27,8 +27,18 @@ typedef void (*ew_window_row)(void *job, int32_t n, int64_t x, int64_t stride, i
 /* Calls `row` for whatever of one plane of x and one of y meet, position by position, so that a row of y is still near for its next tap. */
 void ew_window_rows(const ew_window *, ew_window_row row, void *job);
 
-/* to[i] = from[i * step] */
-void ew_every(real *to, const real *from, int64_t step, int32_t n);
+/* to[i] = from[i * step]. Here, since most lines are short: a call is felt. */
+static inline void ew_every(real *to, const real *from, int64_t step, int32_t n) {
+  int32_t i = 0;
+  if (step == 1 && n >= VF) {
+    for (; i + VF <= n; i += VF) vf_store(to + i, vf_load(from + i));
+    if (i < n) vf_store(to + n - VF, vf_load(from + n - VF));
+    return;
+  }
+  if (step == 2) /* loads end at the last number that is wanted */
+    EW_PLAIN for (; i + 4 <= n; i += 4) *(f32x4_m *)(to + i) = __builtin_shufflevector((f32x4)*(const f32x4_m *)(from + 2 * i), (f32x4)*(const f32x4_m *)(from + 2 * i + 3), 0, 2, 5, 7);
+  EW_PLAIN for (; i < n; i++) to[i] = from[i * step];
+}
 
 typedef struct { int32_t z, y, x; } ew_place;
 /* The place of element i of a volume. */
