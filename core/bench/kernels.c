@@ -1,7 +1,7 @@
 /* How fast the heavy kernels are on one thread, as a fraction of what this machine can do in the same run.
  *
- *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off core/bench/kernels.c core/kernels/{convolution,gemm,matmul_nbits,integer_product,attention,norm,norm_grad,softmax,softmax_grad,cross_entropy,optimizer,random,rope}.c -lm -o bench && ./bench
- *     emcc -O3 -msimd128 [-mrelaxed-simd] -sALLOW_MEMORY_GROWTH -sSTACK_SIZE=256KB (the same files) -o bench.js && node [--experimental-wasm-relaxed-simd] bench.js
+ *     gcc -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off -fno-math-errno core/bench/kernels.c core/kernels/*.c core/gen/*.c -lm -o bench && ./bench
+ *     emcc -std=gnu11 -O3 -msimd128 [-mrelaxed-simd] -ffp-contract=off -fno-math-errno -sALLOW_MEMORY_GROWTH -sSTACK_SIZE=256KB (the same files) -o bench.js && node [--experimental-wasm-relaxed-simd] bench.js
  *
  * The peak is a loop of independent vector multiply-adds in registers. Machines are shared and clocks change, so it is measured
  * again after each call. An argument picks the kernels whose name contains it. */
@@ -20,6 +20,8 @@ int32_t ew_parallel_width(const ew_context *ctx) {
   (void)ctx;
   return 1;
 }
+int32_t ew_choice(int32_t value, int32_t name) { return name >= 0 ? value : 0; }
+int32_t ew_uses(int32_t minus_name_and_value) { return minus_name_and_value < 1; }
 
 /* Seconds of processor time: on a busy machine the wall clock mostly tells what others do. */
 #ifdef __EMSCRIPTEN__

@@ -26,22 +26,22 @@ EW_INLINE float zero_at(const nbits *w, int32_t row, int32_t block) {
   return (float)(w->zeros[row * row_bytes + bit / 8] >> bit % 8 & ((1 << p->bits) - 1));
 }
 
-/* The n fields of `bits` from the at-th of b, looked up, to every `step`-th element of out. */
-EW_INLINE void look_up(const uint8_t *b, int64_t at, int32_t n, int bits, bool high_first, const float *value, real *out, int32_t step) {
+/* The n fields of `bits` from the at-th of b, looked up. */
+EW_INLINE void look_up(const uint8_t *b, int64_t at, int32_t n, int bits, bool high_first, const float *value, real *out) {
   const int per_byte = 8 / bits, mask = (1 << bits) - 1, flip = high_first ? 8 - bits : 0;
   int32_t i = 0;
-  for (; i < n && (at + i) % per_byte; i++) out[(int64_t)i * step] = value[b[(at + i) / per_byte] >> (((at + i) % per_byte * bits) ^ flip) & mask];
+  for (; i < n && (at + i) % per_byte; i++) out[i] = value[b[(at + i) / per_byte] >> (((at + i) % per_byte * bits) ^ flip) & mask];
   for (b += (at + i) / per_byte; i + per_byte <= n; i += per_byte, b++)
-    for (int j = 0; j < per_byte; j++) out[(int64_t)(i + j) * step] = value[*b >> ((j * bits) ^ flip) & mask];
-  for (int j = 0; i < n; i++, j++) out[(int64_t)i * step] = value[*b >> ((j * bits) ^ flip) & mask];
+    for (int j = 0; j < per_byte; j++) out[i + j] = value[*b >> ((j * bits) ^ flip) & mask];
+  for (int j = 0; i < n; i++, j++) out[i] = value[*b >> ((j * bits) ^ flip) & mask];
 }
 
-/* Weights [k0, k0 + count) of row `row`, to every `step`-th element of out. */
-EW_INLINE void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count, real *out, int32_t step) {
+/* Weights [k0, k0 + count) of row `row`. */
+static __attribute__((noinline)) void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count, real *out) {
   const ew_matmul_nbits_params *p = w->p;
   const bool half = half_scales_of(w);
   float value[16];
-  for (int32_t i = 0, n; i < count; i += n, out += (int64_t)n * step) {
+  for (int32_t i = 0, n; i < count; i += n, out += n) {
     /* The flattened array of MatMulBnb4 lets blocks run over the ends of rows. */
     int64_t at = p->format ? (int64_t)row * p->k + k0 + i : k0 + i;
     int64_t block = at / p->block + (p->format ? 0 : (int64_t)row * w->blocks), left = p->block - at % p->block;
@@ -50,24 +50,21 @@ EW_INLINE void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count
     if (p->format && (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2))) {
       const float *code = p->format == 1 ? fp4 : nf4;
       for (int q = 0; q < 16; q++) value[q] = code[q] * scale;
-      look_up(w->b, at, n, 4, true, value, out, step);
+      look_up(w->b, at, n, 4, true, value, out);
       continue;
     }
     float zero = zero_at(w, row, (int32_t)(at / p->block));
     const uint8_t *b = w->b + block * w->block_bytes;
     at %= p->block;
     if (p->bits == 8)
-      for (int32_t j = 0; j < n; j++) out[(int64_t)j * step] = ((float)(int32_t)b[at + j] - zero) * scale;
+      for (int32_t j = 0; j < n; j++) out[j] = ((float)(int32_t)b[at + j] - zero) * scale;
     else {
       for (int q = 0; q < 16; q++) value[q] = ((float)q - zero) * scale;
-      if (EW_USES(NBITS, 2) && p->bits == 2) look_up(b, at, n, 2, false, value, out, step);
-      else look_up(b, at, n, 4, false, value, out, step);
+      if (EW_USES(NBITS, 2) && p->bits == 2) look_up(b, at, n, 2, false, value, out);
+      else look_up(b, at, n, 4, false, value, out);
     }
   }
 }
-
-/* The same one behind the other. */
-static __attribute__((noinline)) void dequantize_row(const nbits *w, int32_t row, int32_t k0, int32_t count, real *out) { dequantize(w, row, k0, count, out, 1); }
 
 /* 16 bytes of each of four columns: the 4-bit fields at either end, each vector with four of k of every column. */
 EW_INLINE void turn_fields(const u8x16 column[4], f32x4 low[4], f32x4 high[4]) {
@@ -88,59 +85,58 @@ EW_INLINE void put_fields(f32x4 fields, f32x4 zero, f32x4 scale, real *panel) {
 }
 
 /* Columns of 4 or 8 bits as a panel, where k0, kc and the block are whole runs of 16 bytes. */
-EW_INLINE void pack_fields(const nbits *w, real *panel, int32_t k0, int32_t kc, int32_t j0, int32_t cols, int bits) {
+static void pack_fields(const nbits *w, real *panel, int32_t k0, int32_t kc, int32_t j0, int32_t cols) {
   const ew_matmul_nbits_params *p = w->p;
-  const int run = 128 / bits;
+  const int bits = p->bits, run = 128 / bits;
   const bool half = half_scales_of(w);
   for (int32_t k = k0; k < k0 + kc; k += run, panel += run * NR) {
     const int32_t block = k / p->block;
     const int64_t at = (int64_t)block * w->block_bytes + k % p->block * bits / 8;
     for (int32_t c = 0; c < NR; c += 4) {
       u8x16 column[4];
-      f32x4 zero = {0}, scale = {0}, low[4], high[4];
-      for (int i = 0; i < 4; i++) {
+      f32x4 fields[8], zero = {0}, scale = {0};
+      EW_PLAIN for (int i = 0; i < 4; i++) {
         const bool there = c + i < cols;
         const int32_t j = there ? j0 + c + i : j0;
         column[i] = *(const u8x16_m *)(w->b + (int64_t)j * w->blocks * w->block_bytes + at);
         if (there) zero[i] = zero_at(w, j, block), scale[i] = scale_at(w, (int64_t)j * w->blocks + block, half);
       }
-      if (bits == 4) turn_fields(column, low, high);
+      if (bits == 4) turn_fields(column, fields, fields + 4);
       else {
-        for (int i = 0; i < 4; i++) low[i] = (f32x4)column[i];
-        f32x4_transpose(&low[0], &low[1], &low[2], &low[3]);
+        EW_PLAIN for (int i = 0; i < 4; i++) fields[i] = (f32x4)column[i];
+        f32x4_transpose(&fields[0], &fields[1], &fields[2], &fields[3]);
       }
-      for (int i = 0; i < 4; i++) {
-        put_fields(low[i], zero, scale, panel + 4 * i * NR + c);
-        if (bits == 4) put_fields(high[i], zero, scale, panel + (16 + 4 * i) * NR + c);
-      }
+      EW_PLAIN for (int i = 0; i < run / 4; i++) put_fields(fields[i], zero, scale, panel + 4 * i * NR + c);
     }
   }
 }
 
+enum { PIECE = 256 };
+
 static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
   const nbits *w = g->b;
   const int32_t bits = w->p->bits, run = 128 / bits;
-  const bool whole = !w->p->format && !(k0 % run | kc % run | w->p->block % run);
+  const bool whole = bits != 2 && !w->p->format && !(k0 % run | kc % run | w->p->block % run);
   for (int32_t j = 0; j < nc; j += NR, panels += (int64_t)kc * NR) {
-    if (whole && bits == 4) pack_fields(w, panels, k0, kc, j0 + j, nc - j, 4);
-    else if (whole && bits == 8 && EW_USES(NBITS, 8)) pack_fields(w, panels, k0, kc, j0 + j, nc - j, 8);
+    if (whole) pack_fields(w, panels, k0, kc, j0 + j, nc - j);
     else
-      for (int32_t c = 0; c < NR; c++) {
-        if (j + c < nc) dequantize(w, j0 + j + c, k0, kc, panels + c, NR);
-        else
-          for (int32_t i = 0; i < kc; i++) panels[(int64_t)i * NR + c] = 0;
-      }
+      for (int32_t c = 0; c < NR; c++)
+        for (int32_t i = 0, n; i < kc; i += n) {
+          float piece[PIECE];
+          n = kc - i < PIECE ? kc - i : PIECE;
+          if (j + c < nc) dequantize(w, j0 + j + c, k0 + i, n, piece);
+          EW_PLAIN for (int32_t e = 0; e < n; e++) panels[(int64_t)(i + e) * NR + c] = j + c < nc ? piece[e] : 0;
+        }
   }
 }
 
 /* The same of b transposed: its rows are what is summed over, and lie in panels as they are stored. */
 static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
-  enum { PIECE = 256 };
   for (int32_t p = 0; p < kc; p++)
     for (int32_t j = 0; j < nc; j += PIECE) {
       float piece[PIECE];
       int32_t n = nc - j < PIECE ? nc - j : PIECE;
-      dequantize_row(g->b, k0 + p, j0 + j, n, piece);
+      dequantize(g->b, k0 + p, j0 + j, n, piece);
       for (; n % NR; n++) piece[n] = 0;
       for (int32_t i = 0; i < n; i += NR)
         for (int32_t c = 0; c < NR; c += VF) vf_store(panels + (int64_t)(j + i) * kc + p * NR + c, vf_load(piece + i + c));
@@ -194,7 +190,7 @@ EW_INLINE f32x4 f32x4_fma(f32x4 a, f32x4 b, f32x4 acc) {
 }
 
 /* Two rows of b at a time, so that a is loaded half as often. */
-EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int bits, bool symmetric) {
+EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int bits) {
   const nbits *w = f->w;
   const bool half = half_scales_of(w);
   /* From memory rather than a constant: a compiler that knows the sign converts as unsigned, which is slow on x86. */
@@ -206,7 +202,7 @@ EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int b
     f32x4 sum0 = {0}, sum1 = {0};
     for (int32_t block = 0; block < w->blocks; block++) {
       f32x4 x0 = *(const f32x4_m *)a, x1 = x0;
-      if (!symmetric) x0 *= zero_at(w, row, block), x1 *= zero_at(w, row + 1, block);
+      if (!f->symmetric) x0 *= zero_at(w, row, block), x1 *= zero_at(w, row + 1, block);
       a += 4;
       for (int32_t g = 0; g < f->groups; g++, b += 16) {
         i32x4 v0 = *(const i32x4_m *)b, v1 = *(const i32x4_m *)(b + row_bytes);
@@ -223,8 +219,7 @@ EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int b
   }
 }
 EW_INLINE void rows_floats(const few_rows *f, int32_t row, float *out, int bits) {
-  if (f->symmetric) EW_PLAIN for (int r = 0; r < COLS; r += 2) two_rows_floats(f, row + r, out + r, bits, true);
-  else EW_PLAIN for (int r = 0; r < COLS; r += 2) two_rows_floats(f, row + r, out + r, bits, false);
+  EW_PLAIN for (int r = 0; r < COLS; r += 2) two_rows_floats(f, row + r, out + r, bits);
 }
 
 /* The same in integers: part of a block of a becomes integers times a scale of its own, which are written in digits of 8 bits, each of which meets the
@@ -260,7 +255,7 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
         x = end;
       }
       i32x4 t[4][4]; /* of a plane */
-      for (int v = 0; v < 4; v++, x += 4 * planes) {
+      EW_PLAIN for (int v = 0; v < 4; v++, x += 4 * planes) {
         f32x4 y[4] = {0};
         for (int j = 0; j < planes; j++) y[j] = *(const f32x4_m *)(x + 4 * j);
         if (planes == 4) f32x4_transpose(&y[0], &y[1], &y[2], &y[3]);
@@ -270,8 +265,8 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
         }
         for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse + rounder) - (i32x4)rounder, sums += t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
       }
-      for (int j = 0; j < planes; j++)
-        for (int d = digits; d-- > 0;) {
+      EW_PLAIN for (int j = 0; j < planes; j++)
+        EW_PLAIN for (int d = digits; d-- > 0;) {
           i32x4 low[4];
           for (int v = 0; v < 4; v++) low[v] = (i32x4)((u32x4)t[j][v] << 24) >> 24, t[j][v] = (t[j][v] - low[v]) >> 8;
           *(i8x16_m *)(bytes + (d * planes + j) * 16) = i8x16_of(low[0], low[1], low[2], low[3]);
@@ -336,6 +331,12 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
   }
 }
 
+#define DIGITS(bits) static __attribute__((noinline)) void digits_##bits(const few_rows *f, const real *a, real *ready, int digits) { prepare_digits(f, a, ready, bits, digits); }
+DIGITS(2)
+DIGITS(4)
+DIGITS(8)
+#undef DIGITS
+
 #define ROWS(name, ...) static __attribute__((noinline)) void name(const few_rows *f, int32_t row, float *out) { __VA_ARGS__; }
 #if EW_BYTE_DOTS
 ROWS(floats_2, rows_digits(f, row, out, 2, 3))
@@ -374,7 +375,7 @@ static void dequantize_task(void *arg, int32_t index, int32_t thread) {
     int32_t cols = end - j < 4 ? end - j : 4;
     for (int32_t k0 = 0; k0 < g->k; k0 += CHUNK) {
       int32_t n = g->k - k0 < CHUNK ? g->k - k0 : CHUNK;
-      for (int32_t c = 0; c < 4; c++) dequantize_row(f->w, j + (c < cols ? c : 0), k0, n, b[c]);
+      for (int32_t c = 0; c < 4; c++) dequantize(f->w, j + (c < cols ? c : 0), k0, n, b[c]);
       for (int32_t i = 0, rows; i < g->m; i += rows) {
         rows = ew_dots_rows(g->m - i);
         ew_dots(rows, n, g->a + (int64_t)i * g->a_row + k0, g->a_row, b, CHUNK, false, out);
@@ -401,8 +402,8 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
       const real *a = g->a + (int64_t)i * g->a_row;
       real *ready = scratch + i * row;
       switch (p->bits + bytes) {
-#define DIGITS(bits) if (EW_USES(NBITS, bits)) f.rows = floats_##bits, (digits ? prepare_digits(&f, a, ready, bits, 3) : prepare_floats(&f, a, ready, bits)); break
-#define BYTES(bits) if (EW_USES(NBITS, bits) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##bits, prepare_digits(&f, a, ready, bits, 1); break
+#define DIGITS(bits) if (EW_USES(NBITS, bits)) f.rows = floats_##bits, (digits ? digits_##bits(&f, a, ready, 3) : prepare_floats(&f, a, ready, bits)); break
+#define BYTES(bits) if (EW_USES(NBITS, bits) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##bits, digits_##bits(&f, a, ready, 1); break
       case 2: DIGITS(2);
       case 3: BYTES(2);
       case 4: DIGITS(4);
