@@ -14,9 +14,9 @@ SUMMARY = """
 
 
 def check(got, runs=None):
-    """What is true of every profile."""
+    """What is true of every profile; runs: how many of plans there may be."""
     assert "error" not in got, got
-    assert runs is None or got["runs"] == runs
+    assert runs is None or got["runs"] in runs
     assert got["runs"] == sum(p["runs"] for p in got["plans"])
     for rows in (got["ops"], got["nodes"], got["plans"]):
         assert sum(r["ms"] for r in rows) == pytest.approx(got["ms"])
@@ -83,7 +83,7 @@ def test_a_session(visit, server, mlp, ending):
         out.later = JSON.parse(await (await profile.trace()).text()).traceEvents.length;
         return out;
     """, f"{mlp}.{ending}")
-    check(got, runs=3)
+    check(got, runs=[3])
     assert got["same"] and got["watched"] == 1 and got["nothing"][0] == 0 and "Nothing ran" in got["nothing"][1] and got["failed"] == "mine" and got["after"] == 1
     assert got["later"] == len(got["trace"]["traceEvents"]), "the trace of a session that has been released is another"
     products = {n["node"]: n for n in got["nodes"] if n["op"] == "MatMul"}
@@ -100,7 +100,7 @@ def test_writing_and_learning(visit, server, files):
     v = visit(server)
     got = v.run(SUMMARY + """
         const write = await ew.pipeline("text-generation", "/files/profiled-lm.edge");
-        const writing = await write.profile("Once upon a time", {max_new_tokens: 8, do_sample: false});
+        const writing = await write.profile("Once upon a time there was a cat, and the cat sat on a mat, and", {max_new_tokens: 8, do_sample: false});
         const trainer = await ew.Trainer.create(write, "A cat sat on a mat. ".repeat(40), {max_steps: 4});
         const two = await trainer.profile(async () => { await trainer.step(); await trainer.step(); });
         await trainer.close();
@@ -111,9 +111,9 @@ def test_writing_and_learning(visit, server, files):
         return {...out, error};
     """)
     assert "error" not in got or isinstance(got["error"], str), got
-    check(got["writing"], runs=8)
+    check(got["writing"], runs=range(8, 26))  # seven after the first token; the prompt in whichever are quickest
     assert {p["plan"] for p in got["writing"]["plans"]} == {"plan/1", "plan/16"} and any(o["op"] == "Attention" and o["operations"] for o in got["writing"]["ops"])
-    check(got["training"], runs=2)
+    check(got["training"], runs=[2])
     assert [p["plan"] for p in got["training"]["plans"]] == ["train/lora/train"]
     assert "another profile" in got["error"]
 

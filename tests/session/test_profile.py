@@ -176,7 +176,7 @@ def test_damaged_notes(damage):
 def test_pipeline_and_trainer():
     pipe = edgewise.pipeline("text-generation", "web/demo/model")
     p = pipe.profile("Once upon a time", max_new_tokens=5, do_sample=False)
-    assert check(p)["runs"] == 5
+    assert 5 <= check(p)["runs"] <= 9  # four after the first token; the prompt at once or token by token, whichever is quicker
     trainer = edgewise.Trainer("web/demo/model", adapters=edgewise.LoraConfig(r=2, lora_alpha=4, target_modules="all-linear"), batch_size=1, sequence_length=16)
     with trainer.profile() as t:
         trainer.fit(["The cat sat on the mat and looked at the moon. " * 3], max_steps=2)
