@@ -15,7 +15,7 @@ stamp := .build/stamp
 python := .build/venv/bin/python
 pip := $(python) -m pip --quiet --disable-pip-version-check
 
-core_sources   := $(shell find core -name '*.[ch]' -not -path 'core/bench/*' 2>/dev/null)
+core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
 web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html)
 demo_model     := $(shell find web/demo/model -type f 2>/dev/null)

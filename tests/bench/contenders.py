@@ -84,8 +84,8 @@ def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200
 
 
 class Limits:
-    """What one thread of this machine can do in Chromium, measured in the same rounds (page/limits.c): multiply-adds (GFLOP/s), dot products of bytes (GOP/s), memory read (GB/s)."""
-    UNITS = {"flops": "GFLOP/s multiply-add", "dots": "GOP/s in dot products of bytes", "bandwidth": "GB/s read of 64 MB"}
+    """What one thread of this machine can do in Chromium, measured in the same rounds (page/limits.c): multiply-adds (GFLOP/s), dot products of bytes (simd128: of 16-bit integers; GOP/s), memory read (GB/s)."""
+    UNITS = {"flops": "GFLOP/s multiply-add", "dots": "GOP/s in dot products", "bandwidth": "GB/s read of 64 MB"}
 
     def __init__(self, bench):
         self.pages = {f: one for f in ("simd128", "relaxed") if (one := bench.limit(f))}

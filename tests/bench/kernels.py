@@ -1,8 +1,8 @@
-"""Case `kernels`: kernels that move memory or work along rows, each alone, as a fraction of what this machine can do with the same bytes.
+"""Case `kernels`: kernels alone, as a fraction of what this machine can do with the same arithmetic, the same bytes or the same functions.
 
-A case is a plan of one step. Its limit, measured beside it in the same round, is the larger of two times: of a loop of vector loads and stores over as many bytes
-(read, written, or both in one place, so that what fits a cache fits it there too), and of the functions in its formula (an exponential for each element of a softmax),
-computed from and to a few kB. The first is the memory's limit, the second the arithmetic one.
+A case (kernels_products.py, kernels_along_memory.py) is a plan of one step, or of few where one kernel does not do all. Its limit, measured beside it in the same round and the same flavour, is the largest of
+up to three times, all of loops of page/limits.c: of as many multiply-adds (where the kernel computes in integers: dot products of them), of loads and stores of as many bytes (read, written, or both in one place, so
+that what fits a cache fits it there too), and of the functions in its formula (an exponential for each element of a softmax), computed from and to a few kB.
 """
 from __future__ import annotations
 
@@ -11,160 +11,27 @@ import time
 
 import numpy as np
 
+from . import kernels_along_memory, kernels_products
 from .browser import WORK, say
+from .contenders import EDGEWISE, ONE, SIMD
 from .stats import show
 
 CASES = ("kernels",)
-F32, U8, I8, I64, BOOL, F16 = 1, 2, 3, 7, 9, 10
-SIZE = {F32: 4, U8: 1, I8: 1, I64: 8, BOOL: 1, F16: 2}
+FLAVOURS = {ONE: "relaxed", SIMD: "simd128"}  # as page/limits.c is built
+TABLES = {"kernels": ("Kernels that multiply and add", kernels_products.cases), "kernels along memory": ("Kernels along memory", kernels_along_memory.cases)}
+NOTES = {
+    "kernels": ["What a plan does with weights once, when it is loaded, is not in the time. Multiply-adds are those of the formula: a convolution by Winograd's method (conv_winograd) makes do with 4/9 of them and so may pass 100 %. "
+                "Attention counts the pairs that its mask leaves, without their exponentials; its gradient five products of them.",
+                "Dot products of bytes where the kernel works in bytes (simd128 has none of bytes: of 16-bit integers); products with quantized weights do at accuracy_level 4 with few rows, with relaxed SIMD and 4 bits also with many."],
+    "kernels along memory": ["Memory's limit counts a row once; norms, softmaxes and their gradients go over a row two to four times while it is in the nearest cache, which this limit does not count."],
+}
 
 
-class Case:
-    """reads, writes: bytes that must be moved at least once; in place: those that are read and written at one address. functions: {name in page/limits.c: how often}."""
-
-    def __init__(self, name, kernel, operands, params, reads, writes, functions=None, in_place=False):
-        self.name, self.kernel, self.operands, self.params, self.reads, self.writes, self.functions, self.in_place = name, kernel, operands, params, reads, writes, functions or {}, in_place
-
-    def plan(self):
-        """(bytes of the plan, [size of each slot and how it is filled])"""
-        from edgewise.plan.builder import Builder
-        from edgewise.plan.plan import Plan
-        from edgewise.plan.view import View
-        b, slots = Builder({}), {}
-        for key, (dtype, count, *fill) in self.operands.items():
-            if isinstance(dtype, str):  # an output in the place of an input
-                continue
-            slots[key] = View(b.slot(key, "state", dtype, [count], count * SIZE[dtype]), 0, [count], [1], dtype)
-        views = {key: slots[o[0] if isinstance(o[0], str) else key] for key, o in self.operands.items()}
-        b.emit(self.kernel, views, **self.params)
-        b.finish(type("Nothing", (), {"outputs": {}, "writes_after": None}))
-        plan = Plan.assemble(b, [])
-        fills = [(o[2] if len(o) > 2 else {F32: "floats", I64: "zeros", F16: "halves"}.get(o[0], "bytes")) for o in self.operands.values() if not isinstance(o[0], str)]
-        return plan.data, [{"size": s.nbytes, "fill": f} for s, f in zip(plan.slots, fills)]
-
-
-def six(values):
-    return [*([1] * (6 - len(values))), *values]
-
-
-def strides(values):
-    return [*([0] * (6 - len(values))), *values]
-
-
-def dense(dims):
-    out, n = [], 1
-    for d in reversed(dims):
-        out.insert(0, n)
-        n *= d
-    return out
-
-
-def cases():
-    from edgewise.ops.binary import BINARY
-    from edgewise.ops.matmul import ACTIVATION
-    from edgewise.ops.unary import UNARY
-    from edgewise.ops.reduction import REDUCE
-    found = []
-
-    def add(*a, **k):
-        found.append(Case(*a, **k))
-
-    def softmax(rows, cols, log=0, in_place=True):
-        n = rows * cols
-        add(f"{'log-' if log else ''}softmax {rows}×{cols}{', in place' if in_place else ''}", "softmax", {"x": (F32, n), "y": ("x", 0) if in_place else (F32, n)}, dict(rows=rows, cols=cols, x_row=cols, y_row=cols, log=log),
-            4 * n, 4 * n, {"exp": n}, in_place)
-
-    def norm(rows, cols, rms, skip=False, in_place=True):
-        n = rows * cols
-        operands = {"x": (F32, n), "scale": (F32, cols), "bias": (F32, cols), "skip": (F32, n), "y": ("x", 0) if in_place else (F32, n), "sum": ("skip", 0)}
-        for key in (["bias"] if rms else []) + ([] if skip else ["skip", "sum"]):
-            del operands[key]
-        add(f"{'RMS' if rms else 'layer'} norm {rows}×{cols}{', residual' if skip else ''}{', in place' if in_place else ''}", "norm", operands,
-            dict(rms=int(rms), rows=rows, cols=cols, x_row=cols, skip_row=cols, y_row=cols, epsilon=1e-5, scale_offset=0.0), 4 * n * (2 if skip else 1), 4 * n * (2 if skip else 1), in_place=in_place)
-
-    def norm_grad(rows, cols, rms):
-        n, parts = rows * cols, 16
-        operands = {"x": (F32, n), "dy": (F32, n), "scale": (F32, cols), "dx": (F32, n), "dscale": (F32, cols), "dbias": (F32, cols), "scratch": (F32, parts * 2 * cols)}
-        if rms:
-            del operands["dbias"]
-        add(f"{'RMS' if rms else 'layer'} norm gradient {rows}×{cols}", "norm_grad", operands, dict(rms=int(rms), rows=rows, cols=cols, x_row=cols, dy_row=cols, parts=parts, epsilon=1e-5, scale_offset=0.0), 8 * n, 4 * n)
-
-    def reduce(op, outer, n, inner, label):
-        total = outer * n * inner
-        add(f"reduce {op} [{outer}, {n}, {inner}], {label}", "reduce", {"x": (F32, total), "y": (F32, outer * inner)},
-            dict(op=REDUCE[op], type=F32, outer=outer, n=n, inner=inner, x_outer=n * inner, x_n=inner, x_inner=1, y_outer=inner), 4 * total, 4 * outer * inner)
-
-    def copy(label, dims, xs, dtype=F32):
-        n, size = int(np.prod(dims)), SIZE[dtype]
-        reach = 1 + sum((d - 1) * s for d, s in zip(dims, xs))
-        add(label, "copy", {"x": (dtype, reach), "y": (dtype, n)}, dict(size=size, dims=six(dims), xs=strides(xs), ys=strides(dense(dims))), n * size, n * size)
-
-    def transpose(shape, perm, label, dtype=F32):
-        s = dense(shape)
-        copy(f"transpose {list(shape)} by {list(perm)}, {label}", [shape[p] for p in perm], [s[p] for p in perm], dtype)
-
-    def binary(op, dims, as_, bs, label, functions=None):
-        n = int(np.prod(dims))
-        b_count = 1 + sum((d - 1) * s for d, s in zip(dims, bs))
-        add(f"{op} {list(dims)}, {label}", "binary", {"a": (F32, n), "b": (F32, b_count), "y": (F32, n)}, dict(op=BINARY[op], type=F32, dims=six(dims), **{"as": strides(as_)}, bs=strides(bs), ys=strides(dense(dims))),
-            4 * (n + b_count), 4 * n, functions and {f: n for f in functions})
-
-    def unary(op, n, functions=None):
-        add(f"{op} {n}", "unary", {"x": (F32, n), "y": (F32, n)}, dict(op=UNARY[op], type=F32, dims=six([n]), xs=strides([1]), ys=strides([1]), alpha=0.5, beta=0.5), 4 * n, 4 * n, functions and {f: n for f in functions})
-
-    def cast(a, b, n, label):
-        add(f"cast {label} {n}", "cast", {"x": (a, n), "y": (b, n)}, dict(x_type=a, y_type=b, mode=0, dims=six([n]), xs=strides([1]), ys=strides([1])), n * SIZE[a], n * SIZE[b])
-
-    softmax(1024, 1024), softmax(1024, 1024, in_place=False), softmax(1152, 128), softmax(64, 49152), softmax(1024, 1024, log=1), softmax(4096, 50)
-    add("softmax gradient 1024×1024", "softmax_grad", {"dy": (F32, 1 << 20), "y": (F32, 1 << 20), "dx": (F32, 1 << 20)}, dict(rows=1024, cols=1024, dy_row=1024, y_row=1024, log=0), 8 << 20, 4 << 20)
-    norm(1024, 768, False), norm(1024, 768, False, in_place=False), norm(256, 576, True), norm(256, 576, True, skip=True), norm(1, 2048, True)
-    norm_grad(1024, 768, False), norm_grad(512, 576, True)
-    for op in ("sum", "max", "log_sum_exp"):
-        reduce(op, 1024, 1024, 1, "last axis")
-    reduce("sum", 1, 1024, 1024, "first axis"), reduce("max", 64, 16, 1024, "middle axis"), reduce("sum_square", 1, 1 << 20, 1, "all"), reduce("mean", 4096, 49, 4, "short axis"), reduce("sum", 16384, 64, 1, "short rows")
-    transpose((1024, 1024), (1, 0), "2-D"), transpose((1000, 333), (1, 0), "2-D"), transpose((1024, 1024), (1, 0), "bytes", U8)
-    transpose((1, 256, 12, 64), (0, 2, 1, 3), "heads"), transpose((1, 12, 256, 64), (0, 2, 3, 1), "heads, keys"), transpose((64, 56, 56), (1, 2, 0), "NCHW to NHWC"), transpose((56, 56, 64), (2, 0, 1), "NHWC to NCHW"), transpose((224, 224, 3), (2, 0, 1), "image to NCHW")
-    copy("slice of columns [512, 256 of 1024]", [512, 256], [1024, 1]), copy("copy of short rows [65536, 8 of 16]", [65536, 8], [16, 1]), copy("expand [64, 1 to 16, 1024]", [64, 16, 1024], [1024, 0, 1]), copy("pad and concat rows [3136, 64]", [3136, 64], [96, 1])
-    add("gather 4096 of [49152, 576]", "gather", {"x": (F32, 49152 * 576), "index": (I64, 4096, "ids"), "y": (F32, 4096 * 576)}, dict(size=4, index_type=I64, outer=1, count=4096, rows=49152, inner=576, x_outer=49152 * 576, x_row=576, y_outer=4096 * 576), 4 * 4096 * 576, 4 * 4096 * 576)
-    add("gather columns 512 of [512, 4096]", "gather", {"x": (F32, 512 * 4096), "index": (I64, 512, "ids"), "y": (F32, 512 * 512)}, dict(size=4, index_type=I64, outer=512, count=512, rows=4096, inner=1, x_outer=4096, x_row=1, y_outer=512), 8 * 512 + 4 * 512 * 512, 4 * 512 * 512)
-    n = 1 << 18
-    binary("add", [1024, 256], [256, 1], [256, 1], "same shape"), binary("add", [1024, 256], [256, 1], [0, 1], "a row"), binary("mul", [1024, 256], [256, 1], [1, 0], "a column"), binary("mul", [n], [1], [0], "a number"), binary("add", [64, 56, 56], [3136, 56, 1], [1, 0, 0], "channels")
-    binary("div", [n], [1], [1], "same shape"), binary("silu_mul", [256, 1536], [1536, 1], [1536, 1], "gated", ["exp"]), binary("add", [4096, 50], [50, 1], [1, 0], "a column, short rows"), binary("min", [n], [1], [0], "a number")
-    for op, functions in (("relu", []), ("sqrt", ["sqrt"]), ("exp", ["exp"]), ("log", ["log"]), ("tanh", ["tanh"]), ("erf", ["erf"]), ("sigmoid", ["exp"]), ("gelu", ["erf"]), ("gelu_tanh", ["exp"]), ("silu", ["exp"])):
-        unary(op, n, functions)
-    for op in ("gelu", "gelu_tanh"):
-        add(f"{op} gradient {n}", "gated_grad", {"dy": (F32, n), "a": (F32, n), "da": (F32, n)}, dict(n=n, activation=ACTIVATION[op], alpha=1.0), 8 * n, 4 * n, {"exp": n, "erf" if op == "gelu" else "exp": n})
-    add(f"where {n}", "where", {"condition": (BOOL, n, "bools"), "a": (F32, n), "b": (F32, n), "y": (F32, n)}, dict(size=4, dims=six([n]), cs=strides([1]), **{"as": strides([1])}, bs=strides([1]), ys=strides([1])), 9 * n, 4 * n)
-    cast(F16, F32, n, "float16 to float32"), cast(F32, F16, n, "float32 to float16"), cast(I64, F32, n, "int64 to float32"), cast(U8, F32, n, "uint8 to float32"), cast(BOOL, F32, n, "bool to float32")
-    add(f"quantize {n} to uint8", "quantize", {"x": (F32, n), "scale": (F32, 1, "ones"), "zero": (U8, 1), "y": (U8, n)}, dict(type=U8, outer=1, axis=1, inner=n, block=-1), 4 * n, n)
-    add(f"dequantize {n} of uint8", "dequantize", {"x": (U8, n), "scale": (F32, 1, "ones"), "zero": (U8, 1), "y": (F32, n)}, dict(type=U8, bits=8, outer=1, axis=1, inner=n, block=-1), n, 4 * n)
-    add("dequantize [1024, 576] of int8 by rows", "dequantize", {"x": (I8, 1024 * 576), "scale": (F32, 1024), "y": (F32, 1024 * 576)}, dict(type=I8, bits=8, outer=1, axis=1024, inner=576, block=0), 1024 * 576, 4 * 1024 * 576)
-    add(f"dynamic quantize {n}", "dynamic_quantize", {"x": (F32, n), "y": (U8, n), "scale": (F32, 1), "zero": (U8, 1)}, dict(n=n), 8 * n, n)
-    for count in (n, 1 << 23):
-        for rule, states in (("adam", 2), ("sgd", 0), ("sgd", 1)):
-            keys = ["s", "t"][:states]
-            operands = {"x": (F32, count), "g": (F32, count), **{k: (F32, count, "zeros") for k in keys}, "learning_rate": (F32, 1, "zeros"), "step": (I64, 1), "new_x": ("x", 0), **{f"new_{k}": (k, 0) for k in keys}}
-            add(f"{'AdamW' if rule == 'adam' else 'SGD, momentum' if states else 'SGD'} {count}", "optimizer", operands, dict(rule=["adam", "sgd"].index(rule), form=0, n=count, rest1=0.1, rest2=0.001, epsilon=1e-8, weight_decay=0.01, momentum=0.9, dampening=0.0, nesterov=0),
-                4 * count * (2 + states), 4 * count * (1 + states), in_place=True)
-    count = 1 << 22
-    add(f"AdamW, 8-bit states {count}", "optimizer_8bit", {"x": (F32, count), "g": (F32, count), "m": (I8, count, "zeros"), "m_largest": (F32, count // 256, "zeros"), "v": (U8, count, "zeros"), "v_largest": (F32, count // 256, "zeros"), "learning_rate": (F32, 1, "zeros"), "step": (I64, 1),
-        **{"new_" + k: (k, 0) for k in ("x", "m", "m_largest", "v", "v_largest")}}, dict(form=0, n=count, rest1=0.1, rest2=0.001, epsilon=1e-8, weight_decay=0.01), 10 * count, 6 * count, in_place=True)
-    rows, classes = 512, 49152
-    add(f"cross entropy [{rows}, {classes}]", "cross_entropy", {"x": (F32, rows * classes), "label": (I64, rows, "ids"), "loss": (F32, rows), "counted": (F32, rows), "lse": (F32, rows)},
-        dict(rows=rows, classes=classes, x_row=classes, label_type=I64, nll=0, has_ignore=0, ignore_index=0, smoothing=0.0), 4 * rows * classes, 0, {"exp": rows * classes})
-    add(f"cross entropy gradient [{rows}, {classes}]", "cross_entropy_grad", {"x": (F32, rows * classes), "label": (I64, rows, "ids"), "lse": (F32, rows), "dloss": (F32, rows, "ones"), "dx": ("x", 0)},
-        dict(rows=rows, classes=classes, x_row=classes, label_type=I64, nll=0, has_ignore=0, ignore_index=0, smoothing=0.0, dloss_row=1), 4 * rows * classes, 4 * rows * classes, {"exp": rows * classes}, True)
-    for interleaved in (0, 1):
-        add(f"rope [256, 9, 64]{', interleaved' if interleaved else ''}", "rope", {"x": (F32, 256 * 576), "cos": (F32, 256 * 32), "sin": (F32, 256 * 32), "y": ("x", 0)},
-            dict(batch=1, heads=9, seq=256, head_dim=64, rotary_dim=64, interleaved=interleaved, x_b=0, x_h=64, x_s=576, y_b=0, y_h=64, y_s=576, c_b=0, c_s=32, c_rows=256, position=0, positions=0, scale=1.0), 4 * 256 * 640, 4 * 256 * 576, in_place=True)
-    return found
-
-
-def write(folder):
+def write(folder, found):
     """The plans of all cases in one file, what they need in another, for page/kernels.js."""
     folder.mkdir(parents=True, exist_ok=True)
     data, table = bytearray(), []
-    for c in cases():
+    for c in found:
         plan, slots = c.plan()
         data += bytes(-len(data) % 64)
         table.append({"name": c.name, "at": len(data), "size": len(plan), "slots": slots})
@@ -173,44 +40,75 @@ def write(folder):
     (folder / "kernels.json").write_text(json.dumps(table))
 
 
-FLAVOURS = (("relaxed", "relaxed-threads"), ("simd128", "simd128"))
+class Limit:
+    """The loops of one flavour, and what of a case's work they say."""
+
+    def __init__(self, bench, flavour):
+        self.flavour, self.page = flavour, bench.limit(flavour)
+        found = [self.page.call("functions") for _ in range(3)] if self.page else [{}]
+        self.functions = {f: min(r[f] for r in found) for f in found[0]}  # ns each
+        self.peaks = {}
+
+    def least(self, c):
+        """(ms that the case takes at least, which limit says so), measured now."""
+        times = {"memory": self.page.call("move", c.reads, c.writes, c.in_place)}
+        if c.functions:
+            times["functions"] = sum(self.functions[f] * count * 1e-6 for f, count in c.functions.items())
+        if c.operations:
+            key, name = ("dots", "dot products") if self.flavour in c.dots else ("flops", "multiply-adds")
+            peak = self.page.call("measure", [key])[key]
+            self.peaks.setdefault(name, []).append(peak)
+            times[name] = c.operations / peak * 1e-6
+        name = max(times, key=times.get)
+        return times[name], name
+
+    def words(self):
+        return f"{self.flavour}: " + ", ".join([f"{show(np.median(v))} G/s {name}" for name, v in self.peaks.items()] + [f"{f} {show(v)} ns" for f, v in self.functions.items()])
 
 
 def run(bench, chosen, rounds, seconds):
-    """{"kernels": result}, see report.py: milliseconds of each case in both flavours, one thread, and the share of its limit; the farthest from it first."""
-    write(WORK / "kernels")
-    pages = {name: bench.contend(f"Edgewise {name}", "kernels.js", "open", "/bench/kernels/kernels", "/engine/", flavour, 1) for name, flavour in FLAVOURS}
-    limits = {name: bench.limit(name) for name in pages}
-    table, raw, end, functions = [], {}, time.monotonic() + 2 * seconds, {}
-    for name, one in limits.items():
-        found = [one.call("functions") for _ in range(3)] if one else [{}]
-        functions[name] = {f: min(r[f] for r in found) for f in found[0]}
-    for i, c in enumerate(cases()):
-        row, shares, what = [c.name], {}, ""
-        for name, page in pages.items():
-            ms, move = [], []
-            while page and limits[name] and len(ms) < (rounds if time.monotonic() < end else 1):
+    """{name: result}, see report.py, of TABLES: milliseconds of each case in both flavours, one thread, and the share of its limit; the farthest from it first."""
+    everything = [(table, c) for table, (_, cases) in TABLES.items() for c in cases()]
+    write(WORK / "kernels", [c for _, c in everything])
+    pages = {who: bench.contend(who, "kernels.js", "open", "/bench/kernels/kernels", "/engine/", *EDGEWISE[who]) for who in FLAVOURS}
+    limits = {who: Limit(bench, flavour) for who, flavour in FLAVOURS.items()}
+    ready = [who for who in FLAVOURS if pages[who] and limits[who].page]
+    rows, values, shares, end = {t: [] for t in TABLES}, {t: {} for t in TABLES}, {t: {} for t in TABLES}, time.monotonic() + 3 * seconds
+    for i, (table, c) in enumerate(everything):
+        ms, least, left = {who: [] for who in ready}, {who: [] for who in ready}, list(ready)
+        begin, share_of_time = time.monotonic(), max(0, end - time.monotonic()) / (len(everything) - i)
+        for number in range(rounds):
+            if number and time.monotonic() - begin > share_of_time * number / (number + 1):  # another one would take more than there is
+                break
+            for who in list(left):
                 try:
-                    ms.append(page.call("time", i))
-                    move.append(limits[name].call("move", c.reads, c.writes, c.in_place))
+                    took = pages[who].call("time", i)
+                    least[who].append(limits[who].least(c))
+                    ms[who].append(took)
                 except Exception as e:
-                    bench.failed(f"Edgewise {name}, {c.name}", e)
-                    break
-            if not move:
-                row += ["–", "–"]
+                    bench.failed(f"{who}, {c.name}", e)
+                    left.remove(who)
+        cells, found = [], {}
+        for who in FLAVOURS:
+            if not ms.get(who):
+                cells += ["–", "–"]
                 continue
-            arithmetic = sum(functions[name][f] * count * 1e-6 for f, count in c.functions.items())
-            limit, took = max(float(np.median(move)), arithmetic), float(np.median(ms))
-            what = what or ("functions" if arithmetic == limit else "memory")
-            shares[name] = limit / took
-            raw.setdefault(c.name, {})[name] = {"ms": ms, "limit_ms": limit}
-            row += [show(took), f"{100 * limit / took:.0f} %"]
-        table.append((shares.get("relaxed", 0), [*row[:2], show((c.reads + c.writes) / took * 1e-6) if move else "–", *row[2:], what]))
-        say(f"  {c.name}: " + ", ".join(row[1:]))
-    for one in (*pages.values(), *limits.values()):
+            name = max(set(n for _, n in least[who]), key=[n for _, n in least[who]].count)
+            found[who] = [float(np.median([t / took for (t, _), took in zip(least[who], ms[who])])), name]
+            cells += [show(float(np.median(ms[who]))), f"{100 * found[who][0]:.0f} % of {name}"]
+        if not found:
+            continue
+        values[table][c.name], shares[table][c.name] = {who: t for who, t in ms.items() if t}, found
+        took = float(np.median(ms[ONE])) if ms.get(ONE) else None
+        rate = show((c.operations or c.reads + c.writes) / took * 1e-6) if took else "–"
+        steps = ", ".join(dict.fromkeys(c.steps)) + (f" ({len(c.steps)} steps)" if len(c.steps) > 1 else "")
+        rows[table].append((found.get(ONE, [0])[0], [c.name, cells[0], rate, *cells[1:], *([steps] if table == "kernels" else [])]))
+        say(f"  {c.name}: " + ", ".join(cells))
+    note = "Each alone in a plan of its own, one thread, inputs and outputs where they lie; the farthest from its limit first. What the machine did in the same rounds, " + "; ".join(limits[who].words() for who in ready) + " each; reading and writing as many bytes as the case."
+    for one in [*pages.values(), *(limit.page for limit in limits.values())]:
         if one:
             one.close()
-    notes = ["Kernels that move memory or work along rows, each alone in a plan of one step, one thread, inputs and outputs where they lie. The last column says which of two limits binds: a loop of vector loads and stores over as many bytes "
-             "(in cache where the kernel's are), or the functions in the formula from and to a few kB in the nearest cache: " + "; ".join(f"{n}: " + ", ".join(f"{f} {show(v)}" for f, v in x.items()) for n, x in functions.items()) + " ns each.",
-             "Memory's limit counts a row once; norms, softmaxes and their gradients go over a row two to four times while it is in the nearest cache, which this limit does not count."]
-    return {"kernels": {"title": "Kernels along memory", "raw": raw, "columns": ["", "relaxed, ms", "GB/s", "of its limit", "simd128, ms", "of its limit", "limit"], "table": [row for _, row in sorted(table, key=lambda t: t[0])], "notes": notes}}
+    themes = {t: {c.name: c.theme for table, c in everything if table == t} for t in TABLES}
+    columns = {"kernels": ["", "relaxed, ms", "GOP/s", "of its limit", "simd128, ms", "of its limit", "kernels"], "kernels along memory": ["", "relaxed, ms", "GB/s", "of its limit", "simd128, ms", "of its limit"]}
+    return {t: {"title": title, "unit": "ms", "values": values[t], "shares": shares[t], "themes": themes[t], "columns": columns[t], "table": [row for _, row in sorted(rows[t], key=lambda r: r[0])], "notes": [note, *NOTES[t]]}
+            for t, (title, _) in TABLES.items()}

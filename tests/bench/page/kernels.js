@@ -1,4 +1,4 @@
-// Plans of one step each (kernels.py), by themselves.
+// Plans of one operator each (kernels.py), by themselves.
 import { Engine } from "../../../web/src/engine.ts";
 import { best, serve } from "./rpc.js";
 
@@ -6,11 +6,16 @@ const threadUrl = new URL("/thread.js", location.href).href;
 let engine, cases, data;
 
 const bytes = (at, n) => new Uint8Array(data, at, n);
+/** Writes a pattern of so many elements again and again. */
+function fill(x, value, period) {
+  for (let i = 0; i < Math.min(period, x.length); i++) x[i] = value(i);
+  for (let n = period; n < x.length; n *= 2) x.copyWithin(n, 0, Math.min(n, x.length - n));
+}
 const FILL = {
-  floats: (p) => { const x = new Float32Array(p.buffer, p.byteOffset, p.length >> 2); for (let i = 0; i < x.length; i++) x[i] = ((i * 7919) % 1000) / 1000 - 0.4995; },
-  halves: (p) => { const x = new Uint16Array(p.buffer, p.byteOffset, p.length >> 1); for (let i = 0; i < x.length; i++) x[i] = 0x2c00 + (i % 1024); },
+  floats: (p) => fill(new Float32Array(p.buffer, p.byteOffset, p.length >> 2), (i) => ((i * 7919) % 1000) / 1000 - 0.4995, 1000),
+  halves: (p) => fill(new Uint16Array(p.buffer, p.byteOffset, p.length >> 1), (i) => 0x2c00 + i, 1024),
   ids: (p) => { const x = new BigInt64Array(p.buffer, p.byteOffset, p.length >> 3); for (let i = 0; i < x.length; i++) x[i] = BigInt((i * 7919) % x.length); },
-  bytes: (p) => { for (let i = 0; i < p.length; i++) p[i] = (i * 7919) >> 3; },
+  bytes: (p) => fill(p, (i) => (i * 7919) >> 3, 2048),
   bools: (p) => { for (let i = 0; i < p.length; i++) p[i] = ((i * 7919) >> 3) & 1; },
   ones: (p) => new Float32Array(p.buffer, p.byteOffset, p.length >> 2).fill(1),
   zeros: () => {},

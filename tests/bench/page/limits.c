@@ -1,5 +1,5 @@
-/* What this machine can do at most, in the browser: multiply-adds and dot products of bytes from registers, reading memory, moving bytes, and functions. Built in both flavours; simd128 has no
- * dot products of bytes. */
+/* What this machine can do at most, in the browser: multiply-adds and dot products of integers from registers, reading memory, moving bytes, and functions. Built in both flavours: relaxed SIMD has
+ * dot products of bytes, simd128 of 16-bit integers. */
 #include "../../../core/vector_math.h"
 #include <stdlib.h>
 
@@ -18,19 +18,24 @@ __attribute__((export_name("multiply_adds"))) double multiply_adds(int32_t round
   return 2.0 * VF * CHAINS * rounds;
 }
 
+/* Multiplications and additions of integers that were done. */
 #if EW_RELAXED_DOTS
-/* Multiplications and additions of bytes that were done. */
-__attribute__((export_name("byte_dots"))) double byte_dots(int32_t rounds) {
+#define DOT vi_dot_bytes
+enum { PER_LANE = 4 };
+#else
+#define DOT vi_dot_shorts
+enum { PER_LANE = 2 };
+#endif
+__attribute__((export_name("dots"))) double dots(int32_t rounds) {
   vi x[CHAINS], a = vi_splat(0x03020103), b = vi_splat(0x01020301);
   for (int i = 0; i < CHAINS; i++) x[i] = vi_splat(i);
   for (int32_t j = 0; j < rounds; j++)
-    for (int i = 0; i < CHAINS; i++) x[i] = vi_dot_bytes(a + j, b, x[i]);
+    for (int i = 0; i < CHAINS; i++) x[i] = DOT(a + j, b, x[i]);
   vi sum = x[0];
   for (int i = 1; i < CHAINS; i++) sum += x[i];
   sink = (float)(sum[0] + sum[1] + sum[2] + sum[3]);
-  return 2.0 * 4 * VF * CHAINS * rounds;
+  return 2.0 * PER_LANE * VF * CHAINS * rounds;
 }
-#endif
 
 static float *area;
 static const int64_t SIZE = 64 << 20;
