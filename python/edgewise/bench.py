@@ -15,7 +15,7 @@ from statistics import median, quantiles
 from time import perf_counter
 
 from .arrays import Array
-from .compile import cache_axis, head_dim, pick_model_file
+from .compile import CACHE_NAME, cache_axis, head_dim, pick_model_file
 from .dimensions import check_names, input_shapes
 from .engine import open_engine
 from .errors import InputError
@@ -94,7 +94,7 @@ def bench(model, dims=None, shapes=None, values=None, *, dtype=None, prompt=None
         file = path if os.path.isfile(path) else os.path.join(root, pick_model_file(files, dtype))
         graph = read_model(FileSource(file))
         names = {i.name for i in graph.input_names()}
-        if not (dims or shapes or values) and "input_ids" in names and any(o.name == "logits" for o in graph.outputs) and any("past" in n for n in names):
+        if not (dims or shapes or values) and "input_ids" in names and any(o.name == "logits" for o in graph.outputs) and any(CACHE_NAME.search(n) for n in names):
             contenders, fields = _writing(path, file, graph, None, engine, prompt, tokens, threads, against)
         else:
             contenders, fields = _runs(file, graph, engine, dims or {}, shapes or {}, values or {}, threads, against)
@@ -171,7 +171,7 @@ def _against(contenders, notes, make):
     try:
         c = make(onnxruntime, title)
     except Exception as e:  # of a library with its own kinds of exceptions
-        notes.append(f"{title} does not run the model, so there is nothing to compare with: {str(e).strip().splitlines()[0][:200]}")
+        notes.append(f"{title} could not be measured, so there is nothing to compare with: {str(e).strip().splitlines()[0][:200]}")
         return None
     difference = _difference(contenders[0].result, c.result)
     notes.append(f"Results were compared first: they differ by {difference:.1e} of the largest value." + ("" if difference <= AGREE else " THAT IS NOT THE SAME WORK: compare speeds with care (quantized activations round otherwise)."))
@@ -325,16 +325,37 @@ def _writing(path, file, graph, package, engine, prompt, tokens, threads, agains
     return contenders, {"task": f"language model of up to {sizes['most']} tokens", "measured": measured, "notes": notes, "difference": difference}
 
 
+def _handed_on(graph, caches):
+    """{cache that goes in: the output that it comes out as, with this run's tokens behind it}: whatever they are called, the nearest output that it flows into. Where several caches are as near to several
+    outputs (those of one fused attention, or of an If around all), they are so in the file's order."""
+    readers, outputs = {}, [o.name for o in graph.outputs if o.name != "logits"]
+    for n in graph.nodes:
+        for name in {*n.inputs, *(i for g in n.subgraphs() for m in g.every_node() for i in m.inputs), *(o.name for g in n.subgraphs() for o in g.outputs)}:
+            readers.setdefault(name, []).append(n)
+    near = {}
+    for cache in caches:
+        seen, reached, found = set(), {cache}, ()
+        while reached and not found:
+            seen |= reached
+            reached = {o for name in reached for n in readers.get(name, ()) for o in n.outputs} - seen
+            found = tuple(o for o in outputs if o in reached)
+        near.setdefault(found, []).append(cache)
+    if any(len(found) != len(names) for found, names in near.items()) or len({o for found in near for o in found}) != len(caches):
+        raise InputError(f"which outputs its {len(caches)} caches come out as is not clear", "the model", "")
+    return {cache: o for found, names in near.items() for cache, o in zip(names, found)}
+
+
 def _ort_writer(onnxruntime, session, graph, ids, length):
     """State and first results, as _writing's, of an export whose caches go in and come out."""
     import numpy as np
     value = onnxruntime.OrtValue.ortvalue_from_numpy
     inputs = {i.name: i for i in session.get_inputs()}
-    pasts = [n for n in inputs if "past" in n]
-    outputs = [o.name for o in session.get_outputs()]
-    presents = [o for o in outputs if o != "logits" and "present" in o]
-    if len(presents) != len(pasts):
-        raise InputError(f"{len(pasts)} caches go in, {len(presents)} come out", "the model", "")
+    handed_on = _handed_on(graph, [n for n in inputs if CACHE_NAME.search(n)])
+    pasts, presents = list(handed_on), list(handed_on.values())
+    shape = next(i.shape for i in graph.input_names() if i.name == "input_ids") or []
+    at_once = next((d for d in shape[1:] if isinstance(d, int)), None)  # of an export for so many tokens at a time, mostly one
+    if at_once not in (None, 1):
+        raise InputError(f"it takes {at_once} tokens at a time", "the model", "")
     empty = {}
     for i in graph.input_names():
         if i.name in pasts:
@@ -346,18 +367,21 @@ def _ort_writer(onnxruntime, session, graph, ids, length):
         total = past + len(new)
         fed = {"input_ids": np.array([new], np.int64), "attention_mask": np.ones((1, total), np.int64), "position_ids": np.arange(past, total)[None], "use_cache_branch": np.array([past > 0])}
         fed = {n: value(a.astype(np.int32) if inputs[n].type == "tensor(int32)" else a) for n, a in fed.items() if n in inputs}
-        for n, p in zip(pasts, presents):
+        for n in pasts:
             if past == 0:
                 state[n] = value(np.zeros(empty[n], ORT_TYPES[inputs[n].type]))
             fed[n] = state[n]
         out = dict(zip(["logits", *presents], session.run_with_ort_values(["logits", *presents], fed)))
-        for n, p in zip(pasts, presents):
-            state[n] = out[p]
+        state.update((n, out[p]) for n, p in handed_on.items())
         state["length"] = total
         return out["logits"]
 
     def prefill():
-        return run(ids[:length], 0)
+        if at_once is None:
+            return run(ids[:length], 0)
+        for i in range(length):
+            logits = run(ids[i:i + 1], i)
+        return logits
     last = lambda logits: logits.numpy()[0, -1].astype("f4")  # noqa: E731
     first = [last(prefill()), last(run([ids[length]], length))]
     return (prefill, lambda x: run([x], state["length"]), ids[length:], length, None), first

@@ -73,6 +73,38 @@ def test_a_language_model(dtype, tmp_path):
     assert p["difference"] is None and "packages" in p["notes"][-1]
 
 
+@pytest.mark.parametrize("at_once", [None, 1])
+def test_caches_are_known_by_where_they_go(at_once, tmp_path):
+    """Whatever outputs are called and in whatever order they stand: the same logits as onnxruntime's, whose caches go out and in."""
+    import onnx
+    model = onnx.load(f"{MODEL}/onnx/model_q4.onnx")
+    new = {o.name: o.name.replace("present", "output.layers") for o in model.graph.output if o.name != "logits"}
+    for n in model.graph.node:
+        n.output[:] = [new.get(o, o) for o in n.output]
+        n.input[:] = [new.get(i, i) for i in n.input]
+    outputs = list(model.graph.output)[::-1]
+    del model.graph.output[:]
+    for o in outputs:
+        model.graph.output.add().CopyFrom(o)
+        model.graph.output[-1].name = new.get(o.name, o.name)
+    if at_once:
+        for i in model.graph.input:
+            if i.name == "input_ids":
+                i.type.tensor_type.shape.dim[1].dim_value = at_once
+    path = str(tmp_path / "model.onnx")
+    onnx.save(model, path)
+    r = tool.bench(path, prompt=5, tokens=2, seconds=0.01)
+    assert len(new) > 2 and check(r)["difference"] < 1e-4, r.notes
+
+
+def test_caches_that_are_not_there():
+    """An output that two caches flow into is nobody's."""
+    from edgewise.ir import Graph, Info, Node
+    graph = Graph(nodes=[Node("Concat", ["past.key", "past.value"], ["both"], {"axis": 0})], outputs=[Info("both"), Info("logits")])
+    with pytest.raises(InputError, match="which outputs its 2 caches come out as"):
+        tool._handed_on(graph, ["past.key", "past.value"])
+
+
 def test_the_command(perceptron, tmp_path, capsys):
     assert cli.main(["bench", perceptron, "--dims", "n=3", "--value", "ids=7", "--seconds", "0.01", "--json", "--trace", str(tmp_path / "t.json")]) == 0
     d = json.loads(capsys.readouterr().out)
