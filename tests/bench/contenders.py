@@ -50,6 +50,19 @@ def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
     return found
 
 
+def leave_out(bench, title, differences, allowed, *measured):
+    """Who does not do the same work has no figures anywhere: says whose difference from the reference is more than what is allowed, and takes them out of all of `measured`, {contender: whatever}.
+
+    differences, allowed: {contender: number}. Returns who it was."""
+    found = [who for who, difference in differences.items() if not difference <= allowed[who]]
+    for who in found:
+        bench.trouble.append(f"{who}{title and ', ' + title}: its results differ by {differences[who]:.3g}, where {allowed[who]:g} is allowed: NOT COMPARABLE, left out")
+        say("  " + bench.trouble[-1])
+        for of in measured:
+            of.pop(who, None)
+    return found
+
+
 def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200, limits=None):
     """One model in all of `pages`, which are opened once for many: {who: [ms of each round]}, {who: [processor ms of each round]}, {who: version}, {who: difference}.
 
@@ -73,13 +86,9 @@ def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200
             results[who] = one.result if here else one.floats("modelResult")
         return float(np.median(times[1:])), None if here else one.worked / len(times)  # the first one found the caches cold
     found = turns(bench, taking, rounds, seconds, turn, limits, title)
-    reference, differences = results.get(ORT_ONE), {}
-    for who, y in results.items():
-        if reference is not None:
-            differences[who], allowed = differs(np.ravel(y), reference)
-            if not differences[who] <= allowed:
-                bench.trouble.append(f"{who}, {title}: its result differs by {differences[who]:.3g}: NOT COMPARABLE")
-                found.pop(who, None)
+    compared = {who: differs(np.ravel(y), results[ORT_ONE]) for who, y in results.items()} if ORT_ONE in results else {}
+    differences, allowed = ({who: both[i] for who, both in compared.items()} for i in (0, 1))
+    leave_out(bench, title, differences, allowed, found)
     return {w: [x[0] for x in v] for w, v in found.items() if v}, {w: [x[1] for x in v] for w, v in found.items() if v and v[0][1]}, versions, differences
 
 

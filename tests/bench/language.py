@@ -8,7 +8,7 @@ import onnx
 
 from . import gguf_file
 from .browser import ROOT, WORK, say
-from .contenders import EDGEWISE, NATIVE, NATIVE_TWO, ONE, ORT_ONE, ORT_TWO, SIMD, SLOW, TORCH, TWO, WLLAMA_ONE, WLLAMA_TWO, Limits, native_session, turns
+from .contenders import EDGEWISE, NATIVE, NATIVE_TWO, ONE, ORT_ONE, ORT_TWO, SIMD, SLOW, TORCH, TWO, WLLAMA_ONE, WLLAMA_TWO, Limits, leave_out, native_session, turns
 from .models import SMOLLM2, genai_model, in_4_bits, language_model
 from .stats import cell, ratio, show
 
@@ -280,9 +280,10 @@ def measure(bench, model, cases, rounds, seconds):
             logits[who].append(one.floats("logits"))
         return found
     found = turns(bench, contenders, rounds, seconds, turn, limits, FORMATS[model][0])
+    differences, allowed = compare(logits, model)
+    leave_out(bench, FORMATS[model][0], differences, allowed, found, contenders)
     speeds, cpu = ({case: {who: [r[case][i] for r in rounds if case in r] for who, rounds in found.items() if who != LAST or case == "prefill"} for case in cases} for i in (0, 1))
     peaks, loads = ({name: get(one) for name, one in contenders.items()} for get in (lambda one: one.peak_mb(), lambda one: one.opened["ms"]))
-    differences = compare(bench, logits, model)
     version = next((one.opened["version"] for name, one in contenders.items() if name in (ORT_ONE, ORT_TWO)), None)
     llama = next((one.opened["version"] for name, one in contenders.items() if name in (WLLAMA_ONE, WLLAMA_TWO)), None)
     note = limits.note()
@@ -311,10 +312,10 @@ def measure(bench, model, cases, rounds, seconds):
     return results
 
 
-def compare(bench, logits, model):
-    """Largest differences of each from onnxruntime-web (else from the first), relative to the largest value."""
+def compare(logits, model):
+    """({contender: largest difference from onnxruntime-web's (else the first one's) logits, relative to the largest}, {contender: how much it may be})."""
     reference = logits.get(ORT_ONE) or next(iter(logits.values()), None)
-    found = {}
+    found, allowed = {}, {}
     for name, arrays in logits.items():
         llama = name in (WLLAMA_ONE, WLLAMA_TWO)
         if llama:  # [token, logarithm of its probability]
@@ -323,6 +324,5 @@ def compare(bench, logits, model):
             found[name] = max(abs(p - probabilities[i]) for i, p in arrays) / float(np.max(np.abs(b)))
         else:
             found[name] = max(float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in zip(arrays, reference))
-        if not found[name] <= (max(CLOSE, FORMATS[model][1]) if llama else FORMATS[model][1]):
-            bench.trouble.append(f"{name}, {FORMATS[model][0]}: its logits differ by {found[name]:.3g}: NOT COMPARABLE")
-    return found
+        allowed[name] = max(CLOSE, FORMATS[model][1]) if llama else FORMATS[model][1]
+    return found, allowed

@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from .browser import HERE, WORK, Contender, _sh, say
-from .contenders import EDGEWISE, JAX, JAX_TWO, ONE, ORT_TRAINING as ORT, SIMD, TF, TORCH, TRAINING_ONE as ORT_ONE, TRAINING_TWO as ORT_TWO, TWO
+from .contenders import EDGEWISE, JAX, JAX_TWO, ONE, ORT_TRAINING as ORT, SIMD, TF, TORCH, TRAINING_ONE as ORT_ONE, TRAINING_TWO as ORT_TWO, TWO, leave_out
 from .models import SMOLLM2, TRAINING, in_4_bits, language_model
 from .stats import ratio, show, summary
 
@@ -184,7 +184,10 @@ def one_model(bench, name, rounds, seconds):
             del times[who]
             if who in contenders:
                 contenders.pop(who).close()
-    differences = compare(bench, {w: x for w, x in losses.items() if w != FULL})
+    differences = compare({w: x for w, x in losses.items() if w != FULL})
+    for who in leave_out(bench, TITLES[name], differences, dict.fromkeys(differences, TOLERANCE), times):
+        if who in contenders:
+            contenders.pop(who).close()
     end = time.monotonic() + seconds
     for number in range(rounds):
         if number >= 2 and time.monotonic() > end:
@@ -223,15 +226,10 @@ def empty_page(bench):
     return found
 
 
-def compare(bench, losses):
-    """The largest relative difference of each from onnxruntime-web (else from the first) in the losses before the first step, after one and after five."""
+def compare(losses):
+    """{contender: largest relative difference from onnxruntime-web's (else the first one's) losses before the first step, after one and after five}"""
     reference = losses.get(ORT_ONE) or next(iter(losses.values()), None)
-    found = {}
-    for who, x in losses.items():
-        found[who] = max(abs(x[i] - reference[i]) / abs(reference[i]) for i in (0, 1, 5))
-        if not found[who] <= TOLERANCE:
-            bench.trouble.append(f"{who}: its losses differ by {found[who]:.3g}: NOT COMPARABLE")
-    return found
+    return {who: max(abs(x[i] - reference[i]) / abs(reference[i]) for i in (0, 1, 5)) for who, x in losses.items()}
 
 
 def result(name, plan, times, first, cpu, differences, memory, peaks, versions, empty_mb):
