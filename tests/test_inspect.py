@@ -158,7 +158,7 @@ def test_language_models():
     cache = inspect(str(lm.path), length=100).cache
     key = next(i for i in lm.feeds if "past" in i)
     shape = lm.feeds[key].shape
-    assert cache.length == 100 and cache.bytes == 100 * cache.bytes_per_token and cache.bytes_per_token == cache.tensors * 4 * shape[1] * shape[3]
+    assert cache.length == 100 and cache.bytes == 100 * cache.bytes_per_token and cache.dtype == lm.feeds[key].dtype.name and cache.bytes_per_token == cache.tensors * lm.feeds[key].itemsize * shape[1] * shape[3]
     compiled = edgewise.CausalLM(str(lm.path), capacity=64, engine=open_engine("native"))
     assert sum(x["bytes"] for x in compiled.caches) == 64 * cache.bytes_per_token
     compiled.free()

@@ -7,8 +7,9 @@
 #include "gemm.h"
 #include <math.h>
 
-/* Rows of a block, and keys; of the head dimension, as much as one packed panel holds. */
-enum { ROWS = 48, KEYS = 64, DIM = 256, FEW = 6 };
+/* Rows of a block, and keys; of the head dimension, as much as one packed panel holds. WIDE: columns of v at a time where rows are FEW, in as many vectors as have
+ * sums of their own; with 512 bits no more than fit into the usual head of 64. */
+enum { ROWS = 48, KEYS = 64, DIM = 256, FEW = 6, SUMS = VF > 8 ? 4 : 8, WIDE = SUMS * VF };
 
 typedef struct {
   const ew_attention_params *p;
@@ -155,15 +156,15 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
   }
 }
 
-/* y = keep * y + sum of weights times rows of v, 8 vectors wide */
+/* y = keep * y + sum of weights times rows of v, WIDE columns of each */
 static __attribute__((noinline)) void add_weighted(int32_t keys, const float *weights, const real *v, int64_t stride, float keep, real *y) {
-  vf t[8];
-  for (int u = 0; u < 8; u++) t[u] = vf_load(y + u * VF) * keep;
+  vf t[SUMS];
+  for (int u = 0; u < SUMS; u++) t[u] = vf_load(y + u * VF) * keep;
   for (int32_t j = 0; j < keys; j++, v += stride) {
     vf x = vf_splat(weights[j]);
-    for (int u = 0; u < 8; u++) t[u] = vf_fma(x, vf_load(v + u * VF), t[u]);
+    for (int u = 0; u < SUMS; u++) t[u] = vf_fma(x, vf_load(v + u * VF), t[u]);
   }
-  for (int u = 0; u < 8; u++) vf_store(y + u * VF, t[u]);
+  for (int u = 0; u < SUMS; u++) vf_store(y + u * VF, t[u]);
 }
 
 /* The same for few rows, where k and v are read as they lie. */
@@ -186,7 +187,6 @@ EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t ro
 }
 EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t rows, const void *v, int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep, bool is_half) {
   const ew_attention_params *p = w->p;
-  enum { WIDE = 8 * VF };
   int32_t c = 0;
   for (; c + WIDE <= p->v_dim; c += WIDE) {
     float converted[KEYS * WIDE];

@@ -6,6 +6,7 @@ import os
 import sys
 
 from .errors import EdgewiseError
+from .package import CACHE_DTYPES
 
 
 def build(a):
@@ -34,8 +35,8 @@ def _package(a, model):
     if a.train:
         from .training.package import compile_model_for_training
         _sizes(a)
-        return compile_model_for_training(model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha)
-    return open_package(model, a.dtype, a.max_length)
+        return compile_model_for_training(model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha, cache_dtype=a.cache_dtype)
+    return open_package(model, a.dtype, a.max_length, cache_dtype=a.cache_dtype)
 
 
 def _write(a, package):
@@ -225,6 +226,7 @@ def main(argv=None):
     b.add_argument("--from", dest="source", metavar="FOLDER", help="where the full engines are (default: the package's own, or web/dist/engine of the checkout)")
     b.add_argument("--dtype", help="which .onnx file of the folder: fp32, fp16, int8, uint8, q8, q4, q4f16, bnb4")
     b.add_argument("--max-length", type=int, help="most tokens of a sequence (default: the model's limit, at most 1024)")
+    b.add_argument("--cache-dtype", choices=CACHE_DTYPES, help="what a language model's keys and values are kept as (float16 takes half the memory; default: float16 where the model declares it so, else float32)")
     b.add_argument("--dims", action="append", metavar="NAME=SIZE,...", help="compile any model, not only a language model, for these sizes of its free dimensions ('' where it has none); may be given several times")
     b.set_defaults(run=build)
     b.add_argument("--train", action="append", choices=("lora", "full"), help="make it trainable in a page: adapters beside its layers, or all its parameters; may be given twice")

@@ -9,11 +9,11 @@ from .dimensions import input_shapes
 from .errors import InputError, ModelError, UnsupportedOp
 from .ir import NeedsHost, NeedsValue, Tensor, Value
 from .onnx import BytesSource, Source, read_model
-from .ops.dtypes import BOOL, FLOAT, INT32, INT64, NAME
+from .ops.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from .ops.kernel import kernel_table
 from .ops.op import TooLong
 from .ops.symbolic import NotStatic, Sym
-from .package import FORMAT, Package
+from .package import CACHE_DTYPES, FORMAT, Package
 from .passes.last_position import keep_position
 from .passes.lora import insert_lora, saved_parameters
 from .plan import compile_graph
@@ -57,7 +57,7 @@ def pick_model_file(names, dtype=None):
     raise InputError("it is not clear which .onnx file is the model", ", ".join(models), "Name the file, or pass dtype.")
 
 
-def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=None, trainable=()):
+def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=None, trainable=(), cache_dtype=None):
     """Plans for text generation with a cache that is written in place.
 
     Args:
@@ -67,6 +67,7 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=Non
         chunks: numbers of tokens per run to make plans for; must contain 1 for a model with a cache.
         lora: training.peft.LoraConfig: layers that adapters can be put beside at run time; None: none.
         trainable: names of weights that are states of the plans (float32), as a training session holds them.
+        cache_dtype: what keys and values are kept as: "float32", or "float16", which takes half the memory. None: float16 where the model declares its caches so, else float32.
     Returns:
         (decoder manifest, [Plan])
     Raises:
@@ -79,6 +80,9 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=Non
                             graph.name or "model", "Text generation needs `input_ids` in and `logits` out; run other models with InferenceSession.")
     if capacity is not None and (type(capacity) is not int or not 0 < capacity <= MAX_CAPACITY):
         raise InputError(f"{capacity!r} is no number of tokens", "capacity", f"Give one from 1 to {MAX_CAPACITY}.")
+    if cache_dtype is not None and cache_dtype not in CACHE_DTYPES:
+        raise InputError(f"keys and values cannot be kept as {cache_dtype!r}", "cache_dtype", f"Give {' or '.join(CACHE_DTYPES)}.")
+    cache_dtype = cache_dtype or ("float16" if cached_as_halves(graph) else "float32")
     limit = next((config[k] for k in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len") if type(config.get(k)) is int and config[k] > 0), DEFAULT_CAPACITY)
     for name, kinds in {"input_ids": (INT64,), "attention_mask": (INT64, INT32, BOOL, FLOAT), "position_ids": (INT64, INT32), "use_cache_branch": (BOOL,)}.items():
         if name in inputs and inputs[name].dtype not in kinds:
@@ -98,7 +102,7 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=Non
         room = min(room, fixed)
     for _ in range(4):
         try:
-            plans, vocab, saved = _decoder_plans(graph, inputs, caches, chunks, fixed, room, lora, trainable)
+            plans, vocab, saved = _decoder_plans(graph, inputs, caches, chunks, fixed, room, lora, trainable, FLOAT16 if cache_dtype == "float16" else FLOAT)
             break
         except TooLong as e:  # the model's own position table is shorter
             shorter = room - e.excess
@@ -111,14 +115,14 @@ def compile_causal_lm(graph, config=None, capacity=None, chunks=CHUNKS, lora=Non
     cache_bytes = {}
     for plan in plans.values():
         cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
-    decoder = {"capacity": room, "vocab_size": vocab, "logits_type": "float32", "recompute": not caches, "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()], "plans": described}
+    decoder = {"capacity": room, "vocab_size": vocab, "logits_type": "float32", "recompute": not caches, "cache_dtype": cache_dtype, "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()], "plans": described}
     if lora is not None:
         decoder["lora"] = asdict(lora)
         decoder["saved"] = [{**asdict(s), "shape": list(graph.constants[s.parameter].shape)} for s in saved]
     return decoder, list(plans.values())
 
 
-def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity, lora, trainable):
+def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity, lora, trainable, cache_dtype):
     """-> ({tokens: Plan}, vocabulary, [lora.Saved])"""
     if not caches:
         chunks = tuple(c for c in RECOMPUTE_CHUNKS if c < capacity) + (capacity,)
@@ -128,8 +132,14 @@ def _decoder_plans(graph, inputs, caches, chunks, fixed, capacity, lora, trainab
         chunks = (fixed,)
     plans, vocab, saved = {}, 0, []
     for tokens in sorted({min(c, capacity) for c in chunks}):
-        plans[tokens], vocab, saved = _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable)
+        plans[tokens], vocab, saved = _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable, cache_dtype)
     return plans, vocab, saved
+
+
+def cached_as_halves(graph):
+    """Whether a language model declares its keys and values as float16."""
+    dtypes = {i.dtype for i in graph.input_names() if CACHE_NAME.search(i.name)}
+    return dtypes == {FLOAT16}
 
 
 def cache_axis(info):
@@ -164,7 +174,7 @@ def _gqa_head_dim(graph, node):
     raise UnsupportedOp("its head dimension is not declared", node.where, "Export the model with a fixed head dimension.")
 
 
-def _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable):
+def _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable, cache_dtype):
     past = Sym(PAST, 1, 0, 0, capacity - tokens) if caches and capacity > tokens else 0
     last = Sym(LAST, 1, 0, 0, tokens - 1) if tokens > 1 else 0
     shapes = {"input_ids": [1, tokens]}
@@ -203,7 +213,7 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable):
             insert_lora(bound, lora)
     registers = [("past", 0, capacity - tokens), ("last", 0, tokens - 1)]
     try:
-        plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed, float_outputs=True, trainable=trainable)
+        plan, bound = compile_graph(graph, shapes, None, known, roles, ["logits"], cache_shapes, registers, transform, computed, float_outputs=True, trainable=trainable, cache_dtype=cache_dtype)
     except NotStatic as e:
         raise UnsupportedOp(f"its use of the past cannot be turned into an in-place cache ({e})", graph.name or "model", "Run it with InferenceSession, or export it with another exporter.") from None
     except NeedsValue as e:
@@ -213,12 +223,12 @@ def _decoder_plan(graph, inputs, caches, tokens, capacity, lora, trainable):
     return plan, vocab[0], saved
 
 
-def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, lora=None, trainable=()):
+def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, lora=None, trainable=(), cache_dtype=None):
     """Compiles a causal language model.
 
     Args:
         files: {file name: Source}: the .onnx file, its external data, and config.json, tokenizer.json and so on, as in a Hugging Face folder.
-        dtype, model_file: which .onnx file. capacity: most tokens of a sequence. lora, trainable: as compile_causal_lm's.
+        dtype, model_file: which .onnx file. capacity: most tokens of a sequence. lora, trainable, cache_dtype: as compile_causal_lm's.
     Returns:
         Package: plans as blobs; weights stay in their files until the package is written.
     """
@@ -237,7 +247,7 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
             config = json.loads(texts["config.json"].decode())
         except (ValueError, RecursionError) as e:
             raise ModelError(f"it is no valid JSON ({e})", "config.json", "Fetch it again.") from None
-    decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks, lora, trainable)
+    decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks, lora, trainable, cache_dtype)
     package = Package({"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": [], "decoder": decoder}, dict(texts), dict(files))
     package.graph = graph
     add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
@@ -365,9 +375,9 @@ def page_sources(files):
 
 
 def compile_for_page(files, options=None):
-    """What the page's worker calls: {file name: JavaScript source} and options (dtype, capacity, model_file) -> (manifest JSON, {file name: bytes}).
+    """What the page's worker calls: {file name: JavaScript source} and options (dtype, capacity, cache_dtype, model_file) -> (manifest JSON, {file name: bytes}).
 
     Weights stay in the page's files; the manifest says where."""
     options = dict(options or {})
-    package = compile_package(page_sources(files), options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"))
+    package = compile_package(page_sources(files), options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"), cache_dtype=options.get("cache_dtype"))
     return json.dumps(package.manifest), package.blobs

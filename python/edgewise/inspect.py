@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from .autodiff import Gradients, add_gradients
 from .bind import bind
-from .compile import CACHE_NAME, cache_axis, head_dim
+from .compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
 from .dimensions import MOST_DIM, check_names, input_shapes
 from .errors import EdgewiseError, InputError, MissingGradient, ModelError, UnsupportedOp
 from .ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
@@ -101,7 +101,8 @@ class Memory:
 
 @dataclass
 class Cache:
-    """Keys and values of a language model for one sequence, as text generation keeps them (float32). bytes: for `length` tokens."""
+    """Keys and values of a language model for one sequence, as text generation keeps them unless told otherwise (`cache_dtype`). bytes: for `length` tokens."""
+    dtype: str
     tensors: int
     bytes_per_token: int
     length: int
@@ -239,7 +240,7 @@ def _cache(graph, length):
     """Cache, or None where the inputs are not those of a language model with one."""
     if length is not None and (type(length) is not int or not 0 < length < MOST_DIM):
         raise InputError(f"{length!r} is no number of tokens", "length", "Give one from 1 on.")
-    length, per_token, count = length or 1024, 0, 0
+    length, per_token, count, halves = length or 1024, 0, 0, cached_as_halves(graph)
     for i in graph.input_names():
         if CACHE_NAME.search(i.name) and "encoder" not in i.name:
             try:
@@ -249,8 +250,8 @@ def _cache(graph, length):
             except (UnsupportedOp, *BROKEN):
                 return None
             shape[axis] = 1
-            per_token, count = per_token + 4 * product(shape), count + 1
-    return Cache(count, per_token, length, per_token * length) if count else None
+            per_token, count = per_token + (2 if halves else 4) * product(shape), count + 1
+    return Cache("float16" if halves else "float32", count, per_token, length, per_token * length) if count else None
 
 
 def _try(f):
@@ -372,7 +373,7 @@ def _lines(r):
     else:
         yield f"  memory: not known, since {_words(r.problem)}" + (" (--dims name=size,... or --shape input=2x3)" if r.needs and not r.unsupported else "")
     if r.cache is not None:
-        yield f"  keys and values: {_bytes(r.cache.bytes_per_token)} per token and sequence, {_bytes(r.cache.bytes)} for {r.cache.length:,} tokens"
+        yield f"  keys and values: {_bytes(r.cache.bytes_per_token)} per token and sequence, {_bytes(r.cache.bytes)} for {r.cache.length:,} tokens, in {r.cache.dtype}"
     g = r.gradients
     if r.why_no_gradients:
         yield f"  gradients: not known, since {_words(r.why_no_gradients)}"

@@ -15,6 +15,7 @@ from .onnx.source import Source
 MAGIC = b"EDGEWISE"
 FORMAT = 1
 REGISTERS = {"past": 0, "last": 1}  # compile.PAST, LAST
+CACHE_DTYPES = ("float32", "float16")  # that keys and values can be kept as
 SUM = b'{"manifest_sha256":"'
 KINDS = ("weight", "computed", "cache", "state", "input", "output")  # of slots
 MAX_MANIFEST = 16 << 20
@@ -167,6 +168,7 @@ def _check(manifest, sources, broken):
         return
     d = manifest.get("decoder")
     want(isinstance(d, dict) and count(d.get("capacity"), 1) and count(d.get("vocab_size"), 1) and isinstance(d.get("plans"), list) and d["plans"] and isinstance(d.get("caches"), list), "its manifest describes no decoder")
+    want(d.get("cache_dtype", CACHE_DTYPES[0]) in CACHE_DTYPES, f"it keeps keys and values as {d.get('cache_dtype')!r}")
     for c in d["caches"]:
         want(isinstance(c, dict) and isinstance(c.get("name"), str) and count(c.get("bytes")), "a cache is described wrongly")
     caches = unique(d["caches"], "caches")

@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from .conftest import MODEL, greedy
+from .test_trouble import error
 
 
 def no_python(visit):
@@ -234,6 +235,33 @@ def test_the_pages_thread_is_never_blocked(visit, server, model):
     assert "error" not in got, got
     v.run("await new Promise((r) => setTimeout(r, 200))")
     assert v.run("return long") == []
+
+
+def test_a_cache_of_halves(visit, server, files):
+    """Of a package as of a model compiled in the page: half the memory, the same tokens as Python with the same cache, also where beams copy it; another dtype than the package's is refused."""
+    import edgewise
+    from edgewise.session.decoder import open_package
+    from edgewise.text import Tokenizer, generate
+    with open(files / "halves.edge", "wb") as f:
+        open_package(MODEL, cache_dtype="float16").write(f)
+    lm = edgewise.CausalLM(str(files / "halves.edge"))
+    tokenizer = Tokenizer.from_pretrained(MODEL)
+    beams = tokenizer.decode(generate(lm, tokenizer.encode("Once upon a time"), max_new_tokens=12, num_beams=3, do_sample=False)[0], skip_special_tokens=True)
+    v = visit(server)
+    whole, halves = greedy(v, "/files/model.edge"), greedy(v, "/files/halves.edge")
+    assert (whole["info"]["cacheDtype"], halves["info"]["cacheDtype"]) == ("float32", "float16")
+    assert whole["info"]["memory"]["cachePerSequence"] == 2 * halves["info"]["memory"]["cachePerSequence"] > 0
+    assert halves["ids"] == list(generate(lm, tokenizer.encode("Once upon a time"), max_new_tokens=12, do_sample=False)[0])[-len(halves["ids"]):]
+    for flavour in ("simd128", "relaxed-threads"):
+        assert v.run("""
+            const p = await ew.pipeline("text-generation", "/files/halves.edge", {flavour: arg});
+            const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 12, num_beams: 3, do_sample: false});
+            await p.dispose();
+            return generated_text;
+        """, flavour) == beams
+    error(greedy(v, "/files/halves.edge", {"cache_dtype": "float32"}), "InputError", "float16", "--cache-dtype")
+    compiled = greedy(v, "/demo/model/", {"dtype": "q4", "cache_dtype": "float16"})
+    assert compiled["info"]["origin"] == "compiled" and compiled["info"]["cacheDtype"] == "float16" and compiled["ids"] == halves["ids"]
 
 
 def test_same_tokens_as_python(visit, server, package):

@@ -256,7 +256,7 @@ def mutations(package):
             yield f"{place} = {value!r}", at(*place)(value)
     for place, value in ((("weights", 0, "name"), "x"), (("weights", 0, "file"), "../../etc/passwd"), (("weights", 0, "file"), "tokenizer.json"), (("decoder", "plans", 0, "file"), "plan/99"), (("decoder", "plans"), []),
                          (("decoder", "plans", 0, "slots"), []), (("decoder", "caches"), []), (("decoder",), None), (("weights",), {}), (("files",), []), (("task",), "text-to-image"),
-                         (("decoder", "plans", 0, "slots", 0, "kind"), "__proto__"), (("decoder", "logits_type"), "float64"), (("files", "plan/1"), [0, 10])):
+                         (("decoder", "plans", 0, "slots", 0, "kind"), "__proto__"), (("decoder", "logits_type"), "float64"), (("decoder", "cache_dtype"), "int8"), (("files", "plan/1"), [0, 10])):
         yield f"{place} = {value!r}", at(*place)(value)
     yield "a manifest of nothing", b"null"
     yield "a manifest that is not JSON", b"{" * 5000

@@ -97,6 +97,9 @@ def test_build_and_inspect(folder, tmp_path):
     assert greedy(CausalLM(str(tmp_path / "m.edge")), [1, 2]) == greedy(CausalLM(str(folder)), [1, 2])
     r = edgewise("build", folder, "-o", tmp_path / "n.edge", "--dtype", "q4", "--max-length", "32")
     assert r.returncode == 0 and "up to 32 tokens" in r.stdout
+    r = edgewise("build", folder, "-o", tmp_path / "h.edge", "--cache-dtype", "float16")
+    whole, halves = (CausalLM(str(tmp_path / name)) for name in ("m.edge", "h.edge"))
+    assert r.returncode == 0 and halves.cache_dtype == "float16" and sum(c["bytes"] for c in whole.caches) == 2 * sum(c["bytes"] for c in halves.caches)
     r = edgewise("inspect", folder / "onnx" / "model_q4.onnx")
     assert r.returncode == 0 and "input input_ids: int64" in r.stdout and "not supported: none" in r.stdout
 

@@ -1,31 +1,36 @@
 """`CausalLM`, whose cache is written in place, against the same model run without a cache."""
 import numpy as np
+import onnxruntime
 import pytest
 
 from edgewise.compile import compile_package
+from edgewise.errors import InputError
 from edgewise.inspect import every_node
 from edgewise.session.decoder import CausalLM, folder_files
 
-from .reference import Reference
+from .reference import DTYPES, Reference
 from .zoo import causal_lms
 
 LMS = causal_lms()
 LENGTH, NEW = 12, 24
+HALVES = 2e-3  # keys and values rounded to 11 bits, as a share of the largest logit
 # Dynamic 8-bit quantization takes its scale from all rows of a run: cutting a sequence otherwise gives other numbers, in onnxruntime as here.
 DYNAMIC = 0.1
 
 
-def tolerance_of(model):
-    """The cache changes nothing but the order of sums. Logits that the file declares as float16 are rounded in the run without a cache. Where the file allows 8-bit activations
+def tolerance_of(model, cache_dtype="float32"):
+    """A cache of float32 changes nothing but the order of sums. Logits that the file declares as float16 are rounded in the run without a cache. Where the file allows 8-bit activations
     (accuracy_level 4), single tokens and many may take different kernels."""
     if any(n.attrs.get("accuracy_level", 0) >= 4 for n in every_node(model.graph)):
         return 2e-2
+    if cache_dtype == "float16":
+        return DYNAMIC if model.dynamic_quantization else HALVES
     return DYNAMIC if model.dynamic_quantization else 2e-3 if model.expected["logits"].dtype == np.float16 else 1e-4
 
 
-def package(model, chunks, capacity=LENGTH + NEW + 8):
+def package(model, chunks, capacity=LENGTH + NEW + 8, cache_dtype=None):
     files, root = folder_files(model.path)
-    return compile_package(files, capacity=capacity, chunks=chunks, model_file=model.path.name)
+    return compile_package(files, capacity=capacity, chunks=chunks, model_file=model.path.name, cache_dtype=cache_dtype)
 
 
 def prompt(model, length=LENGTH):
@@ -42,14 +47,15 @@ def model(request):
     return request.param
 
 
-def test_all_ways_to_cut_a_sequence(model, engine):
+@pytest.mark.parametrize("cache_dtype", ["float32", "float16"])
+def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
     """One run, one by one, padded and unpadded chunks, after copy() and after truncate(): always the logits of the run without a cache."""
     reference = Reference(model, engine)
-    tolerance = tolerance_of(model)
+    tolerance = tolerance_of(model, cache_dtype)
     ids = prompt(model)
     want = reference.logits(ids)
     scale = np.abs(want).max()  # of the whole output, as check_zoo.py has it
-    lm = CausalLM(package(model, (1, 4, 16)), engine=engine)
+    lm = CausalLM(package(model, (1, 4, 16), cache_dtype=cache_dtype), engine=engine)
     assert lm.vocab_size == want.shape[1] and lm.max_length == LENGTH + NEW + 8
 
     def forward(sequence, part):
@@ -79,10 +85,41 @@ def test_all_ways_to_cut_a_sequence(model, engine):
     reference.session.free()
 
 
+@pytest.mark.parametrize("model", [m for m in LMS if m.feeds and {a.dtype.name for n, a in m.feeds.items() if "past" in n} == {"float16"}], ids=repr)
+def test_declared_halves_as_onnxruntime(model, engine):
+    """A model that declares its caches as float16 has them so by default, in half the memory; token by token onnxruntime, which is given its own `present` back as `past`, computes the same logits."""
+    session = onnxruntime.InferenceSession(str(model.path), providers=["CPUExecutionProvider"])
+    types = {i.name: DTYPES[i.type] for i in session.get_inputs()}
+    caches = [n for n in types if "past" in n]
+    presents = [o.name for o in session.get_outputs() if o.name.startswith("present")]
+    past = {n: np.zeros((1, model.feeds[n].shape[1], 0, model.feeds[n].shape[3]), np.float16) for n in caches}
+    lm = CausalLM(package(model, (1, 16)), engine=engine)
+    wide = CausalLM(package(model, (1, 16), cache_dtype="float32"), engine=engine)
+    assert (lm.cache_dtype, wide.cache_dtype) == ("float16", "float32") and 2 * sum(c["bytes"] for c in lm.caches) == sum(c["bytes"] for c in wide.caches)
+    sequence = lm.open()
+    for at, token in enumerate(prompt(model)):
+        given = {"input_ids": [[token]], "attention_mask": np.ones((1, at + 1)), "position_ids": [[at]], "use_cache_branch": [at > 0]}
+        out = session.run(["logits", *presents], {**{n: np.asarray(v, types[n]) for n, v in given.items() if n in types}, **past})
+        past = dict(zip(caches, out[1:]))
+        close(lm.logits(lm.forward(sequence, [token])), out[0][0, -1].astype("f4"), max(model.tolerance, tolerance_of(model, "float16")))
+    lm.free()
+    wide.free()
+
+
+def test_asking_for_another_dtype_of_the_cache(tmp_path):
+    with pytest.raises(InputError, match="'int8'.*float32 or float16"):
+        package(LMS[0], (1, 16), cache_dtype="int8")
+    with open(tmp_path / "m.edge", "wb") as f:
+        package(LMS[0], (1, 16), cache_dtype="float16").write(f)
+    CausalLM(str(tmp_path / "m.edge"), cache_dtype="float16").free()
+    with pytest.raises(InputError, match="built to keep keys and values as float16.*--cache-dtype"):
+        CausalLM(str(tmp_path / "m.edge"), cache_dtype="float32")
+
+
 def test_greedy_sequences(model, engine):
     """24 tokens, the likeliest each time: with the cache and without."""
     ids = prompt(model, 5)
-    lm = CausalLM(package(model, (1, 16)), engine=engine)
+    lm = CausalLM(package(model, (1, 16), cache_dtype="float32"), engine=engine)
     sequence, out = lm.open(), list(ids)
     new = ids
     for _ in range(NEW):

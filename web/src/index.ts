@@ -22,6 +22,7 @@ import { InputError } from "./errors.ts";
 import type { GenerationFields } from "./generation/index.ts";
 import type { DType } from "./hub.ts";
 import { choose, platform, type Flavour } from "./platform.ts";
+import type { CacheDType } from "./package.ts";
 import type { GenerateRequest, LoadRequest, ModelInfo, ProgressEvent, TextOptions } from "./protocol.ts";
 import { hand } from "./source.ts";
 import type { Message } from "./text.ts";
@@ -36,7 +37,7 @@ export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inf
 export { Profile, type NodeRow, type OpRow, type PlanRow, type ProfileRow } from "./profile.ts";
 export { Tensor, type TensorData, type Tensors, type TensorType } from "./tensor.ts";
 export { LinearLRScheduler, TrainingSession, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
-export type { DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
+export type { CacheDType, DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 
 /** What this page can use, and in words why not more. */
 export interface Info {
@@ -87,6 +88,8 @@ export interface PipelineOptions {
   model_file_name?: string;
   /** Most tokens of a text, prompt included, when the model is compiled here. Default: the compiler's, from the model's config. */
   capacity?: number;
+  /** What keys and values are kept as when the model is compiled here; `float16` takes half the memory. Default: `float16` where the model declares its caches so, else `float32`. A package was built with one; InputError where that is the other. */
+  cache_dtype?: CacheDType;
   /**
    * Compile an .onnx model so that it can be trained, too: `true` for adapters of rank 8 on all linear layers, or what {@link TrainingPrograms}
    * says. Packages bring along what they were built with. Default: false.
@@ -263,7 +266,7 @@ export type ModelSource = string | URL | Blob | File[] | FileList | Uint8Array |
 export async function pipeline(task: "text-generation", model: ModelSource, options: PipelineOptions = {}): Promise<TextGenerationPipeline> {
   if ((task as string) !== "text-generation")
     throw new InputError(`the task is '${String(task)}'`, "pipeline", "This version of Edgewise has 'text-generation'.");
-  const known = new Set(["dtype", "progress_callback", "signal", "flavour", "threads", "revision", "subfolder", "model_file_name", "capacity", "training", "cache", "cache_files", "integrity", "fetch_options", "device"]);
+  const known = new Set(["dtype", "progress_callback", "signal", "flavour", "threads", "revision", "subfolder", "model_file_name", "capacity", "cache_dtype", "training", "cache", "cache_files", "integrity", "fetch_options", "device"]);
   for (const name of Object.keys(options))
     if (!known.has(name)) throw new InputError(`there is no option '${name}'`, "pipeline", `Options are: ${[...known].join(", ")}.`);
   const device: unknown = (options as Record<string, unknown>).device;
@@ -281,6 +284,7 @@ export async function pipeline(task: "text-generation", model: ModelSource, opti
     flavour: options.flavour ?? env.flavour,
     threads: options.threads ?? env.threads,
     capacity: options.capacity,
+    cache_dtype: options.cache_dtype,
     programs: programsOf(options.training),
     cache: options.cache ?? env.cachePlans,
     cache_files: options.cache_files ?? env.cacheFiles,

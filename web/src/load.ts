@@ -150,6 +150,8 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const { manifest, where } = found;
     checkTable(await opening, manifest, where);
     const described = decoderOf(manifest, where);
+    if (request.cache_dtype !== undefined && request.cache_dtype !== described.cacheDtype)
+      throw new InputError(`the package was built to keep keys and values as ${described.cacheDtype}, not as '${String(request.cache_dtype)}'`, "options.cache_dtype", "Build it with `edgewise build --cache-dtype`, or give the model's .onnx file.");
     opening = withKernels(await opening, options, manifest.kernels, where);
     const engine = await opening;
     throwIfAborted(signal);
@@ -172,7 +174,7 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const key = sha256(JSON.stringify(Array.from(manifest.weights.values(), ({ name, bytes }) => [name, bytes]))).slice(0, 16);
     const info: ModelInfo = {
       ...engine.choice, isolated: platform().isolated, origin: found.origin, dtype: found.dtype,
-      capacity: decoder.max_length, vocabSize: decoder.vocab_size, hasChatTemplate: tokenizer.hasChatTemplate,
+      capacity: decoder.max_length, cacheDtype: described.cacheDtype, vocabSize: decoder.vocab_size, hasChatTemplate: tokenizer.hasChatTemplate,
       training: Array.from(programs.values(), (p) => ({ adapter: p.lora ? "lora" : "full", batch: p.batch, sequence: p.sequence, learning_rate: p.optimizer.lr, optimizer: p.optimizer.type, ...(p.lora ? { r: p.lora.r, lora_alpha: p.lora.lora_alpha } : {}) })),
       memory: { engine: engine.memoryBytes, weights: weights.bytes, cachePerSequence: decoder.cacheBytes },
       ms: { engine: engine.instantiateMs, compile: found.compileMs, load: performance.now() - started },
@@ -237,7 +239,7 @@ function textsOf(opened: OpenPackage): Texts {
 
 /** What decides about a compiled package besides the model's files. */
 async function keyOf(job: Job, engine: Promise<Engine>, what: unknown): Promise<string> {
-  return JSON.stringify({ compiler: COMPILER, table: (await engine).tableHash, capacity: job.request.capacity ?? null, ...(job.request.programs ? { programs: job.request.programs } : {}), what });
+  return JSON.stringify({ compiler: COMPILER, table: (await engine).tableHash, capacity: job.request.capacity ?? null, cache_dtype: job.request.cache_dtype ?? null, ...(job.request.programs ? { programs: job.request.programs } : {}), what });
 }
 
 async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], folder: string, engine: Promise<Engine>): Promise<Found> {
@@ -304,7 +306,7 @@ async function fromFiles(
   job: Job, graph: string, files: Map<string, Blob>, texts: Texts, dtype: string, engine: Promise<Engine>,
   from: { key?: string | undefined; tags?: Record<string, string>; fetchMissing?: (name: string) => Promise<void> } = {},
 ): Promise<Found> {
-  const { cache, capacity, programs } = job.request;
+  const { cache, capacity, cache_dtype, programs } = job.request;
   const onnx = async () => ({ graph, files });
   job.readTexts(texts, graph);
   // Files that were given have no ETag: the key is their names and sizes, and the ranges that the compiler read are compared.
@@ -319,7 +321,7 @@ async function fromFiles(
   const onStage = (stage: "pyodide" | "compile" | "done", words: string) => job.progress({ status: "compile", name: job.model, stage, message: words });
   for (let attempts = 0; !compiled; attempts++) {
     try {
-      compiled = await job.python().compile(files, { model_file: graph, ...(capacity === undefined ? {} : { capacity }), ...(programs ? { programs } : {}) }, onStage);
+      compiled = await job.python().compile(files, { model_file: graph, ...(capacity === undefined ? {} : { capacity }), ...(cache_dtype === undefined ? {} : { cache_dtype }), ...(programs ? { programs } : {}) }, onStage);
     } catch (e) {
       if (!(e instanceof MissingFile)) throw e;
       if (!from.fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;

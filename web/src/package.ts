@@ -20,6 +20,8 @@ const MAX_FILE = 1 << 30; // of the files that are read whole: plans, tokenizer,
 
 /** A plan for `tokens` tokens at once. `registers`: numbers of those that hold the past length and the last token's place. */
 export interface PlanInfo { tokens: number; file: string; registers: { past: number; last: number }; slots: Slot[] }
+/** What keys and values of attention can be kept as. */
+export type CacheDType = "float32" | "float16";
 /** A language model's plans. */
 export interface DecoderInfo {
   /** The model has no cache: every run is given the whole text. */
@@ -28,6 +30,8 @@ export interface DecoderInfo {
   capacity: number;
   /** Number of logits. */
   vocabSize: number;
+  /** What keys and values are kept as: "float32" or "float16". */
+  cacheDtype: CacheDType;
   /** Of one sequence. */
   caches: { name: string; bytes: number }[];
   /** In the order of their tokens. */
@@ -263,6 +267,8 @@ function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files
   const recompute = root.get("recompute") === true;
   if (root.get("logits_type") !== "float32") c.fail("decoder.logits_type", "is not 'float32'");
 
+  const cacheDtype = (root.get("cache_dtype") ?? "float32") as CacheDType;
+  if (cacheDtype !== "float32" && cacheDtype !== "float16") c.fail("decoder.cache_dtype", "is neither 'float32' nor 'float16'");
   const caches = new Map<string, number>();
   let total = 0;
   c.list(root.get("caches"), "decoder.caches", 100_000).forEach((value, i) => {
@@ -316,7 +322,7 @@ function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files
   let memory = 0;
   for (const bytes of computed.values()) memory += bytes;
   if (memory > MAX_MEMORY) c.fail("decoder.plans", `compute ${megabytes(memory)} of constants`);
-  return { recompute, capacity, vocabSize, caches: Array.from(caches, ([name, bytes]) => ({ name, bytes })), plans };
+  return { recompute, capacity, vocabSize, cacheDtype, caches: Array.from(caches, ([name, bytes]) => ({ name, bytes })), plans };
 }
 
 /** A package of which the manifest has been read. */

@@ -5,6 +5,7 @@ import * as errors from "./errors.ts";
 import type { Urls } from "./env.ts";
 import type { DType } from "./hub.ts";
 import type { OpenInfo, OpenRequest } from "./inference/model.ts";
+import type { CacheDType } from "./package.ts";
 import type { Flavour } from "./platform.ts";
 import type { ProfileData } from "./profile.ts";
 import type { Handed } from "./source.ts";
@@ -33,6 +34,7 @@ export interface LoadRequest {
   flavour: Flavour | "auto";
   threads: number | undefined;
   capacity: number | undefined;
+  cache_dtype: CacheDType | undefined;
   /** Training programs to compile along, as python/edgewise/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;
@@ -137,6 +139,8 @@ export interface ModelInfo {
   dtype: string;
   /** Most tokens of a text, prompt included. */
   capacity: number;
+  /** What keys and values are kept as. */
+  cacheDtype: CacheDType;
   /** Tokens in the model's vocabulary. */
   vocabSize: number;
   /** Whether messages can be given instead of a text. */

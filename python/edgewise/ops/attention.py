@@ -192,7 +192,7 @@ def _scale(n, dim):
 @attention.lower
 def _(n, b):
     batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(n)
-    q, k, v = (b.view(x) for x in n.inputs[:3])
+    q, k, v = b.view(n.inputs[0]), b.stored(n.inputs[1]), b.stored(n.inputs[2])
     y = b.out(n.outputs[0])
     if len(q.shape) == 3:
         q, k, v, y = by_heads(b, q, heads), by_heads(b, k, kv), by_heads(b, v, kv), by_heads(b, y, heads)

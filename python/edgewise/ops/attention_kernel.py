@@ -27,7 +27,9 @@ Kernel("attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "q_len":
 
 
 def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, softcap=0.0, lengths=None, sink=None, nan_to_zero=0):
-    """q, y [batch, heads, q_len, dim]; k, v [batch, kv_heads, kv_len, dim] views with any strides. masks: views that broadcast to [batch, heads, q_len, kv_len]."""
+    """q, y [batch, heads, q_len, dim]; k, v [batch, kv_heads, kv_len, dim] views with any strides, of float32 or float16. masks: views that broadcast to [batch, heads, q_len, kv_len]."""
+    if k.dtype != v.dtype:  # one of them comes from a cache of halves
+        k, v = b.cast(k, FLOAT), b.cast(v, FLOAT)
     q, k, v = (b.inner_contiguous(x) for x in (q, k, v))
     batch, heads, q_len, dim = q.shape
     kv_len = k.shape[2]
@@ -61,7 +63,7 @@ def _(n):
 
 @fused.lower
 def _(n, b):
-    q, k, v = (b.view(x) for x in n.inputs[:3])
+    q, k, v = b.view(n.inputs[0]), b.stored(n.inputs[1]), b.stored(n.inputs[2])
     y = b.out(n.outputs[0])
     if n.attr("merged", 0):
         y = b.reshaped(y, [q.shape[0], q.shape[2], q.shape[1], v.shape[3]]).transpose([0, 2, 1, 3])
@@ -88,9 +90,9 @@ def append(b, n, new, past_index, present_index):
     out = n.outputs[present_index] if n.wants(present_index) else None
     past = n.input(past_index)
     if past is not None and past.role == "cache":
-        old = b.view(past)
+        old = b.stored(past)
         whole = old.extended(2, old.shape[2] + new.shape[2])
-        b.copy(new, whole.slice(2, old.shape[2], new.shape[2]))
+        b.store(new, whole.slice(2, old.shape[2], new.shape[2]))
         if out is not None:
             b.alias(out, whole)
         return whole, old.shape[2]
@@ -98,13 +100,13 @@ def append(b, n, new, past_index, present_index):
         if out is None:
             return new, 0
         whole = b.out(out)
-        b.copy(new, whole)
+        b.store(new, whole)
         return whole, 0
     old = b.view(past)
     shape = old.shape[:2] + [old.shape[2] + new.shape[2], old.shape[3]]
     whole = b.out(out) if out is not None else b.temp(FLOAT, shape)
     b.copy(old, whole.slice(2, 0, old.shape[2]))
-    b.copy(new, whole.slice(2, old.shape[2], new.shape[2]))
+    b.store(new, whole.slice(2, old.shape[2], new.shape[2]))
     return whole, old.shape[2]
 
 

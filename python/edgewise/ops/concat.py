@@ -43,16 +43,16 @@ def _(n, outs):
 @concat.lower
 def _(n, b):
     axis = axis_of(n, n.attr("axis", 1), n.inputs[0].rank)
-    first = b.view(n.inputs[0])
     at = 0
     if n.inputs[0].role == "cache":  # the cache has room behind what it holds: append in place
+        first = b.stored(n.inputs[0])
         y = first.extended(axis, n.outputs[0].shape[axis])
         b.alias(n.outputs[0], y)
         parts, at = n.inputs[1:], first.shape[axis]
     else:
         y, parts = b.out(n.outputs[0]), n.inputs
     for v in parts:
-        b.copy(b.view(v), y.slice(axis, at, v.shape[axis]))
+        b.store(b.view(v), y.slice(axis, at, v.shape[axis]))
         at = at + v.shape[axis]
 
 
@@ -123,7 +123,7 @@ def _(n, outs):
 @split.lower
 def _(n, b):
     axis, sizes = _split_sizes(n)
-    v, at = b.view(n.inputs[0]), 0
+    v, at = b.stored(n.inputs[0]), 0
     for out, size_ in zip(n.outputs, sizes):
         if out is not None:
             b.alias(out, v.slice(axis, at, size_))

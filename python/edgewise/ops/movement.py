@@ -53,7 +53,7 @@ def _(n, outs):
 
 @transpose.lower
 def _(n, b):
-    x = b.view(n.inputs[0])
+    x = b.stored(n.inputs[0])
     b.alias(n.outputs[0], x.transpose(_perm(n, len(x.shape))))
 
 
@@ -155,7 +155,7 @@ def _(n, outs):
 
 @slice_.lower
 def _(n, b):
-    v = b.view(n.inputs[0])
+    v = b.stored(n.inputs[0])
     for axis, start, length, step in slice_ranges(n):
         v = v.slice(axis, start, length, step)
     b.alias(n.outputs[0], v)

@@ -96,7 +96,7 @@ def _same_layout(op):
 
     @op.lower
     def _(n, b):
-        b.alias(n.outputs[0], b.reshaped(b.view(n.inputs[0]), n.outputs[0].shape))
+        b.alias(n.outputs[0], b.reshaped(b.stored(n.inputs[0]), n.outputs[0].shape))
 
     @op.grad
     def _(n, g, dy):
@@ -278,7 +278,7 @@ def _(n, outs):
 
 @expand.lower
 def _(n, b):
-    b.alias(n.outputs[0], b.view(n.inputs[0]).broadcast(n.outputs[0].shape))
+    b.alias(n.outputs[0], b.stored(n.inputs[0]).broadcast(n.outputs[0].shape))
 
 
 @expand.grad

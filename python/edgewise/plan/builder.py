@@ -5,7 +5,7 @@ import hashlib
 
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
-from ..ops.dtypes import BITS, BOOL, FLOAT, NAME, UINT8, bytes_for, pack, size_of
+from ..ops.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
 from ..ops.binary import BINARY
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
@@ -23,15 +23,16 @@ class Step:
         self.kernel, self.params, self.operands, self.label = kernel, params, operands, label
 
 
-def lower(bound, cache_shapes=None, registers=(), name=""):
+def lower(bound, cache_shapes=None, registers=(), name="", cache_dtype=FLOAT):
     """Lowers a BoundGraph to a Plan.
 
     Args:
         bound: BoundGraph.
         cache_shapes: {input name: full shape of the cache it lives in}.
         registers: [(name, lowest, highest)] in the order of their numbers in Syms.
+        cache_dtype: what caches of float32 numbers are stored as: FLOAT or FLOAT16.
     """
-    b = Builder(cache_shapes or {})
+    b = Builder(cache_shapes or {}, cache_dtype)
     for node in bound.nodes:
         b.label = node
         b.init = all(o is None or o.constant for o in node.outputs)
@@ -51,12 +52,14 @@ def lower(bound, cache_shapes=None, registers=(), name=""):
 class Builder:
     """What `lower` of an op writes to: `view` says where a Value lies, `out` makes room for one, `emit` and what is built on it add steps.
 
-    `steps` are those of each run, `init_steps` those of nodes whose outputs are constants, run once when weights are there (`init`: which of both is being written). cache_shapes: as `lower`'s."""
+    `steps` are those of each run, `init_steps` those of nodes whose outputs are constants, run once when weights are there (`init`: which of both is being written). cache_shapes, cache_dtype: as `lower`'s.
+
+    A cache of halves holds float32 numbers as far as the graph is concerned: `stored` gives the halves to who reads them as they are, `view` a widened copy to all others."""
     merge_dims = staticmethod(merge_dims)
 
-    def __init__(self, cache_shapes):
-        self.cache_shapes = cache_shapes
-        self.views, self.steps, self.init_steps = {}, [], []
+    def __init__(self, cache_shapes, cache_dtype=FLOAT):
+        self.cache_shapes, self.cache_dtype = cache_shapes, cache_dtype
+        self.views, self.widened, self.steps, self.init_steps = {}, {}, [], []
         self.keep = []             # values whose id is a key of views
         self.slots, self.slot_of = [], {}
         self.constants, self.constant_at = bytearray(), {}
@@ -66,7 +69,16 @@ class Builder:
 
     # ---- tensors ----
     def view(self, value):
-        """Where a value lies."""
+        """Where a value lies, as elements of its dtype."""
+        v = self.stored(value)
+        if v.dtype == FLOAT16 and value.dtype == FLOAT:  # of a cache
+            if id(value) not in self.widened:
+                self.widened[id(value)] = self.cast(v, FLOAT)
+            return self.widened[id(value)]
+        return v
+
+    def stored(self, value):
+        """Where a value lies; one of a cache as elements of the cache's dtype, which need not be its own."""
         v = self.views.get(id(value))
         if v is None:
             v = self._first_view(value)
@@ -92,8 +104,9 @@ class Builder:
             return self.const_bytes(pack(value.dtype, value.numbers), value.dtype, value.shape)
         if value.role == "cache":
             full = self.cache_shapes[value.name]
-            buffer = self.slot(value.name, "cache", value.dtype, full, bytes_for(value.dtype, product(full)))
-            return View(buffer, 0, value.shape, strides_of(full), value.dtype)
+            dtype = self.cache_dtype if value.dtype == FLOAT else value.dtype
+            buffer = self.slot(value.name, "cache", dtype, full, bytes_for(dtype, product(full)))
+            return View(buffer, 0, value.shape, strides_of(full), dtype)
         if value.role == "state":
             buffer = self.slot(value.name, "state", value.dtype, value.shape, bytes_for(value.dtype, product(value.shape)))
             return View(buffer, 0, value.shape, strides_of(value.shape), value.dtype)
@@ -322,6 +335,10 @@ class Builder:
             x, y = (View(v.buffer, v.byte_offset(), [v.nbytes()], [1], UINT8) for v in (x, y))
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
 
+    def store(self, x, y):
+        """Copies a view into another of the same shape, converted to its dtype."""
+        (self.copy if x.dtype == y.dtype else self.cast_into)(x, y)
+
     def fill(self, y, number):
         """Sets every element to a number, or to the bits in `bytes` of one element."""
         data = pack(y.dtype, [number]) if not isinstance(number, bytes) else number
@@ -396,10 +413,11 @@ class Builder:
     def finish(self, bound):
         """Gives outputs their slots, keeps what init steps compute for the main steps, and places everything in the arena."""
         for name, value in bound.outputs.items():
+            where = self.stored(value).buffer
+            if where.kind == "slot" and where.index >= 0 and self.slots[where.index].kind == "cache":
+                continue  # the cache itself
             v = self.view(value)
             shape = [most(d) for d in v.shape]
-            if v.buffer.kind == "slot" and v.buffer.index >= 0 and self.slots[v.buffer.index].kind == "cache":
-                continue  # the cache itself
             nbytes = bytes_for(v.dtype, product(shape))
             if v.buffer.kind == "arena" and not v.buffer.init and v.plain and v.offset == 0 and v.buffer.nbytes == nbytes and name not in self.slot_of:
                 self._to_slot(v.buffer, name, "output", v.dtype, shape)

@@ -4,18 +4,19 @@ from __future__ import annotations
 from ..bind import bind
 from ..errors import EdgewiseError, ModelError
 from ..ir import BROKEN
+from ..ops.dtypes import FLOAT
 from ..passes import optimize
 from .builder import lower
 
 
-def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, cache_shapes=None, registers=(), transform=None, computed=None, float_outputs=False, trainable=(), run_seed=False):
+def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=None, cache_shapes=None, registers=(), transform=None, computed=None, float_outputs=False, trainable=(), run_seed=False, cache_dtype=FLOAT):
     """Binds, optimizes and lowers a Graph; arguments as `bind.bind` and `builder.lower`. transform(bound): a change once the ops are recognised.
 
     Returns (Plan, BoundGraph)."""
     try:
         bound = bind(graph, shapes, dtypes, known, roles, outputs, computed, float_outputs, trainable, run_seed=run_seed)
         optimize(bound, transform)
-        return lower(bound, cache_shapes, registers), bound
+        return lower(bound, cache_shapes, registers, cache_dtype=cache_dtype), bound
     except EdgewiseError:
         raise
     except BROKEN as e:  # the stages check what they know; a graph that makes no sense in a way they don't ends here, not in the caller's face

@@ -11,7 +11,7 @@ from ..errors import InputError, PackageError
 from ..ir import Tensor
 from ..onnx import FileSource
 from ..ops.kernel import kernel_table
-from ..package import Package
+from ..package import CACHE_DTYPES, Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
@@ -37,8 +37,8 @@ def folder_files(path):
     return {n: FileSource(p) for n, p in files.items()}, root
 
 
-def open_package(model, dtype=None, capacity=None, lora=None):
-    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters that there is to be room for."""
+def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):
+    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters that there is to be room for. cache_dtype: as CausalLM's."""
     try:
         path = os.fsdecode(model)
     except TypeError:
@@ -46,12 +46,20 @@ def open_package(model, dtype=None, capacity=None, lora=None):
     if path.endswith(".edge"):
         if lora is not None:
             raise InputError("a package is compiled already", "lora", "Build it with `edgewise build --train lora`, or pass the model's folder.")
-        return Package.read(FileSource(path))
+        return check_cache_dtype(Package.read(FileSource(path)), cache_dtype)
     if "\0" in path or not os.path.exists(path):
         raise InputError("there is no such file or folder", path, "Give a model folder, an .onnx file or an .edge package.")
     files, root = folder_files(path)
     chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
-    return compile_package(files, dtype, capacity, model_file=chosen, lora=lora)
+    return compile_package(files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype)
+
+
+def check_cache_dtype(package, cache_dtype):
+    """The package; InputError where keys and values are asked for as something else than what its plans keep."""
+    built = package.manifest.get("decoder", {}).get("cache_dtype", CACHE_DTYPES[0])
+    if cache_dtype is not None and cache_dtype != built:
+        raise InputError(f"the package was built to keep keys and values as {built}, not as {cache_dtype!r}", "cache_dtype", f"Build it with `edgewise build --cache-dtype`, which takes {' or '.join(CACHE_DTYPES)}, or pass the model's folder.")
+    return package
 
 
 def run_cost(tokens):
@@ -65,15 +73,16 @@ class CausalLM:
     Args:
         model: path of a model folder, an .onnx file or an .edge package; or a Package.
         dtype: which .onnx file of a folder. capacity: most tokens of a sequence. engine: default the process's.
+        cache_dtype: what keys and values are kept as, when a model is compiled: "float32", or "float16", which takes half the memory. Default: float16 where the model declares its caches so, else float32.
         states: {name: engine address} of adapters and parameters that live elsewhere, as in a training session; adapters that are not there are zeros (off).
 
-    Attributes: vocab_size; max_length (tokens a sequence may have); config, generation_config (dicts); package; engine.
+    Attributes: vocab_size; max_length (tokens a sequence may have); cache_dtype; config, generation_config (dicts); package; engine.
     Sequences are numbers from open(); each has its own cache.
     """
 
-    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None):
+    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, cache_dtype=None):
         self.states, self.watch = dict(states or {}), Watch()
-        self.package = model if isinstance(model, Package) else open_package(model, dtype, capacity)
+        self.package = check_cache_dtype(model, cache_dtype) if isinstance(model, Package) else open_package(model, dtype, capacity, cache_dtype=cache_dtype)
         self.engine = engine or default_engine()
         manifest = self.package.manifest
         if manifest.get("table_hash") != kernel_table().hash:
@@ -85,7 +94,7 @@ class CausalLM:
         self.prefill_chunk = None if self.recompute else max(p["tokens"] for p in d["plans"])  # tokens between two looks at an abort signal
         self.config = self.package.json("config.json", {})
         self.generation_config = self.package.json("generation_config.json", {})
-        self.caches = d["caches"]
+        self.caches, self.cache_dtype = d["caches"], d.get("cache_dtype", CACHE_DTYPES[0])
         self.store = WeightStore(self.engine, self.states)
         self.weights = {w["name"]: w for w in manifest["weights"]}
         self.plans, self.sequences, self.next = [], {}, 1

@@ -87,7 +87,7 @@ class CausalLM(decoder.CausalLM):
     Attributes: adapters ({name: Adapter}), adapter (the name of the one that counts, or None).
     """
 
-    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, lora=None):
+    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, lora=None, cache_dtype=None):
         first = None
         if lora is not None and not isinstance(lora, (LoraConfig, dict)):
             first = lora if isinstance(lora, Adapter) else load_adapter(lora)
@@ -96,8 +96,8 @@ class CausalLM(decoder.CausalLM):
             lora = LoraConfig(**lora) if isinstance(lora, dict) else lora
             if isinstance(model, decoder.Package):
                 raise InputError("a package is compiled already", "lora", "Compile it with programs that have LoRA, or pass the model's folder.")
-            model = decoder.open_package(model, dtype, capacity, lora)
-        super().__init__(model, dtype, capacity, engine, states)
+            model = decoder.open_package(model, dtype, capacity, lora, cache_dtype)
+        super().__init__(model, dtype, capacity, engine, states, cache_dtype)
         described = self.package.manifest["decoder"]
         training = next((p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None)
         config = described.get("lora") or training

@@ -57,12 +57,13 @@ def add_training(package, name, *, batch=1, sequence=128, lora=None, optimizer=N
     return entry
 
 
-def compile_training_package(files, programs, dtype=None, capacity=None, chunks=CHUNKS, model_file=None):
+def compile_training_package(files, programs, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, cache_dtype=None):
     """A Package that can generate and train.
 
     Args:
         programs: [{"name": ..., "batch": ..., "sequence": ..., "lora": {LoraConfig's fields} or None, ...}] as add_training's arguments. At most one has
             LoRA: the decoder's plans carry its adapters.
+        Others as compile.compile_package's.
     """
     programs = [dict(p) for p in programs]
     configs = []
@@ -72,13 +73,13 @@ def compile_training_package(files, programs, dtype=None, capacity=None, chunks=
             configs.append(p["lora"])
     if len(configs) > 1:
         raise InputError("more than one of them has LoRA", "programs", "A package's decoder carries the adapters of one; build several packages.")
-    package = compile_package(files, dtype, capacity, chunks, model_file, configs[0] if configs else None)
+    package = compile_package(files, dtype, capacity, chunks, model_file, configs[0] if configs else None, cache_dtype=cache_dtype)
     for p in programs:
         add_training(package, p.pop("name"), **p)
     return package
 
 
-def compile_model_for_training(path, kinds, dtype=None, capacity=None, *, batch=4, sequence=128, r=8, lora_alpha=16):
+def compile_model_for_training(path, kinds, dtype=None, capacity=None, *, batch=4, sequence=128, r=8, lora_alpha=16, cache_dtype=None):
     """A Package of a model folder or .onnx file that can generate and train: what `edgewise build --train` writes.
 
     Args:
@@ -89,7 +90,7 @@ def compile_model_for_training(path, kinds, dtype=None, capacity=None, *, batch=
     files, root = folder_files(path)
     model_file = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
     programs = [{"name": kind, "batch": batch, "sequence": sequence, "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None} for kind in dict.fromkeys(kinds)]
-    return compile_training_package(files, programs, dtype, capacity, model_file=model_file)
+    return compile_training_package(files, programs, dtype, capacity, model_file=model_file, cache_dtype=cache_dtype)
 
 
 def compile_for_page(files, options):
@@ -99,5 +100,5 @@ def compile_for_page(files, options):
     for p in programs:
         if p.get("lora") is not None:
             p["lora"] = dict(p["lora"])
-    package = compile_training_package(page_sources(files), programs, options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"))
+    package = compile_training_package(page_sources(files), programs, options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"), options.get("cache_dtype"))
     return json.dumps(package.manifest), package.blobs
