@@ -27,7 +27,7 @@ def main():
         trace = one.call("modelTrace") if a.trace else None
     print(found["text"] + "\n")
     for r in found["nodes"]:
-        print(f"{r['ms'] / r['calls']:8.3f} ms  {r.get('gflops') or 0:6.1f} GFLOP/s  {r.get('gbs') or 0:5.1f} GB/s  {100 * (r.get('ofLimit') or 0):3.0f} %  {r['kernel']}  {r['node']} ({r['op']})")
+        print(f"{r['ms'] / r['calls']:8.3f} ms  {r.get('gops') or 0:6.1f} GOP/s  {r.get('gbs') or 0:5.1f} GB/s  {100 * (r.get('ofLimit') or 0):3.0f} % of {r.get('limit') or '?':7s}  {r['kernel']}  {r['node']} ({r['op']})")
     if trace:
         with open(a.trace, "w", encoding="utf-8") as f:
             f.write(trace)

@@ -26,7 +26,10 @@ def check(got, runs=None):
         assert sum(r["calls"] for r in rows) == sum(p["runs"] * p["steps"] for p in got["plans"])
         assert all(r["operations"] >= 0 and r["bytes"] > 0 for r in rows)
     assert all(0 < p["mostInUse"] <= p["arenaBytes"] and p["at"][1] for p in got["plans"] if p["arenaBytes"])
-    assert got["limits"]["gflops"] > 0 and got["limits"]["gbs"] > 0
+    assert set(got["limits"]) == {"float32", "int8", "memory"} and all(x > 0 for x in got["limits"].values())
+    for r in [*got["ops"], *got["nodes"]]:
+        assert r.get("limit") in ("float32", "int8", "memory", "cache") if r["ms"] else r.get("limit") is None  # the clock is coarser than some steps
+        assert (r.get("ofLimit") is None) == (r.get("limit") in ("cache", None))
     check_trace(got["trace"], got["runs"], sum(p["runs"] * p["steps"] for p in got["plans"]))
     for word in ("operator", "of limit", "node", "arena", got["ops"][0]["op"]):
         assert word in got["text"]
@@ -87,7 +90,7 @@ def test_a_session(visit, server, mlp, ending):
     assert got["same"] and got["watched"] == 1 and got["nothing"][0] == 0 and "Nothing ran" in got["nothing"][1] and got["failed"] == "mine" and got["after"] == 1
     assert got["later"] == len(got["trace"]["traceEvents"]), "the trace of a session that has been released is another"
     products = {n["node"]: n for n in got["nodes"] if n["op"] == "MatMul"}
-    assert {n: r["operations"] for n, r in products.items()} == {"first": 3 * 2 * 4 * 32 * 64, "second": 3 * 2 * 4 * 64 * 8}
+    assert {n: r["operations"] for n, r in products.items()} == {"first": 3 * 2 * 4 * 32 * 64, "second": 3 * 2 * 4 * 64 * 8} and all(r.get("limit") != "int8" for r in products.values())
     assert products["second"]["bytes"] == 3 * 4 * (4 * 64 + 64 * 8 + 4 * 8)
 
 
@@ -135,7 +138,7 @@ def test_a_package_without_notes(visit, server, files, package):
         return out;
     """)
     assert "error" not in got, got
-    assert {"matmul_nbits", "attention"} <= {o["op"] for o in got["ops"]} and all("gflops" not in o or o["gflops"] is None for o in got["ops"])
+    assert {"matmul_nbits", "attention"} <= {o["op"] for o in got["ops"]} and all(o.get(x) is None for o in got["ops"] for x in ("gops", "limit", "ofLimit"))
 
 
 LONG = "window.long = []; new PerformanceObserver((l) => long.push(...l.getEntries().map((e) => Math.round(e.duration)))).observe({type: 'longtask'});"
@@ -154,7 +157,7 @@ def test_the_demos_view(visit, server, tmp_path):
     rows = v.page.locator("#where-bars tr").all_inner_texts()
     assert 2 < len(rows) <= 10 and any(r.startswith("MatMulNBits") for r in rows)
     assert 99 < sum(float(re.search(r"([\d.]+) %", r)[1]) for r in rows) < 101
-    assert "GFLOP/s" in v.page.inner_text("#where-words")
+    assert "GFLOP/s" in v.page.inner_text("#where-words") and "int8" in v.page.inner_text("#where-words")
     with v.page.expect_download() as download:
         v.page.click("#where-save")
     download.value.save_as(tmp_path / "trace.json")

@@ -45,8 +45,9 @@ def check(p):
         assert sum(r["ms"] for r in rows) == pytest.approx(total) and sum(r["share"] for r in rows) == pytest.approx(1)
         assert sum(r["calls"] for r in rows) == sum(x["runs"] * x["steps"] for x in d["plans"])
         assert [r["ms"] for r in rows] == sorted((r["ms"] for r in rows), reverse=True)
-        assert all((r["gflops"] is not None) == (r["operations"] > 0 and r["ms"] > 0) for r in rows)
-    assert all(x > 0 for x in d["limits"].values())
+        assert all((r["gops"] is not None) == (r["operations"] > 0 and r["ms"] > 0) for r in rows)
+        assert all(r["limit"] in ("float32", "int8", "memory", "cache") and (r["of_limit"] is None) == (r["limit"] == "cache") for r in rows)
+    assert set(d["limits"]) == {"float32", "int8", "memory"} and all(x > 0 for x in d["limits"].values())
     trace = json.loads(json.dumps(p.trace()))
     spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert {e["ph"] for e in trace["traceEvents"]} <= {"M", "X", "C"} and all(set(e) >= {"name", "cat", "ts", "dur", "pid", "tid"} and e["ts"] >= 0 and e["dur"] >= 0 for e in spans)
@@ -87,6 +88,51 @@ def test_operations_are_those_that_pytorch_counts(network):
     assert dense["bytes"] == 3 * 4 * (2 * 150 + 150 * 7 + 2 * 7)
     for a, b in zip(before, session.run(None, feeds)):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    """A profile of products of floats and of bytes, of 4-bit weights at both accuracies, and of what only moves bytes."""
+    rows, k, n = 32, 64, 48
+    nbits = {"K": k, "N": n, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["floats"], name="floats"), helper.make_node("MatMulNBits", ["x", "q", "s"], ["exact"], name="exact", **nbits),
+             helper.make_node("MatMulNBits", ["x", "q", "s"], ["quick"], name="quick", accuracy_level=4, **nbits), helper.make_node("MatMulInteger", ["b", "c"], ["bytes"], name="bytes"),
+             helper.make_node("Softmax", ["x"], ["soft"], name="soft")]
+    feeds = {"x": RNG.standard_normal((rows, k)).astype(np.float32), "b": RNG.integers(0, 255, (rows, k), np.uint8)}
+    graph = helper.make_graph(nodes, "kinds", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, k]), helper.make_tensor_value_info("b", TensorProto.UINT8, [rows, k])],
+                              [helper.make_tensor_value_info(o, t, None) for o, t in (("floats", TensorProto.FLOAT), ("exact", TensorProto.FLOAT), ("quick", TensorProto.FLOAT), ("bytes", TensorProto.INT32), ("soft", TensorProto.FLOAT))],
+                              [weight("w", k, n), numpy_helper.from_array(RNG.integers(0, 255, (n, 2, 16), np.uint8), "q"), weight("s", n * 2), numpy_helper.from_array(RNG.integers(-9, 9, (k, n), np.int8), "c")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)], ir_version=9)
+    return edgewise.InferenceSession(model.SerializeToString()).profile(feeds, runs=2)
+
+
+def test_what_steps_are_compared_with(kinds):
+    """Each with the limit of its own arithmetic, or with memory, whichever allows less."""
+    check(kinds)
+    kinds._limits = {"float32": 1e-3, "int8": 2e-3, "memory": 1e9}
+    rows = {r["node"]: r for r in kinds.by_node()}
+    assert {n: r["limit"] for n, r in rows.items()} == {"floats": "float32", "exact": "float32", "quick": "int8", "bytes": "int8", "soft": "memory"}
+    for name, r in rows.items():
+        least = r["operations"] / 1e9 / kinds._limits[r["limit"]] if r["operations"] else r["bytes"] / 1e18
+        assert r["of_limit"] == pytest.approx(1000 * least / r["ms"])
+    both = next(r for r in kinds.by_op() if r["op"] == "MatMulNBits")
+    assert both["of_limit"] == pytest.approx(sum(rows[n]["of_limit"] * rows[n]["ms"] for n in ("exact", "quick")) / both["ms"])
+
+
+def test_operands_in_a_cache(kinds):
+    """What is quicker than memory could be was not read from there: its operations are compared, or nothing is."""
+    kinds._limits = {"float32": 1.0, "int8": 1.0, "memory": 1e-9}
+    rows = {r["node"]: r for r in kinds.by_node()}
+    assert {n: r["limit"] for n, r in rows.items()} == {"floats": "float32", "exact": "float32", "quick": "int8", "bytes": "int8", "soft": "cache"}
+    assert rows["soft"]["of_limit"] is None and "cache" in str(kinds)
+
+
+def test_without_limits(kinds):
+    """An engine made without a kernel, or without the memory."""
+    kinds._limits = {"float32": 1.0, "int8": None, "memory": None}
+    assert {r["node"]: r["limit"] for r in kinds.by_node()} == {"floats": "float32", "exact": "float32", "quick": None, "bytes": None, "soft": None}
+    kinds._limits = dict.fromkeys(kinds._limits)
+    assert all(r["limit"] is r["of_limit"] is None for r in kinds.by_op()) and "not measured" in str(kinds)
 
 
 def test_watching(network):

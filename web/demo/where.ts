@@ -18,7 +18,8 @@ export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: ()
     if (rest.length) rows.push({ op: `${rest.length} others`, ms: rest.reduce((t, r) => t + r.ms, 0), share: rest.reduce((t, r) => t + r.share, 0), ofLimit: undefined });
     $("where-bars").replaceChildren(...rows.map((r) => row(r, r.share / Math.max(...rows.map((x) => x.share)))));
     const used = Math.max(...profile.byPlan().map((p) => p.mostInUse ?? p.arenaBytes));
-    const limits = profile.limits ? ` The last column: of what this engine reaches here, ${number(profile.limits.gflops)} GFLOP/s or ${number(profile.limits.gbs)} GB/s, whichever is nearer.` : "";
+    const { float32, int8, memory } = profile.limits;
+    const limits = float32 && int8 && memory ? ` The last column: of what this engine's own kernels reach here, ${number(float32)} GFLOP/s of float32, ${number(int8)} GOP/s of int8 or ${number(memory)} GB/s of memory, whichever binds.` : "";
     $("where-words").textContent = `${words}: ${number(profile.runs)} runs, ${seconds(profile.ms)} in steps. Results between steps take ${megabytes(used)} at most.${limits}`;
     input("where-save").disabled = false;
     document.body.dataset.profiled = String(Number(document.body.dataset.profiled ?? 0) + 1);

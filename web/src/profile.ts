@@ -2,8 +2,14 @@
 
 import type { Client } from "./client.ts";
 
-/** What a package says of a plan's steps. Pairs: at the lowest and at the highest value of the plan's first register (in a decoder: cache empty, cache full). */
-export interface PlanNotes { node: string[]; op: string[]; operations: [number, number][]; bytes: [number, number][]; inUse: number[] }
+/**
+ * What an engine reaches here with its threads, in 10^9 per second: operations in a large product of float32 and in one of int8, bytes in summing 64 MB of memory. Its own kernels at the sizes that suit them best,
+ * not figures of a data sheet. Without what it has no kernel or no memory for.
+ */
+export interface Limits { float32?: number; int8?: number; memory?: number }
+
+/** What a package says of a plan's steps. `integer`: it may multiply bytes instead of floats. Pairs: at the lowest and at the highest value of the plan's first register (in a decoder: cache empty, cache full). */
+export interface PlanNotes { node: string[]; op: string[]; operations: [number, number][]; bytes: [number, number][]; inUse: number[]; integer: boolean[] }
 
 /** As the worker took it. */
 export interface ProfileData {
@@ -12,8 +18,7 @@ export interface ProfileData {
   threads: number;
   /** Milliseconds from the profile's beginning to its end. */
   wallMs: number;
-  /** As Profile's. */
-  limits: { gflops: number; gbs: number } | undefined;
+  limits: Limits;
   /** `at`: ms since the profile began; `ms` of each step; `place` of the first register between its lowest (0) and highest (1) value. */
   plans: { name: string; arenaBytes: number; kernels: string[]; notes: PlanNotes | undefined; runs: { at: number; ms: Float64Array; place: number }[] }[];
 }
@@ -30,11 +35,16 @@ export interface ProfileRow {
   operations: number;
   /** Each operand's elements, read or written once. */
   bytes: number;
-  /** 10^9 operations per second; undefined where nothing is known of the work. */
-  gflops: number | undefined;
+  /** 10^9 operations per second, of floats or integers; undefined where nothing is known of the work. */
+  gops: number | undefined;
   /** 10^9 bytes per second, likewise. */
   gbs: number | undefined;
-  /** Share (0 to 1) of that limit of the machine which is nearer: arithmetic or memory. */
+  /**
+   * Which of {@link Profile.limits} binds it: its operations alone (`float32`, or `int8` where they may be done in integers) or its bytes alone (`memory`) would take longest. Operands that come quicker than memory
+   * gives them lie in a cache, and only operations are compared; `cache` where there are none. Of several steps, that of most of the time. Undefined where nothing is known.
+   */
+  limit: keyof Limits | "cache" | undefined;
+  /** The time that this limit would allow, over the time it took: 0 to about 1. */
   ofLimit: number | undefined;
 }
 /** A row of {@link Profile.byOp}; `op`: ONNX's name of the operator, or the kernel's. */
@@ -45,6 +55,8 @@ export interface NodeRow extends OpRow { plan: string; node: string; kernel: str
 export interface PlanRow { plan: string; runs: number; steps: number; ms: number; arenaBytes: number; mostInUse: number | undefined; at: [step: number, node: string] | undefined }
 
 type Plan = ProfileData["plans"][number];
+
+const CACHED = 1.1; // bytes that come so many times as quickly as memory gives them came from a cache; below, the limit was measured a little low
 
 /**
  * What ran while a profile watched. `String(profile)` is a table.
@@ -64,8 +76,8 @@ export class Profile {
   get ms(): number { return this.data.plans.reduce((t, p) => t + p.runs.reduce((u, r) => u + sum(r.ms), 0), 0); }
   /** Milliseconds that the profile watched. */
   get wallMs(): number { return this.data.wallMs; }
-  /** What this engine reaches with its threads in a large float32 product (10^9 operations per second), and in reading memory (10^9 bytes per second). */
-  get limits(): { gflops: number; gbs: number } | undefined { return this.data.limits; }
+  /** What times are compared with, measured for the first profile of a page's engine, in some 0.15 s. */
+  get limits(): Limits { return this.data.limits; }
 
   /** Each operator, the longest first. */
   byOp(): OpRow[] {
@@ -89,8 +101,19 @@ export class Profile {
     }).sort((a, b) => b.ms - a.ms);
   }
 
+  /** What bounds a step over its runs, and the milliseconds that this takes at least. */
+  private compared(p: Plan, step: number, ms: number, operations: number, bytes: number): [limit: ProfileRow["limit"], least: number] {
+    const kind = p.notes?.integer[step] ? "int8" : "float32";
+    const { [kind]: arithmetic, memory } = this.limits;
+    const computing = arithmetic ? operations / arithmetic / 1e6 : 0;
+    const reading = memory ? bytes / memory / 1e6 : 0;
+    if (!ms || !(computing || reading)) return [undefined, 0];
+    if (reading > CACHED * ms) return computing ? [kind, computing] : ["cache", 0];
+    return computing >= reading ? [kind, computing] : ["memory", Math.min(reading, ms)];
+  }
+
   private grouped<K extends object>(key: (p: Plan, step: number) => K): (K & ProfileRow)[] {
-    const groups = new Map<string, K & ProfileRow>();
+    const groups = new Map<string, { row: K & ProfileRow; limits: Map<ProfileRow["limit"], { ms: number; least: number }> }>();
     const total = this.ms;
     for (const p of this.data.plans) {
       const calls = p.runs.length;
@@ -100,23 +123,31 @@ export class Profile {
         const names = key(p, i);
         const id = JSON.stringify(Object.values(names));
         let g = groups.get(id);
-        if (!g) groups.set(id, (g = { ...names, calls: 0, ms: 0, share: 0, operations: 0, bytes: 0, gflops: undefined, gbs: undefined, ofLimit: undefined }));
-        g.calls += calls;
-        for (const { ms } of p.runs) g.ms += ms[i]!;
-        g.operations += grown(p.notes?.operations[i]);
-        g.bytes += grown(p.notes?.bytes[i]);
+        if (!g) groups.set(id, (g = { row: { ...names, calls: 0, ms: 0, share: 0, operations: 0, bytes: 0, gops: undefined, gbs: undefined, limit: undefined, ofLimit: undefined }, limits: new Map() }));
+        const ms = p.runs.reduce((t, r) => t + r.ms[i]!, 0);
+        const operations = grown(p.notes?.operations[i]);
+        const bytes = grown(p.notes?.bytes[i]);
+        g.row.calls += calls;
+        g.row.ms += ms;
+        g.row.operations += operations;
+        g.row.bytes += bytes;
+        const [limit, least] = this.compared(p, i, ms, operations, bytes);
+        const known = g.limits.get(limit) ?? { ms: 0, least: 0 };
+        g.limits.set(limit, { ms: known.ms + ms, least: known.least + least });
       });
     }
-    for (const g of groups.values()) {
-      const rate = (work: number) => (work && g.ms ? work / g.ms / 1e6 : undefined);
-      g.share = total ? g.ms / total : 0;
-      g.gflops = rate(g.operations);
-      g.gbs = rate(g.bytes);
-      const { limits } = this;
-      const of = limits ? [g.gflops && g.gflops / limits.gflops, g.gbs && g.gbs / limits.gbs].filter((x) => x !== undefined) : [];
-      g.ofLimit = of.length ? Math.max(...of) : undefined;
-    }
-    return [...groups.values()].sort((a, b) => b.ms - a.ms);
+    const rows = Array.from(groups.values(), ({ row, limits }) => {
+      const rate = (work: number) => (work && row.ms ? work / row.ms / 1e6 : undefined);
+      row.share = total ? row.ms / total : 0;
+      row.gops = rate(row.operations);
+      row.gbs = rate(row.bytes);
+      row.limit = [...limits].reduce((most, one) => (one[1].ms > most[1].ms ? one : most))[0];
+      const compared = [...limits].filter(([limit]) => limit && limit !== "cache").map(([, known]) => known);
+      const ms = compared.reduce((t, x) => t + x.ms, 0);
+      if (ms && row.limit && row.limit !== "cache") row.ofLimit = compared.reduce((t, x) => t + x.least, 0) / ms;
+      return row;
+    });
+    return rows.sort((a, b) => b.ms - a.ms);
   }
 
   /** The trace as a file: Chrome's trace events in JSON, as Perfetto (https://ui.perfetto.dev) reads them: every run, its steps, and the arena's bytes in use. The worker writes it. */
@@ -129,14 +160,14 @@ export class Profile {
     const many = (n: number, what: string) => `${n} ${what}${n === 1 ? "" : "s"}`;
     const lines = [`${this.flavour}, ${many(this.threads, "thread")}: ${many(this.runs, "run")} of plans, ${ms(this.ms)} ms in steps of ${ms(this.wallMs)} ms`];
     if (!this.runs) return `${lines[0]}. Nothing ran while this profile watched.`;
-    if (this.limits) lines.push(`limits here: ${rate(this.limits.gflops)} GFLOP/s (a product of 512 x 512 x 512 in float32), ${rate(this.limits.gbs)} GB/s (reading 64 MB)`);
-    const figures = (r: ProfileRow) => [ms(r.ms), `${(100 * r.share).toFixed(1)} %`, rate(r.gflops), rate(r.gbs), r.ofLimit === undefined ? "" : `${(100 * r.ofLimit).toFixed(0)} %`];
+    lines.push(...limitsInWords(this.limits));
+    const figures = (r: ProfileRow) => [ms(r.ms), `${(100 * r.share).toFixed(1)} %`, rate(r.gops), rate(r.gbs), r.limit ?? "", r.ofLimit === undefined ? "" : `${(100 * r.ofLimit).toFixed(0)} %`];
     const plans = this.byPlan().map((p) => [short(p.plan, 60), String(p.runs), ms(p.ms), ms(p.ms / p.runs), size(p.mostInUse ?? p.arenaBytes)]);
     const ops = this.byOp().map((r) => [r.op, String(r.calls), ...figures(r)]);
     const nodes = this.byNode();
     const rows = nodes.slice(0, 15).map((r) => [short(r.node || r.op, 60), r.kernel, short(r.plan, 24), ...figures(r)]);
-    lines.push("", ...columns(["plan", "runs", "ms", "ms/run", "arena in use"], plans, 1), "", ...columns(["operator", "calls", "ms", "share", "GFLOP/s", "GB/s", "of limit"], ops, 1),
-      "", ...columns(["node", "kernel", "plan", "ms", "share", "GFLOP/s", "GB/s", "of limit"], rows, 3));
+    lines.push("", ...columns(["plan", "runs", "ms", "ms/run", "arena in use"], plans, 1), "", ...columns(["operator", "calls", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"], ops, 1),
+      "", ...columns(["node", "kernel", "plan", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"], rows, 3));
     if (nodes.length > rows.length) lines.push(`and ${nodes.length - rows.length} more: ${ms(nodes.slice(rows.length).reduce((t, r) => t + r.ms, 0))} ms`);
     return lines.join("\n");
   }
@@ -156,7 +187,7 @@ export function traceOf(data: ProfileData): { traceEvents: Record<string, unknow
       events.push({ ph: "X", ...here, name: p.name || "plan", cat: "run", ts: us(t), dur: us(sum(run.ms)) });
       run.ms.forEach((ms, i) => {
         const args: Record<string, unknown> = { node: p.notes?.node[i] ?? "", kernel: p.kernels[i] };
-        for (const [name, x] of [["GFLOP/s", p.notes?.operations[i]], ["GB/s", p.notes?.bytes[i]]] as const) {
+        for (const [name, x] of [["GOP/s", p.notes?.operations[i]], ["GB/s", p.notes?.bytes[i]]] as const) {
           const count = x ? x[0] + (x[1] - x[0]) * run.place : 0;
           if (count && ms) args[name] = Math.round(count / ms / 1e4) / 100;
         }
@@ -180,6 +211,13 @@ export async function watched(client: Client, model: number | undefined, work: (
     throw e;
   }
   return new Profile((await client.call("profile_stop", { model, wanted: true }))!, client);
+}
+
+function limitsInWords({ float32, int8, memory }: Limits): string[] {
+  const found = [[float32, "GFLOP/s in a large product of float32"], [int8, "GOP/s in one of int8"], [memory, "GB/s in summing 64 MB of memory"]] as const;
+  const words = found.filter(([x]) => x !== undefined).map(([x, what]) => `${rate(x)} ${what}`);
+  if (!words.length) return ["limits here: not measured, for lack of memory or kernels"];
+  return [`limits here, by this engine's own kernels: ${words.join(", ")}`, "of limit: the time that this limit would allow over the time it took; cache: quicker than memory, so it was not read from there"];
 }
 
 function opOf(p: Plan, step: number): string {

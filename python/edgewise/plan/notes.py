@@ -35,6 +35,11 @@ OPERATIONS = {
     "recurrent_grad": lambda p: 2 * p["t"] * p["b"] * p["d"] * p["gates"] * p["h"] * p["h"],
     "linear_attention": lambda p: 4 * p["batch"] * p["heads"] * p["seq"] * p["dim"] * p["v_dim"],
 }
+# Those of them that may multiply bytes instead of floats, by their parameters: then a machine does several times as many. Weights of few bits meet few rows in bytes at any accuracy (core/kernels/matmul_nbits.c).
+INTEGER = {
+    "integer_product": lambda p: True, "integer_depthwise": lambda p: True,
+    "matmul_nbits": lambda p: not p["format"] and not p["transposed"] and (p["accuracy"] == 4 or (p["bits"] < 8 and p["m"] <= 8)),
+}
 # Operands of which a kernel touches a part that data decide: as much as of the other one named.
 PARTLY = {"gather": {"x": "y"}, "gather_elements": {"x": "y"}, "gather_nd": {"x": "y"}, "gather_quantized": {"x": "y", "scales": "index"}, "scatter_nd": {"y": "updates"}, "scatter_elements": {"y": "updates"}}
 
@@ -45,10 +50,11 @@ class StepNotes:
     Attributes:
         node, op: names of the node that a step belongs to, and of its operator as it was compiled; "" for what no node asked for.
         operations, bytes: what it computes and what it reads and writes, [at the lowest, at the highest values of the registers], between which it grows linearly.
+        integer: whether it may multiply bytes instead of floats.
         in_use: bytes of the arena that hold something while it runs."""
 
-    def __init__(self, node=(), op=(), operations=(), bytes=(), in_use=()):
-        self.node, self.op, self.operations, self.bytes, self.in_use = list(node), list(op), list(operations), list(bytes), list(in_use)
+    def __init__(self, node=(), op=(), operations=(), bytes=(), in_use=(), integer=()):
+        self.node, self.op, self.operations, self.bytes, self.in_use, self.integer = list(node), list(op), list(operations), list(bytes), list(in_use), list(integer)
 
     def __len__(self):
         return len(self.node)
@@ -62,6 +68,7 @@ class StepNotes:
             n.op.append("" if s.label is None else s.label.op)
             n.operations.append(_operations(s))
             n.bytes.append(_moved(s))
+            n.integer.append(s.kernel.name in INTEGER and INTEGER[s.kernel.name](_at(s.params, "max")))
         n.in_use = _in_use(steps)
         return n
 
@@ -73,7 +80,12 @@ def _operations(step):
     if not any(isinstance(x, Sym) for x in step.params.values()):  # lists of dimensions have Syms in elementwise kernels alone
         count = rule(step.params)
         return [count, count]
-    return [rule({k: getattr(x, end) if isinstance(x, Sym) else x for k, x in step.params.items()}) for end in ("min", "max")]
+    return [rule(_at(step.params, end)) for end in ("min", "max")]
+
+
+def _at(params, end):
+    """Parameters at the lowest ("min") or highest ("max") values of the registers."""
+    return {k: getattr(x, end) if isinstance(x, Sym) else x for k, x in params.items()}
 
 
 def _moved(step):
@@ -130,7 +142,7 @@ def add_notes(blob, plans):
         return place.setdefault(name, len(place))
     for file, n in plans.items():
         out["plans"][file] = {"node": [at(x) for x in n.node], "op": [at(x) for x in n.op], "operations": [x[0] if x[0] == x[1] else x for x in n.operations],
-                              "bytes": [x[0] if x[0] == x[1] else x for x in n.bytes], "in_use": n.in_use}
+                              "bytes": [x[0] if x[0] == x[1] else x for x in n.bytes], "in_use": n.in_use, "integer": [int(x) for x in n.integer]}
     out["names"] = list(place)
     return zlib.compress(json.dumps(out, separators=(",", ":")).encode(), 9)
 
@@ -145,7 +157,7 @@ def read_notes(blob):
         root = json.loads(zlib.decompressobj().decompress(bytes(blob), MOST))
         names = root["names"]
         pair = lambda x: [int(x[0]), int(x[1])] if isinstance(x, list) else [int(x)] * 2  # noqa: E731
-        return {file: StepNotes([str(names[i]) for i in p["node"]], [str(names[i]) for i in p["op"]], [pair(x) for x in p["operations"]], [pair(x) for x in p["bytes"]], [int(x) for x in p["in_use"]])
+        return {file: StepNotes([str(names[i]) for i in p["node"]], [str(names[i]) for i in p["op"]], [pair(x) for x in p["operations"]], [pair(x) for x in p["bytes"]], [int(x) for x in p["in_use"]], [bool(x) for x in p["integer"]])
                 for file, p in root["plans"].items()}
     except (zlib.error, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError):
         return {}

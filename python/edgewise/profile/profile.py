@@ -10,6 +10,8 @@ from ..errors import InputError, StorageError
 from ..plan.plan import HEADER, REGISTER
 from .table import text
 
+CACHED = 1.1  # bytes that come so many times as quickly as memory gives them came from a cache; below, the limit was measured a little low
+
 
 class Watch:
     """What the plans of one session look at before they run: the Profile that watches them, or None."""
@@ -33,12 +35,16 @@ class _Plan:
         n = self.notes
         return (n.node[i], n.op[i] or self.kernels[i], n.operations[i], n.bytes[i], n.in_use[i]) if n else ("", self.kernels[i], None, None, None)
 
+    def arithmetic(self, i):
+        """The limit of a step's operations."""
+        return "int8" if self.notes and self.notes.integer[i] else "float32"
+
 
 class Profile:
     """Times of the steps of all plans of a session, taken while a `with` block runs. Each run of a step is kept: 8 bytes.
 
     A step's time is that of its kernel, threads included; what happens between steps costs two readings of the clock. Work is what the algorithm asks for: two operations for each
-    product of a matrix product, convolution or attention, and each operand's elements read or written once. Attributes: engine; wall: seconds in `with` blocks.
+    product of a matrix product, convolution or attention, in floats or integers, and each operand's elements read or written once. What it is compared with is in `limits`. Attributes: engine; wall: seconds in `with` blocks.
     """
 
     def __init__(self, engine, watches):
@@ -84,7 +90,8 @@ class Profile:
 
     @property
     def limits(self):
-        """{"gflops", "gbs"}: what this engine reaches with its threads in a large float32 product, and in reading memory; measured when first asked for (a quarter of a second)."""
+        """{"float32", "int8", "memory"}: what this engine reaches with its threads in a large product of float32 and of int8 (10^9 operations per second), and in summing 64 MB (10^9 bytes per second);
+        measured when first asked for, in some 0.15 s. None for what the engine has no kernel or memory for."""
         if self._limits is None:
             from .limits import measure
             self._limits = measure(self.engine)
@@ -97,24 +104,45 @@ class Profile:
                 _, _, operations, moved, _ = p.row(i)
                 yield p, i, len(p.runs), sum(s[i] for _, s, _ in p.runs), *(sum(x[0] + (x[1] - x[0]) * place for _, _, place in p.runs) if x else 0 for x in (operations, moved))
 
+    def _compared(self, p, i, seconds, operations, moved):
+        """(limit, least seconds) of a step over its runs: what its operations, or its bytes, take at least. ("cache", None): only bytes are known, and they came quicker than memory gives them. (None, None): nothing is known."""
+        kind, limits = p.arithmetic(i), self.limits
+        computing = operations / 1e9 / limits[kind] if operations and limits[kind] else 0
+        reading = moved / 1e9 / limits["memory"] if limits["memory"] else 0
+        if not seconds or not (computing or reading):
+            return None, None
+        if reading > CACHED * seconds:
+            return (kind, computing) if computing else ("cache", None)
+        return (kind, computing) if computing >= reading else ("memory", min(reading, seconds))
+
     def _grouped(self, key):
         """Rows of steps with one key, the longest first."""
         groups, total = {}, self.seconds
         for p, i, calls, t, operations, moved in self._steps():
             names = key(p, i)
-            g = groups.setdefault(tuple(names.values()), {**names, "calls": 0, "ms": 0.0, "operations": 0, "bytes": 0})
+            g = groups.setdefault(tuple(names.values()), {**names, "calls": 0, "ms": 0.0, "operations": 0, "bytes": 0, "limits": {}})
             for field, x in (("calls", calls), ("ms", 1000 * t), ("operations", operations), ("bytes", moved)):
                 g[field] += x
+            limit, least = self._compared(p, i, t, operations, moved)
+            known = g["limits"].setdefault(limit, [0.0, 0.0])
+            known[0] += t
+            known[1] += least or 0
         for g in groups.values():
-            s = g["ms"] / 1000
+            s, limits = g["ms"] / 1000, g.pop("limits")
             g["share"] = s / total if total else 0.0
-            g["gflops"], g["gbs"] = (round(g[x] / s / 1e9, 3) if s and g[x] else None for x in ("operations", "bytes"))
-            found = [g[x] / self.limits[x] for x in ("gflops", "gbs") if g[x] and self.limits[x]]
-            g["of_limit"] = max(found) if found else None
+            g["gops"], g["gbs"] = (round(g[x] / s / 1e9, 3) if s and g[x] else None for x in ("operations", "bytes"))
+            g["limit"] = max(limits, key=lambda name: limits[name][0])
+            compared = [x for name, x in limits.items() if name in self.limits]
+            known = sum(t for t, _ in compared)
+            g["of_limit"] = sum(least for _, least in compared) / known if known and g["limit"] in self.limits else None
         return sorted(groups.values(), key=lambda g: -g["ms"])
 
     def by_op(self):
-        """A list of dicts for each operator: op, calls, ms, share (of all steps' time), operations, bytes, gflops, gbs, of_limit (of the limit that is nearer; None where nothing is known)."""
+        """A list of dicts for each operator: op, calls, ms, share (of all steps' time), operations, bytes, gops, gbs (10^9 operations and bytes per second; None where nothing is known of the work), limit, of_limit.
+
+        limit: which of `limits` binds it: its operations alone ("float32", or "int8" where they may be done in integers) or its bytes alone ("memory") would take longest; of_limit: that least time over the time
+        it took. Where operands come quicker than memory gives them they lie in a cache, and only operations are compared; limit is "cache", of_limit None, where there are none. Of several steps, limit is
+        that of most of the time. None, None: nothing is known."""
         return self._grouped(lambda p, i: {"op": p.row(i)[1]})
 
     def by_node(self):
@@ -150,7 +178,7 @@ class Profile:
                 events.append({"ph": "X", "pid": 1, "tid": 1, "name": p.name or "plan", "cat": "run", "ts": round(t, 3), "dur": round(1e6 * sum(seconds), 3)})
                 for (node, op, operations, moved, used), kernel, s in zip(rows, p.kernels, seconds):
                     args = {"node": node, "kernel": kernel}
-                    for name, x in (("GFLOP/s", operations), ("GB/s", moved)):
+                    for name, x in (("GOP/s", operations), ("GB/s", moved)):
                         if x and s and (count := x[0] + (x[1] - x[0]) * place):
                             args[name] = round(count / s / 1e9, 2)
                     if used is not None:

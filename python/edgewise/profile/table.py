@@ -10,19 +10,27 @@ def text(d):
     lines = [f"{d['flavour']}, {d['threads']} thread{'s' * many}: {d['runs']} run{'s' * (d['runs'] != 1)} of plans, {_ms(d['ms'])} ms in steps of {_ms(d['wall_ms'])} ms"]
     if not d["runs"]:
         return lines[0] + ". Nothing ran while this profile watched."
-    lines.append(f"limits here: {_rate(d['limits']['gflops'])} GFLOP/s (a product of 512 x 512 x 512 in float32), {_rate(d['limits']['gbs'])} GB/s (reading 64 MB)")
+    lines += _limits(d["limits"])
     lines += ["", *_columns(["plan", "runs", "ms", "ms/run", "arena"], [[_short(p["plan"] or "plan"), str(p["runs"]), _ms(p["ms"]), _ms(p["ms"] / p["runs"]), _memory(p)] for p in d["plans"]])]
-    lines += ["", *_columns(["operator", "calls", "ms", "share", "GFLOP/s", "GB/s", "of limit"], [[r["op"], str(r["calls"]), *_figures(r)] for r in d["ops"]])]
+    lines += ["", *_columns(["operator", "calls", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"], [[r["op"], str(r["calls"]), *_figures(r)] for r in d["ops"]])]
     shown = d["nodes"][:MOST_NODES]
-    lines += ["", *_columns(["node", "kernel", "plan", "ms", "share", "GFLOP/s", "GB/s", "of limit"], [[_short(r["node"] or r["op"]), r["kernel"], _short(r["plan"] or "plan", 24), *_figures(r)] for r in shown], 3)]
+    lines += ["", *_columns(["node", "kernel", "plan", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"], [[_short(r["node"] or r["op"]), r["kernel"], _short(r["plan"] or "plan", 24), *_figures(r)] for r in shown], 3)]
     if len(d["nodes"]) > len(shown):
         rest = d["nodes"][len(shown):]
         lines.append(f"and {len(rest)} more: {_ms(sum(r['ms'] for r in rest))} ms")
     return "\n".join(lines)
 
 
+def _limits(limits):
+    """What times are compared with, in words."""
+    found = [f"{_rate(limits[name])} {words}" for name, words in (("float32", "GFLOP/s in a large product of float32"), ("int8", "GOP/s in one of int8"), ("memory", "GB/s in summing 64 MB of memory")) if limits[name]]
+    if not found:
+        return ["limits here: not measured, for lack of memory or kernels"]
+    return [f"limits here, by this engine's own kernels: {', '.join(found)}", "of limit: the time that this limit would allow over the time it took; cache: quicker than memory, so it was not read from there"]
+
+
 def _figures(r):
-    return [_ms(r["ms"]), f"{100 * r['share']:.1f} %", _rate(r["gflops"]), _rate(r["gbs"]), "" if r["of_limit"] is None else f"{100 * r['of_limit']:.0f} %"]
+    return [_ms(r["ms"]), f"{100 * r['share']:.1f} %", _rate(r["gops"]), _rate(r["gbs"]), r["limit"] or "", "" if r["of_limit"] is None else f"{100 * r['of_limit']:.0f} %"]
 
 
 def _memory(p):
