@@ -415,10 +415,10 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
       }
     }
   }
-  /* A task is worth some 30 microseconds, 2^18 multiply-adds. */
-  int64_t least = (1 << 18) / ((int64_t)p->k * p->m + 1) + 1, share = (p->n - 1) / ew_parallel_width(ctx) + 1;
-  int64_t cols = ((share > least ? share : least) + 3) / 4 * 4;
-  f.cols = cols < p->n ? (int32_t)cols : p->n;
+  /* A task is worth some 5 microseconds. */
+  const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14 : bytes ? 17 : 16);
+  const int32_t threads = ew_parallel_width(ctx), tasks = worth < threads ? (int32_t)worth + 1 : threads;
+  f.cols = ((p->n - 1) / tasks / COLS + 1) * COLS;
   ew_parallel(ctx, (p->n - 1) / f.cols + 1, task, &f);
 }
 
