@@ -4,8 +4,6 @@ from __future__ import annotations
 import gc
 import time
 
-import numpy as np
-
 from edgewise.arrays import as_input
 from edgewise.bind import bind
 from edgewise.engine import default_engine
@@ -14,12 +12,14 @@ from edgewise.onnx import FileSource, read_model
 from edgewise.passes import optimize
 from edgewise.plan.builder import lower
 
-from .browser import ROOT
+from ..zoo import zoo
+from .contenders import ONE
 from .language import model_files
 from .stats import show
 
 CASES = ("bind",)
 STEPS = ("bind", "passes", "lower", "load")
+ARENA = "arena over what is alive at once"
 SHOWN = 8  # of the zoo: so many that cost most for each node, and so many that are largest
 
 
@@ -29,15 +29,20 @@ def run(bench, cases, rounds, seconds):
         times = measure(path, feeds, rounds)
         if times:
             found[name] = times
-    zoo = [n for n in found if not n.startswith("SmolLM2")]
-    costly = sorted(zoo, key=lambda n: -per_node(found[n]))[:SHOWN]
-    largest = sorted(zoo, key=lambda n: -found[n]["nodes"])[:SHOWN]
-    shown = {name: t for name, t in found.items() if name in costly or name in largest or name not in zoo}
-    table = [[name, str(t["nodes"]), *(show(t[s]) for s in ("read", *STEPS)), f"{show(t['all'])} ms", f"{per_node(t):.3f} ms", "≤ 0.25 ms"]
+    of_zoo = [n for n in found if not n.startswith("SmolLM2")]
+    costly = sorted(of_zoo, key=lambda n: -per_node(found[n]))[:SHOWN]
+    largest = sorted(of_zoo, key=lambda n: -found[n]["nodes"])[:SHOWN]
+    shown = {name: t for name, t in found.items() if name in costly or name in largest or name not in of_zoo}
+    table = [[name, str(t["nodes"]), *(show(t[s]) for s in ("read", *STEPS)), f"{show(t['all'])} ms", f"{per_node(t):.3f} ms", "≤ 0.25 ms", f"{t['arena']:.3f}×" if t["arena"] else "–"]
              for name, t in shown.items()]
+    arenas = {name: t["arena"] for name, t in found.items() if t["arena"]}
+    worst = max(arenas, key=arenas.get, default=None)
     notes = ["Processor time of one thread, the quickest of the rounds. Nodes as in the file; all is binding to a loaded plan, without reading the file, which happens once.",
-             f"Of {len(zoo)} models of the zoo those that cost most for each node and the largest; all of them: {show(sum(found[n]['all'] for n in zoo))} ms." if zoo else "There is no zoo here."]
-    return {"bind": {"title": "Binding a model to a new input shape", "columns": ["model", "nodes", "read", *STEPS, "all", "per node", "goal"], "table": table, "summaries": shown, "notes": notes}}
+             f"Of {len(of_zoo)} models of the zoo those that cost most for each node and the largest; all of them: {show(sum(found[n]['all'] for n in of_zoo))} ms."]
+    if worst:
+        notes.append(f"Last column: the memory between a plan's steps over the most that is alive at any one of them, below which no plan can be; largest for {worst} ({arenas[worst]:.3f}×), of {len(arenas)} graphs.")
+    return {"bind": {"title": "Binding a model to a new input shape", "columns": ["model", "nodes", "read", *STEPS, "all", "per node", "goal", "arena"], "table": table, "summaries": shown,
+                     "unit": "×", "values": {ARENA: {ONE: [arenas[worst]]}} if worst else {}, "notes": notes}}
 
 
 def per_node(times):
@@ -47,12 +52,9 @@ def per_node(times):
 def models():
     """(name, path, {input: (dtype, shape)})"""
     yield "SmolLM2-135M-sized, 16 tokens behind 112", model_files() / "model.onnx", None
-    zoo = ROOT / "shared" / "zoo"
-    for path in sorted(zoo.rglob("*.onnx")):
-        stored = path.with_suffix(".npz")
-        if stored.exists() and "train" not in path.relative_to(zoo).parts:
-            with np.load(stored) as z:
-                yield str(path.relative_to(zoo).with_suffix("")), path, {k[3:]: as_input(z[k], k, None)[:2] for k in z.files if k.startswith("in/")}
+    for model in zoo.models():
+        if "train" not in model.path.relative_to(model.root).parts:
+            yield model.name, model.path, {name: as_input(x, name, None)[:2] for name, x in model.feeds.items()}
 
 
 def measure(path, feeds, rounds):
@@ -80,5 +82,5 @@ def measure(path, feeds, rounds):
         engine.load(plan).free()
         at.append(time.process_time())
         if 1e3 * (at[-1] - at[0]) < times["all"]:
-            times |= {"all": 1e3 * (at[-1] - at[0]), **{s: 1e3 * (b - a) for s, a, b in zip(STEPS, at, at[1:])}}
+            times |= {"all": 1e3 * (at[-1] - at[0]), "arena": plan.arena_bytes / plan.arena_least if plan.arena_least else None, **{s: 1e3 * (b - a) for s, a, b in zip(STEPS, at, at[1:])}}
     return times

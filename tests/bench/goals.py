@@ -2,15 +2,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
+from .binding import ARENA
 from .contenders import NATIVE, ONE, ORT_ONE, TF, TRAINING_ONE, TWO, WLLAMA_ONE
+from .start import COMPILED, FIRST_PROMPT, FIRST_TOKEN, IMPORTED
 from .stats import ratio, show, summary
+
+KERNELS = 0.85  # of the limit that binds, each kernel alone
 
 
 @dataclass
 class Goal:
     """`ours` so many times as fast as `theirs` in the same rounds; without `theirs`, its share of the limit that binds. row: of the case's values; "*" is every row of them.
-    at_most: instead, the median of `ours` in the case's unit, above_file: behind the bytes of the model's file, first: of the first step over the median of later ones."""
+    at_most: instead, the median of `ours` in the case's unit, above_file: behind the bytes of the model's file, first: of the first step, prompt or token over the median of later ones."""
     what: str
     case: str
     row: str
@@ -22,6 +27,9 @@ class Goal:
     first: bool = False
 
 
+STEPS = (("MLP", "train mlp"), ("GPT small", "train gpt4"), ("GPT medium", "train gpt6"), ("LoRA", "train gpt6-lora"))
+REFERENCE = {"kernels": ("GEMM 512×512×512", "GEMM 1024×1024×1024", "GEMV 1×2048×2048", *(f"4-bit {m}×2048×2048, blocks of 32, accuracy_level {level}" for m in (1, 128) for level in (0, 4)), "conv 3×3, 64→64, 56×56"),
+             "kernels along memory": ("softmax 1024×1024", "layer norm 1024×768")}
 GOALS = [
     Goal("float32 prefill", "prefill", "", ORT_ONE, 1.7),
     Goal("float32 decode", "decode", "", ORT_ONE, 1.8),
@@ -39,20 +47,22 @@ GOALS = [
     *(Goal(name, "ops", name, theirs, least) for name, times in (
         ("MatMul 1024×1024×1024", 1.5), ("4-bit GEMV 2048×2048", 25), ("Conv 3×3, 64→64, 56×56", 1.4), ("Softmax 1024×1024", 6), ("LayerNorm 1024×768", 8))
       for theirs, least in ((ORT_ONE, times), (TF, 1)) if theirs != TF or "4-bit" not in name),
-    Goal("training step, MLP", "train mlp", "", TRAINING_ONE, 1.6),
-    Goal("training step, GPT small", "train gpt4", "", TRAINING_ONE, 1.6),
-    Goal("training step, GPT medium", "train gpt6", "", TRAINING_ONE, 1.6),
-    Goal("training step, LoRA", "train gpt6-lora", "", TRAINING_ONE, 1.6),
+    *(Goal(f"training step, {what}", case, "", TRAINING_ONE, 1.6) for what, case in STEPS),
     Goal("training step, GPT small: share of the arithmetic floor", "train gpt4", "", None, 1 / 1.15),
     Goal("training step, GPT medium: share of the arithmetic floor", "train gpt6", "", None, 1 / 1.15),
     Goal("", "vision", "*", ORT_ONE, 1.4),
     Goal("", "encoder", "*", ORT_ONE, 1.4),
     Goal("second thread: float32 prefill", "prefill", "", ONE, 1.8, TWO),
-    Goal("second thread: training step, GPT small", "train gpt4", "", ONE, 1.8, TWO),
-    Goal("second thread: training step, GPT medium", "train gpt6", "", ONE, 1.8, TWO),
+    *(Goal(f"second thread: training step, {what}", case, "", ONE, 1.8, TWO) for what, case in STEPS),
     Goal("second thread: 4-bit decode", "decode-4bit-level4", "", ONE, 1.6, TWO),
-    *(Goal(f"first training step over the median: {what}", case, "", None, at_most=1.3, first=True) for what, case in (("MLP", "train mlp"), ("GPT small", "train gpt4"), ("GPT medium", "train gpt6"), ("LoRA", "train gpt6-lora"))),
+    *(Goal(f"first training step over the median: {what}", case, "", None, at_most=1.3, first=True) for what, case in STEPS),
+    *(Goal(row.replace("later ones", "the median"), "start", row, None, at_most=1.3, first=True) for row in (FIRST_PROMPT, FIRST_TOKEN)),
     Goal("session of the 135M model in float32 from memory", "start", "session of SmolLM2-135M in float32", None, at_most=300),
+    Goal("Pyodide: import edgewise", "start", "Pyodide: " + IMPORTED, None, at_most=300),
+    Goal("Pyodide: the 135M model compiled", "start", "Pyodide: " + COMPILED, None, at_most=2000),
+    *(Goal(f"kernel alone: {row}", case, row, None, KERNELS) for case, rows in REFERENCE.items() for row in rows),
+    Goal("", "size", "*", None, at_most=400),
+    Goal("arena over what is alive at once, worst of the zoo's graphs", "bind", ARENA, None, at_most=1.1),
     Goal("peak memory having written 1,024 tokens", "memory", "*", None, at_most=150, above_file=True),
 ]
 
@@ -67,9 +77,19 @@ def faster(case, row, ours, theirs):
 def _figure(goal, case, row):
     """What is not a ratio: the median of `ours` in the case's unit, or its first step over the median; None where it was not measured."""
     if goal.first:
-        return case.get("first", {}).get(goal.ours)
+        return case.get("first", {}).get(row, {}).get(goal.ours)
     values = case.get("values", {}).get(row, {}).get(goal.ours)
     return summary(values)["median"] if values else None
+
+
+def kernels(results, who=ONE):
+    """{kind of kernels: [(share of the limit that binds, its name, the kernel)], farthest from it first}"""
+    found = {}
+    for case in results["cases"].values():
+        for row, theme in case.get("themes", {}).items():
+            if who in case["shares"].get(row, {}):
+                found.setdefault(theme, []).append((*case["shares"][row][who], row))
+    return {theme: sorted(of) for theme, of in found.items()}
 
 
 def check(results):
@@ -91,6 +111,10 @@ def check(results):
             else:
                 r = faster(case, row, goal.ours, goal.theirs)
                 found.append((what, f"{goal.at_least:g} × {goal.theirs}", f"**{r['median']:.2f} ×** [{r['q1']:.2f}–{r['q3']:.2f}]" if r else "not measured", r["median"] >= goal.at_least if r else None, limit))
+    for theme, shares in (kernels(results) or {"each": []}).items():
+        near = sum(share >= KERNELS for share, *_ in shares)
+        found.append((f"kernels alone, all sizes: {theme}", f"{100 * KERNELS:.0f} % of their limit", f"**{near} of {len(shares)}**" if shares else "not measured", near == len(shares) if shares else None,
+                      f"median {100 * median(share for share, *_ in shares):.0f} %" if shares else "–"))
     return found
 
 

@@ -1,7 +1,7 @@
 """What is made of measurements: results.json (cases that were not run this time stay as they were, each with its own date and load), results.md, plots, and the part on speed of README.md.
 
 A case is a dictionary: title, columns, table (rows of text), notes, and where it has them: unit ("ms", "tokens/s", "MB"), values {row: {contender: [a figure per round]}}, of which goals and
-plots are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB}, of the page's process; files {row: {contender: MB}} of models; first {contender: first step over the median}; ratios; peer (versions); trouble (who failed or is not comparable)."""
+plots are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB}, of the page's process; files {row: {contender: MB}} of models; first {row: {contender: first step, prompt or token over later ones}}; themes {row: what kernels it counts to}; ratios; peer (versions); trouble (who failed or is not comparable)."""
 from __future__ import annotations
 
 import json
@@ -10,9 +10,10 @@ import platform
 import re
 import time
 from pathlib import Path
+from statistics import median
 
 from . import goals, plots
-from .contenders import ONE, ORT_TWO, TRAINING_ONE, TRAINING_TWO, TWO
+from .contenders import ONE, ORT_TWO, SIMD, TRAINING_ONE, TRAINING_TWO, TWO
 from .goals import faster
 from .stats import show, summary as summarize
 
@@ -76,7 +77,17 @@ def summary_table(results):
     rows = [[what, wanted, measured, "met" if ok else "**not met**", limit] for what, wanted, measured, ok, limit in found if ok is not None]
     left = len(found) - len(rows)
     return [f"## Goals: {sum(1 for f in found if f[3])} of {len(rows)} met", "", "One thread and relaxed SIMD unless said. Last column: how near it is to what the machine allows, where that was measured in the same rounds.", "",
-            *table(["", "goal", "measured", "", "of the limit that binds"], rows), *(["", f"{left} goals were not measured."] if left else [])]
+            *table(["", "goal", "measured", "", "of the limit that binds"], rows), *(["", f"{left} goals were not measured."] if left else []), *farthest_kernels(results)]
+
+
+def farthest_kernels(results, count=5):
+    """Of each kind of kernels those that are farthest from their limit."""
+    def middle(kernels):
+        return f"{100 * median(share for share, *_ in kernels):.0f} %" if kernels else "–"
+    simd = goals.kernels(results, SIMD)
+    rows = [[theme, str(len(kernels)), middle(kernels), middle(simd.get(theme)), "; ".join(f"{name}: {100 * share:.0f} % of {limit}" for share, limit, name in kernels[:count] if share < goals.KERNELS) or "–"]
+            for theme, kernels in goals.kernels(results).items()]
+    return ["", f"Kernels, each alone, one thread: the share of the limit that binds, and the {count} farthest from it with relaxed SIMD.", "", *table(["", "kernels", "median", "median, simd128", "farthest from their limit"], rows)] if rows else []
 
 
 def summary(path):

@@ -258,7 +258,7 @@ def result(name, plan, times, first, cpu, differences, memory, peaks, versions, 
         notes.insert(0, f"LoRA takes {r['median']:.2f} [{r['q1']:.2f}–{r['q3']:.2f}] of the time of training all parameters.")
     shares = {"": {who: [floors[flavour] / raw[who]["median"], "multiply-adds"] for who, flavour in ((SIMD, "simd128"), (ONE, "relaxed")) if who in raw and flavour in floors}}
     return {"title": TITLES[name], "unit": "ms", "values": {"": {who: t for who, t in times.items() if t}}, "shares": shares, "memory": {who: m[0] for who, m in memory.items() if m[0]},
-            "columns": ["", "ms per step", "rounds", "speed, onnxruntime-web's 1 thread = 1", "of the floor", "processor ms", "peak memory", "engine", "first step over the median", "difference"], "table": table, "ratios": ratios, "first": {who: first[who] / raw[who]["median"] for who in raw},
+            "columns": ["", "ms per step", "rounds", "speed, onnxruntime-web's 1 thread = 1", "of the floor", "processor ms", "peak memory", "engine", "first step over the median", "difference"], "table": table, "ratios": ratios, "first": {"": {who: first[who] / raw[who]["median"] for who in raw}},
             "peer": f"onnxruntime-web {versions.get('onnxruntime-web', ORT)}, TensorFlow.js {versions.get('TensorFlow.js', '?')}, PyTorch {torch_version()}", "notes": notes}
 
 
