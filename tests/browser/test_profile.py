@@ -7,7 +7,7 @@ import pytest
 
 SUMMARY = """
     const summary = async (p) => ({
-        text: String(p), ops: p.byOp(), nodes: p.byNode(), plans: p.byPlan(), runs: p.runs, ms: p.ms, limits: p.limits, threads: p.threads, flavour: p.flavour,
+        text: String(p), ops: p.byOp(), nodes: p.byNode(), plans: p.byPlan(), memory: p.memory(), runs: p.runs, ms: p.ms, limits: p.limits, threads: p.threads, flavour: p.flavour,
         trace: JSON.parse(await (await p.trace()).text()),
     });
 """
@@ -30,6 +30,8 @@ def check(got, runs=None):
     for r in [*got["ops"], *got["nodes"]]:
         assert r.get("limit") in ("float32", "int8", "memory", "cache") if r["ms"] else r.get("limit") is None  # the clock is coarser than some steps
         assert (r.get("ofLimit") is None) == (r.get("limit") in ("cache", None))
+    assert {m["plan"]: (m["runs"], len(m["steps"]), m["arenaBytes"], max(s["bytes"] for s in m["steps"])) for m in got["memory"]} == {p["plan"]: (p["runs"], p["steps"], p["arenaBytes"], p["mostInUse"]) for p in got["plans"]}
+    assert sum(m["ms"] * m["runs"] for m in got["memory"]) == pytest.approx(got["ms"])
     check_trace(got["trace"], got["runs"], sum(p["runs"] * p["steps"] for p in got["plans"]))
     for word in ("operator", "of limit", "node", "arena", got["ops"][0]["op"]):
         assert word in got["text"]
@@ -157,7 +159,19 @@ def test_the_demos_view(visit, server, tmp_path):
     rows = v.page.locator("#where-bars tr").all_inner_texts()
     assert 2 < len(rows) <= 10 and any(r.startswith("MatMulNBits") for r in rows)
     assert 99 < sum(float(re.search(r"([\d.]+) %", r)[1]) for r in rows) < 101
-    assert "GFLOP/s" in v.page.inner_text("#where-words") and "int8" in v.page.inner_text("#where-words")
+    assert all(w in v.page.inner_text("#where-limits") for w in ("GFLOP/s", "int8", "GB/s"))
+    v.page.get_by_role("radio", name="by node").check(force=True)
+    nodes = v.page.locator("#where-bars tr").all_inner_texts()
+    assert len(nodes) == 16 and "others" in nodes[15] and any("matmul_nbits, one token" in n for n in nodes)
+    assert 98 < sum(float(re.search(r"([\d.]+) %", n)[1]) for n in nodes) < 102
+    curve = v.page.locator("#where-memory svg")
+    assert re.fullmatch(r"Memory in use over [\d.]+ ms: [\d.]+ [kM]B at most, in .+", curve.get_attribute("aria-label"))
+    assert {"ms", "MB"} <= set(curve.locator("text").all_text_contents())
+    most = v.page.inner_text("#where-at")
+    curve.hover(position={"x": 60, "y": 60})
+    assert most.startswith("Most: ") and re.match(r"(Step \d+ of \d+|Most): [\d.]+ [kM]B, after [\d.]+ ms, in ", v.page.inner_text("#where-at"))
+    v.page.mouse.move(0, 0)
+    assert v.page.inner_text("#where-at") == most
     with v.page.expect_download() as download:
         v.page.click("#where-save")
     download.value.save_as(tmp_path / "trace.json")

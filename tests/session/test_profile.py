@@ -171,6 +171,7 @@ def test_memory_in_use(network):
     plan = next(iter(session.plans.values())).plan
     assert max(plan.notes.in_use) <= plan.arena_bytes and len(plan.notes) == len(plan.kernels) - plan.init_count
     row = p.by_plan()[0]
+    assert [(s[0], s[3]) for s in p.memory()[0]["steps"]] == list(zip(plan.notes.node, plan.notes.in_use)) and p.memory()[0]["ms"] == pytest.approx(row["ms"])
     assert row["most_in_use"] == max(plan.notes.in_use) >= 4 * 2 * 6 * 25 and row["arena"] == plan.arena_bytes
 
 
@@ -216,7 +217,7 @@ def test_damaged_notes(damage):
         lm.forward(lm.open(), [1])
     d = p.as_dict()
     assert {r["op"] for r in d["ops"]} == {r["kernel"] for r in d["nodes"]} and all(r["of_limit"] is None for r in d["ops"])
-    assert d["plans"][0]["most_in_use"] is None and str(p) and p.trace()
+    assert d["plans"][0]["most_in_use"] is None and str(p) and p.trace() and p.memory() == []
 
 
 def test_pipeline_and_trainer():

@@ -7,20 +7,20 @@ const RIGHT = 10;
 const TOP = 12;
 const BOTTOM = 20;
 
+/** An element of an SVG. */
+export function element(name: string, attributes: Record<string, string | number>, text = ""): SVGElement {
+  const e = document.createElementNS(NS, name) as SVGElement;
+  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, String(value));
+  if (text) e.textContent = text;
+  return e;
+}
+
 export function lossChart(place: HTMLElement): { begin(total: number, losses: number[]): void; add(loss: number): void } {
   let total = 1;
   let losses: number[] = [];
   let waiting = false;
-  const svg = document.createElementNS(NS, "svg");
-  svg.setAttribute("role", "img");
+  const svg = element("svg", { role: "img" });
   place.replaceChildren(svg);
-
-  const element = (name: string, attributes: Record<string, string | number>, text = "") => {
-    const e = document.createElementNS(NS, name);
-    for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, String(value));
-    if (text) e.textContent = text;
-    return e;
-  };
 
   function draw(): void {
     waiting = false;
@@ -29,7 +29,7 @@ export function lossChart(place: HTMLElement): { begin(total: number, losses: nu
     svg.setAttribute("height", String(HEIGHT));
     const shown = losses.filter(Number.isFinite);
     svg.setAttribute("aria-label", shown.length ? `Loss ${shown.at(-1)!.toFixed(2)} after ${losses.length} of ${total} steps, ${shown[0]!.toFixed(2)} at first` : "Loss");
-    const [low, high, step] = ticks(Math.min(...shown, Infinity), Math.max(...shown, -Infinity));
+    const [low, high, step] = ticks(Math.min(...shown, Infinity), Math.max(...shown, -Infinity), 0.1);
     const x = (i: number) => LEFT + ((width - LEFT - RIGHT) * i) / Math.max(1, total - 1);
     const y = (loss: number) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - loss)) / (high - low);
     const parts: SVGElement[] = [];
@@ -73,11 +73,11 @@ export function lossChart(place: HTMLElement): { begin(total: number, losses: nu
   };
 }
 
-/** Round numbers around the values: lowest, highest and the step between, three to five of them. */
-function ticks(low: number, high: number): [number, number, number] {
+/** Round numbers around the values: lowest, highest and the step between, three to five of them. `finest`: the smallest step, a power of ten. */
+export function ticks(low: number, high: number, finest: number): [number, number, number] {
   if (!(low <= high)) return [0, 4, 1];
-  const range = Math.max(high - low, 0.2);
-  const step = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50].find((s) => range / s <= 4) ?? 100;
+  const range = Math.max(high - low, 2 * finest);
+  const step = finest * ([1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => range / (finest * s) <= 4) ?? 1000);
   const bottom = Math.max(0, Math.floor(low / step) * step);
   return [bottom, Math.max(Math.ceil(high / step) * step, bottom + step), step];
 }

@@ -53,6 +53,8 @@ export interface OpRow extends ProfileRow { op: string }
 export interface NodeRow extends OpRow { plan: string; node: string; kernel: string }
 /** A row of {@link Profile.byPlan}. `arenaBytes`: of what flows between steps; `mostInUse`: the most of it that is in use at once, in bytes, `at` that step and its node. */
 export interface PlanRow { plan: string; runs: number; steps: number; ms: number; arenaBytes: number; mostInUse: number | undefined; at: [step: number, node: string] | undefined }
+/** A plan of {@link Profile.memory}: `ms` of a run, `steps` in order. Of each: `ms` that it takes, and `bytes` of the arena that are in use meanwhile. Both times are means over the runs. */
+export interface MemoryRow { plan: string; runs: number; ms: number; arenaBytes: number; steps: { node: string; op: string; ms: number; bytes: number }[] }
 
 type Plan = ProfileData["plans"][number];
 
@@ -99,6 +101,14 @@ export class Profile {
         mostInUse: used[most], at: used.length ? [most, p.notes!.node[most] || opOf(p, most)] : undefined,
       };
     }).sort((a, b) => b.ms - a.ms);
+  }
+
+  /** Memory over time: what flows between steps, over one run of each plan; the longest in all first. Without plans of which the package says nothing. */
+  memory(): MemoryRow[] {
+    return this.data.plans.filter((p) => p.notes && p.runs.length).map(({ name, arenaBytes, kernels, notes, runs }): MemoryRow => {
+      const steps = kernels.map((kernel, i) => ({ node: notes!.node[i]!, op: notes!.op[i] || kernel, ms: runs.reduce((t, r) => t + r.ms[i]!, 0) / runs.length, bytes: notes!.inUse[i]! }));
+      return { plan: name, runs: runs.length, ms: steps.reduce((t, s) => t + s.ms, 0), arenaBytes, steps };
+    }).sort((a, b) => b.ms * b.runs - a.ms * a.runs);
   }
 
   /** What bounds a step over its runs, and the milliseconds that this takes at least. */

@@ -158,6 +158,15 @@ class Profile:
                         "most_in_use": None if most is None else p.row(most)[4], "at": None if most is None else [most, p.row(most)[0] or p.row(most)[1]]})
         return sorted(out, key=lambda r: -r["ms"])
 
+    def memory(self):
+        """Memory over time: a list of dicts, of each plan that has notes: plan, runs, ms (of a run), arena (bytes), steps: [(node, operator, ms, bytes of the arena in use)] of a run; times are means over the runs."""
+        out = []
+        for p, _ in self.plans.values():
+            if p.notes:
+                steps = [(*p.row(i)[:2], 1000 * sum(s[i] for _, s, _ in p.runs) / len(p.runs), p.row(i)[4]) for i in range(len(p.kernels))]
+                out.append({"plan": p.name, "runs": len(p.runs), "ms": sum(s[2] for s in steps), "arena": p.arena_bytes, "steps": steps})
+        return sorted(out, key=lambda r: -r["ms"] * r["runs"])
+
     def as_dict(self):
         """Everything but single runs, for JSON."""
         return {"flavour": self.engine.flavour, "threads": self.engine.threads, "runs": self.runs, "ms": 1000 * self.seconds, "wall_ms": 1000 * self.wall, "limits": self.limits,
