@@ -25,8 +25,15 @@ class W(X):
     weight = True
 
 
+class Halves(X):
+    """Keys or values that the engine keeps as halves."""
+
+    def __init__(self, *shape):
+        super().__init__(*shape, dtype=F16)
+
+
 class Case:
-    """A graph of `nodes` (op, inputs, attributes), each of which reads the one before it as "it"; an input is an X, a W, "it", None, or a tuple (dtype, shape, numbers) that is known.
+    """A graph of `nodes` (op, inputs, attributes), each of which reads the one before it as "it"; an input is an X, a W, Halves, "it", None, or a tuple (dtype, shape, numbers) that is known.
 
     operations: multiplications and additions that it takes at least (of a convolution: done directly); dots: flavours in which the kernel does them as dot products of integers, else in float32. Bytes
     that must be moved are those of what is fed, of weights and of the result."""
@@ -48,7 +55,7 @@ class Case:
             if x.weight:
                 g.constants[names[key]] = Tensor(names[key], x.dtype, tuple(x.shape), None, 0, x.nbytes)
             else:
-                g.inputs.append(Info(names[key], x.dtype, x.shape))
+                g.inputs.append(Info(names[key], F32 if isinstance(x, Halves) else x.dtype, x.shape))
         for i, (op, inputs, attrs) in enumerate(self.nodes):
             read = []
             for k, x in enumerate(inputs):
@@ -59,10 +66,11 @@ class Case:
             it = f"y{i}"
             g.nodes.append(Node(kind, read, [it, *(f"{it}.{k}" for k in range(1, attrs.get("outputs", 1)))], {k: v for k, v in attrs.items() if k != "outputs"}, domain))
         g.outputs = [Info(name) for name in g.nodes[-1].outputs]
-        plan, _ = compile_graph(g, {i.name: i.shape for i in g.inputs})
+        halves = {names[key]: x.shape for key, x in self.operands.items() if isinstance(x, Halves)}
+        plan, _ = compile_graph(g, {i.name: i.shape for i in g.inputs}, roles=dict.fromkeys(halves, "cache"), cache_shapes=halves, cache_dtype=F16)
         self.writes = sum(s.nbytes for s in plan.slots if s.kind == "output")
         self.steps = plan.kernels[plan.init_count:]
-        return plan.data, [{"size": s.nbytes, "fill": FILL.get(s.dtype, "bytes") if s.kind in ("input", "weight") else "zeros"} for s in plan.slots]
+        return plan.data, [{"size": s.nbytes, "fill": FILL.get(s.dtype, "bytes") if s.kind in ("input", "weight", "cache") else "zeros"} for s in plan.slots]
 
 
 def cases():
@@ -191,18 +199,20 @@ def convolutions():
 # ---- attention ----
 
 def attentions():
-    def attention(heads, kv, q_len, kv_len, dim, causal, label, gradient=False, batch=1):
-        q, k, v, dy = X(batch, heads, q_len, dim), X(batch, kv, kv_len, dim), X(batch, kv, kv_len, dim), X(batch, heads, q_len, dim)
+    def attention(heads, kv, q_len, kv_len, dim, causal, label, gradient=False, batch=1, cache=X):
+        q, k, v, dy = X(batch, heads, q_len, dim), cache(batch, kv, kv_len, dim), cache(batch, kv, kv_len, dim), X(batch, heads, q_len, dim)
         pairs = q_len * kv_len - (q_len * (q_len - 1) // 2 if causal else 0)
         attrs = {"scale": dim ** -0.5, "causal": int(causal), "past": kv_len - q_len}
         node = ("edgewise.AttentionGrad", [q, k, v, dy], {**attrs, "outputs": 3}) if gradient else ("edgewise.Attention", [q, k, v], attrs)
-        name = f"attention{' gradient' if gradient else ''}{label and ' ' + label}, {f'{batch} × ' if batch > 1 else ''}{heads}{f'/{kv}' if kv != heads else ''} heads, {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}"
+        name = f"attention{' gradient' if gradient else ''}{label and ' ' + label}, {f'{batch} × ' if batch > 1 else ''}{heads}{f'/{kv}' if kv != heads else ''} heads, {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}{', float16 cache' if cache is Halves else ''}"
         return Case(name, [node], (10 if gradient else 4) * batch * heads * dim * pairs)
     yield attention(9, 3, 256, 256, 64, True, "prefill")
     yield attention(12, 12, 256, 256, 64, False, "encoder")
     yield attention(8, 8, 1024, 1024, 64, True, "prefill")
     yield attention(9, 3, 1, 1024, 64, True, "decode")
     yield attention(12, 12, 1, 1024, 64, True, "decode")
+    yield attention(9, 3, 1, 1024, 64, True, "decode", cache=Halves)
+    yield attention(9, 3, 128, 1024, 64, True, "prefill", cache=Halves)
     yield attention(12, 12, 256, 256, 64, False, "", gradient=True)
     yield attention(9, 3, 256, 256, 64, True, "", gradient=True)
     yield attention(6, 6, 128, 128, 32, True, "", gradient=True, batch=8)
