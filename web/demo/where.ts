@@ -70,7 +70,7 @@ export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: ()
 }
 
 function limitsInWords({ float32, int8, memory }: Limits): string {
-  const found = [[float32, "GFLOP/s in a large product of float32"], [int8, "GOP/s in one of int8"], [memory, "GB/s in reading 64 MB of memory"]] as const;
+  const found = [[float32, "GFLOP/s in a large product of float32"], [int8, "GOP/s in one of int8"], [memory, "GB/s in reading 128 MB of memory"]] as const;
   const words = found.filter(([x]) => x !== undefined).map(([x, what]) => `${number(x!)} ${what}`);
   if (!words.length) return "";
   return `Of limit: the time that arithmetic or memory would allow at best, whichever binds, over the time it took. The best is what this engine's own kernels reach here: ${words.join(", ")}. Cache: quicker than memory, so it was not read from there.`;

@@ -3,7 +3,7 @@
 import type { Client } from "./client.ts";
 
 /**
- * What an engine reaches here with its threads, in 10^9 per second: operations in a large product of float32 and in one of int8, bytes in summing 64 MB of memory. Its own kernels at the sizes that suit them best,
+ * What an engine reaches here with its threads, in 10^9 per second: operations in a large product of float32 and in one of int8, bytes in summing 128 MB of memory. Its own kernels at the sizes that suit them best,
  * not figures of a data sheet. Without what it has no kernel or no memory for.
  */
 export interface Limits { float32?: number; int8?: number; memory?: number }
@@ -224,7 +224,7 @@ export async function watched(client: Client, model: number | undefined, work: (
 }
 
 function limitsInWords({ float32, int8, memory }: Limits): string[] {
-  const found = [[float32, "GFLOP/s in a large product of float32"], [int8, "GOP/s in one of int8"], [memory, "GB/s in summing 64 MB of memory"]] as const;
+  const found = [[float32, "GFLOP/s in a large product of float32"], [int8, "GOP/s in one of int8"], [memory, "GB/s in summing 128 MB of memory"]] as const;
   const words = found.filter(([x]) => x !== undefined).map(([x, what]) => `${rate(x)} ${what}`);
   if (!words.length) return ["limits here: not measured, for lack of memory or kernels"];
   return [`limits here, by this engine's own kernels: ${words.join(", ")}`, "of limit: the time that this limit would allow over the time it took; cache: quicker than memory, so it was not read from there"];

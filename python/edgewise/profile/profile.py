@@ -90,7 +90,7 @@ class Profile:
 
     @property
     def limits(self):
-        """{"float32", "int8", "memory"}: what this engine reaches with its threads in a large product of float32 and of int8 (10^9 operations per second), and in summing 64 MB (10^9 bytes per second);
+        """{"float32", "int8", "memory"}: what this engine reaches with its threads in a large product of float32 and of int8 (10^9 operations per second), and in summing 128 MB (10^9 bytes per second);
         measured when first asked for, in some 0.15 s. None for what the engine has no kernel or memory for."""
         if self._limits is None:
             from .limits import measure

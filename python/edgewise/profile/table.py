@@ -23,7 +23,7 @@ def text(d):
 
 def _limits(limits):
     """What times are compared with, in words."""
-    found = [f"{_rate(limits[name])} {words}" for name, words in (("float32", "GFLOP/s in a large product of float32"), ("int8", "GOP/s in one of int8"), ("memory", "GB/s in summing 64 MB of memory")) if limits[name]]
+    found = [f"{_rate(limits[name])} {words}" for name, words in (("float32", "GFLOP/s in a large product of float32"), ("int8", "GOP/s in one of int8"), ("memory", "GB/s in summing 128 MB of memory")) if limits[name]]
     if not found:
         return ["limits here: not measured, for lack of memory or kernels"]
     return [f"limits here, by this engine's own kernels: {', '.join(found)}", "of limit: the time that this limit would allow over the time it took; cache: quicker than memory, so it was not read from there"]
