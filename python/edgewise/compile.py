@@ -267,14 +267,14 @@ def inference_package(graph, files):
     return package
 
 
-def add_inference_plan(package, graph, shapes, dtypes, outputs=None, known=None):
+def add_inference_plan(package, graph, shapes, dtypes, outputs=None, known=None, file=None):
     """Compiles a graph for inputs of these shapes ({name: [int]}) and element types ({name: ONNX code}), and puts the plan into the package and its manifest.
 
-    Returns the plan's description: {file, inputs: {name: [type, shape]}, outputs: {name: [slot, type, shape, bytes]}, slots}. Raises ir.NeedsValue where a shape depends on data."""
+    file: name of the part (default: by the number of plans so far). Returns the plan's description: {file, inputs: {name: [type, shape]}, outputs: {name: [slot, type, shape, bytes]}, slots}. Raises ir.NeedsValue where a shape depends on data."""
     names = list(outputs or (o.name for o in graph.outputs))
     plan, bound = compile_graph(graph, shapes, dtypes, known, outputs=names)
     plans = package.manifest["inference"]["plans"]
-    file = f"plan/{len(plans)}"
+    file = file or f"plan/{len(plans)}"
     add_plans(package, [(file, plan)])
     slots = {s.name: s.nbytes for s in plan.slots if s.kind == "output"}
     out = {}

@@ -2,6 +2,7 @@
 // sees the model's files through `Source`s that read from Blobs, so that weights never pass through it.
 
 import type { PlainError } from "./protocol.ts";
+import { joined } from "./ranges.ts";
 
 /** First the addresses, and Python starts; then any number of compilations. */
 export type ToCompiler = { pyodideUrl: string; wheelUrl: string } | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
@@ -9,7 +10,7 @@ export type ToCompiler = { pyodideUrl: string; wheelUrl: string } | { files: [na
 export interface Compiled {
   manifest: string;
   files: Map<string, Uint8Array<ArrayBuffer>>;
-  /** The ranges of each file that were read. */
+  /** The ranges that have been read so far of each file of the model, also of those given to an earlier compilation that this one went on with. */
   reads: Record<string, [number, number][]>;
   /** Milliseconds: starting Python, and compiling. */
   ms: { pyodide: number; compile: number };
@@ -71,17 +72,6 @@ class Source {
   }
 }
 
-/** Ranges in order, joined where they touch. */
-export function joined(ranges: [number, number][]): [number, number][] {
-  const out: [number, number][] = [];
-  for (const [offset, bytes] of ranges.slice().sort((a, b) => a[0] - b[0])) {
-    const last = out[out.length - 1];
-    if (last && offset <= last[0] + last[1]) last[1] = Math.max(last[1], offset + bytes - last[0]);
-    else out.push([offset, bytes]);
-  }
-  return out;
-}
-
 type Run = { run: PyProxy; pyodide: Pyodide; ms: number };
 type Failure = Extract<FromCompiler, { error: PlainError }>;
 
@@ -115,9 +105,13 @@ async function start(pyodideUrl: string, wheelUrl: string): Promise<Run | Failur
   }
 }
 
+/** The files of the latest compilation that had any: one without goes on with what Python keeps of them. */
+let given = new Map<string, Source>();
+
 function compile({ run, pyodide, ms }: Run, files: [string, Blob][], options: Record<string, unknown>): FromCompiler {
   const t0 = performance.now();
   const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
+  if (sources.size) given = sources;
   const result = run(pyodide.toPy(sources), JSON.stringify(options)); // JSON, since its null is Python's None
   const value = result.toJs({ create_pyproxies: false, dict_converter: (entries: Iterable<[string, unknown]>) => new Map(entries) }) as unknown[];
   result.destroy();
@@ -126,7 +120,7 @@ function compile({ run, pyodide, ms }: Run, files: [string, Blob][], options: Re
     return { error: { name, what, where, remedy, stack: "", fields: {} }, missing: missing ?? undefined };
   }
   const [manifest, made] = value as [string, Map<string, Uint8Array<ArrayBuffer>>];
-  const reads = Object.fromEntries(Array.from(sources, ([name, s]) => [name, joined(s.ranges)]));
+  const reads = Object.fromEntries(Array.from(given, ([name, s]) => [name, joined(s.ranges)]));
   return { compiled: { manifest, files: made, reads, ms: { pyodide: ms, compile: performance.now() - t0 } } };
 }
 

@@ -237,9 +237,13 @@ function textsOf(opened: OpenPackage): Texts {
   return texts;
 }
 
-/** What decides about a compiled package besides the model's files. */
+/** What decides about a compiled package: this compiler, the engine's table of kernels, and `what`: the model and how it was to be compiled. */
+export function compiledKey(tableHash: number, what: Record<string, unknown>): string {
+  return JSON.stringify({ compiler: COMPILER, table: tableHash, ...what });
+}
+
 async function keyOf(job: Job, engine: Promise<Engine>, what: unknown): Promise<string> {
-  return JSON.stringify({ compiler: COMPILER, table: (await engine).tableHash, capacity: job.request.capacity ?? null, cache_dtype: job.request.cache_dtype ?? null, ...(job.request.programs ? { programs: job.request.programs } : {}), what });
+  return compiledKey((await engine).tableHash, { capacity: job.request.capacity ?? null, cache_dtype: job.request.cache_dtype ?? null, ...(job.request.programs ? { programs: job.request.programs } : {}), what });
 }
 
 async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], folder: string, engine: Promise<Engine>): Promise<Found> {
@@ -348,21 +352,26 @@ function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource
   return new Map(Array.from(files, ([name, blob]) => [name, job.blob(blob, name)]));
 }
 
+/** Fills the places of a package's weights, those that lie in the package and those in the model's own files: each file is read once, as a stream. */
+export async function fillBeside({ manifest, finish }: OpenPackage, extents: Map<string, Extent[]>, sources: Map<string, ByteSource>, where: string): Promise<void> {
+  await finish(extents);
+  for (const [file, list] of extents) {
+    if (manifest.files.has(file)) continue;
+    const source = sources.get(file);
+    if (!source) throw new ModelError(`it needs the file '${file}' for its weights, which is not among those given`, where, `Give ${file} along with ${where}.`);
+    const end = list.reduce((most, e) => Math.max(most, e.start + e.bytes), 0);
+    const cut = () => new ModelError(`it ends too early: its weights reach to byte ${end}`, file, "The file is cut off; fetch it again.");
+    if (source.size !== undefined && source.size < end) throw cut();
+    if ((await scatter(source.stream(), 0, list)) < end) throw cut();
+  }
+}
+
 /** A package whose weights lie in the model's files. */
 function fromCache(opened: OpenPackage, sources: Map<string, ByteSource>, texts: Texts, dtype: string, key: string | undefined, where: string): Found {
   const { manifest } = opened;
   const fill: Found["fill"] = async (extents) => {
     try {
-      await opened.finish(extents);
-      for (const [file, list] of extents) {
-        if (manifest.files.has(file)) continue;
-        const source = sources.get(file);
-        if (!source) throw new ModelError(`it needs the file '${file}' for its weights, which is not among those given`, where, `Give ${file} along with ${where}.`);
-        const end = list.reduce((most, e) => Math.max(most, e.start + e.bytes), 0);
-        const cut = () => new ModelError(`it ends too early: its weights reach to byte ${end}`, file, "The file is cut off; fetch it again.");
-        if (source.size !== undefined && source.size < end) throw cut();
-        if ((await scatter(source.stream(), 0, list)) < end) throw cut();
-      }
+      await fillBeside(opened, extents, sources, where);
     } catch (e) {
       if (key && isEdgewise(e) && e instanceof PackageError) await forgetCompiled(key);
       throw e;

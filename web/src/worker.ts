@@ -46,6 +46,11 @@ const ended = new AbortController();
 /** Profiles that watch, by the model they watch. */
 const recorders = new Map<number | undefined, Recorder>();
 
+/** Sends warnings of a call. */
+function warning(id: number): (text: string) => void {
+  return (message) => post({ id, progress: { status: "warning", name: "InferenceSession", message } });
+}
+
 function session(): InferenceModel | ArtifactSession {
   const found = inference ?? artifacts;
   if (!found) throw new InputError("this session has been released", "profile", "Make a new one.");
@@ -132,13 +137,13 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   },
   profile_trace: ({ data }) => new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
 
-  async inference_open(request) {
-    inference = await InferenceModel.open(request, ended.signal);
+  async inference_open(request, id) {
+    inference = await InferenceModel.open(request, ended.signal, warning(id));
     return inference.info;
   },
-  inference_run: ({ feeds, outputs }) => turn(0, () => {
+  inference_run: ({ feeds, outputs }, id) => turn(0, () => {
     if (!inference) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
-    return inference.run(feeds, outputs);
+    return inference.run(feeds, outputs, warning(id));
   }),
 
   async artifacts_open({ files, urls, flavour, threads }, _, signal) {

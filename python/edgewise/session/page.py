@@ -25,12 +25,12 @@ class _Model:
         self.sent = 0          # of the package's weights
         self.session = None    # an InferenceSession here, for graphs that need one
 
-    def plan(self, feeds, outputs, known):
+    def plan(self, feeds, outputs, known, file):
         """A plan as JSON and blobs: {"plan", "weights"}; or {"needs": [inputs whose numbers shapes depend on]}; or {"driven": why Python must run the graph}.
 
-        feeds: {input: [type name, shape]}; known: {input: numbers}."""
+        feeds: {input: [type name, shape]}; known: {input: numbers}; file: what the plan is called."""
         try:
-            described = add_inference_plan(self.package, self.graph, {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()}, {n: CODE[t] for n, (t, _) in feeds.items()}, outputs, known)
+            described = add_inference_plan(self.package, self.graph, {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()}, {n: CODE[t] for n, (t, _) in feeds.items()}, outputs, known, file)
         except NeedsValue as e:
             name = e.value.name
             return ({"needs": [name]} if name in feeds and name not in known else {"driven": f"a shape depends on '{name}'"}), {}
@@ -59,7 +59,7 @@ class _Model:
 
 
 def call(files, options):
-    """files: {name: Source}. options["call"]: one of "open" (model_file), "plan" (feeds, outputs, known), "run" (feeds, outputs; files: the feeds' bytes). Returns (JSON, {name: bytes})."""
+    """files: {name: Source}. options["call"]: one of "open" (model_file), "plan" (feeds, outputs, known, file), "run" (feeds, outputs; files: the feeds' bytes). Returns (JSON, {name: bytes})."""
     global _model
     what = options["call"]
     if what == "open":
@@ -67,5 +67,5 @@ def call(files, options):
         return json.dumps({"inputs": describe_values(_model.graph.input_names()), "outputs": describe_values(_model.graph.outputs)}), {}
     if _model is None:
         raise InputError("no model has been opened", "InferenceSession", "This is a mistake in Edgewise; please report it.")
-    described, blobs = _model.plan(options["feeds"], options["outputs"], options["known"]) if what == "plan" else _model.run(options["feeds"], files, options["outputs"])
+    described, blobs = _model.plan(options["feeds"], options["outputs"], options["known"], options["file"]) if what == "plan" else _model.run(options["feeds"], files, options["outputs"])
     return json.dumps(described), blobs

@@ -6,6 +6,7 @@ import { InputError } from "../errors.ts";
 import type { Flavour } from "../platform.ts";
 import { watched, type Profile } from "../profile.ts";
 import { isMagic } from "../package.ts";
+import type { ProgressEvent } from "../protocol.ts";
 import { hand } from "../source.ts";
 import { picked, plain, type Tensors, type TensorType } from "../tensor.ts";
 import type { ValueInfo } from "./manifest.ts";
@@ -19,6 +20,10 @@ export interface SessionOptions {
   flavour?: Flavour | "auto";
   /** Threads that compute, 1 to 64. Default: `env.threads`. */
   threads?: number;
+  /** Keep what is compiled for the next visit, which then needs no Python for inputs of these shapes. Default: `env.cachePlans`. */
+  cache?: boolean;
+  /** Keep what is downloaded, too. Default: `env.cacheFiles`. */
+  cache_files?: boolean;
   /** Stops the loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
   /** Accepted without effect: `executionProviders`, `graphOptimizationLevel`, ... */
@@ -48,6 +53,7 @@ export interface ValueMetadata {
  *
  * It computes in a worker. A package needs no Python; for an .onnx file Python (`env.pyodideUrl`, `env.wheelUrl`) compiles a plan for each
  * set of input shapes that comes, or runs the graph itself, in one thread, where loops or shapes that follow from data leave no choice.
+ * Of the plans the 16 latest are kept in the browser's storage: a page that is visited again starts Python only for shapes that it has no plan for.
  */
 export class InferenceSession {
   private constructor(private readonly client: Client, private readonly info: OpenInfo) {}
@@ -65,9 +71,9 @@ export class InferenceSession {
     const external = Object.fromEntries((options.externalData ?? []).map(({ path, data }) => [path.replace(/^\.\//, ""), fileOf(data, `externalData '${path}'`)]));
     const client = new Client(full(env.workerUrl));
     try {
-      const request = { model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads };
+      const request = { model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads, cache: options.cache ?? env.cachePlans, cache_files: options.cache_files ?? env.cacheFiles };
       const transfer = typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
-      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal, transfer }));
+      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal, onProgress, transfer }));
     } catch (e) {
       client.end();
       throw e;
@@ -98,7 +104,7 @@ export class InferenceSession {
     const names = fetches === undefined ? this.outputNames : Array.isArray(fetches) ? (fetches as string[]) : Object.keys(fetches);
     const data = plain(feeds);
     const transfer = Object.values(data).map((t) => t.data.buffer);
-    return picked(await this.client.call("inference_run", { feeds: data, outputs: [...names] }, { signal: options.signal, transfer }), undefined);
+    return picked(await this.client.call("inference_run", { feeds: data, outputs: [...names] }, { signal: options.signal, onProgress, transfer }), undefined);
   }
 
   /**
@@ -119,6 +125,11 @@ export class InferenceSession {
   async release(): Promise<void> {
     this.client.end();
   }
+}
+
+/** A session has no listener for what did not work and is done without. */
+function onProgress(event: ProgressEvent): void {
+  if (event.status === "warning") console.warn(`edgewise: ${event.message}`);
 }
 
 /** Packages are read from the page's memory as they lie there; what Python compiles, it reads as a Blob. */

@@ -5,6 +5,12 @@ import { MAX_MEMORY, parseSlot, type Checker, type Json, type Slot, type Weight 
 /** An input or output. `shape`: sizes, names of free dimensions, null where they have none; null: unknown rank. `type`: "tensor", or what else it is. */
 export interface ValueInfo { name: string; type: string; dtype: string; shape: (number | string | null)[] | null }
 
+/** Bytes of an element; of those types that a page's tensors have. */
+export const SIZES: Record<string, number> = { float32: 4, float64: 8, float16: 2, int64: 8, uint64: 8, int32: 4, uint32: 4, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1 };
+
+/** The part with constants that a graph spells out, as weights: python/edgewise/compile.py. No file of a model is called so. */
+export const CONSTANTS = "//constants";
+
 /** A plan for inputs of fixed shapes. */
 export interface InferencePlan {
   /** Name of the part with its bytes. */
@@ -15,6 +21,8 @@ export interface InferencePlan {
   outputs: Map<string, { slot: string; dtype: string; shape: number[]; bytes: number }>;
   /** In the plan's order. */
   slots: Slot[];
+  /** Inputs whose numbers it is for as well, since shapes follow from them, and these numbers in decimal. */
+  known: Map<string, string[]>;
 }
 
 /** What such a package holds. */
@@ -25,14 +33,31 @@ export function planKey(inputs: Iterable<[string, { dtype: string; shape: readon
   return JSON.stringify([...inputs].map(([name, { dtype, shape }]) => [name, dtype, ...shape]).sort());
 }
 
+/** Which plan serves a run for some outputs, where inputs' numbers decide as well. */
+export function runKey({ inputs, outputs, known }: { inputs: Iterable<[string, { dtype: string; shape: readonly number[] }]>; outputs: { keys(): Iterable<string> }; known: Iterable<[string, readonly string[]]> }): string {
+  return planKey(inputs) + JSON.stringify([[...outputs.keys()].sort(), ...[...known].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, numbers]) => numbers)]);
+}
+
+/** A plan as a manifest has it: the inverse of `parsePlan`. */
+export function planJson({ file, inputs, outputs, slots, known }: InferencePlan): Record<string, unknown> {
+  return {
+    file, slots, known: Object.fromEntries(known), inputs: Object.fromEntries(Array.from(inputs, ([name, { dtype, shape }]) => [name, [dtype, shape]])),
+    outputs: Object.fromEntries(Array.from(outputs, ([name, { slot, dtype, shape, bytes }]) => [name, [slot, dtype, shape, bytes]])),
+  };
+}
+
 /** Checks a manifest's part. @throws PackageError */
 export function parseInference(c: Checker, json: Json | undefined, files: Map<string, unknown>, weights: Map<string, Weight>): InferenceInfo {
   const root = c.object(json, "inference");
   const values = (of: "inputs" | "outputs") => c.list(root.get(of), `inference.${of}`, 10_000).map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));
-  return {
-    inputs: values("inputs"), outputs: values("outputs"),
-    plans: c.list(root.get("plans"), "inference.plans", 1024).map((entry, i) => parsePlan(c, entry, `inference.plans[${i}]`, files, weights)),
-  };
+  const [inputs, outputs] = [values("inputs"), values("outputs")];
+  const declared = new Set(inputs.map((i) => i.name));
+  const plans = c.list(root.get("plans"), "inference.plans", 1024).map((entry, i) => {
+    const plan = parsePlan(c, entry, `inference.plans[${i}]`, files, weights);
+    for (const name of plan.inputs.keys()) if (!declared.has(name)) c.fail(`inference.plans[${i}].inputs`, `has '${name}', which is no input of the model`);
+    return plan;
+  });
+  return { inputs, outputs, plans };
 }
 
 function parseValue(c: Checker, json: Json, at: string): ValueInfo {
@@ -60,7 +85,11 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
     const [dtype, shape] = c.list(entry, `${at}.inputs['${name}']`, 2);
     inputs.set(name, { dtype: c.text(dtype, `${at}.inputs['${name}'][0]`), shape: c.shape(shape, `${at}.inputs['${name}'][1]`) });
   }
-  for (const name of bytes("input").keys()) if (!inputs.has(name)) c.fail(at, `has a slot for an input '${name}', which its inputs lack`);
+  for (const [name, size] of bytes("input")) {
+    const input = inputs.get(name);
+    if (!input) c.fail(at, `has a slot for an input '${name}', which its inputs lack`);
+    if (size < tensorBytes(input, 0)) c.fail(at, `has a slot of ${size} bytes for its input '${name}', which is longer`);
+  }
   const places = bytes("output");
   const outputs: InferencePlan["outputs"] = new Map();
   for (const [name, entry] of c.object(root.get("outputs"), `${at}.outputs`)) {
@@ -68,7 +97,18 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
     const [slot, dtype, shape, size] = c.list(entry, path, 4);
     const found = { slot: c.text(slot, `${path}[0]`), dtype: c.text(dtype, `${path}[1]`), shape: c.shape(shape, `${path}[2]`), bytes: c.integer(size, `${path}[3]`, 0, MAX_MEMORY) };
     if ((places.get(found.slot) ?? -1) < found.bytes) c.fail(path, `lies in the slot '${found.slot}', which is missing or too short`);
+    if (found.bytes !== tensorBytes(found, found.bytes)) c.fail(path, `has ${found.bytes} bytes, which are not those of ${found.dtype.slice(0, 40)} [${found.shape.join(", ")}]`);
     outputs.set(name, found);
   }
-  return { file, inputs, outputs, slots };
+  const known: InferencePlan["known"] = new Map();
+  for (const [name, entry] of c.object(root.get("known") ?? {}, `${at}.known`)) {
+    if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
+    known.set(name, c.list(entry, `${at}.known['${name}']`).map((x, i) => c.text(x, `${at}.known['${name}'][${i}]`)));
+  }
+  return { file, inputs, outputs, slots, known };
+}
+
+/** Of a tensor; `unknown` for types that pages have no tensors of. */
+function tensorBytes({ dtype, shape }: { dtype: string; shape: number[] }, unknown: number): number {
+  return Object.hasOwn(SIZES, dtype) ? shape.reduce((n, d) => n * d, SIZES[dtype]!) : unknown;
 }

@@ -1,19 +1,22 @@
 // A model of any kind in the worker: its plans, one for each set of input shapes, and what feeds and reads them. Plans come with the
-// package, or Python makes them when new shapes come (session/page.py); a graph that no plan covers (loops, shapes that follow from
-// data) is run by Python, in Pyodide's own engine.
+// package, an earlier visit has kept them, or Python makes them when new shapes come (session/page.py); a graph that no plan covers
+// (loops, shapes that follow from data) is run by Python, in Pyodide's own engine.
 
 import { Checker, type Json, type Weight } from "../checker.ts";
 import { checkTable, Weights, type Place } from "../decoder.ts";
 import { Engine, withKernels, type EngineOptions, type Plan } from "../engine.ts";
-import { EngineError, InputError, ModelError, PackageError } from "../errors.ts";
+import { Aborted, EngineError, InputError, ModelError, PackageError } from "../errors.ts";
 import type { Urls } from "../env.ts";
-import { notThere } from "../load.ts";
+import { fillBeside, notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
 import { Compiler, MissingFile } from "../pyodide.ts";
 import { NOTES } from "../recorder.ts";
-import { BlobSource, HandedSource, HttpSource, NotFound, scatter, toBlob, type ByteSource, type Handed } from "../source.ts";
+import { BlobSource, HandedSource, HttpSource, NotFound, scatter, type ByteSource, type Handed } from "../source.ts";
+import { KeptSource, type Warn } from "../storage.ts";
 import type { PlainTensor } from "../tensor.ts";
-import { parseInference, parsePlan, planKey, type InferencePlan, type ValueInfo } from "./manifest.ts";
+import { ModelFiles } from "./files.ts";
+import { KeptPlans, MAX_PLANS, notesOf, type Found } from "./kept.ts";
+import { CONSTANTS, parseInference, parsePlan, planKey, runKey, SIZES, type InferencePlan, type ValueInfo } from "./manifest.ts";
 
 /** A model to open, as InferenceSession.create was called. */
 export interface OpenRequest {
@@ -24,6 +27,10 @@ export interface OpenRequest {
   urls: Urls;
   flavour: EngineOptions["flavour"] | undefined;
   threads: number | undefined;
+  /** Keep what is compiled in the browser's storage, and use what is there. */
+  cache: boolean;
+  /** Keep what is downloaded, too. */
+  cache_files: boolean;
 }
 
 /** What the page knows of an open model. */
@@ -31,10 +38,16 @@ export interface OpenInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; flavour: 
 
 interface Loaded { info: InferencePlan; plan: Plan; slots: Map<string, Place>; owned: number[]; where: string }
 
-const MAX_PLANS = 16; // for shapes that came lately
-
-/** Bytes of an element; of those types that a page's tensors have. */
-const SIZES: Record<string, number> = { float32: 4, float64: 8, float16: 2, int64: 8, uint64: 8, int32: 4, uint32: 4, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1 };
+/** Of a model that Python may compile more plans of. */
+interface Compiling {
+  files: ModelFiles;
+  /** Undefined where nothing is to be kept. */
+  kept: KeptPlans | undefined;
+  urls: Urls;
+  signal: AbortSignal;
+  /** Once there is something to compile. */
+  python: Compiler | undefined;
+}
 
 /** An InferenceSession in the worker. */
 export class InferenceModel {
@@ -45,47 +58,80 @@ export class InferenceModel {
   private readonly described = new Map<string, Weight>();
   /** Why Python runs the graph itself. */
   private driven: string | undefined;
+  /** Number of the next plan: those that are kept have others. */
+  private next = 0;
 
   private constructor(
     readonly engine: Engine, private readonly weights: Weights, private readonly where: string, readonly info: OpenInfo,
     /** Undefined where the model is a package. */
-    private readonly python: Compiler | undefined, private readonly files: Map<string, Blob>,
+    private readonly compiling: Compiling | undefined,
   ) {}
 
   /** @throws ModelError, PackageError, InputError, EngineError, Aborted */
-  static async open(request: OpenRequest, signal: AbortSignal): Promise<InferenceModel> {
+  static async open(request: OpenRequest, signal: AbortSignal, warn: Warn): Promise<InferenceModel> {
     const { model, urls, flavour, threads } = request;
     const options = { ...urls, ...(flavour === undefined ? {} : { flavour }), ...(threads === undefined ? {} : { threads }) };
     const packed = typeof model === "string" ? new URL(model).pathname.endsWith(".edge") : !(model instanceof Blob) || (await model.slice(0, 8).text()) === MAGIC;
-    const opening = Engine.open({ ...options, full: !packed }); // any model: beside what Python takes the full engine is nothing
-    opening.catch(() => undefined);
+    const fetching = (url: string) => (request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal }));
+    const start = () => {
+      const opening = Engine.open({ ...options, full: !packed }); // any model: beside what Python takes the full engine is nothing
+      opening.catch(() => undefined);
+      return opening;
+    };
+    let opening = start();
     let python: Compiler | undefined;
+    let files: ModelFiles | undefined;
     try {
-      const source = typeof model === "string" ? new HttpSource(model, { signal }) : !(model instanceof Blob) ? new HandedSource(model, { signal }) : new BlobSource(model, model instanceof File ? model.name : "model", { signal });
-      await source.open();
-      if (packed) return await InferenceModel.fromPackage(source, await opening, options);
-      python = new Compiler(urls, signal);
-      const name = source.name;
-      const files = new Map<string, Blob>([[name, await toBlob(source)]]);
-      for (const [path, file] of Object.entries(request.external)) if (file instanceof Blob) files.set(path, file);
-      for (;;) {
+      if (packed || !(typeof model === "string" || model instanceof Blob)) {
+        const source = typeof model === "string" ? fetching(model) : model instanceof Blob ? new BlobSource(model, model instanceof File ? model.name : "model", { signal }) : new HandedSource(model, { signal });
+        await source.open();
+        return await InferenceModel.fromPackage(source, await opening, options);
+      }
+      files = new ModelFiles(model, request.external, fetching);
+      await files.mark(files.name); // a model that is not there is told at once
+      const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
+      const compiling: Compiling = { files, kept, urls, signal, python: undefined };
+      const found = await kept?.find();
+      if (found) {
         try {
-          const { manifest } = await python.compile(files, { of: "inference", call: "open", model_file: name }, () => undefined);
-          const { inputs, outputs } = parseInference(new Checker(name), { ...(JSON.parse(manifest) as object), plans: [] }, new Map(), new Map());
-          const engine = await opening;
-          return new InferenceModel(engine, new Weights(engine, { weights: new Map() }), name, { inputs, outputs, ...engine.choice }, python, files);
+          return await InferenceModel.fromKept(found, await opening, compiling);
         } catch (e) {
-          if (!(e instanceof MissingFile)) throw e;
-          const given = request.external[e.file];
-          if (files.has(e.file) || (typeof model !== "string" && typeof given !== "string")) throw e.error;
-          files.set(e.file, await toBlob(new HttpSource(typeof given === "string" ? given : new URL(encodeURI(e.file), model as string).href, { signal })));
+          if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e; // the network's, the file's, the visitor's doing
+          await kept!.forget();
+          (await opening).close(); // with all that was loaded
+          opening = start();
         }
       }
+      compiling.python = python = new Compiler(urls, signal);
+      const info = await readModel(python, files);
+      const engine = await opening;
+      return new InferenceModel(engine, new Weights(engine, { weights: new Map() }), files.name, { ...info, ...engine.choice }, compiling);
     } catch (e) {
       python?.end();
       opening.then((engine) => engine.close(), () => undefined);
       throw e instanceof NotFound ? notThere(e) : e;
+    } finally {
+      files?.close();
     }
+  }
+
+  /** What an earlier visit compiled. Weights go from the network or the file into their places; Python is started by shapes that are new. */
+  private static async fromKept({ opened, sources }: Found, engine: Engine, compiling: Compiling): Promise<InferenceModel> {
+    const { manifest, files } = opened;
+    const where = compiling.files.name;
+    checkTable(engine, manifest, where);
+    const { inputs, outputs, plans } = manifest.inference!;
+    const weights = new Weights(engine, manifest);
+    await fillBeside(opened, weights.extents(manifest), sources, where);
+    const made = new InferenceModel(engine, weights, where, { inputs, outputs, ...engine.choice }, compiling);
+    for (const weight of manifest.weights.values()) made.described.set(weight.name, weight);
+    for (const plan of plans.slice(-MAX_PLANS)) {
+      for (const name of plan.known.keys()) made.needs.add(name);
+      made.next = Math.max(made.next, 1 + (Number(/\d+$/.exec(plan.file)?.[0]) || 0));
+      made.plans.set(runKey(plan), await made.load(plan, files.get(plan.file)!, files.get(notesOf(plan.file))));
+    }
+    made.releaseWeights(made.loaded());
+    return made;
   }
 
   private static async fromPackage(source: ByteSource, base: Engine, options: EngineOptions): Promise<InferenceModel> {
@@ -99,27 +145,32 @@ export class InferenceModel {
     for (const { name, file } of manifest.weights.values())
       if (!manifest.files.has(file)) throw new PackageError(`the weight '${name}' lies in another file, '${file}'`, where, "Build the package again with `edgewise build`.");
     await finish(weights.extents(manifest));
-    const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined, new Map());
-    for (const plan of inference.plans) made.plans.set(planKey(plan.inputs), await made.load(plan, files.get(plan.file)!, files.get(NOTES)));
+    const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined);
+    for (const plan of inference.plans) {
+      const lacks = inference.outputs.find((o) => !plan.outputs.has(o.name));
+      if (lacks) throw new PackageError(`its plan '${plan.file}' does not compute the output '${lacks.name}'`, where, "Build the package again with `edgewise build`.");
+      made.plans.set(planKey(plan.inputs), await made.load(plan, files.get(plan.file)!, files.get(NOTES)));
+    }
     weights.release(made.loaded()); // no other plan will ever come
     return made;
   }
 
-  /** Computes the outputs of these names. Feeds are checked; a run that fails loses nothing. */
-  async run(feeds: Record<string, PlainTensor>, outputs: string[]): Promise<Record<string, PlainTensor>> {
+  /** Computes the outputs of these names. Feeds are checked; a run that fails loses nothing. `warn`: what is compiled could not be kept. */
+  async run(feeds: Record<string, PlainTensor>, outputs: string[], warn: Warn): Promise<Record<string, PlainTensor>> {
     this.check(feeds, outputs);
     const of = this.info.inputs.map(({ name }): [string, PlainTensor] => [name, feeds[name]!]);
     if (this.driven !== undefined) return this.runInPython(of, outputs);
     const shapes = of.map(([name, { type, dims }]): [string, { dtype: string; shape: number[] }] => [name, { dtype: type, shape: dims }]);
-    const key = () => planKey(shapes) + (this.python ? JSON.stringify([[...outputs].sort(), ...[...this.needs].sort().map((n) => numbers(feeds[n]!).map(String))]) : "");
+    const known = () => Array.from(this.needs, (n): [string, number[]] => [n, numbers(feeds[n]!)]);
+    const key = () => (this.compiling ? runKey({ inputs: shapes, outputs: new Set(outputs), known: texts(known()) }) : planKey(shapes));
     let loaded = this.plans.get(key());
     if (!loaded) {
-      if (!this.python) {
+      if (!this.compiling) {
         const made = [...this.plans.values()].map(({ info }) => [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "));
         throw new InputError(`there is no plan for ${shapes.map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; ")}`, this.where,
           `The package was built for ${made.join(" or ")}: feed such tensors, build it with more --dims, or give the page the .onnx file.`);
       }
-      const plan = await this.compile(shapes, outputs, feeds);
+      const plan = await this.compile(this.compiling, shapes, outputs, known, warn);
       if (!plan) return this.runInPython(of, outputs);
       loaded = plan;
       this.plans.set(key(), loaded);
@@ -128,7 +179,7 @@ export class InferenceModel {
         this.plans.delete(old);
         this.release(one);
       }
-    } else if (this.python) { // the latest last
+    } else if (this.compiling) { // the latest last
       this.plans.delete(key());
       this.plans.set(key(), loaded);
     }
@@ -163,12 +214,14 @@ export class InferenceModel {
     if (other) throw new InputError(`it is a ${other.type}`, `output '${other.name}'`, "A page's session gives tensors; fetch other outputs, or run the model in Python.");
   }
 
-  /** Asks Python for a plan; undefined where the graph has to be run there. */
-  private async compile(shapes: [string, { dtype: string; shape: number[] }][], outputs: string[], feeds: Record<string, PlainTensor>): Promise<Loaded | undefined> {
+  /** Asks Python for a plan, and keeps it; undefined where the graph has to be run there. */
+  private async compile({ files, kept }: Compiling, shapes: [string, { dtype: string; shape: number[] }][], outputs: string[], known: () => [string, number[]][], warn: Warn): Promise<Loaded | undefined> {
+    const python = await this.python();
     for (;;) {
-      const known = Object.fromEntries([...this.needs].map((name) => [name, numbers(feeds[name]!)]));
-      const { manifest, files } = await this.python!.compile(new Map(), { of: "inference", call: "plan", feeds: Object.fromEntries(shapes.map(([n, i]) => [n, [i.dtype, i.shape]])), outputs, known }, () => undefined);
-      const reply = JSON.parse(manifest) as { plan?: Json; weights?: Weight[]; needs?: string[]; driven?: string };
+      const file = `plan/${this.next}`;
+      const wanted = { of: "inference", call: "plan", feeds: Object.fromEntries(shapes.map(([n, i]) => [n, [i.dtype, i.shape]])), outputs, known: Object.fromEntries(known()), file };
+      const { manifest, files: sent, reads } = await python.compile(new Map(), wanted, () => undefined);
+      const reply = JSON.parse(manifest) as { plan?: Record<string, Json>; weights?: Weight[]; needs?: string[]; driven?: string };
       if (reply.needs) {
         for (const name of reply.needs) this.needs.add(name);
         continue;
@@ -177,44 +230,72 @@ export class InferenceModel {
         this.driven = reply.driven;
         return undefined;
       }
-      const fresh = new Map(reply.weights!.map((w) => [w.name, w]));
-      for (const [name, w] of fresh) this.described.set(name, w);
-      await this.fill(fresh, files);
+      this.next++;
+      this.describe(reply.weights!, sent);
       const at = new Checker(this.where);
-      const info = parsePlan(at, reply.plan, "the plan", files, { get: (name: string) => ({ name, bytes: this.described.get(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
-      const loaded = await this.load(info, files.get(info.file)!, files.get(NOTES));
-      this.weights.release([...this.loaded(), { plan: loaded.plan, slots: info.slots }], (name) => !this.files.has(this.described.get(name)!.file));
+      const info = parsePlan(at, { ...reply.plan!, known: Object.fromEntries(texts(known())) }, "the plan", sent, { get: (name: string) => ({ name, bytes: this.described.get(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
+      const data = sent.get(info.file)!;
+      const notes = sent.get(NOTES);
+      const loaded = await this.load(info, data, notes);
+      this.releaseWeights([...this.loaded(), { plan: loaded.plan, slots: info.slots }]);
+      await kept?.add(this.info, { plan: info, data, notes, weights: this.described, reads, constant: (name) => {
+        const { address, bytes } = this.weights.address(name);
+        return this.engine.bytes(address, bytes).slice();
+      } }, warn);
       return loaded;
     }
+  }
+
+  /** Python with the model. */
+  private async python(): Promise<Compiler> {
+    const compiling = this.compiling!;
+    if (!compiling.python) {
+      const python = new Compiler(compiling.urls, compiling.signal);
+      try {
+        await readModel(python, compiling.files);
+      } catch (e) {
+        python.end();
+        throw e;
+      }
+      compiling.python = python;
+    }
+    return compiling.python;
+  }
+
+  /** Notes where weights are; those that Python sent along are taken over. */
+  private describe(weights: Weight[], sent: Map<string, Uint8Array>): void {
+    for (const w of weights) {
+      this.described.set(w.name, w);
+      if (w.file !== CONSTANTS || this.weights.has(w.name)) continue;
+      this.weights.add({ weights: new Map([[w.name, w]]) });
+      this.engine.bytes(this.weights.address(w.name).address, w.bytes).set(sent.get(CONSTANTS)!.subarray(w.offset, w.offset + w.bytes));
+    }
+  }
+
+  /** Lets go of weights that no run reads and that the model's files still have. */
+  private releaseWeights(plans: { plan: Plan; slots: InferencePlan["slots"] }[]): void {
+    this.weights.release(plans, (name) => this.described.get(name)!.file === CONSTANTS);
   }
 
   private loaded(): { plan: Plan; slots: InferencePlan["slots"] }[] {
     return Array.from(this.plans.values(), ({ plan, info: { slots } }) => ({ plan, slots }));
   }
 
-  /** Takes memory for weights and copies them there, from the model's files or from what Python sent along. */
-  private async fill(fresh: Map<string, Weight>, sent: Map<string, Uint8Array>): Promise<void> {
-    this.weights.add({ weights: fresh });
+  /** Takes memory for weights and copies them there from the model's files. */
+  private async fill(wanted: Map<string, Weight>): Promise<void> {
+    this.weights.add({ weights: wanted });
     try {
-      await this.copyInto(fresh, sent);
-    } catch (e) {
-      for (const { name, file } of fresh.values()) if (!sent.has(file)) this.weights.drop(name); // `load` reads them again
-      throw e;
-    }
-  }
-
-  private async copyInto(fresh: Map<string, Weight>, sent: Map<string, Uint8Array>): Promise<void> {
-    for (const { name, file, offset, bytes } of fresh.values()) {
-      const { address } = this.weights.address(name);
-      const inline = sent.get(file);
-      const blob = this.files.get(file);
-      if (inline) this.engine.bytes(address, bytes).set(inline.subarray(offset, offset + bytes));
-      else if (!blob) throw new EngineError(`the weight '${name}' lies in '${file}', which is not there`, this.where, "This is a mistake in Edgewise; please report it.");
-      else {
+      for (const { name, file, offset, bytes } of wanted.values()) {
+        const { address } = this.weights.address(name);
+        const blob = await this.compiling?.files.blob(file);
+        if (!blob) throw new EngineError(`the weight '${name}' lies in '${file}', which is not there`, this.where, "This is a mistake in Edgewise; please report it.");
         const part = new BlobSource(blob.slice(offset, offset + bytes), file);
         const end = await scatter(part.stream(), 0, [{ start: 0, bytes, write: (chunk, at) => this.engine.bytes(address + at, chunk.length).set(chunk) }]);
         if (end < bytes) throw new ModelError(`it ends too early: the weight '${name}' reaches to byte ${offset + bytes}`, file, "The file is cut off; fetch it again.");
       }
+    } catch (e) {
+      for (const name of wanted.keys()) this.weights.drop(name);
+      throw e;
     }
   }
 
@@ -242,7 +323,7 @@ export class InferenceModel {
       });
       const needed = Array.from(info.slots.entries()).filter(([slot, { kind }]) => kind === "weight" && (fresh.length > 0 || engine.inRuns(plan, slot)));
       const gone = needed.filter(([, { name }]) => !weights.has(name)).map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
-      if (gone.length) await this.fill(new Map(gone), new Map());
+      if (gone.length) await this.fill(new Map(gone));
       for (const [slot, { name }] of needed) engine.bind(plan, slot, weights.address(name).address, weights.address(name).bytes, `${where}, slot '${name}'`);
       if (fresh.length) engine.init(plan, where);
     } catch (e) {
@@ -260,10 +341,30 @@ export class InferenceModel {
 
   private async runInPython(feeds: [string, PlainTensor][], outputs: string[]): Promise<Record<string, PlainTensor>> {
     const data = new Map(feeds.map(([name, { data: bytes }]) => [name, new Blob([bytes])]));
-    const { manifest, files } = await this.python!.compile(data, { of: "inference", call: "run", feeds: Object.fromEntries(feeds.map(([n, t]) => [n, [t.type, t.dims]])), outputs }, () => undefined);
+    const { manifest, files } = await (await this.python()).compile(data, { of: "inference", call: "run", feeds: Object.fromEntries(feeds.map(([n, t]) => [n, [t.type, t.dims]])), outputs }, () => undefined);
     const described = (JSON.parse(manifest) as { outputs: Record<string, [string, number[]]> }).outputs;
     return Object.fromEntries(Object.entries(described).map(([name, [type, dims]]) => [name, { type, dims, data: files.get(name)! }]));
   }
+}
+
+/** Lets Python read a model, and fetches what it asks for meanwhile. @throws ModelError, UnsupportedOp, Aborted */
+async function readModel(python: Compiler, files: ModelFiles): Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> {
+  await files.blob(files.name);
+  for (;;) {
+    try {
+      const { manifest } = await python.compile(new Map(files.blobs), { of: "inference", call: "open", model_file: files.name }, () => undefined);
+      const { inputs, outputs } = parseInference(new Checker(files.name), { ...(JSON.parse(manifest) as object), plans: [] }, new Map(), new Map());
+      return { inputs, outputs };
+    } catch (e) {
+      if (!(e instanceof MissingFile)) throw e;
+      if (files.blobs.has(e.file) || !(await files.blob(e.file))) throw e.error;
+    }
+  }
+}
+
+/** Numbers in decimal, as keys and manifests have them. */
+function texts(known: [string, number[]][]): [string, string[]][] {
+  return known.map(([name, numbers]) => [name, numbers.map(String)]);
 }
 
 /** The numbers of a tensor that shapes follow from. */

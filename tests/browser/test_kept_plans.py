@@ -1,0 +1,283 @@
+"""What a page's InferenceSession compiled is there on the next visit: no Python then, the same outputs; a model that changed and a damaged entry are compiled again."""
+import base64
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import edgewise
+
+from .conftest import edit_package
+from .test_inference_session import FEED, image, models, same  # noqa: F401
+from .test_pages import no_python
+from .test_trouble import error
+
+# Runs the model with images of these sizes; `arg.open`: what stands for the model.
+RUN = FEED + """
+    const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const model = arg.data === undefined ? arg.url : bytes(arg.data);
+    const externalData = Object.entries(arg.external ?? {}).map(([path, text]) => ({path, data: bytes(text)}));
+    const s = await ew.InferenceSession.create(model, {externalData, ...arg.options});
+    const names = [s.inputMetadata, s.outputMetadata], out = [];
+    for (const [size, fetches] of arg.sizes) out.push(plain(await s.run({x: x(...size)}, fetches ?? undefined)));
+    await s.release();
+    return {names, out};
+"""
+ONE, TWO = [[1, 8, 8], None], [[3, 5, 7], ["probs"]]
+# Reads or changes the one entry of the cache, and gives it as it was.
+ENTRY = """
+    const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("plans");
+    const kept = [];
+    for await (const entry of dir.values()) kept.push(entry);
+    if (kept.length !== 1) throw new Error(`there are ${kept.length} entries`);
+    const before = new Uint8Array(await (await kept[0].getFile()).arrayBuffer());
+    if (arg) { const out = await kept[0].createWritable(); await out.write(Uint8Array.from(atob(arg), (c) => c.charCodeAt(0))); await out.close(); }
+    let text = "";
+    for (let i = 0; i < before.length; i += 32768) text += String.fromCharCode(...before.subarray(i, i + 32768));
+    return btoa(text);
+"""
+
+
+def encoded(data):
+    return base64.b64encode(data).decode()
+
+
+def entry(visit, instead=None):
+    return base64.b64decode(visit.run(ENTRY, instead and encoded(instead)))
+
+
+def run(visit, sizes=(ONE,), **what):
+    got = visit.run(RUN, {"sizes": list(sizes), **what})
+    assert "error" not in got, got
+    return got
+
+
+def given(how, models):  # noqa: F811
+    if how == "bytes":
+        return {"data": encoded((models / "cnn.onnx").read_bytes())}
+    if how == "bytes with data beside":
+        return {"data": encoded((models / "outside.onnx").read_bytes()), "external": {"outside.onnx.data": encoded((models / "outside.onnx.data").read_bytes())}}
+    return {"url": f"/files/models/{how}"}
+
+
+@pytest.mark.parametrize("how", ["cnn.onnx", "cnn.onnx?fault=no-range", "outside.onnx", "bytes", "bytes with data beside"])
+def test_the_next_visit_needs_no_python(visit, server, models, how):  # noqa: F811
+    v = visit(server)
+    first = run(v, [ONE, TWO], **given(how, models))
+    assert not no_python(v)
+    w = visit(server)
+    again = run(w, [TWO, ONE, TWO], **given(how, models))
+    assert no_python(w) and again["names"] == first["names"] and again["out"] == [first["out"][i] for i in (1, 0, 1)]
+    session = edgewise.InferenceSession(str(models / "cnn.onnx"))
+    same(again["out"][1], session, {"x": image(1, 8, 8)})
+    if "onnx" in how and "fault" not in how:
+        assert len(w.asked(".onnx")) == (2 if how == "outside.onnx" else 1), "the model is fetched once"
+    # shapes that are new start Python, are kept beside the others, and share their weights
+    other = run(w, [ONE, [[2, 4, 4], None]], **given(how, models))
+    assert not no_python(w) and other["out"][0] == first["out"][0]
+    same(other["out"][1], session, {"x": image(2, 4, 4)})
+    z = visit(server)
+    assert run(z, [[[2, 4, 4], None], TWO, ONE], **given(how, models))["out"] == [other["out"][1], *reversed(first["out"])] and no_python(z)
+
+
+def test_weights_stay_in_the_model(visit, server, models):  # noqa: F811
+    v = visit(server)
+    run(v, [ONE], **given("cnn.onnx", models))
+    raw = numpy_helper.to_array(next(t for t in onnx.load(models / "cnn.onnx").graph.initializer if t.name == "w")).tobytes()
+    assert raw in (models / "cnn.onnx").read_bytes() and raw not in entry(v)
+    assert v.run("const before = await ew.cacheBytes(); await ew.clearCache(); return [before, await ew.cacheBytes()]")[1] == {"plans": 0, "files": 0}
+    w = visit(server)
+    run(w, [ONE], **given("cnn.onnx", models))
+    assert not no_python(w)
+
+
+def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
+    """Numbers that shapes follow from are part of what a plan is kept for; a weight that was packed is read again for a plan that wants it as it is."""
+    body = FEED + """
+        const s = await ew.InferenceSession.create("/files/models/resize.onnx");
+        const dims = [];
+        for (const shape of arg.shapes) dims.push(plain(await s.run({x: new ew.Tensor(Float32Array.from({length: 24}, (_, i) => i)), shape: new ew.Tensor("int64", shape)})).y[1]);
+        await s.release();
+        const p = await ew.InferenceSession.create("/files/models/packed.onnx");
+        const feeds = (n) => ({x: new ew.Tensor("float32", Float32Array.from({length: n * 256}, (_, i) => Math.sin(i)), [n, 256]), i: new ew.Tensor("int64", BigInt64Array.of(7n), [1])});
+        const all = [];
+        for (const [n, names] of arg.runs) all.push([n, plain(await p.run(feeds(n), names))]);
+        await p.release();
+        return {dims, all};
+    """
+    v = visit(server)
+    first = v.run(body, {"shapes": [[2, 12], [24]], "runs": [[1, ["y"]]]})
+    w = visit(server)
+    again = w.run(body, {"shapes": [[24], [2, 12]], "runs": [[1, ["y"]]]})
+    assert first["dims"] == [[2, 12], [24]] and again["dims"] == [[24], [2, 12]] and again["all"] == first["all"] and no_python(w)
+    more = w.run(body, {"shapes": [[4, 6]], "runs": [[1, ["y"]], [1, ["row"]], [2, ["y", "row"]]]})
+    assert more["dims"] == [[4, 6]] and not no_python(w)
+    session = edgewise.InferenceSession(str(models / "packed.onnx"))
+    for n, out in more["all"]:
+        same(out, session, {"x": np.sin(np.arange(n * 256)).astype(np.float32).reshape(n, 256), "i": np.array([7])})
+    z = visit(server)
+    last = z.run(body, {"shapes": [[4, 6], [2, 12]], "runs": [[2, ["y", "row"]], [1, ["row"]], [1, ["y"]]]})
+    assert last["dims"] == [[4, 6], [2, 12]] and last["all"] == more["all"][::-1] and no_python(z)
+
+
+@pytest.mark.parametrize("how", ["cnn.onnx", "outside.onnx", "bytes", "cnn.onnx?fault=no-range"])
+def test_a_changed_model_is_compiled_again(visit, server, models, how):  # noqa: F811
+    """Of the same size, which only the server's mark or the bytes themselves tell apart."""
+    name = "outside.onnx" if how == "outside.onnx" else "cnn.onnx"
+    was = {f: (models / f).read_bytes() for f in (name, name + ".data") if (models / f).exists()}
+    try:
+        first = run(visit(server), [ONE], **given(how, models))
+        if name == "outside.onnx":
+            data = np.frombuffer(was[name + ".data"], np.float32)
+            (models / (name + ".data")).write_bytes((data * 2).tobytes())
+        else:
+            model = onnx.load(models / name)
+            model.graph.node[1].op_type = "Tanh"  # as long as Relu
+            for t in model.graph.initializer:
+                t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(t) * 2, t.name))
+            onnx.save_model(model, models / name)
+            assert (models / name).stat().st_size == len(was[name])
+        want = edgewise.InferenceSession(str(models / name))
+        w = visit(server)
+        changed = run(w, [ONE], **given(how, models))
+        assert not no_python(w) and changed["out"] != first["out"]
+        same(changed["out"][0], want, {"x": image(1, 8, 8)})
+        z = visit(server)
+        assert run(z, [ONE], **given(how, models))["out"] == changed["out"] and no_python(z)
+    finally:
+        for f, data in was.items():
+            (models / f).write_bytes(data)
+
+
+def test_a_model_that_changes_while_a_session_uses_it(visit, server, models):  # noqa: F811
+    """A session that has its plans from an earlier visit fetches the model again for new shapes: if it is another one by then, that is an error, and what there was still works."""
+    shutil.copy(models / "cnn.onnx", models / "moving.onnx")
+    first = run(visit(server), [ONE], url="/files/models/moving.onnx")
+    v = visit(server)
+    opened = v.run(FEED + "window.s = await ew.InferenceSession.create('/files/models/moving.onnx'); window.image = x; window.plain = plain; return plain(await s.run({x: x(1, 8, 8)}));")
+    assert opened == first["out"][0]
+    (models / "moving.onnx").write_bytes((models / "cnn.onnx").read_bytes() + b"\0")
+    assert "changed on the server" in error(v.run("await s.run({x: image(2, 8, 8)})"), "ModelError")["message"]
+    assert v.run("return plain(await s.run({x: image(1, 8, 8)}))") == opened
+
+
+def flipped(data):
+    """One bit of the plan, which is the first part."""
+    at = -(-(16 + int.from_bytes(data[8:16], "little")) // 64) * 64 + 100
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+
+
+def changed(change):
+    def of(data):
+        def edit(manifest):
+            manifest["sha256"] = {}  # who changes a part can change its checksum
+            change(manifest)
+        return edit_package(data, edit)
+    return of
+
+
+def _slot(manifest, kind):
+    return next(s for s in manifest["inference"]["plans"][0]["slots"] if s["kind"] == kind)
+
+
+def _plan(**fields):
+    return lambda m: m["inference"]["plans"][0].update(fields)
+
+
+DAMAGE = {
+    "cut off": lambda data: data[:len(data) // 2],
+    "empty": lambda data: b"",
+    "another file": lambda data: b"<!doctype html>" * 100,
+    "a flipped bit in the plan": flipped,
+    "no cache entry": changed(lambda m: m.pop("cache")),
+    "marks that are none": changed(lambda m: m["cache"].update(marks=7)),
+    "a mark of a file elsewhere": changed(lambda m: m["cache"]["marks"].update({"//localhost:9/x": "1", "../x": "2"})),
+    "a mark of a file that is not there": changed(lambda m: m["cache"]["marks"].update({"none.bin": "1"})),
+    "a mark of no file at all": changed(lambda m: m["cache"]["marks"].update({"\ud800": "1"})),
+    "ranges that are none": changed(lambda m: m["cache"].update(ranges=None)),
+    "no plans": changed(lambda m: m["inference"].update(plans=[])),
+    "an input's slot that is too short": changed(lambda m: _slot(m, "input").update(bytes=4)),
+    "numbers of an input that is none": changed(_plan(known={"y": ["1"]})),
+    "a plan for an input that is none": changed(lambda m: m["inference"]["plans"][0]["inputs"].update(y=["float32", [1]])),
+    "weights beyond the file": changed(lambda m: [w.update(offset=1 << 30) for w in m["weights"]]),
+    "more weights than there is memory": changed(lambda m: m["weights"].append({"name": "more", "file": "//constants", "offset": 0, "bytes": 1 << 40})),
+    "constants that are not there": changed(lambda m: [w.update(file="//constants") for w in m["weights"]]),
+    "a plan that is none": changed(lambda m: m["files"].update({"plan/0": m["files"]["//notes/plan/0"], "//notes/plan/0": m["files"]["plan/0"]})),
+    "another table of kernels": changed(lambda m: m.update(table_hash=1)),
+    "a language model": changed(lambda m: m.update(task="text-generation")),
+}
+
+
+def test_a_damaged_entry_is_made_again(visit, server, models):  # noqa: F811
+    v = visit(server)
+    first = run(v, [ONE], **given("cnn.onnx", models))
+    good = entry(v)
+    for how, damage in DAMAGE.items():
+        bad = damage(good)
+        assert bad != good, how
+        entry(v, bad)
+        w = visit(server)
+        assert run(w, [ONE], **given("cnn.onnx", models))["out"] == first["out"] and not no_python(w), how
+        assert not [r.url for r in w.requests if not r.url.startswith((server, "data:"))], how
+        assert entry(w) == good, how
+        w.close()
+    z = visit(server)
+    assert run(z, [ONE], **given("cnn.onnx", models))["out"] == first["out"] and no_python(z)
+
+
+def test_the_latest_plans_are_kept(visit, server, models):  # noqa: F811
+    v = visit(server)
+    run(v, [[[n, 4, 4], None] for n in range(1, 19)], **given("cnn.onnx", models))
+    w = visit(server)
+    run(w, [[[n, 4, 4], None] for n in range(3, 19)], **given("cnn.onnx", models))
+    assert no_python(w)
+    run(w, [[[2, 4, 4], None]], **given("cnn.onnx", models))
+    assert not no_python(w)
+
+
+def test_loops_are_left_to_python(visit, server, models):  # noqa: F811
+    body = "const s = await ew.InferenceSession.create('/files/models/loop.onnx'); const {y} = await s.run({n: new ew.Tensor('int64', [3], []), x: new ew.Tensor('float32', [1, 2], [2])}); await s.release(); return [...y.data];"
+    for _ in range(2):
+        v = visit(server)
+        assert v.run(body) == [8, 16] and not no_python(v)
+
+
+def test_without_storage(visit, server, models, context):  # noqa: F811
+    """Where the browser keeps nothing, or has no room, or the page wants nothing kept, everything works as on the first visit."""
+    v = visit(server)
+    for _ in range(2):
+        run(v, [ONE], options={"cache": False}, **given("cnn.onnx", models))
+    assert v.run("return await ew.cacheBytes()") == {"plans": 0, "files": 0}
+    v.run("ew.env.cachePlans = false")
+    run(v, [ONE], **given("cnn.onnx", models))
+    assert v.run("ew.env.cachePlans = true; return await ew.cacheBytes()") == {"plans": 0, "files": 0}
+    said = []
+    v.page.on("console", lambda m: said.append(m.text))
+    context.new_cdp_session(v.page).send("Storage.overrideQuotaForOrigin", {"origin": server, "quotaSize": 1000})
+    got = run(v, [ONE, TWO], **given("cnn.onnx", models))
+    same(got["out"][0], edgewise.InferenceSession(str(models / "cnn.onnx")), {"x": image(1, 8, 8)})
+    assert any("full" in text and "Nothing is lost" in text for text in said), said
+
+
+def test_kept_files(visit, server, models):  # noqa: F811
+    """With `cache_files` the model is kept, too: the next visit asks the server for neither it nor Python."""
+    v = visit(server)
+    first = run(v, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
+    w = visit(server)
+    again = run(w, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
+    assert again["out"] == first["out"] and no_python(w) and not w.asked(".onnx")
+
+
+def test_profiles_know_the_nodes_of_kept_plans(visit, server, models):  # noqa: F811
+    body = FEED + """
+        const s = await ew.InferenceSession.create("/files/models/cnn.onnx");
+        const of = [];
+        for (const n of arg) of.push((await s.profile({x: x(n, 8, 8)}, {runs: 1})).byNode().map((r) => [r.node, r.op, r.operations]).sort());
+        await s.release();
+        return of;
+    """
+    first = visit(server).run(body, [1, 2])
+    w = visit(server)
+    assert w.run(body, [2, 1]) == first[::-1] and no_python(w) and "Conv" in str(first[0]) and first[0] != first[1]
