@@ -7,9 +7,9 @@
 #include "gemm.h"
 #include <math.h>
 
-/* Rows of a block, and keys; of the head dimension, as much as one packed panel holds. WIDE: columns of v at a time where rows are FEW, in as many vectors as have
+/* Rows of a block, and keys; floats of what parts of the keys make, and the keys that make a part worth another thread; of the head dimension, as much as one packed panel holds. WIDE: columns of v at a time where rows are FEW, in as many vectors as have
  * sums of their own; with 512 bits no more than fit into the usual head of 64. */
-enum { ROWS = 48, KEYS = 64, DIM = 256, FEW = 6, SUMS = VF > 8 ? 4 : 8, WIDE = SUMS * VF };
+enum { ROWS = 48, KEYS = 64, PARTIAL = 4096, LEAST_PART = 64, DIM = 256, FEW = 6, SUMS = VF > 8 ? 4 : 8, WIDE = SUMS * VF };
 
 typedef struct {
   const ew_attention_params *p;
@@ -20,6 +20,8 @@ typedef struct {
   const real *sink;
   real *y;
   int32_t group, rows, row_blocks; /* query heads per kv head; rows and blocks of rows per kv head */
+  int32_t parts;                   /* of the keys, which different threads attend to: 1, or where there is one block of rows */
+  real *partial;                   /* of each task, where keys are in parts: of each row its largest score, the sum of weights, and y so far */
 } attention_work;
 
 typedef struct {
@@ -37,6 +39,11 @@ static int32_t ruled_out(const real *mask, int32_t n, int32_t step) {
   return out;
 }
 
+static real *y_of(const attention_work *w, int32_t b, int32_t kv_head, int32_t r) {
+  const ew_attention_params *p = w->p;
+  return w->y + (int64_t)b * p->y_b + (int64_t)(kv_head * w->group + r / p->q_len) * p->y_h + (int64_t)(r % p->q_len) * p->y_s;
+}
+
 static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_head, int32_t r) {
   const ew_attention_params *p = w->p;
   int32_t h = kv_head * w->group + r / p->q_len, i = r % p->q_len;
@@ -49,7 +56,7 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
   if (p->causal && position + p->causal < end) end = position + p->causal;
   if (from < 0) from = 0;
   if (end < from) end = from; /* nothing */
-  attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s, .y = w->y + (int64_t)b * p->y_b + (int64_t)h * p->y_h + (int64_t)i * p->y_s,
+  attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s, .y = y_of(w, b, kv_head, r),
                        .from = (int32_t)(end > from ? from : 0), .to = (int32_t)(end > from ? end : 0), .max = -INFINITY, .sum = 0};
   if (w->sink) row.max = w->sink[h], row.sum = 1; /* as a key that has been seen, with a value of zeros */
   if (w->mask) row.mask = (const char *)w->mask + ((int64_t)b * p->m_b + (int64_t)h * p->m_h + (int64_t)i * p->m_q) * (p->mask_type == EW_F32 ? 4 : 1);
@@ -207,9 +214,32 @@ EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t r
     }
 }
 
+static void divide(const ew_attention_params *p, real *y, float max, float sum) {
+  const bool nothing = max == -INFINITY;
+  const float scale = nothing ? (p->nan_to_zero ? 0 : NAN) : 1.0f / sum;
+  for (int32_t i = 0; i < p->v_dim; i++) y[i] = nothing ? scale : y[i] * scale;
+}
+
+/* y of a row from those of all parts of its keys, as if its softmax had gone on from one to the next. */
+static void join(const attention_work *w, int32_t item, int32_t r) {
+  const ew_attention_params *p = w->p;
+  const int32_t size = p->v_dim + 2;
+  const real *first = w->partial + (int64_t)(item * w->parts * w->rows + r) * size;
+  real *y = y_of(w, item / p->kv_heads, item % p->kv_heads, r), max = -INFINITY, sum = 0;
+  for (int32_t i = 0; i < w->parts; i++) max = max > first[(int64_t)i * w->rows * size] ? max : first[(int64_t)i * w->rows * size];
+  for (int32_t c = 0; c < p->v_dim; c++) y[c] = 0;
+  for (int32_t i = 0; i < w->parts; i++, first += (int64_t)w->rows * size) {
+    const float keep = first[0] == -INFINITY ? 0 : vf_exp_low(vf_splat(first[0] - max))[0];
+    sum += keep * first[1];
+    for (int32_t c = 0; c < p->v_dim; c++) y[c] += keep * first[2 + c];
+  }
+  divide(p, y, max, sum);
+}
+
 EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
   const ew_attention_params *p = w->p;
-  int32_t item = index / w->row_blocks, r0 = index % w->row_blocks * ROWS, rows = w->rows - r0 < ROWS ? w->rows - r0 : ROWS;
+  const int32_t part = index % w->parts, task = index / w->parts;
+  int32_t item = task / w->row_blocks, r0 = task % w->row_blocks * ROWS, rows = w->rows - r0 < ROWS ? w->rows - r0 : ROWS;
   int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = is_half ? 2 : 4;
   const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size, *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
   attention_row row[ROWS];
@@ -219,8 +249,13 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
     row[r] = make_row(w, b, kv_head, r0 + r);
     if (row[r].from < row[r].to && row[r].from < from) from = row[r].from;
     if (row[r].to > to) to = row[r].to;
+    if (w->partial) row[r].y = w->partial + (int64_t)(index * rows + r) * (p->v_dim + 2) + 2;
+    if (part) row[r].max = -INFINITY, row[r].sum = 0; /* the sink is seen once */
     for (int32_t i = 0; i < p->v_dim; i++) row[r].y[i] = 0;
   }
+  const int64_t length = to > from ? to - from : 0;
+  to = from + (int32_t)(length * (part + 1) / w->parts), from += (int32_t)(length * part / w->parts);
+  for (int32_t r = 0; r < rows; r++) row[r].to = row[r].to < to ? row[r].to : to;
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
     if (rows > FEW) score(w, row, rows, k, j0, keys, s, is_half);
@@ -229,11 +264,9 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
     if (rows > FEW) gather(w, row, rows, v, j0, keys, s, keep, is_half);
     else gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
   }
-  for (int32_t r = 0; r < rows; r++) {
-    bool nothing = row[r].max == -INFINITY;
-    float scale = nothing ? (p->nan_to_zero ? 0 : NAN) : 1.0f / row[r].sum;
-    for (int32_t i = 0; i < p->v_dim; i++) row[r].y[i] = nothing ? scale : row[r].y[i] * scale;
-  }
+  for (int32_t r = 0; r < rows; r++)
+    if (w->partial) row[r].y[-2] = row[r].max, row[r].y[-1] = row[r].sum;
+    else divide(p, row[r].y, row[r].max, row[r].sum);
 }
 
 static void attention_task(void *arg, int32_t index, int32_t thread) {
@@ -247,8 +280,17 @@ static void attention_task(void *arg, int32_t index, int32_t thread) {
 
 int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *const *operand) {
   attention_work w = {p, operand[EW_ATTENTION_Q], operand[EW_ATTENTION_K], operand[EW_ATTENTION_V], operand[EW_ATTENTION_MASK], operand[EW_ATTENTION_LENGTHS], operand[EW_ATTENTION_SINK], operand[EW_ATTENTION_Y],
-                      p->heads / p->kv_heads, 0, 0};
+                      p->heads / p->kv_heads, 0, 0, 1, NULL};
   w.rows = w.group * p->q_len, w.row_blocks = (w.rows - 1) / ROWS + 1;
-  ew_parallel(ctx, p->batch * p->kv_heads * w.row_blocks, attention_task, &w);
+  real partial[PARTIAL];
+  const int32_t threads = ew_parallel_width(ctx), items = p->batch * p->kv_heads;
+  if (w.rows && w.row_blocks == 1 && items < 4 * threads && items % threads) { /* too few heads for all threads to be busy alike: keys are shared, too */
+    const int64_t room = PARTIAL / ((int64_t)items * w.rows * (p->v_dim + 2)), most = p->kv_len / LEAST_PART;
+    w.parts = (int32_t)(room < most ? room : most);
+    w.parts = w.parts < 1 ? 1 : w.parts < threads ? w.parts : threads;
+    if (w.parts > 1) w.partial = partial;
+  }
+  ew_parallel(ctx, items * w.row_blocks * w.parts, attention_task, &w);
+  for (int32_t i = 0; w.partial && i < items * w.rows; i++) join(&w, i / w.rows, i % w.rows);
   return EW_OK;
 }
