@@ -416,7 +416,7 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
     }
   }
   /* A task is worth some 5 microseconds. */
-  const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14 : bytes ? 17 : 16);
+  const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14 : bytes ? 16 : 15);
   const int32_t threads = ew_parallel_width(ctx), tasks = worth < threads ? (int32_t)worth + 1 : threads;
   f.cols = ((p->n - 1) / tasks / COLS + 1) * COLS;
   ew_parallel(ctx, (p->n - 1) / f.cols + 1, task, &f);
