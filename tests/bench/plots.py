@@ -88,7 +88,7 @@ def relative(title, subtitle, groups):
             body += ([mark("goal", at(goal), middle)] if goal else []) + [above(k, at(v), middle) for k, v in ratios.items() if k != "edgewise"]
             if ours:  # beside all marks that are near the bar's end
                 x = max(at(ours), at(1))
-                while near := [v for v in [*(at(v) for k, v in ratios.items() if k != "edgewise"), *([at(goal)] if goal else [])] if -2 < v - x < 42]:
+                while near := [v for v in [*(at(v) for k, v in ratios.items() if k != "edgewise"), *([at(goal)] if goal else [])] if -2 < v - x < 54]:
                     x = max(near) + 5
                 body.append(text(x + 7, middle + 4.5, f"{ours:.1f}×", "number"))
             y += ROW
