@@ -17,11 +17,13 @@ Two threads of a free machine with AVX-512: about 9,000 tokens a second, half an
 """
 
 import argparse
+import collections
 import hashlib
 import itertools
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 import time
@@ -51,6 +53,7 @@ SHAPE = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=6, num_at
 BLOCK = 32                      # weights per quantization scale
 GRID = 16                       # lengths of rows are multiples of it: one plan for each length
 HELD_OUT = 128                  # rows
+STRANGE = 0.15                  # share of stories with words that are not the grammar's
 EMBEDDING = "model.embed_tokens.weight"
 
 
@@ -75,29 +78,85 @@ def make_tokenizer(path, n_stories):
     tok.save(str(path))
 
 
-def rows_of(tok, feed):
-    """Endless rows of whole stories, `<bos> story <eos>`.
+def rows_of(tok, feed, strange=0.0):
+    """Endless rows (ids, labels) of whole stories, `<bos> story <eos>`; labels are ids, -100 where nothing is to be learned.
 
     A story is seen alone, as it will be written, so that its names and things can only come from itself; one row in eight
     holds two stories, so that positions up to the context's end are known too.
+
+    strange: share of the stories in which a word is one that the grammar does not have, and as many that are spelled in other
+    pieces. Without them a fifth of the vocabulary is never seen, all its rows end up the same, and no adapter could
+    tell them apart: what people teach the model is full of such pieces. It learns to go on with them, not to begin them.
     """
-    rng = np.random.default_rng(SEED)
+    rng, pieces, most = np.random.default_rng(SEED), pieces_of(tok), SHAPE["max_position_embeddings"]
     while True:
-        rows = iter([e.ids + [0] for e in tok.encode_batch([next(feed) for _ in range(1024)])])     # the template writes <bos>
+        some = [(next(feed), "") for _ in range(1024)]
+        some = [with_new_word(story, pieces, rng) if rng.random() < strange else (story, "") for story, _ in some]
+        rows = []
+        for e, (story, word) in zip(tok.encode_batch([story for story, _ in some]), some):
+            at = story.index(word)
+            row = e.ids + [0], [-100 if start < at + len(word) and end > at else i for i, (start, end) in zip(e.ids, e.offsets)] + [0]   # the template writes <bos>
+            rows.append(spelled(tok, row, rng) if rng.random() < strange else row)
+        rows = iter(rows)
         for row in rows:
-            yield (row + next(rows, []) if rng.random() < 0.125 else row)[:SHAPE["max_position_embeddings"]]
+            more = next(rows, ([], [])) if rng.random() < 0.125 else ([], [])
+            yield tuple((x + y)[:most] for x, y in zip(row, more))
+
+
+def pieces_of(tok):
+    """What the vocabulary's entries write, as far as they are text."""
+    return [t for t in (tok.decode([i]).strip() for i in range(2, VOCAB)) if t and "\ufffd" not in t]
+
+
+SCRIPTS = ((0x21, 0x7E), (0xA1, 0x17F), (0x391, 0x3C9), (0x410, 0x44F), (0x5D0, 0x5EA), (0x621, 0x64A), (0x905, 0x939), (0x2010, 0x203A), (0x3041, 0x30FF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0x1F300, 0x1F64F))
+
+
+def new_word(pieces, rng):
+    """One to four pieces of the vocabulary, and now and then any sign of any script."""
+    word = ""
+    for _ in range(rng.integers(1, 5)):
+        low, high = SCRIPTS[0 if rng.random() < 0.6 else rng.integers(1, len(SCRIPTS))]
+        word += pieces[rng.integers(len(pieces))] if rng.random() < 0.65 else chr(rng.integers(low, high + 1))
+    kind = rng.random()
+    return word.upper() if kind < 0.15 else word[:1].upper() + word[1:] if kind < 0.6 else word
+
+
+def with_new_word(story, pieces, rng):
+    """The story with one of its words, a long one that comes more than once, replaced everywhere by a new word; and that word."""
+    counts = collections.Counter(w for w in re.findall(r"\b[A-Za-z]{4,}\b", story))
+    often = sorted(w for w, n in counts.items() if n > 1)
+    if not often:
+        return story, ""
+    word = new_word(pieces, rng)
+    return re.sub(rf"\b{often[rng.integers(len(often))]}\b", lambda _: word, story), word
+
+
+def spelled(tok, row, rng, share=0.1):
+    """The row with a share of its tokens in two halves, cut anywhere: subword regularization, as BPE-dropout (Provilkov et al., 2020)."""
+    ids, labels = [], []
+    for i, label in zip(*row):
+        text = tok.decode([i]) if i > 1 and rng.random() < share else ""
+        if len(text) < 2 or "\ufffd" in text:
+            ids.append(i)
+            labels.append(label)
+            continue
+        cut = rng.integers(1, len(text))
+        first, second = (tok.encode(half, add_special_tokens=False).ids for half in (text[:cut], text[cut:]))
+        ids += first + second
+        labels += [-100] * len(first) + (second if label >= 0 else [-100] * len(second))
+    return ids, labels
 
 
 def batch_of(rows, length):
-    """Rows as what a step is fed; -100 where a row has ended."""
-    labels = np.full((len(rows), length), -100, np.int64)
+    """Rows as what a step is fed; 0 and -100 where a row has ended."""
+    ids, labels = np.zeros((len(rows), length), np.int64), np.full((len(rows), length), -100, np.int64)
     for i, row in enumerate(rows):
-        labels[i, :len(row)] = row
-    return {"input_ids": np.maximum(labels, 0), "labels": labels}
+        ids[i, :len(row[0])], labels[i, :len(row[0])] = row
+    return {"input_ids": ids, "labels": labels}
 
 
 def grid(row):
-    return -(-len(row) // GRID) * GRID
+    return -(-len(row[0]) // GRID) * GRID
 
 
 def batches_of(rows, tokens):
@@ -227,7 +286,7 @@ def learning_rate(step, steps, peak):
 
 def train(args, work, tok, exported):
     net = Network(exported / "model.onnx", NativeEngine(args.threads))
-    held_out = sorted(itertools.islice(rows_of(tok, stories.stories(SEED + 3)), HELD_OUT), key=len)
+    held_out = sorted(itertools.islice(rows_of(tok, stories.stories(SEED + 3)), HELD_OUT), key=lambda row: len(row[0]))
     held_out = [batch_of(list(rows), length) for length, rows in itertools.groupby(held_out, grid)]
     net.session(held_out[0]["labels"].shape, False)                        # states are there from now on
     say("parameters:", sum(int(np.prod(shape)) for _, shape, _ in net.parameters().values()))
@@ -240,7 +299,7 @@ def train(args, work, tok, exported):
         rounds = [end for end in told.get("ends", "").split() if int(end) <= start]
         say("resumed at step", start)
     rounds += [str(args.steps)] if start < args.steps else []
-    batches = itertools.islice(batches_of(rows_of(tok, stories.stories(SEED + 2)), args.tokens), start, args.steps)
+    batches = itertools.islice(batches_of(rows_of(tok, stories.stories(SEED + 2), STRANGE), args.tokens), start, args.steps)
     began, here = time.time(), 0
     for step, batch in enumerate(batches, start):
         loss = net.train(batch, step >= args.steps * 3 // 4, learning_rate(step, args.steps, args.lr))
@@ -359,7 +418,7 @@ to be part of a page, and made from nothing but this repository: the text comes 
 | parameters | {params:,} ({trained:,} trained: input and output embeddings were tied in training) |
 | tokenizer | byte-level BPE, {vocab} entries, encodes any text; `<|startoftext|>` is put in front, `<|endoftext|>` ends a story |
 | trained by | Edgewise's native engine (`train.py` with `{rounds}`): {minutes:.0f} minutes, {speed:,.0f} tokens a second on {threads} threads of a shared machine, float32 |
-| trained on | {tokens:,} tokens of generated stories, each seen once, in {steps:,} steps; Muon (AdamW for embedding and norms), the last quarter with fake 4-bit weights |
+| trained on | {tokens:,} tokens of generated stories, each seen once, in {steps:,} steps; {strange:.0%} of them with a word that the grammar does not have, as many spelled in other pieces; Muon (AdamW for embedding and norms), the last quarter with fake 4-bit weights |
 | `onnx/model_q4.onnx` | exported by optimum-onnx (opset 18, with past), quantized by onnxruntime (which raises it to 21): `MatMulNBits` 4 bits in blocks of 32, the output head 8 bits, embedding 4 bits (`GatherBlockQuantized`); fp32 activations |
 | loss on stories of another seed (nats per token; same grammar, so the same phrases in other company) | float32 {loss_edgewise:.4f}, float32 in onnxruntime {loss_fp32:.4f}, **quantized {loss_q4:.4f}** |
 
@@ -373,7 +432,7 @@ From the quantized file in onnxruntime, temperature 0.8, top-k 40, seeds 0-4:
 
 It knows the small world of its grammar, thirty-seven kinds of story in the same voice: people, animals, robots, weather,
 lost things and kind endings. It answers no questions and knows no facts. A prompt that does not sound like the beginning
-of such a story ("Hello") leads it astray, a name it has never seen ("Zorblax") may change its spelling on the way, and now
+of such a story ("Hello") leads it astray, a name it has never seen ("Zorblax") may lose its end on the way, and now
 and then a lost ball comes back as a ring. Fine-tune it on your own text to make it speak of something else.
 """
 
@@ -420,7 +479,7 @@ def main():
         megabytes=size / 1e6, layers=SHAPE["num_hidden_layers"], hidden=SHAPE["hidden_size"], heads=SHAPE["num_attention_heads"],
         kv=SHAPE["num_key_value_heads"], inner=SHAPE["intermediate_size"], context=SHAPE["max_position_embeddings"],
         params=trained + VOCAB * SHAPE["hidden_size"], trained=trained, vocab=VOCAB, tokens=seen,
-        loss_edgewise=loss_edgewise, steps=int(rounds[-1]), rounds="`, then `".join(f"--steps {end}" for end in rounds), speed=seen / seconds, minutes=seconds / 60, threads=args.threads, loss_fp32=loss_fp32, loss_q4=loss_q4,
+        loss_edgewise=loss_edgewise, steps=int(rounds[-1]), strange=STRANGE, rounds="`, then `".join(f"--steps {end}" for end in rounds), speed=seen / seconds, minutes=seconds / 60, threads=args.threads, loss_fp32=loss_fp32, loss_q4=loss_q4,
         samples="\n\n".join("> " + t.replace("\n", "\n> ") for t in texts)))
     for text in texts:
         say("sample:", text)
