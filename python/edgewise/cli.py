@@ -15,7 +15,7 @@ def build(a):
     if not (a.output or a.engine) or a.output and len(a.model) > 1:
         raise InputError("more than one model" if a.output else "neither a package nor an engine is asked for", "edgewise build", "Name one model and -o FILE.edge, or models and --engine FOLDER.")
     _only_with(a, "engine", "flavour", "source")
-    _only_with(a, "train", "lora_r", "lora_alpha", "batch_size", "sequence_length")
+    _only_with(a, "train", "lora_r", "lora_alpha", "learning_rate", "batch_size", "sequence_length")
     packages = [_package(a, model) for model in a.model]
     if a.output:
         _write(a, packages[0])
@@ -35,7 +35,7 @@ def _package(a, model):
     if a.train:
         from .training.package import compile_model_for_training
         _sizes(a)
-        return compile_model_for_training(model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha, cache_dtype=a.cache_dtype)
+        return compile_model_for_training(model, a.train, a.dtype, a.max_length, batch=a.batch_size, sequence=a.sequence_length, r=a.lora_r, lora_alpha=a.lora_alpha, learning_rate=a.learning_rate, cache_dtype=a.cache_dtype)
     return open_package(model, a.dtype, a.max_length, cache_dtype=a.cache_dtype)
 
 
@@ -74,6 +74,7 @@ def _any_model(a, model):
 def train(a):
     """Trains a language model, or adapters for one, on text files."""
     from .training import LoraConfig, Trainer
+    from .training.package import usual_rate
     _only_with(a, "lora", "lora_r", "lora_alpha", "lora_dropout", "target_modules")
     _sizes(a)
     engine = None
@@ -81,7 +82,7 @@ def train(a):
         from .engine import open_engine
         engine = open_engine(a.threads)
     lora = LoraConfig(r=a.lora_r, lora_alpha=a.lora_alpha, lora_dropout=a.lora_dropout or 0.0, target_modules=a.target_modules or "all-linear", task_type="CAUSAL_LM") if a.lora else None
-    trainer = Trainer(a.model, optimizer={"type": a.optimizer, **({"weight_decay": a.weight_decay} if a.weight_decay is not None else {})}, adapters=lora, learning_rate=a.learning_rate or (2e-3 if a.lora else 3e-4), batch_size=a.batch_size,
+    trainer = Trainer(a.model, optimizer={"type": a.optimizer, **({"weight_decay": a.weight_decay} if a.weight_decay is not None else {})}, adapters=lora, learning_rate=a.learning_rate or usual_rate(a.lora), batch_size=a.batch_size,
                       sequence_length=a.sequence_length, gradient_accumulation_steps=a.accumulate, schedule=a.schedule, warmup_steps=a.warmup, max_grad_norm=a.max_grad_norm or None,
                       memory=int(a.memory * 1e6) if a.memory else None, checkpointing=a.checkpointing, seed=a.seed, dtype=a.dtype, engine=engine)
     if a.checkpoint and os.path.exists(a.checkpoint):
@@ -210,6 +211,7 @@ def _sizes(a):
 def _training_sizes(p):
     p.add_argument("--lora-r", type=int, help="rank of adapters (default 8)")
     p.add_argument("--lora-alpha", type=float, help="adapters count lora_alpha / r (default 16)")
+    p.add_argument("--learning-rate", type=float, help="default: 2e-3 for adapters, 3e-4 for all parameters; a page that trains a package may say otherwise")
     p.add_argument("--batch-size", type=int, help="rows of a training step (default 4)")
     p.add_argument("--sequence-length", type=int, help="tokens of a row (default 128)")
 
@@ -245,7 +247,6 @@ def main(argv=None):
     t.add_argument("--steps", type=int, help="updates at most")
     t.add_argument("--accumulate", type=int, default=1, help="batches per update")
     t.add_argument("--optimizer", default="AdamW", help="AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion, Muon")
-    t.add_argument("--learning-rate", type=float, help="default: 2e-3 for adapters, 3e-4 else")
     t.add_argument("--weight-decay", type=float)
     t.add_argument("--schedule", default="cosine", choices=("constant", "linear", "cosine"))
     t.add_argument("--warmup", type=int, default=0, help="updates at the beginning in which the learning rate rises")

@@ -119,7 +119,8 @@ def test_the_command(perceptron, tmp_path, capsys):
     assert "edgewise bench --help" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options, without", [(["--flavour", "simd128", "-o", "x.edge"], "--engine"), (["--from", "here", "-o", "x.edge"], "--engine"), (["--lora-r", "4", "-o", "x.edge"], "--train"), (["--batch-size", "4", "-o", "x.edge"], "--train")])
+@pytest.mark.parametrize("options, without", [(["--flavour", "simd128", "-o", "x.edge"], "--engine"), (["--from", "here", "-o", "x.edge"], "--engine"), (["--lora-r", "4", "-o", "x.edge"], "--train"), (["--learning-rate", "1e-3", "-o", "x.edge"], "--train"),
+                                              (["--batch-size", "4", "-o", "x.edge"], "--train")])
 def test_options_of_an_option(options, without, capsys):
     """What would do nothing is refused."""
     assert cli.main(["build", MODEL, *options]) == 1

@@ -22,13 +22,18 @@ def default_lora(**fields):
     return LoraConfig(**{"target_modules": "all-linear", "task_type": "CAUSAL_LM", **fields})
 
 
+def usual_rate(adapters):
+    """What AdamW's learning rate is where nothing is said: of adapters, or of all parameters."""
+    return 2e-3 if adapters else 3e-4
+
+
 def add_training(package, name, *, batch=1, sequence=128, lora=None, optimizer=None, trainable="all", frozen=(), max_grad_norm=1.0, no_decay=("*norm*", "*bias*"), checkpointing=False):
     """Adds the plans of a program to a package of a causal language model that this process compiled.
 
     Args:
         package: Package. name: of the program in the package, such as "lora" or "full".
         batch, sequence: of a step. lora: LoraConfig; the decoder's plans must have been compiled with the same. None: the parameters are trained.
-        optimizer: as optimizers.optimizer_of takes it; default AdamW with lr 1e-3 for adapters, 1e-4 for all parameters.
+        optimizer: as optimizers.optimizer_of takes it; default AdamW with lr 2e-3 for adapters, 3e-4 for all parameters.
     Returns:
         the program's entry in manifest["training"]
     """
@@ -39,7 +44,7 @@ def add_training(package, name, *, batch=1, sequence=128, lora=None, optimizer=N
         raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
     if lora is not None and (lora.modules_to_save or lora.bias != "none"):
         raise UnsupportedField("pages train adapters alone", "modules_to_save or bias", "Leave them out; edgewise.Trainer has them.")
-    optimizer = optimizer or AdamW(lr=2e-3 if lora is not None else 3e-4)
+    optimizer = optimizer or AdamW(lr=usual_rate(lora is not None))
     program = Program(graph, **causal_lm_inputs(graph, batch, sequence), loss=CausalLMLoss(), optimizer=optimizer, lora=lora, trainable=[] if lora is not None else trainable, frozen=frozen,
                       max_grad_norm=max_grad_norm, no_decay=no_decay, checkpointing=checkpointing)
     plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
@@ -79,17 +84,18 @@ def compile_training_package(files, programs, dtype=None, capacity=None, chunks=
     return package
 
 
-def compile_model_for_training(path, kinds, dtype=None, capacity=None, *, batch=4, sequence=128, r=8, lora_alpha=16, cache_dtype=None):
+def compile_model_for_training(path, kinds, dtype=None, capacity=None, *, batch=4, sequence=128, r=8, lora_alpha=16, learning_rate=None, cache_dtype=None):
     """A Package of a model folder or .onnx file that can generate and train: what `edgewise build --train` writes.
 
     Args:
-        kinds: "lora" and "full". batch, sequence: of a step. r, lora_alpha: of adapters.
+        kinds: "lora" and "full". batch, sequence: of a step. r, lora_alpha: of adapters. learning_rate: of AdamW, what pages
+            begin with unless they say otherwise; default 2e-3 for adapters, 3e-4 for all parameters.
     """
     if not os.path.exists(path):
         raise InputError("there is no such file or folder", str(path), "Give a model folder or an .onnx file.")
     files, root = folder_files(path)
     model_file = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
-    programs = [{"name": kind, "batch": batch, "sequence": sequence, "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None} for kind in dict.fromkeys(kinds)]
+    programs = [{"name": kind, "batch": batch, "sequence": sequence, "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None, "optimizer": None if learning_rate is None else AdamW(lr=learning_rate)} for kind in dict.fromkeys(kinds)]
     return compile_training_package(files, programs, dtype, capacity, model_file=model_file, cache_dtype=cache_dtype)
 
 
