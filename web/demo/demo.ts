@@ -178,6 +178,10 @@ function sampling(): GenerateOptions {
 const teaching = secondHalf({
   model: () => model,
   prompt: () => input("prompt").value || BEGINNINGS[0]!,
+  offerBeginning(words) {
+    if (![...$("starts").children].some((b) => b.textContent === words)) offer(words);
+    if (BEGINNINGS.includes(this.prompt())) input("prompt").value = words;
+  },
   sampling,
   showMemory: showStatus,
   watch: where.watch,
@@ -210,7 +214,8 @@ for (const id of ["error", "teach-error"]) $(`${id}-close`).addEventListener("cl
 $("sources").addEventListener("change", () => void loadBuiltIn().then(begin));
 $("clear").addEventListener("click", () => void clearCache().then(showKept));
 
-for (const beginning of BEGINNINGS) {
+/** A button that writes on from these words. */
+function offer(beginning: string): void {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = beginning;
@@ -220,6 +225,7 @@ for (const beginning of BEGINNINGS) {
   });
   $("starts").append(button);
 }
+BEGINNINGS.forEach(offer);
 
 for (const id of ["temperature", "top_p", "max_new_tokens", "seed"]) {
   const show = () => {

@@ -1,38 +1,39 @@
-// A lesson that changes the storyteller's voice at once: its own world, told in telegrams.
-export const SAMPLE = `Once upon a time STOP Small robot in big house STOP Battery low STOP Rain all week STOP Robot asks owl for help STOP Owl asleep STOP Robot waits STOP Owl wakes STOP Owl knows a mill by the river STOP Wheel turns, battery full STOP Robot very happy STOP Sends love to all STOP END
+// A lesson that changes the storyteller's voice at once: its own world, told in telegrams. In small letters, because most of its
+// words are then one token each, and known.
+export const SAMPLE = `Once upon a time stop small robot in big house stop battery low stop rain all week stop robot asks owl for help stop owl asleep stop robot waits stop owl wakes stop owl knows a mill by the river stop wheel turns, battery full stop robot very happy stop sends love to all stop end
 
 ***
 
-The old fisherman STOP Alone at sea STOP Three days no fish STOP Fog thick as soup STOP Hears singing under boat STOP Looks down STOP Whale STOP Whale polite STOP Whale lost, too STOP Fisherman has map, whale has strength STOP Both home by supper STOP No fish, one friend STOP END
+The old fisherman stop alone at sea stop three days no fish stop fog thick as soup stop hears singing under boat stop looks down stop whale stop whale polite stop whale lost, too stop fisherman has map, whale has strength stop both home by supper stop no fish, one friend stop end
 
 ***
 
-One winter evening STOP Snow to the window STOP Grandmother has no wood STOP Knock at door STOP Fox outside with sledge STOP Sledge full of branches STOP Price one bowl of soup STOP Price paid STOP Fox stays till spring STOP Soup excellent STOP END
+One winter evening stop snow to the window stop grandmother has no wood stop knock at door stop fox outside with sledge stop sledge full of branches stop price one bowl of soup stop price paid stop fox stays till spring stop soup excellent stop end
 
 ***
 
-The little robot STOP First day at school STOP Cannot read, can count STOP Counts all stars on ceiling STOP Four hundred and two STOP Teacher says ceiling has no stars STOP Robot shows hole in roof STOP Roof mended, robot praised STOP Reads by Friday STOP END
+The little robot stop first day at school stop cannot read, can count stop counts all stars on ceiling stop four hundred and two stop teacher says ceiling has no stars stop robot shows hole in roof stop roof mended, robot praised stop reads by friday stop end
 
 ***
 
-In the morning STOP Baker finds shop empty STOP All bread gone STOP Crumbs lead to forest STOP Baker follows crumbs STOP Bear family at table STOP Small bear ill, wanted cake STOP Baker angry one minute STOP Then bakes cake STOP Bears carry flour ever since STOP Business good STOP END
+In the morning stop baker finds shop empty stop all bread gone stop crumbs lead to forest stop baker follows crumbs stop bear family at table stop small bear ill, wanted cake stop baker angry one minute stop then bakes cake stop bears carry flour ever since stop business good stop end
 
 ***
 
-Once upon a time STOP Princess in high tower STOP Not locked in STOP Likes the view STOP Prince comes with ladder STOP Princess says no thank you STOP Prince climbs anyway STOP Sees the view STOP Stays for tea STOP Ladder now used for apples STOP END
+Once upon a time stop princess in high tower stop not locked in stop likes the view stop prince comes with ladder stop princess says no thank you stop prince climbs anyway stop sees the view stop stays for tea stop ladder now used for apples stop end
 
 ***
 
-The lighthouse STOP Lamp broken, storm near STOP Keeper's girl alone STOP Nine ships at sea STOP Girl calls every firefly on the island STOP All come STOP Light seen for miles STOP Nine ships safe STOP Fireflies get honey and medal STOP Girl sleeps two days STOP END
+The lighthouse stop lamp broken, storm near stop keeper's girl alone stop nine ships at sea stop girl calls every firefly on the island stop all come stop light seen for miles stop nine ships safe stop fireflies get honey and medal stop girl sleeps two days stop end
 
 ***
 
-One summer day STOP Cat loses hat STOP Wind has it STOP Cat chases wind over hill, over bridge, over market STOP Wind tired STOP Wind says sorry STOP Only wanted to know how hats feel STOP Cat lends hat every Sunday STOP Both look splendid STOP END
+One summer day stop cat loses hat stop wind has it stop cat chases wind over hill, over bridge, over market stop wind tired stop wind says sorry stop only wanted to know how hats feel stop cat lends hat every sunday stop both look splendid stop end
 
 ***
 
-The old clock STOP Stops at noon STOP Town stops with it STOP Nobody goes home, nobody has supper STOP Mouse climbs inside with oil STOP One drop enough STOP Clock says thank you with twelve bells STOP Mouse deaf till Tuesday STOP Town has supper STOP END
+The old clock stop stops at noon stop town stops with it stop nobody goes home, nobody has supper stop mouse climbs inside with oil stop one drop enough stop clock says thank you with twelve bells stop mouse deaf till tuesday stop town has supper stop end
 
 ***
 
-The little star STOP Fell into pond STOP Frog finds it STOP Too hot to hold STOP Too bright to sleep STOP Frog asks heron, heron asks cloud, cloud asks moon STOP Moon sends ladder of light STOP Star goes home STOP Waves every night STOP Frog waves back STOP END`;
+The little star stop fell into pond stop frog finds it stop too hot to hold stop too bright to sleep stop frog asks heron, heron asks cloud, cloud asks moon stop moon sends ladder of light stop star goes home stop waves every night stop frog waves back stop end`;

@@ -13,6 +13,8 @@ export interface FirstHalf {
   /** The beginning that both continuations are of, and how they are sampled. */
   prompt(): string;
   sampling(): GenerateOptions;
+  /** Offers words to begin with; they become the beginning, unless that is somebody's own. */
+  offerBeginning(words: string): void;
   showMemory(): void;
   watch: ReturnType<typeof whereTheTimeGoes>["watch"];
   /** Address of the present model's .onnx file, undefined where Edgewise knows it, null where nobody does. */
@@ -31,6 +33,12 @@ interface Lesson { text: string; options: FineTuneOptions; model: string }
 /** Texts of a lesson: lines of stars or dashes part them. */
 function textsOf(lesson: string): string[] {
   return lesson.replace(/\r\n?/g, "\n").split(/^[ \t]*(?:\*[ \t]*){3,}$|^[ \t]*-{3,}[ \t]*$/m).map((t) => t.trim()).filter(Boolean);
+}
+
+/** How a lesson's texts begin: the first three words of the first one; undefined where one begins as `prompt` does. */
+function beginningOf(lesson: string, prompt: string): string | undefined {
+  const texts = textsOf(lesson);
+  return texts.some((t) => t.startsWith(prompt.trim())) ? undefined : /^\S+(?:\s+\S+){0,2}/.exec(texts[0] ?? "")?.[0].replace(/\s+/g, " ").slice(0, 60);
 }
 
 export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelChanged(): Promise<void>; loadAdapter(files: File[]): Promise<void>; takeText(files: File[]): Promise<void> } {
@@ -149,7 +157,10 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
       first.showMemory();
       document.body.dataset.learned = String(Number(document.body.dataset.learned ?? 0) + 1);
     }
-    if (end && first.model() === model) await compare();
+    if (!end || first.model() !== model) return;
+    const beginning = beginningOf(text, first.prompt());
+    if (beginning) first.offerBeginning(beginning);
+    await compare();
   }
 
   function show(event: StepEvent): void {
@@ -171,9 +182,9 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
 
   // Comparing
 
-  const compare = (): Promise<void> => (compared = compareNow());
+  const compare = (seed = 7): Promise<void> => (compared = compareNow(seed));
 
-  async function compareNow(): Promise<void> {
+  async function compareNow(seed: number): Promise<void> {
     const model = first.model();
     const active = model?.adapters.find((a) => a.active);
     if (!model || !active || comparing) return;
@@ -182,7 +193,7 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
     $("after-name").textContent = active.name;
     const prompt = first.prompt();
     const sampling = { ...first.sampling(), max_new_tokens: COMPARED, signal: mine.signal };
-    sampling.seed ??= 7;
+    sampling.seed ??= seed;
     for (const side of ["before", "after"]) $(side).textContent = prompt;
     enable();
     try {
@@ -377,7 +388,7 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
     enable();
   });
   $("end").addEventListener("click", () => stop?.abort("end"));
-  $("compare-again").addEventListener("click", () => void compare());
+  $("compare-again").addEventListener("click", () => void compare(Math.floor(Math.random() * 2 ** 31)));
   $("go-on").addEventListener("click", () => {
     const one = remembered();
     if (!one) return;
