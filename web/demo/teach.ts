@@ -35,10 +35,10 @@ function textsOf(lesson: string): string[] {
   return lesson.replace(/\r\n?/g, "\n").split(/^[ \t]*(?:\*[ \t]*){3,}$|^[ \t]*-{3,}[ \t]*$/m).map((t) => t.trim()).filter(Boolean);
 }
 
-/** How a lesson's texts begin: the first three words of the first one; undefined where one begins as `prompt` does. */
+/** How a lesson's texts begin: the first two words of the first one; undefined where one begins as `prompt` does. */
 function beginningOf(lesson: string, prompt: string): string | undefined {
   const texts = textsOf(lesson);
-  return texts.some((t) => t.startsWith(prompt.trim())) ? undefined : /^\S+(?:\s+\S+){0,2}/.exec(texts[0] ?? "")?.[0].replace(/\s+/g, " ").slice(0, 60);
+  return texts.some((t) => t.startsWith(prompt.trim())) ? undefined : /^\S+(?:\s+\S+)?/.exec(texts[0] ?? "")?.[0].replace(/\s+/g, " ").slice(0, 60);
 }
 
 export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelChanged(): Promise<void>; loadAdapter(files: File[]): Promise<void>; takeText(files: File[]): Promise<void> } {
@@ -88,10 +88,10 @@ export function secondHalf(first: FirstHalf): { settled(): Promise<void>; modelC
 
   // Learning
 
-  /** Some eighteen times through the text: more of a short one and it is learned by heart, broken words and all. A token is some three letters here. */
+  /** Some ten times through the text: half as many more and a short one is learned by heart. A token is some three letters here. */
   function usualSteps(): number {
     const { batch = 1, sequence = 128 } = first.model()?.info.training.find((t) => t.adapter === kind()) ?? {};
-    return Math.max(40, Math.min(400, 10 * Math.round((18 * lesson.value.length) / 3 / (batch * sequence) / 10)));
+    return Math.max(60, Math.min(400, 10 * Math.round((10 * lesson.value.length) / 3 / (batch * sequence) / 10)));
   }
 
   function options(): FineTuneOptions {
