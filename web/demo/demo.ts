@@ -11,6 +11,9 @@ const query = new URLSearchParams(location.search);
 
 const where = whereTheTimeGoes();
 
+const STORYTELLER = new URL("model/", location.href);
+/** How it is taught where the page compiles it: as the Makefile's package, with a higher rate and rank than are usual. */
+const LESSONS: PipelineOptions["training"] = { batch_size: 1, r: 16, lora_alpha: 32, optimizer: { type: "AdamW", lr: 4e-3 } };
 const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening", "The old fisherman"];
 
 let model: TextGenerationPipeline | undefined;
@@ -103,7 +106,7 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
 async function loadBuiltIn(): Promise<void> {
   const compileHere = document.querySelector<HTMLInputElement>("#sources input:checked")?.value === "onnx";
   $("file-list").replaceChildren();
-  await load(compileHere ? new URL("model/", location.href) : new URL("model.edge", location.href), compileHere ? { dtype: "q4" } : {});
+  await load(compileHere ? STORYTELLER : new URL("model.edge", location.href), compileHere ? { dtype: "q4" } : {});
 }
 
 // Writing
@@ -187,7 +190,9 @@ const teaching = secondHalf({
   watch: where.watch,
   onnx: () => (model?.info.origin !== "package" ? undefined : origin?.[0] instanceof URL && origin[0].href === new URL("model.edge", location.href).href ? new URL("model/onnx/model_q4.onnx", location.href).href : null),
   async loadTrainable() {
-    if (origin) await load(origin[0], { ...origin[1], training: { adapter: ["lora", "full"], batch_size: 1 } });
+    if (!origin) return;
+    const storyteller = origin[0] instanceof URL && origin[0].href === STORYTELLER.href;
+    await load(origin[0], { ...origin[1], training: storyteller ? LESSONS : { adapter: ["lora", "full"], batch_size: 1 } });
   },
 });
 
