@@ -1,4 +1,4 @@
-/* Rounding and half-precision conversions without branches, so that a plain loop over them becomes vector code. */
+/* Rounding and conversions to half precision without branches, so that a plain loop over them becomes vector code. */
 #ifndef EDGEWISE_SCALAR_MATH_H
 #define EDGEWISE_SCALAR_MATH_H
 #include <math.h>
@@ -12,14 +12,7 @@ static inline float ew_float(uint32_t u) { float x; memcpy(&x, &u, 4); return x;
 #define EW_ROUNDER 12582912.0f
 static inline float ew_round_small(float x) { return (x + EW_ROUNDER) - EW_ROUNDER; }
 
-/* float16 <-> float32. Exponents are moved by a multiplication, which gets denormals right. */
-static inline float ew_half_to_float(uint16_t h) {
-  uint32_t magnitude = (uint32_t)(h & 0x7fffu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;
-  uint32_t u = ew_bits(ew_float(magnitude) * 5.192296858534828e33f); /* 2^112 */
-  u = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : u;
-  return ew_float(u | sign);
-}
-
+/* float32 to float16; the way back is half_to_float (simd.h). */
 static inline uint16_t ew_float_to_half(float x) {
   uint32_t u = ew_bits(x), sign = u & 0x80000000u;
   u ^= sign;

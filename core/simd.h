@@ -181,24 +181,32 @@ EW_INLINE void f32x4_transpose(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d) {
 }
 
 /* float16 in memory. Shifting exponent and fraction into place and multiplying by 2^112 rebiases the exponent and normalises
- * subnormals at once; infinities and NaNs get their exponent by or. Sign-extended loads bring the sign along. */
-#define EW_HALF_BITS(h, vector, ints)                                      \
-  ints t = ((h) << 13) & (int32_t)0x8fffe000;                              \
-  ints special = ((t & 0x0f800000) == 0x0f800000) & 0x7f800000;            \
-  return (vector)((ints)((vector)t * 0x1p112f) | special)
+ * subnormals at once; infinities and NaNs get the rest of their exponent by or. Sign-extended loads bring the sign along. */
 EW_INLINE f32x4 f32x4_load_half(const half *p) {
   typedef int16_t i16x4_m __attribute__((vector_size(8), aligned(1), may_alias));
-  EW_HALF_BITS(__builtin_convertvector(*(const i16x4_m *)p, i32x4), f32x4, i32x4);
+  i32x4 t = (__builtin_convertvector(*(const i16x4_m *)p, i32x4) << 13) & (int32_t)0x8fffe000;
+  i32x4 special = ((t & 0x0f800000) == 0x0f800000) & 0x7f800000;
+  return (f32x4)((i32x4)((f32x4)t * 0x1p112f) | special);
 }
 EW_INLINE vf vf_load_half(const half *p) {
 #if VF == 16
   return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
-#elif VF == 8 && defined(__F16C__)
-  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #elif VF == 8
-  EW_HALF_BITS(__builtin_convertvector(*(const i16x8_m *)p, vi), vf, vi);
+  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #else
   return f32x4_load_half(p);
+#endif
+}
+/* 2 VF of them. Four lanes: all but the multiplication is done on eight halves at a time, in the upper 16 bits of what they become. */
+EW_INLINE void vf_load_halves(const half *p, vf *a, vf *b) {
+#if VF == 4
+  i16x8 h = *(const i16x8_m *)p, low = h << 13, high = h >> 3;
+  i16x8 special = ((high & 0x0f80) == 0x0f80) & 0x7000;
+  high = (high & (int16_t)0x8fff) | special;
+  *a = (vf)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11) * 0x1p112f;
+  *b = (vf)__builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15) * 0x1p112f;
+#else
+  *a = vf_load_half(p), *b = vf_load_half(p + VF);
 #endif
 }
 EW_INLINE float half_to_float(uint16_t h) {
@@ -208,10 +216,44 @@ EW_INLINE float half_to_float(uint16_t h) {
   v.u |= (uint32_t)(h & 0x8000) << 16;
   return v.f;
 }
+/* 2 VF float32 to float16, to nearest even. A number of exponent e is added to the power of two above whose last place is that of the half, 2^(e-10):
+ * what that leaves in the sum's last places is the half's fraction, a leading 1 included, which goes into the exponent. Subnormals are those
+ * with an exponent of -14. 65536 and above is infinity; NaN becomes 0x7e00 by way of a difference that no number has. */
+EW_INLINE vi vi_of_halves(vf x) {
+  vf a = vf_min(vf_abs(x), vf_splat(0x1p16f)), power = vf_max((vf)((vi)a & 0x7f800000), vf_splat(0x1p-14f)) * 0x1p13f;
+  return ((vi)(a + power) - (vi)power) + ((vi)power >> 13) - (126 << 10);
+}
+EW_INLINE void vf_store_halves(half *p, vf a, vf b) {
+#if defined(__wasm_simd128__)
+  v128_t h = wasm_i16x8_min(wasm_i16x8_narrow_i32x4((v128_t)vi_of_halves(a), (v128_t)vi_of_halves(b)), wasm_i16x8_splat(0x7e00));
+  v128_t sign = wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), wasm_i16x8_splat((int16_t)0x8000));
+  wasm_v128_store(p, wasm_v128_or(h, sign));
+#else
+  typedef uint16_t halves __attribute__((vector_size(2 * VF)));
+  typedef uint16_t halves_m __attribute__((vector_size(2 * VF), aligned(1), may_alias));
+  const vf v[2] = {a, b};
+  for (int i = 0; i < 2; i++) {
+    vi h = vi_of_halves(v[i]), is_nan = h > 0x7e00;
+    h = (is_nan & 0x7e00) | (~is_nan & h) | (((vi)v[i] >> 16) & 0x8000);
+    *(halves_m *)(p + i * VF) = (halves_m)__builtin_convertvector(h, halves);
+  }
+#endif
+}
 /* Element i of an array that is float16 or float32; `is_half` is a constant where speed matters. */
 EW_INLINE float real_at(const void *p, int64_t i, bool is_half) { return is_half ? half_to_float(((const half *)p)[i]) : ((const real *)p)[i]; }
 EW_INLINE f32x4 f32x4_load_at(const void *p, int64_t i, bool is_half) { return is_half ? f32x4_load_half((const half *)p + i) : (f32x4)*(const f32x4_m *)((const real *)p + i); }
-EW_INLINE vf vf_load_at(const void *p, int64_t i, bool is_half) { return is_half ? vf_load_half((const half *)p + i) : vf_load((const real *)p + i); }
+/* n vectors from element i on */
+EW_INLINE void vf_load_at(vf *v, int n, const void *p, int64_t i, bool is_half) {
+  int u = 0;
+  for (; is_half && u + 2 <= n; u += 2) vf_load_halves((const half *)p + i + u * VF, &v[u], &v[u + 1]);
+  for (; u < n; u++) v[u] = is_half ? vf_load_half((const half *)p + i + u * VF) : vf_load((const real *)p + i + u * VF);
+}
+/* Two of them */
+EW_INLINE void vf_copy_at(real *to, const void *p, int64_t i, bool is_half) {
+  vf v[2];
+  vf_load_at(v, 2, p, i, is_half);
+  vf_store(to, v[0]), vf_store(to + VF, v[1]);
+}
 
 /* e^x to one unit in the last place: x = n ln 2 + r, a polynomial for e^r (minimax, 3e-9), times 2^n, whose bits are the last ones of n + 1.5 * 2^23.
  * It is 2 e^r and 2^(n-1) that are multiplied, since 2^128 is no float. Below -86.99 the result is 0, before it becomes subnormal, which x86 takes a

@@ -142,7 +142,7 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
     for (int32_t j = 0; j < keys; j++) {
       int64_t at = (int64_t)(j0 + j) * p->v_s + c0;
       if (cols == NR)
-        for (int32_t c = 0; c < NR; c += VF) vf_store(panel + j * NR + c, vf_load_at(v, at + c, is_half));
+        vf_copy_at(panel + j * NR, v, at, is_half);
       else
         for (int32_t c = 0; c < NR; c++) panel[j * NR + c] = c < cols ? real_at(v, at + c, is_half) : 0;
     }
@@ -201,7 +201,7 @@ EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t r
     int64_t stride = p->v_s;
     if (is_half) { /* once for all rows */
       for (int32_t j = 0; j < keys; j++)
-        for (int u = 0; u < WIDE; u += VF) vf_store(converted + j * WIDE + u, vf_load_at(v, (int64_t)(j0 + j) * p->v_s + c + u, true));
+        EW_PLAIN for (int u = 0; u < WIDE; u += 2 * VF) vf_copy_at(converted + j * WIDE + u, v, (int64_t)(j0 + j) * p->v_s + c + u, true);
       from = converted, stride = WIDE;
     }
     for (int32_t r = 0; r < rows; r++) add_weighted(keys, s[r], from, stride, keep[r], row[r].y + c);

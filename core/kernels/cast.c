@@ -60,7 +60,7 @@ static void load_float(int32_t type, const void *x, int32_t n, double *to) {
   break
   switch (EW_CHOICE(CAST_FROM, type)) {
   case EW_F32: LOAD(m_f32, (double)v);
-  case EW_F16: LOAD(m_u16, (double)ew_half_to_float(v));
+  case EW_F16: LOAD(m_u16, (double)half_to_float(v));
   case EW_BF16: LOAD(m_u16, (double)ew_bfloat_to_float(v));
   case EW_F64: LOAD(m_f64, v);
   default: LOAD(m_u8, decode(type, v));
@@ -149,11 +149,21 @@ static void row_cast(const void *job, int32_t n, const void *const *in, void *ou
       }                                                            \
     }                                                              \
     return
+#define IN_VECTORS(FROM, TO, X, Y, step, vectors, expression)      \
+  case PAIR(FROM, TO):                                             \
+    if (EW_USES(CAST_FROM, FROM) && EW_USES(CAST_TO, TO)) {        \
+      const X *x = in[0];                                          \
+      Y *y = out;                                                  \
+      int32_t i = 0;                                               \
+      EW_PLAIN for (; i + (step) <= n; i += (step)) vectors;       \
+      EW_PLAIN for (; i < n; i++) y[i] = expression;               \
+    }                                                              \
+    return
   switch (PAIR(c->from, c->to)) {
-    DIRECT(EW_F32, EW_F16, m_f32, m_u16, ew_float_to_half(v));
-    DIRECT(EW_F16, EW_F32, m_u16, m_f32, ew_half_to_float(v));
+    IN_VECTORS(EW_F32, EW_F16, m_f32, m_u16, 2 * VF, vf_store_halves(y + i, vf_load(x + i), vf_load(x + i + VF)), ew_float_to_half(x[i]));
+    IN_VECTORS(EW_F16, EW_F32, m_u16, m_f32, 2 * VF, vf_copy_at(y + i, x, i, true), half_to_float(x[i]));
+    IN_VECTORS(EW_BOOL, EW_F32, m_u8, m_f32, VF, vf_store(y + i, (vf)((vi_load_bytes(x + i) != 0) & 0x3f800000)), (float)(x[i] != 0));
     DIRECT(EW_BF16, EW_F32, m_u16, m_f32, ew_bfloat_to_float(v));
-    DIRECT(EW_BOOL, EW_F32, m_u8, m_f32, (float)(v != 0));
     DIRECT(EW_F32, EW_BOOL, m_f32, m_u8, v != 0);
     DIRECT(EW_U8, EW_F32, m_u8, m_f32, (float)v);
     DIRECT(EW_I32, EW_F32, m_i32, m_f32, (float)v);
@@ -162,6 +172,7 @@ static void row_cast(const void *job, int32_t n, const void *const *in, void *ou
     DIRECT(EW_I32, EW_I64, m_i32, m_i64, v);
   }
 #undef DIRECT
+#undef IN_VECTORS
   const int32_t x_size = ew_bytes_of(c->from), y_size = ew_bytes_of(c->to);
   for (int32_t at = 0; at < n; at += CHUNK) {
     const int32_t m = n - at < CHUNK ? n - at : CHUNK;

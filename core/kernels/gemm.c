@@ -95,8 +95,7 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
     enum { GROUP = 8 * NR };
     for (int32_t group = 0; group < whole; group += GROUP)
       for (int32_t p = 0; p < kc; p++)
-        EW_PLAIN for (int32_t j = group; j < whole && j < group + GROUP; j += NR)
-          for (int c = 0; c < NR; c += VF) vf_store(panels + (int64_t)j * kc + p * NR + c, vf_load_at(g->b, at + p * s->row + j + c, is_half));
+        EW_PLAIN for (int32_t j = group; j < whole && j < group + GROUP; j += NR) vf_copy_at(panels + (int64_t)j * kc + p * NR, g->b, at + p * s->row + j, is_half);
   } else whole = 0;
   for (int32_t j = whole; j < nc; j += NR) {
     real *panel = panels + (int64_t)j * kc;
@@ -348,15 +347,16 @@ typedef struct {
 
 /* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8 accumulators. */
 EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
-  vf s[8];
+  const int wide = is_half ? 2 : turn;
+  vf s[8], w[4];
   int32_t p = 0;
   for (int i = 0; i < rows * cols * turn; i++) s[i] = vf_splat(0);
-  for (; p + turn * VF <= k; p += turn * VF)
-    for (int u = 0; u < turn; u++)
-      for (int c = 0; c < cols; c++) {
-        vf w = vf_load_at(b, c * b_col + p + u * VF, is_half);
-        for (int r = 0; r < rows; r++) s[(r * cols + c) * turn + u] = vf_fma(vf_load(a + r * a_row + p + u * VF), w, s[(r * cols + c) * turn + u]);
-      }
+  for (; p + wide * VF <= k; p += wide * VF)
+    for (int c = 0; c < cols; c++) {
+      vf_load_at(w, wide, b, c * b_col + p, is_half);
+      for (int u = 0; u < wide; u++)
+        for (int r = 0; r < rows; r++) s[(r * cols + c) * turn + u % turn] = vf_fma(vf_load(a + r * a_row + p + u * VF), w[u], s[(r * cols + c) * turn + u % turn]);
+    }
   for (int i = 0; i < rows * cols; i++) {
     vf sum = s[i * turn];
     for (int u = 1; u < turn; u++) sum += s[i * turn + u];
@@ -372,7 +372,7 @@ EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int6
 DOTS(dots_1x4, 1, 4, 2, false)
 DOTS(dots_2x4, 2, 4, 1, false)
 DOTS(dots_4x2, 4, 2, 1, false)
-DOTS(dots_1x4_half, 1, 4, 2, true)
+DOTS(dots_1x4_half, 1, 4, 1, true)
 DOTS(dots_2x4_half, 2, 4, 1, true)
 DOTS(dots_4x2_half, 4, 2, 1, true)
 #undef DOTS
@@ -441,8 +441,7 @@ EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t
     vf w[TOGETHER][2];
     const real *p = x;
     real *q = y + j;
-    for (int r = 0; r < count; r++)
-      for (int c = 0; c < wide; c++) w[r][c] = vf_load_at(b, r * b_row + j + c * VF, is_half);
+    for (int r = 0; r < count; r++) vf_load_at(w[r], wide, b, r * b_row + j, is_half);
     for (int32_t i = 0; i < m; i++, p += x_row, q += y_row) {
       vf t[2];
       for (int c = 0; c < wide; c++) t[c] = vf_load(q + c * VF);

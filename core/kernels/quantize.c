@@ -250,7 +250,7 @@ static void gather_quantized_task(void *arg, int32_t index, int32_t thread) {
     m_f32 *y = (m_f32 *)g->operand[EW_GATHER_QUANTIZED_Y] + c * p->cols;
     for (int64_t b = 0; b < blocks; b++) {
       const int64_t at = row * blocks + b;
-      const float scale = p->scale_type == EW_F32 ? ((const m_f32 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at] : ew_half_to_float(((const m_u16 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at]);
+      const float scale = p->scale_type == EW_F32 ? ((const m_f32 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at] : half_to_float(((const m_u16 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at]);
       const int32_t zero = zeros ? (packed(zeros + (row * zero_row + b) / per_byte, p->bits, (int32_t)((row * zero_row + b) % per_byte)) ^ sign) - sign : p->signed_ || p->zeros < 0 ? 0 : 1 << (p->bits - 1);
       const int32_t first = (int32_t)(b * p->block), end = p->cols - first < p->block ? p->cols : first + p->block;
       for (int32_t i = first; i < end; i++) y[i] = (float)((packed(x, p->bits, i) ^ sign) - sign - zero) * scale;
