@@ -2,6 +2,8 @@
 #include "each.h"
 #include <string.h>
 
+enum { CHUNK = 512 }; /* indices of a gather that are checked together */
+
 static inline void copy_element(uint8_t *to, const uint8_t *from, int32_t size) {
   switch (size) {
   case 1: *to = *from; break;
@@ -29,20 +31,38 @@ typedef struct {
   int32_t failed;
 } gather;
 
+/* Where the n slices from `from` on begin in x; false where one is not in it. */
+static bool find_slices(const gather *g, int64_t from, int64_t n, int64_t *at) {
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t row = ew_index(g->context, g->index, g->p->index_type, from + i, g->p->rows);
+    if (row < 0) return false;
+    at[i] = row * g->p->x_row;
+  }
+  return true;
+}
+
 static void gather_task(void *arg, int32_t task, int32_t thread) {
   (void)thread;
   gather *g = arg;
   const ew_gather_params *p = g->p;
   const int64_t total = (int64_t)p->outer * p->count, end = (task + 1) * g->per_task < total ? (task + 1) * g->per_task : total;
-  int64_t i = task * g->per_task, o = i / p->count, c = i % p->count;
-  for (; i < end; i++) {
-    const int64_t row = ew_index(g->context, g->index, p->index_type, c, p->rows);
-    if (row < 0) {
-      __atomic_store_n(&g->failed, 1, __ATOMIC_RELAXED);
-      return;
+  int64_t at[CHUNK], known = -1, count = 0; /* of `count` slices from `known` on: often those of the next outer index too */
+  for (int64_t i = task * g->per_task, n; i < end; i += n) {
+    const int64_t o = i / p->count, c = i % p->count, left = p->count - c < end - i ? p->count - c : end - i;
+    n = left < CHUNK ? left : CHUNK;
+    if (c != known || n > count) {
+      if (!find_slices(g, c, n, at)) {
+        __atomic_store_n(&g->failed, 1, __ATOMIC_RELAXED);
+        return;
+      }
+      known = c, count = n;
     }
-    copy_slice(g->y + (o * p->y_outer + c * p->inner) * p->size, g->x + (o * p->x_outer + row * p->x_row) * p->size, p->inner, p->size);
-    if (++c == p->count) c = 0, o++;
+    const uint8_t *x = g->x + o * p->x_outer * p->size;
+    uint8_t *y = g->y + (o * p->y_outer + c * p->inner) * p->size;
+    if (p->inner == 1 && p->size == 4)
+      EW_PLAIN for (int64_t k = 0; k < n; k++) ((m_u32 *)y)[k] = ((const m_u32 *)x)[at[k]];
+    else
+      for (int64_t k = 0; k < n; k++) copy_slice(y + k * p->inner * p->size, x + at[k] * p->size, p->inner, p->size);
   }
 }
 

@@ -126,7 +126,6 @@ int32_t ew_k_optimizer(ew_context *ctx, const ew_optimizer_params *p, void *cons
  * States). A step changes v by a thousandth, far less than the codes are apart: what is rounded is therefore rounded up or down at random in proportion,
  * which leaves the mean right where rounding to nearest would never move. The random numbers follow from the element and the step alone. */
 enum { BLOCK = 256, BLOCKS = 64 }; /* of a task */
-typedef uint32_t vu __attribute__((vector_size(4 * VF)));
 
 typedef struct {
   const ew_optimizer_8bit_params *p;
@@ -140,38 +139,37 @@ typedef struct {
 
 static void block_8bit(const step_8bit *w, real *restrict x, const real *restrict g, int8_t *restrict m8, uint8_t *restrict v8, real *m_largest, real *v_largest, uint32_t first) {
   const ew_optimizer_8bit_params q = *w->p, *p = &q; /* copies that no store can change */
-  const step k = w->s, *s = &k;
+  const step of_all = w->s, *s = &of_all;
   float m[BLOCK], r[BLOCK];
   vf mh = {0}, rh = {0};
   const float m_unit = *m_largest / 127.0f, r_unit = *v_largest / 256.0f;
-  for (int i = 0; i < BLOCK; i++) m[i] = (float)m8[i];
-  for (int i = 0; i < BLOCK; i++) r[i] = (float)v8[i];
   for (int i = 0; i < BLOCK; i += VF) {
-    vf a = vf_load(m + i) * m_unit, b = (vf_load(r + i) + 1.0f) * r_unit;
+    vf a = __builtin_convertvector((vi_load_bytes((const uint8_t *)m8 + i) ^ 128) - 128, vf) * m_unit, b = (__builtin_convertvector(vi_load_bytes(v8 + i), vf) + 1.0f) * r_unit;
     vf y = vf_load(x + i), d = vf_load(g + i) * s->scale + y * s->l2;
     a = vf_fma(d - a, vf_splat(p->rest1), a), b *= b;
     b = vf_sqrt(vf_fma(vf_fma(d, d, -b), vf_splat(p->rest2), b));
     vf_store(x + i, (y * s->before - a * s->rate / vf_fma(b, vf_splat(s->root), vf_splat(p->epsilon))) * s->after);
-    mh = vf_max(mh, vf_max(a, -a)), rh = vf_max(rh, b);
+    mh = vf_max(mh, vf_abs(a)), rh = vf_max(rh, b);
     vf_store(m + i, a), vf_store(r + i, b);
   }
-  int32_t mq[BLOCK], rq[BLOCK];
   const uint32_t salt = w->salt;
   vu lane;
   for (int i = 0; i < VF; i++) lane[i] = (uint32_t)i;
   *m_largest = vf_highest(mh), *v_largest = vf_highest(rh);
   const float m_scale = *m_largest > 0 ? 127.0f / *m_largest : 0, r_scale = *v_largest > 0 ? 256.0f / *v_largest : 0;
-  for (int i = 0; i < BLOCK; i += VF) {
-    vu h = (lane + (first + (uint32_t)i)) * 0x9e3779b9u + salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
-    h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
-    vf up = __builtin_convertvector((vi)(h & 0xffff), vf) * 0x1p-16f, up2 = __builtin_convertvector((vi)(h >> 16), vf) * 0x1p-16f;
-    /* down: to the nearest integer of half less, by adding 1.5 * 2^23, which leaves no bits for a fraction; 127 more, so that all is positive */
-    vf a = vf_load(m + i) * m_scale + up + 126.5f, b = vf_load(r + i) * r_scale + up2 - 1.5f;
-    a = vf_min(vf_max(a, vf_splat(0)), vf_splat(254)), b = vf_min(vf_max(b, vf_splat(0)), vf_splat(255));
-    *(vi_m *)(mq + i) = ((vi)(a + 0x1.8p23f) & 255) - 127, *(vi_m *)(rq + i) = (vi)(b + 0x1.8p23f) & 255;
+  for (int i = 0; i < BLOCK; i += 2 * VF) {
+    vi mq[2], vq[2];
+    for (int k = 0; k < 2; k++) {
+      vu h = (lane + (first + (uint32_t)(i + k * VF))) * 0x9e3779b9u + salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
+      h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
+      vf up = __builtin_convertvector((vi)(h & 0xffff), vf) * 0x1p-16f, up2 = __builtin_convertvector((vi)(h >> 16), vf) * 0x1p-16f;
+      /* down: to the nearest integer of half less, by adding 1.5 * 2^23, which leaves no bits for a fraction; 127 more, so that all is positive */
+      vf a = vf_load(m + i + k * VF) * m_scale + up + 126.5f, b = vf_load(r + i + k * VF) * r_scale + up2 - 1.5f;
+      a = vf_min(vf_max(a, vf_splat(0)), vf_splat(254)), b = vf_min(vf_max(b, vf_splat(0)), vf_splat(255));
+      mq[k] = ((vi)(a + 0x1.8p23f) & 255) - 127, vq[k] = (vi)(b + 0x1.8p23f) & 255;
+    }
+    vi_store_bytes((uint8_t *)m8 + i, mq[0], mq[1]), vi_store_bytes(v8 + i, vq[0], vq[1]);
   }
-  for (int i = 0; i < BLOCK; i++) m8[i] = (int8_t)mq[i];
-  for (int i = 0; i < BLOCK; i++) v8[i] = (uint8_t)rq[i];
 }
 
 static void optimizer_8bit_task(void *arg, int32_t index, int32_t thread) {

@@ -302,6 +302,22 @@ def test_cast(engine, source):
             np.testing.assert_array_equal(y, want)
 
 
+def test_cast_float16(engine):
+    """Every half to float32; and back, with the numbers halfway between two of them, those beside, and any bits."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    whole = np.sort(halves[np.isfinite(halves)].astype(np.float32))
+    between = (whole[1:] + whole[:-1]) / 2
+    edges = np.array([65519.996, 65520, 65536, 1e38, np.inf, np.nan], np.float32)
+    floats = np.concatenate([whole, between, np.nextafter(between, np.float32(np.inf)), np.nextafter(between, -np.float32(np.inf)), edges, -edges, np.random.default_rng(9).integers(0, 1 << 32, 1 << 20, np.uint32).view(np.float32)])
+    for x, source, dtype in ((halves, 10, np.float32), (floats, 1, np.float16)):
+        y, s = np.zeros(x.size, dtype), strides_of(x.shape)
+        assert run(engine, "cast", {"x_type": source, "y_type": 11 - source, "mode": 0, "dims": pad(x.shape), "xs": s, "ys": s}, [x, y]) == OK
+        with np.errstate(all="ignore"):
+            want = x.astype(dtype)
+        np.testing.assert_array_equal(y, want)
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(want))
+
+
 def test_cast_bfloat16(engine):
     x = np.array([1, 1.00390625, 1.01171875, 3e38, np.inf, np.nan, -0.0, 1e-40], np.float32)
     y, back, s = np.zeros(8, np.uint16), np.zeros(8, np.float32), strides_of((8,))
@@ -323,7 +339,7 @@ def test_range(engine):
 @pytest.mark.parametrize("index_type", [6, 7])
 def test_gather(engine, index_type):
     rng = np.random.default_rng(6)
-    for outer, count, rows, inner in [(1, 5, 9, 4), (3, 7, 5, 1), (2, 300, 50, 130), (1, 1, 1, 1)]:
+    for outer, count, rows, inner in [(1, 5, 9, 4), (3, 7, 5, 1), (3, 1300, 50, 1), (2, 300, 50, 130), (1, 1, 1, 1)]:
         for dtype in (np.uint8, np.float16, np.float32, np.int64):
             x, index = make(rng, (outer, rows, inner), dtype), rng.integers(-rows, rows, count).astype(TYPES[index_type])
             y = np.zeros((outer, count, inner), dtype)
