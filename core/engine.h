@@ -88,8 +88,11 @@ void ew_free(void *);
 int32_t ew_plan_load(ew_engine *, const void *bytes, size_t n, ew_plan **out);
 int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes); /* bytes >= the slot's; data stays the caller's; NULL and 0: unbound again */
 int32_t ew_plan_slot_use(const ew_plan *, uint32_t slot); /* 1: init steps use it, 2: the others do, 3: both */
+uint32_t ew_plan_slot_init(const ew_plan *, uint32_t slot, int32_t end); /* the first init step that uses it, or, for `end`, the one behind the last; both 0: none does */
 int32_t ew_plan_register(ew_plan *, uint32_t reg, int64_t value);
 int32_t ew_plan_init(ew_plan *);
+/* Runs `count` init steps from `first`; only slots in use between two of them (ew_plan_slot_init) must be bound. For hosts that let go of weights as they are packed. */
+int32_t ew_plan_init_steps(ew_plan *, uint32_t first, uint32_t count);
 int32_t ew_plan_run(ew_plan *);  /* runs all steps; the arena is shared by the plans of an engine */
 /* Runs `count` steps from `first`, counted without the init steps; seconds (may be NULL) gets each step's time
  * (0 in wasm, which has no clock: run one step per call). For profiles and for hosts that interleave. */

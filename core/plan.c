@@ -30,7 +30,7 @@ static uint64_t buffer_bytes(const ew_plan *p, uint32_t buffer) {
 }
 
 /* Operands present, in known buffers, with the right to write: what no register changes. */
-static int32_t check_operands(ew_plan *p, ew_step *s, bool init) {
+static int32_t check_operands(ew_plan *p, ew_step *s, uint32_t index) {
   for (int i = 0; i < s->kernel->n_operands; i++) {
     const ew_operand *o = &s->operands[i];
     if (o->buffer == EW_NONE) {
@@ -42,7 +42,11 @@ static int32_t check_operands(ew_plan *p, ew_step *s, bool init) {
       if (o->buffer - EW_SLOT0 >= p->n_slots) return step_fail(p, s, EW_E_BOUNDS, i, o->buffer);
       ew_slot *slot = &p->slots[o->buffer - EW_SLOT0];
       if (output && !slot->writable) return step_fail(p, s, EW_E_READONLY, i, o->buffer);
-      *(init ? &slot->in_init : &slot->in_steps) = true;
+      if (index >= p->n_init_steps) slot->in_steps = true;
+      else {
+        if (slot->init_begin == slot->init_end) slot->init_begin = index;
+        slot->init_end = index + 1;
+      }
     } else if (output && o->buffer == EW_CONST)
       return step_fail(p, s, EW_E_READONLY, i, o->buffer);
     if (o->reg > p->n_registers) return step_fail(p, s, EW_E_REGISTER, i, o->reg);
@@ -135,7 +139,7 @@ static int32_t load_step(ew_plan *p, uint32_t index, uint64_t *at, uint64_t end)
     if (s->patches[i].reg >= p->n_registers) return step_fail(p, s, EW_E_REGISTER, -1, s->patches[i].reg);
   }
   *at += size;
-  int32_t code = check_operands(p, s, index < p->n_init_steps);
+  int32_t code = check_operands(p, s, index);
   return code ? code : check_ends(p, s);
 }
 

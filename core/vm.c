@@ -87,7 +87,9 @@ EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data,
   return EW_OK;
 }
 
-EW_API(ew_plan_slot_use) int32_t ew_plan_slot_use(const ew_plan *p, uint32_t slot) { return slot < p->n_slots ? p->slots[slot].in_init + 2 * p->slots[slot].in_steps : 0; }
+EW_API(ew_plan_slot_use) int32_t ew_plan_slot_use(const ew_plan *p, uint32_t slot) { return slot < p->n_slots ? (p->slots[slot].init_begin < p->slots[slot].init_end) + 2 * p->slots[slot].in_steps : 0; }
+
+EW_API(ew_plan_slot_init) uint32_t ew_plan_slot_init(const ew_plan *p, uint32_t slot, int32_t end) { return slot >= p->n_slots ? 0 : end ? p->slots[slot].init_end : p->slots[slot].init_begin; }
 
 EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int64_t value) {
   if (reg >= p->n_registers || value < p->limits[reg].min || value > p->limits[reg].max) return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);
@@ -131,9 +133,11 @@ static double now(void) {
 static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
   if (p->arena_bytes > p->engine->arena_bytes) return ew_fail(p->engine, EW_E_MEMORY, -1, -1, -1, (int64_t)p->arena_bytes);
   if (!count) return EW_OK;
-  bool init = first < p->n_init_steps;
-  for (uint32_t i = 0; i < p->n_slots; i++)
-    if (!p->slots[i].bound && p->slots[i].bytes && (init ? p->slots[i].in_init : p->slots[i].in_steps)) return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
+  const bool init = first < p->n_init_steps;
+  for (uint32_t i = 0; i < p->n_slots; i++) {
+    const ew_slot *s = &p->slots[i];
+    if (!s->bound && s->bytes && (init ? s->init_begin < first + count && s->init_end > first : s->in_steps)) return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
+  }
   double before = seconds ? now() : 0;
   for (uint32_t i = 0; i < count; i++) {
     int32_t code = run_step(p, &p->steps[first + i]);
@@ -147,6 +151,10 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
 }
 
 EW_API(ew_plan_init) int32_t ew_plan_init(ew_plan *p) { return run(p, 0, p->n_init_steps, NULL); }
+EW_API(ew_plan_init_steps) int32_t ew_plan_init_steps(ew_plan *p, uint32_t first, uint32_t count) {
+  if (first > p->n_init_steps || count > p->n_init_steps - first) return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, first);
+  return run(p, first, count, NULL);
+}
 EW_API(ew_plan_run) int32_t ew_plan_run(ew_plan *p) { return run(p, p->n_init_steps, p->n_steps, NULL); }
 
 EW_API(ew_plan_run_steps) int32_t ew_plan_run_steps(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {

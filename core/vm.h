@@ -30,7 +30,8 @@ typedef struct {
 typedef struct {
   void *data;
   uint64_t bytes;
-  bool writable, bound, in_init, in_steps; /* the last two: used there */
+  bool writable, bound, in_steps; /* the last: used by other than init steps */
+  uint32_t init_begin, init_end;  /* init steps that use it lie in between; equal: none does */
 } ew_slot;
 
 struct ew_plan {

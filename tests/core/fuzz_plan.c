@@ -356,13 +356,15 @@ static uint8_t *start_of(ew_plan *p, const ew_operand *o) {
 
 static uint64_t loaded, ran, failed, skipped;
 
-static void run_guarded(ew_plan *p, uint32_t first, uint32_t index) {
-  ew_step *s = &p->steps[first + index];
+/* Step `step`, counted with the init steps. */
+static int32_t run_one(ew_plan *p, uint32_t step) { return step < p->n_init_steps ? ew_plan_init_steps(p, step, 1) : ew_plan_run_steps(p, step - p->n_init_steps, 1, NULL); }
+static void run_guarded(ew_plan *p, uint32_t step) {
+  ew_step *s = &p->steps[step];
   const ew_kernel *kernel = s->kernel;
   ew_reach reach[EW_MAX_OPERANDS];
   uint64_t before[EW_MAX_OPERANDS] = {0};
   if (ew_step_check(p, s, p->registers) != EW_OK) { /* between the ends of its registers (a size of 4 and 8, but not of 5): the VM must say so too */
-    if ((first ? ew_plan_run_steps(p, index, 1, NULL) : EW_OK) == EW_OK && first) die("the VM ran a step that its check refuses", ew_names[s->id].name);
+    if (run_one(p, step) == EW_OK) die("the VM ran a step that its check refuses", ew_names[s->id].name);
     skipped++;
     return;
   }
@@ -383,7 +385,7 @@ static void run_guarded(ew_plan *p, uint32_t first, uint32_t index) {
   POISON(p->constants, p->const_bytes);
   for (int i = 0; i < kernel->n_operands; i++)
     if (s->operands[i].buffer == EW_ARENA || s->operands[i].buffer == EW_CONST) UNPOISON(start_of(p, &s->operands[i]) + reach[i].lo * reach[i].size, (size_t)((reach[i].hi - reach[i].lo) * reach[i].size));
-  const int32_t code = first ? ew_plan_run_steps(p, index, 1, NULL) : ew_plan_init(p);
+  const int32_t code = run_one(p, step);
   UNPOISON(p->engine->arena, arena);
   UNPOISON(p->constants, p->const_bytes);
   for (int i = 0; i < kernel->n_operands; i++) {
@@ -434,8 +436,7 @@ static void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_wor
       const uint64_t range = (uint64_t)r->max - (uint64_t)r->min;
       if (one_in(2) && ew_plan_register(p, i, (int64_t)((uint64_t)r->min + (range ? next() % range : 0)))) die("register", "");
     }
-    if (p->n_init_steps == 1) run_guarded(p, 0, 0);
-    for (uint32_t i = 0; i < p->n_steps; i++) run_guarded(p, p->n_init_steps, i);
+    for (uint32_t i = 0; i < p->n_init_steps + p->n_steps; i++) run_guarded(p, i);
   }
   for (uint32_t i = 0; i < p->n_slots; i++) free(p->slots[i].data);
   ew_plan_free(p);

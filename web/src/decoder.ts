@@ -11,6 +11,9 @@ import type { Extent } from "./source.ts";
 /** A stretch of engine memory. */
 export interface Place { address: number; bytes: number }
 
+interface PlanSlot { name: string; kind: string; bytes: number }
+interface PlanOf { plan: Plan; slots: readonly PlanSlot[]; where: string }
+
 /**
  * What all plans of a package share in engine memory: its weights (and the extents that fill them from the files they lie in), what
  * init steps compute of them, and the adapters that training changes.
@@ -44,21 +47,71 @@ export class Weights {
     return this.at.has(name);
   }
 
+  /** Whether all constants of a plan are there. */
+  hasComputed(slots: readonly PlanSlot[]): boolean {
+    return slots.every(({ name, kind, bytes }) => kind !== "computed" || (this.made.get(name)?.bytes ?? -1) >= bytes);
+  }
+
   /**
-   * Frees weights that only init steps of these plans read, all of which have run: all plans that there are. Who wants such a weight later fills it
-   * anew (`add`); those of which `keep` says that this is not possible stay.
+   * Computes the constants of these plans that are not there yet, and binds them all. With `release`, weights that only init steps read are freed once these have run: these plans are then all
+   * that there are, and who wants such a weight later fills it anew (`add`); those of which `keep` says that this is not possible stay.
+   * @throws as Engine.init; what was not there before is not there then either
    */
-  release(plans: { plan: Plan; slots: readonly { name: string; kind: string }[] }[], keep: (name: string) => boolean = () => false): void {
-    const used = new Map<string, boolean>(); // whether runs read it
+  compute(plans: readonly PlanOf[], release: boolean, keep: (name: string) => boolean = () => false): void {
+    const fresh: string[] = [];
+    const inRuns = new Set(plans.flatMap(({ plan, slots }) => slots.filter(({ kind }, slot) => kind === "weight" && this.engine.inRuns(plan, slot)).map(({ name }) => name)));
+    const spent = (name: string) => release && !inRuns.has(name) && !keep(name);
+    try {
+      plans.forEach((one, i) => {
+        const here = new Set(one.slots.map(({ name }) => name));
+        const last = plans.slice(i + 1).every(({ slots }) => this.hasComputed(slots.filter(({ name }) => !here.has(name))));
+        this.computeOne(one, fresh, (name) => last && spent(name));
+      });
+    } catch (e) {
+      for (const name of fresh) {
+        this.engine.free(this.made.get(name)!.address);
+        this.made.delete(name);
+      }
+      throw e;
+    }
     for (const { plan, slots } of plans)
       slots.forEach(({ name, kind }, slot) => {
-        if (kind === "weight") used.set(name, (used.get(name) ?? false) || this.engine.inRuns(plan, slot));
+        if (kind === "weight" && spent(name)) this.engine.unbind(plan, slot);
       });
-    for (const { plan, slots } of plans)
-      slots.forEach(({ name, kind }, slot) => {
-        if (kind === "weight" && !used.get(name) && !keep(name)) this.engine.unbind(plan, slot);
-      });
-    for (const [name, inRuns] of used) if (!inRuns && !keep(name)) this.drop(name);
+    for (const { slots } of plans) for (const { name, kind } of slots) if (kind === "weight" && spent(name)) this.drop(name);
+  }
+
+  /**
+   * Memory for a constant is taken just before the first init step that uses it, and a weight is let go of behind the last: constants come to lie where weights were, and both are never there
+   * whole.
+   */
+  private computeOne({ plan, slots, where }: PlanOf, fresh: string[], spent: (name: string) => boolean): void {
+    const engine = this.engine;
+    const steps = this.hasComputed(slots) ? 0 : engine.describe(plan).initCount;
+    const events = Array.from({ length: steps + 1 }, (): (() => void)[] => []);
+    slots.forEach(({ name, kind }, slot) => {
+      const [, end] = engine.initSpan(plan, slot);
+      if (kind === "weight" && steps && end && spent(name))
+        events[end]!.push(() => {
+          engine.unbind(plan, slot);
+          this.drop(name);
+        });
+    });
+    slots.forEach(({ name, kind, bytes }, slot) => {
+      if (kind === "computed")
+        events[steps && engine.initSpan(plan, slot)[0]]!.push(() => {
+          const place = this.computed(name, bytes);
+          if (place.fresh) fresh.push(name);
+          engine.bind(plan, slot, place.address, place.bytes, `${where}, slot '${name}'`);
+        });
+    });
+    let done = 0;
+    events.forEach((here, step) => {
+      if (!here.length && step < steps) return;
+      engine.initSteps(plan, done, step - done, where);
+      done = step;
+      for (const event of here) event();
+    });
   }
 
   /** Lets go of a weight, as if it had never been there. */
@@ -71,20 +124,12 @@ export class Weights {
   }
 
   /** Memory of a constant that init steps compute; `fresh`: they have yet to. Its name says what it is computed from, so plans share it. */
-  computed(name: string, bytes: number): Place & { fresh: boolean } {
+  private computed(name: string, bytes: number): Place & { fresh: boolean } {
     const known = this.made.get(name);
     if (known && known.bytes >= bytes) return { ...known, fresh: false };
     const place = { address: this.engine.alloc(bytes, `the constant '${name}'`), bytes };
     this.made.set(name, place);
     return { ...place, fresh: true };
-  }
-
-  /** Lets go of constants that were to be computed and, since something failed, were not. */
-  forget(names: string[]): void {
-    for (const name of names) {
-      this.engine.free(this.made.get(name)?.address ?? 0);
-      this.made.delete(name);
-    }
   }
 
   /** Memory of a state of adapters: zeros, which add nothing, until something is loaded or trained. */
@@ -147,7 +192,7 @@ export class EngineDecoder implements Decoder<Sequence> {
 
   constructor(
     readonly host: Engine, readonly info: DecoderInfo, private readonly weights: Weights, files: Map<string, Uint8Array>,
-    readonly generation_config: Record<string, unknown>, readonly config: Record<string, unknown>, private readonly where: string,
+    readonly generation_config: Record<string, unknown>, readonly config: Record<string, unknown>, private readonly where: string, release: boolean,
   ) {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
@@ -168,37 +213,25 @@ export class EngineDecoder implements Decoder<Sequence> {
 
     const logits = host.alloc(4 * info.vocabSize, "the logits");
     const idsAt = host.alloc(8 * most, "the input");
-    const computing: Loaded[] = []; // what others have computed is there already
     for (const plan of [...info.plans].reverse()) { // the largest first, so that the arena is allocated once
       const place = `${where}, ${plan.file}`;
       const handle = host.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
       const loaded: Loaded = { info: plan, plan: handle, cacheSlots: [], input: idsAt, output: logits, bound: undefined };
-      let fresh = false;
       this.plans.unshift(loaded);
       plan.slots.forEach(({ name, kind, bytes }, slot) => {
         const what = `${place}, slot '${name}'`;
         if (kind === "weight") {
           const weight = weights.address(name);
           host.bind(handle, slot, weight.address, weight.bytes, what);
-        } else if (kind === "computed") {
-          const place = weights.computed(name, bytes);
-          fresh ||= place.fresh;
-          host.bind(handle, slot, place.address, place.bytes, what);
         } else if (kind === "state") {
           const place = weights.adapter(name, bytes);
           host.bind(handle, slot, place.address, place.bytes, what);
         } else if (kind === "cache") loaded.cacheSlots.push({ slot, name, bytes: info.caches.find((c) => c.name === name)!.bytes });
-        else host.bind(handle, slot, kind === "input" ? idsAt : logits, kind === "input" ? 8 * most : 4 * info.vocabSize, what);
+        else if (kind !== "computed") host.bind(handle, slot, kind === "input" ? idsAt : logits, kind === "input" ? 8 * most : 4 * info.vocabSize, what);
       });
-      if (fresh) computing.push(loaded);
     }
     // Caches come with the first sequence: they fit where weights were that have been packed and let go of by then.
-    for (const { plan, info: { file } } of computing) host.init(plan, `${where}, ${file}`);
-  }
-
-  /** Lets go of weights from which everything has been computed. For models that nobody trains or gives other weights. */
-  releaseWeights(): void {
-    this.weights.release(this.plans.map(({ plan, info: { slots } }) => ({ plan, slots })));
+    weights.compute(this.plans.map(({ plan, info: { slots, file } }) => ({ plan, slots, where: `${where}, ${file}` })).reverse(), release);
   }
 
   /**

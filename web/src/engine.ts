@@ -35,7 +35,9 @@ export interface EngineExports {
   ew_plan_bind(plan: number, slot: number, data: number, bytes: number): number;
   ew_plan_slot_use(plan: number, slot: number): number;
   ew_plan_register(plan: number, register: number, value: bigint): number;
+  ew_plan_slot_init(plan: number, slot: number, end: number): number;
   ew_plan_init(plan: number): number;
+  ew_plan_init_steps(plan: number, first: number, count: number): number;
   ew_plan_run(plan: number): number;
   ew_plan_run_steps(plan: number, first: number, count: number, seconds: number): number;
   ew_plan_free(plan: number): void;
@@ -108,7 +110,7 @@ const WORDS: Record<number, string> = {
 };
 
 /** What profiles want to know of a loaded plan. `notes`: the package's part that speaks of it (python/edgewise/plan/notes.py). */
-export interface Described { title: string; notes: Uint8Array | undefined; arenaBytes: number; kernels: string[]; range: [low: number, high: number]; first: number }
+export interface Described { title: string; notes: Uint8Array | undefined; arenaBytes: number; initCount: number; kernels: string[]; range: [low: number, high: number]; first: number }
 
 /** Runs plans in the engine's stead while somebody watches (recorder.ts). */
 export interface Watcher { run(plan: Plan, where: string): void }
@@ -258,6 +260,12 @@ export class Engine {
     return (this.call(() => this.exports.ew_plan_slot_use(plan, slot)) & 2) !== 0;
   }
 
+  /** The init steps, from the first to the one behind the last, between which a slot is used; none: [0, 0]. */
+  initSpan(plan: Plan, slot: number): [begin: number, end: number] {
+    const at = (end: number) => this.call(() => this.exports.ew_plan_slot_init(plan, slot, end)) >>> 0;
+    return [at(0), at(1)];
+  }
+
   /** Sets a register, which Syms of the plan follow. @throws PlanError: out of its range */
   register(plan: Plan, register: number, value: number): void {
     this.check(this.call(() => this.exports.ew_plan_register(plan, register, BigInt(value))), `register ${register}`);
@@ -267,6 +275,11 @@ export class Engine {
   /** Runs the init steps, which fill `computed` slots from weights. @throws as `run` */
   init(plan: Plan, where: string): void {
     this.check(this.call(() => this.exports.ew_plan_init(plan)), where);
+  }
+
+  /** Runs some of the init steps, for which only the slots that they use must be bound. @throws as `run` */
+  initSteps(plan: Plan, first: number, count: number, where: string): void {
+    this.check(this.call(() => this.exports.ew_plan_init_steps(plan, first, count)), where);
   }
 
   /** Runs all other steps. @throws InputError: an index in the data is out of range. OutOfMemory, EngineError */
@@ -349,7 +362,7 @@ function lacking(kernels: readonly string[], where: string, why = ""): EngineErr
 }
 
 /** What stands in a plan that the engine has found to be whole (core/engine.h): its arena, its first register's range, the kernels of the steps after the init steps. */
-function stepsOf(bytes: Uint8Array): Pick<Described, "arenaBytes" | "kernels" | "range" | "first"> {
+function stepsOf(bytes: Uint8Array): Pick<Described, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const wide = (at: number) => Number(view.getBigInt64(at, true));
   const [registers, init, steps] = [view.getUint32(12, true), view.getUint32(20, true), view.getUint32(24, true)];
@@ -357,7 +370,7 @@ function stepsOf(bytes: Uint8Array): Pick<Described, "arenaBytes" | "kernels" | 
   for (let i = 0, at = wide(72); i < init + steps; i++, at += view.getUint32(at + 12, true))
     if (i >= init) kernels.push(KERNELS[view.getUint16(at, true)]![0]);
   const range: [number, number] = registers ? [wide(wide(40)), wide(wide(40) + 8)] : [0, 0];
-  return { arenaBytes: wide(32), kernels, range, first: range[0] };
+  return { arenaBytes: wide(32), initCount: init, kernels, range, first: range[0] };
 }
 
 /** Reserves address space for 4 GB where the device lets us, else less: that limits how far the memory can grow. */

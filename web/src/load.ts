@@ -163,11 +163,10 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
     const config = parseConfig(texts.get("config.json"), "config.json");
     const tokenizer = job.readTexts(texts, where);
-    const decoder = new EngineDecoder(engine, described, weights, files, generation, config, where);
+    const decoder = new EngineDecoder(engine, described, weights, files, generation, config, where, !manifest.training.size);
     progress({ status: "ready", name: job.model, task: "text-generation" });
     const adapters = new Adapters(engine, weights, decoder, manifest);
     const programs = manifest.training;
-    if (!programs.size) decoder.releaseWeights();
     const plans = new Map<string, Uint8Array>();
     if (files.has(NOTES)) plans.set(NOTES, files.get(NOTES)!);
     for (const { plans: of } of programs.values()) for (const { file } of of.values()) plans.set(file, files.get(file)!);

@@ -26,8 +26,7 @@ const models = {
     const { manifest, files, finish } = await openPackage(new BytesSource(data, "package"));
     const weights = new Weights(engine, manifest);
     await finish(weights.extents(manifest));
-    const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, {}, {}, "package");
-    decoder.releaseWeights();
+    const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, {}, {}, "package", true);
     let sequence;
     return { restart: () => { if (sequence) decoder.close(sequence); sequence = decoder.open(); }, step: (ids) => new Float32Array(engine.memory.buffer, decoder.forward(sequence, ids), decoder.vocab_size) };
   },

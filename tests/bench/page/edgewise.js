@@ -29,8 +29,7 @@ serve({
     const opened = await openPackage(new HttpSource(new URL(url, location.href).href, { signal: new AbortController().signal, onBytes() {} }));
     const weights = new Weights(engine, opened.manifest);
     await opened.finish(weights.extents(opened.manifest));
-    decoder = new EngineDecoder(engine, opened.manifest.decoder, weights, opened.files, {}, {}, url);
-    decoder.releaseWeights();
+    decoder = new EngineDecoder(engine, opened.manifest.decoder, weights, opened.files, {}, {}, url, true);
     return { ms: now() - begin };
   },
   prefill(ids) {

@@ -128,9 +128,8 @@ export class InferenceModel {
     for (const plan of plans.slice(-MAX_PLANS)) {
       for (const name of plan.known.keys()) made.needs.add(name);
       made.next = Math.max(made.next, 1 + (Number(/\d+$/.exec(plan.file)?.[0]) || 0));
-      made.plans.set(runKey(plan), await made.load(plan, files.get(plan.file)!, files.get(notesOf(plan.file))));
+      made.plans.set(runKey(plan), await made.load(plan, files.get(plan.file)!, files.get(notesOf(plan.file)), plan === plans.at(-1)));
     }
-    made.releaseWeights(made.loaded());
     return made;
   }
 
@@ -149,9 +148,8 @@ export class InferenceModel {
     for (const plan of inference.plans) {
       const lacks = inference.outputs.find((o) => !plan.outputs.has(o.name));
       if (lacks) throw new PackageError(`its plan '${plan.file}' does not compute the output '${lacks.name}'`, where, "Build the package again with `edgewise build`.");
-      made.plans.set(planKey(plan.inputs), await made.load(plan, files.get(plan.file)!, files.get(NOTES)));
+      made.plans.set(planKey(plan.inputs), await made.load(plan, files.get(plan.file)!, files.get(NOTES), plan === inference.plans.at(-1)));
     }
-    weights.release(made.loaded()); // no other plan will ever come
     return made;
   }
 
@@ -236,8 +234,7 @@ export class InferenceModel {
       const info = parsePlan(at, { ...reply.plan!, known: Object.fromEntries(texts(known())) }, "the plan", sent, { get: (name: string) => ({ name, bytes: this.described.get(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
       const data = sent.get(info.file)!;
       const notes = sent.get(NOTES);
-      const loaded = await this.load(info, data, notes);
-      this.releaseWeights([...this.loaded(), { plan: loaded.plan, slots: info.slots }]);
+      const loaded = await this.load(info, data, notes, true);
       await kept?.add(this.info, { plan: info, data, notes, weights: this.described, reads, constant: (name) => {
         const { address, bytes } = this.weights.address(name);
         return this.engine.bytes(address, bytes).slice();
@@ -272,15 +269,6 @@ export class InferenceModel {
     }
   }
 
-  /** Lets go of weights that no run reads and that the model's files still have. */
-  private releaseWeights(plans: { plan: Plan; slots: InferencePlan["slots"] }[]): void {
-    this.weights.release(plans, (name) => this.described.get(name)!.file === CONSTANTS);
-  }
-
-  private loaded(): { plan: Plan; slots: InferencePlan["slots"] }[] {
-    return Array.from(this.plans.values(), ({ plan, info: { slots } }) => ({ plan, slots }));
-  }
-
   /** Takes memory for weights and copies them there from the model's files. */
   private async fill(wanted: Map<string, Weight>): Promise<void> {
     this.weights.add({ weights: wanted });
@@ -299,35 +287,29 @@ export class InferenceModel {
     }
   }
 
-  private async load(info: InferencePlan, data: Uint8Array, notes: Uint8Array | undefined): Promise<Loaded> {
+  /** `release`: lets go of weights that no run reads and that the model's files still have; a package's only with its last plan, since nobody could read them again. */
+  private async load(info: InferencePlan, data: Uint8Array, notes: Uint8Array | undefined, release: boolean): Promise<Loaded> {
     const { engine, weights } = this;
     const where = `${this.where}, ${info.file}`;
     const plan = engine.loadPlan(data, where, info.file, notes);
     const slots = new Map<string, Place>();
     const owned: number[] = [];
-    const fresh: string[] = [];
     try {
       info.slots.forEach(({ name, kind, bytes }, slot) => {
-        let place: Place;
-        if (kind === "weight") return;
-        if (kind === "computed") {
-          const made = weights.computed(name, bytes);
-          if (made.fresh) fresh.push(name);
-          place = made;
-        } else {
-          place = { address: engine.alloc(bytes, `the ${kind} '${name}'`), bytes };
-          owned.push(place.address);
-          slots.set(name, place);
-        }
+        if (kind === "weight" || kind === "computed") return;
+        const place = { address: engine.alloc(bytes, `the ${kind} '${name}'`), bytes };
+        owned.push(place.address);
+        slots.set(name, place);
         engine.bind(plan, slot, place.address, place.bytes, `${where}, slot '${name}'`);
       });
-      const needed = Array.from(info.slots.entries()).filter(([slot, { kind }]) => kind === "weight" && (fresh.length > 0 || engine.inRuns(plan, slot)));
+      const computes = !weights.hasComputed(info.slots);
+      const needed = Array.from(info.slots.entries()).filter(([slot, { kind }]) => kind === "weight" && (computes || engine.inRuns(plan, slot)));
       const gone = needed.filter(([, { name }]) => !weights.has(name)).map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
       if (gone.length) await this.fill(new Map(gone));
       for (const [slot, { name }] of needed) engine.bind(plan, slot, weights.address(name).address, weights.address(name).bytes, `${where}, slot '${name}'`);
-      if (fresh.length) engine.init(plan, where);
+      const others = Array.from(this.plans.values(), (one) => ({ plan: one.plan, slots: one.info.slots, where: one.where }));
+      weights.compute([{ plan, slots: info.slots, where }, ...others], release, (name) => this.described.get(name)?.file === CONSTANTS);
     } catch (e) {
-      weights.forget(fresh);
       this.release({ info, plan, slots, owned, where });
       throw e;
     }

@@ -170,24 +170,19 @@ export class Session {
     const { file, slots } = program.plans.get(kind)!;
     const place = `${this.where}, ${file}`;
     const plan = engine.loadPlan(this.files.get(file)!, place, file, this.files.get(NOTES));
-    const fresh: string[] = [];
     try {
       slots.forEach((slot, i) => {
         let at: Place;
+        if (slot.kind === "computed") return;
         if (slot.kind === "weight") at = weights.address(slot.name);
         else if (slot.kind === "state") at = this.address(program.states.get(slot.name)!);
-        else if (slot.kind === "computed") {
-          const made = weights.computed(slot.name, slot.bytes);
-          if (made.fresh) fresh.push(slot.name);
-          at = made;
-        } else at = this.buffer(slot);
+        else at = this.buffer(slot);
         engine.bind(plan, i, at.address, at.bytes, `${place}, slot '${slot.name}'`);
       });
-      if (fresh.length) engine.init(plan, place);
+      weights.compute([{ plan, slots, where: place }], false);
       return plan;
     } catch (e) {
       engine.freePlan(plan);
-      weights.forget(fresh);
       throw e;
     }
   }
