@@ -1,7 +1,7 @@
 /* Convolution, its transpose (which is its gradient by x) and its gradient by the weights, as matrix products whose b is gathered
  * from x while it is packed: no patches are ever stored. Few output channels per group, as in depthwise convolutions, go tap by tap instead. */
+#include "depthwise.h"
 #include "gemm.h"
-#include "window.h"
 
 enum { FEW_CHANNELS = 4, MOST_TAPS = 2048, GROUP = 8 * NR, BOX_TAPS = 256 };
 
@@ -326,15 +326,16 @@ static void direct_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
   int64_t floats = EW_GEMM_B_FLOATS / s->threads;
   long_rows l;
-  bool in_long_rows = long_rows_of(s, s->scratch + floats * thread, floats, &l);
+  const bool three = s->c == 1 && ew_is_depthwise(&s->w), in_long_rows = !three && long_rows_of(s, s->scratch + floats * thread, floats, &l);
   EACH_PIECE(i) { /* (item, group, m) */
     int64_t gm = i % ((int64_t)s->groups * s->m), item = i / ((int64_t)s->groups * s->m);
     planes p = {.y = s->y + i * s->y_volume};
     ew_finish f = s->finish;
     ew_bounds none = ew_bounds_of(EW_ACTIVATION_NONE), limit = ew_bounds_of(f.activation);
     const float start = f.bias ? f.bias[gm] : 0;
-    if (!in_long_rows) zero(p.y, s->y_volume, start);
-    for (int32_t c = 0; c < s->c; c++) {
+    if (three) ew_depthwise_forward(&s->w, plane_of_x(s, item, gm / s->m), s->weights + gm * s->taps, start, &limit, p.y);
+    else if (!in_long_rows) zero(p.y, s->y_volume, start);
+    for (int32_t c = three ? s->c : 0; c < s->c; c++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + c), p.w = s->weights + (gm * s->c + c) * s->taps;
       if (in_long_rows) into_parts(&l, p.x), long_forward(&l, s->taps, p.w, c ? NULL : &start, c + 1 < s->c ? &none : &limit);
       else ew_window_rows(&s->w, forward_row, &p);
@@ -342,7 +343,7 @@ static void direct_task(void *arg, int32_t index, int32_t thread) {
     if (in_long_rows) lines_of(&l, s, p.y, true);
     f.bias = NULL;
     if (f.residual) f.residual += i * s->y_volume;
-    if (f.residual || limit.dear || (f.activation && !in_long_rows)) ew_finish_row(&f, p.y, p.y, 0, 0, (int32_t)s->y_volume, 0);
+    if (f.residual || limit.dear || (f.activation && !in_long_rows && !three)) ew_finish_row(&f, p.y, p.y, 0, 0, (int32_t)s->y_volume, 0);
   }
 }
 
@@ -466,17 +467,16 @@ static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
   int64_t floats = EW_GEMM_B_FLOATS / s->threads;
   long_rows l;
-  bool in_long_rows = long_rows_of(s, s->scratch + floats * thread, floats, &l);
+  const bool three = ew_is_depthwise(&s->w), in_long_rows = !three && long_rows_of(s, s->scratch + floats * thread, floats, &l);
   EACH_PIECE(i) { /* (group, m, c) */
     int64_t gm = i / s->c;
     planes p = {.w = s->weights + i * s->taps};
     zero(p.w, s->taps, 0);
     for (int64_t item = 0; item < s->batch; item++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + i % s->c), p.y = s->y + (gm * s->batch + item) * s->y_volume;
-      if (!in_long_rows) {
-        ew_window_rows(&s->w, weight_row, &p);
-        continue;
-      }
+      if (three) ew_depthwise_by_weights(&s->w, p.x, p.y, p.w);
+      else if (!in_long_rows) ew_window_rows(&s->w, weight_row, &p);
+      if (!in_long_rows) continue;
       into_parts(&l, p.x), lines_of(&l, s, p.y, false);
       planes whole = {.x = l.x, .w = p.w, .y = l.y};
       for (int32_t t = 0; t < s->taps; t++) weight_row(&whole, whole_row(&l), l.offset[t], 1, 0, t);

@@ -157,7 +157,9 @@ _CONVOLUTIONS = [((2, 3, 9), (4, 3, 3), {}), ((1, 1, 50), (8, 1, 10), {"strides"
                  ((1, 4, 9, 9), (20, 1, 3, 3), {"group": 4}), ((2, 8, 6, 6), (8, 4, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}), ((1, 3, 32, 32), (8, 3, 8, 8), {"strides": [8, 8]}),
                  ((1, 3, 14, 9), (5, 3, 3, 2), {"dilations": [3, 2], "pads": [3, 0, 1, 2], "strides": [1, 3]}), ((1, 4, 5, 6, 7), (6, 4, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
                  ((2, 4, 5, 6, 7), (4, 2, 2, 3, 1), {"group": 2, "strides": [2, 1, 2]}), ((1, 20, 3, 3), (2, 20, 3, 3), {}), ((1, 40, 11, 11), (24, 40, 5, 5), {"pads": [2, 2, 2, 2]}), ((3, 70, 13), (9, 70, 7), {"pads": [6, 0]}),
-                 ((3, 20, 9, 7), (17, 20, 3, 3), {"pads": [1, 0, 2, 1]}), ((1, 64, 7, 40), (70, 64, 3, 3), {"pads": [1, 1, 1, 1]}), ((1, 3, 300, 7), (5, 3, 3, 3), {"dilations": [90, 2], "pads": [90, 2, 90, 2]})]
+                 ((3, 20, 9, 7), (17, 20, 3, 3), {"pads": [1, 0, 2, 1]}), ((1, 64, 7, 40), (70, 64, 3, 3), {"pads": [1, 1, 1, 1]}), ((1, 3, 300, 7), (5, 3, 3, 3), {"dilations": [90, 2], "pads": [90, 2, 90, 2]}),
+                 *(((2, 3, h, w), (3 * m, 1, 3, 3), {"group": 3, "strides": [s, s], "pads": pads}) for h, w, m, s, pads in  # 3 x 3 alone: narrow and wide, low and high, pads on either side
+                   ((7, 7, 1, 1, [1, 1, 1, 1]), (3, 16, 2, 1, [0, 1, 0, 0]), (70, 21, 1, 1, [1, 0, 1, 1]), (9, 34, 1, 1, [2, 0, 1, 0]), (14, 14, 1, 2, [1, 1, 1, 1]), (133, 45, 1, 2, [1, 1, 1, 1]), (6, 64, 2, 2, [0, 0, 1, 1])))]
 
 
 @conv.cases
@@ -198,7 +200,7 @@ def _(n, b):
         return
     if product(y.shape) == 0 or product(w.shape) == 0:
         fail(n, "inputs without elements")
-    if all(s == 1 for s in win.stride) and m > 1:  # with step 1 it is a convolution with the kernel turned round, which needs no sums to be moved
+    if all(s == 1 for s in win.stride):  # with step 1 it is a convolution with the kernel turned round, which needs no sums to be moved
         rank = len(win.kernel)
         turned = w.reshape([groups, m, c, *win.kernel]).transpose([0, 2, 1, *range(3, 3 + rank)])
         for i, k in enumerate(win.kernel):
