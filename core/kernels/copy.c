@@ -2,7 +2,7 @@
 #include "each.h"
 #include <string.h>
 
-enum { TILE = 16 };
+enum { TILE = 16, LINE = 64 }; /* elements; bytes of a line of the cache */
 
 typedef struct {
   int nd;
@@ -14,21 +14,57 @@ typedef struct {
   int64_t units, per_task;
 } copy;
 
-/* y[i * yr + j] = x[i + j * xc] for whole blocks of 4 x 4, by way of a tile, so that each line of the cache is read once and written once. */
-static __attribute__((noinline)) void transpose_words(const m_u32 *x, m_u32 *y, intptr_t m, intptr_t n, intptr_t xc, intptr_t yr) {
-  _Alignas(16) float tile[TILE][TILE];
-  for (intptr_t i0 = 0; i0 + 4 <= m; i0 += TILE)
-    for (intptr_t j0 = 0; j0 + 4 <= n; j0 += TILE) {
-      const intptr_t is = m - i0 < TILE ? (m - i0) & ~3 : TILE, js = n - j0 < TILE ? (n - j0) & ~3 : TILE;
-      for (intptr_t j = 0; j < js; j += 4)
-        EW_PLAIN for (intptr_t i = 0; i < is; i += 4) {
-          const m_u32 *from = x + i0 + i + (j0 + j) * xc;
-          f32x4 a = *(const f32x4_m *)from, b = *(const f32x4_m *)(from + xc), c = *(const f32x4_m *)(from + 2 * xc), d = *(const f32x4_m *)(from + 3 * xc);
-          f32x4_transpose(&a, &b, &c, &d);
-          *(f32x4 *)&tile[i][j] = a, *(f32x4 *)&tile[i + 1][j] = b, *(f32x4 *)&tile[i + 2][j] = c, *(f32x4 *)&tile[i + 3][j] = d;
+/* Blocks of so many elements in a row of y and of x are turned at once. */
+static inline intptr_t edge_of_y(int32_t size) { return size == 1 ? 8 : 4; }
+static inline intptr_t edge_of_x(int32_t size) { return size == 4 ? 4 : 8; }
+
+/* The columns of four rows of eight: two of them in each vector. */
+EW_INLINE void u16x8_transpose(u16x8 v[4]) {
+  const u16x8 ab = __builtin_shufflevector(v[0], v[1], 0, 8, 1, 9, 2, 10, 3, 11), AB = __builtin_shufflevector(v[0], v[1], 4, 12, 5, 13, 6, 14, 7, 15);
+  const u16x8 cd = __builtin_shufflevector(v[2], v[3], 0, 8, 1, 9, 2, 10, 3, 11), CD = __builtin_shufflevector(v[2], v[3], 4, 12, 5, 13, 6, 14, 7, 15);
+  v[0] = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 2, 3, 10, 11), v[1] = __builtin_shufflevector(ab, cd, 4, 5, 12, 13, 6, 7, 14, 15);
+  v[2] = __builtin_shufflevector(AB, CD, 0, 1, 8, 9, 2, 3, 10, 11), v[3] = __builtin_shufflevector(AB, CD, 4, 5, 12, 13, 6, 7, 14, 15);
+}
+
+/* y[i * yr + j] = x[i + j * xc] for whole blocks, by way of a tile, so that each line of the cache is read once and written once. Elements of 1, 2 or 4 bytes. */
+static __attribute__((noinline)) void transpose(const uint8_t *x, uint8_t *y, intptr_t m, intptr_t n, intptr_t xc, intptr_t yr, int32_t size) {
+  _Alignas(16) uint8_t tile[LINE][LINE];
+  const intptr_t side = LINE / size, ie = edge_of_x(size), je = edge_of_y(size);
+  xc *= size, yr *= size;
+  for (intptr_t i0 = 0; i0 + ie <= m; i0 += side)
+    for (intptr_t j0 = 0; j0 + je <= n; j0 += side) {
+      const intptr_t is = (m - i0 < side ? m - i0 : side) & -ie, js = (n - j0 < side ? n - j0 : side) & -je;
+      for (intptr_t j = 0; j < js; j += je)
+        EW_PLAIN for (intptr_t i = 0; i < is; i += ie) {
+          const uint8_t *from = x + (i0 + i) * size + (j0 + j) * xc;
+          uint8_t *to = &tile[i][j * size];
+          if (size == 4) {
+            f32x4 v[4];
+            for (int k = 0; k < 4; k++) v[k] = *(const f32x4_m *)(from + k * xc);
+            f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
+            for (int k = 0; k < 4; k++) *(f32x4 *)(to + k * LINE) = v[k];
+          } else {
+            u16x8 v[4];
+            for (int k = 0; k < 4; k++, from += xc) {
+              if (size == 2) v[k] = (u16x8)*(const u8x16_m *)from;
+              else {
+                const u8x8 even = *(const u8x8_m *)from, odd = *(const u8x8_m *)(from += xc);
+                v[k] = (u16x8)__builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+              }
+            }
+            u16x8_transpose(v);
+            typedef int64_t i64x2 __attribute__((vector_size(16)));
+            for (int k = 0; k < 8; k++) *(m_i64 *)(to + k * LINE) = ((i64x2)v[k / 2])[k % 2];
+          }
         }
-      for (intptr_t i = 0; i < is; i++)
-        EW_PLAIN for (intptr_t j = 0; j < js; j += 4) *(f32x4_m *)(y + (i0 + i) * yr + j0 + j) = *(f32x4 *)&tile[i][j];
+      for (intptr_t i = 0; i < is; i++) {
+        uint8_t *to = y + (i0 + i) * yr + j0 * size;
+        const uint8_t *line = tile[i];
+        if (js == side)
+          for (intptr_t j = 0; j < LINE; j += 16) *(u8x16_m *)(to + j) = *(const u8x16_m *)(line + j);
+        else
+          EW_PLAIN for (intptr_t j = 0; j < js * size; j += 8) *(m_i64 *)(to + j) = *(const m_i64 *)(line + j);
+      }
     }
 }
 
@@ -40,11 +76,11 @@ static void copy_plane(const copy *c, const uint8_t *x, uint8_t *y, int64_t m, i
     return;
   }
   const bool by_rows = xr == 1 && yc == 1;
-  if (size == 4 && m >= 4 && n >= 4 && (by_rows || (xc == 1 && yr == 1))) {
-    transpose_words((const m_u32 *)x, (m_u32 *)y, (intptr_t)(by_rows ? m : n), (intptr_t)(by_rows ? n : m), (intptr_t)(by_rows ? xc : xr), (intptr_t)(by_rows ? yr : yc));
-    const int64_t mb = m & ~3, nb = n & ~3; /* what is left: an edge on either side */
-    if (nb < n) copy_plane(c, x + nb * xc * 4, y + nb * yc * 4, m, n - nb);
-    x += mb * xr * 4, y += mb * yr * 4, m -= mb, n = nb;
+  const int64_t ie = edge_of_x(size), je = edge_of_y(size), mb = m & -(by_rows ? ie : je), nb = n & -(by_rows ? je : ie);
+  if (size <= 4 && mb && nb && (by_rows || (xc == 1 && yr == 1))) {
+    transpose(x, y, (intptr_t)(by_rows ? m : n), (intptr_t)(by_rows ? n : m), (intptr_t)(by_rows ? xc : xr), (intptr_t)(by_rows ? yr : yc), size);
+    if (nb < n) copy_plane(c, x + nb * xc * size, y + nb * yc * size, m, n - nb); /* what is left: an edge on either side */
+    x += mb * xr * size, y += mb * yr * size, m -= mb, n = nb;
   }
 #define PLANE(T)                                                                                         \
   for (int64_t i0 = 0; i0 < m; i0 += TILE)                                                               \
@@ -119,8 +155,9 @@ int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *ope
   int64_t outer = 1;
   for (int d = 0; d < c.nd - 2; d++) outer *= c.dims[d];
   const int64_t m = c.dims[c.nd - 2], row = c.dims[c.nd - 1];
-  c.strip = 16384 / row / TILE * TILE; /* whole tiles, some 16k elements */
-  c.strip = c.strip < TILE ? TILE : c.strip > m ? m : c.strip;
+  const int64_t tile = c.size < 4 ? LINE / c.size : TILE;
+  c.strip = tile * 1024 / row / tile * tile; /* whole tiles, some 16k elements, of fewer bytes more */
+  c.strip = c.strip < tile ? tile : c.strip > m ? m : c.strip;
   c.strips = (m + c.strip - 1) / c.strip;
   c.units = outer * c.strips;
   const int32_t tasks = ew_tasks(context, n, 32768, c.units);

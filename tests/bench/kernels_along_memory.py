@@ -116,7 +116,7 @@ def cases():
     for op in ("sum", "max", "log_sum_exp"):
         reduce(op, 1024, 1024, 1, "last axis")
     reduce("sum", 1, 1024, 1024, "first axis"), reduce("max", 64, 16, 1024, "middle axis"), reduce("sum_square", 1, 1 << 20, 1, "all"), reduce("mean", 4096, 49, 4, "short axis"), reduce("sum", 16384, 64, 1, "short rows")
-    transpose((1024, 1024), (1, 0), "2-D"), transpose((1000, 333), (1, 0), "2-D"), transpose((1024, 1024), (1, 0), "bytes", U8)
+    transpose((1024, 1024), (1, 0), "2-D"), transpose((1000, 333), (1, 0), "2-D"), transpose((1024, 1024), (1, 0), "bytes", U8), transpose((1024, 1024), (1, 0), "halves", F16)
     transpose((1, 256, 12, 64), (0, 2, 1, 3), "heads"), transpose((1, 12, 256, 64), (0, 2, 3, 1), "heads, keys"), transpose((64, 56, 56), (1, 2, 0), "NCHW to NHWC"), transpose((56, 56, 64), (2, 0, 1), "NHWC to NCHW"), transpose((224, 224, 3), (2, 0, 1), "image to NCHW")
     copy("slice of columns [512, 256 of 1024]", [512, 256], [1024, 1]), copy("copy of short rows [65536, 8 of 16]", [65536, 8], [16, 1]), copy("expand [64, 1 to 16, 1024]", [64, 16, 1024], [1024, 0, 1]), copy("pad and concat rows [3136, 64]", [3136, 64], [96, 1])
     add("gather 4096 of [49152, 576]", "gather", {"x": (F32, 49152 * 576), "index": (I64, 4096, "ids"), "y": (F32, 4096 * 576)}, dict(size=4, index_type=I64, outer=1, count=4096, rows=49152, inner=576, x_outer=49152 * 576, x_row=576, y_outer=4096 * 576), 4 * 4096 * 576, 4 * 4096 * 576)
