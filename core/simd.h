@@ -377,17 +377,17 @@ EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
   return *p - (i32x4){0};
 #endif
 }
-/* The low and the high halves of a * b, unsigned. */
-EW_INLINE void u32x4_mul_wide(u32x4 a, uint32_t b, u32x4 *low, u32x4 *high) {
+/* The low and the high halves of a * b, unsigned. b should be volatile: where LLVM knows that it is constant or the same in all of a loop, it makes products of 64-bit lanes in wasm, which are slow. */
+EW_INLINE void u32x4_mul_wide(u32x4 a, u32x4 b, u32x4 *low, u32x4 *high) {
 #if defined(__wasm_simd128__)
-  u32x4 p = (u32x4)wasm_u64x2_extmul_low_u32x4((v128_t)a, wasm_u32x4_splat(b)), q = (u32x4)wasm_u64x2_extmul_high_u32x4((v128_t)a, wasm_u32x4_splat(b));
+  u32x4 p = (u32x4)wasm_u64x2_extmul_low_u32x4((v128_t)a, (v128_t)b), q = (u32x4)wasm_u64x2_extmul_high_u32x4((v128_t)a, (v128_t)b);
   *low = __builtin_shufflevector(p, q, 0, 2, 4, 6), *high = __builtin_shufflevector(p, q, 1, 3, 5, 7);
 #elif defined(__SSE2__)
-  u32x4 p = (u32x4)_mm_mul_epu32((__m128i)a, _mm_set1_epi32((int)b)), q = (u32x4)_mm_mul_epu32(_mm_srli_epi64((__m128i)a, 32), _mm_set1_epi32((int)b));
+  u32x4 p = (u32x4)_mm_mul_epu32((__m128i)a, (__m128i)b), q = (u32x4)_mm_mul_epu32(_mm_srli_epi64((__m128i)a, 32), _mm_srli_epi64((__m128i)b, 32));
   *low = __builtin_shufflevector(p, q, 0, 4, 2, 6), *high = __builtin_shufflevector(p, q, 1, 5, 3, 7);
 #else
   for (int i = 0; i < 4; i++) {
-    uint64_t p = (uint64_t)a[i] * b;
+    uint64_t p = (uint64_t)a[i] * b[i];
     (*low)[i] = (uint32_t)p, (*high)[i] = (uint32_t)(p >> 32);
   }
 #endif

@@ -14,17 +14,19 @@ typedef struct {
   uint32_t key[2];
 } work;
 
+static const volatile u32x4 factors[2] = {{0xd2511f53, 0xd2511f53, 0xd2511f53, 0xd2511f53}, {0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57}}; /* see u32x4_mul_wide */
+
 static void generate(const work *w, uint32_t index, const real *x, real *y) {
   const ew_random_params *p = w->p;
   u32x4 c[SIDE][4], low[2], high[2];
-  uint32_t k0 = w->key[0], k1 = w->key[1];
+  u32x4 k0 = (u32x4){0} + w->key[0], k1 = (u32x4){0} + w->key[1];
   for (int s = 0; s < SIDE; s++) {
     c[s][0] = (u32x4){0, 1, 2, 3} + (index * SIDE + (uint32_t)s) * 4, c[s][2] = (u32x4){0} + (uint32_t)p->stream;
     c[s][1] = c[s][3] = (u32x4){0};
   }
   for (int round = 0; round < ROUNDS; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u)
     for (int s = 0; s < SIDE; s++) {
-      u32x4_mul_wide(c[s][0], 0xd2511f53u, &low[0], &high[0]), u32x4_mul_wide(c[s][2], 0xcd9e8d57u, &low[1], &high[1]);
+      u32x4_mul_wide(c[s][0], factors[0], &low[0], &high[0]), u32x4_mul_wide(c[s][2], factors[1], &low[1], &high[1]);
       c[s][0] = high[1] ^ c[s][1] ^ k0, c[s][1] = low[1], c[s][2] = high[0] ^ c[s][3] ^ k1, c[s][3] = low[0];
     }
   for (int i = 0; i < 4 * SIDE; i++) {
