@@ -381,7 +381,7 @@ EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
 EW_INLINE void u32x4_mul_wide(u32x4 a, u32x4 b, u32x4 *low, u32x4 *high) {
 #if defined(__wasm_simd128__)
   u32x4 p = (u32x4)wasm_u64x2_extmul_low_u32x4((v128_t)a, (v128_t)b), q = (u32x4)wasm_u64x2_extmul_high_u32x4((v128_t)a, (v128_t)b);
-  *low = __builtin_shufflevector(p, q, 0, 2, 4, 6), *high = __builtin_shufflevector(p, q, 1, 3, 5, 7);
+  *low = a * b, *high = __builtin_shufflevector(p, q, 1, 3, 5, 7);
 #elif defined(__SSE2__)
   u32x4 p = (u32x4)_mm_mul_epu32((__m128i)a, (__m128i)b), q = (u32x4)_mm_mul_epu32(_mm_srli_epi64((__m128i)a, 32), _mm_srli_epi64((__m128i)b, 32));
   *low = __builtin_shufflevector(p, q, 0, 4, 2, 6), *high = __builtin_shufflevector(p, q, 1, 5, 3, 7);
