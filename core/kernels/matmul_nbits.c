@@ -145,41 +145,31 @@ static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
 
 /* ---- few rows ----
  *
- * Weights are read 16 bytes at a time, a group; a is put into the order in which a group's weights come out of their bytes, once
- * for all rows of b. With q - zero the zero point is a sum over a: each block's accumulator starts from -zero * sum(a). */
+ * Weights are read 16 bytes at a time, a group: four lanes of 32 bits. A span is a block, or the blocks of a group where they are shorter than that: each has lanes of its own, with a scale in each.
+ * The product is one of integers: part of a span of a becomes integers times a scale for each block, which are written in digits of 8 or 16 bits, whatever dot products are of; each digit meets the
+ * weights in dot products. One digit is what accuracy_level 4 allows, of 8 bits in either case. Three of 8 or two of 16 bits are as good as float32: a part's largest number is then 2^22, so that
+ * rounding takes no more from any of them than a float's rounding takes from the largest; sums are exact. Parts have one group then, so that they stay below 2^31 (for which bytes have to make do with 2^21).
+ *
+ * A unit is a byte or 16 bits of a group, as a digit is; its fields meet one plane of a each: all lowest fields of a group, then all next ones, ... With q - zero the zero point is a sum over a.
+ * Dot products of bytes want at most seven bits on one side: a byte is taken as q - 128, and digits of a apart as those above and below zero.
+ * A prepared part: -(2^(bits-1)) times a's sums as they come out of the lanes, or if there are zero points: -sum of a lane's block; its scale; then digits, the highest first. */
 
-enum { FEW = 8, CHUNK = 512, COLS = 4 };
+enum { FEW = 8, CHUNK = 512, COLS = 4, LONGEST = 65536 };
 
 typedef struct few_rows {
   const nbits *w;
   const ew_gemm_job *g;
   void (*rows)(const struct few_rows *, int32_t row, float *out); /* out[m][COLS] = a times rows `row` and the next ones of b */
-  real *ready;           /* a, prepared */
-  int32_t cols;          /* of a task */
-  int32_t groups, row;   /* groups of a block; floats of a prepared row */
-  int32_t mask;          /* the lowest weight of a group's lane */
-  bool symmetric;        /* zero is 2^(bits-1) */
+  real *ready;                 /* a, prepared */
+  int32_t cols;                /* of a task */
+  int32_t spans, groups, each; /* of a row; groups and blocks of a span */
+  int32_t row;                 /* floats of a prepared row */
+  bool symmetric;              /* zero is 2^(bits-1) */
 } few_rows;
 
-/* float32: lane i of the 4 holds 32/bits weights. Masking leaves a weight times a power of 2^bits, which a is divided by. The upper
- * half is shifted down first, since the sign bit must stay out of it. A prepared block: its start, then a in that order. */
-EW_INLINE void prepare_floats(const few_rows *f, const real *a, real *ready, int bits) {
-  const ew_matmul_nbits_params *p = f->w->p;
-  int32_t per_lane = 32 / bits;
-  for (int32_t block = 0; block < f->w->blocks; block++) {
-    real *start = ready;
-    float sum[4] = {0};
-    ready += 4;
-    for (int32_t g = 0; g < f->groups; g++)
-      for (int32_t j = 0; j < per_lane; j++, ready += 4)
-        for (int32_t i = 0; i < 4; i++) {
-          int32_t at = (g * 4 + i) * per_lane + j, k = block * p->block + at;
-          float x = k < p->k ? a[k] : 0;
-          sum[i] += x, ready[i] = x;
-        }
-    for (int32_t i = 0; i < 4; i++) start[i] = -sum[i] * (f->symmetric ? (float)(1 << (bits - 1)) : 1);
-  }
-}
+EW_INLINE bool signs_apart(int bits, bool shorts) { return bits == 8 && !shorts; }
+/* Floats of a part. */
+EW_INLINE int32_t part_of(int32_t groups, int bits, int digits, bool shorts) { return 8 + groups * digits * (32 / bits) * (shorts ? 2 : 1) * (signs_apart(bits, shorts) ? 2 : 1); }
 
 EW_INLINE f32x4 f32x4_fma(f32x4 a, f32x4 b, f32x4 acc) {
 #if VF == 4
@@ -189,72 +179,51 @@ EW_INLINE f32x4 f32x4_fma(f32x4 a, f32x4 b, f32x4 acc) {
 #endif
 }
 
-/* Two rows of b at a time, so that a is loaded half as often. */
-EW_INLINE void two_rows_floats(const few_rows *f, int32_t row, float *out, int bits) {
-  const nbits *w = f->w;
-  const bool half = half_scales_of(w);
-  /* From memory rather than a constant: a compiler that knows the sign converts as unsigned, which is slow on x86. */
-  i32x4 mask = f->mask - (i32x4){0};
-  int64_t row_bytes = (int64_t)w->blocks * w->block_bytes;
-  for (int32_t i = 0; i < w->p->m; i++) {
-    const real *a = f->ready + (int64_t)i * f->row;
-    const uint8_t *b = w->b + row * row_bytes;
-    f32x4 sum0 = {0}, sum1 = {0};
-    for (int32_t block = 0; block < w->blocks; block++) {
-      f32x4 x0 = *(const f32x4_m *)a, x1 = x0;
-      if (!f->symmetric) x0 *= zero_at(w, row, block), x1 *= zero_at(w, row + 1, block);
-      a += 4;
-      for (int32_t g = 0; g < f->groups; g++, b += 16) {
-        i32x4 v0 = *(const i32x4_m *)b, v1 = *(const i32x4_m *)(b + row_bytes);
-        for (int j = 0; j < 32 / bits; j++, a += 4, v0 >>= bits, v1 >>= bits) {
-          f32x4 y = *(const f32x4_m *)a;
-          x0 = f32x4_fma(__builtin_convertvector(v0 & mask, f32x4), y, x0);
-          x1 = f32x4_fma(__builtin_convertvector(v1 & mask, f32x4), y, x1);
-        }
-      }
-      int64_t at = (int64_t)row * w->blocks + block;
-      sum0 = f32x4_fma(x0, scale_at(w, at, half) - (f32x4){0}, sum0), sum1 = f32x4_fma(x1, scale_at(w, at + w->blocks, half) - (f32x4){0}, sum1);
-    }
-    out[i * COLS] = f32x4_sum(sum0), out[i * COLS + 1] = f32x4_sum(sum1);
-  }
+/* The sums (or the largest) of lanes that are of one block, in each of these. */
+EW_INLINE f32x4 sum_of_block(f32x4 v, int32_t each) {
+  if (each < 4) v += __builtin_shufflevector(v, v, 1, 0, 3, 2);
+  if (each < 2) v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+  return v;
 }
-EW_INLINE void rows_floats(const few_rows *f, int32_t row, float *out, int bits) {
-  EW_PLAIN for (int r = 0; r < COLS; r += 2) two_rows_floats(f, row + r, out + r, bits);
+EW_INLINE f32x4 most_of_block(f32x4 v, int32_t each) {
+  if (each < 4) v = f32x4_max(v, __builtin_shufflevector(v, v, 1, 0, 3, 2));
+  if (each < 2) v = f32x4_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1));
+  return v;
 }
 
-/* The same in integers: part of a block of a becomes integers times a scale of its own, which are written in digits of 8 bits, each of which meets the
- * weights in dot products of bytes. One digit is what accuracy_level 4 allows. Three are as good as float32: a part's largest number is then
- * 2^22, so that rounding takes less from any of them than a float's rounding takes from the largest; sums are exact. Parts have one group, so that
- * they stay below 2^31.
- * A prepared part: -(2^(bits-1)) times a's sums as they come out of the lanes, its scale, -sum, then bytes in the order of a group's
- * planes (all lowest fields of its 16 bytes, then all next ones, ...), the highest digit first. */
-EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits) {
-  const ew_matmul_nbits_params *p = f->w->p;
-  const int planes = 8 / bits, groups = digits > 1 ? 1 : f->groups, width = planes * 16, length = groups * width;
-  const f32x4 largest = (digits > 1 ? 0x1p22f : 127) - (f32x4){0}, rounder = 0x1.8p23f - (f32x4){0};
-  for (int32_t from = 0; from < f->w->blocks * p->block; from += length, ready += 8 + digits * length / 4) {
-    int32_t left = p->k - from < length ? p->k - from : length;
-    f32x4 high = {0}, sum = {0};
-    float most = 0, rest = 0;
-    int32_t i = 0;
-    for (; i + 4 <= left; i += 4) {
-      const f32x4 x = *(const f32x4_m *)(a + from + i), y = (f32x4)((i32x4)x & 0x7fffffff);
-      high = f32x4_max(high, y), sum += x;
+/* A group of a, of `width`, of which `left` are there: zeros behind them. */
+EW_INLINE const real *group_of(const real *a, int32_t left, int width, real *end) {
+  if (left >= width) return a;
+  EW_PLAIN for (int i = 0; i < width; i++) end[i] = i < left ? a[i] : 0;
+  return end;
+}
+
+EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits, bool shorts) {
+  const int planes = 8 / bits, width = planes * 16;
+  const int32_t groups = digits > 1 ? 1 : f->groups, parts = f->spans * f->groups / groups, k = f->w->p->k;
+  const f32x4 largest = (digits == 1 ? 127 : bits == 8 ? 0x1p21f : 0x1p22f) - (f32x4){0}, rounder = 0x1.8p23f - (f32x4){0};
+  real end[64];
+  for (int32_t part = 0, from = 0; part < parts; part++) {
+    f32x4 high[4], sum[4];
+    for (int v = 0; v < 4; v++) high[v] = sum[v] = (f32x4){0};
+    for (int32_t g = 0; g < groups; g++) {
+      const real *x = group_of(a + from + g * width, k - from - g * width, width, end);
+      for (int v = 0; v < 4; v++)
+        for (int j = 0; j < planes; j++, x += 4) {
+          const f32x4 y = *(const f32x4_m *)x;
+          high[v] = f32x4_max(high[v], (f32x4)((i32x4)y & 0x7fffffff)), sum[v] += y;
+        }
     }
-    for (; i < left; i++) rest += a[from + i], most = a[from + i] < -most ? -a[from + i] : a[from + i] > most ? a[from + i] : most;
-    for (i = 0; i < 4; i++) most = most < high[i] ? high[i] : most;
-    rest += f32x4_sum(sum);
-    const float scale = most / largest[0] + 0 * rest, inverse = most > 0 ? largest[0] / most : 0; /* infinities and NaNs make the scale NaN, and so y */
-    int8_t *bytes = (int8_t *)(ready + 8);
-    i32x4 sums = {0};
-    for (int32_t g = 0; g < groups; g++, bytes += digits * width) {
-      const real *x = a + from + g * width;
-      float end[64];
-      if (left - g * width < width) { /* zeros behind the last of a */
-        for (i = 0; i < width; i++) end[i] = g * width + i < left ? x[i] : 0;
-        x = end;
-      }
-      i32x4 t[4][4]; /* of a plane */
+    f32x4_transpose(&high[0], &high[1], &high[2], &high[3]), f32x4_transpose(&sum[0], &sum[1], &sum[2], &sum[3]);
+    const f32x4 most = most_of_block(f32x4_max(f32x4_max(high[0], high[1]), f32x4_max(high[2], high[3])), f->each), rest = sum_of_block((sum[0] + sum[1]) + (sum[2] + sum[3]), f->each);
+    const f32x4 scale = most / largest + 0 * rest, inverse = (f32x4)((i32x4)(largest / most) & (most > 0)); /* infinities and NaNs make the scale NaN, and so y */
+    int8_t *to = (int8_t *)(ready + 8);
+    i32x4 sums[4];
+    for (int v = 0; v < 4; v++) sums[v] = (i32x4){0};
+    *(f32x4_m *)(ready + 4) = scale;
+    for (int32_t g = 0; g < groups; g++, from += width) {
+      const real *x = group_of(a + from, k - from, width, end);
+      i32x4 t[4][4]; /* of a plane of bytes and a lane */
       EW_PLAIN for (int v = 0; v < 4; v++, x += 4 * planes) {
         f32x4 y[4] = {0};
         for (int j = 0; j < planes; j++) y[j] = *(const f32x4_m *)(x + 4 * j);
@@ -263,93 +232,124 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
           const f32x4 even = __builtin_shufflevector(y[0], y[1], 0, 2, 4, 6);
           y[1] = __builtin_shufflevector(y[0], y[1], 1, 3, 5, 7), y[0] = even;
         }
-        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse + rounder) - (i32x4)rounder, sums += t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse[v] + rounder) - (i32x4)rounder; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
       }
-      EW_PLAIN for (int j = 0; j < planes; j++)
-        EW_PLAIN for (int d = digits; d-- > 0;) {
-          i32x4 low[4];
-          for (int v = 0; v < 4; v++) low[v] = (i32x4)((u32x4)t[j][v] << 24) >> 24, t[j][v] = (t[j][v] - low[v]) >> 8;
-          *(i8x16_m *)(bytes + (d * planes + j) * 16) = i8x16_of(low[0], low[1], low[2], low[3]);
-        }
+      for (int j = 0; j < planes; j++)
+        for (int v = 0; v < 4; v++) sums[v] += t[j][v];
+      EW_PLAIN for (int d = digits; d-- > 0;)
+        EW_PLAIN for (int j = 0; j < planes; j++)
+          if (shorts) {
+            i16x8 even[2], odd[2];
+            for (int v = 0; v < 4; v += 2) {
+              const i16x8 p = (i16x8)t[j][v], q = (i16x8)t[j][v + 1];
+              even[v / 2] = __builtin_shufflevector(p, q, 0, 4, 8, 12, 0, 4, 8, 12), odd[v / 2] = __builtin_shufflevector(p, q, 2, 6, 10, 14, 2, 6, 10, 14);
+              t[j][v] = (t[j][v] + 0x8000) >> 16, t[j][v + 1] = (t[j][v + 1] + 0x8000) >> 16;
+            }
+            i16x8_m *plane = (i16x8_m *)to + (2 * d * planes + j);
+            plane[0] = __builtin_shufflevector(even[0], even[1], 0, 1, 2, 3, 8, 9, 10, 11), plane[planes] = __builtin_shufflevector(odd[0], odd[1], 0, 1, 2, 3, 8, 9, 10, 11);
+          } else {
+            i32x4 low[4];
+            for (int v = 0; v < 4; v++) low[v] = (i32x4)((u32x4)t[j][v] << 24) >> 24, t[j][v] = (t[j][v] - low[v]) >> 8;
+            const i8x16 digit = i8x16_of(low[0], low[1], low[2], low[3]);
+            i8x16_m *plane = (i8x16_m *)to + (d * planes + j);
+            if (signs_apart(bits, shorts)) plane[0] = digit & (digit > 0), plane[1] = -digit & (digit < 0);
+            else plane[0] = digit;
+          }
+      to += (part_of(1, bits, digits, shorts) - 8) * 4;
     }
-    *(i32x4_m *)ready = f->symmetric ? -(sums << (bits - 1)) : (i32x4){0};
-    ready[4] = scale, ready[5] = digits > 1 ? -rest : -(float)i32x4_sum(sums) * scale;
+    f32x4_transpose((f32x4 *)&sums[0], (f32x4 *)&sums[1], (f32x4 *)&sums[2], (f32x4 *)&sums[3]);
+    const i32x4 of_lane = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    if (f->symmetric) *(i32x4_m *)ready = -(of_lane << (bits - 1));
+    else *(f32x4_m *)ready = digits > 1 ? -rest : -sum_of_block(__builtin_convertvector(of_lane, f32x4), f->each) * scale;
+    ready = (real *)to;
   }
 }
 
-/* What the zero points of a row of b add. */
-static __attribute__((noinline)) float of_zeros(const few_rows *f, const real *a, int32_t row, int32_t parts, int32_t part) {
-  const bool half = half_scales_of(f->w);
+/* What the zero points of a row of b, less `base`, add. */
+static __attribute__((noinline)) float of_zeros(const few_rows *f, const real *a, int32_t row, int32_t parts, int32_t part, float base) {
+  const nbits *w = f->w;
+  const bool half = half_scales_of(w);
   float sum = 0;
-  EW_PLAIN for (int32_t i = 0; i < f->w->blocks * parts; i++, a += part) sum += scale_at(f->w, (int64_t)row * f->w->blocks + i / parts, half) * zero_at(f->w, row, i / parts) * a[5];
+  EW_PLAIN for (int32_t block = 0; block < w->blocks; a += parts * part)
+    EW_PLAIN for (int32_t e = 0; e < 4; e += 4 / f->each, block++) {
+      float of_a = 0;
+      EW_PLAIN for (int32_t i = 0; i < parts; i++) of_a += a[i * part + e];
+      sum += scale_at(w, (int64_t)row * w->blocks + block, half) * (zero_at(w, row, block) - base) * of_a;
+    }
   return sum;
 }
 
-EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits, int digits) {
+/* In each lane its block's scale; at: the first of the span. */
+EW_INLINE f32x4 scales_of(const few_rows *f, int64_t at, bool half) {
+  f32x4 s = {0};
+  if (f->each == 1) return half ? scale_at(f->w, at, true) - s : f32x4_load_splat((const real *)f->w->scales + at);
+  for (int i = 0; i < 4; i++) s[i] = scale_at(f->w, at + (i * f->each >> 2), half);
+  return s;
+}
+
+EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits, int digits, bool shorts) {
   const nbits *w = f->w;
-  const int planes = 8 / bits, bytes = planes * 16;
-  const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups, blocks = w->blocks;
-  const bool half_scales = half_scales_of(w);
-  const intptr_t row_bytes = (intptr_t)blocks * w->block_bytes;
+  const int unit = shorts ? 16 : 8, planes = unit / bits, bytes = (part_of(1, bits, digits, shorts) - 8) * 4;
+  const bool apart = signs_apart(bits, shorts), half = half_scales_of(w);
+  const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups;
+  const intptr_t row_bytes = (intptr_t)w->blocks * w->block_bytes;
   for (int32_t i = 0; i < w->p->m; i++) {
     const real *a = f->ready + (int64_t)i * f->row;
     const uint8_t *b = w->b + row * (int64_t)row_bytes;
-    int64_t at = (int64_t)row * blocks;
+    int64_t at = (int64_t)row * w->blocks;
     f32x4 sum[COLS];
     for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
-    for (int32_t block = 0; block < blocks; block++, at++) {
+    for (int32_t span = 0; span < f->spans; span++, at += f->each) {
       f32x4 scale[COLS];
-      for (int r = 0; r < COLS; r++) scale[r] = half_scales ? real_at(w->scales, at + r * blocks, true) - (f32x4){0} : f32x4_load_splat((const real *)w->scales + at + r * blocks);
+      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(f, at + r * w->blocks, half);
       for (int32_t part = 0; part < parts; part++) {
-        const i32x4 start = *(const i32x4_m *)a;
-        const f32x4 a_scale = f32x4_load_splat(a + 4);
-        i32x4 x[COLS], high[COLS];
-        for (int r = 0; r < COLS; r++) x[r] = digits > 1 ? (i32x4){0} : start, high[r] = (i32x4){0};
+        const i32x4 start = *(const i32x4_m *)a & (f->symmetric && !apart ? -1 : 0);
+        const f32x4 a_scale = *(const f32x4_m *)(a + 4);
+        i32x4 x[COLS], below[COLS];
+        for (int r = 0; r < COLS; r++) x[r] = digits > 1 ? (i32x4){0} : start, below[r] = (i32x4){0};
         a += 8;
-        for (int32_t g = 0; g < groups; g++, b += 16, a += digits * bytes / 4)
+        for (int32_t g = 0; g < groups; g++, b += 16, a += bytes / 4)
           for (int r = 0; r < COLS; r++) {
             const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
-            for (int d = 0; d < digits; d++) {
-              if (d) x[r] <<= 8;
-              for (int j = 0; j < planes; j++) {
-                const i8x16 y = *(const i8x16_m *)((const int8_t *)a + d * bytes + j * 16);
-                const u8x16 u = (u8x16)((u16x8)v >> (bits * j)); /* there is no shift of bytes on x86: what comes in from the byte above is masked out */
-                const u8x16 q = u & (uint8_t)(bits == 8 ? 15 : (1 << bits) - 1);
-                if (bits == 8) high[r] = i32x4_dot_bytes(y, (u8x16)((u16x8)v >> 4) & 15, high[r]); /* seven bits at most go into the dot product: the halves of a byte one after the other */
-                x[r] = i32x4_dot_bytes(y, q, x[r]);
+            if (apart) {
+              const i8x16 q = (i8x16)(v ^ 128);
+              x[r] = i32x4_dot_bytes(q, *(const u8x16_m *)a, x[r]), below[r] = i32x4_dot_bytes(q, *(const u8x16_m *)(a + 4), below[r]);
+            } else
+              for (int d = 0; d < digits; d++) {
+                if (d) x[r] <<= unit;
+                for (int j = 0; j < planes; j++) {
+                  const real *y = a + (d * planes + j) * 4;
+                  const u16x8 u = (u16x8)v >> (bits * j); /* there is no shift of bytes on x86: what comes in from the byte above is masked out */
+                  if (shorts) x[r] = i32x4_dot_shorts(*(const i16x8_m *)y, (i16x8)(j + 1 < planes ? u & (uint16_t)((1 << bits) - 1) : u), x[r]);
+                  else x[r] = i32x4_dot_bytes(*(const i8x16_m *)y, (u8x16)u & (uint8_t)((1 << bits) - 1), x[r]);
+                }
               }
-            }
           }
         for (int r = 0; r < COLS; r++) {
-          if (bits == 8) x[r] += high[r] << 4;
+          if (apart) x[r] -= below[r];
           if (digits > 1) x[r] += start;
+          if (digits == 1) scale[r] = scales_of(f, at + r * w->blocks, half); /* as late as can be: there are few registers */
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
       }
     }
-    for (int r = 0; r < COLS; r++) out[i * COLS + r] = f32x4_sum(sum[r]) + (f->symmetric ? 0 : of_zeros(f, f->ready + (int64_t)i * f->row, row + r, parts, 8 + digits * groups * bytes / 4));
+    for (int r = 0; r < COLS; r++)
+      out[i * COLS + r] = f32x4_sum(sum[r]) + (f->symmetric ? 0 : of_zeros(f, f->ready + (int64_t)i * f->row, row + r, parts, 8 + groups * bytes / 4, apart ? 128 : 0));
   }
 }
 
-#define DIGITS(bits) static __attribute__((noinline)) void digits_##bits(const few_rows *f, const real *a, real *ready, int digits) { prepare_digits(f, a, ready, bits, digits); }
-DIGITS(2)
-DIGITS(4)
-DIGITS(8)
-#undef DIGITS
+/* Bytes have eight bits on one side and so, at accuracy_level 0, only dot products of 16 bits. */
+EW_INLINE bool in_shorts(int bits, bool rounded) { return !EW_BYTE_DOTS || (bits == 8 && !rounded); }
+EW_INLINE int digits_of(int bits, bool rounded) { return rounded ? 1 : in_shorts(bits, rounded) ? 2 : 3; }
 
-#define ROWS(name, ...) static __attribute__((noinline)) void name(const few_rows *f, int32_t row, float *out) { __VA_ARGS__; }
-#if EW_BYTE_DOTS
-ROWS(floats_2, rows_digits(f, row, out, 2, 3))
-ROWS(floats_4, rows_digits(f, row, out, 4, 3))
-#else
-ROWS(floats_2, rows_floats(f, row, out, 2))
-ROWS(floats_4, rows_floats(f, row, out, 4))
-#endif
-ROWS(floats_8, rows_floats(f, row, out, 8))
-ROWS(bytes_2, rows_digits(f, row, out, 2, 1))
-ROWS(bytes_4, rows_digits(f, row, out, 4, 1))
-ROWS(bytes_8, rows_digits(f, row, out, 8, 1))
-#undef ROWS
+#define FEW_ROWS(bits)                                                                                                                                                                                         \
+  static __attribute__((noinline)) void prepare_##bits(const few_rows *f, const real *a, real *ready, bool rounded) { prepare_digits(f, a, ready, bits, digits_of(bits, rounded), in_shorts(bits, rounded)); } \
+  static __attribute__((noinline)) void floats_##bits(const few_rows *f, int32_t row, float *out) { rows_digits(f, row, out, bits, digits_of(bits, false), in_shorts(bits, false)); }                          \
+  static __attribute__((noinline)) void bytes_##bits(const few_rows *f, int32_t row, float *out) { rows_digits(f, row, out, bits, 1, in_shorts(bits, true)); }
+FEW_ROWS(2)
+FEW_ROWS(4)
+FEW_ROWS(8)
+#undef FEW_ROWS
 
 static void group_task(void *arg, int32_t index, int32_t thread) {
   const few_rows *f = arg;
@@ -388,35 +388,30 @@ static void dequantize_task(void *arg, int32_t index, int32_t thread) {
 
 static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, real *scratch) {
   const ew_matmul_nbits_params *p = w->p;
-  few_rows f = {.w = w, .g = g, .ready = scratch, .mask = (1 << p->bits) - 1, .symmetric = !w->zeros};
+  const int64_t block_bits = (int64_t)p->block * p->bits;
+  const int32_t each = block_bits < 128 ? (int32_t)(128 / block_bits) : 1;
+  const bool rounded = p->accuracy == 4;
+  few_rows f = {.w = w, .g = g, .ready = scratch, .each = each, .spans = w->blocks / each, .groups = (int32_t)(each * block_bits / 128), .symmetric = !w->zeros};
   ew_task task = dequantize_task;
-  bool bytes = p->accuracy == 4;
-  int64_t block_bits = (int64_t)p->block * p->bits, row;
-  f.groups = (int32_t)(block_bits / 128);
-  const bool digits = EW_BYTE_DOTS && p->bits < 8;
-  if (bytes) row = w->blocks * (8 + (int64_t)p->block / 4);
-  else row = w->blocks * (digits ? f.groups * 8 + 3 * (int64_t)p->block / 4 : 4 + (int64_t)p->block);
-  if (!p->format && block_bits % 128 == 0 && p->n >= COLS && scratch && p->m * row <= 262144) {
-    task = group_task, f.row = (int32_t)row;
-    for (int32_t i = 0; i < p->m; i++) {
-      const real *a = g->a + (int64_t)i * g->a_row;
-      real *ready = scratch + i * row;
-      switch (p->bits + bytes) {
-#define DIGITS(bits) if (EW_USES(NBITS, bits)) f.rows = floats_##bits, (digits ? digits_##bits(&f, a, ready, 3) : prepare_floats(&f, a, ready, bits)); break
-#define BYTES(bits) if (EW_USES(NBITS, bits) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##bits, digits_##bits(&f, a, ready, 1); break
-      case 2: DIGITS(2);
-      case 3: BYTES(2);
-      case 4: DIGITS(4);
-      case 5: BYTES(4);
-      case 8: if (EW_USES(NBITS, 8)) f.rows = floats_8, prepare_floats(&f, a, ready, 8); break;
-      default: BYTES(8);
-#undef DIGITS
-#undef BYTES
+  if (!p->format && each * block_bits % 128 == 0 && w->blocks % each == 0 && p->block <= LONGEST && p->n >= COLS && scratch) {
+    const int digits = digits_of(p->bits, rounded);
+    const int64_t row = (int64_t)f.spans * (rounded ? 1 : f.groups) * part_of(rounded ? f.groups : 1, p->bits, digits, in_shorts(p->bits, rounded));
+    if (p->m * row <= 262144) {
+      task = group_task, f.row = (int32_t)row;
+      EW_PLAIN for (int32_t i = 0; i < p->m; i++) {
+        const real *a = g->a + (int64_t)i * g->a_row;
+        real *ready = scratch + i * row;
+#define BITS(B) \
+  if (EW_USES(NBITS, B) && p->bits == B) prepare_##B(&f, a, ready, rounded), f.rows = EW_USES(NBITS_ACCURACY, 4) && rounded ? bytes_##B : floats_##B
+        BITS(2);
+        BITS(4);
+        BITS(8);
+#undef BITS
       }
     }
   }
   /* A task is worth some 5 microseconds. */
-  const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14 : bytes ? 16 : 15);
+  const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14 : rounded ? 16 : 15);
   const int32_t threads = ew_parallel_width(ctx), tasks = worth < threads ? (int32_t)worth + 1 : threads;
   f.cols = ((p->n - 1) / tasks / COLS + 1) * COLS;
   ew_parallel(ctx, (p->n - 1) / f.cols + 1, task, &f);
