@@ -152,7 +152,7 @@ static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
  *
  * A unit is a byte or 16 bits of a group, as a digit is; its fields meet one plane of a each: all lowest fields of a group, then all next ones, ... With q - zero the zero point is a sum over a.
  * Dot products of bytes want at most seven bits on one side: a byte is taken as q - 128, and digits of a apart as those above and below zero.
- * A prepared part: -(2^(bits-1)) times a's sums as they come out of the lanes, or if there are zero points: -sum of a lane's block; its scale; then digits, the highest first. */
+ * A prepared part: -(2^(bits-1)) times a's sums in the lanes, where that is the zero point; the scale of a lane's block; then digits, the highest first. Behind the last part are the sums of a's blocks, where there are zero points. */
 
 enum { FEW = 8, CHUNK = 512, COLS = 4, LONGEST = 65536 };
 
@@ -163,7 +163,7 @@ typedef struct few_rows {
   real *ready;                 /* a, prepared */
   int32_t cols;                /* of a task */
   int32_t spans, groups, each; /* of a row; groups and blocks of a span */
-  int32_t row;                 /* floats of a prepared row */
+  int32_t row, sums;           /* floats of a prepared row; where its sums of blocks are */
   bool symmetric;              /* zero is 2^(bits-1) */
 } few_rows;
 
@@ -200,10 +200,11 @@ EW_INLINE const real *group_of(const real *a, int32_t left, int width, real *end
 
 EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits, bool shorts) {
   const int planes = 8 / bits, width = planes * 16;
-  const int32_t groups = digits > 1 ? 1 : f->groups, parts = f->spans * f->groups / groups, k = f->w->p->k;
+  const int32_t groups = digits > 1 ? 1 : f->groups, parts = f->groups / groups, k = f->w->p->k;
+  real *sums_of_blocks = ready + f->sums;
   const f32x4 largest = (digits == 1 ? 127 : bits == 8 ? 0x1p21f : 0x1p22f) - (f32x4){0}, rounder = 0x1.8p23f - (f32x4){0};
   real end[64];
-  for (int32_t part = 0, from = 0; part < parts; part++) {
+  for (int32_t part = 0, from = 0; part < f->spans * parts; part++) {
     f32x4 high[4], sum[4];
     for (int v = 0; v < 4; v++) high[v] = sum[v] = (f32x4){0};
     for (int32_t g = 0; g < groups; g++) {
@@ -259,24 +260,39 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
     }
     f32x4_transpose((f32x4 *)&sums[0], (f32x4 *)&sums[1], (f32x4 *)&sums[2], (f32x4 *)&sums[3]);
     const i32x4 of_lane = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    if (f->symmetric) *(i32x4_m *)ready = -(of_lane << (bits - 1));
-    else *(f32x4_m *)ready = digits > 1 ? -rest : -sum_of_block(__builtin_convertvector(of_lane, f32x4), f->each) * scale;
+    *(i32x4_m *)ready = f->symmetric && !signs_apart(bits, shorts) ? -(of_lane << (bits - 1)) : of_lane & 0;
+    const f32x4 of_block = digits > 1 ? rest : sum_of_block(__builtin_convertvector(of_lane, f32x4), f->each) * scale;
+    EW_PLAIN for (int e = 0; e < f->each && !f->symmetric; e++) {
+      real *s = sums_of_blocks + part / parts * f->each + e;
+      *s = (part % parts ? *s : 0) + of_block[4 / f->each * e];
+    }
     ready = (real *)to;
   }
 }
 
-/* What the zero points of a row of b, less `base`, add. */
-static __attribute__((noinline)) float of_zeros(const few_rows *f, const real *a, int32_t row, int32_t parts, int32_t part, float base) {
-  const nbits *w = f->w;
-  const bool half = half_scales_of(w);
-  float sum = 0;
-  EW_PLAIN for (int32_t block = 0; block < w->blocks; a += parts * part)
-    EW_PLAIN for (int32_t e = 0; e < 4; e += 4 / f->each, block++) {
-      float of_a = 0;
-      EW_PLAIN for (int32_t i = 0; i < parts; i++) of_a += a[i * part + e];
-      sum += scale_at(w, (int64_t)row * w->blocks + block, half) * (zero_at(w, row, block) - base) * of_a;
-    }
-  return sum;
+/* What the zero points of a row of b, less `base`, add; of_a: sums of a's blocks. */
+static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a, int32_t row, float base) {
+  const bool half_scales = half_scales_of(w);
+  const ew_matmul_nbits_params *p = w->p;
+  const int32_t bits = p->bits, blocks = w->blocks;
+  const uint32_t field = (1u << bits) - 1;
+  const int64_t first = (int64_t)row * blocks;
+  const u32x4 mask = {field, field << bits, field << 2 * bits, field << 3 * bits};
+  const f32x4 unit = (float)field / __builtin_convertvector(mask, f32x4);
+  const uint8_t *z = w->zeros + row * (((int64_t)blocks * bits + 7) / 8);
+  f32x4 sum = {0};
+  float rest = 0;
+  int32_t i = 0;
+  EW_PLAIN for (; i + 4 <= blocks; i += 4, z += bits / 2) {
+    f32x4 zero;
+    if (p->zero_type == EW_U8) { /* in a lane each, as they come */
+      const uint32_t four = bits == 2 ? *z : bits == 4 ? *(const half *)z : (uint32_t)*(const int_m *)z;
+      zero = __builtin_convertvector(four & mask, f32x4) * unit;
+    } else zero = f32x4_load_at(w->zeros, first + i, p->zero_type == EW_F16);
+    sum += (zero - base) * f32x4_load_at(w->scales, first + i, half_scales) * *(const f32x4_m *)(of_a + i);
+  }
+  EW_PLAIN for (; i < blocks; i++) rest += scale_at(w, first + i, half_scales) * (zero_at(w, row, i) - base) * of_a[i];
+  return -f32x4_sum(sum) - rest;
 }
 
 /* In each lane its block's scale; at: the first of the span. */
@@ -303,10 +319,10 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
       f32x4 scale[COLS];
       for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(f, at + r * w->blocks, half);
       for (int32_t part = 0; part < parts; part++) {
-        const i32x4 start = *(const i32x4_m *)a & (f->symmetric && !apart ? -1 : 0);
+        const i32x4 start = *(const i32x4_m *)a;
         const f32x4 a_scale = *(const f32x4_m *)(a + 4);
         i32x4 x[COLS], below[COLS];
-        for (int r = 0; r < COLS; r++) x[r] = digits > 1 ? (i32x4){0} : start, below[r] = (i32x4){0};
+        for (int r = 0; r < COLS; r++) x[r] = digits > 1 || apart ? (i32x4){0} : start, below[r] = (i32x4){0};
         a += 8;
         for (int32_t g = 0; g < groups; g++, b += 16, a += bytes / 4)
           for (int r = 0; r < COLS; r++) {
@@ -334,7 +350,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
       }
     }
     for (int r = 0; r < COLS; r++)
-      out[i * COLS + r] = f32x4_sum(sum[r]) + (f->symmetric ? 0 : of_zeros(f, f->ready + (int64_t)i * f->row, row + r, parts, 8 + groups * bytes / 4, apart ? 128 : 0));
+      out[i * COLS + r] = f32x4_sum(sum[r]) + (f->symmetric ? 0 : of_zeros(w, f->ready + (int64_t)i * f->row + f->sums, row + r, apart ? 128 : 0));
   }
 }
 
@@ -395,9 +411,9 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
   ew_task task = dequantize_task;
   if (!p->format && each * block_bits % 128 == 0 && w->blocks % each == 0 && p->block <= LONGEST && p->n >= COLS && scratch) {
     const int digits = digits_of(p->bits, rounded);
-    const int64_t row = (int64_t)f.spans * (rounded ? 1 : f.groups) * part_of(rounded ? f.groups : 1, p->bits, digits, in_shorts(p->bits, rounded));
+    const int64_t sums = (int64_t)f.spans * (rounded ? 1 : f.groups) * part_of(rounded ? f.groups : 1, p->bits, digits, in_shorts(p->bits, rounded)), row = sums + (w->zeros ? w->blocks : 0);
     if (p->m * row <= 262144) {
-      task = group_task, f.row = (int32_t)row;
+      task = group_task, f.row = (int32_t)row, f.sums = (int32_t)sums;
       EW_PLAIN for (int32_t i = 0; i < p->m; i++) {
         const real *a = g->a + (int64_t)i * g->a_row;
         real *ready = scratch + i * row;
