@@ -149,6 +149,21 @@ EW_INLINE i8x16 i8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
 #endif
 }
 
+/* table[at], of a table of 16. */
+EW_INLINE u8x16 u8x16_look_up(u8x16 table, u8x16 at) {
+#if defined(__wasm_relaxed_simd__)
+  return (u8x16)wasm_i8x16_relaxed_swizzle((v128_t)table, (v128_t)at);
+#elif defined(__wasm_simd128__)
+  return (u8x16)wasm_i8x16_swizzle((v128_t)table, (v128_t)at);
+#elif defined(__SSSE3__)
+  return (u8x16)_mm_shuffle_epi8((__m128i)table, (__m128i)at);
+#else
+  u8x16 y;
+  for (int i = 0; i < 16; i++) y[i] = table[at[i]];
+  return y;
+#endif
+}
+
 EW_INLINE float f32x4_sum(f32x4 v) {
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
   return v[0] + v[1];
@@ -307,15 +322,11 @@ EW_INLINE vf vf_expm1_of(vf x, bool low) {
   return vf_fma(e.p * e.r, e.scale, e.scale + e.scale - 1.0f);
 }
 
-/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]` up to a permutation of the sums among the lanes.
+/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]`.
  * b must be in 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently per machine. */
 EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
 #if defined(__wasm_relaxed_simd__)
   return (i32x4)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
-#elif defined(__wasm_simd128__)
-  v128_t lo = wasm_i32x4_dot_i16x8(wasm_i16x8_extend_low_i8x16((v128_t)a), wasm_i16x8_extend_low_i8x16((v128_t)b));
-  v128_t hi = wasm_i32x4_dot_i16x8(wasm_i16x8_extend_high_i8x16((v128_t)a), wasm_i16x8_extend_high_i8x16((v128_t)b));
-  return acc + (i32x4)lo + (i32x4)hi;
 #elif defined(__SSSE3__)
   return acc + (i32x4)_mm_madd_epi16(_mm_maddubs_epi16((__m128i)b, (__m128i)a), _mm_set1_epi16(1));
 #else

@@ -2,10 +2,11 @@
 #include "each.h"
 #include "gemm.h"
 
-/* bitsandbytes' code books, as in onnxruntime's MatMulBnb4 */
-static const float fp4[16] = {0.0f, 5.208333333e-03f, 0.66666667f, 1.0f, 0.33333333f, 0.5f, 0.16666667f, 0.25f, -0.0f, -5.208333333e-03f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
-static const float nf4[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
-                              0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
+/* What fields stand for: themselves, or bitsandbytes' code books as in onnxruntime's MatMulBnb4, fp4 and nf4. */
+static const real codes[3][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+                                  {0.0f, 5.208333333e-03f, 0.66666667f, 1.0f, 0.33333333f, 0.5f, 0.16666667f, 0.25f, -0.0f, -5.208333333e-03f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f},
+                                  {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
+                                   0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f}};
 
 typedef struct {
   const ew_matmul_nbits_params *p;
@@ -26,43 +27,67 @@ EW_INLINE float zero_at(const nbits *w, int32_t row, int32_t block) {
   return (float)(w->zeros[row * row_bytes + bit / 8] >> bit % 8 & ((1 << p->bits) - 1));
 }
 
-/* The n fields of `bits` from the at-th of b, looked up. */
-EW_INLINE void look_up(const uint8_t *b, int64_t at, int32_t n, int bits, bool high_first, const float *value, real *out) {
-  const int per_byte = 8 / bits, mask = (1 << bits) - 1, flip = high_first ? 8 - bits : 0;
-  int32_t i = 0;
-  for (; i < n && (at + i) % per_byte; i++) out[i] = value[b[(at + i) / per_byte] >> (((at + i) % per_byte * bits) ^ flip) & mask];
-  for (b += (at + i) / per_byte; i + per_byte <= n; i += per_byte, b++)
-    for (int j = 0; j < per_byte; j++) out[i + j] = value[*b >> ((j * bits) ^ flip) & mask];
-  for (int j = 0; i < n; i++, j++) out[i] = value[*b >> ((j * bits) ^ flip) & mask];
+/* The next 16 fields of b, which start with a byte, in order. */
+EW_INLINE u8x16 fields_of(const uint8_t *b, int bits, bool high_first) {
+  if (bits == 2) {
+    const u8x16 v = (u8x16)i32x4_load_splat((const int_m *)b), each = __builtin_shufflevector(v, v, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    u32x4 q = {0};
+    for (int j = 0; j < 4; j++) q |= (u32x4)((u16x8)each >> 2 * j) & (3u << 8 * j);
+    return (u8x16)q;
+  }
+  const u8x8 v = *(const u8x8_m *)b;
+  const u16x8 each = (u16x8)__builtin_shufflevector(v, v, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), low = (uint16_t)(high_first ? 0x0f00 : 0x000f) - (u16x8){0};
+  return (u8x16)((each & low) | (each >> 4 & (low ^ 0x0f0f)));
+}
+
+/* 16 floats of a table of 16, whose bytes are looked up one after the other: plane[i] has all bytes i. */
+EW_INLINE void planes_of(const real *table, f32x4 plane[4]) {
+  for (int i = 0; i < 4; i++) {
+    const u8x16 v = *(const u8x16_m *)(table + 4 * i);
+    plane[i] = (f32x4)__builtin_shufflevector(v, v, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  }
+  f32x4_transpose(&plane[0], &plane[1], &plane[2], &plane[3]);
+}
+EW_INLINE void look_up(const f32x4 plane[4], u8x16 at, f32x4 out[4]) {
+  u16x8 low[2], high[2];
+  for (int i = 0; i < 4; i += 2) {
+    const u8x16 a = u8x16_look_up((u8x16)plane[i], at), b = u8x16_look_up((u8x16)plane[i + 1], at);
+    low[i / 2] = (u16x8)__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), high[i / 2] = (u16x8)__builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  }
+  out[0] = (f32x4)__builtin_shufflevector(low[0], low[1], 0, 8, 1, 9, 2, 10, 3, 11), out[1] = (f32x4)__builtin_shufflevector(low[0], low[1], 4, 12, 5, 13, 6, 14, 7, 15);
+  out[2] = (f32x4)__builtin_shufflevector(high[0], high[1], 0, 8, 1, 9, 2, 10, 3, 11), out[3] = (f32x4)__builtin_shufflevector(high[0], high[1], 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
 /* Weights [k0, k0 + count) of row `row`. */
 static __attribute__((noinline)) void dequantize(const nbits *w, int32_t row, int32_t k0, int32_t count, real *out) {
   const ew_matmul_nbits_params *p = w->p;
-  const bool half = half_scales_of(w);
-  float value[16];
-  for (int32_t i = 0, n; i < count; i += n, out += n) {
-    /* The flattened array of MatMulBnb4 lets blocks run over the ends of rows. */
-    int64_t at = p->format ? (int64_t)row * p->k + k0 + i : k0 + i;
-    int64_t block = at / p->block + (p->format ? 0 : (int64_t)row * w->blocks), left = p->block - at % p->block;
-    float scale = scale_at(w, block, half);
-    n = left < count - i ? (int32_t)left : count - i;
-    if (p->format && (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2))) {
-      const float *code = p->format == 1 ? fp4 : nf4;
-      for (int q = 0; q < 16; q++) value[q] = code[q] * scale;
-      look_up(w->b, at, n, 4, true, value, out);
-      continue;
+  const bool half = half_scales_of(w), books = p->format && (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2));
+  const int32_t bits = p->bits;
+  const real *code = codes[books ? p->format : 0];
+  f32x4 plane[4];
+  planes_of(code, plane);
+  /* The flattened array of MatMulBnb4 lets blocks run over the ends of rows; the high field of a byte comes first there. */
+  int64_t at = books ? (int64_t)row * p->k + k0 : k0, block = at / p->block;
+  int32_t left = p->block - (int32_t)(at % p->block);
+  if (!books) at = p->block - left;
+  for (int32_t n; count > 0; count -= n, block++, left = p->block) {
+    const int64_t of_all = books ? block : (int64_t)row * w->blocks + block;
+    const float scale = scale_at(w, of_all, half), zero = books ? 0 : zero_at(w, row, (int32_t)block);
+    const uint8_t *b = w->b + (books ? 0 : of_all * w->block_bytes);
+    n = left < count ? left : count;
+    for (int32_t j = 0; bits == 8 && j < n; j++) *out++ = ((float)(int32_t)b[at++] - zero) * scale;
+    EW_PLAIN for (int32_t j = 0; bits < 8 && j < n;) {
+      const uint8_t *from = b + (at * bits >> 3);
+      const int32_t shift = (int32_t)(at * bits & 7);
+      if (!shift)
+        EW_PLAIN for (; n - j >= 16; j += 16, at += 16, out += 16, from += 2 * bits) {
+          f32x4 value[4];
+          look_up(plane, EW_USES(NBITS, 2) && bits == 2 ? fields_of(from, 2, false) : fields_of(from, 4, books), value);
+          for (int e = 0; e < 4; e++) *(f32x4_m *)(out + 4 * e) = (value[e] - zero) * scale;
+        }
+      if (j < n) *out++ = (code[*from >> (books ? shift ^ 4 : shift) & ((1 << bits) - 1)] - zero) * scale, j++, at++;
     }
-    float zero = zero_at(w, row, (int32_t)(at / p->block));
-    const uint8_t *b = w->b + block * w->block_bytes;
-    at %= p->block;
-    if (p->bits == 8)
-      for (int32_t j = 0; j < n; j++) out[j] = ((float)(int32_t)b[at + j] - zero) * scale;
-    else {
-      for (int q = 0; q < 16; q++) value[q] = ((float)q - zero) * scale;
-      if (EW_USES(NBITS, 2) && p->bits == 2) look_up(b, at, n, 2, false, value, out);
-      else look_up(b, at, n, 4, false, value, out);
-    }
+    if (!books) at = 0;
   }
 }
 

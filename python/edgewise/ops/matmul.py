@@ -446,6 +446,16 @@ def _(t):
     for rows, k, cols, block, many in ((1, 96, 41, 32, 0), (33, 96, 41, 32, 0), (33, 256, 20, 64, 1), (64, 96, 33, 32, 1)):  # activations may be rounded to bytes
         w, scales, zeros = t.n("uint8", cols, k // block, block // 2, low=0, high=255), t.f(cols, k // block, low=0.02, high=0.1), t.n("uint8", cols * -(-k // block // 2), low=0, high=255)
         yield t(t.f(rows, k), t.const(w), t.const(scales), *([t.const(zeros)] if many else []), K=k, N=cols, bits=4, block_size=block, accuracy_level=4, tol=0.25, fold=False)
+    for bits in (4, 8, 2):  # blocks shorter than 16 bytes and longer ones, with few rows
+        for rows, k, cols, block in ((2, 256, 17, 16), (1, 320, 9, 32), (3, 512, 6, 128)):
+            blocks = k // block
+            w, scales = t.n("uint8", cols, blocks, block * bits // 8, low=0, high=255), t.f(cols, blocks, low=0.3 / 2 ** bits, high=1.5 / 2 ** bits)
+            zeros = t.n("uint8", cols * -(-blocks * bits // 8), low=0, high=255)
+            for level, tol in ((0, 1e-4), (4, 0.25)):
+                yield t(t.f(rows, k), t.const(w), t.const(scales), K=k, N=cols, bits=bits, block_size=block, accuracy_level=level, tol=tol, fold=False)
+                yield t(t.f(rows, k), t.const(w), t.const(scales), t.const(zeros), K=k, N=cols, bits=bits, block_size=block, accuracy_level=level, tol=tol, fold=False)
+            if bits < 8:  # onnxruntime takes zero points that are no integers for these alone
+                yield t(t.f(rows, k), t.const(w), t.const(scales), t.const(t.f(cols, blocks, low=0, high=3)), K=k, N=cols, bits=bits, block_size=block, tol=1e-4, fold=False)
     groups = t.const(t.random.permutation(64).astype("int32") // 32)
     yield t(t.f(3, 64), t.const(t.n("uint8", 48, 2, 16, low=0, high=255)), t.const(t.f(48, 2)), None, groups, K=64, N=48, bits=4, block_size=32, tol=1e-4)
     x, w, scales, zeros, bias, at = t.f(2, 3, 64), t.n("uint8", 48, 2, 16, low=0, high=255), t.f(48, 2), t.n("uint8", 48, low=0, high=255), t.f(48), groups.array
