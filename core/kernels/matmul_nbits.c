@@ -30,14 +30,12 @@ EW_INLINE float zero_at(const nbits *w, int32_t row, int32_t block) {
 /* The next 16 fields of b, which start with a byte, in order. */
 EW_INLINE u8x16 fields_of(const uint8_t *b, int bits, bool high_first) {
   if (bits == 2) {
-    const u8x16 v = (u8x16)i32x4_load_splat((const int_m *)b), each = __builtin_shufflevector(v, v, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    u32x4 q = {0};
-    for (int j = 0; j < 4; j++) q |= (u32x4)((u16x8)each >> 2 * j) & (3u << 8 * j);
-    return (u8x16)q;
+    typedef uint8_t u8x4_m __attribute__((vector_size(4), aligned(1), may_alias));
+    const u32x4 v = __builtin_convertvector(*(const u8x4_m *)b, u32x4);
+    return (u8x16)((v | v << 6 | v << 12 | v << 18) & 0x03030303);
   }
-  const u8x8 v = *(const u8x8_m *)b;
-  const u16x8 each = (u16x8)__builtin_shufflevector(v, v, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), low = (uint16_t)(high_first ? 0x0f00 : 0x000f) - (u16x8){0};
-  return (u8x16)((each & low) | (each >> 4 & (low ^ 0x0f0f)));
+  const u16x8 v = __builtin_convertvector(*(const u8x8_m *)b, u16x8);
+  return (u8x16)((v >> (high_first ? 4 : 0) | v << (high_first ? 8 : 4)) & 0x0f0f);
 }
 
 /* 16 floats of a table of 16, whose bytes are looked up one after the other: plane[i] has all bytes i. */
@@ -225,27 +223,27 @@ EW_INLINE const real *group_of(const real *a, int32_t left, int width, real *end
 
 EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits, bool shorts) {
   const int planes = 8 / bits, width = planes * 16;
-  const int32_t groups = digits > 1 ? 1 : f->groups, parts = f->groups / groups, k = f->w->p->k;
+  const int32_t each = bits == 2 ? f->each : 1, groups = digits > 1 ? 1 : f->groups, parts = f->groups / groups, k = f->w->p->k;
   real *sums_of_blocks = ready + f->sums;
   const f32x4 largest = (digits == 1 ? 127 : bits == 8 ? 0x1p21f : 0x1p22f) - (f32x4){0}, rounder = 0x1.8p23f - (f32x4){0};
   real end[64];
   for (int32_t part = 0, from = 0; part < f->spans * parts; part++) {
-    f32x4 high[4], sum[4];
-    for (int v = 0; v < 4; v++) high[v] = sum[v] = (f32x4){0};
-    for (int32_t g = 0; g < groups; g++) {
-      const real *x = group_of(a + from + g * width, k - from - g * width, width, end);
-      for (int v = 0; v < 4; v++)
+    real lane_most[4], lane_sum[4];
+    int_m lane_total[4] = {0};
+    EW_PLAIN for (int v = 0; v < 4; v++) {
+      f32x4 high = {0}, sum = {0};
+      EW_PLAIN for (int32_t g = 0; g < groups; g++) {
+        const real *x = group_of(a + from + g * width, k - from - g * width, width, end) + v * 4 * planes;
         for (int j = 0; j < planes; j++, x += 4) {
           const f32x4 y = *(const f32x4_m *)x;
-          high[v] = f32x4_max(high[v], (f32x4)((i32x4)y & 0x7fffffff)), sum[v] += y;
+          high = f32x4_max(high, (f32x4)((i32x4)y & 0x7fffffff)), sum += y;
         }
+      }
+      lane_most[v] = most_of_block(high, 1)[0], lane_sum[v] = f32x4_sum(sum);
     }
-    f32x4_transpose(&high[0], &high[1], &high[2], &high[3]), f32x4_transpose(&sum[0], &sum[1], &sum[2], &sum[3]);
-    const f32x4 most = most_of_block(f32x4_max(f32x4_max(high[0], high[1]), f32x4_max(high[2], high[3])), f->each), rest = sum_of_block((sum[0] + sum[1]) + (sum[2] + sum[3]), f->each);
+    const f32x4 most = most_of_block(*(const f32x4_m *)lane_most, each), rest = sum_of_block(*(const f32x4_m *)lane_sum, each);
     const f32x4 scale = most / largest + 0 * rest, inverse = (f32x4)((i32x4)(largest / most) & (most > 0)); /* infinities and NaNs make the scale NaN, and so y */
     int8_t *to = (int8_t *)(ready + 8);
-    i32x4 sums[4];
-    for (int v = 0; v < 4; v++) sums[v] = (i32x4){0};
     *(f32x4_m *)(ready + 4) = scale;
     for (int32_t g = 0; g < groups; g++, from += width) {
       const real *x = group_of(a + from, k - from, width, end);
@@ -258,10 +256,10 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
           const f32x4 even = __builtin_shufflevector(y[0], y[1], 0, 2, 4, 6);
           y[1] = __builtin_shufflevector(y[0], y[1], 1, 3, 5, 7), y[0] = even;
         }
-        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse[v] + rounder) - (i32x4)rounder; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+        i32x4 total = {0};
+        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse[v] + rounder) - (i32x4)rounder, total += t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+        lane_total[v] += i32x4_sum(total);
       }
-      for (int j = 0; j < planes; j++)
-        for (int v = 0; v < 4; v++) sums[v] += t[j][v];
       EW_PLAIN for (int d = digits; d-- > 0;)
         EW_PLAIN for (int j = 0; j < planes; j++)
           if (shorts) {
@@ -283,13 +281,12 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
           }
       to += (part_of(1, bits, digits, shorts) - 8) * 4;
     }
-    f32x4_transpose((f32x4 *)&sums[0], (f32x4 *)&sums[1], (f32x4 *)&sums[2], (f32x4 *)&sums[3]);
-    const i32x4 of_lane = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    const i32x4 of_lane = *(const i32x4_m *)lane_total;
     *(i32x4_m *)ready = f->symmetric && !signs_apart(bits, shorts) ? -(of_lane << (bits - 1)) : of_lane & 0;
-    const f32x4 of_block = digits > 1 ? rest : sum_of_block(__builtin_convertvector(of_lane, f32x4), f->each) * scale;
-    EW_PLAIN for (int e = 0; e < f->each && !f->symmetric; e++) {
-      real *s = sums_of_blocks + part / parts * f->each + e;
-      *s = (part % parts ? *s : 0) + of_block[4 / f->each * e];
+    const f32x4 of_block = digits > 1 ? rest : sum_of_block(__builtin_convertvector(of_lane, f32x4), each) * scale;
+    EW_PLAIN for (int e = 0; e < each && !f->symmetric; e++) {
+      real *s = sums_of_blocks + part / parts * each + e;
+      *s = (part % parts ? *s : 0) + of_block[4 / each * e];
     }
     ready = (real *)to;
   }
@@ -308,23 +305,19 @@ static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a
   f32x4 sum = {0};
   float rest = 0;
   int32_t i = 0;
-  EW_PLAIN for (; i + 4 <= blocks; i += 4, z += bits / 2) {
-    f32x4 zero;
-    if (p->zero_type == EW_U8) { /* in a lane each, as they come */
-      const uint32_t four = bits == 2 ? *z : bits == 4 ? *(const half *)z : (uint32_t)*(const int_m *)z;
-      zero = __builtin_convertvector(four & mask, f32x4) * unit;
-    } else zero = f32x4_load_at(w->zeros, first + i, p->zero_type == EW_F16);
-    sum += (zero - base) * f32x4_load_at(w->scales, first + i, half_scales) * *(const f32x4_m *)(of_a + i);
+  EW_PLAIN for (; p->zero_type == EW_U8 && !half_scales && i + 4 <= blocks; i += 4, z += bits / 2) { /* four zero points as they come, in a lane each */
+    const uint32_t four = bits == 2 ? *z : bits == 4 ? *(const half *)z : (uint32_t)*(const int_m *)z;
+    sum += (__builtin_convertvector(four & mask, f32x4) * unit - base) * *(const f32x4_m *)((const real *)w->scales + first + i) * *(const f32x4_m *)(of_a + i);
   }
   EW_PLAIN for (; i < blocks; i++) rest += scale_at(w, first + i, half_scales) * (zero_at(w, row, i) - base) * of_a[i];
   return -f32x4_sum(sum) - rest;
 }
 
 /* In each lane its block's scale; at: the first of the span. */
-EW_INLINE f32x4 scales_of(const few_rows *f, int64_t at, bool half) {
+EW_INLINE f32x4 scales_of(const few_rows *f, int64_t at, int32_t each, bool half) {
   f32x4 s = {0};
-  if (f->each == 1) return half ? scale_at(f->w, at, true) - s : f32x4_load_splat((const real *)f->w->scales + at);
-  for (int i = 0; i < 4; i++) s[i] = scale_at(f->w, at + (i * f->each >> 2), half);
+  if (each == 1) return half ? scale_at(f->w, at, true) - s : f32x4_load_splat((const real *)f->w->scales + at);
+  for (int i = 0; i < 4; i++) s[i] = scale_at(f->w, at + (i * each >> 2), half);
   return s;
 }
 
@@ -332,7 +325,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
   const nbits *w = f->w;
   const int unit = shorts ? 16 : 8, planes = unit / bits, bytes = (part_of(1, bits, digits, shorts) - 8) * 4;
   const bool apart = signs_apart(bits, shorts), half = half_scales_of(w);
-  const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups;
+  const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups, each = bits == 2 ? f->each : 1;
   const intptr_t row_bytes = (intptr_t)w->blocks * w->block_bytes;
   for (int32_t i = 0; i < w->p->m; i++) {
     const real *a = f->ready + (int64_t)i * f->row;
@@ -340,9 +333,9 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
     int64_t at = (int64_t)row * w->blocks;
     f32x4 sum[COLS];
     for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
-    for (int32_t span = 0; span < f->spans; span++, at += f->each) {
+    for (int32_t span = 0; span < f->spans; span++, at += each) {
       f32x4 scale[COLS];
-      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(f, at + r * w->blocks, half);
+      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(f, at + r * w->blocks, each, half);
       for (int32_t part = 0; part < parts; part++) {
         const i32x4 start = *(const i32x4_m *)a;
         const f32x4 a_scale = *(const f32x4_m *)(a + 4);
@@ -369,7 +362,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
         for (int r = 0; r < COLS; r++) {
           if (apart) x[r] -= below[r];
           if (digits > 1) x[r] += start;
-          if (digits == 1) scale[r] = scales_of(f, at + r * w->blocks, half); /* as late as can be: there are few registers */
+          if (digits == 1) scale[r] = scales_of(f, at + r * w->blocks, each, half); /* as late as can be: there are few registers */
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
       }
@@ -430,7 +423,7 @@ static void dequantize_task(void *arg, int32_t index, int32_t thread) {
 static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, real *scratch) {
   const ew_matmul_nbits_params *p = w->p;
   const int64_t block_bits = (int64_t)p->block * p->bits;
-  const int32_t each = block_bits < 128 ? (int32_t)(128 / block_bits) : 1;
+  const int32_t each = p->bits == 2 && block_bits < 128 ? (int32_t)(128 / block_bits) : 1;
   const bool rounded = p->accuracy == 4;
   few_rows f = {.w = w, .g = g, .ready = scratch, .each = each, .spans = w->blocks / each, .groups = (int32_t)(each * block_bits / 128), .symmetric = !w->zeros};
   ew_task task = dequantize_task;
@@ -442,8 +435,10 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
       EW_PLAIN for (int32_t i = 0; i < p->m; i++) {
         const real *a = g->a + (int64_t)i * g->a_row;
         real *ready = scratch + i * row;
-#define BITS(B) \
-  if (EW_USES(NBITS, B) && p->bits == B) prepare_##B(&f, a, ready, rounded), f.rows = EW_USES(NBITS_ACCURACY, 4) && rounded ? bytes_##B : floats_##B
+#define BITS(B)                                                                                                                 \
+  if (p->bits == B && rounded) {                                                                                               \
+    if (EW_USES(NBITS, B) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##B, prepare_##B(&f, a, ready, true);                  \
+  } else if (p->bits == B && EW_USES(NBITS, B)) f.rows = floats_##B, prepare_##B(&f, a, ready, false)
         BITS(2);
         BITS(4);
         BITS(8);
