@@ -314,9 +314,9 @@ static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a
 }
 
 /* In each lane its block's scale; at: the first of the span. */
-EW_INLINE f32x4 scales_of(const few_rows *f, int64_t at, int32_t each, bool half) {
+EW_INLINE f32x4 scales_of(const few_rows *f, int64_t at, int32_t each, int bits, bool half) {
   f32x4 s = {0};
-  if (each == 1) return half ? scale_at(f->w, at, true) - s : f32x4_load_splat((const real *)f->w->scales + at);
+  if (bits > 2) return half ? scale_at(f->w, at, true) - s : f32x4_load_splat((const real *)f->w->scales + at);
   for (int i = 0; i < 4; i++) s[i] = scale_at(f->w, at + (i * each >> 2), half);
   return s;
 }
@@ -335,7 +335,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
     for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
     for (int32_t span = 0; span < f->spans; span++, at += each) {
       f32x4 scale[COLS];
-      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(f, at + r * w->blocks, each, half);
+      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(f, at + r * w->blocks, each, bits, half);
       for (int32_t part = 0; part < parts; part++) {
         const i32x4 start = *(const i32x4_m *)a;
         const f32x4 a_scale = *(const f32x4_m *)(a + 4);
@@ -362,7 +362,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
         for (int r = 0; r < COLS; r++) {
           if (apart) x[r] -= below[r];
           if (digits > 1) x[r] += start;
-          if (digits == 1) scale[r] = scales_of(f, at + r * w->blocks, each, half); /* as late as can be: there are few registers */
+          if (digits == 1) scale[r] = scales_of(f, at + r * w->blocks, each, bits, half); /* as late as can be: there are few registers */
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
       }
