@@ -168,7 +168,7 @@ static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
 
 /* ---- few rows ----
  *
- * Weights are read 16 bytes at a time, a group: four lanes of 32 bits. A span is a block, or the blocks of a group where they are shorter than that: each has lanes of its own, with a scale in each.
+ * Weights are read 16 bytes at a time, a group: four lanes of 32 bits. A span is a block, or with 2 bits the two blocks that a group may have: each of these has lanes of its own.
  * The product is one of integers: part of a span of a becomes integers times a scale for each block, which are written in digits of 8 or 16 bits, whatever dot products are of; each digit meets the
  * weights in dot products. One digit is what accuracy_level 4 allows, of 8 bits in either case. Three of 8 or two of 16 bits are as good as float32: a part's largest number is then 2^22, so that
  * rounding takes no more from any of them than a float's rounding takes from the largest; sums are exact. Parts have one group then, so that they stay below 2^31 (for which bytes have to make do with 2^21).
@@ -202,16 +202,14 @@ EW_INLINE f32x4 f32x4_fma(f32x4 a, f32x4 b, f32x4 acc) {
 #endif
 }
 
-/* The sums (or the largest) of lanes that are of one block, in each of these. */
+/* The sums of lanes that are of one block, or the largest of them, in each of these. */
 EW_INLINE f32x4 sum_of_block(f32x4 v, int32_t each) {
-  if (each < 4) v += __builtin_shufflevector(v, v, 1, 0, 3, 2);
-  if (each < 2) v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
-  return v;
+  v += __builtin_shufflevector(v, v, 1, 0, 3, 2);
+  return each == 1 ? v + __builtin_shufflevector(v, v, 2, 3, 0, 1) : v;
 }
 EW_INLINE f32x4 most_of_block(f32x4 v, int32_t each) {
-  if (each < 4) v = f32x4_max(v, __builtin_shufflevector(v, v, 1, 0, 3, 2));
-  if (each < 2) v = f32x4_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1));
-  return v;
+  v = f32x4_max(v, __builtin_shufflevector(v, v, 1, 0, 3, 2));
+  return each == 1 ? f32x4_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1)) : v;
 }
 
 /* A group of a, of `width`, of which `left` are there: zeros behind them. */
@@ -286,7 +284,7 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
     const f32x4 of_block = digits > 1 ? rest : sum_of_block(__builtin_convertvector(of_lane, f32x4), each) * scale;
     EW_PLAIN for (int e = 0; e < each && !f->symmetric; e++) {
       real *s = sums_of_blocks + part / parts * each + e;
-      *s = (part % parts ? *s : 0) + of_block[4 / each * e];
+      *s = (part % parts ? *s : 0) + of_block[2 * e];
     }
     ready = (real *)to;
   }
@@ -313,12 +311,11 @@ static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a
   return -f32x4_sum(sum) - rest;
 }
 
+EW_INLINE f32x4 scale_in_lanes(const nbits *w, int64_t at, bool half) { return half ? scale_at(w, at, true) - (f32x4){0} : f32x4_load_splat((const real *)w->scales + at); }
 /* In each lane its block's scale; at: the first of the span. */
-EW_INLINE f32x4 scales_of(const few_rows *f, int64_t at, int32_t each, int bits, bool half) {
-  f32x4 s = {0};
-  if (bits > 2) return half ? scale_at(f->w, at, true) - s : f32x4_load_splat((const real *)f->w->scales + at);
-  for (int i = 0; i < 4; i++) s[i] = scale_at(f->w, at + (i * each >> 2), half);
-  return s;
+EW_INLINE f32x4 scales_of(const nbits *w, int64_t at, int32_t each, int bits, bool half) {
+  const f32x4 first = scale_in_lanes(w, at, half);
+  return bits > 2 ? first : __builtin_shufflevector(first, scale_in_lanes(w, at + each - 1, half), 0, 1, 6, 7);
 }
 
 EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits, int digits, bool shorts) {
@@ -335,7 +332,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
     for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
     for (int32_t span = 0; span < f->spans; span++, at += each) {
       f32x4 scale[COLS];
-      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(f, at + r * w->blocks, each, bits, half);
+      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(w, at + r * w->blocks, each, bits, half);
       for (int32_t part = 0; part < parts; part++) {
         const i32x4 start = *(const i32x4_m *)a;
         const f32x4 a_scale = *(const f32x4_m *)(a + 4);
@@ -362,7 +359,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
         for (int r = 0; r < COLS; r++) {
           if (apart) x[r] -= below[r];
           if (digits > 1) x[r] += start;
-          if (digits == 1) scale[r] = scales_of(f, at + r * w->blocks, each, bits, half); /* as late as can be: there are few registers */
+          if (digits == 1) scale[r] = scales_of(w, at + r * w->blocks, each, bits, half); /* as late as can be: there are few registers */
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
       }
@@ -423,7 +420,7 @@ static void dequantize_task(void *arg, int32_t index, int32_t thread) {
 static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, real *scratch) {
   const ew_matmul_nbits_params *p = w->p;
   const int64_t block_bits = (int64_t)p->block * p->bits;
-  const int32_t each = p->bits == 2 && block_bits < 128 ? (int32_t)(128 / block_bits) : 1;
+  const int32_t each = block_bits == 64 && p->bits == 2 ? 2 : 1;
   const bool rounded = p->accuracy == 4;
   few_rows f = {.w = w, .g = g, .ready = scratch, .each = each, .spans = w->blocks / each, .groups = (int32_t)(each * block_bits / 128), .symmetric = !w->zeros};
   ew_task task = dequantize_task;
