@@ -82,25 +82,23 @@ static void copy_plane(const copy *c, const uint8_t *x, uint8_t *y, int64_t m, i
     if (nb < n) copy_plane(c, x + nb * xc * size, y + nb * yc * size, m, n - nb); /* what is left: an edge on either side */
     x += mb * xr * size, y += mb * yr * size, m -= mb, n = nb;
   }
-#define PLANE(T)                                                                                         \
-  for (int64_t i0 = 0; i0 < m; i0 += TILE)                                                               \
-    for (int64_t j0 = 0; j0 < n; j0 += j_tile) {                                                         \
-      const int64_t i1 = i0 + TILE < m ? i0 + TILE : m, j1 = j0 + j_tile < n ? j0 + j_tile : n;          \
-      for (int64_t i = i0; i < i1; i++) {                                                                \
-        const T *from = (const T *)x + i * xr + j0 * xc;                                                 \
-        T *to = (T *)y + i * yr + j0 * yc;                                                               \
-        EW_PLAIN for (int64_t j = j0; j < j1; j++, from += xc, to += yc) *to = *from;                    \
-      }                                                                                                  \
-    }                                                                                                    \
+  const int64_t j_tile = xr == 1 || yr == 1 ? LINE : n; /* tiles only where the other dimension is the contiguous one on a side */
+  for (int64_t i0 = 0; i0 < m; i0 += TILE)
+    for (int64_t j0 = 0; j0 < n; j0 += j_tile)
+      for (int64_t i = i0; i < m && i < i0 + TILE; i++) {
+        const uint8_t *from = x + (i * xr + j0 * xc) * size;
+        uint8_t *to = y + (i * yr + j0 * yc) * size, *const end = to + (n - j0 < j_tile ? n - j0 : j_tile) * yc * size;
+#define RUN(T)                                                                                              \
+  EW_PLAIN for (; to != end; from += (intptr_t)xc * size, to += (intptr_t)yc * size) *(T *)to = *(const T *)from; \
   break
-  const int64_t j_tile = xr == 1 || yr == 1 ? TILE : n; /* tiles only where the other dimension is the contiguous one on a side */
-  switch (EW_CHOICE(COPY_SIZE, size)) {
-  case 1: PLANE(m_u8);
-  case 2: PLANE(m_u16);
-  case 4: PLANE(m_u32);
-  default: PLANE(m_u64);
-  }
-#undef PLANE
+        switch (EW_CHOICE(COPY_SIZE, size)) {
+        case 1: RUN(m_u8);
+        case 2: RUN(m_u16);
+        case 4: RUN(m_u32);
+        default: RUN(m_u64);
+        }
+      }
+#undef RUN
 }
 
 static void copy_task(void *arg, int32_t index, int32_t thread) {
@@ -123,7 +121,7 @@ static void swap_dims(copy *c, int a, int b) {
 
 int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *operand) {
   copy c = {.x = operand[EW_COPY_X], .y = operand[EW_COPY_Y], .size = p->size};
-  for (int d = 0; d < 6; d++) {
+  EW_PLAIN for (int d = 0; d < 6; d++) {
     if (p->dims[d] == 1) continue;
     const int last = c.nd - 1;
     if (c.nd && c.xs[last] == (int64_t)p->xs[d] * p->dims[d] && c.ys[last] == (int64_t)p->ys[d] * p->dims[d])
@@ -132,7 +130,7 @@ int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *ope
       c.dims[c.nd] = p->dims[d], c.xs[c.nd] = p->xs[d], c.ys[c.nd] = p->ys[d], c.nd++;
   }
   int64_t n = 1;
-  for (int d = 0; d < c.nd; d++) n *= c.dims[d];
+  EW_PLAIN for (int d = 0; d < c.nd; d++) n *= c.dims[d];
   if (c.nd == 1 && c.xs[0] == 1 && c.ys[0] == 1 && n > 1 << 16) { /* one long run: cut into rows, so that it can be shared */
     const int64_t row = 1 << 14;
     const int64_t whole = n / row * row;
@@ -147,13 +145,13 @@ int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *ope
   /* Where the last dimension is contiguous on one side only, the one that is contiguous on the other comes beside it. */
   const int last = c.nd - 1;
   if (c.xs[last] != 1 || c.ys[last] != 1)
-    for (int d = last - 1; d >= 0; d--)
+    EW_PLAIN for (int d = last - 1; d >= 0; d--)
       if (c.dims[d] > 1 && (c.xs[last] == 1 ? c.ys[d] == 1 : c.xs[d] == 1)) {
         swap_dims(&c, d, last - 1);
         break;
       }
   int64_t outer = 1;
-  for (int d = 0; d < c.nd - 2; d++) outer *= c.dims[d];
+  EW_PLAIN for (int d = 0; d < c.nd - 2; d++) outer *= c.dims[d];
   const int64_t m = c.dims[c.nd - 2], row = c.dims[c.nd - 1];
   const int64_t tile = c.size < 4 ? LINE / c.size : TILE;
   c.strip = tile * 1024 / row / tile * tile; /* whole tiles, some 16k elements, of fewer bytes more */

@@ -24,15 +24,15 @@ typedef struct {
 } each;
 
 static void merge(each *e, const int32_t *dims) {
-  for (int d = 0; d < 6; d++) {
+  EW_PLAIN for (int d = 0; d < 6; d++) {
     if (dims[d] == 1) continue;
     int last = e->nd - 1;
     bool joins = e->nd > 0;
-    for (int k = 0; k < ALL; k++)
+    EW_PLAIN for (int k = 0; k < ALL; k++)
       if (e->used[k] && joins && e->strides[k][last] != e->strides[k][d] * dims[d]) joins = false;
     int to = joins ? last : e->nd++;
     e->dims[to] = joins ? e->dims[last] * dims[d] : dims[d];
-    for (int k = 0; k < ALL; k++) e->strides[k][to] = e->strides[k][d];
+    EW_PLAIN for (int k = 0; k < ALL; k++) e->strides[k][to] = e->strides[k][d];
   }
   if (!e->nd) e->nd = 1, e->dims[0] = 1;
 }
@@ -130,22 +130,22 @@ void ew_whole_vectors(ew_row row, const void *job, int32_t n, int n_in, const vo
 
 void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out, ew_row op, const void *job) {
   each e = {.n_in = n_in, .op = op, .job = job};
-  for (int k = 0; k < ALL; k++) {
+  EW_PLAIN for (int k = 0; k < ALL; k++) {
     if (k >= n_in && k != OUT) continue;
     const ew_strided *s = k == OUT ? &out : &in[k];
     e.used[k] = true, e.data[k] = s->data, e.size[k] = s->size;
-    for (int d = 0; d < 6; d++) e.strides[k][d] = s->strides[d];
+    EW_PLAIN for (int d = 0; d < 6; d++) e.strides[k][d] = s->strides[d];
   }
   merge(&e, dims);
   int inner = e.nd - 1;
   e.row = e.dims[inner], e.rows = 1;
-  for (int d = 0; d < inner; d++) e.rows *= e.dims[d];
+  EW_PLAIN for (int d = 0; d < inner; d++) e.rows *= e.dims[d];
   bool direct = true; /* all operands lie well along a row */
-  for (int k = 0; k < ALL; k++) {
+  EW_PLAIN for (int k = 0; k < ALL; k++) {
     if (!e.used[k]) continue;
     int64_t span = 1;
     e.flat[k] = e.constant[k] = true;
-    for (int d = inner; d >= 0; d--) {
+    EW_PLAIN for (int d = inner; d >= 0; d--) {
       if (e.strides[k][d] != span && e.dims[d] != 1) e.flat[k] = false;
       if (e.strides[k][d] && d < inner) e.constant[k] = false;
       span *= e.dims[d];
