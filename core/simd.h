@@ -136,6 +136,15 @@ EW_INLINE f32x4 f32x4_max(f32x4 a, f32x4 b) {
   return (f32x4)(((i32x4)b & (a < b)) | ((i32x4)a & ~(a < b)));
 #endif
 }
+EW_INLINE f32x4 f32x4_min(f32x4 a, f32x4 b) {
+#if defined(__wasm_simd128__)
+  return (f32x4)wasm_f32x4_pmin((v128_t)a, (v128_t)b);
+#elif defined(__SSE2__)
+  return (f32x4)_mm_min_ps((__m128)b, (__m128)a);
+#else
+  return (f32x4)(((i32x4)b & (b < a)) | ((i32x4)a & ~(b < a)));
+#endif
+}
 /* Lanes within -128..127 as bytes, those of a first. */
 EW_INLINE i8x16 i8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
 #if defined(__wasm_simd128__)
@@ -164,6 +173,16 @@ EW_INLINE u8x16 u8x16_look_up(u8x16 table, u8x16 at) {
 #endif
 }
 
+/* Lanes within -128..255 as bytes, those of a first. */
+EW_INLINE u8x16 u8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
+#if defined(__wasm_simd128__)
+  const v128_t byte = wasm_i16x8_splat(255);
+  return (u8x16)wasm_u8x16_narrow_i16x8(wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), byte), wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)c, (v128_t)d), byte));
+#else
+  const u8x16 e = __builtin_shufflevector((u8x16)a, (u8x16)b, 0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0), f = __builtin_shufflevector((u8x16)c, (u8x16)d, 0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+  return __builtin_shufflevector(e, f, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+#endif
+}
 EW_INLINE float f32x4_sum(f32x4 v) {
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
   return v[0] + v[1];

@@ -717,8 +717,7 @@ static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool
   const int64_t low = p->low;
   const int64_t high = p->high;
   bool bad = false;
-  if (batch < 0) return 17;
-  if (channels < 0) return 18;
+  if (batch < 0) return 18;
   if (!(ew_check_min(ew_check_min((int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) >= 1)) return 0;
   if (!(ew_check_min(ew_check_min((int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) >= 1)) return 1;
   if (!(ew_check_min(ew_check_min((int64_t)taps[0], (int64_t)taps[1]), (int64_t)taps[2]) >= 1)) return 2;
@@ -736,7 +735,8 @@ static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool
   if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]) <= 1073741824) || bad) return 14;
   if (!(ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]) <= 1073741824) || bad) return 15;
   if (!(channels <= 1073741824)) return 16;
-  if ((*empty = batch == 0 || channels == 0)) return EW_CHECKED;
+  if (!(channels >= 16)) return 17;
+  if ((*empty = batch == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)x_size[0], (int64_t)x_size[1]), (int64_t)x_size[2]), channels)};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), channels)};
   reach[2] = (ew_reach){1, 0, 1};
@@ -746,7 +746,7 @@ static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool
   reach[6] = (ew_reach){4, 0, factors > 1 ? channels : 1};
   reach[7] = (ew_reach){1, 0, 1};
   reach[8] = (ew_reach){ew_check_bytes_of(&bad, y_type), 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, batch * (int64_t)y_size[0], (int64_t)y_size[1]), (int64_t)y_size[2]), channels)};
-  reach[9] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_ceil_div(&bad, channels, 8) * 2, ew_check_add(&bad, 9, ew_check_mul(&bad, 4, ew_check_ceil_div(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), 2))))};
+  reach[9] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_ceil_div(&bad, channels, 16) * 4, ew_check_add(&bad, 9, ew_check_mul(&bad, 4, ew_check_ceil_div(&bad, ew_check_mul(&bad, (int64_t)taps[0] * (int64_t)taps[1], (int64_t)taps[2]), 2))))};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 

@@ -37,8 +37,8 @@ Kernel("integer_product", {"items": "i32", "batch": "i32", "n": "i32", "c": "i32
 Kernel("integer_depthwise", {"batch": "i32", "channels": "i32", **PARAMS, "a_type": "i32", "b_type": "i32", "y_type": "i32", "b_zeros": "i32", "factors": "i32", "low": "i32", "high": "i32"},
        [read("a", 1, f"batch*{volume('x_size')}*channels"), read("w", 1, f"{volume('taps')}*channels"), read("a_zero", 1, "1", optional=True), read("b_zero", 1, "channels if b_zeros > 1 else 1", optional=True),
         read("sum_bias", 4, "channels", optional=True), read("a_scale", 4, "1", optional=True), read("factor", 4, "channels if factors > 1 else 1", optional=True), read("y_zero", 1, "1", optional=True),
-        write("y", "bytes_of(y_type)", f"batch*{volume('y_size')}*channels"), write("scratch", 4, f"ceil_div(channels, 8)*2*(9 + 4*ceil_div({volume('taps')}, 2))")],
-       require=[*RULES, *_TYPES, f"{volume('taps')} <= 64", f"batch*{volume('x_size')} <= 1073741824", f"batch*{volume('y_size')} <= 1073741824", "channels <= 1073741824"], empty=["batch", "channels"],
+        write("y", "bytes_of(y_type)", f"batch*{volume('y_size')}*channels"), write("scratch", 4, f"ceil_div(channels, 16)*4*(9 + 4*ceil_div({volume('taps')}, 2))")],
+       require=[*RULES, *_TYPES, f"{volume('taps')} <= 64", f"batch*{volume('x_size')} <= 1073741824", f"batch*{volume('y_size')} <= 1073741824", "channels <= 1073741824", "channels >= 16"], empty=["batch"],
        doc="integer_product's convolution for one channel per group: y [batch, y_size, channels] of a [batch, x_size, channels] and w [taps, channels].")
 
 
@@ -184,7 +184,7 @@ def _(n, b):
     operands.update(a=x, y=y)
     if depthwise(n):
         w = b.contiguous(w.reshape([groups, taps]).transpose([1, 0]))
-        size = -(-groups // 8) * 8 * (9 + 4 * -(-taps // 2))
+        size = -(-groups // 16) * 16 * (9 + 4 * -(-taps // 2))
         b.emit("integer_depthwise", {**operands, "w": w, "scratch": b.scratch(size)}, batch=x.shape[0], channels=groups, **win.params(), **params)
         return
     packed = _pack(b, w, groups, m, taps, c, m * c * taps, c * taps, 1, taps)
@@ -196,9 +196,9 @@ def _(n, b):
 
 
 def depthwise(n):
-    """Whether a convolution has one channel per group: its kernel has no float epilogue."""
+    """Whether a convolution has one channel per group, and enough of them for its kernel, which has no float epilogue."""
     w = n.inputs[W]
-    return n.attr("group", 1) == w.shape[0] > 1 and w.shape[1] == 1 and product(w.shape[2:]) <= 64 and not n.has(BIAS) and not n.has(RESIDUAL) and "activation" not in n.attrs
+    return n.attr("group", 1) == w.shape[0] >= 16 and w.shape[1] == 1 and product(w.shape[2:]) <= 64 and not n.has(BIAS) and not n.has(RESIDUAL) and "activation" not in n.attrs
 
 
 matmul_integer = Op("MatMulInteger")

@@ -172,7 +172,8 @@ def _(n, g):
     return [g.op("IntegerConv", n.inputs[0], n.inputs[2], n.inputs[3], n.inputs[5], n.input(8), None, _factor(n, g, 1, 4, 6), n.inputs[7], domain="edgewise", y_type=n.inputs[7].dtype, **n.attrs)]
 
 
-_CONVOLUTIONS = [((2, 3, 9), (4, 3, 3), {}), ((2, 4, 9, 8), (6, 4, 3, 3), {"pads": [1, 1, 1, 1]}), ((1, 6, 9, 8), (6, 1, 3, 3), {"group": 6, "strides": [2, 2]}), ((1, 8, 5, 5), (3, 8, 1, 1), {})]
+_CONVOLUTIONS = [((2, 3, 9), (4, 3, 3), {}), ((2, 4, 9, 8), (6, 4, 3, 3), {"pads": [1, 1, 1, 1]}), ((1, 6, 9, 8), (6, 1, 3, 3), {"group": 6, "strides": [2, 2]}), ((1, 8, 5, 5), (3, 8, 1, 1), {}),
+                 ((2, 24, 9, 8), (24, 1, 3, 3), {"group": 24, "pads": [1, 1, 1, 1]}), ((1, 48, 7, 6), (48, 1, 5, 5), {"group": 48, "strides": [2, 2], "pads": [2, 1, 2, 2]}), ((1, 16, 11), (16, 1, 4), {"group": 16, "dilations": [2]})]
 
 
 @conv_integer.cases
