@@ -313,9 +313,9 @@ static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a
 
 EW_INLINE f32x4 scale_in_lanes(const nbits *w, int64_t at, bool half) { return half ? scale_at(w, at, true) - (f32x4){0} : f32x4_load_splat((const real *)w->scales + at); }
 /* In each lane its block's scale; at: the first of the span. */
-EW_INLINE f32x4 scales_of(const nbits *w, int64_t at, int32_t each, int bits, bool half) {
+EW_INLINE f32x4 scales_of(const nbits *w, int64_t at, int32_t each, bool half) {
   const f32x4 first = scale_in_lanes(w, at, half);
-  return bits > 2 ? first : __builtin_shufflevector(first, scale_in_lanes(w, at + each - 1, half), 0, 1, 6, 7);
+  return each == 1 ? first : __builtin_shufflevector(first, scale_in_lanes(w, at + each - 1, half), 0, 1, 6, 7);
 }
 
 EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits, int digits, bool shorts) {
@@ -332,7 +332,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
     for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
     for (int32_t span = 0; span < f->spans; span++, at += each) {
       f32x4 scale[COLS];
-      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(w, at + r * w->blocks, each, bits, half);
+      for (int r = 0; r < COLS && digits > 1; r++) scale[r] = scales_of(w, at + r * w->blocks, each, half);
       for (int32_t part = 0; part < parts; part++) {
         const i32x4 start = *(const i32x4_m *)a;
         const f32x4 a_scale = *(const f32x4_m *)(a + 4);
@@ -359,7 +359,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
         for (int r = 0; r < COLS; r++) {
           if (apart) x[r] -= below[r];
           if (digits > 1) x[r] += start;
-          if (digits == 1) scale[r] = scales_of(w, at + r * w->blocks, each, bits, half); /* as late as can be: there are few registers */
+          if (digits == 1) scale[r] = scales_of(w, at + r * w->blocks, each, half); /* as late as can be: there are few registers */
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
       }
