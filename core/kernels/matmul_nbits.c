@@ -382,6 +382,31 @@ FEW_ROWS(4)
 FEW_ROWS(8)
 #undef FEW_ROWS
 
+/* Code books: what is looked up meets a at once, as floats. That is most of the work, which several rows of a had better share. */
+static __attribute__((noinline)) void rows_codes(const few_rows *f, int32_t row, float *out) {
+  const nbits *w = f->w;
+  const ew_matmul_nbits_params *p = w->p;
+  const bool half = half_scales_of(w);
+  f32x4 plane[4];
+  planes_of(codes[p->format], plane);
+  int64_t block = (int64_t)row * w->blocks;
+  const uint8_t *b = w->b + (int64_t)row * p->k / 2;
+  EW_PLAIN for (int r = 0; r < COLS; r++) {
+    const real *a = f->g->a;
+    f32x4 sum = {0};
+    EW_PLAIN for (int32_t i = 0; i < w->blocks; i++) {
+      f32x4 x[4] = {0};
+      EW_PLAIN for (int32_t k = 0; k < p->block; k += 16, a += 16, b += 8) {
+        f32x4 value[4];
+        look_up(plane, fields_of(b, 4, true), value);
+        for (int j = 0; j < 4; j++) x[j] = f32x4_fma(value[j], *(const f32x4_m *)(a + 4 * j), x[j]);
+      }
+      sum = f32x4_fma((x[0] + x[1]) + (x[2] + x[3]), scale_in_lanes(w, block++, half), sum);
+    }
+    out[r] = f32x4_sum(sum);
+  }
+}
+
 static void group_task(void *arg, int32_t index, int32_t thread) {
   const few_rows *f = arg;
   const ew_gemm_job *g = f->g;
@@ -443,6 +468,9 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
       }
     }
   }
+  if (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2)) {
+    if (p->format && p->m == 1 && p->n >= COLS && p->block % 16 == 0 && p->k % p->block == 0) task = group_task, f.rows = rows_codes;
+  }
   /* A task is worth some 5 microseconds. */
   const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14 : rounded ? 16 : 15);
   const int32_t threads = ew_parallel_width(ctx), tasks = worth < threads ? (int32_t)worth + 1 : threads;
@@ -499,7 +527,7 @@ static void unpack_panel(const many_rows *f, int32_t j, real *panel) {
   const bool half = half_scales_of(w);
   const int32_t block = w->p->block;
   for (int32_t b = 0; b < w->blocks; b++) {
-    for (int32_t c = 0; c < NR; c++) {
+    EW_PLAIN for (int32_t c = 0; c < NR; c++) {
       const bool there = j + c < w->p->n;
       panel[c] = there ? scale_at(w, (int64_t)(j + c) * w->blocks + b, half) : 0;
       panel[NR + c] = there && w->zeros ? panel[c] * zero_at(w, j + c, b) : 0;

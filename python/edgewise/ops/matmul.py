@@ -493,6 +493,6 @@ def _(n, g, dy):
 @bnb4.cases
 def _(t):
     for kind in (0, 1):
-        for rows, k, cols, block in ((1, 64, 48, 16), (3, 64, 48, 64), (5, 128, 7, 32)):
+        for rows, k, cols, block in ((1, 64, 48, 16), (1, 256, 9, 64), (3, 64, 48, 64), (5, 128, 7, 32)):
             yield t(t.f(rows, k), t.const(t.n("uint8", cols * k // 2, low=0, high=255)), t.const(t.f(cols * k // block, low=0.1, high=1)), K=k, N=cols, block_size=block, quant_type=kind, tol=1e-4)
     yield t(t.f(2, 3, 64), t.const(t.n("uint8", 48 * 32, low=0, high=255)), t.const(t.f(48, low=0.1, high=1)), K=64, N=48, block_size=64, quant_type=1, tol=1e-4)
