@@ -143,12 +143,14 @@ static void block_8bit(const step_8bit *w, real *restrict x, const real *restric
   float m[BLOCK], r[BLOCK];
   vf mh = {0}, rh = {0};
   const float m_unit = *m_largest / 127.0f, r_unit = *v_largest / 256.0f;
+  /* Bytes become floats as last bits of 2^23, since of numbers that are not negative LLVM makes unsigned ones, whose conversion is slow in wasm. */
+  const vf keep = vf_splat(s->before * s->after), rate = vf_splat(s->rate * s->after);
   for (int i = 0; i < BLOCK; i += VF) {
-    vf a = __builtin_convertvector((vi_load_bytes((const uint8_t *)m8 + i) ^ 128) - 128, vf) * m_unit, b = (__builtin_convertvector(vi_load_bytes(v8 + i), vf) + 1.0f) * r_unit;
-    vf y = vf_load(x + i), d = vf_load(g + i) * s->scale + y * s->l2;
+    vf a = __builtin_convertvector((vi_load_bytes((const uint8_t *)m8 + i) ^ 128) - 128, vf) * m_unit, b = ((vf)(vi_load_bytes(v8 + i) | 0x4b000000) - (0x1p23f - 1)) * r_unit;
+    vf y = vf_load(x + i), d = vf_fma(y, vf_splat(s->l2), vf_load(g + i) * s->scale);
     a = vf_fma(d - a, vf_splat(p->rest1), a), b *= b;
     b = vf_sqrt(vf_fma(vf_fma(d, d, -b), vf_splat(p->rest2), b));
-    vf_store(x + i, (y * s->before - a * s->rate / vf_fma(b, vf_splat(s->root), vf_splat(p->epsilon))) * s->after);
+    vf_store(x + i, y * keep - a * rate / vf_fma(b, vf_splat(s->root), vf_splat(p->epsilon)));
     mh = vf_max(mh, vf_abs(a)), rh = vf_max(rh, b);
     vf_store(m + i, a), vf_store(r + i, b);
   }
@@ -162,9 +164,10 @@ static void block_8bit(const step_8bit *w, real *restrict x, const real *restric
     for (int k = 0; k < 2; k++) {
       vu h = (lane + (first + (uint32_t)(i + k * VF))) * 0x9e3779b9u + salt; /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
       h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
-      vf up = __builtin_convertvector((vi)(h & 0xffff), vf) * 0x1p-16f, up2 = __builtin_convertvector((vi)(h >> 16), vf) * 0x1p-16f;
+      vf up = (vf)((h & 0xffff) | 0x43000000), up2 = (vf)((h >> 16) | 0x43000000); /* 128 more than a number in [0, 1) */
       /* down: to the nearest integer of half less, by adding 1.5 * 2^23, which leaves no bits for a fraction; 127 more, so that all is positive */
-      vf a = vf_load(m + i + k * VF) * m_scale + up + 126.5f, b = vf_load(r + i + k * VF) * r_scale + up2 - 1.5f;
+      vf a = vf_fma(vf_load(m + i + k * VF), vf_splat(m_scale), up - 1.5f);
+      vf b = vf_fma(vf_load(r + i + k * VF), vf_splat(r_scale), up2 - 129.5f);
       a = vf_min(vf_max(a, vf_splat(0)), vf_splat(254)), b = vf_min(vf_max(b, vf_splat(0)), vf_splat(255));
       mq[k] = ((vi)(a + 0x1.8p23f) & 255) - 127, vq[k] = (vi)(b + 0x1.8p23f) & 255;
     }
