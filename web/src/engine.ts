@@ -124,6 +124,8 @@ export class Engine {
   failure: EdgewiseError | undefined;
   /** Runs plans in its stead, while a profile watches. */
   watcher: Watcher | undefined;
+  /** How often plans have been run. */
+  runs = 0;
   private readonly described = new Map<Plan, Described>();
   private closed = false;
   private out = 0;
@@ -284,6 +286,7 @@ export class Engine {
 
   /** Runs all other steps. @throws InputError: an index in the data is out of range. OutOfMemory, EngineError */
   run(plan: Plan, where: string): void {
+    this.runs++;
     if (this.watcher) this.watcher.run(plan, where);
     else this.check(this.call(() => this.exports.ew_plan_run(plan)), where);
   }

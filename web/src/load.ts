@@ -157,7 +157,7 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     throwIfAborted(signal);
     const weights = new Weights(engine, manifest);
     const filling = found.fill(weights.extents(manifest));
-    if (manifest.training.size) void warm(engine, filling);
+    if (manifest.training.size) void warm(engine);
     const { files, texts } = await filling;
     throwIfAborted(signal);
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");

@@ -1,5 +1,5 @@
 // Browsers compile WebAssembly in two steps: quickly, to code of a fifth of the speed, and again, in the background, what turns out to be busy. So the
-// first training step would be the slow one. While a worker waits for a model anyway, it can make the kernels busy.
+// first training step would be the slow one. While a worker waits for a model anyway, and for what the page wants of it, it can make the kernels busy.
 
 import type { Engine, Plan } from "./engine.ts";
 import { WARM } from "./gen/warm.ts";
@@ -8,13 +8,10 @@ const RUNS = 150; // it takes some 40 until all kernels are compiled, and as man
 const PATIENCE_MS = 20; // what comes sooner is not worth it
 const BREATH_MS = 2;
 
-/** Runs a small training step again and again until `waiting` has ended, but not for long. An engine that was made without some of its kernels has nothing to warm. Never throws. */
-export async function warm(engine: Engine, waiting: Promise<unknown>): Promise<void> {
-  let over = false;
-  const end = (): void => { over = true; };
-  waiting.then(end, end);
+/** Runs a small training step again and again until somebody else runs something, but not for long. An engine that was made without some of its kernels has nothing to warm. Never throws. */
+export async function warm(engine: Engine): Promise<void> {
+  let mine = engine.runs;
   await pause(PATIENCE_MS);
-  if (over) return;
   const held: number[] = [];
   let plan: Plan | undefined;
   try {
@@ -28,8 +25,9 @@ export async function warm(engine: Engine, waiting: Promise<unknown>): Promise<v
       engine.bind(plan, slot, held.at(-1)!, size);
     }
     engine.init(plan, "warm");
-    for (let runs = 0; !over && runs < RUNS; runs++) {
+    for (let runs = 0; engine.runs === mine && !engine.watcher && runs < RUNS; runs++) {
       engine.run(plan, "warm"); // half a millisecond
+      mine = engine.runs;
       await pause(BREATH_MS); // in which the model's bytes are taken care of, for instance
     }
   } catch {

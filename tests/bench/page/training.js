@@ -13,8 +13,7 @@ serve({
     engine = await Engine.open({ ...urls, flavour, threads });
     const { choice } = engine;
     if (choice.flavour !== flavour || choice.threads !== threads) throw new Error(`asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`);
-    let fetched;
-    void warm(engine, new Promise((resolve) => { fetched = resolve; }));
+    void warm(engine);
     const info = await (await fetch(url + ".json")).json();
     const read = async (at, size) => new Uint8Array(await (await fetch(url + ".plan", { headers: { Range: `bytes=${at}-${at + size - 1}` } })).arrayBuffer());
     plan = engine.loadPlan(await read(...info.plan), url);
@@ -30,7 +29,6 @@ serve({
       if (name === "loss" && kind === "output") loss = address;
       engine.bind(plan, slot, address, bytes, name);
     }
-    fetched();
     engine.init(plan, url);
     return { ms: now() - begin };
   },

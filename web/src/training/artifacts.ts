@@ -64,7 +64,7 @@ export class ArtifactSession {
     const python = new Compiler(urls, signal);
     try {
       const compiling = python.compile(files, { call: "open" }, () => undefined);
-      void opening.then((engine) => warm(engine, compiling), () => undefined);
+      void opening.then(warm, () => undefined);
       const { manifest } = await compiling;
       const engine = await opening;
       return new ArtifactSession(engine, python, { ...(JSON.parse(manifest) as ArtifactsInfo), flavour: engine.choice.flavour, threads: engine.choice.threads });
