@@ -172,10 +172,10 @@ interface Loaded {
   bound: Sequence | undefined;
 }
 
-/** A package's language model in an engine. As python/edgewise/session/decoder.py. */
 /** What a run of so many tokens costs, in halves of what each further token of a long one does (as session/decoder.py, where more is said). */
 const runCost = (tokens: number) => (tokens === 1 ? 9 : 20 + 2 * tokens);
 
+/** A package's language model in an engine. As python/edgewise/session/decoder.py. */
 export class EngineDecoder implements Decoder<Sequence> {
   readonly vocab_size: number;
   /** How many tokens a sequence can have. */
