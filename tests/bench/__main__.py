@@ -6,11 +6,11 @@ import os
 import sys
 import time
 
-from . import binding, kernels, language, networks, ops, report, start, training
+from . import binding, kernels, language, networks, ops, real, report, start, training
 from .browser import Bench, say
 from .contenders import busy
 
-MODULES = (language, networks, training, ops, kernels, start, binding)  # each has CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
+MODULES = (language, networks, training, ops, kernels, start, binding, real)  # each has CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
 CASES = {case: module for module in MODULES for case in module.CASES}
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .real_models import FOLDER as REAL_MODELS
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 WORK = ROOT / ".build" / "bench"
@@ -94,6 +96,8 @@ class Bench:
         shutil.rmtree(dist, ignore_errors=True)
         shutil.copytree(ROOT / "web/dist", dist, ignore=shutil.ignore_patterns("*.map", "types"))
         mounts = [f"/={dist}", f"/pyodide={ROOT / 'web/node_modules/pyodide'}", f"/bench={WORK}"]
+        if REAL_MODELS.is_dir():
+            mounts.append(f"/real={REAL_MODELS}")
         try:
             found = peers()
             mounts += [f"/{path}={found / folder}" for path, folder in (("ort", "onnxruntime-web/dist"), ("ort-training", "onnxruntime-web-training/dist"), ("jax", "@jax-js/jax/dist"), ("tf", "@tensorflow"), ("wllama", "@wllama/wllama/esm"))]

@@ -1,0 +1,58 @@
+// A page as a stranger writes it: a session of an .onnx file and its first result, by the public API
+// that both engines share. ?engine=edgewise|ort&model=ADDRESS&feeds=ADDRESS (of real.py's files).
+import { base64 } from "./rpc.js";
+
+const query = new URLSearchParams(location.search);
+const here = (path) => new URL(path, location.href).href;
+
+async function load() {
+  if (query.get("engine") === "edgewise") {
+    const edgewise = await import(here("/edgewise.js"));
+    edgewise.env.threads = 1;
+    return edgewise;
+  }
+  const ort = await import(here("/ort/ort.wasm.bundle.min.mjs"));
+  ort.env.wasm.wasmPaths = here("/ort/");
+  ort.env.wasm.numThreads = 1;
+  ort.env.logLevel = "error";
+  return ort;
+}
+
+const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
+
+async function feedsOf(url, Tensor) {
+  const [inputs, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+  return Object.fromEntries(inputs.map(({ name, type, dims, at, bytes }) => {
+    const Array = ARRAYS[type];
+    return [name, new Tensor(type, new Array(data, at, bytes / Array.BYTES_PER_ELEMENT), dims)];
+  }));
+}
+
+/** Milliseconds since navigation started: until the session is there, and until its first result is. */
+async function visit() {
+  const { InferenceSession, Tensor } = await load();
+  const feeding = feedsOf(here(query.get("feeds")), Tensor);
+  const session = await InferenceSession.create(here(query.get("model")), query.get("engine") === "ort" ? { executionProviders: ["wasm"] } : {});
+  const created = performance.now();
+  const feeds = await feeding;
+  let outputs = await session.run(feeds);
+  const first = performance.now();
+
+  /** Milliseconds of each run, of as many as take `ms` together; two at least. */
+  window.runs = async (ms) => {
+    const times = [];
+    for (const begin = performance.now(); times.length < 2 || performance.now() - begin < ms; ) {
+      const from = performance.now();
+      outputs = await session.run(feeds);
+      times.push(performance.now() - from);
+    }
+    return times;
+  };
+  window.output = () => {
+    const { data, dims } = outputs[session.outputNames[0]];
+    return { dims: [...dims], data: base64(data instanceof Float32Array ? data : Float32Array.from(data, Number)) };
+  };
+  return { created, first };
+}
+
+window.visited = await visit().catch((e) => ({ error: String(e?.message ?? e) }));

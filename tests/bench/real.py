@@ -1,0 +1,230 @@
+"""Case `real`: real pre-trained models as strangers run them, by the public API of a page and natively.
+
+Each model is opened from its .onnx file in a page of a fresh browser profile (first visit), in a second
+page of the same profile (second visit), and run there again and again (steady state); natively it is
+run by both Python packages in this process. Outputs are compared with native onnxruntime's first."""
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .browser import WORK, Bench, cpu_ms, renderers, say
+from .contenders import NATIVE, ONE, ORT_ONE, Native, leave_out, native_session
+from .real_models import FOLDER, MODELS, Feeds, RealModel
+from .stats import ratio, show, summary
+
+CASES = ("real",)
+NATIVE_EDGEWISE = "native Edgewise, 1 thread"
+PAGES = {ONE: "edgewise", ORT_ONE: "ort"}
+STEADY_MS = 200
+FIRST, SECOND, STEADY, NATIVELY = "first visit", "second visit", "steady", "native"
+
+
+def row_name(title: str, what: str) -> str:
+    """The name of a row of the case's values, as goals.py refers to it."""
+    return f"{title}: {what}"
+
+
+def write_feeds(feeds: Feeds, target: Path) -> None:
+    """TARGET.json and TARGET.bin, as page/real.js reads them."""
+    described, parts, at = [], [], 0
+    for name, array in feeds.items():
+        data = np.ascontiguousarray(array).tobytes()
+        described.append({"name": name, "type": str(array.dtype), "dims": list(array.shape),
+                          "at": at, "bytes": len(data)})
+        padded = data + bytes(-len(data) % 8)
+        parts.append(padded)
+        at += len(padded)
+    target.with_suffix(".bin").write_bytes(b"".join(parts))
+    target.with_suffix(".json").write_text(json.dumps(described))
+
+
+class Visits:
+    """A browser profile in which one engine's page is opened, and opened again."""
+
+    def __init__(self, bench: Bench, who: str, model: RealModel, feeds: str) -> None:
+        self.bench, self.peak, self.page = bench, 0, None
+        self.url = (f"{bench.url}/bench/page/real.html?engine={PAGES[who]}&model=/real/{model.file}"
+                    f"&feeds={feeds}")
+        self.context = bench.chromium.new_context()
+        self.context.set_default_timeout(120_000)
+
+    def visit(self) -> dict[str, float]:
+        """Opens the page anew: {"created", "first"}, milliseconds since navigation started."""
+        if self.page:
+            self.page.close()
+        before = {pid: cpu_ms(pid) for pid in renderers()}
+        self.page = self.context.new_page()
+        self.page.goto(self.url)
+        self.page.wait_for_function("window.visited")
+        visited = self.page.evaluate("window.visited")
+        if "error" in visited:
+            raise RuntimeError(visited["error"])
+        worked = {pid: cpu_ms(pid) - before.get(pid, 0) for pid in renderers()}
+        process = max(worked, key=worked.get, default=None)
+        found = renderers().get(process)
+        self.peak = max(self.peak, found["peak"] if found else 0)
+        return visited
+
+    def steady(self) -> float:
+        """Median milliseconds of a run in the open page."""
+        return float(np.median(self.page.evaluate("window.runs", STEADY_MS)[1:]))
+
+    def output(self) -> np.ndarray:
+        """The first output of the last run, as float32."""
+        found = self.page.evaluate("window.output()")
+        data = np.frombuffer(base64.b64decode(found["data"]), np.float32)
+        return data.reshape(found["dims"])
+
+    def close(self) -> None:
+        self.context.close()
+
+
+def difference(model: RealModel, y: np.ndarray, reference: np.ndarray) -> float:
+    """How far an output is from the reference, in the terms of `model.tolerance`."""
+    if y.shape != reference.shape:
+        return float("inf")
+    if model.shape_only:
+        return 0.0
+    y, reference = y.astype(np.float64), reference.astype(np.float64)
+    if model.norms:
+        return float(np.linalg.norm(y - reference) / np.linalg.norm(reference))
+    return float(np.max(np.abs(y - reference)) / max(np.max(np.abs(reference)), 1e-30))
+
+
+def natives(model: RealModel, feeds: Feeds) -> dict[str, Native]:
+    """Both Python packages with one thread."""
+    import edgewise
+    options = edgewise.SessionOptions()
+    options.intra_op_num_threads = 1
+    ours, theirs = edgewise.InferenceSession(str(model.path), options), native_session(model.path)
+    return {NATIVE_EDGEWISE: Native(lambda: ours.run(None, feeds)[0]),
+            NATIVE: Native(lambda: theirs.run(None, feeds)[0])}
+
+
+def run_natively(bench: Bench, model: RealModel, feeds: Feeds, rounds: int,
+                 found: dict[str, dict[str, list[float]]]) -> np.ndarray | None:
+    """Times both packages in turns. Returns onnxruntime's output, None where it failed."""
+    engines, times = natives(model, feeds), {}
+    for who, one in list(engines.items()):
+        try:
+            one.times(0)
+            times[who] = []
+        except Exception as e:
+            bench.failed(f"{who}, {model.title}", e)
+            del engines[who]
+    for _ in range(rounds):
+        for who, one in engines.items():
+            times[who].append(float(np.median(one.times(STEADY_MS)[1:])))
+    reference = engines[NATIVE].result if NATIVE in engines else None
+    if reference is not None and NATIVE_EDGEWISE in engines:
+        off = {NATIVE_EDGEWISE: difference(model, engines[NATIVE_EDGEWISE].result, reference)}
+        leave_out(bench, model.title, off, {NATIVE_EDGEWISE: model.tolerance}, times)
+    found[NATIVELY] = times
+    return reference
+
+
+def run_in_pages(bench: Bench, model: RealModel, feeds: str, rounds: int,
+                 reference: np.ndarray | None, found: dict[str, dict[str, list[float]]],
+                 memory: dict[str, float]) -> None:
+    """First visits in profiles of their own, second visits and runs in the last of them, in turns."""
+    times: dict[str, dict[str, list[float]]] = {FIRST: {}, SECOND: {}, STEADY: {}}
+    open_now: dict[str, Visits] = {}
+    failed: set[str] = set()
+
+    def attempt(who: str, what: Any) -> Any:
+        try:
+            return what()
+        except Exception as e:
+            failed.add(who)
+            bench.failed(f"{who}, {model.title}", e)
+
+    try:
+        for number in range(rounds):
+            for who in PAGES:
+                if who in failed:
+                    continue
+                if who in open_now:
+                    open_now.pop(who).close()
+                visits = open_now[who] = Visits(bench, who, model, feeds)
+                for what in (FIRST, SECOND):
+                    if visited := attempt(who, visits.visit):
+                        times[what].setdefault(who, []).append(visited["first"])
+        for number in range(rounds):
+            for who in [w for w in open_now if w not in failed]:
+                if ms := attempt(who, open_now[who].steady):
+                    times[STEADY].setdefault(who, []).append(ms)
+        off = {}
+        for who in [w for w in open_now if w not in failed]:
+            memory[who] = open_now[who].peak / 1024
+            output = attempt(who, open_now[who].output)
+            if output is not None and reference is not None:
+                off[who] = difference(model, output, reference)
+        allowed = dict.fromkeys(off, model.tolerance)
+        leave_out(bench, model.title, off, allowed, *times.values(), memory)
+    finally:
+        for visits in open_now.values():
+            visits.close()
+    found |= times
+
+
+def cells(times: dict[str, list[float]], ours: str, theirs: str) -> list[str]:
+    """Ours, theirs and the ratio of speeds, as a table has them."""
+    middle = [show(summary(times[who])["median"]) if times.get(who) else "–"
+              for who in (ours, theirs)]
+    r = ratio(times.get(theirs), times.get(ours))
+    return [*middle, f"**{r['median']:.2f}×**" if r else "–"]
+
+
+def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
+    """As every module of cases; `seconds` is not looked at: each model is small or run once."""
+    models = [m for m in MODELS if m.path.exists()]
+    if not models:
+        say(f"  no model of tests/bench/real_models.py is in {FOLDER}: set EDGEWISE_REAL to the "
+            "folder that has them")
+        return {}
+    for model in MODELS:
+        if model not in models:
+            bench.trouble.append(f"{model.title}: {model.file} is not there")
+    folder = WORK / "real"
+    folder.mkdir(parents=True, exist_ok=True)
+    page = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'>"
+    (WORK / "page/real.html").write_text(page + "<script type=module src=real.js></script>")
+    rounds = min(rounds, 3)
+    table, values, memories = [], {}, {}
+    for number, model in enumerate(models):
+        begin = time.monotonic()
+        feeds = model.feeds(np.random.default_rng(number))
+        write_feeds(feeds, folder / str(number))
+        found: dict[str, dict[str, list[float]]] = {}
+        memory: dict[str, float] = {}
+        reference = run_natively(bench, model, feeds, rounds, found)
+        run_in_pages(bench, model, f"/bench/real/{number}", rounds, reference, found, memory)
+        for what, times in found.items():
+            values[row_name(model.title, what)] = times
+        memories[model.title] = memory
+        table.append([model.title, f"{model.path.stat().st_size / 1e6:.3g}",
+                      *cells(found[FIRST], ONE, ORT_ONE), *cells(found[SECOND], ONE, ORT_ONE),
+                      *cells(found[STEADY], ONE, ORT_ONE),
+                      *cells(found[NATIVELY], NATIVE_EDGEWISE, NATIVE),
+                      *(show(memory.get(who)) for who in PAGES)])
+        say(f"  {' | '.join(table[-1])} ({time.monotonic() - begin:.0f} s)")
+    columns = ["one thread", "MB", *(c for what in (FIRST, SECOND, "a run", "a run, natively")
+                                     for c in (f"{what}: Edgewise, ms", "onnxruntime, ms", "")),
+               "peak of the page: Edgewise, MB", "onnxruntime-web, MB"]
+    notes = [
+        "First visit: milliseconds from navigation to the first result, in a fresh browser profile, "
+        "the model an .onnx file on a plain local server; second visit: the same in a new page of "
+        "that profile. A run: the median of later runs through the public API of a page. "
+        "onnxruntime-web runs on the page's own thread, which is its default, Edgewise in a worker, "
+        "which is its own.",
+        "Natively: the run() of both Python packages, NumPy arrays in and out.",
+        "The first output was compared with native onnxruntime's before anything counted. Kokoro "
+        "draws random numbers: of it the shape was compared."]
+    return {"real": {"title": "Real pre-trained models", "unit": "ms", "values": values,
+                     "real_memory": memories, "columns": columns, "table": table, "notes": notes}}
