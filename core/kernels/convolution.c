@@ -1,5 +1,6 @@
 /* Convolution, its transpose (which is its gradient by x) and its gradient by the weights, as matrix products whose b is gathered
  * from x while it is packed: no patches are ever stored. Few output channels per group, as in depthwise convolutions, go tap by tap instead. */
+#include "convolution_few.h"
 #include "depthwise.h"
 #include "gemm.h"
 
@@ -379,6 +380,7 @@ int32_t ew_k_conv(ew_context *ctx, const ew_conv_params *p, void *const *operand
   s.finish = (ew_finish){.bias = operand[EW_CONV_BIAS], .residual = operand[EW_CONV_RESIDUAL], .activation = p->activation, .alpha = 1, .beta = 1};
   int64_t items = (int64_t)s.batch * s.groups;
   double each = (double)(s.c * s.taps) * (double)s.y_volume;
+  if ((s.m >= FEW_CHANNELS || s.groups == 1) && ew_conv_few_positions(ctx, p, operand)) return EW_OK;
   if (s.m < FEW_CHANNELS) {
     in_parallel(ctx, &s, items * s.m, each, direct_task);
     return EW_OK;

@@ -158,6 +158,10 @@ _CONVOLUTIONS = [((2, 3, 9), (4, 3, 3), {}), ((1, 1, 50), (8, 1, 10), {"strides"
                  ((1, 3, 14, 9), (5, 3, 3, 2), {"dilations": [3, 2], "pads": [3, 0, 1, 2], "strides": [1, 3]}), ((1, 4, 5, 6, 7), (6, 4, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
                  ((2, 4, 5, 6, 7), (4, 2, 2, 3, 1), {"group": 2, "strides": [2, 1, 2]}), ((1, 20, 3, 3), (2, 20, 3, 3), {}), ((1, 40, 11, 11), (24, 40, 5, 5), {"pads": [2, 2, 2, 2]}), ((3, 70, 13), (9, 70, 7), {"pads": [6, 0]}),
                  ((3, 20, 9, 7), (17, 20, 3, 3), {"pads": [1, 0, 2, 1]}), ((1, 64, 7, 40), (70, 64, 3, 3), {"pads": [1, 1, 1, 1]}), ((1, 3, 300, 7), (5, 3, 3, 3), {"dilations": [90, 2], "pads": [90, 2, 90, 2]}),
+                 # few positions: dot products; many items with few positions each: one product
+                 ((1, 40, 1, 1), (70, 40, 1, 1), {}), ((1, 128, 1), (1, 128, 1), {}), ((1, 24, 6), (33, 24, 3), {"strides": [2], "pads": [1, 1]}), ((64, 20, 5), (12, 20, 3), {}),
+                 ((70, 6, 2, 3), (8, 3, 2, 2), {"group": 2, "pads": [1, 1, 0, 0]}), ((3, 6, 2, 2), (10, 3, 2, 2), {"group": 2}), ((2, 300, 2, 2), (9, 300, 3, 3), {"pads": [1, 1, 1, 1]}),
+                 ((40, 8, 2, 2, 2), (6, 8, 2, 2, 2), {"pads": [1, 1, 1, 0, 1, 0], "dilations": [1, 2, 1]}), ((300, 70, 3), (90, 70, 3), {"pads": [2, 0], "dilations": [2]}),
                  *(((2, 3, h, w), (3 * m, 1, 3, 3), {"group": 3, "strides": [s, s], "pads": pads}) for h, w, m, s, pads in  # 3 x 3 alone: narrow and wide, low and high, pads on either side
                    ((7, 7, 1, 1, [1, 1, 1, 1]), (3, 16, 2, 1, [0, 1, 0, 0]), (70, 21, 1, 1, [1, 0, 1, 1]), (9, 34, 1, 1, [2, 0, 1, 0]), (14, 14, 1, 2, [1, 1, 1, 1]), (133, 45, 1, 2, [1, 1, 1, 1]), (6, 64, 2, 2, [0, 0, 1, 1])))]
 
@@ -292,4 +296,5 @@ def _(t):
     for activation, numbers in (("Relu", None), ("Tanh", None), ("Sigmoid", None), ("LeakyRelu", [0.2]), ("HardSigmoid", [0.3, 0.4]), ("Clip", [0.0, 0.5])):
         attrs = {"activation": activation, "pads": [1, 1, 1, 1], **({"activation_params": numbers} if numbers else {})}
         yield t(t.f(1, 3, 8, 8), t.f(6, 3, 3, 3), t.f(6), tol=1e-4, **attrs)
-    yield t(t.f(1, 3, 8, 8), t.f(6, 3, 3, 3), t.f(6), t.f(1, 6, 8, 8), tol=1e-4, activation="Relu", pads=[1, 1, 1, 1])
+    for batch, size in ((1, 8), (3, 2), (40, 2)):
+        yield t(t.f(batch, 3, size, size), t.f(6, 3, 3, 3), t.f(6), t.f(batch, 6, size, size), tol=1e-4, activation="Relu", pads=[1, 1, 1, 1])
