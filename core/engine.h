@@ -63,6 +63,7 @@ enum ew_error_code {
   EW_E_INDEX = 11,     /* an index that came from data is out of range; detail = the index */
   EW_E_ARGUMENT = 12,  /* a call's argument is wrong */
   EW_E_ABSENT = 13,    /* this engine was made without the step's kernel (detail -1), or without the code for a parameter's value (detail) */
+  EW_E_STOPPED = 14,   /* ew_stop ended the run before or in this step; detail = the word's value */
 };
 
 typedef struct ew_engine ew_engine;
@@ -74,6 +75,13 @@ typedef struct { int32_t code, step, operand, kernel; int64_t detail; } ew_error
 ew_engine *ew_open(int32_t threads);
 void ew_close(ew_engine *);
 void ew_worker(ew_engine *, int32_t index); /* wasm with threads only: serves until ew_close */
+/* Sets the engine's stop word. While it is not 0, a run (ew_plan_run, ew_plan_run_steps, ew_plan_init, ew_plan_init_steps) of
+ * any plan of the engine ends with EW_E_STOPPED before its next step, or within a step at the next task of a thread. The host clears it with
+ * stop = 0; a run that has seen it ends all the same. After EW_E_STOPPED the engine and its plans can be used again: only what the run
+ * was to write (outputs, caches, weights that a training step updates) has no defined contents.
+ * May be called at any time between ew_open and ew_close, from any thread and from signal handlers: it is one relaxed atomic store. The
+ * word is the first int32 of *ew_engine, so that agents that share a wasm memory, but have no instance, can store to it (Atomics.store). */
+void ew_stop(ew_engine *, int32_t stop);
 int32_t ew_threads(const ew_engine *);
 const ew_error *ew_last_error(const ew_engine *);
 uint32_t ew_table_hash(void);

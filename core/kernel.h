@@ -31,6 +31,9 @@ int32_t ew_uses(int32_t minus_name_and_value);
  * A plain loop in a build without threads. Split so that a task is worth >= ~20 microseconds; count 1 runs on the caller at once. */
 typedef void (*ew_task)(void *arg, int32_t index, int32_t thread);
 void ew_parallel(ew_context *, int32_t count, ew_task task, void *arg);
+/* Whether the host wants the run to end (ew_stop): tasks not begun are then left out, and the step's results are never used. Therefore a
+ * kernel must not take what its tasks wrote for an index or an address without a check, nor wait for it. For long loops outside of tasks and long tasks. */
+bool ew_stopping(const ew_context *);
 int32_t ew_parallel_width(const ew_context *); /* how many threads a split may count on */
 
 /* int32_t ew_k_<name>(ew_context *, const ew_<name>_params *, void *const *operand): EW_OK or an ew_error_code. An absent optional operand is NULL.

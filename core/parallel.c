@@ -30,6 +30,7 @@ enum { MAX_THREADS = 64, SPINS = 1000 };
 enum { LINE = 64 }; /* bytes of a cache line: words that different threads write lie so far apart */
 
 struct ew_pool {
+  ew_engine *engine;
   int32_t width;
   struct { _Atomic(uint32_t) count; _Atomic(ew_task) task; _Atomic(void *) arg; } jobs[2]; /* of job j at j % 2 */
   struct { _Atomic(uint64_t) next; char line[LINE - 8]; } shares[MAX_THREADS];             /* job << 32 | index of the next task to take */
@@ -108,7 +109,7 @@ static void work(ew_pool *p, uint32_t job, int32_t thread) {
       void *arg = atomic_load(&p->jobs[job % 2].arg);
       if (next >> 32 != job || (uint32_t)next >= first_of(p, count, owner + 1)) break;
       if (!atomic_compare_exchange_weak(&p->shares[owner].next, &next, next + 1)) continue;
-      task(arg, (int32_t)(uint32_t)next, thread);
+      if (!ew_engine_stopping(p->engine)) task(arg, (int32_t)(uint32_t)next, thread);
       finished++;
     }
   }
@@ -137,9 +138,10 @@ static void *thread_main(void *start) {
 }
 #endif
 
-ew_pool *ew_pool_open(int32_t threads) {
+ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
   ew_pool *p = ew_alloc(sizeof *p);
   if (!p) return NULL;
+  p->engine = engine;
   p->width = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
 #if !defined(__wasm__)
   pthread_mutex_init(&p->mutex, NULL);
@@ -188,7 +190,7 @@ EW_API(ew_worker) void ew_worker(ew_engine *e, int32_t index) {
 void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   ew_pool *p = c->engine->pool;
   if (count <= 1 || p->width == 1) {
-    for (int32_t i = 0; i < count; i++) task(arg, i, 0);
+    for (int32_t i = 0; i < count && !ew_engine_stopping(c->engine); i++) task(arg, i, 0);
     return;
   }
   uint32_t job = atomic_load(&p->job) + 1;
@@ -207,8 +209,8 @@ void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
 
 struct ew_pool { int32_t width; };
 
-ew_pool *ew_pool_open(int32_t threads) {
-  (void)threads;
+ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
+  (void)engine, (void)threads;
   ew_pool *p = ew_alloc(sizeof *p);
   if (p) p->width = 1;
   return p;
@@ -217,9 +219,10 @@ void ew_pool_close(ew_pool *p) { ew_free(p); }
 int32_t ew_pool_width(const ew_pool *p) { return p->width; }
 
 void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
-  (void)c;
-  for (int32_t i = 0; i < count; i++) task(arg, i, 0);
+  for (int32_t i = 0; i < count && !ew_engine_stopping(c->engine); i++) task(arg, i, 0);
 }
 #endif
+
+bool ew_stopping(const ew_context *c) { return ew_engine_stopping(c->engine); }
 
 int32_t ew_parallel_width(const ew_context *c) { return ew_pool_width(c->engine->pool); }

@@ -30,7 +30,7 @@ EW_API(ew_open) ew_engine *ew_open(int32_t threads) {
   ew_engine *e = ew_alloc(sizeof *e);
   if (!e) return NULL;
   e->error = (ew_error){EW_OK, -1, -1, -1, 0};
-  e->pool = ew_pool_open(threads);
+  e->pool = ew_pool_open(e, threads);
   if (e->pool) return e;
   ew_free(e);
   return NULL;
@@ -42,6 +42,8 @@ EW_API(ew_close) void ew_close(ew_engine *e) {
   ew_free(e->arena);
   ew_free(e);
 }
+
+EW_API(ew_stop) void ew_stop(ew_engine *e, int32_t stop) { __atomic_store_n(&e->stop, stop, __ATOMIC_RELAXED); }
 
 EW_API(ew_threads) int32_t ew_threads(const ew_engine *e) { return ew_pool_width(e->pool); }
 EW_API(ew_last_error) const ew_error *ew_last_error(const ew_engine *e) { return &e->error; }
@@ -116,6 +118,8 @@ static int32_t run_step(ew_plan *p, ew_step *s) {
   }
   ew_context c = {p->engine, 0};
   int32_t code = s->code->run(&c, s->params, operand);
+  const int32_t stopped = __atomic_load_n(&p->engine->stopped, __ATOMIC_RELAXED); /* an error may come from tasks left out */
+  if (stopped) return ew_fail(p->engine, EW_E_STOPPED, s - p->steps, -1, s->id, stopped);
   return code ? ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail) : EW_OK;
 }
 
@@ -138,8 +142,11 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
     const ew_slot *s = &p->slots[i];
     if (!s->bound && s->bytes && (init ? s->init_begin < first + count && s->init_end > first : s->in_steps)) return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
   }
+  ew_engine *e = p->engine;
+  __atomic_store_n(&e->stopped, 0, __ATOMIC_RELAXED);
   double before = seconds ? now() : 0;
   for (uint32_t i = 0; i < count; i++) {
+    if (ew_engine_stopping(e)) return ew_fail(e, EW_E_STOPPED, first + i, -1, p->steps[first + i].id, e->stopped);
     int32_t code = run_step(p, &p->steps[first + i]);
     if (code) return code;
     if (seconds) {

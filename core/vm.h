@@ -4,11 +4,13 @@
 #include "table.h"
 
 typedef struct ew_pool ew_pool; /* parallel.c */
-ew_pool *ew_pool_open(int32_t threads);
+ew_pool *ew_pool_open(ew_engine *, int32_t threads);
 void ew_pool_close(ew_pool *);
 int32_t ew_pool_width(const ew_pool *);
 
 struct ew_engine {
+  int32_t stop;    /* ew_stop; other threads and signal handlers write it, so it is accessed atomically only */
+  int32_t stopped; /* the word's value, once the present run has seen it */
   ew_pool *pool;
   uint8_t *arena;
   uint64_t arena_bytes; /* at least those of any plan loaded */
@@ -46,6 +48,14 @@ struct ew_plan {
   ew_slot *slots;
   ew_step *steps;
 };
+
+/* Whether the present run is to end. Kernels ask it in long loops outside of ew_parallel, and may then return anything. */
+static inline bool ew_engine_stopping(ew_engine *e) {
+  const int32_t stop = __atomic_load_n(&e->stop, __ATOMIC_RELAXED);
+  if (!stop) return false;
+  __atomic_store_n(&e->stopped, stop, __ATOMIC_RELAXED);
+  return true;
+}
 
 int32_t ew_fail(ew_engine *, int32_t code, int64_t step, int64_t operand, int32_t kernel, int64_t detail);
 

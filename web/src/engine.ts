@@ -2,7 +2,7 @@
 // threads, and turns its error codes into words. One Engine has one memory of its own, so closing it gives all of it back, and
 // a model that breaks it breaks nothing else.
 
-import { EdgewiseError, EngineError, InputError, OutOfMemory, PackageError, PlanError } from "./errors.ts";
+import { Aborted, EdgewiseError, EngineError, InputError, OutOfMemory, PackageError, PlanError } from "./errors.ts";
 import { KERNELS } from "./gen/kernels.ts";
 import { choose, platform, type Choice, type Flavour } from "./platform.ts";
 
@@ -23,6 +23,7 @@ export interface EngineExports {
   ew_open(threads: number): number;
   ew_close(engine: number): void;
   ew_worker(engine: number, index: number): void;
+  ew_stop(engine: number, stop: number): void;
   ew_threads(engine: number): number;
   ew_last_error(engine: number): number;
   ew_table_hash(): number;
@@ -93,7 +94,7 @@ async function compile(url: string): Promise<WebAssembly.Module> {
   }
 }
 
-const CODES = ["OK", "MEMORY", "FORMAT", "TABLE", "KERNEL", "PARAM", "BOUNDS", "ALIAS", "READONLY", "UNBOUND", "REGISTER", "INDEX", "ARGUMENT", "ABSENT"] as const;
+const CODES = ["OK", "MEMORY", "FORMAT", "TABLE", "KERNEL", "PARAM", "BOUNDS", "ALIAS", "READONLY", "UNBOUND", "REGISTER", "INDEX", "ARGUMENT", "ABSENT", "STOPPED"] as const;
 const WORDS: Record<number, string> = {
   1: "there is not enough memory",
   2: "it is not a plan, or it is cut off",
@@ -107,6 +108,8 @@ const WORDS: Record<number, string> = {
   10: "a register was given a value outside of its range",
   11: "an index that came from the data is out of range",
   12: "a call has a wrong argument",
+  13: "the engine was made without a kernel",
+  14: "the run was stopped",
 };
 
 /** What profiles want to know of a loaded plan. `notes`: the package's part that speaks of it (python/edgewise/plan/notes.py). */
@@ -344,6 +347,7 @@ export class Engine {
     if (code === 1) throw new OutOfMemory(what, place, "Use a smaller or a more strongly quantized model, or close other tabs.");
     if (code === 3) throw new PackageError(what, place, "Build the package again with the same version of Edgewise as the page's.");
     if (code === 11) throw new InputError(what, place, "A token id lies outside of the model's vocabulary; do model and tokenizer belong together?");
+    if (code === 14) throw new Aborted(what, place, "What the run was to write has no defined contents; the engine can be used again.");
     if (code === 13) throw lacking([(KERNELS[kernel]?.[0] ?? String(kernel)) + (detail < 0n ? "" : ` with the value ${detail} of a parameter`)], place);
     if (loading) throw new PlanError(what, place, "The plan is damaged: build the package again, or clear the site's data if it came from the cache.");
     throw new EngineError(what, place, "This is a mistake in Edgewise or in the package; please report it with the model.");

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import struct
 
-from ..errors import EngineError, InputError, OutOfMemory, PlanError
+from ..errors import Aborted, EngineError, InputError, OutOfMemory, PlanError
 
 CODES = {1: "out of memory", 2: "not a plan, or a damaged one", 3: "made for another version of the engine", 4: "unknown kernel", 5: "a parameter rule does not hold",
          6: "an operand reaches outside its buffer", 7: "an output overlaps another operand", 8: "an output in read-only memory", 9: "a slot is not bound",
          10: "a register value out of range", 11: "an index is out of range", 12: "a wrong argument",
-         13: "a kernel that this engine was made without"}
+         13: "a kernel that this engine was made without", 14: "the run was stopped"}
 
 
 class Engine:
@@ -39,6 +39,8 @@ class Engine:
             return InputError(f"an index is out of range ({detail})", where, "Check token ids and index inputs against the model's sizes.")
         if code == 13:
             return EngineError(f"it needs the kernel {name or kernel}{f' with the value {detail} of a parameter' if detail >= 0 else ''}, which this engine was made without", where, "Use the full engine (edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build MODEL --engine OUT.")
+        if code == 14:
+            return Aborted(what, where, "What the run was to write has no defined contents; sessions and plans can be used again.")
         if code in (2, 3, 4, 5, 6, 7, 8):
             return PlanError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "The plan is damaged or was made by another version; compile the model again.")
         return EngineError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "Report this.")

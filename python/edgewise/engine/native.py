@@ -12,6 +12,7 @@ from ..onnx.source import FileSource
 from .base import Engine
 
 _SIGNATURES = {"ew_open": (ctypes.c_void_p, [ctypes.c_int32]), "ew_close": (None, [ctypes.c_void_p]), "ew_threads": (ctypes.c_int32, [ctypes.c_void_p]),
+               "ew_stop": (None, [ctypes.c_void_p, ctypes.c_int32]),
                "ew_last_error": (ctypes.c_void_p, [ctypes.c_void_p]), "ew_table_hash": (ctypes.c_uint32, []), "ew_flavour": (ctypes.c_char_p, []),
                "ew_alloc": (ctypes.c_void_p, [ctypes.c_size_t]), "ew_free": (None, [ctypes.c_void_p]),
                "ew_plan_load": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
