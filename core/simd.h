@@ -187,9 +187,10 @@ EW_INLINE float f32x4_sum(f32x4 v) {
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
   return v[0] + v[1];
 }
-EW_INLINE int32_t i32x4_sum(i32x4 v) {
-  v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
-  return v[0] + v[1];
+EW_INLINE int32_t i32x4_sum(i32x4 v) { /* which wraps */
+  u32x4 sum = (u32x4)v;
+  sum += __builtin_shufflevector(sum, sum, 2, 3, 0, 1);
+  return (int32_t)(sum[0] + sum[1]);
 }
 EW_INLINE float vf_sum(vf v) {
 #if VF == 16

@@ -242,15 +242,16 @@ EW_INLINE int32_t whole_row(const long_rows *l) { return up_to(l->row, AT_ONCE) 
 static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *scratch, int64_t floats, long_rows *l) {
   static const int32_t one[3] = {1, 1, 1};
   const ew_window *w = &s->w;
-  if (!scratch || s->taps > LONG_TAPS || s->x_volume > floats || s->y_volume > floats || ew_volume(w->stride) > LONG_TAPS) return false;
-  int64_t part = 1;
+  if (!scratch || s->taps > LONG_TAPS || s->x_volume > floats || s->y_volume > floats) return false;
+  int64_t part = 1, parts = 1;
   for (int d = 0; d < 3; d++) {
+    if (w->stride[d] > LONG_TAPS || (parts *= w->stride[d]) > LONG_TAPS) return false; /* each factor first: no product wraps */
     int64_t size = w->y_size[d] + (w->taps[d] - 1) * (int64_t)w->dilation[d] / w->stride[d];
     if (size > floats || (part *= size) > floats) return false;
     l->y_size[d] = (int32_t)size;
   }
   l->w = (ew_window){w->x_size, l->y_size, w->stride, w->stride, one, w->pad};
-  l->part = part, l->parts = ew_volume(w->stride), l->pitch = l->y_size[2];
+  l->part = part, l->parts = parts, l->pitch = l->y_size[2];
   l->row = (((int64_t)w->y_size[0] - 1) * l->y_size[1] + w->y_size[1] - 1) * l->pitch + w->y_size[2];
   l->x = scratch, l->y = scratch + l->part * l->parts + AT_ONCE;
   if (l->part * l->parts + l->row + 2 * AT_ONCE > floats) return false;

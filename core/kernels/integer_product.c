@@ -280,7 +280,7 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
     while (zero && i < count && zero[i] == none) i++;
     s.sums = i < count;
   }
-  s.direct = s.dots && !s.flip && s.k == s.k4 && ew_volume(p->taps) == 1 && ew_volume(p->stride) == 1 && p->pad[0] == 0 && p->pad[1] == 0 && p->pad[2] == 0 && ew_volume(p->x_size) == s.y_volume;
+  s.direct = s.dots && !s.flip && s.k == s.k4 && ew_volume(p->taps) == 1 && p->stride[0] == 1 && p->stride[1] == 1 && p->stride[2] == 1 && p->pad[0] == 0 && p->pad[1] == 0 && p->pad[2] == 0 && ew_volume(p->x_size) == s.y_volume;
   const int32_t height = s.dots ? DOT_ROWS : SHORT_ROWS;
   int64_t shares = less(p->scratch_bytes / (height * s.row_bytes), threads), mc = s.direct ? BLOCK / 2 : BLOCK;
   s.share = p->scratch_bytes / shares;

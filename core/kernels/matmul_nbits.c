@@ -219,15 +219,21 @@ EW_INLINE const real *group_of(const real *a, int32_t left, int width, real *end
   return end;
 }
 
-EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits, bool shorts) {
+/* Blocks whose largest number is below this, but not 0, are too small for digits: 2^22 / largest, or the product of both scales, could leave
+ * the normal numbers. Such products are computed in floats. */
+static const float TINY = 0x1p-80f;
+
+/* False: a block is too small. Infinities and NaNs give any digits, whose sums wrap: their scale is NaN. */
+EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits, bool shorts) {
   const int planes = 8 / bits, width = planes * 16;
   const int32_t each = bits == 2 ? f->each : 1, groups = digits > 1 ? 1 : f->groups, parts = f->groups / groups, k = f->w->p->k;
   real *sums_of_blocks = ready + f->sums;
   const f32x4 largest = (digits == 1 ? 127 : bits == 8 ? 0x1p21f : 0x1p22f) - (f32x4){0}, rounder = 0x1.8p23f - (f32x4){0};
   real end[64];
+  i32x4 too_small = {0};
   for (int32_t part = 0, from = 0; part < f->spans * parts; part++) {
     real lane_most[4], lane_sum[4];
-    int_m lane_total[4] = {0};
+    uint32_t lane_total[4] = {0};
     EW_PLAIN for (int v = 0; v < 4; v++) {
       f32x4 high = {0}, sum = {0};
       EW_PLAIN for (int32_t g = 0; g < groups; g++) {
@@ -241,6 +247,7 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
     }
     const f32x4 most = most_of_block(*(const f32x4_m *)lane_most, each), rest = sum_of_block(*(const f32x4_m *)lane_sum, each);
     const f32x4 scale = most / largest + 0 * rest, inverse = (f32x4)((i32x4)(largest / most) & (most > 0)); /* infinities and NaNs make the scale NaN, and so y */
+    too_small |= (most > 0) & (most < TINY);
     int8_t *to = (int8_t *)(ready + 8);
     *(f32x4_m *)(ready + 4) = scale;
     for (int32_t g = 0; g < groups; g++, from += width) {
@@ -254,9 +261,9 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
           const f32x4 even = __builtin_shufflevector(y[0], y[1], 0, 2, 4, 6);
           y[1] = __builtin_shufflevector(y[0], y[1], 1, 3, 5, 7), y[0] = even;
         }
-        i32x4 total = {0};
-        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse[v] + rounder) - (i32x4)rounder, total += t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
-        lane_total[v] += i32x4_sum(total);
+        u32x4 total = {0};
+        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse[v] + rounder) - (i32x4)rounder, total += (u32x4)t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+        lane_total[v] += (uint32_t)i32x4_sum((i32x4)total);
       }
       EW_PLAIN for (int d = digits; d-- > 0;)
         EW_PLAIN for (int j = 0; j < planes; j++)
@@ -288,6 +295,7 @@ EW_INLINE void prepare_digits(const few_rows *f, const real *a, real *ready, int
     }
     ready = (real *)to;
   }
+  return !(too_small[0] | too_small[1] | too_small[2] | too_small[3]);
 }
 
 /* What the zero points of a row of b, less `base`, add; of_a: sums of a's blocks. */
@@ -374,7 +382,7 @@ EW_INLINE bool in_shorts(int bits, bool rounded) { return !EW_BYTE_DOTS || (bits
 EW_INLINE int digits_of(int bits, bool rounded) { return rounded ? 1 : in_shorts(bits, rounded) ? 2 : 3; }
 
 #define FEW_ROWS(bits)                                                                                                                                                                                         \
-  static __attribute__((noinline)) void prepare_##bits(const few_rows *f, const real *a, real *ready, bool rounded) { prepare_digits(f, a, ready, bits, digits_of(bits, rounded), in_shorts(bits, rounded)); } \
+  static __attribute__((noinline)) bool prepare_##bits(const few_rows *f, const real *a, real *ready, bool rounded) { return prepare_digits(f, a, ready, bits, digits_of(bits, rounded), in_shorts(bits, rounded)); } \
   static __attribute__((noinline)) void floats_##bits(const few_rows *f, int32_t row, float *out) { rows_digits(f, row, out, bits, digits_of(bits, false), in_shorts(bits, false)); }                          \
   static __attribute__((noinline)) void bytes_##bits(const few_rows *f, int32_t row, float *out) { rows_digits(f, row, out, bits, 1, in_shorts(bits, true)); }
 FEW_ROWS(2)
@@ -453,19 +461,21 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
     const int digits = digits_of(p->bits, rounded);
     const int64_t sums = (int64_t)f.spans * (rounded ? 1 : f.groups) * part_of(rounded ? f.groups : 1, p->bits, digits, in_shorts(p->bits, rounded)), row = sums + (w->zeros ? w->blocks : 0);
     if (p->m * row <= 262144) {
-      task = group_task, f.row = (int32_t)row, f.sums = (int32_t)sums;
-      EW_PLAIN for (int32_t i = 0; i < p->m; i++) {
+      f.row = (int32_t)row, f.sums = (int32_t)sums;
+      bool ok = true;
+      EW_PLAIN for (int32_t i = 0; i < p->m && ok; i++) {
         const real *a = g->a + (int64_t)i * g->a_row;
         real *ready = scratch + i * row;
 #define BITS(B)                                                                                                                 \
   if (p->bits == B && rounded) {                                                                                               \
-    if (EW_USES(NBITS, B) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##B, prepare_##B(&f, a, ready, true);                  \
-  } else if (p->bits == B && EW_USES(NBITS, B)) f.rows = floats_##B, prepare_##B(&f, a, ready, false)
+    if (EW_USES(NBITS, B) && EW_USES(NBITS_ACCURACY, 4)) f.rows = bytes_##B, ok = prepare_##B(&f, a, ready, true);                 \
+  } else if (p->bits == B && EW_USES(NBITS, B)) f.rows = floats_##B, ok = prepare_##B(&f, a, ready, false)
         BITS(2);
         BITS(4);
         BITS(8);
 #undef BITS
       }
+      if (ok) task = group_task;
     }
   }
   if (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2)) {
@@ -492,10 +502,11 @@ typedef struct {
   real *panels;                  /* of each thread a panel: of each block NR scales, NR zero points times scales, then bytes */
   int32_t row, panel, cols;      /* floats of these; columns of a task */
   int32_t from, rows;            /* rows of a that are ready */
+  bool too_small;                /* one of them has a block below TINY */
 } many_rows;
 
 static void ready_task(void *arg, int32_t index, int32_t thread) {
-  const many_rows *f = arg;
+  many_rows *f = arg;
   const int32_t block = f->w->p->block;
   const real *a = f->g->a + (int64_t)(f->from + index) * f->g->a_row;
   real *ready = f->ready + (int64_t)index * f->row;
@@ -503,7 +514,7 @@ static void ready_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   for (int32_t b = 0; b < f->w->blocks; b++, a += block, ready += 4 + block / 4) {
     vf most = vf_splat(0), sum = vf_splat(0);
-    vi sums = vi_splat(0);
+    vu sums = (vu)vi_splat(0);
     for (int32_t i = 0; i < block; i += VF) {
       vf x = vf_load(a + i);
       most = vf_max(most, vf_max(x, -x)), sum += x;
@@ -511,13 +522,15 @@ static void ready_task(void *arg, int32_t index, int32_t thread) {
     const float largest = vf_highest(most), inverse = largest > 0 ? 127 / largest : 0;
     for (int32_t i = 0; i < block; i += 2 * VF) { /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
       vi x = (vi)(vf_load(a + i) * inverse + rounder) - (vi)rounder, y = (vi)(vf_load(a + i + VF) * inverse + rounder) - (vi)rounder;
-      sums += x + y;
+      sums += (vu)x + (vu)y;
       vi_store_bytes((uint8_t *)(ready + 4) + i, x, y);
     }
-    const float whole = vf_sum(__builtin_convertvector(sums, vf));
+    uint32_t whole = 0; /* wraps where there are infinities or NaNs, whose scale is NaN */
+    for (int i = 0; i < VF; i++) whole += sums[i];
+    if (largest > 0 && largest < TINY) __atomic_store_n(&f->too_small, true, __ATOMIC_RELAXED);
     ready[0] = largest / 127 + 0 * vf_sum(sum); /* infinities and NaNs come out as NaN */
-    *(int_m *)(ready + 1) = -8 * (int32_t)whole;
-    ready[2] = -whole * ready[0];
+    *(int_m *)(ready + 1) = (int32_t)(0u - 8u * whole);
+    ready[2] = -(float)(int32_t)whole * ready[0];
   }
 }
 
@@ -588,22 +601,23 @@ static void many_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* False where this is not the way. */
-static bool many_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, real *scratch) {
+/* Rows that it has computed, from the first on: fewer than all where this is not the way. */
+static int32_t many_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, real *scratch) {
   const ew_matmul_nbits_params *p = w->p;
   const int32_t threads = ew_parallel_width(ctx);
-  if (p->accuracy != 4 || p->bits != 4 || p->format || p->block % 32 || p->k % p->block || !scratch || !(EW_RELAXED_DOTS || vi_dots())) return false;
+  if (p->accuracy != 4 || p->bits != 4 || p->format || p->block % 32 || p->k % p->block || !scratch || !(EW_RELAXED_DOTS || vi_dots())) return 0;
   const int64_t row = (int64_t)w->blocks * (4 + p->block / 4), panel = (int64_t)w->blocks * NR * (2 + p->block / 4), rows = ((1 << 18) - panel * threads) / row;
-  if (rows < 4 * FEW) return false;
+  if (rows < 4 * FEW) return 0;
   const int32_t parts = 4 * threads, share = (p->n / NR + parts) / parts * NR;
   many_rows f = {.w = w, .g = g, .panels = scratch, .ready = scratch + panel * threads, .row = (int32_t)row, .panel = (int32_t)panel, .cols = threads > 1 ? share : p->n};
   for (f.from = 0; f.from < p->m; f.from += f.rows) {
     const int64_t left = p->m - f.from;
     f.rows = (int32_t)(left <= rows ? left : left < rows + FEW ? rows - FEW : rows); /* never fewer than a tile */
     ew_parallel(ctx, f.rows, ready_task, &f);
+    if (f.too_small) break;
     ew_parallel(ctx, (p->n - 1) / f.cols + 1, many_task, &f);
   }
-  return true;
+  return f.from;
 }
 
 int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void *const *operand) {
@@ -615,8 +629,13 @@ int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void
                    .pack_b = pack_b, .b = &w};
   const bool transposed = p->transposed && EW_USES(NBITS_TRANSPOSED, 1);
   if (transposed) g.n = p->k, g.k = p->n, g.pack_b = pack_rows;
-  if (p->m <= FEW && !transposed) few_rows_run(ctx, &w, &g, scratch);
-  else if (transposed || !(EW_USES(NBITS, 4) && EW_USES(NBITS_ACCURACY, 4)) || !many_rows_run(ctx, &w, &g, scratch))
-    ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
+  if (p->m <= FEW && !transposed) {
+    few_rows_run(ctx, &w, &g, scratch);
+    return EW_OK;
+  }
+  const int32_t done = !transposed && EW_USES(NBITS, 4) && EW_USES(NBITS_ACCURACY, 4) ? many_rows_run(ctx, &w, &g, scratch) : 0;
+  g.m -= done, g.a += (int64_t)done * p->a_row, g.y += (int64_t)done * p->y_row;
+  if (g.finish.residual) g.finish.residual += (int64_t)done * p->y_row;
+  if (g.m > 0) ew_gemm_run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, ew_parallel_width(ctx));
   return EW_OK;
 }

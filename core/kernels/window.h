@@ -9,7 +9,7 @@
 typedef struct { const int32_t *x_size, *y_size, *taps, *stride, *dilation, *pad; } ew_window;
 #define EW_WINDOW_OF(p) {(p)->x_size, (p)->y_size, (p)->taps, (p)->stride, (p)->dilation, (p)->pad}
 
-EW_INLINE int64_t ew_volume(const int32_t size[3]) { return (int64_t)size[0] * size[1] * size[2]; } /* int32, says the loader */
+EW_INLINE int64_t ew_volume(const int32_t size[3]) { return (int64_t)size[0] * size[1] * size[2]; } /* fits int32 for all fields of a window but pads: RULES in ops/window.py */
 
 /* Where position 0's tap k lies in x along one dimension. */
 EW_INLINE int64_t ew_window_at(const ew_window *w, int d, int32_t k) { return (int64_t)k * w->dilation[d] - w->pad[d]; }

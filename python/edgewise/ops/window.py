@@ -1,6 +1,7 @@
 """A window that moves over the spatial dimensions of a tensor [batch, channels, ...]: strides, dilations and pads of convolutions and pools as ONNX says them."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .op import fail, unsupported
@@ -15,7 +16,9 @@ def volume(name):
     return f"{name}[0]*{name}[1]*{name}[2]"
 
 
-RULES = [f"min({s}[0], {s}[1], {s}[2]) >= 1" for s in ("x_size", "y_size", "taps", "stride", "dilation")] + [f"{volume(s)} <= 2147483647" for s in ("x_size", "y_size", "taps")]
+# Every product of three that a kernel may take is bounded, so that none wraps.
+RULES = [f"min({s}[0], {s}[1], {s}[2]) >= 1" for s in ("x_size", "y_size", "taps", "stride", "dilation")] + \
+        [f"{volume(s)} <= 2147483647" for s in ("x_size", "y_size", "taps", "stride", "dilation")]
 
 
 @dataclass
@@ -33,7 +36,21 @@ class Window:
         """The parameters of a kernel."""
         def three(values, fill):
             return [fill] * (SPATIAL - len(values)) + list(values)
-        return {"x_size": three(self.x, 1), "y_size": three(self.y, 1), "taps": three(self.kernel, 1), "stride": three(self.stride, 1), "dilation": three(self.dilation, 1), "pad": three(self.pad, 0)}
+        return {"x_size": three(self.x, 1), "y_size": three(self.y, 1), "taps": three(self.kernel, 1),
+                "stride": three(self._steps(self.stride, self.y), 1), "dilation": three(self._steps(self.dilation, self.kernel), 1),
+                "pad": three(self.pad, 0)}
+
+    @staticmethod
+    def _steps(steps: list[int], counts: list[int]) -> list[int]:
+        """Strides or dilations without those that nothing depends on, since there is one position or one tap."""
+        return [s if n > 1 else 1 for s, n in zip(steps, counts)]
+
+    def checked(self, n) -> Window:
+        """Itself. Fails where the kernels' RULES bound the product of the strides or dilations and these exceed it."""
+        for name, steps, counts in (("strides", self.stride, self.y), ("dilations", self.dilation, self.kernel)):
+            if math.prod(self._steps(steps, counts)) >= 1 << 31:
+                fail(n, f"{name} {steps} whose product is 2^31 or more")
+        return self
 
     @property
     def pointwise(self):
@@ -91,7 +108,7 @@ def window(n, spatial, kernel, ceil_mode=False):
         if d and size < 1:
             fail(n, f"a window of {reach} does not fit into a dimension of {d} with pads {pad[i]} and {tail[i]}")
         y.append(max(size, 0) if d else 0)
-    return Window(spatial, y, kernel, stride, dilation, pad, tail)
+    return Window(spatial, y, kernel, stride, dilation, pad, tail).checked(n)
 
 
 def transposed_window(n, spatial, kernel):
@@ -117,4 +134,4 @@ def transposed_window(n, spatial, kernel):
         if d and size < 1 or size > 1 << 30:
             fail(n, f"an output of {size} elements along a dimension")
         x.append(max(size, 0))
-    return Window(x, spatial, kernel, stride, dilation, pad, tail)
+    return Window(x, spatial, kernel, stride, dilation, pad, tail).checked(n)
