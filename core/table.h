@@ -2,6 +2,7 @@
 #ifndef EDGEWISE_TABLE_H
 #define EDGEWISE_TABLE_H
 #include "kernel.h"
+#include <stdlib.h>
 
 /* Elements [lo, hi) relative to an operand's offset that a kernel may touch, `size` bytes each. */
 typedef struct { int64_t size, lo, hi; } ew_reach;
@@ -80,6 +81,27 @@ static EW_CHECK int64_t ew_check_lo(bool *bad, const int32_t *dims, const int32_
   for (int i = 0; i < 6; i++)
     if (strides[i] < 0) r = ew_check_add(bad, r, (dims[i] - (int64_t)1) * strides[i]);
   return r;
+}
+/* Whether no element of a strided operand is there twice, by a rule that all plans of the compiler keep: each stride, the smallest first, is at least as large as
+ * what the dimensions before it span. Dimensions of one do not count, and where one is 0 there is nothing. n <= 6. */
+static EW_CHECK bool ew_check_distinct(int n, const int64_t *dims, const int64_t *strides) {
+  int64_t span = 1, least = 0;
+  for (int i = 0; i < n; i++)
+    if (dims[i] < 1) return true;
+  for (uint32_t left = (1u << n) - 1; left;) {
+    int at = -1;
+    for (int i = 0; i < n; i++)
+      if (left >> i & 1 && (at < 0 || llabs(strides[i]) < least)) at = i, least = llabs(strides[i]);
+    left &= ~(1u << at);
+    if (dims[at] == 1) continue;
+    if (least < span || __builtin_add_overflow(span, (dims[at] - 1) * least, &span)) return false; /* the product: of two below 2^32 */
+  }
+  return true;
+}
+static EW_CHECK bool ew_check_distinct_strides(const int32_t *dims, const int32_t *strides) {
+  int64_t d[6], s[6];
+  for (int i = 0; i < 6; i++) d[i] = dims[i], s[i] = strides[i];
+  return ew_check_distinct(6, d, s);
 }
 /* Elements of a strided kernel: -1 if a dimension is negative or there are more than could ever be computed, so that kernels may multiply freely. */
 static EW_CHECK int64_t ew_check_volume(const int32_t *dims) {

@@ -165,6 +165,7 @@ static void pack_taps(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
 /* ---- what all three have in common ---- */
 
 typedef struct {
+  ew_context *context;
   ew_window w;
   int32_t batch, groups, m, c, threads, share; /* share: pieces of a task */
   int64_t x_batch, x_volume, y_volume, taps, pieces;
@@ -175,14 +176,14 @@ typedef struct {
   int32_t row_blocks, rows;  /* of a group's m */
 } convolution;
 
-#define CONVOLUTION(p) {.w = EW_WINDOW_OF(p), .batch = (p)->batch, .groups = (p)->groups, .m = (p)->m, .c = (p)->c, .threads = ew_parallel_width(ctx), .x_batch = (p)->x_batch,    \
+#define CONVOLUTION(p) {.context = ctx, .w = EW_WINDOW_OF(p), .batch = (p)->batch, .groups = (p)->groups, .m = (p)->m, .c = (p)->c, .threads = ew_parallel_width(ctx), .x_batch = (p)->x_batch,    \
                         .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size), .taps = ew_volume((p)->taps)}
 
 static void in_parallel(ew_context *ctx, convolution *s, int64_t pieces, double each, ew_task task) {
   s->pieces = pieces, s->share = ew_window_share(ctx, pieces, each);
   ew_parallel(ctx, up_to(pieces, s->share), task, s);
 }
-#define EACH_PIECE(i) for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end; i++)
+#define EACH_PIECE(i) for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end && !ew_stopping(s->context); i++)
 
 static real *plane_of_x(const convolution *s, int64_t item, int64_t channel) { return s->x + item * s->x_batch + channel * s->x_volume; }
 
@@ -337,7 +338,7 @@ static void direct_task(void *arg, int32_t index, int32_t thread) {
     const float start = f.bias ? f.bias[gm] : 0;
     if (three) ew_depthwise_forward(&s->w, plane_of_x(s, item, gm / s->m), s->weights + gm * s->taps, start, &limit, p.y);
     else if (!in_long_rows) zero(p.y, s->y_volume, start);
-    for (int32_t c = three ? s->c : 0; c < s->c; c++) {
+    for (int32_t c = three ? s->c : 0; c < s->c && !ew_stopping(s->context); c++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + c), p.w = s->weights + (gm * s->c + c) * s->taps;
       if (in_long_rows) into_parts(&l, p.x), long_forward(&l, s->taps, p.w, c ? NULL : &start, c + 1 < s->c ? &none : &limit);
       else ew_window_rows(&s->w, forward_row, &p);
@@ -364,7 +365,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
     if (job.finish.bias) job.finish.bias += g * s->m + row;
     if (job.finish.residual) job.finish.residual += at;
     /* rows of a are contiguous: there is nothing to pack, the size only says how many of them to keep in cache */
-    ew_gemm_run(NULL, &job, s->scratch + b_floats * thread, b_floats, s->scratch, EW_GEMM_A_FLOATS, 1);
+    ew_gemm_run(s->context, &job, s->scratch + b_floats * thread, b_floats, s->scratch, EW_GEMM_A_FLOATS, 1);
   }
 }
 
@@ -407,7 +408,7 @@ static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
     planes p = {.x = s->x + i * s->x_volume};
     zero(p.x, s->x_volume, s->bias ? s->bias[gc] : 0);
     if (in_long_rows) zero(l.x, l.part * l.parts, 0);
-    for (int64_t m = g * s->m; m < (g + 1) * s->m; m++) {
+    for (int64_t m = g * s->m; m < (g + 1) * s->m && !ew_stopping(s->context); m++) {
       p.y = s->y + (item * s->groups * s->m + m) * s->y_volume, p.w = s->weights + (m * s->c + gc % s->c) * s->taps;
       if (!in_long_rows) {
         ew_window_rows(&s->w, transpose_row, &p);
@@ -442,7 +443,7 @@ static void transpose_task(void *arg, int32_t index, int32_t thread) {
       layout.first = j;
       ew_gemm_job job = {.m = rows, .n = count, .k = s->m, .a_row = 1, .a_col = (int32_t)k, .y_row = count, .a = s->weights + g * s->m * k + c0 * s->taps, .y = columns,
                          .finish = {.alpha = 1}, .pack_b = pack_positions, .b = s->y + ig * s->m * s->y_volume, .b_more = &layout};
-      ew_gemm_run(NULL, &job, packed_b, b_floats, packed_a, a_floats, 1);
+      ew_gemm_run(s->context, &job, packed_b, b_floats, packed_a, a_floats, 1);
       for (int32_t r = 0; r < rows; r++)
         patches(&s->w, x + r / s->taps * s->x_volume, 0, ew_place_of(r % s->taps, s->w.taps), ew_place_of(j, s->w.y_size), count, columns + (int64_t)r * count, true);
     }
@@ -475,7 +476,7 @@ static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
     int64_t gm = i / s->c;
     planes p = {.w = s->weights + i * s->taps};
     zero(p.w, s->taps, 0);
-    for (int64_t item = 0; item < s->batch; item++) {
+    for (int64_t item = 0; item < s->batch && !ew_stopping(s->context); item++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + i % s->c), p.y = s->y + (gm * s->batch + item) * s->y_volume;
       if (three) ew_depthwise_by_weights(&s->w, p.x, p.y, p.w);
       else if (!in_long_rows) ew_window_rows(&s->w, weight_row, &p);
@@ -496,7 +497,7 @@ static void weight_task(void *arg, int32_t index, int32_t thread) {
     patch_layout layout = {s->w, s->x_volume, s->x_batch, s->taps, from};
     ew_gemm_job job = {.m = s->m, .n = at_most(n - from, s->block), .k = (int32_t)k, .a_row = (int32_t)k, .a_col = 1, .y_row = (int32_t)n, .a = s->y + g * s->m * k, .y = s->weights + g * s->m * n + from,
                        .finish = {.alpha = 1}, .pack_b = pack_taps, .b = plane_of_x(s, 0, g * s->c), .b_more = &layout};
-    ew_gemm_run(NULL, &job, s->scratch + b_floats * thread, b_floats, s->scratch, EW_GEMM_A_FLOATS, 1);
+    ew_gemm_run(s->context, &job, s->scratch + b_floats * thread, b_floats, s->scratch, EW_GEMM_A_FLOATS, 1);
   }
 }
 

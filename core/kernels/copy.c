@@ -5,6 +5,7 @@
 enum { TILE = 16, LINE = 64 }; /* elements; bytes of a line of the cache */
 
 typedef struct {
+  ew_context *context;
   int nd;
   int64_t dims[6], xs[6], ys[6]; /* the last two are the loop below */
   const uint8_t *x;
@@ -105,7 +106,7 @@ static void copy_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const copy *c = arg;
   int64_t end = (index + 1) * c->per_task < c->units ? (index + 1) * c->per_task : c->units;
-  for (int64_t unit = index * c->per_task; unit < end; unit++) {
+  for (int64_t unit = index * c->per_task; unit < end && !ew_stopping(c->context); unit++) {
     const int64_t first = unit % c->strips * c->strip, m = c->dims[c->nd - 2] - first < c->strip ? c->dims[c->nd - 2] - first : c->strip;
     int64_t rest = unit / c->strips, x = first * c->xs[c->nd - 2], y = first * c->ys[c->nd - 2];
     for (int d = c->nd - 3; d >= 0 && rest; d--) x += rest % c->dims[d] * c->xs[d], y += rest % c->dims[d] * c->ys[d], rest /= c->dims[d];
@@ -120,7 +121,7 @@ static void swap_dims(copy *c, int a, int b) {
 }
 
 int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *operand) {
-  copy c = {.x = operand[EW_COPY_X], .y = operand[EW_COPY_Y], .size = p->size};
+  copy c = {.context = context, .x = operand[EW_COPY_X], .y = operand[EW_COPY_Y], .size = p->size};
   EW_PLAIN for (int d = 0; d < 6; d++) {
     if (p->dims[d] == 1) continue;
     const int last = c.nd - 1;

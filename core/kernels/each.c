@@ -9,6 +9,7 @@
 enum { BLOCK = 512, LONG_ROW = 256, LONG_PIECE = 16384, MAX_IN = 3, OUT = MAX_IN, ALL = MAX_IN + 1 };
 
 typedef struct {
+  ew_context *context;
   int nd, n_in;
   int64_t dims[6], strides[ALL][6];
   const uint8_t *data[ALL];
@@ -79,7 +80,7 @@ static void each_task(void *arg, int32_t index, int32_t thread) {
   int32_t filled[ALL] = {0}; /* elements in temp of an operand that is the same for every block */
   int64_t first = index * e->per_task, end = first + e->per_task < e->blocks ? first + e->per_task : e->blocks;
   int inner = e->nd - 1;
-  for (int64_t b = first; b < end; b++) {
+  for (int64_t b = first; b < end && !ew_stopping(e->context); b++) {
     int64_t row = e->block_rows ? b * e->block_rows : b / e->pieces, column = e->block_rows ? 0 : b % e->pieces * e->piece;
     int32_t rows = e->block_rows ? (int32_t)(e->rows - row < e->block_rows ? e->rows - row : e->block_rows) : 1;
     int32_t n = (int32_t)(e->block_rows ? e->row : e->row - column < e->piece ? e->row - column : e->piece), total = rows * n;
@@ -129,7 +130,7 @@ void ew_whole_vectors(ew_row row, const void *job, int32_t n, int n_in, const vo
 }
 
 void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out, ew_row op, const void *job) {
-  each e = {.n_in = n_in, .op = op, .job = job};
+  each e = {.context = c, .n_in = n_in, .op = op, .job = job};
   EW_PLAIN for (int k = 0; k < ALL; k++) {
     if (k >= n_in && k != OUT) continue;
     const ew_strided *s = k == OUT ? &out : &in[k];

@@ -270,9 +270,9 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
 }
 
 /* For what fits no block: k too long for partial sums to be kept anywhere but in registers. */
-static void gemm_plain(const ew_gemm_job *g) {
+static void gemm_plain(ew_context *ctx, const ew_gemm_job *g) {
   for (int32_t i = 0; i < g->m; i++)
-    for (int32_t j = 0; j < g->n; j++) {
+    for (int32_t j = 0; j < g->n && !ew_stopping(ctx); j++) {
       float sum = 0, column[64 * NR];
       for (int32_t k0 = 0; k0 < g->k; k0 += 64) {
         int32_t kc = at_most(g->k - k0, 64);
@@ -297,7 +297,7 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
   int32_t k_blocks = blocks_of(g->k, kc_max);
   int32_t kc = k_blocks ? blocks_of(g->k, k_blocks) : 1;
   if ((int64_t)kc * NR > b_floats || (int64_t)kc * MR > s.a_share) {
-    gemm_plain(g);
+    gemm_plain(ctx, g);
     return;
   }
   int64_t nc = b_floats / kc / NR * NR, mc = s.a_share / kc / MR * MR;
@@ -311,7 +311,10 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
       if (threads == 1) {
         s.nt = (int32_t)nc, s.column_tasks = 1;
         pack_b_task(&s, 0, 0);
-        for (int32_t i = 0; i < blocks_of(g->m, s.mc); i++) block_task(&s, i, 0);
+        for (int32_t i = 0; i < blocks_of(g->m, s.mc); i++) {
+          if (ew_stopping(ctx)) return;
+          block_task(&s, i, 0);
+        }
       } else {
         /* Several tasks for each thread, since threads are seldom equally fast. Columns go first; where a must be packed, each task of columns packs it again. */
         const int64_t worth = (int64_t)s.nc * s.kc / 32 * g->m >> 12;
@@ -549,6 +552,7 @@ static void run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b
 }
 
 typedef struct {
+  ew_context *context;
   const ew_gemm_params *p;
   void *const *operand;
   const b_layout *layout;
@@ -560,9 +564,9 @@ static void batch_task(void *arg, int32_t index, int32_t thread) {
   const gemm_batch *s = arg;
   real *scratch = s->operand[EW_GEMM_SCRATCH];
   int64_t b_share = EW_GEMM_B_FLOATS / s->threads, a_share = EW_GEMM_A_FLOATS / s->threads, end = (index + (int64_t)1) * s->items_per_task;
-  for (int64_t item = index * s->items_per_task; item < end && item < s->items; item++) {
+  for (int64_t item = index * s->items_per_task; item < end && item < s->items && !ew_stopping(s->context); item++) {
     ew_gemm_job g = job_of(s->p, s->operand, item, s->layout);
-    run(NULL, &g, scratch ? scratch + b_share * thread : NULL, b_share, scratch ? scratch + EW_GEMM_B_FLOATS + a_share * thread : NULL, a_share, 1);
+    run(s->context, &g, scratch ? scratch + b_share * thread : NULL, b_share, scratch ? scratch + EW_GEMM_B_FLOATS + a_share * thread : NULL, a_share, 1);
   }
 }
 
@@ -573,11 +577,11 @@ int32_t ew_k_gemm(ew_context *ctx, const ew_gemm_params *p, void *const *operand
   int64_t items = (int64_t)p->batch0 * p->batch1;
   if (items >= threads && threads > 1) { /* whole matrices to each thread */
     int64_t least = (1 << 19) / ((int64_t)p->m * p->n * p->k + 1) + 1, share = (items - 1) / (4 * (int64_t)threads) + 1;
-    gemm_batch s = {p, operand, &layout, items, share > least ? share : least, threads};
+    gemm_batch s = {ctx, p, operand, &layout, items, share > least ? share : least, threads};
     ew_parallel(ctx, (int32_t)((items - 1) / s.items_per_task + 1), batch_task, &s);
     return EW_OK;
   }
-  for (int64_t item = 0; item < items; item++) {
+  for (int64_t item = 0; item < items && !ew_stopping(ctx); item++) {
     ew_gemm_job g = job_of(p, operand, item, &layout);
     run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, threads);
   }

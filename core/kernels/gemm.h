@@ -61,7 +61,7 @@ struct ew_gemm_job {
 
 enum { EW_GEMM_B_FLOATS = 131072, EW_GEMM_A_FLOATS = 65536 };
 
-/* packed_b and packed_a are shared out among `threads`; with threads = 1 ctx is not used. NULL: small ones on the stack. */
+/* packed_b and packed_a are shared out among `threads`; with threads = 1, within a task of ew_parallel, ctx only says when to stop. NULL: small ones on the stack. */
 void ew_gemm_run(ew_context *ctx, const ew_gemm_job *job, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads);
 
 /* Finishes n sums of row `row` from column `col`: y = finish(sums). sums may be y. */

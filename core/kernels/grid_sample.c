@@ -67,6 +67,7 @@ static __attribute__((noinline)) taps taps_of(const ew_grid_sample_params *p, fl
 }
 
 typedef struct {
+  ew_context *context;
   const ew_grid_sample_params *p;
   const real *x, *grid, *dy;
   real *y, *dx, *dgrid;
@@ -111,14 +112,14 @@ static __attribute__((noinline)) void sample(const grid_sample *s, int64_t item,
 static void by_position(void *arg, int32_t index, int32_t thread) {
   const grid_sample *s = arg;
   (void)thread;
-  for (int64_t i = index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end; i++) sample(s, i / s->p->positions, i % s->p->positions, 0, s->p->channels);
+  for (int64_t i = index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end && !ew_stopping(s->context); i++) sample(s, i / s->p->positions, i % s->p->positions, 0, s->p->channels);
 }
 static void by_item(void *arg, int32_t index, int32_t thread) { /* places of one item may meet in x */
   const grid_sample *s = arg;
   const int64_t n = (int64_t)s->p->channels * s->p->x_size[0] * s->p->x_size[1] * s->p->x_size[2];
   (void)thread;
   for (int64_t i = 0; i < n; i++) s->dx[index * n + i] = 0;
-  for (int64_t i = 0; i < s->p->positions; i++) sample(s, index, i, 0, s->p->channels);
+  for (int64_t i = 0; i < s->p->positions && !ew_stopping(s->context); i++) sample(s, index, i, 0, s->p->channels);
 }
 
 static void positions(ew_context *ctx, grid_sample *s) {
@@ -129,7 +130,7 @@ static void positions(ew_context *ctx, grid_sample *s) {
 }
 
 int32_t ew_k_grid_sample(ew_context *ctx, const ew_grid_sample_params *p, void *const *operand) {
-  grid_sample s = {.p = p, .x = operand[EW_GRID_SAMPLE_X], .grid = operand[EW_GRID_SAMPLE_GRID], .dy = operand[EW_GRID_SAMPLE_DY], .y = operand[EW_GRID_SAMPLE_Y]};
+  grid_sample s = {.context = ctx, .p = p, .x = operand[EW_GRID_SAMPLE_X], .grid = operand[EW_GRID_SAMPLE_GRID], .dy = operand[EW_GRID_SAMPLE_DY], .y = operand[EW_GRID_SAMPLE_Y]};
   if (!s.y == !s.dy) return EW_E_PARAM;
   if (s.y) positions(ctx, &s);
   if (s.dy && (s.dx = operand[EW_GRID_SAMPLE_DX])) ew_parallel(ctx, p->batch, by_item, &s);

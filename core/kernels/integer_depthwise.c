@@ -6,6 +6,7 @@
 enum { LANES = 16, MOST_TAPS = 64 };
 
 typedef struct {
+  ew_context *context;
   const ew_integer_depthwise_params *p;
   ew_window w;
   const uint8_t *x;
@@ -78,7 +79,7 @@ static void depthwise_task(void *arg, int32_t index, int32_t thread) {
   const ew_window *w = &s->w;
   (void)thread;
   const int64_t size = p->y_type == EW_I32 || p->y_type == EW_F32 ? 4 : 1;
-  for (int64_t row = index * s->share; row < s->rows && row < (index + 1) * s->share; row++) {
+  for (int64_t row = index * s->share; row < s->rows && row < (index + 1) * s->share && !ew_stopping(s->context); row++) {
     const int64_t item = row / w->y_size[1] / w->y_size[0], z0 = row / w->y_size[1] % w->y_size[0] * w->stride[0], y0 = row % w->y_size[1] * w->stride[1];
     const uint8_t *tap[MOST_TAPS + 3], *line[MOST_TAPS];
     int32_t lines = 0;
@@ -107,7 +108,7 @@ static int32_t weight_at(const depthwise *s, const m_u8 *w, const m_u8 *zero, in
 }
 
 int32_t ew_k_integer_depthwise(ew_context *ctx, const ew_integer_depthwise_params *p, void *const *operand) {
-  depthwise s = {.p = p, .w = EW_WINDOW_OF(p), .x = operand[EW_INTEGER_DEPTHWISE_A], .y = operand[EW_INTEGER_DEPTHWISE_Y], .taps = (int32_t)ew_volume(p->taps)};
+  depthwise s = {.context = ctx, .p = p, .w = EW_WINDOW_OF(p), .x = operand[EW_INTEGER_DEPTHWISE_A], .y = operand[EW_INTEGER_DEPTHWISE_Y], .taps = (int32_t)ew_volume(p->taps)};
   const m_u8 *w = operand[EW_INTEGER_DEPTHWISE_W], *b_zero = operand[EW_INTEGER_DEPTHWISE_B_ZERO], *a_zero = operand[EW_INTEGER_DEPTHWISE_A_ZERO], *y_zero = operand[EW_INTEGER_DEPTHWISE_Y_ZERO];
   const m_i32 *bias = operand[EW_INTEGER_DEPTHWISE_SUM_BIAS];
   const m_f32 *factors = operand[EW_INTEGER_DEPTHWISE_FACTOR], *scale = operand[EW_INTEGER_DEPTHWISE_A_SCALE];

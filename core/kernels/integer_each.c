@@ -3,6 +3,7 @@
 #include "window.h"
 
 typedef struct {
+  ew_context *context;
   const void *p;
   const m_u8 *a, *b;
   m_u8 *y;
@@ -15,7 +16,7 @@ typedef struct {
 
 static void share(ew_context *ctx, bytes_job *s, int64_t n, int64_t least, ew_task task) {
   const int32_t tasks = ew_tasks(ctx, n, least, n);
-  s->n = n, s->share = (n + tasks - 1) / tasks;
+  s->context = ctx, s->n = n, s->share = (n + tasks - 1) / tasks;
   ew_parallel(ctx, (int32_t)((n + s->share - 1) / s->share), task, s);
 }
 #define FROM(s, index) ((index) * (s)->share)
@@ -80,16 +81,20 @@ static void max_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const int64_t c = p->channels;
   const uint8_t flip = (uint8_t)s->flip_a;
-  for (int64_t row = FROM(s, index); row < TO(s, index); row++) {
+  for (int64_t row = FROM(s, index); row < TO(s, index) && !ew_stopping(s->context); row++) {
+    int32_t first_z, end_z, first_y, end_y;
+    ew_window_taps(w, 0, (int32_t)(row / w->y_size[1] % w->y_size[0]), &first_z, &end_z);
+    ew_window_taps(w, 1, (int32_t)(row % w->y_size[1]), &first_y, &end_y);
     const m_u8 *x = s->a + row / w->y_size[1] / w->y_size[0] * ew_volume(w->x_size) * c;
     m_u8 *y = s->y + row * w->y_size[2] * c;
     for (int64_t o = 0; o < w->y_size[2]; o++, y += c) {
       for (int64_t i = 0; i < c; i++) y[i] = flip; /* the lowest */
-      for (int32_t kz = 0; kz < w->taps[0]; kz++)
-        for (int32_t ky = 0; ky < w->taps[1]; ky++)
-          for (int32_t kx = 0; kx < w->taps[2]; kx++) {
+      int32_t first_x, end_x;
+      ew_window_taps(w, 2, (int32_t)o, &first_x, &end_x);
+      for (int32_t kz = first_z; kz < end_z; kz++)
+        for (int32_t ky = first_y; ky < end_y; ky++)
+          for (int32_t kx = first_x; kx < end_x; kx++) {
             const int64_t at_z = row / w->y_size[1] % w->y_size[0] * w->stride[0] + ew_window_at(w, 0, kz), at_y = row % w->y_size[1] * w->stride[1] + ew_window_at(w, 1, ky), at_x = o * w->stride[2] + ew_window_at(w, 2, kx);
-            if (at_z < 0 || at_z >= w->x_size[0] || at_y < 0 || at_y >= w->x_size[1] || at_x < 0 || at_x >= w->x_size[2]) continue;
             const m_u8 *v = x + ((at_z * w->x_size[1] + at_y) * w->x_size[2] + at_x) * c;
             EW_EACH for (int64_t i = 0; i < c; i++) {
               const uint8_t a = v[i] ^ flip, b = y[i] ^ flip;

@@ -30,7 +30,7 @@ static void pack_task(void *arg, int32_t index, int32_t thread) {
   const int32_t panels = (int32_t)up_to(p->n, COLUMNS), j = index % panels * COLUMNS, cols = (int32_t)less(p->n - j, COLUMNS), group = vi_dots() ? 4 : 2;
   const uint8_t flip = p->type == EW_U8 ? 128 : 0, *w = s->w + (int64_t)(index / panels) * p->item_stride + (int64_t)j * p->n_stride;
   uint8_t *item = s->y + index / panels * s->item, *y = item + up_to(p->n, WIDEST) * WIDEST * 4 + j * s->k4;
-  int32_t sum[COLUMNS] = {0};
+  uint32_t sum[COLUMNS] = {0}; /* which wrap, as all sums here */
   int64_t k = 0;
   for (int32_t tap = 0; tap < p->taps; tap++)
     for (int32_t c = 0; c < p->c; c++, k++) {
@@ -38,7 +38,7 @@ static void pack_task(void *arg, int32_t index, int32_t thread) {
       uint8_t *to = y + k / group * group * COLUMNS + k % group;
       for (int32_t i = 0; i < cols; i++) {
         uint8_t x = from[(int64_t)i * p->n_stride] ^ flip;
-        to[i * group] = x, sum[i] += (int8_t)x;
+        to[i * group] = x, sum[i] += (uint32_t)(int8_t)x;
       }
       for (int32_t i = cols; i < COLUMNS; i++) to[i * group] = 0;
     }
@@ -57,6 +57,7 @@ int32_t ew_k_pack_integer(ew_context *ctx, const ew_pack_integer_params *p, void
 /* ---- what is computed of a ---- */
 
 typedef struct {
+  ew_context *context;
   const ew_integer_product_params *p;
   ew_window w;
   const uint8_t *a, *weights, *a_zero, *b_zero;
@@ -126,11 +127,11 @@ static void gather(const product *s, const uint8_t *a, int64_t row, uint8_t *to)
 
 /* Of k bytes (as they are multiplied), or shorts. */
 static int32_t sum_of(const product *s, const uint8_t *row) {
-  int32_t sum = 0;
-  if (!s->dots) EW_EACH for (int64_t i = 0; i < s->k; i++) sum += ((const short_m *)row)[i];
-  else if (s->dots == EW_SIGNED_DOTS) EW_EACH for (int64_t i = 0; i < s->k; i++) sum += (int8_t)row[i];
+  uint32_t sum = 0;
+  if (!s->dots) EW_EACH for (int64_t i = 0; i < s->k; i++) sum += (uint32_t)((const short_m *)row)[i];
+  else if (s->dots == EW_SIGNED_DOTS) EW_EACH for (int64_t i = 0; i < s->k; i++) sum += (uint32_t)(int8_t)row[i];
   else EW_EACH for (int64_t i = 0; i < s->k; i++) sum += row[i];
-  return sum;
+  return (int32_t)sum;
 }
 
 /* ---- the inner loop ---- */
@@ -235,7 +236,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
     for (int64_t i = 0; i < mc; i++) sum[i] = sum_of(s, a + i * a_row);
   const int32_t height = s->dots ? DOT_ROWS : SHORT_ROWS;
   const uint8_t *weights = s->weights + item * s->w_item + up_to(p->n, WIDEST) * WIDEST * 4;
-  for (int32_t j = from; j < to; j += COLUMNS) {
+  for (int32_t j = from; j < to && !ew_stopping(s->context); j += COLUMNS) {
     columns c;
     columns_of(s, item, j, first, &c);
     for (int64_t i = 0; i < mc;) {
@@ -261,7 +262,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p, void *const *operand) {
-  product s = {.p = p, .w = EW_WINDOW_OF(p), .a = operand[EW_INTEGER_PRODUCT_A], .weights = operand[EW_INTEGER_PRODUCT_W], .a_zero = operand[EW_INTEGER_PRODUCT_A_ZERO], .b_zero = operand[EW_INTEGER_PRODUCT_B_ZERO],
+  product s = {.context = ctx, .p = p, .w = EW_WINDOW_OF(p), .a = operand[EW_INTEGER_PRODUCT_A], .weights = operand[EW_INTEGER_PRODUCT_W], .a_zero = operand[EW_INTEGER_PRODUCT_A_ZERO], .b_zero = operand[EW_INTEGER_PRODUCT_B_ZERO],
                .bias = operand[EW_INTEGER_PRODUCT_SUM_BIAS], .factor = operand[EW_INTEGER_PRODUCT_FACTOR], .scale = 1, .y = operand[EW_INTEGER_PRODUCT_Y], .scratch = operand[EW_INTEGER_PRODUCT_SCRATCH], .dots = vi_dots()};
   const int32_t threads = ew_parallel_width(ctx);
   const bool is_signed = p->a_type == EW_I8;
@@ -288,13 +289,14 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
   mc = less(mc, up_to(s.rows * p->items, 4 * threads));
   mc = mc < height ? height : mc / height * height;
   s.mc = (int32_t)mc, s.row_tasks = (int32_t)up_to(s.rows, mc);
-  const int64_t columns = up_to(p->n, COLUMNS), work = (int64_t)s.k * s.rows * p->items;
+  const int64_t columns = up_to(p->n, COLUMNS);
+  const double work = (double)s.k * (double)s.rows * p->items * p->n;
   int64_t split = threads > 1 ? less(up_to(2 * threads, (int64_t)s.row_tasks * p->items), columns) : 1; /* few rows: columns are shared */
-  if (split > 1) split = less(split, work * p->n / 262144 + 1);
+  if (split > 1 && work / 262144 < (double)split) split = (int64_t)(work / 262144) + 1;
   s.nc = (int32_t)up_to(columns, split) * COLUMNS, s.column_tasks = (int32_t)up_to(columns, s.nc / COLUMNS);
   int64_t tasks = (int64_t)s.row_tasks * p->items * s.column_tasks;
   if (!s.direct && shares < threads && tasks > shares) { /* long rows and many threads: scratch is not enough for all of them */
-    for (int64_t i = 0; i < tasks; i++) product_task(&s, (int32_t)i, 0);
+    for (int64_t i = 0; i < tasks && !ew_stopping(ctx); i++) product_task(&s, (int32_t)i, 0);
     return EW_OK;
   }
   s.by_index = shares < threads;

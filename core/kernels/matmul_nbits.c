@@ -496,6 +496,7 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
 enum { BYTE_ROWS = 4 };
 
 typedef struct {
+  ew_context *context;
   const nbits *w;
   const ew_gemm_job *g;
   real *ready;                   /* rows of a: of each block its scale, -8 sum, -sum (times scale), nothing, then bytes */
@@ -589,7 +590,7 @@ static void many_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = f->g;
   real *panel = f->panels + (int64_t)thread * f->panel;
   const int32_t end = g->n - index * f->cols < f->cols ? g->n : (index + 1) * f->cols;
-  for (int32_t j = index * f->cols; j < end; j += NR) {
+  for (int32_t j = index * f->cols; j < end && !ew_stopping(f->context); j += NR) {
     unpack_panel(f, j, panel);
     for (int32_t i = 0; i < f->rows; i += BYTE_ROWS) {
       float t[BYTE_ROWS * NR];
@@ -609,7 +610,7 @@ static int32_t many_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job 
   const int64_t row = (int64_t)w->blocks * (4 + p->block / 4), panel = (int64_t)w->blocks * NR * (2 + p->block / 4), rows = ((1 << 18) - panel * threads) / row;
   if (rows < 4 * FEW) return 0;
   const int32_t parts = 4 * threads, share = (p->n / NR + parts) / parts * NR;
-  many_rows f = {.w = w, .g = g, .panels = scratch, .ready = scratch + panel * threads, .row = (int32_t)row, .panel = (int32_t)panel, .cols = threads > 1 ? share : p->n};
+  many_rows f = {.context = ctx, .w = w, .g = g, .panels = scratch, .ready = scratch + panel * threads, .row = (int32_t)row, .panel = (int32_t)panel, .cols = threads > 1 ? share : p->n};
   for (f.from = 0; f.from < p->m; f.from += f.rows) {
     const int64_t left = p->m - f.from;
     f.rows = (int32_t)(left <= rows ? left : left < rows + FEW ? rows - FEW : rows); /* never fewer than a tile */

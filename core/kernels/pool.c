@@ -5,6 +5,7 @@
 enum { LENGTH = 1024 }; /* of a row that is kept aside */
 
 typedef struct {
+  ew_context *context;
   ew_window w;
   const int32_t *tail;
   int32_t op, include_pad, planes, share;
@@ -14,7 +15,7 @@ typedef struct {
   long_m *index;
 } pool;
 
-#define POOL(p) {.w = EW_WINDOW_OF(p), .tail = (p)->tail, .op = (p)->op, .include_pad = (p)->include_pad, .planes = (p)->planes, .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size)}
+#define POOL(p) {.context = ctx, .w = EW_WINDOW_OF(p), .tail = (p)->tail, .op = (p)->op, .include_pad = (p)->include_pad, .planes = (p)->planes, .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size)}
 
 static void max_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
   const pool *s = arg;
@@ -51,13 +52,15 @@ static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, flo
   pool down = *s, along = *s;
   down.y = column, along.x = line;
   for (int32_t oz = 0; oz < w->y_size[0]; oz++)
-    for (int32_t oy = 0; oy < w->y_size[1]; oy++, y += w->y_size[2]) {
+    for (int32_t oy = 0; oy < w->y_size[1] && !ew_stopping(s->context); oy++, y += w->y_size[2]) {
+      int32_t kz, end_z, first_y, end_y;
+      ew_window_taps(w, 1, oy, &first_y, &end_y);
       EW_PLAIN for (int32_t i = 0; i < size[2]; i++) column[i] = nothing;
       EW_PLAIN for (int32_t i = 0; i < w->y_size[2]; i++) y[i] = nothing;
-      for (int32_t kz = 0; kz < w->taps[0]; kz++)
-        for (int32_t ky = 0; ky < w->taps[1]; ky++) {
+      for (ew_window_taps(w, 0, oz, &kz, &end_z); kz < end_z; kz++)
+        for (int32_t ky = first_y; ky < end_y; ky++) {
           const int64_t iz = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz), iy = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
-          if (iz >= 0 && iz < size[0] && iy >= 0 && iy < size[1]) row(&down, size[2], (iz * size[1] + iy) * size[2], 1, 0, 0);
+          row(&down, size[2], (iz * size[1] + iy) * size[2], 1, 0, 0);
         }
       for (int32_t kx = 0; kx < w->taps[2]; kx++) {
         int32_t from, to;
@@ -73,42 +76,47 @@ static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, flo
 typedef struct { int64_t at; int32_t from, to, count; } span;
 static __attribute__((noinline)) span span_of(const pool *s, int d, int32_t o) {
   const ew_window *w = &s->w;
-  int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d], from = at < 0 ? (step - 1 - at) / step : 0, room = w->x_size[d] - at, taps = w->taps[d];
-  int64_t to = room <= 0 ? 0 : (room - 1) / step + 1, all = (room + s->tail[d] - 1) / step + 1;
-  if (to > taps) to = taps;
-  if (to < from) to = from;
-  if (all > taps) all = taps;
-  return (span){at + from * step, (int32_t)from, (int32_t)to, (int32_t)(s->include_pad ? all : to - from)};
+  int32_t from, to;
+  ew_window_taps(w, d, o, &from, &to);
+  const int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d], taps = w->taps[d], all = (w->x_size[d] - at + s->tail[d] - 1) / step + 1;
+  return (span){at + from * step, from, to, s->include_pad ? (int32_t)(all < taps ? all : taps) : to - from};
 }
 
-/* Position by position: the index of the maximum, or the average's gradient to each tap. */
+/* Position by position: the maximum with its index, or the sum, or gradients to each tap. */
 static __attribute__((noinline)) void positions(const pool *s, int64_t plane) {
   const ew_window *w = &s->w;
   const int32_t *size = w->x_size, *step = w->dilation;
   const real *x = s->x + plane * s->x_volume;
   real *dx = s->dx + plane * s->x_volume;
   int64_t i = plane * s->y_volume;
+  const bool long_window = ew_volume(w->taps) > 4096;
   for (int32_t oz = 0; oz < w->y_size[0]; oz++) {
     span z = span_of(s, 0, oz);
-    for (int32_t oy = 0; oy < w->y_size[1]; oy++) {
+    for (int32_t oy = 0; oy < w->y_size[1] && !ew_stopping(s->context); oy++) {
       span y = span_of(s, 1, oy);
       for (int32_t ox = 0; ox < w->y_size[2]; ox++, i++) {
+        if (long_window && ew_stopping(s->context)) return;
         span c = span_of(s, 2, ox);
         int64_t best = -1;
-        float most = -INFINITY, part = 0;
+        float most = -INFINITY, part = 0, sum = 0;
         if (s->dy) part = s->op == EW_POOL_OP_AVERAGE ? s->dy[i] / ((float)z.count * (float)y.count * (float)c.count) : s->dy[i];
         for (int32_t kz = z.from; kz < z.to; kz++)
           for (int32_t ky = y.from; ky < y.to; ky++) {
             int64_t at = ((z.at + (int64_t)(kz - z.from) * step[0]) * size[1] + y.at + (int64_t)(ky - y.from) * step[1]) * size[2] + c.at;
             EW_PLAIN for (int32_t kx = c.from; kx < c.to; kx++, at += step[2]) {
-              if (s->op != EW_POOL_OP_MAX) dx[at] += part;
+              if (s->op != EW_POOL_OP_MAX) {
+                if (s->dy) dx[at] += part;
+                else sum += x[at];
+              }
               else if (best < 0 || x[at] > most || (x[at] != x[at] && most == most)) best = at, most = x[at];
             }
           }
-        if (s->op != EW_POOL_OP_MAX) continue;
         if (s->dy) {
-          if (best >= 0) dx[best] += part;
-        } else s->y[i] = most, s->index[i] = best < 0 ? 0 : plane * s->x_volume + best;
+          if (s->op == EW_POOL_OP_MAX && best >= 0) dx[best] += part;
+          continue;
+        }
+        s->y[i] = s->op == EW_POOL_OP_MAX ? most : sum;
+        if (s->index) s->index[i] = best < 0 ? 0 : plane * s->x_volume + best;
       }
     }
   }
@@ -134,7 +142,8 @@ static void pool_task(void *arg, int32_t index, int32_t thread) {
     one.x += i * s->x_volume, one.y += i * s->y_volume;
     const ew_window_row row = s->op == EW_POOL_OP_MAX ? max_row : sum_row;
     const float nothing = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
-    if (s->w.x_size[2] <= LENGTH) rows(&one, row, nothing);
+    if (s->w.taps[2] > s->w.x_size[2]) positions(s, i); /* the others go through all taps of a line, also those that nothing meets */
+    else if (s->w.x_size[2] <= LENGTH) rows(&one, row, nothing);
     else {
       EW_PLAIN for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = nothing;
       ew_window_rows(&s->w, row, &one);

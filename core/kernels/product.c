@@ -2,10 +2,10 @@
 #include "each.h"
 
 int32_t ew_k_product(ew_context *c, const ew_product_params *p, void *const *operand) {
-  (void)c;
   int64_t total = 1;
   for (int d = 0; d < 6; d++) total *= p->dims[d];
   for (int64_t i = 0; i < total; i++) {
+    if (i % 64 == 0 && ew_stopping(c)) return EW_OK;
     int64_t a = 0, b = 0, rest = i;
     for (int d = 5; d >= 0; d--) {
       const int64_t at = rest % p->dims[d];

@@ -79,6 +79,7 @@ static SMALL split split_rows(ew_context *ctx, int32_t batch, int32_t directions
 /* ---- forward ---- */
 
 typedef struct {
+  ew_context *context;
   const ew_recurrent_params *p;
   const real *x, *r, *bias, *peepholes, *table;
   const m_i32 *lengths;
@@ -157,7 +158,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   for (; index < w->split.pieces; index += w->split.tasks) {
     int32_t d = index % p->d, from = index / p->d * w->split.size, to = from + w->split.size < p->b ? from + w->split.size : p->b;
-    for (int32_t s = 0; s < p->t; s++)
+    for (int32_t s = 0; s < p->t && !ew_stopping(w->context); s++)
       for (int32_t phase = 0; phase < 3; phase++)
         if (phase != 1 || (p->gates == GRU && !p->lbr)) forward_step(w, d, time_of(p->t, p->reverse, d, s), phase, from, to, 0, p->h);
   }
@@ -172,7 +173,7 @@ static void units_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *const *operand) {
-  forward w = {p, operand[EW_RECURRENT_X], operand[EW_RECURRENT_R], operand[EW_RECURRENT_BIAS], operand[EW_RECURRENT_PEEPHOLES], operand[EW_RECURRENT_TABLE], operand[EW_RECURRENT_LENGTHS],
+  forward w = {ctx, p, operand[EW_RECURRENT_X], operand[EW_RECURRENT_R], operand[EW_RECURRENT_BIAS], operand[EW_RECURRENT_PEEPHOLES], operand[EW_RECURRENT_TABLE], operand[EW_RECURRENT_LENGTHS],
                operand[EW_RECURRENT_Y], operand[EW_RECURRENT_H_LAST], operand[EW_RECURRENT_C_LAST], operand[EW_RECURRENT_G], operand[EW_RECURRENT_CELLS], {0}, 0, 0};
   int64_t state = (int64_t)p->d * p->b * p->h, work = state * p->gates * p->h;
   set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state), set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
@@ -184,7 +185,7 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
   }
   int32_t share = ((p->h * p->d - 1) / width + 4) & ~3; /* work is large, so h is */
   w.split = (split){0, p->d * ((p->h - 1) / share + 1), share};
-  for (w.step = 0; w.step < p->t; w.step++)
+  for (w.step = 0; w.step < p->t && !ew_stopping(ctx); w.step++)
     for (w.phase = 0; w.phase < 3; w.phase++)
       if (w.phase == 2)
         for (int32_t d = 0; d < p->d; d++) forward_step(&w, d, time_of(p->t, p->reverse, d, w.step), 2, 0, p->b, 0, p->h);
@@ -195,6 +196,7 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
 /* ---- backward ---- */
 
 typedef struct {
+  ew_context *context;
   const ew_recurrent_grad_params *p;
   const real *dy, *y, *h_first, *c_first, *rt, *peepholes, *table, *g, *cells;
   const m_i32 *lengths;
@@ -253,7 +255,7 @@ static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
   int64_t hidden = n, dx_row = (int64_t)p->d * gates * hidden;
   const real *f = w->table + d * 3 * NUMBERS, *peep = w->peepholes ? w->peepholes + d * 3 * hidden : NULL, *rt = w->rt + d * gates * hidden * hidden;
   real *dh = w->dh + (int64_t)d * p->b * hidden, *dc = w->dc + (int64_t)d * p->b * hidden;
-  for (int32_t s = p->t - 1; s >= 0; s--) {
+  for (int32_t s = p->t - 1; s >= 0 && !ew_stopping(w->context); s--) {
     int32_t t = time_of(p->t, p->reverse, d, s), back = d || p->reverse ? 1 : -1;
     real *dx = w->dx + (int64_t)t * p->b * dx_row + d * gates * hidden;
     for (int pass = 0; pass < 2; pass++) { /* the second: GRU's r, whose gradient comes through the last gate's weights */
@@ -302,7 +304,7 @@ static void back_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_recurrent_grad(ew_context *ctx, const ew_recurrent_grad_params *p, void *const *operand) {
-  backward w = {p, operand[EW_RECURRENT_GRAD_DY], operand[EW_RECURRENT_GRAD_Y], operand[EW_RECURRENT_GRAD_H_FIRST], operand[EW_RECURRENT_GRAD_C_FIRST], operand[EW_RECURRENT_GRAD_RT], operand[EW_RECURRENT_GRAD_PEEPHOLES],
+  backward w = {ctx, p, operand[EW_RECURRENT_GRAD_DY], operand[EW_RECURRENT_GRAD_Y], operand[EW_RECURRENT_GRAD_H_FIRST], operand[EW_RECURRENT_GRAD_C_FIRST], operand[EW_RECURRENT_GRAD_RT], operand[EW_RECURRENT_GRAD_PEEPHOLES],
                 operand[EW_RECURRENT_GRAD_TABLE], operand[EW_RECURRENT_GRAD_G], operand[EW_RECURRENT_GRAD_CELLS], operand[EW_RECURRENT_GRAD_LENGTHS],
                 operand[EW_RECURRENT_GRAD_DX], operand[EW_RECURRENT_GRAD_DH], operand[EW_RECURRENT_GRAD_DC], {0}};
   int64_t state = (int64_t)p->d * p->b * p->h;

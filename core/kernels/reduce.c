@@ -254,7 +254,7 @@ int32_t ew_k_reduce(ew_context *c, const ew_reduce_params *p, void *const *opera
   const bool small = p->type == EW_U8 || p->type == EW_I8 || p->type == EW_BOOL;
   if (!small && p->type != EW_F64 && p->type != EW_I32 && p->type != EW_I64) return EW_E_PARAM;
   if (small && p->op != EW_REDUCE_MAX && p->op != EW_REDUCE_MIN) return EW_E_PARAM;
-  for (int64_t o = 0; o < p->outer; o++)
+  for (int64_t o = 0; o < p->outer && !ew_stopping(c); o++)
     for (int64_t i = 0; i < p->inner; i++) {
       const int64_t from = o * p->x_outer + i * p->x_inner, to = o * p->y_outer + i;
       if (p->type == EW_F64) {

@@ -2,6 +2,7 @@
 #include "each.h"
 
 typedef struct {
+  ew_context *context;
   const ew_resample_params *p;
   const real *x, *weight;
   const long_m *index;
@@ -28,11 +29,11 @@ static void resample_task(void *arg, int32_t index, int32_t thread) {
   const resample *s = arg;
   const ew_resample_params *p = s->p;
   (void)thread;
-  for (int64_t r = index * s->share, end = r + s->share < s->rows ? r + s->share : s->rows; r < end; r++) row(s, s->y + r * p->inner, s->x + r / p->m * p->n * p->inner, r % p->m);
+  for (int64_t r = index * s->share, end = r + s->share < s->rows ? r + s->share : s->rows; r < end && !ew_stopping(s->context); r++) row(s, s->y + r * p->inner, s->x + r / p->m * p->n * p->inner, r % p->m);
 }
 
 int32_t ew_k_resample(ew_context *ctx, const ew_resample_params *p, void *const *operand) {
-  resample s = {p, operand[EW_RESAMPLE_X], operand[EW_RESAMPLE_WEIGHT], operand[EW_RESAMPLE_INDEX], operand[EW_RESAMPLE_Y], (int64_t)p->outer * p->m, 0};
+  resample s = {ctx, p, operand[EW_RESAMPLE_X], operand[EW_RESAMPLE_WEIGHT], operand[EW_RESAMPLE_INDEX], operand[EW_RESAMPLE_Y], (int64_t)p->outer * p->m, 0};
   for (int64_t i = 0; i < (int64_t)p->m * p->taps; i++)
     if (s.index[i] < 0 || s.index[i] >= p->n) {
       ctx->detail = s.index[i];

@@ -5,6 +5,7 @@
 enum { FAR = 1 << 24, MOST_SAMPLES = 4096 }; /* a pixel further out, and more samples along a bin, are none that an image has */
 
 typedef struct {
+  ew_context *context;
   const ew_roi_pool_params *p;
   const real *x, *region;
   const long_m *index;
@@ -57,7 +58,7 @@ static void roi_task(void *arg, int32_t r, int32_t thread) {
   const real *box = s->region + (int64_t)r * 4, *image = s->x + s->index[r] * p->channels * plane;
   const bins h = bins_of(p, box[1], box[3], p->y_height), w = bins_of(p, box[0], box[2], p->y_width);
   (void)thread;
-  for (int64_t cell = 0; cell < cells; cell++) {
+  for (int64_t cell = 0; cell < cells && !ew_stopping(s->context); cell++) {
     const int32_t ph = (int32_t)(cell / p->y_width), pw = (int32_t)(cell % p->y_width);
     real *y = s->y + (int64_t)r * p->channels * cells + cell;
     bool first = true;
@@ -107,7 +108,7 @@ static void roi_task(void *arg, int32_t r, int32_t thread) {
 }
 
 int32_t ew_k_roi_pool(ew_context *ctx, const ew_roi_pool_params *p, void *const *operand) {
-  roi s = {p, operand[EW_ROI_POOL_X], operand[EW_ROI_POOL_REGION], operand[EW_ROI_POOL_INDEX], operand[EW_ROI_POOL_Y]};
+  roi s = {ctx, p, operand[EW_ROI_POOL_X], operand[EW_ROI_POOL_REGION], operand[EW_ROI_POOL_INDEX], operand[EW_ROI_POOL_Y]};
   for (int32_t r = 0; r < p->regions; r++)
     if (s.index[r] < 0 || s.index[r] >= p->batch) return EW_E_INDEX;
   ew_parallel(ctx, p->regions, roi_task, &s);

@@ -68,7 +68,6 @@ static int compare(const ew_unique_params *p, const uint8_t *x, int64_t a, int64
 }
 
 int32_t ew_k_unique(ew_context *c, const ew_unique_params *p, void *const *operand) {
-  (void)c;
   const uint8_t *x = operand[EW_UNIQUE_X];
   m_i64 *first = operand[EW_UNIQUE_FIRST], *inverse = operand[EW_UNIQUE_INVERSE], *counts = operand[EW_UNIQUE_COUNTS];
   m_i32 *from = operand[EW_UNIQUE_SCRATCH], *to = from + p->n;
@@ -76,6 +75,7 @@ int32_t ew_k_unique(ew_context *c, const ew_unique_params *p, void *const *opera
   for (int64_t i = 0; i < n; i++) from[i] = (int32_t)i;
   for (int64_t width = 1; width < n; width *= 2) { /* merges, which keep equal rows in their order */
     for (int64_t start = 0; start < n; start += 2 * width) {
+      if (ew_stopping(c)) return EW_OK;
       const int64_t middle = start + width < n ? start + width : n, end = start + 2 * width < n ? start + 2 * width : n;
       for (int64_t i = start, j = middle, k = start; k < end; k++) to[k] = i < middle && (j == end || compare(p, x, from[i], from[j]) <= 0) ? from[i++] : from[j++];
     }
@@ -135,7 +135,6 @@ static void sink(m_i32 *heap, const m_f32 *scores, int64_t n, int64_t at, int32_
 }
 
 int32_t ew_k_nms(ew_context *c, const ew_nms_params *p, void *const *operand) {
-  (void)c;
   m_i64 *y = operand[EW_NMS_SELECTED];
   m_i32 *heap = operand[EW_NMS_SCRATCH];
   int64_t found = 0;
@@ -149,6 +148,7 @@ int32_t ew_k_nms(ew_context *c, const ew_nms_params *p, void *const *operand) {
         if (!p->limited || scores[i] > p->score) heap[n++] = i;
       for (int64_t i = n / 2 - 1; i >= 0; i--) sink(heap, scores, n, i, heap[i]);
       while (n && found - start < p->most) {
+        if (ew_stopping(c)) return EW_OK;
         const int32_t best = heap[0];
         if (--n) sink(heap, scores, n, 0, heap[n]);
         bool keep = true;

@@ -3,15 +3,23 @@
 
 ew_place ew_place_of(int64_t i, const int32_t size[3]) { return (ew_place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
 
+void ew_window_taps(const ew_window *w, int d, int32_t o, int32_t *from, int32_t *to) {
+  const int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d], room = w->x_size[d] - at;
+  int64_t first = at < 0 ? (step - 1 - at) / step : 0, end = room <= 0 ? 0 : (room - 1) / step + 1;
+  if (end > w->taps[d]) end = w->taps[d];
+  if (first > end) first = end;
+  *from = (int32_t)first, *to = (int32_t)end;
+}
+
 void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
   for (int32_t oz = 0; oz < w->y_size[0]; oz++)
-    for (int32_t oy = 0; oy < w->y_size[1]; oy++)
-      for (int32_t kz = 0; kz < w->taps[0]; kz++) {
-        int64_t z = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz);
-        if (z < 0 || z >= w->x_size[0]) continue;
-        for (int32_t ky = 0; ky < w->taps[1]; ky++) {
-          int64_t y = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
-          if (y < 0 || y >= w->x_size[1]) continue;
+    for (int32_t oy = 0; oy < w->y_size[1]; oy++) {
+      int32_t kz, end_z, first_y, end_y;
+      ew_window_taps(w, 1, oy, &first_y, &end_y);
+      for (ew_window_taps(w, 0, oz, &kz, &end_z); kz < end_z; kz++) {
+        const int64_t z = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz);
+        for (int32_t ky = first_y; ky < end_y; ky++) {
+          const int64_t y = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
           for (int32_t kx = 0; kx < w->taps[2]; kx++) {
             int64_t x = ew_window_at(w, 2, kx);
             int32_t from, to;
@@ -22,6 +30,7 @@ void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
           }
         }
       }
+    }
 }
 
 bool ew_box_of(const ew_window *w, int64_t at, int32_t n, ew_window_box *b) {

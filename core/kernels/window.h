@@ -22,6 +22,9 @@ EW_INLINE void ew_window_range(const ew_window *w, int d, int64_t at, int32_t *f
   *from = (int32_t)(first < last ? first : last), *to = (int32_t)last;
 }
 
+/* The taps [from, to) of position o along one dimension that lie inside of x. A loop over these is bounded by x, however many taps there are. */
+void ew_window_taps(const ew_window *w, int d, int32_t o, int32_t *from, int32_t *to);
+
 /* n positions in a row, their tap `tap`: x[i * stride] and y[i], offsets into planes. */
 typedef void (*ew_window_row)(void *job, int32_t n, int64_t x, int64_t stride, int64_t y, int32_t tap);
 /* Calls `row` for whatever of one plane of x and one of y meet, position by position, so that a row of y is still near for its next tap. */

@@ -18,7 +18,8 @@ Kernel("attention", {"batch": "i32", "heads": "i32", "kv_heads": "i32", "q_len":
         write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (q_len-1)*y_s + v_dim"),
         write("scratch", 4, "8 * (kv_len + 64)", optional=True)],
        require=["kv_heads > 0", "heads % kv_heads == 0", "head_dim > 0", "v_dim > 0", "kv_type in (1, 10)", "mask_type in (1, 9)", "kv_len >= 0",
-                "min(q_b, q_h, q_s) >= 0", "min(k_b, k_h, k_s) >= 0", "min(v_b, v_h, v_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(m_b, m_h, m_q, m_k) >= 0", "batch * heads * q_len <= 2147483647"],
+                "min(q_b, q_h, q_s) >= 0", "min(k_b, k_h, k_s) >= 0", "min(v_b, v_h, v_s) >= 0", "min(y_b, y_h, y_s) >= 0", "min(m_b, m_h, m_q, m_k) >= 0", "batch * heads * q_len <= 2147483647",
+                "distinct(batch, y_b, heads, y_h, q_len, y_s, v_dim, 1)", "kv_len <= 1 or k_s + v_s > 0", "max(head_dim, v_dim) <= 1073741824"],
        empty=["batch", "heads", "q_len"], variants={"kv_type": "B_TYPE"},
        doc="y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides. "
            "mask_type 1: float32 added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: those up to its own place). window > 0: only j > i + past - window. lengths: int32 per batch, number of valid keys "
@@ -31,6 +32,8 @@ def emit_attention(b, q, k, v, y, scale, masks=(), causal=0, past=0, window=0, s
     if k.dtype != v.dtype:  # one of them comes from a cache of halves
         k, v = b.cast(k, FLOAT), b.cast(v, FLOAT)
     q, k, v = (b.inner_contiguous(x) for x in (q, k, v))
+    if k.shape[2] != 1 and k.strides[2] == v.strides[2] == 0:  # the kernel wants its work to be bounded by memory
+        k = b.contiguous(k)
     batch, heads, q_len, dim = q.shape
     kv_len = k.shape[2]
     mask, m = None, [0, 0, 0, 0]

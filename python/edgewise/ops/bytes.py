@@ -7,7 +7,7 @@ from .window import PARAMS, RULES, volume
 Kernel("integer_binary", {"n": "i32", "multiply": "i32", "sign": "i32", "a_type": "i32", "b_type": "i32", "y_type": "i32", "low": "i32", "high": "i32"},
        [read("a", 1, "n"), read("b", 1, "n"), read("a_scale", 4, "1"), read("a_zero", 1, "1", optional=True), read("b_scale", 4, "1"), read("b_zero", 1, "1", optional=True), read("y_scale", 4, "1"), read("y_zero", 1, "1", optional=True),
         write("y", 1, "n", inplace=("a", "b"))],
-       require=["a_type in (2, 3)", "b_type in (2, 3)", "y_type in (2, 3)", "low >= -128", "high <= 255"], empty=["n"],
+       require=["a_type in (2, 3)", "b_type in (2, 3)", "y_type in (2, 3)", "low >= -128", "low <= 255", "high >= -128", "high <= 255"], empty=["n"],
        doc="y = round((a - a_zero) * a_scale + sign * (b - b_zero) * b_scale) / y_scale) + y_zero within low and high, or, with multiply, of the product of both.")
 Kernel("byte_lookup", {"n": "i32"}, [read("x", 1, "n"), read("table", 1, "256"), write("y", 1, "n", inplace=("x",))], empty=["n"], doc="y = table[x], x and table as unsigned bytes.")
 Kernel("integer_max_pool", {"batch": "i32", "channels": "i32", "type": "i32", **PARAMS}, [read("x", 1, f"batch*{volume('x_size')}*channels"), write("y", 1, f"batch*{volume('y_size')}*channels")],

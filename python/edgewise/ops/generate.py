@@ -113,6 +113,11 @@ class Expression:
         spans = [span for _, span in arguments]
         if name in ("lo", "hi"):
             return f"ew_check_{name}(&bad, {', '.join(c for c, _ in arguments)})", I64
+        if name == "distinct":
+            if len(arguments) == 2:
+                return f"ew_check_distinct_strides({', '.join(c for c, _ in arguments)})", (0, 1)
+            dims, strides = (", ".join(c for c, _ in arguments[i::2]) for i in (0, 1))
+            return f"ew_check_distinct({len(arguments) // 2}, (const int64_t[]){{{dims}}}, (const int64_t[]){{{strides}}})", (0, 1)
         if name in ("min", "max"):
             c, pick = arguments[0][0], min if name == "min" else max
             for other, _ in arguments[1:]:

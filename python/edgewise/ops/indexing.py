@@ -6,7 +6,7 @@ from .kernel import Kernel, read, write
 Kernel("gather", {"size": "i32", "index_type": "i32", "outer": "i32", "count": "i32", "rows": "i32", "inner": "i32", "x_outer": "i32", "x_row": "i32", "y_outer": "i32"},
        [read("x", "size", "(outer-1)*x_outer + (rows-1)*x_row + inner"), read("index", "bytes_of(index_type)", "count"),
         write("y", "size", "(outer-1)*y_outer + (count-1)*inner + inner")],
-       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "x_outer >= 0", "x_row >= 0", "y_outer >= 0", "rows > 0"], empty=["outer", "count", "inner"],
+       require=["size in (1, 2, 4, 8)", "index_type in (6, 7)", "x_outer >= 0", "x_row >= 0", "y_outer >= 0", "rows > 0", "outer <= 1 or y_outer >= count*inner"], empty=["outer", "count", "inner"],
        doc="y[o, c, :] = x[o, index[c], :]; negative indices count from the end; one out of [-rows, rows) is EW_E_INDEX.")
 
 Kernel("gather_elements", {"size": "i32", "index_type": "i32", "dims": "i32[6]", "rows": "i32", "x_axis": "i32", "xs": "i32[6]", "is": "i32[6]"},

@@ -18,7 +18,7 @@ Kernel("pack_integer", {"items": "i32", "n": "i32", "taps": "i32", "c": "i32", "
        require=["type in (2, 3)", "min(item_stride, n_stride, tap_stride, c_stride) >= 0", "taps*c <= 1073741824", "items*n <= 1073741824"], empty=["items", "n", "taps", "c"],
        doc="Weights as integer_product reads them: of each item, the sums of n columns and the columns, k = (tap, c), in panels; the order is the machine's own.")
 
-_TYPES = ["a_type in (2, 3)", "b_type in (2, 3)", "y_type in (1, 2, 3, 6)", "low >= -128", "high <= 255"]
+_TYPES = ["a_type in (2, 3)", "b_type in (2, 3)", "y_type in (1, 2, 3, 6)", "low >= -128", "low <= 255", "high >= -128", "high <= 255"]
 
 Kernel("integer_product", {"items": "i32", "batch": "i32", "n": "i32", "c": "i32", **PARAMS, "a_item": "i32", "a_row": "i32", "w_each": "i32", "y_item": "i32", "y_row": "i32", "column_item": "i32",
                            "a_type": "i32", "b_type": "i32", "y_type": "i32", "a_zeros": "i32", "b_zeros": "i32", "factors": "i32", "low": "i32", "high": "i32", "activation": "i32", "scratch_bytes": "i32"},
@@ -28,7 +28,8 @@ Kernel("integer_product", {"items": "i32", "batch": "i32", "n": "i32", "c": "i32
         read("bias", 4, "(items-1)*column_item + n", optional=True), read("residual", 4, f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n", optional=True),
         write("y", "bytes_of(y_type)", f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n"), write("scratch", 4, "ceil_div(scratch_bytes, 4)")],
        require=[*RULES, *_TYPES, "min(a_item, a_row, y_item, y_row, column_item) >= 0", "min(w_each, 1) == w_each", "w_each >= 0", f"{_K} <= 16777216", f"items*batch*{volume('y_size')} <= 1073741824", "items*n <= 1073741824",
-                f"scratch_bytes >= 32*ceil_div({_K}, 4)", "activation >= 0", "activation < 9", "y_type == 1 or activation == 0"],
+                f"scratch_bytes >= 32*ceil_div({_K}, 4)", "activation >= 0", "activation < 9", "y_type == 1 or activation == 0",
+                f"distinct(items, y_item, batch*{volume('y_size')}, y_row, n, 1)"],
        empty=["items", "batch", "n", "c"], variants={"activation": "ACTIVATION"},
        doc="For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32, where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * stride + k * dilation - pad], a_row from one position "
            "to the next, a_zero where there is nothing. y_type 6: that; 1: times a_scale * factor, then activation(. + bias) + residual; 2, 3: times both, rounded (halves to even) + y_zero, within low and high. "
@@ -38,7 +39,7 @@ Kernel("integer_depthwise", {"batch": "i32", "channels": "i32", **PARAMS, "a_typ
        [read("a", 1, f"batch*{volume('x_size')}*channels"), read("w", 1, f"{volume('taps')}*channels"), read("a_zero", 1, "1", optional=True), read("b_zero", 1, "channels if b_zeros > 1 else 1", optional=True),
         read("sum_bias", 4, "channels", optional=True), read("a_scale", 4, "1", optional=True), read("factor", 4, "channels if factors > 1 else 1", optional=True), read("y_zero", 1, "1", optional=True),
         write("y", "bytes_of(y_type)", f"batch*{volume('y_size')}*channels"), write("scratch", 4, f"ceil_div(channels, 16)*4*(9 + 4*ceil_div({volume('taps')}, 2))")],
-       require=[*RULES, *_TYPES, f"{volume('taps')} <= 64", f"batch*{volume('x_size')} <= 1073741824", f"batch*{volume('y_size')} <= 1073741824", "channels <= 1073741824", "channels >= 16"], empty=["batch"],
+       require=[*RULES, *_TYPES, f"{volume('taps')} <= 64", f"batch*{volume('x_size')} <= 1073741824", f"batch*{volume('y_size')} <= 1073741824", "channels <= 268435456", "channels >= 16"], empty=["batch"],
        doc="integer_product's convolution for one channel per group: y [batch, y_size, channels] of a [batch, x_size, channels] and w [taps, channels].")
 
 

@@ -7,6 +7,9 @@ dispatch table and, from each operand's *reach*, the checks that the plan loader
 A reach is a pair of Python expressions over the parameters: the lowest and the highest element (relative to the operand's
 offset, highest exclusive) that the kernel may touch. The generator turns them into overflow-checked C. If any dimension named in
 `empty` is zero the step touches nothing.
+
+Contracts also bound the work of a step by the memory it touches: elements of strided outputs are `distinct`, and what is summed over
+is as long as an operand or a bound of the contract says. So a plan that was made to run without an end is refused.
 """
 from __future__ import annotations
 
@@ -87,6 +90,8 @@ class Kernel:
         KERNELS[self.name] = self
         self.index = {o.name: i for i, o in enumerate(self.operands)}
         self.types = [_types(self.name, o) for o in self.operands]
+        strided = [re.fullmatch(r"hi\((\w+), (\w+)\)", o.hi) for o in self.operands if o.output]
+        self.require = [*self.require, *(f"distinct({m[1]}, {m[2]})" for m in strided if m)]
 
 
 @dataclass
@@ -109,8 +114,9 @@ class Enum:
 KERNELS: dict[str, Kernel] = {}
 ENUMS: dict[str, Enum] = {}
 
-# Reach of a strided operand: `lo(dims, s)` = sum of negative spans, `hi(dims, s)` = 1 + sum of positive spans.
-FUNCTIONS = ("lo", "hi", "min", "max", "bytes_of", "bytes_of_any", "ceil_div")
+# Reach of a strided operand: `lo(dims, s)` = sum of negative spans, `hi(dims, s)` = 1 + sum of positive spans. `distinct(dims, s)` or
+# `distinct(d0, s0, d1, s1, ...)`: no element is there twice, since each stride is as large as all that smaller strides span.
+FUNCTIONS = ("lo", "hi", "distinct", "min", "max", "bytes_of", "bytes_of_any", "ceil_div")
 
 
 def parse(expression):

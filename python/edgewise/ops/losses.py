@@ -4,7 +4,7 @@ from __future__ import annotations
 from .kernel import Kernel, read, write
 
 _PARAMS = {"rows": "i32", "classes": "i32", "x_row": "i32", "label_type": "i32", "nll": "i32", "has_ignore": "i32", "ignore_index": "i32", "smoothing": "f32"}
-_REQUIRE = ["classes > 0", "x_row >= 0", "label_type in (6, 7)"]
+_REQUIRE = ["classes > 0", "x_row >= 0", "rows <= 1 or x_row >= classes", "label_type in (6, 7)"]
 
 Kernel("cross_entropy", _PARAMS,
        [read("x", 4, "(rows-1)*x_row + classes"), read("label", "bytes_of(label_type)", "rows"), read("weight", 4, "classes", optional=True),
@@ -38,6 +38,8 @@ def _(n):
 
 def _operands(n, b):
     x = b.as_rows(b.view(n.inputs[0]))
+    if x.shape[0] != 1 and x.strides[0] == 0:
+        x = b.contiguous(x)
     ignore, label = n.attrs.get("ignore_index"), n.inputs[1]
     if x.shape[0] and ignore is not None and not -2**31 <= ignore < 2**31:
         unsupported(n, f"its ignore_index is {ignore}", "Use one of 32 bits, such as -100.")

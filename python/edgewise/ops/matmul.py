@@ -14,7 +14,8 @@ Kernel("gemm", {"batch0": "i32", "batch1": "i32", "m": "i32", "n": "i32", "k": "
         read("residual", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", optional=True),
         write("y", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", inplace=["residual"]),
         write("scratch", 4, "131072 + 65536", optional=True)],
-       require=["b_type in (1, 2, 3, 10)", "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0", "min(y0, y1, y_row, bias_row, bias_col) >= 0", "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
+       require=["b_type in (1, 2, 3, 10)", "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0", "min(y0, y1, y_row, bias_row, bias_col) >= 0",
+                "max(m, n, k) <= 1073741824", "m*n*k <= 1152921504606846976", "distinct(batch0, y0, batch1, y1, m, y_row, n, 1)", "k <= 1 or a_col + b_row > 0", "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
                 "activation >= 0", "activation < 9", "k >= 0", "batch0 * batch1 <= 2147483647"],
        empty=["batch0", "batch1", "m", "n"], variants={"b_type": "B_TYPE", "activation": "ACTIVATION"},
        doc="y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); "
@@ -26,7 +27,8 @@ Kernel("matmul_nbits", {"m": "i32", "n": "i32", "k": "i32", "bits": "i32", "bloc
         read("zeros", "bytes_of(zero_type)", "n * (ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else ceil_div(k, block))", optional=True),
         read("bias", 4, "k if transposed else n", optional=True), read("residual", 4, "(m-1)*y_row + (k if transposed else n)", optional=True),
         write("y", 4, "(m-1)*y_row + (k if transposed else n)", inplace=["residual"]), write("scratch", 4, "262144", optional=True)],
-       require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "format == 0 or bits == 4", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 9"],
+       require=["bits in (2, 4, 8)", "block >= 16", "scale_type in (1, 10)", "zero_type in (1, 2, 10)", "format in (0, 1, 2)", "format == 0 or bits == 4", "a_row >= 0", "y_row >= 0", "k > 0", "activation >= 0", "activation < 9",
+                "max(m, n, k, block) <= 1073741824", "m*n*k <= 1152921504606846976", "distinct(m, y_row, k if transposed else n, 1)"],
        empty=["m", "n"], variants={"bits": "NBITS", "format": "NBITS_FORMAT", "accuracy": "NBITS_ACCURACY", "activation": "ACTIVATION", "transposed": "NBITS_TRANSPOSED", "scale_type": "NBITS_SCALES"},
        doc="com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row "
            "(row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; "
@@ -67,7 +69,7 @@ def emit_gemm(b, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activat
     a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))
     if min(a.strides) < 0 or (min(a.strides[-2:]) > 1 and a.shape[-1] != 1 and a.shape[-2] != 1):
         a = b.contiguous(a)
-    if min(w.strides) < 0:
+    if min(w.strides) < 0 or (a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0):  # the kernel wants its work to be bounded by memory
         w = b.contiguous(w)
     dims, (sa, sw, sy) = b.merge_dims(batch, [a.strides[:-2], w.strides[:-2], y.strides[:-2]])
     if len(dims) > 2 and (isinstance(dims[0], Sym) or dims[0] > 64) and not (a.plain and w.plain):  # too many to unroll: laid out one behind the other, they are one loop

@@ -14,7 +14,7 @@ Kernel("fill", {"size": "i32", "dims": "i32[6]", "ys": "i32[6]", "value_low": "i
 
 Kernel("trilu", {"size": "i32", "batch": "i32", "rows": "i32", "cols": "i32", "k": "i32", "upper": "i32", "x_row": "i32", "x_batch": "i32", "y_row": "i32", "y_batch": "i32"},
        [read("x", "size", "(batch-1)*x_batch + (rows-1)*x_row + cols"), write("y", "size", "(batch-1)*y_batch + (rows-1)*y_row + cols", inplace=["x"])],
-       require=["size in (1, 2, 4, 8)", "min(x_row, x_batch, y_row, y_batch) >= 0"], empty=["batch", "rows", "cols"], doc="ONNX Trilu: keep the upper (lower) triangle from diagonal k, zero elsewhere.")
+       require=["size in (1, 2, 4, 8)", "min(x_row, x_batch, y_row, y_batch) >= 0", "distinct(batch, y_batch, rows, y_row, cols, 1)"], empty=["batch", "rows", "cols"], doc="ONNX Trilu: keep the upper (lower) triangle from diagonal k, zero elsewhere.")
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------------------------

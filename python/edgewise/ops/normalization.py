@@ -16,7 +16,7 @@ Kernel("norm", {"rms": "i32", "rows": "i32", "cols": "i32", "x_row": "i32", "ski
 Kernel("norm_grad", {"rms": "i32", "rows": "i32", "cols": "i32", "x_row": "i32", "dy_row": "i32", "parts": "i32", "epsilon": "f32", "scale_offset": "f32"},
        [read("x", 4, "(rows-1)*x_row + cols"), read("dy", 4, "(rows-1)*dy_row + cols"), read("scale", 4, "cols", optional=True), read("more", 4, "rows*cols", optional=True),
         write("dx", 4, "rows*cols", optional=True, inplace=["dy", "more", "x"]), write("dscale", 4, "cols", optional=True), write("dbias", 4, "cols", optional=True), write("scratch", 4, "parts*2*cols", optional=True)],
-       require=["min(x_row, dy_row) >= 0", "cols > 0", "parts > 0"], empty=["rows"],
+       require=["min(x_row, dy_row) >= 0", "cols > 0", "parts > 0", "parts <= 65536"], empty=["rows"],
        doc="Gradients of norm (v = x) from that of y: of x, plus `more`; of scale; of bias. Rows are summed in `parts` parts whatever the number of threads; scratch is needed for dscale and dbias only.")
 
 

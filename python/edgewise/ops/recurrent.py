@@ -11,7 +11,7 @@ from .kernel import Enum, Kernel, read, write
 ACTIVATION = Enum("recurrent_activation", ["linear", "sigmoid", "tanh"])
 
 _SIZES = {"t": "i32", "b": "i32", "d": "i32", "h": "i32", "gates": "i32", "lbr": "i32", "reverse": "i32", "coupled": "i32"}
-_RULES = ["gates in (1, 3, 4)", "lbr in (0, 1)", "lbr == 0 or gates == 3", "d in (1, 2)", "d*b*h <= 2147483647", "gates*h*d <= 2147483647"]
+_RULES = ["gates in (1, 3, 4)", "lbr in (0, 1)", "lbr == 0 or gates == 3", "d in (1, 2)", "d*b*h <= 1073741824", "gates*h*d <= 1073741824"]
 _STATE, _STEPS = "d*b*h", "t*b*d*h"
 _FIRST = [read("h_first", 4, _STATE, optional=True), read("c_first", 4, _STATE, optional=True), read("lengths", 4, "b", optional=True), read("peepholes", 4, "d*3*h", optional=True), read("table", 4, "d*18")]
 

@@ -7,7 +7,7 @@ REDUCE = Enum("reduce", ["sum", "mean", "max", "min", "prod", "l1", "l2", "sum_s
 
 Kernel("reduce", {"op": "i32", "type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_outer": "i32", "x_n": "i32", "x_inner": "i32", "y_outer": "i32"},
        [read("x", "bytes_of(type)", "max((outer-1)*x_outer,0) + max((n-1)*x_n,0) + max((inner-1)*x_inner,0) + 1"), write("y", "bytes_of(type)", "(outer-1)*y_outer + inner")],
-       require=["op >= 0", "op < 10", "min(x_outer, x_n, x_inner, y_outer) >= 0", "n >= 0"], empty=["outer", "inner"],
+       require=["op >= 0", "op < 10", "min(x_outer, x_n, x_inner, y_outer) >= 0", "n >= 0", "outer <= 1 or y_outer >= inner", "n <= 1 or x_n > 0"], empty=["outer", "inner"],
        doc="y[o, i] = reduce over r of x[o, r, i] (strides in elements; y's inner contiguous). n = 0 gives the identity (sum 0, prod 1, max -inf or the type's lowest, mean NaN). "
            "Types float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 sums accumulate in several lanes.")
 
@@ -24,7 +24,7 @@ Kernel("softmax", {"rows": "i32", "cols": "i32", "x_row": "i32", "y_row": "i32",
 
 Kernel("cumsum", {"type": "i32", "outer": "i32", "n": "i32", "inner": "i32", "x_outer": "i32", "y_outer": "i32", "exclusive": "i32", "reverse": "i32"},
        [read("x", "bytes_of(type)", "(outer-1)*x_outer + n*inner"), write("y", "bytes_of(type)", "(outer-1)*y_outer + n*inner", inplace=["x"])],
-       require=["min(x_outer, y_outer) >= 0"], empty=["outer", "n", "inner"], doc="ONNX CumSum along the middle axis of [outer, n, inner]; float32, float64, int32, int64.")
+       require=["min(x_outer, y_outer) >= 0", "outer <= 1 or y_outer >= n*inner"], empty=["outer", "n", "inner"], doc="ONNX CumSum along the middle axis of [outer, n, inner]; float32, float64, int32, int64.")
 
 
 Kernel("softmax_grad", {"rows": "i32", "cols": "i32", "dy_row": "i32", "y_row": "i32", "log": "i32"},
@@ -197,7 +197,7 @@ def _declare_reduce(name, op):
         behind = [i for i in kept if axes and i > axes[-1]]
         x = x.transpose(before + axes + behind)
         x = b.reshaped(x, [product([x.shape[i] for i in range(len(before))]), product([x.shape[len(before) + i] for i in range(len(axes))]), product([x.shape[len(before) + len(axes) + i] for i in range(len(behind))])])
-        if min(x.strides) < 0:
+        if min(x.strides) < 0 or (x.shape[1] != 1 and x.strides[1] == 0):  # the kernel wants its work to be bounded by memory
             x = b.contiguous(x)
         o, r, i = x.shape
         if not isinstance(r, Sym) and r == 0:
