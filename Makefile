@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench fuzz gen wasm native sanitize web wheel clean
+.PHONY: help demo test bench fuzz gen wasm native sanitize threads web wheel clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -19,7 +19,7 @@ core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
 web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html)
 demo_model     := $(shell find web/demo/model -type f 2>/dev/null)
-core_tests     := $(wildcard tests/core/*.c)
+core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,7 +27,7 @@ help: ## this list
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## run every test (TESTS=tests/ops: only those)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## run every test (TESTS=tests/ops: only those)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
 
@@ -47,11 +47,12 @@ gen: $(stamp)/venv-test ## write the generated files again: core/gen, web/src/ge
 wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so
 sanitize: $(stamp)/sanitize ## the engine and the programs of tests/core under sanitizers: .build/sanitize/
+threads: $(stamp)/threads ## the engine and tests/core/threads.c under the thread sanitizer: .build/threads/
 web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## what a page loads: web/dist/
 wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any; its lock file: web/dist/pyodide-lock.json) and for this machine's CPython
 
 clean: ## remove what was built (the toolchain, the venv and node_modules stay: rm -rf .build web/node_modules)
-	rm -rf dist web/dist .build/wasm .build/native .build/sanitize $(addprefix $(stamp)/,wasm native sanitize web wheel wheel-pure demo-model)
+	rm -rf dist web/dist .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
 	rm -f python/edgewise/engine/*.so
 
 # Tools
@@ -109,6 +110,11 @@ $(stamp)/native: $(core_sources) core/CMakeLists.txt | $(stamp)/system
 $(stamp)/sanitize: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/system
 	@cmake -S core -B .build/sanitize -G "Unix Makefiles" -DEDGEWISE_SANITIZE=ON --log-level=WARNING
 	@$(MAKE) --silent --no-print-directory -C .build/sanitize > .build/sanitize/log
+	@touch $@
+
+$(stamp)/threads: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/system
+	@cmake -S core -B .build/threads -G "Unix Makefiles" -DEDGEWISE_SANITIZE_THREADS=ON --log-level=WARNING
+	@$(MAKE) --silent --no-print-directory -C .build/threads > .build/threads/log
 	@touch $@
 
 # The bundle carries a fingerprint of the compiler's sources, so that pages forget what another compiler made.

@@ -56,7 +56,8 @@ enum ew_error_code {
   EW_E_KERNEL = 4,     /* unknown kernel, wrong parameter size or operand count */
   EW_E_PARAM = 5,      /* a parameter rule of the kernel does not hold; detail = index of the rule */
   EW_E_BOUNDS = 6,     /* an operand reaches outside its buffer */
-  EW_E_ALIAS = 7,      /* an output overlaps another operand in a way the kernel does not allow */
+  EW_E_ALIAS = 7,      /* an output overlaps another operand in a way the kernel does not allow; or (step -1) slot `operand` lies in the same memory as
+                          slot `detail`, and one of them is written, or as EW_ALIAS_ARENA or EW_ALIAS_PLAN */
   EW_E_READONLY = 8,   /* an output in constants or in a slot that is not writable */
   EW_E_UNBOUND = 9,    /* a slot is not bound; operand = slot */
   EW_E_REGISTER = 10,  /* register value out of range; operand = register */
@@ -65,6 +66,8 @@ enum ew_error_code {
   EW_E_ABSENT = 13,    /* this engine was made without the step's kernel (detail -1), or without the code for a parameter's value (detail) */
   EW_E_STOPPED = 14,   /* ew_stop ended the run before or in this step; detail = the word's value */
 };
+
+enum { EW_ALIAS_ARENA = -1, EW_ALIAS_PLAN = -2 };
 
 typedef struct ew_engine ew_engine;
 typedef struct ew_plan ew_plan;
@@ -94,7 +97,9 @@ void ew_free(void *);
 
 /* Copies and checks the plan. On failure *out is NULL. */
 int32_t ew_plan_load(ew_engine *, const void *bytes, size_t n, ew_plan **out);
-int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes); /* bytes >= the slot's; data stays the caller's; NULL and 0: unbound again */
+/* Lets a slot lie at `data`. bytes: what there is of memory, at least the slot's size; data stays the caller's. NULL and 0: unbound again. The next run fails with
+ * EW_E_ALIAS if the slot's size there overlaps the arena, or another bound slot of the plan while one of both is writable. */
+int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes);
 int32_t ew_plan_slot_use(const ew_plan *, uint32_t slot); /* 1: init steps use it, 2: the others do, 3: both */
 uint32_t ew_plan_slot_init(const ew_plan *, uint32_t slot, int32_t end); /* the first init step that uses it, or, for `end`, the one behind the last; both 0: none does */
 int32_t ew_plan_register(ew_plan *, uint32_t reg, int64_t value);

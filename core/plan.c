@@ -173,10 +173,12 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   p->bytes = zeros(h.total_bytes, 1);
   p->registers = zeros(h.n_registers, sizeof *p->registers);
   p->slots = zeros(h.n_slots, sizeof *p->slots);
+  p->fresh = zeros(h.n_slots, sizeof *p->fresh);
   p->steps = zeros(n_steps, sizeof *p->steps);
-  if (!p->bytes || !p->registers || !p->slots || !p->steps)
-    return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)(h.total_bytes + h.n_registers * sizeof *p->registers + h.n_slots * sizeof *p->slots + n_steps * sizeof *p->steps));
+  if (!p->bytes || !p->registers || !p->slots || !p->fresh || !p->steps)
+    return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)(h.total_bytes + h.n_registers * sizeof *p->registers + h.n_slots * (sizeof *p->slots + sizeof *p->fresh) + n_steps * sizeof *p->steps));
   memcpy(p->bytes, bytes, (size_t)h.total_bytes);
+  p->n_bytes = h.total_bytes;
   p->constants = p->bytes + h.const_at;
 
   p->limits = (const ew_register_entry *)(p->bytes + h.registers_at);
@@ -230,6 +232,7 @@ EW_API(ew_plan_free) void ew_plan_free(ew_plan *p) {
   ew_free(p->bytes);
   ew_free(p->registers);
   ew_free(p->slots);
+  ew_free(p->fresh);
   ew_free(p->steps);
   ew_free(p);
 }

@@ -114,6 +114,13 @@ static EW_CHECK int64_t ew_check_volume(const int32_t *dims) {
   }
   return r;
 }
+/* Of a size in three dimensions: 0 if one of them is below 1, or there are more than int32 counts. */
+static EW_CHECK __attribute__((pure)) int64_t ew_check_volume_of_3(const int32_t *size) {
+  int64_t r = 1;
+  for (int i = 0; i < 3; i++)
+    if (size[i] < 1 || (r *= size[i]) > INT32_MAX) return 0;
+  return r;
+}
 static EW_CHECK int64_t ew_check_bytes_of(bool *bad, int64_t type) {
   switch (type) {
     case EW_U8: case EW_I8: case EW_BOOL: return 1;

@@ -82,17 +82,6 @@ EW_API(ew_choice) __attribute__((noinline)) int32_t ew_choice(int32_t value, int
 EW_API(ew_uses) __attribute__((noinline)) int32_t ew_uses(int32_t minus_name_and_value) { return minus_name_and_value < one; }
 #endif
 
-EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data, size_t bytes) {
-  bool none = !data && !bytes;
-  if (slot >= p->n_slots || (!none && (bytes < p->slots[slot].bytes || !data))) return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
-  p->slots[slot].data = data, p->slots[slot].bound = !none;
-  return EW_OK;
-}
-
-EW_API(ew_plan_slot_use) int32_t ew_plan_slot_use(const ew_plan *p, uint32_t slot) { return slot < p->n_slots ? (p->slots[slot].init_begin < p->slots[slot].init_end) + 2 * p->slots[slot].in_steps : 0; }
-
-EW_API(ew_plan_slot_init) uint32_t ew_plan_slot_init(const ew_plan *p, uint32_t slot, int32_t end) { return slot >= p->n_slots ? 0 : end ? p->slots[slot].init_end : p->slots[slot].init_begin; }
-
 EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int64_t value) {
   if (reg >= p->n_registers || value < p->limits[reg].min || value > p->limits[reg].max) return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);
   if (p->registers[reg] != value) p->registers[reg] = value, p->version++;
@@ -143,6 +132,10 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
     if (!s->bound && s->bytes && (init ? s->init_begin < first + count && s->init_end > first : s->in_steps)) return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
   }
   ew_engine *e = p->engine;
+  if (p->n_fresh || p->arena_seen != e->arena) {
+    const int32_t code = ew_check_slots(p);
+    if (code) return code;
+  }
   __atomic_store_n(&e->stopped, 0, __ATOMIC_RELAXED);
   double before = seconds ? now() : 0;
   for (uint32_t i = 0; i < count; i++) {

@@ -33,12 +33,14 @@ typedef struct {
   void *data;
   uint64_t bytes;
   bool writable, bound, in_steps; /* the last: used by other than init steps */
+  bool fresh;                     /* in the plan's list of slots that were bound since the last check */
   uint32_t init_begin, init_end;  /* init steps that use it lie in between; equal: none does */
 } ew_slot;
 
 struct ew_plan {
   ew_engine *engine;
   uint8_t *bytes; /* our copy */
+  uint64_t n_bytes;
   uint64_t arena_bytes, const_bytes;
   const uint8_t *constants;
   uint32_t n_registers, n_slots, n_init_steps, n_steps;
@@ -46,6 +48,8 @@ struct ew_plan {
   int64_t *registers;
   uint64_t version; /* counts changes of registers */
   ew_slot *slots;
+  uint32_t *fresh, n_fresh; /* room for all slots */
+  const uint8_t *arena_seen; /* the engine's arena when slots were last compared with it */
   ew_step *steps;
 };
 
@@ -61,4 +65,7 @@ int32_t ew_fail(ew_engine *, int32_t code, int64_t step, int64_t operand, int32_
 
 /* Patches the step's parameters from `registers` and checks the step as it then is: rules, bounds, rights, aliasing. */
 int32_t ew_step_check(ew_plan *, ew_step *, const int64_t *registers);
+
+/* Before a run: whether slots bound since the last one overlap anything they must not (EW_E_ALIAS). */
+int32_t ew_check_slots(ew_plan *);
 #endif

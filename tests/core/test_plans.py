@@ -11,12 +11,29 @@ from edgewise.ops import generate
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+PROGRAMS = {"fuzz_plan": 15000, "fuzz_step": 15000, "fuzz_splice": 15000}
+
+
+def program(folder: str, name: str) -> pathlib.Path:
+    path = ROOT / ".build" / folder / name
+    if not path.exists():
+        pytest.skip(f"not built: make {folder}")
+    return path
+
+
 @pytest.mark.parametrize("seed", [1, 2])
-def test_mutated_plans_do_no_harm(seed):
-    program = ROOT / ".build" / "sanitize" / "fuzz_plan"
-    if not program.exists():
-        pytest.skip("not built: make sanitize")
-    done = subprocess.run([program, "--runs", "15000", "--seed", str(seed), "--seeds", ROOT / "tests" / "core" / "seeds"], capture_output=True, text=True, timeout=600)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_plans_do_no_harm(name, seed):
+    """Mutated plans, single steps with large parameters, steps of real plans exchanged: under sanitizers."""
+    command = [program("sanitize", name), "--runs", str(PROGRAMS[name]), "--seed", str(seed), "--seeds", ROOT / "tests" / "core" / "seeds"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("folder", ["threads", "sanitize"])
+def test_engines_and_threads(folder):
+    """Under the thread sanitizer, and under the others: engines side by side, one for several threads, stopped from outside."""
+    done = subprocess.run([program(folder, "threads")], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -347,6 +347,10 @@ export class Engine {
     if (code === 1) throw new OutOfMemory(what, place, "Use a smaller or a more strongly quantized model, or close other tabs.");
     if (code === 3) throw new PackageError(what, place, "Build the package again with the same version of Edgewise as the page's.");
     if (code === 11) throw new InputError(what, place, "A token id lies outside of the model's vocabulary; do model and tokenizer belong together?");
+    if (code === 7 && step < 0) {
+      const other = detail === -1n ? "the engine's arena" : detail === -2n ? "the plan" : `slot ${detail}`;
+      throw new PlanError(`slot ${operand} lies in the same memory as ${other}, and one of them is written`, place, "The package is damaged: build it again, or clear the site's data if it came from the cache.");
+    }
     if (code === 14) throw new Aborted(what, place, "What the run was to write has no defined contents; the engine can be used again.");
     if (code === 13) throw lacking([(KERNELS[kernel]?.[0] ?? String(kernel)) + (detail < 0n ? "" : ` with the value ${detail} of a parameter`)], place);
     if (loading) throw new PlanError(what, place, "The plan is damaged: build the package again, or clear the site's data if it came from the cache.");

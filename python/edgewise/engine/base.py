@@ -39,6 +39,10 @@ class Engine:
             return InputError(f"an index is out of range ({detail})", where, "Check token ids and index inputs against the model's sizes.")
         if code == 13:
             return EngineError(f"it needs the kernel {name or kernel}{f' with the value {detail} of a parameter' if detail >= 0 else ''}, which this engine was made without", where, "Use the full engine (edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build MODEL --engine OUT.")
+        if code == 7 and step < 0:
+            slots = getattr(plan, "slots", [])
+            name, other = (f"'{slots[i].name}'" if 0 <= i < len(slots) else {-1: "the engine's arena", -2: "the plan"}.get(i, f"slot {i}") for i in (operand, detail))
+            return PlanError(f"{name} lies in the same memory as {other}, and one of them is written", where, "The package is damaged; compile the model again.")
         if code == 14:
             return Aborted(what, where, "What the run was to write has no defined contents; sessions and plans can be used again.")
         if code in (2, 3, 4, 5, 6, 7, 8):

@@ -113,6 +113,8 @@ class Expression:
         spans = [span for _, span in arguments]
         if name in ("lo", "hi"):
             return f"ew_check_{name}(&bad, {', '.join(c for c, _ in arguments)})", I64
+        if name == "volume":
+            return f"ew_check_volume_of_3({arguments[0][0]})", (0, I32[1])
         if name == "distinct":
             if len(arguments) == 2:
                 return f"ew_check_distinct_strides({', '.join(c for c, _ in arguments)})", (0, 1)

@@ -11,11 +11,11 @@ Kernel("resample", {"outer": "i32", "n": "i32", "m": "i32", "taps": "i32", "inne
 SAMPLE_MODE = Enum("sample_mode", ["nearest", "linear", "cubic"])
 SAMPLE_PADDING = Enum("sample_padding", ["zeros", "border", "reflection"])
 
-_VOLUME = "x_size[0]*x_size[1]*x_size[2]"
+_VOLUME = "volume(x_size)"
 Kernel("grid_sample", {"batch": "i32", "channels": "i32", "positions": "i32", "dims": "i32", "mode": "i32", "padding": "i32", "align": "i32", "x_size": "i32[3]"},
        [read("x", 4, f"batch*channels*{_VOLUME}"), read("grid", 4, "batch*positions*dims"), read("dy", 4, "batch*channels*positions", optional=True), write("y", 4, "batch*channels*positions", optional=True),
         write("dx", 4, f"batch*channels*{_VOLUME}", optional=True), write("dgrid", 4, "batch*positions*dims", optional=True)],
-       require=["min(x_size[0], x_size[1], x_size[2]) >= 1", "dims >= 1", "dims <= 3", "mode >= 0", "mode < 3", "padding >= 0", "padding < 3", f"{_VOLUME} <= 2147483647"], empty=["batch", "channels", "positions"], rare=True,
+       require=[f"{_VOLUME} >= 1", "dims >= 1", "dims <= 3", "mode >= 0", "mode < 3", "padding >= 0", "padding < 3"], empty=["batch", "channels", "positions"], rare=True,
        doc="y [batch, channels, positions] = x [batch, channels, x_size] at the places grid [batch, positions, dims], of which the first coordinate is that of the last dimension and -1 .. 1 is all of it. "
            "With dy: dx, dgrid or both, the gradients, instead of y.")
 
