@@ -94,6 +94,7 @@ const char *ew_flavour(void); /* "simd128", "relaxed-simd-threads", "x86-64", "x
 void *ew_alloc(size_t bytes); /* 64-byte aligned, zeroed; NULL when there is no memory */
 void *ew_alloc_unset(size_t bytes); /* likewise, with anything in it: for what is filled at once, as weights are, which would be written twice */
 void ew_free(void *);
+void ew_xxh64(const void *data, size_t bytes, uint64_t *out); /* XXH64 with seed 0 of any bytes, for checks of weights */
 
 /* Copies and checks the plan. On failure *out is NULL. */
 int32_t ew_plan_load(ew_engine *, const void *bytes, size_t n, ew_plan **out);

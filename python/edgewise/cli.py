@@ -6,7 +6,7 @@ import os
 import sys
 
 from .errors import EdgewiseError
-from .package import CACHE_DTYPES
+from .manifest_limits import CACHE_DTYPES
 
 
 def build(a):

@@ -13,7 +13,8 @@ from .ops.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from .ops.kernel import kernel_table
 from .ops.op import TooLong
 from .ops.symbolic import NotStatic, Sym
-from .package import CACHE_DTYPES, FORMAT, Package
+from .manifest_limits import CACHE_DTYPES, FORMAT
+from .package import Package
 from .passes.last_position import keep_position
 from .passes.lora import insert_lora, saved_parameters
 from .plan import compile_graph

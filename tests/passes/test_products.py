@@ -233,7 +233,7 @@ def positions(g, output, keep, at=2, axis=1):
     for i, slot in enumerate(plan.slots):
         if slot.kind in ("input", "output"):
             addresses[slot.name] = engine.alloc(slot.nbytes), slot
-            loaded.bind(i, addresses[slot.name][0])
+            loaded.bind(i, addresses[slot.name][0], slot.nbytes)
     store.init(loaded, fresh)
     results = []
     for x in range(5):

@@ -15,7 +15,7 @@ def test_runs_on_zeros(engine):
     loaded, held = engine.load(plan), [engine.alloc(slot.nbytes) for slot in plan.slots]
     try:
         for i, address in enumerate(held):
-            loaded.bind(i, address)
+            loaded.bind(i, address, plan.slots[i].nbytes)
         loaded.init()
         for _ in range(3):
             loaded.run()

@@ -6,7 +6,7 @@
     read(address, nbytes) -> bytes
     copy(source, target, nbytes)
     load_tensor(tensor) -> address  weights: from their Source into engine memory, not through Python objects
-    load(plan) -> LoadedPlan        bind(slot, address), register(i, value), init(), run(), profile(), free()
+    load(plan) -> LoadedPlan        bind(slot, address, nbytes), register(i, value), init(), run(), profile(), free()
     call(name, *numbers) -> int     any exported C function
 
 Addresses are ints, 0 is none; sizes are bytes. What does not fit raises OutOfMemory, a plan that the C side refuses PlanError, what fails in a run EngineError or
@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 
 from ..errors import InputError
-from .base import Engine, LoadedPlan
+from .base import Engine, LoadedPlan, Place
 
 _default = None
 
@@ -41,4 +41,4 @@ def open_engine(threads=None):
     return NativeEngine(threads and min(threads, 64))
 
 
-__all__ = ["Engine", "LoadedPlan", "default_engine", "open_engine"]
+__all__ = ["Engine", "LoadedPlan", "Place", "default_engine", "open_engine"]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from ..errors import Aborted, EngineError, InputError, OutOfMemory, PlanError
 
@@ -9,6 +10,12 @@ CODES = {1: "out of memory", 2: "not a plan, or a damaged one", 3: "made for ano
          6: "an operand reaches outside its buffer", 7: "an output overlaps another operand", 8: "an output in read-only memory", 9: "a slot is not bound",
          10: "a register value out of range", 11: "an index is out of range", 12: "a wrong argument",
          13: "a kernel that this engine was made without", 14: "the run was stopped"}
+
+
+class Place(NamedTuple):
+    """A stretch of engine memory. An address never travels without its size: what is bound to a slot is checked against it."""
+    address: int
+    nbytes: int
 
 
 class Engine:
@@ -81,11 +88,13 @@ class LoadedPlan:
         if code:
             raise self.engine.error(self.plan)
 
-    def bind(self, slot, address):
-        """Lets a slot (its number) lie at an address, where at least its `nbytes` must be and stay; the memory stays the caller's. Raises PlanError."""
-        if self.engine.call("ew_plan_bind", self.handle, slot, address, self.plan.slots[slot].nbytes):
+    def bind(self, slot: int, address: int, nbytes: int) -> None:
+        """Lets a slot (its number) lie at an address; the memory stays the caller's.
+
+        nbytes: of the memory there (not of the slot): the engine refuses a slot that is larger. Raises PlanError."""
+        if self.engine.call("ew_plan_bind", self.handle, slot, address, nbytes):
             s = self.plan.slots[slot]
-            raise PlanError(f"its slot {slot} is not '{s.name}' of {s.nbytes} bytes", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
+            raise PlanError(f"its slot {slot} ('{s.name}', {s.nbytes} bytes) does not fit into the {nbytes} bytes that are there for it", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
 
     def unbind(self, slot):
         """A run that needs the slot fails until it is bound again."""

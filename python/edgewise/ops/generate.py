@@ -226,7 +226,7 @@ def typescript(table):
 
 
 FILES = {"core/gen/kernels.h": header, "core/gen/kernels.c": source, "core/gen/names.h": names, "web/src/gen/kernels.ts": typescript}
-MORE = ("edgewise.profile.limits", "edgewise.training.warm")  # parts of the package that write files of their own, GENERATED, which follow from the table, too
+MORE = ("edgewise.profile.limits", "edgewise.training.warm", "edgewise.manifest_limits")  # parts of the package that write files of their own, GENERATED, which follow from the table, too
 
 
 def main(arguments):

@@ -70,7 +70,7 @@ def _least(engine, plan):
             held.append(engine.alloc(slot.nbytes))
             for at in range(0, slot.nbytes, len(SOME)):  # pages that nobody has written may all be one
                 engine.write(held[-1] + at, SOME[:slot.nbytes - at])
-            loaded.bind(i, held[-1])
+            loaded.bind(i, held[-1], slot.nbytes)
         seconds, end = [], perf_counter() + SECONDS
         while perf_counter() < end or not seconds:
             seconds.append(max(loaded.run_timed()[-1], 1e-6))

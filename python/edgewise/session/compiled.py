@@ -27,7 +27,7 @@ class Compiled:
             self.inputs, outputs = kinds["input"], kinds["output"]
             self.results = {name: (*outputs[name if name in outputs else name + "~output"], v.dtype, list(v.shape)) for name, v in bound.outputs.items()}
             self.loaded.title = "; ".join(f"{name} {NAME[v.dtype]}[{', '.join(map(str, v.shape))}]" for name, v in bound.inputs.items() if name in self.inputs)
-            self.bound = {}   # slot: address
+            self.bound = {}   # slot: (address, bytes)
             session.store.init(self.loaded, fresh)
         except BaseException:
             session.store.forget(fresh)
@@ -45,16 +45,17 @@ class Compiled:
                 v.memory, v.offset = pool.take(nbytes), 0
                 if nbytes:
                     self.engine.write(v.memory.address, v.data)
-            address = v.memory.address + v.offset
-            if bound.get(slot) != address:
-                bind(slot, address)
-                bound[slot] = address
+            place = v.memory.address + v.offset, v.memory.nbytes - v.offset
+            if bound.get(slot) != place:
+                bind(slot, *place)
+                bound[slot] = place
         out = {}
         for name, (slot, nbytes, dtype, shape) in self.results.items():
             memory = pool.take(nbytes)
-            if bound.get(slot) != memory.address:
-                bind(slot, memory.address)
-                bound[slot] = memory.address
+            place = memory.address, memory.nbytes
+            if bound.get(slot) != place:
+                bind(slot, *place)
+                bound[slot] = place
             out[name] = RunTensor(dtype, shape, memory=memory)
         self.loaded.run()
         return out

@@ -6,16 +6,17 @@ import struct
 from operator import index
 
 from ..compile import compile_package
-from ..engine import default_engine
+from ..engine import Place, default_engine
 from ..errors import InputError, PackageError
 from ..ir import Tensor
 from ..onnx import FileSource
 from ..ops.kernel import kernel_table
-from ..package import CACHE_DTYPES, Package
+from ..manifest_limits import CACHE_DTYPES
+from ..package import Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
-from .weights import WeightStore
+from .weights import WeightStore, key_of
 
 
 def folder_files(path):
@@ -74,13 +75,14 @@ class CausalLM:
         model: path of a model folder, an .onnx file or an .edge package; or a Package.
         dtype: which .onnx file of a folder. capacity: most tokens of a sequence. engine: default the process's.
         cache_dtype: what keys and values are kept as, when a model is compiled: "float32", or "float16", which takes half the memory. Default: float16 where the model declares its caches so, else float32.
-        states: {name: engine address} of adapters and parameters that live elsewhere, as in a training session; adapters that are not there are zeros (off).
+        verify: whether weights of an .edge package are compared with their checksums as they are loaded.
+        states: {name: engine.Place} of adapters and parameters that live elsewhere, as in a training session; adapters that are not there are zeros (off).
 
     Attributes: vocab_size; max_length (tokens a sequence may have); cache_dtype; config, generation_config (dicts); package; engine.
     Sequences are numbers from open(); each has its own cache.
     """
 
-    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, cache_dtype=None):
+    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, cache_dtype=None, verify=True):
         self.states, self.watch = dict(states or {}), Watch()
         self.package = check_cache_dtype(model, cache_dtype) if isinstance(model, Package) else open_package(model, dtype, capacity, cache_dtype=cache_dtype)
         self.engine = engine or default_engine()
@@ -94,9 +96,11 @@ class CausalLM:
         self.prefill_chunk = None if self.recompute else max(p["tokens"] for p in d["plans"])  # tokens between two looks at an abort signal
         self.config = self.package.json("config.json", {})
         self.generation_config = self.package.json("generation_config.json", {})
+        self.cache_bytes = {c["name"]: c["bytes"] for c in d["caches"]}
+        self.filled = 0  # ids in the input buffer
         self.caches, self.cache_dtype = d["caches"], d.get("cache_dtype", CACHE_DTYPES[0])
-        self.store = WeightStore(self.engine, self.states)
         self.weights = {w["name"]: w for w in manifest["weights"]}
+        self.store = WeightStore(self.engine, self.states, self._checks() if verify else None)
         self.plans, self.sequences, self.next = [], {}, 1
         self.notes = read_notes(self.package.file(NOTES))
         self.buffers, self.owned = {}, []
@@ -116,16 +120,25 @@ class CausalLM:
             source = source.source
         return Tensor(w["name"], 2, (w["bytes"],), source, w["offset"], w["bytes"])
 
-    def buffer(self, name, nbytes):
-        """A buffer shared by the plans (input ids, logits)."""
-        if name not in self.buffers or self.buffers[name][1] < nbytes:
-            address = self.engine.alloc(nbytes)
-            self.owned.append(address)
-            self.buffers[name] = (address, nbytes)
-        return self.buffers[name][0]
+    def _checks(self) -> dict:
+        """What WeightStore checks weights by."""
+        checks = {}
+        for w in self.weights.values():
+            if "sums" in w:
+                tensor = self.weight(w)
+                checks[key_of(tensor)] = w["sums"], w["name"], tensor.source.name
+        return checks
 
-    def state_address(self, name, nbytes):
-        """Address of a state that the plans share."""
+    def buffer(self, name: str, nbytes: int) -> Place:
+        """A buffer shared by the plans (input ids, logits)."""
+        if name not in self.buffers or self.buffers[name].nbytes < nbytes:
+            place = Place(self.engine.alloc(nbytes), nbytes)
+            self.owned.append(place.address)
+            self.buffers[name] = place
+        return self.buffers[name]
+
+    def state_place(self, name: str, nbytes: int) -> Place:
+        """Memory of a state that the plans share."""
         if name not in self.states:
             self.states[name] = self.buffer("state/" + name, nbytes)
         return self.states[name]
@@ -276,14 +289,14 @@ class _DecoderPlan:
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):
-                address = lm.buffer(s.name, s.nbytes if s.kind == "output" else 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"]))
-                self.loaded.bind(i, address)
+                place = lm.buffer(s.name, s.nbytes if s.kind == "output" else 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"]))
+                self.loaded.bind(i, *place)
                 if s.kind == "input":
-                    self.input = address
+                    self.input = place.address
                 else:
-                    self.output = address
+                    self.output = place.address
             elif s.kind == "state":
-                self.loaded.bind(i, lm.state_address(s.name, s.nbytes))
+                self.loaded.bind(i, *lm.state_place(s.name, s.nbytes))
         if fresh:
             self.bind_caches(None)
         lm.store.init(self.loaded, fresh)
@@ -292,13 +305,17 @@ class _DecoderPlan:
         caches = self.lm.sequences[sequence][0] if sequence is not None else None
         for i, s in enumerate(self.slots):
             if s.kind == "cache":
-                self.loaded.bind(i, caches[s.name] if caches else self.lm.buffer("cache/" + s.name, s.nbytes))
+                self.loaded.bind(i, *(Place(caches[s.name], self.lm.cache_bytes[s.name]) if caches else self.lm.buffer("cache/" + s.name, s.nbytes)))
         self.bound = sequence
 
     def run(self, sequence, ids, past):
         if self.bound != sequence:
             self.bind_caches(sequence)
-        self.lm.engine.write(self.input, struct.pack(f"<{self.tokens}q", *ids, *[0] * (self.tokens - len(ids))))
+        lm = self.lm
+        lm.engine.write(self.input, struct.pack(f"<{len(ids)}q", *ids))
+        if lm.filled > len(ids):  # what a longer run left there; the memory began as zeros
+            lm.engine.write(self.input + 8 * len(ids), bytes(8 * (lm.filled - len(ids))))
+        lm.filled = len(ids)
         if "past" in self.registers:
             self.loaded.register(self.registers["past"], past)
             self.loaded.register(self.registers["last"], len(ids) - 1)

@@ -21,10 +21,10 @@ class Memory:
 
 class Elsewhere:
     """Memory that somebody else owns (a weight)."""
-    __slots__ = ("address", "pool")
+    __slots__ = ("address", "nbytes", "pool")
 
-    def __init__(self, address, pool):
-        self.address, self.pool = address, pool
+    def __init__(self, place, pool):
+        (self.address, self.nbytes), self.pool = place, pool
 
 
 class Pool:

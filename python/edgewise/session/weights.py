@@ -2,21 +2,32 @@
 only init steps read is let go of once they have run, where it is a copy: who needs it later reads it from its source again."""
 from __future__ import annotations
 
+from ..engine import Place
+from ..sums import check_sums
+
 
 class WeightStore:
-    """instead: {name of a weight: address} of weights that live elsewhere."""
+    """instead: {name of a weight: Place} of weights that live elsewhere. checks: {key_of(tensor): (sums, weight's name, file's name)} of
+    weights that are checked when they are loaded (sums.py)."""
 
-    def __init__(self, engine, instead=None):
-        self.engine, self.instead = engine, instead or {}
-        self.weights, self.computed = {}, {}   # key: (address, tensor, whether it is a copy of ours); name: address
+    def __init__(self, engine, instead=None, checks=None):
+        self.engine, self.instead, self.checks = engine, instead or {}, checks or {}
+        self.weights, self.computed = {}, {}   # key: (Place, tensor, whether it is a copy of ours); name: Place
         self.kept = set()   # keys of weights that runs read
 
     def weight(self, tensor, keep=True):
-        """Address of a weight, loaded on first use. keep: until `free`; else until `_release`."""
-        key = _key(tensor)
+        """The Place of a weight, loaded on first use. keep: until `free`; else until `_release`. Raises PackageError: it is damaged."""
+        key = key_of(tensor)
         if key not in self.weights:
             address, owned = self.engine.load_tensor(tensor)
-            self.weights[key] = (address, tensor, owned)
+            try:
+                if key in self.checks:
+                    check_sums(self.engine, address, tensor.nbytes, *self.checks[key])
+            except BaseException:
+                if owned:
+                    self.engine.free(address)
+                raise
+            self.weights[key] = (Place(address, tensor.nbytes), tensor, owned)
         if keep:
             self.kept.add(key)
         return self.weights[key][0]
@@ -28,9 +39,9 @@ class WeightStore:
             for i, slot in enumerate(loaded.plan.slots):
                 if slot.kind == "computed":
                     if slot.name not in self.computed:
-                        self.computed[slot.name] = self.engine.alloc(slot.nbytes)
+                        self.computed[slot.name] = Place(self.engine.alloc(slot.nbytes), slot.nbytes)
                         fresh.append(slot.name)
-                    loaded.bind(i, self.computed[slot.name])
+                    loaded.bind(i, *self.computed[slot.name])
             self._bind(loaded, bool(fresh))
         except BaseException:
             self.forget(fresh)
@@ -43,7 +54,7 @@ class WeightStore:
             if slot.kind == "weight":
                 runs = loaded.in_runs(i)
                 if runs or init:
-                    loaded.bind(i, self.instead.get(slot.name) or self.weight(slot.tensor, runs))
+                    loaded.bind(i, *(self.instead.get(slot.name) or self.weight(slot.tensor, runs)))
 
     def init(self, loaded, fresh):
         """Runs a plan's init steps where there is something to compute. fresh: what `connect` gave."""
@@ -65,21 +76,22 @@ class WeightStore:
         for i, slot in enumerate(loaded.plan.slots):
             if slot.kind == "weight" and not loaded.in_runs(i):
                 loaded.unbind(i)
-                key = _key(slot.tensor)
+                key = key_of(slot.tensor)
                 if key not in self.kept and key in self.weights and self.weights[key][2]:
-                    self.engine.free(self.weights.pop(key)[0])
+                    self.engine.free(self.weights.pop(key)[0].address)
 
     def forget(self, names):
         """Drops what was going to be computed and, since something failed, was not: the next plan computes it."""
         for name in names:
-            self.engine.free(self.computed.pop(name))
+            self.engine.free(self.computed.pop(name).address)
 
     def free(self):
         """Frees every weight that is a copy, and what was computed; plans that use them must be gone."""
-        for address in [a for a, _, owned in self.weights.values() if owned] + list(self.computed.values()):
-            self.engine.free(address)
+        for place in [p for p, _, owned in self.weights.values() if owned] + list(self.computed.values()):
+            self.engine.free(place.address)
         self.weights, self.computed, self.kept = {}, {}, set()
 
 
-def _key(tensor):
+def key_of(tensor):
+    """What tells a weight's bytes from others'."""
     return (id(tensor.source), tensor.offset, tensor.nbytes) if tensor.data is None else (tensor.name, tensor.data)

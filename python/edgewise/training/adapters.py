@@ -4,7 +4,8 @@ from __future__ import annotations
 import struct
 from array import array
 
-from ..errors import InputError
+from ..engine import Place
+from ..errors import InputError, PackageError
 from ..ops.dtypes import FLOAT, FLOAT16, pack, unpack
 from ..ops.symbolic import product
 from ..passes.lora import SCALE
@@ -87,7 +88,7 @@ class CausalLM(decoder.CausalLM):
     Attributes: adapters ({name: Adapter}), adapter (the name of the one that counts, or None).
     """
 
-    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, lora=None, cache_dtype=None):
+    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, lora=None, cache_dtype=None, verify=True):
         first = None
         if lora is not None and not isinstance(lora, (LoraConfig, dict)):
             first = lora if isinstance(lora, Adapter) else load_adapter(lora)
@@ -97,7 +98,7 @@ class CausalLM(decoder.CausalLM):
             if isinstance(model, decoder.Package):
                 raise InputError("a package is compiled already", "lora", "Compile it with programs that have LoRA, or pass the model's folder.")
             model = decoder.open_package(model, dtype, capacity, lora, cache_dtype)
-        super().__init__(model, dtype, capacity, engine, states, cache_dtype)
+        super().__init__(model, dtype, capacity, engine, states, cache_dtype, verify)
         described = self.package.manifest["decoder"]
         training = next((p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None)
         config = described.get("lora") or training
@@ -105,7 +106,7 @@ class CausalLM(decoder.CausalLM):
         self._saved = {s["name"]: s for s in described.get("saved", ())}
         self._shapes = {s["name"]: s["shape"] for p in described["plans"] for s in p["slots"] if s["kind"] == "state"}
         self._mine = not states     # whether the adapters' memory is this model's own
-        self._swapped = {}          # weights that an adapter brings: {slot: address}
+        self._swapped = {}          # weights that an adapter brings: {slot: Place}
         self.adapters, self.adapter, self._placed = {}, None, {}
         if first is not None:
             self.load_adapter(first, "default")
@@ -151,28 +152,33 @@ class CausalLM(decoder.CausalLM):
         states, weights = self._placed[name] if name is not None else ({}, {})
         if weights and scale != 1.0:
             raise InputError(f"the adapter brings whole modules ({', '.join(list(weights)[:3])}), which cannot be weighed", "scale", "Leave it at 1.")
-        fresh = {n: self.engine.alloc(len(data)) for n, data in weights.items()}
+        fresh = {n: Place(self.engine.alloc(len(data)), len(data)) for n, data in weights.items()}
         for n, data in weights.items():
-            self.engine.write(fresh[n], data)
+            self._write(fresh[n], data)
         if name is not None:
             for n, shape in self._shapes.items():
                 if ".lora_" in n:
-                    self.engine.write(self.states[n], states.get(n) or bytes(4 * product(shape)))
+                    self._write(self.states[n], states.get(n) or bytes(4 * product(shape)))
         if SCALE in self._shapes:
-            self.engine.write(self.states[SCALE], struct.pack("<f", scale if name is not None else 0.0))
+            self._write(self.states[SCALE], struct.pack("<f", scale if name is not None else 0.0))
         if fresh or self._swapped:
             self.store.instead = {**{n: a for n, a in self.store.instead.items() if n not in self._swapped}, **fresh}
             self.refresh({*fresh, *self._swapped})
-            for address in self._swapped.values():
-                self.engine.free(address)
+            for place in self._swapped.values():
+                self.engine.free(place.address)
             self._swapped = fresh
         self.adapter = name
+
+    def _write(self, place: Place, data: bytes) -> None:
+        if len(data) > place.nbytes:
+            raise PackageError(f"{len(data)} bytes are to lie in {place.nbytes}", "the package's adapters", "The package is damaged: build it again.")
+        self.engine.write(place.address, data)
 
     def free(self):
         """Gives back all engine memory, adapters included."""
         super().free()
-        for address in getattr(self, "_swapped", {}).values():
-            self.engine.free(address)
+        for place in getattr(self, "_swapped", {}).values():
+            self.engine.free(place.address)
         self._swapped = {}
 
 

@@ -5,7 +5,7 @@ import struct
 from math import isnan
 
 from ..arrays import as_input, as_output
-from ..engine import default_engine
+from ..engine import Place, default_engine
 from ..errors import InputError
 from ..ops.dtypes import FLOAT, NAME
 from ..profile import Profile, Watch
@@ -47,6 +47,10 @@ class TrainingSession:
         return self._initialized if self.share is None else self.share.initialized
 
     # ---- memory ----
+    def place(self, name: str) -> Place:
+        """The engine memory of a state."""
+        return Place(self.address(name), self.program.states[name].nbytes)
+
     def address(self, name):
         """Engine address of a state."""
         if name not in self.addresses:
@@ -65,9 +69,9 @@ class TrainingSession:
                 fresh = (store or self.store).connect(loaded)
                 for i, slot in enumerate(plan.slots):
                     if slot.kind == "state":
-                        loaded.bind(i, self.address(slot.name))
+                        loaded.bind(i, *self.place(slot.name))
                     elif slot.kind in ("input", "output"):
-                        loaded.bind(i, self._buffer(kind, slot))
+                        loaded.bind(i, *self._buffer(kind, slot))
                 (store or self.store).init(loaded, fresh)
             except BaseException:
                 (store or self.store).forget(fresh)
@@ -82,7 +86,8 @@ class TrainingSession:
         key = (kind, slot.name)
         if key not in self.buffers:
             self.buffers[key] = (self.engine.alloc(slot.nbytes), slot)
-        return self.buffers[key][0]
+        address, of = self.buffers[key]
+        return Place(address, of.nbytes)
 
     def initialize(self, kind="train"):
         """Gives all states their first values; parameters those of the model's file. Called by the first run. kind: the plan that tells which states there are."""

@@ -408,7 +408,7 @@ class Trainer:
             self._ready()
             half = [n for n, s in self.program.states.items() if s.kind == "parameter" and self.graph.constants[n].dtype != s.dtype]  # weights of plans lie as the file has them, states as they are trained
             package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora, trainable=half)
-            self._lm = CausalLM(package, engine=self.engine, states={n: self.session.address(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
+            self._lm = CausalLM(package, engine=self.engine, states={n: self.session.place(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
             for p in self._lm.plans:
                 p.loaded.watch = self.watch  # what it writes is this trainer's work
         return self._lm
