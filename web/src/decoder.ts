@@ -1,12 +1,17 @@
 // A language model in the engine: its weights, its plans, and the sequences that are being written. What the generation loop sees
 // is the Decoder interface (generation/); the order of things between ids and logits is here.
 
-import { EngineError, InputError, PackageError } from "./errors.ts";
+import { megabytes } from "./engine.ts";
+import { EngineError, InputError, OutOfMemory, PackageError } from "./errors.ts";
 import type { Decoder, EngineMemory } from "./generation/index.ts";
 import type { Engine, Plan } from "./engine.ts";
 import type { DecoderInfo, Manifest, PlanInfo } from "./package.ts";
 import { NOTES } from "./recorder.ts";
 import type { Extent } from "./source.ts";
+import { checkSums } from "./sums.ts";
+
+/** Most that a page's memory holds. */
+const MAX_MEMORY = 0xffff_0000;
 
 /** A stretch of engine memory. */
 export interface Place { address: number; bytes: number }
@@ -139,12 +144,20 @@ export class Weights {
     return place;
   }
 
-  /** Per file, where its ranges go. */
-  extents(manifest: Pick<Manifest, "weights">): Map<string, Extent[]> {
+  /**
+   * Per file, where its ranges go. A weight that has sums is compared with them as soon as all of its bytes have come: then `write` throws PackageError.
+   * @param where the package's name, for errors
+   */
+  extents(manifest: Pick<Manifest, "weights">, where = ""): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();
-    for (const { name, file, offset, bytes } of manifest.weights.values()) {
+    for (const { name, file, offset, bytes, sums } of manifest.weights.values()) {
       const { address } = this.at.get(name)!;
-      const write = (chunk: Uint8Array, at: number) => this.engine.bytes(address + at, chunk.length).set(chunk);
+      let left = bytes;
+      const write = (chunk: Uint8Array, at: number) => {
+        this.engine.bytes(address + at, chunk.length).set(chunk);
+        left -= chunk.length;
+        if (!left && sums) checkSums(this.engine, address, bytes, sums, { name, where: where || file });
+      };
       if (!files.has(file)) files.set(file, []);
       files.get(file)!.push({ start: offset, bytes, write });
     }
@@ -189,6 +202,9 @@ export class EngineDecoder implements Decoder<Sequence> {
   private readonly sequences = new Set<Sequence>();
   /** Caches of closed sequences, to be used again. */
   private spare: Map<string, number>[] = [];
+
+  /** Ids that lie in the plans' input: behind them are zeros. */
+  private filled = 0;
 
   constructor(
     readonly host: Engine, readonly info: DecoderInfo, private readonly weights: Weights, files: Map<string, Uint8Array>,
@@ -342,13 +358,16 @@ export class EngineDecoder implements Decoder<Sequence> {
     const { plan, info, input, output } = loaded;
     if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
     const view = new DataView(host.memory.buffer, input, 8 * info.tokens);
-    for (let i = 0; i < info.tokens; i++) {
-      const id = i < used ? ids[at + i]! : 0;
+    for (let i = 0; i < used; i++) {
+      const id = ids[at + i]!;
       if (!(id >= 0 && id < this.vocab_size && Number.isInteger(id)))
         throw new InputError(`token id ${id} is not one of the model's ${this.vocab_size}`, `input id ${at + i}`, "Do model and tokenizer belong together?");
       view.setUint32(8 * i, id, true);
       view.setUint32(8 * i + 4, 0, true);
+      this.filled = Math.max(this.filled, i + 1);
     }
+    host.bytes(input + 8 * used, 8 * (this.filled - used)).fill(0); // what a longer run left there
+    this.filled = used;
     host.register(plan, info.registers.past, past);
     if (info.registers.last !== info.registers.past) host.register(plan, info.registers.last, used - 1);
     host.run(plan, info.file);
@@ -359,6 +378,15 @@ export class EngineDecoder implements Decoder<Sequence> {
     for (const { slot, name, bytes } of loaded.cacheSlots) this.host.bind(loaded.plan, slot, sequence.caches.get(name)!, bytes, `the cache '${name}'`);
     loaded.bound = sequence;
   }
+}
+
+/** Refuses what no page has memory for, in words that say what takes it, before any memory is taken. @throws OutOfMemory */
+export function checkRoom({ weights }: Pick<Manifest, "weights">, { caches, capacity }: DecoderInfo, where: string): void {
+  const sum = (of: Iterable<{ bytes: number }>) => Array.from(of, (x) => x.bytes).reduce((a, b) => a + b, 0);
+  const [held, cached] = [sum(weights.values()), sum(caches)];
+  if (held + cached > MAX_MEMORY)
+    throw new OutOfMemory(`its weights take ${megabytes(held)}, and the attention cache of a sequence of up to ${capacity} tokens ${megabytes(cached)}; a page has at most ${megabytes(MAX_MEMORY)}`, where,
+      held > MAX_MEMORY ? "Use a smaller or a more strongly quantized model." : "Load the model with a smaller capacity, or keep keys and values as float16 (cache_dtype); a package is built with `edgewise build --max-length`.");
 }
 
 /** Refuses a package of another engine with words of its own, before any memory is taken. */

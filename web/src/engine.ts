@@ -32,6 +32,7 @@ export interface EngineExports {
   ew_alloc(bytes: number): number;
   ew_alloc_unset(bytes: number): number;
   ew_free(address: number): void;
+  ew_xxh64(data: number, bytes: number, out: number): void;
   ew_plan_load(engine: number, bytes: number, n: number, out: number): number;
   ew_plan_bind(plan: number, slot: number, data: number, bytes: number): number;
   ew_plan_slot_use(plan: number, slot: number): number;
@@ -234,6 +235,12 @@ export class Engine {
   /** A view of the engine's memory; not to be kept across calls, since the memory may grow. */
   bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
+  }
+
+  /** XXH64 of bytes in the engine's memory: 16 hexadecimal digits. */
+  sum(address: number, bytes: number): string {
+    this.call(() => this.exports.ew_xxh64(address, bytes, this.out));
+    return new DataView(this.memory.buffer).getBigUint64(this.out, true).toString(16).padStart(16, "0");
   }
 
   /** Loads and checks a plan. `where` names it in errors, `title` and `notes` are for profiles. */

@@ -1,11 +1,11 @@
 // From a model's place to a decoder that runs: finds the files, uses what an earlier visit compiled or compiles, and streams the weights
 // straight into the engine's memory.
 
-import { InputError, ModelError, PackageError, type EdgewiseError } from "./errors.ts";
+import { InputError, ModelError, OutOfMemory, PackageError, type EdgewiseError } from "./errors.ts";
 import { Engine, message, withKernels } from "./engine.ts";
 import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
-import { checkTable, decoderOf, EngineDecoder, Weights } from "./decoder.ts";
-import { makePackage, openPackage, type Manifest, type OpenPackage, type ProgramInfo } from "./package.ts";
+import { checkRoom, checkTable, decoderOf, EngineDecoder, Weights } from "./decoder.ts";
+import { makePackage, openPackage, type DecoderInfo, type Manifest, type OpenPackage, type ProgramInfo } from "./package.ts";
 import { platform } from "./platform.ts";
 import { NOTES } from "./recorder.ts";
 import type { LoadRequest, ModelInfo, ProgressEvent, Urls } from "./protocol.ts";
@@ -48,6 +48,8 @@ type Texts = Map<string, string>;
 /** What one load needs everywhere: the request, abort, progress, and how files are fetched. */
 class Job {
   readonly model: string;
+  /** The package, where the model is one. */
+  packed: ByteSource | undefined;
   /** Made as soon as the texts are there, so that a broken one is found before anything takes long. */
   tokenizer: Tokenizer | undefined;
   private compiler: Compiler | undefined;
@@ -152,18 +154,19 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     const described = decoderOf(manifest, where);
     if (request.cache_dtype !== undefined && request.cache_dtype !== described.cacheDtype)
       throw new InputError(`the package was built to keep keys and values as ${described.cacheDtype}, not as '${String(request.cache_dtype)}'`, "options.cache_dtype", "Build it with `edgewise build --cache-dtype`, or give the model's .onnx file.");
+    checkRoom(manifest, described, where);
     opening = withKernels(await opening, options, manifest.kernels, where);
     const engine = await opening;
     throwIfAborted(signal);
     const weights = new Weights(engine, manifest);
-    const filling = found.fill(weights.extents(manifest));
+    const filling = found.fill(weights.extents(manifest, where));
     if (manifest.training.size) void warm(engine);
     const { files, texts } = await filling;
     throwIfAborted(signal);
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
     const config = parseConfig(texts.get("config.json"), "config.json");
     const tokenizer = job.readTexts(texts, where);
-    const decoder = new EngineDecoder(engine, described, weights, files, generation, config, where, !manifest.training.size);
+    const decoder = within(described, () => new EngineDecoder(engine, described, weights, files, generation, config, where, !manifest.training.size));
     progress({ status: "ready", name: job.model, task: "text-generation" });
     const adapters = new Adapters(engine, weights, decoder, manifest);
     const programs = manifest.training;
@@ -181,9 +184,20 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     return { engine, decoder, tokenizer, info, weights, adapters, programs, files: plans, key, where, urls, onnx: found.onnx };
   } catch (e) {
     opening.then((engine) => engine.close(), () => undefined);
+    if (e instanceof PackageError && job.packed instanceof KeptSource) await job.packed.forget(); // the next load fetches it anew
     throw e instanceof NotFound ? notThere(e) : e;
   } finally {
     job.end();
+  }
+}
+
+/** What is too much for the memory says how long the sequences are that it was to be for. */
+function within<T>({ capacity }: DecoderInfo, work: () => T): T {
+  try {
+    return work();
+  } catch (e) {
+    if (!(e instanceof OutOfMemory)) throw e;
+    throw new OutOfMemory(`${e.what}; the model was compiled for sequences of up to ${capacity} tokens`, e.where, `${e.remedy} Or give a smaller capacity.`);
   }
 }
 
@@ -217,9 +231,8 @@ async function find(job: Job, engine: Promise<Engine>): Promise<Found> {
 }
 
 async function fromPackage(job: Job, source: ByteSource): Promise<Found> {
+  job.packed = source;
   const opened = await openPackage(source);
-  for (const { name, file } of opened.manifest.weights.values())
-    if (!opened.manifest.files.has(file)) throw new PackageError(`the weight '${name}' lies in another file, '${file}'`, source.name, "Build the package again with `edgewise build`.");
   const fill: Found["fill"] = async (extents) => {
     await opened.finish(extents);
     return { files: opened.files, texts: textsOf(opened) };
@@ -275,7 +288,7 @@ async function fromAddress(job: Job, graphs: { url: string; dtype: string }[], f
   const key = tagged && job.request.cache ? await keyOf(job, engine, { url: graph.url, validator: graph.validator, size: graph.size, config }) : undefined;
   if (key) {
     const cached = await findCompiled(key, undefined);
-    const opened = cached && (await openPackage(cached));
+    const opened = cached && (await openPackage(cached, true));
     if (opened) {
       const sources = new Map<string, ByteSource>([[graph.name, graph]]);
       const noted = (opened.manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
@@ -317,7 +330,7 @@ async function fromFiles(
   const key = !cache ? undefined : (from.key ?? (await keyOf(job, engine, { graph, sizes })));
   if (key && !from.key) {
     const cached = await findCompiled(key, files);
-    const opened = cached && (await openPackage(cached));
+    const opened = cached && (await openPackage(cached, true));
     if (opened) return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
   }
   let compiled;
@@ -342,7 +355,7 @@ async function fromFiles(
   }
   const noted: Reads & { tags: Record<string, string> } = { ranges: reads, sha256: (await digestReads(reads, files)) ?? "", tags: from.tags ?? {} };
   const made = makePackage({ ...parsed, cache: noted }, compiled.files);
-  const opened = await openPackage(new BlobSource(made, graph));
+  const opened = await openPackage(new BlobSource(made, graph), true);
   if (key) await keepCompiled(key, made, job.warn);
   return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), origin: "compiled", compileMs, onnx };
 }

@@ -119,7 +119,7 @@ export async function findCompiled(key: string, files: Map<string, Blob> | undef
   try {
     const file = await (await dir.getFileHandle(name)).getFile();
     const source = new BlobSource(file, `the cached package of ${key.slice(0, 200)}`);
-    const opened = await openPackage(source);
+    const opened = await openPackage(source, true);
     const reads = opened.manifest.cache as Reads | undefined;
     await opened.finish(new Map()); // its checksums
     if (files) {

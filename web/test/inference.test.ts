@@ -6,8 +6,8 @@ import { refusedManifests } from "./manifests.ts";
 
 const slot = (name: string, kind: string, bytes: number, shape: number[]) => ({ name, kind, dtype: "float32", shape, bytes });
 const manifest = () => ({
-  format: 1, table_hash: 5, task: "inference", kernels: ["gemm"], files: { "plan/0": [0, 64], weights: [64, 128] },
-  weights: [{ name: "w", file: "weights", offset: 0, bytes: 32 }],
+  format: 2, table_hash: 5, task: "inference", kernels: ["gemm"], files: { "plan/0": [0, 64], weights: [64, 128] }, sha256: { "plan/0": "0".repeat(64) },
+  weights: [{ name: "w", file: "weights", offset: 0, bytes: 32, sums: ["0123456789abcdef"] }],
   inference: {
     inputs: [{ name: "x", type: "tensor", dtype: "float32", shape: ["batch", 4] }],
     outputs: [{ name: "y", type: "tensor", dtype: "float32", shape: null }],
@@ -16,7 +16,7 @@ const manifest = () => ({
 });
 
 test("a package of any model", () => {
-  const { inference, decoder, training } = parseManifest(JSON.stringify(manifest()), "x.edge", 192);
+  const { inference, decoder, training } = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   assert.equal(decoder, undefined);
   assert.equal(training.size, 0);
   assert.deepEqual(inference!.inputs, [{ name: "x", type: "tensor", dtype: "float32", shape: ["batch", 4] }]);
@@ -26,7 +26,7 @@ test("a package of any model", () => {
 });
 
 test("a plan is written as it was read, and runs that it serves have its key", () => {
-  const { inference } = parseManifest(JSON.stringify(manifest()), "x.edge", 192);
+  const { inference } = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   const plan = inference!.plans[0]!;
   assert.deepEqual(JSON.parse(JSON.stringify(planJson(plan))), manifest().inference.plans[0]);
   const run = { inputs: [["x", { dtype: "float32", shape: [1, 4] }]] as [string, { dtype: string; shape: number[] }][], outputs: new Set(["y"]), known: [["x", ["1", "-2"]]] as [string, string[]][] };
@@ -40,7 +40,7 @@ test("feeds and outputs fit into a plan's slots", () => {
   const refused = (change: (plan: Plan) => void, words: RegExp) => {
     const m = manifest();
     change(m.inference.plans[0]!);
-    assert.throws(() => parseManifest(JSON.stringify(m), "x.edge", 192), words);
+    assert.throws(() => parseManifest(JSON.stringify(m), "x.edge", 192, true), words);
   };
   refused((p) => (p.inputs.x = ["float32", [1, 5]]), /slot of 16 bytes/);
   refused((p) => (p.outputs.y = ["y", "float32", [2, 2], 8]), /not those of float32/);

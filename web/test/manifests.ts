@@ -6,6 +6,20 @@ import { parseManifest } from "../src/package.ts";
 
 type Path = (string | number)[];
 
+/** The head of a plan and its table of slots, as core/engine.h lays them out, followed by some bytes. */
+export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<ArrayBuffer> {
+  const plan = new Uint8Array(96 + 16 * slots.length + 32);
+  const view = new DataView(plan.buffer);
+  plan.set(new TextEncoder().encode("EDGEPLN1"));
+  view.setUint32(16, slots.length, true);
+  view.setBigUint64(48, 96n, true);
+  slots.forEach(({ kind, bytes }, i) => {
+    view.setBigUint64(96 + 16 * i, BigInt(bytes), true);
+    view.setUint32(96 + 16 * i + 8, kind === "weight" || kind === "input" ? 0 : 1, true);
+  });
+  return plan;
+}
+
 /**
  * Puts each value, and nothing, in place of everything at and under `root` of a manifest, one at a time. What is refused must be refused as a
  * PackageError that says where and what to do. Returns how many were.
@@ -26,7 +40,7 @@ export function refusedManifests(manifest: () => unknown, root: Path, values: un
       if (value === undefined) delete parent[path[path.length - 1]!];
       else parent[path[path.length - 1]!] = value;
       try {
-        parseManifest(JSON.stringify(changed), "x.edge", 192);
+        parseManifest(JSON.stringify(changed), "x.edge", 192, true);
       } catch (e) {
         assert.ok(e instanceof PackageError && e.where === "x.edge" && e.remedy, `${path.join(".")} = ${JSON.stringify(value)}: ${String(e)}`);
         refused++;

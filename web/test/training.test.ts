@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { InputError, ModelError } from "../src/errors.ts";
 import { parseManifest } from "../src/package.ts";
-import { Sum } from "../src/training/checkpoint.ts";
+import { Sum } from "../src/training/sum.ts";
 import { batchOf, blocksOf, IGNORED, Order, split } from "../src/training/data.ts";
 import { asFloat32, readSafetensors, safetensorsHead } from "../src/training/safetensors.ts";
 import { factor } from "../src/training/schedules.ts";
@@ -118,9 +118,9 @@ const slot = (name: string, kind: string, dtype: string, shape: number[]) => ({ 
 const io = [slot("input_ids", "input", "int64", [2, 4]), slot("labels", "input", "int64", [2, 4]), slot("loss", "output", "float32", [])];
 const a = slot("q.lora_A.weight", "state", "float32", [2, 3]);
 const manifest = () => structuredClone({
-  format: 1, table_hash: 7, task: "text-generation", files: { "plan/1": [0, 10], t: [64, 10], weights: [128, 64] },
-  weights: [{ name: "w", file: "weights", offset: 0, bytes: 16 }],
-  decoder: { capacity: 8, vocab_size: 5, logits_type: "float32", recompute: false, caches: [],
+  format: 2, table_hash: 7, task: "text-generation", files: { "plan/1": [0, 10], t: [64, 10], weights: [128, 64] }, sha256: { "plan/1": "0".repeat(64), t: "0".repeat(64) },
+  weights: [{ name: "w", file: "weights", offset: 0, bytes: 16, sums: ["0123456789abcdef"] }],
+  decoder: { capacity: 1, vocab_size: 5, logits_type: "float32", recompute: true, caches: [],
     plans: [{ tokens: 1, file: "plan/1", registers: { past: 0, last: 1 }, slots: [a, slot("input_ids", "input", "int64", [1, 1]), slot("logits", "output", "float32", [1, 5])] }] },
   training: [{
     name: "lora", task: "causal_lm", batch: 2, sequence: 4, lora: { r: 2, lora_alpha: 4, use_rslora: false }, optimizer: { type: "AdamW", lr: 0.001 }, max_grad_norm: 1, pad_token_id: null, eos_token_id: 0,
@@ -134,10 +134,10 @@ const manifest = () => structuredClone({
 });
 
 test("training programs of a manifest are read", () => {
-  const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192);
+  const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   const program = m.training.get("lora")!;
   assert.deepEqual([program.batch, program.sequence, program.lora!.r, program.eosTokenId, program.padTokenId, program.plans.size, program.states.size], [2, 4, 2, 0, undefined, 5, 3]);
-  assert.equal(parseManifest(JSON.stringify({ ...manifest(), training: undefined, decoder: { ...manifest().decoder, plans: [{ ...manifest().decoder.plans[0], slots: manifest().decoder.plans[0]!.slots.slice(1) }] } }), "x.edge", 192).training.size, 0);
+  assert.equal(parseManifest(JSON.stringify({ ...manifest(), training: undefined, decoder: { ...manifest().decoder, plans: [{ ...manifest().decoder.plans[0], slots: manifest().decoder.plans[0]!.slots.slice(1) }] } }), "x.edge", 192, true).training.size, 0);
 });
 
 test("whatever is wrong with a training program is a PackageError", () => {

@@ -8,7 +8,7 @@ import { choose, type Platform } from "../src/platform.ts";
 import { digestOf, Sha256, sha256 } from "../src/sha256.ts";
 import { BlobSource, scatter } from "../src/source.ts";
 import { makeError, plainError } from "../src/protocol.ts";
-import { refusedManifests } from "./manifests.ts";
+import { planBytes, refusedManifests } from "./manifests.ts";
 
 test("SHA-256, in pieces of any size", () => {
   for (const size of [0, 1, 55, 56, 63, 64, 65, 127, 128, 1000, 100_000]) {
@@ -33,14 +33,14 @@ const slots = (tokens: number) => [
   { name: "logits", kind: "output", dtype: "float32", shape: [1, 5], bytes: 20 },
 ];
 const manifest = () => ({
-  format: 1, table_hash: 7, task: "text-generation", files: { "plan/1": [0, 10], "plan/4": [64, 10], weights: [128, 64] }, sha256: { "plan/1": "0".repeat(64) },
-  weights: [{ name: "w", file: "weights", offset: 0, bytes: 16 }, { name: "v", file: "model.onnx", offset: 99, bytes: 16 }],
+  format: 2, table_hash: 7, task: "text-generation", files: { "plan/1": [0, 10], "plan/4": [64, 10], weights: [128, 64] }, sha256: { "plan/1": "0".repeat(64), "plan/4": "0".repeat(64) },
+  weights: [{ name: "w", file: "weights", offset: 0, bytes: 16, sums: ["0123456789abcdef"] }, { name: "v", file: "model.onnx", offset: 99, bytes: 16 }],
   decoder: { capacity: 8, vocab_size: 5, logits_type: "float32", recompute: false, caches: [{ name: "past", bytes: 32 }],
     plans: [4, 1].map((tokens) => ({ tokens, file: `plan/${tokens}`, registers: { past: 0, last: 1 }, slots: slots(tokens) })) },
 });
 
 test("a manifest is read", () => {
-  const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192);
+  const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   assert.deepEqual(m.decoder.plans.map((p) => p.tokens), [1, 4]);
   assert.equal(m.weights.get("v")!.file, "model.onnx");
 });
@@ -52,18 +52,18 @@ test("whatever is wrong with a manifest is a PackageError", () => {
 });
 
 test("packages survive the round trip, and no cut or flipped bit goes unseen", async () => {
-  const files = new Map([["plan/1", new Uint8Array(randomBytes(10))], ["plan/4", new Uint8Array(randomBytes(70))]]);
+  const files = new Map([1, 4].map((tokens) => [`plan/${tokens}`, planBytes(slots(tokens))]));
   const { files: _, sha256: __, ...rest } = manifest();
   const blob = makePackage({ ...rest, weights: rest.weights.slice(1).concat({ name: "w", file: "model.onnx", offset: 0, bytes: 16 }) }, files);
   const open = async (b: Blob) => {
-    const opened = await openPackage(new BlobSource(b, "x.edge"));
+    const opened = await openPackage(new BlobSource(b, "x.edge"), true);
     await opened.finish(new Map());
     return opened;
   };
   const opened = await open(blob);
   for (const [name, bytes] of files) assert.deepEqual(opened.files.get(name), bytes);
   const whole = new Uint8Array(await blob.arrayBuffer());
-  for (let n = 0; n < whole.length; n += 37) if (n < whole.length - 57) await assert.rejects(open(new Blob([whole.subarray(0, n)])), PackageError, `cut at ${n}`);
+  for (let n = 0; n < whole.length; n += 37) if (n < whole.length - 48) await assert.rejects(open(new Blob([whole.subarray(0, n)])), PackageError, `cut at ${n}`);
   const last = whole.slice();
   last[last.length - 64] ^= 1;
   await assert.rejects(open(new Blob([last])), PackageError);

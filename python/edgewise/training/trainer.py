@@ -24,11 +24,10 @@ from .optimizers import optimizer_of
 from .parameters import choose, quantized_count
 from .peft import Adapter, LoraConfig, load_adapter, save_adapter
 from .program import LOSS, Program
-from .safetensors import load_safetensors, save_safetensors
+from .checkpoint import load_checkpoint, save_checkpoint
 from .schedules import factor
 from .session import TrainingSession
 
-FORMAT = "edgewise-checkpoint-1"
 KEPT = ("parameter", "adapter", "buffer", "optimizer", "step")  # kinds of states that a checkpoint holds
 
 
@@ -424,9 +423,9 @@ class Trainer:
         self._ready()
         s = self.session
         states = {n: (x.dtype, x.shape, s.read(n)) for n, x in self.program.states.items() if x.kind in KEPT}
-        run = {"format": FORMAT, "step": s.step, "runs": s.runs, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor, "begun": self.begun, "first_epoch": self.first_epoch, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
+        run = {"step": s.step, "runs": s.runs, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor, "begun": self.begun, "first_epoch": self.first_epoch, "batch_size": self.batch_size, "sequence_length": self.sequence_length,
                "accumulation": self.accumulation, "schedule": self.schedule if isinstance(self.schedule, str) else "function", "warmup_steps": self.warmup, "optimizer": self.optimizer.describe(), "lora": asdict(self.lora) if self.lora is not None else None, "shapes": getattr(self, "shapes", None)}
-        save_safetensors(states, path, {"edgewise": json.dumps(run)})
+        save_checkpoint(states, run, path)
 
     def resume(self, path, changed=()):
         """Goes back to where `save` was called. Returns self.
@@ -436,12 +435,8 @@ class Trainer:
         Raises:
             ModelError, InputError: the file is not of this model, optimizer, adapters and way of training; nothing has changed then.
         """
-        tensors, metadata = load_safetensors(FileSource(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else path)
-        try:
-            run = json.loads(metadata.get("edgewise", "null"))
-        except ValueError:
-            run = None
-        if not isinstance(run, dict) or run.get("format") != FORMAT or not all(type(run.get(k, 0)) is int and run.get(k, 0) >= 0 for k in ("begun", "first_epoch")) or not all(type(run.get(k)) is int and (run[k] >= 0 or k == "seed") for k in ("runs", "seed", "epoch", "cursor")):
+        tensors, run = load_checkpoint(path)
+        if not all(type(run.get(k, 0)) is int and run.get(k, 0) >= 0 for k in ("begun", "first_epoch")) or not all(type(run.get(k)) is int and (run[k] >= 0 or k == "seed") for k in ("runs", "seed", "epoch", "cursor")):
             raise ModelError("it is no checkpoint of a Trainer", str(path), "Give a file that Trainer.save has written.")
         differ = self._differences(run, changed)
         if differ:

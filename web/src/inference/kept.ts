@@ -113,7 +113,7 @@ export class KeptPlans {
     const read = (before?.manifest.cache as Reads | undefined)?.ranges ?? {};
     const ranges = Object.fromEntries(Array.from(unmarked.keys(), (name): [string, [number, number][]] => [name, joined([...(read[name] ?? []), ...(made.reads[name] ?? [])])]));
     const cache = { ranges, sha256: (await digestReads(ranges, unmarked)) ?? "", marks: this.files.marked };
-    return makePackage({ format: 1, table_hash: this.tableHash, task: "inference", weights: [...weights.values()], inference: { inputs, outputs, plans: plans.map(planJson) }, cache }, files);
+    return makePackage({ table_hash: this.tableHash, task: "inference", weights: [...weights.values()], inference: { inputs, outputs, plans: plans.map(planJson) }, cache }, files);
   }
 
   /** Removes them: something about them is wrong. */
@@ -123,7 +123,7 @@ export class KeptPlans {
 
   private async open(): Promise<OpenPackage | undefined> {
     const source = await findCompiled(this.key, this.files.unmarked());
-    const opened = source && (await openPackage(source));
+    const opened = source && (await openPackage(source, true));
     return opened?.manifest.inference?.plans.length ? opened : undefined;
   }
 }

@@ -1,12 +1,12 @@
 // What a package of any model says of itself: its inputs, its outputs, and plans for some shapes of them.
 
-import { MAX_MEMORY, parseSlot, type Checker, type Json, type Slot, type Weight } from "../checker.ts";
+import { parseSlots, product, type Checker, type Json, type Slot, type Weight } from "../checker.ts";
+import { MAX_DECLARED_RANK, MAX_INFERENCE_PLANS, MAX_VALUES, SIZES, WEIGHT_FILES } from "../gen/manifest.ts";
+
+export { SIZES };
 
 /** An input or output. `shape`: sizes, names of free dimensions, null where they have none; null: unknown rank. `type`: "tensor", or what else it is. */
 export interface ValueInfo { name: string; type: string; dtype: string; shape: (number | string | null)[] | null }
-
-/** Bytes of an element; of those types that a page's tensors have. */
-export const SIZES: Record<string, number> = { float32: 4, float64: 8, float16: 2, int64: 8, uint64: 8, int32: 4, uint32: 4, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1 };
 
 /** The part with constants that a graph spells out, as weights: python/edgewise/compile.py. No file of a model is called so. */
 export const CONSTANTS = "//constants";
@@ -47,13 +47,13 @@ export function planJson({ file, inputs, outputs, slots, known }: InferencePlan)
 }
 
 /** Checks a manifest's part. @throws PackageError */
-export function parseInference(c: Checker, json: Json | undefined, files: Map<string, unknown>, weights: Map<string, Weight>): InferenceInfo {
+export function parseInference(c: Checker, json: Json | undefined, files: Map<string, unknown>, weights: ReadonlyMap<string, Weight>, computed: Map<string, number>): InferenceInfo {
   const root = c.object(json, "inference");
-  const values = (of: "inputs" | "outputs") => c.list(root.get(of), `inference.${of}`, 10_000).map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));
+  const values = (of: "inputs" | "outputs") => c.list(root.get(of), `inference.${of}`, MAX_VALUES).map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));
   const [inputs, outputs] = [values("inputs"), values("outputs")];
   const declared = new Set(inputs.map((i) => i.name));
-  const plans = c.list(root.get("plans"), "inference.plans", 1024).map((entry, i) => {
-    const plan = parsePlan(c, entry, `inference.plans[${i}]`, files, weights);
+  const plans = c.list(root.get("plans"), "inference.plans", MAX_INFERENCE_PLANS).map((entry, i) => {
+    const plan = parsePlan(c, entry, `inference.plans[${i}]`, files, weights, computed);
     for (const name of plan.inputs.keys()) if (!declared.has(name)) c.fail(`inference.plans[${i}].inputs`, `has '${name}', which is no input of the model`);
     return plan;
   });
@@ -65,25 +65,22 @@ function parseValue(c: Checker, json: Json, at: string): ValueInfo {
   const shape = root.get("shape") ?? null;
   return {
     name: c.text(root.get("name"), `${at}.name`), type: c.text(root.get("type"), `${at}.type`), dtype: c.text(root.get("dtype"), `${at}.dtype`),
-    shape: shape === null ? null : c.list(shape, `${at}.shape`, 64).map((d, i) => (d === null || typeof d === "string" ? d : c.integer(d, `${at}.shape[${i}]`, -1, Number.MAX_SAFE_INTEGER))),
+    shape: shape === null ? null : c.list(shape, `${at}.shape`, MAX_DECLARED_RANK).map((d, i) => (d === null || typeof d === "string" ? d : c.integer(d, `${at}.shape[${i}]`, -1))),
   };
 }
 
 /** One plan, of a package or as the compiler just made it. `files`: the names of those that plans may lie in. */
-export function parsePlan(c: Checker, json: Json | undefined, at: string, files: { has(name: string): boolean }, weights: Map<string, Weight>): InferencePlan {
+export function parsePlan(c: Checker, json: Json | undefined, at: string, files: { has(name: string): boolean }, weights: ReadonlyMap<string, Pick<Weight, "bytes">>, computed: Map<string, number>): InferencePlan {
   const root = c.object(json, at);
   const file = c.text(root.get("file"), `${at}.file`);
-  if (!files.has(file)) c.fail(`${at}.file`, `is '${file}', which is not in the package`);
-  const slots = c.list(root.get("slots"), `${at}.slots`).map((entry, s) => {
-    const slot = parseSlot(c, entry, `${at}.slots[${s}]`, weights);
-    if (slot.kind === "cache" || slot.kind === "state") c.fail(`${at}.slots[${s}]`, `is a ${slot.kind}, which such a plan has not`);
-    return slot;
-  });
+  if (!files.has(file) || WEIGHT_FILES.includes(file)) c.fail(`${at}.file`, `is '${file}', which is no plan in the package`);
+  const slots = parseSlots(c, root.get("slots"), `${at}.slots`, weights, computed);
+  slots.forEach(({ kind }, s) => kind === "cache" || kind === "state" ? c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan has not`) : undefined);
   const bytes = (kind: Slot["kind"]) => new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
   const inputs: InferencePlan["inputs"] = new Map();
   for (const [name, entry] of c.object(root.get("inputs"), `${at}.inputs`)) {
-    const [dtype, shape] = c.list(entry, `${at}.inputs['${name}']`, 2);
-    inputs.set(name, { dtype: c.text(dtype, `${at}.inputs['${name}'][0]`), shape: c.shape(shape, `${at}.inputs['${name}'][1]`) });
+    const [dtype, shape] = c.tuple(entry, `${at}.inputs['${name}']`, 2);
+    inputs.set(c.text(name, `the name in ${at}.inputs`), { dtype: c.text(dtype, `${at}.inputs['${name}'][0]`), shape: c.shape(shape, `${at}.inputs['${name}'][1]`) });
   }
   for (const [name, size] of bytes("input")) {
     const input = inputs.get(name);
@@ -94,14 +91,15 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
   const outputs: InferencePlan["outputs"] = new Map();
   for (const [name, entry] of c.object(root.get("outputs"), `${at}.outputs`)) {
     const path = `${at}.outputs['${name}']`;
-    const [slot, dtype, shape, size] = c.list(entry, path, 4);
-    const found = { slot: c.text(slot, `${path}[0]`), dtype: c.text(dtype, `${path}[1]`), shape: c.shape(shape, `${path}[2]`), bytes: c.integer(size, `${path}[3]`, 0, MAX_MEMORY) };
+    const [slot, dtype, shape, size] = c.tuple(entry, path, 4);
+    c.text(name, `the name in ${at}.outputs`);
+    const found = { slot: c.text(slot, `${path}[0]`), dtype: c.text(dtype, `${path}[1]`), shape: c.shape(shape, `${path}[2]`), bytes: c.integer(size, `${path}[3]`) };
     if ((places.get(found.slot) ?? -1) < found.bytes) c.fail(path, `lies in the slot '${found.slot}', which is missing or too short`);
     if (found.bytes !== tensorBytes(found, found.bytes)) c.fail(path, `has ${found.bytes} bytes, which are not those of ${found.dtype.slice(0, 40)} [${found.shape.join(", ")}]`);
     outputs.set(name, found);
   }
   const known: InferencePlan["known"] = new Map();
-  for (const [name, entry] of c.object(root.get("known") ?? {}, `${at}.known`)) {
+  for (const [name, entry] of c.object(root.has("known") ? root.get("known") : {}, `${at}.known`)) {
     if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
     known.set(name, c.list(entry, `${at}.known['${name}']`).map((x, i) => c.text(x, `${at}.known['${name}'][${i}]`)));
   }
@@ -110,5 +108,5 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
 
 /** Of a tensor; `unknown` for types that pages have no tensors of. */
 function tensorBytes({ dtype, shape }: { dtype: string; shape: number[] }, unknown: number): number {
-  return Object.hasOwn(SIZES, dtype) ? shape.reduce((n, d) => n * d, SIZES[dtype]!) : unknown;
+  return Object.hasOwn(SIZES, dtype) ? SIZES[dtype]! * product(shape) : unknown;
 }

@@ -85,7 +85,10 @@ export class InferenceModel {
       if (packed || !(typeof model === "string" || model instanceof Blob)) {
         const source = typeof model === "string" ? fetching(model) : model instanceof Blob ? new BlobSource(model, model instanceof File ? model.name : "model", { signal }) : new HandedSource(model, { signal });
         await source.open();
-        return await InferenceModel.fromPackage(source, await opening, options);
+        return await InferenceModel.fromPackage(source, await opening, options).catch(async (e: unknown) => {
+          if (e instanceof PackageError && source instanceof KeptSource) await source.forget(); // the next load fetches it anew
+          throw e;
+        });
       }
       files = new ModelFiles(model, request.external, fetching);
       await files.mark(files.name); // a model that is not there is told at once
@@ -122,7 +125,7 @@ export class InferenceModel {
     checkTable(engine, manifest, where);
     const { inputs, outputs, plans } = manifest.inference!;
     const weights = new Weights(engine, manifest);
-    await fillBeside(opened, weights.extents(manifest), sources, where);
+    await fillBeside(opened, weights.extents(manifest, where), sources, where);
     const made = new InferenceModel(engine, weights, where, { inputs, outputs, ...engine.choice }, compiling);
     for (const weight of manifest.weights.values()) made.described.set(weight.name, weight);
     for (const plan of plans.slice(-MAX_PLANS)) {
@@ -141,9 +144,7 @@ export class InferenceModel {
     if (!inference) throw new PackageError(`its task is '${manifest.task}'`, where, "Load it with pipeline(); InferenceSession takes .onnx files and packages made with `edgewise build --dims`.");
     const engine = await withKernels(base, options, manifest.kernels, where);
     const weights = new Weights(engine, manifest);
-    for (const { name, file } of manifest.weights.values())
-      if (!manifest.files.has(file)) throw new PackageError(`the weight '${name}' lies in another file, '${file}'`, where, "Build the package again with `edgewise build`.");
-    await finish(weights.extents(manifest));
+    await finish(weights.extents(manifest, where));
     const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined);
     for (const plan of inference.plans) {
       const lacks = inference.outputs.find((o) => !plan.outputs.has(o.name));
@@ -231,7 +232,7 @@ export class InferenceModel {
       this.next++;
       this.describe(reply.weights!, sent);
       const at = new Checker(this.where);
-      const info = parsePlan(at, { ...reply.plan!, known: Object.fromEntries(texts(known())) }, "the plan", sent, { get: (name: string) => ({ name, bytes: this.described.get(name)?.bytes ?? -1 }) } as unknown as Map<string, Weight>);
+      const info = parsePlan(at, { ...reply.plan!, known: Object.fromEntries(texts(known())) }, "the plan", sent, this.described, new Map());
       const data = sent.get(info.file)!;
       const notes = sent.get(NOTES);
       const loaded = await this.load(info, data, notes, true);
@@ -335,7 +336,7 @@ async function readModel(python: Compiler, files: ModelFiles): Promise<{ inputs:
   for (;;) {
     try {
       const { manifest } = await python.compile(new Map(files.blobs), { of: "inference", call: "open", model_file: files.name }, () => undefined);
-      const { inputs, outputs } = parseInference(new Checker(files.name), { ...(JSON.parse(manifest) as object), plans: [] }, new Map(), new Map());
+      const { inputs, outputs } = parseInference(new Checker(files.name), { ...(JSON.parse(manifest) as object), plans: [] }, new Map(), new Map(), new Map());
       return { inputs, outputs };
     } catch (e) {
       if (!(e instanceof MissingFile)) throw e;

@@ -1,12 +1,15 @@
 // Training runs in the browser's private files (OPFS). A run has two files, and each save goes over the older one: whenever the tab is
-// killed, the other is whole. A file is a safetensors file whose metadata says which save it is of and what its bytes add up to.
+// killed, the other is whole. A file is a safetensors file whose metadata says which save it is of and what all of its bytes add up to, the
+// header's with zeros in the place of the sum.
 
 import { InputError, StorageError } from "../errors.ts";
 import { folder, openFolder, storageError, type SyncHandle } from "../storage.ts";
 import { readSafetensors, safetensorsHead, type Contents, type TensorInfo } from "./safetensors.ts";
+import { addFile, sumOfFile, Sum } from "./sum.ts";
 
 const FOLDER = "checkpoints";
-const FORMAT = "edgewise-run-1";
+const FORMAT = "edgewise-run-2";
+const HEADLESS = "edgewise-run-1"; // of versions whose sum had the record and the tensors, but not the header: still read
 const CHUNK = 4 << 20;
 const SIDES = ["a", "b"] as const;
 
@@ -49,33 +52,15 @@ export interface RunRecord {
   saved: number;
 }
 
-/** What bytes add up to: two words of FNV-1a over 32-bit words, much faster than a digest and enough to tell a damaged file. */
-export class Sum {
-  private a = 0x811c9dc5;
-  private b = 0x2f0b4f27;
-
-  /** Pieces of one tensor must have lengths that are multiples of 4, but for its last. */
-  add(bytes: Uint8Array): this {
-    const whole = bytes.length & ~3;
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-    for (let i = 0; i < whole; i += 4) {
-      const word = view.getUint32(i, true);
-      this.a = Math.imul(this.a ^ word, 0x01000193);
-      this.b = Math.imul(this.b ^ (word ^ (word >>> 15)), 0x85ebca6b) + 1;
-      this.a ^= this.a >>> 17;
-    }
-    for (let i = whole; i < bytes.length; i++) this.a = Math.imul(this.a ^ bytes[i]!, 0x01000193);
-    return this;
-  }
-
-  /** 16 hexadecimal digits. */
-  hex(): string {
-    return [this.a, this.b].map((x) => (x >>> 0).toString(16).padStart(8, "0")).join("");
-  }
-}
-
 function checkName(name: unknown): asserts name is string {
   if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name)) throw new InputError(`${JSON.stringify(name)?.slice(0, 120)} is no name for a checkpoint`, "checkpoint.name", "Give letters, digits, spaces, dots and dashes.");
+}
+
+/** The sum of files of the format HEADLESS. */
+async function headlessSum(file: Blob, { tensors }: Contents, record: RunRecord): Promise<string> {
+  const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
+  for (const { offset, bytes } of tensors.values()) await addFile(sum, file, offset, offset + bytes);
+  return sum.hex();
 }
 
 interface Side { side: (typeof SIDES)[number]; file: File; generation: number; record: RunRecord; contents: Contents }
@@ -88,13 +73,8 @@ async function sides(dir: FileSystemDirectoryHandle, name: string, verify: boole
       const file = await (await dir.getFileHandle(`${name}.${side}.safetensors`)).getFile();
       const contents = await readSafetensors(file, name);
       const head = JSON.parse(contents.metadata.edgewise ?? "null") as { format?: string; generation: number; sum: string; record: RunRecord } | null;
-      if (head?.format !== FORMAT || !Number.isInteger(head.generation)) continue;
-      if (verify) {
-        const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(head.record)));
-        for (const { offset, bytes } of contents.tensors.values())
-          for (let at = 0; at < bytes; at += CHUNK) sum.add(new Uint8Array(await file.slice(offset + at, offset + Math.min(bytes, at + CHUNK)).arrayBuffer()));
-        if (sum.hex() !== head.sum) continue;
-      }
+      if ((head?.format !== FORMAT && head?.format !== HEADLESS) || !Number.isInteger(head.generation) || typeof head.record !== "object" || head.record === null) continue;
+      if (verify && !(head.format === FORMAT ? (await sumOfFile(file)).fits : (await headlessSum(file, contents, head.record)) === head.sum)) continue;
       found.push({ side, file, generation: head.generation, record: head.record, contents });
     } catch {
       // Not there, or cut off while it was written: the other side counts.
@@ -143,10 +123,11 @@ export class Checkpoint {
       }
       const { side, generation } = this.next;
       const file = `${this.name}.${side}.safetensors`;
-      const { order } = safetensorsHead(tensors);
-      const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
+      const headOf = (sum: string) => safetensorsHead(tensors, { edgewise: JSON.stringify({ sum, format: FORMAT, generation, record }) });
+      const { head: unsummed, order } = headOf("0".repeat(16));
+      const sum = new Sum().add(unsummed);
       for (const name of order) sum.add(bytes(name));
-      const { head } = safetensorsHead(tensors, { edgewise: JSON.stringify({ format: FORMAT, generation, sum: sum.hex(), record }) });
+      const { head } = headOf(sum.hex());
       const entry = (await dir.getFileHandle(file, { create: true })) as unknown as { createSyncAccessHandle?(): Promise<SyncHandle> };
       if (typeof entry.createSyncAccessHandle !== "function") throw new StorageError("this browser cannot write files from a worker", `checkpoint '${this.name}'`, "Use Chrome 108, Firefox 111 or Safari 15.2 or later.");
       handle = await entry.createSyncAccessHandle();

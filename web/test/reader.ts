@@ -1,0 +1,115 @@
+// The page's readers of files, for tests in other languages: `node read.mjs` bundles and runs this. Over stdin come questions, each
+// u32 kind, u32 length, bytes; over stdout go the answers, each u32 length, JSON: {"error", "what", "where", "remedy"} or {"ok"}.
+
+import { readSync, writeSync } from "node:fs";
+import { checkRoom, checkTable, decoderOf, EngineDecoder, Weights } from "../src/decoder.ts";
+import { Engine } from "../src/engine.ts";
+import { openPackage } from "../src/package.ts";
+import { BlobSource, isEdgewise } from "../src/source.ts";
+import { Adapters } from "../src/training/adapters.ts";
+import { asFloat32, readSafetensors } from "../src/training/safetensors.ts";
+import { checkpointAnswer } from "./reader_checkpoints.ts";
+import { readFile } from "node:fs/promises";
+
+type Bytes = Uint8Array<ArrayBuffer>;
+const WHERE = "model.edge";
+
+globalThis.fetch = (async (url: string) => new Response(await readFile(new URL(url)), { headers: { "Content-Type": "application/wasm" } })) as typeof fetch;
+const [engineUrl] = process.argv.slice(2);
+
+/** Reads a package as a page does before it has an engine. */
+async function read(bytes: Bytes): Promise<unknown> {
+  const opened = await openPackage(new BlobSource(new Blob([bytes]), WHERE));
+  await opened.finish(new Map());
+  return { files: opened.files.size };
+}
+
+/** Loads a package into an engine, and runs it a little; with an adapter, where one is given behind a zero byte. */
+async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Promise<unknown> {
+  const opened = await openPackage(new BlobSource(new Blob([bytes]), WHERE));
+  const engine = await Engine.open({ engineUrl: engineUrl!, threadUrl: "", flavour: "simd128", threads: 1, full: true });
+  try {
+    const { manifest } = opened;
+    checkTable(engine, manifest, WHERE);
+    const described = decoderOf(manifest, WHERE);
+    checkRoom(manifest, described, WHERE);
+    const weights = new Weights(engine, manifest);
+    await opened.finish(weights.extents(manifest, WHERE));
+    const decoder = new EngineDecoder(engine, described, weights, opened.files, {}, {}, WHERE, !manifest.training.size);
+    const adapters = new Adapters(engine, weights, decoder, manifest);
+    if (adapter) {
+      await adapters.load(adapter, "a");
+      adapters.use("a", 1);
+    }
+    const sequence = decoder.open();
+    const logits = [[1, 2, 3], [4]].map((ids) => [...new Float32Array(engine.bytes(decoder.forward(sequence, ids), 4 * decoder.vocab_size).slice().buffer)]);
+    if (adapter) await adapters.load(adapters.save("a"), "b");
+    return { logits: logits.map((l) => l.map((x) => (Number.isFinite(x) ? x : String(x)))) };
+  } finally {
+    engine.close();
+  }
+}
+
+/** u32 length and bytes, one after another. */
+function parts(bytes: Bytes): Bytes[] {
+  const out: Bytes[] = [];
+  for (let at = 0; at < bytes.length; ) {
+    const length = new DataView(bytes.buffer, bytes.byteOffset + at).getUint32(0, true);
+    out.push(bytes.slice(at + 4, at + 4 + length));
+    at += 4 + length;
+  }
+  return out;
+}
+
+async function safetensors(bytes: Bytes): Promise<unknown> {
+  const { tensors } = await readSafetensors(new Blob([bytes]), "x.safetensors");
+  for (const [name, { offset, bytes: n, dtype }] of tensors) if (["float32", "float16", "bfloat16"].includes(dtype)) asFloat32(bytes.slice(offset, offset + n), dtype, name);
+  return { tensors: tensors.size };
+}
+
+async function adapter(bytes: Bytes): Promise<unknown> {
+  const [packed, config, tensors] = parts(bytes);
+  return play(packed!, [{ name: "adapter_config.json", blob: new Blob([config!]) }, { name: "adapter_model.safetensors", blob: new Blob([tensors!]) }]);
+}
+
+const KINDS = [read, play, safetensors, adapter, (bytes: Bytes) => checkpointAnswer(parts(bytes))];
+
+function receive(bytes: number): Bytes | undefined {
+  const out = new Uint8Array(bytes);
+  for (let at = 0; at < bytes; ) {
+    let n = 0;
+    try {
+      n = readSync(0, out, at, bytes - at, null);
+    } catch (e) {
+      if ((e as { code?: string }).code !== "EAGAIN") throw e;
+      continue;
+    }
+    if (!n) return undefined;
+    at += n;
+  }
+  return out;
+}
+
+for (;;) {
+  const head = receive(8);
+  if (!head) break;
+  const [kind, length] = new Uint32Array(head.buffer);
+  const bytes = receive(length!)!;
+  let answer: unknown;
+  try {
+    answer = { ok: await KINDS[kind!]!(bytes) };
+  } catch (e) {
+    answer = isEdgewise(e) ? { error: e.name, what: e.what, where: e.where, remedy: e.remedy } : { error: "ESCAPED", what: e instanceof Error ? (e.stack ?? e.message) : String(e), where: "", remedy: "" };
+  }
+  const json = new TextEncoder().encode(JSON.stringify(answer));
+  const out = new Uint8Array(4 + json.length);
+  new DataView(out.buffer).setUint32(0, json.length, true);
+  out.set(json, 4);
+  for (let at = 0; at < out.length; ) {
+    try {
+      at += writeSync(1, out, at);
+    } catch (e) {
+      if ((e as { code?: string }).code !== "EAGAIN") throw e;
+    }
+  }
+}
