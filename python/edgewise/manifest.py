@@ -213,9 +213,9 @@ def _check_slots(c: Checker, slots, at: str, weights: dict, named: dict) -> list
         c.text(s.get("dtype"), f"{path}.dtype")
         c.shape(s.get("shape"), f"{path}.shape")
         nbytes = c.integer(s.get("bytes"), f"{path}.bytes")
-        if name in names:
+        if (kind, name) in names:
             c.fail(path, f"has the name '{name}' of another slot of the plan")
-        names.add(name)
+        names.add((kind, name))
         if kind == "weight":
             if name not in weights:
                 c.fail(path, f"is the weight '{name}', which is not in the package")
@@ -275,6 +275,8 @@ def _check_decoder(c: Checker, d, files: dict, weights: dict, adapters: dict, na
         slots = _check_slots(c, plan.get("slots"), f"{at}.slots", weights, named)
         for i, s in enumerate(slots):
             path, name, kind, nbytes = f"{at}.slots[{i}]", s["name"], s["kind"], s["bytes"]
+            if kind == "state" and name in weights:
+                c.fail(path, f"has the name of the weight '{name}'")
             if kind == "state" and adapters.get(name) != nbytes:
                 c.fail(path, f"is the state '{name}' of {nbytes} bytes, which no adapter in 'training' has")
             if kind == "cache" and caches.get(name) != nbytes:

@@ -8,6 +8,7 @@ import pytest
 import edgewise
 from edgewise.errors import EdgewiseError
 
+from .page_reader import PageReader
 from .seeds import small
 
 
@@ -50,3 +51,11 @@ def refusal():
 def refused(refusal):
     yield refusal
     refusal.still_works()
+
+
+@pytest.fixture(scope="session")
+def page():
+    """The readers of the page, in Node."""
+    reader = PageReader()
+    yield reader
+    reader.close()

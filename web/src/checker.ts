@@ -82,8 +82,8 @@ export function parseSlots(c: Checker, json: Json | undefined, at: string, weigh
     const path = `${at}[${s}]`;
     const slot = parseSlot(c, entry, path, weights);
     const { name, kind, bytes } = slot;
-    if (names.has(name)) c.fail(path, `has the name '${name}' of another slot of the plan`);
-    names.add(name);
+    if (names.has(`${kind} ${name}`)) c.fail(path, `has the name '${name}' of another slot of the plan`);
+    names.add(`${kind} ${name}`);
     if (kind === "computed") {
       if (weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
       const other = computed.get(name) ?? bytes;

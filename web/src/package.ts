@@ -308,6 +308,7 @@ function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files
       const path = `${at}.slots[${s}]`;
       if (kind === "weight") return;
       if (kind === "state") {
+        if (weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
         if (adapters.get(name) !== bytes) c.fail(path, `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`);
       } else if (kind === "cache") {
         if (caches.get(name) !== bytes) c.fail(path, `is the cache '${name}' of ${bytes} bytes, which decoder.caches does not have`);

@@ -1,0 +1,244 @@
+"""Packages through both readers, Python's and the page's: they accept and refuse the same ones, and what they accept stays inside its memory."""
+import copy
+import io
+import random
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from edgewise.compile import compile_inference
+from edgewise.engine import open_engine
+from edgewise.errors import EdgewiseError, PackageError, PlanError
+from edgewise.onnx import BytesSource
+from edgewise.package import Package
+from edgewise.plan import Plan
+from edgewise.plan.plan import Slot
+from edgewise.session.decoder import CausalLM, open_package
+from edgewise.training.package import compile_model_for_training
+
+from .packages import decoder, feeds, joined, plan, slot, split, step, with_sums
+from .page_reader import PLAY, READ, ROOT
+from .seeds import ROOT as TESTS
+from .seeds import small
+
+Q4 = TESTS / "zoo" / "models" / "q4_llama" / "model.onnx"
+VOCABULARY = 16
+LOGITS = (4 * VOCABULARY, True)
+
+
+def read(data: bytes):
+    """What Python's reader says: None, or the error."""
+    try:
+        Package.read(BytesSource(data, "model.edge"))
+    except EdgewiseError as e:
+        assert isinstance(e, PackageError) and e.what and e.where and e.remedy, repr(e)
+        return e
+    return None
+
+
+def both(page, data: bytes, accepted: bool | None = None, match: str = ""):
+    """Asks both readers; returns whether they take the package."""
+    mine, theirs = read(data), page.ask(READ, data)
+    assert theirs.get("error") in (None, "PackageError"), theirs
+    assert (mine is None) == ("ok" in theirs), f"Python: {mine}; page: {theirs}"
+    if accepted is not None:
+        assert (mine is None) == accepted, mine or "it was accepted"
+    if match:
+        assert match in str(mine) and match in theirs["what"], (str(mine), theirs)
+    return mine is None
+
+
+@pytest.fixture(scope="module")
+def packages():
+    """Packages of each kind: a decoder with caches, one that can be trained, one of any model."""
+    made = {"decoder": open_package(Q4, capacity=24),
+            "training": compile_model_for_training(TESTS.parent / "web/demo/model", ["lora", "full"], capacity=24, batch=1, sequence=8),
+            "inference": compile_inference({"model.onnx": BytesSource(small()["attention"][0])}, ({"b": 1, "s": 2}, {"b": 2, "s": 3}))}
+    out = {}
+    for name, package in made.items():
+        target = io.BytesIO()
+        package.write(target)
+        out[name] = target.getvalue()
+    return out
+
+
+def test_whole_packages(packages, page):
+    for data in packages.values():
+        both(page, data, True)
+
+
+def test_same_logits_in_both(packages, page):
+    lm = CausalLM(Package.read(BytesSource(packages["decoder"], "model.edge")))
+    sequence = lm.open()
+    want = [lm.logits(lm.forward(sequence, ids)) for ids in ([1, 2, 3], [4])]
+    got = page.ask(PLAY, packages["decoder"])["ok"]["logits"]
+    assert all(a == pytest.approx(b, abs=1e-3) for a, b in zip(got, want))
+
+
+def two_sizes(kind: str) -> bytes:
+    """Two plans call one slot by one name with two sizes, and the second one fills it."""
+    large = 64 << 20
+    fill = step("fill", {"size": 1, "dims": [1, 1, 1, 1, 1, large], "ys": [0, 0, 0, 0, 0, 1], "value_low": 65}, [(4, 0)])
+    small = plan([(8, False), LOGITS, (64, True)], [])
+    return decoder([(1, small, [*feeds(1), slot("s", kind, 64)]), (2, plan([(16, False), LOGITS, (large, True)], [fill]), [*feeds(2), slot("s", kind, large)])], caches=[{"name": "s", "bytes": 64}] if kind == "cache" else ())
+
+
+def two_slots_of_one_name(kind: str) -> bytes:
+    """Two slots of one plan are one memory."""
+    n = 2048
+    names = [("x", n), ("a", 8 * n), ("a", 8 * n), ("inverse", 8 * n), ("counts", 8 * n), ("count", 8)]
+    unique = step("unique", {"type": 7, "n": n, "cols": 1, "sorted": 0}, [(1, 0), (5, 0), (7, 0), (8, 0), (9, 0), (6, 0)])
+    constants = struct.pack(f"<{n}q", *random.Random(1).sample(range(1 << 40), n))
+    data = plan([(8, False), LOGITS, (n, False), *((size, True) for _, size in names[1:])], [unique], constants=constants)
+    caches = [{"name": name, "bytes": size} for name, size in dict(names).items()] if kind == "cache" else ()
+    return decoder([(1, data, [*feeds(1), *(slot(name, kind, size) for name, size in names)])], caches=caches, capacity=8 if caches else 1)
+
+
+@pytest.mark.parametrize("kind", ["state", "computed", "cache"])
+def test_one_name_of_two_sizes(kind, page):
+    both(page, two_sizes(kind), False)
+
+
+@pytest.mark.parametrize("kind", ["state", "computed", "cache"])
+def test_two_slots_of_one_name(kind, page):
+    both(page, two_slots_of_one_name(kind), False)
+
+
+def test_weights_that_can_be_written(page):
+    for writable in (False, True):
+        data = decoder([(1, plan([(8, False), LOGITS, (64, writable)], []), [*feeds(1), slot("w", "weight", 64)])], weights={"w": bytes(64)})
+        both(page, data, not writable)
+
+
+def test_weights_that_overlap(page):
+    data = decoder([(1, plan([(8, False), LOGITS, (64, False), (64, False)], []), [*feeds(1), slot("v", "weight", 64), slot("w", "weight", 64)])], weights={"v": bytes(64), "w": bytes(64)})
+    both(page, data, True)
+    manifest, rest = split(data)
+    for offset in (0, 32, 63):
+        manifest["weights"][1]["offset"] = offset
+        both(page, joined(with_sums(manifest, rest), rest), False, "overlaps")
+
+
+def test_states_are_as_large_as_their_shapes(packages, page):
+    """An adapter's values are written by the shape of its state."""
+    manifest, rest = split(packages["training"])
+    for part in manifest["decoder"]["plans"]:
+        for s in part["slots"]:
+            if s["kind"] == "state":
+                s["shape"] = [1 << 20, *s["shape"]]
+    both(page, joined(manifest, rest), False, "which are not those of")
+
+
+def test_slots_are_those_of_the_plan(page):
+    for there in ([(8, False), LOGITS, (128, True)], [(8, False), LOGITS], [(8, False), LOGITS, (64, True), (64, True)]):
+        data = decoder([(1, plan(there, []), [*feeds(1), slot("c", "computed", 64)])])
+        both(page, data, False)
+
+
+def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
+    """Whatever a manifest says: memory that is smaller than the slot is refused."""
+    engine = open_engine(1)
+    loaded = engine.load(Plan(plan([(64, True)], []), [Slot("s", "state", 2, [64], 64)], ["past", "last"], [], [], 0, 0))
+    address = engine.alloc(64)
+    loaded.bind(0, address, 64)
+    with pytest.raises(PlanError, match="does not fit into the 63 bytes"):
+        loaded.bind(0, address, 63)
+    loaded.free()
+    engine.free(address)
+
+
+def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
+    """In a process of its own, since the most memory of this one is known already."""
+    tokens = 1 << 24
+    data = decoder([(tokens, plan([(8 * tokens, False), LOGITS], []), feeds(tokens))])
+    assert len(data) < 2000
+    both(page, data, True)
+    more = 2 * tokens
+    both(page, decoder([(more, plan([(8 * more, False), LOGITS], []), feeds(more))]), False, "decoder.capacity")
+    script = ("import sys, resource; from edgewise.session.decoder import CausalLM; from edgewise.package import Package; from edgewise.onnx import BytesSource\n"
+              "lm = CausalLM(Package.read(BytesSource(sys.stdin.buffer.read(), 'x.edge'))); s = lm.open(); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+              "lm.forward(s, [1, 2, 3]); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)")
+    grown = subprocess.run([sys.executable, "-c", script], input=data, capture_output=True, env={"PYTHONPATH": str(ROOT / "python"), "PATH": ""}, check=True).stdout
+    assert int(grown) < 16 << 10  # kB
+
+
+def places(x, path=()):
+    """Every place in a JSON value, of lists the first two and the last."""
+    yield path
+    if isinstance(x, dict):
+        for k in x:
+            yield from places(x[k], (*path, k))
+    elif isinstance(x, list):
+        for i in sorted({0, 1, len(x) - 1} & set(range(len(x)))):
+            yield from places(x[i], (*path, i))
+
+
+VALUES = [..., None, True, False, 0, -1, 1, 2, 64, 1.0, 1.5, 1e300, 1 << 24, 1 << 32, 1 << 53, (1 << 53) - 1, 1 << 70, "", "x", "\0", "\ud800", "é" * 3000, "x" * 4096, "x" * 4097, "😀" * 2049, "__proto__",
+          [], [1, 2], [0, 0], [[]], {}, {"a": 1}, {"__proto__": 1}, "weights", "plan/1", "float16", "state", "computed", "0" * 64, "0" * 16]
+
+
+@pytest.mark.parametrize("name", ["decoder", "training", "inference"])
+def test_every_field(name, packages, page):
+    """Each field missing, or anything else: the readers agree."""
+    data = packages[name]
+    manifest, rest = split(data)
+    rng, taken, refused = random.Random(7), 0, 0
+    everywhere = [p for p in places(manifest) if p and p != ("manifest_sha256",)]
+    for path in everywhere if len(everywhere) < 150 else rng.sample(everywhere, 150):
+        for value in rng.sample(VALUES, 4 if len(data) < 1 << 20 else 1):
+            changed = copy.deepcopy(manifest)
+            at = changed
+            for k in path[:-1]:
+                at = at[k]
+            if value is ...:
+                del at[path[-1]]
+            else:
+                at[path[-1]] = value
+            if both(page, joined(changed, rest)):
+                taken += 1
+            else:
+                refused += 1
+    assert refused > 3 * taken > 0, (refused, taken)
+
+
+@pytest.mark.parametrize("text", [b'{"manifest_sha256":"' + b"0" * 64 + b'","format":2,"x":' + b"[" * n + b"]" * n + b"}" for n in (62, 63, 64, 2000, 100_000)] + [
+    b"\xef\xbb\xbf{}", b'{"format":NaN}', b'{"format":2,"format":3}', b'{"format":2.0}', b'{"format":2e0}', b"[]", b"2", b"null", b"", b"{", b'{"a":"\x01"}', b"{'a':1}", b'{"a":1,}', b'{"a":\xff}', b'{"a":1' + b"0" * 5000 + b"}"], ids=lambda t: repr(t[:24]) + str(len(t)))
+def test_texts_that_are_no_manifests(text, page):
+    both(page, joined(text, b""), False)
+
+
+def test_cut_and_continued(packages, page):
+    data = packages["inference"]
+    for n in [*range(0, 70), *range(70, len(data), 397)]:
+        both(page, data[:n])
+    for more in (1, 63, 64, 1000):
+        both(page, data + bytes(more), False)
+
+
+def test_sums_of_weights(packages, page, tmp_path):
+    """A flipped bit, or a piece of another file, in the weights: Python and the page say which weight, and where."""
+    data = packages["decoder"]
+    manifest, rest = split(data)
+    start, (offset, size) = len(data) - len(rest), manifest["files"]["weights"]
+    rng = random.Random(3)
+    for _ in range(6):
+        w = rng.choice([w for w in manifest["weights"] if w["bytes"]])
+        broken = bytearray(data)
+        broken[start + offset + w["offset"] + rng.randrange(w["bytes"])] ^= 1 << rng.randrange(8)
+        path = tmp_path / "model.edge"
+        path.write_bytes(broken)
+        for model in (Package.read(BytesSource(bytes(broken), "model.edge")), str(path)):
+            with pytest.raises(PackageError, match="not what their checksum says") as e:
+                CausalLM(model)
+            assert w["name"] in e.value.what and "model.edge" in e.value.where
+        got = page.ask(PLAY, bytes(broken))
+        assert got.get("error") == "PackageError" and w["name"] in got["what"] and "checksum" in got["what"] and got["where"] == "model.edge", got
+        CausalLM(str(path), verify=False).free()
+    CausalLM(Package.read(BytesSource(data, "model.edge"))).free()
+
+
+def test_packages_of_earlier_formats(packages, page):
+    manifest, rest = split(packages["decoder"])
+    both(page, joined({**manifest, "format": 1}, rest), False, "this version of Edgewise reads 2")
