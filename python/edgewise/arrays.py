@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from .errors import InputError, ModelError
+from .errors import InputError, ModelError, OutOfMemory
 from .ops.dtypes import BITS, BFLOAT16, BOOL, CODE, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64, MINIFLOATS, NAME, UINT8, UINT16, UINT32, UINT64, bytes_for, pack, unpack
 from .ops.symbolic import product
 
@@ -144,9 +144,22 @@ def _nested(x):
 def as_input(x, name, expected=None):
     """(dtype code, shape, bytes-like) of a NumPy array, an Array, a buffer with format and shape, or nested lists of numbers.
 
-    expected: dtype code the model declares; lists take it. Raises InputError."""
-    np = _numpy()
+    expected: dtype code the model declares; lists take it. Raises InputError, OutOfMemory."""
     where = f"input '{name}'" if name else "Array"
+    try:
+        return _as_input(x, name, where, expected)
+    except MemoryError:
+        raise _too_large(x, where) from None
+
+
+def _too_large(x, where: str) -> OutOfMemory:
+    shape = getattr(x, "shape", None)
+    size = f"{x.nbytes} bytes" if type(getattr(x, "nbytes", None)) is int else f"a {type(x).__name__}"
+    return OutOfMemory(f"{size}{f' of shape {list(shape)}' if isinstance(shape, tuple) else ''} do not fit into memory", where, "Feed less at a time.")
+
+
+def _as_input(x, name, where, expected):
+    np = _numpy()
     if np is not None and isinstance(x, (np.ndarray, np.generic)):
         a = np.asarray(x, order="C")
         kind = a.dtype.name
@@ -162,6 +175,8 @@ def as_input(x, name, expected=None):
             shape, flat = _nested(x)
             dtype = expected or (BOOL if flat and isinstance(flat[0], bool) else INT64 if all(isinstance(v, int) for v in flat) else FLOAT)
             return dtype, shape, pack(dtype, flat)
+        except MemoryError:
+            raise
         except Exception as e:
             raise InputError(f"it is not a rectangular list of numbers of type {NAME.get(expected, 'number')} ({e})", where, "Pass an array.") from None
     if hasattr(x, "numpy") or hasattr(x, "__array__"):
@@ -169,6 +184,8 @@ def as_input(x, name, expected=None):
         if np is not None:
             try:
                 a = np.asarray(x)
+            except MemoryError:
+                raise
             except Exception as e:  # code of another library; a tensor of torch may be on another device, or need a gradient
                 raise InputError(f"a {type(x).__name__} that gives no NumPy array ({e})", where, "Convert it to one.") from None
             return as_input(a, name, expected)
@@ -211,6 +228,8 @@ def as_strings(x, name):
         else:
             shape, flat = _nested(x)
         flat = [v.decode() if isinstance(v, bytes) else v for v in flat]
+    except MemoryError:
+        raise _too_large(x, f"input '{name}'") from None
     except ValueError as e:
         raise InputError(f"it is no rectangular list of strings ({e})", f"input '{name}'", "Pass an array of strings.") from None
     wrong = next((v for v in flat if not isinstance(v, str)), "")

@@ -18,10 +18,12 @@ def split(package: bytes) -> tuple[dict, bytes]:
 
 
 def joined(manifest, data: bytes) -> bytes:
-    """A package of a manifest (or of bytes to stand in its place) and data. The manifest's own checksum is made to fit."""
+    """A package of a manifest (or of bytes, or any JSON value, to stand in its place) and data. The manifest's own checksum is made to fit."""
     if isinstance(manifest, dict):
         manifest = {"manifest_sha256": "0" * 64, **{k: v for k, v in manifest.items() if k != "manifest_sha256"}}
         manifest = _signed(json.dumps(manifest, separators=(",", ":")).encode())
+    elif not isinstance(manifest, bytes):
+        manifest = json.dumps(manifest).encode()
     head = MAGIC + struct.pack("<Q", len(manifest)) + manifest
     return head + bytes(-len(head) % 64) + data
 

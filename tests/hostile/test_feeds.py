@@ -206,3 +206,31 @@ def test_small_types(dtype, numbers, data):
         assert y.dtype == x.dtype and y.shape == (1, 3) and (y[0] == x).all()
     with pytest.raises(InputError, match="bytes for shape"):
         edgewise.Array((30,), dtype, data)
+
+
+@pytest.mark.parametrize("x", [np.broadcast_to(np.float32(1), (10**7, 10**6)), np.broadcast_to(np.float32(1), (10**7, 10**6)).T], ids=["broadcast", "transposed"])
+def test_feeds_larger_than_memory(dense, x, refused):
+    """40 TB that cost nothing until they are copied: OutOfMemory with the input and its size, not NumPy's MemoryError."""
+    session, feeds = dense
+    e = refused(lambda: session.run(None, {**feeds, "x": x}), OutOfMemory)
+    assert e.where == "input 'x'" and "40000000000000 bytes" in e.what and "1000000" in e.what, repr(e)
+
+
+def test_capacities_larger_than_memory(refused):
+    e = refused(lambda: CausalLM(str(Q4), capacity=1 << 24).open())
+    assert "capacity" in str(e) and "damaged" not in str(e)
+
+
+def test_a_cache_larger_than_memory(refused, monkeypatch):
+    """The words for it, whatever the machine has: an engine with no memory left."""
+    lm = CausalLM(str(Q4), capacity=64)
+    taken = lm.open()
+
+    def full(nbytes):
+        raise OutOfMemory(f"{nbytes} bytes could not be had", "engine memory", "")
+    with monkeypatch.context() as patched:
+        patched.setattr(lm.engine, "alloc", full)
+        e = refused(lm.open, OutOfMemory)
+    assert "64 tokens" in e.what and "capacity" in e.remedy
+    lm.close(taken)
+    lm.free()

@@ -10,9 +10,10 @@ import pytest
 
 from edgewise.errors import EdgewiseError, OutOfMemory, PackageError, PlanError, TokenizerError
 from edgewise.onnx import BytesSource
-from edgewise.package import Package, _signed
+from edgewise.package import Package
 from edgewise.session.decoder import CausalLM, open_package
 
+from .packages import joined, split
 from .seeds import ROOT
 
 Q4 = ROOT / "zoo" / "models" / "q4_llama" / "model.onnx"
@@ -46,20 +47,6 @@ def same(got, want):
     return all(abs(a - b) < 1e-3 for g, w in zip(got, want) for a, b in zip(g, w))
 
 
-def manifest_of(package):
-    length = struct.unpack("<Q", package[8:16])[0]
-    return json.loads(package[16:16 + length]), package[-(-(16 + length) // 64) * 64:]
-
-
-def rebuilt(manifest, data):
-    if isinstance(manifest, dict) and "weights" in manifest:  # with a checksum that fits: what is looked for lies behind it
-        manifest = {"manifest_sha256": "0" * 64, **{k: v for k, v in manifest.items() if k != "manifest_sha256"}}
-        manifest = _signed(json.dumps(manifest, separators=(",", ":")).encode())
-    text = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
-    head = b"EDGEWISE" + struct.pack("<Q", len(text)) + text
-    return head + bytes(-len(head) % 64) + data
-
-
 def places(x, path=()):
     """Every place in a JSON value, of lists the first two and the last."""
     yield path
@@ -87,7 +74,7 @@ def edited(manifest, path, value):
 
 def test_every_field(package, want, refusal):
     """Each field missing, or of each other kind, or of a size that cannot be. What is still taken gives the same numbers."""
-    manifest, data = manifest_of(package)
+    manifest, data = split(package)
     values = [..., None, True, 0, -1, 1, 1 << 39, 1 << 70, 1.5, "", "x", [], [1, 2], {}, {"a": 1}, "weights", "plan/1"]
     refused = taken = 0
     everywhere = list(places(manifest))
@@ -98,7 +85,7 @@ def test_every_field(package, want, refusal):
             if path == () and value is ...:
                 continue
             # a damaged memory figure may ask for more than there is: that is OutOfMemory
-            got = refusal(lambda: play(rebuilt(edited(manifest, path, value), data)), (PackageError, PlanError, OutOfMemory), may_work=True)
+            got = refusal(lambda: play(joined(edited(manifest, path, value), data)), (PackageError, PlanError, OutOfMemory), may_work=True)
             if isinstance(got, EdgewiseError):
                 refused += 1
                 assert isinstance(got, (PackageError, PlanError, OutOfMemory)), (path, value, got)
@@ -118,7 +105,7 @@ def test_truncated(package, refused):
 
 def test_flipped_bits_outside_the_weights(package, want, refused):
     """A flip in head, manifest, texts or plans is refused or changes nothing."""
-    manifest, data = manifest_of(package)
+    manifest, data = split(package)
     start, rng = len(package) - len(data), random.Random(3)
     end = start + manifest["files"]["weights"][0]
     for _ in range(250):
@@ -132,7 +119,7 @@ def test_flipped_bits_outside_the_weights(package, want, refused):
 def test_broken_plans(package, refused):
     """Plans with checksums that fit them: the engine's loader is the judge, and what it takes stays inside its memory."""
     import hashlib
-    manifest, data = manifest_of(package)
+    manifest, data = split(package)
     rng = random.Random(4)
     for _ in range(200):
         name = rng.choice(["plan/1", "plan/16"])
@@ -142,14 +129,14 @@ def test_broken_plans(package, refused):
             plan[rng.randrange(size)] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
         m = copy.deepcopy(manifest)
         m["sha256"][name] = hashlib.sha256(plan).hexdigest()
-        got = refused(lambda: play(rebuilt(m, data[:offset] + bytes(plan) + data[offset + size:])), may_work=True)
+        got = refused(lambda: play(joined(m, data[:offset] + bytes(plan) + data[offset + size:])), may_work=True)
         assert isinstance(got, (EdgewiseError, tuple))
 
 
 def test_no_packages(refused):
     huge = b"EDGEWISE" + struct.pack("<Q", 1 << 60)
-    for data in (b"", b"EDGEWISE", b"EDGEWISE" + bytes(8), huge, huge + bytes(100), b"EDGEWISE" + struct.pack("<Q", 5) + b"{}{}{" + bytes(64), rebuilt(b"[" * 100_000, b""), rebuilt(b"\xff\xfe", b""), rebuilt(b'{"format": 1}', b""),
-                 rebuilt(b"null", b""), rebuilt(b'{"format": ' + b"9" * 6000 + b"}", b""), b"PK\3\4" * 100):
+    for data in (b"", b"EDGEWISE", b"EDGEWISE" + bytes(8), huge, huge + bytes(100), b"EDGEWISE" + struct.pack("<Q", 5) + b"{}{}{" + bytes(64), joined(b"[" * 100_000, b""), joined(b"\xff\xfe", b""), joined(b'{"format": 1}', b""),
+                 joined(b"null", b""), joined(b'{"format": ' + b"9" * 6000 + b"}", b""), b"PK\3\4" * 100):
         refused(lambda: play(data), PackageError)
     refused(lambda: CausalLM("/no/such/thing.edge"))
     refused(lambda: CausalLM("/no/such/folder"))
@@ -159,10 +146,10 @@ def test_no_packages(refused):
 
 
 def test_another_version(package, refused):
-    manifest, data = manifest_of(package)
-    e = refused(lambda: play(rebuilt({**manifest, "table_hash": manifest["table_hash"] ^ 1}, data)), PackageError, "another version")
+    manifest, data = split(package)
+    e = refused(lambda: play(joined({**manifest, "table_hash": manifest["table_hash"] ^ 1}, data)), PackageError, "another version")
     assert "Build it again" in e.remedy
-    refused(lambda: play(rebuilt({**manifest, "format": 2}, data)), PackageError, "reads 1")
+    refused(lambda: play(joined({**manifest, "format": 3}, data)), PackageError, "reads 2")
 
 
 @pytest.mark.parametrize("name, content", [("config.json", b"{"), ("config.json", b"[1]"), ("config.json", b"\xff"), ("config.json", b"[" * 100_000), ("generation_config.json", b"{"), ("generation_config.json", b"3")])

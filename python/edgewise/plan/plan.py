@@ -121,7 +121,7 @@ def _step_bytes(step, ids):
                 patches.append((len(params) // 4, x))
                 x = x.min
             if not -(1 << 31) <= x < 1 << 31:
-                raise UnsupportedOp(f"{step.kernel.name} with {name} = {x}: more than 2^31 elements", step.label.where if step.label is not None else "graph outputs", "Use a smaller batch or sequence.")
+                raise UnsupportedOp(f"{step.kernel.name} with {name} = {x}: more than 2^31 elements", step.label.where if step.label is not None else "graph outputs", "Use a smaller batch, sequence or capacity.")
             params += struct.pack("<i", int(x))
     size = len(params)
     params += bytes(-size % 8)

@@ -7,7 +7,7 @@ from operator import index
 
 from ..compile import compile_package
 from ..engine import Place, default_engine
-from ..errors import InputError, PackageError
+from ..errors import InputError, OutOfMemory, PackageError
 from ..ir import Tensor
 from ..onnx import FileSource
 from ..ops.kernel import kernel_table
@@ -155,9 +155,12 @@ class CausalLM:
         try:
             for c in self.caches:
                 caches[c["name"]] = self.engine.alloc(c["bytes"])
-        except BaseException:
+        except BaseException as e:
             for a in caches.values():
                 self.engine.free(a)
+            if isinstance(e, OutOfMemory):
+                raise OutOfMemory(f"the attention cache of a sequence of up to {self.max_length} tokens takes {sum(self.cache_bytes.values())} bytes, which could not be had", "engine memory",
+                                  "Load or build the model with a smaller capacity, close other sequences, or keep keys and values as float16 (cache_dtype).") from None
             raise
         handle, self.next = self.next, self.next + 1
         self.sequences[handle] = [caches, []]
