@@ -160,10 +160,14 @@ def greedy(visit, model, options=None, prompt="Once upon a time", **fields):
 
 
 def edit_package(package, change):
-    """A package with its manifest changed: change(manifest) alters it or returns bytes to use instead of its JSON."""
+    """A package with its manifest changed: change(manifest) alters it or returns bytes to use instead of its JSON. The manifest's own checksum fits."""
+    from edgewise.package import _signed
     length = int.from_bytes(package[8:16], "little")
     manifest = json.loads(package[16:16 + length])
     data = package[-(-(16 + length) // 64) * 64:]
-    text = change(manifest) or json.dumps(manifest).encode()
+    text = change(manifest)
+    if not text:
+        rest = {k: v for k, v in manifest.items() if k != "manifest_sha256"}
+        text = _signed(json.dumps({"manifest_sha256": "0" * 64, **rest}, separators=(",", ":")).encode())
     head = b"EDGEWISE" + len(text).to_bytes(8, "little") + text
     return head + bytes(-len(head) % 64) + data

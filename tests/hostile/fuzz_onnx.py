@@ -312,8 +312,8 @@ def worker(a):
 class Child:
     def __init__(self, a, first):
         self.first, self.now, self.heard = first, None, time.monotonic()
-        args = [sys.executable, str(HERE), "--worker", "--first", str(first), "--step", str(a.jobs), "--runs", str(a.runs), "--seed", str(a.seed)] + ["--onnxruntime"] * a.onnxruntime + (["--save", a.save] if a.save else [])
-        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+        args = [sys.executable, str(a.script), "--worker", "--first", str(first), "--step", str(a.jobs), "--runs", str(a.runs), "--seed", str(a.seed), *a.extra] + ["--onnxruntime"] * a.onnxruntime + (["--save", a.save] if a.save else [])
+        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **a.env})
         os.set_blocking(self.process.stdout.fileno(), False)
         self.rest = b""
 
@@ -328,9 +328,9 @@ class Child:
         return err.decode(errors="replace")
 
 
-def campaign(runs, seconds=None, seed=0, jobs=2, onnxruntime=False, save=None, say=lambda *_: None):
-    """-> (Counter of outcomes, [findings])"""
-    a = argparse.Namespace(runs=runs, seed=seed, jobs=jobs, onnxruntime=onnxruntime, save=save)
+def campaign(runs, seconds=None, seed=0, jobs=2, onnxruntime=False, save=None, say=lambda *_: None, script=HERE, extra=(), env=None):
+    """-> (Counter of outcomes, [findings]). script: whose `--worker` runs the cases, with the arguments `extra` and more environment variables."""
+    a = argparse.Namespace(runs=runs, seed=seed, jobs=jobs, onnxruntime=onnxruntime, save=save, script=script, extra=extra, env=env or {})
     counts, findings, started = collections.Counter(), [], time.monotonic()
     children = [Child(a, i) for i in range(min(jobs, runs))]
 

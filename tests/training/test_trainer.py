@@ -1,5 +1,6 @@
 """`Trainer` and what it is made of: the loop, its options against PyTorch and transformers, and what a failure must not lose."""
 import io
+import json
 import os
 import sys
 
@@ -15,6 +16,7 @@ from edgewise.errors import Aborted, EdgewiseError, EngineError, InputError, Mod
 from edgewise.training import losses, optimizers
 from edgewise.training.data import TokenRows, token_rows
 from edgewise.training.peft import LoraConfig
+from edgewise.training.safetensors import load_safetensors, save_safetensors
 from edgewise.training.schedules import factor
 
 from . import llama
@@ -364,13 +366,20 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     for cut in (0, 7, 8, 100, len(good) // 2, len(good) - 1):
         refused(good[:cut], ModelError)
     refused(b"\xff" * 400, ModelError)
-    refused(good.replace(b"edgewise-checkpoint-1", b"edgewise-checkpoint-9"), ModelError)
+    refused(good.replace(b"edgewise-checkpoint-2", b"edgewise-checkpoint-9"), ModelError)
+    for at in (*range(8, len(good), 97), len(good) - 1):  # a flipped bit anywhere: the file has a sum, which its header is a part of
+        refused(good[:at] + bytes([good[at] ^ 16]) + good[at + 1:], ModelError)
     refused(good.replace(b'"0.weight"', b'"0.wei_ht"'), EdgewiseError)
     refused(good.replace(b'\\"runs\\": ', b'\\"ruXs\\": '), EdgewiseError)
     refused(good, InputError, trainer(optimizer="SGD"))
     path.write_bytes(good)
     other.resume(path, changed=["learning_rate"])
     assert np.array_equal(other.session.get("0.weight"), t.session.get("0.weight"))
+    tensors, metadata = load_safetensors(str(path))  # as earlier versions wrote them, without a sum
+    run = json.loads(metadata["edgewise"])
+    del run["sha256"]
+    save_safetensors({n: (x.dtype, x.shape, x.bytes()) for n, x in tensors.items()}, path, {"edgewise": json.dumps({**run, "format": "edgewise-checkpoint-1"})})
+    other.resume(path, changed=["learning_rate"])
     with pytest.raises(EdgewiseError):
         t.save(tmp_path / "no" / "folder" / "x")
     t.free(), other.free()
