@@ -123,7 +123,7 @@ $(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node
 	@touch $@
 
 # The demo's model, compiled ahead of time: its page needs no Python. So small a model learns a voice with a higher rate and rank than are usual.
-$(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv | $(stamp)/web
+$(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/native | $(stamp)/web
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model.edge
 	@touch $@
