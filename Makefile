@@ -10,6 +10,7 @@ PORT   ?= 8017
 TESTS  ?= tests
 FUZZ   ?= 20000000
 FUZZ_ONNX ?= 20000
+FUZZ_FILES ?= 100000
 
 stamp := .build/stamp
 python := .build/venv/bin/python
@@ -34,9 +35,10 @@ test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(st
 bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with other engines, about 20 minutes (CASE="decode ops": only that)
 	$(python) -m tests.bench $(CASE)
 
-fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native ## long campaigns of mutated plans under sanitizers (FUZZ=runs) and of damaged models (FUZZ_ONNX=runs)
+fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long campaigns under sanitizers: of mutated plans (FUZZ=runs), damaged models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
 	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
+	$(python) tests/hostile/fuzz_files.py --runs $(FUZZ_FILES)
 
 gen: $(stamp)/venv-test ## write the generated files again: core/gen, web/src/gen, tests/onnx_suite/OPERATORS.md
 	$(python) -m edgewise.ops.generate

@@ -1,5 +1,4 @@
 """Which engine a page loads: the base one, the full one where a package needs it, or one made for a model by `edgewise build --engine`."""
-import json
 import re
 
 from edgewise.cli import main
@@ -16,8 +15,6 @@ def needing(package, *kernels):
     """The package, as if its plans called these, too."""
     def change(manifest):
         manifest["kernels"] += kernels
-        manifest.pop("manifest_sha256")
-        return json.dumps(manifest).encode()
     return edit_package(package, change)
 
 

@@ -5,6 +5,8 @@ import json
 import random
 import shutil
 
+import pytest
+
 from .conftest import MODEL, edit_package, greedy
 
 LOAD = "const p = await ew.pipeline('text-generation', arg.model, arg.options ?? {}); const i = p.info; await p.dispose(); return {info: i};"
@@ -320,3 +322,56 @@ def test_hostile_packages(visit, server, package):
     print(outcomes)
     after = v.run("const t = (await p('Once', {max_new_tokens: 8, do_sample: false}))[0].generated_text; await p.dispose(); return t === before")
     assert after is True
+
+
+# Damaged weights
+
+def flipped(package, which):
+    """A package with one bit of a weight flipped; and the weight's name."""
+    length = int.from_bytes(package[8:16], "little")
+    manifest, start = json.loads(package[16:16 + length]), -(-(16 + length) // 64) * 64
+    weight = manifest["weights"][which]
+    broken = bytearray(package)
+    broken[start + manifest["files"]["weights"][0] + weight["offset"] + weight["bytes"] // 2] ^= 4
+    return bytes(broken), weight["name"]
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["fetched", "kept"])
+def test_damaged_weights(visit, server, files, package, keep):
+    """A bit of a weight is another one on the way: an error that names file and weight; nothing of it is kept, and the next load is whole."""
+    (files / "passing.edge").write_bytes(package)
+    v = visit(server)
+    good = greedy(v, "/files/passing.edge")
+    for which in (0, -1):
+        broken, name = flipped(package, which)
+        (files / "passing.edge").write_bytes(broken)
+        got = greedy(v, "/files/passing.edge", {"cache_files": keep})
+        error(got, "PackageError", name, "checksum", "passing.edge")
+        assert v.run("return (await ew.cacheBytes()).files") == 0
+        (files / "passing.edge").write_bytes(package)
+        assert greedy(v, "/files/passing.edge", {"cache_files": keep})["ids"] == good["ids"]
+        v.run("await ew.clearCache()")
+
+
+def test_damaged_weights_that_are_kept(visit, server, files, package):
+    """Damaged where the browser keeps them: found on the next visit, forgotten, and fetched again."""
+    (files / "stored.edge").write_bytes(package)
+    v = visit(server)
+    good = greedy(v, "/files/stored.edge", {"cache_files": True})
+    assert len(v.asked("stored.edge")) == 1
+    assert v.run("""
+        const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("files");
+        for await (const entry of dir.values()) {
+          if (!entry.name.endsWith(".data")) continue;
+          const bytes = new Uint8Array(await (await entry.getFile()).arrayBuffer());
+          bytes[bytes.length - 5000] ^= 1;
+          const out = await entry.createWritable();
+          await out.write(bytes);
+          await out.close();
+          return bytes.length;
+        }
+    """) == len(package)
+    w = visit(server)
+    error(greedy(w, "/files/stored.edge", {"cache_files": True}), "PackageError", "checksum", "stored.edge")
+    assert greedy(w, "/files/stored.edge", {"cache_files": True})["ids"] == good["ids"]
+    assert len(w.asked("stored.edge")) == 1, "it is fetched again"

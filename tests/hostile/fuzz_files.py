@@ -280,7 +280,7 @@ def environment(plain: bool) -> dict:
 
 def files_campaign(runs: int, seconds: float | None = None, seed: int = 0, jobs: int = 1, of: str | None = None, plain: bool = False, say=lambda *_: None):
     """-> (Counter of outcomes, [findings])"""
-    from fuzz_onnx import campaign
+    from hostile.fuzz_onnx import campaign
     return campaign(runs, seconds, seed, jobs, say=say, script=HERE, extra=["--of", of] if of else [], env=environment(plain))
 
 
@@ -311,5 +311,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "tests"), str(HERE.parent)]
+    sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests"), str(HERE.parent)]
     sys.exit(main())

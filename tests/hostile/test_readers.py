@@ -242,3 +242,13 @@ def test_sums_of_weights(packages, page, tmp_path):
 def test_packages_of_earlier_formats(packages, page):
     manifest, rest = split(packages["decoder"])
     both(page, joined({**manifest, "format": 1}, rest), False, "this version of Edgewise reads 2")
+
+
+def test_more_than_a_page_has_memory_for(page):
+    """The package is whole: what does not fit is named, with the capacity."""
+    large = 5 << 30
+    caches = [{"name": "k", "bytes": large}]
+    data = decoder([(1, plan([(8, False), LOGITS, (large, True)], []), [*feeds(1), slot("k", "cache", large)])], caches=caches, capacity=10_000_000)
+    both(page, data, True)
+    got = page.ask(PLAY, data)
+    assert got["error"] == "OutOfMemory" and "10000000 tokens" in got["what"] and "5120 MB" in got["what"] and "capacity" in got["remedy"], got
