@@ -72,7 +72,7 @@ def module_name(node):
         while v is not None and v.producer is not None and v.producer.op in _VIEWS:
             v = v.producer.inputs[0]
         name = v.tensor.name if v is not None and v.tensor is not None else v.name if v is not None and v.role == "state" else ""
-        found = re.match(r"(.+?)[._](weight|weight_quantized|weight_Q4|qweight|MatMul\.weight.*|weight.*)$", name)
+        found = re.match(r"(.+?)[._](weight|weight_quantized|weight_Q4|qweight|MatMul\.weight.*|weight.*)$", name, re.S)  # re.S: no newline makes it backtrack
         if found and not name.startswith(("onnx::", "val_", "/")):
             return found[1]
     return _own_name(node)
@@ -246,7 +246,7 @@ def saved_parameters(bound, config):
         if p not in shared and module and config.saves(module):
             found[p] = Saved(p, p, False)
     for m in config.modules_to_save or ():
-        if not any(re.match(rf"(^|.*\.){m}($|\..*)", s.name.rpartition(".")[0]) for s in found.values()):
+        if not any(config.saved_by(m, s.name.rpartition(".")[0]) for s in found.values()):
             some = sorted({name.rsplit(".", 1)[-1] for name, _ in known} | {module.rsplit(".", 1)[-1] for module, _, _ in own.values() if module})
             raise InputError(f"no module is called '{m}'", "modules_to_save", f"Modules end in {', '.join(some[:30])}.")
     if config.bias != "none":

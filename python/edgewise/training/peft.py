@@ -14,12 +14,12 @@ from ..errors import InputError, ModelError, UnsupportedField
 from ..onnx.sink import write_parts
 from ..onnx.source import FileSource, as_source
 from ..ops.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
+from .module_patterns import MOST_PATTERNS, ModulePatterns
 from .safetensors import load_safetensors, safetensors_parts
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 MAX_CONFIG = 1 << 22
-MAX_PATTERN = 1000
 NO_EFFECT = {"auto_mapping", "peft_version", "megatron_core", "qalora_group_size", "runtime_config", "inference_mode"}  # of a file: they say nothing, or nothing without another field
 LORA = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
 EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
@@ -64,6 +64,7 @@ class LoraConfig:
     peft_type: str = "LORA"
 
     def __post_init__(self):
+        self._patterns = ModulePatterns()  # no field: a copy with other values makes its own
         if self.peft_type != "LORA":
             raise UnsupportedField(f"peft_type is {self.peft_type!r}", "LoraConfig", "Edgewise has LoRA (peft_type LORA).")
         if type(self.r) is not int or not 0 < self.r <= 1 << 20:
@@ -86,16 +87,16 @@ class LoraConfig:
                 setattr(self, name, value)
             if value is None or isinstance(value, str) and name != "modules_to_save":
                 if value and not (name == "target_modules" and value.lower() == "all-linear"):
-                    _pattern(value, name)
+                    self._patterns.check(value, name)
             elif not isinstance(value, list) or not all(isinstance(x, str) for x in value):
                 raise InputError(f"{name} is {value!r}", "LoraConfig", "It is a list of module names" + ("." if name == "modules_to_save" else ", or a regular expression."))
         if self.target_modules == ["all-linear"]:
             self.target_modules = "all-linear"
         for x in self.modules_to_save or ():
-            _pattern(x, "modules_to_save")
+            self._patterns.check(x, "modules_to_save")
         if isinstance(self.layers_pattern, list):
             for x in self.layers_pattern:
-                _pattern(x, "layers_pattern")
+                self._patterns.check(x, "layers_pattern")
         layers = self.layers_to_transform
         if layers is not None and not (type(layers) is int or isinstance(layers, list) and all(type(i) is int for i in layers)):
             raise InputError(f"layers_to_transform is {layers!r}", "LoraConfig", "It is a layer's index, or a list of them.")
@@ -109,8 +110,10 @@ class LoraConfig:
                 setattr(self, name, {})
             elif not isinstance(value, dict) or not all(isinstance(k, str) and ok(v) for k, v in value.items()):
                 raise InputError(f"{name} is {value!r}", "LoraConfig", f"It gives {words} by module name or regular expression.")
+            if len(value or ()) > MOST_PATTERNS:
+                raise InputError(f"{name} has {len(value)} entries", "LoraConfig", f"At most {MOST_PATTERNS} are read.")
             for k in value or ():
-                _pattern(k, name)
+                self._patterns.check(k, name)
 
     @property
     def scaling(self):
@@ -119,11 +122,11 @@ class LoraConfig:
 
     def rank_of(self, module):
         """Rank of a module's adapter: of the pattern that matches its name, else r."""
-        return _lookup(self.rank_pattern, module, self.r)
+        return self._patterns.lookup(self.rank_pattern, module, self.r, "rank_pattern")
 
     def alpha_of(self, module):
         """lora_alpha of a module's adapter: of the pattern that matches its name, else lora_alpha."""
-        return _lookup(self.alpha_pattern, module, self.lora_alpha)
+        return self._patterns.lookup(self.alpha_pattern, module, self.lora_alpha, "alpha_pattern")
 
     def scaling_of(self, module):
         """What the adapter of this module is multiplied by: alpha / r, with use_rslora alpha / sqrt(r)."""
@@ -132,12 +135,16 @@ class LoraConfig:
 
     def saves(self, module):
         """Whether modules_to_save means this module, or one that it lies in."""
-        return any(re.match(rf"(^|.*\.){m}($|\..*)", module) for m in self.modules_to_save or ())
+        return any(self.saved_by(m, module) for m in self.modules_to_save or ())
+
+    def saved_by(self, entry, module):
+        """Whether this entry of modules_to_save means this module, or one that it lies in."""
+        return self._patterns.begins(rf"(^|.*\.){entry}($|\..*)", entry, module, "modules_to_save")
 
     def excludes(self, module):
         """Whether a module gets no adapter whatever target_modules says: by exclude_modules, or since modules_to_save trains it as a whole."""
         x = self.exclude_modules
-        if x and (re.fullmatch(x, module) is not None if isinstance(x, str) else _named(module, x)):
+        if x and (self._patterns.full(x, module, "exclude_modules") if isinstance(x, str) else _named(module, x)):
             return True
         return self.saves(module)
 
@@ -149,7 +156,7 @@ class LoraConfig:
         if targets is None or isinstance(targets, str) and targets.lower() == "all-linear":
             return self._in_layers(module)
         if isinstance(targets, str):
-            return re.fullmatch(targets, module) is not None
+            return self._patterns.full(targets, module, "target_modules")
         if module in targets:
             return True
         return _named(module, targets) and self._in_layers(module)
@@ -158,13 +165,16 @@ class LoraConfig:
         layers = self.layers_to_transform
         if layers is None or layers == []:
             return True
-        found = None
         if not self.layers_pattern:
             found = re.match(r".*?\.[^.]*\.(?P<idx>\d+)\.", module)
+            index = found["idx"] if found else None
         else:
-            for pattern in [self.layers_pattern] if isinstance(self.layers_pattern, str) else self.layers_pattern:
-                found = found or re.match(rf"(?:^|.*?\.){pattern}\.(?P<idx>\d+)\.", module)
-        return found is not None and int(found["idx"]) in ([layers] if isinstance(layers, int) else layers)
+            index = None
+            for p in [self.layers_pattern] if isinstance(self.layers_pattern, str) else self.layers_pattern:
+                if index is None:
+                    index = self._patterns.named(rf"(?:^|.*?\.){p}\.(?P<idx>\d+)\.", p, module, "layers_pattern")
+        # a number too long for an index is none
+        return index is not None and len(index) < 19 and int(index) in ([layers] if isinstance(layers, int) else layers)
 
     def select(self, modules, heads=()):
         """The modules to adapt.
@@ -218,24 +228,8 @@ def _number(x):
     return type(x) in (int, float) and math.isfinite(x)
 
 
-def _pattern(text, name):
-    try:
-        if len(text) > MAX_PATTERN:
-            raise ValueError("too long")
-        re.compile(text)
-    except (re.error, ValueError, OverflowError, RecursionError) as e:
-        raise InputError(f"{name} has {text[:80]!r}, which is no regular expression ({e})", "LoraConfig", "Write a list of names, or a regular expression.") from None
-
-
 def _named(module, names):
     return module in names or any(module.endswith("." + name) for name in names)
-
-
-def _lookup(patterns, module, default):
-    for pattern, value in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            return value
-    return default
 
 
 @dataclass

@@ -1,0 +1,375 @@
+"""The Jinja environment of chat templates: transformers' functions, in jinja2's sandbox, with a budget of time and memory.
+
+A template is a program of a stranger. jinja2's sandbox keeps it away from Python's objects, but lets it loop and allocate without
+end. Here each rendering has a budget: loop iterations, macro and function calls count as steps; what would make a long text or list
+is asked before it is made. Nothing of a template is evaluated while it is compiled.
+"""
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import datetime
+import functools
+import json
+import re
+import time
+from collections.abc import Iterator
+
+import jinja2
+import jinja2.ext
+from jinja2 import nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+from .limits import LIMITS
+
+MOST_ITEMS = LIMITS["template_steps"]        # of a list, and of a nested value with all that is in it
+MOST_CHARS = LIMITS["template_chars_made"]
+MOST_BITS = 1 << 16                          # of an integer
+WIDE = re.compile(r"\d{5,}|\*")              # a width of a format
+
+
+class TemplateLimit(Exception):
+    """A template asks for too much; `str()` says of what."""
+
+
+class Budget:
+    """What is left of a rendering's steps, characters and seconds."""
+
+    def __init__(self) -> None:
+        self.steps, self.total = 0, 0
+        self.deadline = time.monotonic() + LIMITS["template_seconds"]
+        self.weights: dict[int, tuple] = {}  # of lists and dicts, which a template cannot change; they are kept, so that ids stay theirs
+
+    def step(self, n: int = 1) -> None:
+        """Counts n steps."""
+        self.steps += n
+        if self.steps > LIMITS["template_steps"]:
+            raise TemplateLimit(f"more than {LIMITS['template_steps']} steps")
+        if time.monotonic() > self.deadline:
+            raise TemplateLimit(f"more than {LIMITS['template_seconds']} seconds")
+
+    def chars(self, n: int) -> None:
+        """Counts a text of n characters that is about to be made, or was."""
+        if n > MOST_CHARS:
+            raise TemplateLimit(f"a text of {n} characters")
+        self.total += n
+        if self.total > LIMITS["template_chars_total"]:
+            raise TemplateLimit(f"texts of more than {LIMITS['template_chars_total']} characters")
+
+    def items(self, n: int) -> None:
+        """Counts a list of n items that is about to be made."""
+        if n > MOST_ITEMS:
+            raise TemplateLimit(f"a list of {n} items")
+
+    def made(self, value):
+        """Counts a value that was made; returns it."""
+        if isinstance(value, (str, bytes)):
+            self.chars(len(value))
+        elif isinstance(value, (list, tuple, dict, set, frozenset)):
+            self.weigh(value)
+        elif isinstance(value, int) and value.bit_length() > MOST_BITS:
+            raise TemplateLimit(f"an integer of {value.bit_length()} bits")
+        return value
+
+    def weigh(self, value) -> tuple[int, int]:
+        """(items, characters) of a value and all that is in it, as often as it is there: what str() or tojson would go through."""
+        known = self.weights.get(id(value))
+        if known is not None:
+            return known[1]
+        if isinstance(value, (str, bytes)):
+            return 1, len(value)
+        parts = value
+        if isinstance(value, dict):
+            parts = [*value, *value.values()]
+        elif isinstance(value, Namespace):
+            parts = list(value._Namespace__attrs.values())
+        elif not isinstance(value, (list, tuple, set, frozenset)):
+            return 1, 8
+        items, chars = 1, 0
+        for part in parts:
+            n, c = self.weigh(part)
+            items, chars = items + n, chars + c
+            self.items(items)
+            if chars > MOST_CHARS:
+                raise TemplateLimit(f"a value of {chars} characters")
+        if not isinstance(value, Namespace):  # which can change
+            self.weights[id(value)] = value, (items, chars)
+        else:
+            self.step()
+        return items, chars
+
+
+_current: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("budget", default=None)
+
+
+def budget() -> Budget:
+    """That of the rendering in progress."""
+    return _current.get() or Budget()
+
+
+@contextlib.contextmanager
+def budgeted() -> Iterator[None]:
+    """Renderings within have one budget together."""
+    token = _current.set(Budget())
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class _Counted(NodeTransformer):
+    """Puts calls of the budget into a template's syntax tree."""
+
+    def visit_For(self, node):
+        node = self.generic_visit(node)
+        if node.test is not None:
+            node.test = nodes.And(_filter(nodes.Const(True), "_step"), node.test)
+        else:
+            node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(True), "_step")))
+        return node
+
+    def visit_Macro(self, node):
+        node = self.generic_visit(node)
+        node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(True), "_step")))
+        return node
+
+    visit_CallBlock = visit_Macro
+
+    def visit_Concat(self, node):
+        node = self.generic_visit(node)
+        return _filter(node.nodes[0], "_concat", node.nodes[1:])
+
+    def visit_List(self, node):
+        node = self.generic_visit(node)
+        return node if all(isinstance(x, nodes.Const) for x in node.items) else _filter(node, "_made")
+
+    def visit_Tuple(self, node):
+        return self.visit_List(node) if node.ctx == "load" else self.generic_visit(node)
+
+    def visit_Dict(self, node):
+        return _filter(self.generic_visit(node), "_made")
+
+    def visit_Call(self, node):
+        """The lists of `*args` and `**kwargs` are the call's own."""
+        return self.generic_visit(node)
+
+
+def _filter(node, name, args=()):
+    return nodes.Filter(node, name, list(args), [], None, None)
+
+
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
+    """As transformers' environment for chat templates, with a budget."""
+
+    intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
+
+    def __init__(self):
+        super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, finalize=_finalize, extensions=[_Generation, jinja2.ext.loopcontrols])
+        self.filters["tojson"] = _tojson
+        self.filters = {name: _limited(name, f) for name, f in self.filters.items()}
+        self.filters.update(_step=_step, _concat=_concat, _made=lambda value: budget().made(value))
+        del self.globals["lipsum"]
+        self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
+
+    def _generate(self, source, name, filename, defer_init=False):
+        return super()._generate(_Counted().visit(source), name, filename, defer_init)
+
+    @staticmethod
+    def concat(pieces) -> str:
+        """What joins the pieces of a rendering, a macro or a block."""
+        kept, size, b = [], 0, budget()
+        for piece in pieces:
+            size += len(piece)
+            if size > MOST_CHARS:
+                raise TemplateLimit(f"an output of more than {MOST_CHARS} characters")
+            kept.append(piece)
+        b.chars(size)
+        return "".join(kept)
+
+    def call_binop(self, context, operator, left, right):
+        """A binary operation, if its result is not too large."""
+        b = budget()
+        b.step()
+        if operator == "*":
+            for one, times in ((left, right), (right, left)):
+                if isinstance(one, (str, bytes, list, tuple)) and isinstance(times, int):
+                    (b.chars if isinstance(one, (str, bytes)) else b.items)(len(one) * max(times, 0))
+            if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MOST_BITS:
+                raise TemplateLimit("an integer of too many digits")
+        elif operator == "**":
+            if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > MOST_BITS:
+                raise TemplateLimit("an integer of too many digits")
+        elif operator == "%" and isinstance(left, (str, bytes)):
+            _check_format(str(left), b)
+        elif operator == "+" and isinstance(left, str) and isinstance(right, str):
+            b.chars(len(left) + len(right))
+            return left + right
+        return b.made(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context, __obj, *args, **kwargs):
+        """A call, if its result is not too large."""
+        b = budget()
+        b.step()
+        args = _check_call(getattr(__obj, "__wrapped__", __obj), args, kwargs, b)
+        return b.made(super().call(__context, __obj, *args, **kwargs))
+
+
+class _Generation(jinja2.ext.Extension):
+    """{% generation %}...{% endgeneration %} marks the assistant's text for training; here it is just its contents."""
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return nodes.CallBlock(self.call_method("contents"), [], [], body).set_lineno(line)
+
+    def contents(self, caller):
+        return caller()
+
+
+@jinja2.pass_context
+def _finalize(context, value):
+    if isinstance(value, str):
+        return value
+    budget().made(value)
+    text = str(value)
+    budget().chars(len(text))
+    return text
+
+
+def _raise_exception(message):
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(format):
+    if isinstance(format, str) and len(format) > 1000:
+        raise TemplateLimit(f"a date format of {len(format)} characters")
+    return datetime.datetime.now().strftime(format)
+
+
+def _tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    b = budget()
+    items, _ = b.weigh(value)
+    _width(indent, b, items)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _step(value):
+    budget().step()
+    return value
+
+
+def _concat(first, *rest):
+    texts, b = [], budget()
+    for value in (first, *rest):
+        texts.append(value if isinstance(value, str) else _finalize(None, value))
+    b.chars(sum(map(len, texts)))
+    return "".join(texts)
+
+
+def _width(width, b, lines=1):
+    """Checks a number of characters, or a text, that is to be put before so many lines."""
+    if isinstance(width, (int, float)):
+        b.chars(int(max(0, min(width, 1 << 40))) * lines)
+    elif isinstance(width, str):
+        b.chars(len(width) * lines)
+
+
+def _check_format(text, b):
+    if WIDE.search(text):
+        raise TemplateLimit("a wide format")
+    b.chars(len(text))
+
+
+def _joined(values, separator, b):
+    """The values as a list, after a look at the length of what joins them."""
+    values = list(values)
+    b.items(len(values))
+    b.chars(sum(len(v) if isinstance(v, str) else b.weigh(v)[1] for v in values) + len(str(separator)) * len(values))
+    return values
+
+
+def _replaced(text, old, new, b):
+    if isinstance(text, str) and isinstance(old, str) and isinstance(new, str) and len(new) > len(old):
+        b.chars(len(text) + text.count(old) * (len(new) - len(old)))
+
+
+def _split(text, separator, b):
+    if len(text) > MOST_ITEMS:
+        b.items(text.count(separator) if isinstance(separator, type(text)) and separator else len(text) // 2)
+
+
+def _check_call(f, args, kwargs, b):
+    """The arguments of a call of a method of text; raises TemplateLimit where the result would be too long."""
+    text, name = getattr(f, "__self__", None), getattr(f, "__name__", "")
+    if not isinstance(text, (str, bytes)):
+        return args
+    if name in ("center", "ljust", "rjust", "zfill"):
+        _width(args[0] if args else 0, b)
+    elif name == "expandtabs":
+        _width(args[0] if args else kwargs.get("tabsize", 8), b, text.count("\t" if isinstance(text, str) else b"\t"))
+    elif name == "replace" and len(args) > 1:
+        _replaced(text, args[0], args[1], b)
+    elif name == "join" and args:
+        return (_joined(args[0], text, b), *args[1:])
+    elif name in ("split", "rsplit", "splitlines"):
+        _split(text, (args[0] if args else kwargs.get("sep")) if name != "splitlines" else "\n", b)
+    elif name in ("format", "format_map"):
+        if WIDE.search(text) or re.search(r":[^}]*\{", text):
+            raise TemplateLimit("a wide format")
+        fields = text.count("{")
+        b.chars(len(text) + fields * sum(b.weigh(v)[1] for v in (*args, *kwargs.values())))
+    elif name == "translate" and args and isinstance(args[0], dict):
+        b.chars(len(text) * max((len(v) for v in args[0].values() if isinstance(v, str)), default=1))
+    return args
+
+
+def _check_filter(name, args, kwargs, b):
+    """The arguments of a filter, the value first; raises TemplateLimit where the result would be too long."""
+    value, rest = (args[0] if args else None), args[1:]
+
+    def given(i, key, default=None):
+        return rest[i] if len(rest) > i else kwargs.get(key, default)
+    size = len(value) if isinstance(value, (str, list, tuple, dict)) else 0
+    if name == "center":
+        _width(given(0, "width", 80), b)
+    elif name == "indent":
+        _width(given(0, "width", 4), b, str(value).count("\n") + 1)
+    elif name == "format":
+        _check_format(str(value), b)
+        b.chars(sum(b.weigh(v)[1] for v in (*rest, *kwargs.values())))
+    elif name == "replace":
+        _replaced(str(value), str(given(0, "old", "")), str(given(1, "new", "")), b)
+    elif name in ("batch", "slice"):
+        many = given(0, "linecount" if name == "batch" else "slices", 0)
+        b.items(many if isinstance(many, int) else 0)
+    elif name == "wordwrap":
+        _width(given(2, "wrapstring", "\n"), b, size)
+    elif name == "truncate":
+        _width(given(2, "end", "..."), b)
+    elif name == "join":
+        return (_joined(value, given(0, "d", ""), b), *rest) if given(1, "attribute") is None else args
+    elif name == "round":
+        precision = given(0, "precision", 0)
+        if isinstance(precision, int) and abs(precision) > 100:
+            raise TemplateLimit(f"a precision of {precision} digits")
+    elif name in ("urlize", "striptags", "pprint", "xmlattr", "list"):
+        b.items(len(value) if isinstance(value, str) else b.weigh(value)[0])
+        if name == "urlize":
+            b.items(10 * size)
+    return args
+
+
+def _limited(name, f):
+    """A filter that asks the budget before it works, and after."""
+    skip = 1 if getattr(f, "jinja_pass_arg", None) is not None else 0
+
+    @functools.wraps(f)
+    def limited(*args, **kwargs):
+        b = budget()
+        b.step()
+        args = (*args[:skip], *_check_filter(name, args[skip:], kwargs, b))
+        return b.made(f(*args, **kwargs))
+    return limited

@@ -1,0 +1,127 @@
+"""Patterns of adapter_config.json over module names: what PEFT does with Python's `re`, in bounded time.
+
+An adapter is a stranger's file. Its patterns are matched by ops/regular.py, which does not backtrack, and all matching of one
+configuration has a budget of work.
+"""
+from __future__ import annotations
+
+import re
+
+from ..errors import InputError
+from ..ops.regular import Expression
+
+MOST_LENGTH = 1000       # characters of a pattern
+MOST_PATTERNS = 20_000   # patterns of a configuration
+MOST_WORK = 10_000_000   # states visited: some seconds; the configurations of real adapters take some thousands
+_PLAIN = re.compile(r"[\w.]+", re.ASCII)  # a module's name as a pattern, in which "." stands for any character
+
+
+class ModulePatterns:
+    """The patterns of one configuration: they are compiled once, and what they answered for a module is remembered.
+
+    Raises InputError: a pattern is no regular expression or cannot be matched in linear time, or all together take too much work.
+    """
+
+    def __init__(self):
+        self._compiled: dict[str, Expression] = {}
+        self._answers: dict[tuple, object] = {}
+        self._tables: dict[int, tuple] = {}
+        self._work = 0
+
+    def __reduce__(self):  # copies and pickles of a configuration begin afresh
+        return ModulePatterns, ()
+
+    def check(self, pattern: str, field: str) -> None:
+        """Raises InputError where `pattern` cannot be used; `field` is named."""
+        if len(pattern) > MOST_LENGTH:
+            raise self._wrong(field, pattern, "it is too long")
+        if not _PLAIN.fullmatch(pattern):
+            self._expression(pattern, field, pattern)
+
+    def full(self, pattern: str, module: str, field: str) -> bool:
+        """re.fullmatch(pattern, module)"""
+        return self._ask("matches", pattern, pattern, module, field)
+
+    def begins(self, text: str, pattern: str, module: str, field: str) -> bool:
+        """re.match(text, module); `text` is made of `pattern`, which errors quote."""
+        return self._ask("begins", text, pattern, module, field)
+
+    def named(self, text: str, pattern: str, module: str, field: str) -> str | None:
+        """The named group of re.match(text, module), or None."""
+        return self._ask("named", text, pattern, module, field)
+
+    def lookup(self, patterns: dict, module: str, default, field: str):
+        """The value of the first pattern for which re.match(rf"(.*\\.)?({pattern})$", module), else `default`."""
+        if field not in self._tables or self._tables[field][0] != list(patterns):  # the caller may have changed the field
+            self._tables[field] = self._table(patterns)
+            self._answers = {key: answer for key, answer in self._answers.items() if key[0] != field}
+        key = (field, module)
+        if key not in self._answers:
+            self._answers[key] = self._first(module, field)
+        found = self._answers[key]
+        return default if found is None else patterns[found]
+
+    @staticmethod
+    def _table(patterns: dict) -> tuple:
+        """(patterns, {shape: {pattern: place}}, [(place, pattern)] of the others). Most are names of modules, one for each: those
+        of one shape (length and places of dots) are looked up at once."""
+        shapes, others = {}, []
+        for place, pattern in enumerate(patterns):
+            if _PLAIN.fullmatch(pattern):
+                dots = tuple(i for i, s in enumerate(pattern) if s == ".")
+                shapes.setdefault((len(pattern), dots), {}).setdefault(pattern, place)
+            else:
+                others.append((place, pattern))
+        return list(patterns), shapes, others
+
+    def _first(self, module: str, field: str) -> str | None:
+        names, shapes, others = self._tables[field]
+        best = len(names)
+        if "\n" in module:  # "." does not match it, and "$" matches before it
+            others = list(enumerate(names))
+        else:
+            for (length, dots), table in shapes.items():
+                self._spend(1 + len(dots), field)
+                start = len(module) - length
+                if start < 0 or start and module[start - 1] != ".":
+                    continue
+                tail = list(module[start:])
+                for i in dots:
+                    tail[i] = "."
+                best = min(best, table.get("".join(tail), best))
+        for place, pattern in others:
+            if place >= best:
+                break
+            if self.begins(rf"(.*\.)?({pattern})$", pattern, module, field):
+                best = place
+        return names[best] if best < len(names) else None
+
+    def _ask(self, how: str, text: str, pattern: str, module: str, field: str):
+        key = (how, text, module)
+        if key not in self._answers:
+            expression = self._expression(text, field, pattern)
+            before = expression.work
+            self._spend(len(module), field)  # before it is done: a name may be long
+            self._answers[key] = getattr(expression, how)(module)
+            self._spend(expression.work - before, field)
+        return self._answers[key]
+
+    def _expression(self, text: str, field: str, pattern: str) -> Expression:
+        if text not in self._compiled:
+            if len(self._compiled) > 2 * MOST_PATTERNS:
+                raise self._wrong(field, pattern, "there are too many patterns")
+            try:
+                self._compiled[text] = Expression(text, python=True)
+            except ValueError as e:
+                raise self._wrong(field, pattern, str(e)) from None
+        return self._compiled[text]
+
+    def _spend(self, work: int, field: str) -> None:
+        self._work += work
+        if self._work > MOST_WORK:
+            raise InputError(f"its patterns take too much work to match ({field})", "LoraConfig", "Write module names instead of regular expressions.")
+
+    @staticmethod
+    def _wrong(field: str, pattern: str, why: str) -> InputError:
+        return InputError(f"{field} has {pattern[:80]!r}, which is no regular expression that can be matched in linear time ({why})", "LoraConfig",
+                          "Write a list of module names, or a regular expression without look-around and back references.")
