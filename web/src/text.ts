@@ -1,9 +1,11 @@
 // Text to ids and back: Hugging Face's tokenizer and Jinja libraries, with what is wrong with a file said in our words.
 
 import { Tokenizer as Backend } from "@huggingface/tokenizers";
-import { Template } from "@huggingface/jinja";
+import { ChatTemplate } from "./chat-template.ts";
 import { TokenizerError } from "./errors.ts";
 import { message } from "./engine.ts";
+import { TEXT_LIMITS } from "./gen/text_limits.ts";
+import { checkTokenizer, LimitError, type Growth } from "./tokenizer-limits.ts";
 
 /** A message of a chat, as transformers' chat templates take it. */
 export interface Message {
@@ -22,9 +24,10 @@ const COPY = "Copy the tokenizer's files again from the model they belong to.";
 
 type Config = Record<string, unknown>;
 
-/** Parses a JSON object of a model's folder, or says where it is broken. */
-export function parseConfig(text: string | undefined, where: string): Config {
+/** Parses a JSON object of a model's folder, or says where it is broken or that it is longer than `most`. */
+export function parseConfig(text: string | undefined, where: string, most: number = TEXT_LIMITS.config_bytes): Config {
   if (text === undefined) return {};
+  if (text.length > most) throw new TokenizerError(`it has ${text.length} characters, at most ${most} are read`, where, COPY);
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -39,10 +42,11 @@ export function parseConfig(text: string | undefined, where: string): Config {
 export class Tokenizer {
   private readonly backend: Backend;
   private readonly special = new Map<string, string>();
-  private readonly template: string | undefined;
+  private readonly template: unknown;
+  private readonly growth: Growth;
   private readonly prefix: number[] | undefined;
   private readonly suffix: number[] = [];
-  private compiled: Template | undefined;
+  private compiled: ChatTemplate | undefined;
 
   /**
    * @param tokenizerJson text of tokenizer.json
@@ -54,9 +58,15 @@ export class Tokenizer {
     const place = (file: string) => (where ? `${where}, ${file}` : file);
     if (tokenizerJson === undefined)
       throw new TokenizerError("there is no tokenizer.json", where, "Put the model's tokenizer.json beside it (for dropped files: drop it along with the model).");
-    const json = parseConfig(tokenizerJson, place("tokenizer.json"));
+    const json = parseConfig(tokenizerJson, place("tokenizer.json"), TEXT_LIMITS.file_bytes);
     const config = parseConfig(configJson, place("tokenizer_config.json"));
     const special = parseConfig(specialJson, place("special_tokens_map.json"));
+    try {
+      this.growth = checkTokenizer(json);
+    } catch (e) {
+      if (!(e instanceof LimitError)) throw e;
+      throw new TokenizerError(`it asks for too much: ${e.message}`, place("tokenizer.json"), COPY);
+    }
     try {
       this.backend = new Backend(json, config);
       this.backend.encode("a");
@@ -81,7 +91,7 @@ export class Tokenizer {
       const list = template as { name?: string; template?: string }[];
       template = (list.find((t) => t?.name === "default") ?? list[0])?.template;
     }
-    if (typeof template === "string") this.template = template;
+    this.template = template ?? undefined;
   }
 
   /** The id of a special token, by name (`eos_token`, ...). */
@@ -95,8 +105,15 @@ export class Tokenizer {
     return this.template !== undefined;
   }
 
+  /** Refuses what normalizing or decoding could make too long a text of. */
+  private bounded(chars: number, side: keyof Growth): void {
+    if (this.growth[side] > 1 && chars * this.growth[side] > TEXT_LIMITS.text_chars)
+      throw new TokenizerError(`a text of ${chars} characters may become ${Math.round(this.growth[side])} times as long by what the file asks for`, "tokenizer.json", COPY);
+  }
+
   /** Token ids of a text. @throws TokenizerError */
   encode(text: string, addSpecialTokens = true): number[] {
+    this.bounded(text.length, "encode");
     try {
       if (addSpecialTokens && this.prefix) return [...this.prefix, ...this.backend.encode(text, { add_special_tokens: false }).ids, ...this.suffix];
       return this.backend.encode(text, { add_special_tokens: addSpecialTokens }).ids;
@@ -105,32 +122,28 @@ export class Tokenizer {
     }
   }
 
-  /** The text of token ids. */
+  /** The text of token ids. @throws TokenizerError */
   decode(ids: ArrayLike<number>, options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } = {}): string {
     if (!ids.length) return "";
-    return this.backend.decode(Array.from(ids), options);
+    this.bounded(ids.length, "decode");
+    try {
+      return this.backend.decode(Array.from(ids), options);
+    } catch (e) {
+      throw new TokenizerError(`the tokenizer failed on the ids (${message(e)})`, "tokenizer.json", "Its kind may not be supported by @huggingface/tokenizers.");
+    }
   }
 
   /** Messages to the text that the model was trained to answer. */
   applyChatTemplate(messages: Message[], options: { add_generation_prompt?: boolean; continue_final_message?: boolean; tools?: unknown; [name: string]: unknown } = {}): string {
     if (this.template === undefined)
       throw new TokenizerError("this model has no chat template", "tokenizer_config.json", "Give text instead of messages: it is not a model for chats.");
-    try {
-      this.compiled ??= new Template(this.template);
-    } catch (e) {
-      throw new TokenizerError(`the chat template is broken: ${message(e)}`, "chat template", COPY);
-    }
+    this.compiled ??= new ChatTemplate(this.template);
     const { continue_final_message: goingOn = false, ...variables } = options;
     const final = messages[messages.length - 1]?.content;
     if (goingOn && (variables.add_generation_prompt || typeof final !== "string"))
       throw new TokenizerError("continue_final_message needs a last message of text, and excludes add_generation_prompt", "chat template", "");
     const list = goingOn ? [...messages.slice(0, -1), { ...messages[messages.length - 1]!, content: final + MARK }] : messages;
-    let text: string;
-    try {
-      text = this.compiled.render({ add_generation_prompt: !goingOn, tools: null, documents: null, ...Object.fromEntries(this.special), ...variables, messages: list });
-    } catch (e) {
-      throw new TokenizerError(`the chat template refused the messages: ${message(e)}`, "chat template", "Check the roles and their order; each model's template has its own rules.");
-    }
+    const text = this.compiled.render({ add_generation_prompt: !goingOn, tools: null, documents: null, ...Object.fromEntries(this.special), ...variables, messages: list });
     if (!goingOn) return text;
     const end = text.lastIndexOf(MARK.trim());
     if (end < 0 || !text.includes(final!.trim())) throw new TokenizerError("the chat template drops the message that is to be continued", "chat template", "End with a message of the user.");

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from .fields import BEAMS_ONLY, ERRORS, GENERATION_FIELDS, OFF_VALUES, REASONS, SAMPLING_ONLY, STRUCTS, offsets, size
+from .limits import LIMITS
 
 _C = {"u32": "uint32_t", "i32": "int32_t", "f32": "float"}
 
@@ -43,9 +44,15 @@ def _typescript():
     return "\n".join(lines)
 
 
+def _text_limits():
+    lines = ["// Made by python/edgewise/text/emit.py from limits.py, where each limit is explained. Do not edit.", "",
+             "export const TEXT_LIMITS = {", *(f"  {name}: {value}," for name, value in LIMITS.items()), "} as const;", ""]
+    return "\n".join(lines)
+
+
 def outputs():
     """{path from the repository's root: text} of every generated file."""
-    return {"core/gen/sampling_fields.h": _header(), "web/src/gen/sampling.ts": _typescript()}
+    return {"core/gen/sampling_fields.h": _header(), "web/src/gen/sampling.ts": _typescript(), "web/src/gen/text_limits.ts": _text_limits()}
 
 
 def write(root, check=False):

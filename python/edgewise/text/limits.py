@@ -29,7 +29,7 @@ LIMITS = {
     "template_chars": 1 << 18,      # a chat template's source
     "template_steps": 1_000_000,    # loop iterations, macro calls, calls and operations of a rendering
     "template_chars_made": 1 << 24,  # the longest text of a rendering
-    "template_chars_total": 1 << 30,  # all texts of a rendering together
+    "template_chars_total": 1 << 28,  # all texts of a rendering together
     "template_seconds": 30,
 }
 

@@ -1,17 +1,15 @@
-"""Which regular expressions of a tokenizer.json are safe to hand to a backtracking matcher (Oniguruma here, the browser's in a page).
+"""Which regular expressions of a tokenizer.json may be handed to a backtracking matcher (Oniguruma here, the browser's in a page).
 
-Refused is what can take exponential time, or more than quadratic time that is easy to see: back references and calls, repetitions
-of what has no fixed length, two repetitions that can share characters before something that must follow, repetitions inside a
-look-behind. Of the pre-tokenizers of real models nothing is refused. web/src/regex-limits.ts is the same; the vectors are
-tests/conformance/tokenizers.json.
+Patterns of real models repeat what has no fixed length and refer back to a character, so that such patterns cannot be refused as a
+whole. Oniguruma gives up a match after 10^7 steps, which ends what takes exponential time in half a second. Refused is what escapes
+that limit: references to groups of any length (each step compares as much), calls of groups, three repetitions that can share
+characters before something that must follow, repetitions inside a look-behind, and patterns that are too large.
+web/src/regex-limits.ts is the same; the vectors are tests/conformance/tokenizers.json.
 """
 from __future__ import annotations
 
 MANY = 1 << 30  # of a repetition without an upper bound, and of one with an upper bound above BOUNDED
-BOUNDED = 64
-_SEPARATORS = " .,:;'/@#%&!?=~"
-_WORDS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
-_WORD_SETS = ("\\d", "\\w", "\\p{L}", "\\p{N}", "\\p{M}", "\\p{Lu}", "\\p{Ll}", "\\p{Nd}", "a-z", "A-Z", "0-9")
+BOUNDED = 64    # also the longest text that a back reference may stand for
 
 
 class RegexError(ValueError):
@@ -35,7 +33,11 @@ def check_regex(pattern: str, most_chars: int, most_depth: int, most_states: int
     """
     if len(pattern) > most_chars:
         raise RegexError(f"has {len(pattern)} characters")
-    branches = _Parser(pattern, most_depth).parse()
+    parser = _Parser(pattern, most_depth)
+    branches = parser.parse()
+    for number in parser.references:
+        if number > len(parser.groups) or _longest(parser.groups[number - 1].branches) > BOUNDED:
+            raise RegexError("has a back reference to a group of any length")
     if _states(branches) > most_states:
         raise RegexError("is too large with its repetitions written out")
     _check(branches, [])
@@ -45,6 +47,8 @@ def check_regex(pattern: str, most_chars: int, most_depth: int, most_states: int
 class _Parser:
     def __init__(self, pattern: str, most_depth: int):
         self.p, self.i, self.most_depth = pattern, 0, most_depth
+        self.groups: list[_Item] = []      # those that capture, by number
+        self.references: list[int] = []
 
     def parse(self, depth: int = 0) -> list[list[_Item]]:
         """The branches up to ")" or the end."""
@@ -83,8 +87,13 @@ class _Parser:
         p, start = self.p, self.i
         s = p[start + 1:start + 2]
         self.i += 2
-        if s in "123456789" and s or s in "kg" and p[self.i:self.i + 1] in ("<", "'", "{") and s:
-            raise RegexError("has a back reference or calls a group")
+        if s and s in "kg" and p[self.i:self.i + 1] in ("<", "'", "{"):
+            raise RegexError("has a named back reference or calls a group")
+        if s and s in "123456789":
+            while p[self.i:self.i + 1] and p[self.i] in "0123456789" and self.i - start < 4:
+                self.i += 1
+            self.references.append(int(p[start + 1:self.i]))
+            return _Item("set", p[start:self.i])
         if s in "pPxuo" and s and p[self.i:self.i + 1] == "{":
             end = p.find("}", self.i)
             self.i = len(p) if end < 0 else end + 1
@@ -122,9 +131,10 @@ class _Parser:
     def _group(self, depth: int) -> _Item | None:
         p = self.p
         self.i += 1
-        kind = "group"
+        kind, captures = "group", True
         if p[self.i:self.i + 1] == "?":
             rest = p[self.i + 1:self.i + 3]
+            captures = rest[:1] in ("<", "P", "'") and rest not in ("<=", "<!")
             if rest[:1] in ("=", "!"):
                 kind, self.i = "look", self.i + 2
             elif rest in ("<=", "<!"):
@@ -134,7 +144,7 @@ class _Parser:
             elif rest[:1] in ("<", "P", "'"):
                 end = p.find("'" if rest[:1] == "'" else ">", self.i + 2)
                 if end < 0 or rest[:1] == "P" and rest[1:] != "<":
-                    raise RegexError("has a back reference or calls a group")
+                    raise RegexError("has a named back reference or calls a group")
                 self.i = end + 1
             elif rest[:1] == "#":
                 end = p.find(")", self.i)
@@ -150,7 +160,10 @@ class _Parser:
                 if p[at:at + 1] != ":":
                     raise RegexError("has a group that is not supported")
                 self.i = at + 1
-        item = _Item(kind, "(", self.parse(depth + 1))
+        item = _Item(kind, "(")
+        if captures:
+            self.groups.append(item)
+        item.branches = self.parse(depth + 1)
         if p[self.i:self.i + 1] == ")":
             self.i += 1
         return item
@@ -198,26 +211,9 @@ def _width(branches: list) -> int:
                for branch in branches)
 
 
-def _fixed(branch: list) -> bool:
-    return all(item.low == item.high and (item.kind != "group" or len(item.branches) == 1 and _fixed(item.branches[0])) for item in branch)
-
-
-def _separated(branch: list) -> bool:
-    """Whether it is a separator and then words or digits, as in "(?:[.,]\\d+)*": such a repetition can be read in one way only."""
-    return bool(branch) and all(item.kind == "set" for item in branch) and branch[0].low == branch[0].high == 1 \
-        and _only(branch[0].text, _SEPARATORS) and all(_only(item.text, _WORDS) for item in branch[1:])
-
-
-def _only(text: str, allowed: str) -> bool:
-    """Whether a set has characters of `allowed` alone."""
-    if text[:1] == "[" and text[-1:] == "]":
-        text = text[1:-1]
-    if allowed is _WORDS:
-        for known in _WORD_SETS:
-            text = text.replace(known, "0")
-    else:
-        text = text.replace("\\", "")
-    return text != "" and all(s in allowed for s in text)
+def _longest(branches: list) -> int:
+    return max(min(MANY, sum(item.high * (1 if item.kind == "set" else _longest(item.branches) if item.kind == "group" else 0) for item in branch))
+               for branch in branches)
 
 
 def _repeats(branches: list) -> bool:
@@ -234,11 +230,9 @@ def _check(branches: list, before: list) -> list:
             if item.kind == "behind" and _repeats(item.branches):
                 raise RegexError("has a repetition inside a look-behind")
             unbounded = item.high > BOUNDED
-            if item.kind == "group" and item.high > 8 and not (len(item.branches) == 1 and (_fixed(item.branches[0]) or _separated(item.branches[0]))):
-                raise RegexError("repeats what has no fixed length, which can take exponential time")
             needs = item.low > 0 and item.kind in ("set", "look", "behind", "group") and (item.kind != "group" or _width(item.branches) > 0)
-            if needs and len(open_) > 1 and not (unbounded and item.kind == "set" and len(open_) == 1):
-                raise RegexError("has two repetitions that can share characters before something that must follow, which can take cubic time")
+            if needs and len(open_) > 2:
+                raise RegexError("has three repetitions that can share characters before something that must follow")
             if item.kind in ("look", "behind"):
                 _check(item.branches, [])
             elif item.kind == "group":
