@@ -24,6 +24,8 @@ type Value = ReturnType<Interpreter["evaluate"]>;
 class BoundedInterpreter extends Interpreter {
   private steps = 0;
   private made = 0;
+  /** What loops go over: syntax nodes, each item of whose values is a step. */
+  private readonly iterables = new WeakSet<object>();
   private readonly deadline = performance.now() + TEXT_LIMITS.template_seconds * 1000;
 
   /** Counts n steps at once. */
@@ -34,8 +36,13 @@ class BoundedInterpreter extends Interpreter {
   override evaluate(node: Node, environment: Environment): Value {
     if (++this.steps > TEXT_LIMITS.template_steps * NODES_PER_STEP) throw new TemplateLimit(`more than ${TEXT_LIMITS.template_steps} steps`);
     if (this.steps % 256 === 0 && performance.now() > this.deadline) throw new TemplateLimit(`more than ${TEXT_LIMITS.template_seconds} seconds`);
+    if (node?.type === "For") {
+      const { iterable } = node as unknown as { iterable: { type: string; lhs: object } };
+      this.iterables.add(iterable.type === "SelectExpression" ? iterable.lhs : iterable);
+    }
     const result = super.evaluate(node, environment);
     const value: unknown = result.value;
+    if (node && this.iterables.has(node)) this.count(NODES_PER_STEP * (Array.isArray(value) ? value.length : value instanceof Map ? value.size : 0));
     if (typeof value === "string") {
       if (value.length > TEXT_LIMITS.template_chars_made) throw new TemplateLimit(`a text of ${value.length} characters`);
       if (node?.type !== "Identifier" && node?.type !== "StringLiteral" && node?.type !== "MemberExpression") this.made += value.length;
