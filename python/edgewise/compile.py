@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from .dimensions import input_shapes
 from .errors import InputError, ModelError, UnsupportedOp
+from .json_text import parse_json
 from .ir import NeedsHost, NeedsValue, Tensor, Value
 from .onnx import BytesSource, Source, read_model
 from .ops.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
@@ -241,13 +242,8 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
         if path is not None:
             if files[path].size > MAX_TEXT:
                 raise ModelError(f"it has {files[path].size} bytes", path, "That is no configuration or tokenizer; fetch it again.")
-            texts[f] = files[path].read(0, files[path].size)
-    config = {}
-    if "config.json" in texts:
-        try:
-            config = json.loads(texts["config.json"].decode())
-        except (ValueError, RecursionError) as e:
-            raise ModelError(f"it is no valid JSON ({e})", "config.json", "Fetch it again.") from None
+            texts[f] = files[path].read_all(MAX_TEXT)
+    config = parse_json(texts["config.json"], "config.json") if "config.json" in texts else {}
     decoder, plans = compile_causal_lm(graph, config if isinstance(config, dict) else {}, capacity, chunks, lora, trainable, cache_dtype)
     package = Package({"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "files": {}, "weights": [], "decoder": decoder}, dict(texts), dict(files))
     package.graph = graph

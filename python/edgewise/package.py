@@ -12,6 +12,7 @@ import json
 import struct
 
 from .errors import PackageError
+from .json_text import parse_json_object
 from .manifest import check_format, check_manifest, check_slot_table, plans_of, read_json
 from .manifest_limits import LIMITS
 from .onnx.source import Source
@@ -68,13 +69,7 @@ class Package:
         data = self.file(name)
         if data is None:
             return default
-        try:
-            value = json.loads(bytes(data).decode())
-        except (ValueError, RecursionError) as e:
-            raise PackageError(f"it is no valid JSON ({e})", name, "Fetch that file again, or build the package again.") from None
-        if not isinstance(value, dict):
-            raise PackageError("it is no JSON object", name, "Fetch that file again, or build the package again.")
-        return value
+        return parse_json_object(data, name, PackageError, "Fetch that file again, or build the package again.")
 
     def write(self, target):
         """Writes the package to a binary file object, weights copied from where they lie."""

@@ -2,6 +2,7 @@
 // FOLDER is /work in Pyodide, ZOO is /zoo.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
+import { mountDrive } from "./drive.mjs";
 
 const [pyodideFolder, wheel, folder, zoo] = process.argv.slice(2);
 const answer = (x) => process.stdout.write("\n@" + JSON.stringify(x) + "\n");
@@ -14,6 +15,7 @@ try {
   pyodide.unpackArchive(new Uint8Array(readFileSync(wheel)), "wheel");
   globalThis.readFile = (path) => new Uint8Array(readFileSync(path));
   globalThis.folder = folder;
+  globalThis.drive = mountDrive(pyodide.FS, folder, "/drive"); // the same folder, as a notebook's drive shows it
   // each piece of code runs in names of its own and leaves its answer in `result`
   const run = pyodide.runPython(`
 import json, traceback

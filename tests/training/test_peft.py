@@ -101,7 +101,7 @@ def test_broken_folders(tmp_path):
     for files, words in (({CONFIG: b"{}"}, "adapter_model.safetensors missing"), (folder({"base_model.model.q.lora_A.weight": a}), "lora_A alone"),
                          (folder({"q.lora_A.weight": a, "q.lora_B.weight": a}), "do not fit"), (folder({"q.lora_A.weight": a, "q.lora_B.weight": a.T.copy()}, r=3), "rank 2, the configuration says 3"),
                          (folder({"q.lora_A.weight": a, "q.lora_B.weight": a.T.copy(), "q.lora_magnitude_vector": a}), "lora_magnitude"), (folder({"q.lora_A.weight": a.astype("i4")}), "floating"),
-                         (folder({}) | {CONFIG: b"[" * 9999}, "not valid JSON"), (folder({}) | {CONFIG: b"[]"}, "not a JSON object"), (folder({}) | {CONFIG: b"{}"}, "peft_type"), (folder({}) | {WEIGHTS: b"x"}, "safetensors")):
+                         (folder({}) | {CONFIG: b"[" * 9999}, "nested too deeply"), (folder({}) | {CONFIG: b"[]"}, "not a JSON object"), (folder({}) | {CONFIG: b"{}"}, "peft_type"), (folder({}) | {WEIGHTS: b"x"}, "safetensors")):
         with pytest.raises((ModelError, UnsupportedField), match=words):
             load_adapter(files)
     with pytest.raises(ModelError, match="cannot open"):

@@ -45,43 +45,69 @@ const TYPES = {
 
 const seen = new Set(); // addresses of cut-once
 
+/** What lies there; undefined where nothing does, or where it cannot be asked for (a name too long, a folder that is closed). */
+function statOf(file) {
+  try {
+    return statSync(file, { throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
+}
+
 function locate(path) {
   for (const [prefix, folder] of mounts) {
     if (!path.startsWith(prefix)) continue;
     const file = normalize(join(folder, path.slice(prefix.length)));
     if (file !== normalize(folder) && !file.startsWith(normalize(folder) + sep)) continue;
-    const stat = statSync(file, { throwIfNoEntry: false });
+    const stat = statOf(file);
     if (stat?.isFile()) return { file, stat };
     if (stat?.isDirectory()) {
       const index = join(file, "index.html");
-      const inside = statSync(index, { throwIfNoEntry: false });
-      if (inside) return path.endsWith("/") ? { file: index, stat: inside } : { redirect: path + "/" };
+      const inside = statOf(index);
+      if (inside?.isFile()) return path.endsWith("/") ? { file: index, stat: inside } : { redirect: path + "/" };
     }
   }
   return undefined;
 }
 
+/** The path and URL that a request names, or undefined where it is malformed. Of a proxy's request, which names a host, the path counts. */
+function target(request) {
+  try {
+    const url = new URL(request.url.startsWith("//") ? "http://localhost" + request.url : request.url, "http://localhost");
+    const path = decodeURIComponent(url.pathname).replace(/^\/+/, "/"); // "//host/" would be another host's in a redirect
+    return path.startsWith("/") && !/[\0-\x1f\x7f\\]/.test(path) ? { path, url } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 const server = createServer((request, response) => {
-  const url = new URL(request.url, "http://localhost");
+  try {
+    answer(request, response);
+  } catch (e) {
+    console.error(`serve.mjs: ${request.method} ${request.url.slice(0, 200)}: ${e?.stack ?? e}`);
+    if (!response.headersSent) response.writeHead(500, { "Content-Type": "text/plain; charset=utf-8" });
+    response.end("the server made a mistake\n");
+  }
+});
+
+function answer(request, response) {
   const headers = { "Cache-Control": "no-cache", "Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff", ...settings.headers };
   if (settings.isolated) Object.assign(headers, { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" });
   const say = (status, text, more = {}) => response.writeHead(status, { ...headers, "Content-Type": "text/plain; charset=utf-8", ...more }).end(text + "\n");
   if (request.method !== "GET" && request.method !== "HEAD") return say(405, "only GET and HEAD");
-  let path;
-  try {
-    path = decodeURIComponent(url.pathname);
-  } catch {
-    return say(400, "not a path");
-  }
+  const asked = target(request);
+  if (!asked) return say(400, "not a path");
+  const { path, url } = asked;
   if (path === "/") return say(302, "the demo is at /demo/", { Location: "/demo/" + url.search });
   if (path === "/favicon.ico") return response.writeHead(204, headers).end();
   const found = locate(path);
   if (!found) return say(404, `${path} is not here${path.startsWith("/engine/") || path.endsWith(".whl") || path.endsWith(".edge") ? ": run `make demo`, which builds it" : ""}`);
-  if (found.redirect) return say(302, "see there", { Location: found.redirect });
+  if (found.redirect) return say(302, "see there", { Location: found.redirect.split("/").map(encodeURIComponent).join("/") });
 
   const [fault, amount] = settings.faults ? (url.searchParams.get("fault") ?? "").split(":") : [""];
   const number = Number(amount);
-  if (fault === "status") return say(number, "as asked");
+  if (fault === "status") return say(Number.isInteger(number) && number >= 200 && number < 600 ? number : 400, "as asked");
   const { file, stat } = found;
   const size = fault === "short" ? Math.min(number, stat.size) : stat.size;
   headers["Content-Type"] = TYPES[extname(file)] ?? "application/octet-stream";
@@ -125,6 +151,12 @@ const server = createServer((request, response) => {
     });
     stream.on("end", () => response.end());
   } else stream.pipe(response);
+}
+
+// Malformed HTTP: Node says 400, or 431 for headers that are too long, and closes the connection.
+server.on("clientError", (e, socket) => {
+  if (socket.writable && e.code !== "ECONNRESET") socket.end(`HTTP/1.1 ${e.code === "HPE_HEADER_OVERFLOW" ? "431 Request Header Fields Too Large" : "400 Bad Request"}\r\nConnection: close\r\n\r\n`);
+  else socket.destroy();
 });
 
 server.on("error", (e) => fail(e.code === "EADDRINUSE" ? `port ${settings.port} is in use: is the demo running already? Choose another with --port (make demo PORT=8018)` : e.message));

@@ -171,11 +171,14 @@ class BrowserEngine(Engine):
             self.write(address + at, part)
 
     def _fill_from_file(self, address, source, offset, nbytes):
-        """By Emscripten's file system from whatever holds the file straight into the engine; False where that is not to be had."""
+        """By Emscripten's file system from whatever holds the file straight into the engine; False where that is not to be had.
+
+        It reads through the file that Python has open: opening one again for each weight would fetch the whole file each time where the
+        file system is another thread's (JupyterLite's drive)."""
         try:
             from pyodide_js import FS
-            stream = FS.open(source.path, "r")
-        except (ImportError, JsException):
+            stream = FS.getStreamChecked(source.fileno())
+        except (ImportError, AttributeError, JsException):
             return False
         try:
             whole = js.Uint8Array.new(self.memory.buffer)  # all of it: Node's file system reads relative to the buffer, not to the view
@@ -188,8 +191,6 @@ class BrowserEngine(Engine):
             return True
         except JsException as e:
             raise ModelError(f"it could not be read ({_words(e)})", source.name, "Do not change model files in use.") from None
-        finally:
-            FS.close(stream)
 
     def _text(self, address):
         memory = js.Uint8Array.new(self.memory.buffer)

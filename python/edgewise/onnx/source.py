@@ -11,12 +11,21 @@ from ..errors import InputError, ModelError
 
 class Source:
     """Random access to the bytes of a file; subclasses say where it lies. `name`: what errors call it; `size`: in bytes."""
-    name = ""
-    size = 0
+    name: str
+    size: int
 
     def read(self, offset, size):
         """bytes of this stretch. ModelError where it lies outside the file."""
         raise NotImplementedError
+
+    def read_all(self, most=1 << 28):
+        """All bytes of a file of text. ModelError where there are more than `most`."""
+        if self.size > most:
+            raise self._too_long(self.size, most)
+        return self.read(0, self.size)
+
+    def _too_long(self, size, most):
+        return ModelError(f"it has {size} bytes, at most {most} are read", self.name, "That is no configuration or tokenizer; fetch it again.")
 
     def sibling(self, name):
         """The Source of external data, by its path relative to this file. ModelError where there is none."""
@@ -93,6 +102,20 @@ class FileSource(Source):
             data += more
         return data
 
+    def read_all(self, most=1 << 28):
+        """As Source.read_all; to the end of the file, which need not be where its size says: some file systems (JupyterLite's drive)
+        write JSON anew whenever it is read."""
+        if self.size > most:
+            raise self._too_long(self.size, most)
+        pieces, length = [], 0
+        self._file.seek(0)
+        while piece := self._file.read(min(1 << 24, most + 1 - length)):
+            pieces.append(piece)
+            length += len(piece)
+            if length > most:
+                raise self._too_long(f"more than {most}", most)
+        return b"".join(pieces)
+
     def sibling(self, name):
         """As Source.sibling. ModelError as well where the path leads out of the model's folder: a model file must not read others."""
         folder = os.path.dirname(os.path.abspath(self.path))
@@ -107,6 +130,25 @@ class FileSource(Source):
     def close(self):
         """Closes the file; an engine's mapping of it stays."""
         self._file.close()
+
+
+class LazyFileSource(FileSource):
+    """As FileSource, but opened when it is first asked for bytes or size: a folder may hold files that nobody reads, and on some file
+    systems opening a file fetches it."""
+
+    def __init__(self, path):
+        self.path, self.name, self.mapping = os.fspath(path), os.fspath(path), None
+
+    def __getattr__(self, name):
+        if name not in ("_file", "size"):
+            raise AttributeError(name)
+        FileSource.__init__(self, self.path)
+        return getattr(self, name)
+
+    def close(self):
+        """As FileSource.close."""
+        if "_file" in self.__dict__:
+            super().close()
 
 
 def as_source(x, name="model.onnx"):

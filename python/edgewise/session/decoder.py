@@ -10,6 +10,7 @@ from ..engine import Place, default_engine
 from ..errors import InputError, OutOfMemory, PackageError
 from ..ir import Tensor
 from ..onnx import FileSource
+from ..onnx.source import LazyFileSource
 from ..ops.kernel import kernel_table
 from ..manifest_limits import CACHE_DTYPES
 from ..package import Package
@@ -35,7 +36,7 @@ def folder_files(path):
             full = os.path.join(os.path.dirname(root), name)
             if os.path.isfile(full) and name.endswith((".json", ".jinja")):
                 files.setdefault(name, full)
-    return {n: FileSource(p) for n, p in files.items()}, root
+    return {n: LazyFileSource(p) for n, p in files.items()}, root
 
 
 def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field, fields
 
 from ..errors import InputError, ModelError, UnsupportedField
+from ..json_text import parse_json
 from ..onnx.sink import write_parts
 from ..onnx.source import FileSource, as_source
 from ..ops.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
@@ -300,20 +301,18 @@ def load_adapter(source):
         if not os.path.exists(file) and os.path.exists(os.path.join(folder, "adapter_model.bin")):
             raise ModelError("it holds adapter_model.bin, a Python pickle, which may run any code", path, "Save it again with a recent PEFT, which writes safetensors.")
         config, weights = FileSource(os.path.join(folder, CONFIG)), FileSource(file)
-    if config.size > MAX_CONFIG:
-        raise ModelError(f"{config.size} bytes are no adapter configuration", config.name, "Is this PEFT's adapter_config.json?")
-    try:
-        values = json.loads(config.read(0, config.size).decode())
-    except (ValueError, RecursionError) as e:
-        raise ModelError(f"it is not valid JSON ({str(e)[:100]})", config.name, "Is this PEFT's adapter_config.json?") from None
+    values = parse_json(config.read_all(MAX_CONFIG), config.name, remedy="Is this PEFT's adapter_config.json?")
     tensors, _ = load_safetensors(weights)
     for key, t in tensors.items():
         if t.dtype not in (FLOAT, FLOAT16, BFLOAT16, DOUBLE):
             raise ModelError(f"'{key}' holds no floating-point numbers", weights.name, "Is this a LoRA adapter?")
     adapter = Adapter.of(LoraConfig.from_dict(values, config.name), tensors, weights.name)
-    for kind in (adapter.lora, adapter.embeddings):
-        for module, (a, b) in kind.items():
-            _check_pair(adapter.config, module, a.shape, b.shape, kind is adapter.embeddings, weights.name)
+    try:
+        for kind in (adapter.lora, adapter.embeddings):
+            for module, (a, b) in kind.items():
+                _check_pair(adapter.config, module, a.shape, b.shape, kind is adapter.embeddings, weights.name)
+    except InputError as e:  # a pattern of the file
+        raise ModelError(e.what, config.name, e.remedy) from None
     return adapter
 
 

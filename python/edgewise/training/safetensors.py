@@ -10,6 +10,7 @@ import struct
 
 from ..errors import InputError, ModelError
 from ..ir import Tensor
+from ..json_text import parse_json
 from ..onnx.sink import as_stored, pieces, write_parts
 from ..onnx.source import as_source
 from ..ops.dtypes import (BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64, NAME, UINT8, UINT16, UINT32, UINT64, bytes_for)
@@ -41,10 +42,7 @@ def load_safetensors(source):
     size, = struct.unpack("<Q", source.read(0, 8))
     if size > MAX_HEADER or size > source.size - 8:
         raise broken(f"its header claims {size} bytes, the file has {source.size}")
-    try:
-        header = json.loads(source.read(8, size).decode(), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as e:
-        raise broken(f"its header is not valid JSON ({str(e)[:100]})") from None
+    header = parse_json(source.read(8, size), source.name, remedy="The file is damaged or not a safetensors file; fetch it again.", most_bytes=MAX_HEADER, pairs=_unique)
     if not isinstance(header, dict):
         raise broken("its header is not a JSON object")
     metadata = header.pop("__metadata__", {})

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import Aborted, EngineError, InputError, ModelError, OutOfMemory, UnsupportedField
 from ..ir import Graph
+from ..json_text import parse_json
 from ..onnx import as_source, read_model
 from ..onnx.source import FileSource
 from ..session.decoder import CausalLM, folder_files
@@ -256,8 +257,8 @@ class Trainer:
             source = next((s for n, s in (self.files or {}).items() if n.rsplit("/", 1)[-1] == file), None)
             if source is not None:
                 try:
-                    config = json.loads(source.read(0, source.size))
-                except ValueError:
+                    config = parse_json(source.read_all(), file)
+                except ModelError:
                     continue
                 for name in fields:
                     if isinstance(config, dict) and config.get(name) is not None:
