@@ -11,7 +11,8 @@ from ..errors import InputError
 from ..ops.regular import Expression
 
 MOST_LENGTH = 1000       # characters of a pattern
-MOST_PATTERNS = 20_000   # patterns of a configuration
+MOST_PATTERNS = 20_000   # entries of rank_pattern or alpha_pattern
+MOST_EXPRESSIONS = 2000  # of all patterns those that are more than a module's name
 MOST_WORK = 10_000_000   # states visited: some seconds; the configurations of real adapters take some thousands
 _PLAIN = re.compile(r"[\w.]+", re.ASCII)  # a module's name as a pattern, in which "." stands for any character
 
@@ -108,7 +109,7 @@ class ModulePatterns:
 
     def _expression(self, text: str, field: str, pattern: str) -> Expression:
         if text not in self._compiled:
-            if len(self._compiled) > 2 * MOST_PATTERNS:
+            if len(self._compiled) >= 2 * MOST_EXPRESSIONS:  # each is compiled as it is, and within what it is matched by
                 raise self._wrong(field, pattern, "there are too many patterns")
             try:
                 self._compiled[text] = Expression(text, python=True)

@@ -1,0 +1,81 @@
+"""A notebook's drive (drive.mjs: a file system that fetches a whole file whenever it is opened, and writes JSON anew): models are read from
+it in one opening of each file, and texts to their end whatever their size is said to be."""
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+MODEL = Path(__file__).parents[1] / "zoo/models/q4_llama"
+
+LETTERS = """
+class Letters:
+    eos_token_id = None
+    def encode(self, text, **ignored):
+        return [ord(c) % 64 for c in text]
+    def decode(self, ids, skip_special_tokens=True, **ignored):
+        return "".join(chr(64 + i % 64) for i in ids)
+"""
+RUN = """
+import edgewise, js
+js.drive.opens = js.drive.bytes = 0
+pipe = edgewise.pipeline("text-generation", path, tokenizer=Letters(), capacity=None if path.endswith(".edge") else 24)
+text = pipe("Once", max_new_tokens=4, do_sample=False)[0]["generated_text"]
+result = [text, js.drive.opens, js.drive.bytes]
+pipe.model.free()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(pyodide):
+    """A model folder and a package of it on the drive; the JSON there is written with indentation, which the drive drops."""
+    from edgewise.session.decoder import open_package
+    target = pyodide.folder / "model"
+    target.mkdir(exist_ok=True)
+    for file in MODEL.iterdir():
+        shutil.copy(file, target / file.name)
+    config = json.loads((MODEL / "config.json").read_text()) if (MODEL / "config.json").exists() else {"model_type": "llama", "eos_token_id": 2}
+    (target / "config.json").write_text(json.dumps(config, indent=8))
+    (target / "generation_config.json").write_text(json.dumps({"eos_token_id": 63, "pad_token_id": 0}, indent=8))
+    out = io.BytesIO()
+    open_package(str(target), capacity=24).write(out)
+    pyodide.put("model.edge", out.getvalue())
+    return target
+
+
+@pytest.mark.parametrize("name", ["model.edge", "model"])
+def test_each_file_is_opened_once(pyodide, folder, name):
+    text, opens, size = pyodide.run(LETTERS + RUN, path=f"/drive/{name}")
+    same, none, _ = pyodide.run(LETTERS + RUN, path=f"/work/{name}")
+    assert text == same and none == 0
+    files = [folder.parent / name] if name.endswith(".edge") else [f for f in folder.iterdir()]
+    assert opens <= len(files)
+    assert size <= sum(f.stat().st_size for f in files)
+
+
+def test_json_is_read_to_its_end(pyodide, folder):
+    """Its size is that of the text with indentation, what is read is the shorter text without."""
+    stated, read, eos, adapter = pyodide.run("""
+        import os, json
+        from edgewise.session.decoder import open_package
+        from edgewise.training.peft import load_adapter
+        from edgewise.errors import EdgewiseError
+        stated = os.stat("/drive/model/generation_config.json").st_size
+        with open("/drive/model/generation_config.json", "rb") as f:
+            read = len(f.read())
+        package = open_package("/drive/model", capacity=24)
+        try:
+            load_adapter("/drive/adapter")
+        except EdgewiseError as e:
+            adapter = str(e)
+        result = [stated, read, package.json("generation_config.json")["eos_token_id"], adapter]""", _=_adapter(pyodide))
+    assert read < stated and eos == 63
+    assert "peft_type" in adapter, adapter  # what the configuration says was read
+
+
+def _adapter(pyodide):
+    folder = pyodide.folder / "adapter"
+    folder.mkdir(exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "IA3"}, indent=8))
+    (folder / "adapter_model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
