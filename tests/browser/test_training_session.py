@@ -96,6 +96,43 @@ def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
     np.testing.assert_allclose(logits, onnxruntime.InferenceSession(tmp_path / "here.onnx").run(None, {"x": batches[0][0]})[0], rtol=1e-4, atol=1e-5)
 
 
+def test_steps_updates_and_resets_in_any_order(visit, server, files):
+    """The losses of tests/conformance/training_updates.json, which PyTorch computed and Python meets, too."""
+    from conformance.vectors import vectors
+    from training.updates import write_artifacts
+    data = vectors("training_updates")
+    write_artifacts(data, files / "updates")
+    got = visit(server).run("""
+        const file = (name) => `/files/updates/${name}`;
+        const out = [];
+        for (const { steps } of arg.sequences) {
+          const s = await ew.TrainingSession.create({checkpointState: file("checkpoint"), trainModel: file("training_model.onnx"), evalModel: file("eval_model.onnx"), optimizerModel: file("optimizer_model.onnx")}, {flavour: "simd128"});
+          await s.setLearningRate(arg.rate);
+          const losses = [];
+          let early = false;
+          for (const step of steps) {
+            const [kind, i] = step.split(" ");
+            if (kind === "reset") await s.lazyResetGrad();
+            else if (kind === "update") await s.runOptimizerStep();
+            else {
+              if (!losses.length && !out.length) early = await s.runOptimizerStep().then(() => "no error", (e) => e.name);
+              const feeds = {x: new ew.Tensor("float32", Float32Array.from(arg.x[i].flat()), [arg.x[i].length, 6]), labels: new ew.Tensor("int64", arg.y[i], [arg.y[i].length])};
+              const result = kind === "train" ? await s.runTrainStep(feeds) : await s.runEvalStep(feeds);
+              losses.push(result[s.trainingOutputNames[0]].data[0]);
+            }
+          }
+          await s.release();
+          out.push(out.length ? losses : [losses, early]);
+        }
+        return out;
+    """, data)
+    assert "error" not in got, got
+    first, early = got[0]
+    assert early == "InputError"
+    for row, losses in zip(data["sequences"], [first, *got[1:]]):
+        np.testing.assert_allclose(losses, row["losses"], rtol=1e-4, err_msg=row["name"])
+
+
 def test_parameters_in_and_out(visit, server, artifacts):
     v = visit(server)
     got = v.run(CREATE + """

@@ -42,12 +42,13 @@ class Decoder {
 
 const tokenizer = { decode: (ids) => ids.map((i) => String.fromCharCode(97 + (i % 26)) + (i % 3 ? "" : " ")).join("") };
 const results = [];
-for (const { ids, config, prefill_chunk, generation_config, processor } of JSON.parse(readFileSync(0, "utf8"))) {
+for (const { ids, config, object, prefill_chunk, generation_config, processor } of JSON.parse(readFileSync(0, "utf8"))) {
   const decoder = Object.assign(new Decoder(), { prefill_chunk, generation_config });
   const result = { warnings: 0, text: "" };
   const plain = config.num_beams === undefined && config.num_return_sequences === undefined && !Array.isArray(ids[0]);
   try {
-    Object.assign(result, await generate(decoder, ids, { return_dict_in_generate: true, ...config }, {
+    Object.assign(result, await generate(decoder, ids, object ?? {}, {
+      fields: { return_dict_in_generate: true, ...config },
       tokenizer, warn: () => result.warnings++,
       streamer: plain ? new TextStreamer(tokenizer, { callback_function: (text) => (result.text += text + "|") }) : undefined,
       logits_processor: processor ? (_, scores) => { scores[processor] += 5; } : undefined,

@@ -48,6 +48,8 @@ CASES = [{"ids": [5, 6, 7], "config": config} for config in SCENARIOS] + [
         (list(range(40)), {}, {"prefill_chunk": 16}), (list(range(40)), {"num_beams": 2}, {"prefill_chunk": 7}),
         ([1], {}, {"generation_config": {"max_new_tokens": 3, "do_sample": None, "transformers_version": "4.0"}}), ([1], {}, {"generation_config": {"max_length": 20}}),
         ([1], {"max_new_tokens": 5}, {"generation_config": {"max_new_tokens": 3}}), ([1], {}, {"generation_config": {"nonsense": 3}}),
+        *(([1] * 5, fields, {"object": one}) for one in ({"max_length": 20}, {"max_length": 9}, {"max_new_tokens": 4}, {"temperature": 0.5}, {"min_length": 11, "min_new_tokens": 2, "eos_token_id": list(range(300))})
+          for fields in ({}, {"max_length": 20}, {"max_new_tokens": 3}, {"max_length": 20, "max_new_tokens": None})),
         ([1, 2], {}, {"processor": 44}), ([1, 2], {**SAMPLED}, {"processor": 44}), ([1, 2], {"num_beams": 3}, {"processor": 44}))]
 
 
@@ -99,7 +101,7 @@ def python_result(engine, case):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
-                result = dict(generate(decoder, ids, tokenizer=Letters(), streamer=TextStreamer(Letters(), on_text=text.append) if plain else None,
+                result = dict(generate(decoder, ids, case.get("object"), tokenizer=Letters(), streamer=TextStreamer(Letters(), on_text=text.append) if plain else None,
                                        logits_processor=add if processor else None, **{"return_dict_in_generate": True, **config}))
             except EdgewiseError as error:
                 result = {"error": type(error).__name__}
@@ -131,7 +133,7 @@ def test_javascript_gives_the_same(engine, tmp_path):
             for one, two in zip(step, others):  # to the last bit
                 assert [None if x == -math.inf else x for x in one] == two, case
         assert len(mine.get("scores", [])) == len(other.get("scores") or [])
-    assert errors == 34
+    assert errors == 38
 
 
 def test_on_the_built_library(engine):

@@ -55,8 +55,8 @@ export async function generateText(model: Model, request: GenerateRequest, sink:
         sink.text("", true);
       },
     };
-    const made = (await generate(decoder, prompt, config.merged(set).merged(new GenerationConfig({ return_dict_in_generate: true }, "generate")),
-      { streamer: single ? watch : undefined, signal, tokenizer })) as GenerateOutput;
+    const made = (await generate(decoder, prompt, config,
+      { fields: { ...(fields as GenerationFields), return_dict_in_generate: true }, streamer: single ? watch : undefined, signal, tokenizer })) as GenerateOutput;
     stats.prompt_tokens += prompt.length;
     stats.new_tokens += made.sequences.reduce((sum, s) => sum + s.length - prompt.length, 0);
     stats.prefill_ms += (first || performance.now()) - started;

@@ -147,7 +147,8 @@ class GenerationConfig:
             raise _wrong("exponential_decay_length_penalty", decay, "(tokens before it sets in, factor)")
         members = {
             "vocab_size": vocab_size, "prompt_length": prompt_length, "max_length": max_length, "lists_length": len(lists),
-            "min_length": self.min_length or 0, "min_new_tokens": self.min_new_tokens or 0,
+            # as transformers: min_new_tokens takes the place of min_length, as max_new_tokens that of max_length
+            "min_length": 0 if self.min_new_tokens is not None else self.min_length or 0, "min_new_tokens": self.min_new_tokens or 0,
             "repetition_penalty": _or(self.repetition_penalty, 1), "presence_penalty": _or(self.presence_penalty, 0),
             "frequency_penalty": _or(self.frequency_penalty, 0), "no_repeat_ngram_size": self.no_repeat_ngram_size or 0,
             "forced_bos_token_id": _or(self.forced_bos_token_id, -1), "remove_invalid_values": int(bool(self.remove_invalid_values)),

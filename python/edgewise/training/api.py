@@ -221,6 +221,7 @@ class Module:
         self._eval_model = read_training_model(eval_model_uri, state._checkpoint.parameters) if eval_model_uri is not None else None
         self._optimizer, self._norm = None, None
         self._sessions, self._session, self._reset, self._seed = {}, None, True, _seed
+        self._trained = False  # whether there are gradients
         state._module = self
 
     # ---- sessions: one for each set of shapes, all with the states of the first ----
@@ -272,6 +273,7 @@ class Module:
                 self._session.reset()
                 self._reset = False
             out = session.accumulate(arrays)
+            self._trained = True
         else:
             out = session.evaluate(arrays)
         values = [out["loss"], *(out[n] for n in model.outputs[1:])]
@@ -360,9 +362,11 @@ class Optimizer:
         module._state._optimizer = self
 
     def step(self):
-        """Updates the parameters with the gradients that the module accumulated."""
+        """Updates the parameters with the gradients that the module accumulated, which stay: after lazy_reset_grad the module's next call resets them.
+
+        Raises InputError where the module was never called in training mode."""
         session = self._module._session
-        if session is None or not session.initialized:
+        if session is None or not self._module._trained:
             raise InputError("there are no gradients yet", "Optimizer.step", "Call the module in training mode first.")
         self._restore()
         session.update(self._rate)

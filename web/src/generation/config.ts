@@ -6,11 +6,11 @@ import { GENERATION_FIELDS, OFF_VALUES, SAMPLING_ERRORS, SAMPLING_MEMBERS } from
 
 /** Fields as a caller writes them, with transformers' names. */
 export interface GenerationFields {
-  /** Most tokens, prompt included; `max_new_tokens` wins. Default: 20 more than the prompt has. */
+  /** Most tokens, prompt included; `max_new_tokens` wins. Default: 20 more than the prompt has, which 20 means as well where it is not a call's own field. */
   max_length?: number | null;
   /** Most tokens to write. Default: null, so that `max_length` counts; `pipeline` has 256. */
   max_new_tokens?: number | null;
-  /** Fewest tokens, prompt included: until then the end of text is not chosen. Default: 0. */
+  /** Fewest tokens, prompt included: until then the end of text is not chosen; `min_new_tokens` wins. Default: 0. */
   min_length?: number | null;
   /** Fewest tokens to write. Default: null (none). */
   min_new_tokens?: number | null;
@@ -202,7 +202,8 @@ export class GenerationConfig {
     const early = this.get("early_stopping");
     const members: Record<string, number> = {
       vocab_size: vocab, prompt_length: promptLength, max_length: maxLength, lists_length: lists.length,
-      min_length: this.get("min_length") ?? 0, min_new_tokens: this.get("min_new_tokens") ?? 0,
+      // as transformers: min_new_tokens takes the place of min_length, as max_new_tokens that of max_length
+      min_length: this.get("min_new_tokens") !== null ? 0 : (this.get("min_length") ?? 0), min_new_tokens: this.get("min_new_tokens") ?? 0,
       repetition_penalty: this.get("repetition_penalty") ?? 1, presence_penalty: this.get("presence_penalty") ?? 0,
       frequency_penalty: this.get("frequency_penalty") ?? 0, no_repeat_ngram_size: this.get("no_repeat_ngram_size") ?? 0,
       forced_bos_token_id: bos ?? -1, remove_invalid_values: +!!this.get("remove_invalid_values"),

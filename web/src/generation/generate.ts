@@ -66,6 +66,8 @@ export type StoppingCriterion = (ids: number[], scores: Float32Array | undefined
 
 /** What a generation gets besides its config. */
 export interface GenerateOptions {
+  /** The call's own fields, which win over the config: transformers' keyword arguments. */
+  fields?: GenerationFields;
   /** Only for one sequence without beams. */
   streamer?: Streamer;
   /** Ends it: Aborted, with the ids so far. */
@@ -124,9 +126,10 @@ export async function generate<S>(decoder: Decoder<S>, input_ids: ArrayLike<numb
 /** generate as a generator, for hosts that have other things to do between tokens. Returning early frees everything. */
 export function* steps<S>(decoder: Decoder<S>, input_ids: ArrayLike<number> | ArrayLike<number>[], config: GenerationConfig | GenerationFields = {},
   options: GenerateOptions = {}): Generator<number | undefined, { output: GenerateOutput; config: GenerationConfig }> {
-  const given = config instanceof GenerationConfig ? config : new GenerationConfig(config, "generate");
+  const fields = new GenerationConfig(options.fields, "generate");
+  const given = (config instanceof GenerationConfig ? config : new GenerationConfig(config, "generate")).merged(fields);
   const warn = options.warn ?? ((message: string) => console.warn(`edgewise: ${message}`));
-  const resolved = resolve(decoder, given, warn);
+  const resolved = resolve(decoder, given, fields, warn);
   const prompts = promptsOf(input_ids, resolved, decoder.vocab_size);
   const several = resolved.get("num_return_sequences")!;
   if (options.streamer && (resolved.get("num_beams")! > 1 || several > 1 || prompts.length > 1))
@@ -139,7 +142,7 @@ export function* steps<S>(decoder: Decoder<S>, input_ids: ArrayLike<number> | Ar
   const output: GenerateOutput = { sequences: [], finish_reasons: [] };
   const seed = BigInt.asUintN(64, BigInt(resolved.get("seed") ?? crypto.getRandomValues(new BigUint64Array(1))[0]!));
   for (const [number, prompt] of prompts.entries()) {
-    const limit = lengthLimit(resolved, given, prompt.length, decoder.max_length, warn);
+    const limit = lengthLimit(resolved, fields, prompt.length, decoder.max_length, warn);
     const run = new Run(decoder, prompt, resolved, limit, seed, number * several, options, output, stop, deadline);
     let over = false;
     try {
@@ -487,12 +490,12 @@ export function modelDefaults(decoder: Pick<Decoder, "config" | "generation_conf
   return Object.fromEntries(["bos_token_id", "eos_token_id", "pad_token_id"].filter((n) => config[n] != null).map((n) => [n, config[n]]));
 }
 
-function resolve(decoder: Pick<Decoder, "config" | "generation_config">, given: GenerationConfig, warn: (message: string) => void): GenerationConfig {
+function resolve(decoder: Pick<Decoder, "config" | "generation_config">, given: GenerationConfig, fields: GenerationConfig, warn: (message: string) => void): GenerationConfig {
   const config = GenerationConfig.fromJson(modelDefaults(decoder)).merged(given);
   config.validate();
   const idle = [[SAMPLING_ONLY, !config.get("do_sample"), "do_sample: true"], [BEAMS_ONLY, config.get("num_beams") === 1, "num_beams > 1"]] as const;
   for (const [names, without, need] of idle)
-    for (const name of names) if (without && given.isSet(name) && given.get(name) !== null) warn(`${name} has an effect only with ${need}`);
+    for (const name of names) if (without && fields.isSet(name) && fields.get(name) !== null) warn(`${name} has an effect only with ${need}`);
   return config;
 }
 
@@ -515,11 +518,11 @@ function promptsOf(input: ArrayLike<number> | ArrayLike<number>[], config: Gener
   });
 }
 
-/** max_length of this prompt: max_new_tokens wins, and the untouched default means 20 new tokens. What the model's cache cannot hold is
- * cut off, with a warning when it was asked for. */
-function lengthLimit(config: GenerationConfig, given: GenerationConfig, prompt: number, capacity: number, warn: (message: string) => void): number {
+/** max_length of this prompt, as transformers: max_new_tokens wins, and the default means 20 new tokens unless it is among the call's own
+ * fields. What the model's cache cannot hold is cut off, with a warning when it was asked for. */
+export function lengthLimit(config: GenerationConfig, fields: GenerationConfig, prompt: number, capacity: number, warn: (message: string) => void): number {
   const [more, whole] = [config.get("max_new_tokens"), config.get("max_length")];
-  const asked = more !== null || (whole !== null && (whole !== 20 || given.isSet("max_length")));
+  const asked = more !== null || (whole !== null && (whole !== 20 || (fields.isSet("max_length") && fields.get("max_length") !== null)));
   const limit = more !== null ? prompt + more : asked ? whole! : prompt + 20;
   if (prompt >= capacity)
     throw new InputError(`the prompt has ${prompt} tokens, and the model's cache holds ${capacity}`, "generate",

@@ -50,6 +50,8 @@ export class ArtifactSession {
   private readonly early = new Map<string, Uint8Array<ArrayBuffer>>();
   private seed = 0n;
   private fresh = true;
+  /** Whether there are gradients. */
+  private trained = false;
   private rate: number;
 
   private constructor(readonly engine: Engine, private readonly python: Compiler, readonly info: ArtifactsInfo) {
@@ -140,6 +142,7 @@ export class ArtifactSession {
       this.fresh = false;
     }
     session.pass(plan, data);
+    if (kind === "train") this.trained = true;
     const { outputs } = this.model(kind);
     const out: Record<string, PlainTensor> = {};
     outputs.forEach((name, i) => {
@@ -152,8 +155,8 @@ export class ArtifactSession {
   /** The optimizer's step on the gradients, which stay. @throws InputError: no optimizer model, no gradients */
   update(): void {
     if (!this.info.optimizer) throw new InputError("there is no optimizer model", "runOptimizerStep", "Pass optimizerModel to create.");
-    if (!this.first || this.fresh) throw new InputError("there are no gradients", "runOptimizerStep", "Call runTrainStep first.");
-    this.first.step(this.rate);
+    if (!this.first || !this.trained) throw new InputError("there are no gradients", "runOptimizerStep", "Call runTrainStep first.");
+    this.first.update(this.rate); // after lazyResetGrad, too, as in ONNX Runtime: the next training step resets them
   }
 
   /** The next training step begins with gradients of zero. */

@@ -66,14 +66,8 @@ export class Session {
     return this.forward("accumulate", batch);
   }
 
-  /** The optimizer's step on the accumulated gradients times `scale`; then they are zeros again. */
-  update(learningRate: number, scale: number): void {
-    this.step(learningRate, scale);
-    this.reset();
-  }
-
-  /** The optimizer's step on the accumulated gradients, which stay. */
-  step(learningRate: number, scale = 1): void {
+  /** The optimizer's step on the accumulated gradients times `scale`. They stay as they are: see `reset`. */
+  update(learningRate: number, scale = 1): void {
     this.load("update");
     this.writeFloat("learning_rate", learningRate);
     this.writeFloat("gradient_scale", scale);
@@ -230,7 +224,7 @@ export class Session {
     return [...this.program.states.values()].filter((s) => s.kind === "parameter" || s.kind === "adapter" || s.kind === "buffer");
   }
 
-  /** The states that a checkpoint holds: all but gradients, which are zeros between updates. */
+  /** The states that a checkpoint holds: all but gradients, which `reset` makes zeros before they are accumulated. */
   get kept(): StateInfo[] {
     const kept = [...this.program.states.values()].filter((s) => s.kind !== "gradient");
     for (const state of kept) if (!this.addresses.has(state.name)) throw new EngineError(`the state '${state.name}' has no memory`, this.where, "This is a mistake in Edgewise; please report it.");

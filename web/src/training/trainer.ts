@@ -255,6 +255,7 @@ export class TrainingRun {
     const rate = settings.rate * factor(settings.schedule, this.step, total, settings.warmup);
     const { batch } = session.program;
     let [loss, tokens] = [0, 0];
+    if (accumulation > 1) session.reset();
     for (let part = 0; part < accumulation; part++) {
       const rows = Array.from({ length: batch }, (_, i) => this.order.at(this.cursor + part * batch + i));
       const made = batchOf(blocks, rows, batch, settings.pad);
