@@ -29,6 +29,12 @@ class Decoder:
     def close(self, sequence):
         pass
 
+    def copy(self, source, target):
+        pass
+
+    def truncate(self, sequence, n):
+        pass
+
     def forward(self, sequence, ids):
         return self.logits
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 
-from ..errors import ModelError, UnsupportedOp
+from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor, check_tensor_bytes
 from ..ops.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
 from ..ops.kernel import DTYPES
@@ -19,7 +19,8 @@ MAX_DEPTH = 64     # nested graphs, types and attributes
 MAX_SPARSE = 1 << 24  # elements of a sparse tensor: a few bytes of a file become all of them
 MAX_ELEMENTS = 1 << 40
 MAX_RANK = 64
-MAX_NAME = 1 << 20       # bytes of a name
+MAX_NAME = 1 << 12       # bytes of a name of a tensor, a node or an operator; those of real models have up to some hundreds
+MAX_TEXT = 1 << 20       # bytes of a text in metadata
 MAX_ATTRIBUTE = 1 << 26  # bytes of an attribute's text or list of numbers
 
 
@@ -160,10 +161,10 @@ class Message:
             return self.data[at:at + size]
         return self.window.at(at, size) if size else b""
 
-    def text(self, value):
-        """str of a length-delimited value; ModelError where it is longer than MAX_NAME or not UTF-8."""
-        if isinstance(value, tuple) and value[1] > MAX_NAME:
-            raise self.broken(value[0], f"a name of {value[1]} bytes")
+    def text(self, value, most=MAX_NAME):
+        """str of a length-delimited value; ModelError where it has more than `most` bytes or is not UTF-8."""
+        if isinstance(value, tuple) and value[1] > most:
+            raise self.broken(value[0], f"a {'name' if most == MAX_NAME else 'text'} of {value[1]} bytes")
         try:
             return self.raw(value).decode()
         except UnicodeDecodeError:
@@ -209,7 +210,19 @@ def read_model(source):
         Graph, with initializers as references into the source (or into its external data files).
     Raises:
         ModelError: the file is broken, truncated, not ONNX, or of a kind that cannot be; with the byte offset.
+        OutOfMemory: the graph does not fit into memory.
     """
+    try:
+        return _read_model(source)
+    except MemoryError as e:
+        if isinstance(e, EdgewiseError):
+            raise
+        raise OutOfMemory("its graph does not fit into memory", source.name, "Close other programs, or use a smaller model.") from None
+    except RecursionError:
+        raise ModelError("its messages are nested too deeply", source.name, "The file is damaged or not an ONNX model; fetch or export it again.") from None
+
+
+def _read_model(source):
     if source.size == 0:
         raise ModelError("the file is empty", source.name, "Fetch or export it again.")
     if source.size >= 8 and source.read(0, 8) == b"EDGEWISE":
@@ -276,7 +289,7 @@ class _Reader:
             if n == 1:
                 key = m.text(v)
             elif n == 2:
-                val = m.text(v)
+                val = m.text(v, MAX_TEXT)
         return key, val
 
     def graph(self, m):
@@ -331,7 +344,7 @@ class _Reader:
                     if k == 1:
                         key = s.text(x)
                     elif k == 2:
-                        value = s.text(x)
+                        value = s.text(x, MAX_TEXT)
                 if key == NAME_SCOPES:
                     node.module = _innermost(value)
         if node.domain == "ai.onnx":

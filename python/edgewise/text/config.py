@@ -99,10 +99,10 @@ class GenerationConfig:
             raise _wrong("seed", self.seed, "an integer of 64 bits")
         if self.num_return_sequences != 1:
             if self.num_beams == 1 and not self.do_sample:
-                raise InputError(f"num_return_sequences is {self.num_return_sequences}, but greedy generation has one result",
+                raise InputError(f"num_return_sequences is {_shown(self.num_return_sequences)}, but greedy generation has one result",
                                  "GenerationConfig", "Set do_sample=True or num_beams.")
             if 1 < self.num_beams < self.num_return_sequences:
-                raise InputError(f"num_return_sequences ({self.num_return_sequences}) is above num_beams ({self.num_beams})",
+                raise InputError(f"num_return_sequences ({_shown(self.num_return_sequences)}) is above num_beams ({self.num_beams})",
                                  "GenerationConfig", "Raise num_beams.")
 
     def pack(self, vocab_size, prompt_length, max_length):
@@ -186,7 +186,7 @@ def _check_supported(name, value, where):
                                f"Did you mean {near[0]!r}?" if near else "Remove it; edgewise.text.fields lists those there are.")
     default, how, remedy = entry
     if how == "refused" and value != default and value not in OFF_VALUES.get(name, []):
-        raise UnsupportedField(f"the generation field {name!r} (set to {value!r}) is not supported", where, remedy)
+        raise UnsupportedField(f"the generation field {name!r} (set to {_shown(value)}) is not supported", where, remedy)
 
 
 def _is_float32(value):
@@ -197,8 +197,16 @@ def _or(value, default):
     return default if value is None else value
 
 
+def _shown(value):
+    """repr, of bounded length; Python refuses to write integers of thousands of digits."""
+    try:
+        return repr(value)[:200]
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} that is too large to write"
+
+
 def _wrong(name, value, expected):
-    return InputError(f"{name} has to be {expected}, but is {value!r}", "GenerationConfig")
+    return InputError(f"{name} has to be {expected}, but is {_shown(value)}", "GenerationConfig")
 
 
 def _bias(value):
@@ -227,7 +235,7 @@ def _sequence(words, vocab_size, field):
 def _check_ids(ids, vocab_size, field):
     for i in ids:
         if not 0 <= i < vocab_size:
-            raise InputError(f"{field} holds the token id {i}, and the vocabulary has {vocab_size}", "GenerationConfig")
+            raise InputError(f"{field} holds the token id {_shown(i)}, and the vocabulary has {vocab_size}", "GenerationConfig")
 
 
 def error_for(code):

@@ -20,7 +20,7 @@ import warnings
 from array import array
 
 from ..errors import Aborted, InputError
-from .config import GenerationConfig, error_for
+from .config import GenerationConfig, _shown, error_for
 from .fields import BEAMS_ONLY, REASONS, SAMPLING_ONLY, offsets, pack, size, unpack
 
 __all__ = ["GenerateOutput", "Tokens", "generate", "generate_async", "steps"]
@@ -376,7 +376,7 @@ class StopStrings:
             raise InputError("stop_strings need a tokenizer", "generate", "Pass tokenizer=, or use eos_token_id or stopping_criteria.")
         self.strings = list(strings) if isinstance(strings, (list, tuple)) else [strings]
         if not all(isinstance(s, str) and s for s in self.strings):
-            raise InputError(f"stop_strings has to be a string or a list of strings, none empty, but is {strings!r}", "GenerationConfig")
+            raise InputError(f"stop_strings has to be a string or a list of strings, none empty, but is {_shown(strings)}", "GenerationConfig")
         self.tokenizer = tokenizer
         # A token stands for at least a byte, and one more keeps a decoder's treatment of the first token out of the string.
         self.window = max(len(s.encode()) for s in self.strings) + 1
@@ -436,7 +436,7 @@ def _prompts(input_ids, config, vocab_size):
             prompt.append(config.bos_token_id)
         for i in prompt:
             if not 0 <= i < vocab_size:
-                raise InputError(f"the prompt holds the token id {i}, and the vocabulary has {vocab_size}", "generate",
+                raise InputError(f"the prompt holds the token id {_shown(i)}, and the vocabulary has {vocab_size}", "generate",
                                  "The tokenizer and the model do not belong together.")
     return prompts
 
