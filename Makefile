@@ -36,6 +36,7 @@ bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/w
 	$(python) -m tests.bench $(CASE)
 
 fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long campaigns under sanitizers: of mutated plans (FUZZ=runs), damaged models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
+	PYTHONPATH=python $(python) tests/core/make_seeds.py .build/seeds
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
 	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
 	$(python) tests/hostile/fuzz_files.py --runs $(FUZZ_FILES)

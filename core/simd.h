@@ -342,16 +342,17 @@ EW_INLINE vf vf_expm1_of(vf x, bool low) {
   return vf_fma(e.p * e.r, e.scale, e.scale + e.scale - 1.0f);
 }
 
-/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]`.
+/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]`, wrapping.
  * b must be in 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently per machine. */
 EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
 #if defined(__wasm_relaxed_simd__)
   return (i32x4)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
 #elif defined(__SSSE3__)
-  return acc + (i32x4)_mm_madd_epi16(_mm_maddubs_epi16((__m128i)b, (__m128i)a), _mm_set1_epi16(1));
+  return (i32x4)((u32x4)acc + (u32x4)_mm_madd_epi16(_mm_maddubs_epi16((__m128i)b, (__m128i)a), _mm_set1_epi16(1)));
 #else
-  for (int i = 0; i < 16; i++) acc[i / 4] += a[i] * b[i];
-  return acc;
+  u32x4 sum = (u32x4)acc;
+  for (int i = 0; i < 16; i++) sum[i / 4] += (uint32_t)(a[i] * b[i]);
+  return (i32x4)sum;
 #endif
 }
 /* Whether that is an instruction or three. */
@@ -377,8 +378,9 @@ EW_INLINE vi vi_dot_bytes(vi a, vi b, vi acc) {
 #else
   typedef int8_t bytes __attribute__((vector_size(4 * VF)));
   bytes x = (bytes)a, y = (bytes)b;
-  for (int i = 0; i < 4 * VF; i++) acc[i / 4] += x[i] * (uint8_t)y[i];
-  return acc;
+  vu sum = (vu)acc; /* which wraps */
+  for (int i = 0; i < 4 * VF; i++) sum[i / 4] += (uint32_t)(x[i] * (uint8_t)y[i]);
+  return (vi)sum;
 #endif
 }
 /* Whether vi_dot_bytes is exact and fast here, and whether it takes b as unsigned or signed bytes. What relaxed SIMD does beyond seven bits

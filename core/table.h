@@ -37,6 +37,14 @@ typedef struct {
 #define EW_CODE_MARK "EDGEWISE KERNELS"
 extern ew_kernel_code ew_code;
 
+/* Sizes are a bit below 2^31, so that kernels may count them in int32, several at a time, and round them up. Without 64-bit addresses none is near it. */
+enum { EW_LONGEST = INT32_MAX - 4095 };
+#if UINTPTR_MAX > UINT32_MAX
+#define EW_TOO_LONG(size) ((size) > EW_LONGEST)
+#else
+#define EW_TOO_LONG(size) false
+#endif
+
 static EW_CHECK int64_t ew_check_add(bool *bad, int64_t a, int64_t b) {
   int64_t r;
   if (__builtin_add_overflow(a, b, &r)) *bad = true, r = 0;
@@ -114,11 +122,11 @@ static EW_CHECK int64_t ew_check_volume(const int32_t *dims) {
   }
   return r;
 }
-/* Of a size in three dimensions: 0 if one of them is below 1, or there are more than int32 counts. */
+/* Of a size in three dimensions: 0 if one of them is below 1, or there are more than EW_LONGEST. */
 static EW_CHECK __attribute__((pure)) int64_t ew_check_volume_of_3(const int32_t *size) {
   int64_t r = 1;
   for (int i = 0; i < 3; i++)
-    if (size[i] < 1 || (r *= size[i]) > INT32_MAX) return 0;
+    if (size[i] < 1 || (r *= size[i]) > EW_LONGEST) return 0;
   return r;
 }
 static EW_CHECK int64_t ew_check_bytes_of(bool *bad, int64_t type) {

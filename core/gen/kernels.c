@@ -12,6 +12,7 @@ static int32_t check_arg_reduce(const void *params, ew_reach *reach, bool *empty
   if (outer < 0) return 1;
   if (inner < 0) return 2;
   if (!(n > 0)) return 0;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(inner) || EW_TOO_LONG(type) || EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_mul(&bad, outer * n, inner)};
   reach[1] = (ew_reach){8, 0, outer * inner};
@@ -66,6 +67,7 @@ static int32_t check_attention(const void *params, ew_reach *reach, bool *empty)
   if (!(ew_check_distinct(4, (const int64_t[]){batch, heads, q_len, v_dim}, (const int64_t[]){y_b, y_h, y_s, 1}))) return 13;
   if (!((kv_len <= 1) || (k_s + v_s > 0))) return 14;
   if (!(ew_check_max(head_dim, v_dim) <= 1073741824)) return 15;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(q_len) || EW_TOO_LONG(q_b) || EW_TOO_LONG(q_h) || EW_TOO_LONG(q_s) || EW_TOO_LONG(head_dim) || EW_TOO_LONG(kv_type) || EW_TOO_LONG(k_b) || EW_TOO_LONG(kv_heads) || EW_TOO_LONG(k_h) || EW_TOO_LONG(kv_len) || EW_TOO_LONG(k_s) || EW_TOO_LONG(v_b) || EW_TOO_LONG(v_h) || EW_TOO_LONG(v_s) || EW_TOO_LONG(v_dim) || EW_TOO_LONG(mask_type) || EW_TOO_LONG(m_b) || EW_TOO_LONG(m_h) || EW_TOO_LONG(m_q) || EW_TOO_LONG(m_k) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || heads == 0 || q_len == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * q_b + (heads - 1) * q_h, (q_len - 1) * q_s), head_dim)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * k_b + (kv_heads - 1) * k_h, ew_check_max(kv_len - 1, 0) * k_s), head_dim)};
@@ -88,6 +90,7 @@ static int32_t check_batch_norm(const void *params, ew_reach *reach, bool *empty
   if (batch < 0) return 0;
   if (channels < 0) return 1;
   if (inner < 0) return 2;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(channels) || EW_TOO_LONG(inner)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || channels == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, inner)};
   reach[1] = (ew_reach){4, 0, channels};
@@ -110,6 +113,7 @@ static int32_t check_batch_norm_grad(const void *params, ew_reach *reach, bool *
   if (batch < 0) return 0;
   if (channels < 0) return 1;
   if (inner < 0) return 2;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(channels) || EW_TOO_LONG(inner)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || channels == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, inner)};
   reach[1] = (ew_reach){4, 0, channels};
@@ -136,6 +140,7 @@ static int32_t check_binary(const void *params, ew_reach *reach, bool *empty) {
   if (!(op >= 0)) return 0;
   if (!(op < 26)) return 1;
   if (!(ew_check_distinct_strides(dims, ys))) return 2;
+  if (EW_TOO_LONG(type) || EW_TOO_LONG(op)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, as), ew_check_hi(&bad, dims, as)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, bs), ew_check_hi(&bad, dims, bs)};
@@ -148,6 +153,7 @@ static int32_t check_byte_lookup(const void *params, ew_reach *reach, bool *empt
   const ew_byte_lookup_params *p = params;
   const int64_t n = p->n;
   if (n < 0) return 0;
+  if (EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, n};
   reach[1] = (ew_reach){1, 0, 256};
@@ -166,6 +172,7 @@ static int32_t check_cast(const void *params, ew_reach *reach, bool *empty) {
   bool bad = false;
   if (ew_check_volume(dims) < 0) return 1;
   if (!(ew_check_distinct_strides(dims, ys))) return 0;
+  if (EW_TOO_LONG(x_type) || EW_TOO_LONG(y_type)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of_any(&bad, x_type), ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
   reach[1] = (ew_reach){ew_check_bytes_of_any(&bad, y_type), ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
@@ -204,6 +211,7 @@ static int32_t check_conv(const void *params, ew_reach *reach, bool *empty) {
   if (!(ew_check_mul(&bad, groups * m, c) <= 2147483647) || bad) return 10;
   if (!(activation >= 0)) return 11;
   if (!(activation < 9)) return 12;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(groups) || EW_TOO_LONG(m) || EW_TOO_LONG(c) || EW_TOO_LONG(x_batch)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_mul(&bad, groups * c, ew_check_volume_of_3(x_size)))};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, c), ew_check_volume_of_3(taps))};
@@ -243,6 +251,7 @@ static int32_t check_conv_transpose(const void *params, ew_reach *reach, bool *e
   if (!(ew_check_mul(&bad, batch * groups, m) <= 2147483647) || bad) return 8;
   if (!(ew_check_mul(&bad, batch * groups, c) <= 2147483647) || bad) return 9;
   if (!(ew_check_mul(&bad, groups * m, c) <= 2147483647) || bad) return 10;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(groups) || EW_TOO_LONG(m) || EW_TOO_LONG(c)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, m), ew_check_volume_of_3(y_size))};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, c), ew_check_volume_of_3(taps))};
@@ -281,6 +290,7 @@ static int32_t check_conv_weight_grad(const void *params, ew_reach *reach, bool 
   if (!(ew_check_mul(&bad, batch * groups, m) <= 2147483647) || bad) return 8;
   if (!(ew_check_mul(&bad, batch * groups, c) <= 2147483647) || bad) return 9;
   if (!(ew_check_mul(&bad, groups * m, c) <= 2147483647) || bad) return 10;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(groups) || EW_TOO_LONG(m) || EW_TOO_LONG(c) || EW_TOO_LONG(x_batch)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_mul(&bad, groups * c, ew_check_volume_of_3(x_size)))};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, m), ew_check_volume_of_3(y_size))};
@@ -317,6 +327,7 @@ static int32_t check_conv_winograd(const void *params, ew_reach *reach, bool *em
   if (!(m * c <= 67108864)) return 10;
   if (!(activation >= 0)) return 11;
   if (!(activation < 9)) return 12;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(m) || EW_TOO_LONG(c) || EW_TOO_LONG(x_batch)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || m == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (batch - 1) * x_batch + c * ew_check_volume_of_3(x_size)};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, 16 * m, c)};
@@ -338,6 +349,7 @@ static int32_t check_copy(const void *params, ew_reach *reach, bool *empty) {
   if (ew_check_volume(dims) < 0) return 2;
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
   if (!(ew_check_distinct_strides(dims, ys))) return 1;
+  if (EW_TOO_LONG(size)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
   reach[1] = (ew_reach){size, ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
@@ -357,6 +369,7 @@ static int32_t check_cross_entropy(const void *params, ew_reach *reach, bool *em
   if (!(x_row >= 0)) return 1;
   if (!((rows <= 1) || (x_row >= classes))) return 2;
   if (!((label_type == 6 || label_type == 7))) return 3;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(x_row) || EW_TOO_LONG(classes) || EW_TOO_LONG(label_type)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + classes};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, label_type), 0, rows};
@@ -382,6 +395,7 @@ static int32_t check_cross_entropy_grad(const void *params, ew_reach *reach, boo
   if (!((rows <= 1) || (x_row >= classes))) return 2;
   if (!((label_type == 6 || label_type == 7))) return 3;
   if (!(dloss_row >= 0)) return 4;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(x_row) || EW_TOO_LONG(classes) || EW_TOO_LONG(label_type) || EW_TOO_LONG(dloss_row)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + classes};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, label_type), 0, rows};
@@ -407,6 +421,7 @@ static int32_t check_cumsum(const void *params, ew_reach *reach, bool *empty) {
   if (inner < 0) return 4;
   if (!(ew_check_min(x_outer, y_outer) >= 0)) return 0;
   if (!((outer <= 1) || (y_outer >= n * inner))) return 1;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(n) || EW_TOO_LONG(inner) || EW_TOO_LONG(type) || EW_TOO_LONG(x_outer) || EW_TOO_LONG(y_outer)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || n == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, (outer - 1) * x_outer + n * inner};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, (outer - 1) * y_outer + n * inner};
@@ -428,6 +443,7 @@ static int32_t check_dequantize(const void *params, ew_reach *reach, bool *empty
   if (inner < 0) return 4;
   if (!((type == 2 || type == 3 || type == 4 || type == 5 || type == 6 || type == 21 || type == 22))) return 0;
   if (!(bits == (type >= 21 ? 4 : 8 * ew_check_bytes_of(&bad, type))) || bad) return 1;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(axis) || EW_TOO_LONG(inner) || EW_TOO_LONG(bits) || EW_TOO_LONG(block)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || axis == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, ew_check_ceil_div(&bad, ew_check_mul(&bad, ew_check_mul(&bad, outer * axis, inner), bits), 8)};
   reach[1] = (ew_reach){4, 0, block > 0 ? ew_check_mul(&bad, outer * ew_check_ceil_div(&bad, axis, block), inner) : (block < 0 ? 1 : axis)};
@@ -441,6 +457,7 @@ static int32_t check_dynamic_quantize(const void *params, ew_reach *reach, bool 
   const ew_dynamic_quantize_params *p = params;
   const int64_t n = p->n;
   if (!(n > 0)) return 0;
+  if (EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   *empty = false;
   reach[0] = (ew_reach){4, 0, n};
   reach[1] = (ew_reach){1, 0, n};
@@ -459,6 +476,7 @@ static int32_t check_fill(const void *params, ew_reach *reach, bool *empty) {
   if (ew_check_volume(dims) < 0) return 2;
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
   if (!(ew_check_distinct_strides(dims, ys))) return 1;
+  if (EW_TOO_LONG(size)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
@@ -471,6 +489,7 @@ static int32_t check_gated_grad(const void *params, ew_reach *reach, bool *empty
   const int64_t activation = p->activation;
   if (n < 0) return 1;
   if (!((activation == 2 || activation == 3 || activation == 7))) return 0;
+  if (EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, n};
   reach[1] = (ew_reach){4, 0, n};
@@ -504,6 +523,7 @@ static int32_t check_gather(const void *params, ew_reach *reach, bool *empty) {
   if (!(y_outer >= 0)) return 4;
   if (!(rows > 0)) return 5;
   if (!((outer <= 1) || (y_outer >= count * inner))) return 6;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(count) || EW_TOO_LONG(inner) || EW_TOO_LONG(size) || EW_TOO_LONG(x_outer) || EW_TOO_LONG(rows) || EW_TOO_LONG(x_row) || EW_TOO_LONG(index_type) || EW_TOO_LONG(y_outer)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || count == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, 0, (outer - 1) * x_outer + (rows - 1) * x_row + inner};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, count};
@@ -529,6 +549,7 @@ static int32_t check_gather_elements(const void *params, ew_reach *reach, bool *
   if (!(x_axis >= 0)) return 3;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)xs[0], (int64_t)xs[1]), (int64_t)xs[2]), (int64_t)xs[3]), (int64_t)xs[4]), (int64_t)xs[5]) >= 0)) return 4;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)is[0], (int64_t)is[1]), (int64_t)is[2]), (int64_t)is[3]), (int64_t)is[4]), (int64_t)is[5]) >= 0)) return 5;
+  if (EW_TOO_LONG(size) || EW_TOO_LONG(rows) || EW_TOO_LONG(x_axis) || EW_TOO_LONG(index_type)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, 0, ew_check_add(&bad, ew_check_hi(&bad, dims, xs), (rows - 1) * x_axis)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, ew_check_hi(&bad, dims, is)};
@@ -559,6 +580,7 @@ static int32_t check_gather_nd(const void *params, ew_reach *reach, bool *empty)
   if (!(x_batch >= 0)) return 4;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)strides[0], (int64_t)strides[1]), (int64_t)strides[2]), (int64_t)strides[3]), (int64_t)strides[4]), (int64_t)strides[5]) >= 0)) return 5;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)sizes[0], (int64_t)sizes[1]), (int64_t)sizes[2]), (int64_t)sizes[3]), (int64_t)sizes[4]), (int64_t)sizes[5]) > 0)) return 6;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(count) || EW_TOO_LONG(inner) || EW_TOO_LONG(size) || EW_TOO_LONG(x_batch) || EW_TOO_LONG(index_type) || EW_TOO_LONG(depth)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || count == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, 0, ew_check_add(&bad, ew_check_sub(&bad, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_hi(&bad, sizes, strides)), 1), inner)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, ew_check_mul(&bad, batch * count, depth)};
@@ -585,6 +607,7 @@ static int32_t check_gather_quantized(const void *params, ew_reach *reach, bool 
   if (!((index_type == 6 || index_type == 7))) return 2;
   if (!((scale_type == 1 || scale_type == 10))) return 3;
   if (!(rows > 0)) return 4;
+  if (EW_TOO_LONG(count) || EW_TOO_LONG(cols) || EW_TOO_LONG(rows) || EW_TOO_LONG(bits) || EW_TOO_LONG(index_type) || EW_TOO_LONG(scale_type) || EW_TOO_LONG(block) || EW_TOO_LONG(zeros)) return EW_CHECK_OVERFLOW;
   if ((*empty = count == 0 || cols == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, ew_check_mul(&bad, rows, ew_check_ceil_div(&bad, cols * bits, 8))};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, count};
@@ -634,6 +657,7 @@ static int32_t check_gemm(const void *params, ew_reach *reach, bool *empty) {
   if (!(activation < 9)) return 9;
   if (!(k >= 0)) return 10;
   if (!(batch0 * batch1 <= 2147483647)) return 11;
+  if (EW_TOO_LONG(batch0) || EW_TOO_LONG(batch1) || EW_TOO_LONG(m) || EW_TOO_LONG(n) || EW_TOO_LONG(a0) || EW_TOO_LONG(a1) || EW_TOO_LONG(a_row) || EW_TOO_LONG(k) || EW_TOO_LONG(a_col) || EW_TOO_LONG(b_type) || EW_TOO_LONG(b0) || EW_TOO_LONG(b1) || EW_TOO_LONG(b_row) || EW_TOO_LONG(b_col) || EW_TOO_LONG(bias_row) || EW_TOO_LONG(bias_col) || EW_TOO_LONG(y0) || EW_TOO_LONG(y1) || EW_TOO_LONG(y_row)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch0 == 0 || batch1 == 0 || m == 0 || n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_add(&bad, (batch0 - 1) * a0 + (batch1 - 1) * a1, ew_check_max(m - 1, 0) * a_row), ew_check_max(k - 1, 0) * a_col), 1)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, b_type), 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_add(&bad, (batch0 - 1) * b0 + (batch1 - 1) * b1, ew_check_max(k - 1, 0) * b_row), ew_check_max(n - 1, 0) * b_col), 1)};
@@ -665,6 +689,7 @@ static int32_t check_grid_sample(const void *params, ew_reach *reach, bool *empt
   if (!(mode < 3)) return 4;
   if (!(padding >= 0)) return 5;
   if (!(padding < 3)) return 6;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(channels) || EW_TOO_LONG(positions) || EW_TOO_LONG(dims)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || channels == 0 || positions == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, batch * channels, ew_check_volume_of_3(x_size))};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, batch * positions, dims)};
@@ -692,6 +717,7 @@ static int32_t check_integer_binary(const void *params, ew_reach *reach, bool *e
   if (!(low <= 255)) return 4;
   if (!(high >= -(128))) return 5;
   if (!(high <= 255)) return 6;
+  if (EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, n};
   reach[1] = (ew_reach){1, 0, n};
@@ -741,6 +767,7 @@ static int32_t check_integer_depthwise(const void *params, ew_reach *reach, bool
   if (!(batch * ew_check_volume_of_3(y_size) <= 1073741824)) return 14;
   if (!(channels <= 268435456)) return 15;
   if (!(channels >= 16)) return 16;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(channels) || EW_TOO_LONG(b_zeros) || EW_TOO_LONG(factors) || EW_TOO_LONG(y_type)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, ew_check_mul(&bad, batch * ew_check_volume_of_3(x_size), channels)};
   reach[1] = (ew_reach){1, 0, ew_check_volume_of_3(taps) * channels};
@@ -778,6 +805,7 @@ static int32_t check_integer_max_pool(const void *params, ew_reach *reach, bool 
   if (!(batch * ew_check_volume_of_3(x_size) <= 1073741824)) return 6;
   if (!(batch * ew_check_volume_of_3(y_size) <= 1073741824)) return 7;
   if (!(channels <= 1073741824)) return 8;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(channels)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || channels == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, ew_check_mul(&bad, batch * ew_check_volume_of_3(x_size), channels)};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, batch * ew_check_volume_of_3(y_size), channels)};
@@ -840,6 +868,7 @@ static int32_t check_integer_product(const void *params, ew_reach *reach, bool *
   if (!(activation < 9)) return 20;
   if (!((y_type == 1) || (activation == 0))) return 21;
   if (!(ew_check_distinct(3, (const int64_t[]){items, batch * ew_check_volume_of_3(y_size), n}, (const int64_t[]){y_item, y_row, 1}))) return 22;
+  if (EW_TOO_LONG(items) || EW_TOO_LONG(batch) || EW_TOO_LONG(n) || EW_TOO_LONG(c) || EW_TOO_LONG(a_item) || EW_TOO_LONG(a_row) || EW_TOO_LONG(w_each) || EW_TOO_LONG(a_zeros) || EW_TOO_LONG(b_zeros) || EW_TOO_LONG(column_item) || EW_TOO_LONG(factors) || EW_TOO_LONG(y_item) || EW_TOO_LONG(y_row) || EW_TOO_LONG(y_type) || EW_TOO_LONG(scratch_bytes)) return EW_CHECK_OVERFLOW;
   if ((*empty = items == 0 || batch == 0 || n == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * a_item, ew_check_mul(&bad, batch * ew_check_volume_of_3(x_size) - 1, a_row)), c)};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (items - 1) * w_each + 1, ew_check_ceil_div(&bad, n, 32)), 32), ew_check_add(&bad, 4, ew_check_mul(&bad, ew_check_ceil_div(&bad, ew_check_volume_of_3(taps) * c, 4), 4)))};
@@ -879,6 +908,7 @@ static int32_t check_linear_attention(const void *params, ew_reach *reach, bool 
   if (!((beta_heads == 1 || beta_heads == kv_heads))) return 5;
   if (!(ew_check_mul(&bad, batch * kv_heads, v_dim) <= 2147483647) || bad) return 6;
   if (!(ew_check_max(heads, kv_heads) * ew_check_max(dim, v_dim) <= 2147483647)) return 7;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(dim) || EW_TOO_LONG(v_dim) || EW_TOO_LONG(seq) || EW_TOO_LONG(heads) || EW_TOO_LONG(kv_heads) || EW_TOO_LONG(decay_dim) || EW_TOO_LONG(beta_heads)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || dim == 0 || v_dim == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, heads), dim)};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, kv_heads), dim)};
@@ -923,6 +953,7 @@ static int32_t check_matmul_nbits(const void *params, ew_reach *reach, bool *emp
   if (!(ew_check_max(ew_check_max(ew_check_max(m, n), k), block) <= 1073741824)) return 11;
   if (!(ew_check_mul(&bad, m * n, k) <= INT64_C(1152921504606846976)) || bad) return 12;
   if (!(ew_check_distinct(2, (const int64_t[]){m, transposed ? k : n}, (const int64_t[]){y_row, 1}))) return 13;
+  if (EW_TOO_LONG(m) || EW_TOO_LONG(n) || EW_TOO_LONG(a_row) || EW_TOO_LONG(transposed) || EW_TOO_LONG(k) || EW_TOO_LONG(block) || EW_TOO_LONG(bits) || EW_TOO_LONG(scale_type) || EW_TOO_LONG(zero_type) || EW_TOO_LONG(y_row)) return EW_CHECK_OVERFLOW;
   if ((*empty = m == 0 || n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (m - 1) * a_row + (transposed ? n : k)};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, n * ew_check_ceil_div(&bad, k, block), ew_check_ceil_div(&bad, block * bits, 8))};
@@ -949,6 +980,7 @@ static int32_t check_nms(const void *params, ew_reach *reach, bool *empty) {
   if (most < 0) return 5;
   if (!(most >= 0)) return 0;
   if (!(most <= n)) return 1;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(classes) || EW_TOO_LONG(n) || EW_TOO_LONG(most)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || classes == 0 || n == 0 || most == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, batch * n, 4)};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, batch * classes, n)};
@@ -968,6 +1000,7 @@ static int32_t check_nonzero(const void *params, ew_reach *reach, bool *empty) {
   if (ew_check_volume(dims) < 0) return 2;
   if (!(rank > 0)) return 0;
   if (!(rank <= 6)) return 1;
+  if (EW_TOO_LONG(type) || EW_TOO_LONG(rank)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)dims[0] * (int64_t)dims[1], (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
   reach[1] = (ew_reach){8, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, rank * (int64_t)dims[0], (int64_t)dims[1]), (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
@@ -987,6 +1020,7 @@ static int32_t check_norm(const void *params, ew_reach *reach, bool *empty) {
   if (!(ew_check_min(x_row, skip_row) >= 0)) return 0;
   if (!(y_row >= cols)) return 1;
   if (!(cols > 0)) return 2;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(x_row) || EW_TOO_LONG(cols) || EW_TOO_LONG(skip_row) || EW_TOO_LONG(y_row)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + cols};
   reach[1] = (ew_reach){4, 0, cols};
@@ -1014,6 +1048,7 @@ static int32_t check_norm_grad(const void *params, ew_reach *reach, bool *empty)
   if (!(cols > 0)) return 1;
   if (!(parts > 0)) return 2;
   if (!(parts <= 65536)) return 3;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(x_row) || EW_TOO_LONG(cols) || EW_TOO_LONG(dy_row) || EW_TOO_LONG(parts)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + cols};
   reach[1] = (ew_reach){4, 0, (rows - 1) * dy_row + cols};
@@ -1037,6 +1072,7 @@ static int32_t check_optimizer(const void *params, ew_reach *reach, bool *empty)
   if (!(rule < 5)) return 1;
   if (!(form >= 0)) return 2;
   if (!(form < 3)) return 3;
+  if (EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, n};
   reach[1] = (ew_reach){4, 0, n};
@@ -1062,6 +1098,7 @@ static int32_t check_optimizer_8bit(const void *params, ew_reach *reach, bool *e
   if (n < 0) return 2;
   if (!(form >= 0)) return 0;
   if (!(form < 3)) return 1;
+  if (EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, n};
   reach[1] = (ew_reach){4, 0, n};
@@ -1089,6 +1126,7 @@ static int32_t check_pack(const void *params, ew_reach *reach, bool *empty) {
   bool bad = false;
   if (n < 0) return 1;
   if (!((bits == 2 || bits == 4 || bits == 6))) return 0;
+  if (EW_TOO_LONG(n) || EW_TOO_LONG(unpack) || EW_TOO_LONG(bits)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, unpack ? ew_check_ceil_div(&bad, n * bits, 8) : n};
   reach[1] = (ew_reach){1, 0, unpack ? n : ew_check_ceil_div(&bad, n * bits, 8)};
@@ -1116,6 +1154,7 @@ static int32_t check_pack_integer(const void *params, ew_reach *reach, bool *emp
   if (!(ew_check_min(ew_check_min(ew_check_min(item_stride, n_stride), tap_stride), c_stride) >= 0)) return 1;
   if (!(taps * c <= 1073741824)) return 2;
   if (!(items * n <= 1073741824)) return 3;
+  if (EW_TOO_LONG(items) || EW_TOO_LONG(n) || EW_TOO_LONG(taps) || EW_TOO_LONG(c) || EW_TOO_LONG(item_stride) || EW_TOO_LONG(n_stride) || EW_TOO_LONG(tap_stride) || EW_TOO_LONG(c_stride)) return EW_CHECK_OVERFLOW;
   if ((*empty = items == 0 || n == 0 || taps == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_add(&bad, (items - 1) * item_stride + (n - 1) * n_stride, (taps - 1) * tap_stride), (c - 1) * c_stride), 1)};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, items * ew_check_ceil_div(&bad, n, 32), 32), ew_check_add(&bad, 4, ew_check_mul(&bad, ew_check_ceil_div(&bad, taps * c, 4), 4)))};
@@ -1140,6 +1179,7 @@ static int32_t check_pool(const void *params, ew_reach *reach, bool *empty) {
   if (!(ew_check_volume_of_3(dilation) >= 1)) return 4;
   if (!(op >= 0)) return 5;
   if (!(op < 3)) return 6;
+  if (EW_TOO_LONG(planes)) return EW_CHECK_OVERFLOW;
   if ((*empty = planes == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, planes * ew_check_volume_of_3(x_size)};
   reach[1] = (ew_reach){4, 0, planes * ew_check_volume_of_3(y_size)};
@@ -1165,6 +1205,7 @@ static int32_t check_pool_grad(const void *params, ew_reach *reach, bool *empty)
   if (!(ew_check_volume_of_3(dilation) >= 1)) return 4;
   if (!(op >= 0)) return 5;
   if (!(op < 3)) return 6;
+  if (EW_TOO_LONG(planes)) return EW_CHECK_OVERFLOW;
   if ((*empty = planes == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, planes * ew_check_volume_of_3(x_size)};
   reach[1] = (ew_reach){4, 0, planes * ew_check_volume_of_3(y_size)};
@@ -1190,6 +1231,7 @@ static int32_t check_product(const void *params, ew_reach *reach, bool *empty) {
   if (!((k <= 1) || (a_k + b_k > 0))) return 3;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)as[0], (int64_t)as[1]), (int64_t)as[2]), (int64_t)as[3]), (int64_t)as[4]), (int64_t)as[5]) >= 0)) return 4;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)bs[0], (int64_t)bs[1]), (int64_t)bs[2]), (int64_t)bs[3]), (int64_t)bs[4]), (int64_t)bs[5]) >= 0)) return 5;
+  if (EW_TOO_LONG(type) || EW_TOO_LONG(k) || EW_TOO_LONG(a_k) || EW_TOO_LONG(b_k)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_hi(&bad, dims, as), (k - 1) * a_k)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_hi(&bad, dims, bs), (k - 1) * b_k)};
@@ -1210,6 +1252,7 @@ static int32_t check_quantize(const void *params, ew_reach *reach, bool *empty) 
   if (axis < 0) return 2;
   if (inner < 0) return 3;
   if (!((type == 2 || type == 3 || type == 4 || type == 5))) return 0;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(axis) || EW_TOO_LONG(inner) || EW_TOO_LONG(block) || EW_TOO_LONG(type)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || axis == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, outer * axis, inner)};
   reach[1] = (ew_reach){4, 0, block > 0 ? ew_check_mul(&bad, outer * ew_check_ceil_div(&bad, axis, block), inner) : (block < 0 ? 1 : axis)};
@@ -1223,6 +1266,7 @@ static int32_t check_random(const void *params, ew_reach *reach, bool *empty) {
   const ew_random_params *p = params;
   const int64_t n = p->n;
   if (n < 0) return 0;
+  if (EW_TOO_LONG(n)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, n};
   reach[1] = (ew_reach){8, 0, 1};
@@ -1237,6 +1281,7 @@ static int32_t check_range(const void *params, ew_reach *reach, bool *empty) {
   const int64_t n = p->n;
   bool bad = false;
   if (n < 0) return 0;
+  if (EW_TOO_LONG(n) || EW_TOO_LONG(type)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, n};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
@@ -1266,6 +1311,7 @@ static int32_t check_recurrent(const void *params, ew_reach *reach, bool *empty)
   if (!(ew_check_mul(&bad, d * b, h) <= 1073741824) || bad) return 4;
   if (!(ew_check_mul(&bad, gates * h, d) <= 1073741824) || bad) return 5;
   if (!(ew_check_min(ew_check_min(x_t, x_b), g_t) >= 0)) return 6;
+  if (EW_TOO_LONG(t) || EW_TOO_LONG(b) || EW_TOO_LONG(d) || EW_TOO_LONG(h) || EW_TOO_LONG(x_t) || EW_TOO_LONG(x_b) || EW_TOO_LONG(gates) || EW_TOO_LONG(g_t) || EW_TOO_LONG(lbr)) return EW_CHECK_OVERFLOW;
   if ((*empty = t == 0 || b == 0 || d == 0 || h == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (t - 1) * x_t + (b - 1) * x_b, ew_check_mul(&bad, d * gates, h))};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, d * gates, h), h)};
@@ -1303,6 +1349,7 @@ static int32_t check_recurrent_grad(const void *params, ew_reach *reach, bool *e
   if (!((d == 1 || d == 2))) return 3;
   if (!(ew_check_mul(&bad, d * b, h) <= 1073741824) || bad) return 4;
   if (!(ew_check_mul(&bad, gates * h, d) <= 1073741824) || bad) return 5;
+  if (EW_TOO_LONG(t) || EW_TOO_LONG(b) || EW_TOO_LONG(d) || EW_TOO_LONG(h) || EW_TOO_LONG(gates) || EW_TOO_LONG(lbr)) return EW_CHECK_OVERFLOW;
   if ((*empty = t == 0 || b == 0 || d == 0 || h == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), h)};
   reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
@@ -1343,6 +1390,7 @@ static int32_t check_reduce(const void *params, ew_reach *reach, bool *empty) {
   if (!(n >= 0)) return 3;
   if (!((outer <= 1) || (y_outer >= inner))) return 4;
   if (!((n <= 1) || (x_n > 0))) return 5;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(inner) || EW_TOO_LONG(type) || EW_TOO_LONG(x_outer) || EW_TOO_LONG(n) || EW_TOO_LONG(x_n) || EW_TOO_LONG(x_inner) || EW_TOO_LONG(y_outer)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_max((outer - 1) * x_outer, 0) + ew_check_max((n - 1) * x_n, 0), ew_check_max((inner - 1) * x_inner, 0)), 1)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, (outer - 1) * y_outer + inner};
@@ -1366,6 +1414,7 @@ static int32_t check_resample(const void *params, ew_reach *reach, bool *empty) 
   if (!(m * taps <= 2147483647)) return 0;
   if (!(outer * m <= 2147483647)) return 1;
   if (!(ew_check_mul(&bad, outer * n, inner) <= INT64_C(1099511627776)) || bad) return 2;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(n) || EW_TOO_LONG(m) || EW_TOO_LONG(taps) || EW_TOO_LONG(inner)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || n == 0 || m == 0 || taps == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, outer * n, inner)};
   reach[1] = (ew_reach){8, 0, m * taps};
@@ -1400,6 +1449,7 @@ static int32_t check_roi_pool(const void *params, ew_reach *reach, bool *empty) 
   if (!(y_height * y_width <= 2147483647)) return 6;
   if (!(height <= 16777216)) return 7;
   if (!(width <= 16777216)) return 8;
+  if (EW_TOO_LONG(channels) || EW_TOO_LONG(regions) || EW_TOO_LONG(y_height) || EW_TOO_LONG(y_width) || EW_TOO_LONG(batch) || EW_TOO_LONG(height) || EW_TOO_LONG(width)) return EW_CHECK_OVERFLOW;
   if ((*empty = channels == 0 || regions == 0 || y_height == 0 || y_width == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * channels, height), width)};
   reach[1] = (ew_reach){4, 0, regions * 4};
@@ -1441,6 +1491,7 @@ static int32_t check_rope(const void *params, ew_reach *reach, bool *empty) {
   if (!(ew_check_min(c_b, c_s) >= 0)) return 8;
   if (!(batch * seq <= 2147483647)) return 9;
   if (!(ew_check_distinct(4, (const int64_t[]){batch, heads, seq, head_dim}, (const int64_t[]){y_b, y_h, y_s, 1}))) return 10;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(seq) || EW_TOO_LONG(x_b) || EW_TOO_LONG(x_h) || EW_TOO_LONG(x_s) || EW_TOO_LONG(head_dim) || EW_TOO_LONG(positions) || EW_TOO_LONG(c_rows) || EW_TOO_LONG(c_s) || EW_TOO_LONG(rotary_dim) || EW_TOO_LONG(c_b) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || heads == 0 || seq == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * x_b + (heads - 1) * x_h, (seq - 1) * x_s), head_dim)};
   reach[1] = (ew_reach){4, 0, positions >= 1 ? (c_rows - 1) * c_s + ew_check_div(&bad, rotary_dim, 2) : (batch - 1) * c_b + (seq - 1) * c_s + ew_check_div(&bad, rotary_dim, 2)};
@@ -1473,6 +1524,7 @@ static int32_t check_scatter_elements(const void *params, ew_reach *reach, bool 
   if (!(y_axis >= 0)) return 6;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)ys[0], (int64_t)ys[1]), (int64_t)ys[2]), (int64_t)ys[3]), (int64_t)ys[4]), (int64_t)ys[5]) >= 0)) return 7;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)is[0], (int64_t)is[1]), (int64_t)is[2]), (int64_t)is[3]), (int64_t)is[4]), (int64_t)is[5]) >= 0)) return 8;
+  if (EW_TOO_LONG(index_type) || EW_TOO_LONG(size) || EW_TOO_LONG(rows) || EW_TOO_LONG(y_axis)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, ew_check_hi(&bad, dims, is)};
   reach[1] = (ew_reach){size, 0, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, ew_check_mul(&bad, (int64_t)dims[0] * (int64_t)dims[1], (int64_t)dims[2]), (int64_t)dims[3]), (int64_t)dims[4]), (int64_t)dims[5])};
@@ -1504,6 +1556,7 @@ static int32_t check_scatter_nd(const void *params, ew_reach *reach, bool *empty
   if (!(depth <= 6)) return 6;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)strides[0], (int64_t)strides[1]), (int64_t)strides[2]), (int64_t)strides[3]), (int64_t)strides[4]), (int64_t)strides[5]) >= 0)) return 7;
   if (!(ew_check_min(ew_check_min(ew_check_min(ew_check_min(ew_check_min((int64_t)sizes[0], (int64_t)sizes[1]), (int64_t)sizes[2]), (int64_t)sizes[3]), (int64_t)sizes[4]), (int64_t)sizes[5]) > 0)) return 8;
+  if (EW_TOO_LONG(count) || EW_TOO_LONG(inner) || EW_TOO_LONG(index_type) || EW_TOO_LONG(depth) || EW_TOO_LONG(size)) return EW_CHECK_OVERFLOW;
   if ((*empty = count == 0 || inner == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, count * depth};
   reach[1] = (ew_reach){size, 0, count * inner};
@@ -1522,6 +1575,7 @@ static int32_t check_softmax(const void *params, ew_reach *reach, bool *empty) {
   if (cols < 0) return 3;
   if (!(x_row >= 0)) return 0;
   if (!(y_row >= cols)) return 1;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(cols) || EW_TOO_LONG(x_row) || EW_TOO_LONG(y_row)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0 || cols == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (rows - 1) * x_row + cols};
   reach[1] = (ew_reach){4, 0, (rows - 1) * y_row + cols};
@@ -1541,6 +1595,7 @@ static int32_t check_softmax_and_grad(const void *params, ew_reach *reach, bool 
   if (!(period > 0)) return 0;
   if (!(first >= 0)) return 1;
   if (!(span >= 0)) return 2;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(cols)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0 || cols == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, rows * cols};
   reach[1] = (ew_reach){4, 0, rows * cols};
@@ -1559,6 +1614,7 @@ static int32_t check_softmax_grad(const void *params, ew_reach *reach, bool *emp
   if (rows < 0) return 1;
   if (cols < 0) return 2;
   if (!(ew_check_min(dy_row, y_row) >= 0)) return 0;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(cols) || EW_TOO_LONG(dy_row) || EW_TOO_LONG(y_row)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0 || cols == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, (rows - 1) * dy_row + cols};
   reach[1] = (ew_reach){4, 0, (rows - 1) * y_row + cols};
@@ -1581,6 +1637,7 @@ static int32_t check_top_k(const void *params, ew_reach *reach, bool *empty) {
   if (k < 0) return 5;
   if (!(k >= 0)) return 0;
   if (!(k <= n)) return 1;
+  if (EW_TOO_LONG(outer) || EW_TOO_LONG(n) || EW_TOO_LONG(inner) || EW_TOO_LONG(k) || EW_TOO_LONG(type)) return EW_CHECK_OVERFLOW;
   if ((*empty = outer == 0 || n == 0 || inner == 0 || k == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_mul(&bad, outer * n, inner)};
   reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_mul(&bad, outer * k, inner)};
@@ -1605,6 +1662,7 @@ static int32_t check_trilu(const void *params, ew_reach *reach, bool *empty) {
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
   if (!(ew_check_min(ew_check_min(ew_check_min(x_row, x_batch), y_row), y_batch) >= 0)) return 1;
   if (!(ew_check_distinct(3, (const int64_t[]){batch, rows, cols}, (const int64_t[]){y_batch, y_row, 1}))) return 2;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(rows) || EW_TOO_LONG(cols) || EW_TOO_LONG(size) || EW_TOO_LONG(x_batch) || EW_TOO_LONG(x_row) || EW_TOO_LONG(y_batch) || EW_TOO_LONG(y_row)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || rows == 0 || cols == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){size, 0, (batch - 1) * x_batch + (rows - 1) * x_row + cols};
   reach[1] = (ew_reach){size, 0, (batch - 1) * y_batch + (rows - 1) * y_row + cols};
@@ -1624,6 +1682,7 @@ static int32_t check_unary(const void *params, ew_reach *reach, bool *empty) {
   if (!(op >= 0)) return 0;
   if (!(op < 47)) return 1;
   if (!(ew_check_distinct_strides(dims, ys))) return 2;
+  if (EW_TOO_LONG(type) || EW_TOO_LONG(op)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, xs), ew_check_hi(&bad, dims, xs)};
   reach[1] = (ew_reach){(op == 42 || op == 43) ? 1 : ew_check_bytes_of(&bad, type), ew_check_lo(&bad, dims, ys), ew_check_hi(&bad, dims, ys)};
@@ -1659,6 +1718,7 @@ static int32_t check_unique(const void *params, ew_reach *reach, bool *empty) {
   bool bad = false;
   if (n < 0) return 1;
   if (!(cols > 0)) return 0;
+  if (EW_TOO_LONG(n) || EW_TOO_LONG(type) || EW_TOO_LONG(cols)) return EW_CHECK_OVERFLOW;
   if ((*empty = n == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, n * cols};
   reach[1] = (ew_reach){8, 0, n};
@@ -1682,6 +1742,7 @@ static int32_t check_where(const void *params, ew_reach *reach, bool *empty) {
   if (ew_check_volume(dims) < 0) return 2;
   if (!((size == 1 || size == 2 || size == 4 || size == 8))) return 0;
   if (!(ew_check_distinct_strides(dims, ys))) return 1;
+  if (EW_TOO_LONG(size)) return EW_CHECK_OVERFLOW;
   if ((*empty = ew_check_volume(dims) == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){1, ew_check_lo(&bad, dims, cs), ew_check_hi(&bad, dims, cs)};
   reach[1] = (ew_reach){size, ew_check_lo(&bad, dims, as), ew_check_hi(&bad, dims, as)};

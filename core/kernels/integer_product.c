@@ -166,9 +166,9 @@ EW_INLINE void tile(int rows, int turn, bool dots, int64_t steps, const uint8_t 
     }
   for (int r = 0; r < rows; r++)
     for (int c = 0; c < 2; c++) {
-      vi sum = y[r * turn][c];
-      for (int u = 1; u < turn; u++) sum += y[r * turn + u][c];
-      *(vi_m *)(out + r * COLUMNS + c * VF) = sum;
+      vu sum = (vu)y[r * turn][c];
+      for (int u = 1; u < turn; u++) sum += (vu)y[r * turn + u][c];
+      *(vi_m *)(out + r * COLUMNS + c * VF) = (vi)sum;
     }
 }
 #define TILE(name, rows, turn, dots)                                                                                                               \

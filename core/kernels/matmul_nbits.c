@@ -262,7 +262,7 @@ EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int
           y[1] = __builtin_shufflevector(y[0], y[1], 1, 3, 5, 7), y[0] = even;
         }
         u32x4 total = {0};
-        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)(y[j] * inverse[v] + rounder) - (i32x4)rounder, total += (u32x4)t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+        for (int j = 0; j < planes; j++) t[j][v] = (i32x4)((u32x4)(y[j] * inverse[v] + rounder) - (u32x4)rounder), total += (u32x4)t[j][v]; /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
         lane_total[v] += (uint32_t)i32x4_sum((i32x4)total);
       }
       EW_PLAIN for (int d = digits; d-- > 0;)
@@ -272,13 +272,13 @@ EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int
             for (int v = 0; v < 4; v += 2) {
               const i16x8 p = (i16x8)t[j][v], q = (i16x8)t[j][v + 1];
               even[v / 2] = __builtin_shufflevector(p, q, 0, 4, 8, 12, 0, 4, 8, 12), odd[v / 2] = __builtin_shufflevector(p, q, 2, 6, 10, 14, 2, 6, 10, 14);
-              t[j][v] = (t[j][v] + 0x8000) >> 16, t[j][v + 1] = (t[j][v + 1] + 0x8000) >> 16;
+              t[j][v] = (i32x4)((u32x4)t[j][v] + 0x8000) >> 16, t[j][v + 1] = (i32x4)((u32x4)t[j][v + 1] + 0x8000) >> 16;
             }
             i16x8_m *plane = (i16x8_m *)to + (2 * d * planes + j);
             plane[0] = __builtin_shufflevector(even[0], even[1], 0, 1, 2, 3, 8, 9, 10, 11), plane[planes] = __builtin_shufflevector(odd[0], odd[1], 0, 1, 2, 3, 8, 9, 10, 11);
           } else {
             i32x4 low[4];
-            for (int v = 0; v < 4; v++) low[v] = (i32x4)((u32x4)t[j][v] << 24) >> 24, t[j][v] = (t[j][v] - low[v]) >> 8;
+            for (int v = 0; v < 4; v++) low[v] = (i32x4)((u32x4)t[j][v] << 24) >> 24, t[j][v] = (i32x4)((u32x4)t[j][v] - (u32x4)low[v]) >> 8;
             const i8x16 digit = i8x16_of(low[0], low[1], low[2], low[3]);
             i8x16_m *plane = (i8x16_m *)to + (d * planes + j);
             if (signs_apart(bits, shorts)) plane[0] = digit & (digit > 0), plane[1] = -digit & (digit < 0);
@@ -287,7 +287,7 @@ EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int
       to += (part_of(1, bits, digits, shorts) - 8) * 4;
     }
     const i32x4 of_lane = *(const i32x4_m *)lane_total;
-    *(i32x4_m *)ready = f->symmetric && !signs_apart(bits, shorts) ? -(of_lane << (bits - 1)) : of_lane & 0;
+    *(i32x4_m *)ready = f->symmetric && !signs_apart(bits, shorts) ? (i32x4)(0u - ((u32x4)of_lane << (bits - 1))) : of_lane & 0;
     const f32x4 of_block = digits > 1 ? rest : sum_of_block(__builtin_convertvector(of_lane, f32x4), each) * scale;
     EW_PLAIN for (int e = 0; e < each && !f->symmetric; e++) {
       real *s = sums_of_blocks + part / parts * each + e;
@@ -355,7 +355,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
               x[r] = i32x4_dot_bytes(q, *(const u8x16_m *)a, x[r]), below[r] = i32x4_dot_bytes(q, *(const u8x16_m *)(a + 4), below[r]);
             } else
               for (int d = 0; d < digits; d++) {
-                if (d) x[r] <<= unit;
+                if (d) x[r] = (i32x4)((u32x4)x[r] << unit); /* sums of digits that are none, of infinities and NaNs, wrap */
                 for (int j = 0; j < planes; j++) {
                   const real *y = a + (d * planes + j) * 4;
                   const u16x8 u = (u16x8)v >> (bits * j); /* there is no shift of bytes on x86: what comes in from the byte above is masked out */
@@ -365,8 +365,8 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
               }
           }
         for (int r = 0; r < COLS; r++) {
-          if (apart) x[r] -= below[r];
-          if (digits > 1) x[r] += start;
+          if (apart) x[r] = (i32x4)((u32x4)x[r] - (u32x4)below[r]);
+          if (digits > 1) x[r] = (i32x4)((u32x4)x[r] + (u32x4)start);
           if (digits == 1) scale[r] = scales_of(w, at + r * w->blocks, each, half); /* as late as can be: there are few registers */
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
@@ -522,7 +522,7 @@ static void ready_task(void *arg, int32_t index, int32_t thread) {
     }
     const float largest = vf_highest(most), inverse = largest > 0 ? 127 / largest : 0;
     for (int32_t i = 0; i < block; i += 2 * VF) { /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
-      vi x = (vi)(vf_load(a + i) * inverse + rounder) - (vi)rounder, y = (vi)(vf_load(a + i + VF) * inverse + rounder) - (vi)rounder;
+      vi x = (vi)((vu)(vf_load(a + i) * inverse + rounder) - (vu)rounder), y = (vi)((vu)(vf_load(a + i + VF) * inverse + rounder) - (vu)rounder);
       sums += (vu)x + (vu)y;
       vi_store_bytes((uint8_t *)(ready + 4) + i, x, y);
     }

@@ -1,5 +1,5 @@
 /* Plans against the loader and the VM, under sanitizers: composed ones, which must be accepted and run, and mutations of them and of
- * the plans in tests/core/seeds, which may be refused but must never do harm. (common/fuzz.h says how to call it.) */
+ * plans of real models (make_seeds.py), which may be refused but must never do harm. (common/fuzz.h says how to call it.) */
 #include "common/fuzz.h"
 #include <math.h>
 

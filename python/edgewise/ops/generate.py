@@ -158,6 +158,9 @@ def check_function(kernel):
         lines.append(f"  if ({low} < 0) return {len(rules) + i};")
     for i, e in enumerate(rules):
         lines.append(f"  if (!({e.c}){' || bad' if '&bad' in e.c else ''}) return {i};")
+    sizes = [n for n in dict.fromkeys([name for name, _ in counts] + [n for o in reaches for e in o[1:] for n in e.used]) if kernel.params[n] == "i32"]
+    if sizes:
+        lines.append(f"  if ({' || '.join(f'EW_TOO_LONG({c_name(n)})' for n in sizes)}) return EW_CHECK_OVERFLOW;")
     if counts:
         zero = [f"ew_check_volume({e.c}) == 0" if kernel.params[name].endswith("]") else f"{e.c} == 0" for name, e in counts]
         lines.append(f"  if ((*empty = {' || '.join(zero)})) return EW_CHECKED;")

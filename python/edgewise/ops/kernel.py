@@ -116,7 +116,7 @@ ENUMS: dict[str, Enum] = {}
 
 # Reach of a strided operand: `lo(dims, s)` = sum of negative spans, `hi(dims, s)` = 1 + sum of positive spans. `distinct(dims, s)` or
 # `distinct(d0, s0, d1, s1, ...)`: no element is there twice, since each stride is as large as all that smaller strides span.
-# `volume(s)` of an i32[3]: the product, or 0 where one is below 1 or the product is above 2^31 - 1.
+# `volume(s)` of an i32[3]: the product, or 0 where one is below 1 or the product is about 2^31 or more.
 FUNCTIONS = ("lo", "hi", "distinct", "volume", "min", "max", "bytes_of", "bytes_of_any", "ceil_div")
 
 

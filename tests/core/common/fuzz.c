@@ -77,7 +77,7 @@ static double now(void) {
 int fuzz(int argc, char **argv, void (*one)(ew_engine *), bool every_kernel) {
   uint64_t runs = 20000, first = 0;
   double seconds = 1e9;
-  const char *folder = "tests/core/seeds", *slash = strrchr(argv[0], '/');
+  const char *folder = ".build/seeds", *slash = strrchr(argv[0], '/');
   bool verbose = false;
   program = slash ? slash + 1 : argv[0];
   for (int i = 1; i < argc; i++) {
