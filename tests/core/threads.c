@@ -8,6 +8,7 @@
 #include "common/fuzz.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 
 enum { N = 96, ELEMENTS = N * N, CALLERS = 4, WIDTH = 3 };
@@ -129,7 +130,7 @@ static void *under_lock(void *arg) {
 /* ---- the stop word ---- */
 
 static ew_engine *stoppable;
-static volatile sig_atomic_t over;
+static atomic_bool over;
 
 static void *stop_now_and_then(void *arg) {
   (void)arg;
@@ -155,7 +156,7 @@ static void stopping(int width) {
   model m = open_model(e, true);
   pthread_t thread;
   int stopped_runs = 0;
-  over = 0;
+  over = false;
   start(&thread, 1, stop_now_and_then, NULL);
   for (int i = 0; i < 4 * rounds; i++) {
     const int32_t code = ew_plan_run(m.plan);
@@ -167,7 +168,7 @@ static void stopping(int width) {
       check(error->code == EW_E_STOPPED && error->detail >= 1 && error->detail <= 5 && error->step >= 0, "the error of a stopped run");
     }
   }
-  over = 1;
+  over = true;
   join(&thread, 1);
   check(stopped_runs > 0, "no run was stopped");
   run_right(&m);

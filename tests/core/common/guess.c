@@ -67,7 +67,15 @@ static void guess_field(const field *f, int32_t *params, int dims) {
 }
 
 void guess(int k, int32_t *params) {
-  for (int i = 0; i < kernels[k].n; i++) guess_field(&kernels[k].fields[i], params, kernels[k].dims);
+  int32_t *type = NULL, *size = NULL;
+  for (int i = 0; i < kernels[k].n; i++) {
+    const field *f = &kernels[k].fields[i];
+    guess_field(f, params, kernels[k].dims);
+    if (!strcmp(f->name, "type")) type = params + f->at;
+    if (!strcmp(f->name, "size")) size = params + f->at;
+  }
+  bool unknown = false;
+  if (type && size && one_in(2)) *size = (int32_t)ew_check_bytes_of_any(&unknown, *type); /* kernels with both want them to belong together */
 }
 
 /* Elementary operations at most, from the parameters that count something. */
