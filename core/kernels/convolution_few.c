@@ -15,6 +15,7 @@ enum {
 };
 
 typedef struct {
+  ew_context *context;
   ew_window w;
   int32_t batch, groups, m, c, threads; /* m, c: channels of a group */
   int64_t x_batch, x_volume, positions, k, rows;
@@ -66,7 +67,7 @@ static void dots_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const int32_t rows = (int32_t)s->rows, most = SUMS / rows, begin = index * s->channels;
   const int32_t end = s->m - begin < s->channels ? s->m : begin + s->channels;
-  for (int32_t m0 = begin; m0 < end; m0 += most) {
+  for (int32_t m0 = begin; m0 < end && !ew_stopping(s->context); m0 += most) {
     real sums[SUMS];
     const int32_t count = end - m0 < most ? end - m0 : most;
     const int64_t channel = (int64_t)s->group * s->m + m0, plane = count * s->positions; /* plane: of one item's sums */
@@ -102,13 +103,13 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
   real *patches = s->scratch + share * thread, *product = patches + share / 2, *packed = product + share / 4;
   const int32_t most = (int32_t)(share / 4 / rows); /* channels that `product` has room for */
   gather_rows(s, s->group, first * s->positions, rows, patches);
-  for (int32_t m0 = 0; m0 < s->m; m0 += most) {
+  for (int32_t m0 = 0; m0 < s->m && !ew_stopping(s->context); m0 += most) {
     const int32_t channels = s->m - m0 < most ? s->m - m0 : most;
     const int64_t channel = (int64_t)s->group * s->m + m0;
     ew_gemm_job job = {.m = channels, .n = (int32_t)rows, .k = (int32_t)s->k, .a_row = (int32_t)s->k, .a_col = 1, .y_row = (int32_t)rows,
                        .a = s->weights + channel * s->k, .y = product, .pack_b = pack_rows, .b = patches,
                        .finish = {.bias = s->finish.bias ? s->finish.bias + channel : NULL, .bias_row = 1, .alpha = 1, .beta = 1}};
-    ew_gemm_run(NULL, &job, packed, share / 4, s->scratch, EW_GEMM_A_FLOATS, 1);
+    ew_gemm_run(s->context, &job, packed, share / 4, s->scratch, EW_GEMM_A_FLOATS, 1);
     for (int64_t item = 0; item < count; item++)
       for (int32_t c = 0; c < channels; c++)
         finish(s, first + item, channel + c, 1, product + c * rows + item * s->positions);
@@ -116,7 +117,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
 }
 
 bool ew_conv_few_positions(ew_context *ctx, const ew_conv_params *p, void *const *operand) {
-  few_positions s = {.w = EW_WINDOW_OF(p), .batch = p->batch, .groups = p->groups, .m = p->m, .c = p->c,
+  few_positions s = {.context = ctx, .w = EW_WINDOW_OF(p), .batch = p->batch, .groups = p->groups, .m = p->m, .c = p->c,
                      .threads = ew_parallel_width(ctx), .x_batch = p->x_batch, .x_volume = ew_volume(p->x_size),
                      .positions = ew_volume(p->y_size), .k = p->c * ew_volume(p->taps)};
   s.rows = s.batch * s.positions;
