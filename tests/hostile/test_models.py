@@ -215,8 +215,11 @@ def test_duplicate_names(refused):
 
 
 def test_names_of_any_length(refused):
-    """A message quotes names, and stays a message."""
+    """A message quotes names, and stays a message; names longer than the reader's limit are refused as what no exporter writes."""
     long = "n" * 300_000
+    for data in (model([node("Relu", long, "y")], [value("x")], Y), model([h.make_node(long, ["x"], ["y"])], [value("x")], Y), model([node("Relu", "x", "y")], [value(long)], Y)):
+        refused(lambda: run(data, x=np.ones((1, 4))), ModelError, match="a name of 300000 bytes")
+    long = "n" * 4000
     refused(lambda: run(model([node("Relu", long, "y")], [value("x")], Y), x=np.ones((1, 4))), ModelError)
     refused(lambda: run(model([h.make_node(long, ["x"], ["y"])], [value("x")], Y), x=np.ones((1, 4))), UnsupportedOp)
     refused(lambda: session(model([node("Relu", "x", "y")], [value(long)], Y)).run(None, {"y": 1}), InputError)
