@@ -1,6 +1,7 @@
 """Real Chromium against web/dist, served by the demo's own server with faults on order. Nothing leaves this machine."""
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 MODEL = WEB / "demo" / "model"
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")  # another build, to compare with
 FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>test</title><p>A page of the tests."
@@ -21,7 +23,7 @@ STRICT = "Content-Security-Policy: default-src 'self'; script-src 'self' 'wasm-u
 def built():
     for name in ("edgewise.js", "engine/edgewise-simd128.wasm", "engine/edgewise-relaxed-threads.wasm", "edgewise-0.1.0-py3-none-any.whl"):
         assert (WEB / "dist" / name).exists(), f"web/dist/{name} is not there: run `make web`"
-    assert shutil.which("node") and Path("/usr/bin/chromium").exists(), "node and chromium are needed: run `make test`"
+    assert shutil.which("node") and Path(CHROMIUM).exists(), "node and chromium are needed: run `make test`"
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +87,7 @@ def strict_server(built, files):
 
 @pytest.fixture(scope="session")
 def browser(built, playwright):
-    chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
     yield chromium
     chromium.close()
 

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from .conftest import FLAGS, ROOT, Visit
+from .conftest import CHROMIUM, FLAGS, ROOT, Visit
 
 MODEL = ROOT / "tests" / "zoo" / "models" / "genai_llama_int4_webgpu"  # MatMulNBits with accuracy_level 4
 
@@ -26,7 +26,7 @@ def expected(files):
 @pytest.mark.parametrize("compiler", ["--liftoff-only", "--no-liftoff"])
 @pytest.mark.parametrize("flavour", ["simd128", "relaxed-threads"])
 def test_int8_dot_products(playwright, server, expected, compiler, flavour):
-    chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=[*FLAGS, f"--js-flags={compiler}"])
+    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, f"--js-flags={compiler}"])
     try:
         v = Visit(chromium.new_context(), server + "/files/blank.html").start()
         got = v.run("""

@@ -10,7 +10,7 @@ import { platform } from "./platform.ts";
 import { NOTES } from "./recorder.ts";
 import type { LoadRequest, ModelInfo, ProgressEvent, Urls } from "./protocol.ts";
 import { Compiler, MissingFile } from "./pyodide.ts";
-import { BlobSource, HandedSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent, type Handed } from "./source.ts";
+import { BlobSource, endsEarly, HandedSource, HttpSource, isEdgewise, NotFound, readAll, scatter, throwIfAborted, toBlob, type ByteSource, type Extent, type Handed } from "./source.ts";
 import { digestReads, findCompiled, forgetCompiled, keepCompiled, KeptSource, type Reads } from "./storage.ts";
 import { digestOf, sha256 } from "./sha256.ts";
 import { parseConfig, Tokenizer } from "./text.ts";
@@ -372,9 +372,9 @@ export async function fillBeside({ manifest, finish }: OpenPackage, extents: Map
     const source = sources.get(file);
     if (!source) throw new ModelError(`it needs the file '${file}' for its weights, which is not among those given`, where, `Give ${file} along with ${where}.`);
     const end = list.reduce((most, e) => Math.max(most, e.start + e.bytes), 0);
-    const cut = () => new ModelError(`it ends too early: its weights reach to byte ${end}`, file, "The file is cut off; fetch it again.");
-    if (source.size !== undefined && source.size < end) throw cut();
-    if ((await scatter(source.stream(), 0, list)) < end) throw cut();
+    if (source.size !== undefined && source.size < end) throw endsEarly(file, end);
+    if (source instanceof BlobSource) await source.gather(list);
+    else if ((await scatter(source.stream(), 0, list)) < end) throw endsEarly(file, end);
   }
 }
 

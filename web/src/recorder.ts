@@ -80,7 +80,11 @@ async function notesOf({ notes, title, kernels }: Described): Promise<PlanNotes 
 const MOST_NOTES = 64 << 20; // bytes that they may unpack to
 
 async function inflated(bytes: Uint8Array): Promise<string> {
-  const reader = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
+  const { readable, writable } = new DecompressionStream("deflate");
+  const writer = writable.getWriter();
+  void writer.write(bytes as Uint8Array<ArrayBuffer>).catch(() => undefined); // the reader gets the same error
+  void writer.close().catch(() => undefined);
+  const reader = readable.getReader();
   const decoder = new TextDecoder();
   let text = "";
   for (;;) {

@@ -1,9 +1,14 @@
-// Where the bytes of a model come from: an address or a Blob, read as a stream from any offset. A connection that breaks is taken up
-// again where it broke; a download that ends early, or that is not what its checksum says, is an error and never a short result.
+// Where the bytes of a model come from: an address (http.ts), a Blob (blobs.ts) or the page's memory, read as a stream from any offset. A
+// download that ends early, or that is not what its checksum says, is an error and never a short result.
 
-import { Aborted, ModelError, type EdgewiseError } from "./errors.ts";
-import { megabytes, message } from "./engine.ts";
-import { Sha256 } from "./sha256.ts";
+import { throwIfAborted } from "./abort.ts";
+import { BLOB_PIECE, BlobReader } from "./blobs.ts";
+import { ModelError, type EdgewiseError } from "./errors.ts";
+import { megabytes } from "./engine.ts";
+import { stalled, within } from "./watchdog.ts";
+
+export { aborted, throwIfAborted } from "./abort.ts";
+export { HttpSource, NotFound } from "./http.ts";
 
 /** A file's bytes, wherever they are. */
 export interface ByteSource {
@@ -17,174 +22,14 @@ export interface ByteSource {
   open(): Promise<void>;
   /** The bytes from `offset` on, to the end. A chunk is good until the next one is asked for: it may lie in the same memory. */
   stream(offset?: number): AsyncGenerator<Uint8Array<ArrayBuffer>>;
+  /** Lets go of what `open` opened and nobody read. */
+  cancel?(): void;
+  /** Removes what is kept of it for later visits: its content turned out to be damaged. */
+  forget?(): Promise<void>;
 }
 
 /** Gets bytes so far, and in all where that is known. */
 export type OnBytes = (loaded: number, total: number | undefined) => void;
-
-/** Why an attempt failed for good. */
-export class NotFound extends Error {
-  constructor(readonly url: string, readonly status: number) {
-    super(`HTTP ${status}`);
-  }
-}
-
-const ATTEMPTS = 5;
-const FIRST_PAUSE_MS = 150;
-
-/** The Aborted for a signal, with its reason's words. */
-export function aborted(signal: AbortSignal | undefined): Aborted {
-  const reason: unknown = signal?.reason;
-  const words = reason instanceof Error && reason.name !== "AbortError" ? reason.message : typeof reason === "string" ? reason : "the work was stopped";
-  return new Aborted(words, "", "");
-}
-
-/** @throws Aborted */
-export function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw aborted(signal);
-}
-
-function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = () => (clearTimeout(timer), reject(aborted(signal)));
-    const timer = setTimeout(() => (signal?.removeEventListener("abort", stop), resolve()), ms);
-    signal?.addEventListener("abort", stop, { once: true });
-  });
-}
-
-/** A file at an address. */
-export class HttpSource implements ByteSource {
-  size: number | undefined;
-  validator: string | undefined;
-  private strong: string | undefined;
-  private first: Response | undefined;
-
-  constructor(
-    readonly url: string,
-    private readonly options: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined; integrity?: string | undefined; fetchOptions?: RequestInit | undefined } = {},
-  ) {}
-
-  get name(): string {
-    return decodeURIComponent(new URL(this.url).pathname.split("/").pop() || this.url);
-  }
-
-  async open(): Promise<void> {
-    if (this.first || this.validator !== undefined || this.size !== undefined) return;
-    for (let attempt = 1; ; attempt++) {
-      try {
-        this.first = await this.request(0);
-        return;
-      } catch (e) {
-        await this.retryOrThrow(e, attempt, 0);
-      }
-    }
-  }
-
-  /** Lets go of a connection that `open` made and nobody read. */
-  cancel(): void {
-    void this.first?.body?.cancel().catch(() => undefined);
-    this.first = undefined;
-  }
-
-  async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
-    const { signal, onBytes, integrity } = this.options;
-    const hash = integrity && offset === 0 ? new Sha256() : undefined;
-    let at = offset;
-    let failures = 0;
-    for (;;) {
-      let reader: ChunkReader | undefined;
-      try {
-        throwIfAborted(signal);
-        let response = at === 0 ? this.first : undefined;
-        this.first = at === 0 ? undefined : this.first;
-        response ??= await this.request(at);
-        // A server without ranges sends all again: what we have is passed over.
-        let skip = response.status === 206 ? 0 : at;
-        reader = readerOf(response.body!);
-        for (;;) {
-          const { done, value } = await reader.read();
-          if (done) break;
-          let chunk = value!;
-          if (skip > 0) {
-            const n = Math.min(skip, chunk.length);
-            skip -= n;
-            chunk = chunk.subarray(n);
-          }
-          if (!chunk.length) continue;
-          at += chunk.length;
-          failures = 0;
-          hash?.update(chunk);
-          onBytes?.(at, this.size);
-          yield chunk;
-        }
-        if (this.size !== undefined && at < this.size) throw new Error(`the connection ended after ${at} of ${this.size} bytes`);
-        this.size ??= at;
-        if (hash) checkDigest(hash.hex(), integrity!, this.url);
-        return;
-      } catch (e) {
-        await this.retryOrThrow(e, ++failures, at);
-      } finally {
-        void reader?.cancel().catch(() => undefined);
-      }
-    }
-  }
-
-  private async request(from: number): Promise<Response> {
-    const { signal, fetchOptions } = this.options;
-    const headers = new Headers(fetchOptions?.headers);
-    if (from > 0) {
-      headers.set("Range", `bytes=${from}-`);
-      if (this.strong) headers.set("If-Range", this.strong);
-    }
-    const response = await fetch(this.url, { ...fetchOptions, headers, signal: signal ?? null });
-    if (!response.ok || !response.body) {
-      void response.body?.cancel().catch(() => undefined);
-      throw new NotFound(this.url, response.status);
-    }
-    const encoded = response.headers.has("Content-Encoding");
-    const etag = response.headers.get("ETag");
-    let size: number | undefined;
-    if (response.status === 206) {
-      const range = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get("Content-Range") ?? "");
-      if (range && Number(range[1]) !== from) throw new Error(`asked for bytes from ${from}, got them from ${range[1]}`);
-      if (range && range[2] !== "*") size = Number(range[2]);
-    } else if (!encoded) {
-      const length = response.headers.get("Content-Length");
-      if (length !== null && /^\d+$/.test(length)) size = Number(length);
-    }
-    const validator = etag ?? (response.headers.get("Last-Modified") || undefined);
-    if (from > 0 && ((size !== undefined && this.size !== undefined && size !== this.size) || (validator && this.validator && validator !== this.validator))) {
-      void response.body.cancel().catch(() => undefined);
-      throw new ModelError("the file changed on the server while it was downloaded", this.url, "Load it again.");
-    }
-    this.size ??= size;
-    this.validator ??= validator;
-    this.strong ??= etag && !etag.startsWith("W/") ? etag : (response.headers.get("Last-Modified") ?? undefined);
-    return response;
-  }
-
-  private async retryOrThrow(e: unknown, failures: number, at: number): Promise<void> {
-    const { signal } = this.options;
-    if (signal?.aborted) throw aborted(signal);
-    if (e instanceof NotFound) {
-      if (e.status === 416 && at > 0) throw truncated(this.url, at, this.size);
-      if (e.status < 500 && e.status !== 408 && e.status !== 429) throw e;
-    } else if (isEdgewise(e)) throw e;
-    if (failures >= ATTEMPTS) {
-      if (e instanceof NotFound) throw e;
-      if (at > 0) throw truncated(this.url, at, this.size, message(e));
-      throw new ModelError(`it could not be fetched (${message(e)})`, this.url,
-        "Check the address and the network; a file from another site needs CORS headers there.");
-    }
-    await sleep(FIRST_PAUSE_MS * 2 ** (failures - 1), signal);
-  }
-}
-
-function truncated(url: string, at: number, size: number | undefined, why = ""): EdgewiseError {
-  return new ModelError(
-    `the download broke off after ${megabytes(at)}${size === undefined ? "" : ` of ${megabytes(size)}`}${why && ` (${why})`}, ${ATTEMPTS} times`, url,
-    "Check the network and load it again; if it always stops at the same place, the file on the server is cut off.");
-}
 
 /** Whether it is an error of ours. */
 export function isEdgewise(e: unknown): e is EdgewiseError {
@@ -210,24 +55,25 @@ export class BlobSource implements ByteSource {
 
   async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     const { signal, onBytes } = this.options;
-    const reader = readerOf(this.blob.slice(offset).stream());
+    const reader = new BlobReader(this.blob, this.name, true);
     try {
-      for (let at = offset; ; ) {
+      for (let at = offset; at < this.size; ) {
         throwIfAborted(signal);
-        let piece;
-        try {
-          piece = await reader.read();
-        } catch (e) {
-          throw new ModelError(`the file could not be read (${message(e)})`, this.name, "It may have been changed, moved or deleted since it was chosen: choose it again.");
-        }
-        if (piece.done) break;
-        at += piece.value!.length;
+        const piece = await reader.read(at, BLOB_PIECE);
+        at += piece.length;
         onBytes?.(at, this.size);
-        yield piece.value!;
+        yield piece;
       }
     } finally {
-      void reader.cancel().catch(() => undefined);
+      reader.close();
     }
+  }
+
+  /** Reads stretches of it to their places, and nothing else of it. */
+  async gather(extents: readonly Extent[]): Promise<void> {
+    const { signal, onBytes } = this.options;
+    await gather(this.blob, extents, this.name, { signal, onBytes });
+    onBytes?.(this.size, this.size);
   }
 }
 
@@ -301,7 +147,7 @@ export class HandedSource implements ByteSource {
     try {
       for (let at = offset; at < this.size; ) {
         throwIfAborted(signal);
-        if (!arrived.length) await new Promise<void>((resolve) => (wake = resolve));
+        if (!arrived.length) await within(new Promise<void>((resolve) => (wake = resolve)), () => stalled("the page's thread, which has the file's bytes,", this.name, "Let the page's thread come to its event loop while a model loads."));
         const { buffer, length } = arrived.shift()!;
         if (length < Math.min(PIECE, this.size - at)) throw new ModelError(`its bytes end at ${at + length} of ${this.size}`, this.name, "The buffer was transferred to another thread while it was read: give one that stays, or a copy.");
         at += length;
@@ -315,15 +161,17 @@ export class HandedSource implements ByteSource {
   }
 }
 
-interface ChunkReader {
+/** A stream's reader. */
+export interface ChunkReader {
   read(): Promise<{ done: boolean; value?: Uint8Array<ArrayBuffer> | undefined }>;
   cancel(): Promise<void>;
 }
 
 const PIECE = 1 << 20;
+const BLOB_PART = 8 << 20;
 
-/** Reads a stream into one buffer again and again, where the browser can do that: chunks of their own pile up by the hundreds of MB before they are collected. */
-function readerOf(body: ReadableStream<Uint8Array<ArrayBuffer>>): ChunkReader {
+/** Reads a response into one buffer again and again, where the browser can do that: chunks of their own pile up by the hundreds of MB before they are collected. */
+export function readerOf(body: ReadableStream<Uint8Array<ArrayBuffer>>): ChunkReader {
   let reader: ReadableStreamBYOBReader;
   try {
     reader = body.getReader({ mode: "byob" });
@@ -365,17 +213,20 @@ export async function readAll(source: ByteSource, limit = 1 << 30): Promise<Uint
 export async function toBlob(source: ByteSource): Promise<Blob> {
   if (source instanceof BlobSource) return source.blob;
   const parts: Blob[] = [];
-  let pending: Uint8Array<ArrayBuffer>[] = [];
-  let bytes = 0;
+  const buffer = new Uint8Array(Math.max(1, Math.min(BLOB_PART, source.size ?? BLOB_PART)));
+  let filled = 0;
   for await (const chunk of source.stream()) {
-    pending.push(chunk.slice());
-    bytes += chunk.length;
-    if (bytes > 8 << 20) {
-      parts.push(new Blob(pending));
-      [pending, bytes] = [[], 0];
+    for (let at = 0; at < chunk.length; ) {
+      const n = Math.min(chunk.length - at, buffer.length - filled);
+      buffer.set(chunk.subarray(at, at + n), filled);
+      at += n;
+      filled += n;
+      if (filled < buffer.length) continue;
+      parts.push(new Blob([buffer]));
+      filled = 0;
     }
   }
-  return new Blob([...parts, ...pending]);
+  return new Blob([...parts, buffer.subarray(0, filled)]);
 }
 
 /** A place for bytes of a stream: `start` is where they lie in it. */
@@ -404,4 +255,28 @@ export async function scatter(stream: AsyncIterable<Uint8Array>, from: number, e
     if (at > limit) throw new ModelError(`more than ${limit} bytes arrived`, "", "Fetch the file again.");
   }
   return at;
+}
+
+/** Reads stretches of a Blob to their places, in order and several at once. @throws ModelError: it ends too early, or cannot be read */
+export async function gather(blob: Blob, extents: readonly Extent[], name: string, { signal, onBytes }: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {}): Promise<void> {
+  const end = extents.reduce((most, e) => Math.max(most, e.start + e.bytes), 0);
+  if (end > blob.size) throw endsEarly(name, end);
+  const reader = new BlobReader(blob, name, true);
+  try {
+    for (const { start, bytes, write } of [...extents].sort((a, b) => a.start - b.start))
+      for (let at = 0; at < bytes; ) {
+        throwIfAborted(signal);
+        const piece = await reader.read(start + at, bytes - at);
+        write(piece, at);
+        at += piece.length;
+        onBytes?.(start + at, blob.size);
+      }
+  } finally {
+    reader.close();
+  }
+}
+
+/** A model's file that lacks its end. */
+export function endsEarly(file: string, end: number): ModelError {
+  return new ModelError(`it ends too early: its weights reach to byte ${end}`, file, "The file is cut off; fetch it again.");
 }

@@ -3,41 +3,16 @@
 
 import { StorageError, type EdgewiseError } from "./errors.ts";
 import { openPackage } from "./package.ts";
+import { BLOB_PIECE, BlobReader } from "./blobs.ts";
+import { fileIn, filesIn, folder, removeFolders, removeFrom, syncHandle, textIn, writeFile, type SyncHandle } from "./opfs.ts";
 import { BlobSource, checkDigest, HttpSource, isEdgewise, throwIfAborted, type ByteSource, type OnBytes } from "./source.ts";
 import { megabytes, message } from "./engine.ts";
 import { Sha256, sha256 } from "./sha256.ts";
 
-const ROOT = "edgewise";
+export { folder, openFolder, writeFile, type SyncHandle } from "./opfs.ts";
+
 /** Gets in words what did not work. */
 export type Warn = (text: string) => void;
-
-/** A file that a worker reads and writes in place. */
-export interface SyncHandle {
-  /** As FileSystemSyncAccessHandle's, likewise below; bytes. */
-  read(data: Uint8Array, options?: { at: number }): number;
-  write(data: Uint8Array, options?: { at: number }): number;
-  truncate(size: number): void;
-  getSize(): number;
-  flush(): void;
-  close(): void;
-}
-
-/** A folder of ours. Throws what the browser says, or undefined where it has no files for pages at all. */
-export async function openFolder(name: string): Promise<FileSystemDirectoryHandle> {
-  const storage = globalThis.navigator?.storage;
-  if (typeof storage?.getDirectory !== "function") throw undefined;
-  return (await (await storage.getDirectory()).getDirectoryHandle(ROOT, { create: true })).getDirectoryHandle(name, { create: true });
-}
-
-/** A folder of ours, or undefined where the browser has none for us. */
-export async function folder(name: string, create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
-  try {
-    if (create) return await openFolder(name);
-    return await (await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT)).getDirectoryHandle(name);
-  } catch {
-    return undefined; // private windows of some browsers, pages without a secure context, a folder that is not there
-  }
-}
 
 /** What a failed write is to those who asked for it. `lost`: what of it remains, in a sentence. */
 export function storageError(e: unknown, where: string, bytes: number, lost: string): EdgewiseError {
@@ -56,37 +31,6 @@ function quotaWords(e: unknown, what: string): string {
     : `${what} was not kept for the next visit (${message(e)}). Nothing is lost.`;
 }
 
-/** Writes a file whole or not at all. */
-export async function writeFile(dir: FileSystemDirectoryHandle, name: string, data: Blob): Promise<void> {
-  const file = await dir.getFileHandle(name, { create: true });
-  const before = typeof file.createWritable === "function" && (await file.getFile()).size > 0; // stays if this fails
-  try {
-    if (typeof file.createWritable === "function") {
-      const out = await file.createWritable(); // takes effect on close
-      try {
-        await out.write(data);
-        await out.close();
-      } catch (e) {
-        await out.abort().catch(() => undefined);
-        throw e;
-      }
-      return;
-    }
-    const handle = (await (file as unknown as { createSyncAccessHandle(): Promise<SyncHandle> }).createSyncAccessHandle());
-    try {
-      handle.truncate(0);
-      const bytes = new Uint8Array(await data.arrayBuffer());
-      if (handle.write(bytes, { at: 0 }) !== bytes.length) throw new DOMException("short write", "QuotaExceededError");
-      handle.flush();
-    } finally {
-      handle.close();
-    }
-  } catch (e) {
-    if (!before) await dir.removeEntry(name).catch(() => undefined);
-    throw e;
-  }
-}
-
 // Compiled packages
 
 /** What a compiled package depends on: everything in `key`, and the bytes that the compiler read (`Reads`). */
@@ -99,16 +43,24 @@ export interface Reads {
 
 /** The digest of what a compiler read, from the files' present content. */
 export async function digestReads(ranges: Reads["ranges"], files: Map<string, Blob>): Promise<string | undefined> {
-  const parts: (Uint8Array | string)[] = [];
+  const hash = new Sha256();
+  const text = new TextEncoder();
   for (const name of Object.keys(ranges).sort()) {
     const blob = files.get(name);
     if (!blob) return undefined;
+    const reader = new BlobReader(blob, name);
     for (const [offset, bytes] of ranges[name]!) {
       if (offset + bytes > blob.size) return undefined;
-      parts.push(`${name} ${offset} ${bytes}\n`, new Uint8Array(await blob.slice(offset, offset + bytes).arrayBuffer()));
+      hash.update(text.encode(`${name} ${offset} ${bytes}\n`));
+      for (let at = 0; at < bytes; ) {
+        const piece = await reader.read(offset + at, Math.min(bytes - at, BLOB_PIECE));
+        hash.update(piece);
+        at += piece.length;
+      }
     }
+    reader.close();
   }
-  return sha256(...parts);
+  return hash.hex();
 }
 
 /** A compiled package of an earlier visit. A damaged one is removed and counts as none. */
@@ -117,7 +69,7 @@ export async function findCompiled(key: string, files: Map<string, Blob> | undef
   if (!dir) return undefined;
   const name = `${sha256(key)}.edge`;
   try {
-    const file = await (await dir.getFileHandle(name)).getFile();
+    const file = await fileIn(dir, name);
     const source = new BlobSource(file, `the cached package of ${key.slice(0, 200)}`);
     const opened = await openPackage(source, true);
     const reads = opened.manifest.cache as Reads | undefined;
@@ -128,7 +80,7 @@ export async function findCompiled(key: string, files: Map<string, Blob> | undef
     }
     return source;
   } catch (e) {
-    if (isEdgewise(e)) await dir.removeEntry(name).catch(() => undefined);
+    if (isEdgewise(e) && !(e instanceof StorageError)) await removeFrom(dir, name);
     return undefined;
   }
 }
@@ -149,7 +101,7 @@ export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise
 /** Removes a compiled package, if there is one. */
 export async function forgetCompiled(key: string): Promise<void> {
   const dir = await folder("plans", false);
-  await dir?.removeEntry(`${sha256(key)}.edge`).catch(() => undefined);
+  await removeFrom(dir, `${sha256(key)}.edge`);
 }
 
 // Downloaded files
@@ -186,8 +138,8 @@ export class KeptSource implements ByteSource {
     if (this.size !== undefined || this.validator !== undefined) return;
     this.dir = await folder("files", true);
     try {
-      const meta = JSON.parse(await (await (await this.dir!.getFileHandle(`${this.id}.json`)).getFile()).text()) as Meta;
-      const data = await (await this.dir!.getFileHandle(`${this.id}.data`)).getFile();
+      const meta = JSON.parse(await textIn(this.dir!, `${this.id}.json`)) as Meta;
+      const data = await fileIn(this.dir!, `${this.id}.data`);
       if (meta.url === this.url && (!meta.complete || data.size === meta.size)) [this.meta, this.kept] = [meta, data];
     } catch {
       // Not there, or not readable: fetched.
@@ -232,8 +184,7 @@ export class KeptSource implements ByteSource {
     let at = 0;
     try {
       try {
-        const file = await this.dir?.getFileHandle(`${this.id}.data`, { create: true });
-        handle = await (file as unknown as { createSyncAccessHandle?(): Promise<SyncHandle> } | undefined)?.createSyncAccessHandle?.();
+        handle = this.dir && (await syncHandle(this.dir, `${this.id}.data`));
         if (handle) await this.writeMeta(false);
       } catch (e) {
         handle?.close(); // no room even for this, or another tab is fetching the same file
@@ -286,9 +237,14 @@ export class KeptSource implements ByteSource {
     await writeFile(this.dir!, `${this.id}.json`, new Blob([JSON.stringify(meta)]));
   }
 
-  /** Removes what is kept of this file. */
+  /** Lets go of a connection that `open` made and nobody read. */
+  cancel(): void {
+    this.http.cancel();
+  }
+
+  /** Removes what is kept of this file: it is not what it was to be. */
   async forget(): Promise<void> {
-    for (const end of ["json", "data"]) await this.dir?.removeEntry(`${this.id}.${end}`).catch(() => undefined);
+    for (const end of ["json", "data"]) await removeFrom(this.dir, `${this.id}.${end}`);
   }
 }
 
@@ -297,19 +253,12 @@ export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   const total = { plans: 0, files: 0 };
   for (const name of ["plans", "files"] as const) {
     const dir = await folder(name, false);
-    if (!dir) continue;
-    for await (const entry of (dir as unknown as { values(): AsyncIterable<FileSystemHandle> }).values())
-      if (entry.kind === "file") total[name] += (await (entry as FileSystemFileHandle).getFile()).size;
+    for (const { size } of dir ? await filesIn(dir) : []) total[name] += size;
   }
   return total;
 }
 
 /** Removes compiled models and downloaded files from the browser's storage for this site. What was trained stays: see `forgetAdapter` and `deleteCheckpoint`. */
 export async function clearCache(): Promise<void> {
-  try {
-    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT);
-    for (const name of ["plans", "files"]) await root.removeEntry(name, { recursive: true }).catch(() => undefined);
-  } catch {
-    // Nothing was there.
-  }
+  await removeFolders(["plans", "files"]);
 }

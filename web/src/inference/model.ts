@@ -11,7 +11,7 @@ import { fillBeside, notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
 import { Compiler, MissingFile } from "../pyodide.ts";
 import { NOTES } from "../recorder.ts";
-import { BlobSource, HandedSource, HttpSource, NotFound, scatter, type ByteSource, type Handed } from "../source.ts";
+import { BlobSource, gather, HandedSource, HttpSource, NotFound, type ByteSource, type Handed } from "../source.ts";
 import { KeptSource, type Warn } from "../storage.ts";
 import type { PlainTensor } from "../tensor.ts";
 import { ModelFiles } from "./files.ts";
@@ -270,17 +270,14 @@ export class InferenceModel {
     }
   }
 
-  /** Takes memory for weights and copies them there from the model's files. */
+  /** Takes memory for weights and copies them there from the model's files: each file is read once, in order. */
   private async fill(wanted: Map<string, Weight>): Promise<void> {
     this.weights.add({ weights: wanted });
     try {
-      for (const { name, file, offset, bytes } of wanted.values()) {
-        const { address } = this.weights.address(name);
+      for (const [file, extents] of this.weights.extents({ weights: wanted })) {
         const blob = await this.compiling?.files.blob(file);
-        if (!blob) throw new EngineError(`the weight '${name}' lies in '${file}', which is not there`, this.where, "This is a mistake in Edgewise; please report it.");
-        const part = new BlobSource(blob.slice(offset, offset + bytes), file);
-        const end = await scatter(part.stream(), 0, [{ start: 0, bytes, write: (chunk, at) => this.engine.bytes(address + at, chunk.length).set(chunk) }]);
-        if (end < bytes) throw new ModelError(`it ends too early: the weight '${name}' reaches to byte ${offset + bytes}`, file, "The file is cut off; fetch it again.");
+        if (!blob) throw new EngineError(`weights lie in '${file}', which is not there`, this.where, "This is a mistake in Edgewise; please report it.");
+        await gather(blob, extents, file);
       }
     } catch (e) {
       for (const name of wanted.keys()) this.weights.drop(name);

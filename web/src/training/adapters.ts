@@ -1,6 +1,7 @@
 // What training made, by name: adapters (LoRA) and trained sets of all parameters. One is in use at a time: its tensors lie in the
 // states that the decoder's plans read; the others are kept as copies outside of the engine, and change places with it on demand.
 
+import { BlobReader } from "../blobs.ts";
 import type { EngineDecoder, Place, Weights } from "../decoder.ts";
 import type { Engine } from "../engine.ts";
 import { InputError, ModelError, UnsupportedField } from "../errors.ts";
@@ -325,7 +326,9 @@ export class Adapters {
         most ? "Compile the model with the target_modules of the adapter's adapter_config.json." : "It was made for another model.");
     }
     const tensors = new Map<string, Uint8Array<ArrayBuffer>>();
-    for (const [key, { state, info }] of wanted) {
+    const reader = new BlobReader(weights.blob, weights.name);
+    const offset = (key: string): number => given.get(key)?.offset ?? 0;
+    for (const [key, { state, info }] of [...wanted].sort(([a], [b]) => offset(a) - offset(b))) {
       const found: TensorPlace | undefined = given.get(key);
       if (!found) {
         if (full) throw new ModelError(`it lacks the parameter '${key}'`, weights.name, "It was made for another model, or is cut off.");
@@ -333,7 +336,7 @@ export class Adapters {
         continue;
       }
       if (found.shape.join() !== info.shape.join()) throw new ModelError(`its tensor '${key}' is [${found.shape.join(", ")}], [${info.shape.join(", ")}] is wanted`, weights.name, "It was made for another model.");
-      const bytes = new Uint8Array(await weights.blob.slice(found.offset, found.offset + found.bytes).arrayBuffer());
+      const bytes = await reader.copy(found.offset, found.bytes);
       const numbers = asFloat32(bytes, found.dtype, `${weights.name}, ${key}`);
       if (!numbers.every(Number.isFinite)) throw new ModelError(`its tensor '${key}' holds numbers that are infinite or none`, weights.name, "Its training went wrong: train it again with a lower learning rate.");
       tensors.set(state.name, padded(new Uint8Array(numbers.buffer), info.shape, state.shape));

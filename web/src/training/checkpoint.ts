@@ -3,7 +3,9 @@
 // header's with zeros in the place of the sum.
 
 import { InputError, StorageError } from "../errors.ts";
-import { folder, openFolder, storageError, type SyncHandle } from "../storage.ts";
+import { BlobReader } from "../blobs.ts";
+import { fileIn, filesIn, folder, openFolder, removeFrom, syncHandle, type SyncHandle } from "../opfs.ts";
+import { storageError } from "../storage.ts";
 import { readSafetensors, safetensorsHead, type Contents, type TensorInfo } from "./safetensors.ts";
 import { addFile, sumOfFile, Sum } from "./sum.ts";
 
@@ -70,7 +72,7 @@ async function sides(dir: FileSystemDirectoryHandle, name: string, verify: boole
   const found: Side[] = [];
   for (const side of SIDES) {
     try {
-      const file = await (await dir.getFileHandle(`${name}.${side}.safetensors`)).getFile();
+      const file = await fileIn(dir, `${name}.${side}.safetensors`);
       const contents = await readSafetensors(file, name);
       const head = JSON.parse(contents.metadata.edgewise ?? "null") as { format?: string; generation: number; sum: string; record: RunRecord } | null;
       if ((head?.format !== FORMAT && head?.format !== HEADLESS) || !Number.isInteger(head.generation) || typeof head.record !== "object" || head.record === null) continue;
@@ -97,11 +99,12 @@ export class Checkpoint {
     const [newest] = dir ? await sides(dir, this.name, true) : [];
     if (!newest) return undefined;
     const { file, contents, record } = newest;
+    const reader = new BlobReader(file, this.name);
     return {
       record, contents,
       async tensor(name) {
         const t = contents.tensors.get(name)!;
-        return new Uint8Array(await file.slice(t.offset, t.offset + t.bytes).arrayBuffer());
+        return reader.copy(t.offset, t.bytes);
       },
     };
   }
@@ -128,9 +131,8 @@ export class Checkpoint {
       const sum = new Sum().add(unsummed);
       for (const name of order) sum.add(bytes(name));
       const { head } = headOf(sum.hex());
-      const entry = (await dir.getFileHandle(file, { create: true })) as unknown as { createSyncAccessHandle?(): Promise<SyncHandle> };
-      if (typeof entry.createSyncAccessHandle !== "function") throw new StorageError("this browser cannot write files from a worker", `checkpoint '${this.name}'`, "Use Chrome 108, Firefox 111 or Safari 15.2 or later.");
-      handle = await entry.createSyncAccessHandle();
+      handle = await syncHandle(dir, file);
+      if (!handle) throw new StorageError("this browser cannot write files from a worker", `checkpoint '${this.name}'`, "Use Chrome 108, Firefox 111 or Safari 15.2 or later.");
       const full = () => new DOMException("no room", "QuotaExceededError");
       handle.truncate(0);
       let at = head.length;
@@ -166,9 +168,9 @@ export async function checkpoints(): Promise<CheckpointInfo[]> {
   const dir = await folder(FOLDER, false);
   if (!dir) return [];
   const sizes = new Map<string, number>();
-  for await (const entry of (dir as unknown as { values(): AsyncIterable<FileSystemHandle> }).values()) {
-    const name = /^(.+)\.[ab]\.safetensors$/.exec(entry.name)?.[1];
-    if (name) sizes.set(name, (sizes.get(name) ?? 0) + (await (entry as FileSystemFileHandle).getFile()).size);
+  for (const file of await filesIn(dir)) {
+    const name = /^(.+)\.[ab]\.safetensors$/.exec(file.name)?.[1];
+    if (name) sizes.set(name, (sizes.get(name) ?? 0) + file.size);
   }
   const list: CheckpointInfo[] = [];
   for (const [name, bytes] of sizes) {
@@ -182,5 +184,5 @@ export async function checkpoints(): Promise<CheckpointInfo[]> {
 export async function deleteCheckpoint(name: string): Promise<void> {
   checkName(name);
   const dir = await folder(FOLDER, false);
-  for (const side of SIDES) await dir?.removeEntry(`${name}.${side}.safetensors`).catch(() => undefined);
+  for (const side of SIDES) await removeFrom(dir, `${name}.${side}.safetensors`);
 }

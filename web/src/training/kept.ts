@@ -4,7 +4,8 @@
 
 import { InputError } from "../errors.ts";
 import type { Model } from "../load.ts";
-import { folder, openFolder, storageError, writeFile } from "../storage.ts";
+import { fileIn, filesIn, folder, openFolder, removeFrom, writeFile } from "../opfs.ts";
+import { storageError } from "../storage.ts";
 import { checkName } from "./adapters.ts";
 import { readSafetensors, safetensorsHead } from "./safetensors.ts";
 import { dataBegin, sumOfFile, withSum } from "./sum.ts";
@@ -33,7 +34,7 @@ const prefixOf = (model: Owner, name: string): string => `${model.key}.${encodeU
 /** Every file of a model's adapters, the newest of each name first. Those of earlier versions are of generation 0. */
 async function saves(dir: FileSystemDirectoryHandle, model: Owner): Promise<Save[]> {
   const list: Save[] = [];
-  for await (const { name: file } of (dir as unknown as { values(): AsyncIterable<FileSystemHandle> }).values()) {
+  for (const { name: file } of await filesIn(dir)) {
     if (!file.startsWith(`${model.key}.`)) continue;
     const rest = file.slice(model.key.length + 1);
     const end = SEPARATE.slice(0, 2).find((e) => rest.endsWith(`.${e}`));
@@ -56,8 +57,8 @@ export async function keep(model: Owner, name: string): Promise<number> {
     const whole = await withSum((edgewise) => safetensorsHead(contents.tensors, { ...metadata, edgewise }).head, tensors.slice(dataBegin(tensors, contents)));
     const before = (await saves(dir, model)).filter((s) => s.name === name);
     await writeFile(dir, `${prefixOf(model, name)}${(before[0]?.generation ?? 0) + 1}.safetensors`, whole);
-    for (const { file } of before) await dir.removeEntry(file).catch(() => undefined);
-    await dir.removeEntry(`${prefixOf(model, name)}adapter_config.json`).catch(() => undefined);
+    for (const { file } of before) await removeFrom(dir, file);
+    await removeFrom(dir, `${prefixOf(model, name)}adapter_config.json`);
     return whole.size;
   } catch (e) {
     throw storageError(e, `adapter '${name}'`, bytes, "It is still in use here, and can be downloaded; what was kept of it before stays.");
@@ -96,13 +97,13 @@ export async function forget(model: Owner, name: string): Promise<void> {
   checkName(name);
   const dir = await folder(FOLDER, false);
   if (!dir) return;
-  for (const save of await saves(dir, model)) if (save.name === name) await dir.removeEntry(save.file).catch(() => undefined);
-  await dir.removeEntry(`${prefixOf(model, name)}adapter_config.json`).catch(() => undefined);
+  for (const save of await saves(dir, model)) if (save.name === name) await removeFrom(dir, save.file);
+  await removeFrom(dir, `${prefixOf(model, name)}adapter_config.json`);
 }
 
 async function open(dir: FileSystemDirectoryHandle, file: string): Promise<File | undefined> {
   try {
-    return await (await dir.getFileHandle(file)).getFile();
+    return await fileIn(dir, file);
   } catch {
     return undefined;
   }

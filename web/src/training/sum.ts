@@ -1,6 +1,7 @@
 // Safetensors files that carry a sum of all of their own bytes: metadata `edgewise`, a JSON object that begins with "sum", 16 hexadecimal
 // digits which are taken as zeros where the header itself is added up. Checkpoints and kept adapters are such files.
 
+import { BlobReader } from "../blobs.ts";
 import { readSafetensors, type Contents } from "./safetensors.ts";
 
 const CHUNK = 4 << 20;
@@ -33,7 +34,9 @@ export class Sum {
 
 /** Adds a stretch of a file to a sum, piece by piece. */
 export async function addFile(sum: Sum, file: Blob, from = 0, to = file.size): Promise<Sum> {
-  for (let at = from; at < to; at += CHUNK) sum.add(new Uint8Array(await file.slice(at, Math.min(to, at + CHUNK)).arrayBuffer()));
+  const reader = new BlobReader(file, "the sum of a file", true);
+  for (let at = from; at < to; at += CHUNK) sum.add(await reader.copy(at, Math.min(to - at, CHUNK)));
+  reader.close();
   return sum;
 }
 
