@@ -1,9 +1,12 @@
 // The page's end of a worker: calls by id, events of calls, abort, and an error for every call that a dying worker leaves open.
 
+import { env } from "./env.ts";
 import { Aborted, EngineError, type EdgewiseError } from "./errors.ts";
+import { newLife, watchLife } from "./lives.ts";
 import { makeError, type FromWorker, type Methods, type ProgressEvent, type ToWorker } from "./protocol.ts";
 import { aborted } from "./source.ts";
 import type { StepEvent } from "./training/trainer.ts";
+import { seconds, setStallTimeout, stallTimeout, Watchdog } from "./watchdog.ts";
 
 /** What a call listens for, and `transfer`: buffers that move to the worker. */
 export interface CallOptions {
@@ -23,9 +26,16 @@ interface Open extends CallOptions {
 /** How long an aborted call may take to answer with what it had; a worker amid a long step answers later, which nobody waits for. */
 const ABORT_GRACE_MS = 300;
 
+/** How long a worker may take to end its threads. One that is ended while its threads start leaves them behind. */
+const END_GRACE_MS = 1000;
+/** A worker's script may come slowly, and shows no progress: it may take so many times `env.stallTimeout`. */
+const START_PATIENCE = 4;
+
 /** A worker, from the page's side. */
 export class Client {
   private readonly worker: Worker;
+  private readonly lives = new Map<string, () => void>();
+  private readonly start: Watchdog;
   private readonly open = new Map<number, Open>();
   private next = 1;
   private dead: EdgewiseError | undefined;
@@ -42,6 +52,19 @@ export class Client {
       this.end(new EngineError(`the worker failed (${e.message || "it could not be loaded"})`, url, "Serve worker.js beside edgewise.js, or set env.workerUrl; then make a new pipeline."));
     };
     this.worker.onmessageerror = () => this.end(new EngineError("a message of the worker could not be read", url, "Make a new pipeline."));
+    setStallTimeout(env.stallTimeout);
+    const patience = START_PATIENCE * stallTimeout();
+    this.start = new Watchdog(() => this.end(new EngineError(`the worker did not start within ${seconds(patience)}`, url, "Check the network, and that worker.js is served beside edgewise.js (or set env.workerUrl); then try again.")), patience);
+    this.start.wake();
+    this.send({ start: { life: newLife(), stallTimeout: stallTimeout() } });
+  }
+
+  /** A worker or one of its threads lives, and is to be missed when it ends; or it is going to end as it should. */
+  private watch(name: string, held: boolean): void {
+    this.lives.get(name)?.();
+    this.lives.delete(name);
+    if (held && !this.dead)
+      this.lives.set(name, watchLife(name, () => this.end(new EngineError("the worker, or one of its threads, has ended without a word", "", "The browser may have run out of memory: close other tabs and make a new pipeline, with fewer threads or a smaller model."))));
   }
 
   /** Calls a method of the worker. Rejects with the error that it threw there, Aborted, or EngineError when the worker dies. */
@@ -76,7 +99,18 @@ export class Client {
   end(error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one.")): void {
     if (this.dead) return;
     this.dead = error;
-    this.worker.terminate();
+    this.start.stop();
+    for (const stop of this.lives.values()) stop();
+    this.lives.clear();
+    // It ends its own threads first, unless it is busy, or not there any more.
+    const timer = setTimeout(() => this.worker.terminate(), END_GRACE_MS);
+    this.worker.onerror = (e) => e.preventDefault?.();
+    this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+      if (!("ended" in data)) return;
+      clearTimeout(timer);
+      this.worker.terminate();
+    };
+    this.worker.postMessage({ end: true } satisfies ToWorker);
     for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
   }
 
@@ -96,6 +130,9 @@ export class Client {
   }
 
   private receive(data: FromWorker): void {
+    if ("started" in data) return this.start.stop();
+    if ("life" in data) return this.watch(data.life, data.held);
+    if ("ended" in data) return;
     if ("value" in data) return this.settle(data.id)?.resolve(data.value);
     if ("error" in data) return this.settle(data.id)?.reject(makeError(data.error));
     const open = this.open.get(data.id);

@@ -1,11 +1,15 @@
 // The compiler's worker: Pyodide, the edgewise wheel, one compilation, and then it is ended from outside with all its memory. Python
 // sees the model's files through `Source`s that read from Blobs, so that weights never pass through it.
 
-import type { PlainError } from "./protocol.ts";
+import { bytesOf, HttpSource, NotFound } from "./http.ts";
+import { holdLife } from "./lives.ts";
+import { plainError, type PlainError } from "./protocol.ts";
 import { joined } from "./ranges.ts";
+import { isEdgewise } from "./source.ts";
+import { setStallTimeout, stalled, stallTimeout, Watchdog, within } from "./watchdog.ts";
 
 /** First the addresses, and Python starts; then any number of compilations. */
-export type ToCompiler = { pyodideUrl: string; wheelUrl: string } | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
+export type ToCompiler = { pyodideUrl: string; wheelUrl: string; life: string; stallTimeout: number } | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
 /** What Python made: a manifest (JSON) and files by name. */
 export interface Compiled {
   manifest: string;
@@ -15,8 +19,8 @@ export interface Compiled {
   /** Milliseconds: starting Python, and compiling. */
   ms: { pyodide: number; compile: number };
 }
-/** What it posts. */
-export type FromCompiler = { started: true } | { compiled: Compiled } | { error: PlainError; missing: string | undefined };
+/** What it posts: a sign of progress of the start, the lock that it holds (lives.ts), that Python has started, and how a compilation ended. */
+export type FromCompiler = { alive: true } | { life: string } | { started: true } | { compiled: Compiled } | { error: PlainError; missing: string | undefined };
 
 interface PyProxy { (...args: unknown[]): { toJs(options: object): unknown; destroy(): void } }
 interface Pyodide {
@@ -72,6 +76,8 @@ class Source {
   }
 }
 
+const SCRIPT_PATIENCE = 4; // times the stall timeout: scripts come without a sign of progress
+
 type Run = { run: PyProxy; pyodide: Pyodide; ms: number };
 type Failure = Extract<FromCompiler, { error: PlainError }>;
 
@@ -83,25 +89,92 @@ function words(e: unknown): string {
   return e instanceof Error ? e.message : String(e);
 }
 
+const alive = (): void => postMessage({ alive: true } satisfies FromCompiler);
+
+/**
+ * In the place of `fetch` while Pyodide starts: a download that breaks or goes silent is taken up again. WebAssembly comes as it is, since browsers keep
+ * compiled code only for their own responses; when nothing comes any more, it is an error.
+ */
+function watchedFetch(plain: typeof fetch): typeof fetch {
+  return async (input, init) => {
+    const url = input instanceof Request ? input.url : String(input);
+    if ((init?.method ?? "GET") !== "GET" || !/^https?:/.test(url)) return plain(input, init);
+    if (url.endsWith(".wasm")) {
+      const controller = new AbortController();
+      const silent = () => (controller.abort(), stalled("the server", url, "Check the network, and load the page again."));
+      const response = await within(plain(url, { ...init, signal: controller.signal }), silent);
+      alive();
+      if (response.ok) void followed(response.clone(), () => controller.abort());
+      return response;
+    }
+    const source = new HttpSource(url, { onBytes: alive, fetch: plain });
+    try {
+      await source.open();
+    } catch (e) {
+      if (e instanceof NotFound) return new Response(null, { status: e.status >= 200 ? e.status : 500 });
+      throw e;
+    }
+    const chunks = source.stream();
+    const body = new ReadableStream<Uint8Array>({
+      async pull(queue) {
+        const { done, value } = await chunks.next();
+        if (done) queue.close();
+        else queue.enqueue(value.slice());
+      },
+      async cancel() {
+        await chunks.return(undefined);
+      },
+    });
+    return new Response(body);
+  };
+}
+
+/** Reads a copy of a response to see that it goes on. */
+async function followed(copy: Response, silent: () => void): Promise<void> {
+  const reader = copy.body!.getReader();
+  const dog = new Watchdog(silent);
+  dog.wake();
+  try {
+    while (!(await reader.read()).done) {
+      dog.feed();
+      alive();
+    }
+  } catch {
+    // Whoever reads the response itself gets the same error.
+  } finally {
+    dog.stop();
+  }
+}
+
 async function start(pyodideUrl: string, wheelUrl: string): Promise<Run | Failure> {
   const t0 = performance.now();
-  const wheel = fetch(wheelUrl).then(async (r) => (r.ok ? r.arrayBuffer() : Promise.reject(new Error(`HTTP ${r.status}`))));
+  const wheelRemedy = "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.";
+  const wheel = bytesOf(wheelUrl, "the compiler", wheelRemedy, { onBytes: alive });
   wheel.catch(() => undefined);
   let pyodide: Pyodide;
+  const plain = globalThis.fetch;
   try {
-    const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ new URL("pyodide.mjs", pyodideUrl).href)) as { loadPyodide(o: object): Promise<Pyodide> };
+    const script = new URL("pyodide.mjs", pyodideUrl).href;
+    const patience = SCRIPT_PATIENCE * stallTimeout();
+    const module = (await within(import(/* webpackIgnore: true */ /* @vite-ignore */ script), () => stalled("the server", script, "Check the network.", patience), patience)) as { loadPyodide(o: object): Promise<Pyodide> };
+    alive();
+    globalThis.fetch = watchedFetch(plain);
     pyodide = await module.loadPyodide({ indexURL: pyodideUrl });
+    alive();
   } catch (e) {
     return failure(`Pyodide could not be started (${words(e)})`, pyodideUrl,
       "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they are; or give the page a package made by `edgewise build`.");
+  } finally {
+    globalThis.fetch = plain;
   }
   try {
-    pyodide.unpackArchive(await wheel, "wheel");
+    pyodide.unpackArchive((await wheel).buffer, "wheel");
     const run = pyodide.runPython(GLUE);
     postMessage({ started: true } satisfies FromCompiler);
     return { run, pyodide, ms: performance.now() - t0 };
   } catch (e) {
-    return failure(`the compiler could not be installed (${words(e)})`, wheelUrl, "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.");
+    if (isEdgewise(e)) return { error: plainError(e), missing: undefined };
+    return failure(`the compiler could not be installed (${words(e)})`, wheelUrl, wheelRemedy);
   }
 }
 
@@ -128,6 +201,9 @@ let started: Promise<Run | Failure> | undefined;
 
 addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
   if ("pyodideUrl" in data) {
+    setStallTimeout(data.stallTimeout);
+    holdLife(data.life, () => postMessage({ life: data.life } satisfies FromCompiler));
+    alive();
     started = start(data.pyodideUrl, data.wheelUrl);
     return;
   }

@@ -5,11 +5,16 @@
 import { Aborted, EdgewiseError, EngineError, InputError, OutOfMemory, PackageError, PlanError } from "./errors.ts";
 import { KERNELS } from "./gen/kernels.ts";
 import { choose, platform, type Choice, type Flavour } from "./platform.ts";
+import { endThreads, startThreads, type Thread } from "./threads.ts";
+import { bytesOf } from "./http.ts";
+import { stallTimeout, within } from "./watchdog.ts";
+import { megabytes, message } from "./words.ts";
+
+export { megabytes, message } from "./words.ts";
 
 const PAGE = 65536;
 const INITIAL_PAGES = 32;
-const THREAD_STACK = 256 * 1024;
-const THREAD_START_MS = 10_000;
+const STREAM_PATIENCE = 2; // times the stall timeout, for half a megabyte
 
 /** What core/engine.h exports. Addresses and sizes are 32-bit (signed where they come out), int64 is BigInt. */
 export interface EngineExports {
@@ -79,17 +84,31 @@ export function engineModule(url: string): Promise<WebAssembly.Module> {
 
 async function compile(url: string): Promise<WebAssembly.Module> {
   const remedy = "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
-  let response: Response;
+  const silent = Symbol();
+  let response: Response | typeof silent;
+  const controller = new AbortController();
   try {
-    response = await fetch(url, { credentials: "same-origin" });
+    response = await within(fetch(url, { credentials: "same-origin", signal: controller.signal }), () => silent);
   } catch (e) {
-    throw new EngineError(`the engine could not be fetched (${message(e)})`, url, remedy);
+    if (e !== silent) throw new EngineError(`the engine could not be fetched (${message(e)})`, url, remedy);
+    response = silent;
   }
-  if (!response.ok) throw new EngineError(`the engine could not be fetched (HTTP ${response.status})`, url, remedy);
   try {
-    const typed = response.headers.get("Content-Type")?.startsWith("application/wasm");
-    return typed ? await WebAssembly.compileStreaming(response) : await WebAssembly.compile(await response.arrayBuffer());
+    if (response !== silent) {
+      if (!response.ok) throw new EngineError(`the engine could not be fetched (HTTP ${response.status})`, url, remedy);
+      // Compiled while it comes, and from the browser's cache of compiled code on later visits. A download that takes its time shows no
+      // progress here; if it seems to have stopped, it is begun again as one that does.
+      if (response.headers.get("Content-Type")?.startsWith("application/wasm"))
+        return await within(WebAssembly.compileStreaming(response), () => silent, STREAM_PATIENCE * stallTimeout()).catch(failed);
+    }
   } catch (e) {
+    if (e !== silent) throw e;
+  }
+  controller.abort();
+  return WebAssembly.compile(await bytesOf(url, "the engine", remedy)).catch(failed);
+
+  function failed(e: unknown): never {
+    if (e === silent) throw e;
     throw new EngineError(`the engine could not be compiled (${message(e)})`, url,
       "The file is damaged or is not WebAssembly, the browser is older than Chrome 91, Firefox 89 or Safari 16.4, or the page's Content-Security-Policy lacks 'wasm-unsafe-eval'.");
   }
@@ -139,7 +158,7 @@ export class Engine {
     readonly memory: WebAssembly.Memory,
     private readonly handle: number,
     readonly choice: Choice,
-    private readonly workers: Worker[],
+    private readonly threads: readonly Thread[],
     /** Milliseconds from the compiled module to the engine that is ready. */
     readonly instantiateMs: number,
     /** What it was opened with. */
@@ -150,7 +169,14 @@ export class Engine {
    * Fetches, compiles and instantiates the engine, and starts its threads. Where threads cannot be started after all, goes on with one
    * and says why in `choice.whyNotThreads`.
    */
-  static async open(options: EngineOptions): Promise<Engine> {
+  static open(options: EngineOptions): Promise<Engine> {
+    const opening = Engine.opened(options);
+    const settled = opening.then(() => undefined, () => undefined).finally(() => openings.delete(settled));
+    openings.add(settled);
+    return opening;
+  }
+
+  private static async opened(options: EngineOptions): Promise<Engine> {
     const have = platform();
     if (!have.simd)
       throw new EngineError("this browser has no WebAssembly SIMD", "", "Use Chrome 91, Firefox 89, Safari 16.4 or later.");
@@ -176,10 +202,10 @@ export class Engine {
 
     let handle = exports.ew_open(choice.threads);
     if (!handle) throw new OutOfMemory("the engine could not be opened", "", "Close other tabs.");
-    let workers: Worker[] = [];
+    let threads: Thread[] = [];
     if (choice.threads > 1) {
       try {
-        workers = await startThreads(module, memory, exports, handle, choice.threads, options.threadUrl);
+        threads = await startThreads(module, memory, exports, handle, choice.threads, options.threadUrl);
       } catch (e) {
         // The half-started threads were ended with their memory; begin again without.
         choice = { flavour: choice.flavour, threads: 1, whyNotThreads: `threads could not be started: ${message(e)}` };
@@ -190,10 +216,11 @@ export class Engine {
         return new Engine(single, again, handle, choice, [], performance.now() - started, options).prepare();
       }
     }
-    return new Engine(exports, memory, handle, choice, workers, performance.now() - started, options).prepare();
+    return new Engine(exports, memory, handle, choice, threads, performance.now() - started, options).prepare();
   }
 
   private prepare(): this {
+    engines.add(this);
     this.out = this.exports.ew_alloc(64) >>> 0;
     if (!this.out) throw new OutOfMemory("the engine has no memory at all", "", "Close other tabs.");
     return this;
@@ -326,7 +353,8 @@ export class Engine {
     } catch {
       // It is going away in any case.
     }
-    for (const worker of this.workers) worker.terminate();
+    endThreads(this.threads);
+    engines.delete(this);
   }
 
   /** A trap (a bug in the engine, or the stack's end) marks this engine as broken, for good. */
@@ -363,6 +391,15 @@ export class Engine {
     if (loading) throw new PlanError(what, place, "The plan is damaged: build the package again, or clear the site's data if it came from the cache.");
     throw new EngineError(what, place, "This is a mistake in Edgewise or in the package; please report it with the model.");
   }
+}
+
+const engines = new Set<Engine>();
+const openings = new Set<Promise<void>>();
+
+/** Closes all engines of this thread, those that are being opened as soon as they are open. */
+export async function closeEngines(): Promise<void> {
+  while (openings.size) await Promise.all(openings);
+  for (const engine of [...engines]) engine.close();
 }
 
 /** An engine with these kernels: the given one, or, where it lacks some, the full one in its place. */
@@ -402,49 +439,4 @@ function makeMemory(shared: boolean): WebAssembly.Memory {
     }
   }
   throw new OutOfMemory(`the browser gives no memory to the engine (${message(last)})`, "", "Close other tabs.");
-}
-
-async function startThreads(
-  module: WebAssembly.Module, memory: WebAssembly.Memory, exports: EngineExports, engine: number, threads: number, url: string,
-): Promise<Worker[]> {
-  const workers: Worker[] = [];
-  try {
-    const ready: Promise<void>[] = [];
-    for (let index = 1; index < threads; index++) {
-      const stack = exports.malloc(THREAD_STACK) >>> 0;
-      const align = Math.max(16, exports.__tls_align!.value as number);
-      const tls = exports.malloc((exports.__tls_size!.value as number) + align) >>> 0;
-      if (!stack || !tls) throw new Error("out of memory");
-      const worker = new Worker(url, { type: "module", name: `edgewise thread ${index}` });
-      workers.push(worker);
-      ready.push(new Promise((resolve, reject) => {
-        const timer = setTimeout(() => reject(new Error("a thread did not start in time")), THREAD_START_MS);
-        worker.onmessage = ({ data }) => {
-          clearTimeout(timer);
-          if (data === "ready") resolve();
-          else reject(new Error(String(data)));
-        };
-        worker.onerror = (e) => {
-          clearTimeout(timer);
-          reject(new Error(e.message || `${url} could not be loaded as a worker`));
-        };
-      }));
-      worker.postMessage({ module, memory, engine, index, stackTop: (stack + THREAD_STACK) & ~15, tls: Math.ceil(tls / align) * align });
-    }
-    await Promise.all(ready);
-    return workers;
-  } catch (e) {
-    for (const worker of workers) worker.terminate();
-    throw e;
-  }
-}
-
-/** An error's words, whatever was thrown. */
-export function message(e: unknown): string {
-  return e instanceof Error ? e.message : String(e);
-}
-
-/** Bytes in words, in units of 2^20: `12 MB`. */
-export function megabytes(bytes: number): string {
-  return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MB`;
 }

@@ -24,6 +24,11 @@ export interface Env {
   flavour: "auto" | "simd128" | "relaxed-threads";
   /** Threads that compute, 1 to 64. Default: undefined, which chooses by the number of processors (at most 8). */
   threads: number | undefined;
+  /**
+   * Milliseconds that a server, the browser's storage, a file or a worker may give no sign of life before the work ends with an error that names it. A silent server is asked again first, three
+   * times. Only time in which the page's threads run counts: a laptop may sleep. Default: 30000.
+   */
+  stallTimeout: number;
 }
 
 const beside = (name: string): string => new URL(name, import.meta.url).href;
@@ -42,6 +47,7 @@ export const env: Env = {
   cacheFiles: false,
   flavour: "auto",
   threads: undefined,
+  stallTimeout: 30_000,
 };
 
 declare const __WHEEL__: string;

@@ -2,10 +2,10 @@
 // comes then is used only if the server says that it is the rest of the same file.
 
 import { aborted, sleep, throwIfAborted } from "./abort.ts";
-import { ModelError, type EdgewiseError } from "./errors.ts";
-import { megabytes, message } from "./engine.ts";
+import { EngineError, ModelError, type EdgewiseError } from "./errors.ts";
+import { megabytes, message } from "./words.ts";
 import { Sha256 } from "./sha256.ts";
-import { checkDigest, isEdgewise, readerOf, type ByteSource, type ChunkReader, type OnBytes } from "./source.ts";
+import { checkDigest, isEdgewise, readAll, readerOf, type ByteSource, type ChunkReader, type OnBytes } from "./source.ts";
 import { seconds, stallTimeout, Watchdog } from "./watchdog.ts";
 
 const ATTEMPTS = 5;
@@ -31,6 +31,8 @@ export interface HttpOptions {
   /** SHA-256 in hexadecimal digits. */
   integrity?: string | undefined;
   fetchOptions?: RequestInit | undefined;
+  /** Default: the browser's. */
+  fetch?: typeof fetch;
 }
 
 /** A request that is on its way: it can be ended, and ends by itself when the server goes silent. */
@@ -212,7 +214,7 @@ export class HttpSource implements ByteSource {
       controller.abort();
     };
     try {
-      return { response: await wait(fetch(this.url, { ...init, signal: controller.signal })), wait, close };
+      return { response: await wait((this.options.fetch ?? fetch)(this.url, { ...init, signal: controller.signal })), wait, close };
     } catch (e) {
       close();
       // Addresses of other kinds (an extension's own files, for one) have no status: what is not there cannot be fetched.
@@ -239,6 +241,16 @@ export class HttpSource implements ByteSource {
     }
     await sleep(FIRST_PAUSE_MS * 2 ** (failures - 1), signal);
     return failures;
+  }
+}
+
+/** All bytes of one of Edgewise's own files, or of Pyodide's. @param what names it @throws EngineError */
+export async function bytesOf(url: string, what: string, remedy: string, options: HttpOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
+  try {
+    return await readAll(new HttpSource(url, options));
+  } catch (e) {
+    if (e instanceof NotFound || e instanceof ModelError) throw new EngineError(`${what} could not be fetched (${e instanceof NotFound ? `HTTP ${e.status}` : e.what})`, url, remedy);
+    throw e;
   }
 }
 

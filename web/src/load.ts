@@ -1,7 +1,7 @@
 // From a model's place to a decoder that runs: finds the files, uses what an earlier visit compiled or compiles, and streams the weights
 // straight into the engine's memory.
 
-import { InputError, ModelError, OutOfMemory, PackageError, type EdgewiseError } from "./errors.ts";
+import { InputError, ModelError, OutOfMemory, PackageError, TokenizerError, type EdgewiseError } from "./errors.ts";
 import { Engine, message, withKernels } from "./engine.ts";
 import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import { checkRoom, checkTable, decoderOf, EngineDecoder, Weights } from "./decoder.ts";
@@ -48,11 +48,10 @@ type Texts = Map<string, string>;
 /** What one load needs everywhere: the request, abort, progress, and how files are fetched. */
 class Job {
   readonly model: string;
-  /** The package, where the model is one. */
-  packed: ByteSource | undefined;
   /** Made as soon as the texts are there, so that a broken one is found before anything takes long. */
   tokenizer: Tokenizer | undefined;
   private compiler: Compiler | undefined;
+  private readonly opened: (HttpSource | KeptSource)[] = [];
 
   constructor(readonly request: LoadRequest, readonly signal: AbortSignal, readonly progress: Progress) {
     this.model = typeof request.model === "string" ? request.model : "port" in request.model ? request.model.name : (request.model[0]?.name ?? "files");
@@ -69,6 +68,17 @@ class Job {
     this.compiler?.end();
   }
 
+  /** Ends the compiler, and connections that were opened and not read. */
+  close(): void {
+    this.end();
+    for (const source of this.opened) source.cancel();
+  }
+
+  /** Nothing that was kept of this model is to be used again: some of it is damaged. */
+  async forget(): Promise<void> {
+    for (const source of this.opened) if (source instanceof KeptSource) await source.distrust();
+  }
+
   readTexts(texts: Texts, where: string): Tokenizer {
     return (this.tokenizer ??= new Tokenizer(texts.get("tokenizer.json"), texts.get("tokenizer_config.json"), texts.get("chat_template.jinja"), where, texts.get("special_tokens_map.json")));
   }
@@ -81,7 +91,9 @@ class Job {
     if (wanted !== undefined && digest === undefined)
       throw new InputError(`the integrity of ${file} is '${wanted.slice(0, 100)}'`, "options.integrity", "Give a SHA-256 as 64 hexadecimal digits, or as 'sha256-' and base64.");
     const options = { signal: this.signal, onBytes: this.reporter(file), integrity: digest, fetchOptions };
-    return keep && this.request.cache_files ? new KeptSource(url, options, this.warn) : new HttpSource(url, options);
+    const source = keep && this.request.cache_files ? new KeptSource(url, options, this.warn) : new HttpSource(url, options);
+    this.opened.push(source);
+    return source;
   }
 
   blob(blob: Blob, name: string): BlobSource {
@@ -184,10 +196,10 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     return { engine, decoder, tokenizer, info, weights, adapters, programs, files: plans, key, where, urls, onnx: found.onnx };
   } catch (e) {
     opening.then((engine) => engine.close(), () => undefined);
-    if (e instanceof PackageError && job.packed instanceof KeptSource) await job.packed.forget(); // the next load fetches it anew
+    if (e instanceof ModelError || e instanceof PackageError || e instanceof TokenizerError) await job.forget();
     throw e instanceof NotFound ? notThere(e) : e;
   } finally {
-    job.end();
+    job.close();
   }
 }
 
@@ -231,7 +243,6 @@ async function find(job: Job, engine: Promise<Engine>): Promise<Found> {
 }
 
 async function fromPackage(job: Job, source: ByteSource): Promise<Found> {
-  job.packed = source;
   const opened = await openPackage(source);
   const fill: Found["fill"] = async (extents) => {
     await opened.finish(extents);

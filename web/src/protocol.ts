@@ -179,9 +179,17 @@ export type ProgressEvent =
 /** A call on its way. */
 export type Call = { [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] } }[keyof Methods];
 /** What the page posts. */
-export type ToWorker = Call | { id: number; abort: true; reason: string | undefined };
+export type ToWorker = Call | { id: number; abort: true; reason: string | undefined }
+  /** First of all. `life`: the lock to hold while it lives (lives.ts). */
+  | { start: { life: string; stallTimeout: number } }
+  /** Last of all: it ends its threads, says that it has, and is ended. */
+  | { end: true };
 /** What the worker posts. */
 export type FromWorker =
+  | { started: true }
+  | { ended: true }
+  /** It holds a lock, or one of its threads does; or that thread is going to be ended. */
+  | { life: string; held: boolean }
   | { id: number; value: unknown }
   | { id: number; error: PlainError }
   | { id: number; progress: ProgressEvent }

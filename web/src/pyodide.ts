@@ -2,8 +2,10 @@
 // an abort ends it at once, Pyodide's memory goes with it, and whatever happens in there harms nothing here.
 
 import { EngineError } from "./errors.ts";
+import { aborted } from "./abort.ts";
+import { newLife, watchLife } from "./lives.ts";
 import { makeError, type Urls } from "./protocol.ts";
-import { aborted } from "./source.ts";
+import { seconds, stallTimeout, Watchdog } from "./watchdog.ts";
 import type { Compiled, FromCompiler, ToCompiler } from "./compiler.ts";
 
 /** Gets how far a compilation is. */
@@ -16,9 +18,24 @@ export class MissingFile extends Error {
   }
 }
 
+const START_PATIENCE = 4; // times the stall timeout: Pyodide compiles itself meanwhile, and scripts come without a sign of progress
+const END_GRACE_MS = 2000;
+
+const ending = new Set<Promise<void>>();
+
+/** Resolves when all compilers of this thread that were ended are gone. */
+export async function compilersEnded(): Promise<void> {
+  await Promise.all(ending);
+}
+
 /** Python in a worker. */
 export class Compiler {
   private readonly worker: Worker;
+  private readonly start: Watchdog;
+  private heard = (): void => undefined;
+  /** Its script runs. */
+  private readonly running = new Promise<void>((resolve) => (this.heard = resolve));
+  private unwatch = (): void => undefined;
   private started = false;
   private failed: Error | undefined;
   private waiting: { resolve(c: Compiled): void; reject(e: unknown): void; onStage: Stage } | undefined;
@@ -27,12 +44,16 @@ export class Compiler {
   /** Starts Python. */
   constructor(urls: Urls, private readonly signal: AbortSignal) {
     this.worker = new Worker(urls.compilerUrl, { type: "module", name: "edgewise compiler" });
+    const patience = START_PATIENCE * stallTimeout();
+    this.start = new Watchdog(() => this.end(new EngineError(`Python did not start: nothing came of it for ${seconds(patience)}`, urls.pyodideUrl,
+      "Check the network, and that the files of the npm package pyodide are served there (env.pyodideUrl); or give the page a package made by `edgewise build`.")), patience);
+    this.start.wake();
     this.worker.onerror = (e) => {
       e.preventDefault?.();
       this.end(new EngineError(`the compiler's worker failed (${e.message || "it could not be loaded"})`, urls.compilerUrl, "Serve compiler.js beside worker.js."));
     };
     this.worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => this.receive(data);
-    this.post({ pyodideUrl: urls.pyodideUrl, wheelUrl: urls.wheelUrl });
+    this.post({ pyodideUrl: urls.pyodideUrl, wheelUrl: urls.wheelUrl, life: newLife(), stallTimeout: stallTimeout() });
     if (signal.aborted) this.stop();
     else signal.addEventListener("abort", this.stop, { once: true });
   }
@@ -49,15 +70,32 @@ export class Compiler {
 
   /** Ends the worker; a compilation that runs rejects with `error`. */
   end(error: Error = new EngineError("the compiler has ended")): void {
+    const first = !this.failed;
     this.failed ??= error;
     this.signal.removeEventListener("abort", this.stop);
-    this.worker.terminate();
+    this.start.stop();
+    this.unwatch();
     this.waiting?.reject(this.failed);
     this.waiting = undefined;
+    if (!first) return;
+    // A worker that is ended while it starts leaves its thread behind.
+    const gone = Promise.race([this.running, new Promise<void>((resolve) => { setTimeout(resolve, END_GRACE_MS); })]).then(() => {
+      this.worker.terminate();
+      ending.delete(gone);
+    });
+    ending.add(gone);
   }
 
   private receive(data: FromCompiler): void {
     const { waiting } = this;
+    this.heard();
+    if (this.failed) return;
+    if ("alive" in data) return this.start.feed();
+    if ("life" in data) {
+      this.unwatch = watchLife(data.life, () => this.end(new EngineError("Python's worker has ended without a word", "", "The browser may have run out of memory: close other tabs and try again, or compile the model ahead of time with `edgewise build`.")));
+      return;
+    }
+    this.start.stop();
     if ("started" in data) {
       this.started = true;
       waiting?.onStage("compile", "compiling the model");

@@ -4,7 +4,7 @@
 import { throwIfAborted } from "./abort.ts";
 import { BLOB_PIECE, BlobReader } from "./blobs.ts";
 import { ModelError, type EdgewiseError } from "./errors.ts";
-import { megabytes } from "./engine.ts";
+import { megabytes } from "./words.ts";
 import { stalled, within } from "./watchdog.ts";
 
 export { aborted, throwIfAborted } from "./abort.ts";
@@ -22,10 +22,6 @@ export interface ByteSource {
   open(): Promise<void>;
   /** The bytes from `offset` on, to the end. A chunk is good until the next one is asked for: it may lie in the same memory. */
   stream(offset?: number): AsyncGenerator<Uint8Array<ArrayBuffer>>;
-  /** Lets go of what `open` opened and nobody read. */
-  cancel?(): void;
-  /** Removes what is kept of it for later visits: its content turned out to be damaged. */
-  forget?(): Promise<void>;
 }
 
 /** Gets bytes so far, and in all where that is known. */

@@ -6,7 +6,7 @@ import { openPackage } from "./package.ts";
 import { BLOB_PIECE, BlobReader } from "./blobs.ts";
 import { fileIn, filesIn, folder, removeFolders, removeFrom, syncHandle, textIn, writeFile, type SyncHandle } from "./opfs.ts";
 import { BlobSource, checkDigest, HttpSource, isEdgewise, throwIfAborted, type ByteSource, type OnBytes } from "./source.ts";
-import { megabytes, message } from "./engine.ts";
+import { megabytes, message } from "./words.ts";
 import { Sha256, sha256 } from "./sha256.ts";
 
 export { folder, openFolder, writeFile, type SyncHandle } from "./opfs.ts";
@@ -118,6 +118,8 @@ export class KeptSource implements ByteSource {
   /** The server's mark of this content (ETag or date), by which a download that broke off goes on. */
   validator: string | undefined;
   private kept: File | undefined;
+  /** It has been downloaded and kept just now. */
+  private whole = false;
   private meta: Meta | undefined;
   private dir: FileSystemDirectoryHandle | undefined;
   private readonly id: string;
@@ -225,6 +227,7 @@ export class KeptSource implements ByteSource {
         handle.flush();
         handle.close();
         handle = undefined;
+        this.whole = true;
         await this.writeMeta(true).catch((e: unknown) => this.warn(quotaWords(e, this.name)));
       }
     } finally {
@@ -242,7 +245,12 @@ export class KeptSource implements ByteSource {
     this.http.cancel();
   }
 
-  /** Removes what is kept of this file: it is not what it was to be. */
+  /** Removes it if it is kept as a whole: what is in it, or in another file of its model, is damaged. A part is compared with the server's file anyway. */
+  async distrust(): Promise<void> {
+    if (this.whole || this.meta?.complete) await this.forget();
+  }
+
+  /** Removes what is kept of this file. */
   async forget(): Promise<void> {
     for (const end of ["json", "data"]) await removeFrom(this.dir, `${this.id}.${end}`);
   }

@@ -70,21 +70,3 @@ export function within<T>(promise: PromiseLike<T>, late: () => unknown, ms = lim
     promise.then((value) => (dog.stop(), resolve(value)), (e: unknown) => (dog.stop(), reject(e)));
   });
 }
-
-// Workers that die without a word (they were closed, or the browser took them away) are noticed by a lock that each holds while it lives.
-
-/** Holds a lock of this name until the worker ends; `held` is called once it is held. Does nothing where the browser has no locks for this page. */
-export function holdLife(name: string, held: () => void): void {
-  try {
-    navigator.locks?.request(name, () => (held(), new Promise<never>(() => undefined))).catch(() => undefined);
-  } catch {
-    // No secure context: `error` events are all there is.
-  }
-}
-
-/** Calls `ended` when the worker that holds the lock of this name has ended. Returns what stops the watching. */
-export function watchLife(name: string, ended: () => void): () => void {
-  const controller = new AbortController();
-  navigator.locks.request(name, { signal: controller.signal }, () => ended()).catch(() => undefined);
-  return () => controller.abort();
-}

@@ -1,8 +1,11 @@
 // The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever waits for messages from here.
 
+import { closeEngines } from "./engine.ts";
 import { InputError } from "./errors.ts";
 import { InferenceModel } from "./inference/model.ts";
+import { holdLife, life } from "./lives.ts";
 import { loadModel, notThere, type Model } from "./load.ts";
+import { compilersEnded } from "./pyodide.ts";
 import { plainError, type Call, type FromWorker, type Generated, type GenerateRequest, type Methods, type ToWorker } from "./protocol.ts";
 import { traceOf } from "./profile.ts";
 import { Recorder } from "./recorder.ts";
@@ -13,6 +16,7 @@ import { ArtifactSession } from "./training/artifacts.ts";
 import { forget, keep, listKept, readKept } from "./training/kept.ts";
 import { mergedOnnx } from "./training/merge.ts";
 import { TrainingRun } from "./training/trainer.ts";
+import { setStallTimeout } from "./watchdog.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 const running = new Map<number, AbortController>();
@@ -188,7 +192,22 @@ async function answer(call: Call): Promise<void> {
   }
 }
 
+/** Ends all that runs in threads of its own, and says so. */
+async function end(): Promise<void> {
+  ended.abort();
+  for (const controller of running.values()) controller.abort();
+  await Promise.all([closeEngines(), compilersEnded()]);
+  post({ ended: true });
+}
+
 addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
-  if ("abort" in data) running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
+  if ("start" in data) {
+    setStallTimeout(data.start.stallTimeout);
+    life.name = data.start.life;
+    life.report = (name, held) => post({ life: name, held });
+    holdLife(life.name, () => life.report(life.name, true));
+    post({ started: true });
+  } else if ("end" in data) void end();
+  else if ("abort" in data) running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
   else void answer(data);
 });
