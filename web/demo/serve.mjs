@@ -7,6 +7,7 @@
 //     ?fault=short:BYTES        the file seems to have only so many bytes: complete, but cut off
 //     ?fault=status:CODE        that status
 //     ?fault=slow:MS            a pause after every 64 kB
+//     ?fault=mute               no answer at all
 //     ?fault=no-range           ranges are not understood, and nothing tells versions apart
 import { createReadStream, statSync } from "node:fs";
 import { createServer } from "node:http";
@@ -108,6 +109,7 @@ function answer(request, response) {
   const [fault, amount] = settings.faults ? (url.searchParams.get("fault") ?? "").split(":") : [""];
   const number = Number(amount);
   if (fault === "status") return say(Number.isInteger(number) && number >= 200 && number < 600 ? number : 400, "as asked");
+  if (fault === "mute") return undefined;
   const { file, stat } = found;
   const size = fault === "short" ? Math.min(number, stat.size) : stat.size;
   headers["Content-Type"] = TYPES[extname(file)] ?? "application/octet-stream";

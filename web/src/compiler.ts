@@ -91,6 +91,12 @@ function words(e: unknown): string {
 
 const alive = (): void => postMessage({ alive: true } satisfies FromCompiler);
 
+/** Tells of an error of the start, which Pyodide might keep to itself or rename. */
+function told(e: unknown): unknown {
+  postMessage({ error: { ...plainError(e), name: "EngineError" }, missing: undefined } satisfies FromCompiler);
+  return e;
+}
+
 /**
  * In the place of `fetch` while Pyodide starts: a download that breaks or goes silent is taken up again. WebAssembly comes as it is, since browsers keep
  * compiled code only for their own responses; when nothing comes any more, it is an error.
@@ -101,10 +107,13 @@ function watchedFetch(plain: typeof fetch): typeof fetch {
     if ((init?.method ?? "GET") !== "GET" || !/^https?:/.test(url)) return plain(input, init);
     if (url.endsWith(".wasm")) {
       const controller = new AbortController();
-      const silent = () => (controller.abort(), stalled("the server", url, "Check the network, and load the page again."));
+      const silent = (): unknown => {
+        controller.abort();
+        return told(stalled("the server", url, "Check the network, and load the page again."));
+      };
       const response = await within(plain(url, { ...init, signal: controller.signal }), silent);
       alive();
-      if (response.ok) void followed(response.clone(), () => controller.abort());
+      if (response.ok) void followed(response.clone(), silent);
       return response;
     }
     const source = new HttpSource(url, { onBytes: alive, fetch: plain });
@@ -112,12 +121,12 @@ function watchedFetch(plain: typeof fetch): typeof fetch {
       await source.open();
     } catch (e) {
       if (e instanceof NotFound) return new Response(null, { status: e.status >= 200 ? e.status : 500 });
-      throw e;
+      throw told(e);
     }
     const chunks = source.stream();
     const body = new ReadableStream<Uint8Array>({
       async pull(queue) {
-        const { done, value } = await chunks.next();
+        const { done, value } = await chunks.next().catch((e: unknown) => Promise.reject(told(e)));
         if (done) queue.close();
         else queue.enqueue(value.slice());
       },
@@ -205,6 +214,8 @@ addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
     holdLife(data.life, () => postMessage({ life: data.life } satisfies FromCompiler));
     alive();
     started = start(data.pyodideUrl, data.wheelUrl);
+    const ready = await started;
+    if ("error" in ready) postMessage(ready);
     return;
   }
   let reply: FromCompiler;

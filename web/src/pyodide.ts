@@ -18,7 +18,7 @@ export class MissingFile extends Error {
   }
 }
 
-const START_PATIENCE = 4; // times the stall timeout: Pyodide compiles itself meanwhile, and scripts come without a sign of progress
+const START_PATIENCE = 8; // times the stall timeout: Pyodide compiles itself meanwhile, and scripts come without a sign of progress
 const END_GRACE_MS = 2000;
 
 const ending = new Set<Promise<void>>();
@@ -108,6 +108,7 @@ export class Compiler {
       waiting?.resolve(data.compiled);
     } else {
       const error = makeError(data.error);
+      if (!this.started) this.end(error); // Python itself could not be started
       waiting?.reject(data.missing ? new MissingFile(data.missing, error) : error);
     }
   }

@@ -1,0 +1,219 @@
+"""Whatever a page waits for ends: servers that go silent, workers that die or never start, storage and files that do not answer. And what comes after a break is the same file's rest, or it is not used."""
+import pytest
+
+from .conftest import MODEL, WEB, greedy
+from .faulty import Faulty
+from .test_trouble import LOAD, error, load
+
+PATIENCE = "ew.env.stallTimeout = 3000; "
+
+
+@pytest.fixture
+def faulty(package, built):
+    files = {"model.edge": package, "model.onnx": (MODEL / "onnx" / "model_q4.onnx").read_bytes()}
+    for path in (WEB / "node_modules" / "pyodide").iterdir():
+        if path.is_file():
+            files[path.name] = path.read_bytes()
+    for path in (WEB / "dist" / "engine").iterdir():
+        files[path.name] = path.read_bytes()
+    one = Faulty(files)
+    yield one
+    one.close()
+
+
+def patient(v, model, **options):
+    v.run(PATIENCE)
+    return load(v, model, **options)
+
+
+# What comes after a break
+
+def test_resuming_through_a_redirecting_cdn(visit, server, faulty):
+    """Model hubs redirect to a CDN that answers no preflight, lets pages read few headers, and cuts connections as others do."""
+    v = visit(server)
+    want = greedy(v, "/files/model.edge")["text"]
+    for amount, fault in enumerate(("hub", "cdn"), 700_000):
+        faulty.asked.clear()
+        got = greedy(v, f"{faulty.url}/{fault}/{amount}/model.edge")
+        assert "error" not in got and got["text"] == want, got
+        begun, resumed = [r for f, r in faulty.asked if f == "cdn"]
+        assert begun is None and resumed.startswith("bytes=") and 0 < int(resumed[6:-1]) <= amount
+    assert not faulty.options, "a preflight was sent, which such a CDN refuses"
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_only_the_rest_of_the_same_file_continues_it(visit, server, faulty, keep):
+    v = visit(server)
+    want = greedy(v, "/files/model.edge")["text"]
+    at = 700_000 + keep
+    for fault in ("nameless-206", "rangeless-206", "elsewhere-206"):  # no continuation: all of it again
+        faulty.asked.clear()
+        got = greedy(v, f"{faulty.url}/{fault}/{at}/model.edge", {"cache_files": keep})
+        assert "error" not in got and got["text"] == want, (fault, got)
+        assert [r is None for _, r in faulty.asked] == [True, False, True], fault
+    for fault in ("changed-206", "longer-206", "nameless-200"):  # another file, or nobody knows
+        url = f"{faulty.url}/{fault}/{at}/model.edge"
+        error(load(v, url, cache_files=keep), "ModelError", "changed on the server", "Load it again")
+    if keep:
+        v.run("await ew.clearCache()")
+
+
+def test_what_is_damaged_is_not_kept(visit, server, files, package):
+    """A complete file that its own checksums refuse is fetched again on the next visit."""
+    (files / "kept.edge").write_bytes(package[:200_000] + bytes(1000) + package[201_000:])
+    v = visit(server)
+    got = load(v, "/files/kept.edge", cache_files=True)
+    error(got, "PackageError")
+    assert v.run("return (await ew.cacheBytes()).files") == 0
+    (files / "kept.edge").write_bytes(package)
+    assert "error" not in load(v, "/files/kept.edge", cache_files=True)
+
+
+# Silence
+
+def test_a_silent_server_is_asked_again(visit, server, faulty):
+    v = visit(server)
+    got = patient(v, f"{faulty.url}/stall-once/700000/model.edge")
+    assert "error" not in got, got
+    assert [r is None for _, r in faulty.asked] == [True, False]
+    error(patient(v, f"{faulty.url}/stall/700000/model.edge"), "ModelError", "broke off", "sent nothing for 3 s", "model.edge")
+    error(patient(v, f"{faulty.url}/mute/0/model.edge"), "ModelError", "could not be fetched", "sent nothing for 3 s")
+    assert "error" not in load(v, "/files/model.edge")
+
+
+def test_a_slow_server_is_waited_for(visit, server, faulty, package):
+    """Progress counts, not the time in all."""
+    v = visit(server)
+    amount = len(package) // 12
+    got = patient(v, f"{faulty.url}/trickle/{amount}/model.edge")
+    assert "error" not in got and got["info"]["ms"]["load"] > 1.2 * 3000, got
+
+
+@pytest.mark.parametrize("name, words", [("pyodide.asm.wasm", "did not answer within 1.5 s"), ("python_stdlib.zip", "sent nothing for 1.5 s"), ("pyodide.mjs", "did not answer within 6 s")])
+def test_python_that_does_not_come(visit, server, faulty, name, words):
+    v = visit(server)
+    v.run("window.was = ew.env.pyodideUrl; ew.env.stallTimeout = 1500; ew.env.pyodideUrl = arg;", f"{faulty.url}/without/{name}/")
+    e = error(v.run(LOAD, COMPILED), "EngineError", words)
+    assert e["remedy"] and faulty.url in e["where"], e
+    v.run("ew.env.stallTimeout = 30000; ew.env.pyodideUrl = window.was;")
+    assert "error" not in v.run(LOAD, COMPILED)
+
+
+def test_a_wheel_that_does_not_come(visit, server):
+    v = visit(server)
+    v.run("ew.env.stallTimeout = 2000; ew.env.wheelUrl += '?fault=mute';")
+    error(v.run(LOAD, COMPILED), "EngineError", ".whl", "sent nothing for 2 s")
+
+
+def test_an_engine_that_does_not_come(visit, server, faulty):
+    v = visit(server)
+    v.run(PATIENCE + "ew.env.engineUrl = arg;", f"{faulty.url}/mute/0/")
+    error(load(v, "/files/model.edge"), "EngineError", "the engine could not be fetched", "sent nothing for 3 s")
+
+
+# Workers
+
+COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
+
+
+@pytest.mark.parametrize("setting, words", [("workerUrl", "the worker did not start within 2.8 s"), ("compilerUrl", "Python did not start: nothing came of it for 5.6 s")])
+def test_a_worker_that_never_starts(visit, server, setting, words):
+    v = visit(server)
+    v.run("ew.env.stallTimeout = 700; ew.env[arg] += '?fault=mute';", setting)
+    error(v.run(LOAD, COMPILED), "EngineError", words)
+
+
+@pytest.mark.parametrize("setting", ["workerUrl", "compilerUrl"])
+@pytest.mark.parametrize("script", ["missing.js", "broken.js"])
+def test_a_worker_that_cannot_start(visit, server, files, setting, script):
+    (files / "broken.js").write_text("this is no program")
+    v = visit(server)
+    v.run("ew.env[arg[0]] = arg[1];", [setting, f"/files/{script}"])
+    error(v.run(LOAD, COMPILED), "EngineError", "worker failed", script)
+
+
+def test_threads_that_never_start(visit, server):
+    """It goes on with one, and says why."""
+    v = visit(server)
+    v.run("ew.env.stallTimeout = 2000; ew.env.threadUrl += '?fault=mute';")
+    got = load(v, "/files/model.edge", threads=2)
+    assert got["info"]["threads"] == 1 and "did not start within 2 s" in got["info"]["whyNotThreads"], got
+
+
+def worker_of(page, part):
+    [one] = [w for w in page.workers if part in w.url]
+    return one
+
+
+def test_a_worker_that_dies(visit, server):
+    """Closed, as browsers do for want of memory, without an event: every open call rejects, later ones too."""
+    v = visit(server)
+    v.run("window.p = await ew.pipeline('text-generation', '/files/model.edge', {threads: 1});")
+    v.page.evaluate("""() => { window.said = Promise.all([p("Once", {max_new_tokens: 400, min_new_tokens: 400}).catch((e) => e), p("The", {max_new_tokens: 5}).catch((e) => e)])
+        .then(async (all) => [...all, await p("x").catch((e) => e)].map((e) => [e.name, e.message])); }""")
+    worker_of(v.page, "worker.js").evaluate("() => self.close()")
+    for name, message in v.page.evaluate("() => window.said"):
+        assert name == "EngineError" and "ended without a word" in message
+
+
+def test_python_that_dies(visit, server):
+    v = visit(server)
+    v.page.evaluate("""() => { window.said = ew.InferenceSession.create("/demo/model/onnx/model_q4.onnx", {cache: false}).then(() => ["none"], (e) => [e.name, e.message]); }""")
+    v.page.wait_for_function("performance.getEntriesByType('resource').length > 0")
+    for _ in range(200):
+        if any("compiler.js" in w.url for w in v.page.workers):
+            break
+        v.page.wait_for_timeout(20)
+    worker_of(v.page, "compiler.js").evaluate("() => self.close()")
+    name, message = v.page.evaluate("() => window.said")
+    assert name == "EngineError" and "Python's worker has ended" in message
+
+
+def test_a_thread_that_dies(visit, server, files):
+    """Its worker waits for it in WebAssembly and hears nothing; the page does."""
+    text = (WEB / "dist" / "thread.js").read_text()
+    assert text.count(".ew_worker(") == 1
+    (files / "thread-bad.js").write_text(text.replace(".ew_worker(", ".ew_worker_that_is_not_there("))
+    v = visit(server)
+    v.run("ew.env.threadUrl = '/files/thread-bad.js';")
+    got = v.run("""
+        const p = await ew.pipeline("text-generation", "/files/model.edge", {threads: 2});
+        const begun = performance.now();
+        while (performance.now() - begun < 60_000) await p("Once upon a time", {max_new_tokens: 100});
+    """)
+    error(got, "EngineError", "one of its threads")
+
+
+# Storage and files
+
+EARLY = """
+const early = [], hold = (e) => { if (early) early.push(e.data); };
+addEventListener("message", hold);
+import("/worker.js").then(() => { removeEventListener("message", hold); for (const data of early) dispatchEvent(new MessageEvent("message", {data})); });
+"""
+
+
+def test_storage_that_does_not_answer(visit, server, files):
+    """Then nothing is kept; everything else works."""
+    for broken in ("FileSystemDirectoryHandle.prototype.getFileHandle", "FileSystemFileHandle.prototype.createSyncAccessHandle", "FileSystemFileHandle.prototype.createWritable",
+                   "FileSystemFileHandle.prototype.getFile", "StorageManager.prototype.getDirectory"):
+        (files / "instead.js").write_text(f"{broken} = () => new Promise(() => undefined);" + EARLY)
+        v = visit(server)
+        v.run(PATIENCE + "ew.env.workerUrl = '/files/instead.js';")
+        assert "error" not in load(v, "/files/model.edge", cache_files=True), broken
+        got = load(v, "/demo/model/", dtype="q4", cache_files=True)
+        assert "error" not in got and got["info"]["origin"] == "compiled", (broken, got)
+
+
+def test_files_that_do_not_answer(visit, server, files):
+    (files / "instead.js").write_text("Blob.prototype.arrayBuffer = () => new Promise(() => undefined);" + EARLY)
+    v = visit(server)
+    v.run(PATIENCE + "ew.env.workerUrl = '/files/instead.js';")
+    error(v.run("await ew.pipeline('text-generation', new File([await (await fetch('/files/model.edge')).blob()], 'mine.edge'))"), "ModelError", "mine.edge", "did not deliver it within 3 s")
+
+
+def test_files_of_an_extension(visit, server):
+    """Where an address is not http's, a file that is not there has no status: it is missing at once."""
+    v = visit(server)
+    got = v.run("const t = performance.now(); try { await ew.pipeline('text-generation', 'chrome-extension://abcdefghijklmnopabcdefghijklmnop/model.edge'); } catch (e) { return [e.name, e.message, performance.now() - t]; }")
+    assert got[0] == "ModelError" and "no such file" in got[1], got
