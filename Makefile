@@ -3,12 +3,13 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench fuzz gen wasm native sanitize threads web wheel clean
+.PHONY: help demo test bench soak fuzz gen wasm native sanitize threads web wheel clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
 TESTS  ?= tests
 FUZZ   ?= 20000000
+RUNS   ?= 200
 FUZZ_ONNX ?= 20000
 FUZZ_FILES ?= 100000
 
@@ -34,6 +35,9 @@ test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(st
 
 bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with other engines, about 20 minutes (CASE="decode ops": only that)
 	$(python) -m tests.bench $(CASE)
+
+soak: $(stamp)/venv-test $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## load models in fresh browser profiles while all cores are busy, until RUNS (200) are done: does each visit end?
+	$(python) -m tests.soak.soak --runs $(RUNS)
 
 fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long campaigns under sanitizers: of mutated plans (FUZZ=runs), damaged models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
 	PYTHONPATH=python $(python) tests/core/make_seeds.py .build/seeds

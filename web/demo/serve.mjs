@@ -1,7 +1,7 @@
-// node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--mount /path=folder]... [--header "Name: value"]... [--faults]
+// node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--no-range] [--mount /path=folder]... [--header "Name: value"]... [--faults]
 //
 // Serves the demo: web/dist as it is, and Pyodide from node_modules as /pyodide/. Sends the two headers that make a page cross-origin
-// isolated, which threads need; --no-isolation leaves them out. --faults lets tests ask for broken answers in the address:
+// isolated, which threads need; --no-isolation leaves them out. --no-range makes it a server that knows neither ranges nor versions. --faults lets tests ask for broken answers in the address:
 //     ?fault=cut:BYTES          the connection breaks after so many bytes, every time
 //     ?fault=cut-once:BYTES     only the first time for this address
 //     ?fault=short:BYTES        the file seems to have only so many bytes: complete, but cut off
@@ -15,7 +15,7 @@ import { dirname, extname, join, normalize, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
-const settings = { port: 8017, host: "localhost", isolated: true, faults: false, headers: {} };
+const settings = { port: 8017, host: "localhost", isolated: true, ranges: true, faults: false, headers: {} };
 const mounts = [["/pyodide/", join(web, "node_modules/pyodide")], ["/", join(web, "dist")]];
 for (let i = 2; i < process.argv.length; i++) {
   const name = process.argv[i];
@@ -23,6 +23,7 @@ for (let i = 2; i < process.argv.length; i++) {
   if (name === "--port") settings.port = Number(value());
   else if (name === "--host") settings.host = value();
   else if (name === "--no-isolation") settings.isolated = false;
+  else if (name === "--no-range") settings.ranges = false;
   else if (name === "--faults") settings.faults = true;
   else if (name === "--header") {
     const [, header, text] = /^([\w-]+):\s*(.*)$/.exec(value()) ?? fail("--header needs 'Name: value'");
@@ -106,7 +107,7 @@ function answer(request, response) {
   if (!found) return say(404, `${path} is not here${path.startsWith("/engine/") || path.endsWith(".whl") || path.endsWith(".edge") ? ": run `make demo`, which builds it" : ""}`);
   if (found.redirect) return say(302, "see there", { Location: found.redirect.split("/").map(encodeURIComponent).join("/") });
 
-  const [fault, amount] = settings.faults ? (url.searchParams.get("fault") ?? "").split(":") : [""];
+  const [fault, amount] = (settings.faults && url.searchParams.get("fault")?.split(":")) || [settings.ranges ? "" : "no-range"];
   const number = Number(amount);
   if (fault === "status") return say(Number.isInteger(number) && number >= 200 && number < 600 ? number : 400, "as asked");
   if (fault === "mute") return undefined;

@@ -192,12 +192,15 @@ async function answer(call: Call): Promise<void> {
   }
 }
 
+/** Ending a thread takes a while; Chromium forgets to when the worker that asked for it is ended meanwhile. */
+const THREADS_END_MS = 200;
+
 /** Ends all that runs in threads of its own, and says so. */
 async function end(): Promise<void> {
   ended.abort();
   for (const controller of running.values()) controller.abort();
   await Promise.all([closeEngines(), compilersEnded()]);
-  post({ ended: true });
+  setTimeout(() => post({ ended: true }), THREADS_END_MS);
 }
 
 addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
