@@ -235,3 +235,39 @@ def test_the_schedule_is_pythons(visit, server, artifacts):
     """, artifacts)
     assert "error" not in got, got
     assert got["rates"] == pytest.approx(want, rel=1e-6) and got["wrong"] == "InputError warmupStepCount"
+
+
+def test_aborts(visit, server, artifacts):
+    """While it is created, while its steps are compiled, queued and running: Aborted, and what follows is as if nothing had been asked for."""
+    v = visit(server)
+    got = v.run(CREATE + """
+        const whole = await open();
+        const want = await steps(whole, 0, 6);
+        await whole.release();
+        const names = [];
+        const aborted = async (ms, work) => {
+          const c = new AbortController();
+          if (ms) setTimeout(() => c.abort(), ms); else c.abort();
+          try { await work(c.signal); names.push(`done after ${ms}`); } catch (e) { names.push(e.name); }
+        };
+        for (const ms of [0, 1, 50, 400, 1200]) await aborted(ms, async (signal) => { await (await open({options: {signal}})).release(); });
+        const s = await open();
+        await aborted(1, (signal) => s.runTrainStep(batch(0), undefined, {signal})); // is being compiled
+        await s.lazyResetGrad();
+        const losses = await steps(s, 0, 3);
+        const first = s.runEvalStep(batch(0));
+        await aborted(0, (signal) => s.runTrainStep(batch(4), undefined, {signal}));
+        const c = new AbortController();
+        const queued = s.runTrainStep(batch(5), undefined, {signal: c.signal}).then(() => "done", (e) => e.name);
+        c.abort();
+        names.push(await queued);
+        await first;
+        await aborted(1, (signal) => s.saveCheckpoint(true, {signal}));
+        await s.lazyResetGrad();
+        losses.push(...await steps(s, 3, 6));
+        await s.release();
+        return {want, losses, names};
+    """, artifacts)
+    assert "error" not in got, got
+    assert got["losses"] == got["want"]
+    assert got["names"][:3] == ["Aborted"] * 3 and set(got["names"]) <= {"Aborted", "done after 400", "done after 1200", "done", "done after 1"}, got["names"]

@@ -217,3 +217,84 @@ def test_files_of_an_extension(visit, server):
     v = visit(server)
     got = v.run("const t = performance.now(); try { await ew.pipeline('text-generation', 'chrome-extension://abcdefghijklmnopabcdefghijklmnop/model.edge'); } catch (e) { return [e.name, e.message, performance.now() - t]; }")
     assert got[0] == "ModelError" and "no such file" in got[1], got
+
+
+# What ends leaves nothing behind
+
+def test_aborted_loads_leave_no_threads(browser, server, files):
+    """Workers of workers that are ended while they start, or with the one that asked for it, stayed as threads of the browser's process."""
+    import glob
+    import time
+
+    from .conftest import Visit
+    context = browser.new_context()
+    context.set_default_timeout(120_000)
+    v = Visit(context, server + "/files/blank.html").start()
+    devtools = browser.new_browser_cdp_session()
+
+    def threads():
+        of = [p["id"] for p in devtools.send("SystemInfo.getProcessInfo")["processInfo"] if p["type"] == "renderer"]
+        found = 0
+        for path in (p for process in of for p in glob.glob(f"/proc/{process}/task/*/comm")):
+            try:
+                with open(path) as f:
+                    found += f.read().startswith("DedicatedWorker")
+            except OSError:
+                pass
+        return found
+    v.run("""
+        for (let i = 0; i < 40; i++) {
+          const c = new AbortController();
+          if (i % 4) setTimeout(() => c.abort(), (i * 37) % 120);
+          try { await (await ew.pipeline("text-generation", "/files/model.edge", {threads: 2, signal: c.signal})).dispose(); } catch (e) { if (e.name !== "Aborted") throw e; }
+        }
+    """)
+    until = time.monotonic() + 30
+    while threads() and time.monotonic() < until:
+        time.sleep(0.5)
+    assert threads() == 0
+    v.close()
+    context.close()
+
+
+def test_a_quota_that_shrinks_meanwhile(visit, server, context):
+    """Room that is taken away while files, plans, adapters and checkpoints are written: what was asked for is done or says why not, and what was there stays."""
+    v = visit(server)
+    quota = context.new_cdp_session(v.page)
+    room = lambda size=None: quota.send("Storage.overrideQuotaForOrigin", {"origin": server, **({} if size is None else {"quotaSize": size})})  # noqa: E731
+    setup = """
+        window.warnings = [];
+        window.load = (options) => ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", progress_callback: (e) => e.status === "warning" && warnings.push(e.message), ...options});
+        const p = window.p = await load({training: {batch_size: 1, sequence_length: 32}});
+        window.text = "The cat sat on the mat. ".repeat(60);
+        await ew.fineTune(p, text, {max_steps: 4, name: "first", checkpoint: {name: "run", every: 2}});
+        await p.keepAdapter("first");
+        return (await ew.checkpoints()).map((c) => c.step);
+    """
+    assert v.run(setup) == [4]
+    room(1000)
+    got = v.run("""
+        const steps = [];
+        const trainer = await ew.Trainer.create(p, text, {max_steps: 8, name: "second", checkpoint: {name: "run", every: 2}, onStep: (e) => steps.push(e.step)});
+        const ran = await trainer.run().then(() => "done", (e) => `${e.name}: ${e.message}`);
+        const saved = await trainer.save().then(() => "saved", (e) => e.name);
+        await trainer.close();
+        const kept = await p.keepAdapter("second").then(() => "kept", (e) => e.name);
+        const fresh = await load({cache_files: true, training: {batch_size: 1, sequence_length: 16}});
+        const written = (await fresh("Once", {max_new_tokens: 3})).length;
+        await fresh.dispose();
+        return {ran, saved, kept, written, warnings, checkpoints: (await ew.checkpoints()).map((c) => c.step), adapters: (await p.keptAdapters()).map((a) => a.name)};
+    """)
+    assert "error" not in got, got
+    assert got["kept"] == "StorageError" and got["written"] == 1 and any("full" in w for w in got["warnings"]), got
+    assert got["saved"] == "StorageError" and got["checkpoints"] in ([4], [2]) and got["adapters"] == ["first"], got
+    room()
+    after = v.run("""
+        const trainer = await ew.Trainer.create(p, text, {max_steps: 4, name: "third", checkpoint: {name: "other", every: 2}});
+        await trainer.run();
+        await trainer.close();
+        await p.keepAdapter("third");
+        await p.dispose();
+        return (await ew.checkpoints()).map((c) => c.name).sort();
+    """)
+    assert after == ["other", "run"], after

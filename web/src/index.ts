@@ -36,7 +36,7 @@ export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, typ
 export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/index.ts";
 export { Profile, type Limits, type MemoryRow, type NodeRow, type OpRow, type PlanRow, type ProfileRow } from "./profile.ts";
 export { Tensor, type TensorData, type Tensors, type TensorType } from "./tensor.ts";
-export { LinearLRScheduler, TrainingSession, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
+export { LinearLRScheduler, TrainingSession, type StepOptions, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
 export type { CacheDType, DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 
 /** What this page can use, and in words why not more. */

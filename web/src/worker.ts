@@ -61,8 +61,9 @@ function session(): InferenceModel | ArtifactSession {
   return found;
 }
 
-function inTurn<T>(work: (artifacts: ArtifactSession) => T | Promise<T>): Promise<T> {
+function inTurn<T>(work: (artifacts: ArtifactSession) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
   return turn(0, () => {
+    throwIfAborted(signal);
     if (!artifacts) throw new InputError("this session has been released", "TrainingSession", "Make a new one.");
     return work(artifacts);
   });
@@ -145,7 +146,8 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
     inference = await InferenceModel.open(request, ended.signal, warning(id));
     return inference.info;
   },
-  inference_run: ({ feeds, outputs }, id) => turn(0, () => {
+  inference_run: ({ feeds, outputs }, id, signal) => turn(0, () => {
+    throwIfAborted(signal);
     if (!inference) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
     return inference.run(feeds, outputs, warning(id));
   }),
@@ -156,14 +158,14 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
     artifacts = await ArtifactSession.open(given, urls, { flavour, threads }, ended.signal);
     return artifacts.info;
   },
-  artifacts_run: ({ kind, feeds }) => inTurn((a) => a.run(kind, feeds)),
+  artifacts_run: ({ kind, feeds }, _, signal) => inTurn((a) => a.run(kind, feeds, signal), signal),
   artifacts_update: () => inTurn((a) => a.update()),
   artifacts_reset: () => inTurn((a) => a.reset()),
   artifacts_rate: ({ rate }) => inTurn((a) => a.learningRate(rate)),
   artifacts_seed: ({ seed }) => inTurn((a) => a.setSeed(seed)),
   artifacts_read: ({ names }) => inTurn((a) => a.read(names)),
   artifacts_write: ({ values }) => inTurn((a) => a.write(values)),
-  artifacts_save: ({ optimizer }) => inTurn((a) => a.save(optimizer)),
+  artifacts_save: ({ optimizer }, _, signal) => inTurn((a) => a.save(optimizer), signal),
   artifacts_export: ({ outputs }) => inTurn((a) => a.export(outputs)),
 };
 

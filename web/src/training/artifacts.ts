@@ -1,6 +1,7 @@
 // ONNX Runtime Training's artifacts in the worker. Python reads them and compiles them for the shapes that come (training/page.py); their
 // steps run here without it.
 
+import { throwIfAborted } from "../abort.ts";
 import { Weights } from "../decoder.ts";
 import { Engine, type EngineOptions } from "../engine.ts";
 import { EngineError, InputError } from "../errors.ts";
@@ -127,8 +128,9 @@ export class ArtifactSession {
   }
 
   /** One pass over a batch: `train` adds to the gradients. @throws InputError: feeds that are not the model's */
-  async run(kind: "train" | "eval", feeds: Record<string, PlainTensor>): Promise<Record<string, PlainTensor>> {
+  async run(kind: "train" | "eval", feeds: Record<string, PlainTensor>, signal: AbortSignal): Promise<Record<string, PlainTensor>> {
     const session = await this.session(kind, feeds);
+    throwIfAborted(signal); // what was compiled meanwhile is there for the next step
     const plan = kind === "train" ? "accumulate" : "evaluate";
     const { slots } = session.program.plans.get(plan)!;
     const data: Record<string, Uint8Array> = {};

@@ -65,6 +65,12 @@ export class LinearLRScheduler {
   }
 }
 
+/** How a call of a {@link TrainingSession} can be stopped. */
+export interface StepOptions {
+  /** Rejects it with {@link Aborted}; the session stays as it was and can be used on. */
+  signal?: AbortSignal;
+}
+
 /**
  * A training session on artifacts (`training_model.onnx`, `eval_model.onnx`, `optimizer_model.onnx`, `checkpoint`), made by
  * `edgewise.training.artifacts` or by ONNX Runtime Training.
@@ -86,7 +92,7 @@ export class TrainingSession {
    * Reads the artifacts.
    * @throws ModelError: a file is broken or is none. UnsupportedOp, MissingGradient: later, by the first step of such a model. InputError.
    */
-  static async create(files: TrainingSessionCreateOptions, options: { flavour?: Flavour | "auto"; threads?: number } = {}): Promise<TrainingSession> {
+  static async create(files: TrainingSessionCreateOptions, options: { flavour?: Flavour | "auto"; threads?: number; signal?: AbortSignal } = {}): Promise<TrainingSession> {
     const given: Record<string, Blob | string> = {};
     const names = { checkpoint: files.checkpointState, train: files.trainModel, eval: files.evalModel, optimizer: files.optimizerModel };
     for (const [name, file] of Object.entries(names)) {
@@ -96,7 +102,7 @@ export class TrainingSession {
     }
     const client = new Client(full(env.workerUrl));
     try {
-      return new TrainingSession(client, await client.call("artifacts_open", { files: given, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads }));
+      return new TrainingSession(client, await client.call("artifacts_open", { files: given, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads }, { signal: options.signal }));
     } catch (e) {
       client.end();
       throw e;
@@ -124,16 +130,17 @@ export class TrainingSession {
 
   /**
    * Forward and backward; adds to the gradients. Returns the outputs, the loss first; with `fetches` (names) only those.
-   * @throws InputError: a feed is missing, unknown, or of another type or shape. MissingGradient, UnsupportedOp: of a model that cannot be trained. OutOfMemory
+   * @throws InputError: a feed is missing, unknown, or of another type or shape. MissingGradient, UnsupportedOp: of a model that cannot be trained. OutOfMemory.
+   * Aborted: `signal` stopped it; gradients are as before, unless it was computing already. What follows works.
    */
-  async runTrainStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>): Promise<Tensors> {
-    return picked(await this.client.call("artifacts_run", { kind: "train", feeds: plain(feeds) }), fetches);
+  async runTrainStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>, { signal }: StepOptions = {}): Promise<Tensors> {
+    return picked(await this.client.call("artifacts_run", { kind: "train", feeds: plain(feeds) }, { signal }), fetches);
   }
 
-  /** Forward with dropout off, on the evaluation model. @throws InputError: there is none, or a feed does not fit */
-  async runEvalStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>): Promise<Tensors> {
+  /** Forward with dropout off, on the evaluation model. @throws InputError: there is none, or a feed does not fit. Aborted */
+  async runEvalStep(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>, { signal }: StepOptions = {}): Promise<Tensors> {
     this.evaluation();
-    return picked(await this.client.call("artifacts_run", { kind: "eval", feeds: plain(feeds) }), fetches);
+    return picked(await this.client.call("artifacts_run", { kind: "eval", feeds: plain(feeds) }, { signal }), fetches);
   }
 
   /** Updates the parameters by the accumulated gradients. @throws InputError: there is no optimizer model, or there are no gradients */
@@ -211,8 +218,8 @@ export class TrainingSession {
   }
 
   /** The checkpoint file (ODTC, which ONNX Runtime reads, too), with the optimizer's state or without. */
-  saveCheckpoint(includeOptimizerState = true): Promise<Uint8Array<ArrayBuffer>> {
-    return this.client.call("artifacts_save", { optimizer: includeOptimizerState });
+  saveCheckpoint(includeOptimizerState = true, { signal }: StepOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
+    return this.client.call("artifacts_save", { optimizer: includeOptimizerState }, { signal });
   }
 
   /** The evaluation model up to these outputs as a plain ONNX file, with the parameters as they are now. @throws InputError: there is no evaluation model, or no such output */
