@@ -1,7 +1,7 @@
 """Edgewise: runs and trains ONNX models, in a web page as on a desktop."""
 from .arrays import Array
 from .errors import EdgewiseError
-from .session import InferenceSession, SessionOptions
+from .session import InferenceSession, RunOptions, SessionOptions
 
 __version__ = "0.1.0"
 
@@ -22,5 +22,5 @@ def __getattr__(name):  # what not every use needs is imported when first asked 
     raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
 
 
-__all__ = ["Array", "CausalLM", "EdgewiseError", "GenerationConfig", "InferenceSession", "LoraConfig", "SessionOptions", "TextGenerationPipeline", "TextIteratorStreamer",
+__all__ = ["Array", "CausalLM", "EdgewiseError", "GenerationConfig", "InferenceSession", "LoraConfig", "RunOptions", "SessionOptions", "TextGenerationPipeline", "TextIteratorStreamer",
            "TextStreamer", "Trainer", "generate", "pipeline"]

@@ -73,6 +73,14 @@ class BoundGraph:
             if v is old:
                 self.outputs[k] = new
 
+    def take_passed(self):
+        """Takes away the outputs that are inputs. Returns {name of the output: name of the input}."""
+        names = {id(v): name for name, v in self.inputs.items()}
+        passed = {name: names[id(v)] for name, v in self.outputs.items() if id(v) in names}
+        for name in passed:
+            del self.outputs[name]
+        return passed
+
     def state(self, name, dtype, shape):
         """The state of this name, made on first use."""
         if name not in self.states:
@@ -179,7 +187,10 @@ class _Binder:
         return v.producer is not None and any(i is not None and i.role == "cache" for i in v.producer.inputs)
 
     def narrow(self, v, dtype):
-        """A float32 value as a half one; `op("Cast")` would leave it as it is."""
+        """A float32 value as a half one; `op("Cast")` would leave it as it is. An input that was widened is itself."""
+        fed = v.producer.inputs[0] if v.producer is not None and v.producer.op == "Cast" and v.producer.domain == "" else None
+        if fed is not None and fed.dtype == dtype and fed.role == "input" and fed.producer is None and fed.tensor is None:
+            return fed
         out = Value(self.fresh(v.name), dtype, v.shape, constant=v.constant)
         node = BoundNode("Cast", "", "", [v], [out], {"to": dtype}, self.opset, OPS[("", "Cast")])
         out.producer = node

@@ -51,7 +51,7 @@ def _write(a, package):
     size = f"{a.output}: {os.path.getsize(a.output) / 1e6:.2f} MB"
     if "inference" in package.manifest:
         for p in package.manifest["inference"]["plans"]:
-            print(f"{size}, {', '.join(f'{n} {t}{s}' for n, (t, s) in p['inputs'].items())} -> {', '.join(f'{n} {t}{s}' for n, (_, t, s, _) in p['outputs'].items())}")
+            print(f"{size}, {', '.join(f'{n} {t}{s}' for n, (t, s) in p['inputs'].items())} -> {', '.join([f'{n} {t}{s}' for n, (_, t, s, _) in p['outputs'].items()] + [f'{n} (the input {i})' for n, i in p.get('passed', {}).items()])}")
         return
     d = package.manifest["decoder"]
     print(f"{size}, up to {d['capacity']} tokens, vocabulary {d['vocab_size']}, "

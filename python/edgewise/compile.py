@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import asdict
 
+from .bind import RUN_SEED
 from .dimensions import input_shapes
 from .errors import InputError, ModelError, UnsupportedOp
 from .json_text import parse_json
@@ -267,19 +268,29 @@ def inference_package(graph, files):
 def add_inference_plan(package, graph, shapes, dtypes, outputs=None, known=None, file=None):
     """Compiles a graph for inputs of these shapes ({name: [int]}) and element types ({name: ONNX code}), and puts the plan into the package and its manifest.
 
-    file: name of the part (default: by the number of plans so far). Returns the plan's description: {file, inputs: {name: [type, shape]}, outputs: {name: [slot, type, shape, bytes]}, slots}. Raises ir.NeedsValue where a shape depends on data."""
-    names = list(outputs or (o.name for o in graph.outputs))
-    plan, bound = compile_graph(graph, shapes, dtypes, known, outputs=names)
+    file: name of the part (default: by the number of plans so far).
+
+    Returns the plan's description: {file, inputs: {name: [type, shape]}, outputs: {name: [slot, type, shape, bytes]}, slots}, and where they are not empty
+    passed: {name of an output: name of the input that it is}: the plan does not compute it, the host gives back what was fed (a decoder's cross attention caches);
+    seed: name of an input slot, int64 [1], in which the host puts another seed before each run, for random numbers.
+    Raises ir.NeedsValue where a shape depends on data."""
+    names, passed = list(outputs or (o.name for o in graph.outputs)), {}
+    plan, bound = compile_graph(graph, shapes, dtypes, known, outputs=names, transform=lambda bound: passed.update(bound.take_passed()), run_seed=True)
     plans = package.manifest["inference"]["plans"]
     file = file or f"plan/{len(plans)}"
     add_plans(package, [(file, plan)])
     slots = {s.name: s.nbytes for s in plan.slots if s.kind == "output"}
     out = {}
-    for name in names:
+    for name in (n for n in names if n not in passed):
         slot, value = name if name in slots else name + "~output", bound.outputs[name]
         out[name] = [slot, NAME[value.dtype], list(value.shape), slots[slot]]
-    plans.append({"file": file, "inputs": {n: [NAME[dtypes[n]], list(shapes[n])] for n in shapes}, "outputs": out, "slots": [s.describe() for s in plan.slots]})
-    return plans[-1]
+    described = {"file": file, "inputs": {n: [NAME[dtypes[n]], list(shapes[n])] for n in shapes}, "outputs": out, "slots": [s.describe() for s in plan.slots]}
+    if passed:
+        described["passed"] = passed
+    if any(s.kind == "input" and s.name == RUN_SEED for s in plan.slots):
+        described["seed"] = RUN_SEED
+    plans.append(described)
+    return described
 
 
 def compile_inference(files, dims=({},), model_file=None):

@@ -335,8 +335,12 @@ def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dic
         dtype, shape = c.tuple(entry, f"{at}.inputs['{name}']", 2)
         c.text(dtype, f"{at}.inputs['{name}'][0]")
         c.shape(shape, f"{at}.inputs['{name}'][1]")
+    given = {s["name"]: s["bytes"] for s in slots if s["kind"] == "input"}
+    seed = c.text(plan["seed"], f"{at}.seed") if "seed" in plan else None
+    if seed is not None and (seed in inputs or given.get(seed) != 8):
+        c.fail(f"{at}.seed", f"is '{seed}', which is no input slot of 8 bytes of its own")
     for s in slots:
-        if s["kind"] == "input":
+        if s["kind"] == "input" and s["name"] != seed:
             if s["name"] not in inputs:
                 c.fail(at, f"has a slot for an input '{s['name']}', which its inputs lack")
             if s["bytes"] < _tensor_bytes(*inputs[s["name"]], 0):
@@ -353,6 +357,12 @@ def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dic
             c.fail(path, f"lies in the slot '{slot}', which is missing or too short")
         if nbytes != _tensor_bytes(dtype, shape, nbytes):
             c.fail(path, f"has {nbytes} bytes, which are not those of {dtype[:40]} {shape}")
+    for name, given_as in c.object(plan.get("passed", {}), f"{at}.passed").items():
+        c.text(name, f"the name in {at}.passed")
+        if c.text(given_as, f"{at}.passed['{name}']") not in inputs:
+            c.fail(f"{at}.passed['{name}']", f"is '{given_as}', which is no input")
+        if name in plan["outputs"]:
+            c.fail(f"{at}.passed['{name}']", "is computed as well")
     for name, numbers in c.object(plan.get("known", {}), f"{at}.known").items():
         if name not in inputs:
             c.fail(f"{at}.known", f"has numbers of '{name}', which is no input")

@@ -1,5 +1,7 @@
 """ONNX Runtime Web's InferenceSession in a page: any model, as Python's InferenceSession runs it, from files, addresses and packages."""
 import base64
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,6 +182,36 @@ def test_types(visit, server, models):
         return plain(await s.run({x: new ew.Tensor("float32", [1, -2, 0.5], [3])}));
     """)
     assert got == {"y": ["float16", [3], [0x3c00, 0xc000, 0x3800]], "z": ["bool", [3], [1, 0, 1]], "s": ["int64", [1], [3]]}
+
+
+SEEDS = json.loads((Path(__file__).parents[1] / "conformance" / "seeds.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["random.onnx", "random.edge"])
+def test_seeds(visit, server, models, name):
+    """Random numbers without a seed of their own: Python's for the same seed, others without one; and an output that is what was fed."""
+    (models / "random.onnx").write_bytes(base64.b64decode(SEEDS["model"]))
+    if name.endswith(".edge"):
+        assert main(["build", str(models / "random.onnx"), "--dims", "n=1", "-o", str(models / name)]) == 0
+    got = visit(server).run(FEED + """
+        const seed = (text) => (text === null ? undefined : BigInt(text)), feeds = () => ({x: new ew.Tensor("float32", [0.5])});
+        const all = [];
+        for (const {session, runs} of arg.sessions) {
+          const s = await ew.InferenceSession.create(arg.url, {seed: seed(session)});
+          for (const run of runs) all.push(plain(await s.run(feeds(), undefined, {seed: seed(run)})));
+          await s.release();
+        }
+        const s = await ew.InferenceSession.create(arg.url), free = [];
+        for (let i = 0; i < 2; i++) free.push(plain(await s.run(feeds())));
+        let refused;
+        try { await s.run(feeds(), undefined, {seed: -1}); } catch (e) { refused = [e.name, e.message]; }
+        return {all, free, refused};
+    """, {"url": f"/files/models/{name}", "sessions": SEEDS["sessions"]})
+    assert "error" not in got, got
+    want = [draw for s in SEEDS["sessions"] for draw in s["draws"]]
+    assert [[out["a"][2], out["b"][2]] for out in got["all"]] == want and all(out["z"] == ["float32", [1], [0.5]] for out in got["all"])
+    a, b = (out["a"][2] for out in got["free"])
+    assert a != b and got["refused"][0] == "InputError"
 
 
 @pytest.mark.parametrize("body, name, text", [

@@ -109,7 +109,7 @@ export interface Methods {
   profile_trace(request: { data: ProfileData }): Blob;
 
   inference_open(request: OpenRequest): OpenInfo;
-  inference_run(request: { feeds: Record<string, PlainTensor>; outputs: string[] }): Record<string, PlainTensor>;
+  inference_run(request: { feeds: Record<string, PlainTensor>; outputs: string[]; seed: bigint }): Record<string, PlainTensor>;
 
   artifacts_open(request: { files: Record<string, Blob | string>; urls: Urls; flavour: Flavour | "auto"; threads: number | undefined }): ArtifactsInfo;
   artifacts_run(request: { kind: "train" | "eval"; feeds: Record<string, PlainTensor> }): Record<string, PlainTensor>;

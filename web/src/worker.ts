@@ -146,10 +146,10 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
     inference = await InferenceModel.open(request, ended.signal, warning(id));
     return inference.info;
   },
-  inference_run: ({ feeds, outputs }, id, signal) => turn(0, () => {
+  inference_run: ({ feeds, outputs, seed }, id, signal) => turn(0, () => {
     throwIfAborted(signal);
     if (!inference) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
-    return inference.run(feeds, outputs, warning(id));
+    return inference.run(feeds, outputs, seed, warning(id));
   }),
 
   async artifacts_open({ files, urls, flavour, threads }, _, signal) {

@@ -11,7 +11,7 @@ const manifest = () => ({
   inference: {
     inputs: [{ name: "x", type: "tensor", dtype: "float32", shape: ["batch", 4] }],
     outputs: [{ name: "y", type: "tensor", dtype: "float32", shape: null }],
-    plans: [{ file: "plan/0", inputs: { x: ["float32", [1, 4]] }, outputs: { y: ["y", "float32", [1, 2], 8] }, slots: [slot("x", "input", 16, [1, 4]), slot("w", "weight", 32, [4, 2]), slot("c", "computed", 64, [16]), slot("y", "output", 8, [1, 2])], known: { x: ["1", "-2"] } }],
+    plans: [{ file: "plan/0", seed: "s", passed: { z: "x" }, inputs: { x: ["float32", [1, 4]] }, outputs: { y: ["y", "float32", [1, 2], 8] }, slots: [slot("x", "input", 16, [1, 4]), slot("s", "input", 8, [1]), slot("w", "weight", 32, [4, 2]), slot("c", "computed", 64, [16]), slot("y", "output", 8, [1, 2])], known: { x: ["1", "-2"] } }],
   },
 });
 
@@ -29,10 +29,10 @@ test("a plan is written as it was read, and runs that it serves have its key", (
   const { inference } = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   const plan = inference!.plans[0]!;
   assert.deepEqual(JSON.parse(JSON.stringify(planJson(plan))), manifest().inference.plans[0]);
-  const run = { inputs: [["x", { dtype: "float32", shape: [1, 4] }]] as [string, { dtype: string; shape: number[] }][], outputs: new Set(["y"]), known: [["x", ["1", "-2"]]] as [string, string[]][] };
+  const run = { inputs: [["x", { dtype: "float32", shape: [1, 4] }]] as [string, { dtype: string; shape: number[] }][], outputs: new Set(["y", "z"]), known: [["x", ["1", "-2"]]] as [string, string[]][] };
   assert.equal(runKey(run), runKey(plan));
   assert.notEqual(runKey({ ...run, known: [["x", ["1", "2"]]] }), runKey(plan));
-  assert.notEqual(runKey({ ...run, outputs: new Set(["y", "z"]) }), runKey(plan));
+  assert.notEqual(runKey({ ...run, outputs: new Set(["y"]) }), runKey(plan));
 });
 
 test("feeds and outputs fit into a plan's slots", () => {
@@ -46,6 +46,11 @@ test("feeds and outputs fit into a plan's slots", () => {
   refused((p) => (p.outputs.y = ["y", "float32", [2, 2], 8]), /not those of float32/);
   refused((p) => (p.inputs = { ...p.inputs, z: ["float32", [1]] } as Plan["inputs"]), /no input of the model/);
   refused((p) => (p.known = { z: ["1"] } as unknown as Plan["known"]), /no input/);
+  refused((p) => (p.passed = { z: "y" }), /no input/);
+  refused((p) => (p.passed = { y: "x" } as unknown as Plan["passed"]), /computed as well/);
+  refused((p) => (p.seed = "x"), /no input slot of 8 bytes/);
+  refused((p) => (p.seed = "y"), /no input slot of 8 bytes/);
+  refused((p) => (p.seed = undefined as unknown as string), /a slot for an input 's'/);
 });
 
 test("a damaged one is refused in words", () => {

@@ -6,7 +6,8 @@ import { Sum } from "../src/training/sum.ts";
 import { batchOf, blocksOf, IGNORED, Order, split } from "../src/training/data.ts";
 import { asFloat32, readSafetensors, safetensorsHead } from "../src/training/safetensors.ts";
 import { factor } from "../src/training/schedules.ts";
-import { seedOfRun, shuffled } from "../src/training/seeds.ts";
+import { seedOfRun } from "../src/seeds.ts";
+import { shuffled } from "../src/training/seeds.ts";
 import { refusedManifests } from "./manifests.ts";
 
 // Of python/edgewise/training: seed_of_run, factor, save_safetensors.

@@ -1,8 +1,6 @@
 """A plan in the engine, with what it takes and gives as RunTensors."""
 from __future__ import annotations
 
-import os
-
 from ..bind import RUN_SEED
 from ..errors import PlanError, UnsupportedOp
 from ..ops.dtypes import INT64, NAME, pack
@@ -11,10 +9,10 @@ from ..plan import compile_graph
 
 
 class Compiled:
-    """A loaded plan. session: has engine, store and pool. results: {output name: (slot or None, dtype, shape)}."""
+    """A loaded plan. session: has engine, store, pool and the `seeds` of the run. results: {output name: (slot or None, dtype, shape)}."""
 
     def __init__(self, session, plan, bound):
-        self.engine, self.pool, self.plan = session.engine, session.pool, plan
+        self.session, self.engine, self.pool, self.plan = session, session.engine, session.pool, plan
         try:
             self.loaded = self.engine.load(plan)
         except PlanError as e:  # made a moment ago, not damaged: some step is not what its kernel takes
@@ -38,9 +36,9 @@ class Compiled:
         """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
         bound, bind, pool = self.bound, self.loaded.bind, self.pool
         if RUN_SEED in self.inputs:
-            feeds = {**feeds, RUN_SEED: RunTensor(INT64, [1], os.urandom(8))}
+            feeds = {**feeds, RUN_SEED: RunTensor.of(INT64, [1], [self.session.seeds.next()])}
         for name, (slot, nbytes) in self.inputs.items():
-            v = feeds[name] if name in feeds or name != RUN_SEED else RunTensor(INT64, [1], os.urandom(8))
+            v = feeds[name]
             if v.memory is None:
                 v.memory, v.offset = pool.take(nbytes), 0
                 if nbytes:
@@ -73,15 +71,11 @@ class Known:
 
     def take(self, bound):
         """Takes such outputs away from a bound graph."""
-        names = {id(v): n for n, v in bound.inputs.items()}
+        self.passed = bound.take_passed()
         for name, v in list(bound.outputs.items()):
-            if id(v) in names:
-                self.passed[name] = names[id(v)]
-            elif v.numbers is not None and v.tensor is None:
+            if v.numbers is not None and v.tensor is None:
                 self.numbers[name] = RunTensor(v.dtype, v.shape, pack(v.dtype, v.numbers), numbers=list(v.numbers))
-            else:
-                continue
-            del bound.outputs[name]
+                del bound.outputs[name]
 
 
 def compile_part(session, graph, tensors, known, names):

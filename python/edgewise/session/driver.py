@@ -9,6 +9,7 @@ from ..ops.dtypes import BITS, FLOAT, pack
 from ..ops.strings import moved
 from ..ops.symbolic import product
 from ..ops.values import RunTensor, Sequence, StringTensor, is_plain
+from ..seeds import RunSeeds
 from .memory import Elsewhere
 from .program import Program, Scope, Split
 
@@ -22,18 +23,18 @@ class Driver:
         self.session, self.most_trips = session, most_trips
         self.ops, self.constants = {}, {}
         self.runs = self.depth = self.trips = 0
-        self.options = None
+        self.options, self.seeds = None, RunSeeds()
 
     engine = property(lambda self: self.session.engine)
     store = property(lambda self: self.session.store)
     pool = property(lambda self: self.session.pool)
     watch = property(lambda self: self.session.watch)
 
-    def start(self, program, feeds, options=None):
-        """Runs a whole model. feeds: {name: value}; returns the values of the program's outputs."""
+    def start(self, program, feeds, options=None, seed=None):
+        """Runs a whole model. feeds: {name: value}; seed: what its random numbers follow from, None: an unpredictable one. Returns the values of the program's outputs."""
         self.runs += 1
         self.depth = self.trips = 0
-        self.options = options
+        self.options, self.seeds = options, RunSeeds(seed)
         outputs = {o.name: o for o in program.graph.outputs}
         return [self.declared(v, outputs[name]) for name, v in zip(program.names, self.call(program, feeds))]
 

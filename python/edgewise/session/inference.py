@@ -8,6 +8,7 @@ from ..errors import InputError
 from ..ir import Graph
 from ..onnx import as_source, read_model
 from ..profile import Profile, Watch
+from ..seeds import check_seed, seed_of_run
 from .driver import MOST_TRIPS, Driver
 from .feeds import from_caller, to_caller
 from .memory import Pool
@@ -29,18 +30,24 @@ class NodeArg:
 class SessionOptions:
     """Accepted for compatibility with onnxruntime.SessionOptions. `intra_op_num_threads`: threads of the engine, 0 = all cores.
 
-    `max_loop_trips`: how often all loops of a run may go round, together: a model whose loop never ends raises ModelError then (default 2^20)."""
+    `max_loop_trips`: how often all loops of a run may go round, together: a model whose loop never ends raises ModelError then (default 2^20).
+    `seed`: an integer from 0 to 2^63 - 1 that the random numbers of all runs follow from (operators like RandomNormal without a seed of their own): sessions
+    with the same seed draw the same numbers in their first run, in their second run, and so on, here and in a page. Default None: other numbers each time."""
 
     def __init__(self):
         self.intra_op_num_threads = 0
         self.max_loop_trips = MOST_TRIPS
+        self.seed = None
 
 
 class RunOptions:
-    """Accepted for compatibility with onnxruntime.RunOptions. `terminate`: set by another thread, it ends a run in its next round of a loop (Aborted)."""
+    """Accepted for compatibility with onnxruntime.RunOptions. `terminate`: set by another thread, it ends a run in its next round of a loop (Aborted).
+
+    `seed`: an integer from 0 to 2^63 - 1 that this run's random numbers follow from, whatever the session's is. Default None: as SessionOptions.seed says."""
 
     def __init__(self):
         self.terminate = False
+        self.seed = None
 
 
 class InferenceSession:
@@ -68,6 +75,7 @@ class InferenceSession:
         self.pool, self.watch = Pool(self.engine), Watch()
         self.driver = Driver(self, getattr(sess_options, "max_loop_trips", MOST_TRIPS))
         self.programs = {}
+        self.seed, self.runs = check_seed(getattr(sess_options, "seed", None), "sess_options.seed"), 0
         self.inputs = {i.name: i for i in self.graph.input_names()}
 
     @property
@@ -94,7 +102,7 @@ class InferenceSession:
             output_names: list of output names, or None for all.
             input_feed: {input name: array}; NumPy arrays, edgewise.Array, buffers or nested lists. Strings are NumPy arrays or nested lists of str, a sequence is a list,
                 a map a dict, an optional None or what it holds.
-            run_options: RunOptions.
+            run_options: RunOptions, or None.
         Returns:
             list of arrays in the order of output_names; lists, dicts and None where outputs are sequences, maps and optionals without a value. Strings come as NumPy arrays of
             objects, without NumPy as nested lists.
@@ -111,11 +119,15 @@ class InferenceSession:
         for n in names:
             if not isinstance(n, str) or n not in known_outputs:
                 raise InputError(f"the model has no output '{n}'", "output_names", f"It has: {', '.join(sorted(known_outputs))}.")
+        seed = check_seed(getattr(run_options, "seed", None), "run_options.seed")
+        if seed is None and self.seed is not None:
+            seed = seed_of_run(self.seed, self.runs)
+        self.runs += 1
         program = self.programs.get(tuple(names))
         if program is None:
             program = self.programs[tuple(names)] = Program(self.graph, names=names)
         try:
-            return [to_caller(v) for v in self.driver.start(program, feeds, run_options)]
+            return [to_caller(v) for v in self.driver.start(program, feeds, run_options, seed)]
         finally:
             self.pool.trim()
 

@@ -13,7 +13,7 @@ from ..onnx import read_model
 from ..ops.dtypes import CODE, NAME
 from ..ops.symbolic import NotStatic
 from ..plan.notes import NOTES
-from .inference import InferenceSession
+from .inference import InferenceSession, RunOptions
 
 _model = None  # a compiler's worker serves one session
 
@@ -44,13 +44,14 @@ class _Model:
             blobs[CONSTANTS] = self.package.blobs[CONSTANTS]
         return {"plan": described, "weights": fresh}, blobs
 
-    def run(self, feeds, data, outputs):
-        """Runs the graph here. feeds: {input: [type name, shape]}; data: {input: Source}."""
+    def run(self, feeds, data, outputs, seed):
+        """Runs the graph here. feeds: {input: [type name, shape]}; data: {input: Source}; seed: of its random numbers, in decimal."""
         if self.session is None:
             self.session = InferenceSession(self.graph)
         arrays = {n: Array([int(d) for d in shape], t, bytes(data[n].read(0, data[n].size))) for n, (t, shape) in feeds.items()}
-        described, blobs = {}, {}
-        for name, value in zip(outputs, self.session.run(outputs, arrays)):
+        described, blobs, options = {}, {}, RunOptions()
+        options.seed = int(seed)
+        for name, value in zip(outputs, self.session.run(outputs, arrays, options)):
             if not isinstance(value, Array) and not hasattr(value, "dtype"):
                 raise UnsupportedOp(f"it is a {type(value).__name__}", f"output '{name}'", "A page's session gives tensors; fetch other outputs, or run the model in Python.")
             dtype, shape, content = as_input(value, name)
@@ -59,7 +60,7 @@ class _Model:
 
 
 def call(files, options):
-    """files: {name: Source}. options["call"]: one of "open" (model_file), "plan" (feeds, outputs, known, file), "run" (feeds, outputs; files: the feeds' bytes). Returns (JSON, {name: bytes})."""
+    """files: {name: Source}. options["call"]: one of "open" (model_file), "plan" (feeds, outputs, known, file), "run" (feeds, outputs, seed; files: the feeds' bytes). Returns (JSON, {name: bytes})."""
     global _model
     what = options["call"]
     if what == "open":
@@ -67,5 +68,5 @@ def call(files, options):
         return json.dumps({"inputs": describe_values(_model.graph.input_names()), "outputs": describe_values(_model.graph.outputs)}), {}
     if _model is None:
         raise InputError("no model has been opened", "InferenceSession", "This is a mistake in Edgewise; please report it.")
-    described, blobs = _model.plan(options["feeds"], options["outputs"], options["known"], options["file"]) if what == "plan" else _model.run(options["feeds"], files, options["outputs"])
+    described, blobs = _model.plan(options["feeds"], options["outputs"], options["known"], options["file"]) if what == "plan" else _model.run(options["feeds"], files, options["outputs"], options["seed"])
     return json.dumps(described), blobs

@@ -9,19 +9,11 @@ from ..engine import Place, default_engine
 from ..errors import InputError
 from ..ops.dtypes import FLOAT, NAME
 from ..profile import Profile, Watch
+from ..seeds import MASK64, seed_of_run
 from ..session.weights import WeightStore
 from .program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP
 
-_MASK = (1 << 63) - 1
 PIECE = 1 << 24
-
-
-def seed_of_run(seed, run):
-    """The int64 that a run's random numbers follow from (the finalizer of SplitMix64; Steele, Lea, Flood 2014). web/src/training has the same."""
-    z = (seed * 0x9E3779B97F4A7C15 + run + 1) & ((1 << 64) - 1)
-    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
-    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & ((1 << 64) - 1)
-    return (z ^ z >> 31) & _MASK
 
 
 class TrainingSession:
@@ -35,7 +27,7 @@ class TrainingSession:
     """
 
     def __init__(self, program, engine=None, seed=0, share=None):
-        self.program, self.engine, self.seed, self.runs, self.share = program, share.engine if share else engine or default_engine(), int(seed) & _MASK, 0, share
+        self.program, self.engine, self.seed, self.runs, self.share = program, share.engine if share else engine or default_engine(), int(seed) & MASK64 >> 1, 0, share
         self.store = WeightStore(self.engine) if share is None else share.store
         self.watch = Watch() if share is None else share.watch
         self.loaded, self.addresses, self.buffers = {}, {} if share is None else share.addresses, {}

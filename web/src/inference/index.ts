@@ -7,6 +7,7 @@ import type { Flavour } from "../platform.ts";
 import { watched, type Profile } from "../profile.ts";
 import { isMagic } from "../package.ts";
 import type { ProgressEvent } from "../protocol.ts";
+import { checkSeed, randomSeed, seedOfRun } from "../seeds.ts";
 import { hand } from "../source.ts";
 import { picked, plain, type Tensors, type TensorType } from "../tensor.ts";
 import type { ValueInfo } from "./manifest.ts";
@@ -24,6 +25,11 @@ export interface SessionOptions {
   cache?: boolean;
   /** Keep what is downloaded, too. Default: `env.cacheFiles`. */
   cache_files?: boolean;
+  /**
+   * An integer from 0 to 2^63 - 1 (above 2^53 as a bigint) that the random numbers of all runs follow from (operators like RandomNormal without a seed of their
+   * own): sessions with the same seed draw the same numbers in their first run, in their second run, and so on, here and in Python. Default: other numbers each time.
+   */
+  seed?: number | bigint;
   /** Stops the loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
   /** Accepted without effect: `executionProviders`, `graphOptimizationLevel`, ... */
@@ -56,7 +62,9 @@ export interface ValueMetadata {
  * Of the plans the 16 latest are kept in the browser's storage: a page that is visited again starts Python only for shapes that it has no plan for.
  */
 export class InferenceSession {
-  private constructor(private readonly client: Client, private readonly info: OpenInfo) {}
+  private runs = 0;
+
+  private constructor(private readonly client: Client, private readonly info: OpenInfo, private readonly seed: bigint | undefined) {}
 
   /**
    * Reads a model.
@@ -69,11 +77,12 @@ export class InferenceSession {
     const options = (typeof a === "number" ? last : a) ?? {};
     const file = typeof a === "number" ? new Uint8Array(model as ArrayBuffer, a, byteLength) : model instanceof ArrayBuffer ? new Uint8Array(model) : model;
     const external = Object.fromEntries((options.externalData ?? []).map(({ path, data }) => [path.replace(/^\.\//, ""), fileOf(data, `externalData '${path}'`)]));
+    const seed = checkSeed(options.seed, "options.seed");
     const client = new Client(full(env.workerUrl));
     try {
       const request = { model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads, cache: options.cache ?? env.cachePlans, cache_files: options.cache_files ?? env.cacheFiles };
       const transfer = typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
-      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal, onProgress, transfer }));
+      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal, onProgress, transfer }), seed);
     } catch (e) {
       client.end();
       throw e;
@@ -98,13 +107,16 @@ export class InferenceSession {
    * Runs the model.
    * @param feeds a tensor for each input
    * @param fetches names of the outputs wanted (a list, or an object with them as keys); default: all
+   * @param options `seed`: an integer from 0 to 2^63 - 1 that this run's random numbers follow from, whatever the session's is
    * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost. UnsupportedOp, OutOfMemory, Aborted
    */
-  async run(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>, options: { signal?: AbortSignal } = {}): Promise<Tensors> {
+  async run(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>, options: { signal?: AbortSignal; seed?: number | bigint } = {}): Promise<Tensors> {
     const names = fetches === undefined ? this.outputNames : Array.isArray(fetches) ? (fetches as string[]) : Object.keys(fetches);
     const data = plain(feeds);
+    const seed = checkSeed(options.seed, "options.seed") ?? (this.seed === undefined ? randomSeed() : seedOfRun(this.seed, this.runs));
+    this.runs++;
     const transfer = Object.values(data).map((t) => t.data.buffer);
-    return picked(await this.client.call("inference_run", { feeds: data, outputs: [...names] }, { signal: options.signal, onProgress, transfer }), undefined);
+    return picked(await this.client.call("inference_run", { feeds: data, outputs: [...names], seed }, { signal: options.signal, onProgress, transfer }), undefined);
   }
 
   /**

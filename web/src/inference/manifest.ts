@@ -19,8 +19,12 @@ export interface InferencePlan {
   inputs: Map<string, { dtype: string; shape: number[] }>;
   /** `slot`: name of the output slot with its bytes; two outputs may share one. */
   outputs: Map<string, { slot: string; dtype: string; shape: number[]; bytes: number }>;
+  /** Outputs that are inputs passed through, and which: the plan does not compute them; the host gives back what was fed. */
+  passed: Map<string, string>;
   /** In the plan's order. */
   slots: Slot[];
+  /** The input slot, int64 [1], that another seed is put into before each run; undefined where the plan draws no random numbers. */
+  seed: string | undefined;
   /** Inputs whose numbers it is for as well, since shapes follow from them, and these numbers in decimal. */
   known: Map<string, string[]>;
 }
@@ -34,14 +38,14 @@ export function planKey(inputs: Iterable<[string, { dtype: string; shape: readon
 }
 
 /** Which plan serves a run for some outputs, where inputs' numbers decide as well. */
-export function runKey({ inputs, outputs, known }: { inputs: Iterable<[string, { dtype: string; shape: readonly number[] }]>; outputs: { keys(): Iterable<string> }; known: Iterable<[string, readonly string[]]> }): string {
-  return planKey(inputs) + JSON.stringify([[...outputs.keys()].sort(), ...[...known].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, numbers]) => numbers)]);
+export function runKey({ inputs, outputs, passed, known }: { inputs: Iterable<[string, { dtype: string; shape: readonly number[] }]>; outputs: { keys(): Iterable<string> }; passed?: { keys(): Iterable<string> }; known: Iterable<[string, readonly string[]]> }): string {
+  return planKey(inputs) + JSON.stringify([[...outputs.keys(), ...(passed?.keys() ?? [])].sort(), ...[...known].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, numbers]) => numbers)]);
 }
 
 /** A plan as a manifest has it: the inverse of `parsePlan`. */
-export function planJson({ file, inputs, outputs, slots, known }: InferencePlan): Record<string, unknown> {
+export function planJson({ file, inputs, outputs, passed, slots, seed, known }: InferencePlan): Record<string, unknown> {
   return {
-    file, slots, known: Object.fromEntries(known), inputs: Object.fromEntries(Array.from(inputs, ([name, { dtype, shape }]) => [name, [dtype, shape]])),
+    file, slots, ...(seed === undefined ? {} : { seed }), ...(passed.size ? { passed: Object.fromEntries(passed) } : {}), known: Object.fromEntries(known), inputs: Object.fromEntries(Array.from(inputs, ([name, { dtype, shape }]) => [name, [dtype, shape]])),
     outputs: Object.fromEntries(Array.from(outputs, ([name, { slot, dtype, shape, bytes }]) => [name, [slot, dtype, shape, bytes]])),
   };
 }
@@ -82,7 +86,11 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
     const [dtype, shape] = c.tuple(entry, `${at}.inputs['${name}']`, 2);
     inputs.set(c.text(name, `the name in ${at}.inputs`), { dtype: c.text(dtype, `${at}.inputs['${name}'][0]`), shape: c.shape(shape, `${at}.inputs['${name}'][1]`) });
   }
-  for (const [name, size] of bytes("input")) {
+  const given = bytes("input");
+  const seed = root.has("seed") ? c.text(root.get("seed"), `${at}.seed`) : undefined;
+  if (seed !== undefined && (inputs.has(seed) || given.get(seed) !== 8)) c.fail(`${at}.seed`, `is '${seed}', which is no input slot of 8 bytes of its own`);
+  for (const [name, size] of given) {
+    if (name === seed) continue;
     const input = inputs.get(name);
     if (!input) c.fail(at, `has a slot for an input '${name}', which its inputs lack`);
     if (size < tensorBytes(input, 0)) c.fail(at, `has a slot of ${size} bytes for its input '${name}', which is longer`);
@@ -98,12 +106,20 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
     if (found.bytes !== tensorBytes(found, found.bytes)) c.fail(path, `has ${found.bytes} bytes, which are not those of ${found.dtype.slice(0, 40)} [${found.shape.join(", ")}]`);
     outputs.set(name, found);
   }
+  const passed: InferencePlan["passed"] = new Map();
+  for (const [name, entry] of c.object(root.has("passed") ? root.get("passed") : {}, `${at}.passed`)) {
+    c.text(name, `the name in ${at}.passed`);
+    const input = c.text(entry, `${at}.passed['${name}']`);
+    if (!inputs.has(input)) c.fail(`${at}.passed['${name}']`, `is '${input}', which is no input`);
+    if (outputs.has(name)) c.fail(`${at}.passed['${name}']`, "is computed as well");
+    passed.set(name, input);
+  }
   const known: InferencePlan["known"] = new Map();
   for (const [name, entry] of c.object(root.has("known") ? root.get("known") : {}, `${at}.known`)) {
     if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
     known.set(name, c.list(entry, `${at}.known['${name}']`).map((x, i) => c.text(x, `${at}.known['${name}'][${i}]`)));
   }
-  return { file, inputs, outputs, slots, known };
+  return { file, inputs, outputs, passed, slots, seed, known };
 }
 
 /** Of a tensor; `unknown` for types that pages have no tensors of. */

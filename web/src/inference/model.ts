@@ -11,6 +11,7 @@ import { fillBeside, notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
 import { Compiler, MissingFile } from "../pyodide.ts";
 import { NOTES } from "../recorder.ts";
+import { seedOfRun } from "../seeds.ts";
 import { BlobSource, gather, HandedSource, HttpSource, NotFound, type ByteSource, type Handed } from "../source.ts";
 import { KeptSource, type Warn } from "../storage.ts";
 import type { PlainTensor } from "../tensor.ts";
@@ -147,18 +148,18 @@ export class InferenceModel {
     await finish(weights.extents(manifest, where));
     const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined);
     for (const plan of inference.plans) {
-      const lacks = inference.outputs.find((o) => !plan.outputs.has(o.name));
+      const lacks = inference.outputs.find((o) => !plan.outputs.has(o.name) && !plan.passed.has(o.name));
       if (lacks) throw new PackageError(`its plan '${plan.file}' does not compute the output '${lacks.name}'`, where, "Build the package again with `edgewise build`.");
       made.plans.set(planKey(plan.inputs), await made.load(plan, files.get(plan.file)!, files.get(NOTES), plan === inference.plans.at(-1)));
     }
     return made;
   }
 
-  /** Computes the outputs of these names. Feeds are checked; a run that fails loses nothing. `warn`: what is compiled could not be kept. */
-  async run(feeds: Record<string, PlainTensor>, outputs: string[], warn: Warn): Promise<Record<string, PlainTensor>> {
+  /** Computes the outputs of these names. Feeds are checked; a run that fails loses nothing. `seed`: of the run's random numbers. `warn`: what is compiled could not be kept. */
+  async run(feeds: Record<string, PlainTensor>, outputs: string[], seed: bigint, warn: Warn): Promise<Record<string, PlainTensor>> {
     this.check(feeds, outputs);
     const of = this.info.inputs.map(({ name }): [string, PlainTensor] => [name, feeds[name]!]);
-    if (this.driven !== undefined) return this.runInPython(of, outputs);
+    if (this.driven !== undefined) return this.runInPython(of, outputs, seed);
     const shapes = of.map(([name, { type, dims }]): [string, { dtype: string; shape: number[] }] => [name, { dtype: type, shape: dims }]);
     const known = () => Array.from(this.needs, (n): [string, number[]] => [n, numbers(feeds[n]!)]);
     const key = () => (this.compiling ? runKey({ inputs: shapes, outputs: new Set(outputs), known: texts(known()) }) : planKey(shapes));
@@ -170,7 +171,7 @@ export class InferenceModel {
           `The package was built for ${made.join(" or ")}: feed such tensors, build it with more --dims, or give the page the .onnx file.`);
       }
       const plan = await this.compile(this.compiling, shapes, outputs, known, warn);
-      if (!plan) return this.runInPython(of, outputs);
+      if (!plan) return this.runInPython(of, outputs, seed);
       loaded = plan;
       this.plans.set(key(), loaded);
       for (const [old, one] of this.plans) {
@@ -186,8 +187,11 @@ export class InferenceModel {
       const place = loaded.slots.get(name);
       if (place) this.engine.bytes(place.address, data.length).set(data);
     }
+    if (loaded.info.seed !== undefined) this.engine.bytes(loaded.slots.get(loaded.info.seed)!.address, 8).set(new Uint8Array(BigInt64Array.of(seedOfRun(seed, 0)).buffer));
     this.engine.run(loaded.plan, loaded.where);
     return Object.fromEntries(outputs.map((name) => {
+      const input = loaded.info.passed.get(name);
+      if (input !== undefined) return [name, feeds[input]!];
       const { slot, dtype, shape, bytes } = loaded.info.outputs.get(name)!;
       return [name, { type: dtype, dims: shape, data: this.engine.bytes(loaded.slots.get(slot)!.address, bytes).slice() }];
     }));
@@ -319,9 +323,9 @@ export class InferenceModel {
     for (const address of owned) this.engine.free(address);
   }
 
-  private async runInPython(feeds: [string, PlainTensor][], outputs: string[]): Promise<Record<string, PlainTensor>> {
+  private async runInPython(feeds: [string, PlainTensor][], outputs: string[], seed: bigint): Promise<Record<string, PlainTensor>> {
     const data = new Map(feeds.map(([name, { data: bytes }]) => [name, new Blob([bytes])]));
-    const { manifest, files } = await (await this.python()).compile(data, { of: "inference", call: "run", feeds: Object.fromEntries(feeds.map(([n, t]) => [n, [t.type, t.dims]])), outputs }, () => undefined);
+    const { manifest, files } = await (await this.python()).compile(data, { of: "inference", call: "run", feeds: Object.fromEntries(feeds.map(([n, t]) => [n, [t.type, t.dims]])), outputs, seed: String(seed) }, () => undefined);
     const described = (JSON.parse(manifest) as { outputs: Record<string, [string, number[]]> }).outputs;
     return Object.fromEntries(Object.entries(described).map(([name, [type, dims]]) => [name, { type, dims, data: files.get(name)! }]));
   }

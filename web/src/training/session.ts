@@ -5,7 +5,7 @@ import { megabytes, type Engine, type Plan } from "../engine.ts";
 import type { Place, Weights } from "../decoder.ts";
 import type { ProgramInfo, Slot, StateInfo, TrainingPlan } from "../package.ts";
 import { NOTES } from "../recorder.ts";
-import { seedOfRun } from "./seeds.ts";
+import { seedOfRun } from "../seeds.ts";
 
 /** State: updates so far, int64 [1]. */
 export const STEP = "training/step";
