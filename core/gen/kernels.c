@@ -1329,6 +1329,52 @@ static int32_t check_recurrent(const void *params, ew_reach *reach, bool *empty)
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_recurrent_bytes(ew_context *c, const void *p, void *const *operand) { return ew_k_recurrent_bytes(c, p, operand); }
+static int32_t check_recurrent_bytes(const void *params, ew_reach *reach, bool *empty) {
+  const ew_recurrent_bytes_params *p = params;
+  const int64_t t = p->t;
+  const int64_t b = p->b;
+  const int64_t d = p->d;
+  const int64_t h = p->h;
+  const int64_t x_t = p->x_t;
+  const int64_t x_b = p->x_b;
+  const int64_t r_type = p->r_type;
+  const int64_t factors = p->factors;
+  const int64_t zeros = p->zeros;
+  const int64_t scratch_bytes = p->scratch_bytes;
+  bool bad = false;
+  if (t < 0) return 8;
+  if (b < 0) return 9;
+  if (d < 0) return 10;
+  if (h < 0) return 11;
+  if (!((d == 1 || d == 2))) return 0;
+  if (!(ew_check_mul(&bad, d * b, h) <= 268435456) || bad) return 1;
+  if (!(ew_check_mul(&bad, 4 * h, d) <= 2147483647) || bad) return 2;
+  if (!(ew_check_min(x_t, x_b) >= 0)) return 3;
+  if (!((r_type == 2 || r_type == 3))) return 4;
+  if (!((factors == 1) || (factors == 4 * h))) return 5;
+  if (!((zeros == 1) || (zeros == 4 * h))) return 6;
+  if (!(scratch_bytes >= 32 * ew_check_ceil_div(&bad, h, 4)) || bad) return 7;
+  if ((*empty = t == 0 || b == 0 || d == 0 || h == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (t - 1) * x_t + (b - 1) * x_b, ew_check_mul(&bad, d * 4, h))};
+  reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, d, ew_check_mul(&bad, ew_check_ceil_div(&bad, 4 * h, 32) * 32, 4 + ew_check_ceil_div(&bad, h, 4) * 4))};
+  reach[2] = (ew_reach){4, 0, d * factors};
+  reach[3] = (ew_reach){1, 0, d * zeros};
+  reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[5] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[6] = (ew_reach){4, 0, b};
+  reach[7] = (ew_reach){4, 0, ew_check_mul(&bad, d * 3, h)};
+  reach[8] = (ew_reach){4, 0, d * 18};
+  reach[9] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, t * b, d), h)};
+  reach[10] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[11] = (ew_reach){4, 0, ew_check_mul(&bad, d * b, h)};
+  reach[12] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, d * b, 4), h)};
+  reach[13] = (ew_reach){4, 0, ew_check_mul(&bad, b * 4, h)};
+  reach[14] = (ew_reach){1, 0, b * h};
+  reach[15] = (ew_reach){4, 0, ew_check_ceil_div(&bad, scratch_bytes, 4)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_recurrent_grad(ew_context *c, const void *p, void *const *operand) { return ew_k_recurrent_grad(c, p, operand); }
 static int32_t check_recurrent_grad(const void *params, ew_reach *reach, bool *empty) {
   const ew_recurrent_grad_params *p = params;
@@ -1798,6 +1844,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_random, check_random},
   {run_range, check_range},
   {run_recurrent, check_recurrent},
+  {run_recurrent_bytes, check_recurrent_bytes},
   {run_recurrent_grad, check_recurrent_grad},
   {run_reduce, check_reduce},
   {run_resample, check_resample},
@@ -1833,10 +1880,10 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {30, 10, UINT64_MAX}, /* matmul_nbits: activation */
   {30, 12, UINT64_MAX}, /* matmul_nbits: transposed */
   {30, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
-  {50, 5, UINT64_MAX}, /* rope: interleaved */
-  {58, 0, UINT64_MAX}, /* unary: op */
-  {58, 1, UINT64_MAX}, /* unary: type */
-  {61, 0, UINT64_MAX}, /* where: size */
+  {51, 5, UINT64_MAX}, /* rope: interleaved */
+  {59, 0, UINT64_MAX}, /* unary: op */
+  {59, 1, UINT64_MAX}, /* unary: type */
+  {62, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
@@ -1886,6 +1933,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_random_params), 3, 0x4, 0x1, {[2] = 1}},
   {sizeof(ew_range_params), 1, 0x1, 0x0, {0}},
   {sizeof(ew_recurrent_params), 13, 0x1f00, 0x107c, {0}},
+  {sizeof(ew_recurrent_bytes_params), 16, 0xfe00, 0xf8, {0}},
   {sizeof(ew_recurrent_grad_params), 15, 0x7000, 0x787, {0}},
   {sizeof(ew_reduce_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_resample_params), 4, 0x8, 0x0, {0}},

@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x44e0c1bfu
-enum { EW_KERNEL_COUNT = 62, EW_MAX_OPERANDS = 15 };
+#define EW_TABLE_HASH 0x691893e6u
+enum { EW_KERNEL_COUNT = 63, EW_MAX_OPERANDS = 16 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
 enum { EW_VARIANT_COUNT = 22 };
@@ -251,6 +251,11 @@ int32_t ew_k_range(ew_context *, const ew_range_params *, void *const *operand);
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t g_t; } ew_recurrent_params;
 enum { EW_RECURRENT_X, EW_RECURRENT_R, EW_RECURRENT_BIAS, EW_RECURRENT_H_FIRST, EW_RECURRENT_C_FIRST, EW_RECURRENT_LENGTHS, EW_RECURRENT_PEEPHOLES, EW_RECURRENT_TABLE, EW_RECURRENT_Y, EW_RECURRENT_H_LAST, EW_RECURRENT_C_LAST, EW_RECURRENT_G, EW_RECURRENT_CELLS };
 int32_t ew_k_recurrent(ew_context *, const ew_recurrent_params *, void *const *operand);
+
+/* recurrent_bytes (rare): recurrent of an LSTM (gates 4) whose r are bytes, from pack_integer (one item for each direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range of all rows of a direction, and its products are summed in integers. factor, r_zero: scales and zero points of r, one or one for each column, of each direction. g, sums, bytes: room. */
+typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t r_type; int32_t factors; int32_t zeros; int32_t scratch_bytes; } ew_recurrent_bytes_params;
+enum { EW_RECURRENT_BYTES_X, EW_RECURRENT_BYTES_R, EW_RECURRENT_BYTES_FACTOR, EW_RECURRENT_BYTES_R_ZERO, EW_RECURRENT_BYTES_H_FIRST, EW_RECURRENT_BYTES_C_FIRST, EW_RECURRENT_BYTES_LENGTHS, EW_RECURRENT_BYTES_PEEPHOLES, EW_RECURRENT_BYTES_TABLE, EW_RECURRENT_BYTES_Y, EW_RECURRENT_BYTES_H_LAST, EW_RECURRENT_BYTES_C_LAST, EW_RECURRENT_BYTES_G, EW_RECURRENT_BYTES_SUMS, EW_RECURRENT_BYTES_BYTES, EW_RECURRENT_BYTES_SCRATCH };
+int32_t ew_k_recurrent_bytes(ew_context *, const ew_recurrent_bytes_params *, void *const *operand);
 
 /* recurrent_grad (rare): Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r transposed, cells anything where there is no cell state. */
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; } ew_recurrent_grad_params;

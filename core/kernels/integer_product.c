@@ -188,6 +188,17 @@ static void columns_of(const product *s, int64_t item, int32_t j, int64_t row, c
   const ew_integer_product_params *p = s->p;
   const int_m *sums = (const int_m *)(s->weights + item * s->w_item);
   uint32_t a_zero = (uint32_t)((s->a_zero ? byte_at(s->a_zero, p->a_zeros > 1 ? row : 0, p->a_type == EW_I8) : 0) + s->shift);
+  if (j + COLUMNS <= p->n && p->b_zeros <= 1 && s->factor && !s->bias) { /* the usual panel, in vectors: of few rows this is much of the work */
+    const int32_t zero = (s->b_zero ? byte_at(s->b_zero, 0, p->b_type == EW_I8) : 0) - (p->b_type == EW_I8 ? 0 : 128);
+    const real *factor = p->factors > 1 ? s->factor + item * p->column_item + j : NULL;
+    const uint32_t constant = a_zero * (uint32_t)s->k * (uint32_t)zero;
+    for (int i = 0; i < COLUMNS; i += VF) {
+      *(vi_m *)(c->zero + i) = vi_splat(zero);
+      *(vi_m *)(c->offset + i) = (vi)((vu)vi_splat((int32_t)constant) - (vu)vi_splat((int32_t)a_zero) * (vu)*(const vi_m *)(sums + j + i));
+      vf_store(c->factor + i, (factor ? vf_load(factor + i) : vf_splat(*s->factor)) * s->scale);
+    }
+    return;
+  }
   for (int32_t i = 0; i < COLUMNS; i++) {
     int64_t at = item * p->column_item + j + i;
     bool there = j + i < p->n;
@@ -240,6 +251,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
     columns c;
     columns_of(s, item, j, first, &c);
     for (int64_t i = 0; i < mc;) {
+      if (mc >= height && mc - i < height && mc - i >= height / 2) i = mc - height; /* some rows again, rather than each of the last ones alone */
       int32_t rows = mc - i >= height ? height : 1;
       (s->dots ? rows > 1 ? tile_of_bytes : row_of_bytes : rows > 1 ? tile_of_shorts : row_of_shorts)(s->dots ? s->k4 / 4 : s->k4 / 2, a + i * a_row, a_row, (const int8_t *)weights + j * s->k4, t);
       uint8_t *y = s->y + (y_at + i * p->y_row + j) * size;

@@ -86,6 +86,8 @@ typedef struct {
   real *y, *h, *c, *g, *cells;
   split split;
   int32_t step, phase; /* of all tasks, where they share out hidden units */
+  const real *sums;    /* products of h that were computed before: rows of all gates of one direction; else NULL */
+  int32_t direction;   /* theirs */
 } forward;
 
 /* Step t in direction d of rows from..to-1, hidden units j..j+n-1. What reads h of all units is in phase 0; GRU's gate that reads r * h of
@@ -103,6 +105,15 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
         const real *x = w->x + t * (int64_t)p->x_t + i * p->x_b + (d * gates + k) * hidden + j;
         set(g + i * g_row + k * hidden, x, n);
         if (apart) set(g + i * g_row + GRU * hidden, w->bias ? w->bias + d * hidden + j : NULL, n);
+      }
+      if (w->sums) {
+        for (int64_t i = from; i < to; i++) {
+          const real *s = w->sums + (i * gates + k) * hidden + j;
+          real *gi = g + i * g_row + k * hidden;
+          EW_EACH
+          for (int32_t u = 0; u < n; u++) gi[u] += s[u];
+        }
+        continue;
       }
       add_dots(to - from, n, p->h, (phase ? c : h) + from * hidden, hidden, r + k * hidden * hidden, hidden, g + from * g_row + (apart ? GRU : k) * hidden, g_row);
     }
@@ -174,7 +185,7 @@ static void units_task(void *arg, int32_t index, int32_t thread) {
 
 int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *const *operand) {
   forward w = {ctx, p, operand[EW_RECURRENT_X], operand[EW_RECURRENT_R], operand[EW_RECURRENT_BIAS], operand[EW_RECURRENT_PEEPHOLES], operand[EW_RECURRENT_TABLE], operand[EW_RECURRENT_LENGTHS],
-               operand[EW_RECURRENT_Y], operand[EW_RECURRENT_H_LAST], operand[EW_RECURRENT_C_LAST], operand[EW_RECURRENT_G], operand[EW_RECURRENT_CELLS], {0}, 0, 0};
+               operand[EW_RECURRENT_Y], operand[EW_RECURRENT_H_LAST], operand[EW_RECURRENT_C_LAST], operand[EW_RECURRENT_G], operand[EW_RECURRENT_CELLS], {0}, 0, 0, NULL, 0};
   int64_t state = (int64_t)p->d * p->b * p->h, work = state * p->gates * p->h;
   set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state), set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
   int32_t width = ew_parallel_width(ctx);
@@ -190,6 +201,44 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
       if (w.phase == 2)
         for (int32_t d = 0; d < p->d; d++) forward_step(&w, d, time_of(p->t, p->reverse, d, w.step), 2, 0, p->b, 0, p->h);
       else if (w.phase == 0 || (p->gates == GRU && !p->lbr)) ew_parallel(ctx, w.split.pieces, units_task, &w);
+  return EW_OK;
+}
+
+/* ---- forward, of bytes ---- */
+
+static void bytes_task(void *arg, int32_t index, int32_t thread) {
+  const forward *w = arg;
+  (void)thread;
+  int32_t from = index * w->split.size, to = from + w->split.size < w->p->b ? from + w->split.size : w->p->b;
+  for (int32_t phase = 0; phase < 3; phase += 2) forward_step(w, w->direction, w->step, phase, from, to, 0, w->p->h);
+}
+
+int32_t ew_k_recurrent_bytes(ew_context *ctx, const ew_recurrent_bytes_params *p, void *const *operand) {
+  const ew_recurrent_params q = {.t = p->t, .b = p->b, .d = p->d, .h = p->h, .gates = LSTM, .reverse = p->reverse, .coupled = p->coupled, .x_t = p->x_t, .x_b = p->x_b};
+  forward w = {.context = ctx, .p = &q, .x = operand[EW_RECURRENT_BYTES_X], .peepholes = operand[EW_RECURRENT_BYTES_PEEPHOLES], .table = operand[EW_RECURRENT_BYTES_TABLE], .lengths = operand[EW_RECURRENT_BYTES_LENGTHS],
+               .y = operand[EW_RECURRENT_BYTES_Y], .h = operand[EW_RECURRENT_BYTES_H_LAST], .c = operand[EW_RECURRENT_BYTES_C_LAST], .g = operand[EW_RECURRENT_BYTES_G], .sums = operand[EW_RECURRENT_BYTES_SUMS]};
+  const int32_t rows = p->b, n = LSTM * p->h;
+  const int64_t state = (int64_t)rows * p->h, item = ((int64_t)n + 31) / 32 * 32 * (4 + ((int64_t)p->h + 3) / 4 * 4);
+  set(w.h, operand[EW_RECURRENT_BYTES_H_FIRST], (int32_t)(p->d * state)), set(w.c, operand[EW_RECURRENT_BYTES_C_FIRST], (int32_t)(p->d * state));
+  w.split = split_rows(ctx, rows, 1, state * 64);
+  const ew_dynamic_quantize_params quantize = {.n = (int32_t)state};
+  const ew_integer_product_params multiply = {.items = 1, .batch = rows, .n = n, .c = p->h, .x_size = {1, 1, 1}, .y_size = {1, 1, 1}, .taps = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .a_row = p->h, .y_row = n, .a_type = EW_U8,
+                                              .b_type = p->r_type, .y_type = EW_F32, .a_zeros = 1, .b_zeros = p->zeros, .factors = p->factors, .scratch_bytes = p->scratch_bytes};
+  float scale;
+  uint8_t zero;
+  for (int32_t s = 0; s < p->t && !ew_stopping(ctx); s++)
+    for (int32_t d = 0; d < p->d; d++) {
+      void *const in[] = {[EW_DYNAMIC_QUANTIZE_X] = w.h + d * state, [EW_DYNAMIC_QUANTIZE_Y] = operand[EW_RECURRENT_BYTES_BYTES], [EW_DYNAMIC_QUANTIZE_SCALE] = &scale, [EW_DYNAMIC_QUANTIZE_ZERO] = &zero};
+      uint8_t *r_zero = operand[EW_RECURRENT_BYTES_R_ZERO];
+      void *const factors[EW_INTEGER_PRODUCT_SCRATCH + 1] = {[EW_INTEGER_PRODUCT_A] = operand[EW_RECURRENT_BYTES_BYTES], [EW_INTEGER_PRODUCT_W] = (uint8_t *)operand[EW_RECURRENT_BYTES_R] + d * item, [EW_INTEGER_PRODUCT_A_ZERO] = &zero,
+                                                             [EW_INTEGER_PRODUCT_B_ZERO] = r_zero ? r_zero + (int64_t)d * p->zeros : NULL, [EW_INTEGER_PRODUCT_A_SCALE] = &scale,
+                                                             [EW_INTEGER_PRODUCT_FACTOR] = (real *)operand[EW_RECURRENT_BYTES_FACTOR] + (int64_t)d * p->factors, [EW_INTEGER_PRODUCT_Y] = (void *)w.sums,
+                                                             [EW_INTEGER_PRODUCT_SCRATCH] = operand[EW_RECURRENT_BYTES_SCRATCH]};
+      ew_k_dynamic_quantize(ctx, &quantize, in);
+      ew_k_integer_product(ctx, &multiply, factors);
+      w.direction = d, w.step = time_of(p->t, p->reverse, d, s);
+      ew_parallel(ctx, w.split.pieces, bytes_task, &w);
+    }
   return EW_OK;
 }
 

@@ -51,7 +51,7 @@ def write(name, size, hi, lo="0", optional=False, inplace=()):
 
 
 BYTES = (2, 3, 21, 22)  # what weights and zero points of one byte or two in one may be
-_EXACT = {("attention", "lengths"): (6,), ("recurrent", "lengths"): (6,), ("recurrent_grad", "lengths"): (6,), ("integer_product", "sum_bias"): (6,), ("integer_depthwise", "sum_bias"): (6,), ("where", "condition"): (9,), ("dynamic_quantize", "y"): (2,), ("dynamic_quantize", "zero"): (2,),
+_EXACT = {("attention", "lengths"): (6,), ("recurrent", "lengths"): (6,), ("recurrent_grad", "lengths"): (6,), ("recurrent_bytes", "lengths"): (6,), ("integer_product", "sum_bias"): (6,), ("integer_depthwise", "sum_bias"): (6,), ("where", "condition"): (9,), ("dynamic_quantize", "y"): (2,), ("dynamic_quantize", "zero"): (2,),
           ("pack", "x"): (2, *PACKED), ("pack", "y"): (2, *PACKED), ("dequantize", "x"): "type", ("dequantize", "zero"): "type", ("attention", "mask"): "mask_type"}
 
 

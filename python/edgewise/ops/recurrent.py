@@ -84,16 +84,23 @@ def _table(n, gates, directions):
     return out
 
 
-def _parts(n, g, gates):
-    """(products with W [steps, batch, directions * gates * hidden], R, bias of GRU's last gate, first h, first c, lengths, peepholes) and the attributes of Recurrent."""
-    takes(n, (FLOAT,), 0, 1, 2, 3, 5, 6, 7)
+def recurrent_parts(n, g, gates, weight_types=(FLOAT,), columns_last=False, product=None):
+    """(products with W [steps, batch, directions * gates * hidden], R, bias of GRU's last gate, first h, first c, lengths, peepholes) and the attributes of Recurrent.
+
+    columns_last: whether W and R are [directions, rows, gates * hidden], else [directions, gates * hidden, rows]. product(rows, bias or None): x [steps * batch, width] times W,
+    [steps * batch, directions * gates * hidden], where that is no product of floats."""
+    takes(n, (FLOAT,), 0, 3, 5, 6, 7)
+    takes(n, weight_types, 1, 2)
     takes(n, (INT32,), 4)
     x, w, r = n.inputs[:3]
     direction, layout = n.attr("direction", "forward"), n.attr("layout", 0)
     if direction not in ("forward", "reverse", "bidirectional") or layout not in (0, 1):
         fail(n, f"its direction is {direction!r}, its layout {layout}")
-    d, hidden = 2 if direction == "bidirectional" else 1, r.shape[-1] if r.rank else 0
-    if x.rank != 3 or list(r.shape) != [d, gates * hidden, hidden] or list(w.shape) != [d, gates * hidden, x.shape[2]] or n.attr("hidden_size", hidden) != hidden or not hidden:
+    d, hidden = 2 if direction == "bidirectional" else 1, (r.shape[1] if columns_last else r.shape[2]) if r.rank == 3 else 0
+
+    def weights(rows):
+        return [d, rows, gates * hidden] if columns_last else [d, gates * hidden, rows]
+    if x.rank != 3 or list(r.shape) != weights(hidden) or list(w.shape) != weights(x.shape[2]) or n.attr("hidden_size", hidden) != hidden or not hidden:
         fail(n, f"X {x}, W {w}, R {r} and a hidden size of {n.attr('hidden_size', hidden)} do not fit")
     batch, steps = (x.shape[0], x.shape[1]) if layout else (x.shape[1], x.shape[0])
     if not isinstance(steps, int) or not steps:
@@ -116,7 +123,10 @@ def _parts(n, g, gates):
             bias = g.op("Concat", bias, last, axis=1)
         bias = g.op("Reshape", bias, g.ints([d * size]))
     rows = g.op("Reshape", x, g.ints([x.shape[0] * x.shape[1], x.shape[2]]), allowzero=1)
-    p = g.op("Gemm", rows, g.op("Reshape", w, g.ints([d * size, x.shape[2]]), allowzero=1), *([bias] if bias is not None else []), transB=1)
+    if product is not None:
+        p = product(rows, bias)
+    else:
+        p = g.op("Gemm", rows, g.op("Reshape", w, g.ints([d * size, x.shape[2]]), allowzero=1), *([bias] if bias is not None else []), transB=1)
     p = g.op("Reshape", p, g.ints([x.shape[0], x.shape[1], d * size]), allowzero=1)
     first = [n.input(h_at), n.input(c_at)]
     if layout:
@@ -132,7 +142,7 @@ def _declare(name, gates, training=False):
 
     @o.decompose
     def _(n, g):
-        inputs, attrs = _parts(n, g, gates)
+        inputs, attrs = recurrent_parts(n, g, gates)
         y, h, c, saved, cells = g.op("Recurrent", *inputs, domain="edgewise", outputs=5, **attrs)
         by_batch = n.attr("layout", 0)
         steps = [1, 0, 2, 3] if by_batch else [0, 2, 1, 3]
