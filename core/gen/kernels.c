@@ -356,6 +356,23 @@ static int32_t check_copy(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_couple(ew_context *c, const void *p, void *const *operand) { return ew_k_couple(c, p, operand); }
+static int32_t check_couple(const void *params, ew_reach *reach, bool *empty) {
+  const ew_couple_params *p = params;
+  const int64_t rows = p->rows;
+  const int64_t classes = p->classes;
+  bool bad = false;
+  if (rows < 0) return 3;
+  if (!(classes <= 4096)) return 0;
+  if (!(classes >= 2)) return 1;
+  if (!(rows * classes <= 1073741824)) return 2;
+  if ((*empty = rows == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, rows, ew_check_ceil_div(&bad, classes * (classes - 1), 2))};
+  reach[1] = (ew_reach){4, 0, rows * classes};
+  reach[2] = (ew_reach){4, 0, classes * (classes + 1)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_cross_entropy(ew_context *c, const void *p, void *const *operand) { return ew_k_cross_entropy(c, p, operand); }
 static int32_t check_cross_entropy(const void *params, ew_reach *reach, bool *empty) {
   const ew_cross_entropy_params *p = params;
@@ -1810,6 +1827,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_conv_weight_grad, check_conv_weight_grad},
   {run_conv_winograd, check_conv_winograd},
   {run_copy, check_copy},
+  {run_couple, check_couple},
   {run_cross_entropy, check_cross_entropy},
   {run_cross_entropy_grad, check_cross_entropy_grad},
   {run_cumsum, check_cumsum},
@@ -1870,20 +1888,20 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {7, 23, UINT64_MAX}, /* conv: activation */
   {10, 13, UINT64_MAX}, /* conv_winograd: activation */
   {11, 0, UINT64_MAX}, /* copy: size */
-  {18, 1, UINT64_MAX}, /* gated_grad: activation */
-  {23, 18, UINT64_MAX}, /* gemm: b_type */
-  {23, 19, UINT64_MAX}, /* gemm: activation */
-  {28, 36, UINT64_MAX}, /* integer_product: activation */
-  {30, 3, UINT64_MAX}, /* matmul_nbits: bits */
-  {30, 5, UINT64_MAX}, /* matmul_nbits: format */
-  {30, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
-  {30, 10, UINT64_MAX}, /* matmul_nbits: activation */
-  {30, 12, UINT64_MAX}, /* matmul_nbits: transposed */
-  {30, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
-  {51, 5, UINT64_MAX}, /* rope: interleaved */
-  {59, 0, UINT64_MAX}, /* unary: op */
-  {59, 1, UINT64_MAX}, /* unary: type */
-  {62, 0, UINT64_MAX}, /* where: size */
+  {19, 1, UINT64_MAX}, /* gated_grad: activation */
+  {24, 18, UINT64_MAX}, /* gemm: b_type */
+  {24, 19, UINT64_MAX}, /* gemm: activation */
+  {29, 36, UINT64_MAX}, /* integer_product: activation */
+  {31, 3, UINT64_MAX}, /* matmul_nbits: bits */
+  {31, 5, UINT64_MAX}, /* matmul_nbits: format */
+  {31, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
+  {31, 10, UINT64_MAX}, /* matmul_nbits: activation */
+  {31, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {31, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
+  {52, 5, UINT64_MAX}, /* rope: interleaved */
+  {60, 0, UINT64_MAX}, /* unary: op */
+  {60, 1, UINT64_MAX}, /* unary: type */
+  {63, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
@@ -1899,6 +1917,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_conv_weight_grad_params), 4, 0xc, 0x0, {0}},
   {sizeof(ew_conv_winograd_params), 6, 0x30, 0xc, {0}},
   {sizeof(ew_copy_params), 2, 0x2, 0x0, {0}},
+  {sizeof(ew_couple_params), 3, 0x6, 0x0, {0}},
   {sizeof(ew_cross_entropy_params), 6, 0x38, 0x4, {0}},
   {sizeof(ew_cross_entropy_grad_params), 6, 0x20, 0x4, {[5] = 1}},
   {sizeof(ew_cumsum_params), 2, 0x2, 0x0, {[1] = 1}},

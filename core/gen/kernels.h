@@ -3,8 +3,8 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x691893e6u
-enum { EW_KERNEL_COUNT = 63, EW_MAX_OPERANDS = 16 };
+#define EW_TABLE_HASH 0x3952fd41u
+enum { EW_KERNEL_COUNT = 64, EW_MAX_OPERANDS = 16 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
 enum { EW_VARIANT_COUNT = 22 };
@@ -81,6 +81,11 @@ int32_t ew_k_conv_winograd(ew_context *, const ew_conv_winograd_params *, void *
 typedef struct { int32_t size; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_copy_params;
 enum { EW_COPY_X, EW_COPY_Y };
 int32_t ew_k_copy(ew_context *, const ew_copy_params *, void *const *operand);
+
+/* couple (rare): Probabilities y [rows, classes] from those of pairs: pairs [rows, classes * (classes - 1) / 2] are of class i where i and j > i are the only ones, in the order of (i, j) (pairwise coupling: Wu, Lin, Weng 2004). */
+typedef struct { int32_t rows; int32_t classes; } ew_couple_params;
+enum { EW_COUPLE_PAIRS, EW_COUPLE_Y, EW_COUPLE_SCRATCH };
+int32_t ew_k_couple(ew_context *, const ew_couple_params *, void *const *operand);
 
 /* cross_entropy: Per row: loss, the weight its class counts with (0: ignored) and log(sum(exp(x))). nll: x are logarithms of probabilities. A label outside the classes is EW_E_INDEX. */
 typedef struct { int32_t rows; int32_t classes; int32_t x_row; int32_t label_type; int32_t nll; int32_t has_ignore; int32_t ignore_index; float smoothing; } ew_cross_entropy_params;

@@ -13,6 +13,7 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"conv_weight_grad", "i32:batch i32:groups i32:m i32:c i32:x_batch i32[3]:x_size i32[3]:y_size i32[3]:taps i32[3]:stride i32[3]:dilation i32[3]:pad", "x dy dw scratch"},
   {"conv_winograd", "i32:batch i32:m i32:c i32:x_batch i32[3]:x_size i32[3]:y_size i32[3]:pad i32:activation", "x u bias residual y scratch"},
   {"copy", "i32:size i32[6]:dims i32[6]:xs i32[6]:ys", "x y"},
+  {"couple", "i32:rows i32:classes", "pairs y scratch"},
   {"cross_entropy", "i32:rows i32:classes i32:x_row i32:label_type i32:nll i32:has_ignore i32:ignore_index f32:smoothing", "x label weight loss counted lse"},
   {"cross_entropy_grad", "i32:rows i32:classes i32:x_row i32:label_type i32:nll i32:has_ignore i32:ignore_index f32:smoothing i32:dloss_row", "x label weight lse dloss dx"},
   {"cumsum", "i32:type i32:outer i32:n i32:inner i32:x_outer i32:y_outer i32:exclusive i32:reverse", "x y"},

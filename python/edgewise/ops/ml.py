@@ -4,7 +4,9 @@ from __future__ import annotations
 import math
 
 from .dtypes import DOUBLE, FLOAT, FLOATS, INT32, INT64
+from ..ir import NeedsHost
 from .op import Op, fail, product, unsupported
+from .values import RunTensor, StringTensor
 
 ML = "ai.onnx.ml"
 NUMBERS = (FLOAT, DOUBLE, INT32, INT64)
@@ -63,12 +65,26 @@ def _probit(g, p):
 
 
 def class_labels(n, g, index, labels):
-    """Labels, int64, of classes [rows]; the index itself where the node names none."""
+    """Labels, int64, of classes [rows]; the index itself where the node names none. Raises NeedsHost where they are strings (labelled_by_strings)."""
     if n.attrs.get("classlabels_strings"):
         if not n.wants(0):
             return None
-        unsupported(n, "labels that are strings", "Export the model with integer labels.")
+        raise NeedsHost
     return g.op("Gather", g.constant(INT64, [len(labels)], labels), index) if labels else index
+
+
+def labelled_by_strings(op, integers):
+    """Lets a classifier have classlabels_strings: the host puts them in the place of integer labels, which the attribute `integers` gives."""
+    @op.host
+    def _(n, run, inputs):
+        names = n.attrs.get("classlabels_strings")
+        if not names or not n.wants(0):
+            return None
+        if type(names) is not list or not all(isinstance(s, str) for s in names):
+            fail(n, "its classlabels_strings are no list of strings", "Export the model again.")
+        attrs = {k: v for k, v in n.attrs.items() if k != "classlabels_strings"}
+        index, *scores = run.plain(n.op, n.domain, inputs, [o is not None for o in n.outputs], {**attrs, integers: list(range(len(names)))}, n.opset)
+        return [StringTensor(index.shape, [names[i] if len(names) > 1 else str(i) for i in index.numbers]), *scores]
 
 
 array_feature_extractor = Op("ArrayFeatureExtractor", ML)
@@ -214,14 +230,33 @@ one_hot_encoder = Op("OneHotEncoder", ML)
 def _(n, g):
     """Categories as float32 ones and zeros in a new last dimension; what is none of them is all zeros."""
     x, categories = n.inputs[0], _listed(n, "cats_int64s", int)
-    if n.attrs.get("cats_strings"):
-        unsupported(n, "categories that are strings")
     if x.dtype not in NUMBERS or not categories:
         fail(n, f"it wants numbers and categories, and has {x} and {categories}")
     if not n.attr("zeros", 1):
-        unsupported(n, "to fail at a category that it does not know (zeros = 0)")
+        raise NeedsHost  # who looks whether all are known
     x = g.op("Unsqueeze", g.op("Cast", x, to=INT64), g.ints([-1]))
     return [g.op("Cast", g.op("Equal", x, g.constant(INT64, [len(categories)], categories)), to=FLOAT)]
+
+
+@one_hot_encoder.host
+def _(n, run, inputs):
+    """Categories that are strings, and with zeros = 0 the check that there are no others."""
+    x, strict = inputs[0], not n.attr("zeros", 1)
+    if isinstance(x, StringTensor):
+        names = n.attrs.get("cats_strings")
+        if type(names) is not list or not names:
+            fail(n, f"it has {x} and no categories that are strings", "Check what is fed; if it is right, export the model again.")
+        place = {name: i for i, name in reversed(list(enumerate(names)))}
+        found, count = [place.get(s, -1) for s in x.strings], len(names)
+    elif strict and isinstance(x, RunTensor):
+        categories = _listed(n, "cats_int64s", int)
+        place = {c: i for i, c in reversed(list(enumerate(categories)))}
+        found, count = [place.get(int(v), -1) for v in x.numbers], len(categories)
+    else:
+        return None
+    if strict and -1 in found:
+        fail(n, "a category that it does not know is fed, and it is to fail there (zeros = 0)", "Feed known categories, or export the model with zeros = 1.")
+    return [RunTensor.of(FLOAT, [*x.shape, count], [float(i == k) for i in found for k in range(count)])]
 
 
 @one_hot_encoder.cases
@@ -259,6 +294,22 @@ def _(t):
     yield t(t.f(5, 2, low=0, high=0.3), coefficients=[1.0, 1.0], intercepts=[0.05], post_transform="PROBIT", tol=1e-4, **only)
 
 
+def above_zero(g, scores):
+    """0 or 1, int64 [rows]: whether scores [rows, 1] are above 0."""
+    return g.op("Reshape", g.op("Cast", g.op("Greater", scores, _floats(g, [0], [])), to=INT64), g.ints([-1]))
+
+
+def second_of_two(n, g, scores, label, negated=("LOGISTIC",)):
+    """[label, scores of both classes] from those of the second one, [rows, 1], as onnxruntime has them: only what `negated` names makes a distribution of them, else the first
+    one's is what is left to 1."""
+    kind = n.attr("post_transform", "NONE")
+    if kind == "PROBIT":
+        unsupported(n, "post_transform 'PROBIT' of one score for two classes")
+    other = g.op("Neg", scores) if kind in negated else g.op("Sub", _floats(g, [1], []), scores)
+    both = g.op("Concat", other, scores, axis=1)
+    return [label, g.op("Sigmoid", both) if kind == "LOGISTIC" else both][:len(n.outputs)]
+
+
 def classified(n, g, scores, labels):
     """[labels, scores] of a classifier whose scores [rows, classes] are all there."""
     index = g.op("ArgMax", scores, axis=1, keepdims=0)
@@ -266,6 +317,7 @@ def classified(n, g, scores, labels):
 
 
 linear_classifier = Op("LinearClassifier", ML)
+labelled_by_strings(linear_classifier, "classlabels_ints")
 
 
 @linear_classifier.decompose
@@ -276,13 +328,13 @@ def _(n, g):
     rows = len(_listed(n, "coefficients")) // max(x.shape[1], 1)
     scores = _linear(n, g, x, rows)
     if rows == 1 and classes == 2:
-        scores = g.op("Concat", g.op("Neg", scores), scores, axis=1)
-    elif rows == 1:
+        return second_of_two(n, g, scores, class_labels(n, g, above_zero(g, scores), labels))
+    if rows == 1:
         y = transformed(n, g, scores)
         over = g.op("GreaterOrEqual", y, _floats(g, [0.0 if n.attr("post_transform", "NONE") == "NONE" else 0.5], []))
         label = g.op("Reshape", g.op("Where", over, g.constant(INT64, [], [labels[0] if labels else 1]), g.constant(INT64, [], [0])), g.ints([-1]))
         return [label, y][:len(n.outputs)]
-    elif classes not in (0, rows):
+    if classes not in (0, rows):
         fail(n, f"{classes} labels do not fit coefficients of {rows} classes")
     return classified(n, g, scores, labels)
 
@@ -292,5 +344,5 @@ def _(t):
     for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
         yield t(t.f(7, 2), coefficients=[1.0, -2.0, 3.0, 0.5, -1.0, 0.3], intercepts=[0.25, 2.0, -0.5], classlabels_ints=[5, 2, 9], post_transform=post, outputs=2, tol=1e-4, multi_class=0)
         yield t(t.f(7, 3), coefficients=[1.0, -2.0, 3.0], intercepts=[0.25], classlabels_ints=[-1, 1], post_transform=post, outputs=2, tol=1e-4,
-                **({"trust": "onnx", "why": "onnxruntime writes 1 - score and score"} if post != "LOGISTIC" else {}))
+                **({"trust": "ort", "why": "onnxruntime writes 1 - score and score"} if post != "LOGISTIC" else {}))
     yield t(t.n("int64", 7, 2, low=-5, high=5), coefficients=[1.0, -2.0, 3.0, 0.5, -1.0, 0.3], intercepts=[0.25, 2.0, -0.5], classlabels_ints=[0, 1, 2], outputs=2, tol=1e-4)

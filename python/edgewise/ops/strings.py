@@ -14,12 +14,13 @@ from .values import RunTensor, StringTensor
 # Operators that only move elements, and which of their inputs those are (None: all).
 MOVES = {"Reshape": (0,), "Squeeze": (0,), "Unsqueeze": (0,), "Flatten": (0,), "Transpose": (0,), "Slice": (0,), "Gather": (0,), "GatherElements": (0,), "GatherND": (0,), "Split": (0,), "Expand": (0,), "Tile": (0,),
          "Compress": (0,), "ReverseSequence": (0,), "SpaceToDepth": (0,), "DepthToSpace": (0,), "Trilu": (0,), "Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2), "Concat": None}
+MOVES_ML = {"ArrayFeatureExtractor": (0,)}  # the same of ai.onnx.ml
 LOOKS = ("Shape", "Size")  # operators that read the shape alone
 
 
 def moved(n, run, inputs):
     """Outputs of a node with strings among its inputs that moves elements, or looks at their shape."""
-    which = (0,) if n.op in LOOKS else MOVES.get(n.op, ()) if n.domain == "" else ()
+    which = (0,) if n.op in LOOKS else {"": MOVES, "ai.onnx.ml": MOVES_ML}.get(n.domain, {}).get(n.op, ())
     which = range(len(inputs)) if which is None else which
     for i, v in enumerate(inputs):
         if v is not None and (v.dtype == -1 or v.dtype == STRING and i not in which or i in which and v.dtype != STRING):

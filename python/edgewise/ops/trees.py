@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from .dtypes import DOUBLE, FLOAT, INT64
-from .ml import ML, NUMBERS, _listed, class_labels, transformed
+from .ml import ML, NUMBERS, _listed, class_labels, labelled_by_strings, transformed
 from .op import Op, fail, takes, unsupported
 
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER"]
@@ -186,6 +186,7 @@ def _(n, g):
 
 
 classifier = Op("TreeEnsembleClassifier", ML)
+labelled_by_strings(classifier, "classlabels_int64s")
 
 
 @classifier.decompose
