@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 
 from .errors import InputError, ModelError, OutOfMemory
-from .ops.dtypes import BITS, BFLOAT16, BOOL, CODE, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64, MINIFLOATS, NAME, UINT8, UINT16, UINT32, UINT64, bytes_for, pack, unpack
+from .ops.dtypes import BITS, BFLOAT16, BOOL, CODE, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64, MINIFLOATS, NAME, RANGE, UINT8, UINT16, UINT32, UINT64, bytes_for, pack, unpack
 from .ops.symbolic import product
 
 
@@ -164,8 +164,10 @@ def _as_input(x, name, where, expected):
         a = np.asarray(x, order="C")
         kind = a.dtype.name
         code = CODE.get(kind)
-        if code not in _FORMATS and code not in _OWN or a.dtype.byteorder == ">":
+        if code not in _FORMATS and code not in _OWN:
             raise InputError(f"element type {a.dtype} is not one Edgewise takes", where, "Convert it with .astype().")
+        if a.dtype.byteorder == ">":
+            a = a.astype(a.dtype.newbyteorder("<"))
         data = a.reshape(-1).view("uint8") if a.size else b""
         return code, list(a.shape), _packed(np, BITS[code], data) if code in BITS and a.size else data
     if isinstance(x, Array):
@@ -173,6 +175,8 @@ def _as_input(x, name, where, expected):
     if isinstance(x, (list, tuple, int, float, bool)):
         try:
             shape, flat = _nested(x)
+            if expected in RANGE:  # 2.0 is a whole number, 2.5 is a mistake
+                flat = [int(v) if isinstance(v, float) and v.is_integer() else v for v in flat]
             dtype = expected or (BOOL if flat and isinstance(flat[0], bool) else INT64 if all(isinstance(v, int) for v in flat) else FLOAT)
             return dtype, shape, pack(dtype, flat)
         except MemoryError:

@@ -54,7 +54,7 @@ CLASSIFIERS = {name: rest for name, *rest in classifiers()}
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_labels(name):
     op, attrs = CLASSIFIERS[name]
-    x = Toolbox(ML, name).f(12, 4)
+    x = Toolbox(ML, name).f(40, 4) * 2
     node = helper.make_node(op, ["x"], ["label", "score"], domain=ML, **attrs)
     want, got = both(node, {"x": x}, {"label": S, "score": F})
     same(want, got)

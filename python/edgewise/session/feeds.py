@@ -35,7 +35,7 @@ def _tensor(x, info, where):
         if len(data) != bytes_for(dtype, product(shape)):
             raise InputError(f"{len(data)} bytes, its shape takes {bytes_for(dtype, product(shape))}", f"input '{where}'", "Pass an array whose bytes are those of its shape and type.")
         value = RunTensor(dtype, shape, data)
-    if info.shape is not None:
+    if info.shape is not None and not (list(info.shape) == [] and product(shape) == 1):  # one element for a scalar: with whatever dimensions it has, as in onnxruntime
         if len(shape) != len(info.shape):
             raise InputError(f"{len(shape)} dimensions {shape}, the model wants {len(info.shape)}: {info.shape}", f"input '{where}'", "Reshape it.")
         for i, (d, want) in enumerate(zip(shape, info.shape)):

@@ -15,6 +15,7 @@ import { seedOfRun } from "../seeds.ts";
 import { BlobSource, gather, HandedSource, HttpSource, NotFound, type ByteSource, type Handed } from "../source.ts";
 import { KeptSource, type Warn } from "../storage.ts";
 import type { PlainTensor } from "../tensor.ts";
+import { asDeclared, fits } from "./feeds.ts";
 import { ModelFiles } from "./files.ts";
 import { KeptPlans, MAX_PLANS, notesOf, type Found } from "./kept.ts";
 import { CONSTANTS, parseInference, parsePlan, planKey, runKey, SIZES, type InferencePlan, type ValueInfo } from "./manifest.ts";
@@ -160,7 +161,8 @@ export class InferenceModel {
     this.check(feeds, outputs);
     const of = this.info.inputs.map(({ name }): [string, PlainTensor] => [name, feeds[name]!]);
     if (this.driven !== undefined) return this.runInPython(of, outputs, seed);
-    const shapes = of.map(([name, { type, dims }]): [string, { dtype: string; shape: number[] }] => [name, { dtype: type, shape: dims }]);
+    const declared = new Map(this.info.inputs.map(({ name, shape }) => [name, shape]));
+    const shapes = of.map(([name, { type, dims }]): [string, { dtype: string; shape: number[] }] => [name, { dtype: type, shape: this.compiling ? dims : asDeclared(declared.get(name)!, dims) }]);
     const known = () => Array.from(this.needs, (n): [string, number[]] => [n, numbers(feeds[n]!)]);
     const key = () => (this.compiling ? runKey({ inputs: shapes, outputs: new Set(outputs), known: texts(known()) }) : planKey(shapes));
     let loaded = this.plans.get(key());
@@ -206,8 +208,8 @@ export class InferenceModel {
       if (!fed) throw new InputError("it is missing", `feed '${name}'`, `Feed ${names.join(", ")}.`);
       if (type !== "tensor") throw new InputError(`it is a ${type}`, `feed '${name}'`, "A page's session takes tensors; run such a model in Python.");
       if (fed.type !== dtype) throw new InputError(`its type is ${fed.type}, the model wants ${dtype}`, `feed '${name}'`, "Convert it.");
-      if (shape && (fed.dims.length !== shape.length || shape.some((d, i) => typeof d === "number" && d >= 0 && d !== fed.dims[i])))
-        throw new InputError(`its dims are [${fed.dims.join(", ")}], the model wants [${shape.map((d) => d ?? "?").join(", ")}]`, `feed '${name}'`, "Reshape it.");
+      if (!fits(shape, fed.dims))
+        throw new InputError(`its dims are [${fed.dims.join(", ")}], the model wants [${shape!.map((d) => d ?? "?").join(", ")}]`, `feed '${name}'`, "Reshape it.");
       const bytes = fed.dims.reduce((n, d) => n * d, SIZES[fed.type] ?? NaN);
       if (fed.data.length !== bytes) throw new InputError(`it has ${fed.data.length} bytes, its type and dims take ${bytes}`, `feed '${name}'`, "Give data of the tensor's own type and size.");
     }
