@@ -334,7 +334,7 @@ static int32_t check_conv_winograd(const void *params, ew_reach *reach, bool *em
   reach[2] = (ew_reach){4, 0, m};
   reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, batch * m, ew_check_volume_of_3(y_size))};
   reach[4] = (ew_reach){4, 0, ew_check_mul(&bad, batch * m, ew_check_volume_of_3(y_size))};
-  reach[5] = (ew_reach){4, 0, 393216};
+  reach[5] = (ew_reach){4, 0, 409856};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 

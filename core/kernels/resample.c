@@ -29,7 +29,13 @@ static void resample_task(void *arg, int32_t index, int32_t thread) {
   const resample *s = arg;
   const ew_resample_params *p = s->p;
   (void)thread;
-  for (int64_t r = index * s->share, end = r + s->share < s->rows ? r + s->share : s->rows; r < end && !ew_stopping(s->context); r++) row(s, s->y + r * p->inner, s->x + r / p->m * p->n * p->inner, r % p->m);
+  int64_t r = index * s->share, i = r % p->m;
+  const int64_t end = r + s->share < s->rows ? r + s->share : s->rows, item = (int64_t)p->n * p->inner;
+  const real *x = s->x + r / p->m * item;
+  for (; r < end && !ew_stopping(s->context); r++) {
+    row(s, s->y + r * p->inner, x, i);
+    if (++i == p->m) i = 0, x += item;
+  }
 }
 
 int32_t ew_k_resample(ew_context *ctx, const ew_resample_params *p, void *const *operand) {

@@ -161,3 +161,48 @@ def test_quick_gelu_is_not_the_gate_of_silu():
     x, up = g.input(2, 5, 16), g.input(2, 5, 16)
     g.output(g.Mul(g.Mul(x, g.Sigmoid(g.Mul(x, 1.702))), up))
     untouched(g, PASS, "SiLUMul")
+
+
+SIX = {"clip": lambda g, x: g.Clip(g.Add(x, 3.0), 0.0, 6.0), "clip, 3 first": lambda g, x: g.Clip(g.Add(3.0, x), 0.0, 6.0), "max and min": lambda g, x: g.Min(6.0, g.Max(g.Add(x, 3.0), 0.0))}
+HARD = {
+    "x six / 6": lambda g, x, six: g.Div(g.Mul(x, six), 6.0),
+    "six x * 1/6": lambda g, x, six: g.Mul(1 / 6, g.Mul(six, x)),
+    "x (six / 6)": lambda g, x, six: g.Mul(x, g.Div(six, 6.0)),
+    "(six * 1/6) x": lambda g, x, six: g.Mul(g.Mul(six, 1 / 6), x),
+}
+
+
+@pytest.mark.parametrize("six", SIX)
+@pytest.mark.parametrize("outer", HARD)
+def test_hard_swish(six, outer):
+    """As PaddlePaddle and older PyTorch exporters write it."""
+    g = Graph()
+    x = g.input(2, 5, 16)
+    scaled = g.Mul(x, 4.0)
+    g.output(HARD[outer](g, scaled, SIX[six](g, scaled)))
+    fused(g, PASS, ("MinOf2", "MaxOf2", "Add", "Div"), HardSwish=1)
+
+
+def test_hard_swish_by_hard_sigmoid():
+    g = Graph()
+    x = g.input(2, 5, 16)
+    g.output(g.Mul(x, g.HardSigmoid(x, alpha=1 / 6, beta=0.5)))
+    fused(g, PASS, ("HardSigmoid", "Mul"), HardSwish=1)
+
+
+@pytest.mark.parametrize("change", ["shift", "limit", "factor", "other", "kept", "divided"])
+def test_no_hard_swish(change):
+    g = Graph()
+    x, z = g.input(2, 5, 16), g.input(2, 5, 16)
+    six = g.Clip(g.Add(x, 2.0 if change == "shift" else 3.0), 0.0, 5.0 if change == "limit" else 6.0)
+    product = g.Div(x, six) if change == "divided" else g.Mul(z if change == "other" else x, six)
+    g.output(g.Div(product, 7.0 if change == "factor" else 6.0), *([product] if change == "kept" else []))
+    untouched(g, PASS, "HardSwish")
+
+
+@pytest.mark.parametrize("alpha, beta", [(0.2, 0.5), (1 / 6, 0.4)])
+def test_other_hard_sigmoids(alpha, beta):
+    g = Graph()
+    x = g.input(2, 5, 16)
+    g.output(g.Mul(x, g.HardSigmoid(x, alpha=alpha, beta=beta)))
+    untouched(g, PASS, "HardSwish")

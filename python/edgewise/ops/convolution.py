@@ -17,7 +17,7 @@ Kernel("conv", {**_SIZES, "activation": "i32"},
        doc="y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. "
            "x_batch: from one item of x to the next, whose channels lie one behind the other. scratch: packed patches, shared by the threads.")
 
-_WINOGRAD = 262144 + 131072
+_WINOGRAD = 262144 + 256 + 131072 + 16384  # what tiles see, sums, and 64 bytes more for each place, of up to 64 threads
 Kernel("conv_winograd", {"batch": "i32", "m": "i32", "c": "i32", "x_batch": "i32", "x_size": "i32[3]", "y_size": "i32[3]", "pad": "i32[3]", "activation": "i32"},
        [read("x", 4, f"(batch-1)*x_batch + c*{volume('x_size')}"), read("u", 4, "16*m*c"), read("bias", 4, "m", optional=True), read("residual", 4, f"batch*m*{volume('y_size')}", optional=True),
         write("y", 4, f"batch*m*{volume('y_size')}"), write("scratch", 4, str(_WINOGRAD))],

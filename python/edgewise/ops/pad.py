@@ -30,6 +30,8 @@ def _(n, b):
     x, mode, pads = n.inputs[0], n.attr("mode", "constant"), _pads(n)
     if mode not in PAD_MODES:
         fail(n, f"padding mode '{mode}'", f"It is one of {', '.join(PAD_MODES)}.")
+    if all(type(p) is int and p == 0 for both in pads for p in both):
+        return [x]
     if mode == "constant":
         fed = n.input(2) if n.opset >= 11 else None
         if fed is not None and not product(fed.shape):

@@ -6,12 +6,13 @@ from .attention import fuse_attention
 from .common import common_subexpressions
 from .epilogue import fuse_epilogues
 from .normalization import fuse_normalization, fuse_residual_norm
+from .padding import fuse_padding
 from .qdq import fuse_quantized
 from .quantization import fuse_quantized_products, pair_quantization
 from .rotary import fuse_rotary
 from .scaling import fold_scaling
 
-RECOGNISE = [common_subexpressions, fuse_normalization, fuse_activations, fuse_rotary, fuse_attention, fuse_quantized_products, pair_quantization]  # what exporters spelt out
+RECOGNISE = [common_subexpressions, fuse_padding, fuse_normalization, fuse_activations, fuse_rotary, fuse_attention, fuse_quantized_products, pair_quantization]  # what exporters spelt out
 COMBINE = [common_subexpressions, fuse_quantized, fold_scaling, fuse_epilogues, fuse_residual_norm]                                   # what one kernel does at once
 PASSES = RECOGNISE + COMBINE
 

@@ -1,4 +1,4 @@
-"""GELU, SiLU and their gated forms, spelt out in elementary ops."""
+"""GELU, SiLU, HardSwish and their gated forms, spelt out in elementary ops."""
 from __future__ import annotations
 
 import math
@@ -7,12 +7,14 @@ from .rewrite import Rewriter, near, number, other
 
 
 def fuse_activations(bound):
-    """Tanh and Erf formulas become Gelu, x sigmoid(x) SiLU, x sigmoid(a x) QuickGelu; then activation(a) * b becomes SiLUMul, GeluMul or GeluTanhMul."""
+    """Tanh and Erf formulas become Gelu, x sigmoid(x) SiLU, x sigmoid(a x) QuickGelu, x clip(x + 3, 0, 6) / 6 HardSwish; then activation(a) * b becomes SiLUMul, GeluMul or GeluTanhMul."""
     r = Rewriter(bound)
     for n in r.nodes("Tanh", "Erf"):
         _gelu(r, n)
     for n in r.nodes("Sigmoid"):
         _silu(r, n)
+    for n in r.nodes("MinOf2", "HardSigmoid"):
+        _hard_swish(r, n)
     r.done()
     r = Rewriter(bound)
     for n in r.nodes("SiLU", "Gelu", "QuickGelu"):
@@ -93,6 +95,41 @@ def _silu(r, n):
     u = polynomial(x, o)
     if u is not None and list(u) == [1]:
         r.become(user, "QuickGelu", "com.microsoft", [o], alpha=u[1])
+
+
+def _hard_swish(r, n):
+    """x min(max(x + 3, 0), 6) / 6 with the factor before or behind the product, or x hardsigmoid(x) with slope 1/6."""
+    x, factor, multiplied = None, 1.0, False
+    if n.op == "HardSigmoid":
+        if near(n.attr("alpha", 0.2), 1 / 6) and near(n.attr("beta", 0.5), 0.5):
+            x = n.inputs[0]
+    else:
+        x, factor = _operand(_operand(_operand(n.outputs[0], "MinOf2", 6.0), "MaxOf2", 0.0), "Add", 3.0), 6.0
+    current = n
+    for _ in range(2):
+        user = r.only_user(current.outputs[0]) if x is not None else None
+        if user is None or user.op not in ("Mul", "Div"):
+            return
+        o = other(user, current.outputs[0])
+        c = number(o)
+        if c and (user.op == "Mul" or user.inputs[1] is o):
+            factor = factor * c if user.op == "Mul" else factor / c
+        elif o is x and user.op == "Mul" and not multiplied:
+            multiplied = True
+        else:
+            return
+        current = user
+        if multiplied and near(factor, 1.0):
+            r.become(current, "HardSwish", "", [x])
+            return
+
+
+def _operand(v, op, c):
+    """The other operand of the node that computes v, where it is such an op with the number c; else None."""
+    n = v.producer if v is not None else None
+    if n is None or n.op != op:
+        return None
+    return next((n.inputs[1 - i] for i in (0, 1) if number(n.inputs[i]) == c), None)
 
 
 def _gated(r, n):
