@@ -366,6 +366,7 @@ static int32_t check_couple(const void *params, ew_reach *reach, bool *empty) {
   if (!(classes <= 4096)) return 0;
   if (!(classes >= 2)) return 1;
   if (!(rows * classes <= 1073741824)) return 2;
+  if (EW_TOO_LONG(rows) || EW_TOO_LONG(classes)) return EW_CHECK_OVERFLOW;
   if ((*empty = rows == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_mul(&bad, rows, ew_check_ceil_div(&bad, classes * (classes - 1), 2))};
   reach[1] = (ew_reach){4, 0, rows * classes};
@@ -1316,11 +1317,12 @@ static int32_t check_recurrent(const void *params, ew_reach *reach, bool *empty)
   const int64_t x_t = p->x_t;
   const int64_t x_b = p->x_b;
   const int64_t g_t = p->g_t;
+  const int64_t panels = p->panels;
   bool bad = false;
-  if (t < 0) return 7;
-  if (b < 0) return 8;
-  if (d < 0) return 9;
-  if (h < 0) return 10;
+  if (t < 0) return 9;
+  if (b < 0) return 10;
+  if (d < 0) return 11;
+  if (h < 0) return 12;
   if (!((gates == 1 || gates == 3 || gates == 4))) return 0;
   if (!((lbr == 0 || lbr == 1))) return 1;
   if (!((lbr == 0) || (gates == 3))) return 2;
@@ -1328,6 +1330,8 @@ static int32_t check_recurrent(const void *params, ew_reach *reach, bool *empty)
   if (!(ew_check_mul(&bad, d * b, h) <= 1073741824) || bad) return 4;
   if (!(ew_check_mul(&bad, gates * h, d) <= 1073741824) || bad) return 5;
   if (!(ew_check_min(ew_check_min(x_t, x_b), g_t) >= 0)) return 6;
+  if (!((panels == 0 || panels == 1))) return 7;
+  if (!((panels == 0) || (ew_check_ceil_div(&bad, h, 32) * 32 == h)) || bad) return 8;
   if (EW_TOO_LONG(t) || EW_TOO_LONG(b) || EW_TOO_LONG(d) || EW_TOO_LONG(h) || EW_TOO_LONG(x_t) || EW_TOO_LONG(x_b) || EW_TOO_LONG(gates) || EW_TOO_LONG(g_t) || EW_TOO_LONG(lbr)) return EW_CHECK_OVERFLOW;
   if ((*empty = t == 0 || b == 0 || d == 0 || h == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (t - 1) * x_t + (b - 1) * x_b, ew_check_mul(&bad, d * gates, h))};
@@ -1372,6 +1376,7 @@ static int32_t check_recurrent_bytes(const void *params, ew_reach *reach, bool *
   if (!((factors == 1) || (factors == 4 * h))) return 5;
   if (!((zeros == 1) || (zeros == 4 * h))) return 6;
   if (!(scratch_bytes >= 32 * ew_check_ceil_div(&bad, h, 4)) || bad) return 7;
+  if (EW_TOO_LONG(t) || EW_TOO_LONG(b) || EW_TOO_LONG(d) || EW_TOO_LONG(h) || EW_TOO_LONG(x_t) || EW_TOO_LONG(x_b) || EW_TOO_LONG(factors) || EW_TOO_LONG(zeros) || EW_TOO_LONG(scratch_bytes)) return EW_CHECK_OVERFLOW;
   if ((*empty = t == 0 || b == 0 || d == 0 || h == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (t - 1) * x_t + (b - 1) * x_b, ew_check_mul(&bad, d * 4, h))};
   reach[1] = (ew_reach){1, 0, ew_check_mul(&bad, d, ew_check_mul(&bad, ew_check_ceil_div(&bad, 4 * h, 32) * 32, 4 + ew_check_ceil_div(&bad, h, 4) * 4))};

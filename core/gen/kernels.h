@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0xf3d2445fu
+#define EW_TABLE_HASH 0x16453f3cu
 enum { EW_KERNEL_COUNT = 64, EW_MAX_OPERANDS = 16 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
@@ -252,8 +252,8 @@ typedef struct { int32_t type; int32_t n; int32_t start; int32_t delta; float f_
 enum { EW_RANGE_Y };
 int32_t ew_k_range(ew_context *, const ew_range_params *, void *const *operand);
 
-/* recurrent (rare): gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h]. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step. */
-typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t g_t; } ew_recurrent_params;
+/* recurrent (rare): gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h], or with panels [d, gates * h / 32, h, 32]: the same numbers, 32 rows turned at a time. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step. */
+typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t g_t; int32_t panels; } ew_recurrent_params;
 enum { EW_RECURRENT_X, EW_RECURRENT_R, EW_RECURRENT_BIAS, EW_RECURRENT_H_FIRST, EW_RECURRENT_C_FIRST, EW_RECURRENT_LENGTHS, EW_RECURRENT_PEEPHOLES, EW_RECURRENT_TABLE, EW_RECURRENT_Y, EW_RECURRENT_H_LAST, EW_RECURRENT_C_LAST, EW_RECURRENT_G, EW_RECURRENT_CELLS };
 int32_t ew_k_recurrent(ew_context *, const ew_recurrent_params *, void *const *operand);
 

@@ -47,7 +47,7 @@ static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"quantize", "i32:type i32:outer i32:axis i32:inner i32:block", "x scale zero y"},
   {"random", "i32:n i32:stream i32:threshold f32:scale f32:offset", "x seed y"},
   {"range", "i32:type i32:n i32:start i32:delta f32:f_start f32:f_delta", "y"},
-  {"recurrent", "i32:t i32:b i32:d i32:h i32:gates i32:lbr i32:reverse i32:coupled i32:x_t i32:x_b i32:g_t", "x r bias h_first c_first lengths peepholes table y h_last c_last g cells"},
+  {"recurrent", "i32:t i32:b i32:d i32:h i32:gates i32:lbr i32:reverse i32:coupled i32:x_t i32:x_b i32:g_t i32:panels", "x r bias h_first c_first lengths peepholes table y h_last c_last g cells"},
   {"recurrent_bytes", "i32:t i32:b i32:d i32:h i32:reverse i32:coupled i32:x_t i32:x_b i32:r_type i32:factors i32:zeros i32:scratch_bytes", "x r factor r_zero h_first c_first lengths peepholes table y h_last c_last g sums bytes scratch"},
   {"recurrent_grad", "i32:t i32:b i32:d i32:h i32:gates i32:lbr i32:reverse i32:coupled", "dy dh_last dc_last y cells g rt h_first c_first lengths peepholes table dx dh dc"},
   {"reduce", "i32:op i32:type i32:outer i32:n i32:inner i32:x_outer i32:x_n i32:x_inner i32:y_outer", "x y"},

@@ -65,6 +65,39 @@ static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real 
   }
 }
 
+/* Weights that are the same in every run lie in panels of PANEL columns [k][PANEL]: read in order, they keep up with memory. */
+enum { PANEL = 32, GROUP = 4 };
+
+/* y[i][j] += a[i] . column j, for `rows` rows and `width` vectors of columns. `turn`: sums that are kept apart, where rows are too few to hide what a multiplication takes. */
+EW_INLINE void panel_part(int rows, int width, int turn, int32_t k, const real *a, int64_t a_row, const real *b, real *y, int64_t y_row) {
+  vf s[8];
+  for (int i = 0; i < rows * width * turn; i++) s[i] = vf_splat(0);
+  for (int32_t p = 0; p < k; p += turn) /* k is a multiple of PANEL */
+    for (int u = 0; u < turn; u++, b += PANEL)
+      for (int r = 0; r < rows; r++) {
+        const vf x = vf_splat(a[r * a_row + p + u]);
+        for (int w = 0; w < width; w++) s[(r * width + w) * turn + u] = vf_fma(x, vf_load(b + w * VF), s[(r * width + w) * turn + u]);
+      }
+  for (int r = 0; r < rows; r++)
+    for (int w = 0; w < width; w++) {
+      vf sum = s[(r * width + w) * turn];
+      for (int u = 1; u < turn; u++) sum += s[(r * width + w) * turn + u];
+      vf_store(y + r * y_row + w * VF, vf_load(y + r * y_row + w * VF) + sum);
+    }
+}
+static SMALL void panel_of_one(int32_t k, const real *a, const real *b, real *y) { panel_part(1, PANEL / VF, VF / 4, k, a, 0, b, y, 0); }
+static SMALL void panel_of_group(int32_t k, const real *a, int64_t a_row, const real *b, real *y, int64_t y_row) { panel_part(GROUP, 2, 1, k, a, a_row, b, y, y_row); }
+
+/* As add_dots, for whole panels. */
+static SMALL void add_panels(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row, const real *b, real *y, int64_t y_row) {
+  for (int32_t j = 0; j < columns; j += PANEL, b += (int64_t)PANEL * k) {
+    int32_t i = 0;
+    for (; i + GROUP <= rows; i += GROUP)
+      for (int32_t c = 0; c < PANEL; c += 2 * VF) panel_of_group(k, a + i * a_row, a_row, b + c, y + i * y_row + j + c, y_row);
+    for (; i < rows; i++) panel_of_one(k, a + i * a_row, b, y + i * y_row + j);
+  }
+}
+
 /* What of the work a task does: pieces index, index + tasks, ... of directions x chunks of rows (or of hidden units). */
 typedef struct { int32_t tasks, pieces, size; } split;
 
@@ -115,7 +148,10 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
         }
         continue;
       }
-      add_dots(to - from, n, p->h, (phase ? c : h) + from * hidden, hidden, r + k * hidden * hidden, hidden, g + from * g_row + (apart ? GRU : k) * hidden, g_row);
+      const real *a = (phase ? c : h) + from * hidden, *b = r + k * hidden * hidden;
+      real *sums = g + from * g_row + (apart ? GRU : k) * hidden;
+      if (p->panels) add_panels(to - from, n, p->h, a, hidden, b, sums, g_row);
+      else add_dots(to - from, n, p->h, a, hidden, b, hidden, sums, g_row);
     }
   }
   for (int64_t i = from; i < to; i++) {
@@ -194,7 +230,7 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
     ew_parallel(ctx, w.split.tasks, rows_task, &w);
     return EW_OK;
   }
-  int32_t share = ((p->h * p->d - 1) / width + 4) & ~3; /* work is large, so h is */
+  int32_t unit = p->panels ? PANEL : 4, share = ((p->h * p->d - 1) / width + unit) & -unit; /* work is large, so h is */
   w.split = (split){0, p->d * ((p->h - 1) / share + 1), share};
   for (w.step = 0; w.step < p->t && !ew_stopping(ctx); w.step++)
     for (w.phase = 0; w.phase < 3; w.phase++)

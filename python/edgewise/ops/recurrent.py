@@ -15,11 +15,13 @@ _RULES = ["gates in (1, 3, 4)", "lbr in (0, 1)", "lbr == 0 or gates == 3", "d in
 _STATE, _STEPS = "d*b*h", "t*b*d*h"
 _FIRST = [read("h_first", 4, _STATE, optional=True), read("c_first", 4, _STATE, optional=True), read("lengths", 4, "b", optional=True), read("peepholes", 4, "d*3*h", optional=True), read("table", 4, "d*18")]
 
-Kernel("recurrent", {**_SIZES, "x_t": "i32", "x_b": "i32", "g_t": "i32"},
+PANEL = 32  # columns of R that lie together, where it does in panels
+
+Kernel("recurrent", {**_SIZES, "x_t": "i32", "x_b": "i32", "g_t": "i32", "panels": "i32"},
        [read("x", 4, "(t-1)*x_t + (b-1)*x_b + d*gates*h"), read("r", 4, "d*gates*h*h"), read("bias", 4, "d*h", optional=True), *_FIRST,
         write("y", 4, _STEPS), write("h_last", 4, _STATE), write("c_last", 4, _STATE), write("g", 4, "(t-1)*g_t + b*d*(gates + lbr)*h"), write("cells", 4, _STEPS, optional=True)],
-       require=[*_RULES, "min(x_t, x_b, g_t) >= 0"], empty=["t", "b", "d", "h"], rare=True,
-       doc="gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h]. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: "
+       require=[*_RULES, "min(x_t, x_b, g_t) >= 0", "panels in (0, 1)", f"panels == 0 or ceil_div(h, {PANEL})*{PANEL} == h"], empty=["t", "b", "d", "h"], rare=True,
+       doc="gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h], or with panels [d, gates * h / 32, h, 32]: the same numbers, 32 rows turned at a time. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: "
            "the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. "
            "Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step.")
 
@@ -173,7 +175,7 @@ def _cases(t, gates, training):
     both = {"outputs": 1 + states, "tol": 1e-4, **ort, **({"same_as": ("", {4: "LSTM", 3: "GRU"}[gates])} if training else {})}
     for lbr in ((0, 1) if gates == 3 else (0,)):
         more = {"linear_before_reset": 1} if lbr else {}
-        for shape in ((3, 2, 5, 4), (1, 1, 3, 1), (6, 5, 2, 7), (2, 9, 8, 16), (5, 1, 4, 33)):
+        for shape in ((3, 2, 5, 4), (1, 1, 3, 1), (6, 5, 2, 7), (2, 9, 8, 16), (5, 1, 4, 33), (4, 6, 3, 32), (3, 1, 4, 256)):
             yield t(*inputs(*shape), hidden_size=shape[3], **both, **more)
             yield t(*inputs(*shape, bias=False, h=True, c=True), hidden_size=shape[3], **both, **more)
         for direction in ("forward", "reverse", "bidirectional"):
@@ -240,11 +242,14 @@ def _(n, b):
     params, operands = _shared(n, b, r, 3)
     outs = [b.out(v) if v is not None else None for v in n.outputs] + [None] * (5 - len(n.outputs))
     y, h_last, c_last, g, cells = outs
+    panels = h % PANEL == 0 and b.constant_name(r.buffer) is not None  # turned once
+    if panels:
+        r = b.contiguous(r.reshape([d, params["gates"] * h // PANEL, PANEL, h]).transpose([0, 1, 3, 2]))
     slots = (params["gates"] + params["lbr"]) * h
     b.emit("recurrent", {"x": x, "r": r, "bias": b.contiguous(b.view(n.inputs[2])) if n.has(2) else None, **operands, "y": y if y is not None else b.temp(FLOAT, [t, batch, d, h]),
                          "h_last": h_last if h_last is not None else b.temp(FLOAT, [d, batch, h]), "c_last": c_last if c_last is not None else b.temp(FLOAT, [d, batch, h]),
                          "g": g if g is not None else b.temp(FLOAT, [batch, d, slots]), "cells": cells},
-           t=t, b=batch, x_t=x.strides[0] if t > 1 else 0, x_b=x.strides[1] if batch > 1 else 0, g_t=batch * d * slots if g is not None else 0, **params)
+           t=t, b=batch, x_t=x.strides[0] if t > 1 else 0, x_b=x.strides[1] if batch > 1 else 0, g_t=batch * d * slots if g is not None else 0, panels=int(panels), **params)
 
 
 class _Walk:
