@@ -4,7 +4,6 @@
 
 enum { MOST_ROUNDS = 100 };
 
-
 /* q [n, n]: q_ii = sum over j of r_ji^2, q_ij = -r_ji r_ij; qp: room for n. */
 static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) {
   const float enough = 0.005f / (float)n;
@@ -41,7 +40,6 @@ int32_t ew_k_couple(ew_context *ctx, const ew_couple_params *p, void *const *ope
   const m_f32 *pairs = operand[EW_COUPLE_PAIRS];
   m_f32 *y = operand[EW_COUPLE_Y], *room = operand[EW_COUPLE_SCRATCH];
   const int64_t n = p->classes;
-  (void)ctx;
-  for (int64_t r = 0; r < p->rows; r++) couple(p->classes, pairs + r * (n * (n - 1) / 2), y + r * n, room, room + n * n);
+  for (int64_t r = 0; r < p->rows && !ew_stopping(ctx); r++) couple(p->classes, pairs + r * (n * (n - 1) / 2), y + r * n, room, room + n * n);
   return EW_OK;
 }
