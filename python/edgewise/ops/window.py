@@ -47,7 +47,7 @@ class Window:
     def checked(self, n) -> Window:
         """Itself. Fails where the kernels' RULES bound the product of the strides or dilations and these exceed it."""
         for name, steps, counts in (("strides", self.stride, self.y), ("dilations", self.dilation, self.kernel)):
-            if math.prod(self._steps(steps, counts)) >= 1 << 31:
+            if math.prod(self._steps(steps, counts)) > (1 << 31) - 4096:  # EW_LONGEST of core/table.h
                 fail(n, f"{name} {steps} whose product is 2^31 or more")
         return self
 
