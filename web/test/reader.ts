@@ -42,7 +42,7 @@ async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Pro
       adapters.use("a", 1);
     }
     const sequence = decoder.open();
-    const logits = [[1, 2, 3], [4]].map((ids) => [...new Float32Array(engine.bytes(decoder.forward(sequence, ids), 4 * decoder.vocab_size).slice().buffer)]);
+    const logits = [[1, 2, 3], [4]].map((ids) => [...new Float32Array(engine.bytes(decoder.forward(sequence, ids), 4 * Math.min(decoder.vocab_size, 10_000)).slice().buffer)]);
     if (adapter) await adapters.load(adapters.save("a"), "b");
     return { logits: logits.map((l) => l.map((x) => (Number.isFinite(x) ? x : String(x)))) };
   } finally {
