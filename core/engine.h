@@ -86,6 +86,10 @@ void ew_worker(ew_engine *, int32_t index); /* wasm with threads only: serves un
  * word is the first int32 of *ew_engine, so that agents that share a wasm memory, but have no instance, can store to it (Atomics.store). */
 void ew_stop(ew_engine *, int32_t stop);
 int32_t ew_threads(const ew_engine *);
+#if !defined(__wasm__)
+/* To be called once in a child process after fork(), before anything else: starts the threads that the child lacks. EW_E_MEMORY, or EW_OK. */
+int32_t ew_after_fork(ew_engine *);
+#endif
 const ew_error *ew_last_error(const ew_engine *);
 uint32_t ew_table_hash(void);
 int32_t ew_has_kernel(uint32_t kernel); /* 0: unknown, or this engine was made without it */

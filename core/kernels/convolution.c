@@ -341,7 +341,7 @@ static void direct_task(void *arg, int32_t index, int32_t thread) {
     for (int32_t c = three ? s->c : 0; c < s->c && !ew_stopping(s->context); c++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + c), p.w = s->weights + (gm * s->c + c) * s->taps;
       if (in_long_rows) into_parts(&l, p.x), long_forward(&l, s->taps, p.w, c ? NULL : &start, c + 1 < s->c ? &none : &limit);
-      else ew_window_rows(&s->w, forward_row, &p);
+      else ew_window_rows(s->context, &s->w, forward_row, &p);
     }
     if (in_long_rows) lines_of(&l, s, p.y, true);
     f.bias = NULL;
@@ -411,7 +411,7 @@ static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
     for (int64_t m = g * s->m; m < (g + 1) * s->m && !ew_stopping(s->context); m++) {
       p.y = s->y + (item * s->groups * s->m + m) * s->y_volume, p.w = s->weights + (m * s->c + gc % s->c) * s->taps;
       if (!in_long_rows) {
-        ew_window_rows(&s->w, transpose_row, &p);
+        ew_window_rows(s->context, &s->w, transpose_row, &p);
         continue;
       }
       lines_of(&l, s, p.y, false);
@@ -479,7 +479,7 @@ static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
     for (int64_t item = 0; item < s->batch && !ew_stopping(s->context); item++) {
       p.x = plane_of_x(s, item, gm / s->m * s->c + i % s->c), p.y = s->y + (gm * s->batch + item) * s->y_volume;
       if (three) ew_depthwise_by_weights(&s->w, p.x, p.y, p.w);
-      else if (!in_long_rows) ew_window_rows(&s->w, weight_row, &p);
+      else if (!in_long_rows) ew_window_rows(s->context, &s->w, weight_row, &p);
       if (!in_long_rows) continue;
       into_parts(&l, p.x), lines_of(&l, s, p.y, false);
       planes whole = {.x = l.x, .w = p.w, .y = l.y};

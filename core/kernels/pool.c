@@ -146,7 +146,7 @@ static void pool_task(void *arg, int32_t index, int32_t thread) {
     else if (s->w.x_size[2] <= LENGTH) rows(&one, row, nothing);
     else {
       EW_PLAIN for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = nothing;
-      ew_window_rows(&s->w, row, &one);
+      ew_window_rows(s->context, &s->w, row, &one);
     }
     if (s->op == EW_POOL_OP_AVERAGE) divide(s, one.y);
   }

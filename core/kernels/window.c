@@ -11,7 +11,7 @@ void ew_window_taps(const ew_window *w, int d, int32_t o, int32_t *from, int32_t
   *from = (int32_t)first, *to = (int32_t)end;
 }
 
-void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
+void ew_window_rows(const ew_context *context, const ew_window *w, ew_window_row row, void *job) {
   for (int32_t oz = 0; oz < w->y_size[0]; oz++)
     for (int32_t oy = 0; oy < w->y_size[1]; oy++) {
       int32_t kz, end_z, first_y, end_y;
@@ -20,6 +20,7 @@ void ew_window_rows(const ew_window *w, ew_window_row row, void *job) {
         const int64_t z = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz);
         for (int32_t ky = first_y; ky < end_y; ky++) {
           const int64_t y = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
+          if (ew_stopping(context)) return;
           for (int32_t kx = 0; kx < w->taps[2]; kx++) {
             int64_t x = ew_window_at(w, 2, kx);
             int32_t from, to;

@@ -28,7 +28,7 @@ void ew_window_taps(const ew_window *w, int d, int32_t o, int32_t *from, int32_t
 /* n positions in a row, their tap `tap`: x[i * stride] and y[i], offsets into planes. */
 typedef void (*ew_window_row)(void *job, int32_t n, int64_t x, int64_t stride, int64_t y, int32_t tap);
 /* Calls `row` for whatever of one plane of x and one of y meet, position by position, so that a row of y is still near for its next tap. */
-void ew_window_rows(const ew_window *, ew_window_row row, void *job);
+void ew_window_rows(const ew_context *, const ew_window *, ew_window_row row, void *job); /* ends early where the run is to end */
 
 /* to[i] = from[i * step]. Here, since most lines are short: a call is felt. */
 static inline void ew_every(real *to, const real *from, int64_t step, int32_t n) {
