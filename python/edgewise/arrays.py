@@ -264,6 +264,14 @@ def strings_as_output(shape, strings):
     return list(strings) if shape else strings[0]
 
 
+def view_of(buffer, dtype, shape):
+    """A NumPy array over a memoryview of bytes; None where NumPy is not there or has no such type."""
+    np = _numpy()
+    if np is None or dtype in _OWN or dtype not in _FORMATS:
+        return None
+    return np.frombuffer(buffer, dtype=NAME[dtype] if dtype != BOOL else np.bool_).reshape(shape)
+
+
 def as_output(dtype, shape, data):
     """A NumPy array where NumPy is present (and, for bfloat16 and all floats and integers of 8 bits and fewer that NumPy does not know, the package ml_dtypes), else an Array."""
     np = _numpy()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from struct import error as StructError
 
-from .errors import ModelError
+from .errors import EdgewiseError, ModelError, OutOfMemory
 from .ops.dtypes import NAME, bytes_for, pack, unpack
 from .ops.symbolic import Sym
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
 KINDS = {**dict.fromkeys(("perm", "axes", "starts", "ends", "split", "pads", "shape"), list),  # of attributes without a default
          **dict.fromkeys(("to", "k", "num_outputs", "K", "N", "block_size", "num_heads", "kv_num_heads", "q_num_heads"), int), "scale": float, "min": float, "max": float}
-BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, StructError, TypeError, ValueError)  # what code meets in a graph that makes no sense
+BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, StructError, TypeError, ValueError)  # what code meets in a graph that makes no sense
 
 
 @dataclass
@@ -220,7 +220,11 @@ class BoundNode:
         return n
 
     def broken(self, e):
-        """The ModelError for one of BROKEN that came up while this node was worked on."""
+        """The error for an exception that is none of ours and came up while this node was worked on: OutOfMemory, or ModelError."""
+        if isinstance(e, EdgewiseError):
+            return e
+        if isinstance(e, MemoryError):
+            return OutOfMemory("it takes more memory than there is", self.where, "Use a smaller batch, sequence or model.")
         return ModelError(f"its inputs or attributes are not what {self.op} takes ({type(e).__name__}: {str(e)[:200]})", self.where, "Check the shapes that were fed; if they are right, export the model again.")
 
     def __repr__(self):

@@ -2,9 +2,13 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
+from time import perf_counter
 from typing import NamedTuple
 
 from ..errors import Aborted, EngineError, InputError, OutOfMemory, PlanError
+from .locks import Owner
+from .stopping import LONG, Ends, call_directly, call_interruptibly
 
 CODES = {1: "out of memory", 2: "not a plan, or a damaged one", 3: "made for another version of the engine", 4: "unknown kernel", 5: "a parameter rule does not hold",
          6: "an operand reaches outside its buffer", 7: "an output overlaps another operand", 8: "an output in read-only memory", 9: "a slot is not bound",
@@ -18,10 +22,15 @@ class Place(NamedTuple):
     nbytes: int
 
 
-class Engine:
-    """One engine of the C core. Subclasses say how memory is reached and functions are called (see the package's docstring)."""
+class Engine(Owner):
+    """One engine of the C core. Subclasses say how memory is reached and functions are called (see the package's docstring).
+
+    `lock` is held while a plan is loaded or run; memory may be allocated, read, written and freed without it."""
 
     POINTER = "<q"   # how the C side stores a pointer
+    rank = 1         # sessions are locked before their engine
+    interrupted = None  # what the C function returned within which a signal handler raised
+    running = False  # a plan runs in the Runner's thread while the main thread, which holds the lock, may handle signals
 
     def start(self, threads):
         """Opens the C side with so many threads; to be called once a subclass can `call`. Raises OutOfMemory."""
@@ -29,6 +38,15 @@ class Engine:
         if not self.handle:
             raise OutOfMemory("the engine could not be opened", "", "Free memory and try again.")
         self.cell = self.alloc(8)  # where C functions put a pointer they return
+        self.start_lock()
+
+    def function(self, name):
+        """An exported C function, as `call` calls it."""
+        return partial(self.call, name)
+
+    def view(self, address, nbytes):
+        """A writable memoryview (bytes) of engine memory, valid until it is freed; None where Python cannot see it."""
+        return None
 
     def load(self, plan):
         """Loads a plan (plan.Plan); PlanError when the engine refuses it."""
@@ -68,21 +86,50 @@ class LoadedPlan:
 
     watch = None  # profile.Watch of the session that it belongs to
     title = ""    # what profiles call it
+    patience = 0.0   # seconds that Ctrl-C leaves a run to end by itself
+    torn = done = False   # the last run was stopped in its middle; it was completed (also where Ctrl-C came within)
+    # quick: its last run took so little that no signal needs to be heard within one. ends: stopping.Ends of the session that it belongs to
 
     def __init__(self, engine, plan):
         self.engine, self.plan, self.registers = engine, plan, {}
         if len(plan.data) >= 20 and (slots := struct.unpack_from("<I", plan.data, 16)[0]) != len(plan.slots):  # core/engine.h: the header's slot_count
             raise PlanError(f"{len(plan.slots)} slots are described, it has {slots}", plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
+        self.handle, self.ends, self.quick = 0, Ends(), False
         data = engine.alloc(len(plan.data))
         try:
             engine.write(data, plan.data)
-            code = engine.call("ew_plan_load", engine.handle, data, len(plan.data), engine.cell)
+            with engine.lock:
+                self.check_idle()
+                if engine.call("ew_plan_load", engine.handle, data, len(plan.data), engine.cell):
+                    raise engine.error(plan, plan.name or "plan")
+                self.handle = struct.unpack(engine.POINTER, engine.read(engine.cell, struct.calcsize(engine.POINTER)))[0]
         finally:
             engine.free(data)
-        self.handle = 0
-        if code:
-            raise engine.error(plan, plan.name or "plan")
-        self.handle = struct.unpack(engine.POINTER, engine.read(engine.cell, struct.calcsize(engine.POINTER)))[0]
+
+    def check_idle(self):
+        """Raises EngineError where the main thread, which has the engine's lock, waits for a run and handles a signal. To be called with the lock held."""
+        if self.engine.running:
+            raise EngineError("this thread is amid a run in the engine", self.plan.name or "plan", "Do not run models in a signal handler.")
+
+    def _run(self, name, *args):
+        """A C function that runs steps. Signals are heard meanwhile where it may take long; what `ends` watches for, too."""
+        engine, ends = self.engine, self.ends
+        with engine.lock:
+            self.check_idle()
+            start, call = perf_counter(), call_directly if self.quick else call_interruptibly
+            if ends.reason is not None:
+                call = partial(ends.run, call)
+            engine.interrupted, code = None, 14
+            try:
+                code = call(engine, engine.function(name), (self.handle, *args), self.patience)
+            except BaseException:
+                code = engine.interrupted
+                raise
+            finally:
+                self.torn, self.done = code == 14, code == 0
+            self.quick = perf_counter() - start < LONG
+            if code:
+                raise ends.error if code == 14 and ends.error is not None else engine.error(self.plan)
 
     def _do(self, code):
         if code:
@@ -116,27 +163,27 @@ class LoadedPlan:
 
     def init(self):
         """Runs the init steps, which fill the `computed` slots from weights: once after weights are bound, and again when they change. Raises as `run`."""
-        self._do(self.engine.call("ew_plan_init", self.handle))
+        self._run("ew_plan_init")
 
     def run(self):
         """Runs all other steps. InputError: an index among the inputs is out of range. EngineError: a slot is not bound, or a kernel failed."""
         if self.watch is not None and self.watch.profile is not None:
             self.watch.profile.record(self)
         else:
-            self._do(self.engine.call("ew_plan_run", self.handle))
+            self._run("ew_plan_run")
 
     def run_timed(self):
         """Runs once; seconds of each step after the init steps."""
         count = len(self.plan.kernels) - self.plan.init_count
         seconds = self.engine.alloc(8 * max(count, 1))
         try:
-            self._do(self.engine.call("ew_plan_run_steps", self.handle, 0, count, seconds))
+            self._run("ew_plan_run_steps", 0, count, seconds)
             return list(struct.unpack(f"<{count}d", self.engine.read(seconds, 8 * count)))
         finally:
             self.engine.free(seconds)
 
     def free(self):
         """Gives back what the engine holds of the plan (not what its slots are bound to); a second call does nothing."""
-        if self.handle:
-            self.engine.call("ew_plan_free", self.handle)
-            self.handle = 0
+        handle, self.handle = self.handle, 0
+        if handle:
+            self.engine.call("ew_plan_free", handle)

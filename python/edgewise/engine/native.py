@@ -6,12 +6,14 @@ import mmap
 import os
 import platform
 import sys
+from _thread import RLock
 
-from ..errors import EngineError, ModelError
+from ..errors import EngineError, ModelError, OutOfMemory
 from ..onnx.source import FileSource
 from .base import Engine
 
 _SIGNATURES = {"ew_open": (ctypes.c_void_p, [ctypes.c_int32]), "ew_close": (None, [ctypes.c_void_p]), "ew_threads": (ctypes.c_int32, [ctypes.c_void_p]),
+               "ew_after_fork": (ctypes.c_int32, [ctypes.c_void_p]),
                "ew_stop": (None, [ctypes.c_void_p, ctypes.c_int32]),
                "ew_last_error": (ctypes.c_void_p, [ctypes.c_void_p]), "ew_table_hash": (ctypes.c_uint32, []), "ew_flavour": (ctypes.c_char_p, []),
                "ew_alloc": (ctypes.c_void_p, [ctypes.c_size_t]), "ew_free": (None, [ctypes.c_void_p]),
@@ -48,6 +50,25 @@ def library_path():
     raise EngineError("the native engine library is not there", folder, "Install a wheel for this platform, or run `make native` in a checkout.")
 
 
+class _Forked:
+    """The lock of an engine in a child process, until it is used there."""
+
+    def __init__(self, engine, lock):
+        self.engine, self.lock = engine, lock
+
+    def __enter__(self):
+        engine = self.engine
+        self.lock.acquire()
+        if engine.lock is self:
+            if engine.call("ew_after_fork", engine.handle):
+                self.lock.release()
+                raise OutOfMemory("the threads of the engine could not be started", "fork", "Free memory and try again.")
+            engine.lock = self.lock
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
 class NativeEngine(Engine):
     """The shared library of `library_path()`, in this process.
 
@@ -58,7 +79,7 @@ class NativeEngine(Engine):
         self._functions = {}
         self.start(threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (threads or os.cpu_count() or 1))
 
-    def call(self, name, *args):
+    def function(self, name):
         """Any exported C function; integers in, an integer (ew_flavour: bytes) out. Raises EngineError where there is none of this name."""
         f = self._functions.get(name)
         if f is None:
@@ -71,9 +92,31 @@ class NativeEngine(Engine):
             else:
                 f.restype, f.argtypes = ctypes.c_int64, None
             self._functions[name] = f
+        return f
+
+    def call(self, name, *args):
+        """Calls an exported C function, as `function`."""
+        f = self._functions.get(name) or self.function(name)
         if f.argtypes is None:
             return f(*[ctypes.c_int64(a) for a in args])
         return f(*args) or 0
+
+    def in_child(self):
+        """After a fork the child's engine starts threads of its own when it is locked first; until then it has none."""
+        self.lock = _Forked(self, self.lock)
+
+    def close(self):
+        """Ends the engine's threads and frees its own memory; what was allocated in it stays. Nothing may run in it any more."""
+        handle, self.handle = self.handle, 0
+        if handle:
+            self.call("ew_close", handle)
+
+    def __del__(self):
+        if sys is None or sys.is_finalizing() or not getattr(self, "handle", 0):  # the process ends
+            return
+        if type(self.lock) is RLock:  # else it is the parent's, and so are its threads
+            self.free(self.cell)
+            self.close()
 
     @property
     def flavour(self):
@@ -104,6 +147,10 @@ class NativeEngine(Engine):
     def read(self, address, nbytes):
         """A copy as bytes."""
         return ctypes.string_at(address, nbytes)
+
+    def view(self, address, nbytes):
+        """A writable memoryview (bytes) of engine memory, valid until it is freed."""
+        return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
 
     def copy(self, source, target, nbytes):
         """From address to address; they may overlap."""

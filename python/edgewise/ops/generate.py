@@ -229,7 +229,7 @@ def typescript(table):
 
 
 FILES = {"core/gen/kernels.h": header, "core/gen/kernels.c": source, "core/gen/names.h": names, "web/src/gen/kernels.ts": typescript}
-MORE = ("edgewise.profile.limits", "edgewise.training.warm", "edgewise.manifest_limits")  # parts of the package that write files of their own, GENERATED, which follow from the table, too
+MORE = ("edgewise.ops.budget", "edgewise.profile.limits", "edgewise.training.warm", "edgewise.manifest_limits")  # parts of the package that write files of their own, GENERATED, which follow from the table, too
 
 
 def main(arguments):

@@ -68,11 +68,15 @@ sequence_insert = Op("SequenceInsert")
 
 @sequence_insert.host(static=True)
 def _(n, run, inputs):
-    s = Sequence(_sequence(n))
-    if not n.has(1) or s and n.inputs[1].dtype != s[0].dtype:
-        fail(n, f"{n.input(1)} into {s} of {s[0] if s else 'nothing'}")
-    s.insert(_position(n, 2, len(s), len(s), 1), n.inputs[1])
-    return [s]
+    s = _sequence(n)
+    if not n.has(1) or len(s) and n.inputs[1].dtype != s[0].dtype:
+        fail(n, f"{n.input(1)} into {s} of {s[0] if len(s) else 'nothing'}")
+    at = _position(n, 2, len(s), len(s), 1)
+    if at == len(s):  # in a loop that collects, each element costs the same
+        return [s.with_last(n.inputs[1])]
+    items = list(s)
+    items.insert(at, n.inputs[1])
+    return [Sequence(items)]
 
 
 sequence_erase = Op("SequenceErase")
@@ -80,9 +84,9 @@ sequence_erase = Op("SequenceErase")
 
 @sequence_erase.host(static=True)
 def _(n, run, inputs):
-    s = Sequence(_sequence(n))
-    del s[_position(n, 1, len(s), len(s) - 1)]
-    return [s]
+    items = list(_sequence(n))
+    del items[_position(n, 1, len(items), len(items) - 1)]
+    return [Sequence(items)]
 
 
 split_to_sequence = Op("SplitToSequence")
@@ -117,7 +121,7 @@ concat_from_sequence = Op("ConcatFromSequence")
 @concat_from_sequence.host(static=True)
 def _(n, run, inputs):
     s, axis = _sequence(n), n.attr("axis", 0)
-    if not s:
+    if not len(s):
         fail(n, "an empty sequence")
     if n.attr("new_axis", 0):
         s = [run.op("Unsqueeze", v, run.constant(INT64, [1], [axis])) for v in s]
@@ -135,9 +139,9 @@ def _(n, run, inputs):
     others = inputs[1:]
     if any(isinstance(v, Sequence) and len(v) < len(first) for v in others):
         fail(n, f"it goes through a sequence of {len(first)} and shorter ones at once")
-    out = [Sequence() for _ in graph.outputs]
+    out = [[] for _ in graph.outputs]
     for i, x in enumerate(first):
         run.trip()
         for kept, v in zip(out, body(x, *[v[i] if isinstance(v, Sequence) else v for v in others])):
             kept.append(v)
-    return out
+    return [Sequence(kept) for kept in out]

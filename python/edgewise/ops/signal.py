@@ -231,6 +231,8 @@ def _(n, g):
     spectrum = length // 2 + 1
     if not 1 <= bins <= 1 << 12 or not 1 <= length <= 1 << 20 or rate < 1 or not 0 <= low <= high <= rate:
         fail(n, f"{bins} bins of a spectrum of {length} at {rate} Hz from {low} to {high} Hz")
+    if spectrum * bins > 1 << 24:
+        fail(n, f"a matrix of {spectrum} x {bins}")
     first, last = (2595 * math.log10(1 + f / 700) for f in (low, high))
     step = (last - first) / (bins + 2)
     at = [int((length + 1) * (700 * (10 ** ((i * step + first) / 2595) - 1)) // rate) for i in range(bins + 2)]

@@ -15,6 +15,7 @@ from .values import RunTensor, StringTensor
 MOVES = {"Reshape": (0,), "Squeeze": (0,), "Unsqueeze": (0,), "Flatten": (0,), "Transpose": (0,), "Slice": (0,), "Gather": (0,), "GatherElements": (0,), "GatherND": (0,), "Split": (0,), "Expand": (0,), "Tile": (0,),
          "Compress": (0,), "ReverseSequence": (0,), "SpaceToDepth": (0,), "DepthToSpace": (0,), "Trilu": (0,), "Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2), "Concat": None}
 MOVES_ML = {"ArrayFeatureExtractor": (0,)}  # the same of ai.onnx.ml
+REFERENCES = 24  # bytes that a list, a list in the making and an array for the caller take for an element
 LOOKS = ("Shape", "Size")  # operators that read the shape alone
 
 
@@ -41,12 +42,13 @@ def _strings(n, *indices):
     return [n.inputs[i] for i in indices]
 
 
-def _together(n, a, b):
+def _together(n, run, a, b):
     """(shape, pairs) of two tensors of strings broadcast together."""
     from .op import indices, broadcast_strides, strides_of
     shape = broadcast(n, a.shape, b.shape)
     if product(shape) >= 1 << 31:
         fail(n, f"a tensor of {product(shape)} strings")
+    run.check_room(REFERENCES * product(shape))
     at = [indices(shape, broadcast_strides(v.shape, strides_of(v.shape), shape)) for v in (a, b)]
     return shape, [(a.strings[i], b.strings[j]) for i, j in zip(*at)]
 
@@ -55,7 +57,7 @@ def _together(n, a, b):
 def _(n, run, inputs):
     if not any(isinstance(v, StringTensor) for v in inputs):
         return None
-    shape, pairs = _together(n, *_strings(n, 0, 1))
+    shape, pairs = _together(n, run, *_strings(n, 0, 1))
     return [RunTensor.of(BOOL, shape, [a == b for a, b in pairs])]
 
 
@@ -64,7 +66,8 @@ string_concat = Op("StringConcat")
 
 @string_concat.host
 def _(n, run, inputs):
-    shape, pairs = _together(n, *_strings(n, 0, 1))
+    shape, pairs = _together(n, run, *_strings(n, 0, 1))
+    run.check_room(sum(len(a) + len(b) for a, b in pairs))
     return [StringTensor(shape, [a + b for a, b in pairs])]
 
 
@@ -83,6 +86,7 @@ def _(n, run, inputs):
         pieces = [[*p[:-1], p[-1].rstrip()] if p else p for p in pieces]
     pieces = [[] if not s else p for s, p in zip(x.strings, pieces)]
     width = max(map(len, pieces), default=0)
+    run.check_room(REFERENCES * width * len(pieces))
     return [StringTensor([*x.shape, width], [s for p in pieces for s in p + [""] * (width - len(p))]), RunTensor.of(INT64, x.shape, [len(p) for p in pieces])]
 
 
@@ -164,4 +168,5 @@ def _(n, run, inputs):
         return None
     if any(d < 0 for d in dims) or product(dims) >= 1 << 24:
         fail(n, f"strings of shape {dims}")
+    run.check_room(REFERENCES * product(dims))
     return [StringTensor(dims, value.strings * product(dims))]

@@ -4,6 +4,8 @@ Host operators (`@op.host`, op.py) take and give these. A RunTensor has the fiel
 numbers), so that rules for one read like rules for the other. All of them are immutable: whoever gets one may pass it on as it is."""
 from __future__ import annotations
 
+from itertools import islice
+
 from ..errors import ModelError
 from .dtypes import BITS, BOOL, INT64, NAME, STRING, bytes_for, pack, unpack
 from .symbolic import product
@@ -73,12 +75,12 @@ class RunTensor:
 
 
 class StringTensor:
-    """A tensor of strings: a flat list of str, which only the host sees."""
-    __slots__ = ("shape", "strings")
+    """A tensor of strings: a flat list of str, which only the host sees. held: what counts its memory (session.memory.HostBytes), or None."""
+    __slots__ = ("shape", "strings", "held")
     dtype, key, constant, producer, tensor, role, name = STRING, None, False, None, None, "", "a tensor of strings"
 
-    def __init__(self, shape, strings):
-        self.shape, self.strings = list(shape), strings
+    def __init__(self, shape, strings, held=None):
+        self.shape, self.strings, self.held = list(shape), strings, held
 
     @property
     def rank(self):
@@ -93,22 +95,53 @@ class StringTensor:
         raise ModelError("strings where numbers are needed", "", "Check the element types that were fed; if they are right, export the model again.")
 
     def reshaped(self, shape):
-        return StringTensor(shape, self.strings)
+        return StringTensor(shape, self.strings, self.held)
 
     def rows(self):
         step = product(self.shape[1:])
-        return [StringTensor(self.shape[1:], self.strings[i * step:(i + 1) * step]) for i in range(self.shape[0])]
+        return [StringTensor(self.shape[1:], self.strings[i * step:(i + 1) * step], self.held) for i in range(self.shape[0])]
 
     def __repr__(self):
         return f"<string{self.shape}>"
 
 
-class Sequence(list):
-    """A sequence of tensors (or of sequences or maps). Also what binding keeps of one, then of Values."""
+class Sequence:
+    """A sequence of tensors (or of sequences or maps). Also what binding keeps of one, then of Values.
+
+    Immutable, as all values; `with_last` takes constant time: the longer sequence shares the list of the shorter one, of which each sees its own length."""
+    __slots__ = ("_items", "_length", "held")
     key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = None, False, -1, (), 0, "", None, None, None, "a sequence"
 
+    def __init__(self, items=()):
+        self._items = list(items)
+        self._length, self.held = len(self._items), None
+
+    def __len__(self):
+        return self._length
+
+    def __iter__(self):
+        return islice(self._items, self._length)
+
+    def __getitem__(self, i):
+        """An element, counted from the end where i is negative."""
+        if not -self._length <= i < self._length:
+            raise IndexError(f"{i} of {self._length}")
+        return self._items[i + self._length if i < 0 else i]
+
+    def with_last(self, value):
+        """The sequence with one element more at its end."""
+        longer = Sequence.__new__(Sequence)
+        longer._items = self._items if len(self._items) == self._length else self._items[:self._length]
+        longer._items.append(value)
+        longer._length, longer.held = self._length + 1, None
+        return longer
+
+    def shares_list_with(self, other):
+        """Whether both are beginnings of one list."""
+        return isinstance(other, Sequence) and self._items is other._items
+
     def __repr__(self):
-        return f"<a sequence of {len(self)}>"
+        return f"<a sequence of {self._length}>"
 
 
 class Map(dict):
@@ -117,6 +150,7 @@ class Map(dict):
 
     def __init__(self, entries, key_type, value_type):
         super().__init__(entries)
+        self.held = None
         self.key_type, self.value_type = key_type, value_type
 
     def __repr__(self):

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from ..bind import bind
-from ..errors import EdgewiseError, ModelError
+from ..errors import EdgewiseError, ModelError, OutOfMemory
 from ..ir import BROKEN
 from ..ops.dtypes import FLOAT
 from ..passes import optimize
@@ -19,5 +19,7 @@ def compile_graph(graph, shapes, dtypes=None, known=None, roles=None, outputs=No
         return lower(bound, cache_shapes, registers, cache_dtype=cache_dtype), bound
     except EdgewiseError:
         raise
+    except MemoryError as e:
+        raise OutOfMemory("compiling it takes more memory than there is", graph.name or "graph", "Use smaller shapes, or a smaller model.") from e
     except BROKEN as e:  # the stages check what they know; a graph that makes no sense in a way they don't ends here, not in the caller's face
         raise ModelError(f"it cannot be compiled ({type(e).__name__}: {str(e)[:200]})", graph.name or "graph", "If it runs elsewhere, report it.") from e

@@ -2,24 +2,36 @@
 from __future__ import annotations
 
 from ..bind import RUN_SEED
-from ..errors import PlanError, UnsupportedOp
+from ..errors import OutOfMemory, PlanError, UnsupportedOp
 from ..ops.dtypes import INT64, NAME, pack
 from ..ops.values import RunTensor
 from ..plan import compile_graph
 
 
+QUICK = 1e5   # operations and bytes of a plan, most of which the notes know: far below what takes a second anywhere
+
+
+def _work(plan):
+    """Operations and bytes of a run, as far as they are known."""
+    notes = plan.notes
+    return sum(x[1] for field in (notes.operations, notes.bytes) for x in field if x)
+
+
 class Compiled:
-    """A loaded plan. session: has engine, store, pool and the `seeds` of the run. results: {output name: (slot or None, dtype, shape)}."""
+    """A loaded plan. session: has engine, store, pool, watch, ends, direct, budget and the `seeds` of the run. results: {output name: (slot or None, dtype, shape)}."""
 
     def __init__(self, session, plan, bound):
-        self.session, self.engine, self.pool, self.plan = session, session.engine, session.pool, plan
+        self.session, self.engine, self.pool, self.plan, self.direct = session, session.engine, session.pool, plan, session.direct
+        self.bound_by = None   # the direct.DirectRun whose buffers the slots are bound to
+        session.budget.arena(plan.arena_bytes, next((label for label in plan.labels if label), "graph"))
         try:
             self.loaded = self.engine.load(plan)
         except PlanError as e:  # made a moment ago, not damaged: some step is not what its kernel takes
             raise UnsupportedOp(f"the engine does not take what it becomes ({e.what})", e.where or "graph", "Check the shapes and types that were fed; if they are right, report this model.") from e
         fresh = []
         try:
-            self.loaded.watch = session.watch
+            self.loaded.watch, self.loaded.ends = session.watch, session.ends
+            self.loaded.quick = plan.notes is not None and _work(plan) < QUICK
             fresh = session.store.connect(self.loaded)
             kinds = {kind: {s.name: (i, s.nbytes) for i, s in enumerate(plan.slots) if s.kind == kind} for kind in ("input", "output")}
             self.inputs, outputs = kinds["input"], kinds["output"]
@@ -35,6 +47,7 @@ class Compiled:
     def run(self, feeds):
         """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
         bound, bind, pool = self.bound, self.loaded.bind, self.pool
+        self.bound_by = None
         if RUN_SEED in self.inputs:
             feeds = {**feeds, RUN_SEED: RunTensor.of(INT64, [1], [self.session.seeds.next()])}
         for name, (slot, nbytes) in self.inputs.items():
@@ -49,7 +62,11 @@ class Compiled:
                 bound[slot] = place
         out = {}
         for name, (slot, nbytes, dtype, shape) in self.results.items():
-            memory = pool.take(nbytes)
+            try:
+                memory = pool.take(nbytes)
+            except OutOfMemory as e:
+                e.where = e.where or f"value '{name}'"
+                raise
             place = memory.address, memory.nbytes
             if bound.get(slot) != place:
                 bind(slot, *place)
@@ -60,6 +77,7 @@ class Compiled:
 
     def free(self):
         """Frees the plan in the engine; what runs gave stays."""
+        self.direct.clear()
         self.loaded.free()
 
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import deque
 from operator import index
 
 from ..compile import compile_package
-from ..engine import Place, default_engine
-from ..errors import InputError, OutOfMemory, PackageError
+from ..engine import Ends, Owner, Place, default_engine
+from ..errors import EngineError, InputError, OutOfMemory, PackageError
 from ..ir import Tensor
 from ..onnx import FileSource
 from ..onnx.source import LazyFileSource
@@ -69,8 +70,10 @@ def run_cost(tokens):
     return 9 if tokens == 1 else 20 + 2 * tokens
 
 
-class CausalLM:
+class CausalLM(Owner):
     """A decoder-only language model.
+
+    It may be used from several threads at once: forwards queue, each sequence has its own cache, and generations of several threads give what each gives alone.
 
     Args:
         model: path of a model folder, an .onnx file or an .edge package; or a Package.
@@ -84,7 +87,8 @@ class CausalLM:
     """
 
     def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, cache_dtype=None, verify=True):
-        self.states, self.watch = dict(states or {}), Watch()
+        self.states, self.watch, self.ends, self.busy, self.closed = dict(states or {}), Watch(), Ends(), False, False
+        self.start_lock()
         self.package = check_cache_dtype(model, cache_dtype) if isinstance(model, Package) else open_package(model, dtype, capacity, cache_dtype=cache_dtype)
         self.engine = engine or default_engine()
         manifest = self.package.manifest
@@ -102,7 +106,7 @@ class CausalLM:
         self.caches, self.cache_dtype = d["caches"], d.get("cache_dtype", CACHE_DTYPES[0])
         self.weights = {w["name"]: w for w in manifest["weights"]}
         self.store = WeightStore(self.engine, self.states, self._checks() if verify else None)
-        self.plans, self.sequences, self.next = [], {}, 1
+        self.plans, self.sequences, self.next, self.closing = [], {}, 1, deque()
         self.notes = read_notes(self.package.file(NOTES))
         self.buffers, self.owned = {}, []
         try:
@@ -146,50 +150,67 @@ class CausalLM:
 
     def refresh(self, changed=None):
         """Computes again what follows from weights of these names (default: those that live elsewhere), after they have changed."""
-        for p in self.plans:
-            self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
+        with self.lock:
+            for p in self.plans:
+                self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
 
     # ---- sequences ----
     def open(self):
         """A new empty sequence."""
-        caches = {}
-        try:
-            for c in self.caches:
-                caches[c["name"]] = self.engine.alloc(c["bytes"])
-        except BaseException as e:
-            for a in caches.values():
-                self.engine.free(a)
-            if isinstance(e, OutOfMemory):
-                raise OutOfMemory(f"the attention cache of a sequence of up to {self.max_length} tokens takes {sum(self.cache_bytes.values())} bytes, which could not be had", "engine memory",
-                                  "Load or build the model with a smaller capacity, close other sequences, or keep keys and values as float16 (cache_dtype).") from None
-            raise
-        handle, self.next = self.next, self.next + 1
-        self.sequences[handle] = [caches, []]
-        return handle
+        with self.lock:
+            self._check_open()
+            caches = {}
+            try:
+                for c in self.caches:
+                    caches[c["name"]] = self.engine.alloc(c["bytes"])
+            except BaseException as e:
+                for a in caches.values():
+                    self.engine.free(a)
+                if isinstance(e, OutOfMemory):
+                    raise OutOfMemory(f"the attention cache of a sequence of up to {self.max_length} tokens takes {sum(self.cache_bytes.values())} bytes, which could not be had", "engine memory",
+                                      "Load or build the model with a smaller capacity, close other sequences, or keep keys and values as float16 (cache_dtype).") from None
+                raise
+            handle, self.next = self.next, self.next + 1
+            self.sequences[handle] = [caches, []]
+            return handle
+
+    def _check_open(self):
+        if self.closed:
+            raise InputError("the model was freed", "CausalLM", "Load it again.")
 
     def state(self, sequence):
         """[caches, tokens] of an open sequence."""
         state = self.sequences.get(sequence) if isinstance(sequence, int) else None
         if state is None:
+            self._check_open()
             raise InputError(f"{sequence!r} is no open sequence", "sequence", "Use a number from open() that close() has not had.")
         return state
 
     def close(self, sequence):
-        """Frees a sequence's cache. InputError where it is not open."""
-        caches, _ = self.state(sequence)
-        del self.sequences[sequence]
-        for a in caches.values():
-            self.engine.free(a)
-        for p in self.plans:
-            if p.bound == sequence:
-                p.bound = None
+        """Frees a sequence's cache, after a forward that another thread is in. InputError where it is not open."""
+        self.state(sequence)
+        caches, _ = self.sequences.pop(sequence)
+        self.closing.append(caches)  # a generator that is collected closes its sequences, too, and must not wait
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self.busy:
+                    self._free_closed()
+            finally:
+                self.lock.release()
+
+    def _free_closed(self):
+        """Frees the caches of closed sequences; with the lock held, and not amid a forward."""
+        while self.closing:
+            for a in self.closing.popleft().values():
+                self.engine.free(a)
 
     def copy(self, source, target):
         """The target's cache becomes the source's."""
-        a, b = self.state(source), self.state(target)
-        for c in self.caches:
-            self.engine.copy(a[0][c["name"]], b[0][c["name"]], c["bytes"])
-        b[1] = list(a[1])
+        with self.lock:
+            a, b = self.state(source), self.state(target)
+            for c in self.caches:
+                self.engine.copy(a[0][c["name"]], b[0][c["name"]], c["bytes"])
+            b[1] = list(a[1])
 
     def length(self, sequence):
         """Tokens of a sequence so far. InputError where it is not open."""
@@ -197,19 +218,34 @@ class CausalLM:
 
     def truncate(self, sequence, length):
         """Forgets all but the first `length` tokens."""
-        tokens = self.state(sequence)[1]
-        if type(length) is not int or not 0 <= length <= len(tokens):
-            raise InputError(f"{length!r} is no length of a sequence of {len(tokens)} tokens", "truncate", f"Give one from 0 to {len(tokens)}.")
-        del tokens[length:]
+        with self.lock:
+            tokens = self.state(sequence)[1]
+            if type(length) is not int or not 0 <= length <= len(tokens):
+                raise InputError(f"{length!r} is no length of a sequence of {len(tokens)} tokens", "truncate", f"Give one from 0 to {len(tokens)}.")
+            del tokens[length:]
 
-    def forward(self, sequence, ids):
-        """Appends tokens; returns the engine address of float32[vocab_size] logits behind the last one, valid until the next forward.
+    def forward(self, sequence, ids, reason=None):
+        """Appends tokens; returns the engine address of float32[vocab_size] logits behind the last one, valid until the next forward of any sequence (hold `lock` until you have read them where other threads
+        use the model, too).
 
+        reason: function that returns an error with which the forward is to end early, or None; it is asked from another thread, too.
         Raises InputError when an id is outside the vocabulary or the sequence would exceed max_length; the sequence is then as before."""
         try:
             ids = [index(i) for i in ids]
         except TypeError:
             raise InputError(f"{str(ids)[:100]} are no token ids", "forward", "Give a list of integers.") from None
+        with self.lock:
+            if self.busy:
+                raise EngineError("this thread is amid a forward of this model", "forward", "Do not run models in a signal handler.")
+            try:
+                self.busy = True
+                with self.ends.watch(reason):
+                    return self._forward(sequence, ids)
+            finally:
+                self.busy = False
+                self._free_closed()
+
+    def _forward(self, sequence, ids):
         state = self.state(sequence)
         if not ids:
             raise InputError("no tokens", "forward", "Give at least one token id.")
@@ -258,9 +294,15 @@ class CausalLM:
         return list(struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size)))
 
     def free(self):
-        """Gives back all engine memory."""
+        """Gives back all engine memory, after a forward that another thread is in; what is called afterwards raises InputError."""
+        with self.lock:
+            self._free()
+
+    def _free(self):
+        self.closed = True
         for s in list(self.sequences):
-            self.close(s)
+            self.closing.append(self.sequences.pop(s)[0])
+        self._free_closed()
         for p in self.plans:
             p.loaded.free()
         for a in self.owned:
@@ -270,7 +312,7 @@ class CausalLM:
 
     def __del__(self):
         try:
-            self.free()
+            self._free()  # without the lock: nobody can use it any more, and finalizers must not wait
         except Exception:
             pass
 
@@ -289,7 +331,7 @@ class _DecoderPlan:
         plan = Plan(data, slots, list(self.registers), lm.package.labels.get(described["file"], []), kernels, 0, init, notes=lm.notes.get(described["file"]))
         plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
         self.loaded = lm.engine.load(plan)
-        self.loaded.watch, self.loaded.title = lm.watch, described["file"]
+        self.loaded.watch, self.loaded.ends, self.loaded.title = lm.watch, lm.ends, described["file"]
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):

@@ -2,39 +2,40 @@
 from __future__ import annotations
 
 from ..bind import HALF, LATEST, MAX_NESTING
-from ..errors import Aborted, EdgewiseError, ModelError, UnsupportedOp
-from ..ir import BROKEN, BoundNode, Graph, Info, NeedsValue, Node, Value
+from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
+from ..ir import BoundNode, Graph, Info, NeedsHost, NeedsValue, Node, Value
 from ..ops import OPS
 from ..ops.dtypes import BITS, FLOAT, pack
 from ..ops.strings import moved
-from ..ops.symbolic import product
-from ..ops.values import RunTensor, Sequence, StringTensor, is_plain
+from ..ops.symbolic import NotStatic, product
+from ..ops.values import Map, RunTensor, Sequence, StringTensor, is_plain
 from ..seeds import RunSeeds
+from .budget import WORDS, strings_bytes
 from .memory import Elsewhere
 from .program import Program, Scope, Split
 
-MOST_TRIPS = 1 << 20  # of all loops of a run, where SessionOptions says nothing else
-
 
 class Driver:
-    """session: has engine, store, pool and MAX_PLANS."""
+    """session: has engine, store, pool, watch, ends, direct and MAX_PLANS. budget: Budget."""
 
-    def __init__(self, session, most_trips=MOST_TRIPS):
-        self.session, self.most_trips = session, most_trips
+    def __init__(self, session, budget):
+        self.session, self.budget, self.ends = session, budget, session.ends
         self.ops, self.constants = {}, {}
-        self.runs = self.depth = self.trips = 0
-        self.options, self.seeds = None, RunSeeds()
+        self.runs = self.depth = 0
+        self.seeds = RunSeeds()
 
     engine = property(lambda self: self.session.engine)
     store = property(lambda self: self.session.store)
     pool = property(lambda self: self.session.pool)
     watch = property(lambda self: self.session.watch)
+    direct = property(lambda self: self.session.direct)
 
-    def start(self, program, feeds, options=None, seed=None):
+    def start(self, program, feeds, seed=None):
         """Runs a whole model. feeds: {name: value}; seed: what its random numbers follow from, None: an unpredictable one. Returns the values of the program's outputs."""
         self.runs += 1
-        self.depth = self.trips = 0
-        self.options, self.seeds = options, RunSeeds(seed)
+        self.depth = 0
+        self.seeds = RunSeeds(seed)
+        self.budget.start()
         outputs = {o.name: o for o in program.graph.outputs}
         return [self.declared(v, outputs[name]) for name, v in zip(program.names, self.call(program, feeds))]
 
@@ -43,12 +44,14 @@ class Driver:
         if self.depth >= MAX_NESTING:
             raise ModelError("its functions and subgraphs are nested too deeply", program.graph.name or "graph", "Export the model again.")
         scope = Scope(values, around)
-        units, done = program.units, set()
+        units, done, ends = program.units, set(), self.ends
         self.depth += 1
         while True:
             i = 0
             try:
                 for i, (unit, dead) in enumerate(units):
+                    if ends.reason is not None:
+                        ends.check()
                     unit.run(self, scope)
                     for name in dead:
                         values.pop(name, None)
@@ -109,13 +112,34 @@ class Driver:
             raise
         except NeedsValue as e:
             raise ModelError(f"{e.value} where numbers are needed", n.where, "Check what is fed; if it is right, export the model again.") from None
-        except BROKEN as e:
+        except (Split, NeedsHost, NotStatic):
+            raise
+        except Exception as e:  # whatever an operator meets in a model that makes no sense, or that is too large
             raise n.broken(e) from e
         if len(outs) < sum(1 for o in node.outputs if o):
             raise ModelError(f"it has {len(node.outputs)} outputs, {node.op} gives {len(outs)}", node.where, "Export the model again.")
         for name, v in zip(node.outputs, outs):
             if name and v is not None:
+                if not isinstance(v, RunTensor):
+                    self.count(v, inputs, node.where)
                 scope.values[name] = v
+
+    def count(self, v, inputs, where):
+        """Counts the memory that a value of the host takes while it is alive. Raises OutOfMemory."""
+        if isinstance(v, StringTensor):
+            nbytes = strings_bytes(v.strings)
+        elif isinstance(v, Sequence):  # its elements are counted by themselves
+            nbytes = WORDS if any(v.shares_list_with(x) for x in inputs) else WORDS * len(v)
+        elif isinstance(v, Map):
+            nbytes = 16 * WORDS * len(v)
+        else:
+            return
+        if v.held is None and nbytes:
+            try:
+                v.held = self.pool.hold(nbytes)
+            except OutOfMemory as e:
+                e.where = e.where or where
+                raise
 
     def outputs(self, n, run, inputs, node, scope):
         """What a host node gives, in the order of its outputs: by its function's body, its op's `host`, strings moved by places, or a plan of this node alone. Raises UnsupportedOp, ModelError."""
@@ -191,13 +215,15 @@ class Host:
         return call
 
     def trip(self):
-        """One more round of a loop. Aborted where the caller wants an end, ModelError where there is none."""
+        """One more round of a loop. Raises ModelError where there were too many, Aborted where the caller wants an end."""
         d = self.driver
-        d.trips += 1
-        if d.trips > d.most_trips:
-            raise ModelError(f"its loops went round {d.most_trips} times", self.n.where, "If they are right, set SessionOptions.max_loop_trips; else check what ends them.")
-        if getattr(d.options, "terminate", False):
-            raise Aborted("the caller's run options ask for an end", self.n.where, "Unset their `terminate` to run again.")
+        d.budget.trip(self.n.where)
+        if d.ends.reason is not None:
+            d.ends.check()
+
+    def check_room(self, nbytes):
+        """Raises OutOfMemory where a value of so many bytes on the host is not allowed."""
+        self.driver.pool.check_room(nbytes)
 
     def place(self, v):
         """Address of a tensor, which is brought into engine memory where it is not there yet."""

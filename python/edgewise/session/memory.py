@@ -1,7 +1,7 @@
 """Engine memory of what flows between plans: handed out, and taken back when the last value in it is gone."""
 from __future__ import annotations
 
-import os
+from collections import deque
 
 from ..errors import OutOfMemory
 
@@ -27,46 +27,96 @@ class Elsewhere:
         (self.address, self.nbytes), self.pool = place, pool
 
 
+class HostBytes:
+    """So many bytes that a value of the host takes, as long as this is alive."""
+    __slots__ = ("nbytes", "pool")
+
+    def __init__(self, nbytes, pool):
+        self.nbytes, self.pool = nbytes, pool
+
+    def __del__(self):
+        self.pool.give(0, self.nbytes)
+
+
 class Pool:
     """Blocks that are free again are kept for the next of their size: never more than a run had in use, and after a run only those that it used.
 
-    most: bytes that may be in use, by default this machine's memory: what grows without end is to fail before the machine does."""
+    A pool belongs to one session, whose lock is held by whoever calls it. Blocks come back from any thread and at any moment (`Memory.__del__`): they wait in `returned` for the next call.
 
-    def __init__(self, engine, most=None):
-        self.engine, self.idle, self.idle_bytes, self.used, self.peak, self.generation, self.closed = engine, {}, 0, 0, 0, 0, False
-        self.most = most or _machine_memory()
+    most: bytes that may be in use, those that the host's values take (`hold`) among them: what grows without end is to fail before the machine does."""
+
+    def __init__(self, engine, budget):
+        self.engine, self.idle, self.idle_bytes, self.in_use, self.peak, self.generation, self.closed = engine, {}, 0, 0, 0, 0, False
+        self.returned = deque()   # (address, size)
+        self.most = budget.max_memory_bytes
+
+    @property
+    def used(self):
+        """Bytes in use."""
+        self.collect()
+        return self.in_use
 
     def take(self, nbytes):
         """Memory of at least nbytes."""
         size = -(-max(nbytes, 1) // ALIGN) * ALIGN
+        if self.returned:
+            self.collect()
         blocks = self.idle.get(size)
         if blocks:
             address = blocks.pop()[0]
             self.idle_bytes -= size
         else:
-            if self.used + size > self.most:
-                raise OutOfMemory(f"{nbytes} more bytes, where {self.used} are in use", "engine memory", "Use a smaller batch, sequence or model; if a loop of the model grows, check what ends it.")
+            self.check_room(size)
             try:
                 address = self.engine.alloc(size)
             except OutOfMemory:
                 self.trim(-1)
                 address = self.engine.alloc(size)
-        self.used += size
-        if self.used > self.peak:
-            self.peak = self.used
+        self.in_use += size
+        if self.in_use > self.peak:
+            self.peak = self.in_use
         return Memory(address, size, self)
+
+    def check_room(self, nbytes):
+        """Raises OutOfMemory where so many bytes more are not allowed."""
+        if self.in_use + nbytes > self.most:
+            self.collect()
+            if self.in_use + nbytes > self.most:
+                raise OutOfMemory(f"{nbytes} more bytes, where {self.in_use} of {self.most} are in use", "",
+                                  "Use a smaller batch, sequence or model, or raise SessionOptions.max_memory_bytes; if a loop of the model grows, check what ends it.")
+
+    def hold(self, nbytes):
+        """Counts bytes of the host as in use while what this returns is alive. Raises OutOfMemory."""
+        self.check_room(nbytes)
+        self.in_use += nbytes
+        return HostBytes(nbytes, self)
 
     def give(self, address, size):
         """Takes a block back; Memory calls it when its last value is gone."""
-        self.used -= size
-        if self.closed or self.idle_bytes + self.used + size > self.peak:
-            self.engine.free(address)
-            return
-        self.idle.setdefault(size, []).append((address, self.generation))
-        self.idle_bytes += size
+        self.returned.append((address, size))
+        if self.closed:
+            self.collect()
+
+    def collect(self):
+        """Deals with the blocks that came back."""
+        returned = self.returned
+        while returned:
+            try:
+                address, size = returned.popleft()
+            except IndexError:  # the pool is closed, and another thread was quicker
+                return
+            self.in_use -= size
+            if not address:
+                continue
+            if self.closed or self.idle_bytes + self.in_use + size > self.peak:
+                self.engine.free(address)
+                continue
+            self.idle.setdefault(size, []).append((address, self.generation))
+            self.idle_bytes += size
 
     def trim(self, before=None):
         """Frees what was not used since the last call; with before = -1 everything that is idle."""
+        self.collect()
         for size, blocks in list(self.idle.items()):
             kept = [b for b in blocks if before is None and b[1] >= self.generation]
             for address, generation in blocks:
@@ -78,16 +128,10 @@ class Pool:
             else:
                 del self.idle[size]
         self.generation += 1
-        self.peak = self.used + self.idle_bytes
+        self.peak = self.in_use + self.idle_bytes
 
     def close(self):
         """Frees what is idle now, and what is in use as soon as it is not."""
         self.trim(-1)
         self.closed = True
-
-
-def _machine_memory():
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 32
+        self.collect()

@@ -153,6 +153,7 @@ class Part:
         self.graph.values = program.values
         self.needs, self.askers = [], []   # inputs whose numbers binding asks for, and the nodes that do
         self.plans, self.variants = OrderedDict(), (None, 0)   # (run, how many were compiled in it)
+        self.last = None   # what `compile` gave for the last run, and its key
 
     def run(self, driver, scope):
         """Leaves the outputs in the scope, by the plan for these shapes, which is compiled where there is none yet. Split: the program's parts are others than thought."""
@@ -172,6 +173,7 @@ class Part:
             found, key = self.compile(driver, values, key)
         else:
             self.plans.move_to_end(key)
+        self.last = found, key
         passed, compiled = found
         if passed.passed or passed.numbers:
             for name, source in passed.passed.items():
@@ -200,6 +202,7 @@ class Part:
     def compile(self, driver, values, key):
         """Compiles for these values and keeps the plan, the oldest one beyond MAX_PLANS is freed. Returns (what it keeps, its key). Raises Split, UnsupportedOp."""
         tensors = dict(zip(self.inputs, values))
+        driver.budget.compilation(self.nodes[0].where)
         while True:
             known = {self.inputs[i]: list(self.numbers(i, values[i])) for i in self.needs}
             try:
@@ -264,6 +267,7 @@ class Part:
             if compiled is not None:
                 compiled.free()
         self.plans.clear()
+        self.last = None
 
 
 def _origins(value, names):

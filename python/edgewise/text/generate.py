@@ -9,6 +9,9 @@ web/src/generation/generate.ts is the same loop. What a decoder must offer (edge
     open() -> sequence; close(sequence); copy(source, target); truncate(sequence, n)
     forward(sequence, ids) -> address of float32[vocab_size], the logits after the last id, valid until the next forward
     prefill_chunk              optional: prompts are given to forward in pieces of so many ids, so that abort is heard between them
+    lock                       optional: a re-entrant lock, held over forward and the copy of its logits, so that generations of several
+                               threads can take turns; forward then takes a third argument, a function that returns an error where
+                               it is to end early, or None
 """
 
 import asyncio
@@ -65,7 +68,8 @@ def generate(decoder, input_ids, config=None, streamer=None, stopping_criteria=N
     logits_processor    f(ids, scores) -> None or the new scores, or a list of them; `scores` is an array('f') [vocab_size].
                         Runs where transformers runs it: after its own processors, before temperature and the filters.
     signal              stops the work when signal.aborted, signal.is_set() or signal() is true: raises Aborted (its `sequences` hold what
-                        there was)
+                        there was). A function is asked between tokens; the others are looked at from another thread, too, while the
+                        model computes.
     tokenizer           needed for stop_strings: decode(ids, skip_special_tokens=False) -> str
     **fields            fields of GenerationConfig; they win over `config`
 
@@ -134,6 +138,7 @@ class _Run:
         self.decoder, self.engine, self.prompt, self.config, self.limit = decoder, decoder.engine, prompt, config, limit
         self.seed, self.stream = seed, stream
         self.addresses, self.open_sequences = [], []
+        self.lock, self.logits, self.current = getattr(decoder, "lock", None), 0, []
 
     def allocate(self):
         members, lists = self.config.pack(self.decoder.vocab_size, len(self.prompt), self.limit)
@@ -142,6 +147,8 @@ class _Run:
         self.checked("ew_sampling_check", self.params, self.lists)
         self.work = self.alloc(self.checked("ew_sampling_work_bytes", self.decoder.vocab_size))
         self.rng = self.alloc(16)
+        if self.lock is not None:
+            self.logits = self.alloc(4 * self.decoder.vocab_size)
         self.ids = self.alloc(4 * self.limit)
         self.write_ids(0, self.prompt)
 
@@ -154,7 +161,10 @@ class _Run:
 
     def free(self):
         for sequence in self.open_sequences:
-            self.decoder.close(sequence)
+            try:
+                self.decoder.close(sequence)
+            except InputError:  # the model was freed meanwhile, and its sequences with it
+                pass
         for address in self.addresses:
             self.engine.free(address)
         self.open_sequences, self.addresses = [], []
@@ -187,22 +197,43 @@ class _Run:
             if at:
                 yield None
             self.check_abort([])
-            logits = self.decoder.forward(sequence, self.prompt[at:at + piece])
+            logits = self.compute(sequence, self.prompt[at:at + piece])
         return logits
+
+    def compute(self, sequence, ids):
+        """decoder.forward; the logits are valid until the next call of this run's."""
+        if self.lock is None:
+            return self.decoder.forward(sequence, ids)
+        try:
+            with self.lock:
+                logits = self.decoder.forward(sequence, ids, self.reason)
+                self.engine.copy(logits, self.logits, 4 * self.decoder.vocab_size)
+        except Aborted:
+            self.check_abort(self.current)
+            raise
+        return self.logits
+
+    @property
+    def reason(self):
+        """For forward: whether the signal asks for an end; None where that must not be asked from another thread."""
+        if not hasattr(self.signal, "aborted") and not hasattr(self.signal, "is_set"):
+            return None
+        return lambda: Aborted("generation was aborted", "generate") if self.fired() else None
+
+    def fired(self):
+        """Whether the signal asks for an end."""
+        signal = self.signal
+        return signal is not None and bool(signal.aborted if hasattr(signal, "aborted") else signal.is_set() if hasattr(signal, "is_set") else signal())
 
     def forward(self, sequence, ids):
         """The address of the logits after `ids`, of which only the last is new to the cache."""
         if self.config.use_cache is False:
             self.decoder.truncate(sequence, 0)
-            return self.decoder.forward(sequence, ids)
-        return self.decoder.forward(sequence, ids[-1:])
+            return self.compute(sequence, ids)
+        return self.compute(sequence, ids[-1:])
 
     def check_abort(self, sequences):
-        signal = self.signal
-        if signal is None:
-            return
-        fired = signal.aborted if hasattr(signal, "aborted") else signal.is_set() if hasattr(signal, "is_set") else signal()
-        if fired:
+        if self.fired():
             error = Aborted("generation was aborted", "generate")
             error.sequences = self.result["sequences"] + sequences
             raise error
@@ -250,6 +281,7 @@ class _Run:
             stream = self.stream + i
             self.engine.call("ew_sampling_seed", self.rng, self.seed & 0xffffffff, self.seed >> 32, stream)
             ids, logits, record, reason = list(self.prompt), first_logits, [], None
+            self.current = [ids]
             while True:
                 self.check_abort([ids])
                 self.length = len(ids)

@@ -152,6 +152,11 @@ class CausalLM(decoder.CausalLM):
         states, weights = self._placed[name] if name is not None else ({}, {})
         if weights and scale != 1.0:
             raise InputError(f"the adapter brings whole modules ({', '.join(list(weights)[:3])}), which cannot be weighed", "scale", "Leave it at 1.")
+        with self.lock:
+            self._place(name, scale, states, weights)
+
+    def _place(self, name, scale, states, weights):
+        """Writes an adapter where plans read it; with the lock held."""
         fresh = {n: Place(self.engine.alloc(len(data)), len(data)) for n, data in weights.items()}
         for n, data in weights.items():
             self._write(fresh[n], data)
@@ -174,9 +179,8 @@ class CausalLM(decoder.CausalLM):
             raise PackageError(f"{len(data)} bytes are to lie in {place.nbytes}", "the package's adapters", "The package is damaged: build it again.")
         self.engine.write(place.address, data)
 
-    def free(self):
-        """Gives back all engine memory, adapters included."""
-        super().free()
+    def _free(self):
+        super()._free()
         for place in getattr(self, "_swapped", {}).values():
             self.engine.free(place.address)
         self._swapped = {}

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 
 from ..arrays import Array, as_input, as_output
+from ..engine import Owner, locked
 from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import as_source
@@ -198,8 +199,8 @@ class CheckpointState:
         return m._session.get(f"gradient/{name}")
 
 
-class Module:
-    """A model in training.
+class Module(Owner):
+    """A model in training. Calls from several threads queue.
 
     Args:
         train_model_uri: path or bytes of training_model.onnx. state: CheckpointState; the module holds its parameters from now on.
@@ -207,6 +208,7 @@ class Module:
     """
 
     training: bool
+    rank = -1   # locked before its sessions
 
     def __init__(self, train_model_uri, state, eval_model_uri=None, device="cpu", session_options=None, *, engine=None):
         if not isinstance(state, CheckpointState):
@@ -215,6 +217,7 @@ class Module:
             raise InputError(f"there is no device {device!r}", "device", "Modules run on the cpu.")
         if state._checkpoint.nominal and any(not t.data and t.source is None for t in state._checkpoint.parameters.values()):
             raise InputError("it is a nominal checkpoint: its parameters have no values", "state", "Set state.parameters[name].data of each first.")
+        self.start_lock()
         self.training, self._state, self._engine = True, state, engine
         self._train_uri, self._eval_uri = train_model_uri, eval_model_uri
         self._train_model = read_training_model(train_model_uri, state._checkpoint.parameters)
@@ -257,6 +260,7 @@ class Module:
             self._session = session
         return session
 
+    @locked
     def __call__(self, *user_inputs):
         """One pass over a batch: inputs in the order of `input_names()`. In training mode gradients are added to what was accumulated. Returns the loss, or a list of all outputs."""
         model = self._train_model if self.training else self._eval_model
@@ -310,6 +314,7 @@ class Module:
         c = self._state._checkpoint
         return list(self._train_model.trainable) if trainable_only else [*self._train_model.trainable, *(n for n in c.parameters if n not in self._train_model.trainable)]
 
+    @locked
     def get_contiguous_parameters(self, trainable_only=False):
         """All parameters, flattened and one behind the other: an OrtValue, float32 [get_parameters_size(trainable_only)]."""
         data = b"".join(bytes(self._state._read(n)[2]) for n in self._names(trainable_only))
@@ -319,6 +324,7 @@ class Module:
         """Number of elements of all parameters."""
         return sum(product(self._state._checkpoint.parameters[n].shape) for n in self._names(trainable_only))
 
+    @locked
     def copy_buffer_to_parameters(self, buffer, trainable_only=True):
         """Sets all parameters from a buffer: what get_contiguous_parameters gives, or an array of as many float32."""
         dtype, shape, data = buffer._value if isinstance(buffer, OrtValue) else as_input(buffer, "buffer", FLOAT)
@@ -365,11 +371,12 @@ class Optimizer:
         """Updates the parameters with the gradients that the module accumulated, which stay: after lazy_reset_grad the module's next call resets them.
 
         Raises InputError where the module was never called in training mode."""
-        session = self._module._session
-        if session is None or not self._module._trained:
-            raise InputError("there are no gradients yet", "Optimizer.step", "Call the module in training mode first.")
-        self._restore()
-        session.update(self._rate)
+        with self._module.lock:
+            session = self._module._session
+            if session is None or not self._module._trained:
+                raise InputError("there are no gradients yet", "Optimizer.step", "Call the module in training mode first.")
+            self._restore()
+            session.update(self._rate)
 
     @property
     def steps(self):

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
 
+from ..engine import Owner, locked
 from ..errors import Aborted, EngineError, InputError, ModelError, OutOfMemory, UnsupportedField
 from ..ir import Graph
 from ..json_text import parse_json
@@ -67,8 +68,8 @@ class Estimate:
         return self.weights + self.states + self.activations + self.plans
 
 
-class Trainer:
-    """Trains an ONNX model.
+class Trainer(Owner):
+    """Trains an ONNX model. Other threads may use it meanwhile: `generate`, `evaluate`, `save` and so on wait for the end of the present step.
 
         trainer = edgewise.Trainer("smollm2/", adapters=LoraConfig(r=8), sequence_length=128)
         trainer.fit(["text", ...], epochs=3)
@@ -90,6 +91,8 @@ class Trainer:
     Raises:
         MissingGradient, UnsupportedOp, ModelError, InputError; OutOfMemory where `memory` is too little, saying what would fit.
     """
+
+    rank = -1   # locked before its session
 
     def __init__(self, model, loss=None, optimizer="AdamW", adapters=None, *, learning_rate=None, trainable="all", frozen=(), batch_size=8, sequence_length=128, gradient_accumulation_steps=1,
                  schedule="constant", warmup_steps=0, total_steps=None, max_grad_norm=None, max_grad_value=None, no_decay=(), groups=(), memory=None, checkpointing=False, seed=0, dtype=None, engine=None, tokenizer=None):
@@ -152,7 +155,8 @@ class Trainer:
         self.options = {"max_grad_norm": max_grad_norm, "max_grad_value": max_grad_value, "no_decay": no_decay, "groups": groups}
         self.memory, self.checkpointing, self.seed, self.engine, self._tokenizer = memory, checkpointing, int(seed), engine, tokenizer
         self.program = self.session = self._lm = None
-        self.watch = Watch()
+        self.watch, self.fitting = Watch(), False
+        self.start_lock()
         self.epoch, self.cursor, self.total = 0, 0, None
         self.begun, self.first_epoch, self.done = 0, 0, False  # the update and the epoch that the present `fit` began with; whether it has ended
 
@@ -182,6 +186,7 @@ class Trainer:
         fed = sum(s.nbytes for p in plans for s in p.slots if s.kind in ("input", "output"))
         return Estimate(sum(weights.values()), sum(s.nbytes for s in program.states.values() if self.accumulation > 1 or s.kind != "gradient"), max(p.arena_bytes for p in plans) + fed, sum(len(p.data) for p in plans))
 
+    @locked
     def _prepare(self, batch=None):
         if self.session is not None:
             return
@@ -200,6 +205,7 @@ class Trainer:
         self.session.watch = self.watch
         self.engine = self.session.engine
 
+    @locked
     def _ready(self, batch=None):
         """With states that have values."""
         self._prepare(batch)
@@ -276,6 +282,7 @@ class Trainer:
         return n if type(n) is int and n > 0 else None
 
     # ---- training ----
+    @locked
     def step(self, batch):
         """One update on one batch, or on a list of batches whose gradients are averaged. Returns the loss as a float."""
         batches = batch if isinstance(batch, (list, tuple)) else [batch]
@@ -319,6 +326,17 @@ class Trainer:
         for name, value in (("epochs", epochs), ("max_steps", max_steps), ("evaluate_every", evaluate_every), ("early_stopping", early_stopping), ("checkpoint_every", checkpoint_every)):
             if value is not None and (type(value) is not int or value < (name != "max_steps")):
                 raise InputError(f"{value!r} is not a number from {int(name != 'max_steps')} on", name, "Give a whole number.")
+        with self.lock:
+            if self.fitting:
+                raise InputError("another thread is in `fit`", "Trainer.fit", "Let it end, or make a Trainer of your own.")
+            self.fitting = True
+        try:
+            return self._fit(data, epochs, max_steps, evaluation, evaluate_every, early_stopping, callbacks, checkpoint, checkpoint_every, progress, signal)
+        finally:
+            self.fitting = False
+
+    def _fit(self, data, epochs, max_steps, evaluation, evaluate_every, early_stopping, callbacks, checkpoint, checkpoint_every, progress, signal):
+        """The loop, by one thread at a time."""
         rows = self._rows(data, self.seed)
         held_out = self._rows(evaluation, self.seed) if evaluation is not None else None
         per_epoch = max(1, len(rows) // self.accumulation if len(rows) >= self.accumulation else 1)
@@ -381,6 +399,7 @@ class Trainer:
                          + f" lr {p.learning_rate:.2e} {p.tokens_per_second:.0f} {'tokens' if self.is_lm else 'rows'}/s {p.seconds_left:.0f} s left ")
         sys.stderr.flush()
 
+    @locked
     def evaluate(self, data):
         """Mean loss over data (as in `fit`), dropout off."""
         rows = self._rows(data, self.seed)
@@ -401,6 +420,7 @@ class Trainer:
         out = generate(lm, ids, tokenizer=self.tokenizer if isinstance(prompt, str) else None, **{"max_new_tokens": 100, **fields})
         return [self.tokenizer.decode(o) for o in out][0] if isinstance(prompt, str) else out[0]
 
+    @locked
     def language_model(self):
         """A CausalLM that shares this trainer's weights."""
         from ..compile import compile_package
@@ -409,6 +429,7 @@ class Trainer:
             half = [n for n, s in self.program.states.items() if s.kind == "parameter" and self.graph.constants[n].dtype != s.dtype]  # weights of plans lie as the file has them, states as they are trained
             package = compile_package(self.files, self.dtype, model_file=self.model_file, lora=self.lora, trainable=half)
             self._lm = CausalLM(package, engine=self.engine, states={n: self.session.place(n) for n, s in self.program.states.items() if s.kind in ("parameter", "adapter")})
+            self._lm.trained = self.session  # whose memory it reads
             for p in self._lm.plans:
                 p.loaded.watch = self.watch  # what it writes is this trainer's work
         return self._lm
@@ -419,6 +440,7 @@ class Trainer:
         self.engine = self.engine or default_engine()
         return Profile(self.engine, [self.watch])
 
+    @locked
     def save(self, path):
         """Keeps the run (parameters or adapters, optimizer state, place in the data) in one safetensors file, complete or not at all."""
         self._ready()
@@ -428,6 +450,7 @@ class Trainer:
                "accumulation": self.accumulation, "schedule": self.schedule if isinstance(self.schedule, str) else "function", "warmup_steps": self.warmup, "optimizer": self.optimizer.describe(), "lora": asdict(self.lora) if self.lora is not None else None, "shapes": getattr(self, "shapes", None)}
         save_checkpoint(states, run, path)
 
+    @locked
     def resume(self, path, changed=()):
         """Goes back to where `save` was called. Returns self.
 
@@ -452,6 +475,7 @@ class Trainer:
             raise InputError(f"its tensors are not this model's: {', '.join(wrong[:5])}", str(path), "Resume with the model, adapters and optimizer of the run.")
         for n in want:
             s.write(n, tensors[n].bytes())
+        s.mended()
         s.runs = run["runs"]
         self.epoch, self.cursor, self.begun, self.first_epoch, self.done = run["epoch"], run["cursor"], run.get("begun", 0), run.get("first_epoch", 0), False
         if self._lm is not None:
@@ -475,6 +499,7 @@ class Trainer:
                 out.append(f"{name} was {words[0]!r}, is {words[1]!r}")
         return out
 
+    @locked
     def adapter(self):
         """{name in PEFT's files: (dtype code, shape, bytes)} of the adapters, and of what modules_to_save and bias name."""
         if self.lora is None:
@@ -482,10 +507,12 @@ class Trainer:
         self._ready()
         return {n: (s.dtype, s.shape, self.session.read(n)) for n, s in self.program.states.items() if s.kind == "adapter" and ".lora_" in n} | self.session.saved()
 
+    @locked
     def save_adapter(self, folder):
         """Keeps the adapters in PEFT's layout: adapter_config.json and adapter_model.safetensors."""
         save_adapter(Adapter.of(self.lora, self.adapter()), folder)
 
+    @locked
     def load_adapter(self, source):
         """Goes on from an adapter: the path of a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter. Its ranks must be this trainer's. Optimizer and place in the data stay as they are. Returns self.
 
@@ -510,6 +537,7 @@ class Trainer:
             self._lm.refresh()
         return self
 
+    @locked
     def export(self, path=None, external_data=None):
         """Writes the trained model as a plain ONNX file: new weights, or the base with adapters merged into it (beside quantized weights they stand as nodes).
 
@@ -526,6 +554,7 @@ class Trainer:
         parameters = {n: (s.dtype, s.shape, self.session.read(n)) for n, s in states.items() if s.kind in ("parameter", "buffer") and n not in merged}
         return export_lora(self.graph.source, self.program.lora_layers, self.adapter(), merged, path, external_data, parameters)
 
+    @locked
     def free(self):
         """Gives back all engine memory."""
         if self._lm is not None:
