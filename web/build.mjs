@@ -38,7 +38,7 @@ const options = {
 mkdirSync(out, { recursive: true });
 await build({
   ...options,
-  entryPoints: { edgewise: join(here, "src/index.ts"), worker: join(here, "src/worker.ts"), thread: join(here, "src/thread.ts"), compiler: join(here, "src/compiler.ts") },
+  entryPoints: { edgewise: join(here, "src/index.ts"), worker: join(here, "src/worker.ts"), thread: join(here, "src/thread.ts"), compiler: join(here, "src/compiler.ts"), inline: join(here, "src/inline.ts") },
   outdir: out,
 });
 

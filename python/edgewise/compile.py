@@ -254,7 +254,18 @@ def compile_package(files, dtype=None, capacity=None, chunks=CHUNKS, model_file=
 
 def describe_values(infos):
     """Inputs or outputs of a graph for a manifest: [{name, type, dtype, shape}]; shape: sizes, names of free dimensions, null; null: unknown rank."""
-    return [{"name": i.name, "type": i.kind, "dtype": NAME.get(i.dtype, str(i.dtype)), "shape": None if i.shape is None else [d if isinstance(d, (int, str)) else None for d in i.shape]} for i in infos]
+    return [_describe_value(i) for i in infos]
+
+
+def _describe_value(info):
+    """Of what is no tensor also `elem` (of a sequence's or optional's element, a map's values) and a map's `key` type."""
+    shape = None if info.shape is None else [d if isinstance(d, (int, str)) else None for d in info.shape]
+    described = {"name": info.name or "element", "type": info.kind, "dtype": NAME.get(info.dtype, str(info.dtype)), "shape": shape}
+    if info.elem is not None:
+        described["elem"] = _describe_value(info.elem)
+    if info.kind == "map":
+        described["key"] = NAME.get(info.key_type, str(info.key_type))
+    return described
 
 
 def inference_package(graph, files):
@@ -276,17 +287,24 @@ def add_inference_plan(package, graph, shapes, dtypes, outputs=None, known=None,
     Raises ir.NeedsValue where a shape depends on data."""
     names, passed = list(outputs or (o.name for o in graph.outputs)), {}
     plan, bound = compile_graph(graph, shapes, dtypes, known, outputs=names, transform=lambda bound: passed.update(bound.take_passed()), run_seed=True)
+    names = [n for n in names if n not in passed]
+    described = describe_plan(package, plan, bound, names, shapes, dtypes, file)
+    if passed:
+        described["passed"] = passed
+    return described
+
+
+def describe_plan(package, plan, bound, names, shapes, dtypes, file=None):
+    """Puts a plan into a package and its manifest. names: the outputs that it computes. The others as in add_inference_plan."""
     plans = package.manifest["inference"]["plans"]
     file = file or f"plan/{len(plans)}"
     add_plans(package, [(file, plan)])
     slots = {s.name: s.nbytes for s in plan.slots if s.kind == "output"}
     out = {}
-    for name in (n for n in names if n not in passed):
+    for name in names:
         slot, value = name if name in slots else name + "~output", bound.outputs[name]
         out[name] = [slot, NAME[value.dtype], list(value.shape), slots[slot]]
     described = {"file": file, "inputs": {n: [NAME[dtypes[n]], list(shapes[n])] for n in shapes}, "outputs": out, "slots": [s.describe() for s in plan.slots]}
-    if passed:
-        described["passed"] = passed
     if any(s.kind == "input" and s.name == RUN_SEED for s in plan.slots):
         described["seed"] = RUN_SEED
     plans.append(described)
@@ -337,15 +355,27 @@ def add_plans(package, plans):
                     weights[slot.name] = {"name": slot.name, "file": CONSTANTS, "offset": len(small), "bytes": slot.nbytes}
                     small += t.data + bytes(-len(t.data) % 64)
                     continue
-                path = paths.get(id(t.source)) or t.source.name
-                known = package.sources.setdefault(path, t.source)
-                if known is not t.source and getattr(known, "path", known) != getattr(t.source, "path", t.source):
-                    raise ModelError("two files have this name", path, "Rename one of them.")
-                weights[slot.name] = {"name": slot.name, "file": path, "offset": t.offset, "bytes": slot.nbytes}
+                weights[slot.name] = _weight_entry(package, paths, slot.name, t, slot.nbytes)
     if small:
         package.blobs[CONSTANTS] = bytes(small)
         package.sources[CONSTANTS] = BytesSource(small, CONSTANTS)
     package.manifest["weights"] = list(weights.values())
+
+
+def add_weight(package, tensor):
+    """Puts a tensor of one of the model's files into the manifest as a weight, under its own name."""
+    weights = package.manifest["weights"]
+    if all(w["name"] != tensor.name for w in weights):
+        paths = {id(s): n for n, s in package.sources.items()}
+        weights.append(_weight_entry(package, paths, tensor.name, tensor, tensor.nbytes))
+
+
+def _weight_entry(package, paths, name, t, nbytes):
+    path = paths.get(id(t.source)) or t.source.name
+    known = package.sources.setdefault(path, t.source)
+    if known is not t.source and getattr(known, "path", known) != getattr(t.source, "path", t.source):
+        raise ModelError("two files have this name", path, "Rename one of them.")
+    return {"name": name, "file": path, "offset": t.offset, "bytes": nbytes}
 
 
 class JsSource(Source):

@@ -12,8 +12,9 @@ import struct
 from math import isfinite, prod
 
 from .errors import PackageError
-from .manifest_limits import (CACHE_DTYPES, FORMAT, KINDS, LIMITS, PIECE, SIZES, STATE_KINDS, STATE_SIZES, TASKS, TRAINING_PLANS,
+from .manifest_limits import (CACHE_DTYPES, FORMAT, KINDS, LIMITS, PIECE, STATE_KINDS, STATE_SIZES, TASKS, TRAINING_PLANS,
                               WEIGHT_FILES, WRITABLE_KINDS)
+from .ops.dtypes import CODE, STRING, bytes_for
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEDY = "The package is damaged or was made by another version: fetch it again, or build it again with `edgewise build`."
@@ -313,6 +314,8 @@ def _check_inference(c: Checker, d, files: dict, weights: dict, named: dict) -> 
                 for k, dim in enumerate(c.list(v["shape"], f"{path}.shape", LIMITS["MAX_DECLARED_RANK"])):
                     if dim is not None and not isinstance(dim, str):
                         c.integer(dim, f"{path}.shape[{k}]", -1)
+    if d.get("programs"):
+        c.fail("inference.programs", "are there, as only in a page's own storage")
     for i, plan in enumerate(c.list(d.get("plans"), "inference.plans", LIMITS["MAX_INFERENCE_PLANS"])):
         at = f"inference.plans[{i}]"
         inputs = check_plan(c, plan, at, files, weights, named)
@@ -363,16 +366,14 @@ def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dic
             c.fail(f"{at}.passed['{name}']", f"is '{given_as}', which is no input")
         if name in plan["outputs"]:
             c.fail(f"{at}.passed['{name}']", "is computed as well")
-    for name, numbers in c.object(plan.get("known", {}), f"{at}.known").items():
-        if name not in inputs:
-            c.fail(f"{at}.known", f"has numbers of '{name}', which is no input")
-        for i, x in enumerate(c.list(numbers, f"{at}.known['{name}']")):
-            c.text(x, f"{at}.known['{name}'][{i}]")
+    for field in ("part", "known", "numbers"):
+        if plan.get(field):
+            c.fail(f"{at}.{field}", "is there, as only in a page's own storage")
     return inputs
 
 
 def _tensor_bytes(dtype: str, shape: list, unknown: int) -> int:
-    return SIZES[dtype] * prod(shape) if dtype in SIZES else unknown
+    return bytes_for(CODE[dtype], prod(shape)) if dtype in CODE and CODE[dtype] != STRING else unknown
 
 
 def _check_training(c: Checker, programs, files: dict, weights: dict, named: dict) -> dict:

@@ -5,6 +5,8 @@ import pytest
 from onnx import AttributeProto, TensorProto as T, helper as h, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from engines.page_session import PageSession
+
 import edgewise
 from edgewise.errors import Aborted, EdgewiseError, InputError, ModelError
 from edgewise.session.inference import RunOptions
@@ -52,16 +54,29 @@ def same(got, want, rtol=1e-5):
 
 
 def check(data, *feeds, engine=None, reference="ort"):
-    """Runs it on each set of feeds, twice, and compares with onnxruntime (or ONNX's reference). Returns the last outputs."""
-    session = edgewise.InferenceSession(data, engine=engine)
+    """Runs it on each set of feeds, twice, here and as pages do, and compares with onnxruntime (or ONNX's reference). Returns the last outputs."""
     other = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]) if reference == "ort" else ReferenceEvaluator(data)
+    wants = [list(other.run(None, f)) for f in feeds]
+    session = edgewise.InferenceSession(data, engine=engine)
     try:
-        for f in [*feeds, *feeds]:
+        for f, want in [*zip(feeds, wants)] * 2:
             got = session.run(None, f)
-            same(got, list(other.run(None, f)))
-        return got
+            same(got, want)
     finally:
         session.free()
+    check_page(data, feeds, wants)
+    return got
+
+
+def check_page(data, feeds, wants):
+    """A page's session: one that compiles, and one of the next visit, which has all plans without Python. Only what Python alone can run is asked of it."""
+    for visit in (1, 2):
+        session = PageSession(data, cache=True)
+        for f, want in [*zip(feeds, wants)] * 2:
+            same(session.run(None, f), want)
+            assert session.used == 0, "all engine memory of a run is given back"
+        asked = [what for what in session.asked if what != "node"]
+        assert visit == 1 or not asked or "node" in session.asked and asked == ["open"], asked
 
 
 LOOP_IN = [value("i", I, []), value("go", B, [])]

@@ -33,8 +33,8 @@ export class Checker {
     if (value.length > max) this.fail(path, `has ${value.length} entries`);
     return value;
   }
-  text(value: Json | undefined, path: string): string {
-    if (typeof value !== "string" || !value.length || value.length > MAX_TEXT || /\p{Surrogate}/u.test(value)) this.fail(path, "is not a name");
+  text(value: Json | undefined, path: string, max = MAX_TEXT): string {
+    if (typeof value !== "string" || !value.length || value.length > max || /\p{Surrogate}/u.test(value)) this.fail(path, "is not a name");
     return value;
   }
   /** A list of exactly so many entries. */

@@ -193,7 +193,7 @@ let given = new Map<string, Source>();
 function compile({ run, pyodide, ms }: Run, files: [string, Blob][], options: Record<string, unknown>): FromCompiler {
   const t0 = performance.now();
   const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
-  if (sources.size) given = sources;
+  if (sources.size && options.call !== "node") given = sources;
   const result = run(pyodide.toPy(sources), JSON.stringify(options)); // JSON, since its null is Python's None
   const value = result.toJs({ create_pyproxies: false, dict_converter: (entries: Iterable<[string, unknown]>) => new Map(entries) }) as unknown[];
   result.destroy();

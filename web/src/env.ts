@@ -6,6 +6,8 @@ export interface Env {
   threadUrl: string;
   /** Script of the compiler's worker. Default: compiler.js beside edgewise.js. */
   compilerUrl: string;
+  /** Script of sessions without a worker (`proxy: false`). Default: inline.js beside edgewise.js. */
+  inlineUrl: string;
   /** Folder of the engine's .wasm files, ending in `/`. Default: engine/ beside edgewise.js. */
   engineUrl: string;
   /** Folder of Pyodide's files (npm package `pyodide` 314.0.7), ending in `/`. Default: pyodide/ beside edgewise.js. Needed only to compile models in the page. */
@@ -29,6 +31,8 @@ export interface Env {
    * times. Only time in which the page's threads run counts: a laptop may sleep. Default: 30000.
    */
   stallTimeout: number;
+  /** Whether an InferenceSession computes in a worker: see SessionOptions.proxy. Default: true. */
+  proxy: boolean;
 }
 
 const beside = (name: string): string => new URL(name, import.meta.url).href;
@@ -38,6 +42,7 @@ export const env: Env = {
   workerUrl: beside("worker.js"),
   threadUrl: beside("thread.js"),
   compilerUrl: beside("compiler.js"),
+  inlineUrl: beside("inline.js"),
   engineUrl: beside("engine/"),
   pyodideUrl: beside("pyodide/"),
   wheelUrl: beside(__WHEEL__),
@@ -48,6 +53,7 @@ export const env: Env = {
   flavour: "auto",
   threads: undefined,
   stallTimeout: 30_000,
+  proxy: true,
 };
 
 declare const __WHEEL__: string;

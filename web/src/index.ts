@@ -35,7 +35,7 @@ export { cacheBytes, clearCache } from "./storage.ts";
 export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, type AdapterMethods, type CheckpointInfo, type FineTuneOptions, type KeptAdapter, type StepEvent, type TrainingInfo, type TrainingResult } from "./training/index.ts";
 export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/index.ts";
 export { Profile, type Limits, type MemoryRow, type NodeRow, type OpRow, type PlanRow, type ProfileRow } from "./profile.ts";
-export { Tensor, type TensorData, type Tensors, type TensorType } from "./tensor.ts";
+export { Tensor, type OnnxValue, type TensorData, type TensorLocation, type Tensors, type TensorType } from "./tensor.ts";
 export { LinearLRScheduler, TrainingSession, type StepOptions, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
 export type { CacheDType, DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 

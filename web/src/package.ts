@@ -181,7 +181,7 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
         if (adapters.has(state.name)) c.fail(`training '${program.name}'`, `has the adapter '${state.name}' of another program`);
         adapters.set(state.name, state.bytes);
       }
-  const inference = task === "inference" ? parseInference(c, root.get("inference"), files, weights, computed) : undefined;
+  const inference = task === "inference" ? parseInference(c, root.get("inference"), files, weights, computed, beside) : undefined;
   const decoder = inference ? undefined : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
   return { tableHash, task, kernels, files, sha256: digests, weights, decoder, inference, training, cache: root.get("cache") };
 }
@@ -339,7 +339,7 @@ export interface OpenPackage {
 
 /** Every plan of a manifest: its file and its slots. */
 function plansOf({ decoder, inference, training }: Manifest): { file: string; slots: readonly Slot[] }[] {
-  return [...(decoder?.plans ?? []), ...(inference?.plans ?? []), ...[...training.values()].flatMap(({ plans }) => [...plans.values()])];
+  return [...(decoder?.plans ?? []), ...(inference?.plans ?? []).filter((p) => p.file), ...[...training.values()].flatMap(({ plans }) => [...plans.values()])];
 }
 
 /**

@@ -1,6 +1,6 @@
 // Where the time of runs goes, for the page: by operator, node and plan, as a text, and as a trace for Perfetto. Mirrors python/edgewise/profile.
 
-import type { Client } from "./client.ts";
+import type { SessionClient } from "./inference/inline-client.ts";
 
 /**
  * What an engine reaches here with its threads, in 10^9 per second: operations in a large product of float32 and in one of int8, bytes in summing 128 MB of memory. Its own kernels at the sizes that suit them best,
@@ -66,7 +66,7 @@ const CACHED = 1.1; // bytes that come so many times as quickly as memory gives 
  * A step's time is that of its kernel, threads included; each is kept, in 8 bytes. A page that is not cross-origin isolated has a clock of 0.1 ms: there only sums over many runs tell something.
  */
 export class Profile {
-  constructor(private readonly data: ProfileData, private readonly client?: Client) {}
+  constructor(private readonly data: ProfileData, private readonly client?: SessionClient) {}
 
   /** The engine's build. */
   get flavour(): string { return this.data.flavour; }
@@ -212,7 +212,7 @@ export function traceOf(data: ProfileData): { traceEvents: Record<string, unknow
 }
 
 /** Runs `work` while the worker's engine is watched. */
-export async function watched(client: Client, model: number | undefined, work: () => unknown): Promise<Profile> {
+export async function watched(client: SessionClient, model: number | undefined, work: () => unknown): Promise<Profile> {
   await client.call("profile_start", { model });
   try {
     await work();

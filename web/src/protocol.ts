@@ -4,7 +4,8 @@
 import * as errors from "./errors.ts";
 import type { Urls } from "./env.ts";
 import type { DType } from "./hub.ts";
-import type { OpenInfo, OpenRequest } from "./inference/model.ts";
+import type { OpenInfo, OpenRequest, RunRequest } from "./inference/model.ts";
+import type { WireValue } from "./inference/wire.ts";
 import type { CacheDType } from "./package.ts";
 import type { Flavour } from "./platform.ts";
 import type { ProfileData } from "./profile.ts";
@@ -109,7 +110,10 @@ export interface Methods {
   profile_trace(request: { data: ProfileData }): Blob;
 
   inference_open(request: OpenRequest): OpenInfo;
-  inference_run(request: { feeds: Record<string, PlainTensor>; outputs: string[]; seed: bigint }): Record<string, PlainTensor>;
+  inference_run(request: RunRequest): WireValue[];
+  /** Bytes of an output that stayed in the engine. */
+  inference_read(request: { id: number }): Uint8Array<ArrayBuffer>;
+  inference_drop(request: { ids: number[] }): void;
 
   artifacts_open(request: { files: Record<string, Blob | string>; urls: Urls; flavour: Flavour | "auto"; threads: number | undefined }): ArtifactsInfo;
   artifacts_run(request: { kind: "train" | "eval"; feeds: Record<string, PlainTensor> }): Record<string, PlainTensor>;

@@ -24,3 +24,15 @@ export function checkSeed(seed: unknown, where: string): bigint | undefined {
   if ((typeof seed === "bigint" || Number.isSafeInteger(seed)) && (seed as number) >= 0 && BigInt(seed as number) <= MASK63) return BigInt(seed as number);
   throw new InputError(`${String(seed).slice(0, 40)} is no seed`, where, "Give an integer from 0 to 2^63 - 1 (above 2^53 as a bigint), or leave it out for other random numbers in each run.");
 }
+
+/** The seeds of one run of a model: each execution of a plan that draws random numbers takes the next one. */
+export class RunSeeds {
+  private taken = 0;
+  constructor(private seed: bigint | undefined) {}
+
+  /** Seed number 0, 1, ... of this run. */
+  next(): bigint {
+    this.seed ??= randomSeed();
+    return seedOfRun(this.seed, this.taken++);
+  }
+}

@@ -2,7 +2,7 @@
 
 import { closeEngines } from "./engine.ts";
 import { InputError } from "./errors.ts";
-import { InferenceModel } from "./inference/model.ts";
+import { InferenceService, type Answer } from "./inference/service.ts";
 import { holdLife, life } from "./lives.ts";
 import { loadModel, notThere, type Model } from "./load.ts";
 import { compilersEnded } from "./pyodide.ts";
@@ -41,7 +41,7 @@ function training(id: number): TrainingRun {
 }
 
 /** Of an InferenceSession, which has a worker of its own and ends with it. */
-let inference: InferenceModel | undefined;
+let inference: InferenceService | undefined;
 
 /** Of a TrainingSession, likewise. */
 let artifacts: ArtifactSession | undefined;
@@ -55,10 +55,24 @@ function warning(id: number): (text: string) => void {
   return (message) => post({ id, progress: { status: "warning", name: "InferenceSession", message } });
 }
 
-function session(): InferenceModel | ArtifactSession {
+function session(): InferenceService | ArtifactSession {
   const found = inference ?? artifacts;
   if (!found) throw new InputError("this session has been released", "profile", "Make a new one.");
   return found;
+}
+
+function opened(): InferenceService {
+  if (!inference) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
+  return inference;
+}
+
+/** Buffers that move to the page with answers instead of being copied. */
+const moves = new WeakMap<object, Transferable[]>();
+
+async function moving<T extends object>(answer: Answer<T> | Promise<Answer<T>>): Promise<T> {
+  const { value, transfer } = await answer;
+  moves.set(value, transfer);
+  return value;
 }
 
 function inTurn<T>(work: (artifacts: ArtifactSession) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
@@ -142,15 +156,13 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   },
   profile_trace: ({ data }) => new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
 
-  async inference_open(request, id) {
-    inference = await InferenceModel.open(request, ended.signal, warning(id));
-    return inference.info;
+  inference_open(request, id) {
+    inference = new InferenceService();
+    return inference.open(request, warning(id));
   },
-  inference_run: ({ feeds, outputs, seed }, id, signal) => turn(0, () => {
-    throwIfAborted(signal);
-    if (!inference) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
-    return inference.run(feeds, outputs, seed, warning(id));
-  }),
+  inference_run: (request, id, signal) => moving(opened().run(request, signal, warning(id))),
+  inference_read: ({ id }) => moving(opened().read(id)),
+  inference_drop: ({ ids }) => opened().drop(ids),
 
   async artifacts_open({ files, urls, flavour, threads }, _, signal) {
     const read = async (file: Blob | string) => (typeof file !== "string" ? file : toBlob(new HttpSource(file, { signal })).catch((e: unknown) => Promise.reject(e instanceof NotFound ? notThere(e) : e)));
@@ -186,7 +198,10 @@ async function answer(call: Call): Promise<void> {
   running.set(id, controller);
   try {
     const method = methods[call.method] as (request: unknown, id: number, signal: AbortSignal) => unknown;
-    post({ id, value: await method(call.request, id, controller.signal) });
+    const value = await method(call.request, id, controller.signal);
+    const transfer = typeof value === "object" && value !== null ? moves.get(value) : undefined;
+    if (transfer) post({ id, value }, transfer);
+    else post({ id, value });
   } catch (e) {
     post({ id, error: plainError(e) });
   } finally {

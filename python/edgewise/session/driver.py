@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ..bind import HALF, LATEST, MAX_NESTING
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
-from ..ir import BoundNode, Graph, Info, NeedsHost, NeedsValue, Node, Value
+from ..ir import BoundNode, Graph, NeedsHost, NeedsValue, Value
 from ..ops import OPS
 from ..ops.dtypes import BITS, FLOAT, pack
 from ..ops.strings import moved
@@ -11,8 +11,9 @@ from ..ops.symbolic import NotStatic, product
 from ..ops.values import Map, RunTensor, Sequence, StringTensor, is_plain
 from ..seeds import RunSeeds
 from .budget import WORDS, strings_bytes
+from .compiled import compile_part
 from .memory import Elsewhere
-from .program import Program, Scope, Split
+from .program import Scope, Split, single_node
 
 
 class Driver:
@@ -89,6 +90,10 @@ class Driver:
                 v = RunTensor(value.dtype, value.shape, t.data if t is not None else pack(value.dtype, value.numbers))
             self.constants[id(value)] = v
         return v
+
+    def compile_part(self, graph, tensors, known, names):
+        """Compiles a part of a program: as compiled.compile_part."""
+        return compile_part(self, graph, tensors, known, names)
 
     def host(self, program, node, scope):
         """Runs a node that no plan computes."""
@@ -190,11 +195,9 @@ class Host:
         ops, key = self.driver.ops, (name, domain, tuple([v is None or 1 + is_plain(v) for v in inputs]), tuple(wanted), repr(sorted(attrs.items(), key=str)), opset, dtype)
         program = ops.get(key)
         if program is None:
-            names, outs = ["" if v is None else f"x{i}" for i, v in enumerate(inputs)], [f"y{i}" if w else "" for i, w in enumerate(wanted)]
-            g = Graph(name, [Node(name, names, outs, dict(attrs), domain, self.n.name if self.n is not None else "")], [Info(i) for i in names if i], [Info(o, dtype) for o in outs if o], opsets={"": opset, domain: opset}, ours=True)
-            if self.program is not None:
-                g.functions = self.program.like.functions
-            program = ops[key] = Program(g, ours=True)
+            functions = self.program.like.functions if self.program is not None else None
+            label = self.n.name if self.n is not None else ""
+            program = ops[key] = single_node(name, domain, [v is not None for v in inputs], wanted, attrs, opset, dtype, label, functions)
         values = iter(self.driver.call(program, {f"x{i}": v for i, v in enumerate(inputs) if v is not None}))
         return [next(values) if w else None for w in wanted]
 

@@ -8,11 +8,10 @@ from collections import OrderedDict
 
 from ..bind import function_body, prepared
 from ..errors import ModelError, UnsupportedOp
-from ..ir import Graph, Info, NeedsHost, NeedsValue
+from ..ir import Graph, Info, NeedsHost, NeedsValue, Node
 from ..ops import OPS
 from ..ops.dtypes import STRING
 from ..ops.symbolic import NotStatic
-from .compiled import compile_part
 
 MOST_NUMBERS = 1 << 16   # of a tensor that a shape depends on: they become part of a plan's key
 MOST_VARIANTS = 4        # plans of a part in one run that differ in such numbers only: then who asks for them is compiled alone
@@ -206,7 +205,7 @@ class Part:
         while True:
             known = {self.inputs[i]: list(self.numbers(i, values[i])) for i in self.needs}
             try:
-                found = compile_part(driver, self.graph, tensors, known, list(self.outputs))
+                found = driver.compile_part(self.graph, tensors, known, list(self.outputs))
                 break
             except NeedsValue as e:
                 self.ask(e, known)
@@ -268,6 +267,20 @@ class Part:
                 compiled.free()
         self.plans.clear()
         self.last = None
+
+
+def single_node(op, domain, present, wanted, attrs, opset, dtype=0, label="", functions=None):
+    """The Program of one node: inputs x0, x1, ..., outputs y0, y1, ...
+
+    Args:
+        present, wanted: lists of bools, whether each input and output is there. dtype: what its first output is declared as.
+        label: the node's name, for errors. functions: the model-local functions that it may call."""
+    names = [f"x{i}" if there else "" for i, there in enumerate(present)]
+    outs = [f"y{i}" if there else "" for i, there in enumerate(wanted)]
+    node = Node(op, names, outs, dict(attrs), domain, label)
+    infos = [Info(i) for i in names if i], [Info(o, dtype) for o in outs if o]
+    g = Graph(op, [node], *infos, opsets={"": opset, domain: opset}, functions=functions or {}, ours=True)
+    return Program(g, ours=True)
 
 
 def _origins(value, names):

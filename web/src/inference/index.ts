@@ -7,11 +7,15 @@ import type { Flavour } from "../platform.ts";
 import { watched, type Profile } from "../profile.ts";
 import { isMagic } from "../package.ts";
 import type { ProgressEvent } from "../protocol.ts";
-import { checkSeed, randomSeed, seedOfRun } from "../seeds.ts";
+import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../gen/budget.ts";
+import { checkSeed, seedOfRun } from "../seeds.ts";
 import { hand } from "../source.ts";
-import { picked, plain, type Tensors, type TensorType } from "../tensor.ts";
+import { Tensor, type OnnxValue, type PinnedOwner, type TensorType } from "../tensor.ts";
+import { fromWireOutput, toWireFeed } from "./convert.ts";
+import { InlineClient, type SessionClient } from "./inline-client.ts";
 import type { ValueInfo } from "./manifest.ts";
-import type { OpenInfo } from "./model.ts";
+import type { OpenInfo, OpenRequest } from "./model.ts";
+import type { WireValue } from "./wire.ts";
 
 /** Options of {@link InferenceSession.create}; unknown ones (of other engines) are ignored, as ONNX Runtime Web ignores them. */
 export interface SessionOptions {
@@ -30,6 +34,24 @@ export interface SessionOptions {
    * own): sessions with the same seed draw the same numbers in their first run, in their second run, and so on, here and in Python. Default: other numbers each time.
    */
   seed?: number | bigint;
+  /**
+   * Compute in a worker (ONNX Runtime Web's `env.wasm.proxy`). `false`: on the page's own thread, which a run blocks, with one thread of the engine and without the way to a worker
+   * and back: for models that take less than some milliseconds. Feeds are not copied then: leave them unchanged until a run has ended. Default: `env.proxy`.
+   */
+  proxy?: boolean;
+  /**
+   * Where outputs are put, all of them or by name: "cpu" (the default), in the page; "cpu-pinned": they stay in the engine, as caches do that the next run is fed
+   * ({@link Tensor}). Only tensors of numbers stay. Other locations mean "cpu".
+   */
+  preferredOutputLocation?: string | Readonly<Record<string, string>>;
+  /** How often all loops of a run may go round, together, before it ends in a ModelError. Default: 2^20. Python's SessionOptions has the same four. */
+  max_loop_trips?: number;
+  /** How many plans a run may compile, as for loops whose tensors grow, before it ends in a ModelError. Default: 2^14. */
+  max_compilations?: number;
+  /** Bytes that the values of a run may take between plans, before it ends with OutOfMemory. Default: 2^30, a quarter of what an engine's memory may grow to. */
+  max_memory_bytes?: number;
+  /** Seconds that a run may take, before it ends with {@link Aborted}; looked at between plans and in loops. Default: any. */
+  max_run_seconds?: number;
   /** Stops the loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
   /** Accepted without effect: `executionProviders`, `graphOptimizationLevel`, ... */
@@ -40,12 +62,18 @@ export interface SessionOptions {
 export interface ValueMetadata {
   /** As in the file. */
   readonly name: string;
-  /** False for sequences, maps and optionals, which a page cannot feed. */
+  /** False for sequences, maps and optionals. */
   readonly isTensor: boolean;
-  /** Element type. */
+  /** Element type; of a map, that of its values. */
   readonly type: TensorType;
   /** Sizes, and names of free dimensions ("" where one has none); undefined where the rank is unknown. */
   readonly shape: readonly (number | string)[] | undefined;
+  /** Of what is no tensor: an array is fed for a sequence, a Map or an object for a map, null or the value itself for an optional. */
+  readonly kind?: "sequence" | "map" | "optional";
+  /** What a sequence or an optional holds. */
+  readonly element?: ValueMetadata;
+  /** Type of a map's keys. */
+  readonly keyType?: string;
 }
 
 /**
@@ -58,13 +86,17 @@ export interface ValueMetadata {
  * ```
  *
  * It computes in a worker. A package needs no Python; for an .onnx file Python (`env.pyodideUrl`, `env.wheelUrl`) compiles a plan for each
- * set of input shapes that comes, or runs the graph itself, in one thread, where loops or shapes that follow from data leave no choice.
- * Of the plans the 16 latest are kept in the browser's storage: a page that is visited again starts Python only for shapes that it has no plan for.
+ * set of input shapes that comes. Branches, loops, sequences, strings and shapes that follow from data are run between plans, without it.
+ * Of each part of a model the 16 latest plans are kept in the browser's storage: a page that is visited again starts Python only for shapes that it has no plan for.
  */
-export class InferenceSession {
+export class InferenceSession implements PinnedOwner {
   private runs = 0;
+  private dropped: number[] = [];
+  private readonly names: string[];
 
-  private constructor(private readonly client: Client, private readonly info: OpenInfo, private readonly seed: bigint | undefined) {}
+  private constructor(private readonly client: SessionClient, private readonly info: OpenInfo, private readonly seed: bigint | undefined, private readonly pinned: SessionOptions["preferredOutputLocation"], private readonly copies: boolean) {
+    this.names = info.outputs.map((o) => o.name);
+  }
 
   /**
    * Reads a model.
@@ -78,11 +110,13 @@ export class InferenceSession {
     const file = typeof a === "number" ? new Uint8Array(model as ArrayBuffer, a, byteLength) : model instanceof ArrayBuffer ? new Uint8Array(model) : model;
     const external = Object.fromEntries((options.externalData ?? []).map(({ path, data }) => [path.replace(/^\.\//, ""), fileOf(data, `externalData '${path}'`)]));
     const seed = checkSeed(options.seed, "options.seed");
-    const client = new Client(full(env.workerUrl));
+    const bounds = boundsOf(options);
+    const proxy = options.proxy ?? env.proxy;
+    const client: SessionClient = proxy ? new Client(full(env.workerUrl)) : await InlineClient.load(full(env.inlineUrl));
     try {
-      const request = { model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: options.threads ?? env.threads, cache: options.cache ?? env.cachePlans, cache_files: options.cache_files ?? env.cacheFiles };
+      const request: OpenRequest = { model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"), external, urls: urls(), flavour: options.flavour ?? env.flavour, threads: proxy ? options.threads ?? env.threads : 1, cache: options.cache ?? env.cachePlans, cache_files: options.cache_files ?? env.cacheFiles, ...bounds };
       const transfer = typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
-      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal, onProgress, transfer }), seed);
+      return new InferenceSession(client, await client.call("inference_open", request, { signal: options.signal, onProgress, transfer }), seed, options.preferredOutputLocation, proxy);
     } catch (e) {
       client.end();
       throw e;
@@ -92,7 +126,7 @@ export class InferenceSession {
   /** Names of the inputs, in the model's order. */
   get inputNames(): readonly string[] { return this.info.inputs.map((i) => i.name); }
   /** Names of the outputs, in the model's order. */
-  get outputNames(): readonly string[] { return this.info.outputs.map((o) => o.name); }
+  get outputNames(): readonly string[] { return [...this.names]; }
   /** Names, types and shapes of the inputs, as the file declares them. */
   get inputMetadata(): readonly ValueMetadata[] { return this.info.inputs.map(metadata); }
   /** Those of the outputs. */
@@ -105,28 +139,59 @@ export class InferenceSession {
 
   /**
    * Runs the model.
-   * @param feeds a tensor for each input
+   * @param feeds a tensor for each input; an array for a sequence, a Map for a map, null (or nothing) for an optional without a value
    * @param fetches names of the outputs wanted (a list, or an object with them as keys); default: all
-   * @param options `seed`: an integer from 0 to 2^63 - 1 that this run's random numbers follow from, whatever the session's is
-   * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost. UnsupportedOp, OutOfMemory, Aborted
+   * @param options `signal`: ends the run, in loops and between plans: it rejects with {@link Aborted}. `seed`: an integer from 0 to 2^63 - 1 that this run's random numbers follow
+   *   from, whatever the session's is
+   * @returns outputs by name. One that is an input passed through, as cross attention caches are, is the very tensor that was fed
+   * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost. ModelError: a node cannot be run with what it is given, or loops do not end.
+   *   UnsupportedOp, OutOfMemory, Aborted
    */
-  async run(feeds: Tensors, fetches?: readonly string[] | Record<string, unknown>, options: { signal?: AbortSignal; seed?: number | bigint } = {}): Promise<Tensors> {
-    const names = fetches === undefined ? this.outputNames : Array.isArray(fetches) ? (fetches as string[]) : Object.keys(fetches);
-    const data = plain(feeds);
-    const seed = checkSeed(options.seed, "options.seed") ?? (this.seed === undefined ? randomSeed() : seedOfRun(this.seed, this.runs));
+  async run<V extends OnnxValue = Tensor>(feeds: Record<string, OnnxValue>, fetches?: readonly string[] | Record<string, unknown>, options: { signal?: AbortSignal; seed?: number | bigint } = {}): Promise<Record<string, V>> {
+    const outputs = fetches === undefined ? this.names : Array.isArray(fetches) ? Array.from(fetches as string[], String) : Object.keys(fetches);
+    if (typeof feeds !== "object" || feeds === null) throw new InputError("there are no feeds", "run", "Pass { name: tensor }.");
+    const transfer: Transferable[] = [];
+    const wire: Record<string, WireValue> = {};
+    for (const name of Object.keys(feeds)) wire[name] = toWireFeed(feeds[name], `feed '${name}'`, this, this.copies ? transfer : undefined);
+    const seed = checkSeed(options.seed, "options.seed") ?? (this.seed === undefined ? undefined : seedOfRun(this.seed, this.runs));
     this.runs++;
-    const transfer = Object.values(data).map((t) => t.data.buffer);
-    return picked(await this.client.call("inference_run", { feeds: data, outputs: [...names], seed }, { signal: options.signal, onProgress, transfer }), undefined);
+    const { pinned } = this;
+    const stay = pinned === undefined ? undefined : outputs.filter((name) => (typeof pinned === "string" ? pinned : pinned[name]) === "cpu-pinned");
+    let values: WireValue[];
+    try {
+      values = await this.client.call("inference_run", { feeds: wire, outputs, seed, pinned: stay }, { signal: options.signal, onProgress, transfer });
+    } catch (e) {
+      for (const [name, v] of Object.entries(wire)) if (v && "keep" in v) (feeds[name] as Tensor).forgetCopy(); // nobody knows how far it came
+      throw e;
+    }
+    const out: Record<string, V> = {};
+    for (let i = 0; i < outputs.length; i++) out[outputs[i]!] = fromWireOutput(values[i]!, feeds, this) as V;
+    return out;
+  }
+
+  /** Bytes of a tensor that stayed in the engine. @internal */
+  read(id: number): Promise<Uint8Array<ArrayBuffer>> {
+    return this.client.call("inference_read", { id });
+  }
+
+  /** Lets go of a tensor that stayed in the engine. @internal */
+  drop(id: number): void {
+    if (!this.dropped.length) queueMicrotask(() => {
+      const ids = this.dropped;
+      this.dropped = [];
+      this.client.call("inference_drop", { ids }).catch(() => undefined); // a session that has ended has let go of all
+    });
+    this.dropped.push(id);
   }
 
   /**
-   * Where the time goes. What Python runs (graphs that no plan covers) is not seen.
+   * Where the time goes, in the plans of the model's parts; what is run between them is not seen.
    * @param work feeds, with which the model is run `runs` times (default 5) after a first run that is not counted; or a function that runs what is to be watched
    * @throws as `run`, or what `work` throws
    */
-  async profile(work: Tensors | (() => unknown), { runs = 5 }: { runs?: number } = {}): Promise<Profile> {
+  async profile(work: Record<string, OnnxValue> | (() => unknown), { runs = 5 }: { runs?: number } = {}): Promise<Profile> {
     if (typeof work === "function") return watched(this.client, undefined, work);
-    const feeds = (): Tensors => Object.fromEntries(Object.entries(work));
+    const feeds = (): Record<string, OnnxValue> => Object.fromEntries(Object.entries(work));
     await this.run(feeds());
     return watched(this.client, undefined, async () => {
       for (let i = 0; i < runs; i++) await this.run(feeds());
@@ -156,6 +221,21 @@ function fileOf(file: string | URL | Uint8Array | ArrayBuffer | Blob, where: str
   throw new InputError("it is no model", where, "Give an address, a File, or the file's bytes.");
 }
 
-function metadata({ name, type, dtype, shape }: ValueInfo): ValueMetadata {
-  return { name, isTensor: type === "tensor", type: dtype as TensorType, shape: shape?.map((d) => d ?? "") };
+function metadata({ name, type, dtype, shape, elem, key }: ValueInfo): ValueMetadata {
+  const map = type === "map" && elem;
+  const common = { name, isTensor: type === "tensor", type: (map ? map.dtype : dtype) as TensorType, shape: shape?.map((d) => d ?? "") };
+  if (type === "tensor") return common;
+  return { ...common, kind: type as "sequence", ...(elem && !map ? { element: metadata(elem) } : {}), ...(key === undefined ? {} : { keyType: key }) };
+}
+
+/** Bounds of a session's runs. @throws InputError */
+function boundsOf(options: SessionOptions): Pick<OpenRequest, "max_loop_trips" | "max_compilations" | "max_memory_bytes" | "max_run_seconds"> {
+  const whole = (name: "max_loop_trips" | "max_compilations" | "max_memory_bytes", otherwise: number): number => {
+    const x = options[name] ?? otherwise;
+    if (!Number.isSafeInteger(x) || x < 1) throw new InputError(`it is ${String(x).slice(0, 40)}`, `options.${name}`, "Give a whole number from 1 on, or leave it out.");
+    return x;
+  };
+  const seconds = options.max_run_seconds;
+  if (seconds !== undefined && !(typeof seconds === "number" && seconds > 0)) throw new InputError(`it is ${String(seconds).slice(0, 40)}`, "options.max_run_seconds", "Give a number above 0, or leave it out.");
+  return { max_loop_trips: whole("max_loop_trips", MAX_LOOP_TRIPS), max_compilations: whole("max_compilations", MAX_COMPILATIONS), max_memory_bytes: whole("max_memory_bytes", MEMORY_SHARE * 2 ** 32), max_run_seconds: seconds };
 }

@@ -1,7 +1,7 @@
 // The plans that sessions compiled, in the browser's storage: one package for each model, whose weights stay in the model's own files.
 // The next visit's session has all of its plans without Python. What is damaged or does not fit counts as not there.
 
-import type { Weight } from "../checker.ts";
+import { Checker, type Json, type Weight } from "../checker.ts";
 import { message, type Engine } from "../engine.ts";
 import { compiledKey } from "../load.ts";
 import { makePackage, openPackage, type OpenPackage } from "../package.ts";
@@ -10,10 +10,10 @@ import { NOTES } from "../recorder.ts";
 import type { ByteSource } from "../source.ts";
 import { digestReads, findCompiled, forgetCompiled, keepCompiled, type Reads, type Warn } from "../storage.ts";
 import type { ModelFiles } from "./files.ts";
-import { CONSTANTS, planJson, runKey, type InferenceInfo, type InferencePlan } from "./manifest.ts";
-
-/** Plans that a session has at once, and that are kept of a model: those for the shapes that came lately. */
-export const MAX_PLANS = 16;
+import { CONSTANTS, planJson, type InferenceInfo, type InferencePlan } from "./manifest.ts";
+import { MAX_PLANS } from "./part.ts";
+import { parseProgram } from "./program.ts";
+import { toHex } from "./values.ts";
 
 /** Name of the part with what profiles say of a plan: it is made by itself, so it has notes of its own. */
 export const notesOf = (file: string): string => `${NOTES}/${file}`;
@@ -21,15 +21,11 @@ export const notesOf = (file: string): string => `${NOTES}/${file}`;
 /** A plan that was just compiled. */
 export interface Made {
   plan: InferencePlan;
-  /** Its bytes. */
-  data: Uint8Array<ArrayBuffer>;
+  /** Its bytes; undefined where nothing is left to run. */
+  data: Uint8Array<ArrayBuffer> | undefined;
   notes: Uint8Array<ArrayBuffer> | undefined;
-  /** Where weights come from, by name; among others those of the plan's slots. */
-  weights: ReadonlyMap<string, Weight>;
   /** The bytes of a weight that lies in `CONSTANTS`. */
   constant(name: string): Uint8Array<ArrayBuffer>;
-  /** What the compiler has read of the model's files up to now. */
-  reads: Reads["ranges"];
 }
 
 /** What `find` found: a package, and streams of the model's files that its weights lie in. */
@@ -67,10 +63,13 @@ export class KeptPlans {
     return { opened, sources };
   }
 
-  /** Puts a plan beside those that are kept, in the place of one for the same runs; the oldest go where there are too many. False, and a warning, where there is no room. */
-  async add(info: Pick<InferenceInfo, "inputs" | "outputs">, made: Made, warn: Warn): Promise<boolean> {
+  /**
+   * Puts plans beside those that are kept, in the place of those for the same shapes; of each part the oldest go where there are too many. False, and a warning, where there is no room.
+   * @param programs descriptions of all programs, parents before children. @param where weights come from, by name: among others those of plans and programs. @param reads what the compiler has read of the model's files up to now
+   */
+  async add(info: Pick<InferenceInfo, "inputs" | "outputs">, programs: readonly Record<string, Json>[], where: ReadonlyMap<string, Weight>, made: readonly Made[], reads: Reads["ranges"], warn: Warn): Promise<boolean> {
     try {
-      return await keepCompiled(this.key, await this.join(info, made), warn);
+      return await keepCompiled(this.key, await this.join(info, programs, where, made, reads), warn);
     } catch (e) {
       warn(`The plan was not kept for the next visit (${message(e)}). Nothing is lost.`); // what was there is damaged in a way that shows only now
       await this.forget();
@@ -78,42 +77,59 @@ export class KeptPlans {
     }
   }
 
-  private async join({ inputs, outputs }: Pick<InferenceInfo, "inputs" | "outputs">, made: Made): Promise<Blob> {
+  private async join({ inputs, outputs }: Pick<InferenceInfo, "inputs" | "outputs">, mine: readonly Record<string, Json>[], where: ReadonlyMap<string, Weight>, made: readonly Made[], reads: Reads["ranges"]): Promise<Blob> {
     const before = await this.open();
     await before?.finish(new Map());
-    // Of two tabs at once each may have made a plan of this name: then the latter's stays.
-    const others = (before?.manifest.inference?.plans ?? []).filter((p) => p.file !== made.plan.file && runKey(p) !== runKey(made.plan));
-    const plans = [...others, made.plan].slice(-MAX_PLANS);
+    // Of two tabs at once each may have made plans of these names, and have cut the same programs: then the latter's stay.
+    const described = new Map((before?.manifest.inference?.programs ?? []).map((p) => [p.name, p.json]));
+    for (const json of mine) described.set(String(json.program), json);
+    const programs = Array.from(described.values(), (json) => parseProgram(new Checker(this.files.name), json, "a program"));
+    const parts = new Set(programs.flatMap((p) => p.units.flatMap((u) => (u.kind === "part" ? [u.part] : []))));
+    const fresh = new Map(made.map((m) => [m.plan, m]));
+    const replaced = new Set(made.flatMap(({ plan }) => [shapesKey(plan), plan.file]));
+    const others = (before?.manifest.inference?.plans ?? []).filter((p) => !replaced.has(shapesKey(p)) && !(p.file && replaced.has(p.file)));
+    const counts = new Map<string, number>();
+    const plans = [...others, ...fresh.keys()].filter((p) => parts.has(p.part)).reverse().filter(({ part }) => {
+      counts.set(part, (counts.get(part) ?? 0) + 1);
+      return counts.get(part)! <= MAX_PLANS;
+    }).reverse();
 
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
     const weights = new Map<string, Weight>();
     const constants: Uint8Array<ArrayBuffer>[] = [];
     let end = 0;
     for (const plan of plans) {
-      const kept = plan === made.plan ? undefined : before;
-      const notes = kept ? kept.files.get(notesOf(plan.file)) : made.notes;
-      files.set(plan.file, kept ? kept.files.get(plan.file)! : made.data);
-      if (notes) files.set(notesOf(plan.file), notes);
+      const one = fresh.get(plan);
+      const kept = one ? undefined : before;
+      const notes = kept ? kept.files.get(notesOf(plan.file)) : one!.notes;
+      const data = kept ? kept.files.get(plan.file) : one!.data;
+      if (plan.file && data) files.set(plan.file, data);
+      if (plan.file && notes) files.set(notesOf(plan.file), notes);
       for (const { name, kind } of plan.slots) {
         if (kind !== "weight" || weights.has(name)) continue;
-        const weight = (kept ? kept.manifest.weights : made.weights).get(name)!;
+        const weight = (kept ? kept.manifest.weights : where).get(name)!;
         if (weight.file !== CONSTANTS) {
           weights.set(name, weight);
           continue;
         }
-        const bytes = kept ? kept.files.get(CONSTANTS)!.subarray(weight.offset, weight.offset + weight.bytes) : made.constant(name);
+        const bytes = kept ? kept.files.get(CONSTANTS)!.subarray(weight.offset, weight.offset + weight.bytes) : one!.constant(name);
         weights.set(name, { ...weight, offset: end });
         constants.push(bytes);
         end += bytes.length;
       }
     }
+    for (const { constants: of } of programs)
+      for (const c of of.values()) {
+        const weight = "weight" in c ? where.get(c.weight) ?? before?.manifest.weights.get(c.weight) : undefined;
+        if (weight && !weights.has(weight.name)) weights.set(weight.name, weight);
+      }
     if (end) files.set(CONSTANTS, new Uint8Array(await new Blob(constants).arrayBuffer()));
 
     const unmarked = this.files.unmarked();
     const read = (before?.manifest.cache as Reads | undefined)?.ranges ?? {};
-    const ranges = Object.fromEntries(Array.from(unmarked.keys(), (name): [string, [number, number][]] => [name, joined([...(read[name] ?? []), ...(made.reads[name] ?? [])])]));
+    const ranges = Object.fromEntries(Array.from(unmarked.keys(), (name): [string, [number, number][]] => [name, joined([...(read[name] ?? []), ...(reads[name] ?? [])])]));
     const cache = { ranges, sha256: (await digestReads(ranges, unmarked)) ?? "", marks: this.files.marked };
-    return makePackage({ table_hash: this.tableHash, task: "inference", weights: [...weights.values()], inference: { inputs, outputs, plans: plans.map(planJson) }, cache }, files);
+    return makePackage({ table_hash: this.tableHash, task: "inference", weights: [...weights.values()], inference: { inputs, outputs, plans: plans.map(planJson), programs: [...described.values()] }, cache }, files);
   }
 
   /** Removes them: something about them is wrong. */
@@ -124,6 +140,11 @@ export class KeptPlans {
   private async open(): Promise<OpenPackage | undefined> {
     const source = await findCompiled(this.key, this.files.unmarked());
     const opened = source && (await openPackage(source, true));
-    return opened?.manifest.inference?.plans.length ? opened : undefined;
+    return opened?.manifest.inference?.programs.length ? opened : undefined;
   }
+}
+
+/** What a plan is for: plans with the same are for the same runs. */
+function shapesKey({ part, inputs, known }: InferencePlan): string {
+  return JSON.stringify([part, [...inputs].sort(([a], [b]) => (a < b ? -1 : 1)), Array.from(known, ([name, bytes]) => [name, toHex(bytes)]).sort()]);
 }

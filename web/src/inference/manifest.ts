@@ -1,20 +1,26 @@
 // What a package of any model says of itself: its inputs, its outputs, and plans for some shapes of them.
 
-import { parseSlots, product, type Checker, type Json, type Slot, type Weight } from "../checker.ts";
-import { MAX_DECLARED_RANK, MAX_INFERENCE_PLANS, MAX_VALUES, SIZES, WEIGHT_FILES } from "../gen/manifest.ts";
+import { parseSlots, type Checker, type Json, type Slot, type Weight } from "../checker.ts";
+import { MAX_DECLARED_RANK, MAX_INFERENCE_PLANS, MAX_VALUES, WEIGHT_FILES } from "../gen/manifest.ts";
+import { ELEMENT_BITS } from "../gen/session.ts";
+import { parseConstant, parseProgram, type Program } from "./program.ts";
+import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
 
-export { SIZES };
-
-/** An input or output. `shape`: sizes, names of free dimensions, null where they have none; null: unknown rank. `type`: "tensor", or what else it is. */
-export interface ValueInfo { name: string; type: string; dtype: string; shape: (number | string | null)[] | null }
+/**
+ * An input or output. `type`: "tensor", "sequence", "optional" or "map"; `shape`: sizes, names of free dimensions, null where they have none; null: unknown rank.
+ * `elem`: what a sequence or an optional holds, or the values of a map, and `key` the type of its keys.
+ */
+export interface ValueInfo { name: string; type: string; dtype: string; shape: (number | string | null)[] | null; elem?: ValueInfo; key?: string }
 
 /** The part with constants that a graph spells out, as weights: python/edgewise/compile.py. No file of a model is called so. */
 export const CONSTANTS = "//constants";
 
 /** A plan for inputs of fixed shapes. */
 export interface InferencePlan {
-  /** Name of the part with its bytes. */
+  /** Name of the part with its bytes; "" where nothing is left to run. */
   file: string;
+  /** The part of a program that it is of; "" of a whole model. */
+  part: string;
   /** Shapes and types it is for. */
   inputs: Map<string, { dtype: string; shape: number[] }>;
   /** `slot`: name of the output slot with its bytes; two outputs may share one. */
@@ -25,59 +31,75 @@ export interface InferencePlan {
   slots: Slot[];
   /** The input slot, int64 [1], that another seed is put into before each run; undefined where the plan draws no random numbers. */
   seed: string | undefined;
-  /** Inputs whose numbers it is for as well, since shapes follow from them, and these numbers in decimal. */
-  known: Map<string, string[]>;
+  /** Inputs whose numbers it is for as well, since shapes follow from them, and their bytes. */
+  known: Map<string, Uint8Array<ArrayBuffer>>;
+  /** Outputs that follow from the shapes alone. */
+  numbers: Map<string, NumberTensor>;
 }
 
-/** What such a package holds. */
-export interface InferenceInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; plans: InferencePlan[] }
-
-/** Which plan serves: what of inputs decides about it. */
-export function planKey(inputs: Iterable<[string, { dtype: string; shape: readonly number[] }]>): string {
-  return JSON.stringify([...inputs].map(([name, { dtype, shape }]) => [name, dtype, ...shape]).sort());
-}
-
-/** Which plan serves a run for some outputs, where inputs' numbers decide as well. */
-export function runKey({ inputs, outputs, passed, known }: { inputs: Iterable<[string, { dtype: string; shape: readonly number[] }]>; outputs: { keys(): Iterable<string> }; passed?: { keys(): Iterable<string> }; known: Iterable<[string, readonly string[]]> }): string {
-  return planKey(inputs) + JSON.stringify([[...outputs.keys(), ...(passed?.keys() ?? [])].sort(), ...[...known].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, numbers]) => numbers)]);
-}
+/** What such a package holds. `programs`: how the model falls into parts; empty where each plan computes all of it. */
+export interface InferenceInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; plans: InferencePlan[]; programs: Program[] }
 
 /** A plan as a manifest has it: the inverse of `parsePlan`. */
-export function planJson({ file, inputs, outputs, passed, slots, seed, known }: InferencePlan): Record<string, unknown> {
+export function planJson({ file, part, inputs, outputs, passed, slots, seed, known, numbers }: InferencePlan): Record<string, unknown> {
+  const fields = <V>(map: Map<string, V>, of: (v: V) => unknown) => Object.fromEntries(Array.from(map, ([name, v]) => [name, of(v)]));
   return {
-    file, slots, ...(seed === undefined ? {} : { seed }), ...(passed.size ? { passed: Object.fromEntries(passed) } : {}), known: Object.fromEntries(known), inputs: Object.fromEntries(Array.from(inputs, ([name, { dtype, shape }]) => [name, [dtype, shape]])),
-    outputs: Object.fromEntries(Array.from(outputs, ([name, { slot, dtype, shape, bytes }]) => [name, [slot, dtype, shape, bytes]])),
+    ...(file ? { file } : {}), slots, ...(part ? { part } : {}), ...(seed === undefined ? {} : { seed }), ...(passed.size ? { passed: Object.fromEntries(passed) } : {}),
+    ...(known.size ? { known: fields(known, toHex) } : {}), ...(numbers.size ? { numbers: fields(numbers, (v) => [v.type, v.dims, toHex(v.data!)]) } : {}),
+    inputs: fields(inputs, ({ dtype, shape }) => [dtype, shape]), outputs: fields(outputs, ({ slot, dtype, shape, bytes }) => [slot, dtype, shape, bytes]),
   };
 }
 
-/** Checks a manifest's part. @throws PackageError */
-export function parseInference(c: Checker, json: Json | undefined, files: Map<string, unknown>, weights: ReadonlyMap<string, Weight>, computed: Map<string, number>): InferenceInfo {
+/** Checks a manifest's part. `own`: it is of the page's own storage, which may have programs. @throws PackageError */
+export function parseInference(c: Checker, json: Json | undefined, files: Map<string, unknown>, weights: ReadonlyMap<string, Weight>, computed: Map<string, number>, own: boolean): InferenceInfo {
   const root = c.object(json, "inference");
+  if (!own) refuseOwn(c, root);
   const values = (of: "inputs" | "outputs") => c.list(root.get(of), `inference.${of}`, MAX_VALUES).map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));
   const [inputs, outputs] = [values("inputs"), values("outputs")];
   const declared = new Set(inputs.map((i) => i.name));
+  const programs = (own ? c.list(root.get("programs") ?? [], "inference.programs", MAX_VALUES) : []).map((entry, i) => parseProgram(c, entry, `inference.programs[${i}]`));
+  const parts = new Map(programs.flatMap((p) => p.units.flatMap((u) => (u.kind === "part" ? [[u.part, u] as const] : []))));
   const plans = c.list(root.get("plans"), "inference.plans", MAX_INFERENCE_PLANS).map((entry, i) => {
     const plan = parsePlan(c, entry, `inference.plans[${i}]`, files, weights, computed);
-    for (const name of plan.inputs.keys()) if (!declared.has(name)) c.fail(`inference.plans[${i}].inputs`, `has '${name}', which is no input of the model`);
+    const unit = parts.get(plan.part);
+    if (plan.part && !unit) c.fail(`inference.plans[${i}].part`, `is '${plan.part}', which is not there`);
+    for (const name of plan.inputs.keys()) if (!(unit ? unit.inputs.includes(name) : declared.has(name))) c.fail(`inference.plans[${i}].inputs`, `has '${name}', which is no input of ${unit ? "its part" : "the model"}`);
+    for (const name of unit?.inputs ?? []) if (!plan.inputs.has(name)) c.fail(`inference.plans[${i}].inputs`, `lacks '${name}'`);
+    for (const name of unit?.outputs ?? []) if (!plan.outputs.has(name) && !plan.passed.has(name) && !plan.numbers.has(name)) c.fail(`inference.plans[${i}].outputs`, `lacks '${name}'`);
     return plan;
   });
-  return { inputs, outputs, plans };
+  return { inputs, outputs, plans, programs };
 }
 
-function parseValue(c: Checker, json: Json, at: string): ValueInfo {
+function refuseOwn(c: Checker, root: Map<string, Json>): void {
+  const there = (x: Json | undefined) => x !== undefined && x !== null && x !== "" && x !== 0 && x !== false && !(typeof x === "object" && !Object.keys(x).length);
+  if (there(root.get("programs"))) c.fail("inference.programs", "are there, as only in a page's own storage");
+  const plans = root.get("plans");
+  if (Array.isArray(plans))
+    plans.forEach((plan, i) => {
+      if (typeof plan !== "object" || plan === null) return;
+      for (const field of ["part", "known", "numbers"]) if (there((plan as Record<string, Json>)[field])) c.fail(`inference.plans[${i}].${field}`, "is there, as only in a page's own storage");
+    });
+}
+
+function parseValue(c: Checker, json: Json, at: string, depth = 0): ValueInfo {
+  if (depth > 8) c.fail(at, "is nested too deeply");
   const root = c.object(json, at);
   const shape = root.get("shape") ?? null;
+  const [elem, key] = [root.get("elem"), root.get("key")];
   return {
     name: c.text(root.get("name"), `${at}.name`), type: c.text(root.get("type"), `${at}.type`), dtype: c.text(root.get("dtype"), `${at}.dtype`),
     shape: shape === null ? null : c.list(shape, `${at}.shape`, MAX_DECLARED_RANK).map((d, i) => (d === null || typeof d === "string" ? d : c.integer(d, `${at}.shape[${i}]`, -1))),
+    ...(elem === undefined ? {} : { elem: parseValue(c, elem, `${at}.elem`, depth + 1) }), ...(key === undefined ? {} : { key: c.text(key, `${at}.key`) }),
   };
 }
 
 /** One plan, of a package or as the compiler just made it. `files`: the names of those that plans may lie in. */
 export function parsePlan(c: Checker, json: Json | undefined, at: string, files: { has(name: string): boolean }, weights: ReadonlyMap<string, Pick<Weight, "bytes">>, computed: Map<string, number>): InferencePlan {
   const root = c.object(json, at);
-  const file = c.text(root.get("file"), `${at}.file`);
-  if (!files.has(file) || WEIGHT_FILES.includes(file)) c.fail(`${at}.file`, `is '${file}', which is no plan in the package`);
+  const part = root.get("part") === undefined ? "" : c.text(root.get("part"), `${at}.part`);
+  const file = part && root.get("file") === undefined ? "" : c.text(root.get("file"), `${at}.file`);
+  if (file && (!files.has(file) || WEIGHT_FILES.includes(file))) c.fail(`${at}.file`, `is '${file}', which is no plan in the package`);
   const slots = parseSlots(c, root.get("slots"), `${at}.slots`, weights, computed);
   slots.forEach(({ kind }, s) => kind === "cache" || kind === "state" ? c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan has not`) : undefined);
   const bytes = (kind: Slot["kind"]) => new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
@@ -117,12 +139,22 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
   const known: InferencePlan["known"] = new Map();
   for (const [name, entry] of c.object(root.has("known") ? root.get("known") : {}, `${at}.known`)) {
     if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
-    known.set(name, c.list(entry, `${at}.known['${name}']`).map((x, i) => c.text(x, `${at}.known['${name}'][${i}]`)));
+    const text = entry === "" ? "" : c.text(entry, `${at}.known['${name}']`, 1 << 22);
+    if (!/^([0-9a-f]{2})*$/.test(text) || text.length !== 2 * tensorBytes(inputs.get(name)!, -1)) c.fail(`${at}.known['${name}']`, "is not the bytes of this input");
+    known.set(name, fromHex(text));
   }
-  return { file, inputs, outputs, passed, slots, seed, known };
+  const numbers: InferencePlan["numbers"] = new Map();
+  for (const [name, entry] of c.object(root.get("numbers") ?? {}, `${at}.numbers`)) {
+    const [dtype, shape, data] = c.list(entry, `${at}.numbers['${name}']`, 3);
+    const tensor = parseConstant(c, { dtype: dtype ?? null, shape: shape ?? null, data: data ?? null }, `${at}.numbers['${name}']`);
+    if (!(tensor instanceof NumberTensor) || outputs.has(name) || passed.has(name)) c.fail(`${at}.numbers['${name}']`, "is computed as well");
+    numbers.set(name, tensor);
+  }
+  if (!file && (slots.length || outputs.size)) c.fail(`${at}.file`, "is missing");
+  return { file, part, inputs, outputs, passed, slots, seed, known, numbers };
 }
 
-/** Of a tensor; `unknown` for types that pages have no tensors of. */
+/** Of a tensor; `unknown` for types that nobody knows. */
 function tensorBytes({ dtype, shape }: { dtype: string; shape: number[] }, unknown: number): number {
-  return Object.hasOwn(SIZES, dtype) ? SIZES[dtype]! * product(shape) : unknown;
+  return Object.hasOwn(ELEMENT_BITS, dtype) ? byteSize(dtype, shape) : unknown;
 }

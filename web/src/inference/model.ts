@@ -1,24 +1,28 @@
-// A model of any kind in the worker: its plans, one for each set of input shapes, and what feeds and reads them. Plans come with the
-// package, an earlier visit has kept them, or Python makes them when new shapes come (session/page.py); a graph that no plan covers
-// (loops, shapes that follow from data) is run by Python, in Pyodide's own engine.
+// A model of any kind in the worker: its weights, its programs and their plans, and what feeds and reads them. Plans come with the package, an
+// earlier visit has kept them, or Python makes them when new shapes come (session/page.py); the driver runs them, and what stands between.
 
 import { Checker, type Json, type Weight } from "../checker.ts";
-import { checkTable, Weights, type Place } from "../decoder.ts";
-import { Engine, withKernels, type EngineOptions, type Plan } from "../engine.ts";
+import { checkTable, Weights } from "../decoder.ts";
+import { Engine, withKernels, type EngineOptions } from "../engine.ts";
 import { Aborted, EngineError, InputError, ModelError, PackageError } from "../errors.ts";
 import type { Urls } from "../env.ts";
 import { fillBeside, notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
-import { Compiler, MissingFile } from "../pyodide.ts";
+import { Compiler } from "../pyodide.ts";
 import { NOTES } from "../recorder.ts";
-import { seedOfRun } from "../seeds.ts";
 import { BlobSource, gather, HandedSource, HttpSource, NotFound, type ByteSource, type Handed } from "../source.ts";
 import { KeptSource, type Warn } from "../storage.ts";
-import type { PlainTensor } from "../tensor.ts";
-import { asDeclared, fits } from "./feeds.ts";
+import { Driver, type Bounds, type Library } from "./driver.ts";
+import { asDeclared } from "./feeds.ts";
 import { ModelFiles } from "./files.ts";
-import { KeptPlans, MAX_PLANS, notesOf, type Found } from "./kept.ts";
-import { CONSTANTS, parseInference, parsePlan, planKey, runKey, SIZES, type InferencePlan, type ValueInfo } from "./manifest.ts";
+import { KeptPlans, notesOf, type Found, type Made } from "./kept.ts";
+import { CONSTANTS, parsePlan, type InferencePlan, type ValueInfo } from "./manifest.ts";
+import { Pool } from "./memory.ts";
+import { Part, shapeBytes, slotsOf, type LoadedPlan } from "./part.ts";
+import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import { Python, type PythonHost } from "./python.ts";
+import { byteSize, NumberTensor, release, type RunValue } from "./values.ts";
+import { fromWire, toWire, type WireValue } from "./wire.ts";
 
 /** A model to open, as InferenceSession.create was called. */
 export interface OpenRequest {
@@ -33,44 +37,74 @@ export interface OpenRequest {
   cache: boolean;
   /** Keep what is downloaded, too. */
   cache_files: boolean;
+  /** How often all loops of a run may go round, together. */
+  max_loop_trips: number;
+  /** Bytes that the values of a run may take at once. */
+  max_memory_bytes: number;
+  /** Plans that a run may compile. */
+  max_compilations: number;
+  /** Seconds that a run may take; undefined: any. */
+  max_run_seconds: number | undefined;
 }
 
 /** What the page knows of an open model. */
 export interface OpenInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; flavour: string; threads: number; whyNotThreads: string }
 
-interface Loaded { info: InferencePlan; plan: Plan; slots: Map<string, Place>; owned: number[]; where: string }
+/** What runs of a session are asked for besides their outputs. */
+export interface RunRequest {
+  feeds: Record<string, WireValue>;
+  outputs: string[];
+  /** Of its random numbers; undefined: unpredictable. */
+  seed: bigint | undefined;
+  /** Outputs that are to stay in the engine. */
+  pinned: string[] | undefined;
+}
 
 /** Of a model that Python may compile more plans of. */
 interface Compiling {
   files: ModelFiles;
   /** Undefined where nothing is to be kept. */
   kept: KeptPlans | undefined;
-  urls: Urls;
-  signal: AbortSignal;
-  /** Once there is something to compile. */
-  python: Compiler | undefined;
+  python: Python;
 }
 
+/** What makes a Python; tests have another one than a page. */
+export type StartPython = (urls: Urls, signal: AbortSignal) => PythonHost;
+
+const inWorker: StartPython = (urls, signal) => new Compiler(urls, signal);
+
 /** An InferenceSession in the worker. */
-export class InferenceModel {
-  private readonly plans = new Map<string, Loaded>();
-  /** Of inputs whose numbers shapes follow from: they are part of a plan's key. */
-  private readonly needs = new Set<string>();
+export class InferenceModel implements Library {
+  readonly pool: Pool;
+  private readonly driver: Driver;
+  private readonly parts = new Map<string, Part>();
+  /** By what they are of (`keyOf`), in the order in which they came to be known: parents before children. */
+  private readonly programs = new Map<string, Program>();
   /** Where weights come from. */
   private readonly described = new Map<string, Weight>();
-  /** Why Python runs the graph itself. */
-  private driven: string | undefined;
+  /** Constants of programs that lie among the weights. */
+  private readonly constants = new Map<string, NumberTensor>();
+  /** What this run has compiled. */
+  private made: Made[] = [];
+  /** Whether this run came to know programs, or cut them anew. */
+  private learned = false;
+  /** Outputs that stay here, by the numbers that the page knows them by. */
+  private readonly pinned = new Map<number, NumberTensor>();
+  private nextPinned = 1;
   /** Number of the next plan: those that are kept have others. */
   private next = 0;
 
   private constructor(
-    readonly engine: Engine, private readonly weights: Weights, private readonly where: string, readonly info: OpenInfo,
+    readonly engine: Engine, private readonly weights: Weights, private readonly where: string, readonly info: OpenInfo, private readonly request: OpenRequest,
     /** Undefined where the model is a package. */
     private readonly compiling: Compiling | undefined,
-  ) {}
+  ) {
+    this.pool = new Pool(engine, request.max_memory_bytes);
+    this.driver = new Driver(this);
+  }
 
   /** @throws ModelError, PackageError, InputError, EngineError, Aborted */
-  static async open(request: OpenRequest, signal: AbortSignal, warn: Warn): Promise<InferenceModel> {
+  static async open(request: OpenRequest, signal: AbortSignal, warn: Warn, startPython: StartPython = inWorker): Promise<InferenceModel> {
     const { model, urls, flavour, threads } = request;
     const options = { ...urls, ...(flavour === undefined ? {} : { flavour }), ...(threads === undefined ? {} : { threads }) };
     const packed = typeof model === "string" ? new URL(model).pathname.endsWith(".edge") : !(model instanceof Blob) || (await model.slice(0, 8).text()) === MAGIC;
@@ -81,13 +115,13 @@ export class InferenceModel {
       return opening;
     };
     let opening = start();
-    let python: Compiler | undefined;
+    let python: Python | undefined;
     let files: ModelFiles | undefined;
     try {
       if (packed || !(typeof model === "string" || model instanceof Blob)) {
         const source = typeof model === "string" ? fetching(model) : model instanceof Blob ? new BlobSource(model, model instanceof File ? model.name : "model", { signal }) : new HandedSource(model, { signal });
         await source.open();
-        return await InferenceModel.fromPackage(source, await opening, options).catch(async (e: unknown) => {
+        return await InferenceModel.fromPackage(source, await opening, options, request).catch(async (e: unknown) => {
           if (e instanceof PackageError && source instanceof KeptSource) await source.forget(); // the next load fetches it anew
           throw e;
         });
@@ -95,11 +129,13 @@ export class InferenceModel {
       files = new ModelFiles(model, request.external, fetching);
       await files.mark(files.name); // a model that is not there is told at once
       const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
-      const compiling: Compiling = { files, kept, urls, signal, python: undefined };
+      let made: InferenceModel | undefined;
+      python = new Python(() => startPython(urls, signal), files, () => made?.descriptions ?? []);
+      const compiling: Compiling = { files, kept, python };
       const found = await kept?.find();
       if (found) {
         try {
-          return await InferenceModel.fromKept(found, await opening, compiling);
+          return (made = await InferenceModel.fromKept(found, await opening, compiling, request));
         } catch (e) {
           if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e; // the network's, the file's, the visitor's doing
           await kept!.forget();
@@ -107,10 +143,9 @@ export class InferenceModel {
           opening = start();
         }
       }
-      compiling.python = python = new Compiler(urls, signal);
-      const info = await readModel(python, files);
+      const info = await python.open();
       const engine = await opening;
-      return new InferenceModel(engine, new Weights(engine, { weights: new Map() }), files.name, { ...info, ...engine.choice }, compiling);
+      return (made = new InferenceModel(engine, new Weights(engine, { weights: new Map() }), files.name, { ...info, ...engine.choice }, request, compiling));
     } catch (e) {
       python?.end();
       opening.then((engine) => engine.close(), () => undefined);
@@ -121,24 +156,29 @@ export class InferenceModel {
   }
 
   /** What an earlier visit compiled. Weights go from the network or the file into their places; Python is started by shapes that are new. */
-  private static async fromKept({ opened, sources }: Found, engine: Engine, compiling: Compiling): Promise<InferenceModel> {
+  private static async fromKept({ opened, sources }: Found, engine: Engine, compiling: Compiling, request: OpenRequest): Promise<InferenceModel> {
     const { manifest, files } = opened;
     const where = compiling.files.name;
     checkTable(engine, manifest, where);
-    const { inputs, outputs, plans } = manifest.inference!;
+    const { inputs, outputs, plans, programs } = manifest.inference!;
     const weights = new Weights(engine, manifest);
     await fillBeside(opened, weights.extents(manifest, where), sources, where);
-    const made = new InferenceModel(engine, weights, where, { inputs, outputs, ...engine.choice }, compiling);
+    const made = new InferenceModel(engine, weights, where, { inputs, outputs, ...engine.choice }, request, compiling);
     for (const weight of manifest.weights.values()) made.described.set(weight.name, weight);
-    for (const plan of plans.slice(-MAX_PLANS)) {
-      for (const name of plan.known.keys()) made.needs.add(name);
+    const units = new Map<string, PartUnit>();
+    for (const program of programs) {
+      await made.learn(program);
+      for (const unit of program.units) if (unit.kind === "part") units.set(unit.part, unit);
+    }
+    for (const plan of plans) {
       made.next = Math.max(made.next, 1 + (Number(/\d+$/.exec(plan.file)?.[0]) || 0));
-      made.plans.set(runKey(plan), await made.load(plan, files.get(plan.file)!, files.get(notesOf(plan.file)), plan === plans.at(-1)));
+      const { inputs: names } = units.get(plan.part)!;
+      made.part(plan.part).add(names, await made.load(plan, names, files.get(plan.file), files.get(notesOf(plan.file)), plan === plans.at(-1)));
     }
     return made;
   }
 
-  private static async fromPackage(source: ByteSource, base: Engine, options: EngineOptions): Promise<InferenceModel> {
+  private static async fromPackage(source: ByteSource, base: Engine, options: EngineOptions, request: OpenRequest): Promise<InferenceModel> {
     const where = source.name;
     const { manifest, files, finish } = await openPackage(source);
     checkTable(base, manifest, where);
@@ -147,123 +187,189 @@ export class InferenceModel {
     const engine = await withKernels(base, options, manifest.kernels, where);
     const weights = new Weights(engine, manifest);
     await finish(weights.extents(manifest, where));
-    const made = new InferenceModel(engine, weights, where, { inputs: inference.inputs, outputs: inference.outputs, ...engine.choice }, undefined);
+    const { inputs, outputs } = inference;
+    const made = new InferenceModel(engine, weights, where, { inputs, outputs, ...engine.choice }, request, undefined);
     for (const plan of inference.plans) {
-      const lacks = inference.outputs.find((o) => !plan.outputs.has(o.name) && !plan.passed.has(o.name));
+      const lacks = outputs.find((o) => !plan.outputs.has(o.name) && !plan.passed.has(o.name));
       if (lacks) throw new PackageError(`its plan '${plan.file}' does not compute the output '${lacks.name}'`, where, "Build the package again with `edgewise build`.");
-      made.plans.set(planKey(plan.inputs), await made.load(plan, files.get(plan.file)!, files.get(NOTES), plan === inference.plans.at(-1)));
+      const names = inputs.map((i) => i.name);
+      const without = names.find((name) => !plan.inputs.has(name));
+      if (without !== undefined) throw new PackageError(`its plan '${plan.file}' is for no shape of the input '${without}'`, where, "Build the package again with `edgewise build`.");
+      made.part("").add(names, await made.load(plan, names, files.get(plan.file), files.get(NOTES), plan === inference.plans.at(-1)));
     }
     return made;
   }
 
-  /** Computes the outputs of these names. Feeds are checked; a run that fails loses nothing. `seed`: of the run's random numbers. `warn`: what is compiled could not be kept. */
-  async run(feeds: Record<string, PlainTensor>, outputs: string[], seed: bigint, warn: Warn): Promise<Record<string, PlainTensor>> {
-    this.check(feeds, outputs);
-    const of = this.info.inputs.map(({ name }): [string, PlainTensor] => [name, feeds[name]!]);
-    if (this.driven !== undefined) return this.runInPython(of, outputs, seed);
-    const declared = new Map(this.info.inputs.map(({ name, shape }) => [name, shape]));
-    const shapes = of.map(([name, { type, dims }]): [string, { dtype: string; shape: number[] }] => [name, { dtype: type, shape: this.compiling ? dims : asDeclared(declared.get(name)!, dims) }]);
-    const known = () => Array.from(this.needs, (n): [string, number[]] => [n, numbers(feeds[n]!)]);
-    const key = () => (this.compiling ? runKey({ inputs: shapes, outputs: new Set(outputs), known: texts(known()) }) : planKey(shapes));
-    let loaded = this.plans.get(key());
-    if (!loaded) {
-      if (!this.compiling) {
-        const made = [...this.plans.values()].map(({ info }) => [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "));
-        throw new InputError(`there is no plan for ${shapes.map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; ")}`, this.where,
-          `The package was built for ${made.join(" or ")}: feed such tensors, build it with more --dims, or give the page the .onnx file.`);
-      }
-      const plan = await this.compile(this.compiling, shapes, outputs, known, warn);
-      if (!plan) return this.runInPython(of, outputs, seed);
-      loaded = plan;
-      this.plans.set(key(), loaded);
-      for (const [old, one] of this.plans) {
-        if (this.plans.size <= MAX_PLANS) break;
-        this.plans.delete(old);
-        this.release(one);
-      }
-    } else if (this.compiling) { // the latest last
-      this.plans.delete(key());
-      this.plans.set(key(), loaded);
-    }
-    for (const [name, { data }] of of) {
-      const place = loaded.slots.get(name);
-      if (place) this.engine.bytes(place.address, data.length).set(data);
-    }
-    if (loaded.info.seed !== undefined) this.engine.bytes(loaded.slots.get(loaded.info.seed)!.address, 8).set(new Uint8Array(BigInt64Array.of(seedOfRun(seed, 0)).buffer));
-    this.engine.run(loaded.plan, loaded.where);
-    return Object.fromEntries(outputs.map((name) => {
-      const input = loaded.info.passed.get(name);
-      if (input !== undefined) return [name, feeds[input]!];
-      const { slot, dtype, shape, bytes } = loaded.info.outputs.get(name)!;
-      return [name, { type: dtype, dims: shape, data: this.engine.bytes(loaded.slots.get(slot)!.address, bytes).slice() }];
-    }));
+  /** Descriptions of its programs, parents before children. */
+  get descriptions(): Record<string, Json>[] {
+    return Array.from(this.programs.values(), (p) => p.json);
   }
 
-  private check(feeds: Record<string, PlainTensor>, outputs: string[]): void {
-    const names = this.info.inputs.map((i) => i.name);
-    const unknown = Object.keys(feeds).find((n) => !names.includes(n));
-    if (unknown !== undefined) throw new InputError("the model has no such input", `feed '${unknown}'`, `It has ${names.join(", ")}.`);
-    for (const { name, dtype, shape, type } of this.info.inputs) {
-      const fed = feeds[name];
-      if (!fed) throw new InputError("it is missing", `feed '${name}'`, `Feed ${names.join(", ")}.`);
-      if (type !== "tensor") throw new InputError(`it is a ${type}`, `feed '${name}'`, "A page's session takes tensors; run such a model in Python.");
-      if (fed.type !== dtype) throw new InputError(`its type is ${fed.type}, the model wants ${dtype}`, `feed '${name}'`, "Convert it.");
-      if (!fits(shape, fed.dims))
-        throw new InputError(`its dims are [${fed.dims.join(", ")}], the model wants [${shape!.map((d) => d ?? "?").join(", ")}]`, `feed '${name}'`, "Reshape it.");
-      const bytes = fed.dims.reduce((n, d) => n * d, SIZES[fed.type] ?? NaN);
-      if (fed.data.length !== bytes) throw new InputError(`it has ${fed.data.length} bytes, its type and dims take ${bytes}`, `feed '${name}'`, "Give data of the tensor's own type and size.");
+  /**
+   * Computes the outputs of these names. Feeds are checked; a run that fails loses nothing.
+   * @param transfer gets the buffers of what goes to the page. @param warn gets in words why what was compiled could not be kept
+   */
+  async run({ feeds, outputs, seed, pinned }: RunRequest, transfer: Transferable[], signal: { readonly aborted: boolean } | undefined, warn: Warn): Promise<WireValue[]> {
+    const wanted = this.check(feeds, outputs);
+    const values = new Map<string, RunValue>();
+    const fed = new Map<RunValue, string>();
+    const { max_loop_trips: maxLoopTrips, max_compilations: maxCompilations, max_run_seconds: maxRunSeconds } = this.request;
+    const bounds: Bounds = { maxLoopTrips, maxCompilations, maxRunSeconds, signal, seed };
+    const kept: RunValue[] = [];
+    try {
+      for (const info of this.info.inputs) {
+        const given = feeds[info.name];
+        let v = fromWire(given, info, `feed '${info.name}'`, (id) => this.pinned.get(id));
+        if (v.kind === "tensor" && given && "keep" in given && given.keep !== undefined) v = this.keep(given.keep, v);
+        if (v.kind === "tensor" && !this.compiling && asDeclared(info.shape, [...v.dims]).length !== v.rank) v = v.view([]);
+        values.set(info.name, v);
+        fed.set(v, info.name);
+      }
+      const found = await this.driver.start(await this.root(outputs), values, wanted, bounds);
+      return found.map((v, i): WireValue => {
+        const input = fed.get(v);
+        if (input !== undefined) return { fed: input };
+        if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) return toWire(v, this.engine, transfer);
+        const id = this.nextPinned++;
+        this.pinned.set(id, found.indexOf(v) < i ? v.view(v.dims) : v);
+        return { type: v.type, dims: [...v.dims], pinned: id };
+      });
+    } finally {
+      for (const v of this.pinned.values()) {
+        v.refs = 1; // whatever a run that failed left behind
+        kept.push(v);
+      }
+      this.driver.finish(kept);
+      const { made } = this;
+      this.made = [];
+      const { learned } = this;
+      this.learned = false;
+      if (this.compiling && (made.length || learned)) await this.compiling.kept?.add(this.info, this.descriptions, this.described, made, this.compiling.python.reads, warn);
     }
-    const has = this.info.outputs.map((o) => o.name);
-    for (const name of outputs) if (!has.includes(name)) throw new InputError("the model has no such output", `fetch '${name}'`, `It has ${has.join(", ")}.`);
-    const other = this.info.outputs.find((o) => outputs.includes(o.name) && o.type !== "tensor");
-    if (other) throw new InputError(`it is a ${other.type}`, `output '${other.name}'`, "A page's session gives tensors; fetch other outputs, or run the model in Python.");
   }
 
-  /** Asks Python for a plan, and keeps it; undefined where the graph has to be run there. */
-  private async compile({ files, kept }: Compiling, shapes: [string, { dtype: string; shape: number[] }][], outputs: string[], known: () => [string, number[]][], warn: Warn): Promise<Loaded | undefined> {
-    const python = await this.python();
+  /** Puts a copy of a tensor into the engine, for the runs that follow. */
+  private keep(id: number, { type, dims, data }: NumberTensor): NumberTensor {
+    const block = this.pool.take(data!.length);
+    this.engine.bytes(block.address, data!.length).set(data!);
+    const copy = new NumberTensor(type, dims, undefined, block.address, block);
+    this.pinned.set(id, copy);
+    copy.refs++;
+    return copy;
+  }
+
+  /** The bytes of an output that stayed here. @throws InputError: it has been disposed of */
+  read(id: number): Uint8Array<ArrayBuffer> {
+    const v = this.pinned.get(id);
+    if (!v) throw new InputError("it has been disposed of", "Tensor", "Read it before it is disposed of.");
+    return v.data ? v.data.slice() : v.read(this.engine);
+  }
+
+  /** Lets go of outputs that stayed here. */
+  drop(ids: readonly number[]): void {
+    for (const id of ids) {
+      const v = this.pinned.get(id);
+      if (v && this.pinned.delete(id)) release(v);
+    }
+  }
+
+  private check(feeds: Record<string, WireValue>, outputs: string[]): ValueInfo[] {
+    const { inputs, outputs: has } = this.info;
+    for (const name of Object.keys(feeds)) if (!inputs.some((i) => i.name === name)) throw new InputError("the model has no such input", `feed '${name}'`, `It has ${inputs.map((i) => i.name).join(", ")}.`);
+    for (const { name, type } of inputs) if (!Object.hasOwn(feeds, name) && type !== "optional") throw new InputError("it is missing", `feed '${name}'`, `Feed ${inputs.map((i) => i.name).join(", ")}.`);
+    return outputs.map((name) => has.find((o) => o.name === name) ?? fail(name, has));
+  }
+
+  /** The model as a program for some of its outputs. */
+  private async root(outputs: string[]): Promise<Program> {
+    const origin = { outputs };
+    const key = JSON.stringify(origin);
+    const known = this.programs.get(key);
+    if (known) return known;
+    if (this.compiling) return this.program(key, () => origin);
+    const inputs = this.info.inputs.map((i) => i.name);
+    const unit: PartUnit = { kind: "part", part: "", inputs, outputs: this.info.outputs.map((o) => o.name), needs: [], askers: [], where: this.where, nodes: [], dead: [] };
+    const program: Program = { name: "", inputs, outputs, where: this.where, units: [unit], constants: new Map(), json: {} };
+    this.programs.set(key, program);
+    return program;
+  }
+
+  // Library
+
+  part(name: string): Part {
+    let part = this.parts.get(name);
+    if (!part) this.parts.set(name, (part = new Part()));
+    return part;
+  }
+
+  async program(key: string, origin: () => Record<string, unknown>): Promise<Program> {
+    const known = this.programs.get(key);
+    if (known) return known;
+    const { program, weights } = await this.compiling!.python.program(origin());
+    this.describe(weights, new Map());
+    await this.learn(program);
+    this.learned = true;
+    return program;
+  }
+
+  weight({ weight }: Extract<Constant, { weight: string }>): NumberTensor {
+    return this.constants.get(weight)!;
+  }
+
+  pythonNode(program: Program, unit: NodeUnit, values: ReadonlyMap<string, RunValue>): Promise<Map<string, RunValue>> {
+    return this.compiling!.python.node(program, unit, values, this.engine);
+  }
+
+  async compile(program: Program, unit: PartUnit, values: readonly RunValue[], done: () => number[], run: number): Promise<LoadedPlan | Unit[]> {
+    if (!this.compiling) throw this.noPlan(unit, values);
+    const { python } = this.compiling;
     for (;;) {
-      const file = `plan/${this.next}`;
-      const wanted = { of: "inference", call: "plan", feeds: Object.fromEntries(shapes.map(([n, i]) => [n, [i.dtype, i.shape]])), outputs, known: Object.fromEntries(known()), file };
-      const { manifest, files: sent, reads } = await python.compile(new Map(), wanted, () => undefined);
-      const reply = JSON.parse(manifest) as { plan?: Record<string, Json>; weights?: Weight[]; needs?: string[]; driven?: string };
-      if (reply.needs) {
-        for (const name of reply.needs) this.needs.add(name);
-        continue;
+      const known = shapeBytes(unit, values, this.engine);
+      const reply = await python.part(program, unit, values, known, done(), run, `plan/${this.next}`);
+      if ("program" in reply) {
+        this.describe(reply.weights, new Map());
+        Object.assign(program, { units: reply.program.units, constants: reply.program.constants, json: reply.program.json });
+        await this.learn(program);
+        this.learned = true;
+        return reply.rest;
       }
-      if (reply.driven !== undefined) {
-        this.driven = reply.driven;
-        return undefined;
-      }
+      unit.needs = reply.needs;
+      if (!("plan" in reply)) continue;
       this.next++;
-      this.describe(reply.weights!, sent);
-      const at = new Checker(this.where);
-      const info = parsePlan(at, { ...reply.plan!, known: Object.fromEntries(texts(known())) }, "the plan", sent, this.described, new Map());
-      const data = sent.get(info.file)!;
-      const notes = sent.get(NOTES);
-      const loaded = await this.load(info, data, notes, true);
-      await kept?.add(this.info, { plan: info, data, notes, weights: this.described, reads, constant: (name) => {
+      unit.askers = reply.askers;
+      const json = (program.json.units as Record<string, Json>[] | undefined)?.find((u) => u.part === unit.part);
+      if (json) Object.assign(json, { needs: unit.needs, askers: unit.askers });
+      this.describe(reply.weights, reply.files);
+      const knows = Object.fromEntries(unit.needs.map((i) => [unit.inputs[i]!, Array.from(known.get(unit.inputs[i]!)!, (b) => b.toString(16).padStart(2, "0")).join("")]));
+      const info = parsePlan(new Checker(this.where), { ...reply.plan, part: unit.part, known: knows }, "the plan", reply.files, this.described, new Map());
+      const [data, notes] = [reply.files.get(info.file), reply.files.get(NOTES)];
+      const loaded = await this.load(info, unit.inputs, data, notes, true);
+      for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
+      this.made.push({ plan: info, data, notes, constant: (name) => {
         const { address, bytes } = this.weights.address(name);
         return this.engine.bytes(address, bytes).slice();
-      } }, warn);
+      } });
       return loaded;
     }
   }
 
-  /** Python with the model. */
-  private async python(): Promise<Compiler> {
-    const compiling = this.compiling!;
-    if (!compiling.python) {
-      const python = new Compiler(compiling.urls, compiling.signal);
-      try {
-        await readModel(python, compiling.files);
-      } catch (e) {
-        python.end();
-        throw e;
-      }
-      compiling.python = python;
+  private noPlan(unit: PartUnit, values: readonly RunValue[]): InputError {
+    const made = this.part(unit.part).plans.map(({ info }) => [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "));
+    return new InputError(`there is no plan for ${unit.inputs.map((n, i) => `${n} ${String(values[i]).replace("[", " [")}`).join("; ")}`, this.where,
+      `The package was built for ${made.join(" or ")}: feed such tensors, build it with more --dims, or give the page the .onnx file.`);
+  }
+
+  /** Takes note of a program; what it needs of the model's weights is brought into memory, for good. */
+  private async learn(program: Program): Promise<void> {
+    for (const constant of program.constants.values()) {
+      if (!("weight" in constant) || this.constants.has(constant.weight)) continue;
+      const { weight: name, dtype, shape } = constant;
+      const described = this.described.get(name);
+      if (!described || described.bytes < byteSize(dtype, shape)) throw new PackageError(`its program needs the weight '${name}', which is missing or too short`, this.where, "Clear the site's data.");
+      if (!this.weights.has(name)) await this.fill(new Map([[name, described]]));
+      this.constants.set(name, new NumberTensor(dtype, shape, undefined, this.weights.address(name).address));
     }
-    return compiling.python;
+    this.programs.set(keyOf(program), program);
   }
 
   /** Notes where weights are; those that Python sent along are taken over. */
@@ -292,81 +398,41 @@ export class InferenceModel {
   }
 
   /** `release`: lets go of weights that no run reads and that the model's files still have; a package's only with its last plan, since nobody could read them again. */
-  private async load(info: InferencePlan, data: Uint8Array, notes: Uint8Array | undefined, release: boolean): Promise<Loaded> {
+  private async load(info: InferencePlan, inputs: readonly string[], data: Uint8Array | undefined, notes: Uint8Array | undefined, release: boolean): Promise<LoadedPlan> {
     const { engine, weights } = this;
     const where = `${this.where}, ${info.file}`;
+    const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
+    if (!info.file || !data) return { info, plan: undefined, where, inputs: [], outputs: [], numbers };
     const plan = engine.loadPlan(data, where, info.file, notes);
-    const slots = new Map<string, Place>();
-    const owned: number[] = [];
+    const loaded: LoadedPlan = { info, plan, where, ...slotsOf(info, inputs), numbers };
     try {
-      info.slots.forEach(({ name, kind, bytes }, slot) => {
-        if (kind === "weight" || kind === "computed") return;
-        const place = { address: engine.alloc(bytes, `the ${kind} '${name}'`), bytes };
-        owned.push(place.address);
-        slots.set(name, place);
-        engine.bind(plan, slot, place.address, place.bytes, `${where}, slot '${name}'`);
-      });
       const computes = !weights.hasComputed(info.slots);
       const needed = Array.from(info.slots.entries()).filter(([slot, { kind }]) => kind === "weight" && (computes || engine.inRuns(plan, slot)));
       const gone = needed.filter(([, { name }]) => !weights.has(name)).map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
       if (gone.length) await this.fill(new Map(gone));
       for (const [slot, { name }] of needed) engine.bind(plan, slot, weights.address(name).address, weights.address(name).bytes, `${where}, slot '${name}'`);
-      const others = Array.from(this.plans.values(), (one) => ({ plan: one.plan, slots: one.info.slots, where: one.where }));
-      weights.compute([{ plan, slots: info.slots, where }, ...others], release, (name) => this.described.get(name)?.file === CONSTANTS);
+      const others = Array.from(this.parts.values(), (p) => p.plans).flat().flatMap((one) => (one.plan === undefined ? [] : [{ plan: one.plan, slots: one.info.slots, where: one.where }]));
+      weights.compute([{ plan, slots: info.slots, where }, ...others], release, (name) => this.constants.has(name) || this.described.get(name)?.file === CONSTANTS);
     } catch (e) {
-      this.release({ info, plan, slots, owned, where });
+      this.release(loaded);
       throw e;
     }
-    return { info, plan, slots, owned, where };
+    return loaded;
   }
 
-  private release({ plan, owned }: Loaded): void {
-    this.engine.freePlan(plan);
-    for (const address of owned) this.engine.free(address);
-  }
-
-  private async runInPython(feeds: [string, PlainTensor][], outputs: string[], seed: bigint): Promise<Record<string, PlainTensor>> {
-    const data = new Map(feeds.map(([name, { data: bytes }]) => [name, new Blob([bytes])]));
-    const { manifest, files } = await (await this.python()).compile(data, { of: "inference", call: "run", feeds: Object.fromEntries(feeds.map(([n, t]) => [n, [t.type, t.dims]])), outputs, seed: String(seed) }, () => undefined);
-    const described = (JSON.parse(manifest) as { outputs: Record<string, [string, number[]]> }).outputs;
-    return Object.fromEntries(Object.entries(described).map(([name, [type, dims]]) => [name, { type, dims, data: files.get(name)! }]));
+  private release({ plan }: LoadedPlan): void {
+    if (plan !== undefined) this.engine.freePlan(plan);
   }
 }
 
-/** Lets Python read a model, and fetches what it asks for meanwhile. @throws ModelError, UnsupportedOp, Aborted */
-async function readModel(python: Compiler, files: ModelFiles): Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> {
-  await files.blob(files.name);
-  for (;;) {
-    try {
-      const { manifest } = await python.compile(new Map(files.blobs), { of: "inference", call: "open", model_file: files.name }, () => undefined);
-      const { inputs, outputs } = parseInference(new Checker(files.name), { ...(JSON.parse(manifest) as object), plans: [] }, new Map(), new Map(), new Map());
-      return { inputs, outputs };
-    } catch (e) {
-      if (!(e instanceof MissingFile)) throw e;
-      if (files.blobs.has(e.file) || !(await files.blob(e.file))) throw e.error;
-    }
-  }
+/** What a program is of, as the driver asks for it. */
+function keyOf({ json }: Program): string {
+  const origin = json.origin as Record<string, Json>;
+  if (!origin.op) return JSON.stringify(origin);
+  const { label, ...rest } = origin.op as Record<string, Json>;
+  return JSON.stringify(rest);
 }
 
-/** Numbers in decimal, as keys and manifests have them. */
-function texts(known: [string, number[]][]): [string, string[]][] {
-  return known.map(([name, numbers]) => [name, numbers.map(String)]);
-}
-
-/** The numbers of a tensor that shapes follow from. */
-function numbers({ type, data }: PlainTensor): number[] {
-  const { buffer, byteOffset: at, length } = data;
-  const wide = (a: BigInt64Array | BigUint64Array): number[] => Array.from(a, (x) => {
-    if (!Number.isSafeInteger(Number(x))) throw new InputError(`${x} is no size`, "a feed that shapes depend on", "Check what is fed.");
-    return Number(x);
-  });
-  switch (type) {
-    case "int64": return wide(new BigInt64Array(buffer, at, length / 8));
-    case "uint64": return wide(new BigUint64Array(buffer, at, length / 8));
-    case "int32": return Array.from(new Int32Array(buffer, at, length / 4));
-    case "float32": return Array.from(new Float32Array(buffer, at, length / 4));
-    case "float64": return Array.from(new Float64Array(buffer, at, length / 8));
-    case "bool": case "uint8": return Array.from(data);
-    default: throw new InputError(`shapes depend on a tensor of type ${type}`, "a feed", "Run the model in Python.");
-  }
+function fail(name: string, has: readonly ValueInfo[]): never {
+  throw new InputError("the model has no such output", `fetch '${name}'`, `It has ${has.map((o) => o.name).join(", ")}.`);
 }

@@ -1,0 +1,95 @@
+"""A page's session between plans: branches and loops without Python once it has compiled, strings, sequences and maps, outputs that stay in the engine, sessions without a worker."""
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import edgewise
+
+from .test_inference_session import models  # noqa: F401
+from .test_pages import no_python
+from .test_trouble import error
+
+F, I, B, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
+n, tensor = helper.make_node, helper.make_tensor_value_info
+
+
+def seq(name):
+    return helper.make_value_info(name, helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None)))
+
+
+@pytest.fixture(scope="module")
+def mixed(files):
+    """A loop whose body branches on data, a sequence of what it made, words, and a classifier's map."""
+    one, two = numpy_helper.from_array(np.float32(1), "one"), numpy_helper.from_array(np.float32([2, 3]), "two")
+    then = helper.make_graph([n("Mul", ["s", "two"], ["a"])], "then", [], [tensor("a", F, None)])
+    other = helper.make_graph([n("Sub", ["s", "one"], ["b"])], "else", [], [tensor("b", F, None)])
+    body = helper.make_graph([n("ReduceSum", ["s"], ["total"], keepdims=0), n("Less", ["total", "limit"], ["small"]), n("If", ["small"], ["t"], then_branch=then, else_branch=other), n("Identity", ["go"], ["on"]), n("Identity", ["t"], ["out"])],
+                             "body", [tensor("i", I, []), tensor("go", B, []), tensor("s", F, None)], [tensor("on", B, []), tensor("t", F, None), tensor("out", F, None)])
+    nodes = [n("Loop", ["m", "", "x"], ["y", "all"], body=body), n("SplitToSequence", ["all"], ["parts"], axis=0), n("StringConcat", ["words", "words"], ["twice"]),
+             n("ZipMap", ["y2"], ["scores"], domain="ai.onnx.ml", classlabels_strings=["no", "yes"]), n("Identity", ["y"], ["y2"])]
+    scores = helper.make_value_info("scores", helper.make_sequence_type_proto(helper.make_map_type_proto(S, helper.make_tensor_type_proto(F, None))))
+    graph = helper.make_graph(nodes, "g", [tensor("m", I, []), tensor("x", F, [2]), tensor("words", S, ["n"])], [tensor("y", F, [2]), seq("parts"), tensor("twice", S, None), scores], [one, two, numpy_helper.from_array(np.float32(20), "limit")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8)
+    (files / "mixed.onnx").write_bytes(model.SerializeToString())
+    return files / "mixed.onnx"
+
+
+MIXED = """
+    const s = await ew.InferenceSession.create("/files/mixed.onnx", arg.options);
+    const feeds = {m: new ew.Tensor("int64", [4], []), x: new ew.Tensor("float32", [1, 2]), words: new ew.Tensor(["a", "b"])};
+    const out = [];
+    for (let i = 0; i < 2; i++) {
+      const {y, parts, twice, scores} = await s.run(feeds);
+      out.push([Array.from(y.data), parts.map((p) => [p.dims, Array.from(p.data)]), twice.type, twice.data, scores.map((m) => [...m])]);
+    }
+    const meta = s.outputMetadata.map((o) => [o.name, o.isTensor, o.kind ?? "tensor"]);
+    await s.release();
+    return {out, meta};
+"""
+
+
+def test_programs_need_python_once(visit, server, mixed):
+    y, parts, twice, scores = edgewise.InferenceSession(str(mixed)).run(None, {"m": np.array(4), "x": np.float32([1, 2]), "words": np.array(["a", "b"], object)})
+    want = [y.tolist(), [[list(p.shape), p.ravel().tolist()] for p in parts], "string", twice.tolist(), [[list(e) for e in m.items()] for m in scores]]
+    v = visit(server)
+    first = v.run(MIXED, {"options": {"threads": 1}})
+    assert "error" not in first, first
+    assert first["out"] == [want, want] and not no_python(v)
+    assert first["meta"] == [["y", True, "tensor"], ["parts", False, "sequence"], ["twice", True, "tensor"], ["scores", False, "sequence"]]
+    for options in ({}, {"proxy": False}):
+        w = visit(server)
+        assert w.run(MIXED, {"options": options}) == first and no_python(w), options
+
+
+def test_outputs_stay_and_loops_end(visit, server, models):  # noqa: F811
+    v = visit(server)
+    got = v.run("""
+        const types = await ew.InferenceSession.create("/files/models/types.onnx", {preferredOutputLocation: "cpu-pinned"});
+        const out = await types.run({x: new ew.Tensor("float32", [1, -2, 0.5], [3])});
+        const places = Object.values(out).map((t) => t.location);
+        let refused;
+        try { out.y.data; } catch (e) { refused = e.name; }
+        const half = Array.from(await out.y.getData(true));
+        const after = [out.y.location, out.z.location];
+        for (const t of Object.values(out)) t.dispose();
+        const loop = await ew.InferenceSession.create("/files/models/loop.onnx", {max_loop_trips: 1e15});
+        const x = new ew.Tensor("float32", [1, 2], [2]), many = {n: new ew.Tensor("int64", [1e12], []), x};
+        await loop.run({n: new ew.Tensor("int64", [3], []), x});
+        const stop = new AbortController();
+        setTimeout(() => stop.abort(), 200);
+        let stopped;
+        try { await loop.run(many, undefined, {signal: stop.signal}); } catch (e) { stopped = e.name; }
+        const again = Array.from((await loop.run({n: new ew.Tensor("int64", [3], []), x})).y.data); // in the same worker
+        await loop.release();
+        await types.release();
+        return {places, refused, half, after, stopped, again};
+    """)
+    assert "error" not in got, got
+    assert got == {"places": ["cpu-pinned"] * 3, "refused": "InputError", "half": [0x3c00, 0xc000, 0x3800], "after": ["cpu", "cpu-pinned"], "stopped": "Aborted", "again": [8, 16]}
+
+
+@pytest.mark.parametrize("feeds, name", [("{m: new ew.Tensor('int64', [1], []), x: [1, 2], words: new ew.Tensor(['a'])}", "InputError"), ("{m: new ew.Tensor('int64', [1], []), x: new ew.Tensor(['a', 'b']), words: new ew.Tensor(['a'])}", "InputError")])
+def test_wrong_values(visit, server, mixed, feeds, name):
+    got = visit(server).run(f"const s = await ew.InferenceSession.create('/files/mixed.onnx', {{proxy: false}}); return s.run({feeds})")
+    e = error(got, name)
+    assert "feed 'x'" in e["where"] and e["remedy"]

@@ -1,0 +1,134 @@
+"""A page's InferenceSession in Node, with the API of Python's: tests run the same models in both hosts, and CPython answers what Pyodide would."""
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from edgewise import errors
+from edgewise.arrays import as_input, as_output, as_strings, holds_strings
+from edgewise.onnx import BytesSource
+from edgewise.ops.dtypes import CODE, NAME
+from edgewise.session import NodeArg, page
+
+ROOT = Path(__file__).parents[2]
+_process = None
+
+
+def _host():
+    """One Node process for all sessions, which come one after the other."""
+    global _process
+    if _process is None or _process.poll() is not None:
+        out = ROOT / ".build" / "page_host.mjs"
+        esbuild = ROOT / "web/node_modules/.bin/esbuild"
+        source = ROOT / "tests/engines/page_host.ts"
+        defines = [f'--define:__{name}__="test"' for name in ("VERSION", "COMPILER", "WHEEL")]
+        subprocess.run([esbuild, source, "--bundle", "--format=esm", "--platform=node", f"--outfile={out}", "--log-level=warning", *defines], check=True)
+        engines = (ROOT / "web/dist/engine").as_uri() + "/"
+        _process = subprocess.Popen(["node", out, engines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return _process
+
+
+def close():
+    """Ends the process."""
+    global _process
+    if _process is not None:
+        _process.stdin.close()
+        _process.wait()
+        _process = None
+
+
+class PageSession:
+    """As edgewise.InferenceSession. asked: what Python was asked, in order."""
+
+    def __init__(self, data: bytes, *, cache: bool = False, engine=None, **options):
+        self.asked = []
+        bounds = {"max_loop_trips": 1 << 20, "max_compilations": 1 << 14, "max_memory_bytes": 1 << 31, **options}
+        self.info = self._call({"open": _text(data), "options": {"cache": cache, **bounds}})
+        self.outputs = {o["name"]: o for o in self.info["outputs"]}
+
+    def _call(self, message):
+        process = _host()
+        process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+        while True:
+            answer = json.loads(process.stdout.readline())
+            if "ask" in answer:
+                self.asked.append(answer["ask"]["call"])
+                process.stdin.write(json.dumps(_python(answer)) + "\n")
+                process.stdin.flush()
+            elif "error" in answer:
+                e = answer["error"]
+                raise getattr(errors, e["name"])(e["what"] + (f" {e['stack']}" if "Mistake" in e["remedy"] else ""), e["where"], e["remedy"])
+            else:
+                return answer["value"]
+
+    def run(self, names, feeds, abort=None, pinned=None):
+        """As InferenceSession.run. abort: milliseconds after which the run is to end. pinned: names of outputs that stay; they come as {"pinned": ...}."""
+        names = list(names or self.outputs)
+        message = {"feeds": {n: _encoded(x) for n, x in feeds.items()}, "outputs": names, "pinned": pinned}
+        value = self._call({"run": message if abort is None else {**message, "abort": abort}})
+        self.used = value["used"]
+        return [feeds[v["fed"]] if isinstance(v, dict) and "fed" in v else _decoded(v) for v in value["outputs"]]
+
+    def read(self, pinned):
+        """An output that stayed."""
+        return _decoded({**pinned, "data": self._call({"read": pinned["pinned"]})})
+
+    def drop(self, *pinned):
+        """Lets go of outputs that stayed; gives the bytes that are in use then."""
+        return self._call({"drop": [p["pinned"] for p in pinned]})
+
+    def get_inputs(self):
+        """As InferenceSession.get_inputs, names alone."""
+        return [NodeArg(i["name"], "", []) for i in self.info["inputs"]]
+
+    def get_outputs(self):
+        """Likewise."""
+        return [NodeArg(o["name"], "", []) for o in self.info["outputs"]]
+
+    def free(self):
+        """As InferenceSession.free."""
+
+
+def _python(answer):
+    try:
+        files = {n: BytesSource(base64.b64decode(b), n) for n, b in answer["files"].items()}
+        manifest, blobs = page.call(files, answer["ask"])
+        return {"manifest": manifest, "files": {n: _text(b) for n, b in blobs.items()}}
+    except errors.EdgewiseError as e:
+        return {"error": {"name": type(e).__name__, "what": e.what, "where": e.where, "remedy": e.remedy, "stack": "", "fields": {}}}
+
+
+def _text(data):
+    return base64.b64encode(bytes(data)).decode()
+
+
+def _encoded(x):
+    if x is None or isinstance(x, dict) and "pinned" in x:
+        return x
+    if isinstance(x, list) and (not x or not isinstance(x[0], str)):
+        return {"sequence": [_encoded(v) for v in x]}
+    if isinstance(x, dict):
+        return {"map": [[k, v.item() if hasattr(v, "item") else v] for k, v in x.items()]}
+    if holds_strings(x):
+        shape, strings = as_strings(x, "")
+        return {"type": "string", "dims": list(shape), "strings": strings}
+    dtype, shape, data = as_input(x, "")
+    return {"type": NAME[dtype], "dims": list(shape), "data": _text(data)}
+
+
+def _decoded(v):
+    if v is None or "pinned" in v and "data" not in v:
+        return v
+    if "sequence" in v:
+        return [_decoded(x) for x in v["sequence"]]
+    if "map" in v:
+        of = str if v["value"] == "string" else float if v["value"].startswith("float") else int
+        return {(k if v["key"] == "string" else int(k)): of(x) for k, x in v["map"]}
+    if v["type"] == "string":
+        return np.array(v["strings"], object).reshape(v["dims"])
+    return np.asarray(as_output(CODE[v["type"]], v["dims"], base64.b64decode(v["data"])))

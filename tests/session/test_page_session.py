@@ -1,0 +1,147 @@
+"""A page's session, in Node with CPython as its compiler: what is particular to pages. (What models compute is compared in test_control_flow.py and onnx_suite/test_page.py.)"""
+import numpy as np
+import onnxruntime
+import pytest
+from engines.page_session import PageSession
+from onnx import TensorProto, helper
+
+import edgewise
+from edgewise.errors import Aborted, InputError, ModelError, OutOfMemory, UnsupportedOp
+
+from .test_control_flow import B, F, I, LOOP_IN, S, SCALAR, c, counting, forever, graph, model, n, same, seq, value
+
+
+def test_one_engine_and_no_python_once_shapes_are_known():
+    """A branch that data decides: each branch is compiled when it is first taken; then Python is asked no more."""
+    then = graph([n("Mul", "x w", "a")], [], [value("a")], name="then")
+    other = graph([n("Sub", "x w", "b")], [], [value("b")], name="else")
+    data = model([n("ReduceSum", "x", "total", keepdims=0), n("Greater", "total zero", "positive"), n("If", "positive", "y", then_branch=then, else_branch=other), n("Neg", "y", "z")],
+                 [value("x", F, [3])], [value("z")], [c("zero", 0.0), c("w", [1, 2, 3], np.float32)])
+    s = PageSession(data)
+    want = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for sign in (1, -1):
+        same(s.run(None, {"x": sign * np.float32([1, 2, 3])}), want.run(None, {"x": sign * np.float32([1, 2, 3])}))
+    asked = len(s.asked)
+    for _ in range(3):
+        for sign in (1, -1):
+            same(s.run(None, {"x": sign * np.float32([3, 2, 1])}), want.run(None, {"x": sign * np.float32([3, 2, 1])}))
+    assert len(s.asked) == asked and s.used == 0
+
+
+def test_shapes_that_grow():
+    """Caches that get longer in each round of a loop: plans for each length once, kept for the next visit as far as they are many."""
+    body = counting([n("Concat", "s x", "t", axis=0)], [("s", "t", F, None)])
+    data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", F, [2])], [value("y")])
+    s = PageSession(data, cache=True)
+    for m in (3, 20, 5):
+        same(s.run(None, {"M": np.array(m), "x": np.float32([1, 2])})[0], np.tile(np.float32([1, 2]), m + 1))
+    s = PageSession(data, cache=True)
+    same(s.run(None, {"M": np.array(30), "x": np.float32([1, 2])})[0], np.tile(np.float32([1, 2]), 31))
+    assert "open" in s.asked  # for the lengths that are new
+
+
+def test_bounds():
+    x = {"x": np.float32([1])}
+    s = PageSession(forever(), max_loop_trips=2000)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="2000 times.*max_loop_trips"):
+            s.run(None, x)
+    s = PageSession(forever(nodes=[n("Concat", "s s", "t", axis=0)]), max_memory_bytes=1 << 20)
+    for _ in range(2):
+        with pytest.raises(OutOfMemory, match="max_memory_bytes"):
+            s.run(None, {"x": np.zeros(100, "f4")})
+    s = PageSession(forever(nodes=[n("Concat", "s x", "t", axis=0)]), max_compilations=40)
+    with pytest.raises(ModelError, match="40 plans.*max_compilations"):
+        s.run(None, x)
+    with pytest.raises(Aborted, match="longer than 0.2 s"):
+        PageSession(forever(), max_run_seconds=0.2, max_loop_trips=1 << 40).run(None, x)
+    s = PageSession(forever(), max_loop_trips=1 << 40)
+    for _ in range(2):
+        with pytest.raises(Aborted, match="signal"):
+            s.run(None, x, abort=100)
+
+
+def test_what_stays_in_the_engine():
+    """A cache that is handed from run to run, and an output that is an input."""
+    data = model([n("Concat", "past x", "present", axis=0), n("ReduceSum", "present", "total", keepdims=0), n("Identity", "cross", "cross_out")],
+                 [value("past", F, ["n", 4]), value("x", F, [1, 4]), value("cross", F, [7])], [value("total"), value("present"), value("cross_out")])
+    s = PageSession(data)
+    x, cross = np.float32([[1, 2, 3, 4]]), np.arange(7, dtype=np.float32)
+    past, all_of_them, seen = np.zeros((1, 4), np.float32), np.zeros((1, 4), np.float32), []
+    for i in range(4):
+        total, past, same_cross = s.run(None, {"past": past, "x": x + i, "cross": cross}, pinned=["present", "cross_out"])
+        assert same_cross is cross, "it travels neither way"
+        all_of_them = np.concatenate([all_of_them, x + i])
+        np.testing.assert_array_equal(s.read(past), all_of_them)
+        assert total == all_of_them.sum()
+        seen.append(past)
+    assert s.used > 0
+    assert s.drop(*seen[:2]) > 0 and s.drop(*seen[2:]) == 0
+    with pytest.raises(InputError, match="disposed of"):
+        s.run(None, {"past": past, "x": x, "cross": cross})
+    with pytest.raises(InputError, match="wants"):
+        past = s.run(None, {"past": np.zeros((1, 4), np.float32), "x": x, "cross": cross}, pinned=["present"])[1]
+        s.run(None, {"past": all_of_them, "x": x, "cross": past})
+    same(s.run(["total"], {"past": past, "x": x, "cross": cross}), [np.float32(20)])
+
+
+def test_a_failed_run_loses_nothing():
+    """A shape that cannot be, in the middle of a program, and the next run."""
+    body = counting([n("Reshape", "x shape", "r"), n("Add", "s r", "t")], [("s", "t", F, None)])
+    data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", F, ["n"]), value("shape", I, ["k"])], [value("y")])
+    s = PageSession(data)
+    good = {"M": np.array(2), "x": np.float32([1, 2]), "shape": np.array([2])}
+    for _ in range(2):
+        with pytest.raises(ModelError, match="the_r"):
+            s.run(None, {**good, "shape": np.array([3])})
+        same(s.run(None, good), [np.float32([3, 6])])
+        assert s.used == 0
+
+
+def test_types_that_are_not_javascripts():
+    """bfloat16 and types of less than a byte, in and out."""
+    data = model([n("Cast", "x", "f", to=F), n("Add", "f f", "g"), n("Cast", "g", "y", to=TensorProto.BFLOAT16), n("Identity", "q", "p")],
+                 [value("x", TensorProto.BFLOAT16, ["n"]), value("q", TensorProto.INT4, [3])], [value("y", TensorProto.BFLOAT16), value("p", TensorProto.INT4)], opset=21)
+    import ml_dtypes
+    feeds = {"x": np.array([1, -2.5, 3], ml_dtypes.bfloat16), "q": np.array([1, -8, 7], ml_dtypes.int4)}
+    y, p = PageSession(data).run(None, feeds)
+    assert y.dtype == ml_dtypes.bfloat16 and y.astype(np.float32).tolist() == [2, -5, 6]
+    assert p.astype(np.int8).tolist() == [1, -8, 7]
+
+
+def test_random_numbers_follow_from_the_runs_seed():
+    """Each round of a loop draws others."""
+    body = counting([n("RandomNormalLike", "s", "noise"), n("Add", "s noise", "t"), n("Identity", "noise", "out")], [("s", "t", F, None)], [value("out", F, None)])
+    data = model([n("Loop", "M  x", "y all", body=body)], [SCALAR, value("x", F, [4])], [value("y"), value("all")])
+    rounds = PageSession(data).run(None, {"M": np.array(3), "x": np.zeros(4, np.float32)})[1]
+    assert len({r.tobytes() for r in rounds}) == 3
+
+
+@pytest.mark.parametrize("feeds, words", [
+    ({"M": np.array(1)}, "missing"), ({"M": np.array(1), "s": [], "z": np.array(1)}, "no such input"), ({"M": np.array(1), "s": np.float32([1])}, "no sequence"),
+    ({"M": np.array(1), "s": [np.float32([1]), np.array(["a"], object)]}, "s'\\[1\\].*string"), ({"M": np.array(["a"], object), "s": []}, "string"),
+])
+def test_feeds_that_do_not_fit(feeds, words):
+    s = PageSession(model([n("SequenceLength", "s", "k"), n("Add", "k M", "y")], [SCALAR, value("s", seq())], [value("y", I)]))
+    with pytest.raises(InputError, match=words):
+        s.run(None, feeds)
+    same(s.run(None, {"M": np.array(1), "s": [np.float32([1]), np.float32([2, 3])]}), [np.array(3)])
+
+
+def test_metadata():
+    s = PageSession(model([n("SequenceAt", "s i", "y")], [value("s", seq()), value("i", I, [])], [value("y")]))
+    assert s.info["inputs"][0]["type"] == "sequence" and s.info["inputs"][0]["elem"]["dtype"] == "float32"
+
+
+def test_an_operator_that_nobody_has():
+    node = helper.make_node("Nonsense", ["x"], ["y"], name="the_y", domain="nowhere")
+    data = helper.make_model(graph([node], [value("x", F, [1])], [value("y")], name="g"), opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("nowhere", 1)], ir_version=8)
+    with pytest.raises(UnsupportedOp, match="the_y.*Nonsense"):
+        PageSession(data.SerializeToString()).run(None, {"x": np.float32([1])})
+
+
+def test_words_through_a_loop():
+    body = graph([n("StringConcat", "s x", "t"), n("Identity", "go", "go_on")], [*LOOP_IN, value("s", S, None)], [value("go_on", B, []), value("t", S, None)])
+    data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", S, ["n"])], [value("y", S)], opset=20)
+    feeds = {"M": np.array(3), "x": np.array(["a", "ß"], object)}
+    same(PageSession(data).run(None, feeds), edgewise.InferenceSession(data).run(None, feeds))

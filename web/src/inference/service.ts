@@ -1,0 +1,72 @@
+// An InferenceSession's end in the worker (or, with `proxy: false`, in the page itself): one model, whose runs take turns.
+
+import type { Engine } from "../engine.ts";
+import { Aborted, InputError } from "../errors.ts";
+import type { Warn } from "../storage.ts";
+import { InferenceModel, type OpenInfo, type OpenRequest, type RunRequest } from "./model.ts";
+import type { WireValue } from "./wire.ts";
+
+/** What ends a run: `aborted` is looked at between parts and rounds of loops. */
+export interface Ending { readonly aborted: boolean }
+
+/** What a call gives, and the buffers of it that may move to the page. */
+export interface Answer<T> { value: T; transfer: Transferable[] }
+
+/** One session. */
+export class InferenceService {
+  private model: InferenceModel | undefined;
+  private last: Promise<unknown> | undefined;
+  private readonly ended = new AbortController();
+
+  /** @throws as InferenceModel.open */
+  async open(request: OpenRequest, warn: Warn): Promise<OpenInfo> {
+    this.model = await InferenceModel.open(request, this.ended.signal, warn);
+    return this.model.info;
+  }
+
+  /** The engine, for profiles. @throws InputError: there is none any more */
+  get engine(): Engine {
+    return this.opened().engine;
+  }
+
+  /** Runs the model, after the runs that were asked for before. @throws as InferenceModel.run */
+  run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<WireValue[]>> {
+    const work = async (): Promise<Answer<WireValue[]>> => {
+      if (ending.aborted) throw new Aborted("the run was stopped by its signal before it began", "", "");
+      const transfer: Transferable[] = [];
+      return { value: await this.opened().run(request, transfer, ending, warn), transfer };
+    };
+    return this.inTurn(work);
+  }
+
+  /** After everything that was asked for before; at once where that is done. */
+  private inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.last ? this.last.then(work) : work();
+    const settled: Promise<void> = mine.then(() => undefined, () => undefined).then(() => { if (this.last === settled) this.last = undefined; });
+    this.last = settled;
+    return mine;
+  }
+
+  /** Bytes of an output that stayed in the engine. */
+  read(id: number): Answer<Uint8Array<ArrayBuffer>> {
+    const value = this.opened().read(id);
+    return { value, transfer: [value.buffer] };
+  }
+
+  /** Lets go of outputs that stayed in the engine. */
+  drop(ids: readonly number[]): Promise<void> {
+    return this.inTurn(async () => this.model?.drop(ids));
+  }
+
+  /** Ends it; gives back the engine's memory. */
+  close(): void {
+    this.ended.abort();
+    this.model?.engine.close();
+    this.model = undefined;
+  }
+
+  private opened(): InferenceModel {
+    if (!this.model) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
+    return this.model;
+  }
+}

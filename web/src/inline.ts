@@ -1,0 +1,56 @@
+// A session without a worker: edgewise.js loads this where a session is made with `proxy: false`. It answers the calls that a worker would.
+
+import { Aborted, InputError } from "./errors.ts";
+import { InferenceService } from "./inference/service.ts";
+import { plainError, type Methods, type PlainError, type ProgressEvent } from "./protocol.ts";
+import { traceOf } from "./profile.ts";
+import { Recorder } from "./recorder.ts";
+import { setStallTimeout } from "./watchdog.ts";
+
+/** What a call gives: its value, or an error as data, since the page's classes are others than those in here. */
+export type InlineAnswer = { value: unknown } | { error: PlainError };
+
+/** One session in the page's own thread. */
+export class InlineSession {
+  private readonly service = new InferenceService();
+  private recorder: Recorder | undefined;
+
+  /** @param patience as `env.stallTimeout` */
+  constructor(patience: number) {
+    setStallTimeout(patience);
+  }
+
+  /** As a worker's methods of these names. */
+  async call(method: keyof Methods, request: never, signal: AbortSignal | undefined, onProgress: ((event: ProgressEvent) => void) | undefined): Promise<InlineAnswer> {
+    try {
+      if (signal?.aborted) throw new Aborted("the work was stopped", "", "");
+      return { value: await this.answer(method, request, signal, (message) => onProgress?.({ status: "warning", name: "InferenceSession", message })) };
+    } catch (e) {
+      return { error: plainError(e) };
+    }
+  }
+
+  private async answer(method: keyof Methods, request: never, signal: AbortSignal | undefined, warn: (text: string) => void): Promise<unknown> {
+    const { service } = this;
+    switch (method) {
+      case "inference_open": return service.open(request, warn);
+      case "inference_run": return (await service.run(request, signal ?? { aborted: false }, warn)).value;
+      case "inference_read": return service.read((request as { id: number }).id).value;
+      case "inference_drop": return service.drop((request as { ids: number[] }).ids);
+      case "profile_start": return void (this.recorder = new Recorder(service.engine));
+      case "profile_stop": {
+        const { recorder } = this;
+        this.recorder = undefined;
+        if ((request as { wanted: boolean }).wanted) return recorder?.stop();
+        return recorder?.release();
+      }
+      case "profile_trace": return new Blob([JSON.stringify(traceOf((request as Parameters<Methods["profile_trace"]>[0]).data))], { type: "application/json" });
+      default: throw new InputError(`there is no '${method}' without a worker`, "proxy", "Make a session with a worker.");
+    }
+  }
+
+  /** Ends it. */
+  end(): void {
+    this.service.close();
+  }
+}
