@@ -50,6 +50,10 @@ def test_bounds():
     for _ in range(2):
         with pytest.raises(OutOfMemory, match="max_memory_bytes"):
             s.run(None, {"x": np.zeros(100, "f4")})
+    twice = counting([n("StringConcat", "s s", "t")], [("s", "t", S, None)])
+    longer = model([n("Loop", "  x", "y", body=twice)], [value("x", S, ["n"])], [value("y", S)], opset=20)
+    with pytest.raises(OutOfMemory, match="max_memory_bytes"):
+        PageSession(longer, max_memory_bytes=1 << 20).run(None, {"x": np.array(["word"], object)})
     s = PageSession(forever(nodes=[n("Concat", "s x", "t", axis=0)]), max_compilations=40)
     with pytest.raises(ModelError, match="40 plans.*max_compilations"):
         s.run(None, x)

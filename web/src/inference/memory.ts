@@ -32,6 +32,8 @@ export class Pool {
   private readonly live = new Set<Block>();
   /** Bytes in use. */
   used = 0;
+  /** Bytes of the host's memory that a run's values take. */
+  private held = 0;
 
   /** @param most bytes that may be in use at once: what grows without end is to fail before the page does */
   constructor(private readonly engine: Engine, readonly most: number) {}
@@ -45,9 +47,7 @@ export class Pool {
       this.idleBytes -= size;
       block.refs = 1;
     } else {
-      if (this.used + size > this.most)
-        throw new OutOfMemory(`${megabytes(size)} more are wanted, where ${megabytes(this.used)} are in use and at most ${megabytes(this.most)} may be`, "engine memory",
-          "Use a smaller batch, sequence or model, or set SessionOptions.max_memory_bytes; if a loop of the model grows, check what ends it.");
+      this.checkRoom(size, "engine memory");
       block = new Block(this.allocate(size), size, this);
     }
     block.run = this.run;
@@ -55,6 +55,23 @@ export class Pool {
     this.used += size;
     this.peak = Math.max(this.peak, this.used);
     return block;
+  }
+
+  /** Counts memory of the host's (strings, lists) until what it gives is called. @throws OutOfMemory */
+  hold(bytes: number): () => void {
+    this.checkRoom(bytes, "");
+    const { run } = this;
+    this.held += bytes;
+    return () => {
+      if (run === this.run) this.held -= bytes;
+    };
+  }
+
+  private checkRoom(bytes: number, where: string): void {
+    const used = this.used + this.held;
+    if (used + bytes > this.most)
+      throw new OutOfMemory(`${megabytes(bytes)} more are wanted, where ${megabytes(used)} are in use and at most ${megabytes(this.most)} may be`, where,
+        "Use a smaller batch, sequence or model, or set SessionOptions.max_memory_bytes; if a loop of the model grows, check what ends it.");
   }
 
   private allocate(size: number): number {
@@ -86,6 +103,7 @@ export class Pool {
     for (const [block, refs] of kept) block.refs = refs;
     if (this.live.size > kept.size) for (const block of [...this.live].reverse()) if (block.run === this.run && !kept.has(block)) this.give(block);
     this.trim(false);
+    this.held = 0;
     this.run++;
   }
 

@@ -32,6 +32,7 @@ export class NodeRun {
   /** Takes note of a value that was made here. */
   keep<V extends RunValue>(v: V): V {
     this.made.push(v);
+    if ((v.kind === "strings" || v.kind === "sequence") && !v.held) v.held = this.driver.pool.hold(v.hostBytes);
     return v;
   }
 

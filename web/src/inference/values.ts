@@ -89,11 +89,15 @@ export class NumberTensor {
   }
 }
 
+const WORDS = 32; // bytes that a reference to a small object and the object take
+
 /** A tensor of strings, which only this side sees. */
 export class StringTensor {
   readonly kind = "strings";
   readonly type = "string";
   refs = 1;
+  /** Ends the counting of its memory. */
+  held: (() => void) | undefined;
   constructor(readonly dims: readonly number[], readonly strings: readonly string[]) {}
   get rank(): number { return this.dims.length; }
   get count(): number { return this.strings.length; }
@@ -101,7 +105,15 @@ export class StringTensor {
     const step = elements(this.dims.slice(1));
     return Array.from({ length: this.dims[0]! }, (_, i) => new StringTensor(this.dims.slice(1), this.strings.slice(i * step, (i + 1) * step)));
   }
-  freed(): void {}
+  /** What it takes of the host's memory, about. */
+  get hostBytes(): number {
+    let bytes = 0;
+    for (const s of this.strings) bytes += WORDS + 2 * s.length;
+    return bytes;
+  }
+  freed(): void {
+    this.held?.();
+  }
   toString(): string { return `string[${this.dims.join(", ")}]`; }
 }
 
@@ -109,10 +121,13 @@ export class StringTensor {
 export class Sequence {
   readonly kind = "sequence";
   refs = 1;
+  held: (() => void) | undefined;
   constructor(readonly items: readonly RunValue[]) {
     for (const v of items) retain(v);
   }
+  get hostBytes(): number { return WORDS * this.items.length; }
   freed(): void {
+    this.held?.();
     for (const v of this.items) release(v);
   }
   toString(): string { return `a sequence of ${this.items.length}`; }
