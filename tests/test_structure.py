@@ -13,7 +13,7 @@ PACKAGE = ROOT / "python" / "edgewise"
 ORDER = [
     {"errors", "manifest_limits"},
     {"json_text"},
-    {"ops", "manifest"},
+    {"ops", "manifest", "seeds"},
     {"ir", "arrays"},
     {"onnx", "autodiff", "dimensions"},
     {"bind", "passes", "engine", "shake"},

@@ -7,7 +7,7 @@ from struct import error as StructError
 
 from .errors import EdgewiseError, ModelError, OutOfMemory
 from .ops.dtypes import NAME, bytes_for, pack, unpack
-from .ops.symbolic import Sym
+from .ops.symbolic import NeedsHost, Sym
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
 KINDS = {**dict.fromkeys(("perm", "axes", "starts", "ends", "split", "pads", "shape"), list),  # of attributes without a default
@@ -237,16 +237,6 @@ class NeedsValue(Exception):
     def __init__(self, value):
         super().__init__(value.name)
         self.value, self.node = value, None
-
-
-class NeedsHost(Exception):
-    """No plan can do what `node`, a Node of the graph that is bound, does (a loop, a sequence that is an output): a session runs it between plans."""
-
-    def __init__(self, node=None):
-        self.node = node
-
-    def __str__(self):
-        return self.node.where if self.node is not None else ""
 
 
 def check_tensor_bytes(t, where):

@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 
 from .dtypes import DOUBLE, FLOAT, FLOATS, INT32, INT64
-from ..ir import NeedsHost
 from .op import Op, fail, product, unsupported
+from .symbolic import NeedsHost
 from .values import RunTensor, StringTensor
 
 ML = "ai.onnx.ml"

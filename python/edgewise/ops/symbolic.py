@@ -10,6 +10,16 @@ from __future__ import annotations
 from math import inf
 
 
+class NeedsHost(Exception):
+    """No plan can do what `node`, a Node of the graph that is bound, does (a loop, a sequence that is an output): a session runs it between plans."""
+
+    def __init__(self, node=None):
+        self.node = node
+
+    def __str__(self):
+        return self.node.where if self.node is not None else ""
+
+
 class NotStatic(Exception):
     """A shape or decision would depend on a register in a way a plan can't express."""
 
