@@ -91,7 +91,7 @@ def test_dimensions_that_are_expressions():
     assert inspect(data, dims={"past": 4, "rest": 5}).memory.outputs == {"y": [10, 4]}
 
 
-@pytest.mark.parametrize("text", ["__import__('os').abort()", "b ** b ** b", "b // 0", "(" * 4000, "b" * 100_000, "[b for b in b]", "-b", "b - 9", "b.real", "1e999", "\0"])
+@pytest.mark.parametrize("text", ["__import__('os').abort()", "b ** b ** b", "b // 0", "(" * 4000, "b" * 4_000, "[b for b in b]", "-b", "b - 9", "b.real", "1e999", "\0"])
 def test_dimensions_are_no_programs(text):
     r = inspect(model([node("Relu", "x", "y")], [value("x", F, ("b", text))], [value("y", F, None)]), dims={"b": 3})
     assert r.memory is None and r.needs and len(str(r)) < 5000

@@ -1,4 +1,6 @@
 """Runs for shapes that were seen before (session/direct.py): what they give is what the driver gives, and onnxruntime."""
+import threading
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -146,3 +148,37 @@ def test_an_index_out_of_range():
         session.run(None, {"i": np.array([1, 5])})
     assert session.run(None, {"i": np.array([1, 4])})[0].shape == (2, 2)
     assert edgewise.InferenceSession is InferenceSession
+
+
+def test_a_direct_run_that_waited_while_its_plan_was_freed():
+    data, feed = models.perceptron()
+    session, feeds, outputs = InferenceSession(data), feed(3), []
+    for _ in range(3):
+        want = session.run(None, feeds)
+    direct = session.direct.kept[None][0]
+    handles, run_plan = [], direct.run_plan
+    direct.run_plan = lambda handle: (handles.append(handle), run_plan(handle))[1]
+    with session.lock:
+        other = threading.Thread(target=lambda: outputs.append(session.run(None, feeds)))
+        other.start()
+        for rows in range(5, 20):  # more shapes than are kept
+            for _ in range(3):
+                session.run(None, feed(rows))
+        session.free()
+    other.join()
+    assert not handles, "the plan that was freed has been run"
+    assert same(outputs[0], want)
+
+
+def test_buffers_of_direct_runs_are_not_part_of_a_runs_budget():
+    data, feed = models.perceptron()
+    options = edgewise.SessionOptions()
+    options.max_memory_bytes = 2_000_000
+    session = InferenceSession(data, options)
+    for rows in range(1500, 1507):
+        for _ in range(3):
+            session.run(None, feed(rows))
+    for names in ([o.name for o in session.get_outputs()], None):
+        for _ in range(3):
+            session.run(names, feed(2))
+    assert len(session.direct.kept) <= 4

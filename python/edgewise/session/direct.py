@@ -11,12 +11,13 @@ from time import perf_counter
 from ..arrays import view_of
 from ..bind import RUN_SEED
 from ..engine import LONG
-from ..errors import EngineError
+from ..errors import EngineError, OutOfMemory
 from ..ops.dtypes import bytes_for
 from ..ops.symbolic import product
 from ..ops.values import RunTensor
 
-MOST_RUNS = 8           # kept, the last ones used
+MOST_RUNS = 8           # kept for one choice of outputs, the last ones used
+MOST_CHOICES = 4        # of outputs
 MOST_BYTES = 16 << 20   # of the buffers of one: the copies of larger ones take longer than the detours
 MOST_NUMBERS = 1 << 10  # bytes of numbers that are compared
 
@@ -38,11 +39,12 @@ class DirectRuns:
             return None
         if runs is None:
             return None
-        for i, direct in enumerate(runs):
-            if direct.fits(input_feed):
-                if i:
-                    runs.insert(0, runs.pop(i))
-                return direct.run(input_feed)
+        with self.session.lock:  # the list, the plans and the buffers change under it only
+            for i, direct in enumerate(runs):
+                if direct.fits(input_feed):
+                    if i:
+                        runs.insert(0, runs.pop(i))
+                    return direct.run(input_feed)
         return None
 
     def learn(self, output_names, program, feeds, values):
@@ -54,18 +56,38 @@ class DirectRuns:
             return
         if signature in self.hopeless:
             return
-        direct = DirectRun.make(self.session, program, feeds, values)
+        try:
+            direct = DirectRun.make(self.session, program, feeds, values)
+        except OutOfMemory:  # the run itself has succeeded
+            direct = None
         if direct is None:
             self.hopeless = {*list(self.hopeless)[-MOST_RUNS:], signature}
-        else:
-            self.kept[key] = [direct, *self.kept.get(key, [])[:MOST_RUNS - 1]]
+            return
+        runs = self.kept.pop(key, [])
+        while len(self.kept) >= MOST_CHOICES:
+            del self.kept[next(iter(self.kept))]
+        self.kept[key] = runs  # the list stays the same object: another thread may be waiting to search it
+        runs.insert(0, direct)
+        del runs[MOST_RUNS:]
 
     def clear(self):
         """Forgets all: a plan is freed."""
         for runs in self.kept.values():
-            for direct in runs:
-                direct.stale = True
+            runs.clear()
         self.kept, self.seen = {}, None
+
+
+class Buffer:
+    """Engine memory of a DirectRun, which keeps it for later runs: it is no part of what one run may take (`Pool.most`)."""
+    __slots__ = ("engine", "address")
+
+    def __init__(self, engine, nbytes: int):
+        self.engine, self.address = engine, 0
+        self.address = engine.alloc(nbytes)
+
+    def __del__(self):
+        if self.address:
+            self.engine.free(self.address)
 
 
 class DirectRun:
@@ -74,7 +96,6 @@ class DirectRun:
     def __init__(self, session):
         self.session, self.engine, self.memories = session, session.engine, []
         self.inputs, self.feeds_compared, self.steps, self.outputs, self.nbytes = [], [], [], [], 0
-        self.stale = False   # a plan was freed
         self.array, self.run_plan = None, session.engine.function("ew_plan_run")
 
     @staticmethod
@@ -92,7 +113,7 @@ class DirectRun:
         self.nbytes += nbytes
         if self.nbytes > MOST_BYTES:
             return None
-        memory = self.session.pool.take(nbytes)
+        memory = Buffer(self.engine, nbytes)
         self.memories.append(memory)
         buffer = self.engine.view(memory.address, nbytes)
         if buffer is not None and data is not None:
@@ -170,8 +191,8 @@ class DirectRun:
         with session.lock:
             if session.busy:
                 raise EngineError("this thread is amid a run of this session", session.graph.name or "InferenceSession", "Do not run models in a signal handler.")
-            if session.watch.profile is not None or self.stale:
-                return None
+            if session.watch.profile is not None or any(compiled.loaded.handle != handle for compiled, handle, _, _ in self.steps):
+                return None  # somebody watches, or a plan was freed meanwhile
             try:
                 session.busy = True
                 for name, view in self.inputs:
