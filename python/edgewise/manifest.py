@@ -348,8 +348,8 @@ def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dic
         if s["kind"] == "input" and s["name"] != seed:
             if s["name"] not in inputs:
                 c.fail(at, f"has a slot for an input '{s['name']}', which its inputs lack")
-            if s["bytes"] < _tensor_bytes(*inputs[s["name"]], 0):
-                c.fail(at, f"has a slot of {s['bytes']} bytes for its input '{s['name']}', which is longer")
+            if s["bytes"] != _tensor_bytes(*inputs[s["name"]], s["bytes"]):
+                c.fail(at, f"has a slot of {s['bytes']} bytes for its input '{s['name']}', which has another size")
     places = {s["name"]: s["bytes"] for s in slots if s["kind"] == "output"}
     for name, entry in c.object(plan.get("outputs"), f"{at}.outputs").items():
         path = f"{at}.outputs['{name}']"

@@ -131,6 +131,17 @@ def test_states_are_as_large_as_their_shapes(packages, page):
     both(page, joined(manifest, rest), False, "which are not those of")
 
 
+@pytest.mark.parametrize("change", [-1, 1])
+def test_input_slots_are_as_large_as_their_tensors(change, packages, page):
+    """A plan would read beyond the memory of a fed tensor that is shorter than its slot."""
+    manifest, rest = split(packages["inference"])
+    described = manifest["inference"]["plans"][0]
+    name = next(s["name"] for s in described["slots"] if s["kind"] == "input")
+    dtype, shape = described["inputs"][name]
+    described["inputs"][name] = [dtype, [*shape[:-1], shape[-1] + change]]
+    both(page, joined(manifest, rest), False, "which has another size")
+
+
 def test_slots_are_those_of_the_plan(page):
     for there in ([(8, False), LOGITS, (128, True)], [(8, False), LOGITS], [(8, False), LOGITS, (64, True), (64, True)]):
         data = decoder([(1, plan(there, []), [*feeds(1), slot("c", "computed", 64)])])

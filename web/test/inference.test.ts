@@ -63,6 +63,7 @@ test("feeds and outputs fit into a plan's slots", () => {
     assert.throws(() => parseManifest(JSON.stringify(m), "x.edge", 192, true), words);
   };
   refused((p) => (p.inputs.x = ["float32", [1, 5]]), /slot of 16 bytes/);
+  refused((p) => (p.inputs.x = ["float32", [1, 3]]), /slot of 16 bytes/);
   refused((p) => (p.outputs.y = ["y", "float32", [2, 2], 8]), /not those of float32/);
   refused((p) => (p.inputs = { ...p.inputs, z: ["float32", [1]] } as Plan["inputs"]), /no input of the model/);
   refused((p) => (p.known = { z: "00" } as unknown as Plan["known"]), /no input/);

@@ -115,7 +115,7 @@ export function parsePlan(c: Checker, json: Json | undefined, at: string, files:
     if (name === seed) continue;
     const input = inputs.get(name);
     if (!input) c.fail(at, `has a slot for an input '${name}', which its inputs lack`);
-    if (size < tensorBytes(input, 0)) c.fail(at, `has a slot of ${size} bytes for its input '${name}', which is longer`);
+    if (size !== tensorBytes(input, size)) c.fail(at, `has a slot of ${size} bytes for its input '${name}', which has another size`);
   }
   const places = bytes("output");
   const outputs: InferencePlan["outputs"] = new Map();

@@ -7,7 +7,7 @@ import { MAX_SHAPE_NUMBERS } from "../gen/session.ts";
 import type { InferencePlan } from "./manifest.ts";
 import type { Pool } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
-import { NumberTensor, sameDims, type RunValue } from "./values.ts";
+import { NumberTensor, release, sameDims, type RunValue } from "./values.ts";
 
 /** Plans that a part has at once: those for the shapes that came lately. */
 export const MAX_PLANS = 16;
@@ -99,10 +99,13 @@ export function runPlan(engine: Engine, pool: Pool, loaded: LoadedPlan, unit: Pa
     set(name, value);
   }
   if (plan === undefined) return;
+  let drawn: NumberTensor | undefined;
   for (const input of loaded.inputs) {
-    const address = input.index < 0 ? place(seed()) : place(values[input.index] as NumberTensor);
-    if (input.bound !== address) {
-      engine.bind(plan, input.slot, address, input.bytes, loaded.where);
+    const tensor = input.index < 0 ? (drawn = seed()) : (values[input.index] as NumberTensor);
+    const address = place(tensor);
+    const { room } = tensor;
+    if (input.bound !== address || room < input.bytes) {
+      engine.bind(plan, input.slot, address, room, loaded.where); // refuses memory below the slot's size
       input.bound = address;
     }
   }
@@ -120,6 +123,7 @@ export function runPlan(engine: Engine, pool: Pool, loaded: LoadedPlan, unit: Pa
     }
   }
   engine.run(plan, loaded.where);
+  if (drawn) release(drawn);
 }
 
 /** What a plan's slots are for. */

@@ -49,6 +49,12 @@ export class NumberTensor {
   get count(): number { return elements(this.dims); }
   get bytes(): number { return byteSize(this.type, this.dims); }
 
+  /** Bytes of engine memory from `address` on that belong to it; of weights those of its elements. */
+  get room(): number {
+    const { block } = this;
+    return block ? block.address + block.bytes - this.address : this.bytes;
+  }
+
   /** Its bytes: `data`, or a copy of what is in the engine. */
   read(engine: Reader): Uint8Array<ArrayBuffer> {
     if (this.data) return this.data;
@@ -78,8 +84,9 @@ export class NumberTensor {
     return Array.from({ length: this.dims[0]! }, (_, i) => this.view(dims, (i * bits) / 8));
   }
 
-  /** Lets go of its memory. */
+  /** Lets go of its memory. What has bytes of its own can be placed in the engine again. */
   freed(): void {
+    if (this.block && this.data) this.address = 0;
     this.block?.release();
     this.block = undefined;
   }
