@@ -112,7 +112,8 @@ export async function writeFile(dir: FileSystemDirectoryHandle, name: string, da
       }
       return;
     }
-    const handle = (await syncHandle(dir, name))!;
+    const handle = await syncHandle(dir, name);
+    if (!handle) throw new StorageError("this browser cannot write files of its storage in place", name, "Nothing is kept on this visit. Update the browser.");
     try {
       handle.truncate(0);
       for (let at = 0; at < data.size; at += PIECE) {
