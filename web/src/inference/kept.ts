@@ -9,6 +9,7 @@ import { joined } from "../ranges.ts";
 import { NOTES } from "../recorder.ts";
 import type { ByteSource } from "../source.ts";
 import { digestReads, findCompiled, forgetCompiled, keepCompiled, type Reads, type Warn } from "../storage.ts";
+import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../gen/manifest.ts";
 import type { ModelFiles } from "./files.ts";
 import { CONSTANTS, planJson, type InferenceInfo, type InferencePlan } from "./manifest.ts";
 import { MAX_PLANS } from "./part.ts";
@@ -64,7 +65,7 @@ export class KeptPlans {
   }
 
   /**
-   * Puts plans beside those that are kept, in the place of those for the same shapes; of each part the oldest go where there are too many. False, and a warning, where there is no room.
+   * Puts plans beside those that are kept, in the place of those for the same shapes; of each part, and of all, the oldest go where there are too many. False, and a warning, where there is no room.
    * @param programs descriptions of all programs, parents before children. @param where weights come from, by name: among others those of plans and programs. @param reads what the compiler has read of the model's files up to now
    */
   async add(info: Pick<InferenceInfo, "inputs" | "outputs">, programs: readonly Record<string, Json>[], where: ReadonlyMap<string, Weight>, made: readonly Made[], reads: Reads["ranges"], warn: Warn): Promise<boolean> {
@@ -83,6 +84,7 @@ export class KeptPlans {
     // Of two tabs at once each may have made plans of these names, and have cut the same programs: then the latter's stay.
     const described = new Map((before?.manifest.inference?.programs ?? []).map((p) => [p.name, p.json]));
     for (const json of mine) described.set(String(json.program), json);
+    limitPrograms(described);
     const programs = Array.from(described.values(), (json) => parseProgram(new Checker(this.files.name), json, "a program"));
     const parts = new Set(programs.flatMap((p) => p.units.flatMap((u) => (u.kind === "part" ? [u.part] : []))));
     const fresh = new Map(made.map((m) => [m.plan, m]));
@@ -92,7 +94,7 @@ export class KeptPlans {
     const plans = [...others, ...fresh.keys()].filter((p) => parts.has(p.part)).reverse().filter(({ part }) => {
       counts.set(part, (counts.get(part) ?? 0) + 1);
       return counts.get(part)! <= MAX_PLANS;
-    }).reverse();
+    }).slice(0, MAX_INFERENCE_PLANS).reverse();
 
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
     const weights = new Map<string, Weight>();
@@ -142,6 +144,23 @@ export class KeptPlans {
     const opened = source && (await openPackage(source, true));
     return opened?.manifest.inference?.programs.length ? opened : undefined;
   }
+}
+
+/** Removes the oldest programs beyond what a manifest may have. A program stays only with its parents. */
+function limitPrograms(programs: Map<string, Record<string, Json>>): void {
+  if (programs.size <= MAX_VALUES) return;
+  const kept = new Set<string>();
+  for (const newest of [...programs.keys()].reverse()) {
+    const family: string[] = [];
+    for (let name: string | undefined = newest; name !== undefined && !kept.has(name); ) {
+      family.push(name);
+      const origin = programs.get(name)?.origin as { parent?: Json; op?: { like?: Json[] } } | undefined;
+      const parent: Json | undefined = origin?.parent ?? origin?.op?.like?.[0];
+      name = typeof parent === "string" && programs.has(parent) && !family.includes(parent) ? parent : undefined;
+    }
+    if (kept.size + family.length <= MAX_VALUES) for (const name of family) kept.add(name);
+  }
+  for (const name of [...programs.keys()]) if (!kept.has(name)) programs.delete(name);
 }
 
 /** What a plan is for: plans with the same are for the same runs. */
