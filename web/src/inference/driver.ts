@@ -57,6 +57,7 @@ export interface Library {
 export interface Bounds { maxLoopTrips: number; maxCompilations: number; maxRunSeconds: number | undefined; signal: { readonly aborted: boolean } | undefined; seed: bigint | undefined }
 
 const BREATH_MS = 50; // between looks at messages, an abort among them
+const PLACED = 64; // placed tensors that are kept before released ones are looked for
 
 /** One run at a time. */
 export class Driver {
@@ -72,6 +73,8 @@ export class Driver {
   private seeds = new RunSeeds(undefined);
   /** Tensors with bytes of their own that were brought into the engine for this run. */
   private placed: NumberTensor[] = [];
+  /** How many `placed` may hold before those that were released are removed. */
+  private mostPlaced = PLACED;
 
   constructor(readonly library: Library) {
     this.engine = library.engine;
@@ -85,6 +88,10 @@ export class Driver {
     const block = this.pool.take(bytes);
     v.block = block;
     v.address = block.address;
+    if (this.placed.length >= this.mostPlaced) {
+      this.placed = this.placed.filter((p) => p.address); // those that were released have none
+      this.mostPlaced = Math.max(PLACED, 2 * this.placed.length);
+    }
     this.placed.push(v);
     if (bytes) this.engine.bytes(block.address, bytes).set(v.data!);
     return block.address;
@@ -115,6 +122,7 @@ export class Driver {
       v.block = undefined;
     }
     this.placed = [];
+    this.mostPlaced = PLACED;
     const blocks = new Map<Block, number>();
     for (const v of kept) if (v.kind === "tensor" && v.block) blocks.set(v.block, (blocks.get(v.block) ?? 0) + 1);
     this.pool.finish(blocks);
