@@ -16,6 +16,8 @@ export interface CallOptions {
   onText?: ((text: string, end: boolean) => void) | undefined;
   onTokens?: ((ids: number[]) => void) | undefined;
   transfer?: Transferable[];
+  /** Gets the value of a call that was given up after an abort, to free what it holds in the worker. */
+  onLate?: ((value: unknown) => void) | undefined;
 }
 
 interface Open extends CallOptions {
@@ -37,6 +39,8 @@ export class Client {
   private readonly lives = new Map<string, () => void>();
   private readonly start: Watchdog;
   private readonly open = new Map<number, Open>();
+  /** Of calls that were given up, and may still give a value. */
+  private readonly late = new Map<number, (value: unknown) => void>();
   private next = 1;
   private dead: EdgewiseError | undefined;
 
@@ -78,7 +82,10 @@ export class Client {
       const stop = () => {
         const error = aborted(signal);
         this.send({ id, abort: true, reason: error.what });
-        timer = setTimeout(() => this.settle(id)?.reject(error), ABORT_GRACE_MS);
+        timer = setTimeout(() => {
+          if (options.onLate) this.late.set(id, options.onLate);
+          this.settle(id)?.reject(error);
+        }, ABORT_GRACE_MS);
       };
       const done = () => {
         clearTimeout(timer);
@@ -102,6 +109,7 @@ export class Client {
     this.start.stop();
     for (const stop of this.lives.values()) stop();
     this.lives.clear();
+    this.late.clear();
     // It ends its own threads first, unless it is busy, or not there any more.
     const timer = setTimeout(() => this.worker.terminate(), END_GRACE_MS);
     this.worker.onerror = (e) => e.preventDefault?.();
@@ -133,8 +141,12 @@ export class Client {
     if ("started" in data) return this.start.stop();
     if ("life" in data) return this.watch(data.life, data.held);
     if ("ended" in data) return;
-    if ("value" in data) return this.settle(data.id)?.resolve(data.value);
-    if ("error" in data) return this.settle(data.id)?.reject(makeError(data.error));
+    if ("value" in data || "error" in data) {
+      const late = this.late.get(data.id);
+      this.late.delete(data.id);
+      if ("error" in data) return this.settle(data.id)?.reject(makeError(data.error));
+      return late ? late(data.value) : this.settle(data.id)?.resolve(data.value);
+    }
     const open = this.open.get(data.id);
     if (!open || open.signal?.aborted) return;
     // What the page's own functions throw ends the call they belong to.

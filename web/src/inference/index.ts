@@ -1,6 +1,7 @@
 // ONNX Runtime Web's way to run a model: users come over by changing the import.
 
 import { Client } from "../client.ts";
+import { throwIfAborted } from "../abort.ts";
 import { env, full, urls } from "../env.ts";
 import { InputError } from "../errors.ts";
 import type { Flavour } from "../platform.ts";
@@ -152,14 +153,18 @@ export class InferenceSession implements PinnedOwner {
     if (typeof feeds !== "object" || feeds === null) throw new InputError("there are no feeds", "run", "Pass { name: tensor }.");
     const transfer: Transferable[] = [];
     const wire: Record<string, WireValue> = {};
-    for (const name of Object.keys(feeds)) wire[name] = toWireFeed(feeds[name], `feed '${name}'`, this, this.copies ? transfer : undefined);
+    throwIfAborted(options.signal); // before copies are promised that are not sent
     const seed = checkSeed(options.seed, "options.seed") ?? (this.seed === undefined ? undefined : seedOfRun(this.seed, this.runs));
     this.runs++;
     const { pinned } = this;
     const stay = pinned === undefined ? undefined : outputs.filter((name) => (typeof pinned === "string" ? pinned : pinned[name]) === "cpu-pinned");
+    const onLate = (late: unknown) => {
+      for (const v of late as WireValue[]) if (v && "pinned" in v) this.drop(v.pinned);
+    };
     let values: WireValue[];
     try {
-      values = await this.client.call("inference_run", { feeds: wire, outputs, seed, pinned: stay }, { signal: options.signal, onProgress, transfer });
+      for (const name of Object.keys(feeds)) wire[name] = toWireFeed(feeds[name], `feed '${name}'`, this, this.copies ? transfer : undefined);
+      values = await this.client.call("inference_run", { feeds: wire, outputs, seed, pinned: stay }, { signal: options.signal, onProgress, onLate, transfer });
     } catch (e) {
       for (const [name, v] of Object.entries(wire)) if (v && "keep" in v) (feeds[name] as Tensor).forgetCopy(); // nobody knows how far it came
       throw e;
