@@ -210,6 +210,7 @@ export class InferenceModel implements Library {
    * @param transfer gets the buffers of what goes to the page. @param warn gets in words why what was compiled could not be kept
    */
   async run({ feeds, outputs, seed, pinned }: RunRequest, transfer: Transferable[], signal: { readonly aborted: boolean } | undefined, warn: Warn): Promise<WireValue[]> {
+    this.keepCopies(feeds); // first of all: runs that were sent after this one feed them by their numbers, even if this one fails
     const wanted = this.check(feeds, outputs);
     const values = new Map<string, RunValue>();
     const fed = new Map<RunValue, string>();
@@ -219,8 +220,8 @@ export class InferenceModel implements Library {
     try {
       for (const info of this.info.inputs) {
         const given = feeds[info.name];
-        let v = fromWire(given, info, `feed '${info.name}'`, (id) => this.pinned.get(id));
-        if (v.kind === "tensor" && given && "keep" in given && given.keep !== undefined) v = this.keep(given.keep, v);
+        const copied = given && "keep" in given && given.keep !== undefined && this.pinned.has(given.keep);
+        let v = fromWire(copied ? { type: given.type, dims: given.dims, pinned: given.keep! } : given, info, `feed '${info.name}'`, (id) => this.pinned.get(id));
         if (v.kind === "tensor" && !this.compiling && asDeclared(info.shape, [...v.dims]).length !== v.rank) v = v.view([]);
         values.set(info.name, v);
         fed.set(v, info.name);
@@ -248,14 +249,17 @@ export class InferenceModel implements Library {
     }
   }
 
-  /** Puts a copy of a tensor into the engine, for the runs that follow. */
-  private keep(id: number, { type, dims, data }: NumberTensor): NumberTensor {
-    const block = this.pool.take(data!.length);
-    this.engine.bytes(block.address, data!.length).set(data!);
-    const copy = new NumberTensor(type, dims, undefined, block.address, block);
-    this.pinned.set(id, copy);
-    copy.refs++;
-    return copy;
+  /** Puts copies of tensors into the engine, for this run and those that follow. What is no tensor is left to the checks of feeds. @throws OutOfMemory */
+  keepCopies(feeds: Record<string, WireValue> | WireValue[]): void {
+    for (const given of Object.values(feeds)) {
+      if (given && "sequence" in given && Array.isArray(given.sequence)) this.keepCopies(given.sequence);
+      if (!given || !("keep" in given) || given.keep === undefined || this.pinned.has(given.keep)) continue;
+      const { keep, type, dims, data } = given;
+      if (!Array.isArray(dims) || !(data instanceof Uint8Array) || data.length !== byteSize(type, dims)) continue;
+      const block = this.pool.take(data.length);
+      this.engine.bytes(block.address, data.length).set(data);
+      this.pinned.set(keep, new NumberTensor(type, dims, undefined, block.address, block));
+    }
   }
 
   /** The bytes of an output that stayed here. @throws InputError: it has been disposed of */

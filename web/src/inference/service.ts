@@ -32,6 +32,7 @@ export class InferenceService {
   /** Runs the model, after the runs that were asked for before. @throws as InferenceModel.run */
   run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<WireValue[]>> {
     const work = async (): Promise<Answer<WireValue[]>> => {
+      this.model?.keepCopies(request.feeds);
       if (ending.aborted) throw new Aborted("the run was stopped by its signal before it began", "", "");
       const transfer: Transferable[] = [];
       return { value: await this.opened().run(request, transfer, ending, warn), transfer };
