@@ -1,6 +1,8 @@
 // A session without a worker: edgewise.js loads this where a session is made with `proxy: false`. It answers the calls that a worker would.
 
-import { Aborted, InputError } from "./errors.ts";
+import { aborted, throwIfAborted } from "./abort.ts";
+import { InputError } from "./errors.ts";
+import type { OpenInfo, OpenRequest } from "./inference/model.ts";
 import { InferenceService } from "./inference/service.ts";
 import { plainError, type Methods, type PlainError, type ProgressEvent } from "./protocol.ts";
 import { traceOf } from "./profile.ts";
@@ -23,7 +25,7 @@ export class InlineSession {
   /** As a worker's methods of these names. */
   async call(method: keyof Methods, request: never, signal: AbortSignal | undefined, onProgress: ((event: ProgressEvent) => void) | undefined): Promise<InlineAnswer> {
     try {
-      if (signal?.aborted) throw new Aborted("the work was stopped", "", "");
+      throwIfAborted(signal);
       return { value: await this.answer(method, request, signal, (message) => onProgress?.({ status: "warning", name: "InferenceSession", message })) };
     } catch (e) {
       return { error: plainError(e) };
@@ -33,7 +35,7 @@ export class InlineSession {
   private async answer(method: keyof Methods, request: never, signal: AbortSignal | undefined, warn: (text: string) => void): Promise<unknown> {
     const { service } = this;
     switch (method) {
-      case "inference_open": return service.open(request, warn);
+      case "inference_open": return this.open(request, signal, warn);
       case "inference_run": return (await service.run(request, signal ?? { aborted: false }, warn)).value;
       case "inference_read": return service.read((request as { id: number }).id).value;
       case "inference_drop": return service.drop((request as { ids: number[] }).ids);
@@ -46,6 +48,27 @@ export class InlineSession {
       }
       case "profile_trace": return new Blob([JSON.stringify(traceOf((request as Parameters<Methods["profile_trace"]>[0]).data))], { type: "application/json" });
       default: throw new InputError(`there is no '${method}' without a worker`, "proxy", "Make a session with a worker.");
+    }
+  }
+
+  /** Opens the model. @throws Aborted: at once when the signal aborts; then the session is closed, also if the model is ready later */
+  private async open(request: OpenRequest, signal: AbortSignal | undefined, warn: (text: string) => void): Promise<OpenInfo> {
+    const { service } = this;
+    const opening = service.open(request, warn);
+    if (!signal) return opening;
+    let stop: (() => void) | undefined;
+    const stopped = new Promise<never>((_, reject) => {
+      stop = () => {
+        service.close();
+        opening.then(() => service.close(), () => undefined);
+        reject(aborted(signal));
+      };
+      signal.addEventListener("abort", stop, { once: true });
+    });
+    try {
+      return await Promise.race([opening, stopped]);
+    } finally {
+      signal.removeEventListener("abort", stop!);
     }
   }
 

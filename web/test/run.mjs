@@ -10,7 +10,8 @@ const here = dirname(fileURLToPath(import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 try {
   const names = readdirSync(here).filter((n) => n.endsWith(".test.ts"));
-  await build({ entryPoints: names.map((n) => join(here, n)), outdir: out, outExtension: { ".js": ".mjs" }, bundle: true, format: "esm", platform: "node", logLevel: "warning" });
+  const define = Object.fromEntries(["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"'])); // build.mjs has the real ones
+  await build({ entryPoints: names.map((n) => join(here, n)), outdir: out, outExtension: { ".js": ".mjs" }, bundle: true, format: "esm", platform: "node", define, logLevel: "warning" });
   process.exitCode = spawnSync(process.execPath, ["--test", ...names.map((n) => join(out, n.replace(/\.ts$/, ".mjs")))], { stdio: "inherit" }).status ?? 1;
 } finally {
   rmSync(out, { recursive: true });

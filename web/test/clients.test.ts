@@ -1,0 +1,66 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Client } from "../src/client.ts";
+import { Aborted } from "../src/errors.ts";
+import { InlineSession } from "../src/inline.ts";
+
+/** What a page sends to a worker. */
+interface Sent { id?: number; method?: string; abort?: boolean }
+
+/** A worker whose answers the test gives. */
+class SilentWorker {
+  static made: SilentWorker[] = [];
+  readonly sent: Sent[] = [];
+  onmessage: ((e: { data: unknown }) => void) | undefined;
+  constructor() {
+    SilentWorker.made.push(this);
+  }
+  postMessage(message: Sent): void {
+    this.sent.push(message);
+  }
+  terminate(): void {}
+  answer(data: unknown): void {
+    this.onmessage!({ data });
+  }
+}
+
+test("the value of a call that was given up goes to who frees what it holds", async () => {
+  const before = globalThis.Worker;
+  globalThis.Worker = SilentWorker as unknown as typeof Worker;
+  try {
+    const client = new Client("worker.js");
+    const worker = SilentWorker.made.at(-1)!;
+    worker.answer({ started: true });
+    const late: unknown[] = [];
+    const abort = new AbortController();
+    const call = client.call("inference_read", { id: 5 }, { signal: abort.signal, onLate: (value) => void late.push(value) });
+    const { id } = worker.sent.find((m) => m.method === "inference_read")!;
+    abort.abort();
+    await assert.rejects(call, Aborted);
+    worker.answer({ id, value: [{ type: "float32", dims: [1], pinned: 3 }] });
+    worker.answer({ id, value: "again" });
+    assert.deepEqual(late, [[{ type: "float32", dims: [1], pinned: 3 }]]);
+
+    const intime = client.call("inference_read", { id: 6 }, { onLate: (value) => void late.push(value) });
+    worker.answer({ id: worker.sent.at(-1)!.id, value: 7 });
+    assert.equal(await intime, 7);
+    assert.equal(late.length, 1);
+    client.end();
+    worker.answer({ ended: true });
+  } finally {
+    globalThis.Worker = before;
+  }
+});
+
+test("a session without a worker that is aborted while it opens rejects at once", async () => {
+  const abort = new AbortController();
+  const session = new InlineSession(30_000);
+  const silent = new Blob([new Uint8Array(8)]);
+  silent.slice = () => ({ text: () => new Promise(() => undefined) }) as unknown as Blob; // a file that never answers
+  const request = { model: silent, external: {}, urls: {}, cache: false } as never;
+  const opening = session.call("inference_open", request, abort.signal, undefined);
+  setTimeout(() => abort.abort(), 20);
+  const answer = await opening;
+  assert.ok("error" in answer && answer.error.name === "Aborted", JSON.stringify(answer));
+  session.end();
+});
