@@ -1,4 +1,6 @@
 """A page's session, in Node with CPython as its compiler: what is particular to pages. (What models compute is compared in test_control_flow.py and onnx_suite/test_page.py.)"""
+import base64
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -100,6 +102,22 @@ def test_a_failed_run_loses_nothing():
             s.run(None, {**good, "shape": np.array([3])})
         same(s.run(None, good), [np.float32([3, 6])])
         assert s.used == 0
+
+
+def test_a_failed_run_keeps_the_copies_that_it_was_sent_with():
+    """A run that was sent before the failure feeds the copy by its number."""
+    s = PageSession(model([n("Add", "x y", "z")], [value("x", F, [2]), value("y", F, [2])], [value("z")]))
+
+    def fed(array, **more) -> dict:
+        data = base64.b64encode(array.tobytes()).decode()
+        return {"type": "float32", "dims": list(array.shape), "data": data, **more}
+
+    copy, wrong = fed(np.float32([1, 2]), keep=-1), fed(np.float32([1, 2, 3]))
+    with pytest.raises(InputError, match="feed 'x'"):
+        s._call({"run": {"feeds": {"x": wrong, "y": copy}, "outputs": ["z"]}})
+    same(s.run(None, {"x": np.float32([5, 6]), "y": {"type": "float32", "dims": [2], "pinned": -1}}),
+         [np.float32([6, 8])])
+    assert s.drop({"pinned": -1}) == 0
 
 
 def test_types_that_are_not_javascripts():
