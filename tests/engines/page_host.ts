@@ -43,8 +43,19 @@ const folder: Json = {
 Object.defineProperty(globalThis, "navigator", { value: { storage: { getDirectory: async () => folder }, hardwareConcurrency: 1 }, configurable: true });
 
 let read: Record<string, [number, number][]> = {}; // Python reads the whole model
+let asking = false;
 const python = {
+  alive: true,
   async compile(files: Map<string, Blob>, options: Json) {
+    if (asking) throw new Error("Python was asked something before it had answered the previous question");
+    asking = true;
+    try {
+      return await this.answer(files, options);
+    } finally {
+      asking = false;
+    }
+  },
+  async answer(files: Map<string, Blob>, options: Json) {
     const data: Record<string, string> = {};
     for (const [name, blob] of files) data[name] = text(new Uint8Array(await blob.arrayBuffer()));
     if (options.call === "open") read = Object.fromEntries(Array.from(files, ([name, blob]) => [name, [[0, blob.size]]]));

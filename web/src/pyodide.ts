@@ -38,6 +38,7 @@ export class Compiler {
   private unwatch = (): void => undefined;
   private started = false;
   private failed: Error | undefined;
+  private last: Promise<unknown> = Promise.resolve();
   private waiting: { resolve(c: Compiled): void; reject(e: unknown): void; onStage: Stage } | undefined;
   private readonly stop = () => this.end(aborted(this.signal));
 
@@ -58,8 +59,19 @@ export class Compiler {
     else signal.addEventListener("abort", this.stop, { once: true });
   }
 
-  /** One at a time. Throws what the compiler says, {@link MissingFile}, and Aborted. */
+  /** Whether it has neither failed nor been ended. */
+  get alive(): boolean {
+    return !this.failed;
+  }
+
+  /** Calls are answered one after the other. Throws what the compiler says, {@link MissingFile}, and Aborted. */
   compile(files: Map<string, Blob>, options: Record<string, unknown>, onStage: Stage): Promise<Compiled> {
+    const mine = this.last.then(() => this.call(files, options, onStage));
+    this.last = mine.catch(() => undefined);
+    return mine;
+  }
+
+  private call(files: Map<string, Blob>, options: Record<string, unknown>, onStage: Stage): Promise<Compiled> {
     if (this.failed) return Promise.reject(this.failed);
     onStage(this.started ? "compile" : "pyodide", this.started ? "compiling the model" : "starting Python");
     return new Promise((resolve, reject) => {

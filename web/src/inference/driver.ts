@@ -238,7 +238,8 @@ export class Driver {
     const of = info.type === "optional" && info.elem ? info.elem : info;
     if (v.kind === "sequence" && of.type === "sequence" && of.elem) {
       const inner = of.elem;
-      const items = await Promise.all(v.items.map((x) => this.declared(retain(x), inner)));
+      const items: RunValue[] = [];
+      for (const x of v.items) items.push(await this.declared(retain(x), inner)); // a driver and Python do one thing at a time
       const made = new Sequence(items);
       for (const x of items) release(x);
       release(v);

@@ -12,6 +12,8 @@ import { NumberTensor, Nothing, OnnxMap, Sequence, StringTensor, toHex, type Rea
 
 /** What compiles: Pyodide in a worker, or in tests another Python. */
 export interface PythonHost {
+  /** Whether it can still answer. */
+  readonly alive: boolean;
   compile(files: Map<string, Blob>, options: Record<string, unknown>, onStage: () => void): Promise<Compiled>;
   end(): void;
 }
@@ -67,7 +69,15 @@ export class Python {
 
   private async ask(options: Record<string, unknown>, files = new Map<string, Blob>()): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
     await this.open();
-    const { manifest, files: made, reads } = await this.host!.compile(files, { of: "inference", ...options }, () => undefined);
+    const host = this.host!;
+    let answer: Compiled;
+    try {
+      answer = await host.compile(files, { of: "inference", ...options }, () => undefined);
+    } catch (e) {
+      if (!host.alive && host === this.host) this.end(); // the next question starts another
+      throw e;
+    }
+    const { manifest, files: made, reads } = answer;
     this.reads = reads;
     return { reply: JSON.parse(manifest) as Record<string, Json>, files: made };
   }

@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { EngineError } from "../src/errors.ts";
+import type { ModelFiles } from "../src/inference/files.ts";
+import { Python, type PythonHost } from "../src/inference/python.ts";
+import { Compiler } from "../src/pyodide.ts";
+
+const urls = { engineUrl: "", threadUrl: "", compilerUrl: "", pyodideUrl: "", wheelUrl: "" };
+const none = (): void => undefined;
+const answer = { files: new Map(), reads: {}, ms: { pyodide: 0, compile: 0 } };
+
+test("questions to a compiler are answered one after the other", async () => {
+  const asked: string[] = [];
+  class FakeWorker {
+    onmessage: (e: { data: unknown }) => void = none;
+    terminate(): void {}
+    postMessage({ options }: { options?: { call: string } }): void {
+      if (!options) return;
+      asked.push(options.call);
+      setTimeout(() => this.onmessage({ data: { compiled: { ...answer, manifest: options.call } } }), 1);
+    }
+  }
+  const before = Reflect.get(globalThis, "Worker") as unknown;
+  Reflect.set(globalThis, "Worker", FakeWorker);
+  try {
+    const compiler = new Compiler(urls, new AbortController().signal);
+    const calls = ["a", "b", "c"].map((call) => compiler.compile(new Map(), { call }, none));
+    await calls[0];
+    assert.deepEqual(asked, ["a"], "the second waits for the first");
+    assert.deepEqual((await Promise.all(calls)).map((c) => c.manifest), ["a", "b", "c"]);
+    const late = [compiler.compile(new Map(), { call: "d" }, none), compiler.compile(new Map(), { call: "e" }, none)];
+    await Promise.resolve();
+    compiler.end(new EngineError("it has died"));
+    for (const call of late) await assert.rejects(call, /it has died/);
+    assert.equal(compiler.alive, false);
+  } finally {
+    Reflect.set(globalThis, "Worker", before);
+  }
+});
+
+test("Python that has died is started again by the next question", async () => {
+  let started = 0;
+  let dies = true;
+  const start = (): PythonHost => {
+    started++;
+    const host = {
+      alive: true,
+      async compile(_: unknown, { call }: Record<string, unknown>) {
+        if (call === "open") return { ...answer, manifest: JSON.stringify({ format: 1, inputs: [], outputs: [] }) };
+        if (dies) host.alive = false;
+        throw new EngineError(dies ? "it has died" : "it does not know");
+      },
+      end: none,
+    };
+    return host;
+  };
+  const files = { name: "m.onnx", blobs: new Map(), blob: async () => new Blob() } as unknown as ModelFiles;
+  const python = new Python(start, files);
+  await assert.rejects(python.program({}), /it has died/);
+  dies = false;
+  await assert.rejects(python.program({}), /it does not know/);
+  await assert.rejects(python.program({}), /it does not know/);
+  assert.equal(started, 2, "one that lives goes on");
+});
