@@ -156,9 +156,9 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   },
   profile_trace: ({ data }) => new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
 
-  inference_open(request, id) {
+  inference_open(request, id, signal) {
     inference = new InferenceService();
-    return inference.open(request, warning(id));
+    return inference.open(request, warning(id), signal);
   },
   inference_run: (request, id, signal) => moving(opened().run(request, signal, warning(id))),
   inference_read: ({ id }) => moving(opened().read(id)),
@@ -216,6 +216,7 @@ const THREADS_END_MS = 200;
 async function end(): Promise<void> {
   ended.abort();
   for (const controller of running.values()) controller.abort();
+  inference?.close(); // its Python ends before compilersEnded looks
   await Promise.all([closeEngines(), compilersEnded()]);
   setTimeout(() => post({ ended: true }), THREADS_END_MS);
 }

@@ -18,10 +18,17 @@ export class InferenceService {
   private last: Promise<unknown> | undefined;
   private readonly ended = new AbortController();
 
-  /** @throws as InferenceModel.open */
-  async open(request: OpenRequest, warn: Warn): Promise<OpenInfo> {
-    this.model = await InferenceModel.open(request, this.ended.signal, warn);
-    return this.model.info;
+  /** @param signal ends the opening, and the session with it. @throws as InferenceModel.open */
+  async open(request: OpenRequest, warn: Warn, signal?: AbortSignal): Promise<OpenInfo> {
+    const stop = (): void => this.ended.abort(signal!.reason);
+    if (signal?.aborted) stop();
+    else signal?.addEventListener("abort", stop, { once: true });
+    try {
+      this.model = await InferenceModel.open(request, this.ended.signal, warn);
+      return this.model.info;
+    } finally {
+      signal?.removeEventListener("abort", stop);
+    }
   }
 
   /** The engine, for profiles. @throws InputError: there is none any more */
