@@ -167,3 +167,45 @@ def test_words_through_a_loop():
     data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", S, ["n"])], [value("y", S)], opset=20)
     feeds = {"M": np.array(3), "x": np.array(["a", "ß"], object)}
     same(PageSession(data).run(None, feeds), edgewise.InferenceSession(data).run(None, feeds))
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_sequences_of_halves(kind):
+    """Each element becomes a half by a plan of its own; Python is asked one thing at a time."""
+    data = model([n("Cast", "x", "a", to=kind), n("Cast", "z", "b", to=kind), n("SequenceConstruct", "a b a", "y")], [value("x", F, ["n"]), value("z", F, ["m", 2])], [value("y", seq(kind))])
+    x, z = np.float32([1, -2.5]), np.float32([[1, 2], [3, 4], [0.5, 0]])
+    s = PageSession(data)
+    got = s.run(None, {"x": x, "z": z})[0]
+    assert [g.dtype.name for g in got] == [TensorProto.DataType.Name(kind).lower()] * 3 and s.used == 0
+    for g, want in zip(got, [x, z, x]):
+        np.testing.assert_array_equal(g.astype(np.float32), want)
+
+
+def test_splits_stay_within_the_budget():
+    """One text of many words makes the rows of all others as long."""
+    data = model([n("StringSplit", "x", "y k")], [value("x", S, ["n"])], [value("y", S), value("k", I)], opset=20)
+    s = PageSession(data, max_memory_bytes=1 << 24)
+    with pytest.raises(OutOfMemory, match="max_memory_bytes"):
+        s.run(None, {"x": np.array(["a " * 2000, *["b"] * 2000], object)})
+    same(s.run(["k"], {"x": np.array(["a b", "c "], object)}), [np.array([2, 1])])
+
+
+def test_many_strings_are_moved():
+    """More than a function call has room for."""
+    words = np.array([str(i) for i in range(200_000)], object)
+    data = model([n("Slice", "x from to", "y")], [value("x", S, ["n"])], [value("y", S)], [c("from", [-2]), c("to", [200_000])])
+    same(PageSession(data).run(None, {"x": words}), [words[-2:]])
+
+
+def test_sequences_that_grow():
+    """Each view of a sequence keeps its own length, whatever is appended to it later; nothing stays in the engine."""
+    body = counting([n("SequenceInsert", "s x", "t"), n("SequenceInsert", "t x", "other"), n("SequenceInsert", "s k", "third"), n("ConcatFromSequence", "third", "out", axis=0), n("ReduceSum", "out", "total", keepdims=0)],
+                    [("s", "t", seq(), None)], [value("total", F, [])])
+    body.input[2].CopyFrom(value("s", seq()))
+    data = model([n("SequenceEmpty", "", "none"), n("SequenceInsert", "none x", "one"), n("Loop", "M  one", "y totals", body=body), n("SequenceInsert", "one k", "two")],
+                 [SCALAR, value("x", F, [2]), value("k", F, [1])], [value("y", seq()), value("totals"), value("two", seq())])
+    feeds = {"M": np.array(5), "x": np.float32([1, 2]), "k": np.float32([7])}
+    s = PageSession(data)
+    for _ in range(2):
+        same(s.run(None, feeds), onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds))
+        assert s.used == 0

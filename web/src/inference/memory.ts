@@ -59,7 +59,7 @@ export class Pool {
 
   /** Counts memory of the host's (strings, lists) until what it gives is called. @throws OutOfMemory */
   hold(bytes: number): () => void {
-    this.checkRoom(bytes, "");
+    this.checkRoom(bytes);
     const { run } = this;
     this.held += bytes;
     return () => {
@@ -67,7 +67,8 @@ export class Pool {
     };
   }
 
-  private checkRoom(bytes: number, where: string): void {
+  /** Whether `bytes` more may be in use. @throws OutOfMemory: they may not */
+  checkRoom(bytes: number, where = ""): void {
     const used = this.used + this.held;
     if (used + bytes > this.most)
       throw new OutOfMemory(`${megabytes(bytes)} more are wanted, where ${megabytes(used)} are in use and at most ${megabytes(this.most)} may be`, where,

@@ -8,7 +8,7 @@ import { Driver, type Scope } from "./driver.ts";
 import { HOST_OPERATORS } from "./operators/index.ts";
 import { moved } from "./operators/strings.ts";
 import { Subgraph, type Attribute, type NodeUnit, type Program } from "./program.ts";
-import { byteSize, elements, NumberTensor, release, sameDims, Sequence, StringTensor, type RunValue } from "./values.ts";
+import { byteSize, elements, NumberTensor, REFERENCE_BYTES, release, sameDims, Sequence, StringTensor, type RunValue } from "./values.ts";
 
 /** What a node computes; undefined where the way does not serve these inputs. */
 export type HostOperator = (n: NodeRun) => (RunValue | undefined)[] | undefined | Promise<(RunValue | undefined)[] | undefined>;
@@ -88,6 +88,11 @@ export class NodeRun {
     return this.keep(NumberTensor.of(type, dims, numbers));
   }
 
+  /** Whether the budget has room for `bytes` more. @throws OutOfMemory: it has not */
+  checkRoom(bytes: number): void {
+    this.driver.pool.checkRoom(bytes);
+  }
+
   /** A sequence of these values. */
   sequence(items: readonly RunValue[]): Sequence {
     return this.keep(new Sequence(items));
@@ -113,13 +118,17 @@ export class NodeRun {
     for (const v of values)
       if ((v.kind !== "tensor" && v.kind !== "strings") || v.kind !== first.kind || v.type !== (first as NumberTensor).type || !sameDims(v.dims, (first as NumberTensor).dims))
         this.fail(`${String(first)} and ${String(v)} are to become one tensor`, "Check the shapes that were fed; if they are right, export the model again.");
-    if (first.kind === "strings") return this.keep(new StringTensor([values.length, ...first.dims], (values as StringTensor[]).flatMap((v) => v.strings)));
+    if (first.kind === "strings") {
+      this.checkRoom(REFERENCE_BYTES * first.count * values.length);
+      return this.keep(new StringTensor([values.length, ...first.dims], (values as StringTensor[]).flatMap((v) => v.strings)));
+    }
     const tensors = values as NumberTensor[];
     const { type, dims } = first as NumberTensor;
     if ((elements(dims) * ELEMENT_BITS[type]!) % 8) this.fail(`tensors like ${String(first)} do not fill whole bytes`, "Export the model with 8-bit elements.");
     const step = byteSize(type, dims);
     const shape = [values.length, ...dims];
     if (tensors.every((v) => v.data)) {
+      this.checkRoom(step * tensors.length);
       const data = new Uint8Array(step * tensors.length);
       tensors.forEach((v, i) => data.set(v.data!, i * step));
       return this.keep(new NumberTensor(type, shape, data));

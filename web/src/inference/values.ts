@@ -96,7 +96,7 @@ export class NumberTensor {
   }
 }
 
-const WORDS = 32; // bytes that a reference to a small object and the object take
+export const REFERENCE_BYTES = 32; // bytes that a reference to a small object and the object take
 
 /** A tensor of strings, which only this side sees. */
 export class StringTensor {
@@ -115,7 +115,7 @@ export class StringTensor {
   /** What it takes of the host's memory, about. */
   get hostBytes(): number {
     let bytes = 0;
-    for (const s of this.strings) bytes += WORDS + 2 * s.length;
+    for (const s of this.strings) bytes += REFERENCE_BYTES + 2 * s.length;
     return bytes;
   }
   freed(): void {
@@ -124,20 +124,64 @@ export class StringTensor {
   toString(): string { return `string[${this.dims.join(", ")}]`; }
 }
 
+/** The items that sequences share: each sees as many from the beginning as it has. One reference of each item. */
+class SharedItems {
+  /** Lengths of the sequences that share it, ascending; some of them are gone. */
+  private readonly lengths: number[];
+  private readonly gone = new Set<number>();
+
+  constructor(readonly items: RunValue[]) {
+    this.lengths = [items.length];
+    for (const v of items) retain(v);
+  }
+
+  append(v: RunValue): void {
+    this.items.push(retain(v));
+    this.lengths.push(this.items.length);
+  }
+
+  /** The sequence of this length is gone: lets go of what only it saw. */
+  leave(length: number): void {
+    this.gone.add(length);
+    while (this.lengths.length && this.gone.delete(this.lengths.at(-1)!)) this.lengths.pop();
+    const seen = this.lengths.at(-1) ?? 0;
+    while (this.items.length > seen) release(this.items.pop()!);
+  }
+}
+
 /** A sequence of values, which it retains. */
 export class Sequence {
   readonly kind = "sequence";
   refs = 1;
   held: (() => void) | undefined;
-  constructor(readonly items: readonly RunValue[]) {
-    for (const v of items) retain(v);
+  readonly length: number;
+  private readonly shared: SharedItems;
+
+  constructor(items: readonly RunValue[] | SharedItems) {
+    this.shared = items instanceof SharedItems ? items : new SharedItems([...items]);
+    this.length = this.shared.items.length;
   }
-  get hostBytes(): number { return WORDS * this.items.length; }
+
+  /** A list of its items; `at` and `length` copy none. */
+  get items(): RunValue[] { return this.shared.items.slice(0, this.length); }
+
+  at(i: number): RunValue | undefined {
+    return i < this.length ? this.shared.items[i] : undefined;
+  }
+
+  /** The sequence with one item more at its end: in constant time, unless another was made longer before and is still there. */
+  withLast(v: RunValue): Sequence {
+    if (this.shared.items.length !== this.length) return new Sequence([...this.items, v]);
+    this.shared.append(v);
+    return new Sequence(this.shared);
+  }
+
+  get hostBytes(): number { return REFERENCE_BYTES * this.length; }
   freed(): void {
     this.held?.();
-    for (const v of this.items) release(v);
+    this.shared.leave(this.length);
   }
-  toString(): string { return `a sequence of ${this.items.length}`; }
+  toString(): string { return `a sequence of ${this.length}`; }
 }
 
 /** A map of ONNX-ML: integers (as bigint) or strings to numbers, integers (bigint) or strings. */

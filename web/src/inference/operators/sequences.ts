@@ -62,11 +62,11 @@ async function map(n: NodeRun): Promise<RunValue[]> {
   const { outputs, call } = await n.body("body");
   const first = sequence(n);
   const others = n.inputs.slice(1).map((v) => v ?? n.fail("an input is missing"));
-  if (others.some((v) => v.kind === "sequence" && v.items.length < first.items.length)) n.fail(`it goes through a sequence of ${first.items.length} and shorter ones at once`, CHECK);
+  if (others.some((v) => v.kind === "sequence" && v.length < first.length)) n.fail(`it goes through a sequence of ${first.length} and shorter ones at once`, CHECK);
   const out: RunValue[][] = outputs.map(() => []);
   for (const [i, x] of first.items.entries()) {
     await n.trip();
-    const values = [x, ...others.map((v) => (v.kind === "sequence" ? v.items[i]! : v))];
+    const values = [x, ...others.map((v) => (v.kind === "sequence" ? v.at(i)! : v))];
     for (const v of values) v.refs++;
     (await call(values)).forEach((v, j) => out[j]?.push(n.keep(v)));
   }
@@ -82,15 +82,17 @@ export const SEQUENCES: Record<string, HostOperator> = {
     return [n.sequence(inputs as RunValue[])];
   },
   SequenceAt: (n) => {
-    const { items } = sequence(n);
-    return [items[position(n, 1, items.length, undefined)]];
+    const s = sequence(n);
+    return [s.at(position(n, 1, s.length, undefined))];
   },
-  SequenceLength: (n) => [n.constant("int64", [], [sequence(n).items.length])],
+  SequenceLength: (n) => [n.constant("int64", [], [sequence(n).length])],
   SequenceInsert: (n) => {
-    const { items } = sequence(n);
+    const s = sequence(n);
     const x = n.input(1);
-    if (items.length && typeOf(x) !== typeOf(items[0])) n.fail(`${String(x)} into a sequence of ${String(items[0])}`, CHECK);
-    const at = position(n, 2, items.length, items.length, 1);
+    if (s.length && typeOf(x) !== typeOf(s.at(0))) n.fail(`${String(x)} into a sequence of ${String(s.at(0))}`, CHECK);
+    const at = position(n, 2, s.length, s.length, 1);
+    if (at === s.length) return [n.keep(s.withLast(x))];
+    const { items } = s;
     return [n.sequence([...items.slice(0, at), x, ...items.slice(at)])];
   },
   SequenceErase: (n) => {

@@ -3,7 +3,7 @@
 
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { HostOperator, NodeRun } from "../node.ts";
-import { elements, NumberTensor, StringTensor, typed, type RunValue } from "../values.ts";
+import { elements, NumberTensor, REFERENCE_BYTES, StringTensor, typed, type RunValue } from "../values.ts";
 
 /** Operators that only move elements, and which of their inputs those are (undefined: all). */
 const MOVES: Readonly<Record<string, readonly number[] | undefined>> = {
@@ -25,7 +25,7 @@ export async function moved(n: NodeRun): Promise<(RunValue | undefined)[]> {
     if (v === undefined) return v;
     if (v.kind === "strings" && which.includes(i)) {
       const first = strings.length;
-      strings.push(...v.strings);
+      for (const s of v.strings) strings.push(s);
       return n.constant("int64", v.dims, v.strings.map((_, j) => first + j));
     }
     if (v.kind !== "tensor" || which.includes(i)) return n.unsupported(`its input ${i} is ${String(v)}`, "Check what is fed; if it is right, export the model with another exporter or optimization level.");
@@ -60,10 +60,16 @@ function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
 const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"; // as Python's str.isspace
 const SPACES = new RegExp(`[${SPACE}]+`);
 const LEADING = new RegExp(`^[${SPACE}]+`);
-const TRAILING = new RegExp(`[${SPACE}]+$`);
+
+/** Without white space at its end; a regular expression for it would take quadratic time. */
+function trimmedEnd(text: string): string {
+  let end = text.length;
+  while (end && SPACES.test(text[end - 1]!)) end--;
+  return text.slice(0, end);
+}
 
 /** Pieces of a text between delimiters (undefined: stretches of white space), at most `most` cuts. */
-function pieces(text: string, delimiter: string | undefined, most: number): string[] {
+export function pieces(text: string, delimiter: string | undefined, most: number): string[] {
   if (!text) return [];
   let left = delimiter === undefined ? text.replace(LEADING, "") : text;
   const out: string[] = [];
@@ -73,7 +79,7 @@ function pieces(text: string, delimiter: string | undefined, most: number): stri
     out.push(left.slice(0, at));
     left = delimiter === undefined ? left.slice(at).replace(LEADING, "") : left.slice(at + delimiter.length);
   }
-  if (delimiter === undefined) left = left.replace(TRAILING, "");
+  if (delimiter === undefined) left = trimmedEnd(left);
   return delimiter === undefined && !left ? out : [...out, left];
 }
 
@@ -84,6 +90,7 @@ function split(n: NodeRun): RunValue[] {
   const most = n.attribute("maxsplit") === undefined ? Infinity : n.int("maxsplit", 0);
   const all = x.strings.map((s) => pieces(s, delimiter, most < 0 ? Infinity : most));
   const width = all.reduce((w, p) => Math.max(w, p.length), 0);
+  n.checkRoom(REFERENCE_BYTES * width * all.length); // one long text makes all rows long
   return [n.keep(new StringTensor([...x.dims, width], all.flatMap((p) => [...p, ...Array.from({ length: width - p.length }, () => "")]))), n.constant("int64", x.dims, all.map((p) => p.length))];
 }
 
@@ -121,10 +128,10 @@ export function textOf(type: string, x: number | bigint): string {
   return String(x);
 }
 
-const FLOAT = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const FLOAT = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
 
 function float(text: string): number | undefined {
-  const t = text.replace(LEADING, "").replace(TRAILING, "");
+  const t = trimmedEnd(text.replace(LEADING, ""));
   if (FLOAT.test(t)) return Number(t);
   const word = /^([+-]?)(inf|infinity|nan)$/i.exec(t);
   return word ? (word[2]!.toLowerCase() === "nan" ? NaN : word[1] === "-" ? -Infinity : Infinity) : undefined;
@@ -134,7 +141,7 @@ function float(text: string): number | undefined {
 function numberOf(n: NodeRun, type: string, text: string): number | bigint {
   const none = () => n.fail(`the string '${text.slice(0, 50)}' is no number`, "Check what is fed.");
   if (/float/.test(type)) return float(text) ?? none();
-  const t = text.replace(LEADING, "").replace(TRAILING, "");
+  const t = trimmedEnd(text.replace(LEADING, ""));
   if (type === "bool") return /^(true|false)$/i.test(t) ? (t.toLowerCase() === "true" ? 1 : 0) : (float(text) ?? none()) !== 0 ? 1 : 0;
   const whole = /^[+-]?\d+$/.test(t) ? BigInt(t.replace("+", "")) : undefined;
   const near = whole === undefined ? float(text) : 0;
