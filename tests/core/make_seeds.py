@@ -29,6 +29,10 @@ def weights(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+def small_bytes(*shape: int) -> np.ndarray:
+    return (np.arange(np.prod(shape)).reshape(shape) * 37 % 255 - 127).astype(np.int8)
+
+
 def graphs() -> dict[str, bytes]:
     """Convolutions, pools, quantized ones, recurrent and data-dependent steps, which language models do not have."""
     n = helper.make_node
@@ -41,6 +45,10 @@ def graphs() -> dict[str, bytes]:
                               {"x": [1, 4, 9, 9]}, {"w": np.resize(np.arange(256, dtype=np.uint8), (8, 4, 3, 3))}),
         "recurrent": graph_plan([n("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=6), n("GRU", ["x", "v", "q"], ["", "g"], hidden_size=6), n("Add", ["h", "g"], ["y"])],
                                 {"x": [5, 3, 4]}, {"w": weights(1, 24, 4), "r": weights(1, 24, 6), "v": weights(1, 18, 4), "q": weights(1, 18, 6)}),
+        "recurrent_bytes": graph_plan([n("DynamicQuantizeLSTM", ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"], ["y"],
+                                         domain="com.microsoft", hidden_size=6)],
+                                      {"x": [5, 3, 4]}, {"w": small_bytes(1, 4, 24), "r": small_bytes(1, 6, 24),
+                                                         "s": np.float32([0.02]), "z": np.int8([0])}),
         "choices": graph_plan([n("TopK", ["x", "k"], ["v", "i"]), n("GatherElements", ["x", "i"], ["e"]), n("ArgMax", ["e"], ["m"]), n("ScatterElements", ["x", "i", "e"], ["s"], axis=1), n("CumSum", ["s", "one"], ["c"]),
                                n("Trilu", ["c"], ["t"]), n("Where", ["b", "t", "x"], ["y"])],
                               {"x": [4, 16], "b": [4, 16]}, {"k": np.int64([5]), "one": np.int64(1)}, {"b": TensorProto.BOOL}),
