@@ -427,7 +427,7 @@ class Builder:
         for step in self.steps:
             for v in step.operands:
                 if v is not None and v.buffer.kind == "arena" and v.buffer.init:
-                    self._to_slot(v.buffer, "computed/" + v.buffer.key if v.buffer.key else f"computed/{len(self.slots)}", "computed", 2, [v.buffer.nbytes])
+                    self._to_computed_slot(v.buffer)
         def is_state(buffer):
             return buffer.kind == "slot" and self.slots[buffer.index].kind == "state"
         last = -1
@@ -436,6 +436,15 @@ class Builder:
             last = max((i for i, s in enumerate(self.steps) if any(o.output and v is not None and v.buffer is guard for o, v in zip(s.kernel.operands, s.operands))), default=-1)
         self.steps = hoist_updates(self.steps, is_state, last)
         self.arena_bytes, self.arena_least = map(max, plan_memory(self.init_steps), plan_memory(self.steps))
+
+    def _to_computed_slot(self, buffer: Buffer) -> None:
+        """Moves what init steps compute to a slot. Equal nodes of equal constants have one slot."""
+        name = f"computed/{buffer.key or len(self.slots)}"
+        same = self.slot_of.get(name)
+        if same is None:
+            self._to_slot(buffer, name, "computed", 2, [buffer.nbytes])
+        else:
+            buffer.kind, buffer.name, buffer.index = "slot", name, same.index
 
     def _to_slot(self, buffer, name, kind, dtype, shape):
         buffer.kind, buffer.name, buffer.index = "slot", name, len(self.slots)
