@@ -74,9 +74,9 @@ class Job {
     for (const source of this.opened) source.cancel();
   }
 
-  /** Nothing that was kept of this model is to be used again: some of it is damaged. */
-  async forget(): Promise<void> {
-    for (const source of this.opened) if (source instanceof KeptSource) await source.distrust();
+  /** Nothing that was kept of this model is to be used again: some of it is damaged. A package is one file, so that of it not even the part that has come can be trusted. */
+  async forget(e: unknown): Promise<void> {
+    for (const source of this.opened) if (source instanceof KeptSource) await (e instanceof PackageError ? source.forget() : source.distrust());
   }
 
   readTexts(texts: Texts, where: string): Tokenizer {
@@ -196,7 +196,7 @@ export async function loadModel(request: LoadRequest, signal: AbortSignal, progr
     return { engine, decoder, tokenizer, info, weights, adapters, programs, files: plans, key, where, urls, onnx: found.onnx };
   } catch (e) {
     opening.then((engine) => engine.close(), () => undefined);
-    if (e instanceof ModelError || e instanceof PackageError || e instanceof TokenizerError) await job.forget();
+    if (e instanceof ModelError || e instanceof PackageError || e instanceof TokenizerError) await job.forget(e);
     throw e instanceof NotFound ? notThere(e) : e;
   } finally {
     job.close();
