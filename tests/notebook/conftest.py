@@ -100,6 +100,14 @@ def pyodide(pyodide_folder, wheel, tmp_path_factory):
     p.close()
 
 
+@pytest.fixture
+def fresh_pyodide(pyodide_folder, wheel, tmp_path):
+    """A Pyodide in which nothing has been imported."""
+    p = Pyodide(pyodide_folder, wheel, tmp_path)
+    yield p
+    p.close()
+
+
 @pytest.fixture(scope="session")
 def mlp():
     """(model bytes, input, expected): y = relu(x @ w + b), batch of any size."""

@@ -11,9 +11,9 @@ def close(got, want, tolerance=1e-4):
     assert np.all(np.abs(got - want) <= tolerance * np.maximum(1, np.abs(want))), np.abs(got - want).max()
 
 
-def test_import_is_lean(pyodide):
+def test_import_is_lean(fresh_pyodide):
     """Nothing that a session does not need: parts for text, command line, package writing, other engines."""
-    names = pyodide.run("""
+    names = fresh_pyodide.run("""
         import sys
         before = set(sys.modules)
         import edgewise
