@@ -18,7 +18,10 @@ export class MissingFile extends Error {
   }
 }
 
-const START_PATIENCE = 8; // times the stall timeout: Pyodide compiles itself meanwhile, and scripts come without a sign of progress
+/** The compiler's script may come slowly and shows no progress: it may take this many times `env.stallTimeout`. */
+const SCRIPT_PATIENCE = 4;
+/** Likewise from then on until Pyodide runs: it downloads a script and compiles WebAssembly without a sign of progress. */
+const PYODIDE_PATIENCE = 8;
 const END_GRACE_MS = 2000;
 
 const ending = new Set<Promise<void>>();
@@ -31,11 +34,14 @@ export async function compilersEnded(): Promise<void> {
 /** Python in a worker. */
 export class Compiler {
   private readonly worker: Worker;
-  private readonly start: Watchdog;
+  /** Until the worker's script runs and its death would be noticed; then until Pyodide runs. */
+  private start: Watchdog;
+  private readonly life = newLife();
   private heard = (): void => undefined;
   /** Its script runs. */
   private readonly running = new Promise<void>((resolve) => (this.heard = resolve));
   private unwatch = (): void => undefined;
+  private spoke = false;
   private started = false;
   private failed: Error | undefined;
   private last: Promise<unknown> = Promise.resolve();
@@ -43,20 +49,32 @@ export class Compiler {
   private readonly stop = () => this.end(aborted(this.signal));
 
   /** Starts Python. */
-  constructor(urls: Urls, private readonly signal: AbortSignal) {
+  constructor(private readonly urls: Urls, private readonly signal: AbortSignal) {
     this.worker = new Worker(urls.compilerUrl, { type: "module", name: "edgewise compiler" });
-    const patience = START_PATIENCE * stallTimeout();
-    this.start = new Watchdog(() => this.end(new EngineError(`Python did not start: nothing came of it for ${seconds(patience)}`, urls.pyodideUrl,
-      "Check the network, and that the files of the npm package pyodide are served there (env.pyodideUrl); or give the page a package made by `edgewise build`.")), patience);
-    this.start.wake();
+    this.start = this.watchdog("the compiler's worker did not start: nothing came of it", SCRIPT_PATIENCE,
+      urls.compilerUrl, "Check the network, and that compiler.js is served beside worker.js.");
     this.worker.onerror = (e) => {
       e.preventDefault?.();
       this.end(new EngineError(`the compiler's worker failed (${e.message || "it could not be loaded"})`, urls.compilerUrl, "Serve compiler.js beside worker.js."));
     };
     this.worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => this.receive(data);
-    this.post({ pyodideUrl: urls.pyodideUrl, wheelUrl: urls.wheelUrl, life: newLife(), stallTimeout: stallTimeout() });
+    this.post({ pyodideUrl: urls.pyodideUrl, wheelUrl: urls.wheelUrl, life: this.life, stallTimeout: stallTimeout() });
     if (signal.aborted) this.stop();
     else signal.addEventListener("abort", this.stop, { once: true });
+  }
+
+  private watchdog(what: string, patience: number, where: string, remedy: string): Watchdog {
+    const ms = patience * stallTimeout();
+    const dog = new Watchdog(() => this.end(new EngineError(`${what} for ${seconds(ms)}`, where, remedy)), ms);
+    dog.wake();
+    return dog;
+  }
+
+  /** The worker runs, and is missed as soon as it ends: Pyodide may now take its time. */
+  private awaitPyodide(): void {
+    this.start.stop();
+    this.start = this.watchdog("Python did not start: nothing came of it", PYODIDE_PATIENCE, this.urls.pyodideUrl,
+      "Check the network, and that the files of the npm package pyodide are served there (env.pyodideUrl); or give the page a package made by `edgewise build`.");
   }
 
   /** Whether it has neither failed nor been ended. */
@@ -102,8 +120,13 @@ export class Compiler {
     const { waiting } = this;
     this.heard();
     if (this.failed) return;
-    if ("alive" in data) return this.start.feed();
+    if ("alive" in data) {
+      if (!this.life && !this.spoke) this.awaitPyodide(); // without locks, this is all that is known of it
+      this.spoke = true;
+      return this.start.feed();
+    }
     if ("life" in data) {
+      if (!this.started) this.awaitPyodide();
       this.unwatch = watchLife(data.life, () => this.end(new EngineError("Python's worker has ended without a word", "", "The browser may have run out of memory: close other tabs and try again, or compile the model ahead of time with `edgewise build`.")));
       return;
     }
