@@ -19,10 +19,15 @@ EW_INLINE vf vf_activate(vf x, int32_t activation) {
 }
 
 /* The cheap activations are bounds, which are applied in registers; the others are dear. */
-typedef struct { vf low, high; bool dear; } ew_bounds;
+typedef struct {
+  vf low, high;
+  bool dear;
+} ew_bounds;
 EW_INLINE ew_bounds ew_bounds_of(int32_t activation) {
-  const bool relu6 = activation == EW_ACTIVATION_RELU6, relu = relu6 || activation == EW_ACTIVATION_RELU;
-  return (ew_bounds){vf_splat(relu ? 0 : -INFINITY), vf_splat(relu6 ? 6 : INFINITY), !relu && activation != EW_ACTIVATION_NONE};
+  const bool relu6 = activation == EW_ACTIVATION_RELU6,
+             relu = relu6 || activation == EW_ACTIVATION_RELU;
+  return (ew_bounds){vf_splat(relu ? 0 : -INFINITY), vf_splat(relu6 ? 6 : INFINITY),
+                     !relu && activation != EW_ACTIVATION_NONE};
 }
 EW_INLINE vf ew_bounded(const ew_bounds *b, vf x) { return vf_min(vf_max(x, b->low), b->high); }
 #endif

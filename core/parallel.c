@@ -1,68 +1,80 @@
-/* ew_parallel: one job at a time. Each thread has a share of its tasks, neighbours in the same place of every job: what a thread has written, most
- * often rows of activations, it then finds in its own cache, which costs a fraction of fetching it from another core's. A thread that has
+/* ew_parallel: one job at a time. Each thread has a share of its tasks, neighbours in the same
+ * place of every job: what a thread has written, most often rows of activations, it then finds in
+ * its own cache, which costs a fraction of fetching it from another core's. A thread that has
  * finished its share takes from the others', so that uneven tasks balance.
  *
- * A share's counter carries the job's number beside the next task's index: a thread that comes late to a finished job finds another
- * number and leaves the counter alone. What it may have read of the job meanwhile is that of the job itself, since the next one's fields lie
- * elsewhere, or thrown away with the counter's change, which is why the fields are atomics. Waiting is a short spin, then sleep: on a futex-like
- * word in wasm, on a condition variable elsewhere. */
+ * A share's counter carries the job's number beside the next task's index: a thread that comes late
+ * to a finished job finds another number and leaves the counter alone. What it may have read of the
+ * job meanwhile is that of the job itself, since the next one's fields lie elsewhere, or thrown
+ * away with the counter's change, which is why the fields are atomics. Waiting is a short spin,
+ * then sleep: on a futex-like word in wasm, on a condition variable elsewhere. */
 #if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#  define _POSIX_C_SOURCE 200809L
 #endif
 #include "vm.h"
 
 #if defined(__wasm__) ? defined(__wasm_atomics__) : !defined(_WIN32)
-#define THREADS 1
+#  define THREADS 1
 #endif
 
 #if THREADS
-#include <stdatomic.h>
-#if !defined(__wasm__)
-#include <pthread.h>
-#endif
+#  include <stdatomic.h>
+#  if !defined(__wasm__)
+#    include <pthread.h>
+#  endif
 
-#if defined(__wasm__)
-enum { MAX_THREADS = 64, SPINS = 20000 }; /* there is no pause instruction: a spin is a few nanoseconds */
-#else
+#  if defined(__wasm__)
+/* there is no pause instruction: a spin is a few nanoseconds */
+enum { MAX_THREADS = 64, SPINS = 20000 };
+#  else
 enum { MAX_THREADS = 64, SPINS = 1000 };
-#endif
+#  endif
 
 enum { LINE = 64 }; /* bytes of a cache line: words that different threads write lie so far apart */
 
 struct ew_pool {
   ew_engine *engine;
   int32_t width;
-  struct { _Atomic(uint32_t) count; _Atomic(ew_task) task; _Atomic(void *) arg; } jobs[2]; /* of job j at j % 2 */
-  struct { _Atomic(uint64_t) next; char line[LINE - 8]; } shares[MAX_THREADS];             /* job << 32 | index of the next task to take */
-  _Atomic(uint32_t) job;      /* number of the present or last job; idle threads sleep on it */
+  /* of job j at j % 2 */
+  struct {
+    _Atomic(uint32_t) count;
+    _Atomic(ew_task) task;
+    _Atomic(void *) arg;
+  } jobs[2];
+  /* job << 32 | index of the next task to take */
+  struct {
+    _Atomic(uint64_t) next;
+    char line[LINE - 8];
+  } shares[MAX_THREADS];
+  _Atomic(uint32_t) job; /* number of the present or last job; idle threads sleep on it */
   char line[LINE];
-  _Atomic(uint32_t) done;     /* tasks finished of it; the caller sleeps on it */
+  _Atomic(uint32_t) done; /* tasks finished of it; the caller sleeps on it */
   char other_line[LINE];
   _Atomic(uint32_t) sleepers; /* threads that sleep or are about to, the caller among them */
   _Atomic(uint32_t) serving, stop;
-#if !defined(__wasm__)
+#  if !defined(__wasm__)
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   pthread_t threads[MAX_THREADS];
   int32_t started;
-#endif
+#  endif
 };
 
 static void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
+#  if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
-#elif defined(__aarch64__)
+#  elif defined(__aarch64__)
   __asm__ volatile("yield");
-#endif
+#  endif
 }
 
-#if defined(__wasm__)
-/* A function of its own, exported so that no optimizer folds it back: the baseline compiler of V8 in Node 20 loses locals that live
- * across this instruction (wasm/Makefile says more). */
+#  if defined(__wasm__)
+/* A function of its own, exported so that no optimizer folds it back: the baseline compiler of V8
+ * in Node 20 loses locals that live across this instruction (wasm/Makefile says more). */
 EW_API(ew_wait) __attribute__((noinline)) int32_t ew_wait(int32_t *word, int32_t value) {
   return __builtin_wasm_memory_atomic_wait32(word, value, -1);
 }
-#endif
+#  endif
 
 /* Sleeps while *word is `value`. */
 static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
@@ -71,31 +83,34 @@ static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
     pause_briefly();
   }
   atomic_fetch_add(&p->sleepers, 1);
-#if defined(__wasm__)
+#  if defined(__wasm__)
   while (atomic_load(word) == value) ew_wait((int32_t *)word, (int32_t)value);
-#else
+#  else
   pthread_mutex_lock(&p->mutex);
   while (atomic_load(word) == value) pthread_cond_wait(&p->changed, &p->mutex);
   pthread_mutex_unlock(&p->mutex);
-#endif
+#  endif
   atomic_fetch_sub(&p->sleepers, 1);
 }
 
 /* After a word has changed. Whoever sees it unchanged has counted itself a sleeper before. */
 static void wake(ew_pool *p, _Atomic(uint32_t) *word) {
   if (!atomic_load(&p->sleepers)) return;
-#if defined(__wasm__)
+#  if defined(__wasm__)
   __builtin_wasm_memory_atomic_notify((int *)word, (unsigned)-1);
-#else
+#  else
   (void)word;
   pthread_mutex_lock(&p->mutex);
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->mutex);
-#endif
+#  endif
 }
 
 /* The first task of a thread's share. */
-static uint32_t first_of(const ew_pool *p, uint32_t count, int32_t thread) { return (uint32_t)(((uint64_t)count * (uint32_t)thread + (uint32_t)p->width - 1) / (uint32_t)p->width); }
+static uint32_t first_of(const ew_pool *p, uint32_t count, int32_t thread) {
+  return (uint32_t)(((uint64_t)count * (uint32_t)thread + (uint32_t)p->width - 1) /
+                    (uint32_t)p->width);
+}
 
 /* Takes tasks of the job until none is left to take: of its own share, then of the others'. */
 static void work(ew_pool *p, uint32_t job, int32_t thread) {
@@ -127,8 +142,11 @@ static void serve(ew_pool *p, int32_t thread) {
   wake(p, &p->serving);
 }
 
-#if !defined(__wasm__)
-typedef struct { ew_pool *pool; int32_t index; } thread_start;
+#  if !defined(__wasm__)
+typedef struct {
+  ew_pool *pool;
+  int32_t index;
+} thread_start;
 
 static void *thread_main(void *start) {
   thread_start s = *(thread_start *)start;
@@ -136,17 +154,18 @@ static void *thread_main(void *start) {
   serve(s.pool, s.index);
   return NULL;
 }
-#endif
+#  endif
 
 ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
   ew_pool *p = ew_alloc(sizeof *p);
   if (!p) return NULL;
   p->engine = engine;
   p->width = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-#if !defined(__wasm__)
+#  if !defined(__wasm__)
   pthread_mutex_init(&p->mutex, NULL);
   pthread_cond_init(&p->changed, NULL);
-  for (int32_t i = 1; i < p->width; i++) { /* a system that gives fewer threads still runs everything */
+  /* a system that gives fewer threads still runs everything */
+  for (int32_t i = 1; i < p->width; i++) {
     thread_start *s = ew_alloc(sizeof *s);
     if (!s) break;
     *s = (thread_start){p, i};
@@ -159,7 +178,7 @@ ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
     p->started++;
   }
   p->width = p->started + 1;
-#endif
+#  endif
   return p;
 }
 
@@ -167,25 +186,25 @@ void ew_pool_close(ew_pool *p) {
   atomic_store(&p->stop, 1);
   atomic_fetch_add(&p->job, 1);
   wake(p, &p->job);
-#if defined(__wasm__)
+#  if defined(__wasm__)
   for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n);
-#else
+#  else
   for (int32_t i = 0; i < p->started; i++) pthread_join(p->threads[i], NULL);
   pthread_mutex_destroy(&p->mutex);
   pthread_cond_destroy(&p->changed);
-#endif
+#  endif
   ew_free(p);
 }
 
 int32_t ew_pool_width(const ew_pool *p) { return p->width; }
 
-#if defined(__wasm__)
+#  if defined(__wasm__)
 EW_API(ew_worker) void ew_worker(ew_engine *e, int32_t index) {
   if (index < 1 || index >= e->pool->width) return;
   atomic_fetch_add(&e->pool->serving, 1);
   serve(e->pool, index);
 }
-#endif
+#  endif
 
 void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   ew_pool *p = c->engine->pool;
@@ -198,7 +217,9 @@ void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   atomic_store(&p->jobs[job % 2].count, (uint32_t)count);
   atomic_store(&p->jobs[job % 2].task, task);
   atomic_store(&p->jobs[job % 2].arg, arg);
-  for (int32_t i = 0; i < p->width; i++) atomic_store(&p->shares[i].next, (uint64_t)job << 32 | first_of(p, (uint32_t)count, i)); /* from here on it can be taken from */
+  /* from here on it can be taken from */
+  for (int32_t i = 0; i < p->width; i++)
+    atomic_store(&p->shares[i].next, (uint64_t)job << 32 | first_of(p, (uint32_t)count, i));
   atomic_store(&p->job, job);
   wake(p, &p->job);
   work(p, job, 0);
@@ -207,7 +228,9 @@ void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
 
 #else
 
-struct ew_pool { int32_t width; };
+struct ew_pool {
+  int32_t width;
+};
 
 ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
   (void)engine, (void)threads;

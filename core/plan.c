@@ -1,32 +1,41 @@
 /* The plan loader: everything about a plan that can be checked before it runs.
  *
- * Where a step depends on registers it is checked here at each combination of their smallest and largest values, so that a plan
- * that cannot work is refused at once. That is no proof for the values between (reaches are not linear in all parameters), so
- * vm.c checks such a step again, with the values it then has, after a register has changed. */
+ * Where a step depends on registers it is checked here at each combination of their smallest and
+ * largest values, so that a plan that cannot work is refused at once. That is no proof for the
+ * values between (reaches are not linear in all parameters), so vm.c checks such a step again, with
+ * the values it then has, after a register has changed. */
 #include "vm.h"
 #include <string.h>
 
 enum { MAX_STEP_REGISTERS = 6 };
 
-typedef struct { int64_t lo, hi; } extent; /* bytes [lo, hi) of a buffer; lo == hi: nothing */
+typedef struct {
+  int64_t lo, hi;
+} extent; /* bytes [lo, hi) of a buffer; lo == hi: nothing */
 
-int32_t ew_fail(ew_engine *e, int32_t code, int64_t step, int64_t operand, int32_t kernel, int64_t detail) {
+int32_t ew_fail(ew_engine *e, int32_t code, int64_t step, int64_t operand, int32_t kernel,
+                int64_t detail) {
   e->error = (ew_error){code, (int32_t)step, (int32_t)operand, kernel, detail};
   return code;
 }
 
-static int32_t step_fail(ew_plan *p, const ew_step *s, int32_t code, int64_t operand, int64_t detail) {
+static int32_t step_fail(ew_plan *p, const ew_step *s, int32_t code, int64_t operand,
+                         int64_t detail) {
   return ew_fail(p->engine, code, s - p->steps, operand, s->id, detail);
 }
 
 /* registers[reg] * scale + add */
-static bool linear(const int64_t *registers, uint32_t reg, int64_t scale, int64_t add, int64_t *out) {
+static bool linear(const int64_t *registers, uint32_t reg, int64_t scale, int64_t add,
+                   int64_t *out) {
   int64_t product;
-  return !__builtin_mul_overflow(registers[reg], scale, &product) && !__builtin_add_overflow(product, add, out);
+  return !__builtin_mul_overflow(registers[reg], scale, &product) &&
+         !__builtin_add_overflow(product, add, out);
 }
 
 static uint64_t buffer_bytes(const ew_plan *p, uint32_t buffer) {
-  return buffer == EW_ARENA ? p->arena_bytes : buffer == EW_CONST ? p->const_bytes : p->slots[buffer - EW_SLOT0].bytes;
+  return buffer == EW_ARENA   ? p->arena_bytes
+         : buffer == EW_CONST ? p->const_bytes
+                              : p->slots[buffer - EW_SLOT0].bytes;
 }
 
 /* Operands present, in known buffers, with the right to write: what no register changes. */
@@ -42,7 +51,8 @@ static int32_t check_operands(ew_plan *p, ew_step *s, uint32_t index) {
       if (o->buffer - EW_SLOT0 >= p->n_slots) return step_fail(p, s, EW_E_BOUNDS, i, o->buffer);
       ew_slot *slot = &p->slots[o->buffer - EW_SLOT0];
       if (output && !slot->writable) return step_fail(p, s, EW_E_READONLY, i, o->buffer);
-      if (index >= p->n_init_steps) slot->in_steps = true;
+      if (index >= p->n_init_steps)
+        slot->in_steps = true;
       else {
         if (slot->init_begin == slot->init_end) slot->init_begin = index;
         slot->init_end = index + 1;
@@ -57,21 +67,24 @@ static int32_t check_operands(ew_plan *p, ew_step *s, uint32_t index) {
 static bool extent_of(const ew_operand *o, const ew_reach *r, const int64_t *registers, extent *e) {
   int64_t at = o->offset, lo, hi;
   if (o->reg && !linear(registers, o->reg - 1, o->scale, o->offset, &at)) return false;
-  return !__builtin_mul_overflow(r->lo, r->size, &lo) && !__builtin_mul_overflow(r->hi, r->size, &hi) && !__builtin_add_overflow(at, lo, &e->lo) &&
+  return !__builtin_mul_overflow(r->lo, r->size, &lo) &&
+         !__builtin_mul_overflow(r->hi, r->size, &hi) && !__builtin_add_overflow(at, lo, &e->lo) &&
          !__builtin_add_overflow(at, hi, &e->hi);
 }
 
 int32_t ew_step_check(ew_plan *p, ew_step *s, const int64_t *registers) {
   for (int i = 0; i < s->n_patches; i++) {
     int64_t value;
-    if (!linear(registers, s->patches[i].reg, s->patches[i].scale, s->patches[i].add, &value) || value != (int32_t)value)
+    if (!linear(registers, s->patches[i].reg, s->patches[i].scale, s->patches[i].add, &value) ||
+        value != (int32_t)value)
       return step_fail(p, s, EW_E_PARAM, -1, s->patches[i].field);
     s->params[s->patches[i].field] = (int32_t)value;
   }
   for (int i = 0; i < EW_VARIANT_COUNT; i++) {
     if (ew_code.variants[i].kernel != s->id || ew_code.variants[i].values == UINT64_MAX) continue;
     const int32_t value = s->params[ew_code.variants[i].word];
-    if (value < 0 || value > 63 || !(ew_code.variants[i].values >> value & 1)) return step_fail(p, s, EW_E_ABSENT, -1, value);
+    if (value < 0 || value > 63 || !(ew_code.variants[i].values >> value & 1))
+      return step_fail(p, s, EW_E_ABSENT, -1, value);
   }
   ew_reach reach[EW_MAX_OPERANDS];
   extent at[EW_MAX_OPERANDS];
@@ -82,15 +95,23 @@ int32_t ew_step_check(ew_plan *p, ew_step *s, const int64_t *registers) {
   for (int i = 0; i < s->kernel->n_operands; i++) {
     const ew_operand *o = &s->operands[i];
     if (o->buffer == EW_NONE) continue;
-    if (!extent_of(o, &reach[i], registers, &at[i]) || at[i].lo < 0 || at[i].hi < at[i].lo || (uint64_t)at[i].hi > buffer_bytes(p, o->buffer))
+    if (!extent_of(o, &reach[i], registers, &at[i]) || at[i].lo < 0 || at[i].hi < at[i].lo ||
+        (uint64_t)at[i].hi > buffer_bytes(p, o->buffer))
       return step_fail(p, s, EW_E_BOUNDS, i, o->buffer);
   }
-  /* An output overlaps nothing else in its buffer, but an input it may replace, and that exactly. */
+  /* An output overlaps nothing else in its buffer, but an input it may replace, and that
+   * exactly. */
   for (int i = 0; i < s->kernel->n_operands; i++)
     for (int j = 0; (s->kernel->outputs >> i & 1) && j < s->kernel->n_operands; j++) {
-      if (j == i || s->operands[i].buffer == EW_NONE || s->operands[i].buffer != s->operands[j].buffer) continue;
-      if (at[i].hi <= at[j].lo || at[j].hi <= at[i].lo || at[i].lo == at[i].hi || at[j].lo == at[j].hi) continue;
-      if ((s->kernel->inplace[i] >> j & 1) && at[i].lo == at[j].lo && at[i].hi == at[j].hi && reach[i].lo == reach[j].lo && reach[i].size == reach[j].size) continue;
+      if (j == i || s->operands[i].buffer == EW_NONE ||
+          s->operands[i].buffer != s->operands[j].buffer)
+        continue;
+      if (at[i].hi <= at[j].lo || at[j].hi <= at[i].lo || at[i].lo == at[i].hi ||
+          at[j].lo == at[j].hi)
+        continue;
+      if ((s->kernel->inplace[i] >> j & 1) && at[i].lo == at[j].lo && at[i].hi == at[j].hi &&
+          reach[i].lo == reach[j].lo && reach[i].size == reach[j].size)
+        continue;
       return step_fail(p, s, EW_E_ALIAS, i, j);
     }
   return EW_OK;
@@ -110,7 +131,8 @@ static int32_t check_ends(ew_plan *p, ew_step *s) {
   }
   s->registers = n > 0;
   for (uint32_t ends = 0; ends < 1u << n; ends++) {
-    for (uint32_t k = 0; k < n; k++) p->registers[used[k]] = ends >> k & 1 ? p->limits[used[k]].max : p->limits[used[k]].min;
+    for (uint32_t k = 0; k < n; k++)
+      p->registers[used[k]] = ends >> k & 1 ? p->limits[used[k]].max : p->limits[used[k]].min;
     int32_t code = ew_step_check(p, s, p->registers);
     if (code) return code;
   }
@@ -121,36 +143,47 @@ static int32_t check_ends(ew_plan *p, ew_step *s) {
 static int32_t load_step(ew_plan *p, uint32_t index, uint64_t *at, uint64_t end) {
   ew_step *s = &p->steps[index];
   ew_engine *e = p->engine;
-  if (end - *at < sizeof(ew_step_header)) return ew_fail(e, EW_E_FORMAT, index, -1, -1, (int64_t)*at);
+  if (end - *at < sizeof(ew_step_header))
+    return ew_fail(e, EW_E_FORMAT, index, -1, -1, (int64_t)*at);
   uint8_t *bytes = p->bytes + *at;
   const ew_step_header *h = (const ew_step_header *)bytes;
   if (h->kernel >= EW_KERNEL_COUNT) return ew_fail(e, EW_E_KERNEL, index, -1, h->kernel, 0);
   s->id = h->kernel, s->kernel = &ew_kernels[h->kernel], s->code = &ew_code.of[h->kernel];
   if (!s->code->run) return step_fail(p, s, EW_E_ABSENT, -1, -1);
-  if (h->param_bytes != s->kernel->param_bytes || h->n_operands != s->kernel->n_operands) return step_fail(p, s, EW_E_KERNEL, -1, h->param_bytes);
-  uint64_t patches_at = sizeof *h + ((uint64_t)h->param_bytes + 7) / 8 * 8, operands_at = patches_at + h->n_patches * sizeof(ew_patch);
+  if (h->param_bytes != s->kernel->param_bytes || h->n_operands != s->kernel->n_operands)
+    return step_fail(p, s, EW_E_KERNEL, -1, h->param_bytes);
+  uint64_t patches_at = sizeof *h + ((uint64_t)h->param_bytes + 7) / 8 * 8,
+           operands_at = patches_at + h->n_patches * sizeof(ew_patch);
   uint64_t size = operands_at + h->n_operands * sizeof(ew_operand);
-  if (h->step_bytes != size || size > end - *at) return step_fail(p, s, EW_E_FORMAT, -1, (int64_t)*at);
+  if (h->step_bytes != size || size > end - *at)
+    return step_fail(p, s, EW_E_FORMAT, -1, (int64_t)*at);
   s->params = (int32_t *)(bytes + sizeof *h);
   s->patches = (const ew_patch *)(bytes + patches_at), s->n_patches = h->n_patches;
   s->operands = (const ew_operand *)(bytes + operands_at);
   for (int i = 0; i < s->n_patches; i++) {
-    if (s->patches[i].field >= h->param_bytes / 4) return step_fail(p, s, EW_E_KERNEL, -1, s->patches[i].field);
-    if (s->patches[i].reg >= p->n_registers) return step_fail(p, s, EW_E_REGISTER, -1, s->patches[i].reg);
+    if (s->patches[i].field >= h->param_bytes / 4)
+      return step_fail(p, s, EW_E_KERNEL, -1, s->patches[i].field);
+    if (s->patches[i].reg >= p->n_registers)
+      return step_fail(p, s, EW_E_REGISTER, -1, s->patches[i].reg);
   }
   *at += size;
   int32_t code = check_operands(p, s, index);
   return code ? code : check_ends(p, s);
 }
 
-/* Whether `count` items of `size` bytes lie at `at`, behind *end, which moves behind them: sections come in the header's order and do not overlap. */
-static bool section(const ew_plan_header *h, uint64_t *end, uint64_t at, uint64_t count, uint64_t size) {
-  if (at % 16 || at < *end || at > h->total_bytes || count > (h->total_bytes - at) / size) return false;
+/* Whether `count` items of `size` bytes lie at `at`, behind *end, which moves behind them: sections
+ * come in the header's order and do not overlap. */
+static bool section(const ew_plan_header *h, uint64_t *end, uint64_t at, uint64_t count,
+                    uint64_t size) {
+  if (at % 16 || at < *end || at > h->total_bytes || count > (h->total_bytes - at) / size)
+    return false;
   *end = at + count * size;
   return true;
 }
 
-static void *zeros(uint64_t count, uint64_t size) { return count * size > SIZE_MAX / 2 ? NULL : ew_alloc((size_t)(count * size)); }
+static void *zeros(uint64_t count, uint64_t size) {
+  return count * size > SIZE_MAX / 2 ? NULL : ew_alloc((size_t)(count * size));
+}
 
 static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   ew_engine *e = p->engine;
@@ -161,32 +194,43 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   if (h.table_hash != EW_TABLE_HASH) return ew_fail(e, EW_E_TABLE, -1, -1, -1, h.table_hash);
   uint64_t end = sizeof h;
   if (h.total_bytes > n) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)n);
-  if (!section(&h, &end, h.registers_at, h.n_registers, sizeof(ew_register_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.registers_at);
-  if (!section(&h, &end, h.slots_at, h.n_slots, sizeof(ew_slot_entry))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.slots_at);
-  if (!section(&h, &end, h.const_at, h.const_bytes, 1)) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.const_at);
+  if (!section(&h, &end, h.registers_at, h.n_registers, sizeof(ew_register_entry)))
+    return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.registers_at);
+  if (!section(&h, &end, h.slots_at, h.n_slots, sizeof(ew_slot_entry)))
+    return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.slots_at);
+  if (!section(&h, &end, h.const_at, h.const_bytes, 1))
+    return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.const_at);
   uint64_t n_steps = (uint64_t)h.n_init_steps + h.n_steps;
-  if (!section(&h, &end, h.steps_at, n_steps, sizeof(ew_step_header))) return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.steps_at);
-  if (h.arena_bytes > SIZE_MAX / 2) return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)h.arena_bytes);
+  if (!section(&h, &end, h.steps_at, n_steps, sizeof(ew_step_header)))
+    return ew_fail(e, EW_E_FORMAT, -1, -1, -1, (int64_t)h.steps_at);
+  if (h.arena_bytes > SIZE_MAX / 2)
+    return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)h.arena_bytes);
 
   p->arena_bytes = h.arena_bytes, p->const_bytes = h.const_bytes;
-  p->n_registers = h.n_registers, p->n_slots = h.n_slots, p->n_init_steps = h.n_init_steps, p->n_steps = h.n_steps;
+  p->n_registers = h.n_registers, p->n_slots = h.n_slots, p->n_init_steps = h.n_init_steps,
+  p->n_steps = h.n_steps;
   p->bytes = zeros(h.total_bytes, 1);
   p->registers = zeros(h.n_registers, sizeof *p->registers);
   p->slots = zeros(h.n_slots, sizeof *p->slots);
   p->fresh = zeros(h.n_slots, sizeof *p->fresh);
   p->steps = zeros(n_steps, sizeof *p->steps);
   if (!p->bytes || !p->registers || !p->slots || !p->fresh || !p->steps)
-    return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)(h.total_bytes + h.n_registers * sizeof *p->registers + h.n_slots * (sizeof *p->slots + sizeof *p->fresh) + n_steps * sizeof *p->steps));
+    return ew_fail(e, EW_E_MEMORY, -1, -1, -1,
+                   (int64_t)(h.total_bytes + h.n_registers * sizeof *p->registers +
+                             h.n_slots * (sizeof *p->slots + sizeof *p->fresh) +
+                             n_steps * sizeof *p->steps));
   memcpy(p->bytes, bytes, (size_t)h.total_bytes);
   p->n_bytes = h.total_bytes;
   p->constants = p->bytes + h.const_at;
 
   p->limits = (const ew_register_entry *)(p->bytes + h.registers_at);
   for (uint32_t i = 0; i < p->n_registers; i++)
-    if (p->limits[i].min > p->limits[i].max) return ew_fail(e, EW_E_REGISTER, -1, i, -1, p->limits[i].min);
+    if (p->limits[i].min > p->limits[i].max)
+      return ew_fail(e, EW_E_REGISTER, -1, i, -1, p->limits[i].min);
   const ew_slot_entry *slots = (const ew_slot_entry *)(p->bytes + h.slots_at);
   for (uint32_t i = 0; i < p->n_slots; i++) {
-    if (slots[i].bytes > INT64_MAX) return ew_fail(e, EW_E_FORMAT, -1, i, -1, (int64_t)(h.slots_at + i * sizeof *slots));
+    if (slots[i].bytes > INT64_MAX)
+      return ew_fail(e, EW_E_FORMAT, -1, i, -1, (int64_t)(h.slots_at + i * sizeof *slots));
     p->slots[i] = (ew_slot){.bytes = slots[i].bytes, .writable = slots[i].flags & EW_SLOT_WRITABLE};
   }
   uint64_t at = h.steps_at;
@@ -200,7 +244,8 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
     p->registers[i] = r->min > 0 ? r->min : r->max < 0 ? r->max : 0;
   }
 
-  if (h.arena_bytes > e->arena_bytes) { /* its contents last for one run only: no copy, and the old one goes first */
+  /* its contents last for one run only: no copy, and the old one goes first */
+  if (h.arena_bytes > e->arena_bytes) {
     ew_free(e->arena);
     e->arena = ew_alloc((size_t)h.arena_bytes);
     uint64_t before = e->arena_bytes;
@@ -214,7 +259,8 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   return EW_OK;
 }
 
-EW_API(ew_plan_load) int32_t ew_plan_load(ew_engine *e, const void *bytes, size_t n, ew_plan **out) {
+EW_API(ew_plan_load)
+int32_t ew_plan_load(ew_engine *e, const void *bytes, size_t n, ew_plan **out) {
   *out = NULL;
   ew_plan *p = ew_alloc(sizeof *p);
   if (!p) return ew_fail(e, EW_E_MEMORY, -1, -1, -1, sizeof *p);

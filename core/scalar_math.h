@@ -1,14 +1,24 @@
-/* Rounding and conversions to half precision without branches, so that a plain loop over them becomes vector code. */
+/* Rounding and conversions to half precision without branches, so that a plain loop over them
+ * becomes vector code. */
 #ifndef EDGEWISE_SCALAR_MATH_H
 #define EDGEWISE_SCALAR_MATH_H
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t ew_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
-static inline float ew_float(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+static inline uint32_t ew_bits(float x) {
+  uint32_t u;
+  memcpy(&u, &x, 4);
+  return u;
+}
+static inline float ew_float(uint32_t u) {
+  float x;
+  memcpy(&x, &u, 4);
+  return x;
+}
 
-/* Nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction. */
+/* Nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a
+ * fraction. */
 #define EW_ROUNDER 12582912.0f
 static inline float ew_round_small(float x) { return (x + EW_ROUNDER) - EW_ROUNDER; }
 
@@ -16,10 +26,13 @@ static inline float ew_round_small(float x) { return (x + EW_ROUNDER) - EW_ROUND
 static inline uint16_t ew_float_to_half(float x) {
   uint32_t u = ew_bits(x), sign = u & 0x80000000u;
   u ^= sign;
-  uint32_t small = ew_bits(ew_float(u) + 0.5f) - 0x3f000000u;                /* denormal: the addition rounds at 2^-24 */
-  uint32_t normal = (u - 0x38000000u + 0xfffu + ((u >> 13) & 1u)) >> 13;      /* rebias, round to nearest even */
+  /* denormal: the addition rounds at 2^-24 */
+  uint32_t small = ew_bits(ew_float(u) + 0.5f) - 0x3f000000u;
+  /* rebias, round to nearest even */
+  uint32_t normal = (u - 0x38000000u + 0xfffu + ((u >> 13) & 1u)) >> 13;
   uint32_t h = u < 0x38800000u ? small : normal;
-  h = u >= 0x47800000u ? 0x7c00u : h;                                         /* 2^16 and above; 65520 up to there rounds up into it */
+  /* 2^16 and above; 65520 up to there rounds up into it */
+  h = u >= 0x47800000u ? 0x7c00u : h;
   h = u > 0x7f800000u ? 0x7e00u : h;
   return (uint16_t)(h | sign >> 16);
 }

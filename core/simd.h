@@ -1,27 +1,29 @@
 /* The instruction set, as a dozen verbs over a vector of VF floats.
  *
- * Vectors are GCC/Clang vector extensions: +, -, *, / and comparisons are written as on numbers, and a target without vectors
- * gets them lowered to scalars by the compiler. Only what operators cannot say has a verb here; each verb has a portable form
- * and, where it pays, one per instruction set: wasm simd128, wasm relaxed-simd, SSE, AVX2 + FMA and AVX-512 (vectors twice and four times as wide).
+ * Vectors are GCC/Clang vector extensions: +, -, *, / and comparisons are written as on numbers,
+ * and a target without vectors gets them lowered to scalars by the compiler. Only what operators
+ * cannot say has a verb here; each verb has a portable form and, where it pays, one per instruction
+ * set: wasm simd128, wasm relaxed-simd, SSE, AVX2 + FMA and AVX-512 (vectors twice and four times
+ * as wide).
  *
- * Operands of a plan may lie at any address, so memory is touched only through the `real`, `half`, ... types below (aligned(1)).
- */
+ * Operands of a plan may lie at any address, so memory is touched only through the `real`, `half`,
+ * ... types below (aligned(1)). / */
 #ifndef EDGEWISE_SIMD_H
 #define EDGEWISE_SIMD_H
 #include <stdbool.h>
 #include <stdint.h>
 #if defined(__wasm_simd128__)
-#include <wasm_simd128.h>
+#  include <wasm_simd128.h>
 #elif defined(__SSE2__)
-#include <immintrin.h>
+#  include <immintrin.h>
 #endif
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-#define VF 16
+#  define VF 16
 #elif defined(__AVX2__) && defined(__FMA__)
-#define VF 8
+#  define VF 8
 #else
-#define VF 4
+#  define VF 4
 #endif
 
 #define EW_INLINE static inline __attribute__((always_inline, unused))
@@ -68,7 +70,9 @@ EW_INLINE vf vf_load_splat(const real *p) {
 }
 EW_INLINE vi vi_splat(int32_t x) { return x - (vi){0}; }
 EW_INLINE vf vf_abs(vf v) { return (vf)((vi)v & 0x7fffffff); }
-EW_INLINE vf vf_copysign(vf v, vf sign) { return (vf)(((vi)v & 0x7fffffff) | ((vi)sign & (int32_t)0x80000000)); }
+EW_INLINE vf vf_copysign(vf v, vf sign) {
+  return (vf)(((vi)v & 0x7fffffff) | ((vi)sign & (int32_t)0x80000000));
+}
 EW_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
 /* acc + a * b; with one rounding where the hardware has it. */
@@ -148,12 +152,15 @@ EW_INLINE f32x4 f32x4_min(f32x4 a, f32x4 b) {
 /* Lanes within -128..127 as bytes, those of a first. */
 EW_INLINE i8x16 i8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
 #if defined(__wasm_simd128__)
-  return (i8x16)wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), wasm_i16x8_narrow_i32x4((v128_t)c, (v128_t)d));
+  return (i8x16)wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b),
+                                        wasm_i16x8_narrow_i32x4((v128_t)c, (v128_t)d));
 #elif defined(__SSE2__)
-  return (i8x16)_mm_packs_epi16(_mm_packs_epi32((__m128i)a, (__m128i)b), _mm_packs_epi32((__m128i)c, (__m128i)d));
+  return (i8x16)_mm_packs_epi16(_mm_packs_epi32((__m128i)a, (__m128i)b),
+                                _mm_packs_epi32((__m128i)c, (__m128i)d));
 #else
   i8x16 y;
-  for (int i = 0; i < 4; i++) y[i] = (int8_t)a[i], y[i + 4] = (int8_t)b[i], y[i + 8] = (int8_t)c[i], y[i + 12] = (int8_t)d[i];
+  for (int i = 0; i < 4; i++)
+    y[i] = (int8_t)a[i], y[i + 4] = (int8_t)b[i], y[i + 8] = (int8_t)c[i], y[i + 12] = (int8_t)d[i];
   return y;
 #endif
 }
@@ -177,9 +184,14 @@ EW_INLINE u8x16 u8x16_look_up(u8x16 table, u8x16 at) {
 EW_INLINE u8x16 u8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
 #if defined(__wasm_simd128__)
   const v128_t byte = wasm_i16x8_splat(255);
-  return (u8x16)wasm_u8x16_narrow_i16x8(wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), byte), wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)c, (v128_t)d), byte));
+  return (u8x16)wasm_u8x16_narrow_i16x8(
+      wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), byte),
+      wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)c, (v128_t)d), byte));
 #else
-  const u8x16 e = __builtin_shufflevector((u8x16)a, (u8x16)b, 0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0), f = __builtin_shufflevector((u8x16)c, (u8x16)d, 0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+  const u8x16 e = __builtin_shufflevector((u8x16)a, (u8x16)b, 0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0,
+                                          0, 0, 0, 0, 0),
+              f = __builtin_shufflevector((u8x16)c, (u8x16)d, 0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0,
+                                          0, 0, 0, 0, 0);
   return __builtin_shufflevector(e, f, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
 #endif
 }
@@ -194,29 +206,34 @@ EW_INLINE int32_t i32x4_sum(i32x4 v) { /* which wraps */
 }
 EW_INLINE float vf_sum(vf v) {
 #if VF == 16
-  return f32x4_sum((__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7)) + (__builtin_shufflevector(v, v, 8, 9, 10, 11) + __builtin_shufflevector(v, v, 12, 13, 14, 15)));
+  return f32x4_sum(
+      (__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7)) +
+      (__builtin_shufflevector(v, v, 8, 9, 10, 11) +
+       __builtin_shufflevector(v, v, 12, 13, 14, 15)));
 #elif VF == 8
-  return f32x4_sum(__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7));
+  return f32x4_sum(__builtin_shufflevector(v, v, 0, 1, 2, 3) +
+                   __builtin_shufflevector(v, v, 4, 5, 6, 7));
 #else
   return f32x4_sum(v);
 #endif
 }
-/* Every second number of a and then b, from the first or from the second on; a without its first and then b's first, and a's last before all of b but its last. */
+/* Every second number of a and then b, from the first or from the second on; a without its first
+ * and then b's first, and a's last before all of b but its last. */
 #if VF == 16
-#define EW_EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define EW_ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#define EW_BEHIND 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
-#define EW_BEFORE 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
+#  define EW_EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#  define EW_ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#  define EW_BEHIND 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
+#  define EW_BEFORE 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
 #elif VF == 8
-#define EW_EVENS 0, 2, 4, 6, 8, 10, 12, 14
-#define EW_ODDS 1, 3, 5, 7, 9, 11, 13, 15
-#define EW_BEHIND 1, 2, 3, 4, 5, 6, 7, 8
-#define EW_BEFORE 7, 8, 9, 10, 11, 12, 13, 14
+#  define EW_EVENS 0, 2, 4, 6, 8, 10, 12, 14
+#  define EW_ODDS 1, 3, 5, 7, 9, 11, 13, 15
+#  define EW_BEHIND 1, 2, 3, 4, 5, 6, 7, 8
+#  define EW_BEFORE 7, 8, 9, 10, 11, 12, 13, 14
 #else
-#define EW_EVENS 0, 2, 4, 6
-#define EW_ODDS 1, 3, 5, 7
-#define EW_BEHIND 1, 2, 3, 4
-#define EW_BEFORE 3, 4, 5, 6
+#  define EW_EVENS 0, 2, 4, 6
+#  define EW_ODDS 1, 3, 5, 7
+#  define EW_BEHIND 1, 2, 3, 4
+#  define EW_BEFORE 3, 4, 5, 6
 #endif
 EW_INLINE vf vf_evens(vf a, vf b) { return __builtin_shufflevector(a, b, EW_EVENS); }
 EW_INLINE vf vf_odds(vf a, vf b) { return __builtin_shufflevector(a, b, EW_ODDS); }
@@ -230,14 +247,19 @@ EW_INLINE float vf_highest(vf v) {
 
 /* The low and the high rows of two interleaved vectors, and the transpose of a 4 x 4 block. */
 EW_INLINE void f32x4_transpose(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d) {
-  f32x4 ab = __builtin_shufflevector(*a, *b, 0, 4, 1, 5), AB = __builtin_shufflevector(*a, *b, 2, 6, 3, 7);
-  f32x4 cd = __builtin_shufflevector(*c, *d, 0, 4, 1, 5), CD = __builtin_shufflevector(*c, *d, 2, 6, 3, 7);
-  *a = __builtin_shufflevector(ab, cd, 0, 1, 4, 5), *b = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
-  *c = __builtin_shufflevector(AB, CD, 0, 1, 4, 5), *d = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
+  f32x4 ab = __builtin_shufflevector(*a, *b, 0, 4, 1, 5),
+        AB = __builtin_shufflevector(*a, *b, 2, 6, 3, 7);
+  f32x4 cd = __builtin_shufflevector(*c, *d, 0, 4, 1, 5),
+        CD = __builtin_shufflevector(*c, *d, 2, 6, 3, 7);
+  *a = __builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+  *b = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+  *c = __builtin_shufflevector(AB, CD, 0, 1, 4, 5),
+  *d = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
 }
 
-/* float16 in memory. Shifting exponent and fraction into place and multiplying by 2^112 rebiases the exponent and normalises
- * subnormals at once; infinities and NaNs get the rest of their exponent by or. Sign-extended loads bring the sign along. */
+/* float16 in memory. Shifting exponent and fraction into place and multiplying by 2^112 rebiases
+ * the exponent and normalises subnormals at once; infinities and NaNs get the rest of their
+ * exponent by or. Sign-extended loads bring the sign along. */
 EW_INLINE f32x4 f32x4_load_half(const half *p) {
   typedef int16_t i16x4_m __attribute__((vector_size(8), aligned(1), may_alias));
   i32x4 t = (__builtin_convertvector(*(const i16x4_m *)p, i32x4) << 13) & (int32_t)0x8fffe000;
@@ -253,7 +275,8 @@ EW_INLINE vf vf_load_half(const half *p) {
   return f32x4_load_half(p);
 #endif
 }
-/* 2 VF of them. Four lanes: all but the multiplication is done on eight halves at a time, in the upper 16 bits of what they become. */
+/* 2 VF of them. Four lanes: all but the multiplication is done on eight halves at a time, in the
+ * upper 16 bits of what they become. */
 EW_INLINE void vf_load_halves(const half *p, vf *a, vf *b) {
 #if VF == 4
   i16x8 h = *(const i16x8_m *)p, low = h << 13, high = h >> 3;
@@ -266,23 +289,32 @@ EW_INLINE void vf_load_halves(const half *p, vf *a, vf *b) {
 #endif
 }
 EW_INLINE float half_to_float(uint16_t h) {
-  union { uint32_t u; float f; } v = {(uint32_t)(h & 0x7fff) << 13};
+  union {
+    uint32_t u;
+    float f;
+  } v = {(uint32_t)(h & 0x7fff) << 13};
   v.f *= 0x1p112f;
   if ((h & 0x7c00) == 0x7c00) v.u |= 0x7f800000;
   v.u |= (uint32_t)(h & 0x8000) << 16;
   return v.f;
 }
-/* 2 VF float32 to float16, to nearest even. A number of exponent e is added to the power of two above whose last place is that of the half, 2^(e-10):
- * what that leaves in the sum's last places is the half's fraction, a leading 1 included, which goes into the exponent. Subnormals are those
- * with an exponent of -14. 65536 and above is infinity; NaN becomes 0x7e00 by way of a difference that no number has. */
+/* 2 VF float32 to float16, to nearest even. A number of exponent e is added to the power of two
+ * above whose last place is that of the half, 2^(e-10): what that leaves in the sum's last places
+ * is the half's fraction, a leading 1 included, which goes into the exponent. Subnormals are those
+ * with an exponent of -14. 65536 and above is infinity; NaN becomes 0x7e00 by way of a difference
+ * that no number has. */
 EW_INLINE vi vi_of_halves(vf x) {
-  vf a = vf_min(vf_abs(x), vf_splat(0x1p16f)), power = vf_max((vf)((vi)a & 0x7f800000), vf_splat(0x1p-14f)) * 0x1p13f;
+  vf a = vf_min(vf_abs(x), vf_splat(0x1p16f)),
+     power = vf_max((vf)((vi)a & 0x7f800000), vf_splat(0x1p-14f)) * 0x1p13f;
   return ((vi)(a + power) - (vi)power) + ((vi)power >> 13) - (126 << 10);
 }
 EW_INLINE void vf_store_halves(half *p, vf a, vf b) {
 #if defined(__wasm_simd128__)
-  v128_t h = wasm_i16x8_min(wasm_i16x8_narrow_i32x4((v128_t)vi_of_halves(a), (v128_t)vi_of_halves(b)), wasm_i16x8_splat(0x7e00));
-  v128_t sign = wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b), wasm_i16x8_splat((int16_t)0x8000));
+  v128_t h =
+      wasm_i16x8_min(wasm_i16x8_narrow_i32x4((v128_t)vi_of_halves(a), (v128_t)vi_of_halves(b)),
+                     wasm_i16x8_splat(0x7e00));
+  v128_t sign = wasm_v128_and(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b),
+                              wasm_i16x8_splat((int16_t)0x8000));
   wasm_v128_store(p, wasm_v128_or(h, sign));
 #else
   typedef uint16_t halves __attribute__((vector_size(2 * VF)));
@@ -291,18 +323,26 @@ EW_INLINE void vf_store_halves(half *p, vf a, vf b) {
   for (int i = 0; i < 2; i++) {
     vi h = vi_of_halves(v[i]), is_nan = h > 0x7e00;
     h = (is_nan & 0x7e00) | (~is_nan & h) | (((vi)v[i] >> 16) & 0x8000);
-    *(halves_m *)(p + i * VF) = (halves_m)__builtin_convertvector(h, halves);
+    *(halves_m *)(p + i * VF) = (halves_m) __builtin_convertvector(h, halves);
   }
 #endif
 }
 /* Element i of an array that is float16 or float32; `is_half` is a constant where speed matters. */
-EW_INLINE float real_at(const void *p, int64_t i, bool is_half) { return is_half ? half_to_float(((const half *)p)[i]) : ((const real *)p)[i]; }
-EW_INLINE f32x4 f32x4_load_at(const void *p, int64_t i, bool is_half) { return is_half ? f32x4_load_half((const half *)p + i) : (f32x4)*(const f32x4_m *)((const real *)p + i); }
+EW_INLINE float real_at(const void *p, int64_t i, bool is_half) {
+  return is_half ? half_to_float(((const half *)p)[i]) : ((const real *)p)[i];
+}
+EW_INLINE f32x4 f32x4_load_at(const void *p, int64_t i, bool is_half) {
+  return is_half ? f32x4_load_half((const half *)p + i)
+                 : (f32x4) * (const f32x4_m *)((const real *)p + i);
+}
 /* n vectors from element i on */
 EW_INLINE void vf_load_at(vf *v, int n, const void *p, int64_t i, bool is_half) {
   int u = 0;
-  for (; is_half && u + 2 <= n; u += 2) vf_load_halves((const half *)p + i + u * VF, &v[u], &v[u + 1]);
-  for (; u < n; u++) v[u] = is_half ? vf_load_half((const half *)p + i + u * VF) : vf_load((const real *)p + i + u * VF);
+  for (; is_half && u + 2 <= n; u += 2)
+    vf_load_halves((const half *)p + i + u * VF, &v[u], &v[u + 1]);
+  for (; u < n; u++)
+    v[u] = is_half ? vf_load_half((const half *)p + i + u * VF)
+                   : vf_load((const real *)p + i + u * VF);
 }
 /* Two of them */
 EW_INLINE void vf_copy_at(real *to, const void *p, int64_t i, bool is_half) {
@@ -311,10 +351,13 @@ EW_INLINE void vf_copy_at(real *to, const void *p, int64_t i, bool is_half) {
   vf_store(to, v[0]), vf_store(to + VF, v[1]);
 }
 
-/* e^x to one unit in the last place: x = n ln 2 + r, a polynomial for e^r (minimax, 3e-9), times 2^n, whose bits are the last ones of n + 1.5 * 2^23.
- * It is 2 e^r and 2^(n-1) that are multiplied, since 2^128 is no float. Below -86.99 the result is 0, before it becomes subnormal, which x86 takes a
- * hundred times as long for; above 88.7 infinity; NaN stays. `low`: x is at most 88. */
-typedef struct { vf r, p, scale; } vf_exp_parts; /* e^x = (r p + 2) scale */
+/* e^x to one unit in the last place: x = n ln 2 + r, a polynomial for e^r (minimax, 3e-9), times
+ * 2^n, whose bits are the last ones of n + 1.5 * 2^23. It is 2 e^r and 2^(n-1) that are multiplied,
+ * since 2^128 is no float. Below -86.99 the result is 0, before it becomes subnormal, which x86
+ * takes a hundred times as long for; above 88.7 infinity; NaN stays. `low`: x is at most 88. */
+typedef struct {
+  vf r, p, scale;
+} vf_exp_parts; /* e^x = (r p + 2) scale */
 EW_INLINE vf_exp_parts vf_exp_apart(vf x, bool low) {
   const vf round = vf_splat(0x1.8p23f + 126);
   vf t = vf_max(x, vf_splat(-87.2f));
@@ -342,13 +385,15 @@ EW_INLINE vf vf_expm1_of(vf x, bool low) {
   return vf_fma(e.p * e.r, e.scale, e.scale + e.scale - 1.0f);
 }
 
-/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]`, wrapping.
- * b must be in 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently per machine. */
+/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]`, wrapping. b must be in
+ * 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently
+ * per machine. */
 EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
 #if defined(__wasm_relaxed_simd__)
   return (i32x4)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
 #elif defined(__SSSE3__)
-  return (i32x4)((u32x4)acc + (u32x4)_mm_madd_epi16(_mm_maddubs_epi16((__m128i)b, (__m128i)a), _mm_set1_epi16(1)));
+  return (i32x4)((u32x4)acc + (u32x4)_mm_madd_epi16(_mm_maddubs_epi16((__m128i)b, (__m128i)a),
+                                                    _mm_set1_epi16(1)));
 #else
   u32x4 sum = (u32x4)acc;
   for (int i = 0; i < 16; i++) sum[i / 4] += (uint32_t)(a[i] * b[i]);
@@ -357,22 +402,24 @@ EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
 }
 /* Whether that is an instruction or three. */
 #if defined(__wasm_relaxed_simd__) || defined(__SSSE3__)
-#define EW_BYTE_DOTS 1
+#  define EW_BYTE_DOTS 1
 #else
-#define EW_BYTE_DOTS 0
+#  define EW_BYTE_DOTS 0
 #endif
 /* Whether vi_dot_bytes is one where b is in 0..127, whatever vi_dots says. */
 #if defined(__wasm_relaxed_simd__)
-#define EW_RELAXED_DOTS 1
+#  define EW_RELAXED_DOTS 1
 #else
-#define EW_RELAXED_DOTS 0
+#  define EW_RELAXED_DOTS 0
 #endif
-/* Dot products of bytes over whole vectors: acc[i] += sum of a[4i..4i+3] * b[4i..4i+3], exact, where a is signed; what b is, vi_dots says. */
+/* Dot products of bytes over whole vectors: acc[i] += sum of a[4i..4i+3] * b[4i..4i+3], exact,
+ * where a is signed; what b is, vi_dots says. */
 enum { EW_NO_DOTS, EW_UNSIGNED_DOTS, EW_SIGNED_DOTS };
 EW_INLINE vi vi_dot_bytes(vi a, vi b, vi acc) {
 #if defined(__wasm_relaxed_simd__)
   return (vi)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
-#elif defined(__x86_64__) && VF == 16 /* not an intrinsic: the function it stands in need not be compiled for AVX512-VNNI */
+/* not an intrinsic: the function it stands in need not be compiled for AVX512-VNNI */
+#elif defined(__x86_64__) && VF == 16
   __asm__("vpdpbusd %1, %2, %0" : "+v"(acc) : "v"(a), "v"(b));
   return acc;
 #else
@@ -383,8 +430,9 @@ EW_INLINE vi vi_dot_bytes(vi a, vi b, vi acc) {
   return (vi)sum;
 #endif
 }
-/* Whether vi_dot_bytes is exact and fast here, and whether it takes b as unsigned or signed bytes. What relaxed SIMD does beyond seven bits
- * is the machine's choice, but always the same one: x86 with VNNI multiplies unsigned by signed bytes, ARM signed by signed, and older x86 saturates. */
+/* Whether vi_dot_bytes is exact and fast here, and whether it takes b as unsigned or signed bytes.
+ * What relaxed SIMD does beyond seven bits is the machine's choice, but always the same one: x86
+ * with VNNI multiplies unsigned by signed bytes, ARM signed by signed, and older x86 saturates. */
 EW_INLINE int vi_dots(void) {
 #if defined(__wasm_relaxed_simd__)
   static const volatile int32_t largest = 0x7f7f7f7f, ones = -1;
@@ -410,14 +458,19 @@ EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
   return *p - (i32x4){0};
 #endif
 }
-/* The low and the high halves of a * b, unsigned. b should be volatile: where LLVM knows that it is constant or the same in all of a loop, it makes products of 64-bit lanes in wasm, which are slow. */
+/* The low and the high halves of a * b, unsigned. b should be volatile: where LLVM knows that it is
+ * constant or the same in all of a loop, it makes products of 64-bit lanes in wasm, which are
+ * slow. */
 EW_INLINE void u32x4_mul_wide(u32x4 a, u32x4 b, u32x4 *low, u32x4 *high) {
 #if defined(__wasm_simd128__)
-  u32x4 p = (u32x4)wasm_u64x2_extmul_low_u32x4((v128_t)a, (v128_t)b), q = (u32x4)wasm_u64x2_extmul_high_u32x4((v128_t)a, (v128_t)b);
+  u32x4 p = (u32x4)wasm_u64x2_extmul_low_u32x4((v128_t)a, (v128_t)b),
+        q = (u32x4)wasm_u64x2_extmul_high_u32x4((v128_t)a, (v128_t)b);
   *low = a * b, *high = __builtin_shufflevector(p, q, 1, 3, 5, 7);
 #elif defined(__SSE2__)
-  u32x4 p = (u32x4)_mm_mul_epu32((__m128i)a, (__m128i)b), q = (u32x4)_mm_mul_epu32(_mm_srli_epi64((__m128i)a, 32), _mm_srli_epi64((__m128i)b, 32));
-  *low = __builtin_shufflevector(p, q, 0, 4, 2, 6), *high = __builtin_shufflevector(p, q, 1, 5, 3, 7);
+  u32x4 p = (u32x4)_mm_mul_epu32((__m128i)a, (__m128i)b),
+        q = (u32x4)_mm_mul_epu32(_mm_srli_epi64((__m128i)a, 32), _mm_srli_epi64((__m128i)b, 32));
+  *low = __builtin_shufflevector(p, q, 0, 4, 2, 6),
+  *high = __builtin_shufflevector(p, q, 1, 5, 3, 7);
 #else
   for (int i = 0; i < 4; i++) {
     uint64_t p = (uint64_t)a[i] * b[i];
@@ -432,7 +485,9 @@ EW_INLINE i32x4 i32x4_dot_shorts(i16x8 a, i16x8 b, i32x4 acc) {
 #elif defined(__SSE2__)
   return (i32x4)((u32x4)acc + (u32x4)_mm_madd_epi16((__m128i)a, (__m128i)b));
 #else
-  for (int i = 0; i < 4; i++) acc[i] = (int32_t)((uint32_t)acc[i] + (uint32_t)(a[2 * i] * b[2 * i]) + (uint32_t)(a[2 * i + 1] * b[2 * i + 1]));
+  for (int i = 0; i < 4; i++)
+    acc[i] = (int32_t)((uint32_t)acc[i] + (uint32_t)(a[2 * i] * b[2 * i]) +
+                       (uint32_t)(a[2 * i + 1] * b[2 * i + 1]));
   return acc;
 #endif
 }
@@ -450,7 +505,7 @@ EW_INLINE vi vi_dot_shorts(vi a, vi b, vi acc) {
 EW_INLINE vi vi_load_shorts(const int8_t *p) {
   typedef int8_t bytes_m __attribute__((vector_size(2 * VF), aligned(1), may_alias));
   typedef int16_t shorts __attribute__((vector_size(4 * VF)));
-  return (vi)__builtin_convertvector(*(const bytes_m *)p, shorts);
+  return (vi) __builtin_convertvector(*(const bytes_m *)p, shorts);
 }
 EW_INLINE vi vi_load_splat(const int_m *p) {
 #if VF == 4
@@ -475,7 +530,8 @@ EW_INLINE void vi_store_bytes(uint8_t *p, vi a, vi b) {
 #else
   typedef uint8_t bytes __attribute__((vector_size(VF)));
   typedef uint8_t bytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
-  *(bytes_m *)p = (bytes_m)__builtin_convertvector(a, bytes), *(bytes_m *)(p + VF) = (bytes_m)__builtin_convertvector(b, bytes);
+  *(bytes_m *)p = (bytes_m) __builtin_convertvector(a, bytes),
+            *(bytes_m *)(p + VF) = (bytes_m) __builtin_convertvector(b, bytes);
 #endif
 }
 #endif

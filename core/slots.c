@@ -1,40 +1,59 @@
-/* The slots of a plan: what memory they are bound to, and that no two of them share any that is written.
+/* The slots of a plan: what memory they are bound to, and that no two of them share any that is
+ * written.
  *
- * The loader proves per buffer that outputs overlap nothing they must not, and kernels rely on it. Slots are different buffers to it, so
- * they must be different memory, too: hosts bind addresses from files, caches and pools. Slots that are only read may overlap. What has been bound since the last
- * check is compared with everything else before the next run; hosts that bind nothing, or what was bound before, pay nothing. */
+ * The loader proves per buffer that outputs overlap nothing they must not, and kernels rely on it.
+ * Slots are different buffers to it, so they must be different memory, too: hosts bind addresses
+ * from files, caches and pools. Slots that are only read may overlap. What has been bound since the
+ * last check is compared with everything else before the next run; hosts that bind nothing, or what
+ * was bound before, pay nothing. */
 #include "vm.h"
 
 enum { FEW = 8 }; /* slots that are compared one by one with all others; more are sorted */
 
 static uintptr_t begin_of(const ew_slot *s) { return (uintptr_t)s->data; }
-static uintptr_t end_of(const ew_slot *s) { return (uintptr_t)s->data + (uintptr_t)s->bytes; } /* bind has made sure that it does not wrap */
+/* bind has made sure that it does not wrap */
+static uintptr_t end_of(const ew_slot *s) { return (uintptr_t)s->data + (uintptr_t)s->bytes; }
 static bool is_there(const ew_slot *s) { return s->bound && s->bytes; }
 
-static bool overlap(uintptr_t a, uintptr_t a_end, uintptr_t b, uintptr_t b_end) { return a < b_end && b < a_end; }
+static bool overlap(uintptr_t a, uintptr_t a_end, uintptr_t b, uintptr_t b_end) {
+  return a < b_end && b < a_end;
+}
 
 EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data, size_t bytes) {
   const bool none = !data && !bytes;
-  if (slot >= p->n_slots || (!none && (bytes < p->slots[slot].bytes || !data || (uintptr_t)data > UINTPTR_MAX - bytes))) return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
+  if (slot >= p->n_slots ||
+      (!none && (bytes < p->slots[slot].bytes || !data || (uintptr_t)data > UINTPTR_MAX - bytes)))
+    return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
   ew_slot *s = &p->slots[slot];
-  if (!none && (s->data != data || !s->bound) && !s->fresh) s->fresh = true, p->fresh[p->n_fresh++] = slot;
+  if (!none && (s->data != data || !s->bound) && !s->fresh)
+    s->fresh = true, p->fresh[p->n_fresh++] = slot;
   s->data = data, s->bound = !none;
   return EW_OK;
 }
 
-EW_API(ew_plan_slot_use) int32_t ew_plan_slot_use(const ew_plan *p, uint32_t slot) { return slot < p->n_slots ? (p->slots[slot].init_begin < p->slots[slot].init_end) + 2 * p->slots[slot].in_steps : 0; }
+EW_API(ew_plan_slot_use) int32_t ew_plan_slot_use(const ew_plan *p, uint32_t slot) {
+  return slot < p->n_slots
+             ? (p->slots[slot].init_begin < p->slots[slot].init_end) + 2 * p->slots[slot].in_steps
+             : 0;
+}
 
-EW_API(ew_plan_slot_init) uint32_t ew_plan_slot_init(const ew_plan *p, uint32_t slot, int32_t end) { return slot >= p->n_slots ? 0 : end ? p->slots[slot].init_end : p->slots[slot].init_begin; }
+EW_API(ew_plan_slot_init) uint32_t ew_plan_slot_init(const ew_plan *p, uint32_t slot, int32_t end) {
+  return slot >= p->n_slots ? 0 : end ? p->slots[slot].init_end : p->slots[slot].init_begin;
+}
 
-static int32_t fail(const ew_plan *p, uint32_t slot, int64_t other) { return ew_fail(p->engine, EW_E_ALIAS, -1, slot, -1, other); }
+static int32_t fail(const ew_plan *p, uint32_t slot, int64_t other) {
+  return ew_fail(p->engine, EW_E_ALIAS, -1, slot, -1, other);
+}
 
 /* Neither the arena nor, if it is written, the plan's own bytes. */
 static int32_t check_engine(const ew_plan *p, uint32_t slot) {
   const ew_slot *s = &p->slots[slot];
   const uintptr_t arena = (uintptr_t)p->engine->arena, plan = (uintptr_t)p->bytes;
   if (!is_there(s)) return EW_OK;
-  if (overlap(begin_of(s), end_of(s), arena, arena + (uintptr_t)p->engine->arena_bytes)) return fail(p, slot, EW_ALIAS_ARENA);
-  if (s->writable && overlap(begin_of(s), end_of(s), plan, plan + (uintptr_t)p->n_bytes)) return fail(p, slot, EW_ALIAS_PLAN);
+  if (overlap(begin_of(s), end_of(s), arena, arena + (uintptr_t)p->engine->arena_bytes))
+    return fail(p, slot, EW_ALIAS_ARENA);
+  if (s->writable && overlap(begin_of(s), end_of(s), plan, plan + (uintptr_t)p->n_bytes))
+    return fail(p, slot, EW_ALIAS_PLAN);
   return EW_OK;
 }
 
@@ -43,7 +62,9 @@ static int32_t check_one(const ew_plan *p, uint32_t slot) {
   if (!is_there(s)) return EW_OK;
   for (uint32_t i = 0; i < p->n_slots; i++) {
     const ew_slot *o = &p->slots[i];
-    if (i != slot && (s->writable || o->writable) && is_there(o) && overlap(begin_of(s), end_of(s), begin_of(o), end_of(o))) return fail(p, slot, i);
+    if (i != slot && (s->writable || o->writable) && is_there(o) &&
+        overlap(begin_of(s), end_of(s), begin_of(o), end_of(o)))
+      return fail(p, slot, i);
   }
   return EW_OK;
 }
@@ -51,7 +72,8 @@ static int32_t check_one(const ew_plan *p, uint32_t slot) {
 /* order[at] goes down the heap of n, whose root lies highest. */
 static void sink(const ew_plan *p, uint32_t *order, uint32_t n, uint32_t at) {
   for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
-    if (child + 1 < n && begin_of(&p->slots[order[child + 1]]) > begin_of(&p->slots[order[child]])) child++;
+    if (child + 1 < n && begin_of(&p->slots[order[child + 1]]) > begin_of(&p->slots[order[child]]))
+      child++;
     if (begin_of(&p->slots[order[at]]) >= begin_of(&p->slots[order[child]])) return;
     const uint32_t t = order[at];
     order[at] = order[child], order[child] = t;
@@ -76,11 +98,13 @@ static int32_t check_all(ew_plan *p) {
   int32_t code = EW_OK;
   for (uint32_t i = 0; i < count && !code; i++) {
     const ew_slot *s = &p->slots[order[i]];
-    if (begin_of(s) < (s->writable ? end : written)) code = fail(p, order[i], s->writable ? last : last_written);
+    if (begin_of(s) < (s->writable ? end : written))
+      code = fail(p, order[i], s->writable ? last : last_written);
     if (end_of(s) > end) end = end_of(s), last = order[i];
     if (s->writable && end_of(s) > written) written = end_of(s), last_written = order[i];
   }
-  for (uint32_t i = 0; i < p->n_slots; i++) order[i] = i; /* a list of fresh slots again: all of them */
+  /* a list of fresh slots again: all of them */
+  for (uint32_t i = 0; i < p->n_slots; i++) order[i] = i;
   p->n_fresh = p->n_slots;
   return code;
 }

@@ -1,9 +1,11 @@
-/* XXH64 with seed 0 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md): the sum by which hosts recognize damaged weights.
- * It runs at the speed of memory, where a cryptographic digest would cost more than reading the file. */
+/* XXH64 with seed 0 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md): the sum by
+ * which hosts recognize damaged weights. It runs at the speed of memory, where a cryptographic
+ * digest would cost more than reading the file. */
 #include "vm.h"
 #include <string.h>
 
-static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F, P3 = 0x165667B19E3779F9, P4 = 0x85EBCA77C2B2AE63, P5 = 0x27D4EB2F165667C5;
+static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F, P3 = 0x165667B19E3779F9,
+                      P4 = 0x85EBCA77C2B2AE63, P5 = 0x27D4EB2F165667C5;
 
 static inline uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
 
@@ -28,7 +30,8 @@ EW_API(ew_xxh64) void ew_xxh64(const void *data, size_t bytes, uint64_t *out) {
   if (left >= 32) {
     uint64_t a = P1 + P2, b = P2, c = 0, d = 0 - P1;
     for (; left >= 32; left -= 32, p += 32)
-      a = rounded(a, word(p)), b = rounded(b, word(p + 8)), c = rounded(c, word(p + 16)), d = rounded(d, word(p + 24));
+      a = rounded(a, word(p)), b = rounded(b, word(p + 8)), c = rounded(c, word(p + 16)),
+      d = rounded(d, word(p + 24));
     h = rotate(a, 1) + rotate(b, 7) + rotate(c, 12) + rotate(d, 18);
     const uint64_t lanes[] = {a, b, c, d};
     for (int i = 0; i < 4; i++) h = (h ^ rounded(0, lanes[i])) * P1 + P4;

@@ -1,4 +1,5 @@
-/* Functions over vectors of floats, accurate to a few units in the last place; NaN stays NaN and infinities give the limits. */
+/* Functions over vectors of floats, accurate to a few units in the last place; NaN stays NaN and
+ * infinities give the limits. */
 #ifndef EDGEWISE_VECTOR_MATH_H
 #define EDGEWISE_VECTOR_MATH_H
 #include "simd.h"
@@ -11,7 +12,8 @@ EW_INLINE vf vf_log(vf x) {
   const vf none = vf_splat(0);
   vi tiny = x < vf_splat(1.17549435e-38f);
   vu u = (vu)vf_select(tiny, x * 8388608.0f, x) - 0x3f3504f3u;
-  vf e = __builtin_convertvector((vi)u >> 23, vf) + (vf)(tiny & (vi)vf_splat(-23.0f)), m = (vf)((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, z = m * m;
+  vf e = __builtin_convertvector((vi)u >> 23, vf) + (vf)(tiny & (vi)vf_splat(-23.0f)),
+     m = (vf)((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, z = m * m;
   vf p = vf_splat(7.0376836292e-2f);
   p = vf_fma(p, m, vf_splat(-1.1514610310e-1f));
   p = vf_fma(p, m, vf_splat(1.1676998740e-1f));
@@ -27,7 +29,8 @@ EW_INLINE vf vf_log(vf x) {
   return vf_select((x > none) & (x < vf_splat(INFINITY)), y, edge);
 }
 
-/* log(1 + x), x finite: the rounding error of 1 + x is put back by scaling with x / ((1 + x) - 1). */
+/* log(1 + x), x finite: the rounding error of 1 + x is put back by scaling with x / ((1 + x) -
+ * 1). */
 EW_INLINE vf vf_log1p(vf x) {
   vf w = 1.0f + x, d = w - 1.0f;
   return vf_select(d == vf_splat(0), x, vf_log(w) * (x / d));
@@ -56,7 +59,9 @@ EW_INLINE vf vf_erf(vf x) {
 
 EW_INLINE vf vf_gelu(vf x) { return 0.5f * x * (1.0f + vf_erf(x * 0.70710678f)); }
 /* 0.5 x (1 + tanh(u)) = x sigmoid(2 u) */
-EW_INLINE vf vf_gelu_tanh(vf x) { return x * vf_sigmoid(1.5957691216f * vf_fma(0.044715f * x * x, x, x)); }
+EW_INLINE vf vf_gelu_tanh(vf x) {
+  return x * vf_sigmoid(1.5957691216f * vf_fma(0.044715f * x * x, x, x));
+}
 EW_INLINE vf vf_silu(vf x) { return x * vf_sigmoid(x); }
 /* log(1 + e^x) */
 EW_INLINE vf vf_softplus(vf x) { return vf_max(x, vf_splat(0)) + vf_log1p(vf_exp_low(-vf_abs(x))); }
@@ -66,5 +71,7 @@ EW_INLINE vf vf_mish(vf x) {
   return x * (w / (w + 2.0f));
 }
 /* max(low, min(high, x)), where high wins; NaN stays */
-EW_INLINE vf vf_clamp(vf x, float low, float high) { return vf_min(vf_max(x, vf_splat(low)), vf_splat(high)); }
+EW_INLINE vf vf_clamp(vf x, float low, float high) {
+  return vf_min(vf_max(x, vf_splat(low)), vf_splat(high));
+}
 #endif

@@ -1,6 +1,7 @@
-/* Runs plans. A step has been checked before it gets here: by the loader, or, where it depends on registers, again after they changed. */
+/* Runs plans. A step has been checked before it gets here: by the loader, or, where it depends on
+ * registers, again after they changed. */
 #if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#  define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #endif
 #include "vm.h"
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 
 enum { ALIGNMENT = 64 };
 
-/* calloc rather than an aligned allocation and memset: large blocks come zeroed from the system. The block's address stands before ours. */
+/* calloc rather than an aligned allocation and memset: large blocks come zeroed from the system.
+ * The block's address stands before ours. */
 static void *aligned(size_t bytes, bool zeroed) {
   if (bytes > SIZE_MAX - ALIGNMENT - sizeof(void *)) return NULL;
   bytes += ALIGNMENT + sizeof(void *);
@@ -43,13 +45,17 @@ EW_API(ew_close) void ew_close(ew_engine *e) {
   ew_free(e);
 }
 
-EW_API(ew_stop) void ew_stop(ew_engine *e, int32_t stop) { __atomic_store_n(&e->stop, stop, __ATOMIC_RELAXED); }
+EW_API(ew_stop) void ew_stop(ew_engine *e, int32_t stop) {
+  __atomic_store_n(&e->stop, stop, __ATOMIC_RELAXED);
+}
 
 EW_API(ew_threads) int32_t ew_threads(const ew_engine *e) { return ew_pool_width(e->pool); }
 EW_API(ew_last_error) const ew_error *ew_last_error(const ew_engine *e) { return &e->error; }
 EW_API(ew_table_hash) uint32_t ew_table_hash(void) { return EW_TABLE_HASH; }
 
-EW_API(ew_has_kernel) int32_t ew_has_kernel(uint32_t kernel) { return kernel < EW_KERNEL_COUNT && ew_code.of[kernel].run; }
+EW_API(ew_has_kernel) int32_t ew_has_kernel(uint32_t kernel) {
+  return kernel < EW_KERNEL_COUNT && ew_code.of[kernel].run;
+}
 
 EW_API(ew_flavour) const char *ew_flavour(void) {
 #if defined(__wasm_relaxed_simd__) && defined(__wasm_atomics__)
@@ -78,12 +84,17 @@ EW_API(ew_flavour) const char *ew_flavour(void) {
 #if defined(__wasm__)
 /* Long enough that no optimizer inlines them: kernel.h. */
 static volatile int32_t one = 1;
-EW_API(ew_choice) __attribute__((noinline)) int32_t ew_choice(int32_t value, int32_t name) { return name + one > 0 ? value : 0; }
-EW_API(ew_uses) __attribute__((noinline)) int32_t ew_uses(int32_t minus_name_and_value) { return minus_name_and_value < one; }
+EW_API(ew_choice) __attribute__((noinline)) int32_t ew_choice(int32_t value, int32_t name) {
+  return name + one > 0 ? value : 0;
+}
+EW_API(ew_uses) __attribute__((noinline)) int32_t ew_uses(int32_t minus_name_and_value) {
+  return minus_name_and_value < one;
+}
 #endif
 
 EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int64_t value) {
-  if (reg >= p->n_registers || value < p->limits[reg].min || value > p->limits[reg].max) return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);
+  if (reg >= p->n_registers || value < p->limits[reg].min || value > p->limits[reg].max)
+    return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);
   if (p->registers[reg] != value) p->registers[reg] = value, p->version++;
   return EW_OK;
 }
@@ -102,17 +113,21 @@ static int32_t run_step(ew_plan *p, ew_step *s) {
       operand[i] = NULL;
       continue;
     }
-    uint8_t *base = o->buffer == EW_ARENA ? p->engine->arena : o->buffer == EW_CONST ? (uint8_t *)p->constants : p->slots[o->buffer - EW_SLOT0].data;
+    uint8_t *base = o->buffer == EW_ARENA   ? p->engine->arena
+                    : o->buffer == EW_CONST ? (uint8_t *)p->constants
+                                            : p->slots[o->buffer - EW_SLOT0].data;
     operand[i] = base + (o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0));
   }
   ew_context c = {p->engine, 0};
   int32_t code = s->code->run(&c, s->params, operand);
-  const int32_t stopped = __atomic_load_n(&p->engine->stopped, __ATOMIC_RELAXED); /* an error may come from tasks left out */
+  /* an error may come from tasks left out */
+  const int32_t stopped = __atomic_load_n(&p->engine->stopped, __ATOMIC_RELAXED);
   if (stopped) return ew_fail(p->engine, EW_E_STOPPED, s - p->steps, -1, s->id, stopped);
   return code ? ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail) : EW_OK;
 }
 
-/* The wasm engine imports nothing, so it has no clock: a host that wants times runs one step per call. */
+/* The wasm engine imports nothing, so it has no clock: a host that wants times runs one step per
+ * call. */
 static double now(void) {
 #if defined(__wasm__)
   return 0;
@@ -124,12 +139,15 @@ static double now(void) {
 }
 
 static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
-  if (p->arena_bytes > p->engine->arena_bytes) return ew_fail(p->engine, EW_E_MEMORY, -1, -1, -1, (int64_t)p->arena_bytes);
+  if (p->arena_bytes > p->engine->arena_bytes)
+    return ew_fail(p->engine, EW_E_MEMORY, -1, -1, -1, (int64_t)p->arena_bytes);
   if (!count) return EW_OK;
   const bool init = first < p->n_init_steps;
   for (uint32_t i = 0; i < p->n_slots; i++) {
     const ew_slot *s = &p->slots[i];
-    if (!s->bound && s->bytes && (init ? s->init_begin < first + count && s->init_end > first : s->in_steps)) return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
+    if (!s->bound && s->bytes &&
+        (init ? s->init_begin < first + count && s->init_end > first : s->in_steps))
+      return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
   }
   ew_engine *e = p->engine;
   if (p->n_fresh || p->arena_seen != e->arena) {
@@ -139,7 +157,8 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
   __atomic_store_n(&e->stopped, 0, __ATOMIC_RELAXED);
   double before = seconds ? now() : 0;
   for (uint32_t i = 0; i < count; i++) {
-    if (ew_engine_stopping(e)) return ew_fail(e, EW_E_STOPPED, first + i, -1, p->steps[first + i].id, e->stopped);
+    if (ew_engine_stopping(e))
+      return ew_fail(e, EW_E_STOPPED, first + i, -1, p->steps[first + i].id, e->stopped);
     int32_t code = run_step(p, &p->steps[first + i]);
     if (code) return code;
     if (seconds) {
@@ -152,12 +171,17 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
 
 EW_API(ew_plan_init) int32_t ew_plan_init(ew_plan *p) { return run(p, 0, p->n_init_steps, NULL); }
 EW_API(ew_plan_init_steps) int32_t ew_plan_init_steps(ew_plan *p, uint32_t first, uint32_t count) {
-  if (first > p->n_init_steps || count > p->n_init_steps - first) return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, first);
+  if (first > p->n_init_steps || count > p->n_init_steps - first)
+    return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, first);
   return run(p, first, count, NULL);
 }
-EW_API(ew_plan_run) int32_t ew_plan_run(ew_plan *p) { return run(p, p->n_init_steps, p->n_steps, NULL); }
+EW_API(ew_plan_run) int32_t ew_plan_run(ew_plan *p) {
+  return run(p, p->n_init_steps, p->n_steps, NULL);
+}
 
-EW_API(ew_plan_run_steps) int32_t ew_plan_run_steps(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
-  if (first > p->n_steps || count > p->n_steps - first) return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, first);
+EW_API(ew_plan_run_steps)
+int32_t ew_plan_run_steps(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
+  if (first > p->n_steps || count > p->n_steps - first)
+    return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, first);
   return run(p, p->n_init_steps + first, count, seconds);
 }

@@ -9,7 +9,8 @@ void ew_pool_close(ew_pool *);
 int32_t ew_pool_width(const ew_pool *);
 
 struct ew_engine {
-  int32_t stop;    /* ew_stop; other threads and signal handlers write it, so it is accessed atomically only */
+  /* ew_stop; other threads and signal handlers write it, so it is accessed atomically only */
+  int32_t stop;
   int32_t stopped; /* the word's value, once the present run has seen it */
   ew_pool *pool;
   uint8_t *arena;
@@ -33,8 +34,9 @@ typedef struct {
   void *data;
   uint64_t bytes;
   bool writable, bound, in_steps; /* the last: used by other than init steps */
-  bool fresh;                     /* in the plan's list of slots that were bound since the last check */
-  uint32_t init_begin, init_end;  /* init steps that use it lie in between; equal: none does */
+  /* in the plan's list of slots that were bound since the last check */
+  bool fresh;
+  uint32_t init_begin, init_end; /* init steps that use it lie in between; equal: none does */
 } ew_slot;
 
 struct ew_plan {
@@ -48,12 +50,13 @@ struct ew_plan {
   int64_t *registers;
   uint64_t version; /* counts changes of registers */
   ew_slot *slots;
-  uint32_t *fresh, n_fresh; /* room for all slots */
+  uint32_t *fresh, n_fresh;  /* room for all slots */
   const uint8_t *arena_seen; /* the engine's arena when slots were last compared with it */
   ew_step *steps;
 };
 
-/* Whether the present run is to end. Kernels ask it in long loops outside of ew_parallel, and may then return anything. */
+/* Whether the present run is to end. Kernels ask it in long loops outside of ew_parallel, and may
+ * then return anything. */
 static inline bool ew_engine_stopping(ew_engine *e) {
   const int32_t stop = __atomic_load_n(&e->stop, __ATOMIC_RELAXED);
   if (!stop) return false;
@@ -61,11 +64,14 @@ static inline bool ew_engine_stopping(ew_engine *e) {
   return true;
 }
 
-int32_t ew_fail(ew_engine *, int32_t code, int64_t step, int64_t operand, int32_t kernel, int64_t detail);
+int32_t ew_fail(ew_engine *, int32_t code, int64_t step, int64_t operand, int32_t kernel,
+                int64_t detail);
 
-/* Patches the step's parameters from `registers` and checks the step as it then is: rules, bounds, rights, aliasing. */
+/* Patches the step's parameters from `registers` and checks the step as it then is: rules, bounds,
+ * rights, aliasing. */
 int32_t ew_step_check(ew_plan *, ew_step *, const int64_t *registers);
 
-/* Before a run: whether slots bound since the last one overlap anything they must not (EW_E_ALIAS). */
+/* Before a run: whether slots bound since the last one overlap anything they must not
+ * (EW_E_ALIAS). */
 int32_t ew_check_slots(ew_plan *);
 #endif

@@ -1,4 +1,7 @@
-"""The house's walls: what may import what, what is generated, and what a machine without NumPy gets."""
+"""The house's walls: what may import what, what is generated, and what a machine without NumPy
+gets.
+"""
+
 import ast
 import subprocess
 import sys
@@ -31,12 +34,19 @@ ORDER = [
     {"__main__"},
 ]
 LEVEL = {part: i for i, parts in enumerate(ORDER) for part in parts}
-# Lines of the order that could be crossed but must not be: ops know no graph files, passes no engine, text no model.
-NEVER = {"passes": {"onnx", "bind", "arrays"}, "text": set(LEVEL) - {"text", "errors", "json_text"}, "engine": {"ops", "ir", "arrays"}}
+# Lines of the order that could be crossed but must not be: ops know no graph files, passes no
+# engine, text no model.
+NEVER = {
+    "passes": {"onnx", "bind", "arrays"},
+    "text": set(LEVEL) - {"text", "errors", "json_text"},
+    "engine": {"ops", "ir", "arrays"},
+}
 
 
 def imports():
-    """(file, its part, imported module as a list of names) of every import, also those inside functions."""
+    """(file, its part, imported module as a list of names) of every import, also those inside
+    functions.
+    """
     for path in sorted(PACKAGE.rglob("*.py")):
         where = path.relative_to(PACKAGE)
         package = ["edgewise", *where.parts[:-1]]
@@ -44,7 +54,7 @@ def imports():
             if isinstance(node, ast.Import):
                 targets = [a.name.split(".") for a in node.names]
             elif isinstance(node, ast.ImportFrom):
-                base = package[:len(package) - node.level + 1] if node.level else []
+                base = package[: len(package) - node.level + 1] if node.level else []
                 base += node.module.split(".") if node.module else []
                 targets = [[*base, a.name] for a in node.names] if base == ["edgewise"] else [base]
             else:
@@ -54,26 +64,60 @@ def imports():
 
 
 def test_imports_point_one_way():
-    assert {p.name.removesuffix(".py") for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()} == set(LEVEL), "name new parts in ORDER"
-    wrong = [f"{where} imports {'.'.join(target)}" for where, part, target in imports()
-             if target[0] == "edgewise" and (to := target[1] if len(target) > 1 else "__init__") != part and (LEVEL[to] >= LEVEL[part] or to in NEVER.get(part, ()))]
+    assert {
+        p.name.removesuffix(".py")
+        for p in PACKAGE.iterdir()
+        if p.suffix == ".py" or (p / "__init__.py").exists()
+    } == set(LEVEL), "name new parts in ORDER"
+    wrong = [
+        f"{where} imports {'.'.join(target)}"
+        for where, part, target in imports()
+        if target[0] == "edgewise"
+        and (to := target[1] if len(target) > 1 else "__init__") != part
+        and (LEVEL[to] >= LEVEL[part] or to in NEVER.get(part, ()))
+    ]
     assert not wrong
 
 
-@pytest.mark.parametrize("names, only", [({"js", "pyodide", "pyodide_js"}, "engine/browser.py"), ({"numpy"}, "arrays.py backend.py bench.py"), ({"ctypes", "mmap"}, "engine/native.py")])
+@pytest.mark.parametrize(
+    "names, only",
+    [
+        ({"js", "pyodide", "pyodide_js"}, "engine/browser.py"),
+        ({"numpy"}, "arrays.py backend.py bench.py"),
+        ({"ctypes", "mmap"}, "engine/native.py"),
+    ],
+)
 def test_few_files_know(names, only):
     assert {where for where, _, target in imports() if target[0] in names} == set(only.split())
 
 
 def test_nothing_is_needed_but_python():
-    """Everything else that is imported is optional: it belongs to a feature, and its absence is an error of that feature alone."""
+    """Everything else that is imported is optional: it belongs to a feature, and its absence is an
+    error of that feature alone.
+    """
     known = set(sys.stdlib_module_names) | {"edgewise", "js", "pyodide", "pyodide_js"}
-    assert {(where, target[0]) for where, _, target in imports() if target[0] not in known} == {("arrays.py", "numpy"), ("arrays.py", "ml_dtypes"), ("backend.py", "numpy"), ("text/tokenizer.py", "tokenizers"), ("text/chat_template.py", "jinja2"), ("text/template_sandbox.py", "jinja2"),
-                                                                                                        ("training/onnxblock/_graph_utils.py", "onnx"), ("backend.py", "onnx"), ("bench.py", "numpy"), ("bench.py", "onnxruntime")}
+    assert {(where, target[0]) for where, _, target in imports() if target[0] not in known} == {
+        ("arrays.py", "numpy"),
+        ("arrays.py", "ml_dtypes"),
+        ("backend.py", "numpy"),
+        ("text/tokenizer.py", "tokenizers"),
+        ("text/chat_template.py", "jinja2"),
+        ("text/template_sandbox.py", "jinja2"),
+        ("training/onnxblock/_graph_utils.py", "onnx"),
+        ("backend.py", "onnx"),
+        ("bench.py", "numpy"),
+        ("bench.py", "onnxruntime"),
+    }
 
 
 def test_generated_files_are_current():
-    done = subprocess.run([sys.executable, "-m", "edgewise.ops.generate", "--check"], cwd=ROOT, env={"PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "edgewise.ops.generate", "--check"],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr + "\nRun `make gen`."
 
 
@@ -97,8 +141,21 @@ except edgewise.EdgewiseError as e:
 assert sys.modules["numpy"] is None
 """
     from onnx import TensorProto, helper
+
     f = TensorProto.FLOAT
-    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [helper.make_tensor_value_info("x", f, ["n", 3])], [helper.make_tensor_value_info("y", f, ["n", 3])])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
-    done = subprocess.run([sys.executable, "-c", script, model.hex()], env={"PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True)
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", f, ["n", 3])],
+        [helper.make_tensor_value_info("y", f, ["n", 3])],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    done = subprocess.run(
+        [sys.executable, "-c", script, model.hex()],
+        env={"PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and "rectangular" in done.stdout, done.stdout + done.stderr

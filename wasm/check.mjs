@@ -1,4 +1,5 @@
-// check.mjs IN.wasm LIMIT BROTLI_LIMIT PAGES OUT.wasm   Check a built engine against what Makefile promises, report its size, put it in place.
+// check.mjs IN.wasm LIMIT BROTLI_LIMIT PAGES OUT.wasm   Check a built engine against what Makefile
+// promises, report its size, put it in place.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { setFlagsFromString } from "node:v8";
@@ -8,12 +9,14 @@ const [input, limit, brotliLimit, pages, output] = process.argv.slice(2);
 const bytes = readFileSync(input);
 const wrong = [];
 
-setFlagsFromString("--experimental-wasm-relaxed-simd"); // Node 20 has it behind a flag; later ones ignore this line
+// Node 20 has it behind a flag; later ones ignore this line
+setFlagsFromString("--experimental-wasm-relaxed-simd");
 const module = new WebAssembly.Module(bytes);
 
 const imports = WebAssembly.Module.imports(module).map((i) => `${i.module}.${i.name}`);
 for (const name of imports)
-  if (name !== "env.memory") wrong.push(`imports ${name}: a host must offer nothing but env.memory. Which source calls it?`);
+  if (name !== "env.memory")
+    wrong.push(`imports ${name}: a host must offer nothing but env.memory. Which source calls it?`);
 
 const exports = new Set(WebAssembly.Module.exports(module).map((e) => e.name));
 const shared = basename(output).includes("threads");
@@ -27,8 +30,10 @@ if (!wrong.length) {
 }
 const compressed = brotliCompressSync(bytes).length;
 const remedy = "Compose from smaller kernels, or declare what few models need `rare`.";
-if (bytes.length > +limit) wrong.push(`has ${bytes.length} bytes; the limit is ${limit}. ${remedy}`);
-if (compressed > +brotliLimit) wrong.push(`has ${compressed} bytes as brotli; the limit is ${brotliLimit}. ${remedy}`);
+if (bytes.length > +limit)
+  wrong.push(`has ${bytes.length} bytes; the limit is ${limit}. ${remedy}`);
+if (compressed > +brotliLimit)
+  wrong.push(`has ${compressed} bytes as brotli; the limit is ${brotliLimit}. ${remedy}`);
 
 if (wrong.length) {
   for (const line of wrong) console.error(`${basename(output)} ${line}`);
@@ -36,4 +41,7 @@ if (wrong.length) {
 }
 const kB = (n) => (n / 1000).toFixed(1) + " kB";
 writeFileSync(output, bytes);
-console.log(`${basename(output)}: ${kB(bytes.length)}, ${kB(compressed)} as brotli (limits ${kB(+limit)}, ${kB(+brotliLimit)})`);
+console.log(
+  `${basename(output)}: ${kB(bytes.length)}, ${kB(compressed)} as brotli (limits ` +
+    `${kB(+limit)}, ${kB(+brotliLimit)})`,
+);

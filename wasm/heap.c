@@ -1,5 +1,7 @@
-/* The one thing that malloc needs from outside: more memory. Emscripten would import it from its JavaScript glue;
-   we run without glue, so the engine grows its memory itself. The host sees it as a new `memory.buffer`. */
+/* The one thing that malloc needs from outside: more memory. Emscripten would import it from its
+ * JavaScript glue;
+ *    we run without glue, so the engine grows its memory itself. The host sees it as a new
+ *    `memory.buffer`. */
 #include <stddef.h>
 
 int emscripten_resize_heap(size_t wanted) {

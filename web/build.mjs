@@ -1,4 +1,5 @@
-// npm run build: bundles src/ and demo/ into dist/ and writes the types. The engine (wasm/) and the wheel are put beside by make.
+// npm run build: bundles src/ and demo/ into dist/ and writes the types. The engine (wasm/) and the
+// wheel are put beside by make.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -15,7 +16,9 @@ function compilerId() {
   const root = join(here, "../python/edgewise");
   const hash = createHash("sha256");
   if (existsSync(root))
-    for (const name of readdirSync(root, { recursive: true }).filter((n) => n.endsWith(".py")).sort())
+    for (const name of readdirSync(root, { recursive: true })
+      .filter((n) => n.endsWith(".py"))
+      .sort())
       hash.update(`${relative(root, join(root, name))}\n`).update(readFileSync(join(root, name)));
   return hash.digest("hex").slice(0, 16);
 }
@@ -38,19 +41,36 @@ const options = {
 mkdirSync(out, { recursive: true });
 await build({
   ...options,
-  entryPoints: { edgewise: join(here, "src/index.ts"), worker: join(here, "src/worker.ts"), thread: join(here, "src/thread.ts"), compiler: join(here, "src/compiler.ts"), inline: join(here, "src/inline.ts") },
+  entryPoints: {
+    edgewise: join(here, "src/index.ts"),
+    worker: join(here, "src/worker.ts"),
+    thread: join(here, "src/thread.ts"),
+    compiler: join(here, "src/compiler.ts"),
+    inline: join(here, "src/inline.ts"),
+  },
   outdir: out,
 });
 
 // The demo imports edgewise.js as any page does: by its address.
 const byAddress = {
   name: "edgewise by its address",
-  setup: (b) => b.onResolve({ filter: /^edgewise$/ }, () => ({ path: "../edgewise.js", external: true })),
+  setup: (b) =>
+    b.onResolve({ filter: /^edgewise$/ }, () => ({ path: "../edgewise.js", external: true })),
 };
-await build({ ...options, entryPoints: [join(here, "demo/demo.ts")], outdir: join(out, "demo"), plugins: [byAddress] });
-for (const name of ["index.html", "demo.css"]) cpSync(join(here, "demo", name), join(out, "demo", name));
+await build({
+  ...options,
+  entryPoints: [join(here, "demo/demo.ts")],
+  outdir: join(out, "demo"),
+  plugins: [byAddress],
+});
+for (const name of ["index.html", "demo.css"])
+  cpSync(join(here, "demo", name), join(out, "demo", name));
 rmSync(join(out, "demo/model"), { recursive: true, force: true });
 cpSync(join(here, "demo/model"), join(out, "demo/model"), { recursive: true });
 
 rmSync(join(out, "types"), { recursive: true, force: true });
-execFileSync(process.execPath, [join(here, "node_modules/typescript/bin/tsc"), "-p", join(here, "tsconfig.types.json")], { stdio: "inherit" });
+execFileSync(
+  process.execPath,
+  [join(here, "node_modules/typescript/bin/tsc"), "-p", join(here, "tsconfig.types.json")],
+  { stdio: "inherit" },
+);

@@ -1,17 +1,19 @@
 /* ArgMax and ArgMin along the middle axis of [outer, n, inner]. */
 #include "each.h"
 
-/* NaN counts as beaten by everything, so that only a column of nothing else returns one: its first. */
-#define COLUMN(name, T, M)                                                                \
-  static int64_t name(const void *data, int64_t step, int32_t n, bool largest, bool last) { \
-    const M *x = data;                                                                    \
-    T best = x[0];                                                                        \
-    int64_t at = 0;                                                                       \
-    EW_PLAIN for (int32_t r = 1; r < n; r++) {                                                   \
-      const T v = x[r * step];                                                            \
-      if ((largest ? v > best : v < best) || (last && v == best) || (best != best && v == v)) best = v, at = r; \
-    }                                                                                     \
-    return at;                                                                            \
+/* NaN counts as beaten by everything, so that only a column of nothing else returns one: its
+ * first. */
+#define COLUMN(name, T, M)                                                                    \
+  static int64_t name(const void *data, int64_t step, int32_t n, bool largest, bool last) {   \
+    const M *x = data;                                                                        \
+    T best = x[0];                                                                            \
+    int64_t at = 0;                                                                           \
+    EW_PLAIN_FOR (int32_t r = 1; r < n; r++) {                                                \
+      const T v = x[r * step];                                                                \
+      if ((largest ? v > best : v < best) || (last && v == best) || (best != best && v == v)) \
+        best = v, at = r;                                                                     \
+    }                                                                                         \
+    return at;                                                                                \
   }
 COLUMN(column_f64, double, m_f64)
 COLUMN(column_i8, int8_t, m_i8)
@@ -24,7 +26,8 @@ COLUMN(column_i64, int64_t, m_i64)
 COLUMN(column_u64, uint64_t, m_u64)
 COLUMN(column_f32_any, float, m_f32)
 
-/* float32 along memory, as over the logits of a vocabulary: the value first, in lanes, then where it is. */
+/* float32 along memory, as over the logits of a vocabulary: the value first, in lanes, then where
+ * it is. */
 static int64_t column_f32(const void *data, int64_t step, int32_t n, bool largest, bool last) {
   const m_f32 *x = data;
   enum { LANES = 16 };
@@ -64,9 +67,12 @@ static void arg_reduce_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const arg_reduce *w = arg;
   const ew_arg_reduce_params *p = w->p;
-  const int64_t total = (int64_t)p->outer * p->inner, end = (index + 1) * w->per_task < total ? (index + 1) * w->per_task : total, size = ew_bytes_of(p->type);
+  const int64_t total = (int64_t)p->outer * p->inner,
+                end = (index + 1) * w->per_task < total ? (index + 1) * w->per_task : total,
+                size = ew_bytes_of(p->type);
   for (int64_t i = index * w->per_task; i < end; i++)
-    w->y[i] = w->column(w->x + (i / p->inner * p->n * p->inner + i % p->inner) * size, p->inner, p->n, p->largest, p->last);
+    w->y[i] = w->column(w->x + (i / p->inner * p->n * p->inner + i % p->inner) * size, p->inner,
+                        p->n, p->largest, p->last);
 }
 
 int32_t ew_k_arg_reduce(ew_context *c, const ew_arg_reduce_params *p, void *const *operand) {
@@ -75,7 +81,8 @@ int32_t ew_k_arg_reduce(ew_context *c, const ew_arg_reduce_params *p, void *cons
   case EW_F32: w.column = column_f32; break;
   case EW_F64: w.column = column_f64; break;
   case EW_I8: w.column = column_i8; break;
-  case EW_U8: case EW_BOOL: w.column = column_u8; break;
+  case EW_U8:
+  case EW_BOOL: w.column = column_u8; break;
   case EW_I16: w.column = column_i16; break;
   case EW_U16: w.column = column_u16; break;
   case EW_I32: w.column = column_i32; break;

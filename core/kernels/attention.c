@@ -1,15 +1,27 @@
 /* y = softmax(softcap(scale q k^T) + mask) v, in one pass over k and v.
  *
- * The softmax is online (Milakov, Gimelshein 2018): each block of keys gives scores, the running maximum and sum of each row are
- * brought up to date, and what y has gathered so far is scaled by what the new maximum makes of the old. Rows are the queries of
- * all heads that share a kv head, so that each block of k and v is read once for all of them. */
+ * The softmax is online (Milakov, Gimelshein 2018): each block of keys gives scores, the running
+ * maximum and sum of each row are brought up to date, and what y has gathered so far is scaled by
+ * what the new maximum makes of the old. Rows are the queries of all heads that share a kv head, so
+ * that each block of k and v is read once for all of them. */
 #include "each.h"
 #include "gemm.h"
 #include <math.h>
 
-/* Rows of a block, and keys; floats of what parts of the keys make, and the keys that make a part worth another thread; of the head dimension, as much as one packed panel holds. WIDE: columns of v at a time where rows are FEW, in as many vectors as have
- * sums of their own; with 512 bits no more than fit into the usual head of 64. */
-enum { ROWS = 48, KEYS = 64, PARTIAL = 4096, LEAST_PART = 64, DIM = 256, FEW = 6, SUMS = VF > 8 ? 4 : 8, WIDE = SUMS * VF };
+/* Rows of a block, and keys; floats of what parts of the keys make, and the keys that make a part
+ * worth another thread; of the head dimension, as much as one packed panel holds. WIDE: columns of
+ * v at a time where rows are FEW, in as many vectors as have sums of their own; with 512 bits no
+ * more than fit into the usual head of 64. */
+enum {
+  ROWS = 48,
+  KEYS = 64,
+  PARTIAL = 4096,
+  LEAST_PART = 64,
+  DIM = 256,
+  FEW = 6,
+  SUMS = VF > 8 ? 4 : 8,
+  WIDE = SUMS * VF
+};
 
 typedef struct {
   const ew_attention_params *p;
@@ -19,9 +31,13 @@ typedef struct {
   const int_m *lengths;
   const real *sink;
   real *y;
-  int32_t group, rows, row_blocks; /* query heads per kv head; rows and blocks of rows per kv head */
-  int32_t parts;                   /* of the keys, which different threads attend to: 1, or where there is one block of rows */
-  real *partial;                   /* of each task, where keys are in parts: of each row its largest score, the sum of weights, and y so far */
+  /* query heads per kv head; rows and blocks of rows per kv head */
+  int32_t group, rows, row_blocks;
+  /* of the keys, which different threads attend to: 1, or where there is one block of rows */
+  int32_t parts;
+  /* of each task, where keys are in parts: of each row its largest score, the sum of weights,
+   * and y so far */
+  real *partial;
 } attention_work;
 
 typedef struct {
@@ -32,16 +48,20 @@ typedef struct {
   float max, sum;
 } attention_row;
 
-/* How many of keys [0, n) a mask rules out at the end (step -1) or the beginning (step 1), in vectors: -inf, or a number that no score outweighs. */
+/* How many of keys [0, n) a mask rules out at the end (step -1) or the beginning (step 1), in
+ * vectors: -inf, or a number that no score outweighs. */
 static int32_t ruled_out(const real *mask, int32_t n, int32_t step) {
   int32_t out = 0;
-  for (const real *at = step > 0 ? mask : mask + n - VF; out + VF <= n && vf_highest(vf_load(at)) < -1e30f; at += step * VF) out += VF;
+  for (const real *at = step > 0 ? mask : mask + n - VF;
+       out + VF <= n && vf_highest(vf_load(at)) < -1e30f; at += step * VF)
+    out += VF;
   return out;
 }
 
 static real *y_of(const attention_work *w, int32_t b, int32_t kv_head, int32_t r) {
   const ew_attention_params *p = w->p;
-  return w->y + (int64_t)b * p->y_b + (int64_t)(kv_head * w->group + r / p->q_len) * p->y_h + (int64_t)(r % p->q_len) * p->y_s;
+  return w->y + (int64_t)b * p->y_b + (int64_t)(kv_head * w->group + r / p->q_len) * p->y_h +
+         (int64_t)(r % p->q_len) * p->y_s;
 }
 
 static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_head, int32_t r) {
@@ -56,22 +76,36 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
   if (p->causal && position + p->causal < end) end = position + p->causal;
   if (from < 0) from = 0;
   if (end < from) end = from; /* nothing */
-  attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s, .y = y_of(w, b, kv_head, r),
-                       .from = (int32_t)(end > from ? from : 0), .to = (int32_t)(end > from ? end : 0), .max = -INFINITY, .sum = 0};
-  if (w->sink) row.max = w->sink[h], row.sum = 1; /* as a key that has been seen, with a value of zeros */
-  if (w->mask) row.mask = (const char *)w->mask + ((int64_t)b * p->m_b + (int64_t)h * p->m_h + (int64_t)i * p->m_q) * (p->mask_type == EW_F32 ? 4 : 1);
-  if (w->mask && p->mask_type == EW_F32 && p->m_k == 1) { /* what a mask rules out at either end is not computed; all of it is where nothing would be left */
+  attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s,
+                       .y = y_of(w, b, kv_head, r),
+                       .from = (int32_t)(end > from ? from : 0),
+                       .to = (int32_t)(end > from ? end : 0),
+                       .max = -INFINITY,
+                       .sum = 0};
+  /* as a key that has been seen, with a value of zeros */
+  if (w->sink) row.max = w->sink[h], row.sum = 1;
+  if (w->mask)
+    row.mask =
+        (const char *)w->mask + ((int64_t)b * p->m_b + (int64_t)h * p->m_h + (int64_t)i * p->m_q) *
+                                    (p->mask_type == EW_F32 ? 4 : 1);
+  /* what a mask rules out at either end is not computed; all of it is where nothing would be
+   * left */
+  if (w->mask && p->mask_type == EW_F32 && p->m_k == 1) {
     const real *mask = (const real *)row.mask + row.from;
-    const int32_t n = row.to - row.from, after = ruled_out(mask, n, -1), before = ruled_out(mask, n - after, 1);
+    const int32_t n = row.to - row.from, after = ruled_out(mask, n, -1),
+                  before = ruled_out(mask, n - after, 1);
     if (before + after < n - VF) row.from += before, row.to -= after;
   }
   return row;
 }
 
 /* Scores of `keys` keys from j0 on become weights; returns what y so far is to be multiplied by. */
-static float weigh(const ew_attention_params *p, attention_row *row, real *s, int32_t j0, int32_t keys) {
-  const int32_t count = (keys + VF - 1) / VF * VF, from = row->from - j0, to = row->to - j0, n = to < keys ? to : keys;
-  const real *mask = p->mask_type == EW_F32 && p->m_k == 1 && row->mask ? (const real *)row->mask + j0 : NULL;
+static float weigh(const ew_attention_params *p, attention_row *row, real *s, int32_t j0,
+                   int32_t keys) {
+  const int32_t count = (keys + VF - 1) / VF * VF, from = row->from - j0, to = row->to - j0,
+                n = to < keys ? to : keys;
+  const real *mask =
+      p->mask_type == EW_F32 && p->m_k == 1 && row->mask ? (const real *)row->mask + j0 : NULL;
   if (to <= 0) {
     for (int32_t j = 0; j < count; j += VF) vf_store(s + j, vf_splat(0));
     return 1;
@@ -87,11 +121,13 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
     int32_t j = mask ? n / VF * VF : 0;
     for (; row->mask && j < n; j++) {
       int64_t at = (int64_t)(j0 + j) * p->m_k;
-      if (p->mask_type == EW_F32) s[j] += ((const real *)row->mask)[at];
-      else if (!((const uint8_t *)row->mask)[at]) s[j] = -INFINITY;
+      if (p->mask_type == EW_F32)
+        s[j] += ((const real *)row->mask)[at];
+      else if (!((const uint8_t *)row->mask)[at])
+        s[j] = -INFINITY;
     }
-    EW_PLAIN for (j = 0; j < from && j < count; j++) s[j] = -INFINITY;
-    EW_PLAIN for (j = to > 0 ? to : 0; j < count; j++) s[j] = -INFINITY;
+    EW_PLAIN_FOR (j = 0; j < from && j < count; j++) s[j] = -INFINITY;
+    EW_PLAIN_FOR (j = to > 0 ? to : 0; j < count; j++) s[j] = -INFINITY;
     high = vf_splat(row->max);
     for (j = 0; j < count; j += VF) high = vf_max(high, vf_load(s + j));
   }
@@ -117,13 +153,15 @@ EW_INLINE int32_t reach(const attention_row *row, int32_t rows, int32_t j0, int3
 }
 
 /* Scores of all rows for keys [j0, j0 + keys), a panel of NR keys at a time. */
-EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, const void *k, int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
+EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, const void *k,
+                     int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
   const ew_attention_params *p = w->p;
   float panel[DIM * NR];
   for (int32_t j = 0; j < keys; j += NR)
     for (int32_t d0 = 0; d0 < p->head_dim; d0 += DIM) {
       int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM;
-      ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, keys - j < NR ? keys - j : NR, panel, is_half);
+      ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, keys - j < NR ? keys - j : NR,
+                      panel, is_half);
       for (int32_t r = 0; r < rows; r += MR) {
         const real *q[MR];
         if (j >= reach(row + r, rows - r, j0, keys)) continue;
@@ -134,7 +172,9 @@ EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, 
 }
 
 /* y of all rows = keep * y + weights times v, a panel of NR columns of v at a time. */
-EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows, const void *v, int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep, bool is_half) {
+EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows, const void *v,
+                      int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
+                      bool is_half) {
   const ew_attention_params *p = w->p;
   float panel[KEYS * NR], t[MR * NR];
   for (int32_t c0 = 0; c0 < p->v_dim; c0 += NR) {
@@ -144,7 +184,8 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
       if (cols == NR)
         vf_copy_at(panel + j * NR, v, at, is_half);
       else
-        for (int32_t c = 0; c < NR; c++) panel[j * NR + c] = c < cols ? real_at(v, at + c, is_half) : 0;
+        for (int32_t c = 0; c < NR; c++)
+          panel[j * NR + c] = c < cols ? real_at(v, at + c, is_half) : 0;
     }
     for (int32_t r = 0; r < rows; r += MR) {
       const real *weights[MR];
@@ -155,16 +196,19 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
       for (int32_t i = 0; i < MR && r + i < rows; i++) {
         real *y = row[r + i].y + c0;
         if (cols == NR)
-          for (int32_t c = 0; c < NR; c += VF) vf_store(y + c, vf_fma(vf_splat(keep[r + i]), vf_load(y + c), vf_load(t + i * NR + c)));
+          for (int32_t c = 0; c < NR; c += VF)
+            vf_store(y + c, vf_fma(vf_splat(keep[r + i]), vf_load(y + c), vf_load(t + i * NR + c)));
         else
-          EW_PLAIN for (int32_t c = 0; c < cols; c++) y[c] = y[c] * keep[r + i] + t[i * NR + c];
+          EW_PLAIN_FOR (int32_t c = 0; c < cols; c++) y[c] = y[c] * keep[r + i] + t[i * NR + c];
       }
     }
   }
 }
 
 /* y = keep * y + sum of weights times rows of v, WIDE columns of each */
-static __attribute__((noinline)) void add_weighted(int32_t keys, const float *weights, const real *v, int64_t stride, float keep, real *y) {
+static __attribute__((noinline)) void add_weighted(int32_t keys, const float *weights,
+                                                   const real *v, int64_t stride, float keep,
+                                                   real *y) {
   vf t[SUMS];
   for (int u = 0; u < SUMS; u++) t[u] = vf_load(y + u * VF) * keep;
   for (int32_t j = 0; j < keys; j++, v += stride) {
@@ -175,7 +219,8 @@ static __attribute__((noinline)) void add_weighted(int32_t keys, const float *we
 }
 
 /* The same for few rows, where k and v are read as they lie. */
-EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const char *k, int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
+EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const char *k,
+                         int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
   const ew_attention_params *p = w->p;
   for (int32_t j = 0, n; j < keys; j += n) {
     const char *key = k + (int64_t)(j0 + j) * p->k_s * (is_half ? 2 : 4);
@@ -192,7 +237,9 @@ EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t ro
     }
   }
 }
-EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t rows, const void *v, int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep, bool is_half) {
+EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t rows, const void *v,
+                          int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
+                          bool is_half) {
   const ew_attention_params *p = w->p;
   int32_t c = 0;
   for (; c + WIDE <= p->v_dim; c += WIDE) {
@@ -201,15 +248,18 @@ EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t r
     int64_t stride = p->v_s;
     if (is_half) { /* once for all rows */
       for (int32_t j = 0; j < keys; j++)
-        EW_PLAIN for (int u = 0; u < WIDE; u += 2 * VF) vf_copy_at(converted + j * WIDE + u, v, (int64_t)(j0 + j) * p->v_s + c + u, true);
+        EW_PLAIN_FOR (int u = 0; u < WIDE; u += 2 * VF)
+          vf_copy_at(converted + j * WIDE + u, v, (int64_t)(j0 + j) * p->v_s + c + u, true);
       from = converted, stride = WIDE;
     }
-    for (int32_t r = 0; r < rows; r++) add_weighted(keys, s[r], from, stride, keep[r], row[r].y + c);
+    for (int32_t r = 0; r < rows; r++)
+      add_weighted(keys, s[r], from, stride, keep[r], row[r].y + c);
   }
   for (; c < p->v_dim; c++)
     for (int32_t r = 0; r < rows; r++) {
       float t = row[r].y[c] * keep[r];
-      EW_PLAIN for (int32_t j = 0; j < keys; j++) t += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
+      EW_PLAIN_FOR (int32_t j = 0; j < keys; j++)
+        t += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
       row[r].y[c] = t;
     }
 }
@@ -220,13 +270,15 @@ static void divide(const ew_attention_params *p, real *y, float max, float sum) 
   for (int32_t i = 0; i < p->v_dim; i++) y[i] = nothing ? scale : y[i] * scale;
 }
 
-/* y of a row from those of all parts of its keys, as if its softmax had gone on from one to the next. */
+/* y of a row from those of all parts of its keys, as if its softmax had gone on from one to the
+ * next. */
 static void join(const attention_work *w, int32_t item, int32_t r) {
   const ew_attention_params *p = w->p;
   const int32_t size = p->v_dim + 2;
   const real *first = w->partial + (int64_t)(item * w->parts * w->rows + r) * size;
   real *y = y_of(w, item / p->kv_heads, item % p->kv_heads, r), max = -INFINITY, sum = 0;
-  for (int32_t i = 0; i < w->parts; i++) max = max > first[(int64_t)i * w->rows * size] ? max : first[(int64_t)i * w->rows * size];
+  for (int32_t i = 0; i < w->parts; i++)
+    max = max > first[(int64_t)i * w->rows * size] ? max : first[(int64_t)i * w->rows * size];
   for (int32_t c = 0; c < p->v_dim; c++) y[c] = 0;
   for (int32_t i = 0; i < w->parts; i++, first += (int64_t)w->rows * size) {
     const float keep = first[0] == -INFINITY ? 0 : vf_exp_low(vf_splat(first[0] - max))[0];
@@ -239,9 +291,11 @@ static void join(const attention_work *w, int32_t item, int32_t r) {
 EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
   const ew_attention_params *p = w->p;
   const int32_t part = index % w->parts, task = index / w->parts;
-  int32_t item = task / w->row_blocks, r0 = task % w->row_blocks * ROWS, rows = w->rows - r0 < ROWS ? w->rows - r0 : ROWS;
+  int32_t item = task / w->row_blocks, r0 = task % w->row_blocks * ROWS,
+          rows = w->rows - r0 < ROWS ? w->rows - r0 : ROWS;
   int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = is_half ? 2 : 4;
-  const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size, *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
+  const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size,
+             *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
   attention_row row[ROWS];
   float s[ROWS][KEYS], keep[ROWS];
   int32_t from = p->kv_len, to = 0;
@@ -254,19 +308,26 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
     for (int32_t i = 0; i < p->v_dim; i++) row[r].y[i] = 0;
   }
   const int64_t length = to > from ? to - from : 0;
-  to = from + (int32_t)(length * (part + 1) / w->parts), from += (int32_t)(length * part / w->parts);
+  to = from + (int32_t)(length * (part + 1) / w->parts),
+  from += (int32_t)(length * part / w->parts);
   for (int32_t r = 0; r < rows; r++) row[r].to = row[r].to < to ? row[r].to : to;
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
-    if (rows > FEW) score(w, row, rows, k, j0, keys, s, is_half);
-    else score_few(w, row, rows, k, j0, keys, s, is_half);
+    if (rows > FEW)
+      score(w, row, rows, k, j0, keys, s, is_half);
+    else
+      score_few(w, row, rows, k, j0, keys, s, is_half);
     for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0, keys);
-    if (rows > FEW) gather(w, row, rows, v, j0, keys, s, keep, is_half);
-    else gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
+    if (rows > FEW)
+      gather(w, row, rows, v, j0, keys, s, keep, is_half);
+    else
+      gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
   }
   for (int32_t r = 0; r < rows; r++)
-    if (w->partial) row[r].y[-2] = row[r].max, row[r].y[-1] = row[r].sum;
-    else divide(p, row[r].y, row[r].max, row[r].sum);
+    if (w->partial)
+      row[r].y[-2] = row[r].max, row[r].y[-1] = row[r].sum;
+    else
+      divide(p, row[r].y, row[r].max, row[r].sum);
 }
 
 static void attention_task(void *arg, int32_t index, int32_t thread) {
@@ -279,13 +340,26 @@ static void attention_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *const *operand) {
-  attention_work w = {p, operand[EW_ATTENTION_Q], operand[EW_ATTENTION_K], operand[EW_ATTENTION_V], operand[EW_ATTENTION_MASK], operand[EW_ATTENTION_LENGTHS], operand[EW_ATTENTION_SINK], operand[EW_ATTENTION_Y],
-                      p->heads / p->kv_heads, 0, 0, 1, NULL};
+  attention_work w = {p,
+                      operand[EW_ATTENTION_Q],
+                      operand[EW_ATTENTION_K],
+                      operand[EW_ATTENTION_V],
+                      operand[EW_ATTENTION_MASK],
+                      operand[EW_ATTENTION_LENGTHS],
+                      operand[EW_ATTENTION_SINK],
+                      operand[EW_ATTENTION_Y],
+                      p->heads / p->kv_heads,
+                      0,
+                      0,
+                      1,
+                      NULL};
   w.rows = w.group * p->q_len, w.row_blocks = (w.rows - 1) / ROWS + 1;
   real partial[PARTIAL];
   const int32_t threads = ew_parallel_width(ctx), items = p->batch * p->kv_heads;
-  if (w.rows && w.row_blocks == 1 && items < 4 * threads && items % threads) { /* too few heads for all threads to be busy alike: keys are shared, too */
-    const int64_t room = PARTIAL / ((int64_t)items * w.rows * (p->v_dim + 2)), most = p->kv_len / LEAST_PART;
+  /* too few heads for all threads to be busy alike: keys are shared, too */
+  if (w.rows && w.row_blocks == 1 && items < 4 * threads && items % threads) {
+    const int64_t room = PARTIAL / ((int64_t)items * w.rows * (p->v_dim + 2)),
+                  most = p->kv_len / LEAST_PART;
     w.parts = (int32_t)(room < most ? room : most);
     w.parts = w.parts < 1 ? 1 : w.parts < threads ? w.parts : threads;
     if (w.parts > 1) w.partial = partial;

@@ -3,7 +3,9 @@
 #include "each.h"
 #include <string.h>
 
-typedef struct { int32_t op, type; } binary;
+typedef struct {
+  int32_t op, type;
+} binary;
 
 /* The sign of the divisor, as Python's % */
 static double modulo(double a, double b) {
@@ -13,26 +15,26 @@ static double modulo(double a, double b) {
 
 static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
 
-#define COMPARISONS(CASE_BOOL)                  \
-  CASE_BOOL(EQUAL, u == v)                      \
-  CASE_BOOL(LESS, u < v)                        \
-  CASE_BOOL(LESS_EQUAL, u <= v)                 \
-  CASE_BOOL(GREATER, u > v)                     \
+#define COMPARISONS(CASE_BOOL)  \
+  CASE_BOOL(EQUAL, u == v)      \
+  CASE_BOOL(LESS, u < v)        \
+  CASE_BOOL(LESS_EQUAL, u <= v) \
+  CASE_BOOL(GREATER, u > v)     \
   CASE_BOOL(GREATER_EQUAL, u >= v)
 
-#define LOOP(before, T, M, R, NAME, expression)          \
-  case EW_BINARY_##NAME: {                               \
-    const M *a = in[0], *b = in[1];                      \
-    R *y = out;                                          \
-    before for (int32_t i = 0; i < n; i++) {             \
-      const T u = a[i], v = b[i];                        \
-      y[i] = (R)(expression);                            \
-    }                                                    \
+#define LOOP(before, T, M, R, NAME, expression) \
+  case EW_BINARY_##NAME: {                      \
+    const M *a = in[0], *b = in[1];             \
+    R *y = out;                                 \
+    before for (int32_t i = 0; i < n; i++) {    \
+      const T u = a[i], v = b[i];               \
+      y[i] = (R)(expression);                   \
+    }                                           \
   } break;
 
-#define RARE_CASES(CASE, T)                                         \
-  CASE(MOD, (T)modulo((double)u, (double)v))                        \
-  CASE(FMOD, (T)fmod((double)u, (double)v))                         \
+#define RARE_CASES(CASE, T)                  \
+  CASE(MOD, (T)modulo((double)u, (double)v)) \
+  CASE(FMOD, (T)fmod((double)u, (double)v))  \
   CASE(POW, (T)pow((double)u, (double)v))
 
 /* The exponents people write, where the whole row has the same one. */
@@ -46,20 +48,21 @@ static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
   } else if (e == 3) {
     EW_EACH for (int32_t i = 0; i < n; i++) y[i] = a[i] * a[i] * a[i];
   } else { /* pow(-0, 0.5) is 0, pow(-infinity, 0.5) infinity */
-    EW_EACH for (int32_t i = 0; i < n; i++) y[i] = a[i] == -INFINITY ? INFINITY : sqrtf(a[i] + 0.0f);
+    EW_EACH for (int32_t i = 0; i < n; i++) y[i] =
+        a[i] == -INFINITY ? INFINITY : sqrtf(a[i] + 0.0f);
   }
   return true;
 }
 
 static void vectors_f32(const void *job, int32_t n, const void *const *in, void *out) {
-#define CASE(NAME, expression)                           \
-  case EW_BINARY_##NAME: {                               \
-    const m_f32 *a = in[0], *b = in[1];                  \
-    m_f32 *y = out;                                      \
-    for (int32_t i = 0; i < n; i += VF) {                \
-      const vf u = vf_load(a + i), v = vf_load(b + i);   \
-      vf_store(y + i, expression);                       \
-    }                                                    \
+#define CASE(NAME, expression)                         \
+  case EW_BINARY_##NAME: {                             \
+    const m_f32 *a = in[0], *b = in[1];                \
+    m_f32 *y = out;                                    \
+    for (int32_t i = 0; i < n; i += VF) {              \
+      const vf u = vf_load(a + i), v = vf_load(b + i); \
+      vf_store(y + i, expression);                     \
+    }                                                  \
   } break;
   switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
     CASE(ADD, u + v)
@@ -78,7 +81,8 @@ static void vectors_f32(const void *job, int32_t n, const void *const *in, void 
 
 static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
   const int32_t op = ((const binary *)job)->op;
-  if (EW_USES(BINARY_OP, EW_BINARY_POW) && op == EW_BINARY_POW && power_row(in[0], in[1], out, n)) return;
+  if (EW_USES(BINARY_OP, EW_BINARY_POW) && op == EW_BINARY_POW && power_row(in[0], in[1], out, n))
+    return;
 #define CASE(NAME, expression) LOOP(EW_PLAIN, float, m_f32, m_f32, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_EACH, float, m_f32, m_u8, NAME, expression)
   switch (EW_CHOICE(BINARY_OP, op)) {
@@ -113,24 +117,27 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
 
 /* u^v by squaring; a negative exponent leaves only 1 and -1 above 0. */
 static uint64_t power(uint64_t u, int64_t v, bool is_signed) {
-  if (v < 0 && is_signed) return u == 1 || (u == UINT64_MAX && !(v & 1)) ? 1 : u == UINT64_MAX ? UINT64_MAX : 0;
+  if (v < 0 && is_signed)
+    return u == 1 || (u == UINT64_MAX && !(v & 1)) ? 1 : u == UINT64_MAX ? UINT64_MAX : 0;
   uint64_t r = 1;
   for (uint64_t e = (uint64_t)v; e; e >>= 1, u *= u)
     if (e & 1) r *= u;
   return r;
 }
 
-/* Every other integer case: on int64, whose low bits are those of the narrower types' results. uint64 and signed types differ in
- * what looks at the sign. */
+/* Every other integer case: on int64, whose low bits are those of the narrower types' results.
+ * uint64 and signed types differ in what looks at the sign. */
 static int64_t integer(int32_t op, int32_t type, int64_t u, int64_t v) {
   const uint64_t a = (uint64_t)u, b = (uint64_t)v;
-  const bool wide = type == EW_U64, is_signed = type == EW_I8 || type == EW_I16 || type == EW_I32 || type == EW_I64;
+  const bool wide = type == EW_U64,
+             is_signed = type == EW_I8 || type == EW_I16 || type == EW_I32 || type == EW_I64;
   const uint64_t bits = 8 * (uint64_t)ew_bytes_of(type);
   switch (op) {
   case EW_BINARY_ADD: return (int64_t)(a + b);
   case EW_BINARY_SUB: return (int64_t)(a - b);
   case EW_BINARY_MUL: return (int64_t)(a * b);
-  case EW_BINARY_DIV: return v == 0 ? 0 : wide ? (int64_t)(a / b) : v == -1 ? (int64_t)(0 - a) : u / v;
+  case EW_BINARY_DIV:
+    return v == 0 ? 0 : wide ? (int64_t)(a / b) : v == -1 ? (int64_t)(0 - a) : u / v;
   case EW_BINARY_FMOD:
   case EW_BINARY_MOD: {
     if (v == 0 || (v == -1 && !wide)) return 0;
@@ -153,14 +160,16 @@ static int64_t integer(int32_t op, int32_t type, int64_t u, int64_t v) {
   case EW_BINARY_BIT_OR: return u | v;
   case EW_BINARY_BIT_XOR: return u ^ v;
   case EW_BINARY_SHIFT_LEFT: return b >= bits ? 0 : (int64_t)(a << b);
-  case EW_BINARY_SHIFT_RIGHT: return b >= bits ? -(int64_t)(is_signed && u < 0) : is_signed ? u >> b : (int64_t)(a >> b);
+  case EW_BINARY_SHIFT_RIGHT:
+    return b >= bits ? -(int64_t)(is_signed && u < 0) : is_signed ? u >> b : (int64_t)(a >> b);
   default: return is_signed && u < 0 ? (int64_t)(a * b) : u; /* prelu */
   }
 }
 
 static int64_t element(const void *x, int32_t type, int32_t i) {
   switch (type) {
-  case EW_U8: case EW_BOOL: return ((const m_u8 *)x)[i];
+  case EW_U8:
+  case EW_BOOL: return ((const m_u8 *)x)[i];
   case EW_I8: return ((const m_i8 *)x)[i];
   case EW_U16: return ((const m_u16 *)x)[i];
   case EW_I16: return ((const m_i16 *)x)[i];
@@ -172,7 +181,8 @@ static int64_t element(const void *x, int32_t type, int32_t i) {
 
 static void row_integer(const void *job, int32_t n, const void *const *in, void *out) {
   const int32_t op = ((const binary *)job)->op, type = ((const binary *)job)->type;
-  const int32_t bytes = op >= EW_BINARY_EQUAL && op <= EW_BINARY_GREATER_EQUAL ? 1 : ew_bytes_of(type);
+  const int32_t bytes =
+      op >= EW_BINARY_EQUAL && op <= EW_BINARY_GREATER_EQUAL ? 1 : ew_bytes_of(type);
   for (int32_t i = 0; i < n; i++) {
     int64_t r = integer(op, type, element(in[0], type, i), element(in[1], type, i));
     switch (bytes) {
@@ -230,13 +240,18 @@ static void row_binary(const void *job, int32_t n, const void *const *in, void *
 
 int32_t ew_k_binary(ew_context *c, const ew_binary_params *p, void *const *operand) {
   const binary b = {p->op, p->type};
-  const bool comparison = p->op >= EW_BINARY_EQUAL && p->op <= EW_BINARY_GREATER_EQUAL, logical = p->op >= EW_BINARY_AND && p->op <= EW_BINARY_XOR;
-  const bool bitwise = p->op >= EW_BINARY_BIT_AND && p->op <= EW_BINARY_SHIFT_RIGHT, fused = p->op >= EW_BINARY_SILU_MUL;
+  const bool comparison = p->op >= EW_BINARY_EQUAL && p->op <= EW_BINARY_GREATER_EQUAL,
+             logical = p->op >= EW_BINARY_AND && p->op <= EW_BINARY_XOR;
+  const bool bitwise = p->op >= EW_BINARY_BIT_AND && p->op <= EW_BINARY_SHIFT_RIGHT,
+             fused = p->op >= EW_BINARY_SILU_MUL;
   if (p->type == EW_F16 || p->type == EW_BF16) return EW_E_PARAM;
   const bool is_float = p->type == EW_F32 || p->type == EW_F64;
-  if (p->type == EW_BOOL ? !logical && !comparison : logical || (is_float ? bitwise : fused)) return EW_E_PARAM;
+  if (p->type == EW_BOOL ? !logical && !comparison : logical || (is_float ? bitwise : fused))
+    return EW_E_PARAM;
   const int32_t size = ew_bytes_of(p->type);
-  const ew_strided in[] = {{operand[EW_BINARY_A], p->as, size}, {operand[EW_BINARY_B], p->bs, size}}, y = {operand[EW_BINARY_Y], p->ys, comparison ? 1 : size};
+  const ew_strided in[] = {{operand[EW_BINARY_A], p->as, size},
+                           {operand[EW_BINARY_B], p->bs, size}},
+                   y = {operand[EW_BINARY_Y], p->ys, comparison ? 1 : size};
   ew_each(c, p->dims, 2, in, y, row_binary, &b);
   return EW_OK;
 }

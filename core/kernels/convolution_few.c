@@ -1,9 +1,11 @@
-/* Forward convolution where a plane of y has few positions: the last layers of a network, or frames of sound.
+/* Forward convolution where a plane of y has few positions: the last layers of a network, or frames
+ * of sound.
  *
- * A tile of the blocked product is NR positions wide, so with one position most of it would be padding. Here the
- * patches of all positions are gathered first, as rows of k = channels * taps numbers. A few of them are multiplied
- * with the rows of the weights as dot products, which reads each weight once, where it lies; many of them, when a
- * batch has many items, become the columns of one product. */
+ * A tile of the blocked product is NR positions wide, so with one position most of it would be
+ * padding. Here the patches of all positions are gathered first, as rows of k = channels * taps
+ * numbers. A few of them are multiplied with the rows of the weights as dot products, which reads
+ * each weight once, where it lies; many of them, when a batch has many items, become the columns of
+ * one product. */
 #include "convolution_few.h"
 #include "gemm.h"
 #include "window.h"
@@ -22,13 +24,16 @@ typedef struct {
   const real *x, *weights;
   real *y, *scratch;
   ew_finish finish;
-  int32_t group, channels, chunk; /* dot products: channels of a task. Product: rows of patches of a task */
+  /* dot products: channels of a task. Product: rows of patches of a task */
+  int32_t group, channels, chunk;
 } few_positions;
 
-/* The patch at one position of one item, for the group that starts at plane x: out[c][tap], 0 outside of x. */
+/* The patch at one position of one item, for the group that starts at plane x: out[c][tap], 0
+ * outside of x. */
 static void gather(const few_positions *s, const real *x, ew_place at, real *out) {
   const ew_window *w = &s->w;
-  const int64_t z0 = at.z * (int64_t)w->stride[0] - w->pad[0], y0 = at.y * (int64_t)w->stride[1] - w->pad[1];
+  const int64_t z0 = at.z * (int64_t)w->stride[0] - w->pad[0],
+                y0 = at.y * (int64_t)w->stride[1] - w->pad[1];
   const int64_t x0 = at.x * (int64_t)w->stride[2] - w->pad[2], step = w->dilation[2];
   const int32_t taps = w->taps[2];
   int32_t from = 0, to = taps; /* taps of a line that are inside of x */
@@ -40,20 +45,25 @@ static void gather(const few_positions *s, const real *x, ew_place at, real *out
         const int64_t z = z0 + kz * (int64_t)w->dilation[0], y = y0 + ky * (int64_t)w->dilation[1];
         const bool inside = z >= 0 && z < w->x_size[0] && y >= 0 && y < w->x_size[1];
         const int32_t begin = inside ? from : 0, end = inside ? to : 0;
-        EW_PLAIN for (int32_t i = 0; i < begin; i++) out[i] = 0;
-        if (begin < end) ew_every(out + begin, x + (z * w->x_size[1] + y) * w->x_size[2] + x0 + begin * step, step, end - begin);
-        EW_PLAIN for (int32_t i = end; i < taps; i++) out[i] = 0;
+        EW_PLAIN_FOR (int32_t i = 0; i < begin; i++) out[i] = 0;
+        if (begin < end)
+          ew_every(out + begin, x + (z * w->x_size[1] + y) * w->x_size[2] + x0 + begin * step, step,
+                   end - begin);
+        EW_PLAIN_FOR (int32_t i = end; i < taps; i++) out[i] = 0;
       }
 }
 
 /* Patches of `count` rows from row `first` on: rows are (item, position). */
-static void gather_rows(const few_positions *s, int32_t group, int64_t first, int64_t count, real *out) {
+static void gather_rows(const few_positions *s, int32_t group, int64_t first, int64_t count,
+                        real *out) {
   for (int64_t i = first; i < first + count; i++, out += s->k)
-    gather(s, s->x + i / s->positions * s->x_batch + (int64_t)group * s->c * s->x_volume, ew_place_of(i % s->positions, s->w.y_size), out);
+    gather(s, s->x + i / s->positions * s->x_batch + (int64_t)group * s->c * s->x_volume,
+           ew_place_of(i % s->positions, s->w.y_size), out);
 }
 
 /* y = finish(sums) for `channels` channels of one item, from channel `m` on; sums are as y. */
-static void finish(const few_positions *s, int64_t item, int64_t m, int64_t channels, const real *sums) {
+static void finish(const few_positions *s, int64_t item, int64_t m, int64_t channels,
+                   const real *sums) {
   const int64_t at = (item * s->groups * s->m + m) * s->positions;
   ew_finish f = s->finish;
   f.bias = NULL;
@@ -70,45 +80,65 @@ static void dots_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t m0 = begin; m0 < end && !ew_stopping(s->context); m0 += most) {
     real sums[SUMS];
     const int32_t count = end - m0 < most ? end - m0 : most;
-    const int64_t channel = (int64_t)s->group * s->m + m0, plane = count * s->positions; /* plane: of one item's sums */
+    /* plane: of one item's sums */
+    const int64_t channel = (int64_t)s->group * s->m + m0, plane = count * s->positions;
     for (int32_t j = 0, cols; j < count; j += cols) {
       const real *w = s->weights + (channel + j) * s->k;
       cols = count - j >= 4 ? 4 : 1; /* at the edge one channel, taken four times */
       for (int32_t i = 0, some; i < rows; i += some) {
         float out[16];
         some = ew_dots_rows(rows - i);
-        ew_dots(some, (int32_t)s->k, s->scratch + i * s->k, s->k, w, cols == 4 ? s->k : 0, false, out);
+        ew_dots(some, (int32_t)s->k, s->scratch + i * s->k, s->k, w, cols == 4 ? s->k : 0, false,
+                out);
         for (int32_t r = 0; r < some; r++) {
           real *to = sums + (i + r) / s->positions * plane + (i + r) % s->positions;
           for (int32_t c = 0; c < cols; c++)
-            to[(j + c) * s->positions] = out[r * 4 + c] + (s->finish.bias ? s->finish.bias[channel + j + c] : 0);
+            to[(j + c) * s->positions] =
+                out[r * 4 + c] + (s->finish.bias ? s->finish.bias[channel + j + c] : 0);
         }
       }
     }
-    for (int64_t item = 0; item < s->batch; item++) finish(s, item, channel, count, sums + item * plane);
+    for (int64_t item = 0; item < s->batch; item++)
+      finish(s, item, channel, count, sums + item * plane);
   }
 }
 
 /* Columns of the product are rows of patches, which lie one behind the other. */
-static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
+                      int32_t nc) {
   for (int32_t j = 0; j < nc; j += NR)
-    ew_pack_columns(g->b, (int64_t)(j0 + j) * g->k + k0, g->k, kc, nc - j < NR ? nc - j : NR, panels + (int64_t)j * kc, false);
+    ew_pack_columns(g->b, (int64_t)(j0 + j) * g->k + k0, g->k, kc, nc - j < NR ? nc - j : NR,
+                    panels + (int64_t)j * kc, false);
 }
 
 /* Some items of a group: their patches, the product, and its columns as planes of y. */
 static void product_task(void *arg, int32_t index, int32_t thread) {
   const few_positions *s = arg;
-  const int64_t share = SCRATCH / s->threads, items = s->chunk / s->positions, first = index * items;
-  const int64_t count = s->batch - first < items ? s->batch - first : items, rows = count * s->positions;
-  real *patches = s->scratch + share * thread, *product = patches + share / 2, *packed = product + share / 4;
+  const int64_t share = SCRATCH / s->threads, items = s->chunk / s->positions,
+                first = index * items;
+  const int64_t count = s->batch - first < items ? s->batch - first : items,
+                rows = count * s->positions;
+  real *patches = s->scratch + share * thread, *product = patches + share / 2,
+       *packed = product + share / 4;
   const int32_t most = (int32_t)(share / 4 / rows); /* channels that `product` has room for */
   gather_rows(s, s->group, first * s->positions, rows, patches);
   for (int32_t m0 = 0; m0 < s->m && !ew_stopping(s->context); m0 += most) {
     const int32_t channels = s->m - m0 < most ? s->m - m0 : most;
     const int64_t channel = (int64_t)s->group * s->m + m0;
-    ew_gemm_job job = {.m = channels, .n = (int32_t)rows, .k = (int32_t)s->k, .a_row = (int32_t)s->k, .a_col = 1, .y_row = (int32_t)rows,
-                       .a = s->weights + channel * s->k, .y = product, .pack_b = pack_rows, .b = patches,
-                       .finish = {.bias = s->finish.bias ? s->finish.bias + channel : NULL, .bias_row = 1, .alpha = 1, .beta = 1}};
+    ew_gemm_job job = {.m = channels,
+                       .n = (int32_t)rows,
+                       .k = (int32_t)s->k,
+                       .a_row = (int32_t)s->k,
+                       .a_col = 1,
+                       .y_row = (int32_t)rows,
+                       .a = s->weights + channel * s->k,
+                       .y = product,
+                       .pack_b = pack_rows,
+                       .b = patches,
+                       .finish = {.bias = s->finish.bias ? s->finish.bias + channel : NULL,
+                                  .bias_row = 1,
+                                  .alpha = 1,
+                                  .beta = 1}};
     ew_gemm_run(s->context, &job, packed, share / 4, s->scratch, EW_GEMM_A_FLOATS, 1);
     for (int64_t item = 0; item < count; item++)
       for (int32_t c = 0; c < channels; c++)
@@ -117,12 +147,25 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
 }
 
 bool ew_conv_few_positions(ew_context *ctx, const ew_conv_params *p, void *const *operand) {
-  few_positions s = {.context = ctx, .w = EW_WINDOW_OF(p), .batch = p->batch, .groups = p->groups, .m = p->m, .c = p->c,
-                     .threads = ew_parallel_width(ctx), .x_batch = p->x_batch, .x_volume = ew_volume(p->x_size),
-                     .positions = ew_volume(p->y_size), .k = p->c * ew_volume(p->taps)};
+  few_positions s = {.context = ctx,
+                     .w = EW_WINDOW_OF(p),
+                     .batch = p->batch,
+                     .groups = p->groups,
+                     .m = p->m,
+                     .c = p->c,
+                     .threads = ew_parallel_width(ctx),
+                     .x_batch = p->x_batch,
+                     .x_volume = ew_volume(p->x_size),
+                     .positions = ew_volume(p->y_size),
+                     .k = p->c * ew_volume(p->taps)};
   s.rows = s.batch * s.positions;
-  s.x = operand[EW_CONV_X], s.weights = operand[EW_CONV_W], s.y = operand[EW_CONV_Y], s.scratch = operand[EW_CONV_SCRATCH];
-  s.finish = (ew_finish){.bias = operand[EW_CONV_BIAS], .residual = operand[EW_CONV_RESIDUAL], .activation = p->activation, .alpha = 1, .beta = 1};
+  s.x = operand[EW_CONV_X], s.weights = operand[EW_CONV_W], s.y = operand[EW_CONV_Y],
+  s.scratch = operand[EW_CONV_SCRATCH];
+  s.finish = (ew_finish){.bias = operand[EW_CONV_BIAS],
+                         .residual = operand[EW_CONV_RESIDUAL],
+                         .activation = p->activation,
+                         .alpha = 1,
+                         .beta = 1};
   if (s.positions >= NR || !s.scratch || s.k > INT32_MAX || s.weights == NULL) return false;
   if (s.rows <= FEW_ROWS && s.rows * s.k <= SCRATCH) {
     const int64_t worth = s.rows * s.k * s.m >> 15; /* a task is worth some microseconds */
@@ -134,7 +177,8 @@ bool ew_conv_few_positions(ew_context *ctx, const ew_conv_params *p, void *const
     }
     return true;
   }
-  const int64_t room = SCRATCH / s.threads, items = room / 2 / s.k / s.positions; /* items whose patches fit */
+  /* items whose patches fit */
+  const int64_t room = SCRATCH / s.threads, items = room / 2 / s.k / s.positions;
   if (s.batch == 1 || items * s.positions < NR || s.positions * 4 > room) return false;
   const int64_t even = (s.batch - 1) / s.threads + 1;
   s.chunk = (int32_t)((items < even ? items : even) * s.positions);

@@ -1,4 +1,5 @@
-/* Strided copy. The two innermost dimensions are one of three loops: rows of contiguous elements, a transpose in tiles, anything else. */
+/* Strided copy. The two innermost dimensions are one of three loops: rows of contiguous elements, a
+ * transpose in tiles, anything else. */
 #include "each.h"
 #include <string.h>
 
@@ -21,22 +22,30 @@ static inline intptr_t edge_of_x(int32_t size) { return size == 4 ? 4 : 8; }
 
 /* The columns of four rows of eight: two of them in each vector. */
 EW_INLINE void u16x8_transpose(u16x8 v[4]) {
-  const u16x8 ab = __builtin_shufflevector(v[0], v[1], 0, 8, 1, 9, 2, 10, 3, 11), AB = __builtin_shufflevector(v[0], v[1], 4, 12, 5, 13, 6, 14, 7, 15);
-  const u16x8 cd = __builtin_shufflevector(v[2], v[3], 0, 8, 1, 9, 2, 10, 3, 11), CD = __builtin_shufflevector(v[2], v[3], 4, 12, 5, 13, 6, 14, 7, 15);
-  v[0] = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 2, 3, 10, 11), v[1] = __builtin_shufflevector(ab, cd, 4, 5, 12, 13, 6, 7, 14, 15);
-  v[2] = __builtin_shufflevector(AB, CD, 0, 1, 8, 9, 2, 3, 10, 11), v[3] = __builtin_shufflevector(AB, CD, 4, 5, 12, 13, 6, 7, 14, 15);
+  const u16x8 ab = __builtin_shufflevector(v[0], v[1], 0, 8, 1, 9, 2, 10, 3, 11),
+              AB = __builtin_shufflevector(v[0], v[1], 4, 12, 5, 13, 6, 14, 7, 15);
+  const u16x8 cd = __builtin_shufflevector(v[2], v[3], 0, 8, 1, 9, 2, 10, 3, 11),
+              CD = __builtin_shufflevector(v[2], v[3], 4, 12, 5, 13, 6, 14, 7, 15);
+  v[0] = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 2, 3, 10, 11),
+  v[1] = __builtin_shufflevector(ab, cd, 4, 5, 12, 13, 6, 7, 14, 15);
+  v[2] = __builtin_shufflevector(AB, CD, 0, 1, 8, 9, 2, 3, 10, 11),
+  v[3] = __builtin_shufflevector(AB, CD, 4, 5, 12, 13, 6, 7, 14, 15);
 }
 
-/* y[i * yr + j] = x[i + j * xc] for whole blocks, by way of a tile, so that each line of the cache is read once and written once. Elements of 1, 2 or 4 bytes. */
-static __attribute__((noinline)) void transpose(const uint8_t *x, uint8_t *y, intptr_t m, intptr_t n, intptr_t xc, intptr_t yr, int32_t size) {
+/* y[i * yr + j] = x[i + j * xc] for whole blocks, by way of a tile, so that each line of the cache
+ * is read once and written once. Elements of 1, 2 or 4 bytes. */
+static __attribute__((noinline)) void transpose(const uint8_t *x, uint8_t *y, intptr_t m,
+                                                intptr_t n, intptr_t xc, intptr_t yr,
+                                                int32_t size) {
   _Alignas(16) uint8_t tile[LINE][LINE];
   const intptr_t side = LINE / size, ie = edge_of_x(size), je = edge_of_y(size);
   xc *= size, yr *= size;
   for (intptr_t i0 = 0; i0 + ie <= m; i0 += side)
     for (intptr_t j0 = 0; j0 + je <= n; j0 += side) {
-      const intptr_t is = (m - i0 < side ? m - i0 : side) & -ie, js = (n - j0 < side ? n - j0 : side) & -je;
+      const intptr_t is = (m - i0 < side ? m - i0 : side) & -ie,
+                     js = (n - j0 < side ? n - j0 : side) & -je;
       for (intptr_t j = 0; j < js; j += je)
-        EW_PLAIN for (intptr_t i = 0; i < is; i += ie) {
+        EW_PLAIN_FOR (intptr_t i = 0; i < is; i += ie) {
           const uint8_t *from = x + (i0 + i) * size + (j0 + j) * xc;
           uint8_t *to = &tile[i][j * size];
           if (size == 4) {
@@ -47,10 +56,12 @@ static __attribute__((noinline)) void transpose(const uint8_t *x, uint8_t *y, in
           } else {
             u16x8 v[4];
             for (int k = 0; k < 4; k++, from += xc) {
-              if (size == 2) v[k] = (u16x8)*(const u8x16_m *)from;
+              if (size == 2)
+                v[k] = (u16x8) * (const u8x16_m *)from;
               else {
                 const u8x8 even = *(const u8x8_m *)from, odd = *(const u8x8_m *)(from += xc);
-                v[k] = (u16x8)__builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+                v[k] = (u16x8)__builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5,
+                                                      13, 6, 14, 7, 15);
               }
             }
             u16x8_transpose(v);
@@ -62,35 +73,46 @@ static __attribute__((noinline)) void transpose(const uint8_t *x, uint8_t *y, in
         uint8_t *to = y + (i0 + i) * yr + j0 * size;
         const uint8_t *line = tile[i];
         if (js == side)
-          for (intptr_t j = 0; j < LINE; j += 16) *(u8x16_m *)(to + j) = *(const u8x16_m *)(line + j);
+          for (intptr_t j = 0; j < LINE; j += 16)
+            *(u8x16_m *)(to + j) = *(const u8x16_m *)(line + j);
         else
-          EW_PLAIN for (intptr_t j = 0; j < js * size; j += 8) *(m_i64 *)(to + j) = *(const m_i64 *)(line + j);
+          EW_PLAIN_FOR (intptr_t j = 0; j < js * size; j += 8)
+            *(m_i64 *)(to + j) = *(const m_i64 *)(line + j);
       }
     }
 }
 
 static void copy_plane(const copy *c, const uint8_t *x, uint8_t *y, int64_t m, int64_t n) {
-  const int64_t xr = c->xs[c->nd - 2], xc = c->xs[c->nd - 1], yr = c->ys[c->nd - 2], yc = c->ys[c->nd - 1];
+  const int64_t xr = c->xs[c->nd - 2], xc = c->xs[c->nd - 1], yr = c->ys[c->nd - 2],
+                yc = c->ys[c->nd - 1];
   const int32_t size = c->size;
   if (xc == 1 && yc == 1) {
-    for (int64_t i = 0; i < m; i++) memcpy(y + i * yr * size, x + i * xr * size, (size_t)(n * size));
+    for (int64_t i = 0; i < m; i++)
+      memcpy(y + i * yr * size, x + i * xr * size, (size_t)(n * size));
     return;
   }
   const bool by_rows = xr == 1 && yc == 1;
-  const int64_t ie = edge_of_x(size), je = edge_of_y(size), mb = m & -(by_rows ? ie : je), nb = n & -(by_rows ? je : ie);
+  const int64_t ie = edge_of_x(size), je = edge_of_y(size), mb = m & -(by_rows ? ie : je),
+                nb = n & -(by_rows ? je : ie);
   if (size <= 4 && mb && nb && (by_rows || (xc == 1 && yr == 1))) {
-    transpose(x, y, (intptr_t)(by_rows ? m : n), (intptr_t)(by_rows ? n : m), (intptr_t)(by_rows ? xc : xr), (intptr_t)(by_rows ? yr : yc), size);
-    if (nb < n) copy_plane(c, x + nb * xc * size, y + nb * yc * size, m, n - nb); /* what is left: an edge on either side */
+    transpose(x, y, (intptr_t)(by_rows ? m : n), (intptr_t)(by_rows ? n : m),
+              (intptr_t)(by_rows ? xc : xr), (intptr_t)(by_rows ? yr : yc), size);
+    /* what is left: an edge on either side */
+    if (nb < n) copy_plane(c, x + nb * xc * size, y + nb * yc * size, m, n - nb);
     x += mb * xr * size, y += mb * yr * size, m -= mb, n = nb;
   }
-  const int64_t j_tile = xr == 1 || yr == 1 ? LINE : n; /* tiles only where the other dimension is the contiguous one on a side */
+  /* tiles only where the other dimension is the contiguous one on a side */
+  const int64_t j_tile = xr == 1 || yr == 1 ? LINE : n;
   for (int64_t i0 = 0; i0 < m; i0 += TILE)
     for (int64_t j0 = 0; j0 < n; j0 += j_tile)
       for (int64_t i = i0; i < m && i < i0 + TILE; i++) {
         const uint8_t *from = x + (i * xr + j0 * xc) * size;
-        uint8_t *to = y + (i * yr + j0 * yc) * size, *const end = to + (n - j0 < j_tile ? n - j0 : j_tile) * yc * size;
-#define RUN(T)                                                                                              \
-  EW_PLAIN for (; to != end; from += (intptr_t)xc * size, to += (intptr_t)yc * size) *(T *)to = *(const T *)from; \
+        uint8_t *to = y + (i * yr + j0 * yc) * size, *const end =
+                                                         to + (n - j0 < j_tile ? n - j0 : j_tile) *
+                                                                  yc * size;
+#define RUN(T)                                                                       \
+  EW_PLAIN_FOR (; to != end; from += (intptr_t)xc * size, to += (intptr_t)yc * size) \
+    *(T *)to = *(const T *)from;                                                     \
   break
         switch (EW_CHOICE(COPY_SIZE, size)) {
         case 1: RUN(m_u8);
@@ -107,9 +129,11 @@ static void copy_task(void *arg, int32_t index, int32_t thread) {
   const copy *c = arg;
   int64_t end = (index + 1) * c->per_task < c->units ? (index + 1) * c->per_task : c->units;
   for (int64_t unit = index * c->per_task; unit < end && !ew_stopping(c->context); unit++) {
-    const int64_t first = unit % c->strips * c->strip, m = c->dims[c->nd - 2] - first < c->strip ? c->dims[c->nd - 2] - first : c->strip;
+    const int64_t first = unit % c->strips * c->strip,
+                  m = c->dims[c->nd - 2] - first < c->strip ? c->dims[c->nd - 2] - first : c->strip;
     int64_t rest = unit / c->strips, x = first * c->xs[c->nd - 2], y = first * c->ys[c->nd - 2];
-    for (int d = c->nd - 3; d >= 0 && rest; d--) x += rest % c->dims[d] * c->xs[d], y += rest % c->dims[d] * c->ys[d], rest /= c->dims[d];
+    for (int d = c->nd - 3; d >= 0 && rest; d--)
+      x += rest % c->dims[d] * c->xs[d], y += rest % c->dims[d] * c->ys[d], rest /= c->dims[d];
     copy_plane(c, c->x + x * c->size, c->y + y * c->size, m, c->dims[c->nd - 1]);
   }
 }
@@ -122,40 +146,47 @@ static void swap_dims(copy *c, int a, int b) {
 
 int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *operand) {
   copy c = {.context = context, .x = operand[EW_COPY_X], .y = operand[EW_COPY_Y], .size = p->size};
-  EW_PLAIN for (int d = 0; d < 6; d++) {
+  EW_PLAIN_FOR (int d = 0; d < 6; d++) {
     if (p->dims[d] == 1) continue;
     const int last = c.nd - 1;
-    if (c.nd && c.xs[last] == (int64_t)p->xs[d] * p->dims[d] && c.ys[last] == (int64_t)p->ys[d] * p->dims[d])
+    if (c.nd && c.xs[last] == (int64_t)p->xs[d] * p->dims[d] &&
+        c.ys[last] == (int64_t)p->ys[d] * p->dims[d])
       c.dims[last] *= p->dims[d], c.xs[last] = p->xs[d], c.ys[last] = p->ys[d];
     else
       c.dims[c.nd] = p->dims[d], c.xs[c.nd] = p->xs[d], c.ys[c.nd] = p->ys[d], c.nd++;
   }
   int64_t n = 1;
-  EW_PLAIN for (int d = 0; d < c.nd; d++) n *= c.dims[d];
-  if (c.nd == 1 && c.xs[0] == 1 && c.ys[0] == 1 && n > 1 << 16) { /* one long run: cut into rows, so that it can be shared */
+  EW_PLAIN_FOR (int d = 0; d < c.nd; d++) n *= c.dims[d];
+  /* one long run: cut into rows, so that it can be shared */
+  if (c.nd == 1 && c.xs[0] == 1 && c.ys[0] == 1 && n > 1 << 16) {
     const int64_t row = 1 << 14;
     const int64_t whole = n / row * row;
     memcpy(c.y + whole * c.size, c.x + whole * c.size, (size_t)((n - whole) * c.size));
     c.nd = 2, c.dims[0] = n / row, c.xs[0] = c.ys[0] = row, c.dims[1] = row, c.xs[1] = c.ys[1] = 1;
   }
   while (c.nd < 2) { /* a dimension of one in front */
-    if (c.nd) c.dims[1] = c.dims[0], c.xs[1] = c.xs[0], c.ys[1] = c.ys[0], c.dims[0] = 1, c.xs[0] = c.ys[0] = 0;
-    else c.dims[0] = 1, c.xs[0] = c.ys[0] = 1;
+    if (c.nd)
+      c.dims[1] = c.dims[0], c.xs[1] = c.xs[0], c.ys[1] = c.ys[0], c.dims[0] = 1,
+      c.xs[0] = c.ys[0] = 0;
+    else
+      c.dims[0] = 1, c.xs[0] = c.ys[0] = 1;
     c.nd++;
   }
-  /* Where the last dimension is contiguous on one side only, the one that is contiguous on the other comes beside it. */
+  /* Where the last dimension is contiguous on one side only, the one that is contiguous on the
+   * other comes beside it. */
   const int last = c.nd - 1;
   if (c.xs[last] != 1 || c.ys[last] != 1)
-    EW_PLAIN for (int d = last - 1; d >= 0; d--)
+    EW_PLAIN_FOR (int d = last - 1; d >= 0; d--)
       if (c.dims[d] > 1 && (c.xs[last] == 1 ? c.ys[d] == 1 : c.xs[d] == 1)) {
         swap_dims(&c, d, last - 1);
         break;
       }
   int64_t outer = 1;
-  EW_PLAIN for (int d = 0; d < c.nd - 2; d++) outer *= c.dims[d];
+  EW_PLAIN_FOR (int d = 0; d < c.nd - 2; d++) outer *= c.dims[d];
   const int64_t m = c.dims[c.nd - 2], row = c.dims[c.nd - 1];
   const int64_t tile = c.size < 4 ? LINE / c.size : TILE;
-  c.strip = tile * 1024 / row / tile * tile; /* whole tiles, some 16k elements, of fewer bytes more */
+  /* whole tiles, some 16k elements, of fewer bytes more */
+  c.strip = tile * 1024 / row / tile * tile;
   c.strip = c.strip < tile ? tile : c.strip > m ? m : c.strip;
   c.strips = (m + c.strip - 1) / c.strip;
   c.units = outer * c.strips;

@@ -1,5 +1,6 @@
-/* Probabilities of classes from those of pairs of them: the second method of Wu, Lin, Weng 2004 (Probability Estimates for Multi-class Classification by
- * Pairwise Coupling), with the limits of LIBSVM. Finds p with the least sum over pairs of (r_ji p_i - r_ij p_j)^2, one class at a time. */
+/* Probabilities of classes from those of pairs of them: the second method of Wu, Lin, Weng 2004
+ * (Probability Estimates for Multi-class Classification by Pairwise Coupling), with the limits of
+ * LIBSVM. Finds p with the least sum over pairs of (r_ji p_i - r_ij p_j)^2, one class at a time. */
 #include "each.h"
 
 enum { MOST_ROUNDS = 100 };
@@ -7,9 +8,9 @@ enum { MOST_ROUNDS = 100 };
 /* q [n, n]: q_ii = sum over j of r_ji^2, q_ij = -r_ji r_ij; qp: room for n. */
 static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) {
   const float enough = 0.005f / (float)n;
-  EW_PLAIN for (int32_t i = 0; i < n; i++) p[i] = 1 / (float)n, q[(int64_t)i * n + i] = 0;
+  EW_PLAIN_FOR (int32_t i = 0; i < n; i++) p[i] = 1 / (float)n, q[(int64_t)i * n + i] = 0;
   for (int32_t i = 0; i < n; i++)
-    EW_PLAIN for (int32_t j = i + 1; j < n; j++, pair++) {
+    EW_PLAIN_FOR (int32_t j = i + 1; j < n; j++, pair++) {
       const float ij = *pair, ji = 1 - ij;
       q[(int64_t)i * n + i] += ji * ji, q[(int64_t)j * n + j] += ij * ij;
       q[(int64_t)i * n + j] = q[(int64_t)j * n + i] = -ji * ij;
@@ -18,10 +19,10 @@ static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) 
     float pqp = 0, worst = 0;
     for (int32_t i = 0; i < n; i++) {
       float sum = 0;
-      EW_PLAIN for (int32_t j = 0; j < n; j++) sum += q[(int64_t)i * n + j] * p[j];
+      EW_PLAIN_FOR (int32_t j = 0; j < n; j++) sum += q[(int64_t)i * n + j] * p[j];
       qp[i] = sum, pqp += p[i] * sum;
     }
-    EW_PLAIN for (int32_t i = 0; i < n; i++) {
+    EW_PLAIN_FOR (int32_t i = 0; i < n; i++) {
       const float error = qp[i] > pqp ? qp[i] - pqp : pqp - qp[i];
       worst = error > worst ? error : worst;
     }
@@ -31,7 +32,8 @@ static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) 
       const float step = (pqp - qp[i]) / row[i];
       p[i] += step;
       pqp = (pqp + step * (step * row[i] + 2 * qp[i])) / (1 + step) / (1 + step);
-      EW_PLAIN for (int32_t j = 0; j < n; j++) qp[j] = (qp[j] + step * row[j]) / (1 + step), p[j] /= 1 + step;
+      EW_PLAIN_FOR (int32_t j = 0; j < n; j++)
+        qp[j] = (qp[j] + step * row[j]) / (1 + step), p[j] /= 1 + step;
     }
   }
 }
@@ -40,6 +42,7 @@ int32_t ew_k_couple(ew_context *ctx, const ew_couple_params *p, void *const *ope
   const m_f32 *pairs = operand[EW_COUPLE_PAIRS];
   m_f32 *y = operand[EW_COUPLE_Y], *room = operand[EW_COUPLE_SCRATCH];
   const int64_t n = p->classes;
-  for (int64_t r = 0; r < p->rows && !ew_stopping(ctx); r++) couple(p->classes, pairs + r * (n * (n - 1) / 2), y + r * n, room, room + n * n);
+  for (int64_t r = 0; r < p->rows && !ew_stopping(ctx); r++)
+    couple(p->classes, pairs + r * (n * (n - 1) / 2), y + r * n, room, room + n * n);
   return EW_OK;
 }

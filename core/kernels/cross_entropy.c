@@ -1,10 +1,12 @@
 /* Cross entropy of rows of logits x against the class y of each, and its gradient.
  *
- *     loss = (1 - e) w_y (L - x_y) + e / C sum_c w_c (L - x_c)       L = log sum_c e^x_c, e: label smoothing, w: class weights or 1
- *     dx_c = g ((1 - e) w_y (p_c - [c = y]) + e / C (W p_c - w_c))   p = e^(x - L), W = sum of w, g: gradient of the loss
+ *     loss = (1 - e) w_y (L - x_y) + e / C sum_c w_c (L - x_c)       L = log sum_c e^x_c, e: label
+ *     smoothing, w: class weights or 1 dx_c = g ((1 - e) w_y (p_c - [c = y]) + e / C (W p_c - w_c))
+ *     p = e^(x - L), W = sum of w, g: gradient of the loss
  *
- * With `nll` the rows are logarithms of probabilities already: L = 0, and dx has the terms without p. Rows of an ignored class have loss 0
- * and gradient 0. L is kept for the gradient, which then reads the logits once and may overwrite them. */
+ * With `nll` the rows are logarithms of probabilities already: L = 0, and dx has the terms without
+ * p. Rows of an ignored class have loss 0 and gradient 0. L is kept for the gradient, which then
+ * reads the logits once and may overwrite them. */
 #include "../scalar_math.h"
 #include "each.h"
 #include <string.h>
@@ -20,7 +22,8 @@ typedef struct {
 } forward;
 
 /* Class of a row; -1: ignored; -2: there is no such class. */
-static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t i, int32_t has_ignore, int32_t ignore, int32_t classes) {
+static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t i,
+                        int32_t has_ignore, int32_t ignore, int32_t classes) {
   int64_t y = type == EW_I32 ? ((const m_i32 *)label)[i] : ((const m_i64 *)label)[i];
   if (has_ignore && y == ignore) return -1;
   if (y >= 0 && y < classes) return y;
@@ -28,7 +31,8 @@ static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t 
   return -2;
 }
 
-/* Each loop stands once: a row's last, incomplete vector is filled up in a place of its own and goes through it too. */
+/* Each loop stands once: a row's last, incomplete vector is filled up in a place of its own and
+ * goes through it too. */
 static __attribute__((noinline)) float sum_exp(const real *x, int32_t n, float max) {
   vf s = {0};
   for (int32_t j = 0; j < n; j += VF) s += vf_exp_low(vf_load(x + j) - max);
@@ -51,7 +55,7 @@ static __attribute__((noinline)) float weighted_sum(const real *w, const real *x
   int32_t j = 0;
   for (; j + VF <= n; j += VF) s += w ? vf_load(w + j) * vf_load(x + j) : vf_load(x + j);
   float sum = vf_sum(s);
-  EW_PLAIN for (; j < n; j++) sum += w ? w[j] * x[j] : x[j];
+  EW_PLAIN_FOR (; j < n; j++) sum += w ? w[j] * x[j] : x[j];
   return sum;
 }
 
@@ -62,7 +66,8 @@ static void cross_entropy_task(void *arg, int32_t index, int32_t thread) {
   int64_t from = (int64_t)index * f->rows, to = from + f->rows < p->rows ? from + f->rows : p->rows;
   for (int64_t i = from; i < to; i++) {
     const real *x = f->x + i * p->x_row;
-    int64_t y = class_of(f->context, f->label, p->label_type, i, p->has_ignore, p->ignore_index, p->classes);
+    int64_t y = class_of(f->context, f->label, p->label_type, i, p->has_ignore, p->ignore_index,
+                         p->classes);
     if (y < -1) {
       __atomic_store_n(&f->failed, 1, __ATOMIC_RELAXED);
       return;
@@ -71,17 +76,30 @@ static void cross_entropy_task(void *arg, int32_t index, int32_t thread) {
       f->loss[i] = f->counted[i] = f->lse[i] = 0;
       continue;
     }
-    const float w = f->weight ? f->weight[y] : 1, lse = p->nll ? 0 : log_sum_exp(x, p->classes), e = p->smoothing;
+    const float w = f->weight ? f->weight[y] : 1, lse = p->nll ? 0 : log_sum_exp(x, p->classes),
+                e = p->smoothing;
     float loss = w * (lse - x[y]);
-    if (e > 0) loss = (1 - e) * loss + e / (float)p->classes * (f->total * lse - weighted_sum(f->weight, x, p->classes));
+    if (e > 0)
+      loss = (1 - e) * loss +
+             e / (float)p->classes * (f->total * lse - weighted_sum(f->weight, x, p->classes));
     f->loss[i] = loss, f->counted[i] = w, f->lse[i] = lse;
   }
 }
 
-int32_t ew_k_cross_entropy(ew_context *ctx, const ew_cross_entropy_params *p, void *const *operand) {
+int32_t ew_k_cross_entropy(ew_context *ctx, const ew_cross_entropy_params *p,
+                           void *const *operand) {
   const real *weight = operand[EW_CROSS_ENTROPY_WEIGHT];
-  forward f = {ctx, p, operand[EW_CROSS_ENTROPY_X], weight, operand[EW_CROSS_ENTROPY_LABEL], operand[EW_CROSS_ENTROPY_LOSS], operand[EW_CROSS_ENTROPY_COUNTED], operand[EW_CROSS_ENTROPY_LSE],
-               weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes, 16384 / p->classes + 1, 0};
+  forward f = {ctx,
+               p,
+               operand[EW_CROSS_ENTROPY_X],
+               weight,
+               operand[EW_CROSS_ENTROPY_LABEL],
+               operand[EW_CROSS_ENTROPY_LOSS],
+               operand[EW_CROSS_ENTROPY_COUNTED],
+               operand[EW_CROSS_ENTROPY_LSE],
+               weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes,
+               16384 / p->classes + 1,
+               0};
   ew_parallel(ctx, (p->rows - 1) / f.rows + 1, cross_entropy_task, &f);
   return f.failed ? EW_E_INDEX : EW_OK;
 }
@@ -97,7 +115,8 @@ typedef struct {
 } backward;
 
 /* dx = a e^(x - L) - b w over whole vectors; w NULL: 1. */
-static __attribute__((noinline)) void dx_row(real *dx, const real *x, const real *w, int32_t n, float lse, float a, float b) {
+static __attribute__((noinline)) void dx_row(real *dx, const real *x, const real *w, int32_t n,
+                                             float lse, float a, float b) {
   for (int32_t j = 0; j < n; j += VF) {
     vf d = vf_splat(-b);
     if (w) d *= vf_load(w + j);
@@ -121,11 +140,13 @@ static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
       return;
     }
     /* dx = a e^(x - L) - b w, less what belongs to the class */
-    float g = y < 0 ? 0 : f->dloss[i * p->dloss_row], lse = f->lse[i], e = p->smoothing, w = g * (1 - e) * (f->weight && y >= 0 ? f->weight[y] : 1), b = g * e / (float)n;
+    float g = y < 0 ? 0 : f->dloss[i * p->dloss_row], lse = f->lse[i], e = p->smoothing,
+          w = g * (1 - e) * (f->weight && y >= 0 ? f->weight[y] : 1), b = g * e / (float)n;
     float a = p->nll ? 0 : w + b * f->total;
     const int32_t whole = n / VF * VF;
     const real *weight = b != 0 ? f->weight : NULL;
-    dx_row(dx, x, weight, whole, lse, a, b); /* an ignored row, a = b = 0, may hold anything, NaN too: nothing of it is read */
+    /* an ignored row, a = b = 0, may hold anything, NaN too: nothing of it is read */
+    dx_row(dx, x, weight, whole, lse, a, b);
     if (whole < n) {
       float rest[2][VF] = {{0}};
       const size_t bytes = (size_t)(n - whole) * 4;
@@ -138,10 +159,20 @@ static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-int32_t ew_k_cross_entropy_grad(ew_context *ctx, const ew_cross_entropy_grad_params *p, void *const *operand) {
+int32_t ew_k_cross_entropy_grad(ew_context *ctx, const ew_cross_entropy_grad_params *p,
+                                void *const *operand) {
   const real *weight = operand[EW_CROSS_ENTROPY_GRAD_WEIGHT];
-  backward f = {ctx, p, operand[EW_CROSS_ENTROPY_GRAD_X], weight, operand[EW_CROSS_ENTROPY_GRAD_LSE], operand[EW_CROSS_ENTROPY_GRAD_DLOSS], operand[EW_CROSS_ENTROPY_GRAD_LABEL], operand[EW_CROSS_ENTROPY_GRAD_DX],
-                weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes, 16384 / p->classes + 1, 0};
+  backward f = {ctx,
+                p,
+                operand[EW_CROSS_ENTROPY_GRAD_X],
+                weight,
+                operand[EW_CROSS_ENTROPY_GRAD_LSE],
+                operand[EW_CROSS_ENTROPY_GRAD_DLOSS],
+                operand[EW_CROSS_ENTROPY_GRAD_LABEL],
+                operand[EW_CROSS_ENTROPY_GRAD_DX],
+                weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes,
+                16384 / p->classes + 1,
+                0};
   ew_parallel(ctx, (p->rows - 1) / f.rows + 1, cross_entropy_grad_task, &f);
   return f.failed ? EW_E_INDEX : EW_OK;
 }

@@ -1,23 +1,24 @@
-/* Running sums along the middle axis of [outer, n, inner], for a strip of columns at a time; the sums stand beside, so y may be x. */
+/* Running sums along the middle axis of [outer, n, inner], for a strip of columns at a time; the
+ * sums stand beside, so y may be x. */
 #include "each.h"
 
 enum { STRIP = 64 };
 
 /* U: the type in which + wraps */
-#define CUMSUM(name, T, M, U)                                                                          \
-  static void name(const ew_cumsum_params *p, const M *x, M *y) {                                      \
-    for (int64_t first = 0; first < p->inner; first += STRIP) {                                        \
-      const int32_t width = (int32_t)(p->inner - first < STRIP ? p->inner - first : STRIP);                       \
-      T sum[STRIP] = {0};                                                                              \
-      for (int32_t k = 0; k < p->n; k++) {                                                             \
-        const int64_t at = (int64_t)(p->reverse ? p->n - 1 - k : k) * p->inner + first;                \
-        EW_EACH for (int32_t i = 0; i < width; i++) {                                                  \
-          const T before = sum[i], after = (T)((U)before + (U)x[at + i]);                              \
-          y[at + i] = p->exclusive ? before : after;                                                   \
-          sum[i] = after;                                                                              \
-        }                                                                                              \
-      }                                                                                                \
-    }                                                                                                  \
+#define CUMSUM(name, T, M, U)                                                               \
+  static void name(const ew_cumsum_params *p, const M *x, M *y) {                           \
+    for (int64_t first = 0; first < p->inner; first += STRIP) {                             \
+      const int32_t width = (int32_t)(p->inner - first < STRIP ? p->inner - first : STRIP); \
+      T sum[STRIP] = {0};                                                                   \
+      for (int32_t k = 0; k < p->n; k++) {                                                  \
+        const int64_t at = (int64_t)(p->reverse ? p->n - 1 - k : k) * p->inner + first;     \
+        EW_EACH for (int32_t i = 0; i < width; i++) {                                       \
+          const T before = sum[i], after = (T)((U)before + (U)x[at + i]);                   \
+          y[at + i] = p->exclusive ? before : after;                                        \
+          sum[i] = after;                                                                   \
+        }                                                                                   \
+      }                                                                                     \
+    }                                                                                       \
   }
 CUMSUM(cumsum_f32, float, m_f32, float)
 CUMSUM(cumsum_f64, double, m_f64, double)

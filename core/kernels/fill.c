@@ -6,8 +6,8 @@ static void row_fill(const void *job, int32_t n, const void *const *in, void *ou
   (void)in;
   const ew_fill_params *p = job;
   const uint64_t value = (uint32_t)p->value_low | (uint64_t)(uint32_t)p->value_high << 32;
-#define SIZE(T)                                                   \
-  for (int32_t i = 0; i < n; i++) ((T *)out)[i] = (T)value;       \
+#define SIZE(T)                                             \
+  for (int32_t i = 0; i < n; i++) ((T *)out)[i] = (T)value; \
   break
   switch (p->size) {
   case 1: memset(out, (int)(value & 0xff), (size_t)n); break;

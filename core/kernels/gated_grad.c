@@ -1,8 +1,10 @@
-/* The gradients of y = f(a) b, and y again where it is wanted: one exponential (of GELU two) for what would be three steps. Without b: of f(a).
+/* The gradients of y = f(a) b, and y again where it is wanted: one exponential (of GELU two) for
+ * what would be three steps. Without b: of f(a).
  *
  *     da = dy b f'(a)        db = dy f(a)
  *
- * f is x s with s = sigmoid(w(x)), so f' = s + x s (1 - s) w'(x); of GELU s is the normal distribution, f' = s + x times its density. */
+ * f is x s with s = sigmoid(w(x)), so f' = s + x s (1 - s) w'(x); of GELU s is the normal
+ * distribution, f' = s + x times its density. */
 #include "../activation.h"
 #include <string.h>
 
@@ -24,9 +26,12 @@ EW_INLINE void gate(vf x, int32_t activation, float alpha, vf *f, vf *slope) {
     along = vf_select(bell == vf_splat(0), bell, 0.39894228f * x * bell);
   } else {
     const bool tanh = activation == EW_ACTIVATION_GELU_TANH;
-    s = vf_sigmoid(tanh ? 1.59576912f * x * vf_fma(q, vf_splat(0.044715f), vf_splat(1)) : x * alpha);
+    s = vf_sigmoid(tanh ? 1.59576912f * x * vf_fma(q, vf_splat(0.044715f), vf_splat(1))
+                        : x * alpha);
     along = x * s * (1.0f - s);
-    along = tanh ? vf_select(along == vf_splat(0), along, along * vf_fma(q, vf_splat(0.21406445f), vf_splat(1.59576912f))) : along * alpha;
+    along = tanh ? vf_select(along == vf_splat(0), along,
+                             along * vf_fma(q, vf_splat(0.21406445f), vf_splat(1.59576912f)))
+                 : along * alpha;
   }
   *f = x * s, *slope = s + along;
 }
@@ -66,14 +71,23 @@ static void gated_grad_task(void *arg, int32_t index, int32_t thread) {
   g.dy = in[0], g.a = in[1], g.b = in[2], g.da = out[0], g.db = out[1], g.y = out[2];
   gates_of(&g, whole);
   if (whole == n) return;
-  g.dy = rest[0], g.a = rest[1], g.b = in[2] ? rest[2] : NULL, g.da = rest[3], g.db = rest[4], g.y = rest[5];
+  g.dy = rest[0], g.a = rest[1], g.b = in[2] ? rest[2] : NULL, g.da = rest[3], g.db = rest[4],
+  g.y = rest[5];
   gates_of(&g, VF);
   for (int k = 0; k < 3; k++)
     if (out[k]) memcpy(out[k] + whole, rest[3 + k], bytes);
 }
 
 int32_t ew_k_gated_grad(ew_context *ctx, const ew_gated_grad_params *p, void *const *operand) {
-  gated g = {operand[EW_GATED_GRAD_DY], operand[EW_GATED_GRAD_A], operand[EW_GATED_GRAD_B], operand[EW_GATED_GRAD_DA], operand[EW_GATED_GRAD_DB], operand[EW_GATED_GRAD_Y], p->n, p->activation, p->alpha};
+  gated g = {operand[EW_GATED_GRAD_DY],
+             operand[EW_GATED_GRAD_A],
+             operand[EW_GATED_GRAD_B],
+             operand[EW_GATED_GRAD_DA],
+             operand[EW_GATED_GRAD_DB],
+             operand[EW_GATED_GRAD_Y],
+             p->n,
+             p->activation,
+             p->alpha};
   ew_parallel(ctx, (p->n - 1) / LENGTH + 1, gated_grad_task, &g);
   return EW_OK;
 }

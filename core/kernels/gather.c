@@ -1,4 +1,5 @@
-/* Gather, GatherElements, GatherND: elements or slices of x where indices from data say. Those are checked as they are used. */
+/* Gather, GatherElements, GatherND: elements or slices of x where indices from data say. Those are
+ * checked as they are used. */
 #include "each.h"
 #include <string.h>
 
@@ -45,10 +46,13 @@ static void gather_task(void *arg, int32_t task, int32_t thread) {
   (void)thread;
   gather *g = arg;
   const ew_gather_params *p = g->p;
-  const int64_t total = (int64_t)p->outer * p->count, end = (task + 1) * g->per_task < total ? (task + 1) * g->per_task : total;
-  int64_t at[CHUNK], known = -1, count = 0; /* of `count` slices from `known` on: often those of the next outer index too */
+  const int64_t total = (int64_t)p->outer * p->count,
+                end = (task + 1) * g->per_task < total ? (task + 1) * g->per_task : total;
+  /* of `count` slices from `known` on: often those of the next outer index too */
+  int64_t at[CHUNK], known = -1, count = 0;
   for (int64_t i = task * g->per_task, n; i < end; i += n) {
-    const int64_t o = i / p->count, c = i % p->count, left = p->count - c < end - i ? p->count - c : end - i;
+    const int64_t o = i / p->count, c = i % p->count,
+                  left = p->count - c < end - i ? p->count - c : end - i;
     n = left < CHUNK ? left : CHUNK;
     if (c != known || n > count) {
       if (!find_slices(g, c, n, at)) {
@@ -60,9 +64,10 @@ static void gather_task(void *arg, int32_t task, int32_t thread) {
     const uint8_t *x = g->x + o * p->x_outer * p->size;
     uint8_t *y = g->y + (o * p->y_outer + c * p->inner) * p->size;
     if (p->inner == 1 && p->size == 4)
-      EW_PLAIN for (int64_t k = 0; k < n; k++) ((m_u32 *)y)[k] = ((const m_u32 *)x)[at[k]];
+      EW_PLAIN_FOR (int64_t k = 0; k < n; k++) ((m_u32 *)y)[k] = ((const m_u32 *)x)[at[k]];
     else
-      for (int64_t k = 0; k < n; k++) copy_slice(y + k * p->inner * p->size, x + at[k] * p->size, p->inner, p->size);
+      for (int64_t k = 0; k < n; k++)
+        copy_slice(y + k * p->inner * p->size, x + at[k] * p->size, p->inner, p->size);
   }
 }
 
@@ -76,7 +81,8 @@ int32_t ew_k_gather(ew_context *c, const ew_gather_params *p, void *const *opera
   return g.failed ? EW_E_INDEX : EW_OK;
 }
 
-int32_t ew_k_gather_elements(ew_context *c, const ew_gather_elements_params *p, void *const *operand) {
+int32_t ew_k_gather_elements(ew_context *c, const ew_gather_elements_params *p,
+                             void *const *operand) {
   const uint8_t *x = operand[EW_GATHER_ELEMENTS_X];
   const void *index = operand[EW_GATHER_ELEMENTS_INDEX];
   uint8_t *y = operand[EW_GATHER_ELEMENTS_Y];
@@ -103,7 +109,8 @@ int32_t ew_k_gather_nd(ew_context *c, const ew_gather_nd_params *p, void *const 
     for (int64_t i = 0; i < p->count; i++, y += (int64_t)p->inner * p->size) {
       int64_t from = b * p->x_batch;
       for (int d = 0; d < p->depth; d++) {
-        const int64_t at = ew_index(c, operand[EW_GATHER_ND_INDEX], p->index_type, k++, p->sizes[d]);
+        const int64_t at =
+            ew_index(c, operand[EW_GATHER_ND_INDEX], p->index_type, k++, p->sizes[d]);
         if (at < 0) return EW_E_INDEX;
         from += at * p->strides[d];
       }

@@ -1,7 +1,8 @@
 /* y = activation(alpha a b + beta bias) + residual.
  *
- * Large products go the usual way (Goto, van de Geijn 2008): a block of b and a block of a are copied into panels in the order
- * the inner loop reads them, so that it streams through cache with constant strides. */
+ * Large products go the usual way (Goto, van de Geijn 2008): a block of b and a block of a are
+ * copied into panels in the order the inner loop reads them, so that it streams through cache with
+ * constant strides. */
 #include "each.h"
 #include "gemm.h"
 #include <string.h>
@@ -11,9 +12,10 @@ EW_INLINE int32_t blocks_of(int32_t x, int32_t block) { return x / block + (x % 
 
 /* A whole number of vectors, in place. (Once in the engine: activations are long.) */
 static __attribute__((noinline)) void activate(float *t, int32_t n, int32_t activation) {
-#define EACH(NAME) \
-  case EW_ACTIVATION_##NAME: \
-    for (int32_t j = 0; j < n; j += VF) vf_store(t + j, vf_activate(vf_load(t + j), EW_ACTIVATION_##NAME)); \
+#define EACH(NAME)                                                        \
+  case EW_ACTIVATION_##NAME:                                              \
+    for (int32_t j = 0; j < n; j += VF)                                   \
+      vf_store(t + j, vf_activate(vf_load(t + j), EW_ACTIVATION_##NAME)); \
     break
   switch (EW_CHOICE(ACTIVATION, activation)) {
     EACH(GELU);
@@ -26,9 +28,11 @@ static __attribute__((noinline)) void activate(float *t, int32_t n, int32_t acti
 #undef EACH
 }
 
-void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col, int32_t n, int32_t y_row) {
+void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col,
+                   int32_t n, int32_t y_row) {
   enum { LENGTH = 16 * VF };
-  const real *bias = f->bias ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL;
+  const real *bias =
+      f->bias ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL;
   const real *residual = f->residual ? f->residual + (int64_t)row * y_row + col : NULL;
   const ew_bounds limit = ew_bounds_of(f->activation);
   float t[LENGTH], b[VF];
@@ -36,23 +40,28 @@ void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, i
   for (int32_t j = 0, count; j < n; j += count) {
     count = at_most(n - j, LENGTH);
     int32_t whole = count - count % VF, i = 0;
-    for (; i < count; i += VF) { /* the last vector may reach behind the numbers: what is there is of no interest */
+    /* the last vector may reach behind the numbers: what is there is of no interest */
+    for (; i < count; i += VF) {
       const int32_t some = at_most(count - i, VF);
       vf sum, add = same;
-      if (some == VF) sum = vf_load(sums + j + i);
+      if (some == VF)
+        sum = vf_load(sums + j + i);
       else {
         for (int32_t c = 0; c < VF; c++) b[c] = c < some ? sums[j + i + c] : 0;
         sum = vf_load(b);
       }
-      if (bias && f->bias_col == 1 && some == VF) add = vf_load(bias + j + i) * f->beta;
+      if (bias && f->bias_col == 1 && some == VF)
+        add = vf_load(bias + j + i) * f->beta;
       else if (bias && f->bias_col) {
-        for (int32_t c = 0; c < VF; c++) b[c] = c < some ? bias[(int64_t)(j + i + c) * f->bias_col] * f->beta : 0;
+        for (int32_t c = 0; c < VF; c++)
+          b[c] = c < some ? bias[(int64_t)(j + i + c) * f->bias_col] * f->beta : 0;
         add = vf_load(b);
       }
       vf_store(t + i, ew_bounded(&limit, vf_fma(sum, vf_splat(f->alpha), add)));
     }
     if (limit.dear) activate(t, i, f->activation);
-    for (i = 0; i < whole; i += VF) vf_store(y + j + i, residual ? vf_load(t + i) + vf_load(residual + j + i) : vf_load(t + i));
+    for (i = 0; i < whole; i += VF)
+      vf_store(y + j + i, residual ? vf_load(t + i) + vf_load(residual + j + i) : vf_load(t + i));
     for (; i < count; i++) y[j + i] = residual ? t[i] + residual[j + i] : t[i];
   }
 }
@@ -60,7 +69,8 @@ void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, i
 /* ---- packing ---- */
 
 /* Rows i0.. of a as contiguous rows [mc][kc]. */
-static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int32_t k0, int32_t kc) {
+static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int32_t k0,
+                   int32_t kc) {
   int64_t row = g->a_row, col = g->a_col;
   const real *a = g->a + i0 * row + k0 * col;
   int32_t i = 0;
@@ -72,50 +82,64 @@ static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int
       f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
       for (int r = 0; r < 4; r++) *(f32x4_m *)(rows + (int64_t)(i + r) * kc + p) = v[r];
     }
-    EW_PLAIN for (; p < kc; p++)
+    EW_PLAIN_FOR (; p < kc; p++)
       for (int r = 0; r < 4; r++) rows[(int64_t)(i + r) * kc + p] = a[i + r + p * col];
   }
-  EW_PLAIN for (; i < mc; i++)
-    EW_PLAIN for (int32_t p = 0; p < kc; p++) rows[(int64_t)i * kc + p] = a[i * row + p * col];
+  EW_PLAIN_FOR (; i < mc; i++)
+    EW_PLAIN_FOR (int32_t p = 0; p < kc; p++) rows[(int64_t)i * kc + p] = a[i * row + p * col];
 }
 
-typedef struct { int64_t row, col; int32_t type; bool is_half; } b_layout;
+typedef struct {
+  int64_t row, col;
+  int32_t type;
+  bool is_half;
+} b_layout;
 EW_INLINE int64_t bytes_of_b(int32_t type) { return type == EW_F32 ? 4 : type == EW_F16 ? 2 : 1; }
 
-EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc, bool is_half) {
+EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
+                         int32_t nc, bool is_half) {
   const b_layout *s = g->b_more;
   int32_t whole = nc / NR * NR;
   int64_t at = k0 * s->row + j0 * s->col;
   if (s->row == 1) {
-    EW_PLAIN for (int32_t j = 0; j < nc; j += NR) ew_pack_columns(g->b, at + j * s->col, s->col, kc, at_most(nc - j, NR), panels + (int64_t)j * kc, is_half);
+    EW_PLAIN_FOR (int32_t j = 0; j < nc; j += NR)
+      ew_pack_columns(g->b, at + j * s->col, s->col, kc, at_most(nc - j, NR),
+                      panels + (int64_t)j * kc, is_half);
     return;
   }
   if (s->col == 1) {
-    /* Along the rows, since memory likes to be read in order; in groups of panels, so that their open ends stay in cache. */
+    /* Along the rows, since memory likes to be read in order; in groups of panels, so that their
+     * open ends stay in cache. */
     enum { GROUP = 8 * NR };
     for (int32_t group = 0; group < whole; group += GROUP)
       for (int32_t p = 0; p < kc; p++)
-        EW_PLAIN for (int32_t j = group; j < whole && j < group + GROUP; j += NR) vf_copy_at(panels + (int64_t)j * kc + p * NR, g->b, at + p * s->row + j, is_half);
-  } else whole = 0;
+        EW_PLAIN_FOR (int32_t j = group; j < whole && j < group + GROUP; j += NR)
+          vf_copy_at(panels + (int64_t)j * kc + p * NR, g->b, at + p * s->row + j, is_half);
+  } else
+    whole = 0;
   for (int32_t j = whole; j < nc; j += NR) {
     real *panel = panels + (int64_t)j * kc;
-    EW_PLAIN for (int32_t p = 0; p < kc; p++)
-      EW_PLAIN for (int32_t c = 0; c < NR; c++) panel[p * NR + c] = j + c < nc ? real_at(g->b, at + p * s->row + (j + c) * s->col, is_half) : 0;
+    EW_PLAIN_FOR (int32_t p = 0; p < kc; p++)
+      EW_PLAIN_FOR (int32_t c = 0; c < NR; c++)
+        panel[p * NR + c] =
+            j + c < nc ? real_at(g->b, at + p * s->row + (j + c) * s->col, is_half) : 0;
   }
 }
-/* Bytes, signed once a flip has taken 128 from those that are not. Four columns of four, which are turned where they are contiguous. */
-static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+/* Bytes, signed once a flip has taken 128 from those that are not. Four columns of four, which are
+ * turned where they are contiguous. */
+static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
+                         int32_t nc) {
   typedef int8_t i8x4 __attribute__((vector_size(4)));
   const b_layout *s = g->b_more;
   const int8_t flip = s->type == EW_U8 ? -128 : 0;
   const float offset = s->type == EW_U8 ? 128 : 0;
   for (int32_t j = 0; j < nc; j += NR, panels += (int64_t)kc * NR)
-    EW_PLAIN for (int32_t c = 0; c < NR; c += 4) {
+    EW_PLAIN_FOR (int32_t c = 0; c < NR; c += 4) {
       const int8_t *b = (const int8_t *)g->b + k0 * s->row + (j0 + j + c) * s->col;
       const int32_t cols = nc - j - c < 4 ? nc - j - c : 4;
       int32_t p = 0;
       if (cols == 4 && s->row == 1)
-        EW_PLAIN for (; p + 4 <= kc; p += 4) {
+        EW_PLAIN_FOR (; p + 4 <= kc; p += 4) {
           f32x4 v[4];
           for (int i = 0; i < 4; i++) {
             i8x4 x;
@@ -125,11 +149,14 @@ static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
           f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
           for (int i = 0; i < 4; i++) *(f32x4_m *)(panels + (p + i) * NR + c) = v[i];
         }
-      EW_PLAIN for (; p < kc; p++)
-        EW_PLAIN for (int i = 0; i < 4; i++) panels[p * NR + c + i] = i < cols ? (float)(int8_t)(b[p * s->row + i * s->col] ^ flip) + offset : 0;
+      EW_PLAIN_FOR (; p < kc; p++)
+        EW_PLAIN_FOR (int i = 0; i < 4; i++)
+          panels[p * NR + c + i] =
+              i < cols ? (float)(int8_t)(b[p * s->row + i * s->col] ^ flip) + offset : 0;
     }
 }
-static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc) {
+static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
+                   int32_t nc) {
   switch (EW_CHOICE(B_TYPE, ((const b_layout *)g->b_more)->type)) {
   case EW_F32: pack_b_of(g, panels, k0, kc, j0, nc, false); break;
   case EW_F16: pack_b_of(g, panels, k0, kc, j0, nc, true); break;
@@ -139,8 +166,10 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
 
 /* ---- the inner loop ---- */
 
-/* Every row's address is made from the last one's, so that few pointers live: V8 keeps all of this in registers. */
-EW_INLINE void tile(int rows, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) {
+/* Every row's address is made from the last one's, so that few pointers live: V8 keeps all of this
+ * in registers. */
+EW_INLINE void tile(int rows, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out,
+                    intptr_t out_row, const real *from) {
   vf y[MR][2];
   for (int r = 0; r < rows; r++)
     for (int c = 0; c < 2; c++) y[r][c] = from ? vf_load(from + r * out_row + c * VF) : vf_splat(0);
@@ -156,18 +185,29 @@ EW_INLINE void tile(int rows, int32_t kc, const real *a, intptr_t a_row, const r
   for (int r = 0; r < rows; r++)
     for (int c = 0; c < 2; c++) vf_store(out + r * out_row + c * VF, y[r][c]);
 }
-void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) { tile(MR, kc, a, a_row, b, out, out_row, from); }
+void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row,
+             const real *from) {
+  tile(MR, kc, a, a_row, b, out, out_row, from);
+}
 /* With tiles of 4 rows beside those of 6, nothing is left over of any even number of rows. */
 enum { SHORT = 4 };
-static __attribute__((noinline)) void short_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from) { tile(SHORT, kc, a, a_row, b, out, out_row, from); }
+static __attribute__((noinline)) void short_tile(int32_t kc, const real *a, intptr_t a_row,
+                                                 const real *b, real *out, intptr_t out_row,
+                                                 const real *from) {
+  tile(SHORT, kc, a, a_row, b, out, out_row, from);
+}
 
-void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out, intptr_t out_row, const real *from) {
+void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out, intptr_t out_row,
+                const real *from) {
   enum { LENGTH = 256 };
   float a[MR * LENGTH];
   bool even = true;
-  for (int r = 2; r < MR; r++) even = even && (intptr_t)rows[r] - (intptr_t)rows[r - 1] == (intptr_t)rows[1] - (intptr_t)rows[0];
+  for (int r = 2; r < MR; r++)
+    even =
+        even && (intptr_t)rows[r] - (intptr_t)rows[r - 1] == (intptr_t)rows[1] - (intptr_t)rows[0];
   if (even) {
-    ew_tile(kc, rows[0], ((intptr_t)rows[1] - (intptr_t)rows[0]) / (intptr_t)sizeof(real), b, out, out_row, from);
+    ew_tile(kc, rows[0], ((intptr_t)rows[1] - (intptr_t)rows[0]) / (intptr_t)sizeof(real), b, out,
+            out_row, from);
     return;
   }
   int32_t k = 0;
@@ -182,7 +222,7 @@ void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out
 typedef struct {
   const ew_gemm_job *g;
   real *packed_b, *packed_a;
-  int64_t a_share;               /* floats of packed_a for each thread */
+  int64_t a_share;                /* floats of packed_a for each thread */
   int32_t j0, nc, k0, kc, mc, nt; /* block of b; rows and columns of a task */
   int32_t column_tasks;
   bool first, last;
@@ -192,39 +232,51 @@ static void pack_b_task(void *arg, int32_t index, int32_t thread) {
   gemm_block *s = arg;
   (void)thread;
   int32_t j = index * s->nt;
-  s->g->pack_b(s->g, s->packed_b + (int64_t)j * s->kc, s->k0, s->kc, s->j0 + j, at_most(s->nc - j, s->nt));
+  s->g->pack_b(s->g, s->packed_b + (int64_t)j * s->kc, s->k0, s->kc, s->j0 + j,
+               at_most(s->nc - j, s->nt));
 }
 
 /* What a tile's sums become: partial sums in y, or, with the last of them, results. */
-static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *sums, real *y, int32_t row, int32_t col, int32_t rows, int32_t cols) {
+static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *sums, real *y,
+                                                  int32_t row, int32_t col, int32_t rows,
+                                                  int32_t cols) {
   const ew_gemm_job *g = s->g;
   const ew_finish *f = &g->finish;
   const ew_bounds limit = ew_bounds_of(s->last ? f->activation : EW_ACTIVATION_NONE);
   const bool fast = cols == NR && (!f->bias || f->bias_col <= 1);
-  const real *bias = f->bias && s->last ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL, *residual = f->residual && s->last ? f->residual + (y - g->y) : NULL;
+  const real *bias = f->bias && s->last
+                         ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col
+                         : NULL,
+             *residual = f->residual && s->last ? f->residual + (y - g->y) : NULL;
   const float alpha = s->last ? f->alpha : 1;
   for (int32_t r = 0; fast && r < rows; r++)
     for (int c = 0; c < NR; c += VF) {
       vf v = vf_load(sums + r * NR + c), b = vf_splat(0);
       if (!s->first) v += vf_load(y + (int64_t)r * g->y_row + c);
-      if (bias) b = (f->bias_col ? vf_load(bias + (int64_t)r * f->bias_row + c) : vf_load_splat(bias + (int64_t)r * f->bias_row)) * f->beta;
+      if (bias)
+        b = (f->bias_col ? vf_load(bias + (int64_t)r * f->bias_row + c)
+                         : vf_load_splat(bias + (int64_t)r * f->bias_row)) *
+            f->beta;
       v = ew_bounded(&limit, vf_fma(v, vf_splat(alpha), b));
       if (!limit.dear) {
         if (residual) v += vf_load(residual + (int64_t)r * g->y_row + c);
         vf_store(y + (int64_t)r * g->y_row + c, v);
-      } else vf_store(sums + r * NR + c, v);
+      } else
+        vf_store(sums + r * NR + c, v);
     }
   if (fast && limit.dear) {
     activate(sums, rows * NR, f->activation);
     for (int32_t r = 0; r < rows; r++)
       for (int c = 0; c < NR; c += VF) {
         vf v = vf_load(sums + r * NR + c);
-        vf_store(y + (int64_t)r * g->y_row + c, residual ? v + vf_load(residual + (int64_t)r * g->y_row + c) : v);
+        vf_store(y + (int64_t)r * g->y_row + c,
+                 residual ? v + vf_load(residual + (int64_t)r * g->y_row + c) : v);
       }
   }
   for (int32_t r = 0; !fast && r < rows; r++, sums += NR, y += g->y_row) {
     for (int32_t c = 0; !s->first && c < cols; c++) sums[c] += y[c];
-    if (s->last) ew_finish_row(f, y, sums, row + r, col, cols, g->y_row);
+    if (s->last)
+      ew_finish_row(f, y, sums, row + r, col, cols, g->y_row);
     else
       for (int32_t c = 0; c < cols; c++) y[c] = sums[c];
   }
@@ -243,7 +295,9 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
     a = packed, a_row = s->kc;
   }
   const ew_finish *f = &g->finish;
-  const bool simple = f->activation == EW_ACTIVATION_NONE && f->alpha == 1 && !f->bias, direct = !s->last || simple; /* simple: sums that at most begin with a residual */
+  /* simple: sums that at most begin with a residual */
+  const bool simple = f->activation == EW_ACTIVATION_NONE && f->alpha == 1 && !f->bias,
+             direct = !s->last || simple;
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
@@ -253,14 +307,22 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
       int64_t at = (int64_t)(i0 + i) * g->y_row + s->j0 + j;
       real *y = g->y + at;
       rows = at_most(mc - i, MR);
-      void (*tile)(int32_t, const real *, intptr_t, const real *, real *, intptr_t, const real *) = ew_tile;
-      if ((int)SHORT < (int)MR && (mc - i == SHORT || mc - i == 2 * SHORT)) tile = short_tile, rows = SHORT;
-      else if (rows < MR && mc >= MR) first -= (MR - rows) * a_row, sums += (MR - rows) * NR; /* some rows once more, which nobody looks at */
+      void (*tile)(int32_t, const real *, intptr_t, const real *, real *, intptr_t, const real *) =
+          ew_tile;
+      if ((int)SHORT < (int)MR && (mc - i == SHORT || mc - i == 2 * SHORT))
+        tile = short_tile, rows = SHORT;
+      /* some rows once more, which nobody looks at */
+      else if (rows < MR && mc >= MR)
+        first -= (MR - rows) * a_row, sums += (MR - rows) * NR;
       else if (rows < MR) {
         for (int32_t r = 0; r < MR; r++) row[r] = first + at_most(r, rows - 1) * a_row;
         tile = NULL, ew_tile_of(s->kc, row, b, t, NR, NULL);
       }
-      if (direct && cols == NR && tile && sums == t) tile(s->kc, first, a_row, b, y, g->y_row, !s->first ? y : simple && f->residual ? f->residual + at : NULL);
+      if (direct && cols == NR && tile && sums == t)
+        tile(s->kc, first, a_row, b, y, g->y_row,
+             !s->first               ? y
+             : simple && f->residual ? f->residual + at
+                                     : NULL);
       else {
         if (tile) tile(s->kc, first, a_row, b, t, NR, NULL);
         finish_tile(s, sums, y, i0 + i, s->j0 + j, rows, cols);
@@ -278,17 +340,21 @@ static void gemm_plain(ew_context *ctx, const ew_gemm_job *g) {
         int32_t kc = at_most(g->k - k0, 64);
         g->pack_b(g, column, k0, kc, j, 1);
         float part = 0; /* sums of sums lose less */
-        for (int32_t p = 0; p < kc; p++) part += g->a[(int64_t)i * g->a_row + (int64_t)(k0 + p) * g->a_col] * column[p * NR];
+        for (int32_t p = 0; p < kc; p++)
+          part += g->a[(int64_t)i * g->a_row + (int64_t)(k0 + p) * g->a_col] * column[p * NR];
         sum += part;
       }
       ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, &sum, i, j, 1, g->y_row);
     }
 }
 
-void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
+void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats,
+                 real *packed_a, int64_t a_floats, int32_t threads) {
   float stack[4096 + 1536];
-  if (!packed_b) packed_b = stack, b_floats = 4096, packed_a = stack + 4096, a_floats = 1536, threads = 1;
-  gemm_block s = {.g = g, .packed_b = packed_b, .packed_a = packed_a, .a_share = a_floats / threads};
+  if (!packed_b)
+    packed_b = stack, b_floats = 4096, packed_a = stack + 4096, a_floats = 1536, threads = 1;
+  gemm_block s = {
+      .g = g, .packed_b = packed_b, .packed_a = packed_a, .a_share = a_floats / threads};
 
   /* Where y is also the residual, y cannot hold partial sums: all of k is then one block. */
   bool whole = g->finish.residual == g->y && g->finish.residual;
@@ -316,12 +382,15 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
           block_task(&s, i, 0);
         }
       } else {
-        /* Several tasks for each thread, since threads are seldom equally fast. Columns go first; where a must be packed, each task of columns packs it again. */
+        /* Several tasks for each thread, since threads are seldom equally fast. Columns go first;
+         * where a must be packed, each task of columns packs it again. */
         const int64_t worth = (int64_t)s.nc * s.kc / 32 * g->m >> 12;
-        const int32_t tasks = worth < 4 * threads ? (int32_t)worth + 1 : 4 * threads, panels = blocks_of(s.nc, NR), most = g->a_col == 1 ? tasks : threads;
+        const int32_t tasks = worth < 4 * threads ? (int32_t)worth + 1 : 4 * threads,
+                      panels = blocks_of(s.nc, NR), most = g->a_col == 1 ? tasks : threads;
         s.nt = blocks_of(panels, at_most(panels, most)) * NR;
         s.column_tasks = blocks_of(s.nc, s.nt);
-        s.mc = at_most(blocks_of(blocks_of(g->m, blocks_of(tasks, s.column_tasks)), MR) * MR, (int32_t)mc);
+        s.mc = at_most(blocks_of(blocks_of(g->m, blocks_of(tasks, s.column_tasks)), MR) * MR,
+                       (int32_t)mc);
         ew_parallel(ctx, s.column_tasks, pack_b_task, &s);
         ew_parallel(ctx, s.column_tasks * blocks_of(g->m, s.mc), block_task, &s);
       }
@@ -333,23 +402,39 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
 
 /* ---- few rows: b is read once, as it lies ---- */
 
-/* What counts is the order in which memory is read: one stream from one end to the other comes at 45 GB/s where rows side by side, each a stream
- * that ends and begins anew, come at 20 to 30. So one row of b meets one row of a as a whole, or one column. Only where several rows of a meet them,
- * or b's rows are so short that several are one stream, or so long that sums leave the first cache, some go together, which saves loads of sums. */
-enum { FEW = 16, FEW_COLUMNS = 8, SUMS = 4096, MOST_SUMS = 24576, SHORT_ROW = 64, SHORT_COLUMN = 128, FIRST_CACHE = 6144, TOGETHER = 4 };
+/* What counts is the order in which memory is read: one stream from one end to the other comes at
+ * 45 GB/s where rows side by side, each a stream that ends and begins anew, come at 20 to 30. So
+ * one row of b meets one row of a as a whole, or one column. Only where several rows of a meet
+ * them, or b's rows are so short that several are one stream, or so long that sums leave the first
+ * cache, some go together, which saves loads of sums. */
+enum {
+  FEW = 16,
+  FEW_COLUMNS = 8,
+  SUMS = 4096,
+  MOST_SUMS = 24576,
+  SHORT_ROW = 64,
+  SHORT_COLUMN = 128,
+  FIRST_CACHE = 6144,
+  TOGETHER = 4
+};
 
-EW_INLINE int32_t padded(int32_t n) { return n + 16; } /* from one row of sums to the next: not a multiple of what falls on the same place in cache */
+/* from one row of sums to the next: not a multiple of what falls on the same place in cache */
+EW_INLINE int32_t padded(int32_t n) { return n + 16; }
 
 typedef struct {
   const ew_gemm_job *g;
   const real *a;
   int64_t a_row;
   real *sums; /* room for those of each task, or NULL: on the stack */
-  int32_t room, parts, cols, depth, column_tasks; /* floats of a task; parts of k, finished by the caller if there are several; columns and rows of b of a task */
+  /* floats of a task; parts of k, finished by the caller if there are several; columns and rows
+   * of b of a task */
+  int32_t room, parts, cols, depth, column_tasks;
 } few_rows;
 
-/* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8 accumulators. */
-EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
+/* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8
+ * accumulators. */
+EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int64_t a_row,
+                    const void *b, int64_t b_col, bool is_half, float *out) {
   const int wide = is_half ? 2 : turn;
   vf s[8], w[4];
   int32_t p = 0;
@@ -358,19 +443,23 @@ EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int6
     for (int c = 0; c < cols; c++) {
       vf_load_at(w, wide, b, c * b_col + p, is_half);
       for (int u = 0; u < wide; u++)
-        for (int r = 0; r < rows; r++) s[(r * cols + c) * turn + u % turn] = vf_fma(vf_load(a + r * a_row + p + u * VF), w[u], s[(r * cols + c) * turn + u % turn]);
+        for (int r = 0; r < rows; r++)
+          s[(r * cols + c) * turn + u % turn] = vf_fma(vf_load(a + r * a_row + p + u * VF), w[u],
+                                                       s[(r * cols + c) * turn + u % turn]);
     }
   for (int i = 0; i < rows * cols; i++) {
     vf sum = s[i * turn];
     for (int u = 1; u < turn; u++) sum += s[i * turn + u];
     out[i] = vf_sum(sum);
   }
-  EW_PLAIN for (; p < k; p++)
-    EW_PLAIN for (int i = 0; i < rows * cols; i++) out[i] += a[i / cols * a_row + p] * real_at(b, i % cols * b_col + p, is_half);
+  EW_PLAIN_FOR (; p < k; p++)
+    EW_PLAIN_FOR (int i = 0; i < rows * cols; i++)
+      out[i] += a[i / cols * a_row + p] * real_at(b, i % cols * b_col + p, is_half);
 }
-#define DOTS(name, rows, cols, turn, is_half)                                                                                            \
-  static __attribute__((noinline)) void name(int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, float *out) {        \
-    dots(rows, cols, turn, k, a, a_row, b, b_col, is_half, out);                                                                         \
+#define DOTS(name, rows, cols, turn, is_half)                                            \
+  static __attribute__((noinline)) void name(int32_t k, const real *a, int64_t a_row,    \
+                                             const void *b, int64_t b_col, float *out) { \
+    dots(rows, cols, turn, k, a, a_row, b, b_col, is_half, out);                         \
   }
 DOTS(dots_1x4, 1, 4, 2, false)
 DOTS(dots_2x4, 2, 4, 1, false)
@@ -379,32 +468,42 @@ DOTS(dots_1x4_half, 1, 4, 1, true)
 DOTS(dots_2x4_half, 2, 4, 1, true)
 DOTS(dots_4x2_half, 4, 2, 1, true)
 #undef DOTS
-/* One column after the other, in one loop: inlined several times, its loads would be several streams to the processor. As many rows of m as are whole
- * groups meet a column while it is in cache. out[m][out_row] */
-#define COLUMNS(name, rows, turn)                                                                                                                                  \
-  static __attribute__((noinline)) void name(int32_t m, int32_t cols, int32_t k, const real *a, int64_t a_row, const real *b, int64_t b_col, float *out, int32_t out_row) { \
-    for (; cols > 0; cols--, b += b_col, out++)                                                                                                                    \
-      for (int32_t i = 0; i + rows <= m; i += rows) {                                                                                                              \
-        float t[rows];                                                                                                                                             \
-        dots(rows, 1, turn, k, a + i * a_row, a_row, b, 0, false, t);                                                                                              \
-        for (int r = 0; r < rows; r++) out[(i + r) * out_row] = t[r];                                                                                              \
-      }                                                                                                                                                            \
+/* One column after the other, in one loop: inlined several times, its loads would be several
+ * streams to the processor. As many rows of m as are whole groups meet a column while it is in
+ * cache. out[m][out_row] */
+#define COLUMNS(name, rows, turn)                                                               \
+  static __attribute__((noinline)) void name(int32_t m, int32_t cols, int32_t k, const real *a, \
+                                             int64_t a_row, const real *b, int64_t b_col,       \
+                                             float *out, int32_t out_row) {                     \
+    for (; cols > 0; cols--, b += b_col, out++)                                                 \
+      for (int32_t i = 0; i + rows <= m; i += rows) {                                           \
+        float t[rows];                                                                          \
+        dots(rows, 1, turn, k, a + i * a_row, a_row, b, 0, false, t);                           \
+        for (int r = 0; r < rows; r++) out[(i + r) * out_row] = t[r];                           \
+      }                                                                                         \
   }
 COLUMNS(columns_of_1, 1, 4)
 COLUMNS(columns_of_2, 2, 4)
 COLUMNS(columns_of_4, 4, 2)
 #undef COLUMNS
 
-void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out) {
+void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col,
+             bool is_half, float *out) {
   if (is_half && EW_USES(B_TYPE, EW_F16)) {
-    if (rows == 1) dots_1x4_half(k, a, a_row, b, b_col, out);
-    else if (rows == 2) dots_2x4_half(k, a, a_row, b, b_col, out);
-  } else if (rows == 1) dots_1x4(k, a, a_row, b, b_col, out);
-  else if (rows == 2) dots_2x4(k, a, a_row, b, b_col, out);
+    if (rows == 1)
+      dots_1x4_half(k, a, a_row, b, b_col, out);
+    else if (rows == 2)
+      dots_2x4_half(k, a, a_row, b, b_col, out);
+  } else if (rows == 1)
+    dots_1x4(k, a, a_row, b, b_col, out);
+  else if (rows == 2)
+    dots_2x4(k, a, a_row, b, b_col, out);
   for (int c = 0; rows > 2 && c < 4; c += 2) {
     float t[8];
-    if (is_half && EW_USES(B_TYPE, EW_F16)) dots_4x2_half(k, a, a_row, (const char *)b + c * b_col * 2, b_col, t);
-    else dots_4x2(k, a, a_row, (const char *)b + c * b_col * 4, b_col, t);
+    if (is_half && EW_USES(B_TYPE, EW_F16))
+      dots_4x2_half(k, a, a_row, (const char *)b + c * b_col * 2, b_col, t);
+    else
+      dots_4x2(k, a, a_row, (const char *)b + c * b_col * 4, b_col, t);
     for (int r = 0; r < 4; r++) out[r * 4 + c] = t[r * 2], out[r * 4 + c + 1] = t[r * 2 + 1];
   }
 }
@@ -414,14 +513,20 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = f->g;
   const b_layout *s = g->b_more;
   (void)thread;
-  const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols), chunk = SUMS / 4 / FEW_COLUMNS;
-  const bool alone = !s->is_half && g->k >= SHORT_COLUMN && (g->m < 4 || (int64_t)g->m * g->k <= FIRST_CACHE); /* rows of a have to be there beside a column */
+  const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols),
+                chunk = SUMS / 4 / FEW_COLUMNS;
+  /* rows of a have to be there beside a column */
+  const bool alone =
+      !s->is_half && g->k >= SHORT_COLUMN && (g->m < 4 || (int64_t)g->m * g->k <= FIRST_CACHE);
   for (int32_t j0 = begin; j0 < end; j0 += chunk) {
     const int32_t n = at_most(end - j0, chunk);
     float t[SUMS / 4];
     for (int32_t i = 0, rows; alone && i < g->m; i += rows) {
       rows = g->m - i >= 4 ? (g->m - i) / 4 * 4 : ew_dots_rows(g->m - i);
-      (rows >= 4 ? columns_of_4 : rows == 2 ? columns_of_2 : columns_of_1)(rows, n, g->k, f->a + i * f->a_row, f->a_row, (const real *)g->b + j0 * s->col, s->col, t + i * chunk, chunk);
+      (rows >= 4   ? columns_of_4
+       : rows == 2 ? columns_of_2
+                   : columns_of_1)(rows, n, g->k, f->a + i * f->a_row, f->a_row,
+                                   (const real *)g->b + j0 * s->col, s->col, t + i * chunk, chunk);
     }
     for (int32_t j = alone ? n : 0, cols; j < n; j += cols) {
       const char *b = (const char *)g->b + (j0 + j) * s->col * (s->is_half ? 2 : 4);
@@ -429,17 +534,23 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
       for (int32_t i = 0, rows; i < g->m; i += rows) {
         float out[16];
         rows = ew_dots_rows(g->m - i);
-        ew_dots(rows, g->k, f->a + i * f->a_row, f->a_row, b, cols == 4 ? s->col : 0, s->is_half, out);
+        ew_dots(rows, g->k, f->a + i * f->a_row, f->a_row, b, cols == 4 ? s->col : 0, s->is_half,
+                out);
         for (int32_t r = 0; r < rows; r++)
           for (int32_t c = 0; c < cols; c++) t[(i + r) * chunk + j + c] = out[r * 4 + c];
       }
     }
-    for (int32_t i = 0; i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j0, t + i * chunk, i, j0, n, g->y_row);
+    for (int32_t i = 0; i < g->m; i++)
+      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j0, t + i * chunk, i, j0, n,
+                    g->y_row);
   }
 }
 
-/* y[m][n] += x[m][count] b[count][n]; b stays in registers, `wide` vectors of each row, while it meets all of y. The columns that are done. */
-EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t n, const real *x, int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
+/* y[m][n] += x[m][count] b[count][n]; b stays in registers, `wide` vectors of each row, while it
+ * meets all of y. The columns that are done. */
+EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t n, const real *x,
+                              int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row,
+                              bool is_half) {
   for (; j + wide * VF <= n; j += wide * VF) {
     vf w[TOGETHER][2];
     const real *p = x;
@@ -457,23 +568,30 @@ EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t
   }
   return j;
 }
-EW_INLINE void add_rows(int count, int32_t m, int32_t n, const real *x, int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
+EW_INLINE void add_rows(int count, int32_t m, int32_t n, const real *x, int64_t x_row,
+                        const void *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
   int32_t j = add_vectors(0, count, 2, m, n, x, x_row, b, b_row, y, y_row, is_half);
   j = add_vectors(j, count, 1, m, n, x, x_row, b, b_row, y, y_row, is_half);
-  EW_PLAIN for (; j < n; j++)
-    EW_PLAIN for (int32_t i = 0; i < m; i++)
-      EW_PLAIN for (int r = 0; r < count; r++) y[i * y_row + j] += x[i * x_row + r] * real_at(b, r * b_row + j, is_half);
+  EW_PLAIN_FOR (; j < n; j++)
+    EW_PLAIN_FOR (int32_t i = 0; i < m; i++)
+      EW_PLAIN_FOR (int r = 0; r < count; r++)
+        y[i * y_row + j] += x[i * x_row + r] * real_at(b, r * b_row + j, is_half);
 }
 /* The same with k rows of b: in one loop, whose loads the processor sees as one stream. */
-EW_INLINE void add_all(int count, int32_t k, int32_t m, int32_t n, const real *x, int64_t x_row, const char *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
+EW_INLINE void add_all(int count, int32_t k, int32_t m, int32_t n, const real *x, int64_t x_row,
+                       const char *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
   const int64_t bytes = b_row * (is_half ? 2 : 4);
-  for (; k >= count; k -= count, x += count, b += count * bytes) add_rows(count, m, n, x, x_row, b, b_row, y, y_row, is_half);
-  for (; count > 1 && k > 0; k--, x++, b += bytes) add_rows(1, m, n, x, x_row, b, b_row, y, y_row, is_half);
+  for (; k >= count; k -= count, x += count, b += count * bytes)
+    add_rows(count, m, n, x, x_row, b, b_row, y, y_row, is_half);
+  for (; count > 1 && k > 0; k--, x++, b += bytes)
+    add_rows(1, m, n, x, x_row, b, b_row, y, y_row, is_half);
 }
-#define ADD(name, count, m, is_half)                                                                                                                                     \
-  static __attribute__((noinline)) void name(int32_t k, int32_t rows, int32_t n, const real *x, int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row) { \
-    (void)rows;                                                                                                                                                          \
-    add_all(count, k, m, n, x, x_row, b, b_row, y, y_row, is_half);                                                                                                      \
+#define ADD(name, count, m, is_half)                                                               \
+  static __attribute__((noinline)) void name(int32_t k, int32_t rows, int32_t n, const real *x,    \
+                                             int64_t x_row, const void *b, int64_t b_row, real *y, \
+                                             int64_t y_row) {                                      \
+    (void)rows;                                                                                    \
+    add_all(count, k, m, n, x, x_row, b, b_row, y, y_row, is_half);                                \
   }
 ADD(add_alone, 1, 1, false)
 ADD(add_alone_2, 1, 2, false)
@@ -486,8 +604,13 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
   const ew_gemm_job *g = f->g;
   const b_layout *s = g->b_more;
   (void)thread;
-  const int32_t part = index / f->column_tasks, begin = index % f->column_tasks * f->cols, end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth, k = at_most(g->k - k0, f->depth);
-  const int32_t most = (f->sums ? g->m == 1 ? f->room : at_most(f->room, MOST_SUMS) : SUMS) / g->m - padded(0), chunk = blocks_of(blocks_of(end - begin, blocks_of(end - begin, most)), NR) * NR; /* columns whose sums are in the making */
+  const int32_t part = index / f->column_tasks, begin = index % f->column_tasks * f->cols,
+                end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth,
+                k = at_most(g->k - k0, f->depth);
+  /* columns whose sums are in the making */
+  const int32_t most = (f->sums ? g->m == 1 ? f->room : at_most(f->room, MOST_SUMS) : SUMS) / g->m -
+                       padded(0),
+                chunk = blocks_of(blocks_of(end - begin, blocks_of(end - begin, most)), NR) * NR;
   for (int32_t j = begin; j < end; j += chunk) {
     float t[SUMS];
     real *y = f->sums ? f->sums + (int64_t)index * f->room : t;
@@ -496,40 +619,61 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
     const char *b = (const char *)g->b + (k0 * s->row + j) * (s->is_half ? 2 : 4);
     memset(y, 0, (size_t)row * (size_t)g->m * sizeof *y);
     const bool alone = g->m <= 2 && n >= SHORT_ROW && g->m * n <= SUMS;
-    if (s->is_half && EW_USES(B_TYPE, EW_F16)) add_together_half(k, g->m, n, a, f->a_row, b, s->row, y, row);
-    else (!alone ? add_together : g->m == 1 ? add_alone : add_alone_2)(k, g->m, n, a, f->a_row, b, s->row, y, row);
-    for (int32_t i = 0; f->parts == 1 && i < g->m; i++) ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + (int64_t)i * row, i, j, n, g->y_row);
+    if (s->is_half && EW_USES(B_TYPE, EW_F16))
+      add_together_half(k, g->m, n, a, f->a_row, b, s->row, y, row);
+    else
+      (!alone      ? add_together
+       : g->m == 1 ? add_alone
+                   : add_alone_2)(k, g->m, n, a, f->a_row, b, s->row, y, row);
+    for (int32_t i = 0; f->parts == 1 && i < g->m; i++)
+      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + (int64_t)i * row, i, j, n,
+                    g->y_row);
   }
 }
 
 /* False if b must rather be packed. */
-static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
+static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats,
+                         real *packed_a, int64_t a_floats, int32_t threads) {
   const b_layout *s = g->b_more;
   const bool by_rows = s->row != 1;
-  if (g->m > (!by_rows ? FEW_COLUMNS : g->n < SHORT_ROW ? TOGETHER : FEW) || (by_rows && s->col != 1) || bytes_of_b(s->type) == 1) return false;
+  if (g->m > (!by_rows           ? FEW_COLUMNS
+              : g->n < SHORT_ROW ? TOGETHER
+                                 : FEW) ||
+      (by_rows && s->col != 1) || bytes_of_b(s->type) == 1)
+    return false;
   few_rows f = {.g = g, .a = g->a, .a_row = g->a_row, .depth = g->k, .parts = 1, .cols = g->n};
   if (g->a_col != 1) {
     if (!packed_a || (int64_t)g->m * g->k > a_floats) return false;
     pack_a(g, packed_a, 0, g->m, 0, g->k);
     f.a = packed_a, f.a_row = g->k;
-  } else if (g->m > 2 && g->a_row % 512 == 0 && packed_a && (int64_t)g->m * padded(g->k) <= a_floats) { /* rows that all fall on the same place in cache */
-    for (int32_t i = 0; i < g->m; i++) memcpy(packed_a + (int64_t)i * padded(g->k), g->a + (int64_t)i * g->a_row, (size_t)g->k * sizeof *packed_a);
+    /* rows that all fall on the same place in cache */
+  } else if (g->m > 2 && g->a_row % 512 == 0 && packed_a &&
+             (int64_t)g->m * padded(g->k) <= a_floats) {
+    for (int32_t i = 0; i < g->m; i++)
+      memcpy(packed_a + (int64_t)i * padded(g->k), g->a + (int64_t)i * g->a_row,
+             (size_t)g->k * sizeof *packed_a);
     f.a = packed_a, f.a_row = padded(g->k);
   }
-  /* A task is worth some 30 microseconds, 2^17 multiply-adds that mostly wait for memory. Columns are shared out, or, where rows would have to be
-   * cut for that, all of k. */
+  /* A task is worth some 30 microseconds, 2^17 multiply-adds that mostly wait for memory. Columns
+   * are shared out, or, where rows would have to be cut for that, all of k. */
   const int64_t room = (int64_t)g->m * padded(g->n), worth = (int64_t)g->n * g->m * g->k >> 17;
   const int32_t tasks = worth < threads ? (int32_t)worth + 1 : threads;
-  if (by_rows && packed_b && tasks > 1 && room <= (g->m == 1 ? b_floats / tasks : MOST_SUMS)) f.depth = blocks_of(g->k, tasks), f.parts = blocks_of(g->k, f.depth);
-  else f.cols = at_most((blocks_of(g->n, tasks) + 15) / 16 * 16, g->n);
+  if (by_rows && packed_b && tasks > 1 && room <= (g->m == 1 ? b_floats / tasks : MOST_SUMS))
+    f.depth = blocks_of(g->k, tasks), f.parts = blocks_of(g->k, f.depth);
+  else
+    f.cols = at_most((blocks_of(g->n, tasks) + 15) / 16 * 16, g->n);
   f.column_tasks = blocks_of(g->n, f.cols);
   const int32_t count = f.column_tasks * f.parts;
-  if (by_rows && packed_b && room > SUMS / (f.parts > 1 ? SUMS : 1)) f.sums = packed_b, f.room = (int32_t)(b_floats / count);
-  if (count == 1) (by_rows ? rows_task : columns_task)(&f, 0, 0);
-  else ew_parallel(ctx, count, by_rows ? rows_task : columns_task, &f);
+  if (by_rows && packed_b && room > SUMS / (f.parts > 1 ? SUMS : 1))
+    f.sums = packed_b, f.room = (int32_t)(b_floats / count);
+  if (count == 1)
+    (by_rows ? rows_task : columns_task)(&f, 0, 0);
+  else
+    ew_parallel(ctx, count, by_rows ? rows_task : columns_task, &f);
   for (int32_t i = 0; f.parts > 1 && i < g->m; i++) {
     real *y = f.sums + (int64_t)i * padded(g->n);
-    for (int32_t part = 1; part < f.parts; part++) add_alone(1, 1, g->n, &(const float){1}, 0, y + (int64_t)part * f.room, 0, y, 0);
+    for (int32_t part = 1; part < f.parts; part++)
+      add_alone(1, 1, g->n, &(const float){1}, 0, y + (int64_t)part * f.room, 0, y, 0);
     ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row, y, i, 0, g->n, g->y_row);
   }
   return true;
@@ -537,18 +681,30 @@ static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, 
 
 /* ---- the kernel ---- */
 
-static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int64_t item, const b_layout *layout) {
+static ew_gemm_job job_of(const ew_gemm_params *p, void *const *operand, int64_t item,
+                          const b_layout *layout) {
   int64_t i0 = item / p->batch1, i1 = item % p->batch1;
   int64_t b = i0 * p->b0 + i1 * p->b1, y = i0 * p->y0 + i1 * p->y1;
   const real *residual = operand[EW_GEMM_RESIDUAL];
-  return (ew_gemm_job){.m = p->m, .n = p->n, .k = p->k, .a_row = p->a_row, .a_col = p->a_col, .y_row = p->y_row,
-                       .a = (const real *)operand[EW_GEMM_A] + i0 * p->a0 + i1 * p->a1, .y = (real *)operand[EW_GEMM_Y] + y,
-                       .finish = {operand[EW_GEMM_BIAS], residual ? residual + y : NULL, p->bias_row, p->bias_col, p->activation, p->alpha, p->beta},
-                       .pack_b = pack_b, .b = (const char *)operand[EW_GEMM_B] + b * bytes_of_b(p->b_type), .b_more = layout};
+  return (ew_gemm_job){.m = p->m,
+                       .n = p->n,
+                       .k = p->k,
+                       .a_row = p->a_row,
+                       .a_col = p->a_col,
+                       .y_row = p->y_row,
+                       .a = (const real *)operand[EW_GEMM_A] + i0 * p->a0 + i1 * p->a1,
+                       .y = (real *)operand[EW_GEMM_Y] + y,
+                       .finish = {operand[EW_GEMM_BIAS], residual ? residual + y : NULL,
+                                  p->bias_row, p->bias_col, p->activation, p->alpha, p->beta},
+                       .pack_b = pack_b,
+                       .b = (const char *)operand[EW_GEMM_B] + b * bytes_of_b(p->b_type),
+                       .b_more = layout};
 }
 
-static void run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads) {
-  if (!few_rows_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads)) ew_gemm_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads);
+static void run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats,
+                real *packed_a, int64_t a_floats, int32_t threads) {
+  if (!few_rows_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads))
+    ew_gemm_run(ctx, g, packed_b, b_floats, packed_a, a_floats, threads);
 }
 
 typedef struct {
@@ -563,10 +719,13 @@ typedef struct {
 static void batch_task(void *arg, int32_t index, int32_t thread) {
   const gemm_batch *s = arg;
   real *scratch = s->operand[EW_GEMM_SCRATCH];
-  int64_t b_share = EW_GEMM_B_FLOATS / s->threads, a_share = EW_GEMM_A_FLOATS / s->threads, end = (index + (int64_t)1) * s->items_per_task;
-  for (int64_t item = index * s->items_per_task; item < end && item < s->items && !ew_stopping(s->context); item++) {
+  int64_t b_share = EW_GEMM_B_FLOATS / s->threads, a_share = EW_GEMM_A_FLOATS / s->threads,
+          end = (index + (int64_t)1) * s->items_per_task;
+  for (int64_t item = index * s->items_per_task;
+       item < end && item < s->items && !ew_stopping(s->context); item++) {
     ew_gemm_job g = job_of(s->p, s->operand, item, s->layout);
-    run(s->context, &g, scratch ? scratch + b_share * thread : NULL, b_share, scratch ? scratch + EW_GEMM_B_FLOATS + a_share * thread : NULL, a_share, 1);
+    run(s->context, &g, scratch ? scratch + b_share * thread : NULL, b_share,
+        scratch ? scratch + EW_GEMM_B_FLOATS + a_share * thread : NULL, a_share, 1);
   }
 }
 
@@ -576,14 +735,16 @@ int32_t ew_k_gemm(ew_context *ctx, const ew_gemm_params *p, void *const *operand
   int32_t threads = ew_parallel_width(ctx);
   int64_t items = (int64_t)p->batch0 * p->batch1;
   if (items >= threads && threads > 1) { /* whole matrices to each thread */
-    int64_t least = (1 << 19) / ((int64_t)p->m * p->n * p->k + 1) + 1, share = (items - 1) / (4 * (int64_t)threads) + 1;
+    int64_t least = (1 << 19) / ((int64_t)p->m * p->n * p->k + 1) + 1,
+            share = (items - 1) / (4 * (int64_t)threads) + 1;
     gemm_batch s = {ctx, p, operand, &layout, items, share > least ? share : least, threads};
     ew_parallel(ctx, (int32_t)((items - 1) / s.items_per_task + 1), batch_task, &s);
     return EW_OK;
   }
   for (int64_t item = 0; item < items && !ew_stopping(ctx); item++) {
     ew_gemm_job g = job_of(p, operand, item, &layout);
-    run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL, EW_GEMM_A_FLOATS, threads);
+    run(ctx, &g, scratch, EW_GEMM_B_FLOATS, scratch ? scratch + EW_GEMM_B_FLOATS : NULL,
+        EW_GEMM_A_FLOATS, threads);
   }
   return EW_OK;
 }

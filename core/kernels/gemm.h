@@ -4,39 +4,48 @@
 #include "../activation.h"
 #include "each.h"
 
-/* One micro-tile is MR rows by NR columns of y. Measured, not derived: V8 has 15 vector registers on x86 and, once pointers spill too, half the
- * speed is gone. With one pointer for all rows and no unrolling, 4 x 2 vectors give 67 GFLOP/s in both flavours on a machine whose fused multiply-add
- * peaks at 75; 6 x 2 give 72 with fused multiply-add, but 36 without, where products want registers of their own. */
+/* One micro-tile is MR rows by NR columns of y. Measured, not derived: V8 has 15 vector registers
+ * on x86 and, once pointers spill too, half the speed is gone. With one pointer for all rows and no
+ * unrolling, 4 x 2 vectors give 67 GFLOP/s in both flavours on a machine whose fused multiply-add
+ * peaks at 75; 6 x 2 give 72 with fused multiply-add, but 36 without, where products want registers
+ * of their own. */
 #if defined(__wasm_relaxed_simd__)
 enum { MR = 6, NR = 2 * VF };
 #else
 enum { MR = 4, NR = 2 * VF };
 #endif
 
-/* MR rows of kc contiguous floats, a_row apart, times a panel [kc][NR], into MR rows of NR floats, out_row apart; added to those at
- * `from`, which may be out and are as far apart, or NULL. */
-void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row, const real *from);
+/* MR rows of kc contiguous floats, a_row apart, times a panel [kc][NR], into MR rows of NR floats,
+ * out_row apart; added to those at `from`, which may be out and are as far apart, or NULL. */
+void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row,
+             const real *from);
 
 /* The same from rows that lie anywhere. */
-void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out, intptr_t out_row, const real *from);
+void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out, intptr_t out_row,
+                const real *from);
 
-/* out[rows][4] = 1, 2 or 4 rows of a times 4 columns of b, where a and b are contiguous along k. For few rows, without packing. */
-void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col, bool is_half, float *out);
+/* out[rows][4] = 1, 2 or 4 rows of a times 4 columns of b, where a and b are contiguous along k.
+ * For few rows, without packing. */
+void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col,
+             bool is_half, float *out);
 EW_INLINE int32_t ew_dots_rows(int32_t left) { return left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
-/* A panel [n][NR] from `cols` <= NR columns of n contiguous numbers each, `stride` apart, padded with zeros. */
-EW_INLINE void ew_pack_columns(const void *b, int64_t at, int64_t stride, int32_t n, int32_t cols, real *panel, bool is_half) {
-  EW_PLAIN for (int32_t j = 0; j < NR; j += 4, at += 4 * stride, panel += 4, cols -= 4) {
+/* A panel [n][NR] from `cols` <= NR columns of n contiguous numbers each, `stride` apart, padded
+ * with zeros. */
+EW_INLINE void ew_pack_columns(const void *b, int64_t at, int64_t stride, int32_t n, int32_t cols,
+                               real *panel, bool is_half) {
+  EW_PLAIN_FOR (int32_t j = 0; j < NR; j += 4, at += 4 * stride, panel += 4, cols -= 4) {
     int32_t p = 0;
     if (cols >= 4)
-      EW_PLAIN for (; p + 4 <= n; p += 4) {
+      EW_PLAIN_FOR (; p + 4 <= n; p += 4) {
         f32x4 v[4];
         for (int c = 0; c < 4; c++) v[c] = f32x4_load_at(b, at + c * stride + p, is_half);
         f32x4_transpose(&v[0], &v[1], &v[2], &v[3]);
         for (int c = 0; c < 4; c++) *(f32x4_m *)(panel + (p + c) * NR) = v[c];
       }
-    EW_PLAIN for (; p < n; p++)
-      EW_PLAIN for (int c = 0; c < 4; c++) panel[p * NR + c] = c < cols ? real_at(b, at + c * stride + p, is_half) : 0;
+    EW_PLAIN_FOR (; p < n; p++)
+      EW_PLAIN_FOR (int c = 0; c < 4; c++)
+        panel[p * NR + c] = c < cols ? real_at(b, at + c * stride + p, is_half) : 0;
   }
 }
 
@@ -53,7 +62,8 @@ struct ew_gemm_job {
   const real *a;
   real *y;
   ew_finish finish;
-  /* Writes columns j0..j0+nc-1 of rows k0..k0+kc-1 of b as panels [ceil(nc/NR)][kc][NR], padded with zeros. */
+  /* Writes columns j0..j0+nc-1 of rows k0..k0+kc-1 of b as panels [ceil(nc/NR)][kc][NR], padded
+   * with zeros. */
   void (*pack_b)(const ew_gemm_job *, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc);
   const void *b;
   const void *b_more; /* what else pack_b wants to know */
@@ -61,9 +71,12 @@ struct ew_gemm_job {
 
 enum { EW_GEMM_B_FLOATS = 131072, EW_GEMM_A_FLOATS = 65536 };
 
-/* packed_b and packed_a are shared out among `threads`; with threads = 1, within a task of ew_parallel, ctx only says when to stop. NULL: small ones on the stack. */
-void ew_gemm_run(ew_context *ctx, const ew_gemm_job *job, real *packed_b, int64_t b_floats, real *packed_a, int64_t a_floats, int32_t threads);
+/* packed_b and packed_a are shared out among `threads`; with threads = 1, within a task of
+ * ew_parallel, ctx only says when to stop. NULL: small ones on the stack. */
+void ew_gemm_run(ew_context *ctx, const ew_gemm_job *job, real *packed_b, int64_t b_floats,
+                 real *packed_a, int64_t a_floats, int32_t threads);
 
 /* Finishes n sums of row `row` from column `col`: y = finish(sums). sums may be y. */
-void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col, int32_t n, int32_t y_row);
+void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col,
+                   int32_t n, int32_t y_row);
 #endif

@@ -1,11 +1,17 @@
-/* x at places that data says, between its elements: what they weigh, and what gradients go back to x and to the places. */
+/* x at places that data says, between its elements: what they weigh, and what gradients go back to
+ * x and to the places. */
 #include "each.h"
 #include <math.h>
 
 enum { NEAREST, LINEAR, CUBIC, ZEROS = 0, BORDER, REFLECTION };
 
-/* One dimension of one place: up to four elements (-1: nothing is there), their weights and the derivatives of these by the grid's coordinate. */
-typedef struct { int32_t n; int64_t at[4]; float weight[4], slope[4]; } taps;
+/* One dimension of one place: up to four elements (-1: nothing is there), their weights and the
+ * derivatives of these by the grid's coordinate. */
+typedef struct {
+  int32_t n;
+  int64_t at[4];
+  float weight[4], slope[4];
+} taps;
 
 /* Reflected at low and high until it lies between them; *sign: which way it then runs. */
 static __attribute__((noinline)) float reflected(float u, float low, float high, float *sign) {
@@ -21,17 +27,21 @@ static __attribute__((noinline)) float reflected(float u, float low, float high,
   return low + v;
 }
 
-static __attribute__((noinline)) int64_t inside(const ew_grid_sample_params *p, float i, int32_t size) {
+static __attribute__((noinline)) int64_t inside(const ew_grid_sample_params *p, float i,
+                                                int32_t size) {
   float sign;
   if (p->padding == BORDER || p->padding == REFLECTION) {
-    if (p->padding == REFLECTION) i = p->align ? reflected(i, 0, (float)(size - 1), &sign) : reflected(i, -0.5f, (float)size - 0.5f, &sign);
-    i = i < 0 ? 0 : i > (float)(size - 1) ? (float)(size - 1) : i;
+    if (p->padding == REFLECTION)
+      i = p->align ? reflected(i, 0, (float)(size - 1), &sign)
+                   : reflected(i, -0.5f, (float)size - 0.5f, &sign);
+    i = i<0 ? 0 : i>(float)(size - 1) ? (float)(size - 1) : i;
   }
   int64_t at = (int64_t)rintf(i);
   return at >= 0 && at < size ? at : -1;
 }
 
-static __attribute__((noinline)) taps taps_of(const ew_grid_sample_params *p, float u, int32_t size) {
+static __attribute__((noinline)) taps taps_of(const ew_grid_sample_params *p, float u,
+                                              int32_t size) {
   taps t = {0};
   float high = (float)(size - 1), scale = p->align ? 0.5f * high : 0.5f * (float)size;
   u = p->align ? (u + 1) * 0.5f * high : ((u + 1) * (float)size - 1) * 0.5f;
@@ -75,14 +85,16 @@ typedef struct {
 } grid_sample;
 
 /* Channels [c0, c1) of position i of an item: y, or (where dy is there) dx or dgrid. */
-static __attribute__((noinline)) void sample(const grid_sample *s, int64_t item, int64_t i, int64_t c0, int64_t c1) {
+static __attribute__((noinline)) void sample(const grid_sample *s, int64_t item, int64_t i,
+                                             int64_t c0, int64_t c1) {
   const ew_grid_sample_params *p = s->p;
   const int64_t volume = (int64_t)p->x_size[0] * p->x_size[1] * p->x_size[2];
   const real *place = s->grid + (item * p->positions + i) * p->dims;
   taps t[3];
   int64_t at[64], count = 0;
   float weight[64], slope[3][64], sum[3] = {0};
-  for (int d = 0; d < 3; d++) t[d] = d < p->dims ? taps_of(p, place[d], p->x_size[2 - d]) : (taps){.n = 1, .weight = {1}};
+  for (int d = 0; d < 3; d++)
+    t[d] = d < p->dims ? taps_of(p, place[d], p->x_size[2 - d]) : (taps){.n = 1, .weight = {1}};
   for (int32_t z = 0; z < t[2].n; z++)
     for (int32_t y = 0; y < t[1].n; y++)
       for (int32_t x = 0; x < t[0].n; x++) {
@@ -94,15 +106,16 @@ static __attribute__((noinline)) void sample(const grid_sample *s, int64_t item,
         slope[2][count++] = t[0].weight[x] * t[1].weight[y] * t[2].slope[z];
       }
   for (int64_t c = c0; c < c1; c++) {
-    const int64_t plane = (item * p->channels + c) * volume, out = (item * p->channels + c) * p->positions + i;
+    const int64_t plane = (item * p->channels + c) * volume,
+                  out = (item * p->channels + c) * p->positions + i;
     if (s->y) {
       float v = 0;
-      EW_PLAIN for (int64_t k = 0; k < count; k++) v += weight[k] * s->x[plane + at[k]];
+      EW_PLAIN_FOR (int64_t k = 0; k < count; k++) v += weight[k] * s->x[plane + at[k]];
       s->y[out] = v;
     } else if (s->dx) {
-      EW_PLAIN for (int64_t k = 0; k < count; k++) s->dx[plane + at[k]] += weight[k] * s->dy[out];
+      EW_PLAIN_FOR (int64_t k = 0; k < count; k++) s->dx[plane + at[k]] += weight[k] * s->dy[out];
     } else
-      EW_PLAIN for (int64_t k = 0; k < count; k++)
+      EW_PLAIN_FOR (int64_t k = 0; k < count; k++)
         for (int d = 0; d < 3; d++) sum[d] += slope[d][k] * s->x[plane + at[k]] * s->dy[out];
   }
   if (s->dgrid)
@@ -112,14 +125,18 @@ static __attribute__((noinline)) void sample(const grid_sample *s, int64_t item,
 static void by_position(void *arg, int32_t index, int32_t thread) {
   const grid_sample *s = arg;
   (void)thread;
-  for (int64_t i = index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces; i < end && !ew_stopping(s->context); i++) sample(s, i / s->p->positions, i % s->p->positions, 0, s->p->channels);
+  for (int64_t i = index * s->share, end = i + s->share < s->pieces ? i + s->share : s->pieces;
+       i < end && !ew_stopping(s->context); i++)
+    sample(s, i / s->p->positions, i % s->p->positions, 0, s->p->channels);
 }
-static void by_item(void *arg, int32_t index, int32_t thread) { /* places of one item may meet in x */
+/* places of one item may meet in x */
+static void by_item(void *arg, int32_t index, int32_t thread) {
   const grid_sample *s = arg;
   const int64_t n = (int64_t)s->p->channels * s->p->x_size[0] * s->p->x_size[1] * s->p->x_size[2];
   (void)thread;
   for (int64_t i = 0; i < n; i++) s->dx[index * n + i] = 0;
-  for (int64_t i = 0; i < s->p->positions && !ew_stopping(s->context); i++) sample(s, index, i, 0, s->p->channels);
+  for (int64_t i = 0; i < s->p->positions && !ew_stopping(s->context); i++)
+    sample(s, index, i, 0, s->p->channels);
 }
 
 static void positions(ew_context *ctx, grid_sample *s) {
@@ -130,7 +147,12 @@ static void positions(ew_context *ctx, grid_sample *s) {
 }
 
 int32_t ew_k_grid_sample(ew_context *ctx, const ew_grid_sample_params *p, void *const *operand) {
-  grid_sample s = {.context = ctx, .p = p, .x = operand[EW_GRID_SAMPLE_X], .grid = operand[EW_GRID_SAMPLE_GRID], .dy = operand[EW_GRID_SAMPLE_DY], .y = operand[EW_GRID_SAMPLE_Y]};
+  grid_sample s = {.context = ctx,
+                   .p = p,
+                   .x = operand[EW_GRID_SAMPLE_X],
+                   .grid = operand[EW_GRID_SAMPLE_GRID],
+                   .dy = operand[EW_GRID_SAMPLE_DY],
+                   .y = operand[EW_GRID_SAMPLE_Y]};
   if (!s.y == !s.dy) return EW_E_PARAM;
   if (s.y) positions(ctx, &s);
   if (s.dy && (s.dx = operand[EW_GRID_SAMPLE_DX])) ew_parallel(ctx, p->batch, by_item, &s);

@@ -11,11 +11,13 @@ EW_INLINE float sum_of(const real *v, int32_t n, float mean, bool squares) {
   for (; j + LANES * VF <= n; j += LANES * VF)
     for (int u = 0; u < LANES; u++) {
       vf d = vf_load(v + j + u * VF);
-      if (squares) d -= mean, s[u] = vf_fma(d, d, s[u]);
-      else s[u] += d;
+      if (squares)
+        d -= mean, s[u] = vf_fma(d, d, s[u]);
+      else
+        s[u] += d;
     }
   float rest = 0;
-  EW_PLAIN for (; j < n; j++) rest += squares ? (v[j] - mean) * (v[j] - mean) : v[j];
+  EW_PLAIN_FOR (; j < n; j++) rest += squares ? (v[j] - mean) * (v[j] - mean) : v[j];
   return vf_sum(((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + rest;
 }
 #endif

@@ -3,8 +3,9 @@
  *     dx = f (h - mean(h) - n mean(h n)) (+ more)      rms: without mean and mean(h)
  *     dscale = sum over rows of dy n                   dbias = sum over rows of dy
  *
- * Rows are split into `parts`, the same on every machine; each part sums its rows' share of dscale and dbias in `scratch`, and the
- * parts are added up in their order: the numbers do not depend on threads. */
+ * Rows are split into `parts`, the same on every machine; each part sums its rows' share of dscale
+ * and dbias in `scratch`, and the parts are added up in their order: the numbers do not depend on
+ * threads. */
 #include "norm.h"
 #include <math.h>
 #include <string.h>
@@ -15,19 +16,25 @@ typedef struct {
   real *dx, *scratch;
 } work;
 
-/* What dx needs to know of a row with h = dy (scale + offset): sums of h and h (x - mean); its dscale and dbias are added to those before. */
-static void sums_of_row(const real *restrict x, const real *restrict dy, const real *restrict scale, real *restrict dscale, real *restrict dbias, int32_t n, float mean, float f, float offset, float *sum, float *along) {
+/* What dx needs to know of a row with h = dy (scale + offset): sums of h and h (x - mean); its
+ * dscale and dbias are added to those before. */
+static void sums_of_row(const real *restrict x, const real *restrict dy, const real *restrict scale,
+                        real *restrict dscale, real *restrict dbias, int32_t n, float mean, float f,
+                        float offset, float *sum, float *along) {
   vf s[2] = {{0}}, q[2] = {{0}};
   int32_t j = 0;
   for (; j + 2 * VF <= n; j += 2 * VF)
     for (int u = 0; u < 2; u++) {
       const int32_t at = j + u * VF;
-      const vf g = vf_load(dy + at), d = vf_load(x + at) - mean, h = scale ? g * (vf_load(scale + at) + offset) : g;
+      const vf g = vf_load(dy + at), d = vf_load(x + at) - mean,
+               h = scale ? g * (vf_load(scale + at) + offset) : g;
       s[u] += h, q[u] = vf_fma(h, d, q[u]);
-      if (dscale) vf_store(dscale + at, vf_fma(g, d * f, vf_load(dscale + at))), vf_store(dbias + at, vf_load(dbias + at) + g);
+      if (dscale)
+        vf_store(dscale + at, vf_fma(g, d * f, vf_load(dscale + at))),
+            vf_store(dbias + at, vf_load(dbias + at) + g);
     }
   *sum = vf_sum(s[0] + s[1]), *along = vf_sum(q[0] + q[1]);
-  EW_PLAIN for (; j < n; j++) {
+  EW_PLAIN_FOR (; j < n; j++) {
     const float d = x[j] - mean, h = dy[j] * (scale ? scale[j] + offset : 1);
     *sum += h, *along += h * d;
     if (dscale) dscale[j] += dy[j] * (d * f), dbias[j] += dy[j];
@@ -35,7 +42,8 @@ static void sums_of_row(const real *restrict x, const real *restrict dy, const r
 }
 
 /* dx = f h - a - b (x - mean) (+ more) */
-static void dx_row(const real *x, const real *dy, const real *scale, const real *more, real *dx, int32_t n, float mean, float f, float offset, float a, float b) {
+static void dx_row(const real *x, const real *dy, const real *scale, const real *more, real *dx,
+                   int32_t n, float mean, float f, float offset, float a, float b) {
   int32_t j = 0;
   for (; j + VF <= n; j += VF) {
     vf h = vf_load(dy + j), d = vf_load(x + j) - mean;
@@ -43,7 +51,9 @@ static void dx_row(const real *x, const real *dy, const real *scale, const real 
     h = h * f - a - d * b;
     vf_store(dx + j, more ? h + vf_load(more + j) : h);
   }
-  EW_PLAIN for (; j < n; j++) dx[j] = dy[j] * (scale ? scale[j] + offset : 1) * f - a - (x[j] - mean) * b + (more ? more[j] : 0);
+  EW_PLAIN_FOR (; j < n; j++)
+    dx[j] =
+        dy[j] * (scale ? scale[j] + offset : 1) * f - a - (x[j] - mean) * b + (more ? more[j] : 0);
 }
 
 static void norm_grad_task(void *arg, int32_t part, int32_t thread) {
@@ -53,20 +63,32 @@ static void norm_grad_task(void *arg, int32_t part, int32_t thread) {
   (void)thread;
   real *sums = w->scratch ? w->scratch + (int64_t)part * 2 * n : NULL;
   if (sums) memset(sums, 0, (size_t)n * 8);
-  const int64_t rows = ((int64_t)p->rows + p->parts - 1) / p->parts, from = part * rows, to = from + rows < p->rows ? from + rows : p->rows;
+  const int64_t rows = ((int64_t)p->rows + p->parts - 1) / p->parts, from = part * rows,
+                to = from + rows < p->rows ? from + rows : p->rows;
   for (int64_t i = from; i < to; i++) {
     const real *x = w->x + i * p->x_row, *dy = w->dy + i * p->dy_row;
-    const float mean = p->rms ? 0 : sum_of(x, n, 0, false) / (float)n, f = 1.0f / sqrtf(sum_of(x, n, mean, true) / (float)n + p->epsilon);
+    const float mean = p->rms ? 0 : sum_of(x, n, 0, false) / (float)n,
+                f = 1.0f / sqrtf(sum_of(x, n, mean, true) / (float)n + p->epsilon);
     float sum, along;
-    sums_of_row(x, dy, w->scale, sums, sums ? sums + n : NULL, n, mean, f, p->scale_offset, &sum, &along);
-    if (w->dx) dx_row(x, dy, w->scale, w->more ? w->more + i * n : NULL, w->dx + i * n, n, mean, f, p->scale_offset, p->rms ? 0 : f * sum / (float)n, f * f * f * along / (float)n);
+    sums_of_row(x, dy, w->scale, sums, sums ? sums + n : NULL, n, mean, f, p->scale_offset, &sum,
+                &along);
+    if (w->dx)
+      dx_row(x, dy, w->scale, w->more ? w->more + i * n : NULL, w->dx + i * n, n, mean, f,
+             p->scale_offset, p->rms ? 0 : f * sum / (float)n, f * f * f * along / (float)n);
   }
 }
 
 int32_t ew_k_norm_grad(ew_context *ctx, const ew_norm_grad_params *p, void *const *operand) {
-  real *out[2] = {operand[EW_NORM_GRAD_DSCALE], operand[EW_NORM_GRAD_DBIAS]}, *scratch = operand[EW_NORM_GRAD_SCRATCH];
+  real *out[2] = {operand[EW_NORM_GRAD_DSCALE], operand[EW_NORM_GRAD_DBIAS]},
+       *scratch = operand[EW_NORM_GRAD_SCRATCH];
   if ((out[0] || out[1]) && !scratch) return EW_E_PARAM;
-  work w = {p, operand[EW_NORM_GRAD_X], operand[EW_NORM_GRAD_DY], operand[EW_NORM_GRAD_SCALE], operand[EW_NORM_GRAD_MORE], operand[EW_NORM_GRAD_DX], scratch};
+  work w = {p,
+            operand[EW_NORM_GRAD_X],
+            operand[EW_NORM_GRAD_DY],
+            operand[EW_NORM_GRAD_SCALE],
+            operand[EW_NORM_GRAD_MORE],
+            operand[EW_NORM_GRAD_DX],
+            scratch};
   ew_parallel(ctx, p->parts, norm_grad_task, &w);
   const int32_t n = p->cols;
   for (int k = 0; k < 2; k++) {

@@ -15,7 +15,15 @@ typedef struct {
   long_m *index;
 } pool;
 
-#define POOL(p) {.context = ctx, .w = EW_WINDOW_OF(p), .tail = (p)->tail, .op = (p)->op, .include_pad = (p)->include_pad, .planes = (p)->planes, .x_volume = ew_volume((p)->x_size), .y_volume = ew_volume((p)->y_size)}
+#define POOL(p)                        \
+  {.context = ctx,                     \
+   .w = EW_WINDOW_OF(p),               \
+   .tail = (p)->tail,                  \
+   .op = (p)->op,                      \
+   .include_pad = (p)->include_pad,    \
+   .planes = (p)->planes,              \
+   .x_volume = ew_volume((p)->x_size), \
+   .y_volume = ew_volume((p)->y_size)}
 
 static void max_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
   const pool *s = arg;
@@ -28,7 +36,7 @@ static void max_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t 
       vf v = vf_load(x + i), a = vf_load(y + i);
       vf_store(y + i, vf_select((v > a) | (v != v), v, a));
     }
-  EW_PLAIN for (; i < n; i++) {
+  EW_PLAIN_FOR (; i < n; i++) {
     float v = x[i * stride];
     if (v > y[i] || v != v) y[i] = v;
   }
@@ -41,10 +49,11 @@ static void sum_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t 
   (void)tap;
   if (stride == 1)
     for (; i + VF <= n; i += VF) vf_store(y + i, vf_load(y + i) + vf_load(x + i));
-  EW_PLAIN for (; i < n; i++) y[i] += x[i * stride];
+  EW_PLAIN_FOR (; i < n; i++) y[i] += x[i * stride];
 }
 
-/* A plane: for each of its rows first what lies under each other, then what of that lies side by side. */
+/* A plane: for each of its rows first what lies under each other, then what of that lies side by
+ * side. */
 static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, float nothing) {
   const ew_window *w = &s->w;
   const int32_t *size = w->x_size;
@@ -55,31 +64,39 @@ static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, flo
     for (int32_t oy = 0; oy < w->y_size[1] && !ew_stopping(s->context); oy++, y += w->y_size[2]) {
       int32_t kz, end_z, first_y, end_y;
       ew_window_taps(w, 1, oy, &first_y, &end_y);
-      EW_PLAIN for (int32_t i = 0; i < size[2]; i++) column[i] = nothing;
-      EW_PLAIN for (int32_t i = 0; i < w->y_size[2]; i++) y[i] = nothing;
+      EW_PLAIN_FOR (int32_t i = 0; i < size[2]; i++) column[i] = nothing;
+      EW_PLAIN_FOR (int32_t i = 0; i < w->y_size[2]; i++) y[i] = nothing;
       for (ew_window_taps(w, 0, oz, &kz, &end_z); kz < end_z; kz++)
         for (int32_t ky = first_y; ky < end_y; ky++) {
-          const int64_t iz = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz), iy = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
+          const int64_t iz = oz * (int64_t)w->stride[0] + ew_window_at(w, 0, kz),
+                        iy = oy * (int64_t)w->stride[1] + ew_window_at(w, 1, ky);
           row(&down, size[2], (iz * size[1] + iy) * size[2], 1, 0, 0);
         }
       for (int32_t kx = 0; kx < w->taps[2]; kx++) {
         int32_t from, to;
         ew_window_range(w, 2, ew_window_at(w, 2, kx), &from, &to);
         if (from >= to) continue;
-        ew_every(line, column + from * (int64_t)w->stride[2] + ew_window_at(w, 2, kx), w->stride[2], to - from);
+        ew_every(line, column + from * (int64_t)w->stride[2] + ew_window_at(w, 2, kx), w->stride[2],
+                 to - from);
         along.y = y + from, row(&along, to - from, 0, 1, 0, 0);
       }
     }
 }
 
-/* The taps [from, to) of position o along dimension d that lie inside of x, where tap `from` lies, and how many count for an average. */
-typedef struct { int64_t at; int32_t from, to, count; } span;
+/* The taps [from, to) of position o along dimension d that lie inside of x, where tap `from` lies,
+ * and how many count for an average. */
+typedef struct {
+  int64_t at;
+  int32_t from, to, count;
+} span;
 static __attribute__((noinline)) span span_of(const pool *s, int d, int32_t o) {
   const ew_window *w = &s->w;
   int32_t from, to;
   ew_window_taps(w, d, o, &from, &to);
-  const int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d], taps = w->taps[d], all = (w->x_size[d] - at + s->tail[d] - 1) / step + 1;
-  return (span){at + from * step, from, to, s->include_pad ? (int32_t)(all < taps ? all : taps) : to - from};
+  const int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d],
+                taps = w->taps[d], all = (w->x_size[d] - at + s->tail[d] - 1) / step + 1;
+  return (span){at + from * step, from, to,
+                s->include_pad ? (int32_t)(all < taps ? all : taps) : to - from};
 }
 
 /* Position by position: the maximum with its index, or the sum, or gradients to each tap. */
@@ -99,16 +116,24 @@ static __attribute__((noinline)) void positions(const pool *s, int64_t plane) {
         span c = span_of(s, 2, ox);
         int64_t best = -1;
         float most = -INFINITY, part = 0, sum = 0;
-        if (s->dy) part = s->op == EW_POOL_OP_AVERAGE ? s->dy[i] / ((float)z.count * (float)y.count * (float)c.count) : s->dy[i];
+        if (s->dy)
+          part = s->op == EW_POOL_OP_AVERAGE
+                     ? s->dy[i] / ((float)z.count * (float)y.count * (float)c.count)
+                     : s->dy[i];
         for (int32_t kz = z.from; kz < z.to; kz++)
           for (int32_t ky = y.from; ky < y.to; ky++) {
-            int64_t at = ((z.at + (int64_t)(kz - z.from) * step[0]) * size[1] + y.at + (int64_t)(ky - y.from) * step[1]) * size[2] + c.at;
-            EW_PLAIN for (int32_t kx = c.from; kx < c.to; kx++, at += step[2]) {
+            int64_t at = ((z.at + (int64_t)(kz - z.from) * step[0]) * size[1] + y.at +
+                          (int64_t)(ky - y.from) * step[1]) *
+                             size[2] +
+                         c.at;
+            EW_PLAIN_FOR (int32_t kx = c.from; kx < c.to; kx++, at += step[2]) {
               if (s->op != EW_POOL_OP_MAX) {
-                if (s->dy) dx[at] += part;
-                else sum += x[at];
-              }
-              else if (best < 0 || x[at] > most || (x[at] != x[at] && most == most)) best = at, most = x[at];
+                if (s->dy)
+                  dx[at] += part;
+                else
+                  sum += x[at];
+              } else if (best < 0 || x[at] > most || (x[at] != x[at] && most == most))
+                best = at, most = x[at];
             }
           }
         if (s->dy) {
@@ -133,7 +158,9 @@ static void divide(const pool *s, real *y) {
 static void pool_task(void *arg, int32_t index, int32_t thread) {
   const pool *s = arg;
   (void)thread;
-  for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->planes ? i + s->share : s->planes; i < end; i++) {
+  for (int64_t i = (int64_t)index * s->share,
+               end = i + s->share < s->planes ? i + s->share : s->planes;
+       i < end; i++) {
     if (s->index) {
       positions(s, i);
       continue;
@@ -142,10 +169,13 @@ static void pool_task(void *arg, int32_t index, int32_t thread) {
     one.x += i * s->x_volume, one.y += i * s->y_volume;
     const ew_window_row row = s->op == EW_POOL_OP_MAX ? max_row : sum_row;
     const float nothing = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
-    if (s->w.taps[2] > s->w.x_size[2]) positions(s, i); /* the others go through all taps of a line, also those that nothing meets */
-    else if (s->w.x_size[2] <= LENGTH) rows(&one, row, nothing);
+    /* the others go through all taps of a line, also those that nothing meets */
+    if (s->w.taps[2] > s->w.x_size[2])
+      positions(s, i);
+    else if (s->w.x_size[2] <= LENGTH)
+      rows(&one, row, nothing);
     else {
-      EW_PLAIN for (int64_t j = 0; j < s->y_volume; j++) one.y[j] = nothing;
+      EW_PLAIN_FOR (int64_t j = 0; j < s->y_volume; j++) one.y[j] = nothing;
       ew_window_rows(s->context, &s->w, row, &one);
     }
     if (s->op == EW_POOL_OP_AVERAGE) divide(s, one.y);
@@ -154,14 +184,17 @@ static void pool_task(void *arg, int32_t index, int32_t thread) {
 static void grad_task(void *arg, int32_t index, int32_t thread) {
   const pool *s = arg;
   (void)thread;
-  for (int64_t i = (int64_t)index * s->share, end = i + s->share < s->planes ? i + s->share : s->planes; i < end; i++) {
-    EW_PLAIN for (int64_t j = 0; j < s->x_volume; j++) s->dx[i * s->x_volume + j] = 0;
+  for (int64_t i = (int64_t)index * s->share,
+               end = i + s->share < s->planes ? i + s->share : s->planes;
+       i < end; i++) {
+    EW_PLAIN_FOR (int64_t j = 0; j < s->x_volume; j++) s->dx[i * s->x_volume + j] = 0;
     positions(s, i);
   }
 }
 
 static void run(ew_context *ctx, pool *s, ew_task task) {
-  s->share = ew_window_share(ctx, s->planes, (double)ew_volume(s->w.taps) * (double)s->y_volume + (double)s->x_volume);
+  s->share = ew_window_share(
+      ctx, s->planes, (double)ew_volume(s->w.taps) * (double)s->y_volume + (double)s->x_volume);
   ew_parallel(ctx, (s->planes - 1) / s->share + 1, task, s);
 }
 

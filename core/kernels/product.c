@@ -1,4 +1,5 @@
-/* Sums of products of float64 and integers, one element of the result after the other: rare, and small. */
+/* Sums of products of float64 and integers, one element of the result after the other: rare, and
+ * small. */
 #include "each.h"
 
 int32_t ew_k_product(ew_context *c, const ew_product_params *p, void *const *operand) {
@@ -11,12 +12,13 @@ int32_t ew_k_product(ew_context *c, const ew_product_params *p, void *const *ope
       const int64_t at = rest % p->dims[d];
       a += at * p->as[d], b += at * p->bs[d], rest /= p->dims[d];
     }
-#define SUM(M, T)                                                                                                  \
-  {                                                                                                                \
-    const M *x = (const M *)operand[EW_PRODUCT_A] + a, *w = (const M *)operand[EW_PRODUCT_B] + b;                  \
-    T sum = 0;                                                                                                     \
-    EW_PLAIN for (int32_t k = 0; k < p->k; k++) sum += x[(int64_t)k * p->a_k] * w[(int64_t)k * p->b_k];            \
-    ((M *)operand[EW_PRODUCT_Y])[i] = sum;                                                                         \
+#define SUM(M, T)                                                                                 \
+  {                                                                                               \
+    const M *x = (const M *)operand[EW_PRODUCT_A] + a, *w = (const M *)operand[EW_PRODUCT_B] + b; \
+    T sum = 0;                                                                                    \
+    EW_PLAIN_FOR (int32_t k = 0; k < p->k; k++)                                                   \
+      sum += x[(int64_t)k * p->a_k] * w[(int64_t)k * p->b_k];                                     \
+    ((M *)operand[EW_PRODUCT_Y])[i] = sum;                                                        \
   }
     if (p->type == EW_F64)
       SUM(m_f64, double)

@@ -12,8 +12,8 @@ static inline float round_within(float v, float low, float high) {
 
 /* n values from element `at` on, as numbers. 4-bit ones lie two to a byte, the low half first. */
 static void decode(int32_t type, const void *x, int64_t at, int32_t n, float *to) {
-#define DECODE(expression)                                          \
-  for (int32_t i = 0; i < n; i++) to[i] = (float)(expression);      \
+#define DECODE(expression)                                     \
+  for (int32_t i = 0; i < n; i++) to[i] = (float)(expression); \
   break
   const m_u8 *bytes = x;
   switch (type) {
@@ -28,7 +28,8 @@ static void decode(int32_t type, const void *x, int64_t at, int32_t n, float *to
 #undef DECODE
 }
 
-/* Runs of [outer, axis, inner] in which scale and zero point are either the same throughout or lie one after the other. */
+/* Runs of [outer, axis, inner] in which scale and zero point are either the same throughout or lie
+ * one after the other. */
 typedef struct {
   int32_t axis, inner, block;
   int64_t run, runs; /* elements of a run, number of runs */
@@ -79,10 +80,12 @@ typedef struct {
   float low, high;
 } quantization;
 
-typedef void (*chunk)(const quantization *, int64_t at, int32_t n, const float *scale, const float *zero);
+typedef void (*chunk)(const quantization *, int64_t at, int32_t n, const float *scale,
+                      const float *zero);
 
 /* y = round(x / scale) + zero, saturated */
-static void quantize_chunk(const quantization *q, int64_t at, int32_t n, const float *scale, const float *zero) {
+static void quantize_chunk(const quantization *q, int64_t at, int32_t n, const float *scale,
+                           const float *zero) {
   const m_f32 *x = (const m_f32 *)q->x + at;
   const float low = q->low, high = q->high;
   float v[CHUNK];
@@ -100,14 +103,16 @@ static void quantize_chunk(const quantization *q, int64_t at, int32_t n, const f
 }
 
 /* y = (x - zero) * scale */
-static void dequantize_chunk(const quantization *q, int64_t at, int32_t n, const float *scale, const float *zero) {
+static void dequantize_chunk(const quantization *q, int64_t at, int32_t n, const float *scale,
+                             const float *zero) {
   float v[CHUNK];
   decode(q->type, q->x, at, n, v);
   m_f32 *y = (m_f32 *)q->y + at;
   EW_EACH for (int32_t i = 0; i < n; i++) y[i] = (v[i] - zero[i]) * scale[i];
 }
 
-static void run_chunks(const quantization *q, chunk f, int64_t first, int64_t n, int64_t scale_at, bool each) {
+static void run_chunks(const quantization *q, chunk f, int64_t first, int64_t n, int64_t scale_at,
+                       bool each) {
   float scale[CHUNK], zero[CHUNK] = {0};
   if (!each) {
     float z = 0;
@@ -125,7 +130,8 @@ static void run_chunks(const quantization *q, chunk f, int64_t first, int64_t n,
 }
 
 static void quantization_task(const quantization *q, chunk f, int32_t index) {
-  const int64_t total = q->l.one ? q->l.run : q->l.runs, from = index * q->per_task, to = from + q->per_task < total ? from + q->per_task : total;
+  const int64_t total = q->l.one ? q->l.run : q->l.runs, from = index * q->per_task,
+                to = from + q->per_task < total ? from + q->per_task : total;
   if (q->l.one) {
     run_chunks(q, f, from, to - from, q->l.each ? from : 0, q->l.each);
     return;
@@ -154,7 +160,15 @@ static void share(ew_context *c, quantization *q, ew_task task) {
 }
 
 int32_t ew_k_quantize(ew_context *c, const ew_quantize_params *p, void *const *operand) {
-  quantization q = {p->type, layout_of(p->outer, p->axis, p->inner, p->block), operand[EW_QUANTIZE_X], operand[EW_QUANTIZE_ZERO], operand[EW_QUANTIZE_SCALE], operand[EW_QUANTIZE_Y], 0, 0, 0};
+  quantization q = {p->type,
+                    layout_of(p->outer, p->axis, p->inner, p->block),
+                    operand[EW_QUANTIZE_X],
+                    operand[EW_QUANTIZE_ZERO],
+                    operand[EW_QUANTIZE_SCALE],
+                    operand[EW_QUANTIZE_Y],
+                    0,
+                    0,
+                    0};
   q.low = p->type == EW_I8 ? -128 : p->type == EW_I16 ? -32768 : 0;
   q.high = p->type == EW_I8 ? 127 : p->type == EW_I16 ? 32767 : p->type == EW_U8 ? 255 : 65535;
   share(c, &q, quantize_task);
@@ -162,7 +176,15 @@ int32_t ew_k_quantize(ew_context *c, const ew_quantize_params *p, void *const *o
 }
 
 int32_t ew_k_dequantize(ew_context *c, const ew_dequantize_params *p, void *const *operand) {
-  quantization q = {p->type, layout_of(p->outer, p->axis, p->inner, p->block), operand[EW_DEQUANTIZE_X], operand[EW_DEQUANTIZE_ZERO], operand[EW_DEQUANTIZE_SCALE], operand[EW_DEQUANTIZE_Y], 0, 0, 0};
+  quantization q = {p->type,
+                    layout_of(p->outer, p->axis, p->inner, p->block),
+                    operand[EW_DEQUANTIZE_X],
+                    operand[EW_DEQUANTIZE_ZERO],
+                    operand[EW_DEQUANTIZE_SCALE],
+                    operand[EW_DEQUANTIZE_Y],
+                    0,
+                    0,
+                    0};
   share(c, &q, dequantize_task);
   return EW_OK;
 }
@@ -189,8 +211,10 @@ static void range_task(void *arg, int32_t index, int32_t thread) {
       low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
       high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
     }
-  for (; i < to; i++) low[0] = x[i] < low[0] ? x[i] : low[0], high[0] = x[i] > high[0] ? x[i] : high[0];
-  for (int k = 1; k < LANES; k++) low[0] = low[k] < low[0] ? low[k] : low[0], high[0] = high[k] > high[0] ? high[k] : high[0];
+  for (; i < to; i++)
+    low[0] = x[i] < low[0] ? x[i] : low[0], high[0] = x[i] > high[0] ? x[i] : high[0];
+  for (int k = 1; k < LANES; k++)
+    low[0] = low[k] < low[0] ? low[k] : low[0], high[0] = high[k] > high[0] ? high[k] : high[0];
   q->low[index] = low[0], q->high[index] = high[0];
 }
 
@@ -199,7 +223,8 @@ static void dynamic_quantize_task(void *arg, int32_t index, int32_t thread) {
   const dynamic_quantization *q = arg;
   const m_f32 *x = q->x + index * q->share;
   m_u8 *y = q->y + index * q->share;
-  const int32_t n = (int32_t)(q->n - index * q->share < q->share ? q->n - index * q->share : q->share);
+  const int32_t n =
+      (int32_t)(q->n - index * q->share < q->share ? q->n - index * q->share : q->share);
   const float scale = q->scale, zero = q->zero;
   EW_EACH for (int32_t k = 0; k < n; k++) {
     const float v = round_within(x[k] / scale, -1000, 1000) + zero;
@@ -207,13 +232,18 @@ static void dynamic_quantize_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p, void *const *operand) {
-  dynamic_quantization q = {.x = operand[EW_DYNAMIC_QUANTIZE_X], .y = operand[EW_DYNAMIC_QUANTIZE_Y], .n = p->n};
+int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p,
+                              void *const *operand) {
+  dynamic_quantization q = {
+      .x = operand[EW_DYNAMIC_QUANTIZE_X], .y = operand[EW_DYNAMIC_QUANTIZE_Y], .n = p->n};
   int32_t tasks = ew_tasks(c, p->n, 32768, MOST_RANGES);
   q.share = ((int64_t)p->n + tasks - 1) / tasks, tasks = (int32_t)((p->n + q.share - 1) / q.share);
   ew_parallel(c, tasks, range_task, &q);
-  for (int32_t i = 1; i < tasks; i++) q.low[0] = q.low[i] < q.low[0] ? q.low[i] : q.low[0], q.high[0] = q.high[i] > q.high[0] ? q.high[i] : q.high[0];
-  q.scale = q.low[0] == q.high[0] ? 1 : (q.high[0] - q.low[0]) / 255, q.zero = round_within(-q.low[0] / q.scale, 0, 255);
+  for (int32_t i = 1; i < tasks; i++)
+    q.low[0] = q.low[i] < q.low[0] ? q.low[i] : q.low[0],
+    q.high[0] = q.high[i] > q.high[0] ? q.high[i] : q.high[0];
+  q.scale = q.low[0] == q.high[0] ? 1 : (q.high[0] - q.low[0]) / 255,
+  q.zero = round_within(-q.low[0] / q.scale, 0, 255);
   ew_parallel(c, tasks, dynamic_quantize_task, &q);
   *(m_f32 *)operand[EW_DYNAMIC_QUANTIZE_SCALE] = q.scale;
   *(m_u8 *)operand[EW_DYNAMIC_QUANTIZE_ZERO] = (uint8_t)q.zero;
@@ -237,31 +267,49 @@ static void gather_quantized_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   gather_quantized *g = arg;
   const ew_gather_quantized_params *p = g->p;
-  const int64_t blocks = (p->cols - 1) / p->block + 1, x_row = ((int64_t)p->cols * p->bits + 7) / 8, per_byte = 8 / p->bits;
-  const int64_t zero_row = p->zeros == 2 ? blocks : (blocks + per_byte - 1) / per_byte * per_byte; /* from row to row of zero points */
-  const int32_t sign = p->signed_ ? 1 << (p->bits - 1) : 0; /* two's complement: (v ^ sign) - sign */
-  for (int64_t c = (int64_t)index * g->per_task; c < p->count && c < ((int64_t)index + 1) * g->per_task; c++) {
-    const int64_t row = ew_index(g->context, g->operand[EW_GATHER_QUANTIZED_INDEX], p->index_type, c, p->rows);
+  const int64_t blocks = (p->cols - 1) / p->block + 1, x_row = ((int64_t)p->cols * p->bits + 7) / 8,
+                per_byte = 8 / p->bits;
+  /* from row to row of zero points */
+  const int64_t zero_row = p->zeros == 2 ? blocks : (blocks + per_byte - 1) / per_byte * per_byte;
+  /* two's complement: (v ^ sign) - sign */
+  const int32_t sign = p->signed_ ? 1 << (p->bits - 1) : 0;
+  for (int64_t c = (int64_t)index * g->per_task;
+       c < p->count && c < ((int64_t)index + 1) * g->per_task; c++) {
+    const int64_t row =
+        ew_index(g->context, g->operand[EW_GATHER_QUANTIZED_INDEX], p->index_type, c, p->rows);
     if (row < 0) {
       __atomic_store_n(&g->failed, 1, __ATOMIC_RELAXED);
       return;
     }
-    const m_u8 *x = (const m_u8 *)g->operand[EW_GATHER_QUANTIZED_X] + row * x_row, *zeros = g->operand[EW_GATHER_QUANTIZED_ZEROS_];
+    const m_u8 *x = (const m_u8 *)g->operand[EW_GATHER_QUANTIZED_X] + row * x_row,
+               *zeros = g->operand[EW_GATHER_QUANTIZED_ZEROS_];
     m_f32 *y = (m_f32 *)g->operand[EW_GATHER_QUANTIZED_Y] + c * p->cols;
     for (int64_t b = 0; b < blocks; b++) {
       const int64_t at = row * blocks + b;
-      const float scale = p->scale_type == EW_F32 ? ((const m_f32 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at] : half_to_float(((const m_u16 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at]);
-      const int32_t zero = zeros ? (packed(zeros + (row * zero_row + b) / per_byte, p->bits, (int32_t)((row * zero_row + b) % per_byte)) ^ sign) - sign : p->signed_ || p->zeros < 0 ? 0 : 1 << (p->bits - 1);
-      const int32_t first = (int32_t)(b * p->block), end = p->cols - first < p->block ? p->cols : first + p->block;
-      for (int32_t i = first; i < end; i++) y[i] = (float)((packed(x, p->bits, i) ^ sign) - sign - zero) * scale;
+      const float scale =
+          p->scale_type == EW_F32
+              ? ((const m_f32 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at]
+              : half_to_float(((const m_u16 *)g->operand[EW_GATHER_QUANTIZED_SCALES])[at]);
+      const int32_t zero = zeros ? (packed(zeros + (row * zero_row + b) / per_byte, p->bits,
+                                           (int32_t)((row * zero_row + b) % per_byte)) ^
+                                    sign) -
+                                       sign
+                           : p->signed_ || p->zeros < 0 ? 0
+                                                        : 1 << (p->bits - 1);
+      const int32_t first = (int32_t)(b * p->block),
+                    end = p->cols - first < p->block ? p->cols : first + p->block;
+      for (int32_t i = first; i < end; i++)
+        y[i] = (float)((packed(x, p->bits, i) ^ sign) - sign - zero) * scale;
     }
   }
 }
 
-int32_t ew_k_gather_quantized(ew_context *c, const ew_gather_quantized_params *p, void *const *operand) {
+int32_t ew_k_gather_quantized(ew_context *c, const ew_gather_quantized_params *p,
+                              void *const *operand) {
   gather_quantized g = {c, p, operand, 0, 0};
   const int32_t tasks = ew_tasks(c, (int64_t)p->count * p->cols, 16384, p->count);
   g.per_task = (int32_t)(((int64_t)p->count + tasks - 1) / tasks);
-  ew_parallel(c, (int32_t)(((int64_t)p->count + g.per_task - 1) / g.per_task), gather_quantized_task, &g);
+  ew_parallel(c, (int32_t)(((int64_t)p->count + g.per_task - 1) / g.per_task),
+              gather_quantized_task, &g);
   return g.failed ? EW_E_INDEX : EW_OK;
 }

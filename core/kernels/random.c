@@ -1,11 +1,14 @@
-/* Random numbers that follow from a seed, a stream and the place of an element alone: whoever asks again gets the same. From Philox-4x32-7 (Salmon,
- * Moraes, Dror, Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3: seven rounds pass BigCrush), whose key is the seed and whose counter is (block, 0,
- * stream, 0); a block gives four words. Blocks run side by side: word w of block 4 b + l is that of element 16 b + 4 w + l. */
+/* Random numbers that follow from a seed, a stream and the place of an element alone: whoever asks
+ * again gets the same. From Philox-4x32-7 (Salmon, Moraes, Dror, Shaw 2011, Parallel Random
+ * Numbers: As Easy as 1, 2, 3: seven rounds pass BigCrush), whose key is the seed and whose counter
+ * is (block, 0, stream, 0); a block gives four words. Blocks run side by side: word w of block 4 b
+ * + l is that of element 16 b + 4 w + l. */
 #include "../kernel.h"
 #include "../simd.h"
 #include <string.h>
 
-enum { ROUNDS = 7, SIDE = 2, STRIDE = 16 * SIDE, LENGTH = 16384 }; /* a round waits for its products: two rows of blocks at a time; elements of those, of a task */
+/* a round waits for its products: two rows of blocks at a time; elements of those, of a task */
+enum { ROUNDS = 7, SIDE = 2, STRIDE = 16 * SIDE, LENGTH = 16384 };
 
 typedef struct {
   const ew_random_params *p;
@@ -14,26 +17,34 @@ typedef struct {
   uint32_t key[2];
 } work;
 
-static const volatile u32x4 factors[2] = {{0xd2511f53, 0xd2511f53, 0xd2511f53, 0xd2511f53}, {0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57}}; /* see u32x4_mul_wide */
+/* see u32x4_mul_wide */
+static const volatile u32x4 factors[2] = {{0xd2511f53, 0xd2511f53, 0xd2511f53, 0xd2511f53},
+                                          {0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57}};
 
 static void generate(const work *w, uint32_t index, const real *x, real *y) {
   const ew_random_params *p = w->p;
   u32x4 c[SIDE][4], low[2], high[2];
   u32x4 k0 = (u32x4){0} + w->key[0], k1 = (u32x4){0} + w->key[1];
   for (int s = 0; s < SIDE; s++) {
-    c[s][0] = (u32x4){0, 1, 2, 3} + (index * SIDE + (uint32_t)s) * 4, c[s][2] = (u32x4){0} + (uint32_t)p->stream;
+    c[s][0] = (u32x4){0, 1, 2, 3} + (index * SIDE + (uint32_t)s) * 4,
+    c[s][2] = (u32x4){0} + (uint32_t)p->stream;
     c[s][1] = c[s][3] = (u32x4){0};
   }
   for (int round = 0; round < ROUNDS; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u)
     for (int s = 0; s < SIDE; s++) {
-      u32x4_mul_wide(c[s][0], factors[0], &low[0], &high[0]), u32x4_mul_wide(c[s][2], factors[1], &low[1], &high[1]);
-      c[s][0] = high[1] ^ c[s][1] ^ k0, c[s][1] = low[1], c[s][2] = high[0] ^ c[s][3] ^ k1, c[s][3] = low[0];
+      u32x4_mul_wide(c[s][0], factors[0], &low[0], &high[0]),
+          u32x4_mul_wide(c[s][2], factors[1], &low[1], &high[1]);
+      c[s][0] = high[1] ^ c[s][1] ^ k0, c[s][1] = low[1], c[s][2] = high[0] ^ c[s][3] ^ k1,
+      c[s][3] = low[0];
     }
   for (int i = 0; i < 4 * SIDE; i++) {
     u32x4 r = c[i / 4][i % 4];
     f32x4 v;
-    if (x) v = (f32x4)((i32x4)(*(const f32x4_m *)(x + 4 * i) * p->scale) & (i32x4)(r >= (uint32_t)p->threshold));
-    else v = __builtin_convertvector((i32x4)(r >> 8), f32x4) * (p->scale * 0x1p-24f) + p->offset;
+    if (x)
+      v = (f32x4)((i32x4)(*(const f32x4_m *)(x + 4 * i) * p->scale) &
+                  (i32x4)(r >= (uint32_t)p->threshold));
+    else
+      v = __builtin_convertvector((i32x4)(r >> 8), f32x4) * (p->scale * 0x1p-24f) + p->offset;
     *(f32x4_m *)(y + 4 * i) = v;
   }
 }
@@ -56,7 +67,8 @@ static void random_task(void *arg, int32_t index, int32_t thread) {
 
 int32_t ew_k_random(ew_context *ctx, const ew_random_params *p, void *const *operand) {
   const uint64_t seed = (uint64_t)*(const long_m *)operand[EW_RANDOM_SEED];
-  work w = {p, operand[EW_RANDOM_X], operand[EW_RANDOM_Y], {(uint32_t)seed, (uint32_t)(seed >> 32)}};
+  work w = {
+      p, operand[EW_RANDOM_X], operand[EW_RANDOM_Y], {(uint32_t)seed, (uint32_t)(seed >> 32)}};
   ew_parallel(ctx, (p->n - 1) / LENGTH + 1, random_task, &w);
   return EW_OK;
 }

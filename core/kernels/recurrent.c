@@ -1,8 +1,10 @@
-/* LSTM, GRU and RNN, and their gradients: the walk over the steps. What does not depend on the step before, x W^T + bias, is one
- * product for all steps and comes as x; what does, h R^T, is dot products here.
+/* LSTM, GRU and RNN, and their gradients: the walk over the steps. What does not depend on the step
+ * before, x W^T + bias, is one product for all steps and comes as x; what does, h R^T, is dot
+ * products here.
  *
- * Rows of the batch have nothing to do with each other, so threads share them out and walk alone. Where there are fewer rows than
- * threads and steps are large, the threads share out the hidden units of each step instead. */
+ * Rows of the batch have nothing to do with each other, so threads share them out and walk alone.
+ * Where there are fewer rows than threads and steps are large, the threads share out the hidden
+ * units of each step instead. */
 #include "../vector_math.h"
 #include "each.h"
 #include "gemm.h"
@@ -10,7 +12,8 @@
 
 #define SMALL __attribute__((noinline)) /* called with rows of numbers: once is enough code */
 
-enum { GRU = 3, LSTM = 4, NUMBERS = 6 }; /* gates of a cell; numbers of an activation: kind, a, b, shift, low, high */
+/* gates of a cell; numbers of an activation: kind, a, b, shift, low, high */
+enum { GRU = 3, LSTM = 4, NUMBERS = 6 };
 
 /* f(x) within [low, high]: bounds of f's own, or what is left of clipping x, since all f rise. */
 static void activate_vectors(const void *job, int32_t n, const void *const *in, void *out) {
@@ -18,32 +21,41 @@ static void activate_vectors(const void *job, int32_t n, const void *const *in, 
   const float kind = f[0], a = f[1], b = f[2], shift = f[3], low = f[4], high = f[5];
   for (int32_t j = 0; j < n; j += VF) {
     vf v = vf_load(x + j);
-    v = kind == EW_RECURRENT_ACTIVATION_SIGMOID ? vf_sigmoid(v) : kind == EW_RECURRENT_ACTIVATION_TANH ? a * vf_tanh(b * v) : vf_select(v < vf_splat(0), a * v, b * v) + shift;
+    v = kind == EW_RECURRENT_ACTIVATION_SIGMOID ? vf_sigmoid(v)
+        : kind == EW_RECURRENT_ACTIVATION_TANH  ? a * vf_tanh(b * v)
+                                                : vf_select(v < vf_splat(0), a * v, b * v) + shift;
     vf_store((real *)out + j, vf_clamp(v, low, high));
   }
 }
-static void activate(const real *f, real *x, int32_t n) { ew_whole_vectors(activate_vectors, f, n, 1, (const void *[]){x}, x); }
+static void activate(const real *f, real *x, int32_t n) {
+  ew_whole_vectors(activate_vectors, f, n, 1, (const void *[]){x}, x);
+}
 
 /* d *= f'(x), as y = f(x) tells it; 0 at the bounds. */
 static SMALL void derive(const real *f, const real *y, real *d, int32_t n) {
   float a = f[1], b = f[2], low = f[4], high = f[5];
   if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
     EW_EACH
-    for (int32_t j = 0; j < n; j++) d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] * (1 - y[j])) : 0;
+    for (int32_t j = 0; j < n; j++)
+      d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] * (1 - y[j])) : 0;
   } else if (f[0] == EW_RECURRENT_ACTIVATION_TANH) {
     float s = a * b, c = b / a;
     EW_EACH
-    for (int32_t j = 0; j < n; j++) d[j] = y[j] > low && y[j] < high ? d[j] * (s - c * (y[j] * y[j])) : 0;
+    for (int32_t j = 0; j < n; j++)
+      d[j] = y[j] > low && y[j] < high ? d[j] * (s - c * (y[j] * y[j])) : 0;
   } else {
     EW_EACH
-    for (int32_t j = 0; j < n; j++) d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] < 0 ? a : b) : 0;
+    for (int32_t j = 0; j < n; j++)
+      d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] < 0 ? a : b) : 0;
   }
 }
 
 /* y = a, or zeros; y += a * b, where there is an a */
 static SMALL void set(real *y, const real *a, int32_t n) {
-  if (a) memmove(y, a, (size_t)n * 4);
-  else memset(y, 0, (size_t)n * 4);
+  if (a)
+    memmove(y, a, (size_t)n * 4);
+  else
+    memset(y, 0, (size_t)n * 4);
 }
 static SMALL void add_product(real *y, const real *a, const real *b, int32_t n) {
   if (!a) return;
@@ -52,7 +64,8 @@ static SMALL void add_product(real *y, const real *a, const real *b, int32_t n) 
 }
 
 /* y[i][j] += a[i] . b[j] */
-static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row, const real *b, int64_t b_column, real *y, int64_t y_row) {
+static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row,
+                           const real *b, int64_t b_column, real *y, int64_t y_row) {
   for (int32_t j = 0, n; j < columns; j += n) {
     n = columns - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
     for (int32_t i = 0, m; i < rows; i += m) {
@@ -65,18 +78,23 @@ static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real 
   }
 }
 
-/* Weights that are the same in every run lie in panels of PANEL columns [k][PANEL]: read in order, they keep up with memory. */
+/* Weights that are the same in every run lie in panels of PANEL columns [k][PANEL]: read in order,
+ * they keep up with memory. */
 enum { PANEL = 32, GROUP = 4 };
 
-/* y[i][j] += a[i] . column j, for `rows` rows and `width` vectors of columns. `turn`: sums that are kept apart, where rows are too few to hide what a multiplication takes. */
-EW_INLINE void panel_part(int rows, int width, int turn, int32_t k, const real *a, int64_t a_row, const real *b, real *y, int64_t y_row) {
+/* y[i][j] += a[i] . column j, for `rows` rows and `width` vectors of columns. `turn`: sums that are
+ * kept apart, where rows are too few to hide what a multiplication takes. */
+EW_INLINE void panel_part(int rows, int width, int turn, int32_t k, const real *a, int64_t a_row,
+                          const real *b, real *y, int64_t y_row) {
   vf s[8];
   for (int i = 0; i < rows * width * turn; i++) s[i] = vf_splat(0);
   for (int32_t p = 0; p < k; p += turn) /* k is a multiple of PANEL */
     for (int u = 0; u < turn; u++, b += PANEL)
       for (int r = 0; r < rows; r++) {
         const vf x = vf_splat(a[r * a_row + p + u]);
-        for (int w = 0; w < width; w++) s[(r * width + w) * turn + u] = vf_fma(x, vf_load(b + w * VF), s[(r * width + w) * turn + u]);
+        for (int w = 0; w < width; w++)
+          s[(r * width + w) * turn + u] =
+              vf_fma(x, vf_load(b + w * VF), s[(r * width + w) * turn + u]);
       }
   for (int r = 0; r < rows; r++)
     for (int w = 0; w < width; w++) {
@@ -85,24 +103,35 @@ EW_INLINE void panel_part(int rows, int width, int turn, int32_t k, const real *
       vf_store(y + r * y_row + w * VF, vf_load(y + r * y_row + w * VF) + sum);
     }
 }
-static SMALL void panel_of_one(int32_t k, const real *a, const real *b, real *y) { panel_part(1, PANEL / VF, VF / 4, k, a, 0, b, y, 0); }
-static SMALL void panel_of_group(int32_t k, const real *a, int64_t a_row, const real *b, real *y, int64_t y_row) { panel_part(GROUP, 2, 1, k, a, a_row, b, y, y_row); }
+static SMALL void panel_of_one(int32_t k, const real *a, const real *b, real *y) {
+  panel_part(1, PANEL / VF, VF / 4, k, a, 0, b, y, 0);
+}
+static SMALL void panel_of_group(int32_t k, const real *a, int64_t a_row, const real *b, real *y,
+                                 int64_t y_row) {
+  panel_part(GROUP, 2, 1, k, a, a_row, b, y, y_row);
+}
 
 /* As add_dots, for whole panels. */
-static SMALL void add_panels(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row, const real *b, real *y, int64_t y_row) {
+static SMALL void add_panels(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row,
+                             const real *b, real *y, int64_t y_row) {
   for (int32_t j = 0; j < columns; j += PANEL, b += (int64_t)PANEL * k) {
     int32_t i = 0;
     for (; i + GROUP <= rows; i += GROUP)
-      for (int32_t c = 0; c < PANEL; c += 2 * VF) panel_of_group(k, a + i * a_row, a_row, b + c, y + i * y_row + j + c, y_row);
+      for (int32_t c = 0; c < PANEL; c += 2 * VF)
+        panel_of_group(k, a + i * a_row, a_row, b + c, y + i * y_row + j + c, y_row);
     for (; i < rows; i++) panel_of_one(k, a + i * a_row, b, y + i * y_row + j);
   }
 }
 
-/* What of the work a task does: pieces index, index + tasks, ... of directions x chunks of rows (or of hidden units). */
-typedef struct { int32_t tasks, pieces, size; } split;
+/* What of the work a task does: pieces index, index + tasks, ... of directions x chunks of rows (or
+ * of hidden units). */
+typedef struct {
+  int32_t tasks, pieces, size;
+} split;
 
 static SMALL split split_rows(ew_context *ctx, int32_t batch, int32_t directions, int64_t work) {
-  int32_t width = work < 1 << 18 ? 1 : ew_parallel_width(ctx), share = (batch * directions - 1) / width + 1;
+  int32_t width = work < 1 << 18 ? 1 : ew_parallel_width(ctx),
+          share = (batch * directions - 1) / width + 1;
   share = (share + 3) & ~3;
   share = share < batch ? share : batch;
   int32_t pieces = directions * ((batch - 1) / share + 1);
@@ -119,17 +148,22 @@ typedef struct {
   real *y, *h, *c, *g, *cells;
   split split;
   int32_t step, phase; /* of all tasks, where they share out hidden units */
-  const real *sums;    /* products of h that were computed before: rows of all gates of one direction; else NULL */
-  int32_t direction;   /* theirs */
+  /* products of h that were computed before: rows of all gates of one direction; else NULL */
+  const real *sums;
+  int32_t direction; /* theirs */
 } forward;
 
-/* Step t in direction d of rows from..to-1, hidden units j..j+n-1. What reads h of all units is in phase 0; GRU's gate that reads r * h of
- * all units in phase 1; h takes its new value in phase 2. */
-static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from, int32_t to, int32_t j, int32_t n) {
+/* Step t in direction d of rows from..to-1, hidden units j..j+n-1. What reads h of all units is in
+ * phase 0; GRU's gate that reads r * h of all units in phase 1; h takes its new value in phase
+ * 2. */
+static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from,
+                               int32_t to, int32_t j, int32_t n) {
   const ew_recurrent_params *p = w->p;
   int64_t hidden = p->h, gates = p->gates, g_row = p->d * (gates + p->lbr) * hidden;
-  const real *r = w->r + d * gates * hidden * hidden + j * hidden, *f = w->table + d * 3 * NUMBERS, *peep = w->peepholes ? w->peepholes + d * 3 * hidden + j : NULL;
-  real *h = w->h + (int64_t)d * p->b * hidden, *c = w->c + (int64_t)d * p->b * hidden, *g = w->g + t * (int64_t)p->g_t + d * (gates + p->lbr) * hidden + j;
+  const real *r = w->r + d * gates * hidden * hidden + j * hidden, *f = w->table + d * 3 * NUMBERS,
+             *peep = w->peepholes ? w->peepholes + d * 3 * hidden + j : NULL;
+  real *h = w->h + (int64_t)d * p->b * hidden, *c = w->c + (int64_t)d * p->b * hidden,
+       *g = w->g + t * (int64_t)p->g_t + d * (gates + p->lbr) * hidden + j;
   bool late = gates == GRU && !p->lbr; /* r * h, not h, meets the last gate's weights */
   if (phase < 2) {
     for (int64_t k = phase ? 2 : 0; k < (late && !phase ? 2 : gates); k++) {
@@ -150,26 +184,32 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
       }
       const real *a = (phase ? c : h) + from * hidden, *b = r + k * hidden * hidden;
       real *sums = g + from * g_row + (apart ? GRU : k) * hidden;
-      if (p->panels) add_panels(to - from, n, p->h, a, hidden, b, sums, g_row);
-      else add_dots(to - from, n, p->h, a, hidden, b, hidden, sums, g_row);
+      if (p->panels)
+        add_panels(to - from, n, p->h, a, hidden, b, sums, g_row);
+      else
+        add_dots(to - from, n, p->h, a, hidden, b, hidden, sums, g_row);
     }
   }
   for (int64_t i = from; i < to; i++) {
-    real *g0 = g + i * g_row, *g1 = g0 + hidden, *g2 = g1 + hidden, *g3 = g2 + hidden, *hi = h + i * hidden + j, *ci = c + i * hidden + j;
+    real *g0 = g + i * g_row, *g1 = g0 + hidden, *g2 = g1 + hidden, *g3 = g2 + hidden,
+         *hi = h + i * hidden + j, *ci = c + i * hidden + j;
     int64_t at = ((int64_t)t * p->b + i) * p->d + d;
     real *y = w->y + at * hidden + j;
     bool over = w->lengths && t >= w->lengths[i];
     if (over && !(phase == 0 && gates == LSTM && w->cells)) {
       if (phase == 0) set(y, NULL, n);
-    } else if (phase == 2) set(hi, y, n);
-    else if (over) set(y, NULL, n), set(w->cells + at * hidden + j, ci, n);
+    } else if (phase == 2)
+      set(hi, y, n);
+    else if (over)
+      set(y, NULL, n), set(w->cells + at * hidden + j, ci, n);
     else if (gates == LSTM) {
       if (peep) add_product(g0, peep, ci, n), add_product(g2, peep + 2 * hidden, ci, n);
       activate(f, g0, n);
       if (p->coupled) {
         EW_EACH
         for (int32_t u = 0; u < n; u++) g2[u] = 1 - g0[u];
-      } else activate(f, g2, n);
+      } else
+        activate(f, g2, n);
       activate(f + NUMBERS, g3, n);
       EW_EACH
       for (int32_t u = 0; u < n; u++) ci[u] = g2[u] * ci[u] + g0[u] * g3[u];
@@ -197,17 +237,21 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
   }
 }
 
-static int32_t time_of(int32_t steps, int32_t reverse, int32_t d, int32_t step) { return d || reverse ? steps - 1 - step : step; }
+static int32_t time_of(int32_t steps, int32_t reverse, int32_t d, int32_t step) {
+  return d || reverse ? steps - 1 - step : step;
+}
 
 static void rows_task(void *arg, int32_t index, int32_t thread) {
   const forward *w = arg;
   const ew_recurrent_params *p = w->p;
   (void)thread;
   for (; index < w->split.pieces; index += w->split.tasks) {
-    int32_t d = index % p->d, from = index / p->d * w->split.size, to = from + w->split.size < p->b ? from + w->split.size : p->b;
+    int32_t d = index % p->d, from = index / p->d * w->split.size,
+            to = from + w->split.size < p->b ? from + w->split.size : p->b;
     for (int32_t s = 0; s < p->t && !ew_stopping(w->context); s++)
       for (int32_t phase = 0; phase < 3; phase++)
-        if (phase != 1 || (p->gates == GRU && !p->lbr)) forward_step(w, d, time_of(p->t, p->reverse, d, s), phase, from, to, 0, p->h);
+        if (phase != 1 || (p->gates == GRU && !p->lbr))
+          forward_step(w, d, time_of(p->t, p->reverse, d, s), phase, from, to, 0, p->h);
   }
 }
 
@@ -215,28 +259,49 @@ static void units_task(void *arg, int32_t index, int32_t thread) {
   const forward *w = arg;
   const ew_recurrent_params *p = w->p;
   (void)thread;
-  int32_t d = index % p->d, j = index / p->d * w->split.size, n = p->h - j < w->split.size ? p->h - j : w->split.size;
+  int32_t d = index % p->d, j = index / p->d * w->split.size,
+          n = p->h - j < w->split.size ? p->h - j : w->split.size;
   forward_step(w, d, time_of(p->t, p->reverse, d, w->step), w->phase, 0, p->b, j, n);
 }
 
 int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *const *operand) {
-  forward w = {ctx, p, operand[EW_RECURRENT_X], operand[EW_RECURRENT_R], operand[EW_RECURRENT_BIAS], operand[EW_RECURRENT_PEEPHOLES], operand[EW_RECURRENT_TABLE], operand[EW_RECURRENT_LENGTHS],
-               operand[EW_RECURRENT_Y], operand[EW_RECURRENT_H_LAST], operand[EW_RECURRENT_C_LAST], operand[EW_RECURRENT_G], operand[EW_RECURRENT_CELLS], {0}, 0, 0, NULL, 0};
+  forward w = {ctx,
+               p,
+               operand[EW_RECURRENT_X],
+               operand[EW_RECURRENT_R],
+               operand[EW_RECURRENT_BIAS],
+               operand[EW_RECURRENT_PEEPHOLES],
+               operand[EW_RECURRENT_TABLE],
+               operand[EW_RECURRENT_LENGTHS],
+               operand[EW_RECURRENT_Y],
+               operand[EW_RECURRENT_H_LAST],
+               operand[EW_RECURRENT_C_LAST],
+               operand[EW_RECURRENT_G],
+               operand[EW_RECURRENT_CELLS],
+               {0},
+               0,
+               0,
+               NULL,
+               0};
   int64_t state = (int64_t)p->d * p->b * p->h, work = state * p->gates * p->h;
-  set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state), set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
+  set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state),
+      set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
   int32_t width = ew_parallel_width(ctx);
   w.split = split_rows(ctx, p->b, p->d, work * p->t);
   if (w.split.pieces >= width || work < 1 << 18) {
     ew_parallel(ctx, w.split.tasks, rows_task, &w);
     return EW_OK;
   }
-  int32_t unit = p->panels ? PANEL : 4, share = ((p->h * p->d - 1) / width + unit) & -unit; /* work is large, so h is */
+  /* work is large, so h is */
+  int32_t unit = p->panels ? PANEL : 4, share = ((p->h * p->d - 1) / width + unit) & -unit;
   w.split = (split){0, p->d * ((p->h - 1) / share + 1), share};
   for (w.step = 0; w.step < p->t && !ew_stopping(ctx); w.step++)
     for (w.phase = 0; w.phase < 3; w.phase++)
       if (w.phase == 2)
-        for (int32_t d = 0; d < p->d; d++) forward_step(&w, d, time_of(p->t, p->reverse, d, w.step), 2, 0, p->b, 0, p->h);
-      else if (w.phase == 0 || (p->gates == GRU && !p->lbr)) ew_parallel(ctx, w.split.pieces, units_task, &w);
+        for (int32_t d = 0; d < p->d; d++)
+          forward_step(&w, d, time_of(p->t, p->reverse, d, w.step), 2, 0, p->b, 0, p->h);
+      else if (w.phase == 0 || (p->gates == GRU && !p->lbr))
+        ew_parallel(ctx, w.split.pieces, units_task, &w);
   return EW_OK;
 }
 
@@ -245,31 +310,78 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
 static void bytes_task(void *arg, int32_t index, int32_t thread) {
   const forward *w = arg;
   (void)thread;
-  int32_t from = index * w->split.size, to = from + w->split.size < w->p->b ? from + w->split.size : w->p->b;
-  for (int32_t phase = 0; phase < 3; phase += 2) forward_step(w, w->direction, w->step, phase, from, to, 0, w->p->h);
+  int32_t from = index * w->split.size,
+          to = from + w->split.size < w->p->b ? from + w->split.size : w->p->b;
+  for (int32_t phase = 0; phase < 3; phase += 2)
+    forward_step(w, w->direction, w->step, phase, from, to, 0, w->p->h);
 }
 
-int32_t ew_k_recurrent_bytes(ew_context *ctx, const ew_recurrent_bytes_params *p, void *const *operand) {
-  const ew_recurrent_params q = {.t = p->t, .b = p->b, .d = p->d, .h = p->h, .gates = LSTM, .reverse = p->reverse, .coupled = p->coupled, .x_t = p->x_t, .x_b = p->x_b};
-  forward w = {.context = ctx, .p = &q, .x = operand[EW_RECURRENT_BYTES_X], .peepholes = operand[EW_RECURRENT_BYTES_PEEPHOLES], .table = operand[EW_RECURRENT_BYTES_TABLE], .lengths = operand[EW_RECURRENT_BYTES_LENGTHS],
-               .y = operand[EW_RECURRENT_BYTES_Y], .h = operand[EW_RECURRENT_BYTES_H_LAST], .c = operand[EW_RECURRENT_BYTES_C_LAST], .g = operand[EW_RECURRENT_BYTES_G], .sums = operand[EW_RECURRENT_BYTES_SUMS]};
+int32_t ew_k_recurrent_bytes(ew_context *ctx, const ew_recurrent_bytes_params *p,
+                             void *const *operand) {
+  const ew_recurrent_params q = {.t = p->t,
+                                 .b = p->b,
+                                 .d = p->d,
+                                 .h = p->h,
+                                 .gates = LSTM,
+                                 .reverse = p->reverse,
+                                 .coupled = p->coupled,
+                                 .x_t = p->x_t,
+                                 .x_b = p->x_b};
+  forward w = {.context = ctx,
+               .p = &q,
+               .x = operand[EW_RECURRENT_BYTES_X],
+               .peepholes = operand[EW_RECURRENT_BYTES_PEEPHOLES],
+               .table = operand[EW_RECURRENT_BYTES_TABLE],
+               .lengths = operand[EW_RECURRENT_BYTES_LENGTHS],
+               .y = operand[EW_RECURRENT_BYTES_Y],
+               .h = operand[EW_RECURRENT_BYTES_H_LAST],
+               .c = operand[EW_RECURRENT_BYTES_C_LAST],
+               .g = operand[EW_RECURRENT_BYTES_G],
+               .sums = operand[EW_RECURRENT_BYTES_SUMS]};
   const int32_t rows = p->b, n = LSTM * p->h;
-  const int64_t state = (int64_t)rows * p->h, item = ((int64_t)n + 31) / 32 * 32 * (4 + ((int64_t)p->h + 3) / 4 * 4);
-  set(w.h, operand[EW_RECURRENT_BYTES_H_FIRST], (int32_t)(p->d * state)), set(w.c, operand[EW_RECURRENT_BYTES_C_FIRST], (int32_t)(p->d * state));
+  const int64_t state = (int64_t)rows * p->h,
+                item = ((int64_t)n + 31) / 32 * 32 * (4 + ((int64_t)p->h + 3) / 4 * 4);
+  set(w.h, operand[EW_RECURRENT_BYTES_H_FIRST], (int32_t)(p->d * state)),
+      set(w.c, operand[EW_RECURRENT_BYTES_C_FIRST], (int32_t)(p->d * state));
   w.split = split_rows(ctx, rows, 1, state * 64);
   const ew_dynamic_quantize_params quantize = {.n = (int32_t)state};
-  const ew_integer_product_params multiply = {.items = 1, .batch = rows, .n = n, .c = p->h, .x_size = {1, 1, 1}, .y_size = {1, 1, 1}, .taps = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .a_row = p->h, .y_row = n, .a_type = EW_U8,
-                                              .b_type = p->r_type, .y_type = EW_F32, .a_zeros = 1, .b_zeros = p->zeros, .factors = p->factors, .scratch_bytes = p->scratch_bytes};
+  const ew_integer_product_params multiply = {.items = 1,
+                                              .batch = rows,
+                                              .n = n,
+                                              .c = p->h,
+                                              .x_size = {1, 1, 1},
+                                              .y_size = {1, 1, 1},
+                                              .taps = {1, 1, 1},
+                                              .stride = {1, 1, 1},
+                                              .dilation = {1, 1, 1},
+                                              .a_row = p->h,
+                                              .y_row = n,
+                                              .a_type = EW_U8,
+                                              .b_type = p->r_type,
+                                              .y_type = EW_F32,
+                                              .a_zeros = 1,
+                                              .b_zeros = p->zeros,
+                                              .factors = p->factors,
+                                              .scratch_bytes = p->scratch_bytes};
   float scale;
   uint8_t zero;
   for (int32_t s = 0; s < p->t && !ew_stopping(ctx); s++)
     for (int32_t d = 0; d < p->d; d++) {
-      void *const in[] = {[EW_DYNAMIC_QUANTIZE_X] = w.h + d * state, [EW_DYNAMIC_QUANTIZE_Y] = operand[EW_RECURRENT_BYTES_BYTES], [EW_DYNAMIC_QUANTIZE_SCALE] = &scale, [EW_DYNAMIC_QUANTIZE_ZERO] = &zero};
+      void *const in[] = {[EW_DYNAMIC_QUANTIZE_X] = w.h + d * state,
+                          [EW_DYNAMIC_QUANTIZE_Y] = operand[EW_RECURRENT_BYTES_BYTES],
+                          [EW_DYNAMIC_QUANTIZE_SCALE] = &scale,
+                          [EW_DYNAMIC_QUANTIZE_ZERO] = &zero};
       uint8_t *r_zero = operand[EW_RECURRENT_BYTES_R_ZERO];
-      void *const factors[EW_INTEGER_PRODUCT_SCRATCH + 1] = {[EW_INTEGER_PRODUCT_A] = operand[EW_RECURRENT_BYTES_BYTES], [EW_INTEGER_PRODUCT_W] = (uint8_t *)operand[EW_RECURRENT_BYTES_R] + d * item, [EW_INTEGER_PRODUCT_A_ZERO] = &zero,
-                                                             [EW_INTEGER_PRODUCT_B_ZERO] = r_zero ? r_zero + (int64_t)d * p->zeros : NULL, [EW_INTEGER_PRODUCT_A_SCALE] = &scale,
-                                                             [EW_INTEGER_PRODUCT_FACTOR] = (real *)operand[EW_RECURRENT_BYTES_FACTOR] + (int64_t)d * p->factors, [EW_INTEGER_PRODUCT_Y] = (void *)w.sums,
-                                                             [EW_INTEGER_PRODUCT_SCRATCH] = operand[EW_RECURRENT_BYTES_SCRATCH]};
+      void *const factors[EW_INTEGER_PRODUCT_SCRATCH + 1] = {
+          [EW_INTEGER_PRODUCT_A] = operand[EW_RECURRENT_BYTES_BYTES],
+          [EW_INTEGER_PRODUCT_W] = (uint8_t *)operand[EW_RECURRENT_BYTES_R] + d * item,
+          [EW_INTEGER_PRODUCT_A_ZERO] = &zero,
+          [EW_INTEGER_PRODUCT_B_ZERO] = r_zero ? r_zero + (int64_t)d * p->zeros : NULL,
+          [EW_INTEGER_PRODUCT_A_SCALE] = &scale,
+          [EW_INTEGER_PRODUCT_FACTOR] =
+              (real *)operand[EW_RECURRENT_BYTES_FACTOR] + (int64_t)d * p->factors,
+          [EW_INTEGER_PRODUCT_Y] = (void *)w.sums,
+          [EW_INTEGER_PRODUCT_SCRATCH] = operand[EW_RECURRENT_BYTES_SCRATCH]};
       ew_k_dynamic_quantize(ctx, &quantize, in);
       ew_k_integer_product(ctx, &multiply, factors);
       w.direction = d, w.step = time_of(p->t, p->reverse, d, s);
@@ -289,9 +401,12 @@ typedef struct {
   split split;
 } backward;
 
-/* One step back for one row: from dh and dc behind the step, gradients of what the gates' activations were given, and dh and dc before it as far as
- * they don't come through products. `before`: of h and c before the step; NULL where they were zero. */
-static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, const real *peep, const real *g, const real *y, const real *cell, const real *h_before, const real *c_before, real *dx, real *dh, real *dc) {
+/* One step back for one row: from dh and dc behind the step, gradients of what the gates'
+ * activations were given, and dh and dc before it as far as they don't come through products.
+ * `before`: of h and c before the step; NULL where they were zero. */
+static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, const real *peep,
+                           const real *g, const real *y, const real *cell, const real *h_before,
+                           const real *c_before, real *dx, real *dh, real *dc) {
   int32_t n = p->h, j;
   int64_t hidden = n;
   const real *g1 = g + hidden, *g2 = g1 + hidden, *g3 = g2 + hidden;
@@ -318,9 +433,12 @@ static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, con
     EW_EACH
     for (j = 0; j < n; j++) dc[j] *= g2[j], dh[j] = 0;
     if (peep) add_product(dc, peep, d0, n), add_product(dc, peep + 2 * hidden, d2, n);
-  } else if (p->gates == GRU) { /* z, r, h; dc is what meets the last gate's weights, or comes from them */
+    /* z, r, h; dc is what meets the last gate's weights, or comes from them */
+  } else if (p->gates == GRU) {
     EW_EACH
-    for (j = 0; j < n; j++) d0[j] = dh[j] * ((h_before ? h_before[j] : 0) - g2[j]), d2[j] = dh[j] * (1 - g[j]), dh[j] *= g[j];
+    for (j = 0; j < n; j++)
+      d0[j] = dh[j] * ((h_before ? h_before[j] : 0) - g2[j]), d2[j] = dh[j] * (1 - g[j]),
+      dh[j] *= g[j];
     derive(f, g, d0, n), derive(f + NUMBERS, g2, d2, n);
     set(dc, NULL, n);
     if (p->lbr) {
@@ -338,19 +456,27 @@ static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
   const ew_recurrent_grad_params *p = w->p;
   int32_t n = p->h, gates = p->gates;
   int64_t hidden = n, dx_row = (int64_t)p->d * gates * hidden;
-  const real *f = w->table + d * 3 * NUMBERS, *peep = w->peepholes ? w->peepholes + d * 3 * hidden : NULL, *rt = w->rt + d * gates * hidden * hidden;
+  const real *f = w->table + d * 3 * NUMBERS,
+             *peep = w->peepholes ? w->peepholes + d * 3 * hidden : NULL,
+             *rt = w->rt + d * gates * hidden * hidden;
   real *dh = w->dh + (int64_t)d * p->b * hidden, *dc = w->dc + (int64_t)d * p->b * hidden;
   for (int32_t s = p->t - 1; s >= 0 && !ew_stopping(w->context); s--) {
     int32_t t = time_of(p->t, p->reverse, d, s), back = d || p->reverse ? 1 : -1;
     real *dx = w->dx + (int64_t)t * p->b * dx_row + d * gates * hidden;
-    for (int pass = 0; pass < 2; pass++) { /* the second: GRU's r, whose gradient comes through the last gate's weights */
+    /* the second: GRU's r, whose gradient comes through the last gate's weights */
+    for (int pass = 0; pass < 2; pass++) {
       for (int64_t i = from; i < to; i++) {
         int32_t length = w->lengths ? w->lengths[i] : p->t;
-        int64_t at = ((int64_t)t * p->b + i) * p->d + d, before = at + (int64_t)back * p->b * p->d, state = ((int64_t)d * p->b + i) * hidden;
+        int64_t at = ((int64_t)t * p->b + i) * p->d + d, before = at + (int64_t)back * p->b * p->d,
+                state = ((int64_t)d * p->b + i) * hidden;
         real *dhi = dh + i * hidden, *dci = dc + i * hidden, *dxi = dx + i * dx_row;
         bool first = back < 0 ? t == 0 : t + 1 == length || t + 1 == p->t;
-        const real *h_before = !first ? w->y + before * hidden : w->h_first ? w->h_first + state : NULL;
-        const real *c_before = !first ? w->cells + before * hidden : w->c_first ? w->c_first + state : NULL;
+        const real *h_before = !first       ? w->y + before * hidden
+                               : w->h_first ? w->h_first + state
+                                            : NULL;
+        const real *c_before = !first       ? w->cells + before * hidden
+                               : w->c_first ? w->c_first + state
+                                            : NULL;
         const real *g = w->g + at * (gates + p->lbr) * hidden;
         if (t >= length) {
           if (pass == 0) {
@@ -363,7 +489,8 @@ static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
             EW_EACH
             for (int32_t j = 0; j < n; j++) dhi[j] += dy[j];
           }
-          row_back(p, f, peep, g, w->y + at * hidden, w->cells + at * hidden, h_before, c_before, dxi, dhi, dci);
+          row_back(p, f, peep, g, w->y + at * hidden, w->cells + at * hidden, h_before, c_before,
+                   dxi, dhi, dci);
         } else {
           set(dxi + hidden, NULL, n);
           add_product(dxi + hidden, h_before, dci, n);
@@ -372,10 +499,15 @@ static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
         }
       }
       if (gates != GRU || p->lbr) break;
-      if (pass == 0) add_dots(to - from, n, n, dx + from * dx_row + 2 * hidden, dx_row, rt + 2 * hidden, GRU * hidden, dc + from * hidden, hidden);
+      if (pass == 0)
+        add_dots(to - from, n, n, dx + from * dx_row + 2 * hidden, dx_row, rt + 2 * hidden,
+                 GRU * hidden, dc + from * hidden, hidden);
     }
-    if (p->lbr) add_dots(to - from, n, n, dc + from * hidden, hidden, rt + 2 * hidden, GRU * hidden, dh + from * hidden, hidden);
-    add_dots(to - from, n, (gates == GRU ? 2 : gates) * n, dx + from * dx_row, dx_row, rt, gates * hidden, dh + from * hidden, hidden);
+    if (p->lbr)
+      add_dots(to - from, n, n, dc + from * hidden, hidden, rt + 2 * hidden, GRU * hidden,
+               dh + from * hidden, hidden);
+    add_dots(to - from, n, (gates == GRU ? 2 : gates) * n, dx + from * dx_row, dx_row, rt,
+             gates * hidden, dh + from * hidden, hidden);
   }
 }
 
@@ -388,12 +520,27 @@ static void back_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-int32_t ew_k_recurrent_grad(ew_context *ctx, const ew_recurrent_grad_params *p, void *const *operand) {
-  backward w = {ctx, p, operand[EW_RECURRENT_GRAD_DY], operand[EW_RECURRENT_GRAD_Y], operand[EW_RECURRENT_GRAD_H_FIRST], operand[EW_RECURRENT_GRAD_C_FIRST], operand[EW_RECURRENT_GRAD_RT], operand[EW_RECURRENT_GRAD_PEEPHOLES],
-                operand[EW_RECURRENT_GRAD_TABLE], operand[EW_RECURRENT_GRAD_G], operand[EW_RECURRENT_GRAD_CELLS], operand[EW_RECURRENT_GRAD_LENGTHS],
-                operand[EW_RECURRENT_GRAD_DX], operand[EW_RECURRENT_GRAD_DH], operand[EW_RECURRENT_GRAD_DC], {0}};
+int32_t ew_k_recurrent_grad(ew_context *ctx, const ew_recurrent_grad_params *p,
+                            void *const *operand) {
+  backward w = {ctx,
+                p,
+                operand[EW_RECURRENT_GRAD_DY],
+                operand[EW_RECURRENT_GRAD_Y],
+                operand[EW_RECURRENT_GRAD_H_FIRST],
+                operand[EW_RECURRENT_GRAD_C_FIRST],
+                operand[EW_RECURRENT_GRAD_RT],
+                operand[EW_RECURRENT_GRAD_PEEPHOLES],
+                operand[EW_RECURRENT_GRAD_TABLE],
+                operand[EW_RECURRENT_GRAD_G],
+                operand[EW_RECURRENT_GRAD_CELLS],
+                operand[EW_RECURRENT_GRAD_LENGTHS],
+                operand[EW_RECURRENT_GRAD_DX],
+                operand[EW_RECURRENT_GRAD_DH],
+                operand[EW_RECURRENT_GRAD_DC],
+                {0}};
   int64_t state = (int64_t)p->d * p->b * p->h;
-  set(w.dh, operand[EW_RECURRENT_GRAD_DH_LAST], (int32_t)state), set(w.dc, operand[EW_RECURRENT_GRAD_DC_LAST], (int32_t)state);
+  set(w.dh, operand[EW_RECURRENT_GRAD_DH_LAST], (int32_t)state),
+      set(w.dc, operand[EW_RECURRENT_GRAD_DC_LAST], (int32_t)state);
   w.split = split_rows(ctx, p->b, p->d, state * p->gates * p->h * p->t);
   ew_parallel(ctx, w.split.tasks, back_task, &w);
   return EW_OK;

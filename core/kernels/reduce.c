@@ -1,8 +1,10 @@
 /* y[o, i] = reduce over r of x[o, r, i].
  *
- * float32: a task takes a strip of columns i of one o with an accumulator for each. The loop over r is outside, four rows at a time, the one over the
- * columns inside, so that it runs along memory. A single column that lies along memory is instead folded, PIECE elements at a time, into four vectors
- * of accumulators: sums keep their precision over long rows. Other types: one element after the other, in float64 or int64. */
+ * float32: a task takes a strip of columns i of one o with an accumulator for each. The loop over r
+ * is outside, four rows at a time, the one over the columns inside, so that it runs along memory. A
+ * single column that lies along memory is instead folded, PIECE elements at a time, into four
+ * vectors of accumulators: sums keep their precision over long rows. Other types: one element after
+ * the other, in float64 or int64. */
 #include "../vector_math.h"
 #include "each.h"
 #include <string.h>
@@ -18,13 +20,17 @@ static mode mode_of(int32_t op) {
   case EW_REDUCE_MIN: return MIN;
   case EW_REDUCE_PROD: return PROD;
   case EW_REDUCE_L1: return ABS;
-  case EW_REDUCE_L2: case EW_REDUCE_SUM_SQUARE: return SQUARE;
+  case EW_REDUCE_L2:
+  case EW_REDUCE_SUM_SQUARE: return SQUARE;
   default: return SUM;
   }
 }
 
-static float identity(mode m) { return m == MAX ? -INFINITY : m == MIN ? INFINITY : m == PROD ? 1 : 0; }
-static mode joins(mode m) { return m == MAX || m == MIN || m == PROD ? m : SUM; } /* what accumulators are put together by */
+static float identity(mode m) {
+  return m == MAX ? -INFINITY : m == MIN ? INFINITY : m == PROD ? 1 : 0;
+}
+/* what accumulators are put together by */
+static mode joins(mode m) { return m == MAX || m == MIN || m == PROD ? m : SUM; }
 
 /* a takes in v. A NaN stays in MAX and MIN. */
 EW_INLINE vf fold(mode m, vf a, vf v, vf shift) {
@@ -59,12 +65,12 @@ static __attribute__((noinline)) float fold_piece(mode m, const m_f32 *x, int32_
   const vf by = vf_splat(shift), begin = vf_splat(identity(m)), tail = vf_load(rest);
   vf s[4] = {begin, begin, begin, begin};
   int32_t i = 0;
-#define DO(M)                                                                                     \
-  case M:                                                                                         \
-    for (; i + 4 * VF <= n; i += 4 * VF)                                                          \
-      for (int u = 0; u < 4; u++) s[u] = fold(M, s[u], vf_load(x + i + u * VF), by);              \
-    for (; i < whole; i += VF) s[0] = fold(M, s[0], vf_load(x + i), by);                          \
-    s[1] = fold(M, s[1], tail, by);                                                               \
+#define DO(M)                                                                        \
+  case M:                                                                            \
+    for (; i + 4 * VF <= n; i += 4 * VF)                                             \
+      for (int u = 0; u < 4; u++) s[u] = fold(M, s[u], vf_load(x + i + u * VF), by); \
+    for (; i < whole; i += VF) s[0] = fold(M, s[0], vf_load(x + i), by);             \
+    s[1] = fold(M, s[1], tail, by);                                                  \
     break;
   EACH_MODE(DO)
 #undef DO
@@ -72,7 +78,10 @@ static __attribute__((noinline)) float fold_piece(mode m, const m_f32 *x, int32_
   float all = identity(m), each[VF];
   if (m == SUM) return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
   vf_store(each, fold(m, fold(m, s[0], s[1], by), fold(m, s[2], s[3], by), by));
-  for (int32_t k = 0; k < VF; k++) all = m == PROD ? all * each[k] : (m == MAX ? each[k] > all : each[k] < all) || each[k] != each[k] ? each[k] : all;
+  for (int32_t k = 0; k < VF; k++)
+    all = m == PROD                                                          ? all * each[k]
+          : (m == MAX ? each[k] > all : each[k] < all) || each[k] != each[k] ? each[k]
+                                                                             : all;
   return all;
 }
 
@@ -87,31 +96,39 @@ static float fold_column(mode m, const m_f32 *x, int64_t step, int32_t n, float 
       for (int32_t i = 0; i < count; i++) piece[i] = x[(r + i) * step];
     const float v = fold_piece(m, step == 1 ? x + r : piece, count, shift);
     if (n <= most) return v;
-    all = m == MAX ? ((double)v > all || v != v ? (double)v : all) : m == MIN ? ((double)v < all || v != v ? (double)v : all) : m == PROD ? all * (double)v : all + (double)v;
+    all = m == MAX    ? ((double)v > all || v != v ? (double)v : all)
+          : m == MIN  ? ((double)v < all || v != v ? (double)v : all)
+          : m == PROD ? all * (double)v
+                      : all + (double)v;
   }
   return (float)all;
 }
 
 /* acc[i] takes in x[r * step + i] of `rows` rows, for whole vectors. */
-static __attribute__((noinline)) void fold_rows(mode m, float *acc, const m_f32 *x, int64_t step, int32_t rows, int32_t n, const float *shift) {
-#define DO(M)                                                                                                                            \
-  case M:                                                                                                                                \
-    for (; rows >= 4; rows -= 4, x += 4 * step)                                                                                          \
-      for (int32_t i = 0; i < n; i += VF) {                                                                                              \
-        const vf by = M == EXP ? vf_load(shift + i) : vf_splat(0);                                                                       \
-        vf a = vf_load(acc + i);                                                                                                         \
-        a = fold(M, fold(M, a, vf_load(x + i), by), vf_load(x + step + i), by);                                                          \
-        vf_store(acc + i, fold(M, fold(M, a, vf_load(x + 2 * step + i), by), vf_load(x + 3 * step + i), by));                            \
-      }                                                                                                                                  \
-    for (; rows > 0; rows--, x += step)                                                                                                  \
-      for (int32_t i = 0; i < n; i += VF) vf_store(acc + i, fold(M, vf_load(acc + i), vf_load(x + i), M == EXP ? vf_load(shift + i) : vf_splat(0))); \
+static __attribute__((noinline)) void fold_rows(mode m, float *acc, const m_f32 *x, int64_t step,
+                                                int32_t rows, int32_t n, const float *shift) {
+#define DO(M)                                                                   \
+  case M:                                                                       \
+    for (; rows >= 4; rows -= 4, x += 4 * step)                                 \
+      for (int32_t i = 0; i < n; i += VF) {                                     \
+        const vf by = M == EXP ? vf_load(shift + i) : vf_splat(0);              \
+        vf a = vf_load(acc + i);                                                \
+        a = fold(M, fold(M, a, vf_load(x + i), by), vf_load(x + step + i), by); \
+        vf_store(acc + i, fold(M, fold(M, a, vf_load(x + 2 * step + i), by),    \
+                               vf_load(x + 3 * step + i), by));                 \
+      }                                                                         \
+    for (; rows > 0; rows--, x += step)                                         \
+      for (int32_t i = 0; i < n; i += VF)                                       \
+        vf_store(acc + i, fold(M, vf_load(acc + i), vf_load(x + i),             \
+                               M == EXP ? vf_load(shift + i) : vf_splat(0)));   \
     break;
   EACH_MODE(DO)
 #undef DO
 }
 
 /* The same for any number of columns, `along` apart. */
-static void fold_columns(mode m, float *acc, const m_f32 *x, int64_t step, int64_t along, int32_t rows, int32_t n, const float *shift) {
+static void fold_columns(mode m, float *acc, const m_f32 *x, int64_t step, int64_t along,
+                         int32_t rows, int32_t n, const float *shift) {
   const int32_t whole = along == 1 ? n / VF * VF : 0, rest = n - whole;
   fold_rows(m, acc, x, step, rows, whole, shift);
   if (!rest) return;
@@ -175,7 +192,8 @@ static void reduce_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const reduce *w = arg;
   const int64_t end = (index + 1) * w->per_task < w->units ? (index + 1) * w->per_task : w->units;
-  for (int64_t u = index * w->per_task; u < end; u++) reduce_unit(w, u / w->strips, (int32_t)(u % w->strips) * STRIP);
+  for (int64_t u = index * w->per_task; u < end; u++)
+    reduce_unit(w, u / w->strips, (int32_t)(u % w->strips) * STRIP);
 }
 
 /* One result of another type. */
@@ -183,7 +201,8 @@ static double reduce_f64(int32_t op, const m_f64 *x, int64_t step, int32_t n) {
   const mode m = mode_of(op);
   double a = m == MAX ? -(double)INFINITY : m == MIN ? (double)INFINITY : m == PROD ? 1 : 0;
   if (op == EW_REDUCE_LOG_SUM_EXP) {
-    double max = reduce_f64(EW_REDUCE_MAX, x, step, n), shift = fabs(max) < (double)INFINITY ? max : 0;
+    double max = reduce_f64(EW_REDUCE_MAX, x, step, n),
+           shift = fabs(max) < (double)INFINITY ? max : 0;
     for (int32_t r = 0; r < n; r++) a += exp(x[r * step] - shift);
     return log(a) + shift;
   }
@@ -198,25 +217,40 @@ static double reduce_f64(int32_t op, const m_f64 *x, int64_t step, int32_t n) {
     default: a += v;
     }
   }
-  return op == EW_REDUCE_MEAN ? a / n : op == EW_REDUCE_L2 ? sqrt(a) : op == EW_REDUCE_LOG_SUM ? log(a) : a;
+  return op == EW_REDUCE_MEAN      ? a / n
+         : op == EW_REDUCE_L2      ? sqrt(a)
+         : op == EW_REDUCE_LOG_SUM ? log(a)
+                                   : a;
 }
 
 static int64_t element(const void *x, int32_t type, int64_t i) {
   switch (type) {
-  case EW_U8: case EW_BOOL: return ((const m_u8 *)x)[i];
+  case EW_U8:
+  case EW_BOOL: return ((const m_u8 *)x)[i];
   case EW_I8: return ((const m_i8 *)x)[i];
   case EW_I32: return ((const m_i32 *)x)[i];
   default: return ((const m_i64 *)x)[i];
   }
 }
 
-static int64_t least(int32_t type) { return type == EW_I64 ? INT64_MIN : type == EW_I32 ? INT32_MIN : type == EW_I8 ? INT8_MIN : 0; }
-static int64_t most(int32_t type) { return type == EW_I64 ? INT64_MAX : type == EW_I32 ? INT32_MAX : type == EW_I8 ? INT8_MAX : type == EW_U8 ? UINT8_MAX : 1; }
+static int64_t least(int32_t type) {
+  return type == EW_I64 ? INT64_MIN : type == EW_I32 ? INT32_MIN : type == EW_I8 ? INT8_MIN : 0;
+}
+static int64_t most(int32_t type) {
+  return type == EW_I64   ? INT64_MAX
+         : type == EW_I32 ? INT32_MAX
+         : type == EW_I8  ? INT8_MAX
+         : type == EW_U8  ? UINT8_MAX
+                          : 1;
+}
 
-static int64_t to_integer(double v) { return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v; }
+static int64_t to_integer(double v) {
+  return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v;
+}
 
 /* In uint64, which wraps; the low half is what int32 would have. */
-static int64_t reduce_integer(int32_t op, int32_t type, const void *x, int64_t at, int64_t step, int32_t n) {
+static int64_t reduce_integer(int32_t op, int32_t type, const void *x, int64_t at, int64_t step,
+                              int32_t n) {
   const mode m = mode_of(op);
   int64_t max = least(type), min = most(type);
   uint64_t a = m == PROD;
@@ -246,7 +280,8 @@ int32_t ew_k_reduce(ew_context *c, const ew_reduce_params *p, void *const *opera
     reduce w = {p, operand[EW_REDUCE_X], y, 0, 0, (p->inner - 1) / STRIP + 1};
     w.units = (int64_t)p->outer * w.strips;
     const int64_t per_unit = ((int64_t)p->n + 1) * (p->inner < STRIP ? p->inner : STRIP);
-    const int32_t tasks = ew_tasks(c, per_unit > 32768 ? w.units * 32768 : w.units * per_unit, 16384, w.units);
+    const int32_t tasks =
+        ew_tasks(c, per_unit > 32768 ? w.units * 32768 : w.units * per_unit, 16384, w.units);
     w.per_task = (w.units + tasks - 1) / tasks;
     ew_parallel(c, (int32_t)((w.units + w.per_task - 1) / w.per_task), reduce_task, &w);
     return EW_OK;
@@ -258,7 +293,8 @@ int32_t ew_k_reduce(ew_context *c, const ew_reduce_params *p, void *const *opera
     for (int64_t i = 0; i < p->inner; i++) {
       const int64_t from = o * p->x_outer + i * p->x_inner, to = o * p->y_outer + i;
       if (p->type == EW_F64) {
-        ((m_f64 *)y)[to] = reduce_f64(p->op, (const m_f64 *)operand[EW_REDUCE_X] + from, p->x_n, p->n);
+        ((m_f64 *)y)[to] =
+            reduce_f64(p->op, (const m_f64 *)operand[EW_REDUCE_X] + from, p->x_n, p->n);
         continue;
       }
       const int64_t v = reduce_integer(p->op, p->type, operand[EW_REDUCE_X], from, p->x_n, p->n);

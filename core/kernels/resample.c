@@ -1,4 +1,5 @@
-/* y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :]: resizing along one dimension, with all of it in two tables. */
+/* y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :]: resizing along one dimension,
+ * with all of it in two tables. */
 #include "each.h"
 
 typedef struct {
@@ -15,12 +16,15 @@ static void row(const resample *s, real *y, const real *x, int64_t i) {
   int32_t j = 0;
   for (; j + VF <= p->inner; j += VF) {
     vf sum = vf_splat(0);
-    EW_PLAIN for (int32_t t = 0; t < p->taps; t++) sum = vf_fma(vf_splat(s->weight[i * p->taps + t]), vf_load(x + s->index[i * p->taps + t] * p->inner + j), sum);
+    EW_PLAIN_FOR (int32_t t = 0; t < p->taps; t++)
+      sum = vf_fma(vf_splat(s->weight[i * p->taps + t]),
+                   vf_load(x + s->index[i * p->taps + t] * p->inner + j), sum);
     vf_store(y + j, sum);
   }
   for (; j < p->inner; j++) {
     float sum = 0;
-    EW_PLAIN for (int32_t t = 0; t < p->taps; t++) sum += s->weight[i * p->taps + t] * x[s->index[i * p->taps + t] * p->inner + j];
+    EW_PLAIN_FOR (int32_t t = 0; t < p->taps; t++)
+      sum += s->weight[i * p->taps + t] * x[s->index[i * p->taps + t] * p->inner + j];
     y[j] = sum;
   }
 }
@@ -30,7 +34,8 @@ static void resample_task(void *arg, int32_t index, int32_t thread) {
   const ew_resample_params *p = s->p;
   (void)thread;
   int64_t r = index * s->share, i = r % p->m;
-  const int64_t end = r + s->share < s->rows ? r + s->share : s->rows, item = (int64_t)p->n * p->inner;
+  const int64_t end = r + s->share < s->rows ? r + s->share : s->rows,
+                item = (int64_t)p->n * p->inner;
   const real *x = s->x + r / p->m * item;
   for (; r < end && !ew_stopping(s->context); r++) {
     row(s, s->y + r * p->inner, x, i);
@@ -39,7 +44,14 @@ static void resample_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_resample(ew_context *ctx, const ew_resample_params *p, void *const *operand) {
-  resample s = {ctx, p, operand[EW_RESAMPLE_X], operand[EW_RESAMPLE_WEIGHT], operand[EW_RESAMPLE_INDEX], operand[EW_RESAMPLE_Y], (int64_t)p->outer * p->m, 0};
+  resample s = {ctx,
+                p,
+                operand[EW_RESAMPLE_X],
+                operand[EW_RESAMPLE_WEIGHT],
+                operand[EW_RESAMPLE_INDEX],
+                operand[EW_RESAMPLE_Y],
+                (int64_t)p->outer * p->m,
+                0};
   for (int64_t i = 0; i < (int64_t)p->m * p->taps; i++)
     if (s.index[i] < 0 || s.index[i] >= p->n) {
       ctx->detail = s.index[i];

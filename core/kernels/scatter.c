@@ -1,4 +1,5 @@
-/* ScatterND and ScatterElements into y, which already holds data. In order, since indices may repeat: threads share out the columns. */
+/* ScatterND and ScatterElements into y, which already holds data. In order, since indices may
+ * repeat: threads share out the columns. */
 #include "../scalar_math.h"
 #include "each.h"
 #include <string.h>
@@ -7,11 +8,16 @@ enum { NONE, ADD, MUL, MIN, MAX };
 
 static bool reduce(int32_t type, int32_t how, void *y, const void *updates, int32_t n) {
 /* W: the type in which + and * are defined for all values */
-#define TYPE(T, M, W, IS_NAN)                                                                               \
-  for (int32_t i = 0; i < n; i++) {                                                                         \
-    const T u = ((const M *)y)[i], v = ((const M *)updates)[i];                                             \
-    ((M *)y)[i] = how == ADD ? (T)((W)u + (W)v) : how == MUL ? (T)((W)u * (W)v) : IS_NAN(u) ? u : IS_NAN(v) ? v : (how == MIN) == (u < v) ? u : v; \
-  }                                                                                                         \
+#define TYPE(T, M, W, IS_NAN)                                   \
+  for (int32_t i = 0; i < n; i++) {                             \
+    const T u = ((const M *)y)[i], v = ((const M *)updates)[i]; \
+    ((M *)y)[i] = how == ADD                ? (T)((W)u + (W)v)  \
+                  : how == MUL              ? (T)((W)u * (W)v)  \
+                  : IS_NAN(u)               ? u                 \
+                  : IS_NAN(v)               ? v                 \
+                  : (how == MIN) == (u < v) ? u                 \
+                                            : v;                \
+  }                                                             \
   return true
 #define NAN_FLOAT(x) (x != x)
 #define NAN_INT(x) 0
@@ -53,20 +59,24 @@ static void scatter_task(void *arg, int32_t task, int32_t thread) {
   (void)thread;
   scatter *s = arg;
   const ew_scatter_nd_params *p = s->p;
-  const int32_t first = task * s->width, n = p->inner - first < s->width ? p->inner - first : s->width;
-  const uint8_t *updates = (const uint8_t *)s->operand[EW_SCATTER_ND_UPDATES] + (int64_t)first * p->size;
+  const int32_t first = task * s->width,
+                n = p->inner - first < s->width ? p->inner - first : s->width;
+  const uint8_t *updates =
+      (const uint8_t *)s->operand[EW_SCATTER_ND_UPDATES] + (int64_t)first * p->size;
   int64_t k = 0;
   for (int64_t i = 0; i < p->count; i++, updates += (int64_t)p->inner * p->size) {
     int64_t to = first;
     for (int d = 0; d < p->depth; d++) {
-      const int64_t at = ew_index(s->context, s->operand[EW_SCATTER_ND_INDEX], p->index_type, k++, p->sizes[d]);
+      const int64_t at =
+          ew_index(s->context, s->operand[EW_SCATTER_ND_INDEX], p->index_type, k++, p->sizes[d]);
       if (at < 0) {
         __atomic_store_n(&s->failed, EW_E_INDEX, __ATOMIC_RELAXED);
         return;
       }
       to += at * p->strides[d];
     }
-    if (!put(p->type, p->size, p->reduction, (uint8_t *)s->operand[EW_SCATTER_ND_Y] + to * p->size, updates, n)) {
+    if (!put(p->type, p->size, p->reduction, (uint8_t *)s->operand[EW_SCATTER_ND_Y] + to * p->size,
+             updates, n)) {
       __atomic_store_n(&s->failed, EW_E_PARAM, __ATOMIC_RELAXED);
       return;
     }
@@ -81,16 +91,19 @@ int32_t ew_k_scatter_nd(ew_context *c, const ew_scatter_nd_params *p, void *cons
   return s.failed;
 }
 
-int32_t ew_k_scatter_elements(ew_context *c, const ew_scatter_elements_params *p, void *const *operand) {
+int32_t ew_k_scatter_elements(ew_context *c, const ew_scatter_elements_params *p,
+                              void *const *operand) {
   const uint8_t *updates = operand[EW_SCATTER_ELEMENTS_UPDATES];
   int32_t at[6] = {0};
   for (;;) { /* one row of the innermost dimension, then the next */
     int64_t to = 0, i = 0;
     for (int d = 0; d < 5; d++) to += (int64_t)at[d] * p->ys[d], i += (int64_t)at[d] * p->is[d];
     for (int32_t k = 0; k < p->dims[5]; k++, updates += p->size) {
-      const int64_t row = ew_index(c, operand[EW_SCATTER_ELEMENTS_INDEX], p->index_type, i + (int64_t)k * p->is[5], p->rows);
+      const int64_t row = ew_index(c, operand[EW_SCATTER_ELEMENTS_INDEX], p->index_type,
+                                   i + (int64_t)k * p->is[5], p->rows);
       if (row < 0) return EW_E_INDEX;
-      uint8_t *y = (uint8_t *)operand[EW_SCATTER_ELEMENTS_Y] + (to + (int64_t)k * p->ys[5] + row * p->y_axis) * p->size;
+      uint8_t *y = (uint8_t *)operand[EW_SCATTER_ELEMENTS_Y] +
+                   (to + (int64_t)k * p->ys[5] + row * p->y_axis) * p->size;
       if (!put(p->type, p->size, p->reduction, y, updates, 1)) return EW_E_PARAM;
     }
     int d = 4;

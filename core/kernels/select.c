@@ -1,11 +1,14 @@
-/* What is chosen by data: elements that are not zero, rows that differ, boxes that do not overlap. Outputs have room for the largest result; how much of it was found is counted. */
+/* What is chosen by data: elements that are not zero, rows that differ, boxes that do not overlap.
+ * Outputs have room for the largest result; how much of it was found is counted. */
 #include "each.h"
 
 int32_t ew_k_nonzero(ew_context *c, const ew_nonzero_params *p, void *const *operand) {
   (void)c;
   const int32_t size = ew_bytes_of(p->type), inner = p->dims[5];
-  const bool is_float = p->type == EW_F32 || p->type == EW_F16 || p->type == EW_BF16 || p->type == EW_F64;
-  const uint64_t mask = is_float ? (UINT64_C(1) << (size * 8 - 1)) - 1 : UINT64_MAX; /* -0.0 is zero */
+  const bool is_float =
+      p->type == EW_F32 || p->type == EW_F16 || p->type == EW_BF16 || p->type == EW_F64;
+  /* -0.0 is zero */
+  const uint64_t mask = is_float ? (UINT64_C(1) << (size * 8 - 1)) - 1 : UINT64_MAX;
   const uint8_t *x = operand[EW_NONZERO_X];
   m_i64 *y = operand[EW_NONZERO_Y], *count = operand[EW_NONZERO_COUNT];
   int64_t total = 1, found = 0;
@@ -55,13 +58,15 @@ static int64_t order_of(const uint8_t *x, int32_t type, int64_t i) {
   case EW_U32: return ((const m_u32 *)x)[i];
   case EW_U64: return (int64_t)(((const m_u64 *)x)[i] ^ UINT64_C(0x8000000000000000));
   case EW_I64: return ((const m_i64 *)x)[i];
-  default: return x[i]; /* EW_U8, EW_BOOL; of types that no graph gives it, a byte, which all have */
+  /* EW_U8, EW_BOOL; of types that no graph gives it, a byte, which all have */
+  default: return x[i];
   }
 }
 
 static int compare(const ew_unique_params *p, const uint8_t *x, int64_t a, int64_t b) {
   for (int64_t i = 0; i < p->cols; i++) {
-    const int64_t u = order_of(x, p->type, a * p->cols + i), v = order_of(x, p->type, b * p->cols + i);
+    const int64_t u = order_of(x, p->type, a * p->cols + i),
+                  v = order_of(x, p->type, b * p->cols + i);
     if (u != v) return u < v ? -1 : 1;
   }
   return 0;
@@ -69,27 +74,34 @@ static int compare(const ew_unique_params *p, const uint8_t *x, int64_t a, int64
 
 int32_t ew_k_unique(ew_context *c, const ew_unique_params *p, void *const *operand) {
   const uint8_t *x = operand[EW_UNIQUE_X];
-  m_i64 *first = operand[EW_UNIQUE_FIRST], *inverse = operand[EW_UNIQUE_INVERSE], *counts = operand[EW_UNIQUE_COUNTS];
+  m_i64 *first = operand[EW_UNIQUE_FIRST], *inverse = operand[EW_UNIQUE_INVERSE],
+        *counts = operand[EW_UNIQUE_COUNTS];
   m_i32 *from = operand[EW_UNIQUE_SCRATCH], *to = from + p->n;
   const int64_t n = p->n;
   for (int64_t i = 0; i < n; i++) from[i] = (int32_t)i;
-  for (int64_t width = 1; width < n; width *= 2) { /* merges, which keep equal rows in their order */
+  /* merges, which keep equal rows in their order */
+  for (int64_t width = 1; width < n; width *= 2) {
     for (int64_t start = 0; start < n; start += 2 * width) {
       if (ew_stopping(c)) return EW_OK;
-      const int64_t middle = start + width < n ? start + width : n, end = start + 2 * width < n ? start + 2 * width : n;
-      for (int64_t i = start, j = middle, k = start; k < end; k++) to[k] = i < middle && (j == end || compare(p, x, from[i], from[j]) <= 0) ? from[i++] : from[j++];
+      const int64_t middle = start + width < n ? start + width : n,
+                    end = start + 2 * width < n ? start + 2 * width : n;
+      for (int64_t i = start, j = middle, k = start; k < end; k++)
+        to[k] = i < middle && (j == end || compare(p, x, from[i], from[j]) <= 0) ? from[i++]
+                                                                                 : from[j++];
     }
     m_i32 *other = from;
     from = to, to = other;
   }
   int64_t groups = 0;
   for (int64_t i = 0; i < n; i++) {
-    if (!i || compare(p, x, from[i - 1], from[i])) first[groups] = from[i], counts[groups] = 0, groups++;
+    if (!i || compare(p, x, from[i - 1], from[i]))
+      first[groups] = from[i], counts[groups] = 0, groups++;
     counts[groups - 1]++, inverse[from[i]] = groups - 1;
   }
   *(m_i64 *)operand[EW_UNIQUE_COUNT] = groups;
   if (p->sorted) return EW_OK;
-  /* by where they come first: groups are renumbered as their first rows are met; each row's count travels by that row's place */
+  /* by where they come first: groups are renumbered as their first rows are met; each row's count
+   * travels by that row's place */
   for (int64_t g = 0; g < groups; g++) to[first[g]] = (int32_t)counts[g];
   int64_t next = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -107,12 +119,14 @@ static bool overlap(const m_f32 *a, const m_f32 *b, bool center, float threshold
   for (int k = 0; k < 2; k++)
     for (int i = 0; i < 2; i++) {
       const m_f32 *box = k ? b : a;
-      const float u = center ? box[i] - box[2 + i] / 2 : box[i], v = center ? box[i] + box[2 + i] / 2 : box[2 + i];
+      const float u = center ? box[i] - box[2 + i] / 2 : box[i],
+                  v = center ? box[i] + box[2 + i] / 2 : box[2 + i];
       low[k][i] = u < v ? u : v, high[k][i] = u < v ? v : u;
       size[k] *= high[k][i] - low[k][i];
     }
   for (int i = 0; i < 2; i++) {
-    const float from = low[0][i] > low[1][i] ? low[0][i] : low[1][i], to = high[0][i] < high[1][i] ? high[0][i] : high[1][i];
+    const float from = low[0][i] > low[1][i] ? low[0][i] : low[1][i],
+                to = high[0][i] < high[1][i] ? high[0][i] : high[1][i];
     if (!(to > from)) return false;
     both *= to - from;
   }
@@ -120,7 +134,9 @@ static bool overlap(const m_f32 *a, const m_f32 *b, bool center, float threshold
   return both > 0 && size[0] > 0 && size[1] > 0 && either > 0 && both / either > threshold;
 }
 
-static bool better(const m_f32 *scores, int32_t a, int32_t b) { return scores[a] > scores[b] || (scores[a] == scores[b] && a < b); }
+static bool better(const m_f32 *scores, int32_t a, int32_t b) {
+  return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+}
 
 /* v goes into the heap of n, whose root is the best, at `at` or below. */
 static void sink(m_i32 *heap, const m_f32 *scores, int64_t n, int64_t at, int32_t v) {
@@ -141,7 +157,8 @@ int32_t ew_k_nms(ew_context *c, const ew_nms_params *p, void *const *operand) {
   for (int32_t b = 0; b < p->batch; b++) {
     const m_f32 *boxes = (const m_f32 *)operand[EW_NMS_BOXES] + (int64_t)b * p->n * 4;
     for (int32_t k = 0; k < p->classes; k++) {
-      const m_f32 *scores = (const m_f32 *)operand[EW_NMS_SCORES] + ((int64_t)b * p->classes + k) * p->n;
+      const m_f32 *scores =
+          (const m_f32 *)operand[EW_NMS_SCORES] + ((int64_t)b * p->classes + k) * p->n;
       int64_t n = 0;
       const int64_t start = found;
       for (int32_t i = 0; i < p->n; i++)
@@ -152,7 +169,8 @@ int32_t ew_k_nms(ew_context *c, const ew_nms_params *p, void *const *operand) {
         const int32_t best = heap[0];
         if (--n) sink(heap, scores, n, 0, heap[n]);
         bool keep = true;
-        for (int64_t s = start; s < found && keep; s++) keep = !overlap(boxes + 4 * (int64_t)best, boxes + 4 * y[3 * s + 2], p->center, p->iou);
+        for (int64_t s = start; s < found && keep; s++)
+          keep = !overlap(boxes + 4 * (int64_t)best, boxes + 4 * y[3 * s + 2], p->center, p->iou);
         if (keep) y[3 * found] = b, y[3 * found + 1] = k, y[3 * found + 2] = best, found++;
       }
     }

@@ -1,4 +1,5 @@
-/* y = e^(x - max) / sum, or log: x - max - log(sum), over rows; and softmax together with its gradient, for attention. */
+/* y = e^(x - max) / sum, or log: x - max - log(sum), over rows; and softmax together with its
+ * gradient, for attention. */
 #include "each.h"
 #include <math.h>
 
@@ -50,7 +51,8 @@ static void softmax_task(void *arg, int32_t index, int32_t thread) {
   const ew_softmax_params *p = s->p;
   (void)thread;
   int64_t from = (int64_t)index * s->rows, to = from + s->rows < p->rows ? from + s->rows : p->rows;
-  for (int64_t i = from; i < to; i++) softmax_row(s->x + i * p->x_row, s->y + i * p->y_row, p->cols, p->log);
+  for (int64_t i = from; i < to; i++)
+    softmax_row(s->x + i * p->x_row, s->y + i * p->y_row, p->cols, p->log);
 }
 
 int32_t ew_k_softmax(ew_context *ctx, const ew_softmax_params *p, void *const *operand) {
@@ -68,7 +70,8 @@ typedef struct {
 } pair_work;
 
 /* y = softmax(scale x); dx = slope y (dy - sum(y dy)) */
-static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n, float scale, float slope) {
+static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n, float scale,
+                     float slope) {
   int32_t whole = n / VF * VF, j = 0;
   while (j < n && x[j] == -INFINITY) j++;
   if (j == n) { /* nothing to attend to */
@@ -84,7 +87,7 @@ static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n
     sums += e, along = vf_fma(e, vf_load(dy + j), along), vf_store(y + j, e);
   }
   float sum = vf_sum(sums), product = vf_sum(along);
-  EW_PLAIN for (; j < n; j++) {
+  EW_PLAIN_FOR (; j < n; j++) {
     const float e = vf_exp_low(vf_splat(x[j] * scale - max))[0];
     sum += e, product += e * dy[j], y[j] = e;
   }
@@ -93,31 +96,44 @@ static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n
     vf v = vf_load(y + j) * f;
     vf_store(y + j, v), vf_store(dx + j, v * (vf_load(dy + j) - mean) * slope);
   }
-  EW_PLAIN for (; j < n; j++) y[j] *= f, dx[j] = y[j] * (dy[j] - mean) * slope;
+  EW_PLAIN_FOR (; j < n; j++) y[j] *= f, dx[j] = y[j] * (dy[j] - mean) * slope;
 }
 
 static __attribute__((noinline)) void clear(real *y, int64_t n) {
   int64_t j = 0;
   for (; j + VF <= n; j += VF) vf_store(y + j, vf_splat(0));
-  EW_PLAIN for (; j < n; j++) y[j] = 0;
+  EW_PLAIN_FOR (; j < n; j++) y[j] = 0;
 }
 
 static void pair_task(void *arg, int32_t index, int32_t thread) {
   const pair_work *s = arg;
   const ew_softmax_and_grad_params *p = s->p;
   (void)thread;
-  int64_t cols = p->cols, first = (int64_t)index * s->rows, end = first + s->rows < p->rows ? first + s->rows : p->rows;
+  int64_t cols = p->cols, first = (int64_t)index * s->rows,
+          end = first + s->rows < p->rows ? first + s->rows : p->rows;
   for (int64_t i = first; i < end; i++) {
-    const int64_t reach = p->first + i % p->period, to = reach < cols ? reach : cols, behind = p->span ? reach - p->span : 0, from = behind < 0 ? 0 : behind < to ? behind : to;
+    const int64_t reach = p->first + i % p->period, to = reach < cols ? reach : cols,
+                  behind = p->span ? reach - p->span : 0,
+                  from = behind < 0    ? 0
+                         : behind < to ? behind
+                                       : to;
     const int64_t at = i * cols;
-    clear(s->y + at, from), clear(s->dx + at, from), clear(s->y + at + to, cols - to), clear(s->dx + at + to, cols - to);
-    pair_row(s->x + at + from, s->dy + at + from, s->y + at + from, s->dx + at + from, (int32_t)(to - from), p->scale, p->slope);
+    clear(s->y + at, from), clear(s->dx + at, from), clear(s->y + at + to, cols - to),
+        clear(s->dx + at + to, cols - to);
+    pair_row(s->x + at + from, s->dy + at + from, s->y + at + from, s->dx + at + from,
+             (int32_t)(to - from), p->scale, p->slope);
   }
 }
 
-int32_t ew_k_softmax_and_grad(ew_context *ctx, const ew_softmax_and_grad_params *p, void *const *operand) {
+int32_t ew_k_softmax_and_grad(ew_context *ctx, const ew_softmax_and_grad_params *p,
+                              void *const *operand) {
   int32_t rows = 8192 / p->cols + 1;
-  pair_work s = {p, operand[EW_SOFTMAX_AND_GRAD_X], operand[EW_SOFTMAX_AND_GRAD_DY], operand[EW_SOFTMAX_AND_GRAD_Y], operand[EW_SOFTMAX_AND_GRAD_DX], rows};
+  pair_work s = {p,
+                 operand[EW_SOFTMAX_AND_GRAD_X],
+                 operand[EW_SOFTMAX_AND_GRAD_DY],
+                 operand[EW_SOFTMAX_AND_GRAD_Y],
+                 operand[EW_SOFTMAX_AND_GRAD_DX],
+                 rows};
   ew_parallel(ctx, (p->rows - 1) / rows + 1, pair_task, &s);
   return EW_OK;
 }

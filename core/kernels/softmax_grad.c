@@ -14,12 +14,18 @@ EW_INLINE float sum_of_row(const real *dy, const real *y, int32_t n, bool is_log
   vf s[4] = {{0}};
   int32_t j = 0;
   for (; j + 4 * VF <= n; j += 4 * VF)
-    for (int u = 0; u < 4; u++) s[u] = is_log ? s[u] + vf_load(dy + j + u * VF) : vf_fma(vf_load(dy + j + u * VF), vf_load(y + j + u * VF), s[u]);
-  for (; j < n; j += VF) s[0] = is_log ? s[0] + vf_load(dy + j) : vf_fma(vf_load(dy + j), vf_load(y + j), s[0]);
+    for (int u = 0; u < 4; u++)
+      s[u] = is_log ? s[u] + vf_load(dy + j + u * VF)
+                    : vf_fma(vf_load(dy + j + u * VF), vf_load(y + j + u * VF), s[u]);
+  for (; j < n; j += VF)
+    s[0] = is_log ? s[0] + vf_load(dy + j) : vf_fma(vf_load(dy + j), vf_load(y + j), s[0]);
   return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
 }
-EW_INLINE void dx_of_row(const real *dy, const real *y, real *dx, int32_t n, float sum, bool is_log) {
-  for (int32_t j = 0; j < n; j += VF) vf_store(dx + j, is_log ? vf_load(dy + j) - vf_exp_low(vf_load(y + j)) * sum : (vf_load(dy + j) - sum) * vf_load(y + j));
+EW_INLINE void dx_of_row(const real *dy, const real *y, real *dx, int32_t n, float sum,
+                         bool is_log) {
+  for (int32_t j = 0; j < n; j += VF)
+    vf_store(dx + j, is_log ? vf_load(dy + j) - vf_exp_low(vf_load(y + j)) * sum
+                            : (vf_load(dy + j) - sum) * vf_load(y + j));
 }
 
 static void rows(const work *w, int64_t from, int64_t to, bool is_log) {
@@ -41,7 +47,8 @@ static void rows(const work *w, int64_t from, int64_t to, bool is_log) {
 static void softmax_grad_task(void *arg, int32_t index, int32_t thread) {
   const work *w = arg;
   (void)thread;
-  int64_t from = (int64_t)index * w->rows, to = from + w->rows < w->p->rows ? from + w->rows : w->p->rows;
+  int64_t from = (int64_t)index * w->rows,
+          to = from + w->rows < w->p->rows ? from + w->rows : w->p->rows;
   if (w->p->log)
     rows(w, from, to, true);
   else
@@ -49,7 +56,8 @@ static void softmax_grad_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_softmax_grad(ew_context *ctx, const ew_softmax_grad_params *p, void *const *operand) {
-  work w = {p, operand[EW_SOFTMAX_GRAD_DY], operand[EW_SOFTMAX_GRAD_Y], operand[EW_SOFTMAX_GRAD_DX], 16384 / p->cols + 1};
+  work w = {p, operand[EW_SOFTMAX_GRAD_DY], operand[EW_SOFTMAX_GRAD_Y], operand[EW_SOFTMAX_GRAD_DX],
+            16384 / p->cols + 1};
   ew_parallel(ctx, (p->rows - 1) / w.rows + 1, softmax_grad_task, &w);
   return EW_OK;
 }

@@ -3,20 +3,24 @@
 #include "each.h"
 #include <string.h>
 
-typedef struct { int32_t op, type; float alpha, beta; } unary;
+typedef struct {
+  int32_t op, type;
+  float alpha, beta;
+} unary;
 
-/* libm's double functions serve float32 too where a function is rare: one copy of each in the engine. */
-#define RARE_CASES(T)                     \
-  CASE(SIN, (T)sin((double)v))            \
-  CASE(COS, (T)cos((double)v))            \
-  CASE(TAN, (T)tan((double)v))            \
-  CASE(ASIN, (T)asin((double)v))          \
-  CASE(ACOS, (T)acos((double)v))          \
-  CASE(ATAN, (T)atan((double)v))          \
-  CASE(SINH, (T)sinh((double)v))          \
-  CASE(COSH, (T)cosh((double)v))          \
-  CASE(ASINH, (T)asinh((double)v))        \
-  CASE(ACOSH, (T)acosh((double)v))        \
+/* libm's double functions serve float32 too where a function is rare: one copy of each in the
+ * engine. */
+#define RARE_CASES(T)              \
+  CASE(SIN, (T)sin((double)v))     \
+  CASE(COS, (T)cos((double)v))     \
+  CASE(TAN, (T)tan((double)v))     \
+  CASE(ASIN, (T)asin((double)v))   \
+  CASE(ACOS, (T)acos((double)v))   \
+  CASE(ATAN, (T)atan((double)v))   \
+  CASE(SINH, (T)sinh((double)v))   \
+  CASE(COSH, (T)cosh((double)v))   \
+  CASE(ASINH, (T)asinh((double)v)) \
+  CASE(ACOSH, (T)acosh((double)v)) \
   CASE(ATANH, (T)atanh((double)v))
 
 static void vectors_f32(const void *job, int32_t n, const void *const *in, void *out) {
@@ -25,19 +29,19 @@ static void vectors_f32(const void *job, int32_t n, const void *const *in, void 
   m_f32 *y = out;
   const float a = u->alpha, b = u->beta;
   const vf none = vf_splat(0);
-#define CASE(NAME, expression)                           \
-  case EW_UNARY_##NAME:                                  \
-    for (int32_t i = 0; i < n; i += VF) {                \
-      const vf v = vf_load(x + i);                       \
-      vf_store(y + i, expression);                       \
-    }                                                    \
+#define CASE(NAME, expression)            \
+  case EW_UNARY_##NAME:                   \
+    for (int32_t i = 0; i < n; i += VF) { \
+      const vf v = vf_load(x + i);        \
+      vf_store(y + i, expression);        \
+    }                                     \
     break;
-#define CASE_EACH(NAME, expression)                      \
-  case EW_UNARY_##NAME:                                  \
-    EW_EACH for (int32_t i = 0; i < n; i++) {            \
-      const float v = x[i];                              \
-      y[i] = expression;                                 \
-    }                                                    \
+#define CASE_EACH(NAME, expression)           \
+  case EW_UNARY_##NAME:                       \
+    EW_EACH for (int32_t i = 0; i < n; i++) { \
+      const float v = x[i];                   \
+      y[i] = expression;                      \
+    }                                         \
     break;
   switch (EW_CHOICE(UNARY_OP, u->op)) {
     CASE(NEG, -v)
@@ -73,12 +77,12 @@ static void vectors_f32(const void *job, int32_t n, const void *const *in, void 
     CASE(SQUARE, v * v)
     CASE(LINEAR, a * v + b)
 #undef CASE
-#define CASE(NAME, expression)                           \
-  case EW_UNARY_##NAME:                                  \
-    for (int32_t i = 0; i < n; i++) {                    \
-      const float v = x[i];                              \
-      y[i] = expression;                                 \
-    }                                                    \
+#define CASE(NAME, expression)        \
+  case EW_UNARY_##NAME:               \
+    for (int32_t i = 0; i < n; i++) { \
+      const float v = x[i];           \
+      y[i] = expression;              \
+    }                                 \
     break;
     RARE_CASES(float)
 #undef CASE
@@ -86,7 +90,9 @@ static void vectors_f32(const void *job, int32_t n, const void *const *in, void 
   }
 }
 
-static void row_f32(const void *job, int32_t n, const void *const *in, void *out) { ew_whole_vectors(vectors_f32, job, n, 1, in, out); }
+static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
+  ew_whole_vectors(vectors_f32, job, n, 1, in, out);
+}
 
 static double clamp(double v, double low, double high) {
   v = v < low ? low : v;
@@ -100,12 +106,12 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
   const m_f64 *x = in[0];
   m_f64 *y = out;
   const double a = (double)u->alpha, b = (double)u->beta;
-#define CASE(NAME, expression)                  \
-  case EW_UNARY_##NAME:                         \
-    EW_PLAIN for (int32_t i = 0; i < n; i++) {  \
-      const double v = x[i];                    \
-      y[i] = expression;                        \
-    }                                           \
+#define CASE(NAME, expression)                 \
+  case EW_UNARY_##NAME:                        \
+    EW_PLAIN_FOR (int32_t i = 0; i < n; i++) { \
+      const double v = x[i];                   \
+      y[i] = expression;                       \
+    }                                          \
     break;
   switch (EW_CHOICE(UNARY_OP, u->op)) {
     CASE(NEG, -v)
@@ -146,12 +152,18 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
 }
 
 /* Bounds as the type can hold them; NaN bounds nothing. */
-static int64_t low_bound(float v) { return v != v || v <= -0x1p63f ? INT64_MIN : v >= 0x1p63f ? INT64_MAX : (int64_t)ceilf(v); }
-static int64_t high_bound(float v) { return v != v || v >= 0x1p63f ? INT64_MAX : v <= -0x1p63f ? INT64_MIN : (int64_t)floorf(v); }
+static int64_t low_bound(float v) {
+  return v != v || v <= -0x1p63f ? INT64_MIN : v >= 0x1p63f ? INT64_MAX : (int64_t)ceilf(v);
+}
+static int64_t high_bound(float v) {
+  return v != v || v >= 0x1p63f ? INT64_MAX : v <= -0x1p63f ? INT64_MIN : (int64_t)floorf(v);
+}
 
-/* One loop for all integer types: a block is widened to int64 (uint64 keeps its bits there), computed and narrowed. */
+/* One loop for all integer types: a block is widened to int64 (uint64 keeps its bits there),
+ * computed and narrowed. */
 static bool integer_op(int32_t op) {
-  return op == EW_UNARY_NEG || op == EW_UNARY_ABS || op == EW_UNARY_SIGN || op == EW_UNARY_CLIP || op == EW_UNARY_RELU || op == EW_UNARY_SQUARE || op == EW_UNARY_BIT_NOT;
+  return op == EW_UNARY_NEG || op == EW_UNARY_ABS || op == EW_UNARY_SIGN || op == EW_UNARY_CLIP ||
+         op == EW_UNARY_RELU || op == EW_UNARY_SQUARE || op == EW_UNARY_BIT_NOT;
 }
 
 static void row_integer(const void *job, int32_t n, const void *const *in, void *out) {
@@ -179,16 +191,28 @@ static void row_integer(const void *job, int32_t n, const void *const *in, void 
     case EW_UNARY_SQUARE: v = (int64_t)(w * w); break;
     case EW_UNARY_BIT_NOT: v = ~v; break;
     case EW_UNARY_CLIP:
-      if (wide) { /* its upper half is out of int64's sight: a bound there is taken from the float itself */
-        uint64_t l = u->alpha >= 0x1p64f ? UINT64_MAX : u->alpha > 0 ? (uint64_t)ceilf(u->alpha) : 0;
-        uint64_t h = u->beta != u->beta || u->beta >= 0x1p64f ? UINT64_MAX : u->beta > 0 ? (uint64_t)u->beta : 0;
+      /* its upper half is out of int64's sight: a bound there is taken from the float itself */
+      if (wide) {
+        uint64_t l = u->alpha >= 0x1p64f ? UINT64_MAX
+                     : u->alpha > 0      ? (uint64_t)ceilf(u->alpha)
+                                         : 0;
+        uint64_t h = u->beta != u->beta || u->beta >= 0x1p64f ? UINT64_MAX
+                     : u->beta > 0                            ? (uint64_t)u->beta
+                                                              : 0;
         uint64_t r = w < l ? l : w;
         v = (int64_t)(r > h ? h : r);
       } else {
         int32_t bits = 8 * ew_bytes_of(u->type);
-        bool is_signed = u->type == EW_I8 || u->type == EW_I16 || u->type == EW_I32 || u->type == EW_I64;
-        int64_t least = is_signed ? INT64_MIN >> (64 - bits) : 0, most = is_signed ? INT64_MAX >> (64 - bits) : (int64_t)(UINT64_MAX >> (64 - bits));
-        int64_t l = low < least ? least : low > most ? most : low, h = high < least ? least : high > most ? most : high;
+        bool is_signed =
+            u->type == EW_I8 || u->type == EW_I16 || u->type == EW_I32 || u->type == EW_I64;
+        int64_t least = is_signed ? INT64_MIN >> (64 - bits) : 0,
+                most = is_signed ? INT64_MAX >> (64 - bits) : (int64_t)(UINT64_MAX >> (64 - bits));
+        int64_t l = low < least  ? least
+                    : low > most ? most
+                                 : low,
+                h = high < least  ? least
+                    : high > most ? most
+                                  : high;
         v = v < l ? l : v;
         v = v > h ? h : v;
       }
@@ -219,7 +243,9 @@ static void row_test(const void *job, int32_t n, const void *const *in, void *ou
 static void row_unary(const void *job, int32_t n, const void *const *in, void *out) {
   const unary *u = job;
   switch (EW_CHOICE(UNARY_OP, u->op)) {
-  case EW_UNARY_IS_NAN: case EW_UNARY_IS_INF: case EW_UNARY_NOT: row_test(job, n, in, out); return;
+  case EW_UNARY_IS_NAN:
+  case EW_UNARY_IS_INF:
+  case EW_UNARY_NOT: row_test(job, n, in, out); return;
   }
   switch (EW_CHOICE(UNARY_TYPE, u->type)) {
   case EW_F32: row_f32(job, n, in, out); break;
@@ -230,11 +256,16 @@ static void row_unary(const void *job, int32_t n, const void *const *in, void *o
 
 int32_t ew_k_unary(ew_context *c, const ew_unary_params *p, void *const *operand) {
   const unary u = {p->op, p->type, p->alpha, p->beta};
-  const bool is_float = p->type == EW_F32 || p->type == EW_F64, test = p->op == EW_UNARY_IS_NAN || p->op == EW_UNARY_IS_INF;
-  bool known = p->op == EW_UNARY_NOT ? p->type == EW_BOOL : is_float ? p->op != EW_UNARY_BIT_NOT : p->type != EW_BOOL && p->type != EW_F16 && p->type != EW_BF16 && integer_op(p->op);
+  const bool is_float = p->type == EW_F32 || p->type == EW_F64,
+             test = p->op == EW_UNARY_IS_NAN || p->op == EW_UNARY_IS_INF;
+  bool known = p->op == EW_UNARY_NOT ? p->type == EW_BOOL
+               : is_float ? p->op != EW_UNARY_BIT_NOT
+                          : p->type != EW_BOOL && p->type != EW_F16 && p->type != EW_BF16 &&
+                                integer_op(p->op);
   if (!known) return EW_E_PARAM;
   int32_t size = ew_bytes_of(p->type);
-  const ew_strided x = {operand[EW_UNARY_X], p->xs, size}, y = {operand[EW_UNARY_Y], p->ys, test ? 1 : size};
+  const ew_strided x = {operand[EW_UNARY_X], p->xs, size},
+                   y = {operand[EW_UNARY_Y], p->ys, test ? 1 : size};
   ew_each(c, p->dims, 1, &x, y, row_unary, &u);
   return EW_OK;
 }

@@ -1,10 +1,14 @@
 /* Windows over planes: their lines, and boxes of what they meet. */
 #include "window.h"
 
-ew_place ew_place_of(int64_t i, const int32_t size[3]) { return (ew_place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]), (int32_t)(i % size[2])}; }
+ew_place ew_place_of(int64_t i, const int32_t size[3]) {
+  return (ew_place){(int32_t)(i / size[2] / size[1]), (int32_t)(i / size[2] % size[1]),
+                    (int32_t)(i % size[2])};
+}
 
 void ew_window_taps(const ew_window *w, int d, int32_t o, int32_t *from, int32_t *to) {
-  const int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d], room = w->x_size[d] - at;
+  const int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d],
+                room = w->x_size[d] - at;
   int64_t first = at < 0 ? (step - 1 - at) / step : 0, end = room <= 0 ? 0 : (room - 1) / step + 1;
   if (end > w->taps[d]) end = w->taps[d];
   if (first > end) first = end;
@@ -26,7 +30,9 @@ void ew_window_rows(const ew_context *context, const ew_window *w, ew_window_row
             int32_t from, to;
             ew_window_range(w, 2, x, &from, &to);
             if (from < to)
-              row(job, to - from, (z * w->x_size[1] + y) * w->x_size[2] + from * (int64_t)w->stride[2] + x, w->stride[2], ((int64_t)oz * w->y_size[1] + oy) * w->y_size[2] + from,
+              row(job, to - from,
+                  (z * w->x_size[1] + y) * w->x_size[2] + from * (int64_t)w->stride[2] + x,
+                  w->stride[2], ((int64_t)oz * w->y_size[1] + oy) * w->y_size[2] + from,
                   (kz * w->taps[1] + ky) * w->taps[2] + kx);
           }
         }
@@ -53,29 +59,36 @@ bool ew_box_of(const ew_window *w, int64_t at, int32_t n, ew_window_box *b) {
 /* Whether some tap meets what is `at` places behind the box's begin, along dimension d. */
 static bool is_met(const ew_window *w, int d, int32_t at) {
   bool met = w->stride[d] == 1;
-  for (int32_t k = 0; k < w->taps[d] && !met; k++) met = (at - k * (int64_t)w->dilation[d]) % w->stride[d] == 0;
+  for (int32_t k = 0; k < w->taps[d] && !met; k++)
+    met = (at - k * (int64_t)w->dilation[d]) % w->stride[d] == 0;
   return met;
 }
 
 void ew_fill_box(const ew_window_box *b, const real *x) {
   const ew_window *w = b->w;
   const int32_t step = w->stride[2];
-  const int64_t z0 = b->first.z * (int64_t)w->stride[0] - w->pad[0], y0 = b->first.y * (int64_t)w->stride[1] - w->pad[1], x0 = b->first.x * (int64_t)step - w->pad[2];
+  const int64_t z0 = b->first.z * (int64_t)w->stride[0] - w->pad[0],
+                y0 = b->first.y * (int64_t)w->stride[1] - w->pad[1],
+                x0 = b->first.x * (int64_t)step - w->pad[2];
   for (int32_t z = 0; z < b->size[0]; z++)
     for (int32_t y = 0; y < b->size[1]; y++) {
       real *line = b->at + (z * b->size[1] + y) * b->size[2];
       if (!is_met(w, 0, z) || !is_met(w, 1, y)) continue;
-      const bool inside = z0 + z >= 0 && z0 + z < w->x_size[0] && y0 + y >= 0 && y0 + y < w->x_size[1];
+      const bool inside =
+          z0 + z >= 0 && z0 + z < w->x_size[0] && y0 + y >= 0 && y0 + y < w->x_size[1];
       const real *from = inside ? x + ((z0 + z) * w->x_size[1] + y0 + y) * w->x_size[2] : x;
       for (int32_t r = 0; r < step; r++, line += b->pitch) {
         /* places x0 + r + i * step, for i in 0..pitch-1 */
-        int64_t room = w->x_size[2] - 1 - (x0 + r), begin = x0 + r >= 0 ? 0 : (step - 1 - (x0 + r)) / step, end = room < 0 ? 0 : room / step + 1;
+        int64_t room = w->x_size[2] - 1 - (x0 + r),
+                begin = x0 + r >= 0 ? 0 : (step - 1 - (x0 + r)) / step,
+                end = room < 0 ? 0 : room / step + 1;
         if (step > 1 && !is_met(w, 2, r)) continue;
         if (end > b->pitch) end = b->pitch;
         if (!inside || begin >= end) begin = end = b->pitch;
-        EW_PLAIN for (int64_t i = 0; i < begin; i++) line[i] = 0;
-        if (begin < end) ew_every(line + begin, from + x0 + r + begin * step, step, (int32_t)(end - begin));
-        EW_PLAIN for (int64_t i = end; i < b->pitch; i++) line[i] = 0;
+        EW_PLAIN_FOR (int64_t i = 0; i < begin; i++) line[i] = 0;
+        if (begin < end)
+          ew_every(line + begin, from + x0 + r + begin * step, step, (int32_t)(end - begin));
+        EW_PLAIN_FOR (int64_t i = end; i < b->pitch; i++) line[i] = 0;
       }
     }
 }

@@ -1,4 +1,5 @@
-/* Convolutions with 3 x 3 taps and step 1 in 4/9 of the multiplications (Winograd 1980; Lavin, Gray 2016, F(2 x 2, 3 x 3)).
+/* Convolutions with 3 x 3 taps and step 1 in 4/9 of the multiplications (Winograd 1980; Lavin, Gray
+ * 2016, F(2 x 2, 3 x 3)).
  *
  * y is cut into tiles of 2 x 2, which see 4 x 4 of x. With
  *
@@ -7,29 +8,32 @@
  *          0 -1  1  0                           1/2 -1/2 1/2
  *          0  1  0 -1                           0    0   1
  *
- * y = A' (sum over channels of (G w G') * (B' x B)) A, where * is place by place: 16 matrix products, one for each place. The weights
- * come as u = G w G'. All of B and A is 0, 1 or -1, so that little is lost: about as much as a sum in another order. */
+ * y = A' (sum over channels of (G w G') * (B' x B)) A, where * is place by place: 16 matrix
+ * products, one for each place. The weights come as u = G w G'. All of B and A is 0, 1 or -1, so
+ * that little is lost: about as much as a sum in another order. */
 #include "gemm.h"
 #include "window.h"
 
 enum { PLACES = 16, X_FLOATS = 262144, SUM_FLOATS = 131072 + 16384, SUMS = 16384, AT_ONCE = 4 };
-/* Between the numbers of one place and those of the next, which are read and written together: without it they are often a multiple of 4096 bytes apart, and
- * 16 of those drive each other out of the first cache. */
+/* Between the numbers of one place and those of the next, which are read and written together:
+ * without it they are often a multiple of 4096 bytes apart, and 16 of those drive each other out of
+ * the first cache. */
 enum { APART = 16 };
 
 EW_INLINE int32_t at_most(int64_t x, int32_t limit) { return x < limit ? (int32_t)x : limit; }
 EW_INLINE int32_t up_to(int64_t x, int32_t step) { return (int32_t)((x - 1) / step + 1); }
 
 typedef struct {
-  ew_window w;                       /* whose y_size is rounded up to whole tiles */
+  ew_window w; /* whose y_size is rounded up to whole tiles */
   const int32_t *y_size;
-  int32_t m, c, across, tiles;       /* tiles: of an item, `across` of them in a line */
+  int32_t m, c, across, tiles; /* tiles: of an item, `across` of them in a line */
   int64_t x_batch, x_volume, y_volume;
   int64_t first;                     /* tile of a block: of all items */
   int32_t n, panels, channels;       /* tiles of the block, panels they fill, channels of a task */
   int32_t rows, row_blocks, columns; /* of m and of tiles, for a task */
   const real *x, *u;
-  real *y, *seen, *sums;             /* seen: B' x B [16][panels][c][NR]; sums: of each thread [16][rows][columns]; places APART */
+  /* seen: B' x B [16][panels][c][NR]; sums: of each thread [16][rows][columns]; places APART */
+  real *y, *seen, *sums;
   int64_t sums_share;
   ew_finish finish;
 } winograd;
@@ -40,8 +44,10 @@ EW_INLINE void seen_along(f32x4 *d, int step) {
   d[0] = a - c, d[step] = b + c, d[2 * step] = c - b, d[3 * step] = b - e;
 }
 
-/* Four tiles whose patches begin at p[0..3] in lines of `pitch`: column t of the block and the next ones, of which `left` are there. */
-static __attribute__((noinline)) void see(const winograd *s, const real *const p[AT_ONCE], int32_t pitch, int32_t t, int32_t left, int32_t channel) {
+/* Four tiles whose patches begin at p[0..3] in lines of `pitch`: column t of the block and the next
+ * ones, of which `left` are there. */
+static __attribute__((noinline)) void see(const winograd *s, const real *const p[AT_ONCE],
+                                          int32_t pitch, int32_t t, int32_t left, int32_t channel) {
   f32x4 d[PLACES];
   for (int r = 0; r < 4; r++) {
     f32x4 *row = d + 4 * r;
@@ -56,14 +62,16 @@ static __attribute__((noinline)) void see(const winograd *s, const real *const p
     for (int i = 0; i < PLACES; i++) *(f32x4_m *)(to + i * place) = d[i];
   else /* on two panels */
     for (int i = 0; i < PLACES; i++)
-      for (int j = 0; j < AT_ONCE && j < left; j++) to[i * place + j + (t % NR + j >= NR ? (s->c - 1) * (int64_t)NR : 0)] = d[i][j];
+      for (int j = 0; j < AT_ONCE && j < left; j++)
+        to[i * place + j + (t % NR + j >= NR ? (s->c - 1) * (int64_t)NR : 0)] = d[i][j];
 }
 
 static void see_task(void *arg, int32_t index, int32_t thread) {
   const winograd *s = arg;
   real area[EW_BOX_FLOATS];
   (void)thread;
-  for (int32_t channel = index * s->channels, end = channel + at_most(s->c - channel, s->channels); channel < end; channel++)
+  for (int32_t channel = index * s->channels, end = channel + at_most(s->c - channel, s->channels);
+       channel < end; channel++)
     for (int32_t t = 0; t < s->n;) {
       /* lines of tiles of one item, as many as have room */
       const int64_t tile = s->first + t, item = tile / s->tiles;
@@ -71,7 +79,8 @@ static void see_task(void *arg, int32_t index, int32_t thread) {
       ew_window_box box = {.at = area};
       int32_t lines = up_to(at % s->across + s->n - t, s->across);
       lines = at_most(s->tiles / s->across - line, lines);
-      while (!ew_box_of(&s->w, (int64_t)2 * line * width, 2 * lines * width, &box) && lines > 1) lines = up_to(lines, 2);
+      while (!ew_box_of(&s->w, (int64_t)2 * line * width, 2 * lines * width, &box) && lines > 1)
+        lines = up_to(lines, 2);
       ew_fill_box(&box, s->x + item * s->x_batch + channel * s->x_volume);
       const int32_t stop = t + at_most((line + lines) * s->across - at, s->n - t);
       for (int32_t i = at; t < stop; t += AT_ONCE, i += AT_ONCE) {
@@ -88,36 +97,43 @@ static void see_task(void *arg, int32_t index, int32_t thread) {
 }
 
 /* Four tiles of row r of the sums, from tile t of the block on, as y. */
-static __attribute__((noinline)) void write_tiles(const winograd *s, const real *sums, int32_t row, int32_t t, int32_t left) {
+static __attribute__((noinline)) void write_tiles(const winograd *s, const real *sums, int32_t row,
+                                                  int32_t t, int32_t left) {
   f32x4 v[2][4], out[2][2];
-  const int64_t place = (int64_t)s->rows * s->columns + APART, tile = s->first + t, item = tile / s->tiles;
+  const int64_t place = (int64_t)s->rows * s->columns + APART, tile = s->first + t,
+                item = tile / s->tiles;
   for (int j = 0; j < 4; j++) {
     f32x4 d[4];
     for (int i = 0; i < 4; i++) d[i] = *(const f32x4_m *)(sums + (4 * i + j) * place);
     v[0][j] = d[0] + d[1] + d[2], v[1][j] = d[1] - d[2] - d[3];
   }
-  for (int i = 0; i < 2; i++) out[i][0] = v[i][0] + v[i][1] + v[i][2], out[i][1] = v[i][1] - v[i][2] - v[i][3];
+  for (int i = 0; i < 2; i++)
+    out[i][0] = v[i][0] + v[i][1] + v[i][2], out[i][1] = v[i][1] - v[i][2] - v[i][3];
   const ew_finish *f = &s->finish;
   const ew_bounds limit = ew_bounds_of(f->activation);
-  const int32_t at = (int32_t)(tile % s->tiles), width = s->y_size[2], y0 = at / s->across * 2, x0 = at % s->across * 2;
+  const int32_t at = (int32_t)(tile % s->tiles), width = s->y_size[2], y0 = at / s->across * 2,
+                x0 = at % s->across * 2;
   const int64_t plane = (item * s->m + row) * s->y_volume, from = plane + (int64_t)y0 * width + x0;
-  const bool whole = at % s->across + AT_ONCE <= s->across && left >= AT_ONCE && x0 + 2 * AT_ONCE <= width && y0 + 2 <= s->y_size[1] && !limit.dear;
+  const bool whole = at % s->across + AT_ONCE <= s->across && left >= AT_ONCE &&
+                     x0 + 2 * AT_ONCE <= width && y0 + 2 <= s->y_size[1] && !limit.dear;
   const float bias = f->bias ? f->bias[row] : 0;
   float part[2][2 * AT_ONCE];
   for (int i = 0; i < 2; i++)
     for (int h = 0; h < 2; h++) {
-      f32x4 z = h ? __builtin_shufflevector(out[i][0], out[i][1], 2, 6, 3, 7) : __builtin_shufflevector(out[i][0], out[i][1], 0, 4, 1, 5);
+      f32x4 z = h ? __builtin_shufflevector(out[i][0], out[i][1], 2, 6, 3, 7)
+                  : __builtin_shufflevector(out[i][0], out[i][1], 0, 4, 1, 5);
       real *to = part[i] + 4 * h;
       z += bias;
       if (whole) {
         /* as ew_bounded, on four numbers */
-        const f32x4 low = {limit.low[0], limit.low[0], limit.low[0], limit.low[0]}, high = {limit.high[0], limit.high[0], limit.high[0], limit.high[0]};
+        const f32x4 low = {limit.low[0], limit.low[0], limit.low[0], limit.low[0]},
+                    high = {limit.high[0], limit.high[0], limit.high[0], limit.high[0]};
         i32x4 below = z < low;
         z = (f32x4)((below & (i32x4)low) | (~below & (i32x4)z));
         i32x4 above = high < z;
         z = (f32x4)((above & (i32x4)high) | (~above & (i32x4)z));
         to = s->y + from + i * width + 4 * h;
-        if (f->residual) z += (f32x4)*(const f32x4_m *)(f->residual + from + i * width + 4 * h);
+        if (f->residual) z += (f32x4) * (const f32x4_m *)(f->residual + from + i * width + 4 * h);
       }
       *(f32x4_m *)to = z;
     }
@@ -129,23 +145,29 @@ static __attribute__((noinline)) void write_tiles(const winograd *s, const real 
     const int64_t base = (k / s->tiles * s->m + row) * s->y_volume + y * width + x;
     for (int i = 0; i < 4; i++) {
       const int64_t to = base + i / 2 * width + i % 2;
-      if (y + i / 2 < s->y_size[1] && x + i % 2 < width) s->y[to] = part[i / 2][2 * j + i % 2] + (f->residual ? f->residual[to] : 0);
+      if (y + i / 2 < s->y_size[1] && x + i % 2 < width)
+        s->y[to] = part[i / 2][2 * j + i % 2] + (f->residual ? f->residual[to] : 0);
     }
   }
 }
 
 static void product_task(void *arg, int32_t index, int32_t thread) {
   const winograd *s = arg;
-  const int32_t row = index % s->row_blocks * s->rows, rows = at_most(s->m - row, s->rows), t = index / s->row_blocks * s->columns, n = at_most(s->n - t, s->columns);
+  const int32_t row = index % s->row_blocks * s->rows, rows = at_most(s->m - row, s->rows),
+                t = index / s->row_blocks * s->columns, n = at_most(s->n - t, s->columns);
   real *sums = s->sums + s->sums_share * thread;
   for (int32_t i = 0; i < PLACES; i++)
     for (int32_t j = 0; j < n; j += NR)
       for (int32_t r = 0; r < rows; r += MR) {
         /* the last rows are those from the end, some of them once more */
         const int32_t at = rows - r >= MR ? row + r : s->m - MR < row ? row : s->m - MR;
-        const real *b = s->seen + i * ((int64_t)s->panels * s->c * NR + APART) + (int64_t)((t + j) / NR) * s->c * NR, *a = s->u + ((int64_t)i * s->m + at) * s->c;
-        real *to = sums + i * ((int64_t)s->rows * s->columns + APART) + (int64_t)(at - row) * s->columns + j;
-        if (s->m - at >= MR) ew_tile(s->c, a, s->c, b, to, s->columns, NULL);
+        const real *b = s->seen + i * ((int64_t)s->panels * s->c * NR + APART) +
+                        (int64_t)((t + j) / NR) * s->c * NR,
+                   *a = s->u + ((int64_t)i * s->m + at) * s->c;
+        real *to = sums + i * ((int64_t)s->rows * s->columns + APART) +
+                   (int64_t)(at - row) * s->columns + j;
+        if (s->m - at >= MR)
+          ew_tile(s->c, a, s->c, b, to, s->columns, NULL);
         else {
           const real *each[MR];
           for (int k = 0; k < MR; k++) each[k] = a + (int64_t)at_most(k, s->m - at - 1) * s->c;
@@ -153,22 +175,40 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
         }
       }
   for (int32_t r = 0; r < rows; r++)
-    for (int32_t j = 0; j < n; j += AT_ONCE) write_tiles(s, sums + (int64_t)r * s->columns + j, row + r, t + j, n - j);
+    for (int32_t j = 0; j < n; j += AT_ONCE)
+      write_tiles(s, sums + (int64_t)r * s->columns + j, row + r, t + j, n - j);
 }
 
-int32_t ew_k_conv_winograd(ew_context *ctx, const ew_conv_winograd_params *p, void *const *operand) {
+int32_t ew_k_conv_winograd(ew_context *ctx, const ew_conv_winograd_params *p,
+                           void *const *operand) {
   static const int32_t taps[3] = {1, 3, 3}, one[3] = {1, 1, 1};
-  const int32_t threads = ew_parallel_width(ctx), whole[3] = {1, p->y_size[1] + p->y_size[1] % 2, p->y_size[2] + p->y_size[2] % 2};
-  winograd s = {.w = {p->x_size, whole, taps, one, one, p->pad}, .y_size = p->y_size, .m = p->m, .c = p->c, .across = whole[2] / 2, .tiles = whole[1] / 2 * (whole[2] / 2),
-                .x_batch = p->x_batch, .x_volume = ew_volume(p->x_size), .y_volume = ew_volume(p->y_size), .x = operand[EW_CONV_WINOGRAD_X], .u = operand[EW_CONV_WINOGRAD_U], .y = operand[EW_CONV_WINOGRAD_Y],
-                .finish = {.bias = operand[EW_CONV_WINOGRAD_BIAS], .residual = operand[EW_CONV_WINOGRAD_RESIDUAL], .activation = p->activation}};
-  s.seen = operand[EW_CONV_WINOGRAD_SCRATCH], s.sums = s.seen + X_FLOATS + PLACES * APART, s.sums_share = SUM_FLOATS / threads;
+  const int32_t threads = ew_parallel_width(ctx),
+                whole[3] = {1, p->y_size[1] + p->y_size[1] % 2, p->y_size[2] + p->y_size[2] % 2};
+  winograd s = {.w = {p->x_size, whole, taps, one, one, p->pad},
+                .y_size = p->y_size,
+                .m = p->m,
+                .c = p->c,
+                .across = whole[2] / 2,
+                .tiles = whole[1] / 2 * (whole[2] / 2),
+                .x_batch = p->x_batch,
+                .x_volume = ew_volume(p->x_size),
+                .y_volume = ew_volume(p->y_size),
+                .x = operand[EW_CONV_WINOGRAD_X],
+                .u = operand[EW_CONV_WINOGRAD_U],
+                .y = operand[EW_CONV_WINOGRAD_Y],
+                .finish = {.bias = operand[EW_CONV_WINOGRAD_BIAS],
+                           .residual = operand[EW_CONV_WINOGRAD_RESIDUAL],
+                           .activation = p->activation}};
+  s.seen = operand[EW_CONV_WINOGRAD_SCRATCH], s.sums = s.seen + X_FLOATS + PLACES * APART,
+  s.sums_share = SUM_FLOATS / threads;
   const int64_t all = (int64_t)p->batch * s.tiles, most = X_FLOATS / PLACES / p->c / NR * NR;
   const int32_t share = at_most(s.sums_share - PLACES * APART, SUMS);
   s.rows = at_most(share / PLACES / NR / MR * MR, at_most(4 * MR, up_to(s.m, MR) * MR));
-  s.row_blocks = up_to(s.m, s.rows), s.rows = up_to(up_to(s.m, s.row_blocks), MR) * MR, s.row_blocks = up_to(s.m, s.rows);
+  s.row_blocks = up_to(s.m, s.rows), s.rows = up_to(up_to(s.m, s.row_blocks), MR) * MR,
+  s.row_blocks = up_to(s.m, s.rows);
   s.channels = threads == 1 ? s.c : up_to(s.c, 4 * threads);
-  const int64_t block = up_to(up_to(all, up_to(all, (int32_t)most)), NR) * (int64_t)NR; /* blocks as equal as can be */
+  /* blocks as equal as can be */
+  const int64_t block = up_to(up_to(all, up_to(all, (int32_t)most)), NR) * (int64_t)NR;
   for (; s.first < all; s.first += block) {
     s.n = at_most(all - s.first, (int32_t)block), s.panels = up_to(s.n, NR);
     const int32_t parts = up_to(s.panels, share / PLACES / s.rows / NR);

@@ -1,4 +1,5 @@
 """Edgewise: runs and trains ONNX models, in a web page as on a desktop."""
+
 from .arrays import Array
 from .errors import EdgewiseError
 from .session import InferenceSession, RunOptions, SessionOptions
@@ -9,18 +10,36 @@ __version__ = "0.1.0"
 def __getattr__(name):  # what not every use needs is imported when first asked for
     if name in ("pipeline", "TextGenerationPipeline"):
         from . import pipelines
+
         return getattr(pipelines, name)
     if name in ("generate", "GenerationConfig", "TextStreamer", "TextIteratorStreamer"):
         from . import text
+
         return getattr(text, name)
     if name in ("Trainer", "LoraConfig"):
         from . import training
+
         return getattr(training, name)
     if name == "CausalLM":
         from .training.adapters import CausalLM
+
         return CausalLM
     raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
 
 
-__all__ = ["Array", "CausalLM", "EdgewiseError", "GenerationConfig", "InferenceSession", "LoraConfig", "RunOptions", "SessionOptions", "TextGenerationPipeline", "TextIteratorStreamer",
-           "TextStreamer", "Trainer", "generate", "pipeline"]
+__all__ = [
+    "Array",
+    "CausalLM",
+    "EdgewiseError",
+    "GenerationConfig",
+    "InferenceSession",
+    "LoraConfig",
+    "RunOptions",
+    "SessionOptions",
+    "TextGenerationPipeline",
+    "TextIteratorStreamer",
+    "TextStreamer",
+    "Trainer",
+    "generate",
+    "pipeline",
+]

@@ -1,4 +1,5 @@
 """`python -m edgewise`: the command."""
+
 import sys
 
 from .cli import main

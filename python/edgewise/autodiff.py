@@ -1,9 +1,12 @@
-"""Reverse-mode differentiation of bound graphs: nodes that compute gradients are added behind those that are there.
+"""Reverse-mode differentiation of bound graphs: nodes that compute gradients are added behind those
+that are there.
 
-Each op's rule stands beside the op (`grad`, ops/op.py) and is built from ops, so that a gradient is a graph like any other: passes
-fuse it, plans schedule it, and where rules are made of ops that have rules it can be differentiated again.
-(Reverse accumulation: Griewank and Walther, Evaluating Derivatives, 2008, chapter 3; rules as in PyTorch's derivatives.yaml.)
+Each op's rule stands beside the op (`grad`, ops/op.py) and is built from ops, so that a gradient is
+a graph like any other: passes fuse it, plans schedule it, and where rules are made of ops that have
+rules it can be differentiated again. (Reverse accumulation: Griewank and Walther, Evaluating
+Derivatives, 2008, chapter 3; rules as in PyTorch's derivatives.yaml.)
 """
+
 from __future__ import annotations
 
 from .errors import MissingGradient, UnsupportedOp
@@ -38,10 +41,17 @@ class Gradients:
 
     def wants(self, i):
         """Whether the gradient of the forward node's input i is wanted."""
-        return i < len(self.node.inputs) and self.node.inputs[i] is not None and id(self.node.inputs[i]) in self.needed
+        return (
+            i < len(self.node.inputs)
+            and self.node.inputs[i] is not None
+            and id(self.node.inputs[i]) in self.needed
+        )
 
     def output(self, i, dtype, shape):
-        """Output i of the forward node, which is made to exist. The op's lowering must be able to give it."""
+        """Output i of the forward node, which is made to exist.
+
+        The op's lowering must be able to give it.
+        """
         n = self.node
         while len(n.outputs) <= i:
             n.outputs.append(None)
@@ -78,7 +88,9 @@ class Gradients:
     # ---- shapes ----
     def transpose(self, v, perm):
         """Dimension i of the result is dimension perm[i] of v; v itself where nothing moves."""
-        return v if list(perm) == list(range(len(perm))) else self.op("Transpose", v, perm=list(perm))
+        return (
+            v if list(perm) == list(range(len(perm))) else self.op("Transpose", v, perm=list(perm))
+        )
 
     def swap(self, v):
         """The last two dimensions exchanged."""
@@ -91,14 +103,21 @@ class Gradients:
     def sum_to(self, v, shape):
         """Undoes broadcasting: the sum over what a tensor of `shape` was repeated along."""
         pad = v.rank - len(shape)
-        axes = [*range(pad), *(i + pad for i, d in enumerate(shape) if d == 1 and v.shape[i + pad] != 1)]
+        axes = [
+            *range(pad),
+            *(i + pad for i, d in enumerate(shape) if d == 1 and v.shape[i + pad] != 1),
+        ]
         if axes:
             v = self.op("ReduceSum", v, self.ints(axes), keepdims=1)
         return self.reshape(v, shape)
 
     def zeros(self, shape):
         """float32 zeros of a shape."""
-        return self.op("Expand", self.number(0.0), self.ints(shape)) if product(shape) != 1 else self.reshape(self.number(0.0), shape)
+        return (
+            self.op("Expand", self.number(0.0), self.ints(shape))
+            if product(shape) != 1
+            else self.reshape(self.number(0.0), shape)
+        )
 
 
 def add_gradients(bound, seeds, wrt, missing=None):
@@ -106,9 +125,11 @@ def add_gradients(bound, seeds, wrt, missing=None):
 
     Args:
         bound: BoundGraph made by `bind`, its nodes in an order that can be run.
-        seeds: [(Value, gradient Value of the same shape)]; a gradient of None stands for 1 and wants a value of one element.
-        wrt: [Value] the gradients of which are wanted: inputs, states, or values that nodes compute.
-        missing: a list: nodes whose rule is missing or refuses are added to it as (node, error), and taken as if they were constant, instead of raising.
+        seeds: [(Value, gradient Value of the same shape)]; a gradient of None stands for 1 and
+        wants a value of one element. wrt: [Value] the gradients of which are wanted: inputs,
+        states, or values that nodes compute. missing: a list: nodes whose rule is missing or
+        refuses are added to it as (node, error), and taken as if they were constant, instead of
+        raising.
     Returns:
         [Value or None] in the order of wrt; None: nothing of it reaches the seeds.
     Raises:
@@ -125,7 +146,9 @@ def add_gradients(bound, seeds, wrt, missing=None):
 
     def give(value, gradient):
         if list(gradient.shape) != list(value.shape):
-            raise AssertionError(f"the rule of {g.node.where if g.node else 'a seed'} gives {gradient} for {value}")
+            raise AssertionError(
+                f"the rule of {g.node.where if g.node else 'a seed'} gives {gradient} for {value}"
+            )
         before = grads.get(id(value))
         grads[id(value)] = gradient if before is None else g.add(before, gradient)
 
@@ -138,7 +161,9 @@ def add_gradients(bound, seeds, wrt, missing=None):
         for o in n.outputs:  # complete: all readers of o came before
             if o is not None and id(o) not in wanted:
                 grads.pop(id(o), None)
-        if all(d is None for d in out) or not any(v is not None and id(v) in needed for v in n.inputs):
+        if all(d is None for d in out) or not any(
+            v is not None and id(v) in needed for v in n.inputs
+        ):
             continue
         g.node = n
         try:
@@ -160,7 +185,12 @@ def add_gradients(bound, seeds, wrt, missing=None):
 def _missing(node, forward, wrt):
     """What stands in the way, from which parameter, and what to freeze."""
     producers = {id(o): n for n in forward for o in n.outputs if o is not None}
-    names, seen, path, front = {id(v): v.name for v in wrt}, set(), {}, [v for v in node.inputs if v is not None]
+    names, seen, path, front = (
+        {id(v): v.name for v in wrt},
+        set(),
+        {},
+        [v for v in node.inputs if v is not None],
+    )
     path = {id(v): [] for v in front}
     start, behind = None, []
     while front:
@@ -179,7 +209,15 @@ def _missing(node, forward, wrt):
             if i is not None and id(i) not in path:
                 path[id(i)] = [*path[id(v)], n.name or n.op]
                 front.append(i)
-    through = " -> ".join([f"'{start.name}'", *reversed(path[id(start)])][:8]) if start is not None else "a parameter"
+    through = (
+        " -> ".join([f"'{start.name}'", *reversed(path[id(start)])][:8])
+        if start is not None
+        else "a parameter"
+    )
     few = ", ".join(f"'{b}'" for b in behind[:6]) + (" and others" if len(behind) > 6 else "")
-    return MissingGradient(f"the operator {node.domain + '.' if node.domain else ''}{node.op} has no gradient, and the path {through} -> {node.name or node.op} -> loss needs it", node.where,
-                           f"Freeze {few}, train adapters behind this node only, or take the node out of the model.")
+    return MissingGradient(
+        f"the operator {node.domain + '.' if node.domain else ''}{node.op} has no gradient, and the"
+        f" path {through} -> {node.name or node.op} -> loss needs it",
+        node.where,
+        f"Freeze {few}, train adapters behind this node only, or take the node out of the model.",
+    )

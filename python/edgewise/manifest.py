@@ -1,9 +1,12 @@
-"""Checks the manifest of an `.edge` package: everything that hosts rely on, before anything is allocated.
+"""Checks the manifest of an `.edge` package: everything that hosts rely on, before anything is
+allocated.
 
-web/src/package.ts and web/src/inference/manifest.ts do the same, rule by rule: a package that one of the two readers accepts, the
-other accepts as well (tests/hostile/test_readers.py runs both). The limits of
-both are those of manifest_limits.py. Whether a package fits into a host's memory is not decided here.
+web/src/package.ts and web/src/inference/manifest.ts do the same, rule by rule: a package that one
+of the two readers accepts, the other accepts as well (tests/hostile/test_readers.py runs both). The
+limits of both are those of manifest_limits.py. Whether a package fits into a host's memory is not
+decided here.
 """
+
 from __future__ import annotations
 
 import json
@@ -12,18 +15,43 @@ import struct
 from math import isfinite, prod
 
 from .errors import PackageError
-from .manifest_limits import (CACHE_DTYPES, FORMAT, KINDS, LIMITS, PIECE, SIZES, STATE_KINDS, STATE_SIZES, TASKS, TRAINING_PLANS,
-                              WEIGHT_FILES, WRITABLE_KINDS)
+from .manifest_limits import (
+    CACHE_DTYPES,
+    FORMAT,
+    KINDS,
+    LIMITS,
+    PIECE,
+    SIZES,
+    STATE_KINDS,
+    STATE_SIZES,
+    TASKS,
+    TRAINING_PLANS,
+    WEIGHT_FILES,
+    WRITABLE_KINDS,
+)
 
-_BITS = {**{dtype: 8 * size for dtype, size in SIZES.items()}, "bfloat16": 16,  # as web/src/gen/session.ts
-         **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 8),
-         **dict.fromkeys(("float6_e2m3fn", "float6_e3m2fn"), 6), **dict.fromkeys(("uint4", "int4", "float4_e2m1fn"), 4), "uint2": 2, "int2": 2}
+_BITS = {
+    **{dtype: 8 * size for dtype, size in SIZES.items()},
+    "bfloat16": 16,  # as web/src/gen/session.ts
+    **dict.fromkeys(
+        ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 8
+    ),
+    **dict.fromkeys(("float6_e2m3fn", "float6_e3m2fn"), 6),
+    **dict.fromkeys(("uint4", "int4", "float4_e2m1fn"), 4),
+    "uint2": 2,
+    "int2": 2,
+}
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_REMEDY = "The package is damaged or was made by another version: fetch it again, or build it again with `edgewise build`."
+_REMEDY = (
+    "The package is damaged or was made by another version: fetch it again, or build it again with"
+    " `edgewise build`."
+)
 
 
 class Checker:
-    """Reads JSON values; errors say where in the manifest something is wrong. where: the package's name."""
+    """Reads JSON values; errors say where in the manifest something is wrong. where: the package's
+    name.
+    """
 
     def __init__(self, where: str):
         self.where = where
@@ -55,8 +83,14 @@ class Checker:
     def text(self, value, path: str) -> str:
         """A name: not empty, not long, no half of a surrogate pair."""
         most = LIMITS["MAX_TEXT"]
-        if not isinstance(value, str) or not value or len(value) > most or _LONE_SURROGATE.search(value) \
-                or len(value) > most // 2 and len(value.encode("utf-16-le")) > 2 * most:
+        if (
+            not isinstance(value, str)
+            or not value
+            or len(value) > most
+            or _LONE_SURROGATE.search(value)
+            or len(value) > most // 2
+            and len(value.encode("utf-16-le")) > 2 * most
+        ):
             self.fail(path, "is not a name")
         return value
 
@@ -88,7 +122,11 @@ class Checker:
 
 
 def read_json(text: bytes):
-    """The JSON value, numbers as JavaScript has them (1.0 is 1). Raises ValueError, also where lists and objects are nested too deeply."""
+    """The JSON value, numbers as JavaScript has them (1.0 is 1).
+
+    Raises ValueError, also where lists and objects are nested too deeply.
+    """
+
     def whole(digits):
         return int(digits) if len(digits) <= 17 else float(digits)
 
@@ -98,13 +136,22 @@ def read_json(text: bytes):
 
     def constant(name):
         raise ValueError(f"{name} is no JSON")
+
     try:
-        value = json.loads(text.decode(), parse_int=whole, parse_float=real, parse_constant=constant)
+        value = json.loads(
+            text.decode(), parse_int=whole, parse_float=real, parse_constant=constant
+        )
     except RecursionError:
         raise ValueError("lists and objects are nested too deeply") from None
     level = [value]
     for _ in range(LIMITS["MAX_DEPTH"]):
-        level = [x for one in level for x in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
+        level = [
+            x
+            for one in level
+            for x in (
+                one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+            )
+        ]
         if not level:
             return value
     raise ValueError("lists and objects are nested too deeply")
@@ -115,22 +162,28 @@ def check_format(manifest, where: str) -> None:
     c = Checker(where)
     found = c.object(manifest, "the manifest").get("format")
     if type(found) is not int or found != FORMAT:
-        c.fail("its format", f"is {json.dumps(found)[:40]}, this version of Edgewise reads {FORMAT}",
-               "Build it again with this version: `edgewise build`.")
+        c.fail(
+            "its format",
+            f"is {json.dumps(found)[:40]}, this version of Edgewise reads {FORMAT}",
+            "Build it again with this version: `edgewise build`.",
+        )
 
 
-def check_manifest(manifest: dict, where: str, data_bytes: int | None = None, beside: bool = False) -> None:
+def check_manifest(
+    manifest: dict, where: str, data_bytes: int | None = None, beside: bool = False
+) -> None:
     """Checks a manifest as `read_json` gives it.
 
     Args:
-        where: the package's name, for errors. data_bytes: how many bytes follow the manifest and its padding; None: not known.
-        beside: weights may lie in files that are not in the package, as in what a page compiled for itself.
+        where: the package's name, for errors. data_bytes: how many bytes follow the manifest and
+        its padding; None: not known. beside: weights may lie in files that are not in the package,
+        as in what a page compiled for itself.
     Raises:
         PackageError: what is wrong, and where in the manifest.
     """
     check_format(manifest, where)
     c = Checker(where)
-    c.integer(manifest.get("table_hash"), "table_hash", 0, 0xffffffff)
+    c.integer(manifest.get("table_hash"), "table_hash", 0, 0xFFFFFFFF)
     task = c.one_of(manifest.get("task"), "task", TASKS)
     for k in c.list(manifest.get("kernels", []), "kernels", LIMITS["MAX_KERNELS"]):
         c.text(k, "kernels")
@@ -150,14 +203,25 @@ def _check_files(c: Checker, manifest: dict, data_bytes: int | None) -> dict:
         c.text(name, "the name of a file")
         offset, nbytes = c.tuple(pair, f"files['{name}']", 2)
         c.integer(offset, f"the offset of file '{name}'")
-        c.integer(nbytes, f"the size of file '{name}'", 0, LIMITS["MAX_SIZE" if name == "weights" else "MAX_FILE"])
+        c.integer(
+            nbytes,
+            f"the size of file '{name}'",
+            0,
+            LIMITS["MAX_SIZE" if name == "weights" else "MAX_FILE"],
+        )
         if data_bytes is not None and offset + nbytes > data_bytes:
-            c.fail(f"file '{name}'", f"in it ends at byte {offset + nbytes} of the data, which has {data_bytes}", "The package is cut off or damaged: fetch it again.")
+            c.fail(
+                f"file '{name}'",
+                f"in it ends at byte {offset + nbytes} of the data, which has {data_bytes}",
+                "The package is cut off or damaged: fetch it again.",
+            )
         files[name], end = (offset, nbytes), max(end, offset + nbytes)
     if data_bytes is not None and data_bytes > -(-end // 64) * 64:
         c.fail("the data", f"ends at byte {end}, and {data_bytes - end} bytes follow it")
     reached = 0  # a short package must not ask for any amount of memory by parts that share bytes
-    for offset, nbytes, name in sorted((offset, nbytes, name) for name, (offset, nbytes) in files.items() if nbytes):
+    for offset, nbytes, name in sorted(
+        (offset, nbytes, name) for name, (offset, nbytes) in files.items() if nbytes
+    ):
         if offset < reached:
             c.fail(f"file '{name}'", "overlaps another one")
         reached = offset + nbytes
@@ -180,14 +244,21 @@ def _check_weights(c: Checker, manifest: dict, files: dict, beside: bool) -> dic
         at = f"weights[{i}]"
         w = c.object(w, at)
         name, file = c.text(w.get("name"), f"{at}.name"), c.text(w.get("file"), f"{at}.file")
-        offset, nbytes = c.integer(w.get("offset"), f"{at}.offset"), c.integer(w.get("bytes"), f"{at}.bytes")
+        offset, nbytes = (
+            c.integer(w.get("offset"), f"{at}.offset"),
+            c.integer(w.get("bytes"), f"{at}.bytes"),
+        )
         if file not in files and (not beside or file in WEIGHT_FILES):
             c.fail(at, f"lies in the file '{file}', which is not in the package")
         if file in files:
             if file not in WEIGHT_FILES:
                 c.fail(at, f"lies in the file '{file}', which is not one of weights")
             if offset + nbytes > files[file][1]:
-                c.fail(at, f"ends at byte {offset + nbytes} of the file '{file}', which has {files[file][1]}")
+                c.fail(
+                    at,
+                    f"ends at byte {offset + nbytes} of the file '{file}', which has"
+                    f" {files[file][1]}",
+                )
             if nbytes:
                 spans.setdefault(file, []).append((offset, nbytes, i))
         if name in weights:
@@ -212,7 +283,10 @@ def _check_slots(c: Checker, slots, at: str, weights: dict, named: dict) -> list
     for i, s in enumerate(c.list(slots, at)):
         path = f"{at}[{i}]"
         s = c.object(s, path)
-        name, kind = c.text(s.get("name"), f"{path}.name"), c.one_of(s.get("kind"), f"{path}.kind", KINDS)
+        name, kind = (
+            c.text(s.get("name"), f"{path}.name"),
+            c.one_of(s.get("kind"), f"{path}.kind", KINDS),
+        )
         c.text(s.get("dtype"), f"{path}.dtype")
         c.shape(s.get("shape"), f"{path}.shape")
         nbytes = c.integer(s.get("bytes"), f"{path}.bytes")
@@ -225,7 +299,9 @@ def _check_slots(c: Checker, slots, at: str, weights: dict, named: dict) -> list
             if weights[name] != nbytes:
                 c.fail(path, f"has {nbytes} bytes, the weight '{name}' has {weights[name]}")
         if kind == "state" and STATE_SIZES.get(s["dtype"], -1) * prod(s["shape"]) != nbytes:
-            c.fail(path, f"has {nbytes} bytes, which are not those of {s['dtype'][:40]} {s['shape']}")
+            c.fail(
+                path, f"has {nbytes} bytes, which are not those of {s['dtype'][:40]} {s['shape']}"
+            )
         if kind == "computed":
             if name in weights:
                 c.fail(path, f"has the name of the weight '{name}'")
@@ -257,7 +333,9 @@ def _check_decoder(c: Checker, d, files: dict, weights: dict, adapters: dict, na
         c.fail("decoder.saved", "is not empty: packages hold adapters alone")
     caches = {}
     for i, cache in enumerate(c.list(d.get("caches"), "decoder.caches", LIMITS["MAX_CACHES"])):
-        name = c.text(c.object(cache, f"decoder.caches[{i}]").get("name"), f"decoder.caches[{i}].name")
+        name = c.text(
+            c.object(cache, f"decoder.caches[{i}]").get("name"), f"decoder.caches[{i}].name"
+        )
         if name in caches:
             c.fail(f"decoder.caches[{i}]", f"has the name '{name}' of another one")
         caches[name] = c.integer(cache.get("bytes"), f"decoder.caches[{i}].bytes")
@@ -281,14 +359,24 @@ def _check_decoder(c: Checker, d, files: dict, weights: dict, adapters: dict, na
             if kind == "state" and name in weights:
                 c.fail(path, f"has the name of the weight '{name}'")
             if kind == "state" and adapters.get(name) != nbytes:
-                c.fail(path, f"is the state '{name}' of {nbytes} bytes, which no adapter in 'training' has")
+                c.fail(
+                    path,
+                    f"is the state '{name}' of {nbytes} bytes, which no adapter in 'training' has",
+                )
             if kind == "cache" and caches.get(name) != nbytes:
-                c.fail(path, f"is the cache '{name}' of {nbytes} bytes, which decoder.caches does not have")
+                c.fail(
+                    path,
+                    f"is the cache '{name}' of {nbytes} bytes, which decoder.caches does not have",
+                )
             if kind == "computed" and name in caches:
                 c.fail(path, f"has the name of the cache '{name}'")
             if kind == "input" and (name, s["dtype"], nbytes) != ("input_ids", "int64", 8 * tokens):
                 c.fail(path, f"is not the one input 'input_ids', int64 [1, {tokens}]")
-            if kind == "output" and (name, s["dtype"], nbytes) != ("logits", "float32", 4 * vocabulary):
+            if kind == "output" and (name, s["dtype"], nbytes) != (
+                "logits",
+                "float32",
+                4 * vocabulary,
+            ):
                 c.fail(path, f"is not the one output 'logits', float32 [1, {vocabulary}]")
         kinds = {s["kind"] for s in slots}
         if "input" not in kinds or "output" not in kinds:
@@ -313,12 +401,16 @@ def _check_inference(c: Checker, d, files: dict, weights: dict, named: dict) -> 
             if of == "inputs":
                 declared.add(v["name"])
             if v.get("shape") is not None:
-                for k, dim in enumerate(c.list(v["shape"], f"{path}.shape", LIMITS["MAX_DECLARED_RANK"])):
+                for k, dim in enumerate(
+                    c.list(v["shape"], f"{path}.shape", LIMITS["MAX_DECLARED_RANK"])
+                ):
                     if dim is not None and not isinstance(dim, str):
                         c.integer(dim, f"{path}.shape[{k}]", -1)
     if d.get("programs"):
         c.fail("inference.programs", "are there, as only in a page's own storage")
-    for i, plan in enumerate(c.list(d.get("plans"), "inference.plans", LIMITS["MAX_INFERENCE_PLANS"])):
+    for i, plan in enumerate(
+        c.list(d.get("plans"), "inference.plans", LIMITS["MAX_INFERENCE_PLANS"])
+    ):
         at = f"inference.plans[{i}]"
         inputs = check_plan(c, plan, at, files, weights, named)
         for name in inputs:
@@ -327,7 +419,9 @@ def _check_inference(c: Checker, d, files: dict, weights: dict, named: dict) -> 
 
 
 def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dict) -> dict:
-    """Checks one plan of a package of task "inference"; returns its inputs as the manifest has them."""
+    """Checks one plan of a package of task "inference"; returns its inputs as the manifest has
+    them.
+    """
     plan = c.object(plan, at)
     _plan_file(c, plan, at, files)
     slots = _check_slots(c, plan.get("slots"), f"{at}.slots", weights, named)
@@ -349,7 +443,11 @@ def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dic
             if s["name"] not in inputs:
                 c.fail(at, f"has a slot for an input '{s['name']}', which its inputs lack")
             if s["bytes"] != _tensor_bytes(*inputs[s["name"]], s["bytes"]):
-                c.fail(at, f"has a slot of {s['bytes']} bytes for its input '{s['name']}', which has another size")
+                c.fail(
+                    at,
+                    f"has a slot of {s['bytes']} bytes for its input '{s['name']}', which has"
+                    " another size",
+                )
     places = {s["name"]: s["bytes"] for s in slots if s["kind"] == "output"}
     for name, entry in c.object(plan.get("outputs"), f"{at}.outputs").items():
         path = f"{at}.outputs['{name}']"
@@ -379,7 +477,9 @@ def _tensor_bytes(dtype: str, shape: list, unknown: int) -> int:
 
 
 def _check_training(c: Checker, programs, files: dict, weights: dict, named: dict) -> dict:
-    """{name: bytes} of the states of adapters, which the decoder's plans may read. programs: ... where there are none."""
+    """{name: bytes} of the states of adapters, which the decoder's plans may read. programs: ...
+    where there are none.
+    """
     adapters, names = {}, set()
     if programs is ...:
         return adapters
@@ -433,8 +533,14 @@ def _check_states(c: Checker, states, at: str, weights: dict) -> dict:
     for i, s in enumerate(c.list(states, at)):
         path = f"{at}[{i}]"
         s = c.object(s, path)
-        name, kind = c.text(s.get("name"), f"{path}.name"), c.one_of(s.get("kind"), f"{path}.kind", STATE_KINDS)
-        dtype, shape = c.text(s.get("dtype"), f"{path}.dtype"), c.shape(s.get("shape"), f"{path}.shape")
+        name, kind = (
+            c.text(s.get("name"), f"{path}.name"),
+            c.one_of(s.get("kind"), f"{path}.kind", STATE_KINDS),
+        )
+        dtype, shape = (
+            c.text(s.get("dtype"), f"{path}.dtype"),
+            c.shape(s.get("shape"), f"{path}.shape"),
+        )
         nbytes = c.integer(s.get("bytes"), f"{path}.bytes")
         if dtype not in STATE_SIZES or prod(shape) * STATE_SIZES[dtype] != nbytes:
             c.fail(path, f"has {nbytes} bytes, which are not those of {dtype[:40]} {shape}")
@@ -457,15 +563,28 @@ def _check_states(c: Checker, states, at: str, weights: dict) -> dict:
 
 
 def _check_training_slots(c: Checker, slots: list, at: str, states: dict, ids: int) -> None:
-    inputs = {"input_ids": ("int64", ids), "labels": ("int64", ids), "learning_rate": ("float32", 4), "gradient_scale": ("float32", 4), "seed": ("int64", 8)}
+    inputs = {
+        "input_ids": ("int64", ids),
+        "labels": ("int64", ids),
+        "learning_rate": ("float32", 4),
+        "gradient_scale": ("float32", 4),
+        "seed": ("int64", 8),
+    }
     for i, s in enumerate(slots):
         path, name, kind, nbytes = f"{at}.slots[{i}]", s["name"], s["kind"], s["bytes"]
         if kind == "state" and states.get(name, ("", -1))[1] != nbytes:
-            c.fail(path, f"is the state '{name}' of {nbytes} bytes, which the program's states do not have")
+            c.fail(
+                path,
+                f"is the state '{name}' of {nbytes} bytes, which the program's states do not have",
+            )
         if kind == "cache":
             c.fail(path, "is a cache, which training has not")
         if kind == "input" and (s["dtype"], nbytes) != inputs.get(name):
-            c.fail(path, f"is an input '{name}' ({s['dtype'][:40]}, {nbytes} bytes) that training does not feed")
+            c.fail(
+                path,
+                f"is an input '{name}' ({s['dtype'][:40]}, {nbytes} bytes) that training does not"
+                " feed",
+            )
         if kind == "output" and (name, s["dtype"], nbytes) != ("loss", "float32", 4):
             c.fail(path, "is not the one output 'loss', float32")
 
@@ -482,8 +601,10 @@ def plans_of(manifest: dict):
 
 
 def check_slot_table(data: bytes, slots: list, where: str, file: str) -> None:
-    """Compares the slots that a manifest describes with those in the plan's bytes (plan/plan.py): as many, of the same sizes, and none writable
-    that several plans or sequences read. Raises PackageError."""
+    """Compares the slots that a manifest describes with those in the plan's bytes (plan/plan.py):
+    as many, of the same sizes, and none writable that several plans or sequences read. Raises
+    PackageError.
+    """
     c = Checker(where)
     header = struct.Struct("<8sIIIIIIQQQ")
     if len(data) < header.size or not data.startswith(b"EDGEPLN1"):
@@ -494,6 +615,12 @@ def check_slot_table(data: bytes, slots: list, where: str, file: str) -> None:
     for i, s in enumerate(slots):
         nbytes, flags = struct.unpack_from("<QI", data, at + 16 * i)
         if nbytes != s["bytes"]:
-            c.fail(f"slot '{s['name'][:100]}' of '{file}'", f"has {nbytes} bytes, the manifest says {s['bytes']}")
+            c.fail(
+                f"slot '{s['name'][:100]}' of '{file}'",
+                f"has {nbytes} bytes, the manifest says {s['bytes']}",
+            )
         if flags & 1 and s["kind"] not in WRITABLE_KINDS:
-            c.fail(f"slot '{s['name'][:100]}' of '{file}'", f"can be written, though it is of the kind '{s['kind']}'")
+            c.fail(
+                f"slot '{s['name'][:100]}' of '{file}'",
+                f"can be written, though it is of the kind '{s['kind']}'",
+            )

@@ -1,10 +1,12 @@
 """The `.edge` package: a compiled model in one file.
 
-Layout: 8 bytes "EDGEWISE", u64 little-endian length of a JSON manifest, the manifest (UTF-8), zero padding to a multiple of 64, then data.
-`files` in the manifest gives [offset, size] of each part from the start of the data. Everything has a sum: the manifest and the parts that
-are read whole a SHA-256, and each weight one for every 4 MB (sums.py), which are checked as weights are loaded. web/src/package.ts reads
-the same; manifest.py says what a manifest holds.
+Layout: 8 bytes "EDGEWISE", u64 little-endian length of a JSON manifest, the manifest (UTF-8), zero
+padding to a multiple of 64, then data. `files` in the manifest gives [offset, size] of each part
+from the start of the data. Everything has a sum: the manifest and the parts that are read whole a
+SHA-256, and each weight one for every 4 MB (sums.py), which are checked as weights are loaded.
+web/src/package.ts reads the same; manifest.py says what a manifest holds.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -23,8 +25,10 @@ SUM = b'{"manifest_sha256":"'
 
 
 def _signed(text):
-    """A manifest's bytes with their own checksum, taken with zeros in its place, at its beginning."""
-    rest = text[len(SUM) + 64:]
+    """A manifest's bytes with their own checksum, taken with zeros in its place, at its
+    beginning.
+    """
+    rest = text[len(SUM) + 64 :]
     return SUM + hashlib.sha256(SUM + b"0" * 64 + rest).hexdigest().encode() + rest
 
 
@@ -41,12 +45,15 @@ class Part(Source):
 
 
 class Package:
-    """A compiled model: `manifest` (dict), `blobs` {file name: bytes} and `sources` {file name: Source} for what stays where it is."""
+    """A compiled model: `manifest` (dict), `blobs` {file name: bytes} and `sources` {file name:
+    Source} for what stays where it is.
+    """
 
     def __init__(self, manifest, blobs, sources):
         self.manifest, self.blobs, self.sources = manifest, blobs, sources
         self.graph = None  # of a package compiled by this process
-        self.labels = {}   # plan file: node of each step, for errors; of packages compiled by this process
+        # plan file: node of each step, for errors; of packages compiled by this process
+        self.labels = {}
 
     def file(self, name):
         """Bytes of a part, or None."""
@@ -56,20 +63,30 @@ class Package:
             data = self.sources[name].read(0, self.sources[name].size)
             want = self.manifest.get("sha256", {}).get(name)
             if want is not None and hashlib.sha256(data).hexdigest() != want:
-                raise PackageError("it is not what its checksum says", self.sources[name].name, "The package is damaged: fetch or build it again.")
+                raise PackageError(
+                    "it is not what its checksum says",
+                    self.sources[name].name,
+                    "The package is damaged: fetch or build it again.",
+                )
             return data
         return None
 
     def source(self, name):
-        """The Source of a part or of a file that stays where it is; KeyError where there is none."""
+        """The Source of a part or of a file that stays where it is; KeyError where there is
+        none.
+        """
         return self.sources[name]
 
     def json(self, name, default=None):
-        """A part as a dict; `default` where there is none, PackageError where it is not a JSON object."""
+        """A part as a dict; `default` where there is none, PackageError where it is not a JSON
+        object.
+        """
         data = self.file(name)
         if data is None:
             return default
-        return parse_json_object(data, name, PackageError, "Fetch that file again, or build the package again.")
+        return parse_json_object(
+            data, name, PackageError, "Fetch that file again, or build the package again."
+        )
 
     def write(self, target):
         """Writes the package to a binary file object, weights copied from where they lie."""
@@ -80,15 +97,21 @@ class Package:
             weights.append({**w, "file": "weights", "offset": at, "sums": sums})
             at += -(-w["bytes"] // 64) * 64
         files, offset = {}, 0
-        parts = dict(self.blobs) or {name: self.file(name) for name in self.manifest["files"] if name != "weights"}  # of a package that was read
+        parts = dict(self.blobs) or {
+            name: self.file(name) for name in self.manifest["files"] if name != "weights"
+        }  # of a package that was read
         for name, data in parts.items():
             files[name] = [offset, len(data)]
             offset += -(-len(data) // 64) * 64
         files["weights"] = [offset, at]
         manifest["weights"], manifest["files"] = weights, files
-        manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}  # readers check them: a flipped bit must not become a wrong number
+        manifest["sha256"] = {
+            name: hashlib.sha256(data).hexdigest() for name, data in parts.items()
+        }  # readers check them: a flipped bit must not become a wrong number
         manifest.pop("manifest_sha256", None)
-        text = _signed(json.dumps({"manifest_sha256": "0" * 64, **manifest}, separators=(",", ":")).encode())
+        text = _signed(
+            json.dumps({"manifest_sha256": "0" * 64, **manifest}, separators=(",", ":")).encode()
+        )
         target.write(MAGIC + struct.pack("<Q", len(text)) + text)
         target.write(bytes(-(16 + len(text)) % 64))
         for data in parts.values():
@@ -104,11 +127,15 @@ class Package:
 
     @staticmethod
     def read(source):
-        """Opens a package and checks all of it but the weights, which are checked when they are loaded (`sums.py`).
+        """Opens a package and checks all of it but the weights, which are checked when they are
+        loaded (`sums.py`).
 
-        Raises PackageError with what is wrong and where."""
+        Raises PackageError with what is wrong and where.
+        """
+
         def broken(what, remedy="The file is truncated or damaged; fetch it or build it again."):
             return PackageError(what, source.name, remedy)
+
         if source.size < 16 or source.read(0, 8) != MAGIC:
             raise broken("it is no .edge package", "Build one with `edgewise build`.")
         length = struct.unpack("<Q", source.read(8, 8))[0]
@@ -124,7 +151,10 @@ class Package:
             raise broken("its manifest is not what its checksum says")
         start = -(-(16 + length) // 64) * 64
         check_manifest(manifest, source.name, max(0, source.size - start))
-        sources = {name: Part(source, start + offset, size, f"{source.name}:{name}") for name, (offset, size) in manifest["files"].items()}
+        sources = {
+            name: Part(source, start + offset, size, f"{source.name}:{name}")
+            for name, (offset, size) in manifest["files"].items()
+        }
         package = Package(manifest, {}, sources)
         for name in manifest["sha256"]:
             package.file(name)  # its checksum

@@ -1,4 +1,9 @@
-"""Seeds of random numbers. What the engine draws follows from one int64 per plan run (core/kernels/random.c); web/src/seeds.ts has the same."""
+"""Seeds of random numbers.
+
+What the engine draws follows from one int64 per plan run (core/kernels/random.c); web/src/seeds.ts
+has the same.
+"""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +14,9 @@ MASK64 = (1 << 64) - 1
 
 
 def seed_of_run(seed: int, run: int) -> int:
-    """The int64 that random numbers of run number `run` follow from (the finalizer of SplitMix64; Steele, Lea, Flood 2014)."""
+    """The int64 that random numbers of run number `run` follow from (the finalizer of SplitMix64;
+    Steele, Lea, Flood 2014).
+    """
     z = (seed * 0x9E3779B97F4A7C15 + run + 1) & MASK64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
@@ -22,15 +29,24 @@ def random_seed() -> int:
 
 
 def check_seed(seed: object, where: str) -> int | None:
-    """A caller's seed, or None where there is none. Raises InputError unless it is an integer from 0 to 2^63 - 1."""
+    """A caller's seed, or None where there is none.
+
+    Raises InputError unless it is an integer from 0 to 2^63 - 1.
+    """
     if seed is None or type(seed) is int and 0 <= seed <= MASK64 >> 1:
         return seed
-    raise InputError(f"{seed!r} is no seed", where, "Give an integer from 0 to 2^63 - 1, or None for other random numbers in each run.")
+    raise InputError(
+        f"{seed!r} is no seed",
+        where,
+        "Give an integer from 0 to 2^63 - 1, or None for other random numbers in each run.",
+    )
 
 
 class RunSeeds:
-    """The seeds of one run of a model: each execution of a plan that draws random numbers takes the next one, so that parts of a graph and rounds of a
-    loop draw different numbers and all of them follow from the run's seed."""
+    """The seeds of one run of a model: each execution of a plan that draws random numbers takes the
+    next one, so that parts of a graph and rounds of a loop draw different numbers and all of them
+    follow from the run's seed.
+    """
 
     def __init__(self, seed: int | None = None):
         self.seed = random_seed() if seed is None else seed

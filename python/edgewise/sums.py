@@ -1,8 +1,10 @@
-"""Sums of weights, one for every PIECE of a weight's bytes: XXH64 as 16 hexadecimal digits, computed by the engine (core/sum.c) in both hosts.
+"""Sums of weights, one for every PIECE of a weight's bytes: XXH64 as 16 hexadecimal digits,
+computed by the engine (core/sum.c) in both hosts.
 
-They tell damaged bytes and mixed downloads from whole ones. They are no protection against those who want to deceive: for that a page has
-the option `integrity`.
+They tell damaged bytes and mixed downloads from whole ones. They are no protection against those
+who want to deceive: for that a page has the option `integrity`.
 """
+
 from __future__ import annotations
 
 import struct
@@ -24,6 +26,7 @@ def sum_at(engine, address: int, nbytes: int) -> str:
 def source_sums(source, offset: int, nbytes: int) -> list[str]:
     """The sums of a stretch of a Source, which is read piece by piece."""
     from .engine import default_engine
+
     engine, sums = default_engine(), []
     buffer = engine.alloc(min(PIECE, nbytes))
     try:
@@ -37,9 +40,15 @@ def source_sums(source, offset: int, nbytes: int) -> list[str]:
 
 
 def check_sums(engine, address: int, nbytes: int, sums: list[str], weight: str, file: str) -> None:
-    """Raises PackageError where a weight in engine memory is not what its sums say. weight, file: names, for the error."""
+    """Raises PackageError where a weight in engine memory is not what its sums say. weight, file:
+    names, for the error.
+    """
     for i, want in enumerate(sums):
         at = i * PIECE
         if sum_at(engine, address + at, min(PIECE, nbytes - at)) != want:
-            raise PackageError(f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' are not what their checksum says", file,
-                               "The file is damaged: fetch it again, or build it again with `edgewise build`.")
+            raise PackageError(
+                f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' are not what"
+                " their checksum says",
+                file,
+                "The file is damaged: fetch it again, or build it again with `edgewise build`.",
+            )

@@ -1,1 +1,4 @@
-"""`make bench`: how fast Edgewise is, side by side with other engines in one Chromium. Nothing here asserts a speed."""
+"""`make bench`: how fast Edgewise is, side by side with other engines in one Chromium.
+
+Nothing here asserts a speed.
+"""

@@ -1,4 +1,8 @@
-"""python -m tests.bench [CASE ...] [--rounds N] [--seconds N] [--out FOLDER]: measures, and writes results.json, results.md and the plots; README's part on speed, too, where they lie in the repository."""
+"""python -m tests.bench [CASE ...] [--rounds N] [--seconds N] [--out FOLDER]: measures, and writes
+results.json, results.md and the plots; README's part on speed, too, where they lie in the
+repository.
+"""
+
 from __future__ import annotations
 
 import argparse
@@ -10,16 +14,44 @@ from . import binding, kernels, language, networks, ops, real, report, start, tr
 from .browser import Bench, say
 from .contenders import busy
 
-MODULES = (language, networks, training, ops, kernels, start, binding, real)  # each has CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
+MODULES = (
+    language,
+    networks,
+    training,
+    ops,
+    kernels,
+    start,
+    binding,
+    real,
+)  # each has CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
 CASES = {case: module for module in MODULES for case in module.CASES}
 
 
 def main():
-    p = argparse.ArgumentParser(prog="python -m tests.bench", description="Speed of Edgewise beside other engines in one Chromium. Cases: " + ", ".join(CASES))
+    p = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description="Speed of Edgewise beside other engines in one Chromium. Cases: "
+        + ", ".join(CASES),
+    )
     p.add_argument("cases", nargs="*", metavar="CASE", help="default: all")
-    p.add_argument("--rounds", type=int, default=5, help="how often everything is repeated, in turns (default 5)")
-    p.add_argument("--seconds", type=float, default=45, help="no new round after so long for a format of a language model, a table of networks, or half of that of the operators; a model that is trained has half of it (default 45)")
-    p.add_argument("--out", default=report.HERE, help="where results and plots go (default: tests/bench)")
+    p.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help="how often everything is repeated, in turns (default 5)",
+    )
+    p.add_argument(
+        "--seconds",
+        type=float,
+        default=45,
+        help=(
+            "no new round after so long for a format of a language model, a table of networks, or"
+            " half of that of the operators; a model that is trained has half of it (default 45)"
+        ),
+    )
+    p.add_argument(
+        "--out", default=report.HERE, help="where results and plots go (default: tests/bench)"
+    )
     a = p.parse_args()
     unknown = set(a.cases) - set(CASES)
     if unknown:
@@ -41,11 +73,20 @@ def main():
                 broken += cases
                 continue
             for case in found.values():
-                case |= {"load": [before, os.getloadavg()[0]], "trouble": case.get("trouble", []) + bench.trouble + ([warning] if warning else [])}
+                case |= {
+                    "load": [before, os.getloadavg()[0]],
+                    "trouble": (
+                        case.get("trouble", []) + bench.trouble + ([warning] if warning else [])
+                    ),
+                }
             path = report.write(found, bench.version, a.out)
     if path:
         print("\n" + report.summary(path))
-    say(f"{time.monotonic() - begin:.0f} s in all" + (f"; not measured: {', '.join(broken)}" if broken else "") + (f"; {path}" if path else ""))
+    say(
+        f"{time.monotonic() - begin:.0f} s in all"
+        + (f"; not measured: {', '.join(broken)}" if broken else "")
+        + (f"; {path}" if path else "")
+    )
     return int(bool(broken))
 
 

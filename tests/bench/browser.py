@@ -1,4 +1,7 @@
-"""What the cases need: peers installed, pages bundled, a server, one Chromium, and contenders in it that answer calls."""
+"""What the cases need: peers installed, pages bundled, a server, one Chromium, and contenders in it
+that answer calls.
+"""
+
 from __future__ import annotations
 
 import base64
@@ -17,7 +20,14 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 WORK = ROOT / ".build" / "bench"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>bench</title>"
 
 PATIENCE = 90  # seconds: a call that takes longer has failed
@@ -44,7 +54,9 @@ def say(text):
 def _sh(*command, cwd=ROOT):
     done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()[-800:]}")
+        raise RuntimeError(
+            f"{' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()[-800:]}"
+        )
 
 
 def _newer(target, *sources):
@@ -67,8 +79,18 @@ def peers():
 def bundle():
     """page/*.js and the engine of web/src as one file each."""
     out = WORK / "page"
-    _sh(ROOT / "web/node_modules/.bin/esbuild", *sorted(HERE.glob("page/*.js")), "--bundle", "--format=esm", "--target=es2022", "--log-level=error",
-        "--define:__VERSION__='bench'", "--define:__COMPILER__='bench'", "--define:__WHEEL__='bench'", f"--outdir={out}")
+    _sh(
+        ROOT / "web/node_modules/.bin/esbuild",
+        *sorted(HERE.glob("page/*.js")),
+        "--bundle",
+        "--format=esm",
+        "--target=es2022",
+        "--log-level=error",
+        "--define:__VERSION__='bench'",
+        "--define:__COMPILER__='bench'",
+        "--define:__WHEEL__='bench'",
+        f"--outdir={out}",
+    )
     (out / "blank.html").write_text(BLANK)
     return out
 
@@ -79,7 +101,20 @@ def limits():
     for flavour, flags in (("simd128", []), ("relaxed", ["-mrelaxed-simd"])):
         out, source = WORK / "page" / f"limits-{flavour}.wasm", HERE / "page/limits.c"
         if not _newer(out, source, ROOT / "core/simd.h", ROOT / "core/vector_math.h"):
-            _sh(emcc, "-O3", "-msimd128", "-ffp-contract=off", "-fno-math-errno", *flags, "-sSTANDALONE_WASM", "--no-entry", "-sALLOW_MEMORY_GROWTH", source, "-o", out)
+            _sh(
+                emcc,
+                "-O3",
+                "-msimd128",
+                "-ffp-contract=off",
+                "-fno-math-errno",
+                *flags,
+                "-sSTANDALONE_WASM",
+                "--no-entry",
+                "-sALLOW_MEMORY_GROWTH",
+                source,
+                "-o",
+                out,
+            )
 
 
 class Bench:
@@ -87,7 +122,11 @@ class Bench:
 
     def __enter__(self):
         WORK.mkdir(parents=True, exist_ok=True)
-        for name in ("edgewise.js", "engine/edgewise-simd128.wasm", "engine/edgewise-relaxed-threads.wasm"):
+        for name in (
+            "edgewise.js",
+            "engine/edgewise-simd128.wasm",
+            "engine/edgewise-relaxed-threads.wasm",
+        ):
             if not (ROOT / "web/dist" / name).exists():
                 raise SystemExit(f"web/dist/{name} is not there: run `make bench`, which builds it")
         bundle()
@@ -100,12 +139,36 @@ class Bench:
             mounts.append(f"/real={REAL_MODELS}")
         try:
             found = peers()
-            mounts += [f"/{path}={found / folder}" for path, folder in (("ort", "onnxruntime-web/dist"), ("ort-training", "onnxruntime-web-training/dist"), ("jax", "@jax-js/jax/dist"), ("tf", "@tensorflow"), ("wllama", "@wllama/wllama/esm"))]
+            mounts += [
+                f"/{path}={found / folder}"
+                for path, folder in (
+                    ("ort", "onnxruntime-web/dist"),
+                    ("ort-training", "onnxruntime-web-training/dist"),
+                    ("jax", "@jax-js/jax/dist"),
+                    ("tf", "@tensorflow"),
+                    ("wllama", "@wllama/wllama/esm"),
+                )
+            ]
         except RuntimeError as e:
             self.failed("the npm packages", e)
-        self.server = subprocess.Popen(["node", ROOT / "web/demo/serve.mjs", "--port", "0", *(a for m in mounts for a in ("--mount", m))], stdout=subprocess.PIPE, text=True)
-        self.url = next(re.search(r"http://localhost:\d+", line)[0] for line in self.server.stdout if "http://" in line)
+        self.server = subprocess.Popen(
+            [
+                "node",
+                ROOT / "web/demo/serve.mjs",
+                "--port",
+                "0",
+                *(a for m in mounts for a in ("--mount", m)),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.url = next(
+            re.search(r"http://localhost:\d+", line)[0]
+            for line in self.server.stdout
+            if "http://" in line
+        )
         from playwright.sync_api import sync_playwright
+
         self.playwright = sync_playwright().start()
         self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         self.version = self.chromium.version
@@ -119,12 +182,16 @@ class Bench:
 
     def failed(self, who, error):
         """A contender that cannot take part is reported; the others go on."""
-        text = " ".join(re.split(r"\n\s+at ", str(error))[0].removeprefix("Page.evaluate: ").split())[:300]  # without the stack
+        text = " ".join(
+            re.split(r"\n\s+at ", str(error))[0].removeprefix("Page.evaluate: ").split()
+        )[:300]  # without the stack
         say(f"  {who} failed: {text}")
         self.trouble.append(f"{who}: {text}")
 
     def contend(self, name, script, method="open", *args):
-        """A contender in a page and worker of its own, opened by `method`; None where that fails."""
+        """A contender in a page and worker of its own, opened by `method`; None where that
+        fails.
+        """
         contender = None
         try:
             contender = Contender(self, name, script)
@@ -141,11 +208,16 @@ class Bench:
             limits()
         except (RuntimeError, OSError) as e:
             return self.failed(f"limit {flavour}", e)
-        return self.contend(f"limit {flavour}", "limits.js", "open", f"/bench/page/limits-{flavour}.wasm")
+        return self.contend(
+            f"limit {flavour}", "limits.js", "open", f"/bench/page/limits-{flavour}.wasm"
+        )
 
 
 class Contender:
-    """One page with one worker. Pages of different browser contexts never share a renderer process, so its memory is its own."""
+    """One page with one worker.
+
+    Pages of different browser contexts never share a renderer process, so its memory is its own.
+    """
 
     def __init__(self, bench, name, script):
         self.bench, self.name, self.opened = bench, name, None
@@ -170,11 +242,16 @@ class Contender:
 
     def settle(self):
         """Finds the renderer process: the one that grew while this contender was opened."""
-        grown = {pid: m["rss"] - self.before.get(pid, {"rss": 0})["rss"] for pid, m in renderers().items()}
+        grown = {
+            pid: m["rss"] - self.before.get(pid, {"rss": 0})["rss"]
+            for pid, m in renderers().items()
+        }
         self.process = max(grown, key=grown.get, default=None)
 
     def call_and_find(self, method, *args):
-        """As call; the renderer process is then the one that worked most meanwhile, which tells small pages apart better than `settle`. `worked`: its processor time, in ms."""
+        """As call; the renderer process is then the one that worked most meanwhile, which tells
+        small pages apart better than `settle`. `worked`: its processor time, in ms.
+        """
         before = {pid: cpu_ms(pid) for pid in renderers()}
         result = self.call(method, *args)
         worked = {pid: cpu_ms(pid) - before.get(pid, 0) for pid in renderers()}
@@ -185,13 +262,18 @@ class Contender:
         return result
 
     def peak_mb(self):
-        """The most memory that the renderer process ever had resident. (Asked after every call: Chromium resets the system's count now and then.)"""
+        """The most memory that the renderer process ever had resident.
+
+        (Asked after every call: Chromium resets the system's count now and then.)
+        """
         found = renderers().get(self.process)
         self.peak = max(self.peak, found["peak"] if found else 0)
         return round(self.peak / 1024) or None
 
     def cpu_ms(self):
-        """Processor time that the renderer process has used: of one thread's work it counts what other programs on the machine did not take."""
+        """Processor time that the renderer process has used: of one thread's work it counts what
+        other programs on the machine did not take.
+        """
         return cpu_ms(self.process)
 
     def floats(self, method):
@@ -234,4 +316,5 @@ def renderers():
                 return True
             pid = parent.get(pid, 0)
         return False
+
     return {pid: m for pid, m in memory.items() if ours(pid)}

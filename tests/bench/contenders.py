@@ -1,4 +1,7 @@
-"""What takes part: names that are the same in all cases, native engines in this process for scale, the machine's limits, and the turns in which all of them are measured."""
+"""What takes part: names that are the same in all cases, native engines in this process for scale,
+the machine's limits, and the turns in which all of them are measured.
+"""
+
 from __future__ import annotations
 
 import os
@@ -9,21 +12,40 @@ import numpy as np
 from .browser import say
 from .stats import summary
 
-SIMD, ONE, TWO = "Edgewise simd128, 1 thread", "Edgewise relaxed, 1 thread", "Edgewise relaxed, 2 threads"
+SIMD, ONE, TWO = (
+    "Edgewise simd128, 1 thread",
+    "Edgewise relaxed, 1 thread",
+    "Edgewise relaxed, 2 threads",
+)
 ORT_ONE, ORT_TWO = "onnxruntime-web, 1 thread", "onnxruntime-web, 2 threads"
 ORT_TRAINING = "1.19.2"
-TRAINING_ONE, TRAINING_TWO = f"onnxruntime-web {ORT_TRAINING}, 1 thread", f"onnxruntime-web {ORT_TRAINING}, 2 threads"
+TRAINING_ONE, TRAINING_TWO = (
+    f"onnxruntime-web {ORT_TRAINING}, 1 thread",
+    f"onnxruntime-web {ORT_TRAINING}, 2 threads",
+)
 TF, JAX, JAX_TWO = "TensorFlow.js, 1 thread", "jax-js, 1 thread", "jax-js, 2 threads"
 WLLAMA_ONE, WLLAMA_TWO = "wllama, 1 thread", "wllama, 2 threads"
-NATIVE, NATIVE_TWO, TORCH = "native onnxruntime, 1 thread", "native onnxruntime, 2 threads", "native PyTorch, 1 thread"
-EDGEWISE = {SIMD: ("simd128", 1), ONE: ("relaxed-threads", 1), TWO: ("relaxed-threads", 2)}  # flavour, threads
+NATIVE, NATIVE_TWO, TORCH = (
+    "native onnxruntime, 1 thread",
+    "native onnxruntime, 2 threads",
+    "native PyTorch, 1 thread",
+)
+EDGEWISE = {
+    SIMD: ("simd128", 1),
+    ONE: ("relaxed-threads", 1),
+    TWO: ("relaxed-threads", 2),
+}  # flavour, threads
 
 SLOW = 4.0  # seconds: a contender whose turn takes longer takes part in two rounds
 
 
 def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
-    """{contender: what turn(name, contender, number) returned in each round}. All have their turn in each round, each time another one first; in round -1, which is not kept, everything
-    gets warm and results are checked. Who fails is said and left out from there on (`contenders` holds who is left); who is slow has two rounds."""
+    """{contender: what turn(name, contender, number) returned in each round}.
+
+    All have their turn in each round, each time another one first; in round -1, which is not kept,
+    everything gets warm and results are checked. Who fails is said and left out from there on
+    (`contenders` holds who is left); who is slow has two rounds.
+    """
     found = {who: [] for who in contenders}
     took = dict.fromkeys(contenders, 0.0)
     end = time.monotonic() + seconds
@@ -51,12 +73,18 @@ def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
 
 
 def leave_out(bench, title, differences, allowed, *measured):
-    """Who does not do the same work has no figures anywhere: says whose difference from the reference is more than what is allowed, and takes them out of all of `measured`, {contender: whatever}.
+    """Who does not do the same work has no figures anywhere: says whose difference from the
+    reference is more than what is allowed, and takes them out of all of `measured`, {contender:
+    whatever}.
 
-    differences, allowed: {contender: number}. Returns who it was."""
+    differences, allowed: {contender: number}. Returns who it was.
+    """
     found = [who for who, difference in differences.items() if not difference <= allowed[who]]
     for who in found:
-        bench.trouble.append(f"{who}{title and ', ' + title}: its results differ by {differences[who]:.3g}, where {allowed[who]:g} is allowed: NOT COMPARABLE, left out")
+        bench.trouble.append(
+            f"{who}{title and ', ' + title}: its results differ by {differences[who]:.3g}, where"
+            f" {allowed[who]:g} is allowed: NOT COMPARABLE, left out"
+        )
         say("  " + bench.trouble[-1])
         for of in measured:
             of.pop(who, None)
@@ -64,9 +92,12 @@ def leave_out(bench, title, differences, allowed, *measured):
 
 
 def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200, limits=None):
-    """One model in all of `pages`, which are opened once for many: {who: [ms of each round]}, {who: [processor ms of each round]}, {who: version}, {who: difference}.
+    """One model in all of `pages`, which are opened once for many: {who: [ms of each round]}, {who:
+    [processor ms of each round]}, {who: version}, {who: difference}.
 
-    calls: {who: arguments of its method `model`}; native: {who: function that prepares run()}; differs: (result, that of onnxruntime-web) -> (difference, how much may be)."""
+    calls: {who: arguments of its method `model`}; native: {who: function that prepares run()};
+    differs: (result, that of onnxruntime-web) -> (difference, how much may be).
+    """
     taking, results, versions = {}, {}, {}
     for who, arguments in calls.items():
         if who not in pages:
@@ -81,20 +112,44 @@ def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200
 
     def turn(who, one, number):
         here = isinstance(one, Native)
-        times = one.times(ms if number >= 0 else 0) if here else one.call_and_find("modelTimes", ms if number >= 0 else 0)
+        times = (
+            one.times(ms if number >= 0 else 0)
+            if here
+            else one.call_and_find("modelTimes", ms if number >= 0 else 0)
+        )
         if number < 0:
             results[who] = one.result if here else one.floats("modelResult")
-        return float(np.median(times[1:])), None if here else one.worked / len(times)  # the first one found the caches cold
+        return float(np.median(times[1:])), (
+            None if here else one.worked / len(times)
+        )  # the first one found the caches cold
+
     found = turns(bench, taking, rounds, seconds, turn, limits, title)
-    compared = {who: differs(np.ravel(y), results[ORT_ONE]) for who, y in results.items()} if ORT_ONE in results else {}
+    compared = (
+        {who: differs(np.ravel(y), results[ORT_ONE]) for who, y in results.items()}
+        if ORT_ONE in results
+        else {}
+    )
     differences, allowed = ({who: both[i] for who, both in compared.items()} for i in (0, 1))
     leave_out(bench, title, differences, allowed, found)
-    return {w: [x[0] for x in v] for w, v in found.items() if v}, {w: [x[1] for x in v] for w, v in found.items() if v and v[0][1]}, versions, differences
+    return (
+        {w: [x[0] for x in v] for w, v in found.items() if v},
+        {w: [x[1] for x in v] for w, v in found.items() if v and v[0][1]},
+        versions,
+        differences,
+    )
 
 
 class Limits:
-    """What one thread of this machine can do in Chromium, measured in the same rounds (page/limits.c): multiply-adds (GFLOP/s), dot products of bytes (simd128: of 16-bit integers; GOP/s), memory read (GB/s)."""
-    UNITS = {"flops": "GFLOP/s multiply-add", "dots": "GOP/s in dot products", "bandwidth": "GB/s read of 64 MB"}
+    """What one thread of this machine can do in Chromium, measured in the same rounds
+    (page/limits.c): multiply-adds (GFLOP/s), dot products of bytes (simd128: of 16-bit integers;
+    GOP/s), memory read (GB/s).
+    """
+
+    UNITS = {
+        "flops": "GFLOP/s multiply-add",
+        "dots": "GOP/s in dot products",
+        "bandwidth": "GB/s read of 64 MB",
+    }
 
     def __init__(self, bench):
         self.pages = {f: one for f in ("simd128", "relaxed") if (one := bench.limit(f))}
@@ -111,13 +166,30 @@ class Limits:
 
     def note(self):
         """In words, for a table's foot."""
-        return "The machine in the same rounds, 1 thread in Chromium: " + "; ".join(
-            f"{flavour}: " + ", ".join(f"{summary(v)['median']:.3g} {self.UNITS[k]}" for k, v in found.items()) for flavour, found in self.found.items() if found) + "."
+        return (
+            "The machine in the same rounds, 1 thread in Chromium: "
+            + "; ".join(
+                f"{flavour}: "
+                + ", ".join(f"{summary(v)['median']:.3g} {self.UNITS[k]}" for k, v in found.items())
+                for flavour, found in self.found.items()
+                if found
+            )
+            + "."
+        )
 
     def share(self, ms, flops=0, bytes=0, dots=0, flavour="relaxed"):
-        """[share of the limit that binds, its name] of work that took so many milliseconds; None where limits were not measured."""
-        floors = [(1e-6 * work / peak, name) for work, key, name in ((flops, "flops", "multiply-adds"), (dots, "dots", "byte dot products"), (bytes, "bandwidth", "memory read"))
-                  if work and (peak := self.median(key, flavour))]
+        """[share of the limit that binds, its name] of work that took so many milliseconds; None
+        where limits were not measured.
+        """
+        floors = [
+            (1e-6 * work / peak, name)
+            for work, key, name in (
+                (flops, "flops", "multiply-adds"),
+                (dots, "dots", "byte dot products"),
+                (bytes, "bandwidth", "memory read"),
+            )
+            if work and (peak := self.median(key, flavour))
+        ]
         return [float(max(floors)[0] / ms), max(floors)[1]] if floors else None
 
     def close(self):
@@ -128,6 +200,7 @@ class Limits:
 def native_session(path, threads=1):
     """onnxruntime's session in this process."""
     import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -164,11 +237,20 @@ def natives(bench, makers):
 
 
 def busy(seconds=1.0):
-    """A warning where other programs are at work, looked at while nothing is measured; None on a quiet machine."""
+    """A warning where other programs are at work, looked at while nothing is measured; None on a
+    quiet machine.
+    """
+
     def worked():
         fields = [int(x) for x in open("/proc/stat").readline().split()[1:]]
         return (sum(fields[:3]) + sum(fields[5:8])) / os.sysconf("SC_CLK_TCK")
+
     before = worked()
     time.sleep(seconds)
     others = (worked() - before) / seconds
-    return f"the machine was busy: other programs took {others:.1f} of {os.cpu_count()} processors, so figures are lower and wider spread, those of two threads most" if others > 0.2 else None
+    return (
+        f"the machine was busy: other programs took {others:.1f} of {os.cpu_count()} processors, so"
+        " figures are lower and wider spread, those of two threads most"
+        if others > 0.2
+        else None
+    )

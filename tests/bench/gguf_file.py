@@ -1,4 +1,7 @@
-"""The language model in llama.cpp's format, with the same weights: Q8_0 or Q4_0, quantized by the gguf package's own code."""
+"""The language model in llama.cpp's format, with the same weights: Q8_0 or Q4_0, quantized by the
+gguf package's own code.
+"""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,10 +9,14 @@ from onnx import numpy_helper
 
 
 def write(model, path, kind, context, dims, ids):
-    """model: the ONNX model in float32 (models.language_model); kind: "Q8_0" or "Q4_0", of all products, that of the logits included; embeddings are read from float16.
+    """model: the ONNX model in float32 (models.language_model); kind: "Q8_0" or "Q4_0", of all
+    products, that of the logits included; embeddings are read from float16.
 
-    ids: tokens that can be written in a prompt, as spell() does: they are marked as given by the user, which a tokenizer looks for before anything else."""
+    ids: tokens that can be written in a prompt, as spell() does: they are marked as given by the
+    user, which a tokenizer looks for before anything else.
+    """
     import gguf
+
     weights = {i.name: i for i in model.graph.initializer}
     quantized = gguf.GGMLQuantizationType[kind]
     w = gguf.GGUFWriter(str(path), "llama")
@@ -30,7 +37,12 @@ def write(model, path, kind, context, dims, ids):
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre("default")
     w.add_token_list([spell(i) if i in ids else f"t{i}" for i in range(dims["vocab"])])
-    w.add_token_types([gguf.TokenType.USER_DEFINED if i in ids else gguf.TokenType.NORMAL for i in range(dims["vocab"])])
+    w.add_token_types(
+        [
+            gguf.TokenType.USER_DEFINED if i in ids else gguf.TokenType.NORMAL
+            for i in range(dims["vocab"])
+        ]
+    )
     w.add_token_merges(["t 0"])
     w.add_bos_token_id(0)
     w.add_eos_token_id(0)
@@ -44,9 +56,12 @@ def write(model, path, kind, context, dims, ids):
         if a.ndim == 1:
             w.add_tensor(name, np.ascontiguousarray(a, np.float32))
         elif product:
-            w.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(a), quantized), raw_dtype=quantized)
+            w.add_tensor(
+                name, gguf.quants.quantize(np.ascontiguousarray(a), quantized), raw_dtype=quantized
+            )
         else:
             w.add_tensor(name, a.astype(np.float16))
+
     add("token_embd.weight", "model.embed_tokens.weight", product=False)
     add("output.weight", "lm_head.weight")
     add("output_norm.weight", "model.norm.weight")
@@ -56,7 +71,13 @@ def write(model, path, kind, context, dims, ids):
         add(here + "ffn_norm.weight", there + "post_attention_layernorm.weight")
         add(here + "attn_q.weight", there + "self_attn.q_proj.weight", heads)
         add(here + "attn_k.weight", there + "self_attn.k_proj.weight", kv_heads)
-        for name, source in (("attn_v", "self_attn.v_proj"), ("attn_output", "self_attn.o_proj"), ("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj")):
+        for name, source in (
+            ("attn_v", "self_attn.v_proj"),
+            ("attn_output", "self_attn.o_proj"),
+            ("ffn_gate", "mlp.gate_proj"),
+            ("ffn_up", "mlp.up_proj"),
+            ("ffn_down", "mlp.down_proj"),
+        ):
             add(f"{here}{name}.weight", f"{there}{source}.weight")
     w.write_header_to_file()
     w.write_kv_data_to_file()

@@ -1,4 +1,5 @@
 """What was set out to be reached, and what the results say of it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -14,8 +15,12 @@ KERNELS = 0.85  # of the limit that binds, each kernel alone
 
 @dataclass
 class Goal:
-    """`ours` so many times as fast as `theirs` in the same rounds; without `theirs`, its share of the limit that binds. row: of the case's values; "*" is every row of them.
-    at_most: instead, the median of `ours` in the case's unit, above_file: behind the bytes of the model's file, first: of the first step, prompt or token over the median of later ones."""
+    """`ours` so many times as fast as `theirs` in the same rounds; without `theirs`, its share of
+    the limit that binds. row: of the case's values; "*" is every row of them. at_most: instead, the
+    median of `ours` in the case's unit, above_file: behind the bytes of the model's file, first: of
+    the first step, prompt or token over the median of later ones.
+    """
+
     what: str
     case: str
     row: str
@@ -27,9 +32,26 @@ class Goal:
     first: bool = False
 
 
-STEPS = (("MLP", "train mlp"), ("GPT small", "train gpt4"), ("GPT medium", "train gpt6"), ("LoRA", "train gpt6-lora"))
-REFERENCE = {"kernels": ("GEMM 512×512×512", "GEMM 1024×1024×1024", "GEMV 1×2048×2048", *(f"4-bit {m}×2048×2048, blocks of 32, accuracy_level {level}" for m in (1, 128) for level in (0, 4)), "conv 3×3, 64→64, 56×56"),
-             "kernels along memory": ("softmax 1024×1024", "layer norm 1024×768")}
+STEPS = (
+    ("MLP", "train mlp"),
+    ("GPT small", "train gpt4"),
+    ("GPT medium", "train gpt6"),
+    ("LoRA", "train gpt6-lora"),
+)
+REFERENCE = {
+    "kernels": (
+        "GEMM 512×512×512",
+        "GEMM 1024×1024×1024",
+        "GEMV 1×2048×2048",
+        *(
+            f"4-bit {m}×2048×2048, blocks of 32, accuracy_level {level}"
+            for m in (1, 128)
+            for level in (0, 4)
+        ),
+        "conv 3×3, 64→64, 56×56",
+    ),
+    "kernels along memory": ("softmax 1024×1024", "layer norm 1024×768"),
+}
 GOALS = [
     Goal("float32 prefill", "prefill", "", ORT_ONE, 1.7),
     Goal("float32 decode", "decode", "", ORT_ONE, 1.8),
@@ -44,38 +66,84 @@ GOALS = [
     Goal("4-bit prefill, genai export", "prefill-genai", "", ORT_ONE, 3),
     Goal("4-bit decode, genai export", "decode-genai", "", ORT_ONE, 15),
     Goal("4-bit decode, genai export", "decode-genai", "", NATIVE, 0.8),
-    *(Goal(name, "ops", name, theirs, least) for name, times in (
-        ("MatMul 1024×1024×1024", 1.5), ("4-bit GEMV 2048×2048", 25), ("Conv 3×3, 64→64, 56×56", 1.4), ("Softmax 1024×1024", 6), ("LayerNorm 1024×768", 8))
-      for theirs, least in ((ORT_ONE, times), (TF, 1)) if theirs != TF or "4-bit" not in name),
+    *(
+        Goal(name, "ops", name, theirs, least)
+        for name, times in (
+            ("MatMul 1024×1024×1024", 1.5),
+            ("4-bit GEMV 2048×2048", 25),
+            ("Conv 3×3, 64→64, 56×56", 1.4),
+            ("Softmax 1024×1024", 6),
+            ("LayerNorm 1024×768", 8),
+        )
+        for theirs, least in ((ORT_ONE, times), (TF, 1))
+        if theirs != TF or "4-bit" not in name
+    ),
     *(Goal(f"training step, {what}", case, "", TRAINING_ONE, 1.6) for what, case in STEPS),
-    Goal("training step, GPT small: share of the arithmetic floor", "train gpt4", "", None, 1 / 1.15),
-    Goal("training step, GPT medium: share of the arithmetic floor", "train gpt6", "", None, 1 / 1.15),
+    Goal(
+        "training step, GPT small: share of the arithmetic floor", "train gpt4", "", None, 1 / 1.15
+    ),
+    Goal(
+        "training step, GPT medium: share of the arithmetic floor", "train gpt6", "", None, 1 / 1.15
+    ),
     Goal("", "vision", "*", ORT_ONE, 1.4),
     Goal("", "encoder", "*", ORT_ONE, 1.4),
     Goal("second thread: float32 prefill", "prefill", "", ONE, 1.8, TWO),
-    *(Goal(f"second thread: training step, {what}", case, "", ONE, 1.8, TWO) for what, case in STEPS),
+    *(
+        Goal(f"second thread: training step, {what}", case, "", ONE, 1.8, TWO)
+        for what, case in STEPS
+    ),
     Goal("second thread: 4-bit decode", "decode-4bit-level4", "", ONE, 1.6, TWO),
-    *(Goal(f"first training step over the median: {what}", case, "", None, at_most=1.3, first=True) for what, case in STEPS),
-    *(Goal(row.replace("later ones", "the median"), "start", row, None, at_most=1.3, first=True) for row in (FIRST_PROMPT, FIRST_TOKEN)),
-    Goal("session of the 135M model in float32 from memory", "start", "session of SmolLM2-135M in float32", None, at_most=300),
+    *(
+        Goal(
+            f"first training step over the median: {what}", case, "", None, at_most=1.3, first=True
+        )
+        for what, case in STEPS
+    ),
+    *(
+        Goal(row.replace("later ones", "the median"), "start", row, None, at_most=1.3, first=True)
+        for row in (FIRST_PROMPT, FIRST_TOKEN)
+    ),
+    Goal(
+        "session of the 135M model in float32 from memory",
+        "start",
+        "session of SmolLM2-135M in float32",
+        None,
+        at_most=300,
+    ),
     Goal("Pyodide: import edgewise", "start", "Pyodide: " + IMPORTED, None, at_most=300),
     Goal("Pyodide: the 135M model compiled", "start", "Pyodide: " + COMPILED, None, at_most=2000),
-    *(Goal(f"kernel alone: {row}", case, row, None, KERNELS) for case, rows in REFERENCE.items() for row in rows),
+    *(
+        Goal(f"kernel alone: {row}", case, row, None, KERNELS)
+        for case, rows in REFERENCE.items()
+        for row in rows
+    ),
     Goal("", "size", "*", None, at_most=400),
-    Goal("arena over what is alive at once, worst of the zoo's graphs", "bind", ARENA, None, at_most=1.1),
-    Goal("peak memory having written 1,024 tokens", "memory", "*", None, at_most=150, above_file=True),
+    Goal(
+        "arena over what is alive at once, worst of the zoo's graphs",
+        "bind",
+        ARENA,
+        None,
+        at_most=1.1,
+    ),
+    Goal(
+        "peak memory having written 1,024 tokens", "memory", "*", None, at_most=150, above_file=True
+    ),
 ]
 
 
 def faster(case, row, ours, theirs):
-    """Summary of how many times as fast, of the rounds that both have; None where one was not measured."""
+    """Summary of how many times as fast, of the rounds that both have; None where one was not
+    measured.
+    """
     values = case.get("values", {}).get(row, {})
     a, b = values.get(ours), values.get(theirs)
     return ratio(a, b) if case.get("unit", "").endswith("/s") else ratio(b, a)
 
 
 def _figure(goal, case, row):
-    """What is not a ratio: the median of `ours` in the case's unit, or its first step over the median; None where it was not measured."""
+    """What is not a ratio: the median of `ours` in the case's unit, or its first step over the
+    median; None where it was not measured.
+    """
     if goal.first:
         return case.get("first", {}).get(row, {}).get(goal.ours)
     values = case.get("values", {}).get(row, {}).get(goal.ours)
@@ -83,7 +151,9 @@ def _figure(goal, case, row):
 
 
 def kernels(results, who=ONE):
-    """{kind of kernels: [(share of the limit that binds, its name, the kernel)], farthest from it first}"""
+    """{kind of kernels: [(share of the limit that binds, its name, the kernel)], farthest from it
+    first}
+    """
     found = {}
     for case in results["cases"].values():
         for row, theme in case.get("themes", {}).items():
@@ -93,7 +163,9 @@ def kernels(results, who=ONE):
 
 
 def check(results):
-    """[(goal's words, what is wanted, what was measured, whether it is met: None where it was not measured, share of the limit that binds)] for a table."""
+    """[(goal's words, what is wanted, what was measured, whether it is met: None where it was not
+    measured, share of the limit that binds)] for a table.
+    """
     found = []
     for goal in GOALS:
         case = results["cases"].get(goal.case, {})
@@ -102,22 +174,71 @@ def check(results):
             limit = f"{100 * share[0]:.0f} % of {share[1]}" if share else "–"
             what = goal.what or row
             if goal.at_most is not None:
-                value, least, unit = _figure(goal, case, row), goal.at_most, "×" if goal.first else case.get("unit", "")
+                value, least, unit = (
+                    _figure(goal, case, row),
+                    goal.at_most,
+                    "×" if goal.first else case.get("unit", ""),
+                )
                 if goal.above_file:
-                    what, least = f"{what}, {row}", goal.at_most + case.get("files", {}).get(row, {}).get(goal.ours, 0)
-                found.append((what, f"at most {show(least)} {unit}", f"**{show(value)} {unit}**" if value is not None else "not measured", value <= least if value is not None else None, limit))
+                    what, least = (
+                        f"{what}, {row}",
+                        goal.at_most + case.get("files", {}).get(row, {}).get(goal.ours, 0),
+                    )
+                found.append(
+                    (
+                        what,
+                        f"at most {show(least)} {unit}",
+                        f"**{show(value)} {unit}**" if value is not None else "not measured",
+                        value <= least if value is not None else None,
+                        limit,
+                    )
+                )
             elif goal.theirs is None:
-                found.append((what, f"{100 * goal.at_least:.0f} %", limit if share else "not measured", share[0] >= goal.at_least if share else None, limit))
+                found.append(
+                    (
+                        what,
+                        f"{100 * goal.at_least:.0f} %",
+                        limit if share else "not measured",
+                        share[0] >= goal.at_least if share else None,
+                        limit,
+                    )
+                )
             else:
                 r = faster(case, row, goal.ours, goal.theirs)
-                found.append((what, f"{goal.at_least:g} × {goal.theirs}", f"**{r['median']:.2f} ×** [{r['q1']:.2f}–{r['q3']:.2f}]" if r else "not measured", r["median"] >= goal.at_least if r else None, limit))
+                found.append(
+                    (
+                        what,
+                        f"{goal.at_least:g} × {goal.theirs}",
+                        (
+                            f"**{r['median']:.2f} ×** [{r['q1']:.2f}–{r['q3']:.2f}]"
+                            if r
+                            else "not measured"
+                        ),
+                        r["median"] >= goal.at_least if r else None,
+                        limit,
+                    )
+                )
     for theme, shares in (kernels(results) or {"each": []}).items():
         near = sum(share >= KERNELS for share, *_ in shares)
-        found.append((f"kernels alone, all sizes: {theme}", f"{100 * KERNELS:.0f} % of their limit", f"**{near} of {len(shares)}**" if shares else "not measured", near == len(shares) if shares else None,
-                      f"median {100 * median(share for share, *_ in shares):.0f} %" if shares else "–"))
+        found.append(
+            (
+                f"kernels alone, all sizes: {theme}",
+                f"{100 * KERNELS:.0f} % of their limit",
+                f"**{near} of {len(shares)}**" if shares else "not measured",
+                near == len(shares) if shares else None,
+                f"median {100 * median(share for share, *_ in shares):.0f} %" if shares else "–",
+            )
+        )
     return found
 
 
 def goal_of(case, row, theirs):
     """The least ratio over `theirs` that was aimed at; None where none was."""
-    return next((g.at_least for g in GOALS if g.case == case and g.row in (row, "*") and g.theirs == theirs and g.ours == ONE), None)
+    return next(
+        (
+            g.at_least
+            for g in GOALS
+            if g.case == case and g.row in (row, "*") and g.theirs == theirs and g.ours == ONE
+        ),
+        None,
+    )

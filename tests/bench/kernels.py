@@ -1,9 +1,14 @@
-"""Case `kernels`: kernels alone, as a fraction of what this machine can do with the same arithmetic, the same bytes or the same functions.
+"""Case `kernels`: kernels alone, as a fraction of what this machine can do with the same
+arithmetic, the same bytes or the same functions.
 
-A case (kernels_products.py, kernels_along_memory.py) is a plan of one step, or of few where one kernel does not do all. Its limit, measured beside it in the same round and the same flavour, is the largest of
-up to three times, all of loops of page/limits.c: of as many multiply-adds (where the kernel computes in integers: dot products of them), of loads and stores of as many bytes (read, written, or both in one place, so
-that what fits a cache fits it there too), and of the functions in its formula (an exponential for each element of a softmax), computed from and to a few kB.
+A case (kernels_products.py, kernels_along_memory.py) is a plan of one step, or of few where one
+kernel does not do all. Its limit, measured beside it in the same round and the same flavour, is the
+largest of up to three times, all of loops of page/limits.c: of as many multiply-adds (where the
+kernel computes in integers: dot products of them), of loads and stores of as many bytes (read,
+written, or both in one place, so that what fits a cache fits it there too), and of the functions in
+its formula (an exponential for each element of a softmax), computed from and to a few kB.
 """
+
 from __future__ import annotations
 
 import json
@@ -18,12 +23,29 @@ from .stats import show
 
 CASES = ("kernels",)
 FLAVOURS = {ONE: "relaxed", SIMD: "simd128"}  # as page/limits.c is built
-TABLES = {"kernels": ("Kernels that multiply and add", kernels_products.cases), "kernels along memory": ("Kernels along memory", kernels_along_memory.cases)}
+TABLES = {
+    "kernels": ("Kernels that multiply and add", kernels_products.cases),
+    "kernels along memory": ("Kernels along memory", kernels_along_memory.cases),
+}
 NOTES = {
-    "kernels": ["What a plan does with weights once, when it is loaded, is not in the time. Multiply-adds are those of the formula: a convolution by Winograd's method (conv_winograd) makes do with 4/9 of them and so may pass 100 %. "
-                "Attention counts the pairs that its mask leaves, without their exponentials; its gradient five products of them.",
-                "Dot products of bytes where the kernel works in bytes (simd128 has none of bytes: of 16-bit integers); products with quantized weights do at accuracy_level 4 with few rows, with relaxed SIMD and 4 bits also with many."],
-    "kernels along memory": ["Memory's limit counts a row once; norms, softmaxes and their gradients go over a row two to four times while it is in the nearest cache, which this limit does not count."],
+    "kernels": [
+        (
+            "What a plan does with weights once, when it is loaded, is not in the time."
+            " Multiply-adds are those of the formula: a convolution by Winograd's method"
+            " (conv_winograd) makes do with 4/9 of them and so may pass 100 %. Attention counts the"
+            " pairs that its mask leaves, without their exponentials; its gradient five products of"
+            " them."
+        ),
+        (
+            "Dot products of bytes where the kernel works in bytes (simd128 has none of bytes: of"
+            " 16-bit integers); products with quantized weights do at accuracy_level 4 with few"
+            " rows, with relaxed SIMD and 4 bits also with many."
+        ),
+    ],
+    "kernels along memory": [
+        "Memory's limit counts a row once; norms, softmaxes and their gradients go over a row two"
+        " to four times while it is in the nearest cache, which this limit does not count."
+    ],
 }
 
 
@@ -53,9 +75,13 @@ class Limit:
         """(ms that the case takes at least, which limit says so), measured now."""
         times = {"memory": self.page.call("move", c.reads, c.writes, c.in_place)}
         if c.functions:
-            times["functions"] = sum(self.functions[f] * count * 1e-6 for f, count in c.functions.items())
+            times["functions"] = sum(
+                self.functions[f] * count * 1e-6 for f, count in c.functions.items()
+            )
         if c.operations:
-            key, name = ("dots", "dot products") if self.flavour in c.dots else ("flops", "multiply-adds")
+            key, name = (
+                ("dots", "dot products") if self.flavour in c.dots else ("flops", "multiply-adds")
+            )
             peak = self.page.call("measure", [key])[key]
             self.peaks.setdefault(name, []).append(peak)
             times[name] = c.operations / peak * 1e-6
@@ -63,22 +89,42 @@ class Limit:
         return times[name], name
 
     def words(self):
-        return f"{self.flavour}: " + ", ".join([f"{show(np.median(v))} G/s {name}" for name, v in self.peaks.items()] + [f"{f} {show(v)} ns" for f, v in self.functions.items()])
+        return f"{self.flavour}: " + ", ".join(
+            [f"{show(np.median(v))} G/s {name}" for name, v in self.peaks.items()]
+            + [f"{f} {show(v)} ns" for f, v in self.functions.items()]
+        )
 
 
 def run(bench, chosen, rounds, seconds):
-    """{name: result}, see report.py, of TABLES: milliseconds of each case in both flavours, one thread, and the share of its limit; the farthest from it first."""
+    """{name: result}, see report.py, of TABLES: milliseconds of each case in both flavours, one
+    thread, and the share of its limit; the farthest from it first.
+    """
     everything = [(table, c) for table, (_, cases) in TABLES.items() for c in cases()]
     write(WORK / "kernels", [c for _, c in everything])
-    pages = {who: bench.contend(who, "kernels.js", "open", "/bench/kernels/kernels", "/engine/", *EDGEWISE[who]) for who in FLAVOURS}
+    pages = {
+        who: bench.contend(
+            who, "kernels.js", "open", "/bench/kernels/kernels", "/engine/", *EDGEWISE[who]
+        )
+        for who in FLAVOURS
+    }
     limits = {who: Limit(bench, flavour) for who, flavour in FLAVOURS.items()}
     ready = [who for who in FLAVOURS if pages[who] and limits[who].page]
-    rows, values, shares, end = {t: [] for t in TABLES}, {t: {} for t in TABLES}, {t: {} for t in TABLES}, time.monotonic() + 3 * seconds
+    rows, values, shares, end = (
+        {t: [] for t in TABLES},
+        {t: {} for t in TABLES},
+        {t: {} for t in TABLES},
+        time.monotonic() + 3 * seconds,
+    )
     for i, (table, c) in enumerate(everything):
         ms, least, left = {who: [] for who in ready}, {who: [] for who in ready}, list(ready)
-        begin, share_of_time = time.monotonic(), max(0, end - time.monotonic()) / (len(everything) - i)
+        begin, share_of_time = (
+            time.monotonic(),
+            max(0, end - time.monotonic()) / (len(everything) - i),
+        )
         for number in range(rounds):
-            if number and time.monotonic() - begin > share_of_time * number / (number + 1):  # another one would take more than there is
+            if number and time.monotonic() - begin > share_of_time * number / (
+                number + 1
+            ):  # another one would take more than there is
                 break
             for who in list(left):
                 try:
@@ -94,21 +140,65 @@ def run(bench, chosen, rounds, seconds):
                 cells += ["–", "–"]
                 continue
             name = max(set(n for _, n in least[who]), key=[n for _, n in least[who]].count)
-            found[who] = [float(np.median([t / took for (t, _), took in zip(least[who], ms[who])])), name]
+            found[who] = [
+                float(np.median([t / took for (t, _), took in zip(least[who], ms[who])])),
+                name,
+            ]
             cells += [show(float(np.median(ms[who]))), f"{100 * found[who][0]:.0f} % of {name}"]
         if not found:
             continue
         values[table][c.name], shares[table][c.name] = {who: t for who, t in ms.items() if t}, found
         took = float(np.median(ms[ONE])) if ms.get(ONE) else None
         rate = show((c.operations or c.reads + c.writes) / took * 1e-6) if took else "–"
-        steps = ", ".join(dict.fromkeys(c.steps)) + (f" ({len(c.steps)} steps)" if len(c.steps) > 1 else "")
-        rows[table].append((found.get(ONE, [0])[0], [c.name, cells[0], rate, *cells[1:], *([steps] if table == "kernels" else [])]))
+        steps = ", ".join(dict.fromkeys(c.steps)) + (
+            f" ({len(c.steps)} steps)" if len(c.steps) > 1 else ""
+        )
+        rows[table].append(
+            (
+                found.get(ONE, [0])[0],
+                [c.name, cells[0], rate, *cells[1:], *([steps] if table == "kernels" else [])],
+            )
+        )
         say(f"  {c.name}: " + ", ".join(cells))
-    note = "Each alone in a plan of its own, one thread, inputs and outputs where they lie; the farthest from its limit first. What the machine did in the same rounds, " + "; ".join(limits[who].words() for who in ready) + " each; reading and writing as many bytes as the case."
+    note = (
+        "Each alone in a plan of its own, one thread, inputs and outputs where they lie; the"
+        " farthest from its limit first. What the machine did in the same rounds, "
+        + "; ".join(limits[who].words() for who in ready)
+        + " each; reading and writing as many bytes as the case."
+    )
     for one in [*pages.values(), *(limit.page for limit in limits.values())]:
         if one:
             one.close()
     themes = {t: {c.name: c.theme for table, c in everything if table == t} for t in TABLES}
-    columns = {"kernels": ["", "relaxed, ms", "GOP/s", "of its limit", "simd128, ms", "of its limit", "kernels"], "kernels along memory": ["", "relaxed, ms", "GB/s", "of its limit", "simd128, ms", "of its limit"]}
-    return {t: {"title": title, "unit": "ms", "values": values[t], "shares": shares[t], "themes": themes[t], "columns": columns[t], "table": [row for _, row in sorted(rows[t], key=lambda r: r[0])], "notes": [note, *NOTES[t]]}
-            for t, (title, _) in TABLES.items()}
+    columns = {
+        "kernels": [
+            "",
+            "relaxed, ms",
+            "GOP/s",
+            "of its limit",
+            "simd128, ms",
+            "of its limit",
+            "kernels",
+        ],
+        "kernels along memory": [
+            "",
+            "relaxed, ms",
+            "GB/s",
+            "of its limit",
+            "simd128, ms",
+            "of its limit",
+        ],
+    }
+    return {
+        t: {
+            "title": title,
+            "unit": "ms",
+            "values": values[t],
+            "shares": shares[t],
+            "themes": themes[t],
+            "columns": columns[t],
+            "table": [row for _, row in sorted(rows[t], key=lambda r: r[0])],
+            "notes": [note, *NOTES[t]],
+        }
+        for t, (title, _) in TABLES.items()
+    }

@@ -1,7 +1,10 @@
-"""Kernels that multiply and add for a living, for case `kernels`: products, convolutions, attention, and their gradients, as plans of models of one operator.
+"""Kernels that multiply and add for a living, for case `kernels`: products, convolutions,
+attention, and their gradients, as plans of models of one operator.
 
-What a plan does with weights once, when it is loaded, is not in the time; neither is what surrounds an operator in a model. A plan may be of several steps where no kernel does all of it (gradients).
+What a plan does with weights once, when it is loaded, is not in the time; neither is what surrounds
+an operator in a model. A plan may be of several steps where no kernel does all of it (gradients).
 """
+
 from __future__ import annotations
 
 from math import prod
@@ -13,7 +16,10 @@ EVERYWHERE, RELAXED = ("relaxed", "simd128"), ("relaxed",)
 
 
 class X:
-    """A tensor that is fed. weight: it stands in the model, and is repacked when the plan is loaded where that pays."""
+    """A tensor that is fed. weight: it stands in the model, and is repacked when the plan is loaded
+    where that pays.
+    """
+
     weight = False
 
     def __init__(self, *shape, dtype=F32):
@@ -33,10 +39,14 @@ class Halves(X):
 
 
 class Case:
-    """A graph of `nodes` (op, inputs, attributes), each of which reads the one before it as "it"; an input is an X, a W, Halves, "it", None, or a tuple (dtype, shape, numbers) that is known.
+    """A graph of `nodes` (op, inputs, attributes), each of which reads the one before it as "it";
+    an input is an X, a W, Halves, "it", None, or a tuple (dtype, shape, numbers) that is known.
 
-    operations: multiplications and additions that it takes at least (of a convolution: done directly); dots: flavours in which the kernel does them as dot products of integers, else in float32. Bytes
-    that must be moved are those of what is fed, of weights and of the result."""
+    operations: multiplications and additions that it takes at least (of a convolution: done
+    directly); dots: flavours in which the kernel does them as dot products of integers, else in
+    float32. Bytes that must be moved are those of what is fed, of weights and of the result.
+    """
+
     functions, in_place = {}, False  # as kernels_along_memory.Case's
     theme = ""
 
@@ -46,37 +56,84 @@ class Case:
         self.reads, self.writes, self.steps = sum(x.nbytes for x in self.operands.values()), 0, ""
 
     def plan(self):
-        """(bytes of the plan, [size of each slot and how it is filled]); then `writes` and `steps`, the names of its kernels, are known."""
+        """(bytes of the plan, [size of each slot and how it is filled]); then `writes` and `steps`,
+        the names of its kernels, are known.
+        """
         from edgewise.ir import Graph, Info, Node, Tensor
         from edgewise.plan import compile_graph
+
         names = {key: f"x{i}" for i, key in enumerate(self.operands)}
-        g, it = Graph(name=self.name, opsets={"": 23, "com.microsoft": 1}, ir_version=10, ours=True), None
+        g, it = (
+            Graph(name=self.name, opsets={"": 23, "com.microsoft": 1}, ir_version=10, ours=True),
+            None,
+        )
         for key, x in self.operands.items():
             if x.weight:
-                g.constants[names[key]] = Tensor(names[key], x.dtype, tuple(x.shape), None, 0, x.nbytes)
+                g.constants[names[key]] = Tensor(
+                    names[key], x.dtype, tuple(x.shape), None, 0, x.nbytes
+                )
             else:
-                g.inputs.append(Info(names[key], F32 if isinstance(x, Halves) else x.dtype, x.shape))
+                g.inputs.append(
+                    Info(names[key], F32 if isinstance(x, Halves) else x.dtype, x.shape)
+                )
         for i, (op, inputs, attrs) in enumerate(self.nodes):
             read = []
             for k, x in enumerate(inputs):
                 if isinstance(x, tuple):
                     g.constants[f"c{i}.{k}"] = Tensor.of(f"c{i}.{k}", *x)
-                read.append("" if x is None else it if x == "it" else f"c{i}.{k}" if isinstance(x, tuple) else names[id(x)])
+                read.append(
+                    ""
+                    if x is None
+                    else it
+                    if x == "it"
+                    else f"c{i}.{k}"
+                    if isinstance(x, tuple)
+                    else names[id(x)]
+                )
             domain, _, kind = op.rpartition(".")
             it = f"y{i}"
-            g.nodes.append(Node(kind, read, [it, *(f"{it}.{k}" for k in range(1, attrs.get("outputs", 1)))], {k: v for k, v in attrs.items() if k != "outputs"}, domain))
+            g.nodes.append(
+                Node(
+                    kind,
+                    read,
+                    [it, *(f"{it}.{k}" for k in range(1, attrs.get("outputs", 1)))],
+                    {k: v for k, v in attrs.items() if k != "outputs"},
+                    domain,
+                )
+            )
         g.outputs = [Info(name) for name in g.nodes[-1].outputs]
         halves = {names[key]: x.shape for key, x in self.operands.items() if isinstance(x, Halves)}
-        plan, _ = compile_graph(g, {i.name: i.shape for i in g.inputs}, roles=dict.fromkeys(halves, "cache"), cache_shapes=halves, cache_dtype=F16)
+        plan, _ = compile_graph(
+            g,
+            {i.name: i.shape for i in g.inputs},
+            roles=dict.fromkeys(halves, "cache"),
+            cache_shapes=halves,
+            cache_dtype=F16,
+        )
         self.writes = sum(s.nbytes for s in plan.slots if s.kind == "output")
-        self.steps = plan.kernels[plan.init_count:]
-        return plan.data, [{"size": s.nbytes, "fill": FILL.get(s.dtype, "bytes") if s.kind in ("input", "weight", "cache") else "zeros"} for s in plan.slots]
+        self.steps = plan.kernels[plan.init_count :]
+        return plan.data, [
+            {
+                "size": s.nbytes,
+                "fill": (
+                    FILL.get(s.dtype, "bytes")
+                    if s.kind in ("input", "weight", "cache")
+                    else "zeros"
+                ),
+            }
+            for s in plan.slots
+        ]
 
 
 def cases():
     found = []
-    for theme, make in (("float32 products", float_products), ("products with quantized weights", quantized_products), ("products and convolutions of bytes", integers), ("convolutions and their gradients", convolutions),
-                        ("attention and its gradient", attentions)):
+    for theme, make in (
+        ("float32 products", float_products),
+        ("products with quantized weights", quantized_products),
+        ("products and convolutions of bytes", integers),
+        ("convolutions and their gradients", convolutions),
+        ("attention and its gradient", attentions),
+    ):
         for c in make():
             c.theme = theme
             found.append(c)
@@ -85,19 +142,48 @@ def cases():
 
 # ---- float32 products ----
 
+
 def float_products():
     def product(m, k, n, label="", turn_a=False, turn_b=False, weight=True, dtype=F32):
-        a, b = X(*([k, m] if turn_a else [m, k])), (W if weight else X)(*([n, k] if turn_b else [k, n]), dtype=dtype)
-        op = ("MatMul", [a, b], {}) if not turn_a and not turn_b else ("com.microsoft.FusedMatMul", [a, b], {"transA": int(turn_a), "transB": int(turn_b)})
-        return Case(f"{'GEMV' if m == 1 else 'GEMM'} {m}×{k}×{n}{label and ', ' + label}", [op], 2 * m * k * n)
+        a, b = (
+            X(*([k, m] if turn_a else [m, k])),
+            (W if weight else X)(*([n, k] if turn_b else [k, n]), dtype=dtype),
+        )
+        op = (
+            ("MatMul", [a, b], {})
+            if not turn_a and not turn_b
+            else (
+                "com.microsoft.FusedMatMul",
+                [a, b],
+                {"transA": int(turn_a), "transB": int(turn_b)},
+            )
+        )
+        return Case(
+            f"{'GEMV' if m == 1 else 'GEMM'} {m}×{k}×{n}{label and ', ' + label}",
+            [op],
+            2 * m * k * n,
+        )
 
     def batched(batch, m, k, n, label=""):
-        return Case(f"GEMM {batch} of {m}×{k}×{n}{label and ', ' + label}", [("MatMul", [X(batch, m, k), X(batch, k, n)], {})], 2 * batch * m * k * n)
+        return Case(
+            f"GEMM {batch} of {m}×{k}×{n}{label and ', ' + label}",
+            [("MatMul", [X(batch, m, k), X(batch, k, n)], {})],
+            2 * batch * m * k * n,
+        )
 
     def epilogue(m, k, n, activation=None, residual=False):
-        nodes = [("MatMul", [X(m, k), W(k, n)], {}), ("Add", ["it", W(n)], {})] + ([activation] if activation else []) + ([("Add", ["it", X(m, n)], {})] if residual else [])
-        words = ["bias", *([activation[0]] if activation else []), *(["residual"] if residual else [])]
+        nodes = (
+            [("MatMul", [X(m, k), W(k, n)], {}), ("Add", ["it", W(n)], {})]
+            + ([activation] if activation else [])
+            + ([("Add", ["it", X(m, n)], {})] if residual else [])
+        )
+        words = [
+            "bias",
+            *([activation[0]] if activation else []),
+            *(["residual"] if residual else []),
+        ]
         return Case(f"GEMM {m}×{k}×{n}, {', '.join(words)}", nodes, 2 * m * k * n)
+
     gelu = ("Gelu", ["it"], {"approximate": "tanh"})
     yield product(512, 512, 512)
     yield product(512, 512, 512, "neither a weight", weight=False)
@@ -112,7 +198,14 @@ def float_products():
     yield product(64, 784, 512)
     yield batched(64, 64, 64, 64)
     yield batched(12, 256, 64, 256, "scores")
-    for m, k, n in ((64, 64, 64), (100, 300, 77), (33, 129, 65), (16, 2048, 2048), (4, 2048, 2048), (2, 2048, 2048)):
+    for m, k, n in (
+        (64, 64, 64),
+        (100, 300, 77),
+        (33, 129, 65),
+        (16, 2048, 2048),
+        (4, 2048, 2048),
+        (2, 2048, 2048),
+    ):
         yield product(m, k, n)
     yield epilogue(256, 576, 1536, gelu)
     yield epilogue(256, 1536, 576, residual=True)
@@ -125,14 +218,28 @@ def float_products():
 
 
 # ---- weights of 2, 4 and 8 bits ----
-FEW_ROWS = 8  # up to which activations that may be rounded to bytes are, in any flavour and with any weights; else with relaxed SIMD and 4 bits (core/kernels/matmul_nbits.c)
+# up to which activations that may be rounded to bytes are, in any flavour and with any weights;
+# else with relaxed SIMD and 4 bits (core/kernels/matmul_nbits.c)
+FEW_ROWS = 8
 
 
 def quantized_products():
     def nbits(m, k, n, bits, block, level):
         w, scales = W(n, k // block, block * bits // 8, dtype=U8), W(n * k // block)
         dots = () if level != 4 else EVERYWHERE if m <= FEW_ROWS else RELAXED if bits == 4 else ()
-        return Case(f"{bits}-bit {m}×{k}×{n}, blocks of {block}, accuracy_level {level}", [("com.microsoft.MatMulNBits", [X(m, k), w, scales], dict(K=k, N=n, bits=bits, block_size=block, accuracy_level=level))], 2 * m * k * n, dots)
+        return Case(
+            f"{bits}-bit {m}×{k}×{n}, blocks of {block}, accuracy_level {level}",
+            [
+                (
+                    "com.microsoft.MatMulNBits",
+                    [X(m, k), w, scales],
+                    dict(K=k, N=n, bits=bits, block_size=block, accuracy_level=level),
+                )
+            ],
+            2 * m * k * n,
+            dots,
+        )
+
     for bits, blocks in ((4, (32, 64, 128)), (8, (32,)), (2, (32, 64))):
         for block in blocks:
             for m in (1, 128):
@@ -140,23 +247,61 @@ def quantized_products():
                     yield nbits(m, 2048, 2048, bits, block, level)
     yield nbits(1, 576, 49152, 4, 32, 4)
     for m in (1, 128):
-        yield Case(f"NF4 {m}×2048×2048, blocks of 64", [("com.microsoft.MatMulBnb4", [X(m, 2048), W(1 << 21, dtype=U8), W(1 << 16)], dict(K=2048, N=2048, block_size=64, quant_type=1))], 2 * m << 22)
+        yield Case(
+            f"NF4 {m}×2048×2048, blocks of 64",
+            [
+                (
+                    "com.microsoft.MatMulBnb4",
+                    [X(m, 2048), W(1 << 21, dtype=U8), W(1 << 16)],
+                    dict(K=2048, N=2048, block_size=64, quant_type=1),
+                )
+            ],
+            2 * m << 22,
+        )
 
 
 # ---- bytes ----
+
 
 def integers():
     zero = {t: (t, [], [3]) for t in (U8, I8)}
 
     def product(m, k, n, b=I8):
-        return Case(f"int8 product {m}×{k}×{n}, uint8 by {'int8' if b == I8 else 'uint8'}", [("MatMulInteger", [X(m, k, dtype=U8), W(k, n, dtype=b), zero[U8], zero[b]], {})], 2 * m * k * n, EVERYWHERE)
+        return Case(
+            f"int8 product {m}×{k}×{n}, uint8 by {'int8' if b == I8 else 'uint8'}",
+            [("MatMulInteger", [X(m, k, dtype=U8), W(k, n, dtype=b), zero[U8], zero[b]], {})],
+            2 * m * k * n,
+            EVERYWHERE,
+        )
 
     def conv(channels, out, side, taps, groups=1, stride=1):
         """Channels last, as images lie between such operators."""
         pad, to = taps // 2, (side + taps // 2 * 2 - taps) // stride + 1
-        known = [(F32, [], [0.02]), zero[U8], W(out, channels // groups, taps, taps, dtype=I8), (F32, [], [0.01]), (I8, [], [0]), (F32, [], [0.05]), zero[U8]]
-        nodes = [("Transpose", [X(1, side, side, channels, dtype=U8)], {"perm": [0, 3, 1, 2]}), ("QLinearConv", ["it", *known], {"group": groups, "pads": [pad] * 4, "strides": [stride] * 2}), ("Transpose", ["it"], {"perm": [0, 2, 3, 1]})]
-        return Case(f"int8 {conv_name(channels, out, to, taps, groups, stride)}", nodes, 2 * out * channels // groups * (taps * to) ** 2, EVERYWHERE)
+        known = [
+            (F32, [], [0.02]),
+            zero[U8],
+            W(out, channels // groups, taps, taps, dtype=I8),
+            (F32, [], [0.01]),
+            (I8, [], [0]),
+            (F32, [], [0.05]),
+            zero[U8],
+        ]
+        nodes = [
+            ("Transpose", [X(1, side, side, channels, dtype=U8)], {"perm": [0, 3, 1, 2]}),
+            (
+                "QLinearConv",
+                ["it", *known],
+                {"group": groups, "pads": [pad] * 4, "strides": [stride] * 2},
+            ),
+            ("Transpose", ["it"], {"perm": [0, 2, 3, 1]}),
+        ]
+        return Case(
+            f"int8 {conv_name(channels, out, to, taps, groups, stride)}",
+            nodes,
+            2 * out * channels // groups * (taps * to) ** 2,
+            EVERYWHERE,
+        )
+
     yield product(1, 2048, 2048)
     yield product(128, 2048, 2048)
     yield product(512, 512, 512)
@@ -169,6 +314,7 @@ def integers():
 
 # ---- convolutions ----
 
+
 def conv_name(channels, out, to, taps, groups, stride):
     kind = f"depthwise {channels}" if groups > 1 else f"{channels}→{out}"
     return f"conv {taps}×{taps}{f'/{stride}' if stride > 1 else ''}, {kind}, {to}×{to}"
@@ -177,14 +323,43 @@ def conv_name(channels, out, to, taps, groups, stride):
 def convolutions():
     def conv(channels, out, side, taps, groups=1, stride=1, ways=("", "by input", "by weights")):
         pad, to = taps // 2, (side + taps // 2 * 2 - taps) // stride + 1
-        attrs, name, work = {"group": groups, "pads": [pad] * 4, "strides": [stride] * 2}, conv_name(channels, out, to, taps, groups, stride), 2 * out * channels // groups * (taps * to) ** 2
-        image, result, weights = (1, channels, side, side), (1, out, to, to), (out, channels // groups, taps, taps)
+        attrs, name, work = (
+            {"group": groups, "pads": [pad] * 4, "strides": [stride] * 2},
+            conv_name(channels, out, to, taps, groups, stride),
+            2 * out * channels // groups * (taps * to) ** 2,
+        )
+        image, result, weights = (
+            (1, channels, side, side),
+            (1, out, to, to),
+            (out, channels // groups, taps, taps),
+        )
         if "" in ways:
             yield Case(name, [("Conv", [X(*image), W(*weights), W(out)], attrs)], work)
         if "by input" in ways:
-            yield Case(f"{name}, gradient by input", [("ConvTranspose", [X(*result), X(*weights)], {**attrs, "output_padding": [(side + 2 * pad - taps) % stride] * 2})], work)
+            yield Case(
+                f"{name}, gradient by input",
+                [
+                    (
+                        "ConvTranspose",
+                        [X(*result), X(*weights)],
+                        {**attrs, "output_padding": [(side + 2 * pad - taps) % stride] * 2},
+                    )
+                ],
+                work,
+            )
         if "by weights" in ways:
-            yield Case(f"{name}, gradient by weights", [("edgewise.ConvWeightGrad", [X(*image), X(*result)], {**attrs, "shape": list(weights)})], work)
+            yield Case(
+                f"{name}, gradient by weights",
+                [
+                    (
+                        "edgewise.ConvWeightGrad",
+                        [X(*image), X(*result)],
+                        {**attrs, "shape": list(weights)},
+                    )
+                ],
+                work,
+            )
+
     yield from conv(64, 64, 56, 3)
     yield from conv(256, 256, 28, 1)
     yield from conv(144, 144, 56, 3, 144)
@@ -198,14 +373,29 @@ def convolutions():
 
 # ---- attention ----
 
+
 def attentions():
     def attention(heads, kv, q_len, kv_len, dim, causal, label, gradient=False, batch=1, cache=X):
-        q, k, v, dy = X(batch, heads, q_len, dim), cache(batch, kv, kv_len, dim), cache(batch, kv, kv_len, dim), X(batch, heads, q_len, dim)
+        q, k, v, dy = (
+            X(batch, heads, q_len, dim),
+            cache(batch, kv, kv_len, dim),
+            cache(batch, kv, kv_len, dim),
+            X(batch, heads, q_len, dim),
+        )
         pairs = q_len * kv_len - (q_len * (q_len - 1) // 2 if causal else 0)
-        attrs = {"scale": dim ** -0.5, "causal": int(causal), "past": kv_len - q_len}
-        node = ("edgewise.AttentionGrad", [q, k, v, dy], {**attrs, "outputs": 3}) if gradient else ("edgewise.Attention", [q, k, v], attrs)
-        name = f"attention{' gradient' if gradient else ''}{label and ' ' + label}, {f'{batch} × ' if batch > 1 else ''}{heads}{f'/{kv}' if kv != heads else ''} heads, {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}{', float16 cache' if cache is Halves else ''}"
+        attrs = {"scale": dim**-0.5, "causal": int(causal), "past": kv_len - q_len}
+        node = (
+            ("edgewise.AttentionGrad", [q, k, v, dy], {**attrs, "outputs": 3})
+            if gradient
+            else ("edgewise.Attention", [q, k, v], attrs)
+        )
+        name = (
+            f"attention{' gradient' if gradient else ''}{label and ' ' + label},"
+            f" {f'{batch} × ' if batch > 1 else ''}{heads}{f'/{kv}' if kv != heads else ''} heads,"
+            f" {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}{', float16 cache' if cache is Halves else ''}"
+        )
         return Case(name, [node], (10 if gradient else 4) * batch * heads * dim * pairs)
+
     yield attention(9, 3, 256, 256, 64, True, "prefill")
     yield attention(12, 12, 256, 256, 64, False, "encoder")
     yield attention(8, 8, 1024, 1024, 64, True, "prefill")

@@ -1,10 +1,23 @@
-"""The models that are measured: weights are random, graphs have the shape that torch's TorchScript exporter (optimum) gives them."""
+"""The models that are measured: weights are random, graphs have the shape that torch's TorchScript
+exporter (optimum) gives them.
+"""
+
 from __future__ import annotations
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-SMOLLM2 = {"layers": 30, "width": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "inner": 1536, "vocab": 49152, "theta": 100000.0, "epsilon": 1e-5}
+SMOLLM2 = {
+    "layers": 30,
+    "width": 576,
+    "heads": 9,
+    "kv_heads": 3,
+    "head_dim": 64,
+    "inner": 1536,
+    "vocab": 49152,
+    "theta": 100000.0,
+    "epsilon": 1e-5,
+}
 I64, F32, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
 
 
@@ -25,9 +38,22 @@ class Graph:
 
     def constant(self, value):
         """Numbers of Python as exporters write them: each use has its own Constant node."""
-        array = np.asarray(value, np.float32 if isinstance(np.asarray(value).flat[0].item() if np.asarray(value).size else 0, float) else np.int64)
+        array = np.asarray(
+            value,
+            (
+                np.float32
+                if isinstance(
+                    np.asarray(value).flat[0].item() if np.asarray(value).size else 0, float
+                )
+                else np.int64
+            ),
+        )
         name = f"{self.scope}/Constant_{len(self.nodes)}_output_0"
-        self.nodes.append(helper.make_node("Constant", [], [name], name[:-9], value=numpy_helper.from_array(array)))
+        self.nodes.append(
+            helper.make_node(
+                "Constant", [], [name], name[:-9], value=numpy_helper.from_array(array)
+            )
+        )
         return name
 
     def weight(self, name, *shape, scale=None):
@@ -44,57 +70,115 @@ class Graph:
 
     def dims(self, *parts):
         """A shape of numbers and of scalars that the graph computes."""
-        return self.op("Concat", *(self.op("Unsqueeze", p, [0]) if isinstance(p, str) else [p] for p in parts), axis=0)
+        return self.op(
+            "Concat",
+            *(self.op("Unsqueeze", p, [0]) if isinstance(p, str) else [p] for p in parts),
+            axis=0,
+        )
 
     def expand(self, x, *parts):
         """Tensor.expand: -1 keeps a dimension."""
         shape = self.op("Reshape", self.dims(*parts), [-1], allowzero=0)
-        ones = self.op("ConstantOfShape", self.op("Shape", shape), value=numpy_helper.from_array(np.ones(1, np.int64)))
-        return self.op("Expand", x, self.op("Where", self.op("Equal", shape, self.op("Mul", ones, -1)), ones, shape))
+        ones = self.op(
+            "ConstantOfShape",
+            self.op("Shape", shape),
+            value=numpy_helper.from_array(np.ones(1, np.int64)),
+        )
+        return self.op(
+            "Expand",
+            x,
+            self.op("Where", self.op("Equal", shape, self.op("Mul", ones, -1)), ones, shape),
+        )
 
     def model(self, inputs, outputs, opset=18, **more):
-        infos = [[helper.make_tensor_value_info(n, t, s) for n, t, s in side] for side in (inputs, outputs)]
+        infos = [
+            [helper.make_tensor_value_info(n, t, s) for n, t, s in side]
+            for side in (inputs, outputs)
+        ]
         graph = helper.make_graph(self.nodes, "main_graph", *infos, self.initializers)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=8, producer_name="edgewise-bench", **more)
+        return helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)],
+            ir_version=8,
+            producer_name="edgewise-bench",
+            **more,
+        )
 
 
-def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, head=False, seed=0):
-    """A Llama with past_key_values. last_only: logits of the last position alone, as a later graph optimization would leave them.
-    head: the embedding once more, transposed, as the weight of the last product, as exporters leave it for quantizers to find."""
+def language_model(
+    layers,
+    width,
+    heads,
+    kv_heads,
+    head_dim,
+    inner,
+    vocab,
+    theta,
+    epsilon,
+    last_only=False,
+    head=False,
+    seed=0,
+):
+    """A Llama with past_key_values. last_only: logits of the last position alone, as a later graph
+    optimization would leave them. head: the embedding once more, transposed, as the weight of the
+    last product, as exporters leave it for quantizers to find.
+    """
     g = Graph(seed)
 
     def rms_norm(x, name):
         x = g.op("Cast", x, to=F32)
         mean = g.op("ReduceMean", g.op("Pow", x, 2.0), [-1], keepdims=1)
         x = g.op("Mul", x, g.op("Div", 1.0, g.op("Sqrt", g.op("Add", mean, epsilon))))
-        return g.op("Mul", g.array(name, 1 + 0.1 * g.random.standard_normal(width, np.float32)), g.op("Cast", x, to=F32))
+        return g.op(
+            "Mul",
+            g.array(name, 1 + 0.1 * g.random.standard_normal(width, np.float32)),
+            g.op("Cast", x, to=F32),
+        )
 
     def rotate(x, cos, sin):
         half = g.op("Unsqueeze", g.op("Cast", g.op("Div", g.size(x, 3), 2), to=I64), [0])
-        low, high = g.op("Slice", x, [0], half, [3], [1]), g.op("Slice", x, half, [2**63 - 1], [3], [1])
+        low, high = (
+            g.op("Slice", x, [0], half, [3], [1]),
+            g.op("Slice", x, half, [2**63 - 1], [3], [1]),
+        )
         turned = g.op("Concat", g.op("Neg", high), low, axis=-1)
         return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
 
     def repeat_heads(x):
         batch, kv, seq, dim = (g.size(x, i) for i in range(4))
         x = g.expand(g.op("Unsqueeze", x, [2]), batch, kv, heads // kv_heads, seq, dim)
-        return g.op("Reshape", x, g.dims(batch, g.op("Mul", kv, heads // kv_heads), seq, dim), allowzero=0)
+        return g.op(
+            "Reshape", x, g.dims(batch, g.op("Mul", kv, heads // kv_heads), seq, dim), allowzero=0
+        )
 
     g.scope = "/model"
-    embedding = g.weight("model.embed_tokens.weight", vocab, width, scale=width ** -0.5)
+    embedding = g.weight("model.embed_tokens.weight", vocab, width, scale=width**-0.5)
     x = g.op("Gather", embedding, "input_ids")
     past, tokens = g.size("past_key_values.0.key", 2), g.size(x, 1)
     places = g.op("Range", past, g.op("Add", past, tokens), 1)
     total = g.op("Add", past, g.size(places, 0))
     row = g.op("Unsqueeze", g.op("Unsqueeze", g.op("Unsqueeze", places, [0]), [1]), [3])
-    column = g.op("Unsqueeze", g.op("Unsqueeze", g.op("Unsqueeze", g.op("Range", 0, total, 1), [0]), [1]), [2])
+    column = g.op(
+        "Unsqueeze", g.op("Unsqueeze", g.op("Unsqueeze", g.op("Range", 0, total, 1), [0]), [1]), [2]
+    )
     causal = g.op("LessOrEqual", column, row)
-    padding = g.op("Cast", g.op("Unsqueeze", g.op("Unsqueeze", "attention_mask", [1]), [2]), to=BOOL)
+    padding = g.op(
+        "Cast", g.op("Unsqueeze", g.op("Unsqueeze", "attention_mask", [1]), [2]), to=BOOL
+    )
     mask = g.expand(g.op("And", causal, padding), g.size(x, 0), -1, tokens, total)
 
     g.scope = "/model/rotary_emb"
-    frequencies = g.array("model.rotary_emb.inv_freq", (theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)).astype(np.float32)[None, :, None])
-    angles = g.op("MatMul", g.expand(frequencies, g.size("position_ids", 0), -1, 1), g.op("Cast", g.op("Unsqueeze", "position_ids", [1]), to=F32))
+    frequencies = g.array(
+        "model.rotary_emb.inv_freq",
+        (theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)).astype(np.float32)[
+            None, :, None
+        ],
+    )
+    angles = g.op(
+        "MatMul",
+        g.expand(frequencies, g.size("position_ids", 0), -1, 1),
+        g.op("Cast", g.op("Unsqueeze", "position_ids", [1]), to=F32),
+    )
     angles = g.op("Transpose", angles, perm=[0, 2, 1])
     angles = g.op("Concat", angles, angles, axis=-1)
     cos, sin = (g.op("Unsqueeze", g.op("Mul", g.op(f, angles), 1.0), [1]) for f in ("Cos", "Sin"))
@@ -107,27 +191,60 @@ def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta
         batch, seq = g.size(h, 0), g.size(h, 1)
 
         def split(part, n):
-            y = g.op("MatMul", h, g.weight(f"{name}self_attn.{part}_proj.weight", width, n * head_dim))
-            return g.op("Transpose", g.op("Reshape", y, g.dims(batch, seq, -1, head_dim), allowzero=0), perm=[0, 2, 1, 3])
-        q, k, v = rotate(split("q", heads), cos, sin), rotate(split("k", kv_heads), cos, sin), split("v", kv_heads)
+            y = g.op(
+                "MatMul", h, g.weight(f"{name}self_attn.{part}_proj.weight", width, n * head_dim)
+            )
+            return g.op(
+                "Transpose",
+                g.op("Reshape", y, g.dims(batch, seq, -1, head_dim), allowzero=0),
+                perm=[0, 2, 1, 3],
+            )
+
+        q, k, v = (
+            rotate(split("q", heads), cos, sin),
+            rotate(split("k", kv_heads), cos, sin),
+            split("v", kv_heads),
+        )
         joined = []
         for kind, new in (("key", k), ("value", v)):
-            pasts.append((f"past_key_values.{i}.{kind}", F32, ["batch_size", kv_heads, "past_sequence_length", head_dim]))
-            presents.append((f"present.{i}.{kind}", F32, ["batch_size", kv_heads, "past_sequence_length + sequence_length", head_dim]))
+            pasts.append(
+                (
+                    f"past_key_values.{i}.{kind}",
+                    F32,
+                    ["batch_size", kv_heads, "past_sequence_length", head_dim],
+                )
+            )
+            presents.append(
+                (
+                    f"present.{i}.{kind}",
+                    F32,
+                    ["batch_size", kv_heads, "past_sequence_length + sequence_length", head_dim],
+                )
+            )
             joined.append(g.op("Concat", pasts[-1][0], new, out=presents[-1][0], axis=-2))
         k, v = map(repeat_heads, joined)
         seen = g.op("Slice", mask, [0], g.op("Unsqueeze", g.size(k, 2), [0]), [3], [1])
-        scale = head_dim ** -0.25
-        scores = g.op("MatMul", g.op("Mul", q, scale), g.op("Mul", g.op("Transpose", k, perm=[0, 1, 3, 2]), scale))
-        scores = g.op("Softmax", g.op("Add", scores, g.op("Where", seen, [0.0], [-np.inf])), axis=-1)
+        scale = head_dim**-0.25
+        scores = g.op(
+            "MatMul",
+            g.op("Mul", q, scale),
+            g.op("Mul", g.op("Transpose", k, perm=[0, 1, 3, 2]), scale),
+        )
+        scores = g.op(
+            "Softmax", g.op("Add", scores, g.op("Where", seen, [0.0], [-np.inf])), axis=-1
+        )
         scores = g.op("Where", g.op("IsNaN", scores), [0.0], scores)
         y = g.op("Transpose", g.op("MatMul", scores, v), perm=[0, 2, 1, 3])
         y = g.op("Reshape", y, g.dims(batch, seq, -1), allowzero=0)
-        x = g.op("Add", x, g.op("MatMul", y, g.weight(name + "self_attn.o_proj.weight", width, width)))
+        x = g.op(
+            "Add", x, g.op("MatMul", y, g.weight(name + "self_attn.o_proj.weight", width, width))
+        )
         h = rms_norm(x, name + "post_attention_layernorm.weight")
         gate = g.op("MatMul", h, g.weight(name + "mlp.gate_proj.weight", width, inner))
         gate = g.op("Mul", gate, g.op("Sigmoid", gate))
-        h = g.op("Mul", gate, g.op("MatMul", h, g.weight(name + "mlp.up_proj.weight", width, inner)))
+        h = g.op(
+            "Mul", gate, g.op("MatMul", h, g.weight(name + "mlp.up_proj.weight", width, inner))
+        )
         x = g.op("Add", x, g.op("MatMul", h, g.weight(name + "mlp.down_proj.weight", inner, width)))
     g.scope = "/model/norm"
     x = rms_norm(x, "model.norm.weight")
@@ -139,13 +256,34 @@ def language_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta
         g.op("MatMul", x, g.array("lm_head.weight", table.T), out="logits")
     else:
         g.op("MatMul", x, g.op("Transpose", embedding, perm=[1, 0]), out="logits")
-    inputs = [("input_ids", I64, ["batch_size", "sequence_length"]), ("attention_mask", I64, ["batch_size", "past_sequence_length + sequence_length"]),
-              ("position_ids", I64, ["batch_size", "sequence_length"])]
-    return g.model(inputs + pasts, [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents)
+    inputs = [
+        ("input_ids", I64, ["batch_size", "sequence_length"]),
+        ("attention_mask", I64, ["batch_size", "past_sequence_length + sequence_length"]),
+        ("position_ids", I64, ["batch_size", "sequence_length"]),
+    ]
+    return g.model(
+        inputs + pasts,
+        [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents,
+    )
 
 
-def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, epsilon, last_only=False, positions=2048, seed=0):
-    """The same model, with the same weights, as onnxruntime-genai's model builder writes it: fused norms, q, k and v in one product, GroupQueryAttention that rotates and writes its cache."""
+def genai_model(
+    layers,
+    width,
+    heads,
+    kv_heads,
+    head_dim,
+    inner,
+    vocab,
+    theta,
+    epsilon,
+    last_only=False,
+    positions=2048,
+    seed=0,
+):
+    """The same model, with the same weights, as onnxruntime-genai's model builder writes it: fused
+    norms, q, k and v in one product, GroupQueryAttention that rotates and writes its cache.
+    """
     g = Graph(seed)
     norm = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
 
@@ -153,12 +291,23 @@ def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, e
         return g.array(name, 1 + 0.1 * g.random.standard_normal(width, np.float32))
 
     g.scope = "/model"
-    embedding = g.weight("model.embed_tokens.weight", vocab, width, scale=width ** -0.5)
+    embedding = g.weight("model.embed_tokens.weight", vocab, width, scale=width**-0.5)
     x = g.op("Gather", embedding, "input_ids")
-    seen = g.op("Cast", g.op("Sub", g.op("ReduceSum", "attention_mask", [1], keepdims=0), [1]), to=TensorProto.INT32)
-    total = g.op("Cast", g.op("Gather", g.op("Shape", "attention_mask"), 1, axis=0), to=TensorProto.INT32)
-    angles = np.outer(np.arange(positions), theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim))
-    cos, sin = g.array("cos_cache", np.cos(angles).astype(np.float32)), g.array("sin_cache", np.sin(angles).astype(np.float32))
+    seen = g.op(
+        "Cast",
+        g.op("Sub", g.op("ReduceSum", "attention_mask", [1], keepdims=0), [1]),
+        to=TensorProto.INT32,
+    )
+    total = g.op(
+        "Cast", g.op("Gather", g.op("Shape", "attention_mask"), 1, axis=0), to=TensorProto.INT32
+    )
+    angles = np.outer(
+        np.arange(positions), theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    )
+    cos, sin = (
+        g.array("cos_cache", np.cos(angles).astype(np.float32)),
+        g.array("sin_cache", np.sin(angles).astype(np.float32)),
+    )
     pasts, presents, add = [], [], None
 
     def skip_norm(x, add, name):
@@ -166,7 +315,17 @@ def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, e
         scale = norm_weight(name)
         if add is None:
             return x, g.op("SimplifiedLayerNormalization", x, scale, **norm)
-        h, total = g.op("SkipSimplifiedLayerNormalization", x, add, scale, domain="com.microsoft", epsilon=epsilon), f"{g.scope}/sum_{len(g.nodes)}"
+        h, total = (
+            g.op(
+                "SkipSimplifiedLayerNormalization",
+                x,
+                add,
+                scale,
+                domain="com.microsoft",
+                epsilon=epsilon,
+            ),
+            f"{g.scope}/sum_{len(g.nodes)}",
+        )
         g.nodes[-1].output.extend(["", "", total])
         return total, h
 
@@ -174,16 +333,58 @@ def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, e
         g.scope = f"/model/layers.{i}"
         name = f"model.layers.{i}."
         x, h = skip_norm(x, add, name + "input_layernorm.weight")
-        q, k, v = (g.random.standard_normal((width, n * head_dim), np.float32) * width ** -0.5 for n in (heads, kv_heads, kv_heads))
-        qkv = g.op("MatMul", h, g.array(name + "attn.qkv_proj.weight", np.concatenate([q, k, v], 1)))
+        q, k, v = (
+            g.random.standard_normal((width, n * head_dim), np.float32) * width**-0.5
+            for n in (heads, kv_heads, kv_heads)
+        )
+        qkv = g.op(
+            "MatMul", h, g.array(name + "attn.qkv_proj.weight", np.concatenate([q, k, v], 1))
+        )
         for kind in ("key", "value"):
-            pasts.append((f"past_key_values.{i}.{kind}", F32, ["batch_size", kv_heads, "past_sequence_length", head_dim]))
-            presents.append((f"present.{i}.{kind}", F32, ["batch_size", kv_heads, "total_sequence_length", head_dim]))
-        y = g.op("GroupQueryAttention", qkv, "", "", pasts[-2][0], pasts[-1][0], seen, total, cos, sin, domain="com.microsoft", num_heads=heads, kv_num_heads=kv_heads, scale=head_dim ** -0.5, do_rotary=1, rotary_interleaved=0)
+            pasts.append(
+                (
+                    f"past_key_values.{i}.{kind}",
+                    F32,
+                    ["batch_size", kv_heads, "past_sequence_length", head_dim],
+                )
+            )
+            presents.append(
+                (
+                    f"present.{i}.{kind}",
+                    F32,
+                    ["batch_size", kv_heads, "total_sequence_length", head_dim],
+                )
+            )
+        y = g.op(
+            "GroupQueryAttention",
+            qkv,
+            "",
+            "",
+            pasts[-2][0],
+            pasts[-1][0],
+            seen,
+            total,
+            cos,
+            sin,
+            domain="com.microsoft",
+            num_heads=heads,
+            kv_num_heads=kv_heads,
+            scale=head_dim**-0.5,
+            do_rotary=1,
+            rotary_interleaved=0,
+        )
         g.nodes[-1].output.extend([presents[-2][0], presents[-1][0]])
-        x, h = skip_norm(x, g.op("MatMul", y, g.weight(name + "self_attn.o_proj.weight", width, width)), name + "post_attention_layernorm.weight")
+        x, h = skip_norm(
+            x,
+            g.op("MatMul", y, g.weight(name + "self_attn.o_proj.weight", width, width)),
+            name + "post_attention_layernorm.weight",
+        )
         gate = g.op("MatMul", h, g.weight(name + "mlp.gate_proj.weight", width, inner))
-        h = g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), g.op("MatMul", h, g.weight(name + "mlp.up_proj.weight", width, inner)))
+        h = g.op(
+            "Mul",
+            g.op("Mul", gate, g.op("Sigmoid", gate)),
+            g.op("MatMul", h, g.weight(name + "mlp.up_proj.weight", width, inner)),
+        )
         add = g.op("MatMul", h, g.weight(name + "mlp.down_proj.weight", inner, width))
     g.scope = "/lm_head"
     _, x = skip_norm(x, add, "model.norm.weight")
@@ -191,8 +392,14 @@ def genai_model(layers, width, heads, kv_heads, head_dim, inner, vocab, theta, e
         x = g.op("Slice", x, [-1], [2**63 - 1], [1], [1])
     table = numpy_helper.to_array(next(t for t in g.initializers if t.name == embedding))
     g.op("MatMul", x, g.array("lm_head.weight", table.T), out="logits")
-    inputs = [("input_ids", I64, ["batch_size", "sequence_length"]), ("attention_mask", I64, ["batch_size", "total_sequence_length"])]
-    return g.model(inputs + pasts, [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents)
+    inputs = [
+        ("input_ids", I64, ["batch_size", "sequence_length"]),
+        ("attention_mask", I64, ["batch_size", "total_sequence_length"]),
+    ]
+    return g.model(
+        inputs + pasts,
+        [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents,
+    )
 
 
 def mlp(dims, seed=0):
@@ -201,30 +408,55 @@ def mlp(dims, seed=0):
     x = "x"
     for i, (rows, columns) in enumerate(zip(dims, dims[1:])):
         last = i == len(dims) - 2
-        x = g.op("Gemm", x, g.weight(f"w{i}", rows, columns), g.array(f"b{i}", np.zeros(columns, np.float32)), out="y" if last else None)
+        x = g.op(
+            "Gemm",
+            x,
+            g.weight(f"w{i}", rows, columns),
+            g.array(f"b{i}", np.zeros(columns, np.float32)),
+            out="y" if last else None,
+        )
         if not last:
             x = g.op("Relu", x)
     return g.model([("x", F32, ["batch", dims[0]])], [("y", F32, ["batch", dims[-1]])], opset=15)
 
 
 def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
-    """A causal transformer to be trained: RMSNorm, attention, SwiGLU, all in primitive operators of opset 15: ids [batch, sequence] to y [batch * sequence, vocab].
+    """A causal transformer to be trained: RMSNorm, attention, SwiGLU, all in primitive operators of
+    opset 15: ids [batch, sequence] to y [batch * sequence, vocab].
 
-    rank: that of the LoRA matrices beside every linear layer of the blocks, written into the graph; 0: none. All other weights are the same with and without."""
+    rank: that of the LoRA matrices beside every linear layer of the blocks, written into the graph;
+    0: none. All other weights are the same with and without.
+    """
     g, adapters = Graph(seed), np.random.default_rng(seed + 1)
-    two, epsilon, low, scale = (g.array(n, np.array(v, np.float32)) for n, v in (("two", 2), ("epsilon", 1e-5), ("low", -1e9), ("scale", (width // heads) ** -0.5)))
-    split, join = g.array("split", np.array([batch, sequence, heads, width // heads], np.int64)), g.array("join", np.array([batch, sequence, width], np.int64))
+    two, epsilon, low, scale = (
+        g.array(n, np.array(v, np.float32))
+        for n, v in (
+            ("two", 2),
+            ("epsilon", 1e-5),
+            ("low", -1e9),
+            ("scale", (width // heads) ** -0.5),
+        )
+    )
+    split, join = (
+        g.array("split", np.array([batch, sequence, heads, width // heads], np.int64)),
+        g.array("join", np.array([batch, sequence, width], np.int64)),
+    )
     mask = g.array("mask", np.tril(np.ones((1, 1, sequence, sequence), bool)))
 
     def norm(x, name):
-        root = g.op("Sqrt", g.op("Add", g.op("ReduceMean", g.op("Pow", x, two), axes=[-1]), epsilon))
+        root = g.op(
+            "Sqrt", g.op("Add", g.op("ReduceMean", g.op("Pow", x, two), axes=[-1]), epsilon)
+        )
         return g.op("Mul", g.op("Div", x, root), g.array(name, np.ones(width, np.float32)))
 
     def linear(x, name, rows, columns):
         y = g.op("MatMul", x, g.weight(name, rows, columns))
         if not rank:
             return y
-        a = g.array(name + ".lora_A", (adapters.standard_normal((rows, rank)) * rows**-0.5).astype(np.float32))
+        a = g.array(
+            name + ".lora_A",
+            (adapters.standard_normal((rows, rank)) * rows**-0.5).astype(np.float32),
+        )
         b = g.array(name + ".lora_B", np.zeros((rank, columns), np.float32))
         return g.op("Add", y, g.op("MatMul", g.op("MatMul", x, a), b))
 
@@ -232,8 +464,17 @@ def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
     for i in range(layers):
         g.scope, p = f"/layers.{i}", f"layers.{i}."
         h = norm(x, p + "norm1")
-        q, k, v = (g.op("Transpose", g.op("Reshape", linear(h, p + n, width, width), split), perm=[0, 2, 3, 1] if n == "k" else [0, 2, 1, 3]) for n in "qkv")
-        scores = g.op("Softmax", g.op("Where", mask, g.op("Mul", g.op("MatMul", q, k), scale), low), axis=-1)
+        q, k, v = (
+            g.op(
+                "Transpose",
+                g.op("Reshape", linear(h, p + n, width, width), split),
+                perm=[0, 2, 3, 1] if n == "k" else [0, 2, 1, 3],
+            )
+            for n in "qkv"
+        )
+        scores = g.op(
+            "Softmax", g.op("Where", mask, g.op("Mul", g.op("MatMul", q, k), scale), low), axis=-1
+        )
         h = g.op("Reshape", g.op("Transpose", g.op("MatMul", scores, v), perm=[0, 2, 1, 3]), join)
         x = g.op("Add", x, linear(h, p + "o", width, width))
         h = norm(x, p + "norm2")
@@ -243,12 +484,17 @@ def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
     g.scope = ""
     y = g.op("MatMul", norm(x, "norm"), g.weight("head", width, vocab))
     g.op("Reshape", y, g.array("rows", np.array([batch * sequence, vocab], np.int64)), out="y")
-    return g.model([("ids", I64, [batch, sequence])], [("y", F32, [batch * sequence, vocab])], opset=15)
+    return g.model(
+        [("ids", I64, [batch, sequence])], [("y", F32, [batch * sequence, vocab])], opset=15
+    )
 
 
 def in_4_bits(model, accuracy_level=0):
-    """The model with its MatMuls by initializers as MatMulNBits, symmetric in blocks of 32, quantized by onnxruntime's own code. (Its Python tool around that needs a package more.)"""
+    """The model with its MatMuls by initializers as MatMulNBits, symmetric in blocks of 32,
+    quantized by onnxruntime's own code. (Its Python tool around that needs a package more.)
+    """
     from onnxruntime.capi._pybind_state import quantize_matmul_4bits
+
     weights = {i.name: i for i in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type != "MatMul" or node.input[1] not in weights:
@@ -257,11 +503,37 @@ def in_4_bits(model, accuracy_level=0):
         w = numpy_helper.to_array(weights.pop(name))
         rows, columns = w.shape
         blocks = -(-rows // 32)
-        packed, scales, zeros = np.zeros((columns, blocks, 16), np.uint8), np.zeros((columns, blocks), np.float32), np.zeros((columns, -(-blocks // 2)), np.uint8)
-        quantize_matmul_4bits(packed, np.ascontiguousarray(np.pad(w, ((0, blocks * 32 - rows), (0, 0)))), scales, zeros, 32, columns, rows, True)
+        packed, scales, zeros = (
+            np.zeros((columns, blocks, 16), np.uint8),
+            np.zeros((columns, blocks), np.float32),
+            np.zeros((columns, -(-blocks // 2)), np.uint8),
+        )
+        quantize_matmul_4bits(
+            packed,
+            np.ascontiguousarray(np.pad(w, ((0, blocks * 32 - rows), (0, 0)))),
+            scales,
+            zeros,
+            32,
+            columns,
+            rows,
+            True,
+        )
         for suffix, array in (("_Q4", packed), ("_scales", scales)):
             weights[name + suffix] = numpy_helper.from_array(array, name + suffix)
-        node.CopyFrom(helper.make_node("MatMulNBits", [node.input[0], name + "_Q4", name + "_scales"], node.output, node.name, domain="com.microsoft", K=rows, N=columns, bits=4, block_size=32, accuracy_level=accuracy_level))
+        node.CopyFrom(
+            helper.make_node(
+                "MatMulNBits",
+                [node.input[0], name + "_Q4", name + "_scales"],
+                node.output,
+                node.name,
+                domain="com.microsoft",
+                K=rows,
+                N=columns,
+                bits=4,
+                block_size=32,
+                accuracy_level=accuracy_level,
+            )
+        )
     del model.graph.initializer[:]
     model.graph.initializer.extend(weights.values())
     return model
@@ -270,7 +542,41 @@ def in_4_bits(model, accuracy_level=0):
 # name: (function, its arguments). What is fed: page/batch.js.
 TRAINING = {
     "mlp": (mlp, {"dims": [784, 512, 512, 10]}),
-    "gpt4": (gpt, {"layers": 4, "width": 96, "heads": 4, "inner": 256, "vocab": 256, "batch": 16, "sequence": 64}),
-    "gpt6": (gpt, {"layers": 6, "width": 192, "heads": 6, "inner": 512, "vocab": 1024, "batch": 8, "sequence": 128}),
-    "gpt6-lora": (gpt, {"layers": 6, "width": 192, "heads": 6, "inner": 512, "vocab": 1024, "batch": 8, "sequence": 128, "rank": 8}),
+    "gpt4": (
+        gpt,
+        {
+            "layers": 4,
+            "width": 96,
+            "heads": 4,
+            "inner": 256,
+            "vocab": 256,
+            "batch": 16,
+            "sequence": 64,
+        },
+    ),
+    "gpt6": (
+        gpt,
+        {
+            "layers": 6,
+            "width": 192,
+            "heads": 6,
+            "inner": 512,
+            "vocab": 1024,
+            "batch": 8,
+            "sequence": 128,
+        },
+    ),
+    "gpt6-lora": (
+        gpt,
+        {
+            "layers": 6,
+            "width": 192,
+            "heads": 6,
+            "inner": 512,
+            "vocab": 1024,
+            "batch": 8,
+            "sequence": 128,
+            "rank": 8,
+        },
+    ),
 }

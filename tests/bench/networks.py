@@ -1,4 +1,7 @@
-"""Cases `vision` and `encoder`: whole networks in float32 and int8, beside onnxruntime-web on the same files."""
+"""Cases `vision` and `encoder`: whole networks in float32 and int8, beside onnxruntime-web on the
+same files.
+"""
+
 from __future__ import annotations
 
 import json
@@ -9,14 +12,38 @@ from pathlib import Path
 import numpy as np
 
 from .browser import WORK, Contender, say
-from .contenders import EDGEWISE, NATIVE, NATIVE_TWO, ONE, ORT_ONE, ORT_TWO, SIMD, TORCH, TWO, measure, native_session
+from .contenders import (
+    EDGEWISE,
+    NATIVE,
+    NATIVE_TWO,
+    ONE,
+    ORT_ONE,
+    ORT_TWO,
+    SIMD,
+    TORCH,
+    TWO,
+    measure,
+    native_session,
+)
 from .stats import cell, ratio, show
 
-RATIOS = {"simd128 : ORT": (SIMD, ORT_ONE), "relaxed : ORT": (ONE, ORT_ONE), "2 threads : ORT": (TWO, ORT_TWO), "2 threads : 1": (TWO, ONE)}
+RATIOS = {
+    "simd128 : ORT": (SIMD, ORT_ONE),
+    "relaxed : ORT": (ONE, ORT_ONE),
+    "2 threads : ORT": (TWO, ORT_TWO),
+    "2 threads : 1": (TWO, ONE),
+}
 # case: {title: (model, batch, how its int8 form is made)}
 CASES = {
-    "vision": {"MobileNetV2, 224×224": ("mobilenet", 1, "static"), "ResNet-50, 224×224": ("resnet", 1, "static"), "ViT-B/16, 224×224": ("vit", 1, "dynamic")},
-    "encoder": {"MiniLM, 1 × 128 tokens": ("minilm", 1, "dynamic"), "MiniLM, 8 × 128 tokens": ("minilm", 8, "dynamic")},
+    "vision": {
+        "MobileNetV2, 224×224": ("mobilenet", 1, "static"),
+        "ResNet-50, 224×224": ("resnet", 1, "static"),
+        "ViT-B/16, 224×224": ("vit", 1, "dynamic"),
+    },
+    "encoder": {
+        "MiniLM, 1 × 128 tokens": ("minilm", 1, "dynamic"),
+        "MiniLM, 8 × 128 tokens": ("minilm", 8, "dynamic"),
+    },
 }
 SHOWN = (SIMD, ONE, TWO, ORT_ONE, ORT_TWO, NATIVE, NATIVE_TWO, TORCH)
 TOLERANCE = {"float32": 1e-3, "int8": 0.1}
@@ -24,15 +51,40 @@ VOCABULARY, TOKENS, CLASSES = 30522, 128, 1000
 
 
 def network(name):
-    """A torch module of that architecture with random weights, in the scale of trained ones: batch normalizations hold what they have seen of random images."""
+    """A torch module of that architecture with random weights, in the scale of trained ones: batch
+    normalizations hold what they have seen of random images.
+    """
     import torch
-    from transformers import BertConfig, BertModel, MobileNetV2Config, MobileNetV2ForImageClassification, ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
+    from transformers import (
+        BertConfig,
+        BertModel,
+        MobileNetV2Config,
+        MobileNetV2ForImageClassification,
+        ResNetConfig,
+        ResNetForImageClassification,
+        ViTConfig,
+        ViTForImageClassification,
+    )
+
     torch.manual_seed(0)
     if name == "minilm":
-        return BertModel(BertConfig(vocab_size=VOCABULARY, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536), add_pooling_layer=False).eval()
+        return BertModel(
+            BertConfig(
+                vocab_size=VOCABULARY,
+                hidden_size=384,
+                num_hidden_layers=6,
+                num_attention_heads=12,
+                intermediate_size=1536,
+            ),
+            add_pooling_layer=False,
+        ).eval()
     if name == "vit":
         return ViTForImageClassification(ViTConfig(num_labels=CLASSES)).eval()
-    net = MobileNetV2ForImageClassification(MobileNetV2Config(tf_padding=False, num_labels=CLASSES)) if name == "mobilenet" else ResNetForImageClassification(ResNetConfig(num_labels=CLASSES))
+    net = (
+        MobileNetV2ForImageClassification(MobileNetV2Config(tf_padding=False, num_labels=CLASSES))
+        if name == "mobilenet"
+        else ResNetForImageClassification(ResNetConfig(num_labels=CLASSES))
+    )
     for m in net.modules():
         if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear)):
             torch.nn.init.kaiming_normal_(m.weight)
@@ -50,22 +102,40 @@ def feeds(name, batch, seed=1):
         return {"pixel_values": random.standard_normal((batch, 3, 224, 224), np.float32)}
     lengths = np.linspace(TOKENS, TOKENS // 2, batch).astype(np.int64)
     mask = (np.arange(TOKENS) < lengths[:, None]).astype(np.int64)
-    return {"input_ids": random.integers(1, VOCABULARY, (batch, TOKENS)) * mask, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
+    return {
+        "input_ids": random.integers(1, VOCABULARY, (batch, TOKENS)) * mask,
+        "attention_mask": mask,
+        "token_type_ids": np.zeros_like(mask),
+    }
 
 
 def export(name, path):
     """As optimum does it: torch's TorchScript exporter, opset 18, batch and length left open."""
     import torch
+
     example = feeds(name, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(network(name), tuple(map(torch.from_numpy, example.values())), str(path), input_names=list(example), output_names=["y"], dynamo=False, opset_version=18,
-                          dynamic_axes={n: {0: "batch"} | ({1: "tokens"} if name == "minilm" else {}) for n in example})
+        torch.onnx.export(
+            network(name),
+            tuple(map(torch.from_numpy, example.values())),
+            str(path),
+            input_names=list(example),
+            output_names=["y"],
+            dynamo=False,
+            opset_version=18,
+            dynamic_axes={
+                n: {0: "batch"} | ({1: "tokens"} if name == "minilm" else {}) for n in example
+            },
+        )
 
 
 def quantize(name, source, path, how):
-    """By onnxruntime's own tools: `dynamic` (activations at run time), or `static` (QDQ, weights per channel, ranges from random images)."""
+    """By onnxruntime's own tools: `dynamic` (activations at run time), or `static` (QDQ, weights
+    per channel, ranges from random images).
+    """
     from onnxruntime import quantization as q
+
     if how == "dynamic":
         return q.quantize_dynamic(source, path, weight_type=q.QuantType.QInt8)
 
@@ -75,7 +145,16 @@ def quantize(name, source, path, how):
 
         def get_next(self):
             return next(self.images, None)
-    q.quantize_static(source, path, Images(), quant_format=q.QuantFormat.QDQ, per_channel=True, activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8)
+
+    q.quantize_static(
+        source,
+        path,
+        Images(),
+        quant_format=q.QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=q.QuantType.QUInt8,
+        weight_type=q.QuantType.QInt8,
+    )
 
 
 def made(path, *sources, make):
@@ -93,14 +172,23 @@ def model_file(name, how):
     folder = WORK / "networks"
     folder.mkdir(parents=True, exist_ok=True)
     plain = made(folder / f"{name}.onnx", __file__, make=lambda part: export(name, part))
-    return plain if how is None else made(folder / f"{name}-int8.onnx", plain, make=lambda part: quantize(name, plain, part, how))
+    return (
+        plain
+        if how is None
+        else made(
+            folder / f"{name}-int8.onnx", plain, make=lambda part: quantize(name, plain, part, how)
+        )
+    )
 
 
 def write_run(model, inputs, target):
-    """TARGET.bin: what is fed, and of Edgewise the plan and its weights; TARGET.json: where each lies. For page/edgewise.js and page/ort.js. Returns the plan."""
+    """TARGET.bin: what is fed, and of Edgewise the plan and its weights; TARGET.json: where each
+    lies. For page/edgewise.js and page/ort.js. Returns the plan.
+    """
     from edgewise.onnx import FileSource, read_model
     from edgewise.plan import compile_graph
     from edgewise.plan.notes import add_notes
+
     parts, where, at = [], {"inputs": [], "slots": []}, 0
 
     def add(data):
@@ -110,12 +198,25 @@ def write_run(model, inputs, target):
         return [begin, len(data)]
 
     for name, a in inputs.items():
-        where["inputs"].append({"name": name, "type": str(a.dtype), "dims": list(a.shape), "at": add(a.tobytes())})
+        where["inputs"].append(
+            {"name": name, "type": str(a.dtype), "dims": list(a.shape), "at": add(a.tobytes())}
+        )
     try:
-        plan, _ = compile_graph(read_model(FileSource(str(model))), {n: list(a.shape) for n, a in inputs.items()}, {n: {"float32": 1, "int64": 7}[str(a.dtype)] for n, a in inputs.items()})
+        plan, _ = compile_graph(
+            read_model(FileSource(str(model))),
+            {n: list(a.shape) for n, a in inputs.items()},
+            {n: {"float32": 1, "int64": 7}[str(a.dtype)] for n, a in inputs.items()},
+        )
         where["plan"], where["notes"] = add(plan.data), add(add_notes(None, {"model": plan.notes}))
         for slot in plan.slots:
-            where["slots"].append({"name": slot.name, "kind": slot.kind, "size": slot.nbytes, **({"at": add(slot.tensor.bytes())[0]} if slot.kind == "weight" else {})})
+            where["slots"].append(
+                {
+                    "name": slot.name,
+                    "kind": slot.kind,
+                    "size": slot.nbytes,
+                    **({"at": add(slot.tensor.bytes())[0]} if slot.kind == "weight" else {}),
+                }
+            )
     finally:
         target.with_suffix(".bin").write_bytes(b"".join(parts))
         target.with_suffix(".json").write_text(json.dumps(where))
@@ -123,14 +224,19 @@ def write_run(model, inputs, target):
 
 
 def difference(y, reference, kind):
-    """Of float32 the largest, relative to the largest value; of int8, where single values may round either way, that of the norms."""
+    """Of float32 the largest, relative to the largest value; of int8, where single values may round
+    either way, that of the norms.
+    """
     if kind == "int8":
         return float(np.linalg.norm(y - reference) / np.linalg.norm(reference))
     return float(np.max(np.abs(y - reference)) / np.max(np.abs(reference)))
 
 
 def run(bench, cases, rounds, seconds):
-    pages = {who: Contender(bench, who, "ort.js" if who in (ORT_ONE, ORT_TWO) else "edgewise.js") for who in (*EDGEWISE, ORT_ONE, ORT_TWO)}
+    pages = {
+        who: Contender(bench, who, "ort.js" if who in (ORT_ONE, ORT_TWO) else "edgewise.js")
+        for who in (*EDGEWISE, ORT_ONE, ORT_TWO)
+    }
     try:
         return {case: run_case(bench, case, pages, rounds, seconds) for case in cases}
     finally:
@@ -141,6 +247,7 @@ def run(bench, cases, rounds, seconds):
 def torch_run(name, inputs):
     """run() in PyTorch, one thread: the module that was exported."""
     import torch
+
     net = network(name)
     inputs = {n: torch.from_numpy(a) for n, a in inputs.items()}
 
@@ -148,6 +255,7 @@ def torch_run(name, inputs):
         torch.set_num_threads(1)
         with torch.inference_mode():
             return net(**inputs)[0].numpy()
+
     return run
 
 
@@ -158,7 +266,11 @@ def native_run(file, inputs, threads):
 
 def run_case(bench, case, pages, rounds, seconds):
     table, values, version = [], {}, ""
-    entries = [(title, kind, name, batch, how if kind == "int8" else None) for title, (name, batch, how) in CASES[case].items() for kind in TOLERANCE]
+    entries = [
+        (title, kind, name, batch, how if kind == "int8" else None)
+        for title, (name, batch, how) in CASES[case].items()
+        for kind in TOLERANCE
+    ]
     files = [model_file(name, how) for _, _, name, _, how in entries]
     end = time.monotonic() + seconds
     for i, ((title, kind, name, batch, how), file) in enumerate(zip(entries, files)):
@@ -171,20 +283,67 @@ def run_case(bench, case, pages, rounds, seconds):
             calls = {**{who: (url, *how) for who, how in EDGEWISE.items()}, **calls}
         except Exception as e:
             bench.failed(f"Edgewise, {title}", e)
-        native = {NATIVE: lambda: native_run(file, inputs, 1), NATIVE_TWO: lambda: native_run(file, inputs, 2)} | ({TORCH: lambda: torch_run(name, inputs)} if kind == "float32" else {})
-        times, cpu, versions, _ = measure(bench, title, pages, calls, native, rounds, (end - time.monotonic()) / (len(entries) - i), lambda y, reference: (difference(y, reference, kind), TOLERANCE[kind]))
+        native = {
+            NATIVE: lambda: native_run(file, inputs, 1),
+            NATIVE_TWO: lambda: native_run(file, inputs, 2),
+        } | ({TORCH: lambda: torch_run(name, inputs)} if kind == "float32" else {})
+        times, cpu, versions, _ = measure(
+            bench,
+            title,
+            pages,
+            calls,
+            native,
+            rounds,
+            (end - time.monotonic()) / (len(entries) - i),
+            lambda y, reference: (difference(y, reference, kind), TOLERANCE[kind]),
+        )
         version = versions.get(ORT_ONE) or version
         values[title] = times
-        ratios = [ratio(times.get(b), times.get(a)) for a, b in RATIOS.values()]  # speeds: times the other way round
+        ratios = [
+            ratio(times.get(b), times.get(a)) for a, b in RATIOS.values()
+        ]  # speeds: times the other way round
         by_cpu = [ratio(cpu.get(ORT_ONE), cpu.get(who)) for who in (SIMD, ONE)]
-        table.append([title, *(cell(times.get(w)) for w in SHOWN), *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios), " / ".join(f"{r['median']:.2f}×" if r else "–" for r in by_cpu)])
+        table.append(
+            [
+                title,
+                *(cell(times.get(w)) for w in SHOWN),
+                *(f"**{r['median']:.2f}×**" if r else "–" for r in ratios),
+                " / ".join(f"{r['median']:.2f}×" if r else "–" for r in by_cpu),
+            ]
+        )
         say(f"  {title}: " + ", ".join(f"{w} {show(np.median(t))} ms" for w, t in times.items()))
-    notes = ["Milliseconds per run, as a session's: inputs copied in, output copied out. Architectures of transformers with random weights, exported by torch (TorchScript, opset 18); int8 by onnxruntime.quantization: "
-             "static is QDQ with 8-bit activations and weights per channel, dynamic quantizes activations at run time. PyTorch runs the module that was exported.",
-             f"Every contender gets the same file. Results agree within {TOLERANCE['float32']:g} of the largest value (int8: norms within {TOLERANCE['int8']:g}), or it says so here.",
-             "Last column: the same ratios of one thread in processor time, which hardly moves with the machine's load.",
-             "Not comparable: TensorFlow.js and jax-js read no ONNX files; the same networks written for them by hand would measure the hand."]
+    notes = [
+        (
+            "Milliseconds per run, as a session's: inputs copied in, output copied out."
+            " Architectures of transformers with random weights, exported by torch (TorchScript,"
+            " opset 18); int8 by onnxruntime.quantization: static is QDQ with 8-bit activations and"
+            " weights per channel, dynamic quantizes activations at run time. PyTorch runs the"
+            " module that was exported."
+        ),
+        (
+            f"Every contender gets the same file. Results agree within {TOLERANCE['float32']:g} of"
+            f" the largest value (int8: norms within {TOLERANCE['int8']:g}), or it says so here."
+        ),
+        (
+            "Last column: the same ratios of one thread in processor time, which hardly moves with"
+            " the machine's load."
+        ),
+        (
+            "Not comparable: TensorFlow.js and jax-js read no ONNX files; the same networks written"
+            " for them by hand would measure the hand."
+        ),
+    ]
     if case == "encoder":
-        notes.append("Of the 8 texts the shortest has 64 tokens, the rest is padding; all positions are computed.")
-    return {"title": {"vision": "Vision models", "encoder": "Encoders"}[case], "peer": f"onnxruntime-web {version}", "unit": "ms", "values": values,
-            "columns": ["ms per run", *SHOWN, *RATIOS, "simd128 / relaxed : ORT, processor time"], "table": table, "notes": notes}
+        notes.append(
+            "Of the 8 texts the shortest has 64 tokens, the rest is padding; all positions are"
+            " computed."
+        )
+    return {
+        "title": {"vision": "Vision models", "encoder": "Encoders"}[case],
+        "peer": f"onnxruntime-web {version}",
+        "unit": "ms",
+        "values": values,
+        "columns": ["ms per run", *SHOWN, *RATIOS, "simd128 / relaxed : ORT, processor time"],
+        "table": table,
+        "notes": notes,
+    }

@@ -1,4 +1,7 @@
-"""The single operators of case `ops`: as ONNX models of several in a chain, as data from which other libraries build the same, and in PyTorch."""
+"""The single operators of case `ops`: as ONNX models of several in a chain, as data from which
+other libraries build the same, and in PyTorch.
+"""
+
 from __future__ import annotations
 
 import json
@@ -12,8 +15,12 @@ from .models import Graph
 
 @dataclass
 class Op:
-    """kind: what page/tf-ops.js and page/jax-ops.js know it by, shape: of its input and output; chain: so many in series, each with weights of its own, which therefore do not stay in a cache
-    where in a model they would not. flops, dots, bytes: what one of them has to do at least; bytes are its weights, or its input and output."""
+    """kind: what page/tf-ops.js and page/jax-ops.js know it by, shape: of its input and output;
+    chain: so many in series, each with weights of its own, which therefore do not stay in a cache
+    where in a model they would not. flops, dots, bytes: what one of them has to do at least; bytes
+    are its weights, or its input and output.
+    """
+
     kind: str
     shape: list[int]
     chain: int
@@ -28,7 +35,9 @@ def _product(m, n, chain):
 
 
 def _nbits(m, n, chain, level):
-    dots = {"dots": 2 * m * n * n} if level == 4 else {"flops": 2 * m * n * n} if m > 1 else {}  # with float32 activations a GEMV is bound by neither: what it must do at least is read
+    dots = (
+        {"dots": 2 * m * n * n} if level == 4 else {"flops": 2 * m * n * n} if m > 1 else {}
+    )  # with float32 activations a GEMV is bound by neither: what it must do at least is read
     return Op("nbits", [m, n], chain, bytes=n * n * 5 / 8, more={"level": level}, **dots)
 
 
@@ -44,10 +53,23 @@ OPS = {
     "4-bit GEMV, accuracy_level 4": _nbits(1, 2048, 8, 4),
     "4-bit 128×2048×2048": _nbits(128, 2048, 2, 0),
     "4-bit 128×2048×2048, accuracy_level 4": _nbits(128, 2048, 2, 4),
-    "Conv 3×3, 64→64, 56×56": Op("conv", [1, 64, 56, 56], 4, flops=2 * 9 * 64 * 64 * 56 * 56, more={"size": 3, "groups": 1}),
-    "Conv 1×1, 256→256, 28×28": Op("conv", [1, 256, 28, 28], 4, flops=2 * 256 * 256 * 28 * 28, more={"size": 1, "groups": 1}),
-    "Conv 3×3 depthwise, 144, 56×56": Op("conv", [1, 144, 56, 56], 4, flops=2 * 9 * 144 * 56 * 56, bytes=8 * 144 * 56 * 56, more={"size": 3, "groups": 144}),
-    "Attention, 12 heads, 256×256×64": Op("attention", [12, 256, 64], 2, flops=4 * 12 * 256 * 256 * 64),
+    "Conv 3×3, 64→64, 56×56": Op(
+        "conv", [1, 64, 56, 56], 4, flops=2 * 9 * 64 * 64 * 56 * 56, more={"size": 3, "groups": 1}
+    ),
+    "Conv 1×1, 256→256, 28×28": Op(
+        "conv", [1, 256, 28, 28], 4, flops=2 * 256 * 256 * 28 * 28, more={"size": 1, "groups": 1}
+    ),
+    "Conv 3×3 depthwise, 144, 56×56": Op(
+        "conv",
+        [1, 144, 56, 56],
+        4,
+        flops=2 * 9 * 144 * 56 * 56,
+        bytes=8 * 144 * 56 * 56,
+        more={"size": 3, "groups": 144},
+    ),
+    "Attention, 12 heads, 256×256×64": Op(
+        "attention", [12, 256, 64], 2, flops=4 * 12 * 256 * 256 * 64
+    ),
     "Softmax 1024×1024": _rows("softmax", 1024, 1024),
     "LayerNorm 1024×768": _rows("layernorm", 1024, 768),
     "Gelu 1024×768": _rows("gelu", 1024, 768),
@@ -67,35 +89,83 @@ def build(name):
             return g.array(f"W{i}.{len(arrays)}", array)
 
         def normal(*shape, scale, add=0.0):
-            return weight(np.float32(add) + g.random.standard_normal(shape, np.float32) * np.float32(scale))
+            return weight(
+                np.float32(add) + g.random.standard_normal(shape, np.float32) * np.float32(scale)
+            )
+
         if op.kind == "matmul":
-            x = g.op("MatMul", x, normal(n, n, scale=n ** -0.5), out=out)
+            x = g.op("MatMul", x, normal(n, n, scale=n**-0.5), out=out)
         elif op.kind == "nbits":
-            quants, scales = weight(g.random.integers(0, 256, (n, n // 32, 16), np.uint8)), weight(g.random.uniform(0.004, 0.006, n * n // 32).astype(np.float32))
-            x = g.op("MatMulNBits", x, quants, scales, out=out, domain="com.microsoft", K=n, N=n, bits=4, block_size=32, accuracy_level=op.more["level"])
+            quants, scales = (
+                weight(g.random.integers(0, 256, (n, n // 32, 16), np.uint8)),
+                weight(g.random.uniform(0.004, 0.006, n * n // 32).astype(np.float32)),
+            )
+            x = g.op(
+                "MatMulNBits",
+                x,
+                quants,
+                scales,
+                out=out,
+                domain="com.microsoft",
+                K=n,
+                N=n,
+                bits=4,
+                block_size=32,
+                accuracy_level=op.more["level"],
+            )
         elif op.kind == "conv":
             channels, size, groups = op.shape[1], op.more["size"], op.more["groups"]
-            w = normal(channels, channels // groups, size, size, scale=(channels // groups * size * size) ** -0.5)
-            x = g.op("Conv", x, w, out=out, kernel_shape=[size, size], pads=[size // 2] * 4, group=groups)
+            w = normal(
+                channels,
+                channels // groups,
+                size,
+                size,
+                scale=(channels // groups * size * size) ** -0.5,
+            )
+            x = g.op(
+                "Conv", x, w, out=out, kernel_shape=[size, size], pads=[size // 2] * 4, group=groups
+            )
         elif op.kind == "attention":
             heads, tokens, dim = op.shape
-            keys, values = normal(heads, dim, tokens, scale=1.0), normal(heads, tokens, dim, scale=1.0)
-            scores = g.op("Mul", g.op("MatMul", x, keys), dim ** -0.5)
+            keys, values = (
+                normal(heads, dim, tokens, scale=1.0),
+                normal(heads, tokens, dim, scale=1.0),
+            )
+            scores = g.op("Mul", g.op("MatMul", x, keys), dim**-0.5)
             x = g.op("MatMul", g.op("Softmax", scores, axis=-1), values, out=out)
         elif op.kind == "softmax":
             x = g.op("Softmax", x, axis=-1, out=out)
         elif op.kind == "layernorm":
-            x = g.op("LayerNormalization", x, normal(n, scale=0.1, add=1.0), normal(n, scale=0.1), axis=-1, epsilon=1e-5, out=out)
+            x = g.op(
+                "LayerNormalization",
+                x,
+                normal(n, scale=0.1, add=1.0),
+                normal(n, scale=0.1),
+                axis=-1,
+                epsilon=1e-5,
+                out=out,
+            )
         elif op.kind == "gelu":
             x = g.op("Gelu", x, out=out)
-        elif op.kind == "transpose":  # and the same bytes as a tensor of the first shape again, so that the next one moves them once more
+        elif (
+            op.kind == "transpose"
+            # and the same bytes as a tensor of the first shape again, so that the next one moves
+            # them once more
+        ):
             x = g.op("Reshape", g.op("Transpose", x, perm=[1, 0, 2]), op.shape, out=out)
         links.append(arrays)
-    return g.model([("x", TensorProto.FLOAT, op.shape)], [("y", TensorProto.FLOAT, op.shape)], opset=20), links
+    return (
+        g.model(
+            [("x", TensorProto.FLOAT, op.shape)], [("y", TensorProto.FLOAT, op.shape)], opset=20
+        ),
+        links,
+    )
 
 
 def write(name, target):
-    """TARGET.onnx; TARGET.links: the weights, TARGET.links.json: kind, shape, and where each weight lies."""
+    """TARGET.onnx; TARGET.links: the weights, TARGET.links.json: kind, shape, and where each weight
+    lies.
+    """
     model, links = build(name)
     target.with_suffix(".onnx").write_bytes(model.SerializeToString())
     data, where = bytearray(), []
@@ -106,7 +176,9 @@ def write(name, target):
             data += a.tobytes()
     op = OPS[name]
     target.with_suffix(".links").write_bytes(data if op.kind != "nbits" else b"")
-    target.with_suffix(".links.json").write_text(json.dumps({"kind": op.kind, "shape": op.shape, "links": where, **op.more}))
+    target.with_suffix(".links.json").write_text(
+        json.dumps({"kind": op.kind, "shape": op.shape, "links": where, **op.more})
+    )
     return model, links
 
 
@@ -114,12 +186,15 @@ def torch_run(name, links, x):
     """run() in PyTorch, one thread."""
     import torch
     import torch.nn.functional as F
+
     op = OPS[name]
     links = [[torch.from_numpy(a) for a in arrays] for arrays in links]
     step = {
         "matmul": lambda x, w: x @ w,
         "conv": lambda x, w: F.conv2d(x, w, padding=op.more["size"] // 2, groups=op.more["groups"]),
-        "attention": lambda x, k, v: F.scaled_dot_product_attention(x[None], k.transpose(1, 2)[None], v[None])[0],
+        "attention": lambda x, k, v: F.scaled_dot_product_attention(
+            x[None], k.transpose(1, 2)[None], v[None]
+        )[0],
         "softmax": lambda x: torch.softmax(x, -1),
         "layernorm": lambda x, w, b: F.layer_norm(x, w.shape, w, b, 1e-5),
         "gelu": F.gelu,
@@ -133,6 +208,7 @@ def torch_run(name, links, x):
             for weights in links:
                 y = step(y, *weights)
         return y.numpy()
+
     return run
 
 

@@ -1,4 +1,7 @@
-"""Plots of the results as SVG: drawn by hand, since they are bars and marks, and small; on a card of their own, light or dark as the reader's system is."""
+"""Plots of the results as SVG: drawn by hand, since they are bars and marks, and small; on a card
+of their own, light or dark as the reader's system is.
+"""
+
 from __future__ import annotations
 
 import math
@@ -10,7 +13,17 @@ from .stats import show
 
 WIDTH, LEFT, RIGHT, ROW = 900, 300, 36, 23
 MARKS = {SIMD: "simd", WLLAMA_ONE: "wllama", TF: "tf", JAX: "jax", NATIVE: "native", TORCH: "torch"}
-WORDS = {"edgewise": "Edgewise (relaxed SIMD)", "simd": "Edgewise (simd128)", "ort": "onnxruntime-web", "wllama": "wllama", "tf": "TensorFlow.js", "jax": "jax-js", "native": "native onnxruntime", "torch": "native PyTorch", "goal": "goal"}
+WORDS = {
+    "edgewise": "Edgewise (relaxed SIMD)",
+    "simd": "Edgewise (simd128)",
+    "ort": "onnxruntime-web",
+    "wllama": "wllama",
+    "tf": "TensorFlow.js",
+    "jax": "jax-js",
+    "native": "native onnxruntime",
+    "torch": "native PyTorch",
+    "goal": "goal",
+}
 STYLE = """
 text{font:12.5px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#1f2937}
 .card{fill:#fff;stroke:#e5e7eb}.title{font-size:16px;font-weight:600}.quiet{fill:#6b7280;font-size:11.5px}.group{font-weight:600;font-size:12px}.end{text-anchor:end}.middle{text-anchor:middle}.number{font-weight:600}
@@ -24,7 +37,9 @@ text{font:12.5px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-se
 def mark(kind, x, y):
     """The sign of a contender at a place."""
     if kind in ("edgewise", "ort"):
-        return f'<rect class="{kind}" x="{x - 7:.1f}" y="{y - 5:.1f}" width="14" height="10" rx="2"/>'
+        return (
+            f'<rect class="{kind}" x="{x - 7:.1f}" y="{y - 5:.1f}" width="14" height="10" rx="2"/>'
+        )
     if kind == "goal":
         return f'<path class="goal" d="M{x:.1f} {y - 8.5:.1f}v17"/>'
     if kind == "jax":
@@ -48,8 +63,15 @@ def text(x, y, words, kind=""):
 
 
 def card(height, title, subtitle, body):
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-label="{escape(title)}"><style>{STYLE}</style>'
-            f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>' + text(24, 32, title, "title") + text(24, 52, subtitle, "quiet") + "".join(body) + "</svg>\n")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
+        f' height="{height}" role="img" aria-label="{escape(title)}"><style>{STYLE}</style><rect'
+        f' class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>'
+        + text(24, 32, title, "title")
+        + text(24, 52, subtitle, "quiet")
+        + "".join(body)
+        + "</svg>\n"
+    )
 
 
 def legend(kinds, y):
@@ -61,7 +83,9 @@ def legend(kinds, y):
 
 
 def relative(title, subtitle, groups):
-    """groups: [(name, [(label, {kind: ratio}, goal or None)])]: speed as a multiple of onnxruntime-web's on a logarithmic axis, Edgewise as a bar from 1, others as marks."""
+    """groups: [(name, [(label, {kind: ratio}, goal or None)])]: speed as a multiple of
+    onnxruntime-web's on a logarithmic axis, Edgewise as a bar from 1, others as marks.
+    """
     rows = [r for _, g in groups for r in g]
     if not rows:
         return None
@@ -71,7 +95,13 @@ def relative(title, subtitle, groups):
 
     def at(ratio):
         return LEFT + (WIDTH - LEFT - RIGHT) * (math.log2(max(ratio, least)) - low) / (high - low)
-    kinds = [k for k in WORDS if k != "ort" and (k == "goal" and any(g for *_, g in rows) or any(k in ratios for _, ratios, _ in rows))]
+
+    kinds = [
+        k
+        for k in WORDS
+        if k != "ort"
+        and (k == "goal" and any(g for *_, g in rows) or any(k in ratios for _, ratios, _ in rows))
+    ]
     y = 98
     top, body = y - 6, []
     for name, group in groups:
@@ -84,17 +114,35 @@ def relative(title, subtitle, groups):
             ours = ratios.get("edgewise")
             if ours:
                 a, b = sorted((at(1), at(ours)))
-                body.append(f'<rect class="edgewise{" slower" if ours < 1 else ""}" x="{a:.1f}" y="{middle - 7}" width="{max(b - a, 1.5):.1f}" height="14" rx="2"/>')
-            body += ([mark("goal", at(goal), middle)] if goal else []) + [above(k, at(v), middle) for k, v in ratios.items() if k != "edgewise"]
+                body.append(
+                    f'<rect class="edgewise{" slower" if ours < 1 else ""}" x="{a:.1f}"'
+                    f' y="{middle - 7}" width="{max(b - a, 1.5):.1f}" height="14" rx="2"/>'
+                )
+            body += ([mark("goal", at(goal), middle)] if goal else []) + [
+                above(k, at(v), middle) for k, v in ratios.items() if k != "edgewise"
+            ]
             if ours:  # beside all marks that are near the bar's end
                 x = max(at(ours), at(1))
-                while near := [v for v in [*(at(v) for k, v in ratios.items() if k != "edgewise"), *([at(goal)] if goal else [])] if -2 < v - x < 54]:
+                while near := [
+                    v
+                    for v in [
+                        *(at(v) for k, v in ratios.items() if k != "edgewise"),
+                        *([at(goal)] if goal else []),
+                    ]
+                    if -2 < v - x < 54
+                ]:
                     x = max(near) + 5
                 body.append(text(x + 7, middle + 4.5, f"{ours:.1f}×", "number"))
             y += ROW
         y += 7
-    ticks = [t for t in (0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128) if low <= math.log2(t) <= high]
-    grid = [f'<path class="{"one" if t == 1 else "grid"}" d="M{at(t):.1f} {top}V{y}"/>' + text(at(t), y + 16, f"{t:g}×", "quiet middle") for t in ticks]
+    ticks = [
+        t for t in (0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128) if low <= math.log2(t) <= high
+    ]
+    grid = [
+        f'<path class="{"one" if t == 1 else "grid"}" d="M{at(t):.1f} {top}V{y}"/>'
+        + text(at(t), y + 16, f"{t:g}×", "quiet middle")
+        for t in ticks
+    ]
     return card(y + 32, title, subtitle, legend(kinds, 76) + grid + body)
 
 
@@ -102,22 +150,59 @@ def row_of(case, row, reference):
     """{kind: ratio} of a row of a case's values."""
     if not case.get("values", {}).get(row, {}).get(reference):
         return None
-    found = {"edgewise": faster(case, row, ONE, reference), **{kind: faster(case, row, who, reference) for who, kind in MARKS.items()}}
+    found = {
+        "edgewise": faster(case, row, ONE, reference),
+        **{kind: faster(case, row, who, reference) for who, kind in MARKS.items()},
+    }
     return {kind: r["median"] for kind, r in found.items() if r}
 
 
-LANGUAGE = [("prefill", "prefill, float32"), ("decode", "decode, float32"), ("prefill-int8", "prefill, int8"), ("decode-int8", "decode, int8"), ("prefill-4bit", "prefill, 4 bits"), ("decode-4bit", "decode, 4 bits"),
-            ("prefill-4bit-level4", "prefill, 4 bits, accuracy_level 4"), ("decode-4bit-level4", "decode, 4 bits, accuracy_level 4"), ("prefill-genai", "prefill, 4 bits, genai export"), ("decode-genai", "decode, 4 bits, genai export")]
-TRAINING = [("train mlp", "MLP 784-512-512-10, batch 64"), ("train gpt4", "GPT 4 × 96, 16 × 64 tokens"), ("train gpt6", "GPT 6 × 192, 8 × 128 tokens"), ("train gpt6-lora", "the same, LoRA r = 8")]
+LANGUAGE = [
+    ("prefill", "prefill, float32"),
+    ("decode", "decode, float32"),
+    ("prefill-int8", "prefill, int8"),
+    ("decode-int8", "decode, int8"),
+    ("prefill-4bit", "prefill, 4 bits"),
+    ("decode-4bit", "decode, 4 bits"),
+    ("prefill-4bit-level4", "prefill, 4 bits, accuracy_level 4"),
+    ("decode-4bit-level4", "decode, 4 bits, accuracy_level 4"),
+    ("prefill-genai", "prefill, 4 bits, genai export"),
+    ("decode-genai", "decode, 4 bits, genai export"),
+]
+TRAINING = [
+    ("train mlp", "MLP 784-512-512-10, batch 64"),
+    ("train gpt4", "GPT 4 × 96, 16 × 64 tokens"),
+    ("train gpt6", "GPT 6 × 192, 8 × 128 tokens"),
+    ("train gpt6-lora", "the same, LoRA r = 8"),
+]
 
 
 def entries(results):
-    """What the overview shows: [(group, [(case, row, label, the reference)])], of what was measured."""
+    """What the overview shows: [(group, [(case, row, label, the reference)])], of what was
+    measured.
+    """
     cases = results["cases"]
-    groups = [("Language model, 135 million parameters", [(c, "", label, ORT_ONE) for c, label in LANGUAGE])]
-    groups += [(cases[c]["title"], [(c, row, row, ORT_ONE) for row in cases[c].get("values", {})]) for c in ("vision", "encoder") if c in cases]
+    groups = [
+        (
+            "Language model, 135 million parameters",
+            [(c, "", label, ORT_ONE) for c, label in LANGUAGE],
+        )
+    ]
+    groups += [
+        (cases[c]["title"], [(c, row, row, ORT_ONE) for row in cases[c].get("values", {})])
+        for c in ("vision", "encoder")
+        if c in cases
+    ]
     groups += [("Training step", [(c, "", label, TRAINING_ONE) for c, label in TRAINING])]
-    return [(name, kept) for name, group in groups if (kept := [e for e in group if cases.get(e[0], {}).get("values", {}).get(e[1], {}).get(e[3])])]
+    return [
+        (name, kept)
+        for name, group in groups
+        if (
+            kept := [
+                e for e in group if cases.get(e[0], {}).get("values", {}).get(e[1], {}).get(e[3])
+            ]
+        )
+    ]
 
 
 def memory_bars(title, subtitle, groups):
@@ -129,21 +214,48 @@ def memory_bars(title, subtitle, groups):
 
     def width(mb):
         return (WIDTH - LEFT - 96) * mb / largest
+
     for name, bars in groups:
         body.append(text(24, y + 13, name, "group"))
         for kind, mb in bars:
-            body += [text(LEFT - 14, y + 13, WORDS[kind].split(" (")[0], "end"), f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{width(mb):.1f}" height="13" rx="2"/>', text(LEFT + width(mb) + 7, y + 13, f"{show(mb)} MB", "number")]
+            body += [
+                text(LEFT - 14, y + 13, WORDS[kind].split(" (")[0], "end"),
+                (
+                    f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{width(mb):.1f}"'
+                    ' height="13" rx="2"/>'
+                ),
+                text(LEFT + width(mb) + 7, y + 13, f"{show(mb)} MB", "number"),
+            ]
             y += thick
         y += 12
-    return card(y + 8, title, subtitle, [f'<path class="one" d="M{LEFT - 0.5} 80V{y - 8}"/>', *body])
+    return card(
+        y + 8, title, subtitle, [f'<path class="one" d="M{LEFT - 0.5} 80V{y - 8}"/>', *body]
+    )
 
 
 def memory(results):
     """{case in words: [(kind, MB)]} of language models and of training."""
     found = []
-    for case, label in (("decode", "135M, float32"), ("decode-int8", "135M, int8"), ("decode-4bit-level4", "135M, 4 bits"), ("train gpt6", "training, GPT 6 × 192"), ("train gpt6-lora", "training, LoRA")):
+    for case, label in (
+        ("decode", "135M, float32"),
+        ("decode-int8", "135M, int8"),
+        ("decode-4bit-level4", "135M, 4 bits"),
+        ("train gpt6", "training, GPT 6 × 192"),
+        ("train gpt6-lora", "training, LoRA"),
+    ):
         peaks = results["cases"].get(case, {}).get("memory", {})
-        bars = [(kind, peaks[who]) for who, kind in ((ONE, "edgewise"), (ORT_ONE, "ort"), (TRAINING_ONE, "ort"), (WLLAMA_ONE, "wllama"), (TF, "tf"), (JAX, "jax")) if who in peaks]
+        bars = [
+            (kind, peaks[who])
+            for who, kind in (
+                (ONE, "edgewise"),
+                (ORT_ONE, "ort"),
+                (TRAINING_ONE, "ort"),
+                (WLLAMA_ONE, "wllama"),
+                (TF, "tf"),
+                (JAX, "jax"),
+            )
+            if who in peaks
+        ]
         if len(bars) > 1:
             found.append((label, bars))
     return found
@@ -152,16 +264,63 @@ def memory(results):
 def write(results, folder):
     """The plots that can be drawn of what was measured: [(file name, what it shows)]."""
     cases, found = results["cases"], []
-    same = "times the speed of onnxruntime-web{} with one thread, in the same rounds; everything has one thread; a logarithmic axis, further right is faster"
+    same = (
+        "times the speed of onnxruntime-web{} with one thread, in the same rounds; everything has"
+        " one thread; a logarithmic axis, further right is faster"
+    )
 
     def rows(group):
-        return [(label, ratios, goal_of(c, row, reference)) for c, row, label, reference in group if (ratios := row_of(cases[c], row, reference))]
+        return [
+            (label, ratios, goal_of(c, row, reference))
+            for c, row, label, reference in group
+            if (ratios := row_of(cases[c], row, reference))
+        ]
+
     groups = entries(results)
     drawn = {
-        "speed.svg": ("Speed beside onnxruntime-web in one Chromium", relative("Speed in one Chromium, beside onnxruntime-web", same.format(""), [(n, rows(g)) for n, g in groups if n != "Training step"])),
-        "operators.svg": ("Single operators", relative("Single operators", same.format(""), [("", rows([("ops", row, row, ORT_ONE) for row in cases.get("ops", {}).get("values", {})]))])),
-        "training.svg": ("Training steps", relative("A training step", same.format(" 1.19.2"), [("", [r for n, g in groups if n == "Training step" for r in rows(g)])])),
-        "memory.svg": ("Peak memory of the page", memory_bars("Peak memory of the page", "most resident memory of the renderer process, loading and 268 tokens, or some training steps, included; about 120 MB of it are an empty page's", memory(results))),
+        "speed.svg": (
+            "Speed beside onnxruntime-web in one Chromium",
+            relative(
+                "Speed in one Chromium, beside onnxruntime-web",
+                same.format(""),
+                [(n, rows(g)) for n, g in groups if n != "Training step"],
+            ),
+        ),
+        "operators.svg": (
+            "Single operators",
+            relative(
+                "Single operators",
+                same.format(""),
+                [
+                    (
+                        "",
+                        rows(
+                            [
+                                ("ops", row, row, ORT_ONE)
+                                for row in cases.get("ops", {}).get("values", {})
+                            ]
+                        ),
+                    )
+                ],
+            ),
+        ),
+        "training.svg": (
+            "Training steps",
+            relative(
+                "A training step",
+                same.format(" 1.19.2"),
+                [("", [r for n, g in groups if n == "Training step" for r in rows(g)])],
+            ),
+        ),
+        "memory.svg": (
+            "Peak memory of the page",
+            memory_bars(
+                "Peak memory of the page",
+                "most resident memory of the renderer process, loading and 268 tokens, or some"
+                " training steps, included; about 120 MB of it are an empty page's",
+                memory(results),
+            ),
+        ),
     }
     for name, (alt, svg) in drawn.items():
         if svg:

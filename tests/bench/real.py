@@ -1,8 +1,12 @@
-"""Case `real`: real pre-trained models as strangers run them, by the public API of a page and natively.
+"""Case `real`: real pre-trained models as strangers run them, by the public API of a page and
+natively.
 
-Each model is opened from its .onnx file in a page of a fresh browser profile (first visit), in a second
-page of the same profile (second visit), and run there again and again (steady state); natively it is
-run by both Python packages in this process. Outputs are compared with native onnxruntime's first."""
+Each model is opened from its .onnx file in a page of a fresh browser profile (first visit), in a
+second page of the same profile (second visit), and run there again and again (steady state);
+natively it is run by both Python packages in this process. Outputs are compared with native
+onnxruntime's first.
+"""
+
 from __future__ import annotations
 
 import base64
@@ -35,8 +39,15 @@ def write_feeds(feeds: Feeds, target: Path) -> None:
     described, parts, at = [], [], 0
     for name, array in feeds.items():
         data = np.ascontiguousarray(array).tobytes()
-        described.append({"name": name, "type": str(array.dtype), "dims": list(array.shape),
-                          "at": at, "bytes": len(data)})
+        described.append(
+            {
+                "name": name,
+                "type": str(array.dtype),
+                "dims": list(array.shape),
+                "at": at,
+                "bytes": len(data),
+            }
+        )
         padded = data + bytes(-len(data) % 8)
         parts.append(padded)
         at += len(padded)
@@ -49,8 +60,10 @@ class Visits:
 
     def __init__(self, bench: Bench, who: str, model: RealModel, feeds: str) -> None:
         self.bench, self.peak, self.page = bench, 0, None
-        self.url = (f"{bench.url}/bench/page/real.html?engine={PAGES[who]}&model=/real/{model.file}"
-                    f"&feeds={feeds}")
+        self.url = (
+            f"{bench.url}/bench/page/real.html?engine={PAGES[who]}&model=/real/{model.file}"
+            f"&feeds={feeds}"
+        )
         self.context = bench.chromium.new_context()
         self.context.set_default_timeout(120_000)
 
@@ -100,15 +113,23 @@ def difference(model: RealModel, y: np.ndarray, reference: np.ndarray) -> float:
 def natives(model: RealModel, feeds: Feeds) -> dict[str, Native]:
     """Both Python packages with one thread."""
     import edgewise
+
     options = edgewise.SessionOptions()
     options.intra_op_num_threads = 1
     ours, theirs = edgewise.InferenceSession(str(model.path), options), native_session(model.path)
-    return {NATIVE_EDGEWISE: Native(lambda: ours.run(None, feeds)[0]),
-            NATIVE: Native(lambda: theirs.run(None, feeds)[0])}
+    return {
+        NATIVE_EDGEWISE: Native(lambda: ours.run(None, feeds)[0]),
+        NATIVE: Native(lambda: theirs.run(None, feeds)[0]),
+    }
 
 
-def run_natively(bench: Bench, model: RealModel, feeds: Feeds, rounds: int,
-                 found: dict[str, dict[str, list[float]]]) -> np.ndarray | None:
+def run_natively(
+    bench: Bench,
+    model: RealModel,
+    feeds: Feeds,
+    rounds: int,
+    found: dict[str, dict[str, list[float]]],
+) -> np.ndarray | None:
     """Times both packages in turns. Returns onnxruntime's output, None where it failed."""
     engines, times = natives(model, feeds), {}
     for who, one in list(engines.items()):
@@ -129,10 +150,18 @@ def run_natively(bench: Bench, model: RealModel, feeds: Feeds, rounds: int,
     return reference
 
 
-def run_in_pages(bench: Bench, model: RealModel, feeds: str, rounds: int,
-                 reference: np.ndarray | None, found: dict[str, dict[str, list[float]]],
-                 memory: dict[str, float]) -> None:
-    """First visits in profiles of their own, second visits and runs in the last of them, in turns."""
+def run_in_pages(
+    bench: Bench,
+    model: RealModel,
+    feeds: str,
+    rounds: int,
+    reference: np.ndarray | None,
+    found: dict[str, dict[str, list[float]]],
+    memory: dict[str, float],
+) -> None:
+    """First visits in profiles of their own, second visits and runs in the last of them, in
+    turns.
+    """
     times: dict[str, dict[str, list[float]]] = {FIRST: {}, SECOND: {}, STEADY: {}}
     open_now: dict[str, Visits] = {}
     failed: set[str] = set()
@@ -175,8 +204,9 @@ def run_in_pages(bench: Bench, model: RealModel, feeds: str, rounds: int,
 
 def cells(times: dict[str, list[float]], ours: str, theirs: str) -> list[str]:
     """Ours, theirs and the ratio of speeds, as a table has them."""
-    middle = [show(summary(times[who])["median"]) if times.get(who) else "–"
-              for who in (ours, theirs)]
+    middle = [
+        show(summary(times[who])["median"]) if times.get(who) else "–" for who in (ours, theirs)
+    ]
     r = ratio(times.get(theirs), times.get(ours))
     return [*middle, f"**{r['median']:.2f}×**" if r else "–"]
 
@@ -185,8 +215,10 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
     """As every module of cases; `seconds` is not looked at: each model is small or run once."""
     models = [m for m in MODELS if m.path.exists()]
     if not models:
-        say(f"  no model of tests/bench/real_models.py is in {FOLDER}: set EDGEWISE_REAL to the "
-            "folder that has them")
+        say(
+            f"  no model of tests/bench/real_models.py is in {FOLDER}: set EDGEWISE_REAL to the "
+            "folder that has them"
+        )
         return {}
     for model in MODELS:
         if model not in models:
@@ -208,23 +240,51 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
         for what, times in found.items():
             values[row_name(model.title, what)] = times
         memories[model.title] = memory
-        table.append([model.title, f"{model.path.stat().st_size / 1e6:.3g}",
-                      *cells(found[FIRST], ONE, ORT_ONE), *cells(found[SECOND], ONE, ORT_ONE),
-                      *cells(found[STEADY], ONE, ORT_ONE),
-                      *cells(found[NATIVELY], NATIVE_EDGEWISE, NATIVE),
-                      *(show(memory.get(who)) for who in PAGES)])
+        table.append(
+            [
+                model.title,
+                f"{model.path.stat().st_size / 1e6:.3g}",
+                *cells(found[FIRST], ONE, ORT_ONE),
+                *cells(found[SECOND], ONE, ORT_ONE),
+                *cells(found[STEADY], ONE, ORT_ONE),
+                *cells(found[NATIVELY], NATIVE_EDGEWISE, NATIVE),
+                *(show(memory.get(who)) for who in PAGES),
+            ]
+        )
         say(f"  {' | '.join(table[-1])} ({time.monotonic() - begin:.0f} s)")
-    columns = ["one thread", "MB", *(c for what in (FIRST, SECOND, "a run", "a run, natively")
-                                     for c in (f"{what}: Edgewise, ms", "onnxruntime, ms", "")),
-               "peak of the page: Edgewise, MB", "onnxruntime-web, MB"]
+    columns = [
+        "one thread",
+        "MB",
+        *(
+            c
+            for what in (FIRST, SECOND, "a run", "a run, natively")
+            for c in (f"{what}: Edgewise, ms", "onnxruntime, ms", "")
+        ),
+        "peak of the page: Edgewise, MB",
+        "onnxruntime-web, MB",
+    ]
     notes = [
-        "First visit: milliseconds from navigation to the first result, in a fresh browser profile, "
-        "the model an .onnx file on a plain local server; second visit: the same in a new page of "
-        "that profile. A run: the median of later runs through the public API of a page. "
-        "onnxruntime-web runs on the page's own thread, which is its default, Edgewise in a worker, "
-        "which is its own.",
+        (
+            "First visit: milliseconds from navigation to the first result, in a fresh browser"
+            " profile, the model an .onnx file on a plain local server; second visit: the same in a"
+            " new page of that profile. A run: the median of later runs through the public API of a"
+            " page. onnxruntime-web runs on the page's own thread, which is its default, Edgewise"
+            " in a worker, which is its own."
+        ),
         "Natively: the run() of both Python packages, NumPy arrays in and out.",
-        "The first output was compared with native onnxruntime's before anything counted. Kokoro "
-        "draws random numbers: of it the shape was compared."]
-    return {"real": {"title": "Real pre-trained models", "unit": "ms", "values": values,
-                     "real_memory": memories, "columns": columns, "table": table, "notes": notes}}
+        (
+            "The first output was compared with native onnxruntime's before anything counted."
+            " Kokoro draws random numbers: of it the shape was compared."
+        ),
+    ]
+    return {
+        "real": {
+            "title": "Real pre-trained models",
+            "unit": "ms",
+            "values": values,
+            "real_memory": memories,
+            "columns": columns,
+            "table": table,
+            "notes": notes,
+        }
+    }

@@ -1,8 +1,10 @@
 """The real pre-trained models of case `real`: where each file lies and what it is fed.
 
 They are looked for in the folder $EDGEWISE_REAL (default ~/.cache/edgewise-real), laid out as the
-packages they come from lay them out. None is part of this repository; a file that is absent is left out.
+packages they come from lay them out. None is part of this repository; a file that is absent is left
+out.
 """
+
 from __future__ import annotations
 
 import os
@@ -24,8 +26,10 @@ class RealModel:
     title: the row's name. file: its path below FOLDER. feeds: makes the inputs of one run.
     tolerance: how far the first output may be from onnxruntime's, relative to its largest value.
     norms: the tolerance is of the norm of the difference instead (quantized models, where single
-    values may round either way). shape_only: the graph draws random numbers, so that only shapes can
-    be compared."""
+    values may round either way). shape_only: the graph draws random numbers, so that only shapes
+    can be compared.
+    """
+
     title: str
     file: str
     feeds: Callable[[np.random.Generator], Feeds]
@@ -45,15 +49,20 @@ def _normal(name: str, *shape: int) -> Callable[[np.random.Generator], Feeds]:
 
 def _minilm(random: np.random.Generator) -> Feeds:
     ids = random.integers(1000, 30000, (1, 128))
-    return {"input_ids": ids, "attention_mask": np.ones_like(ids),
-            "token_type_ids": np.zeros_like(ids)}
+    return {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "token_type_ids": np.zeros_like(ids),
+    }
 
 
 def _whisper_decoder(random: np.random.Generator) -> Feeds:
     """One token behind 16 others, with the cache branch."""
-    feeds: Feeds = {"input_ids": np.array([[50257]]),
-                    "encoder_hidden_states": random.standard_normal((1, 1500, 384), np.float32),
-                    "use_cache_branch": np.array([True])}
+    feeds: Feeds = {
+        "input_ids": np.array([[50257]]),
+        "encoder_hidden_states": random.standard_normal((1, 1500, 384), np.float32),
+        "use_cache_branch": np.array([True]),
+    }
     for layer in range(4):
         for part, length in (("decoder", 16), ("encoder", 1500)):
             for kind in ("key", "value"):
@@ -65,9 +74,11 @@ def _whisper_decoder(random: np.random.Generator) -> Feeds:
 def _smollm2(random: np.random.Generator) -> Feeds:
     """One token behind 64 others."""
     past = 64
-    feeds: Feeds = {"input_ids": np.array([[504]]),
-                    "attention_mask": np.ones((1, past + 1), np.int64),
-                    "position_ids": np.array([[past]])}
+    feeds: Feeds = {
+        "input_ids": np.array([[504]]),
+        "attention_mask": np.ones((1, past + 1), np.int64),
+        "position_ids": np.array([[past]]),
+    }
     for layer in range(30):
         for kind in ("key", "value"):
             cache = random.standard_normal((1, 3, past, 64), np.float32)
@@ -76,15 +87,21 @@ def _smollm2(random: np.random.Generator) -> Feeds:
 
 
 def _silero(random: np.random.Generator, rate: bool = True) -> Feeds:
-    feeds: Feeds = {"input": 0.1 * random.standard_normal((1, 576), np.float32),
-                    "state": np.zeros((2, 1, 128), np.float32)}
+    feeds: Feeds = {
+        "input": 0.1 * random.standard_normal((1, 576), np.float32),
+        "state": np.zeros((2, 1, 128), np.float32),
+    }
     return {**feeds, "sr": np.array(16000)} if rate else feeds
 
 
 def _silero_v4(random: np.random.Generator) -> Feeds:
     state = np.zeros((2, 1, 64), np.float32)
-    return {"input": 0.1 * random.standard_normal((1, 512), np.float32), "sr": np.array(16000),
-            "h": state, "c": state}
+    return {
+        "input": 0.1 * random.standard_normal((1, 512), np.float32),
+        "sr": np.array(16000),
+        "h": state,
+        "c": state,
+    }
 
 
 def _silero_sequence(random: np.random.Generator) -> Feeds:
@@ -94,63 +111,117 @@ def _silero_sequence(random: np.random.Generator) -> Feeds:
 
 def _piper(random: np.random.Generator) -> Feeds:
     """Scales 0, 1, 0 leave nothing to chance."""
-    return {"input": random.integers(1, 130, (1, 109)), "input_lengths": np.array([109]),
-            "scales": np.array([0, 1, 0], np.float32)}
+    return {
+        "input": random.integers(1, 130, (1, 109)),
+        "input_lengths": np.array([109]),
+        "scales": np.array([0, 1, 0], np.float32),
+    }
 
 
 def _kokoro(random: np.random.Generator) -> Feeds:
     tokens = np.concatenate([[0], random.integers(1, 150, 49), [0]])[None]
-    return {"tokens": tokens, "style": 0.1 * random.standard_normal((1, 256), np.float32),
-            "speed": np.ones(1, np.float32)}
+    return {
+        "tokens": tokens,
+        "style": 0.1 * random.standard_normal((1, 256), np.float32),
+        "speed": np.ones(1, np.float32),
+    }
 
 
 def _unet(random: np.random.Generator) -> Feeds:
-    return {"sample": random.standard_normal((1, 4, 16, 16), np.float32),
-            "timestep": np.array(500, np.float32),
-            "encoder_hidden_states": random.standard_normal((1, 77, 32), np.float32)}
+    return {
+        "sample": random.standard_normal((1, 4, 16, 16), np.float32),
+        "timestep": np.array(500, np.float32),
+        "encoder_hidden_states": random.standard_normal((1, 77, 32), np.float32),
+    }
 
 
 MODELS = (
-    RealModel("wake-word head", "openwakeword/alexa_v0.1.onnx",
-              _normal("onnx::Flatten_0", 1, 16, 96)),
+    RealModel(
+        "wake-word head", "openwakeword/alexa_v0.1.onnx", _normal("onnx::Flatten_0", 1, 16, 96)
+    ),
     RealModel("voice activity, Silero 4 (If)", "openwakeword/silero_vad.onnx", _silero_v4),
     RealModel("voice activity, Silero 6 (If)", "silero-vad/silero_vad.onnx", _silero),
     RealModel("voice activity, Silero 6, opset 15", "silero-vad/silero_vad_16k_op15.onnx", _silero),
-    RealModel("voice activity, Silero 6, without If", "silero-vad/silero_vad_op18_ifless.onnx",
-              _silero),
-    RealModel("voice activity, Silero 6, float16", "silero-vad/silero_vad_half.onnx",
-              lambda random: _silero(random, rate=False), 0.02),
-    RealModel("voice activity, Silero 6, 64 frames", "silero-vad/silero_vad_16k_sequence.onnx",
-              _silero_sequence),
-    RealModel("mel spectrogram, 1 s", "openwakeword/melspectrogram.onnx",
-              _normal("input", 1, 16000)),
-    RealModel("speech embedding (CNN)", "openwakeword/embedding_model.onnx",
-              _normal("input_1", 1, 76, 32, 1)),
+    RealModel(
+        "voice activity, Silero 6, without If", "silero-vad/silero_vad_op18_ifless.onnx", _silero
+    ),
+    RealModel(
+        "voice activity, Silero 6, float16",
+        "silero-vad/silero_vad_half.onnx",
+        lambda random: _silero(random, rate=False),
+        0.02,
+    ),
+    RealModel(
+        "voice activity, Silero 6, 64 frames",
+        "silero-vad/silero_vad_16k_sequence.onnx",
+        _silero_sequence,
+    ),
+    RealModel(
+        "mel spectrogram, 1 s", "openwakeword/melspectrogram.onnx", _normal("input", 1, 16000)
+    ),
+    RealModel(
+        "speech embedding (CNN)",
+        "openwakeword/embedding_model.onnx",
+        _normal("input_1", 1, 76, 32, 1),
+    ),
     RealModel("voice encoder (LSTM)", "resemblyzer/model.onnx", _normal("mels", 1, 160, 40)),
-    RealModel("EfficientNet-Lite0", "efficientnet-lite0/onnx/model.onnx",
-              _normal("pixel_values", 1, 3, 224, 224)),
-    RealModel("OCR detector, 320×320", "rapidocr/ch_PP-OCRv4_det_infer.onnx",
-              _normal("x", 1, 3, 320, 320)),
-    RealModel("OCR recognizer, 48×320", "rapidocr/ch_PP-OCRv4_rec_infer.onnx",
-              _normal("x", 1, 3, 48, 320)),
-    RealModel("OCR orientation, 48×192", "rapidocr/ch_ppocr_mobile_v2.0_cls_infer.onnx",
-              _normal("x", 1, 3, 48, 192)),
+    RealModel(
+        "EfficientNet-Lite0",
+        "efficientnet-lite0/onnx/model.onnx",
+        _normal("pixel_values", 1, 3, 224, 224),
+    ),
+    RealModel(
+        "OCR detector, 320×320", "rapidocr/ch_PP-OCRv4_det_infer.onnx", _normal("x", 1, 3, 320, 320)
+    ),
+    RealModel(
+        "OCR recognizer, 48×320", "rapidocr/ch_PP-OCRv4_rec_infer.onnx", _normal("x", 1, 3, 48, 320)
+    ),
+    RealModel(
+        "OCR orientation, 48×192",
+        "rapidocr/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+        _normal("x", 1, 3, 48, 192),
+    ),
     RealModel("MiniLM, 128 tokens", "all-MiniLM-L6-v2/onnx/model.onnx", _minilm),
-    RealModel("MiniLM, 128 tokens, int8", "all-MiniLM-L6-v2/onnx/model_quantized.onnx", _minilm,
-              0.1, norms=True),
-    RealModel("Whisper tiny.en encoder, 30 s", "whisper-tiny.en/onnx/encoder_model.onnx",
-              _normal("input_features", 1, 80, 3000)),
-    RealModel("Whisper tiny.en merged decoder, 1 token",
-              "whisper-tiny.en/onnx/decoder_model_merged.onnx", _whisper_decoder),
-    RealModel("SmolLM2-135M, 4 bits, 1 token", "SmolLM2-135M-Instruct/onnx/model_q4.onnx",
-              _smollm2, 0.02, norms=True),
+    RealModel(
+        "MiniLM, 128 tokens, int8",
+        "all-MiniLM-L6-v2/onnx/model_quantized.onnx",
+        _minilm,
+        0.1,
+        norms=True,
+    ),
+    RealModel(
+        "Whisper tiny.en encoder, 30 s",
+        "whisper-tiny.en/onnx/encoder_model.onnx",
+        _normal("input_features", 1, 80, 3000),
+    ),
+    RealModel(
+        "Whisper tiny.en merged decoder, 1 token",
+        "whisper-tiny.en/onnx/decoder_model_merged.onnx",
+        _whisper_decoder,
+    ),
+    RealModel(
+        "SmolLM2-135M, 4 bits, 1 token",
+        "SmolLM2-135M-Instruct/onnx/model_q4.onnx",
+        _smollm2,
+        0.02,
+        norms=True,
+    ),
     RealModel("Piper, 109 phonemes", "piper-en-joe/en_US-joe-medium.onnx", _piper),
     RealModel("Kokoro int8, 49 phonemes", "kokoro-82m/model_int8.onnx", _kokoro, shape_only=True),
-    RealModel("Stable Diffusion (tiny): text encoder", "tiny-random-sd/text_encoder/model.onnx",
-              lambda random: {"input_ids": random.integers(0, 99, (1, 77))}),
+    RealModel(
+        "Stable Diffusion (tiny): text encoder",
+        "tiny-random-sd/text_encoder/model.onnx",
+        lambda random: {"input_ids": random.integers(0, 99, (1, 77))},
+    ),
     RealModel("Stable Diffusion (tiny): UNet", "tiny-random-sd/unet/model.onnx", _unet),
-    RealModel("Stable Diffusion (tiny): VAE decoder", "tiny-random-sd/vae_decoder/model.onnx",
-              _normal("latent_sample", 1, 4, 16, 16)),
-    RealModel("Stable Diffusion (tiny): VAE encoder", "tiny-random-sd/vae_encoder/model.onnx",
-              _normal("sample", 1, 3, 128, 128)),
+    RealModel(
+        "Stable Diffusion (tiny): VAE decoder",
+        "tiny-random-sd/vae_decoder/model.onnx",
+        _normal("latent_sample", 1, 4, 16, 16),
+    ),
+    RealModel(
+        "Stable Diffusion (tiny): VAE encoder",
+        "tiny-random-sd/vae_encoder/model.onnx",
+        _normal("sample", 1, 3, 128, 128),
+    ),
 )

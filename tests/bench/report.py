@@ -1,7 +1,14 @@
-"""What is made of measurements: results.json (cases that were not run this time stay as they were, each with its own date and load), results.md, plots, and the part on speed of README.md.
+"""What is made of measurements: results.json (cases that were not run this time stay as they were,
+each with its own date and load), results.md, plots, and the part on speed of README.md.
 
-A case is a dictionary: title, columns, table (rows of text), notes, and where it has them: unit ("ms", "tokens/s", "MB"), values {row: {contender: [a figure per round]}}, of which goals and
-plots are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB}, of the page's process; files {row: {contender: MB}} of models; first {row: {contender: first step, prompt or token over later ones}}; themes {row: what kernels it counts to}; ratios; peer (versions); trouble (who failed or is not comparable)."""
+A case is a dictionary: title, columns, table (rows of text), notes, and where it has them: unit
+("ms", "tokens/s", "MB"), values {row: {contender: [a figure per round]}}, of which goals and plots
+are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB},
+of the page's process; files {row: {contender: MB}} of models; first {row: {contender: first step,
+prompt or token over later ones}}; themes {row: what kernels it counts to}; ratios; peer (versions);
+trouble (who failed or is not comparable).
+"""
+
 from __future__ import annotations
 
 import json
@@ -15,7 +22,8 @@ from statistics import median
 from . import goals, plots
 from .contenders import ONE, ORT_TWO, SIMD, TRAINING_ONE, TRAINING_TWO, TWO
 from .goals import faster
-from .stats import show, summary as summarize
+from .stats import show
+from .stats import summary as summarize
 
 HERE = Path(__file__).parent
 README = HERE.parents[1] / "README.md"
@@ -24,21 +32,44 @@ BEGIN, END = "<!-- written by make bench -->", "<!-- until here -->"
 
 def machine():
     """The class of machine: processor, how many of it, memory."""
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), platform.processor())
-    kb = next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    kb = next(
+        int(line.split()[1])
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemTotal")
+    )
     return f"{model}, {os.cpu_count()} processors, {kb / 2**20:.0f} GB, {platform.system()}"
 
 
 def write(cases, version, folder=HERE):
-    """Merges `cases` into what results.json holds, and writes all that is made of it. Returns the path of results.md."""
+    """Merges `cases` into what results.json holds, and writes all that is made of it.
+
+    Returns the path of results.md.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {"cases": {}}
     for name, case in cases.items():
-        results["cases"][name] = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "machine": machine(), "browser": f"Chromium {version}", **case}
+        results["cases"][name] = {
+            "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+            "machine": machine(),
+            "browser": f"Chromium {version}",
+            **case,
+        }
     text = json.dumps(results, indent=1, default=_plain, ensure_ascii=False)
-    text = re.sub(r"\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]", lambda m: "[" + ", ".join(_short(x) for x in m[1].split(",")) + "]", text)  # figures of a row in one line
+    text = re.sub(
+        r"\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]",
+        lambda m: "[" + ", ".join(_short(x) for x in m[1].split(",")) + "]",
+        text,
+    )  # figures of a row in one line
     path.write_text(text + "\n")
     results = json.loads(text)
     drawn = plots.write(results, folder)
@@ -57,37 +88,114 @@ def _short(x):
 
 
 def markdown(results, drawn=()):
-    out = ["# Results of `make bench`", "", "Written by `make bench`. Figures move with the machine and its load, so ratios, taken within one round, are what counts. Each figure is the median of the rounds, in brackets the quartiles. "
-           "Every contender has a page and a process of its own in one Chromium, or is native, in the process that measures; all do the same work, and outputs were compared first.",
-           "", *summary_table(results)]
+    out = [
+        "# Results of `make bench`",
+        "",
+        (
+            "Written by `make bench`. Figures move with the machine and its load, so ratios, taken"
+            " within one round, are what counts. Each figure is the median of the rounds, in"
+            " brackets the quartiles. Every contender has a page and a process of its own in one"
+            " Chromium, or is native, in the process that measures; all do the same work, and"
+            " outputs were compared first."
+        ),
+        "",
+        *summary_table(results),
+    ]
     out += [line for name, alt in drawn for line in ("", f"![{alt}]({name})")]
     for name, case in results["cases"].items():
-        out += ["", f"## {case['title']}", "", f"`{name}` · {case['date']} · {case['machine']} · {case['browser']}" + (f" · {case['peer']}" if case.get("peer") else "")
-                + f" · load average {case['load'][0]:.1f} before, {case['load'][1]:.1f} after", ""]
+        out += [
+            "",
+            f"## {case['title']}",
+            "",
+            f"`{name}` · {case['date']} · {case['machine']} · {case['browser']}"
+            + (f" · {case['peer']}" if case.get("peer") else "")
+            + f" · load average {case['load'][0]:.1f} before, {case['load'][1]:.1f} after",
+            "",
+        ]
         if "columns" in case:
             out += table(case["columns"], case["table"])
         if case.get("ratios"):
-            out += ["", *table(["ratio", "", "median", "quartiles", "in processor time"], [[r["ours"], "over " + r["theirs"], f"**{r['median']:.2f}×**", f"{r['q1']:.2f}–{r['q3']:.2f}", f"{r['cpu']['median']:.2f}×" if r["cpu"] else "–"] for r in case["ratios"]])]
-        out += [""] + [f"- {note}" for note in case.get("notes", [])] + [f"- **Failed or not comparable:** {t}" for t in case.get("trouble", [])]
+            out += [
+                "",
+                *table(
+                    ["ratio", "", "median", "quartiles", "in processor time"],
+                    [
+                        [
+                            r["ours"],
+                            "over " + r["theirs"],
+                            f"**{r['median']:.2f}×**",
+                            f"{r['q1']:.2f}–{r['q3']:.2f}",
+                            f"{r['cpu']['median']:.2f}×" if r["cpu"] else "–",
+                        ]
+                        for r in case["ratios"]
+                    ],
+                ),
+            ]
+        out += (
+            [""]
+            + [f"- {note}" for note in case.get("notes", [])]
+            + [f"- **Failed or not comparable:** {t}" for t in case.get("trouble", [])]
+        )
     return "\n".join(out) + "\n"
 
 
 def summary_table(results):
     found = goals.check(results)
-    rows = [[what, wanted, measured, "met" if ok else "**not met**", limit] for what, wanted, measured, ok, limit in found if ok is not None]
+    rows = [
+        [what, wanted, measured, "met" if ok else "**not met**", limit]
+        for what, wanted, measured, ok, limit in found
+        if ok is not None
+    ]
     left = len(found) - len(rows)
-    return [f"## Goals: {sum(1 for f in found if f[3])} of {len(rows)} met", "", "One thread and relaxed SIMD unless said. Last column: how near it is to what the machine allows, where that was measured in the same rounds.", "",
-            *table(["", "goal", "measured", "", "of the limit that binds"], rows), *(["", f"{left} goals were not measured."] if left else []), *farthest_kernels(results)]
+    return [
+        f"## Goals: {sum(1 for f in found if f[3])} of {len(rows)} met",
+        "",
+        (
+            "One thread and relaxed SIMD unless said. Last column: how near it is to what the"
+            " machine allows, where that was measured in the same rounds."
+        ),
+        "",
+        *table(["", "goal", "measured", "", "of the limit that binds"], rows),
+        *(["", f"{left} goals were not measured."] if left else []),
+        *farthest_kernels(results),
+    ]
 
 
 def farthest_kernels(results, count=5):
     """Of each kind of kernels those that are farthest from their limit."""
+
     def middle(kernels):
         return f"{100 * median(share for share, *_ in kernels):.0f} %" if kernels else "–"
+
     simd = goals.kernels(results, SIMD)
-    rows = [[theme, str(len(kernels)), middle(kernels), middle(simd.get(theme)), "; ".join(f"{name}: {100 * share:.0f} % of {limit}" for share, limit, name in kernels[:count] if share < goals.KERNELS) or "–"]
-            for theme, kernels in goals.kernels(results).items()]
-    return ["", f"Kernels, each alone, one thread: the share of the limit that binds, and the {count} farthest from it with relaxed SIMD.", "", *table(["", "kernels", "median", "median, simd128", "farthest from their limit"], rows)] if rows else []
+    rows = [
+        [
+            theme,
+            str(len(kernels)),
+            middle(kernels),
+            middle(simd.get(theme)),
+            "; ".join(
+                f"{name}: {100 * share:.0f} % of {limit}"
+                for share, limit, name in kernels[:count]
+                if share < goals.KERNELS
+            )
+            or "–",
+        ]
+        for theme, kernels in goals.kernels(results).items()
+    ]
+    return (
+        [
+            "",
+            (
+                "Kernels, each alone, one thread: the share of the limit that binds, and the"
+                f" {count} farthest from it with relaxed SIMD."
+            ),
+            "",
+            *table(["", "kernels", "median", "median, simd128", "farthest from their limit"], rows),
+        ]
+        if rows
+        else []
+    )
 
 
 def summary(path):
@@ -108,23 +216,67 @@ def readme(results, drawn):
         return
     first = shown[-1]
     dates = sorted({case["date"][:10] for case in shown})
-    lines = [f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {first['machine']}, {first['browser']}; medians, against {cases['decode']['peer'].split(',')[0] if 'decode' in cases else 'onnxruntime-web'} "
-             f"(training: 1.19.2, its last release that could) [in the same rounds]({folder}/results.md); relaxed SIMD, which is what Chromium gets.", ""]
+    lines = [
+        (
+            f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {first['machine']},"
+            f" {first['browser']}; medians, against"
+            f" {cases['decode']['peer'].split(',')[0] if 'decode' in cases else 'onnxruntime-web'}"
+            " (training: 1.19.2, its last release that could) [in the same"
+            f" rounds]({folder}/results.md); relaxed SIMD, which is what Chromium gets."
+        ),
+        "",
+    ]
     lines += [f"![{alt}]({folder}/{name})\n" for name, alt in drawn]
     rows = []
     for name, group in groups:
         for case, row, label, reference in group:
             values, unit = cases[case]["values"][row], cases[case]["unit"]
-            two = faster(cases[case], row, TWO, TRAINING_TWO if reference == TRAINING_ONE else ORT_TWO)
+            two = faster(
+                cases[case], row, TWO, TRAINING_TWO if reference == TRAINING_ONE else ORT_TWO
+            )
             one = faster(cases[case], row, ONE, reference)
-            cells = [f"{show(summarize(values[who])['median'])} {unit}" + (f", {r['median']:.1f} ×" if r else "") if who in values else "–" for who, r in ((ONE, one), (TWO, two))]
-            rows.append([label if row else f"{'training step' if reference == TRAINING_ONE else '135M language model'}: {label}", *cells])
-    lines += table(["", "one thread, times onnxruntime-web", "two threads, times onnxruntime-web with two"], rows)
+            cells = [
+                (
+                    f"{show(summarize(values[who])['median'])} {unit}"
+                    + (f", {r['median']:.1f} ×" if r else "")
+                    if who in values
+                    else "–"
+                )
+                for who, r in ((ONE, one), (TWO, two))
+            ]
+            rows.append(
+                [
+                    (
+                        label
+                        if row
+                        else (
+                            f"{'training step' if reference == TRAINING_ONE else '135M language model'}:"
+                            f" {label}"
+                        )
+                    ),
+                    *cells,
+                ]
+            )
+    lines += table(
+        ["", "one thread, times onnxruntime-web", "two threads, times onnxruntime-web with two"],
+        rows,
+    )
     checked = [ok for *_, ok, _ in goals.check(results) if ok is not None]
-    lines += ["", f"Of {len(checked)} goals that were set beforehand {sum(checked)} are met; [the table]({folder}/results.md) says which, and what limit of the machine the others are near."]
+    lines += [
+        "",
+        (
+            f"Of {len(checked)} goals that were set beforehand {sum(checked)} are met; [the"
+            f" table]({folder}/results.md) says which, and what limit of the machine the others are"
+            " near."
+        ),
+    ]
     a, b = text.index(BEGIN) + len(BEGIN), text.index(END)
     README.write_text(text[:a] + "\n" + "\n".join(lines) + "\n" + text[b:])
 
 
 def table(head, rows):
-    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in rows)]
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(r) + " |" for r in rows),
+    ]

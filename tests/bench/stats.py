@@ -1,4 +1,5 @@
 """Medians, spreads, and ratios taken within a round."""
+
 from __future__ import annotations
 
 from statistics import median, quantiles
@@ -8,11 +9,20 @@ def summary(values):
     """Median, quartiles and extremes of a list of measurements."""
     values = sorted(values)
     low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    return {"median": median(values), "q1": low, "q3": high, "min": values[0], "max": values[-1], "n": len(values)}
+    return {
+        "median": median(values),
+        "q1": low,
+        "q3": high,
+        "min": values[0],
+        "max": values[-1],
+        "n": len(values),
+    }
 
 
 def ratio(ours, theirs):
-    """Median over rounds of ours/theirs: the two of a round were measured within seconds of each other. (Who is slow has fewer rounds.)"""
+    """Median over rounds of ours/theirs: the two of a round were measured within seconds of each
+    other. (Who is slow has fewer rounds.)
+    """
     return summary([a / b for a, b in zip(ours, theirs)]) if ours and theirs else None
 
 

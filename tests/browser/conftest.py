@@ -1,4 +1,8 @@
-"""Real Chromium against web/dist, served by the demo's own server with faults on order. Nothing leaves this machine."""
+"""Real Chromium against web/dist, served by the demo's own server with faults on order.
+
+Nothing leaves this machine.
+"""
+
 import io
 import json
 import os
@@ -13,23 +17,44 @@ ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 MODEL = WEB / "demo" / "model"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")  # another build, to compare with
-FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
-BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>test</title><p>A page of the tests."
-STRICT = "Content-Security-Policy: default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; img-src data:; object-src 'none'"
+BLANK = (
+    "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>test</title><p>A page"
+    " of the tests."
+)
+STRICT = (
+    "Content-Security-Policy: default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src"
+    " 'self'; img-src data:; object-src 'none'"
+)
 
 
 @pytest.fixture(scope="session")
 def built():
-    for name in ("edgewise.js", "engine/edgewise-simd128.wasm", "engine/edgewise-relaxed-threads.wasm", "edgewise-0.1.0-py3-none-any.whl"):
+    for name in (
+        "edgewise.js",
+        "engine/edgewise-simd128.wasm",
+        "engine/edgewise-relaxed-threads.wasm",
+        "edgewise-0.1.0-py3-none-any.whl",
+    ):
         assert (WEB / "dist" / name).exists(), f"web/dist/{name} is not there: run `make web`"
-    assert shutil.which("node") and Path(CHROMIUM).exists(), "node and chromium are needed: run `make test`"
+    assert shutil.which("node") and Path(CHROMIUM).exists(), (
+        "node and chromium are needed: run `make test`"
+    )
 
 
 @pytest.fixture(scope="session")
 def package():
     """The demo model as an .edge file, compiled by CPython."""
     from edgewise.session.decoder import open_package
+
     out = io.BytesIO()
     open_package(MODEL).write(out)
     return out.getvalue()
@@ -50,8 +75,22 @@ def _serve(files, *more):
     demo = files / "demo"
     demo.mkdir(exist_ok=True)
     shutil.copy(files / "model.edge", demo / "model.edge")
-    process = subprocess.Popen(["node", WEB / "demo" / "serve.mjs", "--port", "0", "--faults", "--mount", f"/files={files}", "--mount", f"/demo={demo}", *more],
-                               stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [
+            "node",
+            WEB / "demo" / "serve.mjs",
+            "--port",
+            "0",
+            "--faults",
+            "--mount",
+            f"/files={files}",
+            "--mount",
+            f"/demo={demo}",
+            *more,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     for line in process.stdout:
         found = re.search(r"http://localhost:\d+", line)
         if found:
@@ -78,7 +117,9 @@ def plain_server(built, files):
 
 @pytest.fixture(scope="session")
 def strict_server(built, files):
-    """With the rules of an extension's pages (Manifest V3) on every file: no eval, no blob: addresses, nothing from elsewhere."""
+    """With the rules of an extension's pages (Manifest V3) on every file: no eval, no blob:
+    addresses, nothing from elsewhere.
+    """
     process, url = _serve(files, "--header", STRICT)
     yield url
     process.terminate()
@@ -117,15 +158,20 @@ class Visit:
         return self
 
     def run(self, body, arg=None):
-        """Runs the body of an async function with `arg`; what it throws comes back as {error: {...}}."""
-        return self.page.evaluate("""async ([body, arg]) => {
+        """Runs the body of an async function with `arg`; what it throws comes back as {error:
+        {...}}.
+        """
+        return self.page.evaluate(
+            """async ([body, arg]) => {
             const f = new (Object.getPrototypeOf(async function () {}).constructor)("ew", "arg", body);
             try { return await f(window.ew, arg); }
             catch (e) {
               return {error: {name: e.name, what: e.what, where: e.where, remedy: e.remedy, message: e.message, ours: e instanceof ew.EdgewiseError,
                               own: e instanceof (ew[e.name] ?? Array), sequences: e.sequences}};
             }
-          }""", [body, arg])
+          }""",
+            [body, arg],
+        )
 
     def asked(self, part):
         return [r.url for r in self.requests if part in r.url]
@@ -144,6 +190,7 @@ def visit(context):
         one = Visit(context, server + path)
         opened.append(one)
         return one.start() if start else one
+
     yield open_one
     for one in opened:
         if not one.page.is_closed():
@@ -152,24 +199,32 @@ def visit(context):
 
 def greedy(visit, model, options=None, prompt="Once upon a time", **fields):
     """Loads, writes 12 tokens greedily, disposes; gives {ids, text, info}."""
-    return visit.run("""
+    return visit.run(
+        """
         const p = await ew.pipeline("text-generation", arg.model, arg.options);
         const ids = [];
         const [{generated_text}] = await p(arg.prompt, {max_new_tokens: 12, do_sample: false, ...arg.fields, streamer: {put: (x) => ids.push(...x), end() {}}});
         await p.dispose();
         return {ids, text: generated_text, info: p.info, stats: p.stats};
-    """, {"model": model, "options": options or {}, "prompt": prompt, "fields": fields})
+    """,
+        {"model": model, "options": options or {}, "prompt": prompt, "fields": fields},
+    )
 
 
 def edit_package(package, change):
-    """A package with its manifest changed: change(manifest) alters it or returns bytes to use instead of its JSON. The manifest's own checksum fits."""
+    """A package with its manifest changed: change(manifest) alters it or returns bytes to use
+    instead of its JSON. The manifest's own checksum fits.
+    """
     from edgewise.package import _signed
+
     length = int.from_bytes(package[8:16], "little")
-    manifest = json.loads(package[16:16 + length])
-    data = package[-(-(16 + length) // 64) * 64:]
+    manifest = json.loads(package[16 : 16 + length])
+    data = package[-(-(16 + length) // 64) * 64 :]
     text = change(manifest)
     if not text:
         rest = {k: v for k, v in manifest.items() if k != "manifest_sha256"}
-        text = _signed(json.dumps({"manifest_sha256": "0" * 64, **rest}, separators=(",", ":")).encode())
+        text = _signed(
+            json.dumps({"manifest_sha256": "0" * 64, **rest}, separators=(",", ":")).encode()
+        )
     head = b"EDGEWISE" + len(text).to_bytes(8, "little") + text
     return head + bytes(-len(head) % 64) + data

@@ -1,4 +1,8 @@
-"""A server of another origin that misbehaves on order: /FAULT/AMOUNT/name. And a hub that sends visitors on to it, as model hubs do with their CDNs."""
+"""A server of another origin that misbehaves on order: /FAULT/AMOUNT/name.
+
+And a hub that sends visitors on to it, as model hubs do with their CDNs.
+"""
+
 import http.server
 import re
 import threading
@@ -9,7 +13,9 @@ EXPOSED = "Content-Range, Content-Type, Content-Disposition, ETag"
 
 
 class Faulty:
-    """`files`: contents by name. `asked`: (fault, Range header) of every GET. Faults: see `answer`."""
+    """`files`: contents by name. `asked`: (fault, Range header) of every GET. Faults: see
+    `answer`.
+    """
 
     def __init__(self, files):
         self.files, self.asked, self.options = files, [], []
@@ -60,7 +66,9 @@ class Faulty:
             if name == amount:
                 return self._stopping.wait(120)
             request.send_response(200)
-            kind = {"mjs": "text/javascript", "wasm": "application/wasm"}.get(name.rsplit(".")[-1], "application/octet-stream")
+            kind = {"mjs": "text/javascript", "wasm": "application/wasm"}.get(
+                name.rsplit(".")[-1], "application/octet-stream"
+            )
             self._headers(request, {"Content-Type": kind, "ETag": '"one"'}, len(self.files[name]))
             return request.wfile.write(self.files[name])
         times = self._seen[request.path] = self._seen.get(request.path, 0) + 1
@@ -80,13 +88,15 @@ class Faulty:
             request.send_response(status)
             self._headers(request, headers, len(body))
             for at in range(0, len(body), amount):
-                request.wfile.write(body[at:at + amount])
+                request.wfile.write(body[at : at + amount])
                 request.wfile.flush()
                 time.sleep(0.4)
             return
         elif first:
             cut = amount
-        elif fault == "nameless-206" and begin is not None:  # another version's, and nothing says so
+        elif (
+            fault == "nameless-206" and begin is not None
+        ):  # another version's, and nothing says so
             body, headers = other, {"Content-Range": headers["Content-Range"]}
         elif fault == "nameless-200":  # another version's
             status, body, headers = 200, bytes(x ^ 1 for x in whole), {}
@@ -97,10 +107,10 @@ class Faulty:
             body += bytes(10)
         elif fault == "rangeless-206" and begin is not None:
             del headers["Content-Range"]
-            body = whole[:len(body)]
+            body = whole[: len(body)]
         elif fault == "elsewhere-206" and begin is not None:
             headers["Content-Range"] = f"bytes 0-{len(body) - 1}/{len(whole)}"
-            body = whole[:len(body)]
+            body = whole[: len(body)]
         request.send_response(status)
         self._headers(request, headers, len(body))
         request.wfile.write(body if cut is None else body[:cut])
@@ -112,6 +122,12 @@ class Faulty:
             request.close_connection = True
 
     def _headers(self, request, headers, length):
-        for name, value in {**headers, "Content-Length": str(length), "Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": EXPOSED, "Cache-Control": "no-store"}.items():
+        for name, value in {
+            **headers,
+            "Content-Length": str(length),
+            "Access-Control-Allow-Origin": "*",
+            "Access-Control-Expose-Headers": EXPOSED,
+            "Cache-Control": "no-store",
+        }.items():
             request.send_header(name, value)
         request.end_headers()

@@ -1,4 +1,7 @@
-"""Which engine a page loads: the base one, the full one where a package needs it, or one made for a model by `edgewise build --engine`."""
+"""Which engine a page loads: the base one, the full one where a package needs it, or one made for a
+model by `edgewise build --engine`.
+"""
+
 import re
 
 from edgewise.cli import main
@@ -8,13 +11,17 @@ from .test_trouble import error
 
 
 def engines(v):
-    return [r.url.rsplit("/", 1)[1] for r in v.requests if re.search(r"/edgewise-[^/]*\.wasm", r.url)]
+    return [
+        r.url.rsplit("/", 1)[1] for r in v.requests if re.search(r"/edgewise-[^/]*\.wasm", r.url)
+    ]
 
 
 def needing(package, *kernels):
     """The package, as if its plans called these, too."""
+
     def change(manifest):
         manifest["kernels"] += kernels
+
     return edit_package(package, change)
 
 
@@ -23,7 +30,9 @@ def test_the_full_engine_where_it_is_needed(visit, server, files, package):
     v = visit(server)
     plain, rare = greedy(v, "/files/model.edge"), greedy(v, "/files/rare.edge")
     assert plain["ids"] == rare["ids"]
-    assert engines(v)[-1].endswith("-full.wasm") and not any(e.endswith("-full.wasm") for e in engines(v)[:-1])
+    assert engines(v)[-1].endswith("-full.wasm") and not any(
+        e.endswith("-full.wasm") for e in engines(v)[:-1]
+    )
 
 
 def test_an_engine_of_ones_own(visit, server, files, package):
@@ -34,5 +43,11 @@ def test_an_engine_of_ones_own(visit, server, files, package):
     v = visit(server)
     v.run("ew.env.engineUrl = new URL('/files/mine/', location.href).href; return {};", {})
     assert greedy(v, "/files/model.edge")["ids"] == expected["ids"]
-    error(greedy(v, "/files/rare.edge"), "EngineError", "grid_sample", "edgewise build MODEL --engine", "HTTP 404")
+    error(
+        greedy(v, "/files/rare.edge"),
+        "EngineError",
+        "grid_sample",
+        "edgewise build MODEL --engine",
+        "HTTP 404",
+    )
     assert greedy(v, "/files/model.edge")["ids"] == expected["ids"]

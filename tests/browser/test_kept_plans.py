@@ -1,13 +1,15 @@
-"""What a page's InferenceSession compiled is there on the next visit: no Python then, the same outputs; a model that changed and a damaged entry are compiled again."""
+"""What a page's InferenceSession compiled is there on the next visit: no Python then, the same
+outputs; a model that changed and a damaged entry are compiled again.
+"""
+
 import base64
 import shutil
 
+import edgewise
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-
-import edgewise
 
 from .conftest import edit_package
 from .test_inference_session import FEED, image, models, same  # noqa: F401
@@ -15,7 +17,9 @@ from .test_pages import no_python
 from .test_trouble import error
 
 # Runs the model with images of these sizes; `arg.open`: what stands for the model.
-RUN = FEED + """
+RUN = (
+    FEED
+    + """
     const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
     const model = arg.data === undefined ? arg.url : bytes(arg.data);
     const externalData = Object.entries(arg.external ?? {}).map(([path, text]) => ({path, data: bytes(text)}));
@@ -25,6 +29,7 @@ RUN = FEED + """
     await s.release();
     return {names, out};
 """
+)
 ONE, TWO = [[1, 8, 8], None], [[3, 5, 7], ["probs"]]
 # Reads or changes the one entry of the cache, and gives it as it was.
 ENTRY = """
@@ -58,44 +63,68 @@ def given(how, models):  # noqa: F811
     if how == "bytes":
         return {"data": encoded((models / "cnn.onnx").read_bytes())}
     if how == "bytes with data beside":
-        return {"data": encoded((models / "outside.onnx").read_bytes()), "external": {"outside.onnx.data": encoded((models / "outside.onnx.data").read_bytes())}}
+        return {
+            "data": encoded((models / "outside.onnx").read_bytes()),
+            "external": {"outside.onnx.data": encoded((models / "outside.onnx.data").read_bytes())},
+        }
     return {"url": f"/files/models/{how}"}
 
 
-@pytest.mark.parametrize("how", ["cnn.onnx", "cnn.onnx?fault=no-range", "outside.onnx", "bytes", "bytes with data beside"])
+@pytest.mark.parametrize(
+    "how",
+    ["cnn.onnx", "cnn.onnx?fault=no-range", "outside.onnx", "bytes", "bytes with data beside"],
+)
 def test_the_next_visit_needs_no_python(visit, server, models, how):  # noqa: F811
     v = visit(server)
     first = run(v, [ONE, TWO], **given(how, models))
     assert not no_python(v)
     w = visit(server)
     again = run(w, [TWO, ONE, TWO], **given(how, models))
-    assert no_python(w) and again["names"] == first["names"] and again["out"] == [first["out"][i] for i in (1, 0, 1)]
+    assert (
+        no_python(w)
+        and again["names"] == first["names"]
+        and again["out"] == [first["out"][i] for i in (1, 0, 1)]
+    )
     session = edgewise.InferenceSession(str(models / "cnn.onnx"))
     same(again["out"][1], session, {"x": image(1, 8, 8)})
     if "onnx" in how and "fault" not in how:
-        assert len(w.asked(".onnx")) == (2 if how == "outside.onnx" else 1), "the model is fetched once"
+        assert len(w.asked(".onnx")) == (2 if how == "outside.onnx" else 1), (
+            "the model is fetched once"
+        )
     # shapes that are new start Python, are kept beside the others, and share their weights
     other = run(w, [ONE, [[2, 4, 4], None]], **given(how, models))
     assert not no_python(w) and other["out"][0] == first["out"][0]
     same(other["out"][1], session, {"x": image(2, 4, 4)})
     z = visit(server)
-    assert run(z, [[[2, 4, 4], None], TWO, ONE], **given(how, models))["out"] == [other["out"][1], *reversed(first["out"])] and no_python(z)
+    assert run(z, [[[2, 4, 4], None], TWO, ONE], **given(how, models))["out"] == [
+        other["out"][1],
+        *reversed(first["out"]),
+    ] and no_python(z)
 
 
 def test_weights_stay_in_the_model(visit, server, models):  # noqa: F811
     v = visit(server)
     run(v, [ONE], **given("cnn.onnx", models))
-    raw = numpy_helper.to_array(next(t for t in onnx.load(models / "cnn.onnx").graph.initializer if t.name == "w")).tobytes()
+    raw = numpy_helper.to_array(
+        next(t for t in onnx.load(models / "cnn.onnx").graph.initializer if t.name == "w")
+    ).tobytes()
     assert raw in (models / "cnn.onnx").read_bytes() and raw not in entry(v)
-    assert v.run("const before = await ew.cacheBytes(); await ew.clearCache(); return [before, await ew.cacheBytes()]")[1] == {"plans": 0, "files": 0}
+    assert v.run(
+        "const before = await ew.cacheBytes(); await ew.clearCache(); return [before, await"
+        " ew.cacheBytes()]"
+    )[1] == {"plans": 0, "files": 0}
     w = visit(server)
     run(w, [ONE], **given("cnn.onnx", models))
     assert not no_python(w)
 
 
 def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
-    """Numbers that shapes follow from are part of what a plan is kept for; a weight that was packed is read again for a plan that wants it as it is."""
-    body = FEED + """
+    """Numbers that shapes follow from are part of what a plan is kept for; a weight that was packed
+    is read again for a plan that wants it as it is.
+    """
+    body = (
+        FEED
+        + """
         const s = await ew.InferenceSession.create("/files/models/resize.onnx");
         const dims = [];
         for (const shape of arg.shapes) dims.push(plain(await s.run({x: new ew.Tensor(Float32Array.from({length: 24}, (_, i) => i)), shape: new ew.Tensor("int64", shape)})).y[1]);
@@ -107,18 +136,33 @@ def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
         await p.release();
         return {dims, all};
     """
+    )
     v = visit(server)
     first = v.run(body, {"shapes": [[2, 12], [24]], "runs": [[1, ["y"]]]})
     w = visit(server)
     again = w.run(body, {"shapes": [[24], [2, 12]], "runs": [[1, ["y"]]]})
-    assert first["dims"] == [[2, 12], [24]] and again["dims"] == [[24], [2, 12]] and again["all"] == first["all"] and no_python(w)
+    assert (
+        first["dims"] == [[2, 12], [24]]
+        and again["dims"] == [[24], [2, 12]]
+        and again["all"] == first["all"]
+        and no_python(w)
+    )
     more = w.run(body, {"shapes": [[4, 6]], "runs": [[1, ["y"]], [1, ["row"]], [2, ["y", "row"]]]})
     assert more["dims"] == [[4, 6]] and not no_python(w)
     session = edgewise.InferenceSession(str(models / "packed.onnx"))
     for n, out in more["all"]:
-        same(out, session, {"x": np.sin(np.arange(n * 256)).astype(np.float32).reshape(n, 256), "i": np.array([7])})
+        same(
+            out,
+            session,
+            {
+                "x": np.sin(np.arange(n * 256)).astype(np.float32).reshape(n, 256),
+                "i": np.array([7]),
+            },
+        )
     z = visit(server)
-    last = z.run(body, {"shapes": [[4, 6], [2, 12]], "runs": [[2, ["y", "row"]], [1, ["row"]], [1, ["y"]]]})
+    last = z.run(
+        body, {"shapes": [[4, 6], [2, 12]], "runs": [[2, ["y", "row"]], [1, ["row"]], [1, ["y"]]]}
+    )
     assert last["dims"] == [[4, 6], [2, 12]] and last["all"] == more["all"][::-1] and no_python(z)
 
 
@@ -152,21 +196,30 @@ def test_a_changed_model_is_compiled_again(visit, server, models, how):  # noqa:
 
 
 def test_a_model_that_changes_while_a_session_uses_it(visit, server, models):  # noqa: F811
-    """A session that has its plans from an earlier visit fetches the model again for new shapes: if it is another one by then, that is an error, and what there was still works."""
+    """A session that has its plans from an earlier visit fetches the model again for new shapes: if
+    it is another one by then, that is an error, and what there was still works.
+    """
     shutil.copy(models / "cnn.onnx", models / "moving.onnx")
     first = run(visit(server), [ONE], url="/files/models/moving.onnx")
     v = visit(server)
-    opened = v.run(FEED + "window.s = await ew.InferenceSession.create('/files/models/moving.onnx'); window.image = x; window.plain = plain; return plain(await s.run({x: x(1, 8, 8)}));")
+    opened = v.run(
+        FEED
+        + "window.s = await ew.InferenceSession.create('/files/models/moving.onnx'); window.image ="
+        " x; window.plain = plain; return plain(await s.run({x: x(1, 8, 8)}));"
+    )
     assert opened == first["out"][0]
     (models / "moving.onnx").write_bytes((models / "cnn.onnx").read_bytes() + b"\0")
-    assert "changed on the server" in error(v.run("await s.run({x: image(2, 8, 8)})"), "ModelError")["message"]
+    assert (
+        "changed on the server"
+        in error(v.run("await s.run({x: image(2, 8, 8)})"), "ModelError")["message"]
+    )
     assert v.run("return plain(await s.run({x: image(1, 8, 8)}))") == opened
 
 
 def flipped(data):
     """One bit of the plan, which is the first part."""
     at = -(-(16 + int.from_bytes(data[8:16], "little")) // 64) * 64 + 100
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def changed(change):
@@ -174,7 +227,9 @@ def changed(change):
         def edit(manifest):
             manifest["sha256"] = {}  # who changes a part can change its checksum
             change(manifest)
+
         return edit_package(data, edit)
+
     return of
 
 
@@ -187,24 +242,40 @@ def _plan(**fields):
 
 
 DAMAGE = {
-    "cut off": lambda data: data[:len(data) // 2],
+    "cut off": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
     "another file": lambda data: b"<!doctype html>" * 100,
     "a flipped bit in the plan": flipped,
     "no cache entry": changed(lambda m: m.pop("cache")),
     "marks that are none": changed(lambda m: m["cache"].update(marks=7)),
-    "a mark of a file elsewhere": changed(lambda m: m["cache"]["marks"].update({"//localhost:9/x": "1", "../x": "2"})),
-    "a mark of a file that is not there": changed(lambda m: m["cache"]["marks"].update({"none.bin": "1"})),
+    "a mark of a file elsewhere": changed(
+        lambda m: m["cache"]["marks"].update({"//localhost:9/x": "1", "../x": "2"})
+    ),
+    "a mark of a file that is not there": changed(
+        lambda m: m["cache"]["marks"].update({"none.bin": "1"})
+    ),
     "a mark of no file at all": changed(lambda m: m["cache"]["marks"].update({"\ud800": "1"})),
     "ranges that are none": changed(lambda m: m["cache"].update(ranges=None)),
     "no plans": changed(lambda m: m["inference"].update(plans=[])),
     "an input's slot that is too short": changed(lambda m: _slot(m, "input").update(bytes=4)),
     "numbers of an input that is none": changed(_plan(known={"y": ["1"]})),
-    "a plan for an input that is none": changed(lambda m: m["inference"]["plans"][0]["inputs"].update(y=["float32", [1]])),
+    "a plan for an input that is none": changed(
+        lambda m: m["inference"]["plans"][0]["inputs"].update(y=["float32", [1]])
+    ),
     "weights beyond the file": changed(lambda m: [w.update(offset=1 << 30) for w in m["weights"]]),
-    "more weights than there is memory": changed(lambda m: m["weights"].append({"name": "more", "file": "//constants", "offset": 0, "bytes": 1 << 40})),
-    "constants that are not there": changed(lambda m: [w.update(file="//constants") for w in m["weights"]]),
-    "a plan that is none": changed(lambda m: m["files"].update({"plan/0": m["files"]["//notes/plan/0"], "//notes/plan/0": m["files"]["plan/0"]})),
+    "more weights than there is memory": changed(
+        lambda m: m["weights"].append(
+            {"name": "more", "file": "//constants", "offset": 0, "bytes": 1 << 40}
+        )
+    ),
+    "constants that are not there": changed(
+        lambda m: [w.update(file="//constants") for w in m["weights"]]
+    ),
+    "a plan that is none": changed(
+        lambda m: m["files"].update(
+            {"plan/0": m["files"]["//notes/plan/0"], "//notes/plan/0": m["files"]["plan/0"]}
+        )
+    ),
     "another table of kernels": changed(lambda m: m.update(table_hash=1)),
     "a language model": changed(lambda m: m.update(task="text-generation")),
 }
@@ -219,7 +290,9 @@ def test_a_damaged_entry_is_made_again(visit, server, models):  # noqa: F811
         assert bad != good, how
         entry(v, bad)
         w = visit(server)
-        assert run(w, [ONE], **given("cnn.onnx", models))["out"] == first["out"] and not no_python(w), how
+        assert run(w, [ONE], **given("cnn.onnx", models))["out"] == first["out"] and not no_python(
+            w
+        ), how
         assert not [r.url for r in w.requests if not r.url.startswith((server, "data:"))], how
         assert entry(w) == good, how
         w.close()
@@ -238,31 +311,44 @@ def test_the_latest_plans_are_kept(visit, server, models):  # noqa: F811
 
 
 def test_programs_with_loops_are_kept(visit, server, models):  # noqa: F811
-    body = "const s = await ew.InferenceSession.create('/files/models/loop.onnx'); const {y} = await s.run({n: new ew.Tensor('int64', [3], []), x: new ew.Tensor('float32', [1, 2], [2])}); await s.release(); return [...y.data];"
+    body = (
+        "const s = await ew.InferenceSession.create('/files/models/loop.onnx'); const {y} = await"
+        " s.run({n: new ew.Tensor('int64', [3], []), x: new ew.Tensor('float32', [1, 2], [2])});"
+        " await s.release(); return [...y.data];"
+    )
     for again in (False, True):
         v = visit(server)
         assert v.run(body) == [8, 16] and no_python(v) == again
 
 
 def test_without_storage(visit, server, models, context):  # noqa: F811
-    """Where the browser keeps nothing, or has no room, or the page wants nothing kept, everything works as on the first visit."""
+    """Where the browser keeps nothing, or has no room, or the page wants nothing kept, everything
+    works as on the first visit.
+    """
     v = visit(server)
     for _ in range(2):
         run(v, [ONE], options={"cache": False}, **given("cnn.onnx", models))
     assert v.run("return await ew.cacheBytes()") == {"plans": 0, "files": 0}
     v.run("ew.env.cachePlans = false")
     run(v, [ONE], **given("cnn.onnx", models))
-    assert v.run("ew.env.cachePlans = true; return await ew.cacheBytes()") == {"plans": 0, "files": 0}
+    assert v.run("ew.env.cachePlans = true; return await ew.cacheBytes()") == {
+        "plans": 0,
+        "files": 0,
+    }
     said = []
     v.page.on("console", lambda m: said.append(m.text))
-    context.new_cdp_session(v.page).send("Storage.overrideQuotaForOrigin", {"origin": server, "quotaSize": 1000})
+    context.new_cdp_session(v.page).send(
+        "Storage.overrideQuotaForOrigin", {"origin": server, "quotaSize": 1000}
+    )
     got = run(v, [ONE, TWO], **given("cnn.onnx", models))
     same(got["out"][0], edgewise.InferenceSession(str(models / "cnn.onnx")), {"x": image(1, 8, 8)})
     assert any("full" in text and "Nothing is lost" in text for text in said), said
 
 
 def test_kept_files(visit, server, models):  # noqa: F811
-    """With `cache_files` the model is kept, too: the next visit asks the server for neither it nor Python."""
+    """With `cache_files` the model is kept, too: the next visit asks the server for neither it nor
+    Python.
+    """
     v = visit(server)
     first = run(v, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
     w = visit(server)
@@ -271,13 +357,21 @@ def test_kept_files(visit, server, models):  # noqa: F811
 
 
 def test_profiles_know_the_nodes_of_kept_plans(visit, server, models):  # noqa: F811
-    body = FEED + """
+    body = (
+        FEED
+        + """
         const s = await ew.InferenceSession.create("/files/models/cnn.onnx");
         const of = [];
         for (const n of arg) of.push((await s.profile({x: x(n, 8, 8)}, {runs: 1})).byNode().map((r) => [r.node, r.op, r.operations]).sort());
         await s.release();
         return of;
     """
+    )
     first = visit(server).run(body, [1, 2])
     w = visit(server)
-    assert w.run(body, [2, 1]) == first[::-1] and no_python(w) and "Conv" in str(first[0]) and first[0] != first[1]
+    assert (
+        w.run(body, [2, 1]) == first[::-1]
+        and no_python(w)
+        and "Conv" in str(first[0])
+        and first[0] != first[1]
+    )

@@ -1,31 +1,58 @@
-"""First visits of models with many small weights end: a page opens no stream, handle or lock per weight."""
-import numpy as np
-import pytest
-from onnx import TensorProto, helper, numpy_helper
-import onnx
+"""First visits of models with many small weights end: a page opens no stream, handle or lock per
+weight.
+"""
 
 import edgewise
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 F = TensorProto.FLOAT
 LAYERS = 240  # two weights each; Chromium stopped after some dozens of streams
 
 
 def network(path, external):
-    """A chain of convolutions with biases, as in a CNN for photographs, with large weights between small ones."""
+    """A chain of convolutions with biases, as in a CNN for photographs, with large weights between
+    small ones.
+    """
     random = np.random.default_rng(7)
     nodes, weights, at = [], [], "x"
     for i in range(LAYERS):
         kernel = random.standard_normal((8, 8, 1, 1)).astype(np.float32) * 0.3
-        weights += [(f"w{i}", kernel), (f"b{i}", random.standard_normal(8).astype(np.float32) * 0.1)]
-        nodes += [helper.make_node("Conv", [at, f"w{i}", f"b{i}"], [f"c{i}"]), helper.make_node("Tanh", [f"c{i}"], [f"t{i}"])]
+        weights += [
+            (f"w{i}", kernel),
+            (f"b{i}", random.standard_normal(8).astype(np.float32) * 0.1),
+        ]
+        nodes += [
+            helper.make_node("Conv", [at, f"w{i}", f"b{i}"], [f"c{i}"]),
+            helper.make_node("Tanh", [f"c{i}"], [f"t{i}"]),
+        ]
         at = f"t{i}"
-    large = random.standard_normal((512, 3000)).astype(np.float32) * 0.1  # 6 MB: more than is read at once
+    large = (
+        random.standard_normal((512, 3000)).astype(np.float32) * 0.1
+    )  # 6 MB: more than is read at once
     weights.insert(LAYERS // 2, ("large", large))
-    nodes += [helper.make_node("Flatten", [at], ["flat"]), helper.make_node("MatMul", ["flat", "large"], ["y"])]
-    graph = helper.make_graph(nodes, "many", [helper.make_tensor_value_info("x", F, ["n", 8, 8, 8])], [helper.make_tensor_value_info("y", F, ["n", 3000])],
-                              [numpy_helper.from_array(v, n) for n, v in weights])
+    nodes += [
+        helper.make_node("Flatten", [at], ["flat"]),
+        helper.make_node("MatMul", ["flat", "large"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "many",
+        [helper.make_tensor_value_info("x", F, ["n", 8, 8, 8])],
+        [helper.make_tensor_value_info("y", F, ["n", 3000])],
+        [numpy_helper.from_array(v, n) for n, v in weights],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    onnx.save_model(model, str(path), save_as_external_data=external, all_tensors_to_one_file=True, location=path.name + ".data", size_threshold=0)
+    onnx.save_model(
+        model,
+        str(path),
+        save_as_external_data=external,
+        all_tensors_to_one_file=True,
+        location=path.name + ".data",
+        size_threshold=0,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +81,23 @@ RUN = """
 @pytest.mark.parametrize("fault", ["", "?fault=no-range"])
 @pytest.mark.parametrize("name", ["inside", "outside"])
 def test_a_first_visit_ends(visit, server, models, name, fault):
-    """The first run reads hundreds of weights; so does a second visit, which has the plans already."""
+    """The first run reads hundreds of weights; so does a second visit, which has the plans
+    already.
+    """
     session = edgewise.InferenceSession(str(models / f"{name}.onnx"))
-    wanted = [session.run(None, {"x": np.sin(np.arange(n * 512)).astype(np.float32).reshape(n, 8, 8, 8)})[0] for n in (1, 2)]
+    wanted = [
+        session.run(None, {"x": np.sin(np.arange(n * 512)).astype(np.float32).reshape(n, 8, 8, 8)})[
+            0
+        ]
+        for n in (1, 2)
+    ]
     for threads in (1, 2):
         v = visit(server)
-        got = v.run(RUN, {"url": f"/files/many/{name}.onnx{fault}", "options": {"threads": threads}})
+        got = v.run(
+            RUN, {"url": f"/files/many/{name}.onnx{fault}", "options": {"threads": threads}}
+        )
         assert "error" not in got, got
         for values, want in zip(got, wanted):
-            np.testing.assert_allclose(np.array(values).reshape(want.shape), want, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                np.array(values).reshape(want.shape), want, rtol=1e-4, atol=1e-5
+            )

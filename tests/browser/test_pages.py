@@ -1,4 +1,7 @@
-"""A model in a page, end to end: from a package, compiled in the page, from an earlier visit; with and without threads."""
+"""A model in a page, end to end: from a package, compiled in the page, from an earlier visit; with
+and without threads.
+"""
+
 import shutil
 
 import pytest
@@ -15,7 +18,11 @@ def test_package_needs_no_python(visit, server):
     v = visit(server)
     got = greedy(v, "/files/model.edge")
     assert "error" not in got, got
-    assert got["info"]["origin"] == "package" and len(got["ids"]) > 12 and len(got["text"]) > len("Once upon a time")
+    assert (
+        got["info"]["origin"] == "package"
+        and len(got["ids"]) > 12
+        and len(got["text"]) > len("Once upon a time")
+    )
     assert no_python(v)
     assert got["info"]["memory"]["engine"] >= got["info"]["memory"]["weights"] > 1e6
 
@@ -30,7 +37,9 @@ def test_compiled_in_the_page_then_from_the_cache(visit, server):
     again = greedy(second, "/demo/model/", {"dtype": "q4"})
     assert again["info"]["origin"] == "cache" and no_python(second)
     assert again["ids"] == fresh["ids"]
-    assert greedy(second, "/files/model.edge")["ids"] == fresh["ids"], "the package and the model compiled here differ"
+    assert greedy(second, "/files/model.edge")["ids"] == fresh["ids"], (
+        "the package and the model compiled here differ"
+    )
 
 
 DROP = """
@@ -54,12 +63,21 @@ def test_dropped_files_and_their_cache(visit, server):
 
 
 def test_external_data(visit, server, files):
-    """Weights in files of their own are fetched when the compiler asks for them, and from the network again on the second visit."""
+    """Weights in files of their own are fetched when the compiler asks for them, and from the
+    network again on the second visit.
+    """
     import onnx
+
     folder = files / "external"
     shutil.copytree(MODEL, folder, ignore=shutil.ignore_patterns("*.onnx"), dirs_exist_ok=True)
     (folder / "onnx").mkdir(exist_ok=True)
-    onnx.save_model(onnx.load(MODEL / "onnx" / "model_q4.onnx"), folder / "onnx" / "model.onnx", save_as_external_data=True, location="model.onnx_data", size_threshold=1000)
+    onnx.save_model(
+        onnx.load(MODEL / "onnx" / "model_q4.onnx"),
+        folder / "onnx" / "model.onnx",
+        save_as_external_data=True,
+        location="model.onnx_data",
+        size_threshold=1000,
+    )
     v = visit(server)
     fresh = greedy(v, "/files/external", {"dtype": "fp32"})
     assert "error" not in fresh, fresh
@@ -90,22 +108,43 @@ def test_a_damaged_cache_is_made_again(visit, server):
 def test_without_isolation_it_works_and_says_why(visit, plain_server, server):
     v = visit(plain_server)
     plain = greedy(v, "/files/model.edge")
-    assert plain["info"]["threads"] == 1 and "Cross-Origin-Opener-Policy" in plain["info"]["whyNotThreads"]
-    assert v.run("return {isolated: ew.info.isolated, why: ew.info.whyNotThreads}") == {"isolated": False, "why": plain["info"]["whyNotThreads"]}
+    assert (
+        plain["info"]["threads"] == 1
+        and "Cross-Origin-Opener-Policy" in plain["info"]["whyNotThreads"]
+    )
+    assert v.run("return {isolated: ew.info.isolated, why: ew.info.whyNotThreads}") == {
+        "isolated": False,
+        "why": plain["info"]["whyNotThreads"],
+    }
     w = visit(server)
     threaded = greedy(w, "/files/model.edge", {"threads": 2})
-    assert threaded["info"]["threads"] == 2 and threaded["info"]["whyNotThreads"] == "" and threaded["info"]["flavour"] == "relaxed-threads"
+    assert (
+        threaded["info"]["threads"] == 2
+        and threaded["info"]["whyNotThreads"] == ""
+        and threaded["info"]["flavour"] == "relaxed-threads"
+    )
     assert w.run("return ew.info.threads") == 2
 
 
 def test_every_flavour_writes_the_same(visit, server):
     v = visit(server)
-    texts = {greedy(v, "/files/model.edge", o)["text"] for o in ({"flavour": "simd128"}, {"flavour": "relaxed-threads", "threads": 1}, {"threads": 2}, {"threads": 3})}
+    texts = {
+        greedy(v, "/files/model.edge", o)["text"]
+        for o in (
+            {"flavour": "simd128"},
+            {"flavour": "relaxed-threads", "threads": 1},
+            {"threads": 2},
+            {"threads": 3},
+        )
+    }
     assert len(texts) == 1, texts
 
 
 def test_bytes_of_a_package(visit, server, plain_server):
-    """Read from the page's memory as they lie there, piece by piece, also out of a larger buffer and where memory cannot be shared; bytes that are given away meanwhile, or that end too early, are an error."""
+    """Read from the page's memory as they lie there, piece by piece, also out of a larger buffer
+    and where memory cannot be shared; bytes that are given away meanwhile, or that end too early,
+    are an error.
+    """
     for where in (server, plain_server):
         v = visit(where)
         got = v.run("""
@@ -128,7 +167,11 @@ def test_bytes_of_a_package(visit, server, plain_server):
             return out;
         """)
         assert "error" not in got, got
-        assert got["pieces"] > 2 and got["file"] == got["array"] == got["part"] == got["buffer"] and len(got["file"]) > 12
+        assert (
+            got["pieces"] > 2
+            and got["file"] == got["array"] == got["part"] == got["buffer"]
+            and len(got["file"]) > 12
+        )
         assert got["short"][0] == "PackageError" and "cut off" in got["short"][1]
         assert got["session"][0] == "PackageError" and "text-generation" in got["session"][1]
         assert got["given"][0] == "ModelError" and "transferred" in got["given"][1]
@@ -137,7 +180,8 @@ def test_bytes_of_a_package(visit, server, plain_server):
 @pytest.mark.parametrize("model", ["/files/model.edge", "/demo/model/"])
 def test_strict_content_security_policy(visit, strict_server, model):
     v = visit(strict_server, start=False)
-    got = v.page.evaluate("""async (model) => {
+    got = v.page.evaluate(
+        """async (model) => {
         const ew = await import('/edgewise.js');
         try {
           const p = await ew.pipeline('text-generation', model, {dtype: "q4", threads: 2});
@@ -145,7 +189,9 @@ def test_strict_content_security_policy(visit, strict_server, model):
           await p.dispose();
           return out[0].generated_text;
         } catch (e) { return e.message; }
-    }""", model)
+    }""",
+        model,
+    )
     assert got.startswith("Once"), got
 
 
@@ -153,7 +199,10 @@ def test_chats(visit, server, files):
     """Messages go through the model's template; a template in a file of its own is found, too."""
     folder = files / "chat"
     shutil.copytree(MODEL, folder, dirs_exist_ok=True)
-    (folder / "chat_template.jinja").write_text("{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+    (folder / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if"
+        " add_generation_prompt %}assistant:{% endif %}"
+    )
     v = visit(server)
     got = v.run("""
         const p = await ew.pipeline("text-generation", "/files/chat/", {dtype: "q4"});
@@ -167,8 +216,13 @@ def test_chats(visit, server, files):
     """)
     assert "error" not in got, got
     assert got["has"] and got["text"] == "<|startoftext|>user: Tell me a story\nassistant:"
-    assert got["generated_text"] == [{"role": "user", "content": "Tell me a story"}, {"role": "assistant", "content": got["plain"]}]
-    assert got["a"]["generated_text"].startswith("One") and got["b"]["generated_text"].startswith("Two")
+    assert got["generated_text"] == [
+        {"role": "user", "content": "Tell me a story"},
+        {"role": "assistant", "content": got["plain"]},
+    ]
+    assert got["a"]["generated_text"].startswith("One") and got["b"]["generated_text"].startswith(
+        "Two"
+    )
 
 
 def test_model_ids_of_a_hub(visit, server):
@@ -186,14 +240,20 @@ def test_the_demo_writes_at_once(visit, server):
     v.page.wait_for_function("document.body.dataset.written === '1'")
     assert len(v.page.inner_text("#story-text")) > 40
     assert no_python(v)
-    assert "relaxed-threads" in v.page.inner_text("#status") and v.page.locator("#error").is_hidden()
+    assert (
+        "relaxed-threads" in v.page.inner_text("#status") and v.page.locator("#error").is_hidden()
+    )
     first = int(v.page.evaluate("document.body.dataset.firstToken"))
     print(f"demo page to first token: {first} ms")
     # Compile here, write, stop.
     v.page.check("#sources [value=onnx]")
-    v.page.wait_for_function("document.querySelector('#status').dataset.origin === 'compiled' && document.body.dataset.written === '2'")
+    v.page.wait_for_function(
+        "document.querySelector('#status').dataset.origin === 'compiled' &&"
+        " document.body.dataset.written === '2'"
+    )
     v.page.wait_for_function("!document.querySelector('#generate').disabled")
-    # The story may be short and the machine fast: stop is pressed by the page itself as the first words come.
+    # The story may be short and the machine fast: stop is pressed by the page itself as the first
+    # words come.
     v.page.fill("#prompt", "The little robot")
     stopped = v.page.evaluate("""() => new Promise((resolve) => {
         const at = (id) => document.getElementById(id);
@@ -214,7 +274,16 @@ def test_the_demo_writes_at_once(visit, server):
 def test_the_demo_says_what_is_wrong(visit, server):
     v = visit(server, "/?write=0", start=False)
     v.page.wait_for_function("!document.querySelector('#generate').disabled")
-    v.page.set_input_files("#files", [{"name": "letter.edge", "mimeType": "text/plain", "buffer": b"Dear page, I am not a model."}])
+    v.page.set_input_files(
+        "#files",
+        [
+            {
+                "name": "letter.edge",
+                "mimeType": "text/plain",
+                "buffer": b"Dear page, I am not a model.",
+            }
+        ],
+    )
     v.page.wait_for_selector("#error:visible")
     assert "not an Edgewise package" in v.page.inner_text("#error")
     v.page.click("#generate")  # the model that was there still writes
@@ -238,55 +307,108 @@ def test_the_pages_thread_is_never_blocked(visit, server, model):
 
 
 def test_a_cache_of_halves(visit, server, files):
-    """Of a package as of a model compiled in the page: half the memory, the same tokens as Python with the same cache, also where beams copy it; another dtype than the package's is refused."""
+    """Of a package as of a model compiled in the page: half the memory, the same tokens as Python
+    with the same cache, also where beams copy it; another dtype than the package's is refused.
+    """
     import edgewise
     from edgewise.session.decoder import open_package
     from edgewise.text import Tokenizer, generate
+
     with open(files / "halves.edge", "wb") as f:
         open_package(MODEL, cache_dtype="float16").write(f)
     lm = edgewise.CausalLM(str(files / "halves.edge"))
     tokenizer = Tokenizer.from_pretrained(MODEL)
-    beams = tokenizer.decode(generate(lm, tokenizer.encode("Once upon a time"), max_new_tokens=12, num_beams=3, do_sample=False)[0], skip_special_tokens=True)
+    beams = tokenizer.decode(
+        generate(
+            lm,
+            tokenizer.encode("Once upon a time"),
+            max_new_tokens=12,
+            num_beams=3,
+            do_sample=False,
+        )[0],
+        skip_special_tokens=True,
+    )
     v = visit(server)
     whole, halves = greedy(v, "/files/model.edge"), greedy(v, "/files/halves.edge")
     assert (whole["info"]["cacheDtype"], halves["info"]["cacheDtype"]) == ("float32", "float16")
-    assert whole["info"]["memory"]["cachePerSequence"] == 2 * halves["info"]["memory"]["cachePerSequence"] > 0
-    assert halves["ids"] == list(generate(lm, tokenizer.encode("Once upon a time"), max_new_tokens=12, do_sample=False)[0])[-len(halves["ids"]):]
+    assert (
+        whole["info"]["memory"]["cachePerSequence"]
+        == 2 * halves["info"]["memory"]["cachePerSequence"]
+        > 0
+    )
+    assert (
+        halves["ids"]
+        == list(
+            generate(lm, tokenizer.encode("Once upon a time"), max_new_tokens=12, do_sample=False)[
+                0
+            ]
+        )[-len(halves["ids"]) :]
+    )
     for flavour in ("simd128", "relaxed-threads"):
-        assert v.run("""
+        assert (
+            v.run(
+                """
             const p = await ew.pipeline("text-generation", "/files/halves.edge", {flavour: arg});
             const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 12, num_beams: 3, do_sample: false});
             await p.dispose();
             return generated_text;
-        """, flavour) == beams
-    error(greedy(v, "/files/halves.edge", {"cache_dtype": "float32"}), "InputError", "float16", "--cache-dtype")
+        """,
+                flavour,
+            )
+            == beams
+        )
+    error(
+        greedy(v, "/files/halves.edge", {"cache_dtype": "float32"}),
+        "InputError",
+        "float16",
+        "--cache-dtype",
+    )
     compiled = greedy(v, "/demo/model/", {"dtype": "q4", "cache_dtype": "float16"})
-    assert compiled["info"]["origin"] == "compiled" and compiled["info"]["cacheDtype"] == "float16" and compiled["ids"] == halves["ids"]
+    assert (
+        compiled["info"]["origin"] == "compiled"
+        and compiled["info"]["cacheDtype"] == "float16"
+        and compiled["ids"] == halves["ids"]
+    )
 
 
 def test_same_tokens_as_python(visit, server, package):
     edgewise = pytest.importorskip("edgewise")
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
+
     try:
         lm = edgewise.CausalLM(Package.read(BytesSource(package, "model.edge")))
     except OSError as e:
         pytest.fail(f"the native engine is not built ({e})")
     from edgewise.text import Tokenizer, generate
+
     ids = Tokenizer.from_pretrained(MODEL).encode("Once upon a time")
     v = visit(server)
-    for fields in ({"do_sample": True, "temperature": 0.8, "top_p": 0.95, "seed": 7}, {"do_sample": False, "repetition_penalty": 1.2}, {"num_beams": 3, "do_sample": False}):
+    for fields in (
+        {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "seed": 7},
+        {"do_sample": False, "repetition_penalty": 1.2},
+        {"num_beams": 3, "do_sample": False},
+    ):
         here = generate(lm, ids, max_new_tokens=40, **fields)[0]
-        there = v.run("""
+        there = v.run(
+            """
             const p = await ew.pipeline("text-generation", "/files/model.edge", {flavour: "simd128"});
             const ids = [];
             const streamer = arg.num_beams ? undefined : {put: (x) => ids.push(...x), end() {}};
             const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 40, ...arg, streamer});
             await p.dispose();
             return {ids, text: generated_text};
-        """, fields)
+        """,
+            fields,
+        )
         assert "error" not in there, there
         if there["ids"]:
             assert there["ids"] == list(here)
         else:
-            assert there["text"] == "Once upon a time" + Tokenizer.from_pretrained(MODEL).decode(here, skip_special_tokens=True)[len("Once upon a time"):]
+            assert (
+                there["text"]
+                == "Once upon a time"
+                + Tokenizer.from_pretrained(MODEL).decode(here, skip_special_tokens=True)[
+                    len("Once upon a time") :
+                ]
+            )

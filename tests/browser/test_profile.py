@@ -1,4 +1,8 @@
-"""Profiles in a page: of sessions, of a pipeline, of training; and the demo's view of them. What is there, never how fast."""
+"""Profiles in a page: of sessions, of a pipeline, of training; and the demo's view of them.
+
+What is there, never how fast.
+"""
+
 import json
 import re
 
@@ -25,12 +29,30 @@ def check(got, runs=None):
         assert sum(r["share"] for r in rows) == pytest.approx(1)
         assert sum(r["calls"] for r in rows) == sum(p["runs"] * p["steps"] for p in got["plans"])
         assert all(r["operations"] >= 0 and r["bytes"] > 0 for r in rows)
-    assert all(0 < p["mostInUse"] <= p["arenaBytes"] and p["at"][1] for p in got["plans"] if p["arenaBytes"])
-    assert set(got["limits"]) == {"float32", "int8", "memory"} and all(x > 0 for x in got["limits"].values())
+    assert all(
+        0 < p["mostInUse"] <= p["arenaBytes"] and p["at"][1]
+        for p in got["plans"]
+        if p["arenaBytes"]
+    )
+    assert set(got["limits"]) == {"float32", "int8", "memory"} and all(
+        x > 0 for x in got["limits"].values()
+    )
     for r in [*got["ops"], *got["nodes"]]:
-        assert r.get("limit") in ("float32", "int8", "memory", "cache") if r["ms"] else r.get("limit") is None  # the clock is coarser than some steps
+        assert (
+            r.get("limit") in ("float32", "int8", "memory", "cache")
+            if r["ms"]
+            else r.get("limit") is None
+        )  # the clock is coarser than some steps
         assert (r.get("ofLimit") is None) == (r.get("limit") in ("cache", None))
-    assert {m["plan"]: (m["runs"], len(m["steps"]), m["arenaBytes"], max(s["bytes"] for s in m["steps"])) for m in got["memory"]} == {p["plan"]: (p["runs"], p["steps"], p["arenaBytes"], p["mostInUse"]) for p in got["plans"]}
+    assert {
+        m["plan"]: (
+            m["runs"],
+            len(m["steps"]),
+            m["arenaBytes"],
+            max(s["bytes"] for s in m["steps"]),
+        )
+        for m in got["memory"]
+    } == {p["plan"]: (p["runs"], p["steps"], p["arenaBytes"], p["mostInUse"]) for p in got["plans"]}
     assert sum(m["ms"] * m["runs"] for m in got["memory"]) == pytest.approx(got["ms"])
     check_trace(got["trace"], got["runs"], sum(p["runs"] * p["steps"] for p in got["plans"]))
     for word in ("operator", "of limit", "node", "arena", got["ops"][0]["op"]):
@@ -38,32 +60,58 @@ def check(got, runs=None):
 
 
 def check_trace(trace, runs, steps):
-    """Chrome's trace event format: metadata, complete events with begin and duration, counters; steps lie within their runs."""
+    """Chrome's trace event format: metadata, complete events with begin and duration, counters;
+    steps lie within their runs.
+    """
     events = trace["traceEvents"]
     kinds = {ph: [e for e in events if e["ph"] == ph] for ph in "MXC"}
     assert sum(map(len, kinds.values())) == len(events)
-    assert all(isinstance(e["name"], str) and e["ts"] >= 0 and e["dur"] >= 0 and e["pid"] == e["tid"] == 1 for e in kinds["X"])
+    assert all(
+        isinstance(e["name"], str) and e["ts"] >= 0 and e["dur"] >= 0 and e["pid"] == e["tid"] == 1
+        for e in kinds["X"]
+    )
     assert sum(e["cat"] == "run" for e in kinds["X"]) == runs and len(kinds["X"]) == runs + steps
     begin = end = 0
     for e in kinds["X"]:
         if e["cat"] == "run":
             begin, end = e["ts"], e["ts"] + e["dur"]
         else:
-            assert begin - 0.01 <= e["ts"] and e["ts"] + e["dur"] <= end + 0.05 and e["args"]["kernel"]
+            assert (
+                begin - 0.01 <= e["ts"] and e["ts"] + e["dur"] <= end + 0.05 and e["args"]["kernel"]
+            )
     assert all(e["args"]["bytes in use"] >= 0 for e in kinds["C"])
 
 
 @pytest.fixture(scope="module")
 def mlp(files):
     from onnx import TensorProto, helper, numpy_helper
+
     rng = np.random.default_rng(0)
-    w = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in (("w1", (32, 64)), ("w2", (64, 8)))]
-    nodes = [helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"), helper.make_node("Softmax", ["h"], ["s"], name="soft"), helper.make_node("MatMul", ["s", "w2"], ["y"], name="second")]
-    graph = helper.make_graph(nodes, "mlp", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 32])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])], w)
+    w = [
+        numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
+        for n, s in (("w1", (32, 64)), ("w2", (64, 8)))
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"),
+        helper.make_node("Softmax", ["h"], ["s"], name="soft"),
+        helper.make_node("MatMul", ["s", "w2"], ["y"], name="second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
+        w,
+    )
     path = files / "profiled.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString())
+    path.write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9
+        ).SerializeToString()
+    )
     from edgewise.compile import compile_inference
     from edgewise.onnx import FileSource
+
     with open(files / "profiled.edge", "wb") as f:
         compile_inference({path.name: FileSource(str(path))}, [{"n": 4}]).write(f)
     return "profiled"
@@ -72,7 +120,9 @@ def mlp(files):
 @pytest.mark.parametrize("ending", ["onnx", "edge"])
 def test_a_session(visit, server, mlp, ending):
     v = visit(server)
-    got = v.run(SUMMARY + """
+    got = v.run(
+        SUMMARY
+        + """
         const session = await ew.InferenceSession.create("/files/" + arg, {threads: 1});
         const feeds = {x: new ew.Tensor("float32", new Float32Array(4 * 32).fill(0.5), [4, 32])};
         const {y} = await session.run(feeds);
@@ -87,12 +137,26 @@ def test_a_session(visit, server, mlp, ending):
         await session.release();
         out.later = JSON.parse(await (await profile.trace()).text()).traceEvents.length;
         return out;
-    """, f"{mlp}.{ending}")
+    """,
+        f"{mlp}.{ending}",
+    )
     check(got, runs=[3])
-    assert got["same"] and got["watched"] == 1 and got["nothing"][0] == 0 and "Nothing ran" in got["nothing"][1] and got["failed"] == "mine" and got["after"] == 1
-    assert got["later"] == len(got["trace"]["traceEvents"]), "the trace of a session that has been released is another"
+    assert (
+        got["same"]
+        and got["watched"] == 1
+        and got["nothing"][0] == 0
+        and "Nothing ran" in got["nothing"][1]
+        and got["failed"] == "mine"
+        and got["after"] == 1
+    )
+    assert got["later"] == len(got["trace"]["traceEvents"]), (
+        "the trace of a session that has been released is another"
+    )
     products = {n["node"]: n for n in got["nodes"] if n["op"] == "MatMul"}
-    assert {n: r["operations"] for n, r in products.items()} == {"first": 3 * 2 * 4 * 32 * 64, "second": 3 * 2 * 4 * 64 * 8} and all(r.get("limit") != "int8" for r in products.values())
+    assert {n: r["operations"] for n, r in products.items()} == {
+        "first": 3 * 2 * 4 * 32 * 64,
+        "second": 3 * 2 * 4 * 64 * 8,
+    } and all(r.get("limit") != "int8" for r in products.values())
     assert products["second"]["bytes"] == 3 * 4 * (4 * 64 + 64 * 8 + 4 * 8)
 
 
@@ -100,10 +164,13 @@ def test_writing_and_learning(visit, server, files):
     from edgewise.training.package import compile_model_for_training
 
     from .conftest import MODEL
+
     with open(files / "profiled-lm.edge", "wb") as f:
         compile_model_for_training(MODEL, ["lora"], batch=1, sequence=32).write(f)
     v = visit(server)
-    got = v.run(SUMMARY + """
+    got = v.run(
+        SUMMARY
+        + """
         const write = await ew.pipeline("text-generation", "/files/profiled-lm.edge");
         const writing = await write.profile("Once upon a time there was a cat, and the cat sat on a mat, and", {max_new_tokens: 8, do_sample: false});
         const trainer = await ew.Trainer.create(write, "A cat sat on a mat. ".repeat(40), {max_steps: 4});
@@ -114,10 +181,15 @@ def test_writing_and_learning(visit, server, files):
         try { await write.profile(async () => write.profile("x")); } catch (e) { error = e.message; }
         await write.dispose();
         return {...out, error};
-    """)
+    """
+    )
     assert "error" not in got or isinstance(got["error"], str), got
-    check(got["writing"], runs=range(8, 26))  # seven after the first token; the prompt in whichever are quickest
-    assert {p["plan"] for p in got["writing"]["plans"]} == {"plan/1", "plan/16"} and any(o["op"] == "Attention" and o["operations"] for o in got["writing"]["ops"])
+    check(
+        got["writing"], runs=range(8, 26)
+    )  # seven after the first token; the prompt in whichever are quickest
+    assert {p["plan"] for p in got["writing"]["plans"]} == {"plan/1", "plan/16"} and any(
+        o["op"] == "Attention" and o["operations"] for o in got["writing"]["ops"]
+    )
     check(got["training"], runs=[2])
     assert [p["plan"] for p in got["training"]["plans"]] == ["train/lora/train"]
     assert "another profile" in got["error"]
@@ -127,6 +199,7 @@ def test_a_package_without_notes(visit, server, files, package):
     """Kernels' names are all there is."""
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
+
     old = Package.read(BytesSource(package, "model.edge"))
     del old.manifest["files"]["//notes"]
     with open(files / "plain.edge", "wb") as f:
@@ -140,16 +213,23 @@ def test_a_package_without_notes(visit, server, files, package):
         return out;
     """)
     assert "error" not in got, got
-    assert {"matmul_nbits", "attention"} <= {o["op"] for o in got["ops"]} and all(o.get(x) is None for o in got["ops"] for x in ("gops", "limit", "ofLimit"))
+    assert {"matmul_nbits", "attention"} <= {o["op"] for o in got["ops"]} and all(
+        o.get(x) is None for o in got["ops"] for x in ("gops", "limit", "ofLimit")
+    )
 
 
-LONG = "window.long = []; new PerformanceObserver((l) => long.push(...l.getEntries().map((e) => Math.round(e.duration)))).observe({type: 'longtask'});"
+LONG = (
+    "window.long = []; new PerformanceObserver((l) => long.push(...l.getEntries().map((e) =>"
+    " Math.round(e.duration)))).observe({type: 'longtask'});"
+)
 
 
 def test_the_demos_view(visit, server, tmp_path):
     v = visit(server, "/?seed=1", start=False)
     v.page.wait_for_function("document.body.dataset.written === '1'")
-    assert v.page.evaluate("document.body.dataset.profiled") is None, "nobody looks: nothing is timed"
+    assert v.page.evaluate("document.body.dataset.profiled") is None, (
+        "nobody looks: nothing is timed"
+    )
     v.page.click("#where summary")
     v.page.evaluate(LONG)
     v.page.click("#generate")
@@ -162,14 +242,24 @@ def test_the_demos_view(visit, server, tmp_path):
     assert all(w in v.page.inner_text("#where-limits") for w in ("GFLOP/s", "int8", "GB/s"))
     v.page.get_by_role("radio", name="by node").check(force=True)
     nodes = v.page.locator("#where-bars tr").all_inner_texts()
-    assert len(nodes) == 16 and "others" in nodes[15] and any("matmul_nbits, one token" in n for n in nodes)
+    assert (
+        len(nodes) == 16
+        and "others" in nodes[15]
+        and any("matmul_nbits, one token" in n for n in nodes)
+    )
     assert 98 < sum(float(re.search(r"([\d.]+) %", n)[1]) for n in nodes) < 102
     curve = v.page.locator("#where-memory svg")
-    assert re.fullmatch(r"Memory in use over [\d.]+ ms: [\d.]+ [kM]B at most, in .+", curve.get_attribute("aria-label"))
+    assert re.fullmatch(
+        r"Memory in use over [\d.]+ ms: [\d.]+ [kM]B at most, in .+",
+        curve.get_attribute("aria-label"),
+    )
     assert {"ms", "MB"} <= set(curve.locator("text").all_text_contents())
     most = v.page.inner_text("#where-at")
     curve.hover(position={"x": 60, "y": 60})
-    assert most.startswith("Most: ") and re.match(r"(Step \d+ of \d+|Most): [\d.]+ [kM]B, after [\d.]+ ms, in ", v.page.inner_text("#where-at"))
+    assert most.startswith("Most: ") and re.match(
+        r"(Step \d+ of \d+|Most): [\d.]+ [kM]B, after [\d.]+ ms, in ",
+        v.page.inner_text("#where-at"),
+    )
     v.page.mouse.move(0, 0)
     assert v.page.inner_text("#where-at") == most
     with v.page.expect_download() as download:

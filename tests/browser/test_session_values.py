@@ -1,9 +1,11 @@
-"""A page's session between plans: branches and loops without Python once it has compiled, strings, sequences and maps, outputs that stay in the engine, sessions without a worker."""
+"""A page's session between plans: branches and loops without Python once it has compiled, strings,
+sequences and maps, outputs that stay in the engine, sessions without a worker.
+"""
+
+import edgewise
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-import edgewise
 
 from .test_inference_session import models  # noqa: F401
 from .test_pages import no_python
@@ -14,22 +16,59 @@ n, tensor = helper.make_node, helper.make_tensor_value_info
 
 
 def seq(name):
-    return helper.make_value_info(name, helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None)))
+    return helper.make_value_info(
+        name, helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None))
+    )
 
 
 @pytest.fixture(scope="module")
 def mixed(files):
-    """A loop whose body branches on data, a sequence of what it made, words, and a classifier's map."""
-    one, two = numpy_helper.from_array(np.float32(1), "one"), numpy_helper.from_array(np.float32([2, 3]), "two")
+    """A loop whose body branches on data, a sequence of what it made, words, and a classifier's
+    map.
+    """
+    one, two = (
+        numpy_helper.from_array(np.float32(1), "one"),
+        numpy_helper.from_array(np.float32([2, 3]), "two"),
+    )
     then = helper.make_graph([n("Mul", ["s", "two"], ["a"])], "then", [], [tensor("a", F, None)])
     other = helper.make_graph([n("Sub", ["s", "one"], ["b"])], "else", [], [tensor("b", F, None)])
-    body = helper.make_graph([n("ReduceSum", ["s"], ["total"], keepdims=0), n("Less", ["total", "limit"], ["small"]), n("If", ["small"], ["t"], then_branch=then, else_branch=other), n("Identity", ["go"], ["on"]), n("Identity", ["t"], ["out"])],
-                             "body", [tensor("i", I, []), tensor("go", B, []), tensor("s", F, None)], [tensor("on", B, []), tensor("t", F, None), tensor("out", F, None)])
-    nodes = [n("Loop", ["m", "", "x"], ["y", "all"], body=body), n("SplitToSequence", ["all"], ["parts"], axis=0), n("StringConcat", ["words", "words"], ["twice"]),
-             n("ZipMap", ["y2"], ["scores"], domain="ai.onnx.ml", classlabels_strings=["no", "yes"]), n("Identity", ["y"], ["y2"])]
-    scores = helper.make_value_info("scores", helper.make_sequence_type_proto(helper.make_map_type_proto(S, helper.make_tensor_type_proto(F, None))))
-    graph = helper.make_graph(nodes, "g", [tensor("m", I, []), tensor("x", F, [2]), tensor("words", S, ["n"])], [tensor("y", F, [2]), seq("parts"), tensor("twice", S, None), scores], [one, two, numpy_helper.from_array(np.float32(20), "limit")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8)
+    body = helper.make_graph(
+        [
+            n("ReduceSum", ["s"], ["total"], keepdims=0),
+            n("Less", ["total", "limit"], ["small"]),
+            n("If", ["small"], ["t"], then_branch=then, else_branch=other),
+            n("Identity", ["go"], ["on"]),
+            n("Identity", ["t"], ["out"]),
+        ],
+        "body",
+        [tensor("i", I, []), tensor("go", B, []), tensor("s", F, None)],
+        [tensor("on", B, []), tensor("t", F, None), tensor("out", F, None)],
+    )
+    nodes = [
+        n("Loop", ["m", "", "x"], ["y", "all"], body=body),
+        n("SplitToSequence", ["all"], ["parts"], axis=0),
+        n("StringConcat", ["words", "words"], ["twice"]),
+        n("ZipMap", ["y2"], ["scores"], domain="ai.onnx.ml", classlabels_strings=["no", "yes"]),
+        n("Identity", ["y"], ["y2"]),
+    ]
+    scores = helper.make_value_info(
+        "scores",
+        helper.make_sequence_type_proto(
+            helper.make_map_type_proto(S, helper.make_tensor_type_proto(F, None))
+        ),
+    )
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [tensor("m", I, []), tensor("x", F, [2]), tensor("words", S, ["n"])],
+        [tensor("y", F, [2]), seq("parts"), tensor("twice", S, None), scores],
+        [one, two, numpy_helper.from_array(np.float32(20), "limit")],
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)],
+        ir_version=8,
+    )
     (files / "mixed.onnx").write_bytes(model.SerializeToString())
     return files / "mixed.onnx"
 
@@ -49,13 +88,26 @@ MIXED = """
 
 
 def test_programs_need_python_once(visit, server, mixed):
-    y, parts, twice, scores = edgewise.InferenceSession(str(mixed)).run(None, {"m": np.array(4), "x": np.float32([1, 2]), "words": np.array(["a", "b"], object)})
-    want = [y.tolist(), [[list(p.shape), p.ravel().tolist()] for p in parts], "string", twice.tolist(), [[list(e) for e in m.items()] for m in scores]]
+    y, parts, twice, scores = edgewise.InferenceSession(str(mixed)).run(
+        None, {"m": np.array(4), "x": np.float32([1, 2]), "words": np.array(["a", "b"], object)}
+    )
+    want = [
+        y.tolist(),
+        [[list(p.shape), p.ravel().tolist()] for p in parts],
+        "string",
+        twice.tolist(),
+        [[list(e) for e in m.items()] for m in scores],
+    ]
     v = visit(server)
     first = v.run(MIXED, {"options": {"threads": 1}})
     assert "error" not in first, first
     assert first["out"] == [want, want] and not no_python(v)
-    assert first["meta"] == [["y", True, "tensor"], ["parts", False, "sequence"], ["twice", True, "tensor"], ["scores", False, "sequence"]]
+    assert first["meta"] == [
+        ["y", True, "tensor"],
+        ["parts", False, "sequence"],
+        ["twice", True, "tensor"],
+        ["scores", False, "sequence"],
+    ]
     for options in ({}, {"proxy": False}):
         w = visit(server)
         assert w.run(MIXED, {"options": options}) == first and no_python(w), options
@@ -85,11 +137,36 @@ def test_outputs_stay_and_loops_end(visit, server, models):  # noqa: F811
         return {places, refused, half, after, stopped, again};
     """)
     assert "error" not in got, got
-    assert got == {"places": ["cpu-pinned"] * 3, "refused": "InputError", "half": [0x3c00, 0xc000, 0x3800], "after": ["cpu", "cpu-pinned"], "stopped": "Aborted", "again": [8, 16]}
+    assert got == {
+        "places": ["cpu-pinned"] * 3,
+        "refused": "InputError",
+        "half": [0x3C00, 0xC000, 0x3800],
+        "after": ["cpu", "cpu-pinned"],
+        "stopped": "Aborted",
+        "again": [8, 16],
+    }
 
 
-@pytest.mark.parametrize("feeds, name", [("{m: new ew.Tensor('int64', [1], []), x: [1, 2], words: new ew.Tensor(['a'])}", "InputError"), ("{m: new ew.Tensor('int64', [1], []), x: new ew.Tensor(['a', 'b']), words: new ew.Tensor(['a'])}", "InputError")])
+@pytest.mark.parametrize(
+    "feeds, name",
+    [
+        (
+            "{m: new ew.Tensor('int64', [1], []), x: [1, 2], words: new ew.Tensor(['a'])}",
+            "InputError",
+        ),
+        (
+            (
+                "{m: new ew.Tensor('int64', [1], []), x: new ew.Tensor(['a', 'b']), words: new"
+                " ew.Tensor(['a'])}"
+            ),
+            "InputError",
+        ),
+    ],
+)
 def test_wrong_values(visit, server, mixed, feeds, name):
-    got = visit(server).run(f"const s = await ew.InferenceSession.create('/files/mixed.onnx', {{proxy: false}}); return s.run({feeds})")
+    got = visit(server).run(
+        "const s = await ew.InferenceSession.create('/files/mixed.onnx', {proxy: false}); return"
+        f" s.run({feeds})"
+    )
     e = error(got, name)
     assert "feed 'x'" in e["where"] and e["remedy"]

@@ -1,4 +1,7 @@
-"""Training in a page: it learns, says what it does, can be stopped at any moment, and goes on bit for bit where it was."""
+"""Training in a page: it learns, says what it does, can be stopped at any moment, and goes on bit
+for bit where it was.
+"""
+
 import base64
 import io
 import json
@@ -11,7 +14,18 @@ from .conftest import FLAGS, MODEL, Visit, edit_package
 from .test_trouble import error
 
 BATCH, SEQUENCE = 2, 32
-TEXT = " ".join(f"The {a} robot number {i} had a {b} and gave it to the {c}." for i, (a, b, c) in enumerate([("old", "lamp", "cat"), ("small", "boat", "owl"), ("merry", "cake", "moon"), ("rusty", "hat", "queen")] * 6))
+TEXT = " ".join(
+    f"The {a} robot number {i} had a {b} and gave it to the {c}."
+    for i, (a, b, c) in enumerate(
+        [
+            ("old", "lamp", "cat"),
+            ("small", "boat", "owl"),
+            ("merry", "cake", "moon"),
+            ("rusty", "hat", "queen"),
+        ]
+        * 6
+    )
+)
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +33,18 @@ def trainable(files):
     """The demo model with LoRA (with dropout, so that seeds matter) as /files/trainable.edge."""
     from edgewise.session.decoder import folder_files
     from edgewise.training.package import compile_training_package
-    package = compile_training_package(folder_files(MODEL)[0], [{"name": "lora", "batch": BATCH, "sequence": SEQUENCE, "lora": {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1}}])
+
+    package = compile_training_package(
+        folder_files(MODEL)[0],
+        [
+            {
+                "name": "lora",
+                "batch": BATCH,
+                "sequence": SEQUENCE,
+                "lora": {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1},
+            }
+        ],
+    )
     (files / "model-in-parts").mkdir(exist_ok=True)
     out = io.BytesIO()
     package.write(out)
@@ -39,8 +64,12 @@ def train(visit, body, **arg):
 
 def test_it_learns_and_the_base_stays(visit, server, trainable):
     v = visit(server)
-    v.run("""window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => Math.round(e.duration)))).observe({type: "longtask"});""")
-    got = train(v, """
+    v.run(
+        """window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => Math.round(e.duration)))).observe({type: "longtask"});"""
+    )
+    got = train(
+        v,
+        """
         const events = [], before = await greedy();
         const done = await ew.fineTune(p, arg.text, {epochs: 6, learning_rate: 5e-3, evaluation: 0.2, evaluate_every: 20, name: "robots", onStep: (e) => events.push(e)});
         const after = await greedy(), adapters = p.adapters;
@@ -49,48 +78,101 @@ def test_it_learns_and_the_base_stays(visit, server, trainable):
         await p.setAdapter("robots", 0); const none = await greedy();
         await p.dispose();
         return {before, after, base, again, none, done, events, adapters, off, can: p.info.training, long};
-    """)
+    """,
+    )
     assert "error" not in got, got
     losses = got["done"]["losses"]
     assert len(losses) == got["done"]["total"] == len(got["events"]) > 20
     assert sum(losses[-4:]) < 0.8 * sum(losses[:4]), losses
     evaluations = got["done"]["evaluations"]
-    assert [e[0] for e in evaluations] == [0, *range(20, len(losses), 20), len(losses)] and evaluations[-1][1] < evaluations[0][1]
-    assert got["after"] != got["before"] == got["base"] == got["none"] and got["again"] == got["after"]
-    assert got["adapters"] == [{"name": "robots", "kind": "lora", "active": True, "scale": 1, "bytes": got["adapters"][0]["bytes"], "r": 4, "lora_alpha": 8}] and not got["off"][0]["active"]
+    assert [e[0] for e in evaluations] == [
+        0,
+        *range(20, len(losses), 20),
+        len(losses),
+    ] and evaluations[-1][1] < evaluations[0][1]
+    assert (
+        got["after"] != got["before"] == got["base"] == got["none"] and got["again"] == got["after"]
+    )
+    assert (
+        got["adapters"]
+        == [
+            {
+                "name": "robots",
+                "kind": "lora",
+                "active": True,
+                "scale": 1,
+                "bytes": got["adapters"][0]["bytes"],
+                "r": 4,
+                "lora_alpha": 8,
+            }
+        ]
+        and not got["off"][0]["active"]
+    )
     last = got["events"][-1]
-    assert last["step"] == last["total"] and last["seconds_left"] == 0 and last["tokens_per_second"] > 0 and abs(last["epoch"] - 6) < 0.5 and last["memory"]["engine"] > last["memory"]["activations"] > 0
-    assert got["can"] == [{"adapter": "lora", "batch": BATCH, "sequence": SEQUENCE, "learning_rate": got["can"][0]["learning_rate"], "optimizer": "AdamW", "r": 4, "lora_alpha": 8}]
+    assert (
+        last["step"] == last["total"]
+        and last["seconds_left"] == 0
+        and last["tokens_per_second"] > 0
+        and abs(last["epoch"] - 6) < 0.5
+        and last["memory"]["engine"] > last["memory"]["activations"] > 0
+    )
+    assert got["can"] == [
+        {
+            "adapter": "lora",
+            "batch": BATCH,
+            "sequence": SEQUENCE,
+            "learning_rate": got["can"][0]["learning_rate"],
+            "optimizer": "AdamW",
+            "r": 4,
+            "lora_alpha": 8,
+        }
+    ]
     assert got["long"] == [], "the page's thread was blocked"
 
 
 def test_lora_and_optimizer_as_options(visit, server, trainable):
     v = visit(server)
-    got = train(v, """
+    got = train(
+        v,
+        """
         const why = async (options) => { try { await ew.fineTune(p, arg.text, {max_steps: 1, ...options}); return "none"; } catch (e) { return e.name + " " + e.where; } };
         const one = await ew.fineTune(p, arg.text, {lora: {r: 2, lora_alpha: 4}, optimizer: {type: "adamw", lr: 1e-3}, max_steps: 2, name: "one"});
         const two = await ew.fineTune(p, arg.text, {adapter: "lora", r: 2, lora_alpha: 4, learning_rate: 1e-3, max_steps: 2, name: "two"});
         const wrong = [await why({lora: false}), await why({lora: {r: 2, target_modules: "x"}}), await why({lora: false, adapter: "lora"}), await why({optimizer: "SGD"}), await why({optimizer: {type: "AdamW", eps: 1}})];
         await p.dispose();
         return {one: one.losses, two: two.losses, wrong};
-    """)
+    """,
+    )
     assert "error" not in got, got
     assert got["one"] == got["two"]
-    assert [w.split()[0] for w in got["wrong"]] == ["InputError"] * 5 and [w.split(" ", 1)[1] for w in got["wrong"]][1:] == ["options.lora.target_modules", "options.lora", "options.optimizer", "options.optimizer.eps"]
+    assert [w.split()[0] for w in got["wrong"]] == ["InputError"] * 5 and [
+        w.split(" ", 1)[1] for w in got["wrong"]
+    ][1:] == [
+        "options.lora.target_modules",
+        "options.lora",
+        "options.optimizer",
+        "options.optimizer.eps",
+    ]
 
 
 def test_a_seed_is_a_run(visit, server, trainable):
     v = visit(server)
-    got = train(v, """
+    got = train(
+        v,
+        """
         const losses = async (o) => (await ew.fineTune(p, arg.text, {max_steps: 4, ...o})).losses;
         const out = {a: await losses({seed: 5}), b: await losses({seed: 5}), c: await losses({seed: 6}), two: await losses({seed: 5, gradient_accumulation_steps: 2}), r: await losses({seed: 5, r: 2}),
                      schedule: await losses({seed: 5, schedule: "cosine", warmup_steps: 2})};
         await p.dispose();
         return out;
-    """)
+    """,
+    )
     assert "error" not in got, got
     assert got["a"] == got["b"] != got["c"] and got["a"][0] != got["c"][0]
-    assert got["schedule"][0] == got["a"][0] == got["schedule"][0] and got["schedule"][2:] != got["a"][2:]
+    assert (
+        got["schedule"][0] == got["a"][0] == got["schedule"][0]
+        and got["schedule"][2:] != got["a"][2:]
+    )
     assert got["two"] != got["a"] and got["r"][0] == got["a"][0] and got["r"] != got["a"]
 
 
@@ -104,13 +186,22 @@ def test_losses_are_those_of_python(visit, server, trainable):
     from edgewise.training.package import default_lora
     from edgewise.training.program import Program
     from edgewise.training.session import TrainingSession, seed_of_run
+
     entry = trainable.manifest["training"][0]
     graph = trainable.graph
-    program = Program(graph, **causal_lm_inputs(graph, BATCH, SEQUENCE), loss=CausalLMLoss(), optimizer=optimizer_of({k: v for k, v in entry["optimizer"].items()}), lora=default_lora(r=4, lora_alpha=8, lora_dropout=0.1),
-                      trainable=[], max_grad_norm=entry["max_grad_norm"], no_decay=("*norm*", "*bias*"))
+    program = Program(
+        graph,
+        **causal_lm_inputs(graph, BATCH, SEQUENCE),
+        loss=CausalLMLoss(),
+        optimizer=optimizer_of({k: v for k, v in entry["optimizer"].items()}),
+        lora=default_lora(r=4, lora_alpha=8, lora_dropout=0.1),
+        trainable=[],
+        max_grad_norm=entry["max_grad_norm"],
+        no_decay=("*norm*", "*bias*"),
+    )
     session = TrainingSession(program, seed=9)
     ids = Tokenizer.from_pretrained(MODEL).encode(TEXT) + [entry["eos_token_id"]]
-    blocks = [ids[at:at + SEQUENCE] for at in range(0, len(ids) - 1, SEQUENCE - 1)]
+    blocks = [ids[at : at + SEQUENCE] for at in range(0, len(ids) - 1, SEQUENCE - 1)]
     own = seed_of_run(seed_of_run(9, -2), 0)
     order = list(range(len(blocks)))
     for i in range(len(order) - 1, 0, -1):
@@ -119,17 +210,40 @@ def test_losses_are_those_of_python(visit, server, trainable):
     here = []
     for step in range(4):
         rows = [blocks[order[step * BATCH + i]] for i in range(BATCH)]
-        feeds = {"input_ids": np.array([r + [entry["pad_token_id"]] * (SEQUENCE - len(r)) for r in rows], np.int64), "labels": np.array([r + [-100] * (SEQUENCE - len(r)) for r in rows], np.int64)}
+        feeds = {
+            "input_ids": np.array(
+                [r + [entry["pad_token_id"]] * (SEQUENCE - len(r)) for r in rows], np.int64
+            ),
+            "labels": np.array([r + [-100] * (SEQUENCE - len(r)) for r in rows], np.int64),
+        }
         here.append(float(session.train(feeds, 2e-3)["loss"]))
     v = visit(server)
     for load in ({}, {"flavour": "relaxed-threads", "threads": 2}):
-        there = train(v, "const r = await ew.fineTune(p, arg.text, {max_steps: 4, seed: 9, learning_rate: 2e-3}); await p.dispose(); return r.losses;", load=load)
+        there = train(
+            v,
+            "const r = await ew.fineTune(p, arg.text, {max_steps: 4, seed: 9, learning_rate:"
+            " 2e-3}); await p.dispose(); return r.losses;",
+            load=load,
+        )
         assert np.allclose(there, here, rtol=1e-3, atol=0), (here, there)
 
 
-RUN = {"max_steps": 6, "seed": 3, "schedule": "linear", "checkpoint": {"name": "run 1", "every": 2}, "gradient_accumulation_steps": 2}
-WHOLE = "const {checkpoint, ...o} = arg.o; const r = await ew.fineTune(p, arg.text, o); const text = await greedy(); await p.dispose(); return {losses: r.losses, text};"
-BEGIN = "window.steps = 0; void ew.fineTune(p, arg.text, {...arg.o, onStep: (e) => { window.steps = e.step; window.failed = e.checkpoint; }}).catch((e) => { window.failed = e.message; }); return true;"
+RUN = {
+    "max_steps": 6,
+    "seed": 3,
+    "schedule": "linear",
+    "checkpoint": {"name": "run 1", "every": 2},
+    "gradient_accumulation_steps": 2,
+}
+WHOLE = (
+    "const {checkpoint, ...o} = arg.o; const r = await ew.fineTune(p, arg.text, o); const text ="
+    " await greedy(); await p.dispose(); return {losses: r.losses, text};"
+)
+BEGIN = (
+    "window.steps = 0; void ew.fineTune(p, arg.text, {...arg.o, onStep: (e) => { window.steps ="
+    " e.step; window.failed = e.checkpoint; }}).catch((e) => { window.failed = e.message; });"
+    " return true;"
+)
 RESUME = """
     const events = [];
     const r = await ew.fineTune(p, arg.text, {...arg.o, resume: true, onStep: (e) => events.push(e.step)});
@@ -148,24 +262,48 @@ def test_a_closed_tab_goes_on_bit_for_bit(visit, server, trainable):
     w = visit(server)
     again = train(w, RESUME, o=RUN)
     assert "error" not in again, again
-    assert again["losses"] == whole["losses"] and again["text"] == whole["text"] and again["events"][0] in (3, 5)
-    assert [(c["name"], c["step"], c["total"], c["program"]) for c in again["kept"]] == [("run 1", 6, 6, "lora")]
+    assert (
+        again["losses"] == whole["losses"]
+        and again["text"] == whole["text"]
+        and again["events"][0] in (3, 5)
+    )
+    assert [(c["name"], c["step"], c["total"], c["program"]) for c in again["kept"]] == [
+        ("run 1", 6, 6, "lora")
+    ]
     # Once more: there is nothing left to do, and the adapter is there.
     done = train(w, RESUME, o=RUN)
-    assert done["losses"] == whole["losses"] and done["events"] == [] and done["text"] == whole["text"]
-    assert w.run("await ew.clearCache(); const a = await ew.checkpoints(); await ew.deleteCheckpoint('run 1'); return [a.length, (await ew.checkpoints()).length]") == [1, 0]
+    assert (
+        done["losses"] == whole["losses"] and done["events"] == [] and done["text"] == whole["text"]
+    )
+    assert w.run(
+        "await ew.clearCache(); const a = await ew.checkpoints(); await ew.deleteCheckpoint('run"
+        " 1'); return [a.length, (await ew.checkpoints()).length]"
+    ) == [1, 0]
 
 
 def test_a_killed_browser_goes_on_bit_for_bit(playwright, built, server, trainable, tmp_path):
     def launch():
-        return playwright.chromium.launch_persistent_context(tmp_path, executable_path="/usr/bin/chromium", args=FLAGS)
+        return playwright.chromium.launch_persistent_context(
+            tmp_path, executable_path="/usr/bin/chromium", args=FLAGS
+        )
+
     context = launch()
     v = Visit(context, server + "/files/blank.html").start()
     whole = train(v, WHOLE, o=RUN)
     assert "error" not in whole, whole
     train(v, BEGIN, o=RUN)
     v.page.wait_for_function("window.steps >= 3")
-    pid = next(p["id"] for p in context.browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"] if p["type"] == "browser") if context.browser else None
+    pid = (
+        next(
+            p["id"]
+            for p in context.browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")[
+                "processInfo"
+            ]
+            if p["type"] == "browser"
+        )
+        if context.browser
+        else None
+    )
     if pid is None:
         pid = int(os.readlink(tmp_path / "SingletonLock").rsplit("-", 1)[1])
     os.kill(pid, signal.SIGKILL)
@@ -179,7 +317,11 @@ def test_a_killed_browser_goes_on_bit_for_bit(playwright, built, server, trainab
         w = Visit(context, server + "/files/blank.html").start()
         again = train(w, RESUME, o=RUN)
         assert "error" not in again, again
-        assert again["losses"] == whole["losses"] and again["text"] == whole["text"] and again["events"][0] in (3, 5)
+        assert (
+            again["losses"] == whole["losses"]
+            and again["text"] == whole["text"]
+            and again["events"][0] in (3, 5)
+        )
     finally:
         context.close()
 
@@ -213,10 +355,26 @@ def test_checkpoints_of_other_runs_are_refused(visit, server, trainable):
     v = visit(server)
     train(v, RESUME, o=RUN)
     for change in ({"seed": 4}, {"learning_rate": 0.5}, {"max_steps": 7}):
-        error(train(v, RESUME, o={**RUN, **change}), "InputError", next(iter(change)) if "max_steps" not in change else "total", "run 1")
-    error(train(v, RESUME.replace("arg.text", "arg.text + ' And more.'"), o=RUN), "InputError", "other texts")
+        error(
+            train(v, RESUME, o={**RUN, **change}),
+            "InputError",
+            next(iter(change)) if "max_steps" not in change else "total",
+            "run 1",
+        )
+    error(
+        train(v, RESUME.replace("arg.text", "arg.text + ' And more.'"), o=RUN),
+        "InputError",
+        "other texts",
+    )
     error(train(v, RESUME, o={**RUN, "checkpoint": "../x"}), "InputError", "no name")
-    assert train(v, "const r = await ew.fineTune(p, arg.text, arg.o); return r.step", o={**RUN, "seed": 4}) == 6, "without resume it begins anew"
+    assert (
+        train(
+            v,
+            "const r = await ew.fineTune(p, arg.text, arg.o); return r.step",
+            o={**RUN, "seed": 4},
+        )
+        == 6
+    ), "without resume it begins anew"
 
 
 def test_full_storage_is_said_and_loses_nothing(visit, server, context, trainable):
@@ -225,7 +383,9 @@ def test_full_storage_is_said_and_loses_nothing(visit, server, context, trainabl
     assert first["kept"][0]["step"] == 2
     client = context.new_cdp_session(v.page)
     client.send("Storage.overrideQuotaForOrigin", {"origin": server, "quotaSize": 1000})
-    got = train(v, """
+    got = train(
+        v,
+        """
         const events = [];
         const t = await ew.Trainer.create(p, arg.text, {...arg.o, onStep: (e) => events.push(e)});
         const r = await t.run();
@@ -234,10 +394,21 @@ def test_full_storage_is_said_and_loses_nothing(visit, server, context, trainabl
         let kept; try { kept = await p.keepAdapter(r.adapter); } catch (e) { kept = [e.name, e.message]; }
         const text = await greedy(); await p.dispose();
         return {r, saved, kept, text, words: events.map((e) => e.checkpoint ?? null), there: await ew.checkpoints()};
-    """, o=RUN)
+    """,
+        o=RUN,
+    )
     assert "error" not in got, got
-    assert got["r"]["step"] == 6 and [bool(w) for w in got["words"]] == [False, True] * 3 and "full" in got["words"][1] and "full" in got["r"]["checkpoint_error"]
-    assert got["saved"][0] == "StorageError" and got["kept"][0] == "StorageError" and "still in use" in got["kept"][1]
+    assert (
+        got["r"]["step"] == 6
+        and [bool(w) for w in got["words"]] == [False, True] * 3
+        and "full" in got["words"][1]
+        and "full" in got["r"]["checkpoint_error"]
+    )
+    assert (
+        got["saved"][0] == "StorageError"
+        and got["kept"][0] == "StorageError"
+        and "still in use" in got["kept"][1]
+    )
     assert got["there"] and got["there"][0]["step"] == 2, "the save before is still there"
     client.send("Storage.overrideQuotaForOrigin", {"origin": server})
     whole = train(v, RESUME, o=RUN | {"max_steps": 2})
@@ -247,7 +418,8 @@ def test_full_storage_is_said_and_loses_nothing(visit, server, context, trainabl
 def test_storage_that_is_denied(visit, server, trainable):
     v = visit(server, start=False)
     v.page.context.add_init_script("")
-    got = v.page.evaluate("""async () => {
+    got = v.page.evaluate(
+        """async () => {
         const ew = await import('/edgewise.js');
         const source = await (await fetch('/worker.js')).text();
         const denied = "Object.defineProperty(StorageManager.prototype, 'getDirectory', {value: () => Promise.reject(new DOMException('denied', 'SecurityError'))});";
@@ -257,13 +429,17 @@ def test_storage_that_is_denied(visit, server, trainable):
         const r = await ew.fineTune(p, %s, {max_steps: 2, checkpoint: {name: 'x', every: 1}, onStep: (e) => words.push(e.checkpoint)});
         await p.dispose();
         return {step: r.step, words};
-    }""" % json.dumps(TEXT))
+    }"""
+        % json.dumps(TEXT)
+    )
     assert got["step"] == 2 and all("may not keep files" in w for w in got["words"]), got
 
 
 def test_pause_generate_go_on_abort(visit, server, trainable):
     v = visit(server)
-    got = train(v, """
+    got = train(
+        v,
+        """
         const steps = [], stop = new AbortController();
         const t = await ew.Trainer.create(p, arg.text, {max_steps: 400, seed: 1, signal: stop.signal, onStep: (e) => steps.push(e.step)});
         const first = await t.step();
@@ -289,16 +465,29 @@ def test_pause_generate_go_on_abort(visit, server, trainable):
         let gone; try { gone = await t.step(); } catch (e) { gone = e.message; }
         await p.dispose();
         return {first, during, still, base, second, end, losses, steps, adapters, gone, beside};
-    """)
+    """,
+    )
     assert "error" not in got, got
-    assert got["first"]["step"] == 1 and got["steps"][:2] == [1, 2] and got["still"] <= 1 and got["end"] == "Aborted"
-    assert got["during"] and got["beside"] and "already" in got["second"] and "nothing is being trained" in got["gone"]
+    assert (
+        got["first"]["step"] == 1
+        and got["steps"][:2] == [1, 2]
+        and got["still"] <= 1
+        and got["end"] == "Aborted"
+    )
+    assert (
+        got["during"]
+        and got["beside"]
+        and "already" in got["second"]
+        and "nothing is being trained" in got["gone"]
+    )
     assert got["losses"] >= len(got["steps"]) and got["adapters"][0]["active"]
 
 
 def test_pausing_and_switching_change_nothing(visit, server, trainable):
     v = visit(server)
-    got = train(v, """
+    got = train(
+        v,
+        """
         const whole = (await ew.fineTune(p, arg.text, {max_steps: 4, seed: 2, name: "x"})).losses;
         const t = await ew.Trainer.create(p, arg.text, {max_steps: 4, seed: 2, name: "y", evaluation: undefined});
         const losses = [];
@@ -311,17 +500,23 @@ def test_pausing_and_switching_change_nothing(visit, server, trainable):
         const files = await Promise.all(["x", "y"].map(async (n) => new Uint8Array(await (await p.saveAdapter(n))[0].arrayBuffer())));
         await p.dispose();
         return {whole, losses, x, y, same: files[0].length === files[1].length && files[0].every((b, i) => b === files[1][i])};
-    """)
+    """,
+    )
     assert "error" not in got, got
     assert got["losses"] == got["whole"] and got["x"] == got["y"] and got["same"]
 
 
 def test_adapters_as_files(visit, server, trainable, tmp_path):
-    """What the page saves is PEFT's layout, which Python reads; and it comes back the same, in half precision nearly so, and with a lower rank."""
+    """What the page saves is PEFT's layout, which Python reads; and it comes back the same, in half
+    precision nearly so, and with a lower rank.
+    """
     np = pytest.importorskip("numpy")
     from edgewise.training.peft import load_adapter
+
     v = visit(server)
-    got = train(v, """
+    got = train(
+        v,
+        """
         await ew.fineTune(p, arg.text, {max_steps: 8, learning_rate: 5e-3, r: 3, lora_alpha: 12, name: "low"});
         const low = await greedy();
         await ew.fineTune(p, arg.text, {max_steps: 8, learning_rate: 5e-3, seed: 8, name: "other"});
@@ -337,42 +532,70 @@ def test_adapters_as_files(visit, server, trainable, tmp_path):
         const config = await files.find((f) => f.name === "adapter_config.json").text();
         await p.dispose();
         return {low, other, back, still, info, names, data, config};
-    """)
+    """,
+    )
     assert "error" not in got, got
-    assert got["back"] == got["low"] and got["still"] == got["other"] and got["names"] == ["other", "again"]
+    assert (
+        got["back"] == got["low"]
+        and got["still"] == got["other"]
+        and got["names"] == ["other", "again"]
+    )
     assert (got["info"]["r"], got["info"]["lora_alpha"]) == (3, 12)
     (tmp_path / "adapter_model.safetensors").write_bytes(bytes(got["data"]))
     (tmp_path / "adapter_config.json").write_text(got["config"])
     adapter = load_adapter(tmp_path)
     assert adapter.config.r == 3 and adapter.config.lora_alpha == 12 and len(adapter.lora) == 42
-    assert all(a.shape[0] == 3 == b.shape[1] for a, b in adapter.lora.values()) and any(np.frombuffer(b.bytes(), np.float32).any() for _, b in adapter.lora.values())
+    assert all(a.shape[0] == 3 == b.shape[1] for a, b in adapter.lora.values()) and any(
+        np.frombuffer(b.bytes(), np.float32).any() for _, b in adapter.lora.values()
+    )
     w = visit(server)
-    kept = train(w, """
+    kept = train(
+        w,
+        """
         const kept = await p.keptAdapters();
         const info = await p.loadAdapter("again"); await p.setAdapter("again"); const text = await greedy();
         await p.forgetAdapter("again"); const none = await p.keptAdapters();
         let gone; try { await p.loadAdapter("again"); gone = p.adapters.length; } catch (e) { gone = [e.name, e.message]; }
         await p.dispose();
         return {kept: kept.map((k) => k.name), text, none: none.length, gone, info};
-    """)
+    """,
+    )
     assert "error" not in kept, kept
-    assert kept["kept"] == ["again"] and kept["text"] == got["low"] and kept["none"] == 0 and kept["gone"][0] == "InputError"
+    assert (
+        kept["kept"] == ["again"]
+        and kept["text"] == got["low"]
+        and kept["none"] == 0
+        and kept["gone"][0] == "InputError"
+    )
 
 
 @pytest.fixture(scope="session")
 def both(files, trainable):
-    """The demo model with LoRA and with training of all its parameters (those that are not quantized)."""
+    """The demo model with LoRA and with training of all its parameters (those that are not
+    quantized).
+    """
     from edgewise.session.decoder import folder_files
     from edgewise.training.package import compile_training_package
+
     sizes = {"batch": BATCH, "sequence": SEQUENCE}
     with open(files / "both.edge", "wb") as f:
-        compile_training_package(folder_files(MODEL)[0], [{"name": "lora", "lora": {"r": 4, "lora_alpha": 8}, **sizes}, {"name": "full", **sizes}]).write(f)
+        compile_training_package(
+            folder_files(MODEL)[0],
+            [
+                {"name": "lora", "lora": {"r": 4, "lora_alpha": 8}, **sizes},
+                {"name": "full", **sizes},
+            ],
+        ).write(f)
 
 
 def test_all_parameters(visit, server, both):
-    """Generation uses the trained copies and what follows from them; they change places with adapters and with the model as it was."""
+    """Generation uses the trained copies and what follows from them; they change places with
+    adapters and with the model as it was.
+    """
     v = visit(server)
-    got = v.run(LOAD.replace("trainable", "both") + """
+    got = v.run(
+        LOAD.replace("trainable", "both")
+        + """
         const o = {adapter: "full", learning_rate: 0.03, seed: 3};
         const base = await greedy();
         const f = await ew.fineTune(p, arg.text, {...o, max_steps: 12, name: "f"}), full = await greedy();
@@ -395,15 +618,27 @@ def test_all_parameters(visit, server, both):
         const kinds = p.adapters.map((a) => [a.name, a.kind]);
         await p.dispose();
         return {base, full, lora, same, losses, first: f.losses, scaled, kinds};
-    """, {"text": TEXT})
+    """,
+        {"text": TEXT},
+    )
     assert "error" not in got, got
-    assert len({got["base"], got["full"], got["lora"]}) == 3 and all(got["same"]) and got["losses"] == got["first"] and got["scaled"] == "InputError"
-    assert got["kinds"] == [["l", "lora"], ["g", "full"], ["h", "full"]] and got["first"][-1] < got["first"][0]
+    assert (
+        len({got["base"], got["full"], got["lora"]}) == 3
+        and all(got["same"])
+        and got["losses"] == got["first"]
+        and got["scaled"] == "InputError"
+    )
+    assert (
+        got["kinds"] == [["l", "lora"], ["g", "full"], ["h", "full"]]
+        and got["first"][-1] < got["first"][0]
+    )
 
 
 def test_wrong_adapters_are_refused(visit, server, trainable):
     v = visit(server)
-    got = train(v, """
+    got = train(
+        v,
+        """
         await ew.fineTune(p, arg.text, {max_steps: 2, name: "good"});
         const text = await greedy();
         const [weights, config] = await p.saveAdapter("good");
@@ -428,44 +663,86 @@ def test_wrong_adapters_are_refused(visit, server, trainable):
         const same = (await greedy()) === text;
         await p.dispose();
         return {out, same, names: p.adapters.map((a) => a.name)};
-    """)
+    """,
+    )
     assert "error" not in got, got
     assert got["same"] and got["names"] == ["good"]
     for name, result in got["out"].items():
-        assert result[1] is True and result[0] in ("ModelError", "InputError", "UnsupportedField"), (name, result)
+        assert result[1] is True and result[0] in (
+            "ModelError",
+            "InputError",
+            "UnsupportedField",
+        ), (name, result)
 
 
 def test_wrong_wishes(visit, server, trainable):
     v = visit(server)
-    error(v.run("const p = await ew.pipeline('text-generation', '/files/model.edge'); return await ew.fineTune(p, arg)", TEXT), "InputError", "compiled without training")
+    error(
+        v.run(
+            "const p = await ew.pipeline('text-generation', '/files/model.edge'); return await"
+            " ew.fineTune(p, arg)",
+            TEXT,
+        ),
+        "InputError",
+        "compiled without training",
+    )
     error(v.run("return await ew.fineTune({}, arg)", TEXT), "InputError", "pipeline")
-    for options, word in (({"epoch": 3}, "epoch"), ({"epochs": -1}, "epochs"), ({"max_steps": 0.5}, "max_steps"), ({"learning_rate": -1}, "learning_rate"), ({"schedule": "step"}, "schedule"), ({"adapter": "full"}, "lora"),
-                          ({"adapter": "dora"}, "lora"), ({"r": 5}, "room for 4"), ({"r": 0}, "r is 0"), ({"lora_alpha": -1}, "lora_alpha"), ({"seed": -1}, "seed"), ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
-                          ({"evaluation": 1.5}, "evaluation"), ({"evaluation": [1]}, "evaluation"), ({"evaluation": ""}, "evaluation"), ({"name": "a/b"}, "name"), ({"resume": True}, "resume"), ({"checkpoint": {"name": "x", "every": 0}}, "every"),
-                          ({"warmup_steps": -1}, "warmup_steps")):
+    for options, word in (
+        ({"epoch": 3}, "epoch"),
+        ({"epochs": -1}, "epochs"),
+        ({"max_steps": 0.5}, "max_steps"),
+        ({"learning_rate": -1}, "learning_rate"),
+        ({"schedule": "step"}, "schedule"),
+        ({"adapter": "full"}, "lora"),
+        ({"adapter": "dora"}, "lora"),
+        ({"r": 5}, "room for 4"),
+        ({"r": 0}, "r is 0"),
+        ({"lora_alpha": -1}, "lora_alpha"),
+        ({"seed": -1}, "seed"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
+        ({"evaluation": 1.5}, "evaluation"),
+        ({"evaluation": [1]}, "evaluation"),
+        ({"evaluation": ""}, "evaluation"),
+        ({"name": "a/b"}, "name"),
+        ({"resume": True}, "resume"),
+        ({"checkpoint": {"name": "x", "every": 0}}, "every"),
+        ({"warmup_steps": -1}, "warmup_steps"),
+    ):
         e = error(train(v, "return await ew.fineTune(p, arg.text, arg.o)", o=options), "InputError")
         assert word in e["message"], (options, e["message"])
     for texts in ("", "Hi", [], [1], None, {"a": 1}):
         error(train(v, "return await ew.fineTune(p, arg.texts)", texts=texts), "InputError", "text")
     # After all that a model still writes and learns.
-    got = train(v, """
+    got = train(
+        v,
+        """
         for (const o of [{r: 99}, {evaluation: 2}]) await ew.fineTune(p, arg.text, o).catch(() => undefined);
         const a = await greedy(); const r = await ew.fineTune(p, arg.text, {max_steps: 1}); await p.dispose(); return [a, r.step];
-    """)
+    """,
+    )
     assert got[1] == 1
 
 
 def test_the_loss_explodes(visit, server, trainable):
     v = visit(server)
-    got = train(v, """
+    got = train(
+        v,
+        """
         const before = await greedy();
         const e = await ew.fineTune(p, arg.text, {max_steps: 60, learning_rate: 1e30}).catch((e) => e);
         const adapters = p.adapters.length, after = await greedy();
         const r = await ew.fineTune(p, arg.text, {max_steps: 2}); await p.dispose();
         return {e: [e.name, e.message], adapters, same: before === after, step: r.step};
-    """)
+    """,
+    )
     assert "error" not in got, got
-    assert got["e"][0] == "EngineError" and "learning_rate" in got["e"][1] and got["adapters"] == 0 and got["same"] and got["step"] == 2, got
+    assert (
+        got["e"][0] == "EngineError"
+        and "learning_rate" in got["e"][1]
+        and got["adapters"] == 0
+        and got["same"]
+        and got["step"] == 2
+    ), got
 
 
 def test_damaged_training_plans(visit, server, files, package, trainable):
@@ -474,16 +751,24 @@ def test_damaged_training_plans(visit, server, files, package, trainable):
 
     def swap(m):
         plans = m["training"][0]["plans"]
-        plans["train"]["file"], plans["update"]["file"] = plans["update"]["file"], plans["train"]["file"]
+        plans["train"]["file"], plans["update"]["file"] = (
+            plans["update"]["file"],
+            plans["train"]["file"],
+        )
+
     (files / "swapped.edge").write_bytes(edit_package(data, swap))
     v = visit(server)
-    got = v.run("const e = await ew.pipeline('text-generation', '/files/swapped.edge').catch((e) => e); return [e.name, e.what]")
+    got = v.run(
+        "const e = await ew.pipeline('text-generation', '/files/swapped.edge').catch((e) => e);"
+        " return [e.name, e.what]"
+    )
     assert got[0] == "PackageError" and "the manifest describes" in got[1], got
 
 
 def test_compiled_here_with_training(visit, server):
     v = visit(server)
-    got = v.run("""
+    got = v.run(
+        """
         const p = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {batch_size: 2, sequence_length: 32, r: 2}});
         const r = await ew.fineTune(p, arg, {max_steps: 2}); await p.dispose();
         const q = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4"}); await q.dispose();
@@ -491,9 +776,17 @@ def test_compiled_here_with_training(visit, server):
         await ew.fineTune(two, arg, {adapter: "full", max_steps: 1}); await two.dispose();
         const again = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {batch_size: 2, sequence_length: 32, r: 2}}); await again.dispose();
         return {losses: r.losses, can: p.info.training, plain: q.info.training, two: two.info.training.map((t) => t.adapter), from: again.info.origin, ms: p.info.ms.compile};
-    """, TEXT)
+    """,
+        TEXT,
+    )
     assert "error" not in got, got
-    assert len(got["losses"]) == 2 and got["can"][0]["r"] == 2 and got["plain"] == [] and got["two"] == ["full", "lora"] and got["from"] == "cache"
+    assert (
+        len(got["losses"]) == 2
+        and got["can"][0]["r"] == 2
+        and got["plain"] == []
+        and got["two"] == ["full", "lora"]
+        and got["from"] == "cache"
+    )
 
 
 MERGE = """
@@ -515,9 +808,16 @@ def test_an_adapter_merged_into_the_onnx_file(visit, server, trainable):
     v = visit(server)
     got = train(v, MERGE)
     assert "error" not in got, got
-    assert got["name"] == "model.onnx" and got["text"] == got["again"] and got["nothing"][0] == "InputError" and "built from" in got["nothing"][1]
+    assert (
+        got["name"] == "model.onnx"
+        and got["text"] == got["again"]
+        and got["nothing"][0] == "InputError"
+        and "built from" in got["nothing"][1]
+    )
     onnxruntime = pytest.importorskip("onnxruntime")
-    names = {i.name for i in onnxruntime.InferenceSession(base64.b64decode(got["data"])).get_inputs()}
+    names = {
+        i.name for i in onnxruntime.InferenceSession(base64.b64decode(got["data"])).get_inputs()
+    }
     assert "input_ids" in names
 
 
@@ -531,7 +831,12 @@ def test_the_demo_learns(visit, server, files, trainable):
     page.fill("#steps", "6")
     page.click("#teach")
     page.wait_for_function("document.body.dataset.compared === '1'")
-    assert "6 steps" in page.inner_text("#learn-words") and page.locator("#chart polyline").count() == 1 and page.locator("#error").is_hidden() and page.locator("#teach-error").is_hidden()
+    assert (
+        "6 steps" in page.inner_text("#learn-words")
+        and page.locator("#chart polyline").count() == 1
+        and page.locator("#error").is_hidden()
+        and page.locator("#teach-error").is_hidden()
+    )
     before, after = page.inner_text("#before"), page.inner_text("#after")
     assert before.startswith("Once upon a time") and after.startswith("Once upon a time")
     assert page.input_value("#adapters input[type=text]") == "Telegrams"
@@ -568,5 +873,9 @@ def test_the_demo_learns(visit, server, files, trainable):
     page.click("#pause")
     page.click("#end")
     page.wait_for_function("document.body.dataset.compared === '1'")
-    assert "Ended early" in page.inner_text("#learn-words") and page.locator("#error").is_hidden() and page.locator("#teach-error").is_hidden()
+    assert (
+        "Ended early" in page.inner_text("#learn-words")
+        and page.locator("#error").is_hidden()
+        and page.locator("#teach-error").is_hidden()
+    )
     assert page.locator("#adapters li").count() == 3

@@ -1,4 +1,7 @@
-"""ONNX Runtime Web's TrainingSession in a page: artifacts, steps as Python's, checkpoints both read, exports that onnxruntime runs."""
+"""ONNX Runtime Web's TrainingSession in a page: artifacts, steps as Python's, checkpoints both
+read, exports that onnxruntime runs.
+"""
+
 import base64
 import json
 import shutil
@@ -31,34 +34,65 @@ CREATE = """
 @pytest.fixture(scope="module")
 def artifacts(files):
     from edgewise.training import artifacts, onnxblock
+
     r = np.random.default_rng(0)
     weights = {"w1": (6, 16), "b1": (16,), "w2": (16, 4), "b2": (4,)}
-    nodes = [helper.make_node("MatMul", ["x", "w1"], ["p"]), helper.make_node("Add", ["p", "b1"], ["q"]), helper.make_node("Relu", ["q"], ["h"]), helper.make_node("MatMul", ["h", "w2"], ["s"]), helper.make_node("Add", ["s", "b2"], ["logits"])]
-    graph = helper.make_graph(nodes, "mlp", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])], [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 4])],
-                              [numpy_helper.from_array(r.standard_normal(shape).astype(np.float32) * 0.3, name) for name, shape in weights.items()])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["p"]),
+        helper.make_node("Add", ["p", "b1"], ["q"]),
+        helper.make_node("Relu", ["q"], ["h"]),
+        helper.make_node("MatMul", ["h", "w2"], ["s"]),
+        helper.make_node("Add", ["s", "b2"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 4])],
+        [
+            numpy_helper.from_array(r.standard_normal(shape).astype(np.float32) * 0.3, name)
+            for name, shape in weights.items()
+        ],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        artifacts.generate_artifacts(model, ["w1", "b1", "w2"], ["b2"], loss=artifacts.LossType.CrossEntropyLoss, optimizer=onnxblock.optim.AdamW(), artifact_directory=files / "artifacts")
+        artifacts.generate_artifacts(
+            model,
+            ["w1", "b1", "w2"],
+            ["b2"],
+            loss=artifacts.LossType.CrossEntropyLoss,
+            optimizer=onnxblock.optim.AdamW(),
+            artifact_directory=files / "artifacts",
+        )
     sizes = [8, 8, 3, 8, 3, 8]
-    return {"x": [r.standard_normal((n, 6)).astype(np.float32).round(3).tolist() for n in sizes], "y": [r.integers(0, 4, n).tolist() for n in sizes]}
+    return {
+        "x": [r.standard_normal((n, 6)).astype(np.float32).round(3).tolist() for n in sizes],
+        "y": [r.integers(0, 4, n).tolist() for n in sizes],
+    }
 
 
 def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
     from edgewise.training.api import CheckpointState, Module, Optimizer
+
     folder = files / "artifacts"
     state = CheckpointState.load_checkpoint(folder / "checkpoint")
     module = Module(folder / "training_model.onnx", state, folder / "eval_model.onnx")
     optimizer = Optimizer(folder / "optimizer_model.onnx", module)
     optimizer.set_learning_rate(0.01)
-    batches = [(np.array(x, np.float32), np.array(y, np.int64)) for x, y in zip(artifacts["x"], artifacts["y"])]
+    batches = [
+        (np.array(x, np.float32), np.array(y, np.int64))
+        for x, y in zip(artifacts["x"], artifacts["y"])
+    ]
     here = []
     for x, y in batches:
         here.append(float(module(x, y)))
         optimizer.step()
         module.lazy_reset_grad()
     v = visit(server)
-    got = v.run(CREATE + """
+    got = v.run(
+        CREATE
+        + """
         const s = await open();
         const names = [s.trainingInputNames, s.trainingOutputNames, s.evalInputNames, s.evalOutputNames, s.parameters, await s.getParametersSize(), await s.getParametersSize(false), await s.getLearningRate()];
         await s.setLearningRate(0.01);
@@ -76,33 +110,62 @@ def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
         const rate = await b.getLearningRate();
         const second = await steps(b, 3, 6); await b.release();
         return {names, before, losses, evaluated, after, w1: [w1.dims, w1.type], model, checkpoint, halves: [...first, ...second], rate};
-    """, artifacts)
+    """,
+        artifacts,
+    )
     assert "error" not in got, got
     np.testing.assert_allclose(got["losses"], here, rtol=1e-5)
     assert got["halves"] == got["losses"] and got["rate"] == pytest.approx(0.01)
     inputs, outputs, eval_inputs, _, parameters, size, whole, _ = got["names"]
-    assert inputs == eval_inputs == ["x", "labels"] and len(outputs) >= 1 and (size, whole) == (6 * 16 + 16 + 16 * 4, 6 * 16 + 16 + 16 * 4 + 4) and got["w1"] == [[6, 16], "float32"]
-    assert [(p["name"], p["requires_grad"]) for p in parameters] == [("w1", True), ("b1", True), ("w2", True), ("b2", False)] and len(got["before"]) == whole
+    assert (
+        inputs == eval_inputs == ["x", "labels"]
+        and len(outputs) >= 1
+        and (size, whole) == (6 * 16 + 16 + 16 * 4, 6 * 16 + 16 + 16 * 4 + 4)
+        and got["w1"] == [[6, 16], "float32"]
+    )
+    assert [(p["name"], p["requires_grad"]) for p in parameters] == [
+        ("w1", True),
+        ("b1", True),
+        ("w2", True),
+        ("b2", False),
+    ] and len(got["before"]) == whole
     module.eval()
     np.testing.assert_allclose(got["evaluated"], float(module(*batches[0])), rtol=1e-5)
-    np.testing.assert_allclose(got["after"], np.asarray(module.get_contiguous_parameters(True)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        got["after"], np.asarray(module.get_contiguous_parameters(True)), rtol=1e-4, atol=1e-6
+    )
     (tmp_path / "checkpoint").write_bytes(base64.b64decode(got["checkpoint"]))
     saved = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
-    np.testing.assert_allclose(np.asarray(saved.parameters["w2"].data), np.asarray(state.parameters["w2"].data), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(saved.parameters["w2"].data),
+        np.asarray(state.parameters["w2"].data),
+        rtol=1e-4,
+        atol=1e-6,
+    )
     import onnxruntime
+
     model = base64.b64decode(got["model"])
-    logits, = onnxruntime.InferenceSession(model).run(None, {"x": batches[0][0]})
+    (logits,) = onnxruntime.InferenceSession(model).run(None, {"x": batches[0][0]})
     module.export_model_for_inferencing(tmp_path / "here.onnx", ["logits"])
-    np.testing.assert_allclose(logits, onnxruntime.InferenceSession(tmp_path / "here.onnx").run(None, {"x": batches[0][0]})[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        logits,
+        onnxruntime.InferenceSession(tmp_path / "here.onnx").run(None, {"x": batches[0][0]})[0],
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_steps_updates_and_resets_in_any_order(visit, server, files):
-    """The losses of tests/conformance/training_updates.json, which PyTorch computed and Python meets, too."""
+    """The losses of tests/conformance/training_updates.json, which PyTorch computed and Python
+    meets, too.
+    """
     from conformance.vectors import vectors
     from training.updates import write_artifacts
+
     data = vectors("training_updates")
     write_artifacts(data, files / "updates")
-    got = visit(server).run("""
+    got = visit(server).run(
+        """
         const file = (name) => `/files/updates/${name}`;
         const out = [];
         for (const { steps } of arg.sequences) {
@@ -125,7 +188,9 @@ def test_steps_updates_and_resets_in_any_order(visit, server, files):
           out.push(out.length ? losses : [losses, early]);
         }
         return out;
-    """, data)
+    """,
+        data,
+    )
     assert "error" not in got, got
     first, early = got[0]
     assert early == "InputError"
@@ -135,7 +200,9 @@ def test_steps_updates_and_resets_in_any_order(visit, server, files):
 
 def test_parameters_in_and_out(visit, server, artifacts):
     v = visit(server)
-    got = v.run(CREATE + """
+    got = v.run(
+        CREATE
+        + """
         const s = await open();
         const p = await s.getContiguousParameters(false);
         const zeros = new Float32Array(p.size);
@@ -147,30 +214,98 @@ def test_parameters_in_and_out(visit, server, artifacts):
         const b1 = Array.from((await s.getParameter("b1")).data), w1 = Array.from((await s.getParameter("w1")).data);
         await s.release();
         return {even, zero: trainable.data.every((x) => x === 0), b1, same: w1.every((x, i) => x === p.data[i])};
-    """, artifacts)
+    """,
+        artifacts,
+    )
     assert "error" not in got, got
-    assert got["even"] == pytest.approx(np.log(4), rel=1e-6) and got["zero"] and got["b1"] == [2] * 16 and got["same"]
+    assert (
+        got["even"] == pytest.approx(np.log(4), rel=1e-6)
+        and got["zero"]
+        and got["b1"] == [2] * 16
+        and got["same"]
+    )
 
 
 def test_wrong_wishes(visit, server, artifacts):
     v = visit(server)
     tries = {
-        "no train model": ("await open({files: {trainModel: undefined}})", "InputError", "trainModel"),
-        "no such file": ("await open({files: {checkpointState: '/files/artifacts/nothing'}})", "ModelError", "404"),
-        "another file": ("await open({files: {checkpointState: '/files/artifacts/training_model.onnx'}})", "ModelError", ""),
-        "no evaluation": ("const s = await open({files: {evalModel: undefined}}); await s.runEvalStep(batch(0))", "InputError", "evalModel"),
-        "no optimizer": ("const s = await open({files: {optimizerModel: undefined}}); await s.runTrainStep(batch(0)); await s.runOptimizerStep()", "InputError", "optimizerModel"),
-        "no gradients": ("const s = await open(); await s.runOptimizerStep()", "InputError", "runTrainStep"),
-        "a missing feed": ("const s = await open(); await s.runTrainStep({x: batch(0).x})", "InputError", "labels"),
-        "another feed": ("const s = await open(); await s.runTrainStep({...batch(0), y: batch(0).x})", "InputError", "'y'"),
-        "another shape": ("const s = await open(); await s.runTrainStep({...batch(0), x: new ew.Tensor('float32', new Float32Array(8), [4, 2])})", "", ""),
-        "no tensor": ("const s = await open(); await s.runTrainStep({...batch(0), x: [1]})", "InputError", "Tensor"),
+        "no train model": (
+            "await open({files: {trainModel: undefined}})",
+            "InputError",
+            "trainModel",
+        ),
+        "no such file": (
+            "await open({files: {checkpointState: '/files/artifacts/nothing'}})",
+            "ModelError",
+            "404",
+        ),
+        "another file": (
+            "await open({files: {checkpointState: '/files/artifacts/training_model.onnx'}})",
+            "ModelError",
+            "",
+        ),
+        "no evaluation": (
+            "const s = await open({files: {evalModel: undefined}}); await s.runEvalStep(batch(0))",
+            "InputError",
+            "evalModel",
+        ),
+        "no optimizer": (
+            (
+                "const s = await open({files: {optimizerModel: undefined}}); await"
+                " s.runTrainStep(batch(0)); await s.runOptimizerStep()"
+            ),
+            "InputError",
+            "optimizerModel",
+        ),
+        "no gradients": (
+            "const s = await open(); await s.runOptimizerStep()",
+            "InputError",
+            "runTrainStep",
+        ),
+        "a missing feed": (
+            "const s = await open(); await s.runTrainStep({x: batch(0).x})",
+            "InputError",
+            "labels",
+        ),
+        "another feed": (
+            "const s = await open(); await s.runTrainStep({...batch(0), y: batch(0).x})",
+            "InputError",
+            "'y'",
+        ),
+        "another shape": (
+            (
+                "const s = await open(); await s.runTrainStep({...batch(0), x: new"
+                " ew.Tensor('float32', new Float32Array(8), [4, 2])})"
+            ),
+            "",
+            "",
+        ),
+        "no tensor": (
+            "const s = await open(); await s.runTrainStep({...batch(0), x: [1]})",
+            "InputError",
+            "Tensor",
+        ),
         "dims": ("new ew.Tensor('float32', [1, 2], [3])", "InputError", "dims"),
         "type": ("new ew.Tensor('quaternion', [1, 2])", "InputError", "quaternion"),
-        "buffer": ("const s = await open(); await s.loadParametersBuffer(new Uint8Array(4))", "InputError", "bytes"),
+        "buffer": (
+            "const s = await open(); await s.loadParametersBuffer(new Uint8Array(4))",
+            "InputError",
+            "bytes",
+        ),
         "parameter": ("const s = await open(); await s.getParameter('w9')", "InputError", "w9"),
-        "output": ("const s = await open(); await s.exportModel(['nothing'])", "InputError", "nothing"),
-        "label": ("const s = await open(); await s.runTrainStep({...batch(0), labels: new ew.Tensor('int64', [9, 9, 9, 9, 9, 9, 9, 9])})", "", ""),
+        "output": (
+            "const s = await open(); await s.exportModel(['nothing'])",
+            "InputError",
+            "nothing",
+        ),
+        "label": (
+            (
+                "const s = await open(); await s.runTrainStep({...batch(0), labels: new"
+                " ew.Tensor('int64', [9, 9, 9, 9, 9, 9, 9, 9])})"
+            ),
+            "",
+            "",
+        ),
     }
     for name, (body, kind, word) in tries.items():
         got = v.run(CREATE + body, artifacts)
@@ -180,7 +315,9 @@ def test_wrong_wishes(visit, server, artifacts):
             error(got, kind, word)
 
 
-CASES = sorted(p for p in (Path(__file__).parents[1] / "training" / "models").glob("*/training_model.onnx"))
+CASES = sorted(
+    p for p in (Path(__file__).parents[1] / "training" / "models").glob("*/training_model.onnx")
+)
 
 
 @pytest.mark.parametrize("case", [p.parent for p in CASES], ids=lambda p: p.name)
@@ -191,7 +328,8 @@ def test_artifacts_that_onnxruntime_made(visit, server, files, case):
     with np.load(case / "data.npz") as z:
         feeds = [[str(z[k].dtype), list(z[k].shape), z[k].ravel().tolist()] for k in z.files]
     v = visit(server)
-    got = v.run("""
+    got = v.run(
+        """
         const at = (name) => `/files/${arg.case}/${name}`;
         const s = await ew.TrainingSession.create({checkpointState: at("checkpoint"), trainModel: at("training_model.onnx"), evalModel: at("eval_model.onnx"), optimizerModel: at("optimizer_model.onnx")});
         await s.setLearningRate(arg.lr);
@@ -204,7 +342,9 @@ def test_artifacts_that_onnxruntime_made(visit, server, files, case):
         }
         await s.release();
         return losses;
-    """, {"case": case.name, "feeds": feeds, "lr": spec["lr"]})
+    """,
+        {"case": case.name, "feeds": feeds, "lr": spec["lr"]},
+    )
     assert isinstance(got, list), got
     with np.load(case / "torch.npz") as z:
         np.testing.assert_allclose(got, z["loss_hf"], rtol=1e-4, atol=1e-6)
@@ -218,6 +358,7 @@ def test_the_schedule_is_pythons(visit, server, artifacts):
 
         def set_learning_rate(self, rate):
             self.rate = rate
+
     optimizer = Optimizer()
     scheduler, want = LinearLRScheduler(optimizer, 2, 6, 0.1), []
     for _ in range(8):
@@ -225,22 +366,33 @@ def test_the_schedule_is_pythons(visit, server, artifacts):
         optimizer.steps += 1
         scheduler.step()
     v = visit(server)
-    got = v.run(CREATE + """
+    got = v.run(
+        CREATE
+        + """
         const s = await open(), rates = [];
         const scheduler = await ew.LinearLRScheduler.create(s, 2, 6, 0.1);
         for (let i = 0; i < 8; i++) { rates.push(await s.getLearningRate()); await scheduler.step(); }
         const wrong = await ew.LinearLRScheduler.create(s, 1.5, 6, 0.1).catch((e) => e.name + " " + e.where);
         await s.release();
         return {rates, wrong};
-    """, artifacts)
+    """,
+        artifacts,
+    )
     assert "error" not in got, got
-    assert got["rates"] == pytest.approx(want, rel=1e-6) and got["wrong"] == "InputError warmupStepCount"
+    assert (
+        got["rates"] == pytest.approx(want, rel=1e-6)
+        and got["wrong"] == "InputError warmupStepCount"
+    )
 
 
 def test_aborts(visit, server, artifacts):
-    """While it is created, while its steps are compiled, queued and running: Aborted, and what follows is as if nothing had been asked for."""
+    """While it is created, while its steps are compiled, queued and running: Aborted, and what
+    follows is as if nothing had been asked for.
+    """
     v = visit(server)
-    got = v.run(CREATE + """
+    got = v.run(
+        CREATE
+        + """
         const whole = await open();
         const want = await steps(whole, 0, 6);
         await whole.release();
@@ -267,7 +419,15 @@ def test_aborts(visit, server, artifacts):
         losses.push(...await steps(s, 3, 6));
         await s.release();
         return {want, losses, names};
-    """, artifacts)
+    """,
+        artifacts,
+    )
     assert "error" not in got, got
     assert got["losses"] == got["want"]
-    assert got["names"][:3] == ["Aborted"] * 3 and set(got["names"]) <= {"Aborted", "done after 400", "done after 1200", "done", "done after 1"}, got["names"]
+    assert got["names"][:3] == ["Aborted"] * 3 and set(got["names"]) <= {
+        "Aborted",
+        "done after 400",
+        "done after 1200",
+        "done",
+        "done after 1",
+    }, got["names"]

@@ -1,4 +1,5 @@
 """The shim's parts that need no browser: web/test, in Node."""
+
 import subprocess
 
 from .conftest import WEB

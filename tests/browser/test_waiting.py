@@ -1,4 +1,8 @@
-"""Whatever a page waits for ends: servers that go silent, workers that die or never start, storage and files that do not answer. And what comes after a break is the same file's rest, or it is not used."""
+"""Whatever a page waits for ends: servers that go silent, workers that die or never start, storage
+and files that do not answer. And what comes after a break is the same file's rest, or it is not
+used.
+"""
+
 import pytest
 
 from .conftest import MODEL, WEB, greedy
@@ -28,8 +32,11 @@ def patient(v, model, **options):
 
 # What comes after a break
 
+
 def test_resuming_through_a_redirecting_cdn(visit, server, faulty):
-    """Model hubs redirect to a CDN that answers no preflight, lets pages read few headers, and cuts connections as others do."""
+    """Model hubs redirect to a CDN that answers no preflight, lets pages read few headers, and cuts
+    connections as others do.
+    """
     v = visit(server)
     want = greedy(v, "/files/model.edge")["text"]
     for amount, fault in enumerate(("hub", "cdn"), 700_000):
@@ -46,14 +53,20 @@ def test_only_the_rest_of_the_same_file_continues_it(visit, server, faulty, keep
     v = visit(server)
     want = greedy(v, "/files/model.edge")["text"]
     at = 700_000 + keep
-    for fault in ("nameless-206", "rangeless-206", "elsewhere-206"):  # no continuation: all of it again
+    for fault in (
+        "nameless-206",
+        "rangeless-206",
+        "elsewhere-206",
+    ):  # no continuation: all of it again
         faulty.asked.clear()
         got = greedy(v, f"{faulty.url}/{fault}/{at}/model.edge", {"cache_files": keep})
         assert "error" not in got and got["text"] == want, (fault, got)
         assert [r is None for _, r in faulty.asked] == [True, False, True], fault
     for fault in ("changed-206", "longer-206", "nameless-200"):  # another file, or nobody knows
         url = f"{faulty.url}/{fault}/{at}/model.edge"
-        error(load(v, url, cache_files=keep), "ModelError", "changed on the server", "Load it again")
+        error(
+            load(v, url, cache_files=keep), "ModelError", "changed on the server", "Load it again"
+        )
     if keep:
         v.run("await ew.clearCache()")
 
@@ -71,13 +84,25 @@ def test_what_is_damaged_is_not_kept(visit, server, files, package):
 
 # Silence
 
+
 def test_a_silent_server_is_asked_again(visit, server, faulty):
     v = visit(server)
     got = patient(v, f"{faulty.url}/stall-once/700000/model.edge")
     assert "error" not in got, got
     assert [r is None for _, r in faulty.asked] == [True, False]
-    error(patient(v, f"{faulty.url}/stall/700000/model.edge"), "ModelError", "broke off", "sent nothing for 3 s", "model.edge")
-    error(patient(v, f"{faulty.url}/mute/0/model.edge"), "ModelError", "could not be fetched", "sent nothing for 3 s")
+    error(
+        patient(v, f"{faulty.url}/stall/700000/model.edge"),
+        "ModelError",
+        "broke off",
+        "sent nothing for 3 s",
+        "model.edge",
+    )
+    error(
+        patient(v, f"{faulty.url}/mute/0/model.edge"),
+        "ModelError",
+        "could not be fetched",
+        "sent nothing for 3 s",
+    )
     assert "error" not in load(v, "/files/model.edge")
 
 
@@ -89,10 +114,20 @@ def test_a_slow_server_is_waited_for(visit, server, faulty, package):
     assert "error" not in got and got["info"]["ms"]["load"] > 1.2 * 3000, got
 
 
-@pytest.mark.parametrize("name, words", [("pyodide.asm.wasm", "did not answer within 1.5 s"), ("python_stdlib.zip", "sent nothing for 1.5 s"), ("pyodide.mjs", "did not answer within 6 s")])
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("pyodide.asm.wasm", "did not answer within 1.5 s"),
+        ("python_stdlib.zip", "sent nothing for 1.5 s"),
+        ("pyodide.mjs", "did not answer within 6 s"),
+    ],
+)
 def test_python_that_does_not_come(visit, server, faulty, name, words):
     v = visit(server)
-    v.run("window.was = ew.env.pyodideUrl; ew.env.stallTimeout = 1500; ew.env.pyodideUrl = arg;", f"{faulty.url}/without/{name}/")
+    v.run(
+        "window.was = ew.env.pyodideUrl; ew.env.stallTimeout = 1500; ew.env.pyodideUrl = arg;",
+        f"{faulty.url}/without/{name}/",
+    )
     e = error(v.run(LOAD, COMPILED), "EngineError", words)
     assert e["remedy"] and faulty.url in e["where"], e
     v.run("ew.env.stallTimeout = 30000; ew.env.pyodideUrl = window.was;")
@@ -108,7 +143,12 @@ def test_a_wheel_that_does_not_come(visit, server):
 def test_an_engine_that_does_not_come(visit, server, faulty):
     v = visit(server)
     v.run(PATIENCE + "ew.env.engineUrl = arg;", f"{faulty.url}/mute/0/")
-    error(load(v, "/files/model.edge"), "EngineError", "the engine could not be fetched", "sent nothing for 3 s")
+    error(
+        load(v, "/files/model.edge"),
+        "EngineError",
+        "the engine could not be fetched",
+        "sent nothing for 3 s",
+    )
 
 
 # Workers
@@ -116,7 +156,13 @@ def test_an_engine_that_does_not_come(visit, server, faulty):
 COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
 
 
-@pytest.mark.parametrize("setting, words", [("workerUrl", "the worker did not start within 2.8 s"), ("compilerUrl", "the compiler's worker did not start: nothing came of it for 2.8 s")])
+@pytest.mark.parametrize(
+    "setting, words",
+    [
+        ("workerUrl", "the worker did not start within 2.8 s"),
+        ("compilerUrl", "the compiler's worker did not start: nothing came of it for 2.8 s"),
+    ],
+)
 def test_a_worker_that_never_starts(visit, server, setting, words):
     v = visit(server)
     v.run("ew.env.stallTimeout = 700; ew.env[arg] += '?fault=mute';", setting)
@@ -137,7 +183,9 @@ def test_threads_that_never_start(visit, server):
     v = visit(server)
     v.run("ew.env.stallTimeout = 2000; ew.env.threadUrl += '?fault=mute';")
     got = load(v, "/files/model.edge", threads=2)
-    assert got["info"]["threads"] == 1 and "did not start within 2 s" in got["info"]["whyNotThreads"], got
+    assert (
+        got["info"]["threads"] == 1 and "did not start within 2 s" in got["info"]["whyNotThreads"]
+    ), got
 
 
 def worker_of(page, part):
@@ -146,11 +194,15 @@ def worker_of(page, part):
 
 
 def test_a_worker_that_dies(visit, server):
-    """Closed, as browsers do for want of memory, without an event: every open call rejects, later ones too."""
+    """Closed, as browsers do for want of memory, without an event: every open call rejects, later
+    ones too.
+    """
     v = visit(server)
     v.run("window.p = await ew.pipeline('text-generation', '/files/model.edge', {threads: 1});")
-    v.page.evaluate("""() => { window.said = Promise.all([p("Once", {max_new_tokens: 400, min_new_tokens: 400}).catch((e) => e), p("The", {max_new_tokens: 5}).catch((e) => e)])
-        .then(async (all) => [...all, await p("x").catch((e) => e)].map((e) => [e.name, e.message])); }""")
+    v.page.evaluate(
+        """() => { window.said = Promise.all([p("Once", {max_new_tokens: 400, min_new_tokens: 400}).catch((e) => e), p("The", {max_new_tokens: 5}).catch((e) => e)])
+        .then(async (all) => [...all, await p("x").catch((e) => e)].map((e) => [e.name, e.message])); }"""
+    )
     worker_of(v.page, "worker.js").evaluate("() => { setTimeout(() => self.close(), 20); }")
     for name, message in v.page.evaluate("() => window.said"):
         assert name == "EngineError" and "ended without a word" in message
@@ -158,7 +210,9 @@ def test_a_worker_that_dies(visit, server):
 
 def test_python_that_dies(visit, server):
     v = visit(server)
-    v.page.evaluate("""() => { ew.env.stallTimeout = 3000; window.said = ew.InferenceSession.create("/demo/model/onnx/model_q4.onnx", {cache: false}).then(() => ["none"], (e) => [e.name, e.message]); }""")
+    v.page.evaluate(
+        """() => { ew.env.stallTimeout = 3000; window.said = ew.InferenceSession.create("/demo/model/onnx/model_q4.onnx", {cache: false}).then(() => ["none"], (e) => [e.name, e.message]); }"""
+    )
     v.page.wait_for_function("performance.getEntriesByType('resource').length > 0")
     for _ in range(200):
         if any("compiler.js" in w.url for w in v.page.workers):
@@ -175,7 +229,9 @@ def test_a_thread_that_dies(visit, server, files):
     """Its worker waits for it in WebAssembly and hears nothing; the page does."""
     text = (WEB / "dist" / "thread.js").read_text()
     assert text.count(".ew_worker(") == 1
-    (files / "thread-bad.js").write_text(text.replace(".ew_worker(", ".ew_worker_that_is_not_there("))
+    (files / "thread-bad.js").write_text(
+        text.replace(".ew_worker(", ".ew_worker_that_is_not_there(")
+    )
     v = visit(server)
     v.run("ew.env.threadUrl = '/files/thread-bad.js';")
     got = v.run("""
@@ -197,8 +253,13 @@ import("/worker.js").then(() => { removeEventListener("message", hold); for (con
 
 def test_storage_that_does_not_answer(visit, server, files):
     """Then nothing is kept; everything else works."""
-    for broken in ("FileSystemDirectoryHandle.prototype.getFileHandle", "FileSystemFileHandle.prototype.createSyncAccessHandle", "FileSystemFileHandle.prototype.createWritable",
-                   "FileSystemFileHandle.prototype.getFile", "StorageManager.prototype.getDirectory"):
+    for broken in (
+        "FileSystemDirectoryHandle.prototype.getFileHandle",
+        "FileSystemFileHandle.prototype.createSyncAccessHandle",
+        "FileSystemFileHandle.prototype.createWritable",
+        "FileSystemFileHandle.prototype.getFile",
+        "StorageManager.prototype.getDirectory",
+    ):
         (files / "instead.js").write_text(f"{broken} = () => new Promise(() => undefined);" + EARLY)
         v = visit(server)
         v.run(PATIENCE + "ew.env.workerUrl = '/files/instead.js';")
@@ -208,34 +269,58 @@ def test_storage_that_does_not_answer(visit, server, files):
 
 
 def test_files_that_do_not_answer(visit, server, files):
-    (files / "instead.js").write_text("Blob.prototype.arrayBuffer = () => new Promise(() => undefined);" + EARLY)
+    (files / "instead.js").write_text(
+        "Blob.prototype.arrayBuffer = () => new Promise(() => undefined);" + EARLY
+    )
     v = visit(server)
     v.run(PATIENCE + "ew.env.workerUrl = '/files/instead.js';")
-    error(v.run("await ew.pipeline('text-generation', new File([await (await fetch('/files/model.edge')).blob()], 'mine.edge'))"), "ModelError", "mine.edge", "did not deliver it within 3 s")
+    error(
+        v.run(
+            "await ew.pipeline('text-generation', new File([await (await"
+            " fetch('/files/model.edge')).blob()], 'mine.edge'))"
+        ),
+        "ModelError",
+        "mine.edge",
+        "did not deliver it within 3 s",
+    )
 
 
 def test_files_of_an_extension(visit, server):
-    """Where an address is not http's, a file that is not there has no status: it is missing at once."""
+    """Where an address is not http's, a file that is not there has no status: it is missing at
+    once.
+    """
     v = visit(server)
-    got = v.run("const t = performance.now(); try { await ew.pipeline('text-generation', 'chrome-extension://abcdefghijklmnopabcdefghijklmnop/model.edge'); } catch (e) { return [e.name, e.message, performance.now() - t]; }")
+    got = v.run(
+        "const t = performance.now(); try { await ew.pipeline('text-generation',"
+        " 'chrome-extension://abcdefghijklmnopabcdefghijklmnop/model.edge'); } catch (e) { return"
+        " [e.name, e.message, performance.now() - t]; }"
+    )
     assert got[0] == "ModelError" and "no such file" in got[1], got
 
 
 # What ends leaves nothing behind
 
+
 def test_aborted_loads_leave_no_threads(browser, server, files):
-    """Workers of workers that are ended while they start, or with the one that asked for it, stayed as threads of the browser's process."""
+    """Workers of workers that are ended while they start, or with the one that asked for it, stayed
+    as threads of the browser's process.
+    """
     import glob
     import time
 
     from .conftest import Visit
+
     context = browser.new_context()
     context.set_default_timeout(120_000)
     v = Visit(context, server + "/files/blank.html").start()
     devtools = browser.new_browser_cdp_session()
 
     def threads():
-        of = [p["id"] for p in devtools.send("SystemInfo.getProcessInfo")["processInfo"] if p["type"] == "renderer"]
+        of = [
+            p["id"]
+            for p in devtools.send("SystemInfo.getProcessInfo")["processInfo"]
+            if p["type"] == "renderer"
+        ]
         found = 0
         for path in (p for process in of for p in glob.glob(f"/proc/{process}/task/*/comm")):
             try:
@@ -244,6 +329,7 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
             except OSError:
                 pass
         return found
+
     v.run("""
         for (let i = 0; i < 40; i++) {
           const c = new AbortController();
@@ -260,10 +346,15 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
 
 
 def test_a_quota_that_shrinks_meanwhile(visit, server, context):
-    """Room that is taken away while files, plans, adapters and checkpoints are written: what was asked for is done or says why not, and what was there stays."""
+    """Room that is taken away while files, plans, adapters and checkpoints are written: what was
+    asked for is done or says why not, and what was there stays.
+    """
     v = visit(server)
     quota = context.new_cdp_session(v.page)
-    room = lambda size=None: quota.send("Storage.overrideQuotaForOrigin", {"origin": server, **({} if size is None else {"quotaSize": size})})  # noqa: E731
+    room = lambda size=None: quota.send(
+        "Storage.overrideQuotaForOrigin",
+        {"origin": server, **({} if size is None else {"quotaSize": size})},
+    )  # noqa: E731
     setup = """
         window.warnings = [];
         window.load = (options) => ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", progress_callback: (e) => e.status === "warning" && warnings.push(e.message), ...options});
@@ -288,8 +379,16 @@ def test_a_quota_that_shrinks_meanwhile(visit, server, context):
         return {ran, saved, kept, written, warnings, checkpoints: (await ew.checkpoints()).map((c) => c.step), adapters: (await p.keptAdapters()).map((a) => a.name)};
     """)
     assert "error" not in got, got
-    assert got["kept"] == "StorageError" and got["written"] == 1 and any("full" in w for w in got["warnings"]), got
-    assert got["saved"] == "StorageError" and got["checkpoints"] in ([4], [2]) and got["adapters"] == ["first"], got
+    assert (
+        got["kept"] == "StorageError"
+        and got["written"] == 1
+        and any("full" in w for w in got["warnings"])
+    ), got
+    assert (
+        got["saved"] == "StorageError"
+        and got["checkpoints"] in ([4], [2])
+        and got["adapters"] == ["first"]
+    ), got
     room()
     after = v.run("""
         const trainer = await ew.Trainer.create(p, text, {max_steps: 4, name: "third", checkpoint: {name: "other", every: 2}});

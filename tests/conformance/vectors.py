@@ -1,4 +1,5 @@
 """Reads a file of shared vectors."""
+
 from __future__ import annotations
 
 import json
@@ -13,7 +14,9 @@ def vectors(name: str):
 
 
 def expanded(value):
-    """{"$repeat": [text, n]} is the text n times, {"$list": [value, n]} a list of n, {"$long": n} in a vocabulary a token of n characters."""
+    """{"$repeat": [text, n]} is the text n times, {"$list": [value, n]} a list of n, {"$long": n}
+    in a vocabulary a token of n characters.
+    """
     if isinstance(value, list):
         return [expanded(x) for x in value]
     if not isinstance(value, dict):

@@ -1,5 +1,6 @@
-/* Plans against the loader and the VM, under sanitizers: composed ones, which must be accepted and run, and mutations of them and of
- * plans of real models (make_seeds.py), which may be refused but must never do harm. (common/fuzz.h says how to call it.) */
+/* Plans against the loader and the VM, under sanitizers: composed ones, which must be accepted and
+ * run, and mutations of them and of plans of real models (make_seeds.py), which may be refused but
+ * must never do harm. (common/fuzz.h says how to call it.) */
 #include "common/fuzz.h"
 #include <math.h>
 
@@ -13,7 +14,8 @@ static bool compose_step(draft *d, bool init) {
   do {
     if (++tries > 2000) return false;
     guess(k, params);
-  } while (work_of(k, params) > MOST_WORK / 4 || ew_code.of[k].check(params, reach, &empty) != EW_CHECKED || (empty && !one_in(50)));
+  } while (work_of(k, params) > MOST_WORK / 4 ||
+           ew_code.of[k].check(params, reach, &empty) != EW_CHECKED || (empty && !one_in(50)));
   if (empty) memset(reach, 0, sizeof reach);
 
   /* Perhaps a field follows a register: the operands then take in what is reached at both ends. */
@@ -21,15 +23,18 @@ static bool compose_step(draft *d, bool init) {
   bool patched = false;
   if (d->n_registers && one_in(3)) {
     const field *f = &kernels[k].fields[below((uint32_t)kernels[k].n)];
-    patch = (ew_patch){(uint32_t)f->at + below((uint32_t)f->length), below(d->n_registers), one_in(3) ? 0 : 1, 0};
+    patch = (ew_patch){(uint32_t)f->at + below((uint32_t)f->length), below(d->n_registers),
+                       one_in(3) ? 0 : 1, 0};
     const ew_register_entry *r = &d->registers[patch.reg];
     patch.add = params[patch.field] - r->min * patch.scale;
     bool other_empty = true;
     memcpy(other, params, sizeof params);
     other[patch.field] = (int32_t)(r->max * patch.scale + patch.add);
-    patched = !empty && !f->is_float && work_of(k, other) < MOST_WORK / 4 && ew_code.of[k].check(other, end, &other_empty) == EW_CHECKED && !other_empty;
+    patched = !empty && !f->is_float && work_of(k, other) < MOST_WORK / 4 &&
+              ew_code.of[k].check(other, end, &other_empty) == EW_CHECKED && !other_empty;
     for (int i = 0; patched && i < kernel->n_operands; i++) {
-      int64_t s = end[i].size, lo = end[i].lo * s, hi = end[i].hi * s, lo0 = reach[i].lo * reach[i].size, hi0 = reach[i].hi * reach[i].size;
+      int64_t s = end[i].size, lo = end[i].lo * s, hi = end[i].hi * s,
+              lo0 = reach[i].lo * reach[i].size, hi0 = reach[i].hi * reach[i].size;
       end[i] = (ew_reach){1, lo < lo0 ? lo : lo0, hi > hi0 ? hi : hi0};
     }
   }
@@ -52,21 +57,28 @@ static bool compose_step(draft *d, bool init) {
     int64_t base;
     const uint32_t where = below(3);
     if (!output && where == 0 && d->const_bytes + (size_t)(bytes + extra) < sizeof d->constants) {
-      o->buffer = EW_CONST, base = (int64_t)d->const_bytes, d->const_bytes += (size_t)(bytes + extra);
+      o->buffer = EW_CONST, base = (int64_t)d->const_bytes,
+      d->const_bytes += (size_t)(bytes + extra);
     } else if (where <= 1 && d->n_slots < sizeof d->slots / sizeof *d->slots) {
       o->buffer = EW_SLOT0 + d->n_slots, base = (int64_t)below(20);
-      d->slots[d->n_slots++] = (ew_slot_entry){(uint64_t)(base + bytes + extra), output ? EW_SLOT_WRITABLE : 0, 0};
+      d->slots[d->n_slots++] =
+          (ew_slot_entry){(uint64_t)(base + bytes + extra), output ? EW_SLOT_WRITABLE : 0, 0};
     } else {
       if (d->arena > MOST_BYTES / 2) return false;
-      o->buffer = EW_ARENA, base = (int64_t)(d->arena += one_in(2) ? below(20) : 0), d->arena += (uint64_t)(bytes + extra);
+      o->buffer = EW_ARENA, base = (int64_t)(d->arena += one_in(2) ? below(20) : 0),
+      d->arena += (uint64_t)(bytes + extra);
     }
     o->offset = base - lo - (o->reg ? d->registers[o->reg - 1].min * o->scale : 0);
     for (int j = 0; output && !patched && j < i; j++) {
       const ew_operand *input = &operands[j];
-      const bool writable = input->buffer == EW_ARENA || (input->buffer != EW_NONE && input->buffer >= EW_SLOT0);
+      const bool writable =
+          input->buffer == EW_ARENA || (input->buffer != EW_NONE && input->buffer >= EW_SLOT0);
       bool taken = false;
-      for (int q = 0; q < i; q++) taken |= (kernel->outputs >> q & 1) && operands[q].buffer == input->buffer && operands[q].offset == input->offset;
-      if ((kernel->inplace[i] >> j & 1) && writable && !taken && reach[i].lo == reach[j].lo && reach[i].hi == reach[j].hi && reach[i].size == reach[j].size && one_in(2)) {
+      for (int q = 0; q < i; q++)
+        taken |= (kernel->outputs >> q & 1) && operands[q].buffer == input->buffer &&
+                 operands[q].offset == input->offset;
+      if ((kernel->inplace[i] >> j & 1) && writable && !taken && reach[i].lo == reach[j].lo &&
+          reach[i].hi == reach[j].hi && reach[i].size == reach[j].size && one_in(2)) {
         *o = *input;
         if (o->buffer >= EW_SLOT0) d->slots[o->buffer - EW_SLOT0].flags = EW_SLOT_WRITABLE;
         break;
@@ -75,8 +87,10 @@ static bool compose_step(draft *d, bool init) {
   }
   if (d->n_steps == sizeof d->steps / sizeof *d->steps) return false;
   draft_step *s = &d->steps[d->n_steps++];
-  *s = (draft_step){(uint16_t)k, kernel->n_operands, patched, kernel->param_bytes, {0}, {patch}, {{0}}};
-  memcpy(s->params, params, kernel->param_bytes), memcpy(s->operands, operands, kernel->n_operands * sizeof *operands);
+  *s = (draft_step){(uint16_t)k, kernel->n_operands, patched, kernel->param_bytes, {0}, {patch},
+                    {{0}}};
+  memcpy(s->params, params, kernel->param_bytes),
+      memcpy(s->operands, operands, kernel->n_operands * sizeof *operands);
   d->n_init += init;
   kernels[k].composed++;
   return true;
@@ -103,11 +117,14 @@ static size_t mutate(uint8_t *plan, size_t n) {
   memcpy(&h, plan, n < sizeof h ? n : sizeof h);
   size_t at = below((uint32_t)n);
   if (one_in(8)) at = below(sizeof h);
-  else if (h.steps_at < n && !one_in(4)) at = (size_t)h.steps_at + below((uint32_t)(n - h.steps_at)); /* where plans differ most */
+  /* where plans differ most */
+  else if (h.steps_at < n && !one_in(4))
+    at = (size_t)h.steps_at + below((uint32_t)(n - h.steps_at));
   switch (below(11)) {
   case 0: plan[at] ^= (uint8_t)(1u << below(8)); break;
   case 1: plan[at] = (uint8_t)next(); break;
-  case 2: case 3: { /* a 32-bit field */
+  case 2:
+  case 3: { /* a 32-bit field */
     at = at / 4 * 4;
     if (at + 4 > n) break;
     uint32_t v;
@@ -116,7 +133,8 @@ static size_t mutate(uint8_t *plan, size_t n) {
     memcpy(plan + at, &v, 4);
     break;
   }
-  case 4: case 5: { /* a 64-bit field */
+  case 4:
+  case 5: { /* a 64-bit field */
     at = at / 8 * 8;
     if (at + 8 > n) break;
     uint64_t v;
@@ -132,7 +150,8 @@ static size_t mutate(uint8_t *plan, size_t n) {
     break;
   }
   case 7: return one_in(4) ? at : n; /* cut short */
-  case 8: case 9: { /* neighbours together: all of a size, an entry or an operand */
+  case 8:
+  case 9: { /* neighbours together: all of a size, an entry or an operand */
     const uint32_t count = 2 + below(5);
     int left = PICK(31, 32, 33, 62, 63, 64, 65);
     at = at / 4 * 4;

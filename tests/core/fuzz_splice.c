@@ -1,9 +1,13 @@
-/* Steps of two real plans in one, and then exchanged: kernels of equal form, parameters, operands, registers and patches change places, several parameters become
- * large at once. So steps are tried that are right by themselves, on operands that other plans made. (common/fuzz.h says how to call it.) */
+/* Steps of two real plans in one, and then exchanged: kernels of equal form, parameters, operands,
+ * registers and patches change places, several parameters become large at once. So steps are tried
+ * that are right by themselves, on operands that other plans made. (common/fuzz.h says how to call
+ * it.) */
 #include "common/fuzz.h"
 
 static draft_step *any(draft *d) { return &d->steps[below(d->n_steps)]; }
-static int64_t near(int64_t v) { return (int64_t)((uint64_t)v + (uint64_t)(int64_t)PICK(-4096, -64, -4, -1, 1, 4, 64, 4096)); }
+static int64_t near(int64_t v) {
+  return (int64_t)((uint64_t)v + (uint64_t)(int64_t)PICK(-4096, -64, -4, -1, 1, 4, 64, 4096));
+}
 
 static void change(draft *d) {
   draft_step *a = any(d), *b = any(d);
@@ -19,8 +23,10 @@ static void change(draft *d) {
     break;
   case 2: { /* some fields of a step's parameters */
     int32_t params[MAX_PARAMS] = {0};
-    if (one_in(2)) guess(a->kernel, params);
-    else guess_large(a->kernel, params);
+    if (one_in(2))
+      guess(a->kernel, params);
+    else
+      guess_large(a->kernel, params);
     for (int i = 0; i < kernels[a->kernel].n; i++) {
       const field *f = &kernels[a->kernel].fields[i];
       if (one_in(4)) memcpy(a->params + f->at, params + f->at, (size_t)f->length * 4);
@@ -29,11 +35,14 @@ static void change(draft *d) {
   }
   case 3: { /* one number, or neighbours */
     const uint32_t words = a->param_bytes / 4, at = below(words), n = one_in(2) ? 1 : 1 + below(3);
-    for (uint32_t i = at; i < at + n && i < words; i++) a->params[i] = one_in(2) ? (int32_t)near(a->params[i]) : (int32_t)telling();
+    for (uint32_t i = at; i < at + n && i < words; i++)
+      a->params[i] = one_in(2) ? (int32_t)near(a->params[i]) : (int32_t)telling();
     break;
   }
-  case 4: case 5: { /* operands */
-    ew_operand *x = &a->operands[below(a->n_operands)], *y = &b->operands[below(b->n_operands)], t = *x;
+  case 4:
+  case 5: { /* operands */
+    ew_operand *x = &a->operands[below(a->n_operands)], *y = &b->operands[below(b->n_operands)],
+               t = *x;
     *x = *y;
     if (one_in(2)) *y = t;
     break;
@@ -54,8 +63,14 @@ static void change(draft *d) {
     break;
   }
   case 9: /* a patch more, fewer, or another one */
-    if (a->n_patches && one_in(3)) a->n_patches--;
-    else if (a->n_patches < 16) a->patches[a->n_patches++] = b->n_patches && one_in(2) ? b->patches[below(b->n_patches)] : (ew_patch){below(a->param_bytes / 4), below(d->n_registers + 1), PICK(0, 1, -1, 4), PICK(0, 1, 4, -1)};
+    if (a->n_patches && one_in(3))
+      a->n_patches--;
+    else if (a->n_patches < 16)
+      a->patches[a->n_patches++] =
+          b->n_patches && one_in(2)
+              ? b->patches[below(b->n_patches)]
+              : (ew_patch){below(a->param_bytes / 4), below(d->n_registers + 1), PICK(0, 1, -1, 4),
+                           PICK(0, 1, 4, -1)};
     break;
   case 10: { /* a register's range */
     if (!d->n_registers) break;
@@ -66,8 +81,10 @@ static void change(draft *d) {
   default: /* a slot's size or rights */
     if (!d->n_slots) break;
     ew_slot_entry *s = &d->slots[below(d->n_slots)];
-    if (one_in(2)) s->flags ^= EW_SLOT_WRITABLE;
-    else s->bytes = one_in(3) ? (uint64_t)below(5000) : (uint64_t)near((int64_t)s->bytes);
+    if (one_in(2))
+      s->flags ^= EW_SLOT_WRITABLE;
+    else
+      s->bytes = one_in(3) ? (uint64_t)below(5000) : (uint64_t)near((int64_t)s->bytes);
   }
 }
 
@@ -78,25 +95,34 @@ static void move_step(draft_step *s, const draft *first, size_t const_at) {
     ew_operand *o = &s->operands[i];
     if (o->buffer == EW_NONE) continue;
     if (o->reg) o->reg += first->n_registers;
-    if (o->buffer == EW_CONST) o->offset += (int64_t)const_at;
-    else if (o->buffer >= EW_SLOT0) o->buffer += first->n_slots;
+    if (o->buffer == EW_CONST)
+      o->offset += (int64_t)const_at;
+    else if (o->buffer >= EW_SLOT0)
+      o->buffer += first->n_slots;
   }
 }
 
 static bool join(draft *d, const draft *other) {
   const size_t const_at = (d->const_bytes + 15) / 16 * 16;
-  if (d->n_registers + other->n_registers > sizeof d->registers / sizeof *d->registers || d->n_slots + other->n_slots > sizeof d->slots / sizeof *d->slots || const_at + other->const_bytes > sizeof d->constants) return false;
+  if (d->n_registers + other->n_registers > sizeof d->registers / sizeof *d->registers ||
+      d->n_slots + other->n_slots > sizeof d->slots / sizeof *d->slots ||
+      const_at + other->const_bytes > sizeof d->constants)
+    return false;
   memset(d->constants + d->const_bytes, 0, const_at - d->const_bytes);
   memcpy(d->constants + const_at, other->constants, other->const_bytes);
-  memcpy(d->registers + d->n_registers, other->registers, other->n_registers * sizeof *other->registers);
+  memcpy(d->registers + d->n_registers, other->registers,
+         other->n_registers * sizeof *other->registers);
   memcpy(d->slots + d->n_slots, other->slots, other->n_slots * sizeof *other->slots);
   for (uint32_t i = 0; i < other->n_steps; i++) {
     draft_step s = other->steps[i];
     move_step(&s, d, const_at);
-    if (d->n_steps < sizeof d->steps / sizeof *d->steps) d->steps[d->n_steps++] = s;
-    else d->steps[below(d->n_steps)] = s;
+    if (d->n_steps < sizeof d->steps / sizeof *d->steps)
+      d->steps[d->n_steps++] = s;
+    else
+      d->steps[below(d->n_steps)] = s;
   }
-  d->const_bytes = const_at + other->const_bytes, d->n_registers += other->n_registers, d->n_slots += other->n_slots;
+  d->const_bytes = const_at + other->const_bytes, d->n_registers += other->n_registers,
+  d->n_slots += other->n_slots;
   if (other->arena > d->arena) d->arena = other->arena;
   return true;
 }
@@ -108,7 +134,7 @@ static void run(ew_engine *engine) {
   const fuzz_seed *a = &seeds[below(n_seeds)], *b = &seeds[below(n_seeds)];
   if (!read_draft(&d, a->bytes, a->n)) return; /* larger than a draft */
   if (one_in(2) && read_draft(&other, b->bytes, b->n)) join(&d, &other);
-  d.n_init = 0; /* all of them are steps */
+  d.n_init = 0;                                /* all of them are steps */
   const uint32_t left = PICK(1, 2, 4, 12, 40); /* as many steps, in any order */
   for (uint32_t i = 0; i < d.n_steps; i++) {
     const uint32_t j = below(d.n_steps);

@@ -1,8 +1,9 @@
-/* Single steps with parameters that no model has (several large at once, all of a stride together, zero strides) and data to match (indices around parameters, NaN,
- * infinities, denormals), each operand a heap block of its own. Steps that take long are ended by the engine's stop word, which must end any of them soon.
- * (common/fuzz.h says how to call it.) */
+/* Single steps with parameters that no model has (several large at once, all of a stride together,
+ * zero strides) and data to match (indices around parameters, NaN, infinities, denormals), each
+ * operand a heap block of its own. Steps that take long are ended by the engine's stop word, which
+ * must end any of them soon. (common/fuzz.h says how to call it.) */
 #if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#  define _POSIX_C_SOURCE 200809L
 #endif
 #include "common/fuzz.h"
 #include <signal.h>
@@ -16,7 +17,8 @@ static void stop_it(int signal) {
   ew_stop(running, 1);
 }
 
-/* Sizes, first and last bytes of the operands; false where the kernel does not take the parameters, or they need much memory. */
+/* Sizes, first and last bytes of the operands; false where the kernel does not take the parameters,
+ * or they need much memory. */
 static bool reach_of(int k, const int32_t *params, int64_t *lo, int64_t *bytes) {
   ew_reach reach[EW_MAX_OPERANDS];
   bool empty = false;
@@ -24,8 +26,12 @@ static bool reach_of(int k, const int32_t *params, int64_t *lo, int64_t *bytes) 
   if (ew_code.of[k].check(params, reach, &empty) != EW_CHECKED || empty) return false;
   for (int i = 0; i < ew_kernels[k].n_operands; i++) {
     int64_t hi;
-    if (__builtin_mul_overflow(reach[i].lo, reach[i].size, &lo[i]) || __builtin_mul_overflow(reach[i].hi, reach[i].size, &hi) || __builtin_sub_overflow(hi, lo[i], &bytes[i])) return false;
-    if (bytes[i] < 0 || bytes[i] > MOST_OPERANDS || (total += bytes[i]) > MOST_OPERANDS) return false;
+    if (__builtin_mul_overflow(reach[i].lo, reach[i].size, &lo[i]) ||
+        __builtin_mul_overflow(reach[i].hi, reach[i].size, &hi) ||
+        __builtin_sub_overflow(hi, lo[i], &bytes[i]))
+      return false;
+    if (bytes[i] < 0 || bytes[i] > MOST_OPERANDS || (total += bytes[i]) > MOST_OPERANDS)
+      return false;
   }
   return true;
 }
@@ -44,11 +50,14 @@ static void run(ew_engine *engine) {
   } while (!reach_of(k, params, lo, bytes));
   kernels[k].composed++;
   d.n_slots = kernel->n_operands, d.n_steps = 1;
-  d.steps[0] = (draft_step){(uint16_t)k, kernel->n_operands, 0, kernel->param_bytes, {0}, {{0}}, {{0}}};
+  d.steps[0] =
+      (draft_step){(uint16_t)k, kernel->n_operands, 0, kernel->param_bytes, {0}, {{0}}, {{0}}};
   memcpy(d.steps[0].params, params, kernel->param_bytes);
   for (uint32_t i = 0; i < d.n_slots; i++) {
-    d.slots[i] = (ew_slot_entry){(uint64_t)bytes[i], kernel->outputs >> i & 1 ? EW_SLOT_WRITABLE : 0, 0};
-    d.steps[0].operands[i] = (ew_operand){(kernel->optional >> i & 1) && one_in(4) ? EW_NONE : EW_SLOT0 + i, 0, -lo[i], 0};
+    d.slots[i] =
+        (ew_slot_entry){(uint64_t)bytes[i], kernel->outputs >> i & 1 ? EW_SLOT_WRITABLE : 0, 0};
+    d.steps[0].operands[i] = (ew_operand){
+        (kernel->optional >> i & 1) && one_in(4) ? EW_NONE : EW_SLOT0 + i, 0, -lo[i], 0};
   }
   ew_plan *p;
   const size_t n = write_draft(&d, plan);
@@ -68,10 +77,15 @@ static void run(ew_engine *engine) {
   const int32_t code = ew_plan_run(p);
   setitimer(ITIMER_VIRTUAL, &never, NULL);
   ew_stop(engine, 0);
-  if (code != EW_OK && code != EW_E_PARAM && code != EW_E_INDEX && code != EW_E_KERNEL && code != EW_E_STOPPED) die("an error no kernel may have", name_of(k));
-  if (code == EW_OK) ran++, kernels[k].ran++;
-  else if (code == EW_E_STOPPED) stopped++;
-  else failed++, kernels[k].refused++;
+  if (code != EW_OK && code != EW_E_PARAM && code != EW_E_INDEX && code != EW_E_KERNEL &&
+      code != EW_E_STOPPED)
+    die("an error no kernel may have", name_of(k));
+  if (code == EW_OK)
+    ran++, kernels[k].ran++;
+  else if (code == EW_E_STOPPED)
+    stopped++;
+  else
+    failed++, kernels[k].refused++;
   for (uint32_t i = 0; i < d.n_slots; i++) free(data[i]);
   ew_plan_free(p);
 }

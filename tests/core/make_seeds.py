@@ -1,27 +1,45 @@
-"""Plans as the compiler makes them, which the fuzzers start from:  PYTHONPATH=python python tests/core/make_seeds.py FOLDER"""
+"""Plans as the compiler makes them, which the fuzzers start from:  PYTHONPATH=python python
+tests/core/make_seeds.py FOLDER
+"""
+
 from __future__ import annotations
 
 import pathlib
 import sys
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
-
 from edgewise.onnx import BytesSource, read_model
 from edgewise.plan import compile_graph
 from edgewise.session.decoder import open_package
+from onnx import TensorProto, helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LARGEST = 60_000  # bytes of a plan
 
 
-def graph_plan(nodes: list, inputs: dict[str, list[int]], weights: dict[str, np.ndarray], types: dict[str, int] | None = None) -> bytes:
+def graph_plan(
+    nodes: list,
+    inputs: dict[str, list[int]],
+    weights: dict[str, np.ndarray],
+    types: dict[str, int] | None = None,
+) -> bytes:
     """The plan of an ONNX graph whose last node's outputs are its results."""
     types = types or {}
-    values = [helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), s) for n, s in inputs.items()]
-    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in nodes[-1].output if n]
-    graph = helper.make_graph(nodes, "seed", values, outputs, [numpy_helper.from_array(w, n) for n, w in weights.items()])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)], ir_version=9)
+    values = [
+        helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), s)
+        for n, s in inputs.items()
+    ]
+    outputs = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in nodes[-1].output if n
+    ]
+    graph = helper.make_graph(
+        nodes, "seed", values, outputs, [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=9,
+    )
     return compile_graph(read_model(BytesSource(model.SerializeToString())), inputs)[0].data
 
 
@@ -34,24 +52,85 @@ def small_bytes(*shape: int) -> np.ndarray:
 
 
 def graphs() -> dict[str, bytes]:
-    """Convolutions, pools, quantized ones, recurrent and data-dependent steps, which language models do not have."""
+    """Convolutions, pools, quantized ones, recurrent and data-dependent steps, which language
+    models do not have.
+    """
     n = helper.make_node
     return {
-        "cnn": graph_plan([n("Conv", ["x", "w"], ["c"], pads=[1] * 4), n("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]), n("Conv", ["p", "d"], ["e"], group=8, strides=[2, 2]),
-                           n("AveragePool", ["e"], ["a"], kernel_shape=[3, 3], pads=[1] * 4), n("ConvTranspose", ["a", "t"], ["u"], strides=[2, 2]), n("Resize", ["u", "", "s"], ["r"], mode="linear"),
-                           n("ReduceMean", ["r"], ["y"])],
-                          {"x": [2, 3, 18, 18]}, {"w": weights(8, 3, 3, 3), "d": weights(8, 1, 3, 3), "t": weights(8, 4, 3, 3), "s": np.float32([1, 1, 1.5, 2])}),
-        "integer": graph_plan([n("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]), n("ConvInteger", ["q", "w", "qz"], ["c"], pads=[1] * 4), n("Cast", ["c"], ["f"], to=1), n("Mul", ["f", "qs"], ["y"])],
-                              {"x": [1, 4, 9, 9]}, {"w": np.resize(np.arange(256, dtype=np.uint8), (8, 4, 3, 3))}),
-        "recurrent": graph_plan([n("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=6), n("GRU", ["x", "v", "q"], ["", "g"], hidden_size=6), n("Add", ["h", "g"], ["y"])],
-                                {"x": [5, 3, 4]}, {"w": weights(1, 24, 4), "r": weights(1, 24, 6), "v": weights(1, 18, 4), "q": weights(1, 18, 6)}),
-        "recurrent_bytes": graph_plan([n("DynamicQuantizeLSTM", ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"], ["y"],
-                                         domain="com.microsoft", hidden_size=6)],
-                                      {"x": [5, 3, 4]}, {"w": small_bytes(1, 4, 24), "r": small_bytes(1, 6, 24),
-                                                         "s": np.float32([0.02]), "z": np.int8([0])}),
-        "choices": graph_plan([n("TopK", ["x", "k"], ["v", "i"]), n("GatherElements", ["x", "i"], ["e"]), n("ArgMax", ["e"], ["m"]), n("ScatterElements", ["x", "i", "e"], ["s"], axis=1), n("CumSum", ["s", "one"], ["c"]),
-                               n("Trilu", ["c"], ["t"]), n("Where", ["b", "t", "x"], ["y"])],
-                              {"x": [4, 16], "b": [4, 16]}, {"k": np.int64([5]), "one": np.int64(1)}, {"b": TensorProto.BOOL}),
+        "cnn": graph_plan(
+            [
+                n("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+                n("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+                n("Conv", ["p", "d"], ["e"], group=8, strides=[2, 2]),
+                n("AveragePool", ["e"], ["a"], kernel_shape=[3, 3], pads=[1] * 4),
+                n("ConvTranspose", ["a", "t"], ["u"], strides=[2, 2]),
+                n("Resize", ["u", "", "s"], ["r"], mode="linear"),
+                n("ReduceMean", ["r"], ["y"]),
+            ],
+            {"x": [2, 3, 18, 18]},
+            {
+                "w": weights(8, 3, 3, 3),
+                "d": weights(8, 1, 3, 3),
+                "t": weights(8, 4, 3, 3),
+                "s": np.float32([1, 1, 1.5, 2]),
+            },
+        ),
+        "integer": graph_plan(
+            [
+                n("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+                n("ConvInteger", ["q", "w", "qz"], ["c"], pads=[1] * 4),
+                n("Cast", ["c"], ["f"], to=1),
+                n("Mul", ["f", "qs"], ["y"]),
+            ],
+            {"x": [1, 4, 9, 9]},
+            {"w": np.resize(np.arange(256, dtype=np.uint8), (8, 4, 3, 3))},
+        ),
+        "recurrent": graph_plan(
+            [
+                n("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=6),
+                n("GRU", ["x", "v", "q"], ["", "g"], hidden_size=6),
+                n("Add", ["h", "g"], ["y"]),
+            ],
+            {"x": [5, 3, 4]},
+            {
+                "w": weights(1, 24, 4),
+                "r": weights(1, 24, 6),
+                "v": weights(1, 18, 4),
+                "q": weights(1, 18, 6),
+            },
+        ),
+        "recurrent_bytes": graph_plan(
+            [
+                n(
+                    "DynamicQuantizeLSTM",
+                    ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"],
+                    ["y"],
+                    domain="com.microsoft",
+                    hidden_size=6,
+                )
+            ],
+            {"x": [5, 3, 4]},
+            {
+                "w": small_bytes(1, 4, 24),
+                "r": small_bytes(1, 6, 24),
+                "s": np.float32([0.02]),
+                "z": np.int8([0]),
+            },
+        ),
+        "choices": graph_plan(
+            [
+                n("TopK", ["x", "k"], ["v", "i"]),
+                n("GatherElements", ["x", "i"], ["e"]),
+                n("ArgMax", ["e"], ["m"]),
+                n("ScatterElements", ["x", "i", "e"], ["s"], axis=1),
+                n("CumSum", ["s", "one"], ["c"]),
+                n("Trilu", ["c"], ["t"]),
+                n("Where", ["b", "t", "x"], ["y"]),
+            ],
+            {"x": [4, 16], "b": [4, 16]},
+            {"k": np.int64([5]), "one": np.int64(1)},
+            {"b": TensorProto.BOOL},
+        ),
     }
 
 
@@ -65,7 +144,13 @@ def make(folder: pathlib.Path) -> int:
         except Exception as e:  # no language model
             print(f"{model.parent.name}: {e}")
             continue
-        plans.update({f"{model.parent.name}_{name.replace('/', '_')}": bytes(package.file(name)) for name in package.blobs if name.startswith("plan/")})
+        plans.update(
+            {
+                f"{model.parent.name}_{name.replace('/', '_')}": bytes(package.file(name))
+                for name in package.blobs
+                if name.startswith("plan/")
+            }
+        )
     plans = {name: data for name, data in plans.items() if len(data) <= LARGEST}
     for name, data in plans.items():
         (folder / f"{name}.plan").write_bytes(data)

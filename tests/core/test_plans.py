@@ -1,12 +1,14 @@
-"""Plans that are not what they should be: a bounded slice of the fuzzing (`make fuzz` runs the long campaign), and the generated files."""
+"""Plans that are not what they should be: a bounded slice of the fuzzing (`make fuzz` runs the long
+campaign), and the generated files.
+"""
+
 import os
 import pathlib
 import subprocess
 import sys
 
-import pytest
-
 import make_seeds
+import pytest
 from edgewise.ops import generate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -32,15 +34,27 @@ def seeds(tmp_path_factory):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_plans_do_no_harm(name, seed, seeds):
-    """Mutated plans, single steps with large parameters, steps of real plans exchanged: under sanitizers."""
-    command = [program("sanitize", name), "--runs", str(PROGRAMS[name]), "--seed", str(seed), "--seeds", seeds]
+    """Mutated plans, single steps with large parameters, steps of real plans exchanged: under
+    sanitizers.
+    """
+    command = [
+        program("sanitize", name),
+        "--runs",
+        str(PROGRAMS[name]),
+        "--seed",
+        str(seed),
+        "--seeds",
+        seeds,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("folder", ["threads", "sanitize"])
 def test_engines_and_threads(folder):
-    """Under the thread sanitizer, and under the others: engines side by side, one for several threads, stopped from outside."""
+    """Under the thread sanitizer, and under the others: engines side by side, one for several
+    threads, stopped from outside.
+    """
     done = subprocess.run([program(folder, "threads")], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -50,5 +64,13 @@ def test_generated_files_are_what_the_declarations_say():
 
 
 def test_generator_runs_without_numpy():
-    code = "import sys; sys.modules['numpy'] = None; from edgewise.ops import generate; sys.exit(generate.main(['--check']))"
-    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "python")}).returncode == 0
+    code = (
+        "import sys; sys.modules['numpy'] = None; from edgewise.ops import generate;"
+        " sys.exit(generate.main(['--check']))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "python")}
+        ).returncode
+        == 0
+    )

@@ -1,13 +1,17 @@
-"""Slots bound to memory that they must not share: the loader compares buffers by number, so the engine compares what they are bound to."""
+"""Slots bound to memory that they must not share: the loader compares buffers by number, so the
+engine compares what they are bound to.
+"""
+
 import numpy as np
 import pytest
-
 from raw_plan import ALIAS, CONST, OK, SLOT0, UNBOUND, Raw, plan, step
 
 N = 64
 FILL = {"size": 1, "dims": [1, 1, 1, 1, 1, N], "ys": [0, 0, 0, 0, 0, 1]}
 COPY = {"size": 1, "dims": [1, 1, 1, 1, 1, N], "xs": [0, 0, 0, 0, 0, 1], "ys": [0, 0, 0, 0, 0, 1]}
-COUNTS = pytest.mark.parametrize("extra", [0, 6, 30])  # few slots are compared one by one, many are sorted
+COUNTS = pytest.mark.parametrize(
+    "extra", [0, 6, 30]
+)  # few slots are compared one by one, many are sorted
 
 
 @pytest.fixture
@@ -18,9 +22,18 @@ def raw():
 
 
 class Bound:
-    """A plan of copies from slot 0 to 1, with so many more slots; memory for `extra + 3` slots of N bytes."""
+    """A plan of copies from slot 0 to 1, with so many more slots; memory for `extra + 3` slots of N
+    bytes.
+    """
 
-    def __init__(self, raw: Raw, extra: int, writable: tuple = (1,), init: int = 0, used_by_init: bool = False):
+    def __init__(
+        self,
+        raw: Raw,
+        extra: int,
+        writable: tuple = (1,),
+        init: int = 0,
+        used_by_init: bool = False,
+    ):
         self.raw, self.n = raw, extra + 3
         slots = [(N, i in writable) for i in range(self.n)]
         steps = [step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)])]
@@ -69,9 +82,11 @@ def test_what_is_only_read_may_overlap(raw, extra):
 @COUNTS
 def test_slots_beside_each_other_and_empty_ones(raw, extra):
     b = Bound(raw, extra)
-    b.bind(2, 0)       # beside slot 1 from below; the same as slot 0, which is only read
+    b.bind(2, 0)  # beside slot 1 from below; the same as slot 0, which is only read
     assert b.run() == (OK,)
-    code, handle = raw.load(plan([step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)])], [(N, False), (N, True), (0, True)]))
+    code, handle = raw.load(
+        plan([step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)])], [(N, False), (N, True), (0, True)])
+    )
     assert code == OK
     for slot, offset in enumerate((0, N, N + 8)):
         assert raw.bind(handle, slot, b.base + offset, N) == OK
@@ -91,7 +106,9 @@ def test_unbound_slots_do_not_count(raw):
 
 @COUNTS
 def test_many_slots_moved_at_once(raw, extra):
-    """Slots in an order that is not that of their memory; then all of them one further, on what others held."""
+    """Slots in an order that is not that of their memory; then all of them one further, on what
+    others held.
+    """
     b = Bound(raw, extra, writable=tuple(range(1, extra + 3)))
     order = np.random.default_rng(0).permutation(b.n)
     for i in range(b.n):
@@ -107,13 +124,25 @@ def test_many_slots_moved_at_once(raw, extra):
 
 def test_the_arena_and_the_plan_itself(raw):
     import ctypes
-    code, handle = raw.load(plan([step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)]), step("fill", FILL, [(0, 0)])], [(N, False), (N, True)], arena=4096))
+
+    code, handle = raw.load(
+        plan(
+            [step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)]), step("fill", FILL, [(0, 0)])],
+            [(N, False), (N, True)],
+            arena=4096,
+        )
+    )
     assert code == OK
     memory = np.zeros(2 * N, np.uint8)
-    assert raw.bind(handle, 0, memory.ctypes.data, N) == OK and raw.bind(handle, 1, memory.ctypes.data + N, N) == OK
+    assert (
+        raw.bind(handle, 0, memory.ctypes.data, N) == OK
+        and raw.bind(handle, 1, memory.ctypes.data + N, N) == OK
+    )
     assert raw.run(handle) == OK
     words = ctypes.cast(raw.engine, ctypes.POINTER(ctypes.c_uint64))
-    arena = next(words[i] for i in range(1, 4) if words[i + 1] == 4096)  # core/vm.h: arena, arena_bytes
+    arena = next(
+        words[i] for i in range(1, 4) if words[i + 1] == 4096
+    )  # core/vm.h: arena, arena_bytes
     for slot in (0, 1):
         assert raw.bind(handle, slot, arena + 64, N) == OK
         assert raw.run(handle) == ALIAS
@@ -130,15 +159,25 @@ def test_bind_refuses_memory_that_is_too_small_or_wraps(raw):
 
 
 def test_a_kernel_that_reads_what_it_wrote_keeps_within_its_memory(raw):
-    """`unique` takes numbers from an output for indices: in memory that another output shares they were any numbers."""
+    """`unique` takes numbers from an output for indices: in memory that another output shares they
+    were any numbers.
+    """
     n = 512
     data = np.random.default_rng(1).integers(0, 1 << 40, n)
     operands = [(CONST, 0)] + [(SLOT0 + i, 0) for i in range(5)]
-    code, handle = raw.load(plan([step("unique", {"type": 7, "n": n, "cols": 1}, operands)], [(8 * n, True)] * 3 + [(8, True), (8 * n, True)], const=data.tobytes()))
+    code, handle = raw.load(
+        plan(
+            [step("unique", {"type": 7, "n": n, "cols": 1}, operands)],
+            [(8 * n, True)] * 3 + [(8, True), (8 * n, True)],
+            const=data.tobytes(),
+        )
+    )
     assert code == OK
     memory = np.zeros((6, 8 * n), np.uint8)
     for i in range(5):
         assert raw.bind(handle, i, memory[i].ctypes.data, 8 * n) == OK
     assert raw.run(handle) == OK
-    assert raw.bind(handle, 4, memory[0].ctypes.data, 8 * n) == OK  # scratch and `first` in one place
+    assert (
+        raw.bind(handle, 4, memory[0].ctypes.data, 8 * n) == OK
+    )  # scratch and `first` in one place
     assert raw.run(handle) == ALIAS

@@ -1,9 +1,11 @@
-/* The engine under several threads, for the thread sanitizer: engines side by side, one engine called by several threads under a lock, ew_stop from another thread and
- * from a signal handler while it runs, pools opened and closed. Results are bit-equal to those of one thread, whatever goes on beside.
+/* The engine under several threads, for the thread sanitizer: engines side by side, one engine
+ * called by several threads under a lock, ew_stop from another thread and from a signal handler
+ * while it runs, pools opened and closed. Results are bit-equal to those of one thread, whatever
+ * goes on beside.
  *
  *     threads [ROUNDS] */
 #if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#  define _POSIX_C_SOURCE 200809L
 #endif
 #include "common/fuzz.h"
 #include <pthread.h>
@@ -21,16 +23,36 @@ static void check(bool ok, const char *what) {
   abort();
 }
 
-/* y = softmax(relu(a @ a)), row by row, by way of the arena; `repeat` times, so that a run takes a while. Slots: a, y, scratch. */
+/* y = softmax(relu(a @ a)), row by row, by way of the arena; `repeat` times, so that a run takes a
+ * while. Slots: a, y, scratch. */
 static size_t compose(uint8_t *plan, uint32_t repeat) {
   draft *d = calloc(1, sizeof *d);
   check(d != NULL, "memory");
   const uint64_t bytes = ELEMENTS * 4;
-  d->slots[0] = (ew_slot_entry){bytes, 0, 0}, d->slots[1] = (ew_slot_entry){bytes, EW_SLOT_WRITABLE, 0}, d->slots[2] = (ew_slot_entry){(131072 + 65536) * 4, EW_SLOT_WRITABLE, 0};
+  d->slots[0] = (ew_slot_entry){bytes, 0, 0},
+  d->slots[1] = (ew_slot_entry){bytes, EW_SLOT_WRITABLE, 0},
+  d->slots[2] = (ew_slot_entry){(131072 + 65536) * 4, EW_SLOT_WRITABLE, 0};
   d->n_slots = 3, d->arena = 2 * bytes;
-  const ew_operand none = {EW_NONE, 0, 0, 0}, a = {EW_SLOT0, 0, 0, 0}, y = {EW_SLOT0 + 1, 0, 0, 0}, scratch = {EW_SLOT0 + 2, 0, 0, 0}, t = {EW_ARENA, 0, 0, 0}, u = {EW_ARENA, 0, (int64_t)bytes, 0};
-  const ew_gemm_params gemm = {.batch0 = 1, .batch1 = 1, .m = N, .n = N, .k = N, .a_row = N, .a_col = 1, .b_row = N, .b_col = 1, .y_row = N, .b_type = EW_F32, .alpha = 1};
-  const ew_unary_params relu = {.op = EW_UNARY_RELU, .type = EW_F32, .dims = {1, 1, 1, 1, N, N}, .xs = {0, 0, 0, 0, N, 1}, .ys = {0, 0, 0, 0, N, 1}};
+  const ew_operand none = {EW_NONE, 0, 0, 0}, a = {EW_SLOT0, 0, 0, 0}, y = {EW_SLOT0 + 1, 0, 0, 0},
+                   scratch = {EW_SLOT0 + 2, 0, 0, 0}, t = {EW_ARENA, 0, 0, 0},
+                   u = {EW_ARENA, 0, (int64_t)bytes, 0};
+  const ew_gemm_params gemm = {.batch0 = 1,
+                               .batch1 = 1,
+                               .m = N,
+                               .n = N,
+                               .k = N,
+                               .a_row = N,
+                               .a_col = 1,
+                               .b_row = N,
+                               .b_col = 1,
+                               .y_row = N,
+                               .b_type = EW_F32,
+                               .alpha = 1};
+  const ew_unary_params relu = {.op = EW_UNARY_RELU,
+                                .type = EW_F32,
+                                .dims = {1, 1, 1, 1, N, N},
+                                .xs = {0, 0, 0, 0, N, 1},
+                                .ys = {0, 0, 0, 0, N, 1}};
   const ew_softmax_params softmax = {.rows = N, .cols = N, .x_row = N, .y_row = N};
   int product = -1, unary = -1, rows = -1;
   for (int k = 0; k < EW_KERNEL_COUNT; k++) {
@@ -40,11 +62,18 @@ static size_t compose(uint8_t *plan, uint32_t repeat) {
   }
   for (uint32_t i = 0; i < repeat; i++) {
     draft_step *s = &d->steps[d->n_steps];
-    s[0] = (draft_step){.kernel = (uint16_t)product, .n_operands = 6, .param_bytes = sizeof gemm, .operands = {a, a, none, none, t, scratch}};
+    s[0] = (draft_step){.kernel = (uint16_t)product,
+                        .n_operands = 6,
+                        .param_bytes = sizeof gemm,
+                        .operands = {a, a, none, none, t, scratch}};
     memcpy(s[0].params, &gemm, sizeof gemm);
-    s[1] = (draft_step){.kernel = (uint16_t)unary, .n_operands = 2, .param_bytes = sizeof relu, .operands = {t, u}};
+    s[1] = (draft_step){
+        .kernel = (uint16_t)unary, .n_operands = 2, .param_bytes = sizeof relu, .operands = {t, u}};
     memcpy(s[1].params, &relu, sizeof relu);
-    s[2] = (draft_step){.kernel = (uint16_t)rows, .n_operands = 2, .param_bytes = sizeof softmax, .operands = {u, y}};
+    s[2] = (draft_step){.kernel = (uint16_t)rows,
+                        .n_operands = 2,
+                        .param_bytes = sizeof softmax,
+                        .operands = {u, y}};
     memcpy(s[2].params, &softmax, sizeof softmax);
     d->n_steps += 3;
   }
@@ -65,11 +94,17 @@ static size_t short_bytes, long_bytes;
 static float expected[ELEMENTS];
 
 static model open_model(ew_engine *engine, bool is_long) {
-  model m = {engine, NULL, ew_alloc(ELEMENTS * 4), ew_alloc(ELEMENTS * 4), ew_alloc((131072 + 65536) * 4)};
+  model m = {engine, NULL, ew_alloc(ELEMENTS * 4), ew_alloc(ELEMENTS * 4),
+             ew_alloc((131072 + 65536) * 4)};
   check(m.a && m.y && m.scratch, "memory");
   for (int i = 0; i < ELEMENTS; i++) m.a[i] = (float)(i * 37 % 101) / 101 - 0.5f;
-  check(ew_plan_load(engine, is_long ? long_plan : short_plan, is_long ? long_bytes : short_bytes, &m.plan) == EW_OK, "load");
-  check(!ew_plan_bind(m.plan, 0, m.a, ELEMENTS * 4) && !ew_plan_bind(m.plan, 1, m.y, ELEMENTS * 4) && !ew_plan_bind(m.plan, 2, m.scratch, (131072 + 65536) * 4), "bind");
+  check(ew_plan_load(engine, is_long ? long_plan : short_plan, is_long ? long_bytes : short_bytes,
+                     &m.plan) == EW_OK,
+        "load");
+  check(!ew_plan_bind(m.plan, 0, m.a, ELEMENTS * 4) &&
+            !ew_plan_bind(m.plan, 1, m.y, ELEMENTS * 4) &&
+            !ew_plan_bind(m.plan, 2, m.scratch, (131072 + 65536) * 4),
+        "bind");
   return m;
 }
 
@@ -109,7 +144,10 @@ static void *own_engine(void *arg) {
 
 /* ---- one engine for several threads, each with a plan of its own; the arena is shared ---- */
 
-typedef struct { ew_engine *engine; pthread_mutex_t lock; } shared;
+typedef struct {
+  ew_engine *engine;
+  pthread_mutex_t lock;
+} shared;
 
 static void *under_lock(void *arg) {
   shared *s = arg;
@@ -161,11 +199,15 @@ static void stopping(int width) {
   for (int i = 0; i < 4 * rounds; i++) {
     const int32_t code = ew_plan_run(m.plan);
     check(code == EW_OK || code == EW_E_STOPPED, "a code that is neither right nor stopped");
-    if (code == EW_OK) check(!memcmp(m.y, expected, sizeof expected), "a run that was stopped within a step counts as whole");
+    if (code == EW_OK)
+      check(!memcmp(m.y, expected, sizeof expected),
+            "a run that was stopped within a step counts as whole");
     else {
       const ew_error *error = ew_last_error(e);
       stopped_runs++;
-      check(error->code == EW_E_STOPPED && error->detail >= 1 && error->detail <= 5 && error->step >= 0, "the error of a stopped run");
+      check(error->code == EW_E_STOPPED && error->detail >= 1 && error->detail <= 5 &&
+                error->step >= 0,
+            "the error of a stopped run");
     }
   }
   over = true;
@@ -173,7 +215,9 @@ static void stopping(int width) {
   check(stopped_runs > 0, "no run was stopped");
   run_right(&m);
   ew_stop(e, 3); /* before a run: it does nothing, until the word is cleared */
-  check(ew_plan_run(m.plan) == EW_E_STOPPED && ew_last_error(e)->step == 0 && ew_last_error(e)->detail == 3, "a run that should not begin");
+  check(ew_plan_run(m.plan) == EW_E_STOPPED && ew_last_error(e)->step == 0 &&
+            ew_last_error(e)->detail == 3,
+        "a run that should not begin");
   check(ew_plan_run_steps(m.plan, 0, 1, NULL) == EW_E_STOPPED, "steps that should not begin");
   ew_stop(e, 0);
   run_right(&m);

@@ -1,9 +1,14 @@
 """The engines that tests run on."""
+
 from edgewise.engine.native import NativeEngine
 
 from .node_engine import NodeEngine
 
-ENGINES = {"native": lambda: NativeEngine(threads=2), "wasm-simd128": lambda: NodeEngine("simd128"), "wasm-relaxed-threads": lambda: NodeEngine("relaxed-threads")}
+ENGINES = {
+    "native": lambda: NativeEngine(threads=2),
+    "wasm-simd128": lambda: NodeEngine("simd128"),
+    "wasm-relaxed-threads": lambda: NodeEngine("relaxed-threads"),
+}
 _opened = {}
 
 

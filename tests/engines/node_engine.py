@@ -1,8 +1,10 @@
-"""The wasm engine in Node, as an `Engine` like any other: tests run the same models on the same plans as pages do, without a page.
+"""The wasm engine in Node, as an `Engine` like any other: tests run the same models on the same
+plans as pages do, without a page.
 
-One Node process per engine executes node_host.mjs, which starts the module as wasm/Makefile says. What is said over its stdin and
-stdout is described there.
+One Node process per engine executes node_host.mjs, which starts the module as wasm/Makefile says.
+What is said over its stdin and stdout is described there.
 """
+
 from __future__ import annotations
 
 import shutil
@@ -18,7 +20,10 @@ FLAVOURS = {"simd128": 1, "relaxed-threads": 2}  # name of the .wasm file: threa
 
 
 class NodeEngine(Engine):
-    """flavour: "simd128" or "relaxed-threads", with all kernels. path: of a .wasm to take instead. Raises EngineError when the module is not built, Node is missing, or the engine traps."""
+    """flavour: "simd128" or "relaxed-threads", with all kernels. path: of a .wasm to take instead.
+
+    Raises EngineError when the module is not built, Node is missing, or the engine traps.
+    """
 
     POINTER = "<I"
 
@@ -28,11 +33,25 @@ class NodeEngine(Engine):
         path = Path(path or ROOT / f"web/dist/engine/edgewise-{flavour}-full.wasm")
         node = shutil.which("node")
         if not path.exists() or not node:
-            raise EngineError(f"{path if node else 'node'} is not there", "", "Run `make wasm`." if node else "Install Node 20.")
-        # Without the baseline compiler: Node 20's gets i32x4.relaxed_dot_i8x16_i7x16_add wrong (the optimizing one, and both of Chromium's,
-        # are right: tests/browser/test_compilers.py).
-        self.process = subprocess.Popen([node, "--experimental-wasm-relaxed-simd", "--no-liftoff", str(Path(__file__).with_name("node_host.mjs")), str(path), str(self.threads)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            raise EngineError(
+                f"{path if node else 'node'} is not there",
+                "",
+                "Run `make wasm`." if node else "Install Node 20.",
+            )
+        # Without the baseline compiler: Node 20's gets i32x4.relaxed_dot_i8x16_i7x16_add wrong (the
+        # optimizing one, and both of Chromium's, are right: tests/browser/test_compilers.py).
+        self.process = subprocess.Popen(
+            [
+                node,
+                "--experimental-wasm-relaxed-simd",
+                "--no-liftoff",
+                str(Path(__file__).with_name("node_host.mjs")),
+                str(path),
+                str(self.threads),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self.start(self.threads)
 
     @property
@@ -54,7 +73,11 @@ class NodeEngine(Engine):
             self.process.stdin.flush()
             failed, value = struct.unpack("<iq", self._receive(12))
             if failed:
-                raise EngineError(f"the engine stopped ({self._receive(value).decode()})", kind.decode(), "Report this.")
+                raise EngineError(
+                    f"the engine stopped ({self._receive(value).decode()})",
+                    kind.decode(),
+                    "Report this.",
+                )
             return self._receive(reads) if kind == b"read" else value
         except BrokenPipeError:
             raise EngineError("Node has gone away", "", "Its last words are on stderr.") from None
@@ -62,14 +85,22 @@ class NodeEngine(Engine):
     def _receive(self, n):
         data = self.process.stdout.read(n)
         if len(data) != n:
-            raise EngineError(f"Node has gone away (exit status {self.process.poll()})", "", "Its last words are on stderr.")
+            raise EngineError(
+                f"Node has gone away (exit status {self.process.poll()})",
+                "",
+                "Its last words are on stderr.",
+            )
         return data
 
     def call(self, name, *args):
-        return self._ask(b"call", len(name), len(args), 0, name.encode() + struct.pack(f"<{len(args)}q", *args))
+        return self._ask(
+            b"call", len(name), len(args), 0, name.encode() + struct.pack(f"<{len(args)}q", *args)
+        )
 
     def alloc(self, nbytes):
-        return self.check_alloc(self.call("ew_alloc", max(nbytes, 1)) if nbytes < 1 << 32 else 0, nbytes)
+        return self.check_alloc(
+            self.call("ew_alloc", max(nbytes, 1)) if nbytes < 1 << 32 else 0, nbytes
+        )
 
     def free(self, address):
         if self.process is not None:

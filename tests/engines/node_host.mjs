@@ -1,15 +1,18 @@
-// node_host.mjs ENGINE.wasm THREADS   Runs the engine for node_engine.py, which asks over stdin and is answered over stdout.
+// node_host.mjs ENGINE.wasm THREADS   Runs the engine for node_engine.py, which asks over stdin and
+// is answered over stdout.
 //
-// A question: 4 letters, three int64, then bytes. An answer: int32 0, int64 value; or int32 1, int64 length, the error's words.
-//     call  length of the name, number of arguments, -   name, int64 arguments           value: what the function returned
-//     writ  address, bytes, -                            the bytes
-//     read  address, bytes, -                                                            the bytes follow the answer
-//     copy  source, target, bytes
-//     size                                                                               value: bytes of memory
+// A question: 4 letters, three int64, then bytes. An answer: int32 0, int64 value; or int32 1,
+// int64 length, the error's words.
+//     call  length of the name, number of arguments, -   name, int64 arguments           value:
+//     what the function returned writ  address, bytes, -                            the bytes read
+//     address, bytes, -                                                            the bytes follow
+//     the answer copy  source, target, bytes size
+//     value: bytes of memory
 import { readFileSync, readSync, writeSync } from "node:fs";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 
-const STACK = 256 * 1024, PAGES = 32;
+const STACK = 256 * 1024,
+  PAGES = 32;
 const WIDE = { ew_plan_register: 2 }; // which argument is an int64: it crosses as a BigInt
 
 const nobody = new Int32Array(new SharedArrayBuffer(4));
@@ -34,7 +37,8 @@ async function main() {
   const memory = new WebAssembly.Memory({ initial: PAGES, maximum: 65536, shared });
   const engine = new WebAssembly.Instance(module, { env: { memory } }).exports;
   engine.__wasm_call_ctors();
-  const head = Buffer.alloc(28), answer = Buffer.alloc(12);
+  const head = Buffer.alloc(28),
+    answer = Buffer.alloc(12);
 
   while (read(head)) {
     const kind = head.toString("latin1", 0, 4);
@@ -42,15 +46,19 @@ async function main() {
     const data = Buffer.alloc(kind === "call" ? a + 8 * b : kind === "writ" ? b : 0);
     read(data);
     try {
-      let value = 0, bytes;
+      let value = 0,
+        bytes;
       if (kind === "call") {
         const name = data.toString("latin1", 0, a);
-        const args = Array.from({ length: b }, (_, i) => data.readBigInt64LE(a + 8 * i)).map((x, i) => WIDE[name] === i ? x : Number(x));
+        const args = Array.from({ length: b }, (_, i) => data.readBigInt64LE(a + 8 * i)).map(
+          (x, i) => (WIDE[name] === i ? x : Number(x)),
+        );
         if (!engine[name]) throw new Error(`it has no function ${name}`);
         value = (engine[name](...args) ?? 0) >>> 0;
         if (name === "ew_open" && value && threads > 1) await startThreads(value);
       } else if (kind === "writ") new Uint8Array(memory.buffer, a, b).set(data);
-      else if (kind === "read") bytes = Buffer.from(new Uint8Array(memory.buffer, a, b)); // a copy: Node does not write from shared memory
+      // a copy: Node does not write from shared memory
+      else if (kind === "read") bytes = Buffer.from(new Uint8Array(memory.buffer, a, b));
       else if (kind === "copy") new Uint8Array(memory.buffer).copyWithin(b, a, a + c);
       else if (kind === "size") value = memory.buffer.byteLength;
       reply(0, value);
@@ -68,8 +76,13 @@ async function main() {
       const stackTop = ((engine.malloc(STACK) >>> 0) + STACK) & ~15;
       const align = engine.__tls_align.value;
       const tls = Math.ceil((engine.malloc(engine.__tls_size.value + align) >>> 0) / align) * align;
-      const worker = new Worker(new URL(import.meta.url), { workerData: { module, memory, handle, index, stackTop, tls } });
-      await new Promise((resolve, reject) => { worker.once("message", resolve); worker.once("error", reject); });
+      const worker = new Worker(new URL(import.meta.url), {
+        workerData: { module, memory, handle, index, stackTop, tls },
+      });
+      await new Promise((resolve, reject) => {
+        worker.once("message", resolve);
+        worker.once("error", reject);
+      });
       worker.unref();
     }
   }
@@ -83,7 +96,7 @@ async function main() {
 
 /** Fills the buffer from stdin; false at its end. */
 function read(buffer) {
-  for (let at = 0; at < buffer.length;) {
+  for (let at = 0; at < buffer.length; ) {
     const n = patiently(() => readSync(0, buffer, at, buffer.length - at, null));
     if (!n) return false;
     at += n;
@@ -92,7 +105,8 @@ function read(buffer) {
 }
 
 function write(buffer) {
-  for (let at = 0; at < buffer.length;) at += patiently(() => writeSync(1, buffer, at, buffer.length - at));
+  for (let at = 0; at < buffer.length; )
+    at += patiently(() => writeSync(1, buffer, at, buffer.length - at));
 }
 
 /** Starting a Worker makes Node's own pipes non-blocking. */

@@ -1,5 +1,6 @@
-// A page's InferenceSession in Node, for page_session.py: the worker's code with CPython in Pyodide's stead. Lines of JSON over stdin and
-// stdout; bytes are base64. In: {open} or {run}, and answers to what it asks; out: {ask} (for Python), then {value} or {error}.
+// A page's InferenceSession in Node, for page_session.py: the worker's code with CPython in
+// Pyodide's stead. Lines of JSON over stdin and stdout; bytes are base64. In: {open} or {run}, and
+// answers to what it asks; out: {ask} (for Python), then {value} or {error}.
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Aborted } from "../../web/src/errors.ts";
@@ -22,9 +23,13 @@ const send = (message: unknown) => {
 };
 const next = async () => JSON.parse((await lines.next()).value ?? "null") as Json | null;
 const bytes = (text: string) => new Uint8Array(Buffer.from(text, "base64"));
-const text = (data: Uint8Array) => Buffer.from(data.buffer, data.byteOffset, data.length).toString("base64");
+const text = (data: Uint8Array) =>
+  Buffer.from(data.buffer, data.byteOffset, data.length).toString("base64");
 
-globalThis.fetch = (async (url: string) => new Response(readFileSync(new URL(url)), { headers: { "Content-Type": "application/wasm" } })) as typeof fetch;
+globalThis.fetch = (async (url: string) =>
+  new Response(readFileSync(new URL(url)), {
+    headers: { "Content-Type": "application/wasm" },
+  })) as typeof fetch;
 
 // The browser's files, in memory: what one session keeps, the next one finds.
 const kept = new Map<string, Blob>();
@@ -32,22 +37,35 @@ const handle = (name: string) => ({
   getFile: async () => kept.get(name) ?? new Blob(),
   createWritable: async () => {
     let data = new Blob();
-    return { write: async (d: Blob) => { data = d; }, close: async () => { kept.set(name, data); }, abort: async () => undefined };
+    return {
+      write: async (d: Blob) => {
+        data = d;
+      },
+      close: async () => {
+        kept.set(name, data);
+      },
+      abort: async () => undefined,
+    };
   },
 });
 const folder: Json = {
   getDirectoryHandle: async () => folder,
-  getFileHandle: async (name: string, options?: { create?: boolean }) => (kept.has(name) || options?.create ? handle(name) : Promise.reject(new Error("NotFoundError"))),
+  getFileHandle: async (name: string, options?: { create?: boolean }) =>
+    kept.has(name) || options?.create ? handle(name) : Promise.reject(new Error("NotFoundError")),
   removeEntry: async (name: string) => void kept.delete(name),
 };
-Object.defineProperty(globalThis, "navigator", { value: { storage: { getDirectory: async () => folder }, hardwareConcurrency: 1 }, configurable: true });
+Object.defineProperty(globalThis, "navigator", {
+  value: { storage: { getDirectory: async () => folder }, hardwareConcurrency: 1 },
+  configurable: true,
+});
 
 let read: Record<string, [number, number][]> = {}; // Python reads the whole model
 let asking = false;
 const python = {
   alive: true,
   async compile(files: Map<string, Blob>, options: Json) {
-    if (asking) throw new Error("Python was asked something before it had answered the previous question");
+    if (asking)
+      throw new Error("Python was asked something before it had answered the previous question");
     asking = true;
     try {
       return await this.answer(files, options);
@@ -58,11 +76,19 @@ const python = {
   async answer(files: Map<string, Blob>, options: Json) {
     const data: Record<string, string> = {};
     for (const [name, blob] of files) data[name] = text(new Uint8Array(await blob.arrayBuffer()));
-    if (options.call === "open") read = Object.fromEntries(Array.from(files, ([name, blob]) => [name, [[0, blob.size]]]));
+    if (options.call === "open")
+      read = Object.fromEntries(Array.from(files, ([name, blob]) => [name, [[0, blob.size]]]));
     send({ ask: options, files: data });
     const answer = (await next())!;
     if (answer.error) throw makeError(answer.error as PlainError);
-    return { manifest: answer.manifest as string, files: new Map(Object.entries(answer.files as Record<string, string>).map(([n, b]) => [n, bytes(b)])), reads: read, ms: { pyodide: 0, compile: 0 } };
+    return {
+      manifest: answer.manifest as string,
+      files: new Map(
+        Object.entries(answer.files as Record<string, string>).map(([n, b]) => [n, bytes(b)]),
+      ),
+      reads: read,
+      ms: { pyodide: 0, compile: 0 },
+    };
   },
   end() {},
 };
@@ -77,7 +103,12 @@ function decoded(v: any): WireValue {
 function encoded(v: WireValue): unknown {
   if (v === null) return null;
   if ("sequence" in v) return { sequence: v.sequence.map(encoded) };
-  if ("map" in v) return { map: Array.from(v.map, ([k, x]) => [String(k), typeof x === "bigint" ? String(x) : x]), key: v.key, value: v.value };
+  if ("map" in v)
+    return {
+      map: Array.from(v.map, ([k, x]) => [String(k), typeof x === "bigint" ? String(x) : x]),
+      key: v.key,
+      value: v.value,
+    };
   return "data" in v ? { ...v, data: text(v.data) } : v;
 }
 
@@ -88,15 +119,40 @@ for (let message = await next(); message; message = await next()) {
     let value: unknown;
     if (message.open !== undefined) {
       model?.engine.close();
-      const request = { model: new Blob([bytes(message.open)]), external: {}, urls, flavour: "simd128" as const, threads: 1, cache_files: false, ...message.options };
-      model = await InferenceModel.open(request, new AbortController().signal, () => undefined, () => python);
+      const request = {
+        model: new Blob([bytes(message.open)]),
+        external: {},
+        urls,
+        flavour: "simd128" as const,
+        threads: 1,
+        cache_files: false,
+        ...message.options,
+      };
+      model = await InferenceModel.open(
+        request,
+        new AbortController().signal,
+        () => undefined,
+        () => python,
+      );
       value = { inputs: model.info.inputs, outputs: model.info.outputs };
     } else if (message.run) {
-      const feeds = Object.fromEntries(Object.entries(message.run.feeds).map(([n, v]) => [n, decoded(v)]));
+      const feeds = Object.fromEntries(
+        Object.entries(message.run.feeds).map(([n, v]) => [n, decoded(v)]),
+      );
       const ending = { aborted: false };
-      const timer = message.run.abort === undefined ? undefined : setTimeout(() => { ending.aborted = true; }, message.run.abort);
+      const timer =
+        message.run.abort === undefined
+          ? undefined
+          : setTimeout(() => {
+              ending.aborted = true;
+            }, message.run.abort);
       try {
-        const out = await model!.run({ feeds, outputs: message.run.outputs, seed: undefined, pinned: message.run.pinned }, [], ending, () => undefined);
+        const out = await model!.run(
+          { feeds, outputs: message.run.outputs, seed: undefined, pinned: message.run.pinned },
+          [],
+          ending,
+          () => undefined,
+        );
         value = { outputs: out.map(encoded), used: model!.pool.used };
       } finally {
         clearTimeout(timer);

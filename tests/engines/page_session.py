@@ -1,4 +1,7 @@
-"""A page's InferenceSession in Node, with the API of Python's: tests run the same models in both hosts, and CPython answers what Pyodide would."""
+"""A page's InferenceSession in Node, with the API of Python's: tests run the same models in both
+hosts, and CPython answers what Pyodide would.
+"""
+
 from __future__ import annotations
 
 import base64
@@ -7,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-
 from edgewise import errors
 from edgewise.arrays import as_input, as_output, as_strings, holds_strings
 from edgewise.onnx import BytesSource
@@ -26,9 +28,23 @@ def _host():
         esbuild = ROOT / "web/node_modules/.bin/esbuild"
         source = ROOT / "tests/engines/page_host.ts"
         defines = [f'--define:__{name}__="test"' for name in ("VERSION", "COMPILER", "WHEEL")]
-        subprocess.run([esbuild, source, "--bundle", "--format=esm", "--platform=node", f"--outfile={out}", "--log-level=warning", *defines], check=True)
+        subprocess.run(
+            [
+                esbuild,
+                source,
+                "--bundle",
+                "--format=esm",
+                "--platform=node",
+                f"--outfile={out}",
+                "--log-level=warning",
+                *defines,
+            ],
+            check=True,
+        )
         engines = (ROOT / "web/dist/engine").as_uri() + "/"
-        _process = subprocess.Popen(["node", out, engines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        _process = subprocess.Popen(
+            ["node", out, engines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
     return _process
 
 
@@ -46,7 +62,12 @@ class PageSession:
 
     def __init__(self, data: bytes, *, cache: bool = False, engine=None, **options):
         self.asked = []
-        bounds = {"max_loop_trips": 1 << 20, "max_compilations": 1 << 14, "max_memory_bytes": 1 << 31, **options}
+        bounds = {
+            "max_loop_trips": 1 << 20,
+            "max_compilations": 1 << 14,
+            "max_memory_bytes": 1 << 31,
+            **options,
+        }
         self.info = self._call({"open": _text(data), "options": {"cache": cache, **bounds}})
         self.outputs = {o["name"]: o for o in self.info["outputs"]}
 
@@ -62,17 +83,30 @@ class PageSession:
                 process.stdin.flush()
             elif "error" in answer:
                 e = answer["error"]
-                raise getattr(errors, e["name"])(e["what"] + (f" {e['stack']}" if "Mistake" in e["remedy"] else ""), e["where"], e["remedy"])
+                raise getattr(errors, e["name"])(
+                    e["what"] + (f" {e['stack']}" if "Mistake" in e["remedy"] else ""),
+                    e["where"],
+                    e["remedy"],
+                )
             else:
                 return answer["value"]
 
     def run(self, names, feeds, abort=None, pinned=None):
-        """As InferenceSession.run. abort: milliseconds after which the run is to end. pinned: names of outputs that stay; they come as {"pinned": ...}."""
+        """As InferenceSession.run. abort: milliseconds after which the run is to end. pinned: names
+        of outputs that stay; they come as {"pinned": ...}.
+        """
         names = list(names or self.outputs)
-        message = {"feeds": {n: _encoded(x) for n, x in feeds.items()}, "outputs": names, "pinned": pinned}
+        message = {
+            "feeds": {n: _encoded(x) for n, x in feeds.items()},
+            "outputs": names,
+            "pinned": pinned,
+        }
         value = self._call({"run": message if abort is None else {**message, "abort": abort}})
         self.used = value["used"]
-        return [feeds[v["fed"]] if isinstance(v, dict) and "fed" in v else _decoded(v) for v in value["outputs"]]
+        return [
+            feeds[v["fed"]] if isinstance(v, dict) and "fed" in v else _decoded(v)
+            for v in value["outputs"]
+        ]
 
     def read(self, pinned):
         """An output that stayed."""
@@ -100,7 +134,16 @@ def _python(answer):
         manifest, blobs = page.call(files, answer["ask"])
         return {"manifest": manifest, "files": {n: _text(b) for n, b in blobs.items()}}
     except errors.EdgewiseError as e:
-        return {"error": {"name": type(e).__name__, "what": e.what, "where": e.where, "remedy": e.remedy, "stack": "", "fields": {}}}
+        return {
+            "error": {
+                "name": type(e).__name__,
+                "what": e.what,
+                "where": e.where,
+                "remedy": e.remedy,
+                "stack": "",
+                "fields": {},
+            }
+        }
 
 
 def _text(data):

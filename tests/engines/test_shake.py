@@ -1,17 +1,20 @@
-"""Smaller engines: kernels taken out of a .wasm (edgewise.shake), `edgewise build --engine`, and what an engine says that lacks one."""
+"""Smaller engines: kernels taken out of a .wasm (edgewise.shake), `edgewise build --engine`, and
+what an engine says that lacks one.
+"""
+
 import random
 import subprocess
 
+import edgewise
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-
-import edgewise
 from edgewise import cli
 from edgewise.errors import EdgewiseError, EngineError
 from edgewise.ops.kernel import kernel_table, variants
 from edgewise.session.decoder import CausalLM
 from edgewise.shake import kernels_of, shake
+from onnx import TensorProto, helper
+
 from engines.node_engine import ROOT, NodeEngine
 
 ENGINES = ROOT / "web/dist/engine"
@@ -20,10 +23,16 @@ FLAVOURS = ["simd128", "relaxed-threads"]
 
 def model(*nodes):
     """x [n, 8] through the nodes, a -> b -> ..., to y."""
-    names = ["x", *"abcdefg"[:len(nodes) - 1], "y"]
-    g = helper.make_graph([helper.make_node(op, [i], [o]) for op, i, o in zip(nodes, names, names[1:])], "g",
-                          [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    names = ["x", *"abcdefg"[: len(nodes) - 1], "y"]
+    g = helper.make_graph(
+        [helper.make_node(op, [i], [o]) for op, i, o in zip(nodes, names, names[1:])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    return helper.make_model(
+        g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
 
 
 X = np.random.default_rng(1).standard_normal((300, 8), np.float32)
@@ -42,12 +51,18 @@ def full(flavour):
 def test_base_and_full(flavour, full):
     every = [k.name for k in kernel_table().kernels]
     assert kernels_of(full) == every
-    assert kernels_of((ENGINES / f"edgewise-{flavour}.wasm").read_bytes()) == [k.name for k in kernel_table().kernels if not k.rare]
-    assert kernels_of(shake(full, every)) == every and abs(len(shake(full, every)) - len(full)) < 1000
+    assert kernels_of((ENGINES / f"edgewise-{flavour}.wasm").read_bytes()) == [
+        k.name for k in kernel_table().kernels if not k.rare
+    ]
+    assert (
+        kernels_of(shake(full, every)) == every and abs(len(shake(full, every)) - len(full)) < 1000
+    )
 
 
 def test_the_rest_works(flavour, full, tmp_path):
-    """Kernels that stay give what they gave, threads included; one that is gone is named, and the engine goes on."""
+    """Kernels that stay give what they gave, threads included; one that is gone is named, and the
+    engine goes on.
+    """
     small = tmp_path / "small.wasm"
     small.write_bytes(shake(full, ["unary", "softmax", "copy"]))
     assert len(small.read_bytes()) < len(full) / 2
@@ -56,11 +71,26 @@ def test_the_rest_works(flavour, full, tmp_path):
         session = edgewise.InferenceSession(model("Tanh", "Softmax"), engine=engine)
         for x in (X, X[:1], X):
             e = np.exp(np.tanh(x))
-            np.testing.assert_allclose(session.run(None, {"x": x})[0], e / e.sum(-1, keepdims=True), rtol=1e-5)
-        with pytest.raises(EngineError, match="kernel cumsum, which this engine was made without.*full engine.*edgewise build"):
-            g = helper.make_graph([helper.make_node("CumSum", ["x", "axis"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
-                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [helper.make_tensor("axis", TensorProto.INT64, [], [1])])
-            edgewise.InferenceSession(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString(), engine=engine).run(None, {"x": X})
+            np.testing.assert_allclose(
+                session.run(None, {"x": x})[0], e / e.sum(-1, keepdims=True), rtol=1e-5
+            )
+        with pytest.raises(
+            EngineError,
+            match="kernel cumsum, which this engine was made without.*full engine.*edgewise build",
+        ):
+            g = helper.make_graph(
+                [helper.make_node("CumSum", ["x", "axis"], ["y"])],
+                "g",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                [helper.make_tensor("axis", TensorProto.INT64, [], [1])],
+            )
+            edgewise.InferenceSession(
+                helper.make_model(
+                    g, opset_imports=[helper.make_opsetid("", 17)]
+                ).SerializeToString(),
+                engine=engine,
+            ).run(None, {"x": X})
         assert np.isfinite(session.run(None, {"x": X})[0]).all()
         session.free()
     finally:
@@ -69,8 +99,17 @@ def test_the_rest_works(flavour, full, tmp_path):
 
 def invalid(folder):
     """The first .wasm of a folder that Node does not take, or ""."""
-    check = "const fs = require('fs'); for (const f of fs.readdirSync('.')) if (!WebAssembly.validate(fs.readFileSync(f))) { console.log(f); process.exit(1); }"
-    return subprocess.run(["node", "--experimental-wasm-relaxed-simd", "-e", check], cwd=folder, capture_output=True, text=True, check=False).stdout
+    check = (
+        "const fs = require('fs'); for (const f of fs.readdirSync('.')) if"
+        " (!WebAssembly.validate(fs.readFileSync(f))) { console.log(f); process.exit(1); }"
+    )
+    return subprocess.run(
+        ["node", "--experimental-wasm-relaxed-simd", "-e", check],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
 
 
 def test_every_kernel_alone(full, tmp_path):
@@ -84,8 +123,21 @@ def test_every_kernel_alone(full, tmp_path):
 
 
 def test_damaged(full):
-    """Bytes that are no engine, or one with a few bytes changed, cut or repeated: an error in words, or a module."""
-    for data in (b"", b"\0asm", b"\0asm\1\0\0\0", b"\0asm\2\0\0\0" + full[8:], full[:-1], full[:1000], bytes(1000), b"PK\3\4" * 100, full + b"\12\2\0\0", full.replace(b"EDGEWISE KERNELS", b"EDGEWISE KERNEL!")):
+    """Bytes that are no engine, or one with a few bytes changed, cut or repeated: an error in
+    words, or a module.
+    """
+    for data in (
+        b"",
+        b"\0asm",
+        b"\0asm\1\0\0\0",
+        b"\0asm\2\0\0\0" + full[8:],
+        full[:-1],
+        full[:1000],
+        bytes(1000),
+        b"PK\3\4" * 100,
+        full + b"\12\2\0\0",
+        full.replace(b"EDGEWISE KERNELS", b"EDGEWISE KERNEL!"),
+    ):
         with pytest.raises(EngineError):
             shake(data, ["unary"], "some.wasm")
     with pytest.raises(EngineError, match="no kernel 'nonsense'"):
@@ -100,7 +152,7 @@ def test_damaged(full):
             data[at] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
         if rng.random() < 0.2:
             at = rng.randrange(len(data))
-            del data[at:at + rng.choice((1, 1000))]
+            del data[at : at + rng.choice((1, 1000))]
         try:
             assert isinstance(shake(data, ["unary"]), bytes)
         except EdgewiseError as e:
@@ -111,7 +163,9 @@ DEMO = ROOT / "web/demo/model"
 
 
 def test_build_for_the_demo(flavour, tmp_path, capsys):
-    """The engine for a language model alone writes what the native one writes, and refuses another model's plans in words."""
+    """The engine for a language model alone writes what the native one writes, and refuses another
+    model's plans in words.
+    """
     out = tmp_path / "engine.wasm"
     assert cli.main(["build", str(DEMO), "--engine", str(out), "--flavour", flavour]) == 0
     said = capsys.readouterr().out
@@ -124,7 +178,9 @@ def test_build_for_the_demo(flavour, tmp_path, capsys):
         got = CausalLM(DEMO, engine=engine)
         a, b = wanted.open(), got.open()
         for part in (ids, [17], [18, 19]):
-            np.testing.assert_allclose(got.logits(got.forward(b, part)), wanted.logits(wanted.forward(a, part)), atol=2e-3)
+            np.testing.assert_allclose(
+                got.logits(got.forward(b, part)), wanted.logits(wanted.forward(a, part)), atol=2e-3
+            )
         with pytest.raises(EngineError, match="softmax, which this engine was made without"):
             edgewise.InferenceSession(model("Softmax"), engine=engine).run(None, {"x": X})
         got.free()
@@ -136,32 +192,56 @@ def test_build_for_the_demo(flavour, tmp_path, capsys):
 def test_build_for_other_models(tmp_path, capsys):
     path = tmp_path / "m.onnx"
     path.write_bytes(model("Tanh", "Softmax", "Round"))
-    assert cli.main(["build", str(path), "--engine", str(tmp_path / "e"), "--dims", "n=1", "--dims", "n=9"]) == 0
-    assert sorted(p.name for p in (tmp_path / "e").iterdir()) == ["edgewise-relaxed-threads.wasm", "edgewise-simd128.wasm"]
+    assert (
+        cli.main(
+            ["build", str(path), "--engine", str(tmp_path / "e"), "--dims", "n=1", "--dims", "n=9"]
+        )
+        == 0
+    )
+    assert sorted(p.name for p in (tmp_path / "e").iterdir()) == [
+        "edgewise-relaxed-threads.wasm",
+        "edgewise-simd128.wasm",
+    ]
     assert capsys.readouterr().out.startswith("2 kernels: softmax, unary\n")
-    for arguments, words in ((["--dims", "m=1"], "has a dimension 'm'"), ([], "not those of a decoder-only language model"), (["--dims", "n=1", "--from", str(tmp_path)], "no edgewise-simd128-full.wasm")):
+    for arguments, words in (
+        (["--dims", "m=1"], "has a dimension 'm'"),
+        ([], "not those of a decoder-only language model"),
+        (["--dims", "n=1", "--from", str(tmp_path)], "no edgewise-simd128-full.wasm"),
+    ):
         assert cli.main(["build", str(path), "--engine", str(tmp_path / "f.wasm"), *arguments]) == 1
         assert words in capsys.readouterr().err
     assert cli.main(["build", str(path)]) == 1 and "neither" in capsys.readouterr().err
-    assert cli.main(["build", str(path), str(path), "-o", "y.edge"]) == 1 and "more than one model" in capsys.readouterr().err
+    assert (
+        cli.main(["build", str(path), str(path), "-o", "y.edge"]) == 1
+        and "more than one model" in capsys.readouterr().err
+    )
 
 
 def test_values_of_parameters(flavour, tmp_path, capsys):
-    """Of a kernel only the code stays for what its parameters are in the given models; what is left gives the same, and other values are refused in words."""
+    """Of a kernel only the code stays for what its parameters are in the given models; what is left
+    gives the same, and other values are refused in words.
+    """
     mine, small, all_of_it = tmp_path / "m.onnx", tmp_path / "small.wasm", tmp_path / "all.wasm"
     mine.write_bytes(model("Tanh", "Erf", "Neg"))
-    assert cli.main(["build", str(mine), "--engine", str(small), "--flavour", flavour, "--dims", "n=3"]) == 0
+    assert (
+        cli.main(
+            ["build", str(mine), "--engine", str(small), "--flavour", flavour, "--dims", "n=3"]
+        )
+        == 0
+    )
     full = (ENGINES / f"edgewise-{flavour}-full.wasm").read_bytes()
     all_of_it.write_bytes(shake(full, ["unary"]))
     assert small.stat().st_size < all_of_it.stat().st_size - 15_000
     engine = NodeEngine(flavour, path=small)
     try:
+
         def run(nodes, on):
             session = edgewise.InferenceSession(model(*nodes), engine=on)
             try:
                 return session.run(None, {"x": X})[0]
             finally:
                 session.free()
+
         other = NodeEngine(flavour)
         try:
             for nodes in (("Tanh", "Erf", "Neg"), ("Erf",), ("Neg", "Tanh")):
@@ -169,7 +249,13 @@ def test_values_of_parameters(flavour, tmp_path, capsys):
         finally:
             other.close()
         for op in ("Sin", "Abs", "Exp", "Sigmoid"):
-            with pytest.raises(EngineError, match=r"kernel unary with the value \d+ of a parameter, which this engine was made without"):
+            with pytest.raises(
+                EngineError,
+                match=(
+                    r"kernel unary with the value \d+ of a parameter, which this engine was made"
+                    r" without"
+                ),
+            ):
                 run((op,), engine)
         assert np.isfinite(run(("Tanh",), engine)).all()
     finally:
@@ -177,7 +263,9 @@ def test_values_of_parameters(flavour, tmp_path, capsys):
 
 
 def everything():
-    """Every value of every parameter that kernels have code of their own for, one after the other, alone."""
+    """Every value of every parameter that kernels have code of their own for, one after the other,
+    alone.
+    """
     for k, parameter, _ in variants():
         for value in range(48):
             yield k, parameter, value
@@ -187,5 +275,11 @@ def test_every_value_alone(full, tmp_path):
     """Whatever values stay, what is left is valid."""
     for i, (k, parameter, value) in enumerate(everything()):
         if i % 23 == 0:
-            (tmp_path / f"{k.name}-{parameter}-{value}.wasm").write_bytes(shake(full, [k.name], values={(k.name, p): {value} if p == parameter else None for p in k.variants}))
+            (tmp_path / f"{k.name}-{parameter}-{value}.wasm").write_bytes(
+                shake(
+                    full,
+                    [k.name],
+                    values={(k.name, p): {value} if p == parameter else None for p in k.variants},
+                )
+            )
     assert invalid(tmp_path) == ""

@@ -1,4 +1,6 @@
-"""What the generation tests share: core/sampling.c as a library, and a decoder whose logits come from a tiny random torch model."""
+"""What the generation tests share: core/sampling.c as a library, and a decoder whose logits come
+from a tiny random torch model.
+"""
 
 import ctypes
 import subprocess
@@ -12,8 +14,9 @@ sys.path.insert(0, str(ROOT / "python"))
 
 
 class SamplingEngine:
-    """alloc, free, write, read, call over a shared library that holds the functions of core/sampling.h, with guard bytes around each
-    allocation."""
+    """alloc, free, write, read, call over a shared library that holds the functions of
+    core/sampling.h, with guard bytes around each allocation.
+    """
 
     GUARD = b"\xa5" * 64
 
@@ -30,7 +33,10 @@ class SamplingEngine:
 
     def free(self, address):
         _, n = self.blocks[address]
-        assert ctypes.string_at(address - 64, 64) == self.GUARD and ctypes.string_at(address + n, 64) == self.GUARD, "wrote outside"
+        assert (
+            ctypes.string_at(address - 64, 64) == self.GUARD
+            and ctypes.string_at(address + n, 64) == self.GUARD
+        ), "wrote outside"
         del self.blocks[address]
 
     def write(self, address, data):
@@ -48,17 +54,35 @@ class SamplingEngine:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory):
-    """The sampling code alone, compiled here with sanitizers where gcc offers them without preloading."""
+    """The sampling code alone, compiled here with sanitizers where gcc offers them without
+    preloading.
+    """
     library = tmp_path_factory.mktemp("sampling") / "sampling.so"
-    subprocess.run(["gcc", "-std=c11", "-O2", "-g", "-fPIC", "-shared", "-fsanitize=undefined", "-fno-sanitize-recover=undefined",
-                    "-o", library, ROOT / "core/sampling.c"], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-std=c11",
+            "-O2",
+            "-g",
+            "-fPIC",
+            "-shared",
+            "-fsanitize=undefined",
+            "-fno-sanitize-recover=undefined",
+            "-o",
+            library,
+            ROOT / "core/sampling.c",
+        ],
+        check=True,
+    )
     engine = SamplingEngine(library)
     yield engine
     assert not engine.blocks, "memory was not freed"
 
 
 class TorchDecoder:
-    """The Decoder protocol over a transformers model, without a cache: forward runs all ids of the sequence again."""
+    """The Decoder protocol over a transformers model, without a cache: forward runs all ids of the
+    sequence again.
+    """
 
     config = {}
 
@@ -88,11 +112,16 @@ class TorchDecoder:
 
     def forward(self, sequence, ids):
         import torch
+
         self.forwards += 1
         self.sequences[sequence] += ids
         assert len(self.sequences[sequence]) <= self.max_length
         with torch.no_grad():
-            logits = self.model(torch.tensor([self.sequences[sequence]]), use_cache=False).logits[0, -1].float()
+            logits = (
+                self.model(torch.tensor([self.sequences[sequence]]), use_cache=False)
+                .logits[0, -1]
+                .float()
+            )
         self.engine.write(self.logits, logits.numpy().tobytes())
         return self.logits
 
@@ -104,7 +133,15 @@ def model():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(7)
     torch.set_num_threads(1)  # tiny matrices: more threads only wait for each other
-    config = transformers.GPT2Config(vocab_size=97, n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None)
+    config = transformers.GPT2Config(
+        vocab_size=97,
+        n_positions=64,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     model = transformers.GPT2LMHeadModel(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,18 +1,28 @@
-// scenarios.mjs GENERATION.js ENGINE.wasm < [{ids, config}]   The same fake decoder as test_javascript.py, run by the TypeScript loop on
-// the wasm engine. Writes a list of results as JSON.
+// scenarios.mjs GENERATION.js ENGINE.wasm < [{ids, config}]   The same fake decoder as
+// test_javascript.py, run by the TypeScript loop on the wasm engine. Writes a list of results as
+// JSON.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [bundle, wasm] = process.argv.slice(2);
 const { generate, TextStreamer } = await import(pathToFileURL(bundle));
 const memory = new WebAssembly.Memory({ initial: 32, maximum: 65536 });
-const { exports } = new WebAssembly.Instance(new WebAssembly.Module(readFileSync(wasm)), { env: { memory } });
+const { exports } = new WebAssembly.Instance(new WebAssembly.Module(readFileSync(wasm)), {
+  env: { memory },
+});
 exports.__wasm_call_ctors();
 
 const live = new Set();
 const engine = {
-  alloc: (n) => { const at = exports.ew_alloc(n) >>> 0; live.add(at); return at; },
-  free: (at) => { live.delete(at); exports.ew_free(at); },
+  alloc: (n) => {
+    const at = exports.ew_alloc(n) >>> 0;
+    live.add(at);
+    return at;
+  },
+  free: (at) => {
+    live.delete(at);
+    exports.ew_free(at);
+  },
   write: (at, bytes) => new Uint8Array(memory.buffer).set(bytes, at),
   read: (at, n) => new Uint8Array(memory.buffer).slice(at, at + n),
   call: (name, ...args) => exports[name](...args),
@@ -25,38 +35,71 @@ class Decoder {
   sequences = new Map();
   next = 1;
   logits = exports.ew_alloc(1200) >>> 0;
-  open() { this.sequences.set(this.next, []); return this.next++; }
-  close(s) { this.sequences.delete(s); }
-  copy(a, b) { this.sequences.set(b, [...this.sequences.get(a)]); }
-  truncate(s, n) { this.sequences.get(s).length = n; }
+  open() {
+    this.sequences.set(this.next, []);
+    return this.next++;
+  }
+  close(s) {
+    this.sequences.delete(s);
+  }
+  copy(a, b) {
+    this.sequences.set(b, [...this.sequences.get(a)]);
+  }
+  truncate(s, n) {
+    this.sequences.get(s).length = n;
+  }
   forward(s, ids) {
     const all = this.sequences.get(s);
     all.push(...ids);
     let h = 17;
     for (const id of all.slice(-3)) h = (Math.imul(h, 31) + id) >>> 0;
-    const values = Float32Array.from({ length: 300 }, (_, i) => ((Math.imul(h + i, 2654435761) >>> 9) % 4096) / 256 - 8);
+    const values = Float32Array.from(
+      { length: 300 },
+      (_, i) => ((Math.imul(h + i, 2654435761) >>> 9) % 4096) / 256 - 8,
+    );
     engine.write(this.logits, new Uint8Array(values.buffer));
     return this.logits;
   }
 }
 
-const tokenizer = { decode: (ids) => ids.map((i) => String.fromCharCode(97 + (i % 26)) + (i % 3 ? "" : " ")).join("") };
+const tokenizer = {
+  decode: (ids) => ids.map((i) => String.fromCharCode(97 + (i % 26)) + (i % 3 ? "" : " ")).join(""),
+};
 const results = [];
-for (const { ids, config, object, prefill_chunk, generation_config, processor } of JSON.parse(readFileSync(0, "utf8"))) {
+for (const { ids, config, object, prefill_chunk, generation_config, processor } of JSON.parse(
+  readFileSync(0, "utf8"),
+)) {
   const decoder = Object.assign(new Decoder(), { prefill_chunk, generation_config });
   const result = { warnings: 0, text: "" };
-  const plain = config.num_beams === undefined && config.num_return_sequences === undefined && !Array.isArray(ids[0]);
+  const plain =
+    config.num_beams === undefined &&
+    config.num_return_sequences === undefined &&
+    !Array.isArray(ids[0]);
   try {
-    Object.assign(result, await generate(decoder, ids, object ?? {}, {
-      fields: { return_dict_in_generate: true, ...config },
-      tokenizer, warn: () => result.warnings++,
-      streamer: plain ? new TextStreamer(tokenizer, { callback_function: (text) => (result.text += text + "|") }) : undefined,
-      logits_processor: processor ? (_, scores) => { scores[processor] += 5; } : undefined,
-    }));
+    Object.assign(
+      result,
+      await generate(decoder, ids, object ?? {}, {
+        fields: { return_dict_in_generate: true, ...config },
+        tokenizer,
+        warn: () => result.warnings++,
+        streamer: plain
+          ? new TextStreamer(tokenizer, {
+              callback_function: (text) => (result.text += text + "|"),
+            })
+          : undefined,
+        logits_processor: processor
+          ? (_, scores) => {
+              scores[processor] += 5;
+            }
+          : undefined,
+      }),
+    );
   } catch (e) {
     result.error = e.name;
   }
-  result.scores = result.scores?.map((step) => step.map((one) => one && Array.from(one, (x) => (x === -Infinity ? null : x))));
+  result.scores = result.scores?.map((step) =>
+    step.map((one) => one && Array.from(one, (x) => (x === -Infinity ? null : x))),
+  );
   result.leaked = live.size + decoder.sequences.size;
   results.push(result);
 }
@@ -65,8 +108,24 @@ for (const { ids, config, object, prefill_chunk, generation_config, processor } 
 const controller = new AbortController();
 const decoder = new Decoder();
 let tokens = 0;
-const slow = Object.assign(Object.create(decoder), { forward: (s, ids) => { const until = performance.now() + 10; while (performance.now() < until); return decoder.forward(s, ids); } });
+const slow = Object.assign(Object.create(decoder), {
+  forward: (s, ids) => {
+    const until = performance.now() + 10;
+    while (performance.now() < until);
+    return decoder.forward(s, ids);
+  },
+});
 setTimeout(() => controller.abort(), 50);
-const aborted = await generate(slow, [1, 2], { max_new_tokens: 60 }, { signal: controller.signal, streamer: { put: () => tokens++, end: () => {} } }).catch((e) => e);
-results.push({ error: aborted.name, early: tokens < 20, sequences: aborted.sequences?.map((s) => s.length === tokens + 1), leaked: live.size + decoder.sequences.size });
+const aborted = await generate(
+  slow,
+  [1, 2],
+  { max_new_tokens: 60 },
+  { signal: controller.signal, streamer: { put: () => tokens++, end: () => {} } },
+).catch((e) => e);
+results.push({
+  error: aborted.name,
+  early: tokens < 20,
+  sequences: aborted.sequences?.map((s) => s.length === tokens + 1),
+  leaked: live.size + decoder.sequences.size,
+});
 process.stdout.write(JSON.stringify(results));

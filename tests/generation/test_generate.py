@@ -20,8 +20,14 @@ PROMPT = [5, 17, 33, 8]
 def theirs(model, prompt=PROMPT, **fields):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), pad_token_id=0,
-                             return_dict_in_generate=True, output_scores=True, **fields)
+        out = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **fields,
+        )
     return out
 
 
@@ -30,21 +36,44 @@ def same(decoder, model, **fields):
     out = theirs(model, **fields)
     ours = generate(decoder, PROMPT, return_dict_in_generate=True, output_scores=True, **fields)
     expected, eos = out.sequences.tolist(), fields.get("eos_token_id")
-    padding = {0, eos[0] if isinstance(eos, list) else eos}  # beam search takes a pad token 0 for none
+    padding = {
+        0,
+        eos[0] if isinstance(eos, list) else eos,
+    }  # beam search takes a pad token 0 for none
     assert len(ours.sequences) == len(expected)
     for mine, other in zip(ours.sequences, expected):
-        assert mine == other[:len(mine)] and set(other[len(mine):]) <= padding, (fields, mine, other)
+        assert mine == other[: len(mine)] and set(other[len(mine) :]) <= padding, (
+            fields,
+            mine,
+            other,
+        )
     if fields.get("num_beams", 1) > 1:
-        assert torch.allclose(torch.tensor(ours.sequences_scores), out.sequences_scores, atol=1e-4), fields
+        assert torch.allclose(
+            torch.tensor(ours.sequences_scores), out.sequences_scores, atol=1e-4
+        ), fields
     return ours, out
 
 
-@pytest.mark.parametrize("fields", [
-    {}, {"max_new_tokens": 1}, {"max_new_tokens": 40}, {"max_length": 9}, {"max_length": 20}, {"max_new_tokens": 10, "max_length": 6},
-    {"max_new_tokens": 25, "repetition_penalty": 1.5}, {"max_new_tokens": 30, "no_repeat_ngram_size": 2},
-    {"max_new_tokens": 20, "bad_words_ids": [[1], [2, 3], [60, 61]]}, {"max_new_tokens": 8, "forced_eos_token_id": 9, "eos_token_id": 9},
-    {"max_new_tokens": 8, "begin_suppress_tokens": list(range(50))}, {"max_new_tokens": 8, "suppress_tokens": list(range(50))},
-    {"max_new_tokens": 8, "sequence_bias": [[[44], 9.0], [[44, 45], 9.0]]}, {"use_cache": False}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"max_new_tokens": 1},
+        {"max_new_tokens": 40},
+        {"max_length": 9},
+        {"max_length": 20},
+        {"max_new_tokens": 10, "max_length": 6},
+        {"max_new_tokens": 25, "repetition_penalty": 1.5},
+        {"max_new_tokens": 30, "no_repeat_ngram_size": 2},
+        {"max_new_tokens": 20, "bad_words_ids": [[1], [2, 3], [60, 61]]},
+        {"max_new_tokens": 8, "forced_eos_token_id": 9, "eos_token_id": 9},
+        {"max_new_tokens": 8, "begin_suppress_tokens": list(range(50))},
+        {"max_new_tokens": 8, "suppress_tokens": list(range(50))},
+        {"max_new_tokens": 8, "sequence_bias": [[[44], 9.0], [[44, 45], 9.0]]},
+        {"use_cache": False},
+    ],
+    ids=str,
+)
 def test_greedy(decoder, model, fields):
     ours, out = same(decoder, model, **fields)
     assert ours.finish_reasons == ["eos" if "eos_token_id" in fields else "length"]
@@ -54,32 +83,64 @@ def test_greedy(decoder, model, fields):
 
 
 def test_eos(decoder, model):
-    free = theirs(model, max_new_tokens=30).sequences[0].tolist()[len(PROMPT):]
+    free = theirs(model, max_new_tokens=30).sequences[0].tolist()[len(PROMPT) :]
     for eos in (free[3], [free[6], free[10]], [96, free[2]]):
         ours, _ = same(decoder, model, max_new_tokens=30, eos_token_id=eos)
         assert ours.finish_reasons == ["eos"]
         same(decoder, model, max_new_tokens=30, eos_token_id=eos, min_new_tokens=12)
         same(decoder, model, max_new_tokens=30, eos_token_id=eos, min_length=14)
-        same(decoder, model, max_new_tokens=30, eos_token_id=eos, exponential_decay_length_penalty=(5, 1.2))
+        same(
+            decoder,
+            model,
+            max_new_tokens=30,
+            eos_token_id=eos,
+            exponential_decay_length_penalty=(5, 1.2),
+        )
 
 
-BEAMS = list(itertools.product([2, 4], [1.0, 0.0, -1.0, 2.5], [True, False, "never"], [None, 40, [40, 12], "common"]))
+BEAMS = list(
+    itertools.product(
+        [2, 4], [1.0, 0.0, -1.0, 2.5], [True, False, "never"], [None, 40, [40, 12], "common"]
+    )
+)
 
 
 @pytest.mark.parametrize("num_beams,length_penalty,early_stopping,eos", BEAMS, ids=str)
 def test_beam_search(decoder, model, num_beams, length_penalty, early_stopping, eos):
-    if eos == "common":  # tokens that the search really meets, so that sequences end at different lengths
-        free = theirs(model, max_new_tokens=14, num_beams=num_beams, num_return_sequences=num_beams).sequences[:, len(PROMPT) + 2:]
+    if (
+        eos == "common"
+    ):  # tokens that the search really meets, so that sequences end at different lengths
+        free = theirs(
+            model, max_new_tokens=14, num_beams=num_beams, num_return_sequences=num_beams
+        ).sequences[:, len(PROMPT) + 2 :]
         eos = [token for token, _ in Counter(free.flatten().tolist()).most_common(2)]
-    ours, _ = same(decoder, model, num_beams=num_beams, length_penalty=length_penalty, early_stopping=early_stopping, eos_token_id=eos,
-                   max_new_tokens=14, num_return_sequences=num_beams)
+    ours, _ = same(
+        decoder,
+        model,
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        eos_token_id=eos,
+        max_new_tokens=14,
+        num_return_sequences=num_beams,
+    )
     assert decoder.most_open <= num_beams
 
 
-@pytest.mark.parametrize("fields", [{"repetition_penalty": 1.4}, {"no_repeat_ngram_size": 2}, {"bad_words_ids": [[1], [2, 3]]},
-                                    {"renormalize_logits": True, "repetition_penalty": 0.8}, {"min_new_tokens": 6, "eos_token_id": 40},
-                                    {"forced_eos_token_id": 3, "eos_token_id": 3}, {"num_return_sequences": 2}, {"max_new_tokens": 1}],
-                         ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"repetition_penalty": 1.4},
+        {"no_repeat_ngram_size": 2},
+        {"bad_words_ids": [[1], [2, 3]]},
+        {"renormalize_logits": True, "repetition_penalty": 0.8},
+        {"min_new_tokens": 6, "eos_token_id": 40},
+        {"forced_eos_token_id": 3, "eos_token_id": 3},
+        {"num_return_sequences": 2},
+        {"max_new_tokens": 1},
+    ],
+    ids=str,
+)
 def test_beam_search_with_processors(decoder, model, fields):
     same(decoder, model, **{"num_beams": 3, "max_new_tokens": 12, **fields})
 
@@ -96,15 +157,29 @@ def test_own_processor_and_criteria_in_beam_search(decoder, model):
             return ids[:, -1] % 5 == 2
 
     def mine(ids, scores):
-        assert ids[:len(PROMPT)] == PROMPT
+        assert ids[: len(PROMPT)] == PROMPT
         scores[44] += 2
 
-    out = theirs(model, num_beams=3, max_new_tokens=12, num_return_sequences=3, logits_processor=transformers.LogitsProcessorList([Theirs()]),
-                 stopping_criteria=transformers.StoppingCriteriaList([Stop()]))
-    ours = generate(decoder, PROMPT, num_beams=3, max_new_tokens=12, num_return_sequences=3, logits_processor=mine,
-                    stopping_criteria=lambda ids, scores: ids[-1] % 5 == 2, return_dict_in_generate=True)
+    out = theirs(
+        model,
+        num_beams=3,
+        max_new_tokens=12,
+        num_return_sequences=3,
+        logits_processor=transformers.LogitsProcessorList([Theirs()]),
+        stopping_criteria=transformers.StoppingCriteriaList([Stop()]),
+    )
+    ours = generate(
+        decoder,
+        PROMPT,
+        num_beams=3,
+        max_new_tokens=12,
+        num_return_sequences=3,
+        logits_processor=mine,
+        stopping_criteria=lambda ids, scores: ids[-1] % 5 == 2,
+        return_dict_in_generate=True,
+    )
     for one, other in zip(ours.sequences, out.sequences.tolist()):
-        assert one == other[:len(one)]
+        assert one == other[: len(one)]
     assert "stopping_criteria" in ours.finish_reasons
 
 
@@ -116,22 +191,38 @@ def test_sampling_is_repeatable_and_seeds_differ(decoder):
     assert one != generate(decoder, PROMPT, seed=1 + 2**32, **fields)
     several = generate(decoder, PROMPT, seed=1, num_return_sequences=3, **fields)
     assert several[0] == one[0] and len({tuple(s) for s in several}) == 3
-    beams = [generate(decoder, PROMPT, seed=s, num_beams=3, num_return_sequences=3, **fields) for s in (1, 1, 2)]
+    beams = [
+        generate(decoder, PROMPT, seed=s, num_beams=3, num_return_sequences=3, **fields)
+        for s in (1, 1, 2)
+    ]
     assert beams[0] == beams[1] != beams[2]
-    assert generate(decoder, PROMPT, do_sample=True, top_k=1, max_new_tokens=10) == generate(decoder, PROMPT, max_new_tokens=10)
+    assert generate(decoder, PROMPT, do_sample=True, top_k=1, max_new_tokens=10) == generate(
+        decoder, PROMPT, max_new_tokens=10
+    )
 
 
 def test_sampling_follows_the_distribution(decoder, model):
     """First tokens of many sequences against softmax: chi-squared over the likely tokens."""
     n = 4000
-    sequences = generate(decoder, PROMPT, do_sample=True, seed=5, num_return_sequences=n, max_new_tokens=1, temperature=1.5, top_k=12)
+    sequences = generate(
+        decoder,
+        PROMPT,
+        do_sample=True,
+        seed=5,
+        num_return_sequences=n,
+        max_new_tokens=1,
+        temperature=1.5,
+        top_k=12,
+    )
     with torch.no_grad():
         logits = model(torch.tensor([PROMPT])).logits[0, -1]
     best = logits.topk(12)
     expected = dict(zip(best.indices.tolist(), (torch.softmax(best.values / 1.5, 0) * n).tolist()))
     counts = Counter(s[-1] for s in sequences)
     assert set(counts) <= set(expected)
-    assert sum((counts[t] - e) ** 2 / e for t, e in expected.items()) < 40  # 11 degrees of freedom: p = 4e-5
+    assert (
+        sum((counts[t] - e) ** 2 / e for t, e in expected.items()) < 40
+    )  # 11 degrees of freedom: p = 4e-5
 
 
 def test_sampled_beams_draw_without_replacement(decoder, model):
@@ -145,8 +236,16 @@ def test_sampled_beams_draw_without_replacement(decoder, model):
         for second in range(6):
             if first != second:
                 expected[tokens[min(first, second)]] += float(p[first] * p[second] / (1 - p[first]))
-    got = Counter(generate(decoder, PROMPT, do_sample=True, num_beams=2, max_new_tokens=1, top_k=6, seed=s)[0][-1] for s in range(n))
-    assert sum((got[t] - n * e) ** 2 / (n * e) for t, e in expected.items() if n * e > 1) < 30, (got, expected)
+    got = Counter(
+        generate(decoder, PROMPT, do_sample=True, num_beams=2, max_new_tokens=1, top_k=6, seed=s)[
+            0
+        ][-1]
+        for s in range(n)
+    )
+    assert sum((got[t] - n * e) ** 2 / (n * e) for t, e in expected.items() if n * e > 1) < 30, (
+        got,
+        expected,
+    )
 
 
 def test_prompt_is_computed_once(decoder):
@@ -158,8 +257,19 @@ def test_batch_and_shapes(decoder):
     single = [generate(decoder, p, max_new_tokens=5)[0] for p in ([1, 2], [3, 4, 5])]
     assert generate(decoder, [[1, 2], [3, 4, 5]], max_new_tokens=5) == single
     assert generate(decoder, torch.tensor([[1, 2]]), max_new_tokens=5) == single[:1]
-    out = generate(decoder, PROMPT, max_new_tokens=3, return_dict_in_generate=True, output_scores=True, output_logits=True)
-    assert len(out.scores) == len(out["logits"]) == 3 and len(out.scores[0]) == 1 and len(out.scores[0][0]) == 97
+    out = generate(
+        decoder,
+        PROMPT,
+        max_new_tokens=3,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+    )
+    assert (
+        len(out.scores) == len(out["logits"]) == 3
+        and len(out.scores[0]) == 1
+        and len(out.scores[0][0]) == 97
+    )
     assert out.nothing_like_this is None
 
 
@@ -177,7 +287,9 @@ def test_abort(decoder):
 
     with pytest.raises(Aborted) as error:
         generate(decoder, PROMPT, max_new_tokens=30, streamer=Streamer(), signal=event)
-    assert error.value.sequences == [seen[:-1]] and seen[-1] == "end" and len(seen) == len(PROMPT) + 4
+    assert (
+        error.value.sequences == [seen[:-1]] and seen[-1] == "end" and len(seen) == len(PROMPT) + 4
+    )
     for signal in (lambda: True, type("Signal", (), {"aborted": True})()):
         for beams in (1, 2):
             with pytest.raises(Aborted):
@@ -190,16 +302,34 @@ def test_abort(decoder):
 def test_async(decoder):
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
-    with ThreadPoolExecutor(1) as other:  # a thread without a loop: in this one Playwright's runs once the browser tests have begun
-        out = other.submit(lambda: asyncio.run(generate_async(decoder, PROMPT, max_new_tokens=6))).result()
+
+    with (
+        ThreadPoolExecutor(1) as other
+    ):  # a thread without a loop: in this one Playwright's runs once the browser tests have begun
+        out = other.submit(
+            lambda: asyncio.run(generate_async(decoder, PROMPT, max_new_tokens=6))
+        ).result()
     assert out == generate(decoder, PROMPT, max_new_tokens=6)
 
 
 def test_max_time_and_criteria(decoder):
     for beams in (1, 2):
-        out = generate(decoder, PROMPT, max_new_tokens=50, max_time=1e-6, num_beams=beams, return_dict_in_generate=True)
+        out = generate(
+            decoder,
+            PROMPT,
+            max_new_tokens=50,
+            max_time=1e-6,
+            num_beams=beams,
+            return_dict_in_generate=True,
+        )
         assert out.finish_reasons == ["max_time"] and len(out.sequences[0]) == len(PROMPT) + 1
-    out = generate(decoder, PROMPT, max_new_tokens=50, stopping_criteria=[lambda ids, scores: len(ids) == 9], return_dict_in_generate=True)
+    out = generate(
+        decoder,
+        PROMPT,
+        max_new_tokens=50,
+        stopping_criteria=[lambda ids, scores: len(ids) == 9],
+        return_dict_in_generate=True,
+    )
     assert out.finish_reasons == ["stopping_criteria"] and len(out.sequences[0]) == 9
 
 
@@ -212,20 +342,35 @@ class Letters:
 
 def test_stop_strings(decoder):
     free = generate(decoder, PROMPT, max_new_tokens=30)[0]
-    text = Letters().decode(free[len(PROMPT):])
+    text = Letters().decode(free[len(PROMPT) :])
     for start, length in ((4, 3), (7, 1), (2, 6)):
-        stop = text[start:start + length]
+        stop = text[start : start + length]
         for beams in (1, 2):
-            out = generate(decoder, PROMPT, max_new_tokens=30, stop_strings=["~~~", stop], tokenizer=Letters(), num_beams=beams,
-                           return_dict_in_generate=True)
+            out = generate(
+                decoder,
+                PROMPT,
+                max_new_tokens=30,
+                stop_strings=["~~~", stop],
+                tokenizer=Letters(),
+                num_beams=beams,
+                return_dict_in_generate=True,
+            )
             if out.finish_reasons[0] == "stop_string":
                 whole, before = (Letters().decode(out.sequences[0][:n]) for n in (None, -1))
-                assert stop in whole[len(before) - len(stop) + 1:]
+                assert stop in whole[len(before) - len(stop) + 1 :]
             else:
                 assert beams == 2
-        out = generate(decoder, PROMPT, max_new_tokens=30, stop_strings=stop, tokenizer=Letters())[0]
-        shortest = next(n for n in range(len(PROMPT) + 1, 40) if
-                        Letters().decode(free[:n]).find(stop, max(0, len(Letters().decode(free[:n - 1])) - len(stop) + 1)) >= 0)
+        out = generate(decoder, PROMPT, max_new_tokens=30, stop_strings=stop, tokenizer=Letters())[
+            0
+        ]
+        shortest = next(
+            n
+            for n in range(len(PROMPT) + 1, 40)
+            if Letters()
+            .decode(free[:n])
+            .find(stop, max(0, len(Letters().decode(free[: n - 1])) - len(stop) + 1))
+            >= 0
+        )
         assert out == free[:shortest]
     with pytest.raises(InputError, match="tokenizer"):
         generate(decoder, PROMPT, stop_strings="x")
@@ -273,27 +418,54 @@ def test_wrong_calls(decoder):
 
 def test_priorities(decoder):
     """Arguments, then the config's own fields, then the model's generation_config.json."""
-    decoder.generation_config = {"max_new_tokens": 3, "transformers_version": "4.40.0", "eos_token_id": None}
+    decoder.generation_config = {
+        "max_new_tokens": 3,
+        "transformers_version": "4.40.0",
+        "eos_token_id": None,
+    }
     assert len(generate(decoder, PROMPT)[0]) == 7
     assert len(generate(decoder, PROMPT, {"max_new_tokens": 5})[0]) == 9
-    assert len(generate(decoder, PROMPT, GenerationConfig(max_new_tokens=5), max_new_tokens=6)[0]) == 10
+    assert (
+        len(generate(decoder, PROMPT, GenerationConfig(max_new_tokens=5), max_new_tokens=6)[0])
+        == 10
+    )
     decoder.generation_config = {"do_sample": True, "temperature": 50.0, "top_k": 0}
-    assert generate(decoder, PROMPT, GenerationConfig(do_sample=False)) == generate(decoder, PROMPT, do_sample=False)
+    assert generate(decoder, PROMPT, GenerationConfig(do_sample=False)) == generate(
+        decoder, PROMPT, do_sample=False
+    )
     decoder.generation_config = {"penalty_alpha": 0.6}
     with pytest.raises(UnsupportedField, match="generation_config.json.*penalty_alpha"):
         generate(decoder, PROMPT)
 
 
 def test_prompts_run_at_the_lowest_cost():
-    """Runs that together take a prompt: no other set of runs costs less, and only the last is padded."""
+    """Runs that together take a prompt: no other set of runs costs less, and only the last is
+    padded.
+    """
     from edgewise.session.decoder import CausalLM, run_cost
+
     lm = SimpleNamespace(plans=[SimpleNamespace(tokens=t) for t in (1, 16, 128)], max_length=512)
-    for count, past, runs in ((1, 0, [1]), (5, 0, [1] * 5), (8, 0, [16]), (20, 0, [16, 1, 1, 1, 1]), (50, 0, [16, 16, 16, 1, 1]), (100, 0, [128]), (200, 0, [128, 16, 16, 16, 16, 16]), (300, 0, [128, 128, 16, 16, 16]),
-                              (128, 384, [128]), (100, 400, [16] * 6 + [1] * 4), (8, 500, [1] * 8)):
+    for count, past, runs in (
+        (1, 0, [1]),
+        (5, 0, [1] * 5),
+        (8, 0, [16]),
+        (20, 0, [16, 1, 1, 1, 1]),
+        (50, 0, [16, 16, 16, 1, 1]),
+        (100, 0, [128]),
+        (200, 0, [128, 16, 16, 16, 16, 16]),
+        (300, 0, [128, 128, 16, 16, 16]),
+        (128, 384, [128]),
+        (100, 400, [16] * 6 + [1] * 4),
+        (8, 500, [1] * 8),
+    ):
         left, got = count, []
         while left > 0:
             got.append(CausalLM.choose(lm, left, past + count - left).tokens)
             left -= got[-1]
         assert got == runs
         if past == 0 and count <= 128:
-            assert sum(map(run_cost, got)) == min(a * run_cost(1) + b * run_cost(16) + c * run_cost(128) for a, b, c in itertools.product(range(count + 1), range(9), range(2)) if a + 16 * b + 128 * c >= count)
+            assert sum(map(run_cost, got)) == min(
+                a * run_cost(1) + b * run_cost(16) + c * run_cost(128)
+                for a, b, c in itertools.product(range(count + 1), range(9), range(2))
+                if a + 16 * b + 128 * c >= count
+            )

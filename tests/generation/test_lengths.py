@@ -1,10 +1,12 @@
-"""Lengths of texts against transformers' (tests/conformance/generation_lengths.json); web/test/generation.test.ts runs the same."""
+"""Lengths of texts against transformers' (tests/conformance/generation_lengths.json);
+web/test/generation.test.ts runs the same.
+"""
+
 import json
 import warnings
 
 import pytest
 from conformance.vectors import vectors
-
 from edgewise.errors import InputError
 from edgewise.text import GenerationConfig, generate
 
@@ -16,6 +18,7 @@ ROWS = vectors("generation_lengths")
 
 class Decoder:
     """All logits are alike."""
+
     vocab_size, max_length, config = 16, 64, {}
 
     def __init__(self, engine: SamplingEngine, file: dict):
@@ -39,7 +42,13 @@ class Decoder:
         return self.logits
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['prompt']}{'e' if row['ends'] else ''} {json.dumps([row['file'], row['config'], row['fields']])}")
+@pytest.mark.parametrize(
+    "row",
+    ROWS,
+    ids=lambda row: (
+        f"{row['prompt']}{'e' if row['ends'] else ''} {json.dumps([row['file'], row['config'], row['fields']])}"
+    ),
+)
 def test_lengths(engine, row):
     decoder = Decoder(engine, row["file"])
     bias = [[[EOS], 100.0 if row["ends"] else -100.0]]
@@ -47,7 +56,11 @@ def test_lengths(engine, row):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                length = len(generate(decoder, [1] * row["prompt"], config, sequence_bias=bias, **row["fields"])[0])
+                length = len(
+                    generate(
+                        decoder, [1] * row["prompt"], config, sequence_bias=bias, **row["fields"]
+                    )[0]
+                )
         except InputError:
             length = None
         assert length == row["length"]

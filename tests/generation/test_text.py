@@ -11,7 +11,14 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from edgewise.errors import EdgewiseError, InputError, TokenizerError, UnsupportedField
 from edgewise.pipelines import TextGenerationPipeline, pipeline
-from edgewise.text import ChatTemplate, GenerationConfig, TextIteratorStreamer, TextStreamer, Tokenizer, generate
+from edgewise.text import (
+    ChatTemplate,
+    GenerationConfig,
+    TextIteratorStreamer,
+    TextStreamer,
+    Tokenizer,
+    generate,
+)
 from edgewise.text.fields import GENERATION_FIELDS
 
 # --- configuration
@@ -24,10 +31,13 @@ def test_fields_and_defaults_are_those_of_transformers():
     assert set(theirs) - set(ours) - {"_original_object_hash"} == set()
     assert set(ours) - set(theirs) == extra
     assert {n: v for n, v in ours.items() if n not in extra | {"transformers_version"}} == {
-        n: v for n, v in theirs.items() if n in ours and n != "transformers_version"}
+        n: v for n, v in theirs.items() if n in ours and n != "transformers_version"
+    }
 
 
-@pytest.mark.parametrize("name", [n for n, (_, how, _) in GENERATION_FIELDS.items() if how == "refused"])
+@pytest.mark.parametrize(
+    "name", [n for n, (_, how, _) in GENERATION_FIELDS.items() if how == "refused"]
+)
 def test_refused_fields(name):
     default, _, remedy = GENERATION_FIELDS[name]
     assert remedy
@@ -42,18 +52,47 @@ def test_config():
         GenerationConfig(max_new_token=3)
     with pytest.raises(UnsupportedField, match="model/generation_config.json"):
         GenerationConfig.from_dict({"num_beam_groups": 2}, "model/generation_config.json")
-    config = GenerationConfig.from_dict({"_from_model_config": True, "transformers_version": "4.1", "eos_token_id": [1, 2], "top_k": 5,
-                                         "max_new_tokens": None, "cache_implementation": "hybrid"})
-    assert config.eos_token_ids == [1, 2] and config.to_dict()["top_k"] == 5 and config == eval(repr(config))
+    config = GenerationConfig.from_dict(
+        {
+            "_from_model_config": True,
+            "transformers_version": "4.1",
+            "eos_token_id": [1, 2],
+            "top_k": 5,
+            "max_new_tokens": None,
+            "cache_implementation": "hybrid",
+        }
+    )
+    assert (
+        config.eos_token_ids == [1, 2]
+        and config.to_dict()["top_k"] == 5
+        and config == eval(repr(config))
+    )
     with pytest.raises(UnsupportedField):
         config.guidance_scale = 2.0
     config.guidance_scale = 1.0
-    for fields in ({"max_new_tokens": 0}, {"max_new_tokens": 1.5}, {"num_beams": 0}, {"temperature": "hot"}, {"early_stopping": "soon"},
-                   {"max_time": -1}, {"seed": 2**64}, {"top_p": float("nan")}, {"top_k": True}):
+    for fields in (
+        {"max_new_tokens": 0},
+        {"max_new_tokens": 1.5},
+        {"num_beams": 0},
+        {"temperature": "hot"},
+        {"early_stopping": "soon"},
+        {"max_time": -1},
+        {"seed": 2**64},
+        {"top_p": float("nan")},
+        {"top_k": True},
+    ):
         with pytest.raises(InputError, match=next(iter(fields))):
             GenerationConfig(**fields).validate()
-    for fields in ({"logit_bias": [1]}, {"logit_bias": {"x": 1.0}}, {"sequence_bias": [[1, 2.0]]}, {"bad_words_ids": [[]]},
-                   {"bad_words_ids": [["a"]]}, {"eos_token_id": "x"}, {"exponential_decay_length_penalty": 3}, {"logit_bias": {1: float("nan")}}):
+    for fields in (
+        {"logit_bias": [1]},
+        {"logit_bias": {"x": 1.0}},
+        {"sequence_bias": [[1, 2.0]]},
+        {"bad_words_ids": [[]]},
+        {"bad_words_ids": [["a"]]},
+        {"eos_token_id": "x"},
+        {"exponential_decay_length_penalty": 3},
+        {"logit_bias": {1: float("nan")}},
+    ):
         with pytest.raises(EdgewiseError):
             GenerationConfig(**fields).pack(100, 1, 10)
     with pytest.raises(InputError):
@@ -62,61 +101,117 @@ def test_config():
 
 # --- tokenizers
 
-TEXTS = ["Once upon a time, there was a naïve dragon.", "Zwölf Boxkämpfer jagen Viktor", "日本語のテキスト、絵文字 🐉🎉!", "a\nb\n\nc  d", ""]
+TEXTS = [
+    "Once upon a time, there was a naïve dragon.",
+    "Zwölf Boxkämpfer jagen Viktor",
+    "日本語のテキスト、絵文字 🐉🎉!",
+    "a\nb\n\nc  d",
+    "",
+]
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A model directory with a byte-level BPE tokenizer, so small that most characters beyond ASCII take several tokens."""
+    """A model directory with a byte-level BPE tokenizer, so small that most characters beyond ASCII
+    take several tokens.
+    """
     path = tmp_path_factory.mktemp("model")
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "</s>", "<|user|>"], show_progress=False,
-                                             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    backend.train_from_iterator(["once upon a time there was the dragon and the the the"] * 5, trainer)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<s>", "</s>", "<|user|>"],
+        show_progress=False,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    )
+    backend.train_from_iterator(
+        ["once upon a time there was the dragon and the the the"] * 5, trainer
+    )
     backend.save(str(path / "tokenizer.json"))
-    template = ("{{ bos_token }}{% for m in messages %}\n  {% if m.role == 'system' %}{{ raise_exception('no system please') }}{% endif %}"
-                "{{ '<|user|>' if m.role == 'user' else '' }}{{ m.content | trim }}{{ eos_token }}\n{% endfor %}"
-                "{% if add_generation_prompt %}{% generation %}>{% endgeneration %}{% endif %}{{ tools | tojson if tools }}")
-    (path / "tokenizer_config.json").write_text(json.dumps({
-        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": {"content": "</s>", "__type": "AddedToken"},
-        "clean_up_tokenization_spaces": False, "chat_template": template}))
+    template = (
+        "{{ bos_token }}{% for m in messages %}\n  {% if m.role == 'system' %}{{"
+        " raise_exception('no system please') }}{% endif %}{{ '<|user|>' if m.role == 'user' else"
+        " '' }}{{ m.content | trim }}{{ eos_token }}\n{% endfor %}{% if add_generation_prompt %}{%"
+        " generation %}>{% endgeneration %}{% endif %}{{ tools | tojson if tools }}"
+    )
+    (path / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "bos_token": "<s>",
+                "eos_token": {"content": "</s>", "__type": "AddedToken"},
+                "clean_up_tokenization_spaces": False,
+                "chat_template": template,
+            }
+        )
+    )
     return path
 
 
 def test_tokenizer_against_transformers(directory):
-    ours, theirs = Tokenizer.from_pretrained(directory), transformers.AutoTokenizer.from_pretrained(directory)
+    ours, theirs = (
+        Tokenizer.from_pretrained(directory),
+        transformers.AutoTokenizer.from_pretrained(directory),
+    )
     for text in TEXTS + ["<s>once</s> <|user|>"]:
         ids = ours.encode(text)
         assert ids == theirs(text)["input_ids"] == ours.encode(text, add_special_tokens=False)
         for skip in (False, True):
-            assert ours.decode(ids, skip_special_tokens=skip) == theirs.decode(ids, skip_special_tokens=skip)
-        assert ours.decode(ids, clean_up_tokenization_spaces=True) == theirs.decode(ids, clean_up_tokenization_spaces=True)
-    assert (ours.bos_token_id, ours.eos_token_id, ours.pad_token_id) == (theirs.bos_token_id, theirs.eos_token_id, None)
+            assert ours.decode(ids, skip_special_tokens=skip) == theirs.decode(
+                ids, skip_special_tokens=skip
+            )
+        assert ours.decode(ids, clean_up_tokenization_spaces=True) == theirs.decode(
+            ids, clean_up_tokenization_spaces=True
+        )
+    assert (ours.bos_token_id, ours.eos_token_id, ours.pad_token_id) == (
+        theirs.bos_token_id,
+        theirs.eos_token_id,
+        None,
+    )
     assert ours.vocab_size == len(theirs)
 
 
 @pytest.mark.parametrize("bos,eos", [(True, False), (False, True), (True, True), (False, False)])
 def test_add_bos(directory, tmp_path, bos, eos):
     (tmp_path / "tokenizer.json").write_text((directory / "tokenizer.json").read_text())
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({
-        "tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": bos, "add_eos_token": eos}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "LlamaTokenizer",
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "add_bos_token": bos,
+                "add_eos_token": eos,
+            }
+        )
+    )
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert Tokenizer.from_pretrained(tmp_path).encode("once upon") == theirs("once upon")["input_ids"]
+    assert (
+        Tokenizer.from_pretrained(tmp_path).encode("once upon") == theirs("once upon")["input_ids"]
+    )
 
 
-CHAT = [{"role": "user", "content": " Hi <there> & you "}, {"role": "assistant", "content": "Hello, "}]
+CHAT = [
+    {"role": "user", "content": " Hi <there> & you "},
+    {"role": "assistant", "content": "Hello, "},
+]
 
 
 def test_chat_template_against_transformers(directory):
-    ours, theirs = Tokenizer.from_pretrained(directory), transformers.AutoTokenizer.from_pretrained(directory)
+    ours, theirs = (
+        Tokenizer.from_pretrained(directory),
+        transformers.AutoTokenizer.from_pretrained(directory),
+    )
     for messages in (CHAT[:1], CHAT):
         for extra in ({}, {"add_generation_prompt": True}, {"tools": [{"a": "<é>"}]}):
-            assert ours.apply_chat_template(messages, tokenize=False, **extra) == theirs.apply_chat_template(messages, tokenize=False, **extra)
+            assert ours.apply_chat_template(
+                messages, tokenize=False, **extra
+            ) == theirs.apply_chat_template(messages, tokenize=False, **extra)
         assert ours.apply_chat_template(messages) == theirs.apply_chat_template(messages)
-    assert (ours.apply_chat_template(CHAT, tokenize=False, continue_final_message=True)
-            == theirs.apply_chat_template(CHAT, tokenize=False, continue_final_message=True))
+    assert ours.apply_chat_template(
+        CHAT, tokenize=False, continue_final_message=True
+    ) == theirs.apply_chat_template(CHAT, tokenize=False, continue_final_message=True)
     assert CHAT[1]["content"] == "Hello, "
 
 
@@ -129,7 +224,9 @@ def test_chat_template_errors(directory):
     with pytest.raises(TokenizerError, match="failed"):
         ChatTemplate("{{ 1 / 0 }}")([{"role": "user", "content": "x"}])
     with pytest.raises(TokenizerError):  # the sandbox
-        ChatTemplate("{{ ''.__class__.__mro__ }}{{ messages.append(1) }}")([{"role": "user", "content": "x"}])
+        ChatTemplate("{{ ''.__class__.__mro__ }}{{ messages.append(1) }}")(
+            [{"role": "user", "content": "x"}]
+        )
     tokenizer.chat_template = None
     with pytest.raises(TokenizerError, match="no chat template"):
         tokenizer.apply_chat_template(CHAT)
@@ -141,8 +238,15 @@ def test_broken_tokenizer_files(directory, tmp_path, monkeypatch):
     file = tmp_path / "tokenizer.json"
     with pytest.raises(TokenizerError, match="no tokenizer"):
         Tokenizer.from_pretrained(tmp_path)
-    for bad, match in ((good[:1000], "line"), (b"", "line"), (b"[]", "object"), (b"{}", "not a valid"), (b"\xff\xfe\x00", "UTF-8"),
-                       (b'{"model": {"type": "BPE", "vocab": 3}}', "not a valid"), (b"[" * 100000, "broken")):
+    for bad, match in (
+        (good[:1000], "line"),
+        (b"", "line"),
+        (b"[]", "object"),
+        (b"{}", "not a valid"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b'{"model": {"type": "BPE", "vocab": 3}}', "not a valid"),
+        (b"[" * 100000, "broken"),
+    ):
         file.write_bytes(bad)
         with pytest.raises(TokenizerError, match=match) as error:
             Tokenizer.from_pretrained(tmp_path)
@@ -176,9 +280,13 @@ def test_streamer_gives_the_text_and_no_broken_characters(directory, text, by_wo
 
 def test_streamer_prints_as_transformers_does(directory, capsys):
     import torch
+
     tokenizer, printed = Tokenizer.from_pretrained(directory), []
     for skip_prompt in (False, True):
-        for streamer in (TextStreamer(tokenizer, skip_prompt), transformers.TextStreamer(tokenizer, skip_prompt)):
+        for streamer in (
+            TextStreamer(tokenizer, skip_prompt),
+            transformers.TextStreamer(tokenizer, skip_prompt),
+        ):
             for ids in ([[1, 5, 6]], [7], [40], [41]):
                 streamer.put(torch.tensor(ids))
             streamer.end()
@@ -189,7 +297,9 @@ def test_streamer_prints_as_transformers_does(directory, capsys):
 
 
 class Bytes:
-    """A tokenizer of the 97 tokens of the test model: duck-typed, as a caller in Pyodide would pass one."""
+    """A tokenizer of the 97 tokens of the test model: duck-typed, as a caller in Pyodide would pass
+    one.
+    """
 
     def encode(self, text):
         return [ord(c) - 32 for c in text]
@@ -202,7 +312,11 @@ def test_streaming_generation(decoder):
     tokenizer = Bytes()
     expected = tokenizer.decode(generate(decoder, [5, 6, 7], max_new_tokens=12)[0])
     streamer = TextIteratorStreamer(tokenizer, timeout=20)
-    thread = threading.Thread(target=generate, args=(decoder, [5, 6, 7]), kwargs={"max_new_tokens": 12, "streamer": streamer})
+    thread = threading.Thread(
+        target=generate,
+        args=(decoder, [5, 6, 7]),
+        kwargs={"max_new_tokens": 12, "streamer": streamer},
+    )
     thread.start()
     assert "".join(streamer) == expected
     thread.join()
@@ -210,7 +324,9 @@ def test_streaming_generation(decoder):
     with pytest.raises(InputError):  # and the reader does not wait for ever
         generate(decoder, [5], streamer=streamer, suppress_tokens=list(range(97)))
     assert "".join(streamer) == ""
-    theirs = transformers.TextIteratorStreamer(tokenizer, timeout=20)  # streamers written for transformers work, too
+    theirs = transformers.TextIteratorStreamer(
+        tokenizer, timeout=20
+    )  # streamers written for transformers work, too
     generate(decoder, [5, 6, 7], max_new_tokens=12, streamer=theirs)
     assert "".join(theirs) == expected
 
@@ -229,11 +345,31 @@ def test_pipeline(decoder):
     assert pipe("c", prefix="ab", return_full_text=False, **fields) == [{"generated_text": new}]
     assert len(pipe("abc", return_tensors=True, **fields)[0]["generated_token_ids"]) == 8
     assert len(pipe("abc", num_return_sequences=3, max_new_tokens=4)) == 3
-    assert len(pipe("abc", max_length=10, return_tensors=True, do_sample=False)[0]["generated_token_ids"]) == 10
+    assert (
+        len(
+            pipe("abc", max_length=10, return_tensors=True, do_sample=False)[0][
+                "generated_token_ids"
+            ]
+        )
+        == 10
+    )
     with pytest.warns(UserWarning, match="ends at 64"):
-        assert len(pipe("abc", return_tensors=True, seed=3)[0]["generated_token_ids"]) == 64  # 256 by default, and sampled
-    assert pipe("abc", seed=3, max_new_tokens=9) == pipe("abc", seed=3, max_new_tokens=9) != pipe("abc", seed=4, max_new_tokens=9)
-    assert len(pipe("a" * 80, handle_long_generation="hole", return_tensors=True, **fields)[0]["generated_token_ids"]) == 64
+        assert (
+            len(pipe("abc", return_tensors=True, seed=3)[0]["generated_token_ids"]) == 64
+        )  # 256 by default, and sampled
+    assert (
+        pipe("abc", seed=3, max_new_tokens=9)
+        == pipe("abc", seed=3, max_new_tokens=9)
+        != pipe("abc", seed=4, max_new_tokens=9)
+    )
+    assert (
+        len(
+            pipe("a" * 80, handle_long_generation="hole", return_tensors=True, **fields)[0][
+                "generated_token_ids"
+            ]
+        )
+        == 64
+    )
     for bad in ({"role": "user"}, [], [3], [[{"role": "user"}]], 7, None):
         with pytest.raises(InputError, match="neither text"):
             pipe(bad)
@@ -250,7 +386,12 @@ def test_pipeline(decoder):
 def test_pipeline_defaults(decoder):
     decoder.generation_config = {"temperature": 0.5, "do_sample": False, "eos_token_id": 3}
     config = TextGenerationPipeline(decoder, Bytes()).generation_config
-    assert (config.temperature, config.do_sample, config.max_new_tokens, config.eos_token_id) == (0.5, False, 256, 3)
+    assert (config.temperature, config.do_sample, config.max_new_tokens, config.eos_token_id) == (
+        0.5,
+        False,
+        256,
+        3,
+    )
     decoder.generation_config = {"max_length": 30}
     assert TextGenerationPipeline(decoder, Bytes()).generation_config.max_new_tokens is None
     decoder.generation_config, decoder.config = {}, {"eos_token_id": 9, "n_embd": 3}
@@ -258,19 +399,29 @@ def test_pipeline_defaults(decoder):
 
 
 def test_pipeline_with_chat(model, engine, directory):
-    """The model's vocabulary is smaller than the tokenizer's, so only tokens it has are let through."""
-    from .conftest import TorchDecoder
+    """The model's vocabulary is smaller than the tokenizer's, so only tokens it has are let
+    through.
+    """
     import torch
+
+    from .conftest import TorchDecoder
+
     torch.manual_seed(1)
-    wide = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=300, n_positions=96, n_embd=16, n_layer=1, n_head=1)).eval()
+    wide = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=300, n_positions=96, n_embd=16, n_layer=1, n_head=1)
+    ).eval()
     decoder = TorchDecoder(wide, engine, 96)
     decoder.generation_config = {"eos_token_id": 1}
     try:
         pipe = pipeline("text-generation", decoder, str(directory))
         fields = {"do_sample": False, "max_new_tokens": 6}
-        reference = transformers.pipeline("text-generation", wide, tokenizer=transformers.AutoTokenizer.from_pretrained(directory))
+        reference = transformers.pipeline(
+            "text-generation", wide, tokenizer=transformers.AutoTokenizer.from_pretrained(directory)
+        )
         for given in (CHAT[:1], CHAT, "once upon", [CHAT[:1], CHAT], ["once", "upon"]):
             for extra in ({}, {"return_full_text": False}):
-                assert pipe(given, **fields, **extra) == reference(given, eos_token_id=1, pad_token_id=0, **fields, **extra), (given, extra)
+                assert pipe(given, **fields, **extra) == reference(
+                    given, eos_token_id=1, pad_token_id=0, **fields, **extra
+                ), (given, extra)
     finally:
         engine.free(decoder.logits)

@@ -1,19 +1,35 @@
-"""What tokenizer.json and chat templates of strangers may ask for; the vectors are the page's, too (web/test/text.test.ts)."""
+"""What tokenizer.json and chat templates of strangers may ask for; the vectors are the page's, too
+(web/test/text.test.ts).
+"""
+
 import json
 
 import pytest
 from conformance.vectors import vectors
-
 from edgewise.errors import EdgewiseError, TokenizerError
 from edgewise.text import ChatTemplate, Tokenizer
 from edgewise.text.limits import LIMITS, LimitError, check_tokenizer, regex_width
 
 TOKENIZERS, TEMPLATES = vectors("tokenizers"), vectors("chat_templates")
-BASE = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
-        "model": {"type": "BPE", "unk_token": "<s>", "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]}}
+BASE = {
+    "version": "1.0",
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": None,
+    "post_processor": None,
+    "decoder": None,
+    "model": {
+        "type": "BPE",
+        "unk_token": "<s>",
+        "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3},
+        "merges": ["a b"],
+    },
+}
 
 
-@pytest.mark.parametrize("name, value, says", TOKENIZERS["files"], ids=[row[0] for row in TOKENIZERS["files"]])
+@pytest.mark.parametrize(
+    "name, value, says", TOKENIZERS["files"], ids=[row[0] for row in TOKENIZERS["files"]]
+)
 def test_tokenizer_files(name, value, says):
     if says is None:
         assert check_tokenizer(value)["encode"] >= 1
@@ -36,16 +52,29 @@ def test_patterns(pattern, expected):
 
 
 def split(pattern):
-    return {**BASE, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}}
+    return {
+        **BASE,
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": pattern},
+            "behavior": "Isolated",
+            "invert": False,
+        },
+    }
 
 
 def test_what_the_library_panics_at_is_a_tokenizer_error():
-    """Each of these raises pyo3's PanicException, a BaseException, in the library, or aborted the process."""
+    """Each of these raises pyo3's PanicException, a BaseException, in the library, or aborted the
+    process.
+    """
     pytest.importorskip("tokenizers")
-    broken = [{**BASE, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "QUJD"}},
-              {**BASE, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
-              {**BASE, "model": {**BASE["model"], "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 4294967295}}},
-              split("(a+)+$"), split("(a|aa)+c")]
+    broken = [
+        {**BASE, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "QUJD"}},
+        {**BASE, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
+        {**BASE, "model": {**BASE["model"], "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 4294967295}}},
+        split("(a+)+$"),
+        split("(a|aa)+c"),
+    ]
     for value in broken:
         try:
             tokenizer = Tokenizer(json.dumps(value))
@@ -60,7 +89,15 @@ def test_what_the_library_panics_at_is_a_tokenizer_error():
 
 def test_growth_counts_with_the_length_of_the_text():
     pytest.importorskip("tokenizers")
-    value = {**BASE, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 90}] * 2}}
+    value = {
+        **BASE,
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": (
+                [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 90}] * 2
+            ),
+        },
+    }
     tokenizer = Tokenizer(json.dumps(value))
     assert len(tokenizer.encode("a")) == 8100
     with pytest.raises(TokenizerError, match="8100 times as long"):
@@ -71,9 +108,20 @@ def test_files_of_any_content():
     pytest.importorskip("tokenizers")
     good = json.dumps(BASE).encode()
     deep, digits = b"[" * 1_000_000, b'{"a": ' + b"1" * 5000 + b"}"
-    for name, data in [("tokenizer.json", deep), ("tokenizer.json", digits), ("tokenizer.json", b'{"a": NaN}'), ("tokenizer_config.json", deep),
-                       ("tokenizer_config.json", digits), ("special_tokens_map.json", deep), ("tokenizer_config.json", b" " * (LIMITS["config_bytes"] + 1)),
-                       ("tokenizer_config.json", b'{"chat_template": [{"name": []}, 3, {"name": {}, "template": 5}]}'), ("tokenizer_config.json", b'{"bos_token": 5}')]:
+    for name, data in [
+        ("tokenizer.json", deep),
+        ("tokenizer.json", digits),
+        ("tokenizer.json", b'{"a": NaN}'),
+        ("tokenizer_config.json", deep),
+        ("tokenizer_config.json", digits),
+        ("special_tokens_map.json", deep),
+        ("tokenizer_config.json", b" " * (LIMITS["config_bytes"] + 1)),
+        (
+            "tokenizer_config.json",
+            b'{"chat_template": [{"name": []}, 3, {"name": {}, "template": 5}]}',
+        ),
+        ("tokenizer_config.json", b'{"bos_token": 5}'),
+    ]:
         files = {"tokenizer.json": good, name: data}
         try:
             tokenizer = Tokenizer.from_files(files.get, "m")
@@ -89,10 +137,14 @@ def test_templates_render_as_in_transformers(row):
     """The texts in the file are transformers'; where it is installed they are computed again."""
     variables = {**TEMPLATES["messages"][row["messages"]], "bos_token": "<s>", "eos_token": "</s>"}
     try:
-        from transformers.utils.chat_template_utils import _compile_jinja_template
         import jinja2
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
         try:
-            assert _compile_jinja_template(row["template"]).render(documents=None, **variables) == row["text"]
+            assert (
+                _compile_jinja_template(row["template"]).render(documents=None, **variables)
+                == row["text"]
+            )
         except jinja2.TemplateError:
             assert row["text"] is None
     except ImportError:
@@ -112,28 +164,75 @@ def test_templates_that_ask_for_too_much(row):
     assert e.value.what and e.value.where and e.value.remedy
 
 
-@pytest.mark.parametrize("source", [
-    "{{ 'x' * 10000000000 }}", "{{ ([0] * 3000000000)|length }}", "{{ 'x'|center(9999999999) }}", "{{ 'x'.center(9999999999) }}", "{{ 'x'.zfill(9999999999) }}",
-    "{{ '%09999999999d' % 1 }}", "{{ '%*d' % (9999999999, 1) }}", "{{ '%09999999999d'|format(1) }}", "{{ '{:>9999999999}'.format(1) }}",
-    "{{ '{:>{}}'.format(1, 9999999999) }}", "{{ [1]|batch(3000000000, 0)|list }}", "{{ [1]|slice(3000000000)|list }}", "{{ {'a': 1}|tojson(indent=999999999) }}",
-    "{{ 1.5|round(1000000000) }}", "{{ 'x\ty'.expandtabs(9999999999) }}", "{{ ('a' * 100000).replace('a', 'b' * 100000) }}", "{{ ('a' * 100000)|replace('a', 'b' * 100000) }}",
-    "{{ ('b' * 100000).join(['x'] * 100000) }}", "{{ (['x'] * 100000)|join('b' * 100000) }}", "{{ ('a' * 16000000).split('a') }}", "{{ ('a' * 16000000)|list }}",
-    "{{ (10 ** 4000) * (10 ** 40000) }}", "{{ 'x'.translate({120: 'y' * 16000000}) ~ ('z' * 16000000) }}", "{{ lipsum(n=1000000) }}", "{{ strftime_now('%Y' * 1000) }}",
-    "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = {'a': ns.x, 'b': ns.x} %}{% endfor %}{{ ns.x|tojson }}",
-    "{% set ns = namespace(x='a' * 16000000) %}{% for i in range(99999) %}{% set y = ns.x ~ i %}{% endfor %}",
-    "{% set big = ['aaaaaaaa'] * 99999 %}{% set x %}{% for i in range(99999) %}{{ big }}{% endfor %}{% endset %}",
-    "{% for i in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 40 }}{% endfor %}", "{{ raise_exception() }}", "{{ [1, 'a']|sort }}", "{% break %}"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'x' * 10000000000 }}",
+        "{{ ([0] * 3000000000)|length }}",
+        "{{ 'x'|center(9999999999) }}",
+        "{{ 'x'.center(9999999999) }}",
+        "{{ 'x'.zfill(9999999999) }}",
+        "{{ '%09999999999d' % 1 }}",
+        "{{ '%*d' % (9999999999, 1) }}",
+        "{{ '%09999999999d'|format(1) }}",
+        "{{ '{:>9999999999}'.format(1) }}",
+        "{{ '{:>{}}'.format(1, 9999999999) }}",
+        "{{ [1]|batch(3000000000, 0)|list }}",
+        "{{ [1]|slice(3000000000)|list }}",
+        "{{ {'a': 1}|tojson(indent=999999999) }}",
+        "{{ 1.5|round(1000000000) }}",
+        "{{ 'x\ty'.expandtabs(9999999999) }}",
+        "{{ ('a' * 100000).replace('a', 'b' * 100000) }}",
+        "{{ ('a' * 100000)|replace('a', 'b' * 100000) }}",
+        "{{ ('b' * 100000).join(['x'] * 100000) }}",
+        "{{ (['x'] * 100000)|join('b' * 100000) }}",
+        "{{ ('a' * 16000000).split('a') }}",
+        "{{ ('a' * 16000000)|list }}",
+        "{{ (10 ** 4000) * (10 ** 40000) }}",
+        "{{ 'x'.translate({120: 'y' * 16000000}) ~ ('z' * 16000000) }}",
+        "{{ lipsum(n=1000000) }}",
+        "{{ strftime_now('%Y' * 1000) }}",
+        (
+            "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{%"
+            " endfor %}{{ ns.x }}"
+        ),
+        (
+            "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = {'a': ns.x, 'b':"
+            " ns.x} %}{% endfor %}{{ ns.x|tojson }}"
+        ),
+        (
+            "{% set ns = namespace(x='a' * 16000000) %}{% for i in range(99999) %}{% set y = ns.x ~"
+            " i %}{% endfor %}"
+        ),
+        (
+            "{% set big = ['aaaaaaaa'] * 99999 %}{% set x %}{% for i in range(99999) %}{{ big }}{%"
+            " endfor %}{% endset %}"
+        ),
+        "{% for i in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 40 }}{% endfor %}",
+        "{{ raise_exception() }}",
+        "{{ [1, 'a']|sort }}",
+        "{% break %}",
+    ],
+)
 def test_what_makes_much_is_refused_before_it_is_made(source):
     import resource
+
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(EdgewiseError) as e:
         ChatTemplate(source)([{"role": "user", "content": "hi"}])
     assert e.value.what and e.value.where and e.value.remedy
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 700_000  # kB; each asks for gigabytes
+    assert (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 700_000
+    )  # kB; each asks for gigabytes
 
 
 def test_a_long_conversation_is_within_the_budget():
-    messages = [{"role": "user" if i % 2 == 0 else "assistant", "content": f"message {i} " * 20} for i in range(2000)]
-    collect = "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + [m] %}{% endfor %}{% for m in ns.all %}{{ m.role ~ ': ' ~ m.content }}\n{% endfor %}"
+    messages = [
+        {"role": "user" if i % 2 == 0 else "assistant", "content": f"message {i} " * 20}
+        for i in range(2000)
+    ]
+    collect = (
+        "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + [m] %}{%"
+        " endfor %}{% for m in ns.all %}{{ m.role ~ ': ' ~ m.content }}\n{% endfor %}"
+    )
     assert len(ChatTemplate(collect)(messages)) > 400_000

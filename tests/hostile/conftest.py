@@ -1,11 +1,13 @@
-"""What hostile input must meet: an EdgewiseError that says what, where and what to do, in bounded time and memory, and a session from before that still works."""
+"""What hostile input must meet: an EdgewiseError that says what, where and what to do, in bounded
+time and memory, and a session from before that still works.
+"""
+
 import resource
 import time
 
+import edgewise
 import numpy as np
 import pytest
-
-import edgewise
 from edgewise.errors import EdgewiseError
 
 from .page_reader import PageReader
@@ -14,15 +16,22 @@ from .seeds import small
 
 class Refusal:
     """Whether calls are refused as they should be."""
+
     SECONDS, BYTES = 30, 512 << 20  # of the processor: other work may share the machine
 
     def __init__(self):
         self.steady = edgewise.InferenceSession(small()["attention"][0])
-        self.feeds = {"x": np.linspace(-1, 1, 80, dtype="f4").reshape(2, 5, 8), "mask": np.zeros((2, 1, 1, 5), "f4")}
+        self.feeds = {
+            "x": np.linspace(-1, 1, 80, dtype="f4").reshape(2, 5, 8),
+            "mask": np.zeros((2, 1, 1, 5), "f4"),
+        }
         self.want = self.steady.run(None, self.feeds)[0].tobytes()
 
     def __call__(self, call, kind=EdgewiseError, match=None, may_work=False):
-        """call() must raise `kind`; or, with may_work, raise nothing but an EdgewiseError. Returns the error, or what the call gave."""
+        """call() must raise `kind`; or, with may_work, raise nothing but an EdgewiseError.
+
+        Returns the error, or what the call gave.
+        """
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         try:
             result = call()

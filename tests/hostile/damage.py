@@ -1,4 +1,7 @@
-"""Damage to whole files: packages whose manifest and plans are changed together and whose checksums fit, JSON values, and bytes."""
+"""Damage to whole files: packages whose manifest and plans are changed together and whose checksums
+fit, JSON values, and bytes.
+"""
+
 import copy
 import hashlib
 import struct
@@ -9,11 +12,94 @@ from edgewise.sums import source_sums
 
 from .packages import joined, split
 
-NUMBERS = (0, 1, 2, 3, 7, 8, 15, 16, 24, 63, 64, 65, 127, 128, 255, 256, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 28, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, (1 << 53) - 1, 1 << 53, 1 << 62, (1 << 64) - 1,
-           -1, -2, -8, -64, -(1 << 31), -(1 << 63))
-VALUES = (None, True, False, 1.0, 1.5, -0.0, 1e300, float("nan"), float("inf"), "", "x", "(", "a*", "\\", "\0", "\ud800", "é", "__proto__", "weights", "plan/1", "plan/2", "input", "output", "cache", "state", "computed",
-          "weight", "input_ids", "logits", "float16", "float32", "int64", "inference", "F8", "BOOL", "F64", "BF16", [], {}, [0], [0, 0], [-1, 4], [0, 1 << 20], [1 << 40, 1 << 40], ["x"], {"a": 1}, {"a": None}, {"(": 1},
-          {"past": 1, "last": 0})
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    15,
+    16,
+    24,
+    63,
+    64,
+    65,
+    127,
+    128,
+    255,
+    256,
+    1 << 12,
+    1 << 16,
+    1 << 20,
+    1 << 24,
+    1 << 28,
+    (1 << 31) - 1,
+    1 << 31,
+    1 << 32,
+    1 << 40,
+    (1 << 53) - 1,
+    1 << 53,
+    1 << 62,
+    (1 << 64) - 1,
+    -1,
+    -2,
+    -8,
+    -64,
+    -(1 << 31),
+    -(1 << 63),
+)
+VALUES = (
+    None,
+    True,
+    False,
+    1.0,
+    1.5,
+    -0.0,
+    1e300,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "(",
+    "a*",
+    "\\",
+    "\0",
+    "\ud800",
+    "é",
+    "__proto__",
+    "weights",
+    "plan/1",
+    "plan/2",
+    "input",
+    "output",
+    "cache",
+    "state",
+    "computed",
+    "weight",
+    "input_ids",
+    "logits",
+    "float16",
+    "float32",
+    "int64",
+    "inference",
+    "F8",
+    "BOOL",
+    "F64",
+    "BF16",
+    [],
+    {},
+    [0],
+    [0, 0],
+    [-1, 4],
+    [0, 1 << 20],
+    [1 << 40, 1 << 40],
+    ["x"],
+    {"a": 1},
+    {"a": None},
+    {"(": 1},
+    {"past": 1, "last": 0},
+)
 KINDS = ("weight", "computed", "cache", "state", "input", "output")
 
 
@@ -51,9 +137,25 @@ def damage_json(rng, value, times=None):
         elif how < 0.4 and isinstance(at, list):
             at.insert(rng.randrange(len(at) + 1), copy.deepcopy(at[key]))
         elif how < 0.5 and isinstance(at, dict):
-            at[rng.choice(("x", "__metadata__", "__proto__", "lora_A", "name", f"{key}.lora_A.weight", *at))] = at.pop(key)
+            at[
+                rng.choice(
+                    (
+                        "x",
+                        "__metadata__",
+                        "__proto__",
+                        "lora_A",
+                        "name",
+                        f"{key}.lora_A.weight",
+                        *at,
+                    )
+                )
+            ] = at.pop(key)
         elif how < 0.75 and type(at[key]) is int:
-            at[key] = at[key] + rng.choice((-64, -8, -4, -1, 1, 4, 8, 64, 4096)) if rng.random() < 0.6 else rng.choice(NUMBERS)
+            at[key] = (
+                at[key] + rng.choice((-64, -8, -4, -1, 1, 4, 8, 64, 4096))
+                if rng.random() < 0.6
+                else rng.choice(NUMBERS)
+            )
         else:
             at[key] = copy.deepcopy(rng.choice(VALUES + NUMBERS))
     return value
@@ -73,31 +175,61 @@ def damage_bytes(rng, data: bytes) -> bytes:
         elif how == 2:
             del data[at:]
         elif how == 3:
-            data[at & ~3:(at & ~3) + 4] = struct.pack("<I", (rng.choice(NUMBERS) + rng.choice((0, 0, len(data)))) & 0xffffffff)
+            data[at & ~3 : (at & ~3) + 4] = struct.pack(
+                "<I", (rng.choice(NUMBERS) + rng.choice((0, 0, len(data)))) & 0xFFFFFFFF
+            )
         elif how == 4:
-            del data[at:at + rng.choice((1, 4, 16))]
+            del data[at : at + rng.choice((1, 4, 16))]
         else:
-            data[at:at] = data[at:at + rng.choice((1, 4, 16))]
+            data[at:at] = data[at : at + rng.choice((1, 4, 16))]
     return bytes(data)
 
 
 class DamagedPackage:
-    """A package that is taken apart, damaged, and put together with checksums that fit (mostly). notes: what was done."""
+    """A package that is taken apart, damaged, and put together with checksums that fit (mostly).
+    notes: what was done.
+    """
 
     def __init__(self, rng, package: bytes, others: list):
         self.rng, self.notes = rng, []
         self.manifest, data = split(package)
-        self.parts = {name: bytearray(data[at:at + size]) for name, (at, size) in self.manifest["files"].items()}
+        self.parts = {
+            name: bytearray(data[at : at + size])
+            for name, (at, size) in self.manifest["files"].items()
+        }
         self.others = others
 
     def make(self) -> bytes:
         """The damaged package."""
         rng = self.rng
         for _ in range(rng.choice((1, 1, 2, 2, 3, 5))):
-            how = rng.choice((self.one_size, self.one_size, self.one_name, self.one_kind, self.writable, self.tokens, self.numbers, self.numbers, self.structure, self.weight_place, self.exchange, self.registers))
+            how = rng.choice(
+                (
+                    self.one_size,
+                    self.one_size,
+                    self.one_name,
+                    self.one_kind,
+                    self.writable,
+                    self.tokens,
+                    self.numbers,
+                    self.numbers,
+                    self.structure,
+                    self.weight_place,
+                    self.exchange,
+                    self.registers,
+                )
+            )
             try:
                 how()
-            except (KeyError, IndexError, TypeError, ValueError, AttributeError, struct.error, OverflowError):
+            except (
+                KeyError,
+                IndexError,
+                TypeError,
+                ValueError,
+                AttributeError,
+                struct.error,
+                OverflowError,
+            ):
                 continue  # an earlier damage has taken away what this one was to change
             self.notes.append(how.__name__)
         return self.whole()
@@ -118,19 +250,34 @@ class DamagedPackage:
 
     def same_name(self, name: str) -> list:
         """Every slot of a name, with its place, in all plans."""
-        return [(self.parts[p["file"]], HEADER.unpack_from(self.parts[p["file"]])[9] + 16 * i, s) for p in self.plans() for i, s in enumerate(p["slots"]) if s["name"] == name]
+        return [
+            (self.parts[p["file"]], HEADER.unpack_from(self.parts[p["file"]])[9] + 16 * i, s)
+            for p in self.plans()
+            for i, s in enumerate(p["slots"])
+            if s["name"] == name
+        ]
 
     def one_size(self) -> None:
-        """Another size of a slot: in this plan or in all, in the plan and in what the manifest says of it."""
+        """Another size of a slot: in this plan or in all, in the plan and in what the manifest says
+        of it.
+        """
         rng = self.rng
         slot = self.slot()
-        size = max(0, slot[2]["bytes"] + rng.choice((-64, -8, 8, 64))) if rng.random() < 0.5 else abs(rng.choice(NUMBERS))
+        size = (
+            max(0, slot[2]["bytes"] + rng.choice((-64, -8, 8, 64)))
+            if rng.random() < 0.5
+            else abs(rng.choice(NUMBERS))
+        )
         for data, at, s in self.same_name(slot[2]["name"]) if rng.random() < 0.5 else [slot]:
             width = {"float32": 4, "int64": 8}.get(s["dtype"], 1)
             s["bytes"], s["shape"] = size, [size // width]
             struct.pack_into("<Q", data, at, size)
         if rng.random() < 0.7:
-            for of in (self.manifest["weights"], self.manifest.get("decoder", {}).get("caches", []), *(p["states"] for p in self.manifest.get("training", []))):
+            for of in (
+                self.manifest["weights"],
+                self.manifest.get("decoder", {}).get("caches", []),
+                *(p["states"] for p in self.manifest.get("training", [])),
+            ):
                 for x in of:
                     if x["name"] == slot[2]["name"]:
                         x["bytes"] = size
@@ -154,7 +301,14 @@ class DamagedPackage:
         if s["kind"] == "cache" and self.rng.random() < 0.8:
             self.manifest["decoder"]["caches"].append({"name": s["name"], "bytes": s["bytes"]})
         if s["kind"] == "weight" and self.rng.random() < 0.8:
-            self.manifest["weights"].append({"name": s["name"], "file": "weights", "offset": self.rng.randrange(len(self.parts["weights"]) + 1), "bytes": s["bytes"]})
+            self.manifest["weights"].append(
+                {
+                    "name": s["name"],
+                    "file": "weights",
+                    "offset": self.rng.randrange(len(self.parts["weights"]) + 1),
+                    "bytes": s["bytes"],
+                }
+            )
         if self.rng.random() < 0.5:
             struct.pack_into("<I", data, at + 8, int(s["kind"] not in ("weight", "input")))
 
@@ -170,7 +324,10 @@ class DamagedPackage:
         if rng.random() < 0.3:
             d["vocab_size"] = n
         else:
-            p["tokens"], d["capacity"] = n, max(n, d["capacity"]) if rng.random() < 0.8 else d["capacity"]
+            p["tokens"], d["capacity"] = (
+                n,
+                (max(n, d["capacity"]) if rng.random() < 0.8 else d["capacity"]),
+            )
         for plan in d["plans"]:
             data = self.parts[plan["file"]]
             for i, s in enumerate(plan["slots"]):
@@ -179,30 +336,58 @@ class DamagedPackage:
                     struct.pack_into("<Q", data, HEADER.unpack_from(data)[9] + 16 * i, s["bytes"])
 
     def numbers(self) -> None:
-        """Numbers of a plan: its head, steps, parameters, operands; several may be large together."""
+        """Numbers of a plan: its head, steps, parameters, operands; several may be large
+        together.
+        """
         rng = self.rng
         data = self.parts[rng.choice(self.plans())["file"]]
         for _ in range(rng.choice((1, 1, 2, 3, 6))):
             at = rng.randrange(len(data)) & ~3
-            struct.pack_into("<I", data, at, (rng.choice(NUMBERS) if rng.random() < 0.7 else struct.unpack_from("<I", data, at)[0] + rng.choice((-8, -1, 1, 8, 64))) & 0xffffffff)
+            struct.pack_into(
+                "<I",
+                data,
+                at,
+                (
+                    rng.choice(NUMBERS)
+                    if rng.random() < 0.7
+                    else struct.unpack_from("<I", data, at)[0] + rng.choice((-8, -1, 1, 8, 64))
+                )
+                & 0xFFFFFFFF,
+            )
 
     def structure(self) -> None:
         self.manifest = damage_json(self.rng, self.manifest, 1)
 
     def weight_place(self) -> None:
         w = self.rng.choice(self.manifest["weights"])
-        w[self.rng.choice(("offset", "bytes"))] = self.rng.choice((0, 1, 16, 64, *(x["offset"] for x in self.manifest["weights"]), *(x["bytes"] for x in self.manifest["weights"])))
+        w[self.rng.choice(("offset", "bytes"))] = self.rng.choice(
+            (
+                0,
+                1,
+                16,
+                64,
+                *(x["offset"] for x in self.manifest["weights"]),
+                *(x["bytes"] for x in self.manifest["weights"]),
+            )
+        )
 
     def exchange(self) -> None:
         """The bytes of a plan of this package or of another."""
         file, other = self.rng.choice(self.plans())["file"], split(self.rng.choice(self.others))
-        name = self.rng.choice([n for n in other[0]["files"] if "plan" in n or n.startswith("train")])
+        name = self.rng.choice(
+            [n for n in other[0]["files"] if "plan" in n or n.startswith("train")]
+        )
         at, size = other[0]["files"][name]
-        self.parts[file] = bytearray(other[1][at:at + size])
+        self.parts[file] = bytearray(other[1][at : at + size])
 
     def registers(self) -> None:
         data = self.parts[self.rng.choice(self.plans())["file"]]
-        struct.pack_into("<q", data, HEADER.unpack_from(data)[8] + 8 * self.rng.randrange(4), self.rng.choice(NUMBERS[:28] + NUMBERS[29:]))
+        struct.pack_into(
+            "<q",
+            data,
+            HEADER.unpack_from(data)[8] + 8 * self.rng.randrange(4),
+            self.rng.choice(NUMBERS[:28] + NUMBERS[29:]),
+        )
 
     def whole(self) -> bytes:
         """Puts the parts together again."""
@@ -216,12 +401,20 @@ class DamagedPackage:
         if rng.random() < 0.9 and "structure" not in self.notes:
             manifest["files"] = files
         if isinstance(manifest.get("sha256"), dict) and rng.random() < 0.97:
-            manifest["sha256"] |= {name: hashlib.sha256(content).hexdigest() for name, content in self.parts.items() if name in manifest["sha256"]}
+            manifest["sha256"] |= {
+                name: hashlib.sha256(content).hexdigest()
+                for name, content in self.parts.items()
+                if name in manifest["sha256"]
+            }
         if isinstance(manifest.get("weights"), list) and rng.random() < 0.97:
             source = BytesSource(bytes(self.parts["weights"]))
             for w in manifest["weights"]:
                 try:
-                    w["sums"] = source_sums(source, w["offset"], w["bytes"]) if w["offset"] + w["bytes"] <= source.size else ["0" * 16] * min(100, -(-w["bytes"] // (4 << 20)))
+                    w["sums"] = (
+                        source_sums(source, w["offset"], w["bytes"])
+                        if w["offset"] + w["bytes"] <= source.size
+                        else ["0" * 16] * min(100, -(-w["bytes"] // (4 << 20)))
+                    )
                 except Exception:  # noqa: BLE001 - it is damaged
                     continue
         return joined(manifest, bytes(data))

@@ -1,4 +1,7 @@
-"""onnxruntime in a process of its own: what models of other types and shapes than usual do to it ends that process alone."""
+"""onnxruntime in a process of its own: what models of other types and shapes than usual do to it
+ends that process alone.
+"""
+
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -8,6 +11,7 @@ SECONDS = 60
 
 def _run(model, feeds):
     import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]).run(None, feeds)

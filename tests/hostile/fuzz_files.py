@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Damages whole files that carry models and states, and opens and runs them in Python and in the page's code (Node): packages, with manifest
-and plans changed together and checksums that fit, adapters, safetensors, checkpoints of both languages, and ONNX Runtime's.
+"""Damages whole files that carry models and states, and opens and runs them in Python and in the
+page's code (Node): packages, with manifest and plans changed together and checksums that fit,
+adapters, safetensors, checkpoints of both languages, and ONNX Runtime's.
 
     fuzz_files.py [--runs N] [--seconds T] [--seed S] [--jobs J] [--only CASE] [--of KIND] [--plain]
 
-Every outcome must be a result or an EdgewiseError that says what, where and what to do; of packages, both readers must say the same. Cases run
-in child processes with the sanitized engine (`make sanitize`) unless --plain is given. A crash, a hang or another exception is a finding.
-Each case is made from its number alone, so `--only 1234 --seed S` repeats one.
+Every outcome must be a result or an EdgewiseError that says what, where and what to do; of
+packages, both readers must say the same. Cases run in child processes with the sanitized engine
+(`make sanitize`) unless --plain is given. A crash, a hang or another exception is a finding. Each
+case is made from its number alone, so `--only 1234 --seed S` repeats one.
 """
+
 import argparse
 import io
 import json
@@ -24,9 +27,26 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[2]
 SANITIZED = ROOT / ".build/sanitize/libedgewise.so"
-SLOW = 2.0           # seconds of a run natively, above which it is not run in Node, too
-CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "lora_dropout": 0.1, "bias": "none", "rank_pattern": {}, "alpha_pattern": {}, "modules_to_save": None, "layers_to_transform": None,
-          "layers_pattern": None, "init_lora_weights": True, "use_rslora": False, "fan_in_fan_out": False, "exclude_modules": None, "task_type": "CAUSAL_LM", "inference_mode": True}
+SLOW = 2.0  # seconds of a run natively, above which it is not run in Node, too
+CONFIG = {
+    "peft_type": "LORA",
+    "r": 2,
+    "lora_alpha": 4,
+    "target_modules": ["q_proj"],
+    "lora_dropout": 0.1,
+    "bias": "none",
+    "rank_pattern": {},
+    "alpha_pattern": {},
+    "modules_to_save": None,
+    "layers_to_transform": None,
+    "layers_pattern": None,
+    "init_lora_weights": True,
+    "use_rslora": False,
+    "fan_in_fan_out": False,
+    "exclude_modules": None,
+    "task_type": "CAUSAL_LM",
+    "inference_mode": True,
+}
 
 
 def safetensors(header: dict, data: bytes) -> bytes:
@@ -39,30 +59,76 @@ class Files:
     """What is damaged, and how it is opened."""
 
     def __init__(self):
-        from hostile.packages import decoder, feeds, plan, slot, step
-        from hostile.page_reader import CHECKPOINT, PageReader, framed
-
         from edgewise.compile import compile_inference
         from edgewise.onnx import BytesSource, FileSource
         from edgewise.session.decoder import open_package
         from edgewise.training.package import compile_training_package
+
+        from hostile.packages import decoder, feeds, plan, slot, step
+        from hostile.page_reader import CHECKPOINT, PageReader, framed
         from hostile.seeds import small
+
         self.page = PageReader()
         model = ROOT / "tests/zoo/models/q4_llama/model.onnx"
-        made = {"q4": open_package(model, capacity=24), "inference": compile_inference({"model.onnx": BytesSource(small()["attention"][0])}, ({"b": 1, "s": 2}, {"b": 2, "s": 3})),
-                "training": compile_training_package({"model.onnx": FileSource(model)}, [{"name": "lora", "batch": 1, "sequence": 4, "lora": {"r": 2, "lora_alpha": 4}}], capacity=8, chunks=(1, 4))}
+        made = {
+            "q4": open_package(model, capacity=24),
+            "inference": compile_inference(
+                {"model.onnx": BytesSource(small()["attention"][0])},
+                ({"b": 1, "s": 2}, {"b": 2, "s": 3}),
+            ),
+            "training": compile_training_package(
+                {"model.onnx": FileSource(model)},
+                [{"name": "lora", "batch": 1, "sequence": 4, "lora": {"r": 2, "lora_alpha": 4}}],
+                capacity=8,
+                chunks=(1, 4),
+            ),
+        }
         self.packages = {}
         for name, package in made.items():
             out = io.BytesIO()
             package.write(out)
             self.packages[name] = out.getvalue()
-        # A decoder of two plans by hand: the logits are a weight's numbers, a copy of them computed once, kept in a cache.
-        logits, names = (64, True), [slot("w", "weight", 64, "float32"), slot("c", "computed", 64, "float32"), slot("k", "cache", 64, "float32")]
+        # A decoder of two plans by hand: the logits are a weight's numbers, a copy of them computed
+        # once, kept in a cache.
+        logits, names = (
+            (64, True),
+            [
+                slot("w", "weight", 64, "float32"),
+                slot("c", "computed", 64, "float32"),
+                slot("k", "cache", 64, "float32"),
+            ],
+        )
 
         def copied(a, b):
-            return step("copy", {"size": 4, "dims": [1, 1, 1, 1, 1, 16], "xs": [0, 0, 0, 0, 0, 1], "ys": [0, 0, 0, 0, 0, 1]}, [(a, 0), (b, 0)])
-        plans = [(n, plan([(8 * n, False), logits, (64, False), (64, True), (64, True)], [copied(5, 6), copied(6, 3)], [copied(4, 5)]), [*feeds(n), *names]) for n in (1, 2)]
-        self.packages["small"] = decoder(plans, caches=[{"name": "k", "bytes": 64}], weights={"w": struct.pack("<16f", *range(16))}, capacity=8)
+            return step(
+                "copy",
+                {
+                    "size": 4,
+                    "dims": [1, 1, 1, 1, 1, 16],
+                    "xs": [0, 0, 0, 0, 0, 1],
+                    "ys": [0, 0, 0, 0, 0, 1],
+                },
+                [(a, 0), (b, 0)],
+            )
+
+        plans = [
+            (
+                n,
+                plan(
+                    [(8 * n, False), logits, (64, False), (64, True), (64, True)],
+                    [copied(5, 6), copied(6, 3)],
+                    [copied(4, 5)],
+                ),
+                [*feeds(n), *names],
+            )
+            for n in (1, 2)
+        ]
+        self.packages["small"] = decoder(
+            plans,
+            caches=[{"name": "k", "bytes": 64}],
+            weights={"w": struct.pack("<16f", *range(16))},
+            capacity=8,
+        )
         self.adapter = self.adapter_files()
         found = self.page.ask(CHECKPOINT, framed())
         self.side, self.kept = (b64decode(x) for x in found["ok"])
@@ -72,23 +138,40 @@ class Files:
         """(config, header, data) of an adapter of the package `training`."""
         from edgewise.onnx import BytesSource
         from edgewise.package import Package
+
         manifest = Package.read(BytesSource(self.packages["training"])).manifest
         header, data = {"__metadata__": {"format": "pt"}}, b""
         for s in manifest["training"][0]["states"]:
             if s["kind"] == "adapter" and ".lora_" in s["name"]:
-                header["base_model.model." + s["name"]] = {"dtype": "F32", "shape": s["shape"], "data_offsets": [len(data), len(data) + s["bytes"]]}
+                header["base_model.model." + s["name"]] = {
+                    "dtype": "F32",
+                    "shape": s["shape"],
+                    "data_offsets": [len(data), len(data) + s["bytes"]],
+                }
                 data += struct.pack("<f", 0.01) * (s["bytes"] // 4)
         return CONFIG, header, data
 
     def checkpoint_files(self) -> tuple:
         import numpy as np
-
         from edgewise.training.checkpoint import save_checkpoint
         from edgewise.training.odtc import Checkpoint, OptimizerGroup, write_checkpoint
+
         out = io.BytesIO()
-        save_checkpoint({"w": np.ones((3, 4), "f4"), "step": np.ones((), "i8")}, {"step": 3, "runs": 4, "seed": 5, "lora": None}, out)
+        save_checkpoint(
+            {"w": np.ones((3, 4), "f4"), "step": np.ones((), "i8")},
+            {"step": 3, "runs": 4, "seed": 5, "lora": None},
+            out,
+        )
         odtc, ones = io.BytesIO(), np.ones((3, 4), "f4")
-        write_checkpoint(Checkpoint({"w": ones, "v": np.ones(2, "f4")}, {"f": np.ones(2, "f4")}, {"group0": OptimizerGroup(3, 1e-3, {"w": {"momentum0": ones, "momentum1": ones}})}, {"a": 1, "b": 2.5, "c": "text"}), odtc)
+        write_checkpoint(
+            Checkpoint(
+                {"w": ones, "v": np.ones(2, "f4")},
+                {"f": np.ones(2, "f4")},
+                {"group0": OptimizerGroup(3, 1e-3, {"w": {"momentum0": ones, "momentum1": ones}})},
+                {"a": 1, "b": 2.5, "c": "text"},
+            ),
+            odtc,
+        )
         return out.getvalue(), odtc.getvalue()
 
     # ---- one case of each kind; each returns (outcome, what was done) ----
@@ -96,8 +179,11 @@ class Files:
         """Both readers, and a run."""
         from hostile.damage import DamagedPackage, damage_bytes
         from hostile.page_reader import PLAY, READ
+
         name = rng.choice(("small", "small", "small", "q4", "training", "inference"))
-        damaged = DamagedPackage(rng, self.packages[name], [self.packages[n] for n in ("small", "q4", "training")])
+        damaged = DamagedPackage(
+            rng, self.packages[name], [self.packages[n] for n in ("small", "q4", "training")]
+        )
         data = damaged.make()
         if rng.random() < 0.05:
             data = damage_bytes(rng, data)
@@ -105,9 +191,20 @@ class Files:
         outcome = words(lambda: play(data))
         accepted = outcome[0] != "PackageError" or words(lambda: read(data))[0] == "ran"
         theirs = self.page.ask(READ, data)
-        if broken(theirs) or theirs.get("error") not in (None, "PackageError") or accepted != ("ok" in theirs):
-            return ("FINDING", f"Python: {outcome}, accepted {accepted}; page: {str(theirs)[:500]}"), f"{name}: {damaged.notes}"
-        if outcome[0] == "ran" and resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < SLOW and rng.random() < 0.2:
+        if (
+            broken(theirs)
+            or theirs.get("error") not in (None, "PackageError")
+            or accepted != ("ok" in theirs)
+        ):
+            return (
+                "FINDING",
+                f"Python: {outcome}, accepted {accepted}; page: {str(theirs)[:500]}",
+            ), f"{name}: {damaged.notes}"
+        if (
+            outcome[0] == "ran"
+            and resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < SLOW
+            and rng.random() < 0.2
+        ):
             theirs = self.page.ask(PLAY, data)
             if broken(theirs):
                 return ("FINDING", f"the page: {theirs}"), f"{name}: {damaged.notes}"
@@ -117,19 +214,26 @@ class Files:
         """An adapter's two files, on the package that they belong to."""
         from hostile.damage import damage_bytes, damage_json
         from hostile.page_reader import ADAPTER, framed
+
         config, header, data = self.adapter
         which = rng.random()
         text = json.dumps(damage_json(rng, config) if which < 0.5 else config).encode()
         weights = safetensors(damage_json(rng, header) if 0.4 < which < 0.9 else header, data)
         if which > 0.85:
-            text, weights = damage_bytes(rng, text), damage_bytes(rng, weights) if rng.random() < 0.8 else weights
+            text, weights = (
+                damage_bytes(rng, text),
+                (damage_bytes(rng, weights) if rng.random() < 0.8 else weights),
+            )
 
         def use():
             from edgewise.onnx import BytesSource
             from edgewise.package import Package
             from edgewise.training.adapters import CausalLM
             from edgewise.training.peft import load_adapter, save_adapter
-            adapter = load_adapter({"adapter_config.json": text, "adapter_model.safetensors": weights})
+
+            adapter = load_adapter(
+                {"adapter_config.json": text, "adapter_model.safetensors": weights}
+            )
             save_adapter(adapter)
             lm = CausalLM(Package.read(BytesSource(self.packages["training"], "model.edge")))
             try:
@@ -138,55 +242,81 @@ class Files:
                 lm.forward(lm.open(), [1, 2])
             finally:
                 lm.free()
+
         outcome = words(use)
         theirs = self.page.ask(ADAPTER, framed(self.packages["training"], text, weights))
         return ("FINDING", f"the page: {theirs}") if broken(theirs) else outcome, "an adapter"
 
     def tensors(self, rng):
         """Safetensors alone."""
+        from edgewise.training.safetensors import load_safetensors
+
         from hostile.damage import damage_bytes, damage_json
         from hostile.page_reader import SAFETENSORS
 
-        from edgewise.training.safetensors import load_safetensors
         _, header, data = self.adapter
-        file = safetensors(damage_json(rng, header), data) if rng.random() < 0.7 else damage_bytes(rng, safetensors(header, data))
+        file = (
+            safetensors(damage_json(rng, header), data)
+            if rng.random() < 0.7
+            else damage_bytes(rng, safetensors(header, data))
+        )
         outcome = words(lambda: [t.bytes() for t in load_safetensors(file)[0].values()])
         theirs = self.page.ask(SAFETENSORS, file)
         differ = (outcome[0] == "ran") != ("ok" in theirs)
-        return ("FINDING", f"Python: {outcome}; page: {str(theirs)[:500]}") if broken(theirs) or differ else outcome, "safetensors"
+        return (
+            ("FINDING", f"Python: {outcome}; page: {str(theirs)[:500]}")
+            if broken(theirs) or differ
+            else outcome
+        ), "safetensors"
 
     def checkpoints(self, rng):
-        """The page's checkpoints: one side damaged, the other whole; and a kept adapter. They never fail, and what they give is whole."""
+        """The page's checkpoints: one side damaged, the other whole; and a kept adapter.
+
+        They never fail, and what they give is whole.
+        """
         from hostile.damage import damage_bytes
         from hostile.page_reader import CHECKPOINT, framed
+
         side, kept = self.rewritten(rng, self.side), damage_bytes(rng, self.kept)
         theirs = self.page.ask(CHECKPOINT, framed(side, self.side, kept))
-        right = "ok" in theirs and theirs["ok"]["step"] == 3 and theirs["ok"]["files"] == (2 if kept == self.kept else 0)
+        right = (
+            "ok" in theirs
+            and theirs["ok"]["step"] == 3
+            and theirs["ok"]["files"] == (2 if kept == self.kept else 0)
+        )
         return ("ran", "") if right else ("FINDING", str(theirs)), "checkpoints of a page"
 
     def trainer(self, rng):
         """Checkpoints of Python."""
         from edgewise.training.checkpoint import load_checkpoint
+
         file = self.rewritten(rng, self.run)
-        return words(lambda: [t.bytes() for t in load_checkpoint(file)[0].values()]), "a trainer's checkpoint"
+        return (
+            words(lambda: [t.bytes() for t in load_checkpoint(file)[0].values()]),
+            "a trainer's checkpoint",
+        )
 
     def rewritten(self, rng, file: bytes) -> bytes:
         from hostile.damage import damage_bytes, damage_json
-        size, = struct.unpack("<Q", file[:8])
+
+        (size,) = struct.unpack("<Q", file[:8])
         if rng.random() < 0.5:
             return damage_bytes(rng, file)
-        header = json.loads(file[8:8 + size])
+        header = json.loads(file[8 : 8 + size])
         if rng.random() < 0.5:
-            header["__metadata__"]["edgewise"] = json.dumps(damage_json(rng, json.loads(header["__metadata__"]["edgewise"])))
+            header["__metadata__"]["edgewise"] = json.dumps(
+                damage_json(rng, json.loads(header["__metadata__"]["edgewise"]))
+            )
         else:
             header = damage_json(rng, header)
-        return safetensors(header, file[8 + size:])
+        return safetensors(header, file[8 + size :])
 
     def onnxruntime(self, rng):
         """Checkpoints of ONNX Runtime's training."""
+        from edgewise.training.odtc import read_checkpoint, write_checkpoint
+
         from hostile.damage import damage_bytes
 
-        from edgewise.training.odtc import read_checkpoint, write_checkpoint
         file = damage_bytes(rng, self.odtc)
 
         def use():
@@ -194,6 +324,7 @@ class Files:
             for t in found.parameters.values():
                 t.bytes()
             write_checkpoint(found, io.BytesIO())
+
         return words(use), "a checkpoint of ONNX Runtime"
 
     KINDS = ("package", "peft", "tensors", "checkpoints", "trainer", "onnxruntime")
@@ -208,12 +339,18 @@ class Files:
 
 def broken(answer: dict) -> bool:
     """Whether an answer of the page is none that may be."""
-    return answer.get("error") in ("ESCAPED", "DIED") or "the engine stopped" in answer.get("what", "") or "error" in answer and not (answer["what"] and answer["remedy"] and len(answer["what"]) < 1500)
+    return (
+        answer.get("error") in ("ESCAPED", "DIED")
+        or "the engine stopped" in answer.get("what", "")
+        or "error" in answer
+        and not (answer["what"] and answer["remedy"] and len(answer["what"]) < 1500)
+    )
 
 
 def words(call) -> tuple[str, str]:
     """("ran", ""), or the EdgewiseError that it ended with; anything else is a finding."""
     from edgewise.errors import EdgewiseError
+
     try:
         call()
         return "ran", ""
@@ -229,6 +366,7 @@ def read(data: bytes) -> None:
     """Python's reader alone."""
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
+
     Package.read(BytesSource(data, "model.edge"))
 
 
@@ -237,6 +375,7 @@ def play(data: bytes) -> None:
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
     from edgewise.training.adapters import CausalLM
+
     package = Package.read(BytesSource(data, "model.edge"))
     if package.manifest["task"] == "inference":
         return
@@ -245,7 +384,7 @@ def play(data: bytes) -> None:
         if lm.lora is not None:
             lm.set_adapter(None)
         a = lm.open()
-        lm.forward(a, [0, 0, 0][:lm.max_length])
+        lm.forward(a, [0, 0, 0][: lm.max_length])
         lm.logits(lm.forward(a, [0])) if lm.max_length > 3 else None
         b = lm.open()
         lm.copy(a, b)
@@ -260,32 +399,69 @@ def worker(a) -> None:
     """Runs cases a.first, a.first + a.step, ...; says JSON lines."""
     import edgewise.engine
     from edgewise.engine import native
+
     edgewise.engine._default = native.NativeEngine(threads=1)
     files = Files()
     for case in range(a.first, a.runs, a.step):
         print(json.dumps({"start": case}), flush=True)
         kind, text = files.case(case, a.seed, a.of)
-        print(json.dumps({"end": case, "kind": kind, "text": text if kind == "FINDING" else ""}), flush=True)
+        print(
+            json.dumps({"end": case, "kind": kind, "text": text if kind == "FINDING" else ""}),
+            flush=True,
+        )
     files.page.close()
 
 
 def environment(plain: bool) -> dict:
     """Of the children: the sanitized engine, where it is built."""
-    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])}
+    paths = {
+        "PYTHONPATH": os.pathsep.join(
+            [str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+        )
+    }
     if plain or not SANITIZED.exists():
         return paths
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    return {**paths, "EDGEWISE_LIBRARY": str(SANITIZED), "LD_PRELOAD": asan, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096:handle_segv=1"}
+    asan = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return {
+        **paths,
+        "EDGEWISE_LIBRARY": str(SANITIZED),
+        "LD_PRELOAD": asan,
+        "ASAN_OPTIONS": (
+            "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096:handle_segv=1"
+        ),
+    }
 
 
-def files_campaign(runs: int, seconds: float | None = None, seed: int = 0, jobs: int = 1, of: str | None = None, plain: bool = False, say=lambda *_: None):
+def files_campaign(
+    runs: int,
+    seconds: float | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    of: str | None = None,
+    plain: bool = False,
+    say=lambda *_: None,
+):
     """-> (Counter of outcomes, [findings])"""
     from hostile.fuzz_onnx import campaign
-    return campaign(runs, seconds, seed, jobs, say=say, script=HERE, extra=["--of", of] if of else [], env=environment(plain))
+
+    return campaign(
+        runs,
+        seconds,
+        seed,
+        jobs,
+        say=say,
+        script=HERE,
+        extra=["--of", of] if of else [],
+        env=environment(plain),
+    )
 
 
 def main() -> int:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--runs", type=int, default=10000)
     p.add_argument("--seconds", type=float)
     p.add_argument("--seed", type=int, default=0)
@@ -305,8 +481,13 @@ def main() -> int:
         print(*files.case(a.only, a.seed, a.of))
         files.page.close()
         return 0
-    counts, findings = files_campaign(a.runs, a.seconds, a.seed, a.jobs, a.of, a.plain, say=lambda text: print(text, flush=True))
-    print(f"{sum(counts.values())} damaged files: {', '.join(f'{k} {v}' for k, v in counts.most_common())}")
+    counts, findings = files_campaign(
+        a.runs, a.seconds, a.seed, a.jobs, a.of, a.plain, say=lambda text: print(text, flush=True)
+    )
+    print(
+        f"{sum(counts.values())} damaged files:"
+        f" {', '.join(f'{k} {v}' for k, v in counts.most_common())}"
+    )
     return int(bool(findings))
 
 

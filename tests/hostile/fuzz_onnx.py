@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Damages ONNX models and runs them: every outcome must be a right answer or an EdgewiseError that says what, where and what to do.
+"""Damages ONNX models and runs them: every outcome must be a right answer or an EdgewiseError that
+says what, where and what to do.
 
-    fuzz_onnx.py [--runs N] [--seconds T] [--seed S] [--jobs J] [--onnxruntime] [--only CASE] [--save FOLDER]
+    fuzz_onnx.py [--runs N] [--seconds T] [--seed S] [--jobs J] [--onnxruntime] [--only CASE]
+    [--save FOLDER]
 
-Each case is made from its number alone, so `--only 1234 --seed S` repeats one. Cases run in a child process with bounded memory; a crash, a hang, another exception, a useless message,
-too much memory, or a session from before that no longer works is a finding. With --onnxruntime, models that both run must agree (a difference is a finding).
+Each case is made from its number alone, so `--only 1234 --seed S` repeats one. Cases run in a child
+process with bounded memory; a crash, a hang, another exception, a useless message, too much memory,
+or a session from before that no longer works is a finding. With --onnxruntime, models that both run
+must agree (a difference is a finding).
 """
+
 import argparse
 import collections
 import json
@@ -21,11 +26,40 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-HANG = 20            # seconds without a word from a child
-MEMORY = 1 << 30     # a case may need this much more than the process had
-LONGEST = 1500       # characters of a message
+HANG = 20  # seconds without a word from a child
+MEMORY = 1 << 30  # a case may need this much more than the process had
+LONGEST = 1500  # characters of a message
 
-INTS = (0, 1, 2, 3, 7, 8, 16, 64, 127, 128, 255, 256, 1000, 65535, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, (1 << 62), (1 << 63) - 1, -1, -2, -3, -8, -128, -(1 << 31), -(1 << 63))
+INTS = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    16,
+    64,
+    127,
+    128,
+    255,
+    256,
+    1000,
+    65535,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    1 << 32,
+    1 << 40,
+    (1 << 62),
+    (1 << 63) - 1,
+    -1,
+    -2,
+    -3,
+    -8,
+    -128,
+    -(1 << 31),
+    -(1 << 63),
+)
 
 
 class Damage:
@@ -40,6 +74,7 @@ class Damage:
 
     def make(self):
         from wire import Message
+
         rng = self.rng
         if self.siblings and rng.random() < 0.2:
             self.damage_siblings()
@@ -62,12 +97,20 @@ class Damage:
         if how == "gone":
             del self.siblings[name]
         else:
-            self.siblings[name] = self.siblings[name][:self.rng.randrange(len(self.siblings[name])) if how == "short" else 0]
+            self.siblings[name] = self.siblings[name][
+                : self.rng.randrange(len(self.siblings[name])) if how == "short" else 0
+            ]
 
     def damage_bytes(self, data):
         rng, data = self.rng, bytearray(data)
         # graphs lie in front of weights or behind them: aim at both ends as often as at the middle
-        at = rng.choice((rng.randrange(len(data)), rng.randrange(min(len(data), 6000)), len(data) - 1 - rng.randrange(min(len(data), 6000))))
+        at = rng.choice(
+            (
+                rng.randrange(len(data)),
+                rng.randrange(min(len(data), 6000)),
+                len(data) - 1 - rng.randrange(min(len(data), 6000)),
+            )
+        )
         how = rng.choice(("flip", "set", "cut", "delete", "insert", "repeat", "varint"))
         self.note(f"{how} at {at}")
         if how == "flip":
@@ -77,22 +120,47 @@ class Damage:
         elif how == "cut":
             del data[at:]
         elif how == "delete":
-            del data[at:at + rng.choice((1, 2, 8, 100))]
+            del data[at : at + rng.choice((1, 2, 8, 100))]
         elif how == "insert":
             data[at:at] = bytes(rng.randrange(256) for _ in range(rng.choice((1, 2, 8))))
         elif how == "repeat":
-            data[at:at] = data[at:at + rng.choice((4, 40, 400))]
+            data[at:at] = data[at : at + rng.choice((4, 40, 400))]
         else:
-            data[at:at + 1] = b"\xff" * rng.choice((4, 9, 10)) + b"\x01"
+            data[at : at + 1] = b"\xff" * rng.choice((4, 9, 10)) + b"\x01"
         return bytes(data) or b"\0"
 
     def damage_tree(self, root):
         from wire import Message
+
         rng = self.rng
         messages = collections.defaultdict(list)
         for m in root.walk():
             messages[m.kind].append(m)
-        kinds = [k for k in ("Node", "Node", "Node", "Attribute", "Attribute", "Attribute", "Tensor", "Tensor", "Value", "Dim", "Dim", "Graph", "Pair", "OpsetId", "Function", "Model", "Type", "TensorType", "Shape") if messages[k]]
+        kinds = [
+            k
+            for k in (
+                "Node",
+                "Node",
+                "Node",
+                "Attribute",
+                "Attribute",
+                "Attribute",
+                "Tensor",
+                "Tensor",
+                "Value",
+                "Dim",
+                "Dim",
+                "Graph",
+                "Pair",
+                "OpsetId",
+                "Function",
+                "Model",
+                "Type",
+                "TensorType",
+                "Shape",
+            )
+            if messages[k]
+        ]
         if not kinds:
             return self.note("nothing left to damage")
         kind = rng.choice(kinds)
@@ -100,19 +168,41 @@ class Damage:
         if not m.fields:
             m.fields.append([rng.choice((1, 2)), 0, rng.choice(INTS)])
             return self.note(f"{kind}: a field into nothing")
-        how = rng.choice(("value", "value", "value", "value", "delete", "double", "other", "swap", "number", "wire"))
+        how = rng.choice(
+            (
+                "value",
+                "value",
+                "value",
+                "value",
+                "delete",
+                "double",
+                "other",
+                "swap",
+                "number",
+                "wire",
+            )
+        )
         field = rng.choice(m.fields)
         self.note(f"{kind} {how} {field[0]}={str(field[2])[:40]}")
         if how == "delete":
             m.fields.remove(field)
         elif how == "double":
-            m.fields.insert(rng.randrange(len(m.fields) + 1), [field[0], field[1], field[2].copy() if isinstance(field[2], Message) else field[2]])
+            m.fields.insert(
+                rng.randrange(len(m.fields) + 1),
+                [
+                    field[0],
+                    field[1],
+                    field[2].copy() if isinstance(field[2], Message) else field[2],
+                ],
+            )
         elif how == "swap":
             other = rng.choice(m.fields)
             i, j = m.fields.index(field), m.fields.index(other)
             m.fields[i], m.fields[j] = m.fields[j], m.fields[i]
         elif how == "number":
-            field[0] = rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 20, 21, 25, 1 << 28))
+            field[0] = rng.choice(
+                (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 20, 21, 25, 1 << 28)
+            )
         elif how == "wire" or how == "other":
             donor = rng.choice(messages[kind])
             same = [f for f in donor.fields if f[0] == field[0]]
@@ -120,10 +210,18 @@ class Damage:
                 value = rng.choice(same)[2]
                 field[2] = value.copy() if isinstance(value, Message) else value
             else:
-                field[1], field[2] = rng.choice(((0, rng.choice(INTS)), (2, b""), (5, bytes(4)), (1, b"\xff" * 8), (2, b"\xff\xff\xff\xff\x0f")))
+                field[1], field[2] = rng.choice(
+                    (
+                        (0, rng.choice(INTS)),
+                        (2, b""),
+                        (5, bytes(4)),
+                        (1, b"\xff" * 8),
+                        (2, b"\xff\xff\xff\xff\x0f"),
+                    )
+                )
         elif isinstance(field[2], Message):
             if field[2].fields and rng.random() < 0.5:
-                field[2].fields = field[2].fields[:rng.randrange(len(field[2].fields))]
+                field[2].fields = field[2].fields[: rng.randrange(len(field[2].fields))]
             else:
                 other = rng.choice(messages[field[2].kind])
                 if other is not m and m not in list(other.walk()):
@@ -132,36 +230,91 @@ class Damage:
             field[2] = rng.choice(INTS) if rng.random() < 0.7 else field[2] + rng.choice((-1, 1))
         elif field[1] in (1, 5):
             import struct
-            field[2] = struct.pack("<f" if field[1] == 5 else "<d", rng.choice((0.0, -1.0, 1e30, float("nan"), float("inf"), 1e-30, 0.5)))
+
+            field[2] = struct.pack(
+                "<f" if field[1] == 5 else "<d",
+                rng.choice((0.0, -1.0, 1e30, float("nan"), float("inf"), 1e-30, 0.5)),
+            )
         else:
             field[2] = self.damage_string(kind, field, root)
 
     def damage_string(self, kind, field, root):
         from edgewise.ops import OPS
         from wire import varint
+
         rng, data = self.rng, field[2]
         if kind == "Node" and field[0] == 4 and rng.random() < 0.7:
             return rng.choice([n for _, n in OPS if rng.random() < 0.5] or ["If"]).encode()
         if kind == "Node" and field[0] == 7:
             return rng.choice((b"", b"com.microsoft", b"ai.onnx", b"edgewise", b"local"))
-        if kind == "Node" and field[0] in (1, 2) or kind == "Graph" or kind == "Value" and field[0] == 1:
-            names = sorted({f[2] for n in root.walk() if n.kind == "Node" for f in n.fields if f[0] in (1, 2) and isinstance(f[2], bytes)})
+        if (
+            kind == "Node"
+            and field[0] in (1, 2)
+            or kind == "Graph"
+            or kind == "Value"
+            and field[0] == 1
+        ):
+            names = sorted(
+                {
+                    f[2]
+                    for n in root.walk()
+                    if n.kind == "Node"
+                    for f in n.fields
+                    if f[0] in (1, 2) and isinstance(f[2], bytes)
+                }
+            )
             return rng.choice(names + [b"", b"nowhere"]) if names else b""
         if kind == "Attribute" and field[0] == 1:
-            names = sorted({f[2] for n in root.walk() if n.kind == "Attribute" for f in n.fields if f[0] == 1 and isinstance(f[2], bytes)})
+            names = sorted(
+                {
+                    f[2]
+                    for n in root.walk()
+                    if n.kind == "Attribute"
+                    for f in n.fields
+                    if f[0] == 1 and isinstance(f[2], bytes)
+                }
+            )
             return rng.choice(names) if names else b"axis"
         if kind == "Pair":
-            return rng.choice((b"0", b"-1", b"4096", b"99999999999999999999", b"x", b"../../etc/passwd", b"/etc/passwd", b"location", b"offset", b"length", b"", b"weights.bin", b"\xff\xfe"))
-        if kind == "Tensor" and field[0] == 9 and data and rng.random() < 0.7:  # the numbers of an initializer: shapes, axes, indices, weights
+            return rng.choice(
+                (
+                    b"0",
+                    b"-1",
+                    b"4096",
+                    b"99999999999999999999",
+                    b"x",
+                    b"../../etc/passwd",
+                    b"/etc/passwd",
+                    b"location",
+                    b"offset",
+                    b"length",
+                    b"",
+                    b"weights.bin",
+                    b"\xff\xfe",
+                )
+            )
+        if (
+            kind == "Tensor" and field[0] == 9 and data and rng.random() < 0.7
+        ):  # the numbers of an initializer: shapes, axes, indices, weights
             width = rng.choice((1, 4, 8))
             at = rng.randrange(max(1, len(data) // width)) * width
-            new = rng.choice((rng.choice(INTS).to_bytes(8, "little", signed=True)[:width] if width < 8 else rng.choice(INTS).to_bytes(8, "little", signed=True), b"\xff" * width, b"\0\0\xc0\x7f"[:width]))
-            return data[:at] + new + data[at + len(new):]
+            new = rng.choice(
+                (
+                    (
+                        rng.choice(INTS).to_bytes(8, "little", signed=True)[:width]
+                        if width < 8
+                        else rng.choice(INTS).to_bytes(8, "little", signed=True)
+                    ),
+                    b"\xff" * width,
+                    b"\0\0\xc0\x7f"[:width],
+                )
+            )
+            return data[:at] + new + data[at + len(new) :]
         how = rng.randrange(6)
         if how == 0:
             return b""
         if how == 1:
-            return data[:len(data) // 2]
+            return data[: len(data) // 2]
         if how == 2:
             return data + data
         if how == 3:
@@ -169,29 +322,64 @@ class Damage:
         if how == 4:
             return b"".join(varint(rng.choice(INTS)) for _ in range(rng.choice((1, 2, 3, 4))))
         at = rng.randrange(max(1, len(data)))
-        return data[:at] + bytes([rng.randrange(256)]) + data[at + 1:]
+        return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
 
 
 def feeds_for(inputs, rng):
     """Arrays of the declared types and shapes; free dimensions small."""
     import numpy as np
-    kinds = {"float": "f4", "uint8": "u1", "int8": "i1", "uint16": "u2", "int16": "i2", "int32": "i4", "int64": "i8", "bool": "?", "float16": "f2", "double": "f8", "uint32": "u4", "uint64": "u8"}
+
+    kinds = {
+        "float": "f4",
+        "uint8": "u1",
+        "int8": "i1",
+        "uint16": "u2",
+        "int16": "i2",
+        "int32": "i4",
+        "int64": "i8",
+        "bool": "?",
+        "float16": "f2",
+        "double": "f8",
+        "uint32": "u4",
+        "uint64": "u8",
+    }
     sizes, feeds = {}, {}
     numbers = np.random.default_rng(rng.getrandbits(32))
     for i in inputs:
         inner = re.search(r"tensor\((\w+)\)", i.type)
         kind = kinds.get(inner[1], "f4") if inner else "f4"
         if inner and inner[1] == "string":
-            feeds[i.name] = np.array([rng.choice(("", "a", "b c", "1.5", "ü")) for _ in range(rng.choice((0, 1, 3)))], object)
+            feeds[i.name] = np.array(
+                [rng.choice(("", "a", "b c", "1.5", "ü")) for _ in range(rng.choice((0, 1, 3)))],
+                object,
+            )
             continue
         if not i.type.startswith("tensor("):
-            some = [numbers.integers(0, 3, rng.choice(((), (2,), (2, 3)))).astype(kind) for _ in range(rng.choice((0, 1, 1, 2)))]
-            feeds[i.name] = some if "seq(" in i.type else {"a": 1.0} if i.type.startswith("map(") else some[0] if some else None
+            some = [
+                numbers.integers(0, 3, rng.choice(((), (2,), (2, 3)))).astype(kind)
+                for _ in range(rng.choice((0, 1, 1, 2)))
+            ]
+            feeds[i.name] = (
+                some
+                if "seq(" in i.type
+                else {"a": 1.0}
+                if i.type.startswith("map(")
+                else some[0]
+                if some
+                else None
+            )
             continue
         shape, total = [], 1
         for d in i.shape if i.shape is not None else [2]:
             if not isinstance(d, int):
-                d = sizes.setdefault(d, rng.choice((0, 1, 2, 3)) if "past" in str(d) or rng.random() < 0.05 else rng.choice((1, 2, 3)))
+                d = sizes.setdefault(
+                    d,
+                    (
+                        rng.choice((0, 1, 2, 3))
+                        if "past" in str(d) or rng.random() < 0.05
+                        else rng.choice((1, 2, 3))
+                    ),
+                )
             d = max(0, min(d, 300))
             d = d if total * d <= 1 << 16 else 1
             total *= max(1, d)
@@ -205,7 +393,9 @@ def feeds_for(inputs, rng):
         else:
             feeds[i.name] = numbers.integers(0, 8, shape).astype(kind)
             if rng.random() < 0.05 and feeds[i.name].size:
-                feeds[i.name].reshape(-1)[0] = np.array(rng.choice((-1, 127, 1 << 14)) if kind[1] != "1" else 127).astype(kind)
+                feeds[i.name].reshape(-1)[0] = np.array(
+                    rng.choice((-1, 127, 1 << 14)) if kind[1] != "1" else 127
+                ).astype(kind)
     return feeds
 
 
@@ -215,6 +405,7 @@ def run_case(case, seeds, seed, compare=False, save=None):
     from edgewise.compile import compile_causal_lm
     from edgewise.errors import EdgewiseError, PlanError
     from edgewise.onnx import BytesSource
+
     rng = random.Random(f"{seed}/{case}")
     damage = Damage(rng, seeds)
     damage.make()
@@ -230,7 +421,9 @@ def run_case(case, seeds, seed, compare=False, save=None):
     try:
         options = edgewise.SessionOptions()
         options.max_loop_trips = 1000
-        session = edgewise.InferenceSession(BytesSource(damage.data, damage.name + ".onnx", damage.siblings), options)
+        session = edgewise.InferenceSession(
+            BytesSource(damage.data, damage.name + ".onnx", damage.siblings), options
+        )
         session.get_outputs()
         feeds = feeds_for(session.get_inputs(), rng)
         got = session.run(None, feeds)
@@ -240,7 +433,13 @@ def run_case(case, seeds, seed, compare=False, save=None):
     except EdgewiseError as e:
         outcome = type(e).__name__, str(e)
         if not e.what or not e.where or not e.remedy:
-            outcome = "FINDING", f"a message without its {'what' if not e.what else 'where' if not e.where else 'remedy'}: {e!r}"
+            outcome = (
+                "FINDING",
+                (
+                    "a message without its"
+                    f" {'what' if not e.what else 'where' if not e.where else 'remedy'}: {e!r}"
+                ),
+            )
         elif isinstance(e, PlanError):
             outcome = "FINDING", f"the engine refused a plan that was made for it: {e}"
         elif len(str(e)) > LONGEST:
@@ -253,7 +452,12 @@ def run_case(case, seeds, seed, compare=False, save=None):
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
     if grown > MEMORY:
         outcome = "FINDING", f"took {grown >> 20} MiB"
-    if compare and outcome[0] == "ran" and not damage.siblings and b"\0\0\xc0\x7f" not in damage.data:  # Clip between NaNs and the like: no standard says
+    if (
+        compare
+        and outcome[0] == "ran"
+        and not damage.siblings
+        and b"\0\0\xc0\x7f" not in damage.data
+    ):  # Clip between NaNs and the like: no standard says
         wrong = compare_with_onnxruntime(damage.data, feeds, got)
         if wrong:
             outcome = "FINDING", wrong
@@ -263,12 +467,15 @@ def run_case(case, seeds, seed, compare=False, save=None):
 def compare_with_onnxruntime(data, feeds, got):
     import numpy as np
     import onnxruntime as ort
+
     ort.set_default_logger_severity(4)
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        want = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, feeds)
+        want = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(
+            None, feeds
+        )
     except Exception:  # noqa: BLE001 - what it does not take says nothing
         return ""
     for i, (g, w) in enumerate(zip(got, want)):
@@ -276,9 +483,15 @@ def compare_with_onnxruntime(data, feeds, got):
         if g.shape != w.shape or g.dtype != w.dtype:
             return f"output {i}: {g.dtype}{g.shape}, onnxruntime gives {w.dtype}{w.shape}"
         if w.dtype.kind == "f":
-            g, w = np.nan_to_num(g.astype("f8"), posinf=1e300, neginf=-1e300), np.nan_to_num(w.astype("f8"), posinf=1e300, neginf=-1e300)
+            g, w = (
+                np.nan_to_num(g.astype("f8"), posinf=1e300, neginf=-1e300),
+                np.nan_to_num(w.astype("f8"), posinf=1e300, neginf=-1e300),
+            )
             if w.size and np.abs(g - w).max() > 2e-2 * max(1.0, np.abs(w).max()):
-                return f"output {i}: onnxruntime differs by {np.abs(g - w).max():.3g} of {np.abs(w).max():.3g}"
+                return (
+                    f"output {i}: onnxruntime differs by {np.abs(g - w).max():.3g} of"
+                    f" {np.abs(w).max():.3g}"
+                )
         elif not (g == w).all():
             return f"output {i}: {int((g != w).sum())} of {w.size} differ from onnxruntime's"
     return ""
@@ -287,16 +500,19 @@ def compare_with_onnxruntime(data, feeds, got):
 def worker(a):
     """Runs cases a.first, a.first + a.step, ...; says JSON lines."""
     sys.path.insert(0, str(HERE.parent))
-    import numpy as np
-
     import edgewise
+    import numpy as np
     from edgewise.engine import native
     from seeds import real, small, suite
+
     edgewise.engine._default = native.NativeEngine(threads=1)
     seeds = {**small(), **real(), **suite()}
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     steady = edgewise.InferenceSession(seeds["attention"][0])
-    feeds = {"x": np.linspace(-1, 1, 2 * 5 * 8, dtype="f4").reshape(2, 5, 8), "mask": np.zeros((2, 1, 1, 5), "f4")}
+    feeds = {
+        "x": np.linspace(-1, 1, 2 * 5 * 8, dtype="f4").reshape(2, 5, 8),
+        "mask": np.zeros((2, 1, 1, 5), "f4"),
+    }
     want = steady.run(None, feeds)[0].tobytes()
     case, count = a.first, 0
     while case < a.runs:
@@ -304,7 +520,10 @@ def worker(a):
         kind, text = run_case(case, seeds, a.seed, a.onnxruntime, a.save)
         count += 1
         if count % 20 == 0 and steady.run(None, feeds)[0].tobytes() != want:
-            kind, text = "FINDING", "the session from before gives another answer\n    after " + text
+            kind, text = (
+                "FINDING",
+                "the session from before gives another answer\n    after " + text,
+            )
         print(json.dumps({"end": case, "kind": kind, "text": text}), flush=True)
         case += a.step
 
@@ -312,8 +531,30 @@ def worker(a):
 class Child:
     def __init__(self, a, first):
         self.first, self.now, self.heard = first, None, time.monotonic()
-        args = [sys.executable, str(a.script), "--worker", "--first", str(first), "--step", str(a.jobs), "--runs", str(a.runs), "--seed", str(a.seed), *a.extra] + ["--onnxruntime"] * a.onnxruntime + (["--save", a.save] if a.save else [])
-        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **a.env})
+        args = (
+            [
+                sys.executable,
+                str(a.script),
+                "--worker",
+                "--first",
+                str(first),
+                "--step",
+                str(a.jobs),
+                "--runs",
+                str(a.runs),
+                "--seed",
+                str(a.seed),
+                *a.extra,
+            ]
+            + ["--onnxruntime"] * a.onnxruntime
+            + (["--save", a.save] if a.save else [])
+        )
+        self.process = subprocess.Popen(
+            args,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **a.env},
+        )
         os.set_blocking(self.process.stdout.fileno(), False)
         self.rest = b""
 
@@ -328,9 +569,31 @@ class Child:
         return err.decode(errors="replace")
 
 
-def campaign(runs, seconds=None, seed=0, jobs=2, onnxruntime=False, save=None, say=lambda *_: None, script=HERE, extra=(), env=None):
-    """-> (Counter of outcomes, [findings]). script: whose `--worker` runs the cases, with the arguments `extra` and more environment variables."""
-    a = argparse.Namespace(runs=runs, seed=seed, jobs=jobs, onnxruntime=onnxruntime, save=save, script=script, extra=extra, env=env or {})
+def campaign(
+    runs,
+    seconds=None,
+    seed=0,
+    jobs=2,
+    onnxruntime=False,
+    save=None,
+    say=lambda *_: None,
+    script=HERE,
+    extra=(),
+    env=None,
+):
+    """-> (Counter of outcomes, [findings]). script: whose `--worker` runs the cases, with the
+    arguments `extra` and more environment variables.
+    """
+    a = argparse.Namespace(
+        runs=runs,
+        seed=seed,
+        jobs=jobs,
+        onnxruntime=onnxruntime,
+        save=save,
+        script=script,
+        extra=extra,
+        env=env or {},
+    )
     counts, findings, started = collections.Counter(), [], time.monotonic()
     children = [Child(a, i) for i in range(min(jobs, runs))]
 
@@ -338,6 +601,7 @@ def campaign(runs, seconds=None, seed=0, jobs=2, onnxruntime=False, save=None, s
         counts["FINDING"] += 1
         findings.append(f"case {case} (seed {seed}): {text}")
         say(findings[-1])
+
     while children:
         ready, _, _ = select.select([c.process.stdout for c in children], [], [], 1)
         for child in list(children):
@@ -364,7 +628,14 @@ def campaign(runs, seconds=None, seed=0, jobs=2, onnxruntime=False, save=None, s
             status = child.process.returncode
             said = child.end().strip().splitlines()
             if child.now is not None:
-                finding(child.now, f"no answer in {HANG} s" if stuck else f"the process ended with {status}: {' | '.join(said[-3:])}")
+                finding(
+                    child.now,
+                    (
+                        f"no answer in {HANG} s"
+                        if stuck
+                        else f"the process ended with {status}: {' | '.join(said[-3:])}"
+                    ),
+                )
                 if child.now + jobs < runs:
                     children.append(Child(a, child.now + jobs))
             elif status:
@@ -373,7 +644,9 @@ def campaign(runs, seconds=None, seed=0, jobs=2, onnxruntime=False, save=None, s
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--runs", type=int, default=10000)
     p.add_argument("--seconds", type=float)
     p.add_argument("--seed", type=int, default=0)
@@ -390,10 +663,22 @@ def main():
     if a.only is not None:
         sys.path.insert(0, str(HERE.parent))
         from seeds import real, small, suite
+
         print(*run_case(a.only, {**small(), **real(), **suite()}, a.seed, a.onnxruntime, a.save))
         return 0
-    counts, findings = campaign(a.runs, a.seconds, a.seed, a.jobs, a.onnxruntime, a.save, say=lambda text: print(text, flush=True))
-    print(f"{sum(counts.values())} damaged models: {', '.join(f'{k} {v}' for k, v in counts.most_common())}")
+    counts, findings = campaign(
+        a.runs,
+        a.seconds,
+        a.seed,
+        a.jobs,
+        a.onnxruntime,
+        a.save,
+        say=lambda text: print(text, flush=True),
+    )
+    print(
+        f"{sum(counts.values())} damaged models:"
+        f" {', '.join(f'{k} {v}' for k, v in counts.most_common())}"
+    )
     return int(bool(findings))
 
 

@@ -1,4 +1,7 @@
-"""Makes `.edge` packages and the plans in them by hand, with checksums that fit: what no compiler writes, a stranger may."""
+"""Makes `.edge` packages and the plans in them by hand, with checksums that fit: what no compiler
+writes, a stranger may.
+"""
+
 import hashlib
 import json
 import struct
@@ -14,13 +17,19 @@ from edgewise.sums import source_sums
 def split(package: bytes) -> tuple[dict, bytes]:
     """The manifest of a package and the data behind it."""
     length = struct.unpack("<Q", package[8:16])[0]
-    return json.loads(package[16:16 + length]), package[-(-(16 + length) // 64) * 64:]
+    return json.loads(package[16 : 16 + length]), package[-(-(16 + length) // 64) * 64 :]
 
 
 def joined(manifest, data: bytes) -> bytes:
-    """A package of a manifest (or of bytes, or any JSON value, to stand in its place) and data. The manifest's own checksum is made to fit."""
+    """A package of a manifest (or of bytes, or any JSON value, to stand in its place) and data.
+
+    The manifest's own checksum is made to fit.
+    """
     if isinstance(manifest, dict):
-        manifest = {"manifest_sha256": "0" * 64, **{k: v for k, v in manifest.items() if k != "manifest_sha256"}}
+        manifest = {
+            "manifest_sha256": "0" * 64,
+            **{k: v for k, v in manifest.items() if k != "manifest_sha256"},
+        }
         manifest = _signed(json.dumps(manifest, separators=(",", ":")).encode())
     elif not isinstance(manifest, bytes):
         manifest = json.dumps(manifest).encode()
@@ -29,17 +38,30 @@ def joined(manifest, data: bytes) -> bytes:
 
 
 def with_sums(manifest: dict, data: bytes) -> dict:
-    """The manifest with the checksums of its files and weights, where they lie inside of the data."""
+    """The manifest with the checksums of its files and weights, where they lie inside of the
+    data.
+    """
     files = manifest["files"]
-    manifest = {**manifest, "sha256": {name: hashlib.sha256(data[at:at + size]).hexdigest() for name, (at, size) in files.items() if name != "weights"}}
+    manifest = {
+        **manifest,
+        "sha256": {
+            name: hashlib.sha256(data[at : at + size]).hexdigest()
+            for name, (at, size) in files.items()
+            if name != "weights"
+        },
+    }
     if "weights" in files:
-        source = BytesSource(data[files["weights"][0]:])
-        manifest["weights"] = [{**w, "sums": source_sums(source, w["offset"], w["bytes"])} for w in manifest["weights"]]
+        source = BytesSource(data[files["weights"][0] :])
+        manifest["weights"] = [
+            {**w, "sums": source_sums(source, w["offset"], w["bytes"])} for w in manifest["weights"]
+        ]
     return manifest
 
 
 def step(kernel: str, params: dict, operands: list) -> bytes:
-    """A step of a plan. operands: (buffer, offset) or None; buffer: 0 the arena, 1 constants, 2 and more a slot."""
+    """A step of a plan. operands: (buffer, offset) or None; buffer: 0 the arena, 1 constants, 2 and
+    more a slot.
+    """
     declared, body = next(k for k in kernel_table().kernels if k.name == kernel), bytearray()
     for name, kind in declared.params.items():
         value = params.get(name, 0)
@@ -48,34 +70,85 @@ def step(kernel: str, params: dict, operands: list) -> bytes:
     size = len(body)
     body += bytes(-size % 8)
     for operand in operands:
-        body += OPERAND.pack(NONE, 0, 0, 0) if operand is None else OPERAND.pack(operand[0], 0, operand[1], 0)
+        body += (
+            OPERAND.pack(NONE, 0, 0, 0)
+            if operand is None
+            else OPERAND.pack(operand[0], 0, operand[1], 0)
+        )
     return STEP.pack(declared.id, len(operands), 0, 0, size, STEP.size + len(body)) + bytes(body)
 
 
-def plan(slots: list, steps: list, init: list = (), arena: int = 0, constants: bytes = b"", most: int = 1 << 20) -> bytes:
-    """The bytes of a plan with the two registers of a decoder's. slots: [(bytes, whether it is writable)]."""
+def plan(
+    slots: list,
+    steps: list,
+    init: list = (),
+    arena: int = 0,
+    constants: bytes = b"",
+    most: int = 1 << 20,
+) -> bytes:
+    """The bytes of a plan with the two registers of a decoder's. slots: [(bytes, whether it is
+    writable)].
+    """
     out, places = bytearray(HEADER.size), []
-    for part in (REGISTER.pack(0, most) * 2, b"".join(struct.pack("<QII", n, WRITABLE if w else 0, 0) for n, w in slots), constants, b"".join([*init, *steps])):
+    for part in (
+        REGISTER.pack(0, most) * 2,
+        b"".join(struct.pack("<QII", n, WRITABLE if w else 0, 0) for n, w in slots),
+        constants,
+        b"".join([*init, *steps]),
+    ):
         out += bytes(-len(out) % 16)
         places.append(len(out))
         out += part
     registers, table, const, first = places
-    HEADER.pack_into(out, 0, b"EDGEPLN1", kernel_table().hash, 2, len(slots), len(init), len(steps), 0, arena, registers, table, const, len(constants), first, len(out))
+    HEADER.pack_into(
+        out,
+        0,
+        b"EDGEPLN1",
+        kernel_table().hash,
+        2,
+        len(slots),
+        len(init),
+        len(steps),
+        0,
+        arena,
+        registers,
+        table,
+        const,
+        len(constants),
+        first,
+        len(out),
+    )
     return bytes(out)
 
 
 def slot(name: str, kind: str, nbytes: int, dtype: str = "uint8") -> dict:
     """A slot as manifests describe it."""
-    return {"name": name, "kind": kind, "dtype": dtype, "shape": [nbytes // {"int64": 8, "float32": 4, "uint8": 1}[dtype]], "bytes": nbytes}
+    return {
+        "name": name,
+        "kind": kind,
+        "dtype": dtype,
+        "shape": [nbytes // {"int64": 8, "float32": 4, "uint8": 1}[dtype]],
+        "bytes": nbytes,
+    }
 
 
-def decoder(plans: list, vocabulary: int = 16, caches: list = (), weights: dict | None = None, capacity: int | None = None, extra: dict | None = None) -> bytes:
-    """A package of task "text-generation". plans: [(tokens, bytes, slots)]. weights: {name: bytes}. extra: more of the manifest."""
+def decoder(
+    plans: list,
+    vocabulary: int = 16,
+    caches: list = (),
+    weights: dict | None = None,
+    capacity: int | None = None,
+    extra: dict | None = None,
+) -> bytes:
+    """A package of task "text-generation". plans: [(tokens, bytes, slots)]. weights: {name: bytes}.
+    extra: more of the manifest.
+    """
     files, data = {}, bytearray()
 
     def add(name, content):
         files[name] = [len(data), len(content)]
         data.extend(content + bytes(-len(content) % 64))
+
     for tokens, content, _ in plans:
         add(f"plan/{tokens}", content)
     table, blob = [], bytearray()
@@ -83,12 +156,38 @@ def decoder(plans: list, vocabulary: int = 16, caches: list = (), weights: dict 
         table.append({"name": name, "file": "weights", "offset": len(blob), "bytes": len(content)})
         blob += content + bytes(-len(content) % 64)
     add("weights", bytes(blob))
-    described = [{"tokens": tokens, "file": f"plan/{tokens}", "registers": {"past": 0, "last": 1}, "slots": slots} for tokens, _, slots in plans]
-    manifest = {"format": FORMAT, "table_hash": kernel_table().hash, "task": "text-generation", "kernels": [], "files": files, "weights": table,
-                "decoder": {"capacity": capacity or max(p[0] for p in plans), "vocab_size": vocabulary, "logits_type": "float32", "recompute": not caches, "caches": list(caches), "plans": described}, **(extra or {})}
+    described = [
+        {
+            "tokens": tokens,
+            "file": f"plan/{tokens}",
+            "registers": {"past": 0, "last": 1},
+            "slots": slots,
+        }
+        for tokens, _, slots in plans
+    ]
+    manifest = {
+        "format": FORMAT,
+        "table_hash": kernel_table().hash,
+        "task": "text-generation",
+        "kernels": [],
+        "files": files,
+        "weights": table,
+        "decoder": {
+            "capacity": capacity or max(p[0] for p in plans),
+            "vocab_size": vocabulary,
+            "logits_type": "float32",
+            "recompute": not caches,
+            "caches": list(caches),
+            "plans": described,
+        },
+        **(extra or {}),
+    }
     return joined(with_sums(manifest, bytes(data)), bytes(data))
 
 
 def feeds(tokens: int, vocabulary: int = 16) -> list:
     """The slots that each plan of a decoder has: its ids and its logits."""
-    return [slot("input_ids", "input", 8 * tokens, "int64"), slot("logits", "output", 4 * vocabulary, "float32")]
+    return [
+        slot("input_ids", "input", 8 * tokens, "int64"),
+        slot("logits", "output", 4 * vocabulary, "float32"),
+    ]

@@ -1,4 +1,5 @@
 """The page's readers of packages, adapters and checkpoints, in Node: web/test/reader.ts."""
+
 import json
 import shutil
 import struct
@@ -17,16 +18,28 @@ class PageReader:
 
     def _start(self):
         node = shutil.which("node")
-        self.process = subprocess.Popen([node, "--max-old-space-size=2048", str(ROOT / "web/test/read.mjs"), (ROOT / "web/dist/engine").as_uri() + "/"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [
+                node,
+                "--max-old-space-size=2048",
+                str(ROOT / "web/test/read.mjs"),
+                (ROOT / "web/dist/engine").as_uri() + "/",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def ask(self, kind: int, data: bytes) -> dict:
-        """{"ok": ...}, or {"error": class, "what", "where", "remedy"}. "ESCAPED" is an error that is none of ours, "DIED" the end of the process."""
+        """{"ok": ...}, or {"error": class, "what", "where", "remedy"}.
+
+        "ESCAPED" is an error that is none of ours, "DIED" the end of the process.
+        """
         if self.process is None or self.process.poll() is not None:
             self._start()
         try:
             self.process.stdin.write(struct.pack("<II", kind, len(data)) + data)
             self.process.stdin.flush()
-            length, = struct.unpack("<I", self._receive(4))
+            (length,) = struct.unpack("<I", self._receive(4))
             return json.loads(self._receive(length))
         except (BrokenPipeError, EOFError):
             self.close()

@@ -1,4 +1,7 @@
-"""Whole files, damaged: packages, adapters, safetensors and checkpoints, in Python and in the page's code."""
+"""Whole files, damaged: packages, adapters, safetensors and checkpoints, in Python and in the
+page's code.
+"""
+
 from base64 import b64decode
 
 import pytest
@@ -9,15 +12,27 @@ from .page_reader import CHECKPOINT, framed
 
 @pytest.mark.parametrize("plain", [False, True], ids=["sanitized", "plain"])
 def test_damaged_files_do_no_harm(plain):
-    """A share of what `make fuzz` does in child processes; `python tests/hostile/fuzz_files.py` does any number."""
+    """A share of what `make fuzz` does in child processes; `python tests/hostile/fuzz_files.py`
+    does any number.
+    """
     if not plain and not SANITIZED.exists():
         pytest.skip("not built: make sanitize")
     counts, findings = files_campaign(500, seed=20 + plain, plain=plain)
     assert not findings, "\n".join(findings[:5])
-    assert counts["package PackageError"] > 100 and counts["package ran"] > 10 and counts["checkpoints ran"] > 20, counts
+    assert (
+        counts["package PackageError"] > 100
+        and counts["package ran"] > 10
+        and counts["checkpoints ran"] > 20
+    ), counts
 
 
 def test_a_whole_checkpoint_and_adapter(page):
     """What the campaigns damage is right to begin with."""
     side, kept = (b64decode(x) for x in page.ask(CHECKPOINT, framed())["ok"])
-    assert page.ask(CHECKPOINT, framed(side, side, kept))["ok"] == {"listed": 1, "step": 3, "tensors": 2, "kept": 1, "files": 2}
+    assert page.ask(CHECKPOINT, framed(side, side, kept))["ok"] == {
+        "listed": 1,
+        "step": 3,
+        "tensors": 2,
+        "kept": 1,
+        "files": 2,
+    }

@@ -1,4 +1,7 @@
-"""Packages with anything in them, and tokenizer files: a PackageError (or TokenizerError) that says what and where, before anything large is allocated."""
+"""Packages with anything in them, and tokenizer files: a PackageError (or TokenizerError) that says
+what and where, before anything large is allocated.
+"""
+
 import copy
 import io
 import json
@@ -7,7 +10,6 @@ import shutil
 import struct
 
 import pytest
-
 from edgewise.errors import EdgewiseError, OutOfMemory, PackageError, PlanError, TokenizerError
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
@@ -73,9 +75,30 @@ def edited(manifest, path, value):
 
 
 def test_every_field(package, want, refusal):
-    """Each field missing, or of each other kind, or of a size that cannot be. What is still taken gives the same numbers."""
+    """Each field missing, or of each other kind, or of a size that cannot be.
+
+    What is still taken gives the same numbers.
+    """
     manifest, data = split(package)
-    values = [..., None, True, 0, -1, 1, 1 << 39, 1 << 70, 1.5, "", "x", [], [1, 2], {}, {"a": 1}, "weights", "plan/1"]
+    values = [
+        ...,
+        None,
+        True,
+        0,
+        -1,
+        1,
+        1 << 39,
+        1 << 70,
+        1.5,
+        "",
+        "x",
+        [],
+        [1, 2],
+        {},
+        {"a": 1},
+        "weights",
+        "plan/1",
+    ]
     refused = taken = 0
     everywhere = list(places(manifest))
     rng = random.Random(5)
@@ -85,13 +108,20 @@ def test_every_field(package, want, refusal):
             if path == () and value is ...:
                 continue
             # a damaged memory figure may ask for more than there is: that is OutOfMemory
-            got = refusal(lambda: play(joined(edited(manifest, path, value), data)), (PackageError, PlanError, OutOfMemory), may_work=True)
+            got = refusal(
+                lambda: play(joined(edited(manifest, path, value), data)),
+                (PackageError, PlanError, OutOfMemory),
+                may_work=True,
+            )
             if isinstance(got, EdgewiseError):
                 refused += 1
                 assert isinstance(got, (PackageError, PlanError, OutOfMemory)), (path, value, got)
             else:
                 taken += 1
-                if path[:2] not in (("files", "weights"), ("weights", 0), ("weights", 1)) and path[0] != "weights":  # a checksum that was made for it vouches for where weights lie
+                if (
+                    path[:2] not in (("files", "weights"), ("weights", 0), ("weights", 1))
+                    and path[0] != "weights"
+                ):  # a checksum that was made for it vouches for where weights lie
                     assert same(got, want), (path, value)
     refusal.still_works()
     assert refused > 2 * taken, (refused, taken)
@@ -99,7 +129,13 @@ def test_every_field(package, want, refusal):
 
 def test_truncated(package, refused):
     length = struct.unpack("<Q", package[8:16])[0]
-    for n in [*range(0, 80), *range(80, len(package), 4093), 15 + length, 16 + length, len(package) - 64]:
+    for n in [
+        *range(0, 80),
+        *range(80, len(package), 4093),
+        15 + length,
+        16 + length,
+        len(package) - 64,
+    ]:
         refused(lambda: play(package[:n]), PackageError)
 
 
@@ -117,26 +153,44 @@ def test_flipped_bits_outside_the_weights(package, want, refused):
 
 
 def test_broken_plans(package, refused):
-    """Plans with checksums that fit them: the engine's loader is the judge, and what it takes stays inside its memory."""
+    """Plans with checksums that fit them: the engine's loader is the judge, and what it takes stays
+    inside its memory.
+    """
     import hashlib
+
     manifest, data = split(package)
     rng = random.Random(4)
     for _ in range(200):
         name = rng.choice(["plan/1", "plan/16"])
         offset, size = manifest["files"][name]
-        plan = bytearray(data[offset:offset + size])
+        plan = bytearray(data[offset : offset + size])
         for _ in range(rng.choice((1, 2, 8))):
             plan[rng.randrange(size)] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
         m = copy.deepcopy(manifest)
         m["sha256"][name] = hashlib.sha256(plan).hexdigest()
-        got = refused(lambda: play(joined(m, data[:offset] + bytes(plan) + data[offset + size:])), may_work=True)
+        got = refused(
+            lambda: play(joined(m, data[:offset] + bytes(plan) + data[offset + size :])),
+            may_work=True,
+        )
         assert isinstance(got, (EdgewiseError, tuple))
 
 
 def test_no_packages(refused):
     huge = b"EDGEWISE" + struct.pack("<Q", 1 << 60)
-    for data in (b"", b"EDGEWISE", b"EDGEWISE" + bytes(8), huge, huge + bytes(100), b"EDGEWISE" + struct.pack("<Q", 5) + b"{}{}{" + bytes(64), joined(b"[" * 100_000, b""), joined(b"\xff\xfe", b""), joined(b'{"format": 1}', b""),
-                 joined(b"null", b""), joined(b'{"format": ' + b"9" * 6000 + b"}", b""), b"PK\3\4" * 100):
+    for data in (
+        b"",
+        b"EDGEWISE",
+        b"EDGEWISE" + bytes(8),
+        huge,
+        huge + bytes(100),
+        b"EDGEWISE" + struct.pack("<Q", 5) + b"{}{}{" + bytes(64),
+        joined(b"[" * 100_000, b""),
+        joined(b"\xff\xfe", b""),
+        joined(b'{"format": 1}', b""),
+        joined(b"null", b""),
+        joined(b'{"format": ' + b"9" * 6000 + b"}", b""),
+        b"PK\3\4" * 100,
+    ):
         refused(lambda: play(data), PackageError)
     refused(lambda: CausalLM("/no/such/thing.edge"))
     refused(lambda: CausalLM("/no/such/folder"))
@@ -147,12 +201,26 @@ def test_no_packages(refused):
 
 def test_another_version(package, refused):
     manifest, data = split(package)
-    e = refused(lambda: play(joined({**manifest, "table_hash": manifest["table_hash"] ^ 1}, data)), PackageError, "another version")
+    e = refused(
+        lambda: play(joined({**manifest, "table_hash": manifest["table_hash"] ^ 1}, data)),
+        PackageError,
+        "another version",
+    )
     assert "Build it again" in e.remedy
     refused(lambda: play(joined({**manifest, "format": 3}, data)), PackageError, "reads 2")
 
 
-@pytest.mark.parametrize("name, content", [("config.json", b"{"), ("config.json", b"[1]"), ("config.json", b"\xff"), ("config.json", b"[" * 100_000), ("generation_config.json", b"{"), ("generation_config.json", b"3")])
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("config.json", b"{"),
+        ("config.json", b"[1]"),
+        ("config.json", b"\xff"),
+        ("config.json", b"[" * 100_000),
+        ("generation_config.json", b"{"),
+        ("generation_config.json", b"3"),
+    ],
+)
 def test_broken_configuration(tmp_path, name, content, refused):
     shutil.copy(Q4, tmp_path)
     (tmp_path / name).write_bytes(content)
@@ -174,23 +242,65 @@ def test_folders(tmp_path, refused):
 @pytest.fixture(scope="module")
 def tokenizer_json():
     """A small tokenizer of the usual parts."""
-    return json.dumps({"version": "1.0", "added_tokens": [{"id": 0, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}],
-                       "normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-                       "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
-                                          "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
-                       "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-                       "model": {"type": "BPE", "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]}})
+    return json.dumps(
+        {
+            "version": "1.0",
+            "added_tokens": [
+                {
+                    "id": 0,
+                    "content": "<s>",
+                    "single_word": False,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "normalized": False,
+                    "special": True,
+                }
+            ],
+            "normalizer": {"type": "NFC"},
+            "pre_tokenizer": {
+                "type": "ByteLevel",
+                "add_prefix_space": False,
+                "trim_offsets": True,
+                "use_regex": True,
+            },
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [
+                    {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                ],
+                "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}},
+            },
+            "decoder": {
+                "type": "ByteLevel",
+                "add_prefix_space": True,
+                "trim_offsets": True,
+                "use_regex": True,
+            },
+            "model": {
+                "type": "BPE",
+                "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3},
+                "merges": ["a b"],
+            },
+        }
+    )
 
 
 def test_broken_tokenizers(tokenizer_json, tmp_path, refused):
     pytest.importorskip("tokenizers")
     from edgewise.text.tokenizer import Tokenizer
-    files = {"tokenizer.json": tokenizer_json.encode(), "tokenizer_config.json": b'{"eos_token": "<s>", "chat_template": "{{ messages }}"}'}
+
+    files = {
+        "tokenizer.json": tokenizer_json.encode(),
+        "tokenizer_config.json": b'{"eos_token": "<s>", "chat_template": "{{ messages }}"}',
+    }
 
     def load(**changed):
         table = {**files, **{k.replace("__", "."): v for k, v in changed.items()}}
         t = Tokenizer.from_files(table.get, "model")
         return t.decode(t.encode("abba"))
+
     assert "ab" in load()
     for n in range(0, len(tokenizer_json), 16):
         refused(lambda: load(tokenizer__json=tokenizer_json.encode()[:n]), TokenizerError)
@@ -198,7 +308,24 @@ def test_broken_tokenizers(tokenizer_json, tmp_path, refused):
     for path in places(value):
         for new in rng.sample([..., None, True, -1, 1 << 40, "x", [], {}, [1], {"type": "BPE"}], 4):
             if path or new is not ...:
-                refused(lambda: load(tokenizer__json=json.dumps(edited(value, path, new)).encode()), TokenizerError, may_work=True)
-    for config in (b"{", b"[]", b"3", b'{"eos_token": 3}', b'{"eos_token": []}', b'{"eos_token": {"content": 5}}', b'{"bos_token": "nowhere", "tokenizer_class": "LlamaTokenizer", "add_bos_token": true}',
-                   b'{"chat_template": 3}', b'{"chat_template": [3]}', b'{"chat_template": [{"name": 1}]}', b'{"tokenizer_class": []}', b'{"model_max_length": "x"}', b'{"clean_up_tokenization_spaces": []}'):
+                refused(
+                    lambda: load(tokenizer__json=json.dumps(edited(value, path, new)).encode()),
+                    TokenizerError,
+                    may_work=True,
+                )
+    for config in (
+        b"{",
+        b"[]",
+        b"3",
+        b'{"eos_token": 3}',
+        b'{"eos_token": []}',
+        b'{"eos_token": {"content": 5}}',
+        b'{"bos_token": "nowhere", "tokenizer_class": "LlamaTokenizer", "add_bos_token": true}',
+        b'{"chat_template": 3}',
+        b'{"chat_template": [3]}',
+        b'{"chat_template": [{"name": 1}]}',
+        b'{"tokenizer_class": []}',
+        b'{"model_max_length": "x"}',
+        b'{"clean_up_tokenization_spaces": []}',
+    ):
         refused(lambda: load(tokenizer_config__json=config), TokenizerError, may_work=True)

@@ -1,4 +1,7 @@
-"""Packages through both readers, Python's and the page's: they accept and refuse the same ones, and what they accept stays inside its memory."""
+"""Packages through both readers, Python's and the page's: they accept and refuse the same ones, and
+what they accept stays inside its memory.
+"""
+
 import copy
 import io
 import random
@@ -7,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-
 from edgewise.compile import compile_inference
 from edgewise.engine import open_engine
 from edgewise.errors import EdgewiseError, PackageError, PlanError
@@ -53,9 +55,16 @@ def both(page, data: bytes, accepted: bool | None = None, match: str = ""):
 @pytest.fixture(scope="module")
 def packages():
     """Packages of each kind: a decoder with caches, one that can be trained, one of any model."""
-    made = {"decoder": open_package(Q4, capacity=24),
-            "training": compile_model_for_training(TESTS.parent / "web/demo/model", ["lora", "full"], capacity=24, batch=1, sequence=8),
-            "inference": compile_inference({"model.onnx": BytesSource(small()["attention"][0])}, ({"b": 1, "s": 2}, {"b": 2, "s": 3}))}
+    made = {
+        "decoder": open_package(Q4, capacity=24),
+        "training": compile_model_for_training(
+            TESTS.parent / "web/demo/model", ["lora", "full"], capacity=24, batch=1, sequence=8
+        ),
+        "inference": compile_inference(
+            {"model.onnx": BytesSource(small()["attention"][0])},
+            ({"b": 1, "s": 2}, {"b": 2, "s": 3}),
+        ),
+    }
     out = {}
     for name, package in made.items():
         target = io.BytesIO()
@@ -80,20 +89,57 @@ def test_same_logits_in_both(packages, page):
 def two_sizes(kind: str) -> bytes:
     """Two plans call one slot by one name with two sizes, and the second one fills it."""
     large = 64 << 20
-    fill = step("fill", {"size": 1, "dims": [1, 1, 1, 1, 1, large], "ys": [0, 0, 0, 0, 0, 1], "value_low": 65}, [(4, 0)])
+    fill = step(
+        "fill",
+        {"size": 1, "dims": [1, 1, 1, 1, 1, large], "ys": [0, 0, 0, 0, 0, 1], "value_low": 65},
+        [(4, 0)],
+    )
     small = plan([(8, False), LOGITS, (64, True)], [])
-    return decoder([(1, small, [*feeds(1), slot("s", kind, 64)]), (2, plan([(16, False), LOGITS, (large, True)], [fill]), [*feeds(2), slot("s", kind, large)])], caches=[{"name": "s", "bytes": 64}] if kind == "cache" else ())
+    return decoder(
+        [
+            (1, small, [*feeds(1), slot("s", kind, 64)]),
+            (
+                2,
+                plan([(16, False), LOGITS, (large, True)], [fill]),
+                [*feeds(2), slot("s", kind, large)],
+            ),
+        ],
+        caches=[{"name": "s", "bytes": 64}] if kind == "cache" else (),
+    )
 
 
 def two_slots_of_one_name(kind: str) -> bytes:
     """Two slots of one plan are one memory."""
     n = 2048
-    names = [("x", n), ("a", 8 * n), ("a", 8 * n), ("inverse", 8 * n), ("counts", 8 * n), ("count", 8)]
-    unique = step("unique", {"type": 7, "n": n, "cols": 1, "sorted": 0}, [(1, 0), (5, 0), (7, 0), (8, 0), (9, 0), (6, 0)])
+    names = [
+        ("x", n),
+        ("a", 8 * n),
+        ("a", 8 * n),
+        ("inverse", 8 * n),
+        ("counts", 8 * n),
+        ("count", 8),
+    ]
+    unique = step(
+        "unique",
+        {"type": 7, "n": n, "cols": 1, "sorted": 0},
+        [(1, 0), (5, 0), (7, 0), (8, 0), (9, 0), (6, 0)],
+    )
     constants = struct.pack(f"<{n}q", *random.Random(1).sample(range(1 << 40), n))
-    data = plan([(8, False), LOGITS, (n, False), *((size, True) for _, size in names[1:])], [unique], constants=constants)
-    caches = [{"name": name, "bytes": size} for name, size in dict(names).items()] if kind == "cache" else ()
-    return decoder([(1, data, [*feeds(1), *(slot(name, kind, size) for name, size in names)])], caches=caches, capacity=8 if caches else 1)
+    data = plan(
+        [(8, False), LOGITS, (n, False), *((size, True) for _, size in names[1:])],
+        [unique],
+        constants=constants,
+    )
+    caches = (
+        [{"name": name, "bytes": size} for name, size in dict(names).items()]
+        if kind == "cache"
+        else ()
+    )
+    return decoder(
+        [(1, data, [*feeds(1), *(slot(name, kind, size) for name, size in names)])],
+        caches=caches,
+        capacity=8 if caches else 1,
+    )
 
 
 @pytest.mark.parametrize("kind", ["state", "computed", "cache"])
@@ -108,12 +154,30 @@ def test_two_slots_of_one_name(kind, page):
 
 def test_weights_that_can_be_written(page):
     for writable in (False, True):
-        data = decoder([(1, plan([(8, False), LOGITS, (64, writable)], []), [*feeds(1), slot("w", "weight", 64)])], weights={"w": bytes(64)})
+        data = decoder(
+            [
+                (
+                    1,
+                    plan([(8, False), LOGITS, (64, writable)], []),
+                    [*feeds(1), slot("w", "weight", 64)],
+                )
+            ],
+            weights={"w": bytes(64)},
+        )
         both(page, data, not writable)
 
 
 def test_weights_that_overlap(page):
-    data = decoder([(1, plan([(8, False), LOGITS, (64, False), (64, False)], []), [*feeds(1), slot("v", "weight", 64), slot("w", "weight", 64)])], weights={"v": bytes(64), "w": bytes(64)})
+    data = decoder(
+        [
+            (
+                1,
+                plan([(8, False), LOGITS, (64, False), (64, False)], []),
+                [*feeds(1), slot("v", "weight", 64), slot("w", "weight", 64)],
+            )
+        ],
+        weights={"v": bytes(64), "w": bytes(64)},
+    )
     both(page, data, True)
     manifest, rest = split(data)
     for offset in (0, 32, 63):
@@ -143,7 +207,11 @@ def test_input_slots_are_as_large_as_their_tensors(change, packages, page):
 
 
 def test_slots_are_those_of_the_plan(page):
-    for there in ([(8, False), LOGITS, (128, True)], [(8, False), LOGITS], [(8, False), LOGITS, (64, True), (64, True)]):
+    for there in (
+        [(8, False), LOGITS, (128, True)],
+        [(8, False), LOGITS],
+        [(8, False), LOGITS, (64, True), (64, True)],
+    ):
         data = decoder([(1, plan(there, []), [*feeds(1), slot("c", "computed", 64)])])
         both(page, data, False)
 
@@ -151,7 +219,17 @@ def test_slots_are_those_of_the_plan(page):
 def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
     """Whatever a manifest says: memory that is smaller than the slot is refused."""
     engine = open_engine(1)
-    loaded = engine.load(Plan(plan([(64, True)], []), [Slot("s", "state", 2, [64], 64)], ["past", "last"], [], [], 0, 0))
+    loaded = engine.load(
+        Plan(
+            plan([(64, True)], []),
+            [Slot("s", "state", 2, [64], 64)],
+            ["past", "last"],
+            [],
+            [],
+            0,
+            0,
+        )
+    )
     address = engine.alloc(64)
     loaded.bind(0, address, 64)
     with pytest.raises(PlanError, match="does not fit into the 63 bytes"):
@@ -167,11 +245,26 @@ def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
     assert len(data) < 2000
     both(page, data, True)
     more = 2 * tokens
-    both(page, decoder([(more, plan([(8 * more, False), LOGITS], []), feeds(more))]), False, "decoder.capacity")
-    script = ("import sys, resource; from edgewise.session.decoder import CausalLM; from edgewise.package import Package; from edgewise.onnx import BytesSource\n"
-              "lm = CausalLM(Package.read(BytesSource(sys.stdin.buffer.read(), 'x.edge'))); s = lm.open(); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-              "lm.forward(s, [1, 2, 3]); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)")
-    grown = subprocess.run([sys.executable, "-c", script], input=data, capture_output=True, env={"PYTHONPATH": str(ROOT / "python"), "PATH": ""}, check=True).stdout
+    both(
+        page,
+        decoder([(more, plan([(8 * more, False), LOGITS], []), feeds(more))]),
+        False,
+        "decoder.capacity",
+    )
+    script = (
+        "import sys, resource; from edgewise.session.decoder import CausalLM; from edgewise.package"
+        " import Package; from edgewise.onnx import BytesSource\nlm ="
+        " CausalLM(Package.read(BytesSource(sys.stdin.buffer.read(), 'x.edge'))); s = lm.open();"
+        " before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nlm.forward(s, [1, 2, 3]);"
+        " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    grown = subprocess.run(
+        [sys.executable, "-c", script],
+        input=data,
+        capture_output=True,
+        env={"PYTHONPATH": str(ROOT / "python"), "PATH": ""},
+        check=True,
+    ).stdout
     assert int(grown) < 16 << 10  # kB
 
 
@@ -186,8 +279,48 @@ def places(x, path=()):
             yield from places(x[i], (*path, i))
 
 
-VALUES = [..., None, True, False, 0, -1, 1, 2, 64, 1.0, 1.5, 1e300, 1 << 24, 1 << 32, 1 << 53, (1 << 53) - 1, 1 << 70, "", "x", "\0", "\ud800", "é" * 3000, "x" * 4096, "x" * 4097, "😀" * 2049, "__proto__",
-          [], [1, 2], [0, 0], [[]], {}, {"a": 1}, {"__proto__": 1}, "weights", "plan/1", "float16", "state", "computed", "0" * 64, "0" * 16]
+VALUES = [
+    ...,
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    2,
+    64,
+    1.0,
+    1.5,
+    1e300,
+    1 << 24,
+    1 << 32,
+    1 << 53,
+    (1 << 53) - 1,
+    1 << 70,
+    "",
+    "x",
+    "\0",
+    "\ud800",
+    "é" * 3000,
+    "x" * 4096,
+    "x" * 4097,
+    "😀" * 2049,
+    "__proto__",
+    [],
+    [1, 2],
+    [0, 0],
+    [[]],
+    {},
+    {"a": 1},
+    {"__proto__": 1},
+    "weights",
+    "plan/1",
+    "float16",
+    "state",
+    "computed",
+    "0" * 64,
+    "0" * 16,
+]
 
 
 @pytest.mark.parametrize("name", ["decoder", "training", "inference"])
@@ -214,8 +347,31 @@ def test_every_field(name, packages, page):
     assert refused > 3 * taken > 0, (refused, taken)
 
 
-@pytest.mark.parametrize("text", [b'{"manifest_sha256":"' + b"0" * 64 + b'","format":2,"x":' + b"[" * n + b"]" * n + b"}" for n in (62, 63, 64, 2000, 100_000)] + [
-    b"\xef\xbb\xbf{}", b'{"format":NaN}', b'{"format":2,"format":3}', b'{"format":2.0}', b'{"format":2e0}', b"[]", b"2", b"null", b"", b"{", b'{"a":"\x01"}', b"{'a':1}", b'{"a":1,}', b'{"a":\xff}', b'{"a":1' + b"0" * 5000 + b"}"], ids=lambda t: repr(t[:24]) + str(len(t)))
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"manifest_sha256":"' + b"0" * 64 + b'","format":2,"x":' + b"[" * n + b"]" * n + b"}"
+        for n in (62, 63, 64, 2000, 100_000)
+    ]
+    + [
+        b"\xef\xbb\xbf{}",
+        b'{"format":NaN}',
+        b'{"format":2,"format":3}',
+        b'{"format":2.0}',
+        b'{"format":2e0}',
+        b"[]",
+        b"2",
+        b"null",
+        b"",
+        b"{",
+        b'{"a":"\x01"}',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'{"a":\xff}',
+        b'{"a":1' + b"0" * 5000 + b"}",
+    ],
+    ids=lambda t: repr(t[:24]) + str(len(t)),
+)
 def test_texts_that_are_no_manifests(text, page):
     both(page, joined(text, b""), False)
 
@@ -229,7 +385,9 @@ def test_cut_and_continued(packages, page):
 
 
 def test_sums_of_weights(packages, page, tmp_path):
-    """A flipped bit, or a piece of another file, in the weights: Python and the page say which weight, and where."""
+    """A flipped bit, or a piece of another file, in the weights: Python and the page say which
+    weight, and where.
+    """
     data = packages["decoder"]
     manifest, rest = split(data)
     start, (offset, size) = len(data) - len(rest), manifest["files"]["weights"]
@@ -245,7 +403,12 @@ def test_sums_of_weights(packages, page, tmp_path):
                 CausalLM(model)
             assert w["name"] in e.value.what and "model.edge" in e.value.where
         got = page.ask(PLAY, bytes(broken))
-        assert got.get("error") == "PackageError" and w["name"] in got["what"] and "checksum" in got["what"] and got["where"] == "model.edge", got
+        assert (
+            got.get("error") == "PackageError"
+            and w["name"] in got["what"]
+            and "checksum" in got["what"]
+            and got["where"] == "model.edge"
+        ), got
         CausalLM(str(path), verify=False).free()
     CausalLM(Package.read(BytesSource(data, "model.edge"))).free()
 
@@ -259,7 +422,22 @@ def test_more_than_a_page_has_memory_for(page):
     """The package is whole: what does not fit is named, with the capacity."""
     large = 5 << 30
     caches = [{"name": "k", "bytes": large}]
-    data = decoder([(1, plan([(8, False), LOGITS, (large, True)], []), [*feeds(1), slot("k", "cache", large)])], caches=caches, capacity=10_000_000)
+    data = decoder(
+        [
+            (
+                1,
+                plan([(8, False), LOGITS, (large, True)], []),
+                [*feeds(1), slot("k", "cache", large)],
+            )
+        ],
+        caches=caches,
+        capacity=10_000_000,
+    )
     both(page, data, True)
     got = page.ask(PLAY, data)
-    assert got["error"] == "OutOfMemory" and "10000000 tokens" in got["what"] and "5120 MB" in got["what"] and "capacity" in got["remedy"], got
+    assert (
+        got["error"] == "OutOfMemory"
+        and "10000000 tokens" in got["what"]
+        and "5120 MB" in got["what"]
+        and "capacity" in got["remedy"]
+    ), got

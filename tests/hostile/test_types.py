@@ -1,33 +1,69 @@
-"""Each op with inputs of types and shapes that its cases do not have: refused, or what a reference gives. Never other numbers."""
-import numpy as np
-import pytest
-from ops.harness import DTYPES, all_cases
+"""Each op with inputs of types and shapes that its cases do not have: refused, or what a reference
+gives. Never other numbers.
+"""
 
 import edgewise
+import numpy as np
+import pytest
 from edgewise.errors import EdgewiseError
+from ops.harness import DTYPES, all_cases
 
 from .elsewhere import Elsewhere
 
-TYPES = ("float32", "float64", "float16", "bool", "uint8", "int8", "int32", "int64", "uint16", "uint32", "float8_e4m3fn", "int4")
+TYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bool",
+    "uint8",
+    "int8",
+    "int32",
+    "int64",
+    "uint16",
+    "uint32",
+    "float8_e4m3fn",
+    "int4",
+)
 
 
 def distorted(case):
-    """Copies of a case, with one input of another type, of other sizes, or missing; [(what, case)]."""
+    """Copies of a case, with one input of another type, of other sizes, or missing; [(what,
+    case)].
+    """
     for i, (x, fixed) in enumerate(case.inputs):
         if x is None or x.dtype.name not in TYPES:
             continue
-        changed = [(f"input {i} as {t}", x.astype(DTYPES.get(t, t))) for t in TYPES if t != x.dtype.name]
+        changed = [
+            (f"input {i} as {t}", x.astype(DTYPES.get(t, t))) for t in TYPES if t != x.dtype.name
+        ]
         if x.ndim:
-            changed += [(f"input {i} without its last row", x[:-1]), (f"input {i} without its last column", x[..., :-1]), *([(f"input {i} one rank less", x[0])] if len(x) else []),
-                        (f"input {i} empty", x[:0])]
-        changed += [(f"input {i} one rank more", x[None]), (f"input {i} twice as long", np.concatenate([x, x], -1) if x.ndim else np.stack([x, x])), (f"input {i} missing", None)]
+            changed += [
+                (f"input {i} without its last row", x[:-1]),
+                (f"input {i} without its last column", x[..., :-1]),
+                *([(f"input {i} one rank less", x[0])] if len(x) else []),
+                (f"input {i} empty", x[:0]),
+            ]
+        changed += [
+            (f"input {i} one rank more", x[None]),
+            (
+                f"input {i} twice as long",
+                np.concatenate([x, x], -1) if x.ndim else np.stack([x, x]),
+            ),
+            (f"input {i} missing", None),
+        ]
         for what, new in changed:
-            yield what, with_inputs(case, [*case.inputs[:i], (new, fixed), *case.inputs[i + 1:]])
+            yield what, with_inputs(case, [*case.inputs[:i], (new, fixed), *case.inputs[i + 1 :]])
 
 
 def with_inputs(case, inputs):
     new = object.__new__(type(case))
-    new.__dict__.update({k: v for k, v in case.__dict__.items() if k not in ("references", "refusals", "output_types")})
+    new.__dict__.update(
+        {
+            k: v
+            for k, v in case.__dict__.items()
+            if k not in ("references", "refusals", "output_types")
+        }
+    )
     new.inputs = inputs
     new.__dict__["output_types"] = [0] * len(case.wanted)
     return new
@@ -37,8 +73,16 @@ def chosen():
     """Of each op one case for each set of inputs that are there, the smallest."""
     out = {}
     for name, case in all_cases():
-        key = name.rsplit("-", 1)[0], tuple(x is None or x.dtype.name for x, _ in case.inputs), tuple(case.wanted)
-        if case.expect is None and sum(x.size for x, _ in case.inputs if x is not None) < 3000 and (key not in out or 0 in [x.size for x, _ in out[key][1].inputs if x is not None]):
+        key = (
+            name.rsplit("-", 1)[0],
+            tuple(x is None or x.dtype.name for x, _ in case.inputs),
+            tuple(case.wanted),
+        )
+        if (
+            case.expect is None
+            and sum(x.size for x, _ in case.inputs if x is not None) < 3000
+            and (key not in out or 0 in [x.size for x, _ in out[key][1].inputs if x is not None])
+        ):
             out[key] = name, case
     best = {}
     for (op, kinds, _), (name, case) in out.items():
@@ -50,12 +94,38 @@ def chosen():
 CASES = chosen()
 
 
-LENIENT = ("CastLike", "Cast", "Pow", "ReduceLogSum", "ReduceLogSumExp", "DynamicQuantizeLinear", "ScatterND")  # where what is undefined (-1 as unsigned, log of nothing as an integer) is given other numbers
+LENIENT = (
+    "CastLike",
+    "Cast",
+    "Pow",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "DynamicQuantizeLinear",
+    "ScatterND",
+)  # where what is undefined (-1 as unsigned, log of nothing as an integer) is given other numbers
 # (op, what): where the references are wrong or the standard is silent
-DIFFERENT = {("Resize", "int"): "integers between two pixels: truncated, as onnxruntime does; ONNX's reference rounds", ("QuantizeLinear", "input 1 as int32"): "its cases' scales become 0",
-             ("QuantizeLinear", "as float8"): "the reference drops a zero point that is no integer, against the formula", ("DequantizeLinear", "as float8"): "as QuantizeLinear", ("OneHot", "as float8"): "the reference computes on the values",
-             **{(op, "as uint32"): "sums beyond the type: the reference wraps them around before it divides or takes the root" for op in ("ReduceMean", "ReduceL2")},
-             ("Col2Im", "as uint32"): "sums beyond the type saturate", ("Attention", "input 3 as uint32"): "a mask of 2^32 - 1 leaves nothing of the scores"}
+DIFFERENT = {
+    (
+        "Resize",
+        "int",
+    ): "integers between two pixels: truncated, as onnxruntime does; ONNX's reference rounds",
+    ("QuantizeLinear", "input 1 as int32"): "its cases' scales become 0",
+    (
+        "QuantizeLinear",
+        "as float8",
+    ): "the reference drops a zero point that is no integer, against the formula",
+    ("DequantizeLinear", "as float8"): "as QuantizeLinear",
+    ("OneHot", "as float8"): "the reference computes on the values",
+    **{
+        (op, "as uint32"): (
+            "sums beyond the type: the reference wraps them around before it divides or takes the"
+            " root"
+        )
+        for op in ("ReduceMean", "ReduceL2")
+    },
+    ("Col2Im", "as uint32"): "sums beyond the type saturate",
+    ("Attention", "input 3 as uint32"): "a mask of 2^32 - 1 leaves nothing of the scores",
+}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +137,9 @@ def elsewhere():
 
 @pytest.mark.parametrize("op", sorted(CASES))
 def test_other_types_and_shapes(op, refused, elsewhere):
-    """Against ONNX's reference, or, where the case says that it is wrong or the op is not ONNX's, against onnxruntime: not in this process, since it does not survive all of these."""
+    """Against ONNX's reference, or, where the case says that it is wrong or the op is not ONNX's,
+    against onnxruntime: not in this process, since it does not survive all of these.
+    """
     wrong = []
     for name, case in CASES[op]:
         for what, other in distorted(case):
@@ -89,13 +161,26 @@ def test_other_types_and_shapes(op, refused, elsewhere):
             finally:
                 if session is not None:
                     session.free()
-            if op in LENIENT or " as bool" in what or any(op == o and part in what for o, part in DIFFERENT):
+            if (
+                op in LENIENT
+                or " as bool" in what
+                or any(op == o and part in what for o, part in DIFFERENT)
+            ):
                 continue
             try:
                 with np.errstate(all="ignore"):
-                    expected = [np.asarray(y) for y in (elsewhere(other.model(reference=True)[0].SerializeToString(), feeds) if other.domain or other.trust == "ort" else other._onnx())]
+                    expected = [
+                        np.asarray(y)
+                        for y in (
+                            elsewhere(other.model(reference=True)[0].SerializeToString(), feeds)
+                            if other.domain or other.trust == "ort"
+                            else other._onnx()
+                        )
+                    ]
             except Exception:  # noqa: BLE001 - the reference takes less
                 continue
-            if [(np.asarray(g).dtype, np.asarray(g).shape) for g in got] == [(e.dtype, e.shape) for e in expected] and (d := other.differences(got, expected)):
+            if [(np.asarray(g).dtype, np.asarray(g).shape) for g in got] == [
+                (e.dtype, e.shape) for e in expected
+            ] and (d := other.differences(got, expected)):
                 wrong.append(f"{name}, {what}: {d}")
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong)

@@ -1,10 +1,25 @@
-"""Protobuf as a tree that tests can damage: a message is a list of [field number, wire type, value]; values are ints, bytes, or messages."""
+"""Protobuf as a tree that tests can damage: a message is a list of [field number, wire type,
+value]; values are ints, bytes, or messages.
+"""
+
 import struct
 
 # message type -> field number -> type of the message in it (onnx.proto3)
-SCHEMA = {"Model": {7: "Graph", 8: "OpsetId", 14: "Pair", 25: "Function"}, "Graph": {1: "Node", 5: "Tensor", 11: "Value", 12: "Value", 13: "Value"},
-          "Node": {5: "Attribute"}, "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph"}, "Tensor": {13: "Pair"}, "Value": {2: "Type"}, "Type": {1: "TensorType"},
-          "TensorType": {2: "Shape"}, "Shape": {1: "Dim"}, "Function": {7: "Node", 9: "OpsetId", 11: "Attribute"}, "Pair": {}, "OpsetId": {}, "Dim": {}}
+SCHEMA = {
+    "Model": {7: "Graph", 8: "OpsetId", 14: "Pair", 25: "Function"},
+    "Graph": {1: "Node", 5: "Tensor", 11: "Value", 12: "Value", 13: "Value"},
+    "Node": {5: "Attribute"},
+    "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph"},
+    "Tensor": {13: "Pair"},
+    "Value": {2: "Type"},
+    "Type": {1: "TensorType"},
+    "TensorType": {2: "Shape"},
+    "Shape": {1: "Dim"},
+    "Function": {7: "Node", 9: "OpsetId", 11: "Attribute"},
+    "Pair": {},
+    "OpsetId": {},
+    "Dim": {},
+}
 
 
 def varint(n):
@@ -41,12 +56,12 @@ class Message:
                 value, i = _read(data, i)
             elif wire == 2:
                 n, i = _read(data, i)
-                value, i = data[i:i + n], i + n
+                value, i = data[i : i + n], i + n
                 if number in SCHEMA[kind]:
                     value = Message.parse(value, SCHEMA[kind][number])
             else:
                 n = 8 if wire == 1 else 4
-                value, i = data[i:i + n], i + n
+                value, i = data[i : i + n], i + n
             fields.append([number, wire, value])
         return Message(kind, fields)
 
@@ -57,7 +72,13 @@ class Message:
             if wire == 0:
                 out.append(varint(value))
             elif wire == 2:
-                value = value.bytes() if isinstance(value, Message) else value if isinstance(value, bytes) else varint(value)
+                value = (
+                    value.bytes()
+                    if isinstance(value, Message)
+                    else value
+                    if isinstance(value, bytes)
+                    else varint(value)
+                )
                 out += [varint(len(value)), value]
             else:
                 out.append(value if isinstance(value, bytes) else bytes(8 if wire == 1 else 4))
@@ -70,7 +91,10 @@ class Message:
                 yield from value.walk()
 
     def copy(self):
-        return Message(self.kind, [[n, w, v.copy() if isinstance(v, Message) else v] for n, w, v in self.fields])
+        return Message(
+            self.kind,
+            [[n, w, v.copy() if isinstance(v, Message) else v] for n, w, v in self.fields],
+        )
 
     def get(self, number):
         return next((v for n, _, v in self.fields if n == number), None)

@@ -1,4 +1,7 @@
-"""Pyodide in Node, with the wheel that `make wheel` builds and without NumPy; and small models made on the spot."""
+"""Pyodide in Node, with the wheel that `make wheel` builds and without NumPy; and small models made
+on the spot.
+"""
+
 from __future__ import annotations
 
 import json
@@ -21,7 +24,9 @@ def wheel():
     """Path of the wheel for Pyodide (EDGEWISE_WHEEL: another one)."""
     if os.environ.get("EDGEWISE_WHEEL"):
         return Path(os.environ["EDGEWISE_WHEEL"])
-    found = sorted((ROOT / "dist").glob("edgewise-*-py3-none-any.whl"), key=lambda p: p.stat().st_mtime)
+    found = sorted(
+        (ROOT / "dist").glob("edgewise-*-py3-none-any.whl"), key=lambda p: p.stat().st_mtime
+    )
     assert found, "dist/ has no py3-none-any wheel: run `make wheel`"
     return found[-1]
 
@@ -42,16 +47,30 @@ def zoo():
 
 
 class Pyodide:
-    """A Pyodide in Node. run(code) gives what the code leaves in `result` (JSON); it fails with the traceback of an exception.
+    """A Pyodide in Node. run(code) gives what the code leaves in `result` (JSON); it fails with the
+    traceback of an exception.
 
-    files(name) in the code's eyes is /work/NAME; put(name, bytes) writes one."""
+    files(name) in the code's eyes is /work/NAME; put(name, bytes) writes one.
+    """
 
     def __init__(self, pyodide, wheel, folder):
         self.folder, self.lines = folder, queue.Queue()
         self.errors = open(folder / "stderr", "wb")
         zoo = zoo_folder()
-        self.process = subprocess.Popen(["node", str(Path(__file__).parent / "host.mjs"), str(pyodide), str(wheel), str(folder), *([str(zoo)] if zoo else [])],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        self.process = subprocess.Popen(
+            [
+                "node",
+                str(Path(__file__).parent / "host.mjs"),
+                str(pyodide),
+                str(wheel),
+                str(folder),
+                *([str(zoo)] if zoo else []),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
         threading.Thread(target=self._listen, daemon=True).start()
         self.version = self._answer(120)["version"]
 
@@ -68,7 +87,10 @@ class Pyodide:
             self.process.kill()
             pytest.fail(f"Pyodide gave no answer in {timeout} s")
         if answer is None:
-            pytest.fail("Pyodide ended: " + (self.folder / "stderr").read_bytes().decode(errors="replace")[-2000:])
+            pytest.fail(
+                "Pyodide ended: "
+                + (self.folder / "stderr").read_bytes().decode(errors="replace")[-2000:]
+            )
         if "error" in answer:
             pytest.fail("in Pyodide:\n" + answer["error"], pytrace=False)
         return answer
@@ -79,7 +101,9 @@ class Pyodide:
 
     def run(self, code, timeout=300, **names):
         """names: values (JSON) that the code finds."""
-        given = "".join(f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items())
+        given = "".join(
+            f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items()
+        )
         self.process.stdin.write(json.dumps(given + textwrap.dedent(code)) + "\n")
         self.process.stdin.flush()
         return self._answer(timeout).get("result")
@@ -114,12 +138,23 @@ def mlp():
     onnx = pytest.importorskip("onnx")
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
+
     rng = np.random.default_rng(3)
-    w, b = rng.standard_normal((64, 40)).astype("float32"), rng.standard_normal(40).astype("float32")
+    w, b = (
+        rng.standard_normal((64, 40)).astype("float32"),
+        rng.standard_normal(40).astype("float32"),
+    )
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["xw"], name="first"), helper.make_node("Add", ["xw", "b"], ["a"]), helper.make_node("Relu", ["a"], ["y"])], "mlp",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 40])],
-        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")])
+        [
+            helper.make_node("MatMul", ["x", "w"], ["xw"], name="first"),
+            helper.make_node("Add", ["xw", "b"], ["a"]),
+            helper.make_node("Relu", ["a"], ["y"]),
+        ],
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 40])],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")],
+    )
     x = rng.standard_normal((3, 64)).astype("float32")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     onnx.checker.check_model(model)

@@ -1,5 +1,6 @@
-// A file system for Emscripten that behaves as JupyterLite's drive of contents: opening a file fetches the whole of it (here: reads and
-// counts it), its size is that of the stored file, and JSON is parsed and written anew, which makes it shorter.
+// A file system for Emscripten that behaves as JupyterLite's drive of contents: opening a file
+// fetches the whole of it (here: reads and counts it), its size is that of the stored file, and
+// JSON is parsed and written anew, which makes it shorter.
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 
@@ -18,7 +19,21 @@ export function mountDrive(FS, root, path) {
     getattr(node) {
       counts.stats++;
       const s = stat(real(node));
-      return { dev: 1, ino: node.id, mode: s.mode, nlink: 1, uid: 0, gid: 0, rdev: 0, size: s.size, atime: s.atime, mtime: s.mtime, ctime: s.ctime, blksize: 4096, blocks: 1 };
+      return {
+        dev: 1,
+        ino: node.id,
+        mode: s.mode,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: s.size,
+        atime: s.atime,
+        mtime: s.mtime,
+        ctime: s.ctime,
+        blksize: 4096,
+        blocks: 1,
+      };
     },
     lookup(parent, name) {
       const file = join(real(parent), name);
@@ -32,7 +47,9 @@ export function mountDrive(FS, root, path) {
       counts.opens++;
       const file = real(stream.node);
       if (stat(file).isDirectory()) return;
-      stream.data = file.endsWith(".json") ? Buffer.from(JSON.stringify(JSON.parse(readFileSync(file, "utf8")))) : readFileSync(file);
+      stream.data = file.endsWith(".json")
+        ? Buffer.from(JSON.stringify(JSON.parse(readFileSync(file, "utf8"))))
+        : readFileSync(file);
       counts.bytes += stream.data.length;
     },
     close() {},
@@ -42,7 +59,11 @@ export function mountDrive(FS, root, path) {
       return part.length;
     },
     llseek(stream, offset, whence) {
-      return whence === 1 ? stream.position + offset : whence === 2 ? stream.data.length + offset : offset;
+      return whence === 1
+        ? stream.position + offset
+        : whence === 2
+          ? stream.data.length + offset
+          : offset;
     },
   };
   FS.mkdirTree(path);

@@ -1,5 +1,5 @@
-// host.mjs PYODIDE WHEEL FOLDER [ZOO]   Pyodide in Node with the wheel installed, driven by conftest.py: a line of JSON in, one out.
-// FOLDER is /work in Pyodide, ZOO is /zoo.
+// host.mjs PYODIDE WHEEL FOLDER [ZOO]   Pyodide in Node with the wheel installed, driven by
+// conftest.py: a line of JSON in, one out. FOLDER is /work in Pyodide, ZOO is /zoo.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { mountDrive } from "./drive.mjs";
@@ -9,13 +9,16 @@ const answer = (x) => process.stdout.write("\n@" + JSON.stringify(x) + "\n");
 try {
   const { loadPyodide } = await import(`${pyodideFolder}/pyodide.mjs`);
   const pyodide = await loadPyodide({ stdout: () => {}, stderr: (line) => console.error(line) });
-  const mount = (root, path) => (pyodide.FS.mkdirTree(path), pyodide.FS.mount(pyodide.FS.filesystems.NODEFS, { root }, path));
+  const mount = (root, path) => (
+    pyodide.FS.mkdirTree(path), pyodide.FS.mount(pyodide.FS.filesystems.NODEFS, { root }, path)
+  );
   mount(folder, "/work");
   if (zoo) mount(zoo, "/zoo");
   pyodide.unpackArchive(new Uint8Array(readFileSync(wheel)), "wheel");
   globalThis.readFile = (path) => new Uint8Array(readFileSync(path));
   globalThis.folder = folder;
-  globalThis.drive = mountDrive(pyodide.FS, folder, "/drive"); // the same folder, as a notebook's drive shows it
+  // the same folder, as a notebook's drive shows it
+  globalThis.drive = mountDrive(pyodide.FS, folder, "/drive");
   // each piece of code runs in names of its own and leaves its answer in `result`
   const run = pyodide.runPython(`
 import json, traceback
@@ -30,7 +33,8 @@ async def run(code):
         return json.dumps({"error": traceback.format_exc()})
 run`);
   answer({ version: pyodide.version });
-  for await (const line of createInterface({ input: process.stdin })) process.stdout.write("\n@" + (await run(JSON.parse(line))) + "\n");
+  for await (const line of createInterface({ input: process.stdin }))
+    process.stdout.write("\n@" + (await run(JSON.parse(line))) + "\n");
 } catch (e) {
   answer({ error: String(e?.stack ?? e).slice(-4000) });
 }

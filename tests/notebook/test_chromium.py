@@ -1,6 +1,9 @@
-"""As a notebook user meets it: Chromium, Pyodide from a server with our lock file, loadPackage("edgewise"), and Python from there on; on the
-page's own thread and in a worker. NumPy's wheel for Pyodide is on a CDN only, and tests use no network: that NumPy arrays go in and come
-out is tested in CPython, by the same code (arrays.py)."""
+"""As a notebook user meets it: Chromium, Pyodide from a server with our lock file,
+loadPackage("edgewise"), and Python from there on; on the page's own thread and in a worker. NumPy's
+wheel for Pyodide is on a CDN only, and tests use no network: that NumPy arrays go in and come out
+is tested in CPython, by the same code (arrays.py).
+"""
+
 import json
 import shutil
 import sys
@@ -11,7 +14,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FLAGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 PAGE = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>notebook</title>"
 
 # One start for the page and for the worker: what a notebook's kernel does.
@@ -51,14 +61,19 @@ onmessage = async ({ data }) => {
 
 
 class Handler(SimpleHTTPRequestHandler):
-    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript", ".wasm": "application/wasm", ".whl": "application/zip"}
+    extensions_map = {
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+        ".whl": "application/zip",
+    }
     requested = []
 
     def translate_path(self, path):
         path = path.split("?")[0]
         for prefix, folder in self.folders.items():
             if path.startswith(prefix):
-                return str(folder / path[len(prefix):])
+                return str(folder / path[len(prefix) :])
         return "/nowhere"
 
     def send_error(self, code, *rest, **more):
@@ -74,6 +89,7 @@ def site(pyodide_folder, wheel, mlp, tmp_path_factory):
     """Address of a server with Pyodide, our lock file and wheel, a model, and the demo's."""
     sys.path.insert(0, str(ROOT / "wasm/pyodide"))
     from make_lock import make_lock
+
     sys.path.pop(0)
     folder = tmp_path_factory.mktemp("site")
     shutil.copy(wheel, folder)
@@ -82,7 +98,19 @@ def site(pyodide_folder, wheel, mlp, tmp_path_factory):
     (folder / "worker.mjs").write_text(WORKER)
     (folder / "index.html").write_text(PAGE)
     (folder / "mlp.onnx").write_bytes(mlp[0])
-    handler = type("H", (Handler,), {"folders": {"/pyodide/": pyodide_folder, "/site/": folder, "/model/": ROOT / "web/demo/model", "/tokenizers/": ROOT / "web/node_modules/@huggingface/tokenizers/dist"}, "requested": []})
+    handler = type(
+        "H",
+        (Handler,),
+        {
+            "folders": {
+                "/pyodide/": pyodide_folder,
+                "/site/": folder,
+                "/model/": ROOT / "web/demo/model",
+                "/tokenizers/": ROOT / "web/node_modules/@huggingface/tokenizers/dist",
+            },
+            "requested": [],
+        },
+    )
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -102,19 +130,32 @@ def notebook(request, browser, site):
     """run(code): Python in the page's thread or in a worker's; what it leaves in `result`."""
     page = browser.new_page()
     outside, troubles = [], []
-    page.on("request", lambda r: outside.append(r.url) if not r.url.startswith((site, "data:", "blob:")) else None)
+    page.on(
+        "request",
+        lambda r: outside.append(r.url) if not r.url.startswith((site, "data:", "blob:")) else None,
+    )
     page.on("pageerror", lambda e: troubles.append(str(e)))
     page.set_default_timeout(180_000)
     page.goto(site + "/site/index.html")
     if request.param == "page":
-        page.evaluate("async () => { const m = await import('/site/start.mjs'); window.m = m; window.started = await m.start(); }")
+        page.evaluate(
+            "async () => { const m = await import('/site/start.mjs'); window.m = m; window.started"
+            " = await m.start(); }"
+        )
         send = "async (code) => ({ ms: started.ms, ...(await m.run(started.pyodide, code)) })"
     else:
-        page.evaluate("() => { window.worker = new Worker('/site/worker.mjs', { type: 'module' }); }")
-        send = "(code) => new Promise((ok, no) => { worker.onmessage = (e) => ok(e.data); worker.onerror = (e) => no(new Error(e.message)); worker.postMessage(code); })"
+        page.evaluate(
+            "() => { window.worker = new Worker('/site/worker.mjs', { type: 'module' }); }"
+        )
+        send = (
+            "(code) => new Promise((ok, no) => { worker.onmessage = (e) => ok(e.data);"
+            " worker.onerror = (e) => no(new Error(e.message)); worker.postMessage(code); })"
+        )
 
     def run(code, **names):
-        given = "".join(f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items())
+        given = "".join(
+            f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items()
+        )
         answer = page.evaluate(send, given + code)
         if "error" in answer:
             pytest.fail(answer["error"], pytrace=False)
@@ -129,8 +170,10 @@ def notebook(request, browser, site):
 
 def test_session(notebook, mlp):
     import numpy as np
+
     _, x, y = mlp
-    got = notebook("""
+    got = notebook(
+        """
 import edgewise
 from edgewise.engine import default_engine
 from pyodide.http import pyfetch
@@ -146,9 +189,17 @@ for f in (lambda: session.run(None, {"x": [[1.0]]}), lambda: edgewise.InferenceS
     except edgewise.EdgewiseError as e:
         words.append(type(e).__name__)
 result = dict(y=first.tolist(), same=first == second, dtype=first.dtype, again=session.run(None, {"x": x})[0] == first, words=words, file=edgewise.__file__)
-""", x=x.tolist(), site=notebook.site)
+""",
+        x=x.tolist(),
+        site=notebook.site,
+    )
     assert np.abs(np.array(got["y"]) - y).max() < 1e-4 * max(1, np.abs(y).max())
-    assert got["same"] and got["again"] and got["dtype"] == "float32" and "site-packages" in got["file"]
+    assert (
+        got["same"]
+        and got["again"]
+        and got["dtype"] == "float32"
+        and "site-packages" in got["file"]
+    )
     assert got["words"] == ["InputError", "ModelError", "OutOfMemory"]
     print({k: round(v) for k, v in notebook.ms.items()}, notebook.thread)
 
@@ -162,8 +213,11 @@ result = [greedy, sampled]
 
 
 def test_pipeline(notebook):
-    """The demo's model with Hugging Face's own tokenizer for JavaScript writes in Pyodide what it writes in CPython."""
-    got = notebook("""
+    """The demo's model with Hugging Face's own tokenizer for JavaScript writes in Pyodide what it
+    writes in CPython.
+    """
+    got = notebook(
+        """
 import edgewise, js, os
 from pyodide.http import pyfetch
 from pyodide_js import loadPackage
@@ -183,8 +237,15 @@ class Tokenizer:
     def decode(self, ids, skip_special_tokens=False):
         return self.js.decode(to_js(ids), skip_special_tokens=skip_special_tokens)
 tokenizer = Tokenizer()
-""" + PIPELINE, site=notebook.site)
-    names = {"edgewise": __import__("edgewise"), "folder": str(ROOT / "web/demo/model"), "tokenizer": None}
+"""
+        + PIPELINE,
+        site=notebook.site,
+    )
+    names = {
+        "edgewise": __import__("edgewise"),
+        "folder": str(ROOT / "web/demo/model"),
+        "tokenizer": None,
+    }
     exec(PIPELINE, names)
     assert got == names["result"]
     assert got[0].startswith("One day") and len(got[0]) > 40

@@ -1,5 +1,8 @@
-"""A notebook's drive (drive.mjs: a file system that fetches a whole file whenever it is opened, and writes JSON anew): models are read from
-it in one opening of each file, and texts to their end whatever their size is said to be."""
+"""A notebook's drive (drive.mjs: a file system that fetches a whole file whenever it is opened, and
+writes JSON anew): models are read from it in one opening of each file, and texts to their end
+whatever their size is said to be.
+"""
+
 import io
 import json
 import shutil
@@ -29,15 +32,24 @@ pipe.model.free()
 
 @pytest.fixture(scope="module")
 def folder(pyodide):
-    """A model folder and a package of it on the drive; the JSON there is written with indentation, which the drive drops."""
+    """A model folder and a package of it on the drive; the JSON there is written with indentation,
+    which the drive drops.
+    """
     from edgewise.session.decoder import open_package
+
     target = pyodide.folder / "model"
     target.mkdir(exist_ok=True)
     for file in MODEL.iterdir():
         shutil.copy(file, target / file.name)
-    config = json.loads((MODEL / "config.json").read_text()) if (MODEL / "config.json").exists() else {"model_type": "llama", "eos_token_id": 2}
+    config = (
+        json.loads((MODEL / "config.json").read_text())
+        if (MODEL / "config.json").exists()
+        else {"model_type": "llama", "eos_token_id": 2}
+    )
     (target / "config.json").write_text(json.dumps(config, indent=8))
-    (target / "generation_config.json").write_text(json.dumps({"eos_token_id": 63, "pad_token_id": 0}, indent=8))
+    (target / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": 63, "pad_token_id": 0}, indent=8)
+    )
     out = io.BytesIO()
     open_package(str(target), capacity=24).write(out)
     pyodide.put("model.edge", out.getvalue())
@@ -56,7 +68,8 @@ def test_each_file_is_opened_once(pyodide, folder, name):
 
 def test_json_is_read_to_its_end(pyodide, folder):
     """Its size is that of the text with indentation, what is read is the shorter text without."""
-    stated, read, eos, adapter = pyodide.run("""
+    stated, read, eos, adapter = pyodide.run(
+        """
         import os, json
         from edgewise.session.decoder import open_package
         from edgewise.training.peft import load_adapter
@@ -69,7 +82,9 @@ def test_json_is_read_to_its_end(pyodide, folder):
             load_adapter("/drive/adapter")
         except EdgewiseError as e:
             adapter = str(e)
-        result = [stated, read, package.json("generation_config.json")["eos_token_id"], adapter]""", _=_adapter(pyodide))
+        result = [stated, read, package.json("generation_config.json")["eos_token_id"], adapter]""",
+        _=_adapter(pyodide),
+    )
     assert read < stated and eos == 63
     assert "peft_type" in adapter, adapter  # what the configuration says was read
 

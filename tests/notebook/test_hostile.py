@@ -1,5 +1,8 @@
-"""Hostile packages and models in Pyodide's own engine: each ends in a result or an EdgewiseError, and a session that was open before gives
-the same numbers after each. A trap of the engine is an EngineError."""
+"""Hostile packages and models in Pyodide's own engine: each ends in a result or an EdgewiseError,
+and a session that was open before gives the same numbers after each. A trap of the engine is an
+EngineError.
+"""
+
 import io
 import random
 import struct
@@ -67,29 +70,81 @@ witness.free()
 
 
 def two_sizes(kind: str) -> bytes:
-    """Two plans that call one slot by one name with two sizes; the second writes behind the first's memory."""
-    fill = step("fill", {"size": 1, "dims": [1, 1, 1, 1, 1, BIG], "ys": [0, 0, 0, 0, 0, 1], "value_low": 0x41}, [(4, 0)])
-    small, large = plan([(8, False), LOGITS, (64, True)], []), plan([(16, False), LOGITS, (BIG, True)], [fill])
-    return decoder([(1, small, feeds(1) + [slot("s", kind, 64)]), (2, large, feeds(2) + [slot("s", kind, BIG)])])
+    """Two plans that call one slot by one name with two sizes; the second writes behind the first's
+    memory.
+    """
+    fill = step(
+        "fill",
+        {"size": 1, "dims": [1, 1, 1, 1, 1, BIG], "ys": [0, 0, 0, 0, 0, 1], "value_low": 0x41},
+        [(4, 0)],
+    )
+    small, large = (
+        plan([(8, False), LOGITS, (64, True)], []),
+        plan([(16, False), LOGITS, (BIG, True)], [fill]),
+    )
+    return decoder(
+        [
+            (1, small, feeds(1) + [slot("s", kind, 64)]),
+            (2, large, feeds(2) + [slot("s", kind, BIG)]),
+        ]
+    )
 
 
 def one_memory() -> bytes:
-    """A state twice among a plan's slots, so that what a kernel writes is what it reads back as indices."""
-    unique = plan([(16, False), LOGITS, (BIG, True), (BIG, True)], [step("fill", {"size": 1, "dims": [1, 1, 1, 1, 1, BIG], "ys": [0, 0, 0, 0, 0, 1], "value_low": 0x7f}, [(4, 0)])])
-    return decoder([(1, plan([(8, False), LOGITS], []), feeds(1)), (2, unique, feeds(2) + [slot("s", "state", BIG), slot("s", "state", BIG)])])
+    """A state twice among a plan's slots, so that what a kernel writes is what it reads back as
+    indices.
+    """
+    unique = plan(
+        [(16, False), LOGITS, (BIG, True), (BIG, True)],
+        [
+            step(
+                "fill",
+                {
+                    "size": 1,
+                    "dims": [1, 1, 1, 1, 1, BIG],
+                    "ys": [0, 0, 0, 0, 0, 1],
+                    "value_low": 0x7F,
+                },
+                [(4, 0)],
+            )
+        ],
+    )
+    return decoder(
+        [
+            (1, plan([(8, False), LOGITS], []), feeds(1)),
+            (2, unique, feeds(2) + [slot("s", "state", BIG), slot("s", "state", BIG)]),
+        ]
+    )
 
 
 def endless() -> bytes:
     """A byte that is written 2^38 times."""
-    fill = step("fill", {"size": 1, "dims": [1, 1, 1024, 1024, 1024, 255], "ys": [0] * 6, "value_low": 1}, [(3, 0)])
-    return decoder([(1, plan([(8, False), LOGITS], [fill] * 8), feeds(1)), (2, plan([(16, False), LOGITS], [fill]), feeds(2))])
+    fill = step(
+        "fill",
+        {"size": 1, "dims": [1, 1, 1024, 1024, 1024, 255], "ys": [0] * 6, "value_low": 1},
+        [(3, 0)],
+    )
+    return decoder(
+        [
+            (1, plan([(8, False), LOGITS], [fill] * 8), feeds(1)),
+            (2, plan([(16, False), LOGITS], [fill]), feeds(2)),
+        ]
+    )
 
 
 def strides(op: str) -> bytes:
     """Strides whose product wraps to 0."""
-    attributes = {"strides": [1 << 21, 1 << 21, 1 << 22], **({"kernel_shape": [1, 1, 2]} if op.endswith("Pool") else {})}
-    graph = helper.make_graph([helper.make_node(op, ["x"] if op.endswith("Pool") else ["x", "w"], ["y"], **attributes)], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 1, 1, 64])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(np.ones((1, 1, 1, 1, 2), "f4"), "w")])
+    attributes = {
+        "strides": [1 << 21, 1 << 21, 1 << 22],
+        **({"kernel_shape": [1, 1, 2]} if op.endswith("Pool") else {}),
+    }
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"] if op.endswith("Pool") else ["x", "w"], ["y"], **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 1, 1, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones((1, 1, 1, 1, 2), "f4"), "w")],
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     made.ir_version = 9
     return made.SerializeToString()
@@ -97,7 +152,10 @@ def strides(op: str) -> bytes:
 
 def damaged(package: bytes, count: int):
     """Packages whose manifest and plans are changed together, with checksums that fit."""
-    return [DamagedPackage(random.Random(f"pyodide/{i}"), package, [package]).make() for i in range(count)]
+    return [
+        DamagedPackage(random.Random(f"pyodide/{i}"), package, [package]).make()
+        for i in range(count)
+    ]
 
 
 def cut(data: bytes, count: int):
@@ -121,24 +179,45 @@ def play(pyodide, mlp, files: dict[str, bytes], timeout=500):
 
 
 def test_packages_by_hand(pyodide, mlp):
-    said = play(pyodide, mlp, {"state.edge": two_sizes("state"), "computed.edge": two_sizes("computed"), "alias.edge": one_memory(), "endless.edge": endless(), "none.edge": b"EDGEWISE" + bytes(64)})
+    said = play(
+        pyodide,
+        mlp,
+        {
+            "state.edge": two_sizes("state"),
+            "computed.edge": two_sizes("computed"),
+            "alias.edge": one_memory(),
+            "endless.edge": endless(),
+            "none.edge": b"EDGEWISE" + bytes(64),
+        },
+    )
     assert all(s in ("PackageError", "PlanError") for s in said.values()), said
 
 
 def test_strides_whose_product_wraps(pyodide, mlp):
-    play(pyodide, mlp, {f"{op}.onnx": strides(op) for op in ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")})
+    play(
+        pyodide,
+        mlp,
+        {
+            f"{op}.onnx": strides(op)
+            for op in ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
+        },
+    )
 
 
 def test_damaged_packages(pyodide, mlp):
     from edgewise.session.decoder import open_package
+
     out = io.BytesIO()
     open_package(TESTS / "zoo/models/q4_llama/model.onnx", capacity=24).write(out)
-    said = play(pyodide, mlp, {f"{i}.edge": data for i, data in enumerate(damaged(out.getvalue(), 40))})
+    said = play(
+        pyodide, mlp, {f"{i}.edge": data for i, data in enumerate(damaged(out.getvalue(), 40))}
+    )
     assert len(set(said.values())) > 1, said
 
 
 def test_damaged_models(pyodide, mlp):
     from hostile.seeds import small
+
     files = {}
     for name, (data, siblings) in list(small().items())[:8]:
         if not siblings:
@@ -149,7 +228,10 @@ def test_damaged_models(pyodide, mlp):
 
 
 def test_models_nested_deeply_or_of_nothing(pyodide, mlp):
-    """What recursion in Python or in the engine's host could end on: messages, graphs and types one in another."""
+    """What recursion in Python or in the engine's host could end on: messages, graphs and types one
+    in another.
+    """
+
     def field(number, data):
         length = len(data)
         varint = bytearray()
@@ -157,9 +239,25 @@ def test_models_nested_deeply_or_of_nothing(pyodide, mlp):
             varint.append(length & 127 | 128)
             length >>= 7
         return bytes([number << 3 | 2]) + bytes([*varint, length]) + data
+
     graph = b""
     for _ in range(400):  # a graph in an attribute of a node in a graph
-        graph = field(1, field(1, b"x") + field(2, b"y") + field(4, b"If") + field(5, field(1, b"then_branch") + b"\xa0\x01\x05" + field(6, graph)))
+        graph = field(
+            1,
+            field(1, b"x")
+            + field(2, b"y")
+            + field(4, b"If")
+            + field(5, field(1, b"then_branch") + b"\xa0\x01\x05" + field(6, graph)),
+        )
     nested = field(7, graph) + field(8, field(1, b"") + b"\x10\x12")
-    said = play(pyodide, mlp, {"nested.onnx": nested, "empty.onnx": b"", "nul.onnx": bytes(1000), "size.onnx": struct.pack("<B", 0x3A) + b"\xff\xff\xff\xff\x0f"})
+    said = play(
+        pyodide,
+        mlp,
+        {
+            "nested.onnx": nested,
+            "empty.onnx": b"",
+            "nul.onnx": bytes(1000),
+            "size.onnx": struct.pack("<B", 0x3A) + b"\xff\xff\xff\xff\x0f",
+        },
+    )
     assert set(said.values()) == {"ModelError"}, said

@@ -1,5 +1,8 @@
-"""Edgewise in Pyodide as it comes: without NumPy. (NumPy's wheel for Pyodide is not on npm, so what happens with NumPy in
-tests/ runs in CPython: arrays.py is the one place that knows NumPy, and takes the same path in both.)"""
+"""Edgewise in Pyodide as it comes: without NumPy.
+
+(NumPy's wheel for Pyodide is not on npm, so what happens with NumPy in tests/ runs in CPython:
+arrays.py is the one place that knows NumPy, and takes the same path in both.)
+"""
 
 import numpy as np
 import pytest
@@ -8,35 +11,55 @@ import pytest
 def close(got, want, tolerance=1e-4):
     want = np.asarray(want, "float64")
     got = np.asarray(got, "float64").reshape(want.shape)
-    assert np.all(np.abs(got - want) <= tolerance * np.maximum(1, np.abs(want))), np.abs(got - want).max()
+    assert np.all(np.abs(got - want) <= tolerance * np.maximum(1, np.abs(want))), np.abs(
+        got - want
+    ).max()
 
 
 def test_import_is_lean(fresh_pyodide):
-    """Nothing that a session does not need: parts for text, command line, package writing, other engines."""
+    """Nothing that a session does not need: parts for text, command line, package writing, other
+    engines.
+    """
     names = fresh_pyodide.run("""
         import sys
         before = set(sys.modules)
         import edgewise
         result = sorted(set(sys.modules) - before)""")
     assert "edgewise.session.inference" in names
-    heavy = ("numpy", "js", "asyncio", "ctypes", "edgewise.text", "edgewise.pipelines", "edgewise.session.decoder", "edgewise.compile", "edgewise.package", "edgewise.cli",
-             "edgewise.engine.native", "edgewise.engine.browser", "edgewise.ops.generate")
+    heavy = (
+        "numpy",
+        "js",
+        "asyncio",
+        "ctypes",
+        "edgewise.text",
+        "edgewise.pipelines",
+        "edgewise.session.decoder",
+        "edgewise.compile",
+        "edgewise.package",
+        "edgewise.cli",
+        "edgewise.engine.native",
+        "edgewise.engine.browser",
+        "edgewise.ops.generate",
+    )
     assert not [n for n in names if n in heavy or n.startswith("edgewise.text.")]
 
 
 def test_bytecode_is_used(pyodide):
     """The wheel's bytecode is Pyodide's own and is loaded; the sources are there for tracebacks."""
-    cached, source, ours = pyodide.run("""
+    cached, source, ours = pyodide.run(
+        """
         import edgewise.bind as m, importlib.util, inspect, os
         with open(m.__cached__, "rb") as f:
             head = f.read(8)
-        result = [os.path.exists(m.__cached__), inspect.getsource(m)[:3], head[:4] == importlib.util.MAGIC_NUMBER and head[4] == 1]""")
+        result = [os.path.exists(m.__cached__), inspect.getsource(m)[:3], head[:4] == importlib.util.MAGIC_NUMBER and head[4] == 1]"""
+    )
     assert cached and source == '"""' and ours  # 1: not checked against the source
 
 
 def test_session_without_numpy(pyodide, mlp):
     model, x, y = mlp
-    got = pyodide.run("""
+    got = pyodide.run(
+        """
         import edgewise, sys
         from edgewise.engine import default_engine
         session = edgewise.InferenceSession(path)
@@ -50,7 +73,9 @@ def test_session_without_numpy(pyodide, mlp):
         result = dict(type=type(out).__name__, shape=out.shape, dtype=out.dtype, y=out.tolist(), again=again.tolist(), same=third == out,
                       view=[view.format, view.shape, view[1, 2]], inputs=[[i.name, i.type, i.shape] for i in session.get_inputs()],
                       numpy="numpy" in sys.modules, flavour=default_engine().flavour, threads=default_engine().threads)""",
-        path=pyodide.put("mlp.onnx", model), x=x.tolist())
+        path=pyodide.put("mlp.onnx", model),
+        x=x.tolist(),
+    )
     assert got["type"] == "Array" and got["shape"] == [3, 40] and got["dtype"] == "float32"
     close(got["y"], y)
     close(got["again"], y[:1])
@@ -60,10 +85,13 @@ def test_session_without_numpy(pyodide, mlp):
 
 
 def test_javascript_buffers(pyodide, mlp):
-    """What fetch gives in a page: a model in an ArrayBuffer or a view of one, feeds in typed arrays."""
+    """What fetch gives in a page: a model in an ArrayBuffer or a view of one, feeds in typed
+    arrays.
+    """
     model, x, y = mlp
     pyodide.put("mlp.onnx", model)
-    got = pyodide.run("""
+    got = pyodide.run(
+        """
         import edgewise, js
         padded = js.Uint8Array.new(js.readFile(js.folder + "/mlp.onnx").length + 7)
         padded.set(js.readFile(js.folder + "/mlp.onnx"), 7)
@@ -80,7 +108,9 @@ def test_javascript_buffers(pyodide, mlp):
         try:
             edgewise.InferenceSession(5)
         except edgewise.errors.InputError as e:
-            result.append(str(e))""", x=x.tolist())
+            result.append(str(e))""",
+        x=x.tolist(),
+    )
     for rows in got[:4]:
         close(rows, y[:1])
     assert "1 dimensions [64], the model wants 2" in got[4]
@@ -88,9 +118,12 @@ def test_javascript_buffers(pyodide, mlp):
 
 
 def test_weights_pass_python_by(pyodide, mlp):
-    """A JavaScript source (the page's) is asked by the engine itself, and a read of its weights by Python would be noticed."""
+    """A JavaScript source (the page's) is asked by the engine itself, and a read of its weights by
+    Python would be noticed.
+    """
     model, x, y = mlp
-    got = pyodide.run("""
+    got = pyodide.run(
+        """
         import edgewise, js
         from edgewise.compile import JsSource
         from edgewise.engine import default_engine
@@ -107,14 +140,19 @@ def test_weights_pass_python_by(pyodide, mlp):
         from pyodide.ffi import to_js, create_proxy
         source = Watched(SimpleNamespace(size=data.length, read=lambda offset, size: data.subarray(offset, offset + size)), "mlp.onnx", {})
         session = edgewise.InferenceSession(source)
-        result = [session.run(None, {"x": x})[0].tolist(), asked]""", path=str(pyodide.folder / "mlp.onnx"), x=x.tolist(), _=pyodide.put("mlp.onnx", model))
+        result = [session.run(None, {"x": x})[0].tolist(), asked]""",
+        path=str(pyodide.folder / "mlp.onnx"),
+        x=x.tolist(),
+        _=pyodide.put("mlp.onnx", model),
+    )
     close(got[0], y)
     assert got[1] == [64 * 40 * 4]  # the bias is small enough to be read with the graph
 
 
 def test_source_that_ends_early(pyodide, mlp):
     model, x, y = mlp
-    message, same = pyodide.run("""
+    message, same = pyodide.run(
+        """
         import edgewise, js
         from edgewise.compile import JsSource
         from types import SimpleNamespace
@@ -128,15 +166,22 @@ def test_source_that_ends_early(pyodide, mlp):
             result = None
         except edgewise.errors.ModelError as e:
             source.js.read = lambda offset, size: data.subarray(offset, offset + size)
-            result = [str(e), session.run(None, {"x": x})[0].tolist()]  # the session outlives it""", path=str(pyodide.folder / "mlp.onnx"), x=x.tolist(), _=pyodide.put("mlp.onnx", model))
+            result = [str(e), session.run(None, {"x": x})[0].tolist()]  # the session outlives it""",
+        path=str(pyodide.folder / "mlp.onnx"),
+        x=x.tolist(),
+        _=pyodide.put("mlp.onnx", model),
+    )
     assert message.startswith("mlp.onnx: it ends inside the bytes")
     close(same, y)
 
 
 def test_errors(pyodide, mlp):
-    """Wrong files, feeds and sizes, a trap, and memory that is used up: errors of ours, and the session goes on."""
+    """Wrong files, feeds and sizes, a trap, and memory that is used up: errors of ours, and the
+    session goes on.
+    """
     model, x, y = mlp
-    got = pyodide.run("""
+    got = pyodide.run(
+        """
         import edgewise
         from edgewise.engine.browser import BrowserEngine
         engine, words = BrowserEngine(max_bytes=64 << 20), []
@@ -171,8 +216,24 @@ def test_errors(pyodide, mlp):
         expect(lambda: session.run(None, {"x": edgewise.Array((1 << 18, 64), "float32", bytes(1 << 26))}))
         assert engine.memory_bytes <= 64 << 20
         words.append(session.run(None, {"x": x})[0].tolist())
-        result = words""", path=pyodide.put("mlp.onnx", model), x=x.tolist())
-    kinds = ["ModelError", "ModelError", "ModelError", "InputError", "InputError", "InputError", "EngineError", "OutOfMemory", "OutOfMemory", "OutOfMemory", "EngineError", "OutOfMemory"]
+        result = words""",
+        path=pyodide.put("mlp.onnx", model),
+        x=x.tolist(),
+    )
+    kinds = [
+        "ModelError",
+        "ModelError",
+        "ModelError",
+        "InputError",
+        "InputError",
+        "InputError",
+        "EngineError",
+        "OutOfMemory",
+        "OutOfMemory",
+        "OutOfMemory",
+        "EngineError",
+        "OutOfMemory",
+    ]
     assert [w.split(" ")[0] for w in got[:-1]] == kinds
     assert all(w.endswith(".") for w in got[:-1])
     assert "/work/none.onnx" in got[0] and "out of bounds" in got[6] and str(1 << 20) in got[7]
@@ -182,7 +243,8 @@ def test_errors(pyodide, mlp):
 def test_own_module(pyodide, mlp):
     """A host hands the engine over: compiled, as bytes, or wrongly."""
     model, x, y = mlp
-    got = pyodide.run("""
+    got = pyodide.run(
+        """
         import edgewise, js
         from edgewise.engine import browser
         path = browser.wheel_module()
@@ -202,19 +264,32 @@ def test_own_module(pyodide, mlp):
             await browser.load_module("data:text/plain,nothing")
         except edgewise.EdgewiseError as e:
             result.append(type(e).__name__ + " " + str(e))
-        """, model=pyodide.put("mlp.onnx", model), x=x.tolist())
+        """,
+        model=pyodide.put("mlp.onnx", model),
+        x=x.tolist(),
+    )
     for rows in got[:3]:
         close(rows, y)
-    assert [w.split(" ")[0] for w in got[3:]] == ["EngineError", "InputError", "InputError", "EngineError", "EngineError"], got[3:]
+    assert [w.split(" ")[0] for w in got[3:]] == [
+        "EngineError",
+        "InputError",
+        "InputError",
+        "EngineError",
+        "EngineError",
+    ], got[3:]
 
 
 def test_profile(pyodide, mlp):
     model, x, _ = mlp
-    steps = pyodide.run("""
+    steps = pyodide.run(
+        """
         import edgewise
         session = edgewise.InferenceSession(path)
         profile = session.profile({"x": x}, runs=2)
-        result = [[r["ms"], r["kernel"]] for r in profile.by_node()] if len(str(profile).splitlines()) > 5 else []""", path=pyodide.put("mlp.onnx", model), x=x.tolist())
+        result = [[r["ms"], r["kernel"]] for r in profile.by_node()] if len(str(profile).splitlines()) > 5 else []""",
+        path=pyodide.put("mlp.onnx", model),
+        x=x.tolist(),
+    )
     assert steps and all(0 <= ms < 1000 and kernel for ms, kernel in steps)
 
 
@@ -223,18 +298,23 @@ CAUSAL = ["optimum_llama_smollm2", "q4_llama", "dynamo_gpt2_op20"]
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_zoo(pyodide, zoo, name):
-    """Real exports against their stored outputs, read in Pyodide by path, external data included."""
+    """Real exports against their stored outputs, read in Pyodide by path, external data
+    included.
+    """
     folder = zoo / name
     if not folder.is_dir():
         pytest.skip(f"no {name} in the zoo")
     tolerance = 2e-2 if name.startswith(("q4", "fp16", "int8", "bnb4")) else 1e-4
     for model in sorted(folder.glob("*.onnx")):
         data = np.load(model.with_suffix(".npz"))
-        feeds = {k[3:]: [data[k].dtype.name, list(data[k].shape)] for k in data if k.startswith("in/")}
+        feeds = {
+            k[3:]: [data[k].dtype.name, list(data[k].shape)] for k in data if k.startswith("in/")
+        }
         outs = [k[4:] for k in data if k.startswith("out/")]
         for k in feeds:
             pyodide.put(f"in_{list(feeds).index(k)}", data["in/" + k].tobytes())
-        got = pyodide.run("""
+        got = pyodide.run(
+            """
             import edgewise
             session = edgewise.InferenceSession(path)
             arrays = {}
@@ -246,7 +326,11 @@ def test_zoo(pyodide, zoo, name):
                 with open(f"/work/out_{i}", "wb") as f:
                     f.write(out.data)
                 result.append([out.dtype, out.shape])
-            session.free()""", path=f"/zoo/{name}/{model.name}", feeds=feeds, outs=outs)
+            session.free()""",
+            path=f"/zoo/{name}/{model.name}",
+            feeds=feeds,
+            outs=outs,
+        )
         for i, (out, (dtype, shape)) in enumerate(zip(outs, got)):
             want = data["out/" + out]
             assert (dtype, tuple(shape)) == (want.dtype.name, want.shape)
@@ -271,7 +355,9 @@ def test_pipeline(pyodide, zoo, name):
     if not folder.is_dir():
         pytest.skip(f"no {name} in the zoo")
     model = sorted(folder.glob("*.onnx"))[0]
-    code = LETTERS + """
+    code = (
+        LETTERS
+        + """
 import edgewise
 pipe = edgewise.pipeline("text-generation", path, tokenizer=Letters(), capacity=64)
 class Streamer:
@@ -284,6 +370,7 @@ sampled = pipe("Once upon", max_new_tokens=12, do_sample=True, temperature=1.0, 
 beams = pipe("Once upon", max_new_tokens=6, do_sample=False, num_beams=3, num_return_sequences=2)
 result = [greedy, sampled, [b["generated_text"] for b in beams], streamer.n]
 """
+    )
     here = {"path": str(model)}
     try:
         exec(code, here)
@@ -298,7 +385,9 @@ result = [greedy, sampled, [b["generated_text"] for b in beams], streamer.n]
 
 def test_pipeline_errors(pyodide, mlp):
     model, _, _ = mlp
-    words = pyodide.run(LETTERS + """
+    words = pyodide.run(
+        LETTERS
+        + """
 import edgewise
 result = []
 for f in (lambda: edgewise.pipeline("text-generation", "/work/nowhere", tokenizer=Letters()), lambda: edgewise.pipeline("text-generation", path, tokenizer=Letters()),
@@ -307,5 +396,7 @@ for f in (lambda: edgewise.pipeline("text-generation", "/work/nowhere", tokenize
         f()
     except edgewise.EdgewiseError as e:
         result.append(type(e).__name__ + " " + str(e))
-""", path=pyodide.put("mlp.onnx", model))
+""",
+        path=pyodide.put("mlp.onnx", model),
+    )
     assert [w.split(" ")[0] for w in words] == ["InputError", "UnsupportedOp", "InputError"], words

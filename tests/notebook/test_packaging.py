@@ -1,4 +1,5 @@
 """The wheel for Pyodide, its recipe and its lock file."""
+
 import base64
 import hashlib
 import json
@@ -18,7 +19,10 @@ def test_wheel(wheel):
     assert wheel.name == f"edgewise-{VERSION}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as z:
         names = z.namelist()
-        assert "edgewise/engine/edgewise-simd128-full.wasm" in names and z.read("edgewise/engine/edgewise-simd128-full.wasm")[:4] == b"\0asm"
+        assert (
+            "edgewise/engine/edgewise-simd128-full.wasm" in names
+            and z.read("edgewise/engine/edgewise-simd128-full.wasm")[:4] == b"\0asm"
+        )
         assert not [n for n in names if n.endswith((".so", ".dylib", ".dll", ".c"))]
         sources = [n for n in names if n.endswith(".py")]
         assert {"edgewise/__init__.py", "edgewise/engine/browser.py"} <= set(sources)
@@ -32,15 +36,38 @@ def test_wheel(wheel):
         for name in names:
             if name != record:
                 data = z.read(name)
-                assert rows[name] == f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}", name
+                assert (
+                    rows[name]
+                    == f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
+                ), name
         metadata = next(n for n in names if n.endswith("/METADATA"))
-        wanted = [line for line in z.read(metadata).decode().splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
+        wanted = [
+            line
+            for line in z.read(metadata).decode().splitlines()
+            if line.startswith("Requires-Dist:") and "extra ==" not in line
+        ]
         assert not wanted  # nothing else has to be loaded
 
 
 def test_wheel_in_cpython(wheel, tmp_path):
-    """It imports there, too, passing over the bytecode, and says what is missing when a model is to run."""
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", tmp_path, wheel], check=True)
+    """It imports there, too, passing over the bytecode, and says what is missing when a model is to
+    run.
+    """
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--target",
+            tmp_path,
+            wheel,
+        ],
+        check=True,
+    )
     code = """if 1:
         import sys; sys.path.insert(0, sys.argv[1])
         import edgewise
@@ -50,8 +77,16 @@ def test_wheel_in_cpython(wheel, tmp_path):
             open_engine()
         except edgewise.EdgewiseError as e:
             print(e)"""
-    said = subprocess.run([sys.executable, "-I", "-c", code, tmp_path], check=True, capture_output=True, text=True, env={}).stdout
-    assert "native engine library is not there" in said and "Install a wheel for this platform" in said
+    said = subprocess.run(
+        [sys.executable, "-I", "-c", code, tmp_path],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={},
+    ).stdout
+    assert (
+        "native engine library is not there" in said and "Install a wheel for this platform" in said
+    )
 
 
 def test_recipe():
@@ -68,14 +103,43 @@ def test_lock(wheel, pyodide_folder, tmp_path):
     """The lock file is Pyodide's with one entry more, which pyodide-lock made and accepts."""
     lock_module = pytest.importorskip("pyodide_lock")
     out = tmp_path / "pyodide-lock.json"
-    subprocess.run([sys.executable, ROOT / "wasm/pyodide/make_lock.py", wheel, out, "--pyodide", pyodide_folder], check=True)
-    lock, theirs = json.loads(out.read_text()), json.loads((pyodide_folder / "pyodide-lock.json").read_text())
+    subprocess.run(
+        [
+            sys.executable,
+            ROOT / "wasm/pyodide/make_lock.py",
+            wheel,
+            out,
+            "--pyodide",
+            pyodide_folder,
+        ],
+        check=True,
+    )
+    lock, theirs = (
+        json.loads(out.read_text()),
+        json.loads((pyodide_folder / "pyodide-lock.json").read_text()),
+    )
     entry = lock["packages"]["edgewise"]
-    assert entry == {"name": "edgewise", "version": VERSION, "file_name": wheel.name, "install_dir": "site", "imports": ["edgewise"], "depends": [], "package_type": "package",
-                     "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(), "unvendored_tests": False, "tool": {}}
+    assert entry == {
+        "name": "edgewise",
+        "version": VERSION,
+        "file_name": wheel.name,
+        "install_dir": "site",
+        "imports": ["edgewise"],
+        "depends": [],
+        "package_type": "package",
+        "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        "unvendored_tests": False,
+        "tool": {},
+    }
     lock_module.PackageSpec(**{k: v for k, v in entry.items() if k != "tool"})
     assert entry.keys() == theirs["packages"]["numpy"].keys()  # the shape that this Pyodide reads
-    assert lock["info"] == theirs["info"] and set(lock["packages"]) - set(theirs["packages"]) == {"edgewise"}
+    assert lock["info"] == theirs["info"] and set(lock["packages"]) - set(theirs["packages"]) == {
+        "edgewise"
+    }
     numpy = lock["packages"]["numpy"]
-    assert numpy["file_name"] == "https://cdn.jsdelivr.net/pyodide/v314.0.7/full/" + theirs["packages"]["numpy"]["file_name"]
+    assert (
+        numpy["file_name"]
+        == "https://cdn.jsdelivr.net/pyodide/v314.0.7/full/"
+        + theirs["packages"]["numpy"]["file_name"]
+    )
     assert {**numpy, "file_name": ""} == {**theirs["packages"]["numpy"], "file_name": ""}

@@ -1,16 +1,16 @@
-"""Writes OPERATORS.md, the table of all operators, from what the declarations and their cases show:  `make gen`, or PYTHONPATH=python:tests python -m onnx_suite.operators
+"""Writes OPERATORS.md, the table of all operators, from what the declarations and their cases show:
+`make gen`, or PYTHONPATH=python:tests python -m onnx_suite.operators
 
-Versions are those of onnx.defs that test_versions.py runs; the gradient column tells what differentiating the cases gave, the engine column which kernels their plans call."""
+Versions are those of onnx.defs that test_versions.py runs; the gradient column tells what
+differentiating the cases gave, the engine column which kernels their plans call.
+"""
+
 import warnings
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
-from engines import open_engine
-from onnx import helper
-from ops.harness import MS, all_cases
-
 import edgewise
+import numpy as np
 from edgewise.autodiff import Gradients, add_gradients
 from edgewise.bind import bind
 from edgewise.errors import EdgewiseError
@@ -23,6 +23,9 @@ from edgewise.ops.kernel import KERNELS
 from edgewise.ops.symbolic import NotStatic
 from edgewise.passes import COMBINE, RECOGNISE
 from edgewise.plan.builder import lower
+from engines import open_engine
+from onnx import helper
+from ops.harness import MS, all_cases
 
 from .versions import FIRST, cases, history, versions
 
@@ -53,21 +56,41 @@ def kernels(model, feeds):
 
 
 def gradient(model, feeds):
-    """("yes", "no" or "zero", whether a float input's gradient is there; None where there is no such input or output, or its shapes want a run; names of the kernels that gradients call)"""
+    """("yes", "no" or "zero", whether a float input's gradient is there; None where there is no
+    such input or output, or its shapes want a run; names of the kernels that gradients call)
+    """
     arrays = {n: np.asarray(x) for n, x in feeds.items() if not isinstance(x, list)}
     if len(arrays) != len(feeds) or any(x.dtype == object for x in arrays.values()):
         return None, set()
-    known = {n: x.reshape(-1).tolist() for n, x in arrays.items() if x.dtype.kind in "iub" and x.size <= 512}
+    known = {
+        n: x.reshape(-1).tolist()
+        for n, x in arrays.items()
+        if x.dtype.kind in "iub" and x.size <= 512
+    }
     try:
         graph = read_model(BytesSource(model.SerializeToString()))
-        bound = bind(graph, {n: list(x.shape) for n, x in arrays.items()}, {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in arrays.items()}, known, float_outputs=True)
+        bound = bind(
+            graph,
+            {n: list(x.shape) for n, x in arrays.items()},
+            {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in arrays.items()},
+            known,
+            float_outputs=True,
+        )
         for p in RECOGNISE:
             p(bound)
-        wrt, seeds = [v for v in bound.inputs.values() if v.dtype == FLOAT], [v for v in bound.prune().outputs.values() if v.dtype == FLOAT]
+        wrt, seeds = (
+            [v for v in bound.inputs.values() if v.dtype == FLOAT],
+            [v for v in bound.prune().outputs.values() if v.dtype == FLOAT],
+        )
         if not wrt or not seeds:
             return None, set()
         g, missing = Gradients(bound), []
-        found = add_gradients(bound, [(v, g.op("Expand", g.number(1.0), g.ints(v.shape))) for v in seeds], wrt, missing)
+        found = add_gradients(
+            bound,
+            [(v, g.op("Expand", g.number(1.0), g.ints(v.shape))) for v in seeds],
+            wrt,
+            missing,
+        )
         bound.outputs = {f"gradient/{v.name}": d for v, d in zip(wrt, found) if d is not None}
         for p in COMBINE:
             p(bound)
@@ -88,14 +111,26 @@ def look(chosen):
     gradients.discard(None)
     if not chosen:
         return "-", "base"  # whatever their graphs call
-    column = "-" if not gradients else "zero" if gradients == {"zero"} else "no" if "yes" not in gradients else "partly" if "no" in gradients else "yes"
+    column = (
+        "-"
+        if not gradients
+        else (
+            "zero"
+            if gradients == {"zero"}
+            else "no"
+            if "yes" not in gradients
+            else "partly"
+            if "no" in gradients
+            else "yes"
+        )
+    )
     rare = {k for k, kernel in KERNELS.items() if kernel.rare}
     return column, "full" if called & rare else "base; to train full" if to_train & rare else "base"
 
 
 def some(all_of_them):
     """At most MOST of them, spread."""
-    return all_of_them[::-(-len(all_of_them) // MOST) or 1]
+    return all_of_them[:: -(-len(all_of_them) // MOST) or 1]
 
 
 def page():
@@ -117,12 +152,24 @@ def page():
     lines = [HEAD]
     for domain in (*FIRST, MS):
         names = sorted(name for d, name in chosen if d == domain)
-        lines += [f"## {DOMAINS.get(domain, domain)}: {len(names)}", "", "| operator | versions | gradient | page | WebGPU |", "|---|---|---|---|---|"]
+        lines += [
+            f"## {DOMAINS.get(domain, domain)}: {len(names)}",
+            "",
+            "| operator | versions | gradient | page | WebGPU |",
+            "|---|---|---|---|---|",
+        ]
         for name in names:
             assert is_supported(domain, name)
             grad, engine = look(some(chosen[domain, name]))
-            lines.append(f"| {name} | {', '.join(map(str, since[domain, name])) or 1} | {grad} | {engine} | no |")
-        lines += ["", f"Not there: {', '.join(sorted(missing[domain]))}.", ""] if missing[domain] else [""]
+            lines.append(
+                f"| {name} | {', '.join(map(str, since[domain, name])) or 1} | {grad} | {engine} |"
+                " no |"
+            )
+        lines += (
+            ["", f"Not there: {', '.join(sorted(missing[domain]))}.", ""]
+            if missing[domain]
+            else [""]
+        )
     return "\n".join(lines)
 
 

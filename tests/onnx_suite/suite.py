@@ -1,4 +1,7 @@
-"""The tests of onnx.backend.test as the package's own runner makes them: {"node/test_abs": Test}."""
+"""The tests of onnx.backend.test as the package's own runner makes them: {"node/test_abs":
+Test}.
+"""
+
 import functools
 import os
 import tempfile
@@ -7,15 +10,23 @@ import warnings
 from pathlib import Path
 
 import onnx
+from edgewise.backend import EdgewiseBackend
 from onnx.backend.test.loader import load_model_tests
 
-from edgewise.backend import EdgewiseBackend
-
-KINDS = {"node": "Node", "simple": "Simple", "pytorch-converted": "PyTorchConverted", "pytorch-operator": "PyTorchOperator", "real": "Real"}
+KINDS = {
+    "node": "Node",
+    "simple": "Simple",
+    "pytorch-converted": "PyTorchConverted",
+    "pytorch-operator": "PyTorchOperator",
+    "real": "Real",
+}
 
 
 class Test:
-    """One test: `run(engine)` fails as the suite's runner does, with an AssertionError where outputs differ; `model` is its ModelProto."""
+    """One test: `run(engine)` fails as the suite's runner does, with an AssertionError where
+    outputs differ; `model` is its ModelProto.
+    """
+
     __test__ = False
 
     def __init__(self, kind, case, function):
@@ -40,10 +51,17 @@ class Test:
 @functools.cache
 def suite():
     """Every test of the package that needs no download, by name."""
-    os.environ["ONNX_MODELS"] = tempfile.mkdtemp(prefix="onnx-suite-")  # where the runner writes the data of the light models
+    os.environ["ONNX_MODELS"] = tempfile.mkdtemp(
+        prefix="onnx-suite-"
+    )  # where the runner writes the data of the light models
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.runner import Runner  # the node tests are computed while it is made
+
         classes = Runner(EdgewiseBackend).test_cases
-        out = [Test(kind, case, vars(classes[f"OnnxBackend{name}ModelTest"])[case.name + "_cpu"]) for kind, name in KINDS.items() for case in load_model_tests(kind=kind)]
+        out = [
+            Test(kind, case, vars(classes[f"OnnxBackend{name}ModelTest"])[case.name + "_cpu"])
+            for kind, name in KINDS.items()
+            for case in load_model_tests(kind=kind)
+        ]
     return {t.name: t for t in sorted(out, key=lambda t: t.name)}

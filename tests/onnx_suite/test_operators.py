@@ -1,4 +1,5 @@
 """OPERATORS.md, the table of operators, is what the declarations and their cases show."""
+
 from . import operators
 
 

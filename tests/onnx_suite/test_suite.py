@@ -1,21 +1,51 @@
-"""ONNX's own backend tests on every engine: all that onnx.backend.test has without downloads, compared by its own runner with its own tolerances."""
+"""ONNX's own backend tests on every engine: all that onnx.backend.test has without downloads,
+compared by its own runner with its own tolerances.
+"""
+
 import re
 
 import pytest
+from edgewise.inspect import every_node
 from engines import open_engine
 from zoo.zoo import models
 
-from edgewise.inspect import every_node
-
 from .suite import suite
 
-# What cannot pass here: tests (a pattern of their names) -> (operators that stand in the way, why). At most 3 % of the tests; none of these operators is in a model of the zoo.
+# What cannot pass here: tests (a pattern of their names) -> (operators that stand in the way, why).
+# At most 3 % of the tests; none of these operators is in a model of the zoo.
 EXCEPT = {
-    r"node/test_image_decoder_.*": (["ImageDecoder"], "files of seven image formats are decoded by whoever has them: a page's browser, or a library on a desktop"),
-    r"node/test_bernoulli.*": (["Bernoulli", "RandomUniformLike"], "wants the numbers that NumPy's generator draws; what ONNX asks of them is in tests/ops/test_random.py"),
-    r"node/test_training_dropout(_default)?(_mask)?": (["Dropout"], "wants the elements dropped that NumPy's generator draws, as above"),
-    r"node/test_dft_inverse(_opset19)?": (["DFT"], "wants the rounding errors of NumPy's FFT where the result is zero: 1.9e-7 instead of 3e-15, with an absolute tolerance of 1e-7"),
-    r"node/test_loop16_seq_none": (["Loop"], "the suite's runner takes len() of what it compares, and this sequence begins with a number"),
+    r"node/test_image_decoder_.*": (
+        ["ImageDecoder"],
+        (
+            "files of seven image formats are decoded by whoever has them: a page's browser, or a"
+            " library on a desktop"
+        ),
+    ),
+    r"node/test_bernoulli.*": (
+        ["Bernoulli", "RandomUniformLike"],
+        (
+            "wants the numbers that NumPy's generator draws; what ONNX asks of them is in"
+            " tests/ops/test_random.py"
+        ),
+    ),
+    r"node/test_training_dropout(_default)?(_mask)?": (
+        ["Dropout"],
+        "wants the elements dropped that NumPy's generator draws, as above",
+    ),
+    r"node/test_dft_inverse(_opset19)?": (
+        ["DFT"],
+        (
+            "wants the rounding errors of NumPy's FFT where the result is zero: 1.9e-7 instead of"
+            " 3e-15, with an absolute tolerance of 1e-7"
+        ),
+    ),
+    r"node/test_loop16_seq_none": (
+        ["Loop"],
+        (
+            "the suite's runner takes len() of what it compares, and this sequence begins with a"
+            " number"
+        ),
+    ),
 }
 
 
@@ -43,7 +73,13 @@ def test_all_of_it_is_there():
     for name in suite():
         kind = name.split("/")[0]
         counts[kind] = counts.get(kind, 0) + 1
-    assert counts == {"node": 1884, "simple": 23, "pytorch-converted": 82, "pytorch-operator": 35, "real": 9}
+    assert counts == {
+        "node": 1884,
+        "simple": 23,
+        "pytorch-converted": 82,
+        "pytorch-operator": 35,
+        "real": 9,
+    }
 
 
 def test_exceptions_are_few():
@@ -52,12 +88,16 @@ def test_exceptions_are_few():
 
 @pytest.mark.parametrize("pattern", EXCEPT)
 def test_exceptions_are_true(pattern):
-    """Each test that is excepted has the operator that stands in the way, no model of the zoo has it, and the test still fails (where chance decides: at least once in five times)."""
+    """Each test that is excepted has the operator that stands in the way, no model of the zoo has
+    it, and the test still fails (where chance decides: at least once in five times).
+    """
     operators, _ = EXCEPT[pattern]
     tests = [t for n, t in suite().items() if re.fullmatch(pattern, n)]
     assert tests
     for t in tests:
         assert {n.op_type for n in t.model.graph.node} & set(operators), t.name
-        assert not all(passes(t, open_engine("native")) for _ in range(5)), f"{t.name} passes: take it from the list"
+        assert not all(passes(t, open_engine("native")) for _ in range(5)), (
+            f"{t.name} passes: take it from the list"
+        )
     in_zoo = {n.op for m in models() for n in every_node(m.graph) if n.domain == ""}
     assert not in_zoo & set(operators)

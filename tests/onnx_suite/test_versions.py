@@ -1,13 +1,18 @@
-"""Every operator at every version that it has had since opset 7 (ai.onnx.ml and the preview domains: 1) gives what onnxruntime or ONNX's reference gives."""
-import pytest
-from engines import open_engine
+"""Every operator at every version that it has had since opset 7 (ai.onnx.ml and the preview
+domains: 1) gives what onnxruntime or ONNX's reference gives.
+"""
 
 import edgewise
+import pytest
+from engines import open_engine
 
 from .test_suite import reason
 from .versions import FIRST, RANDOM, cases, difference, history, in_models, versions
 
-VERSIONS = {f"{s.domain + '.' if s.domain else ''}{s.name}-{s.since_version}": (s, opset) for s, opset in versions()}
+VERSIONS = {
+    f"{s.domain + '.' if s.domain else ''}{s.name}-{s.since_version}": (s, opset)
+    for s, opset in versions()
+}
 
 
 def run(model, feeds):
@@ -20,11 +25,20 @@ def run(model, feeds):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_version(version):
-    """A version that no case can express, or that no other implementation runs, wants a case of its own beside the op (`cases`, with opset=)."""
+    """A version that no case can express, or that no other implementation runs, wants a case of its
+    own beside the op (`cases`, with opset=).
+    """
     schema, opset = VERSIONS[version]
     key = schema.domain, schema.name
-    later = next((s.since_version for s in history()[key] if s.since_version > schema.since_version), 1 << 30)
-    count = sum(reason(name) is None for at, names in in_models()[key].items() if opset <= at < later for name in names)
+    later = next(
+        (s.since_version for s in history()[key] if s.since_version > schema.since_version), 1 << 30
+    )
+    count = sum(
+        reason(name) is None
+        for at, names in in_models()[key].items()
+        if opset <= at < later
+        for name in names
+    )
     wrong, unknown = {}, []
     for case in cases()[key]:
         at = case.at(schema, opset) if reason(case.name) is None else None
@@ -32,27 +46,39 @@ def test_version(version):
         if at is not None and not references:
             unknown.append((case, at))
         count += bool(references)
-        if (d := differs(*at, references) if references else ""):
+        if d := differs(*at, references) if references else "":
             wrong[case.name] = d
-    if not count:  # nobody else runs this version yet: what the one before gives, where only types were added
+    if (
+        not count
+    ):  # nobody else runs this version yet: what the one before gives, where only types were added
         before = [s for s in history()[key] if s.since_version < schema.since_version]
         for case, at in unknown if before else ():
             old = case.at(before[-1], max(before[-1].since_version, FIRST[schema.domain]))
             references = case.references(*old) if old is not None else []
             count += bool(references)
-            if (d := differs(*at, references) if references else ""):
+            if d := differs(*at, references) if references else "":
                 wrong[case.name] = d
     assert not wrong
     assert count, "nothing tests it"
 
 
 def differs(model, feeds, references):
-    """"" where what the model gives is what one of the references does."""
+    """ "" where what the model gives is what one of the references does."""
     try:
         got = run(model, feeds)
     except edgewise.EdgewiseError as e:
         return str(e)
-    said = [next((d for g, w in zip(got, want) if (d := difference(g, w, model.graph.node[0].op_type in RANDOM))), "") for want in references]
+    said = [
+        next(
+            (
+                d
+                for g, w in zip(got, want)
+                if (d := difference(g, w, model.graph.node[0].op_type in RANDOM))
+            ),
+            "",
+        )
+        for want in references
+    ]
     return min(said)
 
 

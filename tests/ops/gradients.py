@@ -1,18 +1,22 @@
-"""Gradients of a model's outputs on an engine, for tests: the model is compiled with its gradient graph behind it."""
-import numpy as np
-from onnx import helper, numpy_helper
+"""Gradients of a model's outputs on an engine, for tests: the model is compiled with its gradient
+graph behind it.
+"""
 
 import edgewise
+import numpy as np
 from edgewise.autodiff import add_gradients
 from edgewise.ir import Value
 from edgewise.ops.dtypes import FLOAT
-from edgewise.plan import compile_graph
 from edgewise.ops.values import RunTensor
+from edgewise.plan import compile_graph
 from edgewise.session.compiled import Compiled
+from onnx import helper, numpy_helper
 
 
 def node_model(op, inputs, domain="", opset=21, outputs=1, fixed=(), **attrs):
-    """(ModelProto, feeds) of one node. inputs: arrays, None where absent; integers, bools and the places in `fixed` stand in the model, other floats are fed as x0, x1, ..."""
+    """(ModelProto, feeds) of one node. inputs: arrays, None where absent; integers, bools and the
+    places in `fixed` stand in the model, other floats are fed as x0, x1, ...
+    """
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
     constants, fed, feeds = [], [], {}
     for i, (name, x) in enumerate(zip(names, inputs)):
@@ -25,9 +29,20 @@ def node_model(op, inputs, domain="", opset=21, outputs=1, fixed=(), **attrs):
             fed.append(helper.make_tensor_value_info(name, FLOAT, x.shape))
             feeds[name] = x
     outs = [f"y{i}" for i in range(outputs)]
-    graph = helper.make_graph([helper.make_node(op, names, outs, name="the_node", domain=domain, **attrs)], "case", fed, [helper.make_tensor_value_info(o, FLOAT, None) for o in outs], constants)
-    imports = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
-    return helper.make_model(graph, opset_imports=imports, ir_version=10 if opset < 22 else 11), feeds
+    graph = helper.make_graph(
+        [helper.make_node(op, names, outs, name="the_node", domain=domain, **attrs)],
+        "case",
+        fed,
+        [helper.make_tensor_value_info(o, FLOAT, None) for o in outs],
+        constants,
+    )
+    imports = [helper.make_opsetid("", opset)] + (
+        [helper.make_opsetid(domain, 1)] if domain else []
+    )
+    return (
+        helper.make_model(graph, opset_imports=imports, ir_version=10 if opset < 22 else 11),
+        feeds,
+    )
 
 
 def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0, without=()):
@@ -36,7 +51,8 @@ def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0, without=()):
     Args:
         model: ModelProto. feeds: {input: array}.
         wrt: names of inputs; default: all float32 ones.
-        seeds: {output: gradient array}; default: drawn for every float32 output that is not in `without`.
+        seeds: {output: gradient array}; default: drawn for every float32 output that is not in
+        `without`.
     Returns:
         ({output: array}, {input: gradient array or None}, seeds, the Plan)
     """
@@ -48,8 +64,14 @@ def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0, without=()):
         pairs = []
         for name, value in list(bound.outputs.items()):
             if value.dtype == FLOAT and (seeds is None or name in seeds) and name not in without:
-                drawn[name] = np.asarray(random.standard_normal(value.shape), np.float32) if seeds is None else seeds[name]
-                dy = bound.inputs["d~" + name] = Value("d~" + name, FLOAT, value.shape, role="input")
+                drawn[name] = (
+                    np.asarray(random.standard_normal(value.shape), np.float32)
+                    if seeds is None
+                    else seeds[name]
+                )
+                dy = bound.inputs["d~" + name] = Value(
+                    "d~" + name, FLOAT, value.shape, role="input"
+                )
                 pairs.append((value, dy))
                 feeds["d~" + name] = drawn[name]
         for name, gradient in zip(wrt, add_gradients(bound, pairs, [bound.inputs[n] for n in wrt])):
@@ -57,12 +79,24 @@ def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0, without=()):
                 bound.outputs["g~" + name] = gradient
 
     codes = {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in feeds.items()}
-    plan, bound = compile_graph(session.graph, {n: list(x.shape) for n, x in feeds.items()}, codes, transform=differentiate)
+    plan, bound = compile_graph(
+        session.graph, {n: list(x.shape) for n, x in feeds.items()}, codes, transform=differentiate
+    )
     compiled = Compiled(session, plan, bound)
     try:
-        got = compiled.run({n: RunTensor(1, x.shape, np.ascontiguousarray(x).tobytes()) for n, x in feeds.items()})
-        results = {n: np.frombuffer(v.bytes(), helper.tensor_dtype_to_np_dtype(v.dtype)).reshape(v.shape) for n, v in got.items()}
+        got = compiled.run(
+            {n: RunTensor(1, x.shape, np.ascontiguousarray(x).tobytes()) for n, x in feeds.items()}
+        )
+        results = {
+            n: np.frombuffer(v.bytes(), helper.tensor_dtype_to_np_dtype(v.dtype)).reshape(v.shape)
+            for n, v in got.items()
+        }
     finally:
         compiled.free()
         session.free()
-    return {n: v for n, v in results.items() if not n.startswith("g~")}, {n: results.get("g~" + n) for n in wrt}, drawn, plan
+    return (
+        {n: v for n, v in results.items() if not n.startswith("g~")},
+        {n: results.get("g~" + n) for n in wrt},
+        drawn,
+        plan,
+    )

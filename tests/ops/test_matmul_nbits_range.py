@@ -1,9 +1,11 @@
-"""MatMulNBits where activations are very small, infinite or NaN, against the definition in float64."""
+"""MatMulNBits where activations are very small, infinite or NaN, against the definition in
+float64.
+"""
+
+import edgewise
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-import edgewise
 
 K, N, BLOCK = 128, 24, 32
 KINDS = ["normal", "tiny blocks", "inf", "-inf", "nan", "all inf", "largest"]
@@ -15,22 +17,60 @@ def session(bits: int, level: int, zeros: bool) -> tuple[edgewise.InferenceSessi
     packed = rng.integers(0, 256, (N, K // BLOCK, BLOCK * bits // 8), dtype=np.uint8)
     scales = rng.uniform(0.5, 2, (N, K // BLOCK)).astype(np.float32)
     points = rng.integers(0, 256, (N, K // BLOCK * bits // 8), dtype=np.uint8)
-    fields = np.stack([packed >> i & (1 << bits) - 1 for i in range(0, 8, bits)], -1).reshape(N, K // BLOCK, BLOCK).astype(np.float64)
-    zero = np.stack([points >> i & (1 << bits) - 1 for i in range(0, 8, bits)], -1).reshape(N, K // BLOCK, 1) if zeros else 1 << bits - 1
+    fields = (
+        np.stack([packed >> i & (1 << bits) - 1 for i in range(0, 8, bits)], -1)
+        .reshape(N, K // BLOCK, BLOCK)
+        .astype(np.float64)
+    )
+    zero = (
+        np.stack([points >> i & (1 << bits) - 1 for i in range(0, 8, bits)], -1).reshape(
+            N, K // BLOCK, 1
+        )
+        if zeros
+        else 1 << bits - 1
+    )
     weights = ((fields - zero) * scales[:, :, None]).reshape(N, K).T
-    inputs = [numpy_helper.from_array(packed, "b"), numpy_helper.from_array(scales.ravel(), "s")] + ([numpy_helper.from_array(points.ravel(), "z")] if zeros else [])
-    node = helper.make_node("MatMulNBits", ["x", *(i.name for i in inputs)], ["y"], domain="com.microsoft", K=K, N=N, bits=bits, block_size=BLOCK, accuracy_level=level)
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", K])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m", N])], inputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)], ir_version=9)
+    inputs = [
+        numpy_helper.from_array(packed, "b"),
+        numpy_helper.from_array(scales.ravel(), "s"),
+    ] + ([numpy_helper.from_array(points.ravel(), "z")] if zeros else [])
+    node = helper.make_node(
+        "MatMulNBits",
+        ["x", *(i.name for i in inputs)],
+        ["y"],
+        domain="com.microsoft",
+        K=K,
+        N=N,
+        bits=bits,
+        block_size=BLOCK,
+        accuracy_level=level,
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", K])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m", N])],
+        inputs,
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=9,
+    )
     return edgewise.InferenceSession(model.SerializeToString()), weights
 
 
 def check(got: np.ndarray, x: np.ndarray, weights: np.ndarray, level: int) -> None:
-    """As accurate as sums of rounded products can be: relative to the sum of magnitudes of a block's largest number times its weights."""
+    """As accurate as sums of rounded products can be: relative to the sum of magnitudes of a
+    block's largest number times its weights.
+    """
     with np.errstate(all="ignore"):
         want = x.astype(np.float64) @ weights
         most = np.repeat(np.abs(x.reshape(len(x), -1, BLOCK)).max(-1), BLOCK, -1).astype(np.float64)
-        bound = most @ np.abs(weights) * (0.5 / 127 if level == 4 else 2.0**-22) + 2.0**-149 * (1 + np.abs(weights).sum(0)) * 2
+        bound = (
+            most @ np.abs(weights) * (0.5 / 127 if level == 4 else 2.0**-22)
+            + 2.0**-149 * (1 + np.abs(weights).sum(0)) * 2
+        )
         beyond = ~np.isfinite(want) | (np.abs(want) > np.finfo(np.float32).max)
         wrong = ~(np.abs(got - want) <= bound) & ~beyond
     assert not np.isfinite(got[beyond]).any()
@@ -44,7 +84,25 @@ def test_rows_of_any_size(bits, level, zeros):
     s, weights = session(bits, level, zeros)
     rng = np.random.default_rng(1)
     for m in (1, 5, 40):
-        for exponent in (0, -60, -70, -80, -81, -95, -100, -105, -110, -116, -119, -122, -126, -130, -140, -145, -148):
+        for exponent in (
+            0,
+            -60,
+            -70,
+            -80,
+            -81,
+            -95,
+            -100,
+            -105,
+            -110,
+            -116,
+            -119,
+            -122,
+            -126,
+            -130,
+            -140,
+            -145,
+            -148,
+        ):
             x = np.ldexp(rng.standard_normal((m, K)), exponent).astype(np.float32)
             check(s.run(None, {"x": x})[0], x, weights, level)
 

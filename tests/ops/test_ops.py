@@ -1,10 +1,12 @@
-"""Every case of every op: on each engine, and with its constants fed and its inputs constant, against onnxruntime and ONNX's reference."""
-import pytest
-from engines import open_engine
+"""Every case of every op: on each engine, and with its constants fed and its inputs constant,
+against onnxruntime and ONNX's reference.
+"""
 
 import edgewise
+import pytest
 from edgewise.errors import ModelError, UnsupportedOp
 from edgewise.ops import OPS
+from engines import open_engine
 
 from .harness import Toolbox, all_cases
 
@@ -29,7 +31,9 @@ def check(case, engine, how):
     references = case.references
     assert references, f"{case}: no reference can run it: {case.refusals}"
     got = run(case, engine, how)
-    wrong = {name: d for name, expected in references.items() if (d := case.differences(got, expected))}
+    wrong = {
+        name: d for name, expected in references.items() if (d := case.differences(got, expected))
+    }
     assert not wrong, f"{case} ({how}): {wrong}"
 
 
@@ -55,24 +59,42 @@ def test_strided(case, shift):
         check(case, open_engine("native"), shift)
 
 
-@pytest.mark.parametrize("domain, name", [k for k, op in OPS.items() if k[0] != "edgewise" and op.cases_fn is not None], ids=lambda x: x or "onnx")
+@pytest.mark.parametrize(
+    "domain, name",
+    [k for k, op in OPS.items() if k[0] != "edgewise" and op.cases_fn is not None],
+    ids=lambda x: x or "onnx",
+)
 def test_other_types(domain, name):
-    """The first cases of each op with inputs of every other element type: the references' outputs, or a refusal that names the op."""
+    """The first cases of each op with inputs of every other element type: the references' outputs,
+    or a refusal that names the op.
+    """
     for case in list(OPS[domain, name].cases_fn(Toolbox(domain, name)))[:6]:
         for dtype in Toolbox.types:
             other = case.of_type(dtype)
-            if other is None or name in ("Resize", "Upsample") or not other.references:  # whose scales are floats whatever they resize; test_types.py has them
+            if (
+                other is None or name in ("Resize", "Upsample") or not other.references
+            ):  # whose scales are floats whatever they resize; test_types.py has them
                 continue
             try:
                 got = run(other, open_engine("native"), "declared")
             except (UnsupportedOp, ModelError) as e:
                 assert name in e.where, e
                 continue
-            wrong = {r: d for r, expected in other.references.items() if (d := other.differences(got, expected))}
+            wrong = {
+                r: d
+                for r, expected in other.references.items()
+                if (d := other.differences(got, expected))
+            }
             assert len(wrong) < len(other.references), f"{other}: {wrong}"
 
 
 def test_every_op_has_cases():
-    """Ops of our own domain are made by passes, and tested with them (tests/passes); those whose inputs or outputs a case cannot hold with the session that runs them (tests/session)."""
-    missing = [f"{domain}.{name}" for (domain, name), op in OPS.items() if domain != "edgewise" and op.cases_fn is None and op.host_fn is None]
+    """Ops of our own domain are made by passes, and tested with them (tests/passes); those whose
+    inputs or outputs a case cannot hold with the session that runs them (tests/session).
+    """
+    missing = [
+        f"{domain}.{name}"
+        for (domain, name), op in OPS.items()
+        if domain != "edgewise" and op.cases_fn is None and op.host_fn is None
+    ]
     assert not missing

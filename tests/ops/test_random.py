@@ -1,28 +1,46 @@
-"""Random numbers: what they are distributed like, that a seed makes them the same, and that without one each run has others."""
+"""Random numbers: what they are distributed like, that a seed makes them the same, and that without
+one each run has others.
+"""
+
 import math
 
+import edgewise
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
-import edgewise
-
 N = 40_000
 
 
 def session(op, inputs=(), opset=21, **attrs):
-    fed = [helper.make_tensor_value_info(f"x{i}", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for i, x in enumerate(inputs)]
+    fed = [
+        helper.make_tensor_value_info(f"x{i}", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for i, x in enumerate(inputs)
+    ]
     node = helper.make_node(op, [f"x{i}" for i in range(len(inputs))], ["y"], **attrs)
     other = helper.make_node(op, [f"x{i}" for i in range(len(inputs))], ["z"], **attrs)
-    graph = helper.make_graph([node, other], "g", fed, [helper.make_empty_tensor_value_info("y"), helper.make_empty_tensor_value_info("z")])
-    s = edgewise.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10).SerializeToString())
+    graph = helper.make_graph(
+        [node, other],
+        "g",
+        fed,
+        [helper.make_empty_tensor_value_info("y"), helper.make_empty_tensor_value_info("z")],
+    )
+    s = edgewise.InferenceSession(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10
+        ).SerializeToString()
+    )
     return lambda: s.run(None, {f"x{i}": x for i, x in enumerate(inputs)})
 
 
-OPS = {"RandomUniform": ((), {"shape": [200, 200], "low": -1.0, "high": 3.0}, 1.0, 4 / math.sqrt(12)), "RandomNormal": ((), {"shape": [200, 200], "mean": 2.0, "scale": 0.5}, 2.0, 0.5),
-       "RandomUniformLike": ((np.zeros((200, 200), np.float32),), {}, 0.5, 1 / math.sqrt(12)), "RandomNormalLike": ((np.zeros((200, 200), np.float32),), {}, 0.0, 1.0),
-       "Bernoulli": ((np.full((200, 200), 0.3, np.float32),), {}, 0.3, math.sqrt(0.21))}
+OPS = {
+    "RandomUniform": ((), {"shape": [200, 200], "low": -1.0, "high": 3.0}, 1.0, 4 / math.sqrt(12)),
+    "RandomNormal": ((), {"shape": [200, 200], "mean": 2.0, "scale": 0.5}, 2.0, 0.5),
+    "RandomUniformLike": ((np.zeros((200, 200), np.float32),), {}, 0.5, 1 / math.sqrt(12)),
+    "RandomNormalLike": ((np.zeros((200, 200), np.float32),), {}, 0.0, 1.0),
+    "Bernoulli": ((np.full((200, 200), 0.3, np.float32),), {}, 0.3, math.sqrt(0.21)),
+}
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -30,7 +48,9 @@ def test_distribution(op):
     inputs, attrs, mean, deviation = OPS[op]
     run = session(op, inputs, **attrs)
     (a, other), (b, _) = run(), run()
-    assert abs(a.mean() - mean) < 5 * deviation / math.sqrt(N) and abs(a.std() / deviation - 1) < 0.03
+    assert (
+        abs(a.mean() - mean) < 5 * deviation / math.sqrt(N) and abs(a.std() / deviation - 1) < 0.03
+    )
     assert not np.array_equal(a, b) and not np.array_equal(a, other)
     for x, y in ((a, b), (a, other), (a[:, :-1], a[:, 1:]), (a[:-1], a[1:])):
         assert abs(np.corrcoef(x.ravel(), y.ravel())[0, 1]) < 0.03
@@ -66,13 +86,29 @@ def test_multinomial():
 def test_dropout(said):
     """Active in a session where the node says training_mode = true, only there."""
     x = np.random.default_rng(0).standard_normal((200, 200)).astype(np.float32)
-    constants = [onnx.numpy_helper.from_array(np.array(0.25, np.float32), "ratio")] + ([] if said is None else [onnx.numpy_helper.from_array(np.array(said), "training")])
-    node = helper.make_node("Dropout", ["x", "ratio"] + ([] if said is None else ["training"]), ["y", "mask"])
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, x.shape)], [helper.make_empty_tensor_value_info("y"), helper.make_empty_tensor_value_info("mask")], constants)
-    s = edgewise.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString())
+    constants = [onnx.numpy_helper.from_array(np.array(0.25, np.float32), "ratio")] + (
+        [] if said is None else [onnx.numpy_helper.from_array(np.array(said), "training")]
+    )
+    node = helper.make_node(
+        "Dropout", ["x", "ratio"] + ([] if said is None else ["training"]), ["y", "mask"]
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", 1, x.shape)],
+        [helper.make_empty_tensor_value_info("y"), helper.make_empty_tensor_value_info("mask")],
+        constants,
+    )
+    s = edgewise.InferenceSession(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+        ).SerializeToString()
+    )
     y, mask = s.run(None, {"x": x})
     if not said:
         assert np.array_equal(x, y) and mask.all()
         return
-    assert abs(mask.mean() - 0.75) < 0.02 and np.allclose(y, np.where(mask, x / np.float32(0.75), 0))
+    assert abs(mask.mean() - 0.75) < 0.02 and np.allclose(
+        y, np.where(mask, x / np.float32(0.75), 0)
+    )
     assert not np.array_equal(mask, s.run(None, {"x": x})[1])

@@ -1,22 +1,22 @@
 """Small graphs written as exporters write them, and what a pass makes of them.
 
-    g = Graph()
-    x = g.input(2, 5, 8)
-    g.output(g.Mul(x, g.Sigmoid(x)))
-    fused(g, [fuse_activations], SiLU=1)
+g = Graph()
+x = g.input(2, 5, 8)
+g.output(g.Mul(x, g.Sigmoid(x)))
+fused(g, [fuse_activations], SiLU=1)
 """
+
 from __future__ import annotations
 
 from collections import Counter
 from unittest import mock
 
+import edgewise
 import numpy as np
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
-
-import edgewise
 from edgewise.passes import PASSES
 from engines import open_engine
+from onnx import TensorProto, helper, numpy_helper
 
 MS = "com.microsoft"
 
@@ -30,12 +30,18 @@ class Graph:
         name = f"input{len(self.feeds)}"
         x = self.random.standard_normal(shape).astype(dtype) if value is None else np.asarray(value)
         self.feeds[name] = x
-        self.infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape))
+        self.infos.append(
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        )
         return name
 
     def constant(self, value):
         """A number (float32), a list of ints (int64) or an array."""
-        x = np.asarray(value, np.int64 if isinstance(value, list) else np.float32) if isinstance(value, (int, float, list)) else np.asarray(value)
+        x = (
+            np.asarray(value, np.int64 if isinstance(value, list) else np.float32)
+            if isinstance(value, (int, float, list))
+            else np.asarray(value)
+        )
         name = f"constant{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(x, name))
         return name
@@ -44,15 +50,23 @@ class Graph:
         return self.constant(self.random.standard_normal(shape).astype(np.float32) * 0.5)
 
     def __getattr__(self, op):
-        """g.Add(a, 1.0): one node; numbers, lists and arrays become constants. Returns its output, or a list when outputs > 1."""
+        """g.Add(a, 1.0): one node; numbers, lists and arrays become constants.
+
+        Returns its output, or a list when outputs > 1.
+        """
         if not op[0].isupper():
             raise AttributeError(op)
 
         def node(*inputs, outputs=1, domain="", **attrs):
-            names = ["" if i is None else i if isinstance(i, str) else self.constant(i) for i in inputs]
+            names = [
+                "" if i is None else i if isinstance(i, str) else self.constant(i) for i in inputs
+            ]
             outs = [f"{op}{len(self.nodes)}_{k}" for k in range(outputs)]
-            self.nodes.append(helper.make_node(op, names, outs, domain=domain, name=outs[0], **attrs))
+            self.nodes.append(
+                helper.make_node(op, names, outs, domain=domain, name=outs[0], **attrs)
+            )
             return outs[0] if outputs == 1 else outs
+
         return node
 
     def output(self, *names):
@@ -61,14 +75,29 @@ class Graph:
     def model(self):
         outs = [helper.make_tensor_value_info(o, self.type_of(o), None) for o in self.outputs]
         graph = helper.make_graph(self.nodes, "graph", self.infos, outs, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid(MS, 1)], ir_version=8 if self.opset < 21 else 10).SerializeToString()
+        return helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid(MS, 1)],
+            ir_version=8 if self.opset < 21 else 10,
+        ).SerializeToString()
 
     def type_of(self, name):
-        return next((TensorProto.BOOL for n in self.nodes if name in n.output and n.op_type in ("IsNaN", "Equal", "Less", "Greater")), TensorProto.FLOAT)
+        return next(
+            (
+                TensorProto.BOOL
+                for n in self.nodes
+                if name in n.output and n.op_type in ("IsNaN", "Equal", "Less", "Greater")
+            ),
+            TensorProto.FLOAT,
+        )
 
     # spellings that several tests share
     def mean(self, x, axis=-1, keepdims=1):
-        return self.ReduceMean(x, [axis], keepdims=keepdims) if self.opset >= 18 else self.ReduceMean(x, axes=[axis], keepdims=keepdims)
+        return (
+            self.ReduceMean(x, [axis], keepdims=keepdims)
+            if self.opset >= 18
+            else self.ReduceMean(x, axes=[axis], keepdims=keepdims)
+        )
 
     def unsqueeze(self, x, axis):
         return self.Unsqueeze(x, [axis]) if self.opset >= 13 else self.Unsqueeze(x, axes=[axis])
@@ -87,6 +116,7 @@ def run(g, passes):
         bound.prune()
         left.update(n.op if n.domain in ("", "edgewise") else f"ms.{n.op}" for n in bound.nodes)
         return bound
+
     session = edgewise.InferenceSession(g.model(), engine=open_engine("native"))
     try:
         with mock.patch("edgewise.plan.compile.optimize", only):
@@ -99,7 +129,9 @@ def expected(g):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(g.model(), options, ["CPUExecutionProvider"]).run(None, g.feeds)
+    return onnxruntime.InferenceSession(g.model(), options, ["CPUExecutionProvider"]).run(
+        None, g.feeds
+    )
 
 
 def check(g, passes, tol=2e-5):

@@ -1,8 +1,8 @@
 """GELU, SiLU and gated forms as exporters spell them."""
+
 import math
 
 import pytest
-
 from edgewise.passes import common_subexpressions, fuse_activations
 
 from .graphs import Graph, fused, untouched
@@ -10,7 +10,11 @@ from .graphs import Graph, fused, untouched
 PASS = [common_subexpressions, fuse_activations]
 ROOT = math.sqrt(2 / math.pi)
 
-INNER_ERF = {"div": lambda g, x: g.Div(x, math.sqrt(2)), "mul": lambda g, x: g.Mul(x, math.sqrt(0.5)), "mul left": lambda g, x: g.Mul(math.sqrt(0.5), x)}
+INNER_ERF = {
+    "div": lambda g, x: g.Div(x, math.sqrt(2)),
+    "mul": lambda g, x: g.Mul(x, math.sqrt(0.5)),
+    "mul left": lambda g, x: g.Mul(math.sqrt(0.5), x),
+}
 INNER_TANH = {
     "pow": lambda g, x: g.Mul(ROOT, g.Add(x, g.Mul(0.044715, g.Pow(x, 3.0)))),
     "cube": lambda g, x: g.Mul(g.Add(x, g.Mul(g.Mul(g.Mul(x, x), x), 0.044715)), ROOT),
@@ -43,7 +47,15 @@ def test_gelu_tanh(inner, outer):
     fused(g, PASS, ("Tanh", "Mul", "Add"), Gelu=1)
 
 
-@pytest.mark.parametrize("root, one, half, f", [(0.7, 1.0, 0.5, "Erf"), (math.sqrt(0.5), 2.0, 0.5, "Erf"), (math.sqrt(0.5), 1.0, 0.4, "Erf"), (math.sqrt(0.5), 1.0, 0.5, "Tanh")])
+@pytest.mark.parametrize(
+    "root, one, half, f",
+    [
+        (0.7, 1.0, 0.5, "Erf"),
+        (math.sqrt(0.5), 2.0, 0.5, "Erf"),
+        (math.sqrt(0.5), 1.0, 0.4, "Erf"),
+        (math.sqrt(0.5), 1.0, 0.5, "Tanh"),
+    ],
+)
 def test_other_numbers(root, one, half, f):
     g = Graph()
     x = g.input(2, 5, 16)
@@ -103,7 +115,9 @@ def test_quick_gelu():
 def test_sigmoid_of_something_else():
     g = Graph()
     x, z = g.input(2, 5, 16), g.input(2, 5, 16)
-    g.output(g.Mul(z, g.Sigmoid(x)), g.Mul(x, g.Sigmoid(g.Add(x, 1.0))), g.Mul(z, g.Sigmoid(g.Mul(z, z))))
+    g.output(
+        g.Mul(z, g.Sigmoid(x)), g.Mul(x, g.Sigmoid(g.Add(x, 1.0))), g.Mul(z, g.Sigmoid(g.Mul(z, z)))
+    )
     untouched(g, PASS, "SiLU", "ms.QuickGelu", "SiLUMul")
 
 
@@ -122,8 +136,17 @@ def test_sigmoid_of_a_row_times_a_matrix():
     fused(g, PASS)
 
 
-@pytest.mark.parametrize("gate, name", [(lambda g, x: g.Mul(x, g.Sigmoid(x)), "SiLUMul"), (lambda g, x: g.Mul(0.5, g.Mul(x, g.Add(1.0, g.Erf(g.Div(x, math.sqrt(2)))))), "GeluMul"),
-                                        (lambda g, x: OUTER["0.5x, then (1+f)"](g, x, g.Tanh(INNER_TANH["pow"](g, x))), "GeluTanhMul")])
+@pytest.mark.parametrize(
+    "gate, name",
+    [
+        (lambda g, x: g.Mul(x, g.Sigmoid(x)), "SiLUMul"),
+        (lambda g, x: g.Mul(0.5, g.Mul(x, g.Add(1.0, g.Erf(g.Div(x, math.sqrt(2)))))), "GeluMul"),
+        (
+            lambda g, x: OUTER["0.5x, then (1+f)"](g, x, g.Tanh(INNER_TANH["pow"](g, x))),
+            "GeluTanhMul",
+        ),
+    ],
+)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_gated(gate, name, swapped):
     g = Graph()
@@ -163,7 +186,11 @@ def test_quick_gelu_is_not_the_gate_of_silu():
     untouched(g, PASS, "SiLUMul")
 
 
-SIX = {"clip": lambda g, x: g.Clip(g.Add(x, 3.0), 0.0, 6.0), "clip, 3 first": lambda g, x: g.Clip(g.Add(3.0, x), 0.0, 6.0), "max and min": lambda g, x: g.Min(6.0, g.Max(g.Add(x, 3.0), 0.0))}
+SIX = {
+    "clip": lambda g, x: g.Clip(g.Add(x, 3.0), 0.0, 6.0),
+    "clip, 3 first": lambda g, x: g.Clip(g.Add(3.0, x), 0.0, 6.0),
+    "max and min": lambda g, x: g.Min(6.0, g.Max(g.Add(x, 3.0), 0.0)),
+}
 HARD = {
     "x six / 6": lambda g, x, six: g.Div(g.Mul(x, six), 6.0),
     "six x * 1/6": lambda g, x, six: g.Mul(1 / 6, g.Mul(six, x)),
@@ -194,9 +221,13 @@ def test_hard_swish_by_hard_sigmoid():
 def test_no_hard_swish(change):
     g = Graph()
     x, z = g.input(2, 5, 16), g.input(2, 5, 16)
-    six = g.Clip(g.Add(x, 2.0 if change == "shift" else 3.0), 0.0, 5.0 if change == "limit" else 6.0)
+    six = g.Clip(
+        g.Add(x, 2.0 if change == "shift" else 3.0), 0.0, 5.0 if change == "limit" else 6.0
+    )
     product = g.Div(x, six) if change == "divided" else g.Mul(z if change == "other" else x, six)
-    g.output(g.Div(product, 7.0 if change == "factor" else 6.0), *([product] if change == "kept" else []))
+    g.output(
+        g.Div(product, 7.0 if change == "factor" else 6.0), *([product] if change == "kept" else [])
+    )
     untouched(g, PASS, "HardSwish")
 
 

@@ -1,9 +1,9 @@
 """softmax(q k^T) v as exporters spell it."""
+
 import math
 
 import numpy as np
 import pytest
-
 from edgewise.passes import common_subexpressions, fuse_attention
 
 from .graphs import Graph, check, fused, untouched
@@ -18,7 +18,13 @@ def heads(g, x, count=H, dim=D, seq=S, batch=B):
 
 
 def causal(low=-np.inf, shape=(1, 1, S, S)):
-    return np.broadcast_to(np.triu(np.full((S, S), low, np.float32), 1), shape).copy() if np.isfinite(low) else np.where(np.triu(np.ones((S, S), bool), 1), np.float32(low), np.float32(0)).reshape(1, 1, S, S)
+    return (
+        np.broadcast_to(np.triu(np.full((S, S), low, np.float32), 1), shape).copy()
+        if np.isfinite(low)
+        else np.where(np.triu(np.ones((S, S), bool), 1), np.float32(low), np.float32(0)).reshape(
+            1, 1, S, S
+        )
+    )
 
 
 def scores(g, q, k, scale="div", factor=math.sqrt(D)):
@@ -48,7 +54,13 @@ def test_attention(scale, mask):
     if mask == "where":
         s = g.Where(np.tril(np.ones((1, 1, S, S), bool)), s, -1e9)
     elif mask:
-        m = g.input(value=causal(-1e9) + np.zeros({"per batch": (B, 1, 1, 1), "per head": (1, H, 1, 1)}.get(mask, (1, 1, 1, 1)), np.float32))
+        m = g.input(
+            value=causal(-1e9)
+            + np.zeros(
+                {"per batch": (B, 1, 1, 1), "per head": (1, H, 1, 1)}.get(mask, (1, 1, 1, 1)),
+                np.float32,
+            )
+        )
         s = g.Add(m, s) if mask == "add left" else g.Add(s, m)
     g.output(g.MatMul(g.Softmax(s, axis=-1), v))
     fused(g, PASS, PARTS, Attention=1)
@@ -57,7 +69,9 @@ def test_attention(scale, mask):
 @pytest.mark.parametrize("form", ["where", "add", "sliced", "uint8"])
 @pytest.mark.parametrize("past", [0, 3])
 def test_causal_triangles_of_the_file(form, past):
-    """They become the kernel's `causal`, so that keys behind the diagonal are not even looked at; triangles that are not quite causal stay masks."""
+    """They become the kernel's `causal`, so that keys behind the diagonal are not even looked at;
+    triangles that are not quite causal stay masks.
+    """
     for exact in (True, False):
         g = Graph()
         q, k, v = inputs(g, kv_len=S + past)
@@ -68,9 +82,13 @@ def test_causal_triangles_of_the_file(form, past):
             s = g.Add(s, np.where(allowed, 0, -1e9).astype(np.float32))
         else:
             if form != "where":
-                whole = np.tril(np.ones((1, 1, S + past, S + past), np.uint8 if form == "uint8" else bool))
+                whole = np.tril(
+                    np.ones((1, 1, S + past, S + past), np.uint8 if form == "uint8" else bool)
+                )
                 whole[0, 0, past + 1, 0] &= exact
-                allowed = g.Slice(g.Slice(whole, [past], [S + past], [2], [1]), [0], [S + past], [3], [1])
+                allowed = g.Slice(
+                    g.Slice(whole, [past], [S + past], [2], [1]), [0], [S + past], [3], [1]
+                )
                 allowed = g.Cast(allowed, to=9) if form == "uint8" else allowed
             s = g.Where(allowed, s, -1e9)
         g.output(g.MatMul(g.Softmax(s, axis=-1), v))
@@ -79,7 +97,9 @@ def test_causal_triangles_of_the_file(form, past):
 
 @pytest.mark.parametrize("low", [-np.inf, -3.4028234663852886e38, -65504.0, -1e9])
 def test_rows_of_which_all_is_masked(low):
-    """Rows of padding: equal weights where `low` is a number, as the softmax of equal scores has; NaN where it is -inf."""
+    """Rows of padding: equal weights where `low` is a number, as the softmax of equal scores has;
+    NaN where it is -inf.
+    """
     g = Graph()
     q, k, v = inputs(g)
     allowed = np.tril(np.ones((S, S), bool)) & (np.arange(S)[:, None] > 1)
@@ -91,7 +111,9 @@ def test_rows_of_which_all_is_masked(low):
 def test_rows_of_which_all_is_masked_by_addition():
     g = Graph()
     q, k, v = inputs(g)
-    m = np.where(np.arange(S)[:, None] > 1, causal(-3.4028234663852886e38), -3.4028234663852886e38).astype(np.float32)
+    m = np.where(
+        np.arange(S)[:, None] > 1, causal(-3.4028234663852886e38), -3.4028234663852886e38
+    ).astype(np.float32)
     g.output(g.MatMul(g.Softmax(g.Add(scores(g, q, k), g.constant(m)), axis=-1), v))
     fused(g, PASS, PARTS, Attention=1)
 
@@ -101,7 +123,11 @@ def test_two_masks():
     g = Graph()
     q, k, v = inputs(g)
     s = g.Where(np.tril(np.ones((1, 1, S, S), bool)), scores(g, q, k), -3.4028234663852886e38)
-    m = g.input(value=np.array([[0, 0, 0, 0, 0], [-3.4028234663852886e38, 0, 0, 0, 0]], np.float32).reshape(B, 1, 1, S))
+    m = g.input(
+        value=np.array([[0, 0, 0, 0, 0], [-3.4028234663852886e38, 0, 0, 0, 0]], np.float32).reshape(
+            B, 1, 1, S
+        )
+    )
     g.output(g.MatMul(g.Softmax(g.Add(s, m), axis=-1), v))
     fused(g, PASS, PARTS, Attention=1)
 
@@ -119,7 +145,9 @@ def test_merged_heads(axis):
     g = Graph()
     x = [heads(g, g.input(B, S, H * D)) for _ in range(3)]
     y = g.MatMul(g.Softmax(scores(g, x[0], x[1]), axis=axis), x[2])
-    g.output(g.MatMul(g.Reshape(g.Transpose(y, perm=[0, 2, 1, 3]), [B, S, H * D]), g.weight(H * D, 3)))
+    g.output(
+        g.MatMul(g.Reshape(g.Transpose(y, perm=[0, 2, 1, 3]), [B, S, H * D]), g.weight(H * D, 3))
+    )
     fused(g, PASS, ("Softmax",), Attention=1, MatMul=1, Transpose=3)
 
 
@@ -135,7 +163,7 @@ def test_heads_merged_in_another_order():
     g = Graph()
     q, k, v = inputs(g)
     y = g.MatMul(g.Softmax(scores(g, q, k), axis=-1), v)
-    g.output(g.Reshape(g.Transpose(y, perm=[2, 0, 1, 3]), [S, B * H * D]), )
+    g.output(g.Reshape(g.Transpose(y, perm=[2, 0, 1, 3]), [S, B * H * D]))
     fused(g, PASS, PARTS, Attention=1, Transpose=1)
 
 
@@ -220,15 +248,25 @@ def test_other_guards(kind):
     m = causal()
     m[..., 2, :] = -np.inf
     p = g.Softmax(g.Add(scores(g, q, k), g.constant(m)), axis=-1)
-    g.output(g.MatMul(g.Where(g.IsNaN(p), 1.0, p) if kind == "one" else g.Where(g.IsNaN(p), p, 0.0), v))
+    g.output(
+        g.MatMul(g.Where(g.IsNaN(p), 1.0, p) if kind == "one" else g.Where(g.IsNaN(p), p, 0.0), v)
+    )
     untouched(g, PASS, "Attention")
 
 
 def test_bloom():
-    """Batch and heads in one dimension, alibi added to it: baddbmm, then masks in four dimensions."""
+    """Batch and heads in one dimension, alibi added to it: baddbmm, then masks in four
+    dimensions.
+    """
     g = Graph()
     q, k, v = (g.input(B * H, S, D) for _ in range(3))
-    alibi = g.input(value=(np.arange(B * H, dtype=np.float32)[:, None, None] * np.arange(S, dtype=np.float32)[None, None] * 0.1).astype(np.float32))
+    alibi = g.input(
+        value=(
+            np.arange(B * H, dtype=np.float32)[:, None, None]
+            * np.arange(S, dtype=np.float32)[None, None]
+            * 0.1
+        ).astype(np.float32)
+    )
     s = g.Add(g.Mul(g.MatMul(q, g.Transpose(k, perm=[0, 2, 1])), 1 / math.sqrt(D)), alibi)
     s = g.Add(g.Reshape(s, [B, H, S, S]), g.constant(causal(-1e9)))
     p = g.Reshape(g.Softmax(s, axis=-1), [B * H, S, S])
@@ -257,7 +295,9 @@ def test_softmax_that_flattens():
     """Before opset 13, axes 1 (the default) and 2 take dimensions together."""
     g = Graph(11)
     q, k, v = inputs(g)
-    g.output(g.MatMul(g.Softmax(scores(g, q, k), axis=2), v), g.MatMul(g.Softmax(scores(g, q, k)), v))
+    g.output(
+        g.MatMul(g.Softmax(scores(g, q, k), axis=2), v), g.MatMul(g.Softmax(scores(g, q, k)), v)
+    )
     untouched(g, PASS, "Attention")
 
 
@@ -275,7 +315,9 @@ def test_inner_value_that_is_an_output(which):
 def test_mask_before_scale():
     g = Graph()
     q, k, v = inputs(g)
-    s = g.Div(g.Add(g.MatMul(q, g.Transpose(k, perm=[0, 1, 3, 2])), g.input(B, 1, S, S)), math.sqrt(D))
+    s = g.Div(
+        g.Add(g.MatMul(q, g.Transpose(k, perm=[0, 1, 3, 2])), g.input(B, 1, S, S)), math.sqrt(D)
+    )
     g.output(g.MatMul(g.Softmax(s, axis=-1), v))
     untouched(g, PASS, "Attention")
 
@@ -291,14 +333,28 @@ def test_mask_between_scale_and_cap():
 def test_where_with_a_number_that_is_not_low():
     g = Graph()
     q, k, v = inputs(g)
-    g.output(g.MatMul(g.Softmax(g.Where(np.tril(np.ones((1, 1, S, S), bool)), scores(g, q, k), -10.0), axis=-1), v))
+    g.output(
+        g.MatMul(
+            g.Softmax(
+                g.Where(np.tril(np.ones((1, 1, S, S), bool)), scores(g, q, k), -10.0), axis=-1
+            ),
+            v,
+        )
+    )
     untouched(g, PASS, "Attention")
 
 
 def test_where_the_other_way_round():
     g = Graph()
     q, k, v = inputs(g)
-    g.output(g.MatMul(g.Softmax(g.Where(np.triu(np.ones((1, 1, S, S), bool), 1), -1e9, scores(g, q, k)), axis=-1), v))
+    g.output(
+        g.MatMul(
+            g.Softmax(
+                g.Where(np.triu(np.ones((1, 1, S, S), bool), 1), -1e9, scores(g, q, k)), axis=-1
+            ),
+            v,
+        )
+    )
     check(g, PASS)
 
 

@@ -1,7 +1,7 @@
 """LayerNorm and RMSNorm as exporters spell them."""
+
 import numpy as np
 import pytest
-
 from edgewise.passes import common_subexpressions, fuse_normalization, fuse_residual_norm
 
 from .graphs import Graph, fused, untouched
@@ -11,10 +11,27 @@ PARTS = ("Sqrt", "ReduceMean", "Sub", "Reciprocal", "Div")
 
 
 def inverse(g, x, sd, how):
-    return {"div": lambda: g.Div(x, sd), "reciprocal": lambda: g.Mul(x, g.Reciprocal(sd)), "one over": lambda: g.Mul(g.Div(1.0, sd), x)}[how]()
+    return {
+        "div": lambda: g.Div(x, sd),
+        "reciprocal": lambda: g.Mul(x, g.Reciprocal(sd)),
+        "one over": lambda: g.Mul(g.Div(1.0, sd), x),
+    }[how]()
 
 
-def layer_norm(g, x, square="pow", divide="div", twice=False, swapped=False, bias=True, scale=True, axis=-1, epsilon=1e-5, width=16, power=2.0):
+def layer_norm(
+    g,
+    x,
+    square="pow",
+    divide="div",
+    twice=False,
+    swapped=False,
+    bias=True,
+    scale=True,
+    axis=-1,
+    epsilon=1e-5,
+    width=16,
+    power=2.0,
+):
     d = g.Sub(x, g.mean(x, axis))
     e = g.Sub(x, g.mean(x, axis)) if twice else d
     v = g.mean(g.Pow(e, power) if square == "pow" else g.Mul(e, e), axis)
@@ -55,7 +72,9 @@ def test_layer_norm_at_an_axis_counted_from_the_front():
 def test_rms_norm(opset, square, divide, scale):
     g = Graph(opset)
     x = g.input(2, 5, 16)
-    y = inverse(g, x, g.Sqrt(g.Add(g.mean(g.Pow(x, 2.0) if square == "pow" else g.Mul(x, x)), 1e-6)), divide)
+    y = inverse(
+        g, x, g.Sqrt(g.Add(g.mean(g.Pow(x, 2.0) if square == "pow" else g.Mul(x, x)), 1e-6)), divide
+    )
     g.output(g.Mul(g.weight(16), y) if scale == "left" else g.Mul(y, g.weight(16)) if scale else y)
     fused(g, NORM, PARTS, RMSNormalization=1, Mul=0)
 
@@ -71,7 +90,16 @@ def test_gemma_scales_by_one_plus_weight():
 @pytest.mark.parametrize("kwargs", [{"axis": 1, "width": 16}, {"power": 3.0}])
 def test_not_a_layer_norm(kwargs):
     g = Graph()
-    g.output(layer_norm(g, g.input(value=np.random.default_rng(3).uniform(1, 2, (2, 5, 16)).astype(np.float32) ** np.arange(16, dtype=np.float32)), **kwargs))
+    g.output(
+        layer_norm(
+            g,
+            g.input(
+                value=np.random.default_rng(3).uniform(1, 2, (2, 5, 16)).astype(np.float32)
+                ** np.arange(16, dtype=np.float32)
+            ),
+            **kwargs,
+        )
+    )
     untouched(g, NORM, "LayerNormalization")
 
 
@@ -86,14 +114,18 @@ def test_variance_of_something_else():
 def test_without_keepdims():
     g = Graph(18)
     x = g.input(5, 5, 5)
-    g.output(g.Mul(g.Div(x, g.Sqrt(g.Add(g.mean(g.Mul(x, x), keepdims=0), 1e-5))), g.weight(5)))  # broadcasts along the wrong axis, as written
+    g.output(
+        g.Mul(g.Div(x, g.Sqrt(g.Add(g.mean(g.Mul(x, x), keepdims=0), 1e-5))), g.weight(5))
+    )  # broadcasts along the wrong axis, as written
     untouched(g, NORM, "RMSNormalization")
 
 
 def test_two_axes():
     g = Graph()
     x = g.input(2, 5, 16)
-    g.output(g.Mul(g.Div(x, g.Sqrt(g.Add(g.ReduceMean(g.Mul(x, x), axes=[1, 2]), 1e-5))), g.weight(16)))
+    g.output(
+        g.Mul(g.Div(x, g.Sqrt(g.Add(g.ReduceMean(g.Mul(x, x), axes=[1, 2]), 1e-5))), g.weight(16))
+    )
     untouched(g, NORM, "RMSNormalization")
 
 
@@ -108,7 +140,12 @@ def test_square_of_two_different_values():
 def test_epsilon_that_is_not_one_number():
     g = Graph()
     x = g.input(2, 5, 16)
-    g.output(g.Mul(g.Div(x, g.Sqrt(g.Add(g.mean(g.Mul(x, x)), np.full((5, 1), 0.1, np.float32)))), g.weight(16)))
+    g.output(
+        g.Mul(
+            g.Div(x, g.Sqrt(g.Add(g.mean(g.Mul(x, x)), np.full((5, 1), 0.1, np.float32)))),
+            g.weight(16),
+        )
+    )
     untouched(g, NORM, "RMSNormalization")
 
 
@@ -137,7 +174,10 @@ def test_inner_value_that_is_an_output(which):
     s = g.Sqrt(g.Add(v, 1e-5))
     n = g.Div(d, s)
     m = g.Mul(n, g.weight(16))
-    g.output(g.Add(m, g.weight(16)), {"normalised": n, "deviation": s, "variance": v, "centred": d, "scaled": m}[which])
+    g.output(
+        g.Add(m, g.weight(16)),
+        {"normalised": n, "deviation": s, "variance": v, "centred": d, "scaled": m}[which],
+    )
     fused(g, NORM)
 
 
@@ -187,7 +227,11 @@ def test_residual_normalised_along_other_axes():
 def test_residual_with_two_norms():
     g = Graph()
     s = g.Add(g.input(2, 5, 16), g.input(2, 5, 16))
-    g.output(g.LayerNormalization(s, g.weight(16), g.weight(16)), g.LayerNormalization(s, g.weight(16), g.weight(16)), s)
+    g.output(
+        g.LayerNormalization(s, g.weight(16), g.weight(16)),
+        g.LayerNormalization(s, g.weight(16), g.weight(16)),
+        s,
+    )
     fused(g, [fuse_residual_norm], LayerNormalization=1, Add=0)
 
 

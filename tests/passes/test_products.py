@@ -1,10 +1,15 @@
 """Bias, activation and residual into products; common subexpressions; logits of one position."""
-import numpy as np
-import pytest
 
 import edgewise
+import numpy as np
+import pytest
 from edgewise.ops.symbolic import Sym
-from edgewise.passes import common_subexpressions, fuse_activations, fuse_epilogues, fuse_residual_norm
+from edgewise.passes import (
+    common_subexpressions,
+    fuse_activations,
+    fuse_epilogues,
+    fuse_residual_norm,
+)
 from edgewise.passes.last_position import keep_position
 from edgewise.plan.compile import compile_graph
 from engines import open_engine
@@ -17,14 +22,30 @@ EPILOGUE = [common_subexpressions, fuse_activations, fuse_epilogues]
 def product(g, x, kind="MatMul", k=32, n=24):
     if kind == "MatMulNBits":
         rng = g.random
-        return g.MatMulNBits(x, rng.integers(0, 256, (n, k // 32, 16)).astype(np.uint8), rng.uniform(0.02, 0.1, (n, k // 32)).astype(np.float32), domain=MS, K=k, N=n, bits=4, block_size=32)
+        return g.MatMulNBits(
+            x,
+            rng.integers(0, 256, (n, k // 32, 16)).astype(np.uint8),
+            rng.uniform(0.02, 0.1, (n, k // 32)).astype(np.float32),
+            domain=MS,
+            K=k,
+            N=n,
+            bits=4,
+            block_size=32,
+        )
     if kind == "Gemm":
         return g.Gemm(x, g.weight(n, k), transB=1)
     return g.MatMul(x, g.weight(k, n))
 
 
-ACTIVATIONS = {"Relu": lambda g, y: g.Relu(y), "Tanh": lambda g, y: g.Tanh(y), "Sigmoid": lambda g, y: g.Sigmoid(y), "Gelu": lambda g, y: g.Gelu(y), "Gelu tanh": lambda g, y: g.Gelu(y, approximate="tanh"),
-               "SiLU": lambda g, y: g.Mul(y, g.Sigmoid(y)), "QuickGelu": lambda g, y: g.Mul(y, g.Sigmoid(g.Mul(y, 1.702)))}
+ACTIVATIONS = {
+    "Relu": lambda g, y: g.Relu(y),
+    "Tanh": lambda g, y: g.Tanh(y),
+    "Sigmoid": lambda g, y: g.Sigmoid(y),
+    "Gelu": lambda g, y: g.Gelu(y),
+    "Gelu tanh": lambda g, y: g.Gelu(y, approximate="tanh"),
+    "SiLU": lambda g, y: g.Mul(y, g.Sigmoid(y)),
+    "QuickGelu": lambda g, y: g.Mul(y, g.Sigmoid(g.Mul(y, 1.702))),
+}
 
 
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm", "MatMulNBits"])
@@ -36,7 +57,9 @@ def test_bias_and_activation(kind, activation, swapped):
     y = g.Add(g.weight(24), y) if swapped else g.Add(y, g.weight(24))
     g.output(ACTIVATIONS[activation](g, y) if activation else y)
     left = check(g, EPILOGUE, 1e-4)
-    assert left.total() == 1 and left[kind if kind != "MatMulNBits" else "ms.MatMulNBits"] == 1, dict(left)
+    assert left.total() == 1 and left[kind if kind != "MatMulNBits" else "ms.MatMulNBits"] == 1, (
+        dict(left)
+    )
 
 
 @pytest.mark.parametrize("kind", ["MatMul", "MatMulNBits"])
@@ -122,13 +145,21 @@ def test_two_products_are_added():
 def test_gemm_with_a_sum_of_its_own():
     g = Graph()
     x = g.input(3, 32)
-    g.output(g.Add(g.Gemm(x, g.weight(24, 32), g.weight(24), transB=1, beta=0.5), g.weight(24)), g.Add(g.Gemm(x, g.weight(24, 32), transB=1, alpha=2.0, beta=0.5), g.weight(24)))
+    g.output(
+        g.Add(g.Gemm(x, g.weight(24, 32), g.weight(24), transB=1, beta=0.5), g.weight(24)),
+        g.Add(g.Gemm(x, g.weight(24, 32), transB=1, alpha=2.0, beta=0.5), g.weight(24)),
+    )
     fused(g, EPILOGUE, Gemm=2, Add=1)
 
 
 def test_scaled_product():
     g = Graph()
-    g.output(g.Add(g.FusedMatMul(g.input(2, 3, 32), g.weight(24, 32), domain=MS, transB=1, alpha=0.25), g.weight(24)))
+    g.output(
+        g.Add(
+            g.FusedMatMul(g.input(2, 3, 32), g.weight(24, 32), domain=MS, transB=1, alpha=0.25),
+            g.weight(24),
+        )
+    )
     fused(g, EPILOGUE, Add=0)
 
 
@@ -148,7 +179,10 @@ def test_bias_that_is_widened_behind_the_product():
 
 def test_vectors():
     g = Graph()
-    g.output(g.Add(g.MatMul(g.input(32), g.weight(32, 24)), g.weight(24)), g.Add(g.MatMul(g.input(3, 32), g.weight(32)), g.weight(3)))
+    g.output(
+        g.Add(g.MatMul(g.input(32), g.weight(32, 24)), g.weight(24)),
+        g.Add(g.MatMul(g.input(3, 32), g.weight(32)), g.weight(3)),
+    )
     check(g, EPILOGUE)
 
 
@@ -184,15 +218,30 @@ def test_chains():
 def test_what_only_looks_the_same():
     g = Graph()
     x, z = g.input(2, 5), g.input(2, 5)
-    g.output(g.Add(x, 1.0), g.Add(x, 2.0), g.Add(z, 1.0), g.Sub(x, z), g.Sub(z, x), g.LeakyRelu(x, alpha=0.1), g.LeakyRelu(x, alpha=0.2), g.Softmax(x, axis=0), g.Softmax(x, axis=1),
-             g.Concat(x, z, axis=0), g.Concat(z, x, axis=0))
+    g.output(
+        g.Add(x, 1.0),
+        g.Add(x, 2.0),
+        g.Add(z, 1.0),
+        g.Sub(x, z),
+        g.Sub(z, x),
+        g.LeakyRelu(x, alpha=0.1),
+        g.LeakyRelu(x, alpha=0.2),
+        g.Softmax(x, axis=0),
+        g.Softmax(x, axis=1),
+        g.Concat(x, z, axis=0),
+        g.Concat(z, x, axis=0),
+    )
     fused(g, CSE, Add=3, Sub=2, LeakyRelu=2, Softmax=2, Concat=2)
 
 
 def test_constants_that_differ_in_type_or_shape():
     g = Graph()
     x = g.input(1, 3)
-    g.output(g.Add(x, np.ones((3,), np.float32)), g.Add(x, np.ones((3, 1), np.float32)), g.Add(x, np.ones((1, 3), np.float32)))
+    g.output(
+        g.Add(x, np.ones((3,), np.float32)),
+        g.Add(x, np.ones((3, 1), np.float32)),
+        g.Add(x, np.ones((1, 3), np.float32)),
+    )
     fused(g, CSE, Add=3)
 
 
@@ -213,9 +262,13 @@ def test_several_outputs():
 
 # ---- logits of one position
 
+
 def positions(g, output, keep, at=2, axis=1):
-    """({op: shapes}, the output) with only position `at` of one output kept, chosen by a register."""
+    """({op: shapes}, the output) with only position `at` of one output kept, chosen by a
+    register.
+    """
     from edgewise.onnx import as_source, read_model
+
     graph = read_model(as_source(g.model()))
     shapes = {k: list(v.shape) for k, v in g.feeds.items()}
     seen = {}
@@ -224,7 +277,10 @@ def positions(g, output, keep, at=2, axis=1):
         keep_position(bound, output, axis, Sym(0, 1, 0, 0, 4))
         for n in bound.nodes:
             seen.setdefault(n.op, []).append(list(n.outputs[0].shape))
-    plan, bound = compile_graph(graph, shapes, outputs=keep, registers=[("last", 0, 4)], transform=transform)
+
+    plan, bound = compile_graph(
+        graph, shapes, outputs=keep, registers=[("last", 0, 4)], transform=transform
+    )
     engine = open_engine("native")
     loaded = engine.load(plan)
     store = edgewise.session.weights.WeightStore(engine)
@@ -242,7 +298,17 @@ def positions(g, output, keep, at=2, axis=1):
             if slot.kind == "input":
                 engine.write(address, np.ascontiguousarray(g.feeds[name]))
         loaded.run()
-        results.append({n: np.frombuffer(engine.read(a, s.nbytes), np.float32).reshape(bound.outputs[n].shape) for n, (a, s) in addresses.items() if s.kind == "output"})
+        results.append(
+            {
+                n: (
+                    np.frombuffer(engine.read(a, s.nbytes), np.float32).reshape(
+                        bound.outputs[n].shape
+                    )
+                )
+                for n, (a, s) in addresses.items()
+                if s.kind == "output"
+            }
+        )
     loaded.free()
     for address, _ in addresses.values():
         engine.free(address)
@@ -254,7 +320,9 @@ def expect_positions(g, output, others=(), axis=1):
     want = dict(zip(g.outputs, expected(g)))
     seen, results = positions(g, output, [output, *others], axis=axis)
     for x, got in enumerate(results):
-        np.testing.assert_allclose(got[output], np.take(want[output], [x], axis=axis), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            got[output], np.take(want[output], [x], axis=axis), rtol=1e-4, atol=1e-4
+        )
         for o in others:
             np.testing.assert_allclose(got[o], want[o], rtol=1e-4, atol=1e-4)
     return seen
@@ -269,28 +337,48 @@ def test_last_position_moves_up():
     g = Graph()
     g.output(head(g, g.input(1, 5, 32)))
     seen = expect_positions(g, g.outputs[0])
-    assert seen["MatMul"] == [[1, 1, 24]] and seen["LayerNormalization"] == [[1, 1, 32]] and seen["Slice"] == [[1, 1, 32]]
+    assert (
+        seen["MatMul"] == [[1, 1, 24]]
+        and seen["LayerNormalization"] == [[1, 1, 32]]
+        and seen["Slice"] == [[1, 1, 32]]
+    )
 
 
 def heads(g, h, n=4, dim=8):
-    return g.Transpose(g.Reshape(g.MatMul(h, g.weight(32, n * dim)), [1, 5, n, dim]), perm=[0, 2, 1, 3])
+    return g.Transpose(
+        g.Reshape(g.MatMul(h, g.weight(32, n * dim)), [1, 5, n, dim]), perm=[0, 2, 1, 3]
+    )
 
 
 @pytest.mark.parametrize("mask", ["none", "causal", "added", "row"])
 def test_last_position_is_one_query(mask):
-    """Behind the last layer's keys and values all that there is, is one row: a query, its sum of values, and what follows."""
+    """Behind the last layer's keys and values all that there is, is one row: a query, its sum of
+    values, and what follows.
+    """
     g = Graph()
     x = g.input(1, 5, 32)
     h = g.LayerNormalization(x, g.weight(32), g.weight(32))
     q, k, v = heads(g, h), heads(g, h), heads(g, h)
     scores = g.MatMul(q, g.Transpose(k, perm=[0, 1, 3, 2]))
     if mask != "none":
-        m = {"causal": np.triu(np.full((1, 1, 5, 5), -1e9, np.float32), 1), "added": g.weight(1, 1, 5, 5), "row": g.weight(1, 1, 1, 5)}[mask]
+        m = {
+            "causal": np.triu(np.full((1, 1, 5, 5), -1e9, np.float32), 1),
+            "added": g.weight(1, 1, 5, 5),
+            "row": g.weight(1, 1, 1, 5),
+        }[mask]
         scores = g.Add(scores, m)
-    y = g.Reshape(g.Transpose(g.MatMul(g.Softmax(scores, axis=-1), v), perm=[0, 2, 1, 3]), [1, 5, 32])
+    y = g.Reshape(
+        g.Transpose(g.MatMul(g.Softmax(scores, axis=-1), v), perm=[0, 2, 1, 3]), [1, 5, 32]
+    )
     g.output(head(g, g.Add(g.MatMul(y, g.weight(32, 32)), x)))
     seen = expect_positions(g, g.outputs[0])
-    assert seen["Attention"] == [[1, 1, 32]] and sorted(seen["MatMul"]) == [[1, 1, 24], [1, 1, 32], [1, 1, 32], [1, 5, 32], [1, 5, 32]]
+    assert seen["Attention"] == [[1, 1, 32]] and sorted(seen["MatMul"]) == [
+        [1, 1, 24],
+        [1, 1, 32],
+        [1, 1, 32],
+        [1, 5, 32],
+        [1, 5, 32],
+    ]
 
 
 def test_last_position_of_a_norm_with_its_sum():
@@ -338,10 +426,21 @@ def test_rows_that_others_need():
     assert seen["MatMul"] == [[1, 1, 24]] and seen["LayerNormalization"] == [[1, 5, 32]]
 
 
-@pytest.mark.parametrize("make", [lambda g, x: g.Softmax(x, axis=1), lambda g, x: g.CumSum(x, np.array(1)), lambda g, x: g.Transpose(g.Transpose(x, perm=[0, 2, 1]), perm=[0, 2, 1]),
-                                  lambda g, x: g.LayerNormalization(x, g.weight(5, 32), g.weight(5, 32), axis=1), lambda g, x: g.MatMul(g.weight(5, 5), x),
-                                  lambda g, x: g.Sub(x, g.ReduceMean(x, axes=[1])), lambda g, x: g.Add(x, g.weight(5, 1)), lambda g, x: g.Add(x, g.weight(1, 1, 32)), lambda g, x: g.Add(g.input(1, 1, 32), x),
-                                  lambda g, x: g.Add(g.input(32), x)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda g, x: g.Softmax(x, axis=1),
+        lambda g, x: g.CumSum(x, np.array(1)),
+        lambda g, x: g.Transpose(g.Transpose(x, perm=[0, 2, 1]), perm=[0, 2, 1]),
+        lambda g, x: g.LayerNormalization(x, g.weight(5, 32), g.weight(5, 32), axis=1),
+        lambda g, x: g.MatMul(g.weight(5, 5), x),
+        lambda g, x: g.Sub(x, g.ReduceMean(x, axes=[1])),
+        lambda g, x: g.Add(x, g.weight(5, 1)),
+        lambda g, x: g.Add(x, g.weight(1, 1, 32)),
+        lambda g, x: g.Add(g.input(1, 1, 32), x),
+        lambda g, x: g.Add(g.input(32), x),
+    ],
+)
 def test_what_mixes_rows(make):
     g = Graph()
     g.output(g.Tanh(make(g, g.input(1, 5, 32))))
@@ -357,17 +456,37 @@ def test_batches():
 def test_gemm_with_a_row_of_its_own_for_each_row():
     g = Graph()
     x = g.input(1, 5, 32)
-    g.output(g.Reshape(g.Gemm(g.Reshape(x, [5, 32]), g.weight(32, 24), g.weight(5, 24)), [1, 5, 24]))
+    g.output(
+        g.Reshape(g.Gemm(g.Reshape(x, [5, 32]), g.weight(32, 24), g.weight(5, 24)), [1, 5, 24])
+    )
     expect_positions(g, g.outputs[0])
 
 
-@pytest.mark.parametrize("weights, attrs", [((8, 6, 3, 3), {"pads": [1] * 4}), ((8, 6, 1, 1), {}), ((6, 1, 3, 3), {"pads": [1] * 4, "group": 6}), ((6, 2, 3, 3), {"pads": [1] * 4, "group": 3})], ids=str)
+@pytest.mark.parametrize(
+    "weights, attrs",
+    [
+        ((8, 6, 3, 3), {"pads": [1] * 4}),
+        ((8, 6, 1, 1), {}),
+        ((6, 1, 3, 3), {"pads": [1] * 4, "group": 6}),
+        ((6, 2, 3, 3), {"pads": [1] * 4, "group": 3}),
+    ],
+    ids=str,
+)
 def test_convolutions(weights, attrs):
-    for activation, left in (("Relu", 1), ("SiLU", 1), ("Sigmoid", 1), ("Relu6", 1), ("positive", 1), ("some", 3)):
+    for activation, left in (
+        ("Relu", 1),
+        ("SiLU", 1),
+        ("Sigmoid", 1),
+        ("Relu6", 1),
+        ("positive", 1),
+        ("some", 3),
+    ):
         g = Graph()
         y = g.Conv(g.input(2, 6, 7, 9), g.weight(*weights), g.weight(weights[0]), **attrs)
         if activation in ("Relu6", "positive", "some"):
-            low, high = {"Relu6": (0.0, 0.5 * 12), "positive": (0.0, None), "some": (-1.0, 6.0)}[activation]
+            low, high = {"Relu6": (0.0, 0.5 * 12), "positive": (0.0, None), "some": (-1.0, 6.0)}[
+                activation
+            ]
             y = g.Clip(y, np.float32(low), *([np.float32(high)] if high is not None else []))
         else:
             y = ACTIVATIONS[activation](g, y)

@@ -1,7 +1,7 @@
 """Rotary position embedding as exporters spell it."""
+
 import numpy as np
 import pytest
-
 from edgewise.passes import common_subexpressions, fuse_rotary
 
 from .graphs import Graph, check, fused, untouched
@@ -24,7 +24,11 @@ def rotate_half(g, x, dim=D, how="slice", sign="high", order=(0, 1), cut=None):
 def tables(g, dim=D, scale=None, batch=B, seq=S, axis=1):
     """cos and sin as transformers makes them: of cat(freqs, freqs), from positions."""
     positions = g.input(value=np.arange(batch * seq, dtype=np.float32).reshape(batch, seq, 1))
-    inverse = g.constant((1 / 10000 ** (np.arange(0, dim, 2, dtype=np.float32) / dim)).reshape(1, 1, -1).astype(np.float32))
+    inverse = g.constant(
+        (1 / 10000 ** (np.arange(0, dim, 2, dtype=np.float32) / dim))
+        .reshape(1, 1, -1)
+        .astype(np.float32)
+    )
     freqs = g.Mul(positions, inverse)
     both = g.Concat(freqs, freqs, axis=-1)
     cos, sin = g.Cos(both), g.Sin(both)
@@ -68,7 +72,9 @@ def test_part_of_each_head():
     fused(g, PASS, ("Neg",), Rope=1, Concat=2)
 
 
-@pytest.mark.parametrize("how", [{"sign": "low"}, {"order": (1, 0)}, {"sign": "low", "order": (1, 0)}, {"cut": 2}])
+@pytest.mark.parametrize(
+    "how", [{"sign": "low"}, {"order": (1, 0)}, {"sign": "low", "order": (1, 0)}, {"cut": 2}]
+)
 def test_other_rotations(how):
     g = Graph()
     cos, sin = tables(g)
@@ -95,7 +101,9 @@ def test_tables_of_two_frequencies():
 def test_one_table_of_two_frequencies(which):
     g = Graph()
     both = list(tables(g))
-    both[which] = g.unsqueeze(g.Cos(g.Concat(g.input(B, S, D // 2), g.input(B, S, D // 2), axis=-1)), 1)
+    both[which] = g.unsqueeze(
+        g.Cos(g.Concat(g.input(B, S, D // 2), g.input(B, S, D // 2), axis=-1)), 1
+    )
     g.output(rotary(g, g.input(B, H, S, D), *both))
     untouched(g, PASS, "Rope")
 

@@ -1,7 +1,7 @@
 """Scales and shifts of channels, into a convolution's weights."""
+
 import numpy as np
 import pytest
-
 from edgewise.passes import fold_scaling
 
 from .graphs import Graph, fused
@@ -13,7 +13,14 @@ def convolution(g, x, kind, bias, channels=6):
 
 
 def normalized(g, y, channels=6, **attrs):
-    return g.BatchNormalization(y, g.weight(channels), g.weight(channels), g.weight(channels), g.constant(g.random.uniform(0.5, 2, channels).astype(np.float32)), **attrs)
+    return g.BatchNormalization(
+        y,
+        g.weight(channels),
+        g.weight(channels),
+        g.weight(channels),
+        g.constant(g.random.uniform(0.5, 2, channels).astype(np.float32)),
+        **attrs,
+    )
 
 
 @pytest.mark.parametrize("kind", ["Conv", "ConvTranspose"])
@@ -45,5 +52,7 @@ def test_what_is_not_folded():
     y = convolution(g, g.input(2, 4, 6, 6), "Conv", True)
     g.output(normalized(g, y), y)
     z = g.Conv(g.input(2, 4, 6, 6), g.input(6, 4, 3, 3))
-    g.output(normalized(g, z), g.Mul(convolution(g, g.input(1, 4, 6, 6), "Conv", False), g.weight(6, 6)))
+    g.output(
+        normalized(g, z), g.Mul(convolution(g, g.input(1, 4, 6, 6), "Conv", False), g.weight(6, 6))
+    )
     fused(g, [fold_scaling], BatchNormalization=2, Mul=1)

@@ -1,4 +1,7 @@
-"""edgewise.backend beyond what ONNX's suite calls: nodes by themselves, inputs by name, devices, engines, and what it refuses. (The suite itself: tests/onnx_suite.)"""
+"""edgewise.backend beyond what ONNX's suite calls: nodes by themselves, inputs by name, devices,
+engines, and what it refuses. (The suite itself: tests/onnx_suite.)
+"""
+
 import subprocess
 import sys
 
@@ -6,18 +9,24 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
-
 from edgewise import backend
 from edgewise.errors import InputError, ModelError, UnsupportedOp
+from onnx import TensorProto, helper
 
 X = np.array([[-1, 2, -3]], np.float32)
 
 
 def model(op="Add", domain="", inputs=("a", "b")):
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3]) for n in inputs]
-    graph = helper.make_graph([helper.make_node(op, inputs, ["the sum"], domain=domain)], "g", infos, [helper.make_tensor_value_info("the sum", TensorProto.FLOAT, [1, 3])])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid(d, 17 if not d else 1) for d in {"", domain}])
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, ["the sum"], domain=domain)],
+        "g",
+        infos,
+        [helper.make_tensor_value_info("the sum", TensorProto.FLOAT, [1, 3])],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(d, 17 if not d else 1) for d in {"", domain}]
+    )
 
 
 def test_inputs_and_outputs_by_place_and_name(engine):
@@ -30,7 +39,9 @@ def test_inputs_and_outputs_by_place_and_name(engine):
 
 
 def test_one_input_needs_no_list():
-    np.testing.assert_array_equal(backend.run_model(model("Relu", inputs=("x",)), X)[0], np.maximum(X, 0))
+    np.testing.assert_array_equal(
+        backend.run_model(model("Relu", inputs=("x",)), X)[0], np.maximum(X, 0)
+    )
 
 
 def test_models_are_messages_bytes_and_files(tmp_path):
@@ -42,13 +53,27 @@ def test_models_are_messages_bytes_and_files(tmp_path):
 
 def test_nodes():
     node = helper.make_node
-    np.testing.assert_array_equal(backend.run_node(node("Add", ["a", "b"], ["y"]), [X, X])["y"], 2 * X)
+    np.testing.assert_array_equal(
+        backend.run_node(node("Add", ["a", "b"], ["y"]), [X, X])["y"], 2 * X
+    )
     np.testing.assert_array_equal(backend.run_node(node("Add", ["a", "a"], ["y"]), [X])[0], 2 * X)
-    np.testing.assert_array_equal(backend.run_node(node("Clip", ["x", "", "high"], ["y"]), [X, None, np.float32(1)])[0], np.minimum(X, 1))
-    np.testing.assert_array_equal(backend.run_node(node("Clip", ["x", "", "high"], ["y"]), [X, np.float32(1)])[0], np.minimum(X, 1))
-    np.testing.assert_array_equal(backend.run_node(node("Clip", ["x"], ["y"], max=1.0), [X], opset_version=6)[0], np.minimum(X, 1))
-    np.testing.assert_array_equal(backend.run_node(node("Relu", ["x"], ["y"]), [X], outputs_info=[(np.float32, X.shape)])[0], np.maximum(X, 0))
-    y, = backend.run_node(node("Add", ["a", "b"], ["y"]), [X.astype(ml_dtypes.bfloat16)] * 2)
+    np.testing.assert_array_equal(
+        backend.run_node(node("Clip", ["x", "", "high"], ["y"]), [X, None, np.float32(1)])[0],
+        np.minimum(X, 1),
+    )
+    np.testing.assert_array_equal(
+        backend.run_node(node("Clip", ["x", "", "high"], ["y"]), [X, np.float32(1)])[0],
+        np.minimum(X, 1),
+    )
+    np.testing.assert_array_equal(
+        backend.run_node(node("Clip", ["x"], ["y"], max=1.0), [X], opset_version=6)[0],
+        np.minimum(X, 1),
+    )
+    np.testing.assert_array_equal(
+        backend.run_node(node("Relu", ["x"], ["y"]), [X], outputs_info=[(np.float32, X.shape)])[0],
+        np.maximum(X, 0),
+    )
+    (y,) = backend.run_node(node("Add", ["a", "b"], ["y"]), [X.astype(ml_dtypes.bfloat16)] * 2)
     assert y.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(y.astype(np.float32), 2 * X)
 
@@ -57,13 +82,19 @@ def test_what_is_no_valid_model():
     with pytest.raises(onnx.checker.ValidationError):
         backend.run_node(helper.make_node("Add", ["a"], ["y"]), [X])
     with pytest.raises(onnx.checker.ValidationError):
-        backend.run_node(helper.make_node("Clip", ["x"], ["y"], max=1.0), [X])  # an attribute until opset 6
+        backend.run_node(
+            helper.make_node("Clip", ["x"], ["y"], max=1.0), [X]
+        )  # an attribute until opset 6
     with pytest.raises(ModelError):
         backend.prepare(b"no model")
 
 
 def test_devices():
-    assert backend.supports_device("CPU") and backend.supports_device("CPU:0") and not backend.supports_device("CUDA")
+    assert (
+        backend.supports_device("CPU")
+        and backend.supports_device("CPU:0")
+        and not backend.supports_device("CUDA")
+    )
     with pytest.raises(InputError, match="CUDA"):
         backend.prepare(model(), "CUDA")
 
@@ -75,17 +106,36 @@ def test_operators_that_are_not_there():
         backend.run_model(unknown, [X, X])
 
 
-@pytest.mark.parametrize("call", [
-    lambda: backend.run_model(model(), [X]), lambda: backend.run_model(model(), {"a": X}), lambda: backend.run_model(model(), [X, X[0]]),
-    lambda: backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [X]), lambda: backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [X, object()]),
-    lambda: backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [X, X], outputs_info=[]),
-    lambda: backend.run_node(helper.make_node("Add", ["a", "a"], ["y"]), [X.astype("datetime64[s]")])])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: backend.run_model(model(), [X]),
+        lambda: backend.run_model(model(), {"a": X}),
+        lambda: backend.run_model(model(), [X, X[0]]),
+        lambda: backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [X]),
+        lambda: backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [X, object()]),
+        lambda: backend.run_node(
+            helper.make_node("Add", ["a", "b"], ["y"]), [X, X], outputs_info=[]
+        ),
+        lambda: backend.run_node(
+            helper.make_node("Add", ["a", "a"], ["y"]), [X.astype("datetime64[s]")]
+        ),
+    ],
+)
 def test_what_does_not_fit(call):
     with pytest.raises(InputError):
         call()
 
 
 def test_without_onnx():
-    script = "import sys\nsys.modules['onnx'] = None\nimport edgewise\ntry:\n    import edgewise.backend\nexcept edgewise.EdgewiseError as e:\n    print(e)"
-    done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": ":".join(p for p in sys.path if p)}, capture_output=True, text=True)
+    script = (
+        "import sys\nsys.modules['onnx'] = None\nimport edgewise\ntry:\n    import"
+        " edgewise.backend\nexcept edgewise.EdgewiseError as e:\n    print(e)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": ":".join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+    )
     assert "pip install onnx" in done.stdout, done.stderr

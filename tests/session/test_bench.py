@@ -1,13 +1,16 @@
-"""`edgewise bench`: what it measures, that results are compared first, and what it says. Never how fast anything is."""
+"""`edgewise bench`: what it measures, that results are compared first, and what it says.
+
+Never how fast anything is.
+"""
+
 import json
 import math
 
-import pytest
-from onnx import TensorProto, helper
-
 import edgewise.bench as tool
+import pytest
 from edgewise import cli
 from edgewise.errors import InputError
+from onnx import TensorProto, helper
 
 MODEL = "web/demo/model"
 
@@ -19,15 +22,34 @@ def short(monkeypatch):
 
 @pytest.fixture(scope="module")
 def perceptron(tmp_path_factory):
-    from onnx import numpy_helper
     import numpy as np
+    from onnx import numpy_helper
+
     w = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 4)).astype("f4"), "w")
-    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]), helper.make_node("Add", ["e", "x"], ["s"]), helper.make_node("MatMul", ["s", "w"], ["y"])]
-    table = numpy_helper.from_array(np.random.default_rng(1).standard_normal((200, 8)).astype("f4"), "table")
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]), helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])], [w, table])
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"]),
+        helper.make_node("Add", ["e", "x"], ["s"]),
+        helper.make_node("MatMul", ["s", "w"], ["y"]),
+    ]
+    table = numpy_helper.from_array(
+        np.random.default_rng(1).standard_normal((200, 8)).astype("f4"), "table"
+    )
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [w, table],
+    )
     path = tmp_path_factory.mktemp("bench") / "perceptron.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    path.write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+    )
     return str(path)
 
 
@@ -35,9 +57,14 @@ def check(r, peer=True):
     d = json.loads(json.dumps(r.as_dict()))
     assert d["rounds"] >= tool.LEAST_ROUNDS and d["threads"] >= 1 and d["notes"]
     for f in d["figures"]:
-        for who in ("edgewise", "onnxruntime")[:1 + peer]:
+        for who in ("edgewise", "onnxruntime")[: 1 + peer]:
             s = f[who]
-            assert s is None and f["unit"] == "MB" or 0 <= s["q1"] <= s["median"] <= s["q3"] and s["n"] in (1, d["rounds"])
+            assert (
+                s is None
+                and f["unit"] == "MB"
+                or 0 <= s["q1"] <= s["median"] <= s["q3"]
+                and s["n"] in (1, d["rounds"])
+            )
         assert (f["ratio"] is not None) <= peer and f["better"] in ("higher", "lower")
         assert f["name"] in str(r)
     return d
@@ -46,10 +73,19 @@ def check(r, peer=True):
 def test_any_model(perceptron):
     r = tool.bench(perceptron, {"n": 5}, seconds=0.01, threads=1)
     d = check(r)
-    assert d["difference"] <= 1e-6 and d["peer"].startswith("onnxruntime ") and [f["unit"] for f in d["figures"]] == ["ms", "ms", "MB"] and d["threads"] == 1
+    assert (
+        d["difference"] <= 1e-6
+        and d["peer"].startswith("onnxruntime ")
+        and [f["unit"] for f in d["figures"]] == ["ms", "ms", "MB"]
+        and d["threads"] == 1
+    )
     assert "ids int64[5]" in d["notes"][0] and "NOT THE SAME" not in str(r)
     alone = tool.bench(perceptron, {"n": 5}, seconds=0.01, against=False, profile=True)
-    assert check(alone, peer=False)["difference"] is None and {"Gather", "MatMul"} <= {o["op"] for o in alone.as_dict()["profile"]["ops"]} and "of limit" in str(alone)
+    assert (
+        check(alone, peer=False)["difference"] is None
+        and {"Gather", "MatMul"} <= {o["op"] for o in alone.as_dict()["profile"]["ops"]}
+        and "of limit" in str(alone)
+    )
 
 
 def test_other_results_are_not_comparable(perceptron, monkeypatch):
@@ -58,8 +94,14 @@ def test_other_results_are_not_comparable(perceptron, monkeypatch):
 
 
 def test_differences():
-    assert tool._difference([[1.0, -2.0, math.inf]], [[1.0, -2.2, math.inf]]) == pytest.approx(0.2 / 2.2)
-    assert tool._difference([[1.0, math.nan]], [[1.0, 1.0]]) == tool._difference([[1.0]], [[1.0, 2.0]]) == math.inf
+    assert tool._difference([[1.0, -2.0, math.inf]], [[1.0, -2.2, math.inf]]) == pytest.approx(
+        0.2 / 2.2
+    )
+    assert (
+        tool._difference([[1.0, math.nan]], [[1.0, 1.0]])
+        == tool._difference([[1.0]], [[1.0, 2.0]])
+        == math.inf
+    )
 
 
 @pytest.mark.parametrize("dtype", ["q4"])
@@ -67,7 +109,9 @@ def test_a_language_model(dtype, tmp_path):
     """As it writes: the same logits as onnxruntime's after the prompt and after a token more."""
     r = tool.bench(MODEL, dtype=dtype, prompt=20, tokens=3, seconds=0.01)
     d = check(r)
-    assert [f["name"] for f in d["figures"]][:2] == ["prompt of 20", "decoding at 20"] and d["difference"] < 1e-4
+    assert [f["name"] for f in d["figures"]][:2] == ["prompt of 20", "decoding at 20"] and d[
+        "difference"
+    ] < 1e-4
     assert cli.main(["build", MODEL, "-o", str(tmp_path / "m.edge")]) == 0
     p = check(tool.bench(str(tmp_path / "m.edge"), prompt=20, tokens=3, seconds=0.01), peer=False)
     assert p["difference"] is None and "packages" in p["notes"][-1]
@@ -75,10 +119,17 @@ def test_a_language_model(dtype, tmp_path):
 
 @pytest.mark.parametrize("at_once", [None, 1])
 def test_caches_are_known_by_where_they_go(at_once, tmp_path):
-    """Whatever outputs are called and in whatever order they stand: the same logits as onnxruntime's, whose caches go out and in."""
+    """Whatever outputs are called and in whatever order they stand: the same logits as
+    onnxruntime's, whose caches go out and in.
+    """
     import onnx
+
     model = onnx.load(f"{MODEL}/onnx/model_q4.onnx")
-    new = {o.name: o.name.replace("present", "output.layers") for o in model.graph.output if o.name != "logits"}
+    new = {
+        o.name: o.name.replace("present", "output.layers")
+        for o in model.graph.output
+        if o.name != "logits"
+    }
     for n in model.graph.node:
         n.output[:] = [new.get(o, o) for o in n.output]
         n.input[:] = [new.get(i, i) for i in n.input]
@@ -100,15 +151,40 @@ def test_caches_are_known_by_where_they_go(at_once, tmp_path):
 def test_caches_that_are_not_there():
     """An output that two caches flow into is nobody's."""
     from edgewise.ir import Graph, Info, Node
-    graph = Graph(nodes=[Node("Concat", ["past.key", "past.value"], ["both"], {"axis": 0})], outputs=[Info("both"), Info("logits")])
+
+    graph = Graph(
+        nodes=[Node("Concat", ["past.key", "past.value"], ["both"], {"axis": 0})],
+        outputs=[Info("both"), Info("logits")],
+    )
     with pytest.raises(InputError, match="which outputs its 2 caches come out as"):
         tool._handed_on(graph, ["past.key", "past.value"])
 
 
 def test_the_command(perceptron, tmp_path, capsys):
-    assert cli.main(["bench", perceptron, "--dims", "n=3", "--value", "ids=7", "--seconds", "0.01", "--json", "--trace", str(tmp_path / "t.json")]) == 0
+    assert (
+        cli.main(
+            [
+                "bench",
+                perceptron,
+                "--dims",
+                "n=3",
+                "--value",
+                "ids=7",
+                "--seconds",
+                "0.01",
+                "--json",
+                "--trace",
+                str(tmp_path / "t.json"),
+            ]
+        )
+        == 0
+    )
     d = json.loads(capsys.readouterr().out)
-    assert d["figures"][0]["name"] == "a run" and "but for ids" in d["notes"][0] and d["profile"]["runs"] >= 1
+    assert (
+        d["figures"][0]["name"] == "a run"
+        and "but for ids" in d["notes"][0]
+        and d["profile"]["runs"] >= 1
+    )
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert cli.main(["bench", perceptron, "--seconds", "0.01"]) == 1
     assert "--dims n=1" in capsys.readouterr().err
@@ -119,8 +195,16 @@ def test_the_command(perceptron, tmp_path, capsys):
     assert "edgewise bench --help" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options, without", [(["--flavour", "simd128", "-o", "x.edge"], "--engine"), (["--from", "here", "-o", "x.edge"], "--engine"), (["--lora-r", "4", "-o", "x.edge"], "--train"), (["--learning-rate", "1e-3", "-o", "x.edge"], "--train"),
-                                              (["--batch-size", "4", "-o", "x.edge"], "--train")])
+@pytest.mark.parametrize(
+    "options, without",
+    [
+        (["--flavour", "simd128", "-o", "x.edge"], "--engine"),
+        (["--from", "here", "-o", "x.edge"], "--engine"),
+        (["--lora-r", "4", "-o", "x.edge"], "--train"),
+        (["--learning-rate", "1e-3", "-o", "x.edge"], "--train"),
+        (["--batch-size", "4", "-o", "x.edge"], "--train"),
+    ],
+)
 def test_options_of_an_option(options, without, capsys):
     """What would do nothing is refused."""
     assert cli.main(["build", MODEL, *options]) == 1
@@ -130,7 +214,15 @@ def test_options_of_an_option(options, without, capsys):
 
 
 def test_wrong_arguments(perceptron):
-    for wrong in ({"prompt": 0}, {"tokens": 1.5}, {"threads": 0}, {"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": -1}, {"seconds": "1"}):
+    for wrong in (
+        {"prompt": 0},
+        {"tokens": 1.5},
+        {"threads": 0},
+        {"seconds": float("nan")},
+        {"seconds": float("inf")},
+        {"seconds": -1},
+        {"seconds": "1"},
+    ):
         with pytest.raises(InputError):
             tool.bench(perceptron, {"n": 1}, **wrong)
     with pytest.raises(InputError, match="5 numbers for 1"):

@@ -1,15 +1,16 @@
 """Models of more than 2 GB are read by reference, and weights do not pass through Python."""
+
 import os
 import subprocess
 import sys
 
+import edgewise
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto as T, helper as h
-
-import edgewise
 from edgewise.onnx import BytesSource, FileSource, Source, read_model
+from onnx import TensorProto as T
+from onnx import helper as h
 
 GIB = 1 << 30
 
@@ -24,7 +25,9 @@ def external(name, shape, offset, length, dtype=T.FLOAT):
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
-    """A table of 2.5 GiB and a matrix behind it, in a sparse file: rows 1 and the last hold something."""
+    """A table of 2.5 GiB and a matrix behind it, in a sparse file: rows 1 and the last hold
+    something.
+    """
     folder = tmp_path_factory.mktemp("big")
     rows, width = 5 * GIB // 2 // 256, 64
     table, w = rows * width * 4, np.arange(width * 4, dtype="f4").reshape(width, 4) / 100
@@ -35,9 +38,16 @@ def big(tmp_path_factory):
         f.seek(table - width * 4)
         f.write(np.full(width, 2, "f4").tobytes())
         f.write(w.tobytes())
-    g = h.make_graph([h.make_node("Gather", ["table", "ids"], ["e"]), h.make_node("MatMul", ["e", "w"], ["y"])], "g", [h.make_tensor_value_info("ids", T.INT64, ["n"])], [h.make_tensor_value_info("y", T.FLOAT, ["n", 4])],
-                     [external("table", [rows, width], 0, table), external("w", [width, 4], table, w.nbytes)])
-    (folder / "model.onnx").write_bytes(h.make_model(g, opset_imports=[h.make_opsetid("", 18)]).SerializeToString())
+    g = h.make_graph(
+        [h.make_node("Gather", ["table", "ids"], ["e"]), h.make_node("MatMul", ["e", "w"], ["y"])],
+        "g",
+        [h.make_tensor_value_info("ids", T.INT64, ["n"])],
+        [h.make_tensor_value_info("y", T.FLOAT, ["n", 4])],
+        [external("table", [rows, width], 0, table), external("w", [width, 4], table, w.nbytes)],
+    )
+    (folder / "model.onnx").write_bytes(
+        h.make_model(g, opset_imports=[h.make_opsetid("", 18)]).SerializeToString()
+    )
     yield folder / "model.onnx", rows, w.sum(0)
     os.unlink(folder / "model.onnx.data")
 
@@ -57,23 +67,48 @@ print(*y.sum(1).tolist(), (read - before) >> 10, (ran - before) >> 10)
 
 def test_more_than_2_gib(big):
     path, rows, sums = big
-    *values, read, ran = map(float, subprocess.run([sys.executable, "-c", CHILD, str(path), str(rows)], check=True, capture_output=True, text=True).stdout.split())
+    *values, read, ran = map(
+        float,
+        subprocess.run(
+            [sys.executable, "-c", CHILD, str(path), str(rows)],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split(),
+    )
     assert np.allclose(values, [sums.sum(), 0, 2 * sums.sum(), 2 * sums.sum()])
     assert read < 16 and ran < 64, f"reading took {read} MiB, running {ran} MiB of memory"
 
 
 def test_raw_data_beyond_2_gib(tmp_path):
-    """Tensors inside the .onnx itself, behind others: any offset. (protobuf's own limit is 2 GiB; files that others wrote may be larger.)"""
+    """Tensors inside the .onnx itself, behind others: any offset.
+
+    (protobuf's own limit is 2 GiB; files that others wrote may be larger.)
+    """
     w = np.arange(8, dtype="f4")
     size = 5 * GIB // 2
 
     def field(number, body):
         from hostile.wire import varint
+
         return varint(number << 3 | 2) + varint(len(body)) + body
+
     from hostile.wire import varint
-    t = onnx.TensorProto(name="w", dims=[8], data_type=T.FLOAT, raw_data=w.tobytes()).SerializeToString()
-    rest = h.make_graph([h.make_node("Mul", ["x", "w"], ["y"])], "g", [h.make_tensor_value_info("x", T.FLOAT, [8])], [h.make_tensor_value_info("y", T.FLOAT, [8])]).SerializeToString() + field(5, t)
-    head = onnx.TensorProto(name="unused", dims=[size // 4], data_type=T.FLOAT).SerializeToString() + varint(9 << 3 | 2) + varint(size)
+
+    t = onnx.TensorProto(
+        name="w", dims=[8], data_type=T.FLOAT, raw_data=w.tobytes()
+    ).SerializeToString()
+    rest = h.make_graph(
+        [h.make_node("Mul", ["x", "w"], ["y"])],
+        "g",
+        [h.make_tensor_value_info("x", T.FLOAT, [8])],
+        [h.make_tensor_value_info("y", T.FLOAT, [8])],
+    ).SerializeToString() + field(5, t)
+    head = (
+        onnx.TensorProto(name="unused", dims=[size // 4], data_type=T.FLOAT).SerializeToString()
+        + varint(9 << 3 | 2)
+        + varint(size)
+    )
     tensor = varint(5 << 3 | 2) + varint(len(head) + size) + head
     graph = varint(7 << 3 | 2) + varint(len(tensor) + size + len(rest)) + tensor
     path = tmp_path / "model.onnx"
@@ -101,51 +136,88 @@ class Watched(Source):
 
 
 def test_weights_never_pass_through_python(tmp_path, monkeypatch):
-    """Reading and running natively reads no weight's range, in the file and beside it; the reader looks at nothing of it either."""
+    """Reading and running natively reads no weight's range, in the file and beside it; the reader
+    looks at nothing of it either.
+    """
     from zoo.zoo import OWN
+
     ranges, reads = [], []
     read = FileSource.read
 
     def watched(self, offset, size):
         reads.append((self.path, offset, size))
         return read(self, offset, size)
+
     monkeypatch.setattr(FileSource, "read", watched)
     for path in sorted(OWN.rglob("*.onnx")):
         reads.clear()
         session = edgewise.InferenceSession(str(path))
-        ranges = [(t.source.path, t.offset, t.nbytes) for t in session.graph.constants.values() if t.data is None and t.nbytes > 4096]
+        ranges = [
+            (t.source.path, t.offset, t.nbytes)
+            for t in session.graph.constants.values()
+            if t.data is None and t.nbytes > 4096
+        ]
         assert ranges
         with np.load(path.with_suffix(".npz")) as z:
             session.run(None, {k[3:]: z[k] for k in z.files if k.startswith("in/")})
-        block = 1 << 16  # the reader's window may look ahead into what follows a field, never at a whole large weight
+        block = (
+            1 << 16
+            # the reader's window may look ahead into what follows a field, never at a whole large
+            # weight
+        )
         for file, offset, size in reads:
             assert size <= block
-            assert not any(file == f and offset >= o + 64 and offset + size <= o + n - 64 and size > 4096 for f, o, n in ranges), (path, offset, size)
+            assert not any(
+                file == f and offset >= o + 64 and offset + size <= o + n - 64 and size > 4096
+                for f, o, n in ranges
+            ), (path, offset, size)
 
 
 def test_the_reader_skips_weights():
     w = np.zeros(1 << 20, "f4")
-    g = h.make_graph([h.make_node("Relu", ["w"], ["y"])], "g", [], [h.make_tensor_value_info("y", T.FLOAT, None)], [onnx.numpy_helper.from_array(w, "w")])
+    g = h.make_graph(
+        [h.make_node("Relu", ["w"], ["y"])],
+        "g",
+        [],
+        [h.make_tensor_value_info("y", T.FLOAT, None)],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
     source = Watched(BytesSource(h.make_model(g).SerializeToString()))
     graph = read_model(source)
     assert graph.constants["w"].data is None and sum(n for _, n in source.reads) < 1 << 18
-    packed = h.make_graph([h.make_node("Relu", ["w"], ["y"])], "g", [], [h.make_tensor_value_info("y", T.FLOAT, None)], [h.make_tensor("w", T.FLOAT, [1 << 16], w[:1 << 16].tolist())])
+    packed = h.make_graph(
+        [h.make_node("Relu", ["w"], ["y"])],
+        "g",
+        [],
+        [h.make_tensor_value_info("y", T.FLOAT, None)],
+        [h.make_tensor("w", T.FLOAT, [1 << 16], w[: 1 << 16].tolist())],
+    )
     t = read_model(Watched(BytesSource(h.make_model(packed).SerializeToString()))).constants["w"]
     assert t.data is None and t.nbytes == 4 << 16, "packed float_data lies there as raw data does"
 
 
 def test_a_file_replaced_under_its_path_is_another_model(tmp_path, monkeypatch):
-    """Weights are mapped from the file a session opened, not from whatever lies under that path later."""
+    """Weights are mapped from the file a session opened, not from whatever lies under that path
+    later.
+    """
     from onnx import numpy_helper
 
     def model(value, count):
-        graph = h.make_graph([h.make_node("Add", ["x", "w"], ["y"])], "g", [h.make_tensor_value_info("x", T.FLOAT, [count])],
-                                  [h.make_tensor_value_info("y", T.FLOAT, [count])], [numpy_helper.from_array(np.full(count, value, np.float32), "w")])
-        return h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=10).SerializeToString()
+        graph = h.make_graph(
+            [h.make_node("Add", ["x", "w"], ["y"])],
+            "g",
+            [h.make_tensor_value_info("x", T.FLOAT, [count])],
+            [h.make_tensor_value_info("y", T.FLOAT, [count])],
+            [numpy_helper.from_array(np.full(count, value, np.float32), "w")],
+        )
+        return h.make_model(
+            graph, opset_imports=[h.make_opsetid("", 18)], ir_version=10
+        ).SerializeToString()
 
     def put(value, count):
         (tmp_path / "new").write_bytes(model(value, count))
         (tmp_path / "new").replace(tmp_path / "m.onnx")
+
     monkeypatch.chdir(tmp_path)
     put(1, 5000)
     first = edgewise.InferenceSession("m.onnx")

@@ -1,12 +1,14 @@
-"""What a run may take: rounds, compilations, bytes of the engine and of the host; each end names the node, and the session goes on."""
+"""What a run may take: rounds, compilations, bytes of the engine and of the host; each end names
+the node, and the session goes on.
+"""
+
+import edgewise
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper as h
-
-import edgewise
 from edgewise.errors import EdgewiseError, InputError, ModelError, OutOfMemory
 from edgewise.ops.values import Sequence
+from onnx import helper as h
 
 from . import models
 from .models import B, F, I, S, constant, node, value
@@ -22,40 +24,112 @@ def options(**fields):
 def sequences(trips):
     """A loop that appends its input to a sequence."""
     kind = h.make_tensor_sequence_value_info
-    body = h.make_graph([node("Identity", "go", "go_on"), node("SequenceInsert", "s x", "so")], "body", [value("i", I, ()), value("go", B, ()), kind("s", F, None)], [value("go_on", B, ()), kind("so", F, None)])
-    return models.model([node("SequenceEmpty", "", "e"), node("Loop", "trips  e", "z", body=body), node("SequenceLength", "z", "y")], [value("x")], [value("y", I, ())], [constant("trips", np.int64(trips))])
+    body = h.make_graph(
+        [node("Identity", "go", "go_on"), node("SequenceInsert", "s x", "so")],
+        "body",
+        [value("i", I, ()), value("go", B, ()), kind("s", F, None)],
+        [value("go_on", B, ()), kind("so", F, None)],
+    )
+    return models.model(
+        [
+            node("SequenceEmpty", "", "e"),
+            node("Loop", "trips  e", "z", body=body),
+            node("SequenceLength", "z", "y"),
+        ],
+        [value("x")],
+        [value("y", I, ())],
+        [constant("trips", np.int64(trips))],
+    )
 
 
 def strings(count):
     """A string, `count` times behind itself."""
     nodes = [node("StringConcat", f"s{i} s{i}", f"s{i + 1}") for i in range(count)]
-    return models.model([*nodes, node("Identity", f"s{count}", "y")], [value("s0", S)], [value("y", S)])
+    return models.model(
+        [*nodes, node("Identity", f"s{count}", "y")], [value("s0", S)], [value("y", S)]
+    )
 
 
 X = {"x": np.ones(4, "f4")}
 CASES = {
     "grows": (models.loop([node("Concat", "s s", "so", axis=0)], 1 << 20), X, OutOfMemory),
-    "grows by one": (models.loop([node("Concat", "s one", "so", axis=0)], 1 << 20, constants=[constant("one", np.ones(1, "f4"))]), X, ModelError),
-    "scan outputs": (models.loop([node("Identity", "s", "so"), node("Expand", "s shape", "o")], 1 << 20, scanned=["o"], constants=[constant("shape", np.array([1 << 16]))]), {"x": np.ones(1, "f4")}, OutOfMemory),
+    "grows by one": (
+        models.loop(
+            [node("Concat", "s one", "so", axis=0)],
+            1 << 20,
+            constants=[constant("one", np.ones(1, "f4"))],
+        ),
+        X,
+        ModelError,
+    ),
+    "scan outputs": (
+        models.loop(
+            [node("Identity", "s", "so"), node("Expand", "s shape", "o")],
+            1 << 20,
+            scanned=["o"],
+            constants=[constant("shape", np.array([1 << 16]))],
+        ),
+        {"x": np.ones(1, "f4")},
+        OutOfMemory,
+    ),
     "never ends": (models.loop([node("Relu", "s", "so")], 1 << 20), X, ModelError),
     "strings": (strings(40), {"s0": np.array(["x" * 1000], object)}, OutOfMemory),
-    "pieces of strings": (models.model([node("StringSplit", "s", "y z", delimiter="")], [value("s", S)], [value("y", S, None), value("z", I, None)]), {"s": np.array(["a " * 20000] + ["b"] * 2000, object)}, OutOfMemory),
+    "pieces of strings": (
+        models.model(
+            [node("StringSplit", "s", "y z", delimiter="")],
+            [value("s", S)],
+            [value("y", S, None), value("z", I, None)],
+        ),
+        {"s": np.array(["a " * 20000] + ["b"] * 2000, object)},
+        OutOfMemory,
+    ),
     "sequence": (sequences(1 << 20), X, EdgewiseError),
-    "mel weights": (models.model([node("MelWeightMatrix", "a b c d e", "y")], [value("a", I, ())], [value("y", F, None)],
-                                 [constant("b", np.int64(1 << 20)), constant("c", np.int64(16000)), constant("d", np.float32(0)), constant("e", np.float32(8000))]), {"a": np.int64(4000)}, EdgewiseError),
-    "activations": (models.model([node("Expand", "x shape", "e"), node("Sin", "e", "f"), node("ReduceSum", "f", "y", keepdims=0)], [value("x", F, (1,))], [value("y", F, ())], [constant("shape", np.array([1 << 26]))]),
-                    {"x": np.ones(1, "f4")}, OutOfMemory),
+    "mel weights": (
+        models.model(
+            [node("MelWeightMatrix", "a b c d e", "y")],
+            [value("a", I, ())],
+            [value("y", F, None)],
+            [
+                constant("b", np.int64(1 << 20)),
+                constant("c", np.int64(16000)),
+                constant("d", np.float32(0)),
+                constant("e", np.float32(8000)),
+            ],
+        ),
+        {"a": np.int64(4000)},
+        EdgewiseError,
+    ),
+    "activations": (
+        models.model(
+            [
+                node("Expand", "x shape", "e"),
+                node("Sin", "e", "f"),
+                node("ReduceSum", "f", "y", keepdims=0),
+            ],
+            [value("x", F, (1,))],
+            [value("y", F, ())],
+            [constant("shape", np.array([1 << 26]))],
+        ),
+        {"x": np.ones(1, "f4")},
+        OutOfMemory,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_ends(name):
     data, feeds, error = CASES[name]
-    session = edgewise.InferenceSession(data, options(max_memory_bytes=1 << 24, max_loop_trips=20000, max_compilations=500))
+    session = edgewise.InferenceSession(
+        data, options(max_memory_bytes=1 << 24, max_loop_trips=20000, max_compilations=500)
+    )
     for _ in range(2):
         with pytest.raises(error) as caught:
             session.run(None, feeds)
-        assert caught.value.what and caught.value.remedy and ("the_" in caught.value.where or "value" in caught.value.where), caught.value.where
+        assert (
+            caught.value.what
+            and caught.value.remedy
+            and ("the_" in caught.value.where or "value" in caught.value.where)
+        ), caught.value.where
     caught = None
     session.pool.trim(-1)
     assert session.pool.used < 1 << 16, "it holds on to what the failed run had"
@@ -64,16 +138,27 @@ def test_ends(name):
 def test_what_is_allowed_runs():
     session = edgewise.InferenceSession(strings(10), options(max_memory_bytes=1 << 24))
     text = np.array(["ab", "c"], object)
-    for _ in range(50):   # more than the budget in all, but never at once
+    for _ in range(50):  # more than the budget in all, but never at once
         assert session.run(None, {"s0": text})[0].tolist() == ["ab" * 1024, "c" * 1024]
     assert session.pool.used == 0
     data = sequences(3000)
-    assert edgewise.InferenceSession(data).run(None, X) == onnxruntime.InferenceSession(data).run(None, X) == [3000]
+    assert (
+        edgewise.InferenceSession(data).run(None, X)
+        == onnxruntime.InferenceSession(data).run(None, X)
+        == [3000]
+    )
 
 
 def test_options_are_checked():
     data, _ = models.perceptron()
-    for fields in ({"max_memory_bytes": 0}, {"max_memory_bytes": "1"}, {"max_compilations": 0}, {"max_run_seconds": 0}, {"max_run_seconds": "1"}, {"max_loop_trips": None}):
+    for fields in (
+        {"max_memory_bytes": 0},
+        {"max_memory_bytes": "1"},
+        {"max_compilations": 0},
+        {"max_run_seconds": 0},
+        {"max_run_seconds": "1"},
+        {"max_loop_trips": None},
+    ):
         with pytest.raises(InputError):
             edgewise.InferenceSession(data, options(**fields))
 
@@ -81,11 +166,24 @@ def test_options_are_checked():
 def test_a_foreign_exception_names_the_node(monkeypatch):
     """Whatever an operator of the host raises becomes an error of ours."""
     from edgewise.ops import OPS
-    data = models.model([node("StringConcat", "a b", "y")], [value("a", S), value("b", S)], [value("y", S)])
-    feeds, decl = {"a": np.array(["x"], object), "b": np.array(["y"], object)}, OPS["", "StringConcat"]
-    for raised, error in ((MemoryError(), OutOfMemory), (RecursionError(), ModelError), (OverflowError("too large"), ModelError), (OSError("disk"), ModelError)):
+
+    data = models.model(
+        [node("StringConcat", "a b", "y")], [value("a", S), value("b", S)], [value("y", S)]
+    )
+    feeds, decl = (
+        {"a": np.array(["x"], object), "b": np.array(["y"], object)},
+        OPS["", "StringConcat"],
+    )
+    for raised, error in (
+        (MemoryError(), OutOfMemory),
+        (RecursionError(), ModelError),
+        (OverflowError("too large"), ModelError),
+        (OSError("disk"), ModelError),
+    ):
+
         def host(*_, raised=raised):
             raise raised
+
         monkeypatch.setattr(decl, "host_fn", host)
         with pytest.raises(error, match="the_y"):
             edgewise.InferenceSession(data).run(None, feeds)

@@ -1,14 +1,16 @@
 """What init steps compute of constants."""
-import numpy as np
-import onnxruntime
 
 import edgewise
+import numpy as np
+import onnxruntime
 
 from .models import F, constant, model, node, value
 
 
 def test_equal_nodes_of_equal_constants():
-    """They share one slot: two slots of one name would have one memory, which the engine refuses."""
+    """They share one slot: two slots of one name would have one memory, which the engine
+    refuses.
+    """
     weights = [constant("c", np.linspace(-1, 1, 96 * 284, dtype=np.float32).reshape(1, 96, 284))]
     nodes = []
     for i in range(3):

@@ -1,11 +1,13 @@
-"""Runs for shapes that were seen before (session/direct.py): what they give is what the driver gives, and onnxruntime."""
+"""Runs for shapes that were seen before (session/direct.py): what they give is what the driver
+gives, and onnxruntime.
+"""
+
 import threading
 
+import edgewise
 import numpy as np
 import onnxruntime
 import pytest
-
-import edgewise
 from edgewise.errors import EngineError, InputError
 from edgewise.session.inference import InferenceSession, RunOptions
 
@@ -23,7 +25,10 @@ def both(data, feeds, outputs=None):
 
 
 def same(got, want):
-    return all(g.dtype == w.dtype and g.shape == w.shape and g.tobytes() == w.tobytes() for g, w in zip(got, want, strict=True))
+    return all(
+        g.dtype == w.dtype and g.shape == w.shape and g.tobytes() == w.tobytes()
+        for g, w in zip(got, want, strict=True)
+    )
 
 
 def watched(session, monkeypatch):
@@ -77,15 +82,35 @@ def test_a_branch_that_changes(monkeypatch):
 
 
 def test_numbers_that_shapes_depend_on():
-    data = models.model([node("Reshape", "x shape", "r"), node("Add", "r one", "y")], [value("x", F, ("n",)), value("shape", I, (2,))], [value("y", F, None)], [constant("one", np.float32(1))])
+    data = models.model(
+        [node("Reshape", "x shape", "r"), node("Add", "r one", "y")],
+        [value("x", F, ("n",)), value("shape", I, (2,))],
+        [value("y", F, None)],
+        [constant("one", np.float32(1))],
+    )
     session, x = InferenceSession(data), np.arange(12, dtype="f4")
-    for shape in ((3, 4), (3, 4), (3, 4), (4, 3), (4, 3), (3, 4), (2, 6), (-1, 3), (-1, 3), (-1, 3)):
+    for shape in (
+        (3, 4),
+        (3, 4),
+        (3, 4),
+        (4, 3),
+        (4, 3),
+        (3, 4),
+        (2, 6),
+        (-1, 3),
+        (-1, 3),
+        (-1, 3),
+    ):
         feeds = {"x": x, "shape": np.array(shape)}
         assert same(session.run(None, feeds), both(data, feeds)), shape
 
 
 def test_outputs_that_are_inputs_or_known():
-    data = models.model([node("Identity", "x", "same"), node("Shape", "x", "shape"), node("Neg", "x", "y")], [value("x", F, ("n", "m"))], [value("same", F, None), value("shape", I, None), value("y", F, None)])
+    data = models.model(
+        [node("Identity", "x", "same"), node("Shape", "x", "shape"), node("Neg", "x", "y")],
+        [value("x", F, ("n", "m"))],
+        [value("same", F, None), value("shape", I, None), value("y", F, None)],
+    )
     session = InferenceSession(data)
     for rows in (2, 2, 2, 3, 3, 3, 2):
         feeds = {"x": models.normal(rows, 4)}
@@ -95,7 +120,11 @@ def test_outputs_that_are_inputs_or_known():
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int64", "int8", "uint8", "bool", "int32"])
 def test_types(dtype):
     kind = onnxruntime_type(dtype)
-    data = models.model([node("Identity", "x", "t"), node("Concat", "t x", "y", axis=0)], [value("x", kind, ("n", 3))], [value("y", kind, None)])
+    data = models.model(
+        [node("Identity", "x", "t"), node("Concat", "t x", "y", axis=0)],
+        [value("x", kind, ("n", 3))],
+        [value("y", kind, None)],
+    )
     session = InferenceSession(data)
     for _ in range(4):
         feeds = {"x": models.normal(2, 3).astype(dtype)}
@@ -104,11 +133,16 @@ def test_types(dtype):
 
 def onnxruntime_type(dtype):
     from onnx import helper
+
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
 def test_random_numbers_are_new_in_each_run():
-    data = models.model([node("RandomUniformLike", "x", "r"), node("Add", "x r", "y")], [value("x", F, (8,))], [value("y", F, (8,))])
+    data = models.model(
+        [node("RandomUniformLike", "x", "r"), node("Add", "x r", "y")],
+        [value("x", F, (8,))],
+        [value("y", F, (8,))],
+    )
     session, feeds = InferenceSession(data), {"x": np.zeros(8, "f4")}
     drawn = [session.run(None, feeds)[0].tobytes() for _ in range(6)]
     assert len(set(drawn)) == 6
@@ -140,7 +174,12 @@ def test_profiles_see_every_run():
 
 def test_an_index_out_of_range():
     """What fails in a direct run is the error that the driver gives, and the session goes on."""
-    data = models.model([node("Gather", "table i", "y")], [value("i", I, ("n",))], [value("y", F, None)], [constant("table", models.normal(5, 2))])
+    data = models.model(
+        [node("Gather", "table i", "y")],
+        [value("i", I, ("n",))],
+        [value("y", F, None)],
+        [constant("table", models.normal(5, 2))],
+    )
     session = InferenceSession(data)
     for _ in range(4):
         assert session.run(None, {"i": np.array([1, 4])})[0].shape == (2, 2)

@@ -1,4 +1,5 @@
 """What pages share with Python's sessions is written as emit.py makes it."""
+
 from pathlib import Path
 
 from edgewise.session.emit import PATH, text
@@ -12,4 +13,5 @@ def test_sizes_of_elements():
     """Manifests know them without the operators' module."""
     from edgewise.manifest import _BITS
     from edgewise.session.emit import BITS
+
     assert _BITS == BITS

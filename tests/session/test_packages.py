@@ -1,4 +1,7 @@
-"""`.edge` packages: the same tokens as the folder they were built from, weights once, and the command that builds them."""
+"""`.edge` packages: the same tokens as the folder they were built from, weights once, and the
+command that builds them.
+"""
+
 import io
 import json
 import os
@@ -9,12 +12,11 @@ import sys
 
 import numpy as np
 import pytest
-from zoo.zoo import causal_lms
-
 from edgewise import cli
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from edgewise.session.decoder import CausalLM, open_package
+from zoo.zoo import causal_lms
 
 LMS = causal_lms()
 OWN = [m for m in LMS if m.name.startswith("models/")]
@@ -44,10 +46,17 @@ def test_same_tokens(model, tmp_path):
     # what the file holds: each weight once, and nothing else of the model
     manifest = again.package.manifest
     extents = [(w["offset"], w["bytes"]) for w in manifest["weights"]]
-    assert len({w["name"] for w in manifest["weights"]}) == len(extents) and sum(n for _, n in extents) <= manifest["files"]["weights"][1]
-    used = {s["name"] for p in manifest["decoder"]["plans"] for s in p["slots"] if s["kind"] == "weight"}
+    assert (
+        len({w["name"] for w in manifest["weights"]}) == len(extents)
+        and sum(n for _, n in extents) <= manifest["files"]["weights"][1]
+    )
+    used = {
+        s["name"] for p in manifest["decoder"]["plans"] for s in p["slots"] if s["kind"] == "weight"
+    }
     assert used == {w["name"] for w in manifest["weights"]}
-    assert str(model.root) not in path.read_bytes()[:1 << 20].decode("latin1"), "no path of this machine"
+    assert str(model.root) not in path.read_bytes()[: 1 << 20].decode("latin1"), (
+        "no path of this machine"
+    )
     first.free()
     again.free()
 
@@ -60,7 +69,9 @@ def test_weights_are_shared_among_plans_and_mapped(tmp_path):
     lm = CausalLM(str(path))
     assert len(lm.plans) == 3
     assert len(lm.store.weights) <= len(lm.weights)
-    assert not any(owned for *_, owned in lm.store.weights.values()), "64-byte aligned in the file: none was copied"
+    assert not any(owned for *_, owned in lm.store.weights.values()), (
+        "64-byte aligned in the file: none was copied"
+    )
 
 
 def test_two_writes_are_the_same():
@@ -75,7 +86,12 @@ def test_two_writes_are_the_same():
 
 # ---- the command ----
 def edgewise(*args):
-    return subprocess.run([sys.executable, "-m", "edgewise.cli", *map(str, args)], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-m", "edgewise.cli", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 @pytest.fixture
@@ -85,34 +101,66 @@ def folder(tmp_path):
     (folder / "onnx").mkdir(parents=True)
     q4 = next(m for m in OWN if "q4_llama" in m.name)
     shutil.copy(q4.path, folder / "onnx" / "model_q4.onnx")
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 64}))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "llama", "max_position_embeddings": 64})
+    )
     return folder
 
 
 def test_build_and_inspect(folder, tmp_path):
     r = edgewise("build", folder, "-o", tmp_path / "m.edge")
     assert r.returncode == 0 and not r.stderr, r.stderr
-    assert re.fullmatch(r".*m\.edge: 0\.\d+ MB, up to 64 tokens, vocabulary 256, plans for 1, 16, 64 tokens at once\n", r.stdout), r.stdout
-    assert json.loads(CausalLM(str(tmp_path / "m.edge")).package.file("config.json"))["model_type"] == "llama"
-    assert greedy(CausalLM(str(tmp_path / "m.edge")), [1, 2]) == greedy(CausalLM(str(folder)), [1, 2])
+    assert re.fullmatch(
+        r".*m\.edge: 0\.\d+ MB, up to 64 tokens, vocabulary 256, plans for 1, 16, 64 tokens at"
+        r" once\n",
+        r.stdout,
+    ), r.stdout
+    assert (
+        json.loads(CausalLM(str(tmp_path / "m.edge")).package.file("config.json"))["model_type"]
+        == "llama"
+    )
+    assert greedy(CausalLM(str(tmp_path / "m.edge")), [1, 2]) == greedy(
+        CausalLM(str(folder)), [1, 2]
+    )
     r = edgewise("build", folder, "-o", tmp_path / "n.edge", "--dtype", "q4", "--max-length", "32")
     assert r.returncode == 0 and "up to 32 tokens" in r.stdout
     r = edgewise("build", folder, "-o", tmp_path / "h.edge", "--cache-dtype", "float16")
     whole, halves = (CausalLM(str(tmp_path / name)) for name in ("m.edge", "h.edge"))
-    assert r.returncode == 0 and halves.cache_dtype == "float16" and sum(c["bytes"] for c in whole.caches) == 2 * sum(c["bytes"] for c in halves.caches)
+    assert (
+        r.returncode == 0
+        and halves.cache_dtype == "float16"
+        and sum(c["bytes"] for c in whole.caches) == 2 * sum(c["bytes"] for c in halves.caches)
+    )
     r = edgewise("inspect", folder / "onnx" / "model_q4.onnx")
-    assert r.returncode == 0 and "input input_ids: int64" in r.stdout and "not supported: none" in r.stdout
+    assert (
+        r.returncode == 0
+        and "input input_ids: int64" in r.stdout
+        and "not supported: none" in r.stdout
+    )
 
 
 def test_errors_are_one_line(folder, tmp_path, capsys):
-    """Status 1, one line that says what, where and what to do, no traceback, and nothing half-written."""
+    """Status 1, one line that says what, where and what to do, no traceback, and nothing
+    half-written.
+    """
     (tmp_path / "broken.onnx").write_bytes((folder / "onnx" / "model_q4.onnx").read_bytes()[:5000])
     (tmp_path / "broken.edge").write_bytes(b"EDGEWISE" + bytes(100))
     (tmp_path / "empty").mkdir()
     out = tmp_path / "out.edge"
-    cases = [("build", tmp_path / "broken.onnx", "-o", out), ("build", tmp_path / "nothing", "-o", out), ("build", tmp_path / "empty", "-o", out), ("build", folder, "-o", out, "--dtype", "int9"),
-             ("build", folder, "-o", out, "--max-length", "-3"), ("build", folder, "-o", tmp_path / "no" / "such" / "folder.edge"), ("build", folder, "-o", tmp_path / "empty"),
-             ("generate", tmp_path / "broken.edge", "x"), ("generate", folder, "x"), ("inspect", tmp_path / "nothing.onnx"), ("inspect", tmp_path / "broken.onnx"), ("inspect", tmp_path)]
+    cases = [
+        ("build", tmp_path / "broken.onnx", "-o", out),
+        ("build", tmp_path / "nothing", "-o", out),
+        ("build", tmp_path / "empty", "-o", out),
+        ("build", folder, "-o", out, "--dtype", "int9"),
+        ("build", folder, "-o", out, "--max-length", "-3"),
+        ("build", folder, "-o", tmp_path / "no" / "such" / "folder.edge"),
+        ("build", folder, "-o", tmp_path / "empty"),
+        ("generate", tmp_path / "broken.edge", "x"),
+        ("generate", folder, "x"),
+        ("inspect", tmp_path / "nothing.onnx"),
+        ("inspect", tmp_path / "broken.onnx"),
+        ("inspect", tmp_path),
+    ]
     for args in cases:
         assert cli.main([str(a) for a in args]) == 1, args
         said = capsys.readouterr()
@@ -127,6 +175,11 @@ def test_errors_are_one_line(folder, tmp_path, capsys):
 
 def test_inspect_names_what_is_missing(tmp_path, capsys):
     from hostile.seeds import F, model, node, value
-    (tmp_path / "m.onnx").write_bytes(model([node("Relu", "x", "h"), node("Unheard", "h", "y")], [value("x")], [value("y", F, None)]))
+
+    (tmp_path / "m.onnx").write_bytes(
+        model(
+            [node("Relu", "x", "h"), node("Unheard", "h", "y")], [value("x")], [value("y", F, None)]
+        )
+    )
     assert cli.main(["inspect", str(tmp_path / "m.onnx")]) == 1
     assert "not supported: Unheard (1 nodes: 'y')" in capsys.readouterr().out

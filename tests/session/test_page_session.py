@@ -1,44 +1,88 @@
-"""A page's session, in Node with CPython as its compiler: what is particular to pages. (What models compute is compared in test_control_flow.py and onnx_suite/test_page.py.)"""
+"""A page's session, in Node with CPython as its compiler: what is particular to pages.
+
+(What models compute is compared in test_control_flow.py and onnx_suite/test_page.py.)
+"""
+
 import base64
 
+import edgewise
 import numpy as np
 import onnxruntime
 import pytest
+from edgewise.errors import Aborted, InputError, ModelError, OutOfMemory, UnsupportedOp
 from engines.page_session import PageSession
 from onnx import TensorProto, helper
 
-import edgewise
-from edgewise.errors import Aborted, InputError, ModelError, OutOfMemory, UnsupportedOp
-
-from .test_control_flow import B, F, I, LOOP_IN, S, SCALAR, c, counting, forever, graph, model, n, same, seq, value
+from .test_control_flow import (
+    LOOP_IN,
+    SCALAR,
+    B,
+    F,
+    I,
+    S,
+    c,
+    counting,
+    forever,
+    graph,
+    model,
+    n,
+    same,
+    seq,
+    value,
+)
 
 
 def test_one_engine_and_no_python_once_shapes_are_known():
-    """A branch that data decides: each branch is compiled when it is first taken; then Python is asked no more."""
+    """A branch that data decides: each branch is compiled when it is first taken; then Python is
+    asked no more.
+    """
     then = graph([n("Mul", "x w", "a")], [], [value("a")], name="then")
     other = graph([n("Sub", "x w", "b")], [], [value("b")], name="else")
-    data = model([n("ReduceSum", "x", "total", keepdims=0), n("Greater", "total zero", "positive"), n("If", "positive", "y", then_branch=then, else_branch=other), n("Neg", "y", "z")],
-                 [value("x", F, [3])], [value("z")], [c("zero", 0.0), c("w", [1, 2, 3], np.float32)])
+    data = model(
+        [
+            n("ReduceSum", "x", "total", keepdims=0),
+            n("Greater", "total zero", "positive"),
+            n("If", "positive", "y", then_branch=then, else_branch=other),
+            n("Neg", "y", "z"),
+        ],
+        [value("x", F, [3])],
+        [value("z")],
+        [c("zero", 0.0), c("w", [1, 2, 3], np.float32)],
+    )
     s = PageSession(data)
     want = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     for sign in (1, -1):
-        same(s.run(None, {"x": sign * np.float32([1, 2, 3])}), want.run(None, {"x": sign * np.float32([1, 2, 3])}))
+        same(
+            s.run(None, {"x": sign * np.float32([1, 2, 3])}),
+            want.run(None, {"x": sign * np.float32([1, 2, 3])}),
+        )
     asked = len(s.asked)
     for _ in range(3):
         for sign in (1, -1):
-            same(s.run(None, {"x": sign * np.float32([3, 2, 1])}), want.run(None, {"x": sign * np.float32([3, 2, 1])}))
+            same(
+                s.run(None, {"x": sign * np.float32([3, 2, 1])}),
+                want.run(None, {"x": sign * np.float32([3, 2, 1])}),
+            )
     assert len(s.asked) == asked and s.used == 0
 
 
 def test_shapes_that_grow():
-    """Caches that get longer in each round of a loop: plans for each length once, kept for the next visit as far as they are many."""
+    """Caches that get longer in each round of a loop: plans for each length once, kept for the next
+    visit as far as they are many.
+    """
     body = counting([n("Concat", "s x", "t", axis=0)], [("s", "t", F, None)])
     data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", F, [2])], [value("y")])
     s = PageSession(data, cache=True)
     for m in (3, 20, 5):
-        same(s.run(None, {"M": np.array(m), "x": np.float32([1, 2])})[0], np.tile(np.float32([1, 2]), m + 1))
+        same(
+            s.run(None, {"M": np.array(m), "x": np.float32([1, 2])})[0],
+            np.tile(np.float32([1, 2]), m + 1),
+        )
     s = PageSession(data, cache=True)
-    same(s.run(None, {"M": np.array(30), "x": np.float32([1, 2])})[0], np.tile(np.float32([1, 2]), 31))
+    same(
+        s.run(None, {"M": np.array(30), "x": np.float32([1, 2])})[0],
+        np.tile(np.float32([1, 2]), 31),
+    )
     assert "open" in s.asked  # for the lengths that are new
 
 
@@ -53,7 +97,9 @@ def test_bounds():
         with pytest.raises(OutOfMemory, match="max_memory_bytes"):
             s.run(None, {"x": np.zeros(100, "f4")})
     twice = counting([n("StringConcat", "s s", "t")], [("s", "t", S, None)])
-    longer = model([n("Loop", "  x", "y", body=twice)], [value("x", S, ["n"])], [value("y", S)], opset=20)
+    longer = model(
+        [n("Loop", "  x", "y", body=twice)], [value("x", S, ["n"])], [value("y", S)], opset=20
+    )
     with pytest.raises(OutOfMemory, match="max_memory_bytes"):
         PageSession(longer, max_memory_bytes=1 << 20).run(None, {"x": np.array(["word"], object)})
     s = PageSession(forever(nodes=[n("Concat", "s x", "t", axis=0)]), max_compilations=40)
@@ -69,13 +115,22 @@ def test_bounds():
 
 def test_what_stays_in_the_engine():
     """A cache that is handed from run to run, and an output that is an input."""
-    data = model([n("Concat", "past x", "present", axis=0), n("ReduceSum", "present", "total", keepdims=0), n("Identity", "cross", "cross_out")],
-                 [value("past", F, ["n", 4]), value("x", F, [1, 4]), value("cross", F, [7])], [value("total"), value("present"), value("cross_out")])
+    data = model(
+        [
+            n("Concat", "past x", "present", axis=0),
+            n("ReduceSum", "present", "total", keepdims=0),
+            n("Identity", "cross", "cross_out"),
+        ],
+        [value("past", F, ["n", 4]), value("x", F, [1, 4]), value("cross", F, [7])],
+        [value("total"), value("present"), value("cross_out")],
+    )
     s = PageSession(data)
     x, cross = np.float32([[1, 2, 3, 4]]), np.arange(7, dtype=np.float32)
     past, all_of_them, seen = np.zeros((1, 4), np.float32), np.zeros((1, 4), np.float32), []
     for i in range(4):
-        total, past, same_cross = s.run(None, {"past": past, "x": x + i, "cross": cross}, pinned=["present", "cross_out"])
+        total, past, same_cross = s.run(
+            None, {"past": past, "x": x + i, "cross": cross}, pinned=["present", "cross_out"]
+        )
         assert same_cross is cross, "it travels neither way"
         all_of_them = np.concatenate([all_of_them, x + i])
         np.testing.assert_array_equal(s.read(past), all_of_them)
@@ -86,7 +141,9 @@ def test_what_stays_in_the_engine():
     with pytest.raises(InputError, match="disposed of"):
         s.run(None, {"past": past, "x": x, "cross": cross})
     with pytest.raises(InputError, match="wants"):
-        past = s.run(None, {"past": np.zeros((1, 4), np.float32), "x": x, "cross": cross}, pinned=["present"])[1]
+        past = s.run(
+            None, {"past": np.zeros((1, 4), np.float32), "x": x, "cross": cross}, pinned=["present"]
+        )[1]
         s.run(None, {"past": all_of_them, "x": x, "cross": past})
     same(s.run(["total"], {"past": past, "x": x, "cross": cross}), [np.float32(20)])
 
@@ -94,7 +151,11 @@ def test_what_stays_in_the_engine():
 def test_a_failed_run_loses_nothing():
     """A shape that cannot be, in the middle of a program, and the next run."""
     body = counting([n("Reshape", "x shape", "r"), n("Add", "s r", "t")], [("s", "t", F, None)])
-    data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", F, ["n"]), value("shape", I, ["k"])], [value("y")])
+    data = model(
+        [n("Loop", "M  x", "y", body=body)],
+        [SCALAR, value("x", F, ["n"]), value("shape", I, ["k"])],
+        [value("y")],
+    )
     s = PageSession(data)
     good = {"M": np.array(2), "x": np.float32([1, 2]), "shape": np.array([2])}
     for _ in range(2):
@@ -106,7 +167,9 @@ def test_a_failed_run_loses_nothing():
 
 def test_a_failed_run_keeps_the_copies_that_it_was_sent_with():
     """A run that was sent before the failure feeds the copy by its number."""
-    s = PageSession(model([n("Add", "x y", "z")], [value("x", F, [2]), value("y", F, [2])], [value("z")]))
+    s = PageSession(
+        model([n("Add", "x y", "z")], [value("x", F, [2]), value("y", F, [2])], [value("z")])
+    )
 
     def fed(array, **more) -> dict:
         data = base64.b64encode(array.tobytes()).decode()
@@ -115,17 +178,32 @@ def test_a_failed_run_keeps_the_copies_that_it_was_sent_with():
     copy, wrong = fed(np.float32([1, 2]), keep=-1), fed(np.float32([1, 2, 3]))
     with pytest.raises(InputError, match="feed 'x'"):
         s._call({"run": {"feeds": {"x": wrong, "y": copy}, "outputs": ["z"]}})
-    same(s.run(None, {"x": np.float32([5, 6]), "y": {"type": "float32", "dims": [2], "pinned": -1}}),
-         [np.float32([6, 8])])
+    same(
+        s.run(None, {"x": np.float32([5, 6]), "y": {"type": "float32", "dims": [2], "pinned": -1}}),
+        [np.float32([6, 8])],
+    )
     assert s.drop({"pinned": -1}) == 0
 
 
 def test_types_that_are_not_javascripts():
     """bfloat16 and types of less than a byte, in and out."""
-    data = model([n("Cast", "x", "f", to=F), n("Add", "f f", "g"), n("Cast", "g", "y", to=TensorProto.BFLOAT16), n("Identity", "q", "p")],
-                 [value("x", TensorProto.BFLOAT16, ["n"]), value("q", TensorProto.INT4, [3])], [value("y", TensorProto.BFLOAT16), value("p", TensorProto.INT4)], opset=21)
+    data = model(
+        [
+            n("Cast", "x", "f", to=F),
+            n("Add", "f f", "g"),
+            n("Cast", "g", "y", to=TensorProto.BFLOAT16),
+            n("Identity", "q", "p"),
+        ],
+        [value("x", TensorProto.BFLOAT16, ["n"]), value("q", TensorProto.INT4, [3])],
+        [value("y", TensorProto.BFLOAT16), value("p", TensorProto.INT4)],
+        opset=21,
+    )
     import ml_dtypes
-    feeds = {"x": np.array([1, -2.5, 3], ml_dtypes.bfloat16), "q": np.array([1, -8, 7], ml_dtypes.int4)}
+
+    feeds = {
+        "x": np.array([1, -2.5, 3], ml_dtypes.bfloat16),
+        "q": np.array([1, -8, 7], ml_dtypes.int4),
+    }
     y, p = PageSession(data).run(None, feeds)
     assert y.dtype == ml_dtypes.bfloat16 and y.astype(np.float32).tolist() == [2, -5, 6]
     assert p.astype(np.int8).tolist() == [1, -8, 7]
@@ -133,38 +211,80 @@ def test_types_that_are_not_javascripts():
 
 def test_random_numbers_follow_from_the_runs_seed():
     """Each round of a loop draws others."""
-    body = counting([n("RandomNormalLike", "s", "noise"), n("Add", "s noise", "t"), n("Identity", "noise", "out")], [("s", "t", F, None)], [value("out", F, None)])
-    data = model([n("Loop", "M  x", "y all", body=body)], [SCALAR, value("x", F, [4])], [value("y"), value("all")])
+    body = counting(
+        [
+            n("RandomNormalLike", "s", "noise"),
+            n("Add", "s noise", "t"),
+            n("Identity", "noise", "out"),
+        ],
+        [("s", "t", F, None)],
+        [value("out", F, None)],
+    )
+    data = model(
+        [n("Loop", "M  x", "y all", body=body)],
+        [SCALAR, value("x", F, [4])],
+        [value("y"), value("all")],
+    )
     rounds = PageSession(data).run(None, {"M": np.array(3), "x": np.zeros(4, np.float32)})[1]
     assert len({r.tobytes() for r in rounds}) == 3
 
 
-@pytest.mark.parametrize("feeds, words", [
-    ({"M": np.array(1)}, "missing"), ({"M": np.array(1), "s": [], "z": np.array(1)}, "no such input"), ({"M": np.array(1), "s": np.float32([1])}, "no sequence"),
-    ({"M": np.array(1), "s": [np.float32([1]), np.array(["a"], object)]}, "s'\\[1\\].*string"), ({"M": np.array(["a"], object), "s": []}, "string"),
-])
+@pytest.mark.parametrize(
+    "feeds, words",
+    [
+        ({"M": np.array(1)}, "missing"),
+        ({"M": np.array(1), "s": [], "z": np.array(1)}, "no such input"),
+        ({"M": np.array(1), "s": np.float32([1])}, "no sequence"),
+        ({"M": np.array(1), "s": [np.float32([1]), np.array(["a"], object)]}, "s'\\[1\\].*string"),
+        ({"M": np.array(["a"], object), "s": []}, "string"),
+    ],
+)
 def test_feeds_that_do_not_fit(feeds, words):
-    s = PageSession(model([n("SequenceLength", "s", "k"), n("Add", "k M", "y")], [SCALAR, value("s", seq())], [value("y", I)]))
+    s = PageSession(
+        model(
+            [n("SequenceLength", "s", "k"), n("Add", "k M", "y")],
+            [SCALAR, value("s", seq())],
+            [value("y", I)],
+        )
+    )
     with pytest.raises(InputError, match=words):
         s.run(None, feeds)
     same(s.run(None, {"M": np.array(1), "s": [np.float32([1]), np.float32([2, 3])]}), [np.array(3)])
 
 
 def test_metadata():
-    s = PageSession(model([n("SequenceAt", "s i", "y")], [value("s", seq()), value("i", I, [])], [value("y")]))
-    assert s.info["inputs"][0]["type"] == "sequence" and s.info["inputs"][0]["elem"]["dtype"] == "float32"
+    s = PageSession(
+        model([n("SequenceAt", "s i", "y")], [value("s", seq()), value("i", I, [])], [value("y")])
+    )
+    assert (
+        s.info["inputs"][0]["type"] == "sequence"
+        and s.info["inputs"][0]["elem"]["dtype"] == "float32"
+    )
 
 
 def test_an_operator_that_nobody_has():
     node = helper.make_node("Nonsense", ["x"], ["y"], name="the_y", domain="nowhere")
-    data = helper.make_model(graph([node], [value("x", F, [1])], [value("y")], name="g"), opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("nowhere", 1)], ir_version=8)
+    data = helper.make_model(
+        graph([node], [value("x", F, [1])], [value("y")], name="g"),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("nowhere", 1)],
+        ir_version=8,
+    )
     with pytest.raises(UnsupportedOp, match="the_y.*Nonsense"):
         PageSession(data.SerializeToString()).run(None, {"x": np.float32([1])})
 
 
 def test_words_through_a_loop():
-    body = graph([n("StringConcat", "s x", "t"), n("Identity", "go", "go_on")], [*LOOP_IN, value("s", S, None)], [value("go_on", B, []), value("t", S, None)])
-    data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", S, ["n"])], [value("y", S)], opset=20)
+    body = graph(
+        [n("StringConcat", "s x", "t"), n("Identity", "go", "go_on")],
+        [*LOOP_IN, value("s", S, None)],
+        [value("go_on", B, []), value("t", S, None)],
+    )
+    data = model(
+        [n("Loop", "M  x", "y", body=body)],
+        [SCALAR, value("x", S, ["n"])],
+        [value("y", S)],
+        opset=20,
+    )
     feeds = {"M": np.array(3), "x": np.array(["a", "ß"], object)}
     same(PageSession(data).run(None, feeds), edgewise.InferenceSession(data).run(None, feeds))
 
@@ -172,18 +292,33 @@ def test_words_through_a_loop():
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_sequences_of_halves(kind):
     """Each element becomes a half by a plan of its own; Python is asked one thing at a time."""
-    data = model([n("Cast", "x", "a", to=kind), n("Cast", "z", "b", to=kind), n("SequenceConstruct", "a b a", "y")], [value("x", F, ["n"]), value("z", F, ["m", 2])], [value("y", seq(kind))])
+    data = model(
+        [
+            n("Cast", "x", "a", to=kind),
+            n("Cast", "z", "b", to=kind),
+            n("SequenceConstruct", "a b a", "y"),
+        ],
+        [value("x", F, ["n"]), value("z", F, ["m", 2])],
+        [value("y", seq(kind))],
+    )
     x, z = np.float32([1, -2.5]), np.float32([[1, 2], [3, 4], [0.5, 0]])
     s = PageSession(data)
     got = s.run(None, {"x": x, "z": z})[0]
-    assert [g.dtype.name for g in got] == [TensorProto.DataType.Name(kind).lower()] * 3 and s.used == 0
+    assert [g.dtype.name for g in got] == [
+        TensorProto.DataType.Name(kind).lower()
+    ] * 3 and s.used == 0
     for g, want in zip(got, [x, z, x]):
         np.testing.assert_array_equal(g.astype(np.float32), want)
 
 
 def test_splits_stay_within_the_budget():
     """One text of many words makes the rows of all others as long."""
-    data = model([n("StringSplit", "x", "y k")], [value("x", S, ["n"])], [value("y", S), value("k", I)], opset=20)
+    data = model(
+        [n("StringSplit", "x", "y k")],
+        [value("x", S, ["n"])],
+        [value("y", S), value("k", I)],
+        opset=20,
+    )
     s = PageSession(data, max_memory_bytes=1 << 26)
     with pytest.raises(OutOfMemory, match="max_memory_bytes"):
         s.run(None, {"x": np.array(["a " * 20_000, *["b"] * 20_000], object)})
@@ -193,19 +328,46 @@ def test_splits_stay_within_the_budget():
 def test_many_strings_are_moved():
     """More than a function call has room for."""
     words = np.array([str(i) for i in range(200_000)], object)
-    data = model([n("Slice", "x from to", "y")], [value("x", S, ["n"])], [value("y", S)], [c("from", [-2]), c("to", [200_000])])
+    data = model(
+        [n("Slice", "x from to", "y")],
+        [value("x", S, ["n"])],
+        [value("y", S)],
+        [c("from", [-2]), c("to", [200_000])],
+    )
     same(PageSession(data).run(None, {"x": words}), [words[-2:]])
 
 
 def test_sequences_that_grow():
-    """Each view of a sequence keeps its own length, whatever is appended to it later; nothing stays in the engine."""
-    body = counting([n("SequenceInsert", "s x", "t"), n("SequenceInsert", "t x", "other"), n("SequenceInsert", "s k", "third"), n("ConcatFromSequence", "third", "out", axis=0), n("ReduceSum", "out", "total", keepdims=0)],
-                    [("s", "t", seq(), None)], [value("total", F, [])])
+    """Each view of a sequence keeps its own length, whatever is appended to it later; nothing stays
+    in the engine.
+    """
+    body = counting(
+        [
+            n("SequenceInsert", "s x", "t"),
+            n("SequenceInsert", "t x", "other"),
+            n("SequenceInsert", "s k", "third"),
+            n("ConcatFromSequence", "third", "out", axis=0),
+            n("ReduceSum", "out", "total", keepdims=0),
+        ],
+        [("s", "t", seq(), None)],
+        [value("total", F, [])],
+    )
     body.input[2].CopyFrom(value("s", seq()))
-    data = model([n("SequenceEmpty", "", "none"), n("SequenceInsert", "none x", "one"), n("Loop", "M  one", "y totals", body=body), n("SequenceInsert", "one k", "two")],
-                 [SCALAR, value("x", F, [2]), value("k", F, [1])], [value("y", seq()), value("totals"), value("two", seq())])
+    data = model(
+        [
+            n("SequenceEmpty", "", "none"),
+            n("SequenceInsert", "none x", "one"),
+            n("Loop", "M  one", "y totals", body=body),
+            n("SequenceInsert", "one k", "two"),
+        ],
+        [SCALAR, value("x", F, [2]), value("k", F, [1])],
+        [value("y", seq()), value("totals"), value("two", seq())],
+    )
     feeds = {"M": np.array(5), "x": np.float32([1, 2]), "k": np.float32([7])}
     s = PageSession(data)
     for _ in range(2):
-        same(s.run(None, feeds), onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds))
+        same(
+            s.run(None, feeds),
+            onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds),
+        )
         assert s.used == 0

@@ -1,13 +1,15 @@
-"""Runs that end early: Ctrl-C, RunOptions.terminate, SessionOptions.max_run_seconds, signals of generation; and what can be done afterwards."""
+"""Runs that end early: Ctrl-C, RunOptions.terminate, SessionOptions.max_run_seconds, signals of
+generation; and what can be done afterwards.
+"""
+
 import os
 import signal
 import threading
 import time
 
+import edgewise
 import numpy as np
 import pytest
-
-import edgewise
 from edgewise.errors import Aborted, EngineError
 from edgewise.session.inference import RunOptions
 from edgewise.training.losses import MSELoss
@@ -25,6 +27,7 @@ def ctrl_c():
     def press(seconds):
         timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
         timers[-1].start()
+
     yield press
     for t in timers:
         t.join()
@@ -32,7 +35,9 @@ def ctrl_c():
 
 
 def ended(error, run, *args, first=lambda: None):
-    """Whether run(*args), after `first`, ends in an error of this class, soon; returns the error."""
+    """Whether run(*args), after `first`, ends in an error of this class, soon; returns the
+    error.
+    """
     start = time.monotonic()
     with pytest.raises(error) as caught:
         first()
@@ -44,7 +49,10 @@ def ended(error, run, *args, first=lambda: None):
 def test_ctrl_c_within_a_step(ctrl_c):
     data, feeds = models.endless_step()
     other, small = models.perceptron()
-    session, neighbour = edgewise.InferenceSession(data), edgewise.InferenceSession(other)  # of one engine
+    session, neighbour = (
+        edgewise.InferenceSession(data),
+        edgewise.InferenceSession(other),
+    )  # of one engine
     x, long = small(), feeds()
     want = neighbour.run(None, x)[0]
     for _ in range(3):
@@ -54,7 +62,9 @@ def test_ctrl_c_within_a_step(ctrl_c):
 
 def test_ctrl_c_while_a_model_is_compiled(ctrl_c):
     nodes = [models.node("Neg", "x" if not i else f"t{i - 1}", f"t{i}") for i in range(200_000)]
-    session = edgewise.InferenceSession(models.model(nodes, [models.value("x")], [models.value("t199999")]))
+    session = edgewise.InferenceSession(
+        models.model(nodes, [models.value("x")], [models.value("t199999")])
+    )
     ended(KeyboardInterrupt, session.run, None, {"x": np.ones(4, "f4")}, first=lambda: ctrl_c(0.5))
 
 
@@ -65,7 +75,10 @@ def test_ctrl_c_within_a_loop(ctrl_c):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_terminate(own):
-    """Set by another thread amid a step. Other sessions of the engine, and later runs, are not concerned."""
+    """Set by another thread amid a step.
+
+    Other sessions of the engine, and later runs, are not concerned.
+    """
     data, feeds = models.endless_step()
     options, run_options = edgewise.SessionOptions(), RunOptions()
     options.intra_op_num_threads = 2 if own else 0
@@ -81,7 +94,9 @@ def test_terminate(own):
     assert np.array_equal(neighbour.run(None, x, RunOptions())[0], want)
     failed = []
     run_options.terminate = False
-    thread = threading.Thread(target=lambda: failed.append(ended(Aborted, session.run, None, long, run_options)))
+    thread = threading.Thread(
+        target=lambda: failed.append(ended(Aborted, session.run, None, long, run_options))
+    )
     thread.start()
     time.sleep(0.3)
     run_options.terminate = True
@@ -96,7 +111,14 @@ def test_max_run_seconds():
     long = feeds()
     error = ended(Aborted, edgewise.InferenceSession(data, options).run, None, long)
     assert "0.3 s" in str(error) and "max_run_seconds" in error.remedy
-    ended(Aborted, edgewise.InferenceSession(models.loop([models.node("Relu", "s", "so")], 1 << 20), options).run, None, {"x": np.ones(4, "f4")})
+    ended(
+        Aborted,
+        edgewise.InferenceSession(
+            models.loop([models.node("Relu", "s", "so")], 1 << 20), options
+        ).run,
+        None,
+        {"x": np.ones(4, "f4")},
+    )
     quick, small = models.perceptron()
     session, x = edgewise.InferenceSession(quick, options), small()
     want = edgewise.InferenceSession(quick).run(None, x)[0]
@@ -107,7 +129,12 @@ def test_max_run_seconds():
 def long_training(update=False):
     """A Trainer whose step takes minutes (or, with `update`, has an update that does)."""
     size = 20000 if update else 2000
-    data = models.model([models.node("MatMul", "x w", "y")], [models.value("x", shape=(None, size))], [models.value("y", shape=(None, 8 if update else 2000))], [models.constant("w", np.zeros((size, 8 if update else 2000), "f4"))])
+    data = models.model(
+        [models.node("MatMul", "x w", "y")],
+        [models.value("x", shape=(None, size))],
+        [models.value("y", shape=(None, 8 if update else 2000))],
+        [models.constant("w", np.zeros((size, 8 if update else 2000), "f4"))],
+    )
     return edgewise.Trainer(data, loss=MSELoss(), learning_rate=1e-3), size
 
 
@@ -133,10 +160,12 @@ def test_ctrl_c_lets_a_step_of_training_end(ctrl_c):
 
 def test_ctrl_c_within_a_long_step_of_training(ctrl_c, tmp_path):
     trainer, size = long_training()
-    small, long = ({"x": np.ones((rows, size), "f4"), "labels": np.ones((rows, 2000), "f4")} for rows in (8, 8))
+    small, long = (
+        {"x": np.ones((rows, size), "f4"), "labels": np.ones((rows, 2000), "f4")} for rows in (8, 8)
+    )
     trainer.step(small)
     trainer.save(tmp_path / "run")
-    trainer.session.loaded["train"].patience = 0.0   # as if the step took longer than Ctrl-C waits
+    trainer.session.loaded["train"].patience = 0.0  # as if the step took longer than Ctrl-C waits
     trainer.session.loaded["train"].quick = False
     torn = False
     for _ in range(200):

@@ -1,4 +1,7 @@
-"""Sessions, language models and trainers that several threads use at once give what each gives alone, bit for bit; so do they after a fork, and while others are freed and collected."""
+"""Sessions, language models and trainers that several threads use at once give what each gives
+alone, bit for bit; so do they after a fork, and while others are freed and collected.
+"""
+
 import gc
 import multiprocessing
 import os
@@ -7,10 +10,9 @@ import threading
 import time
 import traceback
 
+import edgewise
 import numpy as np
 import pytest
-
-import edgewise
 from edgewise.engine import default_engine, open_engine
 from edgewise.errors import EdgewiseError, EngineError, InputError
 from edgewise.text import generate
@@ -32,6 +34,7 @@ def together(*workers):
             work()
         except BaseException:
             failed.append(traceback.format_exc())
+
     threads = [threading.Thread(target=guarded, args=(w,), daemon=True) for w in workers]
     for t in threads:
         t.start()
@@ -42,15 +45,32 @@ def together(*workers):
 
 
 def same(got, want):
-    return len(got) == len(want) and all(np.array_equal(np.asarray(g), np.asarray(w)) for g, w in zip(got, want))
+    return len(got) == len(want) and all(
+        np.array_equal(np.asarray(g), np.asarray(w)) for g, w in zip(got, want)
+    )
 
 
 def net(seed=0):
     """A model to train, and batches for it."""
     rng = np.random.default_rng(seed)
-    w = [models.constant(n, rng.standard_normal(s).astype("f4")) for n, s in (("w0", (6, 16)), ("w1", (16, 4)))]
-    data = models.model([models.node("MatMul", "x w0", "a"), models.node("Tanh", "a", "b"), models.node("MatMul", "b w1", "y")], [models.value("x", shape=("n", 6))], [models.value("y", shape=("n", 4))], w)
-    return data, {"x": rng.standard_normal((8, 6)).astype("f4"), "labels": rng.standard_normal((8, 4)).astype("f4")}
+    w = [
+        models.constant(n, rng.standard_normal(s).astype("f4"))
+        for n, s in (("w0", (6, 16)), ("w1", (16, 4)))
+    ]
+    data = models.model(
+        [
+            models.node("MatMul", "x w0", "a"),
+            models.node("Tanh", "a", "b"),
+            models.node("MatMul", "b w1", "y"),
+        ],
+        [models.value("x", shape=("n", 6))],
+        [models.value("y", shape=("n", 4))],
+        w,
+    )
+    return data, {
+        "x": rng.standard_normal((8, 6)).astype("f4"),
+        "labels": rng.standard_normal((8, 4)).astype("f4"),
+    }
 
 
 def trained(steps):
@@ -62,7 +82,9 @@ def trained(steps):
 
 
 def test_eight_threads():
-    """Four sessions, shared and own, of one engine and of several; a language model with adapters' room; two trainers: all at once."""
+    """Four sessions, shared and own, of one engine and of several; a language model with adapters'
+    room; two trainers: all at once.
+    """
     made = {name: make() for name, make in CASES.items()}
     own = edgewise.SessionOptions()
     own.intra_op_num_threads = 1
@@ -71,11 +93,21 @@ def test_eight_threads():
     rng, feeds, want = np.random.default_rng(0), {}, {}
     for name, session in sessions.items():
         feed = made["perceptron" if name == "own" else name][1]
-        feeds[name] = [feed(rate) for rate in (16000, 8000)] if name == "voice" else [feed(rows) for rows in (1, 3, 5)]
-        want[name] = [edgewise.InferenceSession(made["perceptron" if name == "own" else name][0]).run(None, f) for f in feeds[name]]
+        feeds[name] = (
+            [feed(rate) for rate in (16000, 8000)]
+            if name == "voice"
+            else [feed(rows) for rows in (1, 3, 5)]
+        )
+        want[name] = [
+            edgewise.InferenceSession(made["perceptron" if name == "own" else name][0]).run(None, f)
+            for f in feeds[name]
+        ]
     lm = edgewise.CausalLM(MODEL)
     prompts = [[5, 9, 12], [3, 4, 5, 6, 7, 8], list(range(30, 70))]
-    texts = [generate(lm, p, max_new_tokens=6, do_sample=bool(i), seed=i, num_beams=2 if i == 2 else 1) for i, p in enumerate(prompts)]
+    texts = [
+        generate(lm, p, max_new_tokens=6, do_sample=bool(i), seed=i, num_beams=2 if i == 2 else 1)
+        for i, p in enumerate(prompts)
+    ]
     losses, parameters = trained(40)
     end, rounds = time.monotonic() + SECONDS, dict.fromkeys(range(8), 0)
 
@@ -89,24 +121,54 @@ def test_eight_threads():
     def write(worker):
         while time.monotonic() < end or not rounds[worker]:
             i = (rounds[worker] + worker) % 3
-            assert generate(lm, prompts[i], max_new_tokens=6, do_sample=bool(i), seed=i, num_beams=2 if i == 2 else 1) == texts[i]
+            assert (
+                generate(
+                    lm,
+                    prompts[i],
+                    max_new_tokens=6,
+                    do_sample=bool(i),
+                    seed=i,
+                    num_beams=2 if i == 2 else 1,
+                )
+                == texts[i]
+            )
             rounds[worker] += 1
 
     def train(worker):
         while time.monotonic() < end or not rounds[worker]:
             assert trained(40) == (losses, parameters)
             rounds[worker] += 1
-    together(lambda: run(["perceptron", "voice"], 0), lambda: run(["perceptron", "loop"], 1), lambda: run(["own", "voice"], 2), lambda: run(["own", "perceptron"], 3), lambda: write(4), lambda: write(5), lambda: train(6), lambda: train(7))
+
+    together(
+        lambda: run(["perceptron", "voice"], 0),
+        lambda: run(["perceptron", "loop"], 1),
+        lambda: run(["own", "voice"], 2),
+        lambda: run(["own", "perceptron"], 3),
+        lambda: write(4),
+        lambda: write(5),
+        lambda: train(6),
+        lambda: train(7),
+    )
     assert all(rounds.values())
 
 
 def test_generations_take_turns():
     """Of one thread, too: generators that are advanced in turns."""
     from edgewise.text import steps
+
     lm = edgewise.CausalLM(MODEL)
     prompts = [[5, 9, 12], [3, 4, 5, 6], [40, 41]]
-    want = [generate(lm, p, max_new_tokens=8, do_sample=True, seed=i, num_return_sequences=2) for i, p in enumerate(prompts)]
-    running, got = {i: steps(lm, p, max_new_tokens=8, do_sample=True, seed=i, num_return_sequences=2) for i, p in enumerate(prompts)}, {}
+    want = [
+        generate(lm, p, max_new_tokens=8, do_sample=True, seed=i, num_return_sequences=2)
+        for i, p in enumerate(prompts)
+    ]
+    running, got = (
+        {
+            i: steps(lm, p, max_new_tokens=8, do_sample=True, seed=i, num_return_sequences=2)
+            for i, p in enumerate(prompts)
+        },
+        {},
+    )
     while running:
         for i, one in list(running.items()):
             try:
@@ -118,7 +180,9 @@ def test_generations_take_turns():
 
 
 def test_free_while_others_run():
-    """`free` waits for the run; what runs afterwards compiles again (sessions) or says that the model was freed."""
+    """`free` waits for the run; what runs afterwards compiles again (sessions) or says that the
+    model was freed.
+    """
     data, feed = models.perceptron()
     session, feeds = edgewise.InferenceSession(data), feed()
     want, end = session.run(None, feeds), time.monotonic() + SECONDS / 3
@@ -130,6 +194,7 @@ def test_free_while_others_run():
     def free():
         while time.monotonic() < end:
             session.free()
+
     together(run, run, free)
     lm = edgewise.CausalLM(MODEL)
     text = generate(lm, [5, 9], max_new_tokens=8, do_sample=False)
@@ -141,6 +206,7 @@ def test_free_while_others_run():
                 assert generate(lm, [5, 9], max_new_tokens=8, do_sample=False) == text
         except InputError as e:
             ended.append(str(e))
+
     threading.Timer(0.2, lm.free).start()
     together(write, write)
     assert len(ended) == 2 and all("was freed" in e for e in ended)
@@ -159,6 +225,7 @@ def test_garbage_at_any_moment():
 
     def litter():
         from edgewise.text import steps
+
         while time.monotonic() < end:
             other = edgewise.InferenceSession(data)
             other.run(None, feeds)
@@ -167,6 +234,7 @@ def test_garbage_at_any_moment():
             next(left)
             cycle = [left]
             cycle.append(cycle)
+
     thresholds = gc.get_threshold()
     gc.set_threshold(10, 2, 2)
     try:
@@ -178,7 +246,10 @@ def test_garbage_at_any_moment():
 
 
 def test_engines_end_with_their_sessions():
-    before = threading.active_count(), len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    before = (
+        threading.active_count(),
+        (len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0),
+    )
     options = edgewise.SessionOptions()
     options.intra_op_num_threads = 3
     data, feed = models.perceptron()
@@ -186,7 +257,9 @@ def test_engines_end_with_their_sessions():
         edgewise.InferenceSession(data, options).run(None, feed())
     gc.collect()
     if before[1]:
-        assert len(os.listdir("/proc/self/task")) <= before[1] + 2  # the runner and the watcher at most
+        assert (
+            len(os.listdir("/proc/self/task")) <= before[1] + 2
+        )  # the runner and the watcher at most
 
 
 # ---- fork ----
@@ -223,8 +296,15 @@ def test_a_child_goes_on_with_the_parents_objects():
     text = generate(lm, [5, 9], max_new_tokens=5, do_sample=False)
 
     def work():
-        got = [session.run(None, feeds)[0].tobytes() for _ in range(3)], trained(5), generate(lm, [5, 9], max_new_tokens=5, do_sample=False), edgewise.InferenceSession(data).run(None, feeds)[0].tobytes(), engine.threads
+        got = (
+            [session.run(None, feeds)[0].tobytes() for _ in range(3)],
+            trained(5),
+            generate(lm, [5, 9], max_new_tokens=5, do_sample=False),
+            edgewise.InferenceSession(data).run(None, feeds)[0].tobytes(),
+            engine.threads,
+        )
         return got == ([want] * 3, (losses, parameters), text, want, 2) or repr(got)[:300]
+
     for _ in range(2):
         assert in_child(work) is True
         assert in_child(lambda: in_child(work)) is True
@@ -241,6 +321,7 @@ def test_a_fork_while_other_threads_run():
     def run():
         while not stop.is_set():
             session.run(None, feeds)
+
     threads = [threading.Thread(target=run) for _ in range(3)]
     for t in threads:
         t.start()
@@ -258,11 +339,14 @@ def test_a_fork_amid_a_long_run(monkeypatch):
     """What another thread holds on to is lost in the child, in words; a new session works."""
     from edgewise.engine import locks
     from edgewise.session.inference import RunOptions
+
     monkeypatch.setattr(locks, "FORK_WAIT", 0.2)
     data, feed = models.endless_step()
     engine, feeds, options = open_engine(2), feed(), RunOptions()
     session = edgewise.InferenceSession(data, engine=engine)
-    thread = threading.Thread(target=lambda: pytest.raises(EdgewiseError, session.run, None, feeds, options))
+    thread = threading.Thread(
+        target=lambda: pytest.raises(EdgewiseError, session.run, None, feeds, options)
+    )
     thread.start()
     time.sleep(1)
     quick, small = models.perceptron()
@@ -276,6 +360,7 @@ def test_a_fork_amid_a_long_run(monkeypatch):
             except EngineError as e:
                 words.append(str(e))
         return words
+
     try:
         lost, new = in_child(work)
     finally:
@@ -298,6 +383,7 @@ def test_a_run_within_a_signal_handler():
             except EngineError as e:
                 said.append(str(e))
         raise KeyboardInterrupt
+
     before = signal.signal(signal.SIGALRM, handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -311,6 +397,7 @@ def test_a_run_within_a_signal_handler():
 
 def test_the_default_engine_is_made_once():
     import edgewise.engine as module
+
     kept, module._default = module._default, None
     try:
         found = []

@@ -1,18 +1,31 @@
-"""A small SmolLM2 (tests/zoo/models/q4_llama: optimum's export with 4-bit weights), the same in float32, and the same in PyTorch, for tests of adapters."""
+"""A small SmolLM2 (tests/zoo/models/q4_llama: optimum's export with 4-bit weights), the same in
+float32, and the same in PyTorch, for tests of adapters.
+"""
+
 import math
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
-from onnx import helper, numpy_helper
-
 from edgewise.onnx import BytesSource, read_model
 from edgewise.training.language_model import causal_lm_inputs
+from onnx import helper, numpy_helper
 
 MODELS = Path(__file__).parents[1] / "zoo" / "models"
-CONFIG = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=256, rms_norm_eps=1e-6, rope_theta=10000.0,
-              max_position_embeddings=64, tie_word_embeddings=True)
+CONFIG = dict(
+    hidden_size=64,
+    intermediate_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    vocab_size=256,
+    rms_norm_eps=1e-6,
+    rope_theta=10000.0,
+    max_position_embeddings=64,
+    tie_word_embeddings=True,
+)
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -21,12 +34,16 @@ def _floats(model, node):
     arrays = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
     a = {x.name: helper.get_attribute_value(x) for x in node.attribute}
     q, scales = arrays[node.input[1]], arrays[node.input[2]]
-    numbers = np.stack([q & 15, q >> 4], -1).reshape(a["N"], -1, a["block_size"]).astype(np.float32) - 8
-    return (numbers * scales.reshape(a["N"], -1, 1)).reshape(a["N"], -1)[:, :a["K"]]
+    numbers = (
+        np.stack([q & 15, q >> 4], -1).reshape(a["N"], -1, a["block_size"]).astype(np.float32) - 8
+    )
+    return (numbers * scales.reshape(a["N"], -1, 1)).reshape(a["N"], -1)[:, : a["K"]]
 
 
 def base(kind):
-    """The bytes of the model. kind: "q4", or "fp32" and "fp16": with the weights that the 4-bit ones stand for, as MatMul does with them; float16 is cast up."""
+    """The bytes of the model. kind: "q4", or "fp32" and "fp16": with the weights that the 4-bit
+    ones stand for, as MatMul does with them; float16 is cast up.
+    """
     model = onnx.load(MODELS / "q4_llama" / "model.onnx")
     if kind == "q4":
         return model.SerializeToString()
@@ -40,7 +57,14 @@ def base(kind):
             w = w.astype(np.float16)
             nodes.append(helper.make_node("Cast", [name], [name + "_float"], to=1))
         model.graph.initializer.append(numpy_helper.from_array(w, name))
-        nodes.append(helper.make_node("MatMul", [n.input[0], name + "_float" * (kind == "fp16")], n.output, n.name.removesuffix("_Q4")))
+        nodes.append(
+            helper.make_node(
+                "MatMul",
+                [n.input[0], name + "_float" * (kind == "fp16")],
+                n.output,
+                n.name.removesuffix("_Q4"),
+            )
+        )
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     used = {i for n in nodes for i in n.input}
@@ -70,12 +94,19 @@ def batch(seed=0, rows=2, sequence=16):
 def pytorch():
     """transformers' LlamaForCausalLM with the weights that the 4-bit ones stand for."""
     from transformers import LlamaConfig, LlamaForCausalLM
+
     model = onnx.load(MODELS / "q4_llama" / "model.onnx")
     lm = LlamaForCausalLM(LlamaConfig(**CONFIG, attn_implementation="eager")).eval()
-    weights = {i.name: torch.tensor(numpy_helper.to_array(i)) for i in model.graph.initializer if i.name.startswith("model.")}
+    weights = {
+        i.name: torch.tensor(numpy_helper.to_array(i))
+        for i in model.graph.initializer
+        if i.name.startswith("model.")
+    }
     for n in model.graph.node:
         if n.op_type == "MatMulNBits":
-            weights[n.name.strip("/").removesuffix("/MatMul_Q4").replace("/", ".") + ".weight"] = torch.tensor(_floats(model, n))
+            weights[n.name.strip("/").removesuffix("/MatMul_Q4").replace("/", ".") + ".weight"] = (
+                torch.tensor(_floats(model, n))
+            )
     missing, unexpected = lm.load_state_dict(weights, strict=False)
     assert missing == ["lm_head.weight"] and not unexpected
     lm.tie_weights()
@@ -87,19 +118,31 @@ class Lora(torch.nn.Module):
 
     def __init__(self, base, a, b, scaling):
         super().__init__()
-        self.base, self.a, self.b, self.scaling = base, torch.nn.Parameter(torch.tensor(a)), torch.nn.Parameter(torch.tensor(b)), scaling
+        self.base, self.a, self.b, self.scaling = (
+            base,
+            torch.nn.Parameter(torch.tensor(a)),
+            torch.nn.Parameter(torch.tensor(b)),
+            scaling,
+        )
 
     def forward(self, x):
         if isinstance(self.base, torch.nn.Embedding):
-            return self.base(x) + self.scaling * torch.nn.functional.embedding(x, self.a.T) @ self.b.T
+            return (
+                self.base(x) + self.scaling * torch.nn.functional.embedding(x, self.a.T) @ self.b.T
+            )
         if isinstance(self.base, torch.nn.Conv2d):
             c = self.base
-            return c(x) + self.scaling * torch.nn.functional.conv2d(torch.nn.functional.conv2d(x, self.a, None, c.stride, c.padding, c.dilation), self.b)
+            return c(x) + self.scaling * torch.nn.functional.conv2d(
+                torch.nn.functional.conv2d(x, self.a, None, c.stride, c.padding, c.dilation), self.b
+            )
         return self.base(x) + self.scaling * (x @ self.a.T) @ self.b.T
 
 
 def adapt(model, session, seed=0):
-    """Puts the session's adapters into a PyTorch model, B with random numbers in both. Returns {name of the state: Parameter}."""
+    """Puts the session's adapters into a PyTorch model, B with random numbers in both.
+
+    Returns {name of the state: Parameter}.
+    """
     out, rng = {}, np.random.default_rng(seed)
     for layer in session.program.lora_layers:
         b = np.asarray(session.get(layer.b))

@@ -1,25 +1,43 @@
-"""Artifacts of ours, trained with edgewise.training.api: PyTorch's losses with ONNX Runtime's AdamW rule."""
+"""Artifacts of ours, trained with edgewise.training.api: PyTorch's losses with ONNX Runtime's AdamW
+rule.
+"""
+
 import json
 import warnings
 
 import numpy as np
 import pytest
-
 from edgewise.training import artifacts, onnxblock
 from edgewise.training.api import CheckpointState, Module, Optimizer
 
 from .test_artifacts import CASES, LOSS
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if "dropout" not in c.name], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if "dropout" not in c.name], ids=lambda p: p.name
+)
 def test_trajectory(case, tmp_path):
     """Twenty steps, in two halves with a checkpoint between them; then the evaluation model."""
     spec = json.loads((case / "spec.json").read_text())
     optim = onnxblock.optim
-    optimizer = optim.SGD() if spec["optimizer"] == "sgd" else optim.AdamW(weight_decay=spec["adamw"]["weight_decay"], clip_grad=optim.ClipGradNorm(0.2) if "clipnorm" in case.name else None)
+    optimizer = (
+        optim.SGD()
+        if spec["optimizer"] == "sgd"
+        else optim.AdamW(
+            weight_decay=spec["adamw"]["weight_decay"],
+            clip_grad=optim.ClipGradNorm(0.2) if "clipnorm" in case.name else None,
+        )
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a weight without a name
-        artifacts.generate_artifacts(str(case / "forward.onnx"), spec["requires_grad"], loss=LOSS[spec["loss"]], optimizer=optimizer, artifact_directory=tmp_path, batch_norm=spec["train_mode_batchnorm"])
+        artifacts.generate_artifacts(
+            str(case / "forward.onnx"),
+            spec["requires_grad"],
+            loss=LOSS[spec["loss"]],
+            optimizer=optimizer,
+            artifact_directory=tmp_path,
+            batch_norm=spec["train_mode_batchnorm"],
+        )
     with np.load(case / "data.npz") as z:
         batch = [z[k] for k in z.files]
     losses, path = [], tmp_path / "checkpoint"
@@ -38,8 +56,11 @@ def test_trajectory(case, tmp_path):
         np.testing.assert_allclose(losses, z["loss_hf"], rtol=1e-4, atol=1e-6)
         for name in spec["requires_grad"]:
             if np.abs(z["grad0/" + name]).max() < 1e-6:
-                continue  # a bias in front of a norm has no gradient but rounding, which Adam makes steps of
-            assert np.abs(state.parameters[name].data - z["final/" + name]).max() <= 1e-4 * max(1, np.abs(z["final/" + name]).max())
+                # a bias in front of a norm has no gradient but rounding, which Adam makes steps of
+                continue
+            assert np.abs(state.parameters[name].data - z["final/" + name]).max() <= 1e-4 * max(
+                1, np.abs(z["final/" + name]).max()
+            )
         last = float(z["final_loss_hf"])
     module.eval()
     if not spec["train_mode_batchnorm"]:

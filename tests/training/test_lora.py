@@ -1,16 +1,18 @@
-"""Adapters in training: the same gradients and losses as PyTorch, beside float and 4-bit bases, and the files and sessions they end in."""
+"""Adapters in training: the same gradients and losses as PyTorch, beside float and 4-bit bases, and
+the files and sessions they end in.
+"""
+
 import json
 import os
 import subprocess
 from collections import Counter
 
+import edgewise
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
-
-import edgewise
 from edgewise.errors import InputError, UnsupportedOp
 from edgewise.onnx import FileSource, read_model
 from edgewise.training.losses import CrossEntropyLoss
@@ -25,7 +27,14 @@ from .zoo import ZooCase, cases
 
 def session_of(kind, lora, engine=None, batch=2, sequence=16, seed=0, **more):
     g = llama.graph(kind)
-    program = Program(g, **llama.shapes(g, batch, sequence), loss="causal_lm", lora=lora, trainable=more.pop("trainable", []), **more)
+    program = Program(
+        g,
+        **llama.shapes(g, batch, sequence),
+        loss="causal_lm",
+        lora=lora,
+        trainable=more.pop("trainable", []),
+        **more,
+    )
     program.plan("accumulate")
     return TrainingSession(program, engine, seed)
 
@@ -33,13 +42,33 @@ def session_of(kind, lora, engine=None, batch=2, sequence=16, seed=0, **more):
 def close(got, want, tol, what=""):
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     scale = max(np.abs(want).max(), 1e-4)
-    assert np.abs(got - want).max() <= tol * scale, f"{what}: off by {np.abs(got - want).max() / scale:.1e}"
+    assert np.abs(got - want).max() <= tol * scale, (
+        f"{what}: off by {np.abs(got - want).max() / scale:.1e}"
+    )
 
 
-@pytest.mark.parametrize("kind, config", [("fp32", LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")), ("fp32", LoraConfig(r=3, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "v_proj"])),
-                                          ("q4", LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")), ("q4", LoraConfig(r=8, target_modules=r"model\.layers\.1\..*_proj")),
-                                          ("fp32", LoraConfig(r=2, target_modules=["embed_tokens", "down_proj", "lm_head"], rank_pattern={"down_proj": 5}, alpha_pattern={"down_proj": 20}))],
-                         ids=["fp32", "rslora", "q4", "q4-pattern", "embedding"])
+@pytest.mark.parametrize(
+    "kind, config",
+    [
+        ("fp32", LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")),
+        (
+            "fp32",
+            LoraConfig(r=3, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "v_proj"]),
+        ),
+        ("q4", LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")),
+        ("q4", LoraConfig(r=8, target_modules=r"model\.layers\.1\..*_proj")),
+        (
+            "fp32",
+            LoraConfig(
+                r=2,
+                target_modules=["embed_tokens", "down_proj", "lm_head"],
+                rank_pattern={"down_proj": 5},
+                alpha_pattern={"down_proj": 20},
+            ),
+        ),
+    ],
+    ids=["fp32", "rslora", "q4", "q4-pattern", "embedding"],
+)
 def test_as_pytorch(kind, config, engine):
     """Gradients of every A and B at the first step, and ten losses of AdamW."""
     session = session_of(kind, config, engine, optimizer=AdamW(lr=5e-3, weight_decay=0.01))
@@ -47,7 +76,9 @@ def test_as_pytorch(kind, config, engine):
     try:
         ours = llama.adapt(model, session)
         names = {n for n in ours}
-        assert names == set(session.program.trained) and len(names) == 2 * len(session.program.lora_layers)
+        assert names == set(session.program.trained) and len(names) == 2 * len(
+            session.program.lora_layers
+        )
         data = llama.batch()
         ids, labels = (torch.tensor(data[n]) for n in ("input_ids", "labels"))
         loss = model(ids, labels=labels).loss
@@ -61,17 +92,23 @@ def test_as_pytorch(kind, config, engine):
             loss = model(ids, labels=labels).loss
             loss.backward()
             optimizer.step()
-            assert float(session.train(data, 5e-3)["loss"]) == pytest.approx(loss.item(), rel=1e-4), step
+            assert float(session.train(data, 5e-3)["loss"]) == pytest.approx(
+                loss.item(), rel=1e-4
+            ), step
     finally:
         session.free()
 
 
 def test_targets():
     """PEFT's ways to say which layers."""
+
     def layers(**fields):
         program = session_of("q4", LoraConfig(r=2, **fields)).program
         return Counter(x.name.rsplit(".", 1)[-1] for x in program.lora_layers)
-    assert layers() == layers(target_modules="all-linear") == dict.fromkeys(llama.LINEARS, 2), "not the output head"
+
+    assert layers() == layers(target_modules="all-linear") == dict.fromkeys(llama.LINEARS, 2), (
+        "not the output head"
+    )
     assert layers(target_modules=["q_proj", "mlp.up_proj"]) == {"q_proj": 2, "up_proj": 2}
     assert layers(target_modules=["q_proj"], layers_to_transform=[1]) == {"q_proj": 1}
     assert layers(target_modules=r".*\.0\..*(k|v)_proj") == {"k_proj": 1, "v_proj": 1}
@@ -81,26 +118,54 @@ def test_targets():
 
 
 def test_first_values():
-    """init_lora_weights as PEFT: A uniform or normal, B zero or not; the same seed gives the same ones."""
+    """init_lora_weights as PEFT: A uniform or normal, B zero or not; the same seed gives the same
+    ones.
+    """
     read = {}
     for how in (True, "gaussian", False):
-        s = session_of("q4", LoraConfig(r=16, target_modules=["down_proj", "embed_tokens"], init_lora_weights=how), seed=3)
-        read[how] = {n: np.array(s.get(n)) for n, x in list(s.program.states.items()) if x.kind == "adapter"}
+        s = session_of(
+            "q4",
+            LoraConfig(r=16, target_modules=["down_proj", "embed_tokens"], init_lora_weights=how),
+            seed=3,
+        )
+        read[how] = {
+            n: np.array(s.get(n)) for n, x in list(s.program.states.items()) if x.kind == "adapter"
+        }
         s.free()
-    a, b = "model.layers.0.mlp.down_proj.lora_A.weight", "model.layers.0.mlp.down_proj.lora_B.weight"
+    a, b = (
+        "model.layers.0.mlp.down_proj.lora_A.weight",
+        "model.layers.0.mlp.down_proj.lora_B.weight",
+    )
     bound = 1 / np.sqrt(128)
-    assert np.abs(read[True][a]).max() <= bound and np.abs(read[True][a]).std() > 0.2 * bound and not read[True][b].any()
-    assert read["gaussian"][a].std() == pytest.approx(1 / 16, rel=0.1) and np.abs(read["gaussian"][a]).max() > 2.5 / 16 and not read["gaussian"][b].any()
+    assert (
+        np.abs(read[True][a]).max() <= bound
+        and np.abs(read[True][a]).std() > 0.2 * bound
+        and not read[True][b].any()
+    )
+    assert (
+        read["gaussian"][a].std() == pytest.approx(1 / 16, rel=0.1)
+        and np.abs(read["gaussian"][a]).max() > 2.5 / 16
+        and not read["gaussian"][b].any()
+    )
     assert 0.2 < np.abs(read[False][b]).max() <= 1 / np.sqrt(16)
     ea, eb = (f"model.embed_tokens.lora_embedding_{x}" for x in "AB")
-    assert not read[True][ea].any() and read[True][eb].std() == pytest.approx(1, rel=0.1) and abs(read[True][eb].mean()) < 0.1
+    assert (
+        not read[True][ea].any()
+        and read[True][eb].std() == pytest.approx(1, rel=0.1)
+        and abs(read[True][eb].mean()) < 0.1
+    )
     assert not np.array_equal(read[True][a], read[True][a.replace("layers.0", "layers.1")])
 
 
 def test_dropout():
-    """lora_dropout drops the adapter's input alone, in training alone; its mean over many seeds is the loss without, and the seed decides it."""
+    """lora_dropout drops the adapter's input alone, in training alone; its mean over many seeds is
+    the loss without, and the seed decides it.
+    """
     config = LoraConfig(r=4, lora_alpha=16, target_modules=["down_proj"], lora_dropout=0.4)
-    session, plain = session_of("q4", config), session_of("q4", LoraConfig(**{**config.to_dict(), "lora_dropout": 0.0}))
+    session, plain = (
+        session_of("q4", config),
+        session_of("q4", LoraConfig(**{**config.to_dict(), "lora_dropout": 0.0})),
+    )
     data, rng = llama.batch(), np.random.default_rng(0)
     for layer in session.program.lora_layers:
         b = (rng.standard_normal(session.program.states[layer.b].shape) * 0.02).astype("f4")
@@ -110,30 +175,75 @@ def test_dropout():
     want = float(plain.evaluate(data)["loss"])
     assert float(session.evaluate(data)["loss"]) == pytest.approx(want, rel=1e-6)
     losses = [float(session.accumulate(data)["loss"]) for _ in range(40)]
-    assert len(set(losses)) == 40 and np.mean(losses) == pytest.approx(want, abs=4 * np.std(losses) / np.sqrt(40) + 1e-3)
+    assert len(set(losses)) == 40 and np.mean(losses) == pytest.approx(
+        want, abs=4 * np.std(losses) / np.sqrt(40) + 1e-3
+    )
     session.runs = 0
     assert [float(session.accumulate(data)["loss"]) for _ in range(3)] == losses[:3]
     session.free(), plain.free()
 
 
 def small_cnn():
-    """(bytes of an ONNX model, the same in PyTorch): convolutions with stride, padding and dilation."""
+    """(bytes of an ONNX model, the same in PyTorch): convolutions with stride, padding and
+    dilation.
+    """
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 6, 3, stride=2, padding=2, dilation=2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(6 * 16, 5)).requires_grad_(False)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 6, 3, stride=2, padding=2, dilation=2),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(6 * 16, 5),
+    ).requires_grad_(False)
     h = onnx.helper
-    nodes = [h.make_node("Conv", ["x", "0.weight", "0.bias"], ["a"], "/0/Conv", pads=[1] * 4, kernel_shape=[3, 3]), h.make_node("Relu", ["a"], ["b"]),
-             h.make_node("Conv", ["b", "2.weight", "2.bias"], ["c"], "/2/Conv", pads=[2] * 4, strides=[2, 2], dilations=[2, 2], kernel_shape=[3, 3]), h.make_node("Relu", ["c"], ["d"]),
-             h.make_node("Flatten", ["d"], ["e"]), h.make_node("Gemm", ["e", "5.weight", "5.bias"], ["y"], "/5/Gemm", transB=1)]
-    g = h.make_graph(nodes, "cnn", [h.make_tensor_value_info("x", 1, ["n", 3, 8, 8])], [h.make_tensor_value_info("y", 1, ["n", 5])], [onnx.numpy_helper.from_array(p.numpy(), n) for n, p in net.named_parameters()])
-    return h.make_model(g, opset_imports=[h.make_opsetid("", 17)], ir_version=9).SerializeToString(), net
+    nodes = [
+        h.make_node(
+            "Conv", ["x", "0.weight", "0.bias"], ["a"], "/0/Conv", pads=[1] * 4, kernel_shape=[3, 3]
+        ),
+        h.make_node("Relu", ["a"], ["b"]),
+        h.make_node(
+            "Conv",
+            ["b", "2.weight", "2.bias"],
+            ["c"],
+            "/2/Conv",
+            pads=[2] * 4,
+            strides=[2, 2],
+            dilations=[2, 2],
+            kernel_shape=[3, 3],
+        ),
+        h.make_node("Relu", ["c"], ["d"]),
+        h.make_node("Flatten", ["d"], ["e"]),
+        h.make_node("Gemm", ["e", "5.weight", "5.bias"], ["y"], "/5/Gemm", transB=1),
+    ]
+    g = h.make_graph(
+        nodes,
+        "cnn",
+        [h.make_tensor_value_info("x", 1, ["n", 3, 8, 8])],
+        [h.make_tensor_value_info("y", 1, ["n", 5])],
+        [onnx.numpy_helper.from_array(p.numpy(), n) for n, p in net.named_parameters()],
+    )
+    return (
+        h.make_model(g, opset_imports=[h.make_opsetid("", 17)], ir_version=9).SerializeToString(),
+        net,
+    )
 
 
 def test_convolutions(engine):
-    """Adapters of convolutions, A with the kernel and B 1x1, as PEFT has them: gradients and losses as PyTorch's; merged into the file; beside it where the weight is not its own."""
+    """Adapters of convolutions, A with the kernel and B 1x1, as PEFT has them: gradients and losses
+    as PyTorch's; merged into the file; beside it where the weight is not its own.
+    """
     model, net = small_cnn()
     rng = np.random.default_rng(0)
     data = {"x": rng.standard_normal((4, 3, 8, 8)).astype("f4"), "labels": rng.integers(0, 5, 4)}
-    trainer = edgewise.Trainer(model, loss="cross_entropy", adapters=LoraConfig(r=2, lora_alpha=6, target_modules=["0", "2", "5"]), batch_size=4, learning_rate=1e-2, engine=engine)
+    trainer = edgewise.Trainer(
+        model,
+        loss="cross_entropy",
+        adapters=LoraConfig(r=2, lora_alpha=6, target_modules=["0", "2", "5"]),
+        batch_size=4,
+        learning_rate=1e-2,
+        engine=engine,
+    )
     trainer._prepare(data)
     session = trainer.session
     session.accumulate(data)
@@ -151,24 +261,40 @@ def test_convolutions(engine):
         loss.backward()
         optimizer.step()
         assert trainer.step(data) == pytest.approx(loss.item(), rel=1e-4)
-    close(onnxruntime.InferenceSession(trainer.export()).run(None, {"x": data["x"]})[0], net(x).detach(), 1e-4)
+    close(
+        onnxruntime.InferenceSession(trainer.export()).run(None, {"x": data["x"]})[0],
+        net(x).detach(),
+        1e-4,
+    )
     for layer in session.program.lora_layers:
         layer.weight = None
     del trainer.program.plans["merge"]
-    close(onnxruntime.InferenceSession(trainer.export()).run(None, {"x": data["x"]})[0], net(x).detach(), 1e-4)
+    close(
+        onnxruntime.InferenceSession(trainer.export()).run(None, {"x": data["x"]})[0],
+        net(x).detach(),
+        1e-4,
+    )
     trainer.free()
 
 
 def test_modules_to_save(tmp_path):
-    """What modules_to_save names is trained as a whole, kept in the adapter in PyTorch's layout, and merged; the rest of the model stays."""
+    """What modules_to_save names is trained as a whole, kept in the adapter in PyTorch's layout,
+    and merged; the rest of the model stays.
+    """
     config = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["down_proj", "norm"])
     path = tmp_path / "model.onnx"
     path.write_bytes(llama.base("fp32"))
-    trainer = edgewise.Trainer(path, adapters=config, batch_size=2, sequence_length=16, learning_rate=1e-2, optimizer="SGD")
+    trainer = edgewise.Trainer(
+        path, adapters=config, batch_size=2, sequence_length=16, learning_rate=1e-2, optimizer="SGD"
+    )
     data, model = llama.batch(), llama.pytorch()
     trainer.step(data)
     kinds = Counter(s.kind for s in trainer.program.states.values())
-    assert kinds["parameter"] == 3 and {s.name for s in trainer.program.saved} == {"model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.down_proj.weight", "model.norm.weight"}
+    assert kinds["parameter"] == 3 and {s.name for s in trainer.program.saved} == {
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.1.mlp.down_proj.weight",
+        "model.norm.weight",
+    }
     for n in ("model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj", "model.norm"):
         model.get_submodule(n).requires_grad_(True)
     model(torch.tensor(data["input_ids"]), labels=torch.tensor(data["labels"])).loss.backward()
@@ -177,7 +303,12 @@ def test_modules_to_save(tmp_path):
     assert set(adapter.saved) == {s.name for s in trainer.program.saved}
     for name, t in adapter.saved.items():
         p = model.get_parameter(name)
-        close(np.frombuffer(t.bytes(), "f4").reshape(t.shape), (p - 1e-2 * p.grad).detach(), 1e-5, name)
+        close(
+            np.frombuffer(t.bytes(), "f4").reshape(t.shape),
+            (p - 1e-2 * p.grad).detach(),
+            1e-5,
+            name,
+        )
     # exported, generated with, and loaded again
     exported = onnxruntime.InferenceSession(trainer.export())
     ours = trainer.language_model()
@@ -188,17 +319,25 @@ def test_modules_to_save(tmp_path):
     lm.set_adapter(None)
     plain = run_ort(onnxruntime.InferenceSession(str(path)), [5, 9, 77])
     close(logits(lm, [5, 9, 77]), plain, 1e-4)
-    again = edgewise.Trainer(path, adapters=config, batch_size=2, sequence_length=16).load_adapter(tmp_path / "adapter")
-    assert {n: bytes(x[2]) for n, x in again.adapter().items()} == {n: bytes(x[2]) for n, x in trainer.adapter().items()}
+    again = edgewise.Trainer(path, adapters=config, batch_size=2, sequence_length=16).load_adapter(
+        tmp_path / "adapter"
+    )
+    assert {n: bytes(x[2]) for n, x in again.adapter().items()} == {
+        n: bytes(x[2]) for n, x in trainer.adapter().items()
+    }
     for t in (trainer, again, lm):
         t.free()
     with pytest.raises(InputError, match="no module is called 'dawn_proj'.*down_proj"):
         edgewise.Trainer(path, adapters=LoraConfig(modules_to_save=["dawn_proj"])).estimate()
     with pytest.raises(InputError, match="share one weight.*Name both"):
         edgewise.Trainer(path, adapters=LoraConfig(modules_to_save=["lm_head"])).estimate()
-    edgewise.Trainer(path, adapters=LoraConfig(modules_to_save=["lm_head", "embed_tokens"])).estimate()
+    edgewise.Trainer(
+        path, adapters=LoraConfig(modules_to_save=["lm_head", "embed_tokens"])
+    ).estimate()
     with pytest.raises(UnsupportedOp, match="quantized"):
-        edgewise.Trainer(llama.base("q4"), adapters=LoraConfig(modules_to_save=["down_proj"])).estimate()
+        edgewise.Trainer(
+            llama.base("q4"), adapters=LoraConfig(modules_to_save=["down_proj"])
+        ).estimate()
 
 
 def test_bias():
@@ -208,8 +347,18 @@ def test_bias():
     first = sorted(biases)[0].removesuffix(".bias")
 
     def saved(**fields):
-        return {s.name for s in Program(case.graph, shapes, loss=CrossEntropyLoss(), trainable=[], lora=LoraConfig(**fields)).saved}
-    assert saved(bias="all", target_modules=[first]) == biases and saved(bias="lora_only", target_modules=[first]) == {first + ".bias"} and saved(target_modules=[first]) == set()
+        return {
+            s.name
+            for s in Program(
+                case.graph, shapes, loss=CrossEntropyLoss(), trainable=[], lora=LoraConfig(**fields)
+            ).saved
+        }
+
+    assert (
+        saved(bias="all", target_modules=[first]) == biases
+        and saved(bias="lora_only", target_modules=[first]) == {first + ".bias"}
+        and saved(target_modules=[first]) == set()
+    )
 
 
 def logits(lm, ids):
@@ -225,20 +374,39 @@ def run_ort(session, ids):
     feeds = {}
     for i in session.get_inputs():
         if "past" in i.name:
-            feeds[i.name] = np.zeros([1 if k == 0 else d if isinstance(d, int) else 0 for k, d in enumerate(i.shape)], np.float16 if "float16" in i.type else np.float32)
+            feeds[i.name] = np.zeros(
+                [1 if k == 0 else d if isinstance(d, int) else 0 for k, d in enumerate(i.shape)],
+                np.float16 if "float16" in i.type else np.float32,
+            )
     ids = np.array([ids])
-    known = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": np.arange(ids.shape[1])[None]}
+    known = {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "position_ids": np.arange(ids.shape[1])[None],
+    }
     feeds |= {i.name: known[i.name] for i in session.get_inputs() if i.name in known}
     return session.run(["logits"], feeds)[0][0, -1].astype(np.float64)
 
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16", "q4", "q4f16_llama", "tied"])
 def test_export(kind, tmp_path):
-    """The exported file gives in onnxruntime what we give, and what the file gave before plus the adapters."""
+    """The exported file gives in onnxruntime what we give, and what the file gave before plus the
+    adapters.
+    """
     path = tmp_path / "model.onnx"
-    path.write_bytes((llama.MODELS / kind / "model.onnx").read_bytes() if (llama.MODELS / kind).exists() else llama.base("fp32" if kind == "tied" else kind))
+    path.write_bytes(
+        (llama.MODELS / kind / "model.onnx").read_bytes()
+        if (llama.MODELS / kind).exists()
+        else llama.base("fp32" if kind == "tied" else kind)
+    )
     targets = ["embed_tokens", "lm_head", "up_proj"] if kind == "tied" else "all-linear"
-    trainer = edgewise.Trainer(path, adapters=LoraConfig(r=4, lora_alpha=16, target_modules=targets), batch_size=2, sequence_length=16, learning_rate=5e-3)
+    trainer = edgewise.Trainer(
+        path,
+        adapters=LoraConfig(r=4, lora_alpha=16, target_modules=targets),
+        batch_size=2,
+        sequence_length=16,
+        learning_rate=5e-3,
+    )
     before = run_ort(onnxruntime.InferenceSession(str(path)), [5, 9, 77])
     trainer.fit([[1, 5, 9, 77, 30, 22, 9, 4] * 20], epochs=3, progress=False)
     if kind != "q4f16_llama":  # that file's own nodes are not in order
@@ -247,18 +415,30 @@ def test_export(kind, tmp_path):
     after = run_ort(onnxruntime.InferenceSession(str(tmp_path / "out.onnx")), [5, 9, 77])
     ours = logits(trainer.language_model(), [5, 9, 77])
     assert np.abs(after - before).max() > 0.05 * np.abs(before).max(), "it has learned"
-    close(ours, after, 3e-3 if "16" in kind else 1e-4)  # float16: weights are rounded to it when they are merged, and onnxruntime computes in it
+    close(
+        ours, after, 3e-3 if "16" in kind else 1e-4
+    )  # float16: weights are rounded to it when they are merged, and onnxruntime computes in it
     trainer.free()
 
 
 def test_peft_loads_the_folder(tmp_path):
     """PEFT itself loads the folder into transformers' model, and gives our logits."""
-    python = next((p for p in (os.environ.get("PEFT_PYTHON", ""),) if p and os.path.exists(p)), None)
+    python = next(
+        (p for p in (os.environ.get("PEFT_PYTHON", ""),) if p and os.path.exists(p)), None
+    )
     if python is None:
         pytest.skip("PEFT is not here; set PEFT_PYTHON to a Python that has it")
     path = tmp_path / "model.onnx"
     path.write_bytes(llama.base("q4"))
-    trainer = edgewise.Trainer(path, adapters=LoraConfig(r=4, use_rslora=True, target_modules="all-linear", task_type="CAUSAL_LM"), batch_size=2, sequence_length=16, learning_rate=1e-2)
+    trainer = edgewise.Trainer(
+        path,
+        adapters=LoraConfig(
+            r=4, use_rslora=True, target_modules="all-linear", task_type="CAUSAL_LM"
+        ),
+        batch_size=2,
+        sequence_length=16,
+        learning_rate=1e-2,
+    )
     trainer.fit([[1, 5, 9, 77, 30, 22, 9, 4] * 20], progress=False)
     trainer.save_adapter(tmp_path / "adapter")
     llama.pytorch().save_pretrained(tmp_path / "base")
@@ -266,28 +446,42 @@ def test_peft_loads_the_folder(tmp_path):
 import json, torch
 from peft import PeftModel
 from transformers import LlamaForCausalLM
-m = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained({str(tmp_path / 'base')!r}), {str(tmp_path / 'adapter')!r})
+m = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained({str(tmp_path / "base")!r}), {str(tmp_path / "adapter")!r})
 print(json.dumps(m(torch.tensor([[5, 9, 77]])).logits[0, -1].tolist()))
 """
     done = subprocess.run([python, "-c", script], capture_output=True, text=True)
     if "No module named 'transformers'" in done.stderr:
         pytest.skip("no transformers beside PEFT")
     assert done.returncode == 0, done.stderr[-1500:]
-    close(logits(trainer.language_model(), [5, 9, 77]), json.loads(done.stdout.strip().splitlines()[-1]), 1e-4)
+    close(
+        logits(trainer.language_model(), [5, 9, 77]),
+        json.loads(done.stdout.strip().splitlines()[-1]),
+        1e-4,
+    )
     trainer.free()
 
 
 def test_only_what_adapters_need():
-    """The backward part of adapters computes no gradient of the base, stops behind the first adapter, and the 4-bit base is never expanded."""
+    """The backward part of adapters computes no gradient of the base, stops behind the first
+    adapter, and the 4-bit base is never expanded.
+    """
+
     def plan(kind, lora, trainable=()):
         p = session_of(kind, lora, trainable=list(trainable), sequence=32).program
         return p.plan("train"), p
+
     full, _ = plan("fp32", None, ["onnx::MatMul_*", "model.*"])
     lora, _ = plan("fp32", LoraConfig(r=4, target_modules="all-linear"))
     last, _ = plan("fp32", LoraConfig(r=4, target_modules=["layers.1.mlp.down_proj"]))
-    forward = session_of("fp32", LoraConfig(r=4, target_modules=["layers.1.mlp.down_proj"]), sequence=32).program.plan("evaluate")
-    products = {name: sum(k.startswith(("gemm", "matmul")) for k in p.kernels) for name, p in (("full", full), ("lora", lora), ("last", last), ("forward", forward))}
-    # forward: 14 linears, the head, an adapter's two. Backward behind the last down_proj: the head's input, B, the adapter's middle, A
+    forward = session_of(
+        "fp32", LoraConfig(r=4, target_modules=["layers.1.mlp.down_proj"]), sequence=32
+    ).program.plan("evaluate")
+    products = {
+        name: sum(k.startswith(("gemm", "matmul")) for k in p.kernels)
+        for name, p in (("full", full), ("lora", lora), ("last", last), ("forward", forward))
+    }
+    # forward: 14 linears, the head, an adapter's two. Backward behind the last down_proj: the
+    # head's input, B, the adapter's middle, A
     assert products["last"] - products["forward"] <= 4, products
     assert products["full"] - products["last"] > 20
     assert last.arena_bytes < lora.arena_bytes
@@ -295,18 +489,58 @@ def test_only_what_adapters_need():
     weights = {s.name: s for s in quantized.slots if s.kind == "weight"}
     assert not any(s.kind == "computed" and s.nbytes >= 64 * 64 * 4 for s in quantized.slots)
     q4 = [n for n in weights if n.endswith("_Q4")]
-    assert len(q4) == 14 and all(weights[n].nbytes * 8 == next(t.count for k, t in llama.graph("fp32").constants.items() if k == n[:-3]) * 4 for n in q4)
+    assert len(q4) == 14 and all(
+        weights[n].nbytes * 8
+        == next(t.count for k, t in llama.graph("fp32").constants.items() if k == n[:-3]) * 4
+        for n in q4
+    )
 
 
 def test_large_products_of_4_bits():
-    """The arena of a step has no room for an expanded weight: 1024 x 1024 would take 4 MB, what a row of 16 needs is far below."""
+    """The arena of a step has no room for an expanded weight: 1024 x 1024 would take 4 MB, what a
+    row of 16 needs is far below.
+    """
     h, rng = onnx.helper, np.random.default_rng(0)
     n = 1024
-    nodes = [h.make_node("MatMulNBits", [x, f"{y}.weight_Q4", f"{y}.scales"], [y], f"/{y}/MatMul_Q4", domain="com.microsoft", K=n, N=n, bits=4, block_size=32) for x, y in (("x", "a"), ("a", "b"), ("b", "c"))]
-    weights = [w for y in "abc" for w in (onnx.numpy_helper.from_array(rng.integers(0, 256, (n, n // 32, 16), dtype=np.uint8), f"{y}.weight_Q4"), onnx.numpy_helper.from_array((rng.random((n * n // 32)) * 0.01).astype("f4"), f"{y}.scales"))]
-    g = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", 1, [16, n])], [h.make_tensor_value_info("c", 1, [16, n])], weights)
-    model = h.make_model(g, opset_imports=[h.make_opsetid("", 17), h.make_opsetid("com.microsoft", 1)], ir_version=9).SerializeToString()
-    trainer = edgewise.Trainer(model, loss="mse", adapters=LoraConfig(r=4, target_modules=["a", "b", "c"]), batch_size=16)
+    nodes = [
+        h.make_node(
+            "MatMulNBits",
+            [x, f"{y}.weight_Q4", f"{y}.scales"],
+            [y],
+            f"/{y}/MatMul_Q4",
+            domain="com.microsoft",
+            K=n,
+            N=n,
+            bits=4,
+            block_size=32,
+        )
+        for x, y in (("x", "a"), ("a", "b"), ("b", "c"))
+    ]
+    weights = [
+        w
+        for y in "abc"
+        for w in (
+            onnx.numpy_helper.from_array(
+                rng.integers(0, 256, (n, n // 32, 16), dtype=np.uint8), f"{y}.weight_Q4"
+            ),
+            onnx.numpy_helper.from_array(
+                (rng.random((n * n // 32)) * 0.01).astype("f4"), f"{y}.scales"
+            ),
+        )
+    ]
+    g = h.make_graph(
+        nodes,
+        "g",
+        [h.make_tensor_value_info("x", 1, [16, n])],
+        [h.make_tensor_value_info("c", 1, [16, n])],
+        weights,
+    )
+    model = h.make_model(
+        g, opset_imports=[h.make_opsetid("", 17), h.make_opsetid("com.microsoft", 1)], ir_version=9
+    ).SerializeToString()
+    trainer = edgewise.Trainer(
+        model, loss="mse", adapters=LoraConfig(r=4, target_modules=["a", "b", "c"]), batch_size=16
+    )
     data = {"x": rng.standard_normal((16, n)).astype("f4"), "labels": np.zeros((16, n), "f4")}
     losses = [trainer.step(data) for _ in range(4)]
     assert losses[-1] < losses[0]
@@ -317,12 +551,27 @@ def test_large_products_of_4_bits():
 
 
 def test_adapters_by_name(tmp_path):
-    """Several adapters on one base: loaded, switched, weighed and switched off without compiling; smaller ranks fit, larger ones and other layers are refused."""
+    """Several adapters on one base: loaded, switched, weighed and switched off without compiling;
+    smaller ranks fit, larger ones and other layers are refused.
+    """
     path, data = tmp_path / "model.onnx", [[1, 5, 9, 77, 30, 22, 9, 4] * 20]
     path.write_bytes(llama.base("q4"))
     want = {}
-    for name, config in (("a", LoraConfig(r=4, lora_alpha=4, target_modules="all-linear")), ("b", LoraConfig(r=2, lora_alpha=16, use_rslora=True, target_modules=["q_proj", "down_proj"]))):
-        trainer = edgewise.Trainer(path, adapters=config, batch_size=2, sequence_length=16, learning_rate=1e-2, seed=len(want))
+    for name, config in (
+        ("a", LoraConfig(r=4, lora_alpha=4, target_modules="all-linear")),
+        (
+            "b",
+            LoraConfig(r=2, lora_alpha=16, use_rslora=True, target_modules=["q_proj", "down_proj"]),
+        ),
+    ):
+        trainer = edgewise.Trainer(
+            path,
+            adapters=config,
+            batch_size=2,
+            sequence_length=16,
+            learning_rate=1e-2,
+            seed=len(want),
+        )
         trainer.fit(data, progress=False)
         trainer.save_adapter(tmp_path / name)
         want[name] = logits(trainer.language_model(), [5, 9, 77])
@@ -367,13 +616,24 @@ def test_package_with_adapters(tmp_path):
     """A package built for training takes adapters by name, too."""
     from edgewise.session.decoder import folder_files
     from edgewise.training.package import compile_training_package
+
     path = tmp_path / "model.onnx"
     path.write_bytes(llama.base("q4"))
-    trainer = edgewise.Trainer(path, adapters=LoraConfig(r=4, target_modules="all-linear"), batch_size=2, sequence_length=16, learning_rate=1e-2)
+    trainer = edgewise.Trainer(
+        path,
+        adapters=LoraConfig(r=4, target_modules="all-linear"),
+        batch_size=2,
+        sequence_length=16,
+        learning_rate=1e-2,
+    )
     trainer.fit([[1, 5, 9, 77, 30, 22, 9, 4] * 20], progress=False)
     trainer.save_adapter(tmp_path / "a")
     want = logits(trainer.language_model(), [5, 9, 77])
-    package = compile_training_package(folder_files(path)[0], [{"name": "lora", "batch": 1, "sequence": 16, "lora": {"r": 8}}], model_file="model.onnx")
+    package = compile_training_package(
+        folder_files(path)[0],
+        [{"name": "lora", "batch": 1, "sequence": 16, "lora": {"r": 8}}],
+        model_file="model.onnx",
+    )
     with open(tmp_path / "model.edge", "wb") as f:
         package.write(f)
     lm = edgewise.CausalLM(tmp_path / "model.edge")
@@ -382,21 +642,54 @@ def test_package_with_adapters(tmp_path):
     close(logits(lm, [5, 9, 77]), want, 1e-5)
     lm.free(), trainer.free()
     with pytest.raises(edgewise.EdgewiseError, match="adapters alone"):
-        compile_training_package(folder_files(path)[0], [{"name": "lora", "lora": {"modules_to_save": ["norm"]}}], model_file="model.onnx")
+        compile_training_package(
+            folder_files(path)[0],
+            [{"name": "lora", "lora": {"modules_to_save": ["norm"]}}],
+            model_file="model.onnx",
+        )
 
 
-@pytest.mark.parametrize("fields", [{"r": 0}, {"r": 1 << 30}, {"r": 2.5}, {"lora_alpha": float("nan")}, {"lora_dropout": 1.0}, {"target_modules": []}, {"target_modules": [""]}, {"target_modules": "("},
-                                    {"modules_to_save": ["x"]}, {"init_lora_weights": "pissa"}, {"bias": "some"}, {"layers_to_transform": [99]}, {"rank_pattern": {"q_proj": 0}}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"r": 0},
+        {"r": 1 << 30},
+        {"r": 2.5},
+        {"lora_alpha": float("nan")},
+        {"lora_dropout": 1.0},
+        {"target_modules": []},
+        {"target_modules": [""]},
+        {"target_modules": "("},
+        {"modules_to_save": ["x"]},
+        {"init_lora_weights": "pissa"},
+        {"bias": "some"},
+        {"layers_to_transform": [99]},
+        {"rank_pattern": {"q_proj": 0}},
+    ],
+)
 def test_absurd_configurations(fields):
     with pytest.raises(edgewise.EdgewiseError):
-        edgewise.Trainer(llama.base("q4"), adapters={"target_modules": ["q_proj"], **fields}, batch_size=1, sequence_length=8).estimate()
+        edgewise.Trainer(
+            llama.base("q4"),
+            adapters={"target_modules": ["q_proj"], **fields},
+            batch_size=1,
+            sequence_length=8,
+        ).estimate()
 
 
 def test_model_of_others():
     """Names of layers, as far as each exporter tells them."""
     for name in ("fp16merge_gpt2", "genai_llama_int4_webgpu", "dynamo_gemma3_op23"):
         g = read_model(FileSource(llama.MODELS / name / "model.onnx"))
-        program = Program(g, **llama.shapes(g, 1, 8), loss="causal_lm", lora=LoraConfig(r=2, target_modules="all-linear"), trainable=[])
+        program = Program(
+            g,
+            **llama.shapes(g, 1, 8),
+            loss="causal_lm",
+            lora=LoraConfig(r=2, target_modules="all-linear"),
+            trainable=[],
+        )
         program.plan("train")
         names = [x.name for x in program.lora_layers]
-        assert len(set(names)) == len(names) >= 2 and (all("." in n for n in names) or name.startswith("dynamo")), names  # that file does not tell
+        assert len(set(names)) == len(names) >= 2 and (
+            all("." in n for n in names) or name.startswith("dynamo")
+        ), names  # that file does not tell

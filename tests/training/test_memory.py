@@ -1,23 +1,33 @@
 """What training takes: told before anything is allocated, kept to a budget, given back."""
+
 import re
 
+import edgewise
 import numpy as np
 import pytest
 from bench.models import language_model
-from engines.node_engine import NodeEngine
-
-import edgewise
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import EngineError, OutOfMemory
 from edgewise.onnx import BytesSource, read_model
 from edgewise.training.peft import LoraConfig
 from edgewise.training.program import Program
 from edgewise.training.session import TrainingSession
+from engines.node_engine import NodeEngine
 
 from . import llama
 from .test_trainer import net, rows
 
-DEEP = dict(layers=8, width=64, heads=4, kv_heads=2, head_dim=16, inner=160, vocab=128, theta=10000.0, epsilon=1e-5)
+DEEP = dict(
+    layers=8,
+    width=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    inner=160,
+    vocab=128,
+    theta=10000.0,
+    epsilon=1e-5,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +53,7 @@ class Counting:
         def given_back(address):
             self.now -= self.sizes.pop(address, 0)
             free(address)
+
         self.engine.alloc, self.engine.free, self.engine.load_tensor = counted, given_back, load
 
 
@@ -52,19 +63,40 @@ def ids(batch, sequence, vocabulary=128):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("how", [{}, {"adapters": LoraConfig(r=4)}, {"checkpointing": True}, {"optimizer": "AdamW8bit"}, {"optimizer": "SGD"}], ids=lambda h: next(iter(h), "full") + str(next(iter(h.values()), ""))[:5])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"adapters": LoraConfig(r=4)},
+        {"checkpointing": True},
+        {"optimizer": "AdamW8bit"},
+        {"optimizer": "SGD"},
+    ],
+    ids=lambda h: next(iter(h), "full") + str(next(iter(h.values()), ""))[:5],
+)
 def test_estimate(deep, how, accumulate):
     """Before anything is allocated, and within 10 % of what is then, at the peak."""
     counting = Counting()
     start = counting.now
-    t = edgewise.Trainer(deep, batch_size=4, sequence_length=64, gradient_accumulation_steps=accumulate, engine=counting.engine, **how)
+    t = edgewise.Trainer(
+        deep,
+        batch_size=4,
+        sequence_length=64,
+        gradient_accumulation_steps=accumulate,
+        engine=counting.engine,
+        **how,
+    )
     e = t.estimate()
     assert counting.now == start, "nothing was allocated"
     data = ids(4, 64)
     for _ in range(2):
         t.step([data] * accumulate if accumulate > 1 else data)
-    arena = max(p.arena_bytes for p in (t.program.plans[k] for k in t.session.loaded))  # the C side allocates it
-    assert e.total == pytest.approx(counting.peak - start + arena, rel=0.1) and t.session.nbytes == pytest.approx(e.total, rel=0.1)
+    arena = max(
+        p.arena_bytes for p in (t.program.plans[k] for k in t.session.loaded)
+    )  # the C side allocates it
+    assert e.total == pytest.approx(
+        counting.peak - start + arena, rel=0.1
+    ) and t.session.nbytes == pytest.approx(e.total, rel=0.1)
     t.free()
     assert counting.now == start, "everything was given back"
 
@@ -80,7 +112,10 @@ def test_estimate_in_wasm(deep):
         e, before = t.estimate().total, engine.memory_bytes
         t.step(ids(32, 128))
         grown = engine.memory_bytes - before
-        assert 0.85 * e <= grown <= 1.15 * e + (1 << 21), (e, grown)  # a wasm memory grows in larger pieces than asked for
+        assert 0.85 * e <= grown <= 1.15 * e + (1 << 21), (
+            e,
+            grown,
+        )  # a wasm memory grows in larger pieces than asked for
     finally:
         engine.close()
 
@@ -88,21 +123,40 @@ def test_estimate_in_wasm(deep):
 @pytest.mark.parametrize("lora", [None, LoraConfig(r=4)], ids=["full", "lora"])
 @pytest.mark.parametrize("kind", ["train", "accumulate"])
 def test_checkpointing(deep, lora, kind):
-    """Recomputing changes no loss and no parameter by a bit, and the arena a lot; with a budget only as much as that needs."""
+    """Recomputing changes no loss and no parameter by a bit, and the arena a lot; with a budget
+    only as much as that needs.
+    """
+
     def program(checkpointing):
         g = read_model(BytesSource(deep, "deep"))
-        return Program(g, **llama.shapes(g, 4, 64), loss="causal_lm", lora=lora, trainable=[] if lora else "all", checkpointing=checkpointing)
+        return Program(
+            g,
+            **llama.shapes(g, 4, 64),
+            loss="causal_lm",
+            lora=lora,
+            trainable=[] if lora else "all",
+            checkpointing=checkpointing,
+        )
+
     plain, all_of_it = program(False), program(True)
     whole, least = (p.plan(kind).arena_bytes for p in (plain, all_of_it))
     assert least < 0.55 * whole
     some = program((whole + least) // 2)
     assert least <= some.plan(kind).arena_bytes <= (whole + least) // 2
-    assert len(plain.plan(kind).kernels) < len(some.plan(kind).kernels) < 1.6 * len(plain.plan(kind).kernels)
+    assert (
+        len(plain.plan(kind).kernels)
+        < len(some.plan(kind).kernels)
+        < 1.6 * len(plain.plan(kind).kernels)
+    )
     assert program(whole).plan(kind).arena_bytes == whole
     results = []
     for p in (plain, some, all_of_it):
         s = TrainingSession(p, NativeEngine(1), seed=1)
-        losses = [float(s.train(ids(4, 64), 1e-2)["loss"]) for _ in range(3)] if kind == "train" else [float(s.accumulate(ids(4, 64))["loss"])]
+        losses = (
+            [float(s.train(ids(4, 64), 1e-2)["loss"]) for _ in range(3)]
+            if kind == "train"
+            else [float(s.accumulate(ids(4, 64))["loss"])]
+        )
         results.append((losses, {n: s.read(n) for n in p.states}))
         s.free()
     assert results[0] == results[1] == results[2]
@@ -113,7 +167,14 @@ def test_checkpointing_with_dropout():
     g = llama.graph("q4")
     losses = []
     for checkpointing in (False, True):
-        p = Program(g, **llama.shapes(g, 4, 32), loss="causal_lm", lora=LoraConfig(r=4, lora_dropout=0.3), trainable=[], checkpointing=checkpointing)
+        p = Program(
+            g,
+            **llama.shapes(g, 4, 32),
+            loss="causal_lm",
+            lora=LoraConfig(r=4, lora_dropout=0.3),
+            trainable=[],
+            checkpointing=checkpointing,
+        )
         s = TrainingSession(p, NativeEngine(1), seed=1)
         losses.append([float(s.train(llama.batch(0, 4, 32), 1e-2)["loss"]) for _ in range(5)])
         s.free()
@@ -122,19 +183,35 @@ def test_checkpointing_with_dropout():
 
 
 def test_updates_in_the_backward_pass():
-    """Each parameter is updated as soon as its gradient is there: the arena of `train` never holds all gradients. Clipping by the norm needs them all."""
-    big = language_model(**{**DEEP, "width": 256, "heads": 16, "inner": 1024, "layers": 6}).SerializeToString()
+    """Each parameter is updated as soon as its gradient is there: the arena of `train` never holds
+    all gradients. Clipping by the norm needs them all.
+    """
+    big = language_model(
+        **{**DEEP, "width": 256, "heads": 16, "inner": 1024, "layers": 6}
+    ).SerializeToString()
     g = read_model(BytesSource(big, "big"))
-    programs = {norm: Program(g, **llama.shapes(g, 1, 8), loss="causal_lm", max_grad_norm=norm) for norm in (None, 1.0)}
+    programs = {
+        norm: Program(g, **llama.shapes(g, 1, 8), loss="causal_lm", max_grad_norm=norm)
+        for norm in (None, 1.0)
+    }
     arenas = {norm: p.plan("train").arena_bytes for norm, p in programs.items()}
     gradients = sum(s.nbytes for s in programs[None].states.values() if s.kind == "parameter")
-    assert gradients > 15e6 and arenas[None] < 0.2 * gradients and arenas[1.0] > 0.9 * gradients, (arenas, gradients)
+    assert gradients > 15e6 and arenas[None] < 0.2 * gradients and arenas[1.0] > 0.9 * gradients, (
+        arenas,
+        gradients,
+    )
 
 
 def test_budget(deep):
-    """`memory=`: recomputing where it is needed; an error that names what fits, which then does; no engine memory is touched by the failure."""
+    """`memory=`: recomputing where it is needed; an error that names what fits, which then does; no
+    engine memory is touched by the failure.
+    """
+
     def make(**more):
-        return edgewise.Trainer(deep, **{"batch_size": 16, "sequence_length": 64, "engine": NativeEngine(1), **more})
+        return edgewise.Trainer(
+            deep, **{"batch_size": 16, "sequence_length": 64, "engine": NativeEngine(1), **more}
+        )
+
     whole = make().estimate().total
     least = make(checkpointing=True).estimate().total
     assert least < 0.8 * whole
@@ -146,7 +223,9 @@ def test_budget(deep):
     for budget in (least // 2,):
         with pytest.raises(OutOfMemory, match="MB may be used") as e:
             make(memory=budget).step(ids(16, 64))
-        found = re.search(r"batch_size=(\d+), sequence_length=(\d+) and checkpointing=True", str(e.value))
+        found = re.search(
+            r"batch_size=(\d+), sequence_length=(\d+) and checkpointing=True", str(e.value)
+        )
         assert found, str(e.value)
         b, s = int(found[1]), int(found[2])
         t = make(memory=budget, batch_size=b, sequence_length=s, checkpointing=True)
@@ -165,6 +244,8 @@ def test_budget_of_other_models():
     with pytest.raises(OutOfMemory) as e:
         t.step(data)
     n = int(re.search(r"batch_size=(\d+)", str(e.value))[1])
-    t = edgewise.Trainer(model, loss="cross_entropy", batch_size=n, memory=2_000_000, checkpointing=True)
+    t = edgewise.Trainer(
+        model, loss="cross_entropy", batch_size=n, memory=2_000_000, checkpointing=True
+    )
     t.step(rows(n))
     assert t.session.nbytes <= 2_000_000 and n >= 256

@@ -1,4 +1,7 @@
-"""Adapters as PEFT writes and reads them; tests/training/data holds some that PEFT made (make_adapters.py)."""
+"""Adapters as PEFT writes and reads them; tests/training/data holds some that PEFT made
+(make_adapters.py).
+"""
+
 import json
 import math
 import random
@@ -7,11 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import edgewise
 import numpy as np
 import pytest
 import safetensors.numpy
-
-import edgewise
 from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedField
 from edgewise.training.peft import CONFIG, WEIGHTS, Adapter, LoraConfig, load_adapter, save_adapter
 from edgewise.training.safetensors import save_safetensors
@@ -30,25 +32,48 @@ def test_modules_match_as_in_peft(row):
 def test_peft_files(name, tmp_path):
     adapter = load_adapter(DATA / name)
     expected = json.loads((DATA / name / "expected.json").read_text())
-    assert {m: adapter.config.scaling_of(m) for m in [*adapter.lora, *adapter.embeddings]} == pytest.approx(expected["scaling"])
+    assert {
+        m: adapter.config.scaling_of(m) for m in [*adapter.lora, *adapter.embeddings]
+    } == pytest.approx(expected["scaling"])
     raw = safetensors.numpy.load_file(DATA / name / WEIGHTS)
     for module, (a, b) in adapter.lora.items():
-        assert a.bytes() == raw[f"base_model.model.{module}.lora_A.weight"].tobytes() and b.bytes() == raw[f"base_model.model.{module}.lora_B.weight"].tobytes()
+        assert (
+            a.bytes() == raw[f"base_model.model.{module}.lora_A.weight"].tobytes()
+            and b.bytes() == raw[f"base_model.model.{module}.lora_B.weight"].tobytes()
+        )
     save_adapter(adapter, tmp_path / "new" / "folder")
-    assert (tmp_path / "new" / "folder" / WEIGHTS).read_bytes() == (DATA / name / WEIGHTS).read_bytes()
-    theirs, mine = (json.loads((p / CONFIG).read_text()) for p in (DATA / name, tmp_path / "new" / "folder"))
-    assert {k: v for k, v in mine.items() if k in theirs} == {k: theirs[k] for k in mine if k in theirs} and set(mine) <= set(theirs)
+    assert (tmp_path / "new" / "folder" / WEIGHTS).read_bytes() == (
+        DATA / name / WEIGHTS
+    ).read_bytes()
+    theirs, mine = (
+        json.loads((p / CONFIG).read_text()) for p in (DATA / name, tmp_path / "new" / "folder")
+    )
+    assert {k: v for k, v in mine.items() if k in theirs} == {
+        k: theirs[k] for k in mine if k in theirs
+    } and set(mine) <= set(theirs)
     again = load_adapter(save_adapter(adapter))
-    assert again.config == adapter.config and again.saved.keys() == adapter.saved.keys() and again.embeddings.keys() == adapter.embeddings.keys()
+    assert (
+        again.config == adapter.config
+        and again.saved.keys() == adapter.saved.keys()
+        and again.embeddings.keys() == adapter.embeddings.keys()
+    )
     assert load_adapter(DATA / name / WEIGHTS).lora.keys() == adapter.lora.keys()
 
 
 def test_peft_loads_ours(tmp_path):
-    """With PEFT at hand, a model wrapped by it loads what Edgewise wrote and computes base + scaling * B A."""
+    """With PEFT at hand, a model wrapped by it loads what Edgewise wrote and computes base +
+    scaling * B A.
+    """
     peft = pytest.importorskip("peft")
     import torch
-    a, b = np.random.default_rng(0).normal(size=(2, 6)).astype("f4"), np.random.default_rng(1).normal(size=(4, 2)).astype("f4")
-    save_adapter(Adapter(LoraConfig(r=2, lora_alpha=6, use_rslora=True), lora={"0": (a, b)}), tmp_path)
+
+    a, b = (
+        np.random.default_rng(0).normal(size=(2, 6)).astype("f4"),
+        np.random.default_rng(1).normal(size=(4, 2)).astype("f4"),
+    )
+    save_adapter(
+        Adapter(LoraConfig(r=2, lora_alpha=6, use_rslora=True), lora={"0": (a, b)}), tmp_path
+    )
     base = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU())
     want = torch.relu(base[0](torch.eye(6)) + torch.tensor(6 / math.sqrt(2) * (b @ a).T))
     model = peft.PeftModel.from_pretrained(base, tmp_path)
@@ -56,28 +81,84 @@ def test_peft_loads_ours(tmp_path):
 
 
 def test_selection():
-    modules = {"embed": "embedding", "layers.0.q": "linear", "layers.0.conv": "conv", "layers.0.up": "linear", "lm_head": "linear", "score": "linear"}
-    assert LoraConfig().select(modules, heads=["lm_head"]) == LoraConfig(target_modules="ALL-linear").select(modules, heads=["lm_head"]) == ["layers.0.q", "layers.0.up", "score"]
-    assert LoraConfig(task_type="SEQ_CLS", exclude_modules=["up"]).select(modules) == ["layers.0.q", "lm_head"]
-    assert LoraConfig(target_modules=["embed", "conv"]).select(modules) == ["embed", "layers.0.conv"]
+    modules = {
+        "embed": "embedding",
+        "layers.0.q": "linear",
+        "layers.0.conv": "conv",
+        "layers.0.up": "linear",
+        "lm_head": "linear",
+        "score": "linear",
+    }
+    assert (
+        LoraConfig().select(modules, heads=["lm_head"])
+        == LoraConfig(target_modules="ALL-linear").select(modules, heads=["lm_head"])
+        == ["layers.0.q", "layers.0.up", "score"]
+    )
+    assert LoraConfig(task_type="SEQ_CLS", exclude_modules=["up"]).select(modules) == [
+        "layers.0.q",
+        "lm_head",
+    ]
+    assert LoraConfig(target_modules=["embed", "conv"]).select(modules) == [
+        "embed",
+        "layers.0.conv",
+    ]
     assert LoraConfig(target_modules=["nothing"], modules_to_save=["embed"]).select(modules) == []
-    assert LoraConfig(modules_to_save=["layers"]).saves("layers.0.q") and not LoraConfig(modules_to_save=["layer"]).saves("layers.0.q")
+    assert LoraConfig(modules_to_save=["layers"]).saves("layers.0.q") and not LoraConfig(
+        modules_to_save=["layer"]
+    ).saves("layers.0.q")
     with pytest.raises(InputError, match="match no module.*embed"):
         LoraConfig(target_modules=["nothing"]).select(modules)
-    written = save_adapter(Adapter(LoraConfig(r=1, target_modules="all-linear"), lora={"x.q": (np.ones((1, 3), "f4"), np.ones((2, 1), "f4"))}))
+    written = save_adapter(
+        Adapter(
+            LoraConfig(r=1, target_modules="all-linear"),
+            lora={"x.q": (np.ones((1, 3), "f4"), np.ones((2, 1), "f4"))},
+        )
+    )
     assert json.loads(written[CONFIG])["target_modules"] == ["x.q"]
 
 
 def test_scaling():
-    assert LoraConfig(r=8, lora_alpha=16).scaling == 2 and LoraConfig(r=4, lora_alpha=6, use_rslora=True).scaling == 3
+    assert (
+        LoraConfig(r=8, lora_alpha=16).scaling == 2
+        and LoraConfig(r=4, lora_alpha=6, use_rslora=True).scaling == 3
+    )
     config = LoraConfig(r=8, lora_alpha=8, rank_pattern={"q": 4}, alpha_pattern={"layers.0.*": 2})
-    assert (config.scaling_of("layers.0.q"), config.scaling_of("layers.1.q"), config.scaling_of("layers.1.v")) == (0.5, 2, 1)
+    assert (
+        config.scaling_of("layers.0.q"),
+        config.scaling_of("layers.1.q"),
+        config.scaling_of("layers.1.v"),
+    ) == (0.5, 2, 1)
 
 
-@pytest.mark.parametrize("fields", [{"r": 0}, {"r": 2.5}, {"r": True}, {"lora_alpha": "8"}, {"lora_alpha": math.inf}, {"lora_dropout": 1}, {"lora_dropout": -0.1}, {"bias": "some"}, {"target_modules": "("},
-                                    {"target_modules": 3}, {"target_modules": [1]}, {"modules_to_save": "lm_head"}, {"modules_to_save": ["("]}, {"rank_pattern": {"q": 0}}, {"rank_pattern": ["q"]},
-                                    {"alpha_pattern": {"(": 1}}, {"layers_to_transform": "0"}, {"layers_to_transform": 0, "target_modules": "q"}, {"layers_pattern": "h"},
-                                    {"use_rslora": 1}, {"peft_type": "IA3"}, {"init_lora_weights": "pissa"}, {"target_modules": "a" * 1001}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"r": 0},
+        {"r": 2.5},
+        {"r": True},
+        {"lora_alpha": "8"},
+        {"lora_alpha": math.inf},
+        {"lora_dropout": 1},
+        {"lora_dropout": -0.1},
+        {"bias": "some"},
+        {"target_modules": "("},
+        {"target_modules": 3},
+        {"target_modules": [1]},
+        {"modules_to_save": "lm_head"},
+        {"modules_to_save": ["("]},
+        {"rank_pattern": {"q": 0}},
+        {"rank_pattern": ["q"]},
+        {"alpha_pattern": {"(": 1}},
+        {"layers_to_transform": "0"},
+        {"layers_to_transform": 0, "target_modules": "q"},
+        {"layers_pattern": "h"},
+        {"use_rslora": 1},
+        {"peft_type": "IA3"},
+        {"init_lora_weights": "pissa"},
+        {"target_modules": "a" * 1001},
+    ],
+    ids=str,
+)
 def test_wrong_fields(fields):
     with pytest.raises((InputError, UnsupportedField)) as e:
         LoraConfig(**fields)
@@ -87,7 +168,18 @@ def test_wrong_fields(fields):
     assert CONFIG in str(e.value)
 
 
-@pytest.mark.parametrize("fields", [{"use_dora": True}, {"lora_bias": True}, {"target_parameters": ["x"]}, {"something_new": 1}, {"layer_replication": [[0, 1]]}, {"trainable_token_indices": [1]}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"use_dora": True},
+        {"lora_bias": True},
+        {"target_parameters": ["x"]},
+        {"something_new": 1},
+        {"layer_replication": [[0, 1]]},
+        {"trainable_token_indices": [1]},
+    ],
+    ids=str,
+)
 def test_variants_of_lora_are_refused_by_name(fields):
     with pytest.raises(UnsupportedField, match=next(iter(fields))):
         LoraConfig.from_dict({"peft_type": "LORA"} | fields)
@@ -97,11 +189,31 @@ def test_broken_folders(tmp_path):
     a = np.ones((2, 3), "f4")
 
     def folder(tensors, **config):
-        return {CONFIG: json.dumps({"peft_type": "LORA", "r": 2} | config).encode(), WEIGHTS: save_safetensors(tensors)}
-    for files, words in (({CONFIG: b"{}"}, "adapter_model.safetensors missing"), (folder({"base_model.model.q.lora_A.weight": a}), "lora_A alone"),
-                         (folder({"q.lora_A.weight": a, "q.lora_B.weight": a}), "do not fit"), (folder({"q.lora_A.weight": a, "q.lora_B.weight": a.T.copy()}, r=3), "rank 2, the configuration says 3"),
-                         (folder({"q.lora_A.weight": a, "q.lora_B.weight": a.T.copy(), "q.lora_magnitude_vector": a}), "lora_magnitude"), (folder({"q.lora_A.weight": a.astype("i4")}), "floating"),
-                         (folder({}) | {CONFIG: b"[" * 9999}, "nested too deeply"), (folder({}) | {CONFIG: b"[]"}, "not a JSON object"), (folder({}) | {CONFIG: b"{}"}, "peft_type"), (folder({}) | {WEIGHTS: b"x"}, "safetensors")):
+        return {
+            CONFIG: json.dumps({"peft_type": "LORA", "r": 2} | config).encode(),
+            WEIGHTS: save_safetensors(tensors),
+        }
+
+    for files, words in (
+        ({CONFIG: b"{}"}, "adapter_model.safetensors missing"),
+        (folder({"base_model.model.q.lora_A.weight": a}), "lora_A alone"),
+        (folder({"q.lora_A.weight": a, "q.lora_B.weight": a}), "do not fit"),
+        (
+            folder({"q.lora_A.weight": a, "q.lora_B.weight": a.T.copy()}, r=3),
+            "rank 2, the configuration says 3",
+        ),
+        (
+            folder(
+                {"q.lora_A.weight": a, "q.lora_B.weight": a.T.copy(), "q.lora_magnitude_vector": a}
+            ),
+            "lora_magnitude",
+        ),
+        (folder({"q.lora_A.weight": a.astype("i4")}), "floating"),
+        (folder({}) | {CONFIG: b"[" * 9999}, "nested too deeply"),
+        (folder({}) | {CONFIG: b"[]"}, "not a JSON object"),
+        (folder({}) | {CONFIG: b"{}"}, "peft_type"),
+        (folder({}) | {WEIGHTS: b"x"}, "safetensors"),
+    ):
         with pytest.raises((ModelError, UnsupportedField), match=words):
             load_adapter(files)
     with pytest.raises(ModelError, match="cannot open"):
@@ -121,7 +233,9 @@ def test_random_damage():
         name = (CONFIG, WEIGHTS)[i % 2]
         data = bytearray(files[name])
         for _ in range(random.choice((1, 1, 3))):
-            data[random.randrange(min(len(data), 1500))] = random.choice((0, 34, 44, 45, 48, 57, 91, 123, random.randrange(256)))
+            data[random.randrange(min(len(data), 1500))] = random.choice(
+                (0, 34, 44, 45, 48, 57, 91, 123, random.randrange(256))
+            )
         try:
             load_adapter(files | {name: bytes(data)})
         except EdgewiseError:
@@ -130,9 +244,21 @@ def test_random_damage():
 
 def test_by_names():
     config, a, b = LoraConfig(r=2), np.ones((2, 3), "f4"), np.ones((4, 2), "f4")
-    states = {"l.q.lora_A.weight": a, "l.q.lora_B.weight": b, "e.lora_embedding_A": a, "e.lora_embedding_B": b, "head.weight": a, "l.q.base_layer.bias": b}
+    states = {
+        "l.q.lora_A.weight": a,
+        "l.q.lora_B.weight": b,
+        "e.lora_embedding_A": a,
+        "e.lora_embedding_B": b,
+        "head.weight": a,
+        "l.q.base_layer.bias": b,
+    }
     adapter = Adapter.of(config, states)
-    assert list(adapter.lora) == ["l.q"] and list(adapter.embeddings) == ["e"] and list(adapter.saved) == ["head.weight", "l.q.bias"] and adapter.tensors().keys() == states.keys()
+    assert (
+        list(adapter.lora) == ["l.q"]
+        and list(adapter.embeddings) == ["e"]
+        and list(adapter.saved) == ["head.weight", "l.q.bias"]
+        and adapter.tensors().keys() == states.keys()
+    )
     assert load_adapter(save_adapter(adapter)).tensors().keys() == states.keys()
 
 
@@ -151,5 +277,10 @@ e = ModelEditor()
 e.set_initializer("w", c.frozen["x"])
 print(sorted(c.parameters), load_adapter(files).saved.keys() == adapter.saved.keys(), len(e.write()) > 8)
 """
-    done = subprocess.run([sys.executable, "-c", script, str(DATA / "adapter_all")], env={"PYTHONPATH": str(Path(edgewise.__file__).parents[1])}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(DATA / "adapter_all")],
+        env={"PYTHONPATH": str(Path(edgewise.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+    )
     assert "'x'" in done.stdout and "True True" in done.stdout, done.stderr

@@ -1,31 +1,50 @@
-"""safetensors files: the same bytes as the reference library's, references instead of copies, and nothing but words about damaged ones."""
+"""safetensors files: the same bytes as the reference library's, references instead of copies, and
+nothing but words about damaged ones.
+"""
+
 import json
 import random
 import struct
 
+import edgewise
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from safetensors.torch import load as torch_load
-from safetensors.torch import save as torch_save
-
-import edgewise
 from edgewise.errors import EdgewiseError, InputError, ModelError
 from edgewise.onnx import BytesSource
 from edgewise.ops.dtypes import NAME
-from edgewise.training.safetensors import TYPES, load_safetensors, safetensors_parts, save_safetensors
+from edgewise.training.safetensors import (
+    TYPES,
+    load_safetensors,
+    safetensors_parts,
+    save_safetensors,
+)
+from safetensors.torch import load as torch_load
+from safetensors.torch import save as torch_save
 
-ARRAYS = {"b.weight": np.arange(12, dtype="f4").reshape(3, 4), "a": np.array([1, -2], "i8"), "h": np.array([[0.5, 2]], "f2"), "u": np.arange(5, dtype="u1"), "i8": np.array([-1], "i1"),
-          "mask": np.array([True, False]), "scalar": np.array(7, "i4"), "none": np.zeros((0, 3), "f4"), "d": np.array([1e300]), "Ωmega": np.ones(1, "u2")}
+ARRAYS = {
+    "b.weight": np.arange(12, dtype="f4").reshape(3, 4),
+    "a": np.array([1, -2], "i8"),
+    "h": np.array([[0.5, 2]], "f2"),
+    "u": np.arange(5, dtype="u1"),
+    "i8": np.array([-1], "i1"),
+    "mask": np.array([True, False]),
+    "scalar": np.array(7, "i4"),
+    "none": np.zeros((0, 3), "f4"),
+    "d": np.array([1e300]),
+    "Ωmega": np.ones(1, "u2"),
+}
 
 
 def test_same_bytes_as_the_library():
     mine = save_safetensors(ARRAYS, metadata={"format": "np"})
     assert mine == safetensors.numpy.save(ARRAYS, metadata={"format": "np"})
     back = safetensors.numpy.load(mine)
-    assert all(np.array_equal(back[k], v) and back[k].dtype == v.dtype for k, v in ARRAYS.items()) and len(back) == len(ARRAYS)
+    assert all(
+        np.array_equal(back[k], v) and back[k].dtype == v.dtype for k, v in ARRAYS.items()
+    ) and len(back) == len(ARRAYS)
 
 
 def test_references_into_the_source(tmp_path):
@@ -34,7 +53,12 @@ def test_references_into_the_source(tmp_path):
     tensors, metadata = load_safetensors(path)
     assert metadata == {"a": "1", "b": "zwei"} and set(tensors) == set(ARRAYS)
     for name, t in tensors.items():
-        assert t.data is None and t.source.name == str(path) and t.shape == ARRAYS[name].shape and NAME[t.dtype] == ARRAYS[name].dtype.name
+        assert (
+            t.data is None
+            and t.source.name == str(path)
+            and t.shape == ARRAYS[name].shape
+            and NAME[t.dtype] == ARRAYS[name].dtype.name
+        )
         assert t.bytes() == ARRAYS[name].tobytes()
     save_safetensors(tensors, tmp_path / "y.safetensors", metadata)  # from one file to another
     assert load_safetensors((tmp_path / "y.safetensors").read_bytes())[0].keys() == tensors.keys()
@@ -46,11 +70,19 @@ def test_bfloat16_and_other_makers():
     tensors, _ = load_safetensors(torch_save({"x": x}))
     assert NAME[tensors["x"].dtype] == "bfloat16"
     raw = x.view(torch.int16).numpy().tobytes()
-    for given in (tensors["x"], np.frombuffer(raw, ml_dtypes.bfloat16).reshape(3, 5), ("bfloat16", [3, 5], raw), (16, (3, 5), [raw[:7], raw[7:]]), (16, (3, 5), lambda: iter([raw])),
-                  edgewise.Array((3, 5), "bfloat16", raw)):
+    for given in (
+        tensors["x"],
+        np.frombuffer(raw, ml_dtypes.bfloat16).reshape(3, 5),
+        ("bfloat16", [3, 5], raw),
+        (16, (3, 5), [raw[:7], raw[7:]]),
+        (16, (3, 5), lambda: iter([raw])),
+        edgewise.Array((3, 5), "bfloat16", raw),
+    ):
         assert torch.equal(torch_load(save_safetensors({"x": given}))["x"], x)
     assert load_safetensors(save_safetensors({}))[0] == {}
-    assert sorted(TYPES) == sorted(["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"])
+    assert sorted(TYPES) == sorted(
+        ["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"]
+    )
 
 
 def test_parts_are_not_copied():
@@ -59,8 +91,18 @@ def test_parts_are_not_copied():
     assert len(parts) == 2 and parts[1].obj is data
 
 
-@pytest.mark.parametrize("given, words", [(("float32", (2,), b"1234"), "4 bytes for shape"), (("float32", (2,), [b"1234"]), "hold 4 bytes"), (("float32", (1,), [b"1234", b"5"]), "more than 4"),
-                                          (("float31", (1,), b"1234"), "float31"), (("float32", (-1,), b""), "-1"), (("int4", (2,), b"1"), "no int4"), ("text", "no tensor")])
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (("float32", (2,), b"1234"), "4 bytes for shape"),
+        (("float32", (2,), [b"1234"]), "hold 4 bytes"),
+        (("float32", (1,), [b"1234", b"5"]), "more than 4"),
+        (("float31", (1,), b"1234"), "float31"),
+        (("float32", (-1,), b""), "-1"),
+        (("int4", (2,), b"1"), "no int4"),
+        ("text", "no tensor"),
+    ],
+)
 def test_what_cannot_be_written(given, words, tmp_path):
     with pytest.raises(InputError, match=words):
         save_safetensors({"x": given}, tmp_path / "x.safetensors")
@@ -76,16 +118,48 @@ def file(header, data=b""):
     return struct.pack("<Q", len(text)) + text + data
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"1234567", struct.pack("<Q", 1 << 63), struct.pack("<Q", 9) + b"{}", file(b"[]"), file(b"nul"), file(b"\xff\xfe"), file(b"[" * 100000), file({"x": 1}), file({"x": {}}),
-    file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}), file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"12345"),
-    file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}}), file({"x": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, b"1234"),
-    file({"x": {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}}, b"1234"), file({"x": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}}, b"1234"),
-    file({"x": {"dtype": "F9", "shape": [1], "data_offsets": [0, 4]}}, b"1234"), file({"x": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}, b"1234"),
-    file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, b"12345678"), file({"x": {"dtype": "F32", "shape": [1 << 900, 1 << 900], "data_offsets": [0, 4]}}, b"1234"),
-    file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "y": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"1234"),
-    file(b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', b"1234"),
-    file({"__metadata__": {"a": 1}}), file({"__metadata__": []}), file(b'{"x":' + b"9" * 5000 + b"}")], ids=range(25))
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"1234567",
+        struct.pack("<Q", 1 << 63),
+        struct.pack("<Q", 9) + b"{}",
+        file(b"[]"),
+        file(b"nul"),
+        file(b"\xff\xfe"),
+        file(b"[" * 100000),
+        file({"x": 1}),
+        file({"x": {}}),
+        file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}),
+        file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"12345"),
+        file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}}),
+        file({"x": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, b"1234"),
+        file({"x": {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}}, b"1234"),
+        file({"x": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}}, b"1234"),
+        file({"x": {"dtype": "F9", "shape": [1], "data_offsets": [0, 4]}}, b"1234"),
+        file({"x": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}, b"1234"),
+        file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, b"12345678"),
+        file(
+            {"x": {"dtype": "F32", "shape": [1 << 900, 1 << 900], "data_offsets": [0, 4]}}, b"1234"
+        ),
+        file(
+            {
+                "x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+                "y": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+            },
+            b"1234",
+        ),
+        file(
+            b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+            b"1234",
+        ),
+        file({"__metadata__": {"a": 1}}),
+        file({"__metadata__": []}),
+        file(b'{"x":' + b"9" * 5000 + b"}"),
+    ],
+    ids=range(25),
+)
 def test_damaged(data):
     with pytest.raises(ModelError) as e:
         load_safetensors(data)
@@ -98,9 +172,11 @@ def test_random_damage():
     for i in range(3000):
         data = bytearray(good)
         for _ in range(random.choice((1, 1, 2, 5))):
-            data[random.randrange(min(len(data), 700))] = random.choice((0, 255, 34, 44, 57, random.randrange(256)))
+            data[random.randrange(min(len(data), 700))] = random.choice(
+                (0, 255, 34, 44, 57, random.randrange(256))
+            )
         if i % 5 == 0:
-            del data[random.randrange(len(data)):]
+            del data[random.randrange(len(data)) :]
         try:
             tensors, _ = load_safetensors(BytesSource(bytes(data)))
             for t in tensors.values():

@@ -1,7 +1,9 @@
-"""Twenty steps from the same start and on the same data as PyTorch: the same losses, gradients and parameters."""
+"""Twenty steps from the same start and on the same data as PyTorch: the same losses, gradients and
+parameters.
+"""
+
 import numpy as np
 import pytest
-
 from edgewise.training.session import TrainingSession
 
 from .zoo import ZooCase, cases
@@ -27,14 +29,19 @@ def test_trajectory(case, form, engine):
         pytest.skip("its masks are random: tests of dropout compare distributions")
     session = TrainingSession(case.program(form), engine)
     try:
-        losses = [float(session.train(case.feeds(), case.spec["lr"])["loss"]) for _ in range(case.spec["steps"])]
+        losses = [
+            float(session.train(case.feeds(), case.spec["lr"])["loss"])
+            for _ in range(case.spec["steps"])
+        ]
         want = case.torch["loss_torch" if form == "torch" else "loss_hf"]
-        np.testing.assert_allclose(losses, want[:len(losses)], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(losses, want[: len(losses)], rtol=1e-4, atol=1e-6)
         assert len(case.names) == len(case.spec.get("requires_grad") or case.spec["parameters"])
         if form == "ort":
             for theirs, (ours, turned) in case.names.items():
                 if np.abs(case.torch[f"grad0/{theirs}"]).max() < ROUNDING:
-                    continue  # its true gradient is 0 (a bias in front of a batch norm): Adam makes steps of what rounding leaves
+                    # its true gradient is 0 (a bias in front of a batch norm): Adam makes steps of
+                    # what rounding leaves
+                    continue
                 got = np.asarray(session.get(ours))
                 close(got.T if turned else got, case.torch[f"final/{theirs}"], 1e-4, theirs)
     finally:

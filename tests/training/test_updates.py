@@ -1,9 +1,10 @@
-"""Training steps, updates and resets in any order (tests/conformance/training_updates.json): PyTorch's losses. Pages run the same in
-tests/browser/test_training_session.py."""
+"""Training steps, updates and resets in any order (tests/conformance/training_updates.json):
+PyTorch's losses. Pages run the same in tests/browser/test_training_session.py.
+"""
+
 import numpy as np
 import pytest
 from conformance.vectors import vectors
-
 from edgewise.errors import InputError
 from edgewise.training.api import CheckpointState, Module, Optimizer
 
@@ -20,7 +21,11 @@ def folder(tmp_path_factory):
 
 
 def open_module(folder):
-    module = Module(folder / "training_model.onnx", CheckpointState.load_checkpoint(folder / "checkpoint"), folder / "eval_model.onnx")
+    module = Module(
+        folder / "training_model.onnx",
+        CheckpointState.load_checkpoint(folder / "checkpoint"),
+        folder / "eval_model.onnx",
+    )
     optimizer = Optimizer(folder / "optimizer_model.onnx", module)
     optimizer.set_learning_rate(DATA["rate"])
     return module, optimizer
@@ -38,7 +43,9 @@ def test_sequence(folder, row):
             optimizer.step()
         else:
             module.train(kind == "train")
-            losses.append(float(module(np.array(DATA["x"][int(i)], "f4"), np.array(DATA["y"][int(i)]))))
+            losses.append(
+                float(module(np.array(DATA["x"][int(i)], "f4"), np.array(DATA["y"][int(i)])))
+            )
     np.testing.assert_allclose(losses, row["losses"], rtol=1e-4)
 
 

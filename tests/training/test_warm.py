@@ -1,16 +1,18 @@
 """The small step that pages run while they wait for a model."""
+
 import math
 import re
 import struct
 from base64 import b64decode
 
 import pytest
-
 from edgewise.training.warm import VOCAB, typescript, warm_plan
 
 
 def test_runs_on_zeros(engine):
-    """Nothing has been learned: every class is as likely as any other; and whoever runs it need not know what its slots are."""
+    """Nothing has been learned: every class is as likely as any other; and whoever runs it need not
+    know what its slots are.
+    """
     plan = warm_plan()
     loaded, held = engine.load(plan), [engine.alloc(slot.nbytes) for slot in plan.slots]
     try:
@@ -19,7 +21,10 @@ def test_runs_on_zeros(engine):
         loaded.init()
         for _ in range(3):
             loaded.run()
-        (loss,) = struct.unpack("<f", engine.read(held[next(i for i, s in enumerate(plan.slots) if s.name == "loss")], 4))
+        (loss,) = struct.unpack(
+            "<f",
+            engine.read(held[next(i for i, s in enumerate(plan.slots) if s.name == "loss")], 4),
+        )
         assert loss == pytest.approx(math.log(VOCAB), rel=1e-6)
     finally:
         loaded.free()

@@ -1,4 +1,7 @@
-"""Models written back: untouched ones byte for byte, changed ones as onnx's checker and onnxruntime take them."""
+"""Models written back: untouched ones byte for byte, changed ones as onnx's checker and onnxruntime
+take them.
+"""
+
 import io
 import shutil
 
@@ -6,22 +9,36 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from edgewise.errors import InputError, ModelError
+from edgewise.ir import Info, Node, Tensor
+from edgewise.onnx import BytesSource, ModelEditor, read_model, writer
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
 from zoo.zoo import OWN, folder
 
-from edgewise.errors import InputError, ModelError
-from edgewise.ir import Info, Node, Tensor
-from edgewise.onnx import BytesSource, ModelEditor, read_model, writer
-
-SOME = ["optimum_gpt2_merged_op14", "dynamo_llama_smollm2_op24", "hf5_llama", "genai_phi3_int4_webgpu", "genai_llama_fp16_webgpu", "int8_llama", "qdq_resnet", "bnb4_minilm", "dynamo_lstm_op23", "ortopt_gpt2",
-        "q4gather_llama", "train/cnn_bn_ce_adamw", "train/nanogpt_dynamo18_ce_adamw"]
+SOME = [
+    "optimum_gpt2_merged_op14",
+    "dynamo_llama_smollm2_op24",
+    "hf5_llama",
+    "genai_phi3_int4_webgpu",
+    "genai_llama_fp16_webgpu",
+    "int8_llama",
+    "qdq_resnet",
+    "bnb4_minilm",
+    "dynamo_lstm_op23",
+    "ortopt_gpt2",
+    "q4gather_llama",
+    "train/cnn_bn_ce_adamw",
+    "train/nanogpt_dynamo18_ce_adamw",
+]
 
 
 def models():
     zoo = folder()
-    return sorted(OWN.rglob("*.onnx")) + [p for name in SOME if zoo for p in sorted((zoo / name).glob("*.onnx"))]
+    return sorted(OWN.rglob("*.onnx")) + [
+        p for name in SOME if zoo for p in sorted((zoo / name).glob("*.onnx"))
+    ]
 
 
 def run(path, feeds, **options):
@@ -32,7 +49,10 @@ def run(path, feeds, **options):
 
 
 def same(a, b):
-    assert len(a) == len(b) and all(x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a, b))
+    assert len(a) == len(b) and all(
+        x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+        for x, y in zip(a, b)
+    )
 
 
 @pytest.mark.parametrize("path", models(), ids=lambda p: f"{p.parent.name}/{p.stem}")
@@ -47,14 +67,30 @@ def test_unchanged(path, tmp_path):
     want = onnx.load(path)
     for p in (inline, outside, tmp_path / "back.onnx"):
         got = onnx.load(p)
-        if not any(n.domain not in ("", "ai.onnx") for n in got.graph.node):  # the checker knows no other operators
+        if not any(
+            n.domain not in ("", "ai.onnx") for n in got.graph.node
+        ):  # the checker knows no other operators
             onnx.checker.check_model(p)
-        for m in (want, got):  # numbers may lie in typed fields in the one, as raw bytes in the other
+        for m in (
+            want,
+            got,
+        ):  # numbers may lie in typed fields in the one, as raw bytes in the other
             for t in m.graph.initializer:
-                t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(t), t.name) if t.data_type != T.BFLOAT16 else t)
-        assert len(got.graph.node) == len(want.graph.node) and got.graph.initializer == want.graph.initializer and got.opset_import == want.opset_import and got.metadata_props == want.metadata_props
+                t.CopyFrom(
+                    numpy_helper.from_array(numpy_helper.to_array(t), t.name)
+                    if t.data_type != T.BFLOAT16
+                    else t
+                )
+        assert (
+            len(got.graph.node) == len(want.graph.node)
+            and got.graph.initializer == want.graph.initializer
+            and got.opset_import == want.opset_import
+            and got.metadata_props == want.metadata_props
+        )
         if p is inline or p.name == "back.onnx":
-            assert not any(t.data_location for t in onnx.load(p, load_external_data=False).graph.initializer)
+            assert not any(
+                t.data_location for t in onnx.load(p, load_external_data=False).graph.initializer
+            )
     stored = path.with_suffix(".npz")
     if stored.exists() and path.parent.parent.name != "train":
         with np.load(stored) as z:
@@ -66,17 +102,59 @@ def test_unchanged(path, tmp_path):
 
 
 def small(**kwargs):
-    """y = relu(x W + b), W in float_data, b raw, an If around a large constant, a doc string, metadata and an unused function."""
+    """y = relu(x W + b), W in float_data, b raw, an If around a large constant, a doc string,
+    metadata and an unused function.
+    """
     w, big = np.arange(6, dtype="f4").reshape(2, 3), np.arange(400, dtype="f4")
-    then = h.make_graph([h.make_node("ReduceSum", ["big"], ["r"], keepdims=0)], "then", [], [h.make_tensor_value_info("r", T.FLOAT, [])], [numpy_helper.from_array(big, "big")])
-    other = h.make_graph([h.make_node("Constant", [], ["z"], value=numpy_helper.from_array(np.float32(0)))], "else", [], [h.make_tensor_value_info("z", T.FLOAT, [])])
-    nodes = [h.make_node("MatMul", ["x", "W"], ["m"], "mm", doc_string="the product"), h.make_node("Add", ["m", "b"], ["a"], "add"), h.make_node("If", ["c"], ["i"], "if", then_branch=then, else_branch=other),
-             h.make_node("Add", ["a", "i"], ["s"], "sum"), h.make_node("LeakyRelu", ["s"], ["y"], "act", alpha=0.5)]
-    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["n", 2]), h.make_tensor_value_info("c", T.BOOL, [])], [h.make_tensor_value_info("y", T.FLOAT, ["n", 3])],
-                         [h.make_tensor("W", T.FLOAT, [2, 3], w.ravel()), numpy_helper.from_array(np.ones(3, "f4"), "b")], value_info=[h.make_tensor_value_info("m", T.FLOAT, ["n", 3])])
+    then = h.make_graph(
+        [h.make_node("ReduceSum", ["big"], ["r"], keepdims=0)],
+        "then",
+        [],
+        [h.make_tensor_value_info("r", T.FLOAT, [])],
+        [numpy_helper.from_array(big, "big")],
+    )
+    other = h.make_graph(
+        [h.make_node("Constant", [], ["z"], value=numpy_helper.from_array(np.float32(0)))],
+        "else",
+        [],
+        [h.make_tensor_value_info("z", T.FLOAT, [])],
+    )
+    nodes = [
+        h.make_node("MatMul", ["x", "W"], ["m"], "mm", doc_string="the product"),
+        h.make_node("Add", ["m", "b"], ["a"], "add"),
+        h.make_node("If", ["c"], ["i"], "if", then_branch=then, else_branch=other),
+        h.make_node("Add", ["a", "i"], ["s"], "sum"),
+        h.make_node("LeakyRelu", ["s"], ["y"], "act", alpha=0.5),
+    ]
+    graph = h.make_graph(
+        nodes,
+        "g",
+        [
+            h.make_tensor_value_info("x", T.FLOAT, ["n", 2]),
+            h.make_tensor_value_info("c", T.BOOL, []),
+        ],
+        [h.make_tensor_value_info("y", T.FLOAT, ["n", 3])],
+        [
+            h.make_tensor("W", T.FLOAT, [2, 3], w.ravel()),
+            numpy_helper.from_array(np.ones(3, "f4"), "b"),
+        ],
+        value_info=[h.make_tensor_value_info("m", T.FLOAT, ["n", 3])],
+    )
     graph.initializer[1].doc_string = "bias"
-    f = h.make_function("local", "Twice", ["t"], ["u"], [h.make_node("Add", ["t", "t"], ["u"])], [h.make_opsetid("", 17)])
-    m = h.make_model(graph, opset_imports=[h.make_opsetid("", 17), h.make_opsetid("local", 1)], functions=[f], ir_version=8)
+    f = h.make_function(
+        "local",
+        "Twice",
+        ["t"],
+        ["u"],
+        [h.make_node("Add", ["t", "t"], ["u"])],
+        [h.make_opsetid("", 17)],
+    )
+    m = h.make_model(
+        graph,
+        opset_imports=[h.make_opsetid("", 17), h.make_opsetid("local", 1)],
+        functions=[f],
+        ir_version=8,
+    )
     h.set_model_props(m, {"a": "1", "b": "2"})
     return m.SerializeToString()
 
@@ -96,15 +174,27 @@ def leaky(x):
 def test_initializers():
     w = np.random.default_rng(0).normal(size=(2, 3)).astype("f4")
     raw = w.tobytes()
-    for given in (w, Tensor.of("W", 1, (2, 3), list(w.ravel())), ("float32", (2, 3), raw), (1, [2, 3], [raw[:5], raw[5:]]), (1, [2, 3], lambda: iter([raw])),
-                  Tensor("other", 1, (2, 3), BytesSource(b"??" + raw), 2, 24)):
+    for given in (
+        w,
+        Tensor.of("W", 1, (2, 3), list(w.ravel())),
+        ("float32", (2, 3), raw),
+        (1, [2, 3], [raw[:5], raw[5:]]),
+        (1, [2, 3], lambda: iter([raw])),
+        Tensor("other", 1, (2, 3), BytesSource(b"??" + raw), 2, 24),
+    ):
         e = ModelEditor(small())
         e.set_initializer("W", given)
         got = e.write()
         np.testing.assert_allclose(outputs(got)[0], leaky(X["x"] @ w + 1), rtol=1e-6)
         model = onnx.load_from_string(got)
-        assert [t.name for t in model.graph.initializer] == ["W", "b"] and model.graph.initializer[1].doc_string == "bias" and model.graph.node[0].doc_string == "the product"
-        assert [p.key for p in model.metadata_props] == ["a", "b"] and model.functions[0].name == "Twice"
+        assert (
+            [t.name for t in model.graph.initializer] == ["W", "b"]
+            and model.graph.initializer[1].doc_string == "bias"
+            and model.graph.node[0].doc_string == "the product"
+        )
+        assert [p.key for p in model.metadata_props] == ["a", "b"] and model.functions[
+            0
+        ].name == "Twice"
     with pytest.raises(InputError, match="8 bytes for shape"):
         e.set_initializer("W", ("float32", (2, 3), b"12345678"))
     e.set_initializer("W", ("float32", (2, 3), [raw, raw]))
@@ -115,7 +205,9 @@ def test_initializers():
 
 
 def test_lora_as_nodes():
-    """x A B s beside the product, whose output gets another name: the nodes that follow are not touched."""
+    """x A B s beside the product, whose output gets another name: the nodes that follow are not
+    touched.
+    """
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, 1)).astype("f4"), rng.normal(size=(1, 3)).astype("f4")
     e = ModelEditor(small())
@@ -125,9 +217,18 @@ def test_lora_as_nodes():
     e.add_initializer("A", a)
     e.add_initializer("B", 0.5 * b)
     node.outputs[0] = base
-    e.add_nodes([Node("MatMul", ["x", "A"], [down]), Node("MatMul", [down, "B"], [up]), Node("Add", [base, up], ["m"], name="lora")], before=e.consumers("m")[0][0])
+    e.add_nodes(
+        [
+            Node("MatMul", ["x", "A"], [down]),
+            Node("MatMul", [down, "B"], [up]),
+            Node("Add", [base, up], ["m"], name="lora"),
+        ],
+        before=e.consumers("m")[0][0],
+    )
     got = e.write()
-    np.testing.assert_allclose(outputs(got)[0], leaky(X["x"] @ (np.arange(6).reshape(2, 3) + 0.5 * a @ b) + 1), rtol=1e-5)
+    np.testing.assert_allclose(
+        outputs(got)[0], leaky(X["x"] @ (np.arange(6).reshape(2, 3) + 0.5 * a @ b) + 1), rtol=1e-5
+    )
     assert onnx.load_from_string(got).graph.node[0].doc_string == "the product"
 
 
@@ -150,9 +251,15 @@ def test_graph_edits():
     want = X["x"] @ np.arange(6).reshape(2, 3) + 1
     np.testing.assert_allclose(a, want)
     np.testing.assert_allclose(y, np.where(want + 1 > 0, want + 1, (want + 1) / 4))
-    assert {p.key: p.value for p in model.metadata_props} == {"a": "one", "new": "ümlaut"} and {o.domain: o.version for o in model.opset_import} == {"": 18, "local": 1, "com.microsoft": 1}
+    assert {p.key: p.value for p in model.metadata_props} == {"a": "one", "new": "ümlaut"} and {
+        o.domain: o.version for o in model.opset_import
+    } == {"": 18, "local": 1, "com.microsoft": 1}
     assert [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == [2, 2]
-    for call in (lambda: e.remove_input("c"), lambda: e.remove_output("no"), lambda: e.add_nodes([], before=Node("Relu", ["x"], ["q"]))):
+    for call in (
+        lambda: e.remove_input("c"),
+        lambda: e.remove_output("no"),
+        lambda: e.add_nodes([], before=Node("Relu", ["x"], ["q"])),
+    ):
         with pytest.raises(InputError):
             call()
     e.producer("y").attrs["alpha"] = object()
@@ -161,8 +268,21 @@ def test_graph_edits():
 
 
 def test_attributes_of_every_kind():
-    attrs = {"i": 3, "f": 2.5, "s": "text", "t": Tensor.of("t", 7, (2,), [1, 2]), "ints": [1, -2], "floats": [1.0, 2], "strings": ["a", "ü"], "none": [], "flag": True, "bytes": b"x\xff", "tensors": [Tensor.of("u", 1, (), [1.0])],
-             "g": read_model(BytesSource(small())), "graphs": [read_model(BytesSource(small()))]}
+    attrs = {
+        "i": 3,
+        "f": 2.5,
+        "s": "text",
+        "t": Tensor.of("t", 7, (2,), [1, 2]),
+        "ints": [1, -2],
+        "floats": [1.0, 2],
+        "strings": ["a", "ü"],
+        "none": [],
+        "flag": True,
+        "bytes": b"x\xff",
+        "tensors": [Tensor.of("u", 1, (), [1.0])],
+        "g": read_model(BytesSource(small())),
+        "graphs": [read_model(BytesSource(small()))],
+    }
     e = ModelEditor()
     e.add_nodes([Node("Anything", ["x", "", "z"], ["y"], attrs, "some.domain", "n")])
     e.set_opset("some.domain", 1)
@@ -171,10 +291,31 @@ def test_attributes_of_every_kind():
     data = e.write()
     node = onnx.load_from_string(data).graph.node[0]
     got = {a.name: h.get_attribute_value(a) for a in node.attribute}
-    assert {k: got[k] for k in ("i", "f", "s", "ints", "floats", "strings", "none", "flag", "bytes")} == {"i": 3, "f": 2.5, "s": b"text", "ints": [1, -2], "floats": [1, 2], "strings": [b"a", "ü".encode()], "none": [], "flag": 1, "bytes": b"x\xff"}
-    assert numpy_helper.to_array(got["t"]).tolist() == [1, 2] and len(got["tensors"]) == 1 and got["g"].node[2].op_type == "If" and len(got["graphs"][0].initializer) == 2
+    assert {
+        k: got[k] for k in ("i", "f", "s", "ints", "floats", "strings", "none", "flag", "bytes")
+    } == {
+        "i": 3,
+        "f": 2.5,
+        "s": b"text",
+        "ints": [1, -2],
+        "floats": [1, 2],
+        "strings": [b"a", "ü".encode()],
+        "none": [],
+        "flag": 1,
+        "bytes": b"x\xff",
+    }
+    assert (
+        numpy_helper.to_array(got["t"]).tolist() == [1, 2]
+        and len(got["tensors"]) == 1
+        and got["g"].node[2].op_type == "If"
+        and len(got["graphs"][0].initializer) == 2
+    )
     graph = read_model(BytesSource(data))
-    assert graph.inputs[0].shape == [None, "n", 3] and graph.outputs[0].shape is None and list(node.input) == ["x", "", "z"]
+    assert (
+        graph.inputs[0].shape == [None, "n", 3]
+        and graph.outputs[0].shape is None
+        and list(node.input) == ["x", "", "z"]
+    )
 
 
 def test_a_model_from_nothing():
@@ -193,7 +334,12 @@ def test_external_data_inside_of_nodes(tmp_path):
     ModelEditor(path).write(tmp_path / "out.onnx", external_data="out.bin")
     model = onnx.load(tmp_path / "out.onnx", load_external_data=False)
     big = next(a for a in model.graph.node[2].attribute if a.name == "then_branch").g.initializer[0]
-    assert big.data_location == T.EXTERNAL and {p.key: p.value for p in big.external_data} == {"location": "out.bin", "offset": "0", "length": "1600"} and (tmp_path / "out.bin").stat().st_size == 1600
+    assert (
+        big.data_location == T.EXTERNAL
+        and {p.key: p.value for p in big.external_data}
+        == {"location": "out.bin", "offset": "0", "length": "1600"}
+        and (tmp_path / "out.bin").stat().st_size == 1600
+    )
     feeds = X | {"c": np.array(True)}
     want = outputs(small(), feeds)
     same(run(tmp_path / "out.onnx", feeds), want)
@@ -234,7 +380,11 @@ def test_more_than_a_protobuf_may_be():
     e.write(model, external_data=("w.bin", data))
     proto = onnx.ModelProto.FromString(model.getvalue())
     entry = {p.key: p.value for p in proto.graph.initializer[1].external_data}
-    assert data.size == (1 << 32) + (1 << 26) and data.heads == {1 << 32: b"mark"} and entry == {"location": "w.bin", "offset": str(1 << 32), "length": str(1 << 26)}
+    assert (
+        data.size == (1 << 32) + (1 << 26)
+        and data.heads == {1 << 32: b"mark"}
+        and entry == {"location": "w.bin", "offset": str(1 << 32), "length": str(1 << 26)}
+    )
 
 
 @pytest.mark.parametrize("external", ["", "a/b.bin", "../b.bin"])

@@ -1,9 +1,17 @@
-"""Language models without any cache of ours: an InferenceSession fed with a whole sequence and an empty past, or driven as people drive it, feeding `present` back as `past`."""
-import numpy as np
+"""Language models without any cache of ours: an InferenceSession fed with a whole sequence and an
+empty past, or driven as people drive it, feeding `present` back as `past`.
+"""
 
 import edgewise
+import numpy as np
 
-DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+}
 
 
 class Reference:
@@ -23,8 +31,12 @@ class Reference:
         """past: {input name: array}; empty to begin with."""
         feeds, before = {}, 0
         for i in self.past:
-            stored = self.model.feeds[i.name].shape  # [batch, heads, past, dim] with whatever batch and past
-            feeds[i.name] = past[i.name] if past else np.zeros((1, stored[1], 0, stored[3]), DTYPES[i.type])
+            stored = self.model.feeds[
+                i.name
+            ].shape  # [batch, heads, past, dim] with whatever batch and past
+            feeds[i.name] = (
+                past[i.name] if past else np.zeros((1, stored[1], 0, stored[3]), DTYPES[i.type])
+            )
             before = feeds[i.name].shape[2]
         for i in self.inputs:
             kind = DTYPES[i.type]
@@ -39,7 +51,9 @@ class Reference:
         return feeds
 
     def logits(self, ids):
-        """[len(ids), vocabulary] of a whole sequence in one run, or one by one where the export wants it so."""
+        """[len(ids), vocabulary] of a whole sequence in one run, or one by one where the export
+        wants it so.
+        """
         if not self.one_by_one:
             return self.session.run(["logits"], self.feeds(ids))[0][0].astype("f4")
         rows, past = [], {}

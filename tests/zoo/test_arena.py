@@ -1,14 +1,16 @@
-"""The arena of a plan: nothing lies on what is alive, and it is hardly larger than what is alive at once."""
+"""The arena of a plan: nothing lies on what is alive, and it is hardly larger than what is alive at
+once.
+"""
+
+import edgewise
 import numpy as np
 import onnx
 import pytest
+from edgewise.inspect import inspect
+from edgewise.plan.memory import ALIGN, _best, _least
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-
-import edgewise
-from edgewise.inspect import inspect
-from edgewise.plan.memory import ALIGN, _best, _least
 
 from .zoo import models
 
@@ -26,33 +28,61 @@ def test_zoo(model):
 
 def graph(nodes, outputs, **inputs):
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
-    return onnx.helper.make_model(helper.make_graph(nodes, "g", infos, [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs]), opset_imports=[helper.make_opsetid("", 21)])
+    return onnx.helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            infos,
+            [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs],
+        ),
+        opset_imports=[helper.make_opsetid("", 21)],
+    )
 
 
 def hourglass():
-    """Halved again and again, then doubled again, each width joined with what it was on the way down: much lives long."""
+    """Halved again and again, then doubled again, each width joined with what it was on the way
+    down: much lives long.
+    """
     nodes, x, kept = [], "x", []
     for i in range(5):
-        nodes += [helper.make_node("Erf", [x], [f"a{i}"]), helper.make_node("MaxPool", [f"a{i}"], [f"d{i}"], kernel_shape=[2, 2], strides=[2, 2])]
+        nodes += [
+            helper.make_node("Erf", [x], [f"a{i}"]),
+            helper.make_node("MaxPool", [f"a{i}"], [f"d{i}"], kernel_shape=[2, 2], strides=[2, 2]),
+        ]
         kept.append(f"a{i}")
         x = f"d{i}"
     for i in reversed(range(5)):
-        nodes += [helper.make_node("Resize", [x, "", "scales"], [f"u{i}"], mode="nearest"), helper.make_node("Concat", [f"u{i}", kept[i]], [f"c{i}"], axis=1), helper.make_node("Tanh", [f"c{i}"], [f"t{i}"])]
+        nodes += [
+            helper.make_node("Resize", [x, "", "scales"], [f"u{i}"], mode="nearest"),
+            helper.make_node("Concat", [f"u{i}", kept[i]], [f"c{i}"], axis=1),
+            helper.make_node("Tanh", [f"c{i}"], [f"t{i}"]),
+        ]
         x = f"t{i}"
     made = graph(nodes, [x], x=[1, 2, 64, 96])
-    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"))
+    made.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
+    )
     return made
 
 
 def branches():
-    """Pieces of unlike sizes that are computed early and read late, in the order in which they came and in the other."""
+    """Pieces of unlike sizes that are computed early and read late, in the order in which they came
+    and in the other.
+    """
     sizes, nodes = [70, 300, 20, 5000, 640, 90, 1100, 17], []
     nodes.append(helper.make_node("Split", ["x", "sizes"], [f"s{i}" for i in range(8)], axis=0))
     nodes += [helper.make_node("CumSum", [f"s{i}", "zero"], [f"a{i}"]) for i in range(8)]
-    nodes += [helper.make_node("Concat", [f"a{i}", f"a{7 - i}"], [f"b{i}"], axis=0) for i in range(4)]
+    nodes += [
+        helper.make_node("Concat", [f"a{i}", f"a{7 - i}"], [f"b{i}"], axis=0) for i in range(4)
+    ]
     nodes += [helper.make_node("CumSum", [f"b{i}", "zero"], [f"y{i}"]) for i in range(4)]
     made = graph(nodes, [f"y{i}" for i in range(4)], x=[sum(sizes)])
-    made.graph.initializer.extend([onnx.numpy_helper.from_array(np.array(sizes, np.int64), "sizes"), onnx.numpy_helper.from_array(np.array(0, np.int64), "zero")])
+    made.graph.initializer.extend(
+        [
+            onnx.numpy_helper.from_array(np.array(sizes, np.int64), "sizes"),
+            onnx.numpy_helper.from_array(np.array(0, np.int64), "zero"),
+        ]
+    )
     return made
 
 
@@ -64,7 +94,9 @@ def test_graphs(make):
     assert "live at once" in str(report)
 
 
-BLOCKS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=60)
+BLOCKS = st.lists(
+    st.tuples(st.integers(1, 40), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=60
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -73,9 +105,20 @@ def test_nothing_lies_on_what_is_alive(found):
     blocks = [(None, size * ALIGN, first, first + life) for size, first, life in found]
     least = _least(blocks, 43)
     total, offsets = _best(blocks, least)
-    assert least == max(sum(size for _, size, first, last in blocks if first <= t <= last) for t in range(43)) <= total
+    assert (
+        least
+        == max(
+            sum(size for _, size, first, last in blocks if first <= t <= last) for t in range(43)
+        )
+        <= total
+    )
     for i, (_, size, first, last) in enumerate(blocks):
         assert offsets[i] >= 0 and offsets[i] % ALIGN == 0 and offsets[i] + size <= total
         for j in range(i):
             _, other, f, l = blocks[j]
-            assert l < first or f > last or offsets[i] + size <= offsets[j] or offsets[j] + other <= offsets[i]
+            assert (
+                l < first
+                or f > last
+                or offsets[i] + size <= offsets[j]
+                or offsets[j] + other <= offsets[i]
+            )

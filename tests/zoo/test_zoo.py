@@ -1,15 +1,18 @@
 """Real exports give what onnxruntime gave for them, on every engine."""
-import numpy as np
-import pytest
 
 import edgewise
+import numpy as np
+import pytest
 
 from .zoo import difference, folder, models
 
 
 def test_the_zoo_is_there():
     if folder() is None:
-        pytest.skip("the zoo is not there (set EDGEWISE_ZOO, or put it at ../shared/zoo): only the copies in tests/zoo/models were tested")
+        pytest.skip(
+            "the zoo is not there (set EDGEWISE_ZOO, or put it at ../shared/zoo): only the copies"
+            " in tests/zoo/models were tested"
+        )
     lms = [m for m in models() if m.is_causal_lm]
     assert len(lms) > 50 and len(models()) - len(lms) > 50
 
@@ -19,7 +22,9 @@ def test_model(model, engine):
     session = edgewise.InferenceSession(str(model.path), engine=engine)
     names = list(model.expected)
     got = session.run(names, model.feeds)
-    wrong = {n: d for n, g in zip(names, got) if (d := difference(g, model.expected[n], model.tolerance))}
+    wrong = {
+        n: d for n, g in zip(names, got) if (d := difference(g, model.expected[n], model.tolerance))
+    }
     session.free()
     assert not wrong
     assert [type(g) for g in got] == [np.ndarray] * len(got)

@@ -1,16 +1,31 @@
-"""The models of the zoo: where they are, what they must give, and how their outputs are compared (the rule of shared/check_zoo.py)."""
+"""The models of the zoo: where they are, what they must give, and how their outputs are compared
+(the rule of shared/check_zoo.py).
+"""
+
 import functools
 import os
 from pathlib import Path
 
 import numpy as np
-
 from edgewise.inspect import every_node
 from edgewise.onnx import FileSource, read_model
 
 HERE = Path(__file__).parent
 OWN = HERE / "models"
-LOOSE = ("fp16", "f16", "q4", "q8", "int8", "uint8", "int4", "bnb4", "qdq", "qoperator", "nbits", "webgpu")
+LOOSE = (
+    "fp16",
+    "f16",
+    "q4",
+    "q8",
+    "int8",
+    "uint8",
+    "int4",
+    "bnb4",
+    "qdq",
+    "qoperator",
+    "nbits",
+    "webgpu",
+)
 
 
 def folder():
@@ -39,7 +54,10 @@ class Model:
     @functools.cached_property
     def stored(self):
         with np.load(self.path.with_suffix(".npz")) as z:
-            return {"in": {k[3:]: z[k] for k in z.files if k.startswith("in/")}, "out": {k[4:]: z[k] for k in z.files if k.startswith("out/")}}
+            return {
+                "in": {k[3:]: z[k] for k in z.files if k.startswith("in/")},
+                "out": {k[4:]: z[k] for k in z.files if k.startswith("out/")},
+            }
 
     @property
     def feeds(self):
@@ -51,20 +69,35 @@ class Model:
 
     @property
     def tolerance(self):
-        return 2e-2 if any(m in str(self.path.relative_to(self.root)) for m in LOOSE) or any(v.dtype == np.float16 for v in self.expected.values()) else 1e-4
+        return (
+            2e-2
+            if any(m in str(self.path.relative_to(self.root)) for m in LOOSE)
+            or any(v.dtype == np.float16 for v in self.expected.values())
+            else 1e-4
+        )
 
     @property
     def is_causal_lm(self):
-        """Token ids in, logits for each of them out, nothing of an encoder, and a vocabulary (a tagger has a few labels)."""
+        """Token ids in, logits for each of them out, nothing of an encoder, and a vocabulary (a
+        tagger has a few labels).
+        """
         inputs = {i.name for i in self.graph.input_names()}
         known = {"input_ids", "attention_mask", "position_ids", "use_cache_branch"}
         logits = self.expected.get("logits")
-        return "input_ids" in inputs and all(n in known or "past" in n for n in inputs) and not any("encoder" in n for n in inputs | {o.name for o in self.graph.outputs}) \
-            and logits is not None and logits.ndim == 3 and logits.shape[-1] > 64
+        return (
+            "input_ids" in inputs
+            and all(n in known or "past" in n for n in inputs)
+            and not any("encoder" in n for n in inputs | {o.name for o in self.graph.outputs})
+            and logits is not None
+            and logits.ndim == 3
+            and logits.shape[-1] > 64
+        )
 
     @property
     def dynamic_quantization(self):
-        """Whether activations are quantized by their range over a whole run: then the numbers depend on how a sequence is cut into runs."""
+        """Whether activations are quantized by their range over a whole run: then the numbers
+        depend on how a sequence is cut into runs.
+        """
         return any(n.op == "DynamicQuantizeLinear" for n in every_node(self.graph))
 
 
@@ -73,7 +106,11 @@ def models():
     """Our own copies always, and everything in the zoo where it is there."""
     out = [Model(p, OWN.parent) for p in sorted(OWN.rglob("*.onnx"))]
     if folder():
-        out += [Model(p, folder()) for p in sorted(folder().rglob("*.onnx")) if p.with_suffix(".npz").exists()]
+        out += [
+            Model(p, folder())
+            for p in sorted(folder().rglob("*.onnx"))
+            if p.with_suffix(".npz").exists()
+        ]
     return out
 
 

@@ -1,12 +1,15 @@
-// bytecode.mjs WHEEL [OUT]   Adds bytecode to the pure wheel, made by the Python of web/node_modules/pyodide, the one that will run it.
+// bytecode.mjs WHEEL [OUT]   Adds bytecode to the pure wheel, made by the Python of
+// web/node_modules/pyodide, the one that will run it.
 //
-// The .pyc files lie in __pycache__ beside their sources and are marked as not to be checked against them (an unpacked wheel has
-// whatever dates), so the wheel stays py3-none-any: a Python of another version passes them over and compiles the sources as always.
+// The .pyc files lie in __pycache__ beside their sources and are marked as not to be checked
+// against them (an unpacked wheel has whatever dates), so the wheel stays py3-none-any: a Python of
+// another version passes them over and compiles the sources as always.
 //
-// Measured with Pyodide 314.0.7 on two busy cores, medians: `import edgewise` 70 instead of 339 ms in Chromium (8 runs each), 145 instead
-// of 542 ms in Node (5 runs), loadPackage as long with it as without. It costs 275 kB (499 instead of 224), which is less time than
-// that from 8 Mbit/s on, and none on a later visit. Without column numbers (no_debug_ranges: tracebacks lack their ^^^^) it is a
-// quarter smaller. Bytecode without sources would save 140 kB and leave no lines in tracebacks.
+// Measured with Pyodide 314.0.7 on two busy cores, medians: `import edgewise` 70 instead of 339 ms
+// in Chromium (8 runs each), 145 instead of 542 ms in Node (5 runs), loadPackage as long with it as
+// without. It costs 275 kB (499 instead of 224), which is less time than that from 8 Mbit/s on, and
+// none on a later visit. Without column numbers (no_debug_ranges: tracebacks lack their ^^^^) it is
+// a quarter smaller. Bytecode without sources would save 140 kB and leave no lines in tracebacks.
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { loadPyodide } from "../../web/node_modules/pyodide/pyodide.mjs";
 

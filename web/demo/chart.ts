@@ -8,14 +8,21 @@ const TOP = 12;
 const BOTTOM = 20;
 
 /** An element of an SVG. */
-export function element(name: string, attributes: Record<string, string | number>, text = ""): SVGElement {
+export function element(
+  name: string,
+  attributes: Record<string, string | number>,
+  text = "",
+): SVGElement {
   const e = document.createElementNS(NS, name) as SVGElement;
   for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, String(value));
   if (text) e.textContent = text;
   return e;
 }
 
-export function lossChart(place: HTMLElement): { begin(total: number, losses: number[]): void; add(loss: number): void } {
+export function lossChart(place: HTMLElement): {
+  begin(total: number, losses: number[]): void;
+  add(loss: number): void;
+} {
   let total = 1;
   let losses: number[] = [];
   let waiting = false;
@@ -28,16 +35,37 @@ export function lossChart(place: HTMLElement): { begin(total: number, losses: nu
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     svg.setAttribute("height", String(HEIGHT));
     const shown = losses.filter(Number.isFinite);
-    svg.setAttribute("aria-label", shown.length ? `Loss ${shown.at(-1)!.toFixed(2)} after ${losses.length} of ${total} steps, ${shown[0]!.toFixed(2)} at first` : "Loss");
-    const [low, high, step] = ticks(Math.min(...shown, Infinity), Math.max(...shown, -Infinity), 0.1);
+    svg.setAttribute(
+      "aria-label",
+      shown.length
+        ? `Loss ${shown.at(-1)!.toFixed(2)} after ${losses.length} of ${total} steps, ` +
+            `${shown[0]!.toFixed(2)} at first`
+        : "Loss",
+    );
+    const [low, high, step] = ticks(
+      Math.min(...shown, Infinity),
+      Math.max(...shown, -Infinity),
+      0.1,
+    );
     const x = (i: number) => LEFT + ((width - LEFT - RIGHT) * i) / Math.max(1, total - 1);
     const y = (loss: number) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - loss)) / (high - low);
     const parts: SVGElement[] = [];
     for (let tick = low; tick <= high + 1e-9; tick += step) {
-      parts.push(element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }));
-      parts.push(element("text", { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" }, tick.toFixed(step < 1 ? 1 : 0)));
+      parts.push(
+        element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }),
+      );
+      parts.push(
+        element(
+          "text",
+          { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" },
+          tick.toFixed(step < 1 ? 1 : 0),
+        ),
+      );
     }
-    parts.push(element("text", { x: LEFT, y: HEIGHT - 4 }, "loss"), element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `${total} steps`));
+    parts.push(
+      element("text", { x: LEFT, y: HEIGHT - 4 }, "loss"),
+      element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `${total} steps`),
+    );
     const smooth: string[] = [];
     // A running mean that begins at the first loss and corrects for that, as Adam's moments do.
     let [mean, weight] = [0, 0];
@@ -48,7 +76,8 @@ export function lossChart(place: HTMLElement): { begin(total: number, losses: nu
       mean = keep * mean + (1 - keep) * loss;
       weight = keep * weight + (1 - keep);
       smooth.push(`${x(i).toFixed(1)},${y(mean / weight).toFixed(1)}`);
-      if (dots) parts.push(element("circle", { cx: x(i).toFixed(1), cy: y(loss).toFixed(1), r: 1.8 }));
+      if (dots)
+        parts.push(element("circle", { cx: x(i).toFixed(1), cy: y(loss).toFixed(1), r: 1.8 }));
     });
     parts.push(element("polyline", { points: smooth.join(" ") }));
     const last = smooth.at(-1)?.split(",");
@@ -73,11 +102,15 @@ export function lossChart(place: HTMLElement): { begin(total: number, losses: nu
   };
 }
 
-/** Round numbers around the values: lowest, highest and the step between, three to five of them. `finest`: the smallest step, a power of ten. */
+/**
+ * Round numbers around the values: lowest, highest and the step between, three to five of them.
+ * `finest`: the smallest step, a power of ten.
+ */
 export function ticks(low: number, high: number, finest: number): [number, number, number] {
   if (!(low <= high)) return [0, 4, 1];
   const range = Math.max(high - low, 2 * finest);
-  const step = finest * ([1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => range / (finest * s) <= 4) ?? 1000);
+  const step =
+    finest * ([1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => range / (finest * s) <= 4) ?? 1000);
   const bottom = Math.max(0, Math.floor(low / step) * step);
   return [bottom, Math.max(Math.ceil(high / step) * step, bottom + step), step];
 }

@@ -1,8 +1,20 @@
 // The demo page. All that it uses of Edgewise is its public API, by the address of the bundle.
 //
-// Settings by address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128, ?seed=N, ?write=0 (do not begin at once).
+// Settings by address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128, ?seed=N,
+// ?write=0 (do not begin at once).
 
-import { cacheBytes, clearCache, env, info, pipeline, TextStreamer, type GenerateOptions, type ModelSource, type PipelineOptions, type TextGenerationPipeline } from "edgewise";
+import {
+  cacheBytes,
+  clearCache,
+  env,
+  info,
+  pipeline,
+  TextStreamer,
+  type GenerateOptions,
+  type ModelSource,
+  type PipelineOptions,
+  type TextGenerationPipeline,
+} from "edgewise";
 import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
 import { secondHalf } from "./teach.ts";
 import { whereTheTimeGoes } from "./where.ts";
@@ -12,9 +24,22 @@ const query = new URLSearchParams(location.search);
 const where = whereTheTimeGoes();
 
 const STORYTELLER = new URL("model/", location.href);
-/** How it is taught where the page compiles it: as the Makefile's package, with a higher rate and rank than are usual. */
-const LESSONS: PipelineOptions["training"] = { batch_size: 1, r: 16, lora_alpha: 32, optimizer: { type: "AdamW", lr: 4e-3 } };
-const BEGINNINGS = ["Once upon a time", "The little robot", "One winter evening", "The old fisherman"];
+/**
+ * How it is taught where the page compiles it: as the Makefile's package, with a higher rate and
+ * rank than are usual.
+ */
+const LESSONS: PipelineOptions["training"] = {
+  batch_size: 1,
+  r: 16,
+  lora_alpha: 32,
+  optimizer: { type: "AdamW", lr: 4e-3 },
+};
+const BEGINNINGS = [
+  "Once upon a time",
+  "The little robot",
+  "One winter evening",
+  "The old fisherman",
+];
 
 let model: TextGenerationPipeline | undefined;
 let loading: AbortController | undefined;
@@ -40,7 +65,11 @@ function showStatus(): void {
   const parts = [`Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`}`];
   if (model) {
     const { ms, origin, memory } = model.info;
-    const how = { package: "compiled ahead", cache: "compiled on an earlier visit", compiled: `compiled here in ${seconds(ms.compile)}` }[origin];
+    const how = {
+      package: "compiled ahead",
+      cache: "compiled on an earlier visit",
+      compiled: `compiled here in ${seconds(ms.compile)}`,
+    }[origin];
     parts.push(`ready in ${seconds(ms.load)}`, how, `weights ${megabytes(memory.weights)}`);
     $("figure-memory").textContent = megabytes(memory.engine);
   }
@@ -59,7 +88,8 @@ async function showKept(): Promise<void> {
 function enable(): void {
   input("generate").disabled = !model || !!loading || !!writing;
   input("stop").disabled = !writing && !loading;
-  for (const radio of document.querySelectorAll<HTMLInputElement>("#sources input")) radio.disabled = !!loading;
+  for (const radio of document.querySelectorAll<HTMLInputElement>("#sources input"))
+    radio.disabled = !!loading;
 }
 
 // Loading
@@ -75,12 +105,25 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
     const threads = Number(query.get("threads")) || undefined;
     const flavour = (query.get("flavour") ?? "auto") as NonNullable<PipelineOptions["flavour"]>;
     const loaded = await pipeline("text-generation", source, {
-      threads, flavour, signal: mine.signal, ...options,
+      threads,
+      flavour,
+      signal: mine.signal,
+      ...options,
       progress_callback: (event) => {
         if (mine !== loading) return;
         if (event.status === "progress" && event.total > 300_000)
-          showProgress(`Loading ${event.file}: ${megabytes(event.loaded)} of ${megabytes(event.total)}`, event.loaded / event.total);
-        else if (event.status === "compile") showProgress(event.stage === "pyodide" ? "Starting Python" : event.stage === "compile" ? "Python compiles the model" : "Loading the weights");
+          showProgress(
+            `Loading ${event.file}: ${megabytes(event.loaded)} of ${megabytes(event.total)}`,
+            event.loaded / event.total,
+          );
+        else if (event.status === "compile")
+          showProgress(
+            event.stage === "pyodide"
+              ? "Starting Python"
+              : event.stage === "compile"
+                ? "Python compiles the model"
+                : "Loading the weights",
+          );
         else if (event.status === "warning") console.warn(event.message);
       },
     });
@@ -104,9 +147,13 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
 }
 
 async function loadBuiltIn(): Promise<void> {
-  const compileHere = document.querySelector<HTMLInputElement>("#sources input:checked")?.value === "onnx";
+  const compileHere =
+    document.querySelector<HTMLInputElement>("#sources input:checked")?.value === "onnx";
   $("file-list").replaceChildren();
-  await load(compileHere ? STORYTELLER : new URL("model.edge", location.href), compileHere ? { dtype: "q4" } : {});
+  await load(
+    compileHere ? STORYTELLER : new URL("model.edge", location.href),
+    compileHere ? { dtype: "q4" } : {},
+  );
 }
 
 // Writing
@@ -130,7 +177,8 @@ async function write(): Promise<void> {
   const figures = () => {
     const elapsed = performance.now() - first;
     $("figure-tokens").textContent = number(tokens);
-    if (tokens > 1 && elapsed > 0) $("figure-speed").textContent = number((1000 * (tokens - 1)) / elapsed);
+    if (tokens > 1 && elapsed > 0)
+      $("figure-speed").textContent = number((1000 * (tokens - 1)) / elapsed);
   };
   const story = $("story");
   const streamer = new TextStreamer(model.tokenizer, {
@@ -152,13 +200,22 @@ async function write(): Promise<void> {
   });
   try {
     const writer = model;
-    await where.watch("This text", (work) => writer.profile(work), () => writer(chat ? [{ role: "user", content: prompt }] : prompt, {
-      max_new_tokens: Number(input("max_new_tokens").value) || 240, ...sampling(), streamer, signal: mine.signal,
-    }));
+    await where.watch(
+      "This text",
+      (work) => writer.profile(work),
+      () =>
+        writer(chat ? [{ role: "user", content: prompt }] : prompt, {
+          max_new_tokens: Number(input("max_new_tokens").value) || 240,
+          ...sampling(),
+          streamer,
+          signal: mine.signal,
+        }),
+    );
     const stats = writer.stats!;
     tokens = stats.new_tokens;
     figures();
-    if (stats.new_tokens > 1 && stats.decode_ms > 0) $("figure-speed").textContent = number((1000 * (stats.new_tokens - 1)) / stats.decode_ms);
+    if (stats.new_tokens > 1 && stats.decode_ms > 0)
+      $("figure-speed").textContent = number((1000 * (stats.new_tokens - 1)) / stats.decode_ms);
     document.body.dataset.written = String(Number(document.body.dataset.written ?? 0) + 1);
   } catch (e) {
     if ((e as Error).name !== "Aborted") showError(e);
@@ -173,7 +230,11 @@ async function write(): Promise<void> {
 function sampling(): GenerateOptions {
   const temperature = Number(input("temperature").value);
   const seed = input("seed").value;
-  return { do_sample: temperature > 0, ...(temperature > 0 ? { temperature, top_p: Number(input("top_p").value) } : {}), ...(seed === "" ? {} : { seed: Number(seed) }) };
+  return {
+    do_sample: temperature > 0,
+    ...(temperature > 0 ? { temperature, top_p: Number(input("top_p").value) } : {}),
+    ...(seed === "" ? {} : { seed: Number(seed) }),
+  };
 }
 
 // Learning
@@ -188,11 +249,19 @@ const teaching = secondHalf({
   sampling,
   showMemory: showStatus,
   watch: where.watch,
-  onnx: () => (model?.info.origin !== "package" ? undefined : origin?.[0] instanceof URL && origin[0].href === new URL("model.edge", location.href).href ? new URL("model/onnx/model_q4.onnx", location.href).href : null),
+  onnx: () =>
+    model?.info.origin !== "package"
+      ? undefined
+      : origin?.[0] instanceof URL && origin[0].href === new URL("model.edge", location.href).href
+        ? new URL("model/onnx/model_q4.onnx", location.href).href
+        : null,
   async loadTrainable() {
     if (!origin) return;
     const storyteller = origin[0] instanceof URL && origin[0].href === STORYTELLER.href;
-    await load(origin[0], { ...origin[1], training: storyteller ? LESSONS : { adapter: ["lora", "full"], batch_size: 1 } });
+    await load(origin[0], {
+      ...origin[1],
+      training: storyteller ? LESSONS : { adapter: ["lora", "full"], batch_size: 1 },
+    });
   },
 });
 
@@ -215,7 +284,8 @@ $("stop").addEventListener("click", () => {
     enable();
   }
 });
-for (const id of ["error", "teach-error"]) $(`${id}-close`).addEventListener("click", () => ($(id).hidden = true));
+for (const id of ["error", "teach-error"])
+  $(`${id}-close`).addEventListener("click", () => ($(id).hidden = true));
 $("sources").addEventListener("change", () => void loadBuiltIn().then(begin));
 $("clear").addEventListener("click", () => void clearCache().then(showKept));
 
@@ -236,8 +306,15 @@ for (const id of ["temperature", "top_p", "max_new_tokens", "seed"]) {
   const show = () => {
     const output = document.getElementById(`${id}-value`);
     if (output) output.textContent = number(Number(input(id).value), 2);
-    const [t, p, seed] = [Number(input("temperature").value), Number(input("top_p").value), input("seed").value];
-    $("settings-words").textContent = t === 0 ? "(always the likeliest token)" : `(temperature ${t}, top p ${p}${seed === "" ? "" : `, seed ${seed}`})`;
+    const [t, p, seed] = [
+      Number(input("temperature").value),
+      Number(input("top_p").value),
+      input("seed").value,
+    ];
+    $("settings-words").textContent =
+      t === 0
+        ? "(always the likeliest token)"
+        : `(temperature ${t}, top p ${p}${seed === "" ? "" : `, seed ${seed}`})`;
   };
   input(id).addEventListener("input", show);
   if (query.has(id)) input(id).value = query.get(id)!;
@@ -247,12 +324,18 @@ for (const id of ["temperature", "top_p", "max_new_tokens", "seed"]) {
 /** What was dropped or chosen, by its kind: texts to learn from, an adapter, or a model. */
 async function given(files: File[]): Promise<void> {
   if (!files.length) return;
-  const ends = (...endings: string[]) => files.some((f) => endings.some((e) => f.name.toLowerCase().endsWith(e)));
+  const ends = (...endings: string[]) =>
+    files.some((f) => endings.some((e) => f.name.toLowerCase().endsWith(e)));
   if (!ends(".onnx", ".edge")) {
     if (ends(".safetensors")) return teaching.loadAdapter(files);
-    if (ends(".txt", ".md")) return teaching.takeText(files.filter((f) => /\.(txt|md)$/i.test(f.name)));
+    if (ends(".txt", ".md"))
+      return teaching.takeText(files.filter((f) => /\.(txt|md)$/i.test(f.name)));
   }
-  const list = files.slice(0, 12).map((f) => Object.assign(document.createElement("li"), { textContent: `${f.name} · ${megabytes(f.size)}` }));
+  const list = files.slice(0, 12).map((f) =>
+    Object.assign(document.createElement("li"), {
+      textContent: `${f.name} · ${megabytes(f.size)}`,
+    }),
+  );
   $("file-list").replaceChildren(...list);
   await load(files);
   if (model && $("error").hidden) await begin();
@@ -271,11 +354,18 @@ async function dropped(transfer: DataTransfer): Promise<File[]> {
   if (!entries.some((e) => e?.isDirectory)) return plain;
   const files: File[] = [];
   const visit = async (entry: FileSystemEntry): Promise<void> => {
-    if (entry.isFile) files.push(await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject)));
+    if (entry.isFile)
+      files.push(
+        await new Promise<File>((resolve, reject) =>
+          (entry as FileSystemFileEntry).file(resolve, reject),
+        ),
+      );
     else {
       const reader = (entry as FileSystemDirectoryEntry).createReader();
       for (;;) {
-        const some = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
+        const some = await new Promise<FileSystemEntry[]>((resolve, reject) =>
+          reader.readEntries(resolve, reject),
+        );
         if (!some.length || files.length > 500) break;
         for (const one of some) await visit(one);
       }
@@ -302,7 +392,8 @@ async function begin(): Promise<void> {
 
 // Beginning: the model writes at once.
 if (query.has("host")) env.remoteHost = query.get("host")!;
-if (query.get("source") === "onnx") document.querySelector<HTMLInputElement>("#sources [value=onnx]")!.checked = true;
+if (query.get("source") === "onnx")
+  document.querySelector<HTMLInputElement>("#sources [value=onnx]")!.checked = true;
 showStatus();
 void showKept();
 const asked = query.get("model");

@@ -1,4 +1,5 @@
-// Memory over time: what is in use while a plan runs once, step by step, as a curve with stairs. The step under the pointer is named below it.
+// Memory over time: what is in use while a plan runs once, step by step, as a curve with stairs.
+// The step under the pointer is named below it.
 
 import type { MemoryRow } from "edgewise";
 import { element, ticks } from "./chart.ts";
@@ -12,7 +13,10 @@ const BOTTOM = 20;
 
 export const took = (ms: number): string => `${number(ms, ms < 10 ? 2 : ms < 100 ? 1 : 0)} ms`;
 
-export function memoryChart(place: HTMLElement, words: HTMLElement): { show(row: MemoryRow): void } {
+export function memoryChart(
+  place: HTMLElement,
+  words: HTMLElement,
+): { show(row: MemoryRow): void } {
   let row: MemoryRow | undefined;
   let begins: number[] = []; // of each step, ms
   let most = 0; // the step with the most in use
@@ -28,7 +32,8 @@ export function memoryChart(place: HTMLElement, words: HTMLElement): { show(row:
   }
 
   /** Of a number on an axis with marks `step` apart. */
-  const mark = (value: number, step: number) => (value ? number(value, step < 1 ? Math.ceil(-Math.log10(step) - 1e-9) : 0) : "0");
+  const mark = (value: number, step: number) =>
+    value ? number(value, step < 1 ? Math.ceil(-Math.log10(step) - 1e-9) : 0) : "0";
 
   function draw(): void {
     if (!row) return;
@@ -38,20 +43,63 @@ export function memoryChart(place: HTMLElement, words: HTMLElement): { show(row:
     const { steps, ms } = row;
     const peak = steps[most]!.bytes;
     const unit = peak >= 1e5 ? 1e6 : 1e3;
-    const [, high, step] = ticks(0, peak / unit, 10 ** Math.floor(Math.log10(Math.max(peak, 1) / unit / 4)));
+    const [, high, step] = ticks(
+      0,
+      peak / unit,
+      10 ** Math.floor(Math.log10(Math.max(peak, 1) / unit / 4)),
+    );
     const y = (bytes: number) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - bytes / unit / high);
     const parts: SVGElement[] = [];
     for (let tick = 0; tick <= high + step / 2; tick += step) {
-      parts.push(element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick * unit), y2: y(tick * unit) }), element("text", { x: LEFT - 6, y: y(tick * unit) + 4, "text-anchor": "end" }, mark(tick, step)));
+      parts.push(
+        element("line", {
+          class: "grid",
+          x1: LEFT,
+          x2: width - RIGHT,
+          y1: y(tick * unit),
+          y2: y(tick * unit),
+        }),
+        element(
+          "text",
+          { x: LEFT - 6, y: y(tick * unit) + 4, "text-anchor": "end" },
+          mark(tick, step),
+        ),
+      );
     }
     const [, , along] = ticks(0, ms, 10 ** Math.floor(Math.log10(Math.max(ms, 1e-3) / 4)));
-    for (let t = 0; x(t) < width - RIGHT - 36; t += along) parts.push(element("text", { x: x(t), y: HEIGHT - 4, "text-anchor": t ? "middle" : "start" }, mark(t, along)));
-    parts.push(element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, "ms"), element("text", { x: LEFT - 6, y: 10, "text-anchor": "end" }, unit === 1e6 ? "MB" : "kB"));
+    for (let t = 0; x(t) < width - RIGHT - 36; t += along)
+      parts.push(
+        element(
+          "text",
+          { x: x(t), y: HEIGHT - 4, "text-anchor": t ? "middle" : "start" },
+          mark(t, along),
+        ),
+      );
+    parts.push(
+      element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, "ms"),
+      element("text", { x: LEFT - 6, y: 10, "text-anchor": "end" }, unit === 1e6 ? "MB" : "kB"),
+    );
     let line = `M${x(0)},${y(0)}`;
-    steps.forEach((s, i) => (line += `V${y(s.bytes).toFixed(1)}H${x(begins[i]! + s.ms).toFixed(1)}`));
-    parts.push(element("path", { class: "area", d: `${line}V${y(0)}Z` }), element("path", { class: "stairs", d: `${line}V${y(0)}` }), element("circle", { class: "now", cx: x(begins[most]! + steps[most]!.ms / 2), cy: y(peak), r: 4 }), cursor);
+    steps.forEach(
+      (s, i) => (line += `V${y(s.bytes).toFixed(1)}H${x(begins[i]! + s.ms).toFixed(1)}`),
+    );
+    parts.push(
+      element("path", { class: "area", d: `${line}V${y(0)}Z` }),
+      element("path", { class: "stairs", d: `${line}V${y(0)}` }),
+      element("circle", {
+        class: "now",
+        cx: x(begins[most]! + steps[most]!.ms / 2),
+        cy: y(peak),
+        r: 4,
+      }),
+      cursor,
+    );
     svg.replaceChildren(...parts);
-    svg.setAttribute("aria-label", `Memory in use over ${took(ms)}: ${megabytes(peak)} at most, in ${steps[most]!.node || steps[most]!.op}`);
+    svg.setAttribute(
+      "aria-label",
+      `Memory in use over ${took(ms)}: ${megabytes(peak)} at most, in ` +
+        `${steps[most]!.node || steps[most]!.op}`,
+    );
   }
 
   const rest = () => {
@@ -60,7 +108,10 @@ export function memoryChart(place: HTMLElement, words: HTMLElement): { show(row:
   };
   place.addEventListener("pointermove", (e) => {
     if (!row) return;
-    const at = Math.min(Math.max(e.clientX - place.getBoundingClientRect().left, LEFT), width - RIGHT);
+    const at = Math.min(
+      Math.max(e.clientX - place.getBoundingClientRect().left, LEFT),
+      width - RIGHT,
+    );
     const ms = ((at - LEFT) / (width - LEFT - RIGHT)) * row.ms;
     const next = begins.findIndex((begin) => begin > ms);
     for (const end of ["x1", "x2"]) cursor.setAttribute(end, String(at));

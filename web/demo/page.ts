@@ -2,20 +2,29 @@
 
 import { EdgewiseError } from "edgewise";
 
-export const $ = <T extends HTMLElement = HTMLElement>(id: string): T => document.getElementById(id) as T;
+export const $ = <T extends HTMLElement = HTMLElement>(id: string): T =>
+  document.getElementById(id) as T;
 export const input = (id: string): HTMLInputElement => $<HTMLInputElement>(id);
 
-export const number = (value: number, digits = 0): string => value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
-export const megabytes = (bytes: number): string => (bytes < 1e5 ? `${number(Math.ceil(bytes / 1e3))} kB` : `${number(bytes / 1e6, bytes < 1e7 ? 1 : 0)} MB`);
-export const seconds = (ms: number): string => (ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, 1)} s`);
+export const number = (value: number, digits = 0): string =>
+  value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
+export const megabytes = (bytes: number): string =>
+  bytes < 1e5
+    ? `${number(Math.ceil(bytes / 1e3))} kB`
+    : `${number(bytes / 1e6, bytes < 1e7 ? 1 : 0)} MB`;
+export const seconds = (ms: number): string =>
+  ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, 1)} s`;
 
 /** Shows an error in the box of this id. */
 export function tellError(id: string, e: unknown): void {
   const ours = e instanceof EdgewiseError;
-  const words = ours ? e.what : `something went wrong: ${e instanceof Error ? e.message : String(e)}`;
+  const words = ours
+    ? e.what
+    : `something went wrong: ${e instanceof Error ? e.message : String(e)}`;
   $(id).hidden = false;
   $(id).dataset.name = e instanceof Error ? e.name : "";
-  $(`${id}-what`).textContent = words.charAt(0).toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
+  $(`${id}-what`).textContent =
+    words.charAt(0).toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
   $(`${id}-where`).textContent = ours ? e.where : "";
   $(`${id}-remedy`).textContent = ours ? e.remedy : "";
 }

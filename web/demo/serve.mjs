@@ -1,7 +1,10 @@
-// node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--no-range] [--mount /path=folder]... [--header "Name: value"]... [--faults]
+// node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--no-range] [--mount
+// /path=folder]... [--header "Name: value"]... [--faults]
 //
-// Serves the demo: web/dist as it is, and Pyodide from node_modules as /pyodide/. Sends the two headers that make a page cross-origin
-// isolated, which threads need; --no-isolation leaves them out. --no-range makes it a server that knows neither ranges nor versions. --faults lets tests ask for broken answers in the address:
+// Serves the demo: web/dist as it is, and Pyodide from node_modules as /pyodide/. Sends the two
+// headers that make a page cross-origin isolated, which threads need; --no-isolation leaves them
+// out. --no-range makes it a server that knows neither ranges nor versions. --faults lets tests ask
+// for broken answers in the address:
 //     ?fault=cut:BYTES          the connection breaks after so many bytes, every time
 //     ?fault=cut-once:BYTES     only the first time for this address
 //     ?fault=short:BYTES        the file seems to have only so many bytes: complete, but cut off
@@ -15,8 +18,18 @@ import { dirname, extname, join, normalize, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
-const settings = { port: 8017, host: "localhost", isolated: true, ranges: true, faults: false, headers: {} };
-const mounts = [["/pyodide/", join(web, "node_modules/pyodide")], ["/", join(web, "dist")]];
+const settings = {
+  port: 8017,
+  host: "localhost",
+  isolated: true,
+  ranges: true,
+  faults: false,
+  headers: {},
+};
+const mounts = [
+  ["/pyodide/", join(web, "node_modules/pyodide")],
+  ["/", join(web, "dist")],
+];
 for (let i = 2; i < process.argv.length; i++) {
   const name = process.argv[i];
   const value = () => process.argv[++i] ?? fail(`${name} needs a value`);
@@ -26,7 +39,8 @@ for (let i = 2; i < process.argv.length; i++) {
   else if (name === "--no-range") settings.ranges = false;
   else if (name === "--faults") settings.faults = true;
   else if (name === "--header") {
-    const [, header, text] = /^([\w-]+):\s*(.*)$/.exec(value()) ?? fail("--header needs 'Name: value'");
+    const [, header, text] =
+      /^([\w-]+):\s*(.*)$/.exec(value()) ?? fail("--header needs 'Name: value'");
     settings.headers[header] = text;
   } else if (name === "--mount") {
     const [path, folder] = value().split("=");
@@ -40,14 +54,27 @@ function fail(words) {
 }
 
 const TYPES = {
-  ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json",
-  ".map": "application/json", ".wasm": "application/wasm", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8", ".md": "text/plain; charset=utf-8",
-  ".zip": "application/zip", ".whl": "application/zip", ".ts": "text/plain; charset=utf-8",
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".mjs": "text/javascript",
+  ".css": "text/css",
+  ".json": "application/json",
+  ".map": "application/json",
+  ".wasm": "application/wasm",
+  ".svg": "image/svg+xml",
+  ".txt": "text/plain; charset=utf-8",
+  ".md": "text/plain; charset=utf-8",
+  ".zip": "application/zip",
+  ".whl": "application/zip",
+  ".ts": "text/plain; charset=utf-8",
 };
 
 const seen = new Set(); // addresses of cut-once
 
-/** What lies there; undefined where nothing does, or where it cannot be asked for (a name too long, a folder that is closed). */
+/**
+ * What lies there; undefined where nothing does, or where it cannot be asked for (a name too long,
+ * a folder that is closed).
+ */
 function statOf(file) {
   try {
     return statSync(file, { throwIfNoEntry: false });
@@ -66,17 +93,25 @@ function locate(path) {
     if (stat?.isDirectory()) {
       const index = join(file, "index.html");
       const inside = statOf(index);
-      if (inside?.isFile()) return path.endsWith("/") ? { file: index, stat: inside } : { redirect: path + "/" };
+      if (inside?.isFile())
+        return path.endsWith("/") ? { file: index, stat: inside } : { redirect: path + "/" };
     }
   }
   return undefined;
 }
 
-/** The path and URL that a request names, or undefined where it is malformed. Of a proxy's request, which names a host, the path counts. */
+/**
+ * The path and URL that a request names, or undefined where it is malformed. Of a proxy's request,
+ * which names a host, the path counts.
+ */
 function target(request) {
   try {
-    const url = new URL(request.url.startsWith("//") ? "http://localhost" + request.url : request.url, "http://localhost");
-    const path = decodeURIComponent(url.pathname).replace(/^\/+/, "/"); // "//host/" would be another host's in a redirect
+    const url = new URL(
+      request.url.startsWith("//") ? "http://localhost" + request.url : request.url,
+      "http://localhost",
+    );
+    // "//host/" would be another host's in a redirect
+    const path = decodeURIComponent(url.pathname).replace(/^\/+/, "/");
     return path.startsWith("/") && !/[\0-\x1f\x7f\\]/.test(path) ? { path, url } : undefined;
   } catch {
     return undefined;
@@ -88,15 +123,28 @@ const server = createServer((request, response) => {
     answer(request, response);
   } catch (e) {
     console.error(`serve.mjs: ${request.method} ${request.url.slice(0, 200)}: ${e?.stack ?? e}`);
-    if (!response.headersSent) response.writeHead(500, { "Content-Type": "text/plain; charset=utf-8" });
+    if (!response.headersSent)
+      response.writeHead(500, { "Content-Type": "text/plain; charset=utf-8" });
     response.end("the server made a mistake\n");
   }
 });
 
 function answer(request, response) {
-  const headers = { "Cache-Control": "no-cache", "Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff", ...settings.headers };
-  if (settings.isolated) Object.assign(headers, { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" });
-  const say = (status, text, more = {}) => response.writeHead(status, { ...headers, "Content-Type": "text/plain; charset=utf-8", ...more }).end(text + "\n");
+  const headers = {
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    ...settings.headers,
+  };
+  if (settings.isolated)
+    Object.assign(headers, {
+      "Cross-Origin-Opener-Policy": "same-origin",
+      "Cross-Origin-Embedder-Policy": "require-corp",
+    });
+  const say = (status, text, more = {}) =>
+    response
+      .writeHead(status, { ...headers, "Content-Type": "text/plain; charset=utf-8", ...more })
+      .end(text + "\n");
   if (request.method !== "GET" && request.method !== "HEAD") return say(405, "only GET and HEAD");
   const asked = target(request);
   if (!asked) return say(400, "not a path");
@@ -104,12 +152,26 @@ function answer(request, response) {
   if (path === "/") return say(302, "the demo is at /demo/", { Location: "/demo/" + url.search });
   if (path === "/favicon.ico") return response.writeHead(204, headers).end();
   const found = locate(path);
-  if (!found) return say(404, `${path} is not here${path.startsWith("/engine/") || path.endsWith(".whl") || path.endsWith(".edge") ? ": run `make demo`, which builds it" : ""}`);
-  if (found.redirect) return say(302, "see there", { Location: found.redirect.split("/").map(encodeURIComponent).join("/") });
+  if (!found)
+    return say(
+      404,
+      `${path} is not ` +
+        `here${path.startsWith("/engine/") || path.endsWith(".whl") || path.endsWith(".edge") ? ": run `make demo`, which builds it" : ""}`,
+    );
+  if (found.redirect)
+    return say(302, "see there", {
+      Location: found.redirect.split("/").map(encodeURIComponent).join("/"),
+    });
 
-  const [fault, amount] = (settings.faults && url.searchParams.get("fault")?.split(":")) || [settings.ranges ? "" : "no-range"];
+  const [fault, amount] = (settings.faults && url.searchParams.get("fault")?.split(":")) || [
+    settings.ranges ? "" : "no-range",
+  ];
   const number = Number(amount);
-  if (fault === "status") return say(Number.isInteger(number) && number >= 200 && number < 600 ? number : 400, "as asked");
+  if (fault === "status")
+    return say(
+      Number.isInteger(number) && number >= 200 && number < 600 ? number : 400,
+      "as asked",
+    );
   if (fault === "mute") return undefined;
   const { file, stat } = found;
   const size = fault === "short" ? Math.min(number, stat.size) : stat.size;
@@ -118,15 +180,20 @@ function answer(request, response) {
     headers["Accept-Ranges"] = "bytes";
     headers.ETag = `"${stat.size.toString(36)}-${Math.floor(stat.mtimeMs).toString(36)}"`;
     headers["Last-Modified"] = stat.mtime.toUTCString();
-    if (request.headers["if-none-match"] === headers.ETag) return response.writeHead(304, headers).end();
+    if (request.headers["if-none-match"] === headers.ETag)
+      return response.writeHead(304, headers).end();
   }
   let [from, to, status] = [0, size - 1, 200];
   const range = fault !== "no-range" && /^bytes=(\d*)-(\d*)$/.exec(request.headers.range ?? "");
-  const same = !request.headers["if-range"] || request.headers["if-range"] === headers.ETag || request.headers["if-range"] === headers["Last-Modified"];
+  const same =
+    !request.headers["if-range"] ||
+    request.headers["if-range"] === headers.ETag ||
+    request.headers["if-range"] === headers["Last-Modified"];
   if (range && same && (range[1] || range[2])) {
     from = range[1] ? Number(range[1]) : Math.max(0, size - Number(range[2]));
     to = range[1] && range[2] ? Math.min(Number(range[2]), size - 1) : size - 1;
-    if (from >= size || from > to) return say(416, "no such range", { "Content-Range": `bytes */${size}` });
+    if (from >= size || from > to)
+      return say(416, "no such range", { "Content-Range": `bytes */${size}` });
     status = 206;
     headers["Content-Range"] = `bytes ${from}-${to}/${size}`;
   }
@@ -137,14 +204,18 @@ function answer(request, response) {
   const stream = createReadStream(file, { start: from, end: to, highWaterMark: 65536 });
   response.on("close", () => stream.destroy());
   stream.on("error", () => response.destroy());
-  if (fault === "cut" || (fault === "cut-once" && !seen.has(request.url) && seen.add(request.url))) {
+  if (
+    fault === "cut" ||
+    (fault === "cut-once" && !seen.has(request.url) && seen.add(request.url))
+  ) {
     let left = Math.max(0, number - (fault === "cut" ? from : 0));
     stream.on("data", (chunk) => {
       response.write(chunk.subarray(0, left));
       left -= Math.min(left, chunk.length);
       if (left > 0) return;
       stream.destroy();
-      setTimeout(() => response.destroy(), 200); // what was written leaves first, and is read: a browser drops what waits behind an error
+      // what was written leaves first, and is read: a browser drops what waits behind an error
+      setTimeout(() => response.destroy(), 200);
     });
   } else if (fault === "slow") {
     stream.on("data", (chunk) => {
@@ -158,14 +229,32 @@ function answer(request, response) {
 
 // Malformed HTTP: Node says 400, or 431 for headers that are too long, and closes the connection.
 server.on("clientError", (e, socket) => {
-  if (socket.writable && e.code !== "ECONNRESET") socket.end(`HTTP/1.1 ${e.code === "HPE_HEADER_OVERFLOW" ? "431 Request Header Fields Too Large" : "400 Bad Request"}\r\nConnection: close\r\n\r\n`);
+  if (socket.writable && e.code !== "ECONNRESET")
+    socket.end(
+      "HTTP/1.1 " +
+        `${e.code === "HPE_HEADER_OVERFLOW" ? "431 Request Header Fields Too Large" : "400 Bad Request"}\r\nConnection: ` +
+        `close\r\n\r\n`,
+    );
   else socket.destroy();
 });
 
-server.on("error", (e) => fail(e.code === "EADDRINUSE" ? `port ${settings.port} is in use: is the demo running already? Choose another with --port (make demo PORT=8018)` : e.message));
+server.on("error", (e) =>
+  fail(
+    e.code === "EADDRINUSE"
+      ? `port ${settings.port} is in use: is the demo running already? Choose another with ` +
+          "--port (make demo PORT=8018)"
+      : e.message,
+  ),
+);
 server.listen(settings.port, settings.host, () => {
-  const missing = ["edgewise.js", "engine/edgewise-simd128.wasm"].filter((name) => !statSync(join(web, "dist", name), { throwIfNoEntry: false }));
-  if (missing.length) console.log(`web/dist lacks ${missing.join(", ")}: run \`make demo\`, which builds it`);
-  console.log(`Edgewise demo: http://localhost:${server.address().port}   (Ctrl-C stops it)${settings.isolated ? "" : " (not cross-origin isolated)"}`);
+  const missing = ["edgewise.js", "engine/edgewise-simd128.wasm"].filter(
+    (name) => !statSync(join(web, "dist", name), { throwIfNoEntry: false }),
+  );
+  if (missing.length)
+    console.log(`web/dist lacks ${missing.join(", ")}: run \`make demo\`, which builds it`);
+  console.log(
+    `Edgewise demo: http://localhost:${server.address().port}   (Ctrl-C stops ` +
+      `it)${settings.isolated ? "" : " (not cross-origin isolated)"}`,
+  );
 });
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(0));

@@ -1,4 +1,6 @@
-// Where the time goes: while the panel is open, what the model writes or learns is timed step by step; then shown by operator or by node, beside what it is compared with, and the memory over time.
+// Where the time goes: while the panel is open, what the model writes or learns is timed step by
+// step; then shown by operator or by node, beside what it is compared with, and the memory over
+// time.
 
 import type { Limits, Profile, ProfileRow } from "edgewise";
 import { memoryChart, took } from "./memory.ts";
@@ -7,9 +9,18 @@ import { $, input, megabytes, number, seconds } from "./page.ts";
 const OPS = 9;
 const NODES = 15;
 
-type Shown = Pick<ProfileRow, "ms" | "share" | "limit" | "ofLimit"> & { name: string; more: string };
+type Shown = Pick<ProfileRow, "ms" | "share" | "limit" | "ofLimit"> & {
+  name: string;
+  more: string;
+};
 
-export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: () => Promise<void>) => Promise<Profile>, work: () => Promise<T>): Promise<T> } {
+export function whereTheTimeGoes(): {
+  watch<T>(
+    words: string,
+    profile: (work: () => Promise<void>) => Promise<Profile>,
+    work: () => Promise<T>,
+  ): Promise<T>;
+} {
   let shown: Profile | undefined;
   let busy = false;
   const chart = memoryChart($("where-memory"), $("where-at"));
@@ -17,12 +28,17 @@ export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: ()
   function show(profile: Profile, words: string): void {
     if (!profile.runs) return;
     shown = profile;
-    $("where-words").textContent = `${words}: ${number(profile.runs)} runs, ${seconds(profile.ms)} in steps, with ${profile.threads === 1 ? "one thread" : `${profile.threads} threads`}.`;
+    $("where-words").textContent =
+      `${words}: ${number(profile.runs)} runs, ${seconds(profile.ms)} in steps, with ${profile.threads === 1 ? "one thread" : `${profile.threads} threads`}.`;
     $("where-limits").textContent = limitsInWords(profile.limits);
     showRows();
     const plans = profile.memory();
     $("where-memories").hidden = !plans.length;
-    $("where-plans").replaceChildren(...plans.map((row, i) => pill("where-plan", planInWords(row.plan), i === 0, () => chart.show(row))));
+    $("where-plans").replaceChildren(
+      ...plans.map((row, i) =>
+        pill("where-plan", planInWords(row.plan), i === 0, () => chart.show(row)),
+      ),
+    );
     $("where-plans").hidden = plans.length < 2;
     $("where-view").hidden = false;
     if (plans[0]) chart.show(plans[0]);
@@ -33,12 +49,22 @@ export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: ()
   function showRows(): void {
     const byNode = input("where-by-node").checked;
     const all: Shown[] = byNode
-      ? shown!.byNode().map((r) => ({ ...r, name: r.node || r.op, more: `${r.kernel}, ${planInWords(r.plan)}` }))
+      ? shown!
+          .byNode()
+          .map((r) => ({ ...r, name: r.node || r.op, more: `${r.kernel}, ${planInWords(r.plan)}` }))
       : shown!.byOp().map((r) => ({ ...r, name: r.op, more: "" }));
     const most = byNode ? NODES : OPS;
     const rows = all.slice(0, most);
     const rest = all.slice(most);
-    if (rest.length) rows.push({ name: `${number(rest.length)} others`, more: "", ms: rest.reduce((t, r) => t + r.ms, 0), share: rest.reduce((t, r) => t + r.share, 0), limit: undefined, ofLimit: undefined });
+    if (rest.length)
+      rows.push({
+        name: `${number(rest.length)} others`,
+        more: "",
+        ms: rest.reduce((t, r) => t + r.ms, 0),
+        share: rest.reduce((t, r) => t + r.share, 0),
+        limit: undefined,
+        ofLimit: undefined,
+      });
     const longest = Math.max(...rows.slice(0, most).map((r) => r.share));
     $("where-what").textContent = byNode ? "node, kernel" : "operator";
     $("where-table").classList.toggle("nodes", byNode);
@@ -46,12 +72,19 @@ export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: ()
   }
 
   for (const id of ["where-by-op", "where-by-node"]) input(id).addEventListener("change", showRows);
-  $("where-save").addEventListener("click", () => void (async () => {
-    if (!shown) return;
-    const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(await shown.trace()), download: "edgewise-trace.json" });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  })());
+  $("where-save").addEventListener(
+    "click",
+    () =>
+      void (async () => {
+        if (!shown) return;
+        const link = Object.assign(document.createElement("a"), {
+          href: URL.createObjectURL(await shown.trace()),
+          download: "edgewise-trace.json",
+        });
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+      })(),
+  );
 
   return {
     /** Does `work`, watched by `profile` if the panel is open. What `work` throws is thrown. */
@@ -60,7 +93,12 @@ export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: ()
       busy = true;
       try {
         let result!: Awaited<ReturnType<typeof work>>;
-        show(await profile(async () => { result = await work(); }), words);
+        show(
+          await profile(async () => {
+            result = await work();
+          }),
+          words,
+        );
         return result;
       } finally {
         busy = false;
@@ -70,20 +108,38 @@ export function whereTheTimeGoes(): { watch<T>(words: string, profile: (work: ()
 }
 
 function limitsInWords({ float32, int8, memory }: Limits): string {
-  const found = [[float32, "GFLOP/s in a large product of float32"], [int8, "GOP/s in one of int8"], [memory, "GB/s in reading 128 MB of memory"]] as const;
+  const found = [
+    [float32, "GFLOP/s in a large product of float32"],
+    [int8, "GOP/s in one of int8"],
+    [memory, "GB/s in reading 128 MB of memory"],
+  ] as const;
   const words = found.filter(([x]) => x !== undefined).map(([x, what]) => `${number(x!)} ${what}`);
   if (!words.length) return "";
-  return `Of limit: the time that arithmetic or memory would allow at best, whichever binds, over the time it took. The best is what this engine's own kernels reach here: ${words.join(", ")}. Cache: quicker than memory, so it was not read from there.`;
+  return (
+    "Of limit: the time that arithmetic or memory would allow at best, whichever binds, over " +
+    "the time it took. The best is what this engine's own kernels reach here: " +
+    `${words.join(", ")}. Cache: quicker than memory, so it was not read from there.`
+  );
 }
 
 /** What a plan of a language model does in a run; other plans keep their names. */
 function planInWords(name: string): string {
   const tokens = /^plan\/(\d+)$/.exec(name)?.[1];
-  return tokens === undefined ? (/^train\//.test(name) ? "a training step" : name || "plan") : tokens === "1" ? "one token" : `${tokens} tokens`;
+  return tokens === undefined
+    ? /^train\//.test(name)
+      ? "a training step"
+      : name || "plan"
+    : tokens === "1"
+      ? "one token"
+      : `${tokens} tokens`;
 }
 
 function pill(group: string, text: string, checked: boolean, chosen: () => void): HTMLElement {
-  const radio = Object.assign(document.createElement("input"), { type: "radio", name: group, checked });
+  const radio = Object.assign(document.createElement("input"), {
+    type: "radio",
+    name: group,
+    checked,
+  });
   radio.addEventListener("change", chosen);
   const label = Object.assign(document.createElement("label"), { className: "pill" });
   label.append(radio, text);
@@ -93,17 +149,38 @@ function pill(group: string, text: string, checked: boolean, chosen: () => void)
 function line({ name, more, ms, share, limit, ofLimit }: Shown, width: number): HTMLElement {
   const cell = (text: string, small = "") => {
     const td = document.createElement("td");
-    td.append(text, ...(small ? [" ", Object.assign(document.createElement("small"), { textContent: small })] : []));
+    td.append(
+      text,
+      ...(small
+        ? [" ", Object.assign(document.createElement("small"), { textContent: small })]
+        : []),
+    );
     return td;
   };
   const head = Object.assign(document.createElement("th"), { scope: "row" });
-  head.append(...name.split(/(?<=[/.])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => [part, document.createElement("wbr")])); // long names break there
+  // long names break there
+  head.append(
+    ...name
+      .split(/(?<=[/.])|(?<=[a-z])(?=[A-Z])/)
+      .flatMap((part) => [part, document.createElement("wbr")]),
+  );
   if (more) head.append(Object.assign(document.createElement("small"), { textContent: more }));
   const bar = document.createElement("td");
   const length = document.createElement("span");
   length.style.width = `${100 * width}%`;
   bar.append(length);
   const row = document.createElement("tr");
-  row.append(head, bar, cell(`${number(100 * share, 1)} %`), cell(took(ms)), limit === "cache" ? cell("", "cache") : cell(ofLimit === undefined ? "" : `${ofLimit < 0.005 ? "< 1" : number(100 * ofLimit)} %`, ofLimit === undefined ? "" : limit));
+  row.append(
+    head,
+    bar,
+    cell(`${number(100 * share, 1)} %`),
+    cell(took(ms)),
+    limit === "cache"
+      ? cell("", "cache")
+      : cell(
+          ofLimit === undefined ? "" : `${ofLimit < 0.005 ? "< 1" : number(100 * ofLimit)} %`,
+          ofLimit === undefined ? "" : limit,
+        ),
+  );
   return row;
 }

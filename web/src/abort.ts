@@ -5,7 +5,12 @@ import { Aborted } from "./errors.ts";
 /** The Aborted for a signal, with its reason's words. */
 export function aborted(signal: AbortSignal | undefined): Aborted {
   const reason: unknown = signal?.reason;
-  const words = reason instanceof Error && reason.name !== "AbortError" ? reason.message : typeof reason === "string" ? reason : "the work was stopped";
+  const words =
+    reason instanceof Error && reason.name !== "AbortError"
+      ? reason.message
+      : typeof reason === "string"
+        ? reason
+        : "the work was stopped";
   return new Aborted(words, "", "");
 }
 

@@ -1,5 +1,6 @@
-// Reads Blobs in pieces of some megabytes, each by `arrayBuffer()`. Streams of Blobs are not used: Chromium 156 stops delivering after
-// some sixty that were read into a buffer of the reader's own, and each is a round trip to another process.
+// Reads Blobs in pieces of some megabytes, each by `arrayBuffer()`. Streams of Blobs are not used:
+// Chromium 156 stops delivering after some sixty that were read into a buffer of the reader's own,
+// and each is a round trip to another process.
 
 import { ModelError } from "./errors.ts";
 import { Watchdog, seconds, stallTimeout } from "./watchdog.ts";
@@ -8,8 +9,9 @@ import { Watchdog, seconds, stallTimeout } from "./watchdog.ts";
 export const BLOB_PIECE = 4 << 20;
 
 /**
- * Reads stretches of a Blob. Small ones that follow each other come from memory: reading in ascending order takes one round trip for every 4 MB
- * of the file, however many stretches there are. One `read` at a time.
+ * Reads stretches of a Blob. Small ones that follow each other come from memory: reading in
+ * ascending order takes one round trip for every 4 MB of the file, however many stretches there
+ * are. One `read` at a time. /
  */
 export class BlobReader {
   private start = 0;
@@ -18,8 +20,15 @@ export class BlobReader {
   private late: (() => void) | undefined;
   private readonly dog = new Watchdog(() => this.late?.());
 
-  /** @param name for errors @param sequential the next piece is fetched while one is looked at: for files that are read from one end to the other */
-  constructor(private readonly blob: Blob, private readonly name: string, private readonly sequential = false) {}
+  /**
+   * @param name for errors @param sequential the next piece is fetched while one is looked at: for
+   *   files that are read from one end to the other
+   */
+  constructor(
+    private readonly blob: Blob,
+    private readonly name: string,
+    private readonly sequential = false,
+  ) {}
 
   /**
    * Some bytes from `offset` on: at most `bytes`, and at least one, but for behind the end.
@@ -31,9 +40,17 @@ export class BlobReader {
     return this.window.subarray(offset - this.start, offset - this.start + bytes);
   }
 
-  /** All bytes of a stretch, as a copy that stays good. @throws ModelError: the file can no longer be read, or ends too early */
+  /**
+   * All bytes of a stretch, as a copy that stays good. @throws ModelError: the file can no longer
+   * be read, or ends too early
+   */
   async copy(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
-    if (offset + bytes > this.blob.size) throw new ModelError(`it ends at byte ${this.blob.size}, ${offset + bytes} are needed`, this.name, "The file is cut off; fetch it again.");
+    if (offset + bytes > this.blob.size)
+      throw new ModelError(
+        `it ends at byte ${this.blob.size}, ${offset + bytes} are needed`,
+        this.name,
+        "The file is cut off; fetch it again.",
+      );
     const out = new Uint8Array(bytes);
     for (let at = 0; at < bytes; ) {
       const piece = await this.read(offset + at, bytes - at);
@@ -60,7 +77,12 @@ export class BlobReader {
     const bytes = await this.waited(next);
     this.start = start;
     this.window = new Uint8Array(bytes);
-    if (!bytes.byteLength && offset < this.blob.size) throw new ModelError(`it ends at byte ${offset}, before its ${this.blob.size} bytes`, this.name, "It was changed since it was chosen: choose it again.");
+    if (!bytes.byteLength && offset < this.blob.size)
+      throw new ModelError(
+        `it ends at byte ${offset}, before its ${this.blob.size} bytes`,
+        this.name,
+        "It was changed since it was chosen: choose it again.",
+      );
     const behind = start + bytes.byteLength;
     if (!this.sequential || behind >= this.blob.size || !bytes.byteLength) return;
     this.ahead = { start: behind, bytes: this.fetch(behind) };
@@ -73,10 +95,20 @@ export class BlobReader {
 
   private waited(bytes: Promise<ArrayBuffer>): Promise<ArrayBuffer> {
     return new Promise((resolve, reject) => {
-      const fail = (why: string) => reject(new ModelError(`the file could not be read (${why})`, this.name, "It may have been changed, moved or deleted since it was chosen: choose it again."));
+      const fail = (why: string) =>
+        reject(
+          new ModelError(
+            `the file could not be read (${why})`,
+            this.name,
+            "It may have been changed, moved or deleted since it was chosen: choose it again.",
+          ),
+        );
       this.late = () => fail(`the browser did not deliver it within ${seconds(stallTimeout())}`);
       this.dog.wake();
-      bytes.then((b) => (this.dog.stop(), resolve(b)), (e: unknown) => (this.dog.stop(), fail(e instanceof Error ? e.message : String(e))));
+      bytes.then(
+        (b) => (this.dog.stop(), resolve(b)),
+        (e: unknown) => (this.dog.stop(), fail(e instanceof Error ? e.message : String(e))),
+      );
     });
   }
 
@@ -87,7 +119,10 @@ export class BlobReader {
   }
 }
 
-/** Gives memory back now: left to the garbage collector, pieces of large files pile up by the hundreds of megabytes. */
+/**
+ * Gives memory back now: left to the garbage collector, pieces of large files pile up by the
+ * hundreds of megabytes.
+ */
 function free(buffer: ArrayBuffer & { transfer?(size: number): ArrayBuffer }): void {
   if (typeof buffer.transfer === "function") buffer.transfer(0);
 }

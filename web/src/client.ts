@@ -1,9 +1,16 @@
-// The page's end of a worker: calls by id, events of calls, abort, and an error for every call that a dying worker leaves open.
+// The page's end of a worker: calls by id, events of calls, abort, and an error for every call that
+// a dying worker leaves open.
 
 import { env } from "./env.ts";
 import { Aborted, EngineError, type EdgewiseError } from "./errors.ts";
 import { newLife, watchLife } from "./lives.ts";
-import { makeError, type FromWorker, type Methods, type ProgressEvent, type ToWorker } from "./protocol.ts";
+import {
+  makeError,
+  type FromWorker,
+  type Methods,
+  type ProgressEvent,
+  type ToWorker,
+} from "./protocol.ts";
 import { aborted } from "./source.ts";
 import type { StepEvent } from "./training/trainer.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "./watchdog.ts";
@@ -16,7 +23,9 @@ export interface CallOptions {
   onText?: ((text: string, end: boolean) => void) | undefined;
   onTokens?: ((ids: number[]) => void) | undefined;
   transfer?: Transferable[];
-  /** Gets the value of a call that was given up after an abort, to free what it holds in the worker. */
+  /**
+   * Gets the value of a call that was given up after an abort, to free what it holds in the worker.
+   */
   onLate?: ((value: unknown) => void) | undefined;
 }
 
@@ -25,12 +34,21 @@ interface Open extends CallOptions {
   reject(error: unknown): void;
 }
 
-/** How long an aborted call may take to answer with what it had; a worker amid a long step answers later, which nobody waits for. */
+/**
+ * How long an aborted call may take to answer with what it had; a worker amid a long step answers
+ * later, which nobody waits for.
+ */
 const ABORT_GRACE_MS = 300;
 
-/** How long a worker may take to end its threads. One that is ended while its threads start leaves them behind. */
+/**
+ * How long a worker may take to end its threads. One that is ended while its threads start leaves
+ * them behind.
+ */
 const END_GRACE_MS = 1000;
-/** A worker's script may come slowly, and shows no progress: it may take so many times `env.stallTimeout`. */
+/**
+ * A worker's script may come slowly, and shows no progress: it may take so many times
+ * `env.stallTimeout`.
+ */
 const START_PATIENCE = 4;
 
 /** A worker, from the page's side. */
@@ -48,31 +66,77 @@ export class Client {
     try {
       this.worker = new Worker(url, { type: "module", name: "edgewise" });
     } catch (e) {
-      throw new EngineError(`the worker could not be started (${e instanceof Error ? e.message : String(e)})`, url, "Serve worker.js from the page's own origin and set env.workerUrl.");
+      throw new EngineError(
+        `the worker could not be started (${e instanceof Error ? e.message : String(e)})`,
+        url,
+        "Serve worker.js from the page's own origin and set env.workerUrl.",
+      );
     }
     this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.receive(data);
     this.worker.onerror = (e) => {
       e.preventDefault?.();
-      this.end(new EngineError(`the worker failed (${e.message || "it could not be loaded"})`, url, "Serve worker.js beside edgewise.js, or set env.workerUrl; then make a new pipeline."));
+      this.end(
+        new EngineError(
+          `the worker failed (${e.message || "it could not be loaded"})`,
+          url,
+          "Serve worker.js beside edgewise.js, or set env.workerUrl; then make a new pipeline.",
+        ),
+      );
     };
-    this.worker.onmessageerror = () => this.end(new EngineError("a message of the worker could not be read", url, "Make a new pipeline."));
+    this.worker.onmessageerror = () =>
+      this.end(
+        new EngineError("a message of the worker could not be read", url, "Make a new pipeline."),
+      );
     setStallTimeout(env.stallTimeout);
     const patience = START_PATIENCE * stallTimeout();
-    this.start = new Watchdog(() => this.end(new EngineError(`the worker did not start within ${seconds(patience)}`, url, "Check the network, and that worker.js is served beside edgewise.js (or set env.workerUrl); then try again.")), patience);
+    this.start = new Watchdog(
+      () =>
+        this.end(
+          new EngineError(
+            `the worker did not start within ${seconds(patience)}`,
+            url,
+            "Check the network, and that worker.js is served beside edgewise.js (or set " +
+              "env.workerUrl); then try again.",
+          ),
+        ),
+      patience,
+    );
     this.start.wake();
     this.send({ start: { life: newLife(), stallTimeout: stallTimeout() } });
   }
 
-  /** A worker or one of its threads lives, and is to be missed when it ends; or it is going to end as it should. */
+  /**
+   * A worker or one of its threads lives, and is to be missed when it ends; or it is going to end
+   * as it should.
+   */
   private watch(name: string, held: boolean): void {
     this.lives.get(name)?.();
     this.lives.delete(name);
     if (held && !this.dead)
-      this.lives.set(name, watchLife(name, () => this.end(new EngineError("the worker, or one of its threads, has ended without a word", "", "The browser may have run out of memory: close other tabs and make a new pipeline, with fewer threads or a smaller model."))));
+      this.lives.set(
+        name,
+        watchLife(name, () =>
+          this.end(
+            new EngineError(
+              "the worker, or one of its threads, has ended without a word",
+              "",
+              "The browser may have run out of memory: close other tabs and make a new " +
+                "pipeline, with fewer threads or a smaller model.",
+            ),
+          ),
+        ),
+      );
   }
 
-  /** Calls a method of the worker. Rejects with the error that it threw there, Aborted, or EngineError when the worker dies. */
-  call<M extends keyof Methods>(method: M, request: Parameters<Methods[M]>[0], options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
+  /**
+   * Calls a method of the worker. Rejects with the error that it threw there, Aborted, or
+   * EngineError when the worker dies.
+   */
+  call<M extends keyof Methods>(
+    method: M,
+    request: Parameters<Methods[M]>[0],
+    options: CallOptions = {},
+  ): Promise<ReturnType<Methods[M]>> {
     const { signal } = options;
     if (this.dead) return Promise.reject(this.dead);
     if (signal?.aborted) return Promise.reject(aborted(signal));
@@ -91,19 +155,36 @@ export class Client {
         clearTimeout(timer);
         signal?.removeEventListener("abort", stop);
       };
-      this.open.set(id, { ...options, resolve: (v) => (done(), resolve(v)), reject: (e) => (done(), reject(e)) });
+      this.open.set(id, {
+        ...options,
+        resolve: (v) => (done(), resolve(v)),
+        reject: (e) => (done(), reject(e)),
+      });
       signal?.addEventListener("abort", stop, { once: true });
       try {
         this.worker.postMessage({ id, method, request } as ToWorker, options.transfer ?? []);
       } catch (e) {
         const what = e instanceof Error ? e.message : String(e);
-        this.settle(id)?.reject(makeError({ name: "InputError", what: `an option cannot be sent to the worker (${what})`, where: method, remedy: "Functions (logits_processor, stopping_criteria, ...) do not work from a page; use the fields of GenerationConfig.", stack: "", fields: {} }));
+        this.settle(id)?.reject(
+          makeError({
+            name: "InputError",
+            what: `an option cannot be sent to the worker (${what})`,
+            where: method,
+            remedy:
+              "Functions (logits_processor, stopping_criteria, ...) do not work from a page; " +
+              "use the fields of GenerationConfig.",
+            stack: "",
+            fields: {},
+          }),
+        );
       }
     }) as Promise<ReturnType<Methods[M]>>;
   }
 
   /** Ends the worker, and every open call with it. */
-  end(error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one.")): void {
+  end(
+    error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one."),
+  ): void {
     if (this.dead) return;
     this.dead = error;
     this.start.stop();

@@ -1,5 +1,6 @@
-// The compiler's worker: Pyodide, the edgewise wheel, one compilation, and then it is ended from outside with all its memory. Python
-// sees the model's files through `Source`s that read from Blobs, so that weights never pass through it.
+// The compiler's worker: Pyodide, the edgewise wheel, one compilation, and then it is ended from
+// outside with all its memory. Python sees the model's files through `Source`s that read from
+// Blobs, so that weights never pass through it.
 
 import { bytesOf, HttpSource, NotFound } from "./http.ts";
 import { holdLife } from "./lives.ts";
@@ -9,20 +10,35 @@ import { isEdgewise } from "./source.ts";
 import { setStallTimeout, stalled, stallTimeout, Watchdog, within } from "./watchdog.ts";
 
 /** First the addresses, and Python starts; then any number of compilations. */
-export type ToCompiler = { pyodideUrl: string; wheelUrl: string; life: string; stallTimeout: number } | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
+export type ToCompiler =
+  | { pyodideUrl: string; wheelUrl: string; life: string; stallTimeout: number }
+  | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
 /** What Python made: a manifest (JSON) and files by name. */
 export interface Compiled {
   manifest: string;
   files: Map<string, Uint8Array<ArrayBuffer>>;
-  /** The ranges that have been read so far of each file of the model, also of those given to an earlier compilation that this one went on with. */
+  /**
+   * The ranges that have been read so far of each file of the model, also of those given to an
+   * earlier compilation that this one went on with.
+   */
   reads: Record<string, [number, number][]>;
   /** Milliseconds: starting Python, and compiling. */
   ms: { pyodide: number; compile: number };
 }
-/** What it posts: a sign of progress of the start, the lock that it holds (lives.ts), that Python has started, and how a compilation ended. */
-export type FromCompiler = { alive: true } | { life: string } | { started: true } | { compiled: Compiled } | { error: PlainError; missing: string | undefined };
+/**
+ * What it posts: a sign of progress of the start, the lock that it holds (lives.ts), that Python
+ * has started, and how a compilation ended.
+ */
+export type FromCompiler =
+  | { alive: true }
+  | { life: string }
+  | { started: true }
+  | { compiled: Compiled }
+  | { error: PlainError; missing: string | undefined };
 
-interface PyProxy { (...args: unknown[]): { toJs(options: object): unknown; destroy(): void } }
+interface PyProxy {
+  (...args: unknown[]): { toJs(options: object): unknown; destroy(): void };
+}
 interface Pyodide {
   unpackArchive(buffer: ArrayBuffer, format: string): void;
   runPython(code: string): PyProxy;
@@ -64,7 +80,10 @@ class Source {
   readonly ranges: [number, number][] = [];
   private readonly reader = new FileReaderSync();
 
-  constructor(readonly name: string, private readonly blob: Blob) {
+  constructor(
+    readonly name: string,
+    private readonly blob: Blob,
+  ) {
     this.size = blob.size;
   }
 
@@ -82,7 +101,10 @@ type Run = { run: PyProxy; pyodide: Pyodide; ms: number };
 type Failure = Extract<FromCompiler, { error: PlainError }>;
 
 function failure(what: string, where: string, remedy: string): Failure {
-  return { error: { name: "EngineError", what, where, remedy, stack: "", fields: {} }, missing: undefined };
+  return {
+    error: { name: "EngineError", what, where, remedy, stack: "", fields: {} },
+    missing: undefined,
+  };
 }
 
 function words(e: unknown): string {
@@ -93,13 +115,17 @@ const alive = (): void => postMessage({ alive: true } satisfies FromCompiler);
 
 /** Tells of an error of the start, which Pyodide might keep to itself or rename. */
 function told(e: unknown): unknown {
-  postMessage({ error: { ...plainError(e), name: "EngineError" }, missing: undefined } satisfies FromCompiler);
+  postMessage({
+    error: { ...plainError(e), name: "EngineError" },
+    missing: undefined,
+  } satisfies FromCompiler);
   return e;
 }
 
 /**
- * In the place of `fetch` while Pyodide starts: a download that breaks or goes silent is taken up again. WebAssembly comes as it is, since browsers keep
- * compiled code only for their own responses; when nothing comes any more, it is an error.
+ * In the place of `fetch` while Pyodide starts: a download that breaks or goes silent is taken up
+ * again. WebAssembly comes as it is, since browsers keep compiled code only for their own
+ * responses; when nothing comes any more, it is an error. /
  */
 function watchedFetch(plain: typeof fetch): typeof fetch {
   return async (input, init) => {
@@ -120,7 +146,8 @@ function watchedFetch(plain: typeof fetch): typeof fetch {
     try {
       await source.open();
     } catch (e) {
-      if (e instanceof NotFound) return new Response(null, { status: e.status >= 200 ? e.status : 500 });
+      if (e instanceof NotFound)
+        return new Response(null, { status: e.status >= 200 ? e.status : 500 });
       throw told(e);
     }
     const chunks = source.stream();
@@ -165,14 +192,22 @@ async function start(pyodideUrl: string, wheelUrl: string): Promise<Run | Failur
   try {
     const script = new URL("pyodide.mjs", pyodideUrl).href;
     const patience = SCRIPT_PATIENCE * stallTimeout();
-    const module = (await within(import(/* webpackIgnore: true */ /* @vite-ignore */ script), () => stalled("the server", script, "Check the network.", patience), patience)) as { loadPyodide(o: object): Promise<Pyodide> };
+    const module = (await within(
+      import(/* webpackIgnore: true */ /* @vite-ignore */ script),
+      () => stalled("the server", script, "Check the network.", patience),
+      patience,
+    )) as { loadPyodide(o: object): Promise<Pyodide> };
     alive();
     globalThis.fetch = watchedFetch(plain);
     pyodide = await module.loadPyodide({ indexURL: pyodideUrl });
     alive();
   } catch (e) {
-    return failure(`Pyodide could not be started (${words(e)})`, pyodideUrl,
-      "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they are; or give the page a package made by `edgewise build`.");
+    return failure(
+      `Pyodide could not be started (${words(e)})`,
+      pyodideUrl,
+      "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they " +
+        "are; or give the page a package made by `edgewise build`.",
+    );
   } finally {
     globalThis.fetch = plain;
   }
@@ -187,23 +222,50 @@ async function start(pyodideUrl: string, wheelUrl: string): Promise<Run | Failur
   }
 }
 
-/** The files of the latest compilation that had any: one without goes on with what Python keeps of them. */
+/**
+ * The files of the latest compilation that had any: one without goes on with what Python keeps of
+ * them.
+ */
 let given = new Map<string, Source>();
 
-function compile({ run, pyodide, ms }: Run, files: [string, Blob][], options: Record<string, unknown>): FromCompiler {
+function compile(
+  { run, pyodide, ms }: Run,
+  files: [string, Blob][],
+  options: Record<string, unknown>,
+): FromCompiler {
   const t0 = performance.now();
   const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
   if (sources.size && options.call !== "node") given = sources;
-  const result = run(pyodide.toPy(sources), JSON.stringify(options)); // JSON, since its null is Python's None
-  const value = result.toJs({ create_pyproxies: false, dict_converter: (entries: Iterable<[string, unknown]>) => new Map(entries) }) as unknown[];
+  // JSON, since its null is Python's None
+  const result = run(pyodide.toPy(sources), JSON.stringify(options));
+  const value = result.toJs({
+    create_pyproxies: false,
+    dict_converter: (entries: Iterable<[string, unknown]>) => new Map(entries),
+  }) as unknown[];
   result.destroy();
   if (value.length === 5) {
-    const [name, what, where, remedy, missing] = value as [string, string, string, string, string | undefined];
-    return { error: { name, what, where, remedy, stack: "", fields: {} }, missing: missing ?? undefined };
+    const [name, what, where, remedy, missing] = value as [
+      string,
+      string,
+      string,
+      string,
+      string | undefined,
+    ];
+    return {
+      error: { name, what, where, remedy, stack: "", fields: {} },
+      missing: missing ?? undefined,
+    };
   }
   const [manifest, made] = value as [string, Map<string, Uint8Array<ArrayBuffer>>];
   const reads = Object.fromEntries(Array.from(given, ([name, s]) => [name, joined(s.ranges)]));
-  return { compiled: { manifest, files: made, reads, ms: { pyodide: ms, compile: performance.now() - t0 } } };
+  return {
+    compiled: {
+      manifest,
+      files: made,
+      reads,
+      ms: { pyodide: ms, compile: performance.now() - t0 },
+    },
+  };
 }
 
 let started: Promise<Run | Failure> | undefined;
@@ -222,9 +284,16 @@ addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
   try {
     const ready = await started!;
     reply = "error" in ready ? ready : compile(ready, data.files, data.options);
-    const transfer = "compiled" in reply ? Array.from(reply.compiled.files.values(), (b) => b.buffer) : [];
+    const transfer =
+      "compiled" in reply ? Array.from(reply.compiled.files.values(), (b) => b.buffer) : [];
     (postMessage as (m: FromCompiler, t: Transferable[]) => void)(reply, [...new Set(transfer)]);
   } catch (e) {
-    postMessage(failure(`the compiler failed (${words(e)})`, "", "Compile the model ahead of time with `edgewise build`.") satisfies FromCompiler);
+    postMessage(
+      failure(
+        `the compiler failed (${words(e)})`,
+        "",
+        "Compile the model ahead of time with `edgewise build`.",
+      ) satisfies FromCompiler,
+    );
   }
 });

@@ -1,11 +1,20 @@
-// A file at an address, read as a stream from any offset. A connection that breaks or goes silent is taken up again where it was; what
-// comes then is used only if the server says that it is the rest of the same file.
+// A file at an address, read as a stream from any offset. A connection that breaks or goes silent
+// is taken up again where it was; what comes then is used only if the server says that it is the
+// rest of the same file.
 
 import { aborted, sleep, throwIfAborted } from "./abort.ts";
 import { EngineError, ModelError, type EdgewiseError } from "./errors.ts";
 import { megabytes, message } from "./words.ts";
 import { Sha256 } from "./sha256.ts";
-import { checkDigest, isEdgewise, readAll, readerOf, type ByteSource, type ChunkReader, type OnBytes } from "./source.ts";
+import {
+  checkDigest,
+  isEdgewise,
+  readAll,
+  readerOf,
+  type ByteSource,
+  type ChunkReader,
+  type OnBytes,
+} from "./source.ts";
 import { seconds, stallTimeout, Watchdog } from "./watchdog.ts";
 
 const ATTEMPTS = 5;
@@ -13,12 +22,18 @@ const FIRST_PAUSE_MS = 150;
 
 /** The server has no such file, or refuses it. */
 export class NotFound extends Error {
-  constructor(readonly url: string, readonly status: number) {
+  constructor(
+    readonly url: string,
+    readonly status: number,
+  ) {
     super(`HTTP ${status}`);
   }
 }
 
-/** The server went silent. Two of them count as much as a broken connection does, since each took long. */
+/**
+ * The server went silent. Two of them count as much as a broken connection does, since each took
+ * long.
+ */
 class Silence extends Error {}
 
 /** An answer that is no continuation of what has arrived, though it was asked for as one. */
@@ -35,7 +50,9 @@ export interface HttpOptions {
   fetch?: typeof fetch;
 }
 
-/** A request that is on its way: it can be ended, and ends by itself when the server goes silent. */
+/**
+ * A request that is on its way: it can be ended, and ends by itself when the server goes silent.
+ */
 interface Connection {
   response: Response;
   /** Waits for the server, which must give a sign of life meanwhile. */
@@ -50,12 +67,18 @@ export class HttpSource implements ByteSource {
   private etag: string | null | undefined;
   private modified: string | null = null;
   private first: Connection | undefined;
-  /** Some part of it came from another site. There `If-Range` would need the consent of every server on the way, which CDNs do not give. */
+  /**
+   * Some part of it came from another site. There `If-Range` would need the consent of every server
+   * on the way, which CDNs do not give.
+   */
   private foreign: boolean;
   /** The server's ranges cannot be relied on. */
   private whole = false;
 
-  constructor(readonly url: string, private readonly options: HttpOptions = {}) {
+  constructor(
+    readonly url: string,
+    private readonly options: HttpOptions = {},
+  ) {
     this.foreign = isForeign(url);
   }
 
@@ -108,13 +131,19 @@ export class HttpSource implements ByteSource {
           }
           if (!chunk.length) continue;
           at += chunk.length;
-          if (this.size !== undefined && at > this.size) throw new ModelError(`the server sent more than the ${this.size} bytes that it has`, this.url, "Load it again; if that does not help, the server is at fault.");
+          if (this.size !== undefined && at > this.size)
+            throw new ModelError(
+              `the server sent more than the ${this.size} bytes that it has`,
+              this.url,
+              "Load it again; if that does not help, the server is at fault.",
+            );
           failures = 0;
           hash?.update(chunk);
           onBytes?.(at, this.size);
           yield chunk;
         }
-        if (this.size !== undefined && at < this.size) throw new Error(`the connection ended after ${at} of ${this.size} bytes`);
+        if (this.size !== undefined && at < this.size)
+          throw new Error(`the connection ended after ${at} of ${this.size} bytes`);
         this.size ??= at;
         if (hash) checkDigest(hash.hex(), integrity!, this.url);
         return;
@@ -165,16 +194,27 @@ export class HttpSource implements ByteSource {
   private continues({ headers }: Response, from: number): void {
     const range = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(headers.get("Content-Range") ?? "");
     const size = range && range[3] !== "*" ? Number(range[3]) : undefined;
-    if (from === 0) throw new NoContinuation("the server sent a part of the file that nobody asked for");
-    if (range && Number(range[1]) === from && Number(range[2]) >= from && (size === undefined || Number(range[2]) < size)) {
+    if (from === 0)
+      throw new NoContinuation("the server sent a part of the file that nobody asked for");
+    if (
+      range &&
+      Number(range[1]) === from &&
+      Number(range[2]) >= from &&
+      (size === undefined || Number(range[2]) < size)
+    ) {
       if (this.same(headers, size)) {
         this.size ??= size;
         return;
       }
-      const tells = headers.has("ETag") || (!this.etag && headers.has("Last-Modified")) || (size !== undefined && this.size !== undefined && size !== this.size);
+      const tells =
+        headers.has("ETag") ||
+        (!this.etag && headers.has("Last-Modified")) ||
+        (size !== undefined && this.size !== undefined && size !== this.size);
       if (tells) throw this.changed();
     }
-    throw new NoContinuation(`the server's answer does not say that it continues the file from byte ${from} on`);
+    throw new NoContinuation(
+      `the server's answer does not say that it continues the file from byte ${from} on`,
+    );
   }
 
   /** Whether an answer is of the version that the first answer was of. */
@@ -185,7 +225,11 @@ export class HttpSource implements ByteSource {
   }
 
   private changed(): ModelError {
-    return new ModelError("the file changed on the server while it was downloaded", this.url, "Load it again.");
+    return new ModelError(
+      "the file changed on the server while it was downloaded",
+      this.url,
+      "Load it again.",
+    );
   }
 
   private async connect(init: RequestInit): Promise<Connection> {
@@ -214,10 +258,17 @@ export class HttpSource implements ByteSource {
       controller.abort();
     };
     try {
-      return { response: await wait((this.options.fetch ?? fetch)(this.url, { ...init, signal: controller.signal })), wait, close };
+      return {
+        response: await wait(
+          (this.options.fetch ?? fetch)(this.url, { ...init, signal: controller.signal }),
+        ),
+        wait,
+        close,
+      };
     } catch (e) {
       close();
-      // Addresses of other kinds (an extension's own files, for one) have no status: what is not there cannot be fetched.
+      // Addresses of other kinds (an extension's own files, for one) have no status: what is not
+      // there cannot be fetched.
       if (e instanceof TypeError && !/^https?:/.test(this.url)) throw new NotFound(this.url, 404);
       throw e;
     }
@@ -236,20 +287,36 @@ export class HttpSource implements ByteSource {
     if (failures >= ATTEMPTS) {
       if (e instanceof NotFound) throw e;
       if (at > 0) throw truncated(this.url, at, this.size, message(e));
-      throw new ModelError(`it could not be fetched (${message(e)})`, this.url,
-        "Check the address and the network; a file from another site needs CORS headers there.");
+      throw new ModelError(
+        `it could not be fetched (${message(e)})`,
+        this.url,
+        "Check the address and the network; a file from another site needs CORS headers there.",
+      );
     }
     await sleep(FIRST_PAUSE_MS * 2 ** (failures - 1), signal);
     return failures;
   }
 }
 
-/** All bytes of one of Edgewise's own files, or of Pyodide's. @param what names it @throws EngineError */
-export async function bytesOf(url: string, what: string, remedy: string, options: HttpOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
+/**
+ * All bytes of one of Edgewise's own files, or of Pyodide's. @param what names it @throws
+ * EngineError
+ */
+export async function bytesOf(
+  url: string,
+  what: string,
+  remedy: string,
+  options: HttpOptions = {},
+): Promise<Uint8Array<ArrayBuffer>> {
   try {
     return await readAll(new HttpSource(url, options));
   } catch (e) {
-    if (e instanceof NotFound || e instanceof ModelError) throw new EngineError(`${what} could not be fetched (${e instanceof NotFound ? `HTTP ${e.status}` : e.what})`, url, remedy);
+    if (e instanceof NotFound || e instanceof ModelError)
+      throw new EngineError(
+        `${what} could not be fetched (${e instanceof NotFound ? `HTTP ${e.status}` : e.what})`,
+        url,
+        remedy,
+      );
     throw e;
   }
 }
@@ -262,6 +329,9 @@ function isForeign(url: string): boolean {
 
 function truncated(url: string, at: number, size: number | undefined, why = ""): EdgewiseError {
   return new ModelError(
-    `the download broke off after ${megabytes(at)}${size === undefined ? "" : ` of ${megabytes(size)}`}${why && ` (${why})`}, several times`, url,
-    "Check the network and load it again; if it always stops at the same place, the file on the server is cut off.");
+    `the download broke off after ${megabytes(at)}${size === undefined ? "" : ` of ${megabytes(size)}`}${why && ` (${why})`}, several times`,
+    url,
+    "Check the network and load it again; if it always stops at the same place, the file on " +
+      "the server is cut off.",
+  );
 }

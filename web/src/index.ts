@@ -9,10 +9,12 @@
  * </script>
  * ```
  *
- * The API is that of transformers.js: `pipeline`, `TextStreamer`, `env`; what is generated and how is that of transformers' GenerationConfig.
- * {@link fineTune} and {@link Trainer} train what runs; {@link InferenceSession} (for any model) and {@link TrainingSession} are ONNX Runtime Web's.
+ * The API is that of transformers.js: `pipeline`, `TextStreamer`, `env`; what is generated and how
+ * is that of transformers' GenerationConfig. {@link fineTune} and {@link Trainer} train what runs;
+ * {@link InferenceSession} (for any model) and {@link TrainingSession} are ONNX Runtime Web's.
  * Everything runs in a worker: the page's thread is never blocked.
  * @module
+ * /
  */
 
 import { Client } from "./client.ts";
@@ -23,7 +25,13 @@ import type { GenerationFields } from "./generation/index.ts";
 import type { DType } from "./hub.ts";
 import { choose, platform, type Flavour } from "./platform.ts";
 import type { CacheDType } from "./package.ts";
-import type { GenerateRequest, LoadRequest, ModelInfo, ProgressEvent, TextOptions } from "./protocol.ts";
+import type {
+  GenerateRequest,
+  LoadRequest,
+  ModelInfo,
+  ProgressEvent,
+  TextOptions,
+} from "./protocol.ts";
 import { hand } from "./source.ts";
 import type { Message } from "./text.ts";
 import { watched, type Profile } from "./profile.ts";
@@ -32,18 +40,55 @@ import { VERSION } from "./version.ts";
 export * from "./errors.ts";
 export { env, type Env } from "./env.ts";
 export { cacheBytes, clearCache } from "./storage.ts";
-export { fineTune, Trainer, checkpoints, deleteCheckpoint, type AdapterInfo, type AdapterMethods, type CheckpointInfo, type FineTuneOptions, type KeptAdapter, type StepEvent, type TrainingInfo, type TrainingResult } from "./training/index.ts";
+export {
+  fineTune,
+  Trainer,
+  checkpoints,
+  deleteCheckpoint,
+  type AdapterInfo,
+  type AdapterMethods,
+  type CheckpointInfo,
+  type FineTuneOptions,
+  type KeptAdapter,
+  type StepEvent,
+  type TrainingInfo,
+  type TrainingResult,
+} from "./training/index.ts";
 export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/index.ts";
-export { Profile, type Limits, type MemoryRow, type NodeRow, type OpRow, type PlanRow, type ProfileRow } from "./profile.ts";
-export { Tensor, type OnnxValue, type TensorData, type TensorLocation, type Tensors, type TensorType } from "./tensor.ts";
-export { LinearLRScheduler, TrainingSession, type StepOptions, type TrainingParameter, type TrainingSessionCreateOptions } from "./training/ort.ts";
+export {
+  Profile,
+  type Limits,
+  type MemoryRow,
+  type NodeRow,
+  type OpRow,
+  type PlanRow,
+  type ProfileRow,
+} from "./profile.ts";
+export {
+  Tensor,
+  type OnnxValue,
+  type TensorData,
+  type TensorLocation,
+  type Tensors,
+  type TensorType,
+} from "./tensor.ts";
+export {
+  LinearLRScheduler,
+  TrainingSession,
+  type StepOptions,
+  type TrainingParameter,
+  type TrainingSessionCreateOptions,
+} from "./training/ort.ts";
 export type { CacheDType, DType, Flavour, GenerationFields, Message, ModelInfo, ProgressEvent };
 
 /** What this page can use, and in words why not more. */
 export interface Info {
   /** Edgewise's version. */
   version: string;
-  /** The engine's build: `relaxed-threads`, or `simd128` in browsers without relaxed SIMD or shared memory. */
+  /**
+   * The engine's build: `relaxed-threads`, or `simd128` in browsers without relaxed SIMD or shared
+   * memory.
+   */
   flavour: Flavour;
   /** Threads that compute. */
   threads: number;
@@ -55,13 +100,26 @@ export interface Info {
 
 let last: ModelInfo | undefined;
 
-/** As detected and by `env` before the first pipeline; afterwards what the last pipeline really uses. */
+/**
+ * As detected and by `env` before the first pipeline; afterwards what the last pipeline really
+ * uses.
+ */
 export const info: Info = {
-  get version() { return VERSION; },
-  get flavour() { return now().flavour; },
-  get threads() { return now().threads; },
-  get isolated() { return platform().isolated; },
-  get whyNotThreads() { return now().whyNotThreads; },
+  get version() {
+    return VERSION;
+  },
+  get flavour() {
+    return now().flavour;
+  },
+  get threads() {
+    return now().threads;
+  },
+  get isolated() {
+    return platform().isolated;
+  },
+  get whyNotThreads() {
+    return now().whyNotThreads;
+  },
 };
 
 function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
@@ -70,15 +128,24 @@ function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
 
 /** Options of {@link pipeline}. */
 export interface PipelineOptions {
-  /** Which precision's file to take, as in transformers.js; `auto` (the default) takes the first of q8, q4, fp32, fp16, q4f16 that is there. */
+  /**
+   * Which precision's file to take, as in transformers.js; `auto` (the default) takes the first of
+   * q8, q4, fp32, fp16, q4f16 that is there.
+   */
   dtype?: DType;
-  /** Gets progress as in transformers.js (`initiate`, `download`, `progress`, `done`, `ready`), and `compile` and `warning`. */
+  /**
+   * Gets progress as in transformers.js (`initiate`, `download`, `progress`, `done`, `ready`), and
+   * `compile` and `warning`.
+   */
   progress_callback?: (event: ProgressEvent) => void;
   /** Stops loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
   /** The engine's build. Default: `env.flavour`, which is 'auto'. */
   flavour?: Flavour | "auto";
-  /** Threads that compute, 1 to 64; 1 starts none. Default: `env.threads`, or by the number of processors. Ignored, and explained in `info.whyNotThreads`, where the page cannot have any. */
+  /**
+   * Threads that compute, 1 to 64; 1 starts none. Default: `env.threads`, or by the number of
+   * processors. Ignored, and explained in `info.whyNotThreads`, where the page cannot have any.
+   */
   threads?: number;
   /** Branch, tag or commit of a model on a hub. Default: `main`. */
   revision?: string;
@@ -86,23 +153,37 @@ export interface PipelineOptions {
   subfolder?: string;
   /** Name of the .onnx file without suffix and ending. Default: `model`. */
   model_file_name?: string;
-  /** Most tokens of a text, prompt included, when the model is compiled here. Default: the compiler's, from the model's config. */
+  /**
+   * Most tokens of a text, prompt included, when the model is compiled here. Default: the
+   * compiler's, from the model's config.
+   */
   capacity?: number;
-  /** What keys and values are kept as when the model is compiled here; `float16` takes half the memory. Default: `float16` where the model declares its caches so, else `float32`. A package was built with one; InputError where that is the other. */
+  /**
+   * What keys and values are kept as when the model is compiled here; `float16` takes half the
+   * memory. Default: `float16` where the model declares its caches so, else `float32`. A package
+   * was built with one; InputError where that is the other.
+   */
   cache_dtype?: CacheDType;
   /**
-   * Compile an .onnx model so that it can be trained, too: `true` for adapters of rank 8 on all linear layers, or what {@link TrainingPrograms}
-   * says. Packages bring along what they were built with. Default: false.
+   * Compile an .onnx model so that it can be trained, too: `true` for adapters of rank 8 on all
+   * linear layers, or what {@link TrainingPrograms} says. Packages bring along what they were built
+   * with. Default: false. /
    */
   training?: boolean | TrainingPrograms;
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
   cache?: boolean;
   /** Keep the downloaded files for the next visit. Default: `env.cacheFiles`. */
   cache_files?: boolean;
-  /** SHA-256 that the model's file must have (64 hexadecimal digits, or `sha256-` and base64), or one per file name. */
+  /**
+   * SHA-256 that the model's file must have (64 hexadecimal digits, or `sha256-` and base64), or
+   * one per file name.
+   */
   integrity?: string | Record<string, string>;
   /** Passed to `fetch` for the model's files: `headers`, `credentials`, ... */
-  fetch_options?: Pick<RequestInit, "headers" | "credentials" | "cache" | "mode" | "referrerPolicy">;
+  fetch_options?: Pick<
+    RequestInit,
+    "headers" | "credentials" | "cache" | "mode" | "referrerPolicy"
+  >;
 }
 
 /** How a model that is compiled in the page can be trained. */
@@ -119,15 +200,24 @@ export interface TrainingPrograms {
   lora_alpha?: number;
   /** Probability that a number of an adapter's input is dropped in training. Default: 0. */
   lora_dropout?: number;
-  /** Layers by the ends of their names, or one regular expression over the whole name. Default: all linear ones but the output head. */
+  /**
+   * Layers by the ends of their names, or one regular expression over the whole name. Default: all
+   * linear ones but the output head.
+   */
   target_modules?: string | string[];
   /** Scale by `lora_alpha / sqrt(r)` instead. Default: false. */
   use_rslora?: boolean;
-  /** `"AdamW"`, `"Adam"`, `"AdamW8bit"`, `"SGD"`, `"Adagrad"`, `"RMSprop"`, `"Lion"`, or with its fields in PyTorch's words: `{ type: "SGD", lr: 0.01, momentum: 0.9 }`. Default: AdamW. */
+  /**
+   * `"AdamW"`, `"Adam"`, `"AdamW8bit"`, `"SGD"`, `"Adagrad"`, `"RMSprop"`, `"Lion"`, or with its
+   * fields in PyTorch's words: `{ type: "SGD", lr: 0.01, momentum: 0.9 }`. Default: AdamW.
+   */
   optimizer?: string | { type: string; lr?: number; [field: string]: unknown };
   /** Largest norm of the gradient; null: any. Default: 1. */
   max_grad_norm?: number | null;
-  /** Recompute activations in the backward pass, which takes less memory and more time; a number: where more bytes than that would be needed. Default: false. */
+  /**
+   * Recompute activations in the backward pass, which takes less memory and more time; a number:
+   * where more bytes than that would be needed. Default: false.
+   */
   checkpointing?: boolean | number;
 }
 
@@ -145,11 +235,17 @@ export interface StreamerOptions {
   token_callback_function?: (ids: number[]) => void;
 }
 
-/** Shows a text while it is written: give it as `streamer`. As transformers.js' TextStreamer; the decoding happens in the worker, so `tokenizer` is there for the likeness only. */
+/**
+ * Shows a text while it is written: give it as `streamer`. As transformers.js' TextStreamer; the
+ * decoding happens in the worker, so `tokenizer` is there for the likeness only.
+ */
 export class TextStreamer {
   private prompted = false;
 
-  constructor(readonly tokenizer?: unknown, readonly options: StreamerOptions = {}) {}
+  constructor(
+    readonly tokenizer?: unknown,
+    readonly options: StreamerOptions = {},
+  ) {}
 
   /** Called with each piece of text. */
   on_finalized_text(text: string, stream_end: boolean): void {
@@ -171,7 +267,10 @@ export class TextStreamer {
   }
 }
 
-/** Anything that follows a generation by its token ids: `put` with the prompt's, then with each step's, then `end`. */
+/**
+ * Anything that follows a generation by its token ids: `put` with the prompt's, then with each
+ * step's, then `end`.
+ */
 export interface TokenStreamer {
   /** Gets the prompt's ids first, then each new token's. */
   put(ids: number[]): void;
@@ -179,15 +278,24 @@ export interface TokenStreamer {
   end(): void;
 }
 
-/** Options of one generation: fields of transformers' GenerationConfig, and these. A field that is not supported raises UnsupportedField. */
+/**
+ * Options of one generation: fields of transformers' GenerationConfig, and these. A field that is
+ * not supported raises UnsupportedField.
+ */
 export interface GenerateOptions extends TextOptions, GenerationFields {
   /** Most tokens to write. Default: from the model's generation_config.json, else 256. */
   max_new_tokens?: number | null;
-  /** Draw from the distribution instead of taking the most likely token. Default: from the model's generation_config.json, else true. */
+  /**
+   * Draw from the distribution instead of taking the most likely token. Default: from the model's
+   * generation_config.json, else true.
+   */
   do_sample?: boolean | null;
   /** Same seed, same text. Default: random. */
   seed?: number | bigint | null;
-  /** {@link TextStreamer}, any {@link TokenStreamer}, or a function that gets the pieces of new text. */
+  /**
+   * {@link TextStreamer}, any {@link TokenStreamer}, or a function that gets the pieces of new
+   * text.
+   */
   streamer?: TextStreamer | TokenStreamer | ((text: string) => void);
   /** Stops the generation: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
@@ -195,13 +303,22 @@ export interface GenerateOptions extends TextOptions, GenerationFields {
 
 /** One result: the text; for messages, the messages and the answer. */
 export interface TextGenerationOutput {
-  /** Prompt and continuation, or only the latter with `return_full_text: false`; of messages, all of them and the assistant's answer. */
+  /**
+   * Prompt and continuation, or only the latter with `return_full_text: false`; of messages, all of
+   * them and the assistant's answer.
+   */
   generated_text: string | Message[];
   /** Instead of the text, with `return_tensors`. */
   generated_token_ids?: number[];
-  /** With `return_dict_in_generate`, why it ended: `eos`, `length`, `stop_string`, `max_time` or `stopping_criteria`. */
+  /**
+   * With `return_dict_in_generate`, why it ended: `eos`, `length`, `stop_string`, `max_time` or
+   * `stopping_criteria`.
+   */
   finish_reasons?: string;
-  /** With `return_dict_in_generate` and `num_beams` above 1: sum of log-probabilities / length ** length_penalty. */
+  /**
+   * With `return_dict_in_generate` and `num_beams` above 1: sum of log-probabilities / length **
+   * length_penalty.
+   */
   sequences_scores?: number;
 }
 
@@ -221,8 +338,10 @@ export interface Stats {
 export interface TextGenerationPipeline extends AdapterMethods {
   /**
    * Generates. A list gives a list of lists.
-   * @throws UnsupportedField for a field that would change the result and is not supported; InputError for values that cannot be and prompts that do not fit
-   *   into `info.capacity`; OutOfMemory; EngineError; Aborted, with the tokens so far in `sequences`
+   * @throws UnsupportedField for a field that would change the result and is not supported;
+   *   InputError for values that cannot be and prompts that do not fit into `info.capacity`;
+   *   OutOfMemory; EngineError; Aborted, with the tokens so far in `sequences`
+   * /
    */
   (input: string | Message[], options?: GenerateOptions): Promise<TextGenerationOutput[]>;
   (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
@@ -234,43 +353,99 @@ export interface TextGenerationPipeline extends AdapterMethods {
   readonly stats: Stats | undefined;
   /** The model's tokenizer; it lives in the worker, so everything is a promise. */
   readonly tokenizer: {
-    /** Token ids of a text; `add_special_tokens` (default true) puts in those like `<s>`. @throws TokenizerError */
+    /**
+     * Token ids of a text; `add_special_tokens` (default true) puts in those like `<s>`. @throws
+     * TokenizerError
+     */
     encode(text: string, options?: { add_special_tokens?: boolean }): Promise<number[]>;
-    /** The text of token ids; `skip_special_tokens` (default false), `clean_up_tokenization_spaces` (default: as tokenizer_config.json says). */
-    decode(ids: ArrayLike<number>, options?: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean }): Promise<string>;
-    /** The text that the model gets for messages; `options` are variables of the template, such as `add_generation_prompt`. @throws TokenizerError: there is no template, or it refuses them */
+    /**
+     * The text of token ids; `skip_special_tokens` (default false), `clean_up_tokenization_spaces`
+     * (default: as tokenizer_config.json says).
+     */
+    decode(
+      ids: ArrayLike<number>,
+      options?: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean },
+    ): Promise<string>;
+    /**
+     * The text that the model gets for messages; `options` are variables of the template, such as
+     * `add_generation_prompt`. @throws TokenizerError: there is no template, or it refuses them
+     */
     apply_chat_template(messages: Message[], options?: Record<string, unknown>): Promise<string>;
   };
   /**
-   * Where the time goes: of one call, or of whatever a function does with this pipeline, training included.
-   * `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20 })))`
+   * Where the time goes: of one call, or of whatever a function does with this pipeline, training
+   * included. `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20
+   * })))`
    * @throws what the call or the function throws
+   * /
    */
   profile(work: string | Message[] | (() => unknown), options?: GenerateOptions): Promise<Profile>;
   /** Ends the worker and gives back all memory. Open calls reject with {@link Aborted}. */
   dispose(): Promise<void>;
 }
 
-/** What a model can be: a hub's id (`org/name`), an address of a folder, an .onnx or an .edge file, files that the visitor gave, or the bytes of an .edge file (which are not to be transferred while they are read). */
+/**
+ * What a model can be: a hub's id (`org/name`), an address of a folder, an .onnx or an .edge file,
+ * files that the visitor gave, or the bytes of an .edge file (which are not to be transferred while
+ * they are read).
+ */
 export type ModelSource = string | URL | Blob | File[] | FileList | Uint8Array | ArrayBuffer;
 
 /**
  * Loads a model.
  *
- * Mirrors `pipeline(task, model, options)` of transformers.js. An .edge package needs no compiler; an .onnx model is compiled in the page
- * (by Python, in Pyodide) the first time, and taken from the browser's storage afterwards.
+ * Mirrors `pipeline(task, model, options)` of transformers.js. An .edge package needs no compiler;
+ * an .onnx model is compiled in the page (by Python, in Pyodide) the first time, and taken from the
+ * browser's storage afterwards.
  *
- * @throws InputError for options that are wrong; ModelError, PackageError, TokenizerError for files that are broken, missing or cut off;
- *   UnsupportedOp for a model that uses what Edgewise does not have; OutOfMemory; Aborted
+ * @throws InputError for options that are wrong; ModelError, PackageError, TokenizerError for files
+ *   that are broken, missing or cut off; UnsupportedOp for a model that uses what Edgewise does not
+ *   have; OutOfMemory; Aborted
+ * /
  */
-export async function pipeline(task: "text-generation", model: ModelSource, options: PipelineOptions = {}): Promise<TextGenerationPipeline> {
+export async function pipeline(
+  task: "text-generation",
+  model: ModelSource,
+  options: PipelineOptions = {},
+): Promise<TextGenerationPipeline> {
   if ((task as string) !== "text-generation")
-    throw new InputError(`the task is '${String(task)}'`, "pipeline", "This version of Edgewise has 'text-generation'.");
-  const known = new Set(["dtype", "progress_callback", "signal", "flavour", "threads", "revision", "subfolder", "model_file_name", "capacity", "cache_dtype", "training", "cache", "cache_files", "integrity", "fetch_options", "device"]);
+    throw new InputError(
+      `the task is '${String(task)}'`,
+      "pipeline",
+      "This version of Edgewise has 'text-generation'.",
+    );
+  const known = new Set([
+    "dtype",
+    "progress_callback",
+    "signal",
+    "flavour",
+    "threads",
+    "revision",
+    "subfolder",
+    "model_file_name",
+    "capacity",
+    "cache_dtype",
+    "training",
+    "cache",
+    "cache_files",
+    "integrity",
+    "fetch_options",
+    "device",
+  ]);
   for (const name of Object.keys(options))
-    if (!known.has(name)) throw new InputError(`there is no option '${name}'`, "pipeline", `Options are: ${[...known].join(", ")}.`);
+    if (!known.has(name))
+      throw new InputError(
+        `there is no option '${name}'`,
+        "pipeline",
+        `Options are: ${[...known].join(", ")}.`,
+      );
   const device: unknown = (options as Record<string, unknown>).device;
-  if (device !== undefined && device !== "wasm") throw new InputError(`device is '${String(device)}'`, "options.device", "This version of Edgewise runs on 'wasm'.");
+  if (device !== undefined && device !== "wasm")
+    throw new InputError(
+      `device is '${String(device)}'`,
+      "options.device",
+      "This version of Edgewise runs on 'wasm'.",
+    );
   const request: LoadRequest = {
     model: sources(model),
     base: globalThis.document?.baseURI ?? globalThis.location?.href,
@@ -289,13 +464,25 @@ export async function pipeline(task: "text-generation", model: ModelSource, opti
     cache: options.cache ?? env.cachePlans,
     cache_files: options.cache_files ?? env.cacheFiles,
     integrity: options.integrity,
-    fetch_options: options.fetch_options && { ...options.fetch_options, headers: options.fetch_options.headers ? Object.fromEntries(new Headers(options.fetch_options.headers)) : undefined } as RequestInit,
+    fetch_options:
+      options.fetch_options &&
+      ({
+        ...options.fetch_options,
+        headers: options.fetch_options.headers
+          ? Object.fromEntries(new Headers(options.fetch_options.headers))
+          : undefined,
+      } as RequestInit),
   };
   const client = new Client(full(env.workerUrl));
   let loaded;
   try {
-    const transfer = typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
-    loaded = await client.call("load", request, { signal: options.signal, onProgress: options.progress_callback, transfer });
+    const transfer =
+      typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+    loaded = await client.call("load", request, {
+      signal: options.signal,
+      onProgress: options.progress_callback,
+      transfer,
+    });
   } catch (e) {
     client.end(); // each pipeline has a worker of its own, so nothing of this one remains
     throw e;
@@ -303,12 +490,22 @@ export async function pipeline(task: "text-generation", model: ModelSource, opti
   return makePipeline(client, loaded.model, loaded.info);
 }
 
-const TEXT_OPTIONS = ["return_full_text", "return_tensors", "add_special_tokens", "skip_special_tokens", "clean_up_tokenization_spaces", "continue_final_message"];
+const TEXT_OPTIONS = [
+  "return_full_text",
+  "return_tensors",
+  "add_special_tokens",
+  "skip_special_tokens",
+  "clean_up_tokenization_spaces",
+  "continue_final_message",
+];
 
 function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
   let current = (last = firstInfo);
   let stats: Stats | undefined;
-  const call = async (input: GenerateRequest["input"], options: GenerateOptions = {}): Promise<never> => {
+  const call = async (
+    input: GenerateRequest["input"],
+    options: GenerateOptions = {},
+  ): Promise<never> => {
     const { streamer, signal, ...fields } = options;
     const own: Record<string, unknown> = {};
     for (const name of TEXT_OPTIONS) {
@@ -316,52 +513,106 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
       delete fields[name];
     }
     for (const name of Object.keys(fields)) if (fields[name] === undefined) delete fields[name];
-    const text = typeof streamer === "function"
-      ? new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer })
-      : streamer instanceof TextStreamer ? streamer : undefined;
+    const text =
+      typeof streamer === "function"
+        ? new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer })
+        : streamer instanceof TextStreamer
+          ? streamer
+          : undefined;
     const follower = typeof streamer === "object" ? streamer : undefined;
-    const { skip_special_tokens = true, clean_up_tokenization_spaces, skip_prompt = false } = text?.options ?? {};
-    const decode = { skip_special_tokens, ...(clean_up_tokenization_spaces === undefined ? {} : { clean_up_tokenization_spaces }) };
-    const result = await client.call("generate", {
-      model: id, input, fields, options: own,
-      stream: text && { skip_prompt, decode },
-      tokens: follower !== undefined,
-    }, {
-      signal,
-      onText: (piece, end) => {
-        if (piece || end) text?.on_finalized_text(piece, end);
-        if (end) follower?.end();
+    const {
+      skip_special_tokens = true,
+      clean_up_tokenization_spaces,
+      skip_prompt = false,
+    } = text?.options ?? {};
+    const decode = {
+      skip_special_tokens,
+      ...(clean_up_tokenization_spaces === undefined ? {} : { clean_up_tokenization_spaces }),
+    };
+    const result = await client.call(
+      "generate",
+      {
+        model: id,
+        input,
+        fields,
+        options: own,
+        stream: text && { skip_prompt, decode },
+        tokens: follower !== undefined,
       },
-      onTokens: (ids) => follower?.put(ids),
-    });
+      {
+        signal,
+        onText: (piece, end) => {
+          if (piece || end) text?.on_finalized_text(piece, end);
+          if (end) follower?.end();
+        },
+        onTokens: (ids) => follower?.put(ids),
+      },
+    );
     current = last = result.info;
     stats = result.stats;
     return result.output as never;
   };
   const extras: Omit<TextGenerationPipeline, never> = {
     task: "text-generation",
-    get info() { return current; },
-    get stats() { return stats; },
-    tokenizer: {
-      encode: (text, options = {}) => client.call("encode", { model: id, text, add_special_tokens: options.add_special_tokens }),
-      decode: (ids, options = {}) => client.call("decode", { model: id, ids: Array.from(ids), options }),
-      apply_chat_template: (messages, options = {}) => client.call("chat", { model: id, messages, options }),
+    get info() {
+      return current;
     },
-    profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) => watched(client, id, typeof work === "function" ? work : () => call(work, options)),
+    get stats() {
+      return stats;
+    },
+    tokenizer: {
+      encode: (text, options = {}) =>
+        client.call("encode", { model: id, text, add_special_tokens: options.add_special_tokens }),
+      decode: (ids, options = {}) =>
+        client.call("decode", { model: id, ids: Array.from(ids), options }),
+      apply_chat_template: (messages, options = {}) =>
+        client.call("chat", { model: id, messages, options }),
+    },
+    profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) =>
+      watched(client, id, typeof work === "function" ? work : () => call(work, options)),
     dispose: async () => client.end(),
   } as TextGenerationPipeline;
   const handle = { client, model: id, adapters: [] };
-  const made = Object.defineProperties(call, { ...Object.getOwnPropertyDescriptors(extras), ...Object.getOwnPropertyDescriptors(adapterMethods(handle)) }) as unknown as TextGenerationPipeline;
+  const made = Object.defineProperties(call, {
+    ...Object.getOwnPropertyDescriptors(extras),
+    ...Object.getOwnPropertyDescriptors(adapterMethods(handle)),
+  }) as unknown as TextGenerationPipeline;
   handles.set(made, handle);
   return made;
 }
 
 function programsOf(training: PipelineOptions["training"]): LoadRequest["programs"] {
   if (!training) return undefined;
-  const { adapter = "lora", batch_size: batch = 4, sequence_length: sequence = 128, r = 8, lora_alpha = 16, lora_dropout = 0, target_modules, use_rslora = false, optimizer, max_grad_norm = 1, checkpointing = false } = training === true ? {} : training;
+  const {
+    adapter = "lora",
+    batch_size: batch = 4,
+    sequence_length: sequence = 128,
+    r = 8,
+    lora_alpha = 16,
+    lora_dropout = 0,
+    target_modules,
+    use_rslora = false,
+    optimizer,
+    max_grad_norm = 1,
+    checkpointing = false,
+  } = training === true ? {} : training;
   return (Array.isArray(adapter) ? adapter : [adapter]).map((name) => ({
-    name, batch, sequence, max_grad_norm, checkpointing, ...(optimizer === undefined ? {} : { optimizer }),
-    lora: name === "lora" ? { r, lora_alpha, lora_dropout, use_rslora, ...(target_modules === undefined ? {} : { target_modules }) } : null,
+    name,
+    batch,
+    sequence,
+    max_grad_norm,
+    checkpointing,
+    ...(optimizer === undefined ? {} : { optimizer }),
+    lora:
+      name === "lora"
+        ? {
+            r,
+            lora_alpha,
+            lora_dropout,
+            use_rslora,
+            ...(target_modules === undefined ? {} : { target_modules }),
+          }
+        : null,
   }));
 }
 
@@ -370,7 +621,8 @@ function sources(model: ModelSource): LoadRequest["model"] {
   if (model instanceof URL) return model.href;
   const named = (blob: Blob) => ({ name: blob instanceof File ? blob.name : "model.edge", blob });
   if (model instanceof Blob) return [named(model)];
-  if (model instanceof ArrayBuffer || model instanceof Uint8Array) return hand(model instanceof Uint8Array ? model : new Uint8Array(model), "model.edge");
+  if (model instanceof ArrayBuffer || model instanceof Uint8Array)
+    return hand(model instanceof Uint8Array ? model : new Uint8Array(model), "model.edge");
   const list = Array.from((model as ArrayLike<File> | undefined) ?? []);
   if (!list.length || !list.every((f) => f instanceof Blob))
     throw new InputError("there is no model", "pipeline", "Give a model id, an address, or files.");

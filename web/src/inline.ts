@@ -1,4 +1,5 @@
-// A session without a worker: edgewise.js loads this where a session is made with `proxy: false`. It answers the calls that a worker would.
+// A session without a worker: edgewise.js loads this where a session is made with `proxy: false`.
+// It answers the calls that a worker would.
 
 import { aborted, throwIfAborted } from "./abort.ts";
 import { InputError } from "./errors.ts";
@@ -9,7 +10,10 @@ import { traceOf } from "./profile.ts";
 import { Recorder } from "./recorder.ts";
 import { setStallTimeout } from "./watchdog.ts";
 
-/** What a call gives: its value, or an error as data, since the page's classes are others than those in here. */
+/**
+ * What a call gives: its value, or an error as data, since the page's classes are others than those
+ * in here.
+ */
 export type InlineAnswer = { value: unknown } | { error: PlainError };
 
 /** One session in the page's own thread. */
@@ -23,36 +27,71 @@ export class InlineSession {
   }
 
   /** As a worker's methods of these names. */
-  async call(method: keyof Methods, request: never, signal: AbortSignal | undefined, onProgress: ((event: ProgressEvent) => void) | undefined): Promise<InlineAnswer> {
+  async call(
+    method: keyof Methods,
+    request: never,
+    signal: AbortSignal | undefined,
+    onProgress: ((event: ProgressEvent) => void) | undefined,
+  ): Promise<InlineAnswer> {
     try {
       throwIfAborted(signal);
-      return { value: await this.answer(method, request, signal, (message) => onProgress?.({ status: "warning", name: "InferenceSession", message })) };
+      return {
+        value: await this.answer(method, request, signal, (message) =>
+          onProgress?.({ status: "warning", name: "InferenceSession", message }),
+        ),
+      };
     } catch (e) {
       return { error: plainError(e) };
     }
   }
 
-  private async answer(method: keyof Methods, request: never, signal: AbortSignal | undefined, warn: (text: string) => void): Promise<unknown> {
+  private async answer(
+    method: keyof Methods,
+    request: never,
+    signal: AbortSignal | undefined,
+    warn: (text: string) => void,
+  ): Promise<unknown> {
     const { service } = this;
     switch (method) {
-      case "inference_open": return this.open(request, signal, warn);
-      case "inference_run": return (await service.run(request, signal ?? { aborted: false }, warn)).value;
-      case "inference_read": return service.read((request as { id: number }).id).value;
-      case "inference_drop": return service.drop((request as { ids: number[] }).ids);
-      case "profile_start": return void (this.recorder = new Recorder(service.engine));
+      case "inference_open":
+        return this.open(request, signal, warn);
+      case "inference_run":
+        return (await service.run(request, signal ?? { aborted: false }, warn)).value;
+      case "inference_read":
+        return service.read((request as { id: number }).id).value;
+      case "inference_drop":
+        return service.drop((request as { ids: number[] }).ids);
+      case "profile_start":
+        return void (this.recorder = new Recorder(service.engine));
       case "profile_stop": {
         const { recorder } = this;
         this.recorder = undefined;
         if ((request as { wanted: boolean }).wanted) return recorder?.stop();
         return recorder?.release();
       }
-      case "profile_trace": return new Blob([JSON.stringify(traceOf((request as Parameters<Methods["profile_trace"]>[0]).data))], { type: "application/json" });
-      default: throw new InputError(`there is no '${method}' without a worker`, "proxy", "Make a session with a worker.");
+      case "profile_trace":
+        return new Blob(
+          [JSON.stringify(traceOf((request as Parameters<Methods["profile_trace"]>[0]).data))],
+          { type: "application/json" },
+        );
+      default:
+        throw new InputError(
+          `there is no '${method}' without a worker`,
+          "proxy",
+          "Make a session with a worker.",
+        );
     }
   }
 
-  /** Opens the model. @throws Aborted: at once when the signal aborts; then the session is closed, also if the model is ready later */
-  private async open(request: OpenRequest, signal: AbortSignal | undefined, warn: (text: string) => void): Promise<OpenInfo> {
+  /**
+   * Opens the model. @throws Aborted: at once when the signal aborts; then the session is closed,
+   * also if the model is ready later
+   */
+  private async open(
+    request: OpenRequest,
+    signal: AbortSignal | undefined,
+    warn: (text: string) => void,
+  ): Promise<OpenInfo> {
     const { service } = this;
     const opening = service.open(request, warn);
     if (!signal) return opening;
@@ -60,7 +99,10 @@ export class InlineSession {
     const stopped = new Promise<never>((_, reject) => {
       stop = () => {
         service.close();
-        opening.then(() => service.close(), () => undefined);
+        opening.then(
+          () => service.close(),
+          () => undefined,
+        );
         reject(aborted(signal));
       };
       signal.addEventListener("abort", stop, { once: true });

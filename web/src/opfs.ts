@@ -1,4 +1,5 @@
-// The browser's private files (OPFS), each call with an end: storage that does not answer is an error once, and from then on counts as not there.
+// The browser's private files (OPFS), each call with an end: storage that does not answer is an
+// error once, and from then on counts as not there.
 
 import { StorageError } from "./errors.ts";
 import { seconds, stallTimeout, within } from "./watchdog.ts";
@@ -19,35 +20,71 @@ export interface SyncHandle {
 
 let silent: StorageError | undefined;
 
-/** Waits for the browser's storage. @param work what to ask of it @param what for errors @throws StorageError: it does not answer; what `work` rejects with */
+/**
+ * Waits for the browser's storage. @param work what to ask of it @param what for errors @throws
+ * StorageError: it does not answer; what `work` rejects with
+ */
 async function stored<T>(work: () => PromiseLike<T>, what: string): Promise<T> {
   if (silent) throw silent;
-  return within(work(), () => (silent = new StorageError(`the browser's storage did not answer within ${seconds(stallTimeout())}`, what,
-    "Nothing is kept on this visit. Reload the page; if it happens again, restart the browser.")));
+  return within(
+    work(),
+    () =>
+      (silent = new StorageError(
+        `the browser's storage did not answer within ${seconds(stallTimeout())}`,
+        what,
+        "Nothing is kept on this visit. Reload the page; if it happens again, restart the browser.",
+      )),
+  );
 }
 
-/** A folder of ours. Throws what the browser says, or undefined where it has no files for pages at all. */
+/**
+ * A folder of ours. Throws what the browser says, or undefined where it has no files for pages at
+ * all.
+ */
 export async function openFolder(name: string): Promise<FileSystemDirectoryHandle> {
   const storage = globalThis.navigator?.storage;
   if (typeof storage?.getDirectory !== "function") throw undefined;
-  return stored(async () => (await (await storage.getDirectory()).getDirectoryHandle(ROOT, { create: true })).getDirectoryHandle(name, { create: true }), name);
+  return stored(
+    async () =>
+      (
+        await (await storage.getDirectory()).getDirectoryHandle(ROOT, { create: true })
+      ).getDirectoryHandle(name, { create: true }),
+    name,
+  );
 }
 
 /** A folder of ours, or undefined where the browser has none for us. */
-export async function folder(name: string, create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
+export async function folder(
+  name: string,
+  create: boolean,
+): Promise<FileSystemDirectoryHandle | undefined> {
   try {
     if (create) return await openFolder(name);
-    return await stored(async () => (await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT)).getDirectoryHandle(name), name);
+    return await stored(
+      async () =>
+        (
+          await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT)
+        ).getDirectoryHandle(name),
+      name,
+    );
   } catch {
-    return undefined; // private windows of some browsers, pages without a secure context, a folder that is not there
+    // private windows of some browsers, pages without a secure context, a folder that is not there
+    return undefined;
   }
 }
 
-/** Removes our folders of these names with all that is in them; those that are not there are not missed. */
+/**
+ * Removes our folders of these names with all that is in them; those that are not there are not
+ * missed.
+ */
 export async function removeFolders(names: readonly string[]): Promise<void> {
   try {
-    const root = await stored(async () => (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT), ROOT);
-    for (const name of names) await stored(() => root.removeEntry(name, { recursive: true }), name).catch(() => undefined);
+    const root = await stored(
+      async () => (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT),
+      ROOT,
+    );
+    for (const name of names)
+      await stored(() => root.removeEntry(name, { recursive: true }), name).catch(() => undefined);
   } catch {
     // Nothing was there.
   }
@@ -68,7 +105,9 @@ export async function textIn(dir: FileSystemDirectoryHandle, name: string): Prom
 export function filesIn(dir: FileSystemDirectoryHandle): Promise<File[]> {
   return stored(async () => {
     const handles: FileSystemFileHandle[] = [];
-    for await (const entry of (dir as unknown as { values(): AsyncIterable<FileSystemHandle> }).values())
+    for await (const entry of (
+      dir as unknown as { values(): AsyncIterable<FileSystemHandle> }
+    ).values())
       if (entry.kind === "file") handles.push(entry as FileSystemFileHandle);
     const files: File[] = [];
     for (const handle of handles) files.push(await handle.getFile());
@@ -77,15 +116,26 @@ export function filesIn(dir: FileSystemDirectoryHandle): Promise<File[]> {
 }
 
 /** Removes a file, if it is there and can be removed. */
-export async function removeFrom(dir: FileSystemDirectoryHandle | undefined, name: string): Promise<void> {
+export async function removeFrom(
+  dir: FileSystemDirectoryHandle | undefined,
+  name: string,
+): Promise<void> {
   await (dir && stored(() => dir.removeEntry(name), name).catch(() => undefined));
 }
 
-/** Opens a file to be written in place, and makes it where it is not there; undefined where workers of this browser cannot. */
-export async function syncHandle(dir: FileSystemDirectoryHandle, name: string): Promise<SyncHandle | undefined> {
+/**
+ * Opens a file to be written in place, and makes it where it is not there; undefined where workers
+ * of this browser cannot.
+ */
+export async function syncHandle(
+  dir: FileSystemDirectoryHandle,
+  name: string,
+): Promise<SyncHandle | undefined> {
   let late = false;
   const opening = (async () => {
-    const file = (await dir.getFileHandle(name, { create: true })) as unknown as { createSyncAccessHandle?(): Promise<SyncHandle> };
+    const file = (await dir.getFileHandle(name, { create: true })) as unknown as {
+      createSyncAccessHandle?(): Promise<SyncHandle>;
+    };
     const handle = await file.createSyncAccessHandle?.();
     if (late) handle?.close(); // nobody waits for it any more, and it would keep others out
     return handle;
@@ -97,14 +147,22 @@ export async function syncHandle(dir: FileSystemDirectoryHandle, name: string): 
 }
 
 /** Writes a file whole or not at all. */
-export async function writeFile(dir: FileSystemDirectoryHandle, name: string, data: Blob): Promise<void> {
+export async function writeFile(
+  dir: FileSystemDirectoryHandle,
+  name: string,
+  data: Blob,
+): Promise<void> {
   const file = await stored(() => dir.getFileHandle(name, { create: true }), name);
-  const before = typeof file.createWritable === "function" && (await stored(() => file.getFile(), name)).size > 0; // stays if this fails
+  // stays if this fails
+  const before =
+    typeof file.createWritable === "function" &&
+    (await stored(() => file.getFile(), name)).size > 0;
   try {
     if (typeof file.createWritable === "function") {
       const out = await stored(() => file.createWritable(), name); // takes effect on close
       try {
-        for (let at = 0; at < data.size; at += PIECE) await stored(() => out.write(data.slice(at, at + PIECE)), name);
+        for (let at = 0; at < data.size; at += PIECE)
+          await stored(() => out.write(data.slice(at, at + PIECE)), name);
         await stored(() => out.close(), name);
       } catch (e) {
         void out.abort().catch(() => undefined);
@@ -113,12 +171,20 @@ export async function writeFile(dir: FileSystemDirectoryHandle, name: string, da
       return;
     }
     const handle = await syncHandle(dir, name);
-    if (!handle) throw new StorageError("this browser cannot write files of its storage in place", name, "Nothing is kept on this visit. Update the browser.");
+    if (!handle)
+      throw new StorageError(
+        "this browser cannot write files of its storage in place",
+        name,
+        "Nothing is kept on this visit. Update the browser.",
+      );
     try {
       handle.truncate(0);
       for (let at = 0; at < data.size; at += PIECE) {
-        const bytes = new Uint8Array(await stored(() => data.slice(at, at + PIECE).arrayBuffer(), name));
-        if (handle.write(bytes, { at }) !== bytes.length) throw new DOMException("short write", "QuotaExceededError");
+        const bytes = new Uint8Array(
+          await stored(() => data.slice(at, at + PIECE).arrayBuffer(), name),
+        );
+        if (handle.write(bytes, { at }) !== bytes.length)
+          throw new DOMException("short write", "QuotaExceededError");
       }
       handle.flush();
     } finally {

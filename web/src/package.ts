@@ -1,12 +1,40 @@
 // A package: a manifest (JSON) and files in one container, `.edge`:
-//     "EDGEWISE", u64 length of the JSON, the JSON, zeros up to a multiple of 64, data (the manifest's offsets count from here)
-// It may come from anywhere, so every number is checked before anything is allocated; the plans in it are checked by the engine.
+//     "EDGEWISE", u64 length of the JSON, the JSON, zeros up to a multiple of 64, data (the
+//     manifest's offsets count from here)
+// It may come from anywhere, so every number is checked before anything is allocated; the plans in
+// it are checked by the engine.
 
-import { Checker, parseSlots, product, tooDeep, type Json, type Slot, type Weight } from "./checker.ts";
+import {
+  Checker,
+  parseSlots,
+  product,
+  tooDeep,
+  type Json,
+  type Slot,
+  type Weight,
+} from "./checker.ts";
 import { PackageError } from "./errors.ts";
 import {
-  FORMAT, MAX_BATCH, MAX_CACHES, MAX_CAPACITY, MAX_DECODER_PLANS, MAX_DRAWN, MAX_FILE, MAX_KERNELS, MAX_LORA_RANK, MAX_MANIFEST, MAX_PROGRAMS, MAX_SIZE, MAX_VOCABULARY, PIECE, STATE_KINDS,
-  STATE_SIZES, TASKS, TRAINING_NAMES, WEIGHT_FILES, WRITABLE_KINDS,
+  FORMAT,
+  MAX_BATCH,
+  MAX_CACHES,
+  MAX_CAPACITY,
+  MAX_DECODER_PLANS,
+  MAX_DRAWN,
+  MAX_FILE,
+  MAX_KERNELS,
+  MAX_LORA_RANK,
+  MAX_MANIFEST,
+  MAX_PROGRAMS,
+  MAX_SIZE,
+  MAX_VOCABULARY,
+  PIECE,
+  STATE_KINDS,
+  STATE_SIZES,
+  TASKS,
+  TRAINING_NAMES,
+  WEIGHT_FILES,
+  WRITABLE_KINDS,
 } from "./gen/manifest.ts";
 import { parseInference, type InferenceInfo } from "./inference/manifest.ts";
 import { sha256 } from "./sha256.ts";
@@ -21,8 +49,16 @@ const ALIGN = 64;
 const SUM = '{"manifest_sha256":"'; // what every manifest begins with; the sum is taken with zeros in its place
 const DIGITS = 64;
 
-/** A plan for `tokens` tokens at once. `registers`: numbers of those that hold the past length and the last token's place. */
-export interface PlanInfo { tokens: number; file: string; registers: { past: number; last: number }; slots: Slot[] }
+/**
+ * A plan for `tokens` tokens at once. `registers`: numbers of those that hold the past length and
+ * the last token's place.
+ */
+export interface PlanInfo {
+  tokens: number;
+  file: string;
+  registers: { past: number; last: number };
+  slots: Slot[];
+}
 /** What keys and values of attention can be kept as. */
 export type CacheDType = "float32" | "float16";
 /** A language model's plans. */
@@ -44,7 +80,10 @@ export interface DecoderInfo {
 export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;
 /** One of them. */
 export type TrainingPlan = (typeof TRAINING_PLANS)[number];
-/** A tensor that persists between runs, and how it begins: as a weight of the package, filled with a number, or random. */
+/**
+ * A tensor that persists between runs, and how it begins: as a weight of the package, filled with a
+ * number, or random.
+ */
 export interface StateInfo {
   name: string;
   kind: "parameter" | "adapter" | "buffer" | "optimizer" | "gradient" | "step";
@@ -54,8 +93,16 @@ export interface StateInfo {
   initial: ["constant", string] | ["fill", number] | ["uniform" | "normal", number, number];
 }
 /** Fields of PEFT's adapter_config.json that the program was made with. */
-export interface LoraInfo { r: number; lora_alpha: number; use_rslora: boolean; [field: string]: unknown }
-/** A way to train the model: plans for a batch of `batch` rows of `sequence` tokens, and the states they share. */
+export interface LoraInfo {
+  r: number;
+  lora_alpha: number;
+  use_rslora: boolean;
+  [field: string]: unknown;
+}
+/**
+ * A way to train the model: plans for a batch of `batch` rows of `sequence` tokens, and the states
+ * they share.
+ */
 export interface ProgramInfo {
   name: string;
   batch: number;
@@ -94,13 +141,20 @@ export interface Manifest {
 }
 
 /**
- * Checks a manifest, by the same rules as python/edgewise/manifest.py. Whether a package fits into a page's memory is not decided here.
+ * Checks a manifest, by the same rules as python/edgewise/manifest.py. Whether a package fits into
+ * a page's memory is not decided here.
  * @param text the JSON
  * @param where the package's name, for errors
  * @param dataBytes how many bytes of data there are, where known
  * @param beside weights may lie in files that are not in the package
+ * /
  */
-export function parseManifest(text: string, where: string, dataBytes: number | undefined, beside = false): Manifest {
+export function parseManifest(
+  text: string,
+  where: string,
+  dataBytes: number | undefined,
+  beside = false,
+): Manifest {
   const c = new Checker(where);
   let json: Json;
   try {
@@ -111,10 +165,17 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
   const root = c.object(json, "the manifest");
   if (tooDeep(json)) return c.fail("the manifest", "nests lists and objects too deeply");
   const format = root.get("format") ?? null;
-  if (format !== FORMAT) c.fail("its format", `is ${JSON.stringify(format).slice(0, 40)}, this version of Edgewise reads ${FORMAT}`, "Build the package again with the same version of Edgewise as the page's: `edgewise build`.");
+  if (format !== FORMAT)
+    c.fail(
+      "its format",
+      `is ${JSON.stringify(format).slice(0, 40)}, this version of Edgewise reads ${FORMAT}`,
+      "Build the package again with the same version of Edgewise as the page's: `edgewise build`.",
+    );
   const tableHash = c.integer(root.get("table_hash"), "table_hash", 0, 0xffff_ffff);
   const task = c.oneOf(root.get("task"), "task", TASKS);
-  const kernels = c.list(root.has("kernels") ? root.get("kernels") : [], "kernels", MAX_KERNELS).map((k) => c.text(k, "kernels"));
+  const kernels = c
+    .list(root.has("kernels") ? root.get("kernels") : [], "kernels", MAX_KERNELS)
+    .map((k) => c.text(k, "kernels"));
 
   const files: Manifest["files"] = new Map();
   let end = 0;
@@ -122,26 +183,41 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
     c.text(name, "the name of a file");
     const pair = c.tuple(value, `files['${name}']`, 2);
     const offset = c.integer(pair[0], `the offset of file '${name}'`);
-    const bytes = c.integer(pair[1], `the size of file '${name}'`, 0, name === "weights" ? MAX_SIZE : MAX_FILE);
-    if (dataBytes !== undefined && offset + bytes > dataBytes) c.fail(`file '${name}'`, `in it ends at byte ${offset + bytes} of the data, which has ${dataBytes}`, "The package is cut off or damaged: fetch it again.");
+    const bytes = c.integer(
+      pair[1],
+      `the size of file '${name}'`,
+      0,
+      name === "weights" ? MAX_SIZE : MAX_FILE,
+    );
+    if (dataBytes !== undefined && offset + bytes > dataBytes)
+      c.fail(
+        `file '${name}'`,
+        `in it ends at byte ${offset + bytes} of the data, which has ${dataBytes}`,
+        "The package is cut off or damaged: fetch it again.",
+      );
     files.set(name, { offset, bytes });
     end = Math.max(end, offset + bytes);
   }
-  if (dataBytes !== undefined && dataBytes > Math.ceil(end / ALIGN) * ALIGN) c.fail("the data", `ends at byte ${end}, and ${dataBytes - end} bytes follow it`);
+  if (dataBytes !== undefined && dataBytes > Math.ceil(end / ALIGN) * ALIGN)
+    c.fail("the data", `ends at byte ${end}, and ${dataBytes - end} bytes follow it`);
   // No two files may share bytes: otherwise a short package could ask for any amount of memory.
   let reached = 0;
-  for (const [name, { offset, bytes }] of [...files].filter(([, f]) => f.bytes > 0).sort((a, b) => a[1].offset - b[1].offset)) {
+  for (const [name, { offset, bytes }] of [...files]
+    .filter(([, f]) => f.bytes > 0)
+    .sort((a, b) => a[1].offset - b[1].offset)) {
     if (offset < reached) c.fail(`file '${name}'`, "overlaps another one");
     reached = offset + bytes;
   }
   const digests: Manifest["sha256"] = new Map();
   for (const [name, value] of c.object(root.get("sha256"), "sha256")) {
-    if (!files.has(name) || name === "weights") c.fail(`sha256['${name}']`, "is of a file that is not there");
+    if (!files.has(name) || name === "weights")
+      c.fail(`sha256['${name}']`, "is of a file that is not there");
     const digest = c.text(value, `sha256['${name}']`);
     if (!/^[0-9a-f]{64}$/.test(digest)) c.fail(`sha256['${name}']`, "is not a SHA-256");
     digests.set(name, digest);
   }
-  for (const name of files.keys()) if (name !== "weights" && !digests.has(name)) c.fail("sha256", `lacks the file '${name}'`);
+  for (const name of files.keys())
+    if (name !== "weights" && !digests.has(name)) c.fail("sha256", `lacks the file '${name}'`);
 
   const weights: Manifest["weights"] = new Map();
   c.list(root.get("weights"), "weights").forEach((value, i) => {
@@ -150,23 +226,33 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
     const file = c.text(w.get("file"), `weights[${i}].file`);
     const offset = c.integer(w.get("offset"), `weights[${i}].offset`);
     const bytes = c.integer(w.get("bytes"), `weights[${i}].bytes`);
-    // Files that are not in the package are the model's own, beside it: their sizes are checked when they are read.
+    // Files that are not in the package are the model's own, beside it: their sizes are checked
+    // when they are read.
     const inside = files.get(file);
-    if (!inside && (!beside || WEIGHT_FILES.includes(file))) c.fail(`weights[${i}]`, `lies in the file '${file}', which is not in the package`);
-    if (inside && !WEIGHT_FILES.includes(file)) c.fail(`weights[${i}]`, `lies in the file '${file}', which is not one of weights`);
-    if (inside && offset + bytes > inside.bytes) c.fail(`weights[${i}]`, `ends at byte ${offset + bytes} of the file '${file}', which has ${inside.bytes}`);
+    if (!inside && (!beside || WEIGHT_FILES.includes(file)))
+      c.fail(`weights[${i}]`, `lies in the file '${file}', which is not in the package`);
+    if (inside && !WEIGHT_FILES.includes(file))
+      c.fail(`weights[${i}]`, `lies in the file '${file}', which is not one of weights`);
+    if (inside && offset + bytes > inside.bytes)
+      c.fail(
+        `weights[${i}]`,
+        `ends at byte ${offset + bytes} of the file '${file}', which has ${inside.bytes}`,
+      );
     if (weights.has(name)) c.fail(`weights[${i}]`, `has the name '${name}' of another one`);
     let sums: string[] | undefined;
     if (file === "weights" || w.has("sums"))
       sums = c.tuple(w.get("sums"), `weights[${i}].sums`, Math.ceil(bytes / PIECE)).map((sum) => {
-        if (!/^[0-9a-f]{16}$/.test(c.text(sum, `weights[${i}].sums`))) c.fail(`weights[${i}].sums`, "is not a list of sums");
+        if (!/^[0-9a-f]{16}$/.test(c.text(sum, `weights[${i}].sums`)))
+          c.fail(`weights[${i}].sums`, "is not a list of sums");
         return sum as string;
       });
     weights.set(name, { name, file, offset, bytes, ...(sums ? { sums } : {}) });
   });
   reached = 0;
   let before = "";
-  for (const { name, file, offset, bytes } of [...weights.values()].filter((w) => w.bytes > 0 && files.has(w.file)).sort((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : a.offset - b.offset))) {
+  for (const { name, file, offset, bytes } of [...weights.values()]
+    .filter((w) => w.bytes > 0 && files.has(w.file))
+    .sort((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : a.offset - b.offset))) {
     if (file === before && offset < reached) c.fail(`the weight '${name}'`, "overlaps another one");
     [before, reached] = [file, offset + bytes];
   }
@@ -178,21 +264,53 @@ export function parseManifest(text: string, where: string, dataBytes: number | u
   for (const program of training.values())
     for (const state of program.states.values())
       if (state.kind === "adapter") {
-        if (adapters.has(state.name)) c.fail(`training '${program.name}'`, `has the adapter '${state.name}' of another program`);
+        if (adapters.has(state.name))
+          c.fail(
+            `training '${program.name}'`,
+            `has the adapter '${state.name}' of another program`,
+          );
         adapters.set(state.name, state.bytes);
       }
-  const inference = task === "inference" ? parseInference(c, root.get("inference"), files, weights, computed, beside) : undefined;
-  const decoder = inference ? undefined : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
-  return { tableHash, task, kernels, files, sha256: digests, weights, decoder, inference, training, cache: root.get("cache") };
+  const inference =
+    task === "inference"
+      ? parseInference(c, root.get("inference"), files, weights, computed, beside)
+      : undefined;
+  const decoder = inference
+    ? undefined
+    : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
+  return {
+    tableHash,
+    task,
+    kernels,
+    files,
+    sha256: digests,
+    weights,
+    decoder,
+    inference,
+    training,
+    cache: root.get("cache"),
+  };
 }
 
-function planFile(c: Checker, json: Json | undefined, at: string, files: Manifest["files"]): string {
+function planFile(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  files: Manifest["files"],
+): string {
   const file = c.text(json, at);
-  if (!files.has(file) || WEIGHT_FILES.includes(file)) c.fail(at, `is '${file}', which is no plan in the package`);
+  if (!files.has(file) || WEIGHT_FILES.includes(file))
+    c.fail(at, `is '${file}', which is no plan in the package`);
   return file;
 }
 
-function parseTraining(c: Checker, json: Json | undefined, files: Manifest["files"], weights: Manifest["weights"], computed: Map<string, number>): Manifest["training"] {
+function parseTraining(
+  c: Checker,
+  json: Json | undefined,
+  files: Manifest["files"],
+  weights: Manifest["weights"],
+  computed: Map<string, number>,
+): Manifest["training"] {
   const programs: Manifest["training"] = new Map();
   if (json === undefined) return programs;
   c.list(json, "training", MAX_PROGRAMS).forEach((value, p) => {
@@ -213,17 +331,37 @@ function parseTraining(c: Checker, json: Json | undefined, files: Manifest["file
       const dtype = c.text(state.get("dtype"), `${path}.dtype`);
       const shape = c.shape(state.get("shape"), `${path}.shape`);
       const bytes = c.integer(state.get("bytes"), `${path}.bytes`);
-      if (product(shape) * (Object.hasOwn(STATE_SIZES, dtype) ? STATE_SIZES[dtype]! : NaN) !== bytes) c.fail(path, `has ${bytes} bytes, which are not those of ${dtype.slice(0, 40)} [${shape.join(", ")}]`);
+      if (
+        product(shape) * (Object.hasOwn(STATE_SIZES, dtype) ? STATE_SIZES[dtype]! : NaN) !==
+        bytes
+      )
+        c.fail(
+          path,
+          `has ${bytes} bytes, which are not those of ${dtype.slice(0, 40)} [${shape.join(", ")}]`,
+        );
       const how = c.list(state.get("initial"), `${path}.initial`, 3);
       let initial: StateInfo["initial"];
       if (how[0] === "constant") {
         initial = ["constant", c.text(how[1], `${path}.initial[1]`)];
-        if (!weights.has(initial[1])) c.fail(path, `begins as the weight '${initial[1]}', which is not in the package`);
+        if (!weights.has(initial[1]))
+          c.fail(path, `begins as the weight '${initial[1]}', which is not in the package`);
       } else if (how[0] === "fill") initial = ["fill", c.number(how[1], `${path}.initial[1]`)];
-      else if (how[0] === "uniform" || how[0] === "normal") initial = [how[0], c.number(how[1], `${path}.initial[1]`), c.integer(how[2], `${path}.initial[2]`, 0, MAX_DRAWN)];
+      else if (how[0] === "uniform" || how[0] === "normal")
+        initial = [
+          how[0],
+          c.number(how[1], `${path}.initial[1]`),
+          c.integer(how[2], `${path}.initial[2]`, 0, MAX_DRAWN),
+        ];
       else c.fail(`${path}.initial`, "is none of 'constant', 'fill', 'uniform' and 'normal'");
       if (states.has(stateName)) c.fail(path, `has the name '${stateName}' of another one`);
-      states.set(stateName, { name: stateName, kind: kind as StateInfo["kind"], dtype, shape, bytes, initial });
+      states.set(stateName, {
+        name: stateName,
+        kind: kind as StateInfo["kind"],
+        dtype,
+        shape,
+        bytes,
+        initial,
+      });
     });
 
     const plans: ProgramInfo["plans"] = new Map();
@@ -234,19 +372,40 @@ function parseTraining(c: Checker, json: Json | undefined, files: Manifest["file
       const file = planFile(c, plan.get("file"), `${path}.file`, files);
       const arenaBytes = c.integer(plan.get("arena_bytes"), `${path}.arena_bytes`);
       const ids = 8 * batch * sequence;
-      const inputs: Record<string, [string, number]> = { input_ids: ["int64", ids], labels: ["int64", ids], learning_rate: ["float32", 4], gradient_scale: ["float32", 4], seed: ["int64", 8] };
+      const inputs: Record<string, [string, number]> = {
+        input_ids: ["int64", ids],
+        labels: ["int64", ids],
+        learning_rate: ["float32", 4],
+        gradient_scale: ["float32", 4],
+        seed: ["int64", 8],
+      };
       const slots = parseSlots(c, plan.get("slots"), `${path}.slots`, weights, computed);
       slots.forEach((slot, s) => {
         const where = `${path}.slots[${s}]`;
-        if (slot.kind === "state" && states.get(slot.name)?.bytes !== slot.bytes) c.fail(where, `is the state '${slot.name}' of ${slot.bytes} bytes, which ${at}.states does not have`);
+        if (slot.kind === "state" && states.get(slot.name)?.bytes !== slot.bytes)
+          c.fail(
+            where,
+            `is the state '${slot.name}' of ${slot.bytes} bytes, which ${at}.states does not have`,
+          );
         if (slot.kind === "cache") c.fail(where, "is a cache, which training has not");
         if (slot.kind === "input") {
           const known = Object.hasOwn(inputs, slot.name) ? inputs[slot.name] : undefined;
-          if (!known || slot.dtype !== known[0] || slot.bytes !== known[1]) c.fail(where, `is an input '${slot.name}' (${slot.dtype.slice(0, 40)}, ${slot.bytes} bytes) that training does not feed`);
+          if (!known || slot.dtype !== known[0] || slot.bytes !== known[1])
+            c.fail(
+              where,
+              `is an input '${slot.name}' (${slot.dtype.slice(0, 40)}, ${slot.bytes} bytes) ` +
+                "that training does not feed",
+            );
         }
-        if (slot.kind === "output" && (slot.name !== "loss" || slot.dtype !== "float32" || slot.bytes !== 4)) c.fail(where, "is not the one output 'loss', float32");
+        if (
+          slot.kind === "output" &&
+          (slot.name !== "loss" || slot.dtype !== "float32" || slot.bytes !== 4)
+        )
+          c.fail(where, "is not the one output 'loss', float32");
       });
-      const names = new Set(slots.filter((s) => s.kind === "input" || s.kind === "output").map((s) => s.name));
+      const names = new Set(
+        slots.filter((s) => s.kind === "input" || s.kind === "output").map((s) => s.name),
+      );
       for (const one of TRAINING_NAMES[kind]!) if (!names.has(one)) c.fail(path, `lacks '${one}'`);
       plans.set(kind, { file, slots, arenaBytes });
     }
@@ -258,31 +417,62 @@ function parseTraining(c: Checker, json: Json | undefined, files: Manifest["file
     if (root.get("lora") !== null && root.get("lora") !== undefined) {
       const config = c.object(root.get("lora"), `${at}.lora`);
       const r = c.integer(config.get("r"), `${at}.lora.r`, 1, MAX_LORA_RANK);
-      lora = { ...Object.fromEntries(config), r, lora_alpha: c.number(config.get("lora_alpha"), `${at}.lora.lora_alpha`), use_rslora: config.get("use_rslora") === true };
+      lora = {
+        ...Object.fromEntries(config),
+        r,
+        lora_alpha: c.number(config.get("lora_alpha"), `${at}.lora.lora_alpha`),
+        use_rslora: config.get("use_rslora") === true,
+      };
     }
     const token = (field: string) => {
       const id = root.get(field);
-      return id === null || id === undefined ? undefined : c.integer(id, `${at}.${field}`, 0, MAX_VOCABULARY);
+      return id === null || id === undefined
+        ? undefined
+        : c.integer(id, `${at}.${field}`, 0, MAX_VOCABULARY);
     };
     const norm = root.get("max_grad_norm");
-    programs.set(name, { name, batch, sequence, lora, optimizer: { ...Object.fromEntries(optimizer), type, lr }, maxGradNorm: norm === null || norm === undefined ? null : c.number(norm, `${at}.max_grad_norm`),
-      plans, states, padTokenId: token("pad_token_id"), eosTokenId: token("eos_token_id") });
+    programs.set(name, {
+      name,
+      batch,
+      sequence,
+      lora,
+      optimizer: { ...Object.fromEntries(optimizer), type, lr },
+      maxGradNorm:
+        norm === null || norm === undefined ? null : c.number(norm, `${at}.max_grad_norm`),
+      plans,
+      states,
+      padTokenId: token("pad_token_id"),
+      eosTokenId: token("eos_token_id"),
+    });
   });
   return programs;
 }
 
-function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files"], weights: Manifest["weights"], adapters: Map<string, number>, computed: Map<string, number>): DecoderInfo {
+function parseDecoder(
+  c: Checker,
+  json: Json | undefined,
+  files: Manifest["files"],
+  weights: Manifest["weights"],
+  adapters: Map<string, number>,
+  computed: Map<string, number>,
+): DecoderInfo {
   const root = c.object(json, "decoder");
   const capacity = c.integer(root.get("capacity"), "decoder.capacity", 1, MAX_CAPACITY);
   const vocabSize = c.integer(root.get("vocab_size"), "decoder.vocab_size", 1, MAX_VOCABULARY);
   const recompute = root.get("recompute");
-  if (typeof recompute !== "boolean") return c.fail("decoder.recompute", "is neither true nor false");
+  if (typeof recompute !== "boolean")
+    return c.fail("decoder.recompute", "is neither true nor false");
   if (root.get("logits_type") !== "float32") c.fail("decoder.logits_type", "is not 'float32'");
 
-  const cacheDtype = c.oneOf(root.has("cache_dtype") ? root.get("cache_dtype") : "float32", "decoder.cache_dtype", ["float32", "float16"]) as CacheDType;
+  const cacheDtype = c.oneOf(
+    root.has("cache_dtype") ? root.get("cache_dtype") : "float32",
+    "decoder.cache_dtype",
+    ["float32", "float16"],
+  ) as CacheDType;
   const [lora, saved] = [root.get("lora") ?? null, root.get("saved") ?? null];
   if (lora !== null) c.object(lora, "decoder.lora");
-  if (saved !== null && c.list(saved, "decoder.saved").length) c.fail("decoder.saved", "is not empty: packages hold adapters alone");
+  if (saved !== null && c.list(saved, "decoder.saved").length)
+    c.fail("decoder.saved", "is not empty: packages hold adapters alone");
   const caches = new Map<string, number>();
   c.list(root.get("caches"), "decoder.caches", MAX_CACHES).forEach((value, i) => {
     const cache = c.object(value, `decoder.caches[${i}]`);
@@ -290,42 +480,73 @@ function parseDecoder(c: Checker, json: Json | undefined, files: Manifest["files
     if (caches.has(name)) c.fail(`decoder.caches[${i}]`, `has the name '${name}' of another one`);
     caches.set(name, c.integer(cache.get("bytes"), `decoder.caches[${i}].bytes`));
   });
-  if (recompute !== !caches.size) c.fail("decoder.recompute", "says otherwise whether there are caches");
+  if (recompute !== !caches.size)
+    c.fail("decoder.recompute", "says otherwise whether there are caches");
 
-  const plans = c.list(root.get("plans"), "decoder.plans", MAX_DECODER_PLANS).map((value, p): PlanInfo => {
-    const at = `decoder.plans[${p}]`;
-    const plan = c.object(value, at);
-    const tokens = c.integer(plan.get("tokens"), `${at}.tokens`, 1, capacity);
-    const file = planFile(c, plan.get("file"), `${at}.file`, files);
-    const registers = c.object(plan.get("registers"), `${at}.registers`);
-    const past = c.integer(registers.get("past"), `${at}.registers.past`, 0, 0);
-    const last = c.integer(registers.get("last"), `${at}.registers.last`, 1, 1);
-    if (registers.size !== 2) c.fail(`${at}.registers`, "has others than 'past' and 'last'");
-    let inputs = 0;
-    let outputs = 0;
-    const slots = parseSlots(c, plan.get("slots"), `${at}.slots`, weights, computed);
-    slots.forEach(({ name, kind, dtype, bytes }, s) => {
-      const path = `${at}.slots[${s}]`;
-      if (kind === "weight") return;
-      if (kind === "state") {
-        if (weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
-        if (adapters.get(name) !== bytes) c.fail(path, `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`);
-      } else if (kind === "cache") {
-        if (caches.get(name) !== bytes) c.fail(path, `is the cache '${name}' of ${bytes} bytes, which decoder.caches does not have`);
-      } else if (kind === "computed") {
-        if (caches.has(name)) c.fail(path, `has the name of the cache '${name}'`);
-      } else if (kind === "input") {
-        if (name !== "input_ids" || dtype !== "int64" || bytes !== 8 * tokens || ++inputs > 1) c.fail(path, `is not the one input 'input_ids', int64 [1, ${tokens}]`);
-      } else if (name !== "logits" || dtype !== "float32" || bytes !== 4 * vocabSize || ++outputs > 1) c.fail(path, `is not the one output 'logits', float32 [1, ${vocabSize}]`);
+  const plans = c
+    .list(root.get("plans"), "decoder.plans", MAX_DECODER_PLANS)
+    .map((value, p): PlanInfo => {
+      const at = `decoder.plans[${p}]`;
+      const plan = c.object(value, at);
+      const tokens = c.integer(plan.get("tokens"), `${at}.tokens`, 1, capacity);
+      const file = planFile(c, plan.get("file"), `${at}.file`, files);
+      const registers = c.object(plan.get("registers"), `${at}.registers`);
+      const past = c.integer(registers.get("past"), `${at}.registers.past`, 0, 0);
+      const last = c.integer(registers.get("last"), `${at}.registers.last`, 1, 1);
+      if (registers.size !== 2) c.fail(`${at}.registers`, "has others than 'past' and 'last'");
+      let inputs = 0;
+      let outputs = 0;
+      const slots = parseSlots(c, plan.get("slots"), `${at}.slots`, weights, computed);
+      slots.forEach(({ name, kind, dtype, bytes }, s) => {
+        const path = `${at}.slots[${s}]`;
+        if (kind === "weight") return;
+        if (kind === "state") {
+          if (weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
+          if (adapters.get(name) !== bytes)
+            c.fail(
+              path,
+              `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`,
+            );
+        } else if (kind === "cache") {
+          if (caches.get(name) !== bytes)
+            c.fail(
+              path,
+              `is the cache '${name}' of ${bytes} bytes, which decoder.caches does not have`,
+            );
+        } else if (kind === "computed") {
+          if (caches.has(name)) c.fail(path, `has the name of the cache '${name}'`);
+        } else if (kind === "input") {
+          if (name !== "input_ids" || dtype !== "int64" || bytes !== 8 * tokens || ++inputs > 1)
+            c.fail(path, `is not the one input 'input_ids', int64 [1, ${tokens}]`);
+        } else if (
+          name !== "logits" ||
+          dtype !== "float32" ||
+          bytes !== 4 * vocabSize ||
+          ++outputs > 1
+        )
+          c.fail(path, `is not the one output 'logits', float32 [1, ${vocabSize}]`);
+      });
+      if (!inputs || !outputs) c.fail(at, "lacks the input 'input_ids' or the output 'logits'");
+      return { tokens, file, registers: { past, last }, slots };
     });
-    if (!inputs || !outputs) c.fail(at, "lacks the input 'input_ids' or the output 'logits'");
-    return { tokens, file, registers: { past, last }, slots };
-  });
   plans.sort((a, b) => a.tokens - b.tokens);
   if (!plans.length) c.fail("decoder.plans", "has no plan");
-  if (recompute && plans.at(-1)!.tokens !== capacity) c.fail("decoder.plans", "has no plan for as many tokens as a sequence may have");
-  plans.forEach((plan, i) => i && plan.tokens === plans[i - 1]!.tokens && c.fail("decoder.plans", `has two plans for ${plan.tokens} tokens`));
-  return { recompute, capacity, vocabSize, cacheDtype, caches: Array.from(caches, ([name, bytes]) => ({ name, bytes })), plans };
+  if (recompute && plans.at(-1)!.tokens !== capacity)
+    c.fail("decoder.plans", "has no plan for as many tokens as a sequence may have");
+  plans.forEach(
+    (plan, i) =>
+      i &&
+      plan.tokens === plans[i - 1]!.tokens &&
+      c.fail("decoder.plans", `has two plans for ${plan.tokens} tokens`),
+  );
+  return {
+    recompute,
+    capacity,
+    vocabSize,
+    cacheDtype,
+    caches: Array.from(caches, ([name, bytes]) => ({ name, bytes })),
+    plans,
+  };
 }
 
 /** A package of which the manifest has been read. */
@@ -333,40 +554,78 @@ export interface OpenPackage {
   manifest: Manifest;
   /** The files that are read whole: all but `weights`. Filled by `finish`. */
   files: Map<string, Uint8Array<ArrayBuffer>>;
-  /** Reads on to the end: fills `files`, and hands over the ranges that are wanted of each file in the package. */
+  /**
+   * Reads on to the end: fills `files`, and hands over the ranges that are wanted of each file in
+   * the package.
+   */
   finish(wanted: Map<string, Extent[]>): Promise<void>;
 }
 
 /** Every plan of a manifest: its file and its slots. */
-function plansOf({ decoder, inference, training }: Manifest): { file: string; slots: readonly Slot[] }[] {
-  return [...(decoder?.plans ?? []), ...(inference?.plans ?? []).filter((p) => p.file), ...[...training.values()].flatMap(({ plans }) => [...plans.values()])];
+function plansOf({
+  decoder,
+  inference,
+  training,
+}: Manifest): { file: string; slots: readonly Slot[] }[] {
+  return [
+    ...(decoder?.plans ?? []),
+    ...(inference?.plans ?? []).filter((p) => p.file),
+    ...[...training.values()].flatMap(({ plans }) => [...plans.values()]),
+  ];
 }
 
 /**
- * Compares the slots that a manifest describes with those in the plan's bytes (core/engine.h): as many, of the same sizes, and none writable that several plans or sequences read.
+ * Compares the slots that a manifest describes with those in the plan's bytes (core/engine.h): as
+ * many, of the same sizes, and none writable that several plans or sequences read.
  * @throws PackageError
+ * /
  */
-function checkSlotTable(plan: Uint8Array, slots: readonly Slot[], where: string, file: string): void {
+function checkSlotTable(
+  plan: Uint8Array,
+  slots: readonly Slot[],
+  where: string,
+  file: string,
+): void {
   const c = new Checker(where);
-  if (plan.length < 56 || String.fromCharCode(...plan.subarray(0, 8)) !== "EDGEPLN1") c.fail(`file '${file}'`, "in it is no plan");
+  if (plan.length < 56 || String.fromCharCode(...plan.subarray(0, 8)) !== "EDGEPLN1")
+    c.fail(`file '${file}'`, "in it is no plan");
   const view = new DataView(plan.buffer, plan.byteOffset, plan.length);
   const [count, at] = [view.getUint32(16, true), Number(view.getBigUint64(48, true))];
-  if (count !== slots.length || at + 16 * count > plan.length) c.fail(`file '${file}'`, `in it has ${count} slots, the manifest describes ${slots.length}`);
+  if (count !== slots.length || at + 16 * count > plan.length)
+    c.fail(`file '${file}'`, `in it has ${count} slots, the manifest describes ${slots.length}`);
   slots.forEach(({ name, kind, bytes }, i) => {
-    const [found, flags] = [view.getBigUint64(at + 16 * i, true), view.getUint32(at + 16 * i + 8, true)];
-    if (found !== BigInt(bytes)) c.fail(`slot '${name.slice(0, 100)}' of '${file}'`, `has ${found} bytes, the manifest says ${bytes}`);
-    if (flags & 1 && !WRITABLE_KINDS.includes(kind)) c.fail(`slot '${name.slice(0, 100)}' of '${file}'`, `can be written, though it is of the kind '${kind}'`);
+    const [found, flags] = [
+      view.getBigUint64(at + 16 * i, true),
+      view.getUint32(at + 16 * i + 8, true),
+    ];
+    if (found !== BigInt(bytes))
+      c.fail(
+        `slot '${name.slice(0, 100)}' of '${file}'`,
+        `has ${found} bytes, the manifest says ${bytes}`,
+      );
+    if (flags & 1 && !WRITABLE_KINDS.includes(kind))
+      c.fail(
+        `slot '${name.slice(0, 100)}' of '${file}'`,
+        `can be written, though it is of the kind '${kind}'`,
+      );
   });
 }
 
 /**
- * Reads the head of a package from a source and checks the manifest. The rest is read by `finish`, in one pass.
- * @param beside weights may lie in files that are not in the package, as in what a page compiled for itself
+ * Reads the head of a package from a source and checks the manifest. The rest is read by `finish`,
+ * in one pass.
+ * @param beside weights may lie in files that are not in the package, as in what a page compiled
+ *   for itself /
  */
 export async function openPackage(source: ByteSource, beside = false): Promise<OpenPackage> {
   await source.open();
   const where = source.name;
-  const cut = () => new PackageError("the file ends too early", where, "The package is cut off: fetch or build it again.");
+  const cut = () =>
+    new PackageError(
+      "the file ends too early",
+      where,
+      "The package is cut off: fetch or build it again.",
+    );
   const stream = source.stream();
   let head: Uint8Array = new Uint8Array(0);
   const read = async (bytes: number) => {
@@ -389,38 +648,71 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
     if (!isMagic(head)) throw notPackage(where);
     const view = new DataView(head.buffer, head.byteOffset);
     const length = view.getBigUint64(8, true);
-    if (length > BigInt(MAX_MANIFEST) || (source.size !== undefined && length > BigInt(source.size - HEADER)))
-      throw new PackageError(`its manifest is said to have ${length} bytes`, where, "The package is cut off or damaged: fetch or build it again.");
+    if (
+      length > BigInt(MAX_MANIFEST) ||
+      (source.size !== undefined && length > BigInt(source.size - HEADER))
+    )
+      throw new PackageError(
+        `its manifest is said to have ${length} bytes`,
+        where,
+        "The package is cut off or damaged: fetch or build it again.",
+      );
     const dataAt = Math.ceil((HEADER + Number(length)) / ALIGN) * ALIGN;
     await read(HEADER + Number(length));
     let text: string;
     try {
-      text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(head.subarray(HEADER, HEADER + Number(length)));
+      text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(
+        head.subarray(HEADER, HEADER + Number(length)),
+      );
     } catch {
-      throw new PackageError("its manifest is not UTF-8", where, "The package is damaged: fetch or build it again.");
+      throw new PackageError(
+        "its manifest is not UTF-8",
+        where,
+        "The package is damaged: fetch or build it again.",
+      );
     }
-    const manifest = parseManifest(text, where, source.size === undefined ? undefined : Math.max(0, source.size - dataAt), beside);
-    if (signed(text) !== text) throw new PackageError("its manifest is not what its checksum says", where, "The package is damaged: fetch or build it again.");
+    const manifest = parseManifest(
+      text,
+      where,
+      source.size === undefined ? undefined : Math.max(0, source.size - dataAt),
+      beside,
+    );
+    if (signed(text) !== text)
+      throw new PackageError(
+        "its manifest is not what its checksum says",
+        where,
+        "The package is damaged: fetch or build it again.",
+      );
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
     const finish = async (wanted: Map<string, Extent[]>) => {
       const extents: Extent[] = [];
       let end = head.length;
       for (const [name, { offset, bytes }] of manifest.files) {
         end = Math.max(end, dataAt + offset + bytes);
-        for (const e of wanted.get(name) ?? []) extents.push({ start: dataAt + offset + e.start, bytes: e.bytes, write: e.write });
+        for (const e of wanted.get(name) ?? [])
+          extents.push({ start: dataAt + offset + e.start, bytes: e.bytes, write: e.write });
         if (name === "weights") continue;
         const target = new Uint8Array(bytes);
         files.set(name, target);
-        extents.push({ start: dataAt + offset, bytes, write: (chunk, at) => target.set(chunk, at) });
+        extents.push({
+          start: dataAt + offset,
+          bytes,
+          write: (chunk, at) => target.set(chunk, at),
+        });
       }
       const reached = await scatter(prepend(head, stream), 0, extents, end + (1 << 20));
       if (reached < end) throw cut();
       for (const [name, digest] of manifest.sha256) {
         const bytes = files.get(name);
         if (bytes && sha256(bytes) !== digest)
-          throw new PackageError(`file '${name}' in it is not what its checksum says`, where, "The package is damaged: fetch or build it again.");
+          throw new PackageError(
+            `file '${name}' in it is not what its checksum says`,
+            where,
+            "The package is damaged: fetch or build it again.",
+          );
       }
-      for (const { file, slots } of plansOf(manifest)) checkSlotTable(files.get(file)!, slots, where, file);
+      for (const { file, slots } of plansOf(manifest))
+        checkSlotTable(files.get(file)!, slots, where, file);
     };
     return { manifest, files, finish };
   } catch (e) {
@@ -429,7 +721,10 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
   }
 }
 
-async function* prepend(head: Uint8Array, rest: AsyncGenerator<Uint8Array<ArrayBuffer>>): AsyncGenerator<Uint8Array> {
+async function* prepend(
+  head: Uint8Array,
+  rest: AsyncGenerator<Uint8Array<ArrayBuffer>>,
+): AsyncGenerator<Uint8Array> {
   try {
     yield head;
     yield* rest;
@@ -444,7 +739,12 @@ export function isMagic(bytes: Uint8Array): boolean {
 }
 
 function notPackage(where: string): PackageError {
-  return new PackageError("it is not an Edgewise package", where, "A package is made by `edgewise build model-dir -o model.edge`; check that the address is the file's own and not that of a web page.");
+  return new PackageError(
+    "it is not an Edgewise package",
+    where,
+    "A package is made by `edgewise build model-dir -o model.edge`; check that the address " +
+      "is the file's own and not that of a web page.",
+  );
 }
 
 function concat(parts: Uint8Array[], bytes: number): Uint8Array {
@@ -464,8 +764,14 @@ function signed(text: string): string {
   return SUM + sha256(SUM + "0".repeat(DIGITS) + rest) + rest;
 }
 
-/** Makes a package: the inverse of `openPackage`, for the page's cache. `manifest.files` and `manifest.sha256` are made here. */
-export function makePackage(manifest: Record<string, unknown>, files: Map<string, Uint8Array<ArrayBuffer>>): Blob {
+/**
+ * Makes a package: the inverse of `openPackage`, for the page's cache. `manifest.files` and
+ * `manifest.sha256` are made here.
+ */
+export function makePackage(
+  manifest: Record<string, unknown>,
+  files: Map<string, Uint8Array<ArrayBuffer>>,
+): Blob {
   const table: Record<string, [number, number]> = {};
   const digests: Record<string, string> = {};
   const parts: BlobPart[] = [];
@@ -478,7 +784,17 @@ export function makePackage(manifest: Record<string, unknown>, files: Map<string
     at += padded;
   }
   const { manifest_sha256: _, ...rest } = manifest;
-  const json = new TextEncoder().encode(signed(JSON.stringify({ manifest_sha256: "0".repeat(DIGITS), ...rest, format: FORMAT, files: table, sha256: digests })));
+  const json = new TextEncoder().encode(
+    signed(
+      JSON.stringify({
+        manifest_sha256: "0".repeat(DIGITS),
+        ...rest,
+        format: FORMAT,
+        files: table,
+        sha256: digests,
+      }),
+    ),
+  );
   const head = new Uint8Array(Math.ceil((HEADER + json.length) / ALIGN) * ALIGN);
   head.set(new TextEncoder().encode(MAGIC));
   new DataView(head.buffer).setBigUint64(8, BigInt(json.length), true);

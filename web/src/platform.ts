@@ -1,6 +1,10 @@
-// What this browser can do. Features are detected once; the choice of a build follows from them and from what the caller asks.
+// What this browser can do. Features are detected once; the choice of a build follows from them and
+// from what the caller asks.
 
-/** The two builds of the engine. `simd128` runs everywhere; `relaxed-threads` has relaxed SIMD and shared memory for threads. */
+/**
+ * The two builds of the engine. `simd128` runs everywhere; `relaxed-threads` has relaxed SIMD and
+ * shared memory for threads.
+ */
 export type Flavour = "simd128" | "relaxed-threads";
 
 /** What this browser has. */
@@ -11,15 +15,25 @@ export interface Platform {
   relaxed: boolean;
   /** WebAssembly memory that can be shared, even if it may not be sent to threads. */
   shared: boolean;
-  /** The page is cross-origin isolated (COOP and COEP headers), which browsers demand before they let memory be shared. */
+  /**
+   * The page is cross-origin isolated (COOP and COEP headers), which browsers demand before they
+   * let memory be shared.
+   */
   isolated: boolean;
   /** Logical processors. */
   cores: number;
 }
 
-// Modules of one function that returns a v128: i8x16.popcnt(i8x16.splat(0)), and i8x16.relaxed_swizzle of two splats.
-const SIMD = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11];
-const RELAXED = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11];
+// Modules of one function that returns a v128: i8x16.popcnt(i8x16.splat(0)), and
+// i8x16.relaxed_swizzle of two splats.
+const SIMD = [
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15,
+  253, 98, 11,
+];
+const RELAXED = [
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15,
+  65, 2, 253, 15, 253, 128, 2, 11,
+];
 
 let found: Platform | undefined;
 
@@ -54,21 +68,42 @@ export interface Choice {
 }
 
 /** Picks a flavour and a number of threads from what there is and what the caller asked for. */
-export function choose(have: Platform, flavour: Flavour | "auto" = "auto", threads?: number): Choice {
-  const single = (f: Flavour, why: string): Choice => ({ flavour: f, threads: 1, whyNotThreads: why });
-  if (flavour === "simd128") return single("simd128", "the flavour simd128, which was asked for, has no threads");
-  const best: Flavour = flavour === "auto" && !(have.relaxed && have.shared) ? "simd128" : "relaxed-threads";
+export function choose(
+  have: Platform,
+  flavour: Flavour | "auto" = "auto",
+  threads?: number,
+): Choice {
+  const single = (f: Flavour, why: string): Choice => ({
+    flavour: f,
+    threads: 1,
+    whyNotThreads: why,
+  });
+  if (flavour === "simd128")
+    return single("simd128", "the flavour simd128, which was asked for, has no threads");
+  const best: Flavour =
+    flavour === "auto" && !(have.relaxed && have.shared) ? "simd128" : "relaxed-threads";
   if (threads === 1) return single(best, "one thread was asked for");
-  if (!have.relaxed) return single(best, "this browser lacks WebAssembly relaxed SIMD, which the build with threads needs");
+  if (!have.relaxed)
+    return single(
+      best,
+      "this browser lacks WebAssembly relaxed SIMD, which the build with threads needs",
+    );
   if (!have.isolated)
-    return single(best, "the page is not cross-origin isolated: serve it with the headers " +
-      "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp (or credentialless)");
+    return single(
+      best,
+      "the page is not cross-origin isolated: serve it with the headers " +
+        "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: " +
+        "require-corp (or credentialless)",
+    );
   if (!have.shared) return single(best, "this browser does not allow shared WebAssembly memory");
   if (threads === undefined && have.cores < 2) return single(best, "the device has one processor");
   return { flavour: best, threads: threads ?? defaultThreads(have.cores), whyNotThreads: "" };
 }
 
-/** Physical cores where the number suggests hyper-threads or efficiency cores, at most 8: more do not help a memory-bound decode. */
+/**
+ * Physical cores where the number suggests hyper-threads or efficiency cores, at most 8: more do
+ * not help a memory-bound decode.
+ */
 function defaultThreads(cores: number): number {
   return Math.min(8, cores <= 4 ? cores : Math.ceil(cores / 2));
 }

@@ -1,5 +1,5 @@
-// What page and worker say to each other. Calls carry an id, replies the same id in any order; events of a call (progress, tokens)
-// carry it too. Errors cross as class name, words and fields.
+// What page and worker say to each other. Calls carry an id, replies the same id in any order;
+// events of a call (progress, tokens) carry it too. Errors cross as class name, words and fields.
 
 import * as errors from "./errors.ts";
 import type { Urls } from "./env.ts";
@@ -15,7 +15,12 @@ import type { AdapterInfo } from "./training/adapters.ts";
 import type { PlainTensor } from "./tensor.ts";
 import type { ArtifactsInfo } from "./training/artifacts.ts";
 import type { KeptAdapter } from "./training/kept.ts";
-import type { StepEvent, TrainingFields, TrainingInfo, TrainingResult } from "./training/trainer.ts";
+import type {
+  StepEvent,
+  TrainingFields,
+  TrainingInfo,
+  TrainingResult,
+} from "./training/trainer.ts";
 
 export type { Urls };
 
@@ -67,7 +72,12 @@ export interface GenerateRequest {
   fields: Record<string, unknown>;
   options: TextOptions;
   /** Text is decoded as it comes, and sent as events. */
-  stream: { skip_prompt: boolean; decode: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } } | undefined;
+  stream:
+    | {
+        skip_prompt: boolean;
+        decode: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean };
+      }
+    | undefined;
   /** Token ids are sent as events. */
   tokens: boolean;
 }
@@ -76,8 +86,16 @@ export interface GenerateRequest {
 export interface Methods {
   load(request: LoadRequest): Loaded;
   generate(request: GenerateRequest): Generated;
-  encode(request: { model: number; text: string; add_special_tokens: boolean | undefined }): number[];
-  decode(request: { model: number; ids: number[]; options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } }): string;
+  encode(request: {
+    model: number;
+    text: string;
+    add_special_tokens: boolean | undefined;
+  }): number[];
+  decode(request: {
+    model: number;
+    ids: number[];
+    options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean };
+  }): string;
   chat(request: { model: number; messages: Message[]; options: Record<string, unknown> }): string;
   unload(request: { model: number }): void;
 
@@ -94,7 +112,11 @@ export interface Methods {
   train_close(request: { model: number }): AdapterInfo[];
 
   adapters(request: { model: number }): AdapterInfo[];
-  adapter_load(request: { model: number; files: { name: string; blob: Blob }[] | undefined; name: string }): AdapterInfo[];
+  adapter_load(request: {
+    model: number;
+    files: { name: string; blob: Blob }[] | undefined;
+    name: string;
+  }): AdapterInfo[];
   adapter_use(request: { model: number; name: string | null; scale: number }): AdapterInfo[];
   adapter_save(request: { model: number; name: string }): { name: string; blob: Blob }[];
   adapter_rename(request: { model: number; name: string; to: string }): AdapterInfo[];
@@ -102,7 +124,11 @@ export interface Methods {
   adapter_keep(request: { model: number; name: string }): number;
   adapter_kept(request: { model: number }): KeptAdapter[];
   adapter_forget(request: { model: number; name: string }): void;
-  adapter_merge(request: { model: number; name: string; files: { name: string; blob: Blob }[] | string | undefined }): Blob;
+  adapter_merge(request: {
+    model: number;
+    name: string;
+    files: { name: string; blob: Blob }[] | string | undefined;
+  }): Blob;
 
   /** Watches what the engine of a model (undefined: of the worker's session) runs. */
   profile_start(request: { model: number | undefined }): void;
@@ -115,8 +141,16 @@ export interface Methods {
   inference_read(request: { id: number }): Uint8Array<ArrayBuffer>;
   inference_drop(request: { ids: number[] }): void;
 
-  artifacts_open(request: { files: Record<string, Blob | string>; urls: Urls; flavour: Flavour | "auto"; threads: number | undefined }): ArtifactsInfo;
-  artifacts_run(request: { kind: "train" | "eval"; feeds: Record<string, PlainTensor> }): Record<string, PlainTensor>;
+  artifacts_open(request: {
+    files: Record<string, Blob | string>;
+    urls: Urls;
+    flavour: Flavour | "auto";
+    threads: number | undefined;
+  }): ArtifactsInfo;
+  artifacts_run(request: {
+    kind: "train" | "eval";
+    feeds: Record<string, PlainTensor>;
+  }): Record<string, PlainTensor>;
   artifacts_update(request: {}): void;
   artifacts_reset(request: {}): void;
   artifacts_rate(request: { rate: number | undefined }): number;
@@ -149,16 +183,33 @@ export interface ModelInfo {
   vocabSize: number;
   /** Whether messages can be given instead of a text. */
   hasChatTemplate: boolean;
-  /** How it can be trained (`fineTune`), with rows of a batch, tokens of a row and the compiled defaults; empty where it was compiled without. */
-  training: { adapter: "lora" | "full"; batch: number; sequence: number; learning_rate: number; optimizer: string; r?: number; lora_alpha?: number }[];
+  /**
+   * How it can be trained (`fineTune`), with rows of a batch, tokens of a row and the compiled
+   * defaults; empty where it was compiled without.
+   */
+  training: {
+    adapter: "lora" | "full";
+    batch: number;
+    sequence: number;
+    learning_rate: number;
+    optimizer: string;
+    r?: number;
+    lora_alpha?: number;
+  }[];
   /** Bytes. `engine` is all that the engine holds, the others are parts of it. */
   memory: { engine: number; weights: number; cachePerSequence: number };
-  /** Milliseconds: instantiating the engine, compiling in Pyodide (with its start), and loading in all. */
+  /**
+   * Milliseconds: instantiating the engine, compiling in Pyodide (with its start), and loading in
+   * all.
+   */
   ms: { engine: number; compile: number; load: number };
 }
 
 /** A model in the worker, by number. */
-export interface Loaded { model: number; info: ModelInfo }
+export interface Loaded {
+  model: number;
+  info: ModelInfo;
+}
 /** What a generation gave. */
 export interface Generated {
   /** TextGenerationOutput[], or a list of them for several inputs. */
@@ -172,18 +223,35 @@ export interface Generated {
 /** What `progress_callback` gets. The first five are those of transformers.js. */
 export type ProgressEvent =
   | { status: "initiate" | "download" | "done"; name: string; file: string }
-  /** `progress` in percent; `loaded` and `total` in bytes (`total` is 0 where the server does not say). */
-  | { status: "progress"; name: string; file: string; progress: number; loaded: number; total: number }
+  /**
+   * `progress` in percent; `loaded` and `total` in bytes (`total` is 0 where the server does not
+   * say).
+   */
+  | {
+      status: "progress";
+      name: string;
+      file: string;
+      progress: number;
+      loaded: number;
+      total: number;
+    }
   | { status: "ready"; name: string; task: string }
-  /** The model is compiled in the page: Pyodide starts (`pyodide`), then Python compiles (`compile`). */
+  /**
+   * The model is compiled in the page: Pyodide starts (`pyodide`), then Python compiles
+   * (`compile`).
+   */
   | { status: "compile"; name: string; stage: "pyodide" | "compile" | "done"; message: string }
   /** Something did not work, and what was asked for is done without it. */
   | { status: "warning"; name: string; message: string };
 
 /** A call on its way. */
-export type Call = { [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] } }[keyof Methods];
+export type Call = {
+  [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] };
+}[keyof Methods];
 /** What the page posts. */
-export type ToWorker = Call | { id: number; abort: true; reason: string | undefined }
+export type ToWorker =
+  | Call
+  | { id: number; abort: true; reason: string | undefined }
   /** First of all. `life`: the lock to hold while it lives (lives.ts). */
   | { start: { life: string; stallTimeout: number } }
   /** Last of all: it ends its threads, says that it has, and is ended. */
@@ -219,19 +287,43 @@ export function plainError(e: unknown): PlainError {
   const fields: Record<string, unknown> = {};
   if (error instanceof errors.EdgewiseError) {
     for (const [key, value] of Object.entries(error))
-      if (!["name", "what", "where", "remedy", "message", "stack", "cause"].includes(key) && cloneable(value)) fields[key] = value;
-    return { name: error.name, what: error.what, where: error.where, remedy: error.remedy, stack: error.stack ?? "", fields };
+      if (
+        !["name", "what", "where", "remedy", "message", "stack", "cause"].includes(key) &&
+        cloneable(value)
+      )
+        fields[key] = value;
+    return {
+      name: error.name,
+      what: error.what,
+      where: error.where,
+      remedy: error.remedy,
+      stack: error.stack ?? "",
+      fields,
+    };
   }
-  return { name: "EngineError", what: `${error.name}: ${error.message}`, where: "", remedy: "This is a mistake in Edgewise; please report it.", stack: error.stack ?? "", fields };
+  return {
+    name: "EngineError",
+    what: `${error.name}: ${error.message}`,
+    where: "",
+    remedy: "This is a mistake in Edgewise; please report it.",
+    stack: error.stack ?? "",
+    fields,
+  };
 }
 
 /** The error that `plainError` took apart; its stack in the worker is `workerStack`. */
 export function makeError(plain: PlainError): errors.EdgewiseError {
   const found: unknown = (errors as Record<string, unknown>)[plain.name];
-  const type = (typeof found === "function" && (found === errors.EdgewiseError || found.prototype instanceof errors.EdgewiseError) ? found : errors.EdgewiseError) as ErrorClass;
+  const type = (
+    typeof found === "function" &&
+    (found === errors.EdgewiseError || found.prototype instanceof errors.EdgewiseError)
+      ? found
+      : errors.EdgewiseError
+  ) as ErrorClass;
   const error = new type(plain.what, plain.where, plain.remedy);
   Object.assign(error, plain.fields);
-  if (plain.stack) Object.defineProperty(error, "workerStack", { value: plain.stack, enumerable: false });
+  if (plain.stack)
+    Object.defineProperty(error, "workerStack", { value: plain.stack, enumerable: false });
   return error;
 }
 

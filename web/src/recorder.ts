@@ -1,4 +1,5 @@
-// In the worker: times the steps of the plans that an engine runs while a profile watches it, and measures what the engine could reach.
+// In the worker: times the steps of the plans that an engine runs while a profile watches it, and
+// measures what the engine could reach.
 
 import { Engine, type Described, type Plan } from "./engine.ts";
 import { InputError } from "./errors.ts";
@@ -8,9 +9,15 @@ import type { Limits, PlanNotes, ProfileData } from "./profile.ts";
 /** Part of a package: python/edgewise/plan/notes.py. */
 export const NOTES = "//notes";
 
-interface Watched { known: Described; runs: ProfileData["plans"][number]["runs"] }
+interface Watched {
+  known: Described;
+  runs: ProfileData["plans"][number]["runs"];
+}
 
-/** Watches an engine's runs, step by step, from its construction on. @throws InputError: another one watches */
+/**
+ * Watches an engine's runs, step by step, from its construction on. @throws InputError: another one
+ * watches
+ */
 export class Recorder {
   private readonly plans = new Map<Plan, Watched>();
   /** Of plans that were let go meanwhile, whose addresses may come again. */
@@ -18,7 +25,8 @@ export class Recorder {
   private readonly begun = performance.now();
 
   constructor(private readonly engine: Engine) {
-    if (engine.watcher) throw new InputError("another profile is watching already", "profile", "Let it end first.");
+    if (engine.watcher)
+      throw new InputError("another profile is watching already", "profile", "Let it end first.");
     engine.watcher = this;
   }
 
@@ -42,7 +50,11 @@ export class Recorder {
       this.plans.set(plan, (watched = { known, runs: [] }));
     }
     const [low, high] = known.range;
-    watched!.runs.push({ at: began - this.begun, ms, place: high > low ? (known.first - low) / (high - low) : 0 });
+    watched!.runs.push({
+      at: began - this.begun,
+      ms,
+      place: high > low ? (known.first - low) / (high - low) : 0,
+    });
   }
 
   /** Ends the watch. */
@@ -50,10 +62,22 @@ export class Recorder {
     const { engine } = this;
     const wallMs = performance.now() - this.begun;
     this.release();
-    const plans = await Promise.all([...this.gone, ...this.plans.values()].map(async ({ known, runs }) => ({
-      name: known.title, arenaBytes: known.arenaBytes, kernels: known.kernels, notes: await notesOf(known), runs,
-    })));
-    return { flavour: engine.choice.flavour, threads: engine.choice.threads, wallMs, limits: plans.length ? await limits(engine) : {}, plans };
+    const plans = await Promise.all(
+      [...this.gone, ...this.plans.values()].map(async ({ known, runs }) => ({
+        name: known.title,
+        arenaBytes: known.arenaBytes,
+        kernels: known.kernels,
+        notes: await notesOf(known),
+        runs,
+      })),
+    );
+    return {
+      flavour: engine.choice.flavour,
+      threads: engine.choice.threads,
+      wallMs,
+      limits: plans.length ? await limits(engine) : {},
+      plans,
+    };
   }
 
   /** Ends the watch; nothing is wanted of it. */
@@ -66,12 +90,41 @@ export class Recorder {
 async function notesOf({ notes, title, kernels }: Described): Promise<PlanNotes | undefined> {
   if (!notes) return undefined;
   try {
-    const { names, plans } = JSON.parse(await inflated(notes)) as { names: string[]; plans: Record<string, { node: number[]; op: number[]; operations: (number | number[])[]; bytes: (number | number[])[]; in_use: number[]; integer: number[] }> };
+    const { names, plans } = JSON.parse(await inflated(notes)) as {
+      names: string[];
+      plans: Record<
+        string,
+        {
+          node: number[];
+          op: number[];
+          operations: (number | number[])[];
+          bytes: (number | number[])[];
+          in_use: number[];
+          integer: number[];
+        }
+      >;
+    };
     const found = plans[title];
     const texts = (of: number[]) => of.map((i) => String(names[i]));
-    const pairs = (of: (number | number[])[]) => of.map((x): [number, number] => (typeof x === "number" ? [x, x] : [Number(x[0]), Number(x[1])]));
-    if (!found || [found.node, found.op, found.operations, found.bytes, found.in_use, found.integer].some((list) => list.length !== kernels.length)) return undefined;
-    return { node: texts(found.node), op: texts(found.op), operations: pairs(found.operations), bytes: pairs(found.bytes), inUse: found.in_use.map(Number), integer: found.integer.map(Boolean) };
+    const pairs = (of: (number | number[])[]) =>
+      of.map((x): [number, number] =>
+        typeof x === "number" ? [x, x] : [Number(x[0]), Number(x[1])],
+      );
+    if (
+      !found ||
+      [found.node, found.op, found.operations, found.bytes, found.in_use, found.integer].some(
+        (list) => list.length !== kernels.length,
+      )
+    )
+      return undefined;
+    return {
+      node: texts(found.node),
+      op: texts(found.op),
+      operations: pairs(found.operations),
+      bytes: pairs(found.bytes),
+      inUse: found.in_use.map(Number),
+      integer: found.integer.map(Boolean),
+    };
   } catch {
     return undefined; // a profile without names is better than none
   }
@@ -82,7 +135,8 @@ const MOST_NOTES = 64 << 20; // bytes that they may unpack to
 async function inflated(bytes: Uint8Array): Promise<string> {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
-  void writer.write(bytes as Uint8Array<ArrayBuffer>).catch(() => undefined); // the reader gets the same error
+  // the reader gets the same error
+  void writer.write(bytes as Uint8Array<ArrayBuffer>).catch(() => undefined);
   void writer.close().catch(() => undefined);
   const reader = readable.getReader();
   const decoder = new TextDecoder();
@@ -107,7 +161,8 @@ async function limits({ choice, options }: Engine): Promise<Limits> {
   let engine: Engine | undefined;
   try {
     engine = await Engine.open({ ...options, flavour: choice.flavour, threads: choice.threads });
-    for (const name of ["float32", "int8", "memory"] as const) found[name] = reached(engine, ...LIMITS[name]);
+    for (const name of ["float32", "int8", "memory"] as const)
+      found[name] = reached(engine, ...LIMITS[name]);
     measured.set(key, found);
   } catch {
     // A profile without some of its limits is better than none.
@@ -116,7 +171,10 @@ async function limits({ choice, options }: Engine): Promise<Limits> {
   return found;
 }
 
-/** Billions of operations or bytes per second in the plan's last step; undefined where the engine was made without its kernel, or there is no memory for it. */
+/**
+ * Billions of operations or bytes per second in the plan's last step; undefined where the engine
+ * was made without its kernel, or there is no memory for it.
+ */
 function reached(engine: Engine, base64: string, work: number): number | undefined {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
   const view = new DataView(bytes.buffer);
@@ -129,7 +187,8 @@ function reached(engine: Engine, base64: string, work: number): number | undefin
       const size = Number(view.getBigInt64(slotsAt + 16 * slot, true));
       const address = engine.alloc(size, "a measurement", true);
       held.push(address);
-      engine.bytes(address, size).fill(0x3d); // small numbers: pages that nobody has written may all be one
+      // small numbers: pages that nobody has written may all be one
+      engine.bytes(address, size).fill(0x3d);
       engine.bind(plan, slot, address, size);
     }
     const last = engine.describe(plan).kernels.length - 1;
@@ -140,7 +199,8 @@ function reached(engine: Engine, base64: string, work: number): number | undefin
       engine.runStep(plan, last, "limit");
       times.push(Math.max(performance.now() - begin, 0.005)); // the clock's resolution
     }
-    return work / times.sort((a, b) => a - b)[times.length >> 3]! / 1e6; // of the quickest eighth: a clock may jump
+    // of the quickest eighth: a clock may jump
+    return work / times.sort((a, b) => a - b)[times.length >> 3]! / 1e6;
   } catch {
     return undefined;
   } finally {

@@ -1,15 +1,22 @@
-// Which regular expressions of a tokenizer.json may be handed to a backtracking matcher. The same as
-// python/edgewise/text/regex_limits.py, which says why; the vectors are tests/conformance/tokenizers.json.
+// Which regular expressions of a tokenizer.json may be handed to a backtracking matcher. The same
+// as python/edgewise/text/regex_limits.py, which says why; the vectors are
+// tests/conformance/tokenizers.json.
 
 /** Of a repetition without an upper bound. */
 const MANY = 2 ** 30;
-/** A repetition of more counts as one without an upper bound; also the longest text that a back reference may stand for. */
+/**
+ * A repetition of more counts as one without an upper bound; also the longest text that a back
+ * reference may stand for.
+ */
 const BOUNDED = 64;
 
 /** What is wrong with a pattern, as the end of a sentence that begins with it. */
 export class RegexError extends Error {}
 
-/** One item of a sequence: a set (one character), an anchor, a group, a look-ahead or a look-behind, and how often it comes. */
+/**
+ * One item of a sequence: a set (one character), an anchor, a group, a look-ahead or a look-behind,
+ * and how often it comes.
+ */
 interface Item {
   kind: "set" | "zero" | "group" | "look" | "behind";
   text: string;
@@ -20,22 +27,37 @@ interface Item {
   wide: boolean;
 }
 
-const item = (kind: Item["kind"], text = "", wide = false): Item => ({ kind, text, branches: [], low: 1, high: 1, wide });
+const item = (kind: Item["kind"], text = "", wide = false): Item => ({
+  kind,
+  text,
+  branches: [],
+  low: 1,
+  high: 1,
+  wide,
+});
 
 /**
  * Returns the fewest characters that a match of the pattern has.
- * @throws RegexError where the pattern is not safe, or larger than allowed. What is no pattern passes: the library says what is wrong.
+ * @throws RegexError where the pattern is not safe, or larger than allowed. What is no pattern
+ *   passes: the library says what is wrong. /
  */
-export function checkRegex(pattern: string, mostChars: number, mostDepth: number, mostStates: number): number {
+export function checkRegex(
+  pattern: string,
+  mostChars: number,
+  mostDepth: number,
+  mostStates: number,
+): number {
   const characters = Array.from(pattern);
   if (characters.length > mostChars) throw new RegexError(`has ${characters.length} characters`);
   const parser = new Parser(characters, mostDepth);
   const branches = parser.parse();
   for (const number of parser.references) {
     const group = parser.groups[number - 1];
-    if (!group || longest(group.branches) > BOUNDED) throw new RegexError("has a back reference to a group of any length");
+    if (!group || longest(group.branches) > BOUNDED)
+      throw new RegexError("has a back reference to a group of any length");
   }
-  if (states(branches) > mostStates) throw new RegexError("is too large with its repetitions written out");
+  if (states(branches) > mostStates)
+    throw new RegexError("is too large with its repetitions written out");
   check(branches, []);
   return width(branches);
 }
@@ -46,11 +68,15 @@ class Parser {
   readonly references: number[] = [];
   private i = 0;
 
-  constructor(private readonly p: string[], private readonly mostDepth: number) {}
+  constructor(
+    private readonly p: string[],
+    private readonly mostDepth: number,
+  ) {}
 
   /** The branches up to ")" or the end. */
   parse(depth = 0): Item[][] {
-    if (depth > this.mostDepth) throw new RegexError(`has groups nested more than ${this.mostDepth} deep`);
+    if (depth > this.mostDepth)
+      throw new RegexError(`has groups nested more than ${this.mostDepth} deep`);
     const branches: Item[][] = [[]];
     while (this.i < this.p.length) {
       const s = this.p[this.i]!;
@@ -101,7 +127,8 @@ class Parser {
     const start = this.i;
     const s = this.at(start + 1);
     this.i += 2;
-    if (s && "kg".includes(s) && this.is(this.i, "<'{")) throw new RegexError("has a named back reference or calls a group");
+    if (s && "kg".includes(s) && this.is(this.i, "<'{"))
+      throw new RegexError("has a named back reference or calls a group");
     if (s && "123456789".includes(s)) {
       while (this.is(this.i, "0123456789") && this.i - start < 4) this.i++;
       this.references.push(Number(this.text(start + 1)));
@@ -126,7 +153,8 @@ class Parser {
         this.i++;
         first = false;
       } else if (s === "[") {
-        if (++depth > this.mostDepth) throw new RegexError(`has classes nested more than ${this.mostDepth} deep`);
+        if (++depth > this.mostDepth)
+          throw new RegexError(`has classes nested more than ${this.mostDepth} deep`);
         if (this.at(this.i) === "^") this.i++;
         first = true;
       } else if (s === "]" && !first) {
@@ -147,7 +175,8 @@ class Parser {
       else if (one === ":" || one === ">") this.i += 2;
       else if (captures) {
         const end = this.find(one === "'" ? "'" : ">", this.i + 2);
-        if (end < 0 || (one === "P" && two !== "<")) throw new RegexError("has a named back reference or calls a group");
+        if (end < 0 || (one === "P" && two !== "<"))
+          throw new RegexError("has a named back reference or calls a group");
         this.i = end + 1;
       } else if (one === "#") {
         const end = this.find(")", this.i);
@@ -171,7 +200,10 @@ class Parser {
     return found;
   }
 
-  /** Reads what repeats an item: "*", "+", "?", "{low,high}", each with "?" or "+" behind it; several multiply. */
+  /**
+   * Reads what repeats an item: "*", "+", "?", "{low,high}", each with "?" or "+" behind it;
+   * several multiply.
+   */
   private quantifiers(found: Item): void {
     while (this.i < this.p.length) {
       const s = this.p[this.i]!;
@@ -184,7 +216,9 @@ class Parser {
       }
       this.i += n;
       if (this.is(this.i, "?+")) this.i++;
-      if (found.high > 1 && high > 1) Object.assign(found, { kind: "group", branches: [[{ ...found }]], low: 1, high: 1 }); // of a repetition
+      // of a repetition
+      if (found.high > 1 && high > 1)
+        Object.assign(found, { kind: "group", branches: [[{ ...found }]], low: 1, high: 1 });
       found.low = Math.min(MANY, found.low * low);
       found.high = Math.min(MANY, found.high * high);
     }
@@ -201,36 +235,77 @@ class Parser {
 }
 
 function states(branches: Item[][]): number {
-  return branches.flat().reduce((sum, x) => sum + Math.min(MANY, (x.high < MANY ? x.high : Math.max(1, x.low)) * Math.max(1, x.branches.length ? states(x.branches) : 1)), 0);
+  return branches
+    .flat()
+    .reduce(
+      (sum, x) =>
+        sum +
+        Math.min(
+          MANY,
+          (x.high < MANY ? x.high : Math.max(1, x.low)) *
+            Math.max(1, x.branches.length ? states(x.branches) : 1),
+        ),
+      0,
+    );
 }
 
 function width(branches: Item[][]): number {
-  return Math.min(...branches.map((branch) => Math.min(MANY, branch.reduce((sum, x) => sum + x.low * (x.kind === "set" ? 1 : x.kind === "group" ? width(x.branches) : 0), 0))));
+  return Math.min(
+    ...branches.map((branch) =>
+      Math.min(
+        MANY,
+        branch.reduce(
+          (sum, x) =>
+            sum + x.low * (x.kind === "set" ? 1 : x.kind === "group" ? width(x.branches) : 0),
+          0,
+        ),
+      ),
+    ),
+  );
 }
 
 function longest(branches: Item[][]): number {
-  return Math.max(...branches.map((branch) => Math.min(MANY, branch.reduce((sum, x) => sum + x.high * (x.kind === "set" ? 1 : x.kind === "group" ? longest(x.branches) : 0), 0))));
+  return Math.max(
+    ...branches.map((branch) =>
+      Math.min(
+        MANY,
+        branch.reduce(
+          (sum, x) =>
+            sum + x.high * (x.kind === "set" ? 1 : x.kind === "group" ? longest(x.branches) : 0),
+          0,
+        ),
+      ),
+    ),
+  );
 }
 
 function repeats(branches: Item[][]): boolean {
   return branches.some((branch) => branch.some((x) => x.high > BOUNDED || repeats(x.branches)));
 }
 
-/** Looks for repetitions that multiply. `before`: the unbounded repetitions that a match has just left and whose characters what follows may share; returns those after. */
+/**
+ * Looks for repetitions that multiply. `before`: the unbounded repetitions that a match has just
+ * left and whose characters what follows may share; returns those after.
+ */
 function check(branches: Item[][], before: readonly Item[]): Item[] {
   const after: Item[] = [];
   for (const branch of branches) {
     let open = [...before];
     for (const x of branch) {
-      if (x.kind === "behind" && repeats(x.branches)) throw new RegexError("has a repetition inside a look-behind");
+      if (x.kind === "behind" && repeats(x.branches))
+        throw new RegexError("has a repetition inside a look-behind");
       const unbounded = x.high > BOUNDED;
       const needs = x.low > 0 && x.kind !== "zero" && (x.kind !== "group" || width(x.branches) > 0);
-      if (needs && open.length > 2) throw new RegexError("has three repetitions that can share characters before something that must follow");
+      if (needs && open.length > 2)
+        throw new RegexError(
+          "has three repetitions that can share characters before something that must follow",
+        );
       if (x.kind === "look" || x.kind === "behind") check(x.branches, []);
       else if (x.kind === "group") {
         open = check(x.branches, x.low === 1 && x.high === 1 ? open : []);
         if (unbounded) open.push(x);
-      } else if (x.kind === "set" && unbounded) open = [...open.filter((o) => o.wide || x.wide || o.text === x.text), x];
+      } else if (x.kind === "set" && unbounded)
+        open = [...open.filter((o) => o.wide || x.wide || o.text === x.text), x];
       else if (needs) open = []; // what must follow a repetition is where it ends
     }
     for (const o of open) if (!after.includes(o)) after.push(o);

@@ -1,11 +1,15 @@
-// Seeds of random numbers. What the engine draws follows from one int64 per plan run; python/edgewise/seeds.py has the same.
+// Seeds of random numbers. What the engine draws follows from one int64 per plan run;
+// python/edgewise/seeds.py has the same.
 
 import { InputError } from "./errors.ts";
 
 const MASK64 = (1n << 64n) - 1n;
 const MASK63 = (1n << 63n) - 1n;
 
-/** The int64 that random numbers of run number `run` follow from (the finalizer of SplitMix64; Steele, Lea, Flood 2014). */
+/**
+ * The int64 that random numbers of run number `run` follow from (the finalizer of SplitMix64;
+ * Steele, Lea, Flood 2014).
+ */
 export function seedOfRun(seed: bigint, run: number): bigint {
   let z = (seed * 0x9e3779b97f4a7c15n + BigInt(run) + 1n) & MASK64;
   z = ((z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK64;
@@ -18,14 +22,30 @@ export function randomSeed(): bigint {
   return crypto.getRandomValues(new BigUint64Array(1))[0]! & MASK63;
 }
 
-/** A caller's seed as a bigint; undefined where there is none. @throws InputError unless it is an integer from 0 to 2^63 - 1 */
+/**
+ * A caller's seed as a bigint; undefined where there is none. @throws InputError unless it is an
+ * integer from 0 to 2^63 - 1
+ */
 export function checkSeed(seed: unknown, where: string): bigint | undefined {
   if (seed === undefined || seed === null) return undefined;
-  if ((typeof seed === "bigint" || Number.isSafeInteger(seed)) && (seed as number) >= 0 && BigInt(seed as number) <= MASK63) return BigInt(seed as number);
-  throw new InputError(`${String(seed).slice(0, 40)} is no seed`, where, "Give an integer from 0 to 2^63 - 1 (above 2^53 as a bigint), or leave it out for other random numbers in each run.");
+  if (
+    (typeof seed === "bigint" || Number.isSafeInteger(seed)) &&
+    (seed as number) >= 0 &&
+    BigInt(seed as number) <= MASK63
+  )
+    return BigInt(seed as number);
+  throw new InputError(
+    `${String(seed).slice(0, 40)} is no seed`,
+    where,
+    "Give an integer from 0 to 2^63 - 1 (above 2^53 as a bigint), or leave it out for other " +
+      "random numbers in each run.",
+  );
 }
 
-/** The seeds of one run of a model: each execution of a plan that draws random numbers takes the next one. */
+/**
+ * The seeds of one run of a model: each execution of a plan that draws random numbers takes the
+ * next one.
+ */
 export class RunSeeds {
   private taken = 0;
   constructor(private seed: bigint | undefined) {}

@@ -1,4 +1,5 @@
-// SHA-256 in pieces, which crypto.subtle cannot do (and which works on pages without a secure context).
+// SHA-256 in pieces, which crypto.subtle cannot do (and which works on pages without a secure
+// context).
 
 const K = new Uint32Array(64);
 const START = new Uint32Array(8);
@@ -54,33 +55,60 @@ export class Sha256 {
 
   private block(p: Uint8Array, at: number): void {
     const { w, h } = this;
-    for (let i = 0; i < 16; i++, at += 4) w[i] = (p[at]! << 24) | (p[at + 1]! << 16) | (p[at + 2]! << 8) | p[at + 3]!;
+    for (let i = 0; i < 16; i++, at += 4)
+      w[i] = (p[at]! << 24) | (p[at + 1]! << 16) | (p[at + 2]! << 8) | p[at + 3]!;
     for (let i = 16; i < 64; i++) {
-      const x = w[i - 15]!, y = w[i - 2]!;
+      const x = w[i - 15]!,
+        y = w[i - 2]!;
       const s0 = ((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3);
       const s1 = ((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10);
       w[i] = (w[i - 16]! + s0 + w[i - 7]! + s1) | 0;
     }
-    let a = h[0]! | 0, b = h[1]! | 0, c = h[2]! | 0, d = h[3]! | 0, e = h[4]! | 0, f = h[5]! | 0, g = h[6]! | 0, hh = h[7]! | 0;
+    let a = h[0]! | 0,
+      b = h[1]! | 0,
+      c = h[2]! | 0,
+      d = h[3]! | 0,
+      e = h[4]! | 0,
+      f = h[5]! | 0,
+      g = h[6]! | 0,
+      hh = h[7]! | 0;
     for (let i = 0; i < 64; i++) {
       const s1 = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
       const t1 = (hh + s1 + ((e & f) ^ (~e & g)) + K[i]! + w[i]!) | 0;
       const s0 = ((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10));
       const t2 = (s0 + ((a & b) ^ (a & c) ^ (b & c))) | 0;
-      hh = g; g = f; f = e; e = (d + t1) | 0; d = c; c = b; b = a; a = (t1 + t2) | 0;
+      hh = g;
+      g = f;
+      f = e;
+      e = (d + t1) | 0;
+      d = c;
+      c = b;
+      b = a;
+      a = (t1 + t2) | 0;
     }
-    h[0]! += a; h[1]! += b; h[2]! += c; h[3]! += d; h[4]! += e; h[5]! += f; h[6]! += g; h[7]! += hh;
+    h[0]! += a;
+    h[1]! += b;
+    h[2]! += c;
+    h[3]! += d;
+    h[4]! += e;
+    h[5]! += f;
+    h[6]! += g;
+    h[7]! += hh;
   }
 }
 
 /** 64 hexadecimal digits of all parts, texts as UTF-8. */
 export function sha256(...parts: (Uint8Array | string)[]): string {
   const hash = new Sha256();
-  for (const part of parts) hash.update(typeof part === "string" ? new TextEncoder().encode(part) : part);
+  for (const part of parts)
+    hash.update(typeof part === "string" ? new TextEncoder().encode(part) : part);
   return hash.hex();
 }
 
-/** What an integrity option says, as hexadecimal digits: 64 of them, or `sha256-` and hex or base64 (as in `<script integrity>`). */
+/**
+ * What an integrity option says, as hexadecimal digits: 64 of them, or `sha256-` and hex or base64
+ * (as in `<script integrity>`).
+ */
 export function digestOf(integrity: string): string | undefined {
   const text = integrity.trim().replace(/^sha-?256[-:]/i, "");
   if (/^[0-9a-f]{64}$/i.test(text)) return text.toLowerCase();

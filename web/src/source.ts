@@ -1,5 +1,6 @@
-// Where the bytes of a model come from: an address (http.ts), a Blob (blobs.ts) or the page's memory, read as a stream from any offset. A
-// download that ends early, or that is not what its checksum says, is an error and never a short result.
+// Where the bytes of a model come from: an address (http.ts), a Blob (blobs.ts) or the page's
+// memory, read as a stream from any offset. A download that ends early, or that is not what its
+// checksum says, is an error and never a short result.
 
 import { throwIfAborted } from "./abort.ts";
 import { BLOB_PIECE, BlobReader } from "./blobs.ts";
@@ -18,9 +19,15 @@ export interface ByteSource {
   readonly size: number | undefined;
   /** What changes when the content does (an ETag, say). Undefined where nothing tells. */
   readonly validator: string | undefined;
-  /** Resolves once `size` and `validator` are known, if they can be. Throws where the source is not there. */
+  /**
+   * Resolves once `size` and `validator` are known, if they can be. Throws where the source is not
+   * there.
+   */
   open(): Promise<void>;
-  /** The bytes from `offset` on, to the end. A chunk is good until the next one is asked for: it may lie in the same memory. */
+  /**
+   * The bytes from `offset` on, to the end. A chunk is good until the next one is asked for: it may
+   * lie in the same memory.
+   */
   stream(offset?: number): AsyncGenerator<Uint8Array<ArrayBuffer>>;
 }
 
@@ -35,7 +42,11 @@ export function isEdgewise(e: unknown): e is EdgewiseError {
 /** @throws ModelError: the bytes are not those that were to come */
 export function checkDigest(found: string, wanted: string, where: string): void {
   if (found !== wanted)
-    throw new ModelError(`its SHA-256 is ${found}, not ${wanted}`, where, "The file was damaged or replaced. Fetch it again, or correct the integrity option.");
+    throw new ModelError(
+      `its SHA-256 is ${found}, not ${wanted}`,
+      where,
+      "The file was damaged or replaced. Fetch it again, or correct the integrity option.",
+    );
 }
 
 /** A file the visitor gave, or one in the browser's storage. */
@@ -43,7 +54,14 @@ export class BlobSource implements ByteSource {
   readonly size: number;
   readonly validator: undefined;
 
-  constructor(readonly blob: Blob, readonly name: string, private readonly options: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {}) {
+  constructor(
+    readonly blob: Blob,
+    readonly name: string,
+    private readonly options: {
+      signal?: AbortSignal | undefined;
+      onBytes?: OnBytes | undefined;
+    } = {},
+  ) {
     this.size = blob.size;
   }
 
@@ -78,7 +96,14 @@ export class BytesSource implements ByteSource {
   readonly size: number;
   readonly validator: undefined;
 
-  constructor(private readonly bytes: Uint8Array<ArrayBuffer>, readonly name: string, private readonly options: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {}) {
+  constructor(
+    private readonly bytes: Uint8Array<ArrayBuffer>,
+    readonly name: string,
+    private readonly options: {
+      signal?: AbortSignal | undefined;
+      onBytes?: OnBytes | undefined;
+    } = {},
+  ) {
     this.size = bytes.length;
   }
 
@@ -96,16 +121,24 @@ export class BytesSource implements ByteSource {
 }
 
 /** Bytes of another thread's memory, which sends them when they are asked for (`hand`). */
-export interface Handed { name: string; size: number; port: MessagePort }
+export interface Handed {
+  name: string;
+  size: number;
+  port: MessagePort;
+}
 
 /**
- * Lets a worker read bytes that stay here: piece by piece, in two buffers that go to and fro. Sent as they are they would be copied twice in one piece and be in memory three times; as a
- * Blob they would go to another process and back, which has room for some 500 MB in a private window.
+ * Lets a worker read bytes that stay here: piece by piece, in two buffers that go to and fro. Sent
+ * as they are they would be copied twice in one piece and be in memory three times; as a Blob they
+ * would go to another process and back, which has room for some 500 MB in a private window. /
  */
 export function hand(bytes: Uint8Array, name: string): Handed {
   const { port1, port2 } = new MessageChannel();
-  port1.onmessage = ({ data: { at, buffer } }: MessageEvent<{ at: number; buffer: ArrayBuffer }>) => {
-    const piece = bytes.length ? bytes.subarray(at, at + buffer.byteLength) : bytes; // none, once its buffer has been given away
+  port1.onmessage = ({
+    data: { at, buffer },
+  }: MessageEvent<{ at: number; buffer: ArrayBuffer }>) => {
+    // none, once its buffer has been given away
+    const piece = bytes.length ? bytes.subarray(at, at + buffer.byteLength) : bytes;
     if (piece.length) new Uint8Array(buffer).set(piece);
     port1.postMessage({ buffer, length: piece.length }, [buffer]);
   };
@@ -118,7 +151,13 @@ export class HandedSource implements ByteSource {
   readonly name: string;
   readonly validator: undefined;
 
-  constructor(private readonly handed: Handed, private readonly options: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {}) {
+  constructor(
+    private readonly handed: Handed,
+    private readonly options: {
+      signal?: AbortSignal | undefined;
+      onBytes?: OnBytes | undefined;
+    } = {},
+  ) {
     ({ size: this.size, name: this.name } = handed);
   }
 
@@ -143,9 +182,22 @@ export class HandedSource implements ByteSource {
     try {
       for (let at = offset; at < this.size; ) {
         throwIfAborted(signal);
-        if (!arrived.length) await within(new Promise<void>((resolve) => (wake = resolve)), () => stalled("the page's thread, which has the file's bytes,", this.name, "Let the page's thread come to its event loop while a model loads."));
+        if (!arrived.length)
+          await within(new Promise<void>((resolve) => (wake = resolve)), () =>
+            stalled(
+              "the page's thread, which has the file's bytes,",
+              this.name,
+              "Let the page's thread come to its event loop while a model loads.",
+            ),
+          );
         const { buffer, length } = arrived.shift()!;
-        if (length < Math.min(PIECE, this.size - at)) throw new ModelError(`its bytes end at ${at + length} of ${this.size}`, this.name, "The buffer was transferred to another thread while it was read: give one that stays, or a copy.");
+        if (length < Math.min(PIECE, this.size - at))
+          throw new ModelError(
+            `its bytes end at ${at + length} of ${this.size}`,
+            this.name,
+            "The buffer was transferred to another thread while it was read: give one that " +
+              "stays, or a copy.",
+          );
         at += length;
         onBytes?.(at, this.size);
         yield new Uint8Array(buffer, 0, length);
@@ -166,7 +218,10 @@ export interface ChunkReader {
 const PIECE = 1 << 20;
 const BLOB_PART = 8 << 20;
 
-/** Reads a response into one buffer again and again, where the browser can do that: chunks of their own pile up by the hundreds of MB before they are collected. */
+/**
+ * Reads a response into one buffer again and again, where the browser can do that: chunks of their
+ * own pile up by the hundreds of MB before they are collected.
+ */
 export function readerOf(body: ReadableStream<Uint8Array<ArrayBuffer>>): ChunkReader {
   let reader: ReadableStreamBYOBReader;
   try {
@@ -186,13 +241,21 @@ export function readerOf(body: ReadableStream<Uint8Array<ArrayBuffer>>): ChunkRe
 }
 
 /** All bytes of a source, for files that are small. */
-export async function readAll(source: ByteSource, limit = 1 << 30): Promise<Uint8Array<ArrayBuffer>> {
+export async function readAll(
+  source: ByteSource,
+  limit = 1 << 30,
+): Promise<Uint8Array<ArrayBuffer>> {
   await source.open();
   const parts: Uint8Array<ArrayBuffer>[] = [];
   let total = 0;
   for await (const chunk of source.stream()) {
     total += chunk.length;
-    if (total > limit) throw new ModelError(`it is larger than ${megabytes(limit)}`, source.name, "Is it the right file?");
+    if (total > limit)
+      throw new ModelError(
+        `it is larger than ${megabytes(limit)}`,
+        source.name,
+        "Is it the right file?",
+      );
     parts.push(chunk.slice());
   }
   if (parts.length === 1) return parts[0]!;
@@ -232,8 +295,16 @@ export interface Extent {
   write(chunk: Uint8Array, at: number): void;
 }
 
-/** Hands the bytes of a stream, which begins at `from`, to the extents that want them. Reads it to its end, so that checksums and caches see all of it. Returns the offset that was reached. */
-export async function scatter(stream: AsyncIterable<Uint8Array>, from: number, extents: Extent[], limit = Infinity): Promise<number> {
+/**
+ * Hands the bytes of a stream, which begins at `from`, to the extents that want them. Reads it to
+ * its end, so that checksums and caches see all of it. Returns the offset that was reached.
+ */
+export async function scatter(
+  stream: AsyncIterable<Uint8Array>,
+  from: number,
+  extents: Extent[],
+  limit = Infinity,
+): Promise<number> {
   const waiting = extents.filter((e) => e.bytes > 0).sort((a, b) => a.start - b.start);
   let active: Extent[] = [];
   let next = 0;
@@ -248,13 +319,22 @@ export async function scatter(stream: AsyncIterable<Uint8Array>, from: number, e
     }
     active = active.filter((e) => e.start + e.bytes > end);
     at = end;
-    if (at > limit) throw new ModelError(`more than ${limit} bytes arrived`, "", "Fetch the file again.");
+    if (at > limit)
+      throw new ModelError(`more than ${limit} bytes arrived`, "", "Fetch the file again.");
   }
   return at;
 }
 
-/** Reads stretches of a Blob to their places, in order and several at once. @throws ModelError: it ends too early, or cannot be read */
-export async function gather(blob: Blob, extents: readonly Extent[], name: string, { signal, onBytes }: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {}): Promise<void> {
+/**
+ * Reads stretches of a Blob to their places, in order and several at once. @throws ModelError: it
+ * ends too early, or cannot be read
+ */
+export async function gather(
+  blob: Blob,
+  extents: readonly Extent[],
+  name: string,
+  { signal, onBytes }: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined } = {},
+): Promise<void> {
   const end = extents.reduce((most, e) => Math.max(most, e.start + e.bytes), 0);
   if (end > blob.size) throw endsEarly(name, end);
   const reader = new BlobReader(blob, name, true);
@@ -274,5 +354,9 @@ export async function gather(blob: Blob, extents: readonly Extent[], name: strin
 
 /** A model's file that lacks its end. */
 export function endsEarly(file: string, end: number): ModelError {
-  return new ModelError(`it ends too early: its weights reach to byte ${end}`, file, "The file is cut off; fetch it again.");
+  return new ModelError(
+    `it ends too early: its weights reach to byte ${end}`,
+    file,
+    "The file is cut off; fetch it again.",
+  );
 }

@@ -1,11 +1,30 @@
-// The browser's private files (OPFS): compiled packages, so that a second visit needs no compiler; and downloaded model files where
-// asked. Everything here may be missing or full; then a page works without, and says so.
+// The browser's private files (OPFS): compiled packages, so that a second visit needs no compiler;
+// and downloaded model files where asked. Everything here may be missing or full; then a page works
+// without, and says so.
 
 import { StorageError, type EdgewiseError } from "./errors.ts";
 import { openPackage } from "./package.ts";
 import { BLOB_PIECE, BlobReader } from "./blobs.ts";
-import { fileIn, filesIn, folder, removeFolders, removeFrom, syncHandle, textIn, writeFile, type SyncHandle } from "./opfs.ts";
-import { BlobSource, checkDigest, HttpSource, isEdgewise, throwIfAborted, type ByteSource, type OnBytes } from "./source.ts";
+import {
+  fileIn,
+  filesIn,
+  folder,
+  removeFolders,
+  removeFrom,
+  syncHandle,
+  textIn,
+  writeFile,
+  type SyncHandle,
+} from "./opfs.ts";
+import {
+  BlobSource,
+  checkDigest,
+  HttpSource,
+  isEdgewise,
+  throwIfAborted,
+  type ByteSource,
+  type OnBytes,
+} from "./source.ts";
 import { megabytes, message } from "./words.ts";
 import { Sha256, sha256 } from "./sha256.ts";
 
@@ -15,25 +34,51 @@ export { folder, openFolder, writeFile, type SyncHandle } from "./opfs.ts";
 export type Warn = (text: string) => void;
 
 /** What a failed write is to those who asked for it. `lost`: what of it remains, in a sentence. */
-export function storageError(e: unknown, where: string, bytes: number, lost: string): EdgewiseError {
+export function storageError(
+  e: unknown,
+  where: string,
+  bytes: number,
+  lost: string,
+): EdgewiseError {
   if (isEdgewise(e)) return e;
   const kind = e instanceof DOMException ? e.name : "";
-  if (kind === "QuotaExceededError") return new StorageError(`there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full`, where, `${lost} Free space on the device, remove what is kept of earlier, or call edgewise.clearCache().`);
-  if (kind === "NoModificationAllowedError" || kind === "InvalidStateError") return new StorageError("another tab is writing it", where, "Close the other tab, or choose another name.");
-  if (e === undefined || kind === "SecurityError" || kind === "NotAllowedError") return new StorageError("this page may not keep files", where, `${lost} Serve the page by https or from localhost, and not in a private window that denies storage.`);
+  if (kind === "QuotaExceededError")
+    return new StorageError(
+      `there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full`,
+      where,
+      `${lost} Free space on the device, remove what is kept of earlier, or call ` +
+        "edgewise.clearCache().",
+    );
+  if (kind === "NoModificationAllowedError" || kind === "InvalidStateError")
+    return new StorageError(
+      "another tab is writing it",
+      where,
+      "Close the other tab, or choose another name.",
+    );
+  if (e === undefined || kind === "SecurityError" || kind === "NotAllowedError")
+    return new StorageError(
+      "this page may not keep files",
+      where,
+      `${lost} Serve the page by https or from localhost, and not in a private window that ` +
+        "denies storage.",
+    );
   return new StorageError(`it could not be written (${message(e)})`, where, lost);
 }
 
 function quotaWords(e: unknown, what: string): string {
   const full = e instanceof DOMException && e.name === "QuotaExceededError";
   return full
-    ? `${what} was not kept for the next visit: the browser's storage for this site is full. Nothing is lost; free space on the device, or call edgewise.clearCache().`
+    ? `${what} was not kept for the next visit: the browser's storage for this site is full. ` +
+        "Nothing is lost; free space on the device, or call edgewise.clearCache()."
     : `${what} was not kept for the next visit (${message(e)}). Nothing is lost.`;
 }
 
 // Compiled packages
 
-/** What a compiled package depends on: everything in `key`, and the bytes that the compiler read (`Reads`). */
+/**
+ * What a compiled package depends on: everything in `key`, and the bytes that the compiler read
+ * (`Reads`).
+ */
 export interface Reads {
   /** Per file: the ranges [offset, bytes] that the compiler looked at. */
   ranges: Record<string, [number, number][]>;
@@ -42,7 +87,10 @@ export interface Reads {
 }
 
 /** The digest of what a compiler read, from the files' present content. */
-export async function digestReads(ranges: Reads["ranges"], files: Map<string, Blob>): Promise<string | undefined> {
+export async function digestReads(
+  ranges: Reads["ranges"],
+  files: Map<string, Blob>,
+): Promise<string | undefined> {
   const hash = new Sha256();
   const text = new TextEncoder();
   for (const name of Object.keys(ranges).sort()) {
@@ -64,7 +112,10 @@ export async function digestReads(ranges: Reads["ranges"], files: Map<string, Bl
 }
 
 /** A compiled package of an earlier visit. A damaged one is removed and counts as none. */
-export async function findCompiled(key: string, files: Map<string, Blob> | undefined): Promise<ByteSource | undefined> {
+export async function findCompiled(
+  key: string,
+  files: Map<string, Blob> | undefined,
+): Promise<ByteSource | undefined> {
   const dir = await folder("plans", false);
   if (!dir) return undefined;
   const name = `${sha256(key)}.edge`;
@@ -106,16 +157,24 @@ export async function forgetCompiled(key: string): Promise<void> {
 
 // Downloaded files
 
-interface Meta { url: string; size: number | undefined; validator: string | undefined; complete: boolean }
+interface Meta {
+  url: string;
+  size: number | undefined;
+  validator: string | undefined;
+  complete: boolean;
+}
 
 /**
- * A file at an address that is kept for the next visit. What a broken download had got is kept, too, and taken up from there.
- * A complete one is used without asking the server.
+ * A file at an address that is kept for the next visit. What a broken download had got is kept,
+ * too, and taken up from there. A complete one is used without asking the server.
+ * /
  */
 export class KeptSource implements ByteSource {
   /** Bytes of the file, once they are known. */
   size: number | undefined;
-  /** The server's mark of this content (ETag or date), by which a download that broke off goes on. */
+  /**
+   * The server's mark of this content (ETag or date), by which a download that broke off goes on.
+   */
   validator: string | undefined;
   private kept: File | undefined;
   /** It has been downloaded and kept just now. */
@@ -125,7 +184,16 @@ export class KeptSource implements ByteSource {
   private readonly id: string;
   private readonly http: HttpSource;
 
-  constructor(readonly url: string, private readonly options: { signal?: AbortSignal | undefined; onBytes?: OnBytes | undefined; integrity?: string | undefined; fetchOptions?: RequestInit | undefined }, private readonly warn: Warn) {
+  constructor(
+    readonly url: string,
+    private readonly options: {
+      signal?: AbortSignal | undefined;
+      onBytes?: OnBytes | undefined;
+      integrity?: string | undefined;
+      fetchOptions?: RequestInit | undefined;
+    },
+    private readonly warn: Warn,
+  ) {
     this.id = sha256(url).slice(0, 40);
     this.http = new HttpSource(url, { ...options, integrity: undefined });
   }
@@ -142,7 +210,8 @@ export class KeptSource implements ByteSource {
     try {
       const meta = JSON.parse(await textIn(this.dir!, `${this.id}.json`)) as Meta;
       const data = await fileIn(this.dir!, `${this.id}.data`);
-      if (meta.url === this.url && (!meta.complete || data.size === meta.size)) [this.meta, this.kept] = [meta, data];
+      if (meta.url === this.url && (!meta.complete || data.size === meta.size))
+        [this.meta, this.kept] = [meta, data];
     } catch {
       // Not there, or not readable: fetched.
     }
@@ -153,7 +222,12 @@ export class KeptSource implements ByteSource {
     await this.http.open();
     [this.size, this.validator] = [this.http.size, this.http.validator];
     // A part is good only for the very same file.
-    const same = this.meta && this.kept && this.validator !== undefined && this.meta.validator === this.validator && this.meta.size === this.size;
+    const same =
+      this.meta &&
+      this.kept &&
+      this.validator !== undefined &&
+      this.meta.validator === this.validator &&
+      this.meta.size === this.size;
     if (!same) this.kept = undefined;
   }
 
@@ -162,11 +236,15 @@ export class KeptSource implements ByteSource {
     await this.open();
     const { signal, onBytes, integrity } = this.options;
     if (offset > 0) {
-      yield* this.meta?.complete && this.kept ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream(offset) : this.http.stream(offset);
+      yield* this.meta?.complete && this.kept
+        ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream(offset)
+        : this.http.stream(offset);
       return;
     }
     const hash = integrity ? new Sha256() : undefined;
-    for await (const chunk of this.meta?.complete && this.kept ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream() : this.download()) {
+    for await (const chunk of this.meta?.complete && this.kept
+      ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream()
+      : this.download()) {
       hash?.update(chunk);
       yield chunk;
     }
@@ -179,7 +257,10 @@ export class KeptSource implements ByteSource {
     }
   }
 
-  /** What an earlier visit had got of the file, then the rest from the network; both end up in the file. */
+  /**
+   * What an earlier visit had got of the file, then the rest from the network; both end up in the
+   * file.
+   */
   private async *download(): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     const { signal, onBytes } = this.options;
     let handle: SyncHandle | undefined;
@@ -191,7 +272,8 @@ export class KeptSource implements ByteSource {
       } catch (e) {
         handle?.close(); // no room even for this, or another tab is fetching the same file
         handle = undefined;
-        if (e instanceof DOMException && e.name === "QuotaExceededError") this.warn(quotaWords(e, this.name));
+        if (e instanceof DOMException && e.name === "QuotaExceededError")
+          this.warn(quotaWords(e, this.name));
       }
       if (handle) {
         const have = this.kept ? handle.getSize() : 0;
@@ -211,7 +293,8 @@ export class KeptSource implements ByteSource {
         for await (const chunk of this.http.stream(at)) {
           if (handle) {
             try {
-              if (handle.write(chunk, { at }) !== chunk.length) throw new DOMException("short write", "QuotaExceededError");
+              if (handle.write(chunk, { at }) !== chunk.length)
+                throw new DOMException("short write", "QuotaExceededError");
             } catch (e) {
               handle.close();
               handle = undefined;
@@ -245,7 +328,10 @@ export class KeptSource implements ByteSource {
     this.http.cancel();
   }
 
-  /** Removes it if it is kept as a whole: what is in it, or in another file of its model, is damaged. A part is compared with the server's file anyway. */
+  /**
+   * Removes it if it is kept as a whole: what is in it, or in another file of its model, is
+   * damaged. A part is compared with the server's file anyway.
+   */
   async distrust(): Promise<void> {
     if (this.whole || this.meta?.complete) await this.forget();
   }
@@ -256,7 +342,10 @@ export class KeptSource implements ByteSource {
   }
 }
 
-/** Bytes that Edgewise keeps in the browser's storage (OPFS) for this site: compiled models, and downloaded files. What was trained is not counted. */
+/**
+ * Bytes that Edgewise keeps in the browser's storage (OPFS) for this site: compiled models, and
+ * downloaded files. What was trained is not counted.
+ */
 export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   const total = { plans: 0, files: 0 };
   for (const name of ["plans", "files"] as const) {
@@ -266,7 +355,10 @@ export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   return total;
 }
 
-/** Removes compiled models and downloaded files from the browser's storage for this site. What was trained stays: see `forgetAdapter` and `deleteCheckpoint`. */
+/**
+ * Removes compiled models and downloaded files from the browser's storage for this site. What was
+ * trained stays: see `forgetAdapter` and `deleteCheckpoint`.
+ */
 export async function clearCache(): Promise<void> {
   await removeFolders(["plans", "files"]);
 }

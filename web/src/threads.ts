@@ -8,7 +8,10 @@ const THREAD_STACK = 256 * 1024;
 let made = 0;
 
 /** A thread's worker; `life`: the lock that it holds. */
-export interface Thread { worker: Worker; life: string }
+export interface Thread {
+  worker: Worker;
+  life: string;
+}
 
 /** What a thread is started with. */
 export interface ThreadStart {
@@ -24,9 +27,17 @@ export interface ThreadStart {
 /** What a thread says: it is ready to work, or why it cannot. `held`: it holds its lock. */
 export type FromThread = { ready: true; held: boolean } | { error: string };
 
-/** Starts all threads but the first, which is the caller's. Rejects with an Error when one cannot be started; none is left then. */
+/**
+ * Starts all threads but the first, which is the caller's. Rejects with an Error when one cannot be
+ * started; none is left then.
+ */
 export async function startThreads(
-  module: WebAssembly.Module, memory: WebAssembly.Memory, exports: EngineExports, engine: number, threads: number, url: string,
+  module: WebAssembly.Module,
+  memory: WebAssembly.Memory,
+  exports: EngineExports,
+  engine: number,
+  threads: number,
+  url: string,
 ): Promise<Thread[]> {
   const all: Thread[] = [];
   try {
@@ -36,12 +47,29 @@ export async function startThreads(
       const align = Math.max(16, exports.__tls_align!.value as number);
       const tls = exports.malloc((exports.__tls_size!.value as number) + align) >>> 0;
       if (!stack || !tls) throw new Error("out of memory");
-      const thread = { worker: new Worker(url, { type: "module", name: `edgewise thread ${index}` }), life: life.name && `${life.name} ${++made}` };
+      const thread = {
+        worker: new Worker(url, { type: "module", name: `edgewise thread ${index}` }),
+        life: life.name && `${life.name} ${++made}`,
+      };
       all.push(thread);
-      ready.push(within(started(thread, url), () => new Error(`a thread did not start within ${seconds(stallTimeout())}`)));
-      thread.worker.postMessage({ module, memory, engine, index, stackTop: (stack + THREAD_STACK) & ~15, tls: Math.ceil(tls / align) * align, life: thread.life } satisfies ThreadStart);
+      ready.push(
+        within(
+          started(thread, url),
+          () => new Error(`a thread did not start within ${seconds(stallTimeout())}`),
+        ),
+      );
+      thread.worker.postMessage({
+        module,
+        memory,
+        engine,
+        index,
+        stackTop: (stack + THREAD_STACK) & ~15,
+        tls: Math.ceil(tls / align) * align,
+        life: thread.life,
+      } satisfies ThreadStart);
     }
-    const settled = await Promise.allSettled(ready); // a worker that is ended while it starts leaves its thread behind
+    // a worker that is ended while it starts leaves its thread behind
+    const settled = await Promise.allSettled(ready);
     for (const one of settled) if (one.status === "rejected") throw one.reason;
     return all;
   } catch (e) {

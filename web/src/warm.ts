@@ -1,14 +1,20 @@
-// Browsers compile WebAssembly in two steps: quickly, to code of a fifth of the speed, and again, in the background, what turns out to be busy. So the
-// first training step would be the slow one. While a worker waits for a model anyway, and for what the page wants of it, it can make the kernels busy.
+// Browsers compile WebAssembly in two steps: quickly, to code of a fifth of the speed, and again,
+// in the background, what turns out to be busy. So the first training step would be the slow one.
+// While a worker waits for a model anyway, and for what the page wants of it, it can make the
+// kernels busy.
 
 import type { Engine, Plan } from "./engine.ts";
 import { WARM } from "./gen/warm.ts";
 
-const RUNS = 150; // it takes some 40 until all kernels are compiled, and as many again where another core is not idle
+// it takes some 40 until all kernels are compiled, and as many again where another core is not idle
+const RUNS = 150;
 const PATIENCE_MS = 20; // what comes sooner is not worth it
 const BREATH_MS = 2;
 
-/** Runs a small training step again and again until somebody else runs something, but not for long. An engine that was made without some of its kernels has nothing to warm. Never throws. */
+/**
+ * Runs a small training step again and again until somebody else runs something, but not for long.
+ * An engine that was made without some of its kernels has nothing to warm. Never throws.
+ */
 export async function warm(engine: Engine): Promise<void> {
   let mine = engine.runs;
   await pause(PATIENCE_MS);
@@ -37,7 +43,10 @@ export async function warm(engine: Engine): Promise<void> {
   for (const address of held) engine.free(address);
 }
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => { setTimeout(resolve, ms); });
+const pause = (ms: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 
 function unpacked(base64: string): Uint8Array {
   const text = atob(base64);

@@ -1,5 +1,6 @@
-// Nothing is waited for without an end. A watchdog counts the time in which this thread ran and nothing happened: ticks of a timer, not
-// the clock. So a laptop that slept, a tab that was frozen and a machine with too much to do make it wait longer, and never end healthy work.
+// Nothing is waited for without an end. A watchdog counts the time in which this thread ran and
+// nothing happened: ticks of a timer, not the clock. So a laptop that slept, a tab that was frozen
+// and a machine with too much to do make it wait longer, and never end healthy work.
 
 import { EdgewiseError, EngineError } from "./errors.ts";
 
@@ -7,7 +8,10 @@ const TICKS = 16;
 
 let limit = 30_000;
 
-/** Sets for how long this thread waits for something that gives no sign of life (`Env.stallTimeout`), in milliseconds. */
+/**
+ * Sets for how long this thread waits for something that gives no sign of life
+ * (`Env.stallTimeout`), in milliseconds.
+ */
 export function setStallTimeout(ms: number): void {
   if (ms > 0) limit = ms;
 }
@@ -22,12 +26,18 @@ export function seconds(ms: number): string {
   return `${ms < 10_000 ? Math.round(ms / 100) / 10 : Math.round(ms / 1000)} s`;
 }
 
-/** Calls `onStall` once when `feed` has not been called for `ms` while it was awake. Asleep at first. */
+/**
+ * Calls `onStall` once when `feed` has not been called for `ms` while it was awake. Asleep at
+ * first.
+ */
 export class Watchdog {
   private timer: ReturnType<typeof setInterval> | undefined;
   private ticks = 0;
 
-  constructor(private readonly onStall: () => void, private readonly ms = limit) {}
+  constructor(
+    private readonly onStall: () => void,
+    private readonly ms = limit,
+  ) {}
 
   /** Something is being waited for from now on. */
   wake(): void {
@@ -52,10 +62,17 @@ export class Watchdog {
 }
 
 /** What to do about an answer that does not come, where there is nothing better to say. */
-export const STALLED_REMEDY = "Reload the page; if it happens again, close other tabs and restart the browser. env.stallTimeout sets how long to wait.";
+export const STALLED_REMEDY =
+  "Reload the page; if it happens again, close other tabs and restart the browser. " +
+  "env.stallTimeout sets how long to wait.";
 
 /** What did not answer, as an error. */
-export function stalled(what: string, where = "", remedy = STALLED_REMEDY, ms = limit): EdgewiseError {
+export function stalled(
+  what: string,
+  where = "",
+  remedy = STALLED_REMEDY,
+  ms = limit,
+): EdgewiseError {
   return new EngineError(`${what} did not answer within ${seconds(ms)}`, where, remedy);
 }
 
@@ -67,6 +84,9 @@ export function within<T>(promise: PromiseLike<T>, late: () => unknown, ms = lim
   return new Promise<T>((resolve, reject) => {
     const dog = new Watchdog(() => reject(late()), ms);
     dog.wake();
-    promise.then((value) => (dog.stop(), resolve(value)), (e: unknown) => (dog.stop(), reject(e)));
+    promise.then(
+      (value) => (dog.stop(), resolve(value)),
+      (e: unknown) => (dog.stop(), reject(e)),
+    );
   });
 }

@@ -1,4 +1,5 @@
-// The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever waits for messages from here.
+// The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever
+// waits for messages from here.
 
 import { closeEngines } from "./engine.ts";
 import { InputError } from "./errors.ts";
@@ -6,7 +7,15 @@ import { InferenceService, type Answer } from "./inference/service.ts";
 import { holdLife, life } from "./lives.ts";
 import { loadModel, notThere, type Model } from "./load.ts";
 import { compilersEnded } from "./pyodide.ts";
-import { plainError, type Call, type FromWorker, type Generated, type GenerateRequest, type Methods, type ToWorker } from "./protocol.ts";
+import {
+  plainError,
+  type Call,
+  type FromWorker,
+  type Generated,
+  type GenerateRequest,
+  type Methods,
+  type ToWorker,
+} from "./protocol.ts";
 import { traceOf } from "./profile.ts";
 import { Recorder } from "./recorder.ts";
 import { HttpSource, NotFound, throwIfAborted, toBlob } from "./source.ts";
@@ -24,12 +33,18 @@ const models = new Map<number, Model>();
 let nextModel = 1;
 const trainings = new Map<number, TrainingRun>();
 
-/** Generations and training steps of a model take turns: they share its plans' arena. A failed one only ends its own turn. */
+/**
+ * Generations and training steps of a model take turns: they share its plans' arena. A failed one
+ * only ends its own turn.
+ */
 const turns = new Map<number, Promise<unknown>>();
 
 function turn<T>(id: number, work: () => T | Promise<T>): Promise<T> {
   const mine = (turns.get(id) ?? Promise.resolve()).then(work);
-  turns.set(id, mine.catch(() => undefined));
+  turns.set(
+    id,
+    mine.catch(() => undefined),
+  );
   return mine;
 }
 
@@ -52,7 +67,8 @@ const recorders = new Map<number | undefined, Recorder>();
 
 /** Sends warnings of a call. */
 function warning(id: number): (text: string) => void {
-  return (message) => post({ id, progress: { status: "warning", name: "InferenceSession", message } });
+  return (message) =>
+    post({ id, progress: { status: "warning", name: "InferenceSession", message } });
 }
 
 function session(): InferenceService | ArtifactSession {
@@ -62,7 +78,8 @@ function session(): InferenceService | ArtifactSession {
 }
 
 function opened(): InferenceService {
-  if (!inference) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
+  if (!inference)
+    throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
   return inference;
 }
 
@@ -75,10 +92,14 @@ async function moving<T extends object>(answer: Answer<T> | Promise<Answer<T>>):
   return value;
 }
 
-function inTurn<T>(work: (artifacts: ArtifactSession) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
+function inTurn<T>(
+  work: (artifacts: ArtifactSession) => T | Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
   return turn(0, () => {
     throwIfAborted(signal);
-    if (!artifacts) throw new InputError("this session has been released", "TrainingSession", "Make a new one.");
+    if (!artifacts)
+      throw new InputError("this session has been released", "TrainingSession", "Make a new one.");
     return work(artifacts);
   });
 }
@@ -98,41 +119,62 @@ function model(id: number): Model {
   return found;
 }
 
-const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: number, signal: AbortSignal) => ReturnType<Methods[M]> | Promise<ReturnType<Methods[M]>> } = {
+const methods: {
+  [M in keyof Methods]: (
+    request: Parameters<Methods[M]>[0],
+    id: number,
+    signal: AbortSignal,
+  ) => ReturnType<Methods[M]> | Promise<ReturnType<Methods[M]>>;
+} = {
   async load(request, id, signal) {
     const loaded = await loadModel(request, signal, (progress) => post({ id, progress }));
     models.set(nextModel, loaded);
     return { model: nextModel++, info: loaded.info };
   },
   generate: (request, id, signal) => turn(request.model, () => run(request, id, signal)),
-  encode: ({ model: id, text, add_special_tokens }) => model(id).tokenizer.encode(text, add_special_tokens),
+  encode: ({ model: id, text, add_special_tokens }) =>
+    model(id).tokenizer.encode(text, add_special_tokens),
   decode: ({ model: id, ids, options }) => model(id).tokenizer.decode(ids, options),
-  chat: ({ model: id, messages, options }) => model(id).tokenizer.applyChatTemplate(messages, options),
+  chat: ({ model: id, messages, options }) =>
+    model(id).tokenizer.applyChatTemplate(messages, options),
   unload({ model: id }) {
     trainings.delete(id);
     models.get(id)?.engine.close();
     models.delete(id);
   },
 
-  train: ({ model: id, texts, fields }, _, signal) => turn(id, async () => {
-    if (trainings.has(id)) throw new InputError("something is being trained already", "", "Wait for it, or close its Trainer.");
-    const run = await TrainingRun.open(model(id), texts, fields, signal);
-    trainings.set(id, run);
-    return run.info;
-  }),
-  train_fit: ({ model: id }, call, signal) => training(id).fit((work) => turn(id, work), (step) => post({ id: call, step }), signal),
+  train: ({ model: id, texts, fields }, _, signal) =>
+    turn(id, async () => {
+      if (trainings.has(id))
+        throw new InputError(
+          "something is being trained already",
+          "",
+          "Wait for it, or close its Trainer.",
+        );
+      const run = await TrainingRun.open(model(id), texts, fields, signal);
+      trainings.set(id, run);
+      return run.info;
+    }),
+  train_fit: ({ model: id }, call, signal) =>
+    training(id).fit(
+      (work) => turn(id, work),
+      (step) => post({ id: call, step }),
+      signal,
+    ),
   train_step: ({ model: id }) => turn(id, () => training(id).advance()),
   train_pause: ({ model: id, paused }) => training(id).pause(paused),
   train_evaluate: ({ model: id }) => turn(id, () => training(id).evaluate()),
   train_save: ({ model: id }) => turn(id, () => training(id).save()),
   train_result: ({ model: id }) => training(id).result(),
-  train_close: ({ model: id }) => adapters(id, () => {
-    trainings.get(id)?.close();
-    trainings.delete(id);
-  }),
+  train_close: ({ model: id }) =>
+    adapters(id, () => {
+      trainings.get(id)?.close();
+      trainings.delete(id);
+    }),
 
   adapters: ({ model: id }) => adapters(id, () => undefined),
-  adapter_load: ({ model: id, files, name }) => adapters(id, async (m) => m.adapters.load(files ?? (await readKept(m, name)), name)),
+  adapter_load: ({ model: id, files, name }) =>
+    adapters(id, async (m) => m.adapters.load(files ?? (await readKept(m, name)), name)),
   adapter_use: ({ model: id, name, scale }) => adapters(id, (m) => m.adapters.use(name, scale)),
   adapter_save: ({ model: id, name }) => turn(id, () => model(id).adapters.save(name)),
   adapter_rename: ({ model: id, name, to }) => adapters(id, (m) => m.adapters.rename(name, to)),
@@ -140,7 +182,8 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   adapter_keep: ({ model: id, name }) => turn(id, () => keep(model(id), name)),
   adapter_kept: ({ model: id }) => listKept(model(id)),
   adapter_forget: ({ model: id, name }) => forget(model(id), name),
-  adapter_merge: ({ model: id, name, files }, _, signal) => mergedOnnx(model(id), name, files, signal),
+  adapter_merge: ({ model: id, name, files }, _, signal) =>
+    mergedOnnx(model(id), name, files, signal),
 
   profile_start({ model: id }) {
     const { engine } = id === undefined ? session() : model(id);
@@ -154,7 +197,8 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
     recorder.release();
     return undefined;
   },
-  profile_trace: ({ data }) => new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
+  profile_trace: ({ data }) =>
+    new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
 
   inference_open(request, id, signal) {
     inference = new InferenceService();
@@ -165,8 +209,19 @@ const methods: { [M in keyof Methods]: (request: Parameters<Methods[M]>[0], id: 
   inference_drop: ({ ids }) => opened().drop(ids),
 
   async artifacts_open({ files, urls, flavour, threads }, _, signal) {
-    const read = async (file: Blob | string) => (typeof file !== "string" ? file : toBlob(new HttpSource(file, { signal })).catch((e: unknown) => Promise.reject(e instanceof NotFound ? notThere(e) : e)));
-    const given = new Map(await Promise.all(Object.entries(files).map(async ([name, file]): Promise<[string, Blob]> => [name, await read(file)])));
+    const read = async (file: Blob | string) =>
+      typeof file !== "string"
+        ? file
+        : toBlob(new HttpSource(file, { signal })).catch((e: unknown) =>
+            Promise.reject(e instanceof NotFound ? notThere(e) : e),
+          );
+    const given = new Map(
+      await Promise.all(
+        Object.entries(files).map(
+          async ([name, file]): Promise<[string, Blob]> => [name, await read(file)],
+        ),
+      ),
+    );
     artifacts = await ArtifactSession.open(given, urls, { flavour, threads }, ended.signal);
     return artifacts.info;
   },
@@ -197,7 +252,11 @@ async function answer(call: Call): Promise<void> {
   const controller = new AbortController();
   running.set(id, controller);
   try {
-    const method = methods[call.method] as (request: unknown, id: number, signal: AbortSignal) => unknown;
+    const method = methods[call.method] as (
+      request: unknown,
+      id: number,
+      signal: AbortSignal,
+    ) => unknown;
     const value = await method(call.request, id, controller.signal);
     const transfer = typeof value === "object" && value !== null ? moves.get(value) : undefined;
     if (transfer) post({ id, value }, transfer);
@@ -209,7 +268,10 @@ async function answer(call: Call): Promise<void> {
   }
 }
 
-/** Ending a thread takes a while; Chromium forgets to when the worker that asked for it is ended meanwhile. */
+/**
+ * Ending a thread takes a while; Chromium forgets to when the worker that asked for it is ended
+ * meanwhile.
+ */
 const THREADS_END_MS = 200;
 
 /** Ends all that runs in threads of its own, and says so. */
@@ -229,6 +291,7 @@ addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
     holdLife(life.name, () => life.report(life.name, true));
     post({ started: true });
   } else if ("end" in data) void end();
-  else if ("abort" in data) running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
+  else if ("abort" in data)
+    running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
   else void answer(data);
 });

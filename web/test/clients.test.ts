@@ -5,7 +5,11 @@ import { Aborted } from "../src/errors.ts";
 import { InlineSession } from "../src/inline.ts";
 
 /** What a page sends to a worker. */
-interface Sent { id?: number; method?: string; abort?: boolean }
+interface Sent {
+  id?: number;
+  method?: string;
+  abort?: boolean;
+}
 
 /** A worker whose answers the test gives. */
 class SilentWorker {
@@ -33,7 +37,11 @@ test("the value of a call that was given up goes to who frees what it holds", as
     worker.answer({ started: true });
     const late: unknown[] = [];
     const abort = new AbortController();
-    const call = client.call("inference_read", { id: 5 }, { signal: abort.signal, onLate: (value) => void late.push(value) });
+    const call = client.call(
+      "inference_read",
+      { id: 5 },
+      { signal: abort.signal, onLate: (value) => void late.push(value) },
+    );
     const { id } = worker.sent.find((m) => m.method === "inference_read")!;
     abort.abort();
     await assert.rejects(call, Aborted);
@@ -41,7 +49,11 @@ test("the value of a call that was given up goes to who frees what it holds", as
     worker.answer({ id, value: "again" });
     assert.deepEqual(late, [[{ type: "float32", dims: [1], pinned: 3 }]]);
 
-    const intime = client.call("inference_read", { id: 6 }, { onLate: (value) => void late.push(value) });
+    const intime = client.call(
+      "inference_read",
+      { id: 6 },
+      { onLate: (value) => void late.push(value) },
+    );
     worker.answer({ id: worker.sent.at(-1)!.id, value: 7 });
     assert.equal(await intime, 7);
     assert.equal(late.length, 1);
@@ -56,7 +68,8 @@ test("a session without a worker that is aborted while it opens rejects at once"
   const abort = new AbortController();
   const session = new InlineSession(30_000);
   const silent = new Blob([new Uint8Array(8)]);
-  silent.slice = () => ({ text: () => new Promise(() => undefined) }) as unknown as Blob; // a file that never answers
+  // a file that never answers
+  silent.slice = () => ({ text: () => new Promise(() => undefined) }) as unknown as Blob;
   const request = { model: silent, external: {}, urls: {}, cache: false } as never;
   const opening = session.call("inference_open", request, abort.signal, undefined);
   setTimeout(() => abort.abort(), 20);

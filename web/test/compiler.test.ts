@@ -17,7 +17,10 @@ test("questions to a compiler are answered one after the other", async () => {
     postMessage({ options }: { options?: { call: string } }): void {
       if (!options) return;
       asked.push(options.call);
-      setTimeout(() => this.onmessage({ data: { compiled: { ...answer, manifest: options.call } } }), 1);
+      setTimeout(
+        () => this.onmessage({ data: { compiled: { ...answer, manifest: options.call } } }),
+        1,
+      );
     }
   }
   const before = Reflect.get(globalThis, "Worker") as unknown;
@@ -27,8 +30,14 @@ test("questions to a compiler are answered one after the other", async () => {
     const calls = ["a", "b", "c"].map((call) => compiler.compile(new Map(), { call }, none));
     await calls[0];
     assert.deepEqual(asked, ["a"], "the second waits for the first");
-    assert.deepEqual((await Promise.all(calls)).map((c) => c.manifest), ["a", "b", "c"]);
-    const late = [compiler.compile(new Map(), { call: "d" }, none), compiler.compile(new Map(), { call: "e" }, none)];
+    assert.deepEqual(
+      (await Promise.all(calls)).map((c) => c.manifest),
+      ["a", "b", "c"],
+    );
+    const late = [
+      compiler.compile(new Map(), { call: "d" }, none),
+      compiler.compile(new Map(), { call: "e" }, none),
+    ];
     await Promise.resolve();
     compiler.end(new EngineError("it has died"));
     for (const call of late) await assert.rejects(call, /it has died/);
@@ -46,7 +55,8 @@ test("Python that has died is started again by the next question", async () => {
     const host = {
       alive: true,
       async compile(_: unknown, { call }: Record<string, unknown>) {
-        if (call === "open") return { ...answer, manifest: JSON.stringify({ format: 1, inputs: [], outputs: [] }) };
+        if (call === "open")
+          return { ...answer, manifest: JSON.stringify({ format: 1, inputs: [], outputs: [] }) };
         if (dies) host.alive = false;
         throw new EngineError(dies ? "it has died" : "it does not know");
       },
@@ -54,7 +64,11 @@ test("Python that has died is started again by the next question", async () => {
     };
     return host;
   };
-  const files = { name: "m.onnx", blobs: new Map(), blob: async () => new Blob() } as unknown as ModelFiles;
+  const files = {
+    name: "m.onnx",
+    blobs: new Map(),
+    blob: async () => new Blob(),
+  } as unknown as ModelFiles;
   const python = new Python(start, files);
   await assert.rejects(python.program({}), /it has died/);
   dies = false;

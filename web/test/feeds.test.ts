@@ -3,13 +3,29 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { asDeclared, fits } from "../src/inference/feeds.ts";
 
-const { cases } = JSON.parse(readFileSync("../tests/conformance/feed_shapes.json", "utf8")) as { cases: { declared: (number | string)[] | null; fed: number[]; taken: boolean }[] };
+const { cases } = JSON.parse(readFileSync("../tests/conformance/feed_shapes.json", "utf8")) as {
+  cases: { declared: (number | string)[] | null; fed: number[]; taken: boolean }[];
+};
 
 test("dims are taken that Python takes", () => {
-  for (const { declared, fed, taken } of cases) assert.equal(fits(declared, fed), taken, `${JSON.stringify(fed)} for ${JSON.stringify(declared)}`);
+  for (const { declared, fed, taken } of cases)
+    assert.equal(
+      fits(declared, fed),
+      taken,
+      `${JSON.stringify(fed)} for ${JSON.stringify(declared)}`,
+    );
   assert.ok(fits([-1, null], [3, 4]) && !fits([-1, null], [3]));
 });
 
 test("one element stands for a scalar", () => {
-  assert.deepEqual([asDeclared([], [1, 1]), asDeclared([], []), asDeclared([1], [1]), asDeclared(null, [1]), asDeclared(["n"], [2])], [[], [], [1], [1], [2]]);
+  assert.deepEqual(
+    [
+      asDeclared([], [1, 1]),
+      asDeclared([], []),
+      asDeclared([1], [1]),
+      asDeclared(null, [1]),
+      asDeclared(["n"], [2]),
+    ],
+    [[], [], [1], [1], [2]],
+  );
 });

@@ -4,18 +4,28 @@ import { GenerationConfig } from "../src/generation/config.ts";
 import { lengthLimit } from "../src/generation/generate.ts";
 import { vectors } from "./vectors.ts";
 
-interface Row { prompt: number; ends: boolean; file: Record<string, number>; config: Record<string, number>; fields: Record<string, number | null>; length: number | null }
+interface Row {
+  prompt: number;
+  ends: boolean;
+  file: Record<string, number>;
+  config: Record<string, number>;
+  fields: Record<string, number | null>;
+  length: number | null;
+}
 
 test("lengths as transformers', by keyword, configuration object and the model's file", () => {
   for (const row of vectors<Row[]>("generation_lengths")) {
     const fields = new GenerationConfig(row.fields, "generate");
-    const config = GenerationConfig.fromJson({ eos_token_id: 7, ...row.file }).merged(new GenerationConfig(row.config)).merged(fields);
+    const config = GenerationConfig.fromJson({ eos_token_id: 7, ...row.file })
+      .merged(new GenerationConfig(row.config))
+      .merged(fields);
     let length: number | null;
     try {
       config.validate();
       const limit = lengthLimit(config, fields, row.prompt, 64, () => {});
       const { members } = config.pack(16, row.prompt, limit);
-      // A text that could end at once goes on until both least lengths are reached, and has one token at least.
+      // A text that could end at once goes on until both least lengths are reached, and has one
+      // token at least.
       const least = Math.max(members.min_length!, row.prompt + members.min_new_tokens!);
       length = row.ends ? Math.min(limit, Math.max(least, row.prompt) + 1) : limit;
     } catch (e) {

@@ -10,17 +10,49 @@ const KEY = "0123456789abcdef";
 
 /** A model with one adapter, all of whose numbers are `value`, as its config says, too. */
 function owner(value: number, full = false) {
-  const { head } = safetensorsHead(new Map([["a", { dtype: "float32", shape: [50], bytes: 200 }], ["b", { dtype: "int8", shape: [3], bytes: 3 }]]), { format: "pt" });
-  const tensors = { name: full ? "model.safetensors" : "adapter_model.safetensors", blob: new Blob([head, new Float32Array(50).fill(value), new Int8Array(3).fill(value)]) };
-  return { key: KEY, adapters: { save: () => (full ? [tensors] : [tensors, { name: "adapter_config.json", blob: new Blob([JSON.stringify({ lora_alpha: value })]) }]) } };
+  const { head } = safetensorsHead(
+    new Map([
+      ["a", { dtype: "float32", shape: [50], bytes: 200 }],
+      ["b", { dtype: "int8", shape: [3], bytes: 3 }],
+    ]),
+    { format: "pt" },
+  );
+  const tensors = {
+    name: full ? "model.safetensors" : "adapter_model.safetensors",
+    blob: new Blob([head, new Float32Array(50).fill(value), new Int8Array(3).fill(value)]),
+  };
+  return {
+    key: KEY,
+    adapters: {
+      save: () =>
+        full
+          ? [tensors]
+          : [
+              tensors,
+              {
+                name: "adapter_config.json",
+                blob: new Blob([JSON.stringify({ lora_alpha: value })]),
+              },
+            ],
+    },
+  };
 }
 
 /** The value of what is kept; throws where tensors and config are not of one save. */
 async function valueOf(name: string): Promise<number> {
   const files = await readKept(owner(0), name);
-  const tensors = new Uint8Array(await files.find((f) => f.name === "adapter_model.safetensors")!.blob.arrayBuffer());
-  const value = (JSON.parse(await files.find((f) => f.name === "adapter_config.json")!.blob.text()) as { lora_alpha: number }).lora_alpha;
-  assert.deepEqual([...new Float32Array(tensors.slice(-203, -3).buffer)], new Array(50).fill(value));
+  const tensors = new Uint8Array(
+    await files.find((f) => f.name === "adapter_model.safetensors")!.blob.arrayBuffer(),
+  );
+  const value = (
+    JSON.parse(await files.find((f) => f.name === "adapter_config.json")!.blob.text()) as {
+      lora_alpha: number;
+    }
+  ).lora_alpha;
+  assert.deepEqual(
+    [...new Float32Array(tensors.slice(-203, -3).buffer)],
+    new Array(50).fill(value),
+  );
   assert.deepEqual([...tensors.slice(-3)], new Array(3).fill(value));
   return value;
 }
@@ -34,13 +66,19 @@ for (const inPlace of [false, true])
       await keep(owner(1), "x");
       storage.operations = 0;
       storage.left = at;
-      const failed = await keep(owner(2), "x").then(() => false, () => true);
+      const failed = await keep(owner(2), "x").then(
+        () => false,
+        () => true,
+      );
       operations = Math.max(operations, storage.operations + 1);
       died += Number(failed);
       storage.left = Infinity; // the next visit
       const value = await valueOf("x");
       assert.ok(failed ? value === 1 || value === 2 : value === 2, `${at}: ${value}`);
-      assert.deepEqual((await listKept(owner(0))).map((k) => k.name), ["x"]);
+      assert.deepEqual(
+        (await listKept(owner(0))).map((k) => k.name),
+        ["x"],
+      );
       await keep(owner(3), "x");
       assert.equal(await valueOf("x"), 3);
     }
@@ -53,12 +91,23 @@ test("kept adapters are listed, forgotten, and taken from where earlier versions
   await keep(owner(2), "a.1");
   await keep(owner(3, true), "whole");
   assert.deepEqual((await listKept(owner(0))).map((k) => k.name).sort(), ["a", "a.1", "whole"]);
-  assert.deepEqual([await valueOf("a"), await valueOf("a.1"), (await readKept(owner(0), "whole")).map((f) => f.name)], [1, 2, ["model.safetensors"]]);
+  assert.deepEqual(
+    [
+      await valueOf("a"),
+      await valueOf("a.1"),
+      (await readKept(owner(0), "whole")).map((f) => f.name),
+    ],
+    [1, 2, ["model.safetensors"]],
+  );
   assert.deepEqual(await listKept({ ...owner(0), key: "another" }), []);
   await forget(owner(0), "a");
   await assert.rejects(readKept(owner(0), "a"), InputError);
   assert.equal(await valueOf("a.1"), 2);
-  for (const { name, blob } of owner(7).adapters.save()) storage.files.set(`edgewise/adapters/${KEY}.old.${name}`, new Uint8Array(await blob.arrayBuffer()));
+  for (const { name, blob } of owner(7).adapters.save())
+    storage.files.set(
+      `edgewise/adapters/${KEY}.old.${name}`,
+      new Uint8Array(await blob.arrayBuffer()),
+    );
   assert.equal(await valueOf("old"), 7);
   await keep(owner(8), "old");
   assert.equal(await valueOf("old"), 8);
@@ -80,16 +129,31 @@ test("no flipped bit of a kept adapter goes unseen", async () => {
 // Checkpoints
 
 const NAMES = ["layers.0.lora_A.weight", "layers.1.lora_A.weight"];
-const TENSORS = new Map<string, TensorInfo>(NAMES.map((name) => [name, { dtype: "float32", shape: [8], bytes: 32 }]));
-const record = (step: number): RunRecord => ({ step, total: 9, runs: step, cursor: step, adapter: "x", program: "lora", losses: [1, 0.5], evaluations: [], config: { seed: 1 }, saved: step });
-const bytes = (step: number) => (name: string) => new Uint8Array(new Float32Array(8).fill(step + NAMES.indexOf(name) / 2).buffer);
+const TENSORS = new Map<string, TensorInfo>(
+  NAMES.map((name) => [name, { dtype: "float32", shape: [8], bytes: 32 }]),
+);
+const record = (step: number): RunRecord => ({
+  step,
+  total: 9,
+  runs: step,
+  cursor: step,
+  adapter: "x",
+  program: "lora",
+  losses: [1, 0.5],
+  evaluations: [],
+  config: { seed: 1 },
+  saved: step,
+});
+const bytes = (step: number) => (name: string) =>
+  new Uint8Array(new Float32Array(8).fill(step + NAMES.indexOf(name) / 2).buffer);
 const save = (step: number) => new Checkpoint("run").write(record(step), TENSORS, bytes(step));
 
 /** The step of what is read, all of which is of one save. */
 async function stepOf(): Promise<number | undefined> {
   const found = await new Checkpoint("run").read();
   if (!found) return undefined;
-  for (const name of NAMES) assert.deepEqual(await found.tensor(name), bytes(found.record.step)(name));
+  for (const name of NAMES)
+    assert.deepEqual(await found.tensor(name), bytes(found.record.step)(name));
   return found.record.step;
 }
 
@@ -112,7 +176,10 @@ test("a damaged side of a checkpoint does not hide the good one, wherever it is 
     await checkpoints(); // which trusts headers more, must not fail
   }
   const text = Buffer.from(good).toString("latin1");
-  const exchanged = text.replace("layers.0.", "layers.?.").replace("layers.1.", "layers.0.").replace("layers.?.", "layers.1.");
+  const exchanged = text
+    .replace("layers.0.", "layers.?.")
+    .replace("layers.1.", "layers.0.")
+    .replace("layers.?.", "layers.1.");
   storage.files.set(path, Uint8Array.from(Buffer.from(exchanged, "latin1")));
   assert.equal(await stepOf(), 1, "names exchanged");
 });
@@ -121,7 +188,10 @@ test("a checkpoint that is written while the tab dies leaves the one before", as
   for (let at = 0; at < 12; at++) {
     const storage = await saved(2);
     storage.left = at;
-    const failed = await save(3).then(() => false, () => true);
+    const failed = await save(3).then(
+      () => false,
+      () => true,
+    );
     storage.left = Infinity;
     assert.equal(await stepOf(), failed ? 2 : 3, String(at));
   }
@@ -133,8 +203,18 @@ test("checkpoints of earlier versions, whose sum lacked the header, are read", a
   const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record(5))));
   const { order } = safetensorsHead(TENSORS);
   for (const name of order) sum.add(bytes(5)(name));
-  const { head } = safetensorsHead(TENSORS, { edgewise: JSON.stringify({ format: "edgewise-run-1", generation: 7, sum: sum.hex(), record: record(5) }) });
-  storage.files.set("edgewise/checkpoints/run.b.safetensors", new Uint8Array(await new Blob([head, ...order.map(bytes(5))]).arrayBuffer()));
+  const { head } = safetensorsHead(TENSORS, {
+    edgewise: JSON.stringify({
+      format: "edgewise-run-1",
+      generation: 7,
+      sum: sum.hex(),
+      record: record(5),
+    }),
+  });
+  storage.files.set(
+    "edgewise/checkpoints/run.b.safetensors",
+    new Uint8Array(await new Blob([head, ...order.map(bytes(5))]).arrayBuffer()),
+  );
   assert.equal(await stepOf(), 5);
   await save(6);
   assert.equal(await stepOf(), 6);

@@ -6,7 +6,10 @@ import { parseManifest } from "../src/package.ts";
 
 type Path = (string | number)[];
 
-/** The head of a plan and its table of slots, as core/engine.h lays them out, followed by some bytes. */
+/**
+ * The head of a plan and its table of slots, as core/engine.h lays them out, followed by some
+ * bytes.
+ */
 export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<ArrayBuffer> {
   const plan = new Uint8Array(96 + 16 * slots.length + 32);
   const view = new DataView(plan.buffer);
@@ -21,16 +24,26 @@ export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<
 }
 
 /**
- * Puts each value, and nothing, in place of everything at and under `root` of a manifest, one at a time. What is refused must be refused as a
- * PackageError that says where and what to do. Returns how many were.
+ * Puts each value, and nothing, in place of everything at and under `root` of a manifest, one at a
+ * time. What is refused must be refused as a PackageError that says where and what to do. Returns
+ * how many were. /
  */
 export function refusedManifests(manifest: () => unknown, root: Path, values: unknown[]): number {
   const paths: Path[] = [];
   const walk = (value: unknown, path: Path) => {
     if (path.length) paths.push(path);
-    if (typeof value === "object" && value !== null) for (const key of Object.keys(value)) walk((value as Record<string, unknown>)[key], [...path, Array.isArray(value) ? Number(key) : key]);
+    if (typeof value === "object" && value !== null)
+      for (const key of Object.keys(value))
+        walk((value as Record<string, unknown>)[key], [
+          ...path,
+          Array.isArray(value) ? Number(key) : key,
+        ]);
   };
-  const at = (value: unknown, path: Path) => path.reduce((inner, key) => (inner as Record<string | number, unknown>)[key], value) as Record<string | number, unknown>;
+  const at = (value: unknown, path: Path) =>
+    path.reduce((inner, key) => (inner as Record<string | number, unknown>)[key], value) as Record<
+      string | number,
+      unknown
+    >;
   walk(at(manifest(), root), root);
   let refused = 0;
   for (const path of paths)
@@ -42,7 +55,10 @@ export function refusedManifests(manifest: () => unknown, root: Path, values: un
       try {
         parseManifest(JSON.stringify(changed), "x.edge", 192, true);
       } catch (e) {
-        assert.ok(e instanceof PackageError && e.where === "x.edge" && e.remedy, `${path.join(".")} = ${JSON.stringify(value)}: ${String(e)}`);
+        assert.ok(
+          e instanceof PackageError && e.where === "x.edge" && e.remedy,
+          `${path.join(".")} = ${JSON.stringify(value)}: ${String(e)}`,
+        );
         refused++;
       }
     }

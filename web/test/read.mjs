@@ -1,4 +1,5 @@
-// node read.mjs ENGINE_FOLDER_URL: bundles reader.ts (Node 20 does not read TypeScript) and runs it; see there.
+// node read.mjs ENGINE_FOLDER_URL: bundles reader.ts (Node 20 does not read TypeScript) and runs
+// it; see there.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -8,5 +9,12 @@ import { build } from "esbuild";
 const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 process.on("exit", () => rmSync(out, { recursive: true, force: true }));
 const file = join(out, "reader.mjs");
-await build({ entryPoints: [join(dirname(fileURLToPath(import.meta.url)), "reader.ts")], outfile: file, bundle: true, format: "esm", platform: "node", logLevel: "error" });
+await build({
+  entryPoints: [join(dirname(fileURLToPath(import.meta.url)), "reader.ts")],
+  outfile: file,
+  bundle: true,
+  format: "esm",
+  platform: "node",
+  logLevel: "error",
+});
 await import(pathToFileURL(file).href);

@@ -1,5 +1,6 @@
-// The page's readers of files, for tests in other languages: `node read.mjs` bundles and runs this. Over stdin come questions, each
-// u32 kind, u32 length, bytes; over stdout go the answers, each u32 length, JSON: {"error", "what", "where", "remedy"} or {"ok"}.
+// The page's readers of files, for tests in other languages: `node read.mjs` bundles and runs this.
+// Over stdin come questions, each u32 kind, u32 length, bytes; over stdout go the answers, each u32
+// length, JSON: {"error", "what", "where", "remedy"} or {"ok"}.
 
 import { readSync, writeSync } from "node:fs";
 import { checkRoom, checkTable, decoderOf, EngineDecoder, Weights } from "../src/decoder.ts";
@@ -14,7 +15,10 @@ import { readFile } from "node:fs/promises";
 type Bytes = Uint8Array<ArrayBuffer>;
 const WHERE = "model.edge";
 
-globalThis.fetch = (async (url: string) => new Response(await readFile(new URL(url)), { headers: { "Content-Type": "application/wasm" } })) as typeof fetch;
+globalThis.fetch = (async (url: string) =>
+  new Response(await readFile(new URL(url)), {
+    headers: { "Content-Type": "application/wasm" },
+  })) as typeof fetch;
 const [engineUrl] = process.argv.slice(2);
 
 /** Reads a package as a page does before it has an engine. */
@@ -24,10 +28,19 @@ async function read(bytes: Bytes): Promise<unknown> {
   return { files: opened.files.size };
 }
 
-/** Loads a package into an engine, and runs it a little; with an adapter, where one is given behind a zero byte. */
+/**
+ * Loads a package into an engine, and runs it a little; with an adapter, where one is given behind
+ * a zero byte.
+ */
 async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Promise<unknown> {
   const opened = await openPackage(new BlobSource(new Blob([bytes]), WHERE));
-  const engine = await Engine.open({ engineUrl: engineUrl!, threadUrl: "", flavour: "simd128", threads: 1, full: true });
+  const engine = await Engine.open({
+    engineUrl: engineUrl!,
+    threadUrl: "",
+    flavour: "simd128",
+    threads: 1,
+    full: true,
+  });
   try {
     const { manifest } = opened;
     checkTable(engine, manifest, WHERE);
@@ -35,14 +48,29 @@ async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Pro
     checkRoom(manifest, described, WHERE);
     const weights = new Weights(engine, manifest);
     await opened.finish(weights.extents(manifest, WHERE));
-    const decoder = new EngineDecoder(engine, described, weights, opened.files, {}, {}, WHERE, !manifest.training.size);
+    const decoder = new EngineDecoder(
+      engine,
+      described,
+      weights,
+      opened.files,
+      {},
+      {},
+      WHERE,
+      !manifest.training.size,
+    );
     const adapters = new Adapters(engine, weights, decoder, manifest);
     if (adapter) {
       await adapters.load(adapter, "a");
       adapters.use("a", 1);
     }
     const sequence = decoder.open();
-    const logits = [[1, 2, 3], [4]].map((ids) => [...new Float32Array(engine.bytes(decoder.forward(sequence, ids), 4 * Math.min(decoder.vocab_size, 10_000)).slice().buffer)]);
+    const logits = [[1, 2, 3], [4]].map((ids) => [
+      ...new Float32Array(
+        engine
+          .bytes(decoder.forward(sequence, ids), 4 * Math.min(decoder.vocab_size, 10_000))
+          .slice().buffer,
+      ),
+    ]);
     if (adapter) await adapters.load(adapters.save("a"), "b");
     return { logits: logits.map((l) => l.map((x) => (Number.isFinite(x) ? x : String(x)))) };
   } finally {
@@ -63,13 +91,18 @@ function parts(bytes: Bytes): Bytes[] {
 
 async function safetensors(bytes: Bytes): Promise<unknown> {
   const { tensors } = await readSafetensors(new Blob([bytes]), "x.safetensors");
-  for (const [name, { offset, bytes: n, dtype }] of tensors) if (["float32", "float16", "bfloat16"].includes(dtype)) asFloat32(bytes.slice(offset, offset + n), dtype, name);
+  for (const [name, { offset, bytes: n, dtype }] of tensors)
+    if (["float32", "float16", "bfloat16"].includes(dtype))
+      asFloat32(bytes.slice(offset, offset + n), dtype, name);
   return { tensors: tensors.size };
 }
 
 async function adapter(bytes: Bytes): Promise<unknown> {
   const [packed, config, tensors] = parts(bytes);
-  return play(packed!, [{ name: "adapter_config.json", blob: new Blob([config!]) }, { name: "adapter_model.safetensors", blob: new Blob([tensors!]) }]);
+  return play(packed!, [
+    { name: "adapter_config.json", blob: new Blob([config!]) },
+    { name: "adapter_model.safetensors", blob: new Blob([tensors!]) },
+  ]);
 }
 
 const KINDS = [read, play, safetensors, adapter, (bytes: Bytes) => checkpointAnswer(parts(bytes))];
@@ -99,7 +132,14 @@ for (;;) {
   try {
     answer = { ok: await KINDS[kind!]!(bytes) };
   } catch (e) {
-    answer = isEdgewise(e) ? { error: e.name, what: e.what, where: e.where, remedy: e.remedy } : { error: "ESCAPED", what: e instanceof Error ? (e.stack ?? e.message) : String(e), where: "", remedy: "" };
+    answer = isEdgewise(e)
+      ? { error: e.name, what: e.what, where: e.where, remedy: e.remedy }
+      : {
+          error: "ESCAPED",
+          what: e instanceof Error ? (e.stack ?? e.message) : String(e),
+          where: "",
+          remedy: "",
+        };
   }
   const json = new TextEncoder().encode(JSON.stringify(answer));
   const out = new Uint8Array(4 + json.length);

@@ -1,19 +1,50 @@
-// What reader.ts answers about checkpoints and kept adapters, which lie in the browser's private files.
+// What reader.ts answers about checkpoints and kept adapters, which lie in the browser's private
+// files.
 
 import { keep, listKept, readKept } from "../src/training/kept.ts";
 import { Checkpoint, checkpoints, type RunRecord } from "../src/training/checkpoint.ts";
 import { Storage } from "./storage.ts";
 
-const RECORD: RunRecord = { step: 3, total: 9, runs: 3, cursor: 3, adapter: "x", program: "lora", losses: [1, 0.5], evaluations: [], config: {}, saved: 1 };
+const RECORD: RunRecord = {
+  step: 3,
+  total: 9,
+  runs: 3,
+  cursor: 3,
+  adapter: "x",
+  program: "lora",
+  losses: [1, 0.5],
+  evaluations: [],
+  config: {},
+  saved: 1,
+};
 
-/** Two sides of a checkpoint, and perhaps a kept adapter: [a, b, adapter]. Without any: what a whole side, and a whole adapter, look like. */
-export async function checkpointAnswer([a, b, adapter]: Uint8Array<ArrayBuffer>[]): Promise<unknown> {
+/**
+ * Two sides of a checkpoint, and perhaps a kept adapter: [a, b, adapter]. Without any: what a whole
+ * side, and a whole adapter, look like.
+ */
+export async function checkpointAnswer([
+  a,
+  b,
+  adapter,
+]: Uint8Array<ArrayBuffer>[]): Promise<unknown> {
   const storage = new Storage(true).install();
   if (!a) {
     const data = (name: string) => new Uint8Array(new Float32Array(8).fill(name.length).buffer);
-    await new Checkpoint("run").write(RECORD, new Map(["p.lora_A.weight", "step"].map((name) => [name, { dtype: "float32", shape: [2, 4], bytes: 32 }])), data);
+    await new Checkpoint("run").write(
+      RECORD,
+      new Map(
+        ["p.lora_A.weight", "step"].map((name) => [
+          name,
+          { dtype: "float32", shape: [2, 4], bytes: 32 },
+        ]),
+      ),
+      data,
+    );
     const [side] = storage.files.values();
-    const file = [{ name: "adapter_model.safetensors", blob: new Blob([side!]) }, { name: "adapter_config.json", blob: new Blob(["{}"]) }];
+    const file = [
+      { name: "adapter_model.safetensors", blob: new Blob([side!]) },
+      { name: "adapter_config.json", blob: new Blob(["{}"]) },
+    ];
     await keep({ key: "k", adapters: { save: () => file } }, "x");
     return [...storage.files.values()].map((bytes) => Buffer.from(bytes).toString("base64"));
   }
@@ -24,6 +55,19 @@ export async function checkpointAnswer([a, b, adapter]: Uint8Array<ArrayBuffer>[
   const found = await new Checkpoint("run").read();
   const owner = { key: "k", adapters: { save: () => [] } };
   const kept = await listKept(owner);
-  const files = adapter ? await readKept(owner, "x").then((f) => f.length, () => 0) : 0;
-  return { listed: list.length, step: found?.record.step ?? null, tensors: found ? (await Promise.all([...found.contents.tensors.keys()].map((n) => found.tensor(n)))).length : 0, kept: kept.length, files };
+  const files = adapter
+    ? await readKept(owner, "x").then(
+        (f) => f.length,
+        () => 0,
+      )
+    : 0;
+  return {
+    listed: list.length,
+    step: found?.record.step ?? null,
+    tensors: found
+      ? (await Promise.all([...found.contents.tensors.keys()].map((n) => found.tensor(n)))).length
+      : 0,
+    kept: kept.length,
+    files,
+  };
 }

@@ -1,4 +1,5 @@
-// npm test: the tests of what needs no browser. Bundled by esbuild, since Node 20 does not read TypeScript.
+// npm test: the tests of what needs no browser. Bundled by esbuild, since Node 20 does not read
+// TypeScript.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,9 +11,26 @@ const here = dirname(fileURLToPath(import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 try {
   const names = readdirSync(here).filter((n) => n.endsWith(".test.ts"));
-  const define = Object.fromEntries(["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"'])); // build.mjs has the real ones
-  await build({ entryPoints: names.map((n) => join(here, n)), outdir: out, outExtension: { ".js": ".mjs" }, bundle: true, format: "esm", platform: "node", define, logLevel: "warning" });
-  process.exitCode = spawnSync(process.execPath, ["--test", ...names.map((n) => join(out, n.replace(/\.ts$/, ".mjs")))], { stdio: "inherit" }).status ?? 1;
+  // build.mjs has the real ones
+  const define = Object.fromEntries(
+    ["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"']),
+  );
+  await build({
+    entryPoints: names.map((n) => join(here, n)),
+    outdir: out,
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    format: "esm",
+    platform: "node",
+    define,
+    logLevel: "warning",
+  });
+  process.exitCode =
+    spawnSync(
+      process.execPath,
+      ["--test", ...names.map((n) => join(out, n.replace(/\.ts$/, ".mjs")))],
+      { stdio: "inherit" },
+    ).status ?? 1;
 } finally {
   rmSync(out, { recursive: true });
 }

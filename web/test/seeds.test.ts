@@ -3,14 +3,29 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { checkSeed, randomSeed, seedOfRun } from "../src/seeds.ts";
 
-const vectors = JSON.parse(readFileSync("../tests/conformance/seeds.json", "utf8")) as { seed_of_run: [string, number, string][]; refused: unknown[] };
+const vectors = JSON.parse(readFileSync("../tests/conformance/seeds.json", "utf8")) as {
+  seed_of_run: [string, number, string][];
+  refused: unknown[];
+};
 
 test("seeds of runs are those of Python", () => {
-  for (const [seed, run, want] of vectors.seed_of_run) assert.equal(String(seedOfRun(BigInt(seed), run)), want);
+  for (const [seed, run, want] of vectors.seed_of_run)
+    assert.equal(String(seedOfRun(BigInt(seed), run)), want);
 });
 
 test("what is no seed is refused in words", () => {
-  for (const seed of vectors.refused) assert.throws(() => checkSeed(typeof seed === "string" && /^\d+$/.test(seed) ? BigInt(seed) : seed, "options.seed"), /is no seed.*2\^63/);
-  assert.deepEqual([checkSeed(undefined, ""), checkSeed(3, ""), checkSeed((1n << 63n) - 1n, "")], [undefined, 3n, (1n << 63n) - 1n]);
+  for (const seed of vectors.refused)
+    assert.throws(
+      () =>
+        checkSeed(
+          typeof seed === "string" && /^\d+$/.test(seed) ? BigInt(seed) : seed,
+          "options.seed",
+        ),
+      /is no seed.*2\^63/,
+    );
+  assert.deepEqual(
+    [checkSeed(undefined, ""), checkSeed(3, ""), checkSeed((1n << 63n) - 1n, "")],
+    [undefined, 3n, (1n << 63n) - 1n],
+  );
   assert.notEqual(randomSeed(), randomSeed());
 });

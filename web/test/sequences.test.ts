@@ -5,10 +5,16 @@ import { NumberTensor, release, Sequence } from "../src/inference/values.ts";
 
 const tensor = (x: number): NumberTensor => NumberTensor.of("int64", [], [x]);
 const reader = { bytes: () => new Uint8Array(0) };
-const numbers = (s: Sequence): number[] => s.items.map((v) => (v as NumberTensor).numbers(reader)[0]!);
+const numbers = (s: Sequence): number[] =>
+  s.items.map((v) => (v as NumberTensor).numbers(reader)[0]!);
 
 test("a sequence that is made longer keeps its own length", () => {
-  const [a, b, c, d] = [1, 2, 3, 4].map(tensor) as [NumberTensor, NumberTensor, NumberTensor, NumberTensor];
+  const [a, b, c, d] = [1, 2, 3, 4].map(tensor) as [
+    NumberTensor,
+    NumberTensor,
+    NumberTensor,
+    NumberTensor,
+  ];
   const one = new Sequence([a]);
   const two = one.withLast(b);
   const other = one.withLast(c); // a list of its own
@@ -36,7 +42,10 @@ test("an item is retained once, however often its sequence is made longer", () =
     s = longer;
     assert.equal(first.refs, 2);
   }
-  assert.deepEqual(numbers(s), Array.from({ length: 1000 }, (_, i) => i));
+  assert.deepEqual(
+    numbers(s),
+    Array.from({ length: 1000 }, (_, i) => i),
+  );
   release(s);
   assert.equal(first.refs, 1);
 });

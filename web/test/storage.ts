@@ -1,4 +1,5 @@
-// The browser's private files (OPFS) in memory, for tests: with a tab that dies at a chosen operation, in the middle of a write where writes are in place.
+// The browser's private files (OPFS) in memory, for tests: with a tab that dies at a chosen
+// operation, in the middle of a write where writes are in place.
 
 /** The whole storage. */
 export class Storage {
@@ -9,12 +10,18 @@ export class Storage {
   /** How many there were. */
   operations = 0;
 
-  /** @param inPlace writes go to the file as they come (createSyncAccessHandle alone, as in Safari), instead of all at once when it is closed */
+  /**
+   * @param inPlace writes go to the file as they come (createSyncAccessHandle alone, as in Safari),
+   *   instead of all at once when it is closed
+   */
   constructor(private readonly inPlace = false) {}
 
   /** Makes it the storage of `navigator`. */
   install(): this {
-    Object.defineProperty(globalThis, "navigator", { configurable: true, value: { storage: { getDirectory: async () => this.folder("") } } });
+    Object.defineProperty(globalThis, "navigator", {
+      configurable: true,
+      value: { storage: { getDirectory: async () => this.folder("") } },
+    });
     return this;
   }
 
@@ -45,7 +52,11 @@ export class Storage {
         this.step();
         this.files.delete(path + name);
       },
-      values: () => [...this.files.keys()].filter((p) => p.startsWith(path) && !p.slice(path.length).includes("/")).map((p) => this.file(p, p.slice(path.length)))[Symbol.iterator](),
+      values: () =>
+        [...this.files.keys()]
+          .filter((p) => p.startsWith(path) && !p.slice(path.length).includes("/"))
+          .map((p) => this.file(p, p.slice(path.length)))
+          [Symbol.iterator](),
     };
   }
 
@@ -83,7 +94,8 @@ export class Storage {
       close: () => undefined,
     });
     return {
-      kind: "file", name,
+      kind: "file",
+      name,
       getFile: async () => new File([this.files.get(path)!], name),
       createSyncAccessHandle: handle,
       ...(this.inPlace ? {} : { createWritable: writable }),

@@ -9,51 +9,106 @@ import { Tokenizer } from "../src/text.ts";
 import { vectors } from "./vectors.ts";
 
 type Json = Record<string, unknown>;
-const tokenizers = vectors<{ files: [string, Json, string | null][]; patterns: [string, number | string][] }>("tokenizers");
-const templates = vectors<{ messages: Record<string, Json>; rendered: { name: string; template: string; messages: string; text: string | null }[]; refused: { name: string; template: unknown }[] }>("chat_templates");
+const tokenizers = vectors<{
+  files: [string, Json, string | null][];
+  patterns: [string, number | string][];
+}>("tokenizers");
+const templates = vectors<{
+  messages: Record<string, Json>;
+  rendered: { name: string; template: string; messages: string; text: string | null }[];
+  refused: { name: string; template: unknown }[];
+}>("chat_templates");
 
 for (const [name, value, says] of tokenizers.files)
   test(`tokenizer.json: ${name}`, () => {
     if (says === null) return void checkTokenizer(value);
-    assert.throws(() => checkTokenizer(value), (e) => e instanceof LimitError && e.message.includes(says), says);
-    assert.throws(() => new Tokenizer(JSON.stringify(value), undefined, undefined, ""), (e) => e instanceof TokenizerError && e.message.includes(says));
+    assert.throws(
+      () => checkTokenizer(value),
+      (e) => e instanceof LimitError && e.message.includes(says),
+      says,
+    );
+    assert.throws(
+      () => new Tokenizer(JSON.stringify(value), undefined, undefined, ""),
+      (e) => e instanceof TokenizerError && e.message.includes(says),
+    );
   });
 
 test("regular expressions of tokenizers", () => {
   for (const [pattern, expected] of tokenizers.patterns) {
     const width = () => checkRegex(pattern, T.regex_chars, T.regex_depth, T.regex_states);
     if (typeof expected === "number") assert.equal(width(), expected, pattern);
-    else assert.throws(width, (e) => e instanceof RegexError && e.message.includes(expected), pattern);
+    else
+      assert.throws(width, (e) => e instanceof RegexError && e.message.includes(expected), pattern);
   }
 });
 
 for (const { name, template, messages, text } of templates.rendered)
   test(`chat template: ${name}`, () => {
-    const render = () => new ChatTemplate(template).render({ documents: null, bos_token: "<s>", eos_token: "</s>", ...templates.messages[messages] });
+    const render = () =>
+      new ChatTemplate(template).render({
+        documents: null,
+        bos_token: "<s>",
+        eos_token: "</s>",
+        ...templates.messages[messages],
+      });
     if (text === null) assert.throws(render, TokenizerError);
     else assert.equal(render(), text);
   });
 
 for (const { name, template } of templates.refused)
   test(`chat template that asks for too much: ${name}`, () => {
-    assert.throws(() => new ChatTemplate(template).render({ messages: [{ role: "user", content: "hi" }] }), (e) => e instanceof TokenizerError && !!e.remedy);
+    assert.throws(
+      () => new ChatTemplate(template).render({ messages: [{ role: "user", content: "hi" }] }),
+      (e) => e instanceof TokenizerError && !!e.remedy,
+    );
     // and the library is as it was
     assert.equal(new ChatTemplate("{% for i in range(3) %}{{ i }}{% endfor %}").render({}), "012");
   });
 
-const base = { version: "1.0", added_tokens: [], normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null,
-  model: { type: "BPE", unk_token: "<s>", vocab: { "<s>": 0, a: 1, b: 2, ab: 3 }, merges: ["a b"] } };
+const base = {
+  version: "1.0",
+  added_tokens: [],
+  normalizer: null,
+  pre_tokenizer: null,
+  post_processor: null,
+  decoder: null,
+  model: { type: "BPE", unk_token: "<s>", vocab: { "<s>": 0, a: 1, b: 2, ab: 3 }, merges: ["a b"] },
+};
 
 test("a tokenizer's text grows no further than the limit", () => {
   const replace = { type: "Replace", pattern: { String: "a" }, content: "a".repeat(90) };
-  const made = new Tokenizer(JSON.stringify({ ...base, normalizer: { type: "Sequence", normalizers: [replace, replace] } }), undefined, undefined, "");
+  const made = new Tokenizer(
+    JSON.stringify({ ...base, normalizer: { type: "Sequence", normalizers: [replace, replace] } }),
+    undefined,
+    undefined,
+    "",
+  );
   assert.equal(made.encode("a").length, 8100);
-  assert.throws(() => made.encode("a".repeat(40_000)), (e) => e instanceof TokenizerError && e.message.includes("8100 times as long"));
+  assert.throws(
+    () => made.encode("a".repeat(40_000)),
+    (e) => e instanceof TokenizerError && e.message.includes("8100 times as long"),
+  );
 });
 
 test("files of any content end in a TokenizerError", () => {
   const good = JSON.stringify(base);
   const deep = "[".repeat(1_000_000);
-  for (const [json, config] of [[deep, "{}"], ['{"a": NaN}', "{}"], ["{}", "{}"], [good, deep], [good, '{"bos_token": 5}'], [good, " ".repeat(T.config_bytes + 1)], [good, '{"chat_template": 5}'], [good, '{"chat_template": [{"name": []}, 3]}']])
-    assert.throws(() => new Tokenizer(json, config, undefined, "").applyChatTemplate([{ role: "user", content: "x" }]), TokenizerError, `${json!.slice(0, 40)} ${config!.slice(0, 40)}`);
+  for (const [json, config] of [
+    [deep, "{}"],
+    ['{"a": NaN}', "{}"],
+    ["{}", "{}"],
+    [good, deep],
+    [good, '{"bos_token": 5}'],
+    [good, " ".repeat(T.config_bytes + 1)],
+    [good, '{"chat_template": 5}'],
+    [good, '{"chat_template": [{"name": []}, 3]}'],
+  ])
+    assert.throws(
+      () =>
+        new Tokenizer(json, config, undefined, "").applyChatTemplate([
+          { role: "user", content: "x" },
+        ]),
+      TokenizerError,
+      `${json!.slice(0, 40)} ${config!.slice(0, 40)}`,
+    );
 });

@@ -23,30 +23,75 @@ test("SHA-256, in pieces of any size", () => {
   }
   const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   assert.equal(sha256(""), empty);
-  for (const text of [empty, empty.toUpperCase(), `sha256-${empty}`, "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="]) assert.equal(digestOf(text), empty);
+  for (const text of [
+    empty,
+    empty.toUpperCase(),
+    `sha256-${empty}`,
+    "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+  ])
+    assert.equal(digestOf(text), empty);
   assert.equal(digestOf("sha384-x"), undefined);
 });
 
 const slots = (tokens: number) => [
-  { name: "w", kind: "weight", dtype: "float32", shape: [4], bytes: 16 }, { name: "c", kind: "computed", dtype: "float32", shape: [2], bytes: 8 },
-  { name: "past", kind: "cache", dtype: "float32", shape: [8], bytes: 32 }, { name: "input_ids", kind: "input", dtype: "int64", shape: [1, tokens], bytes: 8 * tokens },
+  { name: "w", kind: "weight", dtype: "float32", shape: [4], bytes: 16 },
+  { name: "c", kind: "computed", dtype: "float32", shape: [2], bytes: 8 },
+  { name: "past", kind: "cache", dtype: "float32", shape: [8], bytes: 32 },
+  { name: "input_ids", kind: "input", dtype: "int64", shape: [1, tokens], bytes: 8 * tokens },
   { name: "logits", kind: "output", dtype: "float32", shape: [1, 5], bytes: 20 },
 ];
 const manifest = () => ({
-  format: 2, table_hash: 7, task: "text-generation", files: { "plan/1": [0, 10], "plan/4": [64, 10], weights: [128, 64] }, sha256: { "plan/1": "0".repeat(64), "plan/4": "0".repeat(64) },
-  weights: [{ name: "w", file: "weights", offset: 0, bytes: 16, sums: ["0123456789abcdef"] }, { name: "v", file: "model.onnx", offset: 99, bytes: 16 }],
-  decoder: { capacity: 8, vocab_size: 5, logits_type: "float32", recompute: false, caches: [{ name: "past", bytes: 32 }],
-    plans: [4, 1].map((tokens) => ({ tokens, file: `plan/${tokens}`, registers: { past: 0, last: 1 }, slots: slots(tokens) })) },
+  format: 2,
+  table_hash: 7,
+  task: "text-generation",
+  files: { "plan/1": [0, 10], "plan/4": [64, 10], weights: [128, 64] },
+  sha256: { "plan/1": "0".repeat(64), "plan/4": "0".repeat(64) },
+  weights: [
+    { name: "w", file: "weights", offset: 0, bytes: 16, sums: ["0123456789abcdef"] },
+    { name: "v", file: "model.onnx", offset: 99, bytes: 16 },
+  ],
+  decoder: {
+    capacity: 8,
+    vocab_size: 5,
+    logits_type: "float32",
+    recompute: false,
+    caches: [{ name: "past", bytes: 32 }],
+    plans: [4, 1].map((tokens) => ({
+      tokens,
+      file: `plan/${tokens}`,
+      registers: { past: 0, last: 1 },
+      slots: slots(tokens),
+    })),
+  },
 });
 
 test("a manifest is read", () => {
   const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
-  assert.deepEqual(m.decoder.plans.map((p) => p.tokens), [1, 4]);
+  assert.deepEqual(
+    m.decoder.plans.map((p) => p.tokens),
+    [1, 4],
+  );
   assert.equal(m.weights.get("v")!.file, "model.onnx");
 });
 
 test("whatever is wrong with a manifest is a PackageError", () => {
-  const values = [null, -1, 0.5, 2 ** 31, 2 ** 32, 2 ** 53, 1e300, "", "__proto__", "x".repeat(5000), [], {}, true, [[0, 1]], "plan/9"];
+  const values = [
+    null,
+    -1,
+    0.5,
+    2 ** 31,
+    2 ** 32,
+    2 ** 53,
+    1e300,
+    "",
+    "__proto__",
+    "x".repeat(5000),
+    [],
+    {},
+    true,
+    [[0, 1]],
+    "plan/9",
+  ];
   const refused = refusedManifests(manifest, [], values);
   assert.ok(refused > 1000, String(refused));
 });
@@ -54,7 +99,15 @@ test("whatever is wrong with a manifest is a PackageError", () => {
 test("packages survive the round trip, and no cut or flipped bit goes unseen", async () => {
   const files = new Map([1, 4].map((tokens) => [`plan/${tokens}`, planBytes(slots(tokens))]));
   const { files: _, sha256: __, ...rest } = manifest();
-  const blob = makePackage({ ...rest, weights: rest.weights.slice(1).concat({ name: "w", file: "model.onnx", offset: 0, bytes: 16 }) }, files);
+  const blob = makePackage(
+    {
+      ...rest,
+      weights: rest.weights
+        .slice(1)
+        .concat({ name: "w", file: "model.onnx", offset: 0, bytes: 16 }),
+    },
+    files,
+  );
   const open = async (b: Blob) => {
     const opened = await openPackage(new BlobSource(b, "x.edge"), true);
     await opened.finish(new Map());
@@ -63,7 +116,9 @@ test("packages survive the round trip, and no cut or flipped bit goes unseen", a
   const opened = await open(blob);
   for (const [name, bytes] of files) assert.deepEqual(opened.files.get(name), bytes);
   const whole = new Uint8Array(await blob.arrayBuffer());
-  for (let n = 0; n < whole.length; n += 37) if (n < whole.length - 48) await assert.rejects(open(new Blob([whole.subarray(0, n)])), PackageError, `cut at ${n}`);
+  for (let n = 0; n < whole.length; n += 37)
+    if (n < whole.length - 48)
+      await assert.rejects(open(new Blob([whole.subarray(0, n)])), PackageError, `cut at ${n}`);
   const last = whole.slice();
   last[last.length - 64] ^= 1;
   await assert.rejects(open(new Blob([last])), PackageError);
@@ -77,27 +132,53 @@ test("ranges of a stream reach their places, overlapping ones too", async () => 
   const wanted = Array.from({ length: 40 }, () => {
     const start = Math.floor(Math.random() * 9000);
     const target = new Uint8Array(Math.floor(Math.random() * 1000));
-    return { start, bytes: target.length, target, write: (chunk: Uint8Array, at: number) => target.set(chunk, at) };
+    return {
+      start,
+      bytes: target.length,
+      target,
+      write: (chunk: Uint8Array, at: number) => target.set(chunk, at),
+    };
   });
   assert.equal(await scatter(chunks(), 0, wanted), data.length);
   for (const w of wanted) assert.deepEqual(w.target, data.slice(w.start, w.start + w.bytes));
 });
 
 test("models are found", () => {
-  const options = { remoteHost: "https://hub.test", remotePathTemplate: "{model}/resolve/{revision}/", revision: "main", dtype: "auto" as const, subfolder: "onnx", model_file_name: "model" };
+  const options = {
+    remoteHost: "https://hub.test",
+    remotePathTemplate: "{model}/resolve/{revision}/",
+    revision: "main",
+    dtype: "auto" as const,
+    subfolder: "onnx",
+    model_file_name: "model",
+  };
   const page = "https://site.test/app/index.html";
   const graphs = (model: string, more = {}) => {
     const place = locate(model, page, { ...options, ...more });
     return place.kind === "onnx" ? [place.folder, place.graphs[0]!.url] : [place.url];
   };
-  assert.deepEqual(graphs("org/name"), ["https://hub.test/org/name/resolve/main/", "https://hub.test/org/name/resolve/main/onnx/model_quantized.onnx"]);
-  assert.deepEqual(graphs("org/name", { dtype: "q4", revision: "v1/x" }), ["https://hub.test/org/name/resolve/v1%2Fx/", "https://hub.test/org/name/resolve/v1%2Fx/onnx/model_q4.onnx"]);
-  assert.deepEqual(graphs("./models/a", { dtype: "fp32", subfolder: "" }), ["https://site.test/app/models/a/", "https://site.test/app/models/a/model.onnx"]);
-  assert.deepEqual(graphs("/m/onnx/model_q4.onnx"), ["https://site.test/m/", "https://site.test/m/onnx/model_q4.onnx"]);
+  assert.deepEqual(graphs("org/name"), [
+    "https://hub.test/org/name/resolve/main/",
+    "https://hub.test/org/name/resolve/main/onnx/model_quantized.onnx",
+  ]);
+  assert.deepEqual(graphs("org/name", { dtype: "q4", revision: "v1/x" }), [
+    "https://hub.test/org/name/resolve/v1%2Fx/",
+    "https://hub.test/org/name/resolve/v1%2Fx/onnx/model_q4.onnx",
+  ]);
+  assert.deepEqual(graphs("./models/a", { dtype: "fp32", subfolder: "" }), [
+    "https://site.test/app/models/a/",
+    "https://site.test/app/models/a/model.onnx",
+  ]);
+  assert.deepEqual(graphs("/m/onnx/model_q4.onnx"), [
+    "https://site.test/m/",
+    "https://site.test/m/onnx/model_q4.onnx",
+  ]);
   assert.deepEqual(graphs("models/a.edge?v=1"), ["https://site.test/app/models/a.edge?v=1"]);
   const files = (...names: string[]) => names.map((name) => ({ name, blob: new Blob(["x"]) }));
   const given = sortFiles(files("model.onnx", "model_q4.onnx", "tokenizer.json"), "q4");
-  assert.ok(given.kind === "onnx" && given.graph === "model_q4.onnx" && !given.files.has("model.onnx"));
+  assert.ok(
+    given.kind === "onnx" && given.graph === "model_q4.onnx" && !given.files.has("model.onnx"),
+  );
   assert.throws(() => sortFiles(files("a.onnx", "b.onnx"), "auto"), /2 .onnx files/);
 });
 
@@ -107,15 +188,35 @@ test("builds and threads are chosen, and the reason is given", () => {
   assert.equal(choose(all, "auto", 6).threads, 6);
   assert.match(choose({ ...all, isolated: false }).whyNotThreads, /Cross-Origin-Opener-Policy/);
   assert.equal(choose({ ...all, isolated: false }).flavour, "relaxed-threads");
-  assert.deepEqual([choose({ ...all, relaxed: false }).flavour, choose({ ...all, shared: false }).flavour], ["simd128", "simd128"]);
-  for (const c of [choose(all, "simd128"), choose(all, "auto", 1), choose({ ...all, cores: 1 })]) assert.ok(c.threads === 1 && c.whyNotThreads);
+  assert.deepEqual(
+    [choose({ ...all, relaxed: false }).flavour, choose({ ...all, shared: false }).flavour],
+    ["simd128", "simd128"],
+  );
+  for (const c of [choose(all, "simd128"), choose(all, "auto", 1), choose({ ...all, cores: 1 })])
+    assert.ok(c.threads === 1 && c.whyNotThreads);
 });
 
 test("errors cross the worker's border with class, words and fields", () => {
   const e = new PackageError("it is broken", "a.edge", "Fetch it again.");
-  const back = makeError(structuredClone(plainError(Object.assign(e, { extra: [1, 2], f: () => 0 }))));
+  const back = makeError(
+    structuredClone(plainError(Object.assign(e, { extra: [1, 2], f: () => 0 }))),
+  );
   assert.ok(back instanceof PackageError);
-  assert.deepEqual([back.name, back.what, back.where, back.remedy, back.message, (back as unknown as { extra: number[] }).extra], ["PackageError", e.what, e.where, e.remedy, e.message, [1, 2]]);
+  assert.deepEqual(
+    [
+      back.name,
+      back.what,
+      back.where,
+      back.remedy,
+      back.message,
+      (back as unknown as { extra: number[] }).extra,
+    ],
+    ["PackageError", e.what, e.where, e.remedy, e.message, [1, 2]],
+  );
   assert.equal(makeError(plainError(new TypeError("oops"))).name, "EngineError");
-  assert.equal(makeError({ name: "constructor", what: "x", where: "", remedy: "", stack: "", fields: {} }).name, "EdgewiseError");
+  assert.equal(
+    makeError({ name: "constructor", what: "x", where: "", remedy: "", stack: "", fields: {} })
+      .name,
+    "EdgewiseError",
+  );
 });

@@ -12,7 +12,8 @@ test("a watchdog counts the time in which the thread ran, and starts anew with e
   const timers = new Set<() => void>();
   const { setInterval: start, clearInterval: stop } = globalThis;
   globalThis.setInterval = ((f: () => void) => (timers.add(f), f)) as unknown as typeof setInterval;
-  globalThis.clearInterval = ((f: () => void) => timers.delete(f)) as unknown as typeof clearInterval;
+  globalThis.clearInterval = ((f: () => void) =>
+    timers.delete(f)) as unknown as typeof clearInterval;
   const tick = (times: number) => {
     for (let i = 0; i < times; i++) for (const f of [...timers]) f();
   };
@@ -21,7 +22,8 @@ test("a watchdog counts the time in which the thread ran, and starts anew with e
     const dog = new Watchdog(() => stalls++, 30_000);
     tick(100); // asleep
     dog.wake();
-    tick(3); // late by hours, for a laptop slept: browsers do not make up for ticks that were missed
+    // late by hours, for a laptop slept: browsers do not make up for ticks that were missed
+    tick(3);
     assert.equal(stalls, 0);
     for (let i = 0; i < 20; i++) {
       dog.feed();
@@ -41,9 +43,15 @@ test("a watchdog counts the time in which the thread ran, and starts anew with e
 });
 
 test("what does not settle ends as its error, what does as itself", async () => {
-  await assert.rejects(within(new Promise(() => undefined), () => new Error("it did not answer"), 50), /did not answer/);
+  await assert.rejects(
+    within(new Promise(() => undefined), () => new Error("it did not answer"), 50),
+    /did not answer/,
+  );
   assert.equal(await within(Promise.resolve(3), () => new Error("no"), 50), 3);
-  await assert.rejects(within(Promise.reject(new Error("its own")), () => new Error("no"), 50), /its own/);
+  await assert.rejects(
+    within(Promise.reject(new Error("its own")), () => new Error("no"), 50),
+    /its own/,
+  );
 });
 
 test("stretches of a Blob are read in few pieces", async () => {
@@ -53,9 +61,18 @@ test("stretches of a Blob are read in few pieces", async () => {
   const slice = blob.slice.bind(blob);
   blob.slice = (...args) => (reads++, slice(...args));
   const reader = new BlobReader(blob, "it");
-  for (let at = 0; at + 1000 < data.length; at += 1000) assert.deepEqual(Buffer.from(await reader.copy(at, 1000)).equals(data.subarray(at, at + 1000)), true);
+  for (let at = 0; at + 1000 < data.length; at += 1000)
+    assert.deepEqual(
+      Buffer.from(await reader.copy(at, 1000)).equals(data.subarray(at, at + 1000)),
+      true,
+    );
   assert.ok(reads <= 4, String(reads));
-  for (const [at, bytes] of [[5, 2 * BLOB_PIECE], [data.length - 7, 7], [0, data.length], [17, 0]] as const)
+  for (const [at, bytes] of [
+    [5, 2 * BLOB_PIECE],
+    [data.length - 7, 7],
+    [0, data.length],
+    [17, 0],
+  ] as const)
     assert.ok(Buffer.from(await reader.copy(at, bytes)).equals(data.subarray(at, at + bytes)));
   await assert.rejects(reader.copy(data.length - 7, 8), /ends at byte/);
 
@@ -63,13 +80,24 @@ test("stretches of a Blob are read in few pieces", async () => {
   const places = Array.from({ length: 3000 }, () => {
     const start = Math.floor(Math.random() * (data.length - 5000));
     const target = new Uint8Array(Math.floor(Math.random() * 5000));
-    return { start, bytes: target.length, target, write: (chunk: Uint8Array, at: number) => target.set(chunk, at) };
+    return {
+      start,
+      bytes: target.length,
+      target,
+      write: (chunk: Uint8Array, at: number) => target.set(chunk, at),
+    };
   });
   await gather(blob, places, "it");
-  for (const { start, target } of places) assert.ok(Buffer.from(target).equals(data.subarray(start, start + target.length)));
+  for (const { start, target } of places)
+    assert.ok(Buffer.from(target).equals(data.subarray(start, start + target.length)));
   assert.ok(reads <= 8, String(reads));
 
-  const ranges: [number, number][] = [[0, 10], [100, 0], [5000, BLOB_PIECE + 3], [data.length - 1, 1]];
+  const ranges: [number, number][] = [
+    [0, 10],
+    [100, 0],
+    [5000, BLOB_PIECE + 3],
+    [data.length - 1, 1],
+  ];
   const parts = ranges.flatMap(([at, n]) => [`m ${at} ${n}\n`, data.subarray(at, at + n)]);
   assert.equal(await digestReads({ m: ranges }, new Map([["m", blob]])), sha256(...parts));
 });
@@ -78,35 +106,60 @@ test("a Blob that does not answer, or that became shorter, is an error that name
   const blob = new Blob([new Uint8Array(10)]);
   blob.slice = () => ({ arrayBuffer: () => new Promise(() => undefined) }) as unknown as Blob;
   setStallTimeout(60);
-  await assert.rejects(new BlobReader(blob, "mine.onnx").read(0, 5), /mine\.onnx: the file could not be read \(the browser did not deliver it/);
+  await assert.rejects(
+    new BlobReader(blob, "mine.onnx").read(0, 5),
+    /mine\.onnx: the file could not be read \(the browser did not deliver it/,
+  );
   setStallTimeout(30_000);
   blob.slice = () => new Blob([]);
-  await assert.rejects(new BlobReader(blob, "mine.onnx").read(0, 5), /mine\.onnx: it ends at byte 0/);
+  await assert.rejects(
+    new BlobReader(blob, "mine.onnx").read(0, 5),
+    /mine\.onnx: it ends at byte 0/,
+  );
 });
 
 test("what an address that is not http's does not have is missing at once", async () => {
   const asked: string[] = [];
-  const fetch = (async (url: string) => (asked.push(url), Promise.reject(new TypeError("Failed to fetch")))) as unknown as typeof globalThis.fetch;
-  await assert.rejects(new HttpSource("chrome-extension://abc/chat_template.jinja", { fetch }).open(), (e) => e instanceof NotFound && e.status === 404);
+  const fetch = (async (url: string) => (
+    asked.push(url), Promise.reject(new TypeError("Failed to fetch"))
+  )) as unknown as typeof globalThis.fetch;
+  await assert.rejects(
+    new HttpSource("chrome-extension://abc/chat_template.jinja", { fetch }).open(),
+    (e) => e instanceof NotFound && e.status === 404,
+  );
   assert.equal(asked.length, 1);
 });
 
 test("across sites no If-Range is sent, on one's own it is", async () => {
   const body = new Uint8Array(randomBytes(1000));
-  for (const [page, sent] of [["https://here.example", true], ["https://elsewhere.example", false]] as const) {
+  for (const [page, sent] of [
+    ["https://here.example", true],
+    ["https://elsewhere.example", false],
+  ] as const) {
     const headers: Headers[] = [];
     const fetch = (async (_: string, init: RequestInit) => {
       headers.push(new Headers(init.headers));
       const tags = { ETag: '"a"', "Last-Modified": "Sun, 22 Nov 2026 00:00:00 GMT" };
-      if (headers.length > 1) return new Response(body.slice(400), { status: 206, headers: { ...tags, "Content-Range": "bytes 400-999/1000" } });
+      if (headers.length > 1)
+        return new Response(body.slice(400), {
+          status: 206,
+          headers: { ...tags, "Content-Range": "bytes 400-999/1000" },
+        });
       const cut = new ReadableStream({ start: (c) => (c.enqueue(body.slice(0, 400)), c.close()) });
       return new Response(cut, { headers: { ...tags, "Content-Length": "1000" } });
     }) as typeof globalThis.fetch;
     Object.defineProperty(globalThis, "location", { value: { origin: page }, configurable: true });
     const got: number[] = [];
-    for await (const chunk of new HttpSource("https://here.example/model.onnx", { fetch }).stream()) got.push(...chunk);
+    for await (const chunk of new HttpSource("https://here.example/model.onnx", { fetch }).stream())
+      got.push(...chunk);
     assert.deepEqual(got, [...body]);
-    assert.deepEqual(headers.map((h) => [h.get("Range"), h.get("If-Range")]), [[null, null], ["bytes=400-", sent ? '"a"' : null]]);
+    assert.deepEqual(
+      headers.map((h) => [h.get("Range"), h.get("If-Range")]),
+      [
+        [null, null],
+        ["bytes=400-", sent ? '"a"' : null],
+      ],
+    );
   }
   Reflect.deleteProperty(globalThis, "location");
 });

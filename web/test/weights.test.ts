@@ -3,18 +3,32 @@ import { test } from "node:test";
 import { Weights } from "../src/decoder.ts";
 import type { Engine, Plan } from "../src/engine.ts";
 
-interface Step { reads: string[]; writes: string }
-interface Given { steps: Step[]; runs: string[] }
+interface Step {
+  reads: string[];
+  writes: string;
+}
+interface Given {
+  steps: Step[];
+  runs: string[];
+}
 
-/** An engine that only keeps count: of bytes, of what is bound, and of init steps that use what is not. Weights have 100 bytes each, constants 110. */
+/**
+ * An engine that only keeps count: of bytes, of what is bound, and of init steps that use what is
+ * not. Weights have 100 bytes each, constants 110.
+ */
 function counting(plans: Given[]) {
   const live = new Map<number, number>();
   const held = () => [...live.values()].reduce((a, b) => a + b, 0);
   const of = (plan: Plan) => plans[plan]!;
-  const names = (plan: Plan) => [...new Set([...of(plan).steps.flatMap((s) => [...s.reads, s.writes]), ...of(plan).runs])];
+  const names = (plan: Plan) => [
+    ...new Set([...of(plan).steps.flatMap((s) => [...s.reads, s.writes]), ...of(plan).runs]),
+  ];
   const bound = plans.map(() => new Map<string, number>());
   const at = { next: 64, most: 0, fails: -1 };
-  const uses = (plan: Plan, slot: number) => of(plan).steps.map((s, i) => ([...s.reads, s.writes].includes(names(plan)[slot]!) ? i : -1)).filter((i) => i >= 0);
+  const uses = (plan: Plan, slot: number) =>
+    of(plan)
+      .steps.map((s, i) => ([...s.reads, s.writes].includes(names(plan)[slot]!) ? i : -1))
+      .filter((i) => i >= 0);
   const engine = {
     alloc(bytes: number) {
       live.set(at.next, bytes);
@@ -22,33 +36,62 @@ function counting(plans: Given[]) {
       return at.next++;
     },
     free: (address: number) => assert.ok(live.delete(address), "freed twice"),
-    bind: (plan: Plan, slot: number, address: number) => void bound[plan]!.set(names(plan)[slot]!, address),
+    bind: (plan: Plan, slot: number, address: number) =>
+      void bound[plan]!.set(names(plan)[slot]!, address),
     unbind: (plan: Plan, slot: number) => void bound[plan]!.delete(names(plan)[slot]!),
     inRuns: (plan: Plan, slot: number) => of(plan).runs.includes(names(plan)[slot]!),
-    initSpan: (plan: Plan, slot: number) => (uses(plan, slot).length ? [uses(plan, slot)[0]!, uses(plan, slot).at(-1)! + 1] : [0, 0]),
+    initSpan: (plan: Plan, slot: number) =>
+      uses(plan, slot).length ? [uses(plan, slot)[0]!, uses(plan, slot).at(-1)! + 1] : [0, 0],
     describe: (plan: Plan) => ({ initCount: of(plan).steps.length }),
     initSteps(plan: Plan, first: number, count: number) {
       for (let i = first; i < first + count; i++) {
-        for (const name of [...of(plan).steps[i]!.reads, of(plan).steps[i]!.writes]) assert.ok(live.has(bound[plan]!.get(name)!), `step ${i} uses '${name}', which is not there`);
+        for (const name of [...of(plan).steps[i]!.reads, of(plan).steps[i]!.writes])
+          assert.ok(
+            live.has(bound[plan]!.get(name)!),
+            `step ${i} uses '${name}', which is not there`,
+          );
         if (i === at.fails) throw new Error("no memory");
       }
     },
   } as unknown as Engine;
-  const all = [...new Set(plans.flatMap(({ steps, runs }) => [...steps.flatMap((s) => s.reads), ...runs]))].filter((n) => n.startsWith("w"));
-  const weights = new Weights(engine, { weights: new Map(all.map((name) => [name, { name, file: "weights", offset: 0, bytes: 100 }])) });
-  const list = plans.map((_, i) => ({ plan: i as Plan, where: "here", slots: names(i as Plan).map((name) => ({ name, kind: name.startsWith("w") ? "weight" : "computed", bytes: name.startsWith("w") ? 100 : 110 })) }));
-  for (const { plan, slots } of list) slots.forEach(({ name, kind }, slot) => kind === "weight" && engine.bind(plan, slot, weights.address(name).address, 100));
+  const all = [
+    ...new Set(plans.flatMap(({ steps, runs }) => [...steps.flatMap((s) => s.reads), ...runs])),
+  ].filter((n) => n.startsWith("w"));
+  const weights = new Weights(engine, {
+    weights: new Map(all.map((name) => [name, { name, file: "weights", offset: 0, bytes: 100 }])),
+  });
+  const list = plans.map((_, i) => ({
+    plan: i as Plan,
+    where: "here",
+    slots: names(i as Plan).map((name) => ({
+      name,
+      kind: name.startsWith("w") ? "weight" : "computed",
+      bytes: name.startsWith("w") ? 100 : 110,
+    })),
+  }));
+  for (const { plan, slots } of list)
+    slots.forEach(
+      ({ name, kind }, slot) =>
+        kind === "weight" && engine.bind(plan, slot, weights.address(name).address, 100),
+    );
   return { weights, list, bound, at, held };
 }
 
-const packed = (n: number): Given => ({ steps: Array.from({ length: n }, (_, i) => ({ reads: [`w${i}`], writes: `c${i}` })), runs: ["w0", ...Array.from({ length: n }, (_, i) => `c${i}`)] });
+const packed = (n: number): Given => ({
+  steps: Array.from({ length: n }, (_, i) => ({ reads: [`w${i}`], writes: `c${i}` })),
+  runs: ["w0", ...Array.from({ length: n }, (_, i) => `c${i}`)],
+});
 
 test("weights make room for what is computed of them", () => {
   const { weights, list, bound, at, held } = counting([packed(8), packed(8)]);
   weights.compute(list, true);
   assert.equal(held(), 100 + 8 * 110); // w0 is read by runs, too
   assert.ok(at.most <= 8 * 100 + 8 * 10 + 2 * 110, `${at.most} bytes at once`);
-  for (const b of bound) assert.deepEqual([...b.keys()].sort(), ["w0", ...Array.from({ length: 8 }, (_, i) => `c${i}`)].sort());
+  for (const b of bound)
+    assert.deepEqual(
+      [...b.keys()].sort(),
+      ["w0", ...Array.from({ length: 8 }, (_, i) => `c${i}`)].sort(),
+    );
   assert.ok(weights.has("w0") && !weights.has("w1"));
 });
 
@@ -59,7 +102,10 @@ test("weights stay where they are wanted", () => {
   const kept = counting([packed(3)]);
   kept.weights.compute(kept.list, true, (name) => name === "w2");
   assert.ok(kept.weights.has("w2") && !kept.weights.has("w1"));
-  const two = counting([{ steps: [{ reads: ["w0"], writes: "c0" }], runs: ["c0"] }, { steps: [{ reads: ["w0"], writes: "c1" }], runs: ["c1"] }]);
+  const two = counting([
+    { steps: [{ reads: ["w0"], writes: "c0" }], runs: ["c0"] },
+    { steps: [{ reads: ["w0"], writes: "c1" }], runs: ["c1"] },
+  ]);
   two.weights.compute(two.list, true); // the second plan's step says so if the first took it away
   assert.equal(two.held(), 2 * 110);
 });

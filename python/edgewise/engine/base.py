@@ -1,4 +1,5 @@
 """What all engines share: plans, their slots, and errors in words."""
+
 from __future__ import annotations
 
 import struct
@@ -10,30 +11,55 @@ from ..errors import Aborted, EngineError, InputError, OutOfMemory, PlanError
 from .locks import Owner
 from .stopping import LONG, Ends, call_directly, call_interruptibly
 
-CODES = {1: "out of memory", 2: "not a plan, or a damaged one", 3: "made for another version of the engine", 4: "unknown kernel", 5: "a parameter rule does not hold",
-         6: "an operand reaches outside its buffer", 7: "an output overlaps another operand", 8: "an output in read-only memory", 9: "a slot is not bound",
-         10: "a register value out of range", 11: "an index is out of range", 12: "a wrong argument",
-         13: "a kernel that this engine was made without", 14: "the run was stopped"}
+CODES = {
+    1: "out of memory",
+    2: "not a plan, or a damaged one",
+    3: "made for another version of the engine",
+    4: "unknown kernel",
+    5: "a parameter rule does not hold",
+    6: "an operand reaches outside its buffer",
+    7: "an output overlaps another operand",
+    8: "an output in read-only memory",
+    9: "a slot is not bound",
+    10: "a register value out of range",
+    11: "an index is out of range",
+    12: "a wrong argument",
+    13: "a kernel that this engine was made without",
+    14: "the run was stopped",
+}
 
 
 class Place(NamedTuple):
-    """A stretch of engine memory. An address never travels without its size: what is bound to a slot is checked against it."""
+    """A stretch of engine memory.
+
+    An address never travels without its size: what is bound to a slot is checked against it.
+    """
+
     address: int
     nbytes: int
 
 
 class Engine(Owner):
-    """One engine of the C core. Subclasses say how memory is reached and functions are called (see the package's docstring).
+    """One engine of the C core.
 
-    `lock` is held while a plan is loaded or run; memory may be allocated, read, written and freed without it."""
+    Subclasses say how memory is reached and functions are called (see the package's docstring).
 
-    POINTER = "<q"   # how the C side stores a pointer
-    rank = 1         # sessions are locked before their engine
+    `lock` is held while a plan is loaded or run; memory may be allocated, read, written and freed
+    without it.
+    """
+
+    POINTER = "<q"  # how the C side stores a pointer
+    rank = 1  # sessions are locked before their engine
     interrupted = None  # what the C function returned within which a signal handler raised
-    running = False  # a plan runs in the Runner's thread while the main thread, which holds the lock, may handle signals
+    # a plan runs in the Runner's thread while the main thread, which holds the lock, may handle
+    # signals
+    running = False
 
     def start(self, threads):
-        """Opens the C side with so many threads; to be called once a subclass can `call`. Raises OutOfMemory."""
+        """Opens the C side with so many threads; to be called once a subclass can `call`.
+
+        Raises OutOfMemory.
+        """
         self.handle = self.call("ew_open", threads)
         if not self.handle:
             raise OutOfMemory("the engine could not be opened", "", "Free memory and try again.")
@@ -45,7 +71,9 @@ class Engine(Owner):
         return partial(self.call, name)
 
     def view(self, address, nbytes):
-        """A writable memoryview (bytes) of engine memory, valid until it is freed; None where Python cannot see it."""
+        """A writable memoryview (bytes) of engine memory, valid until it is freed; None where
+        Python cannot see it.
+        """
         return None
 
     def load(self, plan):
@@ -54,30 +82,81 @@ class Engine(Owner):
 
     def error(self, plan=None, call=""):
         """The last error of the C side as an exception."""
-        code, step, operand, kernel, detail = struct.unpack("<iiiiq", self.read(self.call("ew_last_error", self.handle), 24))
-        where = plan.labels[step] if plan is not None and 0 <= step < len(plan.labels) else call or getattr(plan, "name", "") or "engine"
+        code, step, operand, kernel, detail = struct.unpack(
+            "<iiiiq", self.read(self.call("ew_last_error", self.handle), 24)
+        )
+        where = (
+            plan.labels[step]
+            if plan is not None and 0 <= step < len(plan.labels)
+            else call or getattr(plan, "name", "") or "engine"
+        )
         name = plan.kernels[step] if plan is not None and 0 <= step < len(plan.kernels) else ""
         what = CODES.get(code, f"error {code}")
         if code == 1:
-            return OutOfMemory(f"{detail} bytes could not be had", where, "Use a smaller batch, sequence or model, or close other models.")
+            return OutOfMemory(
+                f"{detail} bytes could not be had",
+                where,
+                "Use a smaller batch, sequence or model, or close other models.",
+            )
         if code == 11:
-            return InputError(f"an index is out of range ({detail})", where, "Check token ids and index inputs against the model's sizes.")
+            return InputError(
+                f"an index is out of range ({detail})",
+                where,
+                "Check token ids and index inputs against the model's sizes.",
+            )
         if code == 13:
-            return EngineError(f"it needs the kernel {name or kernel}{f' with the value {detail} of a parameter' if detail >= 0 else ''}, which this engine was made without", where, "Use the full engine (edgewise-simd128-full.wasm or edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build MODEL --engine OUT.")
+            return EngineError(
+                "it needs the kernel"
+                f" {name or kernel}{f' with the value {detail} of a parameter' if detail >= 0 else ''},"
+                " which this engine was made without",
+                where,
+                "Use the full engine (edgewise-simd128-full.wasm or"
+                " edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build"
+                " MODEL --engine OUT.",
+            )
         if code == 7 and step < 0:
             slots = getattr(plan, "slots", [])
-            name, other = (f"'{slots[i].name}'" if 0 <= i < len(slots) else {-1: "the engine's arena", -2: "the plan"}.get(i, f"slot {i}") for i in (operand, detail))
-            return PlanError(f"{name} lies in the same memory as {other}, and one of them is written", where, "The package is damaged; compile the model again.")
+            name, other = (
+                (
+                    f"'{slots[i].name}'"
+                    if 0 <= i < len(slots)
+                    else {-1: "the engine's arena", -2: "the plan"}.get(i, f"slot {i}")
+                )
+                for i in (operand, detail)
+            )
+            return PlanError(
+                f"{name} lies in the same memory as {other}, and one of them is written",
+                where,
+                "The package is damaged; compile the model again.",
+            )
         if code == 14:
-            return Aborted(what, where, "What the run was to write has no defined contents; sessions and plans can be used again.")
+            return Aborted(
+                what,
+                where,
+                "What the run was to write has no defined contents; sessions and plans can be used"
+                " again.",
+            )
         if code in (2, 3, 4, 5, 6, 7, 8):
-            return PlanError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "The plan is damaged or was made by another version; compile the model again.")
-        return EngineError(f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})", where, "Report this.")
+            return PlanError(
+                f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail"
+                f" {detail})",
+                where,
+                "The plan is damaged or was made by another version; compile the model again.",
+            )
+        return EngineError(
+            f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})",
+            where,
+            "Report this.",
+        )
 
     def check_alloc(self, address, nbytes):
         """The address, or OutOfMemory where it is 0. nbytes: what was asked for."""
         if not address:
-            raise OutOfMemory(f"{nbytes} bytes could not be had", "engine memory", "Use a smaller batch, sequence or model, or close other models.")
+            raise OutOfMemory(
+                f"{nbytes} bytes could not be had",
+                "engine memory",
+                "Use a smaller batch, sequence or model, or close other models.",
+            )
         return address
 
 
@@ -85,15 +164,25 @@ class LoadedPlan:
     """A plan in the engine. Slots are bound by number to addresses."""
 
     watch = None  # profile.Watch of the session that it belongs to
-    title = ""    # what profiles call it
-    patience = 0.0   # seconds that Ctrl-C leaves a run to end by itself
-    torn = done = False   # the last run was stopped in its middle; it was completed (also where Ctrl-C came within)
-    # quick: its last run took so little that no signal needs to be heard within one. ends: stopping.Ends of the session that it belongs to
+    title = ""  # what profiles call it
+    patience = 0.0  # seconds that Ctrl-C leaves a run to end by itself
+    torn = done = (
+        # the last run was stopped in its middle; it was completed (also where Ctrl-C came within)
+        False
+    )
+    # quick: its last run took so little that no signal needs to be heard within one. ends:
+    # stopping.Ends of the session that it belongs to
 
     def __init__(self, engine, plan):
         self.engine, self.plan, self.registers = engine, plan, {}
-        if len(plan.data) >= 20 and (slots := struct.unpack_from("<I", plan.data, 16)[0]) != len(plan.slots):  # core/engine.h: the header's slot_count
-            raise PlanError(f"{len(plan.slots)} slots are described, it has {slots}", plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
+        if len(plan.data) >= 20 and (slots := struct.unpack_from("<I", plan.data, 16)[0]) != len(
+            plan.slots
+        ):  # core/engine.h: the header's slot_count
+            raise PlanError(
+                f"{len(plan.slots)} slots are described, it has {slots}",
+                plan.name or "plan",
+                "The plan is damaged or was made by another version; compile the model again.",
+            )
         self.handle, self.ends, self.quick = 0, Ends(), False
         data = engine.alloc(len(plan.data))
         try:
@@ -102,17 +191,28 @@ class LoadedPlan:
                 self.check_idle()
                 if engine.call("ew_plan_load", engine.handle, data, len(plan.data), engine.cell):
                     raise engine.error(plan, plan.name or "plan")
-                self.handle = struct.unpack(engine.POINTER, engine.read(engine.cell, struct.calcsize(engine.POINTER)))[0]
+                self.handle = struct.unpack(
+                    engine.POINTER, engine.read(engine.cell, struct.calcsize(engine.POINTER))
+                )[0]
         finally:
             engine.free(data)
 
     def check_idle(self):
-        """Raises EngineError where the main thread, which has the engine's lock, waits for a run and handles a signal. To be called with the lock held."""
+        """Raises EngineError where the main thread, which has the engine's lock, waits for a run
+        and handles a signal. To be called with the lock held.
+        """
         if self.engine.running:
-            raise EngineError("this thread is amid a run in the engine", self.plan.name or "plan", "Do not run models in a signal handler.")
+            raise EngineError(
+                "this thread is amid a run in the engine",
+                self.plan.name or "plan",
+                "Do not run models in a signal handler.",
+            )
 
     def _run(self, name, *args):
-        """A C function that runs steps. Signals are heard meanwhile where it may take long; what `ends` watches for, too."""
+        """A C function that runs steps.
+
+        Signals are heard meanwhile where it may take long; what `ends` watches for, too.
+        """
         engine, ends = self.engine, self.ends
         with engine.lock:
             self.check_idle()
@@ -129,7 +229,9 @@ class LoadedPlan:
                 self.torn, self.done = code == 14, code == 0
             self.quick = perf_counter() - start < LONG
             if code:
-                raise ends.error if code == 14 and ends.error is not None else engine.error(self.plan)
+                raise (
+                    ends.error if code == 14 and ends.error is not None else engine.error(self.plan)
+                )
 
     def _do(self, code):
         if code:
@@ -138,10 +240,17 @@ class LoadedPlan:
     def bind(self, slot: int, address: int, nbytes: int) -> None:
         """Lets a slot (its number) lie at an address; the memory stays the caller's.
 
-        nbytes: of the memory there (not of the slot): the engine refuses a slot that is larger. Raises PlanError."""
+        nbytes: of the memory there (not of the slot): the engine refuses a slot that is larger.
+        Raises PlanError.
+        """
         if self.engine.call("ew_plan_bind", self.handle, slot, address, nbytes):
             s = self.plan.slots[slot]
-            raise PlanError(f"its slot {slot} ('{s.name}', {s.nbytes} bytes) does not fit into the {nbytes} bytes that are there for it", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
+            raise PlanError(
+                f"its slot {slot} ('{s.name}', {s.nbytes} bytes) does not fit into the {nbytes}"
+                " bytes that are there for it",
+                self.plan.name or "plan",
+                "The plan is damaged or was made by another version; compile the model again.",
+            )
 
     def unbind(self, slot):
         """A run that needs the slot fails until it is bound again."""
@@ -156,17 +265,30 @@ class LoadedPlan:
         return bool(self.engine.call("ew_plan_slot_use", self.handle, slot) & 2)
 
     def register(self, index, value):
-        """Sets register `index` (an int64; Syms of the plan follow it). PlanError where the value is outside the register's range."""
+        """Sets register `index` (an int64; Syms of the plan follow it).
+
+        PlanError where the value is outside the register's range.
+        """
         self.registers[index] = value
         if self.engine.call("ew_plan_register", self.handle, index, value):
-            raise PlanError(f"its register {index} does not take {value}", self.plan.name or "plan", "The plan is damaged or was made by another version; compile the model again.")
+            raise PlanError(
+                f"its register {index} does not take {value}",
+                self.plan.name or "plan",
+                "The plan is damaged or was made by another version; compile the model again.",
+            )
 
     def init(self):
-        """Runs the init steps, which fill the `computed` slots from weights: once after weights are bound, and again when they change. Raises as `run`."""
+        """Runs the init steps, which fill the `computed` slots from weights: once after weights are
+        bound, and again when they change. Raises as `run`.
+        """
         self._run("ew_plan_init")
 
     def run(self):
-        """Runs all other steps. InputError: an index among the inputs is out of range. EngineError: a slot is not bound, or a kernel failed."""
+        """Runs all other steps.
+
+        InputError: an index among the inputs is out of range. EngineError: a slot is not bound, or
+        a kernel failed.
+        """
         if self.watch is not None and self.watch.profile is not None:
             self.watch.profile.record(self)
         else:
@@ -183,7 +305,9 @@ class LoadedPlan:
             self.engine.free(seconds)
 
     def free(self):
-        """Gives back what the engine holds of the plan (not what its slots are bound to); a second call does nothing."""
+        """Gives back what the engine holds of the plan (not what its slots are bound to); a second
+        call does nothing.
+        """
         handle, self.handle = self.handle, 0
         if handle:
             self.engine.call("ew_plan_free", handle)

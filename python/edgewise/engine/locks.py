@@ -1,12 +1,16 @@
 """Which thread may use an engine or a session, and what a fork does to both.
 
-Two kinds of locks. An engine's is held for one C call that uses its arena, its threads or its `cell`: loading a plan, running one. A session's (a language model's, a training
-session's) is held from writing inputs to reading outputs. Whoever takes both takes the session's first. Finalizers take neither: what is unreachable is used by nobody, and the C side frees
-from any thread.
+Two kinds of locks. An engine's is held for one C call that uses its arena, its threads or its
+`cell`: loading a plan, running one. A session's (a language model's, a training session's) is held
+from writing inputs to reading outputs. Whoever takes both takes the session's first. Finalizers
+take neither: what is unreachable is used by nobody, and the C side frees from any thread.
 
-fork: the locks are taken before (for at most FORK_WAIT seconds) and released behind it, so that the child finds every object between two runs. The child has none of the parent's
-threads; an engine starts its own when it is used first. What another thread was using all the time raises EngineError in the child.
+fork: the locks are taken before (for at most FORK_WAIT seconds) and released behind it, so that the
+child finds every object between two runs. The child has none of the parent's threads; an engine
+starts its own when it is used first. What another thread was using all the time raises EngineError
+in the child.
 """
+
 from __future__ import annotations
 
 import os
@@ -44,7 +48,9 @@ class Owner:
 
     @property
     def lost(self):
-        """Whether this is a child process and another thread of its parent was using it at the fork: then it can be used no more."""
+        """Whether this is a child process and another thread of its parent was using it at the
+        fork: then it can be used no more.
+        """
         return isinstance(self.lock, _Lost)
 
     def in_child(self):
@@ -53,10 +59,12 @@ class Owner:
 
 def locked(method):
     """A method that runs with the lock of `self.root`, an Owner."""
+
     @wraps(method)
     def call(self, *args, **kwargs):
         with self.root.lock:
             return method(self, *args, **kwargs)
+
     return call
 
 
@@ -67,7 +75,11 @@ class _Lost:
         self.words = type(owner).__name__
 
     def __enter__(self):
-        raise EngineError(f"another thread was using this {self.words} when the process was forked", "fork", "Make a new one in the child, or start processes by 'spawn' or 'forkserver'.")
+        raise EngineError(
+            f"another thread was using this {self.words} when the process was forked",
+            "fork",
+            "Make a new one in the child, or start processes by 'spawn' or 'forkserver'.",
+        )
 
     def __exit__(self, *_):
         pass
@@ -78,7 +90,11 @@ def _before():
     end = time.monotonic() + FORK_WAIT
     with _registering:
         owners = sorted(_owners, key=lambda o: o.rank)
-    _taken[:] = [(o, o.lock) for o in owners if isinstance(o.lock, RLock) and o.lock.acquire(timeout=max(0.0, end - time.monotonic()))]
+    _taken[:] = [
+        (o, o.lock)
+        for o in owners
+        if isinstance(o.lock, RLock) and o.lock.acquire(timeout=max(0.0, end - time.monotonic()))
+    ]
 
 
 def _release():

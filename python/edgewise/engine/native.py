@@ -1,4 +1,5 @@
 """The engine as a shared library, through ctypes."""
+
 from __future__ import annotations
 
 import ctypes
@@ -12,28 +13,55 @@ from ..errors import EngineError, ModelError, OutOfMemory
 from ..onnx.source import FileSource
 from .base import Engine
 
-_SIGNATURES = {"ew_open": (ctypes.c_void_p, [ctypes.c_int32]), "ew_close": (None, [ctypes.c_void_p]), "ew_threads": (ctypes.c_int32, [ctypes.c_void_p]),
-               "ew_after_fork": (ctypes.c_int32, [ctypes.c_void_p]),
-               "ew_stop": (None, [ctypes.c_void_p, ctypes.c_int32]),
-               "ew_last_error": (ctypes.c_void_p, [ctypes.c_void_p]), "ew_table_hash": (ctypes.c_uint32, []), "ew_flavour": (ctypes.c_char_p, []),
-               "ew_alloc": (ctypes.c_void_p, [ctypes.c_size_t]), "ew_free": (None, [ctypes.c_void_p]),
-               "ew_plan_load": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
-               "ew_plan_bind": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t]),
-               "ew_plan_slot_use": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32]),
-               "ew_plan_register": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64]),
-               "ew_plan_init": (ctypes.c_int32, [ctypes.c_void_p]), "ew_plan_run": (ctypes.c_int32, [ctypes.c_void_p]),
-               "ew_plan_run_steps": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]), "ew_plan_free": (None, [ctypes.c_void_p])}
+_SIGNATURES = {
+    "ew_open": (ctypes.c_void_p, [ctypes.c_int32]),
+    "ew_close": (None, [ctypes.c_void_p]),
+    "ew_threads": (ctypes.c_int32, [ctypes.c_void_p]),
+    "ew_after_fork": (ctypes.c_int32, [ctypes.c_void_p]),
+    "ew_stop": (None, [ctypes.c_void_p, ctypes.c_int32]),
+    "ew_last_error": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "ew_table_hash": (ctypes.c_uint32, []),
+    "ew_flavour": (ctypes.c_char_p, []),
+    "ew_alloc": (ctypes.c_void_p, [ctypes.c_size_t]),
+    "ew_free": (None, [ctypes.c_void_p]),
+    "ew_plan_load": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p],
+    ),
+    "ew_plan_bind": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t],
+    ),
+    "ew_plan_slot_use": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32]),
+    "ew_plan_register": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64]),
+    "ew_plan_init": (ctypes.c_int32, [ctypes.c_void_p]),
+    "ew_plan_run": (ctypes.c_int32, [ctypes.c_void_p]),
+    "ew_plan_run_steps": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p],
+    ),
+    "ew_plan_free": (None, [ctypes.c_void_p]),
+}
 
 
 def _levels():
-    """The x86-64 levels above the first whose code this CPU runs, best first: v4 (AVX-512), v3 (AVX2, FMA, F16C, BMI2)."""
+    """The x86-64 levels above the first whose code this CPU runs, best first: v4 (AVX-512), v3
+    (AVX2, FMA, F16C, BMI2).
+    """
     try:
         with open("/proc/cpuinfo") as f:
             flags = next((line for line in f if line.startswith("flags")), "").split()
     except OSError:
         return []
     v3 = {"avx2", "fma", "f16c", "bmi2"}
-    return [name for name, wanted in (("v4", v3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}), ("v3", v3)) if wanted <= set(flags)]
+    return [
+        name
+        for name, wanted in (
+            ("v4", v3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+            ("v3", v3),
+        )
+        if wanted <= set(flags)
+    ]
 
 
 def library_path():
@@ -47,7 +75,11 @@ def library_path():
     for name in names:
         if os.path.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
-    raise EngineError("the native engine library is not there", folder, "Install a wheel for this platform, or run `make native` in a checkout.")
+    raise EngineError(
+        "the native engine library is not there",
+        folder,
+        "Install a wheel for this platform, or run `make native` in a checkout.",
+    )
 
 
 class _Forked:
@@ -62,7 +94,11 @@ class _Forked:
         if engine.lock is self:
             if engine.call("ew_after_fork", engine.handle):
                 self.lock.release()
-                raise OutOfMemory("the threads of the engine could not be started", "fork", "Free memory and try again.")
+                raise OutOfMemory(
+                    "the threads of the engine could not be started",
+                    "fork",
+                    "Free memory and try again.",
+                )
             engine.lock = self.lock
 
     def __exit__(self, *_):
@@ -72,21 +108,34 @@ class _Forked:
 class NativeEngine(Engine):
     """The shared library of `library_path()`, in this process.
 
-    threads: how many may work at once, default the cores that this process may use. Raises EngineError where there is no library, OutOfMemory."""
+    threads: how many may work at once, default the cores that this process may use. Raises
+    EngineError where there is no library, OutOfMemory.
+    """
 
     def __init__(self, threads=None):
         self.library = ctypes.CDLL(library_path())
         self._functions = {}
-        self.start(threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (threads or os.cpu_count() or 1))
+        self.start(
+            threads or len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else (threads or os.cpu_count() or 1)
+        )
 
     def function(self, name):
-        """Any exported C function; integers in, an integer (ew_flavour: bytes) out. Raises EngineError where there is none of this name."""
+        """Any exported C function; integers in, an integer (ew_flavour: bytes) out.
+
+        Raises EngineError where there is none of this name.
+        """
         f = self._functions.get(name)
         if f is None:
             try:
                 f = getattr(self.library, name)
             except AttributeError:
-                raise EngineError(f"the library has no function '{name}'", library_path(), "Build it again with `make native`.") from None
+                raise EngineError(
+                    f"the library has no function '{name}'",
+                    library_path(),
+                    "Build it again with `make native`.",
+                ) from None
             if name in _SIGNATURES:
                 f.restype, f.argtypes = _SIGNATURES[name]
             else:
@@ -102,11 +151,16 @@ class NativeEngine(Engine):
         return f(*args) or 0
 
     def in_child(self):
-        """After a fork the child's engine starts threads of its own when it is locked first; until then it has none."""
+        """After a fork the child's engine starts threads of its own when it is locked first; until
+        then it has none.
+        """
         self.lock = _Forked(self, self.lock)
 
     def close(self):
-        """Ends the engine's threads and frees its own memory; what was allocated in it stays. Nothing may run in it any more."""
+        """Ends the engine's threads and frees its own memory; what was allocated in it stays.
+
+        Nothing may run in it any more.
+        """
         handle, self.handle = self.handle, 0
         if handle:
             self.call("ew_close", handle)
@@ -157,7 +211,10 @@ class NativeEngine(Engine):
         ctypes.memmove(target, source, nbytes)
 
     def load_tensor(self, tensor):
-        """Address of a weight: inside the mapped file where its alignment allows, else a copy. Returns (address, owned)."""
+        """Address of a weight: inside the mapped file where its alignment allows, else a copy.
+
+        Returns (address, owned).
+        """
         source = tensor.source
         if tensor.data is None and isinstance(source, FileSource) and sys.byteorder == "little":
             base = self._map(source, tensor.offset + tensor.nbytes)
@@ -172,11 +229,18 @@ class NativeEngine(Engine):
 
     @staticmethod
     def _map(source, end):
-        """Address of the file that a source opened, mapped once per source and for as long as it lives: a file that takes its place under
-        the same path is another one."""
+        """Address of the file that a source opened, mapped once per source and for as long as it
+        lives: a file that takes its place under the same path is another one.
+        """
         if source.mapping is None:
-            m = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY)  # private and writable for ctypes' sake; never written
+            m = mmap.mmap(
+                source.fileno(), 0, access=mmap.ACCESS_COPY
+            )  # private and writable for ctypes' sake; never written
             source.mapping = (m, ctypes.addressof(ctypes.c_char.from_buffer(m)))
         if end > len(source.mapping[0]):
-            raise ModelError("the file became shorter after it was opened", source.name, "Do not change model files in use.")
+            raise ModelError(
+                "the file became shorter after it was opened",
+                source.name,
+                "Do not change model files in use.",
+            )
         return source.mapping[1]

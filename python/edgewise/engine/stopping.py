@@ -2,9 +2,11 @@
 
 The C side looks at one word between steps and between the tasks of a step (`ew_stop`). Who sets it:
 
-    Ctrl-C     Python's signal handlers run in the main thread and only between bytecodes. So the main thread gives runs that may take long to the Runner's thread, and waits.
-    the rest   a Watcher looks every INTERVAL seconds whether one of the runs under way is to end.
+    Ctrl-C     Python's signal handlers run in the main thread and only between bytecodes. So the
+    main thread gives runs that may take long to the Runner's thread, and waits. the rest   a
+    Watcher looks every INTERVAL seconds whether one of the runs under way is to end.
 """
+
 from __future__ import annotations
 
 import threading
@@ -12,11 +14,13 @@ import time
 from queue import SimpleQueue
 
 INTERVAL = 0.02  # seconds between two looks
-LONG = 0.1       # seconds: a run of a plan that took less is not given to the Runner the next time
+LONG = 0.1  # seconds: a run of a plan that took less is not given to the Runner the next time
 
 
 class Ends:
-    """Why what one session runs is to end. reason: function that returns the error with which it is to end, or None; None: nobody asks. It is asked from another thread, too."""
+    """Why what one session runs is to end. reason: function that returns the error with which it is
+    to end, or None; None: nobody asks. It is asked from another thread, too.
+    """
 
     __slots__ = ("reason", "error", "engine", "stopped")
 
@@ -30,7 +34,9 @@ class Ends:
             raise error
 
     def watch(self, reason):
-        """`with ends.watch(reason):` what the session runs ends soon after reason() has returned an error."""
+        """`with ends.watch(reason):` what the session runs ends soon after reason() has returned an
+        error.
+        """
         return _Watched(self, reason)
 
     def run(self, call, engine, function, args, patience):
@@ -70,10 +76,18 @@ class _Watched:
 
 
 class Watcher:
-    """A thread of this process that looks after runs that may have to end. It sleeps while there are none."""
+    """A thread of this process that looks after runs that may have to end.
+
+    It sleeps while there are none.
+    """
 
     def __init__(self):
-        self.mutex, self.awake, self.watched, self.thread = threading.Lock(), threading.Event(), set(), None
+        self.mutex, self.awake, self.watched, self.thread = (
+            threading.Lock(),
+            threading.Event(),
+            set(),
+            None,
+        )
 
     def add(self, ends):
         """Looks after what `ends` belongs to, until `remove`."""
@@ -110,7 +124,14 @@ class _Job:
     __slots__ = ("function", "args", "begun", "cancelled", "finished", "done", "result")
 
     def __init__(self, function, args):
-        self.function, self.args, self.begun, self.cancelled, self.finished, self.result = function, args, False, False, False, None
+        self.function, self.args, self.begun, self.cancelled, self.finished, self.result = (
+            function,
+            args,
+            False,
+            False,
+            False,
+            None,
+        )
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -135,11 +156,17 @@ class Runner:
             del job
 
     def call(self, engine, function, args, patience):
-        """function(*args), a run in `engine`. Raises what a signal handler raises, after the run has ended: by itself within `patience` seconds, or else stopped."""
+        """function(*args), a run in `engine`.
+
+        Raises what a signal handler raises, after the run has ended: by itself within `patience`
+        seconds, or else stopped.
+        """
         job = _Job(function, args)
         try:
             self.jobs.put(job)
-            while not job.done.acquire(timeout=0.25):  # with a timeout, since Windows hears no Ctrl-C in a wait without
+            while not job.done.acquire(
+                timeout=0.25
+            ):  # with a timeout, since Windows hears no Ctrl-C in a wait without
                 pass
         except BaseException:
             end = time.monotonic() + patience
@@ -153,7 +180,9 @@ class Runner:
                     while not job.finished:
                         job.done.acquire(timeout=0.25)
                     break
-                except BaseException:  # pressed again: the run must have ended before its memory can be used
+                except (
+                    BaseException
+                ):  # pressed again: the run must have ended before its memory can be used
                     continue
             engine.call("ew_stop", engine.handle, 0)
             engine.interrupted = job.result
@@ -170,14 +199,20 @@ def call_directly(engine, function, args, patience=0.0):
 
 
 def call_interruptibly(engine, function, args, patience=0.0):
-    """function(*args), a run in `engine`, so that signals are heard meanwhile. Where a handler raises, `engine.interrupted` is what the function returned: None where it did not begin."""
+    """function(*args), a run in `engine`, so that signals are heard meanwhile.
+
+    Where a handler raises, `engine.interrupted` is what the function returned: None where it did
+    not begin.
+    """
     global _runner
     if _runner is False or threading.get_ident() != threading.main_thread().ident:
         return function(*args)
     if _runner is None:
         try:
             _runner = Runner()
-        except RuntimeError:  # no threads here (Pyodide hears interrupts by itself), or not any more
+        except (
+            RuntimeError
+        ):  # no threads here (Pyodide hears interrupts by itself), or not any more
             _runner = False
             return function(*args)
     engine.running = True

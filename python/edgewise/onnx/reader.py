@@ -1,8 +1,10 @@
-"""Protobuf wire format -> Graph, without the protobuf library (https://protobuf.dev/programming-guides/encoding/).
+"""Protobuf wire format -> Graph, without the protobuf library
+(https://protobuf.dev/programming-guides/encoding/).
 
-Field numbers are those of onnx.proto3 (ONNX 1.23). The file is read through a window, weights are skipped, never decoded: a model
-larger than memory costs its graph only.
+Field numbers are those of onnx.proto3 (ONNX 1.23). The file is read through a window, weights are
+skipped, never decoded: a model larger than memory costs its graph only.
 """
+
 from __future__ import annotations
 
 import re
@@ -14,13 +16,17 @@ from ..ops.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
 from ..ops.kernel import DTYPES
 from ..ops.symbolic import strides_of
 
-INLINE = 1 << 12   # longer fields are not copied out of the source unless asked for
-MAX_DEPTH = 64     # nested graphs, types and attributes
+INLINE = 1 << 12  # longer fields are not copied out of the source unless asked for
+MAX_DEPTH = 64  # nested graphs, types and attributes
 MAX_SPARSE = 1 << 24  # elements of a sparse tensor: a few bytes of a file become all of them
 MAX_ELEMENTS = 1 << 40
 MAX_RANK = 64
-MAX_NAME = 1 << 12       # bytes of a name of a tensor, a node or an operator; those of real models have up to some hundreds
-MAX_TEXT = 1 << 20       # bytes of a text in metadata
+MAX_NAME = (
+    1 << 12
+    # bytes of a name of a tensor, a node or an operator; those of real models have up to some
+    # hundreds
+)
+MAX_TEXT = 1 << 20  # bytes of a text in metadata
 MAX_ATTRIBUTE = 1 << 26  # bytes of an attribute's text or list of numbers
 
 
@@ -40,14 +46,22 @@ class Window:
             self.data = self.source.read(offset, min(self.block, self.source.size - offset))
             lo = 0
             if size > len(self.data):
-                raise ModelError(f"the file ends inside a field at byte {offset}", self.source.name, "It is truncated; fetch it again.")
-        return self.data[lo:lo + size]
+                raise ModelError(
+                    f"the file ends inside a field at byte {offset}",
+                    self.source.name,
+                    "It is truncated; fetch it again.",
+                )
+        return self.data[lo : lo + size]
 
 
 class Message:
-    """Iterates over the fields of a message: (field number, wire type, value); a length-delimited value is (offset, size).
+    """Iterates over the fields of a message: (field number, wire type, value); a length-delimited
+    value is (offset, size).
 
-    A message that fits in a block is read as a whole, and the messages inside it share its bytes; larger ones are walked through the window."""
+    A message that fits in a block is read as a whole, and the messages inside it share its bytes;
+    larger ones are walked through the window.
+    """
+
     __slots__ = ("window", "start", "size", "depth", "data", "base")
 
     def __init__(self, window, start, size, depth=0, data=None, base=0):
@@ -60,7 +74,11 @@ class Message:
 
     def broken(self, at, what="not valid protobuf"):
         """The ModelError for the byte `at` of the file."""
-        return ModelError(f"{what} at byte {at}", self.window.source.name, "The file is damaged or not an ONNX model; fetch or export it again.")
+        return ModelError(
+            f"{what} at byte {at}",
+            self.window.source.name,
+            "The file is damaged or not an ONNX model; fetch or export it again.",
+        )
 
     def __iter__(self):
         return self._walk_bytes() if self.data is not None else self._walk_window()
@@ -96,7 +114,7 @@ class Message:
                 width = 4 if wire == 5 else 8
                 if i + width > end:
                     raise self.broken(base + at)
-                value = data[i:i + width]
+                value = data[i : i + width]
                 i += width
             else:
                 raise self.broken(base + at)
@@ -125,7 +143,7 @@ class Message:
                 width = 8 if wire == 1 else 4
                 if i + width > n:
                     raise self.broken(at)
-                value = head[i:i + width]
+                value = head[i : i + width]
                 i += width
             else:
                 raise self.broken(at)
@@ -141,12 +159,14 @@ class Message:
             i += 1
             result |= (b & 127) << shift
             if b < 128:
-                return result & 0xffffffffffffffff, i
+                return result & 0xFFFFFFFFFFFFFFFF, i
             shift += 7
 
     # reading values of known types
     def sub(self, value):
-        """The message that a length-delimited value is; ModelError where it is of another kind, or nested deeper than MAX_DEPTH."""
+        """The message that a length-delimited value is; ModelError where it is of another kind, or
+        nested deeper than MAX_DEPTH.
+        """
         if not isinstance(value, tuple):
             raise self.broken(self.start)
         return Message(self.window, value[0], value[1], self.depth + 1, self.data, self.base)
@@ -158,13 +178,17 @@ class Message:
         at, size = value
         if self.data is not None:
             at -= self.base
-            return self.data[at:at + size]
+            return self.data[at : at + size]
         return self.window.at(at, size) if size else b""
 
     def text(self, value, most=MAX_NAME):
-        """str of a length-delimited value; ModelError where it has more than `most` bytes or is not UTF-8."""
+        """str of a length-delimited value; ModelError where it has more than `most` bytes or is not
+        UTF-8.
+        """
         if isinstance(value, tuple) and value[1] > most:
-            raise self.broken(value[0], f"a {'name' if most == MAX_NAME else 'text'} of {value[1]} bytes")
+            raise self.broken(
+                value[0], f"a {'name' if most == MAX_NAME else 'text'} of {value[1]} bytes"
+            )
         try:
             return self.raw(value).decode()
         except UnicodeDecodeError:
@@ -209,24 +233,37 @@ def read_model(source):
     Returns:
         Graph, with initializers as references into the source (or into its external data files).
     Raises:
-        ModelError: the file is broken, truncated, not ONNX, or of a kind that cannot be; with the byte offset.
-        OutOfMemory: the graph does not fit into memory.
+        ModelError: the file is broken, truncated, not ONNX, or of a kind that cannot be; with the
+        byte offset. OutOfMemory: the graph does not fit into memory.
     """
     try:
         return _read_model(source)
     except MemoryError as e:
         if isinstance(e, EdgewiseError):
             raise
-        raise OutOfMemory("its graph does not fit into memory", source.name, "Close other programs, or use a smaller model.") from None
+        raise OutOfMemory(
+            "its graph does not fit into memory",
+            source.name,
+            "Close other programs, or use a smaller model.",
+        ) from None
     except RecursionError:
-        raise ModelError("its messages are nested too deeply", source.name, "The file is damaged or not an ONNX model; fetch or export it again.") from None
+        raise ModelError(
+            "its messages are nested too deeply",
+            source.name,
+            "The file is damaged or not an ONNX model; fetch or export it again.",
+        ) from None
 
 
 def _read_model(source):
     if source.size == 0:
         raise ModelError("the file is empty", source.name, "Fetch or export it again.")
     if source.size >= 8 and source.read(0, 8) == b"EDGEWISE":
-        raise ModelError("it is a package, not a model", source.name, "Packages run in pages, those of language models in `edgewise.CausalLM` and `pipeline` as well; give the .onnx file that it was built from.")
+        raise ModelError(
+            "it is a package, not a model",
+            source.name,
+            "Packages run in pages, those of language models in `edgewise.CausalLM` and `pipeline`"
+            " as well; give the .onnx file that it was built from.",
+        )
     reader = _Reader(source)
     graph = None
     opsets, functions, metadata, ir_version, producer = {}, {}, {}, 0, ""
@@ -244,7 +281,11 @@ def _read_model(source):
                 elif n == 2:
                     version = m.int(v)
             if version < 1:
-                raise ModelError(f"it asks for version {version} of the operator set '{domain or 'ai.onnx'}'", source.name, "The file is damaged; export it again.")
+                raise ModelError(
+                    f"it asks for version {version} of the operator set '{domain or 'ai.onnx'}'",
+                    source.name,
+                    "The file is damaged; export it again.",
+                )
             opsets["" if domain == "ai.onnx" else domain] = version
         elif number == 25:
             f = reader.function(root.sub(value))
@@ -257,8 +298,19 @@ def _read_model(source):
         elif number == 2:
             producer = root.text(value)
     if graph is None or not opsets:
-        raise ModelError("it holds no ONNX graph" if graph is None else "it names no operator set", source.name, "Is this an ONNX file? Edgewise reads the ONNX protobuf format.")
-    graph.opsets, graph.functions, graph.metadata, graph.ir_version, graph.producer, graph.source = opsets, functions, metadata, ir_version, producer, source
+        raise ModelError(
+            "it holds no ONNX graph" if graph is None else "it names no operator set",
+            source.name,
+            "Is this an ONNX file? Edgewise reads the ONNX protobuf format.",
+        )
+    (
+        graph.opsets,
+        graph.functions,
+        graph.metadata,
+        graph.ir_version,
+        graph.producer,
+        graph.source,
+    ) = (opsets, functions, metadata, ir_version, producer, source)
     return graph
 
 
@@ -266,10 +318,21 @@ class Function:
     """A model-local function: body nodes over formal names."""
 
     def __init__(self):
-        self.name, self.domain, self.inputs, self.outputs, self.attributes, self.nodes, self.opsets, self.defaults = "", "", [], [], [], [], {}, {}
+        (
+            self.name,
+            self.domain,
+            self.inputs,
+            self.outputs,
+            self.attributes,
+            self.nodes,
+            self.opsets,
+            self.defaults,
+        ) = ("", "", [], [], [], [], {}, {})
 
 
-NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # metadata that torch's exporter gives nodes: a list of module names, outermost first, and the node's own
+# metadata that torch's exporter gives nodes: a list of module names, outermost first, and the
+# node's own
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def _innermost(scopes):
@@ -302,7 +365,11 @@ class _Reader:
             elif n == 5:
                 t = self.tensor(m.sub(v))
                 if t.name in g.constants:
-                    raise ModelError(f"two initializers are called '{t.name}'", self.source.name, "Export the model again.")
+                    raise ModelError(
+                        f"two initializers are called '{t.name}'",
+                        self.source.name,
+                        "Export the model again.",
+                    )
                 g.constants[t.name] = t
             elif n == 11:
                 g.inputs.append(self.info(m.sub(v)))
@@ -314,12 +381,20 @@ class _Reader:
             elif n == 15:
                 t = self.sparse(m.sub(v))
                 if t.name in g.constants:
-                    raise ModelError(f"two initializers are called '{t.name}'", self.source.name, "Export the model again.")
+                    raise ModelError(
+                        f"two initializers are called '{t.name}'",
+                        self.source.name,
+                        "Export the model again.",
+                    )
                 g.constants[t.name] = t
         for kind, infos in (("input", g.inputs), ("output", g.outputs)):
             names = {i.name for i in infos}
             if "" in names or len(names) != len(infos):
-                raise ModelError(f"an {kind} of graph '{g.name}' has no name, or the name of another", self.source.name, "Export the model again.")
+                raise ModelError(
+                    f"an {kind} of graph '{g.name}' has no name, or the name of another",
+                    self.source.name,
+                    "Export the model again.",
+                )
         return g
 
     def node(self, m):
@@ -354,12 +429,18 @@ class _Reader:
         return node
 
     def differentiated(self, node):
-        """Gradient names what it differentiates in an attribute: one input more, so that it is computed before."""
+        """Gradient names what it differentiates in an attribute: one input more, so that it is
+        computed before.
+        """
         xs, y = node.attrs.get("xs"), node.attrs.get("y")
         if not xs or not isinstance(xs, list) or not isinstance(y, str) or not y:
             raise ModelError("it does not name its xs and y", node.where, "Export the model again.")
-        if node.inputs[:len(xs)] != xs:
-            raise UnsupportedOp("gradients at other values than those that the graph computes", node.where, "Make its inputs the tensors that `xs` and `zs` name.")
+        if node.inputs[: len(xs)] != xs:
+            raise UnsupportedOp(
+                "gradients at other values than those that the graph computes",
+                node.where,
+                "Make its inputs the tensors that `xs` and `zs` name.",
+            )
         node.inputs.append(y)
 
     def function(self, m):
@@ -430,9 +511,26 @@ class _Reader:
                 ref = m.text(v)
         if ref:
             return name, AttributeReference(ref)
-        value = {1: f, 2: i, 3: s.decode("utf-8", "surrogateescape"), 4: t, 5: g, 6: floats, 7: ints, 8: [x.decode("utf-8", "surrogateescape") for x in strings], 9: tensors, 10: graphs, 11: t, 13: tp}.get(kind)
+        value = {
+            1: f,
+            2: i,
+            3: s.decode("utf-8", "surrogateescape"),
+            4: t,
+            5: g,
+            6: floats,
+            7: ints,
+            8: [x.decode("utf-8", "surrogateescape") for x in strings],
+            9: tensors,
+            10: graphs,
+            11: t,
+            13: tp,
+        }.get(kind)
         if value is None:
-            raise ModelError(f"attribute '{name}' has no readable value (kind {kind})", self.source.name, "Export the model again.")
+            raise ModelError(
+                f"attribute '{name}' has no readable value (kind {kind})",
+                self.source.name,
+                "Export the model again.",
+            )
         return name, value
 
     def sparse(self, m):
@@ -450,22 +548,51 @@ class _Reader:
         for d in dims:
             count *= max(d, 0)
             if count > MAX_SPARSE or len(dims) > MAX_RANK:
-                raise UnsupportedOp(f"it holds a sparse tensor of {str(dims)[:80]}, which would be stored densely", self.source.name, "Store the initializer densely.")
+                raise UnsupportedOp(
+                    f"it holds a sparse tensor of {str(dims)[:80]}, which would be stored densely",
+                    self.source.name,
+                    "Store the initializer densely.",
+                )
         name = values.name if values is not None else ""
-        if values is None or values.dtype not in DTYPES or places is not None and (places.dtype != 7 or places.shape not in ((values.count,), (values.count, len(dims)))) or min(dims, default=0) < 0:
-            raise ModelError(f"the sparse tensor '{name}' has no values, or indices that do not fit them", self.source.name, "Export the model again.")
+        if (
+            values is None
+            or values.dtype not in DTYPES
+            or places is not None
+            and (
+                places.dtype != 7
+                or places.shape not in ((values.count,), (values.count, len(dims)))
+            )
+            or min(dims, default=0) < 0
+        ):
+            raise ModelError(
+                f"the sparse tensor '{name}' has no values, or indices that do not fit them",
+                self.source.name,
+                "Export the model again.",
+            )
         size = DTYPES[values.dtype][1]
         data, dense = values.bytes(), bytearray(count * size)
         at = places.numbers() if places is not None else []
         if values.count and len(at) < values.count or len(data) != values.count * size:
-            raise ModelError(f"the sparse tensor '{name}' has fewer indices or bytes than values", self.source.name, "Export the model again.")
+            raise ModelError(
+                f"the sparse tensor '{name}' has fewer indices or bytes than values",
+                self.source.name,
+                "Export the model again.",
+            )
         steps = strides_of(dims) if places is not None and len(places.shape) == 2 else [1]
         for i in range(values.count):
-            place = at[i * len(steps):(i + 1) * len(steps)]
+            place = at[i * len(steps) : (i + 1) * len(steps)]
             to = sum(p * s for p, s in zip(place, steps))
-            if not 0 <= to < count or len(steps) == len(dims) and any(not 0 <= p < d for p, d in zip(place, dims)):
-                raise ModelError(f"the sparse tensor '{name}' has a value at {place}, outside of {dims}", self.source.name, "Export the model again.")
-            dense[to * size:(to + 1) * size] = data[i * size:(i + 1) * size]
+            if (
+                not 0 <= to < count
+                or len(steps) == len(dims)
+                and any(not 0 <= p < d for p, d in zip(place, dims))
+            ):
+                raise ModelError(
+                    f"the sparse tensor '{name}' has a value at {place}, outside of {dims}",
+                    self.source.name,
+                    "Export the model again.",
+                )
+            dense[to * size : (to + 1) * size] = data[i * size : (i + 1) * size]
         return Tensor(name, values.dtype, tuple(dims), None, 0, len(dense), bytes(dense))
 
     def info(self, m):
@@ -483,7 +610,10 @@ class _Reader:
             if kind == 1:
                 self.tensor_type(m.sub(x), info)
             elif kind in (4, 5, 8, 9):
-                info.kind, info.elem = {4: "sequence", 5: "map", 8: "sparse", 9: "optional"}[kind], Info(info.name)
+                info.kind, info.elem = (
+                    {4: "sequence", 5: "map", 8: "sparse", 9: "optional"}[kind],
+                    Info(info.name),
+                )
                 for n, _, y in (t := m.sub(x)):
                     if kind in (4, 9) and n == 1 or kind == 5 and n == 2:
                         self.type(t.sub(y), info.elem)
@@ -505,7 +635,11 @@ class _Reader:
                             dim = dm.int(x)
                         elif kk == 2:
                             text = dm.text(x)  # transformers 5 writes some fixed sizes as names
-                            dim = int(text) if text.isdigit() and text.isascii() and len(text) < 10 else (text or None)
+                            dim = (
+                                int(text)
+                                if text.isdigit() and text.isascii() and len(text) < 10
+                                else (text or None)
+                            )
                     info.shape.append(dim)
 
     def tensor(self, m):
@@ -533,20 +667,34 @@ class _Reader:
                 typed.append((n, w, v))
         where = self.source.name
         if dtype not in NAME:
-            raise ModelError(f"tensor '{name}' has the element type {dtype}, which is unknown here", where, "Convert it to a standard ONNX type.")
+            raise ModelError(
+                f"tensor '{name}' has the element type {dtype}, which is unknown here",
+                where,
+                "Convert it to a standard ONNX type.",
+            )
         if len(dims) > MAX_RANK:
-            raise ModelError(f"tensor '{name}' claims {len(dims)} dimensions", where, "The file is damaged.")
+            raise ModelError(
+                f"tensor '{name}' claims {len(dims)} dimensions", where, "The file is damaged."
+            )
         count = 1
         for d in dims:
             if d < 0:
-                raise ModelError(f"tensor '{name}' has the dimension {d}", where, "Export the model again.")
+                raise ModelError(
+                    f"tensor '{name}' has the dimension {d}", where, "Export the model again."
+                )
             count *= d
             if count > MAX_ELEMENTS:
-                raise ModelError(f"tensor '{name}' claims {dims} elements", where, "The file is damaged.")
+                raise ModelError(
+                    f"tensor '{name}' claims {dims} elements", where, "The file is damaged."
+                )
         t = Tensor(name, dtype, tuple(dims))
         if dtype == 8:
             if len(strings) != count:
-                raise ModelError(f"tensor '{name}' has {len(strings)} strings, its shape {dims} needs {count}", where, "The file is damaged; export it again.")
+                raise ModelError(
+                    f"tensor '{name}' has {len(strings)} strings, its shape {dims} needs {count}",
+                    where,
+                    "The file is damaged; export it again.",
+                )
             t.data, t.strings = b"", strings
             return t
         if location == 1:
@@ -557,7 +705,12 @@ class _Reader:
             t.source, t.offset, t.nbytes = self.source, raw[0], raw[1]
             if t.nbytes <= INLINE:
                 t.data = m.raw(raw)
-        elif typed is not None and len(typed) == 1 and typed[0][0] == {1: 4, 11: 10}.get(dtype) and typed[0][1] == 2:  # packed floats lie there as raw ones do
+        elif (
+            typed is not None
+            and len(typed) == 1
+            and typed[0][0] == {1: 4, 11: 10}.get(dtype)
+            and typed[0][1] == 2
+        ):  # packed floats lie there as raw ones do
             t.source, t.offset, t.nbytes = self.source, *typed[0][2]
             if t.nbytes <= INLINE:
                 t.data = m.raw(typed[0][2])
@@ -580,29 +733,51 @@ class _Reader:
                 values += m.ints(w, v)
         try:
             if t.dtype in (10, 16):  # half types as their bits in int32_data
-                return b"".join((v & 0xffff).to_bytes(2, "little") for v in values)
-            if t.dtype in MINIFLOATS or t.dtype in BITS:  # bytes as they are, of packed types too; those of 6 bits a code each
-                return pack_codes(6, values) if BITS.get(t.dtype) == 6 else bytes(v & 255 for v in values)
+                return b"".join((v & 0xFFFF).to_bytes(2, "little") for v in values)
+            if (
+                t.dtype in MINIFLOATS or t.dtype in BITS
+            ):  # bytes as they are, of packed types too; those of 6 bits a code each
+                return (
+                    pack_codes(6, values)
+                    if BITS.get(t.dtype) == 6
+                    else bytes(v & 255 for v in values)
+                )
             if t.dtype == 13:
-                values = [v & 0xffffffffffffffff for v in values]
+                values = [v & 0xFFFFFFFFFFFFFFFF for v in values]
             return pack(t.dtype, values)
         except (struct.error, OverflowError, KeyError, TypeError):
-            raise ModelError(f"tensor '{t.name}' holds numbers outside its type", self.source.name, "Export the model again.") from None
+            raise ModelError(
+                f"tensor '{t.name}' holds numbers outside its type",
+                self.source.name,
+                "Export the model again.",
+            ) from None
 
     def external(self, name, entries, expected):
         location = entries.get("location", "")
         if not location:
-            raise ModelError(f"initializer '{name}' has external data without a file name", self.source.name, "Export the model again.")
+            raise ModelError(
+                f"initializer '{name}' has external data without a file name",
+                self.source.name,
+                "Export the model again.",
+            )
         if location not in self.siblings:
             self.siblings[location] = self.source.sibling(location)
         other = self.siblings[location]
         try:
             offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
         except ValueError:
-            raise ModelError(f"initializer '{name}' has a broken external data entry", self.source.name, "Export the model again.") from None
+            raise ModelError(
+                f"initializer '{name}' has a broken external data entry",
+                self.source.name,
+                "Export the model again.",
+            ) from None
         if offset < 0 or length < 0 or offset + length > other.size:
-            raise ModelError(f"initializer '{name}' lies at bytes {offset}..{offset + length} of {location}, which has {other.size}", self.source.name,
-                             "The data file is truncated or belongs to another model; fetch it again.")
+            raise ModelError(
+                f"initializer '{name}' lies at bytes {offset}..{offset + length} of {location},"
+                f" which has {other.size}",
+                self.source.name,
+                "The data file is truncated or belongs to another model; fetch it again.",
+            )
         return other, offset, length
 
 

@@ -1,4 +1,9 @@
-"""Where bytes go. What is written is made as parts (bytes-like objects, one after the other), so that no file is ever in memory as a whole."""
+"""Where bytes go.
+
+What is written is made as parts (bytes-like objects, one after the other), so that no file is ever
+in memory as a whole.
+"""
+
 from __future__ import annotations
 
 import os
@@ -15,21 +20,40 @@ def as_stored(x, where):
     """(dtype code, shape, bytes it takes, data) of what is to be written under the name `where`.
 
     Args:
-        x: a `Tensor` (its bytes stay where they are until they are written), a NumPy array, `edgewise.Array` or other array, or
-            (dtype, shape, data) with dtype a code or NumPy's name, data bytes-like, an iterable of bytes-like chunks, or a function that gives one.
+        x: a `Tensor` (its bytes stay where they are until they are written), a NumPy array,
+        `edgewise.Array` or other array, or
+            (dtype, shape, data) with dtype a code or NumPy's name, data bytes-like, an iterable of
+            bytes-like chunks, or a function that gives one.
     Raises:
         InputError: it is none of those, or its bytes are not those of its shape.
     """
     if isinstance(x, Tensor):
         dtype, shape, data, nbytes = x.dtype, tuple(x.shape), x, x.nbytes
         if dtype not in NAME or NAME[dtype] == "string":
-            raise InputError(f"a tensor of {NAME.get(dtype, dtype)} is not written", where, "Take a numeric type.")
+            raise InputError(
+                f"a tensor of {NAME.get(dtype, dtype)} is not written",
+                where,
+                "Take a numeric type.",
+            )
     else:
-        if isinstance(x, tuple) and len(x) == 3 and isinstance(x[0], (int, str)) and isinstance(x[1], (list, tuple)):
+        if (
+            isinstance(x, tuple)
+            and len(x) == 3
+            and isinstance(x[0], (int, str))
+            and isinstance(x[1], (list, tuple))
+        ):
             dtype, shape, data = x
             dtype = CODE.get(dtype, dtype)
-            if dtype not in NAME or NAME[dtype] == "string" or any(type(d) is not int or d < 0 for d in shape):
-                raise InputError(f"no tensor has the element type {dtype!r} and the shape {shape!r}", where, "Give an ONNX element type and sizes.")
+            if (
+                dtype not in NAME
+                or NAME[dtype] == "string"
+                or any(type(d) is not int or d < 0 for d in shape)
+            ):
+                raise InputError(
+                    f"no tensor has the element type {dtype!r} and the shape {shape!r}",
+                    where,
+                    "Give an ONNX element type and sizes.",
+                )
             shape = tuple(shape)
         else:
             dtype, shape, data = as_input(x, where)
@@ -43,12 +67,19 @@ def as_stored(x, where):
                 pass
     want = bytes_for(dtype, Tensor("", dtype, shape).count)
     if nbytes is not None and nbytes != want:
-        raise InputError(f"{nbytes} bytes for shape {list(shape)} of {NAME[dtype]}, which takes {want}", where, "Give as many bytes as the shape needs.")
+        raise InputError(
+            f"{nbytes} bytes for shape {list(shape)} of {NAME[dtype]}, which takes {want}",
+            where,
+            "Give as many bytes as the shape needs.",
+        )
     return dtype, shape, want, data
 
 
 def pieces(stored, where):
-    """The bytes of what `as_stored` gave, in bytes-like chunks. Raises InputError when they turn out to be more or fewer than its shape needs."""
+    """The bytes of what `as_stored` gave, in bytes-like chunks.
+
+    Raises InputError when they turn out to be more or fewer than its shape needs.
+    """
     _, shape, want, data = stored
     if isinstance(data, Tensor):
         if data.data is not None:
@@ -67,7 +98,12 @@ def pieces(stored, where):
             break
         yield chunk
     if written != want:
-        raise InputError(f"its chunks hold {'more than ' if written > want else ''}{min(written, want)} bytes, its shape {list(shape)} takes {want}", where, "Give as many bytes as the shape needs.")
+        raise InputError(
+            f"its chunks hold {'more than ' if written > want else ''}{min(written, want)} bytes,"
+            f" its shape {list(shape)} takes {want}",
+            where,
+            "Give as many bytes as the shape needs.",
+        )
 
 
 def source_pieces(source, offset, size):
@@ -77,10 +113,12 @@ def source_pieces(source, offset, size):
 
 
 def write_parts(target, parts):
-    """Writes parts to a path, to anything with `write`, or, when target is None, returns them as one bytes object.
+    """Writes parts to a path, to anything with `write`, or, when target is None, returns them as
+    one bytes object.
 
-    A file appears under its name only when it is complete and on the disk; what was there before stays until then, and when something fails.
-    Raises InputError when the system refuses."""
+    A file appears under its name only when it is complete and on the disk; what was there before
+    stays until then, and when something fails. Raises InputError when the system refuses.
+    """
     if target is None:
         return b"".join(parts)
     if hasattr(target, "write"):
@@ -104,5 +142,9 @@ def write_parts(target, parts):
     except (OSError, ValueError) as e:
         if isinstance(e, InputError):
             raise
-        raise InputError(f"cannot write it ({getattr(e, 'strerror', None) or e})", str(path), "Check the folder and the free space.") from None
+        raise InputError(
+            f"cannot write it ({getattr(e, 'strerror', None) or e})",
+            str(path),
+            "Check the folder and the free space.",
+        ) from None
     return None

@@ -1,7 +1,11 @@
-"""Where bytes come from. A model is read through a `Source` so that weights are only ever (offset, length) in it.
+"""Where bytes come from.
 
-A source has `name`, `size` (bytes), `read(offset, size) -> bytes`, and `sibling(name) -> Source`, which finds external data beside it.
+A model is read through a `Source` so that weights are only ever (offset, length) in it.
+
+A source has `name`, `size` (bytes), `read(offset, size) -> bytes`, and `sibling(name) -> Source`,
+which finds external data beside it.
 """
+
 from __future__ import annotations
 
 import os
@@ -10,7 +14,11 @@ from ..errors import InputError, ModelError
 
 
 class Source:
-    """Random access to the bytes of a file; subclasses say where it lies. `name`: what errors call it; `size`: in bytes."""
+    """Random access to the bytes of a file; subclasses say where it lies.
+
+    `name`: what errors call it; `size`: in bytes.
+    """
+
     name: str
     size: int
 
@@ -25,15 +33,30 @@ class Source:
         return self.read(0, self.size)
 
     def _too_long(self, size, most):
-        return ModelError(f"it has {size} bytes, at most {most} are read", self.name, "That is no configuration or tokenizer; fetch it again.")
+        return ModelError(
+            f"it has {size} bytes, at most {most} are read",
+            self.name,
+            "That is no configuration or tokenizer; fetch it again.",
+        )
 
     def sibling(self, name):
-        """The Source of external data, by its path relative to this file. ModelError where there is none."""
-        raise ModelError(f"external data file '{name}' was not given", self.name, "Pass that file along with the model.")
+        """The Source of external data, by its path relative to this file.
+
+        ModelError where there is none.
+        """
+        raise ModelError(
+            f"external data file '{name}' was not given",
+            self.name,
+            "Pass that file along with the model.",
+        )
 
     def _check(self, offset, size):
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise ModelError(f"bytes {offset}..{offset + size} lie outside the file ({self.size} bytes)", self.name, "The file is truncated or damaged; fetch it again.")
+            raise ModelError(
+                f"bytes {offset}..{offset + size} lie outside the file ({self.size} bytes)",
+                self.name,
+                "The file is truncated or damaged; fetch it again.",
+            )
 
 
 class BytesSource(Source):
@@ -46,7 +69,7 @@ class BytesSource(Source):
     def read(self, offset, size):
         """As Source.read: a copy."""
         self._check(offset, size)
-        return bytes(self.data[offset:offset + size])
+        return bytes(self.data[offset : offset + size])
 
     def sibling(self, name):
         """As Source.sibling, from the siblings that were given."""
@@ -56,7 +79,9 @@ class BytesSource(Source):
 
 
 class JsBufferSource(Source):
-    """A model in a JavaScript ArrayBuffer, or view of one, that Pyodide shows as a JsBuffer; siblings as in BytesSource."""
+    """A model in a JavaScript ArrayBuffer, or view of one, that Pyodide shows as a JsBuffer;
+    siblings as in BytesSource.
+    """
 
     def __init__(self, data, name="model.onnx", siblings=None):
         self.buffer, self.start = getattr(data, "buffer", data), getattr(data, "byteOffset", 0)
@@ -67,7 +92,9 @@ class JsBufferSource(Source):
         return self.read_js(offset, size).to_bytes()
 
     def read_js(self, offset, size):
-        """An ArrayBuffer: what engine/browser.py copies into engine memory without passing through Python."""
+        """An ArrayBuffer: what engine/browser.py copies into engine memory without passing through
+        Python.
+        """
         self._check(offset, size)
         return self.buffer.slice(self.start + offset, self.start + offset + size)
 
@@ -82,7 +109,11 @@ class FileSource(Source):
         try:
             self._file = open(self.path, "rb", buffering=0)
         except (OSError, ValueError) as e:
-            raise ModelError(f"cannot open it ({getattr(e, 'strerror', None) or e})", self.name, "Check the path.") from None
+            raise ModelError(
+                f"cannot open it ({getattr(e, 'strerror', None) or e})",
+                self.name,
+                "Check the path.",
+            ) from None
         self.size = os.fstat(self._file.fileno()).st_size
         self.mapping = None  # an engine's mapping of it
 
@@ -98,13 +129,18 @@ class FileSource(Source):
         while len(data) < size:  # a raw read may stop early
             more = self._file.read(size - len(data))
             if not more:
-                raise ModelError("the file became shorter while it was read", self.name, "Do not change model files in use.")
+                raise ModelError(
+                    "the file became shorter while it was read",
+                    self.name,
+                    "Do not change model files in use.",
+                )
             data += more
         return data
 
     def read_all(self, most=1 << 28):
-        """As Source.read_all; to the end of the file, which need not be where its size says: some file systems (JupyterLite's drive)
-        write JSON anew whenever it is read."""
+        """As Source.read_all; to the end of the file, which need not be where its size says: some
+        file systems (JupyterLite's drive) write JSON anew whenever it is read.
+        """
         if self.size > most:
             raise self._too_long(self.size, most)
         pieces, length = [], 0
@@ -117,14 +153,32 @@ class FileSource(Source):
         return b"".join(pieces)
 
     def sibling(self, name):
-        """As Source.sibling. ModelError as well where the path leads out of the model's folder: a model file must not read others."""
+        """As Source.sibling.
+
+        ModelError as well where the path leads out of the model's folder: a model file must not
+        read others.
+        """
         folder = os.path.dirname(os.path.abspath(self.path))
         path = os.path.normpath(os.path.join(folder, name.replace("\0", "?")))
-        home = os.path.realpath(folder)  # a link right in the folder may lead out of it (a download cache), one below may not
-        if os.path.isabs(name) or not os.path.realpath(path).startswith(home.rstrip(os.sep) + os.sep) and os.path.dirname(path) != folder:
-            raise ModelError(f"external data '{name}' lies outside the model's folder", self.name, "External data must lie in the folder of the model.")
+        home = os.path.realpath(
+            folder
+        )  # a link right in the folder may lead out of it (a download cache), one below may not
+        if (
+            os.path.isabs(name)
+            or not os.path.realpath(path).startswith(home.rstrip(os.sep) + os.sep)
+            and os.path.dirname(path) != folder
+        ):
+            raise ModelError(
+                f"external data '{name}' lies outside the model's folder",
+                self.name,
+                "External data must lie in the folder of the model.",
+            )
         if not os.path.isfile(path):
-            raise ModelError(f"external data file '{name}' is missing", self.name, f"Put it beside the model, as {path}.")
+            raise ModelError(
+                f"external data file '{name}' is missing",
+                self.name,
+                f"Put it beside the model, as {path}.",
+            )
         return FileSource(path)
 
     def close(self):
@@ -133,8 +187,9 @@ class FileSource(Source):
 
 
 class LazyFileSource(FileSource):
-    """As FileSource, but opened when it is first asked for bytes or size: a folder may hold files that nobody reads, and on some file
-    systems opening a file fetches it."""
+    """As FileSource, but opened when it is first asked for bytes or size: a folder may hold files
+    that nobody reads, and on some file systems opening a file fetches it.
+    """
 
     def __init__(self, path):
         self.path, self.name, self.mapping = os.fspath(path), os.fspath(path), None
@@ -162,4 +217,8 @@ def as_source(x, name="model.onnx"):
     try:
         return BytesSource(x, name)
     except TypeError:
-        raise InputError(f"a {type(x).__name__} is no model", "model", "Pass a path, the file's bytes, or an edgewise.onnx.Source.") from None
+        raise InputError(
+            f"a {type(x).__name__} is no model",
+            "model",
+            "Pass a path, the file's bytes, or an edgewise.onnx.Source.",
+        ) from None

@@ -1,8 +1,11 @@
-"""ONNX files written back: what was not touched is copied byte for byte from the file it came from, what is new is encoded.
+"""ONNX files written back: what was not touched is copied byte for byte from the file it came from,
+what is new is encoded.
 
-Nothing of a model is decoded to be kept: unknown fields, doc strings, functions and weights pass through as ranges of their Source, so a
-model is never in memory as a whole and loses nothing that Edgewise does not know.
+Nothing of a model is decoded to be kept: unknown fields, doc strings, functions and weights pass
+through as ranges of their Source, so a model is never in memory as a whole and loses nothing that
+Edgewise does not know.
 """
+
 from __future__ import annotations
 
 import os
@@ -15,11 +18,30 @@ from .reader import AttributeReference, Message, Window, _Reader, read_model
 from .sink import as_stored, pieces, source_pieces, write_parts
 from .source import as_source
 
-MOST = (1 << 31) - 1     # bytes of one protobuf
-EXTERNAL = 1024          # bytes from which a tensor goes to the external file, when there is one: what onnx's own tool takes
-ALIGN, PAGE = 64, 4096   # of external data; what is mapped (a megabyte on) begins on a page
-NESTED = {"graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"}, "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"}, "function": {7: "node", 11: "attribute"}}
-DATA_FIELDS = {1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14}  # of a TensorProto: dims, type, name and everything that can hold numbers
+MOST = (1 << 31) - 1  # bytes of one protobuf
+# bytes from which a tensor goes to the external file, when there is one: what onnx's own tool takes
+EXTERNAL = 1024
+ALIGN, PAGE = 64, 4096  # of external data; what is mapped (a megabyte on) begins on a page
+NESTED = {
+    "graph": {1: "node", 5: "tensor"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
+    "function": {7: "node", 11: "attribute"},
+}
+DATA_FIELDS = {
+    1,
+    2,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    13,
+    14,
+}  # of a TensorProto: dims, type, name and everything that can hold numbers
 
 
 def _varint(n):
@@ -33,7 +55,9 @@ def _varint(n):
 
 
 class Segments:
-    """Bytes to be: a list of bytes, ranges of Sources, and what `as_stored` gave, with their length known."""
+    """Bytes to be: a list of bytes, ranges of Sources, and what `as_stored` gave, with their length
+    known.
+    """
 
     def __init__(self):
         self.items, self.size = [], 0
@@ -69,7 +93,9 @@ class Segments:
         self.put(_varint(number << 3 | 2) + _varint(len(data)) + data)
 
     def text(self, number, text):
-        """Field `number` of wire type 2: UTF-8; what was no UTF-8 in the file is written as it was."""
+        """Field `number` of wire type 2: UTF-8; what was no UTF-8 in the file is written as it
+        was.
+        """
         self.data(number, text.encode("utf-8", "surrogateescape"))
 
     def message(self, number, segments):
@@ -109,9 +135,11 @@ class ModelEditor:
         editor.set_initializer("fc1.weight", array)
         editor.write("tuned.onnx")
 
-    `graph` is the file's `Graph`, and its lists and dicts are what is written: nodes, inputs and outputs may be inserted, removed and changed in
-    place (of a node's attributes, subgraphs only as a whole), `constants` are the initializers, `metadata` and `opsets` the model's. The methods are
-    for what is done often. Nodes must stay in an order in which each comes after those whose outputs it takes.
+    `graph` is the file's `Graph`, and its lists and dicts are what is written: nodes, inputs and
+    outputs may be inserted, removed and changed in place (of a node's attributes, subgraphs only as
+    a whole), `constants` are the initializers, `metadata` and `opsets` the model's. The methods are
+    for what is done often. Nodes must stay in an order in which each comes after those whose
+    outputs it takes.
 
     Args:
         source: path, bytes or Source of a model; None for an empty one, to be filled.
@@ -134,7 +162,12 @@ class ModelEditor:
         self._root = list(root)
         inner = root.sub(next(value for number, _, value in self._root if number == 7))
         infos = {i.name: i for i in g.value_info.values()}
-        lists = {1: iter(g.nodes), 5: iter(g.constants.values()), 11: iter(g.inputs), 12: iter(g.outputs)}
+        lists = {
+            1: iter(g.nodes),
+            5: iter(g.constants.values()),
+            11: iter(g.inputs),
+            12: iter(g.outputs),
+        }
         for number, wire, value in inner:
             thing = None
             if number in lists:
@@ -147,13 +180,25 @@ class ModelEditor:
 
     # changing
     def set_initializer(self, name, x):
-        """Gives an initializer new numbers, type and shape, or makes a new one. x: array, Tensor or (dtype, shape, data), see `sink.as_stored`."""
+        """Gives an initializer new numbers, type and shape, or makes a new one. x: array, Tensor or
+        (dtype, shape, data), see `sink.as_stored`.
+        """
         self._stored[name] = stored = as_stored(x, name)
         data = stored[3]
         if isinstance(data, Tensor):
-            self.graph.constants[name] = t = Tensor(name, stored[0], stored[1], data.source, data.offset, data.nbytes, data.data)
+            self.graph.constants[name] = t = Tensor(
+                name, stored[0], stored[1], data.source, data.offset, data.nbytes, data.data
+            )
         else:
-            self.graph.constants[name] = t = Tensor(name, stored[0], stored[1], None, 0, stored[2], data if isinstance(data, memoryview) else None)
+            self.graph.constants[name] = t = Tensor(
+                name,
+                stored[0],
+                stored[1],
+                None,
+                0,
+                stored[2],
+                data if isinstance(data, memoryview) else None,
+            )
         self._stored[name] = stored, t
 
     add_initializer = set_initializer
@@ -161,7 +206,9 @@ class ModelEditor:
     def remove_initializer(self, name):
         """Raises InputError when there is none of this name."""
         if self.graph.constants.pop(name, None) is None:
-            raise InputError(f"it has no initializer '{name}'", self.where, "Names are case-sensitive.")
+            raise InputError(
+                f"it has no initializer '{name}'", self.where, "Names are case-sensitive."
+            )
 
     def add_nodes(self, nodes, before=None):
         """Inserts Nodes before one of the graph's, or at the end."""
@@ -173,12 +220,16 @@ class ModelEditor:
         del self.graph.nodes[self._position(node)]
 
     def replace_input(self, node, index, name):
-        """Makes another tensor a node's input; those before it that are missing become absent optional ones."""
+        """Makes another tensor a node's input; those before it that are missing become absent
+        optional ones.
+        """
         node.inputs += [""] * (index + 1 - len(node.inputs))
         node.inputs[index] = name
 
     def consumers(self, name):
-        """[(node, input index)] of the graph's own nodes that take a tensor (what nodes of subgraphs take is not listed)."""
+        """[(node, input index)] of the graph's own nodes that take a tensor (what nodes of
+        subgraphs take is not listed).
+        """
         return [(n, i) for n in self.graph.nodes for i, x in enumerate(n.inputs) if x == name]
 
     def producer(self, name):
@@ -218,7 +269,10 @@ class ModelEditor:
             self.graph.metadata[key] = value
 
     def set_opset(self, domain, version):
-        """Version of an operator set that the model imports; "ai.onnx" and "" are one domain. Nodes are not converted."""
+        """Version of an operator set that the model imports; "ai.onnx" and "" are one domain.
+
+        Nodes are not converted.
+        """
         self.graph.opsets["" if domain == "ai.onnx" else domain] = version
 
     @property
@@ -230,14 +284,18 @@ class ModelEditor:
         for i, n in enumerate(self.graph.nodes):
             if n is node:
                 return i
-        raise InputError("this node is not in the graph", node.where, "Take one of editor.graph.nodes.")
+        raise InputError(
+            "this node is not in the graph", node.where, "Take one of editor.graph.nodes."
+        )
 
     def _remove(self, infos, name, kind):
         for i, info in enumerate(infos):
             if info.name == name:
                 del infos[i]
                 return
-        raise InputError(f"it has no {kind} '{name}'", self.where, f"It has {', '.join(i.name for i in infos)}.")
+        raise InputError(
+            f"it has no {kind} '{name}'", self.where, f"It has {', '.join(i.name for i in infos)}."
+        )
 
     def _names(self, graph):
         names = {i.name for i in [*graph.inputs, *graph.outputs]} | set(graph.constants)
@@ -254,17 +312,29 @@ class ModelEditor:
         """The files as iterators over bytes-like parts: (model, external data or None).
 
         Args:
-            external_data: name of a file that is to hold all tensors from 1 kB on. None: the model holds everything.
-            keep_external: leave references to the external data files that the model has as they are; only for a model that stays with them.
+            external_data: name of a file that is to hold all tensors from 1 kB on. None: the model
+            holds everything. keep_external: leave references to the external data files that the
+            model has as they are; only for a model that stays with them.
         Raises:
-            InputError: more than 2 GB without external_data. ModelError: external data that the model refers to is missing.
+            InputError: more than 2 GB without external_data. ModelError: external data that the
+            model refers to is missing.
         """
-        if external_data is not None and (not external_data or external_data != os.path.basename(external_data)):
-            raise InputError(f"external_data is {external_data!r}", self.where, "It is the plain name of a file that lies beside the model.")
+        if external_data is not None and (
+            not external_data or external_data != os.path.basename(external_data)
+        ):
+            raise InputError(
+                f"external_data is {external_data!r}",
+                self.where,
+                "It is the plain name of a file that lies beside the model.",
+            )
         writer = _Writer(self, external_data, keep_external)
         model = writer.model()
         if model.size > MOST:
-            raise InputError(f"the model takes {model.size >> 20} MB, a protobuf file at most 2048", self.where, "Pass external_data, the name of a file for its weights.")
+            raise InputError(
+                f"the model takes {model.size >> 20} MB, a protobuf file at most 2048",
+                self.where,
+                "Pass external_data, the name of a file for its weights.",
+            )
         return model.parts(), writer.external.parts() if external_data is not None else None
 
     def write(self, target=None, external_data=None, keep_external=False):
@@ -272,15 +342,23 @@ class ModelEditor:
 
         Args:
             target: a path, an object with `write`, or None to get bytes.
-            external_data: name of a file beside the path that is to hold all tensors from 1 kB on; where target is no path, (name, object with `write`).
-            keep_external: as `parts`.
-        Each file appears complete or not at all, the external data first: give it another name than the old one has, or an interrupted write
-        leaves the old model with new weights.
+            external_data: name of a file beside the path that is to hold all tensors from 1 kB on;
+            where target is no path, (name, object with `write`). keep_external: as `parts`.
+        Each file appears complete or not at all, the external data first: give it another name than
+        the old one has, or an interrupted write leaves the old model with new weights.
         """
-        name, data_target = (external_data, None) if external_data is None or isinstance(external_data, str) else external_data
+        name, data_target = (
+            (external_data, None)
+            if external_data is None or isinstance(external_data, str)
+            else external_data
+        )
         if name is not None and data_target is None:
             if target is None or hasattr(target, "write"):
-                raise InputError("external_data needs a place", self.where, "Write to a path, or pass (name, object with write).")
+                raise InputError(
+                    "external_data needs a place",
+                    self.where,
+                    "Write to a path, or pass (name, object with write).",
+                )
             data_target = os.path.join(os.path.dirname(os.fspath(target)), name)
         model, data = self.parts(name, keep_external)
         if data is not None:
@@ -291,7 +369,14 @@ class ModelEditor:
 def _snapshot(x):
     """What a thing of the file is, to be compared with what it was."""
     if isinstance(x, Node):
-        return list(x.inputs), list(x.outputs), x.name, x.op, x.domain, {k: list(v) if isinstance(v, list) else v for k, v in x.attrs.items()}
+        return (
+            list(x.inputs),
+            list(x.outputs),
+            x.name,
+            x.op,
+            x.domain,
+            {k: list(v) if isinstance(v, list) else v for k, v in x.attrs.items()},
+        )
     if isinstance(x, Info):
         return x.name, x.dtype, None if x.shape is None else list(x.shape)
     return None
@@ -304,7 +389,9 @@ class _Writer:
         self.editor, self.name, self.keep = editor, external_name, keep_external
         self.external = Segments()
         self.source = editor.source
-        self.elsewhere = self.source is not None and (external_name is not None or not keep_external)  # tensors inside nodes may have to move
+        self.elsewhere = self.source is not None and (
+            external_name is not None or not keep_external
+        )  # tensors inside nodes may have to move
 
     def model(self):
         e, out = self.editor, Segments()
@@ -326,7 +413,11 @@ class _Writer:
                         continue
                     written.add(domain)
                 else:
-                    if pair[0] in keys or g.metadata.get(pair[0]) != metadata[pair[0]] or pair[1] != metadata[pair[0]]:
+                    if (
+                        pair[0] in keys
+                        or g.metadata.get(pair[0]) != metadata[pair[0]]
+                        or pair[1] != metadata[pair[0]]
+                    ):
                         continue
                     keys.add(pair[0])
             if number == 25 and self.elsewhere:
@@ -350,7 +441,13 @@ class _Writer:
     def graph(self):
         e, out = self.editor, Segments()
         g = e.graph
-        lists = {1: [g.nodes, 0], 5: [list(g.constants.values()), 0], 11: [g.inputs, 0], 12: [g.outputs, 0], 13: [list(g.value_info.values()), 0]}
+        lists = {
+            1: [g.nodes, 0],
+            5: [list(g.constants.values()), 0],
+            11: [g.inputs, 0],
+            12: [g.outputs, 0],
+            13: [list(g.value_info.values()), 0],
+        }
         alive = {number: {id(x) for x in things} for number, (things, _) in lists.items()}
         named = False
         for number, wire, value, thing in e._fields:
@@ -393,8 +490,12 @@ class _Writer:
             out.message(number, _info(x))
 
     def may_move(self, value):
-        """Whether a node may have tensors in it that are external, or become so; short ones are looked at as bytes."""
-        return value[1] > (EXTERNAL if self.name is not None else 1 << 16) or b"location" in self.editor._window.at(*value)
+        """Whether a node may have tensors in it that are external, or become so; short ones are
+        looked at as bytes.
+        """
+        return value[1] > (
+            EXTERNAL if self.name is not None else 1 << 16
+        ) or b"location" in self.editor._window.at(*value)
 
     def moved(self, m, kind):
         """A message whose external tensors, however deep, are put where this writing wants them."""
@@ -404,13 +505,19 @@ class _Writer:
             if number not in inside or wire != 2:
                 out.field(self.source, number, wire, value)
             elif inside[number] == "tensor":
-                out.message(number, self.tensor(_Reader(self.source).tensor(m.sub(value)), value, kind == "graph"))
+                out.message(
+                    number,
+                    self.tensor(_Reader(self.source).tensor(m.sub(value)), value, kind == "graph"),
+                )
             else:
                 out.message(number, self.moved(m.sub(value), inside[number]))
         return out
 
     def tensor(self, t, value=None, initializer=True):
-        """A TensorProto. value: where in the source it was, if it was. Those of Constant nodes stay inside, since not all readers look for them elsewhere."""
+        """A TensorProto. value: where in the source it was, if it was.
+
+        Those of Constant nodes stay inside, since not all readers look for them elsewhere.
+        """
         e, out = self.editor, Segments()
         new = None
         held = e._stored.get(t.name)
@@ -418,11 +525,26 @@ class _Writer:
             new = held[0]
         is_external = t.data is None and t.source is not self.source
         outside = self.name is not None and t.nbytes >= EXTERNAL and (initializer or is_external)
-        if new is None and value is not None and (NAME[t.dtype] == "string" or is_external and self.name is None and self.keep or not is_external and not outside):
+        if (
+            new is None
+            and value is not None
+            and (
+                NAME[t.dtype] == "string"
+                or is_external
+                and self.name is None
+                and self.keep
+                or not is_external
+                and not outside
+            )
+        ):
             out.copy(self.source, *value)
             return out
         if NAME[t.dtype] == "string":
-            raise UnsupportedOp(f"the text tensor '{t.name}' cannot be written anew", e.where, "Text is kept only where it stands.")
+            raise UnsupportedOp(
+                f"the text tensor '{t.name}' cannot be written anew",
+                e.where,
+                "Text is kept only where it stands.",
+            )
         new = new or as_stored(t, t.name)
         for d in new[1]:
             out.varint(1, d)
@@ -436,7 +558,11 @@ class _Writer:
             size = new[2]
             to = PAGE if size >= 1 << 20 else ALIGN
             self.external.put(bytes(-self.external.size % to))
-            for key, text in (("location", self.name), ("offset", str(self.external.size)), ("length", str(size))):
+            for key, text in (
+                ("location", self.name),
+                ("offset", str(self.external.size)),
+                ("length", str(size)),
+            ):
                 out.message(13, _strings(key, text))
             out.varint(14, 1)
             self.external.stored(new, t.name)
@@ -445,14 +571,14 @@ class _Writer:
             out.stored(new, t.name)
         return out
 
-    def node(self, n, origin=None):
+    def node(self, node, origin=None):
         """A NodeProto; what an old one had besides the things a Node knows is kept."""
         out = Segments()
-        for x in n.inputs:
+        for x in node.inputs:
             out.text(1, x)
-        for x in n.outputs:
+        for x in node.outputs:
             out.text(2, x)
-        for number, text in ((3, n.name), (4, n.op), (7, n.domain)):
+        for number, text in ((3, node.name), (4, node.op), (7, node.domain)):
             if text:
                 out.text(number, text)
         kept = set()
@@ -462,7 +588,11 @@ class _Writer:
             for number, wire, value in m:
                 if number == 5:
                     name = _name_of(m.sub(value))
-                    if name in kept or name not in n.attrs or n.attrs[name] != attrs.get(name):
+                    if (
+                        name in kept
+                        or name not in node.attrs
+                        or node.attrs[name] != attrs.get(name)
+                    ):
                         continue
                     kept.add(name)
                     if self.elsewhere:
@@ -470,9 +600,9 @@ class _Writer:
                         continue
                 if number not in (1, 2, 3, 4, 7):
                     out.field(self.source, number, wire, value)
-        for name, value in n.attrs.items():
+        for name, value in node.attrs.items():
             if name not in kept:
-                out.message(5, self.attribute(name, value, n))
+                out.message(5, self.attribute(name, value, node))
         return out
 
     def attribute(self, name, value, node):
@@ -483,16 +613,35 @@ class _Writer:
         if all(isinstance(v, int) for v in values):
             kind, write = 2, lambda number, v: out.varint(number, int(v))
         elif all(isinstance(v, (int, float)) for v in values):
-            kind, write = 1, lambda number, v: out.put(_varint(number << 3 | 5) + _float(v, name, node))
+            kind, write = (
+                1,
+                lambda number, v: out.put(_varint(number << 3 | 5) + _float(v, name, node)),
+            )
         elif all(isinstance(v, (str, bytes)) for v in values):
-            kind, write = 3, lambda number, v: out.data(number, v.encode("utf-8", "surrogateescape") if isinstance(v, str) else v)
+            kind, write = (
+                3,
+                lambda number, v: out.data(
+                    number, v.encode("utf-8", "surrogateescape") if isinstance(v, str) else v
+                ),
+            )
         elif all(isinstance(v, Tensor) for v in values):
-            kind, write = 4, lambda number, v: out.message(number, self.tensor(v, initializer=False))
+            kind, write = (
+                4,
+                lambda number, v: out.message(number, self.tensor(v, initializer=False)),
+            )
         elif all(isinstance(v, Graph) for v in values):
             kind, write = 5, lambda number, v: out.message(number, self.subgraph(v))
         else:
-            what = "a reference to a function's attribute" if isinstance(value, AttributeReference) else type(values[0]).__name__
-            raise InputError(f"attribute '{name}' is {what}", node.where, "Attributes are numbers, text, Tensors, Graphs, or lists of one of them.")
+            what = (
+                "a reference to a function's attribute"
+                if isinstance(value, AttributeReference)
+                else type(values[0]).__name__
+            )
+            raise InputError(
+                f"attribute '{name}' is {what}",
+                node.where,
+                "Attributes are numbers, text, Tensors, Graphs, or lists of one of them.",
+            )
         for v in values:
             write({1: 7, 2: 8, 3: 9, 4: 10, 5: 11}[kind] if many else kind + 1, v)
         out.varint(20, kind + 5 if many else kind)
@@ -537,13 +686,21 @@ def _float(v, name, node):
     try:
         return struct.pack("<f", v)
     except OverflowError:
-        raise InputError(f"attribute '{name}' is {v}, more than a float32 can be", node.where, "Choose a smaller number.") from None
+        raise InputError(
+            f"attribute '{name}' is {v}, more than a float32 can be",
+            node.where,
+            "Choose a smaller number.",
+        ) from None
 
 
 def _info(info):
     """A ValueInfoProto of a tensor."""
     if info.kind != "tensor":
-        raise UnsupportedOp(f"'{info.name}' is a {info.kind}, which cannot be written anew", info.name, "Keep it as it was.")
+        raise UnsupportedOp(
+            f"'{info.name}' is a {info.kind}, which cannot be written anew",
+            info.name,
+            "Keep it as it was.",
+        )
     kind, out = Segments(), Segments()
     kind.varint(1, info.dtype)
     if info.shape is not None:

@@ -1,18 +1,37 @@
 """Element types that an operator has no kernel for, and those it computes on instead.
 
-Where that is exact, or wraps around alike (low bits of sums and products do not depend on the width), nothing is lost. Two rules lose something, and README's limits name them: float64 as
-float32 (DOUBLES), and integers as float32 where something is interpolated (GridSample; Resize and Upsample do so themselves, except to the nearest) or added up in places (Col2Im).
+Where that is exact, or wraps around alike (low bits of sums and products do not depend on the
+width), nothing is lost. Two rules lose something, and README's limits name them: float64 as float32
+(DOUBLES), and integers as float32 where something is interpolated (GridSample; Resize and Upsample
+do so themselves, except to the nearest) or added up in places (Col2Im).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .dtypes import BOOL, DOUBLE, FLOAT, INT8, INT16, INT32, INT64, MINIFLOATS, UINT8, UINT16, UINT32, UINT64
+from .dtypes import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    MINIFLOATS,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 
 
 @dataclass(frozen=True)
 class Way:
-    """types: {element type: the one instead}. inputs: which of them are cast, those that have the type of the first one; outputs: which are cast back. None: all."""
+    """types: {element type: the one instead}. inputs: which of them are cast, those that have the
+    type of the first one; outputs: which are cast back. None: all.
+    """
+
     types: dict
     inputs: tuple | None = None
     outputs: tuple | None = (0,)
@@ -20,19 +39,49 @@ class Way:
 
 _SMALL = {UINT8: INT32, INT8: INT32, UINT16: INT32, INT16: INT32}
 _INTEGERS = (UINT8, INT8, UINT16, INT16, UINT32, INT32, UINT64, INT64)
-_WRAPS = {UINT32: INT32, UINT64: INT64}   # the same low bits
-_WIDER = {UINT32: INT64}                  # the same numbers
+_WRAPS = {UINT32: INT32, UINT64: INT64}  # the same low bits
+_WIDER = {UINT32: INT64}  # the same numbers
 _ROOTS = dict.fromkeys((INT32, INT64, UINT32, UINT64), DOUBLE)
 _SMALL_FLOATS = dict.fromkeys(MINIFLOATS, FLOAT)
 _AS_FLOAT = {DOUBLE: FLOAT, **dict.fromkeys((BOOL, *_INTEGERS), FLOAT)}
 
 # float64 computed in float32
-DOUBLES = ("AffineGrid", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DeformConv", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization", "GRU", "InstanceNormalization", "LayerNormalization",
-           "LpNormalization", "LpPool", "LRN", "LSTM", "MaxPool", "MaxRoiPool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RMSNormalization", "RNN", "RoiAlign", "SoftmaxCrossEntropyLoss")
+DOUBLES = (
+    "AffineGrid",
+    "Attention",
+    "AveragePool",
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "DeformConv",
+    "GlobalAveragePool",
+    "GlobalLpPool",
+    "GlobalMaxPool",
+    "GridSample",
+    "GroupNormalization",
+    "GRU",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "LpNormalization",
+    "LpPool",
+    "LRN",
+    "LSTM",
+    "MaxPool",
+    "MaxRoiPool",
+    "MeanVarianceNormalization",
+    "NegativeLogLikelihoodLoss",
+    "RMSNormalization",
+    "RNN",
+    "RoiAlign",
+    "SoftmaxCrossEntropyLoss",
+)
 
 BY_WAY = {
     **{("", name): (Way({DOUBLE: FLOAT}, None, None),) for name in DOUBLES},
-    ("", "Attention"): (Way({DOUBLE: FLOAT}, (0, 1, 2, 4, 5), None), Way({t: FLOAT for t in (DOUBLE, *_INTEGERS)}, (3,), ())),
+    ("", "Attention"): (
+        Way({DOUBLE: FLOAT}, (0, 1, 2, 4, 5), None),
+        Way({t: FLOAT for t in (DOUBLE, *_INTEGERS)}, (3,), ()),
+    ),
     ("", "Col2Im"): (Way(_AS_FLOAT, (0,)),),
     ("", "CumSum"): (Way(_WRAPS, (0,)),),
     ("", "Einsum"): (Way(_SMALL | _WRAPS),),

@@ -1,4 +1,5 @@
 """Det: a composition, so that it has a gradient."""
+
 from __future__ import annotations
 
 from .dtypes import DOUBLE, FLOAT, INT64
@@ -10,37 +11,55 @@ det = Op("Det")
 
 
 @det.decompose
-def _(n, g):
-    """Gaussian elimination with partial pivoting: the row of the largest pivot changes places with the first, and what is left is a matrix of one row and column less."""
-    takes(n, (FLOAT, DOUBLE), 0)
-    a = n.inputs[0]
+def det_decompose(node, graph):
+    """Gaussian elimination with partial pivoting: the row of the largest pivot changes places with
+    the first, and what is left is a matrix of one row and column less.
+    """
+    takes(node, (FLOAT, DOUBLE), 0)
+    a = node.inputs[0]
     size = a.shape[-1] if a.rank >= 2 else None
     if size is None or a.shape[-2] != size:
-        fail(n, f"{a} is no square matrix")
+        fail(node, f"{a} is no square matrix")
     if size > LARGEST:
-        unsupported(n, f"the determinant of a matrix of {size} rows")
+        unsupported(node, f"the determinant of a matrix of {size} rows")
     lead = a.shape[:-2]
     rows, columns = len(lead), len(lead) + 1
-    zero, one = (g.constant(a.dtype, [], [v]) for v in (0.0, 1.0))
+    zero, one = (graph.constant(a.dtype, [], [v]) for v in (0.0, 1.0))
 
     def part(v, axis, first, end):
-        return g.op("Slice", v, *(g.constant(INT64, [1], [i]) for i in (first, end, axis)))
-    y = g.op("Expand", one, g.constant(INT64, [len(lead) + 2], [*lead, 1, 1]))
+        return graph.op("Slice", v, *(graph.constant(INT64, [1], [i]) for i in (first, end, axis)))
+
+    y = graph.op("Expand", one, graph.constant(INT64, [len(lead) + 2], [*lead, 1, 1]))
     for left in range(size, 0, -1):
         column = part(a, columns, 0, 1)
-        chosen = g.op("Cast", g.op("Hardmax", g.op("Abs", column), axis=rows), to=9)
-        row = g.op("ReduceSum", g.op("Where", chosen, a, zero), g.constant(INT64, [1], [rows]), keepdims=1)
+        chosen = graph.op("Cast", graph.op("Hardmax", graph.op("Abs", column), axis=rows), to=9)
+        row = graph.op(
+            "ReduceSum",
+            graph.op("Where", chosen, a, zero),
+            graph.constant(INT64, [1], [rows]),
+            keepdims=1,
+        )
         pivot = part(row, columns, 0, 1)
-        y = g.op("Mul", y, g.op("Where", part(chosen, rows, 0, 1), pivot, g.op("Neg", pivot)))
+        y = graph.op(
+            "Mul", y, graph.op("Where", part(chosen, rows, 0, 1), pivot, graph.op("Neg", pivot))
+        )
         if left > 1:
-            a = part(g.op("Where", chosen, part(a, rows, 0, 1), a), rows, 1, left)
-            share = g.op("Div", part(a, columns, 0, 1), g.op("Where", g.op("Equal", pivot, zero), one, pivot))
-            a = g.op("Sub", part(a, columns, 1, left), g.op("Mul", share, part(row, columns, 1, left)))
-    return [g.op("Reshape", y, g.constant(INT64, [len(lead)], lead), allowzero=1)]
+            a = part(graph.op("Where", chosen, part(a, rows, 0, 1), a), rows, 1, left)
+            share = graph.op(
+                "Div",
+                part(a, columns, 0, 1),
+                graph.op("Where", graph.op("Equal", pivot, zero), one, pivot),
+            )
+            a = graph.op(
+                "Sub",
+                part(a, columns, 1, left),
+                graph.op("Mul", share, part(row, columns, 1, left)),
+            )
+    return [graph.op("Reshape", y, graph.constant(INT64, [len(lead)], lead), allowzero=1)]
 
 
 @det.cases
-def _(t):
+def det_cases(t):
     for shape in ((1, 1), (2, 2), (3, 3), (2, 3, 4, 4), (7, 7), (20, 20)):
         yield t(t.f(*shape), tol=1e-4)
     yield t(t.of("float32", [[0, 1, 2], [0, 3, 4], [0, 5, 6]]))

@@ -1,16 +1,19 @@
 """How a C kernel is declared: its parameters, its operands and how far each operand reaches.
 
-A kernel is a C function `ew_k_<name>` in core/kernels/. Its declaration stands in the Python file of the op family it serves,
-and from all declarations `python -m edgewise.ops.generate` writes what C and TypeScript need: ids, parameter structs, the
-dispatch table and, from each operand's *reach*, the checks that the plan loader makes once so that kernels need none.
+A kernel is a C function `ew_k_<name>` in core/kernels/. Its declaration stands in the Python file
+of the op family it serves, and from all declarations `python -m edgewise.ops.generate` writes what
+C and TypeScript need: ids, parameter structs, the dispatch table and, from each operand's *reach*,
+the checks that the plan loader makes once so that kernels need none.
 
-A reach is a pair of Python expressions over the parameters: the lowest and the highest element (relative to the operand's
-offset, highest exclusive) that the kernel may touch. The generator turns them into overflow-checked C. If any dimension named in
-`empty` is zero the step touches nothing.
+A reach is a pair of Python expressions over the parameters: the lowest and the highest element
+(relative to the operand's offset, highest exclusive) that the kernel may touch. The generator turns
+them into overflow-checked C. If any dimension named in `empty` is zero the step touches nothing.
 
-Contracts also bound the work of a step by the memory it touches: elements of strided outputs are `distinct`, and what is summed over
-is as long as an operand or a bound of the contract says. So a plan that was made to run without an end is refused.
+Contracts also bound the work of a step by the memory it touches: elements of strided outputs are
+`distinct`, and what is summed over is as long as an operand or a bound of the contract says. So a
+plan that was made to run without an end is refused.
 """
+
 from __future__ import annotations
 
 import ast
@@ -20,26 +23,57 @@ import pkgutil
 import re
 from dataclasses import dataclass, field
 
-MAX_DIMS = 6  # dimensions of a strided kernel after neighbouring dimensions that can be merged have been merged
+# dimensions of a strided kernel after neighbouring dimensions that can be merged have been merged
+MAX_DIMS = 6
 
 # ONNX TensorProto.DataType codes, used everywhere: in files, in plans and in C.
-DTYPES = {1: ("float32", 4), 2: ("uint8", 1), 3: ("int8", 1), 4: ("uint16", 2), 5: ("int16", 2), 6: ("int32", 4), 7: ("int64", 8),
-          9: ("bool", 1), 10: ("float16", 2), 11: ("float64", 8), 12: ("uint32", 4), 13: ("uint64", 8), 16: ("bfloat16", 2),
-          17: ("float8_e4m3fn", 1), 18: ("float8_e4m3fnuz", 1), 19: ("float8_e5m2", 1), 20: ("float8_e5m2fnuz", 1), 24: ("float8_e8m0fnu", 1)}
-# Types of less than a byte lie packed, the low bits first: name and bits. Kernels that compute on them see them unpacked, the bits of each in a byte of its own.
-PACKED = {21: ("uint4", 4), 22: ("int4", 4), 23: ("float4_e2m1fn", 4), 25: ("uint2", 2), 26: ("int2", 2), 27: ("float6_e2m3fn", 6), 28: ("float6_e3m2fn", 6)}
+DTYPES = {
+    1: ("float32", 4),
+    2: ("uint8", 1),
+    3: ("int8", 1),
+    4: ("uint16", 2),
+    5: ("int16", 2),
+    6: ("int32", 4),
+    7: ("int64", 8),
+    9: ("bool", 1),
+    10: ("float16", 2),
+    11: ("float64", 8),
+    12: ("uint32", 4),
+    13: ("uint64", 8),
+    16: ("bfloat16", 2),
+    17: ("float8_e4m3fn", 1),
+    18: ("float8_e4m3fnuz", 1),
+    19: ("float8_e5m2", 1),
+    20: ("float8_e5m2fnuz", 1),
+    24: ("float8_e8m0fnu", 1),
+}
+# Types of less than a byte lie packed, the low bits first: name and bits. Kernels that compute on
+# them see them unpacked, the bits of each in a byte of its own.
+PACKED = {
+    21: ("uint4", 4),
+    22: ("int4", 4),
+    23: ("float4_e2m1fn", 4),
+    25: ("uint2", 2),
+    26: ("int2", 2),
+    27: ("float6_e2m3fn", 6),
+    28: ("float6_e3m2fn", 6),
+}
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of a kernel. `size` is bytes per element, a number or an expression over the parameters."""
+    """One operand of a kernel.
+
+    `size` is bytes per element, a number or an expression over the parameters.
+    """
+
     name: str
     size: object
     lo: str
     hi: str
     output: bool = False
     optional: bool = False
-    inplace: tuple = ()   # names of inputs that may be exactly the same memory as this output
+    inplace: tuple = ()  # names of inputs that may be exactly the same memory as this output
 
 
 def read(name, size, hi, lo="0", optional=False):
@@ -51,14 +85,31 @@ def write(name, size, hi, lo="0", optional=False, inplace=()):
 
 
 BYTES = (2, 3, 21, 22)  # what weights and zero points of one byte or two in one may be
-_EXACT = {("attention", "lengths"): (6,), ("recurrent", "lengths"): (6,), ("recurrent_grad", "lengths"): (6,), ("recurrent_bytes", "lengths"): (6,), ("integer_product", "sum_bias"): (6,), ("integer_depthwise", "sum_bias"): (6,), ("where", "condition"): (9,), ("dynamic_quantize", "y"): (2,), ("dynamic_quantize", "zero"): (2,),
-          ("pack", "x"): (2, *PACKED), ("pack", "y"): (2, *PACKED), ("dequantize", "x"): "type", ("dequantize", "zero"): "type", ("attention", "mask"): "mask_type"}
+_EXACT = {
+    ("attention", "lengths"): (6,),
+    ("recurrent", "lengths"): (6,),
+    ("recurrent_grad", "lengths"): (6,),
+    ("recurrent_bytes", "lengths"): (6,),
+    ("integer_product", "sum_bias"): (6,),
+    ("integer_depthwise", "sum_bias"): (6,),
+    ("where", "condition"): (9,),
+    ("dynamic_quantize", "y"): (2,),
+    ("dynamic_quantize", "zero"): (2,),
+    ("pack", "x"): (2, *PACKED),
+    ("pack", "y"): (2, *PACKED),
+    ("dequantize", "x"): "type",
+    ("dequantize", "zero"): "type",
+    ("attention", "mask"): "mask_type",
+}
 
 
 def _types(kernel, operand):
-    """Element types that an operand may have: codes, the name of the parameter that says it, or None (any of its size).
+    """Element types that an operand may have: codes, the name of the parameter that says it, or
+    None (any of its size).
 
-    A comparison's output is bool, whatever is compared: the builder allows it where a parameter says the type."""
+    A comparison's output is bool, whatever is compared: the builder allows it where a parameter
+    says the type.
+    """
     if operand.name == "scratch":
         return None
     exact = _EXACT.get((kernel, operand.name))
@@ -72,10 +123,15 @@ def _types(kernel, operand):
 
 @dataclass
 class Kernel:
-    """`params`: {name: "i32" | "f32" | "i32[6]"}, in struct order. `require`: conditions over the parameters that must hold.
-    `rare`: few models need it, and it is large: only the full engines for the web have it (wasm/Makefile), and all native ones.
-    `variants`: {parameter: name}: its values (0 to 63) have code of their own, which C marks with EW_CHOICE and EW_USES (kernel.h) by that name, and which
-    engines made for given models leave out where no plan has the value. Kernels that share such code share the name."""
+    """`params`: {name: "i32" | "f32" | "i32[6]"}, in struct order.
+
+    `require`: conditions over the parameters that must hold. `rare`: few models need it, and it is
+    large: only the full engines for the web have it (wasm/Makefile), and all native ones.
+    `variants`: {parameter: name}: its values (0 to 63) have code of their own, which C marks with
+    EW_CHOICE and EW_USES (kernel.h) by that name, and which engines made for given models leave out
+    where no plan has the value. Kernels that share such code share the name.
+    """
+
     name: str
     params: dict
     operands: list
@@ -97,6 +153,7 @@ class Kernel:
 @dataclass
 class Enum:
     """Named integer codes shared by Python and C (`EW_<NAME>_<ITEM>`)."""
+
     name: str
     items: list
 
@@ -114,23 +171,33 @@ class Enum:
 KERNELS: dict[str, Kernel] = {}
 ENUMS: dict[str, Enum] = {}
 
-# Reach of a strided operand: `lo(dims, s)` = sum of negative spans, `hi(dims, s)` = 1 + sum of positive spans. `distinct(dims, s)` or
-# `distinct(d0, s0, d1, s1, ...)`: no element is there twice, since each stride is as large as all that smaller strides span.
-# `volume(s)` of an i32[3]: the product, or 0 where one is below 1 or the product is about 2^31 or more.
+# Reach of a strided operand: `lo(dims, s)` = sum of negative spans, `hi(dims, s)` = 1 + sum of
+# positive spans. `distinct(dims, s)` or `distinct(d0, s0, d1, s1, ...)`: no element is there twice,
+# since each stride is as large as all that smaller strides span. `volume(s)` of an i32[3]: the
+# product, or 0 where one is below 1 or the product is about 2^31 or more.
 FUNCTIONS = ("lo", "hi", "distinct", "volume", "min", "max", "bytes_of", "bytes_of_any", "ceil_div")
 
 
 def parse(expression):
-    """The ast of a declared expression. Parameters may be called `as` and `is` (strides of a, of i): they come out as `as_`, `is_`."""
+    """The ast of a declared expression.
+
+    Parameters may be called `as` and `is` (strides of a, of i): they come out as `as_`, `is_`.
+    """
     return ast.parse(re.sub(r"\b(as|is)\b", r"\1_", str(expression)), mode="eval").body
 
 
 def canonical_text():
-    """All declarations as one text, the same on every machine: what a plan and an engine must agree on."""
+    """All declarations as one text, the same on every machine: what a plan and an engine must agree
+    on.
+    """
     lines = [f"enum {e.name} {' '.join(e.items)}" for _, e in sorted(ENUMS.items())]
     for _, k in sorted(KERNELS.items()):
         lines.append(f"kernel {k.name} " + " ".join(f"{t}:{n}" for n, t in k.params.items()))
-        lines += [f"  {'write' if o.output else 'read'} {o.name} {o.size} [{o.lo}, {o.hi}) {'optional ' if o.optional else ''}{' '.join(o.inplace)}" for o in k.operands]
+        lines += [
+            f"  {'write' if o.output else 'read'} {o.name} {o.size} [{o.lo}, {o.hi})"
+            f" {'optional ' if o.optional else ''}{' '.join(o.inplace)}"
+            for o in k.operands
+        ]
         lines += [f"  require {r}" for r in k.require] + [f"  empty {' '.join(k.empty)}"]
     return "\n".join(lines) + "\n"
 
@@ -138,7 +205,7 @@ def canonical_text():
 @dataclass(frozen=True)
 class KernelTable:
     kernels: tuple  # in the order of their ids
-    hash: int       # stands in every plan's header and in the engine
+    hash: int  # stands in every plan's header and in the engine
 
 
 _table = None
@@ -146,7 +213,11 @@ _table = None
 
 def variants():
     """[(kernel, parameter, name)] of all kernels, in the order in which the engine lists them."""
-    return [(k, parameter, name) for k in kernel_table().kernels for parameter, name in k.variants.items()]
+    return [
+        (k, parameter, name)
+        for k in kernel_table().kernels
+        for parameter, name in k.variants.items()
+    ]
 
 
 def variant_names():
@@ -164,7 +235,9 @@ def word_of(kernel, parameter):
 
 
 def kernel_table():
-    """All kernels of the package with their ids (alphabetical) and the table's hash, from the declarations alone."""
+    """All kernels of the package with their ids (alphabetical) and the table's hash, from the
+    declarations alone.
+    """
     global _table
     if _table is None:
         package = importlib.import_module(__package__)

@@ -1,12 +1,15 @@
 """Regular expressions matched in linear time, by simulation of an NFA (Thompson 1968, Pike 1987).
 
-A pattern that comes from a file must not be able to hang the process, which a backtracking matcher such as Python's `re` can be made to do.
-The operator RegexFullMatch and the patterns of adapter_config.json are matched here.
+A pattern that comes from a file must not be able to hang the process, which a backtracking matcher
+such as Python's `re` can be made to do. The operator RegexFullMatch and the patterns of
+adapter_config.json are matched here.
 """
+
 from __future__ import annotations
 
 try:
-    from re import _constants as c, _parser as parser
+    from re import _constants as c
+    from re import _parser as parser
 except ImportError:  # before Python 3.11
     import sre_constants as c
     import sre_parse as parser
@@ -16,13 +19,17 @@ MOST_STATES = 10000  # of a pattern with its repetitions written out
 
 
 class Expression:
-    """One pattern. Raises ValueError: not a regular expression, one that is too long, or one with look-around, back references or
-    other syntax that cannot be matched in linear time.
+    """One pattern.
+
+    Raises ValueError: not a regular expression, one that is too long, or one with look-around, back
+    references or other syntax that cannot be matched in linear time.
 
     Args:
         pattern: the syntax of Python's `re`, which for what is accepted is RE2's.
-        python: character classes, `$` and boundaries as in `re` (Unicode; `$` also before a last newline) instead of as in RE2.
-    Attributes: work, the number of states visited by all calls so far: what a caller with a budget looks at.
+        python: character classes, `$` and boundaries as in `re` (Unicode; `$` also before a last
+        newline) instead of as in RE2.
+    Attributes: work, the number of states visited by all calls so far: what a caller with a budget
+    looks at.
     """
 
     def __init__(self, pattern, python=False):
@@ -33,9 +40,11 @@ class Expression:
         self.flags, self.python = tree.state.flags, python
         self.ascii = re.ASCII if not python or self.flags & re.ASCII else 0
         self.word = re.compile(r"\w", self.ascii).match
-        self.group = next(iter(tree.state.groupdict.values()), None)  # the first named group: `prefix` says where it lies
+        self.group = next(
+            iter(tree.state.groupdict.values()), None
+        )  # the first named group: `prefix` says where it lies
         self.parsed = self.work = 0
-        self.steps = []   # (test or None, [next states, the preferred one first])
+        self.steps = []  # (test or None, [next states, the preferred one first])
         try:
             self.start = self._sequence(tree, self._state(None, []))
         except RecursionError:
@@ -58,7 +67,11 @@ class Expression:
     def _item(self, op, value, to):
         if op in (c.MAX_REPEAT, c.MIN_REPEAT):
             low, high, items = value
-            order = (lambda more, stop: [more, stop]) if op is c.MAX_REPEAT else (lambda more, stop: [stop, more])
+            order = (
+                (lambda more, stop: [more, stop])
+                if op is c.MAX_REPEAT
+                else (lambda more, stop: [stop, more])
+            )
             if low > MOST_STATES or high != c.MAXREPEAT and high > MOST_STATES:
                 raise ValueError("it is too long")
             if high == c.MAXREPEAT:
@@ -91,7 +104,9 @@ class Expression:
             return self._test(c.IN, [(c.NEGATE, None), (c.LITERAL, value)])
         if op is c.IN:
             negated = bool(value) and value[0][0] is c.NEGATE
-            tests = [self._test(o, v) for o, v in value[negated:]]  # each ignores case by itself, before the negation
+            tests = [
+                self._test(o, v) for o, v in value[negated:]
+            ]  # each ignores case by itself, before the negation
             return lambda s: any(t(s) for t in tests) != negated
         test = self._plain(op, value)
         if self.flags & re.IGNORECASE and op in (c.LITERAL, c.RANGE):
@@ -106,12 +121,21 @@ class Expression:
         if op is c.RANGE:
             return lambda s: value[0] <= ord(s) <= value[1]
         if op is c.CATEGORY:
-            letter = {c.CATEGORY_DIGIT: r"\d", c.CATEGORY_NOT_DIGIT: r"\D", c.CATEGORY_SPACE: r"\s", c.CATEGORY_NOT_SPACE: r"\S", c.CATEGORY_WORD: r"\w", c.CATEGORY_NOT_WORD: r"\W"}[value]
+            letter = {
+                c.CATEGORY_DIGIT: r"\d",
+                c.CATEGORY_NOT_DIGIT: r"\D",
+                c.CATEGORY_SPACE: r"\s",
+                c.CATEGORY_NOT_SPACE: r"\S",
+                c.CATEGORY_WORD: r"\w",
+                c.CATEGORY_NOT_WORD: r"\W",
+            }[value]
             return re.compile(letter, self.ascii).match
         raise ValueError(f"{str(op).lower()} in it")
 
     def _holds(self, before, after, last):
-        """The zero-width tests that hold between two characters ("" at the ends). last: `after` is the text's last character."""
+        """The zero-width tests that hold between two characters ("" at the ends). last: `after` is
+        the text's last character.
+        """
         boundary = bool(self.word(before)) != bool(self.word(after))
         holds = {None, "begin", "end", c.AT_BOUNDARY if boundary else c.AT_NON_BOUNDARY}
         lines = self.flags & re.MULTILINE
@@ -127,7 +151,7 @@ class Expression:
 
     def _reach(self, states, text, i):
         """States that these lead to without a character, at position i of the text."""
-        holds = self._holds(text[i - 1:i] if i else "", text[i:i + 1], i + 1 == len(text))
+        holds = self._holds(text[i - 1 : i] if i else "", text[i : i + 1], i + 1 == len(text))
         seen, stack = set(), list(states)
         while stack:
             s = stack.pop()
@@ -142,10 +166,17 @@ class Expression:
 
     def _step(self, states, char):
         """States that these lead to by a character."""
-        return {t for k in states if callable(self.steps[k][0]) and self.steps[k][0](char) for t in self.steps[k][1]}
+        return {
+            t
+            for k in states
+            if callable(self.steps[k][0]) and self.steps[k][0](char)
+            for t in self.steps[k][1]
+        }
 
     def matches(self, text):
-        """Whether it matches the whole text, as `re.fullmatch`. The final state is the first one."""
+        """Whether it matches the whole text, as `re.fullmatch`. The final state is the first
+        one.
+        """
         states = self._reach([self.start], text, 0)
         for i, s in enumerate(text):
             states = self._reach(self._step(states, s), text, i + 1)
@@ -163,11 +194,17 @@ class Expression:
         return 0 in states
 
     def named(self, text):
-        """What the named group of `re.match` of the text is: a string, or None where it does not match or has no such group."""
+        """What the named group of `re.match` of the text is: a string, or None where it does not
+        match or has no such group.
+        """
         found, threads = None, self._threads([(self.start, -1, -1)], text, 0)
         for i in range(len(text) + 1):
             kept = []
-            for s, begin, end in threads:  # in the order in which a backtracking matcher would try them
+            for (
+                s,
+                begin,
+                end,
+            ) in threads:  # in the order in which a backtracking matcher would try them
                 if s == 0:
                     found = text[begin:end] if begin >= 0 and end >= begin else None
                     break
@@ -181,7 +218,7 @@ class Expression:
 
     def _threads(self, threads, text, i):
         """As `_reach`, of states with the places of the named group, the preferred ones first."""
-        holds = self._holds(text[i - 1:i] if i else "", text[i:i + 1], i + 1 == len(text))
+        holds = self._holds(text[i - 1 : i] if i else "", text[i : i + 1], i + 1 == len(text))
         seen, out, stack = set(), [], threads[::-1]
         while stack:
             s, begin, end = stack.pop()

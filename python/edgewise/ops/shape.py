@@ -1,14 +1,22 @@
-"""Shapes and their arithmetic: ops that look at a shape, rename dimensions, or make a tensor from a shape."""
+"""Shapes and their arithmetic: ops that look at a shape, rename dimensions, or make a tensor from a
+shape.
+"""
+
 from __future__ import annotations
 
 from .kernel import Kernel, write
 
-Kernel("range", {"type": "i32", "n": "i32", "start": "i32", "delta": "i32", "f_start": "f32", "f_delta": "f32"},
-       [write("y", "bytes_of(type)", "n")], empty=["n"],
-       doc="y[i] = start + i*delta for integer types, f_start + i*f_delta for float ones.")
+Kernel(
+    "range",
+    {"type": "i32", "n": "i32", "start": "i32", "delta": "i32", "f_start": "f32", "f_delta": "f32"},
+    [write("y", "bytes_of(type)", "n")],
+    empty=["n"],
+    doc="y[i] = start + i*delta for integer types, f_start + i*f_delta for float ones.",
+)
 
 
-# ---- ops ----------------------------------------------------------------------------------------------------------------------
+# ---- ops
+# ----------------------------------------------------------------------
 from .dtypes import FLOAT, FLOAT16, INT64
 from .op import Op, axis_of, broadcast, fail, ints, most, product, read_as
 from .symbolic import NotStatic, Sym
@@ -20,12 +28,12 @@ identity = Op("Identity", half=[0])
 
 
 @identity.infer
-def _(n):
-    return [n.inputs[0]]
+def identity_infer(node):
+    return [node.inputs[0]]
 
 
 @identity.cases
-def _(t):
+def identity_cases(t):
     for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 2, 3))
     yield t(t.f())
@@ -36,9 +44,22 @@ shape = Op("Shape", half=[0])
 
 
 @shape.infer
-def _(n):
-    dims = n.inputs[0].shape
-    return [(INT64, [len(dims[_clamp(n.attr("start", 0), len(dims)):_clamp(n.attr("end", FAR), len(dims))])])]
+def shape_infer(node):
+    dims = node.inputs[0].shape
+    return [
+        (
+            INT64,
+            [
+                len(
+                    dims[
+                        _clamp(node.attr("start", 0), len(dims)) : _clamp(
+                            node.attr("end", FAR), len(dims)
+                        )
+                    ]
+                )
+            ],
+        )
+    ]
 
 
 def _clamp(i, rank):
@@ -46,16 +67,22 @@ def _clamp(i, rank):
 
 
 @shape.fold
-def _(n, outs):
-    dims = n.inputs[0].shape
-    return [list(dims[_clamp(n.attr("start", 0), len(dims)):_clamp(n.attr("end", FAR), len(dims))])]
+def shape_fold(node, outs):
+    dims = node.inputs[0].shape
+    return [
+        list(
+            dims[
+                _clamp(node.attr("start", 0), len(dims)) : _clamp(node.attr("end", FAR), len(dims))
+            ]
+        )
+    ]
 
 
 shape.folds_without_numbers = True
 
 
 @shape.cases
-def _(t):
+def shape_cases(t):
     yield t(t.f(2, 3, 4))
     yield t(t.f())
     yield t(t.f(0, 3, dtype="float16"))
@@ -63,31 +90,32 @@ def _(t):
         yield t(t.n("int8", 2, 3, 4), start=start, end=end)
     yield t(t.f(2, 3, 4), start=-1)
 
+
 size = Op("Size", half=[0])
 
 
 @size.infer
-def _(n):
+def size_infer(node):
     return [(INT64, [])]
 
 
 @size.fold
-def _(n, outs):
-    return [[product(n.inputs[0].shape)]]
+def size_fold(node, outs):
+    return [[product(node.inputs[0].shape)]]
 
 
 size.folds_without_numbers = True
 
 
 @size.cases
-def _(t):
+def size_cases(t):
     yield t(t.f(2, 3, 4))
     yield t(t.b())
     yield t(t.f(0, 3))
 
 
-def _numbers_of(n, outs):
-    return [n.inputs[0].numbers]
+def _numbers_of(node, outs):
+    return [node.inputs[0].numbers]
 
 
 def _same_layout(op):
@@ -95,45 +123,49 @@ def _same_layout(op):
     op.fold(_numbers_of)
 
     @op.lower
-    def _(n, b):
-        b.alias(n.outputs[0], b.reshaped(b.stored(n.inputs[0]), n.outputs[0].shape))
+    def op_lower(node, builder):
+        builder.alias(
+            node.outputs[0], builder.reshaped(builder.stored(node.inputs[0]), node.outputs[0].shape)
+        )
 
     @op.grad
-    def _(n, g, dy):
-        return [g.reshape(dy, n.inputs[0].shape)]
+    def op_grad(node, gradients, dy):
+        return [gradients.reshape(dy, node.inputs[0].shape)]
 
 
 reshape = Op("Reshape", half=[0])
 
 
 @reshape.infer
-def _(n):
-    x = n.inputs[0]
-    wanted = ints(n, 1) if n.opset >= 5 else n.attr("shape", [])
+def reshape_infer(node):
+    x = node.inputs[0]
+    wanted = ints(node, 1) if node.opset >= 5 else node.attr("shape", [])
     dims, free = [], None
     for i, d in enumerate(wanted):
-        if not isinstance(d, Sym) and d == 0 and not n.attr("allowzero", 0):
+        if not isinstance(d, Sym) and d == 0 and not node.attr("allowzero", 0):
             if i >= x.rank:
-                fail(n, f"it copies dimension {i} of a tensor that has {x.rank}")
+                fail(node, f"it copies dimension {i} of a tensor that has {x.rank}")
             d = x.shape[i]
         if not isinstance(d, Sym) and d == -1:
             if free is not None:
-                fail(n, "two of its dimensions are -1")
+                fail(node, "two of its dimensions are -1")
             free, d = i, 1
         elif not isinstance(d, Sym) and d < -1:
-            fail(n, f"dimension {d} is negative")
+            fail(node, f"dimension {d} is negative")
         dims.append(d)
     if free is not None:
-        dims[free] = _free_dimension(n, x.shape, [d for i, d in enumerate(dims) if i != free])
+        dims[free] = _free_dimension(node, x.shape, [d for i, d in enumerate(dims) if i != free])
     elif product_of(x.shape) != product_of(dims):
-        fail(n, f"a tensor of shape {x.shape} cannot be reshaped to {dims}")
+        fail(node, f"a tensor of shape {x.shape} cannot be reshaped to {dims}")
     if dims == x.shape:
         return [x]
     return [(x.dtype, dims)]
 
 
 def product_of(dims):
-    """Element count as (factor, [Sym, ...]): comparable also with several register-dependent dimensions."""
+    """Element count as (factor, [Sym, ...]): comparable also with several register-dependent
+    dimensions.
+    """
     factor, syms = 1, []
     for d in dims:
         if isinstance(d, Sym):
@@ -143,7 +175,7 @@ def product_of(dims):
     return factor, sorted(syms)
 
 
-def _free_dimension(n, shape, others):
+def _free_dimension(node, shape, others):
     """The dimension that -1 stands for."""
     left = list(shape)
     rest = []
@@ -158,7 +190,7 @@ def _free_dimension(n, shape, others):
     if isinstance(total, Sym) or isinstance(known, Sym):
         return total // known
     if total % known:
-        fail(n, f"a tensor of shape {shape} cannot be reshaped to {others} and -1")
+        fail(node, f"a tensor of shape {shape} cannot be reshaped to {others} and -1")
     return total // known
 
 
@@ -166,7 +198,7 @@ _same_layout(reshape)
 
 
 @reshape.cases
-def _(t):
+def reshape_cases(t):
     for wanted in ([6, 4], [-1], [0, -1], [4, 0, 2, -1], [2, 3, 4], [1, 24, 1], [4, -1, 2]):
         yield t(t.f(2, 3, 4), wanted)
     yield t(t.f(1, 1), [])
@@ -177,13 +209,14 @@ def _(t):
     for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 2, 3), [3, -1])
 
+
 flatten = Op("Flatten", half=[0])
 
 
 @flatten.infer
-def _(n):
-    x = n.inputs[0]
-    axis = axis_of(n, n.attr("axis", 1), x.rank, 1)
+def flatten_infer(node):
+    x = node.inputs[0]
+    axis = axis_of(node, node.attr("axis", 1), x.rank, 1)
     return [(x.dtype, [product(x.shape[:axis]), product(x.shape[axis:])])]
 
 
@@ -191,26 +224,27 @@ _same_layout(flatten)
 
 
 @flatten.cases
-def _(t):
+def flatten_cases(t):
     for axis in (0, 1, 2, 3, -1, -2, -3):
         yield t(t.f(2, 3, 4), axis=axis)
     yield t(t.f(5))
     yield t(t.f(2, 0, 3), axis=2)
     yield t(t.f(2, 3, 4), opset=9)
 
+
 squeeze = Op("Squeeze", half=[0])
 
 
 @squeeze.infer
-def _(n):
-    x = n.inputs[0]
-    axes = n.attr("axes") if n.opset < 13 else ints(n, 1)
+def squeeze_infer(node):
+    x = node.inputs[0]
+    axes = node.attr("axes") if node.opset < 13 else ints(node, 1)
     if axes is None:
         axes = [i for i, d in enumerate(x.shape) if d == 1]
-    axes = {axis_of(n, a, x.rank) for a in axes}
+    axes = {axis_of(node, a, x.rank) for a in axes}
     for a in axes:
         if not isinstance(x.shape[a], Sym) and x.shape[a] != 1:
-            fail(n, f"dimension {a} of {x.shape} is not 1 and cannot be squeezed")
+            fail(node, f"dimension {a} of {x.shape} is not 1 and cannot be squeezed")
     return [(x.dtype, [d for i, d in enumerate(x.shape) if i not in axes])]
 
 
@@ -218,7 +252,7 @@ _same_layout(squeeze)
 
 
 @squeeze.cases
-def _(t):
+def squeeze_cases(t):
     x = t.f(1, 3, 1, 2)
     yield t(x)
     yield t(x, [0])
@@ -230,17 +264,18 @@ def _(t):
     yield t(t.f(1, 1, dtype="float16"))
     yield t(t.f(1, 0))
 
+
 unsqueeze = Op("Unsqueeze", half=[0])
 
 
 @unsqueeze.infer
-def _(n):
-    x = n.inputs[0]
-    axes = n.attr("axes") if n.opset < 13 else ints(n, 1)
+def unsqueeze_infer(node):
+    x = node.inputs[0]
+    axes = node.attr("axes") if node.opset < 13 else ints(node, 1)
     rank = x.rank + len(axes)
-    axes = sorted(axis_of(n, a, rank) for a in axes)
+    axes = sorted(axis_of(node, a, rank) for a in axes)
     if len(set(axes)) != len(axes):
-        fail(n, "it names an axis twice")
+        fail(node, "it names an axis twice")
     dims = list(x.shape)
     for a in axes:
         dims.insert(a, 1)
@@ -251,7 +286,7 @@ _same_layout(unsqueeze)
 
 
 @unsqueeze.cases
-def _(t):
+def unsqueeze_cases(t):
     for axes in ([0], [-1], [1, 2], [3, 0], [-1, 0]):
         yield t(t.f(2, 3), axes)
         yield t(t.f(2, 3), opset=11, axes=axes)
@@ -263,32 +298,41 @@ expand = Op("Expand", moves=True)
 
 
 @expand.infer
-def _(n):
-    x = n.inputs[0]
-    dims = broadcast(n, x.shape, ints(n, 1))
+def expand_infer(node):
+    x = node.inputs[0]
+    dims = broadcast(node, x.shape, ints(node, 1))
     if dims == x.shape:
         return [x]
     return [(x.dtype, dims)]
 
 
 @expand.fold
-def _(n, outs):
-    return [read_as(n.inputs[0], outs[0][1])]
+def expand_fold(node, outs):
+    return [read_as(node.inputs[0], outs[0][1])]
 
 
 @expand.lower
-def _(n, b):
-    b.alias(n.outputs[0], b.stored(n.inputs[0]).broadcast(n.outputs[0].shape))
+def expand_lower(node, builder):
+    builder.alias(node.outputs[0], builder.stored(node.inputs[0]).broadcast(node.outputs[0].shape))
 
 
 @expand.grad
-def _(n, g, dy):
-    return [g.sum_to(dy, n.inputs[0].shape)]
+def expand_grad(node, gradients, dy):
+    return [gradients.sum_to(dy, node.inputs[0].shape)]
 
 
 @expand.cases
-def _(t):
-    for x, wanted in [((3, 1), [2, 3, 4]), ((2, 3, 4), [1]), ((), [2, 2]), ((5,), [5]), ((1, 3, 1, 2), [4, 1, 5, 1]), ((0, 1), [0, 3]), ((1, 3), [0, 3]), ((2, 3), [])]:
+def expand_cases(t):
+    for x, wanted in [
+        ((3, 1), [2, 3, 4]),
+        ((2, 3, 4), [1]),
+        ((), [2, 2]),
+        ((5,), [5]),
+        ((1, 3, 1, 2), [4, 1, 5, 1]),
+        ((0, 1), [0, 3]),
+        ((1, 3), [0, 3]),
+        ((2, 3), []),
+    ]:
         yield t(t.f(*x), wanted)
     for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 3, 1), [3, 5])
@@ -298,10 +342,10 @@ range_ = Op("Range")
 
 
 @range_.infer
-def _(n):
-    (start,), (limit,), (delta,) = ints(n, 0), ints(n, 1), ints(n, 2)
+def range_infer(node):
+    (start,), (limit,), (delta,) = ints(node, 0), ints(node, 1), ints(node, 2)
     if delta == 0:
-        fail(n, "a step of 0")
+        fail(node, "a step of 0")
     span = limit - start
     if isinstance(span, Sym):
         count = span // delta
@@ -309,32 +353,33 @@ def _(n):
             raise NotStatic("a range that may be empty")
     elif isinstance(span, float):
         import math
+
         if not math.isfinite(span / delta):
-            fail(n, "its bounds are not finite")
+            fail(node, "its bounds are not finite")
         count = max(0, math.ceil(span / delta))
     else:
         count = max(0, -(-span // delta))
     if most(count) >= 1 << 31:
-        fail(n, f"a range of {count} elements")
-    return [(n.inputs[0].dtype, [count])]
+        fail(node, f"a range of {count} elements")
+    return [(node.inputs[0].dtype, [count])]
 
 
 @range_.fold
-def _(n, outs):
-    start, delta, count = n.inputs[0].numbers[0], n.inputs[2].numbers[0], outs[0][1][0]
+def range_fold(node, outs):
+    start, delta, count = node.inputs[0].numbers[0], node.inputs[2].numbers[0], outs[0][1][0]
     if isinstance(start, Sym) and count > 4:
         raise NotStatic("a long range from a register")
     return [[start + i * delta for i in range(count)]]
 
 
 @range_.lower
-def _(n, b):
-    start, delta = n.inputs[0].numbers[0], n.inputs[2].numbers[0]
-    b.range(b.out(n.outputs[0]), start, delta)
+def range_lower(node, builder):
+    start, delta = node.inputs[0].numbers[0], node.inputs[2].numbers[0]
+    builder.range(builder.out(node.outputs[0]), start, delta)
 
 
 @range_.cases
-def _(t):
+def range_cases(t):
     for dtype in ("int64", "int32", "int16", "float32", "float64"):
         for start, limit, delta in ((0, 5, 1), (5, 0, -2), (3, 3, 1), (4, 1, 1), (-7, 800, 3)):
             yield t(*[t.const(t.of(dtype, v)) for v in (start, limit, delta)])
@@ -346,32 +391,32 @@ constant_of_shape = Op("ConstantOfShape")
 
 
 @constant_of_shape.infer
-def _(n):
-    value, dims = n.attr("value"), ints(n, 0)
+def constant_of_shape_infer(node):
+    value, dims = node.attr("value"), ints(node, 0)
     if any(d < 0 for d in dims if not isinstance(d, Sym)):
-        fail(n, f"shape {dims} has a negative dimension")
+        fail(node, f"shape {dims} has a negative dimension")
     dtype = value.dtype if value is not None else FLOAT
     return [(FLOAT if dtype == FLOAT16 else dtype, dims)]
 
 
-def _filler(n):
-    value = n.attr("value")
+def _filler(node):
+    value = node.attr("value")
     return value.numbers()[0] if value is not None else 0.0
 
 
 @constant_of_shape.fold
-def _(n, outs):
-    return [[_filler(n)] * product(outs[0][1])]
+def constant_of_shape_fold(node, outs):
+    return [[_filler(node)] * product(outs[0][1])]
 
 
 @constant_of_shape.lower
-def _(n, b):
-    y = b.scalar(n.outputs[0].dtype, _filler(n))
-    b.alias(n.outputs[0], y.broadcast(n.outputs[0].shape))
+def constant_of_shape_lower(node, builder):
+    y = builder.scalar(node.outputs[0].dtype, _filler(node))
+    builder.alias(node.outputs[0], y.broadcast(node.outputs[0].shape))
 
 
 @constant_of_shape.cases
-def _(t):
+def constant_of_shape_cases(t):
     yield t([2, 3])
     yield t([70, 70])
     yield t([])
@@ -386,17 +431,28 @@ eye_like = Op("EyeLike", half=[0])
 
 
 @eye_like.decompose
-def _(n, b):
+def eye_like_decompose(node, builder):
     """Ones where column = row + k."""
-    x, k = n.inputs[0], n.attr("k", 0)
+    x, k = node.inputs[0], node.attr("k", 0)
     if x.rank != 2:
-        fail(n, f"it wants a matrix, not {x}")
-    rows, columns = (b.op("Range", *(b.constant(INT64, [], [i]) for i in (first, first + d, 1))) for first, d in ((k, x.shape[0]), (0, x.shape[1])))
-    return [b.op("Cast", b.op("Equal", b.op("Unsqueeze", rows, b.constant(INT64, [1], [1])), columns), to=n.attr("dtype", x.dtype))]
+        fail(node, f"it wants a matrix, not {x}")
+    rows, columns = (
+        builder.op("Range", *(builder.constant(INT64, [], [i]) for i in (first, first + d, 1)))
+        for first, d in ((k, x.shape[0]), (0, x.shape[1]))
+    )
+    return [
+        builder.op(
+            "Cast",
+            builder.op(
+                "Equal", builder.op("Unsqueeze", rows, builder.constant(INT64, [1], [1])), columns
+            ),
+            to=node.attr("dtype", x.dtype),
+        )
+    ]
 
 
 @eye_like.cases
-def _(t):
+def eye_like_cases(t):
     for k in (-1, 0, 2, 9):
         yield t(t.n("int32", 4, 5), k=k)
     yield t(t.f(3, 3), dtype=11)

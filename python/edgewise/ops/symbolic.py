@@ -1,17 +1,21 @@
 """Dimensions and shape values that depend on a run-time register: `Sym(scale * register + add)`.
 
-A plan has concrete shapes, but a few lengths (how many tokens the cache holds) change from run to run. In shapes and in folded
-integer values such a length is a `Sym`: linear in one register whose range is known. Memory is laid out for the largest value,
-loops run over the current one. What is not linear, or is a decision that depends on the register, raises `NotStatic`; whoever
-binds then falls back to one plan per length.
+A plan has concrete shapes, but a few lengths (how many tokens the cache holds) change from run to
+run. In shapes and in folded integer values such a length is a `Sym`: linear in one register whose
+range is known. Memory is laid out for the largest value, loops run over the current one. What is
+not linear, or is a decision that depends on the register, raises `NotStatic`; whoever binds then
+falls back to one plan per length.
 """
+
 from __future__ import annotations
 
 from math import inf
 
 
 class NeedsHost(Exception):
-    """No plan can do what `node`, a Node of the graph that is bound, does (a loop, a sequence that is an output): a session runs it between plans."""
+    """No plan can do what `node`, a Node of the graph that is bound, does (a loop, a sequence that
+    is an output): a session runs it between plans.
+    """
 
     def __init__(self, node=None):
         self.node = node
@@ -26,6 +30,7 @@ class NotStatic(Exception):
 
 class Sym:
     """`scale * register + add`, with the register in [lo, hi]."""
+
     __slots__ = ("reg", "scale", "add", "lo", "hi")
 
     def __init__(self, reg, scale=1, add=0, lo=0, hi=0):
@@ -71,7 +76,12 @@ class Sym:
 
     def __floordiv__(self, o):
         if isinstance(o, Sym):
-            if o.reg == self.reg and o.scale and self.scale % o.scale == 0 and self.add == o.add * (self.scale // o.scale):
+            if (
+                o.reg == self.reg
+                and o.scale
+                and self.scale % o.scale == 0
+                and self.add == o.add * (self.scale // o.scale)
+            ):
                 return self.scale // o.scale
         elif isinstance(o, int) and o and self.scale % o == 0 and self.add % o == 0:
             return self._new(self.scale // o, self.add // o)

@@ -1,7 +1,11 @@
-"""What a run of a graph has in its hands between plans: tensors in engine memory or as bytes, tensors of strings, sequences, optionals, maps.
+"""What a run of a graph has in its hands between plans: tensors in engine memory or as bytes,
+tensors of strings, sequences, optionals, maps.
 
-Host operators (`@op.host`, op.py) take and give these. A RunTensor has the fields of a bound Value that ops look at (dtype, shape, rank,
-numbers), so that rules for one read like rules for the other. All of them are immutable: whoever gets one may pass it on as it is."""
+Host operators (`@op.host`, op.py) take and give these. A RunTensor has the fields of a bound Value
+that ops look at (dtype, shape, rank, numbers), so that rules for one read like rules for the other.
+All of them are immutable: whoever gets one may pass it on as it is.
+"""
+
 from __future__ import annotations
 
 from itertools import islice
@@ -12,7 +16,10 @@ from .symbolic import product
 
 
 class RunTensor:
-    """A tensor of numbers: `memory` (a session.memory.Memory, `offset` bytes into it), or bytes of the host in `data`, or both. key: what plans are cached by."""
+    """A tensor of numbers: `memory` (a session.memory.Memory, `offset` bytes into it), or bytes of
+    the host in `data`, or both. key: what plans are cached by.
+    """
+
     __slots__ = ("dtype", "shape", "key", "data", "memory", "offset", "_numbers")
     constant, producer, tensor, role, name = False, None, None, "", "a tensor"
 
@@ -64,20 +71,47 @@ class RunTensor:
         shape = self.shape[1:]
         step = bytes_for(self.dtype, product(shape))
         if self.dtype in BITS and product(shape) * BITS[self.dtype] % 8:
-            raise ModelError(f"rows of {self} do not begin at whole bytes", "", "Export the model with 8-bit elements.")
+            raise ModelError(
+                f"rows of {self} do not begin at whole bytes",
+                "",
+                "Export the model with 8-bit elements.",
+            )
         if self.memory is None and self.shape[0] > 1:
             data = memoryview(self.data).cast("B") if len(self.data) else memoryview(b"")
-            return [RunTensor(self.dtype, shape, data[i * step:(i + 1) * step]) for i in range(self.shape[0])]
-        return [RunTensor(self.dtype, shape, None if self.data is None else memoryview(self.data)[i * step:(i + 1) * step], self.memory, self.offset + i * step) for i in range(self.shape[0])]
+            return [
+                RunTensor(self.dtype, shape, data[i * step : (i + 1) * step])
+                for i in range(self.shape[0])
+            ]
+        return [
+            RunTensor(
+                self.dtype,
+                shape,
+                None if self.data is None else memoryview(self.data)[i * step : (i + 1) * step],
+                self.memory,
+                self.offset + i * step,
+            )
+            for i in range(self.shape[0])
+        ]
 
     def __repr__(self):
         return f"<{NAME.get(self.dtype, self.dtype)}{self.shape}>"
 
 
 class StringTensor:
-    """A tensor of strings: a flat list of str, which only the host sees. held: what counts its memory (session.memory.HostBytes), or None."""
+    """A tensor of strings: a flat list of str, which only the host sees. held: what counts its
+    memory (session.memory.HostBytes), or None.
+    """
+
     __slots__ = ("shape", "strings", "held")
-    dtype, key, constant, producer, tensor, role, name = STRING, None, False, None, None, "", "a tensor of strings"
+    dtype, key, constant, producer, tensor, role, name = (
+        STRING,
+        None,
+        False,
+        None,
+        None,
+        "",
+        "a tensor of strings",
+    )
 
     def __init__(self, shape, strings, held=None):
         self.shape, self.strings, self.held = list(shape), strings, held
@@ -92,25 +126,48 @@ class StringTensor:
 
     @property
     def numbers(self):
-        raise ModelError("strings where numbers are needed", "", "Check the element types that were fed; if they are right, export the model again.")
+        raise ModelError(
+            "strings where numbers are needed",
+            "",
+            "Check the element types that were fed; if they are right, export the model again.",
+        )
 
     def reshaped(self, shape):
         return StringTensor(shape, self.strings, self.held)
 
     def rows(self):
         step = product(self.shape[1:])
-        return [StringTensor(self.shape[1:], self.strings[i * step:(i + 1) * step], self.held) for i in range(self.shape[0])]
+        return [
+            StringTensor(self.shape[1:], self.strings[i * step : (i + 1) * step], self.held)
+            for i in range(self.shape[0])
+        ]
 
     def __repr__(self):
         return f"<string{self.shape}>"
 
 
 class Sequence:
-    """A sequence of tensors (or of sequences or maps). Also what binding keeps of one, then of Values.
+    """A sequence of tensors (or of sequences or maps).
 
-    Immutable, as all values; `with_last` takes constant time: the longer sequence shares the list of the shorter one, of which each sees its own length."""
+    Also what binding keeps of one, then of Values.
+
+    Immutable, as all values; `with_last` takes constant time: the longer sequence shares the list
+    of the shorter one, of which each sees its own length.
+    """
+
     __slots__ = ("_items", "_length", "held")
-    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = None, False, -1, (), 0, "", None, None, None, "a sequence"
+    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = (
+        None,
+        False,
+        -1,
+        (),
+        0,
+        "",
+        None,
+        None,
+        None,
+        "a sequence",
+    )
 
     def __init__(self, items=()):
         self._items = list(items)
@@ -131,7 +188,9 @@ class Sequence:
     def with_last(self, value):
         """The sequence with one element more at its end."""
         longer = Sequence.__new__(Sequence)
-        longer._items = self._items if len(self._items) == self._length else self._items[:self._length]
+        longer._items = (
+            self._items if len(self._items) == self._length else self._items[: self._length]
+        )
         longer._items.append(value)
         longer._length, longer.held = self._length + 1, None
         return longer
@@ -146,7 +205,19 @@ class Sequence:
 
 class Map(dict):
     """A map of ONNX-ML: {int or str: number or str}. key_type, value_type: dtype codes."""
-    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = None, False, -1, (), 0, "", None, None, None, "a map"
+
+    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = (
+        None,
+        False,
+        -1,
+        (),
+        0,
+        "",
+        None,
+        None,
+        None,
+        "a map",
+    )
 
     def __init__(self, entries, key_type, value_type):
         super().__init__(entries)
@@ -159,7 +230,19 @@ class Map(dict):
 
 class Nothing:
     """An optional without a value. One with a value is that value."""
-    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = None, False, -1, (), 0, "", None, None, None, "an optional without a value"
+
+    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = (
+        None,
+        False,
+        -1,
+        (),
+        0,
+        "",
+        None,
+        None,
+        None,
+        "an optional without a value",
+    )
 
     def __repr__(self):
         return "<nothing>"

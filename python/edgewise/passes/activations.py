@@ -1,4 +1,5 @@
 """GELU, SiLU, HardSwish and their gated forms, spelt out in elementary ops."""
+
 from __future__ import annotations
 
 import math
@@ -7,7 +8,9 @@ from .rewrite import Rewriter, near, number, other
 
 
 def fuse_activations(bound):
-    """Tanh and Erf formulas become Gelu, x sigmoid(x) SiLU, x sigmoid(a x) QuickGelu, x clip(x + 3, 0, 6) / 6 HardSwish; then activation(a) * b becomes SiLUMul, GeluMul or GeluTanhMul."""
+    """Tanh and Erf formulas become Gelu, x sigmoid(x) SiLU, x sigmoid(a x) QuickGelu, x clip(x + 3,
+    0, 6) / 6 HardSwish; then activation(a) * b becomes SiLUMul, GeluMul or GeluTanhMul.
+    """
     r = Rewriter(bound)
     for n in r.nodes("Tanh", "Erf"):
         _gelu(r, n)
@@ -46,10 +49,10 @@ def polynomial(v, x, depth=8):
     return out
 
 
-def _gelu(r, n):
+def _gelu(r, node):
     """0.5 x (1 + f(u(x))), in any order of the factors."""
-    plus = r.only_user(n.outputs[0])
-    if plus is None or plus.op != "Add" or number(other(plus, n.outputs[0])) != 1.0:
+    plus = r.only_user(node.outputs[0])
+    if plus is None or plus.op != "Add" or number(other(plus, node.outputs[0])) != 1.0:
         return
     current, factor, x = plus, 1.0, None
     for _ in range(3):
@@ -73,22 +76,27 @@ def _gelu(r, n):
             break
     if x is None or not near(factor, 0.5) or list(x.shape) != list(current.outputs[0].shape):
         return
-    u = polynomial(n.inputs[0], x)
+    u = polynomial(node.inputs[0], x)
     if u is None:
         return
     u = {p: k for p, k in u.items() if k}
-    if n.op == "Erf" and list(u) == [1] and near(u[1], math.sqrt(0.5)):
+    if node.op == "Erf" and list(u) == [1] and near(u[1], math.sqrt(0.5)):
         r.become(current, "Gelu", "", [x], approximate="none")
-    elif n.op == "Tanh" and sorted(u) == [1, 3] and near(u[1], math.sqrt(2 / math.pi)) and near(u[3], math.sqrt(2 / math.pi) * 0.044715):
+    elif (
+        node.op == "Tanh"
+        and sorted(u) == [1, 3]
+        and near(u[1], math.sqrt(2 / math.pi))
+        and near(u[3], math.sqrt(2 / math.pi) * 0.044715)
+    ):
         r.become(current, "Gelu", "", [x], approximate="tanh")
 
 
-def _silu(r, n):
-    x = n.inputs[0]
-    user = r.only_user(n.outputs[0])
+def _silu(r, node):
+    x = node.inputs[0]
+    user = r.only_user(node.outputs[0])
     if user is None or user.op != "Mul":
         return
-    o = other(user, n.outputs[0])
+    o = other(user, node.outputs[0])
     if o is x:
         r.become(user, "SiLU", "edgewise", [x])
         return
@@ -97,15 +105,20 @@ def _silu(r, n):
         r.become(user, "QuickGelu", "com.microsoft", [o], alpha=u[1])
 
 
-def _hard_swish(r, n):
-    """x min(max(x + 3, 0), 6) / 6 with the factor before or behind the product, or x hardsigmoid(x) with slope 1/6."""
+def _hard_swish(r, node):
+    """x min(max(x + 3, 0), 6) / 6 with the factor before or behind the product, or x hardsigmoid(x)
+    with slope 1/6.
+    """
     x, factor, multiplied = None, 1.0, False
-    if n.op == "HardSigmoid":
-        if near(n.attr("alpha", 0.2), 1 / 6) and near(n.attr("beta", 0.5), 0.5):
-            x = n.inputs[0]
+    if node.op == "HardSigmoid":
+        if near(node.attr("alpha", 0.2), 1 / 6) and near(node.attr("beta", 0.5), 0.5):
+            x = node.inputs[0]
     else:
-        x, factor = _operand(_operand(_operand(n.outputs[0], "MinOf2", 6.0), "MaxOf2", 0.0), "Add", 3.0), 6.0
-    current = n
+        x, factor = (
+            _operand(_operand(_operand(node.outputs[0], "MinOf2", 6.0), "MaxOf2", 0.0), "Add", 3.0),
+            6.0,
+        )
+    current = node
     for _ in range(2):
         user = r.only_user(current.outputs[0]) if x is not None else None
         if user is None or user.op not in ("Mul", "Div"):
@@ -125,21 +138,29 @@ def _hard_swish(r, n):
 
 
 def _operand(v, op, c):
-    """The other operand of the node that computes v, where it is such an op with the number c; else None."""
+    """The other operand of the node that computes v, where it is such an op with the number c; else
+    None.
+    """
     n = v.producer if v is not None else None
     if n is None or n.op != op:
         return None
     return next((n.inputs[1 - i] for i in (0, 1) if number(n.inputs[i]) == c), None)
 
 
-def _gated(r, n):
+def _gated(r, node):
     """activation(a) * b in one step."""
-    y = n.outputs[0]
+    y = node.outputs[0]
     user = r.only_user(y)
     if user is None or user.op != "Mul" or user.inputs[0] is user.inputs[1]:
         return
     b = other(user, y)
-    if list(b.shape) != list(y.shape) or (n.op == "QuickGelu" and n.attr("alpha", 1.702) != 1.0):
+    if list(b.shape) != list(y.shape) or (
+        node.op == "QuickGelu" and node.attr("alpha", 1.702) != 1.0
+    ):
         return
-    name = "SiLUMul" if n.op in ("SiLU", "QuickGelu") else ("GeluTanhMul" if n.attr("approximate", "none") == "tanh" else "GeluMul")
-    r.become(user, name, "edgewise", [n.inputs[0], b])
+    name = (
+        "SiLUMul"
+        if node.op in ("SiLU", "QuickGelu")
+        else ("GeluTanhMul" if node.attr("approximate", "none") == "tanh" else "GeluMul")
+    )
+    r.become(user, name, "edgewise", [node.inputs[0], b])

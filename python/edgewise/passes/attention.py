@@ -1,4 +1,5 @@
 """softmax(q k^T * scale + mask) v as exporters spell it, recognised from its Softmax."""
+
 from __future__ import annotations
 
 from ..ir import Value
@@ -7,7 +8,9 @@ from .rewrite import Rewriter, number, op_of, split_scalar
 
 
 def fuse_attention(bound):
-    """MatMul, scaling, masks, Softmax, MatMul become Attention (of the domain edgewise); a Transpose and Reshape that merge its heads become part of it (`merged`)."""
+    """MatMul, scaling, masks, Softmax, MatMul become Attention (of the domain edgewise); a
+    Transpose and Reshape that merge its heads become part of it (`merged`).
+    """
     r = Rewriter(bound)
     biases = {}
     for softmax in r.nodes("Softmax"):
@@ -23,14 +26,22 @@ def fuse_attention(bound):
 def _match(r, softmax, biases):
     scores = softmax.inputs[0]
     rank = scores.rank
-    if rank not in (3, 4) or softmax.attr("axis", -1 if softmax.opset >= 13 else 1) not in (-1, rank - 1):
+    if rank not in (3, 4) or softmax.attr("axis", -1 if softmax.opset >= 13 else 1) not in (
+        -1,
+        rank - 1,
+    ):
         return
     # behind the softmax: an optional guard against NaN, then the product with v
     p, nan_to_zero = softmax.outputs[0], 0
     users = r.users.get(id(p), [])
     if len(users) == 2 and None not in users and {u.op for u in users} == {"IsNaN", "Where"}:
         isnan, where = sorted(users, key=lambda u: u.op)
-        if r.only_user(isnan.outputs[0]) is where and where.inputs[0] is isnan.outputs[0] and number(where.inputs[1]) == 0.0 and where.inputs[2] is p:
+        if (
+            r.only_user(isnan.outputs[0]) is where
+            and where.inputs[0] is isnan.outputs[0]
+            and number(where.inputs[1]) == 0.0
+            and where.inputs[2] is p
+        ):
             p, nan_to_zero = where.outputs[0], 1
         else:
             return
@@ -47,7 +58,12 @@ def _match(r, softmax, biases):
     value = scores
     if rank == 3:  # heads and batch in one dimension, as older models have it
         flat = True
-        if op_of(scores) == "Reshape" and r.single(scores) and scores.producer.inputs[0].rank == 4 and list(scores.producer.inputs[0].shape[2:]) == list(scores.shape[1:]):
+        if (
+            op_of(scores) == "Reshape"
+            and r.single(scores)
+            and scores.producer.inputs[0].rank == 4
+            and list(scores.producer.inputs[0].shape[2:]) == list(scores.shape[1:])
+        ):
             value = scores.producer.inputs[0]
     shape4 = list(value.shape) if value.rank == 4 else [1, *value.shape]
     for _ in range(8):
@@ -63,7 +79,15 @@ def _match(r, softmax, biases):
                 return
             masks.append(n.inputs[1 - i])
             value = n.inputs[i]
-        elif n.op == "Where" and scale == 1.0 and not softcap and n.inputs[2].constant and number(n.inputs[2]) is not None and number(n.inputs[2]) < -1e4 and list(n.inputs[1].shape) == list(value.shape):
+        elif (
+            n.op == "Where"
+            and scale == 1.0
+            and not softcap
+            and n.inputs[2].constant
+            and number(n.inputs[2]) is not None
+            and number(n.inputs[2]) < -1e4
+            and list(n.inputs[1].shape) == list(value.shape)
+        ):
             masks.append((n.inputs[0], n.inputs[2]))
             value = n.inputs[1]
         elif n.op == "Reshape" and value.rank == 4 and n.inputs[0].rank == 3:
@@ -100,7 +124,11 @@ def _match(r, softmax, biases):
     at = last
     k = _source(k)
     # keys and values as [batch, kv_heads, kv_len, dim], without the copies that repeat shared heads
-    k = r.transpose(at, k, perm) if k.producer is None or k.producer.op != "Transpose" or k.producer.attr("perm") != perm else k.producer.inputs[0]
+    k = (
+        r.transpose(at, k, perm)
+        if k.producer is None or k.producer.op != "Transpose" or k.producer.attr("perm") != perm
+        else k.producer.inputs[0]
+    )
     if q.rank == 3:
         q = r.reshape(at, q, [batch, heads, q_len, q.shape[-1]])
         k = _unflatten(r, at, k, [batch, heads, kv_len, k.shape[-1]])
@@ -111,7 +139,9 @@ def _match(r, softmax, biases):
     if k.shape[1] != v.shape[1]:
         return
     inputs, attrs = [q, k, v], {"scale": scale, "softcap": softcap, "nan_to_zero": nan_to_zero}
-    if len(masks) == 1 and (past := _causal(masks[0], q_len, kv_len)) is not None:  # the kernel leaves out what lies behind the diagonal, rather than adding numbers to it
+    if (
+        len(masks) == 1 and (past := _causal(masks[0], q_len, kv_len)) is not None
+    ):  # the kernel leaves out what lies behind the diagonal, rather than adding numbers to it
         masks = []
         attrs |= {"causal": 1, "past": past}
     for m in reversed(masks):
@@ -125,7 +155,11 @@ def _match(r, softmax, biases):
             else:
                 return
         inputs.append(m)
-    if any(x.rank != 4 or x.shape[0] != batch for x in (q, k, v)) or q.shape[1] != heads or heads % k.shape[1]:
+    if (
+        any(x.rank != 4 or x.shape[0] != batch for x in (q, k, v))
+        or q.shape[1] != heads
+        or heads % k.shape[1]
+    ):
         return
     out = at.outputs[0]
     if flat:
@@ -135,19 +169,29 @@ def _match(r, softmax, biases):
             r.become(back, "Attention", "edgewise", inputs, **attrs)
             return
         y = r.insert(at, "Attention", "edgewise", inputs, FLOAT, shape, **attrs)
-        r.become(at, "Reshape", "", [y, Value("shape", 7, [3], numbers=list(out.shape))], allowzero=1)
+        r.become(
+            at, "Reshape", "", [y, Value("shape", 7, [3], numbers=list(out.shape))], allowzero=1
+        )
     else:
         r.become(at, "Attention", "edgewise", inputs, **attrs)
 
 
 def _causal(mask, q_len, kv_len):
-    """`past`, where a mask is a triangle of the model's file (a buffer, or a part cut out of one) that lets query i attend to the keys up to i + past; else None.
-    (Of several masks none is: what one puts aside by a finite number counts again where another puts all the rest aside.)
+    """`past`, where a mask is a triangle of the model's file (a buffer, or a part cut out of one)
+    that lets query i attend to the keys up to i + past; else None. (Of several masks none is: what
+    one puts aside by a finite number counts again where another puts all the rest aside.)
 
-    Args: mask: Value that is added (zeros, and lower than -1e4 behind the diagonal), or (condition, what stands where it is false)."""
+    Args: mask: Value that is added (zeros, and lower than -1e4 behind the diagonal), or (condition,
+    what stands where it is false).
+    """
     value = mask[0] if isinstance(mask, tuple) else mask
     rows = _rows(value)
-    if rows is None or [q_len, kv_len] != list(value.shape[-2:]) or not isinstance(mask, tuple) and value.dtype != FLOAT:
+    if (
+        rows is None
+        or [q_len, kv_len] != list(value.shape[-2:])
+        or not isinstance(mask, tuple)
+        and value.dtype != FLOAT
+    ):
         return None
     past = kv_len - q_len
     if past < 0:
@@ -159,26 +203,62 @@ def _causal(mask, q_len, kv_len):
         yes, no = bytes(4), low
     else:
         yes, no = b"\1", b"\0"
-    return past if all(row == yes * (past + i + 1) + no * (q_len - 1 - i) for i, row in enumerate(rows)) else None
+    return (
+        past
+        if all(row == yes * (past + i + 1) + no * (q_len - 1 - i) for i, row in enumerate(rows))
+        else None
+    )
 
 
 def _rows(value):
-    """The bytes of each row of a constant matrix (dimensions of 1 before it), if it lies in the model's file or is cut out of what does; else None."""
+    """The bytes of each row of a constant matrix (dimensions of 1 before it), if it lies in the
+    model's file or is cut out of what does; else None.
+    """
     n = value.producer
-    if n is not None and n.op == "Cast" and n.inputs[0].dtype in (BOOL, UINT8) and value.dtype in (BOOL, UINT8):
+    if (
+        n is not None
+        and n.op == "Cast"
+        and n.inputs[0].dtype in (BOOL, UINT8)
+        and value.dtype in (BOOL, UINT8)
+    ):
         return _rows(n.inputs[0])
     if n is not None and n.op == "Slice" and len(n.inputs) >= 4:
-        whole, (starts, ends, axes), steps = n.inputs[0], (v.numbers for v in n.inputs[1:4]), n.inputs[4].numbers if len(n.inputs) > 4 and n.inputs[4] is not None else [1]
-        if None in (starts, ends, axes, steps) or len(starts) != 1 or list(steps) != [1] or not all(isinstance(x, int) for x in (*starts, *ends)) or (rows := _rows(whole)) is None:
+        whole, (starts, ends, axes), steps = (
+            n.inputs[0],
+            (v.numbers for v in n.inputs[1:4]),
+            n.inputs[4].numbers if len(n.inputs) > 4 and n.inputs[4] is not None else [1],
+        )
+        if (
+            None in (starts, ends, axes, steps)
+            or len(starts) != 1
+            or list(steps) != [1]
+            or not all(isinstance(x, int) for x in (*starts, *ends))
+            or (rows := _rows(whole)) is None
+        ):
             return None
         axis, length = axes[0] % whole.rank, whole.shape[axes[0]]
         part = slice(*slice(starts[0], ends[0]).indices(length))
         size = len(rows[0]) // whole.shape[-1]
-        return rows[part] if axis == whole.rank - 2 else [row[part.start * size:part.stop * size] for row in rows] if axis == whole.rank - 1 else None
-    if value.tensor is None or value.role == "state" or value.rank < 2 or value.dtype not in (FLOAT, BOOL, UINT8) or value.tensor.count != value.shape[-2] * value.shape[-1] or not value.tensor.count:
+        return (
+            rows[part]
+            if axis == whole.rank - 2
+            else (
+                [row[part.start * size : part.stop * size] for row in rows]
+                if axis == whole.rank - 1
+                else None
+            )
+        )
+    if (
+        value.tensor is None
+        or value.role == "state"
+        or value.rank < 2
+        or value.dtype not in (FLOAT, BOOL, UINT8)
+        or value.tensor.count != value.shape[-2] * value.shape[-1]
+        or not value.tensor.count
+    ):
         return None
     data, length = value.tensor.bytes(), value.tensor.nbytes // value.shape[-2]
-    return [bytes(data[i:i + length]) for i in range(0, len(data), length)]
+    return [bytes(data[i : i + length]) for i in range(0, len(data), length)]
 
 
 def _is_scores(v):
@@ -199,7 +279,17 @@ def _is_scores(v):
         elif n.op == "Where":
             v = n.inputs[1]
         elif n.op == "Add":
-            v = next((i for i in n.inputs if not i.constant and i.rank == v.rank and list(i.shape) == list(v.shape) and _is_scores(i)), None)
+            v = next(
+                (
+                    i
+                    for i in n.inputs
+                    if not i.constant
+                    and i.rank == v.rank
+                    and list(i.shape) == list(v.shape)
+                    and _is_scores(i)
+                ),
+                None,
+            )
             if v is None:
                 return False
         else:
@@ -208,13 +298,27 @@ def _is_scores(v):
 
 
 def _source(v):
-    """Looks through Reshape(Transpose(Reshape(k))) that only flattens batch and heads around a swap of the last two axes."""
+    """Looks through Reshape(Transpose(Reshape(k))) that only flattens batch and heads around a swap
+    of the last two axes.
+    """
     n = v.producer
-    if n is not None and n.op == "Reshape" and v.rank == 4 and n.inputs[0].rank == 3 and n.inputs[0].shape[1:] == v.shape[2:]:
+    if (
+        n is not None
+        and n.op == "Reshape"
+        and v.rank == 4
+        and n.inputs[0].rank == 3
+        and n.inputs[0].shape[1:] == v.shape[2:]
+    ):
         t = n.inputs[0].producer
         if t is not None and t.op == "Transpose" and t.attr("perm") == [0, 2, 1]:
             f = t.inputs[0].producer
-            if f is not None and f.op == "Reshape" and f.inputs[0].rank == 4 and f.inputs[0].shape[:2] == v.shape[:2] and f.inputs[0].shape[2:] == t.inputs[0].shape[1:]:
+            if (
+                f is not None
+                and f.op == "Reshape"
+                and f.inputs[0].rank == 4
+                and f.inputs[0].shape[:2] == v.shape[:2]
+                and f.inputs[0].shape[2:] == t.inputs[0].shape[1:]
+            ):
                 return _Swapped(f.inputs[0], v)
     return v
 
@@ -249,7 +353,9 @@ def _unflatten(r, at, v, shape):
 
 
 def _shared(v):
-    """Looks through Reshape(Expand(Unsqueeze(x))) that repeats each head for its group of queries."""
+    """Looks through Reshape(Expand(Unsqueeze(x))) that repeats each head for its group of
+    queries.
+    """
     n = v.producer
     if n is None or n.op != "Reshape" or v.rank != 4:
         return v
@@ -258,19 +364,32 @@ def _shared(v):
         return v
     x = e.inputs[0]
     wide, narrow = e.outputs[0].shape, x.shape
-    if len(narrow) != 5 or narrow[2] != 1 or [d for i, d in enumerate(wide) if i != 2] != [d for i, d in enumerate(narrow) if i != 2] or wide[1] * wide[2] != v.shape[1]:
+    if (
+        len(narrow) != 5
+        or narrow[2] != 1
+        or [d for i, d in enumerate(wide) if i != 2] != [d for i, d in enumerate(narrow) if i != 2]
+        or wide[1] * wide[2] != v.shape[1]
+    ):
         return v
     u = x.producer
-    if u is not None and u.op in ("Unsqueeze", "Reshape") and u.inputs[0].rank == 4 and u.inputs[0].shape == narrow[:2] + narrow[3:]:
+    if (
+        u is not None
+        and u.op in ("Unsqueeze", "Reshape")
+        and u.inputs[0].rank == 4
+        and u.inputs[0].shape == narrow[:2] + narrow[3:]
+    ):
         return u.inputs[0]
     return v
 
 
 def _bias(r, before, pair, biases, alone):
-    """Where(mask, scores, low) as the number to add: 0 where the mask is true, low elsewhere (low + score rounds to low).
+    """Where(mask, scores, low) as the number to add: 0 where the mask is true, low elsewhere (low +
+    score rounds to low).
 
-    Float16's lowest number is not low enough for that, which shows in rows of which all is masked: their weights are equal. Where no other mask is
-    added, a number that absorbs every score stands in for it."""
+    Float16's lowest number is not low enough for that, which shows in rows of which all is masked:
+    their weights are equal. Where no other mask is added, a number that absorbs every score stands
+    in for it.
+    """
     mask, low = pair
     key = (id(mask), id(low), alone)
     if key not in biases:
@@ -281,9 +400,11 @@ def _bias(r, before, pair, biases, alone):
     return biases[key]
 
 
-def _merge_heads(r, n):
-    """Attention, Transpose, Reshape to [batch, seq, heads * dim]: written in that layout at once."""
-    y = n.outputs[0]
+def _merge_heads(r, node):
+    """Attention, Transpose, Reshape to [batch, seq, heads * dim]: written in that layout at
+    once.
+    """
+    y = node.outputs[0]
     t = r.only_user(y)
     if t is None or t.op != "Transpose" or t.attr("perm") != [0, 2, 1, 3]:
         return
@@ -295,7 +416,11 @@ def _merge_heads(r, n):
     if list(out.shape) != want:
         if out.rank != 2 or list(out.shape) != [want[0] * want[1], want[2]]:
             return
-        merged = r.insert(m, "Attention", "edgewise", n.inputs, FLOAT, want, **{**n.attrs, "merged": 1})
-        r.become(m, "Reshape", "", [merged, Value("shape", 7, [2], numbers=list(out.shape))], allowzero=1)
+        merged = r.insert(
+            m, "Attention", "edgewise", node.inputs, FLOAT, want, **{**node.attrs, "merged": 1}
+        )
+        r.become(
+            m, "Reshape", "", [merged, Value("shape", 7, [2], numbers=list(out.shape))], allowzero=1
+        )
         return
-    r.become(m, "Attention", "edgewise", n.inputs, **{**n.attrs, "merged": 1})
+    r.become(m, "Attention", "edgewise", node.inputs, **{**node.attrs, "merged": 1})

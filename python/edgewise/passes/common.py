@@ -1,4 +1,5 @@
 """Common subexpressions: what is computed twice from the same inputs is computed once."""
+
 from __future__ import annotations
 
 
@@ -13,18 +14,33 @@ def _key(v):
 
 
 def _freeze(a):
-    return tuple(a) if isinstance(a, list) else a if isinstance(a, (int, float, str, bytes)) else id(a)
+    return (
+        tuple(a) if isinstance(a, list) else a if isinstance(a, (int, float, str, bytes)) else id(a)
+    )
 
 
 def common_subexpressions(bound):
-    """Nodes of the same op, inputs (constants: the same numbers) and attributes become the first of them; nodes that read a cache stay, since it changes within a run."""
+    """Nodes of the same op, inputs (constants: the same numbers) and attributes become the first of
+    them; nodes that read a cache stay, since it changes within a run.
+    """
     seen, same, kept = {}, {}, []
     for n in bound.nodes:
         n.inputs = [same.get(id(v), v) if v is not None else None for v in n.inputs]
-        key = (n.op, n.domain, n.opset, tuple(_key(v) for v in n.inputs), tuple(sorted((k, _freeze(a)) for k, a in n.attrs.items())), len(n.outputs))
+        key = (
+            n.op,
+            n.domain,
+            n.opset,
+            tuple(_key(v) for v in n.inputs),
+            tuple(sorted((k, _freeze(a)) for k, a in n.attrs.items())),
+            len(n.outputs),
+        )
         first = seen.get(key)
         cached = any(v is not None and v.role == "cache" for v in n.inputs)
-        if first is not None and not cached and all((a is None) == (b is None) for a, b in zip(n.outputs, first.outputs)):
+        if (
+            first is not None
+            and not cached
+            and all((a is None) == (b is None) for a, b in zip(n.outputs, first.outputs))
+        ):
             for a, b in zip(n.outputs, first.outputs):
                 if a is not None:
                     same[id(a)] = b

@@ -1,11 +1,16 @@
-"""LayerNormalization and RMSNormalization spelt out in elementary ops, and the residual sum before a norm."""
+"""LayerNormalization and RMSNormalization spelt out in elementary ops, and the residual sum before
+a norm.
+"""
+
 from __future__ import annotations
 
 from .rewrite import Rewriter, number, op_of, other
 
 
 def fuse_normalization(bound):
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias becomes LayerNormalization, x / sqrt(mean(x^2) + epsilon) * scale RMSNormalization; both over the last axis."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias becomes LayerNormalization, x /
+    sqrt(mean(x^2) + epsilon) * scale RMSNormalization; both over the last axis.
+    """
     r = Rewriter(bound)
     for sqrt in r.nodes("Sqrt"):
         _match(r, sqrt)
@@ -37,7 +42,13 @@ def _match(r, sqrt):
         return
     centred = x.producer
     source, rms = x, 1
-    if centred is not None and centred.op == "Sub" and op_of(centred.inputs[1]) == "ReduceMean" and _last_axis(centred.inputs[1].producer) and centred.inputs[1].producer.inputs[0] is centred.inputs[0]:
+    if (
+        centred is not None
+        and centred.op == "Sub"
+        and op_of(centred.inputs[1]) == "ReduceMean"
+        and _last_axis(centred.inputs[1].producer)
+        and centred.inputs[1].producer.inputs[0] is centred.inputs[0]
+    ):
         source, rms = centred.inputs[0], 0
     scale, last = _vector_user(r, last, "Mul", x.shape[-1])
     bias = None
@@ -46,17 +57,35 @@ def _match(r, sqrt):
     inputs = [source, scale] + ([bias] if bias is not None else [])
     if scale is None:
         inputs = [source]
-    r.become(last, "RMSNormalization" if rms else "LayerNormalization", "", inputs, axis=-1, epsilon=epsilon)
+    r.become(
+        last,
+        "RMSNormalization" if rms else "LayerNormalization",
+        "",
+        inputs,
+        axis=-1,
+        epsilon=epsilon,
+    )
 
 
-def _last_axis(n):
-    axes = n.inputs[1].numbers if len(n.inputs) > 1 and n.inputs[1] is not None else n.attr("axes")
-    rank = n.inputs[0].rank
-    return axes is not None and len(axes) == 1 and axes[0] % rank == rank - 1 and n.attr("keepdims", 1)
+def _last_axis(node):
+    axes = (
+        node.inputs[1].numbers
+        if len(node.inputs) > 1 and node.inputs[1] is not None
+        else node.attr("axes")
+    )
+    rank = node.inputs[0].rank
+    return (
+        axes is not None
+        and len(axes) == 1
+        and axes[0] % rank == rank - 1
+        and node.attr("keepdims", 1)
+    )
 
 
 def _vector_user(r, node, op, width):
-    """(vector, node) when the only user of node's output is op with a constant vector of this width."""
+    """(vector, node) when the only user of node's output is op with a constant vector of this
+    width.
+    """
     user = r.only_user(node.outputs[0])
     if user is not None and user.op == op:
         v = other(user, node.outputs[0])
@@ -70,15 +99,33 @@ def fuse_residual_norm(bound):
     r = Rewriter(bound)
     for norm in r.nodes("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"):
         add = norm.inputs[0].producer
-        if add is None or add.op != "Add" or list(add.inputs[0].shape) != list(add.inputs[1].shape) or norm.attr("axis", -1) not in (-1, norm.inputs[0].rank - 1) or len(norm.inputs) < 2:
+        if (
+            add is None
+            or add.op != "Add"
+            or list(add.inputs[0].shape) != list(add.inputs[1].shape)
+            or norm.attr("axis", -1) not in (-1, norm.inputs[0].rank - 1)
+            or len(norm.inputs) < 2
+        ):
             continue
-        if not all(v is None or v.producer is None or r.before(v, add) for v in norm.inputs[1:]) or any(v is None for v in norm.inputs[1:]):
+        if not all(
+            v is None or v.producer is None or r.before(v, add) for v in norm.inputs[1:]
+        ) or any(v is None for v in norm.inputs[1:]):
             continue
-        if list(add.outputs[0].shape) != list(add.inputs[0].shape) or add.inputs[0].constant or add.inputs[1].constant:
+        if (
+            list(add.outputs[0].shape) != list(add.inputs[0].shape)
+            or add.inputs[0].constant
+            or add.inputs[1].constant
+        ):
             continue
         rms = norm.op != "LayerNormalization"
         total, y = add.outputs[0], norm.outputs[0]
-        r.become(add, "SkipSimplifiedLayerNormalization" if rms else "SkipLayerNormalization", "com.microsoft", [add.inputs[0], add.inputs[1], *norm.inputs[1:]], epsilon=norm.attr("epsilon", 1e-5))
+        r.become(
+            add,
+            "SkipSimplifiedLayerNormalization" if rms else "SkipLayerNormalization",
+            "com.microsoft",
+            [add.inputs[0], add.inputs[1], *norm.inputs[1:]],
+            epsilon=norm.attr("epsilon", 1e-5),
+        )
         r.users[id(total)].remove(norm)
         add.outputs = [y, None, None, total if r.users.get(id(total)) else None]
         y.producer = add

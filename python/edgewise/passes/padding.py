@@ -1,11 +1,14 @@
 """Pads of zeros around what a convolution reads."""
+
 from __future__ import annotations
 
 from .rewrite import Rewriter, number
 
 
 def fuse_padding(bound):
-    """A Pad by zeros along the positions of a convolution becomes part of the convolution's own pads."""
+    """A Pad by zeros along the positions of a convolution becomes part of the convolution's own
+    pads.
+    """
     r = Rewriter(bound)
     for n in r.nodes("Conv"):
         pad = n.inputs[0].producer
@@ -14,11 +17,28 @@ def fuse_padding(bound):
     r.done()
 
 
-def _into(n, pad):
+def _into(node, pad):
     pads, rank = pad.attrs["pads"], pad.inputs[0].rank - 2
-    value = number(pad.inputs[1]) if len(pad.inputs) > 1 and pad.inputs[1] is not None else pad.attrs["value"]
-    if value != 0.0 or any(type(p) is not int or p < 0 for both in pads for p in both) or any(map(any, pads[:2])) or n.attr("auto_pad", "NOTSET") not in ("", "NOTSET", "VALID"):
+    value = (
+        number(pad.inputs[1])
+        if len(pad.inputs) > 1 and pad.inputs[1] is not None
+        else pad.attrs["value"]
+    )
+    if (
+        value != 0.0
+        or any(type(p) is not int or p < 0 for both in pads for p in both)
+        or any(map(any, pads[:2]))
+        or node.attr("auto_pad", "NOTSET") not in ("", "NOTSET", "VALID")
+    ):
         return
-    own = n.attr("pads") or [0] * (2 * rank)
-    n.attrs = {**{k: v for k, v in n.attrs.items() if k != "auto_pad"}, "pads": [o + p for o, p in zip(own, [before for before, _ in pads[2:]] + [behind for _, behind in pads[2:]])]}
-    n.inputs = [pad.inputs[0], *n.inputs[1:]]
+    own = node.attr("pads") or [0] * (2 * rank)
+    node.attrs = {
+        **{k: v for k, v in node.attrs.items() if k != "auto_pad"},
+        "pads": [
+            o + p
+            for o, p in zip(
+                own, [before for before, _ in pads[2:]] + [behind for _, behind in pads[2:]]
+            )
+        ],
+    }
+    node.inputs = [pad.inputs[0], *node.inputs[1:]]

@@ -1,9 +1,12 @@
-"""Statically quantized graphs: what stands between DequantizeLinear and QuantizeLinear is computed on the bytes.
+"""Statically quantized graphs: what stands between DequantizeLinear and QuantizeLinear is computed
+on the bytes.
 
-Products become integer products, whose sums are rounded once, as onnxruntime's optimizer has it; ops that only move elements, and maxima, work on bytes as they are;
-sums and products of two tensors are one step, and a chain of functions of one tensor is a table of 256, made by the graph's own ops. What is left stays as it stands.
-Runs once gradients are made: they want the float ops.
+Products become integer products, whose sums are rounded once, as onnxruntime's optimizer has it;
+ops that only move elements, and maxima, work on bytes as they are; sums and products of two tensors
+are one step, and a chain of functions of one tensor is a table of 256, made by the graph's own ops.
+What is left stays as it stands. Runs once gradients are made: they want the float ops.
 """
+
 from __future__ import annotations
 
 from ..ir import Value
@@ -12,14 +15,61 @@ from ..ops.integer import BIAS
 from ..ops.symbolic import product
 from .rewrite import Rewriter, number, other
 
-_MOVES = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Identity"}  # of their first input
-_UNARY = {"Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Gelu", "SiLU", "QuickGelu", "Erf", "Exp", "Sqrt", "Neg", "Abs", "Softplus", "Mish", "Celu", "Selu"}
-_BINARY = {"Add", "Sub", "Mul", "Div", "MaxOf2", "MinOf2", "Pow"}  # functions of one where the other is a number
+_MOVES = {
+    "Reshape",
+    "Transpose",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "MaxPool",
+    "Slice",
+    "Gather",
+    "Expand",
+    "Tile",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Identity",
+}  # of their first input
+_UNARY = {
+    "Relu",
+    "LeakyRelu",
+    "Sigmoid",
+    "Tanh",
+    "HardSigmoid",
+    "HardSwish",
+    "Elu",
+    "Gelu",
+    "SiLU",
+    "QuickGelu",
+    "Erf",
+    "Exp",
+    "Sqrt",
+    "Neg",
+    "Abs",
+    "Softplus",
+    "Mish",
+    "Celu",
+    "Selu",
+}
+_BINARY = {
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "MaxOf2",
+    "MinOf2",
+    "Pow",
+}  # functions of one where the other is a number
 
 
 def fuse_quantized(bound):
-    """DequantizeLinear, float ops and QuantizeLinear become IntegerConv, IntegerMatMul, IntegerBinary, ByteLookup, or the ops themselves on bytes: _ROUNDS, in this order."""
-    if not any(n.op in ("DequantizeLinear", "QuantizeDequantize", "IntegerConv", "MatMulInteger") for n in bound.nodes):
+    """DequantizeLinear, float ops and QuantizeLinear become IntegerConv, IntegerMatMul,
+    IntegerBinary, ByteLookup, or the ops themselves on bytes: _ROUNDS, in this order.
+    """
+    if not any(
+        n.op in ("DequantizeLinear", "QuantizeDequantize", "IntegerConv", "MatMulInteger")
+        for n in bound.nodes
+    ):
         return
     for rules in _ROUNDS:
         r = Rewriter(bound)
@@ -31,12 +81,20 @@ def fuse_quantized(bound):
 
 # ---- looking ----
 def _quantized(v):
-    """(q, scale, zero or None, axis) where v is a dequantized tensor of bytes; axis None: one scale for all."""
+    """(q, scale, zero or None, axis) where v is a dequantized tensor of bytes; axis None: one scale
+    for all.
+    """
     n = v.producer if v is not None else None
     if n is None or n.op != "DequantizeLinear" or n.attr("block_size", 0):
         return None
     q, scale, zero = [*n.inputs, None][:3]
-    if q.dtype not in (UINT8, INT8) or scale.dtype != FLOAT or scale.rank > 1 or zero is not None and (zero.dtype != q.dtype or product(zero.shape) != product(scale.shape)):
+    if (
+        q.dtype not in (UINT8, INT8)
+        or scale.dtype != FLOAT
+        or scale.rank > 1
+        or zero is not None
+        and (zero.dtype != q.dtype or product(zero.shape) != product(scale.shape))
+    ):
         return None
     axis = n.attr("axis", 1)
     return q, scale, zero, None if product(scale.shape) == 1 else axis % q.rank
@@ -48,9 +106,18 @@ def _one(v):
     return q[:3] if q is not None and q[3] is None else None
 
 
-def _quantizes(n):
+def _quantizes(node):
     """Whether a node quantizes float32 to bytes with one scale for all."""
-    return n is not None and n.op == "QuantizeLinear" and n.domain == "" and n.outputs[0].dtype in (UINT8, INT8) and n.inputs[0].dtype == FLOAT and product(n.inputs[1].shape) == 1 and n.inputs[1].dtype == FLOAT and not n.attr("block_size", 0)
+    return (
+        node is not None
+        and node.op == "QuantizeLinear"
+        and node.domain == ""
+        and node.outputs[0].dtype in (UINT8, INT8)
+        and node.inputs[0].dtype == FLOAT
+        and product(node.inputs[1].shape) == 1
+        and node.inputs[1].dtype == FLOAT
+        and not node.attr("block_size", 0)
+    )
 
 
 def _same(a, b):
@@ -73,27 +140,53 @@ def _replace(r, old, new):
 
 
 # ---- the steps ----
-def _forget(r, n):
+def _forget(r, node):
     """What was quantized matters to gradients only."""
-    r.become(n, "DequantizeLinear", "", n.inputs[:3], axis=n.attr("axis", 1), block_size=n.attr("block_size", 0))
+    r.become(
+        node,
+        "DequantizeLinear",
+        "",
+        node.inputs[:3],
+        axis=node.attr("axis", 1),
+        block_size=node.attr("block_size", 0),
+    )
 
 
-def _move(r, n):
+def _move(r, node):
     """op(dequantize(q)) = dequantize(op(q))"""
-    found = _one(n.inputs[0])
-    if found is None or len(n.outputs) != 1 or any(v is n.outputs[0] for v in r.bound.outputs.values()) or n.op == "Gather" and n.inputs[0].constant:
+    found = _one(node.inputs[0])
+    if (
+        found is None
+        or len(node.outputs) != 1
+        or any(v is node.outputs[0] for v in r.bound.outputs.values())
+        or node.op == "Gather"
+        and node.inputs[0].constant
+    ):
         return
     q, scale, zero = found
-    moved = r.insert(n, n.op, n.domain, [q, *n.inputs[1:]], q.dtype, n.outputs[0].shape, **n.attrs)
-    moved.producer.opset = n.opset
-    r.become(n, "DequantizeLinear", "", [moved, scale, zero])
+    moved = r.insert(
+        node,
+        node.op,
+        node.domain,
+        [q, *node.inputs[1:]],
+        q.dtype,
+        node.outputs[0].shape,
+        **node.attrs,
+    )
+    moved.producer.opset = node.opset
+    r.become(node, "DequantizeLinear", "", [moved, scale, zero])
 
 
-def _unchanged(r, n):
+def _unchanged(r, node):
     """quantize(dequantize(q)) by the same numbers is q."""
-    found = _one(n.inputs[0]) if _quantizes(n) else None
-    if found is not None and found[0].dtype == n.outputs[0].dtype and _same(found[1], n.inputs[1]) and _same(found[2], n.input(2)):
-        _replace(r, n.outputs[0], found[0])
+    found = _one(node.inputs[0]) if _quantizes(node) else None
+    if (
+        found is not None
+        and found[0].dtype == node.outputs[0].dtype
+        and _same(found[1], node.inputs[1])
+        and _same(found[2], node.input(2))
+    ):
+        _replace(r, node.outputs[0], found[0])
 
 
 def _step_of(x, scale, zero, dtype):
@@ -104,7 +197,9 @@ def _step_of(x, scale, zero, dtype):
 
 
 def _bounds(r, v):
-    """(the QuantizeLinear that reads v, perhaps behind bounds, lower bound, upper bound); None where there is none."""
+    """(the QuantizeLinear that reads v, perhaps behind bounds, lower bound, upper bound); None
+    where there is none.
+    """
     low, high = None, None
     while (n := r.only_user(v)) is not None:
         if _quantizes(n):
@@ -140,116 +235,245 @@ def _mul(r, before, a, b, op="Mul"):
 def _bias(r, before, bias, factor):
     """A bias as whole steps of the sums."""
     n = bias.producer
-    if n is not None and n.op == "DequantizeLinear" and n.inputs[0].dtype == INT32 and not (n.has(2) and any(n.inputs[2].numbers or [1])):
+    if (
+        n is not None
+        and n.op == "DequantizeLinear"
+        and n.inputs[0].dtype == INT32
+        and not (n.has(2) and any(n.inputs[2].numbers or [1]))
+    ):
         return n.inputs[0]
-    steps = r.insert(before, "Round", "", [r.insert(before, "Div", "", [bias, factor], FLOAT, bias.shape)], FLOAT, bias.shape)
+    steps = r.insert(
+        before,
+        "Round",
+        "",
+        [r.insert(before, "Div", "", [bias, factor], FLOAT, bias.shape)],
+        FLOAT,
+        bias.shape,
+    )
     return r.insert(before, "Cast", "", [steps], INT32, bias.shape, to=INT32)
 
 
-def _product(r, n):
-    a, w = _one(n.inputs[0]), _quantized(n.inputs[1])
-    if a is None or w is None or n.attr("alpha", 1.0) != 1.0 or n.attr("beta", 1.0) != 1.0 or "activation" in n.attrs or n.has(3):
+def _product(r, node):
+    a, w = _one(node.inputs[0]), _quantized(node.inputs[1])
+    if (
+        a is None
+        or w is None
+        or node.attr("alpha", 1.0) != 1.0
+        or node.attr("beta", 1.0) != 1.0
+        or "activation" in node.attrs
+        or node.has(3)
+    ):
         return
-    conv, gemm = n.op == "Conv", n.op == "Gemm"
-    channel = 0 if conv or gemm and n.attr("transB", 0) else n.inputs[1].rank - 1
-    bias, columns = n.input(2) if conv or gemm else None, n.outputs[0].shape[1 if conv else -1]
-    if min(n.inputs[0].rank, n.inputs[1].rank) < 2 or w[3] not in (None, channel) or w[3] is not None and n.inputs[1].rank > 2 and not conv or bias is not None and (list(bias.shape) != [columns] or not bias.constant) or conv and not w[0].constant:
+    conv, gemm = node.op == "Conv", node.op == "Gemm"
+    channel = 0 if conv or gemm and node.attr("transB", 0) else node.inputs[1].rank - 1
+    bias, columns = (
+        node.input(2) if conv or gemm else None,
+        node.outputs[0].shape[1 if conv else -1],
+    )
+    if (
+        min(node.inputs[0].rank, node.inputs[1].rank) < 2
+        or w[3] not in (None, channel)
+        or w[3] is not None
+        and node.inputs[1].rank > 2
+        and not conv
+        or bias is not None
+        and (list(bias.shape) != [columns] or not bias.constant)
+        or conv
+        and not w[0].constant
+    ):
         return
     (xq, x_scale, x_zero), (wq, w_scale, w_zero, _) = a, w
-    last, attrs = n, {"y_type": FLOAT}
-    found = _bounds(r, n.outputs[0])
+    last, attrs = node, {"y_type": FLOAT}
+    found = _bounds(r, node.outputs[0])
     if found is not None and (limits := _limits(*found)) is not None:
         last = found[0]
         attrs = {"y_type": last.outputs[0].dtype, **limits}
     factor = _mul(r, last, x_scale, w_scale)
     steps = _bias(r, last, bias, factor) if bias is not None else None
-    if last is not n:
+    if last is not node:
         factor = _mul(r, last, factor, last.inputs[1], "Div")
     if gemm:
-        xq, wq = (r.transpose(last, v, [1, 0]) if n.attr(turn, 0) else v for v, turn in ((xq, "transA"), (wq, "transB")))
+        xq, wq = (
+            r.transpose(last, v, [1, 0]) if node.attr(turn, 0) else v
+            for v, turn in ((xq, "transA"), (wq, "transB"))
+        )
     if conv:
-        attrs = {**{k: v for k, v in n.attrs.items()}, **attrs}
-    r.become(last, "IntegerConv" if conv else "IntegerMatMul", "edgewise", [xq, x_zero, wq, w_zero, steps, None, factor, last.input(2) if last is not n else None], **attrs)
+        attrs = {**{k: v for k, v in node.attrs.items()}, **attrs}
+    r.become(
+        last,
+        "IntegerConv" if conv else "IntegerMatMul",
+        "edgewise",
+        [xq, x_zero, wq, w_zero, steps, None, factor, last.input(2) if last is not node else None],
+        **attrs,
+    )
 
 
-def _pair(r, n):
+def _pair(r, node):
     """quantize(bounds(dequantize(a) op dequantize(b)))"""
-    if not _quantizes(n):
+    if not _quantizes(node):
         return
-    v, bounds = n.inputs[0], []
+    v, bounds = node.inputs[0], []
     while v.producer is not None and v.producer.op in ("Relu", "MaxOf2", "MinOf2") and r.single(v):
-        v = v.producer.inputs[0] if v.producer.op == "Relu" or number(v.producer.inputs[1]) is not None else v.producer.inputs[1]
+        v = (
+            v.producer.inputs[0]
+            if v.producer.op == "Relu" or number(v.producer.inputs[1]) is not None
+            else v.producer.inputs[1]
+        )
     m = v.producer
     if m is None or m.op not in ("Add", "Sub", "Mul") or not r.single(v):
         return
     a, b = _one(m.inputs[0]), _one(m.inputs[1])
     found = _bounds(r, v)
-    if a is None or b is None or list(a[0].shape) != list(b[0].shape) or found is None or found[0] is not n or (bounds := _limits(*found)) is None:
+    if (
+        a is None
+        or b is None
+        or list(a[0].shape) != list(b[0].shape)
+        or found is None
+        or found[0] is not node
+        or (bounds := _limits(*found)) is None
+    ):
         return
-    r.become(n, "IntegerBinary", "edgewise", [*a, *b, n.inputs[1], n.input(2)], how=m.op, y_type=n.outputs[0].dtype, **bounds)
+    r.become(
+        node,
+        "IntegerBinary",
+        "edgewise",
+        [*a, *b, node.inputs[1], node.input(2)],
+        how=m.op,
+        y_type=node.outputs[0].dtype,
+        **bounds,
+    )
 
 
-def _table(r, n):
+def _table(r, node):
     """quantize(f(dequantize(q))) as a table, f of ops that see one number at a time."""
-    if not _quantizes(n) or n.outputs[0].constant:
+    if not _quantizes(node) or node.outputs[0].constant:
         return
-    chain, v = [], n.inputs[0]
+    chain, v = [], node.inputs[0]
     while _one(v) is None:
         m = v.producer
-        if m is None or not r.single(v) or len(m.outputs) != 1 or m.outputs[0].dtype != FLOAT or "residual" in m.attrs:
+        if (
+            m is None
+            or not r.single(v)
+            or len(m.outputs) != 1
+            or m.outputs[0].dtype != FLOAT
+            or "residual" in m.attrs
+        ):
             return
         inner = [i for i in m.inputs if i is not None and number(i) is None]
-        if len(inner) != 1 or not (m.op in _UNARY and len(m.inputs) == 1 or m.op in _BINARY and len(m.inputs) == 2) or list(inner[0].shape) != list(v.shape):
+        if (
+            len(inner) != 1
+            or not (m.op in _UNARY and len(m.inputs) == 1 or m.op in _BINARY and len(m.inputs) == 2)
+            or list(inner[0].shape) != list(v.shape)
+        ):
             return
         chain.append((m, inner[0]))
         v = inner[0]
     q, scale, zero = _one(v)
     if q.constant or product(q.shape) < 256:
         return
-    x = Value("bytes", q.dtype, [256], numbers=list(range(256)) if q.dtype == UINT8 else [*range(128), *range(-128, 0)])
-    x = r.insert(n, "DequantizeLinear", "", [x, scale, zero], FLOAT, [256])
+    x = Value(
+        "bytes",
+        q.dtype,
+        [256],
+        numbers=list(range(256)) if q.dtype == UINT8 else [*range(128), *range(-128, 0)],
+    )
+    x = r.insert(node, "DequantizeLinear", "", [x, scale, zero], FLOAT, [256])
     for m, inner in reversed(chain):
-        x = r.insert(n, m.op, m.domain, [x if i is inner else i for i in m.inputs], FLOAT, [256], **m.attrs)
+        x = r.insert(
+            node,
+            m.op,
+            m.domain,
+            [x if i is inner else i for i in m.inputs],
+            FLOAT,
+            [256],
+            **m.attrs,
+        )
         x.producer.opset = m.opset
-    table = r.insert(n, "QuantizeLinear", "", [x, *n.inputs[1:]], n.outputs[0].dtype, [256], **n.attrs)
-    r.become(n, "ByteLookup", "edgewise", [q, table])
+    table = r.insert(
+        node,
+        "QuantizeLinear",
+        "",
+        [x, *node.inputs[1:]],
+        node.outputs[0].dtype,
+        [256],
+        **node.attrs,
+    )
+    r.become(node, "ByteLookup", "edgewise", [q, table])
 
 
 # ---- dynamically quantized products, spelt out ----
-def _sums(r, n):
+def _sums(r, node):
     """Cast(integer product) * scale"""
-    m = n.inputs[0].producer
-    if m is None or m.op not in ("IntegerConv", "MatMulInteger") or m.outputs[0].dtype != INT32 or not r.single(m.outputs[0]) or n.outputs[0].dtype != FLOAT:
+    m = node.inputs[0].producer
+    if (
+        m is None
+        or m.op not in ("IntegerConv", "MatMulInteger")
+        or m.outputs[0].dtype != INT32
+        or not r.single(m.outputs[0])
+        or node.outputs[0].dtype != FLOAT
+    ):
         return
-    last = r.only_user(n.outputs[0])
+    last = r.only_user(node.outputs[0])
     if last is None or last.op != "Mul":
         return
-    factor, y = other(last, n.outputs[0]), n.outputs[0]
+    factor, y = other(last, node.outputs[0]), node.outputs[0]
     columns = y.shape[1] if m.op == "IntegerConv" else y.shape[-1]
     along = [columns] + [1] * (y.rank - 2 if m.op == "IntegerConv" else 0)
-    if factor is y or factor.dtype != FLOAT or list(last.outputs[0].shape) != list(y.shape) or product(factor.shape) != 1 and [d for d in factor.shape if d != 1] != [columns] or product(factor.shape) != 1 and list(factor.shape)[-len(along):] != along:
+    if (
+        factor is y
+        or factor.dtype != FLOAT
+        or list(last.outputs[0].shape) != list(y.shape)
+        or product(factor.shape) != 1
+        and [d for d in factor.shape if d != 1] != [columns]
+        or product(factor.shape) != 1
+        and list(factor.shape)[-len(along) :] != along
+    ):
         return
     if m.op == "IntegerConv":
         if any(v is not None for v in m.inputs[4:]):
             return
-        r.become(last, "IntegerConv", "edgewise", [*[*m.inputs, None, None][:4], None, None, factor], **{**m.attrs, "y_type": FLOAT})
+        r.become(
+            last,
+            "IntegerConv",
+            "edgewise",
+            [*[*m.inputs, None, None][:4], None, None, factor],
+            **{**m.attrs, "y_type": FLOAT},
+        )
     elif min(v.rank for v in m.inputs[:2]) > 1:
         a, w, a_zero, w_zero = [*m.inputs, None, None][:4]
-        r.become(last, "IntegerMatMul", "edgewise", [a, a_zero, w, w_zero, None, None, factor], y_type=FLOAT)
+        r.become(
+            last,
+            "IntegerMatMul",
+            "edgewise",
+            [a, a_zero, w, w_zero, None, None, factor],
+            y_type=FLOAT,
+        )
 
 
-def _channel_bias(r, n):
+def _channel_bias(r, node):
     """A float convolution's bias, [1, channels, 1, ...] behind it."""
-    y = n.outputs[0]
+    y = node.outputs[0]
     user = r.only_user(y)
-    if y.dtype != FLOAT or user is None or user.op != "Add" or len(n.inputs) > BIAS:
+    if y.dtype != FLOAT or user is None or user.op != "Add" or len(node.inputs) > BIAS:
         return
     b = other(user, y)
-    depthwise = n.inputs[2].shape[1] == 1 and n.attr("group", 1) > 1
-    if not b.constant or depthwise or product(b.shape) != y.shape[1] or list(b.shape)[-(y.rank - 1):] != [y.shape[1]] + [1] * (y.rank - 2) or list(user.outputs[0].shape) != list(y.shape):
+    depthwise = node.inputs[2].shape[1] == 1 and node.attr("group", 1) > 1
+    if (
+        not b.constant
+        or depthwise
+        or product(b.shape) != y.shape[1]
+        or list(b.shape)[-(y.rank - 1) :] != [y.shape[1]] + [1] * (y.rank - 2)
+        or list(user.outputs[0].shape) != list(y.shape)
+    ):
         return
     bias = r.reshape(user, b, [y.shape[1]])
-    r.become(user, "IntegerConv", "edgewise", [*n.inputs, *[None] * (BIAS - len(n.inputs)), bias], **n.attrs)
+    r.become(
+        user,
+        "IntegerConv",
+        "edgewise",
+        [*node.inputs, *[None] * (BIAS - len(node.inputs)), bias],
+        **node.attrs,
+    )
 
 
 _ROUNDS = [  # of (rule, the ops it begins at); what a round leaves is what the next one sees

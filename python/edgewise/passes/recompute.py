@@ -1,8 +1,11 @@
-"""Gradient checkpointing: activations are computed again in the backward pass instead of being kept (Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost).
+"""Gradient checkpointing: activations are computed again in the backward pass instead of being kept
+(Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost).
 
-The forward part is cut into segments where little crosses the cut (in a transformer: the residual stream between two layers). What crosses
-is kept; what the backward pass wants from inside a segment is computed again, right before the first node that wants it.
+The forward part is cut into segments where little crosses the cut (in a transformer: the residual
+stream between two layers). What crosses is kept; what the backward pass wants from inside a segment
+is computed again, right before the first node that wants it.
 """
+
 from __future__ import annotations
 
 from ..ir import BoundNode, Value
@@ -14,7 +17,8 @@ def recompute(bound, last, segments):
     """Recomputes activations.
 
     Args:
-        bound: BoundGraph with gradients. last: the Value that the forward part ends in (the loss). segments: into how many the forward part is cut; 1 changes nothing.
+        bound: BoundGraph with gradients. last: the Value that the forward part ends in (the loss).
+        segments: into how many the forward part is cut; 1 changes nothing.
     Returns:
         bound
     """
@@ -30,7 +34,7 @@ def recompute(bound, last, segments):
             if o is not None:
                 segment_of[id(o)], made_by[id(o)] = s, n
     final = len(cuts)  # the last segment's values were computed a moment ago
-    crossing = set()   # values that a later segment reads: they are kept
+    crossing = set()  # values that a later segment reads: they are kept
     for i, n in enumerate(forward):
         s = sum(1 for c in cuts if c <= i)
         crossing.update(id(v) for v in n.inputs if v is not None and segment_of.get(id(v), s) < s)
@@ -46,15 +50,35 @@ def recompute(bound, last, segments):
         stack = [made_by[id(v)]]
         while stack:
             n = stack[-1]
-            wait = [made_by[id(i)] for i in n.inputs if i is not None and segment_of.get(id(i)) == s and id(i) not in crossing and id(i) not in copies and not i.constant]
+            wait = [
+                made_by[id(i)]
+                for i in n.inputs
+                if i is not None
+                and segment_of.get(id(i)) == s
+                and id(i) not in crossing
+                and id(i) not in copies
+                and not i.constant
+            ]
             if wait:
                 stack += wait
                 continue
             stack.pop()
             if any(o is not None and id(o) in copies for o in n.outputs):
                 continue
-            twin = BoundNode(n.op, n.domain, n.name, [copies[id(i)][1] if i is not None and id(i) in copies else i for i in n.inputs], [], n.attrs, n.opset, n.decl)
-            twin.outputs = [Value(o.name + "~again", o.dtype, o.shape) if o is not None else None for o in n.outputs]
+            twin = BoundNode(
+                n.op,
+                n.domain,
+                n.name,
+                [copies[id(i)][1] if i is not None and id(i) in copies else i for i in n.inputs],
+                [],
+                n.attrs,
+                n.opset,
+                n.decl,
+            )
+            twin.outputs = [
+                Value(o.name + "~again", o.dtype, o.shape) if o is not None else None
+                for o in n.outputs
+            ]
             for o, t in zip(n.outputs, twin.outputs):
                 if o is not None:
                     t.producer = twin
@@ -71,10 +95,17 @@ def recompute(bound, last, segments):
 
 
 def _cuts(forward, segments):
-    """Positions before which to cut, so that little crosses and the segments' activations are of like size."""
+    """Positions before which to cut, so that little crosses and the segments' activations are of
+    like size.
+    """
     if segments < 2 or len(forward) < 2 * segments:
         return []
-    size = {id(o): bytes_for(o.dtype, product(o.shape)) for n in forward for o in n.outputs if o is not None and not o.constant}
+    size = {
+        id(o): bytes_for(o.dtype, product(o.shape))
+        for n in forward
+        for o in n.outputs
+        if o is not None and not o.constant
+    }
     last = {}
     for i, n in enumerate(forward):
         for v in n.inputs:
@@ -82,7 +113,7 @@ def _cuts(forward, segments):
                 last[id(v)] = i
     alive, dies, crossing, weight, total = 0, {}, [], [], 0
     for i, n in enumerate(forward):
-        crossing.append(alive)   # bytes that live across a cut before node i
+        crossing.append(alive)  # bytes that live across a cut before node i
         weight.append(total)
         for o in n.outputs:
             if o is not None and id(o) in last:
@@ -90,7 +121,9 @@ def _cuts(forward, segments):
                 total += size[id(o)]
                 dies.setdefault(last[id(o)], []).append(size[id(o)])
         alive -= sum(dies.get(i, ()))
-    least = min((c for c in crossing[len(forward) // 8:-len(forward) // 8] if c), default=0)  # nothing crosses behind what is computed of constants alone: that is no place to cut
+    least = min(
+        (c for c in crossing[len(forward) // 8 : -len(forward) // 8] if c), default=0
+    )  # nothing crosses behind what is computed of constants alone: that is no place to cut
     good = [i for i in range(1, len(forward)) if 0 < crossing[i] <= 1.25 * least]
     cuts = []
     for k in range(1, segments):
@@ -101,14 +134,34 @@ def _cuts(forward, segments):
     return sorted(cuts)
 
 
-CHEAP = {"Gelu", "FastGelu", "QuickGelu", "SiLU", "Relu", "Tanh", "Sigmoid", "SiLUMul", "GeluMul", "GeluTanhMul", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Dropout", "Cast", "Mul"}
+CHEAP = {
+    "Gelu",
+    "FastGelu",
+    "QuickGelu",
+    "SiLU",
+    "Relu",
+    "Tanh",
+    "Sigmoid",
+    "SiLUMul",
+    "GeluMul",
+    "GeluTanhMul",
+    "LayerNormalization",
+    "RMSNormalization",
+    "SimplifiedLayerNormalization",
+    "Dropout",
+    "Cast",
+    "Mul",
+}
 
 
 def recompute_cheap(bound, last):
-    """Recomputes what one pass over memory gives (activations, norms) from values that are kept anyway.
+    """Recomputes what one pass over memory gives (activations, norms) from values that are kept
+    anyway.
 
-    What such a node gives is kept for the weight gradient behind it, what goes in for its own: to keep one of them is enough.
-    Nodes whose inputs the backward part would otherwise not need stay as they are, and so do those that nobody but the backward part reads."""
+    What such a node gives is kept for the weight gradient behind it, what goes in for its own: to
+    keep one of them is enough. Nodes whose inputs the backward part would otherwise not need stay
+    as they are, and so do those that nobody but the backward part reads.
+    """
     end = next(i for i, n in enumerate(bound.nodes) if any(o is last for o in n.outputs)) + 1
     forward, backward = bound.nodes[:end], bound.nodes[end:]
     made_by = {id(o): n for n in forward for o in n.outputs if o is not None}
@@ -116,8 +169,17 @@ def recompute_cheap(bound, last):
     again = {}
     for n in forward:
         o = n.outputs[0]
-        if n.op in CHEAP and o is not None and id(o) in wanted and not o.constant and all(x is None for x in n.outputs[1:]) \
-                and all(v is None or v.fixed or v.role == "input" or id(v) in wanted and id(v) not in again for v in n.inputs):
+        if (
+            n.op in CHEAP
+            and o is not None
+            and id(o) in wanted
+            and not o.constant
+            and all(x is None for x in n.outputs[1:])
+            and all(
+                v is None or v.fixed or v.role == "input" or id(v) in wanted and id(v) not in again
+                for v in n.inputs
+            )
+        ):
             again[id(o)] = n
     backward = _along_with_gradients(backward, again)
     rest, twins = [], {}
@@ -127,7 +189,16 @@ def recompute_cheap(bound, last):
                 continue
             if id(v) not in twins:
                 source = again[id(v)]
-                twin = BoundNode(source.op, source.domain, source.name, list(source.inputs), [Value(v.name + "~again", v.dtype, v.shape)], source.attrs, source.opset, source.decl)
+                twin = BoundNode(
+                    source.op,
+                    source.domain,
+                    source.name,
+                    list(source.inputs),
+                    [Value(v.name + "~again", v.dtype, v.shape)],
+                    source.attrs,
+                    source.opset,
+                    source.decl,
+                )
                 twin.outputs[0].producer = twin
                 twins[id(v)] = twin
                 rest.append(twin)
@@ -138,11 +209,21 @@ def recompute_cheap(bound, last):
 
 
 def _along_with_gradients(backward, again):
-    """The backward part, where the steps that compute gradients of gated activations give what those computed, too, and who wants that comes after them.
+    """The backward part, where the steps that compute gradients of gated activations give what
+    those computed, too, and who wants that comes after them.
 
-    again: {id of a value: its node} of what is to be computed again; what is found here leaves it."""
+    again: {id of a value: its node} of what is to be computed again; what is found here leaves it.
+    """
     for step in [n for n in backward if n.op == "GatedGrad"]:
-        found = next((k for k, n in again.items() if n.op == step.attrs["of"] and all(x is y for x, y in zip(n.inputs, step.inputs[1:]))), None)
+        found = next(
+            (
+                k
+                for k, n in again.items()
+                if n.op == step.attrs["of"]
+                and all(x is y for x, y in zip(n.inputs, step.inputs[1:]))
+            ),
+            None,
+        )
         if found is None:
             continue
         at, value = backward.index(step), again[found].outputs[0]
@@ -156,7 +237,7 @@ def _along_with_gradients(backward, again):
         del again[found]
         step.outputs[2] = Value(value.name + "~again", value.dtype, value.shape)
         step.outputs[2].producer = step
-        backward = [*early, step, *late, *backward[at + 1:]]
+        backward = [*early, step, *late, *backward[at + 1 :]]
         for n in backward:
             n.inputs = [step.outputs[2] if v is value else v for v in n.inputs]
     return backward

@@ -1,4 +1,5 @@
 """What passes share: looking at patterns and turning nodes into others."""
+
 from __future__ import annotations
 
 from ..ir import BoundNode, Value
@@ -7,7 +8,10 @@ from ..ops.dtypes import FLOATS
 
 
 class Rewriter:
-    """A bound graph with its users at hand. Nodes change in place (`become`); what loses its users is pruned afterwards."""
+    """A bound graph with its users at hand.
+
+    Nodes change in place (`become`); what loses its users is pruned afterwards.
+    """
 
     def __init__(self, bound):
         self.bound = bound
@@ -33,7 +37,13 @@ class Rewriter:
         for v in node.inputs:
             if v is not None and node in self.users.get(id(v), ()):
                 self.users[id(v)].remove(node)
-        node.op, node.domain, node.inputs, node.attrs, node.decl = op, domain, list(inputs), attrs, OPS[(domain, op)]
+        node.op, node.domain, node.inputs, node.attrs, node.decl = (
+            op,
+            domain,
+            list(inputs),
+            attrs,
+            OPS[(domain, op)],
+        )
         node.opset = 23
         for v in node.inputs:
             if v is not None:
@@ -41,7 +51,12 @@ class Rewriter:
 
     def insert(self, before, op, domain, inputs, dtype, shape, **attrs):
         """A new node right before another; returns its output."""
-        out = Value(f"{before.outputs[0].name}~{op}{len(self.pending)}", dtype, shape, constant=all(v is None or v.constant for v in inputs))
+        out = Value(
+            f"{before.outputs[0].name}~{op}{len(self.pending)}",
+            dtype,
+            shape,
+            constant=all(v is None or v.constant for v in inputs),
+        )
         n = BoundNode(op, domain, before.name, list(inputs), [out], attrs, 23, OPS[(domain, op)])
         out.producer = n
         self.pending.append((before, n))
@@ -60,7 +75,15 @@ class Rewriter:
 
     def transpose(self, before, value, perm):
         """A Transpose right before a node."""
-        return self.insert(before, "Transpose", "", [value], value.dtype, [value.shape[p] for p in perm], perm=list(perm))
+        return self.insert(
+            before,
+            "Transpose",
+            "",
+            [value],
+            value.dtype,
+            [value.shape[p] for p in perm],
+            perm=list(perm),
+        )
 
     def slice(self, before, value, axis, start, length):
         """A Slice of `length` elements from `start` on along one axis, right before a node."""
@@ -71,10 +94,15 @@ class Rewriter:
 
     def before(self, value, node):
         """Whether a value is there when `node` runs."""
-        return value.producer is None or self.position.get(id(value.producer), -1) < self.position[id(node)]
+        return (
+            value.producer is None
+            or self.position.get(id(value.producer), -1) < self.position[id(node)]
+        )
 
     def done(self):
-        """Puts the inserted nodes in their places and prunes what nobody reads; the Rewriter is of no use then."""
+        """Puts the inserted nodes in their places and prunes what nobody reads; the Rewriter is of
+        no use then.
+        """
         if self.pending:
             by_node = {}
             for before, n in self.pending:
@@ -88,7 +116,9 @@ class Rewriter:
 
 
 def constants_first(bound):
-    """Nodes that compute the same in every run go before all others, so that any of those can take their outputs."""
+    """Nodes that compute the same in every run go before all others, so that any of those can take
+    their outputs.
+    """
     bound.nodes.sort(key=lambda n: not all(o is None or o.constant for o in n.outputs))
 
 

@@ -1,4 +1,5 @@
 """Rotary position embedding as exporters spell it: x * cos + concat(-x2, x1) * sin."""
+
 from __future__ import annotations
 
 from ..ops.movement import slice_ranges
@@ -6,7 +7,9 @@ from .rewrite import Rewriter, number, op_of
 
 
 def fuse_rotary(bound):
-    """x * cos + concat(-x[half:], x[:half]) * sin becomes Rope, with the first halves of the tables: [batch or 1, sequence, half]."""
+    """x * cos + concat(-x[half:], x[:half]) * sin becomes Rope, with the first halves of the
+    tables: [batch or 1, sequence, half].
+    """
     r = Rewriter(bound)
     halves = {}
     for add in r.nodes("Add"):
@@ -51,27 +54,39 @@ def _rotated_half(concat):
         x = high.inputs[0]
         if x.shape[-1] == 2 * half and _span(low) == (0, half) and _span(high) == (half, half):
             return x
-    if high is low and high.op == "Split" and high.inputs[0].shape[-1] == 2 * half and high.outputs[0] is concat.inputs[1] and high.outputs[1] is neg.producer.inputs[0]:
+    if (
+        high is low
+        and high.op == "Split"
+        and high.inputs[0].shape[-1] == 2 * half
+        and high.outputs[0] is concat.inputs[1]
+        and high.outputs[1] is neg.producer.inputs[0]
+    ):
         return high.inputs[0]
     return None
 
 
-def _span(n):
+def _span(node):
     """(start, length) of a Slice that touches only the last axis."""
-    ranges = [x for x in slice_ranges(n) if x[2] != n.inputs[0].shape[x[0]]]
-    if len(ranges) != 1 or ranges[0][0] != n.inputs[0].rank - 1 or ranges[0][3] != 1:
+    ranges = [x for x in slice_ranges(node) if x[2] != node.inputs[0].shape[x[0]]]
+    if len(ranges) != 1 or ranges[0][0] != node.inputs[0].rank - 1 or ranges[0][3] != 1:
         return None
     return ranges[0][1], ranges[0][2]
 
 
 def _same_halves(v):
-    """Whether both halves of the last axis are surely equal: made by concat(f, f) and elementwise ops of one input."""
+    """Whether both halves of the last axis are surely equal: made by concat(f, f) and elementwise
+    ops of one input.
+    """
     for _ in range(8):
         n = v.producer
         if n is None:
             return False
         if n.op == "Concat":
-            return len(n.inputs) == 2 and n.inputs[0] is n.inputs[1] and n.attr("axis") in (-1, v.rank - 1)
+            return (
+                len(n.inputs) == 2
+                and n.inputs[0] is n.inputs[1]
+                and n.attr("axis") in (-1, v.rank - 1)
+            )
         if n.op in ("Cos", "Sin", "Unsqueeze", "Cast", "Neg"):
             if n.op == "Unsqueeze" and n.inputs[0].shape[-1:] != v.shape[-1:]:
                 return False
@@ -84,9 +99,17 @@ def _same_halves(v):
 
 
 def _half(r, before, v, x, halves):
-    """The first half of a cos or sin table as [batch|1, seq, half]; None where its shape is not [batch|1, 1, seq, dim]."""
+    """The first half of a cos or sin table as [batch|1, seq, half]; None where its shape is not
+    [batch|1, 1, seq, dim].
+    """
     if id(v) not in halves:
-        if v.rank != 4 or v.shape[1] != 1 or v.shape[2] != x.shape[2] or v.shape[3] != x.shape[3] or v.shape[0] not in (1, x.shape[0]):
+        if (
+            v.rank != 4
+            or v.shape[1] != 1
+            or v.shape[2] != x.shape[2]
+            or v.shape[3] != x.shape[3]
+            or v.shape[0] not in (1, x.shape[0])
+        ):
             return None
         h = r.slice(before, v, 3, 0, v.shape[3] // 2)
         halves[id(v)] = r.reshape(before, h, [v.shape[0], v.shape[2], v.shape[3] // 2])

@@ -1,4 +1,7 @@
-"""From a bound graph to a plan: lowering to kernel calls, memory planning, and the bytes the engine loads."""
+"""From a bound graph to a plan: lowering to kernel calls, memory planning, and the bytes the engine
+loads.
+"""
+
 from .builder import Builder, lower
 from .compile import compile_graph
 from .plan import Plan, Slot

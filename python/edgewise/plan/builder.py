@@ -1,12 +1,16 @@
-"""Lowering: each bound node becomes calls of kernels with concrete parameters. Ops use the methods of Builder (`b`) to do so."""
+"""Lowering: each bound node becomes calls of kernels with concrete parameters.
+
+Ops use the methods of Builder (`b`) to do so.
+"""
+
 from __future__ import annotations
 
 import hashlib
 
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
-from ..ops.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
 from ..ops.binary import BINARY
+from ..ops.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
 from ..ops.kernel import KERNELS, MAX_DIMS
 from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
 from .hoist import hoist_updates
@@ -16,7 +20,11 @@ from .view import Buffer, View, merge_dims
 
 
 class Step:
-    """A call of a kernel. kernel: ops.kernel.Kernel; params: {name: number, Sym, or list of them}; operands: Views in the kernel's order, None where absent; label: the BoundNode it comes from, or None."""
+    """A call of a kernel. kernel: ops.kernel.Kernel; params: {name: number, Sym, or list of them};
+    operands: Views in the kernel's order, None where absent; label: the BoundNode it comes from, or
+    None.
+    """
+
     __slots__ = ("kernel", "params", "operands", "label")
 
     def __init__(self, kernel, params, operands, label):
@@ -50,17 +58,23 @@ def lower(bound, cache_shapes=None, registers=(), name="", cache_dtype=FLOAT):
 
 
 class Builder:
-    """What `lower` of an op writes to: `view` says where a Value lies, `out` makes room for one, `emit` and what is built on it add steps.
+    """What `lower` of an op writes to: `view` says where a Value lies, `out` makes room for one,
+    `emit` and what is built on it add steps.
 
-    `steps` are those of each run, `init_steps` those of nodes whose outputs are constants, run once when weights are there (`init`: which of both is being written). cache_shapes, cache_dtype: as `lower`'s.
+    `steps` are those of each run, `init_steps` those of nodes whose outputs are constants, run once
+    when weights are there (`init`: which of both is being written). cache_shapes, cache_dtype: as
+    `lower`'s.
 
-    A cache of halves holds float32 numbers as far as the graph is concerned: `stored` gives the halves to who reads them as they are, `view` a widened copy to all others."""
+    A cache of halves holds float32 numbers as far as the graph is concerned: `stored` gives the
+    halves to who reads them as they are, `view` a widened copy to all others.
+    """
+
     merge_dims = staticmethod(merge_dims)
 
     def __init__(self, cache_shapes, cache_dtype=FLOAT):
         self.cache_shapes, self.cache_dtype = cache_shapes, cache_dtype
         self.views, self.widened, self.steps, self.init_steps = {}, {}, [], []
-        self.keep = []             # values whose id is a key of views
+        self.keep = []  # values whose id is a key of views
         self.slots, self.slot_of = [], {}
         self.constants, self.constant_at = bytearray(), {}
         self.const_buffer = Buffer("const", 0, "constants")
@@ -78,7 +92,9 @@ class Builder:
         return v
 
     def stored(self, value):
-        """Where a value lies; one of a cache as elements of the cache's dtype, which need not be its own."""
+        """Where a value lies; one of a cache as elements of the cache's dtype, which need not be
+        its own.
+        """
         v = self.views.get(id(value))
         if v is None:
             v = self._first_view(value)
@@ -108,11 +124,19 @@ class Builder:
             buffer = self.slot(value.name, "cache", dtype, full, bytes_for(dtype, product(full)))
             return View(buffer, 0, value.shape, strides_of(full), dtype)
         if value.role == "state":
-            buffer = self.slot(value.name, "state", value.dtype, value.shape, bytes_for(value.dtype, product(value.shape)))
+            buffer = self.slot(
+                value.name,
+                "state",
+                value.dtype,
+                value.shape,
+                bytes_for(value.dtype, product(value.shape)),
+            )
             return View(buffer, 0, value.shape, strides_of(value.shape), value.dtype)
         if value.role == "input":
             shape = [most(d) for d in value.shape]
-            buffer = self.slot(value.name, "input", value.dtype, shape, bytes_for(value.dtype, product(shape)))
+            buffer = self.slot(
+                value.name, "input", value.dtype, shape, bytes_for(value.dtype, product(shape))
+            )
             return View(buffer, 0, value.shape, strides_of(shape), value.dtype)
         raise AssertionError(f"{value} is used before it is computed")
 
@@ -127,8 +151,12 @@ class Builder:
         return v
 
     def slot(self, name, kind, dtype, shape, nbytes):
-        """Buffer of the slot of this name, made on first use. kind: as plan.Slot's; nbytes: its size."""
-        key = ("state", name) if kind == "state" else name  # a parameter has the name of the weight that it begins as
+        """Buffer of the slot of this name, made on first use. kind: as plan.Slot's; nbytes: its
+        size.
+        """
+        key = (
+            ("state", name) if kind == "state" else name
+        )  # a parameter has the name of the weight that it begins as
         if key not in self.slot_of:
             buffer = Buffer("slot", nbytes, name)
             buffer.index = len(self.slots)
@@ -144,15 +172,25 @@ class Builder:
             self.constants += bytes(-len(self.constants) % align)
             at = self.constant_at[data, align] = len(self.constants)
             self.constants += data + bytes(-len(data) % 16)
-        return View(self.const_buffer, at * 8 // BITS[dtype] if dtype in BITS else at // size_of(dtype), shape, strides_of(shape), dtype)
+        return View(
+            self.const_buffer,
+            at * 8 // BITS[dtype] if dtype in BITS else at // size_of(dtype),
+            shape,
+            strides_of(shape),
+            dtype,
+        )
 
     def scalar(self, dtype, number):
         """View of one number in the constant section."""
         return self.const_bytes(pack(dtype, [number]), dtype, [])
 
     def temp(self, dtype, shape):
-        """View of a new contiguous tensor in the arena, room for the largest value of its Syms; it lives from the first step that uses it to the last."""
-        buffer = Buffer("arena", bytes_for(dtype, product([most(d) for d in shape])), init=self.init)
+        """View of a new contiguous tensor in the arena, room for the largest value of its Syms; it
+        lives from the first step that uses it to the last.
+        """
+        buffer = Buffer(
+            "arena", bytes_for(dtype, product([most(d) for d in shape])), init=self.init
+        )
         return View(buffer, 0, shape, strides_of(shape), dtype)
 
     def out(self, value):
@@ -178,8 +216,20 @@ class Builder:
                 h.update(repr((value.dtype, value.shape, value.numbers)).encode())
             else:
                 n = value.producer
-                plain = {k: (a.bytes() if hasattr(a, "bytes") else a) for k, a in n.attrs.items()}
-                h.update(repr((n.op, n.domain, n.opset, sorted(plain.items(), key=str), n.outputs.index(value), value.shape, value.dtype)).encode())
+                plain = {k: a.bytes() if hasattr(a, "bytes") else a for k, a in n.attrs.items()}
+                h.update(
+                    repr(
+                        (
+                            n.op,
+                            n.domain,
+                            n.opset,
+                            sorted(plain.items(), key=str),
+                            n.outputs.index(value),
+                            value.shape,
+                            value.dtype,
+                        )
+                    ).encode()
+                )
                 for v in n.inputs:
                     h.update(self.content_key(v).encode() if v is not None else b"-")
             key = self.keys[id(value)] = h.hexdigest()[:24]
@@ -207,8 +257,15 @@ class Builder:
         return self.laid_out[key]
 
     def constant_name(self, buffer):
-        """What names a buffer whose content is the same in every run; None for others. Scalars and tables in the constant section stay where they are."""
-        if buffer.kind == "slot" and buffer.index >= 0 and self.slots[buffer.index].kind == "weight":
+        """What names a buffer whose content is the same in every run; None for others.
+
+        Scalars and tables in the constant section stay where they are.
+        """
+        if (
+            buffer.kind == "slot"
+            and buffer.index >= 0
+            and self.slots[buffer.index].kind == "weight"
+        ):
             return buffer.name
         return buffer.key if buffer.init and buffer.kind == "arena" else None
 
@@ -217,7 +274,9 @@ class Builder:
         return self.reshaped(self.contiguous(v), [product(v.shape)])
 
     def dense(self, v):
-        """(view, order): the tensor without gaps, its dimensions in the order in which they lie in memory, which need not be their own."""
+        """(view, order): the tensor without gaps, its dimensions in the order in which they lie in
+        memory, which need not be their own.
+        """
         order = list(range(len(v.shape)))
         if not v.plain and all(isinstance(d, int) for d in [*v.shape, *v.strides]):
             order.sort(key=lambda i: (-abs(v.strides[i]), i))
@@ -231,7 +290,13 @@ class Builder:
         y = self.out(value)
         if order == list(range(len(order))):
             return y
-        y = View(y.buffer, 0, [value.shape[i] for i in order], strides_of([value.shape[i] for i in order]), value.dtype)
+        y = View(
+            y.buffer,
+            0,
+            [value.shape[i] for i in order],
+            strides_of([value.shape[i] for i in order]),
+            value.dtype,
+        )
         self.alias(value, y.transpose([order.index(i) for i in range(len(order))]))
         return y
 
@@ -242,7 +307,9 @@ class Builder:
         return self.contiguous(v)
 
     def reshaped(self, v, shape):
-        """A view of another shape, copied where strides cannot express it; NotStatic where a register-dependent dimension leaves no shape at all."""
+        """A view of another shape, copied where strides cannot express it; NotStatic where a
+        register-dependent dimension leaves no shape at all.
+        """
         r = v.reshape(shape)
         if r is None:
             r = self.contiguous(v).reshape(shape)
@@ -251,7 +318,9 @@ class Builder:
         return r
 
     def as_rows(self, v, cols=None):
-        """[rows, cols] with contiguous columns; cols (default: the last dimension) is the product of the last dimensions."""
+        """[rows, cols] with contiguous columns; cols (default: the last dimension) is the product
+        of the last dimensions.
+        """
         if cols is None:
             cols = v.shape[-1] if v.shape else 1
         if isinstance(cols, Sym):
@@ -268,70 +337,132 @@ class Builder:
         r = v.reshape([product(rows), cols])
         if r is None or (r.strides[1] != 1 and r.shape[1] != 1) or r.strides[0] < 0:
             r = self.reshaped(self.contiguous(v), [product(rows), cols])
-        if r.shape[0] == 1:  # one row: its stride is never used, but rules compare it with the width
+        if (
+            r.shape[0] == 1
+        ):  # one row: its stride is never used, but rules compare it with the width
             r.strides[0] = most(cols)
         if r.shape[1] == 1:
             r.strides[1] = 1
         return r
 
     def rows_from(self, v, axis):
-        """A view whose dimensions behind `axis` are contiguous and whose dimensions before it have one stride."""
-        if v.plain_from(axis + 1) and min(v.strides, default=0) >= 0 and (axis == 0 or axis == 1 or v.plain_from(0)):
+        """A view whose dimensions behind `axis` are contiguous and whose dimensions before it have
+        one stride.
+        """
+        if (
+            v.plain_from(axis + 1)
+            and min(v.strides, default=0) >= 0
+            and (axis == 0 or axis == 1 or v.plain_from(0))
+        ):
             return v
         return self.contiguous(v)
 
     def view_like(self, value, target):
         """A value laid out contiguously in a target's shape."""
         v = self.view(value)
-        return v if list(v.shape) == list(target.shape) and v.plain else self.reshaped(self.contiguous(v), target.shape)
+        return (
+            v
+            if list(v.shape) == list(target.shape) and v.plain
+            else self.reshaped(self.contiguous(v), target.shape)
+        )
 
     # ---- steps ----
     def emit(self, kernel, operands, **params):
         """Adds a call of a kernel.
 
-        operands: {the kernel's name: View}, optional ones may lack; params: its parameters, numbers or Syms. Nothing is added where one that the kernel's `empty` names is 0.
-        Raises UnsupportedOp where an operand's element type is not the kernel's."""
+        operands: {the kernel's name: View}, optional ones may lack; params: its parameters, numbers
+        or Syms. Nothing is added where one that the kernel's `empty` names is 0. Raises
+        UnsupportedOp where an operand's element type is not the kernel's.
+        """
         k = KERNELS[kernel]
         for name in k.empty:
             value = params[name]
-            if any(not isinstance(d, Sym) and d == 0 for d in (value if isinstance(value, list) else [value])):
+            if any(
+                not isinstance(d, Sym) and d == 0
+                for d in (value if isinstance(value, list) else [value])
+            ):
                 return
         views = [operands.get(o.name) for o in k.operands]
-        for o, types, v in zip(k.operands, k.types, views):  # bytes that fit are not enough: a double read as floats is a wrong number
-            if v is not None and types is not None and v.dtype != (params[types] if isinstance(types, str) else types[0]):
+        for o, types, v in zip(
+            k.operands, k.types, views
+        ):  # bytes that fit are not enough: a double read as floats is a wrong number
+            if (
+                v is not None
+                and types is not None
+                and v.dtype != (params[types] if isinstance(types, str) else types[0])
+            ):
                 if isinstance(types, str) and params[types] in BITS and v.dtype == UINT8:
                     continue  # unpacked
-                if not (v.dtype in types if not isinstance(types, str) else o.output and v.dtype == BOOL):
-                    raise UnsupportedOp(f"{kernel} takes no {NAME.get(v.dtype, v.dtype)} as its {o.name}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
+                if not (
+                    v.dtype in types if not isinstance(types, str) else o.output and v.dtype == BOOL
+                ):
+                    raise UnsupportedOp(
+                        f"{kernel} takes no {NAME.get(v.dtype, v.dtype)} as its {o.name}",
+                        self.label.where if self.label else "graph",
+                        "Check the element types that were fed; if they are right, export the model"
+                        " with float32.",
+                    )
         (self.init_steps if self.init else self.steps).append(Step(k, params, views, self.label))
 
     def nd(self, kernel, shape, views, strides, **params):
-        """Emits an elementwise kernel over `shape`; `strides` maps parameter names to view names."""
+        """Emits an elementwise kernel over `shape`; `strides` maps parameter names to view
+        names.
+        """
         dims, merged = merge_dims(shape, [views[name].strides for name in strides.values()])
         if len(dims) > MAX_DIMS:
             self._nd_in_parts(kernel, dims, views, dict(zip(strides, merged)), strides, params)
             return
         pad = MAX_DIMS - len(dims)
-        self.emit(kernel, views, dims=[1] * pad + dims, **{p: [0] * pad + s for p, s in zip(strides, merged)}, **params)
+        self.emit(
+            kernel,
+            views,
+            dims=[1] * pad + dims,
+            **{p: [0] * pad + s for p, s in zip(strides, merged)},
+            **params,
+        )
 
     def _nd_in_parts(self, kernel, dims, views, merged, strides, params):
-        """More dimensions than a kernel counts: the smallest one is taken apart, one call for each of its indices."""
+        """More dimensions than a kernel counts: the smallest one is taken apart, one call for each
+        of its indices.
+        """
         i = min((i for i, d in enumerate(dims) if not isinstance(d, Sym)), key=dims.__getitem__)
-        rest = dims[:i] + dims[i + 1:]
-        inner = {name: s[:i] + s[i + 1:] for name, s in merged.items()}
+        rest = dims[:i] + dims[i + 1 :]
+        inner = {name: s[:i] + s[i + 1 :] for name, s in merged.items()}
         for k in range(dims[i]):
-            parts = {name: View(v.buffer, v.offset, rest, [0] * len(rest), v.dtype) for name, v in views.items()}
+            parts = {
+                name: View(v.buffer, v.offset, rest, [0] * len(rest), v.dtype)
+                for name, v in views.items()
+            }
             for stride, name in strides.items():
-                parts[name] = View(views[name].buffer, views[name].offset + k * merged[stride][i], rest, inner[stride], views[name].dtype)
+                parts[name] = View(
+                    views[name].buffer,
+                    views[name].offset + k * merged[stride][i],
+                    rest,
+                    inner[stride],
+                    views[name].dtype,
+                )
             self.nd(kernel, rest, parts, strides, **params)
 
     def copy(self, x, y):
-        """Copies a view into another of the same shape and dtype, whatever their strides. UnsupportedOp where the dtypes differ, or packed elements of less than a byte are not contiguous."""
+        """Copies a view into another of the same shape and dtype, whatever their strides.
+
+        UnsupportedOp where the dtypes differ, or packed elements of less than a byte are not
+        contiguous.
+        """
         if x.dtype != y.dtype:
-            raise UnsupportedOp(f"{NAME.get(x.dtype, x.dtype)} is to be stored as {NAME.get(y.dtype, y.dtype)}", self.label.where if self.label else "graph", "Check the element types that were fed; if they are right, export the model with float32.")
+            raise UnsupportedOp(
+                f"{NAME.get(x.dtype, x.dtype)} is to be stored as {NAME.get(y.dtype, y.dtype)}",
+                self.label.where if self.label else "graph",
+                "Check the element types that were fed; if they are right, export the model with"
+                " float32.",
+            )
         if y.dtype in BITS:
             if not (x.plain and y.plain):
-                raise UnsupportedOp(f"{NAME[y.dtype]} elements that are not read in the order they are stored in", self.label.where if self.label else "graph", "Store them in the order that the operator wants.")
+                raise UnsupportedOp(
+                    f"{NAME[y.dtype]} elements that are not read in the order they are stored in",
+                    self.label.where if self.label else "graph",
+                    "Store them in the order that the operator wants.",
+                )
             x, y = (View(v.buffer, v.byte_offset(), [v.nbytes()], [1], UINT8) for v in (x, y))
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))
 
@@ -344,13 +475,24 @@ class Builder:
         data = pack(y.dtype, [number]) if not isinstance(number, bytes) else number
         size = size_of(y.dtype)
         data = data + bytes(8 - len(data))
-        low, high = (int.from_bytes(data[i:i + 4], "little", signed=True) for i in (0, 4))
+        low, high = (int.from_bytes(data[i : i + 4], "little", signed=True) for i in (0, 4))
         self.nd("fill", y.shape, {"y": y}, {"ys": "y"}, size=size, value_low=low, value_high=high)
 
     def range(self, y, start, delta):
-        """y[i] = start + i * delta, for a flat view; start and delta may be Syms where y is of integers."""
+        """y[i] = start + i * delta, for a flat view; start and delta may be Syms where y is of
+        integers.
+        """
         whole = y.dtype != FLOAT and y.dtype != 11
-        self.emit("range", {"y": y}, type=y.dtype, n=product(y.shape), start=start if whole else 0, delta=delta if whole else 0, f_start=0.0 if whole else start, f_delta=0.0 if whole else delta)
+        self.emit(
+            "range",
+            {"y": y},
+            type=y.dtype,
+            n=product(y.shape),
+            start=start if whole else 0,
+            delta=delta if whole else 0,
+            f_start=0.0 if whole else start,
+            f_delta=0.0 if whole else delta,
+        )
 
     def cast(self, v, dtype):
         """The view as another dtype: itself, or a converted copy."""
@@ -361,9 +503,19 @@ class Builder:
         return t
 
     def cast_into(self, x, y, mode=0):
-        """Converts x into y, of the same shape, as ONNX's Cast. mode: the cast kernel's, for what is out of range in 8-bit floats."""
+        """Converts x into y, of the same shape, as ONNX's Cast. mode: the cast kernel's, for what
+        is out of range in 8-bit floats.
+        """
         from_, to = self.unpacked(x), y if y.dtype not in BITS else self.temp(UINT8, y.shape)
-        self.nd("cast", y.shape, {"x": from_, "y": to}, {"xs": "x", "ys": "y"}, x_type=x.dtype, y_type=y.dtype, mode=mode)
+        self.nd(
+            "cast",
+            y.shape,
+            {"x": from_, "y": to},
+            {"xs": "x", "ys": "y"},
+            x_type=x.dtype,
+            y_type=y.dtype,
+            mode=mode,
+        )
         if to is not y:
             self.pack_into(to, y)
 
@@ -377,23 +529,53 @@ class Builder:
 
     def unpack_into(self, v, codes):
         """Elements of less than a byte, the bits of each into a byte of `codes`."""
-        self.emit("pack", {"x": self.contiguous(v), "y": codes}, bits=BITS[v.dtype], n=product(v.shape), unpack=1)
+        self.emit(
+            "pack",
+            {"x": self.contiguous(v), "y": codes},
+            bits=BITS[v.dtype],
+            n=product(v.shape),
+            unpack=1,
+        )
 
     def pack_into(self, codes, y):
         """What `unpacked` gives back into its type."""
-        self.emit("pack", {"x": self.contiguous(codes), "y": y}, bits=BITS[y.dtype], n=product(y.shape), unpack=0)
+        self.emit(
+            "pack",
+            {"x": self.contiguous(codes), "y": y},
+            bits=BITS[y.dtype],
+            n=product(y.shape),
+            unpack=0,
+        )
 
     def emit_binary(self, op, a, c, y, dtype):
-        """y = op(a, c), broadcast to y's shape; op: a name in ops.binary.BINARY, dtype: that of the operands."""
-        self.nd("binary", y.shape, {"a": a.broadcast(y.shape), "b": c.broadcast(y.shape), "y": y}, {"as": "a", "bs": "b", "ys": "y"}, op=BINARY[op], type=dtype)
+        """y = op(a, c), broadcast to y's shape; op: a name in ops.binary.BINARY, dtype: that of the
+        operands.
+        """
+        self.nd(
+            "binary",
+            y.shape,
+            {"a": a.broadcast(y.shape), "b": c.broadcast(y.shape), "y": y},
+            {"as": "a", "bs": "b", "ys": "y"},
+            op=BINARY[op],
+            type=dtype,
+        )
 
     def float_mask(self, m):
         """A bool mask as the number to add: 0 where true, -inf where false."""
         if m.dtype == FLOAT:
             return m
         t = self.temp(FLOAT, m.shape)
-        zero, low = self.scalar(FLOAT, 0.0).broadcast(m.shape), self.scalar(FLOAT, float("-inf")).broadcast(m.shape)
-        self.nd("where", m.shape, {"condition": m, "a": zero, "b": low, "y": t}, {"cs": "condition", "as": "a", "bs": "b", "ys": "y"}, size=4)
+        zero, low = (
+            self.scalar(FLOAT, 0.0).broadcast(m.shape),
+            self.scalar(FLOAT, float("-inf")).broadcast(m.shape),
+        )
+        self.nd(
+            "where",
+            m.shape,
+            {"condition": m, "a": zero, "b": low, "y": t},
+            {"cs": "condition", "as": "a", "bs": "b", "ys": "y"},
+            size=4,
+        )
         return t
 
     def add_masks(self, a, c):
@@ -411,31 +593,70 @@ class Builder:
 
     # ---- the end ----
     def finish(self, bound):
-        """Gives outputs their slots, keeps what init steps compute for the main steps, and places everything in the arena."""
+        """Gives outputs their slots, keeps what init steps compute for the main steps, and places
+        everything in the arena.
+        """
         for name, value in bound.outputs.items():
             where = self.stored(value).buffer
-            if where.kind == "slot" and where.index >= 0 and self.slots[where.index].kind == "cache":
+            if (
+                where.kind == "slot"
+                and where.index >= 0
+                and self.slots[where.index].kind == "cache"
+            ):
                 continue  # the cache itself
             v = self.view(value)
             shape = [most(d) for d in v.shape]
             nbytes = bytes_for(v.dtype, product(shape))
-            if v.buffer.kind == "arena" and not v.buffer.init and v.plain and v.offset == 0 and v.buffer.nbytes == nbytes and name not in self.slot_of:
+            if (
+                v.buffer.kind == "arena"
+                and not v.buffer.init
+                and v.plain
+                and v.offset == 0
+                and v.buffer.nbytes == nbytes
+                and name not in self.slot_of
+            ):
                 self._to_slot(v.buffer, name, "output", v.dtype, shape)
             else:
-                y = View(self.slot(name if name not in self.slot_of else name + "~output", "output", v.dtype, shape, nbytes), 0, v.shape, strides_of(shape), v.dtype)
+                y = View(
+                    self.slot(
+                        name if name not in self.slot_of else name + "~output",
+                        "output",
+                        v.dtype,
+                        shape,
+                        nbytes,
+                    ),
+                    0,
+                    v.shape,
+                    strides_of(shape),
+                    v.dtype,
+                )
                 self.copy(v, y)
         for step in self.steps:
             for v in step.operands:
                 if v is not None and v.buffer.kind == "arena" and v.buffer.init:
                     self._to_computed_slot(v.buffer)
+
         def is_state(buffer):
             return buffer.kind == "slot" and self.slots[buffer.index].kind == "state"
+
         last = -1
         if bound.writes_after is not None:
             guard = self.view(bound.outputs[bound.writes_after]).buffer
-            last = max((i for i, s in enumerate(self.steps) if any(o.output and v is not None and v.buffer is guard for o, v in zip(s.kernel.operands, s.operands))), default=-1)
+            last = max(
+                (
+                    i
+                    for i, s in enumerate(self.steps)
+                    if any(
+                        o.output and v is not None and v.buffer is guard
+                        for o, v in zip(s.kernel.operands, s.operands)
+                    )
+                ),
+                default=-1,
+            )
         self.steps = hoist_updates(self.steps, is_state, last)
-        self.arena_bytes, self.arena_least = map(max, plan_memory(self.init_steps), plan_memory(self.steps))
+        self.arena_bytes, self.arena_least = map(
+            max, plan_memory(self.init_steps), plan_memory(self.steps)
+        )
 
     def _to_computed_slot(self, buffer: Buffer) -> None:
         """Moves what init steps compute to a slot. Equal nodes of equal constants have one slot."""

@@ -1,4 +1,7 @@
-"""Places buffers in one arena: a buffer lives from the step that first touches it to the one that last does."""
+"""Places buffers in one arena: a buffer lives from the step that first touches it to the one that
+last does.
+"""
+
 from __future__ import annotations
 
 from bisect import insort
@@ -11,18 +14,43 @@ def _same_memory(a, b):
 
 
 def _reuse_inputs(steps):
-    """In-place: an output takes over the buffer of an input that nothing reads afterwards, where the kernel allows it."""
+    """In-place: an output takes over the buffer of an input that nothing reads afterwards, where
+    the kernel allows it.
+    """
     for i, step in enumerate(steps):
         for o, y in zip(step.kernel.operands, step.operands):
-            if not o.output or not o.inplace or y is None or y.buffer.kind != "arena" or y.buffer.first != i or y.buffer.owner is not None:
+            if (
+                not o.output
+                or not o.inplace
+                or y is None
+                or y.buffer.kind != "arena"
+                or y.buffer.first != i
+                or y.buffer.owner is not None
+            ):
                 continue
             for name in o.inplace:
                 x = step.operands[step.kernel.index[name]]
-                if x is None or x.buffer.kind != "arena" or x.buffer is y.buffer or _owner(x.buffer).last != i or x.buffer.nbytes != y.buffer.nbytes or not _same_memory(x, y) or x.dtype != y.dtype:
+                if (
+                    x is None
+                    or x.buffer.kind != "arena"
+                    or x.buffer is y.buffer
+                    or _owner(x.buffer).last != i
+                    or x.buffer.nbytes != y.buffer.nbytes
+                    or not _same_memory(x, y)
+                    or x.dtype != y.dtype
+                ):
                     continue
                 root = _owner(x.buffer)
-                others = [v for k, v in zip(step.kernel.operands, step.operands) if v is not None and v is not y and v is not x and v.buffer.kind == "arena" and _owner(v.buffer) is root
-                          and not (k.name in o.inplace and _same_memory(v, y))]
+                others = [
+                    v
+                    for k, v in zip(step.kernel.operands, step.operands)
+                    if v is not None
+                    and v is not y
+                    and v is not x
+                    and v.buffer.kind == "arena"
+                    and _owner(v.buffer) is root
+                    and not (k.name in o.inplace and _same_memory(v, y))
+                ]
                 if others:
                     continue
                 y.buffer.owner = root
@@ -40,7 +68,8 @@ def plan_memory(steps):
     """Sets the offset of every arena buffer of these steps.
 
     Returns:
-        (bytes needed, the lower bound: the most bytes that are alive at any one step, in-place outputs in the place of their inputs)
+        (bytes needed, the lower bound: the most bytes that are alive at any one step, in-place
+        outputs in the place of their inputs)
     """
     buffers = []
     for i, step in enumerate(steps):
@@ -52,7 +81,9 @@ def plan_memory(steps):
                     buffers.append(b)
                 b.last = i
     _reuse_inputs(steps)
-    blocks = [(b, -(-b.nbytes // ALIGN) * ALIGN, b.first, b.last) for b in buffers if b.owner is None]
+    blocks = [
+        (b, -(-b.nbytes // ALIGN) * ALIGN, b.first, b.last) for b in buffers if b.owner is None
+    ]
     least = _least(blocks, len(steps))
     total, offsets = _best(blocks, least)
     for (b, *_), at in zip(blocks, offsets):
@@ -76,12 +107,25 @@ def _least(blocks, count):
     return most
 
 
-ORDERS = (lambda b: -b[1], lambda b: -b[1] * (b[3] - b[2] + 1), lambda b: (b[2] - b[3], -b[1]))  # largest first, largest area first, longest life first
-TRIES, WORK, ENOUGH = 12, 6000, 1.02  # placements at most; blocks that they may place in all, since binding is to stay fast; the share of the bound with which the search ends
+ORDERS = (
+    lambda b: -b[1],
+    lambda b: -b[1] * (b[3] - b[2] + 1),
+    lambda b: (b[2] - b[3], -b[1]),
+)  # largest first, largest area first, longest life first
+TRIES, WORK, ENOUGH = (
+    12,
+    6000,
+    1.02,
+    # placements at most; blocks that they may place in all, since binding is to stay fast; the
+    # share of the bound with which the search ends
+)
 
 
 def _best(blocks, least):
-    """(bytes, offsets) of the smallest of several placements, in which blocks come in different orders: by ORDERS, then with whoever reaches the top of the last one (first of the best one) in front."""
+    """(bytes, offsets) of the smallest of several placements, in which blocks come in different
+    orders: by ORDERS, then with whoever reaches the top of the last one (first of the best one) in
+    front.
+    """
     best = last = (0, [], [])
     for n in range(min(TRIES, 1 + WORK // max(1, len(blocks)))):
         if n < len(ORDERS):
@@ -99,7 +143,9 @@ def _best(blocks, least):
 
 
 def _place(blocks, order):
-    """(bytes, offsets): each block, in this order, at the lowest offset where it meets nobody who lives at the same time."""
+    """(bytes, offsets): each block, in this order, at the lowest offset where it meets nobody who
+    lives at the same time.
+    """
     placed, total, offsets = [], 0, [0] * len(blocks)
     for i in order:
         _, size, first, last = blocks[i]

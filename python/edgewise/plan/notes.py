@@ -1,4 +1,7 @@
-"""What a profile says of a plan's steps: the node that each comes from, the work it does, the memory in use while it runs. The engine needs nothing of it."""
+"""What a profile says of a plan's steps: the node that each comes from, the work it does, the
+memory in use while it runs. The engine needs nothing of it.
+"""
+
 from __future__ import annotations
 
 from ..ops.dtypes import bytes_for
@@ -13,7 +16,9 @@ def _volume(numbers):
 
 
 def _conv(p):
-    return 2 * p["batch"] * p["groups"] * p["m"] * p["c"] * _volume(p["y_size"]) * _volume(p["taps"])
+    return (
+        2 * p["batch"] * p["groups"] * p["m"] * p["c"] * _volume(p["y_size"]) * _volume(p["taps"])
+    )
 
 
 def _attention(p):
@@ -21,40 +26,90 @@ def _attention(p):
     return 2 * p["batch"] * p["heads"] * pairs * (p["head_dim"] + p["v_dim"])
 
 
-# Floating-point (or integer) operations of the kernels that multiply and add for a living, by their parameters. Of others only the bytes count.
+# Floating-point (or integer) operations of the kernels that multiply and add for a living, by their
+# parameters. Of others only the bytes count.
 OPERATIONS = {
     "gemm": lambda p: 2 * p["batch0"] * p["batch1"] * p["m"] * p["n"] * p["k"],
     "matmul_nbits": lambda p: 2 * p["m"] * p["n"] * p["k"],
-    "conv": _conv, "conv_transpose": _conv, "conv_weight_grad": _conv,
-    "conv_winograd": lambda p: 2 * 16 * p["batch"] * p["m"] * p["c"] * -(-p["y_size"][1] // 2) * -(-p["y_size"][2] // 2),  # what is multiplied, not what a direct convolution would
+    "conv": _conv,
+    "conv_transpose": _conv,
+    "conv_weight_grad": _conv,
+    "conv_winograd": (
+        lambda p: (
+            2
+            * 16
+            * p["batch"]
+            * p["m"]
+            * p["c"]
+            * -(-p["y_size"][1] // 2)
+            * -(-p["y_size"][2] // 2)
+        )
+    ),  # what is multiplied, not what a direct convolution would
     "attention": _attention,
-    "integer_product": lambda p: 2 * p["items"] * p["batch"] * p["n"] * p["c"] * _volume(p["y_size"]) * _volume(p["taps"]),
-    "integer_depthwise": lambda p: 2 * p["batch"] * p["channels"] * _volume(p["y_size"]) * _volume(p["taps"]),
+    "integer_product": (
+        lambda p: (
+            2
+            * p["items"]
+            * p["batch"]
+            * p["n"]
+            * p["c"]
+            * _volume(p["y_size"])
+            * _volume(p["taps"])
+        )
+    ),
+    "integer_depthwise": (
+        lambda p: 2 * p["batch"] * p["channels"] * _volume(p["y_size"]) * _volume(p["taps"])
+    ),
     "product": lambda p: 2 * _volume(p["dims"]) * p["k"],
     "recurrent": lambda p: 2 * p["t"] * p["b"] * p["d"] * p["gates"] * p["h"] * p["h"],
     "recurrent_grad": lambda p: 2 * p["t"] * p["b"] * p["d"] * p["gates"] * p["h"] * p["h"],
     "linear_attention": lambda p: 4 * p["batch"] * p["heads"] * p["seq"] * p["dim"] * p["v_dim"],
 }
-# Those of them that may multiply bytes instead of floats, by their parameters: then a machine does several times as many. Weights of few bits meet few rows in bytes at any accuracy (core/kernels/matmul_nbits.c).
+# Those of them that may multiply bytes instead of floats, by their parameters: then a machine does
+# several times as many. Weights of few bits meet few rows in bytes at any accuracy
+# (core/kernels/matmul_nbits.c).
 INTEGER = {
-    "integer_product": lambda p: True, "integer_depthwise": lambda p: True,
-    "matmul_nbits": lambda p: not p["format"] and not p["transposed"] and (p["accuracy"] == 4 or (p["bits"] < 8 and p["m"] <= 8)),
+    "integer_product": lambda p: True,
+    "integer_depthwise": lambda p: True,
+    "matmul_nbits": (
+        lambda p: (
+            not p["format"]
+            and not p["transposed"]
+            and (p["accuracy"] == 4 or (p["bits"] < 8 and p["m"] <= 8))
+        )
+    ),
 }
 # Operands of which a kernel touches a part that data decide: as much as of the other one named.
-PARTLY = {"gather": {"x": "y"}, "gather_elements": {"x": "y"}, "gather_nd": {"x": "y"}, "gather_quantized": {"x": "y", "scales": "index"}, "scatter_nd": {"y": "updates"}, "scatter_elements": {"y": "updates"}}
+PARTLY = {
+    "gather": {"x": "y"},
+    "gather_elements": {"x": "y"},
+    "gather_nd": {"x": "y"},
+    "gather_quantized": {"x": "y", "scales": "index"},
+    "scatter_nd": {"y": "updates"},
+    "scatter_elements": {"y": "updates"},
+}
 
 
 class StepNotes:
     """Of the steps after the init steps, in order.
 
     Attributes:
-        node, op: names of the node that a step belongs to, and of its operator as it was compiled; "" for what no node asked for.
-        operations, bytes: what it computes and what it reads and writes, [at the lowest, at the highest values of the registers], between which it grows linearly.
-        integer: whether it may multiply bytes instead of floats.
-        in_use: bytes of the arena that hold something while it runs."""
+        node, op: names of the node that a step belongs to, and of its operator as it was compiled;
+        "" for what no node asked for. operations, bytes: what it computes and what it reads and
+        writes, [at the lowest, at the highest values of the registers], between which it grows
+        linearly. integer: whether it may multiply bytes instead of floats. in_use: bytes of the
+        arena that hold something while it runs.
+    """
 
     def __init__(self, node=(), op=(), operations=(), bytes=(), in_use=(), integer=()):
-        self.node, self.op, self.operations, self.bytes, self.in_use, self.integer = list(node), list(op), list(operations), list(bytes), list(in_use), list(integer)
+        self.node, self.op, self.operations, self.bytes, self.in_use, self.integer = (
+            list(node),
+            list(op),
+            list(operations),
+            list(bytes),
+            list(in_use),
+            list(integer),
+        )
 
     def __len__(self):
         return len(self.node)
@@ -64,11 +119,17 @@ class StepNotes:
         """steps: builder.Step, placed in the arena."""
         n = StepNotes()
         for s in steps:
-            n.node.append("" if s.label is None else s.label.name or next((o.name for o in s.label.outputs if o is not None), ""))
+            n.node.append(
+                ""
+                if s.label is None
+                else s.label.name or next((o.name for o in s.label.outputs if o is not None), "")
+            )
             n.op.append("" if s.label is None else s.label.op)
             n.operations.append(_operations(s))
             n.bytes.append(_moved(s))
-            n.integer.append(s.kernel.name in INTEGER and INTEGER[s.kernel.name](_at(s.params, "max")))
+            n.integer.append(
+                s.kernel.name in INTEGER and INTEGER[s.kernel.name](_at(s.params, "max"))
+            )
         n.in_use = _in_use(steps)
         return n
 
@@ -77,7 +138,9 @@ def _operations(step):
     rule = OPERATIONS.get(step.kernel.name)
     if rule is None:
         return [0, 0]
-    if not any(isinstance(x, Sym) for x in step.params.values()):  # lists of dimensions have Syms in elementwise kernels alone
+    if not any(
+        isinstance(x, Sym) for x in step.params.values()
+    ):  # lists of dimensions have Syms in elementwise kernels alone
         count = rule(step.params)
         return [count, count]
     return [rule(_at(step.params, end)) for end in ("min", "max")]
@@ -100,7 +163,9 @@ def _moved(step):
         for d, s in zip(v.shape, v.strides):
             if isinstance(d, Sym):
                 low, high = low * d.min, high * d.max
-            elif s and d != 1:  # broadcast dimensions are read again from where they were read before
+            elif (
+                s and d != 1
+            ):  # broadcast dimensions are read again from where they were read before
                 low, high = low * d, high * d
         total[0] += (n := bytes_for(v.dtype, low))
         total[1] += n if low == high else bytes_for(v.dtype, high)
@@ -129,37 +194,70 @@ def _in_use(steps):
 
 # ---- in packages ----
 
-def add_notes(blob, plans):
-    """The bytes of a package's part NOTES: those of `blob` (bytes or None) with more plans in it. plans: {file: StepNotes}.
 
-    JSON, deflated, which takes a seventh. Names stand there once; pairs that are equal as one number."""
+def add_notes(blob, plans):
+    """The bytes of a package's part NOTES: those of `blob` (bytes or None) with more plans in it.
+    plans: {file: StepNotes}.
+
+    JSON, deflated, which takes a seventh. Names stand there once; pairs that are equal as one
+    number.
+    """
     import json
     import zlib
+
     out = json.loads(zlib.decompress(blob)) if blob else {"names": [], "plans": {}}
     place = {name: i for i, name in enumerate(out["names"])}
 
     def at(name):
         return place.setdefault(name, len(place))
+
     for file, n in plans.items():
-        out["plans"][file] = {"node": [at(x) for x in n.node], "op": [at(x) for x in n.op], "operations": [x[0] if x[0] == x[1] else x for x in n.operations],
-                              "bytes": [x[0] if x[0] == x[1] else x for x in n.bytes], "in_use": n.in_use, "integer": [int(x) for x in n.integer]}
+        out["plans"][file] = {
+            "node": [at(x) for x in n.node],
+            "op": [at(x) for x in n.op],
+            "operations": [x[0] if x[0] == x[1] else x for x in n.operations],
+            "bytes": [x[0] if x[0] == x[1] else x for x in n.bytes],
+            "in_use": n.in_use,
+            "integer": [int(x) for x in n.integer],
+        }
     out["names"] = list(place)
     return zlib.compress(json.dumps(out, separators=(",", ":")).encode(), 9)
 
 
 def read_notes(blob):
-    """{file: StepNotes} of what add_notes wrote; {} where there is none, or it makes no sense: profiles then go without."""
+    """{file: StepNotes} of what add_notes wrote; {} where there is none, or it makes no sense:
+    profiles then go without.
+    """
     import json
     import zlib
+
     if not blob:
         return {}
     try:
         root = json.loads(zlib.decompressobj().decompress(bytes(blob), MOST))
         names = root["names"]
         pair = lambda x: [int(x[0]), int(x[1])] if isinstance(x, list) else [int(x)] * 2  # noqa: E731
-        return {file: StepNotes([str(names[i]) for i in p["node"]], [str(names[i]) for i in p["op"]], [pair(x) for x in p["operations"]], [pair(x) for x in p["bytes"]], [int(x) for x in p["in_use"]], [bool(x) for x in p["integer"]])
-                for file, p in root["plans"].items()}
-    except (zlib.error, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError):
+        return {
+            file: StepNotes(
+                [str(names[i]) for i in p["node"]],
+                [str(names[i]) for i in p["op"]],
+                [pair(x) for x in p["operations"]],
+                [pair(x) for x in p["bytes"]],
+                [int(x) for x in p["in_use"]],
+                [bool(x) for x in p["integer"]],
+            )
+            for file, p in root["plans"].items()
+        }
+    except (
+        zlib.error,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ):
         return {}
 
 

@@ -1,4 +1,8 @@
-"""Where a tensor lies: a buffer, an offset and strides. Transposes, slices, splits and broadcasts are views and cost no step."""
+"""Where a tensor lies: a buffer, an offset and strides.
+
+Transposes, slices, splits and broadcasts are views and cost no step.
+"""
+
 from __future__ import annotations
 
 from ..ops.dtypes import BITS, bytes_for, size_of
@@ -7,7 +11,19 @@ from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
 
 class Buffer:
     """Memory of one tensor or several views of it. kind: "arena", "const" or "slot"."""
-    __slots__ = ("kind", "nbytes", "index", "name", "first", "last", "offset", "init", "key", "owner")
+
+    __slots__ = (
+        "kind",
+        "nbytes",
+        "index",
+        "name",
+        "first",
+        "last",
+        "offset",
+        "init",
+        "key",
+        "owner",
+    )
 
     def __init__(self, kind, nbytes, name="", init=False):
         self.kind, self.nbytes, self.name, self.init = kind, nbytes, name, init
@@ -17,14 +33,26 @@ class Buffer:
 
 
 class View:
-    """A tensor in a Buffer. offset and strides: in elements (for packed elements of less than a byte, too); shape: ints and Syms, offset and strides may be Syms as well. Methods give new views; none copies."""
+    """A tensor in a Buffer. offset and strides: in elements (for packed elements of less than a
+    byte, too); shape: ints and Syms, offset and strides may be Syms as well. Methods give new
+    views; none copies.
+    """
+
     __slots__ = ("buffer", "offset", "shape", "strides", "dtype")
 
     def __init__(self, buffer, offset, shape, strides, dtype):
-        self.buffer, self.offset, self.shape, self.strides, self.dtype = buffer, offset, list(shape), list(strides), dtype
+        self.buffer, self.offset, self.shape, self.strides, self.dtype = (
+            buffer,
+            offset,
+            list(shape),
+            list(strides),
+            dtype,
+        )
 
     def _with(self, shape, strides, offset=None):
-        return View(self.buffer, self.offset if offset is None else offset, shape, strides, self.dtype)
+        return View(
+            self.buffer, self.offset if offset is None else offset, shape, strides, self.dtype
+        )
 
     def as_type(self, dtype):
         """The same bits as elements of another type of the same size."""
@@ -49,7 +77,11 @@ class View:
         """Its offset in bytes; an int or Sym."""
         if isinstance(self.offset, int) and self.offset == 0:
             return 0
-        return self.offset * BITS[self.dtype] // 8 if self.dtype in BITS else self.offset * size_of(self.dtype)
+        return (
+            self.offset * BITS[self.dtype] // 8
+            if self.dtype in BITS
+            else self.offset * size_of(self.dtype)
+        )
 
     def nbytes(self):
         """Bytes of a contiguous tensor of its (largest) shape."""
@@ -60,15 +92,23 @@ class View:
         return self._with([self.shape[p] for p in perm], [self.strides[p] for p in perm])
 
     def slice(self, axis, start, length, step=1):
-        """`length` elements from `start` on along an axis, each `step` behind the one before (negative: backwards)."""
+        """`length` elements from `start` on along an axis, each `step` behind the one before
+        (negative: backwards).
+        """
         shape, strides = list(self.shape), list(self.strides)
         offset = self.offset + start * strides[axis] if most(length) else self.offset
-        shape[axis], strides[axis] = length, abs(strides[axis]) if length == 1 else strides[axis] * step  # a stride that is never used is not negative
+        shape[axis], strides[axis] = (
+            length,
+            (abs(strides[axis]) if length == 1 else strides[axis] * step),
+        )  # a stride that is never used is not negative
         return self._with(shape, strides, offset)
 
     def drop(self, axis):
         """Without an axis: its index 0."""
-        return self._with(self.shape[:axis] + self.shape[axis + 1:], self.strides[:axis] + self.strides[axis + 1:])
+        return self._with(
+            self.shape[:axis] + self.shape[axis + 1 :],
+            self.strides[:axis] + self.strides[axis + 1 :],
+        )
 
     def drop_leading(self, count):
         """Without the first `count` dimensions: their index 0."""
@@ -76,20 +116,31 @@ class View:
 
     def unsqueeze(self, axis):
         """A dimension of 1 more, before `axis`."""
-        return self._with(self.shape[:axis] + [1] + self.shape[axis:], self.strides[:axis] + [0] + self.strides[axis:])
+        return self._with(
+            self.shape[:axis] + [1] + self.shape[axis:],
+            self.strides[:axis] + [0] + self.strides[axis:],
+        )
 
     def unsqueeze_each(self):
         """A dimension of 1 more before each one."""
-        return self._with([d for s in self.shape for d in (1, s)], [s for t in self.strides for s in (0, t)])
+        return self._with(
+            [d for s in self.shape for d in (1, s)], [s for t in self.strides for s in (0, t)]
+        )
 
     def with_batch(self, dims, strides, shift):
-        """Its last two dimensions behind others, `shift` elements further on: one matrix of many, or many."""
-        return self._with(list(dims) + self.shape[-2:], list(strides) + self.strides[-2:], self.offset + shift)
+        """Its last two dimensions behind others, `shift` elements further on: one matrix of many,
+        or many.
+        """
+        return self._with(
+            list(dims) + self.shape[-2:], list(strides) + self.strides[-2:], self.offset + shift
+        )
 
     def broadcast(self, shape):
         """As a larger shape, by ONNX's rule: what is repeated has stride 0."""
         pad = len(shape) - len(self.shape)
-        strides = [0] * pad + [0 if d == 1 and o != 1 else s for d, s, o in zip(self.shape, self.strides, shape[pad:])]
+        strides = [0] * pad + [
+            0 if d == 1 and o != 1 else s for d, s, o in zip(self.shape, self.strides, shape[pad:])
+        ]
         return self._with(shape, strides)
 
     def extended(self, axis, length):
@@ -116,7 +167,9 @@ class View:
                     if nj == len(new) or most(a) == most(b):
                         return None
                     b, nj = b * new[nj], nj + 1
-            for k in range(i, oi - 1):  # old dimensions that become one must lie one behind the other
+            for k in range(
+                i, oi - 1
+            ):  # old dimensions that become one must lie one behind the other
                 if isinstance(old[k + 1][0], Sym) or old[k][1] != old[k + 1][1] * old[k + 1][0]:
                     return None
             group, stride = [], old[oi - 1][1]
@@ -140,7 +193,11 @@ def merge_dims(shape, strides_list):
     for i, d in enumerate(shape):
         if d == 1:
             continue
-        if dims and not isinstance(d, Sym) and all(o[-1] == s[i] * d for o, s in zip(out, strides_list)):
+        if (
+            dims
+            and not isinstance(d, Sym)
+            and all(o[-1] == s[i] * d for o, s in zip(out, strides_list))
+        ):
             dims[-1] = dims[-1] * d
             for o, s in zip(out, strides_list):
                 o[-1] = s[i]

@@ -1,4 +1,5 @@
 """What one run may take: rounds of loops, compilations, bytes."""
+
 from __future__ import annotations
 
 import os
@@ -6,16 +7,26 @@ import os
 from ..errors import ModelError, OutOfMemory
 from ..ops.budget import MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE
 
-WORDS = 8     # bytes of a reference
-TEXT = 49     # bytes of an empty str
+WORDS = 8  # bytes of a reference
+TEXT = 49  # bytes of an empty str
 
 
 class Budget:
-    """Limits of the runs of a session, and what the present one has used of them (memory apart: session.memory.Pool counts it)."""
+    """Limits of the runs of a session, and what the present one has used of them (memory apart:
+    session.memory.Pool counts it).
+    """
 
-    def __init__(self, max_memory_bytes=None, max_loop_trips=MAX_LOOP_TRIPS, max_compilations=MAX_COMPILATIONS):
+    def __init__(
+        self,
+        max_memory_bytes=None,
+        max_loop_trips=MAX_LOOP_TRIPS,
+        max_compilations=MAX_COMPILATIONS,
+    ):
         machine = _machine_memory()
-        self.max_memory_bytes, self.max_arena_bytes = max_memory_bytes or int(machine * MEMORY_SHARE), max_memory_bytes or machine
+        self.max_memory_bytes, self.max_arena_bytes = (
+            max_memory_bytes or int(machine * MEMORY_SHARE),
+            max_memory_bytes or machine,
+        )
         self.max_loop_trips, self.max_compilations = max_loop_trips, max_compilations
         self.trips = self.compilations = 0
 
@@ -27,18 +38,31 @@ class Budget:
         """A loop goes round once more. Raises ModelError."""
         self.trips += 1
         if self.trips > self.max_loop_trips:
-            raise ModelError(f"its loops went round {self.max_loop_trips} times", where, "If they are right, set SessionOptions.max_loop_trips; else check what ends them.")
+            raise ModelError(
+                f"its loops went round {self.max_loop_trips} times",
+                where,
+                "If they are right, set SessionOptions.max_loop_trips; else check what ends them.",
+            )
 
     def compilation(self, where):
         """A plan is compiled. Raises ModelError."""
         self.compilations += 1
         if self.compilations > self.max_compilations:
-            raise ModelError(f"{self.max_compilations} plans were compiled in one run", where, "Shapes change in each round of a loop: if that is right, set SessionOptions.max_compilations; else check what ends it.")
+            raise ModelError(
+                f"{self.max_compilations} plans were compiled in one run",
+                where,
+                "Shapes change in each round of a loop: if that is right, set"
+                " SessionOptions.max_compilations; else check what ends it.",
+            )
 
     def arena(self, nbytes, where):
         """A plan needs so many bytes for its activations. Raises OutOfMemory."""
         if nbytes > self.max_arena_bytes:
-            raise OutOfMemory(f"{nbytes} bytes for activations, {self.max_arena_bytes} are allowed", where, "Use a smaller batch, sequence or model, or raise SessionOptions.max_memory_bytes.")
+            raise OutOfMemory(
+                f"{nbytes} bytes for activations, {self.max_arena_bytes} are allowed",
+                where,
+                "Use a smaller batch, sequence or model, or raise SessionOptions.max_memory_bytes.",
+            )
 
 
 def strings_bytes(strings):

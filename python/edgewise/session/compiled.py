@@ -1,4 +1,5 @@
 """A plan in the engine, with what it takes and gives as RunTensors."""
+
 from __future__ import annotations
 
 from ..bind import RUN_SEED
@@ -7,8 +8,9 @@ from ..ops.dtypes import INT64, NAME, pack
 from ..ops.values import RunTensor
 from ..plan import compile_graph
 
-
-QUICK = 1e5   # operations and bytes of a plan, most of which the notes know: far below what takes a second anywhere
+# operations and bytes of a plan, most of which the notes know: far below what takes a second
+# anywhere
+QUICK = 1e5
 
 
 def _work(plan):
@@ -18,26 +20,56 @@ def _work(plan):
 
 
 class Compiled:
-    """A loaded plan. session: has engine, store, pool, watch, ends, direct, budget and the `seeds` of the run. results: {output name: (slot or None, dtype, shape)}."""
+    """A loaded plan. session: has engine, store, pool, watch, ends, direct, budget and the `seeds`
+    of the run. results: {output name: (slot or None, dtype, shape)}.
+    """
 
     def __init__(self, session, plan, bound):
-        self.session, self.engine, self.pool, self.plan, self.direct = session, session.engine, session.pool, plan, session.direct
-        self.bound_by = None   # the direct.DirectRun whose buffers the slots are bound to
-        session.budget.arena(plan.arena_bytes, next((label for label in plan.labels if label), "graph"))
+        self.session, self.engine, self.pool, self.plan, self.direct = (
+            session,
+            session.engine,
+            session.pool,
+            plan,
+            session.direct,
+        )
+        self.bound_by = None  # the direct.DirectRun whose buffers the slots are bound to
+        session.budget.arena(
+            plan.arena_bytes, next((label for label in plan.labels if label), "graph")
+        )
         try:
             self.loaded = self.engine.load(plan)
-        except PlanError as e:  # made a moment ago, not damaged: some step is not what its kernel takes
-            raise UnsupportedOp(f"the engine does not take what it becomes ({e.what})", e.where or "graph", "Check the shapes and types that were fed; if they are right, report this model.") from e
+        except (
+            PlanError
+        ) as e:  # made a moment ago, not damaged: some step is not what its kernel takes
+            raise UnsupportedOp(
+                f"the engine does not take what it becomes ({e.what})",
+                e.where or "graph",
+                "Check the shapes and types that were fed; if they are right, report this model.",
+            ) from e
         fresh = []
         try:
             self.loaded.watch, self.loaded.ends = session.watch, session.ends
             self.loaded.quick = plan.notes is not None and _work(plan) < QUICK
             fresh = session.store.connect(self.loaded)
-            kinds = {kind: {s.name: (i, s.nbytes) for i, s in enumerate(plan.slots) if s.kind == kind} for kind in ("input", "output")}
+            kinds = {
+                kind: {s.name: (i, s.nbytes) for i, s in enumerate(plan.slots) if s.kind == kind}
+                for kind in ("input", "output")
+            }
             self.inputs, outputs = kinds["input"], kinds["output"]
-            self.results = {name: (*outputs[name if name in outputs else name + "~output"], v.dtype, list(v.shape)) for name, v in bound.outputs.items()}
-            self.loaded.title = "; ".join(f"{name} {NAME[v.dtype]}[{', '.join(map(str, v.shape))}]" for name, v in bound.inputs.items() if name in self.inputs)
-            self.bound = {}   # slot: (address, bytes)
+            self.results = {
+                name: (
+                    *outputs[name if name in outputs else name + "~output"],
+                    v.dtype,
+                    list(v.shape),
+                )
+                for name, v in bound.outputs.items()
+            }
+            self.loaded.title = "; ".join(
+                f"{name} {NAME[v.dtype]}[{', '.join(map(str, v.shape))}]"
+                for name, v in bound.inputs.items()
+                if name in self.inputs
+            )
+            self.bound = {}  # slot: (address, bytes)
             session.store.init(self.loaded, fresh)
         except BaseException:
             session.store.forget(fresh)
@@ -82,7 +114,9 @@ class Compiled:
 
 
 class Known:
-    """A part of a graph of which nothing is left to compute: its outputs are its inputs and what binding computed."""
+    """A part of a graph of which nothing is left to compute: its outputs are its inputs and what
+    binding computed.
+    """
 
     def __init__(self):
         self.passed, self.numbers = {}, {}
@@ -92,7 +126,9 @@ class Known:
         self.passed = bound.take_passed()
         for name, v in list(bound.outputs.items()):
             if v.numbers is not None and v.tensor is None:
-                self.numbers[name] = RunTensor(v.dtype, v.shape, pack(v.dtype, v.numbers), numbers=list(v.numbers))
+                self.numbers[name] = RunTensor(
+                    v.dtype, v.shape, pack(v.dtype, v.numbers), numbers=list(v.numbers)
+                )
                 del bound.outputs[name]
 
 
@@ -100,10 +136,19 @@ def compile_part(session, graph, tensors, known, names):
     """Compiles a graph for RunTensors.
 
     Args:
-        tensors: {input name: RunTensor}. known: {input name: numbers} that shapes depend on. names: outputs.
+        tensors: {input name: RunTensor}. known: {input name: numbers} that shapes depend on. names:
+        outputs.
     Returns:
         (Known, Compiled or None where nothing is left to run)
     """
     passed = Known()
-    plan, bound = compile_graph(graph, {n: list(v.shape) for n, v in tensors.items()}, {n: v.dtype for n, v in tensors.items()}, known, outputs=names, transform=passed.take, run_seed=True)
+    plan, bound = compile_graph(
+        graph,
+        {n: list(v.shape) for n, v in tensors.items()},
+        {n: v.dtype for n, v in tensors.items()},
+        known,
+        outputs=names,
+        transform=passed.take,
+        run_seed=True,
+    )
     return passed, Compiled(session, plan, bound) if bound.outputs else None

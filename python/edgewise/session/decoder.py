@@ -1,4 +1,5 @@
 """`CausalLM`: a language model with its caches, ready to generate."""
+
 from __future__ import annotations
 
 import os
@@ -10,10 +11,10 @@ from ..compile import compile_package
 from ..engine import Ends, Owner, Place, default_engine
 from ..errors import EngineError, InputError, OutOfMemory, PackageError
 from ..ir import Tensor
+from ..manifest_limits import CACHE_DTYPES
 from ..onnx import FileSource
 from ..onnx.source import LazyFileSource
 from ..ops.kernel import kernel_table
-from ..manifest_limits import CACHE_DTYPES
 from ..package import Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
@@ -22,7 +23,9 @@ from .weights import WeightStore, key_of
 
 
 def folder_files(path):
-    """{relative name: FileSource} of a model folder (Hugging Face layout), or of the folder of one .onnx file."""
+    """{relative name: FileSource} of a model folder (Hugging Face layout), or of the folder of one
+    .onnx file.
+    """
     path = os.fspath(path)
     root = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
     files = {}
@@ -41,64 +44,128 @@ def folder_files(path):
 
 
 def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):
-    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters that there is to be room for. cache_dtype: as CausalLM's."""
+    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters
+    that there is to be room for. cache_dtype: as CausalLM's.
+    """
     try:
         path = os.fsdecode(model)
     except TypeError:
-        raise InputError(f"a {type(model).__name__} is no model", "model", "Give a model folder, an .onnx file or an .edge package.") from None
+        raise InputError(
+            f"a {type(model).__name__} is no model",
+            "model",
+            "Give a model folder, an .onnx file or an .edge package.",
+        ) from None
     if path.endswith(".edge"):
         if lora is not None:
-            raise InputError("a package is compiled already", "lora", "Build it with `edgewise build --train lora`, or pass the model's folder.")
+            raise InputError(
+                "a package is compiled already",
+                "lora",
+                "Build it with `edgewise build --train lora`, or pass the model's folder.",
+            )
         return check_cache_dtype(Package.read(FileSource(path)), cache_dtype)
     if "\0" in path or not os.path.exists(path):
-        raise InputError("there is no such file or folder", path, "Give a model folder, an .onnx file or an .edge package.")
+        raise InputError(
+            "there is no such file or folder",
+            path,
+            "Give a model folder, an .onnx file or an .edge package.",
+        )
     files, root = folder_files(path)
     chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
-    return compile_package(files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype)
+    return compile_package(
+        files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype
+    )
 
 
 def check_cache_dtype(package, cache_dtype):
-    """The package; InputError where keys and values are asked for as something else than what its plans keep."""
+    """The package; InputError where keys and values are asked for as something else than what its
+    plans keep.
+    """
     built = package.manifest.get("decoder", {}).get("cache_dtype", CACHE_DTYPES[0])
     if cache_dtype is not None and cache_dtype != built:
-        raise InputError(f"the package was built to keep keys and values as {built}, not as {cache_dtype!r}", "cache_dtype", f"Build it with `edgewise build --cache-dtype`, which takes {' or '.join(CACHE_DTYPES)}, or pass the model's folder.")
+        raise InputError(
+            f"the package was built to keep keys and values as {built}, not as {cache_dtype!r}",
+            "cache_dtype",
+            "Build it with `edgewise build --cache-dtype`, which takes"
+            f" {' or '.join(CACHE_DTYPES)}, or pass the model's folder.",
+        )
     return package
 
 
 def run_cost(tokens):
-    """What a run of so many tokens costs, in halves of what each further token of a long one does: measured with float32, int8 and 4-bit models of 135M parameters. (The same in web/src/decoder.ts.)"""
+    """What a run of so many tokens costs, in halves of what each further token of a long one does:
+    measured with float32, int8 and 4-bit models of 135M parameters. (The same in
+    web/src/decoder.ts.)
+    """
     return 9 if tokens == 1 else 20 + 2 * tokens
 
 
 class CausalLM(Owner):
     """A decoder-only language model.
 
-    It may be used from several threads at once: forwards queue, each sequence has its own cache, and generations of several threads give what each gives alone.
+    It may be used from several threads at once: forwards queue, each sequence has its own cache,
+    and generations of several threads give what each gives alone.
 
     Args:
         model: path of a model folder, an .onnx file or an .edge package; or a Package.
-        dtype: which .onnx file of a folder. capacity: most tokens of a sequence. engine: default the process's.
-        cache_dtype: what keys and values are kept as, when a model is compiled: "float32", or "float16", which takes half the memory. Default: float16 where the model declares its caches so, else float32.
-        verify: whether weights of an .edge package are compared with their checksums as they are loaded.
-        states: {name: engine.Place} of adapters and parameters that live elsewhere, as in a training session; adapters that are not there are zeros (off).
+        dtype: which .onnx file of a folder. capacity: most tokens of a sequence. engine: default
+        the process's. cache_dtype: what keys and values are kept as, when a model is compiled:
+        "float32", or "float16", which takes half the memory. Default: float16 where the model
+        declares its caches so, else float32. verify: whether weights of an .edge package are
+        compared with their checksums as they are loaded. states: {name: engine.Place} of adapters
+        and parameters that live elsewhere, as in a training session; adapters that are not there
+        are zeros (off).
 
-    Attributes: vocab_size; max_length (tokens a sequence may have); cache_dtype; config, generation_config (dicts); package; engine.
-    Sequences are numbers from open(); each has its own cache.
+    Attributes: vocab_size; max_length (tokens a sequence may have); cache_dtype; config,
+    generation_config (dicts); package; engine. Sequences are numbers from open(); each has its own
+    cache.
     """
 
-    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, cache_dtype=None, verify=True):
-        self.states, self.watch, self.ends, self.busy, self.closed = dict(states or {}), Watch(), Ends(), False, False
+    def __init__(
+        self,
+        model,
+        dtype=None,
+        capacity=None,
+        engine=None,
+        states=None,
+        cache_dtype=None,
+        verify=True,
+    ):
+        self.states, self.watch, self.ends, self.busy, self.closed = (
+            dict(states or {}),
+            Watch(),
+            Ends(),
+            False,
+            False,
+        )
         self.start_lock()
-        self.package = check_cache_dtype(model, cache_dtype) if isinstance(model, Package) else open_package(model, dtype, capacity, cache_dtype=cache_dtype)
+        self.package = (
+            check_cache_dtype(model, cache_dtype)
+            if isinstance(model, Package)
+            else open_package(model, dtype, capacity, cache_dtype=cache_dtype)
+        )
         self.engine = engine or default_engine()
         manifest = self.package.manifest
         if manifest.get("table_hash") != kernel_table().hash:
-            raise PackageError("it was made for another version of the engine", "package", "Build it again with this version.")
+            raise PackageError(
+                "it was made for another version of the engine",
+                "package",
+                "Build it again with this version.",
+            )
         if "decoder" not in manifest:
-            raise PackageError(f"its task is '{manifest.get('task')}'", "package", "Text generation needs a package of a language model, built without --dims.")
+            raise PackageError(
+                f"its task is '{manifest.get('task')}'",
+                "package",
+                "Text generation needs a package of a language model, built without --dims.",
+            )
         d = manifest["decoder"]
-        self.vocab_size, self.max_length, self.recompute = d["vocab_size"], d["capacity"], bool(d.get("recompute"))
-        self.prefill_chunk = None if self.recompute else max(p["tokens"] for p in d["plans"])  # tokens between two looks at an abort signal
+        self.vocab_size, self.max_length, self.recompute = (
+            d["vocab_size"],
+            d["capacity"],
+            bool(d.get("recompute")),
+        )
+        self.prefill_chunk = (
+            None if self.recompute else max(p["tokens"] for p in d["plans"])
+        )  # tokens between two looks at an abort signal
         self.config = self.package.json("config.json", {})
         self.generation_config = self.package.json("generation_config.json", {})
         self.cache_bytes = {c["name"]: c["bytes"] for c in d["caches"]}
@@ -117,10 +184,14 @@ class CausalLM(Owner):
             raise
 
     def weight(self, slot):
-        """The Tensor (bytes as uint8) of a weight slot that the manifest describes, in the file where it lies."""
+        """The Tensor (bytes as uint8) of a weight slot that the manifest describes, in the file
+        where it lies.
+        """
         w = self.weights[slot["name"]]
         source = self.package.source(w["file"])
-        while hasattr(source, "source") and hasattr(source, "offset"):  # a part of a package: to the file itself, so that it can be mapped
+        while hasattr(source, "source") and hasattr(
+            source, "offset"
+        ):  # a part of a package: to the file itself, so that it can be mapped
             w = {**w, "offset": w["offset"] + source.offset}
             source = source.source
         return Tensor(w["name"], 2, (w["bytes"],), source, w["offset"], w["bytes"])
@@ -149,7 +220,9 @@ class CausalLM(Owner):
         return self.states[name]
 
     def refresh(self, changed=None):
-        """Computes again what follows from weights of these names (default: those that live elsewhere), after they have changed."""
+        """Computes again what follows from weights of these names (default: those that live
+        elsewhere), after they have changed.
+        """
         with self.lock:
             for p in self.plans:
                 self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
@@ -167,8 +240,13 @@ class CausalLM(Owner):
                 for a in caches.values():
                     self.engine.free(a)
                 if isinstance(e, OutOfMemory):
-                    raise OutOfMemory(f"the attention cache of a sequence of up to {self.max_length} tokens takes {sum(self.cache_bytes.values())} bytes, which could not be had", "engine memory",
-                                      "Load or build the model with a smaller capacity, close other sequences, or keep keys and values as float16 (cache_dtype).") from None
+                    raise OutOfMemory(
+                        f"the attention cache of a sequence of up to {self.max_length} tokens takes"
+                        f" {sum(self.cache_bytes.values())} bytes, which could not be had",
+                        "engine memory",
+                        "Load or build the model with a smaller capacity, close other sequences, or"
+                        " keep keys and values as float16 (cache_dtype).",
+                    ) from None
                 raise
             handle, self.next = self.next, self.next + 1
             self.sequences[handle] = [caches, []]
@@ -183,14 +261,23 @@ class CausalLM(Owner):
         state = self.sequences.get(sequence) if isinstance(sequence, int) else None
         if state is None:
             self._check_open()
-            raise InputError(f"{sequence!r} is no open sequence", "sequence", "Use a number from open() that close() has not had.")
+            raise InputError(
+                f"{sequence!r} is no open sequence",
+                "sequence",
+                "Use a number from open() that close() has not had.",
+            )
         return state
 
     def close(self, sequence):
-        """Frees a sequence's cache, after a forward that another thread is in. InputError where it is not open."""
+        """Frees a sequence's cache, after a forward that another thread is in.
+
+        InputError where it is not open.
+        """
         self.state(sequence)
         caches, _ = self.sequences.pop(sequence)
-        self.closing.append(caches)  # a generator that is collected closes its sequences, too, and must not wait
+        self.closing.append(
+            caches
+        )  # a generator that is collected closes its sequences, too, and must not wait
         if self.lock.acquire(blocking=False):
             try:
                 if not self.busy:
@@ -221,22 +308,35 @@ class CausalLM(Owner):
         with self.lock:
             tokens = self.state(sequence)[1]
             if type(length) is not int or not 0 <= length <= len(tokens):
-                raise InputError(f"{length!r} is no length of a sequence of {len(tokens)} tokens", "truncate", f"Give one from 0 to {len(tokens)}.")
+                raise InputError(
+                    f"{length!r} is no length of a sequence of {len(tokens)} tokens",
+                    "truncate",
+                    f"Give one from 0 to {len(tokens)}.",
+                )
             del tokens[length:]
 
     def forward(self, sequence, ids, reason=None):
-        """Appends tokens; returns the engine address of float32[vocab_size] logits behind the last one, valid until the next forward of any sequence (hold `lock` until you have read them where other threads
-        use the model, too).
+        """Appends tokens; returns the engine address of float32[vocab_size] logits behind the last
+        one, valid until the next forward of any sequence (hold `lock` until you have read them
+        where other threads use the model, too).
 
-        reason: function that returns an error with which the forward is to end early, or None; it is asked from another thread, too.
-        Raises InputError when an id is outside the vocabulary or the sequence would exceed max_length; the sequence is then as before."""
+        reason: function that returns an error with which the forward is to end early, or None; it
+        is asked from another thread, too. Raises InputError when an id is outside the vocabulary or
+        the sequence would exceed max_length; the sequence is then as before.
+        """
         try:
             ids = [index(i) for i in ids]
         except TypeError:
-            raise InputError(f"{str(ids)[:100]} are no token ids", "forward", "Give a list of integers.") from None
+            raise InputError(
+                f"{str(ids)[:100]} are no token ids", "forward", "Give a list of integers."
+            ) from None
         with self.lock:
             if self.busy:
-                raise EngineError("this thread is amid a forward of this model", "forward", "Do not run models in a signal handler.")
+                raise EngineError(
+                    "this thread is amid a forward of this model",
+                    "forward",
+                    "Do not run models in a signal handler.",
+                )
             try:
                 self.busy = True
                 with self.ends.watch(reason):
@@ -250,10 +350,18 @@ class CausalLM(Owner):
         if not ids:
             raise InputError("no tokens", "forward", "Give at least one token id.")
         if len(state[1]) + len(ids) > self.max_length:
-            raise InputError(f"{len(state[1])} + {len(ids)} tokens do not fit in {self.max_length}", "forward", "Use a shorter prompt, or build the model with a larger capacity.")
+            raise InputError(
+                f"{len(state[1])} + {len(ids)} tokens do not fit in {self.max_length}",
+                "forward",
+                "Use a shorter prompt, or build the model with a larger capacity.",
+            )
         bad = next((i for i in ids if not 0 <= i < self.vocab_size), None)
         if bad is not None:
-            raise InputError(f"token id {bad} is outside the vocabulary of {self.vocab_size}", "forward", "Use the model's own tokenizer.")
+            raise InputError(
+                f"token id {bad} is outside the vocabulary of {self.vocab_size}",
+                "forward",
+                "Use the model's own tokenizer.",
+            )
         before = len(state[1])
         try:
             if self.recompute:
@@ -264,7 +372,7 @@ class CausalLM(Owner):
                 return logits
             while ids:
                 plan = self.choose(len(ids), len(state[1]))
-                part, ids = ids[:plan.tokens], ids[plan.tokens:]
+                part, ids = ids[: plan.tokens], ids[plan.tokens :]
                 logits = plan.run(sequence, part, len(state[1]))
                 state[1] = state[1] + part
             return logits
@@ -273,28 +381,43 @@ class CausalLM(Owner):
             raise
 
     def choose(self, count, past):
-        """The plan for the next run: the first of those that together take `count` tokens at the lowest cost, the longest first. A padded run costs what a full one does."""
+        """The plan for the next run: the first of those that together take `count` tokens at the
+        lowest cost, the longest first. A padded run costs what a full one does.
+        """
         fitting = [p for p in reversed(self.plans) if past + p.tokens <= self.max_length]
         if not fitting:
-            raise InputError(f"no run of the model fits between {past} tokens and its limit of {self.max_length}", "forward", "Use a shorter sequence; a model with a plan for single tokens reaches its limit.")
+            raise InputError(
+                f"no run of the model fits between {past} tokens and its limit of"
+                f" {self.max_length}",
+                "forward",
+                "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
+            )
         if count >= fitting[0].tokens:
             return fitting[0]
         costs = [0]
         for n in range(1, count + 1):
-            least, best = min(((run_cost(p.tokens) + costs[max(n - p.tokens, 0)], i) for i, p in enumerate(fitting)))
+            least, best = min(
+                (run_cost(p.tokens) + costs[max(n - p.tokens, 0)], i) for i, p in enumerate(fitting)
+            )
             costs.append(least)
         return fitting[best]
 
     def profile(self):
-        """A profile.Profile of what the model runs in a `with` block: `with lm.profile() as p: generate(lm, ids)`; then `print(p)`, `p.save("trace.json")`."""
+        """A profile.Profile of what the model runs in a `with` block: `with lm.profile() as p:
+        generate(lm, ids)`; then `print(p)`, `p.save("trace.json")`.
+        """
         return Profile(self.engine, [self.watch])
 
     def logits(self, address):
         """The logits at an address as a list of floats."""
-        return list(struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size)))
+        return list(
+            struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size))
+        )
 
     def free(self):
-        """Gives back all engine memory, after a forward that another thread is in; what is called afterwards raises InputError."""
+        """Gives back all engine memory, after a forward that another thread is in; what is called
+        afterwards raises InputError.
+        """
         with self.lock:
             self._free()
 
@@ -312,7 +435,8 @@ class CausalLM(Owner):
 
     def __del__(self):
         try:
-            self._free()  # without the lock: nobody can use it any more, and finalizers must not wait
+            # without the lock: nobody can use it any more, and finalizers must not wait
+            self._free()
         except Exception:
             pass
 
@@ -320,7 +444,9 @@ class CausalLM(Owner):
 class _DecoderPlan:
     def __init__(self, lm, described):
         self.lm, self.tokens, self.bound = lm, described["tokens"], None
-        slots = [Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]]
+        slots = [
+            Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]
+        ]
         for slot, s in zip(slots, described["slots"]):
             if slot.kind == "weight":
                 slot.tensor = lm.weight(s)
@@ -328,14 +454,34 @@ class _DecoderPlan:
         self.registers = described["registers"]
         data = bytes(lm.package.file(described["file"]))
         kernels, init = step_kernels(data)
-        plan = Plan(data, slots, list(self.registers), lm.package.labels.get(described["file"], []), kernels, 0, init, notes=lm.notes.get(described["file"]))
+        plan = Plan(
+            data,
+            slots,
+            list(self.registers),
+            lm.package.labels.get(described["file"], []),
+            kernels,
+            0,
+            init,
+            notes=lm.notes.get(described["file"]),
+        )
         plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
         self.loaded = lm.engine.load(plan)
-        self.loaded.watch, self.loaded.ends, self.loaded.title = lm.watch, lm.ends, described["file"]
+        self.loaded.watch, self.loaded.ends, self.loaded.title = (
+            lm.watch,
+            lm.ends,
+            described["file"],
+        )
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):
-                place = lm.buffer(s.name, s.nbytes if s.kind == "output" else 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"]))
+                place = lm.buffer(
+                    s.name,
+                    (
+                        s.nbytes
+                        if s.kind == "output"
+                        else 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
+                    ),
+                )
                 self.loaded.bind(i, *place)
                 if s.kind == "input":
                     self.input = place.address
@@ -351,7 +497,14 @@ class _DecoderPlan:
         caches = self.lm.sequences[sequence][0] if sequence is not None else None
         for i, s in enumerate(self.slots):
             if s.kind == "cache":
-                self.loaded.bind(i, *(Place(caches[s.name], self.lm.cache_bytes[s.name]) if caches else self.lm.buffer("cache/" + s.name, s.nbytes)))
+                self.loaded.bind(
+                    i,
+                    *(
+                        Place(caches[s.name], self.lm.cache_bytes[s.name])
+                        if caches
+                        else self.lm.buffer("cache/" + s.name, s.nbytes)
+                    ),
+                )
         self.bound = sequence
 
     def run(self, sequence, ids, past):

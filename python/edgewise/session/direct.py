@@ -1,9 +1,13 @@
-"""Runs without detours: feeds of shapes that were seen before are copied into buffers that stay bound, plans run one after the other, and outputs are copied out.
+"""Runs without detours: feeds of shapes that were seen before are copied into buffers that stay
+bound, plans run one after the other, and outputs are copied out.
 
-For small models what happens around the plans takes longer than the plans. So the second run for the same shapes leaves a `DirectRun` behind, if nothing stood between its plans (loops, strings and
-so on) and everything it takes and gives is an ordinary array. It holds for feeds of those types and shapes as long as the numbers that shapes and branches depend on are the same; otherwise the
-driver runs the model, as it did before.
+For small models what happens around the plans takes longer than the plans. So the second run for
+the same shapes leaves a `DirectRun` behind, if nothing stood between its plans (loops, strings and
+so on) and everything it takes and gives is an ordinary array. It holds for feeds of those types and
+shapes as long as the numbers that shapes and branches depend on are the same; otherwise the driver
+runs the model, as it did before.
 """
+
 from __future__ import annotations
 
 from time import perf_counter
@@ -16,9 +20,11 @@ from ..ops.dtypes import bytes_for
 from ..ops.symbolic import product
 from ..ops.values import RunTensor
 
-MOST_RUNS = 8           # kept for one choice of outputs, the last ones used
-MOST_CHOICES = 4        # of outputs
-MOST_BYTES = 16 << 20   # of the buffers of one: the copies of larger ones take longer than the detours
+MOST_RUNS = 8  # kept for one choice of outputs, the last ones used
+MOST_CHOICES = 4  # of outputs
+MOST_BYTES = (
+    16 << 20
+)  # of the buffers of one: the copies of larger ones take longer than the detours
 MOST_NUMBERS = 1 << 10  # bytes of numbers that are compared
 
 
@@ -26,11 +32,19 @@ class DirectRuns:
     """The DirectRuns of a session."""
 
     def __init__(self, session):
-        self.session, self.kept = session, {}   # {names of the outputs that were asked for: [DirectRun]}
-        self.seen, self.hopeless = None, set()   # the last run's outputs, types and shapes; those for which there is no direct run
+        self.session, self.kept = (
+            session,
+            {},
+        )  # {names of the outputs that were asked for: [DirectRun]}
+        self.seen, self.hopeless = (
+            None,
+            set(),
+        )  # the last run's outputs, types and shapes; those for which there is no direct run
 
     def run(self, output_names, input_feed):
-        """The outputs; None where there is no run for such feeds, or another one for their numbers."""
+        """The outputs; None where there is no run for such feeds, or another one for their
+        numbers.
+        """
         if not self.kept or type(input_feed) is not dict:
             return None
         try:
@@ -48,10 +62,14 @@ class DirectRuns:
         return None
 
     def learn(self, output_names, program, feeds, values):
-        """After the driver's run of a program with these outputs: keeps a DirectRun where that is possible. feeds: {name: (dtype, shape), or None for what is no tensor of numbers}."""
+        """After the driver's run of a program with these outputs: keeps a DirectRun where that is
+        possible. feeds: {name: (dtype, shape), or None for what is no tensor of numbers}.
+        """
         key = None if output_names is None else tuple(output_names)
         signature = (key, tuple(feeds.items()))
-        if self.session.budget.compilations or signature != self.seen:  # shapes that come once are not worth it
+        if (
+            self.session.budget.compilations or signature != self.seen
+        ):  # shapes that come once are not worth it
             self.seen = signature
             return
         if signature in self.hopeless:
@@ -66,7 +84,9 @@ class DirectRuns:
         runs = self.kept.pop(key, [])
         while len(self.kept) >= MOST_CHOICES:
             del self.kept[next(iter(self.kept))]
-        self.kept[key] = runs  # the list stays the same object: another thread may be waiting to search it
+        self.kept[key] = (
+            runs  # the list stays the same object: another thread may be waiting to search it
+        )
         runs.insert(0, direct)
         del runs[MOST_RUNS:]
 
@@ -78,7 +98,10 @@ class DirectRuns:
 
 
 class Buffer:
-    """Engine memory of a DirectRun, which keeps it for later runs: it is no part of what one run may take (`Pool.most`)."""
+    """Engine memory of a DirectRun, which keeps it for later runs: it is no part of what one run
+    may take (`Pool.most`).
+    """
+
     __slots__ = ("engine", "address")
 
     def __init__(self, engine, nbytes: int):
@@ -91,7 +114,10 @@ class Buffer:
 
 
 class DirectRun:
-    """inputs: [(name, view)]; feeds_compared, and in `steps` compared: [(memoryview, bytes it must hold)]; steps: [(Compiled, address of the plan, [(slot, address, bytes)], compared)]; outputs: [view]."""
+    """inputs: [(name, view)]; feeds_compared, and in `steps` compared: [(memoryview, bytes it must
+    hold)]; steps: [(Compiled, address of the plan, [(slot, address, bytes)], compared)]; outputs:
+    [view].
+    """
 
     def __init__(self, session):
         self.session, self.engine, self.memories = session, session.engine, []
@@ -101,7 +127,11 @@ class DirectRun:
     @staticmethod
     def make(session, program, feeds, values):
         """A DirectRun, or None."""
-        if not all(hasattr(u, "last") and u.last is not None for u, _ in program.units) or None in feeds.values() or not all(isinstance(v, RunTensor) for v in values):
+        if (
+            not all(hasattr(u, "last") and u.last is not None for u, _ in program.units)
+            or None in feeds.values()
+            or not all(isinstance(v, RunTensor) for v in values)
+        ):
             return None
         direct = DirectRun(session)
         if not direct._connect(program, feeds, values):
@@ -109,7 +139,9 @@ class DirectRun:
         return direct
 
     def _buffer(self, nbytes, data=None):
-        """(address, memoryview) of memory of its own; None where there is none to be seen from Python, or too much."""
+        """(address, memoryview) of memory of its own; None where there is none to be seen from
+        Python, or too much.
+        """
         self.nbytes += nbytes
         if self.nbytes > MOST_BYTES:
             return None
@@ -168,7 +200,11 @@ class DirectRun:
             self.steps.append((compiled, compiled.loaded.handle, binds, compared))
         for name, v in zip(program.names, values):
             place = places.get(name)
-            view = view_of(place[1][:v.nbytes], v.dtype, v.shape) if place is not None and v.nbytes else None
+            view = (
+                view_of(place[1][: v.nbytes], v.dtype, v.shape)
+                if place is not None and v.nbytes
+                else None
+            )
             if view is None:
                 return False
             self.outputs.append(view)
@@ -186,12 +222,20 @@ class DirectRun:
         return True
 
     def run(self, input_feed):
-        """The outputs for feeds that fit; None where their numbers, or those that a plan computed, lead elsewhere."""
+        """The outputs for feeds that fit; None where their numbers, or those that a plan computed,
+        lead elsewhere.
+        """
         session, engine, run_plan = self.session, self.engine, self.run_plan
         with session.lock:
             if session.busy:
-                raise EngineError("this thread is amid a run of this session", session.graph.name or "InferenceSession", "Do not run models in a signal handler.")
-            if session.watch.profile is not None or any(compiled.loaded.handle != handle for compiled, handle, _, _ in self.steps):
+                raise EngineError(
+                    "this thread is amid a run of this session",
+                    session.graph.name or "InferenceSession",
+                    "Do not run models in a signal handler.",
+                )
+            if session.watch.profile is not None or any(
+                compiled.loaded.handle != handle for compiled, handle, _, _ in self.steps
+            ):
                 return None  # somebody watches, or a plan was freed meanwhile
             try:
                 session.busy = True

@@ -1,4 +1,7 @@
-"""Runs programs (program.py): compiled parts, and between them what only the host can do: loops, branches, sequences, strings."""
+"""Runs programs (program.py): compiled parts, and between them what only the host can do: loops,
+branches, sequences, strings.
+"""
+
 from __future__ import annotations
 
 from ..bind import HALF, LATEST, MAX_NESTING
@@ -32,18 +35,27 @@ class Driver:
     direct = property(lambda self: self.session.direct)
 
     def start(self, program, feeds, seed=None):
-        """Runs a whole model. feeds: {name: value}; seed: what its random numbers follow from, None: an unpredictable one. Returns the values of the program's outputs."""
+        """Runs a whole model. feeds: {name: value}; seed: what its random numbers follow from,
+        None: an unpredictable one. Returns the values of the program's outputs.
+        """
         self.runs += 1
         self.depth = 0
         self.seeds = RunSeeds(seed)
         self.budget.start()
         outputs = {o.name: o for o in program.graph.outputs}
-        return [self.declared(v, outputs[name]) for name, v in zip(program.names, self.call(program, feeds))]
+        return [
+            self.declared(v, outputs[name])
+            for name, v in zip(program.names, self.call(program, feeds))
+        ]
 
     def call(self, program, values, around=None):
         """The outputs of a program. around: the Scope around it."""
         if self.depth >= MAX_NESTING:
-            raise ModelError("its functions and subgraphs are nested too deeply", program.graph.name or "graph", "Export the model again.")
+            raise ModelError(
+                "its functions and subgraphs are nested too deeply",
+                program.graph.name or "graph",
+                "Export the model again.",
+            )
         scope = Scope(values, around)
         units, done, ends = program.units, set(), self.ends
         self.depth += 1
@@ -66,12 +78,19 @@ class Driver:
         for name in program.names:
             v = self.find(program, scope, name)
             if v is None:
-                raise ModelError("no node computes it", f"output '{name}'" + (f" of '{program.graph.name}'" if program.graph.name else ""), "Export the model again.")
+                raise ModelError(
+                    "no node computes it",
+                    f"output '{name}'"
+                    + (f" of '{program.graph.name}'" if program.graph.name else ""),
+                    "Export the model again.",
+                )
             out.append(v)
         return out
 
     def find(self, program, scope, name):
-        """The value of a name: of the run, else of the program's constants; None where there is neither."""
+        """The value of a name: of the run, else of the program's constants; None where there is
+        neither.
+        """
         v = scope.find(name)
         if v is None and name in program.values:
             return self.constant(program.values[name])
@@ -87,7 +106,11 @@ class Driver:
             elif t is not None and t.data is None:
                 v = RunTensor(t.dtype, t.shape, memory=Elsewhere(self.store.weight(t), self.pool))
             else:
-                v = RunTensor(value.dtype, value.shape, t.data if t is not None else pack(value.dtype, value.numbers))
+                v = RunTensor(
+                    value.dtype,
+                    value.shape,
+                    t.data if t is not None else pack(value.dtype, value.numbers),
+                )
             self.constants[id(value)] = v
         return v
 
@@ -101,13 +124,27 @@ class Driver:
         for name in node.inputs:
             v = self.find(program, scope, name) if name else None
             if v is None and name:
-                raise ModelError(f"its input '{name}' is computed by no node", node.where, "The graph is broken; export it again.")
+                raise ModelError(
+                    f"its input '{name}' is computed by no node",
+                    node.where,
+                    "The graph is broken; export it again.",
+                )
             inputs.append(v)
         while inputs and inputs[-1] is None:
             inputs.pop()
         decl = OPS.get((node.domain, node.op))
         opset = program.like.opsets.get(node.domain, program.opset if node.domain == "" else 1)
-        n = BoundNode(node.op, node.domain, node.name, inputs, [Value(o, 0, ()) if o else None for o in node.outputs], node.attrs, opset, decl, node.module)
+        n = BoundNode(
+            node.op,
+            node.domain,
+            node.name,
+            inputs,
+            [Value(o, 0, ()) if o else None for o in node.outputs],
+            node.attrs,
+            opset,
+            decl,
+            node.module,
+        )
         run = Host(self, program, scope, n)
         try:
             outs = self.outputs(n, run, inputs, node, scope)
@@ -116,13 +153,23 @@ class Driver:
                 e.where = node.where
             raise
         except NeedsValue as e:
-            raise ModelError(f"{e.value} where numbers are needed", n.where, "Check what is fed; if it is right, export the model again.") from None
+            raise ModelError(
+                f"{e.value} where numbers are needed",
+                n.where,
+                "Check what is fed; if it is right, export the model again.",
+            ) from None
         except (Split, NeedsHost, NotStatic):
             raise
-        except Exception as e:  # whatever an operator meets in a model that makes no sense, or that is too large
+        except (
+            Exception
+        ) as e:  # whatever an operator meets in a model that makes no sense, or that is too large
             raise n.broken(e) from e
         if len(outs) < sum(1 for o in node.outputs if o):
-            raise ModelError(f"it has {len(node.outputs)} outputs, {node.op} gives {len(outs)}", node.where, "Export the model again.")
+            raise ModelError(
+                f"it has {len(node.outputs)} outputs, {node.op} gives {len(outs)}",
+                node.where,
+                "Export the model again.",
+            )
         for name, v in zip(node.outputs, outs):
             if name and v is not None:
                 if not isinstance(v, RunTensor):
@@ -130,7 +177,9 @@ class Driver:
                 scope.values[name] = v
 
     def count(self, v, inputs, where):
-        """Counts the memory that a value of the host takes while it is alive. Raises OutOfMemory."""
+        """Counts the memory that a value of the host takes while it is alive. Raises
+        OutOfMemory.
+        """
         if isinstance(v, StringTensor):
             nbytes = strings_bytes(v.strings)
         elif isinstance(v, Sequence):  # its elements are counted by themselves
@@ -147,11 +196,19 @@ class Driver:
                 raise
 
     def outputs(self, n, run, inputs, node, scope):
-        """What a host node gives, in the order of its outputs: by its function's body, its op's `host`, strings moved by places, or a plan of this node alone. Raises UnsupportedOp, ModelError."""
+        """What a host node gives, in the order of its outputs: by its function's body, its op's
+        `host`, strings moved by places, or a plan of this node alone. Raises UnsupportedOp,
+        ModelError.
+        """
         if n.decl is None:
             if (n.domain, n.op) not in run.program.like.functions:
-                raise UnsupportedOp(f"the operator {n.domain + '.' if n.domain else ''}{n.op} (opset {n.opset}) is not supported", n.where,
-                                    "`edgewise inspect` lists what a model needs; another exporter, opset or optimization level may avoid it.")
+                raise UnsupportedOp(
+                    f"the operator {n.domain + '.' if n.domain else ''}{n.op} (opset {n.opset}) is"
+                    " not supported",
+                    n.where,
+                    "`edgewise inspect` lists what a model needs; another exporter, opset or"
+                    " optimization level may avoid it.",
+                )
             f = run.program.like.functions[n.domain, n.op]
             given = {name: v for name, v in zip(f.inputs, inputs) if v is not None}
             body = run.program.function(node, given)
@@ -159,13 +216,35 @@ class Driver:
         outs = n.decl.host_fn(n, run, inputs) if n.decl.host_fn is not None else None
         if outs is None and not all(map(is_plain, inputs)):
             outs = moved(n, run, inputs)
-        return outs if outs is not None else run.plain(n.op, n.domain, inputs, [o is not None for o in n.outputs], n.attrs, n.opset)
+        return (
+            outs
+            if outs is not None
+            else run.plain(
+                n.op, n.domain, inputs, [o is not None for o in n.outputs], n.attrs, n.opset
+            )
+        )
 
     def declared(self, v, info):
-        """An output of a model, in half precision where its file says so: values are float32 on the way."""
+        """An output of a model, in half precision where its file says so: values are float32 on the
+        way.
+        """
         if isinstance(v, Sequence):
             inner = info.elem if info.kind in ("sequence", "optional") else None
-            return Sequence(self.declared(x, inner.elem if inner.kind == "sequence" and info.kind == "optional" else inner) for x in v) if inner is not None else v
+            return (
+                Sequence(
+                    self.declared(
+                        x,
+                        (
+                            inner.elem
+                            if inner.kind == "sequence" and info.kind == "optional"
+                            else inner
+                        ),
+                    )
+                    for x in v
+                )
+                if inner is not None
+                else v
+            )
         if info.kind == "optional" and info.elem is not None:
             info = info.elem
         if info.dtype in HALF and isinstance(v, RunTensor) and v.dtype == FLOAT:
@@ -191,14 +270,39 @@ class Host:
         return outs[0] if outputs == 1 else outs
 
     def plain(self, name, domain, inputs, wanted, attrs, opset, dtype=0):
-        """The outputs of one node, by a program of its own. dtype: what its first output is declared as."""
-        ops, key = self.driver.ops, (name, domain, tuple([v is None or 1 + is_plain(v) for v in inputs]), tuple(wanted), repr(sorted(attrs.items(), key=str)), opset, dtype)
+        """The outputs of one node, by a program of its own. dtype: what its first output is
+        declared as.
+        """
+        ops, key = (
+            self.driver.ops,
+            (
+                name,
+                domain,
+                tuple([v is None or 1 + is_plain(v) for v in inputs]),
+                tuple(wanted),
+                repr(sorted(attrs.items(), key=str)),
+                opset,
+                dtype,
+            ),
+        )
         program = ops.get(key)
         if program is None:
             functions = self.program.like.functions if self.program is not None else None
             label = self.n.name if self.n is not None else ""
-            program = ops[key] = single_node(name, domain, [v is not None for v in inputs], wanted, attrs, opset, dtype, label, functions)
-        values = iter(self.driver.call(program, {f"x{i}": v for i, v in enumerate(inputs) if v is not None}))
+            program = ops[key] = single_node(
+                name,
+                domain,
+                [v is not None for v in inputs],
+                wanted,
+                attrs,
+                opset,
+                dtype,
+                label,
+                functions,
+            )
+        values = iter(
+            self.driver.call(program, {f"x{i}": v for i, v in enumerate(inputs) if v is not None})
+        )
         return [next(values) if w else None for w in wanted]
 
     def constant(self, dtype, shape, numbers):
@@ -206,19 +310,35 @@ class Host:
         return RunTensor.of(dtype, shape, numbers)
 
     def body(self, graph):
-        """A subgraph of this node as a function of the values of its inputs, which returns a list; it sees what is around it."""
+        """A subgraph of this node as a function of the values of its inputs, which returns a list;
+        it sees what is around it.
+        """
         if not isinstance(graph, Graph):
             raise ModelError("a subgraph is missing", self.n.where, "Export the model again.")
-        program, driver, scope, names, where = self.program.body(graph), self.driver, self.scope, [i.name for i in graph.inputs], self.n.where
+        program, driver, scope, names, where = (
+            self.program.body(graph),
+            self.driver,
+            self.scope,
+            [i.name for i in graph.inputs],
+            self.n.where,
+        )
 
         def call(*values):
             if len(values) != len(names):
-                raise ModelError(f"its body takes {len(names)} inputs, it gives {len(values)}", where, "Export the model again.")
+                raise ModelError(
+                    f"its body takes {len(names)} inputs, it gives {len(values)}",
+                    where,
+                    "Export the model again.",
+                )
             return driver.call(program, dict(zip(names, values)), scope)
+
         return call
 
     def trip(self):
-        """One more round of a loop. Raises ModelError where there were too many, Aborted where the caller wants an end."""
+        """One more round of a loop.
+
+        Raises ModelError where there were too many, Aborted where the caller wants an end.
+        """
         d = self.driver
         d.budget.trip(self.n.where)
         if d.ends.reason is not None:
@@ -237,14 +357,26 @@ class Host:
         return v.memory.address + v.offset
 
     def stack(self, values):
-        """Tensors of one shape and type, at least one, as a tensor with one dimension more, before theirs."""
+        """Tensors of one shape and type, at least one, as a tensor with one dimension more, before
+        theirs.
+        """
         first = values[0]
         if any(v.key != first.key or list(v.shape) != list(first.shape) for v in values):
-            other = next(v for v in values if v.key != first.key or list(v.shape) != list(first.shape))
-            raise ModelError(f"{first} and {other} are to become one tensor", self.n.where, "Check the shapes that were fed; if they are right, export the model again.")
+            other = next(
+                v for v in values if v.key != first.key or list(v.shape) != list(first.shape)
+            )
+            raise ModelError(
+                f"{first} and {other} are to become one tensor",
+                self.n.where,
+                "Check the shapes that were fed; if they are right, export the model again.",
+            )
         shape = [len(values), *first.shape]
         if first.dtype in BITS and product(first.shape) * BITS[first.dtype] % 8:
-            raise ModelError(f"tensors like {first} do not fill whole bytes", self.n.where, "Export the model with 8-bit elements.")
+            raise ModelError(
+                f"tensors like {first} do not fill whole bytes",
+                self.n.where,
+                "Export the model with 8-bit elements.",
+            )
         if isinstance(first, StringTensor):
             return StringTensor(shape, [s for v in values for s in v.strings])
         if all(v.data is not None for v in values):
@@ -257,11 +389,15 @@ class Host:
         return RunTensor(first.dtype, shape, memory=memory)
 
     def front(self, v, shape):
-        """The first elements of a tensor's memory as a tensor of this shape; a small part of a large block moves to memory of its own."""
+        """The first elements of a tensor's memory as a tensor of this shape; a small part of a
+        large block moves to memory of its own.
+        """
         y = RunTensor(v.dtype, shape, memory=v.memory, offset=v.offset)
         if v.memory is not None and 2 * y.nbytes < v.nbytes:
             memory = self.driver.pool.take(y.nbytes)
             if y.nbytes:
                 self.driver.engine.copy(v.memory.address + v.offset, memory.address, y.nbytes)
             return RunTensor(v.dtype, shape, memory=memory)
-        return y if v.memory is not None else RunTensor(v.dtype, shape, memoryview(v.data)[:y.nbytes])
+        return (
+            y if v.memory is not None else RunTensor(v.dtype, shape, memoryview(v.data)[: y.nbytes])
+        )

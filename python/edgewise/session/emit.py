@@ -1,7 +1,10 @@
-"""Writes what a page's InferenceSession shares with this one: web/src/gen/session.ts. The file is committed; a test compares it.
+"""Writes what a page's InferenceSession shares with this one: web/src/gen/session.ts.
+
+The file is committed; a test compares it.
 
 `make gen` runs it: `python -m edgewise.session.emit`.
 """
+
 from __future__ import annotations
 
 import json
@@ -14,10 +17,20 @@ from .program import MOST_NUMBERS
 PATH = "web/src/gen/session.ts"
 BITS = {NAME[code]: bits_of(code) for code in sorted(NAME) if code != STRING}
 CONSTANTS = [
-    ("ELEMENT_BITS", ": Readonly<Record<string, number>>", BITS, "Bits of an element, by the names that NumPy and ml_dtypes give to element types."),
+    (
+        "ELEMENT_BITS",
+        ": Readonly<Record<string, number>>",
+        BITS,
+        "Bits of an element, by the names that NumPy and ml_dtypes give to element types.",
+    ),
     ("MAX_SHAPE_NUMBERS", "", MOST_NUMBERS, "Most elements of a tensor that a shape depends on."),
     ("MAX_NESTING", "", MAX_NESTING, "How deep functions and subgraphs may be nested."),
-    ("LATEST_OPSET", "", LATEST, "Version of the operator set in which operators of the driver's own are written."),
+    (
+        "LATEST_OPSET",
+        "",
+        LATEST,
+        "Version of the operator set in which operators of the driver's own are written.",
+    ),
 ]
 
 

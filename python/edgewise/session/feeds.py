@@ -1,4 +1,5 @@
 """What callers pass and get, as values of a run and back."""
+
 from __future__ import annotations
 
 from ..arrays import as_input, as_output, as_strings, holds_strings, strings_as_output
@@ -12,15 +13,31 @@ def from_caller(x, info, where=""):
     """A fed array, list, dict or None as the value that an Info declares. Raises InputError."""
     where = where or info.name
     if info.kind == "optional":
-        return NOTHING if x is None else from_caller(x, info.elem, where) if info.elem is not None else _tensor(x, info, where)
+        return (
+            NOTHING
+            if x is None
+            else (
+                from_caller(x, info.elem, where)
+                if info.elem is not None
+                else _tensor(x, info, where)
+            )
+        )
     if info.kind == "sequence":
         if not isinstance(x, (list, tuple)):
-            raise InputError(f"a {type(x).__name__}, the model wants a sequence", f"input '{where}'", "Pass a list.")
+            raise InputError(
+                f"a {type(x).__name__}, the model wants a sequence",
+                f"input '{where}'",
+                "Pass a list.",
+            )
         return Sequence(from_caller(v, info.elem, f"{where}[{i}]") for i, v in enumerate(x))
     if info.kind == "map":
         return _map(x, info, where)
     if info.kind != "tensor":
-        raise InputError(f"its type is {info.kind}", f"input '{where}'", "Edgewise takes tensors, sequences, optionals and maps.")
+        raise InputError(
+            f"its type is {info.kind}",
+            f"input '{where}'",
+            "Edgewise takes tensors, sequences, optionals and maps.",
+        )
     return _tensor(x, info, where)
 
 
@@ -31,29 +48,58 @@ def _tensor(x, info, where):
     else:
         dtype, shape, data = as_input(x, where, info.dtype or None)
         if info.dtype and dtype != info.dtype:
-            raise InputError(f"element type {NAME[dtype]}, the model wants {NAME.get(info.dtype, info.dtype)}", f"input '{where}'", "Convert it.")
+            raise InputError(
+                f"element type {NAME[dtype]}, the model wants {NAME.get(info.dtype, info.dtype)}",
+                f"input '{where}'",
+                "Convert it.",
+            )
         if len(data) != bytes_for(dtype, product(shape)):
-            raise InputError(f"{len(data)} bytes, its shape takes {bytes_for(dtype, product(shape))}", f"input '{where}'", "Pass an array whose bytes are those of its shape and type.")
+            raise InputError(
+                f"{len(data)} bytes, its shape takes {bytes_for(dtype, product(shape))}",
+                f"input '{where}'",
+                "Pass an array whose bytes are those of its shape and type.",
+            )
         value = RunTensor(dtype, shape, data)
-    if info.shape is not None and not (list(info.shape) == [] and product(shape) == 1):  # one element for a scalar: with whatever dimensions it has, as in onnxruntime
+    if info.shape is not None and not (
+        list(info.shape) == [] and product(shape) == 1
+    ):  # one element for a scalar: with whatever dimensions it has, as in onnxruntime
         if len(shape) != len(info.shape):
-            raise InputError(f"{len(shape)} dimensions {shape}, the model wants {len(info.shape)}: {info.shape}", f"input '{where}'", "Reshape it.")
+            raise InputError(
+                f"{len(shape)} dimensions {shape}, the model wants {len(info.shape)}: {info.shape}",
+                f"input '{where}'",
+                "Reshape it.",
+            )
         for i, (d, want) in enumerate(zip(shape, info.shape)):
             if isinstance(want, int) and want >= 0 and d != want:
-                raise InputError(f"dimension {i} is {d}, the model wants {want} ({info.shape})", f"input '{where}'", "Reshape or pad it.")
+                raise InputError(
+                    f"dimension {i} is {d}, the model wants {want} ({info.shape})",
+                    f"input '{where}'",
+                    "Reshape or pad it.",
+                )
     return value
 
 
 def _map(x, info, where):
     value = info.elem.dtype if info.elem is not None else 0
     want = str if info.key_type == STRING else int
-    if not hasattr(x, "items") or any(not isinstance(k, want) and not (want is int and hasattr(k, "__index__")) for k in x):
-        raise InputError(f"a {type(x).__name__}, the model wants a map with keys of type {NAME.get(info.key_type, info.key_type)}", f"input '{where}'", "Pass a dict.")
+    if not hasattr(x, "items") or any(
+        not isinstance(k, want) and not (want is int and hasattr(k, "__index__")) for k in x
+    ):
+        raise InputError(
+            f"a {type(x).__name__}, the model wants a map with keys of type"
+            f" {NAME.get(info.key_type, info.key_type)}",
+            f"input '{where}'",
+            "Pass a dict.",
+        )
     try:
         convert = str if value == STRING else float if value in (1, 10, 11, 16) else int
         return Map({want(k): convert(v) for k, v in x.items()}, info.key_type, value)
     except (TypeError, ValueError) as e:
-        raise InputError(f"its values are not of type {NAME.get(value, value)} ({e})", f"input '{where}'", "Convert them.") from None
+        raise InputError(
+            f"its values are not of type {NAME.get(value, value)} ({e})",
+            f"input '{where}'",
+            "Convert them.",
+        ) from None
 
 
 def to_caller(v):

@@ -1,4 +1,7 @@
-"""Engine memory of what flows between plans: handed out, and taken back when the last value in it is gone."""
+"""Engine memory of what flows between plans: handed out, and taken back when the last value in it
+is gone.
+"""
+
 from __future__ import annotations
 
 from collections import deque
@@ -10,6 +13,7 @@ ALIGN = 64
 
 class Memory:
     """A block of engine memory; given back when nobody refers to it."""
+
     __slots__ = ("address", "nbytes", "pool")
 
     def __init__(self, address, nbytes, pool):
@@ -21,6 +25,7 @@ class Memory:
 
 class Elsewhere:
     """Memory that somebody else owns (a weight)."""
+
     __slots__ = ("address", "nbytes", "pool")
 
     def __init__(self, place, pool):
@@ -29,6 +34,7 @@ class Elsewhere:
 
 class HostBytes:
     """So many bytes that a value of the host takes, as long as this is alive."""
+
     __slots__ = ("nbytes", "pool")
 
     def __init__(self, nbytes, pool):
@@ -39,15 +45,27 @@ class HostBytes:
 
 
 class Pool:
-    """Blocks that are free again are kept for the next of their size: never more than a run had in use, and after a run only those that it used.
+    """Blocks that are free again are kept for the next of their size: never more than a run had in
+    use, and after a run only those that it used.
 
-    A pool belongs to one session, whose lock is held by whoever calls it. Blocks come back from any thread and at any moment (`Memory.__del__`): they wait in `returned` for the next call.
+    A pool belongs to one session, whose lock is held by whoever calls it. Blocks come back from any
+    thread and at any moment (`Memory.__del__`): they wait in `returned` for the next call.
 
-    most: bytes that may be in use, those that the host's values take (`hold`) among them: what grows without end is to fail before the machine does."""
+    most: bytes that may be in use, those that the host's values take (`hold`) among them: what
+    grows without end is to fail before the machine does.
+    """
 
     def __init__(self, engine, budget):
-        self.engine, self.idle, self.idle_bytes, self.in_use, self.peak, self.generation, self.closed = engine, {}, 0, 0, 0, 0, False
-        self.returned = deque()   # (address, size)
+        (
+            self.engine,
+            self.idle,
+            self.idle_bytes,
+            self.in_use,
+            self.peak,
+            self.generation,
+            self.closed,
+        ) = (engine, {}, 0, 0, 0, 0, False)
+        self.returned = deque()  # (address, size)
         self.most = budget.max_memory_bytes
 
     @property
@@ -82,11 +100,18 @@ class Pool:
         if self.in_use + nbytes > self.most:
             self.collect()
             if self.in_use + nbytes > self.most:
-                raise OutOfMemory(f"{nbytes} more bytes, where {self.in_use} of {self.most} are in use", "",
-                                  "Use a smaller batch, sequence or model, or raise SessionOptions.max_memory_bytes; if a loop of the model grows, check what ends it.")
+                raise OutOfMemory(
+                    f"{nbytes} more bytes, where {self.in_use} of {self.most} are in use",
+                    "",
+                    "Use a smaller batch, sequence or model, or raise"
+                    " SessionOptions.max_memory_bytes; if a loop of the model grows, check what"
+                    " ends it.",
+                )
 
     def hold(self, nbytes):
-        """Counts bytes of the host as in use while what this returns is alive. Raises OutOfMemory."""
+        """Counts bytes of the host as in use while what this returns is alive. Raises
+        OutOfMemory.
+        """
         self.check_room(nbytes)
         self.in_use += nbytes
         return HostBytes(nbytes, self)

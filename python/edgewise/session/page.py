@@ -1,7 +1,10 @@
-"""What a page's InferenceSession asks of Python: how the model falls into compiled parts and nodes between them, a plan of a part for
-the shapes that come, and now and then one node that the page has no function for. The page runs everything else itself.
+"""What a page's InferenceSession asks of Python: how the model falls into compiled parts and nodes
+between them, a plan of a part for the shapes that come, and now and then one node that the page has
+no function for. The page runs everything else itself.
 
-Called in the compiler's worker (web/src/compiler.ts); web/src/inference/python.ts is the other end."""
+Called in the compiler's worker (web/src/compiler.ts); web/src/inference/python.ts is the other end.
+"""
+
 from __future__ import annotations
 
 import json
@@ -44,29 +47,49 @@ class _Fed(RunTensor):
 
 
 class _Compiling:
-    """Stands for the Driver where a part is compiled for the page: `made` is the latest plan with its bound graph."""
+    """Stands for the Driver where a part is compiled for the page: `made` is the latest plan with
+    its bound graph.
+    """
+
     MAX_PLANS = 0
 
     def __init__(self):
-        self.session, self.runs, self.made, self.budget = self, 0, None, Budget()  # the page counts itself
+        self.session, self.runs, self.made, self.budget = (
+            self,
+            0,
+            None,
+            Budget(),
+        )  # the page counts itself
 
     def compile_part(self, graph, tensors, known, names):
         """As compiled.compile_part, without loading the plan."""
         passed = Known()
         shapes = {n: list(v.shape) for n, v in tensors.items()}
         dtypes = {n: v.dtype for n, v in tensors.items()}
-        self.made = compile_graph(graph, shapes, dtypes, known, outputs=names, transform=passed.take, run_seed=True)
+        self.made = compile_graph(
+            graph, shapes, dtypes, known, outputs=names, transform=passed.take, run_seed=True
+        )
         return passed, None
 
 
 class _Session:
-    """What a Driver needs, for nodes that only Python can run. Its engine holds what these nodes compute with, never the model."""
+    """What a Driver needs, for nodes that only Python can run.
+
+    Its engine holds what these nodes compute with, never the model.
+    """
+
     MAX_PLANS = 32
 
     def __init__(self):
         from ..engine import Ends, default_engine
+
         self.engine = default_engine()
-        self.store, self.watch, self.ends, self.budget = WeightStore(self.engine), Watch(), Ends(), Budget()
+        self.store, self.watch, self.ends, self.budget = (
+            WeightStore(self.engine),
+            Watch(),
+            Ends(),
+            Budget(),
+        )
         self.pool, self.direct = Pool(self.engine, self.budget), DirectRuns(self)
 
 
@@ -80,26 +103,35 @@ class _Model:
 
     def fresh_weights(self):
         """Weights that the page has not been told of yet."""
-        fresh = self.package.manifest["weights"][self.sent:]
+        fresh = self.package.manifest["weights"][self.sent :]
         self.sent += len(fresh)
         return fresh
 
     def program(self, origin):
         """A program that the page is going to run. origin: as in described.Programs.program."""
-        return {**self.programs.describe(self.programs.program(origin)), "weights": self.fresh_weights()}, {}
+        return {
+            **self.programs.describe(self.programs.program(origin)),
+            "weights": self.fresh_weights(),
+        }, {}
 
     def part(self, program, part, values, done, run, file):
         """A plan of a part, as JSON and blobs.
 
         Args:
-            program, part: their names. values: {input: null for what is no tensor of numbers, else [type, shape] or [type, shape, hex of
-                its bytes]}. done: indices of the program's nodes that this run has computed. run: its number. file: what the plan is called.
+            program, part: their names. values: {input: null for what is no tensor of numbers, else
+            [type, shape] or [type, shape, hex of
+                its bytes]}. done: indices of the program's nodes that this run has computed. run:
+                its number. file: what the plan is called.
         Returns:
-            {"plan": its description with `passed` and `numbers`, "needs", "askers", "weights"}; {"needs"}: inputs whose bytes are to be sent
-            along; or {"split": the program, which falls into other units than thought, "rest": what is left of this run}.
+            {"plan": its description with `passed` and `numbers`, "needs", "askers", "weights"};
+            {"needs"}: inputs whose bytes are to be sent along; or {"split": the program, which
+            falls into other units than thought, "rest": what is left of this run}.
         """
         p, one = self.programs.programs[program], self.programs.part(program, part)
-        fed = {n: v and _Fed(CODE[v[0]], v[1], bytes.fromhex(v[2]) if len(v) > 2 else None) for n, v in values.items()}
+        fed = {
+            n: v and _Fed(CODE[v[0]], v[1], bytes.fromhex(v[2]) if len(v) > 2 else None)
+            for n, v in values.items()
+        }
         self.compiling.runs = run
         self.compiling.budget.start()
         index = {id(n): i for i, n in enumerate(p.nodes)}
@@ -113,20 +145,39 @@ class _Model:
         except Split:
             p.units = p.split(p.nodes)
             rest = p.split([n for n in p.nodes if index[id(n)] not in done])
-            return {"split": self.programs.describe(program), "rest": self.programs.units(p, rest), "weights": self.fresh_weights()}, {}
+            return {
+                "split": self.programs.describe(program),
+                "rest": self.programs.units(p, rest),
+                "weights": self.fresh_weights(),
+            }, {}
         plan, bound = self.compiling.made
         self.compiling.made = None
         described, blobs = self._plan(one, plan, bound, fed, file)
         described["passed"] = passed.passed
-        described["numbers"] = {n: [NAME[v.dtype], list(v.shape), bytes(v.bytes()).hex()] for n, v in passed.numbers.items()}
+        described["numbers"] = {
+            n: [NAME[v.dtype], list(v.shape), bytes(v.bytes()).hex()]
+            for n, v in passed.numbers.items()
+        }
         asked = [index[id(n)] for n in one.askers]
-        return {"plan": described, "needs": one.needs, "askers": asked, "weights": self.fresh_weights()}, blobs
+        return {
+            "plan": described,
+            "needs": one.needs,
+            "askers": asked,
+            "weights": self.fresh_weights(),
+        }, blobs
 
     def _plan(self, part, plan, bound, fed, file):
         names = list(bound.outputs)
         if not names:  # nothing is left to run
-            return {"inputs": {n: [NAME[v.dtype], list(v.shape)] for n, v in fed.items()}, "outputs": {}, "slots": []}, {}
-        shapes, dtypes = {n: list(v.shape) for n, v in fed.items()}, {n: v.dtype for n, v in fed.items()}
+            return {
+                "inputs": {n: [NAME[v.dtype], list(v.shape)] for n, v in fed.items()},
+                "outputs": {},
+                "slots": [],
+            }, {}
+        shapes, dtypes = (
+            {n: list(v.shape) for n, v in fed.items()},
+            {n: v.dtype for n, v in fed.items()},
+        )
         known = len(self.package.manifest["weights"])
         described = describe_plan(self.package, plan, bound, names, shapes, dtypes, file)
         manifest, blobs = self.package.manifest, {file: self.package.blobs.pop(file)}
@@ -138,7 +189,9 @@ class _Model:
         return described, blobs
 
     def node(self, program, node, values, files):
-        """Runs one node that the page has no function for. values: {name that it reads: as `_decoded`}; files: their bytes."""
+        """Runs one node that the page has no function for. values: {name that it reads: as
+        `_decoded`}; files: their bytes.
+        """
         if self.driver is None:
             session = _Session()
             self.driver = Driver(session, session.budget)
@@ -157,7 +210,9 @@ class _Model:
 
 
 def _decoded(v, files):
-    """A value that the page sent: {"tensor": [type, shape, file]}, {"strings": [...], "shape"}, {"sequence": [...]}, {"map": [[key, value], ...], "key", "value"} or null."""
+    """A value that the page sent: {"tensor": [type, shape, file]}, {"strings": [...], "shape"},
+    {"sequence": [...]}, {"map": [[key, value], ...], "key", "value"} or null.
+    """
     if v is None:
         return NOTHING
     if "tensor" in v:
@@ -165,14 +220,24 @@ def _decoded(v, files):
         code = CODE[dtype]
         data = bytes(files[file].read(0, files[file].size)) if file is not None else b""
         if len(data) != bytes_for(code, product(shape)):
-            raise InputError(f"{len(data)} bytes for {dtype}{shape}", "a value of the page", "This is a mistake in Edgewise; please report it.")
+            raise InputError(
+                f"{len(data)} bytes for {dtype}{shape}",
+                "a value of the page",
+                "This is a mistake in Edgewise; please report it.",
+            )
         return RunTensor(code, shape, data)
     if "strings" in v:
         return StringTensor(v["shape"], v["strings"])
     if "sequence" in v:
         return Sequence(_decoded(x, files) for x in v["sequence"])
     key, value = CODE[v["key"]], CODE[v["value"]]
-    of = (lambda x: x) if value == STRING else float if v["value"].startswith(("float", "bfloat")) else int
+    of = (
+        (lambda x: x)
+        if value == STRING
+        else float
+        if v["value"].startswith(("float", "bfloat"))
+        else int
+    )
     return Map({(k if key == STRING else int(k)): of(x) for k, x in v["map"]}, key, value)
 
 
@@ -185,7 +250,11 @@ def _encoded(v, blobs):
     if isinstance(v, Sequence):
         return {"sequence": [_encoded(x, blobs) for x in v]}
     if isinstance(v, Map):
-        return {"map": [[str(k), str(x)] for k, x in v.items()], "key": NAME[v.key_type], "value": NAME[v.value_type]}
+        return {
+            "map": [[str(k), str(x)] for k, x in v.items()],
+            "key": NAME[v.key_type],
+            "value": NAME[v.value_type],
+        }
     file = None
     if v.nbytes:
         file = str(len(blobs))
@@ -194,22 +263,42 @@ def _encoded(v, blobs):
 
 
 def call(files, options):
-    """files: {name: Source}: of "open" the model's, of "node" the bytes of tensors. Returns (JSON, {name: bytes}).
+    """files: {name: Source}: of "open" the model's, of "node" the bytes of tensors.
 
-    options["call"]: "open" (model_file, kept: descriptions of programs from an earlier visit), "program" (origin), "part" or "node" (arguments as _Model's methods)."""
+    Returns (JSON, {name: bytes}).
+
+    options["call"]: "open" (model_file, kept: descriptions of programs from an earlier visit),
+    "program" (origin), "part" or "node" (arguments as _Model's methods).
+    """
     global _model
     what = options["call"]
     if what == "open":
         _model = _Model(files, options["model_file"])
         for kept in options.get("kept", ()):
             _model.programs.restore(kept)
-        return json.dumps({"inputs": describe_values(_model.graph.input_names()), "outputs": describe_values(_model.graph.outputs)}), {}
+        return (
+            json.dumps(
+                {
+                    "inputs": describe_values(_model.graph.input_names()),
+                    "outputs": describe_values(_model.graph.outputs),
+                }
+            ),
+            {},
+        )
     if _model is None:
-        raise InputError("no model has been opened", "InferenceSession", "This is a mistake in Edgewise; please report it.")
+        raise InputError(
+            "no model has been opened",
+            "InferenceSession",
+            "This is a mistake in Edgewise; please report it.",
+        )
     if what == "program":
         described, blobs = _model.program(options["origin"])
     elif what == "part":
-        described, blobs = _model.part(*(options[k] for k in ("program", "part", "values", "done", "run", "file")))
+        described, blobs = _model.part(
+            *(options[k] for k in ("program", "part", "values", "done", "run", "file"))
+        )
     else:
-        described, blobs = _model.node(options["program"], options["node"], options["values"], files)
+        described, blobs = _model.node(
+            options["program"], options["node"], options["values"], files
+        )
     return json.dumps(described), blobs

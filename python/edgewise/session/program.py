@@ -1,7 +1,12 @@
-"""Graphs as a session runs them: nodes in parts that are compiled as a whole, and between them what only the host can do.
+"""Graphs as a session runs them: nodes in parts that are compiled as a whole, and between them what
+only the host can do.
 
-A graph that no data decides anything about is one part. What binding cannot know ahead splits it: a number that a shape depends on is computed by one part
-and known to the next; a loop, a sequence, strings stand between parts. Where the cuts are is found by trying, and kept for the runs that follow."""
+A graph that no data decides anything about is one part. What binding cannot know ahead splits it: a
+number that a shape depends on is computed by one part and known to the next; a loop, a sequence,
+strings stand between parts. Where the cuts are is found by trying, and kept for the runs that
+follow.
+"""
+
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -13,8 +18,10 @@ from ..ops import OPS
 from ..ops.dtypes import STRING
 from ..ops.symbolic import NotStatic
 
-MOST_NUMBERS = 1 << 16   # of a tensor that a shape depends on: they become part of a plan's key
-MOST_VARIANTS = 4        # plans of a part in one run that differ in such numbers only: then who asks for them is compiled alone
+MOST_NUMBERS = 1 << 16  # of a tensor that a shape depends on: they become part of a plan's key
+# plans of a part in one run that differ in such numbers only: then who asks for them is compiled
+# alone
+MOST_VARIANTS = 4
 
 
 class Split(Exception):
@@ -23,6 +30,7 @@ class Split(Exception):
 
 class Scope:
     """Names and their values; what is not here is in `parent`, the scope around a subgraph."""
+
     __slots__ = ("values", "parent")
 
     def __init__(self, values, parent=None):
@@ -42,8 +50,10 @@ class Scope:
 class Program:
     """A graph, or the body of a loop, branch or function.
 
-    graph: Graph. parent: the Program around a subgraph, whose constants it sees; None for a whole model or a function. names: outputs, default all. like: a Graph with the
-    model's opsets and functions. ours: whether nodes may be of the domain 'edgewise'."""
+    graph: Graph. parent: the Program around a subgraph, whose constants it sees; None for a whole
+    model or a function. names: outputs, default all. like: a Graph with the model's opsets and
+    functions. ours: whether nodes may be of the domain 'edgewise'.
+    """
 
     def __init__(self, graph, parent=None, names=None, like=None, ours=False):
         self.graph, self.parent, self.ours = graph, parent, ours
@@ -65,7 +75,12 @@ class Program:
 
     def _is_host(self, n):
         decl = OPS.get((n.domain, n.op))
-        return decl is not None and decl.host_only and not decl.static or any(getattr(self.values.get(r), "dtype", 0) == STRING for r in self.reads[id(n)])
+        return (
+            decl is not None
+            and decl.host_only
+            and not decl.static
+            or any(getattr(self.values.get(r), "dtype", 0) == STRING for r in self.reads[id(n)])
+        )
 
     def body(self, graph):
         """The Program of a subgraph of one of its nodes."""
@@ -80,7 +95,9 @@ class Program:
         p = self.bodies.get(key)
         if p is None:
             f = self.like.functions[node.domain, node.op]
-            like = Graph(f.name, opsets={**self.like.opsets, **f.opsets}, functions=self.like.functions)
+            like = Graph(
+                f.name, opsets={**self.like.opsets, **f.opsets}, functions=self.like.functions
+            )
             p = self.bodies[key] = Program(function_body(f, node.attrs, given), like=like)
         return p
 
@@ -96,8 +113,11 @@ class Program:
             part.free()
 
     def split(self, nodes):
-        """[Part or HostNode] that compute these nodes, in an order that can be run. What is ready is computed as early as it can be, so that parts are few."""
-        plain, host = {}, {}   # name: the stage in which a plain node, a host node can read it
+        """[Part or HostNode] that compute these nodes, in an order that can be run.
+
+        What is ready is computed as early as it can be, so that parts are few.
+        """
+        plain, host = {}, {}  # name: the stage in which a plain node, a host node can read it
         stages = {}
         for n in nodes:
             reads, alone = self.reads[id(n)], id(n) in self.hosts or id(n) in self.alone
@@ -110,7 +130,7 @@ class Program:
         for at in sorted(stages):
             together, each = stages[at]
             groups += ([together] if together else []) + [[n] for n in each]
-        last = {}   # name: the last group that reads it
+        last = {}  # name: the last group that reads it
         for i, group in enumerate(groups):
             for n in group:
                 for r in self.reads[id(n)]:
@@ -123,8 +143,20 @@ class Program:
             key = (is_host, tuple(map(id, group)), keep)
             unit = self.parts.get(key)
             if unit is None:
-                unit = self.parts[key] = HostNode(self, group[0]) if is_host else Part(self, group, keep)
-            units.append((unit, [r for n in group for r in self.reads[id(n)] if last[r] == i and r not in wanted]))
+                unit = self.parts[key] = (
+                    HostNode(self, group[0]) if is_host else Part(self, group, keep)
+                )
+            units.append(
+                (
+                    unit,
+                    [
+                        r
+                        for n in group
+                        for r in self.reads[id(n)]
+                        if last[r] == i and r not in wanted
+                    ],
+                )
+            )
         return units
 
 
@@ -140,22 +172,48 @@ class HostNode:
 
 
 class Part:
-    """Nodes that are compiled together, once for each set of shapes (and of numbers that shapes depend on) of what they read."""
+    """Nodes that are compiled together, once for each set of shapes (and of numbers that shapes
+    depend on) of what they read.
+    """
 
     def __init__(self, program, nodes, outputs):
         self.program, self.nodes, self.outputs = program, nodes, outputs
         made = {o for n in nodes for o in n.outputs}
-        self.inputs = list(dict.fromkeys(r for n in nodes for r in program.reads[id(n)] if r not in made and r not in program.values))
-        declared = {o.name: o for o in program.graph.outputs} if program.parent is None else {}  # what a body gives stays float32
+        self.inputs = list(
+            dict.fromkeys(
+                r
+                for n in nodes
+                for r in program.reads[id(n)]
+                if r not in made and r not in program.values
+            )
+        )
+        declared = (
+            {o.name: o for o in program.graph.outputs} if program.parent is None else {}
+        )  # what a body gives stays float32
         like = program.like
-        self.graph = Graph(like.name, nodes, [Info(i) for i in self.inputs], [declared[o] for o in outputs if o in declared], {}, {}, like.opsets, like.functions, ours=program.ours)
+        self.graph = Graph(
+            like.name,
+            nodes,
+            [Info(i) for i in self.inputs],
+            [declared[o] for o in outputs if o in declared],
+            {},
+            {},
+            like.opsets,
+            like.functions,
+            ours=program.ours,
+        )
         self.graph.values = program.values
-        self.needs, self.askers = [], []   # inputs whose numbers binding asks for, and the nodes that do
-        self.plans, self.variants = OrderedDict(), (None, 0)   # (run, how many were compiled in it)
-        self.last = None   # what `compile` gave for the last run, and its key
+        self.needs, self.askers = (
+            [],
+            [],
+        )  # inputs whose numbers binding asks for, and the nodes that do
+        self.plans, self.variants = OrderedDict(), (None, 0)  # (run, how many were compiled in it)
+        self.last = None  # what `compile` gave for the last run, and its key
 
     def run(self, driver, scope):
-        """Leaves the outputs in the scope, by the plan for these shapes, which is compiled where there is none yet. Split: the program's parts are others than thought."""
+        """Leaves the outputs in the scope, by the plan for these shapes, which is compiled where
+        there is none yet. Split: the program's parts are others than thought.
+        """
         values, local = [], scope.values
         for name in self.inputs:
             v = local.get(name)
@@ -182,15 +240,25 @@ class Part:
             local.update(compiled.run(dict(zip(self.inputs, values))))
 
     def numbers(self, i, v):
-        """The numbers of input i, which a shape depends on, as a tuple; UnsupportedOp beyond MOST_NUMBERS."""
+        """The numbers of input i, which a shape depends on, as a tuple; UnsupportedOp beyond
+        MOST_NUMBERS.
+        """
         if v.count > MOST_NUMBERS:
-            raise UnsupportedOp(f"a shape depends on its {v.count} numbers", f"value '{self.inputs[i]}'", "Check what is fed; if it is right, report this model.")
+            raise UnsupportedOp(
+                f"a shape depends on its {v.count} numbers",
+                f"value '{self.inputs[i]}'",
+                "Check what is fed; if it is right, report this model.",
+            )
         return tuple(v.numbers)
 
     def missing(self, name):
         """Raises the ModelError for an input that no node computes."""
         node = next(n for n in self.nodes if name in self.program.reads[id(n)])
-        raise ModelError(f"its input '{name}' is computed by no node", node.where, "The graph is broken; export it again.")
+        raise ModelError(
+            f"its input '{name}' is computed by no node",
+            node.where,
+            "The graph is broken; export it again.",
+        )
 
     def not_plain(self, names):
         """Nodes that read strings, sequences and so on are not for plans."""
@@ -199,7 +267,10 @@ class Part:
         raise Split
 
     def compile(self, driver, values, key):
-        """Compiles for these values and keeps the plan, the oldest one beyond MAX_PLANS is freed. Returns (what it keeps, its key). Raises Split, UnsupportedOp."""
+        """Compiles for these values and keeps the plan, the oldest one beyond MAX_PLANS is freed.
+
+        Returns (what it keeps, its key). Raises Split, UnsupportedOp.
+        """
         tensors = dict(zip(self.inputs, values))
         driver.budget.compilation(self.nodes[0].where)
         while True:
@@ -212,7 +283,11 @@ class Part:
             except NeedsHost as e:
                 self.give_away(e.node)
             except NotStatic as e:
-                raise UnsupportedOp(f"a shape could not be computed ({e})", self.graph.name or "graph", "Report this model.") from None
+                raise UnsupportedOp(
+                    f"a shape could not be computed ({e})",
+                    self.graph.name or "graph",
+                    "Report this model.",
+                ) from None
         key = tuple([v.key for v in values])
         if self.needs:
             if len(self.nodes) > 1:
@@ -235,23 +310,35 @@ class Part:
     def give_away(self, node):
         """Makes a node the driver's (Split); UnsupportedOp where it is already."""
         if node is None or id(node) in self.program.hosts:
-            raise UnsupportedOp("it could not be split from what is around it", node.where if node is not None else self.graph.name or "graph", "Report this model.")
+            raise UnsupportedOp(
+                "it could not be split from what is around it",
+                node.where if node is not None else self.graph.name or "graph",
+                "Report this model.",
+            )
         self.program.hosts.add(id(node))
         raise Split
 
     def ask(self, e, known):
-        """A shape depends on data: on an input of this part, whose numbers it is then compiled for; on what one of its own nodes computes, behind which it is cut; or on something
-        inside of a node, which is then asked for in terms of what the node reads, or given to the driver."""
+        """A shape depends on data: on an input of this part, whose numbers it is then compiled for;
+        on what one of its own nodes computes, behind which it is cut; or on something inside of a
+        node, which is then asked for in terms of what the node reads, or given to the driver.
+        """
         p, node, name = self.program, e.node, e.value.name
         made = {o for n in self.nodes for o in n.outputs if o}
         ours = made | set(self.inputs)
-        nested = node is not None and (node.op == "If" and not node.domain or (node.domain, node.op) in p.like.functions)
+        nested = node is not None and (
+            node.op == "If" and not node.domain or (node.domain, node.op) in p.like.functions
+        )
         names = [name] if name in ours else [] if nested else sorted(_origins(e.value, ours))
         names = [n for n in names if n not in known and n not in p.cuts - set(self.inputs)]
         if not names:
             if nested:
                 self.give_away(node)
-            raise UnsupportedOp("a shape inside of it depends on data", node.where if node is not None else f"value '{name}'", "Report this model.")
+            raise UnsupportedOp(
+                "a shape inside of it depends on data",
+                node.where if node is not None else f"value '{name}'",
+                "Report this model.",
+            )
         if node is not None and node not in self.askers:
             self.askers.append(node)
         cut = [n for n in names if n in made]
@@ -273,13 +360,17 @@ def single_node(op, domain, present, wanted, attrs, opset, dtype=0, label="", fu
     """The Program of one node: inputs x0, x1, ..., outputs y0, y1, ...
 
     Args:
-        present, wanted: lists of bools, whether each input and output is there. dtype: what its first output is declared as.
-        label: the node's name, for errors. functions: the model-local functions that it may call."""
+        present, wanted: lists of bools, whether each input and output is there. dtype: what its
+        first output is declared as. label: the node's name, for errors. functions: the model-local
+        functions that it may call.
+    """
     names = [f"x{i}" if there else "" for i, there in enumerate(present)]
     outs = [f"y{i}" if there else "" for i, there in enumerate(wanted)]
     node = Node(op, names, outs, dict(attrs), domain, label)
     infos = [Info(i) for i in names if i], [Info(o, dtype) for o in outs if o]
-    g = Graph(op, [node], *infos, opsets={"": opset, domain: opset}, functions=functions or {}, ours=True)
+    g = Graph(
+        op, [node], *infos, opsets={"": opset, domain: opset}, functions=functions or {}, ours=True
+    )
     return Program(g, ours=True)
 
 
@@ -307,5 +398,16 @@ def _reads(node):
 
 
 def _free(graph):
-    own = {i.name for i in graph.inputs} | set(graph.constants) | {o for n in graph.nodes for o in n.outputs} | set(graph.values or ())
-    return [r for r in dict.fromkeys([r for n in graph.nodes for r in _reads(n)] + [o.name for o in graph.outputs]) if r not in own]
+    own = (
+        {i.name for i in graph.inputs}
+        | set(graph.constants)
+        | {o for n in graph.nodes for o in n.outputs}
+        | set(graph.values or ())
+    )
+    return [
+        r
+        for r in dict.fromkeys(
+            [r for n in graph.nodes for r in _reads(n)] + [o.name for o in graph.outputs]
+        )
+        if r not in own
+    ]

@@ -1,4 +1,5 @@
 """Chat templates: messages to the text that a model was trained to answer."""
+
 from __future__ import annotations
 
 import functools
@@ -10,55 +11,112 @@ COPY = "Copy the tokenizer's files again from the model they belong to."
 
 
 class ChatTemplate:
-    """A Jinja chat template, rendered in a sandbox with the functions that transformers gives it (utils/chat_template_utils.py).
+    """A Jinja chat template, rendered in a sandbox with the functions that transformers gives it
+    (utils/chat_template_utils.py).
 
-    A rendering has a budget of steps, characters and seconds (limits.py); what a template raises is a TokenizerError.
+    A rendering has a budget of steps, characters and seconds (limits.py); what a template raises is
+    a TokenizerError.
     """
 
     def __init__(self, source, where="chat template"):
-        """source: the template's text. Raises TokenizerError: it is no text, longer than LIMITS["template_chars"], or no template."""
+        """source: the template's text.
+
+        Raises TokenizerError: it is no text, longer than LIMITS["template_chars"], or no template.
+        """
         self.where = where
         if not isinstance(source, str):
-            raise TokenizerError(f"the chat template is a {type(source).__name__}, not text", where, COPY)
+            raise TokenizerError(
+                f"the chat template is a {type(source).__name__}, not text", where, COPY
+            )
         if len(source) > LIMITS["template_chars"]:
-            raise TokenizerError(f"the chat template has {len(source)} characters, at most {LIMITS['template_chars']} are read", where, COPY)
+            raise TokenizerError(
+                f"the chat template has {len(source)} characters, at most"
+                f" {LIMITS['template_chars']} are read",
+                where,
+                COPY,
+            )
         self.template = _compile(source, where)
 
-    def __call__(self, messages, tools=None, documents=None, add_generation_prompt=False, continue_final_message=False, **variables):
-        """-> text. continue_final_message: leave the last message open for the model to go on with. Raises TokenizerError."""
+    def __call__(
+        self,
+        messages,
+        tools=None,
+        documents=None,
+        add_generation_prompt=False,
+        continue_final_message=False,
+        **variables,
+    ):
+        """-> text. continue_final_message: leave the last message open for the model to go on with.
+
+        Raises TokenizerError.
+        """
         mark = "CONTINUE_FINAL_MESSAGE_TAG "
         messages = [dict(message) for message in messages]
         if continue_final_message:
             if add_generation_prompt:
-                raise TokenizerError("continue_final_message and add_generation_prompt exclude each other", self.where, "Pass one of them.")
+                raise TokenizerError(
+                    "continue_final_message and add_generation_prompt exclude each other",
+                    self.where,
+                    "Pass one of them.",
+                )
             final = messages[-1].get("content") if messages else None
             if not isinstance(final, str):
-                raise TokenizerError("continue_final_message needs a last message of text", self.where, "Give the last message a content of text.")
+                raise TokenizerError(
+                    "continue_final_message needs a last message of text",
+                    self.where,
+                    "Give the last message a content of text.",
+                )
             messages[-1]["content"] = final + mark
-        text = self._render({**variables, "messages": messages, "tools": tools, "documents": documents, "add_generation_prompt": add_generation_prompt})
+        text = self._render(
+            {
+                **variables,
+                "messages": messages,
+                "tools": tools,
+                "documents": documents,
+                "add_generation_prompt": add_generation_prompt,
+            }
+        )
         if continue_final_message:
             end = text.rfind(mark.strip())
             if end < 0 or final.strip() not in text:
-                raise TokenizerError("the chat template drops the message that is to be continued", self.where, "Pass add_generation_prompt instead, or text.")
-            text = text[:end] if text[end:end + len(mark)] == mark else text[:end].rstrip()
+                raise TokenizerError(
+                    "the chat template drops the message that is to be continued",
+                    self.where,
+                    "Pass add_generation_prompt instead, or text.",
+                )
+            text = text[:end] if text[end : end + len(mark)] == mark else text[:end].rstrip()
         return text
 
     def _render(self, variables):
         import jinja2
+
         from .template_sandbox import TemplateLimit, budgeted
+
         try:
             with budgeted():
                 return self.template.render(variables)
         except TemplateLimit as error:
-            raise TokenizerError(f"the chat template asks for too much: {error}", self.where, COPY) from None
+            raise TokenizerError(
+                f"the chat template asks for too much: {error}", self.where, COPY
+            ) from None
         except jinja2.TemplateError as error:
-            raise TokenizerError(f"the chat template refused the messages: {error.message or error}", _place(self.where, error),
-                                 "Check the roles and their order; each model's template has its own rules.") from None
+            raise TokenizerError(
+                f"the chat template refused the messages: {error.message or error}",
+                _place(self.where, error),
+                "Check the roles and their order; each model's template has its own rules.",
+            ) from None
         except MemoryError:
-            raise OutOfMemory("the chat template needs more memory than there is", self.where, COPY) from None
-        except Exception as error:  # a template is a program from elsewhere: whatever it raises is about it
-            raise TokenizerError(f"the chat template failed: {type(error).__name__}: {_words(error)}", self.where,
-                                 "Check that every message has the fields the template uses.") from None
+            raise OutOfMemory(
+                "the chat template needs more memory than there is", self.where, COPY
+            ) from None
+        except (
+            Exception
+        ) as error:  # a template is a program from elsewhere: whatever it raises is about it
+            raise TokenizerError(
+                f"the chat template failed: {type(error).__name__}: {_words(error)}",
+                self.where,
+                "Check that every message has the fields the template uses.",
+            ) from None
 
 
 @functools.lru_cache(maxsize=16)
@@ -66,21 +124,33 @@ def _compile(source, where):
     try:
         import jinja2
     except ImportError:
-        raise TokenizerError("chat templates need `jinja2`, which is not installed", where,
-                             "Install edgewise[text]; in Pyodide: await micropip.install('jinja2').") from None
+        raise TokenizerError(
+            "chat templates need `jinja2`, which is not installed",
+            where,
+            "Install edgewise[text]; in Pyodide: await micropip.install('jinja2').",
+        ) from None
     try:
         return _environment().from_string(source)
     except jinja2.TemplateSyntaxError as error:
-        raise TokenizerError(f"the chat template is broken: {error.message}", _place(where, error), COPY) from None
+        raise TokenizerError(
+            f"the chat template is broken: {error.message}", _place(where, error), COPY
+        ) from None
     except MemoryError:
-        raise OutOfMemory("the chat template needs more memory than there is", where, COPY) from None
-    except Exception as error:  # what Python says of the program that jinja2 makes of it: nested too deeply, a name that is none
-        raise TokenizerError(f"the chat template is broken: {type(error).__name__}: {_words(error)}", where, COPY) from None
+        raise OutOfMemory(
+            "the chat template needs more memory than there is", where, COPY
+        ) from None
+    # what Python says of the program that jinja2 makes of it: nested too deeply, a name that is
+    # none
+    except Exception as error:
+        raise TokenizerError(
+            f"the chat template is broken: {type(error).__name__}: {_words(error)}", where, COPY
+        ) from None
 
 
 @functools.lru_cache(maxsize=1)
 def _environment():
     from .template_sandbox import TemplateEnvironment
+
     return TemplateEnvironment()
 
 

@@ -1,6 +1,7 @@
 """GenerationConfig: transformers' fields and defaults, none of them silently ignored.
 
-fields.py says of each field whether it is used, accepted because it cannot change the tokens here, or refused.
+fields.py says of each field whether it is used, accepted because it cannot change the tokens here,
+or refused.
 """
 
 import copy
@@ -12,19 +13,42 @@ from .fields import ERRORS, GENERATION_FIELDS, OFF_VALUES, STRUCTS
 
 __all__ = ["GenerationConfig"]
 
-_INTS = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens": 0, "num_beams": 1, "top_k": 0,
-         "no_repeat_ngram_size": 0, "num_return_sequences": 1, "forced_bos_token_id": 0, "bos_token_id": 0}  # name: smallest value
-_FLOATS = ["temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "presence_penalty",
-           "frequency_penalty", "length_penalty", "max_time"]
+_INTS = {
+    "max_length": 1,
+    "max_new_tokens": 1,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "num_beams": 1,
+    "top_k": 0,
+    "no_repeat_ngram_size": 0,
+    "num_return_sequences": 1,
+    "forced_bos_token_id": 0,
+    "bos_token_id": 0,
+}  # name: smallest value
+_FLOATS = [
+    "temperature",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "length_penalty",
+    "max_time",
+]
 
 
 class GenerationConfig:
     """How to generate: `GenerationConfig(max_new_tokens=32, do_sample=True, top_p=0.9)`.
 
-    Every field of transformers' GenerationConfig is an attribute with its default; `presence_penalty`, `frequency_penalty`, `logit_bias`
-    and `seed` come on top (fields.py lists all). Raises UnsupportedField for an unknown field and for a refused one that is not at its
-    default. Mirrors transformers/generation/configuration_utils.py, with one difference: what was set by hand is remembered
-    (`set_fields`), so a value that equals the default still wins over the model's generation_config.json.
+    Every field of transformers' GenerationConfig is an attribute with its default;
+    `presence_penalty`, `frequency_penalty`, `logit_bias` and `seed` come on top (fields.py lists
+    all). Raises UnsupportedField for an unknown field and for a refused one that is not at its
+    default. Mirrors transformers/generation/configuration_utils.py, with one difference: what was
+    set by hand is remembered (`set_fields`), so a value that equals the default still wins over the
+    model's generation_config.json.
     """
 
     def __init__(self, **fields):
@@ -44,14 +68,21 @@ class GenerationConfig:
         return config
 
     def update(self, fields, where="GenerationConfig"):
-        """Sets `fields` ({name: value}); raises UnsupportedField without having changed anything."""
+        """Sets `fields` ({name: value}); raises UnsupportedField without having changed
+        anything.
+        """
         for name, value in fields.items():
             _check_supported(name, value, where)
         for name, value in fields.items():
             setattr(self, name, value)
 
     def __setattr__(self, name, value):
-        if value is None and name in ("num_beams", "num_return_sequences", "early_stopping", "length_penalty"):
+        if value is None and name in (
+            "num_beams",
+            "num_return_sequences",
+            "early_stopping",
+            "length_penalty",
+        ):
             value = GENERATION_FIELDS[name][0]  # None cannot mean "off" here
         if name != "set_fields":
             _check_supported(name, value, "GenerationConfig")
@@ -60,7 +91,11 @@ class GenerationConfig:
 
     def to_dict(self):
         """The fields that were set, as {name: value}."""
-        return {name: copy.deepcopy(getattr(self, name)) for name in GENERATION_FIELDS if name in self.set_fields}
+        return {
+            name: copy.deepcopy(getattr(self, name))
+            for name in GENERATION_FIELDS
+            if name in self.set_fields
+        }
 
     def merged(self, over):
         """A copy in which the fields set in `over` (a GenerationConfig) win."""
@@ -72,7 +107,9 @@ class GenerationConfig:
         return f"GenerationConfig({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
 
     def __eq__(self, other):
-        return isinstance(other, GenerationConfig) and all(getattr(self, name) == getattr(other, name) for name in GENERATION_FIELDS)
+        return isinstance(other, GenerationConfig) and all(
+            getattr(self, name) == getattr(other, name) for name in GENERATION_FIELDS
+        )
 
     __hash__ = None
 
@@ -82,10 +119,16 @@ class GenerationConfig:
         return _ids(self.eos_token_id, "eos_token_id")
 
     def validate(self):
-        """Raises InputError for values that cannot be, alone or together (transformers' validate and processors' constructors)."""
+        """Raises InputError for values that cannot be, alone or together (transformers' validate
+        and processors' constructors).
+        """
         for name, smallest in _INTS.items():
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not smallest <= value < 2**31):
+            if value is not None and (
+                not isinstance(value, int)
+                or isinstance(value, bool)
+                or not smallest <= value < 2**31
+            ):
                 raise _wrong(name, value, f"an integer of at least {smallest}")
         for name in _FLOATS:
             value = getattr(self, name)
@@ -95,15 +138,25 @@ class GenerationConfig:
             raise _wrong("early_stopping", self.early_stopping, 'True, False or "never"')
         if self.max_time is not None and self.max_time <= 0:
             raise _wrong("max_time", self.max_time, "a number of seconds above 0")
-        if self.seed is not None and (not isinstance(self.seed, int) or not -2**63 <= self.seed < 2**64):
+        if self.seed is not None and (
+            not isinstance(self.seed, int) or not -(2**63) <= self.seed < 2**64
+        ):
             raise _wrong("seed", self.seed, "an integer of 64 bits")
         if self.num_return_sequences != 1:
             if self.num_beams == 1 and not self.do_sample:
-                raise InputError(f"num_return_sequences is {_shown(self.num_return_sequences)}, but greedy generation has one result",
-                                 "GenerationConfig", "Set do_sample=True or num_beams.")
+                raise InputError(
+                    f"num_return_sequences is {_shown(self.num_return_sequences)}, but greedy"
+                    " generation has one result",
+                    "GenerationConfig",
+                    "Set do_sample=True or num_beams.",
+                )
             if 1 < self.num_beams < self.num_return_sequences:
-                raise InputError(f"num_return_sequences ({_shown(self.num_return_sequences)}) is above num_beams ({self.num_beams})",
-                                 "GenerationConfig", "Raise num_beams.")
+                raise InputError(
+                    f"num_return_sequences ({_shown(self.num_return_sequences)}) is above num_beams"
+                    f" ({self.num_beams})",
+                    "GenerationConfig",
+                    "Raise num_beams.",
+                )
 
     def pack(self, vocab_size, prompt_length, max_length):
         """-> (members of ew_sampling as a dict, lists as a list of int32) for one prompt.
@@ -142,30 +195,57 @@ class GenerationConfig:
         if self.forced_bos_token_id is not None:
             _check_ids([self.forced_bos_token_id], vocab_size, "forced_bos_token_id")
         decay = self.exponential_decay_length_penalty
-        if decay is not None and (not isinstance(decay, (list, tuple)) or len(decay) != 2 or not all(map(_is_float32, decay))
-                                  or not 0 <= decay[0] < 2**31):
-            raise _wrong("exponential_decay_length_penalty", decay, "(tokens before it sets in, factor)")
+        if decay is not None and (
+            not isinstance(decay, (list, tuple))
+            or len(decay) != 2
+            or not all(map(_is_float32, decay))
+            or not 0 <= decay[0] < 2**31
+        ):
+            raise _wrong(
+                "exponential_decay_length_penalty", decay, "(tokens before it sets in, factor)"
+            )
         members = {
-            "vocab_size": vocab_size, "prompt_length": prompt_length, "max_length": max_length, "lists_length": len(lists),
-            # as transformers: min_new_tokens takes the place of min_length, as max_new_tokens that of max_length
-            "min_length": 0 if self.min_new_tokens is not None else self.min_length or 0, "min_new_tokens": self.min_new_tokens or 0,
-            "repetition_penalty": _or(self.repetition_penalty, 1), "presence_penalty": _or(self.presence_penalty, 0),
-            "frequency_penalty": _or(self.frequency_penalty, 0), "no_repeat_ngram_size": self.no_repeat_ngram_size or 0,
-            "forced_bos_token_id": _or(self.forced_bos_token_id, -1), "remove_invalid_values": int(bool(self.remove_invalid_values)),
+            "vocab_size": vocab_size,
+            "prompt_length": prompt_length,
+            "max_length": max_length,
+            "lists_length": len(lists),
+            # as transformers: min_new_tokens takes the place of min_length, as max_new_tokens that
+            # of max_length
+            "min_length": 0 if self.min_new_tokens is not None else self.min_length or 0,
+            "min_new_tokens": self.min_new_tokens or 0,
+            "repetition_penalty": _or(self.repetition_penalty, 1),
+            "presence_penalty": _or(self.presence_penalty, 0),
+            "frequency_penalty": _or(self.frequency_penalty, 0),
+            "no_repeat_ngram_size": self.no_repeat_ngram_size or 0,
+            "forced_bos_token_id": _or(self.forced_bos_token_id, -1),
+            "remove_invalid_values": int(bool(self.remove_invalid_values)),
             "exponential_decay_start": -1 if decay is None else int(decay[0]),
             "exponential_decay_factor": 1 if decay is None else float(decay[1]),
             # as transformers: a forced first token is not what begin_suppress_tokens are for
-            "begin_index": prompt_length + (1 if prompt_length == 1 and self.forced_bos_token_id is not None else 0),
-            "renormalize_logits": int(bool(self.renormalize_logits)), "do_sample": int(bool(self.do_sample)),
-            "temperature": _or(self.temperature, 1), "top_k": self.top_k or 0, "top_p": _or(self.top_p, 1), "min_p": self.min_p or 0,
-            "typical_p": _or(self.typical_p, 1), "epsilon_cutoff": self.epsilon_cutoff or 0, "eta_cutoff": self.eta_cutoff or 0,
-            "num_beams": self.num_beams, "early_stopping": 2 if self.early_stopping == "never" else int(self.early_stopping),
-            "length_penalty": _or(self.length_penalty, 1), **spans,
+            "begin_index": (
+                prompt_length
+                + (1 if prompt_length == 1 and self.forced_bos_token_id is not None else 0)
+            ),
+            "renormalize_logits": int(bool(self.renormalize_logits)),
+            "do_sample": int(bool(self.do_sample)),
+            "temperature": _or(self.temperature, 1),
+            "top_k": self.top_k or 0,
+            "top_p": _or(self.top_p, 1),
+            "min_p": self.min_p or 0,
+            "typical_p": _or(self.typical_p, 1),
+            "epsilon_cutoff": self.epsilon_cutoff or 0,
+            "eta_cutoff": self.eta_cutoff or 0,
+            "num_beams": self.num_beams,
+            "early_stopping": 2 if self.early_stopping == "never" else int(self.early_stopping),
+            "length_penalty": _or(self.length_penalty, 1),
+            **spans,
         }
         return members, lists
 
     def _biases(self):
-        """(ids, bias) of logit_bias and sequence_bias; the latter in either of transformers' forms, {ids: bias} or [[ids, bias]]."""
+        """(ids, bias) of logit_bias and sequence_bias; the latter in either of transformers' forms,
+        {ids: bias} or [[ids, bias]].
+        """
         try:
             for token, value in (self.logit_bias or {}).items():
                 yield [int(token)], _bias(value)  # JSON has only string keys
@@ -173,24 +253,43 @@ class GenerationConfig:
             for words, value in pairs.items() if isinstance(pairs, dict) else pairs:
                 yield list(words), _bias(value)
         except (AttributeError, TypeError, ValueError):
-            raise InputError("a bias has the wrong form", "GenerationConfig",
-                             "Write logit_bias as {token id: bias} and sequence_bias as [[[ids], bias], ...].") from None
+            raise InputError(
+                "a bias has the wrong form",
+                "GenerationConfig",
+                "Write logit_bias as {token id: bias} and sequence_bias as [[[ids], bias], ...].",
+            ) from None
 
 
 def _check_supported(name, value, where):
     entry = GENERATION_FIELDS.get(name)
     if entry is None:
         import difflib
+
         near = difflib.get_close_matches(name, [n for n in GENERATION_FIELDS if n[0] != "_"], 1)
-        raise UnsupportedField(f"there is no generation field {name!r}", where,
-                               f"Did you mean {near[0]!r}?" if near else "Remove it; edgewise.text.fields lists those there are.")
+        raise UnsupportedField(
+            f"there is no generation field {name!r}",
+            where,
+            (
+                f"Did you mean {near[0]!r}?"
+                if near
+                else "Remove it; edgewise.text.fields lists those there are."
+            ),
+        )
     default, how, remedy = entry
     if how == "refused" and value != default and value not in OFF_VALUES.get(name, []):
-        raise UnsupportedField(f"the generation field {name!r} (set to {_shown(value)}) is not supported", where, remedy)
+        raise UnsupportedField(
+            f"the generation field {name!r} (set to {_shown(value)}) is not supported",
+            where,
+            remedy,
+        )
 
 
 def _is_float32(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -3.4e38 <= value <= 3.4e38
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and -3.4e38 <= value <= 3.4e38
+    )
 
 
 def _or(value, default):
@@ -210,7 +309,12 @@ def _wrong(name, value, expected):
 
 
 def _bias(value):
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or not -math.inf <= value < 3e38:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or value != value
+        or not -math.inf <= value < 3e38
+    ):
         raise ValueError(value)
     return float(max(value, -3e38)) if value != -math.inf else value
 
@@ -218,7 +322,13 @@ def _bias(value):
 def _ids(value, field):
     if value is None:
         return []
-    found = [value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple, set)) else None
+    found = (
+        [value]
+        if isinstance(value, int)
+        else list(value)
+        if isinstance(value, (list, tuple, set))
+        else None
+    )
     if found is None or not all(isinstance(i, int) and not isinstance(i, bool) for i in found):
         raise _wrong(field, value, "a token id or a list of token ids")
     return found
@@ -235,22 +345,46 @@ def _sequence(words, vocab_size, field):
 def _check_ids(ids, vocab_size, field):
     for i in ids:
         if not 0 <= i < vocab_size:
-            raise InputError(f"{field} holds the token id {_shown(i)}, and the vocabulary has {vocab_size}", "GenerationConfig")
+            raise InputError(
+                f"{field} holds the token id {_shown(i)}, and the vocabulary has {vocab_size}",
+                "GenerationConfig",
+            )
 
 
 def error_for(code):
     """The exception for a result below 0 of core/sampling.c."""
     if code <= ERRORS["BAD_FIELD"]:
         name = STRUCTS["ew_sampling"][ERRORS["BAD_FIELD"] - code][0]
-        return InputError(f"{name} is out of its range", "GenerationConfig",
-                          "For greedy generation set do_sample=False." if name == "temperature" else "")
+        return InputError(
+            f"{name} is out of its range",
+            "GenerationConfig",
+            "For greedy generation set do_sample=False." if name == "temperature" else "",
+        )
     from ..errors import EngineError
+
     return {
-        ERRORS["BAD_TOKEN"]: InputError("a token id is outside the model's vocabulary", "generate",
-                                        "The tokenizer and the model do not belong together, or a list of ids names a wrong one."),
-        ERRORS["NOT_FINITE"]: EngineError("the model's logits hold NaN or infinity", "generate",
-                                          "The weights or the inputs are broken; remove_invalid_values=True replaces such values."),
-        ERRORS["NO_TOKEN"]: InputError("every token is suppressed, none can be chosen", "generate",
-                                       "Loosen suppress_tokens, bad_words_ids, no_repeat_ngram_size, min_length or your own processor."),
-        ERRORS["BAD_LIST"]: EngineError("the packed lists do not add up", "generate", "This is a bug in Edgewise."),
-    }.get(code, EngineError(f"the sampling code answered {code}", "generate", "This is a bug in Edgewise."))
+        ERRORS["BAD_TOKEN"]: InputError(
+            "a token id is outside the model's vocabulary",
+            "generate",
+            "The tokenizer and the model do not belong together, or a list of ids names a wrong"
+            " one.",
+        ),
+        ERRORS["NOT_FINITE"]: EngineError(
+            "the model's logits hold NaN or infinity",
+            "generate",
+            "The weights or the inputs are broken; remove_invalid_values=True replaces such"
+            " values.",
+        ),
+        ERRORS["NO_TOKEN"]: InputError(
+            "every token is suppressed, none can be chosen",
+            "generate",
+            "Loosen suppress_tokens, bad_words_ids, no_repeat_ngram_size, min_length or your own"
+            " processor.",
+        ),
+        ERRORS["BAD_LIST"]: EngineError(
+            "the packed lists do not add up", "generate", "This is a bug in Edgewise."
+        ),
+    }.get(
+        code,
+        EngineError(f"the sampling code answered {code}", "generate", "This is a bug in Edgewise."),
+    )

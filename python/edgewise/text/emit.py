@@ -1,4 +1,6 @@
-"""Writes what C and TypeScript need from fields.py. The files are committed; a test compares them with what this makes.
+"""Writes what C and TypeScript need from fields.py.
+
+The files are committed; a test compares them with what this makes.
 
 `make gen` runs it: `python -m edgewise.text.emit`.
 """
@@ -6,57 +8,135 @@
 import json
 from pathlib import Path
 
-from .fields import BEAMS_ONLY, ERRORS, GENERATION_FIELDS, OFF_VALUES, REASONS, SAMPLING_ONLY, STRUCTS, offsets, size
+from .fields import (
+    BEAMS_ONLY,
+    ERRORS,
+    GENERATION_FIELDS,
+    OFF_VALUES,
+    REASONS,
+    SAMPLING_ONLY,
+    STRUCTS,
+    offsets,
+    size,
+)
 from .limits import LIMITS
 
 _C = {"u32": "uint32_t", "i32": "int32_t", "f32": "float"}
 
 
 def _header():
-    lines = ["/* Made by python/edgewise/text/emit.py from fields.py, where each member is explained. Do not edit. */",
-             "#ifndef EDGEWISE_SAMPLING_FIELDS_H", "#define EDGEWISE_SAMPLING_FIELDS_H", "#include <stdint.h>", ""]
+    lines = [
+        (
+            "/* Made by python/edgewise/text/emit.py from fields.py, where each member is"
+            " explained. Do not edit. */"
+        ),
+        "#ifndef EDGEWISE_SAMPLING_FIELDS_H",
+        "#define EDGEWISE_SAMPLING_FIELDS_H",
+        "#include <stdint.h>",
+        "",
+    ]
     for struct, members in STRUCTS.items():
-        lines += ["typedef struct {", *(f"  {_C[kind]} {name};" for name, kind in members), f"}} {struct};", ""]
-    lines += ["enum {", *(f"  EW_FIELD_{name.upper()} = {i}," for i, (name, _) in enumerate(STRUCTS["ew_sampling"])), "};"]
+        lines += [
+            "typedef struct {",
+            *(f"  {_C[kind]} {name};" for name, kind in members),
+            f"}} {struct};",
+            "",
+        ]
+    lines += [
+        "enum {",
+        *(
+            f"  EW_FIELD_{name.upper()} = {i},"
+            for i, (name, _) in enumerate(STRUCTS["ew_sampling"])
+        ),
+        "};",
+    ]
     lines += ["enum {", *(f"  EW_S_{name} = {value}," for name, value in ERRORS.items()), "};"]
-    lines += ["enum {", *(f"  EW_ENDED_{name.upper()} = {value}," for name, value in REASONS.items()), "};", "#endif", ""]
+    lines += [
+        "enum {",
+        *(f"  EW_ENDED_{name.upper()} = {value}," for name, value in REASONS.items()),
+        "};",
+        "#endif",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def _typescript():
-    lines = ["// Made by python/edgewise/text/emit.py from fields.py, where each member is explained. Do not edit.", ""]
+    lines = [
+        (
+            "// Made by python/edgewise/text/emit.py from fields.py, where each member is"
+            " explained. Do not edit."
+        ),
+        "",
+    ]
     for struct, members in STRUCTS.items():
         name = "".join(part.capitalize() for part in struct.removeprefix("ew_").split("_"))
         at = offsets(struct)
-        lines += [f"export const {name} = {{", f"  bytes: {size(struct)},", f"  at: {json.dumps(at)},",
-                  f"  kind: {json.dumps(dict(members))},", "} as const;", ""]
-    lines += ["export const SAMPLING_MEMBERS = " + json.dumps([name for name, _ in STRUCTS["ew_sampling"]]) + " as const;"]
+        lines += [
+            f"export const {name} = {{",
+            f"  bytes: {size(struct)},",
+            f"  at: {json.dumps(at)},",
+            f"  kind: {json.dumps(dict(members))},",
+            "} as const;",
+            "",
+        ]
+    lines += [
+        "export const SAMPLING_MEMBERS = "
+        + json.dumps([name for name, _ in STRUCTS["ew_sampling"]])
+        + " as const;"
+    ]
     lines += ["export const SAMPLING_ERRORS = " + json.dumps(ERRORS) + " as const;"]
     lines += ["export const FINISH_REASONS = " + json.dumps(list(REASONS)) + " as const;"]
     lines += ["export const SAMPLING_ONLY: readonly string[] = " + json.dumps(SAMPLING_ONLY) + ";"]
     lines += ["export const BEAMS_ONLY: readonly string[] = " + json.dumps(BEAMS_ONLY) + ";", ""]
-    lines += ['export type FieldUse = "used" | "accepted" | "refused";',
-              "/** name: [default, what Edgewise does with it, what to do when it is refused] */",
-              "export const GENERATION_FIELDS: Readonly<Record<string, readonly [unknown, FieldUse, string]>> = {"]
+    lines += [
+        'export type FieldUse = "used" | "accepted" | "refused";',
+        "/** name: [default, what Edgewise does with it, what to do when it is refused] */",
+        (
+            "export const GENERATION_FIELDS: Readonly<Record<string, readonly [unknown, FieldUse,"
+            " string]>> = {"
+        ),
+    ]
     lines += [f"  {name}: {json.dumps(list(entry))}," for name, entry in GENERATION_FIELDS.items()]
-    lines += ["};", "/** values besides the default that mean \"off\" */",
-              "export const OFF_VALUES: Readonly<Record<string, readonly unknown[]>> = " + json.dumps(OFF_VALUES) + ";", ""]
+    lines += [
+        "};",
+        '/** values besides the default that mean "off" */',
+        "export const OFF_VALUES: Readonly<Record<string, readonly unknown[]>> = "
+        + json.dumps(OFF_VALUES)
+        + ";",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def _text_limits():
-    lines = ["// Made by python/edgewise/text/emit.py from limits.py, where each limit is explained. Do not edit.", "",
-             "export const TEXT_LIMITS = {", *(f"  {name}: {value}," for name, value in LIMITS.items()), "} as const;", ""]
+    lines = [
+        (
+            "// Made by python/edgewise/text/emit.py from limits.py, where each limit is explained."
+            " Do not edit."
+        ),
+        "",
+        "export const TEXT_LIMITS = {",
+        *(f"  {name}: {value}," for name, value in LIMITS.items()),
+        "} as const;",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def outputs():
     """{path from the repository's root: text} of every generated file."""
-    return {"core/gen/sampling_fields.h": _header(), "web/src/gen/sampling.ts": _typescript(), "web/src/gen/text_limits.ts": _text_limits()}
+    return {
+        "core/gen/sampling_fields.h": _header(),
+        "web/src/gen/sampling.ts": _typescript(),
+        "web/src/gen/text_limits.ts": _text_limits(),
+    }
 
 
 def write(root, check=False):
-    """Writes the files under `root`; with `check`, writes nothing and returns the paths that differ."""
+    """Writes the files under `root`; with `check`, writes nothing and returns the paths that
+    differ.
+    """
     stale = []
     for path, text in outputs().items():
         file = Path(root) / path

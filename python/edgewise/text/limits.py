@@ -1,8 +1,10 @@
 """What files of text may ask for: a tokenizer.json and a chat template are a stranger's programs.
 
-The numbers are shared with the page: emit.py writes them to web/src/gen/text_limits.ts. Real tokenizers stay far below them; the
-largest known have 65,536 added tokens, patterns of 3,000 characters and normalizers of 20 steps.
+The numbers are shared with the page: emit.py writes them to web/src/gen/text_limits.ts. Real
+tokenizers stay far below them; the largest known have 65,536 added tokens, patterns of 3,000
+characters and normalizers of 20 steps.
 """
+
 from __future__ import annotations
 
 import base64
@@ -12,22 +14,24 @@ import struct
 from .regex_limits import RegexError, check_regex
 
 LIMITS = {
-    "file_bytes": 1 << 28,          # tokenizer.json
-    "config_bytes": 1 << 24,        # each of the other JSON files
-    "depth": 64,                    # nested objects and lists, in tokenizer.json
-    "components": 256,              # normalizers, pre-tokenizers, post-processors and decoders, all together
-    "content_chars": 1000,          # what a component inserts for one match
-    "growth": 10_000,               # how many times longer a text may become by normalizing or decoding it
-    "text_chars": 1 << 28,          # length of a text times that growth, where it grows
+    "file_bytes": 1 << 28,  # tokenizer.json
+    "config_bytes": 1 << 24,  # each of the other JSON files
+    "depth": 64,  # nested objects and lists, in tokenizer.json
+    "components": 256,  # normalizers, pre-tokenizers, post-processors and decoders, all together
+    "content_chars": 1000,  # what a component inserts for one match
+    "growth": 10_000,  # how many times longer a text may become by normalizing or decoding it
+    "text_chars": 1 << 28,  # length of a text times that growth, where it grows
     "added_tokens": 200_000,
     "added_token_chars": 1024,
-    "token_chars": 10_000,          # of the vocabulary
-    "word_chars": 10_000,           # WordPiece's max_input_chars_per_word: its work grows with the square
+    "token_chars": 10_000,  # of the vocabulary
+    "word_chars": 10_000,  # WordPiece's max_input_chars_per_word: its work grows with the square
     "regex_chars": 20_000,
-    "regex_depth": 40,              # nested groups
-    "regex_states": 100_000,        # the pattern with its counted repetitions written out
-    "template_chars": 1 << 18,      # a chat template's source
-    "template_steps": 1_000_000,    # loop iterations, macro calls, calls and operations of a rendering
+    "regex_depth": 40,  # nested groups
+    "regex_states": 100_000,  # the pattern with its counted repetitions written out
+    "template_chars": 1 << 18,  # a chat template's source
+    "template_steps": (
+        1_000_000
+    ),  # loop iterations, macro calls, calls and operations of a rendering
     "template_chars_made": 1 << 24,  # the longest text of a rendering
     "template_chars_total": 1 << 28,  # all texts of a rendering together
     "template_seconds": 30,
@@ -41,10 +45,11 @@ class LimitError(ValueError):
 
 
 def check_tokenizer(value: dict) -> dict[str, float]:
-    """Raises LimitError where the contents of a tokenizer.json ask for too much; web/src/tokenizer-limits.ts is the same.
+    """Raises LimitError where the contents of a tokenizer.json ask for too much;
+    web/src/tokenizer-limits.ts is the same.
 
-    Returns {"encode": growth, "decode": growth}: how many times longer a text can become. Values of a wrong type are left to the
-    tokenizer library, which names them.
+    Returns {"encode": growth, "decode": growth}: how many times longer a text can become. Values of
+    a wrong type are left to the tokenizer library, which names them.
     """
     _check_depth(value)
     growth = {"encode": 1.0, "decode": 1.0}
@@ -53,11 +58,16 @@ def check_tokenizer(value: dict) -> dict[str, float]:
         for component in _components(value.get(part)):
             count += 1
             if count > LIMITS["components"]:
-                raise LimitError(f"it has more than {LIMITS['components']} normalizers, pre-tokenizers, post-processors and decoders")
+                raise LimitError(
+                    f"it has more than {LIMITS['components']} normalizers, pre-tokenizers,"
+                    " post-processors and decoders"
+                )
             side = "decode" if part == "decoder" else "encode"
             growth[side] *= _check_component(component, part)
             if growth[side] > LIMITS["growth"]:
-                raise LimitError(f"its {part} makes a text more than {LIMITS['growth']} times longer")
+                raise LimitError(
+                    f"its {part} makes a text more than {LIMITS['growth']} times longer"
+                )
     _check_added(value.get("added_tokens"))
     _check_model(value.get("model"))
     return growth
@@ -66,7 +76,12 @@ def check_tokenizer(value: dict) -> dict[str, float]:
 def _check_depth(value) -> None:
     level = [value]
     for _ in range(LIMITS["depth"]):
-        level = [x for v in level for x in (v.values() if isinstance(v, dict) else v) if isinstance(x, (dict, list))]
+        level = [
+            x
+            for v in level
+            for x in (v.values() if isinstance(v, dict) else v)
+            if isinstance(x, (dict, list))
+        ]
         if not level:
             return
     raise LimitError(f"its objects are nested more than {LIMITS['depth']} deep")
@@ -95,7 +110,16 @@ def _check_component(component: dict, part: str) -> float:
         elif isinstance(pattern.get("String"), str):
             narrow = len(pattern["String"])
     longest = 0
-    for name in ("content", "prepend", "replacement", "prefix", "suffix", "unk_token", "pad_token", "word_delimiter_token"):
+    for name in (
+        "content",
+        "prepend",
+        "replacement",
+        "prefix",
+        "suffix",
+        "unk_token",
+        "pad_token",
+        "word_delimiter_token",
+    ):
         text = component.get(name)
         if isinstance(text, str):
             if len(text) > LIMITS["content_chars"]:
@@ -109,19 +133,31 @@ def _check_component(component: dict, part: str) -> float:
         return _charsmap_growth(component.get("precompiled_charsmap"))
     for name in ("single", "pair"):
         pieces = component.get(name)
-        if kind == "TemplateProcessing" and isinstance(pieces, list) and len(pieces) > LIMITS["components"]:
+        if (
+            kind == "TemplateProcessing"
+            and isinstance(pieces, list)
+            and len(pieces) > LIMITS["components"]
+        ):
             raise LimitError(f"'{name}' of its TemplateProcessing has {len(pieces)} pieces")
     return 1.0
 
 
 def _charsmap_growth(data) -> float:
-    """By how much sentencepiece's normalization grows a character: the longest of its replacements, which end in NUL each."""
+    """By how much sentencepiece's normalization grows a character: the longest of its replacements,
+    which end in NUL each.
+    """
     try:
-        raw = base64.b64decode(data) if isinstance(data, str) else bytes(data) if isinstance(data, list) else b""
+        raw = (
+            base64.b64decode(data)
+            if isinstance(data, str)
+            else bytes(data)
+            if isinstance(data, list)
+            else b""
+        )
         (trie,) = struct.unpack_from("<I", raw)
     except (binascii.Error, ValueError, TypeError, struct.error):
         return 1.0  # the library says what is wrong with it
-    longest = max(map(len, raw[4 + trie:].split(b"\0")), default=0)
+    longest = max(map(len, raw[4 + trie :].split(b"\0")), default=0)
     if longest > LIMITS["content_chars"]:
         raise LimitError(f"a replacement of its precompiled_charsmap has {longest} bytes")
     return 1.0 + longest / 64 if longest < 64 else float(longest)  # few characters have a long one
@@ -149,16 +185,29 @@ def _check_model(model) -> None:
     if isinstance(most, (int, float)) and most > LIMITS["word_chars"]:
         raise LimitError(f"max_input_chars_per_word is {most}")
     vocab = model.get("vocab")
-    tokens = vocab if isinstance(vocab, dict) else (entry[0] for entry in vocab if isinstance(entry, list) and entry) if isinstance(vocab, list) else ()
+    tokens = (
+        vocab
+        if isinstance(vocab, dict)
+        else (
+            (entry[0] for entry in vocab if isinstance(entry, list) and entry)
+            if isinstance(vocab, list)
+            else ()
+        )
+    )
     for token in tokens:
         if isinstance(token, str) and len(token) > LIMITS["token_chars"]:
             raise LimitError(f"a token of its vocabulary has {len(token)} characters")
 
 
 def regex_width(pattern: str) -> int:
-    """The fewest characters that a match of the pattern has. Raises LimitError: it may take exponential time, or is too large."""
+    """The fewest characters that a match of the pattern has.
+
+    Raises LimitError: it may take exponential time, or is too large.
+    """
     try:
-        return check_regex(pattern, LIMITS["regex_chars"], LIMITS["regex_depth"], LIMITS["regex_states"])
+        return check_regex(
+            pattern, LIMITS["regex_chars"], LIMITS["regex_depth"], LIMITS["regex_states"]
+        )
     except RegexError as e:
         quoted = pattern if len(pattern) <= 80 else pattern[:77] + "..."
         raise LimitError(f"its regular expression '{quoted}' {e}") from None

@@ -1,15 +1,21 @@
-"""Which regular expressions of a tokenizer.json may be handed to a backtracking matcher (Oniguruma here, the browser's in a page).
+"""Which regular expressions of a tokenizer.json may be handed to a backtracking matcher (Oniguruma
+here, the browser's in a page).
 
-Patterns of real models repeat what has no fixed length and refer back to a character, so that such patterns cannot be refused as a
-whole. Oniguruma gives up a match after 10^7 steps, which ends what takes exponential time in half a second. Refused is what escapes
-that limit: references to groups of any length (each step compares as much), calls of groups, three repetitions that can share
-characters before something that must follow, repetitions inside a look-behind, and patterns that are too large.
-web/src/regex-limits.ts is the same; the vectors are tests/conformance/tokenizers.json.
+Patterns of real models repeat what has no fixed length and refer back to a character, so that such
+patterns cannot be refused as a whole. Oniguruma gives up a match after 10^7 steps, which ends what
+takes exponential time in half a second. Refused is what escapes that limit: references to groups of
+any length (each step compares as much), calls of groups, three repetitions that can share
+characters before something that must follow, repetitions inside a look-behind, and patterns that
+are too large. web/src/regex-limits.ts is the same; the vectors are
+tests/conformance/tokenizers.json.
 """
+
 from __future__ import annotations
 
-MANY = 1 << 30  # of a repetition without an upper bound, and of one with an upper bound above BOUNDED
-BOUNDED = 64    # also the longest text that a back reference may stand for
+MANY = (
+    1 << 30
+)  # of a repetition without an upper bound, and of one with an upper bound above BOUNDED
+BOUNDED = 64  # also the longest text that a back reference may stand for
 
 
 class RegexError(ValueError):
@@ -17,19 +23,31 @@ class RegexError(ValueError):
 
 
 class _Item:
-    """One item of a sequence. kind: "set" (one character), "zero" (an anchor), "group", "look" or "behind". low, high: how often.
+    """One item of a sequence. kind: "set" (one character), "zero" (an anchor), "group", "look" or
+    "behind". low, high: how often.
 
-    wide: its characters are everything but some, so that they may be another set's, too."""
+    wide: its characters are everything but some, so that they may be another set's, too.
+    """
+
     __slots__ = ("kind", "text", "branches", "low", "high", "wide")
 
     def __init__(self, kind: str, text: str = "", branches: list | None = None, wide: bool = False):
-        self.kind, self.text, self.branches, self.low, self.high, self.wide = kind, text, branches or [], 1, 1, wide
+        self.kind, self.text, self.branches, self.low, self.high, self.wide = (
+            kind,
+            text,
+            branches or [],
+            1,
+            1,
+            wide,
+        )
 
 
 def check_regex(pattern: str, most_chars: int, most_depth: int, most_states: int) -> int:
-    """Raises RegexError where the pattern is not safe or larger than allowed; returns the fewest characters that a match has.
+    """Raises RegexError where the pattern is not safe or larger than allowed; returns the fewest
+    characters that a match has.
 
-    Patterns with errors pass where they can be read as one: the library that compiles them says what is wrong.
+    Patterns with errors pass where they can be read as one: the library that compiles them says
+    what is wrong.
     """
     if len(pattern) > most_chars:
         raise RegexError(f"has {len(pattern)} characters")
@@ -47,7 +65,7 @@ def check_regex(pattern: str, most_chars: int, most_depth: int, most_states: int
 class _Parser:
     def __init__(self, pattern: str, most_depth: int):
         self.p, self.i, self.most_depth = pattern, 0, most_depth
-        self.groups: list[_Item] = []      # those that capture, by number
+        self.groups: list[_Item] = []  # those that capture, by number
         self.references: list[int] = []
 
     def parse(self, depth: int = 0) -> list[list[_Item]]:
@@ -75,7 +93,7 @@ class _Parser:
             return self._group(depth)
         if s == "[":
             self._skip_class()
-            return _Item("set", p[start:self.i], wide=p[start + 1:start + 2] == "^")
+            return _Item("set", p[start : self.i], wide=p[start + 1 : start + 2] == "^")
         if s == "\\":
             return self._escape()
         self.i += 1
@@ -85,25 +103,25 @@ class _Parser:
 
     def _escape(self) -> _Item:
         p, start = self.p, self.i
-        s = p[start + 1:start + 2]
+        s = p[start + 1 : start + 2]
         self.i += 2
-        if s and s in "kg" and p[self.i:self.i + 1] in ("<", "'", "{"):
+        if s and s in "kg" and p[self.i : self.i + 1] in ("<", "'", "{"):
             raise RegexError("has a named back reference or calls a group")
         if s and s in "123456789":
-            while p[self.i:self.i + 1] and p[self.i] in "0123456789" and self.i - start < 4:
+            while p[self.i : self.i + 1] and p[self.i] in "0123456789" and self.i - start < 4:
                 self.i += 1
-            self.references.append(int(p[start + 1:self.i]))
-            return _Item("set", p[start:self.i])
-        if s in "pPxuo" and s and p[self.i:self.i + 1] == "{":
+            self.references.append(int(p[start + 1 : self.i]))
+            return _Item("set", p[start : self.i])
+        if s in "pPxuo" and s and p[self.i : self.i + 1] == "{":
             end = p.find("}", self.i)
             self.i = len(p) if end < 0 else end + 1
         elif s in "xu" and s:
             for _ in range(2 if s == "x" else 4):
-                if p[self.i:self.i + 1] in tuple("0123456789abcdefABCDEF"):
+                if p[self.i : self.i + 1] in tuple("0123456789abcdefABCDEF"):
                     self.i += 1
         if s in "bBAzZGK" and s:
             return _Item("zero", s)
-        return _Item("set", p[start:self.i], wide=s in "SWDPHXRON" and s != "")
+        return _Item("set", p[start : self.i], wide=s in "SWDPHXRON" and s != "")
 
     def _skip_class(self) -> None:
         """Past a character class, with classes and "[:name:]" inside it."""
@@ -118,7 +136,7 @@ class _Parser:
                 depth += 1
                 if depth > self.most_depth:
                     raise RegexError(f"has classes nested more than {self.most_depth} deep")
-                if p[self.i:self.i + 1] == "^":
+                if p[self.i : self.i + 1] == "^":
                     self.i += 1
                 first = True
             elif s == "]" and not first:
@@ -132,8 +150,8 @@ class _Parser:
         p = self.p
         self.i += 1
         kind, captures = "group", True
-        if p[self.i:self.i + 1] == "?":
-            rest = p[self.i + 1:self.i + 3]
+        if p[self.i : self.i + 1] == "?":
+            rest = p[self.i + 1 : self.i + 3]
             captures = rest[:1] in ("<", "P", "'") and rest not in ("<=", "<!")
             if rest[:1] in ("=", "!"):
                 kind, self.i = "look", self.i + 2
@@ -152,24 +170,26 @@ class _Parser:
                 return None
             else:  # options: of a group, or of the rest of this one
                 at = self.i + 1
-                while p[at:at + 1] and p[at:at + 1] in "imsxaDSWPy-{}gw":
+                while p[at : at + 1] and p[at : at + 1] in "imsxaDSWPy-{}gw":
                     at += 1
-                if p[at:at + 1] == ")":
+                if p[at : at + 1] == ")":
                     self.i = at + 1
                     return None
-                if p[at:at + 1] != ":":
+                if p[at : at + 1] != ":":
                     raise RegexError("has a group that is not supported")
                 self.i = at + 1
         item = _Item(kind, "(")
         if captures:
             self.groups.append(item)
         item.branches = self.parse(depth + 1)
-        if p[self.i:self.i + 1] == ")":
+        if p[self.i : self.i + 1] == ")":
             self.i += 1
         return item
 
     def _quantifiers(self, item: _Item) -> None:
-        """Reads what repeats an item: "*", "+", "?", "{low,high}", each with "?" or "+" behind it; several multiply."""
+        """Reads what repeats an item: "*", "+", "?", "{low,high}", each with "?" or "+" behind it;
+        several multiply.
+        """
         p = self.p
         while self.i < len(p):
             s = p[self.i]
@@ -181,19 +201,25 @@ class _Parser:
                     return
                 low, high, n = found
             self.i += n
-            if p[self.i:self.i + 1] in ("?", "+") and p[self.i:self.i + 1]:
+            if p[self.i : self.i + 1] in ("?", "+") and p[self.i : self.i + 1]:
                 self.i += 1
             if item.high > 1 and high > 1:  # a repetition of a repetition
-                inner = _Item("set", item.text, wide=item.wide) if item.kind == "set" else _Item(item.kind, item.text, item.branches)
+                inner = (
+                    _Item("set", item.text, wide=item.wide)
+                    if item.kind == "set"
+                    else _Item(item.kind, item.text, item.branches)
+                )
                 inner.low, inner.high = item.low, item.high
                 item.kind, item.branches, item.low, item.high = "group", [[inner]], 1, 1
             item.low, item.high = min(MANY, item.low * low), min(MANY, item.high * high)
 
 
 def _braces(p: str, at: int) -> tuple[int, int, int] | None:
-    """(low, high, length) of "{low}", "{low,}", "{,high}" or "{low,high}", None where it is none."""
+    """(low, high, length) of "{low}", "{low,}", "{,high}" or "{low,high}", None where it is
+    none.
+    """
     end = p.find("}", at, at + 24)
-    low, comma, high = p[at + 1:end].partition(",") if end > 0 else ("", "", "")
+    low, comma, high = p[at + 1 : end].partition(",") if end > 0 else ("", "", "")
     digits = low + high
     if not digits or any(d not in "0123456789" for d in digits) or len(digits) > 18:
         return None
@@ -202,27 +228,68 @@ def _braces(p: str, at: int) -> tuple[int, int, int] | None:
 
 
 def _states(branches: list) -> int:
-    return sum(min(MANY, (item.high if item.high < MANY else max(1, item.low)) * max(1, _states(item.branches) if item.branches else 1))
-               for branch in branches for item in branch)
+    return sum(
+        min(
+            MANY,
+            (item.high if item.high < MANY else max(1, item.low))
+            * max(1, _states(item.branches) if item.branches else 1),
+        )
+        for branch in branches
+        for item in branch
+    )
 
 
 def _width(branches: list) -> int:
-    return min(min(MANY, sum(item.low * (1 if item.kind == "set" else _width(item.branches) if item.kind == "group" else 0) for item in branch))
-               for branch in branches)
+    return min(
+        min(
+            MANY,
+            sum(
+                item.low
+                * (
+                    1
+                    if item.kind == "set"
+                    else _width(item.branches)
+                    if item.kind == "group"
+                    else 0
+                )
+                for item in branch
+            ),
+        )
+        for branch in branches
+    )
 
 
 def _longest(branches: list) -> int:
-    return max(min(MANY, sum(item.high * (1 if item.kind == "set" else _longest(item.branches) if item.kind == "group" else 0) for item in branch))
-               for branch in branches)
+    return max(
+        min(
+            MANY,
+            sum(
+                item.high
+                * (
+                    1
+                    if item.kind == "set"
+                    else _longest(item.branches)
+                    if item.kind == "group"
+                    else 0
+                )
+                for item in branch
+            ),
+        )
+        for branch in branches
+    )
 
 
 def _repeats(branches: list) -> bool:
-    return any(item.high > BOUNDED or _repeats(item.branches) for branch in branches for item in branch)
+    return any(
+        item.high > BOUNDED or _repeats(item.branches) for branch in branches for item in branch
+    )
 
 
 def _check(branches: list, before: list) -> list:
-    """Raises RegexError for repetitions that multiply. before: the unbounded repetitions that a match has just left and whose
-    characters what follows may share; returns those after these branches."""
+    """Raises RegexError for repetitions that multiply. before: the unbounded repetitions that a
+    match has just left and whose characters what follows may share; returns those after these
+    branches.
+    """
     after = []
     for branch in branches:
         open_ = list(before)
@@ -230,9 +297,16 @@ def _check(branches: list, before: list) -> list:
             if item.kind == "behind" and _repeats(item.branches):
                 raise RegexError("has a repetition inside a look-behind")
             unbounded = item.high > BOUNDED
-            needs = item.low > 0 and item.kind in ("set", "look", "behind", "group") and (item.kind != "group" or _width(item.branches) > 0)
+            needs = (
+                item.low > 0
+                and item.kind in ("set", "look", "behind", "group")
+                and (item.kind != "group" or _width(item.branches) > 0)
+            )
             if needs and len(open_) > 2:
-                raise RegexError("has three repetitions that can share characters before something that must follow")
+                raise RegexError(
+                    "has three repetitions that can share characters before something that must"
+                    " follow"
+                )
             if item.kind in ("look", "behind"):
                 _check(item.branches, [])
             elif item.kind == "group":

@@ -1,6 +1,8 @@
-"""Streamers: text as it is generated. transformers' protocol: put(ids), first with the prompt's, then end().
+"""Streamers: text as it is generated. transformers' protocol: put(ids), first with the prompt's,
+then end().
 
-They decode only the ids of the current line or word, and hold back characters whose bytes have not all come.
+They decode only the ids of the current line or word, and hold back characters whose bytes have not
+all come.
 """
 
 import queue
@@ -11,15 +13,20 @@ __all__ = ["TextIteratorStreamer", "TextStreamer"]
 class TextStreamer:
     """Prints text to stdout, word by word. Mirrors transformers/generation/streamers.py.
 
-    tokenizer        decode(ids, **decode_kwargs) -> str
-    skip_prompt      do not print the prompt
-    decode_kwargs    for example skip_special_tokens=True
-    on_text          called with each piece of text instead of printing it
-    by_word          hold back text up to the last space, as transformers does; False gives each token at once
+    tokenizer        decode(ids, **decode_kwargs) -> str skip_prompt      do not print the prompt
+    decode_kwargs    for example skip_special_tokens=True on_text          called with each piece of
+    text instead of printing it by_word          hold back text up to the last space, as
+    transformers does; False gives each token at once
     """
 
     def __init__(self, tokenizer, skip_prompt=False, on_text=None, by_word=True, **decode_kwargs):
-        self.tokenizer, self.skip_prompt, self.on_text, self.by_word, self.decode_kwargs = tokenizer, skip_prompt, on_text, by_word, decode_kwargs
+        self.tokenizer, self.skip_prompt, self.on_text, self.by_word, self.decode_kwargs = (
+            tokenizer,
+            skip_prompt,
+            on_text,
+            by_word,
+            decode_kwargs,
+        )
         self.token_cache, self.print_len, self.next_tokens_are_prompt = [], 0, True
 
     def put(self, value):
@@ -42,7 +49,7 @@ class TextStreamer:
             ready = len(text)
         else:
             ready = text.rfind(" ") + 1
-        piece = text[self.print_len:ready]
+        piece = text[self.print_len : ready]
         self.print_len = max(self.print_len, ready)
         if text.endswith("\n"):
             self.token_cache, self.print_len = [], 0
@@ -50,12 +57,18 @@ class TextStreamer:
 
     def end(self):
         """Gives out what was held back."""
-        piece = self.tokenizer.decode(self.token_cache, **self.decode_kwargs)[self.print_len:] if self.token_cache else ""
+        piece = (
+            self.tokenizer.decode(self.token_cache, **self.decode_kwargs)[self.print_len :]
+            if self.token_cache
+            else ""
+        )
         self.token_cache, self.print_len, self.next_tokens_are_prompt = [], 0, True
         self.on_finalized_text(piece, stream_end=True)
 
     def on_finalized_text(self, text, stream_end=False):
-        """Called with each piece of text; override it or pass on_text to do something else than printing."""
+        """Called with each piece of text; override it or pass on_text to do something else than
+        printing.
+        """
         if self.on_text is None:
             print(text, flush=True, end=None if stream_end else "")
         elif text:
@@ -67,7 +80,10 @@ class TextStreamer:
 
 
 class TextIteratorStreamer(TextStreamer):
-    """Iterate over it in one thread while another generates. `timeout`: seconds to wait for the next piece, then queue.Empty is raised."""
+    """Iterate over it in one thread while another generates.
+
+    `timeout`: seconds to wait for the next piece, then queue.Empty is raised.
+    """
 
     def __init__(self, tokenizer, skip_prompt=False, timeout=None, **kwargs):
         super().__init__(tokenizer, skip_prompt, **kwargs)
@@ -90,6 +106,14 @@ class TextIteratorStreamer(TextStreamer):
 
 
 def _is_cjk(c):
-    """Scripts without spaces that transformers prints character by character: the CJK Unified Ideographs blocks."""
-    return (0x4E00 <= c <= 0x9FFF or 0x3400 <= c <= 0x4DBF or 0x20000 <= c <= 0x2A6DF or 0x2A700 <= c <= 0x2CEAF
-            or 0xF900 <= c <= 0xFAFF or 0x2F800 <= c <= 0x2FA1F)
+    """Scripts without spaces that transformers prints character by character: the CJK Unified
+    Ideographs blocks.
+    """
+    return (
+        0x4E00 <= c <= 0x9FFF
+        or 0x3400 <= c <= 0x4DBF
+        or 0x20000 <= c <= 0x2A6DF
+        or 0x2A700 <= c <= 0x2CEAF
+        or 0xF900 <= c <= 0xFAFF
+        or 0x2F800 <= c <= 0x2FA1F
+    )

@@ -1,9 +1,12 @@
-"""The Jinja environment of chat templates: transformers' functions, in jinja2's sandbox, with a budget of time and memory.
+"""The Jinja environment of chat templates: transformers' functions, in jinja2's sandbox, with a
+budget of time and memory.
 
-A template is a program of a stranger. jinja2's sandbox keeps it away from Python's objects, but lets it loop and allocate without
-end. Here each rendering has a budget: loop iterations, macro and function calls count as steps; what would make a long text or list
-is asked before it is made. Nothing of a template is evaluated while it is compiled.
+A template is a program of a stranger. jinja2's sandbox keeps it away from Python's objects, but
+lets it loop and allocate without end. Here each rendering has a budget: loop iterations, macro and
+function calls count as steps; what would make a long text or list is asked before it is made.
+Nothing of a template is evaluated while it is compiled.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -24,10 +27,10 @@ from jinja2.visitor import NodeTransformer
 
 from .limits import LIMITS
 
-MOST_ITEMS = LIMITS["template_steps"]        # of a list, and of a nested value with all that is in it
+MOST_ITEMS = LIMITS["template_steps"]  # of a list, and of a nested value with all that is in it
 MOST_CHARS = LIMITS["template_chars_made"]
-MOST_BITS = 1 << 16                          # of an integer
-WIDE = re.compile(r"\d{5,}|\*")              # a width of a format
+MOST_BITS = 1 << 16  # of an integer
+WIDE = re.compile(r"\d{5,}|\*")  # a width of a format
 
 
 class TemplateLimit(Exception):
@@ -40,7 +43,11 @@ class Budget:
     def __init__(self) -> None:
         self.steps, self.total = 0, 0
         self.deadline = time.monotonic() + LIMITS["template_seconds"]
-        self.weights: dict[int, tuple] = {}  # of lists and dicts, which a template cannot change; they are kept, so that ids stay theirs
+        self.weights: dict[
+            int, tuple
+            # of lists and dicts, which a template cannot change; they are kept, so that ids stay
+            # theirs
+        ] = {}
 
     def step(self, n: int = 1) -> None:
         """Counts n steps."""
@@ -74,7 +81,9 @@ class Budget:
         return value
 
     def weigh(self, value) -> tuple[int, int]:
-        """(items, characters) of a value and all that is in it, as often as it is there: what str() or tojson would go through."""
+        """(items, characters) of a value and all that is in it, as often as it is there: what str()
+        or tojson would go through.
+        """
         known = self.weights.get(id(value))
         if known is not None:
             return known[1]
@@ -143,7 +152,9 @@ class _Counted(NodeTransformer):
 
     def visit_List(self, node):
         node = self.generic_visit(node)
-        return node if all(isinstance(x, nodes.Const) for x in node.items) else _filter(node, "_made")
+        return (
+            node if all(isinstance(x, nodes.Const) for x in node.items) else _filter(node, "_made")
+        )
 
     def visit_Tuple(self, node):
         return self.visit_List(node) if node.ctx == "load" else self.generic_visit(node)
@@ -166,7 +177,13 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
 
     def __init__(self):
-        super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, finalize=_finalize, extensions=[_Generation, jinja2.ext.loopcontrols])
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            optimized=False,
+            finalize=_finalize,
+            extensions=[_Generation, jinja2.ext.loopcontrols],
+        )
         self.filters["tojson"] = _tojson
         self.filters = {name: _limited(name, f) for name, f in self.filters.items()}
         self.filters.update(_step=_step, _concat=_concat, _made=lambda value: budget().made(value))
@@ -195,11 +212,21 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if operator == "*":
             for one, times in ((left, right), (right, left)):
                 if isinstance(one, (str, bytes, list, tuple)) and isinstance(times, int):
-                    (b.chars if isinstance(one, (str, bytes)) else b.items)(len(one) * max(times, 0))
-            if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MOST_BITS:
+                    (b.chars if isinstance(one, (str, bytes)) else b.items)(
+                        len(one) * max(times, 0)
+                    )
+            if (
+                isinstance(left, int)
+                and isinstance(right, int)
+                and left.bit_length() + right.bit_length() > MOST_BITS
+            ):
                 raise TemplateLimit("an integer of too many digits")
         elif operator == "**":
-            if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > MOST_BITS:
+            if (
+                isinstance(left, int)
+                and isinstance(right, int)
+                and left.bit_length() * abs(right) > MOST_BITS
+            ):
                 raise TemplateLimit("an integer of too many digits")
         elif operator == "%" and isinstance(left, (str, bytes)):
             _check_format(str(left), b)
@@ -217,7 +244,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Generation(jinja2.ext.Extension):
-    """{% generation %}...{% endgeneration %} marks the assistant's text for training; here it is just its contents."""
+    """{% generation %}...{% endgeneration %} marks the assistant's text for training; here it is
+    just its contents.
+    """
+
     tags = {"generation"}
 
     def parse(self, parser):
@@ -253,7 +283,9 @@ def _tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=F
     b = budget()
     items, _ = b.weigh(value)
     _width(indent, b, items)
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _step(value):
@@ -287,29 +319,47 @@ def _joined(values, separator, b):
     """The values as a list, after a look at the length of what joins them."""
     values = list(values)
     b.items(len(values))
-    b.chars(sum(len(v) if isinstance(v, str) else b.weigh(v)[1] for v in values) + len(str(separator)) * len(values))
+    b.chars(
+        sum(len(v) if isinstance(v, str) else b.weigh(v)[1] for v in values)
+        + len(str(separator)) * len(values)
+    )
     return values
 
 
 def _replaced(text, old, new, b):
-    if isinstance(text, str) and isinstance(old, str) and isinstance(new, str) and len(new) > len(old):
+    if (
+        isinstance(text, str)
+        and isinstance(old, str)
+        and isinstance(new, str)
+        and len(new) > len(old)
+    ):
         b.chars(len(text) + text.count(old) * (len(new) - len(old)))
 
 
 def _split(text, separator, b):
     if len(text) > MOST_ITEMS:
-        b.items(text.count(separator) if isinstance(separator, type(text)) and separator else len(text) // 2)
+        b.items(
+            text.count(separator)
+            if isinstance(separator, type(text)) and separator
+            else len(text) // 2
+        )
 
 
 def _check_call(f, args, kwargs, b):
-    """The arguments of a call of a method of text; raises TemplateLimit where the result would be too long."""
+    """The arguments of a call of a method of text; raises TemplateLimit where the result would be
+    too long.
+    """
     text, name = getattr(f, "__self__", None), getattr(f, "__name__", "")
     if not isinstance(text, (str, bytes)):
         return args
     if name in ("center", "ljust", "rjust", "zfill"):
         _width(args[0] if args else 0, b)
     elif name == "expandtabs":
-        _width(args[0] if args else kwargs.get("tabsize", 8), b, text.count("\t" if isinstance(text, str) else b"\t"))
+        _width(
+            args[0] if args else kwargs.get("tabsize", 8),
+            b,
+            text.count("\t" if isinstance(text, str) else b"\t"),
+        )
     elif name == "replace" and len(args) > 1:
         _replaced(text, args[0], args[1], b)
     elif name == "join" and args:
@@ -322,16 +372,21 @@ def _check_call(f, args, kwargs, b):
         fields = text.count("{")
         b.chars(len(text) + fields * sum(b.weigh(v)[1] for v in (*args, *kwargs.values())))
     elif name == "translate" and args and isinstance(args[0], dict):
-        b.chars(len(text) * max((len(v) for v in args[0].values() if isinstance(v, str)), default=1))
+        b.chars(
+            len(text) * max((len(v) for v in args[0].values() if isinstance(v, str)), default=1)
+        )
     return args
 
 
 def _check_filter(name, args, kwargs, b):
-    """The arguments of a filter, the value first; raises TemplateLimit where the result would be too long."""
+    """The arguments of a filter, the value first; raises TemplateLimit where the result would be
+    too long.
+    """
     value, rest = (args[0] if args else None), args[1:]
 
     def given(i, key, default=None):
         return rest[i] if len(rest) > i else kwargs.get(key, default)
+
     size = len(value) if isinstance(value, (str, list, tuple, dict)) else 0
     if name == "center":
         _width(given(0, "width", 80), b)
@@ -350,7 +405,9 @@ def _check_filter(name, args, kwargs, b):
     elif name == "truncate":
         _width(given(2, "end", "..."), b)
     elif name == "join":
-        return (_joined(value, given(0, "d", ""), b), *rest) if given(1, "attribute") is None else args
+        return (
+            (_joined(value, given(0, "d", ""), b), *rest) if given(1, "attribute") is None else args
+        )
     elif name == "round":
         precision = given(0, "precision", 0)
         if isinstance(precision, int) and abs(precision) > 100:
@@ -372,4 +429,5 @@ def _limited(name, f):
         b.step()
         args = (*args[:skip], *_check_filter(name, args[skip:], kwargs, b))
         return b.made(f(*args, **kwargs))
+
     return limited

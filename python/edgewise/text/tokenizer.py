@@ -1,7 +1,9 @@
-"""Tokenizers as Hugging Face models bring them: tokenizer.json, tokenizer_config.json, a chat template.
+"""Tokenizers as Hugging Face models bring them: tokenizer.json, tokenizer_config.json, a chat
+template.
 
-In CPython this wraps the `tokenizers` library. Pyodide has no wheel of it: there, anything with encode and decode may be passed to the
-pipeline instead, and `ChatTemplate` (jinja2 is pure Python) works by itself.
+In CPython this wraps the `tokenizers` library. Pyodide has no wheel of it: there, anything with
+encode and decode may be passed to the pipeline instead, and `ChatTemplate` (jinja2 is pure Python)
+works by itself.
 """
 
 import operator
@@ -14,53 +16,92 @@ from .limits import LIMITS, LimitError, check_tokenizer
 
 __all__ = ["ChatTemplate", "Tokenizer"]
 
-_SPECIAL = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
+_SPECIAL = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+]
 
 
 class Tokenizer:
     """`Tokenizer.from_pretrained(directory)`: encode, decode, special tokens, chat template.
 
-    What transformers' PreTrainedTokenizerFast does with the same files: special tokens are added by the post-processor of
-    tokenizer.json, and by add_bos_token / add_eos_token of tokenizer_config.json for the Llama-like classes that rebuild it.
-    Attributes: bos_token, eos_token, pad_token, ... and *_id of each (None where there is none), chat_template, model_max_length.
+    What transformers' PreTrainedTokenizerFast does with the same files: special tokens are added by
+    the post-processor of tokenizer.json, and by add_bos_token / add_eos_token of
+    tokenizer_config.json for the Llama-like classes that rebuild it. Attributes: bos_token,
+    eos_token, pad_token, ... and *_id of each (None where there is none), chat_template,
+    model_max_length.
     """
 
-    def __init__(self, tokenizer_json, config=None, special_tokens=None, chat_template=None, where="tokenizer.json"):
-        """tokenizer_json: the file's text. config, special_tokens: contents of tokenizer_config.json and special_tokens_map.json."""
+    def __init__(
+        self,
+        tokenizer_json,
+        config=None,
+        special_tokens=None,
+        chat_template=None,
+        where="tokenizer.json",
+    ):
+        """tokenizer_json: the file's text. config, special_tokens: contents of
+        tokenizer_config.json and special_tokens_map.json.
+        """
         try:
             import tokenizers
         except ImportError:
-            raise TokenizerError("the `tokenizers` library is not installed", where,
-                                 "Install edgewise[text]; or pass any object with encode(text) and decode(ids) as tokenizer.") from None
+            raise TokenizerError(
+                "the `tokenizers` library is not installed",
+                where,
+                "Install edgewise[text]; or pass any object with encode(text) and decode(ids) as"
+                " tokenizer.",
+            ) from None
         self.config, self.where = config or {}, where
-        value = parse_json_object(tokenizer_json, where, TokenizerError, most_bytes=LIMITS["file_bytes"])  # the library names no place in a broken file
+        value = parse_json_object(
+            tokenizer_json, where, TokenizerError, most_bytes=LIMITS["file_bytes"]
+        )  # the library names no place in a broken file
         try:
             self._growth = check_tokenizer(value)
         except LimitError as error:
             raise TokenizerError(f"it asks for too much: {error}", where, COPY) from None
         del value
-        self.backend = self._guarded(lambda: tokenizers.Tokenizer.from_str(tokenizer_json), "not a valid tokenizer file")
+        self.backend = self._guarded(
+            lambda: tokenizers.Tokenizer.from_str(tokenizer_json), "not a valid tokenizer file"
+        )
         self._guarded(self.backend.no_truncation)  # limits in the file are for training
         self._guarded(self.backend.no_padding)
         for name in _SPECIAL:
             token = self.config.get(name, (special_tokens or {}).get(name))
             token = token.get("content") if isinstance(token, dict) else token
             if token is not None and not isinstance(token, str):
-                raise TokenizerError(f"{name} is neither a string nor an object with `content`", where.replace("tokenizer.json", "tokenizer_config.json"),
-                                     "Copy the tokenizer's files again from the model they belong to.")
+                raise TokenizerError(
+                    f"{name} is neither a string nor an object with `content`",
+                    where.replace("tokenizer.json", "tokenizer_config.json"),
+                    "Copy the tokenizer's files again from the model they belong to.",
+                )
             setattr(self, name, token)
-            setattr(self, name + "_id", None if token is None else self._guarded(lambda: self.backend.token_to_id(token)))
+            setattr(
+                self,
+                name + "_id",
+                None if token is None else self._guarded(lambda: self.backend.token_to_id(token)),
+            )
         self.model_max_length = self.config.get("model_max_length")
         self._follow_add_bos()
         template = chat_template if chat_template is not None else self.config.get("chat_template")
         if isinstance(template, list):  # [{"name": ..., "template": ...}]
             named = [entry for entry in template if isinstance(entry, dict)]
-            template = next((entry.get("template") for entry in named if entry.get("name") == "default"), None) or next((entry.get("template") for entry in named), None)
+            template = next(
+                (entry.get("template") for entry in named if entry.get("name") == "default"), None
+            ) or next((entry.get("template") for entry in named), None)
         self.chat_template = template
 
     @classmethod
     def from_pretrained(cls, path):
-        """path: a model directory, or a tokenizer.json. Raises TokenizerError naming the file, the place in it and the remedy."""
+        """path: a model directory, or a tokenizer.json.
+
+        Raises TokenizerError naming the file, the place in it and the remedy.
+        """
         path = Path(path)
         directory, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
 
@@ -72,53 +113,94 @@ class Tokenizer:
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise TokenizerError(f"cannot be read ({error.strerror})", directory / file, "Check the file's permissions.") from None
+                raise TokenizerError(
+                    f"cannot be read ({error.strerror})",
+                    directory / file,
+                    "Check the file's permissions.",
+                ) from None
 
         return cls.from_files(read, directory)
 
     @classmethod
     def from_files(cls, read, where=""):
-        """read(name) -> bytes of a file of the model, or None; `where` comes before the file's name in errors."""
+        """read(name) -> bytes of a file of the model, or None; `where` comes before the file's name
+        in errors.
+        """
+
         def text(name, most=LIMITS["config_bytes"]):
             data = read(name)
             if data is not None and len(data) > most:
-                raise TokenizerError(f"it has {len(data)} bytes, at most {most} are read", place(name), COPY)
+                raise TokenizerError(
+                    f"it has {len(data)} bytes, at most {most} are read", place(name), COPY
+                )
             try:
                 return None if data is None else bytes(data).decode("utf-8")
             except UnicodeDecodeError as error:
-                raise TokenizerError(f"byte {error.start} is not UTF-8", place(name), "Copy the file again; this is not text.") from None
+                raise TokenizerError(
+                    f"byte {error.start} is not UTF-8",
+                    place(name),
+                    "Copy the file again; this is not text.",
+                ) from None
 
         def place(name):
             return str(Path(where) / name)
 
         def load(name):
             content = text(name)
-            return {} if content is None else parse_json_object(content, place(name), TokenizerError)
+            return (
+                {} if content is None else parse_json_object(content, place(name), TokenizerError)
+            )
 
         tokenizer = text("tokenizer.json", LIMITS["file_bytes"])
         if tokenizer is None:
-            raise TokenizerError("there is no tokenizer here", place("tokenizer.json"),
-                                 "A model needs a tokenizer.json (a slow tokenizer's vocabulary files are not enough: save it once with "
-                                 "transformers' AutoTokenizer(..., use_fast=True)).")
-        return cls(tokenizer, load("tokenizer_config.json"), load("special_tokens_map.json"), text("chat_template.jinja"),
-                   place("tokenizer.json"))
+            raise TokenizerError(
+                "there is no tokenizer here",
+                place("tokenizer.json"),
+                "A model needs a tokenizer.json (a slow tokenizer's vocabulary files are not"
+                " enough: save it once with transformers' AutoTokenizer(..., use_fast=True)).",
+            )
+        return cls(
+            tokenizer,
+            load("tokenizer_config.json"),
+            load("special_tokens_map.json"),
+            text("chat_template.jinja"),
+            place("tokenizer.json"),
+        )
 
     def _follow_add_bos(self):
-        """LlamaTokenizerFast and GemmaTokenizerFast rebuild the post-processor from add_bos_token and add_eos_token; the others leave
-        it as the file has it (CodeGen and GPT-2 know the fields, but for slow tokenizers only)."""
+        """LlamaTokenizerFast and GemmaTokenizerFast rebuild the post-processor from add_bos_token
+        and add_eos_token; the others leave it as the file has it (CodeGen and GPT-2 know the
+        fields, but for slow tokenizers only).
+        """
         name = str(self.config.get("tokenizer_class", "")).removesuffix("Fast")
         if name not in ("LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"):
             return
         if "add_bos_token" not in self.config and "add_eos_token" not in self.config:
             return
-        bos = self.bos_token if self.config.get("add_bos_token", True) and self.bos_token_id is not None else None
-        eos = self.eos_token if self.config.get("add_eos_token", False) and self.eos_token_id is not None else None
+        bos = (
+            self.bos_token
+            if self.config.get("add_bos_token", True) and self.bos_token_id is not None
+            else None
+        )
+        eos = (
+            self.eos_token
+            if self.config.get("add_eos_token", False) and self.eos_token_id is not None
+            else None
+        )
         from tokenizers.processors import TemplateProcessing
+
         single = ([f"{bos}:0"] if bos else []) + ["$A:0"] + ([f"{eos}:0"] if eos else [])
-        special = [(token, self._guarded(lambda: self.backend.token_to_id(token))) for token in (bos, eos) if token]
+        special = [
+            (token, self._guarded(lambda: self.backend.token_to_id(token)))
+            for token in (bos, eos)
+            if token
+        ]
 
         def follow():
-            self.backend.post_processor = TemplateProcessing(single=single, pair=single + ["$B:1"], special_tokens=special)
+            self.backend.post_processor = TemplateProcessing(
+                single=single, pair=single + ["$B:1"], special_tokens=special
+            )
+
         self._guarded(follow)
 
     @property
@@ -127,60 +209,123 @@ class Tokenizer:
         return self._guarded(lambda: self.backend.get_vocab_size(with_added_tokens=True))
 
     def _guarded(self, call, what="it cannot be used"):
-        """Calls the library. A tokenizer.json can be valid and make no sense (a template without its tokens): `tokenizers` then
-        raises anything, a Rust panic too, which is no Exception."""
+        """Calls the library.
+
+        A tokenizer.json can be valid and make no sense (a template without its tokens):
+        `tokenizers` then raises anything, a Rust panic too, which is no Exception.
+        """
         try:
             return call()
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except MemoryError:
-            raise OutOfMemory("the tokenizer needs more memory than there is", self.where, COPY) from None
+            raise OutOfMemory(
+                "the tokenizer needs more memory than there is", self.where, COPY
+            ) from None
         except BaseException as error:
-            raise TokenizerError(f"{what} ({error})", self.where, "Copy tokenizer.json again from the model it belongs to; it may be truncated.") from None
+            raise TokenizerError(
+                f"{what} ({error})",
+                self.where,
+                "Copy tokenizer.json again from the model it belongs to; it may be truncated.",
+            ) from None
 
     def _bounded(self, chars, side):
-        """Raises TokenizerError where normalizing or decoding could make too long a text of so many characters."""
+        """Raises TokenizerError where normalizing or decoding could make too long a text of so many
+        characters.
+        """
         if self._growth[side] > 1 and chars * self._growth[side] > LIMITS["text_chars"]:
-            raise TokenizerError(f"a text of {chars} characters may become {self._growth[side]:.0f} times as long by what the file asks for", self.where, COPY)
+            raise TokenizerError(
+                f"a text of {chars} characters may become {self._growth[side]:.0f} times as long by"
+                " what the file asks for",
+                self.where,
+                COPY,
+            )
 
     def encode(self, text, add_special_tokens=True):
         """-> list of ids. Raises TokenizerError; TypeError where `text` is no string."""
         if not isinstance(text, str):
             raise TypeError(f"encode needs a string, not {type(text).__name__}")
         self._bounded(len(text), "encode")
-        return self._guarded(lambda: self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        return self._guarded(
+            lambda: self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        )
 
     def decode(self, ids, skip_special_tokens=False, clean_up_tokenization_spaces=None):
-        """-> text. clean_up_tokenization_spaces: as in transformers, from tokenizer_config.json where not given (there: default False)."""
+        """-> text. clean_up_tokenization_spaces: as in transformers, from tokenizer_config.json
+        where not given (there: default False).
+        """
         ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         ids = [operator.index(i) for i in ids]
         if ids and not 0 <= min(ids) <= max(ids) < 2**32:
-            raise InputError(f"{min(ids) if min(ids) < 0 else max(ids)} is not a token id", "decode", "Give ids of the vocabulary.")
+            raise InputError(
+                f"{min(ids) if min(ids) < 0 else max(ids)} is not a token id",
+                "decode",
+                "Give ids of the vocabulary.",
+            )
         self._bounded(len(ids), "decode")
-        text = self._guarded(lambda: self.backend.decode(ids, skip_special_tokens=skip_special_tokens))
-        clean = self.config.get("clean_up_tokenization_spaces", False) if clean_up_tokenization_spaces is None else clean_up_tokenization_spaces
+        text = self._guarded(
+            lambda: self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        )
+        clean = (
+            self.config.get("clean_up_tokenization_spaces", False)
+            if clean_up_tokenization_spaces is None
+            else clean_up_tokenization_spaces
+        )
         return _clean_up(text) if clean else text
 
     def __call__(self, text, add_special_tokens=True):
         return {"input_ids": self.encode(text, add_special_tokens)}
 
-    def apply_chat_template(self, messages, tools=None, documents=None, chat_template=None, add_generation_prompt=False,
-                            continue_final_message=False, tokenize=True, **variables):
-        """messages ([{"role", "content"}]) -> ids, or text with tokenize=False. Raises TokenizerError where there is no template, or
-        where it refuses the messages."""
+    def apply_chat_template(
+        self,
+        messages,
+        tools=None,
+        documents=None,
+        chat_template=None,
+        add_generation_prompt=False,
+        continue_final_message=False,
+        tokenize=True,
+        **variables,
+    ):
+        """messages ([{"role", "content"}]) -> ids, or text with tokenize=False.
+
+        Raises TokenizerError where there is no template, or
+        where it refuses the messages.
+        """
         template = chat_template or self.chat_template
         if not template:
-            raise TokenizerError("this tokenizer has no chat template", "tokenizer_config.json",
-                                 "Pass text instead of messages, or chat_template=.")
-        special = {name: getattr(self, name) for name in _SPECIAL if getattr(self, name) is not None}
-        text = ChatTemplate(template)(messages, tools=tools, documents=documents, add_generation_prompt=add_generation_prompt,
-                                      continue_final_message=continue_final_message, **{**special, **variables})
+            raise TokenizerError(
+                "this tokenizer has no chat template",
+                "tokenizer_config.json",
+                "Pass text instead of messages, or chat_template=.",
+            )
+        special = {
+            name: getattr(self, name) for name in _SPECIAL if getattr(self, name) is not None
+        }
+        text = ChatTemplate(template)(
+            messages,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **{**special, **variables},
+        )
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
 
 def _clean_up(text):
     """clean_up_tokenization of transformers' tokenization_utils_base.py."""
-    for old, new in ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"), (" 's", "'s"),
-                     (" 've", "'ve"), (" 're", "'re")):
+    for old, new in (
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ):
         text = text.replace(old, new)
     return text

@@ -1,4 +1,7 @@
-"""A language model with adapters beside its layers: several of them, switched and weighed while it runs."""
+"""A language model with adapters beside its layers: several of them, switched and weighed while it
+runs.
+"""
+
 from __future__ import annotations
 
 import struct
@@ -15,42 +18,79 @@ from .peft import Adapter, LoraConfig, load_adapter
 
 def floats(tensor):
     """Flat array of float32 of a Tensor, or of (dtype code, shape, bytes)."""
-    dtype, shape, data = tensor if isinstance(tensor, tuple) else (tensor.dtype, tensor.shape, tensor.bytes())
-    return array("f", bytes(data)) if dtype == FLOAT else array("f", unpack(dtype, bytes(data), product(shape)))
+    dtype, shape, data = (
+        tensor if isinstance(tensor, tuple) else (tensor.dtype, tensor.shape, tensor.bytes())
+    )
+    return (
+        array("f", bytes(data))
+        if dtype == FLOAT
+        else array("f", unpack(dtype, bytes(data), product(shape)))
+    )
 
 
 def fitted(adapter, shapes, config, exact=False):
     """An adapter's numbers as the states of plans that were compiled for `config`.
 
     Args:
-        adapter: training.peft.Adapter. shapes: {state: shape} of the plans' adapters. config: LoraConfig of the plans.
-        exact: ranks must agree; else smaller ones are filled up with zeros, which add nothing.
+        adapter: training.peft.Adapter. shapes: {state: shape} of the plans' adapters. config:
+        LoraConfig of the plans. exact: ranks must agree; else smaller ones are filled up with
+        zeros, which add nothing.
     Returns:
         {state: bytes of float32}; scaled, so that the plans' own scaling gives the adapter's.
     Raises:
         InputError: it has layers that the plans have no room for, larger ranks, or other widths.
     """
     out = {}
-    for pairs, names in ((adapter.lora, ("{}.lora_A.weight", "{}.lora_B.weight")), (adapter.embeddings, ("{}.lora_embedding_A", "{}.lora_embedding_B"))):
+    for pairs, names in (
+        (adapter.lora, ("{}.lora_A.weight", "{}.lora_B.weight")),
+        (adapter.embeddings, ("{}.lora_embedding_A", "{}.lora_embedding_B")),
+    ):
         for module, pair in pairs.items():
             a_name, b_name = (n.format(module) for n in names)
             if a_name not in shapes:
                 some = sorted({n.rsplit(".lora_", 1)[0] for n in shapes if ".lora_" in n})
-                raise InputError(f"it adapts '{module}', beside which the model was compiled without room for an adapter", "adapter", f"Compile the model with target_modules that match it; now they match {', '.join(some[:6])}{', ...' if len(some) > 6 else ''}.")
+                raise InputError(
+                    f"it adapts '{module}', beside which the model was compiled without room for an"
+                    " adapter",
+                    "adapter",
+                    "Compile the model with target_modules that match it; now they match"
+                    f" {', '.join(some[:6])}{', ...' if len(some) > 6 else ''}.",
+                )
             (r, *inner), (width, _, *ones) = list(shapes[a_name]), list(shapes[b_name])
             a, b = (floats(x) for x in pair)
             mine = len(a) // max(1, product(inner))
             if mine > r or exact and mine != r:
-                raise InputError(f"its rank is {mine} at '{module}', the model was compiled for {r}", "adapter", f"Compile the model with LoraConfig(r={mine}, ...)." if mine > r else "Give an adapter of the same rank.")
-            if mine < 1 or len(a) != mine * product(inner) or len(b) != width * mine * product(ones):
-                raise InputError(f"its shapes at '{module}' are {len(a)} and {len(b)} numbers of rank {mine}, {[r, *inner]} and {[width, r, *ones]} are wanted", "adapter", "Give an adapter of this model.")
+                raise InputError(
+                    f"its rank is {mine} at '{module}', the model was compiled for {r}",
+                    "adapter",
+                    (
+                        f"Compile the model with LoraConfig(r={mine}, ...)."
+                        if mine > r
+                        else "Give an adapter of the same rank."
+                    ),
+                )
+            if (
+                mine < 1
+                or len(a) != mine * product(inner)
+                or len(b) != width * mine * product(ones)
+            ):
+                raise InputError(
+                    f"its shapes at '{module}' are {len(a)} and {len(b)} numbers of rank {mine},"
+                    f" {[r, *inner]} and {[width, r, *ones]} are wanted",
+                    "adapter",
+                    "Give an adapter of this model.",
+                )
             factor = adapter.config.scaling_of(module) / config.scaling_of(module)
             if factor != 1.0:
                 b = array("f", [x * factor for x in b])
             rest = bytes(4 * (r - mine))
             out[a_name] = a.tobytes() + bytes(4 * (r - mine) * product(inner))
             data = b.tobytes()
-            out[b_name] = data if mine == r else b"".join(data[i:i + 4 * mine] + rest for i in range(0, len(data), 4 * mine))
+            out[b_name] = (
+                data
+                if mine == r
+                else b"".join(data[i : i + 4 * mine] + rest for i in range(0, len(data), 4 * mine))
+            )
     return out
 
 
@@ -59,36 +99,54 @@ def turned(data, rows, columns):
     x = array("f", data)
     out = array("f", bytes(len(data)))
     for i in range(rows):
-        out[i::rows] = x[i * columns:(i + 1) * columns]
+        out[i::rows] = x[i * columns : (i + 1) * columns]
     return out.tobytes()
 
 
 def as_weight(values, saved, nbytes):
-    """Bytes of a weight slot from a saved parameter (float32 array in PyTorch's layout). saved: {"turned", "shape"} of the slot's tensor."""
+    """Bytes of a weight slot from a saved parameter (float32 array in PyTorch's layout). saved:
+    {"turned", "shape"} of the slot's tensor.
+    """
     rows, columns = (saved["shape"] + [1, 1])[:2] if saved["turned"] else (1, len(values))
     data = turned(values.tobytes(), columns, rows) if saved["turned"] else values.tobytes()
     if len(data) == 2 * nbytes:
         data = pack(FLOAT16, unpack(FLOAT, data, len(data) // 4))
     if len(data) != nbytes:
-        raise InputError(f"{len(data)} bytes for a weight of {nbytes}", "adapter", "Give an adapter of this model.")
+        raise InputError(
+            f"{len(data)} bytes for a weight of {nbytes}",
+            "adapter",
+            "Give an adapter of this model.",
+        )
     return data
 
 
 class CausalLM(decoder.CausalLM):
     """A decoder-only language model, with adapters or without.
 
-        lm = CausalLM("smollm2/", lora=LoraConfig(r=16, target_modules="all-linear"))     room for adapters of rank 16 and less
-        lm.load_adapter("pirate/", "pirate"); lm.load_adapter("poet/", "poet")
-        lm.set_adapter("pirate"); lm.set_adapter("poet", 0.5); lm.set_adapter(None)      nothing is compiled again
+        lm = CausalLM("smollm2/", lora=LoraConfig(r=16, target_modules="all-linear"))     room for
+        adapters of rank 16 and less lm.load_adapter("pirate/", "pirate"); lm.load_adapter("poet/",
+        "poet") lm.set_adapter("pirate"); lm.set_adapter("poet", 0.5); lm.set_adapter(None)
+        nothing is compiled again
 
     Args:
-        lora: LoraConfig (or a dict with its fields): the layers beside which there is room, and its rank; or the path of an adapter, which is loaded under the name
+        lora: LoraConfig (or a dict with its fields): the layers beside which there is room, and its
+        rank; or the path of an adapter, which is loaded under the name
             "default" and set. None: no adapters, unless the package was compiled with them.
         Others as session.decoder.CausalLM's.
     Attributes: adapters ({name: Adapter}), adapter (the name of the one that counts, or None).
     """
 
-    def __init__(self, model, dtype=None, capacity=None, engine=None, states=None, lora=None, cache_dtype=None, verify=True):
+    def __init__(
+        self,
+        model,
+        dtype=None,
+        capacity=None,
+        engine=None,
+        states=None,
+        lora=None,
+        cache_dtype=None,
+        verify=True,
+    ):
         first = None
         if lora is not None and not isinstance(lora, (LoraConfig, dict)):
             first = lora if isinstance(lora, Adapter) else load_adapter(lora)
@@ -96,17 +154,28 @@ class CausalLM(decoder.CausalLM):
         if lora is not None:
             lora = LoraConfig(**lora) if isinstance(lora, dict) else lora
             if isinstance(model, decoder.Package):
-                raise InputError("a package is compiled already", "lora", "Compile it with programs that have LoRA, or pass the model's folder.")
+                raise InputError(
+                    "a package is compiled already",
+                    "lora",
+                    "Compile it with programs that have LoRA, or pass the model's folder.",
+                )
             model = decoder.open_package(model, dtype, capacity, lora, cache_dtype)
         super().__init__(model, dtype, capacity, engine, states, cache_dtype, verify)
         described = self.package.manifest["decoder"]
-        training = next((p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None)
+        training = next(
+            (p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None
+        )
         config = described.get("lora") or training
         self.lora = LoraConfig.from_dict(config, "package") if config else None
         self._saved = {s["name"]: s for s in described.get("saved", ())}
-        self._shapes = {s["name"]: s["shape"] for p in described["plans"] for s in p["slots"] if s["kind"] == "state"}
-        self._mine = not states     # whether the adapters' memory is this model's own
-        self._swapped = {}          # weights that an adapter brings: {slot: Place}
+        self._shapes = {
+            s["name"]: s["shape"]
+            for p in described["plans"]
+            for s in p["slots"]
+            if s["kind"] == "state"
+        }
+        self._mine = not states  # whether the adapters' memory is this model's own
+        self._swapped = {}  # weights that an adapter brings: {slot: Place}
         self.adapters, self.adapter, self._placed = {}, None, {}
         if first is not None:
             self.load_adapter(first, "default")
@@ -118,21 +187,43 @@ class CausalLM(decoder.CausalLM):
         Args:
             source: path of a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter.
         Raises:
-            InputError: the model has no room for it: other layers, or a larger rank. ModelError, UnsupportedField: as peft.load_adapter.
+            InputError: the model has no room for it: other layers, or a larger rank. ModelError,
+            UnsupportedField: as peft.load_adapter.
         """
         if self.lora is None:
-            raise InputError("the model was compiled without room for adapters", "load_adapter", "Pass lora=LoraConfig(...) or lora=the adapter's path to CausalLM.")
+            raise InputError(
+                "the model was compiled without room for adapters",
+                "load_adapter",
+                "Pass lora=LoraConfig(...) or lora=the adapter's path to CausalLM.",
+            )
         if not isinstance(name, str) or not name:
             raise InputError(f"{name!r} is no name", "load_adapter", "Give a text.")
         if not self._mine:
-            raise InputError("its adapters are those of a training session", "load_adapter", "Use Trainer.load_adapter.")
+            raise InputError(
+                "its adapters are those of a training session",
+                "load_adapter",
+                "Use Trainer.load_adapter.",
+            )
         adapter = source if isinstance(source, Adapter) else load_adapter(source)
         states, weights = fitted(adapter, self._shapes, self.lora), {}
         for key, x in adapter.saved.items():
             saved = self._saved.get(key)
-            slot = next((s for p in self.plans for s in p.slots if saved is not None and s.kind == "weight" and s.name == saved["parameter"]), None)
+            slot = next(
+                (
+                    s
+                    for p in self.plans
+                    for s in p.slots
+                    if saved is not None and s.kind == "weight" and s.name == saved["parameter"]
+                ),
+                None,
+            )
             if slot is None:
-                raise InputError(f"it brings '{key}', which the model was not compiled to take from adapters", "adapter", f"Pass lora=LoraConfig(modules_to_save=...) that names it{'; now it takes ' + ', '.join(self._saved) if self._saved else ''}.")
+                raise InputError(
+                    f"it brings '{key}', which the model was not compiled to take from adapters",
+                    "adapter",
+                    "Pass lora=LoraConfig(modules_to_save=...) that names"
+                    f" it{'; now it takes ' + ', '.join(self._saved) if self._saved else ''}.",
+                )
             weights[slot.name] = as_weight(floats(x), saved, slot.nbytes)
         self.adapters[name] = adapter
         self._placed[name] = states, weights
@@ -140,18 +231,33 @@ class CausalLM(decoder.CausalLM):
             self.set_adapter(name)
 
     def set_adapter(self, name, scale=1.0):
-        """Lets an adapter count, weighed by `scale`; None: the base alone. Sequences that are open keep what they computed before: open new ones.
+        """Lets an adapter count, weighed by `scale`; None: the base alone.
+
+        Sequences that are open keep what they computed before: open new ones.
 
         Raises:
             InputError: there is none of this name.
         """
         if name is not None and name not in self.adapters:
-            raise InputError(f"there is no adapter {name!r}", "set_adapter", f"Loaded: {', '.join(self.adapters) or 'none'}.")
+            raise InputError(
+                f"there is no adapter {name!r}",
+                "set_adapter",
+                f"Loaded: {', '.join(self.adapters) or 'none'}.",
+            )
         if type(scale) not in (int, float) or scale != scale or abs(scale) == float("inf"):
-            raise InputError(f"{scale!r} is no number", "scale", "1 is the adapter as it was trained, 0 the base.")
+            raise InputError(
+                f"{scale!r} is no number",
+                "scale",
+                "1 is the adapter as it was trained, 0 the base.",
+            )
         states, weights = self._placed[name] if name is not None else ({}, {})
         if weights and scale != 1.0:
-            raise InputError(f"the adapter brings whole modules ({', '.join(list(weights)[:3])}), which cannot be weighed", "scale", "Leave it at 1.")
+            raise InputError(
+                f"the adapter brings whole modules ({', '.join(list(weights)[:3])}), which cannot"
+                " be weighed",
+                "scale",
+                "Leave it at 1.",
+            )
         with self.lock:
             self._place(name, scale, states, weights)
 
@@ -167,7 +273,10 @@ class CausalLM(decoder.CausalLM):
         if SCALE in self._shapes:
             self._write(self.states[SCALE], struct.pack("<f", scale if name is not None else 0.0))
         if fresh or self._swapped:
-            self.store.instead = {**{n: a for n, a in self.store.instead.items() if n not in self._swapped}, **fresh}
+            self.store.instead = {
+                **{n: a for n, a in self.store.instead.items() if n not in self._swapped},
+                **fresh,
+            }
             self.refresh({*fresh, *self._swapped})
             for place in self._swapped.values():
                 self.engine.free(place.address)
@@ -176,7 +285,11 @@ class CausalLM(decoder.CausalLM):
 
     def _write(self, place: Place, data: bytes) -> None:
         if len(data) > place.nbytes:
-            raise PackageError(f"{len(data)} bytes are to lie in {place.nbytes}", "the package's adapters", "The package is damaged: build it again.")
+            raise PackageError(
+                f"{len(data)} bytes are to lie in {place.nbytes}",
+                "the package's adapters",
+                "The package is damaged: build it again.",
+            )
         self.engine.write(place.address, data)
 
     def _free(self):

@@ -1,7 +1,9 @@
-"""What training artifacts say, read without the onnx package: Edgewise's training and evaluation models, and optimizer models of either maker.
+"""What training artifacts say, read without the onnx package: Edgewise's training and evaluation
+models, and optimizer models of either maker.
 
-A training model of ours is the forward graph and the loss, nothing else: gradients are made when it is loaded. Its parameters are graph inputs
-behind the user's, as in ONNX Runtime's artifacts, their numbers are in the checkpoint. What the graph does not say is JSON in metadata_props under
+A training model of ours is the forward graph and the loss, nothing else: gradients are made when it
+is loaded. Its parameters are graph inputs behind the user's, as in ONNX Runtime's artifacts, their
+numbers are in the checkpoint. What the graph does not say is JSON in metadata_props under
 `edgewise.training`:
 
     version        1
@@ -10,9 +12,11 @@ behind the user's, as in ONNX Runtime's artifacts, their numbers are in the chec
     outputs        names of the outputs, the loss first
     requires_grad  names of the parameters that are trained
     frozen         names of those that are not, but lie in the checkpoint
-    batch_norm     {output of a BatchNormalization node: [mean, variance]}: nodes that take mean and variance from the batch in training, and the two
+    batch_norm     {output of a BatchNormalization node: [mean, variance]}: nodes that take mean and
+    variance from the batch in training, and the two
                    frozen parameters that then move: x = momentum * x + (1 - momentum) * the batch's
 """
+
 from __future__ import annotations
 
 import json
@@ -28,6 +32,7 @@ KEY = "edgewise.training"
 @dataclass
 class TrainingInfo:
     """The metadata of a training or evaluation model; see above."""
+
     inputs: list = field(default_factory=list)
     outputs: list = field(default_factory=list)
     requires_grad: list = field(default_factory=list)
@@ -52,15 +57,22 @@ class TrainingInfo:
 
     @classmethod
     def of(cls, graph):
-        """Of a Graph; None when it is not a model of ours (ONNX Runtime's training models hold their gradients as nodes).
+        """Of a Graph; None when it is not a model of ours (ONNX Runtime's training models hold
+        their gradients as nodes).
 
-        Raises ModelError when the metadata is broken or does not fit the graph."""
+        Raises ModelError when the metadata is broken or does not fit the graph.
+        """
         text = graph.metadata.get(KEY)
         if text is None:
             return None
 
         def broken(what):
-            return ModelError(f"its metadata '{KEY}' {what}", getattr(graph.source, "name", "model"), "Make the artifacts again.")
+            return ModelError(
+                f"its metadata '{KEY}' {what}",
+                getattr(graph.source, "name", "model"),
+                "Make the artifacts again.",
+            )
+
         try:
             values = json.loads(text)
         except (ValueError, RecursionError) as e:
@@ -69,26 +81,40 @@ class TrainingInfo:
             raise broken("is of another version")
         info = cls(**{k: values.get(k, d) for k, d in asdict(cls()).items()})
         for name in ("inputs", "outputs", "requires_grad", "frozen"):
-            if not isinstance(getattr(info, name), list) or not all(isinstance(x, str) for x in getattr(info, name)):
+            if not isinstance(getattr(info, name), list) or not all(
+                isinstance(x, str) for x in getattr(info, name)
+            ):
                 raise broken(f"has no names in {name}")
-        if not isinstance(info.batch_norm, dict) or not all(isinstance(v, list) and len(v) == 2 and set(map(str, v)) <= set(info.frozen) for v in info.batch_norm.values()):
+        if not isinstance(info.batch_norm, dict) or not all(
+            isinstance(v, list) and len(v) == 2 and set(map(str, v)) <= set(info.frozen)
+            for v in info.batch_norm.values()
+        ):
             raise broken("has no names of statistics in batch_norm")
         inputs, names = [i.name for i in graph.inputs], [*info.inputs, *info.parameters]
         if sorted(inputs) != sorted(names):
-            raise broken(f"and its inputs name different tensors ({', '.join(sorted(set(inputs) ^ set(names))[:6]) or 'one twice'})")
+            raise broken(
+                "and its inputs name different tensors"
+                f" ({', '.join(sorted(set(inputs) ^ set(names))[:6]) or 'one twice'})"
+            )
         if info.outputs != [o.name for o in graph.outputs] or not info.outputs:
             raise broken("and its outputs name different tensors")
-        if not set(info.batch_norm) <= {n.outputs[0] for n in graph.nodes if n.op == "BatchNormalization" and n.outputs}:
+        if not set(info.batch_norm) <= {
+            n.outputs[0] for n in graph.nodes if n.op == "BatchNormalization" and n.outputs
+        }:
             raise broken("names a BatchNormalization that is not there")
         return info
 
 
 @dataclass
 class OptimizerInfo:
-    """What an optimizer model does. kind: "AdamW" or "SGD". max_norm: what the gradients' common L2 norm is clipped to, or None.
+    """What an optimizer model does. kind: "AdamW" or "SGD". max_norm: what the gradients' common L2
+    norm is clipped to, or None.
 
-    Of AdamW: betas, eps, weight_decay, correct_bias; adam_mode 0 is PyTorch's form (decay before the update, eps on the corrected root), 1 that of transformers
-    (decay after the update). The learning rate is an input of the model, the step too."""
+    Of AdamW: betas, eps, weight_decay, correct_bias; adam_mode 0 is PyTorch's form (decay before
+    the update, eps on the corrected root), 1 that of transformers (decay after the update). The
+    learning rate is an input of the model, the step too.
+    """
+
     kind: str = "AdamW"
     betas: tuple = (0.9, 0.999)
     eps: float = 1e-8
@@ -111,30 +137,65 @@ def read_optimizer_model(source):
     Returns:
         OptimizerInfo.
     Raises:
-        ModelError: the file is broken. UnsupportedOp: its graph is not gradient clipping and one AdamW or SGD node.
+        ModelError: the file is broken. UnsupportedOp: its graph is not gradient clipping and one
+        AdamW or SGD node.
     """
     graph = read_model(as_source(source, "optimizer_model.onnx"))
     where = graph.source.name
     info, gradients = None, "gradients"
     for n in graph.nodes:
-        if n.domain == "com.microsoft" and n.op == "InplaceClipGradNorm" and info is None and n.inputs[:1] == ["gradients"] and n.outputs:
+        if (
+            n.domain == "com.microsoft"
+            and n.op == "InplaceClipGradNorm"
+            and info is None
+            and n.inputs[:1] == ["gradients"]
+            and n.outputs
+        ):
             gradients, max_norm = n.outputs[0], _float(n, "max_norm", 1.0, where)
             if not max_norm > 0:
-                raise ModelError(f"max_norm is {max_norm}", f"{where}: {n.where}", "Clip gradients to a positive norm.")
+                raise ModelError(
+                    f"max_norm is {max_norm}",
+                    f"{where}: {n.where}",
+                    "Clip gradients to a positive norm.",
+                )
             continue
         at = {"AdamWOptimizer": 3, "SGDOptimizerV2": 2}.get(n.op)
-        if n.domain != "com.microsoft" or at is None or info is not None or len(n.inputs) <= at or n.inputs[at] != gradients:
-            raise UnsupportedOp("an optimizer model is gradient clipping and one AdamWOptimizer or SGDOptimizerV2", f"{where}: {n.where}", "Make it with onnxblock.optim.")
+        if (
+            n.domain != "com.microsoft"
+            or at is None
+            or info is not None
+            or len(n.inputs) <= at
+            or n.inputs[at] != gradients
+        ):
+            raise UnsupportedOp(
+                "an optimizer model is gradient clipping and one AdamWOptimizer or SGDOptimizerV2",
+                f"{where}: {n.where}",
+                "Make it with onnxblock.optim.",
+            )
         if n.op == "SGDOptimizerV2":
             info = OptimizerInfo("SGD")
         else:
             mode = n.attrs.get("adam_mode", 0)
             if mode not in (0, 1):
-                raise UnsupportedOp(f"adam_mode is {mode!r}", f"{where}: {n.where}", "It is 0 (PyTorch's) or 1 (that of transformers).")
-            info = OptimizerInfo("AdamW", (_float(n, "alpha", 0.9, where), _float(n, "beta", 0.999, where)), _float(n, "epsilon", 1e-8, where), _float(n, "weight_decay", 1e-2, where),
-                                 bool(n.attrs.get("correct_bias", 1)), mode)
+                raise UnsupportedOp(
+                    f"adam_mode is {mode!r}",
+                    f"{where}: {n.where}",
+                    "It is 0 (PyTorch's) or 1 (that of transformers).",
+                )
+            info = OptimizerInfo(
+                "AdamW",
+                (_float(n, "alpha", 0.9, where), _float(n, "beta", 0.999, where)),
+                _float(n, "epsilon", 1e-8, where),
+                _float(n, "weight_decay", 1e-2, where),
+                bool(n.attrs.get("correct_bias", 1)),
+                mode,
+            )
             if not all(0 <= b < 1 for b in info.betas) or info.eps < 0:
-                raise ModelError(f"AdamW with betas {info.betas} and epsilon {info.eps}", f"{where}: {n.where}", "Betas are at least 0 and less than 1, epsilon is not negative.")
+                raise ModelError(
+                    f"AdamW with betas {info.betas} and epsilon {info.eps}",
+                    f"{where}: {n.where}",
+                    "Betas are at least 0 and less than 1, epsilon is not negative.",
+                )
         if gradients != "gradients":
             info.max_norm = max_norm
     if info is None:
@@ -145,5 +206,9 @@ def read_optimizer_model(source):
 def _float(node, name, default, where):
     x = node.attrs.get(name, default)
     if type(x) not in (int, float) or not math.isfinite(x):
-        raise ModelError(f"attribute '{name}' is no number", f"{where}: {node.where}", "The file is damaged; make the artifacts again.")
+        raise ModelError(
+            f"attribute '{name}' is no number",
+            f"{where}: {node.where}",
+            "The file is damaged; make the artifacts again.",
+        )
     return x

@@ -1,8 +1,10 @@
-"""What training artifacts mean: the models that `generate_artifacts` writes, here or in ONNX Runtime, as graphs to train.
+"""What training artifacts mean: the models that `generate_artifacts` writes, here or in ONNX
+Runtime, as graphs to train.
 
-Of a training model with gradient nodes only the part up to the loss is taken. Its parameters are inputs there, each trained one with a gradient
-buffer beside it; their values are in the checkpoint.
+Of a training model with gradient nodes only the part up to the loss is taken. Its parameters are
+inputs there, each trained one with a gradient buffer beside it; their values are in the checkpoint.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -18,9 +20,13 @@ BUFFER, GRADIENT = "_grad.accumulation.buffer", ".accumulation.out"
 
 @dataclass
 class TrainingModel:
-    """graph: forward part and loss, its parameters as constants. inputs: names a caller feeds, in order. outputs: names it gives, the loss first.
+    """graph: forward part and loss, its parameters as constants. inputs: names a caller feeds, in
+    order. outputs: names it gives, the loss first.
 
-    trainable, frozen: names of the parameters, in the order of the file. batch_norm: outputs of the norms whose running statistics follow the batches."""
+    trainable, frozen: names of the parameters, in the order of the file. batch_norm: outputs of the
+    norms whose running statistics follow the batches.
+    """
+
     graph: Graph
     inputs: list
     outputs: list
@@ -33,7 +39,8 @@ def read_training_model(source, parameters):
     """A training or evaluation model and the parameters of its checkpoint.
 
     Args:
-        source: path, bytes or Source of training_model.onnx or eval_model.onnx. parameters: {name: Tensor} of the checkpoint.
+        source: path, bytes or Source of training_model.onnx or eval_model.onnx. parameters: {name:
+        Tensor} of the checkpoint.
     Returns:
         TrainingModel
     Raises:
@@ -48,31 +55,62 @@ def read_training_model(source, parameters):
     if said is not None:
         trainable = list(said.requires_grad)
     elif buffers:
-        trainable = [n[:-len(BUFFER)] for n in buffers]
+        trainable = [n[: -len(BUFFER)] for n in buffers]
     else:
         trainable = []
     missing = [n for n in trainable if n not in parameters]
     if missing:
-        raise ModelError(f"its parameter '{missing[0]}' is not in the checkpoint", source.name, "Give the checkpoint that was made with it.")
+        raise ModelError(
+            f"its parameter '{missing[0]}' is not in the checkpoint",
+            source.name,
+            "Give the checkpoint that was made with it.",
+        )
     for name in given:
         t = parameters[name]
         graph.constants[name] = Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
-    for name, t in parameters.items():  # artifacts of ours may keep parameters as initializers, which the checkpoint's take the place of
+    for (
+        name,
+        t,
+        # artifacts of ours may keep parameters as initializers, which the checkpoint's take the
+        # place of
+    ) in parameters.items():
         if name in graph.constants and name not in given:
-            graph.constants[name] = Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+            graph.constants[name] = Tensor(
+                name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data
+            )
     internal = set(buffers) | {"lazy_reset_grad"} if buffers else set()
     graph.inputs = [i for i in graph.inputs if i.name not in internal and i.name not in parameters]
     graph.outputs = [o for o in graph.outputs if not o.name.endswith(GRADIENT)]
     if not graph.outputs:
-        raise ModelError("it has no output for a loss", source.name, "Give the training model that generate_artifacts wrote.")
+        raise ModelError(
+            "it has no output for a loss",
+            source.name,
+            "Give the training model that generate_artifacts wrote.",
+        )
     _keep_forward(graph)
     inputs = [i.name for i in graph.input_names()]
-    norms = [n.outputs[0] for n in graph.nodes if n.op == "BatchNormInternal" or n.op == "BatchNormalization" and n.attrs.get("training_mode") == 1] + list(said.batch_norm if said is not None and said.mode == "train" else ())
-    return TrainingModel(graph, inputs, [o.name for o in graph.outputs], trainable, [n for n in parameters if n not in trainable], norms)
+    norms = [
+        n.outputs[0]
+        for n in graph.nodes
+        if n.op == "BatchNormInternal"
+        or n.op == "BatchNormalization"
+        and n.attrs.get("training_mode") == 1
+    ] + list(said.batch_norm if said is not None and said.mode == "train" else ())
+    return TrainingModel(
+        graph,
+        inputs,
+        [o.name for o in graph.outputs],
+        trainable,
+        [n for n in parameters if n not in trainable],
+        norms,
+    )
 
 
 def _keep_forward(graph):
-    """Drops what the outputs do not depend on: gradient nodes. Outputs of ONNX Runtime's batch norms, which have one name in all of them, are nobody's."""
+    """Drops what the outputs do not depend on: gradient nodes.
+
+    Outputs of ONNX Runtime's batch norms, which have one name in all of them, are nobody's.
+    """
     for n in graph.nodes:
         if n.op == "BatchNormInternal":
             n.outputs = n.outputs[:1]
@@ -86,8 +124,18 @@ def optimizer_of_model(source):
     if info.kind == "SGD":
         return SGD(lr=1e-3), _decimal(info.max_norm)
     if not info.correct_bias:
-        raise UnsupportedOp("its AdamW does not correct the moments' bias", "optimizer model", "Make it with correct_bias=True.")
-    optimizer = AdamW(lr=1e-3, betas=tuple(map(_decimal, info.betas)), eps=_decimal(info.eps), weight_decay=_decimal(info.weight_decay), form="ort" if info.adam_mode == 1 else "torch")
+        raise UnsupportedOp(
+            "its AdamW does not correct the moments' bias",
+            "optimizer model",
+            "Make it with correct_bias=True.",
+        )
+    optimizer = AdamW(
+        lr=1e-3,
+        betas=tuple(map(_decimal, info.betas)),
+        eps=_decimal(info.eps),
+        weight_decay=_decimal(info.weight_decay),
+        form="ort" if info.adam_mode == 1 else "torch",
+    )
     return optimizer, _decimal(info.max_norm)
 
 

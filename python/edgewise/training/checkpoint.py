@@ -1,4 +1,7 @@
-"""Checkpoint files of a Trainer: safetensors whose metadata describes the run and holds a SHA-256 of the whole file, taken with zeros in its place."""
+"""Checkpoint files of a Trainer: safetensors whose metadata describes the run and holds a SHA-256
+of the whole file, taken with zeros in its place.
+"""
+
 from __future__ import annotations
 
 import hashlib
@@ -17,9 +20,13 @@ ZEROS = "0" * 64
 
 
 def save_checkpoint(states: dict, run: dict, path) -> None:
-    """Writes a file, complete or not at all. states: as safetensors_parts' tensors, with bytes. run: what JSON can hold."""
+    """Writes a file, complete or not at all. states: as safetensors_parts' tensors, with bytes.
+    run: what JSON can hold.
+    """
+
     def metadata(digest):
         return {"edgewise": json.dumps({"format": FORMAT, "sha256": digest, **run})}
+
     digest = hashlib.sha256()
     for part in safetensors_parts(states, metadata(ZEROS)):
         digest.update(part)
@@ -27,7 +34,10 @@ def save_checkpoint(states: dict, run: dict, path) -> None:
 
 
 def load_checkpoint(path) -> tuple[dict, dict]:
-    """({name: Tensor}, run) of a file that `save_checkpoint` wrote. Raises ModelError: it is damaged, or another file."""
+    """({name: Tensor}, run) of a file that `save_checkpoint` wrote.
+
+    Raises ModelError: it is damaged, or another file.
+    """
     source = as_source(path, "checkpoint")
     tensors, metadata = load_safetensors(source)
     try:
@@ -35,17 +45,29 @@ def load_checkpoint(path) -> tuple[dict, dict]:
     except (ValueError, RecursionError):
         run = None
     if not isinstance(run, dict) or run.get("format") not in (FORMAT, UNSUMMED):
-        raise ModelError("it is no checkpoint of a Trainer", os.fspath(source.name), "Give a file that Trainer.save has written.")
+        raise ModelError(
+            "it is no checkpoint of a Trainer",
+            os.fspath(source.name),
+            "Give a file that Trainer.save has written.",
+        )
     if run["format"] == FORMAT and _digest(source, run.get("sha256")) != run.get("sha256"):
-        raise ModelError("it is not what its checksum says", os.fspath(source.name), "The file is damaged: resume from another one.")
+        raise ModelError(
+            "it is not what its checksum says",
+            os.fspath(source.name),
+            "The file is damaged: resume from another one.",
+        )
     return tensors, run
 
 
 def _digest(source, stated) -> str:
-    size, = struct.unpack("<Q", source.read(0, 8))
+    (size,) = struct.unpack("<Q", source.read(0, 8))
     header = source.read(0, 8 + size)
     if isinstance(stated, str):
-        header = header.replace(f'\\"sha256\\": \\"{stated}\\"'.encode("utf-8", "replace"), f'\\"sha256\\": \\"{ZEROS}\\"'.encode(), 1)
+        header = header.replace(
+            f'\\"sha256\\": \\"{stated}\\"'.encode("utf-8", "replace"),
+            f'\\"sha256\\": \\"{ZEROS}\\"'.encode(),
+            1,
+        )
     digest = hashlib.sha256(header)
     for part in source_pieces(source, 8 + size, source.size - 8 - size):
         digest.update(part)

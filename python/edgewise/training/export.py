@@ -1,4 +1,5 @@
 """Trained models as plain ONNX files: any runtime that ran the model before runs them."""
+
 from __future__ import annotations
 
 from ..errors import InputError
@@ -12,7 +13,8 @@ def export_inference(source, parameters, buffers, outputs, target):
     """The part of an evaluation model that `outputs` depend on, with parameters as initializers.
 
     Args:
-        source: Source of eval_model.onnx. parameters, buffers: {name: (dtype code, shape, bytes)}. outputs: names of tensors. target: as ModelEditor.write's.
+        source: Source of eval_model.onnx. parameters, buffers: {name: (dtype code, shape, bytes)}.
+        outputs: names of tensors. target: as ModelEditor.write's.
     Raises:
         InputError: there is no such tensor.
     """
@@ -21,7 +23,11 @@ def export_inference(source, parameters, buffers, outputs, target):
     infos = {**e.graph.value_info, **{o.name: o for o in e.graph.outputs}}
     for name in outputs:
         if name not in computed:
-            raise InputError("the evaluation model computes no such tensor", f"output '{name}'", "Name an output of the model that the artifacts were made of.")
+            raise InputError(
+                "the evaluation model computes no such tensor",
+                f"output '{name}'",
+                "Name an output of the model that the artifacts were made of.",
+            )
     e.graph.nodes[:], used = e.graph.needed(outputs)
     for name, x in {**parameters, **buffers}.items():
         if name in used:
@@ -35,7 +41,9 @@ def export_inference(source, parameters, buffers, outputs, target):
 
 
 def export_parameters(source, parameters, target, external_data=None):
-    """The model with new values of parameters. parameters: {initializer: (dtype code, shape, bytes)} in float32; what the file keeps as float16 is rounded to it."""
+    """The model with new values of parameters. parameters: {initializer: (dtype code, shape,
+    bytes)} in float32; what the file keeps as float16 is rounded to it.
+    """
     e = ModelEditor(source)
     _set_parameters(e, parameters)
     return e.write(target, external_data)
@@ -44,10 +52,18 @@ def export_parameters(source, parameters, target, external_data=None):
 def _set_parameters(e, parameters):
     for name, (dtype, shape, data) in parameters.items():
         t = e.graph.constants.get(name)
-        if t is None:  # a parameter that the exporter had merged with others, see parameters.separate: its Identity becomes an initializer
+        if (
+            t is None
+            # a parameter that the exporter had merged with others, see parameters.separate: its
+            # Identity becomes an initializer
+        ):
             n = e.producer(name)
             if n is None or n.op != "Identity":
-                raise InputError("the file has no such parameter", f"parameter '{name}'", "Export with the file that was trained.")
+                raise InputError(
+                    "the file has no such parameter",
+                    f"parameter '{name}'",
+                    "Export with the file that was trained.",
+                )
             e.remove_node(n)
             e.set_initializer(name, (dtype, shape, data))
             continue
@@ -55,15 +71,20 @@ def _set_parameters(e, parameters):
 
 
 def _half(data):
-    return b"".join(pack(FLOAT16, unpack(FLOAT, data[i:i + (1 << 18)], len(data[i:i + (1 << 18)]) // 4)) for i in range(0, len(data), 1 << 18))
+    return b"".join(
+        pack(FLOAT16, unpack(FLOAT, data[i : i + (1 << 18)], len(data[i : i + (1 << 18)]) // 4))
+        for i in range(0, len(data), 1 << 18)
+    )
 
 
 def export_lora(source, layers, adapters, merged, target, external_data=None, parameters=None):
-    """The model with adapters merged into it: float weights get new values, beside quantized ones the adapter's two products stand as nodes.
+    """The model with adapters merged into it: float weights get new values, beside quantized ones
+    the adapter's two products stand as nodes.
 
     Args:
-        layers: [passes.lora.LoraLayer]. adapters: {state: (dtype code, shape, bytes)}. merged: {initializer: (dtype code, shape, bytes)}, from the program's plan `merge`.
-        parameters: as export_parameters', trained beside the adapters.
+        layers: [passes.lora.LoraLayer]. adapters: {state: (dtype code, shape, bytes)}. merged:
+        {initializer: (dtype code, shape, bytes)}, from the program's plan `merge`. parameters: as
+        export_parameters', trained beside the adapters.
     """
     e = ModelEditor(source)
     for name, x in merged.items():
@@ -76,28 +97,89 @@ def export_lora(source, layers, adapters, merged, target, external_data=None, pa
 
 
 def _beside(e, layer, adapters):
-    """y = base(x) + (x A^T) (scaling B)^T as nodes behind the node that computes y; of an embedding A^T's rows are looked up, of a convolution A and B are convolutions."""
+    """y = base(x) + (x A^T) (scaling B)^T as nodes behind the node that computes y; of an embedding
+    A^T's rows are looked up, of a convolution A and B are convolutions.
+    """
     made = e.producer(layer.y)
     if made is None:
-        raise InputError(f"no node of the file computes '{layer.y}'", f"layer '{layer.name}'", "Export with the file that was trained.")
+        raise InputError(
+            f"no node of the file computes '{layer.y}'",
+            f"layer '{layer.name}'",
+            "Export with the file that was trained.",
+        )
     half = _computes_half(e, layer, made)
     (_, (r, *inner), a), (_, (out, *_), b) = adapters[layer.a], adapters[layer.b]
     fan_in = product(inner)
     a, b = unpack(FLOAT, a, r * fan_in), unpack(FLOAT, b, out * r)
     dtype = FLOAT16 if half else FLOAT
-    names = {k: e.unused_name(f"{layer.name}.{k}") for k in ("lora_A", "lora_B", "lora_down", "lora_up", "base")}
+    names = {
+        k: e.unused_name(f"{layer.name}.{k}")
+        for k in ("lora_A", "lora_B", "lora_down", "lora_up", "base")
+    }
     conv = layer.kind == "conv"
     if conv:
         e.set_initializer(names["lora_A"], (dtype, (r, *inner), pack(dtype, a)))
-        e.set_initializer(names["lora_B"], (dtype, (out, r, *[1] * (len(inner) - 1)), pack(dtype, [x * layer.scaling for x in b])))
+        e.set_initializer(
+            names["lora_B"],
+            (dtype, (out, r, *[1] * (len(inner) - 1)), pack(dtype, [x * layer.scaling for x in b])),
+        )
     else:
-        e.set_initializer(names["lora_A"], (dtype, (fan_in, r), pack(dtype, [a[j * fan_in + i] for i in range(fan_in) for j in range(r)])))
-        e.set_initializer(names["lora_B"], (dtype, (r, out), pack(dtype, [b[j * r + i] * layer.scaling for i in range(r) for j in range(out)])))
+        e.set_initializer(
+            names["lora_A"],
+            (
+                dtype,
+                (fan_in, r),
+                pack(dtype, [a[j * fan_in + i] for i in range(fan_in) for j in range(r)]),
+            ),
+        )
+        e.set_initializer(
+            names["lora_B"],
+            (
+                dtype,
+                (r, out),
+                pack(dtype, [b[j * r + i] * layer.scaling for i in range(r) for j in range(out)]),
+            ),
+        )
     made.outputs[made.outputs.index(layer.y)] = names["base"]
-    down = Node("Gather", [names["lora_A"], layer.x], [names["lora_down"]], {"axis": 0}, "", names["lora_down"]) if layer.kind == "embedding" else \
-        Node("Conv" if conv else "MatMul", [layer.x, names["lora_A"]], [names["lora_down"]], {k: v for k, v in made.attrs.items() if k in ("auto_pad", "dilations", "kernel_shape", "pads", "strides")} if conv else {}, "", names["lora_down"])
-    nodes = [down, Node("Conv" if conv else "MatMul", [names["lora_down"], names["lora_B"]], [names["lora_up"]], {}, "", names["lora_up"]),
-             Node("Add", [names["base"], names["lora_up"]], [layer.y], {}, "", f"{layer.name}.lora_add")]
+    down = (
+        Node(
+            "Gather",
+            [names["lora_A"], layer.x],
+            [names["lora_down"]],
+            {"axis": 0},
+            "",
+            names["lora_down"],
+        )
+        if layer.kind == "embedding"
+        else Node(
+            "Conv" if conv else "MatMul",
+            [layer.x, names["lora_A"]],
+            [names["lora_down"]],
+            (
+                {
+                    k: v
+                    for k, v in made.attrs.items()
+                    if k in ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+                }
+                if conv
+                else {}
+            ),
+            "",
+            names["lora_down"],
+        )
+    )
+    nodes = [
+        down,
+        Node(
+            "Conv" if conv else "MatMul",
+            [names["lora_down"], names["lora_B"]],
+            [names["lora_up"]],
+            {},
+            "",
+            names["lora_up"],
+        ),
+        Node("Add", [names["base"], names["lora_up"]], [layer.y], {}, "", f"{layer.name}.lora_add"),
+    ]
     at = next(i for i, n in enumerate(e.graph.nodes) if n is made) + 1
     x_made = e.producer(layer.x)
     if x_made is not None:  # where x is computed behind y, as in files that are not in order
@@ -106,7 +188,9 @@ def _beside(e, layer, adapters):
 
 
 def _computes_half(e, layer, node):
-    """Whether the file computes this layer in float16: as its quantization scales are, or as it says of the tensor."""
+    """Whether the file computes this layer in float16: as its quantization scales are, or as it
+    says of the tensor.
+    """
     info = e.graph.value_info.get(layer.y)
     if info is not None and info.dtype:
         return info.dtype == FLOAT16

@@ -1,8 +1,10 @@
-"""Patterns of adapter_config.json over module names: what PEFT does with Python's `re`, in bounded time.
+"""Patterns of adapter_config.json over module names: what PEFT does with Python's `re`, in bounded
+time.
 
-An adapter is a stranger's file. Its patterns are matched by ops/regular.py, which does not backtrack, and all matching of one
-configuration has a budget of work.
+An adapter is a stranger's file. Its patterns are matched by ops/regular.py, which does not
+backtrack, and all matching of one configuration has a budget of work.
 """
+
 from __future__ import annotations
 
 import re
@@ -10,17 +12,22 @@ import re
 from ..errors import InputError
 from ..ops.regular import Expression
 
-MOST_LENGTH = 1000       # characters of a pattern
-MOST_PATTERNS = 20_000   # entries of rank_pattern or alpha_pattern
+MOST_LENGTH = 1000  # characters of a pattern
+MOST_PATTERNS = 20_000  # entries of rank_pattern or alpha_pattern
 MOST_EXPRESSIONS = 2000  # of all patterns those that are more than a module's name
-MOST_WORK = 10_000_000   # states visited: some seconds; the configurations of real adapters take some thousands
-_PLAIN = re.compile(r"[\w.]+", re.ASCII)  # a module's name as a pattern, in which "." stands for any character
+# states visited: some seconds; the configurations of real adapters take some thousands
+MOST_WORK = 10_000_000
+_PLAIN = re.compile(
+    r"[\w.]+", re.ASCII
+)  # a module's name as a pattern, in which "." stands for any character
 
 
 class ModulePatterns:
-    """The patterns of one configuration: they are compiled once, and what they answered for a module is remembered.
+    """The patterns of one configuration: they are compiled once, and what they answered for a
+    module is remembered.
 
-    Raises InputError: a pattern is no regular expression or cannot be matched in linear time, or all together take too much work.
+    Raises InputError: a pattern is no regular expression or cannot be matched in linear time, or
+    all together take too much work.
     """
 
     def __init__(self):
@@ -52,10 +59,16 @@ class ModulePatterns:
         return self._ask("named", text, pattern, module, field)
 
     def lookup(self, patterns: dict, module: str, default, field: str):
-        """The value of the first pattern for which re.match(rf"(.*\\.)?({pattern})$", module), else `default`."""
-        if field not in self._tables or self._tables[field][0] != list(patterns):  # the caller may have changed the field
+        """The value of the first pattern for which re.match(rf"(.*\\.)?({pattern})$", module), else
+        `default`.
+        """
+        if field not in self._tables or self._tables[field][0] != list(
+            patterns
+        ):  # the caller may have changed the field
             self._tables[field] = self._table(patterns)
-            self._answers = {key: answer for key, answer in self._answers.items() if key[0] != field}
+            self._answers = {
+                key: answer for key, answer in self._answers.items() if key[0] != field
+            }
         key = (field, module)
         if key not in self._answers:
             self._answers[key] = self._first(module, field)
@@ -64,8 +77,11 @@ class ModulePatterns:
 
     @staticmethod
     def _table(patterns: dict) -> tuple:
-        """(patterns, {shape: {pattern: place}}, [(place, pattern)] of the others). Most are names of modules, one for each: those
-        of one shape (length and places of dots) are looked up at once."""
+        """(patterns, {shape: {pattern: place}}, [(place, pattern)] of the others).
+
+        Most are names of modules, one for each: those
+        of one shape (length and places of dots) are looked up at once.
+        """
         shapes, others = {}, []
         for place, pattern in enumerate(patterns):
             if _PLAIN.fullmatch(pattern):
@@ -109,7 +125,9 @@ class ModulePatterns:
 
     def _expression(self, text: str, field: str, pattern: str) -> Expression:
         if text not in self._compiled:
-            if len(self._compiled) >= 2 * MOST_EXPRESSIONS:  # each is compiled as it is, and within what it is matched by
+            if (
+                len(self._compiled) >= 2 * MOST_EXPRESSIONS
+            ):  # each is compiled as it is, and within what it is matched by
                 raise self._wrong(field, pattern, "there are too many patterns")
             try:
                 self._compiled[text] = Expression(text, python=True)
@@ -120,9 +138,18 @@ class ModulePatterns:
     def _spend(self, work: int, field: str) -> None:
         self._work += work
         if self._work > MOST_WORK:
-            raise InputError(f"its patterns take too much work to match ({field})", "LoraConfig", "Write module names instead of regular expressions.")
+            raise InputError(
+                f"its patterns take too much work to match ({field})",
+                "LoraConfig",
+                "Write module names instead of regular expressions.",
+            )
 
     @staticmethod
     def _wrong(field: str, pattern: str, why: str) -> InputError:
-        return InputError(f"{field} has {pattern[:80]!r}, which is no regular expression that can be matched in linear time ({why})", "LoraConfig",
-                          "Write a list of module names, or a regular expression without look-around and back references.")
+        return InputError(
+            f"{field} has {pattern[:80]!r}, which is no regular expression that can be matched in"
+            f" linear time ({why})",
+            "LoraConfig",
+            "Write a list of module names, or a regular expression without look-around and back"
+            " references.",
+        )

@@ -1,5 +1,9 @@
-"""Optimizers in PyTorch's words. Each says what it keeps per parameter (`states`) and adds the node that updates one (`update`);
-the arithmetic is in ops/optimizers.py and core/kernels/optimizer.c."""
+"""Optimizers in PyTorch's words.
+
+Each says what it keeps per parameter (`states`) and adds the node that updates one (`update`);
+the arithmetic is in ops/optimizers.py and core/kernels/optimizer.c.
+"""
+
 from __future__ import annotations
 
 import math
@@ -15,6 +19,7 @@ BLOCK = 256  # elements that share a scale in 8-bit states
 @dataclass
 class Optimizer:
     """lr: learning rate at the start; schedules multiply it."""
+
     lr: float = 1e-3
 
     def states(self, shape):
@@ -22,22 +27,44 @@ class Optimizer:
         return {name: (FLOAT, list(shape)) for name in self.moments()}
 
     def moments(self):
-        """Suffixes of the states that have the parameter's shape in float32, in PyTorch's words; default none."""
+        """Suffixes of the states that have the parameter's shape in float32, in PyTorch's words;
+        default none.
+        """
         return ()
 
-    def update(self, g, parameter, gradient, states, learning_rate, step, scale, weight_decay):
+    def update(self, graph, parameter, gradient, states, learning_rate, step, scale, weight_decay):
         """Adds the updating node; returns the Values of the new parameter and states.
 
-        learning_rate: float32 [1]; step: int64 [1], counting from 1; scale: float32 [1] that the gradient is multiplied with, or None."""
-        inputs = [parameter, gradient, *states, learning_rate, step] + ([scale] if scale is not None else [])
-        return g.op(self.op_name(), *inputs, domain="edgewise", outputs=1 + len(states), **self.attributes(weight_decay)) if states else [g.op(self.op_name(), *inputs, domain="edgewise", **self.attributes(weight_decay))]
+        learning_rate: float32 [1]; step: int64 [1], counting from 1; scale: float32 [1] that the
+        gradient is multiplied with, or None.
+        """
+        inputs = [parameter, gradient, *states, learning_rate, step] + (
+            [scale] if scale is not None else []
+        )
+        return (
+            graph.op(
+                self.op_name(),
+                *inputs,
+                domain="edgewise",
+                outputs=1 + len(states),
+                **self.attributes(weight_decay),
+            )
+            if states
+            else [
+                graph.op(
+                    self.op_name(), *inputs, domain="edgewise", **self.attributes(weight_decay)
+                )
+            ]
+        )
 
     def op_name(self):
         """The op of the domain edgewise that updates a parameter (ops/optimizers.py)."""
         return type(self).__name__
 
     def attributes(self, weight_decay):
-        """Attributes of that op. weight_decay: of the parameter at hand, whose group may have its own."""
+        """Attributes of that op. weight_decay: of the parameter at hand, whose group may have its
+        own.
+        """
         raise NotImplementedError
 
     def describe(self):
@@ -49,7 +76,10 @@ class Optimizer:
 class AdamW(Optimizer):
     """torch.optim.AdamW (Loshchilov and Hutter 2019): p -= lr wd p; p -= lr m^ / (sqrt(v^) + eps).
 
-    form: "torch", or "ort": ONNX Runtime Training's rule (Hugging Face's first AdamW), which decays after the update."""
+    form: "torch", or "ort": ONNX Runtime Training's rule (Hugging Face's first AdamW), which decays
+    after the update.
+    """
+
     betas: tuple = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.01
@@ -65,34 +95,52 @@ class AdamW(Optimizer):
 
     def attributes(self, weight_decay):
         """beta1, beta2, epsilon, weight_decay, and mode: `form`."""
-        return {"beta1": float(self.betas[0]), "beta2": float(self.betas[1]), "epsilon": float(self.eps), "weight_decay": float(weight_decay), "mode": self.form}
+        return {
+            "beta1": float(self.betas[0]),
+            "beta2": float(self.betas[1]),
+            "epsilon": float(self.eps),
+            "weight_decay": float(weight_decay),
+            "mode": self.form,
+        }
 
 
 @dataclass
 class Adam(AdamW):
     """torch.optim.Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
+
     weight_decay: float = 0.0
     form: str = "adam"
 
 
 @dataclass
 class AdamW8bit(AdamW):
-    """AdamW with its two moments in 8 bits, a scale for each 256 of them (after Dettmers et al. 2022, 8-bit Optimizers via Block-wise Quantization)."""
+    """AdamW with its two moments in 8 bits, a scale for each 256 of them (after Dettmers et al.
+
+    2022, 8-bit Optimizers via Block-wise Quantization).
+    """
 
     def op_name(self):
         """AdamW8bit."""
         return "AdamW8bit"
 
     def states(self, shape):
-        """The moments flat, int8 and uint8, and the largest magnitude of each BLOCK elements in float32."""
+        """The moments flat, int8 and uint8, and the largest magnitude of each BLOCK elements in
+        float32.
+        """
         n = product(shape)
         blocks = -(-n // BLOCK)
-        return {"exp_avg": (INT8, [n]), "exp_avg_absmax": (FLOAT, [blocks]), "exp_avg_sq": (UINT8, [n]), "exp_avg_sq_absmax": (FLOAT, [blocks])}
+        return {
+            "exp_avg": (INT8, [n]),
+            "exp_avg_absmax": (FLOAT, [blocks]),
+            "exp_avg_sq": (UINT8, [n]),
+            "exp_avg_sq_absmax": (FLOAT, [blocks]),
+        }
 
 
 @dataclass
 class SGD(Optimizer):
     """torch.optim.SGD with momentum, dampening and Nesterov."""
+
     momentum: float = 0.0
     dampening: float = 0.0
     nesterov: bool = False
@@ -103,15 +151,28 @@ class SGD(Optimizer):
         return ("momentum_buffer",) if self.momentum else ()
 
     def attributes(self, weight_decay):
-        """momentum, dampening, nesterov (0 or 1), weight_decay. InputError: Nesterov without a momentum, or with dampening."""
+        """momentum, dampening, nesterov (0 or 1), weight_decay.
+
+        InputError: Nesterov without a momentum, or with dampening.
+        """
         if self.nesterov and (self.momentum <= 0 or self.dampening):
-            raise InputError("Nesterov's rule wants a momentum and no dampening", "SGD", "Set momentum, and dampening to 0.")
-        return {"momentum": float(self.momentum), "dampening": float(self.dampening), "nesterov": int(self.nesterov), "weight_decay": float(weight_decay)}
+            raise InputError(
+                "Nesterov's rule wants a momentum and no dampening",
+                "SGD",
+                "Set momentum, and dampening to 0.",
+            )
+        return {
+            "momentum": float(self.momentum),
+            "dampening": float(self.dampening),
+            "nesterov": int(self.nesterov),
+            "weight_decay": float(weight_decay),
+        }
 
 
 @dataclass
 class Adagrad(Optimizer):
     """torch.optim.Adagrad (Duchi et al. 2011) without learning rate decay."""
+
     lr: float = 1e-2
     eps: float = 1e-10
     weight_decay: float = 0.0
@@ -128,6 +189,7 @@ class Adagrad(Optimizer):
 @dataclass
 class RMSprop(Optimizer):
     """torch.optim.RMSprop (Hinton), also centered and with momentum."""
+
     lr: float = 1e-2
     alpha: float = 0.99
     eps: float = 1e-8
@@ -136,17 +198,30 @@ class RMSprop(Optimizer):
     centered: bool = False
 
     def moments(self):
-        """Mean of squared gradients; of gradients, where centered; the momentum, where there is one."""
-        return ("square_avg", *(["grad_avg"] if self.centered else []), *(["momentum_buffer"] if self.momentum else []))
+        """Mean of squared gradients; of gradients, where centered; the momentum, where there is
+        one.
+        """
+        return (
+            "square_avg",
+            *(["grad_avg"] if self.centered else []),
+            *(["momentum_buffer"] if self.momentum else []),
+        )
 
     def attributes(self, weight_decay):
         """alpha, epsilon, momentum, centered (0 or 1), weight_decay."""
-        return {"alpha": float(self.alpha), "epsilon": float(self.eps), "momentum": float(self.momentum), "centered": int(self.centered), "weight_decay": float(weight_decay)}
+        return {
+            "alpha": float(self.alpha),
+            "epsilon": float(self.eps),
+            "momentum": float(self.momentum),
+            "centered": int(self.centered),
+            "weight_decay": float(weight_decay),
+        }
 
 
 @dataclass
 class Lion(Optimizer):
     """Lion (Chen et al. 2023): the sign of an interpolated momentum."""
+
     lr: float = 1e-4
     betas: tuple = (0.9, 0.99)
     weight_decay: float = 0.0
@@ -157,16 +232,27 @@ class Lion(Optimizer):
 
     def attributes(self, weight_decay):
         """beta1, beta2, weight_decay."""
-        return {"beta1": float(self.betas[0]), "beta2": float(self.betas[1]), "weight_decay": float(weight_decay)}
+        return {
+            "beta1": float(self.betas[0]),
+            "beta2": float(self.betas[1]),
+            "weight_decay": float(weight_decay),
+        }
 
 
 @dataclass
 class Muon(Optimizer):
-    """torch.optim.Muon (Jordan et al. 2024): the step is the momentum with all its singular values brought near 1, by Newton-Schulz iterations.
+    """torch.optim.Muon (Jordan et al.
 
-    For matrices; give embeddings, gains and biases another optimizer (Program's `groups`). The iterations are float32 products, PyTorch's bfloat16 ones.
-    adjust_lr_fn: None or "original": the rate times sqrt(max(1, rows / columns)) of the tensor as it lies in the file;
-        "match_rms_adamw": times 0.2 sqrt(max(rows, columns)), which makes steps as large as AdamW's (Liu et al. 2025)."""
+    2024): the step is the momentum with all its singular values brought near 1, by Newton-Schulz
+    iterations.
+
+    For matrices; give embeddings, gains and biases another optimizer (Program's `groups`). The
+    iterations are float32 products, PyTorch's bfloat16 ones. adjust_lr_fn: None or "original": the
+    rate times sqrt(max(1, rows / columns)) of the tensor as it lies in the file;
+        "match_rms_adamw": times 0.2 sqrt(max(rows, columns)), which makes steps as large as AdamW's
+        (Liu et al. 2025).
+    """
+
     weight_decay: float = 0.1
     momentum: float = 0.95
     nesterov: bool = True
@@ -179,42 +265,98 @@ class Muon(Optimizer):
         """The momentum."""
         return ("momentum_buffer",)
 
-    def update(self, g, parameter, gradient, states, learning_rate, step, scale, weight_decay):
-        """The new parameter and momentum, in ONNX operators. InputError: the parameter is no matrix, or adjust_lr_fn is unknown."""
+    def update(self, graph, parameter, gradient, states, learning_rate, step, scale, weight_decay):
+        """The new parameter and momentum, in ONNX operators.
+
+        InputError: the parameter is no matrix, or adjust_lr_fn is unknown.
+        """
         if parameter.rank != 2:
-            raise InputError(f"it has the shape {list(parameter.shape)}, Muon is for matrices", f"parameter '{parameter.name}'", "Give it another optimizer in groups, for instance {'optimizer': 'AdamW'}.")
+            raise InputError(
+                f"it has the shape {list(parameter.shape)}, Muon is for matrices",
+                f"parameter '{parameter.name}'",
+                "Give it another optimizer in groups, for instance {'optimizer': 'AdamW'}.",
+            )
         if self.adjust_lr_fn not in (None, "original", "match_rms_adamw"):
-            raise InputError(f"{self.adjust_lr_fn!r} is no way to adjust the learning rate", "Muon", "Use 'original' or 'match_rms_adamw'.")
+            raise InputError(
+                f"{self.adjust_lr_fn!r} is no way to adjust the learning rate",
+                "Muon",
+                "Use 'original' or 'match_rms_adamw'.",
+            )
         rows, columns = parameter.shape
-        gradient = gradient if scale is None else g.mul(gradient, scale)
-        fresh = g.scale(gradient, 1 - self.momentum)
-        mean = g.op("Assign", states[0], g.add(g.scale(states[0], self.momentum), fresh), domain="edgewise")
-        x = g.add(g.scale(mean, self.momentum), fresh) if self.nesterov else mean
-        x = g.swap(x) if rows > columns else x  # the smaller of the two Gram matrices
-        x = g.div(x, g.op("Max", g.op("Sqrt", g.op("SumOfSquares", x, domain="edgewise")), g.number(self.eps)))
+        gradient = gradient if scale is None else graph.mul(gradient, scale)
+        fresh = graph.scale(gradient, 1 - self.momentum)
+        mean = graph.op(
+            "Assign",
+            states[0],
+            graph.add(graph.scale(states[0], self.momentum), fresh),
+            domain="edgewise",
+        )
+        x = graph.add(graph.scale(mean, self.momentum), fresh) if self.nesterov else mean
+        x = graph.swap(x) if rows > columns else x  # the smaller of the two Gram matrices
+        x = graph.div(
+            x,
+            graph.op(
+                "Max",
+                graph.op("Sqrt", graph.op("SumOfSquares", x, domain="edgewise")),
+                graph.number(self.eps),
+            ),
+        )
         a, b, c = map(float, self.ns_coefficients)
         for _ in range(self.ns_steps):  # x -> a x + b (x x^T) x + c (x x^T)^2 x
-            gram = g.op("Gemm", x, x, transB=1)
-            x = g.op("Gemm", g.op("Gemm", gram, gram, gram, alpha=c, beta=b), x, x, beta=a)
-        x = g.swap(x) if rows > columns else x
-        size = 0.2 * math.sqrt(max(rows, columns)) if self.adjust_lr_fn == "match_rms_adamw" else math.sqrt(max(1, rows / columns))
-        kept = g.mul(parameter, g.sub(g.number(1.0), g.scale(learning_rate, float(weight_decay)))) if weight_decay else parameter
-        return [g.op("Assign", parameter, g.sub(kept, g.mul(x, g.scale(learning_rate, size))), domain="edgewise"), mean]
+            gram = graph.op("Gemm", x, x, transB=1)
+            x = graph.op("Gemm", graph.op("Gemm", gram, gram, gram, alpha=c, beta=b), x, x, beta=a)
+        x = graph.swap(x) if rows > columns else x
+        size = (
+            0.2 * math.sqrt(max(rows, columns))
+            if self.adjust_lr_fn == "match_rms_adamw"
+            else math.sqrt(max(1, rows / columns))
+        )
+        kept = (
+            graph.mul(
+                parameter,
+                graph.sub(graph.number(1.0), graph.scale(learning_rate, float(weight_decay))),
+            )
+            if weight_decay
+            else parameter
+        )
+        return [
+            graph.op(
+                "Assign",
+                parameter,
+                graph.sub(kept, graph.mul(x, graph.scale(learning_rate, size))),
+                domain="edgewise",
+            ),
+            mean,
+        ]
 
 
-OPTIMIZERS = {c.__name__.lower(): c for c in (AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion, Muon)}
+OPTIMIZERS = {
+    c.__name__.lower(): c for c in (AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion, Muon)
+}
 
 
 def optimizer_of(optimizer):
-    """An Optimizer of an Optimizer, of a name (case does not matter), or of a dict as `describe` gives."""
+    """An Optimizer of an Optimizer, of a name (case does not matter), or of a dict as `describe`
+    gives.
+    """
     if isinstance(optimizer, Optimizer):
         return optimizer
     fields = dict(optimizer) if isinstance(optimizer, dict) else {"type": optimizer}
     name = fields.pop("type", None)
     kind = OPTIMIZERS.get(name.lower()) if isinstance(name, str) else None
     if kind is None:
-        raise InputError(f"there is no optimizer {name!r}", "optimizer", f"Use one of {', '.join(c.__name__ for c in OPTIMIZERS.values())}.")
+        raise InputError(
+            f"there is no optimizer {name!r}",
+            "optimizer",
+            f"Use one of {', '.join(c.__name__ for c in OPTIMIZERS.values())}.",
+        )
     try:
         return kind(**fields)
     except TypeError as e:
-        raise InputError(str(e).split("__init__() ")[-1].replace("got an unexpected keyword argument", "it has no field"), f"optimizer {name}", f"Its fields are {', '.join(kind.__dataclass_fields__)}.") from None
+        raise InputError(
+            str(e)
+            .split("__init__() ")[-1]
+            .replace("got an unexpected keyword argument", "it has no field"),
+            f"optimizer {name}",
+            f"Its fields are {', '.join(kind.__dataclass_fields__)}.",
+        ) from None

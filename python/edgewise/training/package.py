@@ -1,4 +1,7 @@
-"""Training programs inside packages, so that a page can train without Python; and what a page with Python calls."""
+"""Training programs inside packages, so that a page can train without Python; and what a page with
+Python calls.
+"""
+
 from __future__ import annotations
 
 import json
@@ -27,26 +30,59 @@ def usual_rate(adapters):
     return 2e-3 if adapters else 3e-4
 
 
-def add_training(package, name, *, batch=1, sequence=128, lora=None, optimizer=None, trainable="all", frozen=(), max_grad_norm=1.0, no_decay=("*norm*", "*bias*"), checkpointing=False):
-    """Adds the plans of a program to a package of a causal language model that this process compiled.
+def add_training(
+    package,
+    name,
+    *,
+    batch=1,
+    sequence=128,
+    lora=None,
+    optimizer=None,
+    trainable="all",
+    frozen=(),
+    max_grad_norm=1.0,
+    no_decay=("*norm*", "*bias*"),
+    checkpointing=False,
+):
+    """Adds the plans of a program to a package of a causal language model that this process
+    compiled.
 
     Args:
         package: Package. name: of the program in the package, such as "lora" or "full".
-        batch, sequence: of a step. lora: LoraConfig; the decoder's plans must have been compiled with the same. None: the parameters are trained.
-        optimizer: as optimizers.optimizer_of takes it; default AdamW with lr 2e-3 for adapters, 3e-4 for all parameters.
+        batch, sequence: of a step. lora: LoraConfig; the decoder's plans must have been compiled
+        with the same. None: the parameters are trained. optimizer: as optimizers.optimizer_of takes
+        it; default AdamW with lr 2e-3 for adapters, 3e-4 for all parameters.
     Returns:
         the program's entry in manifest["training"]
     """
     graph = package.graph
     if graph is None:
-        raise InputError("its model is not at hand", f"program '{name}'", "Add training when the package is compiled.")
+        raise InputError(
+            "its model is not at hand",
+            f"program '{name}'",
+            "Add training when the package is compiled.",
+        )
     if any(p["name"] == name for p in package.manifest.get("training", ())):
         raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
     if lora is not None and (lora.modules_to_save or lora.bias != "none"):
-        raise UnsupportedField("pages train adapters alone", "modules_to_save or bias", "Leave them out; edgewise.Trainer has them.")
+        raise UnsupportedField(
+            "pages train adapters alone",
+            "modules_to_save or bias",
+            "Leave them out; edgewise.Trainer has them.",
+        )
     optimizer = optimizer or AdamW(lr=usual_rate(lora is not None))
-    program = Program(graph, **causal_lm_inputs(graph, batch, sequence), loss=CausalLMLoss(), optimizer=optimizer, lora=lora, trainable=[] if lora is not None else trainable, frozen=frozen,
-                      max_grad_norm=max_grad_norm, no_decay=no_decay, checkpointing=checkpointing)
+    program = Program(
+        graph,
+        **causal_lm_inputs(graph, batch, sequence),
+        loss=CausalLMLoss(),
+        optimizer=optimizer,
+        lora=lora,
+        trainable=[] if lora is not None else trainable,
+        frozen=frozen,
+        max_grad_norm=max_grad_norm,
+        no_decay=no_decay,
+        checkpointing=checkpointing,
+    )
     plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
     add_plans(package, plans)
     generation = {**package.json("config.json", {}), **package.json("generation_config.json", {})}
@@ -54,19 +90,42 @@ def add_training(package, name, *, batch=1, sequence=128, lora=None, optimizer=N
     def token(field):
         ids = generation.get(field)
         return ids[0] if isinstance(ids, list) and ids else ids if type(ids) is int else None
-    entry = {"name": name, "task": "causal_lm", "batch": batch, "sequence": sequence, "lora": asdict(lora) if lora is not None else None, "optimizer": program.optimizer.describe(), "max_grad_norm": max_grad_norm,
-             "plans": {kind: {"file": file, "slots": [s.describe() for s in plan.slots], "arena_bytes": plan.arena_bytes} for kind, (file, plan) in zip(PLANS, plans)},
-             "states": [{**d, "initial": list(program.states[d["name"]].initial)} for d in program.describe_states()],
-             "pad_token_id": token("pad_token_id"), "eos_token_id": token("eos_token_id")}
+
+    entry = {
+        "name": name,
+        "task": "causal_lm",
+        "batch": batch,
+        "sequence": sequence,
+        "lora": asdict(lora) if lora is not None else None,
+        "optimizer": program.optimizer.describe(),
+        "max_grad_norm": max_grad_norm,
+        "plans": {
+            kind: {
+                "file": file,
+                "slots": [s.describe() for s in plan.slots],
+                "arena_bytes": plan.arena_bytes,
+            }
+            for kind, (file, plan) in zip(PLANS, plans)
+        },
+        "states": [
+            {**d, "initial": list(program.states[d["name"]].initial)}
+            for d in program.describe_states()
+        ],
+        "pad_token_id": token("pad_token_id"),
+        "eos_token_id": token("eos_token_id"),
+    }
     package.manifest.setdefault("training", []).append(entry)
     return entry
 
 
-def compile_training_package(files, programs, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, cache_dtype=None):
+def compile_training_package(
+    files, programs, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, cache_dtype=None
+):
     """A Package that can generate and train.
 
     Args:
-        programs: [{"name": ..., "batch": ..., "sequence": ..., "lora": {LoraConfig's fields} or None, ...}] as add_training's arguments. At most one has
+        programs: [{"name": ..., "batch": ..., "sequence": ..., "lora": {LoraConfig's fields} or
+        None, ...}] as add_training's arguments. At most one has
             LoRA: the decoder's plans carry its adapters.
         Others as compile.compile_package's.
     """
@@ -74,37 +133,89 @@ def compile_training_package(files, programs, dtype=None, capacity=None, chunks=
     configs = []
     for p in programs:
         if p.get("lora") is not None:
-            p["lora"] = p["lora"] if isinstance(p["lora"], LoraConfig) else default_lora(**p["lora"])
+            p["lora"] = (
+                p["lora"] if isinstance(p["lora"], LoraConfig) else default_lora(**p["lora"])
+            )
             configs.append(p["lora"])
     if len(configs) > 1:
-        raise InputError("more than one of them has LoRA", "programs", "A package's decoder carries the adapters of one; build several packages.")
-    package = compile_package(files, dtype, capacity, chunks, model_file, configs[0] if configs else None, cache_dtype=cache_dtype)
+        raise InputError(
+            "more than one of them has LoRA",
+            "programs",
+            "A package's decoder carries the adapters of one; build several packages.",
+        )
+    package = compile_package(
+        files,
+        dtype,
+        capacity,
+        chunks,
+        model_file,
+        configs[0] if configs else None,
+        cache_dtype=cache_dtype,
+    )
     for p in programs:
         add_training(package, p.pop("name"), **p)
     return package
 
 
-def compile_model_for_training(path, kinds, dtype=None, capacity=None, *, batch=4, sequence=128, r=8, lora_alpha=16, learning_rate=None, cache_dtype=None):
-    """A Package of a model folder or .onnx file that can generate and train: what `edgewise build --train` writes.
+def compile_model_for_training(
+    path,
+    kinds,
+    dtype=None,
+    capacity=None,
+    *,
+    batch=4,
+    sequence=128,
+    r=8,
+    lora_alpha=16,
+    learning_rate=None,
+    cache_dtype=None,
+):
+    """A Package of a model folder or .onnx file that can generate and train: what `edgewise build
+    --train` writes.
 
     Args:
-        kinds: "lora" and "full". batch, sequence: of a step. r, lora_alpha: of adapters. learning_rate: of AdamW, what pages
-            begin with unless they say otherwise; default 2e-3 for adapters, 3e-4 for all parameters.
+        kinds: "lora" and "full". batch, sequence: of a step. r, lora_alpha: of adapters.
+        learning_rate: of AdamW, what pages
+            begin with unless they say otherwise; default 2e-3 for adapters, 3e-4 for all
+            parameters.
     """
     if not os.path.exists(path):
-        raise InputError("there is no such file or folder", str(path), "Give a model folder or an .onnx file.")
+        raise InputError(
+            "there is no such file or folder", str(path), "Give a model folder or an .onnx file."
+        )
     files, root = folder_files(path)
     model_file = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
-    programs = [{"name": kind, "batch": batch, "sequence": sequence, "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None, "optimizer": None if learning_rate is None else AdamW(lr=learning_rate)} for kind in dict.fromkeys(kinds)]
-    return compile_training_package(files, programs, dtype, capacity, model_file=model_file, cache_dtype=cache_dtype)
+    programs = [
+        {
+            "name": kind,
+            "batch": batch,
+            "sequence": sequence,
+            "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None,
+            "optimizer": None if learning_rate is None else AdamW(lr=learning_rate),
+        }
+        for kind in dict.fromkeys(kinds)
+    ]
+    return compile_training_package(
+        files, programs, dtype, capacity, model_file=model_file, cache_dtype=cache_dtype
+    )
 
 
 def compile_for_page(files, options):
-    """What the page's worker calls to train: as compile.compile_for_page, with options["programs"] (a list of dicts, see compile_training_package)."""
+    """What the page's worker calls to train: as compile.compile_for_page, with options["programs"]
+    (a list of dicts, see compile_training_package).
+    """
     options = dict(options or {})
     programs = [dict(p) for p in options.get("programs") or ()]
     for p in programs:
         if p.get("lora") is not None:
             p["lora"] = dict(p["lora"])
-    package = compile_training_package(page_sources(files), programs, options.get("dtype"), options.get("capacity"), tuple(options.get("chunks") or CHUNKS), options.get("model_file"), options.get("cache_dtype"))
+    package = compile_training_package(
+        page_sources(files),
+        programs,
+        options.get("dtype"),
+        options.get("capacity"),
+        tuple(options.get("chunks") or CHUNKS),
+        options.get("model_file"),
+        options.get("cache_dtype"),
+    )
     return json.dumps(package.manifest), package.blobs

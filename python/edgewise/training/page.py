@@ -1,6 +1,8 @@
-"""What a page's `TrainingSession` asks of Python (web/src/training/artifacts.ts): ONNX Runtime Training's artifacts become plans and bytes, which the page
-runs by itself. Python comes in again for batches of other shapes, for checkpoints and for exports.
+"""What a page's `TrainingSession` asks of Python (web/src/training/artifacts.ts): ONNX Runtime
+Training's artifacts become plans and bytes, which the page runs by itself. Python comes in again
+for batches of other shapes, for checkpoints and for exports.
 """
+
 from __future__ import annotations
 
 import json
@@ -30,10 +32,20 @@ class _Artifacts:
     def __init__(self, files):
         self.files, self.checkpoint = files, read_checkpoint(files["checkpoint"])
         if self.checkpoint.nominal:
-            raise InputError("it is a nominal checkpoint: its parameters have no values", "checkpointState", "Give a whole one.")
+            raise InputError(
+                "it is a nominal checkpoint: its parameters have no values",
+                "checkpointState",
+                "Give a whole one.",
+            )
         parameters = self.checkpoint.parameters
-        self.models = {kind: read_training_model(files[kind], parameters) for kind in ("train", "eval") if kind in files}
-        self.rule, self.norm = optimizer_of_model(files["optimizer"]) if "optimizer" in files else (None, None)
+        self.models = {
+            kind: read_training_model(files[kind], parameters)
+            for kind in ("train", "eval")
+            if kind in files
+        }
+        self.rule, self.norm = (
+            optimizer_of_model(files["optimizer"]) if "optimizer" in files else (None, None)
+        )
         self.states = {}
 
     @property
@@ -46,9 +58,25 @@ class _Artifacts:
         trainable = self.models["train"].trainable
         order = [*trainable, *(n for n in self.checkpoint.parameters if n not in trainable)]
         rate = self.rule.lr if self.rule is not None else 0.0
-        return {**{kind: {"inputs": m.inputs, "outputs": m.outputs} for kind, m in self.models.items()}, "optimizer": self.rule is not None,
-                "learning_rate": group.initial_learning_rate if group is not None and group.initial_learning_rate else rate,
-                "parameters": [{"name": n, "dtype": NAME[t.dtype], "shape": list(t.shape), "bytes": t.nbytes, "trainable": n in trainable} for n, t in ((n, self.checkpoint.parameters[n]) for n in order)]}
+        return {
+            **{kind: {"inputs": m.inputs, "outputs": m.outputs} for kind, m in self.models.items()},
+            "optimizer": self.rule is not None,
+            "learning_rate": (
+                group.initial_learning_rate
+                if group is not None and group.initial_learning_rate
+                else rate
+            ),
+            "parameters": [
+                {
+                    "name": n,
+                    "dtype": NAME[t.dtype],
+                    "shape": list(t.shape),
+                    "bytes": t.nbytes,
+                    "trainable": n in trainable,
+                }
+                for n, t in ((n, self.checkpoint.parameters[n]) for n in order)
+            ],
+        }
 
     def set(self, values):
         """Parameters that the page has set before its first step. values: {name: Source}."""
@@ -56,14 +84,35 @@ class _Artifacts:
         for model in self.models.values():
             for name, t in self.checkpoint.parameters.items():
                 if name in model.graph.constants:
-                    model.graph.constants[name] = Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+                    model.graph.constants[name] = Tensor(
+                        name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data
+                    )
 
     def program(self, kind, feeds, have, first):
-        """Plans for batches of these shapes. feeds: {input: [type name, shape]}; have: names of weights that the page has already; first: whether there are no states yet."""
+        """Plans for batches of these shapes. feeds: {input: [type name, shape]}; have: names of
+        weights that the page has already; first: whether there are no states yet.
+        """
         model, train = self.models[kind], self.models["train"]
-        program = Program(model.graph, {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()}, dtypes={n: CODE[t] for n, (t, _) in feeds.items()}, loss=f"output:{model.outputs[0]}",
-                          trainable=train.trainable, outputs=model.outputs[1:], max_grad_norm=self.norm, batch_norm=train.batch_norm, **({"optimizer": self.rule} if self.rule is not None else {}))
-        kinds = ["evaluate"] if kind == "eval" else ["accumulate", *(["update"] if self.rule is not None else []), "initialize"] if first else ["accumulate"]
+        program = Program(
+            model.graph,
+            {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()},
+            dtypes={n: CODE[t] for n, (t, _) in feeds.items()},
+            loss=f"output:{model.outputs[0]}",
+            trainable=train.trainable,
+            outputs=model.outputs[1:],
+            max_grad_norm=self.norm,
+            batch_norm=train.batch_norm,
+            **({"optimizer": self.rule} if self.rule is not None else {}),
+        )
+        kinds = (
+            ["evaluate"]
+            if kind == "eval"
+            else (
+                ["accumulate", *(["update"] if self.rule is not None else []), "initialize"]
+                if first
+                else ["accumulate"]
+            )
+        )
         if kind == "train":
             program.plan("accumulate")
         plans = {k: program.plan(k) for k in kinds}
@@ -73,7 +122,9 @@ class _Artifacts:
             for s in plan.slots:
                 if s.kind == "weight" and s.name not in have:
                     have = {*have, s.name}
-                    weights.append({"name": s.name, "file": "weights", "offset": len(data), "bytes": s.nbytes})
+                    weights.append(
+                        {"name": s.name, "file": "weights", "offset": len(data), "bytes": s.nbytes}
+                    )
                     data += bytes(s.tensor.bytes()) + bytes(-s.nbytes % 64)
         blobs["weights"] = bytes(data)
         blobs[NOTES] = add_notes(None, {f"plan/{k}": plan.notes for k, plan in plans.items()})
@@ -85,19 +136,44 @@ class _Artifacts:
                     blobs[f"state/{state}"] = bytes(kept[key].bytes())
                     moments[state] = f"state/{state}"
         self.states |= program.states
-        return {"plans": {k: {"file": f"plan/{k}", "slots": [s.describe() for s in p.slots], "arena_bytes": p.arena_bytes} for k, p in plans.items()}, "weights": weights,
-                "states": [{**d, "initial": list(program.states[d["name"]].initial)} for d in program.describe_states()], "moments": moments, "step": group.step if group is not None else 0}, blobs
+        return {
+            "plans": {
+                k: {
+                    "file": f"plan/{k}",
+                    "slots": [s.describe() for s in p.slots],
+                    "arena_bytes": p.arena_bytes,
+                }
+                for k, p in plans.items()
+            },
+            "weights": weights,
+            "states": [
+                {**d, "initial": list(program.states[d["name"]].initial)}
+                for d in program.describe_states()
+            ],
+            "moments": moments,
+            "step": group.step if group is not None else 0,
+        }, blobs
 
     def tensors(self, states):
-        """The checkpoint's parameters with the values of the page's states. states: {name: Source}."""
+        """The checkpoint's parameters with the values of the page's states. states: {name:
+        Source}.
+        """
+
         def now(name, t):
             if name not in states:
                 return t
             data = states[name].read(0, states[name].size)
             if len(data) != 4 * math.prod(t.shape):
-                raise InputError(f"{len(data)} bytes for {list(t.shape)}", f"parameter '{name}'", "This is a mistake in Edgewise; please report it.")
+                raise InputError(
+                    f"{len(data)} bytes for {list(t.shape)}",
+                    f"parameter '{name}'",
+                    "This is a mistake in Edgewise; please report it.",
+                )
             return Tensor(name, t.dtype, tuple(t.shape), None, 0, len(data), bytes(data))
-        return {n: now(n, t) for n, t in self.checkpoint.requires_grad.items()}, {n: now(n, t) for n, t in self.checkpoint.frozen.items()}
+
+        return {n: now(n, t) for n, t in self.checkpoint.requires_grad.items()}, {
+            n: now(n, t) for n, t in self.checkpoint.frozen.items()
+        }
 
     def save(self, states, step, rate, with_optimizer):
         trained, frozen = self.tensors(states)
@@ -118,14 +194,28 @@ class _Artifacts:
 
     def export(self, states, outputs):
         if "eval" not in self.files:
-            raise InputError("there is no evaluation model", "exportModel", "Pass evalModel to create.")
+            raise InputError(
+                "there is no evaluation model", "exportModel", "Pass evalModel to create."
+            )
         trained, frozen = self.tensors(states)
-        buffers = {n: (s.dtype, s.shape, bytes(states[n].read(0, states[n].size))) for n, s in self.states.items() if s.kind == "buffer" and n in states}
-        return export_inference(self.files["eval"], {n: (t.dtype, t.shape, bytes(t.bytes())) for n, t in {**trained, **frozen}.items()}, buffers, outputs, None)
+        buffers = {
+            n: (s.dtype, s.shape, bytes(states[n].read(0, states[n].size)))
+            for n, s in self.states.items()
+            if s.kind == "buffer" and n in states
+        }
+        return export_inference(
+            self.files["eval"],
+            {n: (t.dtype, t.shape, bytes(t.bytes())) for n, t in {**trained, **frozen}.items()},
+            buffers,
+            outputs,
+            None,
+        )
 
 
 def merged(files, model_file):
-    """A language model's .onnx file with an adapter merged into it. files: the model's, and the adapter's two under PEFT's names."""
+    """A language model's .onnx file with an adapter merged into it. files: the model's, and the
+    adapter's two under PEFT's names.
+    """
     adapter = load_adapter({name: files[name] for name in (CONFIG, WEIGHTS)})
     graph = read_model(files[model_file])
     program = Program(graph, **causal_lm_inputs(graph, 1, 8), lora=adapter.config, trainable=[])
@@ -134,22 +224,36 @@ def merged(files, model_file):
         session.initialize("evaluate")
         states = {}
         for module, (a, b) in [*adapter.lora.items(), *adapter.embeddings.items()]:
-            ends = (".lora_embedding_A", ".lora_embedding_B") if module in adapter.embeddings else (".lora_A.weight", ".lora_B.weight")
+            ends = (
+                (".lora_embedding_A", ".lora_embedding_B")
+                if module in adapter.embeddings
+                else (".lora_A.weight", ".lora_B.weight")
+            )
             for end, t in zip(ends, (a, b)):
                 state = program.states.get(module + end)
                 if state is None or list(t.shape) != list(state.shape):
-                    raise InputError("the model has no such layer", f"adapter of '{module}'", "It was made for another model.")
+                    raise InputError(
+                        "the model has no such layer",
+                        f"adapter of '{module}'",
+                        "It was made for another model.",
+                    )
                 data = bytes(t.bytes())
                 session.write(state.name, data)
                 states[state.name] = (FLOAT, list(t.shape), data)
-        weights = {n: (graph.constants[n].dtype, graph.constants[n].shape, data) for n, data in session.merged().items()}
+        weights = {
+            n: (graph.constants[n].dtype, graph.constants[n].shape, data)
+            for n, data in session.merged().items()
+        }
     finally:
         session.free()
     return export_lora(graph.source, program.lora_layers, states, weights, None)
 
 
 def call(files, options):
-    """One of the above. files: {name: Source}; options: {"call": which, ...}. Returns (JSON, {name: bytes})."""
+    """One of the above. files: {name: Source}; options: {"call": which, ...}.
+
+    Returns (JSON, {name: bytes}).
+    """
     global _artifacts
     what = options["call"]
     if what == "merged":
@@ -159,12 +263,20 @@ def call(files, options):
         return json.dumps(_artifacts.describe()), {}
     if what == "program":
         _artifacts.set(files)
-        described, blobs = _artifacts.program(options["kind"], options["feeds"], set(options["have"]), options["first"])
+        described, blobs = _artifacts.program(
+            options["kind"], options["feeds"], set(options["have"]), options["first"]
+        )
         return json.dumps(described), blobs
     if what == "save":
-        return "{}", {"checkpoint": _artifacts.save(files, options["step"], options["rate"], options["with_optimizer"])}
+        return "{}", {
+            "checkpoint": _artifacts.save(
+                files, options["step"], options["rate"], options["with_optimizer"]
+            )
+        }
     if what == "read":
-        return "{}", {n: bytes(_artifacts.checkpoint.parameters[n].bytes()) for n in options["names"]}
+        return "{}", {
+            n: bytes(_artifacts.checkpoint.parameters[n].bytes()) for n in options["names"]
+        }
     return "{}", {"model.onnx": _artifacts.export(files, list(options["outputs"]))}
 
 

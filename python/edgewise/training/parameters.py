@@ -1,4 +1,8 @@
-"""Which constants of a graph are parameters. ONNX does not say: a file knows weights, masks and tables alike as initializers."""
+"""Which constants of a graph are parameters.
+
+ONNX does not say: a file knows weights, masks and tables alike as initializers.
+"""
+
 from __future__ import annotations
 
 import fnmatch
@@ -8,23 +12,75 @@ from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, Node, Tensor
 from ..ops.dtypes import FLOAT, FLOAT16
 
-# Inputs that hold parameters, by op: everything a layer of PyTorch or Keras learns ends in one of these.
-_ROLES = {"MatMul": (0, 1), "FusedMatMul": (0, 1), "Gemm": (0, 1, 2), "Conv": (1, 2), "FusedConv": (1, 2), "ConvTranspose": (1, 2), "Gather": (0,), "LayerNormalization": (1, 2), "RMSNormalization": (1,),
-          "SimplifiedLayerNormalization": (1,), "SkipLayerNormalization": (2, 3, 4), "SkipSimplifiedLayerNormalization": (2, 3), "BatchNormalization": (1, 2), "InstanceNormalization": (1, 2), "GroupNormalization": (1, 2),
-          "GroupNorm": (1, 2), "LSTM": (1, 2, 3, 7), "GRU": (1, 2, 3), "RNN": (1, 2, 3), "LSTMTraining": (1, 2, 3), "GRUTraining": (1, 2, 3), "PRelu": (1,), "BiasGelu": (1,), "FastGelu": (1,), "BiasAdd": (1,), "FusedGemm": (0, 1, 2), "Attention": (1, 2),
-          "MatMulNBits": (5,), "EmbedLayerNormalization": (2, 3, 4, 5, 6)}
-_ARITHMETIC = ("Add", "Sub", "Mul", "Div")      # biases, gains, position tables; but also masks and constants of formulas
-_VIEWS = ("Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Cast", "Expand", "Flatten", "Split", "Concat")
-_NOT_LEARNED = re.compile(r"mask|inv_freq|(^|[._/])(cos|sin)(_cache|_cached)?$|running_(mean|var)|num_batches|position_ids", re.I)
-_MADE_UP = re.compile(r"^(onnx::|val_|/|_?const|arange|shape|scalar)|Constant", re.I)  # names that exporters gave
+# Inputs that hold parameters, by op: everything a layer of PyTorch or Keras learns ends in one of
+# these.
+_ROLES = {
+    "MatMul": (0, 1),
+    "FusedMatMul": (0, 1),
+    "Gemm": (0, 1, 2),
+    "Conv": (1, 2),
+    "FusedConv": (1, 2),
+    "ConvTranspose": (1, 2),
+    "Gather": (0,),
+    "LayerNormalization": (1, 2),
+    "RMSNormalization": (1,),
+    "SimplifiedLayerNormalization": (1,),
+    "SkipLayerNormalization": (2, 3, 4),
+    "SkipSimplifiedLayerNormalization": (2, 3),
+    "BatchNormalization": (1, 2),
+    "InstanceNormalization": (1, 2),
+    "GroupNormalization": (1, 2),
+    "GroupNorm": (1, 2),
+    "LSTM": (1, 2, 3, 7),
+    "GRU": (1, 2, 3),
+    "RNN": (1, 2, 3),
+    "LSTMTraining": (1, 2, 3),
+    "GRUTraining": (1, 2, 3),
+    "PRelu": (1,),
+    "BiasGelu": (1,),
+    "FastGelu": (1,),
+    "BiasAdd": (1,),
+    "FusedGemm": (0, 1, 2),
+    "Attention": (1, 2),
+    "MatMulNBits": (5,),
+    "EmbedLayerNormalization": (2, 3, 4, 5, 6),
+}
+_ARITHMETIC = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+)  # biases, gains, position tables; but also masks and constants of formulas
+_VIEWS = (
+    "Identity",
+    "Transpose",
+    "Reshape",
+    "Unsqueeze",
+    "Squeeze",
+    "Slice",
+    "Cast",
+    "Expand",
+    "Flatten",
+    "Split",
+    "Concat",
+)
+_NOT_LEARNED = re.compile(
+    r"mask|inv_freq|(^|[._/])(cos|sin)(_cache|_cached)?$|running_(mean|var)|num_batches|position_ids",
+    re.I,
+)
+_MADE_UP = re.compile(
+    r"^(onnx::|val_|/|_?const|arange|shape|scalar)|Constant", re.I
+)  # names that exporters gave
 
 
 def parameters(graph):
     """Names of the float initializers that look like parameters, in the order of the file.
 
-    What feeds a layer (products, convolutions, embeddings, norms, recurrent ops), directly or through reshapes and transposes, is one;
-    what is only added or multiplied is one where it has several elements and a name of its own that is not a mask's or a table's: a single number is mostly
-    an epsilon or a scale, and norms with a trained epsilon are not recognised as norms."""
+    What feeds a layer (products, convolutions, embeddings, norms, recurrent ops), directly or
+    through reshapes and transposes, is one; what is only added or multiplied is one where it has
+    several elements and a name of its own that is not a mask's or a table's: a single number is
+    mostly an epsilon or a scale, and norms with a trained epsilon are not recognised as norms.
+    """
     users = {}
     for n in graph.every_node():
         for i, name in enumerate(n.inputs):
@@ -36,23 +92,51 @@ def parameters(graph):
                 return True
             if n.op in _ARITHMETIC and graph.constants[own].count > 1 and not _MADE_UP.search(own):
                 return True
-            if n.op in _VIEWS and depth < 4 and (i == 0 or n.op == "Concat") and any(learned(o, own, depth + 1) for o in n.outputs if o):
+            if (
+                n.op in _VIEWS
+                and depth < 4
+                and (i == 0 or n.op == "Concat")
+                and any(learned(o, own, depth + 1) for o in n.outputs if o)
+            ):
                 return True
         return False
-    return [name for name, t in graph.constants.items() if t.dtype in (FLOAT, FLOAT16) and len(t.shape) >= 1 and not _NOT_LEARNED.search(name) and learned(name, name)]
+
+    return [
+        name
+        for name, t in graph.constants.items()
+        if t.dtype in (FLOAT, FLOAT16)
+        and len(t.shape) >= 1
+        and not _NOT_LEARNED.search(name)
+        and learned(name, name)
+    ]
 
 
 def quantized_count(graph):
-    """How many weights are stored in integers: they cannot be trained, only adapters beside them."""
+    """How many weights are stored in integers: they cannot be trained, only adapters beside
+    them.
+    """
     count = 0
     for n in graph.every_node():
         if n.op in ("MatMulNBits", "MatMulBnb4"):
             count += (n.attrs.get("K") or 0) * (n.attrs.get("N") or 0)
             continue
-        at = {"MatMulInteger": 1, "ConvInteger": 1, "GatherBlockQuantized": 0, "DequantizeLinear": 0, "QLinearMatMul": 3, "QLinearConv": 3}.get(n.op)
+        at = {
+            "MatMulInteger": 1,
+            "ConvInteger": 1,
+            "GatherBlockQuantized": 0,
+            "DequantizeLinear": 0,
+            "QLinearMatMul": 3,
+            "QLinearConv": 3,
+        }.get(n.op)
         t = graph.constants.get(n.inputs[at]) if at is not None and len(n.inputs) > at else None
         if t is not None and len(t.shape) > 1:
-            count += t.count * (2 if n.op == "GatherBlockQuantized" and n.attrs.get("bits", 4) == 4 and t.nbytes == t.count else 1)
+            count += t.count * (
+                2
+                if n.op == "GatherBlockQuantized"
+                and n.attrs.get("bits", 4) == 4
+                and t.nbytes == t.count
+                else 1
+            )
     return count
 
 
@@ -73,26 +157,50 @@ def choose(graph, wanted="all", frozen=()):
         for p in wanted:
             found = [p] if p in graph.constants else fnmatch.filter(known, p)
             if not found:
-                raise InputError("the model has no initializer of this name", f"parameter '{p}'", f"Some of its parameters: {', '.join(parameters(graph)[:8])}.")
+                raise InputError(
+                    "the model has no initializer of this name",
+                    f"parameter '{p}'",
+                    f"Some of its parameters: {', '.join(parameters(graph)[:8])}.",
+                )
             chosen += [f for f in found if f not in chosen]
     for p in frozen:
         if p not in graph.constants and not fnmatch.filter(known, p):
-            raise InputError("the model has no initializer of this name", f"frozen parameter '{p}'", f"Some of its parameters: {', '.join(parameters(graph)[:8])}.")
+            raise InputError(
+                "the model has no initializer of this name",
+                f"frozen parameter '{p}'",
+                f"Some of its parameters: {', '.join(parameters(graph)[:8])}.",
+            )
     return [c for c in chosen if not any(c == p or fnmatch.fnmatchcase(c, p) for p in frozen)]
 
 
 def separate(graph):
     """Gives parameters that the exporter merged because they began with equal values a tensor each.
 
-    TorchScript's exporter writes initializers of one value once, and `Identity` for the others: all fresh norms of a model become one. Tensors whose elements
-    are all the same number are such; others of equal content are tied weights, and stay one. Returns the graph (changed)."""
+    TorchScript's exporter writes initializers of one value once, and `Identity` for the others: all
+    fresh norms of a model become one. Tensors whose elements are all the same number are such;
+    others of equal content are tied weights, and stay one. Returns the graph (changed).
+    """
     if graph.values is not None:
         return graph
     kept = []
     for n in graph.nodes:
-        t = graph.constants.get(n.inputs[0]) if n.op == "Identity" and n.domain == "" and len(n.inputs) == 1 else None
-        if t is not None and t.dtype in (FLOAT, FLOAT16) and len(t.shape) >= 1 and len(n.outputs) == 1 and n.outputs[0] not in graph.constants and not any(o.name == n.outputs[0] for o in graph.outputs) and _uniform(t):
-            graph.constants[n.outputs[0]] = Tensor(n.outputs[0], t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+        t = (
+            graph.constants.get(n.inputs[0])
+            if n.op == "Identity" and n.domain == "" and len(n.inputs) == 1
+            else None
+        )
+        if (
+            t is not None
+            and t.dtype in (FLOAT, FLOAT16)
+            and len(t.shape) >= 1
+            and len(n.outputs) == 1
+            and n.outputs[0] not in graph.constants
+            and not any(o.name == n.outputs[0] for o in graph.outputs)
+            and _uniform(t)
+        ):
+            graph.constants[n.outputs[0]] = Tensor(
+                n.outputs[0], t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data
+            )
         else:
             kept.append(n)
     graph.nodes = kept
@@ -106,21 +214,60 @@ def _uniform(t):
 
 
 def with_batch_statistics(graph, only=None):
-    """(graph whose BatchNormalization nodes use the batch's statistics, {running statistic: name of its new value}).
+    """(graph whose BatchNormalization nodes use the batch's statistics, {running statistic: name of
+    its new value}).
 
-    only: outputs of the nodes that are meant; None: all. Statistics that norms share because they began equal are one tensor in the file, which two norms cannot both update: such graphs have been through `separate`."""
+    only: outputs of the nodes that are meant; None: all. Statistics that norms share because they
+    began equal are one tensor in the file, which two norms cannot both update: such graphs have
+    been through `separate`.
+    """
     nodes, running = [], {}
     for n in graph.nodes:
-        internal = n.op == "BatchNormInternal"  # ONNX Runtime Training's own: the same with two more outputs
-        if (n.op == "BatchNormalization" and n.domain == "" or internal) and len(n.inputs) == 5 and (only is None or n.outputs[0] in only):
+        internal = (
+            n.op == "BatchNormInternal"
+        )  # ONNX Runtime Training's own: the same with two more outputs
+        if (
+            (n.op == "BatchNormalization" and n.domain == "" or internal)
+            and len(n.inputs) == 5
+            and (only is None or n.outputs[0] in only)
+        ):
             news = [f"{n.inputs[3]}~new", f"{n.inputs[4]}~new"]
             for old, new in zip(n.inputs[3:], news):
                 if old in running or old not in graph.constants or old in n.inputs[1:3]:
-                    raise UnsupportedOp(f"its running statistic '{old}' is not its own", n.where, "Train with batch_norm='frozen', or export the model after a step of training, when no two tensors are equal.")
+                    raise UnsupportedOp(
+                        f"its running statistic '{old}' is not its own",
+                        n.where,
+                        "Train with batch_norm='frozen', or export the model after a step of"
+                        " training, when no two tensors are equal.",
+                    )
                 running[old] = new
-            nodes.append(Node("BatchNormalization", list(n.inputs), [n.outputs[0], *news], {**{k: a for k, a in n.attrs.items() if k in ("epsilon", "momentum")}, "training_mode": 1}, "", n.name))
+            nodes.append(
+                Node(
+                    "BatchNormalization",
+                    list(n.inputs),
+                    [n.outputs[0], *news],
+                    {
+                        **{k: a for k, a in n.attrs.items() if k in ("epsilon", "momentum")},
+                        "training_mode": 1,
+                    },
+                    "",
+                    n.name,
+                )
+            )
         else:
             nodes.append(n)
-    copy = Graph(graph.name, nodes, graph.inputs, graph.outputs, graph.constants, graph.value_info, {**graph.opsets, "": max(graph.opsets.get("", 15), 15)} if running else graph.opsets, graph.functions, graph.metadata,
-                 graph.ir_version, graph.producer, graph.source)
+    copy = Graph(
+        graph.name,
+        nodes,
+        graph.inputs,
+        graph.outputs,
+        graph.constants,
+        graph.value_info,
+        {**graph.opsets, "": max(graph.opsets.get("", 15), 15)} if running else graph.opsets,
+        graph.functions,
+        graph.metadata,
+        graph.ir_version,
+        graph.producer,
+        graph.source,
+    )
     return copy, running

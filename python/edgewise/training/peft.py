@@ -1,7 +1,10 @@
-"""Adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` in one folder (https://huggingface.co/docs/peft, checkpoint format).
+"""Adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` in one folder
+(https://huggingface.co/docs/peft, checkpoint format).
 
-Names are PEFT's. A field that changes the result and is not supported raises, a field that is unknown and set does too.
+Names are PEFT's. A field that changes the result and is not supported raises, a field that is
+unknown and set does too.
 """
+
 from __future__ import annotations
 
 import json
@@ -21,7 +24,14 @@ from .safetensors import load_safetensors, safetensors_parts
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 MAX_CONFIG = 1 << 22
-NO_EFFECT = {"auto_mapping", "peft_version", "megatron_core", "qalora_group_size", "runtime_config", "inference_mode"}  # of a file: they say nothing, or nothing without another field
+NO_EFFECT = {
+    "auto_mapping",
+    "peft_version",
+    "megatron_core",
+    "qalora_group_size",
+    "runtime_config",
+    "inference_mode",
+}  # of a file: they say nothing, or nothing without another field
 LORA = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
 EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
 HEADS = ("score", "classifier")  # names of the classification head in transformers
@@ -32,19 +42,25 @@ class LoraConfig:
     """What to adapt and how, in PEFT's words.
 
         LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"])
-        LoraConfig(target_modules=r".*\\.layers\\.[0-3]\\..*_proj")           a regular expression over the whole module name
-        LoraConfig(target_modules="all-linear", modules_to_save=["lm_head"])
+        LoraConfig(target_modules=r".*\\.layers\\.[0-3]\\..*_proj")           a regular expression
+        over the whole module name LoraConfig(target_modules="all-linear",
+        modules_to_save=["lm_head"])
 
-    r: rank. lora_alpha: the adapter's output is scaled by lora_alpha / r, with use_rslora by lora_alpha / sqrt(r). lora_dropout: probability, on the
-    adapter's input, in training. target_modules: names that a module's name is or ends with ("q_proj" is "model.layers.0.self_attn.q_proj"), or one
-    regular expression, or "all-linear" (every linear layer but the output head; also what None means). exclude_modules: the same, for what to leave out.
-    layers_to_transform, layers_pattern: indices of layers, and the name before the index. rank_pattern, alpha_pattern: {module name or regular
-    expression: value} for modules that differ. modules_to_save: modules trained as a whole and kept in the adapter. bias: "none", "all" or "lora_only".
-    fan_in_fan_out: the base stores its weights as [in, out]. init_lora_weights: True (A Kaiming-uniform, B zero), "gaussian" (A normal / r, B zero) or False
-    (both random).
+    r: rank. lora_alpha: the adapter's output is scaled by lora_alpha / r, with use_rslora by
+    lora_alpha / sqrt(r). lora_dropout: probability, on the adapter's input, in training.
+    target_modules: names that a module's name is or ends with ("q_proj" is
+    "model.layers.0.self_attn.q_proj"), or one regular expression, or "all-linear" (every linear
+    layer but the output head; also what None means). exclude_modules: the same, for what to leave
+    out. layers_to_transform, layers_pattern: indices of layers, and the name before the index.
+    rank_pattern, alpha_pattern: {module name or regular expression: value} for modules that differ.
+    modules_to_save: modules trained as a whole and kept in the adapter. bias: "none", "all" or
+    "lora_only". fan_in_fan_out: the base stores its weights as [in, out]. init_lora_weights: True
+    (A Kaiming-uniform, B zero), "gaussian" (A normal / r, B zero) or False (both random).
 
-    Raises InputError for values out of range, UnsupportedField for what is PEFT's but not supported here. Source: peft.LoraConfig, release 0.21.
+    Raises InputError for values out of range, UnsupportedField for what is PEFT's but not supported
+    here. Source: peft.LoraConfig, release 0.21.
     """
+
     r: int = 8
     lora_alpha: float = 8
     lora_dropout: float = 0.0
@@ -67,20 +83,39 @@ class LoraConfig:
     def __post_init__(self):
         self._patterns = ModulePatterns()  # no field: a copy with other values makes its own
         if self.peft_type != "LORA":
-            raise UnsupportedField(f"peft_type is {self.peft_type!r}", "LoraConfig", "Edgewise has LoRA (peft_type LORA).")
+            raise UnsupportedField(
+                f"peft_type is {self.peft_type!r}",
+                "LoraConfig",
+                "Edgewise has LoRA (peft_type LORA).",
+            )
         if type(self.r) is not int or not 0 < self.r <= 1 << 20:
-            raise InputError(f"r is {self.r!r}", "LoraConfig", "The rank is a whole number from 1 on.")
+            raise InputError(
+                f"r is {self.r!r}", "LoraConfig", "The rank is a whole number from 1 on."
+            )
         if not _number(self.lora_alpha):
             raise InputError(f"lora_alpha is {self.lora_alpha!r}", "LoraConfig", "It is a number.")
         if not _number(self.lora_dropout) or not 0 <= self.lora_dropout < 1:
-            raise InputError(f"lora_dropout is {self.lora_dropout!r}", "LoraConfig", "It is a probability: at least 0, less than 1.")
+            raise InputError(
+                f"lora_dropout is {self.lora_dropout!r}",
+                "LoraConfig",
+                "It is a probability: at least 0, less than 1.",
+            )
         if self.bias not in ("none", "all", "lora_only"):
-            raise InputError(f"bias is {self.bias!r}", "LoraConfig", 'It is "none", "all" or "lora_only".')
+            raise InputError(
+                f"bias is {self.bias!r}", "LoraConfig", 'It is "none", "all" or "lora_only".'
+            )
         if self.init_lora_weights not in (True, False, "gaussian"):
-            raise UnsupportedField(f"init_lora_weights is {self.init_lora_weights!r}", "LoraConfig", 'Edgewise has True, False and "gaussian"; others change the base weights: convert the adapter with PEFT.')
+            raise UnsupportedField(
+                f"init_lora_weights is {self.init_lora_weights!r}",
+                "LoraConfig",
+                'Edgewise has True, False and "gaussian"; others change the base weights: convert'
+                " the adapter with PEFT.",
+            )
         for name in ("use_rslora", "fan_in_fan_out"):
             if type(getattr(self, name)) is not bool:
-                raise InputError(f"{name} is {getattr(self, name)!r}", "LoraConfig", "It is True or False.")
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}", "LoraConfig", "It is True or False."
+                )
         for name in ("target_modules", "exclude_modules", "modules_to_save", "layers_pattern"):
             value = getattr(self, name)
             if isinstance(value, (set, frozenset, tuple)):
@@ -90,7 +125,12 @@ class LoraConfig:
                 if value and not (name == "target_modules" and value.lower() == "all-linear"):
                     self._patterns.check(value, name)
             elif not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-                raise InputError(f"{name} is {value!r}", "LoraConfig", "It is a list of module names" + ("." if name == "modules_to_save" else ", or a regular expression."))
+                raise InputError(
+                    f"{name} is {value!r}",
+                    "LoraConfig",
+                    "It is a list of module names"
+                    + ("." if name == "modules_to_save" else ", or a regular expression."),
+                )
         if self.target_modules == ["all-linear"]:
             self.target_modules = "all-linear"
         for x in self.modules_to_save or ():
@@ -99,26 +139,53 @@ class LoraConfig:
             for x in self.layers_pattern:
                 self._patterns.check(x, "layers_pattern")
         layers = self.layers_to_transform
-        if layers is not None and not (type(layers) is int or isinstance(layers, list) and all(type(i) is int for i in layers)):
-            raise InputError(f"layers_to_transform is {layers!r}", "LoraConfig", "It is a layer's index, or a list of them.")
+        if layers is not None and not (
+            type(layers) is int or isinstance(layers, list) and all(type(i) is int for i in layers)
+        ):
+            raise InputError(
+                f"layers_to_transform is {layers!r}",
+                "LoraConfig",
+                "It is a layer's index, or a list of them.",
+            )
         if layers is not None and isinstance(self.target_modules, str):
-            raise InputError("layers_to_transform needs target_modules as a list", "LoraConfig", "Or put the layers into the regular expression.")
+            raise InputError(
+                "layers_to_transform needs target_modules as a list",
+                "LoraConfig",
+                "Or put the layers into the regular expression.",
+            )
         if self.layers_pattern and layers is None:
-            raise InputError("layers_pattern without layers_to_transform", "LoraConfig", "Say which layers.")
-        for name, ok, words in (("rank_pattern", lambda v: type(v) is int and 0 < v <= 1 << 20, "ranks"), ("alpha_pattern", _number, "numbers")):
+            raise InputError(
+                "layers_pattern without layers_to_transform", "LoraConfig", "Say which layers."
+            )
+        for name, ok, words in (
+            ("rank_pattern", lambda v: type(v) is int and 0 < v <= 1 << 20, "ranks"),
+            ("alpha_pattern", _number, "numbers"),
+        ):
             value = getattr(self, name)
             if value is None:
                 setattr(self, name, {})
-            elif not isinstance(value, dict) or not all(isinstance(k, str) and ok(v) for k, v in value.items()):
-                raise InputError(f"{name} is {value!r}", "LoraConfig", f"It gives {words} by module name or regular expression.")
+            elif not isinstance(value, dict) or not all(
+                isinstance(k, str) and ok(v) for k, v in value.items()
+            ):
+                raise InputError(
+                    f"{name} is {value!r}",
+                    "LoraConfig",
+                    f"It gives {words} by module name or regular expression.",
+                )
             if len(value or ()) > MOST_PATTERNS:
-                raise InputError(f"{name} has {len(value)} entries", "LoraConfig", f"At most {MOST_PATTERNS} are read.")
+                raise InputError(
+                    f"{name} has {len(value)} entries",
+                    "LoraConfig",
+                    f"At most {MOST_PATTERNS} are read.",
+                )
             for k in value or ():
                 self._patterns.check(k, name)
 
     @property
     def scaling(self):
-        """What adapters' outputs are multiplied by, where rank_pattern and alpha_pattern say nothing else."""
+        """What adapters' outputs are multiplied by, where rank_pattern and alpha_pattern say
+        nothing else.
+        """
         return self.lora_alpha / (math.sqrt(self.r) if self.use_rslora else self.r)
 
     def rank_of(self, module):
@@ -126,11 +193,15 @@ class LoraConfig:
         return self._patterns.lookup(self.rank_pattern, module, self.r, "rank_pattern")
 
     def alpha_of(self, module):
-        """lora_alpha of a module's adapter: of the pattern that matches its name, else lora_alpha."""
+        """lora_alpha of a module's adapter: of the pattern that matches its name, else
+        lora_alpha.
+        """
         return self._patterns.lookup(self.alpha_pattern, module, self.lora_alpha, "alpha_pattern")
 
     def scaling_of(self, module):
-        """What the adapter of this module is multiplied by: alpha / r, with use_rslora alpha / sqrt(r)."""
+        """What the adapter of this module is multiplied by: alpha / r, with use_rslora alpha /
+        sqrt(r).
+        """
         r = self.rank_of(module)
         return self.alpha_of(module) / (math.sqrt(r) if self.use_rslora else r)
 
@@ -143,14 +214,22 @@ class LoraConfig:
         return self._patterns.begins(rf"(^|.*\.){entry}($|\..*)", entry, module, "modules_to_save")
 
     def excludes(self, module):
-        """Whether a module gets no adapter whatever target_modules says: by exclude_modules, or since modules_to_save trains it as a whole."""
+        """Whether a module gets no adapter whatever target_modules says: by exclude_modules, or
+        since modules_to_save trains it as a whole.
+        """
         x = self.exclude_modules
-        if x and (self._patterns.full(x, module, "exclude_modules") if isinstance(x, str) else _named(module, x)):
+        if x and (
+            self._patterns.full(x, module, "exclude_modules")
+            if isinstance(x, str)
+            else _named(module, x)
+        ):
             return True
         return self.saves(module)
 
     def matches(self, module):
-        """Whether a module is to get an adapter, by its name alone ("all-linear" and None match whatever is not excluded)."""
+        """Whether a module is to get an adapter, by its name alone ("all-linear" and None match
+        whatever is not excluded).
+        """
         if self.excludes(module):
             return False
         targets = self.target_modules
@@ -171,36 +250,60 @@ class LoraConfig:
             index = found["idx"] if found else None
         else:
             index = None
-            for p in [self.layers_pattern] if isinstance(self.layers_pattern, str) else self.layers_pattern:
+            for p in (
+                [self.layers_pattern]
+                if isinstance(self.layers_pattern, str)
+                else self.layers_pattern
+            ):
                 if index is None:
-                    index = self._patterns.named(rf"(?:^|.*?\.){p}\.(?P<idx>\d+)\.", p, module, "layers_pattern")
+                    index = self._patterns.named(
+                        rf"(?:^|.*?\.){p}\.(?P<idx>\d+)\.", p, module, "layers_pattern"
+                    )
         # a number too long for an index is none
-        return index is not None and len(index) < 19 and int(index) in ([layers] if isinstance(layers, int) else layers)
+        return (
+            index is not None
+            and len(index) < 19
+            and int(index) in ([layers] if isinstance(layers, int) else layers)
+        )
 
     def select(self, modules, heads=()):
         """The modules to adapt.
 
         Args:
             modules: {module name: "linear", "conv" or "embedding"}, in the model's order.
-            heads: names of output heads, which "all-linear" leaves out (with task_type SEQ_CLS also what is called score or classifier).
+            heads: names of output heads, which "all-linear" leaves out (with task_type SEQ_CLS also
+            what is called score or classifier).
         Returns:
             list of names.
         Raises:
             InputError: nothing matches; names what there is.
         """
-        all_linear = self.target_modules is None or isinstance(self.target_modules, str) and self.target_modules.lower() == "all-linear"
+        all_linear = (
+            self.target_modules is None
+            or isinstance(self.target_modules, str)
+            and self.target_modules.lower() == "all-linear"
+        )
         out = []
         for name, kind in modules.items():
-            if all_linear and (kind != "linear" or name in heads or self.task_type == "SEQ_CLS" and name in HEADS):
+            if all_linear and (
+                kind != "linear" or name in heads or self.task_type == "SEQ_CLS" and name in HEADS
+            ):
                 continue
             if self.matches(name):
                 out.append(name)
         if not out and not self.modules_to_save:
-            raise InputError(f"target_modules {self.target_modules!r} match no module of the model", "LoraConfig", f"It has {', '.join(list(modules)[:12]) or 'none to adapt'}{', ...' if len(modules) > 12 else ''}.")
+            raise InputError(
+                f"target_modules {self.target_modules!r} match no module of the model",
+                "LoraConfig",
+                "It has"
+                f" {', '.join(list(modules)[:12]) or 'none to adapt'}{', ...' if len(modules) > 12 else ''}.",
+            )
         return out
 
     def to_dict(self):
-        """The fields as adapter_config.json has them; those that later releases of PEFT brought only where they are set."""
+        """The fields as adapter_config.json has them; those that later releases of PEFT brought
+        only where they are set.
+        """
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         if out["exclude_modules"] is None:
             del out["exclude_modules"]
@@ -208,15 +311,32 @@ class LoraConfig:
 
     @classmethod
     def from_dict(cls, values, where=CONFIG):
-        """Of the fields of adapter_config.json. Raises UnsupportedField for one that is set and not supported, ModelError for broken values."""
+        """Of the fields of adapter_config.json.
+
+        Raises UnsupportedField for one that is set and not supported, ModelError for broken values.
+        """
         if not isinstance(values, dict):
-            raise ModelError("it is not a JSON object", where, "Is this PEFT's adapter_config.json?")
+            raise ModelError(
+                "it is not a JSON object", where, "Is this PEFT's adapter_config.json?"
+            )
         if values.get("peft_type") != "LORA":
-            raise UnsupportedField(f"peft_type is {values.get('peft_type')!r}", where, "Edgewise reads LoRA adapters (peft_type LORA).")
+            raise UnsupportedField(
+                f"peft_type is {values.get('peft_type')!r}",
+                where,
+                "Edgewise reads LoRA adapters (peft_type LORA).",
+            )
         known = {f.name for f in fields(cls)}
         for name, value in values.items():
-            if name not in known and name not in NO_EFFECT and value not in (None, False, [], {}, ""):
-                raise UnsupportedField(f"{name} is {str(value)[:80]!r}, which is not supported", where, "Train or convert the adapter without it.")
+            if (
+                name not in known
+                and name not in NO_EFFECT
+                and value not in (None, False, [], {}, "")
+            ):
+                raise UnsupportedField(
+                    f"{name} is {str(value)[:80]!r}, which is not supported",
+                    where,
+                    "Train or convert the adapter without it.",
+                )
         try:
             return cls(**{k: v for k, v in values.items() if k in known and v is not None})
         except UnsupportedField as e:
@@ -235,11 +355,17 @@ def _named(module, names):
 
 @dataclass
 class Adapter:
-    """An adapter's numbers. All are `Tensor`s that lie in a file, or arrays, or whatever `edgewise.onnx.sink.as_stored` takes.
+    """An adapter's numbers.
 
-    lora: {module: (A, B)}, A [r, in] and B [out, r]; of a convolution A [r, in, *kernel] and B [out, r, 1, ...]. The module computes
-    base(x) + scaling * B(A(dropout(x))). embeddings: {module: (A, B)}, A [r, rows] and B [width, r]. saved: {parameter name: tensor} of modules_to_save and of
-    trained biases, which replace the base's."""
+    All are `Tensor`s that lie in a file, or arrays, or whatever `edgewise.onnx.sink.as_stored`
+    takes.
+
+    lora: {module: (A, B)}, A [r, in] and B [out, r]; of a convolution A [r, in, *kernel] and B
+    [out, r, 1, ...]. The module computes base(x) + scaling * B(A(dropout(x))). embeddings: {module:
+    (A, B)}, A [r, rows] and B [width, r]. saved: {parameter name: tensor} of modules_to_save and of
+    trained biases, which replace the base's.
+    """
+
     config: LoraConfig
     lora: dict = field(default_factory=dict)
     embeddings: dict = field(default_factory=dict)
@@ -247,23 +373,35 @@ class Adapter:
 
     @classmethod
     def of(cls, config, tensors, where="adapter"):
-        """Of tensors by PEFT's names, "base_model.model." before them or not: MODULE.lora_A.weight, MODULE.lora_embedding_A, and so on; what is no adapter's is `saved`.
+        """Of tensors by PEFT's names, "base_model.model." before them or not: MODULE.lora_A.weight,
+        MODULE.lora_embedding_A, and so on; what is no adapter's is `saved`.
 
-        Raises ModelError for a half without its other, UnsupportedField for a variant of LoRA."""
+        Raises ModelError for a half without its other, UnsupportedField for a variant of LoRA.
+        """
         adapter, halves = cls(config), {}
         for key, x in tensors.items():
             name = key.removeprefix(PREFIX)
             pair = LORA.fullmatch(name) or EMBEDDING.fullmatch(name)
             if pair is not None:
                 kind = adapter.lora if pair.re is LORA else adapter.embeddings
-                halves.setdefault((id(kind), pair[1]), [kind, pair[1], None, None])[2 if pair[2] == "A" else 3] = x
+                halves.setdefault((id(kind), pair[1]), [kind, pair[1], None, None])[
+                    2 if pair[2] == "A" else 3
+                ] = x
             elif ".lora_" in name or name.startswith("lora_"):
-                raise UnsupportedField(f"'{key}' belongs to a variant of LoRA that is not supported", where, "Train the adapter as plain LoRA (no DoRA, no lora_bias).")
+                raise UnsupportedField(
+                    f"'{key}' belongs to a variant of LoRA that is not supported",
+                    where,
+                    "Train the adapter as plain LoRA (no DoRA, no lora_bias).",
+                )
             elif ".original_module." not in name:
                 adapter.saved[re.sub(r"\.(base_layer|modules_to_save\.default)\.", ".", name)] = x
         for kind, module, a, b in halves.values():
             if a is None or b is None:
-                raise ModelError(f"'{module}' has lora_{'B' if a is None else 'A'} alone", where, "The file is incomplete; fetch it again.")
+                raise ModelError(
+                    f"'{module}' has lora_{'B' if a is None else 'A'} alone",
+                    where,
+                    "The file is incomplete; fetch it again.",
+                )
             kind[module] = a, b
         return adapter
 
@@ -276,7 +414,13 @@ class Adapter:
             out[f"{module}.lora_embedding_A"], out[f"{module}.lora_embedding_B"] = pair
         for name, x in self.saved.items():
             module, _, parameter = name.rpartition(".")
-            out[f"{module}.base_layer.{parameter}" if module in self.lora or module in self.embeddings else name] = x
+            out[
+                (
+                    f"{module}.base_layer.{parameter}"
+                    if module in self.lora or module in self.embeddings
+                    else name
+                )
+            ] = x
         return out
 
 
@@ -284,69 +428,119 @@ def load_adapter(source):
     """Reads an adapter.
 
     Args:
-        source: the path of its folder or of its .safetensors file, or {file name: bytes, path or Source} with PEFT's two names.
+        source: the path of its folder or of its .safetensors file, or {file name: bytes, path or
+        Source} with PEFT's two names.
     Returns:
         Adapter; its tensors lie in the file.
     Raises:
-        ModelError: a file is damaged or missing, or the two do not fit each other. UnsupportedField: it needs what Edgewise does not have.
+        ModelError: a file is damaged or missing, or the two do not fit each other.
+        UnsupportedField: it needs what Edgewise does not have.
     """
     if isinstance(source, dict):
         missing = {CONFIG, WEIGHTS} - set(source)
         if missing:
-            raise ModelError(f"{' and '.join(sorted(missing))} missing", "adapter", f"An adapter is {CONFIG} and {WEIGHTS}.")
+            raise ModelError(
+                f"{' and '.join(sorted(missing))} missing",
+                "adapter",
+                f"An adapter is {CONFIG} and {WEIGHTS}.",
+            )
         config, weights = as_source(source[CONFIG], CONFIG), as_source(source[WEIGHTS], WEIGHTS)
     else:
         path = os.fspath(source)
-        folder, file = (path, os.path.join(path, WEIGHTS)) if os.path.isdir(path) else (os.path.dirname(path), path)
+        folder, file = (
+            (path, os.path.join(path, WEIGHTS))
+            if os.path.isdir(path)
+            else (os.path.dirname(path), path)
+        )
         if not os.path.exists(file) and os.path.exists(os.path.join(folder, "adapter_model.bin")):
-            raise ModelError("it holds adapter_model.bin, a Python pickle, which may run any code", path, "Save it again with a recent PEFT, which writes safetensors.")
+            raise ModelError(
+                "it holds adapter_model.bin, a Python pickle, which may run any code",
+                path,
+                "Save it again with a recent PEFT, which writes safetensors.",
+            )
         config, weights = FileSource(os.path.join(folder, CONFIG)), FileSource(file)
-    values = parse_json(config.read_all(MAX_CONFIG), config.name, remedy="Is this PEFT's adapter_config.json?")
+    values = parse_json(
+        config.read_all(MAX_CONFIG), config.name, remedy="Is this PEFT's adapter_config.json?"
+    )
     tensors, _ = load_safetensors(weights)
     for key, t in tensors.items():
         if t.dtype not in (FLOAT, FLOAT16, BFLOAT16, DOUBLE):
-            raise ModelError(f"'{key}' holds no floating-point numbers", weights.name, "Is this a LoRA adapter?")
+            raise ModelError(
+                f"'{key}' holds no floating-point numbers", weights.name, "Is this a LoRA adapter?"
+            )
     adapter = Adapter.of(LoraConfig.from_dict(values, config.name), tensors, weights.name)
     try:
         for kind in (adapter.lora, adapter.embeddings):
             for module, (a, b) in kind.items():
-                _check_pair(adapter.config, module, a.shape, b.shape, kind is adapter.embeddings, weights.name)
+                _check_pair(
+                    adapter.config,
+                    module,
+                    a.shape,
+                    b.shape,
+                    kind is adapter.embeddings,
+                    weights.name,
+                )
     except InputError as e:  # a pattern of the file
         raise ModelError(e.what, config.name, e.remedy) from None
     return adapter
 
 
 def _check_pair(config, module, a, b, embedding, where):
-    if len(a) < 2 or len(b) != len(a) or a[0] != b[1] or any(d != 1 for d in b[2:]) or embedding and len(a) != 2:
-        raise ModelError(f"'{module}' has lora_A {list(a)} and lora_B {list(b)}, which do not fit each other", where, "The file is damaged, or not a LoRA adapter.")
+    if (
+        len(a) < 2
+        or len(b) != len(a)
+        or a[0] != b[1]
+        or any(d != 1 for d in b[2:])
+        or embedding
+        and len(a) != 2
+    ):
+        raise ModelError(
+            f"'{module}' has lora_A {list(a)} and lora_B {list(b)}, which do not fit each other",
+            where,
+            "The file is damaged, or not a LoRA adapter.",
+        )
     if a[0] != config.rank_of(module):
-        raise ModelError(f"'{module}' has rank {a[0]}, the configuration says {config.rank_of(module)}", where, "Take the adapter_config.json that belongs to these weights.")
+        raise ModelError(
+            f"'{module}' has rank {a[0]}, the configuration says {config.rank_of(module)}",
+            where,
+            "Take the adapter_config.json that belongs to these weights.",
+        )
 
 
 def adapter_parts(adapter):
     """{file name: parts (bytes-like) of the file} of an adapter, as `save_adapter` writes them.
 
-    "all-linear" is written out as the names of the adapted modules, as PEFT does. Raises InputError for tensors that do not fit."""
+    "all-linear" is written out as the names of the adapted modules, as PEFT does. Raises InputError
+    for tensors that do not fit.
+    """
     config = adapter.config.to_dict()
-    if not isinstance(config["target_modules"], list) and (config["target_modules"] is None or config["target_modules"].lower() == "all-linear"):
+    if not isinstance(config["target_modules"], list) and (
+        config["target_modules"] is None or config["target_modules"].lower() == "all-linear"
+    ):
         config["target_modules"] = sorted([*adapter.lora, *adapter.embeddings])
-    config["inference_mode"] = True  # what PEFT writes: it is loaded for inference unless the caller says otherwise
+    config["inference_mode"] = (
+        True  # what PEFT writes: it is loaded for inference unless the caller says otherwise
+    )
     tensors = {PREFIX + name: x for name, x in adapter.tensors().items()}
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text.encode()]}
 
 
 def save_adapter(adapter, folder=None):
-    """Writes an adapter into a folder (made if it is missing), each file complete or not at all; with folder None returns {file name: bytes}.
+    """Writes an adapter into a folder (made if it is missing), each file complete or not at all;
+    with folder None returns {file name: bytes}.
 
-    Raises InputError for tensors that cannot be written, or a folder that cannot."""
+    Raises InputError for tensors that cannot be written, or a folder that cannot.
+    """
     parts = adapter_parts(adapter)
     if folder is None:
         return {name: write_parts(None, p) for name, p in parts.items()}
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as e:
-        raise InputError(f"cannot make the folder ({e.strerror})", str(folder), "Check the path.") from None
+        raise InputError(
+            f"cannot make the folder ({e.strerror})", str(folder), "Check the path."
+        ) from None
     for name, p in parts.items():
         write_parts(os.path.join(folder, name), p)
     return None

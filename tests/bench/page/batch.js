@@ -3,17 +3,39 @@
 /** info: NAME.json of training.py. The same numbers for all: x or ids, and labels. */
 export function batch({ input, labels }) {
   const count = input.shape.reduce((a, b) => a * b, 1);
-  const numbers = Array.from({ length: count }, (_, i) => (input.vocab ? (i * 7919) % input.vocab : ((i * 7919) % 1000) / 1000));
-  return { numbers, labels: Array.from({ length: labels.count }, (_, i) => ((i + labels.shift) * 7919) % labels.classes) };
+  const numbers = Array.from({ length: count }, (_, i) =>
+    input.vocab ? (i * 7919) % input.vocab : ((i * 7919) % 1000) / 1000,
+  );
+  return {
+    numbers,
+    labels: Array.from(
+      { length: labels.count },
+      (_, i) => ((i + labels.shift) * 7919) % labels.classes,
+    ),
+  };
 }
 
 /** {info, weights: name -> {shape, data: Float32Array}} */
 export async function start(url) {
-  const [info, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".weights")).arrayBuffer()]);
-  return { info, weights: new Map(info.weights.map(({ name, shape, at, count }) => [name, { shape, data: new Float32Array(data, at, count) }])) };
+  const [info, data] = await Promise.all([
+    (await fetch(url + ".json")).json(),
+    (await fetch(url + ".weights")).arrayBuffer(),
+  ]);
+  return {
+    info,
+    weights: new Map(
+      info.weights.map(({ name, shape, at, count }) => [
+        name,
+        { shape, data: new Float32Array(data, at, count) },
+      ]),
+    ),
+  };
 }
 
-/** Steps until `count` and `milliseconds` are both reached: {losses: of each step, before its update, ms: of each step}. */
+/**
+ * Steps until `count` and `milliseconds` are both reached: {losses: of each step, before its
+ * update, ms: of each step}.
+ */
 export async function repeat(step, count, milliseconds = 0) {
   const losses = [];
   const ms = [];
@@ -29,6 +51,8 @@ export async function repeat(step, count, milliseconds = 0) {
 /** Rows of a one-hot matrix. */
 export function oneHot(ids, classes) {
   const x = new Float32Array(ids.length * classes);
-  ids.forEach((id, i) => { x[i * classes + id] = 1; });
+  ids.forEach((id, i) => {
+    x[i * classes + id] = 1;
+  });
   return x;
 }

@@ -1,4 +1,5 @@
-// Sessions made from a model's bytes that are in memory already, and their first steps. Edgewise from .edge packages, onnxruntime-web from .onnx files.
+// Sessions made from a model's bytes that are in memory already, and their first steps. Edgewise
+// from .edge packages, onnxruntime-web from .onnx files.
 import { EngineDecoder, Weights } from "../../../web/src/decoder.ts";
 import { Engine } from "../../../web/src/engine.ts";
 import { openPackage } from "../../../web/src/package.ts";
@@ -17,18 +18,43 @@ async function loadOrt(threads) {
   return ort;
 }
 
-const ort = async (bytes, threads) => (await loadOrt(threads)).InferenceSession.create(bytes, { executionProviders: ["wasm"], graphOptimizationLevel: "all" });
+const ort = async (bytes, threads) =>
+  (await loadOrt(threads)).InferenceSession.create(bytes, {
+    executionProviders: ["wasm"],
+    graphOptimizationLevel: "all",
+  });
 
 /** A language model's step: ids in, logits of the last token out. */
 const models = {
   async edgewise(flavour, threads) {
-    const engine = await Engine.open({ engineUrl: here("/engine/"), threadUrl: here("/thread.js"), flavour, threads });
+    const engine = await Engine.open({
+      engineUrl: here("/engine/"),
+      threadUrl: here("/thread.js"),
+      flavour,
+      threads,
+    });
     const { manifest, files, finish } = await openPackage(new BytesSource(data, "package"));
     const weights = new Weights(engine, manifest);
     await finish(weights.extents(manifest));
-    const decoder = new EngineDecoder(engine, manifest.decoder, weights, files, {}, {}, "package", true);
+    const decoder = new EngineDecoder(
+      engine,
+      manifest.decoder,
+      weights,
+      files,
+      {},
+      {},
+      "package",
+      true,
+    );
     let sequence;
-    return { restart: () => { if (sequence) decoder.close(sequence); sequence = decoder.open(); }, step: (ids) => new Float32Array(engine.memory.buffer, decoder.forward(sequence, ids), decoder.vocab_size) };
+    return {
+      restart: () => {
+        if (sequence) decoder.close(sequence);
+        sequence = decoder.open();
+      },
+      step: (ids) =>
+        new Float32Array(engine.memory.buffer, decoder.forward(sequence, ids), decoder.vocab_size),
+    };
   },
   async ort(threads, heads, dim) {
     const session = await ort(data, threads);
@@ -38,13 +64,27 @@ const models = {
     let past, cache;
     const step = async (ids) => {
       const n = ids.length;
-      const inputs = { input_ids: int64(ids, [1, n]), attention_mask: int64(new Array(past + n).fill(1), [1, past + n]), position_ids: int64(ids.map((_, i) => past + i), [1, n]) };
-      for (const name of session.inputNames) if (name.startsWith("past")) inputs[name] = cache ? cache[name.replace("past_key_values", "present")] : empty;
+      const inputs = {
+        input_ids: int64(ids, [1, n]),
+        attention_mask: int64(new Array(past + n).fill(1), [1, past + n]),
+        position_ids: int64(
+          ids.map((_, i) => past + i),
+          [1, n],
+        ),
+      };
+      for (const name of session.inputNames)
+        if (name.startsWith("past"))
+          inputs[name] = cache ? cache[name.replace("past_key_values", "present")] : empty;
       cache = await session.run(inputs);
       past += n;
       return cache.logits.data.subarray(-cache.logits.dims[2]);
     };
-    return { restart: () => { [past, cache] = [0, undefined]; }, step };
+    return {
+      restart: () => {
+        [past, cache] = [0, undefined];
+      },
+      step,
+    };
   },
 };
 
@@ -55,12 +95,16 @@ serve({
     data = new Uint8Array(await (await fetch(url)).arrayBuffer());
   },
 
-  /** Milliseconds of the session's creation, of the first prompt and the median of two more, of the first token after the first prompt and the median of all others. */
+  /**
+   * Milliseconds of the session's creation, of the first prompt and the median of two more, of the
+   * first token after the first prompt and the median of all others.
+   */
   async languageModel(engine, args, prompt, tokens) {
     const begin = now();
     const { restart, step } = await models[engine](...args);
     const created = now() - begin;
-    const prompts = [], steps = [];
+    const prompts = [],
+      steps = [];
     const timed = async (times, ids) => {
       const start = now();
       argmax(await step(ids));
@@ -71,10 +115,19 @@ serve({
       await timed(prompts, prompt);
       for (const id of round < 2 ? tokens : []) await timed(steps, [id]);
     }
-    return { created, prompt: prompts[0], laterPrompt: median(prompts.slice(1)), token: steps[0], laterToken: median(steps.slice(1)) };
+    return {
+      created,
+      prompt: prompts[0],
+      laterPrompt: median(prompts.slice(1)),
+      token: steps[0],
+      laterToken: median(steps.slice(1)),
+    };
   },
 
-  /** A model of one input: until the session is there, with scripts, worker and engine that it loads, and until its first output is. */
+  /**
+   * A model of one input: until the session is there, with scripts, worker and engine that it
+   * loads, and until its first output is.
+   */
   async session(engine, args, dims) {
     const begin = now();
     const x = new Float32Array(dims.reduce((a, b) => a * b)).fill(0.5);

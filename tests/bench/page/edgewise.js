@@ -7,17 +7,24 @@ import { Recorder } from "../../../web/src/recorder.ts";
 import { HttpSource } from "../../../web/src/source.ts";
 import { argmax, base64, now, serve, several } from "./rpc.js";
 
-const urls = { engineUrl: new URL("/engine/", location.href).href, threadUrl: new URL("/thread.js", location.href).href };
+const urls = {
+  engineUrl: new URL("/engine/", location.href).href,
+  threadUrl: new URL("/thread.js", location.href).href,
+};
 let engine, decoder, sequence, logits, model;
 
 async function start(flavour, threads) {
   engine = await Engine.open({ ...urls, flavour, threads });
   const { choice } = engine;
-  if (choice.flavour !== flavour || choice.threads !== threads) throw new Error(`asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`);
+  if (choice.flavour !== flavour || choice.threads !== threads)
+    throw new Error(`asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`);
 }
 
 serve({
-  /** Fetches, compiles and starts an engine: milliseconds of all, and of what comes after the compilation. */
+  /**
+   * Fetches, compiles and starts an engine: milliseconds of all, and of what comes after the
+   * compilation.
+   */
   async engine(flavour, threads) {
     const begin = now();
     await start(flavour, threads);
@@ -26,10 +33,24 @@ serve({
   async open(url, flavour, threads) {
     const begin = now();
     await start(flavour, threads);
-    const opened = await openPackage(new HttpSource(new URL(url, location.href).href, { signal: new AbortController().signal, onBytes() {} }));
+    const opened = await openPackage(
+      new HttpSource(new URL(url, location.href).href, {
+        signal: new AbortController().signal,
+        onBytes() {},
+      }),
+    );
     const weights = new Weights(engine, opened.manifest);
     await opened.finish(weights.extents(opened.manifest));
-    decoder = new EngineDecoder(engine, opened.manifest.decoder, weights, opened.files, {}, {}, url, true);
+    decoder = new EngineDecoder(
+      engine,
+      opened.manifest.decoder,
+      weights,
+      opened.files,
+      {},
+      {},
+      url,
+      true,
+    );
     return { ms: now() - begin };
   },
   prefill(ids) {
@@ -53,26 +74,37 @@ serve({
   logits: () => base64(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size).slice()),
   memory: () => engine.memoryBytes,
 
-  /** A network or an operator: a plan made ahead (networks.py), with its weights and what is fed in one file. */
+  /**
+   * A network or an operator: a plan made ahead (networks.py), with its weights and what is fed in
+   * one file.
+   */
   async model([url], flavour, threads) {
     await start(flavour, threads);
-    const [{ inputs, slots, plan, notes }, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+    const [{ inputs, slots, plan, notes }, data] = await Promise.all([
+      (await fetch(url + ".json")).json(),
+      (await fetch(url + ".bin")).arrayBuffer(),
+    ]);
     const bytes = (at, n) => new Uint8Array(data, at, n);
     model = { plan: engine.loadPlan(bytes(...plan), url, "model", bytes(...notes)), inputs: [] };
     slots.forEach(({ name, kind, size, at }, slot) => {
       const address = engine.alloc(size, name);
       if (kind === "weight") engine.bytes(address, size).set(bytes(at, size));
-      if (kind === "input") model.inputs.push({ address, data: bytes(...inputs.find((i) => i.name === name).at).slice() });
+      if (kind === "input")
+        model.inputs.push({
+          address,
+          data: bytes(...inputs.find((i) => i.name === name).at).slice(),
+        });
       if (kind === "output") model.output = { address, size };
       engine.bind(model.plan, slot, address, size, name);
     });
     engine.init(model.plan, url);
   },
-  modelTimes: (ms) => several(ms, () => {
-    for (const { address, data } of model.inputs) engine.bytes(address, data.length).set(data);
-    engine.run(model.plan, "model");
-    model.y = engine.bytes(model.output.address, model.output.size).slice();
-  }),
+  modelTimes: (ms) =>
+    several(ms, () => {
+      for (const { address, data } of model.inputs) engine.bytes(address, data.length).set(data);
+      engine.run(model.plan, "model");
+      model.y = engine.bytes(model.output.address, model.output.size).slice();
+    }),
   /** Its profile, of runs for so many milliseconds. */
   async modelProfile(ms) {
     const recorder = new Recorder(engine);

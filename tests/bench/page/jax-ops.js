@@ -1,11 +1,15 @@
-// jax-js as contender of the operators, under jit: an array of the page goes in, one comes out. An array that is used is given away; .ref keeps one.
+// jax-js as contender of the operators, under jit: an array of the page goes in, one comes out. An
+// array that is used is given away; .ref keeps one.
 import { openJax } from "./jax-open.js";
 import { base64, chain, serve, several } from "./rpc.js";
 
 let run, y;
 
 function step({ numpy: np, nn, lax }, { kind, size, groups, shape }) {
-  const pad = [[size >> 1, size >> 1], [size >> 1, size >> 1]];
+  const pad = [
+    [size >> 1, size >> 1],
+    [size >> 1, size >> 1],
+  ];
   const scale = shape.at(-1) ** -0.5;
   return {
     matmul: (x, w) => np.matmul(x, w),
@@ -15,7 +19,10 @@ function step({ numpy: np, nn, lax }, { kind, size, groups, shape }) {
     layernorm: (x, w, b) => {
       const centred = x.ref.sub(np.mean(x, -1, { keepdims: true }));
       const variance = np.mean(centred.ref.mul(centred.ref), -1, { keepdims: true });
-      return centred.div(np.sqrt(variance.add(1e-5))).mul(w).add(b);
+      return centred
+        .div(np.sqrt(variance.add(1e-5)))
+        .mul(w)
+        .add(b);
     },
     gelu: (x) => nn.gelu(x, { approximate: false }),
     transpose: (x) => np.transpose(x, [1, 0, 2]).reshape(shape),
@@ -31,7 +38,11 @@ serve({
     const array = (data, shape) => jax.numpy.array(data).reshape(shape);
     const links = op.links.map((weights) => weights.map(({ data, shape }) => array(data, shape)));
     const all = jax.jit((x, links) => links.reduce((x, weights) => one(x, ...weights), x));
-    run = async () => (y = await all(array(op.x, op.shape), links.map((weights) => weights.map((w) => w.ref))).data());
+    run = async () =>
+      (y = await all(
+        array(op.x, op.shape),
+        links.map((weights) => weights.map((w) => w.ref)),
+      ).data());
     return {};
   },
   modelTimes: (ms) => several(ms, run),

@@ -1,9 +1,12 @@
-/* What this machine can do at most, in the browser: multiply-adds and dot products of integers from registers, reading memory, moving bytes, and functions. Built in both flavours: relaxed SIMD has
+/* What this machine can do at most, in the browser: multiply-adds and dot products of integers from
+ * registers, reading memory, moving bytes, and functions. Built in both flavours: relaxed SIMD has
  * dot products of bytes, simd128 of 16-bit integers. */
 #include "../../../core/vector_math.h"
 #include <stdlib.h>
 
-enum { CHAINS = 12 };  /* independent sums, to hide the latency of a multiplication and an addition as far as registers allow */
+/* independent sums, to hide the latency of a multiplication and an addition as far as registers
+ * allow */
+enum { CHAINS = 12 };
 static volatile float sink;
 
 /* Floating-point operations that were done. */
@@ -20,10 +23,10 @@ __attribute__((export_name("multiply_adds"))) double multiply_adds(int32_t round
 
 /* Multiplications and additions of integers that were done. */
 #if EW_RELAXED_DOTS
-#define DOT vi_dot_bytes
+#  define DOT vi_dot_bytes
 enum { PER_LANE = 4 };
 #else
-#define DOT vi_dot_shorts
+#  define DOT vi_dot_shorts
 enum { PER_LANE = 2 };
 #endif
 __attribute__((export_name("dots"))) double dots(int32_t rounds) {
@@ -85,23 +88,25 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
   return 1;
 }
 
-/* 1024 values of a function, from and to memory that stays in the nearest cache; the kernels' own formulas. */
+/* 1024 values of a function, from and to memory that stays in the nearest cache; the kernels' own
+ * formulas. */
 enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, N = 1024 };
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
   static float in[N], out[N];
-  for (int i = 0; i < N; i++) in[i] = (float)i * (kind == SQRT || kind == LOG ? 1.0f : kind == EXP ? -0.01f : 0.002f);
+  for (int i = 0; i < N; i++)
+    in[i] = (float)i * (kind == SQRT || kind == LOG ? 1.0f : kind == EXP ? -0.01f : 0.002f);
   for (int32_t r = 0; r < rounds; r++) {
     switch (kind) {
-#define LOOP(NAME, f) \
-    case NAME: \
-      for (int i = 0; i < N; i += VF) vf_store(out + i, f(vf_load(in + i))); \
-      break
-    LOOP(EXP, vf_exp_low);
-    LOOP(SQRT, vf_sqrt);
-    LOOP(DIVIDE, 1.0f / );
-    LOOP(LOG, vf_log);
-    LOOP(TANH, vf_tanh);
-    LOOP(ERF, vf_erf);
+#define LOOP(NAME, f)                                                      \
+  case NAME:                                                               \
+    for (int i = 0; i < N; i += VF) vf_store(out + i, f(vf_load(in + i))); \
+    break
+      LOOP(EXP, vf_exp_low);
+      LOOP(SQRT, vf_sqrt);
+      LOOP(DIVIDE, 1.0f /);
+      LOOP(LOG, vf_log);
+      LOOP(TANH, vf_tanh);
+      LOOP(ERF, vf_erf);
     }
     in[r & 1023] += out[(r + 7) & 1023] * 1e-20f; /* so that no round can be left out */
   }

@@ -5,7 +5,8 @@ let wasm;
 serve({
   async open(url) {
     const env = { emscripten_notify_memory_growth() {} };
-    wasm = (await WebAssembly.instantiate(await (await fetch(url)).arrayBuffer(), { env })).instance.exports;
+    wasm = (await WebAssembly.instantiate(await (await fetch(url)).arrayBuffer(), { env })).instance
+      .exports;
     wasm._initialize?.();
     wasm.read_memory();
     wasm.multiply_adds(100_000);
@@ -14,7 +15,13 @@ serve({
   /** Milliseconds of reading and writing so many bytes. */
   move: (reads, writes, inPlace) => best(() => wasm.move(reads, writes, Number(inPlace))),
   /** Nanoseconds of one value of each function. */
-  functions: () => Object.fromEntries(["exp", "sqrt", "divide", "log", "tanh", "erf"].map((name, i) => [name, (best(() => wasm.functions(i, 100)) / 102400) * 1e6])),
+  functions: () =>
+    Object.fromEntries(
+      ["exp", "sqrt", "divide", "log", "tanh", "erf"].map((name, i) => [
+        name,
+        (best(() => wasm.functions(i, 100)) / 102400) * 1e6,
+      ]),
+    ),
   /** The best of a few short runs: GFLOP/s, GOP/s and GB/s. wanted: names of some of them. */
   measure(wanted = ["flops", "dots", "bandwidth"]) {
     const most = (run) => {
@@ -26,7 +33,11 @@ serve({
       }
       return found;
     };
-    const runs = { flops: () => wasm.multiply_adds(1_000_000), dots: () => wasm.dots(1_000_000), bandwidth: () => wasm.read_memory() };
+    const runs = {
+      flops: () => wasm.multiply_adds(1_000_000),
+      dots: () => wasm.dots(1_000_000),
+      bandwidth: () => wasm.read_memory(),
+    };
     return Object.fromEntries(wanted.map((name) => [name, most(runs[name])]));
   },
 });

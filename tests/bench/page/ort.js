@@ -1,4 +1,5 @@
-// onnxruntime-web as contender, used as its documentation shows and as transformers.js does: the cache goes out and in as tensors.
+// onnxruntime-web as contender, used as its documentation shows and as transformers.js does: the
+// cache goes out and in as tensors.
 import { argmax, base64, now, serve, several } from "./rpc.js";
 
 let ort, session, shape, empty, cache, past, filled, logits, feeds, y;
@@ -9,13 +10,29 @@ async function create(url, threads) {
   ort.env.wasm.wasmPaths = new URL("/ort/", location.href).href;
   ort.env.wasm.numThreads = threads;
   ort.env.logLevel = "error";
-  session = await ort.InferenceSession.create(url, { executionProviders: ["wasm"], graphOptimizationLevel: "all" });
+  session = await ort.InferenceSession.create(url, {
+    executionProviders: ["wasm"],
+    graphOptimizationLevel: "all",
+  });
 }
 
 async function run(ids) {
   const n = ids.length;
-  const known = { input_ids: () => int64(ids, [1, n]), attention_mask: () => int64(new Array(past + n).fill(1), [1, past + n]), position_ids: () => int64(ids.map((_, i) => past + i), [1, n]) };
-  const inputs = Object.fromEntries(session.inputNames.map((name) => [name, known[name]?.() ?? cache?.[name.replace("past_key_values", "present")] ?? empty]));
+  const known = {
+    input_ids: () => int64(ids, [1, n]),
+    attention_mask: () => int64(new Array(past + n).fill(1), [1, past + n]),
+    position_ids: () =>
+      int64(
+        ids.map((_, i) => past + i),
+        [1, n],
+      ),
+  };
+  const inputs = Object.fromEntries(
+    session.inputNames.map((name) => [
+      name,
+      known[name]?.() ?? cache?.[name.replace("past_key_values", "present")] ?? empty,
+    ]),
+  );
   cache = await session.run(inputs);
   past += n;
   const vocab = cache.logits.dims[2];
@@ -51,11 +68,22 @@ serve({
 
   async model([url, file], threads) {
     await create(file, threads);
-    const [{ inputs }, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
+    const [{ inputs }, data] = await Promise.all([
+      (await fetch(url + ".json")).json(),
+      (await fetch(url + ".bin")).arrayBuffer(),
+    ]);
     const arrays = { float32: Float32Array, int64: BigInt64Array };
-    feeds = Object.fromEntries(inputs.map(({ name, type, dims, at: [at, n] }) => [name, new ort.Tensor(type, new arrays[type](data.slice(at, at + n)), dims)]));
+    feeds = Object.fromEntries(
+      inputs.map(({ name, type, dims, at: [at, n] }) => [
+        name,
+        new ort.Tensor(type, new arrays[type](data.slice(at, at + n)), dims),
+      ]),
+    );
     return { version: ort.env.versions?.web };
   },
-  modelTimes: (ms) => several(ms, async () => { y = (await session.run(feeds)).y.data; }),
+  modelTimes: (ms) =>
+    several(ms, async () => {
+      y = (await session.run(feeds)).y.data;
+    }),
   modelResult: () => base64(y.slice()),
 });

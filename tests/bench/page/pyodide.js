@@ -1,4 +1,5 @@
-// Compiling in the page, step by step, as web/src/compiler.ts does it: Pyodide, the wheel, the import, the compilation.
+// Compiling in the page, step by step, as web/src/compiler.ts does it: Pyodide, the wheel, the
+// import, the compilation.
 import { now, serve } from "./rpc.js";
 
 let pyodide, blob;
@@ -10,7 +11,9 @@ class Source {
     Object.assign(this, { name, blob, size: blob.size });
   }
   read(from, bytes) {
-    return new Uint8Array(this.reader.readAsArrayBuffer(this.blob.slice(Number(from), Number(from) + Number(bytes))));
+    return new Uint8Array(
+      this.reader.readAsArrayBuffer(this.blob.slice(Number(from), Number(from) + Number(bytes))),
+    );
   }
 }
 
@@ -18,9 +21,16 @@ serve({
   async open(model) {
     blob = await (await fetch(model)).blob();
   },
-  run: (wheel) => run(wheel).catch((e) => {
-    throw new Error(String(e?.message ?? e).trim().split("\n").pop()); // of Python's traceback the last line
-  }),
+  run: (wheel) =>
+    run(wheel).catch((e) => {
+      // of Python's traceback the last line
+      throw new Error(
+        String(e?.message ?? e)
+          .trim()
+          .split("\n")
+          .pop(),
+      );
+    }),
 });
 
 async function run(wheel) {
@@ -39,7 +49,9 @@ async function run(wheel) {
   step("import");
   pyodide.runPython("from edgewise.compile import compile_for_page");
   step("compiler");
-  const compile = pyodide.runPython("lambda files: compile_for_page(files, {'model_file': 'model.onnx'})");
+  const compile = pyodide.runPython(
+    "lambda files: compile_for_page(files, {'model_file': 'model.onnx'})",
+  );
   const result = compile(pyodide.toPy(new Map([["model.onnx", new Source("model.onnx", blob)]])));
   step("compile");
   if (!(result.length === 2)) throw new Error("no package came out");

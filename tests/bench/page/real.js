@@ -1,5 +1,6 @@
-// A page as a stranger writes it: a session of an .onnx file and its first result, by the public API
-// that both engines share. ?engine=edgewise|ort&model=ADDRESS&feeds=ADDRESS (of real.py's files).
+// A page as a stranger writes it: a session of an .onnx file and its first result, by the public
+// API that both engines share. ?engine=edgewise|ort&model=ADDRESS&feeds=ADDRESS (of real.py's
+// files).
 import { base64 } from "./rpc.js";
 
 const query = new URLSearchParams(location.search);
@@ -21,18 +22,28 @@ async function load() {
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
 
 async function feedsOf(url, Tensor) {
-  const [inputs, data] = await Promise.all([(await fetch(url + ".json")).json(), (await fetch(url + ".bin")).arrayBuffer()]);
-  return Object.fromEntries(inputs.map(({ name, type, dims, at, bytes }) => {
-    const Array = ARRAYS[type];
-    return [name, new Tensor(type, new Array(data, at, bytes / Array.BYTES_PER_ELEMENT), dims)];
-  }));
+  const [inputs, data] = await Promise.all([
+    (await fetch(url + ".json")).json(),
+    (await fetch(url + ".bin")).arrayBuffer(),
+  ]);
+  return Object.fromEntries(
+    inputs.map(({ name, type, dims, at, bytes }) => {
+      const Array = ARRAYS[type];
+      return [name, new Tensor(type, new Array(data, at, bytes / Array.BYTES_PER_ELEMENT), dims)];
+    }),
+  );
 }
 
-/** Milliseconds since navigation started: until the session is there, and until its first result is. */
+/**
+ * Milliseconds since navigation started: until the session is there, and until its first result is.
+ */
 async function visit() {
   const { InferenceSession, Tensor } = await load();
   const feeding = feedsOf(here(query.get("feeds")), Tensor);
-  const session = await InferenceSession.create(here(query.get("model")), query.get("engine") === "ort" ? { executionProviders: ["wasm"] } : {});
+  const session = await InferenceSession.create(
+    here(query.get("model")),
+    query.get("engine") === "ort" ? { executionProviders: ["wasm"] } : {},
+  );
   const created = performance.now();
   const feeds = await feeding;
   let outputs = await session.run(feeds);
@@ -50,7 +61,10 @@ async function visit() {
   };
   window.output = () => {
     const { data, dims } = outputs[session.outputNames[0]];
-    return { dims: [...dims], data: base64(data instanceof Float32Array ? data : Float32Array.from(data, Number)) };
+    return {
+      dims: [...dims],
+      data: base64(data instanceof Float32Array ? data : Float32Array.from(data, Number)),
+    };
   };
   return { created, first };
 }

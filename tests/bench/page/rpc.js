@@ -14,7 +14,8 @@ export const now = () => performance.now();
 export function base64(floats) {
   const bytes = new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength);
   let text = "";
-  for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
+  for (let i = 0; i < bytes.length; i += 32768)
+    text += String.fromCharCode(...bytes.subarray(i, i + 32768));
   return btoa(text);
 }
 
@@ -25,12 +26,27 @@ export function argmax(x) {
   return best;
 }
 
-/** The input and the weights of an operator in a chain (operators.py): {kind, shape, x, links: [[{shape, data}]], size, groups}. */
+/**
+ * The input and the weights of an operator in a chain (operators.py): {kind, shape, x, links:
+ * [[{shape, data}]], size, groups}.
+ */
 export async function chain(url) {
-  const [info, data] = await Promise.all([(await fetch(url + ".links.json")).json(), (await fetch(url + ".links")).arrayBuffer()]);
+  const [info, data] = await Promise.all([
+    (await fetch(url + ".links.json")).json(),
+    (await fetch(url + ".links")).arrayBuffer(),
+  ]);
   const x = new Float32Array(info.shape.reduce((a, b) => a * b, 1));
   for (let i = 0; i < x.length; i++) x[i] = ((i * 7919) % 1000) / 1000 - 0.5;
-  return { ...info, x, links: info.links.map((link) => link.map(({ shape, at, count }) => ({ shape, data: new Float32Array(data.slice(at, at + 4 * count)) }))) };
+  return {
+    ...info,
+    x,
+    links: info.links.map((link) =>
+      link.map(({ shape, at, count }) => ({
+        shape,
+        data: new Float32Array(data.slice(at, at + 4 * count)),
+      })),
+    ),
+  };
 }
 
 /** Milliseconds of each run: at least two, as many as take `ms`. */
@@ -45,7 +61,10 @@ export async function several(ms, run) {
   return times;
 }
 
-/** Milliseconds of one call: the best of some groups of calls that take 3 ms or more each, after one that warms up. */
+/**
+ * Milliseconds of one call: the best of some groups of calls that take 3 ms or more each, after one
+ * that warms up.
+ */
 export function best(run, groups = 5) {
   run();
   let calls = 1;

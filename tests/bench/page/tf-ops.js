@@ -1,15 +1,22 @@
-// TensorFlow.js with its WebAssembly backend as contender of the operators: an array of the page goes in, one comes out, as with the others.
+// TensorFlow.js with its WebAssembly backend as contender of the operators: an array of the page
+// goes in, one comes out, as with the others.
 import { base64, chain, serve, several } from "./rpc.js";
 import { openTensorFlow } from "./tf-open.js";
 
 let run, y;
 
-/** kind: (tensor, weights) -> tensor. Images have their channels last here, so weights are transposed once. */
+/**
+ * kind: (tensor, weights) -> tensor. Images have their channels last here, so weights are
+ * transposed once.
+ */
 function step(tf, { kind, size, groups, shape }) {
   const scale = shape.at(-1) ** -0.5;
   return {
     matmul: (x, w) => tf.matMul(x, w),
-    conv: groups === 1 ? (x, w) => tf.conv2d(x, w, 1, "same") : (x, w) => tf.depthwiseConv2d(x, w, 1, "same"),
+    conv:
+      groups === 1
+        ? (x, w) => tf.conv2d(x, w, 1, "same")
+        : (x, w) => tf.depthwiseConv2d(x, w, 1, "same"),
     attention: (x, k, v) => tf.matMul(tf.softmax(tf.mul(tf.matMul(x, k), scale)), v),
     softmax: (x) => tf.softmax(x),
     layernorm: (x, w, b) => {
@@ -28,19 +35,32 @@ serve({
     const one = step(tf, op);
     if (!one) throw new Error(`it has no ${op.kind}`);
     const image = op.kind === "conv";
-    const links = op.links.map((weights) => weights.map(({ data, shape }) => {
-      const w = tf.tensor(data, shape);
-      return image ? tf.transpose(w, op.groups === 1 ? [2, 3, 1, 0] : [2, 3, 0, 1]) : w;
-    }));
+    const links = op.links.map((weights) =>
+      weights.map(({ data, shape }) => {
+        const w = tf.tensor(data, shape);
+        return image ? tf.transpose(w, op.groups === 1 ? [2, 3, 1, 0] : [2, 3, 0, 1]) : w;
+      }),
+    );
     const [, channels, rows, columns] = image ? op.shape : [];
-    const last = image && tf.transpose(tf.tensor(op.x, op.shape), [0, 2, 3, 1]).dataSync(); // its own layout is given to it and taken from it
+    // its own layout is given to it and taken from it
+    const last = image && tf.transpose(tf.tensor(op.x, op.shape), [0, 2, 3, 1]).dataSync();
     run = () => {
-      const out = tf.tidy(() => links.reduce((x, weights) => one(x, ...weights), image ? tf.tensor(last, [1, rows, columns, channels]) : tf.tensor(op.x, op.shape)));
+      const out = tf.tidy(() =>
+        links.reduce(
+          (x, weights) => one(x, ...weights),
+          image ? tf.tensor(last, [1, rows, columns, channels]) : tf.tensor(op.x, op.shape),
+        ),
+      );
       const found = out.dataSync();
       out.dispose();
       return found;
     };
-    y = () => (image ? tf.tidy(() => tf.transpose(tf.tensor(run(), [1, rows, columns, channels]), [0, 3, 1, 2]).dataSync()) : run());
+    y = () =>
+      image
+        ? tf.tidy(() =>
+            tf.transpose(tf.tensor(run(), [1, rows, columns, channels]), [0, 3, 1, 2]).dataSync(),
+          )
+        : run();
     return { version: tf.version.tfjs };
   },
   modelTimes: (ms) => several(ms, run),

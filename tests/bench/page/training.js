@@ -4,7 +4,10 @@ import { warm } from "../../../web/src/warm.ts";
 import { batch, repeat } from "./batch.js";
 import { now, serve } from "./rpc.js";
 
-const urls = { engineUrl: new URL("/engine/", location.href).href, threadUrl: new URL("/thread.js", location.href).href };
+const urls = {
+  engineUrl: new URL("/engine/", location.href).href,
+  threadUrl: new URL("/thread.js", location.href).href,
+};
 let engine, plan, loss;
 
 serve({
@@ -12,15 +15,27 @@ serve({
     const begin = now();
     engine = await Engine.open({ ...urls, flavour, threads });
     const { choice } = engine;
-    if (choice.flavour !== flavour || choice.threads !== threads) throw new Error(`asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`);
+    if (choice.flavour !== flavour || choice.threads !== threads)
+      throw new Error(
+        `asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`,
+      );
     void warm(engine);
     const info = await (await fetch(url + ".json")).json();
-    const read = async (at, size) => new Uint8Array(await (await fetch(url + ".plan", { headers: { Range: `bytes=${at}-${at + size - 1}` } })).arrayBuffer());
+    const read = async (at, size) =>
+      new Uint8Array(
+        await (
+          await fetch(url + ".plan", { headers: { Range: `bytes=${at}-${at + size - 1}` } })
+        ).arrayBuffer(),
+      );
     plan = engine.loadPlan(await read(...info.plan), url);
     const given = batch(info);
     const rate = new Float32Array([1e-3]);
     const int64 = (x) => BigInt64Array.from(x, BigInt);
-    const inputs = { [info.input.name]: info.input.vocab ? int64(given.numbers) : Float32Array.from(given.numbers), labels: int64(given.labels), learning_rate: rate };
+    const inputs = {
+      [info.input.name]: info.input.vocab ? int64(given.numbers) : Float32Array.from(given.numbers),
+      labels: int64(given.labels),
+      learning_rate: rate,
+    };
     for (const [slot, { name, kind, bytes, at }] of info.slots.entries()) {
       const data = at === undefined ? undefined : await read(at, bytes);
       const address = engine.alloc(bytes, name);
@@ -32,9 +47,14 @@ serve({
     engine.init(plan, url);
     return { ms: now() - begin };
   },
-  steps: (count, ms) => repeat(() => {
-    engine.run(plan, "a training step");
-    return new Float32Array(engine.memory.buffer, loss, 1)[0];
-  }, count, ms),
+  steps: (count, ms) =>
+    repeat(
+      () => {
+        engine.run(plan, "a training step");
+        return new Float32Array(engine.memory.buffer, loss, 1)[0];
+      },
+      count,
+      ms,
+    ),
   memory: () => engine.memoryBytes,
 });

@@ -1,29 +1,55 @@
-// wllama (llama.cpp as WebAssembly, on the processor) as contender. Its own clock counts: prompts are tokenized and text is put together outside of it.
+// wllama (llama.cpp as WebAssembly, on the processor) as contender. Its own clock counts: prompts
+// are tokenized and text is put together outside of it.
 import { now, serve } from "./rpc.js";
 
 let wllama, prompt;
 
 /** Completes the ids' spelling (gguf_file.py) greedily, by so many tokens. */
 async function complete(ids, count, more) {
-  const result = await wllama.createCompletion({ prompt: ids.map((id) => `<${id}>`).join(""), max_tokens: count, n_predict: count, temperature: 0, top_k: 1, ignore_eos: true, stream: false, ...more });
-  if (!result.timings) throw new Error(`it tells no timings: ${JSON.stringify(result).slice(0, 300)}`);
+  const result = await wllama.createCompletion({
+    prompt: ids.map((id) => `<${id}>`).join(""),
+    max_tokens: count,
+    n_predict: count,
+    temperature: 0,
+    top_k: 1,
+    ignore_eos: true,
+    stream: false,
+    ...more,
+  });
+  if (!result.timings)
+    throw new Error(`it tells no timings: ${JSON.stringify(result).slice(0, 300)}`);
   return result;
 }
 
 serve({
   async open(url, threads) {
     const begin = now();
-    const { Wllama, LoggerWithoutDebug } = await import(new URL("/wllama/index.min.js", location.href).href);
-    wllama = new Wllama({ default: new URL("/wllama/wasm/wllama.wasm", location.href).href }, { logger: LoggerWithoutDebug, suppressNativeLog: true });
+    const { Wllama, LoggerWithoutDebug } = await import(
+      new URL("/wllama/index.min.js", location.href).href
+    );
+    wllama = new Wllama(
+      { default: new URL("/wllama/wasm/wllama.wasm", location.href).href },
+      { logger: LoggerWithoutDebug, suppressNativeLog: true },
+    );
     const file = await (await fetch(url)).blob();
-    await wllama.loadModel([file], { n_ctx: 512, n_batch: 512, n_threads: threads, n_gpu_layers: 0, warmup: false, jinja: false, n_parallel: 1 });
-    if (wllama.getNumThreads() !== threads) throw new Error(`asked for ${threads} threads, got ${wllama.getNumThreads()}`);
+    await wllama.loadModel([file], {
+      n_ctx: 512,
+      n_batch: 512,
+      n_threads: threads,
+      n_gpu_layers: 0,
+      warmup: false,
+      jinja: false,
+      n_parallel: 1,
+    });
+    if (wllama.getNumThreads() !== threads)
+      throw new Error(`asked for ${threads} threads, got ${wllama.getNumThreads()}`);
     return { ms: now() - begin, version: Wllama.getLibllamaVersion() };
   },
   async prefill(ids) {
     prompt = ids;
     const { timings } = await complete(ids, 1, { cache_prompt: false });
-    if (timings.prompt_n !== ids.length) throw new Error(`it took the prompt of ${ids.length} tokens as ${timings.prompt_n}`);
+    if (timings.prompt_n !== ids.length)
+      throw new Error(`it took the prompt of ${ids.length} tokens as ${timings.prompt_n}`);
     return timings.prompt_ms;
   },
   /** Milliseconds of each token after the prompt: of those that it chooses itself. */
@@ -33,7 +59,11 @@ serve({
   },
   /** [token, logarithm of its probability] of the likeliest after these ids. */
   async likeliest(ids, count) {
-    const { choices } = await complete(ids, 1, { cache_prompt: true, logprobs: count, n_probs: count });
+    const { choices } = await complete(ids, 1, {
+      cache_prompt: true,
+      logprobs: count,
+      n_probs: count,
+    });
     return choices[0].logprobs.content[0].top_logprobs.map(({ id, logprob }) => [id, logprob]);
   },
 });

@@ -1,6 +1,7 @@
-/* The program around the runs: options, seeds, time limits, what is said where something is found. */
+/* The program around the runs: options, seeds, time limits, what is said where something is
+ * found. */
 #if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#  define _POSIX_C_SOURCE 200809L
 #endif
 #include "fuzz.h"
 #include <dirent.h>
@@ -11,8 +12,11 @@
 #if defined(__SANITIZE_ADDRESS__)
 void __sanitizer_set_death_callback(void (*)(void));
 const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "allocator_may_return_null=1:max_allocation_size_mb=512:detect_leaks=1"; }
-const char *__ubsan_default_options(void); /* which lives in a library of its own and knows no death callback */
+const char *__asan_default_options(void) {
+  return "allocator_may_return_null=1:max_allocation_size_mb=512:detect_leaks=1";
+}
+/* which lives in a library of its own and knows no death callback */
+const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) { return "print_stacktrace=1:abort_on_error=1"; }
 #endif
 
@@ -23,7 +27,10 @@ uint32_t n_seeds;
 static uint64_t seed = 1, run_number, state;
 static const char *program;
 
-static void say_where(void) { fprintf(stderr, "\n%s: to repeat:  %s --seed %llu --first %llu --runs 1\n", program, program, (unsigned long long)seed, (unsigned long long)run_number); }
+static void say_where(void) {
+  fprintf(stderr, "\n%s: to repeat:  %s --seed %llu --first %llu --runs 1\n", program, program,
+          (unsigned long long)seed, (unsigned long long)run_number);
+}
 
 void die(const char *why, const char *kernel) {
   fprintf(stderr, "%s: %s (%s)\n", program, why, kernel);
@@ -44,13 +51,14 @@ uint64_t next(void) {
 }
 uint32_t below(uint32_t n) { return (uint32_t)((next() >> 32) * n >> 32); }
 
-
 static void read_seeds(const char *folder) {
   DIR *d = opendir(folder);
   for (struct dirent *e; d && n_seeds < sizeof seeds / sizeof *seeds && (e = readdir(d));) {
     const char *dot = strrchr(e->d_name, '.');
     char path[1024];
-    if (!dot || strcmp(dot, ".plan") || snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path) continue;
+    if (!dot || strcmp(dot, ".plan") ||
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path)
+      continue;
     FILE *f = fopen(path, "rb");
     if (!f) continue;
     uint8_t *bytes = malloc(MAX_PLAN);
@@ -61,7 +69,8 @@ static void read_seeds(const char *folder) {
       free(bytes);
       continue;
     }
-    const uint32_t hash = EW_TABLE_HASH; /* made for another table, it still is an interesting plan */
+    /* made for another table, it still is an interesting plan */
+    const uint32_t hash = EW_TABLE_HASH;
     memcpy(bytes + offsetof(ew_plan_header, table_hash), &hash, 4);
     seeds[n_seeds++] = (fuzz_seed){bytes, n};
   }
@@ -82,15 +91,25 @@ int fuzz(int argc, char **argv, void (*one)(ew_engine *), bool every_kernel) {
   program = slash ? slash + 1 : argv[0];
   for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : "";
-    if (!strcmp(argv[i], "--verbose")) verbose = true;
-    else if (!strcmp(argv[i], "--runs")) runs = strtoull(value, NULL, 10), i++;
-    else if (!strcmp(argv[i], "--seed")) seed = strtoull(value, NULL, 10), i++;
-    else if (!strcmp(argv[i], "--first")) first = strtoull(value, NULL, 10), i++;
-    else if (!strcmp(argv[i], "--seconds")) seconds = strtod(value, NULL), i++;
-    else if (!strcmp(argv[i], "--seeds")) folder = value, i++;
-    else if (*argv[i] >= '0' && *argv[i] <= '9') runs = strtoull(argv[i], NULL, 10);
+    if (!strcmp(argv[i], "--verbose"))
+      verbose = true;
+    else if (!strcmp(argv[i], "--runs"))
+      runs = strtoull(value, NULL, 10), i++;
+    else if (!strcmp(argv[i], "--seed"))
+      seed = strtoull(value, NULL, 10), i++;
+    else if (!strcmp(argv[i], "--first"))
+      first = strtoull(value, NULL, 10), i++;
+    else if (!strcmp(argv[i], "--seconds"))
+      seconds = strtod(value, NULL), i++;
+    else if (!strcmp(argv[i], "--seeds"))
+      folder = value, i++;
+    else if (*argv[i] >= '0' && *argv[i] <= '9')
+      runs = strtoull(argv[i], NULL, 10);
     else {
-      fprintf(stderr, "usage: %s [[--runs] N] [--seed S] [--first I] [--seconds T] [--seeds FOLDER] [--verbose]\n", program);
+      fprintf(stderr,
+              "usage: %s [[--runs] N] [--seed S] [--first I] [--seconds T] [--seeds FOLDER] "
+              "[--verbose]\n",
+              program);
       return 2;
     }
   }
@@ -112,10 +131,16 @@ int fuzz(int argc, char **argv, void (*one)(ew_engine *), bool every_kernel) {
   alarm(0);
   ew_close(engines[0]), ew_close(engines[1]);
   for (uint32_t i = 0; i < n_seeds; i++) free(seeds[i].bytes);
-  printf("%s: %llu runs in %.0f s from seed %llu and %u files: %llu plans accepted; steps: %llu ran, %llu ended with an error, %llu were stopped, %llu skipped\n", program, (unsigned long long)done, now() - start,
-         (unsigned long long)seed, n_seeds, (unsigned long long)loaded, (unsigned long long)ran, (unsigned long long)failed, (unsigned long long)stopped, (unsigned long long)skipped);
+  printf("%s: %llu runs in %.0f s from seed %llu and %u files: %llu plans accepted; steps: %llu "
+         "ran, %llu ended with an error, %llu were stopped, %llu skipped\n",
+         program, (unsigned long long)done, now() - start, (unsigned long long)seed, n_seeds,
+         (unsigned long long)loaded, (unsigned long long)ran, (unsigned long long)failed,
+         (unsigned long long)stopped, (unsigned long long)skipped);
   for (int k = 0; k < EW_KERNEL_COUNT; k++) {
-    if (verbose) printf("  %-18s composed %8llu  ran %8llu  error %8llu\n", name_of(k), (unsigned long long)kernels[k].composed, (unsigned long long)kernels[k].ran, (unsigned long long)kernels[k].refused);
+    if (verbose)
+      printf("  %-18s composed %8llu  ran %8llu  error %8llu\n", name_of(k),
+             (unsigned long long)kernels[k].composed, (unsigned long long)kernels[k].ran,
+             (unsigned long long)kernels[k].refused);
     if (done >= 10000 && every_kernel && !kernels[k].ran) {
       fprintf(stderr, "%s: %s never ran\n", program, name_of(k));
       return 1;

@@ -1,4 +1,5 @@
-/* What the fuzzers share: random numbers that repeat, parameters and data to try, plans put together, and running them under guard.
+/* What the fuzzers share: random numbers that repeat, parameters and data to try, plans put
+ * together, and running them under guard.
  *
  *     fuzz_... [[--runs] N] [--seed S] [--first I] [--seconds T] [--seeds FOLDER] [--verbose]
  *
@@ -11,45 +12,62 @@
 #include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
-#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#  include <sanitizer/asan_interface.h>
+#  define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#  define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
 #else
-#define POISON(p, n) ((void)(p), (void)(n))
-#define UNPOISON(p, n) ((void)(p), (void)(n))
+#  define POISON(p, n) ((void)(p), (void)(n))
+#  define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
 enum { MAX_FIELDS = 64, MAX_PARAMS = 256, MAX_PLAN = 1 << 20 };
-#define MOST_WORK 3e6                    /* elementary operations of a step that is still run */
-#define MOST_BYTES (UINT64_C(1) << 24)   /* of a slot or the arena */
+#define MOST_WORK 3e6                  /* elementary operations of a step that is still run */
+#define MOST_BYTES (UINT64_C(1) << 24) /* of a slot or the arena */
 
 /* common/fuzz.c: the program around the runs */
-typedef struct { uint8_t *bytes; size_t n; } fuzz_seed;
+typedef struct {
+  uint8_t *bytes;
+  size_t n;
+} fuzz_seed;
 extern fuzz_seed seeds[64];
 extern uint32_t n_seeds;
-/* Calls `one` for each run. every_kernel: that each kernel runs in 10,000 of them is a part of the test. */
+/* Calls `one` for each run. every_kernel: that each kernel runs in 10,000 of them is a part of the
+ * test. */
 int fuzz(int argc, char **argv, void (*one)(ew_engine *engine), bool every_kernel);
 _Noreturn void die(const char *why, const char *kernel);
 
 uint64_t next(void);
 uint32_t below(uint32_t n);
 static inline bool one_in(uint32_t n) { return below(n) == 0; }
-#define PICK(...) ((int32_t[]){__VA_ARGS__}[below(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))])
+#define PICK(...) \
+  ((int32_t[]){__VA_ARGS__}[below(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))])
 
 /* common/guess.c */
-typedef struct { char name[24]; bool is_float, counts; int at, length; } field; /* at, length: in words */
-typedef struct { field fields[MAX_FIELDS]; int n, dims; uint64_t composed, ran, refused; } kernel_fields;
+/* at, length: in words */
+typedef struct {
+  char name[24];
+  bool is_float, counts;
+  int at, length;
+} field;
+typedef struct {
+  field fields[MAX_FIELDS];
+  int n, dims;
+  uint64_t composed, ran, refused;
+} kernel_fields;
 extern kernel_fields kernels[EW_KERNEL_COUNT];
 const char *name_of(int kernel);
 void read_names(void);
-/* Parameters as a model might have them: most guesses satisfy the rules, the check has the last word. */
+/* Parameters as a model might have them: most guesses satisfy the rules, the check has the last
+ * word. */
 void guess(int kernel, int32_t *params);
-/* Parameters that no model has: several are large at once, also all of a size or stride together, so that products of them wrap. */
+/* Parameters that no model has: several are large at once, also all of a size or stride together,
+ * so that products of them wrap. */
 void guess_large(int kernel, int32_t *params);
 /* Elementary operations at most, from the parameters that count something. */
 double work_of(int kernel, const int32_t *params);
 int64_t telling(void); /* a number at an edge */
-/* Numbers that are indices, types or floats as often as noise; `special`: indices around parameters, NaN, infinities, denormals. */
+/* Numbers that are indices, types or floats as often as noise; `special`: indices around
+ * parameters, NaN, infinities, denormals. */
 void fill_random(uint8_t *p, size_t n);
 void fill_special(uint8_t *p, size_t n, const int32_t *params, int n_params);
 
@@ -71,11 +89,14 @@ typedef struct {
   uint64_t arena;
 } draft;
 size_t write_draft(const draft *, uint8_t *plan); /* plan: MAX_PLAN bytes; 0: it has no room */
-bool read_draft(draft *, const uint8_t *plan, size_t n); /* false: damaged, or larger than a draft */
+/* false: damaged, or larger than a draft */
+bool read_draft(draft *, const uint8_t *plan, size_t n);
 
-/* common/run.c: loads a plan, binds its slots and runs it step by step. Slots are heap blocks of exactly their size; while a step runs, the arena and the constants are
- * poisoned but for what the step's declaration says it touches, and what it may only read is compared afterwards. So a kernel that reaches one byte too far is found,
- * wherever its operands lie. Now and then slots are bound to memory that others have, too, which the engine has to refuse where one of them is written. */
+/* common/run.c: loads a plan, binds its slots and runs it step by step. Slots are heap blocks of
+ * exactly their size; while a step runs, the arena and the constants are poisoned but for what the
+ * step's declaration says it touches, and what it may only read is compared afterwards. So a kernel
+ * that reaches one byte too far is found, wherever its operands lie. Now and then slots are bound
+ * to memory that others have, too, which the engine has to refuse where one of them is written. */
 void try_plan(ew_engine *, const uint8_t *bytes, size_t n, bool must_work);
 extern uint64_t loaded, ran, failed, skipped, stopped;
 #endif

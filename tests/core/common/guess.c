@@ -5,11 +5,16 @@
 
 kernel_fields kernels[EW_KERNEL_COUNT];
 
-const char *name_of(int kernel) { return kernel >= 0 && kernel < EW_KERNEL_COUNT ? ew_names[kernel].name : "no kernel"; }
+const char *name_of(int kernel) {
+  return kernel >= 0 && kernel < EW_KERNEL_COUNT ? ew_names[kernel].name : "no kernel";
+}
 
 void read_names(void) {
-  static const char *const counts[] = {"batch", "batch0", "batch1", "heads", "m", "n", "k", "q_len", "kv_len", "head_dim", "v_dim", "rows", "cols", "outer", "inner", "count", "axis", "seq", "depth", "dims",
-                                       "groups", "c", "channels", "planes", "positions", "taps", "y_size", "classes", "parts"};
+  static const char *const counts[] = {
+      "batch",     "batch0",   "batch1", "heads",   "m",      "n",     "k",        "q_len",
+      "kv_len",    "head_dim", "v_dim",  "rows",    "cols",   "outer", "inner",    "count",
+      "axis",      "seq",      "depth",  "dims",    "groups", "c",     "channels", "planes",
+      "positions", "taps",     "y_size", "classes", "parts"};
   for (int k = 0; k < EW_KERNEL_COUNT; k++) {
     int at = 0;
     for (const char *s = ew_names[k].params; *s;) {
@@ -19,33 +24,51 @@ void read_names(void) {
       size_t length = strcspn(s, " ");
       memcpy(f->name, s, length < sizeof f->name ? length : sizeof f->name - 1);
       if (!strcmp(f->name, "dims") || !strcmp(f->name, "sizes")) kernels[k].dims = at;
-      for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) f->counts |= !strcmp(f->name, counts[c]);
+      for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        f->counts |= !strcmp(f->name, counts[c]);
       at += f->length;
       s += length + (s[length] == ' ');
     }
   }
 }
 
-static int32_t count(void) { return one_in(8) ? (int32_t)below(70) : one_in(40) ? (int32_t)below(600) : 1 + (int32_t)below(8); }
+static int32_t count(void) {
+  return one_in(8) ? (int32_t)below(70) : one_in(40) ? (int32_t)below(600) : 1 + (int32_t)below(8);
+}
 
 static void guess_field(const field *f, int32_t *params, int dims) {
   int32_t *p = params + f->at;
   const char *n = f->name;
   if (f->is_float) {
-    float v = one_in(10) ? NAN : one_in(10) ? INFINITY : one_in(3) ? 1.0f : (float)((int32_t)below(2000) - 1000) / 256;
+    float v = one_in(10)   ? NAN
+              : one_in(10) ? INFINITY
+              : one_in(3)  ? 1.0f
+                           : (float)((int32_t)below(2000) - 1000) / 256;
     memcpy(p, &v, 4);
   } else if (f->length == 6 && f->at == dims) {
-    for (int d = 0; d < 6; d++) p[d] = one_in(2) ? 1 : one_in(30) ? (int32_t)below(700) : 1 + (int32_t)below(5);
+    for (int d = 0; d < 6; d++)
+      p[d] = one_in(2) ? 1 : one_in(30) ? (int32_t)below(700) : 1 + (int32_t)below(5);
   } else if (f->length == 6) {
     int32_t span = 1, kind = (int32_t)below(4);
     for (int d = 5; d >= 0; d--) {
-      p[d] = kind == 0 && one_in(2) ? 0 : kind == 1 ? (int32_t)below(9) : kind == 2 && one_in(3) ? -span : span;
-      span *= span > 100000 || params[dims + d] <= 0 || params[dims + d] > 10000 ? 1 : params[dims + d]; /* kernels without dims have other numbers there */
+      p[d] = kind == 0 && one_in(2)   ? 0
+             : kind == 1              ? (int32_t)below(9)
+             : kind == 2 && one_in(3) ? -span
+                                      : span;
+      /* kernels without dims have other numbers there */
+      span *=
+          span > 100000 || params[dims + d] <= 0 || params[dims + d] > 10000 ? 1 : params[dims + d];
     }
   } else if (f->length == 3) { /* of a window */
-    for (int d = 0; d < 3; d++) p[d] = !strcmp(n, "pad") || !strcmp(n, "tail") ? (int32_t)below(5) - 1 : one_in(2) ? 1 : 1 + (int32_t)below(strstr(n, "size") ? 20 : 5);
+    for (int d = 0; d < 3; d++)
+      p[d] = !strcmp(n, "pad") || !strcmp(n, "tail") ? (int32_t)below(5) - 1
+             : one_in(2) ? 1
+                         : 1 + (int32_t)below(strstr(n, "size") ? 20 : 5);
   } else if (strstr(n, "type"))
-    *p = one_in(2) ? EW_F32 : one_in(3) ? PICK(EW_U8, EW_I8) : PICK(1, 2, 3, 4, 5, 6, 6, 7, 7, 9, 10, 11, 12, 13, 16, 17, 20, 21, 22, 24, 26, 28);
+    *p = one_in(2) ? EW_F32
+         : one_in(3)
+             ? PICK(EW_U8, EW_I8)
+             : PICK(1, 2, 3, 4, 5, 6, 6, 7, 7, 9, 10, 11, 12, 13, 16, 17, 20, 21, 22, 24, 26, 28);
   else if (!strcmp(n, "size"))
     *p = PICK(1, 2, 4, 4, 8);
   else if (!strcmp(n, "bits"))
@@ -75,7 +98,8 @@ void guess(int k, int32_t *params) {
     if (!strcmp(f->name, "size")) size = params + f->at;
   }
   bool unknown = false;
-  if (type && size && one_in(2)) *size = (int32_t)ew_check_bytes_of_any(&unknown, *type); /* kernels with both want them to belong together */
+  /* kernels with both want them to belong together */
+  if (type && size && one_in(2)) *size = (int32_t)ew_check_bytes_of_any(&unknown, *type);
 }
 
 /* Elementary operations at most, from the parameters that count something. */
@@ -83,7 +107,8 @@ double work_of(int k, const int32_t *params) {
   double work = 1;
   for (int i = 0; i < kernels[k].n; i++) {
     const field *f = &kernels[k].fields[i];
-    for (int d = 0; f->counts && d < f->length; d++) work *= params[f->at + d] ? fabs((double)params[f->at + d]) : 1;
+    for (int d = 0; f->counts && d < f->length; d++)
+      work *= params[f->at + d] ? fabs((double)params[f->at + d]) : 1;
   }
   return work;
 }
@@ -94,15 +119,19 @@ static int32_t large(void) {
   switch (below(9)) {
   case 0: return 0;
   case 1: return (int32_t)below(9);
-  case 2: case 3: return (int32_t)((uint32_t)next() >> 1 >> below(31));
-  case 4: return PICK(255, 256, 46340, 46341, 65535, 65536, 1 << 20, 1 << 24, 1 << 29, 1 << 30, INT32_MAX / 8, INT32_MAX / 4, INT32_MAX - 15, INT32_MAX - 1, INT32_MAX);
+  case 2:
+  case 3: return (int32_t)((uint32_t)next() >> 1 >> below(31));
+  case 4:
+    return PICK(255, 256, 46340, 46341, 65535, 65536, 1 << 20, 1 << 24, 1 << 29, 1 << 30,
+                INT32_MAX / 8, INT32_MAX / 4, INT32_MAX - 15, INT32_MAX - 1, INT32_MAX);
   case 5: return -(int32_t)((uint32_t)next() >> 1 >> below(31));
   case 6: return PICK(INT32_MIN, INT32_MIN + 1, -1, -128, -129);
   default: return 1 + (int32_t)below(64);
   }
 }
 
-/* Numbers, all together, whose product is about a power of two at which something wraps or is bounded. */
+/* Numbers, all together, whose product is about a power of two at which something wraps or is
+ * bounded. */
 static void large_together(int32_t *p, int n) {
   int left = PICK(8, 16, 24, 30, 31, 32, 33, 40, 48, 62, 63, 64, 65, 93);
   for (int d = n - 1; d >= 0; d--) {
@@ -129,9 +158,13 @@ void guess_large(int k, int32_t *params) {
       if (one_in(4)) memcpy(p, &bits, 4);
       continue;
     }
-    if (strstr(f->name, "type") || !strcmp(f->name, "size") || !strcmp(f->name, "bits") || !strcmp(f->name, "op") || !one_in(rate)) continue;
-    if (f->length > 1 && one_in(2)) large_together(p, f->length);
-    else if (f->length == 6 && f->at != kernels[k].dims && one_in(2)) memset(p, 0, 24);
+    if (strstr(f->name, "type") || !strcmp(f->name, "size") || !strcmp(f->name, "bits") ||
+        !strcmp(f->name, "op") || !one_in(rate))
+      continue;
+    if (f->length > 1 && one_in(2))
+      large_together(p, f->length);
+    else if (f->length == 6 && f->at != kernels[k].dims && one_in(2))
+      memset(p, 0, 24);
     else
       for (int d = 0; d < f->length; d++)
         if (f->length == 1 || one_in(2)) p[d] = large();
@@ -141,11 +174,33 @@ void guess_large(int k, int32_t *params) {
 /* ---- data ---- */
 
 int64_t telling(void) {
-  static const int64_t values[] = {0, 1, -1, 2, 7, 8, 16, 255, 65535, 65536, INT32_MAX, INT32_MIN, (int64_t)INT32_MAX + 1, UINT32_MAX, (int64_t)UINT32_MAX + 1, INT64_MAX, INT64_MIN, (int64_t)1 << 40, INT64_MAX / 8, INT64_MAX / 4 + 1};
-  return one_in(2) ? values[below(sizeof values / sizeof *values)] : one_in(2) ? (int64_t)below(40) - 8 : (int64_t)below(5000);
+  static const int64_t values[] = {0,
+                                   1,
+                                   -1,
+                                   2,
+                                   7,
+                                   8,
+                                   16,
+                                   255,
+                                   65535,
+                                   65536,
+                                   INT32_MAX,
+                                   INT32_MIN,
+                                   (int64_t)INT32_MAX + 1,
+                                   UINT32_MAX,
+                                   (int64_t)UINT32_MAX + 1,
+                                   INT64_MAX,
+                                   INT64_MIN,
+                                   (int64_t)1 << 40,
+                                   INT64_MAX / 8,
+                                   INT64_MAX / 4 + 1};
+  return one_in(2)   ? values[below(sizeof values / sizeof *values)]
+         : one_in(2) ? (int64_t)below(40) - 8
+                     : (int64_t)below(5000);
 }
 
-void fill_random(uint8_t *p, size_t n) { /* numbers that are indices, types or floats as often as noise */
+/* numbers that are indices, types or floats as often as noise */
+void fill_random(uint8_t *p, size_t n) {
   const uint32_t kind = below(5);
   for (size_t i = 0; i + 8 <= n; i += 8) {
     uint64_t v = kind == 0 ? next() : 0;
@@ -177,7 +232,10 @@ static int64_t special(const int32_t *params, int n_params) {
 }
 
 void fill_special(uint8_t *p, size_t n, const int32_t *params, int n_params) {
-  static const uint32_t floats[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000, 0x7f7fffff, 0xff7fffff, 1, 0x80000001, 0x80000000, 0x007fffff, 0x00800000, 0x4f000000, 0xcf000000, 0x5f000000, 0x3f800000, 0xbf800000, 0x4b800000};
+  static const uint32_t floats[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000, 0x7f7fffff,
+                                    0xff7fffff, 1,          0x80000001, 0x80000000, 0x007fffff,
+                                    0x00800000, 0x4f000000, 0xcf000000, 0x5f000000, 0x3f800000,
+                                    0xbf800000, 0x4b800000};
   const uint32_t kind = below(6), rare = 1 + below(30);
   if (kind == 0) {
     fill_random(p, n);
@@ -186,13 +244,15 @@ void fill_special(uint8_t *p, size_t n, const int32_t *params, int n_params) {
   const size_t width = kind == 1 ? 8 : 4;
   for (size_t i = 0; i < n; i += width) {
     int64_t v = 0;
-    if (kind <= 2) v = one_in(rare) ? special(params, n_params) : (int64_t)below(2);
+    if (kind <= 2)
+      v = one_in(rare) ? special(params, n_params) : (int64_t)below(2);
     else {
       uint32_t bits = 0x3f000000 + below(1 << 24);
       if (kind == 3) {
         const float f = (float)special(params, n_params) + (one_in(2) ? 0.5f : 0);
         memcpy(&bits, &f, 4);
-      } else if (kind == 4 || one_in(rare)) bits = floats[below(sizeof floats / sizeof *floats)];
+      } else if (kind == 4 || one_in(rare))
+        bits = floats[below(sizeof floats / sizeof *floats)];
       v = bits;
     }
     memcpy(p + i, &v, n - i < width ? n - i : width);

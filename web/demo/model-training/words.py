@@ -1,9 +1,15 @@
-"""The words of the story grammar: who, where, when, what. Used by stories.py; plain data, no logic."""
+"""The words of the story grammar: who, where, when, what. Used by stories.py; plain data, no
+logic.
+"""
 
 
 def rows(text):
     """Lines of `a | b | c`, blank lines and lines starting with # left out."""
-    return [tuple(c.strip() for c in line.split("|")) for line in text.strip().splitlines() if line.strip() and line.strip()[0] != "#"]
+    return [
+        tuple(c.strip() for c in line.split("|"))
+        for line in text.strip().splitlines()
+        if line.strip() and line.strip()[0] != "#"
+    ]
 
 
 GIRLS = """Anna Mira Lena Ida Nora Ella Marta Greta Sofia Lucy Rosa Clara Emma Lily Hanna Mina Tilda Elsa Frida Ingrid Astrid Maya Zoe
@@ -26,17 +32,23 @@ PETS = """Pip Bramble Clover Dot Moss Pebble Biscuit Hazelnut Button Thistle Nut
 Velvet Marble Maple Acorn Rowan Sorrel Tumble Whisper Flicker Ripple Dapple Mallow Barley Oatie Treacle Toffee Crumb Crumpet Dumpling Pickle Radish
 Turnip Parsnip Bean Pudding Waffle Muffin Noodle Tuppence Sixpence Domino Jingle Tinker Fidget Scamper Snuffle Nibbles Whiskers Mittens Patch Rusty
 Smoky Sooty Misty Sunny Stormy Breezy Bumble Bluebell Primrose Buttercup Tuft Twig Fluff Feather Quill Dusty Inky Bo Lulu Kiki Momo Coco Tiki Zuzu
-Old Grumble Boulder Captain Major Duchess Professor Admiral""".replace("Old Grumble", "Grumble").split()
+Old Grumble Boulder Captain Major Duchess Professor Admiral""".replace(
+    "Old Grumble", "Grumble"
+).split()
 
 ROBOTS = """Bolt Rivet Cog Sprocket Tick Beep Bleep Zip Gizmo Widget Spark Copper Socket Pixel Dial Buzzer Ratchet Piston Clank Clink Tock Rusty
 Nano Turbo Otto Robo Ping Lumen Ohm Volt Watt Diode Gadget Orbit Nova Echo Seven Dotty Unit-Four R-Nine B-Seven Tin-Tin Hob Klik Zed""".split()
 
-SYLLABLES = ("ba be bi bo bra bri da de di do dra fa fe fi flo ga gi gri ha he ho ja jo ka ke ki ko la le li lo lu ma me mi mo na ne ni no nu "
-             "pa pe pi pli po ra re ri ro ru sa se si so su ta te ti to tri tu va ve vi wa we wi ya yo za ze zi zo zu").split()
+SYLLABLES = (
+    "ba be bi bo bra bri da de di do dra fa fe fi flo ga gi gri ha he ho ja jo ka ke ki ko la le li"
+    " lo lu ma me mi mo na ne ni no nu pa pe pi pli po ra re ri ro ru sa se si so su ta te ti to"
+    " tri tu va ve vi wa we wi ya yo za ze zi zo zu"
+).split()
 TAILS_F = "la na ra mi lia ssa nda rin nelle wen tta via ya sha".split()
 TAILS_M = "n r k mo rik lo dan x rus bo lin to m bert ld".split()
 
-# job | gender (f, m, a = any) | where they worked | what they did | what they made or had | what they could do for others
+# job | gender (f, m, a = any) | where they worked | what they did | what they made or had | what
+# they could do for others
 JOBS = rows("""
 fisherman | m | at the harbour | mended nets | smoked fish | swim
 baker | a | in the bakery | kneaded dough | warm bread | bake
@@ -157,10 +169,23 @@ koala | climb | paw | in the gum tree | far
 kangaroo | run | paw | on the dry plain | far
 """)
 
-ANIMAL_ADJ = "little small shy clever brave curious gentle cheerful sleepy hungry proud lonely patient polite clumsy quick kind young old merry tiny fluffy wise grumpy playful".split()
-PERSON_ADJ = "old young kind shy brave curious clever cheerful gentle patient busy lonely quiet poor tall absent-minded careful merry stubborn wise honest thoughtful hard-working friendly grumpy tired".split()
-CHILD_ADJ = "curious brave shy clever little cheerful dreamy stubborn quiet bold kind lively patient thoughtful adventurous".split()
-ROBOT_ADJ = "little small rusty old shiny curious clumsy friendly helpful silver round square gentle tin noisy copper new forgotten polite brave".split()
+ANIMAL_ADJ = (
+    "little small shy clever brave curious gentle cheerful sleepy hungry proud lonely patient"
+    " polite clumsy quick kind young old merry tiny fluffy wise grumpy playful".split()
+)
+PERSON_ADJ = (
+    "old young kind shy brave curious clever cheerful gentle patient busy lonely quiet poor tall"
+    " absent-minded careful merry stubborn wise honest thoughtful hard-working friendly grumpy"
+    " tired".split()
+)
+CHILD_ADJ = (
+    "curious brave shy clever little cheerful dreamy stubborn quiet bold kind lively patient"
+    " thoughtful adventurous".split()
+)
+ROBOT_ADJ = (
+    "little small rusty old shiny curious clumsy friendly helpful silver round square gentle tin"
+    " noisy copper new forgotten polite brave".split()
+)
 
 # where somebody lives | kind
 HOMES = rows("""
@@ -265,15 +290,23 @@ On Saturday | summer | day
 """)
 
 WEATHER = {
-    "winter": """Snow lay on every roof. | The windows were white with frost. | Big soft flakes were falling. | The pond was frozen hard. | Icicles hung from the gutters.
+    "winter": (
+        """Snow lay on every roof. | The windows were white with frost. | Big soft flakes were falling. | The pond was frozen hard. | Icicles hung from the gutters.
         | The wind whistled around the chimneys. | The whole world was white and silent. | *Smoke rose straight up into the pale sky. | ~It was so cold that even the stars seemed to shiver.
-        | The snow creaked under every step. | Outside, the snow was as deep as a boot. | The air smelled of snow and wood smoke.""",
-    "spring": """The first swallows had come back. | The cherry trees were in bloom. | A soft rain had washed the roofs. | The air smelled of wet earth. | *Lambs were jumping in the fields.
-        | *A fresh wind was chasing the clouds. | Crocuses were peeping out of the grass. | The brook was loud with melted snow. | Everywhere the buds were opening. | A blackbird was singing on the fence.""",
-    "summer": """*The sun was shining and the bees were humming. | *There was not a cloud in the sky. | The air smelled of hay. | The grass was warm and dry. | Crickets were singing in the meadow.
-        | The cherries were ripe. | A light breeze was blowing. | *The whole town was drowsy with heat. | *Butterflies danced over the clover. | *The river glittered in the sun.""",
-    "autumn": """Yellow leaves were drifting down. | The fog was as thick as milk. | The wind rattled the shutters. | The apples were ripe and the nights were getting cold. | Rain drummed on the roof.
-        | The chestnuts were falling one by one. | *Grey clouds hung low over the hills. | *The cranes were flying south. | The paths were soft with fallen leaves. | The last roses were dropping their petals.""",
+        | The snow creaked under every step. | Outside, the snow was as deep as a boot. | The air smelled of snow and wood smoke."""
+    ),
+    "spring": (
+        """The first swallows had come back. | The cherry trees were in bloom. | A soft rain had washed the roofs. | The air smelled of wet earth. | *Lambs were jumping in the fields.
+        | *A fresh wind was chasing the clouds. | Crocuses were peeping out of the grass. | The brook was loud with melted snow. | Everywhere the buds were opening. | A blackbird was singing on the fence."""
+    ),
+    "summer": (
+        """*The sun was shining and the bees were humming. | *There was not a cloud in the sky. | The air smelled of hay. | The grass was warm and dry. | Crickets were singing in the meadow.
+        | The cherries were ripe. | A light breeze was blowing. | *The whole town was drowsy with heat. | *Butterflies danced over the clover. | *The river glittered in the sun."""
+    ),
+    "autumn": (
+        """Yellow leaves were drifting down. | The fog was as thick as milk. | The wind rattled the shutters. | The apples were ripe and the nights were getting cold. | Rain drummed on the roof.
+        | The chestnuts were falling one by one. | *Grey clouds hung low over the hills. | *The cranes were flying south. | The paths were soft with fallen leaves. | The last roses were dropping their petals."""
+    ),
 }
 WEATHER = {k: [s.strip() for s in v.split("|")] for k, v in WEATHER.items()}
 
@@ -321,36 +354,99 @@ toy boat | wooden, little, red | d
 """)
 ORIGINS = """It had been a gift from {his} grandmother. | {His} grandfather had given it to {him}. | {He} had bought it at the fair with all {his} savings. | {He} had found it on the beach after a storm.
  | It was the most precious thing {he} owned. | {He} took it everywhere {he} went. | An old friend had given it to {him} before sailing away. | {He} had made it all by {himself}. | {His} mother had given it to {him} for luck.
- | It had been in the family for a hundred years. | {His} best friend had given it to {him}. | {He} never left the house without it. | At night it lay beside {his} pillow.""".replace("\n", "").split(" | ")
+ | It had been in the family for a hundred years. | {His} best friend had given it to {him}. | {He} never left the house without it. | At night it lay beside {his} pillow.""".replace(
+    "\n", ""
+).split(" | ")
 
-HIGH_TREE = ["the tallest oak in the wood", "the old pine tree", "a giant beech", "the big chestnut tree", "a poplar as tall as a tower", "the ancient elm"]
-HIGH_ROOF = ["the church tower", "the roof of the mill", "the roof of the town hall", "the old lighthouse", "the barn", "the castle wall", "the highest chimney"]
-WATERS = ["the well", "the pond", "the river", "the lake", "the harbour", "the mill stream", "the deep fountain"]
-HOLES_DIG = ["an old burrow under the roots", "a heap of loose stones", "a hole in the sandy bank", "the soft earth beneath the hedge"]
-HOLES_SQUEEZE = ["a crack between two stones", "a gap under the floorboards", "a narrow drain", "a hollow log", "a tiny hole in the wall", "a crack in the old stairs"]
+HIGH_TREE = [
+    "the tallest oak in the wood",
+    "the old pine tree",
+    "a giant beech",
+    "the big chestnut tree",
+    "a poplar as tall as a tower",
+    "the ancient elm",
+]
+HIGH_ROOF = [
+    "the church tower",
+    "the roof of the mill",
+    "the roof of the town hall",
+    "the old lighthouse",
+    "the barn",
+    "the castle wall",
+    "the highest chimney",
+]
+WATERS = [
+    "the well",
+    "the pond",
+    "the river",
+    "the lake",
+    "the harbour",
+    "the mill stream",
+    "the deep fountain",
+]
+HOLES_DIG = [
+    "an old burrow under the roots",
+    "a heap of loose stones",
+    "a hole in the sandy bank",
+    "the soft earth beneath the hedge",
+]
+HOLES_SQUEEZE = [
+    "a crack between two stones",
+    "a gap under the floorboards",
+    "a narrow drain",
+    "a hollow log",
+    "a tiny hole in the wall",
+    "a crack in the old stairs",
+]
 
 FOODS = """apple pie | plum cake | honey cake | warm bread with butter | pumpkin soup | pancakes with jam | roasted chestnuts | cherry tart | gingerbread | potato soup | blueberry muffins | cinnamon buns
  | baked apples | pea soup | cheese and olives | lemon cake | oat biscuits | bread with raspberry jam | hot chocolate | noodle soup | rice pudding | dumplings | fresh figs | walnut bread | vegetable stew | sweet corn | peppermint tea
- | carrot cake | strawberry ice | fried eggs | mushroom soup | almond biscuits | toasted cheese | pear cake""".replace("\n", "").split(" | ")
+ | carrot cake | strawberry ice | fried eggs | mushroom soup | almond biscuits | toasted cheese | pear cake""".replace(
+    "\n", ""
+).split(" | ")
 
-FLOWERS = "sunflower rose tulip lily poppy daisy foxglove iris snowdrop cornflower marigold violet lavender peony bluebell".split()
-CROPS = "pumpkins carrots beans potatoes tomatoes cabbages turnips strawberries onions peas melons beetroots".split()
+FLOWERS = (
+    "sunflower rose tulip lily poppy daisy foxglove iris snowdrop cornflower marigold violet"
+    " lavender peony bluebell".split()
+)
+CROPS = (
+    "pumpkins carrots beans potatoes tomatoes cabbages turnips strawberries onions peas melons"
+    " beetroots".split()
+)
 COLOURS = "red blue green yellow white golden silver purple orange black brown grey pink".split()
 INSTRUMENTS = "flute fiddle drum trumpet harp accordion guitar cello whistle banjo".split()
 
 MORALS = {
-    "help": """Nobody is too small to help a friend. | From then on, {h} knew that asking for help is nothing to be ashamed of. | A good friend is worth more than a chest of gold. | And that is how {h} learned that many troubles become small when you share them.
-        | Whoever helps others is never alone for long. | From that day on, {h} always stopped when somebody needed help. | Even the smallest friend can do great things. | Help often comes from where you least expect it.""",
-    "kind": """Kindness always finds its way home. | A kind word costs nothing and warms like a fire. | And {he} never forgot that a little kindness can change a whole day. | Those who give with an open heart receive more than they gave.
-        | From then on, there was always an extra chair at {h's} table. | A small kindness can grow as tall as a tree.""",
-    "brave": """Being brave does not mean that you are never afraid. | {H} was still a little afraid, but now {he} knew how to be brave. | Courage begins with one small step. | The bravest ones are often those whose knees are shaking.
-        | From that day on, {h} was not so easily frightened.""",
-    "patience": """Good things take their time. | And whenever somebody was in a hurry, {h} told this story. | The best things cannot be rushed. | Patience is a quiet kind of magic. | {H} smiled, for waiting had been worth it.""",
-    "honest": """An honest heart sleeps well at night. | The truth may be hard to say, but it makes the heart light. | From then on, everybody trusted {h}. | Telling the truth is the shortest way home.""",
-    "share": """Bread tastes best when it is shared. | What we share becomes bigger, not smaller. | From then on, {they} shared everything, even the last biscuit. | Joy is the only thing that doubles when you divide it.""",
-    "home": """There is no place as warm as home. | {H} had seen many wonders, but home was the best of them all. | And that night {he} slept better than ever before. | The best part of any journey is coming home.""",
-    "listen": """Sometimes it is enough to listen. | Those who listen carefully hear what others miss. | From that day on, {h} listened twice before {he} spoke once. | Never judge anybody before you have heard their story.""",
-    "try": """Every mistake is a step on the stairs. | You never know what you can do until you try. | {H} laughed, for losing had taught {him} more than winning ever could. | It is better to try and stumble than never to set out.""",
+    "help": (
+        """Nobody is too small to help a friend. | From then on, {h} knew that asking for help is nothing to be ashamed of. | A good friend is worth more than a chest of gold. | And that is how {h} learned that many troubles become small when you share them.
+        | Whoever helps others is never alone for long. | From that day on, {h} always stopped when somebody needed help. | Even the smallest friend can do great things. | Help often comes from where you least expect it."""
+    ),
+    "kind": (
+        """Kindness always finds its way home. | A kind word costs nothing and warms like a fire. | And {he} never forgot that a little kindness can change a whole day. | Those who give with an open heart receive more than they gave.
+        | From then on, there was always an extra chair at {h's} table. | A small kindness can grow as tall as a tree."""
+    ),
+    "brave": (
+        """Being brave does not mean that you are never afraid. | {H} was still a little afraid, but now {he} knew how to be brave. | Courage begins with one small step. | The bravest ones are often those whose knees are shaking.
+        | From that day on, {h} was not so easily frightened."""
+    ),
+    "patience": (
+        """Good things take their time. | And whenever somebody was in a hurry, {h} told this story. | The best things cannot be rushed. | Patience is a quiet kind of magic. | {H} smiled, for waiting had been worth it."""
+    ),
+    "honest": (
+        """An honest heart sleeps well at night. | The truth may be hard to say, but it makes the heart light. | From then on, everybody trusted {h}. | Telling the truth is the shortest way home."""
+    ),
+    "share": (
+        """Bread tastes best when it is shared. | What we share becomes bigger, not smaller. | From then on, {they} shared everything, even the last biscuit. | Joy is the only thing that doubles when you divide it."""
+    ),
+    "home": (
+        """There is no place as warm as home. | {H} had seen many wonders, but home was the best of them all. | And that night {he} slept better than ever before. | The best part of any journey is coming home."""
+    ),
+    "listen": (
+        """Sometimes it is enough to listen. | Those who listen carefully hear what others miss. | From that day on, {h} listened twice before {he} spoke once. | Never judge anybody before you have heard their story."""
+    ),
+    "try": (
+        """Every mistake is a step on the stairs. | You never know what you can do until you try. | {H} laughed, for losing had taught {him} more than winning ever could. | It is better to try and stumble than never to set out."""
+    ),
 }
 MORALS = {k: [s.strip() for s in v.split("|")] for k, v in MORALS.items()}
 

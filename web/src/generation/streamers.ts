@@ -1,5 +1,6 @@
-// Text as it is generated. The options are transformers.js' TextStreamer's; what is given out when is as in
-// python/edgewise/text/streamers.py. Characters whose bytes have not all come are held back.
+// Text as it is generated. The options are transformers.js' TextStreamer's; what is given out when
+// is as in python/edgewise/text/streamers.py. Characters whose bytes have not all come are held
+// back.
 
 import type { Streamer, StopTokenizer } from "./generate.ts";
 
@@ -13,7 +14,10 @@ export interface TextStreamerOptions {
   token_callback_function?: (ids: number[]) => void;
   /** Leave out tokens like `<|endoftext|>`. Default: true. */
   skip_special_tokens?: boolean;
-  /** Hold text back up to the last space, as transformers does; false gives each token at once. Default: true. */
+  /**
+   * Hold text back up to the last space, as transformers does; false gives each token at once.
+   * Default: true.
+   */
   by_word?: boolean;
   /** Passed to the tokenizer's `decode`. */
   decode_kwargs?: Record<string, unknown>;
@@ -25,7 +29,10 @@ export class TextStreamer implements Streamer {
   private given = 0;
   private promptIsNext = true;
 
-  constructor(private readonly tokenizer: StopTokenizer, private readonly options: TextStreamerOptions = {}) {}
+  constructor(
+    private readonly tokenizer: StopTokenizer,
+    private readonly options: TextStreamerOptions = {},
+  ) {}
 
   /** Takes ids, first the prompt's; gives out what is complete. */
   put(ids: number[]): void {
@@ -37,7 +44,8 @@ export class TextStreamer implements Streamer {
     const text = this.decode();
     const byWord = this.options.by_word ?? true;
     let ready: number;
-    if (text.endsWith("\ufffd")) { // the next token may complete the character
+    if (text.endsWith("\ufffd")) {
+      // the next token may complete the character
       const whole = text.replace(/\ufffd+$/, "");
       ready = byWord ? whole.lastIndexOf(" ") + 1 : whole.length;
     } else if (text.endsWith("\n") || !byWord || CJK_AT_END.test(text)) ready = text.length;
@@ -62,7 +70,10 @@ export class TextStreamer implements Streamer {
   }
 
   private decode(): string {
-    return this.tokenizer.decode(this.ids, { skip_special_tokens: this.options.skip_special_tokens ?? true, ...this.options.decode_kwargs });
+    return this.tokenizer.decode(this.ids, {
+      skip_special_tokens: this.options.skip_special_tokens ?? true,
+      ...this.options.decode_kwargs,
+    });
   }
 
   private forget(): void {
@@ -71,5 +82,9 @@ export class TextStreamer implements Streamer {
   }
 }
 
-/** Scripts without spaces that transformers gives out character by character: the CJK Unified Ideographs blocks. */
-const CJK_AT_END = /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]$/u;
+/**
+ * Scripts without spaces that transformers gives out character by character: the CJK Unified
+ * Ideographs blocks.
+ */
+const CJK_AT_END =
+  /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]$/u;

@@ -8,14 +8,24 @@ import type { WireValue } from "./wire.ts";
 function isTensor(v: unknown): v is Tensor {
   if (v instanceof Tensor) return true; // without a look at its data
   const { type, dims, data } = (v ?? {}) as { type?: unknown; dims?: unknown; data?: unknown };
-  return typeof type === "string" && Array.isArray(dims) && (ArrayBuffer.isView(data) || Array.isArray(data));
+  return (
+    typeof type === "string" &&
+    Array.isArray(dims) &&
+    (ArrayBuffer.isView(data) || Array.isArray(data))
+  );
 }
 
 /**
  * A fed value. @param transfer gets the buffers of copies, which move; undefined: nothing is copied
  * @throws InputError: it is none of a model's values
  */
-export function toWireFeed(v: unknown, where: string, owner: PinnedOwner, transfer: Transferable[] | undefined, depth = 0): WireValue {
+export function toWireFeed(
+  v: unknown,
+  where: string,
+  owner: PinnedOwner,
+  transfer: Transferable[] | undefined,
+  depth = 0,
+): WireValue {
   if (v === null || v === undefined) return null;
   if (isTensor(v)) {
     const { type } = v;
@@ -24,23 +34,61 @@ export function toWireFeed(v: unknown, where: string, owner: PinnedOwner, transf
       const pinned = v.pinnedIn(owner, where);
       if (pinned !== undefined) return { type, dims, pinned };
       const copy = v.copyIn(owner);
-      if (copy) return copy.fresh ? { type, dims, data: moving(copy.bytes, transfer), keep: copy.id } : { type, dims, pinned: copy.id };
+      if (copy)
+        return copy.fresh
+          ? { type, dims, data: moving(copy.bytes, transfer), keep: copy.id }
+          : { type, dims, pinned: copy.id };
     }
     const data = v instanceof Tensor ? Tensor.read(v) : (v as Tensor).data;
     if (Array.isArray(data)) return { type: "string", dims: Array.from(dims), strings: data };
-    return { type, dims: Array.from(dims), data: moving(new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength), transfer) };
+    return {
+      type,
+      dims: Array.from(dims),
+      data: moving(
+        new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength),
+        transfer,
+      ),
+    };
   }
-  if (depth > 8) throw new InputError("it is nested too deeply", where, "Feed what the model declares.");
-  if (Array.isArray(v)) return { sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, transfer, depth + 1)) };
-  const entries = v instanceof Map ? [...(v as Map<unknown, unknown>)] : typeof v === "object" && [Object.prototype, null].includes(Object.getPrototypeOf(v) as null) ? Object.entries(v) : undefined;
-  if (!entries) throw new InputError("it is no tensor", where, "Give a Tensor; an array for a sequence, a Map for a map.");
-  const plain = (x: unknown) => typeof x === "string" || typeof x === "number" || typeof x === "bigint";
-  for (const [k, x] of entries) if (!plain(k) || !plain(x)) throw new InputError(`it has an entry '${String(k).slice(0, 40)}' that is no number and no text`, where, "Give a Tensor; a Map of numbers or texts for a map.");
-  return { map: new Map(entries as [string | bigint, string | number | bigint][]), key: "", value: "" };
+  if (depth > 8)
+    throw new InputError("it is nested too deeply", where, "Feed what the model declares.");
+  if (Array.isArray(v))
+    return {
+      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, transfer, depth + 1)),
+    };
+  const entries =
+    v instanceof Map
+      ? [...(v as Map<unknown, unknown>)]
+      : typeof v === "object" && [Object.prototype, null].includes(Object.getPrototypeOf(v) as null)
+        ? Object.entries(v)
+        : undefined;
+  if (!entries)
+    throw new InputError(
+      "it is no tensor",
+      where,
+      "Give a Tensor; an array for a sequence, a Map for a map.",
+    );
+  const plain = (x: unknown) =>
+    typeof x === "string" || typeof x === "number" || typeof x === "bigint";
+  for (const [k, x] of entries)
+    if (!plain(k) || !plain(x))
+      throw new InputError(
+        `it has an entry '${String(k).slice(0, 40)}' that is no number and no text`,
+        where,
+        "Give a Tensor; a Map of numbers or texts for a map.",
+      );
+  return {
+    map: new Map(entries as [string | bigint, string | number | bigint][]),
+    key: "",
+    value: "",
+  };
 }
 
 /** A copy that moves; the bytes themselves where nothing is copied. */
-function moving(bytes: Uint8Array<ArrayBuffer>, transfer: Transferable[] | undefined): Uint8Array<ArrayBuffer> {
+function moving(
+  bytes: Uint8Array<ArrayBuffer>,
+  transfer: Transferable[] | undefined,
+): Uint8Array<ArrayBuffer> {
   if (!transfer) return bytes;
   const copy = bytes.slice();
   transfer.push(copy.buffer);
@@ -48,7 +96,11 @@ function moving(bytes: Uint8Array<ArrayBuffer>, transfer: Transferable[] | undef
 }
 
 /** An output. `feeds`: what was fed, since some outputs are that. */
-export function fromWireOutput(v: WireValue, feeds: Record<string, OnnxValue>, owner: PinnedOwner): OnnxValue {
+export function fromWireOutput(
+  v: WireValue,
+  feeds: Record<string, OnnxValue>,
+  owner: PinnedOwner,
+): OnnxValue {
   if (v === null) return null;
   if ("fed" in v) return feeds[v.fed];
   if ("pinned" in v) return Tensor.pinned(v.type, v.dims, owner, v.pinned);

@@ -1,5 +1,6 @@
-// Runs programs: compiled parts, and between them what no plan does: loops, branches, sequences, strings (operators/). The counterpart of
-// python/edgewise/session/driver.py, whose results it has. What Python has compiled once runs without it.
+// Runs programs: compiled parts, and between them what no plan does: loops, branches, sequences,
+// strings (operators/). The counterpart of python/edgewise/session/driver.py, whose results it has.
+// What Python has compiled once runs without it.
 
 import type { Engine } from "../engine.ts";
 import { Aborted, EdgewiseError, ModelError, UnsupportedOp } from "../errors.ts";
@@ -10,11 +11,21 @@ import { NodeRun } from "./node.ts";
 import { runPlan, shapeBytes, type LoadedPlan, type Part } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
 import { RunSeeds } from "../seeds.ts";
-import { NumberTensor, release, retain, Sequence, type RunValue, type StringTensor } from "./values.ts";
+import {
+  NumberTensor,
+  release,
+  retain,
+  Sequence,
+  type RunValue,
+  type StringTensor,
+} from "./values.ts";
 
 /** Names and their values; what is not here is in the scope around a subgraph. */
 export class Scope {
-  constructor(readonly values: Map<string, RunValue>, readonly parent: Scope | undefined) {}
+  constructor(
+    readonly values: Map<string, RunValue>,
+    readonly parent: Scope | undefined,
+  ) {}
 
   find(name: string): RunValue | undefined {
     for (let s: Scope | undefined = this; s; s = s.parent) {
@@ -44,17 +55,35 @@ export interface Library {
   /** The part of this name, with its plans. */
   part(name: string): Part;
   /** Compiles a part, or cuts the program anew: then what is left of this run. */
-  compile(program: Program, unit: PartUnit, values: readonly RunValue[], done: () => number[], run: number): Promise<LoadedPlan | Unit[]>;
-  /** A program by its origin (python/edgewise/session/described.py); `key` stands for the origin. */
+  compile(
+    program: Program,
+    unit: PartUnit,
+    values: readonly RunValue[],
+    done: () => number[],
+    run: number,
+  ): Promise<LoadedPlan | Unit[]>;
+  /**
+   * A program by its origin (python/edgewise/session/described.py); `key` stands for the origin.
+   */
   program(key: string, origin: () => Record<string, unknown>): Promise<Program>;
   /** A constant that lies among the model's weights. */
   weight(constant: Extract<Constant, { weight: string }>): NumberTensor;
   /** Lets Python run a node. */
-  pythonNode(program: Program, unit: NodeUnit, values: ReadonlyMap<string, RunValue>): Promise<Map<string, RunValue>>;
+  pythonNode(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+  ): Promise<Map<string, RunValue>>;
 }
 
 /** Bounds of a run. */
-export interface Bounds { maxLoopTrips: number; maxCompilations: number; maxRunSeconds: number | undefined; signal: { readonly aborted: boolean } | undefined; seed: bigint | undefined }
+export interface Bounds {
+  maxLoopTrips: number;
+  maxCompilations: number;
+  maxRunSeconds: number | undefined;
+  signal: { readonly aborted: boolean } | undefined;
+  seed: bigint | undefined;
+}
 
 const BREATH_MS = 50; // between looks at messages, an abort among them
 const PLACED = 64; // placed tensors that are kept before released ones are looked for
@@ -69,7 +98,13 @@ export class Driver {
   private breathed = 0;
   private compilations = 0;
   private begun = 0;
-  private bounds: Bounds = { maxLoopTrips: 0, maxCompilations: 0, maxRunSeconds: undefined, signal: undefined, seed: undefined };
+  private bounds: Bounds = {
+    maxLoopTrips: 0,
+    maxCompilations: 0,
+    maxRunSeconds: undefined,
+    signal: undefined,
+    seed: undefined,
+  };
   private seeds = new RunSeeds(undefined);
   /** Tensors with bytes of their own that were brought into the engine for this run. */
   private placed: NumberTensor[] = [];
@@ -81,7 +116,9 @@ export class Driver {
     this.pool = library.pool;
   }
 
-  /** Brings a tensor into engine memory for this run, where it is not there yet; gives its address. */
+  /**
+   * Brings a tensor into engine memory for this run, where it is not there yet; gives its address.
+   */
   readonly place = (v: NumberTensor): number => {
     if (v.address) return v.address;
     const bytes = v.data!.length;
@@ -98,10 +135,16 @@ export class Driver {
   };
 
   /** The seed of the next plan that draws random numbers. */
-  private readonly seed = (): NumberTensor => new NumberTensor("int64", [1], new Uint8Array(BigInt64Array.of(this.seeds.next()).buffer));
+  private readonly seed = (): NumberTensor =>
+    new NumberTensor("int64", [1], new Uint8Array(BigInt64Array.of(this.seeds.next()).buffer));
 
   /** Runs a whole model. Takes over the feeds; the outputs' memory is good until `finish`. */
-  async start(program: Program, feeds: Map<string, RunValue>, outputs: readonly ValueInfo[], bounds: Bounds): Promise<RunValue[]> {
+  async start(
+    program: Program,
+    feeds: Map<string, RunValue>,
+    outputs: readonly ValueInfo[],
+    bounds: Bounds,
+  ): Promise<RunValue[]> {
     this.runs++;
     this.depth = this.trips = this.compilations = 0;
     this.begun = this.breathed = performance.now();
@@ -110,7 +153,8 @@ export class Driver {
     const found = await this.call(program, feeds, undefined);
     for (let i = 0; i < found.length; i++) {
       const info = outputs[i]!;
-      if (info.type !== "tensor" || info.dtype === "float16" || info.dtype === "bfloat16") found[i] = await this.declared(found[i]!, info);
+      if (info.type !== "tensor" || info.dtype === "float16" || info.dtype === "bfloat16")
+        found[i] = await this.declared(found[i]!, info);
     }
     return found;
   }
@@ -124,13 +168,23 @@ export class Driver {
     this.placed = [];
     this.mostPlaced = PLACED;
     const blocks = new Map<Block, number>();
-    for (const v of kept) if (v.kind === "tensor" && v.block) blocks.set(v.block, (blocks.get(v.block) ?? 0) + 1);
+    for (const v of kept)
+      if (v.kind === "tensor" && v.block) blocks.set(v.block, (blocks.get(v.block) ?? 0) + 1);
     this.pool.finish(blocks);
   }
 
   /** The outputs of a program, one reference each. Takes over the references of `values`. */
-  async call(program: Program, values: Map<string, RunValue>, around: Scope | undefined): Promise<RunValue[]> {
-    if (this.depth >= MAX_NESTING) throw new ModelError("its functions and subgraphs are nested too deeply", program.where, "Export the model again.");
+  async call(
+    program: Program,
+    values: Map<string, RunValue>,
+    around: Scope | undefined,
+  ): Promise<RunValue[]> {
+    if (this.depth >= MAX_NESTING)
+      throw new ModelError(
+        "its functions and subgraphs are nested too deeply",
+        program.where,
+        "Export the model again.",
+      );
     this.depth++;
     const scope = new Scope(values, around);
     let { units } = program;
@@ -156,34 +210,67 @@ export class Driver {
     this.depth--;
     const out = program.outputs.map((name) => {
       const v = this.find(program, scope, name);
-      if (!v) throw new ModelError("no node computes it", `output '${name}' of '${program.where}'`, "Export the model again.");
+      if (!v)
+        throw new ModelError(
+          "no node computes it",
+          `output '${name}' of '${program.where}'`,
+          "Export the model again.",
+        );
       return retain(v);
     });
     for (const v of scope.values.values()) release(v);
     return out;
   }
 
-  /** Runs a part; a promise only where something is to be compiled: of what is left of the program where it turned out to fall into other units. */
-  private part(program: Program, unit: PartUnit, scope: Scope, done: readonly number[]): Promise<Unit[] | undefined> | undefined {
+  /**
+   * Runs a part; a promise only where something is to be compiled: of what is left of the program
+   * where it turned out to fall into other units.
+   */
+  private part(
+    program: Program,
+    unit: PartUnit,
+    scope: Scope,
+    done: readonly number[],
+  ): Promise<Unit[] | undefined> | undefined {
     const values: RunValue[] = [];
     for (const name of unit.inputs) {
       const v = scope.find(name);
-      if (!v) throw new ModelError(`an input '${name}' is computed by no node`, unit.where, "The graph is broken; export it again.");
+      if (!v)
+        throw new ModelError(
+          `an input '${name}' is computed by no node`,
+          unit.where,
+          "The graph is broken; export it again.",
+        );
       values.push(v);
     }
     const found = this.library.part(unit.part).find(unit, values, this.engine);
     if (!found) return this.compiled(program, unit, scope, values, done);
-    runPlan(this.engine, this.pool, found, unit, values, this.place, this.seed, (name, v) => scope.set(name, v));
+    runPlan(this.engine, this.pool, found, unit, values, this.place, this.seed, (name, v) =>
+      scope.set(name, v),
+    );
     return undefined;
   }
 
-  private async compiled(program: Program, unit: PartUnit, scope: Scope, values: RunValue[], done: readonly number[]): Promise<Unit[] | undefined> {
+  private async compiled(
+    program: Program,
+    unit: PartUnit,
+    scope: Scope,
+    values: RunValue[],
+    done: readonly number[],
+  ): Promise<Unit[] | undefined> {
     if (++this.compilations > this.bounds.maxCompilations)
-      throw new ModelError(`it wants more than ${this.bounds.maxCompilations} plans in one run`, unit.where, "Its shapes change in each round of a loop; if that is right, set SessionOptions.max_compilations.");
+      throw new ModelError(
+        `it wants more than ${this.bounds.maxCompilations} plans in one run`,
+        unit.where,
+        "Its shapes change in each round of a loop; if that is right, set " +
+          "SessionOptions.max_compilations.",
+      );
     const made = await this.library.compile(program, unit, values, () => [...done], this.runs);
     if (Array.isArray(made)) return made;
     await this.breathe(unit.where);
-    runPlan(this.engine, this.pool, made, unit, values, this.place, this.seed, (name, v) => scope.set(name, v));
+    runPlan(this.engine, this.pool, made, unit, values, this.place, this.seed, (name, v) =>
+      scope.set(name, v),
+    );
     return undefined;
   }
 
@@ -200,7 +287,12 @@ export class Driver {
     const inputs: (RunValue | undefined)[] = unit.inputs.map((name) => {
       if (!name) return undefined;
       const v = this.find(program, scope, name);
-      if (!v) throw new ModelError(`its input '${name}' is computed by no node`, unit.where, "The graph is broken; export it again.");
+      if (!v)
+        throw new ModelError(
+          `its input '${name}' is computed by no node`,
+          unit.where,
+          "The graph is broken; export it again.",
+        );
       return v;
     });
     while (inputs.length && inputs.at(-1) === undefined) inputs.pop();
@@ -209,10 +301,22 @@ export class Driver {
     try {
       outs = await run.outputs();
     } catch (e) {
-      if (e instanceof EdgewiseError && !e.where) throw new (e.constructor as new (what: string, where: string, remedy: string) => EdgewiseError)(e.what, unit.where, e.remedy);
+      if (e instanceof EdgewiseError && !e.where)
+        throw new (
+          e.constructor as new (
+            what: string,
+            where: string,
+            remedy: string,
+          ) => EdgewiseError
+        )(e.what, unit.where, e.remedy);
       throw e;
     }
-    if (outs.length < unit.outputs.filter(Boolean).length) throw new ModelError(`it has ${unit.outputs.length} outputs, ${unit.op} gives ${outs.length}`, unit.where, "Export the model again.");
+    if (outs.length < unit.outputs.filter(Boolean).length)
+      throw new ModelError(
+        `it has ${unit.outputs.length} outputs, ${unit.op} gives ${outs.length}`,
+        unit.where,
+        "Export the model again.",
+      );
     unit.outputs.forEach((name, i) => {
       const v = outs[i];
       if (name && v) scope.set(name, retain(v));
@@ -220,12 +324,30 @@ export class Driver {
     run.end();
   }
 
-  /** One node by a program of its own; `like`: the program and node whose attributes it has. Its outputs have one reference each. */
-  async single(op: string, domain: string, inputs: readonly (RunValue | undefined)[], wanted: readonly boolean[], attrs: Record<string, unknown>, more: { opset?: number; dtype?: string; label?: string; like?: [string, number] } = {}): Promise<(RunValue | undefined)[]> {
+  /**
+   * One node by a program of its own; `like`: the program and node whose attributes it has. Its
+   * outputs have one reference each.
+   */
+  async single(
+    op: string,
+    domain: string,
+    inputs: readonly (RunValue | undefined)[],
+    wanted: readonly boolean[],
+    attrs: Record<string, unknown>,
+    more: { opset?: number; dtype?: string; label?: string; like?: [string, number] } = {},
+  ): Promise<(RunValue | undefined)[]> {
     const present = inputs.map((v) => (v === undefined ? 0 : v.kind === "tensor" ? 2 : 1));
     const { label = "", ...rest } = more;
-    const origin = JSON.stringify({ op, domain, present, wanted, attrs, opset: LATEST_OPSET, ...rest }, (_, x: unknown) => (typeof x === "number" && !Number.isFinite(x) ? { float: String(x).replace("Infinity", "inf") } : x));
-    const program = await this.library.program(origin, () => ({ op: { ...(JSON.parse(origin) as object), label } }));
+    const origin = JSON.stringify(
+      { op, domain, present, wanted, attrs, opset: LATEST_OPSET, ...rest },
+      (_, x: unknown) =>
+        typeof x === "number" && !Number.isFinite(x)
+          ? { float: String(x).replace("Infinity", "inf") }
+          : x,
+    );
+    const program = await this.library.program(origin, () => ({
+      op: { ...(JSON.parse(origin) as object), label },
+    }));
     const values = new Map<string, RunValue>();
     inputs.forEach((v, i) => v && values.set(`x${i}`, retain(v)));
     const outs = await this.call(program, values, undefined);
@@ -239,13 +361,19 @@ export class Driver {
     if (v.kind === "sequence" && of.type === "sequence" && of.elem) {
       const inner = of.elem;
       const items: RunValue[] = [];
-      for (const x of v.items) items.push(await this.declared(retain(x), inner)); // a driver and Python do one thing at a time
+      // a driver and Python do one thing at a time
+      for (const x of v.items) items.push(await this.declared(retain(x), inner));
       const made = new Sequence(items);
       for (const x of items) release(x);
       release(v);
       return made;
     }
-    if (v.kind !== "tensor" || v.type !== "float32" || (of.dtype !== "float16" && of.dtype !== "bfloat16")) return v;
+    if (
+      v.kind !== "tensor" ||
+      v.type !== "float32" ||
+      (of.dtype !== "float16" && of.dtype !== "bfloat16")
+    )
+      return v;
     const [narrow] = await this.single("Identity", "", [v], [true], {}, { dtype: of.dtype });
     release(v);
     return narrow!;
@@ -254,7 +382,11 @@ export class Driver {
   /** One more round of a loop. @throws ModelError: there is no end. Aborted */
   trip(where: string): Promise<void> | undefined {
     if (++this.trips > this.bounds.maxLoopTrips)
-      throw new ModelError(`its loops went round ${this.bounds.maxLoopTrips} times`, where, "If they are right, set SessionOptions.max_loop_trips; else check what ends them.");
+      throw new ModelError(
+        `its loops went round ${this.bounds.maxLoopTrips} times`,
+        where,
+        "If they are right, set SessionOptions.max_loop_trips; else check what ends them.",
+      );
     return this.trips & 7 ? undefined : this.pause(where);
   }
 
@@ -265,17 +397,28 @@ export class Driver {
 
   /** Lets messages in: the page may want an end. @throws Aborted */
   private async breathe(where: string): Promise<void> {
-    await new Promise((resolve) => { setTimeout(resolve, 0); });
+    await new Promise((resolve) => {
+      setTimeout(resolve, 0);
+    });
     this.breathed = performance.now();
     const { signal, maxRunSeconds } = this.bounds;
     if (signal?.aborted) throw new Aborted("the run was stopped by its signal", where, "");
-    if (maxRunSeconds !== undefined && this.breathed - this.begun > 1000 * maxRunSeconds) throw new Aborted(`the run took longer than ${maxRunSeconds} s`, where, "Raise SessionOptions.max_run_seconds, or check what makes it long.");
+    if (maxRunSeconds !== undefined && this.breathed - this.begun > 1000 * maxRunSeconds)
+      throw new Aborted(
+        `the run took longer than ${maxRunSeconds} s`,
+        where,
+        "Raise SessionOptions.max_run_seconds, or check what makes it long.",
+      );
   }
 
   /** @throws UnsupportedOp: there is no such operator */
   static unknown(unit: NodeUnit): never {
-    throw new UnsupportedOp(`the operator ${unit.domain ? `${unit.domain}.` : ""}${unit.op} (opset ${unit.opset}) is not supported`, unit.where,
-      "`edgewise inspect` lists what a model needs; another exporter, opset or optimization level may avoid it.");
+    throw new UnsupportedOp(
+      `the operator ${unit.domain ? `${unit.domain}.` : ""}${unit.op} (opset ${unit.opset}) is not supported`,
+      unit.where,
+      "`edgewise inspect` lists what a model needs; another exporter, opset or optimization " +
+        "level may avoid it.",
+    );
   }
 }
 

@@ -1,5 +1,6 @@
-// The files of a session's model: the .onnx and what lies beside it, as they were given or at addresses. From there they are read as a
-// stream, or, for the compiler, which reads here and there, as Blobs.
+// The files of a session's model: the .onnx and what lies beside it, as they were given or at
+// addresses. From there they are read as a stream, or, for the compiler, which reads here and
+// there, as Blobs.
 
 import { ModelError } from "../errors.ts";
 import { notThere } from "../load.ts";
@@ -12,17 +13,33 @@ type Fetched = HttpSource | KeptSource;
 export class ModelFiles {
   /** The .onnx file's name. */
   readonly name: string;
-  /** Of files from servers that tell versions of a file apart: what stands for the one that this session uses. */
+  /**
+   * Of files from servers that tell versions of a file apart: what stands for the one that this
+   * session uses.
+   */
   private readonly marks = new Map<string, string>();
   /** Opened, and not yet read. */
   private readonly opened = new Map<string, Fetched>();
   private readonly whole = new Map<string, Blob>();
 
-  /** @param external addresses or files of what lies beside `model`; what is not given is looked for beside the model's address. @param fetching how addresses are read */
-  constructor(private readonly model: string | Blob, private readonly external: Record<string, Blob | string>, private readonly fetching: (url: string) => Fetched) {
-    this.name = typeof model === "string" ? fetching(model).name : model instanceof File ? model.name : "model";
+  /**
+   * @param external addresses or files of what lies beside `model`; what is not given is looked for
+   *   beside the model's address. @param fetching how addresses are read
+   */
+  constructor(
+    private readonly model: string | Blob,
+    private readonly external: Record<string, Blob | string>,
+    private readonly fetching: (url: string) => Fetched,
+  ) {
+    this.name =
+      typeof model === "string"
+        ? fetching(model).name
+        : model instanceof File
+          ? model.name
+          : "model";
     if (model instanceof Blob) this.whole.set(this.name, model);
-    for (const [name, file] of Object.entries(external)) if (file instanceof Blob) this.whole.set(name, file);
+    for (const [name, file] of Object.entries(external))
+      if (file instanceof Blob) this.whole.set(name, file);
   }
 
   /** Files that are here as a whole. */
@@ -35,7 +52,10 @@ export class ModelFiles {
     return new Map([...this.whole].filter(([name]) => !this.marks.has(name)));
   }
 
-  /** What stands for the version of a file; undefined where only its bytes do, or it is nowhere. @throws ModelError */
+  /**
+   * What stands for the version of a file; undefined where only its bytes do, or it is nowhere.
+   * @throws ModelError
+   */
   async mark(name: string): Promise<string | undefined> {
     if (!this.marks.has(name)) await this.open(name);
     return this.marks.get(name);
@@ -51,14 +71,26 @@ export class ModelFiles {
     return Object.fromEntries(this.marks);
   }
 
-  /** What tells this model from others before it is read, apart from the contents of `unmarked()`. @throws ModelError */
+  /**
+   * What tells this model from others before it is read, apart from the contents of `unmarked()`.
+   * @throws ModelError
+   */
   async identity(): Promise<Record<string, unknown>> {
     const mark = await this.mark(this.name);
-    const external = Object.entries(this.external).map(([name, file]) => [name, file instanceof Blob ? file.size : file]).sort();
-    return { model: typeof this.model === "string" ? this.model : this.name, external, ...(mark === undefined ? { size: (await this.blob(this.name))!.size } : { mark }) };
+    const external = Object.entries(this.external)
+      .map(([name, file]) => [name, file instanceof Blob ? file.size : file])
+      .sort();
+    return {
+      model: typeof this.model === "string" ? this.model : this.name,
+      external,
+      ...(mark === undefined ? { size: (await this.blob(this.name))!.size } : { mark }),
+    };
   }
 
-  /** A file as a stream; undefined where it is not known where to look for it. @throws ModelError: it is not there, or not what it was */
+  /**
+   * A file as a stream; undefined where it is not known where to look for it. @throws ModelError:
+   * it is not there, or not what it was
+   */
   async stream(name: string): Promise<ByteSource | undefined> {
     const blob = this.whole.get(name);
     if (blob) return new BlobSource(blob, name);
@@ -84,10 +116,17 @@ export class ModelFiles {
   }
 
   private address(name: string): string | undefined {
-    const given = name === this.name ? this.model : Object.hasOwn(this.external, name) ? this.external[name] : undefined;
-    if (given !== undefined || typeof this.model !== "string") return typeof given === "string" ? given : undefined;
+    const given =
+      name === this.name
+        ? this.model
+        : Object.hasOwn(this.external, name)
+          ? this.external[name]
+          : undefined;
+    if (given !== undefined || typeof this.model !== "string")
+      return typeof given === "string" ? given : undefined;
     const url = new URL(encodeURI(name), this.model).href;
-    return url.startsWith(new URL(".", this.model).href) ? url : undefined; // what the model says leads nowhere else
+    // what the model says leads nowhere else
+    return url.startsWith(new URL(".", this.model).href) ? url : undefined;
   }
 
   private async open(name: string): Promise<Fetched | undefined> {
@@ -102,8 +141,14 @@ export class ModelFiles {
       throw e instanceof NotFound ? notThere(e) : e;
     }
     const before = this.marks.get(name);
-    if (source.validator !== undefined && source.size !== undefined) this.marks.set(name, `${source.validator} ${source.size}`);
-    if (before !== undefined && before !== this.marks.get(name)) throw new ModelError("the file changed on the server since the session was made", url, "Make a new session.");
+    if (source.validator !== undefined && source.size !== undefined)
+      this.marks.set(name, `${source.validator} ${source.size}`);
+    if (before !== undefined && before !== this.marks.get(name))
+      throw new ModelError(
+        "the file changed on the server since the session was made",
+        url,
+        "Make a new session.",
+      );
     this.opened.set(name, source);
     return source;
   }

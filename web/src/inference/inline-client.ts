@@ -8,7 +8,11 @@ import { makeError, type Methods } from "../protocol.ts";
 
 /** What a session calls: a worker's Client, or this. */
 export interface SessionClient {
-  call<M extends keyof Methods>(method: M, request: Parameters<Methods[M]>[0], options?: CallOptions): Promise<ReturnType<Methods[M]>>;
+  call<M extends keyof Methods>(
+    method: M,
+    request: Parameters<Methods[M]>[0],
+    options?: CallOptions,
+  ): Promise<ReturnType<Methods[M]>>;
   end(error?: EdgewiseError): void;
   /** Whether it still answers. */
   readonly alive: boolean;
@@ -23,10 +27,17 @@ export class InlineClient implements SessionClient {
   /** @throws EngineError: inline.js is not there */
   static async load(url: string): Promise<InlineClient> {
     try {
-      const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ url)) as { InlineSession: new (patience: number) => InlineSession };
+      const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ url)) as {
+        InlineSession: new (patience: number) => InlineSession;
+      };
       return new InlineClient(new module.InlineSession(env.stallTimeout));
     } catch (e) {
-      throw new EngineError(`the part for sessions without a worker could not be loaded (${e instanceof Error ? e.message : String(e)})`, url, "Serve inline.js beside edgewise.js, or set env.inlineUrl.");
+      throw new EngineError(
+        "the part for sessions without a worker could not be loaded " +
+          `(${e instanceof Error ? e.message : String(e)})`,
+        url,
+        "Serve inline.js beside edgewise.js, or set env.inlineUrl.",
+      );
     }
   }
 
@@ -34,7 +45,11 @@ export class InlineClient implements SessionClient {
     return !this.dead;
   }
 
-  async call<M extends keyof Methods>(method: M, request: Parameters<Methods[M]>[0], { signal, onProgress }: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
+  async call<M extends keyof Methods>(
+    method: M,
+    request: Parameters<Methods[M]>[0],
+    { signal, onProgress }: CallOptions = {},
+  ): Promise<ReturnType<Methods[M]>> {
     if (this.dead) throw this.dead;
     const answer = await this.session.call(method, request as never, signal, onProgress);
     if ("error" in answer) throw makeError(answer.error);

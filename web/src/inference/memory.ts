@@ -1,5 +1,5 @@
-// Engine memory of what flows between plans: handed out by size, and taken back when the last value in it is released. The counterpart
-// of python/edgewise/session/memory.py.
+// Engine memory of what flows between plans: handed out by size, and taken back when the last value
+// in it is released. The counterpart of python/edgewise/session/memory.py.
 
 import { megabytes, type Engine } from "../engine.ts";
 import { OutOfMemory } from "../errors.ts";
@@ -11,7 +11,11 @@ export class Block {
   refs = 1;
   /** The run that took it last. */
   run = 0;
-  constructor(readonly address: number, readonly bytes: number, private readonly pool: Pool) {}
+  constructor(
+    readonly address: number,
+    readonly bytes: number,
+    private readonly pool: Pool,
+  ) {}
 
   retain(): void {
     this.refs++;
@@ -35,8 +39,14 @@ export class Pool {
   /** Bytes of the host's memory that a run's values take. */
   private held = 0;
 
-  /** @param most bytes that may be in use at once: what grows without end is to fail before the page does */
-  constructor(private readonly engine: Engine, readonly most: number) {}
+  /**
+   * @param most bytes that may be in use at once: what grows without end is to fail before the page
+   *   does
+   */
+  constructor(
+    private readonly engine: Engine,
+    readonly most: number,
+  ) {}
 
   /** At least `bytes` of memory, with anything in it. @throws OutOfMemory */
   take(bytes: number): Block {
@@ -57,7 +67,9 @@ export class Pool {
     return block;
   }
 
-  /** Counts memory of the host's (strings, lists) until what it gives is called. @throws OutOfMemory */
+  /**
+   * Counts memory of the host's (strings, lists) until what it gives is called. @throws OutOfMemory
+   */
   hold(bytes: number): () => void {
     this.checkRoom(bytes);
     const { run } = this;
@@ -71,8 +83,13 @@ export class Pool {
   checkRoom(bytes: number, where = ""): void {
     const used = this.used + this.held;
     if (used + bytes > this.most)
-      throw new OutOfMemory(`${megabytes(bytes)} more are wanted, where ${megabytes(used)} are in use and at most ${megabytes(this.most)} may be`, where,
-        "Use a smaller batch, sequence or model, or set SessionOptions.max_memory_bytes; if a loop of the model grows, check what ends it.");
+      throw new OutOfMemory(
+        `${megabytes(bytes)} more are wanted, where ${megabytes(used)} are in use and at ` +
+          `most ${megabytes(this.most)} may be`,
+        where,
+        "Use a smaller batch, sequence or model, or set SessionOptions.max_memory_bytes; if " +
+          "a loop of the model grows, check what ends it.",
+      );
   }
 
   private allocate(size: number): number {
@@ -99,10 +116,15 @@ export class Pool {
     this.idleBytes += block.bytes;
   }
 
-  /** Ends a run: takes back all that it took but `kept` (with the number of values in it), whatever still refers to it, and lets go of idle memory that it did not use. */
+  /**
+   * Ends a run: takes back all that it took but `kept` (with the number of values in it), whatever
+   * still refers to it, and lets go of idle memory that it did not use.
+   */
   finish(kept: ReadonlyMap<Block, number>): void {
     for (const [block, refs] of kept) block.refs = refs;
-    if (this.live.size > kept.size) for (const block of [...this.live].reverse()) if (block.run === this.run && !kept.has(block)) this.give(block);
+    if (this.live.size > kept.size)
+      for (const block of [...this.live].reverse())
+        if (block.run === this.run && !kept.has(block)) this.give(block);
     this.trim(false);
     this.held = 0;
     this.run++;

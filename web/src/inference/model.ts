@@ -1,5 +1,6 @@
-// A model of any kind in the worker: its weights, its programs and their plans, and what feeds and reads them. Plans come with the package, an
-// earlier visit has kept them, or Python makes them when new shapes come (session/page.py); the driver runs them, and what stands between.
+// A model of any kind in the worker: its weights, its programs and their plans, and what feeds and
+// reads them. Plans come with the package, an earlier visit has kept them, or Python makes them
+// when new shapes come (session/page.py); the driver runs them, and what stands between.
 
 import { Checker, type Json, type Weight } from "../checker.ts";
 import { checkTable, Weights } from "../decoder.ts";
@@ -10,7 +11,15 @@ import { fillBeside, notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
 import { Compiler } from "../pyodide.ts";
 import { NOTES } from "../recorder.ts";
-import { BlobSource, gather, HandedSource, HttpSource, NotFound, type ByteSource, type Handed } from "../source.ts";
+import {
+  BlobSource,
+  gather,
+  HandedSource,
+  HttpSource,
+  NotFound,
+  type ByteSource,
+  type Handed,
+} from "../source.ts";
 import { KeptSource, type Warn } from "../storage.ts";
 import { Driver, type Bounds, type Library } from "./driver.ts";
 import { asDeclared } from "./feeds.ts";
@@ -28,7 +37,10 @@ import { fromWire, toWire, type WireValue } from "./wire.ts";
 export interface OpenRequest {
   /** An address, or a file; the bytes of a package are handed over. */
   model: string | Blob | Handed;
-  /** Files beside it, by the names that the model calls them; addresses are fetched when they are asked for. */
+  /**
+   * Files beside it, by the names that the model calls them; addresses are fetched when they are
+   * asked for.
+   */
   external: Record<string, Blob | string>;
   urls: Urls;
   flavour: EngineOptions["flavour"] | undefined;
@@ -48,7 +60,13 @@ export interface OpenRequest {
 }
 
 /** What the page knows of an open model. */
-export interface OpenInfo { inputs: ValueInfo[]; outputs: ValueInfo[]; flavour: string; threads: number; whyNotThreads: string }
+export interface OpenInfo {
+  inputs: ValueInfo[];
+  outputs: ValueInfo[];
+  flavour: string;
+  threads: number;
+  whyNotThreads: string;
+}
 
 /** What runs of a session are asked for besides their outputs. */
 export interface RunRequest {
@@ -78,7 +96,10 @@ export class InferenceModel implements Library {
   readonly pool: Pool;
   private readonly driver: Driver;
   private readonly parts = new Map<string, Part>();
-  /** By what they are of (`keyOf`), in the order in which they came to be known: parents before children. */
+  /**
+   * By what they are of (`keyOf`), in the order in which they came to be known: parents before
+   * children.
+   */
   private readonly programs = new Map<string, Program>();
   /** Where weights come from. */
   private readonly described = new Map<string, Weight>();
@@ -95,7 +116,11 @@ export class InferenceModel implements Library {
   private next = 0;
 
   private constructor(
-    readonly engine: Engine, private readonly weights: Weights, private readonly where: string, readonly info: OpenInfo, private readonly request: OpenRequest,
+    readonly engine: Engine,
+    private readonly weights: Weights,
+    private readonly where: string,
+    readonly info: OpenInfo,
+    private readonly request: OpenRequest,
     /** Undefined where the model is a package. */
     private readonly compiling: Compiling | undefined,
   ) {
@@ -104,13 +129,27 @@ export class InferenceModel implements Library {
   }
 
   /** @throws ModelError, PackageError, InputError, EngineError, Aborted */
-  static async open(request: OpenRequest, signal: AbortSignal, warn: Warn, startPython: StartPython = inWorker): Promise<InferenceModel> {
+  static async open(
+    request: OpenRequest,
+    signal: AbortSignal,
+    warn: Warn,
+    startPython: StartPython = inWorker,
+  ): Promise<InferenceModel> {
     const { model, urls, flavour, threads } = request;
-    const options = { ...urls, ...(flavour === undefined ? {} : { flavour }), ...(threads === undefined ? {} : { threads }) };
-    const packed = typeof model === "string" ? new URL(model).pathname.endsWith(".edge") : !(model instanceof Blob) || (await model.slice(0, 8).text()) === MAGIC;
-    const fetching = (url: string) => (request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal }));
+    const options = {
+      ...urls,
+      ...(flavour === undefined ? {} : { flavour }),
+      ...(threads === undefined ? {} : { threads }),
+    };
+    const packed =
+      typeof model === "string"
+        ? new URL(model).pathname.endsWith(".edge")
+        : !(model instanceof Blob) || (await model.slice(0, 8).text()) === MAGIC;
+    const fetching = (url: string) =>
+      request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal });
     const start = () => {
-      const opening = Engine.open({ ...options, full: !packed }); // any model: beside what Python takes the full engine is nothing
+      // any model: beside what Python takes the full engine is nothing
+      const opening = Engine.open({ ...options, full: !packed });
       opening.catch(() => undefined);
       return opening;
     };
@@ -119,25 +158,38 @@ export class InferenceModel implements Library {
     let files: ModelFiles | undefined;
     try {
       if (packed || !(typeof model === "string" || model instanceof Blob)) {
-        const source = typeof model === "string" ? fetching(model) : model instanceof Blob ? new BlobSource(model, model instanceof File ? model.name : "model", { signal }) : new HandedSource(model, { signal });
+        const source =
+          typeof model === "string"
+            ? fetching(model)
+            : model instanceof Blob
+              ? new BlobSource(model, model instanceof File ? model.name : "model", { signal })
+              : new HandedSource(model, { signal });
         await source.open();
-        return await InferenceModel.fromPackage(source, await opening, options, request).catch(async (e: unknown) => {
-          if (e instanceof PackageError && source instanceof KeptSource) await source.forget(); // the next load fetches it anew
-          throw e;
-        });
+        return await InferenceModel.fromPackage(source, await opening, options, request).catch(
+          async (e: unknown) => {
+            // the next load fetches it anew
+            if (e instanceof PackageError && source instanceof KeptSource) await source.forget();
+            throw e;
+          },
+        );
       }
       files = new ModelFiles(model, request.external, fetching);
       await files.mark(files.name); // a model that is not there is told at once
       const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
       let made: InferenceModel | undefined;
-      python = new Python(() => startPython(urls, signal), files, () => made?.descriptions ?? []);
+      python = new Python(
+        () => startPython(urls, signal),
+        files,
+        () => made?.descriptions ?? [],
+      );
       const compiling: Compiling = { files, kept, python };
       const found = await kept?.find();
       if (found) {
         try {
           return (made = await InferenceModel.fromKept(found, await opening, compiling, request));
         } catch (e) {
-          if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e; // the network's, the file's, the visitor's doing
+          // the network's, the file's, the visitor's doing
+          if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e;
           await kept!.forget();
           (await opening).close(); // with all that was loaded
           opening = start();
@@ -145,25 +197,50 @@ export class InferenceModel implements Library {
       }
       const info = await python.open();
       const engine = await opening;
-      return (made = new InferenceModel(engine, new Weights(engine, { weights: new Map() }), files.name, { ...info, ...engine.choice }, request, compiling));
+      return (made = new InferenceModel(
+        engine,
+        new Weights(engine, { weights: new Map() }),
+        files.name,
+        { ...info, ...engine.choice },
+        request,
+        compiling,
+      ));
     } catch (e) {
       python?.end();
-      opening.then((engine) => engine.close(), () => undefined);
+      opening.then(
+        (engine) => engine.close(),
+        () => undefined,
+      );
       throw e instanceof NotFound ? notThere(e) : e;
     } finally {
       files?.close();
     }
   }
 
-  /** What an earlier visit compiled. Weights go from the network or the file into their places; Python is started by shapes that are new. */
-  private static async fromKept({ opened, sources }: Found, engine: Engine, compiling: Compiling, request: OpenRequest): Promise<InferenceModel> {
+  /**
+   * What an earlier visit compiled. Weights go from the network or the file into their places;
+   * Python is started by shapes that are new.
+   */
+  private static async fromKept(
+    { opened, sources }: Found,
+    engine: Engine,
+    compiling: Compiling,
+    request: OpenRequest,
+  ): Promise<InferenceModel> {
     const { manifest, files } = opened;
     const where = compiling.files.name;
     checkTable(engine, manifest, where);
     const { inputs, outputs, plans, programs } = manifest.inference!;
     const weights = new Weights(engine, manifest);
     await fillBeside(opened, weights.extents(manifest, where), sources, where);
-    const made = new InferenceModel(engine, weights, where, { inputs, outputs, ...engine.choice }, request, compiling);
+    const made = new InferenceModel(
+      engine,
+      weights,
+      where,
+      { inputs, outputs, ...engine.choice },
+      request,
+      compiling,
+    );
     for (const weight of manifest.weights.values()) made.described.set(weight.name, weight);
     const units = new Map<string, PartUnit>();
     for (const program of programs) {
@@ -173,29 +250,79 @@ export class InferenceModel implements Library {
     for (const plan of plans) {
       made.next = Math.max(made.next, 1 + (Number(/\d+$/.exec(plan.file)?.[0]) || 0));
       const { inputs: names } = units.get(plan.part)!;
-      made.part(plan.part).add(names, await made.load(plan, names, files.get(plan.file), files.get(notesOf(plan.file)), plan === plans.at(-1)));
+      made
+        .part(plan.part)
+        .add(
+          names,
+          await made.load(
+            plan,
+            names,
+            files.get(plan.file),
+            files.get(notesOf(plan.file)),
+            plan === plans.at(-1),
+          ),
+        );
     }
     return made;
   }
 
-  private static async fromPackage(source: ByteSource, base: Engine, options: EngineOptions, request: OpenRequest): Promise<InferenceModel> {
+  private static async fromPackage(
+    source: ByteSource,
+    base: Engine,
+    options: EngineOptions,
+    request: OpenRequest,
+  ): Promise<InferenceModel> {
     const where = source.name;
     const { manifest, files, finish } = await openPackage(source);
     checkTable(base, manifest, where);
     const { inference } = manifest;
-    if (!inference) throw new PackageError(`its task is '${manifest.task}'`, where, "Load it with pipeline(); InferenceSession takes .onnx files and packages made with `edgewise build --dims`.");
+    if (!inference)
+      throw new PackageError(
+        `its task is '${manifest.task}'`,
+        where,
+        "Load it with pipeline(); InferenceSession takes .onnx files and packages made with " +
+          "`edgewise build --dims`.",
+      );
     const engine = await withKernels(base, options, manifest.kernels, where);
     const weights = new Weights(engine, manifest);
     await finish(weights.extents(manifest, where));
     const { inputs, outputs } = inference;
-    const made = new InferenceModel(engine, weights, where, { inputs, outputs, ...engine.choice }, request, undefined);
+    const made = new InferenceModel(
+      engine,
+      weights,
+      where,
+      { inputs, outputs, ...engine.choice },
+      request,
+      undefined,
+    );
     for (const plan of inference.plans) {
       const lacks = outputs.find((o) => !plan.outputs.has(o.name) && !plan.passed.has(o.name));
-      if (lacks) throw new PackageError(`its plan '${plan.file}' does not compute the output '${lacks.name}'`, where, "Build the package again with `edgewise build`.");
+      if (lacks)
+        throw new PackageError(
+          `its plan '${plan.file}' does not compute the output '${lacks.name}'`,
+          where,
+          "Build the package again with `edgewise build`.",
+        );
       const names = inputs.map((i) => i.name);
       const without = names.find((name) => !plan.inputs.has(name));
-      if (without !== undefined) throw new PackageError(`its plan '${plan.file}' is for no shape of the input '${without}'`, where, "Build the package again with `edgewise build`.");
-      made.part("").add(names, await made.load(plan, names, files.get(plan.file), files.get(NOTES), plan === inference.plans.at(-1)));
+      if (without !== undefined)
+        throw new PackageError(
+          `its plan '${plan.file}' is for no shape of the input '${without}'`,
+          where,
+          "Build the package again with `edgewise build`.",
+        );
+      made
+        .part("")
+        .add(
+          names,
+          await made.load(
+            plan,
+            names,
+            files.get(plan.file),
+            files.get(NOTES),
+            plan === inference.plans.at(-1),
+          ),
+        );
     }
     return made;
   }
@@ -207,22 +334,45 @@ export class InferenceModel implements Library {
 
   /**
    * Computes the outputs of these names. Feeds are checked; a run that fails loses nothing.
-   * @param transfer gets the buffers of what goes to the page. @param warn gets in words why what was compiled could not be kept
+   * @param transfer gets the buffers of what goes to the page. @param warn gets in words why what
+   *   was compiled could not be kept /
    */
-  async run({ feeds, outputs, seed, pinned }: RunRequest, transfer: Transferable[], signal: { readonly aborted: boolean } | undefined, warn: Warn): Promise<WireValue[]> {
-    this.keepCopies(feeds); // first of all: runs that were sent after this one feed them by their numbers, even if this one fails
+  async run(
+    { feeds, outputs, seed, pinned }: RunRequest,
+    transfer: Transferable[],
+    signal: { readonly aborted: boolean } | undefined,
+    warn: Warn,
+  ): Promise<WireValue[]> {
+    // first of all: runs that were sent after this one feed them by their numbers, even if this one
+    // fails
+    this.keepCopies(feeds);
     const wanted = this.check(feeds, outputs);
     const values = new Map<string, RunValue>();
     const fed = new Map<RunValue, string>();
-    const { max_loop_trips: maxLoopTrips, max_compilations: maxCompilations, max_run_seconds: maxRunSeconds } = this.request;
+    const {
+      max_loop_trips: maxLoopTrips,
+      max_compilations: maxCompilations,
+      max_run_seconds: maxRunSeconds,
+    } = this.request;
     const bounds: Bounds = { maxLoopTrips, maxCompilations, maxRunSeconds, signal, seed };
     const kept: RunValue[] = [];
     try {
       for (const info of this.info.inputs) {
         const given = feeds[info.name];
-        const copied = given && "keep" in given && given.keep !== undefined && this.pinned.has(given.keep);
-        let v = fromWire(copied ? { type: given.type, dims: given.dims, pinned: given.keep! } : given, info, `feed '${info.name}'`, (id) => this.pinned.get(id));
-        if (v.kind === "tensor" && !this.compiling && asDeclared(info.shape, [...v.dims]).length !== v.rank) v = v.view([]);
+        const copied =
+          given && "keep" in given && given.keep !== undefined && this.pinned.has(given.keep);
+        let v = fromWire(
+          copied ? { type: given.type, dims: given.dims, pinned: given.keep! } : given,
+          info,
+          `feed '${info.name}'`,
+          (id) => this.pinned.get(id),
+        );
+        if (
+          v.kind === "tensor" &&
+          !this.compiling &&
+          asDeclared(info.shape, [...v.dims]).length !== v.rank
+        )
+          v = v.view([]);
         values.set(info.name, v);
         fed.set(v, info.name);
       }
@@ -230,7 +380,8 @@ export class InferenceModel implements Library {
       return found.map((v, i): WireValue => {
         const input = fed.get(v);
         if (input !== undefined) return { fed: input };
-        if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) return toWire(v, this.engine, transfer);
+        if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!))
+          return toWire(v, this.engine, transfer);
         const id = this.nextPinned++;
         this.pinned.set(id, found.indexOf(v) < i ? v.view(v.dims) : v);
         return { type: v.type, dims: [...v.dims], pinned: id };
@@ -245,17 +396,35 @@ export class InferenceModel implements Library {
       this.made = [];
       const { learned } = this;
       this.learned = false;
-      if (this.compiling && (made.length || learned)) await this.compiling.kept?.add(this.info, this.descriptions, this.described, made, this.compiling.python.reads, warn);
+      if (this.compiling && (made.length || learned))
+        await this.compiling.kept?.add(
+          this.info,
+          this.descriptions,
+          this.described,
+          made,
+          this.compiling.python.reads,
+          warn,
+        );
     }
   }
 
-  /** Puts copies of tensors into the engine, for this run and those that follow. What is no tensor is left to the checks of feeds. @throws OutOfMemory */
+  /**
+   * Puts copies of tensors into the engine, for this run and those that follow. What is no tensor
+   * is left to the checks of feeds. @throws OutOfMemory
+   */
   keepCopies(feeds: Record<string, WireValue> | WireValue[]): void {
     for (const given of Object.values(feeds)) {
-      if (given && "sequence" in given && Array.isArray(given.sequence)) this.keepCopies(given.sequence);
-      if (!given || !("keep" in given) || given.keep === undefined || this.pinned.has(given.keep)) continue;
+      if (given && "sequence" in given && Array.isArray(given.sequence))
+        this.keepCopies(given.sequence);
+      if (!given || !("keep" in given) || given.keep === undefined || this.pinned.has(given.keep))
+        continue;
       const { keep, type, dims, data } = given;
-      if (!Array.isArray(dims) || !(data instanceof Uint8Array) || data.length !== byteSize(type, dims)) continue;
+      if (
+        !Array.isArray(dims) ||
+        !(data instanceof Uint8Array) ||
+        data.length !== byteSize(type, dims)
+      )
+        continue;
       const block = this.pool.take(data.length);
       this.engine.bytes(block.address, data.length).set(data);
       this.pinned.set(keep, new NumberTensor(type, dims, undefined, block.address, block));
@@ -265,7 +434,12 @@ export class InferenceModel implements Library {
   /** The bytes of an output that stayed here. @throws InputError: it has been disposed of */
   read(id: number): Uint8Array<ArrayBuffer> {
     const v = this.pinned.get(id);
-    if (!v) throw new InputError("it has been disposed of", "Tensor", "Read it before it is disposed of.");
+    if (!v)
+      throw new InputError(
+        "it has been disposed of",
+        "Tensor",
+        "Read it before it is disposed of.",
+      );
     return v.data ? v.data.slice() : v.read(this.engine);
   }
 
@@ -279,8 +453,20 @@ export class InferenceModel implements Library {
 
   private check(feeds: Record<string, WireValue>, outputs: string[]): ValueInfo[] {
     const { inputs, outputs: has } = this.info;
-    for (const name of Object.keys(feeds)) if (!inputs.some((i) => i.name === name)) throw new InputError("the model has no such input", `feed '${name}'`, `It has ${inputs.map((i) => i.name).join(", ")}.`);
-    for (const { name, type } of inputs) if (!Object.hasOwn(feeds, name) && type !== "optional") throw new InputError("it is missing", `feed '${name}'`, `Feed ${inputs.map((i) => i.name).join(", ")}.`);
+    for (const name of Object.keys(feeds))
+      if (!inputs.some((i) => i.name === name))
+        throw new InputError(
+          "the model has no such input",
+          `feed '${name}'`,
+          `It has ${inputs.map((i) => i.name).join(", ")}.`,
+        );
+    for (const { name, type } of inputs)
+      if (!Object.hasOwn(feeds, name) && type !== "optional")
+        throw new InputError(
+          "it is missing",
+          `feed '${name}'`,
+          `Feed ${inputs.map((i) => i.name).join(", ")}.`,
+        );
     return outputs.map((name) => has.find((o) => o.name === name) ?? fail(name, has));
   }
 
@@ -292,8 +478,26 @@ export class InferenceModel implements Library {
     if (known) return known;
     if (this.compiling) return this.program(key, () => origin);
     const inputs = this.info.inputs.map((i) => i.name);
-    const unit: PartUnit = { kind: "part", part: "", inputs, outputs: this.info.outputs.map((o) => o.name), needs: [], askers: [], where: this.where, nodes: [], dead: [] };
-    const program: Program = { name: "", inputs, outputs, where: this.where, units: [unit], constants: new Map(), json: {} };
+    const unit: PartUnit = {
+      kind: "part",
+      part: "",
+      inputs,
+      outputs: this.info.outputs.map((o) => o.name),
+      needs: [],
+      askers: [],
+      where: this.where,
+      nodes: [],
+      dead: [],
+    };
+    const program: Program = {
+      name: "",
+      inputs,
+      outputs,
+      where: this.where,
+      units: [unit],
+      constants: new Map(),
+      json: {},
+    };
     this.programs.set(key, program);
     return program;
   }
@@ -320,19 +524,41 @@ export class InferenceModel implements Library {
     return this.constants.get(weight)!;
   }
 
-  pythonNode(program: Program, unit: NodeUnit, values: ReadonlyMap<string, RunValue>): Promise<Map<string, RunValue>> {
+  pythonNode(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+  ): Promise<Map<string, RunValue>> {
     return this.compiling!.python.node(program, unit, values, this.engine);
   }
 
-  async compile(program: Program, unit: PartUnit, values: readonly RunValue[], done: () => number[], run: number): Promise<LoadedPlan | Unit[]> {
+  async compile(
+    program: Program,
+    unit: PartUnit,
+    values: readonly RunValue[],
+    done: () => number[],
+    run: number,
+  ): Promise<LoadedPlan | Unit[]> {
     if (!this.compiling) throw this.noPlan(unit, values);
     const { python } = this.compiling;
     for (;;) {
       const known = shapeBytes(unit, values, this.engine);
-      const reply = await python.part(program, unit, values, known, done(), run, `plan/${this.next}`);
+      const reply = await python.part(
+        program,
+        unit,
+        values,
+        known,
+        done(),
+        run,
+        `plan/${this.next}`,
+      );
       if ("program" in reply) {
         this.describe(reply.weights, new Map());
-        Object.assign(program, { units: reply.program.units, constants: reply.program.constants, json: reply.program.json });
+        Object.assign(program, {
+          units: reply.program.units,
+          constants: reply.program.constants,
+          json: reply.program.json,
+        });
         await this.learn(program);
         this.learned = true;
         return reply.rest;
@@ -341,37 +567,72 @@ export class InferenceModel implements Library {
       if (!("plan" in reply)) continue;
       this.next++;
       unit.askers = reply.askers;
-      const json = (program.json.units as Record<string, Json>[] | undefined)?.find((u) => u.part === unit.part);
+      const json = (program.json.units as Record<string, Json>[] | undefined)?.find(
+        (u) => u.part === unit.part,
+      );
       if (json) Object.assign(json, { needs: unit.needs, askers: unit.askers });
       this.describe(reply.weights, reply.files);
-      const knows = Object.fromEntries(unit.needs.map((i) => [unit.inputs[i]!, Array.from(known.get(unit.inputs[i]!)!, (b) => b.toString(16).padStart(2, "0")).join("")]));
-      const info = parsePlan(new Checker(this.where), { ...reply.plan, part: unit.part, known: knows }, "the plan", reply.files, this.described, new Map());
+      const knows = Object.fromEntries(
+        unit.needs.map((i) => [
+          unit.inputs[i]!,
+          Array.from(known.get(unit.inputs[i]!)!, (b) => b.toString(16).padStart(2, "0")).join(""),
+        ]),
+      );
+      const info = parsePlan(
+        new Checker(this.where),
+        { ...reply.plan, part: unit.part, known: knows },
+        "the plan",
+        reply.files,
+        this.described,
+        new Map(),
+      );
       const [data, notes] = [reply.files.get(info.file), reply.files.get(NOTES)];
       const loaded = await this.load(info, unit.inputs, data, notes, true);
       for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
-      this.made.push({ plan: info, data, notes, constant: (name) => {
-        const { address, bytes } = this.weights.address(name);
-        return this.engine.bytes(address, bytes).slice();
-      } });
+      this.made.push({
+        plan: info,
+        data,
+        notes,
+        constant: (name) => {
+          const { address, bytes } = this.weights.address(name);
+          return this.engine.bytes(address, bytes).slice();
+        },
+      });
       return loaded;
     }
   }
 
   private noPlan(unit: PartUnit, values: readonly RunValue[]): InputError {
-    const made = this.part(unit.part).plans.map(({ info }) => [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "));
-    return new InputError(`there is no plan for ${unit.inputs.map((n, i) => `${n} ${String(values[i]).replace("[", " [")}`).join("; ")}`, this.where,
-      `The package was built for ${made.join(" or ")}: feed such tensors, build it with more --dims, or give the page the .onnx file.`);
+    const made = this.part(unit.part).plans.map(({ info }) =>
+      [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "),
+    );
+    return new InputError(
+      `there is no plan for ${unit.inputs.map((n, i) => `${n} ${String(values[i]).replace("[", " [")}`).join("; ")}`,
+      this.where,
+      `The package was built for ${made.join(" or ")}: feed such tensors, build it with more ` +
+        "--dims, or give the page the .onnx file.",
+    );
   }
 
-  /** Takes note of a program; what it needs of the model's weights is brought into memory, for good. */
+  /**
+   * Takes note of a program; what it needs of the model's weights is brought into memory, for good.
+   */
   private async learn(program: Program): Promise<void> {
     for (const constant of program.constants.values()) {
       if (!("weight" in constant) || this.constants.has(constant.weight)) continue;
       const { weight: name, dtype, shape } = constant;
       const described = this.described.get(name);
-      if (!described || described.bytes < byteSize(dtype, shape)) throw new PackageError(`its program needs the weight '${name}', which is missing or too short`, this.where, "Clear the site's data.");
+      if (!described || described.bytes < byteSize(dtype, shape))
+        throw new PackageError(
+          `its program needs the weight '${name}', which is missing or too short`,
+          this.where,
+          "Clear the site's data.",
+        );
       if (!this.weights.has(name)) await this.fill(new Map([[name, described]]));
-      this.constants.set(name, new NumberTensor(dtype, shape, undefined, this.weights.address(name).address));
+      this.constants.set(
+        name,
+        new NumberTensor(dtype, shape, undefined, this.weights.address(name).address),
+      );
     }
     this.programs.set(keyOf(program), program);
   }
@@ -382,17 +643,27 @@ export class InferenceModel implements Library {
       this.described.set(w.name, w);
       if (w.file !== CONSTANTS || this.weights.has(w.name)) continue;
       this.weights.add({ weights: new Map([[w.name, w]]) });
-      this.engine.bytes(this.weights.address(w.name).address, w.bytes).set(sent.get(CONSTANTS)!.subarray(w.offset, w.offset + w.bytes));
+      this.engine
+        .bytes(this.weights.address(w.name).address, w.bytes)
+        .set(sent.get(CONSTANTS)!.subarray(w.offset, w.offset + w.bytes));
     }
   }
 
-  /** Takes memory for weights and copies them there from the model's files: each file is read once, in order. */
+  /**
+   * Takes memory for weights and copies them there from the model's files: each file is read once,
+   * in order.
+   */
   private async fill(wanted: Map<string, Weight>): Promise<void> {
     this.weights.add({ weights: wanted });
     try {
       for (const [file, extents] of this.weights.extents({ weights: wanted })) {
         const blob = await this.compiling?.files.blob(file);
-        if (!blob) throw new EngineError(`weights lie in '${file}', which is not there`, this.where, "This is a mistake in Edgewise; please report it.");
+        if (!blob)
+          throw new EngineError(
+            `weights lie in '${file}', which is not there`,
+            this.where,
+            "This is a mistake in Edgewise; please report it.",
+          );
         await gather(blob, extents, file);
       }
     } catch (e) {
@@ -401,22 +672,53 @@ export class InferenceModel implements Library {
     }
   }
 
-  /** `release`: lets go of weights that no run reads and that the model's files still have; a package's only with its last plan, since nobody could read them again. */
-  private async load(info: InferencePlan, inputs: readonly string[], data: Uint8Array | undefined, notes: Uint8Array | undefined, release: boolean): Promise<LoadedPlan> {
+  /**
+   * `release`: lets go of weights that no run reads and that the model's files still have; a
+   * package's only with its last plan, since nobody could read them again.
+   */
+  private async load(
+    info: InferencePlan,
+    inputs: readonly string[],
+    data: Uint8Array | undefined,
+    notes: Uint8Array | undefined,
+    release: boolean,
+  ): Promise<LoadedPlan> {
     const { engine, weights } = this;
     const where = `${this.where}, ${info.file}`;
     const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
-    if (!info.file || !data) return { info, plan: undefined, where, inputs: [], outputs: [], numbers };
+    if (!info.file || !data)
+      return { info, plan: undefined, where, inputs: [], outputs: [], numbers };
     const plan = engine.loadPlan(data, where, info.file, notes);
     const loaded: LoadedPlan = { info, plan, where, ...slotsOf(info, inputs), numbers };
     try {
       const computes = !weights.hasComputed(info.slots);
-      const needed = Array.from(info.slots.entries()).filter(([slot, { kind }]) => kind === "weight" && (computes || engine.inRuns(plan, slot)));
-      const gone = needed.filter(([, { name }]) => !weights.has(name)).map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
+      const needed = Array.from(info.slots.entries()).filter(
+        ([slot, { kind }]) => kind === "weight" && (computes || engine.inRuns(plan, slot)),
+      );
+      const gone = needed
+        .filter(([, { name }]) => !weights.has(name))
+        .map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
       if (gone.length) await this.fill(new Map(gone));
-      for (const [slot, { name }] of needed) engine.bind(plan, slot, weights.address(name).address, weights.address(name).bytes, `${where}, slot '${name}'`);
-      const others = Array.from(this.parts.values(), (p) => p.plans).flat().flatMap((one) => (one.plan === undefined ? [] : [{ plan: one.plan, slots: one.info.slots, where: one.where }]));
-      weights.compute([{ plan, slots: info.slots, where }, ...others], release, (name) => this.constants.has(name) || this.described.get(name)?.file === CONSTANTS);
+      for (const [slot, { name }] of needed)
+        engine.bind(
+          plan,
+          slot,
+          weights.address(name).address,
+          weights.address(name).bytes,
+          `${where}, slot '${name}'`,
+        );
+      const others = Array.from(this.parts.values(), (p) => p.plans)
+        .flat()
+        .flatMap((one) =>
+          one.plan === undefined
+            ? []
+            : [{ plan: one.plan, slots: one.info.slots, where: one.where }],
+        );
+      weights.compute(
+        [{ plan, slots: info.slots, where }, ...others],
+        release,
+        (name) => this.constants.has(name) || this.described.get(name)?.file === CONSTANTS,
+      );
     } catch (e) {
       this.release(loaded);
       throw e;
@@ -438,5 +740,9 @@ function keyOf({ json }: Program): string {
 }
 
 function fail(name: string, has: readonly ValueInfo[]): never {
-  throw new InputError("the model has no such output", `fetch '${name}'`, `It has ${has.map((o) => o.name).join(", ")}.`);
+  throw new InputError(
+    "the model has no such output",
+    `fetch '${name}'`,
+    `It has ${has.map((o) => o.name).join(", ")}.`,
+  );
 }

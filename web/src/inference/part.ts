@@ -1,5 +1,6 @@
-// A part of a program: nodes that Python compiled together, with a plan for each set of shapes (and of numbers that shapes depend on) that
-// has come lately. A run with shapes that are known costs comparisons, the binding of what lies elsewhere than last time, and the kernels.
+// A part of a program: nodes that Python compiled together, with a plan for each set of shapes (and
+// of numbers that shapes depend on) that has come lately. A run with shapes that are known costs
+// comparisons, the binding of what lies elsewhere than last time, and the kernels.
 
 import type { Engine, Plan } from "../engine.ts";
 import { UnsupportedOp } from "../errors.ts";
@@ -12,20 +13,33 @@ import { NumberTensor, release, sameDims, type RunValue } from "./values.ts";
 /** Plans that a part has at once: those for the shapes that came lately. */
 export const MAX_PLANS = 16;
 
-/** A plan in the engine, or none where nothing is left to compute: its outputs are inputs and numbers. */
+/**
+ * A plan in the engine, or none where nothing is left to compute: its outputs are inputs and
+ * numbers.
+ */
 export interface LoadedPlan {
   readonly info: InferencePlan;
   readonly plan: Plan | undefined;
   readonly where: string;
   /** Slots that are bound in each run: what lies there, and the address that is bound now. */
   readonly inputs: { name: string; index: number; slot: number; bytes: number; bound: number }[];
-  readonly outputs: { names: { name: string; dtype: string; shape: number[] }[]; slot: number; bytes: number; bound: number }[];
+  readonly outputs: {
+    names: { name: string; dtype: string; shape: number[] }[];
+    slot: number;
+    bytes: number;
+    bound: number;
+  }[];
   /** Numbers that binding computed. */
   readonly numbers: { name: string; value: NumberTensor }[];
 }
 
 /** A plan with the shapes that it is for. */
-interface Variant { types: string[]; dims: (readonly number[])[]; known: { index: number; bytes: Uint8Array }[]; loaded: LoadedPlan }
+interface Variant {
+  types: string[];
+  dims: (readonly number[])[];
+  known: { index: number; bytes: Uint8Array }[];
+  loaded: LoadedPlan;
+}
 
 /** Brings a tensor into engine memory, where it is not there yet. */
 export type Place = (v: NumberTensor) => number;
@@ -35,12 +49,16 @@ export class Part {
   /** The latest first. */
   private readonly variants: Variant[] = [];
 
-  /** Puts a plan first. The plans that are too many now are given back; who holds them frees them. */
+  /**
+   * Puts a plan first. The plans that are too many now are given back; who holds them frees them.
+   */
   add(inputs: readonly string[], loaded: LoadedPlan): LoadedPlan[] {
     const { info } = loaded;
     this.variants.unshift({
-      types: inputs.map((n) => info.inputs.get(n)!.dtype), dims: inputs.map((n) => info.inputs.get(n)!.shape),
-      known: Array.from(info.known, ([n, bytes]) => ({ index: inputs.indexOf(n), bytes })), loaded,
+      types: inputs.map((n) => info.inputs.get(n)!.dtype),
+      dims: inputs.map((n) => info.inputs.get(n)!.shape),
+      known: Array.from(info.known, ([n, bytes]) => ({ index: inputs.indexOf(n), bytes })),
+      loaded,
     });
     return this.variants.splice(MAX_PLANS).map((v) => v.loaded);
   }
@@ -61,7 +79,12 @@ export class Part {
     return undefined;
   }
 
-  private fits({ types, dims, known }: Variant, { needs }: PartUnit, values: readonly RunValue[], engine: Engine): boolean {
+  private fits(
+    { types, dims, known }: Variant,
+    { needs }: PartUnit,
+    values: readonly RunValue[],
+    engine: Engine,
+  ): boolean {
     if (known.length !== needs.length) return false;
     for (let i = 0; i < types.length; i++) {
       const v = values[i]!;
@@ -77,17 +100,37 @@ export class Part {
 }
 
 /** Bytes of the inputs that shapes depend on. @throws UnsupportedOp: they are too many */
-export function shapeBytes(unit: PartUnit, values: readonly RunValue[], engine: Engine): Map<string, Uint8Array<ArrayBuffer>> {
-  return new Map(unit.needs.map((i) => {
-    const v = values[i]!;
-    if (v.kind !== "tensor") return [unit.inputs[i]!, new Uint8Array(0)];
-    if (v.count > MAX_SHAPE_NUMBERS) throw new UnsupportedOp(`a shape depends on its ${v.count} numbers`, `value '${unit.inputs[i]!}'`, "Check what is fed; if it is right, report this model.");
-    return [unit.inputs[i]!, v.read(engine).slice()];
-  }));
+export function shapeBytes(
+  unit: PartUnit,
+  values: readonly RunValue[],
+  engine: Engine,
+): Map<string, Uint8Array<ArrayBuffer>> {
+  return new Map(
+    unit.needs.map((i) => {
+      const v = values[i]!;
+      if (v.kind !== "tensor") return [unit.inputs[i]!, new Uint8Array(0)];
+      if (v.count > MAX_SHAPE_NUMBERS)
+        throw new UnsupportedOp(
+          `a shape depends on its ${v.count} numbers`,
+          `value '${unit.inputs[i]!}'`,
+          "Check what is fed; if it is right, report this model.",
+        );
+      return [unit.inputs[i]!, v.read(engine).slice()];
+    }),
+  );
 }
 
 /** Runs a plan; `set` gets its outputs, one reference each. */
-export function runPlan(engine: Engine, pool: Pool, loaded: LoadedPlan, unit: PartUnit, values: readonly RunValue[], place: Place, seed: () => NumberTensor, set: (name: string, v: RunValue) => void): void {
+export function runPlan(
+  engine: Engine,
+  pool: Pool,
+  loaded: LoadedPlan,
+  unit: PartUnit,
+  values: readonly RunValue[],
+  place: Place,
+  seed: () => NumberTensor,
+  set: (name: string, v: RunValue) => void,
+): void {
   const { plan, info } = loaded;
   for (const [name, source] of info.passed) {
     const v = values[unit.inputs.indexOf(source)]!;
@@ -105,7 +148,8 @@ export function runPlan(engine: Engine, pool: Pool, loaded: LoadedPlan, unit: Pa
     const address = place(tensor);
     const { room } = tensor;
     if (input.bound !== address || room < input.bytes) {
-      engine.bind(plan, input.slot, address, room, loaded.where); // refuses memory below the slot's size
+      // refuses memory below the slot's size
+      engine.bind(plan, input.slot, address, room, loaded.where);
       input.bound = address;
     }
   }
@@ -127,12 +171,30 @@ export function runPlan(engine: Engine, pool: Pool, loaded: LoadedPlan, unit: Pa
 }
 
 /** What a plan's slots are for. */
-export function slotsOf(info: InferencePlan, inputs: readonly string[]): Pick<LoadedPlan, "inputs" | "outputs"> {
+export function slotsOf(
+  info: InferencePlan,
+  inputs: readonly string[],
+): Pick<LoadedPlan, "inputs" | "outputs"> {
   const ins: LoadedPlan["inputs"] = [];
   const outs: LoadedPlan["outputs"] = [];
   info.slots.forEach(({ name, kind, bytes }, slot) => {
-    if (kind === "input") ins.push({ name, index: name === info.seed ? -1 : inputs.indexOf(name), slot, bytes, bound: 0 });
-    if (kind === "output") outs.push({ names: [...info.outputs].filter(([, o]) => o.slot === name).map(([n, { dtype, shape }]) => ({ name: n, dtype, shape })), slot, bytes, bound: 0 });
+    if (kind === "input")
+      ins.push({
+        name,
+        index: name === info.seed ? -1 : inputs.indexOf(name),
+        slot,
+        bytes,
+        bound: 0,
+      });
+    if (kind === "output")
+      outs.push({
+        names: [...info.outputs]
+          .filter(([, o]) => o.slot === name)
+          .map(([n, { dtype, shape }]) => ({ name: n, dtype, shape })),
+        slot,
+        bytes,
+        bound: 0,
+      });
   });
   return { inputs: ins, outputs: outs };
 }

@@ -1,5 +1,6 @@
-// Python as the compiler of one model: programs, plans of their parts, and now and then one node. python/edgewise/session/page.py is the
-// other end. It is started by the first question that nothing else answers.
+// Python as the compiler of one model: programs, plans of their parts, and now and then one node.
+// python/edgewise/session/page.py is the other end. It is started by the first question that
+// nothing else answers.
 
 import { Checker, type Json, type Weight } from "../checker.ts";
 import { EngineError } from "../errors.ts";
@@ -7,20 +8,46 @@ import { MissingFile } from "../pyodide.ts";
 import type { Compiled } from "../compiler.ts";
 import type { ModelFiles } from "./files.ts";
 import { parseInference, type ValueInfo } from "./manifest.ts";
-import { parseProgram, parseUnits, type NodeUnit, type PartUnit, type Program, type Unit } from "./program.ts";
-import { NumberTensor, Nothing, OnnxMap, Sequence, StringTensor, toHex, type Reader, type RunValue } from "./values.ts";
+import {
+  parseProgram,
+  parseUnits,
+  type NodeUnit,
+  type PartUnit,
+  type Program,
+  type Unit,
+} from "./program.ts";
+import {
+  NumberTensor,
+  Nothing,
+  OnnxMap,
+  Sequence,
+  StringTensor,
+  toHex,
+  type Reader,
+  type RunValue,
+} from "./values.ts";
 
 /** What compiles: Pyodide in a worker, or in tests another Python. */
 export interface PythonHost {
   /** Whether it can still answer. */
   readonly alive: boolean;
-  compile(files: Map<string, Blob>, options: Record<string, unknown>, onStage: () => void): Promise<Compiled>;
+  compile(
+    files: Map<string, Blob>,
+    options: Record<string, unknown>,
+    onStage: () => void,
+  ): Promise<Compiled>;
   end(): void;
 }
 
 /** What Python says of a part. */
 export type PartReply =
-  | { plan: Record<string, Json>; needs: number[]; askers: number[]; weights: Weight[]; files: Map<string, Uint8Array<ArrayBuffer>> }
+  | {
+      plan: Record<string, Json>;
+      needs: number[];
+      askers: number[];
+      weights: Weight[];
+      files: Map<string, Uint8Array<ArrayBuffer>>;
+    }
   | { needs: number[] }
   | { program: Program; rest: Unit[]; weights: Weight[] };
 
@@ -33,7 +60,11 @@ export class Python {
   private readonly checker: Checker;
 
   /** @param kept descriptions of programs that an earlier visit knew */
-  constructor(private readonly start: () => PythonHost, private readonly files: ModelFiles, private readonly kept: () => Record<string, Json>[] = () => []) {
+  constructor(
+    private readonly start: () => PythonHost,
+    private readonly files: ModelFiles,
+    private readonly kept: () => Record<string, Json>[] = () => [],
+  ) {
     this.checker = new Checker(files.name);
   }
 
@@ -51,8 +82,19 @@ export class Python {
     await files.blob(files.name);
     for (;;) {
       try {
-        const { manifest } = await host.compile(new Map(files.blobs), { of: "inference", call: "open", model_file: files.name, kept: this.kept() }, () => undefined);
-        const { inputs, outputs } = parseInference(this.checker, { ...(JSON.parse(manifest) as object), plans: [] }, new Map(), new Map(), new Map(), true);
+        const { manifest } = await host.compile(
+          new Map(files.blobs),
+          { of: "inference", call: "open", model_file: files.name, kept: this.kept() },
+          () => undefined,
+        );
+        const { inputs, outputs } = parseInference(
+          this.checker,
+          { ...(JSON.parse(manifest) as object), plans: [] },
+          new Map(),
+          new Map(),
+          new Map(),
+          true,
+        );
         return { inputs, outputs };
       } catch (e) {
         if (!(e instanceof MissingFile)) throw e;
@@ -67,7 +109,10 @@ export class Python {
     this.host = this.opening = undefined;
   }
 
-  private async ask(options: Record<string, unknown>, files = new Map<string, Blob>()): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
+  private async ask(
+    options: Record<string, unknown>,
+    files = new Map<string, Blob>(),
+  ): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
     await this.open();
     const host = this.host!;
     let answer: Compiled;
@@ -86,40 +131,101 @@ export class Python {
   async program(origin: Record<string, unknown>): Promise<{ program: Program; weights: Weight[] }> {
     const { reply } = await this.ask({ call: "program", origin });
     const { weights, ...json } = reply;
-    return { program: parseProgram(this.checker, json, "a program"), weights: weights as unknown as Weight[] };
+    return {
+      program: parseProgram(this.checker, json, "a program"),
+      weights: weights as unknown as Weight[],
+    };
   }
 
-  /** A plan of a part. `done`: indices of nodes that this run has computed; `run`: its number; `file`: the plan's name. */
-  async part(program: Program, unit: PartUnit, values: readonly RunValue[], known: ReadonlyMap<string, Uint8Array>, done: number[], run: number, file: string): Promise<PartReply> {
-    const described = Object.fromEntries(unit.inputs.map((name, i) => {
-      const v = values[i]!;
-      const bytes = known.get(name);
-      return [name, v.kind === "tensor" ? [v.type, v.dims, ...(bytes ? [toHex(bytes)] : [])] : null];
-    }));
-    const { reply, files } = await this.ask({ call: "part", program: program.name, part: unit.part, values: described, done, run, file });
+  /**
+   * A plan of a part. `done`: indices of nodes that this run has computed; `run`: its number;
+   * `file`: the plan's name.
+   */
+  async part(
+    program: Program,
+    unit: PartUnit,
+    values: readonly RunValue[],
+    known: ReadonlyMap<string, Uint8Array>,
+    done: number[],
+    run: number,
+    file: string,
+  ): Promise<PartReply> {
+    const described = Object.fromEntries(
+      unit.inputs.map((name, i) => {
+        const v = values[i]!;
+        const bytes = known.get(name);
+        return [
+          name,
+          v.kind === "tensor" ? [v.type, v.dims, ...(bytes ? [toHex(bytes)] : [])] : null,
+        ];
+      }),
+    );
+    const { reply, files } = await this.ask({
+      call: "part",
+      program: program.name,
+      part: unit.part,
+      values: described,
+      done,
+      run,
+      file,
+    });
     const weights = (reply.weights ?? []) as unknown as Weight[];
-    if (reply.split) return { program: parseProgram(this.checker, reply.split, "a program"), rest: parseUnits(this.checker, reply.rest, "the rest"), weights };
+    if (reply.split)
+      return {
+        program: parseProgram(this.checker, reply.split, "a program"),
+        rest: parseUnits(this.checker, reply.rest, "the rest"),
+        weights,
+      };
     const needs = reply.needs as number[];
     if (!reply.plan) return { needs };
-    return { plan: reply.plan as Record<string, Json>, needs, askers: reply.askers as number[], weights, files };
+    return {
+      plan: reply.plan as Record<string, Json>,
+      needs,
+      askers: reply.askers as number[],
+      weights,
+      files,
+    };
   }
 
   /** One node that this side has no function for. `values`: what it reads. */
-  async node(program: Program, unit: NodeUnit, values: ReadonlyMap<string, RunValue>, engine: Reader): Promise<Map<string, RunValue>> {
+  async node(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+    engine: Reader,
+  ): Promise<Map<string, RunValue>> {
     const blobs = new Map<string, Blob>();
-    const described = Object.fromEntries(Array.from(values, ([name, v]) => [name, encoded(v, blobs, engine)]));
-    const { reply, files } = await this.ask({ call: "node", program: program.name, node: unit.nodes[0], values: described }, blobs);
-    return new Map(Object.entries(reply.outputs as Record<string, Json>).map(([name, v]) => [name, decoded(v, files)]));
+    const described = Object.fromEntries(
+      Array.from(values, ([name, v]) => [name, encoded(v, blobs, engine)]),
+    );
+    const { reply, files } = await this.ask(
+      { call: "node", program: program.name, node: unit.nodes[0], values: described },
+      blobs,
+    );
+    return new Map(
+      Object.entries(reply.outputs as Record<string, Json>).map(([name, v]) => [
+        name,
+        decoded(v, files),
+      ]),
+    );
   }
 }
 
 /** A value as page.py's `_decoded` reads it. */
 function encoded(v: RunValue, blobs: Map<string, Blob>, engine: Reader): unknown {
   switch (v.kind) {
-    case "nothing": return null;
-    case "strings": return { strings: v.strings, shape: v.dims };
-    case "sequence": return { sequence: v.items.map((x) => encoded(x, blobs, engine)) };
-    case "map": return { map: Array.from(v.entries, ([k, x]) => [String(k), typeof x === "bigint" ? String(x) : x]), key: v.key, value: v.value };
+    case "nothing":
+      return null;
+    case "strings":
+      return { strings: v.strings, shape: v.dims };
+    case "sequence":
+      return { sequence: v.items.map((x) => encoded(x, blobs, engine)) };
+    case "map":
+      return {
+        map: Array.from(v.entries, ([k, x]) => [String(k), typeof x === "bigint" ? String(x) : x]),
+        key: v.key,
+        value: v.value,
+      };
     default: {
       const bytes = v.read(engine);
       const file = bytes.length ? String(blobs.size) : null;
@@ -131,11 +237,24 @@ function encoded(v: RunValue, blobs: Map<string, Blob>, engine: Reader): unknown
 
 function decoded(json: Json, files: Map<string, Uint8Array<ArrayBuffer>>): RunValue {
   if (json === null) return new Nothing();
-  const v = json as { tensor?: [string, number[], string | null]; strings?: string[]; shape?: number[]; sequence?: Json[]; map?: [string, string][]; key?: string; value?: string };
+  const v = json as {
+    tensor?: [string, number[], string | null];
+    strings?: string[];
+    shape?: number[];
+    sequence?: Json[];
+    map?: [string, string][];
+    key?: string;
+    value?: string;
+  };
   if (v.tensor) {
     const [type, dims, file] = v.tensor;
     const data = file === null ? new Uint8Array(0) : files.get(file);
-    if (!data) throw new EngineError("Python's answer lacks bytes", "", "This is a mistake in Edgewise; please report it.");
+    if (!data)
+      throw new EngineError(
+        "Python's answer lacks bytes",
+        "",
+        "This is a mistake in Edgewise; please report it.",
+      );
     return new NumberTensor(type, dims, data);
   }
   if (v.strings) return new StringTensor(v.shape!, v.strings);
@@ -145,6 +264,21 @@ function decoded(json: Json, files: Map<string, Uint8Array<ArrayBuffer>>): RunVa
     for (const x of items) x.refs--; // the sequence's are the only references
     return s;
   }
-  const number = (x: string): string | number | bigint => (v.value === "string" ? x : /^b?float/.test(v.value!) ? (x === "nan" ? NaN : x === "inf" ? Infinity : x === "-inf" ? -Infinity : Number(x)) : BigInt(x));
-  return new OnnxMap(new Map(v.map!.map(([k, x]) => [v.key === "string" ? k : BigInt(k), number(x)])), v.key!, v.value!);
+  const number = (x: string): string | number | bigint =>
+    v.value === "string"
+      ? x
+      : /^b?float/.test(v.value!)
+        ? x === "nan"
+          ? NaN
+          : x === "inf"
+            ? Infinity
+            : x === "-inf"
+              ? -Infinity
+              : Number(x)
+        : BigInt(x);
+  return new OnnxMap(
+    new Map(v.map!.map(([k, x]) => [v.key === "string" ? k : BigInt(k), number(x)])),
+    v.key!,
+    v.value!,
+  );
 }

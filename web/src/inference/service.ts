@@ -1,4 +1,5 @@
-// An InferenceSession's end in the worker (or, with `proxy: false`, in the page itself): one model, whose runs take turns.
+// An InferenceSession's end in the worker (or, with `proxy: false`, in the page itself): one model,
+// whose runs take turns.
 
 import type { Engine } from "../engine.ts";
 import { Aborted, InputError } from "../errors.ts";
@@ -7,10 +8,15 @@ import { InferenceModel, type OpenInfo, type OpenRequest, type RunRequest } from
 import type { WireValue } from "./wire.ts";
 
 /** What ends a run: `aborted` is looked at between parts and rounds of loops. */
-export interface Ending { readonly aborted: boolean }
+export interface Ending {
+  readonly aborted: boolean;
+}
 
 /** What a call gives, and the buffers of it that may move to the page. */
-export interface Answer<T> { value: T; transfer: Transferable[] }
+export interface Answer<T> {
+  value: T;
+  transfer: Transferable[];
+}
 
 /** One session. */
 export class InferenceService {
@@ -40,7 +46,8 @@ export class InferenceService {
   run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<WireValue[]>> {
     const work = async (): Promise<Answer<WireValue[]>> => {
       this.model?.keepCopies(request.feeds);
-      if (ending.aborted) throw new Aborted("the run was stopped by its signal before it began", "", "");
+      if (ending.aborted)
+        throw new Aborted("the run was stopped by its signal before it began", "", "");
       const transfer: Transferable[] = [];
       return { value: await this.opened().run(request, transfer, ending, warn), transfer };
     };
@@ -50,7 +57,14 @@ export class InferenceService {
   /** After everything that was asked for before; at once where that is done. */
   private inTurn<T>(work: () => Promise<T>): Promise<T> {
     const mine = this.last ? this.last.then(work) : work();
-    const settled: Promise<void> = mine.then(() => undefined, () => undefined).then(() => { if (this.last === settled) this.last = undefined; });
+    const settled: Promise<void> = mine
+      .then(
+        () => undefined,
+        () => undefined,
+      )
+      .then(() => {
+        if (this.last === settled) this.last = undefined;
+      });
     this.last = settled;
     return mine;
   }
@@ -74,7 +88,8 @@ export class InferenceService {
   }
 
   private opened(): InferenceModel {
-    if (!this.model) throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
+    if (!this.model)
+      throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
     return this.model;
   }
 }

@@ -1,6 +1,7 @@
-// What a run has in its hands between plans: tensors in engine memory or as bytes, tensors of strings, sequences, maps, optionals without
-// a value. The counterpart of python/edgewise/ops/values.py. All are immutable; engine memory is given back when its last value is
-// released: `retain` and `release` count references.
+// What a run has in its hands between plans: tensors in engine memory or as bytes, tensors of
+// strings, sequences, maps, optionals without a value. The counterpart of
+// python/edgewise/ops/values.py. All are immutable; engine memory is given back when its last value
+// is released: `retain` and `release` count references.
 
 import { ModelError } from "../errors.ts";
 import { ELEMENT_BITS } from "../gen/session.ts";
@@ -27,7 +28,9 @@ export function sameDims(a: readonly number[], b: readonly number[]): boolean {
 }
 
 /** Reads bytes of engine memory. */
-export interface Reader { bytes(address: number, length: number): Uint8Array<ArrayBuffer> }
+export interface Reader {
+  bytes(address: number, length: number): Uint8Array<ArrayBuffer>;
+}
 
 /** A tensor of numbers: bytes here (`data`), in engine memory (`address` unequal 0), or both. */
 export class NumberTensor {
@@ -35,8 +38,17 @@ export class NumberTensor {
   refs = 1;
   private list: number[] | undefined;
 
-  /** @param block what holds the memory at `address`; undefined where somebody else does, as of weights */
-  constructor(readonly type: string, readonly dims: readonly number[], public data: Uint8Array<ArrayBuffer> | undefined, public address = 0, public block: Block | undefined = undefined) {}
+  /**
+   * @param block what holds the memory at `address`; undefined where somebody else does, as of
+   *   weights
+   */
+  constructor(
+    readonly type: string,
+    readonly dims: readonly number[],
+    public data: Uint8Array<ArrayBuffer> | undefined,
+    public address = 0,
+    public block: Block | undefined = undefined,
+  ) {}
 
   /** Of numbers, which must fit the type; "bool" takes 0 and 1. */
   static of(type: string, dims: readonly number[], numbers: readonly number[]): NumberTensor {
@@ -45,11 +57,19 @@ export class NumberTensor {
     return t;
   }
 
-  get rank(): number { return this.dims.length; }
-  get count(): number { return elements(this.dims); }
-  get bytes(): number { return byteSize(this.type, this.dims); }
+  get rank(): number {
+    return this.dims.length;
+  }
+  get count(): number {
+    return elements(this.dims);
+  }
+  get bytes(): number {
+    return byteSize(this.type, this.dims);
+  }
 
-  /** Bytes of engine memory from `address` on that belong to it; of weights those of its elements. */
+  /**
+   * Bytes of engine memory from `address` on that belong to it; of weights those of its elements.
+   */
   get room(): number {
     const { block } = this;
     return block ? block.address + block.bytes - this.address : this.bytes;
@@ -70,7 +90,13 @@ export class NumberTensor {
   /** The same memory with other dims, which begin `offset` bytes into it and lie inside of it. */
   view(dims: readonly number[], offset = 0): NumberTensor {
     const bytes = byteSize(this.type, dims);
-    const t = new NumberTensor(this.type, dims, this.data?.subarray(offset, offset + bytes), this.address && this.address + offset, this.block);
+    const t = new NumberTensor(
+      this.type,
+      dims,
+      this.data?.subarray(offset, offset + bytes),
+      this.address && this.address + offset,
+      this.block,
+    );
     this.block?.retain();
     if (!offset && this.list && elements(dims) === this.count) t.list = this.list;
     return t;
@@ -80,7 +106,12 @@ export class NumberTensor {
   rows(where: string): NumberTensor[] {
     const dims = this.dims.slice(1);
     const bits = elements(dims) * ELEMENT_BITS[this.type]!;
-    if (bits % 8) throw new ModelError(`rows of ${String(this)} do not begin at whole bytes`, where, "Export the model with 8-bit elements.");
+    if (bits % 8)
+      throw new ModelError(
+        `rows of ${String(this)} do not begin at whole bytes`,
+        where,
+        "Export the model with 8-bit elements.",
+      );
     return Array.from({ length: this.dims[0]! }, (_, i) => this.view(dims, (i * bits) / 8));
   }
 
@@ -105,12 +136,22 @@ export class StringTensor {
   refs = 1;
   /** Ends the counting of its memory. */
   held: (() => void) | undefined;
-  constructor(readonly dims: readonly number[], readonly strings: readonly string[]) {}
-  get rank(): number { return this.dims.length; }
-  get count(): number { return this.strings.length; }
+  constructor(
+    readonly dims: readonly number[],
+    readonly strings: readonly string[],
+  ) {}
+  get rank(): number {
+    return this.dims.length;
+  }
+  get count(): number {
+    return this.strings.length;
+  }
   rows(): StringTensor[] {
     const step = elements(this.dims.slice(1));
-    return Array.from({ length: this.dims[0]! }, (_, i) => new StringTensor(this.dims.slice(1), this.strings.slice(i * step, (i + 1) * step)));
+    return Array.from(
+      { length: this.dims[0]! },
+      (_, i) => new StringTensor(this.dims.slice(1), this.strings.slice(i * step, (i + 1) * step)),
+    );
   }
   /** What it takes of the host's memory, about. */
   get hostBytes(): number {
@@ -121,10 +162,15 @@ export class StringTensor {
   freed(): void {
     this.held?.();
   }
-  toString(): string { return `string[${this.dims.join(", ")}]`; }
+  toString(): string {
+    return `string[${this.dims.join(", ")}]`;
+  }
 }
 
-/** The items that sequences share: each sees as many from the beginning as it has. One reference of each item. */
+/**
+ * The items that sequences share: each sees as many from the beginning as it has. One reference of
+ * each item.
+ */
 class SharedItems {
   /** Lengths of the sequences that share it, ascending; some of them are gone. */
   private readonly lengths: number[];
@@ -163,34 +209,49 @@ export class Sequence {
   }
 
   /** A list of its items; `at` and `length` copy none. */
-  get items(): RunValue[] { return this.shared.items.slice(0, this.length); }
+  get items(): RunValue[] {
+    return this.shared.items.slice(0, this.length);
+  }
 
   at(i: number): RunValue | undefined {
     return i < this.length ? this.shared.items[i] : undefined;
   }
 
-  /** The sequence with one item more at its end: in constant time, unless another was made longer before and is still there. */
+  /**
+   * The sequence with one item more at its end: in constant time, unless another was made longer
+   * before and is still there.
+   */
   withLast(v: RunValue): Sequence {
     if (this.shared.items.length !== this.length) return new Sequence([...this.items, v]);
     this.shared.append(v);
     return new Sequence(this.shared);
   }
 
-  get hostBytes(): number { return REFERENCE_BYTES * this.length; }
+  get hostBytes(): number {
+    return REFERENCE_BYTES * this.length;
+  }
   freed(): void {
     this.held?.();
     this.shared.leave(this.length);
   }
-  toString(): string { return `a sequence of ${this.length}`; }
+  toString(): string {
+    return `a sequence of ${this.length}`;
+  }
 }
 
 /** A map of ONNX-ML: integers (as bigint) or strings to numbers, integers (bigint) or strings. */
 export class OnnxMap {
   readonly kind = "map";
   refs = 1;
-  constructor(readonly entries: ReadonlyMap<string | bigint, string | number | bigint>, readonly key: string, readonly value: string) {}
+  constructor(
+    readonly entries: ReadonlyMap<string | bigint, string | number | bigint>,
+    readonly key: string,
+    readonly value: string,
+  ) {}
   freed(): void {}
-  toString(): string { return `a map of ${this.entries.size}`; }
+  toString(): string {
+    return `a map of ${this.entries.size}`;
+  }
 }
 
 /** An optional without a value. One with a value is that value. */
@@ -198,7 +259,9 @@ export class Nothing {
   readonly kind = "nothing";
   refs = 1;
   freed(): void {}
-  toString(): string { return "an optional without a value"; }
+  toString(): string {
+    return "an optional without a value";
+  }
 }
 
 export type RunValue = NumberTensor | StringTensor | Sequence | OnnxMap | Nothing;
@@ -217,22 +280,46 @@ export function release(v: RunValue): void {
 /** A float16's number, from its bits. */
 function fromHalf(bits: number): number {
   const [sign, e, m] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
-  return sign * (e === 31 ? (m ? NaN : Infinity) : e ? 2 ** (e - 15) * (1 + m / 1024) : 2 ** -24 * m);
+  return (
+    sign * (e === 31 ? (m ? NaN : Infinity) : e ? 2 ** (e - 15) * (1 + m / 1024) : 2 ** -24 * m)
+  );
 }
 
 /** Typed array of the types that JavaScript has one for. */
-const ARRAYS: Readonly<Record<string, (b: ArrayBuffer, at: number, n: number) => ArrayLike<number | bigint>>> = {
-  float32: (b, at, n) => new Float32Array(b, at, n), float64: (b, at, n) => new Float64Array(b, at, n),
-  int64: (b, at, n) => new BigInt64Array(b, at, n), uint64: (b, at, n) => new BigUint64Array(b, at, n),
-  int32: (b, at, n) => new Int32Array(b, at, n), uint32: (b, at, n) => new Uint32Array(b, at, n),
-  int16: (b, at, n) => new Int16Array(b, at, n), uint16: (b, at, n) => new Uint16Array(b, at, n), float16: (b, at, n) => new Uint16Array(b, at, n), bfloat16: (b, at, n) => new Uint16Array(b, at, n),
-  int8: (b, at, n) => new Int8Array(b, at, n), uint8: (b, at, n) => new Uint8Array(b, at, n), bool: (b, at, n) => new Uint8Array(b, at, n),
+const ARRAYS: Readonly<
+  Record<string, (b: ArrayBuffer, at: number, n: number) => ArrayLike<number | bigint>>
+> = {
+  float32: (b, at, n) => new Float32Array(b, at, n),
+  float64: (b, at, n) => new Float64Array(b, at, n),
+  int64: (b, at, n) => new BigInt64Array(b, at, n),
+  uint64: (b, at, n) => new BigUint64Array(b, at, n),
+  int32: (b, at, n) => new Int32Array(b, at, n),
+  uint32: (b, at, n) => new Uint32Array(b, at, n),
+  int16: (b, at, n) => new Int16Array(b, at, n),
+  uint16: (b, at, n) => new Uint16Array(b, at, n),
+  float16: (b, at, n) => new Uint16Array(b, at, n),
+  bfloat16: (b, at, n) => new Uint16Array(b, at, n),
+  int8: (b, at, n) => new Int8Array(b, at, n),
+  uint8: (b, at, n) => new Uint8Array(b, at, n),
+  bool: (b, at, n) => new Uint8Array(b, at, n),
 };
 
-/** Elements as they lie in a typed array: int64 and uint64 as bigint, halves as bits. @throws ModelError: of a type that is only stored */
-export function typed(type: string, bytes: Uint8Array<ArrayBuffer>, count: number): ArrayLike<number | bigint> {
+/**
+ * Elements as they lie in a typed array: int64 and uint64 as bigint, halves as bits. @throws
+ * ModelError: of a type that is only stored
+ */
+export function typed(
+  type: string,
+  bytes: Uint8Array<ArrayBuffer>,
+  count: number,
+): ArrayLike<number | bigint> {
   const make = ARRAYS[type];
-  if (!make) throw new ModelError(`the numbers of a tensor of type ${type} are needed`, "", "Export the model with standard element types.");
+  if (!make)
+    throw new ModelError(
+      `the numbers of a tensor of type ${type} are needed`,
+      "",
+      "Export the model with standard element types.",
+    );
   const size = ELEMENT_BITS[type]! / 8;
   const at = bytes.byteOffset % size ? bytes.slice() : bytes;
   return make(at.buffer, at.byteOffset, count);
@@ -241,24 +328,44 @@ export function typed(type: string, bytes: Uint8Array<ArrayBuffer>, count: numbe
 function unpacked(type: string, bytes: Uint8Array<ArrayBuffer>, count: number): number[] {
   const raw = typed(type, bytes, count);
   if (type === "float16") return Array.from(raw, (x) => fromHalf(Number(x)));
-  if (type === "bfloat16") return Array.from(typed("float32", new Uint8Array(Uint32Array.from(raw, (x) => Number(x) << 16).buffer), count), Number);
+  if (type === "bfloat16")
+    return Array.from(
+      typed("float32", new Uint8Array(Uint32Array.from(raw, (x) => Number(x) << 16).buffer), count),
+      Number,
+    );
   return Array.from(raw, Number);
 }
 
 /** Bytes of numbers. @throws ModelError: of a type that pages do not write */
 export function packed(type: string, numbers: readonly number[]): Uint8Array<ArrayBuffer> {
   switch (type) {
-    case "float32": return new Uint8Array(Float32Array.from(numbers).buffer);
-    case "float64": return new Uint8Array(Float64Array.from(numbers).buffer);
-    case "int64": return new Uint8Array(BigInt64Array.from(numbers, BigInt).buffer);
-    case "uint64": return new Uint8Array(BigUint64Array.from(numbers, BigInt).buffer);
-    case "int32": return new Uint8Array(Int32Array.from(numbers).buffer);
-    case "uint32": return new Uint8Array(Uint32Array.from(numbers).buffer);
-    case "int16": return new Uint8Array(Int16Array.from(numbers).buffer);
-    case "uint16": return new Uint8Array(Uint16Array.from(numbers).buffer);
-    case "int8": return new Uint8Array(Int8Array.from(numbers).buffer);
-    case "uint8": case "bool": return Uint8Array.from(numbers);
-    default: throw new ModelError(`numbers are to become a tensor of type ${type}`, "", "Export the model with standard element types.");
+    case "float32":
+      return new Uint8Array(Float32Array.from(numbers).buffer);
+    case "float64":
+      return new Uint8Array(Float64Array.from(numbers).buffer);
+    case "int64":
+      return new Uint8Array(BigInt64Array.from(numbers, BigInt).buffer);
+    case "uint64":
+      return new Uint8Array(BigUint64Array.from(numbers, BigInt).buffer);
+    case "int32":
+      return new Uint8Array(Int32Array.from(numbers).buffer);
+    case "uint32":
+      return new Uint8Array(Uint32Array.from(numbers).buffer);
+    case "int16":
+      return new Uint8Array(Int16Array.from(numbers).buffer);
+    case "uint16":
+      return new Uint8Array(Uint16Array.from(numbers).buffer);
+    case "int8":
+      return new Uint8Array(Int8Array.from(numbers).buffer);
+    case "uint8":
+    case "bool":
+      return Uint8Array.from(numbers);
+    default:
+      throw new ModelError(
+        `numbers are to become a tensor of type ${type}`,
+        "",
+        "Export the model with standard element types.",
+      );
   }
 }
 

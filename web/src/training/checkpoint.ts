@@ -1,17 +1,27 @@
-// Training runs in the browser's private files (OPFS). A run has two files, and each save goes over the older one: whenever the tab is
-// killed, the other is whole. A file is a safetensors file whose metadata says which save it is of and what all of its bytes add up to, the
-// header's with zeros in the place of the sum.
+// Training runs in the browser's private files (OPFS). A run has two files, and each save goes over
+// the older one: whenever the tab is killed, the other is whole. A file is a safetensors file whose
+// metadata says which save it is of and what all of its bytes add up to, the header's with zeros in
+// the place of the sum.
 
 import { InputError, StorageError } from "../errors.ts";
 import { BlobReader } from "../blobs.ts";
-import { fileIn, filesIn, folder, openFolder, removeFrom, syncHandle, type SyncHandle } from "../opfs.ts";
+import {
+  fileIn,
+  filesIn,
+  folder,
+  openFolder,
+  removeFrom,
+  syncHandle,
+  type SyncHandle,
+} from "../opfs.ts";
 import { storageError } from "../storage.ts";
 import { readSafetensors, safetensorsHead, type Contents, type TensorInfo } from "./safetensors.ts";
 import { addFile, sumOfFile, Sum } from "./sum.ts";
 
 const FOLDER = "checkpoints";
 const FORMAT = "edgewise-run-2";
-const HEADLESS = "edgewise-run-1"; // of versions whose sum had the record and the tensors, but not the header: still read
+// of versions whose sum had the record and the tensors, but not the header: still read
+const HEADLESS = "edgewise-run-1";
 const CHUNK = 4 << 20;
 const SIDES = ["a", "b"] as const;
 
@@ -55,28 +65,61 @@ export interface RunRecord {
 }
 
 function checkName(name: unknown): asserts name is string {
-  if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name)) throw new InputError(`${JSON.stringify(name)?.slice(0, 120)} is no name for a checkpoint`, "checkpoint.name", "Give letters, digits, spaces, dots and dashes.");
+  if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name))
+    throw new InputError(
+      `${JSON.stringify(name)?.slice(0, 120)} is no name for a checkpoint`,
+      "checkpoint.name",
+      "Give letters, digits, spaces, dots and dashes.",
+    );
 }
 
 /** The sum of files of the format HEADLESS. */
 async function headlessSum(file: Blob, { tensors }: Contents, record: RunRecord): Promise<string> {
   const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
-  for (const { offset, bytes } of tensors.values()) await addFile(sum, file, offset, offset + bytes);
+  for (const { offset, bytes } of tensors.values())
+    await addFile(sum, file, offset, offset + bytes);
   return sum.hex();
 }
 
-interface Side { side: (typeof SIDES)[number]; file: File; generation: number; record: RunRecord; contents: Contents }
+interface Side {
+  side: (typeof SIDES)[number];
+  file: File;
+  generation: number;
+  record: RunRecord;
+  contents: Contents;
+}
 
 /** The sides of a checkpoint that are whole, the newest first. */
-async function sides(dir: FileSystemDirectoryHandle, name: string, verify: boolean): Promise<Side[]> {
+async function sides(
+  dir: FileSystemDirectoryHandle,
+  name: string,
+  verify: boolean,
+): Promise<Side[]> {
   const found: Side[] = [];
   for (const side of SIDES) {
     try {
       const file = await fileIn(dir, `${name}.${side}.safetensors`);
       const contents = await readSafetensors(file, name);
-      const head = JSON.parse(contents.metadata.edgewise ?? "null") as { format?: string; generation: number; sum: string; record: RunRecord } | null;
-      if ((head?.format !== FORMAT && head?.format !== HEADLESS) || !Number.isInteger(head.generation) || typeof head.record !== "object" || head.record === null) continue;
-      if (verify && !(head.format === FORMAT ? (await sumOfFile(file)).fits : (await headlessSum(file, contents, head.record)) === head.sum)) continue;
+      const head = JSON.parse(contents.metadata.edgewise ?? "null") as {
+        format?: string;
+        generation: number;
+        sum: string;
+        record: RunRecord;
+      } | null;
+      if (
+        (head?.format !== FORMAT && head?.format !== HEADLESS) ||
+        !Number.isInteger(head.generation) ||
+        typeof head.record !== "object" ||
+        head.record === null
+      )
+        continue;
+      if (
+        verify &&
+        !(head.format === FORMAT
+          ? (await sumOfFile(file)).fits
+          : (await headlessSum(file, contents, head.record)) === head.sum)
+      )
+        continue;
       found.push({ side, file, generation: head.generation, record: head.record, contents });
     } catch {
       // Not there, or cut off while it was written: the other side counts.
@@ -94,14 +137,22 @@ export class Checkpoint {
   }
 
   /** The newest whole save: its record, and each tensor's bytes. Undefined where there is none. */
-  async read(): Promise<{ record: RunRecord; contents: Contents; tensor(name: string): Promise<Uint8Array<ArrayBuffer>> } | undefined> {
+  async read(): Promise<
+    | {
+        record: RunRecord;
+        contents: Contents;
+        tensor(name: string): Promise<Uint8Array<ArrayBuffer>>;
+      }
+    | undefined
+  > {
     const dir = await folder(FOLDER, false);
     const [newest] = dir ? await sides(dir, this.name, true) : [];
     if (!newest) return undefined;
     const { file, contents, record } = newest;
     const reader = new BlobReader(file, this.name);
     return {
-      record, contents,
+      record,
+      contents,
       async tensor(name) {
         const t = contents.tensors.get(name)!;
         return reader.copy(t.offset, t.bytes);
@@ -114,7 +165,11 @@ export class Checkpoint {
    * @param bytes a tensor's bytes at present, not kept
    * @returns bytes written
    */
-  async write(record: RunRecord, tensors: Map<string, TensorInfo>, bytes: (name: string) => Uint8Array): Promise<number> {
+  async write(
+    record: RunRecord,
+    tensors: Map<string, TensorInfo>,
+    bytes: (name: string) => Uint8Array,
+  ): Promise<number> {
     let size = 0;
     for (const t of tensors.values()) size += t.bytes;
     let handle: SyncHandle | undefined;
@@ -122,17 +177,27 @@ export class Checkpoint {
       const dir = await openFolder(FOLDER);
       if (!this.next) {
         const [newest] = await sides(dir, this.name, true);
-        this.next = newest ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 } : { side: "a", generation: 1 };
+        this.next = newest
+          ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 }
+          : { side: "a", generation: 1 };
       }
       const { side, generation } = this.next;
       const file = `${this.name}.${side}.safetensors`;
-      const headOf = (sum: string) => safetensorsHead(tensors, { edgewise: JSON.stringify({ sum, format: FORMAT, generation, record }) });
+      const headOf = (sum: string) =>
+        safetensorsHead(tensors, {
+          edgewise: JSON.stringify({ sum, format: FORMAT, generation, record }),
+        });
       const { head: unsummed, order } = headOf("0".repeat(16));
       const sum = new Sum().add(unsummed);
       for (const name of order) sum.add(bytes(name));
       const { head } = headOf(sum.hex());
       handle = await syncHandle(dir, file);
-      if (!handle) throw new StorageError("this browser cannot write files from a worker", `checkpoint '${this.name}'`, "Use Chrome 108, Firefox 111 or Safari 15.2 or later.");
+      if (!handle)
+        throw new StorageError(
+          "this browser cannot write files from a worker",
+          `checkpoint '${this.name}'`,
+          "Use Chrome 108, Firefox 111 or Safari 15.2 or later.",
+        );
       const full = () => new DOMException("no room", "QuotaExceededError");
       handle.truncate(0);
       let at = head.length;
@@ -156,7 +221,12 @@ export class Checkpoint {
       } catch {
         // It counts as cut off in any case.
       }
-      throw storageError(e, `checkpoint '${this.name}'`, size, "The save before it, if there is one, is still there.");
+      throw storageError(
+        e,
+        `checkpoint '${this.name}'`,
+        size,
+        "The save before it, if there is one, is still there.",
+      );
     } finally {
       handle?.close();
     }
@@ -175,12 +245,23 @@ export async function checkpoints(): Promise<CheckpointInfo[]> {
   const list: CheckpointInfo[] = [];
   for (const [name, bytes] of sizes) {
     const [newest] = await sides(dir, name, false);
-    if (newest) list.push({ name, bytes, step: newest.record.step, total: newest.record.total, saved: newest.record.saved, program: newest.record.program });
+    if (newest)
+      list.push({
+        name,
+        bytes,
+        step: newest.record.step,
+        total: newest.record.total,
+        saved: newest.record.saved,
+        program: newest.record.program,
+      });
   }
   return list.sort((a, b) => b.saved - a.saved);
 }
 
-/** Removes a run from the browser's storage, if there is one of this name. @throws InputError: it is no name */
+/**
+ * Removes a run from the browser's storage, if there is one of this name. @throws InputError: it is
+ * no name
+ */
 export async function deleteCheckpoint(name: string): Promise<void> {
   checkName(name);
   const dir = await folder(FOLDER, false);

@@ -1,6 +1,8 @@
-// Adapters in the browser's private files (OPFS), for the next visit, under the key of the model that they belong to. Each save is a new
-// file, KEY.NAME.GENERATION.safetensors, with the adapter's config and a sum of all bytes in its metadata; those before it are removed
-// once it is whole. Whenever the tab is killed, the newest whole file is an adapter as it was saved: never one's tensors with another's config.
+// Adapters in the browser's private files (OPFS), for the next visit, under the key of the model
+// that they belong to. Each save is a new file, KEY.NAME.GENERATION.safetensors, with the adapter's
+// config and a sum of all bytes in its metadata; those before it are removed once it is whole.
+// Whenever the tab is killed, the newest whole file is an adapter as it was saved: never one's
+// tensors with another's config.
 
 import { InputError } from "../errors.ts";
 import type { Model } from "../load.ts";
@@ -27,19 +29,30 @@ export interface KeptAdapter {
 
 /** What of a loaded model this needs. */
 type Owner = { key: string; adapters: Pick<Model["adapters"], "save"> };
-interface Save { file: string; name: string; generation: number }
+interface Save {
+  file: string;
+  name: string;
+  generation: number;
+}
 
-const prefixOf = (model: Owner, name: string): string => `${model.key}.${encodeURIComponent(name)}.`;
+const prefixOf = (model: Owner, name: string): string =>
+  `${model.key}.${encodeURIComponent(name)}.`;
 
-/** Every file of a model's adapters, the newest of each name first. Those of earlier versions are of generation 0. */
+/**
+ * Every file of a model's adapters, the newest of each name first. Those of earlier versions are of
+ * generation 0.
+ */
 async function saves(dir: FileSystemDirectoryHandle, model: Owner): Promise<Save[]> {
   const list: Save[] = [];
   for (const { name: file } of await filesIn(dir)) {
     if (!file.startsWith(`${model.key}.`)) continue;
     const rest = file.slice(model.key.length + 1);
     const end = SEPARATE.slice(0, 2).find((e) => rest.endsWith(`.${e}`));
-    const found = end ? [rest, rest.slice(0, -end.length - 1), "0"] : /^(.+)\.(\d{1,15})\.safetensors$/.exec(rest);
-    if (found) list.push({ file, name: decodeURIComponent(found[1]!), generation: Number(found[2]) });
+    const found = end
+      ? [rest, rest.slice(0, -end.length - 1), "0"]
+      : /^(.+)\.(\d{1,15})\.safetensors$/.exec(rest);
+    if (found)
+      list.push({ file, name: decodeURIComponent(found[1]!), generation: Number(found[2]) });
   }
   return list.sort((a, b) => b.generation - a.generation);
 }
@@ -53,15 +66,30 @@ export async function keep(model: Owner, name: string): Promise<number> {
     const tensors = files.find((f) => f.name.endsWith(".safetensors"))!.blob;
     const config = files.find((f) => f.name.endsWith(".json"));
     const contents = await readSafetensors(tensors, name);
-    const metadata = { ...contents.metadata, ...(config ? { [CONFIG]: await config.blob.text() } : {}) };
-    const whole = await withSum((edgewise) => safetensorsHead(contents.tensors, { ...metadata, edgewise }).head, tensors.slice(dataBegin(tensors, contents)));
+    const metadata = {
+      ...contents.metadata,
+      ...(config ? { [CONFIG]: await config.blob.text() } : {}),
+    };
+    const whole = await withSum(
+      (edgewise) => safetensorsHead(contents.tensors, { ...metadata, edgewise }).head,
+      tensors.slice(dataBegin(tensors, contents)),
+    );
     const before = (await saves(dir, model)).filter((s) => s.name === name);
-    await writeFile(dir, `${prefixOf(model, name)}${(before[0]?.generation ?? 0) + 1}.safetensors`, whole);
+    await writeFile(
+      dir,
+      `${prefixOf(model, name)}${(before[0]?.generation ?? 0) + 1}.safetensors`,
+      whole,
+    );
     for (const { file } of before) await removeFrom(dir, file);
     await removeFrom(dir, `${prefixOf(model, name)}adapter_config.json`);
     return whole.size;
   } catch (e) {
-    throw storageError(e, `adapter '${name}'`, bytes, "It is still in use here, and can be downloaded; what was kept of it before stays.");
+    throw storageError(
+      e,
+      `adapter '${name}'`,
+      bytes,
+      "It is still in use here, and can be downloaded; what was kept of it before stays.",
+    );
   }
 }
 
@@ -72,24 +100,39 @@ export async function listKept(model: Owner): Promise<KeptAdapter[]> {
   for (const { file, name } of dir ? await saves(dir, model) : []) {
     if (list.has(name)) continue;
     const data = await open(dir!, file);
-    if (data && (await isWhole(data, name, false))) list.set(name, { name, bytes: data.size, saved: data.lastModified });
+    if (data && (await isWhole(data, name, false)))
+      list.set(name, { name, bytes: data.size, saved: data.lastModified });
   }
   return [...list.values()].sort((a, b) => b.saved - a.saved);
 }
 
 /** The files of one that is kept. @throws InputError: there is none */
-export async function readKept(model: Owner, name: string): Promise<{ name: string; blob: Blob }[]> {
+export async function readKept(
+  model: Owner,
+  name: string,
+): Promise<{ name: string; blob: Blob }[]> {
   checkName(name);
   const dir = await folder(FOLDER, false);
   for (const { file, name: found, generation } of dir ? await saves(dir, model) : []) {
     const data = found === name ? await open(dir!, file) : undefined;
     if (!data || !(await isWhole(data, name, generation > 0))) continue;
     const { metadata } = await readSafetensors(data, name);
-    const config = generation ? metadata[CONFIG] : await (await open(dir!, `${prefixOf(model, name)}adapter_config.json`))?.text();
-    const tensors = { name: config === undefined ? "model.safetensors" : "adapter_model.safetensors", blob: data };
-    return config === undefined ? [tensors] : [tensors, { name: "adapter_config.json", blob: new Blob([config]) }];
+    const config = generation
+      ? metadata[CONFIG]
+      : await (await open(dir!, `${prefixOf(model, name)}adapter_config.json`))?.text();
+    const tensors = {
+      name: config === undefined ? "model.safetensors" : "adapter_model.safetensors",
+      blob: data,
+    };
+    return config === undefined
+      ? [tensors]
+      : [tensors, { name: "adapter_config.json", blob: new Blob([config]) }];
   }
-  throw new InputError(`no adapter '${name}' of this model is kept in this browser`, "adapters", "See keptAdapters().");
+  throw new InputError(
+    `no adapter '${name}' of this model is kept in this browser`,
+    "adapters",
+    "See keptAdapters().",
+  );
 }
 
 /** Removes one that is kept, if there is one. */
@@ -97,7 +140,8 @@ export async function forget(model: Owner, name: string): Promise<void> {
   checkName(name);
   const dir = await folder(FOLDER, false);
   if (!dir) return;
-  for (const save of await saves(dir, model)) if (save.name === name) await removeFrom(dir, save.file);
+  for (const save of await saves(dir, model))
+    if (save.name === name) await removeFrom(dir, save.file);
   await removeFrom(dir, `${prefixOf(model, name)}adapter_config.json`);
 }
 

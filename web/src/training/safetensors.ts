@@ -1,69 +1,141 @@
-// The safetensors format: u64 little-endian length of a JSON header, the header, then the tensors' bytes. As python/edgewise/training/safetensors.py:
-// what the format forbids is refused, and what is written is what the reference implementation writes.
+// The safetensors format: u64 little-endian length of a JSON header, the header, then the tensors'
+// bytes. As python/edgewise/training/safetensors.py: what the format forbids is refused, and what
+// is written is what the reference implementation writes.
 
 import { InputError, ModelError } from "../errors.ts";
 
-/** Our names of element types, in the order in which the reference implementation lays tensors out: widest first, so that all lie aligned. */
+/**
+ * Our names of element types, in the order in which the reference implementation lays tensors out:
+ * widest first, so that all lie aligned.
+ */
 const TYPES: Record<string, [dtype: string, bytes: number]> = {
-  U64: ["uint64", 8], I64: ["int64", 8], F64: ["float64", 8], F32: ["float32", 4], U32: ["uint32", 4], I32: ["int32", 4], BF16: ["bfloat16", 2],
-  F16: ["float16", 2], U16: ["uint16", 2], I16: ["int16", 2], I8: ["int8", 1], U8: ["uint8", 1], BOOL: ["bool", 1],
+  U64: ["uint64", 8],
+  I64: ["int64", 8],
+  F64: ["float64", 8],
+  F32: ["float32", 4],
+  U32: ["uint32", 4],
+  I32: ["int32", 4],
+  BF16: ["bfloat16", 2],
+  F16: ["float16", 2],
+  U16: ["uint16", 2],
+  I16: ["int16", 2],
+  I8: ["int8", 1],
+  U8: ["uint8", 1],
+  BOOL: ["bool", 1],
 };
-const CODES = Object.fromEntries(Object.entries(TYPES).map(([code, [dtype]], rank) => [dtype, { code, rank }]));
+const CODES = Object.fromEntries(
+  Object.entries(TYPES).map(([code, [dtype]], rank) => [dtype, { code, rank }]),
+);
 const MAX_HEADER = 100_000_000;
 
 /** A tensor of a file; dtype: NumPy's name (and bfloat16). */
-export interface TensorInfo { dtype: string; shape: number[]; bytes: number }
+export interface TensorInfo {
+  dtype: string;
+  shape: number[];
+  bytes: number;
+}
 /** Where it lies. */
-export interface Place extends TensorInfo { /** Where it begins in the file. */ offset: number }
+export interface Place extends TensorInfo {
+  /** Where it begins in the file. */ offset: number;
+}
 /** What a file's header says. */
-export interface Contents { tensors: Map<string, Place>; metadata: Record<string, string> }
+export interface Contents {
+  tensors: Map<string, Place>;
+  metadata: Record<string, string>;
+}
 
 /** Reads a file's header: where its tensors are. */
 export async function readSafetensors(file: Blob, where: string): Promise<Contents> {
-  const fail = (what: string, remedy = "The file is damaged or not a safetensors file; fetch it again."): never => {
+  const fail = (
+    what: string,
+    remedy = "The file is damaged or not a safetensors file; fetch it again.",
+  ): never => {
     throw new ModelError(what, where, remedy);
   };
   if (file.size < 8) return fail(`${file.size} bytes are no safetensors file`);
   const length = new DataView(await file.slice(0, 8).arrayBuffer()).getBigUint64(0, true);
-  if (length > BigInt(MAX_HEADER) || length > BigInt(file.size - 8)) return fail(`its header claims ${length} bytes, the file has ${file.size}`);
+  if (length > BigInt(MAX_HEADER) || length > BigInt(file.size - 8))
+    return fail(`its header claims ${length} bytes, the file has ${file.size}`);
   const start = 8 + Number(length);
   let header: unknown;
   try {
-    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(await file.slice(8, start).arrayBuffer()));
+    header = JSON.parse(
+      new TextDecoder("utf-8", { fatal: true }).decode(await file.slice(8, start).arrayBuffer()),
+    );
   } catch {
     return fail("its header is not valid JSON");
   }
-  if (typeof header !== "object" || header === null || Array.isArray(header)) return fail("its header is not a JSON object");
+  if (typeof header !== "object" || header === null || Array.isArray(header))
+    return fail("its header is not a JSON object");
   const { __metadata__: metadata = {}, ...entries } = header as Record<string, unknown>;
-  if (typeof metadata !== "object" || metadata === null || Array.isArray(metadata) || !Object.values(metadata).every((v) => typeof v === "string")) return fail("its metadata is not text by name");
-  const sizes = (x: unknown): x is number[] => Array.isArray(x) && x.every((d) => Number.isSafeInteger(d) && (d as number) >= 0);
+  if (
+    typeof metadata !== "object" ||
+    metadata === null ||
+    Array.isArray(metadata) ||
+    !Object.values(metadata).every((v) => typeof v === "string")
+  )
+    return fail("its metadata is not text by name");
+  const sizes = (x: unknown): x is number[] =>
+    Array.isArray(x) && x.every((d) => Number.isSafeInteger(d) && (d as number) >= 0);
   const list: [string, Place][] = Object.entries(entries).map(([name, value]) => {
-    const { dtype, shape, data_offsets: span } = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
-    if (typeof dtype !== "string" || !sizes(shape) || shape.length > 64 || !sizes(span) || span.length !== 2) return fail(`tensor '${name}' needs dtype, shape and data_offsets`);
-    const type = Object.hasOwn(TYPES, dtype) ? TYPES[dtype]! : fail(`tensor '${name}' has the element type ${dtype}`, `Edgewise reads ${Object.keys(TYPES).join(", ")}.`);
+    const {
+      dtype,
+      shape,
+      data_offsets: span,
+    } = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
+    if (
+      typeof dtype !== "string" ||
+      !sizes(shape) ||
+      shape.length > 64 ||
+      !sizes(span) ||
+      span.length !== 2
+    )
+      return fail(`tensor '${name}' needs dtype, shape and data_offsets`);
+    const type = Object.hasOwn(TYPES, dtype)
+      ? TYPES[dtype]!
+      : fail(
+          `tensor '${name}' has the element type ${dtype}`,
+          `Edgewise reads ${Object.keys(TYPES).join(", ")}.`,
+        );
     const bytes = span[1]! - span[0]!;
-    if (bytes !== shape.reduce((a, b) => a * b, 1) * type[1]) return fail(`tensor '${name}' has ${bytes} bytes, its shape [${shape.join(", ")}] of ${dtype} needs others`);
+    if (bytes !== shape.reduce((a, b) => a * b, 1) * type[1])
+      return fail(
+        `tensor '${name}' has ${bytes} bytes, its shape [${shape.join(", ")}] of ${dtype} ` +
+          "needs others",
+      );
     return [name, { dtype: type[0], shape, bytes, offset: start + span[0]! }];
   });
   list.sort(([, a], [, b]) => a.offset - b.offset || a.bytes - b.bytes);
   let at = start;
   for (const [name, tensor] of list) {
-    if (tensor.offset !== at) return fail(`tensor '${name}' begins at byte ${tensor.offset}, the one before it ends at ${at}`);
+    if (tensor.offset !== at)
+      return fail(
+        `tensor '${name}' begins at byte ${tensor.offset}, the one before it ends at ${at}`,
+      );
     at += tensor.bytes;
   }
-  if (at !== file.size) return fail(`its tensors end at byte ${at}, the file has ${file.size}`, "The file is truncated or was written over; fetch it again.");
+  if (at !== file.size)
+    return fail(
+      `its tensors end at byte ${at}, the file has ${file.size}`,
+      "The file is truncated or was written over; fetch it again.",
+    );
   return { tensors: new Map(list), metadata: metadata as Record<string, string> };
 }
 
 /** The beginning of a file, and the order in which the tensors' bytes follow it. */
-export function safetensorsHead(tensors: Map<string, TensorInfo>, metadata: Record<string, string> = {}): { head: Uint8Array<ArrayBuffer>; order: string[] } {
+export function safetensorsHead(
+  tensors: Map<string, TensorInfo>,
+  metadata: Record<string, string> = {},
+): { head: Uint8Array<ArrayBuffer>; order: string[] } {
   const rank = (name: string) => {
     const known = CODES[tensors.get(name)!.dtype];
     if (!known) throw new InputError(`safetensors have no ${tensors.get(name)!.dtype}`, name, "");
     return known;
   };
   const order = [...tensors.keys()].sort((a, b) => rank(a).rank - rank(b).rank || (a < b ? -1 : 1));
-  const header: Record<string, unknown> = Object.keys(metadata).length ? { __metadata__: metadata } : {};
+  const header: Record<string, unknown> = Object.keys(metadata).length
+    ? { __metadata__: metadata }
+    : {};
   let at = 0;
   for (const name of order) {
     const { shape, bytes } = tensors.get(name)!;
@@ -78,9 +150,14 @@ export function safetensorsHead(tensors: Map<string, TensorInfo>, metadata: Reco
 }
 
 /** Numbers of a file as float32, from float32, float16 or bfloat16. */
-export function asFloat32(bytes: Uint8Array<ArrayBuffer>, dtype: string, where: string): Float32Array<ArrayBuffer> {
+export function asFloat32(
+  bytes: Uint8Array<ArrayBuffer>,
+  dtype: string,
+  where: string,
+): Float32Array<ArrayBuffer> {
   if (dtype === "float32") return new Float32Array(bytes.slice().buffer);
-  if (dtype !== "float16" && dtype !== "bfloat16") throw new ModelError(`it is ${dtype}`, where, "Save it as float32, float16 or bfloat16.");
+  if (dtype !== "float16" && dtype !== "bfloat16")
+    throw new ModelError(`it is ${dtype}`, where, "Save it as float32, float16 or bfloat16.");
   const halves = new Uint16Array(bytes.slice().buffer);
   const out = new Float32Array(halves.length);
   if (dtype === "bfloat16") {
@@ -90,7 +167,15 @@ export function asFloat32(bytes: Uint8Array<ArrayBuffer>, dtype: string, where: 
   }
   halves.forEach((h, i) => {
     const [sign, exponent, fraction] = [h >> 15 ? -1 : 1, (h >> 10) & 31, h & 1023];
-    out[i] = sign * (exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? 2 ** (exponent - 25) * (1024 + fraction) : 2 ** -24 * fraction);
+    out[i] =
+      sign *
+      (exponent === 31
+        ? fraction
+          ? NaN
+          : Infinity
+        : exponent
+          ? 2 ** (exponent - 25) * (1024 + fraction)
+          : 2 ** -24 * fraction);
   });
   return out;
 }

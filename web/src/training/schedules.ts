@@ -1,4 +1,5 @@
-// Learning rate schedules, as python/edgewise/training/schedules.py and transformers' get_scheduler have them.
+// Learning rate schedules, as python/edgewise/training/schedules.py and transformers' get_scheduler
+// have them.
 
 /** Names of schedules. */
 export const SCHEDULES = ["constant", "linear", "cosine"] as const;

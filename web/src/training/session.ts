@@ -1,4 +1,5 @@
-// A training program in the engine: its plans, its states (what persists between runs), its runs. Mirrors python/edgewise/training/session.py.
+// A training program in the engine: its plans, its states (what persists between runs), its runs.
+// Mirrors python/edgewise/training/session.py.
 
 import { OutOfMemory, EngineError } from "../errors.ts";
 import { megabytes, type Engine, type Plan } from "../engine.ts";
@@ -13,11 +14,17 @@ export const STEP = "training/step";
 export const SCALE = "adapter/scale";
 
 /** Token ids and labels, [batch, sequence]; label -100: not learned from. */
-export interface Batch { ids: BigInt64Array; labels: BigInt64Array }
+export interface Batch {
+  ids: BigInt64Array;
+  labels: BigInt64Array;
+}
 
 /** A training program's plans and states in an engine. */
 export class Session {
-  /** Forward passes with dropout so far: with the seed and the states all that a run's result depends on. */
+  /**
+   * Forward passes with dropout so far: with the seed and the states all that a run's result
+   * depends on.
+   */
   runs = 0;
   private readonly addresses = new Map<string, Place>();
   private readonly own: number[] = [];
@@ -31,19 +38,29 @@ export class Session {
    * @param share a session of the same model with other shapes, the states of which are used
    */
   constructor(
-    private readonly engine: Engine, readonly program: ProgramInfo, private readonly files: Map<string, Uint8Array>, private readonly weights: Weights,
-    public seed: bigint, private readonly where: string, private readonly share?: Session,
+    private readonly engine: Engine,
+    readonly program: ProgramInfo,
+    private readonly files: Map<string, Uint8Array>,
+    private readonly weights: Weights,
+    public seed: bigint,
+    private readonly where: string,
+    private readonly share?: Session,
   ) {}
 
-  /** Gives all states their first values: parameters those of the package, adapters random ones, all else zeros. */
+  /**
+   * Gives all states their first values: parameters those of the package, adapters random ones, all
+   * else zeros.
+   */
   initialize(accumulates: boolean): void {
     this.within(() => {
       for (const state of this.program.states.values()) {
-        if (state.kind === "gradient" && !accumulates) continue; // the plan that trains at once needs none
+        // the plan that trains at once needs none
+        if (state.kind === "gradient" && !accumulates) continue;
         const { address } = this.address(state);
         this.engine.bytes(address, state.bytes).fill(0);
       }
-      for (const kind of accumulates ? (["accumulate", "update"] as const) : (["train"] as const)) if (this.program.plans.has(kind)) this.load(kind);
+      for (const kind of accumulates ? (["accumulate", "update"] as const) : (["train"] as const))
+        if (this.program.plans.has(kind)) this.load(kind);
       const plan = this.make("initialize");
       try {
         this.write64("seed", seedOfRun(this.seed, -1));
@@ -66,7 +83,10 @@ export class Session {
     return this.forward("accumulate", batch);
   }
 
-  /** The optimizer's step on the accumulated gradients times `scale`. They stay as they are: see `reset`. */
+  /**
+   * The optimizer's step on the accumulated gradients times `scale`. They stay as they are: see
+   * `reset`.
+   */
   update(learningRate: number, scale = 1): void {
     this.load("update");
     this.writeFloat("learning_rate", learningRate);
@@ -88,7 +108,8 @@ export class Session {
   }
 
   private forward(kind: "train" | "accumulate" | "evaluate", { ids, labels }: Batch): number {
-    const bytes = (a: BigInt64Array) => new Uint8Array(a.buffer as ArrayBuffer, a.byteOffset, a.byteLength);
+    const bytes = (a: BigInt64Array) =>
+      new Uint8Array(a.buffer as ArrayBuffer, a.byteOffset, a.byteLength);
     this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels) });
     const loss = this.buffers.get("loss")!;
     return new DataView(this.engine.memory.buffer, loss.address, 4).getFloat32(0, true);
@@ -123,7 +144,10 @@ export class Session {
     if (!place) {
       if (state.kind === "adapter") place = this.weights.adapter(state.name, state.bytes);
       else {
-        place = { address: this.engine.alloc(state.bytes, `the ${state.kind} '${state.name}'`), bytes: state.bytes };
+        place = {
+          address: this.engine.alloc(state.bytes, `the ${state.kind} '${state.name}'`),
+          bytes: state.bytes,
+        };
         this.own.push(place.address);
       }
       this.addresses.set(state.name, place);
@@ -136,12 +160,16 @@ export class Session {
     return this.engine.bytes(this.address(state).address, state.bytes);
   }
 
-  /** Bytes that training holds beside the model: states, and the largest arena of its plans (which the decoder's share). */
+  /**
+   * Bytes that training holds beside the model: states, and the largest arena of its plans (which
+   * the decoder's share).
+   */
   get memory(): { states: number; arena: number } {
     let states = 0;
     for (const name of this.addresses.keys()) states += this.program.states.get(name)!.bytes;
     let arena = 0;
-    for (const kind of this.plans.keys()) arena = Math.max(arena, this.program.plans.get(kind)!.arenaBytes);
+    for (const kind of this.plans.keys())
+      arena = Math.max(arena, this.program.plans.get(kind)!.arenaBytes);
     return { states, arena };
   }
 
@@ -204,8 +232,15 @@ export class Session {
       let wanted = 0;
       for (const state of states.values()) wanted += state.bytes;
       const arena = Math.max(...Array.from(plans.values(), (p) => p.arenaBytes));
-      throw new OutOfMemory(`training '${this.program.name}' does not fit into memory: it takes ${megabytes(wanted)} for states and ${megabytes(arena)} for a step of ${batch} × ${sequence} tokens; the engine holds ${megabytes(this.engine.memoryBytes)} of at most 4096 MB`,
-        e.where, "Train adapters instead of all parameters, compile the program with a smaller batch, shorter sequences or checkpointing, or close other tabs.");
+      throw new OutOfMemory(
+        `training '${this.program.name}' does not fit into memory: it takes ` +
+          `${megabytes(wanted)} for states and ${megabytes(arena)} for a step of ${batch} × ` +
+          `${sequence} tokens; the engine holds ${megabytes(this.engine.memoryBytes)} of at ` +
+          "most 4096 MB",
+        e.where,
+        "Train adapters instead of all parameters, compile the program with a smaller batch, " +
+          "shorter sequences or checkpointing, or close other tabs.",
+      );
     }
   }
 
@@ -221,13 +256,24 @@ export class Session {
 
   /** The parameters or adapters: what training makes. */
   get results(): StateInfo[] {
-    return [...this.program.states.values()].filter((s) => s.kind === "parameter" || s.kind === "adapter" || s.kind === "buffer");
+    return [...this.program.states.values()].filter(
+      (s) => s.kind === "parameter" || s.kind === "adapter" || s.kind === "buffer",
+    );
   }
 
-  /** The states that a checkpoint holds: all but gradients, which `reset` makes zeros before they are accumulated. */
+  /**
+   * The states that a checkpoint holds: all but gradients, which `reset` makes zeros before they
+   * are accumulated.
+   */
   get kept(): StateInfo[] {
     const kept = [...this.program.states.values()].filter((s) => s.kind !== "gradient");
-    for (const state of kept) if (!this.addresses.has(state.name)) throw new EngineError(`the state '${state.name}' has no memory`, this.where, "This is a mistake in Edgewise; please report it.");
+    for (const state of kept)
+      if (!this.addresses.has(state.name))
+        throw new EngineError(
+          `the state '${state.name}' has no memory`,
+          this.where,
+          "This is a mistake in Edgewise; please report it.",
+        );
     return kept;
   }
 }

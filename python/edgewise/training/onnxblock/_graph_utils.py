@@ -1,4 +1,7 @@
-"""What blocks need of the onnx package, which is imported when the first block is used and nowhere else; and the names and look-ups of ONNX Runtime's module of this name."""
+"""What blocks need of the onnx package, which is imported when the first block is used and nowhere
+else; and the names and look-ups of ONNX Runtime's module of this name.
+"""
+
 from __future__ import annotations
 
 import itertools
@@ -10,7 +13,9 @@ from ...ops.dtypes import FLOAT
 
 
 class BlockError(InputError, RuntimeError, LookupError):
-    """A block cannot be built: an InputError that is also caught as what ONNX Runtime's blocks raise (RuntimeError, LookupError)."""
+    """A block cannot be built: an InputError that is also caught as what ONNX Runtime's blocks
+    raise (RuntimeError, LookupError).
+    """
 
 
 def onnx():
@@ -22,10 +27,15 @@ def onnx():
         import onnx.numpy_helper
         import onnx.shape_inference
         import onnx.version_converter
+
         return onnx
     except ImportError:
-        raise InputError("the onnx package is not installed", "edgewise.training.onnxblock",
-                         "Artifacts are made with it, on a desktop or in Pyodide: pip install onnx. Training does not need it: edgewise.Trainer takes a model as it is.") from None
+        raise InputError(
+            "the onnx package is not installed",
+            "edgewise.training.onnxblock",
+            "Artifacts are made with it, on a desktop or in Pyodide: pip install onnx. Training"
+            " does not need it: edgewise.Trainer takes a model as it is.",
+        ) from None
 
 
 _tokens = itertools.count(1)
@@ -41,7 +51,11 @@ def get_output_from_output_name(onnx_model, output_name):
     for o in onnx_model.graph.output:
         if o.name == output_name:
             return o
-    raise BlockError(f"'{output_name}' is not a graph output", "onnxblock", f"The model's outputs are {', '.join(o.name for o in onnx_model.graph.output)}.")
+    raise BlockError(
+        f"'{output_name}' is not a graph output",
+        "onnxblock",
+        f"The model's outputs are {', '.join(o.name for o in onnx_model.graph.output)}.",
+    )
 
 
 def get_input_from_input_name(onnx_model, input_name):
@@ -49,19 +63,37 @@ def get_input_from_input_name(onnx_model, input_name):
     for i in onnx_model.graph.input:
         if i.name == input_name:
             return i
-    raise BlockError(f"'{input_name}' is not a graph input", "onnxblock", f"The model's inputs are {', '.join(i.name for i in onnx_model.graph.input)}.")
+    raise BlockError(
+        f"'{input_name}' is not a graph input",
+        "onnxblock",
+        f"The model's inputs are {', '.join(i.name for i in onnx_model.graph.input)}.",
+    )
 
 
 def register_graph_outputs(model, output_names):
-    """Makes these (a name, or several) the graph's outputs, with the types that shape inference found; where it found none, a float32 tensor of unknown shape."""
+    """Makes these (a name, or several) the graph's outputs, with the types that shape inference
+    found; where it found none, a float32 tensor of unknown shape.
+    """
     names = [output_names] if isinstance(output_names, str) else list(output_names)
     known = {v.name: v for v in [*model.graph.value_info, *model.graph.output]}
-    made = {o for n in model.graph.node for o in n.output} | {i.name for i in model.graph.input} | {t.name for t in model.graph.initializer}
+    made = (
+        {o for n in model.graph.node for o in n.output}
+        | {i.name for i in model.graph.input}
+        | {t.name for t in model.graph.initializer}
+    )
     outputs = []
     for name in names:
         if name not in known and name not in made:
-            raise BlockError(f"no node of the graph makes '{name}'", "onnxblock", "A block's build returns names of outputs of its nodes.")
-        outputs.append(known[name] if name in known else onnx().helper.make_tensor_value_info(name, FLOAT, None))
+            raise BlockError(
+                f"no node of the graph makes '{name}'",
+                "onnxblock",
+                "A block's build returns names of outputs of its nodes.",
+            )
+        outputs.append(
+            known[name]
+            if name in known
+            else onnx().helper.make_tensor_value_info(name, FLOAT, None)
+        )
     outputs = [type(o).FromString(o.SerializeToString()) for o in outputs]
     del model.graph.output[:]
     model.graph.output.extend(outputs)
@@ -70,28 +102,52 @@ def register_graph_outputs(model, output_names):
 def node_arg_exists(model, node_arg_name):
     """Whether the graph has a tensor of this name: of a node, an input or an initializer."""
     g = model.graph
-    return any(node_arg_name in n.input or node_arg_name in n.output for n in g.node) or any(i.name == node_arg_name for i in [*g.input, *g.initializer])
+    return any(node_arg_name in n.input or node_arg_name in n.output for n in g.node) or any(
+        i.name == node_arg_name for i in [*g.input, *g.initializer]
+    )
 
 
 def opset_of(model, domain=""):
     """The version of an operator set that the model asks for, or 0."""
-    return next((o.version for o in model.opset_import if o.domain == domain or domain == "" and o.domain == "ai.onnx"), 0)
+    return next(
+        (
+            o.version
+            for o in model.opset_import
+            if o.domain == domain or domain == "" and o.domain == "ai.onnx"
+        ),
+        0,
+    )
 
 
 def add_node(model, op, inputs, outputs=1, domain="", names=None, **attributes):
-    """Appends a node whose outputs have new names; returns the one name, or a list of them. names: stems of the outputs' names."""
+    """Appends a node whose outputs have new names; returns the one name, or a list of them. names:
+    stems of the outputs' names.
+    """
     stems = names or [f"{op.lower()}_output"] * outputs
     made = [generate_graph_name(s) for s in stems]
     if domain and not opset_of(model, domain):
-        model.opset_import.append(onnx().helper.make_opsetid(domain, {"ai.onnx.ml": 2}.get(domain, 1)))
-    model.graph.node.append(onnx().helper.make_node(op, list(inputs), made, name=generate_graph_name(op), domain=domain, **attributes))
+        model.opset_import.append(
+            onnx().helper.make_opsetid(domain, {"ai.onnx.ml": 2}.get(domain, 1))
+        )
+    model.graph.node.append(
+        onnx().helper.make_node(
+            op, list(inputs), made, name=generate_graph_name(op), domain=domain, **attributes
+        )
+    )
     return made if len(made) > 1 else made[0]
 
 
 def add_floats(model, stem, values, shape=(1,)):
     """Appends a float32 initializer; returns its name."""
     name = generate_graph_name(stem)
-    model.graph.initializer.append(onnx().TensorProto(name=name, data_type=FLOAT, dims=list(shape), raw_data=struct.pack(f"<{len(values)}f", *values)))
+    model.graph.initializer.append(
+        onnx().TensorProto(
+            name=name,
+            data_type=FLOAT,
+            dims=list(shape),
+            raw_data=struct.pack(f"<{len(values)}f", *values),
+        )
+    )
     return name
 
 
@@ -99,5 +155,7 @@ def add_array(model, stem, x):
     """Appends an initializer of an array or nested list; returns its name."""
     dtype, shape, data = as_input(x, stem, None if hasattr(x, "dtype") else FLOAT)
     name = generate_graph_name(stem)
-    model.graph.initializer.append(onnx().TensorProto(name=name, data_type=dtype, dims=list(shape), raw_data=bytes(data)))
+    model.graph.initializer.append(
+        onnx().TensorProto(name=name, data_type=dtype, dims=list(shape), raw_data=bytes(data))
+    )
     return name

@@ -1,4 +1,8 @@
-"""Blocks: pieces that add nodes to the open model. Names and parameters are those of ONNX Runtime Training's onnxblock, release 1.19.2."""
+"""Blocks: pieces that add nodes to the open model.
+
+Names and parameters are those of ONNX Runtime Training's onnxblock, release 1.19.2.
+"""
+
 from __future__ import annotations
 
 import math
@@ -12,13 +16,17 @@ _CHECKED = 1 << 30  # bytes up to which a model is checked
 
 
 class Block(ABC):
-    """A piece of a graph. Subclasses write `build(*names)`, which adds nodes to `self.base` (the open onnx.ModelProto), mostly by calling other
-    blocks, and returns the name of its output, or several.
+    """A piece of a graph.
+
+    Subclasses write `build(*names)`, which adds nodes to `self.base` (the open onnx.ModelProto),
+    mostly by calling other blocks, and returns the name of its output, or several.
 
         class Huber(onnxblock.Block):
             def build(self, scores, target): ...
 
-    Calling a block builds it; the outermost call has the model checked by onnx (those of a gigabyte and more are not)."""
+    Calling a block builds it; the outermost call has the model checked by onnx (those of a gigabyte
+    and more are not).
+    """
 
     _depth = 0
 
@@ -53,21 +61,25 @@ class _BinaryOp(Block):
 
 class Add(_BinaryOp):
     """a + b."""
+
     _op_name = "Add"
 
 
 class Sub(_BinaryOp):
     """a - b."""
+
     _op_name = "Sub"
 
 
 class Mul(_BinaryOp):
     """a * b."""
+
     _op_name = "Mul"
 
 
 class Div(_BinaryOp):
     """a / b."""
+
     _op_name = "Div"
 
 
@@ -80,7 +92,11 @@ class Pow(Block):
 
     def build(self, pow_input_name):
         """Name of input ** exponent."""
-        return g.add_node(self.base, "Pow", [pow_input_name, g.add_floats(self.base, "pow_exponent", [self._exponent])])
+        return g.add_node(
+            self.base,
+            "Pow",
+            [pow_input_name, g.add_floats(self.base, "pow_exponent", [self._exponent])],
+        )
 
 
 class _UnaryOp(Block):
@@ -95,7 +111,10 @@ class _UnaryOp(Block):
 
 
 class ReduceMean(_UnaryOp):
-    """The mean over all axes. keepdims: whether the result has as many axes, each of one element (True), or none."""
+    """The mean over all axes. keepdims: whether the result has as many axes, each of one element
+    (True), or none.
+    """
+
     _op_name = "ReduceMean"
 
     def __init__(self, keepdims=True):
@@ -104,6 +123,7 @@ class ReduceMean(_UnaryOp):
 
 class ReduceSum(_UnaryOp):
     """The sum over all axes. keepdims as in ReduceMean."""
+
     _op_name = "ReduceSum"
 
     def __init__(self, keepdims=True):
@@ -112,6 +132,7 @@ class ReduceSum(_UnaryOp):
 
 class Sigmoid(_UnaryOp):
     """1 / (1 + exp(-x))."""
+
     _op_name = "Sigmoid"
 
     def __init__(self):
@@ -120,6 +141,7 @@ class Sigmoid(_UnaryOp):
 
 class Log(_UnaryOp):
     """The natural logarithm."""
+
     _op_name = "Log"
 
     def __init__(self):
@@ -128,6 +150,7 @@ class Log(_UnaryOp):
 
 class Neg(_UnaryOp):
     """-x."""
+
     _op_name = "Neg"
 
     def __init__(self):
@@ -136,6 +159,7 @@ class Neg(_UnaryOp):
 
 class Abs(_UnaryOp):
     """|x|."""
+
     _op_name = "Abs"
 
     def __init__(self):
@@ -167,8 +191,12 @@ class ReduceAllL2(Block):
 
     def build(self, *reduce_node_input_names):
         """Name of the norm of these tensors."""
-        output = g.add_node(self.base, "ReduceAllL2", reduce_node_input_names, domain="com.microsoft")
-        self.base.graph.value_info.append(g.onnx().helper.make_tensor_value_info(output, g.FLOAT, [1]))
+        output = g.add_node(
+            self.base, "ReduceAllL2", reduce_node_input_names, domain="com.microsoft"
+        )
+        self.base.graph.value_info.append(
+            g.onnx().helper.make_tensor_value_info(output, g.FLOAT, [1])
+        )
         return output
 
 
@@ -181,7 +209,10 @@ class Clip(Block):
 
     def build(self, clip_input_name):
         """Name of the clipped tensor."""
-        limits = ["" if x is None else g.add_floats(self.base, stem, [x], ()) for stem, x in (("clip_min", self._min), ("clip_max", self._max))]
+        limits = [
+            "" if x is None else g.add_floats(self.base, stem, [x], ())
+            for stem, x in (("clip_min", self._min), ("clip_max", self._max))
+        ]
         return g.add_node(self.base, "Clip", [clip_input_name, *limits])
 
 
@@ -204,29 +235,68 @@ class InputLike(Block):
         self._like = like
 
     def build(self, input_name: str | None = None):
-        """Name of the new input, a fresh one where none is given. BlockError: `like` is no graph input or output."""
+        """Name of the new input, a fresh one where none is given.
+
+        BlockError: `like` is no graph input or output.
+        """
         for i in [*self.base.graph.input, *self.base.graph.output]:
             if i.name == self._like:
                 clone = type(i).FromString(i.SerializeToString())
                 clone.name = input_name or g.generate_graph_name("input")
                 self.base.graph.input.append(clone)
                 return clone.name
-        raise g.BlockError(f"'{self._like}' is no graph input or output", "InputLike", f"The model's are {', '.join(i.name for i in [*self.base.graph.input, *self.base.graph.output])}.")
+        raise g.BlockError(
+            f"'{self._like}' is no graph input or output",
+            "InputLike",
+            "The model's are"
+            f" {', '.join(i.name for i in [*self.base.graph.input, *self.base.graph.output])}.",
+        )
 
 
 class LabelEncoder(Block):
     """ai.onnx.ml's LabelEncoder: maps keys to values by a table."""
 
-    def __init__(self, default_float: float = 0.0, default_int64: int = -1, default_string: str = "_Unused", keys_floats=None, keys_int64s=None, keys_strings=None, values_floats=None,
-                 values_int64s=None, values_strings=None):
+    def __init__(
+        self,
+        default_float: float = 0.0,
+        default_int64: int = -1,
+        default_string: str = "_Unused",
+        keys_floats=None,
+        keys_int64s=None,
+        keys_strings=None,
+        values_floats=None,
+        values_int64s=None,
+        values_strings=None,
+    ):
         super().__init__()
-        self._attributes = {"default_float": default_float, "default_int64": default_int64, "default_string": default_string}
-        self._attributes |= {k: v for k, v in (("keys_floats", keys_floats), ("keys_int64s", keys_int64s), ("keys_strings", keys_strings), ("values_floats", values_floats),
-                                               ("values_int64s", values_int64s), ("values_strings", values_strings)) if v is not None}
+        self._attributes = {
+            "default_float": default_float,
+            "default_int64": default_int64,
+            "default_string": default_string,
+        }
+        self._attributes |= {
+            k: v
+            for k, v in (
+                ("keys_floats", keys_floats),
+                ("keys_int64s", keys_int64s),
+                ("keys_strings", keys_strings),
+                ("values_floats", values_floats),
+                ("values_int64s", values_int64s),
+                ("values_strings", values_strings),
+            )
+            if v is not None
+        }
 
     def build(self, label_encoder_input_name: str):
         """Name of the encoded tensor."""
-        return g.add_node(self.base, "LabelEncoder", [label_encoder_input_name], domain="ai.onnx.ml", names=["label_encoder.output"], **self._attributes)
+        return g.add_node(
+            self.base,
+            "LabelEncoder",
+            [label_encoder_input_name],
+            domain="ai.onnx.ml",
+            names=["label_encoder.output"],
+            **self._attributes,
+        )
 
 
 class Cast(Block):
@@ -242,19 +312,43 @@ class Cast(Block):
 
 
 class Linear(Block):
-    """alpha * x W + beta * b, W [in_features, out_features] and b [out_features] new initializers: uniform within 1/sqrt(in_features), as torch.nn.Linear begins."""
+    """alpha * x W + beta * b, W [in_features, out_features] and b [out_features] new initializers:
+    uniform within 1/sqrt(in_features), as torch.nn.Linear begins.
+    """
 
     def __init__(self, in_features, out_features, bias=True, alpha=1.0, beta=1.0):
         super().__init__()
-        self._in_features, self._out_features, self._bias, self._alpha, self._beta = in_features, out_features, bias, alpha, beta
+        self._in_features, self._out_features, self._bias, self._alpha, self._beta = (
+            in_features,
+            out_features,
+            bias,
+            alpha,
+            beta,
+        )
 
     def build(self, linear_input_name: str):
         """Name of the output [N, out_features] of an input [N, in_features]."""
         bound = 1 / math.sqrt(self._in_features)
 
         def uniform(stem, *shape):
-            return g.add_floats(self.base, stem, [random.uniform(-bound, bound) for _ in range(math.prod(shape))], shape)
-        inputs = [linear_input_name, uniform("linear.weight", self._in_features, self._out_features)]
+            return g.add_floats(
+                self.base,
+                stem,
+                [random.uniform(-bound, bound) for _ in range(math.prod(shape))],
+                shape,
+            )
+
+        inputs = [
+            linear_input_name,
+            uniform("linear.weight", self._in_features, self._out_features),
+        ]
         if self._bias:
             inputs.append(uniform("linear.bias", self._out_features))
-        return g.add_node(self.base, "Gemm", inputs, names=["linear.output"], alpha=float(self._alpha), beta=float(self._beta))
+        return g.add_node(
+            self.base,
+            "Gemm",
+            inputs,
+            names=["linear.output"],
+            alpha=float(self._alpha),
+            beta=float(self._beta),
+        )

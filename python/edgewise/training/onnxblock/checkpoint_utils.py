@@ -1,4 +1,5 @@
 """Parameters of onnx models to checkpoint files and back."""
+
 from __future__ import annotations
 
 from ...errors import ModelError
@@ -12,35 +13,63 @@ from ._graph_utils import BlockError, onnx
 def as_tensor(proto):
     """The Tensor of an onnx.TensorProto, whatever field its numbers are in."""
     if proto.data_location == 1:
-        raise BlockError(f"the numbers of '{proto.name}' were not loaded", "onnxblock", "Load the model with its external data.")
+        raise BlockError(
+            f"the numbers of '{proto.name}' were not loaded",
+            "onnxblock",
+            "Load the model with its external data.",
+        )
     source = BytesSource(proto.SerializeToString(), proto.name)
     t = _Reader(source).tensor(Message(Window(source), 0, source.size))
-    return Tensor(t.name, t.dtype, t.shape, None, 0, t.nbytes, memoryview(t.data) if t.data is not None else source.data[t.offset:t.offset + t.nbytes])
+    return Tensor(
+        t.name,
+        t.dtype,
+        t.shape,
+        None,
+        0,
+        t.nbytes,
+        memoryview(t.data) if t.data is not None else source.data[t.offset : t.offset + t.nbytes],
+    )
 
 
 def save_checkpoint(parameters, path_to_checkpoint, nominal_checkpoint=False):
-    """Writes (trainable, frozen) parameters, lists of onnx.TensorProto as TrainingBlock.parameters gives them, to a checkpoint file (ODTC).
+    """Writes (trainable, frozen) parameters, lists of onnx.TensorProto as TrainingBlock.parameters
+    gives them, to a checkpoint file (ODTC).
 
-    nominal_checkpoint: names and types only."""
+    nominal_checkpoint: names and types only.
+    """
     if parameters is None:
-        raise BlockError("there are no parameters", "save_checkpoint", "Build a TrainingBlock and pass its parameters().")
+        raise BlockError(
+            "there are no parameters",
+            "save_checkpoint",
+            "Build a TrainingBlock and pass its parameters().",
+        )
     trainable, frozen = ({t.name: as_tensor(t) for t in kind} for kind in parameters)
     write_checkpoint(Checkpoint(trainable, frozen, nominal=nominal_checkpoint), path_to_checkpoint)
 
 
 def load_checkpoint_to_model(path_to_checkpoint, model):
-    """Gives an inference model (onnx.ModelProto, changed in place) the parameters of a checkpoint: initializers of their names get their numbers, and graph inputs
-    of their names become initializers. Raises ModelError for a parameter that the model does not know."""
+    """Gives an inference model (onnx.ModelProto, changed in place) the parameters of a checkpoint:
+    initializers of their names get their numbers, and graph inputs of their names become
+    initializers. Raises ModelError for a parameter that the model does not know.
+    """
     g = model.graph
     checkpoint = read_checkpoint(path_to_checkpoint)
     if checkpoint.nominal:
-        raise ModelError("a nominal checkpoint has no numbers", str(path_to_checkpoint), "Load a complete one.")
+        raise ModelError(
+            "a nominal checkpoint has no numbers", str(path_to_checkpoint), "Load a complete one."
+        )
     at = {t.name: t for t in g.initializer}
     inputs = {i.name for i in g.input}
     for name, t in checkpoint.parameters.items():
         if name not in at and name not in inputs:
-            raise ModelError(f"the model has no parameter '{name}'", str(path_to_checkpoint), "Take the model that the artifacts were made of.")
-        proto = onnx().TensorProto(name=name, data_type=t.dtype, dims=list(t.shape), raw_data=t.bytes())
+            raise ModelError(
+                f"the model has no parameter '{name}'",
+                str(path_to_checkpoint),
+                "Take the model that the artifacts were made of.",
+            )
+        proto = onnx().TensorProto(
+            name=name, data_type=t.dtype, dims=list(t.shape), raw_data=t.bytes()
+        )
         if name in at:
             at[name].CopyFrom(proto)
         else:

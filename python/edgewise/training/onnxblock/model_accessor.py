@@ -1,4 +1,5 @@
 """The model that blocks work on: one at a time, between `with base(model):` and its end."""
+
 from __future__ import annotations
 
 import os
@@ -21,14 +22,20 @@ class ModelAccessor:
     def model(self):
         """The onnx.ModelProto; BlockError where there is none."""
         if self._model is None:
-            raise BlockError("there is no model", "onnxblock", "Open one with onnxblock.base or onnxblock.empty_base.")
+            raise BlockError(
+                "there is no model",
+                "onnxblock",
+                "Open one with onnxblock.base or onnxblock.empty_base.",
+            )
         return self._model
 
     @property
     def path(self):
         """Where the model came from; BlockError where that was not said."""
         if self._path is None:
-            raise BlockError("the model came from no file", "onnxblock", "Pass model_path to onnxblock.base.")
+            raise BlockError(
+                "the model came from no file", "onnxblock", "Pass model_path to onnxblock.base."
+            )
         return self._path
 
     @property
@@ -40,7 +47,11 @@ class ModelAccessor:
 def current():
     """The model that is open. Raises BlockError when none is."""
     if _GLOBAL_ACCESSOR is None:
-        raise BlockError("blocks work on a model, and none is open", "onnxblock", "Use them inside `with onnxblock.base(model):` or `with onnxblock.empty_base():`.")
+        raise BlockError(
+            "blocks work on a model, and none is open",
+            "onnxblock",
+            "Use them inside `with onnxblock.base(model):` or `with onnxblock.empty_base():`.",
+        )
     return _GLOBAL_ACCESSOR.model
 
 
@@ -66,7 +77,11 @@ def base(model, model_path=None):
 
     model: onnx.ModelProto. Raises BlockError when it is None, or another model is open."""
     if model is None:
-        raise BlockError("the model is None", "onnxblock.base", "Use onnxblock.empty_base to build one from nothing.")
+        raise BlockError(
+            "the model is None",
+            "onnxblock.base",
+            "Use onnxblock.empty_base to build one from nothing.",
+        )
     copy = type(model)()
     copy.CopyFrom(model)
     with _open(ModelAccessor(copy, model_path)) as accessor:
@@ -75,17 +90,31 @@ def base(model, model_path=None):
 
 @contextmanager
 def empty_base(opset_version=None):
-    """Opens an empty model. opset_version: of ONNX's operators; the newest that the onnx package has by default."""
+    """Opens an empty model. opset_version: of ONNX's operators; the newest that the onnx package
+    has by default.
+    """
     o = onnx()
     model = o.ModelProto(ir_version=min(o.IR_VERSION, 10), producer_name="edgewise")
     model.graph.name = "graph"
-    model.opset_import.extend([o.helper.make_opsetid("com.microsoft", 1), o.helper.make_opsetid("", opset_version or o.defs.onnx_opset_version())])
+    model.opset_import.extend(
+        [
+            o.helper.make_opsetid("com.microsoft", 1),
+            o.helper.make_opsetid("", opset_version or o.defs.onnx_opset_version()),
+        ]
+    )
     with _open(ModelAccessor(model)) as accessor:
         yield accessor
 
 
 @contextmanager
 def custom_op_library(custom_op_library_path: os.PathLike):
-    """ONNX Runtime loads machine code of custom operators here. Edgewise has none to load into: raises UnsupportedField."""
-    raise UnsupportedField(f"custom_op_library is {os.fspath(custom_op_library_path)!r}", "onnxblock", "Write the operator as a function of the model, or of ONNX's own operators.")
+    """ONNX Runtime loads machine code of custom operators here.
+
+    Edgewise has none to load into: raises UnsupportedField.
+    """
+    raise UnsupportedField(
+        f"custom_op_library is {os.fspath(custom_op_library_path)!r}",
+        "onnxblock",
+        "Write the operator as a function of the model, or of ONNX's own operators.",
+    )
     yield

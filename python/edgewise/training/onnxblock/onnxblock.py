@@ -1,4 +1,7 @@
-"""Blocks that end in a model: ForwardBlock in the extended graph, TrainingBlock in the training and evaluation models."""
+"""Blocks that end in a model: ForwardBlock in the extended graph, TrainingBlock in the training and
+evaluation models.
+"""
+
 from __future__ import annotations
 
 import difflib
@@ -16,7 +19,10 @@ _BIG = 1 << 16  # bytes from which an initializer's numbers tell shape inference
 
 
 class ForwardBlock(blocks.Block):
-    """A block whose outputs become the model's. `build` returns their names; `to_model_proto` gives the model."""
+    """A block whose outputs become the model's.
+
+    `build` returns their names; `to_model_proto` gives the model.
+    """
 
     def __init__(self):
         super().__init__()
@@ -29,7 +35,11 @@ class ForwardBlock(blocks.Block):
     def to_model_proto(self):
         """The onnx.ModelProto. Raises BlockError before the block was called."""
         if self._model is None:
-            raise g.BlockError("the block has not been built", type(self).__name__, "Call it inside `with onnxblock.base(model):` first.")
+            raise g.BlockError(
+                "the block has not been built",
+                type(self).__name__,
+                "Call it inside `with onnxblock.base(model):` first.",
+            )
         return self._model
 
     def __call__(self, *args, **kwargs):
@@ -41,18 +51,27 @@ class ForwardBlock(blocks.Block):
 
 
 class TrainingBlock(blocks.Block):
-    """A block whose first output is the loss. `requires_grad(name)` says what is trained; after the call, `to_model_proto` gives the training and the evaluation
-    model, `parameters` what belongs into the checkpoint.
+    """A block whose first output is the loss.
 
-    Both models have the parameters as inputs, behind the user's, in the order of the file. The training model holds no gradients: Edgewise makes them when
-    it is loaded (see `edgewise.training.artifact_files`). Of what ONNX Runtime does in silence, this is done otherwise:
+    `requires_grad(name)` says what is trained; after the call, `to_model_proto` gives the training
+    and the evaluation model, `parameters` what belongs into the checkpoint.
 
-    - A name in requires_grad or frozen that the model does not have is an error, not a parameter that stays as it is.
-    - A linear layer's weight that the exporter transposed and renamed (val_7 for fc.weight, in torch's dynamo exports) is found by its layer's bias or
-      module, and gets its name and its shape [out, in] back.
-    - Parameters that the exporter merged because they had equal values (Identity of another's initializer) get numbers of their own when they are named.
-    - BatchNormalization takes the batch's statistics in training where its scale or bias is trained, and stays as exported where it is frozen
-      (batch_norm None; True: everywhere, as ONNX Runtime; False: nowhere). The running statistics are in the checkpoint, so that evaluation sees them move.
+    Both models have the parameters as inputs, behind the user's, in the order of the file. The
+    training model holds no gradients: Edgewise makes them when it is loaded (see
+    `edgewise.training.artifact_files`). Of what ONNX Runtime does in silence, this is done
+    otherwise:
+
+    - A name in requires_grad or frozen that the model does not have is an error, not a parameter
+      that stays as it is.
+    - A linear layer's weight that the exporter transposed and renamed (val_7 for fc.weight, in
+      torch's dynamo exports) is found by its layer's bias or module, and gets its name and its
+      shape [out, in] back.
+    - Parameters that the exporter merged because they had equal values (Identity of another's
+      initializer) get numbers of their own when they are named.
+    - BatchNormalization takes the batch's statistics in training where its scale or bias is
+      trained, and stays as exported where it is frozen (batch_norm None; True: everywhere, as ONNX
+      Runtime; False: nowhere). The running statistics are in the checkpoint, so that evaluation
+      sees them move.
     """
 
     def __init__(self):
@@ -63,25 +82,43 @@ class TrainingBlock(blocks.Block):
 
     @abstractmethod
     def build(self, *args, **kwargs):
-        """Adds the nodes; returns the name of the loss, or the loss' and those of further outputs."""
+        """Adds the nodes; returns the name of the loss, or the loss' and those of further
+        outputs.
+        """
 
     def requires_grad(self, argument_name: str, value: bool = True):
         """Says that a parameter is trained (True), or frozen but kept in the checkpoint (False)."""
-        on, off = (self._requires_grad, self._frozen_params) if value else (self._frozen_params, self._requires_grad)
+        on, off = (
+            (self._requires_grad, self._frozen_params)
+            if value
+            else (self._frozen_params, self._requires_grad)
+        )
         off.pop(argument_name, None)
         on[argument_name] = True
 
     def parameters(self):
-        """(trainable, frozen): lists of onnx.TensorProto. Raises BlockError before the block was called."""
+        """(trainable, frozen): lists of onnx.TensorProto.
+
+        Raises BlockError before the block was called.
+        """
         return self._after(self._parameters)
 
     def to_model_proto(self):
-        """(training model, evaluation model): onnx.ModelProtos. Raises BlockError before the block was called."""
-        return self._after((self._training_model, self._eval_model) if self._training_model is not None else None)
+        """(training model, evaluation model): onnx.ModelProtos.
+
+        Raises BlockError before the block was called.
+        """
+        return self._after(
+            (self._training_model, self._eval_model) if self._training_model is not None else None
+        )
 
     def _after(self, x):
         if x is None:
-            raise g.BlockError("the block has not been built", type(self).__name__, "Call it inside `with onnxblock.base(model):` first.")
+            raise g.BlockError(
+                "the block has not been built",
+                type(self).__name__,
+                "Call it inside `with onnxblock.base(model):` first.",
+            )
         return x
 
     def __call__(self, *args, **kwargs):
@@ -95,14 +132,26 @@ class TrainingBlock(blocks.Block):
         _infer_shapes(model)
         g.register_graph_outputs(model, outputs)
         _check_loss(model.graph.output[0])
-        frozen = self._frozen_params | dict.fromkeys(name for pair in statistics.values() for name in pair)
+        frozen = self._frozen_params | dict.fromkeys(
+            name for pair in statistics.values() for name in pair
+        )
         trainable = [t for t in model.graph.initializer if t.name in self._requires_grad]
         kept = [t for t in model.graph.initializer if t.name in frozen]
         self._parameters = [_copy(t) for t in trainable], [_copy(t) for t in kept]
         names = {t.name for t in [*trainable, *kept]}
         inputs = [i for i in model.graph.input if i.name not in names]
-        infos = {t.name: g.onnx().helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in model.graph.initializer if t.name in names}
-        info = TrainingInfo([i.name for i in inputs], outputs, [t.name for t in trainable], [t.name for t in kept], {y: list(pair) for y, pair in statistics.items()})
+        infos = {
+            t.name: g.onnx().helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+            for t in model.graph.initializer
+            if t.name in names
+        }
+        info = TrainingInfo(
+            [i.name for i in inputs],
+            outputs,
+            [t.name for t in trainable],
+            [t.name for t in kept],
+            {y: list(pair) for y, pair in statistics.items()},
+        )
         inputs = [_copy(i) for i in inputs] + list(infos.values())
         rest = [_copy(t) for t in model.graph.initializer if t.name not in names]
         del model.graph.input[:], model.graph.initializer[:]
@@ -122,20 +171,46 @@ class TrainingBlock(blocks.Block):
         have = {t.name: t for t in model.graph.initializer}
         for name in [*self._requires_grad, *self._frozen_params]:
             if name not in have:
-                floats = [t.name for t in have.values() if t.data_type in _FLOATS and len(t.dims) > 0]
+                floats = [
+                    t.name for t in have.values() if t.data_type in _FLOATS and len(t.dims) > 0
+                ]
                 near = difflib.get_close_matches(name, floats, 3, 0.4) or floats[:8]
-                folded = [f"{t} {list(have[t].dims)}" for t in _factors(model) if not t.endswith(".weight")]
-                raise g.BlockError(f"the model has no parameter '{name}'", "requires_grad" if name in self._requires_grad else "frozen_params",
-                                   f"It has {', '.join(near) or 'none'}{', ...' if len(floats) > len(near) else ''}." +
-                                   (f" Exporters rename weights that they transpose; factors with such names are {', '.join(folded[:6])}." if folded else ""))
+                folded = [
+                    f"{t} {list(have[t].dims)}"
+                    for t in _factors(model)
+                    if not t.endswith(".weight")
+                ]
+                raise g.BlockError(
+                    f"the model has no parameter '{name}'",
+                    "requires_grad" if name in self._requires_grad else "frozen_params",
+                    "It has"
+                    f" {', '.join(near) or 'none'}{', ...' if len(floats) > len(near) else ''}."
+                    + (
+                        " Exporters rename weights that they transpose; factors with such names"
+                        f" are {', '.join(folded[:6])}."
+                        if folded
+                        else ""
+                    ),
+                )
         if not self._requires_grad:
-            raise g.BlockError("no parameter is trained", "requires_grad", f"Name some of {', '.join([t.name for t in have.values() if t.data_type in _FLOATS and len(t.dims) > 0][:8])}.")
+            raise g.BlockError(
+                "no parameter is trained",
+                "requires_grad",
+                "Name some of"
+                f" {', '.join([t.name for t in have.values() if t.data_type in _FLOATS and len(t.dims) > 0][:8])}.",
+            )
         wrong = [n for n in self._requires_grad if have[n].data_type not in _FLOATS]
         if wrong:
-            raise g.BlockError(f"'{wrong[0]}' holds no floating-point numbers", "requires_grad", "Only those can be trained; quantized weights take adapters (edgewise.Trainer).")
+            raise g.BlockError(
+                f"'{wrong[0]}' holds no floating-point numbers",
+                "requires_grad",
+                "Only those can be trained; quantized weights take adapters (edgewise.Trainer).",
+            )
 
     def _statistics(self, model):
-        """{output: (mean, variance)} of the BatchNormalization nodes that take the batch's statistics in training; makes those initializers the nodes' own."""
+        """{output: (mean, variance)} of the BatchNormalization nodes that take the batch's
+        statistics in training; makes those initializers the nodes' own.
+        """
         out = {}
         if self.batch_norm is False:
             return out
@@ -145,13 +220,24 @@ class TrainingBlock(blocks.Block):
             for i, name in enumerate(n.input):
                 users.setdefault(name, []).append((n, i))
         for n in model.graph.node:
-            if n.op_type != "BatchNormalization" or n.domain not in ("", "ai.onnx") or len(n.input) < 5 or not (self.batch_norm or set(n.input[1:3]) & set(self._requires_grad)):
+            if (
+                n.op_type != "BatchNormalization"
+                or n.domain not in ("", "ai.onnx")
+                or len(n.input) < 5
+                or not (self.batch_norm or set(n.input[1:3]) & set(self._requires_grad))
+            ):
                 continue
-            if any(a.name == "training_mode" and a.i for a in n.attribute) or len([o for o in n.output if o]) > 1 or not {n.input[3], n.input[4]} <= set(have):
+            if (
+                any(a.name == "training_mode" and a.i for a in n.attribute)
+                or len([o for o in n.output if o]) > 1
+                or not {n.input[3], n.input[4]} <= set(have)
+            ):
                 continue  # exported in training mode: the graph says so itself
             for i, stem in ((3, "running_mean"), (4, "running_var")):
                 name = n.input[i]
-                if name in self._requires_grad or len(users[name]) > 1:  # equal numbers, stored once
+                if (
+                    name in self._requires_grad or len(users[name]) > 1
+                ):  # equal numbers, stored once
                     own = f"{n.output[0]}.{stem}"
                     model.graph.initializer.append(_copy(have[name]))
                     model.graph.initializer[-1].name = own
@@ -162,7 +248,11 @@ class TrainingBlock(blocks.Block):
 
 
 def _copy(message):
-    return type(message).FromString(message.SerializeToString()) if message.ByteSize() < 1 << 30 else _copied(message)
+    return (
+        type(message).FromString(message.SerializeToString())
+        if message.ByteSize() < 1 << 30
+        else _copied(message)
+    )
 
 
 def _copied(message):
@@ -172,7 +262,9 @@ def _copied(message):
 
 
 def _infer_shapes(model):
-    """Types and shapes of all values, as far as onnx can tell; the numbers of weights are kept out of it, so that size does not matter."""
+    """Types and shapes of all values, as far as onnx can tell; the numbers of weights are kept out
+    of it, so that size does not matter.
+    """
     o = g.onnx()
     held = [(t, t.raw_data) for t in model.graph.initializer if len(t.raw_data) >= _BIG]
     for t, _ in held:
@@ -191,16 +283,32 @@ def _infer_shapes(model):
 
 def _check_loss(info):
     t = info.type.tensor_type
-    if t.elem_type not in (0, *_FLOATS) or t.HasField("shape") and any(not d.HasField("dim_value") or d.dim_value != 1 for d in t.shape.dim):
+    if (
+        t.elem_type not in (0, *_FLOATS)
+        or t.HasField("shape")
+        and any(not d.HasField("dim_value") or d.dim_value != 1 for d in t.shape.dim)
+    ):
         shape = [d.dim_value or d.dim_param or "?" for d in t.shape.dim]
-        raise g.BlockError(f"the loss '{info.name}' is not one number but {'integers of shape ' if t.elem_type not in (0, *_FLOATS) else ''}{shape}", "onnxblock", "Reduce it to its mean or sum; without a loss block, the model's first output is the loss.")
+        raise g.BlockError(
+            f"the loss '{info.name}' is not one number but"
+            f" {'integers of shape ' if t.elem_type not in (0, *_FLOATS) else ''}{shape}",
+            "onnxblock",
+            "Reduce it to its mean or sum; without a loss block, the model's first output is the"
+            " loss.",
+        )
 
 
 def _separate(model, wanted):
-    """Named parameters, and statistics of norms, that are Identities of another initializer become initializers."""
+    """Named parameters, and statistics of norms, that are Identities of another initializer become
+    initializers.
+    """
     have = {t.name: t for t in model.graph.initializer}
-    statistics = {name for n in model.graph.node if n.op_type == "BatchNormalization" for name in n.input[3:5]}
-    for n in [n for n in model.graph.node if n.op_type == "Identity" and n.domain in ("", "ai.onnx")]:
+    statistics = {
+        name for n in model.graph.node if n.op_type == "BatchNormalization" for name in n.input[3:5]
+    }
+    for n in [
+        n for n in model.graph.node if n.op_type == "Identity" and n.domain in ("", "ai.onnx")
+    ]:
         name = n.output[0]
         if n.input[0] in have and (name in wanted or name in statistics):
             model.graph.initializer.append(_copy(have[n.input[0]]))
@@ -217,12 +325,20 @@ def _factors(model):
         for i, name in enumerate(n.input):
             if name in have:
                 users.setdefault(name, []).append((n, i))
-    return {name: found[0][0] for name, found in users.items() if len(found) == 1 and found[0][0].op_type == "MatMul" and found[0][1] == 1}
+    return {
+        name: found[0][0]
+        for name, found in users.items()
+        if len(found) == 1 and found[0][0].op_type == "MatMul" and found[0][1] == 1
+    }
 
 
 def _unfold(model, wanted):
-    """Gives transposed weights of linear layers their names back. NAME.weight is what NAME.bias is added to the product with, or the factor of the product that
-    belongs to the module NAME, as the exporter noted or put into the node's name; or, told aloud, the only factor without a name for the only name without a factor."""
+    """Gives transposed weights of linear layers their names back.
+
+    NAME.weight is what NAME.bias is added to the product with, or the factor of the product that
+    belongs to the module NAME, as the exporter noted or put into the node's name; or, told aloud,
+    the only factor without a name for the only name without a factor.
+    """
     have = {t.name: t for t in model.graph.initializer}
     missing = [name for name in wanted if name not in have and name.endswith(".weight")]
     if not missing:
@@ -236,12 +352,24 @@ def _unfold(model, wanted):
     def by_bias(name):
         bias = name.removesuffix("weight") + "bias"
         adds = [n for n in model.graph.node if n.op_type == "Add" and bias in n.input]
-        product = makers.get(next((x for x in adds[0].input if x != bias), "")) if bias in have and len(adds) == 1 else None
-        return product.input[1] if product is not None and len(product.input) > 1 and factors.get(product.input[1]) is product and list(have[product.input[1]].dims)[1:] == list(have[bias].dims) else None
+        product = (
+            makers.get(next((x for x in adds[0].input if x != bias), ""))
+            if bias in have and len(adds) == 1
+            else None
+        )
+        return (
+            product.input[1]
+            if product is not None
+            and len(product.input) > 1
+            and factors.get(product.input[1]) is product
+            and list(have[product.input[1]].dims)[1:] == list(have[bias].dims)
+            else None
+        )
 
     def by_module(name):
         found = modules.get(name.removesuffix(".weight"), ())
         return found[0] if len(found) == 1 else None
+
     for name in list(missing):
         folded = by_bias(name) or by_module(name)
         if folded is not None and folded not in wanted:
@@ -249,29 +377,54 @@ def _unfold(model, wanted):
             missing.remove(name)
     left = [f for f in factors if f not in wanted and re.match(r"val_\d+$|onnx::", f)]
     if len(missing) == len(left) == 1 and not difflib.get_close_matches(missing[0], have, 1, 0.9):
-        warnings.warn(f"'{missing[0]}' is taken to be '{left[0]}', the only weight that lost its name", stacklevel=4)
+        warnings.warn(
+            f"'{missing[0]}' is taken to be '{left[0]}', the only weight that lost its name",
+            stacklevel=4,
+        )
         _turn(model, have[left[0]], factors[left[0]], missing[0])
 
 
 def _module(node):
-    """The module that a node belongs to, as torch's exporters say it: in metadata, or as the node's name, /layers.0/fc/MatMul."""
-    scopes = next((re.findall(r"'([^']*)'", p.value) for p in getattr(node, "metadata_props", ()) if p.key == NAME_SCOPES), ())
-    return scopes[-2] if len(scopes) > 1 else node.name.strip("/").rpartition("/")[0].replace("/", ".")
+    """The module that a node belongs to, as torch's exporters say it: in metadata, or as the node's
+    name, /layers.0/fc/MatMul.
+    """
+    scopes = next(
+        (
+            re.findall(r"'([^']*)'", p.value)
+            for p in getattr(node, "metadata_props", ())
+            if p.key == NAME_SCOPES
+        ),
+        (),
+    )
+    return (
+        scopes[-2] if len(scopes) > 1 else node.name.strip("/").rpartition("/")[0].replace("/", ".")
+    )
 
 
 def _turn(model, t, product, name):
-    """The second factor of a product becomes the initializer `name`, the other way round, with a Transpose before the product."""
+    """The second factor of a product becomes the initializer `name`, the other way round, with a
+    Transpose before the product.
+    """
     o = g.onnx()
     t.CopyFrom(o.numpy_helper.from_array(o.numpy_helper.to_array(t).T.copy(), name))
     output = g.generate_graph_name("transposed")
     product.input[1] = output
     at = next(i for i, n in enumerate(model.graph.node) if n is product or n == product)
-    model.graph.node.insert(at, o.helper.make_node("Transpose", [name], [output], name=g.generate_graph_name("Transpose"), perm=[1, 0]))
+    model.graph.node.insert(
+        at,
+        o.helper.make_node(
+            "Transpose", [name], [output], name=g.generate_graph_name("Transpose"), perm=[1, 0]
+        ),
+    )
 
 
 def _disable_training_mode(model):
-    """Dropout does nothing, BatchNormalization takes its running statistics (and, as onnx wants it then, has one output)."""
-    used = {name for n in model.graph.node for name in n.input} | {o.name for o in model.graph.output}
+    """Dropout does nothing, BatchNormalization takes its running statistics (and, as onnx wants it
+    then, has one output).
+    """
+    used = {name for n in model.graph.node for name in n.input} | {
+        o.name for o in model.graph.output
+    }
     for n in model.graph.node:
         if n.op_type == "Dropout" and len(n.input) > 2:
             del n.input[2:]

@@ -11,15 +11,27 @@ async function branch(n: NodeRun): Promise<RunValue[]> {
   return (await call([])).map((v) => n.keep(v));
 }
 
-/** Slices as one tensor; of a loop that was not run, an empty one with what the body declares (0 where it declares no size). */
-function stacked(n: NodeRun, values: readonly RunValue[], { dtype, shape }: Declared): NumberTensor | StringTensor {
+/**
+ * Slices as one tensor; of a loop that was not run, an empty one with what the body declares (0
+ * where it declares no size).
+ */
+function stacked(
+  n: NodeRun,
+  values: readonly RunValue[],
+  { dtype, shape }: Declared,
+): NumberTensor | StringTensor {
   if (values.length) {
     const wrong = values.find((v) => v.kind !== "tensor" && v.kind !== "strings");
-    if (wrong) n.fail(`${String(wrong)} is to become a slice of a tensor`, "Export the model again.");
+    if (wrong)
+      n.fail(`${String(wrong)} is to become a slice of a tensor`, "Export the model again.");
     return n.stack(values);
   }
   const dims = [0, ...(shape ?? []).map((d) => Math.max(d, 0))];
-  return n.keep(dtype === "string" ? new StringTensor(dims, []) : new NumberTensor(dtype || "float32", dims, new Uint8Array(0)));
+  return n.keep(
+    dtype === "string"
+      ? new StringTensor(dims, [])
+      : new NumberTensor(dtype || "float32", dims, new Uint8Array(0)),
+  );
 }
 
 async function loop(n: NodeRun): Promise<RunValue[]> {
@@ -27,13 +39,22 @@ async function loop(n: NodeRun): Promise<RunValue[]> {
   const trips = n.has(0) ? n.number(0) : Infinity;
   let goes = n.has(1) ? n.number(1) !== 0 : true;
   let carried = n.inputs.slice(2) as RunValue[];
-  if (outputs.length < 1 + carried.length || carried.some((v) => v === undefined)) n.fail(`its body gives ${outputs.length} values for ${carried.length} that are carried`, "Export the model again.");
+  if (outputs.length < 1 + carried.length || carried.some((v) => v === undefined))
+    n.fail(
+      `its body gives ${outputs.length} values for ${carried.length} that are carried`,
+      "Export the model again.",
+    );
   for (const v of carried) retain(v); // those that are carried have one reference of this loop's
   const collected: RunValue[][] = outputs.slice(1 + carried.length).map(() => []);
   for (let i = 0; i < trips && goes; i++) {
     await n.trip();
-    const [condition, ...outs] = await call([NumberTensor.of("int64", [], [i]), NumberTensor.of("bool", [], [1]), ...carried]);
-    if (condition?.kind !== "tensor" || condition.count !== 1) n.fail(`its body's condition is ${String(condition)}`, "Export the model again.");
+    const [condition, ...outs] = await call([
+      NumberTensor.of("int64", [], [i]),
+      NumberTensor.of("bool", [], [1]),
+      ...carried,
+    ]);
+    if (condition?.kind !== "tensor" || condition.count !== 1)
+      n.fail(`its body's condition is ${String(condition)}`, "Export the model again.");
     goes = condition.numbers(n.engine)[0] !== 0;
     release(condition);
     carried = outs.slice(0, carried.length);
@@ -47,32 +68,62 @@ async function loop(n: NodeRun): Promise<RunValue[]> {
 
 function list(n: NodeRun, name: string, count: number): number[] {
   const values = n.ints(name) ?? Array.from({ length: count }, () => 0);
-  if (values.length !== count) n.fail(`its attribute '${name}' is ${values.join(", ")}, for ${count} tensors`, "Export the model again.");
+  if (values.length !== count)
+    n.fail(
+      `its attribute '${name}' is ${values.join(", ")}, for ${count} tensors`,
+      "Export the model again.",
+    );
   return values;
 }
 
-interface Body { outputs: readonly Declared[]; call(values: RunValue[]): Promise<RunValue[]> }
+interface Body {
+  outputs: readonly Declared[];
+  call(values: RunValue[]): Promise<RunValue[]>;
+}
 
-/** States, then tensors that are taken apart along an axis; the body: states, slices -> states, slices. */
-async function scanned(n: NodeRun, { outputs, call }: Body, inputs: readonly (RunValue | undefined)[], count: number, length?: number): Promise<RunValue[]> {
-  if (!(count > 0 && count <= inputs.length) || inputs.some((v) => v === undefined)) n.fail(`${count} of its ${inputs.length} inputs are to be scanned`);
+/**
+ * States, then tensors that are taken apart along an axis; the body: states, slices -> states,
+ * slices.
+ */
+async function scanned(
+  n: NodeRun,
+  { outputs, call }: Body,
+  inputs: readonly (RunValue | undefined)[],
+  count: number,
+  length?: number,
+): Promise<RunValue[]> {
+  if (!(count > 0 && count <= inputs.length) || inputs.some((v) => v === undefined))
+    n.fail(`${count} of its ${inputs.length} inputs are to be scanned`);
   let states = inputs.slice(0, -count) as RunValue[];
-  const tensors = (inputs.slice(-count) as RunValue[]).map((v) => (v.kind === "tensor" ? v : n.fail(`it scans ${String(v)}, no tensor of numbers`)));
+  const tensors = (inputs.slice(-count) as RunValue[]).map((v) =>
+    v.kind === "tensor" ? v : n.fail(`it scans ${String(v)}, no tensor of numbers`),
+  );
   const outs = outputs.length - states.length;
-  if (outs < 0) n.fail(`its body gives ${outputs.length} values for ${states.length} states`, "Export the model again.");
+  if (outs < 0)
+    n.fail(
+      `its body gives ${outputs.length} values for ${states.length} states`,
+      "Export the model again.",
+    );
   const old = n.unit.opset < 9;
   const axes = list(n, "scan_input_axes", count).map((a, i) => n.axis(a, tensors[i]!.rank));
   const back = list(n, old ? "directions" : "scan_input_directions", count);
   const outAxes = list(n, "scan_output_axes", outs);
   const outBack = list(n, "scan_output_directions", outs);
   const size = tensors[0]!.dims[axes[0]!]!;
-  if (tensors.some((v, i) => v.dims[axes[i]!] !== size)) n.fail(`it scans ${tensors.join(", ")} along axes ${axes.join(", ")}, which are not equally long`);
+  if (tensors.some((v, i) => v.dims[axes[i]!] !== size))
+    n.fail(
+      `it scans ${tensors.join(", ")} along axes ${axes.join(", ")}, which are not equally long`,
+    );
   const steps = length ?? size;
   if (!(steps >= 0 && steps <= size)) n.fail(`a sequence length of ${steps}, of ${size}`);
   const rows: NumberTensor[][] = [];
   for (const [i, tensor] of tensors.entries()) {
     const a = axes[i]!;
-    const v = a ? await n.op("Transpose", [tensor], { perm: [a, ...tensor.dims.keys()].filter((d, j) => !j || d !== a) }) : tensor;
+    const v = a
+      ? await n.op("Transpose", [tensor], {
+          perm: [a, ...tensor.dims.keys()].filter((d, j) => !j || d !== a),
+        })
+      : tensor;
     if (!v.data) n.driver.place(v); // slices share its memory
     const slices = v.rows(n.unit.where).slice(0, steps);
     for (const s of slices) n.keep(s);
@@ -91,7 +142,8 @@ async function scanned(n: NodeRun, { outputs, call }: Body, inputs: readonly (Ru
   for (const [j, values] of collected.entries()) {
     const first = values[0];
     const all = [...values];
-    if (first?.kind === "tensor" && steps < size) { // behind a shorter sequence's end there are zeros
+    // behind a shorter sequence's end there are zeros
+    if (first?.kind === "tensor" && steps < size) {
       const zeros = n.keep(new NumberTensor(first.type, first.dims, new Uint8Array(first.bytes)));
       for (let i = steps; i < size; i++) all.push(zeros);
     }
@@ -108,21 +160,45 @@ async function scan(n: NodeRun): Promise<RunValue[]> {
   const count = n.int("num_scan_inputs", 0);
   const body = await n.body("body");
   if (n.unit.opset >= 9) return scanned(n, body, n.inputs, count);
-  // Opset 8: everything has a batch dimension in front, and each of the batch may have a length of its own.
-  const inputs = n.inputs.slice(1).map((v) => (v?.kind === "tensor" && v.rank ? v : n.fail("its inputs are no tensors with a batch dimension")));
+  // Opset 8: everything has a batch dimension in front, and each of the batch may have a length of
+  // its own.
+  const inputs = n.inputs
+    .slice(1)
+    .map((v) =>
+      v?.kind === "tensor" && v.rank
+        ? v
+        : n.fail("its inputs are no tensors with a batch dimension"),
+    );
   const batch = inputs[0]?.dims[0] ?? 0;
   const lengths = n.has(0) ? n.numbers(0) : undefined;
-  if (!batch || inputs.some((v) => v.dims[0] !== batch) || (lengths && lengths.length !== batch) || !(count > 0 && count <= inputs.length)) n.fail(`its inputs ${inputs.join(", ")} are not of one batch`);
+  if (
+    !batch ||
+    inputs.some((v) => v.dims[0] !== batch) ||
+    (lengths && lengths.length !== batch) ||
+    !(count > 0 && count <= inputs.length)
+  )
+    n.fail(`its inputs ${inputs.join(", ")} are not of one batch`);
   const columns = inputs.map((v) => {
     if (!v.data) n.driver.place(v);
     return v.rows(n.unit.where).map((r) => n.keep(r));
   });
   const each: RunValue[][] = [];
-  for (let i = 0; i < batch; i++) each.push(await scanned(n, body, columns.map((c) => c[i]!), count, lengths?.[i]));
+  for (let i = 0; i < batch; i++)
+    each.push(
+      await scanned(
+        n,
+        body,
+        columns.map((c) => c[i]!),
+        count,
+        lengths?.[i],
+      ),
+    );
   return each[0]!.map((_, j) => n.stack(each.map((values) => values[j]!)));
 }
 
 export const CONTROL: Record<string, HostOperator> = {
-  If: branch, Loop: loop, Scan: scan,
+  If: branch,
+  Loop: loop,
+  Scan: scan,
   Constant: (n) => n.fail("its value cannot be read", "Export the model again."),
 };

@@ -1,5 +1,5 @@
-// Operators whose outputs' sizes only data tell: as python/edgewise/ops/data_dependent.py. A kernel writes into a buffer for the longest
-// result and counts; what is there is taken.
+// Operators whose outputs' sizes only data tell: as python/edgewise/ops/data_dependent.py. A kernel
+// writes into a buffer for the longest result and counts; what is there is taken.
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import { elements, NumberTensor, StringTensor, type RunValue } from "../values.ts";
@@ -23,7 +23,8 @@ async function compress(n: NodeRun): Promise<RunValue[] | undefined> {
   if (n.inputs[0]?.kind === "strings") return undefined;
   const given = n.tensor(0);
   let c = n.tensor(1);
-  if (c.type !== "bool" || c.rank !== 1) n.fail(`its condition is ${String(c)}, not a list of bools`);
+  if (c.type !== "bool" || c.rank !== 1)
+    n.fail(`its condition is ${String(c)}, not a list of bools`);
   const flat = n.attribute("axis") === undefined;
   const x = flat ? n.reshaped(given, [given.count]) : given;
   const axis = flat ? 0 : n.axis(n.int("axis", 0), x.rank);
@@ -43,7 +44,11 @@ async function unique(n: NodeRun): Promise<RunValue[]> {
   if (given.kind === "strings") {
     words = [...new Set(given.strings)].sort(byCodePoint);
     const place = new Map(words.map((w, i) => [w, i]));
-    x = n.constant("int64", given.dims, given.strings.map((s) => place.get(s)!));
+    x = n.constant(
+      "int64",
+      given.dims,
+      given.strings.map((s) => place.get(s)!),
+    );
   } else x = n.tensor(0);
   const flat = n.attribute("axis") === undefined;
   if (flat) x = n.reshaped(x, [x.count]);
@@ -52,36 +57,86 @@ async function unique(n: NodeRun): Promise<RunValue[]> {
   const cols = elements(x.dims.filter((_, i) => i !== axis));
   if (!size || !cols) {
     if (size) n.unsupported(`${size} rows without elements`);
-    return [words ? n.keep(new StringTensor(x.dims, [])) : x, ...[0, 0, 0].map(() => empty(n, [0]))];
+    return [
+      words ? n.keep(new StringTensor(x.dims, [])) : x,
+      ...[0, 0, 0].map(() => empty(n, [0])),
+    ];
   }
-  const rows = axis ? await n.op("Transpose", [x], { perm: [axis, ...x.dims.keys()].filter((d, j) => !j || d !== axis) }) : x;
-  const [first, inverse, counts, count] = await n.ops("Unique", [n.reshaped(rows, [size, cols])], { sorted: n.int("sorted", 1) }, 4, "edgewise");
+  const rows = axis
+    ? await n.op("Transpose", [x], {
+        perm: [axis, ...x.dims.keys()].filter((d, j) => !j || d !== axis),
+      })
+    : x;
+  const [first, inverse, counts, count] = await n.ops(
+    "Unique",
+    [n.reshaped(rows, [size, cols])],
+    { sorted: n.int("sorted", 1) },
+    4,
+    "edgewise",
+  );
   const found = count!.numbers(n.engine)[0]!;
   const firsts = n.front(first!, [found]);
   const y = await n.op("Gather", [x, firsts], { axis });
-  return [words ? n.keep(new StringTensor(y.dims, y.numbers(n.engine).map((i) => words[i]!))) : y, firsts, inverse!, n.front(counts!, [found])];
+  return [
+    words
+      ? n.keep(
+          new StringTensor(
+            y.dims,
+            y.numbers(n.engine).map((i) => words[i]!),
+          ),
+        )
+      : y,
+    firsts,
+    inverse!,
+    n.front(counts!, [found]),
+  ];
 }
 
 /** In the order of code points, as Python sorts. */
 export function byCodePoint(a: string, b: string): number {
   const [x, y] = [Array.from(a), Array.from(b)];
-  for (let i = 0; i < Math.min(x.length, y.length); i++) if (x[i] !== y[i]) return x[i]!.codePointAt(0)! - y[i]!.codePointAt(0)!;
+  for (let i = 0; i < Math.min(x.length, y.length); i++)
+    if (x[i] !== y[i]) return x[i]!.codePointAt(0)! - y[i]!.codePointAt(0)!;
   return x.length - y.length;
 }
 
 async function suppression(n: NodeRun): Promise<RunValue[]> {
   const [boxes, scores] = [n.tensor(0), n.tensor(1)];
-  for (const v of [boxes, scores]) if (v.type !== "float32") n.unsupported(`its input is ${String(v)}; float32 is what can be computed on`);
-  if (boxes.rank !== 3 || scores.rank !== 3 || boxes.dims[2] !== 4 || boxes.dims[0] !== scores.dims[0] || boxes.dims[1] !== scores.dims[2])
+  for (const v of [boxes, scores])
+    if (v.type !== "float32")
+      n.unsupported(`its input is ${String(v)}; float32 is what can be computed on`);
+  if (
+    boxes.rank !== 3 ||
+    scores.rank !== 3 ||
+    boxes.dims[2] !== 4 ||
+    boxes.dims[0] !== scores.dims[0] ||
+    boxes.dims[1] !== scores.dims[2]
+  )
     n.fail(`its boxes ${String(boxes)} and scores ${String(scores)} do not fit together`);
-  const [wanted, iou, score] = [2, 3, 4].map((i) => (n.has(i) ? n.number(i) : 0)) as [number, number, number];
+  const [wanted, iou, score] = [2, 3, 4].map((i) => (n.has(i) ? n.number(i) : 0)) as [
+    number,
+    number,
+    number,
+  ];
   if (!(iou >= 0 && iou <= 1)) n.fail(`an iou_threshold of ${iou}`);
   const most = Math.min(Math.max(wanted, 0), boxes.dims[1]!);
   if (!most || !scores.count) return [empty(n, [0, 3])];
-  if (scores.dims[0]! * scores.dims[1]! * most * 3 > MOST) n.unsupported(`up to ${most} boxes for each of ${String(scores)}`);
+  if (scores.dims[0]! * scores.dims[1]! * most * 3 > MOST)
+    n.unsupported(`up to ${most} boxes for each of ${String(scores)}`);
   const attrs = { most, center: n.int("center_point_box", 0), limited: n.has(4) ? 1 : 0 };
-  const [selected, count] = await n.ops("NonMaxSuppression", [boxes, scores], { ...attrs, iou, score }, 2, "edgewise");
+  const [selected, count] = await n.ops(
+    "NonMaxSuppression",
+    [boxes, scores],
+    { ...attrs, iou, score },
+    2,
+    "edgewise",
+  );
   return [n.front(selected!, [count!.numbers(n.engine)[0]!, 3])];
 }
 
-export const SELECTION: Record<string, HostOperator> = { NonZero: nonZero, Compress: compress, Unique: unique, NonMaxSuppression: suppression };
+export const SELECTION: Record<string, HostOperator> = {
+  NonZero: nonZero,
+  Compress: compress,
+  Unique: unique,
+  NonMaxSuppression: suppression,
+};

@@ -8,13 +8,22 @@ const CHECK = "Check what is fed; if it is right, export the model again.";
 
 function sequence(n: NodeRun, i = 0): Sequence {
   const v = n.inputs[i];
-  return v?.kind === "sequence" ? v : n.fail(`its input ${i} is ${String(v ?? "missing")}, no sequence`, CHECK);
+  return v?.kind === "sequence"
+    ? v
+    : n.fail(`its input ${i} is ${String(v ?? "missing")}, no sequence`, CHECK);
 }
 
 /** Which element input i means; `otherwise` where it is absent. */
-function position(n: NodeRun, i: number, length: number, otherwise: number | undefined, extra = 0): number {
+function position(
+  n: NodeRun,
+  i: number,
+  length: number,
+  otherwise: number | undefined,
+  extra = 0,
+): number {
   const at = n.has(i) ? n.number(i) : otherwise;
-  if (at === undefined || !Number.isInteger(at) || !(at >= -length && at < length + extra)) return n.fail(`its index ${String(at)} lies outside of a sequence of ${length}`, CHECK);
+  if (at === undefined || !Number.isInteger(at) || !(at >= -length && at < length + extra))
+    return n.fail(`its index ${String(at)} lies outside of a sequence of ${length}`, CHECK);
   return at < 0 ? at + length : at;
 }
 
@@ -34,35 +43,67 @@ async function split(n: NodeRun): Promise<RunValue[]> {
   if (n.has(1)) {
     keep = true;
     sizes = n.numbers(1);
-    if (n.tensor(1).rank === 0) { // equal parts, a smaller last one
+    if (n.tensor(1).rank === 0) {
+      // equal parts, a smaller last one
       const size = sizes[0]!;
       if (!(size >= 1)) n.fail(`parts of ${size}`);
-      sizes = Array.from({ length: Math.ceil(length / size) }, (_, i) => Math.min(size, length - i * size));
+      sizes = Array.from({ length: Math.ceil(length / size) }, (_, i) =>
+        Math.min(size, length - i * size),
+      );
     }
   }
-  if (sizes.reduce((a, b) => a + b, 0) !== length || sizes.some((s) => s < 0) || sizes.length > MOST_PARTS) n.fail(`${sizes.length} parts of ${sizes.join(", ").slice(0, 200)} do not make ${length}`);
+  if (
+    sizes.reduce((a, b) => a + b, 0) !== length ||
+    sizes.some((s) => s < 0) ||
+    sizes.length > MOST_PARTS
+  )
+    n.fail(`${sizes.length} parts of ${sizes.join(", ").slice(0, 200)} do not make ${length}`);
   if (!sizes.length) return [n.sequence([])];
-  const parts = await n.ops("Split", [tensor, n.constant("int64", [sizes.length], sizes)], { axis }, sizes.length);
-  return [n.sequence(keep ? parts : parts.map((v) => n.reshaped(v, v.dims.filter((_, d) => d !== axis))))];
+  const parts = await n.ops(
+    "Split",
+    [tensor, n.constant("int64", [sizes.length], sizes)],
+    { axis },
+    sizes.length,
+  );
+  return [
+    n.sequence(
+      keep
+        ? parts
+        : parts.map((v) =>
+            n.reshaped(
+              v,
+              v.dims.filter((_, d) => d !== axis),
+            ),
+          ),
+    ),
+  ];
 }
 
 async function concat(n: NodeRun): Promise<RunValue[]> {
   const { items } = sequence(n);
   const first = items[0];
   if (!first) return n.fail("an empty sequence", CHECK);
-  const tensors = items.map((v): NumberTensor => (v.kind === "tensor" ? v : n.unsupported(`a sequence of ${String(v)}`)));
+  const tensors = items.map(
+    (v): NumberTensor => (v.kind === "tensor" ? v : n.unsupported(`a sequence of ${String(v)}`)),
+  );
   const fresh = n.int("new_axis", 0) !== 0;
   const axis = n.axis(n.int("axis", 0), tensors[0]!.rank, fresh ? 1 : 0);
-  const inputs = fresh ? tensors.map((v) => n.reshaped(v, [...v.dims.slice(0, axis), 1, ...v.dims.slice(axis)])) : tensors;
+  const inputs = fresh
+    ? tensors.map((v) => n.reshaped(v, [...v.dims.slice(0, axis), 1, ...v.dims.slice(axis)]))
+    : tensors;
   return [await n.op("Concat", inputs, { axis })];
 }
 
-/** The body for each element of the first sequence, with those of other sequences at its place; tensors are given to each. */
+/**
+ * The body for each element of the first sequence, with those of other sequences at its place;
+ * tensors are given to each.
+ */
 async function map(n: NodeRun): Promise<RunValue[]> {
   const { outputs, call } = await n.body("body");
   const first = sequence(n);
   const others = n.inputs.slice(1).map((v) => v ?? n.fail("an input is missing"));
-  if (others.some((v) => v.kind === "sequence" && v.length < first.length)) n.fail(`it goes through a sequence of ${first.length} and shorter ones at once`, CHECK);
+  if (others.some((v) => v.kind === "sequence" && v.length < first.length))
+    n.fail(`it goes through a sequence of ${first.length} and shorter ones at once`, CHECK);
   const out: RunValue[][] = outputs.map(() => []);
   for (const [i, x] of first.items.entries()) {
     await n.trip();
@@ -78,7 +119,11 @@ export const SEQUENCES: Record<string, HostOperator> = {
   SequenceEmpty: (n) => [n.sequence([])],
   SequenceConstruct: (n) => {
     const { inputs } = n;
-    if (!inputs.length || inputs.some((v) => v === undefined || typeOf(v) !== typeOf(inputs[0]))) n.fail(`a sequence of ${inputs.map(String).join(", ") || "nothing"}`, "Its elements must be there and of one type; export the model again.");
+    if (!inputs.length || inputs.some((v) => v === undefined || typeOf(v) !== typeOf(inputs[0])))
+      n.fail(
+        `a sequence of ${inputs.map(String).join(", ") || "nothing"}`,
+        "Its elements must be there and of one type; export the model again.",
+      );
     return [n.sequence(inputs as RunValue[])];
   },
   SequenceAt: (n) => {
@@ -89,7 +134,8 @@ export const SEQUENCES: Record<string, HostOperator> = {
   SequenceInsert: (n) => {
     const s = sequence(n);
     const x = n.input(1);
-    if (s.length && typeOf(x) !== typeOf(s.at(0))) n.fail(`${String(x)} into a sequence of ${String(s.at(0))}`, CHECK);
+    if (s.length && typeOf(x) !== typeOf(s.at(0)))
+      n.fail(`${String(x)} into a sequence of ${String(s.at(0))}`, CHECK);
     const at = position(n, 2, s.length, s.length, 1);
     if (at === s.length) return [n.keep(s.withLast(x))];
     const { items } = s;
@@ -100,8 +146,16 @@ export const SEQUENCES: Record<string, HostOperator> = {
     const at = position(n, 1, items.length, items.length - 1);
     return [n.sequence(items.filter((_, i) => i !== at))];
   },
-  SplitToSequence: split, ConcatFromSequence: concat, SequenceMap: map,
+  SplitToSequence: split,
+  ConcatFromSequence: concat,
+  SequenceMap: map,
   Optional: (n) => [n.inputs[0] ?? n.keep(new Nothing())],
-  OptionalGetElement: (n) => [!n.has(0) || n.inputs[0]!.kind === "nothing" ? n.fail("an optional without a value", CHECK) : n.inputs[0]],
-  OptionalHasElement: (n) => [n.constant("bool", [], [n.has(0) && n.inputs[0]!.kind !== "nothing" ? 1 : 0])],
+  OptionalGetElement: (n) => [
+    !n.has(0) || n.inputs[0]!.kind === "nothing"
+      ? n.fail("an optional without a value", CHECK)
+      : n.inputs[0],
+  ],
+  OptionalHasElement: (n) => [
+    n.constant("bool", [], [n.has(0) && n.inputs[0]!.kind !== "nothing" ? 1 : 0]),
+  ],
 };

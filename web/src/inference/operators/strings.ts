@@ -1,17 +1,46 @@
-// Tensors of strings: as python/edgewise/ops/strings.py. What moves elements computes with their places instead, by the same code as for
-// numbers. (Regular expressions, which need an engine of their own to be matched in linear time, are Python's.)
+// Tensors of strings: as python/edgewise/ops/strings.py. What moves elements computes with their
+// places instead, by the same code as for numbers. (Regular expressions, which need an engine of
+// their own to be matched in linear time, are Python's.)
 
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { HostOperator, NodeRun } from "../node.ts";
-import { elements, NumberTensor, REFERENCE_BYTES, StringTensor, typed, type RunValue } from "../values.ts";
+import {
+  elements,
+  NumberTensor,
+  REFERENCE_BYTES,
+  StringTensor,
+  typed,
+  type RunValue,
+} from "../values.ts";
 
 /** Operators that only move elements, and which of their inputs those are (undefined: all). */
 const MOVES: Readonly<Record<string, readonly number[] | undefined>> = {
-  Reshape: [0], Squeeze: [0], Unsqueeze: [0], Flatten: [0], Transpose: [0], Slice: [0], Gather: [0], GatherElements: [0], GatherND: [0], Split: [0], Expand: [0], Tile: [0],
-  Compress: [0], ReverseSequence: [0], SpaceToDepth: [0], DepthToSpace: [0], Trilu: [0], Where: [1, 2], ScatterElements: [0, 2], ScatterND: [0, 2], Concat: undefined,
+  Reshape: [0],
+  Squeeze: [0],
+  Unsqueeze: [0],
+  Flatten: [0],
+  Transpose: [0],
+  Slice: [0],
+  Gather: [0],
+  GatherElements: [0],
+  GatherND: [0],
+  Split: [0],
+  Expand: [0],
+  Tile: [0],
+  Compress: [0],
+  ReverseSequence: [0],
+  SpaceToDepth: [0],
+  DepthToSpace: [0],
+  Trilu: [0],
+  Where: [1, 2],
+  ScatterElements: [0, 2],
+  ScatterND: [0, 2],
+  Concat: undefined,
 };
 /** The same of ai.onnx.ml. */
-const MOVES_ML: Readonly<Record<string, readonly number[] | undefined>> = { ArrayFeatureExtractor: [0] };
+const MOVES_ML: Readonly<Record<string, readonly number[] | undefined>> = {
+  ArrayFeatureExtractor: [0],
+};
 const CHECK = "Check what is fed; if it is right, export the model again.";
 
 /** Outputs of a node with strings among its inputs that moves elements, or looks at their shape. */
@@ -19,30 +48,63 @@ export async function moved(n: NodeRun): Promise<(RunValue | undefined)[]> {
   const { inputs, unit } = n;
   const looks = !unit.domain && (unit.op === "Shape" || unit.op === "Size");
   const table = unit.domain === "" ? MOVES : unit.domain === "ai.onnx.ml" ? MOVES_ML : {};
-  const which = looks ? [0] : Object.hasOwn(table, unit.op) ? table[unit.op] ?? [...inputs.keys()] : [];
+  const which = looks
+    ? [0]
+    : Object.hasOwn(table, unit.op)
+      ? (table[unit.op] ?? [...inputs.keys()])
+      : [];
   const strings: string[] = [];
   const places = inputs.map((v, i): RunValue | undefined => {
     if (v === undefined) return v;
     if (v.kind === "strings" && which.includes(i)) {
       const first = strings.length;
       for (const s of v.strings) strings.push(s);
-      return n.constant("int64", v.dims, v.strings.map((_, j) => first + j));
+      return n.constant(
+        "int64",
+        v.dims,
+        v.strings.map((_, j) => first + j),
+      );
     }
-    if (v.kind !== "tensor" || which.includes(i)) return n.unsupported(`its input ${i} is ${String(v)}`, "Check what is fed; if it is right, export the model with another exporter or optimization level.");
+    if (v.kind !== "tensor" || which.includes(i))
+      return n.unsupported(
+        `its input ${i} is ${String(v)}`,
+        "Check what is fed; if it is right, export the model with another exporter or " +
+          "optimization level.",
+      );
     return v;
   });
   const outs = await n.plain(places);
-  return looks ? outs : outs.map((v) => v && n.keep(new StringTensor((v as NumberTensor).dims, (v as NumberTensor).numbers(n.engine).map((i) => strings[i]!))));
+  return looks
+    ? outs
+    : outs.map(
+        (v) =>
+          v &&
+          n.keep(
+            new StringTensor(
+              (v as NumberTensor).dims,
+              (v as NumberTensor).numbers(n.engine).map((i) => strings[i]!),
+            ),
+          ),
+      );
 }
 
 /** Two tensors of strings broadcast together: dims, and pairs of strings. */
 function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
   const [a, b] = [n.strings(0), n.strings(1)];
   const rank = Math.max(a.rank, b.rank);
-  const padded = [a, b].map((v) => [...Array.from({ length: rank - v.rank }, () => 1), ...v.dims]) as [number[], number[]];
+  const padded = [a, b].map((v) => [
+    ...Array.from({ length: rank - v.rank }, () => 1),
+    ...v.dims,
+  ]) as [number[], number[]];
   const dims = padded[0].map((d, i) => {
     const e = padded[1][i]!;
-    return d === e || e === 1 ? d : d === 1 ? e : n.fail(`shapes [${a.dims.join(", ")}] and [${b.dims.join(", ")}] do not broadcast together`);
+    return d === e || e === 1
+      ? d
+      : d === 1
+        ? e
+        : n.fail(
+            `shapes [${a.dims.join(", ")}] and [${b.dims.join(", ")}] do not broadcast together`,
+          );
   });
   if (elements(dims) >= 2 ** 24) n.fail(`a tensor of ${elements(dims)} strings`);
   const at = (of: number[], index: number) => {
@@ -54,10 +116,18 @@ function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
     }
     return place;
   };
-  return [dims, Array.from({ length: elements(dims) }, (_, i) => [a.strings[at(padded[0], i)]!, b.strings[at(padded[1], i)]!])];
+  return [
+    dims,
+    Array.from({ length: elements(dims) }, (_, i) => [
+      a.strings[at(padded[0], i)]!,
+      b.strings[at(padded[1], i)]!,
+    ]),
+  ];
 }
 
-const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"; // as Python's str.isspace
+// as Python's str.isspace
+const SPACE =
+  "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const SPACES = new RegExp(`[${SPACE}]+`);
 const LEADING = new RegExp(`^[${SPACE}]+`);
 
@@ -68,7 +138,9 @@ function trimmedEnd(text: string): string {
   return text.slice(0, end);
 }
 
-/** Pieces of a text between delimiters (undefined: stretches of white space), at most `most` cuts. */
+/**
+ * Pieces of a text between delimiters (undefined: stretches of white space), at most `most` cuts.
+ */
 export function pieces(text: string, delimiter: string | undefined, most: number): string[] {
   if (!text) return [];
   let left = delimiter === undefined ? text.replace(LEADING, "") : text;
@@ -77,7 +149,10 @@ export function pieces(text: string, delimiter: string | undefined, most: number
     const at = delimiter === undefined ? left.search(SPACES) : left.indexOf(delimiter);
     if (at < 0) break;
     out.push(left.slice(0, at));
-    left = delimiter === undefined ? left.slice(at).replace(LEADING, "") : left.slice(at + delimiter.length);
+    left =
+      delimiter === undefined
+        ? left.slice(at).replace(LEADING, "")
+        : left.slice(at + delimiter.length);
   }
   if (delimiter === undefined) left = trimmedEnd(left);
   return delimiter === undefined && !left ? out : [...out, left];
@@ -91,15 +166,32 @@ function split(n: NodeRun): RunValue[] {
   const all = x.strings.map((s) => pieces(s, delimiter, most < 0 ? Infinity : most));
   const width = all.reduce((w, p) => Math.max(w, p.length), 0);
   n.checkRoom(REFERENCE_BYTES * width * all.length); // one long text makes all rows long
-  return [n.keep(new StringTensor([...x.dims, width], all.flatMap((p) => [...p, ...Array.from({ length: width - p.length }, () => "")]))), n.constant("int64", x.dims, all.map((p) => p.length))];
+  return [
+    n.keep(
+      new StringTensor(
+        [...x.dims, width],
+        all.flatMap((p) => [...p, ...Array.from({ length: width - p.length }, () => "")]),
+      ),
+    ),
+    n.constant(
+      "int64",
+      x.dims,
+      all.map((p) => p.length),
+    ),
+  ];
 }
 
 function normalize(n: NodeRun): RunValue[] {
   const x = n.strings(0);
-  if ((x.rank !== 1 && x.rank !== 2) || (x.rank === 2 && x.dims[0] !== 1)) n.fail(`strings of shape [${x.dims.join(", ")}] instead of [C] or [1, C]`);
+  if ((x.rank !== 1 && x.rank !== 2) || (x.rank === 2 && x.dims[0] !== 1))
+    n.fail(`strings of shape [${x.dims.join(", ")}] instead of [C] or [1, C]`);
   const change = n.text("case_change_action", "NONE");
   const cased = n.int("is_case_sensitive", 0) !== 0;
-  const turn = { NONE: (s: string) => s, LOWER: (s: string) => s.toLowerCase(), UPPER: (s: string) => s.toUpperCase() }[change];
+  const turn = {
+    NONE: (s: string) => s,
+    LOWER: (s: string) => s.toLowerCase(),
+    UPPER: (s: string) => s.toUpperCase(),
+  }[change];
   if (!turn) return n.fail(`a case_change_action '${change.slice(0, 40)}'`, CHECK);
   const stop = new Set((n.texts("stopwords") ?? []).map((s) => (cased ? s : s.toLowerCase())));
   const left = x.strings.filter((s) => !stop.has(cased ? s : s.toLowerCase())).map(turn);
@@ -113,17 +205,22 @@ function general(x: number, digits: number): string {
   const [mantissa, exponent] = x.toExponential(digits - 1).split("e") as [string, string];
   const e = Number(exponent);
   const short = (s: string) => (s.includes(".") ? s.replace(/\.?0+$/, "") : s);
-  if (e < -4 || e >= digits) return `${short(mantissa)}e${e < 0 ? "-" : "+"}${String(Math.abs(e)).padStart(2, "0")}`;
+  if (e < -4 || e >= digits)
+    return `${short(mantissa)}e${e < 0 ? "-" : "+"}${String(Math.abs(e)).padStart(2, "0")}`;
   return short(x.toFixed(Math.max(0, digits - 1 - e)));
 }
 
-/** A number as text, as onnxruntime writes it: 1 rather than 1.0, exponents from 1e+08 on; but with the digits that tell it from its neighbours, and no others. */
+/**
+ * A number as text, as onnxruntime writes it: 1 rather than 1.0, exponents from 1e+08 on; but with
+ * the digits that tell it from its neighbours, and no others.
+ */
 export function textOf(type: string, x: number | bigint): string {
   if (typeof x === "bigint" || !/float/.test(type)) return String(x);
   if (!Number.isFinite(x)) return Number.isNaN(x) ? "NaN" : x > 0 ? "INF" : "-INF";
   for (let digits = 1; digits < 18; digits++) {
     const short: number = Number(x.toPrecision(digits));
-    if (short === x || (type !== "float64" && Math.fround(short) === x)) return general(short, Math.max(digits, 8));
+    if (short === x || (type !== "float64" && Math.fround(short) === x))
+      return general(short, Math.max(digits, 8));
   }
   return String(x);
 }
@@ -134,7 +231,13 @@ function float(text: string): number | undefined {
   const t = trimmedEnd(text.replace(LEADING, ""));
   if (FLOAT.test(t)) return Number(t);
   const word = /^([+-]?)(inf|infinity|nan)$/i.exec(t);
-  return word ? (word[2]!.toLowerCase() === "nan" ? NaN : word[1] === "-" ? -Infinity : Infinity) : undefined;
+  return word
+    ? word[2]!.toLowerCase() === "nan"
+      ? NaN
+      : word[1] === "-"
+        ? -Infinity
+        : Infinity
+    : undefined;
 }
 
 /** The number of a text; integers exactly. */
@@ -142,28 +245,81 @@ function numberOf(n: NodeRun, type: string, text: string): number | bigint {
   const none = () => n.fail(`the string '${text.slice(0, 50)}' is no number`, "Check what is fed.");
   if (/float/.test(type)) return float(text) ?? none();
   const t = trimmedEnd(text.replace(LEADING, ""));
-  if (type === "bool") return /^(true|false)$/i.test(t) ? (t.toLowerCase() === "true" ? 1 : 0) : (float(text) ?? none()) !== 0 ? 1 : 0;
+  if (type === "bool")
+    return /^(true|false)$/i.test(t)
+      ? t.toLowerCase() === "true"
+        ? 1
+        : 0
+      : (float(text) ?? none()) !== 0
+        ? 1
+        : 0;
   const whole = /^[+-]?\d+$/.test(t) ? BigInt(t.replace("+", "")) : undefined;
   const near = whole === undefined ? float(text) : 0;
   if (near === undefined || !Number.isFinite(near)) return none();
   const x = whole ?? BigInt(Math.trunc(near));
   const bits = BigInt(ELEMENT_BITS[type] ?? 0);
-  const [low, high] = type.startsWith("u") ? [0n, (1n << bits) - 1n] : [-(1n << (bits - 1n)), (1n << (bits - 1n)) - 1n];
+  const [low, high] = type.startsWith("u")
+    ? [0n, (1n << bits) - 1n]
+    : [-(1n << (bits - 1n)), (1n << (bits - 1n)) - 1n];
   return x >= low && x <= high ? x : n.fail(`${x} does not fit its type`, "Check what is fed.");
 }
 
 /** A tensor of numbers or strings, of a type by its ONNX code's name. Integers may be bigint. */
-export async function tensorOf(n: NodeRun, type: string, dims: readonly number[], values: readonly (number | bigint | string)[]): Promise<NumberTensor | StringTensor> {
+export async function tensorOf(
+  n: NodeRun,
+  type: string,
+  dims: readonly number[],
+  values: readonly (number | bigint | string)[],
+): Promise<NumberTensor | StringTensor> {
   if (type === "string") return n.keep(new StringTensor(dims, values.map(String)));
-  if (type === "int64") return n.keep(new NumberTensor(type, dims, new Uint8Array(BigInt64Array.from(values, (x) => BigInt(x)).buffer)));
-  if (type === "uint64") return n.keep(new NumberTensor(type, dims, new Uint8Array(BigUint64Array.from(values, (x) => BigInt(x)).buffer)));
+  if (type === "int64")
+    return n.keep(
+      new NumberTensor(
+        type,
+        dims,
+        new Uint8Array(BigInt64Array.from(values, (x) => BigInt(x)).buffer),
+      ),
+    );
+  if (type === "uint64")
+    return n.keep(
+      new NumberTensor(
+        type,
+        dims,
+        new Uint8Array(BigUint64Array.from(values, (x) => BigInt(x)).buffer),
+      ),
+    );
   const numbers = values.map(Number);
   if (type !== "float16" && type !== "bfloat16") return n.constant(type, dims, numbers);
-  const [half] = await n.driver.single("Identity", "", [n.constant("float32", dims, numbers)], [true], {}, { dtype: type });
+  const [half] = await n.driver.single(
+    "Identity",
+    "",
+    [n.constant("float32", dims, numbers)],
+    [true],
+    {},
+    { dtype: type },
+  );
   return n.keep(half as NumberTensor);
 }
 
-const CODES = ["", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16", "float64", "uint32", "uint64", "", "", "bfloat16"];
+const CODES = [
+  "",
+  "float32",
+  "uint8",
+  "int8",
+  "uint16",
+  "int16",
+  "int32",
+  "int64",
+  "string",
+  "bool",
+  "float16",
+  "float64",
+  "uint32",
+  "uint64",
+  "",
+  "",
+  "bfloat16",
+];
 
 async function cast(n: NodeRun): Promise<RunValue[] | undefined> {
   const x = n.input(0);
@@ -171,31 +327,70 @@ async function cast(n: NodeRun): Promise<RunValue[] | undefined> {
   if (x.kind === "strings") {
     if (to === "string") return [x];
     if (!to) return n.unsupported(`strings to the type ${n.int("to", 1)}`);
-    return [await tensorOf(n, to, x.dims, x.strings.map((s) => numberOf(n, to, s)))];
+    return [
+      await tensorOf(
+        n,
+        to,
+        x.dims,
+        x.strings.map((s) => numberOf(n, to, s)),
+      ),
+    ];
   }
   if (to !== "string") return undefined;
   const t = n.tensor(0);
   const wide = t.type === "int64" || t.type === "uint64";
-  const values: ArrayLike<number | bigint> = wide ? typed(t.type, t.read(n.engine), t.count) : t.numbers(n.engine);
-  return [n.keep(new StringTensor(t.dims, Array.from(values, (v) => textOf(t.type, v))))];
+  const values: ArrayLike<number | bigint> = wide
+    ? typed(t.type, t.read(n.engine), t.count)
+    : t.numbers(n.engine);
+  return [
+    n.keep(
+      new StringTensor(
+        t.dims,
+        Array.from(values, (v) => textOf(t.type, v)),
+      ),
+    ),
+  ];
 }
 
 export const STRINGS: Record<string, HostOperator> = {
   Equal: (n) => {
     if (!n.inputs.some((v) => v?.kind === "strings")) return undefined;
     const [dims, pairs] = together(n);
-    return [n.constant("bool", dims, pairs.map(([a, b]) => (a === b ? 1 : 0)))];
+    return [
+      n.constant(
+        "bool",
+        dims,
+        pairs.map(([a, b]) => (a === b ? 1 : 0)),
+      ),
+    ];
   },
   StringConcat: (n) => {
     const [dims, pairs] = together(n);
-    return [n.keep(new StringTensor(dims, pairs.map(([a, b]) => a + b)))];
+    return [
+      n.keep(
+        new StringTensor(
+          dims,
+          pairs.map(([a, b]) => a + b),
+        ),
+      ),
+    ];
   },
-  StringSplit: split, StringNormalizer: normalize, Cast: cast,
+  StringSplit: split,
+  StringNormalizer: normalize,
+  Cast: cast,
   ConstantOfShape: (n) => {
     const value = n.attribute("value");
     if (!(value instanceof StringTensor)) return undefined;
     const dims = n.numbers(0);
-    if (dims.some((d) => d < 0) || elements(dims) >= 2 ** 24) n.fail(`strings of shape [${dims.join(", ")}]`);
-    return [n.keep(new StringTensor(dims, Array.from({ length: elements(dims) }, () => value.strings[0]!)))];
+    if (dims.some((d) => d < 0) || elements(dims) >= 2 ** 24)
+      n.fail(`strings of shape [${dims.join(", ")}]`);
+    return [
+      n.keep(
+        new StringTensor(
+          dims,
+          Array.from({ length: elements(dims) }, () => value.strings[0]!),
+        ),
+      ),
+    ];
   },
 };

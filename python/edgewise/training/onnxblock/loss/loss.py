@@ -1,8 +1,10 @@
-"""Losses as blocks: each adds an input for what is to be predicted, unless the graph has one of its name, and returns the name of the loss.
+"""Losses as blocks: each adds an input for what is to be predicted, unless the graph has one of its
+name, and returns the name of the loss.
 
-Where ONNX Runtime's blocks differ: class weights and reduction="none" work, scores may have classes last in any rank, the binary cross
-entropy does not overflow.
+Where ONNX Runtime's blocks differ: class weights and reduction="none" work, scores may have classes
+last in any rank, the binary cross entropy does not overflow.
 """
+
 from __future__ import annotations
 
 from .. import _graph_utils as g
@@ -11,8 +13,12 @@ from .. import blocks
 
 def _reduction(reduction):
     if reduction not in ("mean", "sum", "none"):
-        raise g.BlockError(f"reduction is {reduction!r}", "onnxblock.loss", 'It is "mean", "sum" or "none".')
-    return {"mean": blocks.ReduceMean, "sum": blocks.ReduceSum, "none": _Same}[reduction](keepdims=False)
+        raise g.BlockError(
+            f"reduction is {reduction!r}", "onnxblock.loss", 'It is "mean", "sum" or "none".'
+        )
+    return {"mean": blocks.ReduceMean, "sum": blocks.ReduceSum, "none": _Same}[reduction](
+        keepdims=False
+    )
 
 
 class _Same(blocks.PassThrough):
@@ -33,8 +39,14 @@ class MSELoss(blocks.Block):
         self._reduce, self._sub, self._square = _reduction(reduction), blocks.Sub(), blocks.Pow(2.0)
 
     def build(self, loss_input_name: str, target_name: str = "target"):
-        """Name of the loss. target_name: an input of the scores' type and shape, added unless it is there."""
-        return self._reduce(self._square(self._sub(loss_input_name, _target(self.base, loss_input_name, target_name))))
+        """Name of the loss. target_name: an input of the scores' type and shape, added unless it is
+        there.
+        """
+        return self._reduce(
+            self._square(
+                self._sub(loss_input_name, _target(self.base, loss_input_name, target_name))
+            )
+        )
 
 
 class L1Loss(blocks.Block):
@@ -46,12 +58,16 @@ class L1Loss(blocks.Block):
 
     def build(self, loss_input_name: str, target_name: str = "target"):
         """Name of the loss; target_name as MSELoss."""
-        return self._reduce(self._abs(self._sub(loss_input_name, _target(self.base, loss_input_name, target_name))))
+        return self._reduce(
+            self._abs(self._sub(loss_input_name, _target(self.base, loss_input_name, target_name)))
+        )
 
 
 class BCEWithLogitsLoss(blocks.Block):
-    """reduce(weight * ((1 - t) x + (1 + (pos_weight - 1) t) softplus(-x))), x the logits and t the target in [0, 1]: torch's formula, which never takes the
-    logarithm of 0. weight and pos_weight: arrays that broadcast against the logits, or None."""
+    """reduce(weight * ((1 - t) x + (1 + (pos_weight - 1) t) softplus(-x))), x the logits and t the
+    target in [0, 1]: torch's formula, which never takes the logarithm of 0. weight and pos_weight:
+    arrays that broadcast against the logits, or None.
+    """
 
     def __init__(self, weight=None, reduction: str = "mean", pos_weight=None):
         super().__init__()
@@ -64,7 +80,16 @@ class BCEWithLogitsLoss(blocks.Block):
         one = g.add_floats(self.base, "bceloss.one", [1.0])
         softplus = g.add_node(self.base, "Softplus", [neg(loss_input_name)])
         if self._pos_weight is not None:
-            softplus = mul(add(one, mul(sub(g.add_array(self.base, "bceloss.pos_weight", self._pos_weight), one), target)), softplus)
+            softplus = mul(
+                add(
+                    one,
+                    mul(
+                        sub(g.add_array(self.base, "bceloss.pos_weight", self._pos_weight), one),
+                        target,
+                    ),
+                ),
+                softplus,
+            )
         loss = add(mul(sub(one, target), loss_input_name), softplus)
         if self._weight is not None:
             loss = mul(g.add_array(self.base, "bceloss.weight", self._weight), loss)
@@ -72,10 +97,13 @@ class BCEWithLogitsLoss(blocks.Block):
 
 
 class CrossEntropyLoss(blocks.Block):
-    """The cross entropy of class indices. weight: array [classes] or None. ignore_index: a label that does not count, or None.
+    """The cross entropy of class indices. weight: array [classes] or None. ignore_index: a label
+    that does not count, or None.
 
-    Scores [N, classes] take labels [N] (int64). Those with more axes have their classes last, as language models have: [N, length, classes]
-    take labels [N, length]; if labels are there already with torch's shape, [N, ...] for scores [N, classes, ...], the classes are the second axis."""
+    Scores [N, classes] take labels [N] (int64). Those with more axes have their classes last, as
+    language models have: [N, length, classes] take labels [N, length]; if labels are there already
+    with torch's shape, [N, ...] for scores [N, classes, ...], the classes are the second axis.
+    """
 
     def __init__(self, weight=None, reduction: str = "mean", ignore_index: int | None = None):
         super().__init__()
@@ -83,47 +111,83 @@ class CrossEntropyLoss(blocks.Block):
         self._weight, self._reduction, self._ignore_index = weight, reduction, ignore_index
 
     def build(self, scores_input_name: str, labels_name: str = "labels"):
-        """Name of the loss. labels_name: an int64 input, added unless it is there. BlockError: an operator set below 12, or scores that are no graph output."""
+        """Name of the loss. labels_name: an int64 input, added unless it is there.
+
+        BlockError: an operator set below 12, or scores that are no graph output.
+        """
         model = self.base
         if g.opset_of(model) < 12:
-            raise g.BlockError(f"the model has operator set {g.opset_of(model)}, which has no SoftmaxCrossEntropyLoss", "CrossEntropyLoss", "Export it with operator set 12 or newer.")
+            raise g.BlockError(
+                f"the model has operator set {g.opset_of(model)}, which has no"
+                " SoftmaxCrossEntropyLoss",
+                "CrossEntropyLoss",
+                "Export it with operator set 12 or newer.",
+            )
         scores = _info(model, scores_input_name)
         dims = _dims(scores)
         if not g.node_arg_exists(model, labels_name):
             if scores is None:
-                raise g.BlockError(f"'{scores_input_name}' is not a graph output", "CrossEntropyLoss", f"The model's outputs are {', '.join(o.name for o in model.graph.output)}; or add an input '{labels_name}' first.")
+                raise g.BlockError(
+                    f"'{scores_input_name}' is not a graph output",
+                    "CrossEntropyLoss",
+                    f"The model's outputs are {', '.join(o.name for o in model.graph.output)}; or"
+                    f" add an input '{labels_name}' first.",
+                )
             labels = type(scores).FromString(scores.SerializeToString())
             labels.name = labels_name
             labels.type.tensor_type.elem_type = g.onnx().TensorProto.INT64
             if dims:
                 del labels.type.tensor_type.shape.dim[-1]
             model.graph.input.append(labels)
-        if dims is not None and len(dims) > 2 and not _second(dims, _dims(_info(model, labels_name))):
+        if (
+            dims is not None
+            and len(dims) > 2
+            and not _second(dims, _dims(_info(model, labels_name)))
+        ):
             rank = len(dims)
-            scores_input_name = g.add_node(model, "Transpose", [scores_input_name], perm=[0, rank - 1, *range(1, rank - 1)])
+            scores_input_name = g.add_node(
+                model, "Transpose", [scores_input_name], perm=[0, rank - 1, *range(1, rank - 1)]
+            )
         inputs = [scores_input_name, labels_name]
         if self._weight is not None:
             inputs.append(g.add_array(model, "celoss.weight", self._weight))
-        attributes = {"reduction": self._reduction} | ({} if self._ignore_index is None else {"ignore_index": self._ignore_index})
-        return g.add_node(model, "SoftmaxCrossEntropyLoss", inputs, names=["loss", "log_prob"], **attributes)[0]
+        attributes = {"reduction": self._reduction} | (
+            {} if self._ignore_index is None else {"ignore_index": self._ignore_index}
+        )
+        return g.add_node(
+            model, "SoftmaxCrossEntropyLoss", inputs, names=["loss", "log_prob"], **attributes
+        )[0]
 
 
 def _info(model, name):
-    return next((v for v in [*model.graph.output, *model.graph.value_info, *model.graph.input] if v.name == name), None)
+    return next(
+        (
+            v
+            for v in [*model.graph.output, *model.graph.value_info, *model.graph.input]
+            if v.name == name
+        ),
+        None,
+    )
 
 
 def _dims(info):
     """Sizes, names or None of a value's axes; None where nothing is known of it."""
     if info is None or not info.type.tensor_type.HasField("shape"):
         return None
-    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in info.type.tensor_type.shape.dim]
+    return [
+        d.dim_value if d.HasField("dim_value") else d.dim_param or None
+        for d in info.type.tensor_type.shape.dim
+    ]
 
 
 def _second(scores, labels):
-    """Whether labels fit scores whose classes are the second axis, and not those whose classes are the last."""
+    """Whether labels fit scores whose classes are the second axis, and not those whose classes are
+    the last.
+    """
     if labels is None or len(labels) != len(scores) - 1:
         return False
 
     def fits(rest):
         return all(a is None or b is None or a == b for a, b in zip(labels, rest))
+
     return fits([scores[0], *scores[2:]]) and not fits(scores[:-1])

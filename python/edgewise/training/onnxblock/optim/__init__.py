@@ -1,4 +1,5 @@
 """Optimizers as blocks."""
+
 from .optim import SGD, AdamW, ClipGradNorm
 
 __all__ = ["SGD", "AdamW", "ClipGradNorm"]

@@ -1,4 +1,7 @@
-"""Optimizers as blocks: the models of one node that ONNX Runtime Training's optimizer_model.onnx is. `edgewise.training.artifact_files` reads them."""
+"""Optimizers as blocks: the models of one node that ONNX Runtime Training's optimizer_model.onnx
+is. `edgewise.training.artifact_files` reads them.
+"""
+
 from __future__ import annotations
 
 from .. import _graph_utils as g
@@ -7,7 +10,9 @@ from ..onnxblock import ForwardBlock
 
 
 class ClipGradNorm(blocks.Block):
-    """Scales the gradients (a sequence of tensors) so that their common L2 norm is at most max_norm."""
+    """Scales the gradients (a sequence of tensors) so that their common L2 norm is at most
+    max_norm.
+    """
 
     def __init__(self, max_norm: float):
         super().__init__()
@@ -15,8 +20,17 @@ class ClipGradNorm(blocks.Block):
 
     def build(self, gradients_name: str):
         """Name of the sequence of clipped gradients."""
-        output = g.add_node(self.base, "InplaceClipGradNorm", [gradients_name], domain="com.microsoft", names=["clip_grad_norm_output"], max_norm=float(self._max_norm))
-        self.base.graph.value_info.append(g.onnx().helper.make_tensor_sequence_value_info(output, g.FLOAT, None))
+        output = g.add_node(
+            self.base,
+            "InplaceClipGradNorm",
+            [gradients_name],
+            domain="com.microsoft",
+            names=["clip_grad_norm_output"],
+            max_norm=float(self._max_norm),
+        )
+        self.base.graph.value_info.append(
+            g.onnx().helper.make_tensor_sequence_value_info(output, g.FLOAT, None)
+        )
         return output
 
 
@@ -25,20 +39,59 @@ class SGDOptimizer(blocks.Block):
 
     def build(self, learning_rate_name: str, gradients_name: str, params_name: str):
         """Name of the flag that the update is done. Parameters and gradients are sequences."""
-        return g.add_node(self.base, "SGDOptimizerV2", [learning_rate_name, params_name, gradients_name], domain="com.microsoft", names=["update_completed"])
+        return g.add_node(
+            self.base,
+            "SGDOptimizerV2",
+            [learning_rate_name, params_name, gradients_name],
+            domain="com.microsoft",
+            names=["update_completed"],
+        )
 
 
 class AdamWOptimizer(blocks.Block):
-    """The node of AdamW, in the form of transformers (adam_mode 1): the decay is taken off after the update."""
+    """The node of AdamW, in the form of transformers (adam_mode 1): the decay is taken off after
+    the update.
+    """
 
     def __init__(self, bias_correction=True, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
         super().__init__()
-        self._attributes = {"alpha": float(betas[0]), "beta": float(betas[1]), "epsilon": float(eps), "weight_decay": float(weight_decay), "correct_bias": int(bool(bias_correction)), "adam_mode": 1}
+        self._attributes = {
+            "alpha": float(betas[0]),
+            "beta": float(betas[1]),
+            "epsilon": float(eps),
+            "weight_decay": float(weight_decay),
+            "correct_bias": int(bool(bias_correction)),
+            "adam_mode": 1,
+        }
 
-    def build(self, learning_rate_name: str, step_name: str, parameter_sequence_name: str, gradient_sequence_name: str, first_order_moment_sequence_name: str, second_order_moment_sequence_name: str):
-        """Name of the flag that the update is done. learning_rate float32 [1], step int64 [1], the others sequences."""
-        inputs = [learning_rate_name, step_name, parameter_sequence_name, gradient_sequence_name, first_order_moment_sequence_name, second_order_moment_sequence_name]
-        return g.add_node(self.base, "AdamWOptimizer", inputs, domain="com.microsoft", names=["adamw.updated_flag"], **self._attributes)
+    def build(
+        self,
+        learning_rate_name: str,
+        step_name: str,
+        parameter_sequence_name: str,
+        gradient_sequence_name: str,
+        first_order_moment_sequence_name: str,
+        second_order_moment_sequence_name: str,
+    ):
+        """Name of the flag that the update is done. learning_rate float32 [1], step int64 [1], the
+        others sequences.
+        """
+        inputs = [
+            learning_rate_name,
+            step_name,
+            parameter_sequence_name,
+            gradient_sequence_name,
+            first_order_moment_sequence_name,
+            second_order_moment_sequence_name,
+        ]
+        return g.add_node(
+            self.base,
+            "AdamWOptimizer",
+            inputs,
+            domain="com.microsoft",
+            names=["adamw.updated_flag"],
+            **self._attributes,
+        )
 
 
 class _Optimizer(ForwardBlock):
@@ -49,17 +102,31 @@ class _Optimizer(ForwardBlock):
         self._clip_grad = clip_grad
 
     def build(self, parameters):
-        """parameters: (trainable, frozen) as TrainingBlock.parameters gives them: lists of onnx.TensorProto."""
+        """parameters: (trainable, frozen) as TrainingBlock.parameters gives them: lists of
+        onnx.TensorProto.
+        """
         trainable, _ = parameters
         if not trainable:
-            raise g.BlockError("there is no parameter to train", type(self).__name__, "Name some in requires_grad.")
+            raise g.BlockError(
+                "there is no parameter to train", type(self).__name__, "Name some in requires_grad."
+            )
         h = g.onnx().helper
         kind = trainable[0].data_type
-        self.base.graph.input.extend([h.make_tensor_value_info("learning_rate", g.FLOAT, [1]), h.make_tensor_value_info("step", g.onnx().TensorProto.INT64, [1])])
-        self.base.graph.input.extend(h.make_tensor_sequence_value_info(name, kind, None) for name in ("params", "gradients", *self._moments))
+        self.base.graph.input.extend(
+            [
+                h.make_tensor_value_info("learning_rate", g.FLOAT, [1]),
+                h.make_tensor_value_info("step", g.onnx().TensorProto.INT64, [1]),
+            ]
+        )
+        self.base.graph.input.extend(
+            h.make_tensor_sequence_value_info(name, kind, None)
+            for name in ("params", "gradients", *self._moments)
+        )
         gradients = "gradients" if self._clip_grad is None else self._clip_grad("gradients")
         flag = self._update(gradients)
-        self.base.graph.output.append(h.make_tensor_value_info(flag, g.onnx().TensorProto.BOOL, [1]))
+        self.base.graph.output.append(
+            h.make_tensor_value_info(flag, g.onnx().TensorProto.BOOL, [1])
+        )
         return flag
 
     def _update(self, gradients):
@@ -67,12 +134,19 @@ class _Optimizer(ForwardBlock):
 
 
 class AdamW(_Optimizer):
-    """AdamW as ONNX Runtime's (that of transformers, not PyTorch's). clip_grad: a ClipGradNorm, or None."""
+    """AdamW as ONNX Runtime's (that of transformers, not PyTorch's). clip_grad: a ClipGradNorm, or
+    None.
+    """
+
     _moments = ("first_order_moments", "second_order_moments")
 
-    def __init__(self, bias_correction=True, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, clip_grad=None):
+    def __init__(
+        self, bias_correction=True, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, clip_grad=None
+    ):
         super().__init__(clip_grad)
-        self._adamw = AdamWOptimizer(bias_correction=bias_correction, betas=betas, eps=eps, weight_decay=weight_decay)
+        self._adamw = AdamWOptimizer(
+            bias_correction=bias_correction, betas=betas, eps=eps, weight_decay=weight_decay
+        )
 
     def _update(self, gradients):
         return self._adamw("learning_rate", "step", "params", gradients, *self._moments)
@@ -80,7 +154,10 @@ class AdamW(_Optimizer):
 
 class SGD(_Optimizer):
     """Plain gradient descent. clip_grad: a ClipGradNorm, or None."""
-    _moments = ("first_order_moments",)  # an input that nothing reads: ONNX Runtime's session feeds it
+
+    _moments = (
+        "first_order_moments",
+    )  # an input that nothing reads: ONNX Runtime's session feeds it
 
     def __init__(self, clip_grad=None):
         super().__init__(clip_grad)
