@@ -48,7 +48,6 @@ fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp
 gen: $(stamp)/venv-test ## write the generated files again: core/gen, web/src/gen, tests/onnx_suite/OPERATORS.md
 	$(python) -m edgewise.ops.generate
 	$(python) -m edgewise.text.emit
-	$(python) -m edgewise.session.emit
 	@$(MAKE) --silent --no-print-directory native
 	PYTHONPATH=tests $(python) -m onnx_suite.operators
 

@@ -14,7 +14,8 @@ PACKAGE = ROOT / "python" / "edgewise"
 
 # Parts of the package, each of which may import only those of lines above its own (and itself).
 ORDER = [
-    {"errors", "manifest_limits"},
+    {"errors", "element_types"},
+    {"manifest_limits", "session_limits"},
     {"json_text"},
     {"ops", "manifest", "seeds"},
     {"ir", "arrays"},

@@ -11,19 +11,19 @@ from __future__ import annotations
 import zlib
 
 from .autodiff import add_gradients
+from .element_types import DTYPES
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
 from .ops.by_way import BY_WAY
 from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
-from .ops.kernel import DTYPES
 from .ops.symbolic import NotStatic, Sym, most, product
 from .ops.values import Nothing, Sequence, is_plain
+from .session_limits import LATEST_OPSET, MAX_NESTING
 
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
-MAX_NESTING = 32
 MAX_NODES = (
     1 << 16
     # bound nodes of functions and subgraphs: functions that call each other twice and twice again
@@ -39,7 +39,6 @@ OWN_INPUTS = {
     "MatMulBnb4": (3, ("activation",)),
 }  # passes give them more, files must not
 RUN_SEED = "seed of the run"  # an input's name where random numbers are drawn without a seed
-LATEST = 23  # opset of the nodes that binding adds itself
 
 
 class BoundGraph:
@@ -298,7 +297,7 @@ class _Binder:
             list(inputs),
             [self.fresh(name) for _ in range(outputs)],
             attrs,
-            LATEST,
+            LATEST_OPSET,
         )
         return outs[0] if outputs == 1 else outs
 
@@ -636,7 +635,9 @@ class _Binder:
             )
             return [
                 (
-                    self.node("OfCodes", "edgewise", n.name, [v], [o], {"to": dtype}, LATEST)[0]
+                    self.node("OfCodes", "edgewise", n.name, [v], [o], {"to": dtype}, LATEST_OPSET)[
+                        0
+                    ]
                     if v is not None
                     else None
                 )
@@ -675,7 +676,7 @@ class _Binder:
                 )
                 return [
                     (
-                        self.node("Cast", "", n.name, [v], [o], {"to": mine}, LATEST)[0]
+                        self.node("Cast", "", n.name, [v], [o], {"to": mine}, LATEST_OPSET)[0]
                         if of_it and v is not None and v.dtype == other
                         else v
                     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from .kernel import DTYPES, PACKED
+from ..element_types import BITS_BY_CODE, DTYPES, PACKED
 
 (
     FLOAT,
@@ -93,7 +93,7 @@ def size_of(dtype):
 
 def bits_of(dtype):
     """Bits of an element."""
-    return BITS.get(dtype) or 8 * size_of(dtype)
+    return BITS_BY_CODE[dtype]
 
 
 def bytes_for(dtype, count):

@@ -377,7 +377,7 @@ FILES = {
     "web/src/gen/kernels.ts": typescript,
 }
 MORE = (
-    "edgewise.ops.budget",
+    "edgewise.session_limits",
     "edgewise.profile.limits",
     "edgewise.training.warm",
     "edgewise.manifest_limits",

@@ -23,41 +23,10 @@ import pkgutil
 import re
 from dataclasses import dataclass, field
 
+from ..element_types import DTYPES, PACKED
+
 # dimensions of a strided kernel after neighbouring dimensions that can be merged have been merged
 MAX_DIMS = 6
-
-# ONNX TensorProto.DataType codes, used everywhere: in files, in plans and in C.
-DTYPES = {
-    1: ("float32", 4),
-    2: ("uint8", 1),
-    3: ("int8", 1),
-    4: ("uint16", 2),
-    5: ("int16", 2),
-    6: ("int32", 4),
-    7: ("int64", 8),
-    9: ("bool", 1),
-    10: ("float16", 2),
-    11: ("float64", 8),
-    12: ("uint32", 4),
-    13: ("uint64", 8),
-    16: ("bfloat16", 2),
-    17: ("float8_e4m3fn", 1),
-    18: ("float8_e4m3fnuz", 1),
-    19: ("float8_e5m2", 1),
-    20: ("float8_e5m2fnuz", 1),
-    24: ("float8_e8m0fnu", 1),
-}
-# Types of less than a byte lie packed, the low bits first: name and bits. Kernels that compute on
-# them see them unpacked, the bits of each in a byte of its own.
-PACKED = {
-    21: ("uint4", 4),
-    22: ("int4", 4),
-    23: ("float4_e2m1fn", 4),
-    25: ("uint2", 2),
-    26: ("int2", 2),
-    27: ("float6_e2m3fn", 6),
-    28: ("float6_e3m2fn", 6),
-}
 
 
 @dataclass(frozen=True)

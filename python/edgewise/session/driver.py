@@ -4,7 +4,7 @@ branches, sequences, strings.
 
 from __future__ import annotations
 
-from ..bind import HALF, LATEST, MAX_NESTING
+from ..bind import HALF
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import BoundNode, Graph, NeedsHost, NeedsValue, Value
 from ..ops import OPS
@@ -13,6 +13,7 @@ from ..ops.strings import moved
 from ..ops.symbolic import NotStatic, product
 from ..ops.values import Map, RunTensor, Sequence, StringTensor, is_plain
 from ..seeds import RunSeeds
+from ..session_limits import LATEST_OPSET, MAX_NESTING
 from .budget import WORDS, strings_bytes
 from .compiled import compile_part
 from .memory import Elsewhere
@@ -248,7 +249,7 @@ class Driver:
         if info.kind == "optional" and info.elem is not None:
             info = info.elem
         if info.dtype in HALF and isinstance(v, RunTensor) and v.dtype == FLOAT:
-            return Host(self).plain("Identity", "", [v], [True], {}, LATEST, info.dtype)[0]
+            return Host(self).plain("Identity", "", [v], [True], {}, LATEST_OPSET, info.dtype)[0]
         return v
 
     def free(self):
@@ -264,7 +265,7 @@ class Host:
     def __init__(self, driver, program=None, scope=None, n=None):
         self.driver, self.program, self.scope, self.n = driver, program, scope, n
 
-    def op(self, name, *inputs, domain="", outputs=1, opset=LATEST, **attrs):
+    def op(self, name, *inputs, domain="", outputs=1, opset=LATEST_OPSET, **attrs):
         """Computes with any operator; its output, or a list where outputs > 1."""
         outs = self.plain(name, domain, inputs, [True] * outputs, attrs, opset)
         return outs[0] if outputs == 1 else outs

@@ -9,9 +9,9 @@ from ..engine import Ends, Owner, default_engine, open_engine
 from ..errors import Aborted, EngineError, InputError
 from ..ir import Graph
 from ..onnx import as_source, read_model
-from ..ops.budget import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from ..profile import Profile, Watch
 from ..seeds import check_seed, seed_of_run
+from ..session_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from .budget import Budget
 from .direct import DirectRuns
 from .driver import Driver

@@ -17,8 +17,8 @@ from ..ir import Graph, Info, NeedsHost, NeedsValue, Node
 from ..ops import OPS
 from ..ops.dtypes import STRING
 from ..ops.symbolic import NotStatic
+from ..session_limits import MAX_SHAPE_NUMBERS
 
-MOST_NUMBERS = 1 << 16  # of a tensor that a shape depends on: they become part of a plan's key
 # plans of a part in one run that differ in such numbers only: then who asks for them is compiled
 # alone
 MOST_VARIANTS = 4
@@ -241,9 +241,9 @@ class Part:
 
     def numbers(self, i, v):
         """The numbers of input i, which a shape depends on, as a tuple; UnsupportedOp beyond
-        MOST_NUMBERS.
+        MAX_SHAPE_NUMBERS.
         """
-        if v.count > MOST_NUMBERS:
+        if v.count > MAX_SHAPE_NUMBERS:
             raise UnsupportedOp(
                 f"a shape depends on its {v.count} numbers",
                 f"value '{self.inputs[i]}'",

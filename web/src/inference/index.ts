@@ -8,7 +8,7 @@ import type { Flavour } from "../platform.ts";
 import { watched, type Profile } from "../profile.ts";
 import { isMagic } from "../package.ts";
 import type { ProgressEvent } from "../protocol.ts";
-import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../gen/budget.ts";
+import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../gen/session.ts";
 import { checkSeed, seedOfRun } from "../seeds.ts";
 import { hand } from "../source.ts";
 import { Tensor, type OnnxValue, type PinnedOwner, type TensorType } from "../tensor.ts";
