@@ -19,7 +19,7 @@ from .ops import OPS
 from .ops.by_way import BY_WAY
 from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
 from .ops.symbolic import NotStatic, Sym, most, product
-from .ops.values import Nothing, Sequence, is_plain
+from .ops.values import Nothing, Sequence, check_copied, is_plain
 from .session_limits import LATEST_OPSET, MAX_NESTING
 
 HALF = (FLOAT16, BFLOAT16)
@@ -161,7 +161,7 @@ class _Binder:
         self.training, self.run_seed, self.seed = training, run_seed, None
         self.module = ""  # that the node being bound belongs to
         self.streams = 0  # of random numbers so far
-        self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
+        self.widened, self.count, self.depth, self.nodes, self.copied = {}, 0, 0, 0, 0
         self.scope = (
             self.here
         ) = {}  # what names of the graph mean, and of the (sub)graph whose node is being bound
@@ -300,6 +300,11 @@ class _Binder:
             LATEST_OPSET,
         )
         return outs[0] if outputs == 1 else outs
+
+    def copies(self, node, items):
+        """As session.driver.Host.copies."""
+        self.copied += items
+        check_copied(self.copied, node.where)
 
     def constant(self, dtype, shape, numbers):
         return Value(self.fresh("constant"), dtype, shape, numbers=list(numbers))

@@ -16,6 +16,10 @@ LATEST_OPSET = 23
 MAX_LOOP_TRIPS = 1 << 20
 MAX_COMPILATIONS = 1 << 14
 MEMORY_SHARE = 0.25
+MAX_HOST_BYTES = 1 << 30
+MAX_COPIED_ITEMS = 1 << 30
+MAX_NGRAMS = 1 << 25
+INPUTS_PER_COMPILATION = 32
 
 CONSTANTS = (
     (
@@ -44,6 +48,14 @@ CONSTANTS = (
         "Plans that one run may compile, as for loops whose shapes change.",
     ),
     (
+        "INPUTS_PER_COMPILATION",
+        INPUTS_PER_COMPILATION,
+        (
+            "A plan of more inputs than this counts for several, since compiling it takes as much"
+            " longer."
+        ),
+    ),
+    (
         "MEMORY_SHARE",
         MEMORY_SHARE,
         (
@@ -51,6 +63,20 @@ CONSTANTS = (
             " the engine's may grow to)."
         ),
     ),
+    (
+        "MAX_HOST_BYTES",
+        MAX_HOST_BYTES,
+        "Bytes of these values that may be strings, lists and maps, which the host holds.",
+    ),
+    (
+        "MAX_COPIED_ITEMS",
+        MAX_COPIED_ITEMS,
+        (
+            "Items that operators of sequences may copy in one run, as a loop does that inserts"
+            " before others."
+        ),
+    ),
+    ("MAX_NGRAMS", MAX_NGRAMS, "N-grams that one TfIdfVectorizer may look up."),
 )
 
 

@@ -12,6 +12,7 @@ from .symbolic import NeedsHost
 from .values import RunTensor, StringTensor
 
 ML = "ai.onnx.ml"
+NUMBER = 40  # bytes of a number in a list
 NUMBERS = (FLOAT, DOUBLE, INT32, INT64)
 
 
@@ -397,6 +398,7 @@ def one_hot_encoder_host(node, run, inputs):
         found, count = [place.get(int(v), -1) for v in x.numbers], len(categories)
     else:
         return None
+    run.check_room(NUMBER * len(found) * count)
     if strict and -1 in found:
         fail(
             node,

@@ -78,14 +78,14 @@ class Compiled:
 
     def run(self, feeds):
         """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
-        bound, bind, pool = self.bound, self.loaded.bind, self.pool
+        bound, bind = self.bound, self.loaded.bind
         self.bound_by = None
         if RUN_SEED in self.inputs:
             feeds = {**feeds, RUN_SEED: RunTensor.of(INT64, [1], [self.session.seeds.next()])}
         for name, (slot, nbytes) in self.inputs.items():
             v = feeds[name]
             if v.memory is None:
-                v.memory, v.offset = pool.take(nbytes), 0
+                v.memory, v.offset = self._take(nbytes, name), 0
                 if nbytes:
                     self.engine.write(v.memory.address, v.data)
             place = v.memory.address + v.offset, v.memory.nbytes - v.offset
@@ -94,11 +94,7 @@ class Compiled:
                 bound[slot] = place
         out = {}
         for name, (slot, nbytes, dtype, shape) in self.results.items():
-            try:
-                memory = pool.take(nbytes)
-            except OutOfMemory as e:
-                e.where = e.where or f"value '{name}'"
-                raise
+            memory = self._take(nbytes, name)
             place = memory.address, memory.nbytes
             if bound.get(slot) != place:
                 bind(slot, *place)
@@ -106,6 +102,13 @@ class Compiled:
             out[name] = RunTensor(dtype, shape, memory=memory)
         self.loaded.run()
         return out
+
+    def _take(self, nbytes, name):
+        try:
+            return self.pool.take(nbytes)
+        except OutOfMemory as e:
+            e.where = e.where or f"value '{name}'"
+            raise
 
     def free(self):
         """Frees the plan in the engine; what runs gave stays."""

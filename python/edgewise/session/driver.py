@@ -347,7 +347,11 @@ class Host:
 
     def check_room(self, nbytes):
         """Raises OutOfMemory where a value of so many bytes on the host is not allowed."""
-        self.driver.pool.check_room(nbytes)
+        self.driver.pool.check_host_room(nbytes)
+
+    def copies(self, node, items):
+        """Counts items of sequences that node n copies. Raises ModelError."""
+        self.driver.budget.copy(items, node.where)
 
     def place(self, v):
         """Address of a tensor, which is brought into engine memory where it is not there yet."""

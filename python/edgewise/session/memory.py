@@ -52,7 +52,7 @@ class Pool:
     thread and at any moment (`Memory.__del__`): they wait in `returned` for the next call.
 
     most: bytes that may be in use, those that the host's values take (`hold`) among them: what
-    grows without end is to fail before the machine does.
+    grows without end is to fail before the machine does. most_held: of the host's values alone.
     """
 
     def __init__(self, engine, budget):
@@ -66,7 +66,7 @@ class Pool:
             self.closed,
         ) = (engine, {}, 0, 0, 0, 0, False)
         self.returned = deque()  # (address, size)
-        self.most = budget.max_memory_bytes
+        self.most, self.most_held, self.held = budget.max_memory_bytes, budget.max_host_bytes, 0
 
     @property
     def used(self):
@@ -89,7 +89,11 @@ class Pool:
                 address = self.engine.alloc(size)
             except OutOfMemory:
                 self.trim(-1)
-                address = self.engine.alloc(size)
+                try:
+                    address = self.engine.alloc(size)
+                except OutOfMemory as e:
+                    e.where = ""  # whoever takes it knows for which value or node
+                    raise
         self.in_use += size
         if self.in_use > self.peak:
             self.peak = self.in_use
@@ -108,12 +112,27 @@ class Pool:
                     " ends it.",
                 )
 
+    def check_host_room(self, nbytes):
+        """Raises OutOfMemory where so many bytes more of the host's own values are not allowed."""
+        self.check_room(nbytes)
+        if self.held + nbytes > self.most_held:
+            self.collect()
+            if self.held + nbytes > self.most_held:
+                raise OutOfMemory(
+                    f"{nbytes} more bytes of strings, lists and maps, where {self.held} of"
+                    f" {self.most_held} are in use",
+                    "",
+                    "Feed fewer or shorter strings, or raise SessionOptions.max_memory_bytes; if a"
+                    " loop of the model grows, check what ends it.",
+                )
+
     def hold(self, nbytes):
         """Counts bytes of the host as in use while what this returns is alive. Raises
         OutOfMemory.
         """
-        self.check_room(nbytes)
+        self.check_host_room(nbytes)
         self.in_use += nbytes
+        self.held += nbytes
         return HostBytes(nbytes, self)
 
     def give(self, address, size):
@@ -132,6 +151,7 @@ class Pool:
                 return
             self.in_use -= size
             if not address:
+                self.held -= size
                 continue
             if self.closed or self.idle_bytes + self.in_use + size > self.peak:
                 self.engine.free(address)

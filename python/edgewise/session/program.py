@@ -272,7 +272,7 @@ class Part:
         Returns (what it keeps, its key). Raises Split, UnsupportedOp.
         """
         tensors = dict(zip(self.inputs, values))
-        driver.budget.compilation(self.nodes[0].where)
+        driver.budget.compilation(len(self.inputs), self.nodes[0].where)
         while True:
             known = {self.inputs[i]: list(self.numbers(i, values[i])) for i in self.needs}
             try:

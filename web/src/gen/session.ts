@@ -12,5 +12,13 @@ export const LATEST_OPSET = 23;
 export const MAX_LOOP_TRIPS = 1048576;
 /** Plans that one run may compile, as for loops whose shapes change. */
 export const MAX_COMPILATIONS = 16384;
+/** A plan of more inputs than this counts for several, since compiling it takes as much longer. */
+export const INPUTS_PER_COMPILATION = 32;
 /** Share of the memory for the values between nodes: of the machine's (in a page: of what the engine's may grow to). */
 export const MEMORY_SHARE = 0.25;
+/** Bytes of these values that may be strings, lists and maps, which the host holds. */
+export const MAX_HOST_BYTES = 1073741824;
+/** Items that operators of sequences may copy in one run, as a loop does that inserts before others. */
+export const MAX_COPIED_ITEMS = 1073741824;
+/** N-grams that one TfIdfVectorizer may look up. */
+export const MAX_NGRAMS = 33554432;

@@ -3,8 +3,13 @@
 // What Python has compiled once runs without it.
 
 import type { Engine } from "../engine.ts";
-import { Aborted, EdgewiseError, ModelError, UnsupportedOp } from "../errors.ts";
-import { LATEST_OPSET, MAX_NESTING } from "../gen/session.ts";
+import { Aborted, EdgewiseError, ModelError, OutOfMemory, UnsupportedOp } from "../errors.ts";
+import {
+  INPUTS_PER_COMPILATION,
+  LATEST_OPSET,
+  MAX_COPIED_ITEMS,
+  MAX_NESTING,
+} from "../gen/session.ts";
 import type { Block, Pool } from "./memory.ts";
 import type { ValueInfo } from "./manifest.ts";
 import { NodeRun } from "./node.ts";
@@ -97,6 +102,7 @@ export class Driver {
   private trips = 0;
   private breathed = 0;
   private compilations = 0;
+  private copied = 0;
   private begun = 0;
   private bounds: Bounds = {
     maxLoopTrips: 0,
@@ -119,10 +125,10 @@ export class Driver {
   /**
    * Brings a tensor into engine memory for this run, where it is not there yet; gives its address.
    */
-  readonly place = (v: NumberTensor): number => {
+  readonly place = (v: NumberTensor, where = ""): number => {
     if (v.address) return v.address;
     const bytes = v.data!.length;
-    const block = this.pool.take(bytes);
+    const block = this.pool.take(bytes, where);
     v.block = block;
     v.address = block.address;
     if (this.placed.length >= this.mostPlaced) {
@@ -146,7 +152,7 @@ export class Driver {
     bounds: Bounds,
   ): Promise<RunValue[]> {
     this.runs++;
-    this.depth = this.trips = this.compilations = 0;
+    this.depth = this.trips = this.compilations = this.copied = 0;
     this.begun = this.breathed = performance.now();
     this.bounds = bounds;
     this.seeds = new RunSeeds(bounds.seed);
@@ -258,7 +264,8 @@ export class Driver {
     values: RunValue[],
     done: readonly number[],
   ): Promise<Unit[] | undefined> {
-    if (++this.compilations > this.bounds.maxCompilations)
+    this.compilations += 1 + Math.floor(unit.inputs.length / INPUTS_PER_COMPILATION);
+    if (this.compilations > this.bounds.maxCompilations)
       throw new ModelError(
         `it wants more than ${this.bounds.maxCompilations} plans in one run`,
         unit.where,
@@ -301,6 +308,12 @@ export class Driver {
     try {
       outs = await run.outputs();
     } catch (e) {
+      if (e instanceof RangeError)
+        throw new OutOfMemory(
+          `it takes more memory than there is (${e.message})`,
+          unit.where,
+          "Use a smaller batch, sequence or model.",
+        );
       if (e instanceof EdgewiseError && !e.where)
         throw new (
           e.constructor as new (
@@ -388,6 +401,18 @@ export class Driver {
         "If they are right, set SessionOptions.max_loop_trips; else check what ends them.",
       );
     return this.trips & 7 ? undefined : this.pause(where);
+  }
+
+  /** A node copies so many items of a sequence. @throws ModelError: there is no end */
+  copies(items: number, where: string): void {
+    this.copied += items;
+    if (this.copied > MAX_COPIED_ITEMS)
+      throw new ModelError(
+        `its sequences were copied too often: more than ${MAX_COPIED_ITEMS} items`,
+        where,
+        "Insert behind the last item, which copies none; if a loop of the model grows, check " +
+          "what ends it.",
+      );
   }
 
   /** Lets messages in, where it has been a while. @throws Aborted */

@@ -53,7 +53,7 @@ export class NodeRun {
   /** Takes note of a value that was made here. */
   keep<V extends RunValue>(v: V): V {
     this.made.push(v);
-    if ((v.kind === "strings" || v.kind === "sequence") && !v.held)
+    if ((v.kind === "strings" || v.kind === "sequence" || v.kind === "map") && !v.held)
       v.held = this.driver.pool.hold(v.hostBytes);
     return v;
   }
@@ -144,6 +144,11 @@ export class NodeRun {
   /** Whether the budget has room for `bytes` more. @throws OutOfMemory: it has not */
   checkRoom(bytes: number): void {
     this.driver.pool.checkRoom(bytes);
+  }
+
+  /** Counts items of sequences that it copies. @throws ModelError: they are too many */
+  copies(items: number): void {
+    this.driver.copies(items, this.unit.where);
   }
 
   /** A sequence of these values. */
