@@ -38,6 +38,13 @@ class Budget:
         self.max_loop_trips, self.max_compilations = max_loop_trips, max_compilations
         self.trips = self.compilations = self.copied = 0
 
+    def limit(self, max_memory_bytes: int, max_loop_trips: int, max_compilations: int):
+        """Other limits, of the runs from now on: what a page's run has left where Python runs one
+        of its nodes.
+        """
+        self.max_memory_bytes = self.max_host_bytes = self.max_arena_bytes = max_memory_bytes
+        self.max_loop_trips, self.max_compilations = max_loop_trips, max_compilations
+
     def start(self):
         """A run begins."""
         self.trips = self.compilations = self.copied = 0

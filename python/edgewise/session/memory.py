@@ -51,11 +51,13 @@ class Pool:
     A pool belongs to one session, whose lock is held by whoever calls it. Blocks come back from any
     thread and at any moment (`Memory.__del__`): they wait in `returned` for the next call.
 
-    most: bytes that may be in use, those that the host's values take (`hold`) among them: what
-    grows without end is to fail before the machine does. most_held: of the host's values alone.
+    budget: has max_memory_bytes, which may be in use, those that the host's values take (`hold`)
+    among them: what grows without end is to fail before the machine does; and max_host_bytes of the
+    host's values alone.
     """
 
     def __init__(self, engine, budget):
+        self.budget = budget
         (
             self.engine,
             self.idle,
@@ -66,7 +68,7 @@ class Pool:
             self.closed,
         ) = (engine, {}, 0, 0, 0, 0, False)
         self.returned = deque()  # (address, size)
-        self.most, self.most_held, self.held = budget.max_memory_bytes, budget.max_host_bytes, 0
+        self.held = 0  # of them by the host's values
 
     @property
     def used(self):
@@ -101,11 +103,12 @@ class Pool:
 
     def check_room(self, nbytes):
         """Raises OutOfMemory where so many bytes more are not allowed."""
-        if self.in_use + nbytes > self.most:
+        if self.in_use + nbytes > self.budget.max_memory_bytes:
             self.collect()
-            if self.in_use + nbytes > self.most:
+            if self.in_use + nbytes > self.budget.max_memory_bytes:
                 raise OutOfMemory(
-                    f"{nbytes} more bytes, where {self.in_use} of {self.most} are in use",
+                    f"{nbytes} more bytes, where {self.in_use} of {self.budget.max_memory_bytes}"
+                    " are in use",
                     "",
                     "Use a smaller batch, sequence or model, or raise"
                     " SessionOptions.max_memory_bytes; if a loop of the model grows, check what"
@@ -115,12 +118,12 @@ class Pool:
     def check_host_room(self, nbytes):
         """Raises OutOfMemory where so many bytes more of the host's own values are not allowed."""
         self.check_room(nbytes)
-        if self.held + nbytes > self.most_held:
+        if self.held + nbytes > self.budget.max_host_bytes:
             self.collect()
-            if self.held + nbytes > self.most_held:
+            if self.held + nbytes > self.budget.max_host_bytes:
                 raise OutOfMemory(
                     f"{nbytes} more bytes of strings, lists and maps, where {self.held} of"
-                    f" {self.most_held} are in use",
+                    f" {self.budget.max_host_bytes} are in use",
                     "",
                     "Feed fewer or shorter strings, or raise SessionOptions.max_memory_bytes; if a"
                     " loop of the model grows, check what ends it.",

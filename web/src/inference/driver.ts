@@ -12,6 +12,7 @@ import {
 } from "../gen/session.ts";
 import type { Block, Pool } from "./memory.ts";
 import type { ValueInfo } from "./manifest.ts";
+import type { Left, NodeReply } from "./python.ts";
 import { NodeRun } from "./node.ts";
 import { runPlan, shapeBytes, type LoadedPlan, type Part } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
@@ -78,7 +79,8 @@ export interface Library {
     program: Program,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
-  ): Promise<Map<string, RunValue>>;
+    left: Left,
+  ): Promise<NodeReply>;
 }
 
 /** Bounds of a run. */
@@ -144,18 +146,21 @@ export class Driver {
   private readonly seed = (): NumberTensor =>
     new NumberTensor("int64", [1], new Uint8Array(BigInt64Array.of(this.seeds.next()).buffer));
 
-  /** Runs a whole model. Takes over the feeds; the outputs' memory is good until `finish`. */
-  async start(
-    program: Program,
-    feeds: Map<string, RunValue>,
-    outputs: readonly ValueInfo[],
-    bounds: Bounds,
-  ): Promise<RunValue[]> {
+  /** Begins a run. */
+  begin(bounds: Bounds): void {
     this.runs++;
     this.depth = this.trips = this.compilations = this.copied = 0;
     this.begun = this.breathed = performance.now();
     this.bounds = bounds;
     this.seeds = new RunSeeds(bounds.seed);
+  }
+
+  /** Runs a whole model. Takes over the feeds; the outputs' memory is good until `finish`. */
+  async start(
+    program: Program,
+    feeds: Map<string, RunValue>,
+    outputs: readonly ValueInfo[],
+  ): Promise<RunValue[]> {
     const found = await this.call(program, feeds, undefined);
     for (let i = 0; i < found.length; i++) {
       const info = outputs[i]!;
@@ -426,14 +431,39 @@ export class Driver {
       setTimeout(resolve, 0);
     });
     this.breathed = performance.now();
+    const end = this.ending(where);
+    if (end) throw end;
+  }
+
+  /** Why the run is to end; undefined where it is not. */
+  ending(where: string): Aborted | undefined {
     const { signal, maxRunSeconds } = this.bounds;
-    if (signal?.aborted) throw new Aborted("the run was stopped by its signal", where, "");
-    if (maxRunSeconds !== undefined && this.breathed - this.begun > 1000 * maxRunSeconds)
-      throw new Aborted(
+    if (signal?.aborted) return new Aborted("the run was stopped by its signal", where, "");
+    if (maxRunSeconds !== undefined && performance.now() - this.begun > 1000 * maxRunSeconds)
+      return new Aborted(
         `the run took longer than ${maxRunSeconds} s`,
         where,
         "Raise SessionOptions.max_run_seconds, or check what makes it long.",
       );
+    return undefined;
+  }
+
+  /** Lets Python run a node, with what this run has left. */
+  async pythonNode(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+  ): Promise<Map<string, RunValue>> {
+    const { bounds, trips, compilations, pool } = this;
+    const left: Left = {
+      max_memory_bytes: pool.room,
+      max_loop_trips: bounds.maxLoopTrips - trips,
+      max_compilations: bounds.maxCompilations - compilations,
+    };
+    const reply = await this.library.pythonNode(program, unit, values, left);
+    this.trips += reply.trips;
+    this.compilations += reply.compilations;
+    return reply.outputs;
   }
 
   /** @throws UnsupportedOp: there is no such operator */

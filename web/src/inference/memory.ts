@@ -81,6 +81,11 @@ export class Pool {
     };
   }
 
+  /** Bytes that may still be taken. */
+  get room(): number {
+    return Math.max(0, this.most - this.used - this.held);
+  }
+
   /** Whether `bytes` more may be in use. @throws OutOfMemory: they may not */
   checkRoom(bytes: number, where = ""): void {
     const used = this.used + this.held;

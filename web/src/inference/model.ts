@@ -29,7 +29,7 @@ import { CONSTANTS, parsePlan, type InferencePlan, type ValueInfo } from "./mani
 import { Pool } from "./memory.ts";
 import { Part, shapeBytes, slotsOf, type LoadedPlan } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
-import { Python, type PythonHost } from "./python.ts";
+import { Python, type Left, type NodeReply, type PythonHost } from "./python.ts";
 import { byteSize, NumberTensor, release, type RunValue } from "./values.ts";
 import { fromWire, toWire, type WireValue } from "./wire.ts";
 
@@ -356,6 +356,9 @@ export class InferenceModel implements Library {
     } = this.request;
     const bounds: Bounds = { maxLoopTrips, maxCompilations, maxRunSeconds, signal, seed };
     const kept: RunValue[] = [];
+    const python = this.compiling?.python;
+    this.driver.begin(bounds);
+    if (python) python.ending = () => this.driver.ending("");
     try {
       for (const info of this.info.inputs) {
         const given = feeds[info.name];
@@ -376,7 +379,7 @@ export class InferenceModel implements Library {
         values.set(info.name, v);
         fed.set(v, info.name);
       }
-      const found = await this.driver.start(await this.root(outputs), values, wanted, bounds);
+      const found = await this.driver.start(await this.root(outputs), values, wanted);
       return found.map((v, i): WireValue => {
         const input = fed.get(v);
         if (input !== undefined) return { fed: input };
@@ -392,6 +395,7 @@ export class InferenceModel implements Library {
         kept.push(v);
       }
       this.driver.finish(kept);
+      if (python) python.ending = () => undefined;
       const { made } = this;
       this.made = [];
       const { learned } = this;
@@ -528,8 +532,9 @@ export class InferenceModel implements Library {
     program: Program,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
-  ): Promise<Map<string, RunValue>> {
-    return this.compiling!.python.node(program, unit, values, this.engine);
+    left: Left,
+  ): Promise<NodeReply> {
+    return this.compiling!.python.node(program, unit, values, left, this.engine);
   }
 
   async compile(

@@ -90,7 +90,7 @@ export class NodeRun {
       const v = this.driver.find(this.program, this.scope, name);
       if (v) values.set(name, v);
     }
-    const outs = await this.driver.library.pythonNode(this.program, this.unit, values);
+    const outs = await this.driver.pythonNode(this.program, this.unit, values);
     return this.unit.outputs.map((name) => outs.get(name) && this.keep(outs.get(name)!));
   }
 
