@@ -20,7 +20,7 @@ from edgewise.plan.plan import Slot
 from edgewise.session.decoder import CausalLM, open_package
 from edgewise.training.package import compile_model_for_training
 
-from .packages import decoder, feeds, joined, plan, slot, split, step, with_sums
+from .packages import decoder, feeds, joined, places, plan, slot, split, step, with_sums
 from .page_reader import PLAY, READ, ROOT
 from .seeds import ROOT as TESTS
 from .seeds import small
@@ -266,17 +266,6 @@ def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
         check=True,
     ).stdout
     assert int(grown) < 16 << 10  # kB
-
-
-def places(x, path=()):
-    """Every place in a JSON value, of lists the first two and the last."""
-    yield path
-    if isinstance(x, dict):
-        for k in x:
-            yield from places(x[k], (*path, k))
-    elif isinstance(x, list):
-        for i in sorted({0, 1, len(x) - 1} & set(range(len(x)))):
-            yield from places(x[i], (*path, i))
 
 
 VALUES = [

@@ -10,16 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from .letters import LETTERS
+
 MODEL = Path(__file__).parents[1] / "zoo/models/q4_llama"
 
-LETTERS = """
-class Letters:
-    eos_token_id = None
-    def encode(self, text, **ignored):
-        return [ord(c) % 64 for c in text]
-    def decode(self, ids, skip_special_tokens=True, **ignored):
-        return "".join(chr(64 + i % 64) for i in ids)
-"""
 RUN = """
 import edgewise, js
 js.drive.opens = js.drive.bytes = 0

@@ -7,6 +7,8 @@ arrays.py is the one place that knows NumPy, and takes the same path in both.)
 import numpy as np
 import pytest
 
+from .letters import LETTERS
+
 
 def close(got, want, tolerance=1e-4):
     want = np.asarray(want, "float64")
@@ -335,17 +337,6 @@ def test_zoo(pyodide, zoo, name):
             want = data["out/" + out]
             assert (dtype, tuple(shape)) == (want.dtype.name, want.shape)
             close(np.frombuffer((pyodide.folder / f"out_{i}").read_bytes(), dtype), want, tolerance)
-
-
-LETTERS = """
-class Letters:
-    '''A tokenizer by its methods alone.'''
-    eos_token_id = None
-    def encode(self, text, **ignored):
-        return [ord(c) % 64 for c in text]
-    def decode(self, ids, skip_special_tokens=True, **ignored):
-        return "".join(chr(64 + i % 64) for i in ids)
-"""
 
 
 @pytest.mark.parametrize("name", CAUSAL)
