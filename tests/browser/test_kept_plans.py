@@ -356,6 +356,33 @@ def test_kept_files(visit, server, models):  # noqa: F811
     assert again["out"] == first["out"] and no_python(w) and not w.asked(".onnx")
 
 
+def test_damaged_kept_files(visit, server, models):  # noqa: F811
+    """Damaged where the browser keeps them: noticed, and fetched again within the same load."""
+    v = visit(server)
+    first = run(v, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
+    assert (
+        v.run("""
+        const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("files");
+        let damaged = 0;
+        for await (const entry of dir.values()) {
+          if (!entry.name.endsWith(".data")) continue;
+          const bytes = new Uint8Array(await (await entry.getFile()).arrayBuffer());
+          bytes[bytes.length - 9] ^= 64;
+          const out = await entry.createWritable();
+          await out.write(bytes);
+          await out.close();
+          damaged++;
+        }
+        return damaged;
+    """)
+        >= 1
+    )
+    for asked in (True, False):
+        w = visit(server)
+        again = run(w, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
+        assert again["out"] == first["out"] and bool(w.asked("/outside.")) == asked, w.asked("")
+
+
 def test_profiles_know_the_nodes_of_kept_plans(visit, server, models):  # noqa: F811
     body = (
         FEED

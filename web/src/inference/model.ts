@@ -5,7 +5,14 @@
 import { Checker, type Json, type Weight } from "../checker.ts";
 import { checkTable, Weights } from "../decoder.ts";
 import { Engine, withKernels, type EngineOptions } from "../engine.ts";
-import { Aborted, EngineError, InputError, ModelError, PackageError } from "../errors.ts";
+import {
+  Aborted,
+  EngineError,
+  InputError,
+  ModelError,
+  PackageError,
+  StorageError,
+} from "../errors.ts";
 import type { Urls } from "../env.ts";
 import { fillBeside, notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
@@ -190,7 +197,8 @@ export class InferenceModel implements Library {
         } catch (e) {
           // the network's, the file's, the visitor's doing
           if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e;
-          await kept!.forget();
+          // else one of the model's files was damaged where it was kept: it is fetched again
+          if (!(e instanceof StorageError)) await kept!.forget();
           (await opening).close(); // with all that was loaded
           opening = start();
         }
