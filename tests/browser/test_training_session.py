@@ -431,3 +431,50 @@ def test_aborts(visit, server, artifacts):
         "done",
         "done after 1",
     }, got["names"]
+
+
+def test_signals_are_heard(visit, server, artifacts, files):
+    """By updates, exports and runs, also amid a step that takes minutes."""
+    pool = helper.make_node(
+        "AveragePool", ["x"], ["y"], kernel_shape=[8000, 1000], pads=[7999, 999] * 2
+    )
+    graph = helper.make_graph(
+        [pool],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 8000, 1000])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    (files / "endless.onnx").write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+    )
+    got = visit(server).run(
+        CREATE
+        + """
+        const heard = async (ms, work) => {
+          const c = new AbortController();
+          let at;
+          setTimeout(() => { at = performance.now(); c.abort(); }, ms);
+          try { await work(c.signal); return "done"; } catch (e) { return [e.name, performance.now() - at]; }
+        };
+        const s = await open();
+        const first = await s.runTrainStep(batch(0));
+        const repeat = (call) => async (signal) => { for (;;) await call(signal); };
+        const out = {update: await heard(100, repeat((signal) => s.runOptimizerStep({signal}))), export: await heard(100, repeat((signal) => s.exportModel(["logits"], {signal})))};
+        await s.lazyResetGrad();
+        const losses = await steps(s, 1, 3);
+        const model = await s.exportModel(["logits"]);
+        await s.release();
+        const endless = await ew.InferenceSession.create("/files/endless.onnx", {threads: 1});
+        const x = new ew.Tensor("float32", new Float32Array(8e6), [1, 1, 8000, 1000]);
+        out.run = await heard(6000, (signal) => endless.run({x}, undefined, {signal}));
+        await endless.release();
+        return {out, losses, size: model.length, after: await (async () => { const t = await open(); const l = await t.runTrainStep(batch(0)); await t.release(); return Object.keys(l).length; })()};
+    """,
+        artifacts,
+    )
+    assert "error" not in got, got
+    for name, outcome in got["out"].items():
+        assert outcome[0] == "Aborted" and outcome[1] < 5000, got["out"]
+    assert np.isfinite(got["losses"]).all() and got["size"] > 100 and got["after"] >= 1
