@@ -373,6 +373,19 @@ def test_sequences_that_grow():
         assert s.used == 0
 
 
+def test_a_plan_that_does_not_fit_names_a_node():
+    data = model(
+        [n("Expand", "x shape", "e"), n("Sin", "e", "f"), n("ReduceSum", "f", "y", keepdims=0)],
+        [value("x", F, [1])],
+        [value("y", F, [])],
+        [c("shape", [1 << 30])],
+    )
+    s = PageSession(data)
+    for _ in range(2):
+        with pytest.raises(OutOfMemory, match="node 'the_e'"):
+            s.run(None, {"x": np.float32([1])})
+
+
 def test_nodes_that_python_runs_stay_within_the_budget():
     """They have what the page's run has left, and what they take counts for the rest of it."""
     encode = helper.make_node(

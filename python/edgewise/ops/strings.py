@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-from sys import getsizeof
 
 from ..errors import OutOfMemory
 from .cast import cast
@@ -136,9 +135,10 @@ string_concat = Op("StringConcat")
 @string_concat.host
 def string_concat_host(node, run, inputs):
     shape, pairs = _together(node, run, *_strings(node, 0, 1))
-    run.check_room(
-        sum((len(a) + len(b)) * (1 if a.isascii() and b.isascii() else 4) for a, b in pairs)
-    )
+    width = (
+        1 if all(all(map(str.isascii, v.strings)) for v in node.inputs) else 4
+    )  # bytes of a character
+    run.check_room(width * sum(len(a) + len(b) for a, b in pairs))
     return [StringTensor(shape, [a + b for a, b in pairs])]
 
 
@@ -205,7 +205,7 @@ def string_normalizer_host(node, run, inputs):
     turn = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}.get(change)
     if turn is None or type(stop) is not list or not all(isinstance(s, str) for s in stop):
         fail(node, f"a case_change_action '{change}', stopwords {str(stop)[:100]}")
-    run.check_room(2 * sum(map(getsizeof, x.strings)))
+    run.check_room(TEXT * len(x.strings) + sum(map(len, x.strings)))
     words = {s if cased else s.lower() for s in stop}
     out = [turn(s) for s in x.strings if (s if cased else s.lower()) not in words] or [""]
     return [StringTensor([len(out)] if x.rank == 1 else [1, len(out)], out)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from sys import getsizeof
 
 from ..errors import ModelError, OutOfMemory
 from ..ops.values import check_copied
@@ -16,6 +15,7 @@ from ..session_limits import (
 )
 
 WORDS = 8  # bytes of a reference
+TEXT = 49  # bytes of an empty str
 
 
 class Budget:
@@ -87,7 +87,8 @@ class Budget:
 
 def strings_bytes(strings):
     """Bytes that a list of strings takes."""
-    return WORDS * len(strings) + sum(map(getsizeof, strings))
+    width = 1 if all(map(str.isascii, strings)) else 4  # bytes of a character, at most
+    return (WORDS + TEXT) * len(strings) + width * sum(map(len, strings))
 
 
 def _machine_memory():

@@ -10,6 +10,7 @@ import {
   EngineError,
   InputError,
   ModelError,
+  OutOfMemory,
   PackageError,
   StorageError,
 } from "../errors.ts";
@@ -600,7 +601,11 @@ export class InferenceModel implements Library {
         new Map(),
       );
       const [data, notes] = [reply.files.get(info.file), reply.files.get(NOTES)];
-      const loaded = await this.load(info, unit.inputs, data, notes, true);
+      const loaded = await this.load(info, unit.inputs, data, notes, true).catch((e: unknown) => {
+        throw e instanceof OutOfMemory && unit.where
+          ? new OutOfMemory(e.what, unit.where, e.remedy)
+          : e;
+      });
       for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
       this.made.push({
         plan: info,
