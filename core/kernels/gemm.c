@@ -189,6 +189,37 @@ void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out
              const real *from) {
   tile(MR, kc, a, a_row, b, out, out_row, from);
 }
+#if VF == 16
+/* Rows in groups of four, whose addresses are one register plus 0 to 3 times a_row. */
+EW_INLINE void tall_tile(int groups, int32_t kc, const real *a, intptr_t a_row, const real *b,
+                         real *out, intptr_t out_row, const real *from) {
+  vf y[4 * MOST_TILES][2];
+  const real *p[MOST_TILES];
+  for (int g = 0; g < groups; g++) p[g] = a + 4 * g * a_row;
+  for (int r = 0; r < 4 * groups; r++)
+    for (int c = 0; c < 2; c++) y[r][c] = from ? vf_load(from + r * out_row + c * VF) : vf_splat(0);
+  for (const real *end = b + (intptr_t)kc * NR; b < end; b += NR) {
+    const vf first = vf_load(b), second = vf_load(b + VF);
+    for (int g = 0; g < groups; g++, p[g - 1]++)
+      for (int r = 0; r < 4; r++) {
+        const vf x = vf_load_splat(p[g] + r * a_row);
+        y[4 * g + r][0] = vf_fma(x, first, y[4 * g + r][0]),
+                  y[4 * g + r][1] = vf_fma(x, second, y[4 * g + r][1]);
+      }
+  }
+  for (int r = 0; r < 4 * groups; r++)
+    for (int c = 0; c < 2; c++) vf_store(out + r * out_row + c * VF, y[r][c]);
+}
+void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out,
+              intptr_t out_row, const real *from) {
+  if (tiles == 3)
+    tall_tile(3, kc, a, a_row, b, out, out_row, from);
+  else if (tiles == 2)
+    tall_tile(2, kc, a, a_row, b, out, out_row, from);
+  else
+    tall_tile(1, kc, a, a_row, b, out, out_row, from);
+}
+#endif
 /* With tiles of 4 rows beside those of 6, nothing is left over of any even number of rows. */
 enum { SHORT = 4 };
 static __attribute__((noinline)) void short_tile(int32_t kc, const real *a, intptr_t a_row,
@@ -302,31 +333,34 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
     for (int32_t i = 0, rows; i < mc; i += rows) {
-      float t[MR * NR], *sums = t;
+      float t[MOST_TILES * MR * NR], *sums = t;
       const real *first = a + i * a_row, *row[MR];
       int64_t at = (int64_t)(i0 + i) * g->y_row + s->j0 + j;
       real *y = g->y + at;
-      rows = at_most(mc - i, MR);
-      void (*tile)(int32_t, const real *, intptr_t, const real *, real *, intptr_t, const real *) =
-          ew_tile;
-      if ((int)SHORT < (int)MR && (mc - i == SHORT || mc - i == 2 * SHORT))
-        tile = short_tile, rows = SHORT;
+      rows = mc - i < MR ? mc - i : MR * ew_tiles_of(mc - i);
+      const bool is_short = (int)SHORT < (int)MR && (mc - i == SHORT || mc - i == 2 * SHORT),
+                 alone = rows < MR && mc < MR && !is_short;
+      const int32_t tiles = rows < MR ? 1 : rows / MR;
+      if (is_short) rows = SHORT;
       /* some rows once more, which nobody looks at */
       else if (rows < MR && mc >= MR)
         first -= (MR - rows) * a_row, sums += (MR - rows) * NR;
       else if (rows < MR) {
         for (int32_t r = 0; r < MR; r++) row[r] = first + at_most(r, rows - 1) * a_row;
-        tile = NULL, ew_tile_of(s->kc, row, b, t, NR, NULL);
+        ew_tile_of(s->kc, row, b, t, NR, NULL);
       }
-      if (direct && cols == NR && tile && sums == t)
-        tile(s->kc, first, a_row, b, y, g->y_row,
-             !s->first               ? y
-             : simple && f->residual ? f->residual + at
-                                     : NULL);
-      else {
-        if (tile) tile(s->kc, first, a_row, b, t, NR, NULL);
-        finish_tile(s, sums, y, i0 + i, s->j0 + j, rows, cols);
-      }
+      const bool in_place = direct && cols == NR && !alone && sums == t;
+      real *out = in_place ? y : t;
+      const intptr_t out_row = in_place ? g->y_row : NR;
+      const real *start = !in_place               ? NULL
+                          : !s->first             ? y
+                          : simple && f->residual ? f->residual + at
+                                                  : NULL;
+      if (is_short)
+        short_tile(s->kc, first, a_row, b, out, out_row, start);
+      else if (!alone)
+        ew_tiles(tiles, s->kc, first, a_row, b, out, out_row, start);
+      if (!in_place) { finish_tile(s, sums, y, i0 + i, s->j0 + j, rows, cols); }
     }
   }
 }

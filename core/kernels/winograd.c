@@ -158,7 +158,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
   real *sums = s->sums + s->sums_share * thread;
   for (int32_t i = 0; i < PLACES; i++)
     for (int32_t j = 0; j < n; j += NR)
-      for (int32_t r = 0; r < rows; r += MR) {
+      for (int32_t r = 0, tiles; r < rows; r += tiles * MR) {
         /* the last rows are those from the end, some of them once more */
         const int32_t at = rows - r >= MR ? row + r : s->m - MR < row ? row : s->m - MR;
         const real *b = s->seen + i * ((int64_t)s->panels * s->c * NR + APART) +
@@ -166,8 +166,9 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
                    *a = s->u + ((int64_t)i * s->m + at) * s->c;
         real *to = sums + i * ((int64_t)s->rows * s->columns + APART) +
                    (int64_t)(at - row) * s->columns + j;
+        tiles = rows - r < MR ? 1 : ew_tiles_of(rows - r);
         if (s->m - at >= MR)
-          ew_tile(s->c, a, s->c, b, to, s->columns, NULL);
+          ew_tiles(tiles, s->c, a, s->c, b, to, s->columns, NULL);
         else {
           const real *each[MR];
           for (int k = 0; k < MR; k++) each[k] = a + (int64_t)at_most(k, s->m - at - 1) * s->c;
