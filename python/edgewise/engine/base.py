@@ -76,6 +76,12 @@ class Engine(Owner):
         """
         return None
 
+    def address_of(self, data) -> "tuple[int, object] | None":
+        """Where the engine can read a buffer of Python's, and what keeps it there; None: it must be
+        copied.
+        """
+        return None
+
     def load(self, plan):
         """Loads a plan (plan.Plan); PlanError when the engine refuses it."""
         return LoadedPlan(self, plan)

@@ -7,7 +7,13 @@ from ..errors import OutOfMemory, PlanError, UnsupportedOp
 from ..ops.dtypes import INT64, NAME, pack
 from ..ops.values import RunTensor
 from ..plan import compile_graph
+from .memory import Borrowed
 
+LARGE = (
+    1 << 16
+    # bytes from which on a fed array is read where it lies: below, a copy costs less than asking
+    # for its address
+)
 # operations and bytes of a plan, most of which the notes know: far below what takes a second
 # anywhere
 QUICK = 1e5
@@ -85,7 +91,9 @@ class Compiled:
         for name, (slot, nbytes) in self.inputs.items():
             v = feeds[name]
             if v.memory is None:
-                v.memory, v.offset = self._take(nbytes, name), 0
+                v.memory, v.offset = self._borrowed(v.data, nbytes), 0
+            if v.memory is None:
+                v.memory = self._take(nbytes, name)
                 if nbytes:
                     self.engine.write(v.memory.address, v.data)
             place = v.memory.address + v.offset, v.memory.nbytes - v.offset
@@ -109,6 +117,13 @@ class Compiled:
         except OutOfMemory as e:
             e.where = e.where or f"value '{name}'"
             raise
+
+    def _borrowed(self, data, nbytes: int) -> "Borrowed | None":
+        """A large buffer of the caller's where it lies; None where it is to be copied."""
+        if nbytes < LARGE or len(data) < nbytes:
+            return None
+        place = self.engine.address_of(data)
+        return Borrowed(place[0], len(data), self.pool, place[1]) if place is not None else None
 
     def free(self):
         """Frees the plan in the engine; what runs gave stays."""

@@ -32,6 +32,17 @@ class Elsewhere:
         (self.address, self.nbytes), self.pool = place, pool
 
 
+class Borrowed:
+    """Memory of an array that the caller feeds: read where it lies for the length of a run, as
+    onnxruntime does.
+    """
+
+    __slots__ = ("address", "nbytes", "pool", "held")
+
+    def __init__(self, address: int, nbytes: int, pool: "Pool", held: object) -> None:
+        self.address, self.nbytes, self.pool, self.held = address, nbytes, pool, held
+
+
 class HostBytes:
     """So many bytes that a value of the host takes, as long as this is alive."""
 
