@@ -38,6 +38,7 @@ import { Pool } from "./memory.ts";
 import { Part, shapeBytes, slotsOf, type LoadedPlan } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
 import { Python, type Left, type NodeReply, type PythonHost } from "./python.ts";
+import { spareBuffers } from "./spare.ts";
 import { byteSize, NumberTensor, release, type RunValue } from "./values.ts";
 import { fromWire, toWire, type WireValue } from "./wire.ts";
 
@@ -84,6 +85,15 @@ export interface RunRequest {
   seed: bigint | undefined;
   /** Outputs that are to stay in the engine. */
   pinned: string[] | undefined;
+  /** Whether the feeds are copies, whose buffers are to come back. */
+  copied: boolean;
+}
+
+/** What a run gives. */
+export interface RunAnswer {
+  values: WireValue[];
+  /** Buffers of feeds that were copies. */
+  spare: ArrayBuffer[];
 }
 
 /** Of a model that Python may compile more plans of. */
@@ -442,6 +452,11 @@ export class InferenceModel implements Library {
       this.engine.bytes(block.address, data.length).set(data);
       this.pinned.set(keep, new NumberTensor(type, dims, undefined, block.address, block));
     }
+  }
+
+  /** Buffers of a run's feeds that nothing here refers to any more. */
+  spare(feeds: Record<string, WireValue>): ArrayBuffer[] {
+    return spareBuffers(Object.values(feeds), this.pinned.values());
   }
 
   /** The bytes of an output that stayed here. @throws InputError: it has been disposed of */
