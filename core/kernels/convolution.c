@@ -119,13 +119,17 @@ static __attribute__((noinline)) void panel_of_box(const ew_window_box *b, ew_pl
   }
   vi column;
   for (int i = 0; i < VF; i++) column[i] = i;
-  for (int32_t t = 0; t < taps; t++, panel += NR)
-    for (int c = 0; c < NR; c += VF) {
-      vf x = vf_load(from[0] + tap[t] + c);
-      for (int32_t i = 1; i < pieces; i++)
+  /* the pieces from `first` to `end` are those of a vector */
+  for (int c = 0, first = 0, end = 0; c < NR; c += VF, first = end - 1) {
+    while (end < pieces && begin[end] < c + VF) end++;
+    if (first + 1 < end && begin[first + 1] <= c) first++;
+    for (int32_t t = 0; t < taps; t++) {
+      vf x = vf_load(from[first] + tap[t] + c);
+      for (int32_t i = first + 1; i < end; i++)
         x = vf_select(column >= vi_splat(begin[i] - c), vf_load(from[i] + tap[t] + c), x);
-      vf_store(panel + c, x);
+      vf_store(panel + t * NR + c, x);
     }
+  }
 }
 
 /* Rows are (channel, tap), columns positions. */

@@ -110,11 +110,20 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
   if (s->col == 1) {
     /* Along the rows, since memory likes to be read in order; in groups of panels, so that their
      * open ends stay in cache. */
-    enum { GROUP = 8 * NR };
+    enum { GROUP = 8 * NR, AHEAD = 8 };
     for (int32_t group = 0; group < whole; group += GROUP)
-      for (int32_t p = 0; p < kc; p++)
-        EW_PLAIN_FOR (int32_t j = group; j < whole && j < group + GROUP; j += NR)
-          vf_copy_at(panels + (int64_t)j * kc + p * NR, g->b, at + p * s->row + j, is_half);
+      for (int32_t p = 0; p < kc; p++) {
+        const int64_t from = at + p * s->row + group;
+#if VF > 8
+        /* the processor follows a row, not the step to the next one */
+        if (p + AHEAD < kc)
+          for (int32_t j = 0; j < GROUP && group + j < whole; j += 16)
+            __builtin_prefetch((const char *)g->b +
+                               (from + AHEAD * s->row + j) * (is_half ? 2 : 4));
+#endif
+        EW_PLAIN_FOR (int32_t j = 0; j < GROUP && group + j < whole; j += NR)
+          vf_copy_at(panels + (int64_t)(group + j) * kc + p * NR, g->b, from + j, is_half);
+      }
   } else
     whole = 0;
   for (int32_t j = whole; j < nc; j += NR) {

@@ -2,7 +2,7 @@
 #include "window.h"
 #include <math.h>
 
-enum { LENGTH = 1024 }; /* of a row that is kept aside */
+enum { LENGTH = 1024, TAPS = 16 }; /* of a row that is kept aside; for which ranges are */
 
 typedef struct {
   ew_context *context;
@@ -36,9 +36,17 @@ static void max_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t 
       vf v = vf_load(x + i), a = vf_load(y + i);
       vf_store(y + i, vf_select((v > a) | (v != v), v, a));
     }
+#if VF > 4
+  if (stride == 1)
+    for (; i + 4 <= n; i += 4) {
+      const f32x4 v = *(const f32x4_m *)(x + i), a = *(const f32x4_m *)(y + i);
+      const i32x4 above = (v > a) | (v != v);
+      *(f32x4_m *)(y + i) = (f32x4)((above & (i32x4)v) | (~above & (i32x4)a));
+    }
+#endif
   EW_PLAIN_FOR (; i < n; i++) {
-    float v = x[i * stride];
-    if (v > y[i] || v != v) y[i] = v;
+    const float v = x[i * stride], a = y[i];
+    y[i] = v > a || v != v ? v : a;
   }
 }
 static void sum_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t y_at, int32_t tap) {
@@ -59,6 +67,10 @@ static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, flo
   const int32_t *size = w->x_size;
   real column[LENGTH], line[LENGTH], *y = s->y;
   pool down = *s, along = *s;
+  /* of the first taps: where they lie in a line is the same for all lines, and takes divisions */
+  int32_t from[TAPS], to[TAPS];
+  for (int32_t k = 0; k < w->taps[2] && k < TAPS; k++)
+    ew_window_range(w, 2, ew_window_at(w, 2, k), &from[k], &to[k]);
   down.y = column, along.x = line;
   for (int32_t oz = 0; oz < w->y_size[0]; oz++)
     for (int32_t oy = 0; oy < w->y_size[1] && !ew_stopping(s->context); oy++, y += w->y_size[2]) {
@@ -73,12 +85,12 @@ static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, flo
           row(&down, size[2], (iz * size[1] + iy) * size[2], 1, 0, 0);
         }
       for (int32_t kx = 0; kx < w->taps[2]; kx++) {
-        int32_t from, to;
-        ew_window_range(w, 2, ew_window_at(w, 2, kx), &from, &to);
-        if (from >= to) continue;
-        ew_every(line, column + from * (int64_t)w->stride[2] + ew_window_at(w, 2, kx), w->stride[2],
-                 to - from);
-        along.y = y + from, row(&along, to - from, 0, 1, 0, 0);
+        int32_t begin = kx < TAPS ? from[kx] : 0, end = kx < TAPS ? to[kx] : 0;
+        if (kx >= TAPS) ew_window_range(w, 2, ew_window_at(w, 2, kx), &begin, &end);
+        if (begin >= end) continue;
+        ew_every(line, column + begin * (int64_t)w->stride[2] + ew_window_at(w, 2, kx),
+                 w->stride[2], end - begin);
+        along.y = y + begin, row(&along, end - begin, 0, 1, 0, 0);
       }
     }
 }

@@ -29,6 +29,21 @@ static void row(const resample *s, real *y, const real *x, int64_t i) {
   }
 }
 
+/* The same where x's elements along the dimension are neighbours: a whole line, y[m] of x[n]. */
+static void line(const resample *s, real *y, const real *x, int64_t from, int64_t to) {
+  const int32_t taps = s->p->taps;
+  const real *weight = s->weight + from * taps;
+  const long_m *index = s->index + from * taps;
+  if (taps == 1)
+    EW_PLAIN_FOR (int64_t i = from; i < to; i++) y[i] = *weight++ * x[*index++];
+  else
+    for (int64_t i = from; i < to; i++) {
+      float sum = 0;
+      EW_PLAIN_FOR (int32_t t = 0; t < taps; t++) sum += *weight++ * x[*index++];
+      y[i] = sum;
+    }
+}
+
 static void resample_task(void *arg, int32_t index, int32_t thread) {
   const resample *s = arg;
   const ew_resample_params *p = s->p;
@@ -37,6 +52,11 @@ static void resample_task(void *arg, int32_t index, int32_t thread) {
   const int64_t end = r + s->share < s->rows ? r + s->share : s->rows,
                 item = (int64_t)p->n * p->inner;
   const real *x = s->x + r / p->m * item;
+  if (p->inner == 1)
+    for (int64_t n; r < end && !ew_stopping(s->context); r += n, i = 0, x += item) {
+      n = end - r < p->m - i ? end - r : p->m - i;
+      line(s, s->y + (r - i), x, i, i + n);
+    }
   for (; r < end && !ew_stopping(s->context); r++) {
     row(s, s->y + r * p->inner, x, i);
     if (++i == p->m) i = 0, x += item;

@@ -9,7 +9,12 @@ ew_place ew_place_of(int64_t i, const int32_t size[3]) {
 void ew_window_taps(const ew_window *w, int d, int32_t o, int32_t *from, int32_t *to) {
   const int64_t at = (int64_t)o * w->stride[d] - w->pad[d], step = w->dilation[d],
                 room = w->x_size[d] - at;
-  int64_t first = at < 0 ? (step - 1 - at) / step : 0, end = room <= 0 ? 0 : (room - 1) / step + 1;
+  int64_t first = at >= 0     ? 0
+                  : step == 1 ? -at
+                              : (step - 1 - at) / step,
+          end = room <= 0   ? 0
+                : step == 1 ? room
+                            : (room - 1) / step + 1;
   if (end > w->taps[d]) end = w->taps[d];
   if (first > end) first = end;
   *from = (int32_t)first, *to = (int32_t)end;
@@ -70,25 +75,34 @@ void ew_fill_box(const ew_window_box *b, const real *x) {
   const int64_t z0 = b->first.z * (int64_t)w->stride[0] - w->pad[0],
                 y0 = b->first.y * (int64_t)w->stride[1] - w->pad[1],
                 x0 = b->first.x * (int64_t)step - w->pad[2];
-  for (int32_t z = 0; z < b->size[0]; z++)
-    for (int32_t y = 0; y < b->size[1]; y++) {
-      real *line = b->at + (z * b->size[1] + y) * b->size[2];
-      if (!is_met(w, 0, z) || !is_met(w, 1, y)) continue;
-      const bool inside =
-          z0 + z >= 0 && z0 + z < w->x_size[0] && y0 + y >= 0 && y0 + y < w->x_size[1];
-      const real *from = inside ? x + ((z0 + z) * w->x_size[1] + y0 + y) * w->x_size[2] : x;
-      for (int32_t r = 0; r < step; r++, line += b->pitch) {
-        /* places x0 + r + i * step, for i in 0..pitch-1 */
-        int64_t room = w->x_size[2] - 1 - (x0 + r),
-                begin = x0 + r >= 0 ? 0 : (step - 1 - (x0 + r)) / step,
-                end = room < 0 ? 0 : room / step + 1;
-        if (step > 1 && !is_met(w, 2, r)) continue;
-        if (end > b->pitch) end = b->pitch;
-        if (!inside || begin >= end) begin = end = b->pitch;
-        EW_PLAIN_FOR (int64_t i = 0; i < begin; i++) line[i] = 0;
-        if (begin < end)
-          ew_every(line + begin, from + x0 + r + begin * step, step, (int32_t)(end - begin));
-        EW_PLAIN_FOR (int64_t i = end; i < b->pitch; i++) line[i] = 0;
+  for (int32_t r = 0; r < step; r++) {
+    /* places x0 + r + i * step, for i in 0..pitch-1, of which x has those from `begin` to `end` */
+    const int64_t at = x0 + r, room = w->x_size[2] - 1 - at;
+    int64_t begin = at >= 0     ? 0
+                    : step == 1 ? -at
+                                : (step - 1 - at) / step,
+            end = room < 0    ? 0
+                  : step == 1 ? room + 1
+                              : room / step + 1;
+    if (step > 1 && !is_met(w, 2, r)) continue;
+    if (end > b->pitch) end = b->pitch;
+    if (begin >= end) begin = end = b->pitch;
+    for (int32_t z = 0; z < b->size[0]; z++) {
+      const bool slice = z0 + z >= 0 && z0 + z < w->x_size[0] && begin < end;
+      if (!is_met(w, 0, z)) continue;
+      for (int32_t y = 0; y < b->size[1]; y++) {
+        real *line = b->at + (z * b->size[1] + y) * b->size[2] + r * b->pitch;
+        if (!is_met(w, 1, y)) continue;
+        const bool inside = slice && y0 + y >= 0 && y0 + y < w->x_size[1];
+        const int32_t first = inside ? (int32_t)begin : b->pitch,
+                      last = inside ? (int32_t)end : b->pitch;
+        EW_PLAIN_FOR (int32_t i = 0; i < first; i++) line[i] = 0;
+        if (inside)
+          ew_every(line + first,
+                   x + ((z0 + z) * w->x_size[1] + y0 + y) * w->x_size[2] + at + begin * step, step,
+                   last - first);
+        EW_PLAIN_FOR (int32_t i = last; i < b->pitch; i++) line[i] = 0;
       }
     }
+  }
 }

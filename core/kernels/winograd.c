@@ -66,6 +66,67 @@ static __attribute__((noinline)) void see(const winograd *s, const real *const p
         to[i * place + j + (t % NR + j >= NR ? (s->c - 1) * (int64_t)NR : 0)] = d[i][j];
 }
 
+#if VF > 4
+/* Vectors of more than four numbers take as many tiles as fit, side by side in a line: their even
+ * and their odd places. */
+#  if VF == 16
+#    define EVERY_OTHER(a, b, o)                                                                   \
+      __builtin_shufflevector(a, b, o, 2 + o, 4 + o, 6 + o, 8 + o, 10 + o, 12 + o, 14 + o, 16 + o, \
+                              18 + o, 20 + o, 22 + o, 24 + o, 26 + o, 28 + o, 30 + o)
+#    define IN_TURN(a, b, o)                                                                       \
+      __builtin_shufflevector(a, b, o, 16 + o, 1 + o, 17 + o, 2 + o, 18 + o, 3 + o, 19 + o, 4 + o, \
+                              20 + o, 5 + o, 21 + o, 6 + o, 22 + o, 7 + o, 23 + o)
+#  else
+#    define EVERY_OTHER(a, b, o) \
+      __builtin_shufflevector(a, b, o, 2 + o, 4 + o, 6 + o, 8 + o, 10 + o, 12 + o, 14 + o)
+#    define IN_TURN(a, b, o) \
+      __builtin_shufflevector(a, b, o, 8 + o, 1 + o, 9 + o, 2 + o, 10 + o, 3 + o, 11 + o)
+#  endif
+
+/* `see` for VF tiles that follow each other in a line and lie in one panel; p: the first one's
+ * patch. */
+static __attribute__((noinline)) void see_wide(const winograd *s, const real *p, int32_t pitch,
+                                               int32_t t, int32_t channel) {
+  vf d[4][4];
+  for (int r = 0; r < 4; r++, p += pitch) {
+    const vf a = vf_load(p), b = vf_load(p + VF), c = vf_load(p + 2), e = vf_load(p + 2 + VF);
+    const vf x0 = EVERY_OTHER(a, b, 0), x1 = EVERY_OTHER(a, b, 1), x2 = EVERY_OTHER(c, e, 0),
+             x3 = EVERY_OTHER(c, e, 1);
+    d[r][0] = x0 - x2, d[r][1] = x1 + x2, d[r][2] = x2 - x1, d[r][3] = x1 - x3;
+  }
+  const int64_t place = (int64_t)s->panels * s->c * NR + APART;
+  real *to = s->seen + ((int64_t)(t / NR) * s->c + channel) * NR + t % NR;
+  for (int i = 0; i < 4; i++, to += place) {
+    vf_store(to, d[0][i] - d[2][i]), vf_store(to + 4 * place, d[1][i] + d[2][i]);
+    vf_store(to + 8 * place, d[2][i] - d[1][i]), vf_store(to + 12 * place, d[1][i] - d[3][i]);
+  }
+}
+
+/* `write_tiles` for VF tiles that follow each other in a line, whose y is there as a whole; limit:
+ * of an activation that is not dear. */
+static __attribute__((noinline)) void write_wide(const winograd *s, const real *sums, int32_t row,
+                                                 int64_t from, const ew_bounds *limit) {
+  vf v[2][4];
+  const int64_t place = (int64_t)s->rows * s->columns + APART;
+  const int32_t width = s->y_size[2];
+  for (int j = 0; j < 4; j++) {
+    vf d[4];
+    for (int i = 0; i < 4; i++) d[i] = vf_load(sums + (4 * i + j) * place);
+    v[0][j] = d[0] + d[1] + d[2], v[1][j] = d[1] - d[2] - d[3];
+  }
+  const float bias = s->finish.bias ? s->finish.bias[row] : 0;
+  for (int i = 0; i < 2; i++) {
+    const vf left = v[i][0] + v[i][1] + v[i][2], right = v[i][1] - v[i][2] - v[i][3];
+    vf z[2] = {IN_TURN(left, right, 0), IN_TURN(left, right, VF / 2)};
+    for (int h = 0; h < 2; h++) {
+      const int64_t to = from + i * width + h * VF;
+      z[h] = ew_bounded(limit, z[h] + bias);
+      vf_store(s->y + to, s->finish.residual ? z[h] + vf_load(s->finish.residual + to) : z[h]);
+    }
+  }
+}
+#endif
+
 static void see_task(void *arg, int32_t index, int32_t thread) {
   const winograd *s = arg;
   real area[EW_BOX_FLOATS];
@@ -85,6 +146,14 @@ static void see_task(void *arg, int32_t index, int32_t thread) {
       const int32_t stop = t + at_most((line + lines) * s->across - at, s->n - t);
       for (int32_t i = at; t < stop; t += AT_ONCE, i += AT_ONCE) {
         const real *p[AT_ONCE];
+#if VF > 4
+        for (int32_t column = i % s->across;
+             column + VF <= s->across && t + VF <= stop && t % NR <= NR - VF;
+             column += VF, t += VF, i += VF)
+          see_wide(s, area + (int64_t)2 * (i / s->across - line) * box.pitch + 2 * column,
+                   box.pitch, t, channel);
+        if (t >= stop) break;
+#endif
         const int32_t left = stop - t;
         for (int j = 0; j < AT_ONCE; j++) {
           const int32_t k = i + at_most(j, left - 1);
@@ -156,6 +225,9 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
   const int32_t row = index % s->row_blocks * s->rows, rows = at_most(s->m - row, s->rows),
                 t = index / s->row_blocks * s->columns, n = at_most(s->n - t, s->columns);
   real *sums = s->sums + s->sums_share * thread;
+#if VF > 4
+  const ew_bounds limit = ew_bounds_of(s->finish.activation);
+#endif
   for (int32_t i = 0; i < PLACES; i++)
     for (int32_t j = 0; j < n; j += NR)
       for (int32_t r = 0, tiles; r < rows; r += tiles * MR) {
@@ -176,8 +248,23 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
         }
       }
   for (int32_t r = 0; r < rows; r++)
-    for (int32_t j = 0; j < n; j += AT_ONCE)
-      write_tiles(s, sums + (int64_t)r * s->columns + j, row + r, t + j, n - j);
+    for (int32_t j = 0; j < n; j += AT_ONCE) {
+      const real *from = sums + (int64_t)r * s->columns + j;
+#if VF > 4
+      const int64_t tile = s->first + t + j;
+      const int32_t at = (int32_t)(tile % s->tiles), y0 = at / s->across * 2,
+                    x0 = at % s->across * 2;
+      if (!limit.dear && j + VF <= n && x0 + 2 * VF <= s->y_size[2] && y0 + 2 <= s->y_size[1]) {
+        write_wide(s, from, row + r,
+                   (tile / s->tiles * s->m + row + r) * s->y_volume + (int64_t)y0 * s->y_size[2] +
+                       x0,
+                   &limit);
+        j += VF - AT_ONCE;
+        continue;
+      }
+#endif
+      write_tiles(s, from, row + r, t + j, n - j);
+    }
 }
 
 int32_t ew_k_conv_winograd(ew_context *ctx, const ew_conv_winograd_params *p,
