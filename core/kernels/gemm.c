@@ -194,39 +194,55 @@ EW_INLINE void tile(int rows, int32_t kc, const real *a, intptr_t a_row, const r
   for (int r = 0; r < rows; r++)
     for (int c = 0; c < 2; c++) vf_store(out + r * out_row + c * VF, y[r][c]);
 }
-void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row,
-             const real *from) {
+__attribute__((noinline)) void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b,
+                                       real *out, intptr_t out_row, const real *from) {
   tile(MR, kc, a, a_row, b, out, out_row, from);
 }
 #if VF == 16
 /* Rows in groups of four, whose addresses are one register plus 0 to 3 times a_row. */
-EW_INLINE void tall_tile(int groups, int32_t kc, const real *a, intptr_t a_row, const real *b,
-                         real *out, intptr_t out_row, const real *from) {
+EW_INLINE void tall_tile(int groups, int vectors, int32_t kc, const real *a, intptr_t a_row,
+                         const real *b, real *out, intptr_t out_row, const real *from) {
   vf y[4 * MOST_TILES][2];
   const real *p[MOST_TILES];
   for (int g = 0; g < groups; g++) p[g] = a + 4 * g * a_row;
   for (int r = 0; r < 4 * groups; r++)
-    for (int c = 0; c < 2; c++) y[r][c] = from ? vf_load(from + r * out_row + c * VF) : vf_splat(0);
+    for (int c = 0; c < vectors; c++)
+      y[r][c] = from ? vf_load(from + r * out_row + c * VF) : vf_splat(0);
   for (const real *end = b + (intptr_t)kc * NR; b < end; b += NR) {
-    const vf first = vf_load(b), second = vf_load(b + VF);
+    vf row[2];
+    for (int c = 0; c < vectors; c++) row[c] = vf_load(b + c * VF);
     for (int g = 0; g < groups; g++, p[g - 1]++)
       for (int r = 0; r < 4; r++) {
         const vf x = vf_load_splat(p[g] + r * a_row);
-        y[4 * g + r][0] = vf_fma(x, first, y[4 * g + r][0]),
-                  y[4 * g + r][1] = vf_fma(x, second, y[4 * g + r][1]);
+        for (int c = 0; c < vectors; c++) y[4 * g + r][c] = vf_fma(x, row[c], y[4 * g + r][c]);
       }
   }
   for (int r = 0; r < 4 * groups; r++)
-    for (int c = 0; c < 2; c++) vf_store(out + r * out_row + c * VF, y[r][c]);
+    for (int c = 0; c < vectors; c++) vf_store(out + r * out_row + c * VF, y[r][c]);
 }
 void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out,
               intptr_t out_row, const real *from) {
   if (tiles == 3)
-    tall_tile(3, kc, a, a_row, b, out, out_row, from);
+    tall_tile(3, 2, kc, a, a_row, b, out, out_row, from);
   else if (tiles == 2)
-    tall_tile(2, kc, a, a_row, b, out, out_row, from);
+    tall_tile(2, 2, kc, a, a_row, b, out, out_row, from);
   else
-    tall_tile(1, kc, a, a_row, b, out, out_row, from);
+    tall_tile(1, 2, kc, a, a_row, b, out, out_row, from);
+}
+/* The first half of the columns alone, where the last panel has no more. */
+static void half_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b,
+                       real *out) {
+  if (tiles == 3)
+    tall_tile(3, 1, kc, a, a_row, b, out, NR, NULL);
+  else if (tiles == 2)
+    tall_tile(2, 1, kc, a, a_row, b, out, NR, NULL);
+  else
+    tall_tile(1, 1, kc, a, a_row, b, out, NR, NULL);
+}
+#else
+EW_INLINE void half_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b,
+                          real *out) {
+  ew_tiles(tiles, kc, a, a_row, b, out, NR, NULL);
 }
 #endif
 /* With tiles of 4 rows beside those of 6, nothing is left over of any even number of rows. */
@@ -367,6 +383,8 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
                                                   : NULL;
       if (is_short)
         short_tile(s->kc, first, a_row, b, out, out_row, start);
+      else if (VF == 16 && !alone && cols <= VF)
+        half_tiles(tiles, s->kc, first, a_row, b, t);
       else if (!alone)
         ew_tiles(tiles, s->kc, first, a_row, b, out, out_row, start);
       if (!in_place) { finish_tile(s, sums, y, i0 + i, s->j0 + j, rows, cols); }
