@@ -145,11 +145,21 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
   return keep;
 }
 
-/* The keys, of `keys` from j0 on, that any of MR rows attends to. */
+/* The keys, of `keys` from j0 on, that any of these rows attends to. */
 EW_INLINE int32_t reach(const attention_row *row, int32_t rows, int32_t j0, int32_t keys) {
   int32_t to = 0;
-  for (int32_t i = 0; i < MR && i < rows; i++) to = to > row[i].to ? to : row[i].to;
+  for (int32_t i = 0; i < rows; i++) to = to > row[i].to ? to : row[i].to;
   return to - j0 < keys ? to - j0 : keys;
+}
+
+/* How many tiles of MR rows from row r on can be taken at once: whole ones, whose queries lie
+ * evenly apart; 0: one, row by row. */
+static int32_t tiles_at(const attention_row *row, int32_t rows) {
+  int32_t tiles = rows / MR < MOST_TILES ? rows / MR : MOST_TILES;
+  const intptr_t step = rows > 1 ? (intptr_t)row[1].q - (intptr_t)row[0].q : 0;
+  for (int32_t i = 2; i < tiles * MR; i++)
+    if ((intptr_t)row[i].q - (intptr_t)row[i - 1].q != step) tiles = i / MR;
+  return step % (intptr_t)sizeof(real) ? 0 : tiles;
 }
 
 /* Scores of all rows for keys [j0, j0 + keys), a panel of NR keys at a time. */
@@ -162,9 +172,16 @@ EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, 
       int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM;
       ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, keys - j < NR ? keys - j : NR,
                       panel, is_half);
-      for (int32_t r = 0; r < rows; r += MR) {
+      for (int32_t r = 0, count; r < rows; r += count) {
         const real *q[MR];
-        if (j >= reach(row + r, rows - r, j0, keys)) continue;
+        const int32_t tiles = MOST_TILES > 1 ? tiles_at(row + r, rows - r) : 0;
+        count = tiles ? tiles * MR : MR;
+        if (j >= reach(row + r, count < rows - r ? count : rows - r, j0, keys)) continue;
+        if (tiles) {
+          ew_tiles(tiles, n, row[r].q + d0, row[r + 1].q - row[r].q, panel, s[r] + j, KEYS,
+                   d0 ? s[r] + j : NULL);
+          continue;
+        }
         for (int32_t i = 0; i < MR; i++) q[i] = row[r + i < rows ? r + i : rows - 1].q + d0;
         ew_tile_of(n, q, panel, s[r] + j, KEYS, d0 ? s[r] + j : NULL);
       }
@@ -176,7 +193,7 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
                       int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
                       bool is_half) {
   const ew_attention_params *p = w->p;
-  float panel[KEYS * NR], t[MR * NR];
+  float panel[KEYS * NR], t[MOST_TILES * MR * NR];
   for (int32_t c0 = 0; c0 < p->v_dim; c0 += NR) {
     int32_t cols = p->v_dim - c0 < NR ? p->v_dim - c0 : NR;
     for (int32_t j = 0; j < keys; j++) {
@@ -187,13 +204,20 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
         for (int32_t c = 0; c < NR; c++)
           panel[j * NR + c] = c < cols ? real_at(v, at + c, is_half) : 0;
     }
-    for (int32_t r = 0; r < rows; r += MR) {
+    for (int32_t r = 0, count; r < rows; r += count) {
       const real *weights[MR];
-      const int32_t some = reach(row + r, rows - r, j0, keys);
+      const int32_t tiles =
+          MOST_TILES > 1 ? ((rows - r) / MR < MOST_TILES ? (rows - r) / MR : MOST_TILES) : 0;
+      count = tiles ? tiles * MR : MR;
+      const int32_t some = reach(row + r, count < rows - r ? count : rows - r, j0, keys);
       if (some <= 0) continue;
-      for (int32_t i = 0; i < MR; i++) weights[i] = s[r + i < rows ? r + i : rows - 1];
-      ew_tile_of(some, weights, panel, t, NR, NULL);
-      for (int32_t i = 0; i < MR && r + i < rows; i++) {
+      if (tiles)
+        ew_tiles(tiles, some, s[r], KEYS, panel, t, NR, NULL);
+      else {
+        for (int32_t i = 0; i < MR; i++) weights[i] = s[r + i < rows ? r + i : rows - 1];
+        ew_tile_of(some, weights, panel, t, NR, NULL);
+      }
+      for (int32_t i = 0; i < count && r + i < rows; i++) {
         real *y = row[r + i].y + c0;
         if (cols == NR)
           for (int32_t c = 0; c < NR; c += VF)
