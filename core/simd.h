@@ -1,13 +1,11 @@
-/* The instruction set, as a dozen verbs over a vector of VF floats.
+/* Portable SIMD: a small set of operations on vectors of VF floats.
  *
- * Vectors are GCC/Clang vector extensions: +, -, *, / and comparisons are written as on numbers,
- * and a target without vectors gets them lowered to scalars by the compiler. Only what operators
- * cannot say has a verb here; each verb has a portable form and, where it pays, one per instruction
- * set: wasm simd128, wasm relaxed-simd, SSE, AVX2 + FMA and AVX-512 (vectors twice and four times
- * as wide).
- *
- * Operands of a plan may lie at any address, so memory is touched only through the `real`, `half`,
- * ... types below (aligned(1)). / */
+ * Vectors are GCC/Clang vector extensions: +, -, *, / and comparisons use the normal operators, and
+ * compilers lower them to scalar code on targets without vectors. Functions exist only for what
+ * operators cannot express. Each has a portable form and, where it pays, one per instruction set:
+ * wasm simd128, wasm relaxed-simd, SSE, AVX2 + FMA (vectors twice as wide) and AVX-512 (four
+ * times). Operands of a plan may have any address, so memory is accessed only through the unaligned
+ * types `real`, `half`, ... below (aligned(1)). */
 #ifndef EDGEWISE_SIMD_H
 #define EDGEWISE_SIMD_H
 #include <stdbool.h>
@@ -29,7 +27,7 @@
 #define EW_INLINE static inline __attribute__((always_inline, unused))
 #define EW_MEMORY __attribute__((aligned(1), may_alias))
 
-typedef float real EW_MEMORY; /* a float in memory, at any address */
+typedef float real EW_MEMORY; /* a float at any address */
 typedef uint16_t half EW_MEMORY;
 typedef int16_t short_m EW_MEMORY;
 typedef int32_t int_m EW_MEMORY;
@@ -37,11 +35,11 @@ typedef int64_t long_m EW_MEMORY;
 
 typedef float vf __attribute__((vector_size(4 * VF)));
 typedef int32_t vi __attribute__((vector_size(4 * VF)));
-typedef uint32_t vu __attribute__((vector_size(4 * VF))); /* for sums that may wrap around */
+typedef uint32_t vu __attribute__((vector_size(4 * VF))); /* for sums that may wrap */
 typedef float vf_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
 typedef int32_t vi_m __attribute__((vector_size(4 * VF), aligned(1), may_alias));
 
-/* Four 32-bit lanes, whatever VF is: for transposes and integer dot products. */
+/* Four 32-bit lanes, independent of VF: for transposes and integer dot products. */
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
 typedef uint32_t u32x4 __attribute__((vector_size(16)));
@@ -75,7 +73,7 @@ EW_INLINE vf vf_copysign(vf v, vf sign) {
 }
 EW_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
-/* acc + a * b; with one rounding where the hardware has it. */
+/* acc + a * b, rounded once if the hardware has fused multiply-add. */
 EW_INLINE vf vf_fma(vf a, vf b, vf acc) {
 #if defined(__wasm_relaxed_simd__)
   return (vf)wasm_f32x4_relaxed_madd((v128_t)a, (v128_t)b, (v128_t)acc);
@@ -88,7 +86,7 @@ EW_INLINE vf vf_fma(vf a, vf b, vf acc) {
 #endif
 }
 
-/* a < b ? b : a and b < a ? b : a; a NaN in a stays, one in b is dropped. */
+/* max: a < b ? b : a, and min: b < a ? b : a. A NaN in a is kept, a NaN in b is dropped. */
 EW_INLINE vf vf_max(vf a, vf b) {
 #if defined(__wasm_simd128__)
   return (vf)wasm_f32x4_pmax((v128_t)a, (v128_t)b);
@@ -149,7 +147,7 @@ EW_INLINE f32x4 f32x4_min(f32x4 a, f32x4 b) {
   return (f32x4)(((i32x4)b & (b < a)) | ((i32x4)a & ~(b < a)));
 #endif
 }
-/* Lanes within -128..127 as bytes, those of a first. */
+/* Packs lanes in -128..127 into bytes, those of a first. */
 EW_INLINE i8x16 i8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
 #if defined(__wasm_simd128__)
   return (i8x16)wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4((v128_t)a, (v128_t)b),
@@ -165,7 +163,7 @@ EW_INLINE i8x16 i8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
 #endif
 }
 
-/* table[at], of a table of 16. */
+/* table[at] for each lane, with a table of 16 entries. */
 EW_INLINE u8x16 u8x16_look_up(u8x16 table, u8x16 at) {
 #if defined(__wasm_relaxed_simd__)
   return (u8x16)wasm_i8x16_relaxed_swizzle((v128_t)table, (v128_t)at);
@@ -180,7 +178,7 @@ EW_INLINE u8x16 u8x16_look_up(u8x16 table, u8x16 at) {
 #endif
 }
 
-/* Lanes within -128..255 as bytes, those of a first. */
+/* Packs lanes in -128..255 into bytes, those of a first. */
 EW_INLINE u8x16 u8x16_of(i32x4 a, i32x4 b, i32x4 c, i32x4 d) {
 #if defined(__wasm_simd128__)
   const v128_t byte = wasm_i16x8_splat(255);
@@ -199,7 +197,7 @@ EW_INLINE float f32x4_sum(f32x4 v) {
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
   return v[0] + v[1];
 }
-EW_INLINE int32_t i32x4_sum(i32x4 v) { /* which wraps */
+EW_INLINE int32_t i32x4_sum(i32x4 v) { /* wraps */
   u32x4 sum = (u32x4)v;
   sum += __builtin_shufflevector(sum, sum, 2, 3, 0, 1);
   return (int32_t)(sum[0] + sum[1]);
@@ -217,8 +215,8 @@ EW_INLINE float vf_sum(vf v) {
   return f32x4_sum(v);
 #endif
 }
-/* Every second number of a and then b, from the first or from the second on; a without its first
- * and then b's first, and a's last before all of b but its last. */
+/* Shuffles of the concatenation of a and b: EVENS and ODDS select every second element from 0 or 1
+ * on; BEHIND is elements 1..VF, BEFORE is elements VF-1..2 VF-2. */
 #if VF == 16
 #  define EW_EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #  define EW_ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
@@ -245,7 +243,7 @@ EW_INLINE float vf_highest(vf v) {
   return x;
 }
 
-/* The low and the high rows of two interleaved vectors, and the transpose of a 4 x 4 block. */
+/* Transposes a 4 x 4 block in place by interleaving pairs of rows, then pairs of halves. */
 EW_INLINE void f32x4_transpose(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d) {
   f32x4 ab = __builtin_shufflevector(*a, *b, 0, 4, 1, 5),
         AB = __builtin_shufflevector(*a, *b, 2, 6, 3, 7);
@@ -258,8 +256,8 @@ EW_INLINE void f32x4_transpose(f32x4 *a, f32x4 *b, f32x4 *c, f32x4 *d) {
 }
 
 /* float16 in memory. Shifting exponent and fraction into place and multiplying by 2^112 rebiases
- * the exponent and normalises subnormals at once; infinities and NaNs get the rest of their
- * exponent by or. Sign-extended loads bring the sign along. */
+ * the exponent and normalizes subnormals in one step; infinities and NaNs get the remaining
+ * exponent bits by OR. The load sign-extends, which puts the sign in place. */
 EW_INLINE f32x4 f32x4_load_half(const half *p) {
   typedef int16_t i16x4_m __attribute__((vector_size(8), aligned(1), may_alias));
   i32x4 t = (__builtin_convertvector(*(const i16x4_m *)p, i32x4) << 13) & (int32_t)0x8fffe000;
@@ -275,8 +273,8 @@ EW_INLINE vf vf_load_half(const half *p) {
   return f32x4_load_half(p);
 #endif
 }
-/* 2 VF of them. Four lanes: all but the multiplication is done on eight halves at a time, in the
- * upper 16 bits of what they become. */
+/* Loads 2 VF halves. With four lanes everything but the multiplication works on eight halves at a
+ * time, in the upper 16 bits of the results. */
 EW_INLINE void vf_load_halves(const half *p, vf *a, vf *b) {
 #if VF == 4
   i16x8 h = *(const i16x8_m *)p, low = h << 13, high = h >> 3;
@@ -298,11 +296,11 @@ EW_INLINE float half_to_float(uint16_t h) {
   v.u |= (uint32_t)(h & 0x8000) << 16;
   return v.f;
 }
-/* 2 VF float32 to float16, to nearest even. A number of exponent e is added to the power of two
- * above whose last place is that of the half, 2^(e-10): what that leaves in the sum's last places
- * is the half's fraction, a leading 1 included, which goes into the exponent. Subnormals are those
- * with an exponent of -14. 65536 and above is infinity; NaN becomes 0x7e00 by way of a difference
- * that no number has. */
+/* Converts 2 VF float32 to float16, round to nearest even. For a number of exponent e, adding the
+ * power of two whose last place is the half's last place, 2^(e-10), rounds it: the low bits of the
+ * sum are then the half's fraction including the leading 1, which carries into the exponent.
+ * Subnormals are treated as numbers of exponent -14. 65536 and above become infinity. NaN becomes
+ * 0x7e00, because its difference exceeds that of every number. */
 EW_INLINE vi vi_of_halves(vf x) {
   vf a = vf_min(vf_abs(x), vf_splat(0x1p16f)),
      power = vf_max((vf)((vi)a & 0x7f800000), vf_splat(0x1p-14f)) * 0x1p13f;
@@ -327,7 +325,8 @@ EW_INLINE void vf_store_halves(half *p, vf a, vf b) {
   }
 #endif
 }
-/* Element i of an array that is float16 or float32; `is_half` is a constant where speed matters. */
+/* Element i of a float16 or float32 array. `is_half` should be a compile-time constant in hot code.
+ */
 EW_INLINE float real_at(const void *p, int64_t i, bool is_half) {
   return is_half ? half_to_float(((const half *)p)[i]) : ((const real *)p)[i];
 }
@@ -335,7 +334,7 @@ EW_INLINE f32x4 f32x4_load_at(const void *p, int64_t i, bool is_half) {
   return is_half ? f32x4_load_half((const half *)p + i)
                  : (f32x4) * (const f32x4_m *)((const real *)p + i);
 }
-/* n vectors from element i on */
+/* Loads n vectors starting at element i. */
 EW_INLINE void vf_load_at(vf *v, int n, const void *p, int64_t i, bool is_half) {
   int u = 0;
   for (; is_half && u + 2 <= n; u += 2)
@@ -344,17 +343,18 @@ EW_INLINE void vf_load_at(vf *v, int n, const void *p, int64_t i, bool is_half) 
     v[u] = is_half ? vf_load_half((const half *)p + i + u * VF)
                    : vf_load((const real *)p + i + u * VF);
 }
-/* Two of them */
+/* Copies 2 VF elements, converted to float32. */
 EW_INLINE void vf_copy_at(real *to, const void *p, int64_t i, bool is_half) {
   vf v[2];
   vf_load_at(v, 2, p, i, is_half);
   vf_store(to, v[0]), vf_store(to + VF, v[1]);
 }
 
-/* e^x to one unit in the last place: x = n ln 2 + r, a polynomial for e^r (minimax, 3e-9), times
- * 2^n, whose bits are the last ones of n + 1.5 * 2^23. It is 2 e^r and 2^(n-1) that are multiplied,
- * since 2^128 is no float. Below -86.99 the result is 0, before it becomes subnormal, which x86
- * takes a hundred times as long for; above 88.7 infinity; NaN stays. `low`: x is at most 88. */
+/* e^x with an error of one unit in the last place: x = n ln 2 + r, a minimax polynomial for e^r
+ * (error 3e-9), times 2^n, taken from the low bits of n + 1.5 * 2^23. The product is computed as 2
+ * e^r times 2^(n-1), because 2^128 is not a float. Below -86.99 the result is 0 rather than
+ * subnormal, since x86 computes on subnormals about a hundred times slower; above 88.7 it is
+ * infinity; NaN is preserved. `low`: the caller guarantees x <= 88. */
 typedef struct {
   vf r, p, scale;
 } vf_exp_parts; /* e^x = (r p + 2) scale */
@@ -385,9 +385,9 @@ EW_INLINE vf vf_expm1_of(vf x, bool low) {
   return vf_fma(e.p * e.r, e.scale, e.scale + e.scale - 1.0f);
 }
 
-/* Dot products of bytes. `acc[i] += sum of a[4i..4i+3] * b[4i..4i+3]`, wrapping. b must be in
- * 0..127: beyond seven bits relaxed-simd and x86's pmaddubsw saturate or take the sign differently
- * per machine. */
+/* Dot products of bytes: acc[i] += sum of a[4i..4i+3] * b[4i..4i+3], wrapping. b must be in 0..127:
+ * with an eighth bit, relaxed-simd and x86's pmaddubsw saturate or interpret the sign differently
+ * between machines. */
 EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
 #if defined(__wasm_relaxed_simd__)
   return (i32x4)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
@@ -400,39 +400,41 @@ EW_INLINE i32x4 i32x4_dot_bytes(i8x16 a, u8x16 b, i32x4 acc) {
   return (i32x4)sum;
 #endif
 }
-/* Whether that is an instruction or three. */
+/* 1 if i32x4_dot_bytes takes one to three instructions. */
 #if defined(__wasm_relaxed_simd__) || defined(__SSSE3__)
 #  define EW_BYTE_DOTS 1
 #else
 #  define EW_BYTE_DOTS 0
 #endif
-/* Whether vi_dot_bytes is one where b is in 0..127, whatever vi_dots says. */
+/* 1 if vi_dot_bytes is one instruction for b in 0..127, whatever vi_dots returns. */
 #if defined(__wasm_relaxed_simd__)
 #  define EW_RELAXED_DOTS 1
 #else
 #  define EW_RELAXED_DOTS 0
 #endif
-/* Dot products of bytes over whole vectors: acc[i] += sum of a[4i..4i+3] * b[4i..4i+3], exact,
- * where a is signed; what b is, vi_dots says. */
+/* Dot products of bytes over whole vectors: acc[i] += sum of a[4i..4i+3] * b[4i..4i+3], exact. a is
+ * signed; vi_dots says whether b is signed. */
 enum { EW_NO_DOTS, EW_UNSIGNED_DOTS, EW_SIGNED_DOTS };
 EW_INLINE vi vi_dot_bytes(vi a, vi b, vi acc) {
 #if defined(__wasm_relaxed_simd__)
   return (vi)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)a, (v128_t)b, (v128_t)acc);
-/* not an intrinsic: the function it stands in need not be compiled for AVX512-VNNI */
+/* assembly rather than an intrinsic, so that the calling function need not be compiled for
+ * AVX512-VNNI */
 #elif defined(__x86_64__) && VF == 16
   __asm__("vpdpbusd %1, %2, %0" : "+v"(acc) : "v"(a), "v"(b));
   return acc;
 #else
   typedef int8_t bytes __attribute__((vector_size(4 * VF)));
   bytes x = (bytes)a, y = (bytes)b;
-  vu sum = (vu)acc; /* which wraps */
+  vu sum = (vu)acc; /* wraps */
   for (int i = 0; i < 4 * VF; i++) sum[i / 4] += (uint32_t)(x[i] * (uint8_t)y[i]);
   return (vi)sum;
 #endif
 }
-/* Whether vi_dot_bytes is exact and fast here, and whether it takes b as unsigned or signed bytes.
- * What relaxed SIMD does beyond seven bits is the machine's choice, but always the same one: x86
- * with VNNI multiplies unsigned by signed bytes, ARM signed by signed, and older x86 saturates. */
+/* Whether vi_dot_bytes is exact and fast on this machine, and whether it reads b as unsigned or
+ * signed bytes. Relaxed SIMD leaves the result for values beyond seven bits to the machine, but
+ * each machine is consistent: x86 with VNNI multiplies unsigned by signed bytes, ARM signed by
+ * signed, and older x86 saturates. */
 EW_INLINE int vi_dots(void) {
 #if defined(__wasm_relaxed_simd__)
   static const volatile int32_t largest = 0x7f7f7f7f, ones = -1;
@@ -458,9 +460,9 @@ EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
   return *p - (i32x4){0};
 #endif
 }
-/* The low and the high halves of a * b, unsigned. b should be volatile: where LLVM knows that it is
- * constant or the same in all of a loop, it makes products of 64-bit lanes in wasm, which are
- * slow. */
+/* The low and high 32 bits of the unsigned products a * b. b should be volatile: if LLVM knows that
+ * it is constant or loop-invariant, it emits 64-bit lane multiplications in wasm, which are slow.
+ */
 EW_INLINE void u32x4_mul_wide(u32x4 a, u32x4 b, u32x4 *low, u32x4 *high) {
 #if defined(__wasm_simd128__)
   u32x4 p = (u32x4)wasm_u64x2_extmul_low_u32x4((v128_t)a, (v128_t)b),
@@ -501,7 +503,7 @@ EW_INLINE vi vi_dot_shorts(vi a, vi b, vi acc) {
   return i32x4_dot_shorts((i16x8)a, (i16x8)b, acc);
 #endif
 }
-/* 2 VF signed bytes as 16-bit integers. */
+/* Loads 2 VF signed bytes as 16-bit integers. */
 EW_INLINE vi vi_load_shorts(const int8_t *p) {
   typedef int8_t bytes_m __attribute__((vector_size(2 * VF), aligned(1), may_alias));
   typedef int16_t shorts __attribute__((vector_size(4 * VF)));
@@ -514,7 +516,8 @@ EW_INLINE vi vi_load_splat(const int_m *p) {
   return vi_splat(*p);
 #endif
 }
-/* VF bytes as lanes, and lanes within -128..255 as the bytes of a and then those of b. */
+/* Loads VF bytes as 32-bit lanes; stores lanes in -128..255 as bytes, those of a first, then those
+ * of b. */
 EW_INLINE vi vi_load_bytes(const uint8_t *p) {
 #if defined(__wasm_simd128__)
   return (vi)wasm_u32x4_extend_low_u16x8(wasm_u16x8_extend_low_u8x16(wasm_v128_load32_zero(p)));
