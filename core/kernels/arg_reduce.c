@@ -1,8 +1,9 @@
-/* ArgMax and ArgMin along the middle axis of [outer, n, inner]. */
+/* ArgMax and ArgMin along the middle axis of [outer, n, inner]. A task is a range of the outer x
+ * inner columns. Contiguous float32 columns are reduced in 16 lanes; all others one element at a
+ * time. */
 #include "each.h"
 
-/* NaN counts as beaten by everything, so that only a column of nothing else returns one: its
- * first. */
+/* Any number replaces NaN: a column of NaN alone returns its first index. */
 #define COLUMN(name, T, M)                                                                    \
   static int64_t name(const void *data, int64_t step, int32_t n, bool largest, bool last) {   \
     const M *x = data;                                                                        \
@@ -26,8 +27,8 @@ COLUMN(column_i64, int64_t, m_i64)
 COLUMN(column_u64, uint64_t, m_u64)
 COLUMN(column_f32_any, float, m_f32)
 
-/* float32 along memory, as over the logits of a vocabulary: the value first, in lanes, then where
- * it is. */
+/* Contiguous float32, such as logits over a vocabulary: finds the extreme value in lanes, then its
+ * index. */
 static int64_t column_f32(const void *data, int64_t step, int32_t n, bool largest, bool last) {
   const m_f32 *x = data;
   enum { LANES = 16 };
@@ -52,7 +53,7 @@ static int64_t column_f32(const void *data, int64_t step, int32_t n, bool larges
     for (r = 0; r < n; r++)
       if (x[r] == best) return r;
   }
-  return 0; /* nothing but NaN */
+  return 0; /* all elements are NaN */
 }
 
 typedef struct {

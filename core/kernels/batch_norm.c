@@ -1,5 +1,8 @@
-/* y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel, over items and
- * positions; and its gradients. */
+/* BatchNormalization and its gradients; statistics per channel, over items and positions:
+ *
+ *     y = (x - mean) / sqrt(variance + epsilon) * scale + bias
+ *
+ * A task is a channel; rows of positions are vectorized. */
 #include "each.h"
 #include <math.h>
 
@@ -10,8 +13,8 @@ typedef struct {
   real *y, *new_mean, *new_variance, *dx, *dscale, *dbias;
 } batch_norm;
 
-/* Over one channel: the sum of v - mean, of its square, or of dy times it. Rows in vectors, their
- * sums in double. */
+/* Sum over one channel of v - mean, of its square, or of its product with dy. Rows are summed in
+ * float vectors, the row sums in double. */
 typedef enum { PLAIN, SQUARE, PRODUCT } what;
 static __attribute__((noinline)) double sum_of(const batch_norm *s, const real *v, int64_t at,
                                                float mean, what what) {
@@ -35,7 +38,7 @@ static __attribute__((noinline)) double sum_of(const batch_norm *s, const real *
   return all;
 }
 
-/* y = a x + c + e dy; dy may be absent. y may be x or dy. */
+/* y = a x + c + e dy; dy may be NULL. y may be x or dy. */
 static __attribute__((noinline)) void line_of(const batch_norm *s, real *y, int64_t at, float a,
                                               float c, float e) {
   for (int64_t b = 0; b < s->batch; b++) {
@@ -77,8 +80,8 @@ static void channel_task(void *arg, int32_t index, int32_t thread) {
   if (s->dbias) s->dbias[c] = dbias;
   if (s->dscale) s->dscale[c] = dscale;
   if (!s->dx) return;
-  /* dx = scale factor (dy - dbias / n - (x - mean) factor dscale / n); with given statistics the
-   * first term alone */
+  /* dx = scale factor (dy - dbias / n - (x - mean) factor dscale / n); only the first term if the
+   * statistics are given (inference mode) */
   float slope = s->train ? -scale * factor * factor * (float)(dscale / n) : 0;
   line_of(s, s->dx, c, slope, s->train ? -scale * factor * (float)(dbias / n) - slope * mean : 0,
           scale * factor);

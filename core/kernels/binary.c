@@ -1,4 +1,8 @@
-/* y = a op b, element by element. */
+/* y = a op b, elementwise with broadcasting (strides of 0): arithmetic, comparisons, logic and bit
+ * operations.
+ *
+ * Strided operands and threads: each.h. float32, int32 and the boolean operations have loops that
+ * compilers vectorize; other types are computed one element at a time in float64 or int64. */
 #include "../vector_math.h"
 #include "each.h"
 #include <string.h>
@@ -7,7 +11,7 @@ typedef struct {
   int32_t op, type;
 } binary;
 
-/* The sign of the divisor, as Python's % */
+/* The result has the sign of the divisor, as Python's %. */
 static double modulo(double a, double b) {
   double r = fmod(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
@@ -37,7 +41,7 @@ static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
   CASE(FMOD, (T)fmod((double)u, (double)v))  \
   CASE(POW, (T)pow((double)u, (double)v))
 
-/* The exponents people write, where the whole row has the same one. */
+/* Fast paths for common exponents, used if the exponent is the same along the whole row. */
 static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
   const float e = b[0];
   if (e != 2 && e != 3 && e != 0.5f) return false;
@@ -47,7 +51,7 @@ static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
     EW_EACH for (int32_t i = 0; i < n; i++) y[i] = a[i] * a[i];
   } else if (e == 3) {
     EW_EACH for (int32_t i = 0; i < n; i++) y[i] = a[i] * a[i] * a[i];
-  } else { /* pow(-0, 0.5) is 0, pow(-infinity, 0.5) infinity */
+  } else { /* as pow does: pow(-0, 0.5) is 0, pow(-infinity, 0.5) is infinity */
     EW_EACH for (int32_t i = 0; i < n; i++) y[i] =
         a[i] == -INFINITY ? INFINITY : sqrtf(a[i] + 0.0f);
   }
@@ -102,7 +106,7 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
     CASE(SUB, u - v)
     CASE(MUL, u * v)
     CASE(DIV, u / v)
-    CASE(MIN, u != u ? u : v != v ? v : u < v ? u : v) /* a NaN on either side is the result */
+    CASE(MIN, u != u ? u : v != v ? v : u < v ? u : v) /* NaN on either side gives NaN */
     CASE(MAX, u != u ? u : v != v ? v : u > v ? u : v)
     CASE(PRELU, u < 0 ? u * v : u)
     RARE_CASES(CASE, double)
@@ -115,7 +119,7 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
 #undef CASE_BOOL
 }
 
-/* u^v by squaring; a negative exponent leaves only 1 and -1 above 0. */
+/* u^v by squaring. With a negative exponent the result is nonzero only for 1 and -1. */
 static uint64_t power(uint64_t u, int64_t v, bool is_signed) {
   if (v < 0 && is_signed)
     return u == 1 || (u == UINT64_MAX && !(v & 1)) ? 1 : u == UINT64_MAX ? UINT64_MAX : 0;
@@ -125,8 +129,8 @@ static uint64_t power(uint64_t u, int64_t v, bool is_signed) {
   return r;
 }
 
-/* Every other integer case: on int64, whose low bits are those of the narrower types' results.
- * uint64 and signed types differ in what looks at the sign. */
+/* All other integer cases, on int64: the low bits equal the results of the narrower types. uint64
+ * and the signed types differ only where the sign matters. */
 static int64_t integer(int32_t op, int32_t type, int64_t u, int64_t v) {
   const uint64_t a = (uint64_t)u, b = (uint64_t)v;
   const bool wide = type == EW_U64,
@@ -194,7 +198,7 @@ static void row_integer(const void *job, int32_t n, const void *const *in, void 
   }
 }
 
-/* int32 is computed on as uint32, which wraps. */
+/* int32 is computed as uint32, which wraps. */
 static void row_i32(const void *job, int32_t n, const void *const *in, void *out) {
 #define CASE(NAME, expression) LOOP(EW_EACH, uint32_t, m_u32, m_u32, NAME, expression)
 #define CASE_SIGNED(NAME, expression) LOOP(EW_EACH, int32_t, m_i32, m_i32, NAME, expression)
@@ -216,7 +220,7 @@ static void row_i32(const void *job, int32_t n, const void *const *in, void *out
 #undef CASE_BOOL
 }
 
-/* The bool operations masks are made of. */
+/* The boolean operations used for masks. */
 static void row_bool(const void *job, int32_t n, const void *const *in, void *out) {
 #define CASE(NAME, expression) LOOP(EW_EACH, uint8_t, m_u8, m_u8, NAME, expression)
   switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {

@@ -1,14 +1,16 @@
-/* Casts between the number types: by way of float64 from a float type, of int64 from an integer
- * type, so that 25 x 25 pairs are 25 + 2 x 25 loops; the pairs that models are full of have loops
- * of their own. Types of less than a byte lie here a byte each: `pack` is the way there and
- * back. */
+/* Casts between number types (ONNX Cast), and packing and unpacking of sub-byte types.
+ *
+ * A cast goes through float64 if the source is a floating-point type and through int64 if it is an
+ * integer type, so 25 x 25 pairs take 25 + 2 x 25 loops; frequent pairs have vectorized loops of
+ * their own. Sub-byte types are stored one byte per element here; the kernel `pack` converts to and
+ * from the packed format. Strided operands and threads: each.h. */
 #include "../scalar_math.h"
 #include "each.h"
 
 enum { CHUNK = 256 };
 
-/* Round to odd: what a second rounding (to half) then makes of it is what one rounding would
- * have. */
+/* Rounds to odd, so that a second rounding (to half precision) gives the same result as a single
+ * rounding. */
 static float narrow(double x) {
   float f = (float)x;
   if ((double)f == x || x != x || f == INFINITY || f == -INFINITY) return f;
@@ -17,10 +19,10 @@ static float narrow(double x) {
   return ew_float(u | 1);
 }
 
-/* The floats of 8 bits and fewer, all by one rule. `largest`: code of the largest number; `over`:
- * what is beyond it where nothing saturates; `sign`: the sign's bit. Where NaN is -0 (nan == sign
- * in 8 bits: the FNUZ kinds) there is no -0. E8M0 has neither sign nor mantissa, and its first
- * exponent is a number like any. */
+/* Parameters of the floating-point formats of 8 bits and less. `largest`: code of the largest
+ * number; `over`: code for larger values without saturation; `sign`: the sign bit. Formats with NaN
+ * encoded as -0 (nan == sign in 8 bits: FNUZ) have no -0. E8M0 has no sign and no mantissa, and its
+ * exponent 0 encodes an ordinary number. */
 typedef struct {
   uint8_t mantissa, bias, largest, nan, over, sign;
 } minifloat;
@@ -40,15 +42,15 @@ static bool is_minifloat(int32_t type) {
   return type >= EW_E4M3FN && minifloats[type - EW_E4M3FN].largest;
 }
 
-/* Nearest even. mode: 1: what is too large becomes `over`; 2, 4: E8M0 rounds down, to nearest
- * (halves up) instead of up. */
+/* Encodes x, round to nearest even. mode: 1: values that are too large become `over` instead of
+ * saturating; 2 and 4: E8M0 rounds down, or to nearest with halves up, instead of up. */
 static uint8_t encode(int32_t type, int32_t mode, double x) {
   const minifloat f = minifloats[type - EW_E4M3FN];
   const double a = fabs(x);
   const uint8_t sign = signbit(x) ? f.sign : 0;
   int e = 0, code = f.largest + 1;
   if (x != x) return f.nan < f.sign ? f.nan | sign : f.nan;
-  const double half = frexp(a, &e); /* a = half 2^e with half in [1/2, 1) */
+  const double half = frexp(a, &e); /* a = half 2^e, half in [1/2, 1) */
   if (!f.sign) {
     if (a < (double)INFINITY)
       code = a > 0 ? e - 1 + f.bias + (mode & 4 ? half >= 0.75 : mode & 2 ? 0 : half > 0.5) : -1;
@@ -58,7 +60,7 @@ static uint8_t encode(int32_t type, int32_t mode, double x) {
                                           : f.largest;
   }
   if (a < (double)INFINITY) {
-    /* the last place is worth 2^step */
+    /* the unit in the last place is 2^step */
     const int step = (a > 0 && e - 1 > 1 - f.bias ? e - 1 : 1 - f.bias) - f.mantissa;
     code = (int)rint(ldexp(a, -step)) + ((step + f.mantissa + f.bias - 1) << f.mantissa);
   }
@@ -116,8 +118,7 @@ static void load_integer(int32_t type, const void *x, int32_t n, int64_t *to) {
 #undef LOAD
 }
 
-/* Truncated; beyond the type's ends, its ends (`above` is one more than the largest); NaN gives
- * 0. */
+/* Truncates and saturates to the range of the type (`above` is its maximum + 1); NaN gives 0. */
 #define SATURATE(T, least, above, most) \
   (v != v ? 0 : v <= (least) ? (T)(least) : v >= (above) ? (most) : (T)v)
 #define STORE(M, expression)                 \
@@ -143,7 +144,7 @@ static void store_float(int32_t type, int32_t mode, const double *from, int32_t 
   case EW_I32: STORE(m_i32, SATURATE(int32_t, -0x1p31, 0x1p31, INT32_MAX));
   case EW_U64: STORE(m_u64, SATURATE(uint64_t, 0, 0x1p64, UINT64_MAX));
   case EW_I64: STORE(m_i64, SATURATE(int64_t, -0x1p63, 0x1p63, INT64_MAX));
-  /* `pack` takes the low bits */
+  /* `pack` keeps the low bits */
   case EW_U4:
   case EW_I4:
   case EW_U2:
@@ -153,8 +154,8 @@ static void store_float(int32_t type, int32_t mode, const double *from, int32_t 
 #undef SOURCE
 }
 
-/* Integers wrap into integers, as everywhere. A uint64 above INT64_MAX looks negative here, which
- * only matters to floats. */
+/* Integer to integer casts wrap. A uint64 above INT64_MAX is negative here, which matters only for
+ * conversion to floating point (`wide`). */
 static void store_integer(int32_t type, int32_t mode, const int64_t *from, int32_t n, void *y,
                           bool wide) {
 #define SOURCE int64_t
@@ -258,7 +259,7 @@ int32_t ew_k_pack(ew_context *c, const ew_pack_params *p, void *const *operand) 
   m_u8 *y = operand[EW_PACK_Y];
   const uint32_t bits = (uint32_t)p->bits, from = p->unpack ? 8 : bits, to = p->unpack ? bits : 8,
                  mask = (1u << bits) - 1;
-  uint32_t held = 0, have = 0; /* bits on their way, the first ones lowest */
+  uint32_t held = 0, have = 0; /* pending bits, first ones lowest, and their number */
   for (int32_t i = 0; i < p->n; i++) {
     if (p->unpack) {
       if (have < to) held |= (uint32_t)*x++ << have, have += from;

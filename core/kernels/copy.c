@@ -1,26 +1,30 @@
-/* Strided copy. The two innermost dimensions are one of three loops: rows of contiguous elements, a
- * transpose in tiles, anything else. */
+/* Strided copy of up to six dimensions: Transpose, Slice, Expand, Concat, Split.
+ *
+ * Adjacent contiguous dimensions are merged. The two innermost dimensions are copied as contiguous
+ * rows, as a transpose in tiles (elements of 1, 2 or 4 bytes, vectorized), or one element at a
+ * time. Tasks are ranges of strips of the outer dimensions. */
 #include "each.h"
 #include <string.h>
 
-enum { TILE = 16, LINE = 64 }; /* elements; bytes of a line of the cache */
+enum { TILE = 16, LINE = 64 }; /* elements; bytes of a cache line */
 
 typedef struct {
   ew_context *context;
   int nd;
-  int64_t dims[6], xs[6], ys[6]; /* the last two are the loop below */
+  /* strides in elements; the last two dimensions are the inner loop */
+  int64_t dims[6], xs[6], ys[6];
   const uint8_t *x;
   uint8_t *y;
   int32_t size;
-  int64_t strips, strip; /* dimension nd - 2 is cut into strips for the tasks */
+  int64_t strips, strip; /* dimension nd - 2 is cut into `strips` strips of `strip` elements */
   int64_t units, per_task;
 } copy;
 
-/* Blocks of so many elements in a row of y and of x are turned at once. */
+/* Block size in elements, along rows of y and along rows of x, that is transposed in registers. */
 static inline intptr_t edge_of_y(int32_t size) { return size == 1 ? 8 : 4; }
 static inline intptr_t edge_of_x(int32_t size) { return size == 4 ? 4 : 8; }
 
-/* The columns of four rows of eight: two of them in each vector. */
+/* Transposes four rows of eight elements; each result vector holds two columns. */
 EW_INLINE void u16x8_transpose(u16x8 v[4]) {
   const u16x8 ab = __builtin_shufflevector(v[0], v[1], 0, 8, 1, 9, 2, 10, 3, 11),
               AB = __builtin_shufflevector(v[0], v[1], 4, 12, 5, 13, 6, 14, 7, 15);
@@ -32,8 +36,8 @@ EW_INLINE void u16x8_transpose(u16x8 v[4]) {
   v[3] = __builtin_shufflevector(AB, CD, 4, 5, 12, 13, 6, 7, 14, 15);
 }
 
-/* y[i * yr + j] = x[i + j * xc] for whole blocks, by way of a tile, so that each line of the cache
- * is read once and written once. Elements of 1, 2 or 4 bytes. */
+/* y[i * yr + j] = x[i + j * xc] for whole blocks, through a tile on the stack, so that each cache
+ * line is read and written once. Elements of 1, 2 or 4 bytes. */
 static __attribute__((noinline)) void transpose(const uint8_t *x, uint8_t *y, intptr_t m,
                                                 intptr_t n, intptr_t xc, intptr_t yr,
                                                 int32_t size) {
@@ -97,11 +101,11 @@ static void copy_plane(const copy *c, const uint8_t *x, uint8_t *y, int64_t m, i
   if (size <= 4 && mb && nb && (by_rows || (xc == 1 && yr == 1))) {
     transpose(x, y, (intptr_t)(by_rows ? m : n), (intptr_t)(by_rows ? n : m),
               (intptr_t)(by_rows ? xc : xr), (intptr_t)(by_rows ? yr : yc), size);
-    /* what is left: an edge on either side */
+    /* the remaining columns and rows */
     if (nb < n) copy_plane(c, x + nb * xc * size, y + nb * yc * size, m, n - nb);
     x += mb * xr * size, y += mb * yr * size, m -= mb, n = nb;
   }
-  /* tiles only where the other dimension is the contiguous one on a side */
+  /* tile only if the other dimension is contiguous in x or y */
   const int64_t j_tile = xr == 1 || yr == 1 ? LINE : n;
   for (int64_t i0 = 0; i0 < m; i0 += TILE)
     for (int64_t j0 = 0; j0 < n; j0 += j_tile)
@@ -157,14 +161,14 @@ int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *ope
   }
   int64_t n = 1;
   EW_PLAIN_FOR (int d = 0; d < c.nd; d++) n *= c.dims[d];
-  /* one long run: cut into rows, so that it can be shared */
+  /* a single long row: split it into rows, so that threads can share it */
   if (c.nd == 1 && c.xs[0] == 1 && c.ys[0] == 1 && n > 1 << 16) {
     const int64_t row = 1 << 14;
     const int64_t whole = n / row * row;
     memcpy(c.y + whole * c.size, c.x + whole * c.size, (size_t)((n - whole) * c.size));
     c.nd = 2, c.dims[0] = n / row, c.xs[0] = c.ys[0] = row, c.dims[1] = row, c.xs[1] = c.ys[1] = 1;
   }
-  while (c.nd < 2) { /* a dimension of one in front */
+  while (c.nd < 2) { /* prepend a dimension of size 1 */
     if (c.nd)
       c.dims[1] = c.dims[0], c.xs[1] = c.xs[0], c.ys[1] = c.ys[0], c.dims[0] = 1,
       c.xs[0] = c.ys[0] = 0;
@@ -172,8 +176,8 @@ int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *ope
       c.dims[0] = 1, c.xs[0] = c.ys[0] = 1;
     c.nd++;
   }
-  /* Where the last dimension is contiguous on one side only, the one that is contiguous on the
-   * other comes beside it. */
+  /* If the last dimension is contiguous on one side only, move the dimension that is contiguous on
+   * the other side next to it. */
   const int last = c.nd - 1;
   if (c.xs[last] != 1 || c.ys[last] != 1)
     EW_PLAIN_FOR (int d = last - 1; d >= 0; d--)
@@ -185,7 +189,7 @@ int32_t ew_k_copy(ew_context *context, const ew_copy_params *p, void *const *ope
   EW_PLAIN_FOR (int d = 0; d < c.nd - 2; d++) outer *= c.dims[d];
   const int64_t m = c.dims[c.nd - 2], row = c.dims[c.nd - 1];
   const int64_t tile = c.size < 4 ? LINE / c.size : TILE;
-  /* whole tiles, some 16k elements, of fewer bytes more */
+  /* whole tiles: about 16k elements, fewer if they are large */
   c.strip = tile * 1024 / row / tile * tile;
   c.strip = c.strip < tile ? tile : c.strip > m ? m : c.strip;
   c.strips = (m + c.strip - 1) / c.strip;

@@ -1,11 +1,12 @@
-/* Probabilities of classes from those of pairs of them: the second method of Wu, Lin, Weng 2004
- * (Probability Estimates for Multi-class Classification by Pairwise Coupling), with the limits of
- * LIBSVM. Finds p with the least sum over pairs of (r_ji p_i - r_ij p_j)^2, one class at a time. */
+/* Class probabilities from pairwise probabilities (SVMClassifier): the second method of Wu, Lin,
+ * Weng 2004 (Probability Estimates for Multi-class Classification by Pairwise Coupling), with the
+ * limits of LIBSVM. Minimizes the sum over pairs of (r_ji p_i - r_ij p_j)^2 by coordinate descent,
+ * one class at a time, on one thread. */
 #include "each.h"
 
 enum { MOST_ROUNDS = 100 };
 
-/* q [n, n]: q_ii = sum over j of r_ji^2, q_ij = -r_ji r_ij; qp: room for n. */
+/* q [n, n]: q_ii = sum over j of r_ji^2, q_ij = -r_ji r_ij; qp: scratch of n floats. */
 static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) {
   const float enough = 0.005f / (float)n;
   EW_PLAIN_FOR (int32_t i = 0; i < n; i++) p[i] = 1 / (float)n, q[(int64_t)i * n + i] = 0;

@@ -1,12 +1,14 @@
-/* Cross entropy of rows of logits x against the class y of each, and its gradient.
+/* SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss: loss of each row of logits x for its class
+ * y, and the gradient.
  *
- *     loss = (1 - e) w_y (L - x_y) + e / C sum_c w_c (L - x_c)       L = log sum_c e^x_c, e: label
- *     smoothing, w: class weights or 1 dx_c = g ((1 - e) w_y (p_c - [c = y]) + e / C (W p_c - w_c))
- *     p = e^(x - L), W = sum of w, g: gradient of the loss
+ *     loss = (1 - e) w_y (L - x_y) + e / C sum_c w_c (L - x_c)
+ *     dx_c = g ((1 - e) w_y (p_c - [c = y]) + e / C (W p_c - w_c))
  *
- * With `nll` the rows are logarithms of probabilities already: L = 0, and dx has the terms without
- * p. Rows of an ignored class have loss 0 and gradient 0. L is kept for the gradient, which then
- * reads the logits once and may overwrite them. */
+ * L = log sum_c e^x_c; e: label smoothing; w: class weights or 1; W: sum of w; p = e^(x - L); g:
+ * gradient of the loss. With `nll` the rows are already log-probabilities: L = 0, and dx has only
+ * the terms without p. Rows of an ignored class have loss 0 and gradient 0. L is kept for the
+ * gradient, which then reads the logits once and may overwrite them. A task is a range of rows;
+ * rows are vectorized. */
 #include "../scalar_math.h"
 #include "each.h"
 #include <string.h>
@@ -21,7 +23,7 @@ typedef struct {
   int32_t rows, failed;
 } forward;
 
-/* Class of a row; -1: ignored; -2: there is no such class. */
+/* Class of row i; -1: ignored; -2: out of range. */
 static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t i,
                         int32_t has_ignore, int32_t ignore, int32_t classes) {
   int64_t y = type == EW_I32 ? ((const m_i32 *)label)[i] : ((const m_i64 *)label)[i];
@@ -31,8 +33,8 @@ static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t 
   return -2;
 }
 
-/* Each loop stands once: a row's last, incomplete vector is filled up in a place of its own and
- * goes through it too. */
+/* Each loop exists once: the incomplete last vector of a row is processed in a padded buffer by the
+ * same code. */
 static __attribute__((noinline)) float sum_exp(const real *x, int32_t n, float max) {
   vf s = {0};
   for (int32_t j = 0; j < n; j += VF) s += vf_exp_low(vf_load(x + j) - max);
@@ -49,7 +51,7 @@ static float log_sum_exp(const real *x, int32_t n) {
   return max + logf(sum_exp(x, whole, max) + sum_exp(rest, whole < n ? VF : 0, max));
 }
 
-/* Sum of w x; without w, of x. */
+/* Sum of w x, or of x if w is NULL. */
 static __attribute__((noinline)) float weighted_sum(const real *w, const real *x, int32_t n) {
   vf s = {0};
   int32_t j = 0;
@@ -114,7 +116,7 @@ typedef struct {
   int32_t rows, failed;
 } backward;
 
-/* dx = a e^(x - L) - b w over whole vectors; w NULL: 1. */
+/* dx = a e^(x - L) - b w over whole vectors; w = 1 if NULL. */
 static __attribute__((noinline)) void dx_row(real *dx, const real *x, const real *w, int32_t n,
                                              float lse, float a, float b) {
   for (int32_t j = 0; j < n; j += VF) {
@@ -139,13 +141,13 @@ static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
       __atomic_store_n(&f->failed, 1, __ATOMIC_RELAXED);
       return;
     }
-    /* dx = a e^(x - L) - b w, less what belongs to the class */
+    /* dx = a e^(x - L) - b w, minus the term of the class itself */
     float g = y < 0 ? 0 : f->dloss[i * p->dloss_row], lse = f->lse[i], e = p->smoothing,
           w = g * (1 - e) * (f->weight && y >= 0 ? f->weight[y] : 1), b = g * e / (float)n;
     float a = p->nll ? 0 : w + b * f->total;
     const int32_t whole = n / VF * VF;
     const real *weight = b != 0 ? f->weight : NULL;
-    /* an ignored row, a = b = 0, may hold anything, NaN too: nothing of it is read */
+    /* An ignored row (a = b = 0) may contain anything, including NaN: it is not read. */
     dx_row(dx, x, weight, whole, lse, a, b);
     if (whole < n) {
       float rest[2][VF] = {{0}};

@@ -1,10 +1,11 @@
-/* Running sums along the middle axis of [outer, n, inner], for a strip of columns at a time; the
- * sums stand beside, so y may be x. */
+/* CumSum: running sums along the middle axis of [outer, n, inner]. Strips of STRIP columns are
+ * summed at a time, vectorized over columns, on one thread. The sums are kept in a local array, so
+ * y may be x. */
 #include "each.h"
 
 enum { STRIP = 64 };
 
-/* U: the type in which + wraps */
+/* U: a type in which + wraps */
 #define CUMSUM(name, T, M, U)                                                               \
   static void name(const ew_cumsum_params *p, const M *x, M *y) {                           \
     for (int64_t first = 0; first < p->inner; first += STRIP) {                             \

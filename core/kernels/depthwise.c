@@ -1,12 +1,13 @@
-/* Windows of 3 x 3 taps, down columns of a vector's width: what is loaded of a line of x serves all
- * lines of y that meet it, whose sums, and all weights, stay in registers.
+/* Convolution of one plane with 3 x 3 taps, forward and gradient with respect to the weights.
  *
- * The last column overlaps the one before. What lies outside of x is zeros: lines a line of them,
- * places beside a line shifted into its vectors. */
+ * Works down columns of one vector's width: each row of x is loaded once and used for all rows of y
+ * that it contributes to, whose sums stay in registers together with the weights. The last column
+ * overlaps the one before. Padding is zero: a row of zeros above and below, and shifted vectors at
+ * the left and right edges. */
 #include "depthwise.h"
 
-/* MET: at least the (VF - 1) * step + TAPS numbers that a vector of positions meets in a line;
- * LINES: of y, so that those of a column are still in the nearest cache for the next one */
+/* MET: elements of a row, at least the (VF - 1) * step + TAPS that one vector of positions reads.
+ * LINES: rows of y per column, such that the rows of x stay in the L1 cache for the next column. */
 enum { TAPS = 3, MET = 3 * VF, LINES = 64 };
 
 bool ew_is_depthwise(const ew_window *w) {
@@ -21,8 +22,8 @@ bool ew_is_depthwise(const ew_window *w) {
   return w->y_size[2] >= VF && end <= w->x_size[2] + (int64_t)1 && last < w->x_size[1];
 }
 
-/* Tap k of a line of x, which is line `from`, `from + every`, ... of the taps for one line of y
- * after the other. What is summed is those lines, or the weights' gradients. */
+/* Multiplies tap k of a row of x, which is vertical tap `from`, `from + every`, ... of successive
+ * rows of y. Accumulates either those rows or the gradients of the weights. */
 EW_INLINE void tap(int k, vf t, int from, int every, bool by_weights, vf w[TAPS][TAPS],
                    vf y[TAPS]) {
   for (int i = 0, r = from; r < TAPS; i++, r += every)
@@ -31,7 +32,8 @@ EW_INLINE void tap(int k, vf t, int from, int every, bool by_weights, vf w[TAPS]
     else
       y[i] = vf_fma(t, w[r][k], y[i]);
 }
-/* All taps of a line, from p on. before, behind: the first or the last number lies outside of x. */
+/* All taps of a row, starting at p. before, behind: the first or the last element lies outside x.
+ */
 EW_INLINE void line(int step, const real *p, bool before, bool behind, int from, bool by_weights,
                     vf w[TAPS][TAPS], vf y[TAPS]) {
   const vf zero = vf_splat(0);
@@ -49,7 +51,8 @@ EW_INLINE void line(int step, const real *p, bool before, bool behind, int from,
   }
 }
 
-/* n lines of a column with a 0 where its first or last number lies outside, MET apart. */
+/* Copies n rows of a column, MET elements apart, with 0 in place of a first or last element outside
+ * x. */
 static __attribute__((noinline)) void padded(const real *p, intptr_t pitch, int32_t n, bool before,
                                              int32_t size, bool behind, real *to) {
   for (; n-- > 0; p += pitch, to += MET) {
@@ -60,16 +63,16 @@ static __attribute__((noinline)) void padded(const real *p, intptr_t pitch, int3
   }
 }
 
-/* Either y from w, or w from y. */
+/* Computes y from w, or w from y. */
 EW_INLINE void columns(int step, bool by_weights, const ew_window *v, const real *x, real *y,
                        vf w[TAPS][TAPS], vf start, const ew_bounds *bounds) {
   real zeros[3 * VF] = {0}, *nothing = zeros, unwanted[VF],
                  edge[by_weights ? (LINES * 2 + TAPS) * MET : 1];
   const ew_bounds limit = by_weights ? (ew_bounds){0} : *bounds;
-  /* early: lines of x that are met before one of y is complete */
+  /* early: rows of x to read before the first row of y is complete */
   const int32_t across = v->y_size[2], last = (across - 1) / VF * VF, pad = v->pad[2],
                 early = TAPS - step;
-  /* else what comes of zeros is taken out of the loop below, into branches */
+  /* keeps the compiler from hoisting the zero case out of the loop below as branches */
   if (step == 2) __asm__("" : "+r"(nothing));
   vi mask, column;
   for (int i = 0; i < VF; i++) column[i] = i;
@@ -82,7 +85,7 @@ EW_INLINE void columns(int step, bool by_weights, const ew_window *v, const real
       intptr_t at = first * (intptr_t)step - v->pad[1], lines = v->x_size[1], pitch = v->x_size[2];
       const real *p = x + from * step - pad;
       real *to = y + first * (intptr_t)across + from;
-      if (by_weights && (before || behind)) { /* the sums leave no registers for another way */
+      if (by_weights && (before || behind)) { /* the sums leave no registers for another solution */
         const intptr_t begin = at < 0 ? 0 : at, end = at + (n - 1) * step + TAPS < lines
                                                           ? at + (n - 1) * step + TAPS
                                                           : lines;
@@ -90,9 +93,9 @@ EW_INLINE void columns(int step, bool by_weights, const ew_window *v, const real
                behind, edge);
         p = edge, at -= begin, lines = end - begin, pitch = MET;
       }
-      /* of what has not been summed in the column before */
+      /* selects elements not already summed in the previous column */
       if (by_weights) before = behind = false, mask = column >= vi_splat(c - from);
-      vf open[TAPS] = {start, start, start}; /* lines of y, the newest first */
+      vf open[TAPS] = {start, start, start}; /* incomplete rows of y, the newest first */
       p += at * pitch;
 #define LINE(i, from)                                                                          \
   line(step, (size_t)(at + i) < (size_t)lines ? p + i * pitch : nothing, before, behind, from, \

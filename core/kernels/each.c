@@ -1,9 +1,11 @@
-/* Elementwise operands of any strides, as rows of contiguous elements.
+/* Driver of the elementwise kernels: splits strided operands into contiguous rows, and the rows
+ * among threads.
  *
- * Dimensions that lie behind one another for all operands are merged. Then a block is either a
- * piece of one row (long rows), or as many whole rows as fit (short rows). An operand that is
- * contiguous over a block is used where it lies; any other one is copied together before (after,
- * for the output); one that is the same for every block is copied once. */
+ * Adjacent dimensions that are contiguous in all operands are merged. A block is then either a
+ * piece of one row (long rows) or as many whole rows as fit (short rows); a task is a range of
+ * blocks. An operand that is contiguous over a block is used in place; any other one is gathered
+ * into a buffer first (the output: scattered afterwards). An operand that is the same for all
+ * blocks is gathered once. */
 #include "each.h"
 #include <string.h>
 
@@ -24,10 +26,10 @@ typedef struct {
   int32_t size[ALL];
   bool used[ALL];
   bool flat[ALL];     /* contiguous over all dimensions */
-  bool constant[ALL]; /* does not depend on the outer dimensions */
+  bool constant[ALL]; /* independent of the outer dimensions */
   int64_t rows, row, blocks, per_task;
-  int32_t piece, pieces; /* long rows: elements of a piece, pieces of a row */
-  int32_t block_rows;    /* short rows; 0: long rows */
+  int32_t piece, pieces; /* long rows: elements per piece, pieces per row */
+  int32_t block_rows;    /* short rows: rows per block; 0: long rows */
   ew_row op;
   const void *job;
 } each;
@@ -46,7 +48,7 @@ static void merge(each *e, const int32_t *dims) {
   if (!e->nd) e->nd = 1, e->dims[0] = 1;
 }
 
-/* n elements from one place to another, each with its own stride. */
+/* Copies n elements; both sides are strided. */
 static __attribute__((noinline)) void move(uint8_t *to, int64_t to_stride, const uint8_t *from,
                                            int64_t from_stride, int32_t n, int32_t size) {
   if (to_stride == 1 && from_stride == 1) {
@@ -66,8 +68,8 @@ static __attribute__((noinline)) void move(uint8_t *to, int64_t to_stride, const
 #undef MOVE
 }
 
-/* Into a block, which has room for 7 bytes more: what is the same throughout is written 8 bytes at
- * a time. */
+/* Copies n strided elements into a block, which has room for 7 more bytes: a constant (stride 0) is
+ * written 8 bytes at a time. */
 static void gather(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, int32_t size) {
   if (stride) {
     move(to, 1, from, stride, n, size);
@@ -81,7 +83,7 @@ static void gather(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, 
   EW_EACH for (int32_t i = 0; i < (n * size + 7) / 8; i++) y[i] = v;
 }
 
-/* Where row number `row` of operand k begins. */
+/* Address of row `row` of operand k. */
 static __attribute__((noinline)) const uint8_t *row_start(const each *e, int k, int64_t row) {
   int64_t at = 0;
   for (int d = e->nd - 2; d >= 0 && row; d--)
@@ -93,7 +95,9 @@ static void each_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const each *e = arg;
   _Alignas(16) uint8_t temp[ALL][BLOCK * 8 + 8];
-  int32_t filled[ALL] = {0}; /* elements in temp of an operand that is the same for every block */
+  /* number of elements of temp[k] already gathered, for operands that are the same for all blocks
+   */
+  int32_t filled[ALL] = {0};
   int64_t first = index * e->per_task,
           end = first + e->per_task < e->blocks ? first + e->per_task : e->blocks;
   int inner = e->nd - 1;
@@ -171,7 +175,7 @@ void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in,
   int inner = e.nd - 1;
   e.row = e.dims[inner], e.rows = 1;
   EW_PLAIN_FOR (int d = 0; d < inner; d++) e.rows *= e.dims[d];
-  bool direct = true; /* all operands lie well along a row */
+  bool direct = true; /* all operands have stride 1 along a row */
   EW_PLAIN_FOR (int k = 0; k < ALL; k++) {
     if (!e.used[k]) continue;
     int64_t span = 1;

@@ -1,11 +1,11 @@
-/* What the elementwise kernels share: element types in memory, and a driver that turns any strided
- * operands into rows. */
+/* Shared by the elementwise kernels: element types in memory, and a driver that turns strided
+ * operands of up to six dimensions into contiguous rows. */
 #ifndef EDGEWISE_EACH_H
 #define EDGEWISE_EACH_H
 #include "../kernel.h"
 #include "../simd.h"
 
-/* Elements in memory, at any address, whatever they were written as. */
+/* Elements in memory: any address, any declared type. */
 typedef float m_f32 EW_MEMORY;
 typedef double m_f64 EW_MEMORY;
 typedef uint8_t m_u8 EW_MEMORY;
@@ -17,17 +17,20 @@ typedef int32_t m_i32 EW_MEMORY;
 typedef uint64_t m_u64 EW_MEMORY;
 typedef int64_t m_i64 EW_MEMORY;
 
-/* Before a loop whose output may be exactly one of its inputs, which does no harm to vectors. */
+/* Placed before a loop whose output may be exactly one of its inputs, which does not prevent
+ * vectorization. */
 #if defined(__clang__)
 #  define EW_EACH _Pragma("clang loop vectorize(assume_safety) interleave_count(1) unroll(disable)")
-#  define EW_PLAIN _Pragma("clang loop vectorize(disable) unroll(disable)") /* rare: small code */
+/* for rare code: small rather than fast */
+#  define EW_PLAIN _Pragma("clang loop vectorize(disable) unroll(disable)")
 #else
 #  define EW_EACH _Pragma("GCC ivdep")
 #  define EW_PLAIN
 #endif
 #define EW_PLAIN_FOR(...) EW_PLAIN for (__VA_ARGS__)
 
-/* n results from n contiguous elements of each input. `job` is the kernel's own. */
+/* Computes n contiguous results from n contiguous elements of each input. `job` is the kernel's own
+ * data. */
 typedef void (*ew_row)(const void *job, int32_t n, const void *const *in, void *out);
 typedef struct {
   const void *data;
@@ -35,17 +38,18 @@ typedef struct {
   int32_t size;
 } ew_strided;
 
-/* Calls `row` until all of dims[6] is done, in parallel where it is worth it. Operands that are not
- * contiguous where `row` wants them are brought together in small blocks first. n_in <= 3. */
+/* Calls `row` until all dims[6] elements are computed, in parallel if the tensor is large enough.
+ * Operands that are not contiguous along a row are copied through small blocks. Strides are in
+ * elements; n_in <= 3. */
 void ew_each(ew_context *, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out,
              ew_row row, const void *job);
 
-/* `row`, which takes whole vectors, for n floats from each of n_in inputs: the last, incomplete
- * vector goes through it in a place of its own. */
+/* Runs `row`, which processes whole vectors only, on n floats of each of n_in inputs. The
+ * incomplete last vector is computed in a temporary buffer. */
 void ew_whole_vectors(ew_row row, const void *job, int32_t n, int n_in, const void *const *in,
                       void *out);
 
-static inline int32_t ew_bytes_of(int32_t type) { /* of a type that the loader has let through */
+static inline int32_t ew_bytes_of(int32_t type) { /* `type` has been checked by the loader */
   switch (type) {
   case EW_U8:
   case EW_I8:
@@ -57,12 +61,12 @@ static inline int32_t ew_bytes_of(int32_t type) { /* of a type that the loader h
   case EW_F32:
   case EW_I32:
   case EW_U32: return 4;
-  default: return type >= EW_E4M3FN ? 1 : 8; /* those of less than a byte: unpacked */
+  default: return type >= EW_E4M3FN ? 1 : 8; /* sub-byte types are unpacked */
   }
 }
 
-/* Index i of an int32 or int64 operand, counted from the end where negative; -1 if it is not within
- * [-n, n). */
+/* Element i of an int32 or int64 operand as an index, counted from the end if negative; -1 if it is
+ * not within [-n, n). */
 static inline int64_t ew_index(ew_context *c, const void *data, int32_t type, int64_t i,
                                int64_t n) {
   int64_t v = type == EW_I32 ? ((const m_i32 *)data)[i] : ((const m_i64 *)data)[i],
@@ -72,7 +76,8 @@ static inline int64_t ew_index(ew_context *c, const void *data, int32_t type, in
   return -1;
 }
 
-/* How many tasks to split `amount` of work into, none of them below `least`. */
+/* Number of tasks into which to split `amount` units of work, such that each has at least `least`
+ * units; at most `pieces`. */
 static inline int32_t ew_tasks(const ew_context *c, int64_t amount, int64_t least, int64_t pieces) {
   int64_t n = amount / least, most = (int64_t)ew_parallel_width(c) * 4;
   n = n < most ? n : most;

@@ -1,4 +1,5 @@
-/* A bit pattern, everywhere. */
+/* Fills y with one bit pattern of 1, 2, 4 or 8 bytes (ConstantOfShape and zeroing). Strided output
+ * and threads: each.h. */
 #include "each.h"
 #include <string.h>
 

@@ -1,14 +1,16 @@
-/* The gradients of y = f(a) b, and y again where it is wanted: one exponential (of GELU two) for
- * what would be three steps. Without b: of f(a).
+/* Gradients of y = f(a) b, and optionally y itself; without b, of f(a). Fuses what would be three
+ * steps and needs one exponential per element (GELU: two).
  *
- *     da = dy b f'(a)        db = dy f(a)
+ *     da = dy b f'(a)
+ *     db = dy f(a)
  *
- * f is x s with s = sigmoid(w(x)), so f' = s + x s (1 - s) w'(x); of GELU s is the normal
- * distribution, f' = s + x times its density. */
+ * f is x s with s = sigmoid(w(x)), so f' = s + x s (1 - s) w'(x). For GELU s is the normal
+ * distribution function and f' = s + x times its density. A task is a range of LENGTH elements,
+ * computed on vectors of VF lanes. */
 #include "../activation.h"
 #include <string.h>
 
-enum { LENGTH = 8192 }; /* of a task */
+enum { LENGTH = 8192 }; /* elements per task */
 
 typedef struct {
   const real *dy, *a, *b;
@@ -19,7 +21,7 @@ typedef struct {
 
 EW_INLINE void gate(vf x, int32_t activation, float alpha, vf *f, vf *slope) {
   const vf q = x * x;
-  vf s, along; /* x times the slope of s */
+  vf s, along; /* x times the derivative of s */
   if (activation == EW_ACTIVATION_GELU) {
     const vf bell = vf_exp_low(q * -0.5f);
     s = 0.5f + 0.5f * vf_erf(x * 0.70710678f);
@@ -38,7 +40,7 @@ EW_INLINE void gate(vf x, int32_t activation, float alpha, vf *f, vf *slope) {
 
 /* n is a multiple of VF. */
 EW_INLINE void gates(const gated *w, int32_t activation, int32_t n) {
-  const gated g = *w; /* a copy that no store can change */
+  const gated g = *w; /* a local copy, so that the compiler knows that no store changes it */
   for (int32_t i = 0; i < n; i += VF) {
     vf f, slope, dy = vf_load(g.dy + i), b = g.b ? vf_load(g.b + i) : vf_splat(1);
     gate(vf_load(g.a + i), activation, g.alpha, &f, &slope);
@@ -62,7 +64,7 @@ static void gated_grad_task(void *arg, int32_t index, int32_t thread) {
   const int32_t at = index * LENGTH, n = g.n - at < LENGTH ? g.n - at : LENGTH, whole = n / VF * VF;
   const real *in[3] = {g.dy, g.a, g.b};
   real *out[3] = {g.da, g.db, g.y};
-  float rest[6][VF] = {{0}}; /* the last, incomplete vector */
+  float rest[6][VF] = {{0}}; /* the incomplete last vector */
   const size_t bytes = (size_t)(n - whole) * 4;
   for (int k = 0; k < 3; k++) {
     if (in[k]) in[k] += at, memcpy(rest[k], in[k] + whole, bytes);

@@ -1,9 +1,11 @@
-/* Gather, GatherElements, GatherND: elements or slices of x where indices from data say. Those are
- * checked as they are used. */
+/* Gather, GatherElements and GatherND: copies elements or contiguous slices of x selected by an
+ * index tensor. Each index is checked before it is used (EW_E_INDEX).
+ *
+ * gather splits its outer x count slices among threads; the other two run on one thread. */
 #include "each.h"
 #include <string.h>
 
-enum { CHUNK = 512 }; /* indices of a gather that are checked together */
+enum { CHUNK = 512 }; /* indices of a gather that are checked at a time */
 
 static inline void copy_element(uint8_t *to, const uint8_t *from, int32_t size) {
   switch (size) {
@@ -14,7 +16,7 @@ static inline void copy_element(uint8_t *to, const uint8_t *from, int32_t size) 
   }
 }
 
-/* A slice of n elements */
+/* Copies a slice of n elements of `size` bytes. */
 static inline void copy_slice(uint8_t *to, const uint8_t *from, int64_t n, int32_t size) {
   if (n == 1)
     copy_element(to, from, size);
@@ -28,11 +30,12 @@ typedef struct {
   const uint8_t *x;
   const void *index;
   uint8_t *y;
-  int64_t per_task; /* of the outer x count slices */
+  int64_t per_task; /* slices per task, out of outer x count */
   int32_t failed;
 } gather;
 
-/* Where the n slices from `from` on begin in x; false where one is not in it. */
+/* Computes the offsets in x, in elements, of n slices starting at slice `from`; false if an index
+ * is out of range. */
 static bool find_slices(const gather *g, int64_t from, int64_t n, int64_t *at) {
   for (int64_t i = 0; i < n; i++) {
     const int64_t row = ew_index(g->context, g->index, g->p->index_type, from + i, g->p->rows);
@@ -48,7 +51,8 @@ static void gather_task(void *arg, int32_t task, int32_t thread) {
   const ew_gather_params *p = g->p;
   const int64_t total = (int64_t)p->outer * p->count,
                 end = (task + 1) * g->per_task < total ? (task + 1) * g->per_task : total;
-  /* of `count` slices from `known` on: often those of the next outer index too */
+  /* offsets of `count` slices from `known` on, reused for the next outer index if they are the same
+   */
   int64_t at[CHUNK], known = -1, count = 0;
   for (int64_t i = task * g->per_task, n; i < end; i += n) {
     const int64_t o = i / p->count, c = i % p->count,
@@ -87,7 +91,7 @@ int32_t ew_k_gather_elements(ew_context *c, const ew_gather_elements_params *p,
   const void *index = operand[EW_GATHER_ELEMENTS_INDEX];
   uint8_t *y = operand[EW_GATHER_ELEMENTS_Y];
   int32_t at[6] = {0};
-  for (;;) { /* one row of the innermost dimension, then the next */
+  for (;;) { /* one row of the innermost dimension per iteration */
     int64_t from = 0, i = 0;
     for (int d = 0; d < 5; d++) from += (int64_t)at[d] * p->xs[d], i += (int64_t)at[d] * p->is[d];
     for (int32_t k = 0; k < p->dims[5]; k++, y += p->size) {

@@ -1,19 +1,21 @@
-/* x at places that data says, between its elements: what they weigh, and what gradients go back to
- * x and to the places. */
+/* GridSample (bilinear, nearest, bicubic; zeros, border and reflection padding) and its gradients
+ * with respect to x and the grid. A task is a range of output positions; for dx a batch item, since
+ * positions of one item may write to the same element. */
 #include "each.h"
 #include <math.h>
 
 enum { NEAREST, LINEAR, CUBIC, ZEROS = 0, BORDER, REFLECTION };
 
-/* One dimension of one place: up to four elements (-1: nothing is there), their weights and the
- * derivatives of these by the grid's coordinate. */
+/* One dimension of one sample: up to four elements of x (-1: outside, counted as zero), their
+ * weights, and the derivatives of the weights with respect to the grid coordinate. */
 typedef struct {
   int32_t n;
   int64_t at[4];
   float weight[4], slope[4];
 } taps;
 
-/* Reflected at low and high until it lies between them; *sign: which way it then runs. */
+/* Reflects u at low and high until it lies between them. *sign: derivative of the result, 1 or -1.
+ */
 static __attribute__((noinline)) float reflected(float u, float low, float high, float *sign) {
   float span = high - low, v = fabsf(u - low);
   *sign = u < low ? -1 : 1;
@@ -45,7 +47,7 @@ static __attribute__((noinline)) taps taps_of(const ew_grid_sample_params *p, fl
   taps t = {0};
   float high = (float)(size - 1), scale = p->align ? 0.5f * high : 0.5f * (float)size;
   u = p->align ? (u + 1) * 0.5f * high : ((u + 1) * (float)size - 1) * 0.5f;
-  if (!(u > -0x1p30f)) u = -0x1p30f, scale = 0; /* and NaN */
+  if (!(u > -0x1p30f)) u = -0x1p30f, scale = 0; /* also for NaN */
   if (u > 0x1p30f) u = 0x1p30f, scale = 0;
   if (p->mode != CUBIC && p->padding != ZEROS) {
     if (p->padding == REFLECTION) {
@@ -67,7 +69,7 @@ static __attribute__((noinline)) taps taps_of(const ew_grid_sample_params *p, fl
     return t;
   }
   t.n = 4;
-  for (int i = 0; i < 4; i++) { /* Keys, 1981, with a = -0.75 */
+  for (int i = 0; i < 4; i++) { /* cubic convolution (Keys, 1981) with a = -0.75 */
     float d = fabsf(f - (float)(i - 1)), sign = f - (float)(i - 1) < 0 ? -scale : scale;
     t.at[i] = inside(p, base + (float)(i - 1), size);
     t.weight[i] = d <= 1 ? (1.25f * d - 2.25f) * d * d + 1 : ((-0.75f * d + 3.75f) * d - 6) * d + 3;
@@ -84,7 +86,8 @@ typedef struct {
   int64_t pieces, share;
 } grid_sample;
 
-/* Channels [c0, c1) of position i of an item: y, or (where dy is there) dx or dgrid. */
+/* Channels [c0, c1) of position i of an item: computes y or, if dy is given, adds to dx or dgrid.
+ */
 static __attribute__((noinline)) void sample(const grid_sample *s, int64_t item, int64_t i,
                                              int64_t c0, int64_t c1) {
   const ew_grid_sample_params *p = s->p;
@@ -129,7 +132,7 @@ static void by_position(void *arg, int32_t index, int32_t thread) {
        i < end && !ew_stopping(s->context); i++)
     sample(s, i / s->p->positions, i % s->p->positions, 0, s->p->channels);
 }
-/* places of one item may meet in x */
+/* One task per item: several positions of an item may add to the same element of dx. */
 static void by_item(void *arg, int32_t index, int32_t thread) {
   const grid_sample *s = arg;
   const int64_t n = (int64_t)s->p->channels * s->p->x_size[0] * s->p->x_size[1] * s->p->x_size[2];

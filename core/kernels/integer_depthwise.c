@@ -1,6 +1,8 @@
-/* Convolution of bytes with one channel per group, channels last: a lane for each channel, sixteen
- * at a time, the last of which overlap those before. A multiplication takes two taps as 16-bit
- * integers, or four as bytes where the machine multiplies those exactly and the weights fit. */
+/* QLinearConv and ConvInteger on bytes with one channel per group, channels last.
+ *
+ * Vectorized over channels, sixteen at a time; the last block overlaps the one before. One
+ * instruction multiplies two taps as 16-bit integers, or four taps as bytes if the machine has
+ * exact byte dot products and the weights fit. A task is a range of rows of output positions. */
 #include "../simd.h"
 #include "window.h"
 
@@ -12,12 +14,12 @@ typedef struct {
   ew_window w;
   const uint8_t *x;
   uint8_t *y;
-  const uint8_t *weights; /* [sixteens of channels][groups of taps][16][4 bytes or 2 shorts] */
-  const m_i32 *offset;    /* of each channel: its bias, and what its zero points add to it */
+  const uint8_t *weights; /* [blocks of 16 channels][groups of taps][16][4 bytes or 2 shorts] */
+  const m_i32 *offset;    /* per channel: bias plus the contribution of the zero points */
   const m_f32 *factor;
-  const uint8_t *nothing; /* zero points, for taps that lie outside */
+  const uint8_t *nothing; /* zero points, read by taps outside x */
   int32_t taps, groups, y_zero;
-  uint8_t flip; /* what bytes are multiplied as */
+  uint8_t flip; /* XORed into bytes before multiplication */
   bool dots;
   int64_t rows, share;
 } depthwise;
@@ -30,7 +32,7 @@ typedef struct {
 #define HIGH_SHORTS(a, b) \
   __builtin_shufflevector((i16x8)(a), (i16x8)(b), 4, 12, 5, 13, 6, 14, 7, 15)
 
-/* One position. */
+/* Computes one output position. */
 EW_INLINE void pixel(bool dots, const depthwise *s, const uint8_t *const *taps, uint8_t *y) {
   const ew_integer_depthwise_params *p = s->p;
   const u8x16 flip = s->flip - (u8x16){0}, none = {0};
@@ -109,7 +111,7 @@ static void depthwise_task(void *arg, int32_t index, int32_t thread) {
                                             w->x_size[2] * p->channels
                                : NULL;
       }
-    /* where groups are not full; their weights are 0 */
+    /* pads an incomplete group of taps; their weights are 0 */
     for (int32_t t = s->taps; t < s->taps + 3; t++) tap[t] = s->nothing;
     for (int64_t o = 0; o < w->y_size[2]; o++) {
       for (int32_t k = 0, t = 0; k < lines; k++)
@@ -123,7 +125,7 @@ static void depthwise_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* Weight t of channel c without its zero point. */
+/* Weight t of channel c minus its zero point. */
 static int32_t weight_at(const depthwise *s, const m_u8 *w, const m_u8 *zero, int32_t t,
                          int32_t c) {
   const uint8_t v = w[(int64_t)t * s->p->channels + c],
@@ -151,7 +153,7 @@ int32_t ew_k_integer_depthwise(ew_context *ctx, const ew_integer_depthwise_param
   for (int32_t c = 0; (b_zero || p->b_type == EW_U8) && c < channels && s.dots; c++)
     for (int32_t t = 0; t < s.taps && s.dots; t++)
       s.dots = (int8_t)weight_at(&s, w, b_zero, t, c) == weight_at(&s, w, b_zero, t, c);
-  /* shift: of bytes as they are multiplied, from unsigned ones */
+  /* shift: difference between the bytes as multiplied and as unsigned values */
   const int32_t bits = s.dots ? 2 : 1, group = 1 << bits,
                 shift = s.dots && kind == EW_SIGNED_DOTS ? -128 : 0;
   s.groups = ((s.taps - 1) >> bits) + 1;

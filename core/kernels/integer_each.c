@@ -1,5 +1,9 @@
-/* What happens to bytes between quantized products: sums and products of two tensors, a table for
- * whatever is a function of one, the largest of a window. */
+/* Elementwise kernels on quantized bytes, used between quantized products: integer_binary
+ * (QLinearAdd, QLinearMul), byte_lookup (any function of one tensor, as a table of 256 entries) and
+ * integer_max_pool (NHWC).
+ *
+ * Tasks are ranges of elements, for pooling ranges of output rows. integer_binary computes VF lanes
+ * at a time in float32. */
 #include "../scalar_math.h"
 #include "window.h"
 
@@ -12,7 +16,7 @@ typedef struct {
   ew_window w;
   float factor[4];
   float low, high;
-  int32_t flip_a, flip_b; /* signed bytes are read as 128 more */
+  int32_t flip_a, flip_b; /* 128 if signed: XOR with it maps signed bytes to 0..255 by adding 128 */
 } bytes_job;
 
 static void share(ew_context *ctx, bytes_job *s, int64_t n, int64_t least, ew_task task) {
@@ -27,8 +31,8 @@ static float number_at(const void *p, int32_t type) {
   return !p ? 0 : type == EW_I8 ? *(const m_i8 *)p : *(const m_u8 *)p;
 }
 
-/* factor: of a, of b, of their product, and what is added; zero points are taken off before
- * products. */
+/* Factors for multiplication: zero point of a, zero point of b, scale of the product, offset. For
+ * addition: scale of a, scale of b, unused, offset (which includes the zero points). */
 EW_INLINE vi combined(const bytes_job *s, bool multiply, const m_u8 *a, const m_u8 *b) {
   const vf x = __builtin_convertvector(vi_load_bytes(a) ^ s->flip_a, vf),
            y = __builtin_convertvector(vi_load_bytes(b) ^ s->flip_b, vf),
@@ -98,7 +102,7 @@ int32_t ew_k_byte_lookup(ew_context *ctx, const ew_byte_lookup_params *p, void *
   return EW_OK;
 }
 
-/* One line of positions; channels lie together. */
+/* Max pooling of rows of output positions; channels are contiguous. */
 static void max_task(void *arg, int32_t index, int32_t thread) {
   const bytes_job *s = arg;
   const ew_integer_max_pool_params *p = s->p;
@@ -113,7 +117,7 @@ static void max_task(void *arg, int32_t index, int32_t thread) {
     const m_u8 *x = s->a + row / w->y_size[1] / w->y_size[0] * ew_volume(w->x_size) * c;
     m_u8 *y = s->y + row * w->y_size[2] * c;
     for (int64_t o = 0; o < w->y_size[2]; o++, y += c) {
-      for (int64_t i = 0; i < c; i++) y[i] = flip; /* the lowest */
+      for (int64_t i = 0; i < c; i++) y[i] = flip; /* the smallest value of the type */
       int32_t first_x, end_x;
       ew_window_taps(w, 2, (int32_t)o, &first_x, &end_x);
       for (int32_t kz = first_z; kz < end_z; kz++)

@@ -1,5 +1,7 @@
-/* Attention with a state: columns of the state (one per element of v) know nothing of each other,
- * so a vector of them goes through all positions at a time. */
+/* Linear attention with a recurrent state per head (LinearAttention, gated delta rules). The
+ * columns of the state, one per element of v, are independent: a vector of columns is carried
+ * through all positions at a time. A task is a block of columns of one kv head of one batch item.
+ */
 #include "../kernel.h"
 #include "../simd.h"
 #include <string.h>
@@ -8,7 +10,7 @@ typedef struct {
   const ew_linear_attention_params *p;
   const real *q, *k, *v, *past, *decay, *beta;
   real *y, *state;
-  int32_t blocks; /* of columns */
+  int32_t blocks; /* of columns, per head */
 } linear_attention_work;
 
 static vf load_some(const real *p, int32_t n) {

@@ -1,5 +1,9 @@
-/* v = x + skip + skip_bias; y = (v - mean) / sqrt(variance + epsilon) * (scale + scale_offset) +
- * bias; rms: without the mean. */
+/* LayerNorm, RMSNorm and their variants with a residual (SkipLayerNormalization), over rows:
+ *
+ *     v = x + skip + skip_bias
+ *     y = (v - mean(v)) / sqrt(variance(v) + epsilon) * (scale + scale_offset) + bias
+ *
+ * rms: without the mean. A task is a range of rows; each row is computed on vectors of VF lanes. */
 #include "norm.h"
 #include <math.h>
 
@@ -7,18 +11,18 @@ typedef struct {
   const ew_norm_params *p;
   const real *x, *scale, *bias, *skip, *skip_bias;
   real *y, *sum, *mean, *inv_std;
-  int32_t rows; /* of a task */
+  int32_t rows; /* per task */
 } norm_work;
 
 static void norm_row(const norm_work *s, int64_t row, const real *x, const real *skip, real *y,
                      real *sum) {
-  /* copies that no store can change */
+  /* local copies, so that the compiler knows that no store changes them */
   const real *scale = s->scale, *bias = s->bias, *skip_bias = s->skip_bias, *v = x;
   const int32_t n = s->p->cols, rms = s->p->rms;
   const float offset = s->p->scale_offset;
   int32_t j;
   if (skip || skip_bias || sum) {
-    real *out = sum ? sum : y; /* y is a good place for v, since it is written last */
+    real *out = sum ? sum : y; /* y can hold v in the meantime: it is written last */
     for (j = 0; j + VF <= n; j += VF) {
       vf t = vf_load(x + j);
       if (skip) t += vf_load(skip + j);

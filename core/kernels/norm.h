@@ -1,9 +1,10 @@
-/* What norms and their gradients share. */
+/* Row sums shared by the norms and their gradients. */
 #ifndef EDGEWISE_NORM_H
 #define EDGEWISE_NORM_H
 #include "each.h"
 
-/* Sums run in 8 vectors of lanes: short chains, so little waiting and little rounding error. */
+/* Sum of v, or of (v - mean)^2, in 8 vector accumulators: short dependency chains and small
+ * rounding errors. */
 EW_INLINE float sum_of(const real *v, int32_t n, float mean, bool squares) {
   enum { LANES = 8 };
   vf s[LANES] = {{0}};

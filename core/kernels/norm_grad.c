@@ -1,11 +1,13 @@
-/* With n = (x - mean) f, f = 1 / sqrt(variance + epsilon), h = dy (scale + scale_offset):
+/* Gradients of LayerNorm and RMSNorm. With n = (x - mean) f, f = 1 / sqrt(variance + epsilon) and h
+ * = dy (scale + scale_offset):
  *
- *     dx = f (h - mean(h) - n mean(h n)) (+ more)      rms: without mean and mean(h)
- *     dscale = sum over rows of dy n                   dbias = sum over rows of dy
+ *     dx = f (h - mean(h) - n mean(h n)) (+ more)       rms: without mean and mean(h)
+ *     dscale = sum over rows of dy n
+ *     dbias = sum over rows of dy
  *
- * Rows are split into `parts`, the same on every machine; each part sums its rows' share of dscale
- * and dbias in `scratch`, and the parts are added up in their order: the numbers do not depend on
- * threads. */
+ * Rows are divided into `parts` tasks, the same number on every machine. Each part sums its rows'
+ * contributions to dscale and dbias in `scratch`; the parts are then added in order, so results do
+ * not depend on the number of threads. Rows are vectorized. */
 #include "norm.h"
 #include <math.h>
 #include <string.h>
@@ -16,8 +18,8 @@ typedef struct {
   real *dx, *scratch;
 } work;
 
-/* What dx needs to know of a row with h = dy (scale + offset): sums of h and h (x - mean); its
- * dscale and dbias are added to those before. */
+/* The row sums needed for dx, with h = dy (scale + offset): of h and of h (x - mean). Adds the
+ * row's dscale and dbias to the sums so far. */
 static void sums_of_row(const real *restrict x, const real *restrict dy, const real *restrict scale,
                         real *restrict dscale, real *restrict dbias, int32_t n, float mean, float f,
                         float offset, float *sum, float *along) {

@@ -1,15 +1,18 @@
-/* One step of an optimizer over a parameter and its states, in place; further down, of Adam with
- * states of 8 bits.
+/* One optimizer step over a parameter and its states, in place; below, Adam with 8-bit states.
  *
- * adam     g' = g + l2 p; m += (1-b1) (g' - m); v += (1-b2) (g'^2 - v); p = (before p - rate m /
- * (root sqrt(v) + epsilon)) after
- *          Decoupled decay before (torch) or after (ort) the update, decay in the gradient (adam),
- *          and where the bias is corrected are all in the factors.
- * sgd      g' = g + l2 p; s = keep s + take g'; p -= lr (straight g' + along s) adagrad  g' = g +
- * l2 p; s += g'^2; p -= lr g' / (sqrt(s) + epsilon) rmsprop  g' = g + l2 p; s += (1-alpha) (g'^2 -
- * s); centered: t += (1-alpha) (g' - t); d = g' / (sqrt(s - t^2) + epsilon); momentum: u = momentum
- * u + d, d = u; p -= lr d lion     p = before p - lr sign(s + (1-b1) (g - s)); s += (1-b2) (g - s)
- * where g is the gradient times `scale`. */
+ *     adam     g' = g + l2 p;  m += (1-b1) (g' - m);  v += (1-b2) (g'^2 - v)
+ *              p = (before p - rate m / (root sqrt(v) + epsilon)) after
+ *     sgd      g' = g + l2 p;  s = keep s + take g';  p -= lr (straight g' + along s)
+ *     adagrad  g' = g + l2 p;  s += g'^2;  p -= lr g' / (sqrt(s) + epsilon)
+ *     rmsprop  g' = g + l2 p;  s += (1-alpha) (g'^2 - s);  centered: t += (1-alpha) (g' - t)
+ *              d = g' / (sqrt(s - t^2) + epsilon);  momentum: u = momentum u + d, d = u;  p -= lr d
+ *     lion     p = before p - lr sign(s + (1-b1) (g - s));  s += (1-b2) (g - s)
+ *
+ * where g is the gradient times `scale`. For Adam the factors before, after, rate and root express
+ * decoupled weight decay before (PyTorch) or after (ONNX Runtime) the update, decay in the
+ * gradient, and where the bias correction is applied.
+ *
+ * A task is a range of elements, computed on vectors of VF lanes. */
 #include "../kernel.h"
 #include "../simd.h"
 #include <math.h>
@@ -19,11 +22,11 @@ typedef struct {
   const ew_optimizer_params *p;
   real *x, *s[3];
   const real *g;
-  int32_t length; /* of a task */
+  int32_t length; /* elements per task */
   float lr, scale, rate, root, before, after, l2, keep, take, straight, along;
 } step;
 
-/* 1 - (1 - rest)^n: beta comes as its distance from 1, which a float holds exactly enough. */
+/* 1 - beta^n. beta is passed as rest = 1 - beta, which a float represents precisely enough. */
 static double correction(float rest, int64_t n) {
   double beta = 1.0 - (double)rest, power = 1;
   for (uint64_t k = n < 0 ? 0 : (uint64_t)n; k; k >>= 1, beta *= beta)
@@ -31,10 +34,11 @@ static double correction(float rest, int64_t n) {
   return 1 - power;
 }
 
-/* n is a multiple of VF. `rule` is a constant wherever this is called. */
+/* n is a multiple of VF. `rule` is a compile-time constant at every call. */
 EW_INLINE void update(const step *all, int32_t rule, real *x, const real *g, real *s, real *t,
                       real *u, int64_t n) {
-  const step k = *all, *w = &k; /* a copy that no store can change */
+  /* a local copy, so that the compiler knows that no store changes it */
+  const step k = *all, *w = &k;
   const float a = k.p->rest1, b = k.p->rest2, epsilon = k.p->epsilon, momentum = k.p->momentum;
   for (int64_t i = 0; i < n; i += VF) {
     vf v = vf_load(x + i), d = vf_load(g + i) * w->scale;
@@ -70,7 +74,7 @@ EW_INLINE void update(const step *all, int32_t rule, real *x, const real *g, rea
       vf m = vf_load(s + i), c = vf_fma(d - m, vf_splat(a), m), lr = vf_splat(w->lr),
          none = vf_splat(0);
       vf_store(s + i, vf_fma(d - m, vf_splat(b), m));
-      /* the sign of 0 is 0, of NaN NaN */
+      /* sign(0) is 0, sign(NaN) is NaN */
       v = v * w->before - vf_select(c > none, lr, vf_select(c < none, -lr, c));
     }
     vf_store(x + i, v);
@@ -99,7 +103,7 @@ static void optimizer_task(void *arg, int32_t index, int32_t thread) {
   for (int k = 0; k < 3; k++) s[k] = w->s[k] ? w->s[k] + from : NULL;
   update_by_rule(w, w->x + from, w->g + from, s[0], s[1], s[2], whole);
   if (whole == n) return;
-  float rest[5][VF] = {{0}}; /* the last, incomplete vector */
+  float rest[5][VF] = {{0}}; /* the incomplete last vector */
   size_t bytes = (size_t)(n - whole) * 4;
   memcpy(rest[0], w->x + from + whole, bytes), memcpy(rest[1], w->g + from + whole, bytes);
   for (int k = 0; k < 3; k++)
@@ -147,14 +151,15 @@ int32_t ew_k_optimizer(ew_context *ctx, const ew_optimizer_params *p, void *cons
 /* Adam with m and v in 8 bits, and for each BLOCK elements the largest |m| and sqrt(v) in float32
  * (block-wise quantization: Dettmers et al. 2022):
  *
- *     m = largest * q / 127, q in -127..127        sqrt(v) = largest * (q + 1) / 256, q in 0..255
+ *     m = largest * q / 127, q in -127..127
+ *     sqrt(v) = largest * (q + 1) / 256, q in 0..255
  *
- * The code of sqrt(v) has no zero, so that a small v never becomes a division by epsilon (Li, Chen,
- * Zhu 2023, Memory Efficient Optimizers with 4-bit States). A step changes v by a thousandth, far
- * less than the codes are apart: what is rounded is therefore rounded up or down at random in
- * proportion, which leaves the mean right where rounding to nearest would never move. The random
- * numbers follow from the element and the step alone. */
-enum { BLOCK = 256, BLOCKS = 64 }; /* of a task */
+ * The code of sqrt(v) has no zero, so that a small v never leads to a division by epsilon (Li,
+ * Chen, Zhu 2023, Memory Efficient Optimizers with 4-bit States). A step changes v by about a
+ * thousandth, far less than the distance of two codes, so rounding to nearest would never change
+ * it; stochastic rounding keeps the mean correct. The random numbers depend only on the element and
+ * the step. */
+enum { BLOCK = 256, BLOCKS = 64 }; /* elements per block, blocks per task */
 
 typedef struct {
   const ew_optimizer_8bit_params *p;
@@ -169,13 +174,14 @@ typedef struct {
 static void block_8bit(const step_8bit *w, real *restrict x, const real *restrict g,
                        int8_t *restrict m8, uint8_t *restrict v8, real *m_largest, real *v_largest,
                        uint32_t first) {
-  const ew_optimizer_8bit_params q = *w->p, *p = &q; /* copies that no store can change */
+  /* local copies, so that the compiler knows that no store changes them */
+  const ew_optimizer_8bit_params q = *w->p, *p = &q;
   const step of_all = w->s, *s = &of_all;
   float m[BLOCK], r[BLOCK];
   vf mh = {0}, rh = {0};
   const float m_unit = *m_largest / 127.0f, r_unit = *v_largest / 256.0f;
-  /* Bytes become floats as last bits of 2^23, since of numbers that are not negative LLVM makes
-   * unsigned ones, whose conversion is slow in wasm. */
+  /* Bytes are converted to floats as the low bits of 2^23, because LLVM turns the conversion of
+   * nonnegative lanes into an unsigned one, which is slow in wasm. */
   const vf keep = vf_splat(s->before * s->after), rate = vf_splat(s->rate * s->after);
   for (int i = 0; i < BLOCK; i += VF) {
     vf a = __builtin_convertvector((vi_load_bytes((const uint8_t *)m8 + i) ^ 128) - 128, vf) *
@@ -197,13 +203,13 @@ static void block_8bit(const step_8bit *w, real *restrict x, const real *restric
   for (int i = 0; i < BLOCK; i += 2 * VF) {
     vi mq[2], vq[2];
     for (int k = 0; k < 2; k++) {
-      /* then the hash "lowbias32" of Wellons 2018, https://nullprogram.com/blog/2018/07/31 */
+      /* followed by the hash "lowbias32" (Wellons 2018, https://nullprogram.com/blog/2018/07/31) */
       vu h = (lane + (first + (uint32_t)(i + k * VF))) * 0x9e3779b9u + salt;
       h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
-      /* 128 more than a number in [0, 1) */
+      /* 128 plus a number in [0, 1) */
       vf up = (vf)((h & 0xffff) | 0x43000000), up2 = (vf)((h >> 16) | 0x43000000);
-      /* down: to the nearest integer of half less, by adding 1.5 * 2^23, which leaves no bits for a
-       * fraction; 127 more, so that all is positive */
+      /* Rounds down: to the nearest integer after subtracting one half, by adding 1.5 * 2^23, which
+       * leaves no fraction bits. 127 is added to keep the values positive. */
       vf a = vf_fma(vf_load(m + i + k * VF), vf_splat(m_scale), up - 1.5f);
       vf b = vf_fma(vf_load(r + i + k * VF), vf_splat(r_scale), up2 - 129.5f);
       a = vf_min(vf_max(a, vf_splat(0)), vf_splat(254)),

@@ -1,5 +1,5 @@
-/* Sums of products of float64 and integers, one element of the result after the other: rare, and
- * small. */
+/* Matrix products of float64 and integers (MatMul, Gemm of rare types), one result at a time on one
+ * thread: small rather than fast. */
 #include "each.h"
 
 int32_t ew_k_product(ew_context *c, const ew_product_params *p, void *const *operand) {

@@ -1,16 +1,22 @@
-/* QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, GatherBlockQuantized. */
+/* QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and GatherBlockQuantized, with scales per
+ * tensor, per axis or per block.
+ *
+ * Tasks are ranges of runs (see `layout`), or of elements if there is one run; chunks of a run are
+ * converted through float buffers by loops that compilers vectorize. */
 #include "../scalar_math.h"
 #include "each.h"
 
 enum { CHUNK = 256 };
 
-/* Halves to even. `low` and `high` bound the result to where the trick works and keep NaN out. */
+/* Rounds half to even. `low` and `high` bound the argument to the range where the trick works and
+ * remove NaN. */
 static inline float round_within(float v, float low, float high) {
   v = v > low ? v : low;
   return ew_round_small(v < high ? v : high);
 }
 
-/* n values from element `at` on, as numbers. 4-bit ones lie two to a byte, the low half first. */
+/* Decodes n values from element `at` on. 4-bit values are stored two to a byte, the low half first.
+ */
 static void decode(int32_t type, const void *x, int64_t at, int32_t n, float *to) {
 #define DECODE(expression)                                     \
   for (int32_t i = 0; i < n; i++) to[i] = (float)(expression); \
@@ -28,13 +34,13 @@ static void decode(int32_t type, const void *x, int64_t at, int32_t n, float *to
 #undef DECODE
 }
 
-/* Runs of [outer, axis, inner] in which scale and zero point are either the same throughout or lie
- * one after the other. */
+/* A tensor [outer, axis, inner] as runs of contiguous elements for which scale and zero point are
+ * either constant or contiguous as well. */
 typedef struct {
   int32_t axis, inner, block;
-  int64_t run, runs; /* elements of a run, number of runs */
-  bool each;         /* a scale per element of the run, else one for the whole of it */
-  bool one;          /* a single run, which is what tasks share */
+  int64_t run, runs; /* elements per run, number of runs */
+  bool each;         /* one scale per element of the run; otherwise one for the whole run */
+  bool one;          /* a single run, whose elements are divided among tasks */
 } layout;
 
 static layout layout_of(int32_t outer, int32_t axis, int32_t inner, int32_t block) {
@@ -43,7 +49,8 @@ static layout layout_of(int32_t outer, int32_t axis, int32_t inner, int32_t bloc
     l.run = (int64_t)outer * axis * inner, l.runs = 1;
   else if (block == 0 && inner == 1)
     l.run = axis, l.runs = outer, l.each = true;
-  else if (block > 0 && inner == 1) { /* the part of a row in one block; the last may be shorter */
+  /* a run is the part of a row in one block; the last block may be shorter */
+  else if (block > 0 && inner == 1) {
     l.each = false, l.runs = (int64_t)outer * ((axis - 1) / block + 1);
     l.run = block;
   }
@@ -51,7 +58,7 @@ static layout layout_of(int32_t outer, int32_t axis, int32_t inner, int32_t bloc
   return l;
 }
 
-/* Run r: its first element, its length, its first scale. */
+/* Run r: its first element, its length, and the index of its first scale. */
 static void run_of(const layout *l, int64_t r, int64_t *first, int64_t *n, int64_t *scale) {
   *n = l->run;
   if (l->block > 0 && l->inner == 1) {
@@ -76,7 +83,7 @@ typedef struct {
   const void *x, *zero;
   const m_f32 *scale;
   void *y;
-  int64_t per_task; /* runs; where there is one run, elements */
+  int64_t per_task; /* runs per task, or elements if there is one run */
   float low, high;
 } quantization;
 
@@ -93,7 +100,7 @@ static void quantize_chunk(const quantization *q, int64_t at, int32_t n, const f
     const float r = round_within(x[i] / scale[i], -200000, 200000) + zero[i];
     v[i] = r < low ? low : r > high ? high : r;
   }
-  if (q->type == EW_U8 || q->type == EW_I8) { /* the low bits are the same, signed or not */
+  if (q->type == EW_U8 || q->type == EW_I8) { /* signed and unsigned have the same low bits */
     m_u8 *y = (m_u8 *)q->y + at;
     EW_EACH for (int32_t i = 0; i < n; i++) y[i] = (uint8_t)(int32_t)v[i];
   } else {
@@ -203,7 +210,7 @@ static void range_task(void *arg, int32_t index, int32_t thread) {
   dynamic_quantization *q = arg;
   const m_f32 *x = q->x;
   enum { LANES = 16 };
-  float low[LANES] = {0}, high[LANES] = {0}; /* the range contains 0 */
+  float low[LANES] = {0}, high[LANES] = {0}; /* the range always includes 0 */
   const int64_t from = index * q->share, to = from + q->share < q->n ? from + q->share : q->n;
   int64_t i = from;
   for (; i + LANES <= to; i += LANES)
@@ -250,7 +257,7 @@ int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p
   return EW_OK;
 }
 
-/* Value i of a row of values `bits` wide, the low ones first. */
+/* Value i of a row of values of `bits` bits each, low bits first. */
 static inline int32_t packed(const m_u8 *row, int32_t bits, int32_t i) {
   const int32_t bit = (i % (8 / bits)) * bits;
   return row[i / (8 / bits)] >> bit & ((1 << bits) - 1);
@@ -269,7 +276,7 @@ static void gather_quantized_task(void *arg, int32_t index, int32_t thread) {
   const ew_gather_quantized_params *p = g->p;
   const int64_t blocks = (p->cols - 1) / p->block + 1, x_row = ((int64_t)p->cols * p->bits + 7) / 8,
                 per_byte = 8 / p->bits;
-  /* from row to row of zero points */
+  /* distance between rows of zero points */
   const int64_t zero_row = p->zeros == 2 ? blocks : (blocks + per_byte - 1) / per_byte * per_byte;
   /* two's complement: (v ^ sign) - sign */
   const int32_t sign = p->signed_ ? 1 << (p->bits - 1) : 0;

@@ -1,13 +1,16 @@
-/* Random numbers that follow from a seed, a stream and the place of an element alone: whoever asks
- * again gets the same. From Philox-4x32-7 (Salmon, Moraes, Dror, Shaw 2011, Parallel Random
- * Numbers: As Easy as 1, 2, 3: seven rounds pass BigCrush), whose key is the seed and whose counter
- * is (block, 0, stream, 0); a block gives four words. Blocks run side by side: word w of block 4 b
- * + l is that of element 16 b + 4 w + l. */
+/* Random numbers that depend only on a seed, a stream and the index of the element, so that they
+ * can be recomputed: RandomUniform, RandomNormal, Bernoulli, Dropout.
+ *
+ * The generator is Philox-4x32-7 (Salmon, Moraes, Dror, Shaw 2011, Parallel Random Numbers: As Easy
+ * as 1, 2, 3; seven rounds pass BigCrush). Its key is the seed and its counter (block, 0, stream,
+ * 0); each block yields four words. Four blocks are computed side by side in vector lanes: word w
+ * of block 4 b + l belongs to element 16 b + 4 w + l. A task is a range of LENGTH elements. */
 #include "../kernel.h"
 #include "../simd.h"
 #include <string.h>
 
-/* a round waits for its products: two rows of blocks at a time; elements of those, of a task */
+/* SIDE: groups of blocks computed together, which hides the latency of the multiplications; STRIDE:
+ * their elements; LENGTH: elements per task */
 enum { ROUNDS = 7, SIDE = 2, STRIDE = 16 * SIDE, LENGTH = 16384 };
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* y[i] = start + i * delta. */
+/* y[i] = start + i * delta (ONNX Range), on one thread. */
 #include "each.h"
 
 int32_t ew_k_range(ew_context *c, const ew_range_params *p, void *const *operand) {

@@ -1,17 +1,17 @@
-/* y[o, i] = reduce over r of x[o, r, i].
+/* Reductions: y[o, i] = reduce over r of x[o, r, i].
  *
- * float32: a task takes a strip of columns i of one o with an accumulator for each. The loop over r
- * is outside, four rows at a time, the one over the columns inside, so that it runs along memory. A
- * single column that lies along memory is instead folded, PIECE elements at a time, into four
- * vectors of accumulators: sums keep their precision over long rows. Other types: one element after
- * the other, in float64 or int64. */
+ * float32: a task computes a strip of columns i of one o, with one accumulator per column. The
+ * outer loop runs over r, four rows at a time, the inner one over columns, along memory, in
+ * vectors. A single contiguous column is instead folded into four vectors of accumulators, PIECE
+ * elements at a time, which keeps sums over long rows precise. Other types are reduced one element
+ * at a time in float64 or int64. */
 #include "../vector_math.h"
 #include "each.h"
 #include <string.h>
 
 enum { PIECE = 4096, STRIP = 256 };
 
-/* What is done with each element. EXP adds e^(x - shift): the second pass of log_sum_exp. */
+/* How an element enters the accumulator. EXP adds e^(x - shift): the second pass of log_sum_exp. */
 typedef enum { SUM, ABS, SQUARE, MAX, MIN, PROD, EXP } mode;
 
 static mode mode_of(int32_t op) {
@@ -29,10 +29,10 @@ static mode mode_of(int32_t op) {
 static float identity(mode m) {
   return m == MAX ? -INFINITY : m == MIN ? INFINITY : m == PROD ? 1 : 0;
 }
-/* what accumulators are put together by */
+/* The mode that combines two accumulators. */
 static mode joins(mode m) { return m == MAX || m == MIN || m == PROD ? m : SUM; }
 
-/* a takes in v. A NaN stays in MAX and MIN. */
+/* Adds v to accumulator a. MAX and MIN keep NaN. */
 EW_INLINE vf fold(mode m, vf a, vf v, vf shift) {
   switch (m) {
   case ABS: return a + vf_abs(v);
@@ -56,7 +56,7 @@ EW_INLINE vf fold(mode m, vf a, vf v, vf shift) {
     DO(EXP)           \
   }
 
-/* Up to PIECE elements along memory. */
+/* Reduces up to PIECE contiguous elements. */
 static __attribute__((noinline)) float fold_piece(mode m, const m_f32 *x, int32_t n, float shift) {
   const float none = m == EXP ? -INFINITY : identity(m);
   float rest[VF];
@@ -85,7 +85,7 @@ static __attribute__((noinline)) float fold_piece(mode m, const m_f32 *x, int32_
   return all;
 }
 
-/* All of one column. */
+/* Reduces one whole column. */
 static float fold_column(mode m, const m_f32 *x, int64_t step, int32_t n, float shift) {
   double all = (double)identity(m);
   float piece[PIECE / 8];
@@ -104,7 +104,7 @@ static float fold_column(mode m, const m_f32 *x, int64_t step, int32_t n, float 
   return (float)all;
 }
 
-/* acc[i] takes in x[r * step + i] of `rows` rows, for whole vectors. */
+/* Adds x[r * step + i] of `rows` rows to acc[i], for whole vectors. */
 static __attribute__((noinline)) void fold_rows(mode m, float *acc, const m_f32 *x, int64_t step,
                                                 int32_t rows, int32_t n, const float *shift) {
 #define DO(M)                                                                   \
@@ -126,7 +126,7 @@ static __attribute__((noinline)) void fold_rows(mode m, float *acc, const m_f32 
 #undef DO
 }
 
-/* The same for any number of columns, `along` apart. */
+/* The same for any number of columns, `along` elements apart. */
 static void fold_columns(mode m, float *acc, const m_f32 *x, int64_t step, int64_t along,
                          int32_t rows, int32_t n, const float *shift) {
   const int32_t whole = along == 1 ? n / VF * VF : 0, rest = n - whole;
@@ -149,7 +149,7 @@ static float finish(int32_t op, float v, int32_t n) {
   }
 }
 
-/* The maximum keeps the exponentials in range; where it is infinite they need no help. */
+/* Subtracting the maximum keeps exponentials in range; an infinite maximum is not subtracted. */
 static float shift_of(float max) { return fabsf(max) < INFINITY ? max : 0; }
 
 typedef struct {
@@ -196,7 +196,7 @@ static void reduce_task(void *arg, int32_t index, int32_t thread) {
     reduce_unit(w, u / w->strips, (int32_t)(u % w->strips) * STRIP);
 }
 
-/* One result of another type. */
+/* One result of a type other than float32. */
 static double reduce_f64(int32_t op, const m_f64 *x, int64_t step, int32_t n) {
   const mode m = mode_of(op);
   double a = m == MAX ? -(double)INFINITY : m == MIN ? (double)INFINITY : m == PROD ? 1 : 0;
@@ -248,7 +248,7 @@ static int64_t to_integer(double v) {
   return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v;
 }
 
-/* In uint64, which wraps; the low half is what int32 would have. */
+/* Sums in uint64, which wraps; its low half equals the result in 32 bits. */
 static int64_t reduce_integer(int32_t op, int32_t type, const void *x, int64_t at, int64_t step,
                               int32_t n) {
   const mode m = mode_of(op);

@@ -1,8 +1,10 @@
-/* Regions of images, divided into bins: what is sampled in a bin, or the largest of its pixels. */
+/* RoiAlign and MaxRoiPool: regions of images, divided into bins; per bin and channel the mean or
+ * maximum of bilinear samples, or the maximum of its pixels. A task is a region. */
 #include "each.h"
 #include <math.h>
 
-/* a pixel further out, and more samples along a bin, are none that an image has */
+/* limits that no image reaches: coordinates are clamped to FAR pixels, samples along a bin to
+ * MOST_SAMPLES */
 enum { FAR = 1 << 24, MOST_SAMPLES = 4096 };
 
 typedef struct {
@@ -13,13 +15,14 @@ typedef struct {
   real *y;
 } roi;
 
-/* The bin along one dimension: it begins at `from`, is `step` long and has n samples. */
+/* Bins along one dimension: the first begins at `from`, each is `step` pixels long and has n
+ * samples. */
 typedef struct {
   float from, step;
   int32_t n;
 } bins;
 
-static float tame(float v) { return v > -FAR ? v < FAR ? v : FAR : -FAR; } /* and NaN */
+static float tame(float v) { return v > -FAR ? v < FAR ? v : FAR : -FAR; } /* NaN gives -FAR */
 
 static bins bins_of(const ew_roi_pool_params *p, float a, float b, int32_t count) {
   bins r;
@@ -32,7 +35,7 @@ static bins bins_of(const ew_roi_pool_params *p, float a, float b, int32_t count
   return r;
 }
 
-/* The two pixels around a place and what they weigh; false where nothing is. */
+/* The two pixels around coordinate v and their weights; false if v lies outside the image. */
 static bool around(float v, int32_t size, int32_t *at, float *weight) {
   if (!(v >= -1 && v <= (float)size)) return false;
   v = v < 0 ? 0 : v;
@@ -43,8 +46,8 @@ static bool around(float v, int32_t size, int32_t *at, float *weight) {
   return true;
 }
 
-/* Which of a bin's samples may lie on the image, [first, end): work is bounded by pixels, however
- * large a region is. */
+/* Range [first, end) of a bin's samples that may lie on the image, so that the work is bounded by
+ * the number of pixels, however large the region is. */
 static void inside(bins b, float from, int32_t size, int32_t *first, int32_t *end) {
   const float d = b.step / (float)b.n;
   *first = 0, *end = b.n;
@@ -55,7 +58,7 @@ static void inside(bins b, float from, int32_t size, int32_t *first, int32_t *en
   if (high < (float)b.n) *end = high > 0 ? (int32_t)high : 0;
 }
 
-/* NaN: 0 */
+/* NaN gives 0 */
 static int32_t edge(float v, int32_t size) {
   return !(v > 0) ? 0 : v > (float)size ? size : (int32_t)v;
 }
@@ -95,7 +98,7 @@ static void roi_task(void *arg, int32_t r, int32_t thread) {
     int32_t i0, i1, j0, j1;
     inside(h, top, p->height, &i0, &i1);
     inside(w, left, p->width, &j0, &j1);
-    /* samples outside are zeros, which y holds */
+    /* samples outside the image are zeros, which y already holds */
     if (i0 || i1 < h.n || j0 || j1 < w.n) first = false;
     for (int32_t i = i0; i < i1; i++)
       for (int32_t j = j0; j < j1; j++) {

@@ -1,5 +1,6 @@
-/* Rotary position embedding: (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) for the pairs of each
- * head. */
+/* Rotary position embedding (RotaryEmbedding): (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) for
+ * the pairs of each head, interleaved or in halves. A task is a range of tokens; both layouts
+ * are vectorized. */
 #include "each.h"
 
 typedef struct {
@@ -7,10 +8,10 @@ typedef struct {
   const real *x, *cos, *sin;
   const long_m *ids;
   real *y;
-  int32_t tokens; /* of a task */
+  int32_t tokens; /* per task */
 } rope_work;
 
-/* Row of the tables for token `s` of batch item `b`. */
+/* Row of the cos/sin tables for token `s` of batch item `b`. */
 EW_INLINE int64_t table_row(const ew_rope_params *p, const long_m *ids, int32_t b, int32_t s) {
   switch (p->positions) {
   case 2: return ids ? ids[(int64_t)b * p->seq + s] : s;
@@ -20,7 +21,8 @@ EW_INLINE int64_t table_row(const ew_rope_params *p, const long_m *ids, int32_t 
 }
 
 static void rotate(const ew_rope_params *p, const real *x, const real *c, const real *s, real *y) {
-  const int32_t half = p->rotary_dim / 2, head = p->head_dim; /* copies that no store can change */
+  /* local copies, so that the compiler knows that no store changes them */
+  const int32_t half = p->rotary_dim / 2, head = p->head_dim;
   const float scale = p->scale;
   int32_t i = 0;
   if (p->interleaved && EW_USES(ROPE_INTERLEAVED, 1)) {

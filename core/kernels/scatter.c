@@ -1,5 +1,9 @@
-/* ScatterND and ScatterElements into y, which already holds data. In order, since indices may
- * repeat: threads share out the columns. */
+/* ScatterND and ScatterElements: writes, adds, multiplies, or takes the minimum or maximum of
+ * updates at indexed places of y, which already contains the data.
+ *
+ * Updates are applied in order, since indices may repeat; therefore scatter_nd splits the columns
+ * of the slices among threads, not the updates. scatter_elements runs on one thread. Each index is
+ * checked (EW_E_INDEX). */
 #include "../scalar_math.h"
 #include "each.h"
 #include <string.h>
@@ -7,7 +11,7 @@
 enum { NONE, ADD, MUL, MIN, MAX };
 
 static bool reduce(int32_t type, int32_t how, void *y, const void *updates, int32_t n) {
-/* W: the type in which + and * are defined for all values */
+/* W: a type in which + and * are defined for all values */
 #define TYPE(T, M, W, IS_NAN)                                   \
   for (int32_t i = 0; i < n; i++) {                             \
     const T u = ((const M *)y)[i], v = ((const M *)updates)[i]; \
@@ -38,7 +42,7 @@ static bool put(int32_t type, int32_t size, int32_t how, void *y, const void *up
     memcpy(y, updates, (size_t)n * (size_t)size);
     return true;
   }
-  if (type == EW_F32 && how == ADD && n > 4) { /* gradients */
+  if (type == EW_F32 && how == ADD && n > 4) { /* fast path for gradients */
     m_f32 *to = y;
     const m_f32 *from = updates;
     EW_EACH for (int32_t i = 0; i < n; i++) to[i] += from[i];
@@ -51,7 +55,7 @@ typedef struct {
   ew_context *context;
   const ew_scatter_nd_params *p;
   void *const *operand;
-  int32_t width; /* columns of a task */
+  int32_t width; /* columns per task */
   int32_t failed;
 } scatter;
 
@@ -95,7 +99,7 @@ int32_t ew_k_scatter_elements(ew_context *c, const ew_scatter_elements_params *p
                               void *const *operand) {
   const uint8_t *updates = operand[EW_SCATTER_ELEMENTS_UPDATES];
   int32_t at[6] = {0};
-  for (;;) { /* one row of the innermost dimension, then the next */
+  for (;;) { /* one row of the innermost dimension per iteration */
     int64_t to = 0, i = 0;
     for (int d = 0; d < 5; d++) to += (int64_t)at[d] * p->ys[d], i += (int64_t)at[d] * p->is[d];
     for (int32_t k = 0; k < p->dims[5]; k++, updates += p->size) {

@@ -1,5 +1,5 @@
-/* What is chosen by data: elements that are not zero, rows that differ, boxes that do not overlap.
- * Outputs have room for the largest result; how much of it was found is counted. */
+/* Kernels whose output size depends on data: NonZero, Unique and NonMaxSuppression. Outputs have
+ * room for the largest possible result; the number of results is written to a separate operand. */
 #include "each.h"
 
 int32_t ew_k_nonzero(ew_context *c, const ew_nonzero_params *p, void *const *operand) {
@@ -7,13 +7,13 @@ int32_t ew_k_nonzero(ew_context *c, const ew_nonzero_params *p, void *const *ope
   const int32_t size = ew_bytes_of(p->type), inner = p->dims[5];
   const bool is_float =
       p->type == EW_F32 || p->type == EW_F16 || p->type == EW_BF16 || p->type == EW_F64;
-  /* -0.0 is zero */
+  /* masks the sign, so that -0.0 counts as zero */
   const uint64_t mask = is_float ? (UINT64_C(1) << (size * 8 - 1)) - 1 : UINT64_MAX;
   const uint8_t *x = operand[EW_NONZERO_X];
   m_i64 *y = operand[EW_NONZERO_Y], *count = operand[EW_NONZERO_COUNT];
   int64_t total = 1, found = 0;
   for (int i = 0; i < 6; i++) total *= p->dims[i];
-  for (int pass = 0; pass < 2; pass++) { /* counts; then writes [rank, found] */
+  for (int pass = 0; pass < 2; pass++) { /* pass 0 counts; pass 1 writes [rank, found] */
     int64_t at = 0;
     int32_t place[6] = {0};
     for (int64_t row = 0; row < total; row += inner) {
@@ -40,7 +40,7 @@ int32_t ew_k_nonzero(ew_context *c, const ew_nonzero_params *p, void *const *ope
   return EW_OK;
 }
 
-/* An element as a number that is ordered as elements are; NaN is the largest, and equals itself. */
+/* Maps an element to an integer of the same order. NaN is the largest value and equals itself. */
 static int64_t order_of(const uint8_t *x, int32_t type, int64_t i) {
   switch (type) {
   case EW_F32: {
@@ -58,7 +58,8 @@ static int64_t order_of(const uint8_t *x, int32_t type, int64_t i) {
   case EW_U32: return ((const m_u32 *)x)[i];
   case EW_U64: return (int64_t)(((const m_u64 *)x)[i] ^ UINT64_C(0x8000000000000000));
   case EW_I64: return ((const m_i64 *)x)[i];
-  /* EW_U8, EW_BOOL; of types that no graph gives it, a byte, which all have */
+  /* EW_U8, EW_BOOL. The compiler emits no other type; reading one byte is in bounds for all of
+   * them. */
   default: return x[i];
   }
 }
@@ -79,7 +80,7 @@ int32_t ew_k_unique(ew_context *c, const ew_unique_params *p, void *const *opera
   m_i32 *from = operand[EW_UNIQUE_SCRATCH], *to = from + p->n;
   const int64_t n = p->n;
   for (int64_t i = 0; i < n; i++) from[i] = (int32_t)i;
-  /* merges, which keep equal rows in their order */
+  /* merge sort: stable, so equal rows keep their order */
   for (int64_t width = 1; width < n; width *= 2) {
     for (int64_t start = 0; start < n; start += 2 * width) {
       if (ew_stopping(c)) return EW_OK;
@@ -100,13 +101,14 @@ int32_t ew_k_unique(ew_context *c, const ew_unique_params *p, void *const *opera
   }
   *(m_i64 *)operand[EW_UNIQUE_COUNT] = groups;
   if (p->sorted) return EW_OK;
-  /* by where they come first: groups are renumbered as their first rows are met; each row's count
-   * travels by that row's place */
+  /* Sorts groups by first occurrence: renumbers them in the order of their first rows; counts are
+   * moved through the slot of the first row. */
   for (int64_t g = 0; g < groups; g++) to[first[g]] = (int32_t)counts[g];
   int64_t next = 0;
   for (int64_t i = 0; i < n; i++) {
     const int64_t g = inverse[i];
-    if (first[g] == i) from[g] = (int32_t)next++; /* `from` is free: the new number of each group */
+    /* `from` is free now: it holds the new number of each group */
+    if (first[g] == i) from[g] = (int32_t)next++;
     inverse[i] = from[g];
   }
   for (int64_t i = 0, met = 0; i < n; i++)
@@ -138,7 +140,7 @@ static bool better(const m_f32 *scores, int32_t a, int32_t b) {
   return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
 }
 
-/* v goes into the heap of n, whose root is the best, at `at` or below. */
+/* Inserts v into the heap of n candidates (best score at the root) at `at` or below. */
 static void sink(m_i32 *heap, const m_f32 *scores, int64_t n, int64_t at, int32_t v) {
   for (;;) {
     int64_t child = 2 * at + 1;

@@ -1,5 +1,10 @@
-/* y = e^(x - max) / sum, or log: x - max - log(sum), over rows; and softmax together with its
- * gradient, for attention. */
+/* Softmax and LogSoftmax over contiguous rows, and softmax combined with its gradient for
+ * attention:
+ *
+ *     y = e^(x - max) / sum        or        y = x - max - log(sum)
+ *
+ * A task is a range of rows; rows are vectorized, with -infinity in the unused lanes of the last
+ * vector. */
 #include "each.h"
 #include <math.h>
 
@@ -7,10 +12,10 @@ typedef struct {
   const ew_softmax_params *p;
   const real *x;
   real *y;
-  int32_t rows; /* of a task */
+  int32_t rows; /* per task */
 } softmax_work;
 
-/* The last, incomplete vector of a row, filled up with -infinity, whose exponential is nothing. */
+/* Loads the incomplete last vector of a row, filled up with -infinity, whose exponential is 0. */
 EW_INLINE vf load_tail(const real *x, int32_t n) {
   float t[VF];
   for (int i = 0; i < VF; i++) t[i] = i < n ? x[i] : -INFINITY;
@@ -24,7 +29,8 @@ static void softmax_row(const real *x, real *y, int32_t n, bool is_log) {
   const int32_t whole = n / VF * VF;
   int32_t j = 0;
   const vf tail = whole < n ? load_tail(x + whole, n - whole) : vf_splat(-INFINITY);
-  vf high[4] = {tail, tail, tail, tail}; /* side by side: a maximum takes four cycles */
+  /* independent chains: a maximum has a latency of four cycles */
+  vf high[4] = {tail, tail, tail, tail};
   for (; j + 4 * VF <= n; j += 4 * VF)
     for (int u = 0; u < 4; u++) high[u] = vf_max(high[u], vf_load(x + j + u * VF));
   for (; j < whole; j += VF) high[0] = vf_max(high[0], vf_load(x + j));
@@ -56,7 +62,7 @@ static void softmax_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_softmax(ew_context *ctx, const ew_softmax_params *p, void *const *operand) {
-  int32_t rows = 16384 / p->cols + 1; /* about 20 microseconds' worth */
+  int32_t rows = 16384 / p->cols + 1; /* about 20 microseconds of work */
   softmax_work s = {p, operand[EW_SOFTMAX_X], operand[EW_SOFTMAX_Y], rows};
   ew_parallel(ctx, (p->rows - 1) / rows + 1, softmax_task, &s);
   return EW_OK;
@@ -66,7 +72,7 @@ typedef struct {
   const ew_softmax_and_grad_params *p;
   const real *x, *dy;
   real *y, *dx;
-  int32_t rows; /* of a task */
+  int32_t rows; /* per task */
 } pair_work;
 
 /* y = softmax(scale x); dx = slope y (dy - sum(y dy)) */
@@ -74,7 +80,7 @@ static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n
                      float slope) {
   int32_t whole = n / VF * VF, j = 0;
   while (j < n && x[j] == -INFINITY) j++;
-  if (j == n) { /* nothing to attend to */
+  if (j == n) { /* no key to attend to */
     for (j = 0; j < n; j++) y[j] = dx[j] = 0;
     return;
   }

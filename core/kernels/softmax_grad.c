@@ -1,4 +1,8 @@
-/* dx = (dy - sum(dy y)) y, or of log_softmax: dy - e^y sum(dy), over rows. */
+/* Gradients of Softmax and LogSoftmax over contiguous rows:
+ *
+ *     dx = (dy - sum(dy y)) y        or        dx = dy - e^y sum(dy)
+ *
+ * A task is a range of rows; rows are vectorized. */
 #include "each.h"
 #include <string.h>
 
@@ -6,10 +10,10 @@ typedef struct {
   const ew_softmax_grad_params *p;
   const real *dy, *y;
   real *dx;
-  int32_t rows; /* of a task */
+  int32_t rows; /* per task */
 } work;
 
-/* Whole vectors */
+/* whole vectors only */
 EW_INLINE float sum_of_row(const real *dy, const real *y, int32_t n, bool is_log) {
   vf s[4] = {{0}};
   int32_t j = 0;
@@ -34,7 +38,7 @@ static void rows(const work *w, int64_t from, int64_t to, bool is_log) {
   for (int64_t i = from; i < to; i++) {
     const real *dy = w->dy + i * dy_row, *y = w->y + i * y_row;
     real *dx = w->dx + i * n;
-    float rest[2][VF] = {{0}}; /* the last, incomplete vector */
+    float rest[2][VF] = {{0}}; /* the incomplete last vector */
     const size_t bytes = (size_t)(n - whole) * 4;
     memcpy(rest[0], dy + whole, bytes), memcpy(rest[1], y + whole, bytes);
     const float sum = sum_of_row(dy, y, whole, is_log) + sum_of_row(rest[0], rest[1], VF, is_log);

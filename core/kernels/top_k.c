@@ -1,49 +1,51 @@
-/* TopK along the middle axis of [outer, n, inner]: the k best so far are kept in the outputs as a
- * heap whose root is the worst of them; at the end it is sorted in place. Ties keep the lower index
- * first; NaN is above every number. */
+/* TopK along the middle axis of [outer, n, inner].
+ *
+ * The k best elements so far are kept in the outputs as a heap with the worst one at its root;
+ * finally the heap is sorted in place (heapsort). Equal elements are ordered by ascending index;
+ * NaN is greater than any number. Tasks are outer indices. */
 #include "each.h"
 
-/* rank(a, i) comes before rank(b, j)? For floats NaN is the largest value. */
+/* True if (a, i) ranks before (b, j). For floats NaN is the largest value. */
 #define FLOAT_ABOVE(a, b) ((a) > (b) || ((a) != (a) && (b) == (b)))
 #define INTEGER_ABOVE(a, b) ((a) > (b))
-#define TOP_K(name, T, M, ABOVE)                                                                                             \
-  static inline bool name##_before(T a, int64_t i, T b, int64_t j, bool largest) {                                           \
-    if (ABOVE(a, b)) return largest;                                                                                         \
-    if (ABOVE(b, a)) return !largest;                                                                                        \
-    return i < j;                                                                                                            \
-  }                                                                                                                          \
-  /* (v, i) goes into the heap of n at position `at`, whose place is free, and sinks until what is below comes before it. */ \
-  static void name##_sink(M *values, m_i64 *indices, int64_t step, int32_t n, int64_t at, T v,                               \
-                          int64_t i, bool largest) {                                                                         \
-    for (;;) {                                                                                                               \
-      int64_t child = 2 * at + 1;                                                                                            \
-      if (child >= n) break;                                                                                                 \
-      if (child + 1 < n &&                                                                                                   \
-          name##_before(values[child * step], indices[child * step], values[(child + 1) * step],                             \
-                        indices[(child + 1) * step], largest))                                                               \
-        child++;                                                                                                             \
-      if (!name##_before(v, i, values[child * step], indices[child * step], largest)) break;                                 \
-      values[at * step] = values[child * step], indices[at * step] = indices[child * step];                                  \
-      at = child;                                                                                                            \
-    }                                                                                                                        \
-    values[at * step] = v, indices[at * step] = i;                                                                           \
-  }                                                                                                                          \
-  static void name(const void *data, void *out, m_i64 *indices, int64_t step, int32_t n,                                     \
-                   int32_t k, bool largest) {                                                                                \
-    const M *x = data;                                                                                                       \
-    M *values = out;                                                                                                         \
-    for (int64_t i = 0; i < k; i++) values[i * step] = x[i * step], indices[i * step] = i;                                   \
-    for (int64_t i = k / 2 - 1; i >= 0; i--)                                                                                 \
-      name##_sink(values, indices, step, k, i, values[i * step], indices[i * step], largest);                                \
-    for (int64_t i = k; i < n; i++)                                                                                          \
-      if (name##_before(x[i * step], i, values[0], indices[0], largest))                                                     \
-        name##_sink(values, indices, step, k, 0, x[i * step], i, largest);                                                   \
-    for (int32_t last = k - 1; last > 0; last--) { /* the worst goes to the end */                                           \
-      const T v = values[last * step];                                                                                       \
-      const int64_t i = indices[last * step];                                                                                \
-      values[last * step] = values[0], indices[last * step] = indices[0];                                                    \
-      name##_sink(values, indices, step, last, 0, v, i, largest);                                                            \
-    }                                                                                                                        \
+#define TOP_K(name, T, M, ABOVE)                                                                 \
+  static inline bool name##_before(T a, int64_t i, T b, int64_t j, bool largest) {               \
+    if (ABOVE(a, b)) return largest;                                                             \
+    if (ABOVE(b, a)) return !largest;                                                            \
+    return i < j;                                                                                \
+  }                                                                                              \
+  /* Heap insertion of (v, i) at the free position `at` or below. */                             \
+  static void name##_sink(M *values, m_i64 *indices, int64_t step, int32_t n, int64_t at, T v,   \
+                          int64_t i, bool largest) {                                             \
+    for (;;) {                                                                                   \
+      int64_t child = 2 * at + 1;                                                                \
+      if (child >= n) break;                                                                     \
+      if (child + 1 < n &&                                                                       \
+          name##_before(values[child * step], indices[child * step], values[(child + 1) * step], \
+                        indices[(child + 1) * step], largest))                                   \
+        child++;                                                                                 \
+      if (!name##_before(v, i, values[child * step], indices[child * step], largest)) break;     \
+      values[at * step] = values[child * step], indices[at * step] = indices[child * step];      \
+      at = child;                                                                                \
+    }                                                                                            \
+    values[at * step] = v, indices[at * step] = i;                                               \
+  }                                                                                              \
+  static void name(const void *data, void *out, m_i64 *indices, int64_t step, int32_t n,         \
+                   int32_t k, bool largest) {                                                    \
+    const M *x = data;                                                                           \
+    M *values = out;                                                                             \
+    for (int64_t i = 0; i < k; i++) values[i * step] = x[i * step], indices[i * step] = i;       \
+    for (int64_t i = k / 2 - 1; i >= 0; i--)                                                     \
+      name##_sink(values, indices, step, k, i, values[i * step], indices[i * step], largest);    \
+    for (int64_t i = k; i < n; i++)                                                              \
+      if (name##_before(x[i * step], i, values[0], indices[0], largest))                         \
+        name##_sink(values, indices, step, k, 0, x[i * step], i, largest);                       \
+    for (int32_t last = k - 1; last > 0; last--) { /* move the worst to the end */               \
+      const T v = values[last * step];                                                           \
+      const int64_t i = indices[last * step];                                                    \
+      values[last * step] = values[0], indices[last * step] = indices[0];                        \
+      name##_sink(values, indices, step, last, 0, v, i, largest);                                \
+    }                                                                                            \
   }
 TOP_K(top_f32, float, m_f32, FLOAT_ABOVE)
 TOP_K(top_f64, double, m_f64, FLOAT_ABOVE)

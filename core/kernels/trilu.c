@@ -1,4 +1,6 @@
-/* The upper (lower) triangle of each matrix from diagonal k on (up to it), zero elsewhere. */
+/* Trilu: keeps the upper (lower) triangle of each matrix, from diagonal k on (up to diagonal k),
+ * and writes zeros elsewhere. Matrices are strided, their rows contiguous; rows are copied with
+ * memmove on one thread. y may be x. */
 #include "each.h"
 #include <string.h>
 
@@ -10,7 +12,8 @@ int32_t ew_k_trilu(ew_context *c, const ew_trilu_params *p, void *const *operand
       const uint8_t *x =
           (const uint8_t *)operand[EW_TRILU_X] + (b * p->x_batch + r * p->x_row) * p->size;
       uint8_t *y = (uint8_t *)operand[EW_TRILU_Y] + (b * p->y_batch + r * p->y_row) * p->size;
-      int64_t cut = r + p->k + (p->upper ? 0 : 1); /* column where the kept part begins or ends */
+      /* first column that is kept (upper) or cleared (lower) */
+      int64_t cut = r + p->k + (p->upper ? 0 : 1);
       cut = cut < 0 ? 0 : cut > p->cols ? p->cols : cut;
       const size_t left = (size_t)cut * size, right = (size_t)(p->cols - cut) * size;
       if (x != y)

@@ -1,4 +1,7 @@
-/* y = op(x), element by element. */
+/* y = op(x), elementwise: activations, rounding, elementary functions, Clip and the like.
+ *
+ * Strided operands and threads: each.h. float32 functions are computed on vectors of VF lanes;
+ * float64 and rare functions with libm, one element at a time; integers in int64 blocks. */
 #include "../vector_math.h"
 #include "each.h"
 #include <string.h>
@@ -8,8 +11,7 @@ typedef struct {
   float alpha, beta;
 } unary;
 
-/* libm's double functions serve float32 too where a function is rare: one copy of each in the
- * engine. */
+/* Rare functions use libm's double version for float32, too: one copy of each in the engine. */
 #define RARE_CASES(T)              \
   CASE(SIN, (T)sin((double)v))     \
   CASE(COS, (T)cos((double)v))     \
@@ -151,7 +153,7 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
   }
 }
 
-/* Bounds as the type can hold them; NaN bounds nothing. */
+/* Bounds of Clip, saturated to what the type can hold. A NaN bound has no effect. */
 static int64_t low_bound(float v) {
   return v != v || v <= -0x1p63f ? INT64_MIN : v >= 0x1p63f ? INT64_MAX : (int64_t)ceilf(v);
 }
@@ -159,8 +161,8 @@ static int64_t high_bound(float v) {
   return v != v || v >= 0x1p63f ? INT64_MAX : v <= -0x1p63f ? INT64_MIN : (int64_t)floorf(v);
 }
 
-/* One loop for all integer types: a block is widened to int64 (uint64 keeps its bits there),
- * computed and narrowed. */
+/* One loop for all integer types: a block is widened to int64 (uint64 keeps its bits), computed and
+ * narrowed. */
 static bool integer_op(int32_t op) {
   return op == EW_UNARY_NEG || op == EW_UNARY_ABS || op == EW_UNARY_SIGN || op == EW_UNARY_CLIP ||
          op == EW_UNARY_RELU || op == EW_UNARY_SQUARE || op == EW_UNARY_BIT_NOT;
@@ -191,7 +193,8 @@ static void row_integer(const void *job, int32_t n, const void *const *in, void 
     case EW_UNARY_SQUARE: v = (int64_t)(w * w); break;
     case EW_UNARY_BIT_NOT: v = ~v; break;
     case EW_UNARY_CLIP:
-      /* its upper half is out of int64's sight: a bound there is taken from the float itself */
+      /* uint64 values of 2^63 and above are negative as int64, so their bounds are derived from the
+       * float directly. */
       if (wide) {
         uint64_t l = u->alpha >= 0x1p64f ? UINT64_MAX
                      : u->alpha > 0      ? (uint64_t)ceilf(u->alpha)

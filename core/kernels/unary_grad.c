@@ -1,5 +1,8 @@
-/* dx = dy f'(x), element by element; some slopes are told from y = f(x). One exponential each at
- * most. */
+/* dx = dy f'(x), elementwise: gradients of unary functions. Some derivatives are computed from y =
+ * f(x) instead of x.
+ *
+ * Strided operands and threads: each.h. Computed on vectors of VF lanes, with at most one
+ * exponential per element. */
 #include "../vector_math.h"
 #include "each.h"
 
@@ -8,7 +11,7 @@ typedef struct {
   float alpha, beta;
 } unary_grad;
 
-/* x (1 - 2 / (w + 2)) with e = e^x, w = e (e + 2) */
+/* Mish: tanh(softplus(x)) = 1 - 2 / (w + 2) with e = e^x, w = e (e + 2) */
 EW_INLINE vf mish_slope(vf x) {
   vf z = vf_min(x, vf_splat(20)), e = vf_exp_low(z), w = e * (e + 2.0f), r = 1.0f / (w + 2.0f),
      none = vf_splat(0);

@@ -1,4 +1,5 @@
-/* y = condition ? a : b. */
+/* y = condition ? a : b (ONNX Where), elementwise with broadcasting. Strided operands and threads:
+ * each.h. One loop per element size. */
 #include "each.h"
 
 static void row_where(const void *job, int32_t n, const void *const *in, void *out) {
