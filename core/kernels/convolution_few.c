@@ -1,42 +1,42 @@
-/* Forward convolution where a plane of y has few positions: the last layers of a network, or frames
- * of sound.
+/* Forward convolution with few output positions per plane: the last layers of a network, or frames
+ * of audio. A tile of the blocked product is NR positions wide, so with one position most of it
+ * would be padding.
  *
- * A tile of the blocked product is NR positions wide, so with one position most of it would be
- * padding. Here the patches of all positions are gathered first, as rows of k = channels * taps
- * numbers. A few of them are multiplied with the rows of the weights as dot products, which reads
- * each weight once, where it lies; many of them, when a batch has many items, become the columns of
- * one product. */
+ * Here the patches of all positions are gathered first, as rows of k = channels * taps elements. A
+ * few of them are multiplied with the rows of the weights as dot products, which reads each weight
+ * once, in place (a task is a range of channels). Many of them, from a batch of many items, become
+ * the columns of one blocked product (a task is a range of items). */
 #include "convolution_few.h"
 #include "gemm.h"
 #include "window.h"
 
 enum {
   FEW_ROWS = NR / 2, /* rows of patches up to which dot products are faster than padded tiles */
-  SUMS = 1024,       /* numbers of y that a task has in the making, on its stack */
-  SCRATCH = EW_GEMM_B_FLOATS, /* of the contract */
+  SUMS = 1024,       /* sums of y that a task keeps on its stack */
+  SCRATCH = EW_GEMM_B_FLOATS, /* floats, as declared */
 };
 
 typedef struct {
   ew_context *context;
   ew_window w;
-  int32_t batch, groups, m, c, threads; /* m, c: channels of a group */
+  int32_t batch, groups, m, c, threads; /* m, c: channels per group */
   int64_t x_batch, x_volume, positions, k, rows;
   const real *x, *weights;
   real *y, *scratch;
   ew_finish finish;
-  /* dot products: channels of a task. Product: rows of patches of a task */
+  /* dot products: channels per task; product: rows of patches per task */
   int32_t group, channels, chunk;
 } few_positions;
 
-/* The patch at one position of one item, for the group that starts at plane x: out[c][tap], 0
- * outside of x. */
+/* Gathers the patch at one position of one item, for the group that begins at plane x: out[c][tap],
+ * 0 outside of x. */
 static void gather(const few_positions *s, const real *x, ew_place at, real *out) {
   const ew_window *w = &s->w;
   const int64_t z0 = at.z * (int64_t)w->stride[0] - w->pad[0],
                 y0 = at.y * (int64_t)w->stride[1] - w->pad[1];
   const int64_t x0 = at.x * (int64_t)w->stride[2] - w->pad[2], step = w->dilation[2];
   const int32_t taps = w->taps[2];
-  int32_t from = 0, to = taps; /* taps of a line that are inside of x */
+  int32_t from = 0, to = taps; /* taps of a row that lie inside x */
   while (from < to && x0 + from * step < 0) from++;
   while (to > from && x0 + (to - 1) * step >= w->x_size[2]) to--;
   for (int32_t c = 0; c < s->c; c++, x += s->x_volume)
@@ -53,7 +53,7 @@ static void gather(const few_positions *s, const real *x, ew_place at, real *out
       }
 }
 
-/* Patches of `count` rows from row `first` on: rows are (item, position). */
+/* Gathers `count` patches from row `first` on; rows are (item, position). */
 static void gather_rows(const few_positions *s, int32_t group, int64_t first, int64_t count,
                         real *out) {
   for (int64_t i = first; i < first + count; i++, out += s->k)
@@ -61,7 +61,8 @@ static void gather_rows(const few_positions *s, int32_t group, int64_t first, in
            ew_place_of(i % s->positions, s->w.y_size), out);
 }
 
-/* y = finish(sums) for `channels` channels of one item, from channel `m` on; sums are as y. */
+/* Applies the epilogue to `channels` channels of one item from channel `m` on; sums have the layout
+ * of y. */
 static void finish(const few_positions *s, int64_t item, int64_t m, int64_t channels,
                    const real *sums) {
   const int64_t at = (item * s->groups * s->m + m) * s->positions;
@@ -71,7 +72,7 @@ static void finish(const few_positions *s, int64_t item, int64_t m, int64_t chan
   ew_finish_row(&f, s->y + at, sums, 0, 0, (int32_t)(channels * s->positions), 0);
 }
 
-/* Dot products of all rows, which lie in the scratch, with some channels of the group. */
+/* Dot products of all patches, which lie in the scratch, with a range of channels of the group. */
 static void dots_task(void *arg, int32_t index, int32_t thread) {
   const few_positions *s = arg;
   (void)thread;
@@ -80,11 +81,11 @@ static void dots_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t m0 = begin; m0 < end && !ew_stopping(s->context); m0 += most) {
     real sums[SUMS];
     const int32_t count = end - m0 < most ? end - m0 : most;
-    /* plane: of one item's sums */
+    /* plane: sums of one item */
     const int64_t channel = (int64_t)s->group * s->m + m0, plane = count * s->positions;
     for (int32_t j = 0, cols; j < count; j += cols) {
       const real *w = s->weights + (channel + j) * s->k;
-      cols = count - j >= 4 ? 4 : 1; /* at the edge one channel, taken four times */
+      cols = count - j >= 4 ? 4 : 1; /* at the end a single channel, used four times */
       for (int32_t i = 0, some; i < rows; i += some) {
         float out[16];
         some = ew_dots_rows(rows - i);
@@ -103,7 +104,7 @@ static void dots_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* Columns of the product are rows of patches, which lie one behind the other. */
+/* The columns of the product are rows of patches, which are contiguous. */
 static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                       int32_t nc) {
   for (int32_t j = 0; j < nc; j += NR)
@@ -111,7 +112,8 @@ static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
                     panels + (int64_t)j * kc, false);
 }
 
-/* Some items of a group: their patches, the product, and its columns as planes of y. */
+/* Some items of a group: gathers their patches, multiplies, and stores the columns as planes of y.
+ */
 static void product_task(void *arg, int32_t index, int32_t thread) {
   const few_positions *s = arg;
   const int64_t share = SCRATCH / s->threads, items = s->chunk / s->positions,
@@ -120,7 +122,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
                 rows = count * s->positions;
   real *patches = s->scratch + share * thread, *product = patches + share / 2,
        *packed = product + share / 4;
-  const int32_t most = (int32_t)(share / 4 / rows); /* channels that `product` has room for */
+  const int32_t most = (int32_t)(share / 4 / rows); /* channels that fit `product` */
   gather_rows(s, s->group, first * s->positions, rows, patches);
   for (int32_t m0 = 0; m0 < s->m && !ew_stopping(s->context); m0 += most) {
     const int32_t channels = s->m - m0 < most ? s->m - m0 : most;
@@ -168,7 +170,7 @@ bool ew_conv_few_positions(ew_context *ctx, const ew_conv_params *p, void *const
                          .beta = 1};
   if (s.positions >= NR || !s.scratch || s.k > INT32_MAX || s.weights == NULL) return false;
   if (s.rows <= FEW_ROWS && s.rows * s.k <= SCRATCH) {
-    const int64_t worth = s.rows * s.k * s.m >> 15; /* a task is worth some microseconds */
+    const int64_t worth = s.rows * s.k * s.m >> 15; /* a task takes a few microseconds */
     const int32_t tasks = worth < s.threads ? (int32_t)worth + 1 : s.threads;
     s.channels = ((s.m - 1) / tasks / 4 + 1) * 4;
     for (s.group = 0; s.group < s.groups; s.group++) {
@@ -177,7 +179,7 @@ bool ew_conv_few_positions(ew_context *ctx, const ew_conv_params *p, void *const
     }
     return true;
   }
-  /* items whose patches fit */
+  /* items whose patches fit the scratch */
   const int64_t room = SCRATCH / s.threads, items = room / 2 / s.k / s.positions;
   if (s.batch == 1 || items * s.positions < NR || s.positions * 4 > room) return false;
   const int64_t even = (s.batch - 1) / s.threads + 1;

@@ -1,17 +1,24 @@
-/* Matrix products and convolutions of bytes: y = (a - a_zero) @ (w - w_zero), summed in int32,
- * which wraps; then as it is, as float32, or quantized again.
+/* Matrix products and convolutions of bytes (MatMulInteger, QLinearMatMul, QGemm, ConvInteger,
+ * QLinearConv): y = (a - a_zero) @ (w - w_zero), summed in int32, which wraps; then stored as
+ * int32, as float32, or quantized again.
  *
- * Rows of a are the bytes that one position meets: a row of a matrix, or the channels of all taps,
- * gathered where they do not lie one behind the other. Weights are packed once, columns in panels,
- * as the inner loop reads them: in fours of k for dot products of bytes where the machine has exact
- * ones (vi_dots), else in twos for products of 16-bit integers. Either takes signed weights. With
- * w' and a' for bytes as they are multiplied (perhaps 128 more or less than they say, and so are
- * then their zero points), y = sum a'w' - a_zero (sum w' - k w_zero) - w_zero sum a'. */
+ * A row of a is what one output position reads: a row of the matrix, or the channels of all taps,
+ * gathered unless they are contiguous. Weights are packed once into panels of COLUMNS columns in
+ * the order in which the inner loop reads them: four consecutive k for byte dot products if the
+ * machine has exact ones (vi_dots), otherwise two for products of 16-bit integers. Both take signed
+ * weights.
+ *
+ * With w' and a' for bytes as multiplied (possibly shifted by 128, like their zero points):
+ *
+ *     y = sum(a'w') - a_zero (sum(w') - k w_zero) - w_zero sum(a')
+ *
+ * A task is a block of rows and columns of one item. The inner loop computes DOT_ROWS or SHORT_ROWS
+ * rows by COLUMNS columns in registers. */
 #include "gemm.h"
 #include "window.h"
 #include <string.h>
 
-/* WIDEST: of COLUMNS on any machine, in whose units packed weights are measured */
+/* WIDEST: largest COLUMNS of any machine; the size of packed weights is a multiple of it */
 enum { COLUMNS = 2 * VF, WIDEST = 32, DOT_ROWS = 6, SHORT_ROWS = 4, BLOCK = 192 };
 
 EW_INLINE int64_t up_to(int64_t x, int64_t step) { return (x + step - 1) / step; }
@@ -20,13 +27,13 @@ EW_INLINE int32_t byte_at(const uint8_t *p, int64_t i, bool is_signed) {
   return is_signed ? (int8_t)p[i] : p[i];
 }
 
-/* ---- weights ---- */
+/* ---- packing of weights ---- */
 
 typedef struct {
   const ew_pack_integer_params *p;
   const uint8_t *w;
   uint8_t *y;
-  int64_t k4, item; /* k in whole fours; bytes of a packed item */
+  int64_t k4, item; /* k rounded up to a multiple of four; bytes per packed item */
 } packing;
 
 static void pack_task(void *arg, int32_t index, int32_t thread) {
@@ -39,7 +46,7 @@ static void pack_task(void *arg, int32_t index, int32_t thread) {
                 *w = s->w + (int64_t)(index / panels) * p->item_stride + (int64_t)j * p->n_stride;
   uint8_t *item = s->y + index / panels * s->item,
           *y = item + up_to(p->n, WIDEST) * WIDEST * 4 + j * s->k4;
-  uint32_t sum[COLUMNS] = {0}; /* which wrap, as all sums here */
+  uint32_t sum[COLUMNS] = {0}; /* wraps, like all sums here */
   int64_t k = 0;
   for (int32_t tap = 0; tap < p->taps; tap++)
     for (int32_t c = 0; c < p->c; c++, k++) {
@@ -65,7 +72,7 @@ int32_t ew_k_pack_integer(ew_context *ctx, const ew_pack_integer_params *p, void
   return EW_OK;
 }
 
-/* ---- what is computed of a ---- */
+/* ---- rows of a ---- */
 
 typedef struct {
   ew_context *context;
@@ -78,9 +85,11 @@ typedef struct {
   uint8_t *y, *scratch;
   ew_finish finish;
   int64_t k, k4, w_item, rows, row_bytes, share, y_volume;
-  int32_t dots, y_zero, mc, nc, row_tasks, column_tasks; /* rows and columns of a task */
-  uint8_t flip;                                          /* what a's bytes are multiplied as */
-  int32_t shift;                                         /* how much more they are then */
+  int32_t dots, y_zero, mc, nc, row_tasks, column_tasks; /* mc, nc: rows and columns per task */
+  /* XORed into the bytes of a before multiplication */
+  uint8_t flip;
+  /* difference between a's bytes as multiplied and their values */
+  int32_t shift;
   bool direct, sums, by_index;
 } product;
 
@@ -110,7 +119,7 @@ static __attribute__((noinline)) uint8_t *put_zeros(const product *s, uint8_t *t
   return to + 2 * n;
 }
 
-/* What position `row` meets. */
+/* Gathers what position `row` reads. */
 static void gather(const product *s, const uint8_t *a, int64_t row, uint8_t *to) {
   const ew_integer_product_params *p = s->p;
   const ew_window *w = &s->w;
@@ -141,7 +150,7 @@ static void gather(const product *s, const uint8_t *a, int64_t row, uint8_t *to)
     }
 }
 
-/* Of k bytes (as they are multiplied), or shorts. */
+/* Sum of k bytes (as multiplied) or shorts. */
 static int32_t sum_of(const product *s, const uint8_t *row) {
   uint32_t sum = 0;
   if (!s->dots)
@@ -160,8 +169,9 @@ EW_INLINE vi load(bool dots, const int8_t *p) {
   return vi_load_shorts(p);
 }
 
-/* Four bytes of a row, or two shorts, meet a vector of as many of each column. `turn`: sums that
- * are kept apart, where rows alone are too few to hide what an instruction takes. */
+/* Multiplies four bytes, or two shorts, of each row with a vector of as many of each column.
+ * `turn`: number of independent sums, used if the rows alone are too few to hide instruction
+ * latency. */
 EW_INLINE void tile(int rows, int turn, bool dots, int64_t steps, const uint8_t *a, intptr_t a_row,
                     const int8_t *b, int32_t *out) {
   const int step = dots ? 4 * COLUMNS : 2 * COLUMNS;
@@ -202,7 +212,7 @@ TILE(row_of_bytes, 1, 4, true)
 TILE(tile_of_shorts, SHORT_ROWS, 1, false)
 TILE(row_of_shorts, 1, 4, false)
 
-/* ---- what becomes of the sums ---- */
+/* ---- epilogue ---- */
 
 typedef struct {
   int32_t offset[COLUMNS], zero[COLUMNS];
@@ -216,7 +226,7 @@ static void columns_of(const product *s, int64_t item, int32_t j, int64_t row, c
       (uint32_t)((s->a_zero ? byte_at(s->a_zero, p->a_zeros > 1 ? row : 0, p->a_type == EW_I8)
                             : 0) +
                  s->shift);
-  /* the usual panel, in vectors: of few rows this is much of the work */
+  /* the common panel in vectors: with few rows this is a large part of the work */
   if (j + COLUMNS <= p->n && p->b_zeros <= 1 && s->factor && !s->bias) {
     const int32_t zero = (s->b_zero ? byte_at(s->b_zero, 0, p->b_type == EW_I8) : 0) -
                          (p->b_type == EW_I8 ? 0 : 128);
@@ -246,7 +256,7 @@ static void columns_of(const product *s, int64_t item, int32_t j, int64_t row, c
   }
 }
 
-/* `rows` rows of sums, into rows of `cols` numbers. */
+/* Writes `rows` rows of sums as rows of `cols` results. */
 static __attribute__((noinline)) void finish(const product *s, const int32_t *sums,
                                              const columns *c, const int32_t *row_sum, int32_t rows,
                                              uint8_t *y, int32_t cols) {
@@ -304,7 +314,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
     columns c;
     columns_of(s, item, j, first, &c);
     for (int64_t i = 0; i < mc;) {
-      /* some rows again, rather than each of the last ones alone */
+      /* computes some rows again rather than the last ones one by one */
       if (mc >= height && mc - i < height && mc - i >= height / 2) i = mc - height;
       int32_t rows = mc - i >= height ? height : 1;
       (s->dots    ? rows > 1 ? tile_of_bytes : row_of_bytes
@@ -368,7 +378,7 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
   if (s.dots == EW_SIGNED_DOTS && !is_signed) s.flip = 128, s.shift = -128;
   s.row_bytes = s.dots ? s.k4 : 2 * s.k4;
   s.sums = p->b_type == EW_U8 || operand[EW_INTEGER_PRODUCT_B_ZERO];
-  if (s.sums) { /* not where all of them are what they would be without */
+  if (s.sums) { /* unless all corrections are zero */
     const uint8_t *zero = operand[EW_INTEGER_PRODUCT_B_ZERO], none = p->b_type == EW_I8 ? 0 : 128;
     int64_t count = p->b_zeros > 1 ? (int64_t)(p->items - 1) * p->column_item + p->n : 1, i = 0;
     while (zero && i < count && zero[i] == none) i++;
@@ -387,14 +397,14 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
   s.mc = (int32_t)mc, s.row_tasks = (int32_t)up_to(s.rows, mc);
   const int64_t columns = up_to(p->n, COLUMNS);
   const double work = (double)s.k * (double)s.rows * p->items * p->n;
-  /* few rows: columns are shared */
+  /* few rows: divide the columns as well */
   int64_t split =
       threads > 1 ? less(up_to(2 * threads, (int64_t)s.row_tasks * p->items), columns) : 1;
   if (split > 1 && work / 262144 < (double)split) split = (int64_t)(work / 262144) + 1;
   s.nc = (int32_t)up_to(columns, split) * COLUMNS,
   s.column_tasks = (int32_t)up_to(columns, s.nc / COLUMNS);
   int64_t tasks = (int64_t)s.row_tasks * p->items * s.column_tasks;
-  /* long rows and many threads: scratch is not enough for all of them */
+  /* long rows and many threads: the scratch does not suffice for all threads */
   if (!s.direct && shares < threads && tasks > shares) {
     for (int64_t i = 0; i < tasks && !ew_stopping(ctx); i++) product_task(&s, (int32_t)i, 0);
     return EW_OK;

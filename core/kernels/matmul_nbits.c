@@ -1,9 +1,19 @@
-/* y = a @ dequantized b, b of 2, 4 or 8 bits in blocks with a scale each. */
+/* MatMulNBits and MatMulBnb4: y = a @ dequantized b, where b has 2, 4 or 8 bits per weight in
+ * blocks along k, with a scale (and optionally a zero point) per block.
+ *
+ * Three ways, by the number of rows of a:
+ *
+ * - few rows: activations are quantized to integer digits and multiplied with the packed weights by
+ *   integer dot products (see "few rows" below);
+ * - many rows at accuracy_level 4: rows of a and panels of b as bytes (see "many rows in bytes");
+ * - otherwise b is dequantized into panels of the blocked product (gemm.h).
+ *
+ * A task is a range of columns of y. All inner loops are vectorized. */
 #include "each.h"
 #include "gemm.h"
 
-/* What fields stand for: themselves, or bitsandbytes' code books as in onnxruntime's MatMulBnb4,
- * fp4 and nf4. */
+/* Values of the 4-bit fields: the fields themselves, or the code books of bitsandbytes (fp4 and
+ * nf4, as in onnxruntime's MatMulBnb4). */
 static const real codes[3][16] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
     {0.0f, 5.208333333e-03f, 0.66666667f, 1.0f, 0.33333333f, 0.5f, 0.16666667f, 0.25f, -0.0f,
@@ -17,10 +27,10 @@ typedef struct {
   const ew_matmul_nbits_params *p;
   const uint8_t *b, *zeros;
   const void *scales;
-  int32_t blocks, block_bytes; /* of a row of b; format 0 */
+  int32_t blocks, block_bytes; /* blocks and bytes per block of a row of b; format 0 */
 } nbits;
 
-/* Asked once for a row: EW_USES is a call. */
+/* Evaluate once per row: EW_USES is a function call. */
 EW_INLINE bool half_scales_of(const nbits *w) {
   return EW_USES(NBITS_SCALES, EW_F16) && w->p->scale_type == EW_F16;
 }
@@ -37,7 +47,7 @@ EW_INLINE float zero_at(const nbits *w, int32_t row, int32_t block) {
   return (float)(w->zeros[row * row_bytes + bit / 8] >> bit % 8 & ((1 << p->bits) - 1));
 }
 
-/* The next 16 fields of b, which start with a byte, in order. */
+/* The next 16 fields of b in order, starting at a byte boundary. */
 EW_INLINE u8x16 fields_of(const uint8_t *b, int bits, bool high_first) {
   if (bits == 2) {
     typedef uint8_t u8x4_m __attribute__((vector_size(4), aligned(1), may_alias));
@@ -48,8 +58,8 @@ EW_INLINE u8x16 fields_of(const uint8_t *b, int bits, bool high_first) {
   return (u8x16)((v >> (high_first ? 4 : 0) | v << (high_first ? 8 : 4)) & 0x0f0f);
 }
 
-/* 16 floats of a table of 16, whose bytes are looked up one after the other: plane[i] has all bytes
- * i. */
+/* Splits a table of 16 floats into four byte tables: plane[i] holds byte i of each float. A float
+ * is looked up by its four bytes. */
 EW_INLINE void planes_of(const real *table, f32x4 plane[4]) {
   for (int i = 0; i < 4; i++) {
     const u8x16 v = *(const u8x16_m *)(table + 4 * i);
@@ -73,7 +83,7 @@ EW_INLINE void look_up(const f32x4 plane[4], u8x16 at, f32x4 out[4]) {
   out[3] = (f32x4)__builtin_shufflevector(high[0], high[1], 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
-/* Weights [k0, k0 + count) of row `row`. */
+/* Dequantizes weights [k0, k0 + count) of row `row`. */
 static __attribute__((noinline)) void dequantize(const nbits *w, int32_t row, int32_t k0,
                                                  int32_t count, real *out) {
   const ew_matmul_nbits_params *p = w->p;
@@ -83,8 +93,8 @@ static __attribute__((noinline)) void dequantize(const nbits *w, int32_t row, in
   const real *code = codes[books ? p->format : 0];
   f32x4 plane[4];
   planes_of(code, plane);
-  /* The flattened array of MatMulBnb4 lets blocks run over the ends of rows; the high field of a
-   * byte comes first there. */
+  /* MatMulBnb4 stores a flat array, in which blocks may cross the ends of rows, and the high field
+   * of a byte comes first. */
   int64_t at = books ? (int64_t)row * p->k + k0 : k0, block = at / p->block;
   int32_t left = p->block - (int32_t)(at % p->block);
   if (!books) at = p->block - left;
@@ -115,8 +125,8 @@ static __attribute__((noinline)) void dequantize(const nbits *w, int32_t row, in
   }
 }
 
-/* 16 bytes of each of four columns: the 4-bit fields at either end, each vector with four of k of
- * every column. */
+/* Transposes 16 bytes of each of four columns and splits them into 4-bit fields: each result vector
+ * holds four consecutive k of all four columns. */
 EW_INLINE void turn_fields(const u8x16 column[4], f32x4 low[4], f32x4 high[4]) {
   for (int i = 0; i < 4; i++) {
     const u8x16 even = column[i] & 15, odd = (u8x16)((u16x8)column[i] >> 4) & 15;
@@ -129,7 +139,7 @@ EW_INLINE void turn_fields(const u8x16 column[4], f32x4 low[4], f32x4 high[4]) {
       f32x4_transpose(&high[0], &high[1], &high[2], &high[3]);
 }
 
-/* 4 rows of four columns as floats, NR apart. */
+/* Writes 4 rows of four columns as floats, NR apart. */
 EW_INLINE void put_fields(f32x4 fields, f32x4 zero, f32x4 scale, real *panel) {
   typedef uint8_t u8x4 __attribute__((vector_size(4)));
   const u8x16 v = (u8x16)fields, t = __builtin_shufflevector(v, v, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6,
@@ -142,7 +152,8 @@ EW_INLINE void put_fields(f32x4 fields, f32x4 zero, f32x4 scale, real *panel) {
         (__builtin_convertvector(__builtin_convertvector(row[i], i32x4), f32x4) - zero) * scale;
 }
 
-/* Columns of 4 or 8 bits as a panel, where k0, kc and the block are whole runs of 16 bytes. */
+/* Packs columns of 4 or 8 bits into a panel; k0, kc and the block size are multiples of 16 bytes of
+ * fields. */
 static void pack_fields(const nbits *w, real *panel, int32_t k0, int32_t kc, int32_t j0,
                         int32_t cols) {
   const ew_matmul_nbits_params *p = w->p;
@@ -196,8 +207,8 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
   }
 }
 
-/* The same of b transposed: its rows are what is summed over, and lie in panels as they are
- * stored. */
+/* Packs panels of the transposed b: its rows run along the summation, so fields are stored in panel
+ * order. */
 static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                       int32_t nc) {
   for (int32_t p = 0; p < kc; p++)
@@ -214,38 +225,44 @@ static void pack_rows(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
 
 /* ---- few rows ----
  *
- * Weights are read 16 bytes at a time, a group: four lanes of 32 bits. A span is a block, or with 2
- * bits the two blocks that a group may have: each of these has lanes of its own. The product is one
- * of integers: part of a span of a becomes integers times a scale for each block, which are written
- * in digits of 8 or 16 bits, whatever dot products are of; each digit meets the weights in dot
- * products. One digit is what accuracy_level 4 allows, of 8 bits in either case. Three of 8 or two
- * of 16 bits are as good as float32: a part's largest number is then 2^22, so that rounding takes
- * no more from any of them than a float's rounding takes from the largest; sums are exact. Parts
- * have one group then, so that they stay below 2^31 (for which bytes have to make do with 2^21).
+ * Weights are read in groups of 16 bytes, as four lanes of 32 bits. A span is one block or, with 2
+ * bits, the two blocks that a group may contain, each of which has lanes of its own. Within a span,
+ * a is processed in parts of one or more groups.
  *
- * A unit is a byte or 16 bits of a group, as a digit is; its fields meet one plane of a each: all
- * lowest fields of a group, then all next ones, ... With q - zero the zero point is a sum over a.
- * Dot products of bytes want at most seven bits on one side: a byte is taken as q - 128, and digits
- * of a apart as those above and below zero. A prepared part: -(2^(bits-1)) times a's sums in the
- * lanes, where that is the zero point; the scale of a lane's block; then digits, the highest first.
- * Behind the last part are the sums of a's blocks, where there are zero points. */
+ * Activations are quantized per block and part, and split into 8- or 16-bit digits (the operand
+ * size of the dot-product instruction); the product is a sum of integer dot products of digits and
+ * weights. accuracy_level 4 permits one digit, of 8 bits in either case. Otherwise three 8-bit or
+ * two 16-bit digits are as precise as float32: the largest element of a part is scaled to 2^22, so
+ * rounding loses no more of any element than rounding to float32 loses of the largest, and the sums
+ * are exact. Such parts have one group, which keeps sums below 2^31 (8-bit weights are limited to
+ * 2^21 for the same reason).
+ *
+ * A unit is one byte or 16 bits of a group, the size of a digit. The fields of a unit are
+ * multiplied with separate planes of a: plane 0 belongs to the lowest fields of a group, plane 1 to
+ * the next ones, and so on. The zero points, from sum(a (q - zero)) = sum(a q) - zero sum(a), need
+ * only the sums of a. Byte dot products allow at most seven bits on one side: an 8-bit weight is
+ * used as q - 128, and the positive and negative digits of a are kept apart.
+ *
+ * Layout of a prepared part: -(2^(bits-1)) times the sums of a, one per lane, if that is the zero
+ * point; the scale of each lane's block; then the digits, highest first. After the last part, if b
+ * has zero points, come the sums of a's blocks. */
 
 enum { FEW = 8, CHUNK = 512, COLS = 4, LONGEST = 65536 };
 
 typedef struct few_rows {
   const nbits *w;
   const ew_gemm_job *g;
-  /* out[m][COLS] = a times rows `row` and the next ones of b */
+  /* out[m][COLS] = a times COLS rows of b from `row` on */
   void (*rows)(const struct few_rows *, int32_t row, float *out);
   real *ready;                 /* a, prepared */
-  int32_t cols;                /* of a task */
-  int32_t spans, groups, each; /* of a row; groups and blocks of a span */
-  int32_t row, sums;           /* floats of a prepared row; where its sums of blocks are */
-  bool symmetric;              /* zero is 2^(bits-1) */
+  int32_t cols;                /* columns of y per task */
+  int32_t spans, groups, each; /* spans per row; groups and blocks per span */
+  int32_t row, sums;           /* floats per prepared row; offset of its block sums */
+  bool symmetric;              /* all zero points are 2^(bits-1) */
 } few_rows;
 
 EW_INLINE bool signs_apart(int bits, bool shorts) { return bits == 8 && !shorts; }
-/* Floats of a part. */
+/* Size of a part in floats. */
 EW_INLINE int32_t part_of(int32_t groups, int bits, int digits, bool shorts) {
   return 8 + groups * digits * (32 / bits) * (shorts ? 2 : 1) * (signs_apart(bits, shorts) ? 2 : 1);
 }
@@ -258,7 +275,7 @@ EW_INLINE f32x4 f32x4_fma(f32x4 a, f32x4 b, f32x4 acc) {
 #endif
 }
 
-/* The sums of lanes that are of one block, or the largest of them, in each of these. */
+/* Sum, or maximum, over the lanes of each block, in all lanes of the block. */
 EW_INLINE f32x4 sum_of_block(f32x4 v, int32_t each) {
   v += __builtin_shufflevector(v, v, 1, 0, 3, 2);
   return each == 1 ? v + __builtin_shufflevector(v, v, 2, 3, 0, 1) : v;
@@ -268,20 +285,20 @@ EW_INLINE f32x4 most_of_block(f32x4 v, int32_t each) {
   return each == 1 ? f32x4_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1)) : v;
 }
 
-/* A group of a, of `width`, of which `left` are there: zeros behind them. */
+/* A group of a of `width` elements; if only `left` exist, a copy padded with zeros. */
 EW_INLINE const real *group_of(const real *a, int32_t left, int width, real *end) {
   if (left >= width) return a;
   EW_PLAIN_FOR (int i = 0; i < width; i++) end[i] = i < left ? a[i] : 0;
   return end;
 }
 
-/* Blocks whose largest number is below this, but not 0, are too small for digits: 2^22 / largest,
- * or the product of both scales, could leave the normal numbers. Such products are computed in
+/* Blocks whose largest magnitude is below this but not 0 are too small for digits: 2^22 / largest,
+ * or the product of the two scales, might not be a normal float. Their products are computed in
  * floats. */
 static const float TINY = 0x1p-80f;
 
-/* False: a block is too small. Infinities and NaNs give any digits, whose sums wrap: their scale is
- * NaN. */
+/* Returns false if a block is too small. Infinities and NaNs give arbitrary digits with wrapping
+ * sums; their scale is NaN, and so is the result. */
 EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits,
                               bool shorts) {
   const int planes = 8 / bits, width = planes * 16;
@@ -320,7 +337,7 @@ EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int
     *(f32x4_m *)(ready + 4) = scale;
     for (int32_t g = 0; g < groups; g++, from += width) {
       const real *x = group_of(a + from, k - from, width, end);
-      i32x4 t[4][4]; /* of a plane of bytes and a lane */
+      i32x4 t[4][4]; /* [plane of bytes][lane] */
       EW_PLAIN_FOR (int v = 0; v < 4; v++, x += 4 * planes) {
         f32x4 y[4] = {0};
         for (int j = 0; j < planes; j++) y[j] = *(const f32x4_m *)(x + 4 * j);
@@ -330,7 +347,7 @@ EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int
           y[1] = __builtin_shufflevector(y[0], y[1], 1, 3, 5, 7), y[0] = even;
         }
         u32x4 total = {0};
-        /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+        /* adding 1.5 * 2^23 leaves the rounded number in the low bits */
         for (int j = 0; j < planes; j++)
           t[j][v] = (i32x4)((u32x4)(y[j] * inverse[v] + rounder) - (u32x4)rounder),
           total += (u32x4)t[j][v];
@@ -379,7 +396,7 @@ EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int
   return !(too_small[0] | too_small[1] | too_small[2] | too_small[3]);
 }
 
-/* What the zero points of a row of b, less `base`, add; of_a: sums of a's blocks. */
+/* Contribution of the zero points of a row of b, minus `base`; of_a: block sums of a. */
 static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a, int32_t row,
                                                 float base) {
   const bool half_scales = half_scales_of(w);
@@ -393,7 +410,7 @@ static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a
   f32x4 sum = {0};
   float rest = 0;
   int32_t i = 0;
-  /* four zero points as they come, in a lane each */
+  /* four consecutive zero points, one per lane */
   EW_PLAIN_FOR (; p->zero_type == EW_U8 && !half_scales && i + 4 <= blocks; i += 4, z += bits / 2) {
     const uint32_t four = bits == 2   ? *z
                           : bits == 4 ? *(const half *)z
@@ -409,7 +426,7 @@ static __attribute__((noinline)) float of_zeros(const nbits *w, const real *of_a
 EW_INLINE f32x4 scale_in_lanes(const nbits *w, int64_t at, bool half) {
   return half ? scale_at(w, at, true) - (f32x4){0} : f32x4_load_splat((const real *)w->scales + at);
 }
-/* In each lane its block's scale; at: the first of the span. */
+/* The scale of each lane's block; at: index of the first scale of the span. */
 EW_INLINE f32x4 scales_of(const nbits *w, int64_t at, int32_t each, bool half) {
   const f32x4 first = scale_in_lanes(w, at, half);
   return each == 1
@@ -452,12 +469,12 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
               below[r] = i32x4_dot_bytes(q, *(const u8x16_m *)(a + 4), below[r]);
             } else
               for (int d = 0; d < digits; d++) {
-                /* sums of digits that are none, of infinities and NaNs, wrap */
+                /* the sums wrap for infinities and NaNs, whose digits are arbitrary */
                 if (d) x[r] = (i32x4)((u32x4)x[r] << unit);
                 for (int j = 0; j < planes; j++) {
                   const real *y = a + (d * planes + j) * 4;
-                  /* there is no shift of bytes on x86: what comes in from the byte above is
-                   * masked out */
+                  /* x86 cannot shift bytes: shift 16-bit units and mask out the bits of the upper
+                   * byte */
                   const u16x8 u = (u16x8)v >> (bits * j);
                   if (shorts)
                     x[r] = i32x4_dot_shorts(
@@ -472,7 +489,7 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
         for (int r = 0; r < COLS; r++) {
           if (apart) x[r] = (i32x4)((u32x4)x[r] - (u32x4)below[r]);
           if (digits > 1) x[r] = (i32x4)((u32x4)x[r] + (u32x4)start);
-          /* as late as can be: there are few registers */
+          /* loaded as late as possible, because registers are scarce */
           if (digits == 1) scale[r] = scales_of(w, at + r * w->blocks, each, half);
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
@@ -486,7 +503,8 @@ EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits,
   }
 }
 
-/* Bytes have eight bits on one side and so, at accuracy_level 0, only dot products of 16 bits. */
+/* 8-bit weights use all eight bits, so at accuracy_level 0 only 16-bit dot products are possible.
+ */
 EW_INLINE bool in_shorts(int bits, bool rounded) {
   return !EW_BYTE_DOTS || (bits == 8 && !rounded);
 }
@@ -511,8 +529,8 @@ FEW_ROWS(4)
 FEW_ROWS(8)
 #undef FEW_ROWS
 
-/* Code books: what is looked up meets a at once, as floats. That is most of the work, which several
- * rows of a had better share. */
+/* Code books: the looked-up weights are multiplied with a as floats. The lookup is most of the work
+ * and is shared by several rows of a. */
 static __attribute__((noinline)) void rows_codes(const few_rows *f, int32_t row, float *out) {
   const nbits *w = f->w;
   const ew_matmul_nbits_params *p = w->p;
@@ -544,7 +562,7 @@ static void group_task(void *arg, int32_t index, int32_t thread) {
   int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
   for (int32_t j = begin; j < end; j += COLS) {
     float out[FEW * COLS];
-    /* at the edge rows before once more */
+    /* at the end, some rows are computed again */
     int32_t first = j + COLS <= g->n ? j : g->n - COLS, cols = end - j < COLS ? end - j : COLS;
     f->rows(f, first, out);
     for (int32_t i = 0; i < g->m; i++)
@@ -553,7 +571,8 @@ static void group_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* What fits no group: four rows of b become floats, a piece at a time. */
+/* For shapes that do not fill groups: four rows of b are dequantized to floats, a piece at a time.
+ */
 static void dequantize_task(void *arg, int32_t index, int32_t thread) {
   const few_rows *f = arg;
   const ew_gemm_job *g = f->g;
@@ -620,7 +639,7 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
     if (p->format && p->m == 1 && p->n >= COLS && p->block % 16 == 0 && p->k % p->block == 0)
       task = group_task, f.rows = rows_codes;
   }
-  /* A task is worth some 5 microseconds. */
+  /* A task takes about 5 microseconds. */
   const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14
                                                         : rounded               ? 16
                                                                                 : 15);
@@ -632,9 +651,11 @@ static void few_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, 
 
 /* ---- many rows in bytes: accuracy_level 4, 4 bits ----
  *
- * Blocks of a are rounded to bytes with a scale each, weights unpacked to bytes, NR columns in a
- * panel, four of k beside each other; the sum over a block is an integer: y = sum over blocks of
- * a's scale * b's scale * (sum of a b - zero * sum of a). */
+ * Blocks of a are rounded to bytes with a scale each; weights are unpacked to bytes, NR columns per
+ * panel, four consecutive k together. The sum over a block is an integer:
+ *
+ *     y = sum over blocks of a_scale * b_scale * (sum(a b) - zero * sum(a))
+ */
 
 enum { BYTE_ROWS = 4 };
 
@@ -642,13 +663,13 @@ typedef struct {
   ew_context *context;
   const nbits *w;
   const ew_gemm_job *g;
-  /* rows of a: of each block its scale, -8 sum, -sum (times scale), nothing, then bytes */
+  /* rows of a, per block: scale, -8 sum, -sum (both times the scale), unused, then the bytes */
   real *ready;
-  /* of each thread a panel: of each block NR scales, NR zero points times scales, then bytes */
+  /* one panel per thread, per block: NR scales, NR zero points times scales, then the bytes */
   real *panels;
-  int32_t row, panel, cols; /* floats of these; columns of a task */
-  int32_t from, rows;       /* rows of a that are ready */
-  bool too_small;           /* one of them has a block below TINY */
+  int32_t row, panel, cols; /* floats per row and per panel of these; columns of y per task */
+  int32_t from, rows;       /* range of the rows of a that are prepared */
+  bool too_small;           /* a row has a block below TINY */
 } many_rows;
 
 static void ready_task(void *arg, int32_t index, int32_t thread) {
@@ -666,23 +687,23 @@ static void ready_task(void *arg, int32_t index, int32_t thread) {
       most = vf_max(most, vf_max(x, -x)), sum += x;
     }
     const float largest = vf_highest(most), inverse = largest > 0 ? 127 / largest : 0;
-    /* adding 1.5 * 2^23 leaves the rounded number in the lowest bits */
+    /* adding 1.5 * 2^23 leaves the rounded number in the low bits */
     for (int32_t i = 0; i < block; i += 2 * VF) {
       vi x = (vi)((vu)(vf_load(a + i) * inverse + rounder) - (vu)rounder),
          y = (vi)((vu)(vf_load(a + i + VF) * inverse + rounder) - (vu)rounder);
       sums += (vu)x + (vu)y;
       vi_store_bytes((uint8_t *)(ready + 4) + i, x, y);
     }
-    uint32_t whole = 0; /* wraps where there are infinities or NaNs, whose scale is NaN */
+    uint32_t whole = 0; /* wraps for infinities and NaNs, whose scale is NaN */
     for (int i = 0; i < VF; i++) whole += sums[i];
     if (largest > 0 && largest < TINY) __atomic_store_n(&f->too_small, true, __ATOMIC_RELAXED);
-    ready[0] = largest / 127 + 0 * vf_sum(sum); /* infinities and NaNs come out as NaN */
+    ready[0] = largest / 127 + 0 * vf_sum(sum); /* NaN for infinities and NaNs */
     *(int_m *)(ready + 1) = (int32_t)(0u - 8u * whole);
     ready[2] = -(float)(int32_t)whole * ready[0];
   }
 }
 
-/* Columns j .. j + NR - 1. */
+/* Unpacks columns j .. j + NR - 1. */
 static void unpack_panel(const many_rows *f, int32_t j, real *panel) {
   const nbits *w = f->w;
   const bool half = half_scales_of(w);
@@ -752,7 +773,7 @@ static void many_task(void *arg, int32_t index, int32_t thread) {
     unpack_panel(f, j, panel);
     for (int32_t i = 0; i < f->rows; i += BYTE_ROWS) {
       float t[BYTE_ROWS * NR];
-      /* at the edge rows before once more */
+      /* at the end, some rows are computed again */
       const int32_t first = i + BYTE_ROWS <= f->rows ? i : f->rows - BYTE_ROWS;
       byte_tile(f->w->blocks, f->w->p->block, f->ready + (int64_t)first * f->row, f->row, panel,
                 f->w->zeros != NULL, t);
@@ -763,7 +784,7 @@ static void many_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* Rows that it has computed, from the first on: fewer than all where this is not the way. */
+/* Returns the number of leading rows computed; fewer than all where this method does not apply. */
 static int32_t many_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job *g, real *scratch) {
   const ew_matmul_nbits_params *p = w->p;
   const int32_t threads = ew_parallel_width(ctx);
@@ -785,7 +806,7 @@ static int32_t many_rows_run(ew_context *ctx, const nbits *w, const ew_gemm_job 
                  .cols = threads > 1 ? share : p->n};
   for (f.from = 0; f.from < p->m; f.from += f.rows) {
     const int64_t left = p->m - f.from;
-    /* never fewer than a tile */
+    /* at least one tile */
     f.rows = (int32_t)(left <= rows ? left : left < rows + FEW ? rows - FEW : rows);
     ew_parallel(ctx, f.rows, ready_task, &f);
     if (f.too_small) break;

@@ -1,21 +1,23 @@
-/* LSTM, GRU and RNN, and their gradients: the walk over the steps. What does not depend on the step
- * before, x W^T + bias, is one product for all steps and comes as x; what does, h R^T, is dot
- * products here.
+/* LSTM, GRU and RNN, and their gradients: the loop over time steps.
  *
- * Rows of the batch have nothing to do with each other, so threads share them out and walk alone.
- * Where there are fewer rows than threads and steps are large, the threads share out the hidden
- * units of each step instead. */
+ * The part that does not depend on the previous step, x W^T + bias, is computed as one product for
+ * all steps and is passed as x; the recurrent part, h R^T, is computed here by dot products. Rows
+ * of the batch are independent, so each thread runs all steps of some rows. With fewer rows than
+ * threads and large steps, the threads divide the hidden units of each step instead. Dot products
+ * and activations are vectorized. */
 #include "../vector_math.h"
 #include "each.h"
 #include "gemm.h"
 #include <string.h>
 
-#define SMALL __attribute__((noinline)) /* called with rows of numbers: once is enough code */
+/* called for rows of many elements: one copy of the code suffices */
+#define SMALL __attribute__((noinline))
 
-/* gates of a cell; numbers of an activation: kind, a, b, shift, low, high */
+/* Number of gates of a cell; NUMBERS: floats per activation (kind, a, b, shift, low, high). */
 enum { GRU = 3, LSTM = 4, NUMBERS = 6 };
 
-/* f(x) within [low, high]: bounds of f's own, or what is left of clipping x, since all f rise. */
+/* f(x) clamped to [low, high]: the bounds of f itself, or those that result from clipping x, since
+ * every f is increasing. */
 static void activate_vectors(const void *job, int32_t n, const void *const *in, void *out) {
   const real *f = job, *x = in[0];
   const float kind = f[0], a = f[1], b = f[2], shift = f[3], low = f[4], high = f[5];
@@ -31,7 +33,7 @@ static void activate(const real *f, real *x, int32_t n) {
   ew_whole_vectors(activate_vectors, f, n, 1, (const void *[]){x}, x);
 }
 
-/* d *= f'(x), as y = f(x) tells it; 0 at the bounds. */
+/* d *= f'(x), computed from y = f(x); 0 at the bounds. */
 static SMALL void derive(const real *f, const real *y, real *d, int32_t n) {
   float a = f[1], b = f[2], low = f[4], high = f[5];
   if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
@@ -50,7 +52,7 @@ static SMALL void derive(const real *f, const real *y, real *d, int32_t n) {
   }
 }
 
-/* y = a, or zeros; y += a * b, where there is an a */
+/* set: y = a, or zeros if a is NULL; add: y += a * b, unless a is NULL */
 static SMALL void set(real *y, const real *a, int32_t n) {
   if (a)
     memmove(y, a, (size_t)n * 4);
@@ -67,7 +69,7 @@ static SMALL void add_product(real *y, const real *a, const real *b, int32_t n) 
 static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row,
                            const real *b, int64_t b_column, real *y, int64_t y_row) {
   for (int32_t j = 0, n; j < columns; j += n) {
-    n = columns - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
+    n = columns - j >= 4 ? 4 : 1; /* at the end a single column, used four times */
     for (int32_t i = 0, m; i < rows; i += m) {
       float out[16];
       m = ew_dots_rows(rows - i);
@@ -78,12 +80,12 @@ static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real 
   }
 }
 
-/* Weights that are the same in every run lie in panels of PANEL columns [k][PANEL]: read in order,
- * they keep up with memory. */
+/* Constant weights are packed into panels of PANEL columns [k][PANEL]: read in order, they arrive
+ * at memory bandwidth. */
 enum { PANEL = 32, GROUP = 4 };
 
-/* y[i][j] += a[i] . column j, for `rows` rows and `width` vectors of columns. `turn`: sums that are
- * kept apart, where rows are too few to hide what a multiplication takes. */
+/* y[i][j] += a[i] . column j, for `rows` rows and `width` vectors of columns. `turn`: number of
+ * independent sums, used if the rows are too few to hide the latency of multiplications. */
 EW_INLINE void panel_part(int rows, int width, int turn, int32_t k, const real *a, int64_t a_row,
                           const real *b, real *y, int64_t y_row) {
   vf s[8];
@@ -111,7 +113,7 @@ static SMALL void panel_of_group(int32_t k, const real *a, int64_t a_row, const 
   panel_part(GROUP, 2, 1, k, a, a_row, b, y, y_row);
 }
 
-/* As add_dots, for whole panels. */
+/* The same as add_dots, for whole panels. */
 static SMALL void add_panels(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row,
                              const real *b, real *y, int64_t y_row) {
   for (int32_t j = 0; j < columns; j += PANEL, b += (int64_t)PANEL * k) {
@@ -123,8 +125,8 @@ static SMALL void add_panels(int32_t rows, int32_t columns, int32_t k, const rea
   }
 }
 
-/* What of the work a task does: pieces index, index + tasks, ... of directions x chunks of rows (or
- * of hidden units). */
+/* The work of a task: pieces index, index + tasks, ... of directions x blocks of rows (or of hidden
+ * units). */
 typedef struct {
   int32_t tasks, pieces, size;
 } split;
@@ -147,15 +149,14 @@ typedef struct {
   const m_i32 *lengths;
   real *y, *h, *c, *g, *cells;
   split split;
-  int32_t step, phase; /* of all tasks, where they share out hidden units */
-  /* products of h that were computed before: rows of all gates of one direction; else NULL */
+  int32_t step, phase; /* current step and phase of all tasks, if they divide the hidden units */
+  /* precomputed products of h: rows of all gates of one direction; otherwise NULL */
   const real *sums;
-  int32_t direction; /* theirs */
+  int32_t direction; /* direction of `sums` */
 } forward;
 
-/* Step t in direction d of rows from..to-1, hidden units j..j+n-1. What reads h of all units is in
- * phase 0; GRU's gate that reads r * h of all units in phase 1; h takes its new value in phase
- * 2. */
+/* Step t in direction d for rows from..to-1 and hidden units j..j+n-1. Phase 0 reads h of all
+ * units; phase 1 computes GRU's gate that reads r * h of all units; phase 2 writes the new h. */
 static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from,
                                int32_t to, int32_t j, int32_t n) {
   const ew_recurrent_params *p = w->p;
@@ -164,10 +165,11 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
              *peep = w->peepholes ? w->peepholes + d * 3 * hidden + j : NULL;
   real *h = w->h + (int64_t)d * p->b * hidden, *c = w->c + (int64_t)d * p->b * hidden,
        *g = w->g + t * (int64_t)p->g_t + d * (gates + p->lbr) * hidden + j;
-  bool late = gates == GRU && !p->lbr; /* r * h, not h, meets the last gate's weights */
+  /* the last gate's weights are multiplied with r * h, not h */
+  bool late = gates == GRU && !p->lbr;
   if (phase < 2) {
     for (int64_t k = phase ? 2 : 0; k < (late && !phase ? 2 : gates); k++) {
-      bool apart = p->lbr && k == 2; /* its product is kept apart from its x */
+      bool apart = p->lbr && k == 2; /* its product is kept separate from its x */
       for (int64_t i = from; i < to; i++) {
         const real *x = w->x + t * (int64_t)p->x_t + i * p->x_b + (d * gates + k) * hidden + j;
         set(g + i * g_row + k * hidden, x, n);
@@ -292,7 +294,7 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
     ew_parallel(ctx, w.split.tasks, rows_task, &w);
     return EW_OK;
   }
-  /* work is large, so h is */
+  /* enough work implies a large h */
   int32_t unit = p->panels ? PANEL : 4, share = ((p->h * p->d - 1) / width + unit) & -unit;
   w.split = (split){0, p->d * ((p->h - 1) / share + 1), share};
   for (w.step = 0; w.step < p->t && !ew_stopping(ctx); w.step++)
@@ -305,7 +307,7 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
   return EW_OK;
 }
 
-/* ---- forward, of bytes ---- */
+/* ---- forward, with quantized weights ---- */
 
 static void bytes_task(void *arg, int32_t index, int32_t thread) {
   const forward *w = arg;
@@ -401,9 +403,9 @@ typedef struct {
   split split;
 } backward;
 
-/* One step back for one row: from dh and dc behind the step, gradients of what the gates'
- * activations were given, and dh and dc before it as far as they don't come through products.
- * `before`: of h and c before the step; NULL where they were zero. */
+/* One step back for one row: from dh and dc after the step, computes the gradients with respect to
+ * the gates' pre-activations, and the parts of dh and dc before the step that do not come through
+ * matrix products. `before`: values before the step; NULL if they were zero. */
 static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, const real *peep,
                            const real *g, const real *y, const real *cell, const real *h_before,
                            const real *c_before, real *dx, real *dh, real *dc) {
@@ -433,7 +435,7 @@ static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, con
     EW_EACH
     for (j = 0; j < n; j++) dc[j] *= g2[j], dh[j] = 0;
     if (peep) add_product(dc, peep, d0, n), add_product(dc, peep + 2 * hidden, d2, n);
-    /* z, r, h; dc is what meets the last gate's weights, or comes from them */
+    /* z, r, h; dc is the gradient at the product of the last gate's weights */
   } else if (p->gates == GRU) {
     EW_EACH
     for (j = 0; j < n; j++)
@@ -463,7 +465,7 @@ static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
   for (int32_t s = p->t - 1; s >= 0 && !ew_stopping(w->context); s--) {
     int32_t t = time_of(p->t, p->reverse, d, s), back = d || p->reverse ? 1 : -1;
     real *dx = w->dx + (int64_t)t * p->b * dx_row + d * gates * hidden;
-    /* the second: GRU's r, whose gradient comes through the last gate's weights */
+    /* pass 1: GRU's r, whose gradient comes through the last gate's weights */
     for (int pass = 0; pass < 2; pass++) {
       for (int64_t i = from; i < to; i++) {
         int32_t length = w->lengths ? w->lengths[i] : p->t;
