@@ -1,4 +1,4 @@
-"""core/sampling.c against transformers' LogitsProcessor classes, in the order and with the
+"""core/sampling against transformers' LogitsProcessor classes, in the order and with the
 arguments that generate() gives them.
 """
 
@@ -364,7 +364,7 @@ def test_layout_is_what_the_compiler_makes(engine, tmp_path):
 
     from .conftest import ROOT
 
-    lines = ['#include "sampling.h"', "#include <stddef.h>"]
+    lines = ['#include "sampling/sampling.h"', "#include <stddef.h>"]
     for name, members in STRUCTS.items():
         lines.append(f'_Static_assert(sizeof({name}) == {size(name)}, "{name}");')
         lines += [

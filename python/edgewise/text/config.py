@@ -352,7 +352,7 @@ def _check_ids(ids, vocab_size, field):
 
 
 def error_for(code):
-    """The exception for a result below 0 of core/sampling.c."""
+    """The exception for a result below 0 of core/sampling."""
     if code <= ERRORS["BAD_FIELD"]:
         name = STRUCTS["ew_sampling"][ERRORS["BAD_FIELD"] - code][0]
         return InputError(

@@ -1,4 +1,4 @@
-"""The generation loop: a decoder makes logits, core/sampling.c chooses, this module keeps the order
+"""The generation loop: a decoder makes logits, core/sampling chooses, this module keeps the order
 of things.
 
 web/src/generation/generate.ts is the same loop. What a decoder must offer (edgewise.CausalLM does):
