@@ -1,26 +1,29 @@
-/* y = softmax(softcap(scale q k^T) + mask) v, in one pass over k and v.
+/* Scaled dot-product attention in one pass over k and v (FlashAttention):
  *
- * The softmax is online (Milakov, Gimelshein 2018): each block of keys gives scores, the running
- * maximum and sum of each row are brought up to date, and what y has gathered so far is scaled by
- * what the new maximum makes of the old. Rows are the queries of all heads that share a kv head, so
- * that each block of k and v is read once for all of them. */
+ *     y = softmax(softcap(scale q k^T) + mask) v
+ *
+ * The softmax is online (Milakov, Gimelshein 2018): each block of keys produces scores, updates the
+ * running maximum and sum of each row, and rescales the partial y by the change of the maximum. The
+ * rows of a block are queries of all heads that share a kv head, so that each block of k and v is
+ * read once for all of them.
+ *
+ * A task is a block of rows of one kv head; with too few of them, the keys are divided among tasks
+ * as well and the partial results combined. Products of many rows use packed panels (gemm.h), those
+ * of few rows read k and v directly; both are vectorized. */
 #include "each.h"
 #include "gemm.h"
 #include <math.h>
 
-/* Rows of a block, and keys; floats of what parts of the keys make, and the keys that make a part
- * worth another thread; of the head dimension, as much as one packed panel holds. WIDE: columns of
- * v at a time where rows are FEW, in as many vectors as have sums of their own; with 512 bits no
- * more than fit into the usual head of 64. */
 enum {
-  ROWS = 48,
-  KEYS = 64,
-  PARTIAL = 4096,
-  LEAST_PART = 64,
-  DIM = 256,
-  FEW = 6,
-  SUMS = VF > 8 ? 4 : 8,
-  WIDE = SUMS * VF
+  ROWS = 48,             /* rows (queries of the heads that share a kv head) per block */
+  KEYS = 64,             /* keys per block */
+  PARTIAL = 4096,        /* floats of scratch for the partial results of divided keys */
+  LEAST_PART = 64,       /* keys per part, at least, when keys are divided among threads */
+  DIM = 256,             /* elements of the head dimension that fit one packed panel */
+  FEW = 6,               /* up to this many rows, k and v are read without packing */
+  SUMS = VF > 8 ? 4 : 8, /* vector accumulators for few rows */
+  WIDE = SUMS * VF       /* columns of v per pass for few rows; with 512-bit vectors this is the
+                          * common head size of 64 */
 };
 
 typedef struct {
@@ -33,10 +36,10 @@ typedef struct {
   real *y;
   /* query heads per kv head; rows and blocks of rows per kv head */
   int32_t group, rows, row_blocks;
-  /* of the keys, which different threads attend to: 1, or where there is one block of rows */
+  /* number of parts of the keys, computed by different threads; 1 if there are several blocks of
+   * rows */
   int32_t parts;
-  /* of each task, where keys are in parts: of each row its largest score, the sum of weights,
-   * and y so far */
+  /* if parts > 1, for each task and row: maximum score, sum of weights, partial y */
   real *partial;
 } attention_work;
 
@@ -44,12 +47,12 @@ typedef struct {
   const real *q;
   const void *mask;
   real *y;
-  int32_t from, to; /* keys that may be attended to */
+  int32_t from, to; /* range of keys that may be attended to */
   float max, sum;
 } attention_row;
 
-/* How many of keys [0, n) a mask rules out at the end (step -1) or the beginning (step 1), in
- * vectors: -inf, or a number that no score outweighs. */
+/* Number of keys of [0, n) that the mask excludes at the end (step -1) or the beginning (step 1),
+ * in whole vectors: -infinity, or so low that no score makes up for it. */
 static int32_t ruled_out(const real *mask, int32_t n, int32_t step) {
   int32_t out = 0;
   for (const real *at = step > 0 ? mask : mask + n - VF;
@@ -75,21 +78,20 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
   int64_t position = past + i, from = p->window > 0 ? position - p->window + 1 : 0;
   if (p->causal && position + p->causal < end) end = position + p->causal;
   if (from < 0) from = 0;
-  if (end < from) end = from; /* nothing */
+  if (end < from) end = from; /* empty */
   attention_row row = {.q = w->q + (int64_t)b * p->q_b + (int64_t)h * p->q_h + (int64_t)i * p->q_s,
                        .y = y_of(w, b, kv_head, r),
                        .from = (int32_t)(end > from ? from : 0),
                        .to = (int32_t)(end > from ? end : 0),
                        .max = -INFINITY,
                        .sum = 0};
-  /* as a key that has been seen, with a value of zeros */
+  /* an attention sink acts like a key already seen, with a value of zeros */
   if (w->sink) row.max = w->sink[h], row.sum = 1;
   if (w->mask)
     row.mask =
         (const char *)w->mask + ((int64_t)b * p->m_b + (int64_t)h * p->m_h + (int64_t)i * p->m_q) *
                                     (p->mask_type == EW_F32 ? 4 : 1);
-  /* what a mask rules out at either end is not computed; all of it is where nothing would be
-   * left */
+  /* Keys that the mask excludes at either end are skipped, unless none would be left. */
   if (w->mask && p->mask_type == EW_F32 && p->m_k == 1) {
     const real *mask = (const real *)row.mask + row.from;
     const int32_t n = row.to - row.from, after = ruled_out(mask, n, -1),
@@ -99,7 +101,8 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
   return row;
 }
 
-/* Scores of `keys` keys from j0 on become weights; returns what y so far is to be multiplied by. */
+/* Turns the scores of `keys` keys from j0 on into weights; returns the factor by which the partial
+ * y must be multiplied. */
 static float weigh(const ew_attention_params *p, attention_row *row, real *s, int32_t j0,
                    int32_t keys) {
   const int32_t count = (keys + VF - 1) / VF * VF, from = row->from - j0, to = row->to - j0,
@@ -117,7 +120,7 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
     if (mask && j + VF <= n) x += vf_load(mask + j);
     vf_store(s + j, x), high = vf_max(high, x);
   }
-  if (from > 0 || n < count || (row->mask && !mask)) { /* edges */
+  if (from > 0 || n < count || (row->mask && !mask)) { /* clear keys outside the range */
     int32_t j = mask ? n / VF * VF : 0;
     for (; row->mask && j < n; j++) {
       int64_t at = (int64_t)(j0 + j) * p->m_k;
@@ -132,7 +135,7 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
     for (j = 0; j < count; j += VF) high = vf_max(high, vf_load(s + j));
   }
   const float max = vf_highest(high);
-  if (max == -INFINITY) { /* nothing yet */
+  if (max == -INFINITY) { /* no key so far */
     for (int32_t j = 0; j < count; j++) s[j] = 0;
     return 0;
   }
@@ -145,15 +148,15 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
   return keep;
 }
 
-/* The keys, of `keys` from j0 on, that any of these rows attends to. */
+/* Number of keys, of `keys` from j0 on, up to the last one that any of these rows attends to. */
 EW_INLINE int32_t reach(const attention_row *row, int32_t rows, int32_t j0, int32_t keys) {
   int32_t to = 0;
   for (int32_t i = 0; i < rows; i++) to = to > row[i].to ? to : row[i].to;
   return to - j0 < keys ? to - j0 : keys;
 }
 
-/* How many tiles of MR rows from row r on can be taken at once: whole ones, whose queries lie
- * evenly apart; 0: one, row by row. */
+/* Number of tiles of MR rows, from row r on, that can be processed together: complete ones with
+ * evenly spaced queries; 0: a single tile, row by row. */
 static int32_t tiles_at(const attention_row *row, int32_t rows) {
   int32_t tiles = rows / MR < MOST_TILES ? rows / MR : MOST_TILES;
   const intptr_t step = rows > 1 ? (intptr_t)row[1].q - (intptr_t)row[0].q : 0;
@@ -162,7 +165,7 @@ static int32_t tiles_at(const attention_row *row, int32_t rows) {
   return step % (intptr_t)sizeof(real) ? 0 : tiles;
 }
 
-/* Scores of all rows for keys [j0, j0 + keys), a panel of NR keys at a time. */
+/* Scores of all rows for keys [j0, j0 + keys), one panel of NR keys at a time. */
 EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, const void *k,
                      int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
   const ew_attention_params *p = w->p;
@@ -188,7 +191,7 @@ EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, 
     }
 }
 
-/* y of all rows = keep * y + weights times v, a panel of NR columns of v at a time. */
+/* y = keep * y + weights times v for all rows, one panel of NR columns of v at a time. */
 EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows, const void *v,
                       int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
                       bool is_half) {
@@ -229,7 +232,7 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
   }
 }
 
-/* y = keep * y + sum of weights times rows of v, WIDE columns of each */
+/* y = keep * y + sum of weights times rows of v, WIDE columns */
 static __attribute__((noinline)) void add_weighted(int32_t keys, const float *weights,
                                                    const real *v, int64_t stride, float keep,
                                                    real *y) {
@@ -242,19 +245,19 @@ static __attribute__((noinline)) void add_weighted(int32_t keys, const float *we
   for (int u = 0; u < SUMS; u++) vf_store(y + u * VF, t[u]);
 }
 
-/* The same for few rows, where k and v are read as they lie. */
+/* The same for few rows, reading k and v without packing. */
 EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const char *k,
                          int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
   const ew_attention_params *p = w->p;
   for (int32_t j = 0, n; j < keys; j += n) {
     const char *key = k + (int64_t)(j0 + j) * p->k_s * (is_half ? 2 : 4);
-    n = keys - j >= 4 ? 4 : 1; /* at the edge one key, taken four times */
+    n = keys - j >= 4 ? 4 : 1; /* at the end a single key, used four times */
     for (int32_t r = 0, count; r < rows; r += count) {
       float t[16];
       count = ew_dots_rows(rows - r);
       int64_t q_row = count > 1 ? row[r + 1].q - row[r].q : 0;
       for (int32_t i = 2; i < count; i++)
-        if (row[r + i].q - row[r].q != i * q_row) count = 1; /* rows of two heads */
+        if (row[r + i].q - row[r].q != i * q_row) count = 1; /* rows of different heads */
       ew_dots(count, p->head_dim, row[r].q, q_row, key, n == 4 ? p->k_s : 0, is_half, t);
       for (int32_t i = 0; i < count; i++)
         for (int32_t c = 0; c < n; c++) s[r + i][j + c] = t[i * 4 + c];
@@ -270,7 +273,7 @@ EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t r
     float converted[KEYS * WIDE];
     const real *from = (const real *)v + (int64_t)j0 * p->v_s + c;
     int64_t stride = p->v_s;
-    if (is_half) { /* once for all rows */
+    if (is_half) { /* convert once for all rows */
       for (int32_t j = 0; j < keys; j++)
         EW_PLAIN_FOR (int u = 0; u < WIDE; u += 2 * VF)
           vf_copy_at(converted + j * WIDE + u, v, (int64_t)(j0 + j) * p->v_s + c + u, true);
@@ -294,8 +297,8 @@ static void divide(const ew_attention_params *p, real *y, float max, float sum) 
   for (int32_t i = 0; i < p->v_dim; i++) y[i] = nothing ? scale : y[i] * scale;
 }
 
-/* y of a row from those of all parts of its keys, as if its softmax had gone on from one to the
- * next. */
+/* Combines the partial results of a row from all parts of its keys, as if the softmax had continued
+ * from one part to the next. */
 static void join(const attention_work *w, int32_t item, int32_t r) {
   const ew_attention_params *p = w->p;
   const int32_t size = p->v_dim + 2;
@@ -328,7 +331,7 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
     if (row[r].from < row[r].to && row[r].from < from) from = row[r].from;
     if (row[r].to > to) to = row[r].to;
     if (w->partial) row[r].y = w->partial + (int64_t)(index * rows + r) * (p->v_dim + 2) + 2;
-    if (part) row[r].max = -INFINITY, row[r].sum = 0; /* the sink is seen once */
+    if (part) row[r].max = -INFINITY, row[r].sum = 0; /* the sink counts once */
     for (int32_t i = 0; i < p->v_dim; i++) row[r].y[i] = 0;
   }
   const int64_t length = to > from ? to - from : 0;
@@ -380,7 +383,7 @@ int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *cons
   w.rows = w.group * p->q_len, w.row_blocks = (w.rows - 1) / ROWS + 1;
   real partial[PARTIAL];
   const int32_t threads = ew_parallel_width(ctx), items = p->batch * p->kv_heads;
-  /* too few heads for all threads to be busy alike: keys are shared, too */
+  /* too few heads to occupy all threads evenly: divide the keys as well */
   if (w.rows && w.row_blocks == 1 && items < 4 * threads && items % threads) {
     const int64_t room = PARTIAL / ((int64_t)items * w.rows * (p->v_dim + 2)),
                   most = p->kv_len / LEAST_PART;

@@ -1,6 +1,10 @@
-/* Convolution, its transpose (which is its gradient by x) and its gradient by the weights, as
- * matrix products whose b is gathered from x while it is packed: no patches are ever stored. Few
- * output channels per group, as in depthwise convolutions, go tap by tap instead. */
+/* Convolution, transposed convolution (its gradient with respect to x), and its gradient with
+ * respect to the weights, in up to three dimensions.
+ *
+ * They are matrix products whose b is gathered from x while it is packed (implicit im2col): patches
+ * are never stored. Convolutions with few output channels per group, such as depthwise ones, go tap
+ * by tap instead. Tasks are blocks of rows and columns of (item, group); inner loops are those of
+ * gemm.h, depthwise.h or the long rows below. */
 #include "convolution_few.h"
 #include "depthwise.h"
 #include "gemm.h"
@@ -18,9 +22,9 @@ static __attribute__((noinline)) void zero(real *y, int64_t n, float value) {
 
 /* ---- patches ---- */
 
-/* One tap of the n positions from `at`, of a plane x: copied to `line`, zero where there is
- * nothing; or, with `add`, line added to x. Positions behind the last are those of the next item,
- * x_batch further. */
+/* Copies one tap of the n positions from `at` on of a plane x to `line`, zero outside of x; or,
+ * with `add`, adds `line` to x. Positions after the last belong to the next item, x_batch further
+ * on. */
 static __attribute__((noinline)) void patches(const ew_window *w, real *x, int64_t x_batch,
                                               ew_place tap, ew_place at, int32_t n, real *line,
                                               bool add) {
@@ -55,11 +59,12 @@ static __attribute__((noinline)) void patches(const ew_window *w, real *x, int64
 
 typedef struct {
   ew_window w;
-  int64_t x_volume, x_batch, taps; /* taps: of the window */
-  int64_t first;                   /* forward: position of column 0; by weights: tap of column 0 */
+  int64_t x_volume, x_batch, taps; /* taps: number of taps of the window */
+  /* forward: position of column 0; gradient of weights: tap of column 0 */
+  int64_t first;
 } patch_layout;
 
-/* Up to GROUP positions, from column 0 of the panels on; whatever their taps. */
+/* Packs up to GROUP positions, from column 0 of the panels on, for any window. */
 static __attribute__((noinline)) void pack_far(const ew_gemm_job *g, real *panels, int32_t k0,
                                                int32_t kc, int32_t j0, int32_t n) {
   const patch_layout *s = g->b_more;
@@ -78,7 +83,7 @@ static __attribute__((noinline)) void pack_far(const ew_gemm_job *g, real *panel
   }
 }
 
-/* Where position `at` has its tap 0 in the box. */
+/* Offset in the box of tap 0 of position `at`. */
 static int32_t in_box(const ew_window_box *b, ew_place at) {
   return ((at.z - b->first.z) * b->w->stride[0] * b->size[1] +
           (at.y - b->first.y) * b->w->stride[1]) *
@@ -97,8 +102,8 @@ static void taps_of_box(const ew_window_box *b, int32_t *tap) {
       }
 }
 
-/* Some taps of the `cols` <= NR positions from `at`, which moves behind them: rows of a panel, from
- * one piece of the box for each line of positions. */
+/* Packs some taps of the `cols` <= NR positions from `at` on, and advances `at` past them: rows of
+ * a panel, copied from one piece of the box for each row of positions. */
 static __attribute__((noinline)) void panel_of_box(const ew_window_box *b, ew_place *at,
                                                    int32_t cols, const int32_t *tap, int32_t taps,
                                                    real *panel) {
@@ -119,7 +124,7 @@ static __attribute__((noinline)) void panel_of_box(const ew_window_box *b, ew_pl
   }
   vi column;
   for (int i = 0; i < VF; i++) column[i] = i;
-  /* the pieces from `first` to `end` are those of a vector */
+  /* the pieces from `first` to `end` have the size of a vector */
   for (int c = 0, first = 0, end = 0; c < NR; c += VF, first = end - 1) {
     while (end < pieces && begin[end] < c + VF) end++;
     if (first + 1 < end && begin[first + 1] <= c) first++;
@@ -132,7 +137,7 @@ static __attribute__((noinline)) void panel_of_box(const ew_window_box *b, ew_pl
   }
 }
 
-/* Rows are (channel, tap), columns positions. */
+/* Packs b with rows (channel, tap) and columns positions. */
 static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                            int32_t nc) {
   const patch_layout *s = g->b_more;
@@ -141,7 +146,7 @@ static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32
     int32_t tap[BOX_TAPS];
     ew_window_box box;
     n = nc - j;
-    /* else places are met once at most, and need no box */
+    /* otherwise each element is read at most once, and a box does not pay */
     bool fits = s->taps <= BOX_TAPS && s->taps > ew_volume(s->w.stride);
     while (fits && !ew_box_of(&s->w, s->first + j0 + j, n, &box)) {
       fits = n > NR;
@@ -168,8 +173,8 @@ static void pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32
   }
 }
 
-/* Rows are positions of all items, columns (channel, tap). kc is at most 256: gemm.c's longest
- * block. */
+/* Packs b with rows positions of all items and columns (channel, tap). kc is at most 256, the
+ * longest block of gemm.c. */
 static void pack_taps(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                       int32_t nc) {
   const patch_layout *s = g->b_more;
@@ -188,19 +193,20 @@ static void pack_taps(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc
   }
 }
 
-/* ---- what all three have in common ---- */
+/* ---- common to all three ---- */
 
 typedef struct {
   ew_context *context;
   ew_window w;
-  int32_t batch, groups, m, c, threads, share; /* share: pieces of a task */
+  /* m, c: output and input channels per group; share: pieces per task */
+  int32_t batch, groups, m, c, threads, share;
   int64_t x_batch, x_volume, y_volume, taps, pieces;
   real *x, *weights, *y, *scratch;
   const real *bias;
   ew_finish finish;
-  /* of columns, and columns of a block; transpose: of channels of a group */
+  /* number of blocks of columns, and columns per block; transposed: channels of a group */
   int32_t blocks, block;
-  int32_t row_blocks, rows; /* of a group's m */
+  int32_t row_blocks, rows; /* number of blocks of a group's m, and rows per block */
 } convolution;
 
 #define CONVOLUTION(p)                 \
@@ -275,26 +281,28 @@ static void weight_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64
 
 /* ---- tap by tap, in long rows ----
  *
- * x is laid out with its pads, split by the remainders of positions by the stride: what one tap
- * meets is then one long row over all positions of a plane, and some more in the gaps between its
- * rows. */
+ * x is stored with its padding, de-interleaved by stride: what one tap reads for all positions of a
+ * plane is then one long contiguous row, with a few unused elements between the rows of positions.
+ */
 
 enum { LONG_TAPS = 64 };
 
 typedef struct {
-  ew_window w;       /* whose taps are the remainders */
-  int32_t y_size[3]; /* of one remainder's part: positions, and how far taps reach behind them */
-  /* row: positions from first to last with the gaps; pitch: from one line of positions to the
-   * next */
+  ew_window w; /* its taps are the stride remainders */
+  /* size of one remainder's part: the positions, plus how far the taps extend beyond them */
+  int32_t y_size[3];
+  /* row: positions from first to last including the gaps; pitch: distance between rows of positions
+   */
   int64_t part, parts, row, pitch;
   int64_t offset[LONG_TAPS];
-  real *x, *y; /* parts * part and row elements, each with room for AT_ONCE behind it */
+  real *x, *y; /* parts * part and row elements, each followed by room for AT_ONCE */
 } long_rows;
 enum { AT_ONCE = 4 * VF };
-/* y is 0 behind the row */
+/* y is 0 after the row */
 EW_INLINE int32_t whole_row(const long_rows *l) { return up_to(l->row, AT_ONCE) * AT_ONCE; }
 
-/* Whether it can be done in `floats` of scratch. l->w refers to l: it stays where it is. */
+/* Returns whether the plane fits in `floats` of scratch. l->w points into l, which must not be
+ * moved. */
 static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *scratch,
                                                    int64_t floats, long_rows *l) {
   static const int32_t one[3] = {1, 1, 1};
@@ -302,7 +310,7 @@ static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *s
   if (!scratch || s->taps > LONG_TAPS || s->x_volume > floats || s->y_volume > floats) return false;
   int64_t part = 1, parts = 1;
   for (int d = 0; d < 3; d++) {
-    /* each factor first: no product wraps */
+    /* each factor is checked first, so that no product wraps */
     if (w->stride[d] > LONG_TAPS || (parts *= w->stride[d]) > LONG_TAPS) return false;
     int64_t size = w->y_size[d] + (w->taps[d] - 1) * (int64_t)w->dilation[d] / w->stride[d];
     if (size > floats || (part *= size) > floats) return false;
@@ -326,7 +334,7 @@ static __attribute__((noinline)) bool long_rows_of(const convolution *s, real *s
   zero(l->x, l->part * l->parts + AT_ONCE, 0), zero(l->y + l->row, AT_ONCE, 0);
   return true;
 }
-/* A plane of x into its parts, whose pads are 0 from the beginning. */
+/* Copies a plane of x into its parts, whose padding is already 0. */
 static __attribute__((noinline)) void into_parts(const long_rows *l, const real *x) {
   const int32_t *stride = l->w.stride, *pad = l->w.pad, *size = l->y_size, *x_size = l->w.x_size;
   int32_t from[LONG_TAPS], to[LONG_TAPS];
@@ -350,13 +358,13 @@ static __attribute__((noinline)) void into_parts(const long_rows *l, const real 
         }
       }
 }
-/* The parts added to a plane of x. */
+/* Adds the parts to a plane of x. */
 static __attribute__((noinline)) void add_parts(const long_rows *l, real *x) {
   for (int64_t i = 0; i < l->parts; i++)
     patches(&l->w, x, 0, ew_place_of(i, l->w.taps), (ew_place){0, 0, 0}, (int32_t)l->part,
             l->x + i * l->part, true);
 }
-/* Between a plane of y and its long row, whose gaps are 0. */
+/* Copies between a plane of y and its long row, whose gaps are 0. */
 static __attribute__((noinline)) void lines_of(const long_rows *l, const convolution *s, real *y,
                                                bool out) {
   for (int32_t z = 0; z < s->w.y_size[0]; z++)
@@ -369,13 +377,13 @@ static __attribute__((noinline)) void lines_of(const long_rows *l, const convolu
           EW_PLAIN_FOR (int64_t j = s->w.y_size[2]; j < l->pitch; j++) row[j] = 0;
       }
     }
-  for (int32_t z = 0; !out && z + 1 < s->w.y_size[0]; z++) /* behind the lines of a slice */
+  for (int32_t z = 0; !out && z + 1 < s->w.y_size[0]; z++) /* gaps after the rows of a slice */
     zero(l->y + ((int64_t)z * l->y_size[1] + s->w.y_size[1]) * l->pitch,
          (int64_t)(l->y_size[1] - s->w.y_size[1]) * l->pitch, 0);
 }
 
-/* Sums over taps, of rows that begin with `start`, or (NULL) with what there is: `vectors` of them
- * from position j on. */
+/* Sums over taps, of `vectors` vectors from position j on, starting at `start` or, if NULL, at the
+ * current values. */
 EW_INLINE void long_sums(int vectors, const long_rows *l, int64_t j, int64_t taps, const real *w,
                          const float *start, const ew_bounds *limit) {
   vf sum[8];
@@ -390,7 +398,7 @@ EW_INLINE void long_sums(int vectors, const long_rows *l, int64_t j, int64_t tap
 static __attribute__((noinline)) void long_forward(const long_rows *l, int64_t taps, const real *w,
                                                    const float *start, const ew_bounds *limit) {
   int64_t j = 0;
-  /* as many as hide the latency of a multiply-add */
+  /* enough independent sums to hide the latency of a multiply-add */
   for (; j + AT_ONCE < l->row; j += 2 * AT_ONCE) long_sums(8, l, j, taps, w, start, limit);
   if (j < l->row) long_sums(4, l, j, taps, w, start, limit);
 }
@@ -430,8 +438,8 @@ static void direct_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* Pieces: (item, group, rows of y's matrix, columns). Each thread packs what it multiplies: threads
- * meet once, and what a thread reads it has written. */
+/* Pieces are (item, group, rows of y's matrix, columns). Each thread packs what it multiplies:
+ * threads synchronize once, and a thread reads only what it has written. */
 static void product_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
   const int64_t b_floats = EW_GEMM_B_FLOATS / s->threads, k = s->c * s->taps;
@@ -456,15 +464,15 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
     if (job.m <= 0 || job.n <= 0) continue;
     if (job.finish.bias) job.finish.bias += g * s->m + row;
     if (job.finish.residual) job.finish.residual += at;
-    /* rows of a are contiguous: there is nothing to pack, the size only says how many of them to
-     * keep in cache */
+    /* The rows of a are contiguous, so nothing is packed; the size only determines how many of them
+     * to keep in cache. */
     ew_gemm_run(s->context, &job, s->scratch + b_floats * thread, b_floats, s->scratch,
                 EW_GEMM_A_FLOATS, 1);
   }
 }
 
-/* Blocks of `length` for each of `items` so that the threads have something to balance with: a
- * multiple of `threads`, where there is enough. */
+/* Number of blocks of `length` for each of `items`, such that threads can balance their load: a
+ * multiple of `threads` if there is enough work. */
 static int32_t blocks_for(int64_t items, int32_t length, int32_t least, int32_t threads) {
   const int64_t wanted = (4 * (int64_t)threads - 1) / items + 1;
   int32_t n = at_most(length / least, wanted < 1 ? 1 : (int32_t)wanted);
@@ -489,7 +497,8 @@ int32_t ew_k_conv(ew_context *ctx, const ew_conv_params *p, void *const *operand
     return EW_OK;
   }
   s.finish.bias_row = 1;
-  /* Columns are split first, since rows would all pack the same; rows where columns are few. */
+  /* Columns are divided first, since blocks of rows would each pack the same columns; rows are
+   * divided if there are few columns. */
   int32_t blocks = blocks_for(items, (int32_t)s.y_volume, 8 * NR, s.threads),
           rows =
               items * blocks >= s.threads ? 1 : at_most(up_to(s.threads, blocks), up_to(s.m, MR));
@@ -500,7 +509,7 @@ int32_t ew_k_conv(ew_context *ctx, const ew_conv_params *p, void *const *operand
   return EW_OK;
 }
 
-/* ---- x = transposed w * y ---- */
+/* ---- x = w transposed * y ---- */
 
 static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
@@ -531,8 +540,8 @@ static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
 
 enum { COLUMN_FLOATS = 131072 };
 
-/* A block of channels: the product of their taps with some positions, then each tap's row is added
- * where it belongs. */
+/* One block of channels: multiplies their taps with a range of positions, then adds the row of each
+ * tap to its place in x. */
 static void transpose_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
   static const int32_t one[3] = {1, 1, 1}, none[3] = {0};
@@ -590,7 +599,7 @@ int32_t ew_k_conv_transpose(ew_context *ctx, const ew_conv_transpose_params *p,
   return EW_OK;
 }
 
-/* ---- by the weights ---- */
+/* ---- gradient with respect to the weights ---- */
 
 static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
@@ -617,7 +626,7 @@ static void weight_direct_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* Pieces: (group, columns). */
+/* Pieces are (group, columns). */
 static void weight_task(void *arg, int32_t index, int32_t thread) {
   const convolution *s = arg;
   const int64_t b_floats = EW_GEMM_B_FLOATS / s->threads, n = s->c * s->taps,

@@ -1,8 +1,11 @@
-/* y = activation(alpha a b + beta bias) + residual.
+/* Matrix product (MatMul, Gemm, fused products): y = activation(alpha a b + beta bias) + residual.
+ * b is float32, float16 or bytes with a scale.
  *
- * Large products go the usual way (Goto, van de Geijn 2008): a block of b and a block of a are
- * copied into panels in the order the inner loop reads them, so that it streams through cache with
- * constant strides. */
+ * Large products use the usual blocking (Goto, van de Geijn 2008): a block of b and a block of a
+ * are packed into panels in the order in which the inner loop reads them, so that it streams
+ * through cache with constant strides. Products of few rows read b once in place. Tasks are blocks
+ * of rows and columns, ranges of columns, or whole matrices of a batch. The inner loops keep MR x
+ * NR sums in vector registers. */
 #include "each.h"
 #include "gemm.h"
 #include <string.h>
@@ -10,7 +13,8 @@
 EW_INLINE int32_t at_most(int32_t x, int32_t limit) { return x < limit ? x : limit; }
 EW_INLINE int32_t blocks_of(int32_t x, int32_t block) { return x / block + (x % block != 0); }
 
-/* A whole number of vectors, in place. (Once in the engine: activations are long.) */
+/* Applies an activation to a whole number of vectors in place. Not inlined: one copy in the engine,
+ * because activations are long. */
 static __attribute__((noinline)) void activate(float *t, int32_t n, int32_t activation) {
 #define EACH(NAME)                                                        \
   case EW_ACTIVATION_##NAME:                                              \
@@ -40,7 +44,7 @@ void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, i
   for (int32_t j = 0, count; j < n; j += count) {
     count = at_most(n - j, LENGTH);
     int32_t whole = count - count % VF, i = 0;
-    /* the last vector may reach behind the numbers: what is there is of no interest */
+    /* The last vector may extend beyond the elements; the excess lanes are ignored. */
     for (; i < count; i += VF) {
       const int32_t some = at_most(count - i, VF);
       vf sum, add = same;
@@ -68,7 +72,7 @@ void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, i
 
 /* ---- packing ---- */
 
-/* Rows i0.. of a as contiguous rows [mc][kc]. */
+/* Copies rows from i0 on of a into contiguous rows [mc][kc]. */
 static void pack_a(const ew_gemm_job *g, real *rows, int32_t i0, int32_t mc, int32_t k0,
                    int32_t kc) {
   int64_t row = g->a_row, col = g->a_col;
@@ -108,14 +112,14 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
     return;
   }
   if (s->col == 1) {
-    /* Along the rows, since memory likes to be read in order; in groups of panels, so that their
-     * open ends stay in cache. */
+    /* Packs along the rows of b, since memory is fastest when read in order; in groups of panels,
+     * so that the cache lines being written stay in cache. */
     enum { GROUP = 8 * NR, AHEAD = 8 };
     for (int32_t group = 0; group < whole; group += GROUP)
       for (int32_t p = 0; p < kc; p++) {
         const int64_t from = at + p * s->row + group;
 #if VF > 8
-        /* the processor follows a row, not the step to the next one */
+        /* hardware prefetchers follow a row but not the step to the next one */
         if (p + AHEAD < kc)
           for (int32_t j = 0; j < GROUP && group + j < whole; j += 16)
             __builtin_prefetch((const char *)g->b +
@@ -134,8 +138,8 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
             j + c < nc ? real_at(g->b, at + p * s->row + (j + c) * s->col, is_half) : 0;
   }
 }
-/* Bytes, signed once a flip has taken 128 from those that are not. Four columns of four, which are
- * turned where they are contiguous. */
+/* Packs bytes; unsigned ones are made signed by a flip, which subtracts 128. Blocks of four columns
+ * by four rows are transposed if the columns are contiguous. */
 static void pack_b_bytes(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                          int32_t nc) {
   typedef int8_t i8x4 __attribute__((vector_size(4)));
@@ -175,8 +179,8 @@ static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, i
 
 /* ---- the inner loop ---- */
 
-/* Every row's address is made from the last one's, so that few pointers live: V8 keeps all of this
- * in registers. */
+/* The address of each row is computed from that of the previous one, so that few pointers are live:
+ * V8 keeps all of this in registers. */
 EW_INLINE void tile(int rows, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out,
                     intptr_t out_row, const real *from) {
   vf y[MR][2];
@@ -199,7 +203,7 @@ __attribute__((noinline)) void ew_tile(int32_t kc, const real *a, intptr_t a_row
   tile(MR, kc, a, a_row, b, out, out_row, from);
 }
 #if VF == 16
-/* Rows in groups of four, whose addresses are one register plus 0 to 3 times a_row. */
+/* Rows in groups of four, addressed as one register plus 0 to 3 times a_row. */
 EW_INLINE void tall_tile(int groups, int vectors, int32_t kc, const real *a, intptr_t a_row,
                          const real *b, real *out, intptr_t out_row, const real *from) {
   vf y[4 * MOST_TILES][2];
@@ -229,7 +233,7 @@ void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const re
   else
     tall_tile(1, 2, kc, a, a_row, b, out, out_row, from);
 }
-/* The first half of the columns alone, where the last panel has no more. */
+/* Computes only the first half of the columns, for a last panel that has no more. */
 static void half_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b,
                        real *out) {
   if (tiles == 3)
@@ -245,7 +249,7 @@ EW_INLINE void half_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_r
   ew_tiles(tiles, kc, a, a_row, b, out, NR, NULL);
 }
 #endif
-/* With tiles of 4 rows beside those of 6, nothing is left over of any even number of rows. */
+/* Together with tiles of 4 rows, those of 6 cover every even number of rows. */
 enum { SHORT = 4 };
 static __attribute__((noinline)) void short_tile(int32_t kc, const real *a, intptr_t a_row,
                                                  const real *b, real *out, intptr_t out_row,
@@ -278,8 +282,9 @@ void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out
 typedef struct {
   const ew_gemm_job *g;
   real *packed_b, *packed_a;
-  int64_t a_share;                /* floats of packed_a for each thread */
-  int32_t j0, nc, k0, kc, mc, nt; /* block of b; rows and columns of a task */
+  int64_t a_share; /* floats of packed_a per thread */
+  /* j0, nc, k0, kc: block of b; mc, nt: rows and columns per task */
+  int32_t j0, nc, k0, kc, mc, nt;
   int32_t column_tasks;
   bool first, last;
 } gemm_block;
@@ -292,7 +297,7 @@ static void pack_b_task(void *arg, int32_t index, int32_t thread) {
                at_most(s->nc - j, s->nt));
 }
 
-/* What a tile's sums become: partial sums in y, or, with the last of them, results. */
+/* Stores the sums of a tile: partial sums into y or, in the last block of k, the results. */
 static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *sums, real *y,
                                                   int32_t row, int32_t col, int32_t rows,
                                                   int32_t cols) {
@@ -351,7 +356,7 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
     a = packed, a_row = s->kc;
   }
   const ew_finish *f = &g->finish;
-  /* simple: sums that at most begin with a residual */
+  /* simple: no epilogue except possibly a residual, which is the initial value */
   const bool simple = f->activation == EW_ACTIVATION_NONE && f->alpha == 1 && !f->bias,
              direct = !s->last || simple;
   for (int32_t j = from; j < to; j += NR) {
@@ -367,7 +372,7 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
                  alone = rows < MR && mc < MR && !is_short;
       const int32_t tiles = rows < MR ? 1 : rows / MR;
       if (is_short) rows = SHORT;
-      /* some rows once more, which nobody looks at */
+      /* computes some rows again, whose results are ignored */
       else if (rows < MR && mc >= MR)
         first -= (MR - rows) * a_row, sums += (MR - rows) * NR;
       else if (rows < MR) {
@@ -392,7 +397,8 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* For what fits no block: k too long for partial sums to be kept anywhere but in registers. */
+/* For shapes that fit no block: k is too long for partial sums to be stored outside of registers.
+ */
 static void gemm_plain(ew_context *ctx, const ew_gemm_job *g) {
   for (int32_t i = 0; i < g->m; i++)
     for (int32_t j = 0; j < g->n && !ew_stopping(ctx); j++) {
@@ -400,7 +406,7 @@ static void gemm_plain(ew_context *ctx, const ew_gemm_job *g) {
       for (int32_t k0 = 0; k0 < g->k; k0 += 64) {
         int32_t kc = at_most(g->k - k0, 64);
         g->pack_b(g, column, k0, kc, j, 1);
-        float part = 0; /* sums of sums lose less */
+        float part = 0; /* sums of partial sums: smaller rounding errors */
         for (int32_t p = 0; p < kc; p++)
           part += g->a[(int64_t)i * g->a_row + (int64_t)(k0 + p) * g->a_col] * column[p * NR];
         sum += part;
@@ -417,7 +423,7 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
   gemm_block s = {
       .g = g, .packed_b = packed_b, .packed_a = packed_a, .a_share = a_floats / threads};
 
-  /* Where y is also the residual, y cannot hold partial sums: all of k is then one block. */
+  /* If y is also the residual it cannot hold partial sums: all of k is one block. */
   bool whole = g->finish.residual == g->y && g->finish.residual;
   int32_t kc_max = whole ? g->k : at_most((int32_t)(s.a_share / MR), b_floats < 65536 ? 128 : 256);
   if (kc_max < 1) kc_max = 1;
@@ -443,8 +449,8 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
           block_task(&s, i, 0);
         }
       } else {
-        /* Several tasks for each thread, since threads are seldom equally fast. Columns go first;
-         * where a must be packed, each task of columns packs it again. */
+        /* Several tasks per thread, since threads are rarely equally fast. Columns are divided
+         * first; if a must be packed, each task of columns packs it again. */
         const int64_t worth = (int64_t)s.nc * s.kc / 32 * g->m >> 12;
         const int32_t tasks = worth < 4 * threads ? (int32_t)worth + 1 : 4 * threads,
                       panels = blocks_of(s.nc, NR), most = g->a_col == 1 ? tasks : threads;
@@ -461,13 +467,14 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
   }
 }
 
-/* ---- few rows: b is read once, as it lies ---- */
+/* ---- few rows: b is read once, in place ---- */
 
-/* What counts is the order in which memory is read: one stream from one end to the other comes at
- * 45 GB/s where rows side by side, each a stream that ends and begins anew, come at 20 to 30. So
- * one row of b meets one row of a as a whole, or one column. Only where several rows of a meet
- * them, or b's rows are so short that several are one stream, or so long that sums leave the first
- * cache, some go together, which saves loads of sums. */
+/* Performance depends on the order of memory accesses: a single stream from one end to the other
+ * reaches 45 GB/s, while adjacent rows, each a stream that ends and starts anew, reach 20 to 30.
+ * Therefore one row of b is multiplied with one row of a as a whole, or one column is. Several rows
+ * of b are combined, which saves loads of sums, only if there are several rows of a, if b's rows
+ * are so short that several form one stream, or if they are so long that the sums leave the L1
+ * cache. */
 enum {
   FEW = 16,
   FEW_COLUMNS = 8,
@@ -479,16 +486,17 @@ enum {
   TOGETHER = 4
 };
 
-/* from one row of sums to the next: not a multiple of what falls on the same place in cache */
+/* Distance between rows of sums: not a multiple of the L1 cache's way size, where rows would evict
+ * each other. */
 EW_INLINE int32_t padded(int32_t n) { return n + 16; }
 
 typedef struct {
   const ew_gemm_job *g;
   const real *a;
   int64_t a_row;
-  real *sums; /* room for those of each task, or NULL: on the stack */
-  /* floats of a task; parts of k, finished by the caller if there are several; columns and rows
-   * of b of a task */
+  real *sums; /* scratch for the sums of each task; NULL: on the stack */
+  /* room: floats of sums per task; parts: parts of k, which the caller adds if there are several;
+   * cols, depth: columns and rows of b per task */
   int32_t room, parts, cols, depth, column_tasks;
 } few_rows;
 
@@ -529,9 +537,9 @@ DOTS(dots_1x4_half, 1, 4, 1, true)
 DOTS(dots_2x4_half, 2, 4, 1, true)
 DOTS(dots_4x2_half, 4, 2, 1, true)
 #undef DOTS
-/* One column after the other, in one loop: inlined several times, its loads would be several
- * streams to the processor. As many rows of m as are whole groups meet a column while it is in
- * cache. out[m][out_row] */
+/* One column after the other in a single loop: if it were inlined several times, its loads would
+ * look like several streams to the prefetcher. As many rows of m as form whole groups are
+ * multiplied with a column while it is in cache. out[m][out_row] */
 #define COLUMNS(name, rows, turn)                                                               \
   static __attribute__((noinline)) void name(int32_t m, int32_t cols, int32_t k, const real *a, \
                                              int64_t a_row, const real *b, int64_t b_col,       \
@@ -576,7 +584,7 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols),
                 chunk = SUMS / 4 / FEW_COLUMNS;
-  /* rows of a have to be there beside a column */
+  /* rows of a must fit in cache beside a column */
   const bool alone =
       !s->is_half && g->k >= SHORT_COLUMN && (g->m < 4 || (int64_t)g->m * g->k <= FIRST_CACHE);
   for (int32_t j0 = begin; j0 < end; j0 += chunk) {
@@ -591,7 +599,7 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
     }
     for (int32_t j = alone ? n : 0, cols; j < n; j += cols) {
       const char *b = (const char *)g->b + (j0 + j) * s->col * (s->is_half ? 2 : 4);
-      cols = n - j >= 4 ? 4 : 1; /* at the edge one column, taken four times */
+      cols = n - j >= 4 ? 4 : 1; /* at the end a single column, used four times */
       for (int32_t i = 0, rows; i < g->m; i += rows) {
         float out[16];
         rows = ew_dots_rows(g->m - i);
@@ -607,8 +615,8 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* y[m][n] += x[m][count] b[count][n]; b stays in registers, `wide` vectors of each row, while it
- * meets all of y. The columns that are done. */
+/* y[m][n] += x[m][count] b[count][n]. b stays in registers, `wide` vectors of each row, while it is
+ * multiplied with all rows. Returns the number of columns done. */
 EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t n, const real *x,
                               int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row,
                               bool is_half) {
@@ -638,7 +646,7 @@ EW_INLINE void add_rows(int count, int32_t m, int32_t n, const real *x, int64_t 
       EW_PLAIN_FOR (int r = 0; r < count; r++)
         y[i * y_row + j] += x[i * x_row + r] * real_at(b, r * b_row + j, is_half);
 }
-/* The same with k rows of b: in one loop, whose loads the processor sees as one stream. */
+/* The same with k rows of b in a single loop, whose loads the prefetcher sees as one stream. */
 EW_INLINE void add_all(int count, int32_t k, int32_t m, int32_t n, const real *x, int64_t x_row,
                        const char *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
   const int64_t bytes = b_row * (is_half ? 2 : 4);
@@ -668,7 +676,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
   const int32_t part = index / f->column_tasks, begin = index % f->column_tasks * f->cols,
                 end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth,
                 k = at_most(g->k - k0, f->depth);
-  /* columns whose sums are in the making */
+  /* columns whose sums are kept at a time */
   const int32_t most = (f->sums ? g->m == 1 ? f->room : at_most(f->room, MOST_SUMS) : SUMS) / g->m -
                        padded(0),
                 chunk = blocks_of(blocks_of(end - begin, blocks_of(end - begin, most)), NR) * NR;
@@ -692,7 +700,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-/* False if b must rather be packed. */
+/* Returns false if packing b is faster. */
 static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats,
                          real *packed_a, int64_t a_floats, int32_t threads) {
   const b_layout *s = g->b_more;
@@ -707,7 +715,7 @@ static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, 
     if (!packed_a || (int64_t)g->m * g->k > a_floats) return false;
     pack_a(g, packed_a, 0, g->m, 0, g->k);
     f.a = packed_a, f.a_row = g->k;
-    /* rows that all fall on the same place in cache */
+    /* rows that would all map to the same cache sets */
   } else if (g->m > 2 && g->a_row % 512 == 0 && packed_a &&
              (int64_t)g->m * padded(g->k) <= a_floats) {
     for (int32_t i = 0; i < g->m; i++)
@@ -715,8 +723,8 @@ static bool few_rows_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, 
              (size_t)g->k * sizeof *packed_a);
     f.a = packed_a, f.a_row = padded(g->k);
   }
-  /* A task is worth some 30 microseconds, 2^17 multiply-adds that mostly wait for memory. Columns
-   * are shared out, or, where rows would have to be cut for that, all of k. */
+  /* A task takes about 30 microseconds: 2^17 multiply-adds that are mostly bound by memory. Columns
+   * are divided among tasks, or k if rows would have to be cut otherwise. */
   const int64_t room = (int64_t)g->m * padded(g->n), worth = (int64_t)g->n * g->m * g->k >> 17;
   const int32_t tasks = worth < threads ? (int32_t)worth + 1 : threads;
   if (by_rows && packed_b && tasks > 1 && room <= (g->m == 1 ? b_floats / tasks : MOST_SUMS))
@@ -795,7 +803,7 @@ int32_t ew_k_gemm(ew_context *ctx, const ew_gemm_params *p, void *const *operand
   real *scratch = operand[EW_GEMM_SCRATCH];
   int32_t threads = ew_parallel_width(ctx);
   int64_t items = (int64_t)p->batch0 * p->batch1;
-  if (items >= threads && threads > 1) { /* whole matrices to each thread */
+  if (items >= threads && threads > 1) { /* each thread computes whole matrices */
     int64_t least = (1 << 19) / ((int64_t)p->m * p->n * p->k + 1) + 1,
             share = (items - 1) / (4 * (int64_t)threads) + 1;
     gemm_batch s = {ctx, p, operand, &layout, items, share > least ? share : least, threads};

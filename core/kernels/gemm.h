@@ -1,28 +1,29 @@
-/* Blocked matrix product, shared by the kernels whose b differs only in how it is stored. */
+/* Blocked matrix product (GEMM), shared by kernels that differ in how b is stored. */
 #ifndef EDGEWISE_GEMM_H
 #define EDGEWISE_GEMM_H
 #include "../activation.h"
 #include "each.h"
 
-/* One micro-tile is MR rows by NR columns of y. Measured, not derived: V8 has 15 vector registers
- * on x86 and, once pointers spill too, half the speed is gone. With one pointer for all rows and no
- * unrolling, 4 x 2 vectors give 67 GFLOP/s in both flavours on a machine whose fused multiply-add
- * peaks at 75; 6 x 2 give 72 with fused multiply-add, but 36 without, where products want registers
- * of their own. */
+/* A micro-tile computes MR rows by NR columns of y. The values are measured: V8 has 15 vector
+ * registers on x86, and performance halves once pointers spill as well. With one pointer for all
+ * rows and no unrolling, 4 x 2 vectors give 67 GFLOP/s in both wasm builds on a machine with a
+ * fused multiply-add peak of 75; 6 x 2 give 72 with fused multiply-add, but 36 without it, where
+ * products need registers of their own. */
 #if defined(__wasm_relaxed_simd__)
 enum { MR = 6, NR = 2 * VF };
 #else
 enum { MR = 4, NR = 2 * VF };
 #endif
 
-/* MR rows of kc contiguous floats, a_row apart, times a panel [kc][NR], into MR rows of NR floats,
- * out_row apart; added to those at `from`, which may be out and are as far apart, or NULL. */
+/* MR rows of kc contiguous floats, a_row apart, times a panel [kc][NR], written to MR rows of NR
+ * floats, out_row apart. `from`: NULL, or rows with the same stride that are added (may be `out`).
+ */
 void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row,
              const real *from);
 
 /* The same for `tiles` <= MOST_TILES times MR rows. AVX-512 has 32 registers, enough for the sums
- * of 12 rows: each row of the panel is then loaded a third as often, and the processor waits for
- * multiplications alone. */
+ * of 12 rows: each row of the panel is then loaded a third as often, and only the multiplications
+ * limit the speed. */
 #if VF == 16
 enum { MOST_TILES = 3 };
 void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out,
@@ -35,25 +36,25 @@ EW_INLINE void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row
   ew_tile(kc, a, a_row, b, out, out_row, from);
 }
 #endif
-/* How many times MR rows to take next, of `rows` >= MR that are left: 4 times is 2 and 2, not 3 and
- * 1. */
+/* Number of multiples of MR rows to compute next, of `rows` >= MR remaining rows: 4 is divided into
+ * 2 and 2, not 3 and 1. */
 EW_INLINE int32_t ew_tiles_of(int32_t rows) {
   const int32_t tiles = rows / MR;
   return tiles <= MOST_TILES ? tiles : MOST_TILES == 3 && tiles == 4 ? 2 : MOST_TILES;
 }
 
-/* The same from rows that lie anywhere. */
+/* ew_tile with an arbitrary address for each row. */
 void ew_tile_of(int32_t kc, const real *const rows[MR], const real *b, real *out, intptr_t out_row,
                 const real *from);
 
-/* out[rows][4] = 1, 2 or 4 rows of a times 4 columns of b, where a and b are contiguous along k.
- * For few rows, without packing. */
+/* out[rows][4] = 1, 2 or 4 rows of a times 4 columns of b, both contiguous along k. For few rows,
+ * without packing. */
 void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col,
              bool is_half, float *out);
 EW_INLINE int32_t ew_dots_rows(int32_t left) { return left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
-/* A panel [n][NR] from `cols` <= NR columns of n contiguous numbers each, `stride` apart, padded
- * with zeros. */
+/* Packs `cols` <= NR columns of n contiguous elements each, `stride` apart, into a panel [n][NR],
+ * padded with zeros. */
 EW_INLINE void ew_pack_columns(const void *b, int64_t at, int64_t stride, int32_t n, int32_t cols,
                                real *panel, bool is_half) {
   EW_PLAIN_FOR (int32_t j = 0; j < NR; j += 4, at += 4 * stride, panel += 4, cols -= 4) {
@@ -71,7 +72,7 @@ EW_INLINE void ew_pack_columns(const void *b, int64_t at, int64_t stride, int32_
   }
 }
 
-/* What happens to a finished sum: y = activation(alpha * sum + beta * bias) + residual. */
+/* Epilogue of a product: y = activation(alpha * sum + beta * bias) + residual. */
 typedef struct {
   const real *bias, *residual;
   int32_t bias_row, bias_col, activation;
@@ -84,21 +85,22 @@ struct ew_gemm_job {
   const real *a;
   real *y;
   ew_finish finish;
-  /* Writes columns j0..j0+nc-1 of rows k0..k0+kc-1 of b as panels [ceil(nc/NR)][kc][NR], padded
+  /* Packs columns j0..j0+nc-1 of rows k0..k0+kc-1 of b into panels [ceil(nc/NR)][kc][NR], padded
    * with zeros. */
   void (*pack_b)(const ew_gemm_job *, real *panels, int32_t k0, int32_t kc, int32_t j0, int32_t nc);
   const void *b;
-  const void *b_more; /* what else pack_b wants to know */
+  const void *b_more; /* additional data for pack_b */
 };
 
 enum { EW_GEMM_B_FLOATS = 131072, EW_GEMM_A_FLOATS = 65536 };
 
-/* packed_b and packed_a are shared out among `threads`; with threads = 1, within a task of
- * ew_parallel, ctx only says when to stop. NULL: small ones on the stack. */
+/* packed_b and packed_a (sizes in floats) are divided among `threads`. NULL: small buffers on the
+ * stack. With threads = 1 the function may be called within a task of ew_parallel; ctx is then only
+ * polled for ew_stopping. */
 void ew_gemm_run(ew_context *ctx, const ew_gemm_job *job, real *packed_b, int64_t b_floats,
                  real *packed_a, int64_t a_floats, int32_t threads);
 
-/* Finishes n sums of row `row` from column `col`: y = finish(sums). sums may be y. */
+/* Applies the epilogue to n sums of row `row` from column `col` on. sums may be y. */
 void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col,
                    int32_t n, int32_t y_row);
 #endif

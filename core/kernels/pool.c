@@ -1,8 +1,14 @@
-/* Maximum, average and sum under a window, and what gradients they send back. */
+/* MaxPool, AveragePool, LpPool's sums, and their gradients, over planes [batch x channels][up to
+ * three dimensions].
+ *
+ * A task is a range of planes. Rows of stride 1 are vectorized: first the maxima or sums over the
+ * vertical taps, then over the horizontal ones. Other windows are computed one position at a time.
+ */
 #include "window.h"
 #include <math.h>
 
-enum { LENGTH = 1024, TAPS = 16 }; /* of a row that is kept aside; for which ranges are */
+/* LENGTH: elements of a row held in a buffer; TAPS: taps whose position ranges are precomputed */
+enum { LENGTH = 1024, TAPS = 16 };
 
 typedef struct {
   ew_context *context;
@@ -60,14 +66,13 @@ static void sum_row(void *arg, int32_t n, int64_t x_at, int64_t stride, int64_t 
   EW_PLAIN_FOR (; i < n; i++) y[i] += x[i * stride];
 }
 
-/* A plane: for each of its rows first what lies under each other, then what of that lies side by
- * side. */
+/* Processes a plane: reduces the vertical taps of each row first, then the horizontal ones. */
 static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, float nothing) {
   const ew_window *w = &s->w;
   const int32_t *size = w->x_size;
   real column[LENGTH], line[LENGTH], *y = s->y;
   pool down = *s, along = *s;
-  /* of the first taps: where they lie in a line is the same for all lines, and takes divisions */
+  /* position ranges of the first taps, which are the same for all rows and cost divisions */
   int32_t from[TAPS], to[TAPS];
   for (int32_t k = 0; k < w->taps[2] && k < TAPS; k++)
     ew_window_range(w, 2, ew_window_at(w, 2, k), &from[k], &to[k]);
@@ -95,8 +100,8 @@ static __attribute__((noinline)) void rows(const pool *s, ew_window_row row, flo
     }
 }
 
-/* The taps [from, to) of position o along dimension d that lie inside of x, where tap `from` lies,
- * and how many count for an average. */
+/* The taps [from, to) of position o along dimension d that lie inside x, the coordinate of tap
+ * `from`, and the number of taps that count for an average. */
 typedef struct {
   int64_t at;
   int32_t from, to, count;
@@ -111,7 +116,7 @@ static __attribute__((noinline)) span span_of(const pool *s, int d, int32_t o) {
                 s->include_pad ? (int32_t)(all < taps ? all : taps) : to - from};
 }
 
-/* Position by position: the maximum with its index, or the sum, or gradients to each tap. */
+/* One position at a time: the maximum with its index, the sum, or gradients to each tap. */
 static __attribute__((noinline)) void positions(const pool *s, int64_t plane) {
   const ew_window *w = &s->w;
   const int32_t *size = w->x_size, *step = w->dilation;
@@ -181,7 +186,8 @@ static void pool_task(void *arg, int32_t index, int32_t thread) {
     one.x += i * s->x_volume, one.y += i * s->y_volume;
     const ew_window_row row = s->op == EW_POOL_OP_MAX ? max_row : sum_row;
     const float nothing = s->op == EW_POOL_OP_MAX ? -INFINITY : 0;
-    /* the others go through all taps of a line, also those that nothing meets */
+    /* The other paths visit all taps of a row, including those that lie outside x for every
+     * position. */
     if (s->w.taps[2] > s->w.x_size[2])
       positions(s, i);
     else if (s->w.x_size[2] <= LENGTH)

@@ -1,5 +1,9 @@
-/* y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :]: resizing along one dimension,
- * with all of it in two tables. */
+/* Resizing along one dimension (ONNX Resize, Upsample, AffineGrid's interpolation), from
+ * precomputed tables of indices and weights:
+ *
+ *     y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :]
+ *
+ * A task is a range of rows (o, i); rows are vectorized over the innermost dimension. */
 #include "each.h"
 
 typedef struct {
@@ -8,7 +12,7 @@ typedef struct {
   const real *x, *weight;
   const long_m *index;
   real *y;
-  int64_t rows, share; /* rows of y: (outer, i), or outer alone where a row is one element */
+  int64_t rows, share; /* rows of y: (outer, i), or outer alone if a row has one element */
 } resample;
 
 static void row(const resample *s, real *y, const real *x, int64_t i) {
@@ -29,7 +33,7 @@ static void row(const resample *s, real *y, const real *x, int64_t i) {
   }
 }
 
-/* The same where x's elements along the dimension are neighbours: a whole line, y[m] of x[n]. */
+/* The same with x contiguous along the dimension: a whole row y[m] from x[n]. */
 static void line(const resample *s, real *y, const real *x, int64_t from, int64_t to) {
   const int32_t taps = s->p->taps;
   const real *weight = s->weight + from * taps;

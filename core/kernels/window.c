@@ -1,4 +1,4 @@
-/* Windows over planes: their lines, and boxes of what they meet. */
+/* Sliding windows over planes: traversal by rows of positions, and boxes (window.h). */
 #include "window.h"
 
 ew_place ew_place_of(int64_t i, const int32_t size[3]) {
@@ -61,7 +61,8 @@ bool ew_box_of(const ew_window *w, int64_t at, int32_t n, ew_window_box *b) {
   return true;
 }
 
-/* Whether some tap meets what is `at` places behind the box's begin, along dimension d. */
+/* True if some tap reads the element `at` elements after the start of the box, along dimension d.
+ */
 static bool is_met(const ew_window *w, int d, int32_t at) {
   bool met = w->stride[d] == 1;
   for (int32_t k = 0; k < w->taps[d] && !met; k++)
@@ -76,7 +77,7 @@ void ew_fill_box(const ew_window_box *b, const real *x) {
                 y0 = b->first.y * (int64_t)w->stride[1] - w->pad[1],
                 x0 = b->first.x * (int64_t)step - w->pad[2];
   for (int32_t r = 0; r < step; r++) {
-    /* places x0 + r + i * step, for i in 0..pitch-1, of which x has those from `begin` to `end` */
+    /* elements x0 + r + i * step for i in 0..pitch-1; those from `begin` to `end` lie inside x */
     const int64_t at = x0 + r, room = w->x_size[2] - 1 - at;
     int64_t begin = at >= 0     ? 0
                     : step == 1 ? -at

@@ -1,38 +1,41 @@
-/* Convolutions with 3 x 3 taps and step 1 in 4/9 of the multiplications (Winograd 1980; Lavin, Gray
- * 2016, F(2 x 2, 3 x 3)).
+/* Convolution with 3 x 3 taps and stride 1 in 4/9 of the multiplications (Winograd 1980; Lavin,
+ * Gray 2016, F(2 x 2, 3 x 3)). y is divided into tiles of 2 x 2, each of which reads 4 x 4 elements
+ * of x. With
  *
- * y is cut into tiles of 2 x 2, which see 4 x 4 of x. With
+ *     B' = 1  0 -1  0      A' = 1  1  1  0      G =  1    0    0
+ *          0  1  1  0           0  1 -1 -1          1/2  1/2  1/2
+ *          0 -1  1  0                               1/2 -1/2  1/2
+ *          0  1  0 -1                                0    0    1
  *
- *     B' = 1  0 -1  0    A' = 1  1  1  0    G = 1    0   0
- *          0  1  1  0         0  1 -1 -1        1/2  1/2 1/2
- *          0 -1  1  0                           1/2 -1/2 1/2
- *          0  1  0 -1                           0    0   1
+ * y = A' (sum over channels of (G w G') * (B' x B)) A, where * is elementwise: 16 matrix products,
+ * one per element of the 4 x 4 tile. The weights arrive transformed, as u = G w G'. All elements of
+ * A and B are 0, 1 or -1, so the loss of precision is about that of summing in another order.
  *
- * y = A' (sum over channels of (G w G') * (B' x B)) A, where * is place by place: 16 matrix
- * products, one for each place. The weights come as u = G w G'. All of B and A is 0, 1 or -1, so
- * that little is lost: about as much as a sum in another order. */
+ * Tasks are channels (transform of x), then blocks of rows and tiles (products and transform of y).
+ * Transforms are computed for four tiles at a time, one per lane. */
 #include "gemm.h"
 #include "window.h"
 
 enum { PLACES = 16, X_FLOATS = 262144, SUM_FLOATS = 131072 + 16384, SUMS = 16384, AT_ONCE = 4 };
-/* Between the numbers of one place and those of the next, which are read and written together:
- * without it they are often a multiple of 4096 bytes apart, and 16 of those drive each other out of
- * the first cache. */
+/* Padding in floats between the 16 elements of the transformed tiles, which are read and written
+ * together. Without it they are often a multiple of 4096 bytes apart and evict each other from the
+ * L1 cache. */
 enum { APART = 16 };
 
 EW_INLINE int32_t at_most(int64_t x, int32_t limit) { return x < limit ? (int32_t)x : limit; }
 EW_INLINE int32_t up_to(int64_t x, int32_t step) { return (int32_t)((x - 1) / step + 1); }
 
 typedef struct {
-  ew_window w; /* whose y_size is rounded up to whole tiles */
+  ew_window w; /* y_size is rounded up to whole tiles */
   const int32_t *y_size;
-  int32_t m, c, across, tiles; /* tiles: of an item, `across` of them in a line */
+  int32_t m, c, across, tiles; /* tiles per item, `across` of them in a row */
   int64_t x_batch, x_volume, y_volume;
-  int64_t first;                     /* tile of a block: of all items */
-  int32_t n, panels, channels;       /* tiles of the block, panels they fill, channels of a task */
-  int32_t rows, row_blocks, columns; /* of m and of tiles, for a task */
+  int64_t first;                     /* first tile of the block, counted over all items */
+  int32_t n, panels, channels;       /* tiles of the block, panels they fill, channels per task */
+  int32_t rows, row_blocks, columns; /* rows of m and tiles per task */
   const real *x, *u;
-  /* seen: B' x B [16][panels][c][NR]; sums: of each thread [16][rows][columns]; places APART */
+  /* seen: B' x B as [16][panels][c][NR]; sums: per thread [16][rows][columns]; the 16 parts are
+   * APART floats further apart than their size */
   real *y, *seen, *sums;
   int64_t sums_share;
   ew_finish finish;
@@ -44,8 +47,8 @@ EW_INLINE void seen_along(f32x4 *d, int step) {
   d[0] = a - c, d[step] = b + c, d[2 * step] = c - b, d[3 * step] = b - e;
 }
 
-/* Four tiles whose patches begin at p[0..3] in lines of `pitch`: column t of the block and the next
- * ones, of which `left` are there. */
+/* Transforms four tiles whose input patches begin at p[0..3] with row stride `pitch`: columns t ..
+ * t + 3 of the block, of which `left` exist. */
 static __attribute__((noinline)) void see(const winograd *s, const real *const p[AT_ONCE],
                                           int32_t pitch, int32_t t, int32_t left, int32_t channel) {
   f32x4 d[PLACES];
@@ -60,15 +63,15 @@ static __attribute__((noinline)) void see(const winograd *s, const real *const p
   real *to = s->seen + ((int64_t)(t / NR) * s->c + channel) * NR + t % NR;
   if (t % NR <= NR - AT_ONCE)
     for (int i = 0; i < PLACES; i++) *(f32x4_m *)(to + i * place) = d[i];
-  else /* on two panels */
+  else /* the tiles lie in two panels */
     for (int i = 0; i < PLACES; i++)
       for (int j = 0; j < AT_ONCE && j < left; j++)
         to[i * place + j + (t % NR + j >= NR ? (s->c - 1) * (int64_t)NR : 0)] = d[i][j];
 }
 
 #if VF > 4
-/* Vectors of more than four numbers take as many tiles as fit, side by side in a line: their even
- * and their odd places. */
+/* With vectors of more than four lanes, VF adjacent tiles of a row are transformed together, from
+ * the even and the odd columns. */
 #  if VF == 16
 #    define EVERY_OTHER(a, b, o)                                                                   \
       __builtin_shufflevector(a, b, o, 2 + o, 4 + o, 6 + o, 8 + o, 10 + o, 12 + o, 14 + o, 16 + o, \
@@ -83,8 +86,7 @@ static __attribute__((noinline)) void see(const winograd *s, const real *const p
       __builtin_shufflevector(a, b, o, 8 + o, 1 + o, 9 + o, 2 + o, 10 + o, 3 + o, 11 + o)
 #  endif
 
-/* `see` for VF tiles that follow each other in a line and lie in one panel; p: the first one's
- * patch. */
+/* `see` for VF adjacent tiles of a row that lie in one panel; p: input patch of the first one. */
 static __attribute__((noinline)) void see_wide(const winograd *s, const real *p, int32_t pitch,
                                                int32_t t, int32_t channel) {
   vf d[4][4];
@@ -102,8 +104,8 @@ static __attribute__((noinline)) void see_wide(const winograd *s, const real *p,
   }
 }
 
-/* `write_tiles` for VF tiles that follow each other in a line, whose y is there as a whole; limit:
- * of an activation that is not dear. */
+/* `write_tiles` for VF adjacent tiles of a row whose outputs lie completely inside y; limit: bounds
+ * of an activation that is not `dear`. */
 static __attribute__((noinline)) void write_wide(const winograd *s, const real *sums, int32_t row,
                                                  int64_t from, const ew_bounds *limit) {
   vf v[2][4];
@@ -134,7 +136,7 @@ static void see_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t channel = index * s->channels, end = channel + at_most(s->c - channel, s->channels);
        channel < end; channel++)
     for (int32_t t = 0; t < s->n;) {
-      /* lines of tiles of one item, as many as have room */
+      /* rows of tiles of one item, as many as fit */
       const int64_t tile = s->first + t, item = tile / s->tiles;
       const int32_t at = (int32_t)(tile % s->tiles), line = at / s->across, width = s->w.y_size[2];
       ew_window_box box = {.at = area};
@@ -165,7 +167,7 @@ static void see_task(void *arg, int32_t index, int32_t thread) {
     }
 }
 
-/* Four tiles of row r of the sums, from tile t of the block on, as y. */
+/* Transforms four tiles of row r of the sums, from tile t of the block on, into y. */
 static __attribute__((noinline)) void write_tiles(const winograd *s, const real *sums, int32_t row,
                                                   int32_t t, int32_t left) {
   f32x4 v[2][4], out[2][2];
@@ -194,7 +196,7 @@ static __attribute__((noinline)) void write_tiles(const winograd *s, const real 
       real *to = part[i] + 4 * h;
       z += bias;
       if (whole) {
-        /* as ew_bounded, on four numbers */
+        /* as ew_bounded, for four lanes */
         const f32x4 low = {limit.low[0], limit.low[0], limit.low[0], limit.low[0]},
                     high = {limit.high[0], limit.high[0], limit.high[0], limit.high[0]};
         i32x4 below = z < low;
@@ -231,7 +233,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t i = 0; i < PLACES; i++)
     for (int32_t j = 0; j < n; j += NR)
       for (int32_t r = 0, tiles; r < rows; r += tiles * MR) {
-        /* the last rows are those from the end, some of them once more */
+        /* the last rows are counted from the end; some are computed again */
         const int32_t at = rows - r >= MR ? row + r : s->m - MR < row ? row : s->m - MR;
         const real *b = s->seen + i * ((int64_t)s->panels * s->c * NR + APART) +
                         (int64_t)((t + j) / NR) * s->c * NR,
@@ -295,7 +297,7 @@ int32_t ew_k_conv_winograd(ew_context *ctx, const ew_conv_winograd_params *p,
   s.row_blocks = up_to(s.m, s.rows), s.rows = up_to(up_to(s.m, s.row_blocks), MR) * MR,
   s.row_blocks = up_to(s.m, s.rows);
   s.channels = threads == 1 ? s.c : up_to(s.c, 4 * threads);
-  /* blocks as equal as can be */
+  /* blocks of nearly equal size */
   const int64_t block = up_to(up_to(all, up_to(all, (int32_t)most)), NR) * (int64_t)NR;
   for (; s.first < all; s.first += block) {
     s.n = at_most(all - s.first, (int32_t)block), s.panels = up_to(s.n, NR);
