@@ -15,12 +15,18 @@ from .letters import LETTERS
 MODEL = Path(__file__).parents[1] / "zoo/models/q4_llama"
 
 RUN = """
-import edgewise, js
-js.drive.opens = js.drive.bytes = 0
-pipe = edgewise.pipeline("text-generation", path, tokenizer=Letters(), capacity=None if path.endswith(".edge") else 24)
-text = pipe("Once", max_new_tokens=4, do_sample=False)[0]["generated_text"]
-result = [text, js.drive.opens, js.drive.bytes]
-pipe.model.free()
+    import edgewise, js
+
+    js.drive.opens = js.drive.bytes = 0
+    pipe = edgewise.pipeline(
+        "text-generation",
+        path,
+        tokenizer=Letters(),
+        capacity=None if path.endswith(".edge") else 24,
+    )
+    text = pipe("Once", max_new_tokens=4, do_sample=False)[0]["generated_text"]
+    result = [text, js.drive.opens, js.drive.bytes]
+    pipe.model.free()
 """
 
 
