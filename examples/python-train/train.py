@@ -2,7 +2,8 @@
 
     python train.py [--epochs 200] [--output spirals.onnx]
 
-Needs edgewise, numpy and onnx; the model is described with onnx's helper, as an exporter would write it.
+Needs edgewise, numpy and onnx; the model is described with onnx's helper, as an exporter would
+write it.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ every node with its declaration.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
-from struct import error as StructError
 
 from .errors import EdgewiseError, ModelError, OutOfMemory
 from .ops.dtypes import NAME, bytes_for, pack, unpack
-from .ops.symbolic import NeedsHost, Sym
+from .ops.symbolic import NeedsHost as NeedsHost
+from .ops.symbolic import Sym
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
 KINDS = {
@@ -42,7 +43,7 @@ BROKEN = (
     LookupError,
     MemoryError,
     RecursionError,
-    StructError,
+    struct.error,
     TypeError,
     ValueError,
 )  # what code meets in a graph that makes no sense

@@ -392,7 +392,8 @@ def attentions():
         name = (
             f"attention{' gradient' if gradient else ''}{label and ' ' + label},"
             f" {f'{batch} × ' if batch > 1 else ''}{heads}{f'/{kv}' if kv != heads else ''} heads,"
-            f" {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}{', float16 cache' if cache is Halves else ''}"
+            f" {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}"
+            + (", float16 cache" if cache is Halves else "")
         )
         return Case(name, [node], (10 if gradient else 4) * batch * heads * dim * pairs)
 

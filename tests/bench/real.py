@@ -177,7 +177,7 @@ def run_in_pages(
             bench.failed(f"{who}, {model.title}", e)
 
     try:
-        for number in range(rounds):
+        for _number in range(rounds):
             for who in PAGES:
                 if who in failed:
                     continue
@@ -187,7 +187,7 @@ def run_in_pages(
                 for what in (FIRST, SECOND):
                     if visited := attempt(who, visits.visit):
                         times[what].setdefault(who, []).append(visited["first"])
-        for number in range(rounds):
+        for _number in range(rounds):
             for who in [w for w in open_now if w not in failed]:
                 if ms := attempt(who, open_now[who].steady):
                     times[STEADY].setdefault(who, []).append(ms)

@@ -228,12 +228,11 @@ def page(results, drawn):
     ]
     lines += [f"![{alt}]({folder}/{name})\n" for name, alt in drawn]
     rows = []
-    for name, group in groups:
+    for _name, group in groups:
         for case, row, label, reference in group:
             values, unit = cases[case]["values"][row], cases[case]["unit"]
-            two = faster(
-                cases[case], row, TWO, TRAINING_TWO if reference == TRAINING_ONE else ORT_TWO
-            )
+            training = reference == TRAINING_ONE
+            two = faster(cases[case], row, TWO, TRAINING_TWO if training else ORT_TWO)
             one = faster(cases[case], row, ONE, reference)
             cells = [
                 (
@@ -249,10 +248,7 @@ def page(results, drawn):
                     (
                         label
                         if row
-                        else (
-                            f"{'training step' if reference == TRAINING_ONE else '135M language model'}:"
-                            f" {label}"
-                        )
+                        else f"{'training step' if training else '135M language model'}: {label}"
                     ),
                     *cells,
                 ]

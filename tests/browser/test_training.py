@@ -260,7 +260,7 @@ def test_losses_are_those_of_python(visit, server, trainable):
         graph,
         **causal_lm_inputs(graph, BATCH, SEQUENCE),
         loss=CausalLMLoss(),
-        optimizer=optimizer_of({k: v for k, v in entry["optimizer"].items()}),
+        optimizer=optimizer_of(dict(entry["optimizer"].items())),
         lora=default_lora(r=4, lora_alpha=8, lora_dropout=0.1),
         trainable=[],
         max_grad_norm=entry["max_grad_norm"],
@@ -516,18 +516,21 @@ def test_storage_that_is_denied(visit, server, trainable):
     v = visit(server, start=False)
     v.page.context.add_init_script("")
     got = v.page.evaluate(
-        """async () => {
+        f"""async () => {{
         const ew = await import('/edgewise.js');
         const source = await (await fetch('/worker.js')).text();
-        const denied = "Object.defineProperty(StorageManager.prototype, 'getDirectory', {value: () => Promise.reject(new DOMException('denied', 'SecurityError'))});";
-        ew.env.workerUrl = URL.createObjectURL(new Blob([denied + source], {type: 'text/javascript'}));
-        const p = await ew.pipeline('text-generation', '/files/trainable.edge', {flavour: 'simd128'});
+        const denied = `Object.defineProperty(StorageManager.prototype, 'getDirectory', {{
+          value: () => Promise.reject(new DOMException('denied', 'SecurityError')) }});`;
+        const blob = new Blob([denied + source], {{type: 'text/javascript'}});
+        ew.env.workerUrl = URL.createObjectURL(blob);
+        const options = {{flavour: 'simd128'}};
+        const p = await ew.pipeline('text-generation', '/files/trainable.edge', options);
         const words = [];
-        const r = await ew.fineTune(p, %s, {max_steps: 2, checkpoint: {name: 'x', every: 1}, onStep: (e) => words.push(e.checkpoint)});
+        const checkpoint = {{name: 'x', every: 1}}, onStep = (e) => words.push(e.checkpoint);
+        const r = await ew.fineTune(p, {json.dumps(TEXT)}, {{max_steps: 2, checkpoint, onStep}});
         await p.dispose();
-        return {step: r.step, words};
-    }"""
-        % json.dumps(TEXT)
+        return {{step: r.step, words}};
+    }}"""
     )
     assert got["step"] == 2 and all("may not keep files" in w for w in got["words"]), got
 

@@ -263,7 +263,7 @@ def test_parameters_in_and_out(visit, server, artifacts):
             const s = await open();
             const p = await s.getContiguousParameters(false);
             const zeros = new Float32Array(p.size);
-            await s.loadParametersBuffer(new Uint8Array(zeros.buffer), false); // before the first step, frozen ones, too
+            await s.loadParametersBuffer(new Uint8Array(zeros.buffer), false); // frozen ones, too
             const even = (await s.runTrainStep(batch(0)))[s.trainingOutputNames[0]].data[0];
             const trainable = await s.getContiguousParameters();
             await s.loadParametersBuffer(new Uint8Array(p.data.buffer, 0, 4 * trainable.size));
@@ -495,7 +495,8 @@ def test_aborts(visit, server, artifacts):
                 await (await open({ options: { signal } })).release();
               });
             const s = await open();
-            await aborted(1, (signal) => s.runTrainStep(batch(0), undefined, { signal })); // is being compiled
+            // is being compiled
+            await aborted(1, (signal) => s.runTrainStep(batch(0), undefined, { signal }));
             await s.lazyResetGrad();
             const losses = await steps(s, 0, 3);
             const first = s.runEvalStep(batch(0));
@@ -600,6 +601,6 @@ def test_signals_are_heard(visit, server, artifacts, files):
         artifacts,
     )
     assert "error" not in got, got
-    for name, outcome in got["out"].items():
+    for _name, outcome in got["out"].items():
         assert outcome[0] == "Aborted" and outcome[1] < 5000, got["out"]
     assert np.isfinite(got["losses"]).all() and got["size"] > 100 and got["after"] >= 1

@@ -1,7 +1,7 @@
 """Checks the links of a built site: `python tests/docs/links.py FOLDER`.
 
-Every relative address of a page (href, src) must be a file of the folder, and its fragment an id on that
-page. Addresses of other sites are not asked for.
+Every relative address of a page (href, src) must be a file of the folder, and its fragment an id on
+that page. Addresses of other sites are not asked for.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ FLAGS = [
     "--disable-sync",
 ]
 MARGIN = 16
-COMPARED = "!document.querySelector('#compare-again').disabled && document.querySelector('#after').textContent"
+COMPARED = (
+    "!document.querySelector('#compare-again').disabled"
+    " && document.querySelector('#after').textContent"
+)
 
 
 def main() -> None:

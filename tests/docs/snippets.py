@@ -24,7 +24,10 @@ FENCE = re.compile(
 
 @dataclass
 class Snippet:
-    """A fenced code block. `line`: number of its first line in the page; `runs`: it is marked to be run."""
+    """A fenced code block.
+
+    `line`: number of its first line in the page; `runs`: it is marked to be run.
+    """
 
     page: Path
     line: int
@@ -53,7 +56,9 @@ def snippets(*languages: str) -> list[Snippet]:
 
 
 def write_files(folder: Path) -> None:
-    """Writes what the snippets read: web/demo/model, letters.txt, model.onnx (y = x + x) and classifier.onnx."""
+    """Writes what the snippets read: web/demo/model, letters.txt, model.onnx (y = x + x) and
+    classifier.onnx.
+    """
     (folder / "web" / "demo").mkdir(parents=True)
     (folder / "web" / "demo" / "model").symlink_to(ROOT / "web" / "demo" / "model")
     (folder / "letters.txt").write_text(

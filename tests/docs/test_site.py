@@ -1,4 +1,6 @@
-"""The site's parts that need no site generator: every page is in the navigation, and broken links are found."""
+"""The site's parts that need no site generator: every page is in the navigation, and broken links
+are found.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,7 @@ def test_navigation_is_complete() -> None:
         r"^ +- (?:[^:\n]+: )?([\w./-]+\.(?:md|html))$", (ROOT / "mkdocs.yml").read_text(), re.M
     )
     pages = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")}
-    added = {
-        target
-        for target in re.findall(r': "([\w./-]+\.md)"', (ROOT / "docs" / "hooks.py").read_text())
-    }
+    added = set(re.findall(r': "([\w./-]+\.md)"', (ROOT / "docs" / "hooks.py").read_text()))
     assert len(named) == len(set(named))
     assert set(named) == pages | added | {"api/typescript/index.html"}
 

@@ -1,4 +1,6 @@
-"""What README and the documentation show is real: it parses, names exist, and what is cheap is run."""
+"""What README and the documentation show is real: it parses, names exist, and what is cheap is
+run.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,12 @@ def test_python_names_exist(snippet: Snippet) -> None:
 
 
 def test_missing_names_are_found() -> None:
-    code = "import edgewise\nfrom edgewise.training import Trainer, Teacher\nedgewise.InferenceSession\nedgewise.Nothing"
+    code = (
+        "import edgewise\n"
+        "from edgewise.training import Trainer, Teacher\n"
+        "edgewise.InferenceSession\n"
+        "edgewise.Nothing"
+    )
     assert missing_names(code) == ["edgewise.training.Teacher", "edgewise.Nothing"]
 
 
@@ -131,7 +138,9 @@ def scripts(html: str) -> list[str]:
 
 
 def type_errors(modules: dict[str, str], folder: Path) -> str:
-    """What tsc says of modules ({file name: code}) that import edgewise, by its name or its address."""
+    """What tsc says of modules ({file name: code}) that import edgewise, by its name or its
+    address.
+    """
     assert (WEB / "node_modules" / ".bin" / "tsc").exists(), (
         "web/node_modules is not there: run `make web`"
     )
@@ -160,7 +169,9 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
 
 
 def test_javascript_types(tmp_path: Path) -> None:
-    """All JavaScript and TypeScript blocks, and the scripts of HTML blocks, pass tsc against the page's API."""
+    """All JavaScript and TypeScript blocks, and the scripts of HTML blocks, pass tsc against the
+    page's API.
+    """
     modules = {}
 
     def add(where: str, code: str) -> None:
@@ -189,7 +200,6 @@ COMMANDS = [
 
 def test_commands_exist() -> None:
     """Options of `edgewise` parse; targets of make and paths given to other programs exist."""
-    from edgewise import cli
 
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     for snippet, line in COMMANDS:
@@ -242,7 +252,9 @@ def test_paths_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_lines_fit(page: Path) -> None:
-    """No line of prose or code above 100 columns; tables, links and generated parts are what they are."""
+    """No line of prose or code above 100 columns; tables, links and generated parts are what they
+    are.
+    """
     text = re.sub(r"<!-- written by.*?until here -->", "", page.read_text(), flags=re.S)
     long = [
         line

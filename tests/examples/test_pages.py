@@ -29,7 +29,7 @@ def test_page_generate(visit, example_server: str) -> None:
 def test_page_generate_stops(visit, example_server: str) -> None:
     v = visit(example_server, "/examples/page-generate/", start=False)
     wait(v.page, "!document.querySelector('#write').disabled")
-    v.page.evaluate("""() => {  // presses Stop in the page once there is some text: the story may be short
+    v.page.evaluate("""() => {  // presses Stop once there is some text: the story may be short
         const story = document.querySelector("#story");
         new MutationObserver((_, o) => { o.disconnect(); document.querySelector("#stop").click(); })
           .observe(story, {childList: true, characterData: true, subtree: true});
@@ -61,7 +61,10 @@ def test_onnx_session(visit, example_server: str) -> None:
     wait(v.page, "document.querySelector('#status').textContent.includes('points in')")
     share = int(re.search(r"(\d+) % are", v.page.inner_text("#status"))[1])
     assert 30 < share < 70
-    pixel = "(x, y) => [...document.querySelector('#picture').getContext('2d').getImageData(x, y, 1, 1).data]"
+    pixel = (
+        "(x, y) => [...document.querySelector('#picture').getContext('2d')"
+        ".getImageData(x, y, 1, 1).data]"
+    )
     import numpy as np
     import onnxruntime
 

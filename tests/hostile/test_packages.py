@@ -119,7 +119,7 @@ def test_every_field(package, want, refusal):
 def test_truncated(package, refused):
     length = struct.unpack("<Q", package[8:16])[0]
     for n in [
-        *range(0, 80),
+        *range(80),
         *range(80, len(package), 4093),
         15 + length,
         16 + length,

@@ -367,7 +367,7 @@ def test_texts_that_are_no_manifests(text, page):
 
 def test_cut_and_continued(packages, page):
     data = packages["inference"]
-    for n in [*range(0, 70), *range(70, len(data), 397)]:
+    for n in [*range(70), *range(70, len(data), 397)]:
         both(page, data[:n])
     for more in (1, 63, 64, 1000):
         both(page, data + bytes(more), False)
@@ -379,7 +379,7 @@ def test_sums_of_weights(packages, page, tmp_path):
     """
     data = packages["decoder"]
     manifest, rest = split(data)
-    start, (offset, size) = len(data) - len(rest), manifest["files"]["weights"]
+    start, (offset, _) = len(data) - len(rest), manifest["files"]["weights"]
     rng = random.Random(3)
     for _ in range(6):
         w = rng.choice([w for w in manifest["weights"] if w["bytes"]])

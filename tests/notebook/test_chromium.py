@@ -29,11 +29,13 @@ START = """
 import { loadPyodide } from "/pyodide/pyodide.mjs";
 export async function start() {
   const t0 = performance.now();
-  const pyodide = await loadPyodide({ indexURL: "/pyodide/", lockFileURL: new URL("/site/pyodide-lock.json", location.href).href });
+  const lockFileURL = new URL("/site/pyodide-lock.json", location.href).href;
+  const pyodide = await loadPyodide({ indexURL: "/pyodide/", lockFileURL });
   const t1 = performance.now();
-  const words = [];
-  await pyodide.loadPackage("edgewise", { messageCallback: (w) => words.push(w), errorCallback: (w) => words.push(w) });
-  if (!pyodide.loadedPackages.edgewise) throw new Error("loadPackage: " + words.join("; ")); // it only says so itself
+  const words = [], tell = (w) => words.push(w);
+  await pyodide.loadPackage("edgewise", { messageCallback: tell, errorCallback: tell });
+  // it does not throw
+  if (!pyodide.loadedPackages.edgewise) throw new Error("loadPackage: " + words.join("; "));
   const t2 = performance.now();
   pyodide.runPython("import edgewise");
   const ms = { pyodide: t1 - t0, loadPackage: t2 - t1, import: performance.now() - t2 };
@@ -41,7 +43,9 @@ export async function start() {
 }
 export async function run(pyodide, code) {
   try {
-    const result = await pyodide.runPythonAsync(code + "\\nimport json\\njson.dumps(result)", { globals: pyodide.toPy({ __name__: "__main__" }) });
+    const globals = pyodide.toPy({ __name__: "__main__" });
+    const whole = code + "\\nimport json\\njson.dumps(result)";
+    const result = await pyodide.runPythonAsync(whole, { globals });
     return { result: JSON.parse(result) };
   } catch (e) {
     return { error: String(e.message) };

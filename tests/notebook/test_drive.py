@@ -61,7 +61,7 @@ def test_each_file_is_opened_once(pyodide, folder, name):
     text, opens, size = pyodide.run(LETTERS + RUN, path=f"/drive/{name}")
     same, none, _ = pyodide.run(LETTERS + RUN, path=f"/work/{name}")
     assert text == same and none == 0
-    files = [folder.parent / name] if name.endswith(".edge") else [f for f in folder.iterdir()]
+    files = [folder.parent / name] if name.endswith(".edge") else list(folder.iterdir())
     assert opens <= len(files)
     assert size <= sum(f.stat().st_size for f in files)
 

@@ -8,7 +8,6 @@ import random
 import struct
 
 import numpy as np
-import pytest
 from hostile.damage import DamagedPackage, damage_bytes
 from hostile.packages import decoder, feeds, plan, slot, step
 from hostile.seeds import ROOT as TESTS

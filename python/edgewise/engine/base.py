@@ -76,7 +76,7 @@ class Engine(Owner):
         """
         return None
 
-    def address_of(self, data) -> "tuple[int, object] | None":
+    def address_of(self, data) -> tuple[int, object] | None:
         """Where the engine can read a buffer of Python's, and what keeps it there; None: it must be
         copied.
         """
@@ -111,10 +111,9 @@ class Engine(Owner):
                 "Check token ids and index inputs against the model's sizes.",
             )
         if code == 13:
+            value = f" with the value {detail} of a parameter" if detail >= 0 else ""
             return EngineError(
-                "it needs the kernel"
-                f" {name or kernel}{f' with the value {detail} of a parameter' if detail >= 0 else ''},"
-                " which this engine was made without",
+                f"it needs the kernel {name or kernel}{value}, which this engine was made without",
                 where,
                 "Use the full engine (edgewise-simd128-full.wasm or"
                 " edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build"

@@ -198,7 +198,7 @@ class NativeEngine(Engine):
         elif len(view):
             ctypes.memmove(address, (ctypes.c_char * len(view)).from_buffer(view), len(view))
 
-    def address_of(self, data) -> "tuple[int, object] | None":
+    def address_of(self, data) -> tuple[int, object] | None:
         """Address of a buffer of the caller's, and what keeps it there; None where that cannot be
         told (read-only buffers).
         """

@@ -80,7 +80,7 @@ BY_WAY = {
     **{("", name): (Way({DOUBLE: FLOAT}, None, None),) for name in DOUBLES},
     ("", "Attention"): (
         Way({DOUBLE: FLOAT}, (0, 1, 2, 4, 5), None),
-        Way({t: FLOAT for t in (DOUBLE, *_INTEGERS)}, (3,), ()),
+        Way(dict.fromkeys((DOUBLE, *_INTEGERS), FLOAT), (3,), ()),
     ),
     ("", "Col2Im"): (Way(_AS_FLOAT, (0,)),),
     ("", "CumSum"): (Way(_WRAPS, (0,)),),

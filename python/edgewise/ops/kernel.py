@@ -23,7 +23,7 @@ import pkgutil
 import re
 from dataclasses import dataclass, field
 
-from ..element_types import DTYPES, PACKED
+from ..element_types import PACKED
 
 # dimensions of a strided kernel after neighbouring dimensions that can be merged have been merged
 MAX_DIMS = 6

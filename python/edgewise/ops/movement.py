@@ -180,7 +180,7 @@ def slice_infer(node):
     x = node.inputs[0]
     dims = list(x.shape)
     ranges = slice_ranges(node)
-    for axis, start, length, step in ranges:
+    for axis, _start, length, _step in ranges:
         dims[axis] = length
     if dims == x.shape and all(step == 1 for *_, step in ranges):
         return [x]
@@ -191,7 +191,7 @@ def slice_infer(node):
 def slice_fold(node, outs):
     x = node.inputs[0]
     s, offset = strides_of(x.shape), 0
-    for axis, start, length, step in slice_ranges(node):
+    for axis, start, _length, step in slice_ranges(node):
         offset += start * s[axis] if outs[0][1][axis] else 0
         s[axis] *= step
     return [[x.numbers[i] for i in indices(outs[0][1], s, offset)]]
@@ -292,7 +292,7 @@ def slice_cases(t):
         ([2], [2**31 - 1], [1], [1]),
         ([-1], [-(2**31)], [0], [-4]),
     ]:
-        yield t(*[v for v in (x, starts, ends, axes, steps)])
+        yield t(*list((x, starts, ends, axes, steps)))
     yield t(x, opset=9, starts=[1, -4], ends=[3, 100], axes=[0, -1])
     yield t(x, opset=9, starts=[1, 2], ends=[3, 4])
     yield t(

@@ -118,7 +118,7 @@ class Compiled:
             e.where = e.where or f"value '{name}'"
             raise
 
-    def _borrowed(self, data, nbytes: int) -> "Borrowed | None":
+    def _borrowed(self, data, nbytes: int) -> Borrowed | None:
         """A large buffer of the caller's where it lies; None where it is to be copied."""
         if nbytes < LARGE or len(data) < nbytes:
             return None

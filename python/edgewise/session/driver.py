@@ -63,7 +63,7 @@ class Driver:
         while True:
             i = 0
             try:
-                for i, (unit, dead) in enumerate(units):
+                for i, (unit, dead) in enumerate(units):  # noqa: B007 (used after a Split)
                     if ends.reason is not None:
                         ends.check()
                     unit.run(self, scope)
@@ -213,7 +213,7 @@ class Driver:
             f = run.program.like.functions[n.domain, n.op]
             given = {name: v for name, v in zip(f.inputs, inputs) if v is not None}
             body = run.program.function(node, given)
-            return [v for v in self.call(body, given)]
+            return list(self.call(body, given))
         outs = n.decl.host_fn(n, run, inputs) if n.decl.host_fn is not None else None
         if outs is None and not all(map(is_plain, inputs)):
             outs = moved(n, run, inputs)

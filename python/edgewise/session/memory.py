@@ -39,7 +39,7 @@ class Borrowed:
 
     __slots__ = ("address", "nbytes", "pool", "held")
 
-    def __init__(self, address: int, nbytes: int, pool: "Pool", held: object) -> None:
+    def __init__(self, address: int, nbytes: int, pool: Pool, held: object) -> None:
         self.address, self.nbytes, self.pool, self.held = address, nbytes, pool, held
 
 

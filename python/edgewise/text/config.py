@@ -104,7 +104,8 @@ class GenerationConfig:
         return config
 
     def __repr__(self):
-        return f"GenerationConfig({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
+        fields = [f"{name}={value!r}" for name, value in self.to_dict().items()]
+        return f"GenerationConfig({', '.join(fields)})"
 
     def __eq__(self, other):
         return isinstance(other, GenerationConfig) and all(
