@@ -1,4 +1,4 @@
-/* LSTM, GRU and RNN, and their gradients: the loop over time steps.
+/* LSTM, GRU and RNN: the loop over time steps.
  *
  * The part that does not depend on the previous step, x W^T + bias, is computed as one product for
  * all steps and is passed as x; the recurrent part, h R^T, is computed here by dot products. Rows
@@ -6,15 +6,8 @@
  * threads and large steps, the threads divide the hidden units of each step instead. Dot products
  * and activations are vectorized. */
 #include "../vector_math.h"
-#include "each.h"
-#include "gemm.h"
+#include "recurrent.h"
 #include <string.h>
-
-/* called for rows of many elements: one copy of the code suffices */
-#define SMALL __attribute__((noinline))
-
-/* Number of gates of a cell; NUMBERS: floats per activation (kind, a, b, shift, low, high). */
-enum { GRU = 3, LSTM = 4, NUMBERS = 6 };
 
 /* f(x) clamped to [low, high]: the bounds of f itself, or those that result from clipping x, since
  * every f is increasing. */
@@ -29,44 +22,23 @@ static void activate_vectors(const void *job, int32_t n, const void *const *in, 
     vf_store((real *)out + j, vf_clamp(v, low, high));
   }
 }
-static void activate(const real *f, real *x, int32_t n) {
+void ew_rnn_activate(const real *f, real *x, int32_t n) {
   ew_whole_vectors(activate_vectors, f, n, 1, (const void *[]){x}, x);
 }
 
-/* d *= f'(x), computed from y = f(x); 0 at the bounds. */
-static SMALL void derive(const real *f, const real *y, real *d, int32_t n) {
-  float a = f[1], b = f[2], low = f[4], high = f[5];
-  if (f[0] == EW_RECURRENT_ACTIVATION_SIGMOID) {
-    EW_EACH
-    for (int32_t j = 0; j < n; j++)
-      d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] * (1 - y[j])) : 0;
-  } else if (f[0] == EW_RECURRENT_ACTIVATION_TANH) {
-    float s = a * b, c = b / a;
-    EW_EACH
-    for (int32_t j = 0; j < n; j++)
-      d[j] = y[j] > low && y[j] < high ? d[j] * (s - c * (y[j] * y[j])) : 0;
-  } else {
-    EW_EACH
-    for (int32_t j = 0; j < n; j++)
-      d[j] = y[j] > low && y[j] < high ? d[j] * (y[j] < 0 ? a : b) : 0;
-  }
-}
-
-/* set: y = a, or zeros if a is NULL; add: y += a * b, unless a is NULL */
-static SMALL void set(real *y, const real *a, int32_t n) {
+SMALL void ew_rnn_set(real *y, const real *a, int32_t n) {
   if (a)
     memmove(y, a, (size_t)n * 4);
   else
     memset(y, 0, (size_t)n * 4);
 }
-static SMALL void add_product(real *y, const real *a, const real *b, int32_t n) {
+SMALL void ew_rnn_add_product(real *y, const real *a, const real *b, int32_t n) {
   if (!a) return;
   EW_EACH
   for (int32_t j = 0; j < n; j++) y[j] += a[j] * b[j];
 }
 
-/* y[i][j] += a[i] . b[j] */
-static SMALL void add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row,
+SMALL void ew_rnn_add_dots(int32_t rows, int32_t columns, int32_t k, const real *a, int64_t a_row,
                            const real *b, int64_t b_column, real *y, int64_t y_row) {
   for (int32_t j = 0, n; j < columns; j += n) {
     n = columns - j >= 4 ? 4 : 1; /* at the end a single column, used four times */
@@ -125,19 +97,13 @@ static SMALL void add_panels(int32_t rows, int32_t columns, int32_t k, const rea
   }
 }
 
-/* The work of a task: pieces index, index + tasks, ... of directions x blocks of rows (or of hidden
- * units). */
-typedef struct {
-  int32_t tasks, pieces, size;
-} split;
-
-static SMALL split split_rows(ew_context *ctx, int32_t batch, int32_t directions, int64_t work) {
+SMALL ew_rnn_share ew_rnn_split(ew_context *ctx, int32_t batch, int32_t directions, int64_t work) {
   int32_t width = work < 1 << 18 ? 1 : ew_parallel_width(ctx),
           share = (batch * directions - 1) / width + 1;
   share = (share + 3) & ~3;
   share = share < batch ? share : batch;
   int32_t pieces = directions * ((batch - 1) / share + 1);
-  return (split){width == 1 ? 1 : pieces, pieces, share};
+  return (ew_rnn_share){width == 1 ? 1 : pieces, pieces, share};
 }
 
 /* ---- forward ---- */
@@ -148,7 +114,7 @@ typedef struct {
   const real *x, *r, *bias, *peepholes, *table;
   const m_i32 *lengths;
   real *y, *h, *c, *g, *cells;
-  split split;
+  ew_rnn_share split;
   int32_t step, phase; /* current step and phase of all tasks, if they divide the hidden units */
   /* precomputed products of h: rows of all gates of one direction; otherwise NULL */
   const real *sums;
@@ -172,8 +138,9 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
       bool apart = p->lbr && k == 2; /* its product is kept separate from its x */
       for (int64_t i = from; i < to; i++) {
         const real *x = w->x + t * (int64_t)p->x_t + i * p->x_b + (d * gates + k) * hidden + j;
-        set(g + i * g_row + k * hidden, x, n);
-        if (apart) set(g + i * g_row + GRU * hidden, w->bias ? w->bias + d * hidden + j : NULL, n);
+        ew_rnn_set(g + i * g_row + k * hidden, x, n);
+        if (apart)
+          ew_rnn_set(g + i * g_row + GRU * hidden, w->bias ? w->bias + d * hidden + j : NULL, n);
       }
       if (w->sums) {
         for (int64_t i = from; i < to; i++) {
@@ -189,7 +156,7 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
       if (p->panels)
         add_panels(to - from, n, p->h, a, hidden, b, sums, g_row);
       else
-        add_dots(to - from, n, p->h, a, hidden, b, hidden, sums, g_row);
+        ew_rnn_add_dots(to - from, n, p->h, a, hidden, b, hidden, sums, g_row);
     }
   }
   for (int64_t i = from; i < to; i++) {
@@ -199,48 +166,45 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
     real *y = w->y + at * hidden + j;
     bool over = w->lengths && t >= w->lengths[i];
     if (over && !(phase == 0 && gates == LSTM && w->cells)) {
-      if (phase == 0) set(y, NULL, n);
+      if (phase == 0) ew_rnn_set(y, NULL, n);
     } else if (phase == 2)
-      set(hi, y, n);
+      ew_rnn_set(hi, y, n);
     else if (over)
-      set(y, NULL, n), set(w->cells + at * hidden + j, ci, n);
+      ew_rnn_set(y, NULL, n), ew_rnn_set(w->cells + at * hidden + j, ci, n);
     else if (gates == LSTM) {
-      if (peep) add_product(g0, peep, ci, n), add_product(g2, peep + 2 * hidden, ci, n);
-      activate(f, g0, n);
+      if (peep)
+        ew_rnn_add_product(g0, peep, ci, n), ew_rnn_add_product(g2, peep + 2 * hidden, ci, n);
+      ew_rnn_activate(f, g0, n);
       if (p->coupled) {
         EW_EACH
         for (int32_t u = 0; u < n; u++) g2[u] = 1 - g0[u];
       } else
-        activate(f, g2, n);
-      activate(f + NUMBERS, g3, n);
+        ew_rnn_activate(f, g2, n);
+      ew_rnn_activate(f + NUMBERS, g3, n);
       EW_EACH
       for (int32_t u = 0; u < n; u++) ci[u] = g2[u] * ci[u] + g0[u] * g3[u];
-      if (w->cells) set(w->cells + at * hidden + j, ci, n);
-      if (peep) add_product(g1, peep + hidden, ci, n);
-      activate(f, g1, n);
-      set(y, ci, n);
-      activate(f + 2 * NUMBERS, y, n);
+      if (w->cells) ew_rnn_set(w->cells + at * hidden + j, ci, n);
+      if (peep) ew_rnn_add_product(g1, peep + hidden, ci, n);
+      ew_rnn_activate(f, g1, n);
+      ew_rnn_set(y, ci, n);
+      ew_rnn_activate(f + 2 * NUMBERS, y, n);
       EW_EACH
       for (int32_t u = 0; u < n; u++) y[u] *= g1[u];
     } else if (gates == GRU) {
-      if (phase == 0) activate(f, g0, n), activate(f, g1, n);
+      if (phase == 0) ew_rnn_activate(f, g0, n), ew_rnn_activate(f, g1, n);
       if (phase == 0 && late) {
-        set(ci, NULL, n), add_product(ci, g1, hi, n);
+        ew_rnn_set(ci, NULL, n), ew_rnn_add_product(ci, g1, hi, n);
         continue;
       }
-      if (!late) add_product(g2, g1, g3, n);
-      activate(f + NUMBERS, g2, n);
+      if (!late) ew_rnn_add_product(g2, g1, g3, n);
+      ew_rnn_activate(f + NUMBERS, g2, n);
       EW_EACH
       for (int32_t u = 0; u < n; u++) y[u] = g2[u] + g0[u] * (hi[u] - g2[u]);
     } else {
-      activate(f, g0, n);
-      set(y, g0, n);
+      ew_rnn_activate(f, g0, n);
+      ew_rnn_set(y, g0, n);
     }
   }
-}
-
-static int32_t time_of(int32_t steps, int32_t reverse, int32_t d, int32_t step) {
-  return d || reverse ? steps - 1 - step : step;
 }
 
 static void rows_task(void *arg, int32_t index, int32_t thread) {
@@ -253,7 +217,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
     for (int32_t s = 0; s < p->t && !ew_stopping(w->context); s++)
       for (int32_t phase = 0; phase < 3; phase++)
         if (phase != 1 || (p->gates == GRU && !p->lbr))
-          forward_step(w, d, time_of(p->t, p->reverse, d, s), phase, from, to, 0, p->h);
+          forward_step(w, d, ew_rnn_time(p->t, p->reverse, d, s), phase, from, to, 0, p->h);
   }
 }
 
@@ -263,7 +227,7 @@ static void units_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   int32_t d = index % p->d, j = index / p->d * w->split.size,
           n = p->h - j < w->split.size ? p->h - j : w->split.size;
-  forward_step(w, d, time_of(p->t, p->reverse, d, w->step), w->phase, 0, p->b, j, n);
+  forward_step(w, d, ew_rnn_time(p->t, p->reverse, d, w->step), w->phase, 0, p->b, j, n);
 }
 
 int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *const *operand) {
@@ -286,22 +250,22 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
                NULL,
                0};
   int64_t state = (int64_t)p->d * p->b * p->h, work = state * p->gates * p->h;
-  set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state),
-      set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
+  ew_rnn_set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state),
+      ew_rnn_set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
   int32_t width = ew_parallel_width(ctx);
-  w.split = split_rows(ctx, p->b, p->d, work * p->t);
+  w.split = ew_rnn_split(ctx, p->b, p->d, work * p->t);
   if (w.split.pieces >= width || work < 1 << 18) {
     ew_parallel(ctx, w.split.tasks, rows_task, &w);
     return EW_OK;
   }
   /* enough work implies a large h */
   int32_t unit = p->panels ? PANEL : 4, share = ((p->h * p->d - 1) / width + unit) & -unit;
-  w.split = (split){0, p->d * ((p->h - 1) / share + 1), share};
+  w.split = (ew_rnn_share){0, p->d * ((p->h - 1) / share + 1), share};
   for (w.step = 0; w.step < p->t && !ew_stopping(ctx); w.step++)
     for (w.phase = 0; w.phase < 3; w.phase++)
       if (w.phase == 2)
         for (int32_t d = 0; d < p->d; d++)
-          forward_step(&w, d, time_of(p->t, p->reverse, d, w.step), 2, 0, p->b, 0, p->h);
+          forward_step(&w, d, ew_rnn_time(p->t, p->reverse, d, w.step), 2, 0, p->b, 0, p->h);
       else if (w.phase == 0 || (p->gates == GRU && !p->lbr))
         ew_parallel(ctx, w.split.pieces, units_task, &w);
   return EW_OK;
@@ -343,9 +307,9 @@ int32_t ew_k_recurrent_bytes(ew_context *ctx, const ew_recurrent_bytes_params *p
   const int32_t rows = p->b, n = LSTM * p->h;
   const int64_t state = (int64_t)rows * p->h,
                 item = ((int64_t)n + 31) / 32 * 32 * (4 + ((int64_t)p->h + 3) / 4 * 4);
-  set(w.h, operand[EW_RECURRENT_BYTES_H_FIRST], (int32_t)(p->d * state)),
-      set(w.c, operand[EW_RECURRENT_BYTES_C_FIRST], (int32_t)(p->d * state));
-  w.split = split_rows(ctx, rows, 1, state * 64);
+  ew_rnn_set(w.h, operand[EW_RECURRENT_BYTES_H_FIRST], (int32_t)(p->d * state)),
+      ew_rnn_set(w.c, operand[EW_RECURRENT_BYTES_C_FIRST], (int32_t)(p->d * state));
+  w.split = ew_rnn_split(ctx, rows, 1, state * 64);
   const ew_dynamic_quantize_params quantize = {.n = (int32_t)state};
   const ew_integer_product_params multiply = {.items = 1,
                                               .batch = rows,
@@ -386,164 +350,8 @@ int32_t ew_k_recurrent_bytes(ew_context *ctx, const ew_recurrent_bytes_params *p
           [EW_INTEGER_PRODUCT_SCRATCH] = operand[EW_RECURRENT_BYTES_SCRATCH]};
       ew_k_dynamic_quantize(ctx, &quantize, in);
       ew_k_integer_product(ctx, &multiply, factors);
-      w.direction = d, w.step = time_of(p->t, p->reverse, d, s);
+      w.direction = d, w.step = ew_rnn_time(p->t, p->reverse, d, s);
       ew_parallel(ctx, w.split.pieces, bytes_task, &w);
     }
-  return EW_OK;
-}
-
-/* ---- backward ---- */
-
-typedef struct {
-  ew_context *context;
-  const ew_recurrent_grad_params *p;
-  const real *dy, *y, *h_first, *c_first, *rt, *peepholes, *table, *g, *cells;
-  const m_i32 *lengths;
-  real *dx, *dh, *dc;
-  split split;
-} backward;
-
-/* One step back for one row: from dh and dc after the step, computes the gradients with respect to
- * the gates' pre-activations, and the parts of dh and dc before the step that do not come through
- * matrix products. `before`: values before the step; NULL if they were zero. */
-static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, const real *peep,
-                           const real *g, const real *y, const real *cell, const real *h_before,
-                           const real *c_before, real *dx, real *dh, real *dc) {
-  int32_t n = p->h, j;
-  int64_t hidden = n;
-  const real *g1 = g + hidden, *g2 = g1 + hidden, *g3 = g2 + hidden;
-  real *d0 = dx, *d1 = d0 + hidden, *d2 = d1 + hidden, *d3 = d2 + hidden;
-  if (p->gates == LSTM) { /* i, o, f, c */
-    set(d0, cell, n);
-    activate(f + 2 * NUMBERS, d0, n);
-    EW_EACH
-    for (j = 0; j < n; j++) d1[j] = dh[j] * d0[j], d3[j] = dh[j] * g1[j];
-    derive(f, g1, d1, n);
-    derive(f + 2 * NUMBERS, d0, d3, n);
-    EW_EACH
-    for (j = 0; j < n; j++) dc[j] += d3[j];
-    if (peep) add_product(dc, peep + hidden, d1, n);
-    EW_EACH
-    for (j = 0; j < n; j++) d0[j] = dc[j] * g3[j], d3[j] = dc[j] * g[j];
-    set(d2, NULL, n);
-    add_product(d2, c_before, dc, n);
-    if (p->coupled) {
-      EW_EACH
-      for (j = 0; j < n; j++) d0[j] -= d2[j], d2[j] = 0;
-    }
-    derive(f, g, d0, n), derive(f, g2, d2, n), derive(f + NUMBERS, g3, d3, n);
-    EW_EACH
-    for (j = 0; j < n; j++) dc[j] *= g2[j], dh[j] = 0;
-    if (peep) add_product(dc, peep, d0, n), add_product(dc, peep + 2 * hidden, d2, n);
-    /* z, r, h; dc is the gradient at the product of the last gate's weights */
-  } else if (p->gates == GRU) {
-    EW_EACH
-    for (j = 0; j < n; j++)
-      d0[j] = dh[j] * ((h_before ? h_before[j] : 0) - g2[j]), d2[j] = dh[j] * (1 - g[j]),
-      dh[j] *= g[j];
-    derive(f, g, d0, n), derive(f + NUMBERS, g2, d2, n);
-    set(dc, NULL, n);
-    if (p->lbr) {
-      EW_EACH
-      for (j = 0; j < n; j++) d1[j] = d2[j] * g3[j], dc[j] = d2[j] * g1[j];
-      derive(f, g1, d1, n);
-    }
-  } else {
-    set(d0, dh, n), set(dh, NULL, n);
-    derive(f, y, d0, n);
-  }
-}
-
-static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
-  const ew_recurrent_grad_params *p = w->p;
-  int32_t n = p->h, gates = p->gates;
-  int64_t hidden = n, dx_row = (int64_t)p->d * gates * hidden;
-  const real *f = w->table + d * 3 * NUMBERS,
-             *peep = w->peepholes ? w->peepholes + d * 3 * hidden : NULL,
-             *rt = w->rt + d * gates * hidden * hidden;
-  real *dh = w->dh + (int64_t)d * p->b * hidden, *dc = w->dc + (int64_t)d * p->b * hidden;
-  for (int32_t s = p->t - 1; s >= 0 && !ew_stopping(w->context); s--) {
-    int32_t t = time_of(p->t, p->reverse, d, s), back = d || p->reverse ? 1 : -1;
-    real *dx = w->dx + (int64_t)t * p->b * dx_row + d * gates * hidden;
-    /* pass 1: GRU's r, whose gradient comes through the last gate's weights */
-    for (int pass = 0; pass < 2; pass++) {
-      for (int64_t i = from; i < to; i++) {
-        int32_t length = w->lengths ? w->lengths[i] : p->t;
-        int64_t at = ((int64_t)t * p->b + i) * p->d + d, before = at + (int64_t)back * p->b * p->d,
-                state = ((int64_t)d * p->b + i) * hidden;
-        real *dhi = dh + i * hidden, *dci = dc + i * hidden, *dxi = dx + i * dx_row;
-        bool first = back < 0 ? t == 0 : t + 1 == length || t + 1 == p->t;
-        const real *h_before = !first       ? w->y + before * hidden
-                               : w->h_first ? w->h_first + state
-                                            : NULL;
-        const real *c_before = !first       ? w->cells + before * hidden
-                               : w->c_first ? w->c_first + state
-                                            : NULL;
-        const real *g = w->g + at * (gates + p->lbr) * hidden;
-        if (t >= length) {
-          if (pass == 0) {
-            set(dxi, NULL, gates * n);
-            if (gates == GRU) set(dci, NULL, n);
-          }
-        } else if (pass == 0) {
-          if (w->dy) {
-            const real *dy = w->dy + at * hidden;
-            EW_EACH
-            for (int32_t j = 0; j < n; j++) dhi[j] += dy[j];
-          }
-          row_back(p, f, peep, g, w->y + at * hidden, w->cells + at * hidden, h_before, c_before,
-                   dxi, dhi, dci);
-        } else {
-          set(dxi + hidden, NULL, n);
-          add_product(dxi + hidden, h_before, dci, n);
-          derive(f, g + hidden, dxi + hidden, n);
-          add_product(dhi, g + hidden, dci, n);
-        }
-      }
-      if (gates != GRU || p->lbr) break;
-      if (pass == 0)
-        add_dots(to - from, n, n, dx + from * dx_row + 2 * hidden, dx_row, rt + 2 * hidden,
-                 GRU * hidden, dc + from * hidden, hidden);
-    }
-    if (p->lbr)
-      add_dots(to - from, n, n, dc + from * hidden, hidden, rt + 2 * hidden, GRU * hidden,
-               dh + from * hidden, hidden);
-    add_dots(to - from, n, (gates == GRU ? 2 : gates) * n, dx + from * dx_row, dx_row, rt,
-             gates * hidden, dh + from * hidden, hidden);
-  }
-}
-
-static void back_task(void *arg, int32_t index, int32_t thread) {
-  const backward *w = arg;
-  (void)thread;
-  for (; index < w->split.pieces; index += w->split.tasks) {
-    int32_t from = index / w->p->d * w->split.size, to = from + w->split.size;
-    walk_back(w, index % w->p->d, from, to < w->p->b ? to : w->p->b);
-  }
-}
-
-int32_t ew_k_recurrent_grad(ew_context *ctx, const ew_recurrent_grad_params *p,
-                            void *const *operand) {
-  backward w = {ctx,
-                p,
-                operand[EW_RECURRENT_GRAD_DY],
-                operand[EW_RECURRENT_GRAD_Y],
-                operand[EW_RECURRENT_GRAD_H_FIRST],
-                operand[EW_RECURRENT_GRAD_C_FIRST],
-                operand[EW_RECURRENT_GRAD_RT],
-                operand[EW_RECURRENT_GRAD_PEEPHOLES],
-                operand[EW_RECURRENT_GRAD_TABLE],
-                operand[EW_RECURRENT_GRAD_G],
-                operand[EW_RECURRENT_GRAD_CELLS],
-                operand[EW_RECURRENT_GRAD_LENGTHS],
-                operand[EW_RECURRENT_GRAD_DX],
-                operand[EW_RECURRENT_GRAD_DH],
-                operand[EW_RECURRENT_GRAD_DC],
-                {0}};
-  int64_t state = (int64_t)p->d * p->b * p->h;
-  set(w.dh, operand[EW_RECURRENT_GRAD_DH_LAST], (int32_t)state),
-      set(w.dc, operand[EW_RECURRENT_GRAD_DC_LAST], (int32_t)state);
-  w.split = split_rows(ctx, p->b, p->d, state * p->gates * p->h * p->t);
-  ew_parallel(ctx, w.split.tasks, back_task, &w);
   return EW_OK;
 }
