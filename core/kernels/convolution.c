@@ -4,7 +4,7 @@
  * They are matrix products whose b is gathered from x while it is packed (implicit im2col): patches
  * are never stored. Convolutions with few output channels per group, such as depthwise ones, go tap
  * by tap instead. Tasks are blocks of rows and columns of (item, group); inner loops are those of
- * gemm.h, depthwise.h or the long rows below. */
+ * gemm.h, depthwise.h or convolution_rows.c. */
 #include "convolution.h"
 #include "convolution_few.h"
 #include "depthwise.h"
