@@ -219,7 +219,7 @@ def float_products():
 
 # ---- weights of 2, 4 and 8 bits ----
 # up to which activations that may be rounded to bytes are, in any flavour and with any weights;
-# else with relaxed SIMD and 4 bits (core/kernels/matmul_nbits.c)
+# else with relaxed SIMD and 4 bits (core/kernels/product/matmul_nbits.c)
 FEW_ROWS = 8
 
 

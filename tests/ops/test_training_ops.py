@@ -635,7 +635,7 @@ def philox(counter, key, rounds=7):
 
 
 def words(n, seed, stream):
-    """What core/kernels/random.c draws for n elements."""
+    """What core/kernels/random/random.c draws for n elements."""
     blocks = np.arange(-(-n // 16) * 4)
     w = philox(
         [blocks, 0 * blocks, 0 * blocks + stream, 0 * blocks], [seed & 0xFFFFFFFF, seed >> 32]

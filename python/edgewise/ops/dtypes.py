@@ -73,7 +73,7 @@ RANGE = {
     INT2: (-2, 1),
 }
 # (mantissa bits, bias, code of the largest number, of NaN, of what is beyond the largest number
-# where nothing saturates; the bit of the sign); core/kernels/cast.c has the same
+# where nothing saturates; the bit of the sign); core/kernels/elementwise/cast.c has the same
 MINIFLOATS = {
     E4M3FN: (3, 7, 0x7E, 0x7F, 0x7F, 0x80),
     E4M3FNUZ: (3, 8, 0x7F, 0x80, 0x80, 0x80),

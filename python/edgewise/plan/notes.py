@@ -67,7 +67,7 @@ OPERATIONS = {
 }
 # Those of them that may multiply bytes instead of floats, by their parameters: then a machine does
 # several times as many. Weights of few bits meet few rows in bytes at any accuracy
-# (core/kernels/matmul_nbits.c).
+# (core/kernels/product/matmul_nbits.c).
 INTEGER = {
     "integer_product": lambda p: True,
     "integer_depthwise": lambda p: True,
