@@ -32,10 +32,11 @@
  *                                      ew_patch[n_patches]
  *                                      ew_operand[n_operands]
  *
- * The init steps run once per load (ew_plan_init); they compute constants derived from weights,
- * such as packed matrices. */
+ * gen/plan_format.h declares the structs and the error codes. The init steps run once per load
+ * (ew_plan_init); they compute constants derived from weights, such as packed matrices. */
 #ifndef EDGEWISE_ENGINE_H
 #define EDGEWISE_ENGINE_H
+#include "gen/plan_format.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,104 +46,8 @@
 #  define EW_API(name) __attribute__((visibility("default"), used))
 #endif
 
-/* First 8 bytes of a plan, without the terminating zero. The last character is the version. */
-#define EW_PLAN_MAGIC "EDGEPLN1"
-
-/* Values of ew_operand.buffer: the arena, the constants, slot i as EW_SLOT0 + i, or no operand. */
-enum { EW_ARENA = 0, EW_CONST = 1, EW_SLOT0 = 2, EW_NONE = 0xffffffffu };
-
-/* Bits of ew_slot_entry.flags. */
-enum { EW_SLOT_WRITABLE = 1 };
-
-typedef struct {
-  char magic[8];       /* EW_PLAN_MAGIC */
-  uint32_t table_hash; /* ew_table_hash() of the kernel table that the plan was compiled for */
-  uint32_t n_registers, n_slots, n_init_steps, n_steps;
-  uint32_t reserved;    /* 0 */
-  uint64_t arena_bytes; /* size of the arena during a run */
-  /* Offsets of the sections from the start of the plan; const_bytes is the size of the constants,
-   * total_bytes that of the plan. */
-  uint64_t registers_at, slots_at, const_at, const_bytes, steps_at, total_bytes;
-} ew_plan_header;
-
-/* Smallest and largest value that a register may hold, both inclusive. */
-typedef struct {
-  int64_t min, max;
-} ew_register_entry;
-
-typedef struct {
-  uint64_t bytes;           /* minimum size of the memory bound to the slot */
-  uint32_t flags, reserved; /* EW_SLOT_WRITABLE; 0 */
-} ew_slot_entry;
-
-typedef struct {
-  uint16_t kernel;                          /* id in the kernel table */
-  uint16_t n_operands, n_patches, reserved; /* counts; 0 */
-  uint32_t param_bytes, step_bytes;         /* sizes of the parameters and of the whole step */
-} ew_step_header;
-
-/* A parameter that depends on a register. Before the step runs:
- * params.i32[field] = registers[reg] * scale + add. The loader checks the step at both ends of the
- * register's range. `field` is in units of 4 bytes. */
-typedef struct {
-  uint32_t field, reg;
-  int64_t scale, add;
-} ew_patch;
-
-/* address = base(buffer) + offset + (reg ? registers[reg - 1] * scale : 0), in bytes */
-typedef struct {
-  uint32_t buffer, reg;
-  int64_t offset, scale;
-} ew_operand;
-
-enum ew_error_code {
-  EW_OK = 0,
-  /* An allocation failed. detail: bytes requested. */
-  EW_E_MEMORY = 1,
-  /* Not a plan, truncated, or sections out of bounds. detail: offset in the plan. */
-  EW_E_FORMAT = 2,
-  /* Compiled for another kernel table. detail: the plan's table hash. */
-  EW_E_TABLE = 3,
-  /* Unknown kernel, or wrong parameter size or operand count. */
-  EW_E_KERNEL = 4,
-  /* A parameter rule of the kernel is violated. detail: index of the rule. */
-  EW_E_PARAM = 5,
-  /* An operand extends beyond its buffer. */
-  EW_E_BOUNDS = 6,
-  /* An output overlaps another operand in a way the kernel does not allow. Or, with step -1: slot
-   * `operand` overlaps slot `detail` and one of the two is writable, or it overlaps memory of the
-   * engine (detail: EW_ALIAS_ARENA or EW_ALIAS_PLAN). */
-  EW_E_ALIAS = 7,
-  /* An output lies in the constants or in a slot that is not writable. */
-  EW_E_READONLY = 8,
-  /* A slot is not bound. operand: slot. */
-  EW_E_UNBOUND = 9,
-  /* A register value is out of range. operand: register. */
-  EW_E_REGISTER = 10,
-  /* An index read from tensor data is out of range. detail: the index. */
-  EW_E_INDEX = 11,
-  /* An argument of the call is invalid. */
-  EW_E_ARGUMENT = 12,
-  /* This engine was built without the step's kernel (detail: -1) or without the code for a
-   * parameter's value (detail: the value). */
-  EW_E_ABSENT = 13,
-  /* ew_stop ended the run before or during this step. detail: value of the stop word. */
-  EW_E_STOPPED = 14,
-};
-
-/* ew_error.detail of EW_E_ALIAS where a slot overlaps memory of the engine itself. */
-enum { EW_ALIAS_ARENA = -1, EW_ALIAS_PLAN = -2 };
-
 typedef struct ew_engine ew_engine;
 typedef struct ew_plan ew_plan;
-
-typedef struct {
-  int32_t code;    /* ew_error_code */
-  int32_t step;    /* index of the step, init steps counted first; -1: none */
-  int32_t operand; /* index of the operand, slot or register, as the code says; -1: none */
-  int32_t kernel;  /* id of the step's kernel; -1: none */
-  int64_t detail;  /* as the code says */
-} ew_error;
 
 /* Opens an engine. threads: maximum number of threads that work at once, including the caller (1:
  * no thread is started). The native library starts its threads here; in the wasm build with threads

@@ -381,6 +381,7 @@ MORE = (
     "edgewise.profile.limits",
     "edgewise.training.warm",
     "edgewise.manifest_limits",
+    "edgewise.schema.plan_format",
 )  # parts of the package that write files of their own, GENERATED, which follow from the table, too
 
 
