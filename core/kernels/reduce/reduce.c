@@ -153,6 +153,7 @@ static float finish(int32_t op, float v, int32_t n) {
 static float shift_of(float max) { return fabsf(max) < INFINITY ? max : 0; }
 
 typedef struct {
+  const ew_context *context;
   const ew_reduce_params *p;
   const m_f32 *x;
   m_f32 *y;
@@ -192,7 +193,8 @@ static void reduce_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const reduce *w = arg;
   const int64_t end = (index + 1) * w->per_task < w->units ? (index + 1) * w->per_task : w->units;
-  for (int64_t u = index * w->per_task; u < end; u++)
+  /* A unit may be long: strides of 0 let few bytes be read many times. */
+  for (int64_t u = index * w->per_task; u < end && !ew_stopping(w->context); u++)
     reduce_unit(w, u / w->strips, (int32_t)(u % w->strips) * STRIP);
 }
 
@@ -277,7 +279,7 @@ static int64_t reduce_integer(int32_t op, int32_t type, const void *x, int64_t a
 int32_t ew_k_reduce(ew_context *c, const ew_reduce_params *p, void *const *operand) {
   void *y = operand[EW_REDUCE_Y];
   if (p->type == EW_F32) {
-    reduce w = {p, operand[EW_REDUCE_X], y, 0, 0, (p->inner - 1) / STRIP + 1};
+    reduce w = {c, p, operand[EW_REDUCE_X], y, 0, 0, (p->inner - 1) / STRIP + 1};
     w.units = (int64_t)p->outer * w.strips;
     const int64_t per_unit = ((int64_t)p->n + 1) * (p->inner < STRIP ? p->inner : STRIP);
     const int32_t tasks =
