@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench soak fuzz gen wasm native sanitize threads web wheel clean
+.PHONY: help demo test bench soak fuzz gen operators wasm native sanitize threads web wheel clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -45,11 +45,12 @@ fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp
 	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
 	$(python) tests/hostile/fuzz_files.py --runs $(FUZZ_FILES)
 
-gen: $(stamp)/venv-test ## write the generated files again: core/gen, web/src/gen, tests/onnx_suite/OPERATORS.md
-	$(python) -m edgewise.ops.generate
-	$(python) -m edgewise.text.emit
-	$(python) -m edgewise.session.emit
-	@$(MAKE) --silent --no-print-directory native
+gen: ## write the generated files again: core/gen, web/src/gen
+	$(PYTHON) core/generate
+	PYTHONPATH=python $(PYTHON) -m edgewise.text.emit
+	PYTHONPATH=python $(PYTHON) -m edgewise.session.emit
+
+operators: $(stamp)/venv-test $(stamp)/native ## write the list of operators again: tests/onnx_suite/OPERATORS.md
 	PYTHONPATH=tests $(python) -m onnx_suite.operators
 
 wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm

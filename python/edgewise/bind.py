@@ -11,15 +11,25 @@ from __future__ import annotations
 import zlib
 
 from .autodiff import add_gradients
+from .declare.dtypes import (
+    BFLOAT16,
+    BITS,
+    BOOL,
+    DTYPES,
+    FLOAT,
+    FLOAT16,
+    FLOATS,
+    INT64,
+    NAME,
+    STRING,
+)
+from .declare.symbolic import NotStatic, Sym, most, product
+from .declare.values import Nothing, Sequence, is_plain
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS
-from .ops.by_way import BY_WAY
-from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
-from .ops.kernel import DTYPES
-from .ops.symbolic import NotStatic, Sym, most, product
-from .ops.values import Nothing, Sequence, is_plain
+from .ops.promotion import PROMOTIONS
 
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
@@ -642,7 +652,7 @@ class _Binder:
                 )
                 for v, o in zip(made, outputs)
             ]
-        for way in BY_WAY.get((n.domain, n.op), ()):
+        for way in PROMOTIONS.get((n.domain, n.op), ()):
             mine = next(
                 (
                     v.dtype

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from struct import error as StructError
 
+from .declare.dtypes import NAME, bytes_for, pack, unpack
+from .declare.symbolic import NeedsHost, Sym
 from .errors import EdgewiseError, ModelError, OutOfMemory
-from .ops.dtypes import NAME, bytes_for, pack, unpack
-from .ops.symbolic import NeedsHost, Sym
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
 KINDS = {

@@ -25,7 +25,7 @@ import struct
 import sys
 
 from .errors import EngineError
-from .ops.kernel import kernel_table, variant_names, variants
+from .ops.table import kernel_table, variant_names, variants
 
 MARK = b"EDGEWISE KERNELS"  # EW_CODE_MARK
 HEAD = struct.Struct("<16sII")

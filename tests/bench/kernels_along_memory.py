@@ -79,11 +79,11 @@ def dense(dims):
 
 
 def cases():
-    from edgewise.ops.binary import BINARY
-    from edgewise.ops.matmul import ACTIVATION
-    from edgewise.ops.optimizers import RULE
-    from edgewise.ops.reduction import REDUCE
-    from edgewise.ops.unary import UNARY
+    from edgewise.ops.elementwise.binary import BINARY
+    from edgewise.ops.elementwise.unary import UNARY
+    from edgewise.ops.product.matmul import ACTIVATION
+    from edgewise.ops.reduce.reduction import REDUCE
+    from edgewise.ops.training.optimizers import RULE
 
     found = []
 

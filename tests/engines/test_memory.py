@@ -5,9 +5,9 @@ memory of its own.
 
 import numpy as np
 import pytest
-from edgewise.ops.dtypes import FLOAT, INT32, INT64
-from edgewise.ops.kernel import Operand
-from edgewise.ops.symbolic import strides_of
+from edgewise.declare.dtypes import FLOAT, INT32, INT64
+from edgewise.declare.kernel import Operand
+from edgewise.declare.symbolic import strides_of
 from edgewise.plan.memory import ALIGN, plan_memory
 from edgewise.plan.view import Buffer, View
 from hypothesis import HealthCheck, given, settings

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from edgewise import cli
 from edgewise.errors import EdgewiseError, EngineError
-from edgewise.ops.kernel import kernel_table, variants
+from edgewise.ops.table import kernel_table, variants
 from edgewise.session.decoder import CausalLM
 from edgewise.shake import kernels_of, shake
 from onnx import TensorProto, helper

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..ops.dtypes import FLOAT
-from ..ops.integer import depthwise
+from ..declare.dtypes import FLOAT
+from ..ops.quantized.integer import depthwise
 from .rewrite import Rewriter, constants_first, number, other
 
 PRODUCTS = {

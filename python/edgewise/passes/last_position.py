@@ -4,9 +4,9 @@ works row by row, attention's queries among it.
 
 from __future__ import annotations
 
+from ..declare.symbolic import Sym, product
 from ..ir import BoundNode, Value
 from ..ops import OPS
-from ..ops.symbolic import Sym, product
 
 _ROWWISE = {
     "Cast",

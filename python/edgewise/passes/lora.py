@@ -13,8 +13,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError, UnsupportedOp
-from ..ops.dtypes import FLOAT, FLOAT16
 
 # float32 [1]: 1 while training; generation sets it to weigh or to switch off what is loaded
 SCALE = "adapter/scale"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 
+from ..declare.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
+from ..declare.kernel import KERNELS, MAX_DIMS
+from ..declare.symbolic import NotStatic, Sym, most, product, strides_of
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
-from ..ops.binary import BINARY
-from ..ops.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
-from ..ops.kernel import KERNELS, MAX_DIMS
-from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
+from ..ops.elementwise.binary import BINARY
 from .hoist import hoist_updates
 from .memory import plan_memory
 from .plan import Plan, Slot

@@ -4,8 +4,8 @@ memory in use while it runs. The engine needs nothing of it.
 
 from __future__ import annotations
 
-from ..ops.dtypes import bytes_for
-from ..ops.symbolic import Sym
+from ..declare.dtypes import bytes_for
+from ..declare.symbolic import Sym
 
 
 def _volume(numbers):

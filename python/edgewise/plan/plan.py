@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from ..declare.dtypes import NAME
+from ..declare.symbolic import Sym
 from ..errors import UnsupportedOp
-from ..ops.dtypes import NAME
-from ..ops.kernel import kernel_table, word_of
-from ..ops.symbolic import Sym
+from ..ops.table import kernel_table, word_of
 from .notes import StepNotes
 
 MAGIC = b"EDGEPLN1"

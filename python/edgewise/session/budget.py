@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import ModelError, OutOfMemory
-from ..ops.budget import MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE
+from ..run_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE
 
 WORDS = 8  # bytes of a reference
 TEXT = 49  # bytes of an empty str

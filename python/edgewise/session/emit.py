@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from ..bind import LATEST, MAX_NESTING
-from ..ops.dtypes import NAME, STRING, bits_of
+from ..declare.dtypes import NAME, STRING, bits_of
 from .program import MOST_NUMBERS
 
 PATH = "web/src/gen/session.ts"

@@ -9,8 +9,8 @@ from ..engine import Ends, Owner, default_engine, open_engine
 from ..errors import Aborted, EngineError, InputError
 from ..ir import Graph
 from ..onnx import as_source, read_model
-from ..ops.budget import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from ..profile import Profile, Watch
+from ..run_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from ..seeds import check_seed, seed_of_run
 from .budget import Budget
 from .direct import DirectRuns

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 
+from ..declare.dtypes import CODE, FLOAT, NAME
 from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import read_model
-from ..ops.dtypes import CODE, FLOAT, NAME
 from ..plan.notes import NOTES, add_notes
 from .api import GROUP
 from .artifact_models import optimizer_of_model, read_training_model

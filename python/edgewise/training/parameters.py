@@ -8,9 +8,9 @@ from __future__ import annotations
 import fnmatch
 import re
 
+from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, Node, Tensor
-from ..ops.dtypes import FLOAT, FLOAT16
 
 # Inputs that hold parameters, by op: everything a layer of PyTorch or Keras learns ends in one of
 # these.

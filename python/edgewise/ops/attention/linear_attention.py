@@ -1,0 +1,337 @@
+"""Attention with a state instead of a cache (linear attention, its gated and delta rules), and the
+convolution with a state that goes before it. Both in ONNX's and onnxruntime's form.
+"""
+
+from __future__ import annotations
+
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.kernel import Kernel, read, write
+from ...declare.op import MS, Op, fail, takes, unsupported
+from .attention_kernel import shaped
+
+Kernel(
+    "linear_attention",
+    {
+        "batch": "i32",
+        "heads": "i32",
+        "kv_heads": "i32",
+        "seq": "i32",
+        "dim": "i32",
+        "v_dim": "i32",
+        "decay_dim": "i32",
+        "beta_heads": "i32",
+        "scale": "f32",
+    },
+    [
+        read("q", 4, "batch*seq*heads*dim"),
+        read("k", 4, "batch*seq*kv_heads*dim"),
+        read("v", 4, "batch*seq*kv_heads*v_dim"),
+        read("past", 4, "batch*kv_heads*dim*v_dim", optional=True),
+        read("decay", 4, "batch*seq*kv_heads*decay_dim", optional=True),
+        read("beta", 4, "batch*seq*beta_heads", optional=True),
+        write("y", 4, "batch*seq*max(heads, kv_heads)*v_dim"),
+        write("state", 4, "batch*kv_heads*dim*v_dim", inplace=["past"]),
+    ],
+    require=[
+        "heads > 0",
+        "kv_heads > 0",
+        "max(heads, kv_heads) % heads == 0",
+        "max(heads, kv_heads) % kv_heads == 0",
+        "decay_dim in (1, dim)",
+        "beta_heads in (1, kv_heads)",
+        "batch * kv_heads * v_dim <= 2147483647",
+        "max(heads, kv_heads) * max(dim, v_dim) <= 2147483647",
+    ],
+    empty=["batch", "dim", "v_dim"],
+    rare=True,
+    doc=(
+        "Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per"
+        " key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay *"
+        " S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key"
+        " head or per row of S, beta per key head or for all."
+    ),
+)
+
+
+# ---- linear attention ----
+_step = Op("LinearAttention", "edgewise")  # q, k, v, past, decay (a factor), beta
+
+
+@_step.infer
+def step_infer(node):
+    q, k, v = node.inputs[:3]
+    heads, kv = node.attr("q_num_heads"), node.attr("kv_num_heads")
+    batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
+    return [(FLOAT, [batch, seq, max(heads, kv) * v_dim]), (FLOAT, [batch, kv, dim, v_dim])]
+
+
+@_step.lower
+def step_lower(node, builder):
+    q, k, v, past, decay, beta = (
+        builder.contiguous(builder.view(x)) if x is not None else None
+        for x in [*node.inputs, *[None] * 3][:6]
+    )
+    heads, kv = node.attr("q_num_heads"), node.attr("kv_num_heads")
+    batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
+    y, state = (
+        builder.out(o) if o is not None else builder.temp(FLOAT, shape)
+        for o, shape in zip(
+            node.outputs, ([batch, seq, max(heads, kv) * v_dim], [batch, kv, dim, v_dim])
+        )
+    )
+    builder.emit(
+        "linear_attention",
+        {
+            "q": q,
+            "k": k,
+            "v": v,
+            "past": past,
+            "decay": decay,
+            "beta": beta,
+            "y": y,
+            "state": state,
+        },
+        batch=batch,
+        heads=heads,
+        kv_heads=kv,
+        seq=seq,
+        dim=dim,
+        v_dim=v_dim,
+        decay_dim=decay.shape[2] // kv if decay is not None else 1,
+        beta_heads=beta.shape[2] if beta is not None else 1,
+        scale=node.attr("scale", 1.0),
+    )
+
+
+def _linear_attention(node, graph):
+    q, k, v, past, decay, beta = [*node.inputs, *[None] * 3][:6]
+    takes(node, (FLOAT,), 0, 1, 2, 3, 4, 5)
+    heads, kv, rule = (
+        node.attr("q_num_heads", 0),
+        node.attr("kv_num_heads", 0),
+        node.attr("update_rule", "gated_delta"),
+    )
+    if rule not in ("linear", "gated", "delta", "gated_delta"):
+        unsupported(node, f"the update rule {rule!r}")
+    if node.attr("state_window", 0):
+        unsupported(node, f"state_window = {node.attr('state_window', 0)} (a state per position)")
+    most = max(heads, kv)
+    if (
+        min(heads, kv) < 1
+        or most % heads
+        or most % kv
+        or node.domain == ""
+        and kv > heads
+        or q.rank != 3
+        or k.rank != 3
+        or v.rank != 3
+        or q.shape[2] % heads
+        or v.shape[2] % kv
+    ):
+        fail(node, f"{heads} query heads and {kv} key heads do not share {q}, {k} and {v}")
+    batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
+    shaped(node, 1, "key", batch, seq, kv * dim)
+    shaped(node, 2, "value", batch, seq, kv * v_dim)
+    shaped(node, 3, "past_state", batch, kv, dim, v_dim)
+    for x, i, name, widths in ((decay, 4, "decay", (kv, kv * dim)), (beta, 5, "beta", (1, kv))):
+        if (
+            name == "decay" and "gated" in rule or name == "beta" and "delta" in rule
+        ) and x is None:
+            fail(node, f"the rule {rule!r} needs the input {name}")
+        shaped(node, i, name, batch, seq, None)
+        if x is not None and x.shape[2] not in widths:
+            fail(
+                node,
+                f"its {name} is {x}; its last dimension has to be {' or '.join(map(str, widths))}",
+            )
+    decay = graph.op("Exp", decay) if "gated" in rule else None
+    return graph.op(
+        "LinearAttention",
+        q,
+        k,
+        v,
+        past,
+        decay,
+        beta if "delta" in rule else None,
+        domain="edgewise",
+        outputs=2,
+        q_num_heads=heads,
+        kv_num_heads=kv,
+        scale=node.attr("scale", 0.0) or dim**-0.5,
+    )[: len(node.outputs)]
+
+
+def _linear_cases(t, **common):
+    for rule in ("linear", "gated", "delta", "gated_delta"):
+        for batch, seq, heads, kv, dim, v_dim, past, wide in (
+            (2, 5, 4, 4, 8, 8, False, False),
+            (1, 1, 4, 2, 8, 16, True, True),
+            (2, 37, 6, 3, 5, 21, True, False),
+            (1, 3, 2, 2, 16, 7, False, True),
+        ):
+            q, k, v = (
+                t.f(batch, seq, heads * dim),
+                t.f(batch, seq, kv * dim) * 0.3,
+                t.f(batch, seq, kv * v_dim),
+            )
+            state = t.f(batch, kv, dim, v_dim) if past else None
+            decay = -abs(t.f(batch, seq, kv * dim if wide else kv)) if "gated" in rule else None
+            beta = t.f(batch, seq, 1 if wide else kv, low=0, high=1) if "delta" in rule else None
+            attrs = {"scale": 0.25} if past else {}
+            yield t(
+                q,
+                k,
+                v,
+                state,
+                decay,
+                beta,
+                outputs=2,
+                update_rule=rule,
+                q_num_heads=heads,
+                kv_num_heads=kv,
+                tol=1e-4,
+                **common,
+                **attrs,
+            )
+    if not common:
+        q, k, v = t.f(2, 5, 16), t.f(2, 5, 32) * 0.3, t.f(2, 5, 24)
+        yield t(
+            q,
+            k,
+            v,
+            None,
+            -abs(t.f(2, 5, 4)),
+            t.f(2, 5, 4, low=0, high=1),
+            outputs=2,
+            q_num_heads=2,
+            kv_num_heads=4,
+            tol=1e-4,
+        )  # several key heads per query head
+
+
+for _domain, _more in (
+    ("", {"opset": 27, "trust": "onnx", "why": "onnxruntime knows no opset 27"}),
+    (MS, {}),
+):
+    _op = Op("LinearAttention", _domain)
+    _op.decompose(_linear_attention)
+    _op.cases(lambda t, _more=_more: _linear_cases(t, **_more))
+
+
+# ---- causal convolution ----
+def _causal_conv(node, graph):
+    x, w, bias, past = [*node.inputs, *[None] * 2][:4]
+    takes(node, (FLOAT,), 0, 1, 2, 3)
+    activation, dilation, last = (
+        node.attr("activation", "none"),
+        node.attr("dilation", 1),
+        node.attr("channels_last", 0),
+    )
+    if node.attr("ndim", 1) != 1 or node.attr("state_window", 0):
+        unsupported(node, "a convolution over more than one dimension, or a state per position")
+    if activation not in ("none", "silu", "swish"):
+        unsupported(node, f"the activation {activation!r}")
+    if (
+        w.rank != 3
+        or w.shape[1] != 1
+        or w.shape[2] < 1
+        or x.rank < 3
+        or x.rank > 3
+        and not last
+        or dilation < 1
+    ):
+        fail(node, f"{x} and the kernel {w} do not fit together")
+    kept = (w.shape[2] - 1) * dilation
+    shape, dims = list(x.shape), x.shape[2:] if last else [w.shape[0]]
+
+    batch, channels = shape[0], w.shape[0]
+    shaped(node, 3, "past_state", *([batch, kept, *dims] if last else [batch, channels, kept]))
+    if last:  # [batch, length, ...] as [batch, channels, length]
+        length = shape[1]
+        x = graph.op("Transpose", graph.reshape(x, [batch, length, channels]), perm=[0, 2, 1])
+        past = (
+            graph.op("Transpose", graph.reshape(past, [batch, kept, channels]), perm=[0, 2, 1])
+            if past is not None
+            else None
+        )
+    length = x.shape[2]
+    if x.shape[1] != channels:
+        fail(node, f"{x} has other channels than the kernel {w}")
+    before = (
+        past
+        if past is not None
+        else graph.op(
+            "Expand",
+            graph.constant(FLOAT, [1], [0.0]),
+            graph.constant(INT64, [3], [batch, channels, kept]),
+        )
+    )
+    whole = graph.op("Concat", before, x, axis=2) if kept else x
+    y = graph.op(
+        "Conv", whole, w, bias, group=channels, kernel_shape=[w.shape[2]], dilations=[dilation]
+    )
+    if activation != "none":
+        y = graph.op("Mul", y, graph.op("Sigmoid", y))
+    state = graph.op(
+        "Slice",
+        whole,
+        graph.constant(INT64, [1], [length]),
+        graph.constant(INT64, [1], [length + kept]),
+        graph.constant(INT64, [1], [2]),
+    )
+    if last:
+        y, state = (
+            graph.reshape(graph.op("Transpose", y, perm=[0, 2, 1]), shape),
+            graph.reshape(graph.op("Transpose", state, perm=[0, 2, 1]), [batch, kept, *dims]),
+        )
+    return [y, state][: len(node.outputs)]
+
+
+def _conv_cases(t, more):
+    for length, k, past, bias, activation in (
+        (6, 4, False, False, "none"),
+        (6, 4, True, True, "silu"),
+        (1, 4, True, False, "swish"),
+        (5, 1, False, True, "none"),
+        (2, 4, False, True, "silu"),
+    ):
+        yield t(
+            t.f(2, 3, length),
+            t.const(t.f(3, 1, k)),
+            t.const(t.f(3)) if bias else None,
+            t.f(2, 3, k - 1) if past else None,
+            outputs=2,
+            activation=activation,
+            tol=1e-4,
+            **more,
+        )
+    if not more:
+        for past in (False, True):
+            yield t(
+                t.f(2, 3, 6),
+                t.const(t.f(3, 1, 3)),
+                None,
+                t.f(2, 3, 4) if past else None,
+                outputs=2,
+                dilation=2,
+                tol=1e-4,
+            )
+            yield t(
+                t.f(2, 6, 4),
+                t.const(t.f(4, 1, 3)),
+                t.const(t.f(4)),
+                t.f(2, 2, 4) if past else None,
+                outputs=2,
+                channels_last=1,
+                activation="silu",
+                tol=1e-4,
+            )
+
+
+for _domain, _more in (
+    ("", {"opset": 27, "trust": "onnx", "why": "onnxruntime knows no opset 27"}),
+    (MS, {}),
+):
+    _op = Op("CausalConvWithState", _domain)
+    _op.decompose(_causal_conv)
+    _op.cases(lambda t, _more=_more: _conv_cases(t, _more))

@@ -1,0 +1,649 @@
+"""Conv, ConvTranspose, their gradients and the kernels under them."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+from ...declare.kernel import Kernel, read, write
+from .window import PARAMS, RULES, volume
+
+_SIZES = {"batch": "i32", "groups": "i32", "m": "i32", "c": "i32", "x_batch": "i32", **PARAMS}
+_RULES = [
+    *RULES,
+    "x_batch >= 0",
+    f"c*{volume('taps')} <= 2147483647",
+    f"batch*{volume('y_size')} <= 2147483647",
+    "batch*groups*m <= 2147483647",
+    "batch*groups*c <= 2147483647",
+    "groups*m*c <= 2147483647",
+]
+_X, _W, _Y = (
+    f"(batch-1)*x_batch + groups*c*{volume('x_size')}",
+    f"groups*m*c*{volume('taps')}",
+    f"batch*groups*m*{volume('y_size')}",
+)
+
+Kernel(
+    "conv",
+    {**_SIZES, "activation": "i32"},
+    [
+        read("x", 4, _X),
+        read("w", 4, _W),
+        read("bias", 4, "groups*m", optional=True),
+        read("residual", 4, _Y, optional=True),
+        write("y", 4, _Y),
+        write("scratch", 4, "131072"),
+    ],
+    require=[*_RULES, "activation >= 0", "activation < 9"],
+    empty=["batch", "groups", "m", "c"],
+    variants={"activation": "ACTIVATION"},
+    doc=(
+        "y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x"
+        " [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k *"
+        " dilation - pad], 0 outside. x_batch: from one item of x to the next, whose channels lie"
+        " one behind the other. scratch: packed patches, shared by the threads."
+    ),
+)
+
+_WINOGRAD = (
+    262144 + 256 + 131072 + 16384
+)  # what tiles see, sums, and 64 bytes more for each place, of up to 64 threads
+Kernel(
+    "conv_winograd",
+    {
+        "batch": "i32",
+        "m": "i32",
+        "c": "i32",
+        "x_batch": "i32",
+        "x_size": "i32[3]",
+        "y_size": "i32[3]",
+        "pad": "i32[3]",
+        "activation": "i32",
+    },
+    [
+        read("x", 4, f"(batch-1)*x_batch + c*{volume('x_size')}"),
+        read("u", 4, "16*m*c"),
+        read("bias", 4, "m", optional=True),
+        read("residual", 4, f"batch*m*{volume('y_size')}", optional=True),
+        write("y", 4, f"batch*m*{volume('y_size')}"),
+        write("scratch", 4, str(_WINOGRAD)),
+    ],
+    require=[
+        f"{volume('x_size')} >= 1",
+        f"{volume('y_size')} >= 1",
+        "x_size[0] == 1",
+        "y_size[0] == 1",
+        "pad[0] == 0",
+        f"batch*{volume('y_size')} <= 1073741823",
+        "y_size[2] <= 1500",
+        "c <= 512",
+        "x_batch >= 0",
+        "batch*m <= 2147483647",
+        "m*c <= 67108864",
+        "activation >= 0",
+        "activation < 9",
+    ],
+    empty=["batch", "m", "c"],
+    variants={"activation": "ACTIVATION"},
+    doc=(
+        "conv with 3 x 3 taps, stride and dilation 1 and one group in 4/9 of its multiplications; u"
+        " [16, m, c] = G w G' of each 3 x 3, as winograd.c has it. scratch: what tiles see of x,"
+        " and sums."
+    ),
+)
+
+Kernel(
+    "conv_transpose",
+    _SIZES,
+    [
+        read("y", 4, _Y),
+        read("w", 4, _W),
+        read("bias", 4, "groups*c", optional=True),
+        write("x", 4, f"batch*groups*c*{volume('x_size')}"),
+        write("scratch", 4, "131072 + 65536 + 131072"),
+    ],
+    require=_RULES,
+    empty=["batch", "groups", "m", "c"],
+    doc=(
+        "x = bias + what conv's gradient by x is for a gradient y: ConvTranspose, with w [groups,"
+        " m, c, taps]. scratch: packed y and w, and products that wait to be added, of each thread."
+    ),
+)
+
+Kernel(
+    "conv_weight_grad",
+    _SIZES,
+    [read("x", 4, _X), read("dy", 4, _Y), write("dw", 4, _W), write("scratch", 4, "131072")],
+    require=_RULES,
+    empty=["batch", "groups", "m", "c"],
+    rare=True,
+    doc=(
+        "dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]."
+        " scratch: packed patches."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import FLOAT
+from ...declare.op import MS, Op, fail, product, takes, unsupported
+from ..product.matmul import ACTIVATION, emit_gemm
+from .window import Window, transposed_window, window
+
+_SCRATCH = {"conv": 131072, "conv_transpose": 131072 + 65536 + 131072, "conv_weight_grad": 131072}
+
+
+def _channels(node, x, w, of_w):
+    """(groups, m, c) of w [groups * m, c, ...]; of_w: the dimension of w that x's channels are, 0
+    or 1.
+    """
+    if x.rank < 3 or w.rank != x.rank:
+        fail(
+            node,
+            f"it wants tensors [batch, channels, ...] and weights of as many dimensions, not {x}"
+            f" and {w}",
+        )
+    groups = node.attr("group", 1)
+    if groups < 1 or w.shape[0] % groups or x.shape[1] != w.shape[of_w] * (groups if of_w else 1):
+        fail(node, f"{x}, {w} and {groups} groups do not fit")
+    return groups, w.shape[0] // groups, w.shape[1]
+
+
+def _emit(builder, kernel, operands, win, batch, channels, x_batch, **params):
+    groups, m, c = channels
+    builder.emit(
+        kernel,
+        {**operands, "scratch": builder.scratch(4 * _SCRATCH[kernel])},
+        batch=batch,
+        groups=groups,
+        m=m,
+        c=c,
+        x_batch=x_batch,
+        **win.params(),
+        **params,
+    )
+
+
+def _x_view(builder, value):
+    """(view, elements from one item to the next): channels lie one behind the other."""
+    v = builder.view(value)
+    v = v if v.plain_from(1) and v.strides[0] >= 0 else builder.contiguous(v)
+    return v, v.strides[0] if v.shape[0] != 1 else product(v.shape[1:])
+
+
+# input 3 (residual) and the attribute `activation` come from passes/epilogue.py
+conv = Op("Conv")
+
+
+@conv.infer
+def conv_infer(node):
+    takes(node, (FLOAT,), 0, 1, 2)
+    x, w = node.inputs[:2]
+    groups, m, _ = _channels(node, x, w, 1)
+    if node.has(2) and list(node.inputs[2].shape) != [groups * m]:
+        fail(node, f"bias {node.inputs[2]} does not fit {groups * m} channels")
+    return [(FLOAT, [x.shape[0], groups * m] + window(node, x.shape[2:], w.shape[2:]).y)]
+
+
+@conv.lower
+def conv_lower(node, builder):
+    xv, wv = node.inputs[:2]
+    win, channels = window(node, xv.shape[2:], wv.shape[2:]), _channels(node, xv, wv, 1)
+    y, w = builder.out(node.outputs[0]), builder.contiguous(builder.view(wv))
+    x, x_batch = _x_view(builder, xv)
+    bias, residual = (
+        builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None,
+        (builder.view_like(node.inputs[3], y) if node.has(3) else None),
+    )
+    groups, m, c = channels
+    if c == 0:
+        fail(node, "weights without channels")
+    activation = node.attr("activation", "none")
+    if win.pointwise and groups == 1 and m > 4:
+        x, y, residual = (
+            v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])]) if v is not None else None
+            for v in (x, y, residual)
+        )
+        emit_gemm(
+            builder,
+            w.reshape([1, m, c]).broadcast([x.shape[0], m, c]),
+            x,
+            y,
+            bias.unsqueeze(1) if bias is not None else None,
+            residual,
+            activation=activation,
+        )
+        return
+    if groups == 1 and _worth_winograd(builder, w, win, x.shape[0], m, c):
+        three = {k: v for k, v in win.params().items() if k in ("x_size", "y_size", "pad")}
+        builder.emit(
+            "conv_winograd",
+            {
+                "x": x,
+                "u": _in_16_places(builder, w, m, c),
+                "bias": bias,
+                "residual": residual,
+                "y": y,
+                "scratch": builder.scratch(4 * _WINOGRAD),
+            },
+            batch=x.shape[0],
+            m=m,
+            c=c,
+            x_batch=x_batch,
+            **three,
+            activation=ACTIVATION[activation],
+        )
+        return
+    _emit(
+        builder,
+        "conv",
+        {"x": x, "w": w, "bias": bias, "residual": residual, "y": y},
+        win,
+        x.shape[0],
+        channels,
+        x_batch,
+        activation=ACTIVATION[activation],
+    )
+
+
+def _worth_winograd(builder, w, win, batch, m, c):
+    """Whether fewer multiplications pay for what surrounds them; the weights must be constant, so
+    that they are transformed once.
+    """
+    plain = (
+        list(win.kernel) == [3, 3] and list(win.stride) == [1, 1] and list(win.dilation) == [1, 1]
+    )
+    return (
+        plain
+        and builder.constant_name(w.buffer) is not None
+        and 16 <= c <= 512
+        and m >= 16
+        and win.y[1] <= 1500
+        and batch * win.y[0] * win.y[1] >= 36
+    )
+
+
+def _in_16_places(builder, w, m, c):
+    """G w G' of every 3 x 3: [16, m, c], once."""
+    key = f"16 places of {builder.constant_name(w.buffer)}[{w.offset}:{w.shape}]"
+    if key not in builder.laid_out:
+        was, builder.init = builder.init, True
+        u = builder.laid_out[key] = builder.temp(FLOAT, [16, m * c])
+        u.buffer.key = hashlib.sha256(key.encode()).hexdigest()[:24]
+        row = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
+        both = [p * q for i in row for j in row for p in i for q in j]
+        emit_gemm(
+            builder,
+            builder.const_bytes(struct.pack("<144f", *both), FLOAT, [16, 9]),
+            w.reshape([m * c, 9]).transpose([1, 0]),
+            u,
+        )
+        builder.init = was
+    return builder.laid_out[key].reshape([16, m, c])
+
+
+def _transposed(graph, y, w, win, groups, shape):
+    """ConvTranspose that gives [batch, channels, ...] of `shape`, for a window between them."""
+    attrs = win.attrs()
+    whole = [
+        (d - 1) * s + (k - 1) * l + 1 - p - t
+        for d, s, k, l, p, t in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.tail)
+    ]
+    extra = [d - o for d, o in zip(shape[2:], whole)]
+    rank = len(extra)
+    attrs["pads"] = attrs["pads"][:rank] + [
+        t - min(e, 0) for t, e in zip(win.tail, extra)
+    ]  # where the window ends before the padded end, more is cut off
+    return graph.op(
+        "ConvTranspose", y, w, group=groups, output_padding=[max(e, 0) for e in extra], **attrs
+    )
+
+
+def _weight_grad(graph, x, dy, win, groups, w):
+    return graph.op(
+        "ConvWeightGrad", x, dy, domain="edgewise", group=groups, **win.attrs(), shape=list(w.shape)
+    )
+
+
+def _bias_grad(graph, dy):
+    return graph.op("ReduceSum", dy, graph.ints([0, *range(2, dy.rank)]), keepdims=0)
+
+
+@conv.grad
+def conv_grad(node, gradients, dy):
+    x, w = node.inputs[:2]
+    win, groups = window(node, x.shape[2:], w.shape[2:]), node.attr("group", 1)
+    return [
+        _transposed(gradients, dy, w, win, groups, x.shape) if gradients.wants(0) else None,
+        _weight_grad(gradients, x, dy, win, groups, w) if gradients.wants(1) else None,
+        _bias_grad(gradients, dy) if gradients.wants(2) else None,
+    ]
+
+
+# (x, w, attributes): every rank, tails, strides with and without rest, few and many channels per
+# group
+_CONVOLUTIONS = [
+    ((2, 3, 9), (4, 3, 3), {}),
+    ((1, 1, 50), (8, 1, 10), {"strides": [5]}),
+    ((1, 8, 21), (8, 2, 8), {"group": 4, "pads": [4, 4]}),
+    ((2, 12, 17), (12, 1, 3), {"group": 12, "dilations": [2], "pads": [2, 2]}),
+    ((2, 3, 9, 11), (4, 3, 3, 3), {}),
+    ((1, 3, 8, 8), (6, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 5, 12, 13), (7, 5, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    ((1, 16, 20, 20), (32, 16, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 8, 7, 7), (16, 8, 1, 1), {}),
+    ((2, 8, 7, 7), (16, 8, 1, 1), {"strides": [2, 2]}),
+    ((1, 8, 5, 5), (3, 8, 1, 1), {}),
+    ((2, 6, 10, 9), (6, 1, 3, 3), {"group": 6, "pads": [1, 1, 1, 1]}),
+    ((1, 6, 10, 19), (6, 1, 3, 3), {"group": 6, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 4, 9, 9), (8, 1, 5, 5), {"group": 4, "pads": [2, 2, 2, 2]}),
+    ((1, 4, 9, 9), (20, 1, 3, 3), {"group": 4}),
+    ((2, 8, 6, 6), (8, 4, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
+    ((1, 3, 32, 32), (8, 3, 8, 8), {"strides": [8, 8]}),
+    ((1, 3, 14, 9), (5, 3, 3, 2), {"dilations": [3, 2], "pads": [3, 0, 1, 2], "strides": [1, 3]}),
+    ((1, 4, 5, 6, 7), (6, 4, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    ((2, 4, 5, 6, 7), (4, 2, 2, 3, 1), {"group": 2, "strides": [2, 1, 2]}),
+    ((1, 20, 3, 3), (2, 20, 3, 3), {}),
+    ((1, 40, 11, 11), (24, 40, 5, 5), {"pads": [2, 2, 2, 2]}),
+    ((3, 70, 13), (9, 70, 7), {"pads": [6, 0]}),
+    ((3, 20, 9, 7), (17, 20, 3, 3), {"pads": [1, 0, 2, 1]}),
+    ((1, 64, 7, 40), (70, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 3, 300, 7), (5, 3, 3, 3), {"dilations": [90, 2], "pads": [90, 2, 90, 2]}),
+    # few positions: dot products; many items with few positions each: one product
+    ((1, 40, 1, 1), (70, 40, 1, 1), {}),
+    ((1, 128, 1), (1, 128, 1), {}),
+    ((1, 24, 6), (33, 24, 3), {"strides": [2], "pads": [1, 1]}),
+    ((64, 20, 5), (12, 20, 3), {}),
+    ((70, 6, 2, 3), (8, 3, 2, 2), {"group": 2, "pads": [1, 1, 0, 0]}),
+    ((3, 6, 2, 2), (10, 3, 2, 2), {"group": 2}),
+    ((2, 300, 2, 2), (9, 300, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((40, 8, 2, 2, 2), (6, 8, 2, 2, 2), {"pads": [1, 1, 1, 0, 1, 0], "dilations": [1, 2, 1]}),
+    ((300, 70, 3), (90, 70, 3), {"pads": [2, 0], "dilations": [2]}),
+    *(
+        ((2, 3, h, w), (3 * m, 1, 3, 3), {"group": 3, "strides": [s, s], "pads": pads})
+        for h, w, m, s, pads in (  # 3 x 3 alone: narrow and wide, low and high, pads on either side
+            (7, 7, 1, 1, [1, 1, 1, 1]),
+            (3, 16, 2, 1, [0, 1, 0, 0]),
+            (70, 21, 1, 1, [1, 0, 1, 1]),
+            (9, 34, 1, 1, [2, 0, 1, 0]),
+            (14, 14, 1, 2, [1, 1, 1, 1]),
+            (133, 45, 1, 2, [1, 1, 1, 1]),
+            (6, 64, 2, 2, [0, 0, 1, 1]),
+        )
+    ),
+]
+
+
+@conv.cases
+def conv_cases(t):
+    for x, w, attrs in _CONVOLUTIONS:
+        yield t(t.f(*x), t.f(*w), tol=1e-4, **attrs)
+        yield t(
+            t.f(*x),
+            t.const(t.f(*w)),
+            t.const(t.f(w[0])),
+            tol=1e-4,
+            kernel_shape=list(w[2:]),
+            **attrs,
+        )
+    for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        yield t(t.f(1, 3, 8, 9), t.f(4, 3, 4, 3), tol=1e-4, auto_pad=mode, strides=[2, 1])
+    yield t(t.f(0, 3, 8, 8), t.f(4, 3, 3, 3), tol=1e-4)
+    yield t(t.f(2, 3, 9, 8), t.f(4, 3, 3, 3), opset=1, tol=1e-4)
+    yield t(
+        t.f(1, 3, 12, 12, dtype="float16"),
+        t.const(t.f(8, 3, 3, 3, dtype="float16")),
+        t.const(t.f(8, dtype="float16")),
+        tol=4e-3,
+    )
+
+
+conv_transpose = Op("ConvTranspose")
+
+
+@conv_transpose.infer
+def conv_transpose_infer(node):
+    takes(node, (FLOAT,), 0, 1, 2)
+    y, w = node.inputs[:2]
+    groups, _, c = _channels(node, y, w, 0)
+    if node.has(2) and list(node.inputs[2].shape) != [groups * c]:
+        fail(node, f"bias {node.inputs[2]} does not fit {groups * c} channels")
+    return [(FLOAT, [y.shape[0], groups * c] + transposed_window(node, y.shape[2:], w.shape[2:]).x)]
+
+
+@conv_transpose.lower
+def conv_transpose_lower(node, builder):
+    yv, wv = node.inputs[:2]
+    win, channels = transposed_window(node, yv.shape[2:], wv.shape[2:]), _channels(node, yv, wv, 0)
+    x, w, y = (
+        builder.out(node.outputs[0]),
+        builder.contiguous(builder.view(wv)),
+        builder.contiguous(builder.view(yv)),
+    )
+    bias = builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None
+    groups, m, c = channels
+    if win.pointwise and groups == 1 and c > 4 and m:
+        x, y = (v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])]) for v in (x, y))
+        emit_gemm(
+            builder,
+            w.reshape([m, c]).transpose([1, 0]).unsqueeze(0).broadcast([x.shape[0], c, m]),
+            y,
+            x,
+            bias.unsqueeze(1) if bias is not None else None,
+        )
+        return
+    if product(y.shape) == 0 or product(w.shape) == 0:
+        fail(node, "inputs without elements")
+    if all(
+        s == 1
+        for s in win.stride
+        # with step 1 it is a convolution with the kernel turned round, which needs no sums to be
+        # moved
+    ):
+        rank = len(win.kernel)
+        turned = w.reshape([groups, m, c, *win.kernel]).transpose([0, 2, 1, *range(3, 3 + rank)])
+        for i, k in enumerate(win.kernel):
+            turned = turned.slice(3 + i, k - 1, k, -1)
+        back = [(k - 1) * l - p for k, l, p in zip(win.kernel, win.dilation, win.pad)]
+        _emit(
+            builder,
+            "conv",
+            {"x": y, "w": builder.contiguous(turned), "bias": bias, "y": x},
+            Window(win.y, win.x, win.kernel, win.stride, win.dilation, back, back),
+            x.shape[0],
+            (groups, c, m),
+            product(y.shape[1:]),
+            activation=0,
+        )
+        return
+    _emit(
+        builder,
+        "conv_transpose",
+        {"y": y, "w": w, "bias": bias, "x": x},
+        win,
+        x.shape[0],
+        channels,
+        product(x.shape[1:]),
+    )
+
+
+@conv_transpose.grad
+def conv_transpose_grad(node, gradients, dx):
+    y, w = node.inputs[:2]
+    win, groups = transposed_window(node, y.shape[2:], w.shape[2:]), node.attr("group", 1)
+    exact = [
+        (d - 1) * s + (k - 1) * l + 1 - p - o
+        for d, s, k, l, p, o in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.x)
+    ]
+    # with output_padding the window ends before the end, which a convolution says with a smaller
+    # pad
+    win.tail = exact
+    dy = gradients.op("Conv", dx, w, group=groups, **win.attrs()) if gradients.wants(0) else None
+    return [
+        dy,
+        _weight_grad(gradients, dx, y, win, groups, w) if gradients.wants(1) else None,
+        _bias_grad(gradients, dx) if gradients.wants(2) else None,
+    ]
+
+
+@conv_transpose.cases
+def conv_transpose_cases(t):
+    for y, w, attrs in [
+        ((2, 4, 9), (4, 3, 3), {}),
+        ((1, 6, 10), (6, 4, 8), {"strides": [4], "pads": [2, 2]}),
+        ((2, 8, 7), (8, 1, 3), {"group": 8, "strides": [2], "output_padding": [1]}),
+        ((2, 5, 6, 7), (5, 4, 3, 3), {}),
+        (
+            (1, 5, 6, 7),
+            (5, 4, 3, 3),
+            {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+        ),
+        ((1, 16, 8, 8), (16, 8, 2, 2), {"strides": [2, 2]}),
+        ((2, 6, 5, 5), (6, 3, 4, 4), {"group": 2, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((1, 6, 5, 5), (6, 1, 3, 3), {"group": 6, "strides": [2, 3]}),
+        ((2, 16, 7, 7), (16, 8, 1, 1), {}),
+        ((1, 4, 6, 6), (4, 3, 3, 2), {"dilations": [2, 3], "pads": [0, 1, 2, 0]}),
+        ((1, 4, 3, 4, 5), (4, 3, 2, 3, 2), {"strides": [2, 1, 2]}),
+        ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [3, 3], "output_shape": [12, 12]}),
+        ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+        ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "VALID"}),
+        ((2, 40, 13, 11), (40, 24, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ]:
+        yield t(t.f(*y), t.f(*w), tol=1e-4, **attrs)
+        only = (
+            {
+                "trust": "ort",
+                "why": (
+                    "ONNX's reference gives all channels of a depthwise transpose the bias of the"
+                    " first"
+                ),
+            }
+            if w[1] == 1
+            else {}
+        )
+        yield t(
+            t.f(*y),
+            t.const(t.f(*w)),
+            t.const(t.f(w[1] * attrs.get("group", 1))),
+            tol=1e-4,
+            **only,
+            **attrs,
+        )
+
+
+weight_grad = Op(
+    "ConvWeightGrad", "edgewise"
+)  # (x, dy) -> dw of `shape`; the attributes are Conv's, pads at the end exact or smaller
+
+
+@weight_grad.infer
+def weight_grad_infer(node):
+    return [(FLOAT, list(node.attr("shape")))]
+
+
+def _weight_grad_window(node):
+    x, dy, shape = node.inputs[0], node.inputs[1], node.attr("shape")
+    pads, rank = node.attr("pads"), x.rank - 2
+    return Window(
+        list(x.shape[2:]),
+        list(dy.shape[2:]),
+        shape[2:],
+        node.attr("strides", []),
+        node.attr("dilations", []),
+        pads[:rank],
+        pads[rank:],
+    )
+
+
+@weight_grad.lower
+def weight_grad_lower(node, builder):
+    win, groups, (m, c) = _weight_grad_window(node), node.attr("group", 1), node.attr("shape")[:2]
+    x, x_batch = _x_view(builder, node.inputs[0])
+    dw = builder.out(node.outputs[0])
+    if product(dw.shape) and (product(x.shape) == 0 or product(node.inputs[1].shape) == 0):
+        builder.fill(dw, 0.0)
+        return
+    dy = builder.contiguous(
+        builder.view(node.inputs[1]).transpose([1, 0, *range(2, len(x.shape))])
+    )  # the sum runs over items and positions: one behind the other they are one matrix product
+    _emit(
+        builder,
+        "conv_weight_grad",
+        {"x": x, "dy": dy, "dw": dw},
+        win,
+        x.shape[0],
+        (groups, m // groups, c),
+        x_batch,
+    )
+
+
+@weight_grad.grad
+def weight_grad_grad(node, gradients, dw):
+    x, dy = node.inputs
+    win, groups = _weight_grad_window(node), node.attr("group", 1)
+    return [
+        _transposed(gradients, dy, dw, win, groups, x.shape) if gradients.wants(0) else None,
+        gradients.op("Conv", x, dw, group=groups, **win.attrs()) if gradients.wants(1) else None,
+    ]
+
+
+fused_conv = Op("FusedConv", MS)  # onnxruntime's optimizer: activation(conv + Z)
+
+_FUSED = {
+    "Relu": [],
+    "Tanh": [],
+    "Sigmoid": [],
+    "LeakyRelu": ["alpha"],
+    "HardSigmoid": ["alpha", "beta"],
+    "Clip": ["min", "max"],
+}
+
+
+@fused_conv.decompose
+def fused_conv_decompose(node, graph):
+    name = node.attr("activation", "")
+    numbers = node.attr("activation_params") or []
+    if (
+        name not in _FUSED
+        and name
+        or type(numbers) is not list
+        or len(numbers) != len(_FUSED.get(name, []))
+    ):
+        unsupported(node, f"the activation {name!r} with parameters {numbers}")
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("activation", "activation_params")}
+    y = graph.op("Conv", *node.inputs[:3], **attrs)
+    if node.has(3):
+        y = graph.op("Add", y, node.inputs[3])
+    if name == "Clip":
+        return [graph.op("Clip", y, *(graph.constant(FLOAT, [], [v]) for v in numbers))]
+    return [graph.op(name, y, **dict(zip(_FUSED[name], numbers))) if name else y]
+
+
+@fused_conv.cases
+def fused_conv_cases(t):
+    for activation, numbers in (
+        ("Relu", None),
+        ("Tanh", None),
+        ("Sigmoid", None),
+        ("LeakyRelu", [0.2]),
+        ("HardSigmoid", [0.3, 0.4]),
+        ("Clip", [0.0, 0.5]),
+    ):
+        attrs = {
+            "activation": activation,
+            "pads": [1, 1, 1, 1],
+            **({"activation_params": numbers} if numbers else {}),
+        }
+        yield t(t.f(1, 3, 8, 8), t.f(6, 3, 3, 3), t.f(6), tol=1e-4, **attrs)
+    for batch, size in ((1, 8), (3, 2), (40, 2)):
+        yield t(
+            t.f(batch, 3, size, size),
+            t.f(6, 3, 3, 3),
+            t.f(6),
+            t.f(batch, 6, size, size),
+            tol=1e-4,
+            activation="Relu",
+            pads=[1, 1, 1, 1],
+        )

@@ -1,0 +1,373 @@
+"""Convolutions over places of their own: DeformConv, Col2Im, AffineGrid, MaxUnpool.
+Compositions.
+"""
+
+from __future__ import annotations
+
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.op import Op, fail, ints, product, takes
+from ...declare.symbolic import NotStatic, Sym
+from .window import window
+
+deform_conv = Op("DeformConv")
+
+
+@deform_conv.decompose
+def deform_conv_decompose(node, graph):
+    """Each tap samples x at its own place plus an offset (GridSample); the samples are multiplied
+    with the weights as in any convolution.
+
+    Offsets are [batch, offset_group * taps * dimensions, *positions], those of one place beginning
+    with the first dimension's; the mask has one number per tap.
+    """
+    takes(node, (FLOAT,), 0, 1, 2, 3, 4)
+    x, w, offset, bias, mask = (
+        node.inputs[0],
+        node.inputs[1],
+        node.inputs[2],
+        node.input(3),
+        node.input(4),
+    )
+    dims, groups, shared = x.rank - 2, node.attr("group", 1), node.attr("offset_group", 1)
+    if (
+        not 1 <= dims <= 3
+        or w.rank != x.rank
+        or groups < 1
+        or shared < 1
+        or x.shape[1] % shared
+        or w.shape[0] % groups
+        or w.shape[1] * groups != x.shape[1]
+    ):
+        fail(
+            node, f"weights {w} in {groups} groups, with {shared} groups of offsets, do not fit {x}"
+        )
+    win = window(node, x.shape[2:], w.shape[2:])
+    batch, channels, out, taps, places = (
+        x.shape[0],
+        x.shape[1],
+        list(win.y),
+        product(win.kernel),
+        product(win.y),
+    )
+    if (
+        list(offset.shape) != [batch, shared * taps * dims, *out]
+        or mask is not None
+        and list(mask.shape) != [batch, shared * taps, *out]
+        or bias is not None
+        and list(bias.shape) != [w.shape[0]]
+    ):
+        fail(
+            node,
+            f"offsets {offset}, mask {mask} and bias {bias} do not fit {taps} taps at {out}"
+            " positions",
+        )
+    offset = graph.reshape(offset, [batch * shared, *win.kernel, dims, *out])
+    grid = []
+    for d in range(dims):
+        step = graph.op(
+            "Range",
+            *(
+                graph.constant(FLOAT, [], [float(v)])
+                for v in (-win.pad[d], out[d] * win.stride[d] - win.pad[d], win.stride[d])
+            ),
+        )
+        tap = graph.op(
+            "Range",
+            *(
+                graph.constant(FLOAT, [], [float(v)])
+                for v in (0, win.kernel[d] * win.dilation[d], win.dilation[d])
+            ),
+        )
+        at = graph.op(
+            "Add",
+            graph.reshape(tap, [win.kernel[d]] + [1] * (2 * dims - 1 - d)),
+            graph.reshape(step, [out[d]] + [1] * (dims - 1 - d)),
+        )
+        at = graph.op(
+            "Add", graph.op("Gather", offset, graph.constant(INT64, [], [d]), axis=1 + dims), at
+        )
+        size = x.shape[2 + d]  # -1 .. 1 is from edge to edge
+        at = graph.op(
+            "Add",
+            graph.op("Mul", at, graph.constant(FLOAT, [], [2.0 / size])),
+            graph.constant(FLOAT, [], [1.0 / size - 1.0]),
+        )
+        grid.append(graph.op("Unsqueeze", at, graph.ints([-1])))
+    grid = graph.reshape(
+        graph.op("Concat", *grid[::-1], axis=-1) if dims > 1 else grid[0],
+        [batch * shared, taps * out[0], *out[1:], dims],
+    )
+    y = graph.op(
+        "GridSample",
+        graph.reshape(x, [batch * shared, channels // shared, *x.shape[2:]]),
+        grid,
+        mode="linear",
+        padding_mode="zeros",
+        align_corners=0,
+    )
+    if mask is not None:
+        y = graph.op(
+            "Mul",
+            graph.reshape(y, [batch * shared, channels // shared, taps, places]),
+            graph.reshape(mask, [batch * shared, 1, taps, places]),
+        )
+    y = graph.reshape(y, [batch, groups, channels // groups * taps, places])
+    y = graph.op("MatMul", graph.reshape(w, [groups, w.shape[0] // groups, w.shape[1] * taps]), y)
+    y = graph.reshape(y, [batch, w.shape[0], *out])
+    return [
+        y if bias is None else graph.op("Add", y, graph.reshape(bias, [w.shape[0]] + [1] * dims))
+    ]
+
+
+@deform_conv.cases
+def deform_conv_cases(t):
+    def case(x, w, shared=1, mask=False, bias=False, opset=19, **attrs):
+        kernel, stride, pads, dilation = (
+            w[2:],
+            attrs.get("strides", [1, 1]),
+            attrs.get("pads", [0, 0, 0, 0]),
+            attrs.get("dilations", [1, 1]),
+        )
+        out = [
+            (x[2 + i] + pads[i] + pads[2 + i] - (kernel[i] - 1) * dilation[i] - 1) // stride[i] + 1
+            for i in range(2)
+        ]
+        taps = kernel[0] * kernel[1]
+        return t(
+            t.f(*x),
+            t.f(*w),
+            t.f(x[0], shared * taps * 2, *out, low=-2, high=2),
+            t.f(w[0]) if bias else None,
+            t.f(x[0], shared * taps, *out) if mask else None,
+            offset_group=shared,
+            tol=1e-4,
+            opset=opset,
+            **attrs,
+        )
+
+    yield case((1, 1, 3, 3), (1, 1, 2, 2))
+    yield case((2, 4, 7, 8), (6, 4, 3, 3), mask=True, bias=True, pads=[1, 1, 1, 1])
+    yield case(
+        (1, 4, 9, 8), (6, 2, 3, 2), shared=2, mask=True, group=2, strides=[2, 1], pads=[1, 0, 2, 1]
+    )
+    yield case(
+        (1, 4, 9, 9),
+        (4, 1, 3, 3),
+        shared=4,
+        group=4,
+        dilations=[2, 2],
+        pads=[2, 2, 2, 2],
+        bias=True,
+    )
+    yield case((1, 2, 5, 5), (3, 2, 1, 1), opset=22)
+
+
+col2im = Op("Col2Im")
+
+
+@col2im.decompose
+def col2im_decompose(node, graph):
+    """A transposed convolution whose weights put each row of a block at its own tap."""
+    takes(node, (FLOAT,), 0)
+    x, image, block = node.inputs[0], ints(node, 1), ints(node, 2)
+    dims, taps = len(image), product(block)
+    stride, dilation, pads = (
+        node.attr("strides", []) or [1] * dims,
+        node.attr("dilations", []) or [1] * dims,
+        node.attr("pads") or [0] * 2 * dims,
+    )
+    if (
+        not 1 <= dims <= 3
+        or len(block) != dims
+        or min(block) < 1
+        or len(stride) != dims
+        or len(dilation) != dims
+        or len(pads) != 2 * dims
+        or min([*stride, *dilation]) < 1
+        or x.rank != 3
+        or x.shape[1] % taps
+    ):
+        fail(node, f"blocks {block} of an image {image} do not fit {x}")
+    reach = [(k - 1) * d + 1 for k, d in zip(block, dilation)]
+    room = [size + lo + hi - r for size, lo, hi, r in zip(image, pads, pads[dims:], reach)]
+    out = [r // s + 1 for r, s in zip(room, stride)]
+    if min(room) < 0 or product(out) != x.shape[2]:
+        fail(node, f"an image {image} has {product(out)} blocks {block}, not as many as {x}")
+    channels = x.shape[1] // taps
+    eye = graph.op(
+        "EyeLike", graph.op("Expand", graph.constant(FLOAT, [], [0.0]), graph.ints([taps, taps]))
+    )
+    w = graph.reshape(
+        graph.op("Expand", eye, graph.ints([channels, taps, taps])), [channels * taps, 1, *block]
+    )
+    return [
+        graph.op(
+            "ConvTranspose",
+            graph.reshape(x, [x.shape[0], x.shape[1], *out]),
+            w,
+            group=channels,
+            strides=list(stride),
+            dilations=list(dilation),
+            pads=list(pads),
+            kernel_shape=list(block),
+            output_padding=[r % s for r, s in zip(room, stride)],
+        )
+    ]
+
+
+@col2im.cases
+def col2im_cases(t):
+    for x, image, block, attrs in [
+        ((1, 5, 5), [5, 5], [1, 5], {}),
+        ((2, 9, 4), [6, 6], [3, 3], {"strides": [2, 2]}),
+        ((1, 12, 16), [5, 6], [2, 3], {}),
+        ((1, 5, 15), [5, 5], [1, 5], {"pads": [0, 1, 0, 1]}),
+        ((1, 4, 5), [6, 6], [2, 2], {"dilations": [1, 5]}),
+        ((2, 30, 12), [4, 5, 5], [1, 1, 5], {}),
+        ((1, 6, 3), [8], [3], {"strides": [2]}),
+    ]:
+        if len(image) == 3:
+            x = (x[0], 10, 20)
+        yield t(t.f(*x), image, block, opset=18, tol=1e-4, **attrs)
+
+
+affine_grid = Op("AffineGrid")
+
+
+@affine_grid.decompose
+def affine_grid_decompose(node, graph):
+    """The centres of pixels (align_corners: the corners' own) of an image, in -1 ..
+
+    1, times theta [batch, dimensions, dimensions + 1].
+    """
+    takes(node, (FLOAT,), 0)
+    theta, size = node.inputs[0], ints(node, 1)
+    dims = len(size) - 2
+    if dims not in (2, 3) or list(theta.shape) != [size[0], dims, dims + 1] or min(size) < 0:
+        fail(node, f"theta {theta} and size {size} do not fit")
+    if any(isinstance(d, Sym) for d in size):
+        raise NotStatic("a grid of a size that depends on a register")
+    parts, shape = [], list(size[2:])
+    for i, d in enumerate(shape):
+        places = (
+            [(2 * k + 1) / d - 1 for k in range(d)]
+            if not node.attr("align_corners", 0)
+            else [2 * k / (d - 1) - 1 if d > 1 else 0.0 for k in range(d)]
+        )
+        parts.append(
+            graph.op(
+                "Expand",
+                graph.constant(FLOAT, [d] + [1] * (dims - i), places),
+                graph.ints([*shape, 1]),
+            )
+        )
+    whole = graph.op(
+        "Concat",
+        *parts[::-1],
+        graph.op("Expand", graph.constant(FLOAT, [], [1.0]), graph.ints([*shape, 1])),
+        axis=-1,
+    )
+    y = graph.op(
+        "MatMul",
+        graph.reshape(whole, [product(shape), dims + 1]),
+        graph.op("Transpose", theta, perm=[0, 2, 1]),
+    )
+    return [graph.reshape(y, [size[0], *shape, dims])]
+
+
+@affine_grid.cases
+def affine_grid_cases(t):
+    for align in (0, 1):
+        yield t(t.f(2, 2, 3), [2, 3, 5, 6], align_corners=align, opset=20, tol=1e-4)
+        yield t(t.f(2, 3, 4), [2, 3, 4, 5, 6], align_corners=align, opset=20, tol=1e-4)
+    yield t(t.f(1, 2, 3), [1, 1, 1, 4], opset=20, tol=1e-4)
+
+
+max_unpool = Op("MaxUnpool")
+
+
+@max_unpool.decompose
+def max_unpool_decompose(node, graph):
+    """Zeros, and x where its indices say, which count in all of the tensor that x was pooled from;
+    an output_shape gives it room behind that.
+    """
+    x, index, kernel = node.inputs[0], node.inputs[1], node.attr("kernel_shape", [])
+    dims = x.rank - 2
+    stride, pads = node.attr("strides", []) or [1] * dims, node.attr("pads") or [0] * 2 * dims
+    if (
+        dims < 1
+        or index.shape != x.shape
+        or index.dtype != INT64
+        or not len(kernel) == len(stride) == dims
+        or len(pads) != 2 * dims
+    ):
+        fail(
+            node,
+            f"indices {index}, kernel_shape {kernel}, strides {stride} and pads {pads} do not"
+            f" fit {x}",
+        )
+    shape = [
+        *x.shape[:2],
+        *(
+            (d - 1) * s - lo - hi + k
+            for d, s, k, lo, hi in zip(x.shape[2:], stride, kernel, pads, pads[dims:])
+        ),
+    ]
+    wanted = ints(node, 2, shape)
+    if min(shape) < 0 or len(wanted) != x.rank or any(a < b for a, b in zip(wanted, shape)):
+        fail(node, f"a tensor of {shape} does not fit into the output_shape {wanted}")
+    zeros = graph.op(
+        "Expand",
+        graph.op("Cast", graph.constant(FLOAT, [], [0.0]), to=x.dtype),
+        graph.ints([product(shape)]),
+    )
+    y = graph.reshape(
+        graph.op(
+            "ScatterElements",
+            zeros,
+            graph.reshape(index, [product(x.shape)]),
+            graph.reshape(x, [product(x.shape)]),
+            axis=0,
+        ),
+        shape,
+    )
+    return [
+        (
+            graph.op("Pad", y, graph.ints([0] * x.rank + [a - b for a, b in zip(wanted, shape)]))
+            if wanted != shape
+            else y
+        )
+    ]
+
+
+@max_unpool.cases
+def max_unpool_cases(t):
+    yield t(
+        t.f(1, 1, 2, 2), t.of("int64", [[[[5, 7], [13, 15]]]]), kernel_shape=[2, 2], strides=[2, 2]
+    )
+    yield t(
+        t.f(2, 3, 2, 3),
+        t.of("int64", t.random.permutation(144)[:36].reshape(2, 3, 2, 3)),
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+    )
+    yield t(t.f(1, 2, 3), t.of("int64", [[[0, 3, 5], [7, 9, 11]]]), kernel_shape=[2], strides=[2])
+    yield t(
+        t.f(1, 1, 2, 2),
+        t.of("int64", [[[[5, 7], [13, 15]]]]),
+        [1, 1, 5, 5],
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+        trust="onnx",
+        why=(
+            "onnxruntime counts the indices in the output's shape, the standard in the pooled one's"
+        ),
+    )
+    yield t(
+        t.f(1, 1, 2, 2),
+        t.of("int64", [[[[0, 1], [3, 4]]]]),
+        kernel_shape=[3, 3],
+        strides=[2, 2],
+        pads=[1, 1, 1, 1],
+        opset=11,
+    )

@@ -1,0 +1,420 @@
+"""MaxPool, AveragePool, LpPool, their global forms and gradients, and the kernels under them."""
+
+from __future__ import annotations
+
+from ...declare.kernel import Enum, Kernel, read, write
+from .window import PARAMS, RULES, volume
+
+POOL = Enum("pool_op", ["max", "average", "sum"])
+
+_SIZES = {"op": "i32", "planes": "i32", "include_pad": "i32", "tail": "i32[3]", **PARAMS}
+_RULES = [*RULES, "op >= 0", "op < 3"]
+_X, _Y = f"planes*{volume('x_size')}", f"planes*{volume('y_size')}"
+
+Kernel(
+    "pool",
+    _SIZES,
+    [read("x", 4, _X), write("y", 4, _Y), write("index", 8, _Y, optional=True)],
+    require=_RULES,
+    empty=["planes"],
+    doc=(
+        "y [planes, y_size] = the maximum, average or sum of the taps of each position that lie"
+        " inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]."
+        " An average divides by how many they are, with include_pad by those within [-pad, x_size +"
+        " tail). index (maximum only): where the first one lies, counted in all of x."
+    ),
+)
+
+Kernel(
+    "pool_grad",
+    _SIZES,
+    [read("x", 4, _X, optional=True), read("dy", 4, _Y), write("dx", 4, _X)],
+    require=_RULES,
+    empty=["planes"],
+    doc=(
+        "pool's gradient by x for one of dy by y. x is needed for the maximum, whose gradient goes"
+        " to the first one."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
+from ...declare.op import Op, fail, product, takes
+from ..quantized.integer import channels_last, out_channels_last
+from .window import Window, window
+
+
+def _window_of(node):
+    x = node.inputs[0]
+    kernel = node.attr("kernel_shape", [])
+    if x.rank < 3 or len(kernel) != x.rank - 2:
+        fail(
+            node,
+            f"it wants a tensor [batch, channels, ...] and as many kernel sizes, not {x} and"
+            f" {kernel}",
+        )
+    return window(node, x.shape[2:], kernel, bool(node.attr("ceil_mode", 0)))
+
+
+def _emit(builder, kernel, op, operands, win, planes, include_pad=0):
+    builder.emit(
+        kernel,
+        operands,
+        op=POOL[op],
+        planes=planes,
+        include_pad=include_pad,
+        tail=[0] * (3 - len(win.tail)) + win.tail,
+        **win.params(),
+    )
+
+
+max_pool = Op("MaxPool")
+
+
+@max_pool.infer
+def max_pool_infer(node):
+    takes(node, (FLOAT, UINT8, INT8), 0)
+    x = node.inputs[0]
+    shape = list(x.shape[:2]) + _window_of(node).y
+    return [(x.dtype, shape), (INT64, shape)][: len(node.outputs)]
+
+
+@max_pool.lower
+def max_pool_lower(node, builder):
+    win = _window_of(node)
+    if node.inputs[0].dtype != FLOAT and not node.wants(1) and product(node.outputs[0].shape):
+        x, y = (
+            channels_last(builder, builder.view(node.inputs[0])),
+            out_channels_last(builder, node.outputs[0]),
+        )
+        builder.emit(
+            "integer_max_pool",
+            {"x": x, "y": y},
+            batch=x.shape[0],
+            channels=x.shape[-1],
+            type=x.dtype,
+            **win.params(),
+        )
+        return
+    x, y = builder.contiguous(builder.view(node.inputs[0])), builder.out(node.outputs[0])
+    index = builder.out(node.outputs[1]) if node.wants(1) else None
+    if product(y.shape):
+        found = y if y.dtype == FLOAT else builder.temp(FLOAT, y.shape)
+        _emit(
+            builder,
+            "pool",
+            "max",
+            {"x": builder.cast(x, FLOAT), "y": found, "index": index},
+            win,
+            product(x.shape[:2]),
+        )
+        if found is not y:
+            builder.cast_into(found, y)
+        if index is not None and node.attr("storage_order", 0):
+            _columns_first(builder, index, x.shape[2:])
+
+
+def _columns_first(builder, index, dims):
+    """Places in planes of `dims`, counted along the last dimension first, as places counted along
+    the first one first.
+    """
+
+    def step(op, v, number, into=None):
+        into = builder.temp(INT64, v.shape) if into is None else into
+        builder.emit_binary(
+            op, v, builder.scalar(INT64, number) if isinstance(number, int) else number, into, INT64
+        )
+        return into
+
+    rest = step("mod", index, product(dims))
+    step("sub", index, rest, index)
+    for i in range(len(dims) - 1, -1, -1):
+        step("add", index, step("mul", step("mod", rest, dims[i]), product(dims[:i])), index)
+        rest = step("div", rest, dims[i])
+
+
+@max_pool.grad
+def max_pool_grad_rule(node, gradients, dy, *_):
+    return [
+        (
+            gradients.op(
+                "MaxPoolGrad", node.inputs[0], dy, domain="edgewise", **_window_of(node).attrs()
+            )
+            if dy is not None
+            else None
+        )
+    ]
+
+
+# (x, attributes): every rank, overlapping and not, windows over the edge
+_POOLS = [
+    ((2, 3, 9), {"kernel_shape": [3]}),
+    ((1, 2, 11), {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}),
+    ((2, 3, 8, 8), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    ((1, 3, 13, 11), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 3, 9, 20), {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]}),
+    ((1, 2, 7, 9), {"kernel_shape": [3, 2], "strides": [1, 3], "pads": [1, 0, 2, 1]}),
+    ((1, 3, 6, 7, 8), {"kernel_shape": [2, 2, 3], "strides": [2, 1, 2]}),
+    ((1, 3, 10, 10), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+    ((2, 70, 3, 3), {"kernel_shape": [3, 3]}),
+]
+
+
+@max_pool.cases
+def max_pool_cases(t):
+    for x, attrs in _POOLS:
+        yield t(t.f(*x), **attrs)
+        yield t(
+            t.f(*x),
+            outputs=2,
+            trust="ort",
+            why="ONNX's reference counts indices in its own way outside of two dimensions",
+            **attrs,
+        )
+    for shape in ((2, 3, 5, 7), (1, 2, 3, 4, 5)):
+        yield t(
+            t.f(*shape),
+            kernel_shape=[2] * (len(shape) - 2),
+            storage_order=1,
+            outputs=2,
+            trust="ort",
+            why="ONNX's reference counts indices in its own way outside of two dimensions",
+        )
+    yield t(t.f(1, 3, 12, 12), kernel_shape=[3, 2], dilations=[2, 3])
+    for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        yield t(t.f(1, 3, 8, 9), kernel_shape=[4, 3], auto_pad=mode, strides=[2, 1])
+    yield t(t.f(2, 3, 8, 8), kernel_shape=[2, 2], opset=1)
+    yield t(t.f(0, 3, 8, 8), kernel_shape=[2, 2])
+    for dtype in ("uint8", "int8"):
+        yield t(t.n(dtype, 2, 3, 8, 8), kernel_shape=[3, 2], pads=[1, 0, 1, 1], strides=[2, 2])
+    yield t(t.f(1, 3, 8, 8, dtype="float16"), kernel_shape=[2, 2])
+
+
+def _grad_window(node, x_size, dy):
+    pads, rank = node.attr("pads"), len(x_size)
+    return Window(
+        x_size,
+        list(dy.shape[2:]),
+        node.attr("kernel_shape", []),
+        node.attr("strides", []),
+        node.attr("dilations", []),
+        pads[:rank],
+        pads[rank:],
+    )
+
+
+max_pool_grad = Op("MaxPoolGrad", "edgewise")  # (x, dy) -> dx
+
+
+@max_pool_grad.infer
+def max_pool_grad_infer(node):
+    return [(FLOAT, list(node.inputs[0].shape))]
+
+
+@max_pool_grad.lower
+def max_pool_grad_lower(node, builder):
+    x, dy, dx = (
+        builder.contiguous(builder.view(node.inputs[0])),
+        builder.contiguous(builder.view(node.inputs[1])),
+        builder.out(node.outputs[0]),
+    )
+    if product(dx.shape):
+        _emit(
+            builder,
+            "pool_grad",
+            "max",
+            {"x": x, "dy": dy, "dx": dx},
+            _grad_window(node, list(x.shape[2:]), dy),
+            product(x.shape[:2]),
+        )
+
+
+def _declare_average(name, op, domain=""):
+    o = Op(name, domain)
+
+    @o.infer
+    def op_infer(node):
+        takes(node, (FLOAT,), 0)
+        return [(FLOAT, list(node.inputs[0].shape[:2]) + _window_of(node).y)]
+
+    @o.lower
+    def op_lower(node, builder):
+        win, x, y = (
+            _window_of(node),
+            builder.contiguous(builder.view(node.inputs[0])),
+            builder.out(node.outputs[0]),
+        )
+        if product(y.shape):
+            _emit(
+                builder,
+                "pool",
+                op,
+                {"x": x, "y": y},
+                win,
+                product(x.shape[:2]),
+                node.attr("count_include_pad", 0),
+            )
+
+    @o.grad
+    def op_grad(node, gradients, dy):
+        return [
+            gradients.op(
+                "AveragePoolGrad",
+                dy,
+                domain="edgewise",
+                average=int(op == "average"),
+                count_include_pad=node.attr("count_include_pad", 0),
+                ceil_mode=node.attr("ceil_mode", 0),
+                shape=list(node.inputs[0].shape),
+                **_window_of(node).attrs(),
+            )
+        ]
+
+    return o
+
+
+average_pool = _declare_average("AveragePool", "average")
+sum_pool = _declare_average("SumPool", "sum", "edgewise")
+
+
+@average_pool.cases
+def average_pool_cases(t):
+    for x, attrs in _POOLS:
+        yield t(t.f(*x), tol=1e-4, **attrs)
+        yield t(t.f(*x), tol=1e-4, count_include_pad=1, **attrs)
+    yield t(t.f(1, 3, 12, 12), kernel_shape=[3, 2], dilations=[2, 3], tol=1e-4)
+    for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        yield t(t.f(1, 3, 8, 9), kernel_shape=[4, 3], auto_pad=mode, strides=[2, 1], tol=1e-4)
+    yield t(t.f(2, 3, 8, 8), kernel_shape=[2, 2], opset=1, tol=1e-4)
+    yield t(t.f(0, 3, 8, 8), kernel_shape=[2, 2])
+
+
+average_pool_grad = Op("AveragePoolGrad", "edgewise")  # dy -> dx of `shape`
+
+
+@average_pool_grad.infer
+def average_pool_grad_infer(node):
+    return [(FLOAT, list(node.attr("shape")))]
+
+
+@average_pool_grad.lower
+def average_pool_grad_lower(node, builder):
+    dy, dx = builder.contiguous(builder.view(node.inputs[0])), builder.out(node.outputs[0])
+    if product(dx.shape):
+        _emit(
+            builder,
+            "pool_grad",
+            "average" if node.attr("average", 1) else "sum",
+            {"dy": dy, "dx": dx},
+            _grad_window(node, dx.shape[2:], dy),
+            product(dx.shape[:2]),
+            node.attr("count_include_pad", 0),
+        )
+
+
+@average_pool_grad.grad
+def average_pool_grad_grad(node, gradients, dx):
+    average, keep = (
+        node.attr("average", 1),
+        ("kernel_shape", "strides", "dilations", "pads", "count_include_pad", "ceil_mode"),
+    )
+    return [
+        gradients.op(
+            "AveragePool" if average else "SumPool",
+            dx,
+            domain="" if average else "edgewise",
+            **{k: node.attrs[k] for k in keep},
+        )
+    ]
+
+
+def _norm(n, graph, x, p, total):
+    """total(|x|^p)^(1/p)."""
+    if p == 1:
+        return total(graph.op("Abs", x))
+    if p == 2:
+        return graph.op("Sqrt", total(graph.op("Mul", x, x)))
+    return graph.op(
+        "Pow",
+        total(graph.op("Pow", graph.op("Abs", x), graph.constant(FLOAT, [], [float(p)]))),
+        graph.constant(FLOAT, [], [1.0 / p]),
+    )
+
+
+def _p(node):
+    p = node.attrs.get("p", 2)
+    if type(p) not in (int, float) or p <= 0:
+        fail(node, f"a norm with p {p}")
+    return p
+
+
+lp_pool = Op("LpPool")
+
+
+@lp_pool.decompose
+def lp_pool_decompose(node, graph):
+    takes(node, (FLOAT,), 0)
+    attrs = {k: v for k, v in node.attrs.items() if k != "p"}
+    return [
+        _norm(
+            node,
+            graph,
+            node.inputs[0],
+            _p(node),
+            lambda v: graph.op("SumPool", v, domain="edgewise", **attrs),
+        )
+    ]
+
+
+@lp_pool.cases
+def lp_pool_cases(t):
+    for x, attrs in _POOLS:
+        if "ceil_mode" not in attrs:
+            for p in (1, 2, 3):
+                yield t(
+                    t.f(*x),
+                    p=p,
+                    tol=1e-4,
+                    trust="ort",
+                    why="ONNX's reference does not know every rank and pad",
+                    **attrs,
+                )
+
+
+def _declare_global(name, reduce):
+    o = Op(name)
+
+    @o.decompose
+    def op_decompose(node, graph):
+        takes(node, (FLOAT,), 0)
+        x = node.inputs[0]
+        if x.rank < 3:
+            fail(node, f"it wants a tensor [batch, channels, ...], not {x}")
+        axes = graph.constant(INT64, [x.rank - 2], list(range(2, x.rank)))
+        if reduce is not None:
+            return [graph.op(reduce, x, axes, keepdims=1)]
+        return [
+            _norm(node, graph, x, _p(node), lambda v: graph.op("ReduceSum", v, axes, keepdims=1))
+        ]
+
+    @o.cases
+    def op_cases(t):
+        for shape in ((2, 3, 7), (1, 5, 8, 9), (2, 3, 4, 5, 6), (3, 2, 1, 1), (2, 64, 14, 14)):
+            for attrs in ({"p": 1}, {"p": 2}, {"p": 3}) if reduce is None else ({},):
+                yield t(
+                    t.f(*shape),
+                    tol=1e-4,
+                    trust="ort",
+                    why="ONNX's reference does not know every rank",
+                    **attrs,
+                )
+        yield t(t.f(1, 5, 8, 9), opset=1 if reduce else 2, tol=1e-4)
+
+    return o
+
+
+_declare_global("GlobalAveragePool", "ReduceMean")
+_declare_global("GlobalMaxPool", "ReduceMax")
+_declare_global("GlobalLpPool", None)

@@ -1,0 +1,192 @@
+"""Ops on the bits of integers, and IsInf, which asks for a pattern of bits of floats."""
+
+from __future__ import annotations
+
+from ...declare.dtypes import BOOL, FLOATS, INTEGERS, RANGE, wrap
+from ...declare.op import Op, broadcast, fail, like, unsupported
+from .binary import FOLDS, emit_binary, fold_binary
+from .unary import emit_unary
+
+FOLDS.update(
+    {"bit_and": lambda a, c: a & c, "bit_or": lambda a, c: a | c, "bit_xor": lambda a, c: a ^ c}
+)
+_TYPES = set(RANGE) & INTEGERS
+
+
+def _declare(name, kind):
+    """kind(n): the binary operation's name."""
+    o = Op(name)
+
+    @o.infer
+    def op_infer(node):
+        a, c = node.inputs
+        if a.dtype not in _TYPES or c.dtype != a.dtype:
+            fail(node, f"it takes two integer tensors of one type, not {a} and {c}")
+        return [(a.dtype, broadcast(node, a.shape, c.shape))]
+
+    @o.lower
+    def op_lower(node, builder):
+        emit_binary(
+            builder,
+            kind(node),
+            builder.view(node.inputs[0]),
+            builder.view(node.inputs[1]),
+            builder.out(node.outputs[0]),
+            node.inputs[0].dtype,
+        )
+
+    @o.fold
+    def op_fold(node, outs):
+        return fold_binary(kind(node), node, outs)
+
+    return o
+
+
+for _name, _op in {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}.items():
+    _o = _declare(_name, lambda n, op=_op: op)
+
+    @_o.cases
+    def op_cases(t):
+        for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+            yield t(t.n(dtype, 3, 5), t.n(dtype, 3, 5))
+        yield t(t.n("int32", 2, 3, 37), t.n("int32", 37))
+        yield t(t.n("int64", 2, 1, 3), t.n("int64", 4, 1))
+        yield t(t.n("int32", 0, 3), t.n("int32", 3))
+        yield t(t.n("int32"), t.n("int32"))
+
+
+def _direction(node):
+    direction = node.attr("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        fail(node, f"its direction is '{direction}'", "It is LEFT or RIGHT.")
+    return "shift_left" if direction == "LEFT" else "shift_right"
+
+
+def _shift(left):
+    def shift(a, c):
+        if not 0 <= c < 64:
+            return -1 if a < 0 and not left else 0
+        return a << c if left else a >> c
+
+    return shift
+
+
+FOLDS.update({"shift_left": _shift(True), "shift_right": _shift(False)})
+bit_shift = _declare(
+    "BitShift",
+    _direction,
+    # of signed integers the right shift is arithmetic; what is shifted by more bits than there are,
+    # or by a negative number, keeps its sign alone
+)
+
+
+@bit_shift.cases
+def bit_shift_cases(t):
+    signed = {"opset": 28, "trust": "onnx", "why": "onnxruntime does not know this opset"}
+    for direction in ("LEFT", "RIGHT"):
+        for dtype in ("uint8", "uint16", "uint32", "uint64"):
+            only = (
+                {"trust": "onnx", "why": "onnxruntime has not all types"}
+                if dtype == "uint16"
+                else {}
+            )
+            yield t(t.n(dtype, 3, 5), t.n(dtype, 3, 5, low=0, high=7), direction=direction, **only)
+        for dtype in ("int8", "int16", "int32", "int64", "uint32", "uint8"):
+            yield t(
+                t.n(dtype, 3, 5), t.n(dtype, 3, 5, low=0, high=7), direction=direction, **signed
+            )
+            bits = 8 * t.n(dtype).itemsize
+            x, y = (
+                (
+                    t.of(dtype, [[1], [100], [0]])
+                    if dtype[0] == "u"
+                    else t.of(dtype, [[-100], [100], [-1]])
+                ),
+                t.of(dtype, [bits, bits + 5, bits - 1]),
+            )
+            yield t(x, y, direction=direction, **signed)
+        yield t(
+            t.of("int32", [-7, 7, -7]), t.of("int32", [-1, -40, 40]), direction=direction, **signed
+        )
+        yield t(t.n("uint32", 4, 1), t.n("uint32", 5, low=0, high=31), direction=direction)
+
+
+bitwise_not = Op("BitwiseNot")
+
+
+@bitwise_not.infer
+def bitwise_not_infer(node):
+    if node.inputs[0].dtype not in _TYPES:
+        fail(node, f"it takes integers, not {node.inputs[0]}")
+    return [like(node, 0)]
+
+
+@bitwise_not.lower
+def bitwise_not_lower(node, builder):
+    emit_unary(builder, node, "bit_not")
+
+
+@bitwise_not.fold
+def bitwise_not_fold(node, outs):
+    return [[wrap(outs[0][0], ~x) for x in node.inputs[0].numbers]]
+
+
+@bitwise_not.cases
+def bitwise_not_cases(t):
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+        yield t(t.n(dtype, 3, 7))
+    yield t(t.n("int32"))
+    yield t(t.n("int64", 0, 2))
+
+
+is_inf = Op("IsInf")
+any_inf = Op("IsInf", "edgewise")  # of either sign
+
+
+@any_inf.infer
+def any_inf_infer(node):
+    return [like(node, 0, BOOL)]
+
+
+@any_inf.lower
+def any_inf_lower(node, builder):
+    emit_unary(builder, node, "is_inf")
+
+
+@is_inf.decompose
+def is_inf_decompose(node, graph):
+    x, positive, negative = (
+        node.inputs[0],
+        node.attr("detect_positive", 1),
+        node.attr("detect_negative", 1),
+    )
+    if x.dtype not in FLOATS:
+        unsupported(node, f"{x} has no infinities")
+    if positive and negative:
+        return [graph.op("IsInf", x, domain="edgewise")]
+    if not positive and not negative:
+        return [
+            graph.op(
+                "And", *[graph.op("IsInf", x, domain="edgewise"), graph.constant(BOOL, [], [False])]
+            )
+        ]
+    return [
+        graph.op("Equal", x, graph.constant(x.dtype, [], [float("inf" if positive else "-inf")]))
+    ]
+
+
+@is_inf.cases
+def is_inf_cases(t):
+    values = [1.0, float("inf"), float("-inf"), float("nan"), -3.0, 0.0]
+    for attrs in (
+        {},
+        {"detect_positive": 0},
+        {"detect_negative": 0},
+        {"detect_positive": 0, "detect_negative": 0},
+    ):
+        yield t(t.of("float32", values), **attrs)
+        yield t(t.of("float64", values), opset=10, **attrs)
+        yield t(t.of("float16", values), opset=20, **attrs)
+    yield t(t.f(3, 4))
+    yield t(t.f(0, 4))
+    yield t(t.f())

@@ -1,0 +1,108 @@
+"""Where."""
+
+from __future__ import annotations
+
+from ...declare.dtypes import BOOL, size_of
+from ...declare.kernel import Kernel, read, write
+from ...declare.op import Op, broadcast, fail, read_as
+
+Kernel(
+    "where",
+    {
+        "size": "i32",
+        "dims": "i32[6]",
+        "cs": "i32[6]",
+        "as": "i32[6]",
+        "bs": "i32[6]",
+        "ys": "i32[6]",
+    },
+    [
+        read("condition", 1, "hi(dims, cs)", "lo(dims, cs)"),
+        read("a", "size", "hi(dims, as)", "lo(dims, as)"),
+        read("b", "size", "hi(dims, bs)", "lo(dims, bs)"),
+        write("y", "size", "hi(dims, ys)", "lo(dims, ys)", inplace=["a", "b"]),
+    ],
+    require=["size in (1, 2, 4, 8)"],
+    empty=["dims"],
+    variants={"size": "WHERE_SIZE"},
+    doc="y = condition ? a : b.",
+)
+
+
+where = Op("Where", moves=True)
+
+
+@where.infer
+def where_infer(node):
+    c, x, y = node.inputs
+    if c.dtype != BOOL or x.dtype != y.dtype:
+        fail(node, f"it wants a bool condition and two tensors of one type, and got {c}, {x}, {y}")
+    return [(x.dtype, broadcast(node, c.shape, x.shape, y.shape))]
+
+
+@where.fold
+def where_fold(node, outs):
+    shape = outs[0][1]
+    return [
+        [
+            a if c else d
+            for c, a, d in zip(
+                read_as(node.inputs[0], shape),
+                read_as(node.inputs[1], shape),
+                read_as(node.inputs[2], shape),
+            )
+        ]
+    ]
+
+
+@where.lower
+def where_lower(node, builder):
+    y = builder.out(node.outputs[0])
+    c, a, d = (builder.view(v).broadcast(y.shape) for v in node.inputs)
+    builder.nd(
+        "where",
+        y.shape,
+        {"condition": c, "a": a, "b": d, "y": y},
+        {"cs": "condition", "as": "a", "bs": "b", "ys": "y"},
+        size=size_of(y.dtype),
+    )
+
+
+@where.grad
+def where_grad(node, gradients, dy):
+    c, x, y = node.inputs
+    zero = gradients.constant(dy.dtype, [], [0.0])
+    return [
+        None,
+        (
+            gradients.sum_to(gradients.op("Where", c, dy, zero), x.shape)
+            if gradients.wants(1)
+            else None
+        ),
+        (
+            gradients.sum_to(gradients.op("Where", c, zero, dy), y.shape)
+            if gradients.wants(2)
+            else None
+        ),
+    ]
+
+
+@where.cases
+def where_cases(t):
+    yield t(t.b(2, 3), t.f(2, 3), t.f(2, 3))
+    yield t(t.b(3), t.f(2, 1, 3), t.f(4, 1))
+    yield t(t.b(2, 1, 1, 5), t.f(3, 4, 5), t.f())
+    yield t(t.b(), t.f(3), t.f(3))
+    yield t(t.b(0, 3), t.f(1, 3), t.f())
+    for dtype in (
+        "float64",
+        "float16",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint64",
+        "bool",
+    ):
+        yield t(t.b(3, 5), t.any(dtype, 3, 5), t.any(dtype, 5))

@@ -1,0 +1,341 @@
+"""NonZero, Compress, Unique, NonMaxSuppression: how long their outputs are only their data tell.
+
+A kernel writes into a buffer for the longest and counts; the session takes what is there.
+"""
+
+from __future__ import annotations
+
+from ...declare.kernel import Kernel, read, write
+
+Kernel(
+    "nonzero",
+    {"type": "i32", "rank": "i32", "dims": "i32[6]"},
+    [
+        read("x", "bytes_of(type)", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"),
+        write("y", 8, "rank*dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"),
+        write("count", 8, "1"),
+    ],
+    require=["rank > 0", "rank <= 6"],
+    empty=["dims"],
+    doc="ONNX NonZero: y begins with an int64 [rank, count].",
+)
+
+Kernel(
+    "unique",
+    {"type": "i32", "n": "i32", "cols": "i32", "sorted": "i32"},
+    [
+        read("x", "bytes_of(type)", "n*cols"),
+        write("first", 8, "n"),
+        write("inverse", 8, "n"),
+        write("counts", 8, "n"),
+        write("count", 8, "1"),
+        write("scratch", 4, "2*n"),
+    ],
+    require=["cols > 0"],
+    empty=["n"],
+    doc=(
+        "ONNX Unique of the rows of x [n, cols]: of each that differs from all others where it"
+        " comes first and how often it comes, and of each row which of those it is."
+    ),
+)
+
+Kernel(
+    "nms",
+    {
+        "batch": "i32",
+        "classes": "i32",
+        "n": "i32",
+        "most": "i32",
+        "center": "i32",
+        "limited": "i32",
+        "iou": "f32",
+        "score": "f32",
+    },
+    [
+        read("boxes", 4, "batch*n*4"),
+        read("scores", 4, "batch*classes*n"),
+        write("selected", 8, "batch*classes*most*3"),
+        write("count", 8, "1"),
+        write("scratch", 4, "n"),
+    ],
+    require=["most >= 0", "most <= n"],
+    empty=["batch", "classes", "n", "most"],
+    doc=(
+        "ONNX NonMaxSuppression: selected begins with [count, 3]; most: boxes per class; limited:"
+        " whether `score` bounds scores from below."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import BOOL, FLOAT, INT64
+from ...declare.op import Op, axis_of, fail, product, takes, unsupported
+from ...declare.values import RunTensor, StringTensor
+
+MOST = 1 << 28  # elements of a buffer for the longest result
+
+kernels = {
+    "non_zero": Op("NonZero", "edgewise", half=[0]),
+    "unique": Op("Unique", "edgewise"),
+    "nms": Op("NonMaxSuppression", "edgewise"),
+}
+
+
+@kernels["non_zero"].infer
+def non_zero_infer(node):
+    x = node.inputs[0]
+    return [(INT64, [max(x.rank, 1) * product(x.shape)]), (INT64, [1])]
+
+
+@kernels["non_zero"].lower
+def non_zero_lower(node, builder):
+    x = node.inputs[0]
+    dims = [1] * (6 - x.rank) + list(x.shape)
+    builder.emit(
+        "nonzero",
+        {
+            "x": builder.contiguous(builder.view(x)),
+            "y": builder.out(node.outputs[0]),
+            "count": builder.out(node.outputs[1]),
+        },
+        type=x.dtype,
+        rank=max(x.rank, 1),
+        dims=dims,
+    )
+
+
+@kernels["unique"].infer
+def unique_infer(node):
+    rows = node.inputs[0].shape[0]
+    return [(INT64, [rows])] * 3 + [(INT64, [1])]
+
+
+@kernels["unique"].lower
+def unique_lower(node, builder):
+    x = node.inputs[0]
+    rows, cols = x.shape
+    names = {
+        name: builder.out(v)
+        for name, v in zip(("first", "inverse", "counts", "count"), node.outputs)
+    }
+    builder.emit(
+        "unique",
+        {"x": builder.contiguous(builder.view(x)), **names, "scratch": builder.scratch(8 * rows)},
+        type=x.dtype,
+        n=rows,
+        cols=cols,
+        sorted=node.attr("sorted", 1),
+    )
+
+
+@kernels["nms"].infer
+def nms_infer(node):
+    batch, classes, _ = node.inputs[1].shape
+    return [(INT64, [batch * classes * node.attr("most", 0), 3]), (INT64, [1])]
+
+
+@kernels["nms"].lower
+def nms_lower(node, builder):
+    boxes, scores = node.inputs
+    batch, classes, count = scores.shape
+    builder.emit(
+        "nms",
+        {
+            "boxes": builder.contiguous(builder.view(boxes)),
+            "scores": builder.contiguous(builder.view(scores)),
+            "selected": builder.out(node.outputs[0]),
+            "count": builder.out(node.outputs[1]),
+            "scratch": builder.scratch(4 * count),
+        },
+        batch=batch,
+        classes=classes,
+        n=count,
+        **{k: node.attr(k, 0) for k in ("most", "center", "limited")},
+        iou=node.attr("iou", 0.0),
+        score=node.attr("score", 0.0),
+    )
+
+
+non_zero = Op("NonZero")
+
+
+@non_zero.host(static=True)
+def non_zero_host(node, run, inputs):
+    x = inputs[0]
+    rank = x.rank  # of a number: 0, so that there is nothing to say of where it is (but how many)
+    if not isinstance(x, RunTensor):  # while binding: what exporters write for 0, 1, 2, ...
+        if x.numbers is None or rank > 1:
+            return None
+        places = [i for i, v in enumerate(x.numbers) if v != 0]
+        return [run.constant(INT64, [rank, len(places)], places * rank)]
+    if x.rank > 6 or rank * x.count > MOST:
+        unsupported(node, f"NonZero of {x}")
+    if not rank:
+        return [RunTensor(INT64, [0, int(x.numbers[0] != 0)], b"")]
+    if not x.count:
+        return [RunTensor(INT64, [rank, 0], b"")]
+    y, count = run.op("NonZero", x, domain="edgewise", outputs=2)
+    return [run.front(y, [rank, count.numbers[0]])]
+
+
+@non_zero.cases
+def non_zero_cases(t):
+    for dtype in t.types:
+        yield t(t.of(dtype, [[1, 0, 3], [0, 0, 1]]))
+    yield t(t.of("float32", [0.0, -0.0, float("nan"), 1e-40]))
+    yield t((t.f(2, 3, 4, 5) > 0).astype("float32"))
+    yield t(t.b(40, 33))
+    yield t(t.of("int64", [0, 0]))
+    yield t(t.f(0, 3))
+
+
+compress = Op("Compress")
+
+
+@compress.host
+def compress_host(node, run, inputs):
+    x, c = inputs
+    if isinstance(x, StringTensor):
+        return None
+    axis = node.attrs.get("axis")
+    if c.dtype != BOOL or c.rank != 1:
+        fail(node, f"its condition is {c}, not a list of bools")
+    x = x.reshaped([x.count]) if axis is None else x
+    axis = 0 if axis is None else axis_of(node, node.attr("axis", 0), x.rank)
+    if c.count > x.shape[axis]:
+        c = run.front(c, [x.shape[axis]])
+    places = RunTensor(INT64, [0], b"")
+    if c.count:
+        y, count = run.op("NonZero", c, domain="edgewise", outputs=2)
+        places = run.front(y, [count.numbers[0]])
+    return [run.op("Gather", x, places, axis=axis)]
+
+
+@compress.cases
+def compress_cases(t):
+    for axis in (0, 1, -1):
+        yield t(t.f(3, 2), t.of("bool", [0, 1]), axis=axis)
+    yield t(t.f(3, 2), t.of("bool", [0, 1, 0, 0, 1]))
+    yield t(t.f(3, 2), t.of("bool", [0, 0]), axis=0)
+    for dtype in t.types:
+        yield t(t.any(dtype, 4, 3), t.of("bool", [1, 0, 1]), axis=0)
+
+
+unique = Op("Unique")
+
+
+@unique.host
+def unique_host(node, run, inputs):
+    x, axis, words = inputs[0], node.attrs.get("axis"), None
+    if isinstance(x, StringTensor):
+        words = sorted(set(x.strings))
+        place = {w: i for i, w in enumerate(words)}
+        x = RunTensor.of(INT64, x.shape, [place[s] for s in x.strings])
+    x = x.reshaped([x.count]) if axis is None else x
+    axis = axis_of(node, node.attr("axis", 0), x.rank) if axis is not None else 0
+    size, cols = x.shape[axis], product(x.shape[:axis] + x.shape[axis + 1 :])
+    if not size or not cols:
+        if size:
+            unsupported(node, f"{size} rows without elements")
+        empty = RunTensor(INT64, [0], b"")
+        return [x if words is None else StringTensor(x.shape, []), empty, empty, empty]
+    rows = (
+        run.op("Transpose", x, perm=[axis, *(i for i in range(x.rank) if i != axis)]) if axis else x
+    )
+    first, inverse, counts, count = run.op(
+        "Unique",
+        rows.reshaped([size, cols]),
+        domain="edgewise",
+        outputs=4,
+        sorted=node.attr("sorted", 1),
+    )
+    count = count.numbers[0]
+    first, counts = run.front(first, [count]), run.front(counts, [count])
+    y = run.op("Gather", x, first, axis=axis)
+    return [
+        y if words is None else StringTensor(y.shape, [words[i] for i in y.numbers]),
+        first,
+        inverse,
+        counts,
+    ]
+
+
+@unique.cases
+def unique_cases(t):
+    x = t.of("float32", [2, 1, 1, 3, 4, 3, -0.0, 0])
+    for order in (0, 1):
+        yield t(x, outputs=4, sorted=order)
+        yield t(t.n("int64", 6, 3, low=0, high=1), outputs=4, sorted=order, axis=0)
+    yield t(x, outputs=[True, False, True, False])
+    yield t(t.n("int64", 300, low=-50, high=50), outputs=4)
+    yield t(t.n("int64", 1000, low=0, high=400), outputs=4, sorted=0)
+    for order in (0, 1):
+        yield t(t.n("int64", 3, 7, low=0, high=1), outputs=4, sorted=order, axis=1)
+        yield t(t.n("int8", 2, 9, 2, low=0, high=1), outputs=4, sorted=order, axis=-2)
+    for dtype in ("float64", "int8", "int64"):
+        yield t(t.n(dtype, 40, low=0, high=9), outputs=4)
+
+
+nms = Op("NonMaxSuppression")
+
+
+@nms.host
+def nms_host(node, run, inputs):
+    boxes, scores = inputs[:2]
+    takes(node, (FLOAT,), 0, 1)
+    if (
+        boxes.rank != 3
+        or scores.rank != 3
+        or boxes.shape[2] != 4
+        or boxes.shape[0] != scores.shape[0]
+        or boxes.shape[1] != scores.shape[2]
+    ):
+        fail(node, f"its boxes {boxes} and scores {scores} do not fit together")
+    (most,), (iou,), (score,) = (
+        node.need(i) if node.has(i) else [default] for i, default in ((2, 0), (3, 0.0), (4, 0.0))
+    )
+    if not 0 <= iou <= 1:
+        fail(node, f"an iou_threshold of {iou}")
+    most = min(max(most, 0), boxes.shape[1])
+    if not most or not scores.count:
+        return [RunTensor(INT64, [0, 3], b"")]
+    if scores.shape[0] * scores.shape[1] * most * 3 > MOST:
+        unsupported(node, f"up to {most} boxes for each of {scores}")
+    selected, count = run.op(
+        "NonMaxSuppression",
+        boxes,
+        scores,
+        domain="edgewise",
+        outputs=2,
+        most=most,
+        center=node.attr("center_point_box", 0),
+        limited=int(node.has(4)),
+        iou=float(iou),
+        score=float(score),
+    )
+    return [run.front(selected, [count.numbers[0], 3])]
+
+
+@nms.cases
+def nms_cases(t):
+    for center in (0, 1):
+        boxes = t.f(2, 60, 4, low=0.1, high=1.0)
+        scores = t.f(2, 3, 60, low=0, high=1)
+        for most, iou, score in (
+            (10, 0.5, 0.3),
+            (60, 0.2, 0.0),
+            (3, 0.0, 0.9),
+            (100, 1.0, 0.5),
+            (0, 0.5, 0.0),
+        ):
+            yield t(
+                boxes,
+                scores,
+                t.of("int64", [most]),
+                t.of("float32", [iou]),
+                t.of("float32", [score]),
+                center_point_box=center,
+            )
+    yield t(boxes, scores, t.of("int64", 4))
+    yield t(boxes, scores.round(1), t.of("int64", [20]), t.of("float32", [0.3]))

@@ -1,0 +1,234 @@
+"""Regions of images: RoiAlign and MaxRoiPool, and the kernel under them."""
+
+from __future__ import annotations
+
+from ...declare.kernel import Enum, Kernel, read, write
+
+ROI = Enum("roi", ["average", "max", "pool"])
+
+Kernel(
+    "roi_pool",
+    {
+        "op": "i32",
+        "batch": "i32",
+        "channels": "i32",
+        "height": "i32",
+        "width": "i32",
+        "regions": "i32",
+        "y_height": "i32",
+        "y_width": "i32",
+        "samples": "i32",
+        "scale": "f32",
+        "shift": "f32",
+        "least": "f32",
+    },
+    [
+        read("x", 4, "batch*channels*height*width"),
+        read("region", 4, "regions*4"),
+        read("index", 8, "regions"),
+        write("y", 4, "regions*channels*y_height*y_width"),
+    ],
+    require=[
+        "op >= 0",
+        "op < 3",
+        "samples >= 0",
+        "samples <= 64",
+        "min(batch, height, width) >= 1",
+        "height*width <= 2147483647",
+        "y_height*y_width <= 2147483647",
+        "height <= 16777216",
+        "width <= 16777216",
+    ],
+    empty=["channels", "regions", "y_height", "y_width"],
+    rare=True,
+    doc=(
+        "y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of"
+        " image index[r] of x [batch, channels, height, width], at least `least` wide and high, is"
+        " divided into bins. average, max: of samples x samples places in a bin (0: as many as it"
+        " has pixels), between pixels as bilinear interpolation weighs them, the maximum being that"
+        " of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole"
+        " pixels. An index out of [0, batch) is EW_E_INDEX."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.op import Op, fail, takes, unsupported
+
+pooled = Op(
+    "RoiPool", "edgewise"
+)  # (x, regions [n, 4], index [n]); op, size, samples, scale, shift, least
+
+
+@pooled.infer
+def pooled_infer(node):
+    takes(node, (FLOAT,), 0, 1)
+    x, regions, index = node.inputs
+    size = node.attrs["size"]
+    if (
+        x.rank != 4
+        or regions.rank != 2
+        or regions.shape[1] != 4
+        or list(index.shape) != regions.shape[:1]
+        or len(size) != 2
+        or min(size) < 1
+        or min(x.shape[2:]) < 1
+        or x.shape[0] < 1
+        and regions.shape[0]
+    ):
+        fail(node, f"regions {regions} with indices {index}, pooled to {size}, do not fit {x}")
+    return [(FLOAT, [regions.shape[0], x.shape[1], *size])]
+
+
+@pooled.lower
+def pooled_lower(node, builder):
+    x, regions, index = (builder.contiguous(builder.view(v)) for v in node.inputs)
+    y, a = builder.out(node.outputs[0]), node.attrs
+    builder.emit(
+        "roi_pool",
+        {"x": x, "region": regions, "index": index, "y": y},
+        op=ROI[a["op"]],
+        batch=x.shape[0],
+        channels=x.shape[1],
+        height=x.shape[2],
+        width=x.shape[3],
+        regions=y.shape[0],
+        y_height=y.shape[2],
+        y_width=y.shape[3],
+        samples=a["samples"],
+        scale=a["scale"],
+        shift=a["shift"],
+        least=a["least"],
+    )
+
+
+roi_align = Op("RoiAlign")
+
+
+@roi_align.decompose
+def roi_align_decompose(node, graph):
+    """From opset 16 on pixels have their centres at halves, unless it says otherwise."""
+    half = node.attr(
+        "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    )
+    mode, samples = node.attr("mode", "avg"), node.attr("sampling_ratio", 0)
+    if (
+        half not in ("half_pixel", "output_half_pixel")
+        or mode not in ("avg", "max")
+        or not 0 <= samples <= 64
+    ):
+        unsupported(
+            node,
+            f"mode '{mode}', coordinate_transformation_mode '{half}' and sampling_ratio {samples}",
+        )
+    half = half == "half_pixel"
+    return [
+        graph.op(
+            "RoiPool",
+            node.inputs[0],
+            node.inputs[1],
+            graph.op("Cast", node.inputs[2], to=INT64),
+            domain="edgewise",
+            op="average" if mode == "avg" else "max",
+            samples=samples,
+            size=[node.attr("output_height", 1), node.attr("output_width", 1)],
+            scale=float(node.attr("spatial_scale", 1.0)),
+            shift=0.5 * half,
+            least=0.0 if half else 1.0,
+        )
+    ]
+
+
+@roi_align.cases
+def roi_align_cases(t):
+    boxes = t.of(
+        "float32",
+        [[0, 0, 9, 9], [0, 5, 4, 9], [5.3, 5.1, 8.7, 7.9], [-3, -2, 30, 14], [4, 4, 4, 4]],
+    )
+    for mode in ("avg", "max"):
+        for samples in (0, 1, 2, 3):
+            for opset in (10, 16):
+                yield t(
+                    t.f(2, 3, 10, 12),
+                    boxes,
+                    t.of("int64", [0, 1, 0, 1, 1]),
+                    mode=mode,
+                    output_height=3,
+                    output_width=4,
+                    sampling_ratio=samples,
+                    opset=opset,
+                    tol=1e-4,
+                    **(
+                        {"trust": "ort", "why": "ONNX's reference knows the newest definition only"}
+                        if opset < 16
+                        else {}
+                    ),
+                )
+    for half in ("half_pixel", "output_half_pixel"):
+        yield t(
+            t.f(1, 2, 10, 10),
+            boxes,
+            t.of("int64", [0] * 5),
+            coordinate_transformation_mode=half,
+            output_height=5,
+            output_width=5,
+            sampling_ratio=2,
+            spatial_scale=0.5,
+            opset=16,
+            tol=1e-4,
+        )
+    yield t(t.f(1, 2, 10, 10), t.f(0, 4), t.n("int64", 0), opset=16)
+
+
+max_roi_pool = Op("MaxRoiPool")
+
+
+@max_roi_pool.decompose
+def max_roi_pool_decompose(node, graph):
+    """Of each region the first number is the image's."""
+    x, regions, size = node.inputs[0], node.inputs[1], node.attr("pooled_shape", [])
+    if regions.rank != 2 or regions.shape[1] != 5 or len(size) != 2:
+        fail(node, f"regions {regions} pooled to {size} do not fit {x}")
+    image, regions = graph.op(
+        "Split", regions, graph.constant(INT64, [2], [1, 4]), axis=1, outputs=2
+    )
+    index = (
+        graph.op("Cast", graph.op("Reshape", image, graph.constant(INT64, [1], [-1])), to=INT64)
+        if regions.shape[0]
+        else graph.constant(INT64, [0], [])
+    )
+    return [
+        graph.op(
+            "RoiPool",
+            x,
+            regions,
+            index,
+            domain="edgewise",
+            op="pool",
+            samples=0,
+            size=list(size),
+            scale=float(node.attr("spatial_scale", 1.0)),
+            shift=0.0,
+            least=1.0,
+        )
+    ]
+
+
+@max_roi_pool.cases
+def max_roi_pool_cases(t):
+    boxes = t.of(
+        "float32",
+        [
+            [0, 0, 0, 9, 9],
+            [1, 0, 5, 4, 9],
+            [0, 5.3, 5.1, 8.7, 7.9],
+            [1, 2, 2, 30, 14],
+            [1, 4, 4, 4, 4],
+        ],
+    )
+    for size in ([3, 4], [1, 1], [12, 2]):
+        yield t(t.f(2, 3, 10, 12), boxes, pooled_shape=size)
+        yield t(t.f(2, 3, 10, 12), boxes, pooled_shape=size, spatial_scale=0.5)
+    yield t(t.f(1, 2, 10, 10), t.f(0, 5), pooled_shape=[2, 2])

@@ -1,0 +1,778 @@
+"""Resize and Upsample, DepthToSpace and SpaceToDepth, GridSample, and the kernels under them."""
+
+from __future__ import annotations
+
+from ...declare.kernel import Enum, Kernel, read, write
+
+Kernel(
+    "resample",
+    {"outer": "i32", "n": "i32", "m": "i32", "taps": "i32", "inner": "i32"},
+    [
+        read("x", 4, "outer*n*inner"),
+        read("index", 8, "m*taps"),
+        read("weight", 4, "m*taps"),
+        write("y", 4, "outer*m*inner"),
+    ],
+    require=["m*taps <= 2147483647", "outer*m <= 2147483647", "outer*n*inner <= 1099511627776"],
+    empty=["outer", "n", "m", "taps", "inner"],
+    doc=(
+        "y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :] for x [outer, n, inner], y"
+        " [outer, m, inner]; an index outside of [0, n) fails."
+    ),
+)
+
+SAMPLE_MODE = Enum("sample_mode", ["nearest", "linear", "cubic"])
+SAMPLE_PADDING = Enum("sample_padding", ["zeros", "border", "reflection"])
+
+_VOLUME = "volume(x_size)"
+Kernel(
+    "grid_sample",
+    {
+        "batch": "i32",
+        "channels": "i32",
+        "positions": "i32",
+        "dims": "i32",
+        "mode": "i32",
+        "padding": "i32",
+        "align": "i32",
+        "x_size": "i32[3]",
+    },
+    [
+        read("x", 4, f"batch*channels*{_VOLUME}"),
+        read("grid", 4, "batch*positions*dims"),
+        read("dy", 4, "batch*channels*positions", optional=True),
+        write("y", 4, "batch*channels*positions", optional=True),
+        write("dx", 4, f"batch*channels*{_VOLUME}", optional=True),
+        write("dgrid", 4, "batch*positions*dims", optional=True),
+    ],
+    require=[
+        f"{_VOLUME} >= 1",
+        "dims >= 1",
+        "dims <= 3",
+        "mode >= 0",
+        "mode < 3",
+        "padding >= 0",
+        "padding < 3",
+    ],
+    empty=["batch", "channels", "positions"],
+    rare=True,
+    doc=(
+        "y [batch, channels, positions] = x [batch, channels, x_size] at the places grid [batch,"
+        " positions, dims], of which the first coordinate is that of the last dimension and -1 .. 1"
+        " is all of it. With dy: dx, dgrid or both, the gradients, instead of y."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+import math
+
+from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, pack, unpack
+from ...declare.op import Op, axis_of, fail, like, product, takes, unsupported
+from ...declare.symbolic import NotStatic, Sym
+
+resample = Op("Resample", "edgewise")  # (x, index [m, taps], weight [m, taps]): along `axis`
+
+
+@resample.infer
+def resample_infer(node):
+    shape = list(node.inputs[0].shape)
+    shape[node.attr("axis", 0)] = node.inputs[1].shape[0]
+    return [(FLOAT, shape)]
+
+
+@resample.lower
+def resample_lower(node, builder):
+    x, axis, (m, taps) = (
+        builder.contiguous(builder.view(node.inputs[0])),
+        node.attr("axis", 0),
+        node.inputs[1].shape,
+    )
+    builder.emit(
+        "resample",
+        {
+            "x": x,
+            "index": builder.view(node.inputs[1]),
+            "weight": builder.view(node.inputs[2]),
+            "y": builder.out(node.outputs[0]),
+        },
+        outer=product(x.shape[:axis]),
+        n=x.shape[axis],
+        m=m,
+        taps=taps,
+        inner=product(x.shape[axis + 1 :]),
+    )
+
+
+@resample.grad
+def resample_grad(node, gradients, dy):
+    """The same with the table turned round: what each element of x gave to whom."""
+    x, axis, (m, taps) = node.inputs[0], node.attr("axis", 0), node.inputs[1].shape
+    index, weight = node.inputs[1].numbers, node.inputs[2].numbers
+    given = [{} for _ in range(x.shape[axis])]
+    for i in range(m * taps):
+        if weight[i]:
+            to = given[index[i]]
+            to[i // taps] = to.get(i // taps, 0.0) + weight[i]
+    return [_resampled(gradients, dy, axis, [list(to.items()) for to in given])]
+
+
+def _resampled(graph, x, axis, table):
+    """x along an axis by a table of [(index, weight)] for each element of the result."""
+    taps = max(map(len, table), default=0)
+    if not taps or not product(x.shape):
+        return graph.op(
+            "Expand",
+            graph.constant(FLOAT, [], [0.0]),
+            graph.constant(
+                INT64, [x.rank], [len(table) if i == axis else d for i, d in enumerate(x.shape)]
+            ),
+        )
+    flat = [pair for row in table for pair in row + [(0, 0.0)] * (taps - len(row))]
+    index, weight = (
+        graph.constant(INT64, [len(table), taps], [i for i, _ in flat]),
+        graph.constant(FLOAT, [len(table), taps], [float(w) for _, w in flat]),
+    )
+    return graph.op("Resample", x, index, weight, domain="edgewise", axis=axis)
+
+
+def _single(x):
+    """Rounded to float32, as other runtimes compute coordinates: ties of nearest neighbours depend
+    on it.
+    """
+    return unpack(FLOAT, pack(FLOAT, [x]), 1)[0]
+
+
+class _Axis:
+    """How one dimension of d elements becomes one of `size`."""
+
+    def __init__(self, node, d, size, scale, roi):
+        self.d, self.size, self.scale, self.roi = d, size, scale, roi
+        old = node.op == "Upsample" or node.opset < 11
+        self.where = (
+            "asymmetric" if old else node.attr("coordinate_transformation_mode", "half_pixel")
+        )
+        self.mode = node.attr("mode", "nearest")
+        self.rounding = "simple" if old else node.attr("nearest_mode", "round_prefer_floor")
+        self.a, self.inside_only = (
+            node.attr("cubic_coeff_a", -0.75),
+            bool(node.attr("exclude_outside", 0)),
+        )
+        self.smooth = bool(node.attr("antialias", 0)) and scale < 1
+        self.last = (
+            d * scale if node.opset >= 19 and scale > 0 else size
+        ) - 1  # from 19 on the width that corners are aligned in may be a fraction
+        if (
+            self.where
+            not in (
+                "asymmetric",
+                "half_pixel",
+                "half_pixel_symmetric",
+                "pytorch_half_pixel",
+                "align_corners",
+                "tf_crop_and_resize",
+                "tf_half_pixel_for_nn",
+            )
+            or self.mode not in ("nearest", "linear", "cubic")
+            or self.rounding
+            not in ("simple", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+        ):
+            unsupported(
+                node,
+                f"mode '{self.mode}', coordinate_transformation_mode '{self.where}', nearest_mode"
+                f" '{self.rounding}'",
+            )
+
+    @property
+    def nothing_happens(self):
+        return self.d == self.size and (
+            self.scale == 1 and self.where != "tf_crop_and_resize" or self.where == "align_corners"
+        )
+
+    def place(self, i):
+        """Where element i of the result lies."""
+        d, size, scale, f = self.d, self.size, self.scale, _single
+        if self.where == "asymmetric":
+            return f(i / scale)
+        if self.where == "align_corners":
+            return f(f(i * (d - 1)) / self.last) if size > 1 else 0.0
+        if self.where == "tf_crop_and_resize":
+            start, end = self.roi
+            return (
+                f(start * (d - 1) + i * (end - start) * (d - 1) / (size - 1))
+                if size > 1
+                else f(0.5 * (start + end) * (d - 1))
+            )
+        if self.where == "tf_half_pixel_for_nn":
+            return f((i + 0.5) / scale)
+        if self.where == "pytorch_half_pixel" and size == 1:
+            return 0.0
+        if self.where == "half_pixel_symmetric":
+            return f(d / 2 * (1 - size / (scale * d)) + (i + 0.5) / scale - 0.5)
+        return f(f((i + 0.5) / scale) - 0.5)
+
+    def nearest(self, u):
+        if self.rounding == "simple":
+            return math.ceil(u) if self.scale < 1 else math.floor(u)
+        return {
+            "round_prefer_floor": math.ceil(u - 0.5),
+            "round_prefer_ceil": math.floor(u + 0.5),
+            "floor": math.floor(u),
+            "ceil": math.ceil(u),
+        }[self.rounding]
+
+    def weight(self, u):
+        """Of an element at distance u."""
+        u = abs(u)
+        if self.mode == "linear":
+            return max(0.0, 1 - u)
+        a = self.a
+        return (
+            ((a + 2) * u - (a + 3)) * u * u + 1
+            if u <= 1
+            else ((a * u - 5 * a) * u + 8 * a) * u - 4 * a
+            if u < 2
+            else 0.0
+        )
+
+    def table(self):
+        """[(index, weight)] of each element of the result; none outside of what a crop may show."""
+        out = []
+        for i in range(self.size):
+            u = self.place(i)
+            if self.where == "tf_crop_and_resize" and not 0 <= u <= self.d - 1:
+                out.append([])
+                continue
+            if self.mode == "nearest":
+                out.append([(min(max(self.nearest(u), 0), self.d - 1), 1.0)])
+                continue
+            squeeze = self.scale if self.smooth else 1.0
+            reach = (1 if self.mode == "linear" else 2) / squeeze
+            row, first = {}, math.floor(u)
+            taps = (
+                range(math.ceil(u - reach), math.floor(u + reach) + 1)
+                if self.smooth
+                else (
+                    range(first, first + 2)
+                    if self.mode == "linear"
+                    else range(first - 1, first + 3)
+                )
+            )
+            for k in taps:
+                inside = min(max(k, 0), self.d - 1)
+                if self.inside_only and (self.smooth or self.mode == "cubic") and k != inside:
+                    continue
+                row[inside] = row.get(inside, 0.0) + self.weight((k - u) * squeeze)
+            total = sum(row.values()) or 1.0
+            out.append([(k, w / total) for k, w in row.items() if w])
+        return out
+
+
+def _sizes(node):
+    """[(axis, size, scale, (start, end))]."""
+    x, old = node.inputs[0], node.op == "Upsample" or node.opset < 11
+    axes = (
+        [axis_of(node, a, x.rank) for a in node.attr("axes")]
+        if node.attr("axes")
+        else list(range(x.rank))
+    )
+    scales = (
+        (node.attrs.get("scales") if node.op == "Upsample" and node.opset < 9 else node.need(1))
+        if old
+        else (node.need(2) if node.has(2) else [])
+    )
+    sizes = node.need(3) if not old and node.has(3) else []
+    if any(isinstance(d, Sym) for d in [*x.shape, *sizes]):
+        raise NotStatic("a size that depends on a register")
+    if (
+        bool(scales) == bool(sizes)
+        or len(scales or sizes) != len(axes)
+        or scales
+        and min(scales) <= 0
+        or sizes
+        and min(sizes) < 0
+    ):
+        fail(node, f"scales {scales} and sizes {sizes} do not fit {len(axes)} axes of {x}")
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if sizes:
+        scales = [_single(s / x.shape[a]) if x.shape[a] else 1.0 for a, s in zip(axes, sizes)]
+        if policy != "stretch":
+            one = min(scales) if policy == "not_larger" else max(scales)
+            scales, sizes = [one] * len(axes), [math.floor(one * x.shape[a] + 0.5) for a in axes]
+    else:
+        sizes = [math.floor(x.shape[a] * s) for a, s in zip(axes, scales)]
+    roi = node.need(1) if not old and node.has(1) else []
+    if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize" and len(
+        roi
+    ) != 2 * len(axes):
+        fail(
+            node,
+            f"its region has {len(roi)} numbers, not a start and an end for each of {len(axes)}"
+            " axes",
+        )
+    roi = roi if len(roi) == 2 * len(axes) else [0.0] * len(axes) + [1.0] * len(axes)
+    return [
+        (a, size, scale, (roi[i], roi[i + len(axes)]))
+        for i, (a, size, scale) in enumerate(zip(axes, sizes, scales))
+    ]
+
+
+def _resize(n, graph):
+    """One dimension after the other; those that shrink most first."""
+    x, y = n.inputs[0], n.inputs[0]
+    axes = [(a, _Axis(n, x.shape[a], size, scale, roi)) for a, size, scale, roi in _sizes(n)]
+    axes = [
+        (a, how)
+        for a, how in sorted(axes, key=lambda item: item[1].scale)
+        if not how.nothing_happens
+    ]
+    if any(how.d == 0 and how.size for _, how in axes):
+        fail(n, f"{x} has nothing to resize")
+    if x.dtype != FLOAT and (
+        axes
+        and axes[0][1].mode != "nearest"
+        or any(how.where == "tf_crop_and_resize" for _, how in axes)
+    ):
+        if x.dtype not in (*INTEGERS, DOUBLE, BOOL):
+            unsupported(n, f"{x} in this mode")
+        y = graph.node(
+            n.op,
+            n.domain,
+            n.name,
+            [graph.op("Cast", x, to=FLOAT), *n.inputs[1:]],
+            [graph.fresh(n.op)],
+            n.attrs,
+            n.opset,
+        )[0]
+        if (
+            x.dtype in INTEGERS
+        ):  # truncated; what float32 has just below a whole number is that number
+            y = graph.op(
+                "Mul",
+                graph.op("Round", graph.op("Mul", y, graph.constant(FLOAT, [], [1024.0]))),
+                graph.constant(FLOAT, [], [1 / 1024]),
+            )
+        return [graph.op("Cast", y, to=x.dtype)]
+    outside = (
+        n.attr("extrapolation_value", 0.0)
+        if any(how.where == "tf_crop_and_resize" for _, how in axes)
+        else 0.0
+    )
+    if outside:
+        y = graph.op("Sub", y, graph.constant(FLOAT, [], [outside]))
+    for a, how in axes:
+        table = how.table()
+        if x.dtype != FLOAT:
+            y = graph.op(
+                "Gather",
+                y,
+                graph.constant(INT64, [len(table)], [row[0][0] for row in table]),
+                axis=a,
+            )
+        else:
+            y = _resampled(graph, y, a, table)
+    if outside:
+        y = graph.op("Add", y, graph.constant(FLOAT, [], [outside]))
+    return [y]
+
+
+resize, upsample = Op("Resize"), Op("Upsample")
+resize.decompose(_resize)
+upsample.decompose(_resize)
+
+
+@resize.cases
+def resize_cases(t):
+    ort = {
+        "trust": "ort",
+        "why": (
+            "ONNX's reference has places in double precision, and takes the scale as given where"
+            " the size says otherwise"
+        ),
+    }
+    wheres = (
+        "half_pixel",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+        "half_pixel_symmetric",
+    )
+    for where in wheres:
+        older = {"opset": 18} if where == "align_corners" else {}
+        for scales in ([1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 0.6, 0.5], [1.0, 1.0, 2.5, 0.75]):
+            for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+                only = (
+                    {"trust": "onnx", "why": "onnxruntime rounds these places in a way of its own"}
+                    if where == "half_pixel_symmetric"
+                    else ort
+                )
+                yield t(
+                    t.f(1, 2, 5, 8),
+                    None,
+                    scales,
+                    mode="nearest",
+                    coordinate_transformation_mode=where,
+                    nearest_mode=rounding,
+                    **only,
+                    **older,
+                )
+            for mode in ("linear", "cubic"):
+                yield t(
+                    t.f(1, 2, 5, 8),
+                    None,
+                    scales,
+                    mode=mode,
+                    coordinate_transformation_mode=where,
+                    tol=1e-4,
+                    **({**ort, **older} if older else {}),
+                )
+        yield t(
+            t.f(2, 1, 5, 8),
+            None,
+            None,
+            [2, 1, 3, 13],
+            mode="linear",
+            coordinate_transformation_mode=where,
+            tol=1e-4,
+        )
+        yield t(
+            t.f(2, 1, 5, 8),
+            None,
+            None,
+            [2, 1, 1, 16],
+            mode="cubic",
+            coordinate_transformation_mode=where,
+            tol=1e-4,
+            **(ort if where == "pytorch_half_pixel" else {}),
+        )
+    yield t(
+        t.f(1, 2, 5, 8),
+        None,
+        [1.0, 1.0, 0.8, 1.5],
+        mode="cubic",
+        cubic_coeff_a=-0.5,
+        exclude_outside=1,
+        tol=1e-4,
+    )
+    for mode, outside in (("linear", 0), ("linear", 1), ("cubic", 0), ("cubic", 1)):
+        yield t(
+            t.f(1, 2, 9, 14),
+            None,
+            [1.0, 1.0, 0.4, 0.5],
+            mode=mode,
+            antialias=1,
+            opset=18,
+            tol=1e-4,
+            exclude_outside=outside,
+        )
+        yield t(
+            t.f(1, 2, 9, 14),
+            None,
+            None,
+            [1, 2, 5, 20],
+            mode=mode,
+            antialias=1,
+            opset=18,
+            tol=1e-4,
+            exclude_outside=outside,
+        )
+    yield t(
+        t.f(1, 2, 5, 8),
+        t.const(t.of("float32", [0, 0, 0.2, -0.2, 1, 1, 0.8, 1.3])),
+        None,
+        [1, 2, 4, 6],
+        mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=3.0,
+        tol=1e-4,
+        trust="ort",
+        why="ONNX's reference has places in double precision",
+    )
+    for policy in ("not_larger", "not_smaller"):
+        yield t(
+            t.f(1, 2, 5, 8),
+            None,
+            None,
+            [7, 9],
+            axes=[2, 3],
+            mode="nearest",
+            keep_aspect_ratio_policy=policy,
+            opset=18,
+            **ort,
+        )
+    yield t(t.f(1, 2, 6), None, [1.0, 1.0, 2.0], mode="linear", tol=1e-4)
+    yield t(t.f(1, 1, 3, 4, 5), None, [1.0, 1.0, 2.0, 1.0, 0.5], mode="nearest")
+    for mode in ("linear", "cubic"):
+        for opset, which in ((18, "ort"), (19, "onnx")):
+            yield t(
+                t.f(1, 2, 5, 8),
+                None,
+                [1.0, 1.0, 0.6, 2.45],
+                mode=mode,
+                coordinate_transformation_mode="align_corners",
+                opset=opset,
+                tol=1e-4,
+                trust=which,
+                why=(
+                    "from 19 on the width that corners are aligned in may be a fraction, which"
+                    " onnxruntime leaves out"
+                ),
+            )
+    for opset in (11, 13):
+        yield t(
+            t.f(1, 2, 5, 8),
+            t.const(t.of("float32", [])),
+            [1.0, 1.0, 2.0, 2.0],
+            mode="linear",
+            opset=opset,
+            tol=1e-4,
+        )
+    yield t(t.f(1, 2, 5, 8), [1.0, 1.0, 2.0, 3.0], mode="nearest", opset=10)
+    yield t(t.f(1, 2, 5, 8), [1.0, 1.0, 0.6, 0.5], mode="linear", opset=10, tol=1e-4)
+    yield t(t.n("uint8", 1, 2, 5, 8), None, [1.0, 1.0, 2.0, 2.0], mode="nearest")
+
+
+@upsample.cases
+def upsample_cases(t):
+    for mode in ("nearest", "linear"):
+        yield t(
+            t.f(1, 2, 4, 5),
+            [1.0, 1.0, 2.0, 3.0],
+            mode=mode,
+            opset=9,
+            tol=1e-4,
+            trust="ort",
+            why="ONNX's reference does not have it",
+        )
+        yield t(
+            t.f(1, 2, 4, 5),
+            mode=mode,
+            scales=[1.0, 1.0, 2.0, 2.0],
+            opset=7,
+            tol=1e-4,
+            trust="ort",
+            why="ONNX's reference does not have it",
+        )
+
+
+def _blocks(node, divided):
+    x, size = node.inputs[0], node.attr("blocksize", 0)
+    if (
+        x.rank != 4
+        or size < 1
+        or any(d % size**2 for d in x.shape[1:2] if divided)
+        or not divided
+        and any(d % size for d in x.shape[2:])
+    ):
+        fail(node, f"blocks of {size} do not fit {x}")
+    return x, size
+
+
+depth_to_space = Op("DepthToSpace", moves=True)
+
+
+@depth_to_space.decompose
+def depth_to_space_decompose(node, graph):
+    x, s = _blocks(node, True)
+    b, c, h, w = x.shape
+    rows_first = node.attr("mode", "DCR") == "CRD"
+    split = graph.op(
+        "Reshape",
+        x,
+        graph.constant(
+            INT64, [6], [b, c // s**2, s, s, h, w] if rows_first else [b, s, s, c // s**2, h, w]
+        ),
+        allowzero=1,
+    )
+    turned = graph.op(
+        "Transpose", split, perm=[0, 1, 4, 2, 5, 3] if rows_first else [0, 3, 4, 1, 5, 2]
+    )
+    return [
+        graph.op(
+            "Reshape", turned, graph.constant(INT64, [4], [b, c // s**2, h * s, w * s]), allowzero=1
+        )
+    ]
+
+
+@depth_to_space.cases
+def depth_to_space_cases(t):
+    for shape, size in (((2, 8, 3, 4), 2), ((1, 9, 2, 5), 3), ((1, 3, 4, 4), 1)):
+        yield t(t.f(*shape), blocksize=size)
+        yield t(t.f(*shape), blocksize=size, mode="CRD")
+    yield t(t.f(2, 8, 3, 4), blocksize=2, opset=1)
+
+
+space_to_depth = Op("SpaceToDepth", moves=True)
+
+
+@space_to_depth.decompose
+def space_to_depth_decompose(node, graph):
+    x, s = _blocks(node, False)
+    b, c, h, w = x.shape
+    split = graph.op(
+        "Reshape", x, graph.constant(INT64, [6], [b, c, h // s, s, w // s, s]), allowzero=1
+    )
+    turned = graph.op(
+        "Transpose",
+        split,
+        perm=[0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4],
+    )
+    return [
+        graph.op(
+            "Reshape",
+            turned,
+            graph.constant(INT64, [4], [b, c * s**2, h // s, w // s]),
+            allowzero=1,
+        )
+    ]
+
+
+@space_to_depth.cases
+def space_to_depth_cases(t):
+    for shape, size in (((2, 2, 6, 4), 2), ((1, 3, 6, 9), 3), ((1, 3, 4, 4), 1)):
+        yield t(t.f(*shape), blocksize=size)
+        yield t(
+            t.f(*shape),
+            blocksize=size,
+            mode="CRD",
+            opset=28,
+            trust="onnx",
+            why="newer than onnxruntime",
+        )
+
+
+grid_sample = Op("GridSample")
+_MODES = {
+    "bilinear": "linear",
+    "bicubic": "cubic",
+    "linear": "linear",
+    "cubic": "cubic",
+    "nearest": "nearest",
+}
+
+
+def _sample(node):
+    """(dimensions, parameters)."""
+    x, grid = node.inputs[:2]
+    dims = x.rank - 2
+    mode, padding = (
+        node.attr("mode", "linear" if node.opset >= 20 else "bilinear"),
+        node.attr("padding_mode", "zeros"),
+    )
+    if (
+        not 1 <= dims <= 3
+        or grid.rank != x.rank
+        or grid.shape[0] != x.shape[0]
+        or grid.shape[-1] != dims
+        or product(x.shape[2:]) == 0
+    ):
+        fail(node, f"{x} and the grid {grid} do not fit")
+    if mode not in _MODES or padding not in SAMPLE_PADDING:
+        unsupported(node, f"mode '{mode}' and padding_mode '{padding}'")
+    return dims, {
+        "batch": x.shape[0],
+        "channels": x.shape[1],
+        "positions": product(grid.shape[1:-1]),
+        "dims": dims,
+        "mode": SAMPLE_MODE[_MODES[mode]],
+        "padding": SAMPLE_PADDING[padding],
+        "align": node.attr("align_corners", 0),
+        "x_size": [1] * (3 - dims) + list(x.shape[2:]),
+    }
+
+
+@grid_sample.infer
+def grid_sample_infer(node):
+    takes(node, (FLOAT,), 0, 1)
+    _sample(node)
+    return [(FLOAT, list(node.inputs[0].shape[:2]) + list(node.inputs[1].shape[1:-1]))]
+
+
+@grid_sample.lower
+def grid_sample_lower(node, builder):
+    builder.emit(
+        "grid_sample",
+        {
+            "x": builder.contiguous(builder.view(node.inputs[0])),
+            "grid": builder.contiguous(builder.view(node.inputs[1])),
+            "y": builder.out(node.outputs[0]),
+        },
+        **_sample(node)[1],
+    )
+
+
+@grid_sample.grad
+def grid_sample_grad_rule(node, gradients, dy):
+    dx, dgrid = gradients.op(
+        "GridSampleGrad",
+        *node.inputs,
+        dy,
+        domain="edgewise",
+        outputs=2,
+        mode=node.attr("mode", "linear"),
+        padding_mode=node.attr("padding_mode", "zeros"),
+        align_corners=node.attr("align_corners", 0),
+    )
+    return [dx if gradients.wants(0) else None, dgrid if gradients.wants(1) else None]
+
+
+grid_sample_grad = Op("GridSampleGrad", "edgewise")  # (x, grid, dy) -> dx, dgrid
+
+
+@grid_sample_grad.infer
+def grid_sample_grad_infer(node):
+    return [like(node, 0), like(node, 1)]
+
+
+@grid_sample_grad.lower
+def grid_sample_grad_lower(node, builder):
+    x, grid, dy = (builder.contiguous(builder.view(v)) for v in node.inputs)
+    dx, dgrid = (builder.out(node.outputs[i]) if node.wants(i) else None for i in range(2))
+    params = _sample(node)[1]
+    for v in (dx, dgrid):
+        if v is not None and product(v.shape) and 0 in (params["channels"], params["positions"]):
+            builder.fill(v, 0.0)
+    builder.emit(
+        "grid_sample", {"x": x, "grid": grid, "dy": dy, "dx": dx, "dgrid": dgrid}, **params
+    )
+
+
+@grid_sample.cases
+def grid_sample_cases(t):
+    for opset, modes in (
+        (16, ("bilinear", "nearest", "bicubic")),
+        (20, ("linear", "nearest", "cubic")),
+    ):
+        for mode in modes:
+            for padding in ("zeros", "border", "reflection"):
+                for align in (0, 1):
+                    only = (
+                        {
+                            "trust": "ort",
+                            "why": (
+                                "ONNX's reference moves places to the border before it weighs,"
+                                " PyTorch the elements"
+                            ),
+                        }
+                        if (mode, padding) == ("cubic", "border")
+                        else {}
+                    )
+                    yield t(
+                        t.f(2, 3, 5, 6),
+                        t.f(2, 4, 7, 2, low=-1.6, high=1.6),
+                        mode=mode,
+                        padding_mode=padding,
+                        align_corners=align,
+                        opset=opset,
+                        tol=1e-4,
+                        **only,
+                    )
+    for mode in ("linear", "nearest"):
+        yield t(
+            t.f(1, 2, 3, 4, 5),
+            t.f(1, 2, 3, 4, 3, low=-1.3, high=1.3),
+            mode=mode,
+            opset=20,
+            tol=1e-4,
+        )

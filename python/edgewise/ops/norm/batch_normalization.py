@@ -1,0 +1,472 @@
+"""Norms over batches, instances, groups and neighbouring channels, and the kernels under them."""
+
+from __future__ import annotations
+
+from ...declare.kernel import Kernel, read, write
+
+_SIZES = {"batch": "i32", "channels": "i32", "inner": "i32", "train": "i32", "epsilon": "f32"}
+_ALL = "batch*channels*inner"
+
+Kernel(
+    "batch_norm",
+    {**_SIZES, "momentum": "f32"},
+    [
+        read("x", 4, _ALL),
+        read("scale", 4, "channels"),
+        read("bias", 4, "channels"),
+        read("mean", 4, "channels", optional=True),
+        read("variance", 4, "channels", optional=True),
+        write("y", 4, _ALL, inplace=["x"]),
+        write("new_mean", 4, "channels", optional=True),
+        write("new_variance", 4, "channels", optional=True),
+    ],
+    empty=["batch", "channels", "inner"],
+    doc=(
+        "y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x [batch,"
+        " channels, inner]. train: mean and variance are those of x, and new_mean = mean * momentum"
+        " + that of x * (1 - momentum)."
+    ),
+)
+
+Kernel(
+    "batch_norm_grad",
+    _SIZES,
+    [
+        read("x", 4, _ALL),
+        read("scale", 4, "channels"),
+        read("mean", 4, "channels", optional=True),
+        read("variance", 4, "channels", optional=True),
+        read("dy", 4, _ALL),
+        write("dx", 4, _ALL, optional=True, inplace=["dy"]),
+        write("dscale", 4, "channels", optional=True),
+        write("dbias", 4, "channels", optional=True),
+    ],
+    empty=["batch", "channels", "inner"],
+    doc="Gradients of batch_norm; mean and variance are computed again where train.",
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.op import Op, axis_of, fail, product, takes, unsupported
+
+
+def is_training(node):
+    if node.domain == "edgewise":
+        return 1
+    if node.opset < 9 and not node.attr("spatial", 1):
+        unsupported(node, "statistics of each position")
+    return (
+        int(bool(node.attr("training_mode", 0)))
+        if node.opset >= 14
+        else int(any(node.wants(i) for i in range(1, 5)))
+    )
+
+
+def _sizes(node, shape):
+    return {
+        "batch": shape[0],
+        "channels": shape[1],
+        "inner": product(shape[2:]),
+        "train": is_training(node),
+        "epsilon": node.attr("epsilon", 1e-5),
+    }
+
+
+def _views(node, builder):
+    return [
+        builder.contiguous(builder.view(v)) if v is not None else None
+        for v in (*node.inputs, None, None)[:5]
+    ]
+
+
+def _statistics(op):
+    """What BatchNormalization (x, scale, bias, mean, variance) and ChannelNorm (x, scale, bias),
+    which always takes those of x, have in common.
+    """
+
+    @op.infer
+    def op_infer(node):
+        takes(node, (FLOAT,), 0, 1, 2, 3, 4)
+        x = node.inputs[0]
+        if (
+            x.rank < 2
+            or len(node.inputs) != (3 if node.domain else 5)
+            or any(v is None or list(v.shape) != [x.shape[1]] for v in node.inputs[1:])
+        ):
+            fail(
+                node,
+                "it wants a tensor [batch, channels, ...] and vectors of the channels, not"
+                f" {node.inputs}",
+            )
+        if node.wants(3) or node.wants(4):
+            unsupported(
+                node,
+                "outputs of the statistics of the batch",
+                "Export it for inference, or with opset 14 or newer.",
+            )
+        if is_training(node) and x.shape[1] and not product(x.shape):
+            fail(node, f"there is nothing to take statistics of in {x}")
+        return ([(FLOAT, list(x.shape))] + [(FLOAT, [x.shape[1]])] * 2)[: len(node.outputs)]
+
+    @op.lower
+    def op_lower(node, builder):
+        x, scale, bias, mean, variance = _views(node, builder)
+        y, (new_mean, new_variance) = (
+            builder.out(node.outputs[0]),
+            (builder.out(node.outputs[i]) if node.wants(i) else None for i in (1, 2)),
+        )
+        sizes = _sizes(node, x.shape)
+        if not sizes["train"]:
+            for out, v in ((new_mean, mean), (new_variance, variance)):
+                if out is not None:
+                    builder.copy(v, out)
+            new_mean = new_variance = None
+        builder.emit(
+            "batch_norm",
+            {
+                "x": x,
+                "scale": scale,
+                "bias": bias,
+                "mean": mean,
+                "variance": variance,
+                "y": y,
+                "new_mean": new_mean,
+                "new_variance": new_variance,
+            },
+            momentum=node.attr("momentum", 0.9),
+            **sizes,
+        )
+
+    @op.grad
+    def op_grad(node, gradients, dy, *_):
+        if dy is None:
+            return [None]
+        train, x, scale = is_training(node), node.inputs[0], node.inputs[1]
+        dx, dscale, dbias = gradients.op(
+            "BatchNormalizationGrad",
+            x,
+            scale,
+            dy,
+            *([] if train else node.inputs[3:5]),
+            domain="edgewise",
+            outputs=3,
+            epsilon=node.attr("epsilon", 1e-5),
+        )
+        grads = [dx, dscale, dbias]
+        if not train and (gradients.wants(3) or gradients.wants(4)):
+            variance = gradients.op(
+                "Add", node.inputs[4], gradients.number(node.attr("epsilon", 1e-5))
+            )
+            grads += [
+                (
+                    gradients.neg(
+                        gradients.mul(dbias, gradients.div(scale, gradients.op("Sqrt", variance)))
+                    )
+                    if gradients.wants(3)
+                    else None
+                ),
+                (
+                    gradients.scale(gradients.mul(dscale, gradients.div(scale, variance)), -0.5)
+                    if gradients.wants(4)
+                    else None
+                ),
+            ]
+        return grads
+
+
+batch_norm = Op("BatchNormalization")
+_statistics(batch_norm)
+_statistics(Op("ChannelNorm", "edgewise"))
+
+
+@batch_norm.cases
+def batch_norm_cases(t):
+    for shape in ((2, 3, 4, 5), (4, 7), (2, 5, 33), (1, 3, 2, 3, 4), (3, 1, 9, 9), (2, 16, 8, 8)):
+        c = shape[1]
+        statistics = [t.f(c), t.f(c), t.f(c), t.f(c, low=0.5, high=2.0)]
+        yield t(t.f(*shape) + 3, *statistics, tol=1e-4)
+        yield t(
+            t.f(*shape),
+            *statistics,
+            tol=1e-4,
+            epsilon=1e-2,
+            opset=9,
+            trust="ort",
+            why="ONNX's reference of opset 9 takes the statistics of the batch",
+        )
+        yield t(t.f(*shape) + 3, *statistics, tol=1e-4, training_mode=1, momentum=0.8, outputs=3)
+        yield t(t.f(*shape), *statistics, tol=1e-4, training_mode=1, opset=15)
+    yield t(
+        t.f(2, 3, 4, 4), *[t.f(3) for _ in range(3)], t.f(3, low=0.5, high=2.0), tol=1e-4, opset=7
+    )
+    yield t(
+        t.f(2, 3, 4, 4, dtype="float16"),
+        *[t.f(3, dtype="float16") for _ in range(3)],
+        t.f(3, low=0.5, high=2.0, dtype="float16"),
+        tol=4e-3,
+    )
+
+
+grad = Op(
+    "BatchNormalizationGrad", "edgewise"
+)  # (x, scale, dy) or (x, scale, dy, mean, variance) -> dx, dscale, dbias
+
+
+@grad.infer
+def grad_infer(node):
+    x = node.inputs[0]
+    return [(FLOAT, list(x.shape)), (FLOAT, [x.shape[1]]), (FLOAT, [x.shape[1]])]
+
+
+@grad.lower
+def grad_lower(node, builder):
+    x, scale, dy, mean, variance = _views(node, builder)
+    dx, dscale, dbias = (builder.out(node.outputs[i]) if node.wants(i) else None for i in range(3))
+    if not product(x.shape):
+        for v in (dscale, dbias):
+            if v is not None:
+                builder.fill(v, 0.0)
+    builder.emit(
+        "batch_norm_grad",
+        {
+            "x": x,
+            "scale": scale,
+            "mean": mean,
+            "variance": variance,
+            "dy": dy,
+            "dx": dx,
+            "dscale": dscale,
+            "dbias": dbias,
+        },
+        **{**_sizes(node, x.shape), "train": int(mean is None)},
+    )
+
+
+def _over(node, graph, groups, scale, bias):
+    """x with mean 0 and variance 1 in each of `groups` groups of channels of each item, times scale
+    [groups], plus bias.
+    """
+    x = node.inputs[0]
+    batch = x.shape[0]
+
+    def of_items(v):
+        return graph.op(
+            "Reshape",
+            graph.op("Expand", v, graph.constant(INT64, [2], [batch, groups])),
+            graph.constant(INT64, [1], [batch * groups]),
+        )
+
+    rows = graph.op("Reshape", x, graph.constant(INT64, [3], [1, batch * groups, -1]))
+    y = graph.op(
+        "ChannelNorm",
+        rows,
+        of_items(scale),
+        of_items(bias),
+        domain="edgewise",
+        epsilon=node.attr("epsilon", 1e-5),
+    )
+    return graph.op("Reshape", y, graph.constant(INT64, [x.rank], list(x.shape)))
+
+
+def _check(node, vectors):
+    takes(node, (FLOAT,), 0, 1, 2)
+    x = node.inputs[0]
+    if (
+        x.rank < 3
+        or len(node.inputs) < 3
+        or any(v is None or list(v.shape) != [vectors] for v in node.inputs[1:3])
+    ):
+        fail(
+            node,
+            f"it wants a tensor [batch, channels, ...] and two vectors of {vectors}, not"
+            f" {node.inputs}",
+        )
+
+
+instance_norm = Op("InstanceNormalization")
+
+
+@instance_norm.decompose
+def instance_norm_decompose(node, graph):
+    x = node.inputs[0]
+    _check(node, x.shape[1] if x.rank > 1 else 0)
+    return (
+        [_over(node, graph, x.shape[1], node.inputs[1], node.inputs[2])]
+        if product(x.shape)
+        else [x]
+    )
+
+
+@instance_norm.cases
+def instance_norm_cases(t):
+    for shape in ((2, 3, 4, 5), (2, 5, 33), (1, 3, 2, 3, 4), (1, 512, 10)):
+        yield t(t.f(*shape) + 3, t.f(shape[1]), t.f(shape[1]), tol=1e-4)
+        yield t(t.f(*shape), t.f(shape[1]), t.f(shape[1]), tol=1e-4, epsilon=1e-2, opset=6)
+
+
+group_norm = Op("GroupNormalization")
+
+
+@group_norm.decompose
+def group_norm_decompose(node, graph):
+    x, groups = node.inputs[0], node.attr("num_groups", 0)
+    if x.rank < 3 or groups < 1 or x.shape[1] % groups:
+        fail(node, f"{groups} groups of the channels of {x}")
+    of_groups = node.opset < 21
+    _check(node, groups if of_groups else x.shape[1])
+    if not product(x.shape):
+        return [x]
+    if of_groups:
+        return [_over(node, graph, groups, node.inputs[1], node.inputs[2])]
+    y = _over(
+        node,
+        graph,
+        groups,
+        graph.constant(FLOAT, [groups], [1.0] * groups),
+        graph.constant(FLOAT, [groups], [0.0] * groups),
+    )
+    column = graph.constant(INT64, [x.rank - 1], [x.shape[1]] + [1] * (x.rank - 2))
+    return [
+        graph.op(
+            "Add",
+            graph.op("Mul", y, graph.op("Reshape", node.inputs[1], column)),
+            graph.op("Reshape", node.inputs[2], column),
+        )
+    ]
+
+
+@group_norm.cases
+def group_norm_cases(t):
+    for shape, groups in (
+        ((2, 6, 4, 5), 3),
+        ((1, 8, 9), 2),
+        ((2, 4, 3, 3), 4),
+        ((2, 4, 3, 3), 1),
+        ((1, 32, 8, 8), 8),
+    ):
+        yield t(t.f(*shape) + 3, t.f(shape[1]), t.f(shape[1]), num_groups=groups, tol=1e-4)
+        yield t(
+            t.f(*shape),
+            t.f(groups),
+            t.f(groups),
+            num_groups=groups,
+            epsilon=1e-2,
+            opset=18,
+            tol=1e-4,
+        )
+
+
+lrn = Op("LRN")
+
+
+@lrn.decompose
+def lrn_decompose(node, graph):
+    """x / (bias + alpha / size * sum of the squares of the `size` nearest channels) ^ beta: an
+    average pool over the channels.
+    """
+    takes(node, (FLOAT,), 0)
+    x, size = node.inputs[0], node.attr("size", 0)
+    if x.rank < 3 or size < 1:
+        fail(node, f"a size of {size} over {x}")
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    rows = graph.op(
+        "Reshape",
+        graph.op("Mul", x, x),
+        graph.constant(INT64, [4], [x.shape[0], 1, x.shape[1], product(x.shape[2:])]),
+    )
+    mean = graph.op(
+        "AveragePool", rows, kernel_shape=[size, 1], pads=[before, 0, after, 0], count_include_pad=1
+    )
+    mean = graph.op("Reshape", mean, graph.constant(INT64, [x.rank], list(x.shape)))
+    base = graph.op(
+        "Add",
+        graph.op("Mul", mean, graph.constant(FLOAT, [], [node.attr("alpha", 1e-4)])),
+        graph.constant(FLOAT, [], [node.attr("bias", 1.0)]),
+    )
+    return [
+        graph.op(
+            "Mul", x, graph.op("Pow", base, graph.constant(FLOAT, [], [-node.attr("beta", 0.75)]))
+        )
+    ]
+
+
+@lrn.cases
+def lrn_cases(t):
+    why = "ONNX's reference cuts windows off at the number of items"
+    for size in (1, 3, 5):
+        yield t(
+            t.f(2, 7, 4, 5),
+            size=size,
+            alpha=0.5,
+            beta=0.6,
+            bias=2.0,
+            tol=1e-4,
+            trust="ort",
+            why=why,
+        )
+    yield t(t.f(1, 4, 3, 3), size=3, tol=1e-4, trust="ort", why=why)
+    yield t(t.f(1, 4, 3, 3), size=3, opset=1, tol=1e-4, trust="ort", why=why)
+
+
+lp_norm = Op("LpNormalization")
+
+
+@lp_norm.decompose
+def lp_norm_decompose(node, graph):
+    takes(node, (FLOAT,), 0)
+    x, p = node.inputs[0], node.attr("p", 2)
+    if p not in (1, 2):
+        fail(node, f"a norm with p {p}")
+    norm = graph.op(
+        "ReduceL1" if p == 1 else "ReduceL2",
+        x,
+        graph.constant(INT64, [1], [axis_of(node, node.attr("axis", -1), x.rank)]),
+        keepdims=1,
+    )
+    zero = graph.op("Equal", norm, graph.constant(FLOAT, [], [0.0]))
+    return [graph.op("Div", x, graph.op("Where", zero, graph.constant(FLOAT, [], [1.0]), norm))]
+
+
+@lp_norm.cases
+def lp_norm_cases(t):
+    for p in (1, 2):
+        for axis in (-1, 0, 1):
+            yield t(
+                t.f(3, 4, 5),
+                p=p,
+                axis=axis,
+                tol=1e-4,
+                **(
+                    {
+                        "trust": "ort",
+                        "why": "ONNX's reference divides by the sum, not by the sum of magnitudes",
+                    }
+                    if p == 1
+                    else {}
+                ),
+            )
+    yield t(t.f(3, 4), tol=1e-4)
+    yield t(t.of("float32", [[0, 0], [3, 4]]), trust="ort", why="ONNX's reference divides by zero")
+
+
+mean_variance_norm = Op("MeanVarianceNormalization")
+
+
+@mean_variance_norm.decompose
+def mean_variance_norm_decompose(node, graph):
+    takes(node, (FLOAT,), 0)
+    x = node.inputs[0]
+    axes = [axis_of(node, a, x.rank) for a in node.attrs.get("axes", [0, 2, 3])]
+    over = graph.constant(INT64, [len(axes)], axes)
+    d = graph.op("Sub", x, graph.op("ReduceMean", x, over, keepdims=1))
+    deviation = graph.op("Sqrt", graph.op("ReduceMean", graph.op("Mul", d, d), over, keepdims=1))
+    return [graph.op("Div", d, graph.op("Add", deviation, graph.constant(FLOAT, [], [1e-9])))]
+
+
+@mean_variance_norm.cases
+def mean_variance_norm_cases(t):
+    yield t(t.f(2, 3, 4, 5), tol=1e-4)
+    for axes in ([0], [0, 2, 3], [1, 2, 3], [-1]):
+        yield t(t.f(2, 3, 4, 5), axes=axes, tol=1e-4)

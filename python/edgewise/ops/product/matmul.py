@@ -1,0 +1,1203 @@
+"""MatMul, Gemm, quantized-weight MatMuls and the kernels under them."""
+
+from __future__ import annotations
+
+from ...declare.kernel import Enum, Kernel, read, write
+
+ACTIVATION = Enum(
+    "activation",
+    ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "quick_gelu", "relu6"],
+)
+
+Kernel(
+    "gemm",
+    {
+        "batch0": "i32",
+        "batch1": "i32",
+        "m": "i32",
+        "n": "i32",
+        "k": "i32",
+        "a0": "i32",
+        "a1": "i32",
+        "a_row": "i32",
+        "a_col": "i32",
+        "b0": "i32",
+        "b1": "i32",
+        "b_row": "i32",
+        "b_col": "i32",
+        "y0": "i32",
+        "y1": "i32",
+        "y_row": "i32",
+        "bias_row": "i32",
+        "bias_col": "i32",
+        "b_type": "i32",
+        "activation": "i32",
+        "alpha": "f32",
+        "beta": "f32",
+    },
+    [
+        read("a", 4, "(batch0-1)*a0 + (batch1-1)*a1 + max(m-1,0)*a_row + max(k-1,0)*a_col + 1"),
+        read(
+            "b",
+            "bytes_of(b_type)",
+            "(batch0-1)*b0 + (batch1-1)*b1 + max(k-1,0)*b_row + max(n-1,0)*b_col + 1",
+        ),
+        read("bias", 4, "(m-1)*bias_row + (n-1)*bias_col + 1", optional=True),
+        read("residual", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", optional=True),
+        write("y", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", inplace=["residual"]),
+        write("scratch", 4, "131072 + 65536", optional=True),
+    ],
+    require=[
+        "b_type in (1, 2, 3, 10)",
+        "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0",
+        "min(y0, y1, y_row, bias_row, bias_col) >= 0",
+        "max(m, n, k) <= 1073741824",
+        "m*n*k <= 1152921504606846976",
+        "distinct(batch0, y0, batch1, y1, m, y_row, n, 1)",
+        "k <= 1 or a_col + b_row > 0",
+        "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
+        "activation >= 0",
+        "activation < 9",
+        "k >= 0",
+        "batch0 * batch1 <= 2147483647",
+    ],
+    empty=["batch0", "batch1", "m", "n"],
+    variants={"b_type": "B_TYPE", "activation": "ACTIVATION"},
+    doc=(
+        "y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b"
+        " may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); the"
+        " same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m ="
+        " 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b"
+        " once. scratch: packing buffers (131072 floats of packed b shared by the threads, then"
+        " 65536 floats for packed a split among them)."
+    ),
+)
+
+Kernel(
+    "matmul_nbits",
+    {
+        "m": "i32",
+        "n": "i32",
+        "k": "i32",
+        "bits": "i32",
+        "block": "i32",
+        "format": "i32",
+        "scale_type": "i32",
+        "zero_type": "i32",
+        "a_row": "i32",
+        "y_row": "i32",
+        "activation": "i32",
+        "accuracy": "i32",
+        "transposed": "i32",
+    },
+    [
+        read("a", 4, "(m-1)*a_row + (n if transposed else k)"),
+        read("b", 1, "n * ceil_div(k, block) * ceil_div(block * bits, 8)"),
+        read("scales", "bytes_of(scale_type)", "n * ceil_div(k, block)"),
+        read(
+            "zeros",
+            "bytes_of(zero_type)",
+            "n * (ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else ceil_div(k,"
+            " block))",
+            optional=True,
+        ),
+        read("bias", 4, "k if transposed else n", optional=True),
+        read("residual", 4, "(m-1)*y_row + (k if transposed else n)", optional=True),
+        write("y", 4, "(m-1)*y_row + (k if transposed else n)", inplace=["residual"]),
+        write("scratch", 4, "262144", optional=True),
+    ],
+    require=[
+        "bits in (2, 4, 8)",
+        "block >= 16",
+        "scale_type in (1, 10)",
+        "zero_type in (1, 2, 10)",
+        "format in (0, 1, 2)",
+        "format == 0 or bits == 4",
+        "a_row >= 0",
+        "y_row >= 0",
+        "k > 0",
+        "activation >= 0",
+        "activation < 9",
+        "max(m, n, k, block) <= 1073741824",
+        "m*n*k <= 1152921504606846976",
+        "distinct(m, y_row, k if transposed else n, 1)",
+    ],
+    empty=["m", "n"],
+    variants={
+        "bits": "NBITS",
+        "format": "NBITS_FORMAT",
+        "accuracy": "NBITS_ACCURACY",
+        "activation": "ACTIVATION",
+        "transposed": "NBITS_TRANSPOSED",
+        "scale_type": "NBITS_SCALES",
+    },
+    doc=(
+        "com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q"
+        " - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits`"
+        " wide per row (row padded to a byte), else one float per block. format 0: integers; 1: fp4"
+        " and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple"
+        " of block; w = code[q] * absmax; in these two the HIGH nibble comes first). accuracy 4:"
+        " activations may be quantized to int8 per block. transposed: y [m, k] = a [m, n] @ b, the"
+        " product of its gradient."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
+from ...declare.op import MS, Op, broadcast, fail, most, product, takes, unsupported
+from ...declare.packing import packed, unpacked
+from ...declare.symbolic import Sym
+from ...errors import UnsupportedOp
+
+
+def matmul_shape(node, a, b):
+    if not a or not b:
+        fail(node, "it wants tensors of at least one dimension")
+    a2 = [1] + a if len(a) == 1 else a
+    b2 = b + [1] if len(b) == 1 else b
+    if a2[-1] != b2[-2]:
+        fail(node, f"shapes {a} and {b} do not fit: {a2[-1]} columns meet {b2[-2]} rows")
+    out = broadcast(node, a2[:-2], b2[:-2])
+    return out + ([a2[-2]] if len(a) > 1 else []) + ([b2[-1]] if len(b) > 1 else [])
+
+
+def emit_gemm(builder, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activation="none"):
+    """y = activation(alpha a @ w + beta bias) + residual. a [.., m, k], w [.., k, n], y [.., m, n]
+    views with equal or broadcast batch dimensions.
+    """
+    if len(w.shape) == 2 or product(w.shape[:-2]) == 1:
+        w = w.drop_leading(len(w.shape) - 2)
+        if len(a.shape) > 2:  # one weight for all: batches are rows
+            a, y = builder.as_rows(a, a.shape[-1]), builder.as_rows(y, y.shape[-1])
+            residual = builder.as_rows(residual, y.shape[-1]) if residual is not None else None
+    if not isinstance(a.shape[-1], Sym) and a.shape[-1] == 0:  # the sum of nothing
+        a, w = (
+            builder.scalar(FLOAT, 0.0).broadcast(s)
+            for s in (a.shape[:-1] + [1], w.shape[:-2] + [1, w.shape[-1]])
+        )
+    batch = y.shape[:-2]
+    a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))
+    if min(a.strides) < 0 or (min(a.strides[-2:]) > 1 and a.shape[-1] != 1 and a.shape[-2] != 1):
+        a = builder.contiguous(a)
+    if min(w.strides) < 0 or (
+        a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0
+    ):  # the kernel wants its work to be bounded by memory
+        w = builder.contiguous(w)
+    dims, (sa, sw, sy) = builder.merge_dims(batch, [a.strides[:-2], w.strides[:-2], y.strides[:-2]])
+    if (
+        len(dims) > 2 and (isinstance(dims[0], Sym) or dims[0] > 64) and not (a.plain and w.plain)
+    ):  # too many to unroll: laid out one behind the other, they are one loop
+        return emit_gemm(
+            builder,
+            builder.contiguous(a),
+            builder.contiguous(w),
+            y,
+            bias,
+            residual,
+            alpha,
+            beta,
+            activation,
+        )
+    if len(dims) > 2:  # more than two batch loops: unroll the outermost ones
+        if isinstance(dims[0], Sym) or dims[0] > 4096:
+            raise UnsupportedOp(
+                f"a product over {len(dims)} batch dimensions {dims} that do not merge",
+                builder.label.where if builder.label else "product",
+                "Report this model.",
+            )
+        for i in range(dims[0]):
+            part = [v.with_batch(dims[1:], s[1:], i * s[0]) for v, s in ((a, sa), (w, sw), (y, sy))]
+            emit_gemm(
+                builder,
+                *part,
+                bias=bias,
+                residual=(
+                    residual.with_batch(dims[1:], sy[1:], i * sy[0])
+                    if residual is not None
+                    else None
+                ),
+                alpha=alpha,
+                beta=beta,
+                activation=activation,
+            )
+        return
+    pad = [0] * (2 - len(dims))
+    dims, sa, sw, sy = [1] * len(pad) + dims, pad + sa, pad + sw, pad + sy
+    bias_strides = [0, 0]
+    if bias is not None:
+        bias = bias.broadcast([y.shape[-2], y.shape[-1]])
+        if min(bias.strides) < 0:
+            bias = builder.contiguous(bias)
+        bias_strides = bias.strides
+    if w.dtype not in (FLOAT, FLOAT16, INT8, UINT8):
+        w = builder.cast(w, FLOAT)
+    builder.emit(
+        "gemm",
+        {
+            "a": a,
+            "b": w,
+            "bias": bias,
+            "residual": residual,
+            "y": y,
+            "scratch": (
+                builder.scratch(4 * (131072 + 65536)) if product_is_large(y.shape, w) else None
+            ),
+        },
+        batch0=dims[0],
+        batch1=dims[1],
+        m=y.shape[-2],
+        n=y.shape[-1],
+        k=a.shape[-1],
+        a0=sa[0],
+        a1=sa[1],
+        a_row=a.strides[-2],
+        a_col=a.strides[-1],
+        b0=sw[0],
+        b1=sw[1],
+        b_row=w.strides[-2],
+        b_col=w.strides[-1],
+        y0=sy[0],
+        y1=sy[1],
+        y_row=y.strides[-2],
+        bias_row=bias_strides[0],
+        bias_col=bias_strides[1],
+        b_type=w.dtype,
+        activation=ACTIVATION[activation],
+        alpha=alpha,
+        beta=beta,
+    )
+
+
+def product_is_large(shape, w):
+    """Whether a product of this shape wants scratch: to pack w, or, with one row, which is a stream
+    over w, for sums of parts of large w's rows.
+    """
+    return (
+        most(shape[-2]) > 1 or w.strides[-1] == 1 and most(w.shape[-2]) * most(w.shape[-1]) >= 65536
+    )
+
+
+def _lower_matmul(node, builder, a, w, alpha=1.0):
+    y = builder.out(node.outputs[0])
+    if len(a.shape) == 1:
+        a, y = a.unsqueeze(0), y.unsqueeze(len(y.shape) - (1 if len(w.shape) > 1 else 0))
+    if len(w.shape) == 1:
+        w, y = w.unsqueeze(1), y.unsqueeze(len(y.shape))
+    emit_gemm(
+        builder,
+        a,
+        w,
+        y,
+        bias=builder.view(node.inputs[2]) if node.has(2) else None,
+        residual=builder.view_like(node.inputs[3], y) if node.has(3) else None,
+        alpha=alpha,
+        activation=node.attr("activation", "none"),
+    )
+
+
+def gradient_product(graph, a, w, turn_a=False, turn_w=False, alpha=1.0):
+    """alpha * a @ w, each seen with its last two dimensions exchanged where its turn says so: a
+    view, not a copy.
+    """
+    if a.dtype != FLOAT:
+        a, w = graph.swap(a) if turn_a else a, graph.swap(w) if turn_w else w
+        y = graph.op("MatMul", a, w)
+        return y if alpha == 1.0 else graph.mul(y, graph.constant(y.dtype, [], [alpha]))
+    if turn_a or turn_w or alpha != 1.0:
+        return graph.op(
+            "FusedMatMul",
+            a,
+            w,
+            domain=MS,
+            transA=int(turn_a),
+            transB=int(turn_w),
+            alpha=float(alpha),
+        )
+    return graph.op("MatMul", a, w)
+
+
+def product_gradients(node, graph, dy, turn_a=False, turn_w=False, alpha=1.0):
+    """Gradients of a and w where y = alpha * a' @ w', a' and w' as in gradient_product, vectors and
+    broadcast batches as in MatMul.
+
+    Each is computed the way round in which it lies in memory. A weight that all batches share meets
+    their rows in one product.
+    """
+    a, w = node.inputs[:2]
+    vectors = a.rank == 1, w.rank == 1
+    if any(vectors):
+        lead = dy.shape[: dy.rank - 2 + sum(vectors)]
+        dy = graph.reshape(
+            dy, lead + [1 if vectors[0] else dy.shape[len(lead)], 1 if vectors[1] else dy.shape[-1]]
+        )
+        a, w = (
+            graph.reshape(a, [1, *a.shape]) if vectors[0] else a,
+            (graph.reshape(w, [*w.shape, 1]) if vectors[1] else w),
+        )
+    da = dw = None
+    if graph.wants(0):
+        da = (
+            gradient_product(graph, w, dy, turn_w, True, alpha)
+            if turn_a
+            else gradient_product(graph, dy, w, False, not turn_w, alpha)
+        )
+        da = graph.sum_to(da, node.inputs[0].shape)
+    if graph.wants(1):
+        if product(w.shape[:-2]) == 1 and (a.rank > 2 or w.rank > 2):
+            a, turn_a = graph.swap(a) if turn_a else a, False
+            a, dy = (graph.reshape(v, [product(v.shape[:-1]), v.shape[-1]]) for v in (a, dy))
+        dw = (
+            gradient_product(graph, dy, a, True, turn_a, alpha)
+            if turn_w
+            else gradient_product(graph, a, dy, not turn_a, False, alpha)
+        )
+        dw = (
+            graph.sum_to(dw, node.inputs[1].shape)
+            if dw.rank > 2
+            else graph.reshape(dw, node.inputs[1].shape)
+        )
+    return da, dw
+
+
+# inputs 2 and 3 (bias, residual) and the attribute `activation` come from passes/epilogue.py
+matmul = Op("MatMul", half=[1])
+
+
+@matmul.decompose
+def matmul_decompose(node, graph):
+    """Of other types than float32 by a kernel of its own (product.py)."""
+    return (
+        [graph.op("Product", *node.inputs[:2], domain="edgewise")]
+        if node.inputs[0].dtype in (DOUBLE, INT32, INT64)
+        else None
+    )
+
+
+@matmul.infer
+def matmul_infer(node):
+    a, w = node.inputs[:2]
+    if a.dtype != w.dtype and w.dtype not in (FLOAT16, BFLOAT16):
+        fail(node, f"{a} and {w} have different element types")
+    if a.dtype != FLOAT:
+        unsupported(node, f"a product of {a}")
+    return [(a.dtype, matmul_shape(node, a.shape, w.shape))]
+
+
+@matmul.lower
+def matmul_lower(node, builder):
+    _lower_matmul(node, builder, builder.view(node.inputs[0]), builder.view(node.inputs[1]))
+
+
+@matmul.grad
+def matmul_grad(node, gradients, dy):
+    return product_gradients(node, gradients, dy)
+
+
+# shapes of products: vectors, one row, tails of every tile, batches that broadcast, nothing
+_PRODUCTS = [
+    ((3, 4), (4, 5)),
+    ((1, 37), (37, 65)),
+    ((7, 130), (130, 67)),
+    ((65, 33), (33, 129)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((3, 1, 2, 4), (5, 4, 6)),
+    ((2, 3, 4, 5, 6), (2, 3, 4, 6, 3)),
+    ((1, 2, 1, 3, 4), (5, 1, 6, 4, 2)),
+    ((0, 4), (4, 5)),
+    ((3, 0), (0, 5)),
+    ((3, 4), (4, 0)),
+    ((2, 0, 3), (2, 3, 4)),
+    ((33, 1), (1, 17)),
+    ((1, 1), (1, 1)),
+    ((5, 300), (300, 1)),
+]
+
+
+@matmul.cases
+def matmul_cases(t):
+    for a, w in _PRODUCTS + [
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((4,), (4,)),
+        ((2, 3, 4), (4,)),
+        ((4,), (2, 4, 5)),
+    ]:
+        yield t(t.f(*a), t.f(*w), tol=1e-4)
+    yield t(t.f(3, 40), t.const(t.f(40, 50)), tol=1e-4)
+    yield t(t.f(9, 40), t.const(t.f(40, 50)), tol=1e-4)
+    for rows in (1, 9):
+        yield t(t.f(rows, 40, dtype="float16"), t.f(40, 50, dtype="float16"), tol=4e-3)
+        yield t(t.f(2, rows, 40, dtype="float16"), t.const(t.f(40, 50, dtype="float16")), tol=4e-3)
+
+
+fused_matmul = Op("FusedMatMul", MS, half=[1])
+
+
+def _turned(v, node, name):
+    return (
+        v.transpose(list(range(len(v.shape) - 2)) + [len(v.shape) - 1, len(v.shape) - 2])
+        if node.attr(name, 0)
+        else v
+    )
+
+
+def _turned_shape(v, node, name):
+    return v.shape[:-2] + [v.shape[-1], v.shape[-2]] if node.attr(name, 0) else v.shape
+
+
+@fused_matmul.decompose
+def fused_matmul_decompose(node, graph):
+    """transBatch: the first dimension is that of rows, or of what is summed over, and those of the
+    batch come before the last.
+    """
+    turns = [node.attr(name, 0) for name in ("transBatchA", "transBatchB")]
+    if not any(turns):
+        return None
+    inputs = [
+        (
+            graph.op("Transpose", v, perm=[*range(1, v.rank - 1), 0, v.rank - 1])
+            if turn and v.rank > 2
+            else v
+        )
+        for v, turn in zip(node.inputs, turns)
+    ]
+    return [
+        graph.op(
+            "FusedMatMul",
+            *inputs,
+            domain=MS,
+            **{k: v for k, v in node.attrs.items() if not k.startswith("transBatch")},
+        )
+    ]
+
+
+@fused_matmul.infer
+def fused_matmul_infer(node):
+    takes(node, (FLOAT,), 0)
+    takes(node, (FLOAT, FLOAT16, BFLOAT16), 1)
+    a, w = node.inputs[:2]
+    if a.dtype != FLOAT or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):
+        fail(node, f"it takes float tensors, not {a} and {w}")
+    return [
+        (
+            a.dtype,
+            matmul_shape(node, _turned_shape(a, node, "transA"), _turned_shape(w, node, "transB")),
+        )
+    ]
+
+
+@fused_matmul.lower
+def fused_matmul_lower(node, builder):
+    _lower_matmul(
+        node,
+        builder,
+        _turned(builder.view(node.inputs[0]), node, "transA"),
+        _turned(builder.view(node.inputs[1]), node, "transB"),
+        node.attr("alpha", 1.0),
+    )
+
+
+@fused_matmul.grad
+def fused_matmul_grad(node, gradients, dy):
+    return product_gradients(
+        node,
+        gradients,
+        dy,
+        bool(node.attr("transA", 0)) and node.inputs[0].rank > 1,
+        bool(node.attr("transB", 0)) and node.inputs[1].rank > 1,
+        node.attr("alpha", 1.0),
+    )
+
+
+@fused_matmul.cases
+def fused_matmul_cases(t):
+    def turned(shape, turn):
+        return t.f(*shape[:-2], shape[-1], shape[-2]) if turn else t.f(*shape)
+
+    for a, w in (((3, 40), (40, 50)), ((1, 37), (37, 65)), ((2, 3, 4), (2, 4, 5))):
+        for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            yield t(turned(a, ta), turned(w, tb), transA=ta, transB=tb, alpha=0.5, tol=1e-4)
+    yield t(t.f(4, 2, 3, 5), t.f(2, 3, 5, 6), transBatchA=1, tol=1e-4)
+    yield t(t.f(5, 2, 4), t.f(5, 2, 6), transBatchA=1, transBatchB=1, transA=1, tol=1e-4)
+    yield t(t.f(2, 4, 5), t.f(6, 2, 5), transBatchB=1, transB=1, alpha=0.5, tol=1e-4)
+
+
+transpose_matmul = Op("TransposeMatMul", MS, half=[1])  # an older name of FusedMatMul
+
+
+@transpose_matmul.decompose
+def transpose_matmul_decompose(node, graph):
+    return [graph.op("FusedMatMul", *node.inputs, domain=MS, **node.attrs)]
+
+
+@transpose_matmul.cases
+def transpose_matmul_cases(t):
+    yield t(t.f(3, 5, 4), t.f(3, 5, 6), transA=1, alpha=0.5, tol=1e-4)
+    yield t(t.f(3, 4), t.f(4, 5), tol=1e-4)
+
+
+gemm = Op("Gemm", half=[1])
+
+
+@gemm.decompose
+def gemm_decompose(node, graph):
+    """Of other types than float32: the parts of the formula."""
+    a, w, c = node.inputs[0], node.inputs[1], node.input(2)
+    if a.dtype not in (DOUBLE, INT32, INT64):
+        return None
+    if a.rank != 2 or w.rank != 2 or any(v is not None and v.dtype != a.dtype for v in (w, c)):
+        fail(node, f"it wants matrices of one type, not {a}, {w} and {c}")
+
+    def times(v, factor):
+        if factor == 1:
+            return v
+        if a.dtype != DOUBLE and factor != int(factor):
+            unsupported(node, f"integers times {factor}")
+        return graph.op(
+            "Mul", v, graph.constant(a.dtype, [], [factor if a.dtype == DOUBLE else int(factor)])
+        )
+
+    a, w = (
+        graph.op("Transpose", v, perm=[1, 0]) if node.attr(name, 0) else v
+        for v, name in ((a, "transA"), (w, "transB"))
+    )
+    y = times(graph.op("MatMul", a, w), node.attr("alpha", 1.0))
+    if c is not None and broadcast(node, c.shape, y.shape) != y.shape:
+        fail(node, f"C {c} does not broadcast to {y.shape}")
+    return [y if c is None else graph.op("Add", y, times(c, node.attr("beta", 1.0)))]
+
+
+@gemm.infer
+def gemm_infer(node):
+    takes(node, (FLOAT,), 0, 2)
+    takes(node, (FLOAT, FLOAT16, BFLOAT16), 1)
+    a, w = node.inputs[:2]
+    if a.rank != 2 or w.rank != 2 or a.dtype != FLOAT:
+        fail(node, f"it wants two float matrices, not {a} and {w}")
+    shape = matmul_shape(node, _turned_shape(a, node, "transA"), _turned_shape(w, node, "transB"))
+    if node.has(2) and broadcast(node, node.inputs[2].shape, shape) != shape:
+        fail(node, f"C {node.inputs[2]} does not broadcast to {shape}")
+    if node.has(2) and node.inputs[2].dtype != a.dtype or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):
+        fail(node, f"{a}, {w} and {node.input(2)} have different element types")
+    return [(a.dtype, shape)]
+
+
+@gemm.lower
+def gemm_lower(node, builder):
+    emit_gemm(
+        builder,
+        _turned(builder.view(node.inputs[0]), node, "transA"),
+        _turned(builder.view(node.inputs[1]), node, "transB"),
+        builder.out(node.outputs[0]),
+        bias=builder.view(node.inputs[2]) if node.has(2) else None,
+        residual=builder.view_like(node.inputs[3], node.outputs[0]) if node.has(3) else None,
+        alpha=node.attr("alpha", 1.0),
+        beta=node.attr("beta", 1.0),
+        activation=node.attr("activation", "none"),
+    )
+
+
+@gemm.grad
+def gemm_grad(node, gradients, dy):
+    dc = (
+        gradients.scale(gradients.sum_to(dy, node.inputs[2].shape), node.attr("beta", 1.0))
+        if gradients.wants(2)
+        else None
+    )
+    return [
+        *product_gradients(
+            node,
+            gradients,
+            dy,
+            bool(node.attr("transA", 0)),
+            bool(node.attr("transB", 0)),
+            node.attr("alpha", 1.0),
+        ),
+        dc,
+    ]
+
+
+@gemm.cases
+def gemm_cases(t):
+    for m, k, cols in ((3, 40, 50), (1, 37, 65), (65, 33, 17), (4, 0, 5), (0, 3, 4), (9, 130, 8)):
+        for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            a, w = t.f(k, m) if ta else t.f(m, k), t.f(cols, k) if tb else t.f(k, cols)
+            yield t(a, w, t.f(cols), transA=ta, transB=tb, tol=1e-4)
+            yield t(
+                a,
+                w,
+                t.f(m, cols),
+                transA=ta,
+                transB=tb,
+                alpha=0.5,
+                beta=-2.0,
+                tol=1e-4,
+                **({} if k else {"trust": "onnx", "why": "onnxruntime forgets beta where k is 0"}),
+            )
+    for m, k, cols in (
+        (1, 300, 5003),
+        (2, 300, 501),
+        (5, 512, 600),
+        (16, 131, 1700),
+        (4, 300, 129),
+    ):  # few rows: threads share out k, sums are many, rows of a fall on one place in cache
+        for tb in (0, 1):
+            yield t(t.f(m, k), t.f(cols, k) if tb else t.f(k, cols), t.f(cols), transB=tb, tol=1e-4)
+    for c in ((), (1,), (1, 5), (3, 1), (1, 1), (3, 5)):
+        yield t(t.f(3, 4), t.f(4, 5), t.f(*c), beta=0.5, tol=1e-4)
+    yield t(t.f(3, 4), t.f(4, 5), alpha=2.0, tol=1e-4)
+    yield t(t.f(3, 4), t.f(4, 5), t.f(5), opset=9, tol=1e-4)
+    yield t(
+        t.f(3, 40, dtype="float16"),
+        t.const(t.f(50, 40, dtype="float16")),
+        t.const(t.f(50, dtype="float16")),
+        transB=1,
+        tol=4e-3,
+    )
+    yield t(t.f(9, 40), t.const(t.f(50, 40)), t.const(t.f(50)), transB=1, tol=1e-4)
+    yield t(
+        t.f(5, 300, dtype="float16"),
+        t.const(t.f(300, 77, dtype="float16")),
+        t.const(t.f(77, dtype="float16")),
+        tol=1e-2,
+    )
+
+
+nbits = Op("MatMulNBits", MS, half=[2, 3])
+
+
+@nbits.decompose
+def nbits_decompose(node, graph):
+    """Where weights were quantized in the order of their importance (g_idx says which group each of
+    them is of): the same with its columns, and those of A, sorted by group.
+    """
+    if not node.has(4):
+        return None
+    k, cols, bits, block = (
+        node.attr("K"),
+        node.attr("N"),
+        node.attr("bits", 4),
+        node.attr("block_size"),
+    )
+    index = node.inputs[4].tensor.numbers() if node.inputs[4].tensor is not None else node.need(4)
+    if index[:k] == [i // block for i in range(k)]:
+        return None
+    order = sorted(range(min(k, len(index))), key=lambda i: index[i])
+    if bits not in (2, 4, 8) or [index[i] for i in order] != [i // block for i in range(k)]:
+        unsupported(
+            node,
+            f"a g_idx whose groups do not have {block} columns each",
+            "Quantize without activation order.",
+        )
+    if (
+        node.inputs[0].shape[-1:] != [k]
+        or node.inputs[1].dtype != UINT8
+        or product(node.inputs[1].shape) != cols * -(-k // block) * (block * bits // 8)
+    ):
+        fail(node, f"{node.inputs[0]} and {node.inputs[1]} do not fit K = {k} and N = {cols}")
+    wide = -(-k // block) * block
+    rows = graph.op("Reshape", node.inputs[1], graph.constant(INT64, [2], [cols, wide * bits // 8]))
+    w = packed(
+        graph,
+        graph.op(
+            "Gather",
+            unpacked(graph, rows, bits, wide),
+            graph.constant(INT64, [wide], [*order, *range(k, wide)]),
+            axis=1,
+        ),
+        bits,
+    )
+    a = graph.op("Gather", node.inputs[0], graph.constant(INT64, [k], order), axis=-1)
+    return [
+        graph.op(
+            "MatMulNBits", a, w, *node.inputs[2:4], None, *node.inputs[5:6], domain=MS, **node.attrs
+        )
+    ]
+
+
+@nbits.infer
+def nbits_infer(node):
+    takes(node, (FLOAT,), 0, 5)
+    takes(node, (UINT8,), 1)
+    takes(node, (FLOAT, FLOAT16), 2)
+    takes(node, (FLOAT, FLOAT16, UINT8), 3)
+    a, w = node.inputs[:2]
+    k, cols, bits, block = (
+        node.attr("K"),
+        node.attr("N"),
+        node.attr("bits", 4),
+        node.attr("block_size"),
+    )
+    if not a.rank or a.shape[-1] != k or a.dtype != FLOAT:
+        fail(node, f"A {a} does not have K = {k} columns")
+    if bits not in (2, 4, 8) or not block or block < 16 or block & (block - 1):
+        unsupported(
+            node,
+            f"{bits} bits in blocks of {block}",
+            "Quantize to 2, 4 or 8 bits with a block size of 16 or more.",
+        )
+    blocks = -(-k // block)
+    if product(w.shape) != cols * blocks * (block * bits // 8):
+        fail(node, f"B {w} is not {cols} columns of {blocks} blocks of {block} {bits}-bit weights")
+    if product(node.inputs[2].shape) != cols * blocks:
+        fail(node, f"scales {node.inputs[2]}: {cols * blocks} are wanted")
+    if (
+        w.dtype not in (UINT8, INT8)
+        or node.inputs[2].dtype not in (FLOAT, FLOAT16)
+        or node.has(3)
+        and node.inputs[3].dtype not in (UINT8, FLOAT, FLOAT16)
+        or node.has(5)
+        and (node.inputs[5].dtype != FLOAT or list(node.inputs[5].shape) != [cols])
+    ):
+        fail(
+            node,
+            f"its inputs {w}, {node.inputs[2]}, {node.input(3)}, {node.input(5)} are not of the"
+            " types or shapes it takes",
+        )
+    if node.has(3):
+        z = node.inputs[3]
+        if product(z.shape) != (
+            cols * (-(-blocks * bits // 8)) if z.dtype == UINT8 else cols * blocks
+        ):
+            fail(node, f"zero points {z} do not fit {cols} columns of {blocks} blocks")
+    return [(FLOAT, a.shape[:-1] + [cols])]
+
+
+def emit_nbits(
+    node, builder, bits, block, cols, k, format=0, accuracy=0, zeros=None, bias=None, transposed=0
+):
+    a, y = (
+        builder.as_rows(builder.view(node.inputs[0]), cols if transposed else k),
+        builder.as_rows(builder.out(node.outputs[0]), k if transposed else cols),
+    )
+    w, scales, zeros = (
+        builder.contiguous(v) if v is not None else None
+        for v in (builder.view(node.inputs[1]), builder.view(node.inputs[2]), zeros)
+    )
+    residual = node.input(6)  # from passes/epilogue.py
+    builder.emit(
+        "matmul_nbits",
+        {
+            "a": a,
+            "b": w,
+            "scales": scales,
+            "zeros": zeros,
+            "bias": builder.contiguous(bias) if bias is not None else None,
+            "residual": (
+                builder.as_rows(builder.view_like(residual, node.outputs[0]), cols)
+                if residual is not None
+                else None
+            ),
+            "y": y,
+            "scratch": builder.scratch(4 * 262144),
+        },
+        m=y.shape[0],
+        n=cols,
+        k=k,
+        bits=bits,
+        block=block,
+        format=format,
+        scale_type=scales.dtype,
+        zero_type=zeros.dtype if zeros is not None else UINT8,
+        a_row=a.strides[0],
+        y_row=y.strides[0],
+        activation=ACTIVATION[node.attr("activation", "none")],
+        accuracy=accuracy,
+        transposed=transposed,
+    )
+
+
+# (dy [.., N], B, scales, zero_points or None) of MatMulNBits (format 0) or MatMulBnb4 (1 fp4, 2
+# nf4), and its attributes: the gradient of A [.., K]. Weights become float32 as they are packed, a
+# block at a time.
+nbits_grad = Op("MatMulNBitsGrad", "edgewise", half=[2, 3])
+
+
+@nbits_grad.infer
+def nbits_grad_infer(node):
+    return [(FLOAT, node.inputs[0].shape[:-1] + [node.attr("K")])]
+
+
+@nbits_grad.lower
+def nbits_grad_lower(node, builder):
+    emit_nbits(
+        node,
+        builder,
+        node.attr("bits", 4),
+        node.attr("block_size"),
+        node.attr("N"),
+        node.attr("K"),
+        node.attr("format", 0),
+        zeros=builder.view(node.inputs[3]) if node.has(3) else None,
+        transposed=1,
+    )
+
+
+@nbits_grad.grad
+def nbits_grad_grad(node, gradients, dy):
+    if node.attr("format", 0):
+        return [
+            gradients.op(
+                "MatMulBnb4",
+                dy,
+                *node.inputs[1:3],
+                domain=MS,
+                K=node.attr("K"),
+                N=node.attr("N"),
+                block_size=node.attr("block_size"),
+                quant_type=node.attr("format", 0) - 1,
+            )
+        ]
+    return [
+        gradients.op(
+            "MatMulNBits",
+            dy,
+            *node.inputs[1:],
+            domain=MS,
+            K=node.attr("K"),
+            N=node.attr("N"),
+            block_size=node.attr("block_size"),
+            bits=node.attr("bits", 4),
+        )
+    ]
+
+
+def _nbits_gradients(node, graph, dy, format=0):
+    """Of the activations and the bias; quantized weights, their scales and zero points stay as they
+    are.
+    """
+    zeros = node.inputs[3:4] if node.has(3) else []
+    dx = (
+        graph.op(
+            "MatMulNBitsGrad",
+            dy,
+            *node.inputs[1:3],
+            *zeros,
+            domain="edgewise",
+            K=node.attr("K"),
+            N=node.attr("N"),
+            block_size=node.attr("block_size"),
+            bits=node.attr("bits", 4),
+            format=format,
+        )
+        if graph.wants(0)
+        else None
+    )
+    return [
+        dx,
+        None,
+        None,
+        None,
+        None,
+        graph.sum_to(dy, node.inputs[5].shape) if graph.wants(5) else None,
+    ]
+
+
+@nbits.lower
+def nbits_lower(node, builder):
+    emit_nbits(
+        node,
+        builder,
+        node.attr("bits", 4),
+        node.attr("block_size"),
+        node.attr("N"),
+        node.attr("K"),
+        0,
+        node.attr("accuracy_level", 0),
+        builder.view(node.inputs[3]) if node.has(3) else None,
+        builder.view(node.inputs[5]) if node.has(5) else None,
+    )
+
+
+@nbits.grad
+def nbits_grad_rule(node, gradients, dy):
+    return _nbits_gradients(node, gradients, dy)
+
+
+@nbits.cases
+def nbits_cases(t):
+    for bits in (4, 8, 2):
+        for rows, k, cols, block in (
+            (1, 64, 48, 32),
+            (3, 64, 48, 32),
+            (1, 100, 17, 16),
+            (5, 100, 17, 16),
+            (2, 130, 9, 64),
+            (33, 96, 40, 32),
+            (1, 256, 33, 128),
+            (7, 256, 33, 256),
+        ):
+            blocks = -(-k // block)
+            w, scales = (
+                t.n("uint8", cols, blocks, block * bits // 8, low=0, high=255),
+                t.f(cols, blocks, low=0.02, high=0.1),
+            )
+            zeros, bias = t.n("uint8", cols * -(-blocks * bits // 8), low=0, high=255), t.f(cols)
+            attrs = {
+                "K": k,
+                "N": cols,
+                "bits": bits,
+                "block_size": block,
+                "tol": 1e-4,
+                "fold": False,
+            }
+            yield t(t.f(rows, k), t.const(w), t.const(scales), **attrs)
+            yield t(t.f(rows, k), t.const(w), t.const(scales), t.const(zeros), **attrs)
+            yield t(
+                t.f(rows, k),
+                t.const(w),
+                t.const(scales),
+                t.const(zeros),
+                None,
+                t.const(bias),
+                **attrs,
+            )
+            yield t(t.f(rows, k), t.const(w), t.const(scales), None, None, t.const(bias), **attrs)
+        yield t(
+            t.f(2, 3, 64),
+            t.const(t.n("uint8", 48, 2, 4 * bits, low=0, high=255)),
+            t.const(t.f(48, 2)),
+            K=64,
+            N=48,
+            bits=bits,
+            block_size=32,
+            tol=1e-4,
+        )
+        yield t(
+            t.f(0, 64),
+            t.const(t.n("uint8", 48, 2, 4 * bits, low=0, high=255)),
+            t.const(t.f(48, 2)),
+            K=64,
+            N=48,
+            bits=bits,
+            block_size=32,
+        )
+        yield t(
+            t.f(3, 64, dtype="float16"),
+            t.const(t.n("uint8", 48, 2, 4 * bits, low=0, high=255)),
+            t.const(t.f(48, 2, low=0.02, high=0.1, dtype="float16")),
+            K=64,
+            N=48,
+            bits=bits,
+            block_size=32,
+            tol=4e-3,
+        )
+    yield t(
+        t.f(3, 64),
+        t.const(t.n("uint8", 48, 2, 16, low=0, high=255)),
+        t.const(t.f(48, 2)),
+        t.const(t.f(48, 2, low=0, high=15)),
+        K=64,
+        N=48,
+        bits=4,
+        block_size=32,
+        tol=1e-4,
+    )
+    yield t(
+        t.f(3, 64),
+        t.const(t.n("uint8", 48, 2, 16, low=0, high=255)),
+        t.const(t.f(48, 2)),
+        None,
+        t.const(t.of("int32", [i // 32 for i in range(64)])),
+        K=64,
+        N=48,
+        bits=4,
+        block_size=32,
+        tol=1e-4,
+    )
+    yield t(
+        t.f(3, 64),
+        t.const(t.n("uint8", 48, 2, 16, low=0, high=255)),
+        t.const(t.f(48, 2)),
+        K=64,
+        N=48,
+        block_size=32,
+        tol=1e-4,
+    )
+    for rows, k, cols, block, many in (
+        (1, 96, 41, 32, 0),
+        (33, 96, 41, 32, 0),
+        (33, 256, 20, 64, 1),
+        (64, 96, 33, 32, 1),
+    ):  # activations may be rounded to bytes
+        w, scales, zeros = (
+            t.n("uint8", cols, k // block, block // 2, low=0, high=255),
+            t.f(cols, k // block, low=0.02, high=0.1),
+            t.n("uint8", cols * -(-k // block // 2), low=0, high=255),
+        )
+        yield t(
+            t.f(rows, k),
+            t.const(w),
+            t.const(scales),
+            *([t.const(zeros)] if many else []),
+            K=k,
+            N=cols,
+            bits=4,
+            block_size=block,
+            accuracy_level=4,
+            tol=0.25,
+            fold=False,
+        )
+    for bits in (4, 8, 2):  # blocks shorter than 16 bytes and longer ones, with few rows
+        for rows, k, cols, block in ((2, 256, 17, 16), (1, 320, 9, 32), (3, 512, 6, 128)):
+            blocks = k // block
+            w, scales = (
+                t.n("uint8", cols, blocks, block * bits // 8, low=0, high=255),
+                t.f(cols, blocks, low=0.3 / 2**bits, high=1.5 / 2**bits),
+            )
+            zeros = t.n("uint8", cols * -(-blocks * bits // 8), low=0, high=255)
+            for level, tol in ((0, 1e-4), (4, 0.25)):
+                yield t(
+                    t.f(rows, k),
+                    t.const(w),
+                    t.const(scales),
+                    K=k,
+                    N=cols,
+                    bits=bits,
+                    block_size=block,
+                    accuracy_level=level,
+                    tol=tol,
+                    fold=False,
+                )
+                yield t(
+                    t.f(rows, k),
+                    t.const(w),
+                    t.const(scales),
+                    t.const(zeros),
+                    K=k,
+                    N=cols,
+                    bits=bits,
+                    block_size=block,
+                    accuracy_level=level,
+                    tol=tol,
+                    fold=False,
+                )
+            if bits < 8:  # onnxruntime takes zero points that are no integers for these alone
+                yield t(
+                    t.f(rows, k),
+                    t.const(w),
+                    t.const(scales),
+                    t.const(t.f(cols, blocks, low=0, high=3)),
+                    K=k,
+                    N=cols,
+                    bits=bits,
+                    block_size=block,
+                    tol=1e-4,
+                    fold=False,
+                )
+    groups = t.const(t.random.permutation(64).astype("int32") // 32)
+    yield t(
+        t.f(3, 64),
+        t.const(t.n("uint8", 48, 2, 16, low=0, high=255)),
+        t.const(t.f(48, 2)),
+        None,
+        groups,
+        K=64,
+        N=48,
+        bits=4,
+        block_size=32,
+        tol=1e-4,
+    )
+    x, w, scales, zeros, bias, at = (
+        t.f(2, 3, 64),
+        t.n("uint8", 48, 2, 16, low=0, high=255),
+        t.f(48, 2),
+        t.n("uint8", 48, low=0, high=255),
+        t.f(48),
+        groups.array,
+    )
+    numbers = (w.repeat(2, 2) >> t.of("uint8", [0, 4] * 16) & 15).reshape(48, 64).astype("float64")
+    weights = (numbers - (zeros[:, None] >> t.of("uint8", [0, 4]) & 15)[:, at]) * scales[:, at]
+    yield t(
+        x,
+        *map(t.const, (w, scales, zeros)),
+        groups,
+        t.const(bias),
+        K=64,
+        N=48,
+        bits=4,
+        block_size=32,
+        tol=1e-4,
+        expect=[(x @ weights.T + bias).astype("float32")],
+        why="onnxruntime takes other zero points",
+    )
+
+
+bnb4 = Op("MatMulBnb4", MS, half=[2])
+
+
+@bnb4.infer
+def bnb4_infer(node):
+    takes(node, (FLOAT,), 0)
+    takes(node, (UINT8,), 1)
+    takes(node, (FLOAT, FLOAT16), 2)
+    a, k, cols, block = node.inputs[0], node.attr("K"), node.attr("N"), node.attr("block_size")
+    if a.shape[-1] != k or not block or k % block:
+        unsupported(
+            node,
+            f"blocks of {block} over rows of {k}",
+            "Quantize with a block size that divides K.",
+        )
+    if (
+        product(node.inputs[1].shape) != cols * k // 2
+        or product(node.inputs[2].shape) != cols * k // block
+        or node.attr("transB", 1) != 1
+    ):
+        fail(
+            node,
+            f"B {node.inputs[1]} and absmax {node.inputs[2]} do not hold {cols} x {k} weights in"
+            f" blocks of {block}",
+        )
+    return [(FLOAT, a.shape[:-1] + [cols])]
+
+
+@bnb4.lower
+def bnb4_lower(node, builder):
+    emit_nbits(
+        node,
+        builder,
+        4,
+        node.attr("block_size"),
+        node.attr("N"),
+        node.attr("K"),
+        1 + node.attr("quant_type", 0),
+    )
+
+
+@bnb4.grad
+def bnb4_grad(node, gradients, dy):
+    return _nbits_gradients(node, gradients, dy, 1 + node.attr("quant_type", 0))[:3]
+
+
+@bnb4.cases
+def bnb4_cases(t):
+    for kind in (0, 1):
+        for rows, k, cols, block in (
+            (1, 64, 48, 16),
+            (1, 256, 9, 64),
+            (3, 64, 48, 64),
+            (5, 128, 7, 32),
+        ):
+            yield t(
+                t.f(rows, k),
+                t.const(t.n("uint8", cols * k // 2, low=0, high=255)),
+                t.const(t.f(cols * k // block, low=0.1, high=1)),
+                K=k,
+                N=cols,
+                block_size=block,
+                quant_type=kind,
+                tol=1e-4,
+            )
+    yield t(
+        t.f(2, 3, 64),
+        t.const(t.n("uint8", 48 * 32, low=0, high=255)),
+        t.const(t.f(48, low=0.1, high=1)),
+        K=64,
+        N=48,
+        block_size=64,
+        quant_type=1,
+        tol=1e-4,
+    )

@@ -1,0 +1,104 @@
+"""Matrix products of what is not float32: float64 and integers, in a plain loop."""
+
+from __future__ import annotations
+
+from ...declare.kernel import MAX_DIMS, Kernel, read, write
+
+Kernel(
+    "product",
+    {
+        "type": "i32",
+        "dims": "i32[6]",
+        "k": "i32",
+        "as": "i32[6]",
+        "bs": "i32[6]",
+        "a_k": "i32",
+        "b_k": "i32",
+    },
+    [
+        read("a", "bytes_of(type)", "hi(dims, as) + (k - 1) * a_k"),
+        read("b", "bytes_of(type)", "hi(dims, bs) + (k - 1) * b_k"),
+        write("y", "bytes_of(type)", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"),
+    ],
+    require=[
+        "type in (6, 7, 11)",
+        "k > 0",
+        "min(a_k, b_k) >= 0",
+        "k <= 1 or a_k + b_k > 0",
+        "min(as[0], as[1], as[2], as[3], as[4], as[5]) >= 0",
+        "min(bs[0], bs[1], bs[2], bs[3], bs[4], bs[5]) >= 0",
+    ],
+    empty=["dims"],
+    doc=(
+        "y[i] = sum over k of a[i] * b[i]; y contiguous over dims. Of float64, int32 and int64;"
+        " integers wrap around."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import DOUBLE, INT32, INT64, NAME
+from ...declare.op import Op, takes
+from ...declare.symbolic import Sym
+from ...errors import UnsupportedOp
+from .matmul import matmul_shape, product_gradients
+
+TYPES = (DOUBLE, INT32, INT64)
+
+multiplied = Op("Product", "edgewise")  # MatMul of these types
+
+
+@multiplied.infer
+def multiplied_infer(node):
+    takes(node, TYPES, 0)
+    takes(node, (node.inputs[0].dtype,), 1)
+    return [(node.inputs[0].dtype, matmul_shape(node, node.inputs[0].shape, node.inputs[1].shape))]
+
+
+@multiplied.lower
+def multiplied_lower(node, builder):
+    a, w, y = (
+        builder.view(node.inputs[0]),
+        builder.view(node.inputs[1]),
+        builder.out(node.outputs[0]),
+    )
+    a, w = (builder.contiguous(v) if min(v.strides) < 0 else v for v in (a, w))
+    a = a.unsqueeze(0) if len(a.shape) == 1 else a
+    w = w.unsqueeze(1) if len(w.shape) == 1 else w
+    if not isinstance(a.shape[-1], Sym) and a.shape[-1] == 0:
+        builder.fill(y, 0)
+        return
+    if (
+        a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0
+    ):  # the kernel wants its work to be bounded by memory
+        a = builder.contiguous(a)
+    batch = y.shape[: max(len(a.shape), len(w.shape)) - 2]
+    a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))
+    dims, (sa, sw) = builder.merge_dims(
+        batch + [a.shape[-2], w.shape[-1]],
+        [a.strides[:-1] + [0], w.strides[:-2] + [0, w.strides[-1]]],
+    )
+    if len(dims) > MAX_DIMS:
+        raise UnsupportedOp(
+            f"a product of {NAME[y.dtype]} over {len(dims)} dimensions that do not merge",
+            node.where,
+            "Report this model.",
+        )
+    pad = [0] * (MAX_DIMS - len(dims))
+    builder.emit(
+        "product",
+        {"a": a, "b": w, "y": y},
+        type=y.dtype,
+        dims=[1] * len(pad) + dims,
+        k=a.shape[-1],
+        **{"as": pad + sa},
+        bs=pad + sw,
+        a_k=a.strides[-1],
+        b_k=w.strides[-2],
+    )
+
+
+@multiplied.grad
+def multiplied_grad(node, gradients, dy):
+    return product_gradients(node, gradients, dy)

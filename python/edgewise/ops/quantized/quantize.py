@@ -1,0 +1,849 @@
+"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, GatherBlockQuantized and the kernels
+under them.
+"""
+
+from __future__ import annotations
+
+from ...declare.kernel import Kernel, read, write
+
+Kernel(
+    "dynamic_quantize",
+    {"n": "i32"},
+    [read("x", 4, "n"), write("y", 1, "n"), write("scale", 4, "1"), write("zero", 1, "1")],
+    require=["n > 0"],
+    doc=(
+        "ONNX DynamicQuantizeLinear: uint8 over the range of x widened to contain 0; round half to"
+        " even."
+    ),
+)
+
+Kernel(
+    "quantize",
+    {"type": "i32", "outer": "i32", "axis": "i32", "inner": "i32", "block": "i32"},
+    [
+        read("x", 4, "outer*axis*inner"),
+        read(
+            "scale",
+            4,
+            "(outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else axis)",
+        ),
+        read(
+            "zero",
+            "bytes_of(type)",
+            "(outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else axis)",
+            optional=True,
+        ),
+        write("y", "bytes_of(type)", "outer*axis*inner"),
+    ],
+    require=["type in (2, 3, 4, 5)"],
+    empty=["outer", "axis", "inner"],
+    doc=(
+        "ONNX QuantizeLinear on [outer, axis, inner]. block -1: one scale; 0: one per axis index; >"
+        " 0: blocked along axis. Round half to even, saturate."
+    ),
+)
+
+Kernel(
+    "dequantize",
+    {"type": "i32", "bits": "i32", "outer": "i32", "axis": "i32", "inner": "i32", "block": "i32"},
+    [
+        read("x", 1, "ceil_div(outer*axis*inner*bits, 8)"),
+        read(
+            "scale",
+            4,
+            "(outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else axis)",
+        ),
+        read(
+            "zero",
+            1,
+            "ceil_div(((outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else"
+            " axis))*bits, 8)",
+            optional=True,
+        ),
+        write("y", 4, "outer*axis*inner"),
+    ],
+    require=[
+        "type in (2, 3, 4, 5, 6, 21, 22)",
+        "bits == (4 if type >= 21 else 8 * bytes_of(type))",
+    ],
+    empty=["outer", "axis", "inner"],
+    doc=(
+        "ONNX DequantizeLinear, float32 out. type: ONNX code of x (21 uint4, 22 int4: two per byte,"
+        " low nibble first, bits 4; 16- and 32-bit types are in native order)."
+    ),
+)
+
+Kernel(
+    "gather_quantized",
+    {
+        "bits": "i32",
+        "count": "i32",
+        "rows": "i32",
+        "cols": "i32",
+        "block": "i32",
+        "index_type": "i32",
+        "scale_type": "i32",
+        "signed": "i32",
+        "zeros": "i32",
+    },
+    [
+        read("x", 1, "rows * ceil_div(cols * bits, 8)"),
+        read("index", "bytes_of(index_type)", "count"),
+        read("scales", "bytes_of(scale_type)", "rows * ceil_div(cols, block)"),
+        read(
+            "zeros_",
+            1,
+            "ceil_div(rows * ceil_div(cols, block) * bits, 8) if zeros == 2 else rows *"
+            " ceil_div(ceil_div(cols, block) * bits, 8)",
+            optional=True,
+        ),
+        write("y", 4, "count * cols"),
+    ],
+    require=[
+        "bits in (2, 4, 8)",
+        "block >= 16",
+        "index_type in (6, 7)",
+        "scale_type in (1, 10)",
+        "rows > 0",
+    ],
+    empty=["count", "cols"],
+    doc=(
+        "com.microsoft::GatherBlockQuantized with gather_axis 0, quantize_axis last: rows of a"
+        " quantized embedding, dequantized to float32 on the way. Packed `bits` wide, low first."
+        " zeros: 1: each row of zeros_ begins with a byte; 2: they are packed without gaps (4-bit"
+        " types); without zeros_, the zero point is 0 where signed or zeros is -1 (uint4),"
+        " 2^(bits-1) where zeros is 0 (uint8 storage)."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import (
+    BFLOAT16,
+    E8M0,
+    FLOAT,
+    FLOAT16,
+    INT4,
+    INT8,
+    INT32,
+    INT64,
+    MINIFLOATS,
+    NAME,
+    RANGE,
+    UINT4,
+    UINT8,
+)
+from ...declare.op import MS, Op, axis_of, fail, like, one_type, product, takes, unsupported
+
+INF, NAN = float("inf"), float("nan")
+KERNEL_TYPES = (2, 3, 4, 5, INT32, UINT4, INT4)  # that the kernel dequantizes
+QUANTIZED = {2, 3, 4, 5, UINT4, INT4, 25, 26, *MINIFLOATS} - {E8M0}
+
+dynamic_quantize = Op("DynamicQuantizeLinear")
+
+
+@dynamic_quantize.infer
+def dynamic_quantize_infer(node):
+    if node.inputs[0].dtype != FLOAT:
+        fail(node, f"it quantizes float32, not {node.inputs[0]}")
+    if product(node.inputs[0].shape) == 0:
+        fail(node, "it finds no range in an empty tensor")
+    return [(UINT8, list(node.inputs[0].shape)), (FLOAT, []), (UINT8, [])]
+
+
+@dynamic_quantize.lower
+def dynamic_quantize_lower(node, builder):
+    x, order = builder.dense(builder.view(node.inputs[0]))
+    q, scale, zero = [*node.outputs, None, None][:3]
+    y = builder.out_in_order(q, order) if q is not None else builder.temp(UINT8, x.shape)
+    scale, zero = (
+        builder.out(o) if o is not None else builder.temp(t, [])
+        for o, t in ((scale, FLOAT), (zero, UINT8))
+    )
+    builder.emit(
+        "dynamic_quantize", {"x": x, "y": y, "scale": scale, "zero": zero}, n=product(x.shape)
+    )
+
+
+@dynamic_quantize.cases
+def dynamic_quantize_cases(t):
+    yield t(
+        t.of("float32", [0, 0]),
+        outputs=3,
+        trust="ort",
+        why="nothing to scale: ONNX leaves the scale open",
+    )
+    for x in (
+        t.f(3, 37),
+        t.f(5, low=1, high=3),
+        t.f(5, low=-3, high=-1),
+        t.f(1),
+        t.of("float32", [0, 0.5, 1.5, 2.5, 255]),
+    ):
+        yield t(x, outputs=3)
+    yield t(t.f(2, 3), outputs=[True, False, False])
+    yield t(t.f(2, 3), outputs=[False, True, True])
+
+
+def _layout(node):
+    """(outer, axis, inner, block) of the scales."""
+    x, scale = node.inputs[0], node.inputs[1]
+    if (
+        node.has(2)
+        and list(node.inputs[2].shape) != list(scale.shape)
+        and product(node.inputs[2].shape) != product(scale.shape)
+    ):
+        fail(node, f"zero point {node.inputs[2]} does not fit scale {scale}")
+    block = node.attr("block_size", 0)
+    if product(scale.shape) == 1 and not block:
+        return 1, 1, product(x.shape), -1
+    axis = axis_of(node, node.attr("axis", 1), x.rank)
+    want = (
+        [-(-d // block) if i == axis else d for i, d in enumerate(x.shape)]
+        if block
+        else [x.shape[axis]]
+    )
+    if list(scale.shape) != want:
+        fail(node, f"scale {scale} does not fit {x}: {want} is wanted")
+    return product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :]), block
+
+
+def _per_element(graph, node, v):
+    """A scale or zero point of node n as what broadcasts to its input 0."""
+    x, (outer, axis, inner, block) = node.inputs[0], _layout(node)
+
+    def ints(values):
+        return graph.constant(INT64, [len(values)], values)
+
+    def reshape(v, shape):
+        return (
+            v if list(v.shape) == list(shape) else graph.op("Reshape", v, ints(shape), allowzero=1)
+        )
+
+    if block < 0:
+        return reshape(v, [])
+    at = axis_of(node, node.attr("axis", 1), x.rank)
+    if not block:
+        return reshape(v, [axis] + [1] * (x.rank - at - 1))
+    blocks = -(-axis // block)
+    v = graph.op(
+        "Expand", reshape(v, [outer, blocks, 1, inner]), ints([outer, blocks, block, inner])
+    )
+    v = graph.op(
+        "Slice", reshape(v, [outer, blocks * block, inner]), ints([0]), ints([axis]), ints([1])
+    )
+    return reshape(v, x.shape)
+
+
+def _rounded(graph, v, dtype):
+    """v, which is float32, as a half type would hold it."""
+    return graph.op("Cast", graph.narrow(v, dtype), to=FLOAT) if dtype in (FLOAT16, BFLOAT16) else v
+
+
+def _dense(builder, v, block):
+    """A view without gaps and the order of its dimensions: with one scale for all any will do."""
+    return builder.dense(v) if block < 0 else (builder.contiguous(v), list(range(len(v.shape))))
+
+
+quantize = Op("QuantizeLinear")
+
+
+def _quantized_type(node):
+    dtype = node.inputs[2].dtype if node.has(2) else (node.attr("output_dtype", 0) or UINT8)
+    if node.has(2) and node.attr("output_dtype", 0) not in (0, dtype):
+        fail(
+            node,
+            f"its zero point is {node.inputs[2]}, its output_dtype"
+            f" {NAME.get(node.attr('output_dtype', 0))}",
+            "Quantize the model again.",
+        )
+    if dtype not in QUANTIZED:
+        unsupported(node, f"quantizing to {NAME.get(dtype, dtype)}")
+    return dtype
+
+
+@quantize.decompose
+def quantize_decompose(node, graph):
+    """To types of less than a byte and to floats of 8 bits by the formula; to bytes and 16 bits
+    there is a kernel. Half precision is divided in where `precision` says so.
+    """
+    x, scale, precision = node.inputs[0], node.inputs[1], node.attr("precision", 0)
+    takes(node, (FLOAT, INT32), 0)
+    takes(node, (FLOAT, INT32, E8M0), 1)
+    dtype = _quantized_type(node)
+    if precision not in (0, FLOAT, FLOAT16, BFLOAT16):
+        fail(node, f"it divides in {NAME.get(precision, precision)}", "Quantize the model again.")
+    if scale.dtype == FLOAT and dtype in (2, 3, 4, 5) and precision in (0, FLOAT):
+        return None
+    x, scale = (
+        _rounded(graph, graph.op("Cast", v, to=FLOAT), precision)
+        for v in (x, _per_element(graph, node, scale))
+    )
+    q = _rounded(graph, graph.op("Div", x, scale), precision)
+    zero = (
+        _per_element(graph, node, graph.op("Cast", node.inputs[2], to=FLOAT))
+        if node.has(2) and node.inputs[2].numbers != [0] * product(node.inputs[2].shape)
+        else None
+    )
+    if dtype not in RANGE:
+        return [
+            graph.op(
+                "Cast",
+                q if zero is None else graph.op("Add", q, zero),
+                to=dtype,
+                saturate=node.attr("saturate", 1),
+            )
+        ]
+    q = graph.op("Round", q)
+    low, high = (graph.constant(FLOAT, [], [float(v)]) for v in RANGE[dtype])
+    return [
+        graph.op(
+            "Cast",
+            graph.op("Clip", q if zero is None else graph.op("Add", q, zero), low, high),
+            to=dtype,
+        )
+    ]
+
+
+@quantize.infer
+def quantize_infer(node):
+    _layout(node)
+    return [(_quantized_type(node), list(node.inputs[0].shape))]
+
+
+@quantize.lower
+def quantize_lower(node, builder):
+    outer, axis, inner, block = _layout(node)
+    x, order = _dense(builder, builder.cast(builder.view(node.inputs[0]), FLOAT), block)
+    y = builder.out_in_order(node.outputs[0], order)
+    builder.emit(
+        "quantize",
+        {
+            "x": x,
+            "scale": builder.contiguous(builder.view(node.inputs[1])),
+            "zero": builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None,
+            "y": y,
+        },
+        type=y.dtype,
+        outer=outer,
+        axis=axis,
+        inner=inner,
+        block=block,
+    )
+
+
+@quantize.cases
+def quantize_cases(t):
+    for dtype in ("uint8", "int8", "uint16", "int16"):
+        yield t(t.f(3, 37), 0.05, t.n(dtype, low=0, high=20))
+        yield t(t.f(3, 4, 5), t.f(4, low=0.01, high=0.1), t.n(dtype, 4, low=0, high=9))
+        yield t(t.f(3, 4, 5), t.f(3, low=0.01, high=0.1), t.n(dtype, 3, low=0, high=9), axis=0)
+        yield t(
+            t.f(3, 10),
+            t.f(3, 3, low=0.01, high=0.1),
+            t.n(dtype, 3, 3, low=0, high=9),
+            axis=1,
+            block_size=4,
+        )
+        yield t(
+            t.f(8, 3),
+            t.f(2, 3, low=0.01, high=0.1),
+            t.n(dtype, 2, 3, low=0, high=9),
+            axis=0,
+            block_size=4,
+        )
+    yield t(t.f(3, 37), 0.05)
+    yield t(
+        t.of("float32", [0.5, 1.5, 2.5, -0.5, 300, -300, INF, -INF]),
+        1.0,
+        t.n("int8", low=0, high=0),
+        trust="ort",
+        why="infinity saturates; the reference evaluator wraps it around",
+    )
+    yield t(t.f(3, 4), t.f(4, low=0.01, high=0.1), t.n("uint8", 4), opset=13)
+    yield t(t.f(3, 4), 0.05, output_dtype=3)
+    yield t(t.f(0, 4), 0.05)
+    yield t(t.n("int32", 3, 37), 1.5, t.n("uint8", low=0, high=20))
+    mine = {"trust": "onnx", "opset": 25, "why": "onnxruntime has not all of them"}
+    for dtype in ("uint4", "int4", "uint2", "int2"):
+        yield t(t.f(3, 37), 0.5, t.n(dtype), **mine)
+        yield t(t.f(3, 4, 5) * 5, t.f(4, low=0.5, high=1), t.n(dtype, 4), **mine)
+        yield t(
+            t.f(3, 10) * 3,
+            t.f(3, 3, low=0.1, high=1),
+            t.n(dtype, 3, 3),
+            axis=1,
+            block_size=4,
+            **mine,
+        )
+    for dtype in (
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float4_e2m1fn",
+    ):
+        for x in (
+            t.f(3, 37),
+            t.of(
+                "float32",
+                [0.0, -0.0, NAN, INF, -INF, 1e9, -1e9, 464, 465, 61440, 3.25, 1e-6, 0.0009765625],
+            ),
+        ):
+            yield t(x, 1.0, t.of(dtype, 0), **mine)
+            if dtype[5] == "8" and "4m3fn" not in dtype:
+                yield t(x, 1.0, t.of(dtype, 0), saturate=0, **mine)
+        yield t(t.f(3, 4, 5), t.f(4, low=0.01, high=0.1), t.of(dtype, [0] * 4), **mine)
+        yield t(
+            t.f(8, 3),
+            t.f(2, 3, low=0.01, high=0.1),
+            t.of(dtype, [[0] * 3] * 2),
+            axis=0,
+            block_size=4,
+            **mine,
+        )
+    yield t(t.f(3, 7), 0.25, output_dtype=21, **mine)
+    yield t(t.f(3, 7), 0.25, output_dtype=17, **mine)
+    yield t(t.f(3, 700), 0.013, precision=10, output_dtype=3, **mine)
+    yield t(t.f(3, 7), t.of("float8_e8m0fnu", 0.25), output_dtype=3, **mine)
+
+
+dequantize = Op("DequantizeLinear")
+
+
+@dequantize.decompose
+def dequantize_decompose(node, graph):
+    """Of floats, and of integers of two bits, by the formula; of other integers there is a
+    kernel.
+    """
+    x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
+    takes(node, (FLOAT, E8M0), 1)
+    one_type(node, 0, 2)
+    if x.dtype not in QUANTIZED and x.dtype != INT32:
+        unsupported(node, f"dequantizing {x}")
+    if node.attr("output_dtype", 0) not in (0, FLOAT, FLOAT16, BFLOAT16):
+        fail(
+            node,
+            "its output_dtype is"
+            f" {NAME.get(node.attr('output_dtype', 0), node.attr('output_dtype', 0))}",
+            "float32 and the half types are what ONNX has.",
+        )
+    if scale.dtype == E8M0:
+        return [
+            graph.op("DequantizeLinear", x, graph.op("Cast", scale, to=FLOAT), zero, **node.attrs)
+        ]
+    if x.dtype in KERNEL_TYPES:
+        return None
+    v = graph.op("Cast", x, to=FLOAT)
+    if zero is not None and zero.numbers != [0] * product(zero.shape):
+        v = graph.op("Sub", v, _per_element(graph, node, graph.op("Cast", zero, to=FLOAT)))
+    return [graph.op("Mul", v, _per_element(graph, node, scale))]
+
+
+@dequantize.infer
+def dequantize_infer(node):
+    _layout(node)
+    return [(FLOAT, list(node.inputs[0].shape))]
+
+
+@dequantize.lower
+def dequantize_lower(node, builder):
+    outer, axis, inner, block = _layout(node)
+    x, order = _dense(builder, builder.view(node.inputs[0]), block)
+    y = builder.out_in_order(node.outputs[0], order)
+    builder.emit(
+        "dequantize",
+        {
+            "x": x,
+            "scale": builder.contiguous(builder.view(node.inputs[1])),
+            "zero": builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None,
+            "y": y,
+        },
+        type=x.dtype,
+        bits={UINT4: 4, INT4: 4, UINT8: 8, INT8: 8, 4: 16, 5: 16, INT32: 32}[x.dtype],
+        outer=outer,
+        axis=axis,
+        inner=inner,
+        block=block,
+    )
+
+
+def _sum_to_scale(graph, node, d):
+    """The gradient of a scale that _per_element repeated."""
+    x, scale, (outer, axis, inner, block) = node.inputs[0], node.inputs[1], _layout(node)
+    if block <= 0:
+        shape = (
+            []
+            if block < 0
+            else [axis] + [1] * (x.rank - axis_of(node, node.attr("axis", 1), x.rank) - 1)
+        )
+        return graph.reshape(graph.sum_to(d, shape), scale.shape)
+    blocks = -(-axis // block)
+    d = graph.op(
+        "Pad",
+        graph.reshape(d, [outer, axis, inner]),
+        graph.ints([0, 0, 0, 0, blocks * block - axis, 0]),
+    )
+    return graph.reshape(
+        graph.op(
+            "ReduceSum",
+            graph.reshape(d, [outer, blocks, block, inner]),
+            graph.ints([2]),
+            keepdims=0,
+        ),
+        scale.shape,
+    )
+
+
+def _off_zero(graph, node):
+    """q - zero, in float32."""
+    q = graph.op("Cast", node.inputs[0], to=FLOAT)
+    return (
+        graph.sub(q, _per_element(graph, node, graph.op("Cast", node.inputs[2], to=FLOAT)))
+        if node.has(2)
+        else q
+    )
+
+
+@dequantize.grad
+def dequantize_grad(node, gradients, dy):
+    return [
+        None,
+        (
+            _sum_to_scale(gradients, node, gradients.mul(dy, _off_zero(gradients, node)))
+            if gradients.wants(1)
+            else None
+        ),
+    ]
+
+
+# (q, scale, zero or None, x, x_scale or None, x_zero or None), made by passes/quantization.py of a
+# DequantizeLinear whose q a QuantizeLinear (or, with attribute dynamic, a DynamicQuantizeLinear)
+# made of x by x_scale and x_zero. Gradients go straight through the rounding to x where q is not at
+# the end of its range, and to the scales as LSQ has it (Esser et al. 2020).
+through = Op("QuantizeDequantize", "edgewise")
+through.infer(dequantize.infer_fn)
+through.lower(dequantize.lower_fn)
+
+
+@through.grad
+def through_grad(node, gradients, dy):
+    x, dynamic, out = node.inputs[3], node.attr("dynamic", 0), [None] * len(node.inputs)
+    if gradients.wants(1):
+        out[1] = _sum_to_scale(gradients, node, gradients.mul(dy, _off_zero(gradients, node)))
+    if dynamic:  # its range is that of x
+        out[3] = dy
+        return out
+    low, high = RANGE[node.inputs[0].dtype]
+    scale = _per_element(gradients, node, node.inputs[4])
+    place = gradients.op("Round", gradients.div(x, scale))
+    if node.has(5):
+        place = gradients.add(
+            place, _per_element(gradients, node, gradients.op("Cast", node.inputs[5], to=FLOAT))
+        )
+    inside = gradients.op(
+        "Cast",
+        gradients.op(
+            "Equal",
+            place,
+            gradients.op("Clip", place, gradients.number(low), gradients.number(high)),
+        ),
+        to=FLOAT,
+    )
+    dx = gradients.mul(dy, inside)
+    if node.inputs[1] is not node.inputs[4]:
+        dx = gradients.mul(dx, gradients.div(_per_element(gradients, node, node.inputs[1]), scale))
+    out[3] = dx
+    if gradients.wants(4):
+        out[4] = _sum_to_scale(
+            gradients, node, gradients.neg(gradients.mul(dx, gradients.div(x, scale)))
+        )
+    return out
+
+
+# (y, x): y, whose gradient goes to x
+straight = Op("StraightThrough", "edgewise")
+
+
+@straight.infer
+def straight_infer(node):
+    return [like(node, 0)]
+
+
+@straight.lower
+def straight_lower(node, builder):
+    builder.alias(node.outputs[0], builder.view(node.inputs[0]))
+
+
+@straight.grad
+def straight_grad(node, gradients, dy):
+    return [None, dy]
+
+
+fake_quant = Op("FakeQuant", MS)
+
+
+@fake_quant.decompose
+def fake_quant_decompose(node, builder):
+    """(x, scale, zero_point in float): x rounded to the scale's steps; and whether each was within
+    the range. Attributes quant_min 0, quant_max 255. As onnxruntime's training builds have it.
+    """
+    takes(node, (FLOAT,), 0, 1, 2)
+    x, scale, zero = node.inputs[:3]
+    low, high = (
+        builder.constant(FLOAT, [], [float(node.attr(name, default))])
+        for name, default in (("quant_min", 0), ("quant_max", 255))
+    )
+    place = builder.op("Add", builder.op("Div", x, scale), zero)
+    rounded = builder.op(
+        "StraightThrough",
+        builder.op("Add", builder.op("Round", builder.op("Div", x, scale)), zero),
+        place,
+        domain="edgewise",
+    )
+    inside = builder.op(
+        "And", builder.op("GreaterOrEqual", rounded, low), builder.op("LessOrEqual", rounded, high)
+    )
+    y = builder.op(
+        "Mul",
+        builder.op(
+            "Sub",
+            builder.op("Where", inside, rounded, builder.op("Clip", rounded, low, high)),
+            zero,
+        ),
+        scale,
+    )  # its ends belong to the range, also where gradients are concerned
+    return [y, inside][: len(node.outputs)]
+
+
+@fake_quant.cases
+def fake_quant_cases(t):
+    x = t.of("float32", [[-3, 0.26, 0.2, 0.6], [1, 70, 63.7, 12.34]])
+    yield t(
+        x,
+        0.25,
+        4.0,
+        outputs=2,
+        expect=[
+            t.of("float32", [[-1, 0.25, 0.25, 0.5], [1, 62.75, 62.75, 12.25]]),
+            t.of("bool", [[False, True, True, True], [True, False, False, True]]),
+        ],
+        why="onnxruntime has it in training builds only",
+    )
+
+
+@dequantize.cases
+def dequantize_cases(t):
+    for dtype in ("uint8", "int8", "uint16", "int16", "uint4", "int4"):
+        low, high = {"uint4": (0, 15), "int4": (-8, 7), "int8": (-128, 127)}.get(dtype, (0, 255))
+        q = lambda *shape: t.n(dtype, *shape, low=low, high=high)
+        yield t(q(3, 37), 0.05, q())
+        yield t(q(3, 37), 0.05)
+        yield t(q(3, 4, 5), t.f(4, low=0.01, high=0.1), q(4))
+        yield t(q(3, 5), t.f(3, low=0.01, high=0.1), q(3), axis=0)
+        yield t(q(3, 10), t.f(3, 3, low=0.01, high=0.1), q(3, 3), axis=1, block_size=4)
+        yield t(q(8, 3), t.f(2, 3, low=0.01, high=0.1), axis=0, block_size=4)
+    yield t(t.n("int32", 3, 5), 0.05)
+    yield t(t.n("int32", 3, 5), t.f(5))
+    yield t(t.n("uint8", 3, 4), t.f(4), t.n("uint8", 4), opset=13)
+    yield t(t.n("int8", 3, 4), t.f(1), t.n("int8", 1), opset=10)
+    yield t(t.n("uint8", 0, 4), 0.05)
+    mine = {"trust": "onnx", "opset": 25, "why": "onnxruntime has not all of them"}
+    for dtype in (
+        "uint2",
+        "int2",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float4_e2m1fn",
+    ):
+        q = lambda *shape: t.any(dtype, *shape)
+        zero = lambda *shape: (
+            t.n(dtype, *shape)
+            if "int" in dtype
+            else t.of(
+                dtype,
+                (
+                    0
+                    if not shape
+                    else [0] * shape[0]
+                    if len(shape) == 1
+                    else [[0] * shape[1]] * shape[0]
+                ),
+            )
+        )
+        yield t(q(3, 37), 0.05, zero(), **mine)
+        yield t(q(3, 37), 0.05, **mine)
+        yield t(q(3, 4, 5), t.f(4, low=0.01, high=0.1), zero(4), **mine)
+        yield t(q(3, 10), t.f(3, 3, low=0.01, high=0.1), zero(3, 3), axis=1, block_size=4, **mine)
+        yield t(q(8, 3), t.f(2, 3, low=0.01, high=0.1), axis=0, block_size=4, **mine)
+    yield t(t.n("int8", 3, 5), t.of("float8_e8m0fnu", 0.25), output_dtype=1, **mine)
+
+
+gather_quantized = Op("GatherBlockQuantized", MS, half=[2])
+
+
+def _packed(node):
+    """(bits, columns): uint8 storage packs several weights to a byte, 4-bit types are one element
+    each.
+    """
+    x = node.inputs[0]
+    if x.dtype in (UINT4, INT4):
+        return 4, x.shape[-1]
+    bits = node.attr("bits", 4)
+    return bits, x.shape[-1] * (8 // bits)
+
+
+@gather_quantized.decompose
+def gather_quantized_decompose(node, graph):
+    """Tables of more than two dimensions as rows: their blocks end where their last dimension
+    does.
+    """
+    x, i, scale = node.inputs[:3]
+    if (
+        x.rank < 3
+        or x.dtype not in (UINT4, INT4, UINT8)
+        or axis_of(node, node.attr("gather_axis", 0), x.rank) != 0
+        or axis_of(node, node.attr("quantize_axis", 1), x.rank) != x.rank - 1
+    ):
+        return None
+    (bits, cols), block = _packed(node), node.attr("block_size", 128)
+    if block < 16 or cols % block or node.has(3) and x.dtype == UINT8 and cols // block * bits % 8:
+        return None
+    tables = [
+        (
+            graph.op("Reshape", v, graph.constant(INT64, [2], [v.shape[0], product(v.shape[1:])]))
+            if v is not None
+            else None
+        )
+        for v in (x, scale, node.input(3))
+    ]
+    y = graph.op(
+        "GatherBlockQuantized",
+        tables[0],
+        i,
+        *tables[1:],
+        domain=MS,
+        **{**node.attrs, "quantize_axis": 1, "gather_axis": 0},
+    )
+    shape = [*i.shape, *x.shape[1:-1], cols]
+    return [graph.reshape(y, shape)]
+
+
+@gather_quantized.infer
+def gather_quantized_infer(node):
+    x, i, scale = node.inputs[:3]
+    rank = x.rank
+    if (
+        x.dtype not in (UINT4, INT4, UINT8)
+        or rank != 2
+        or axis_of(node, node.attr("gather_axis", 0), rank) != 0
+        or axis_of(node, node.attr("quantize_axis", 1), rank) != 1
+    ):
+        unsupported(node, f"gathering from {x} with these axes")
+    bits, cols = _packed(node)
+    block = node.attr("block_size", 128)
+    if (
+        i.dtype not in (INT32, INT64)
+        or block < 16
+        or bits not in (2, 4, 8)
+        or product(scale.shape) != x.shape[0] * -(-cols // block)
+    ):
+        fail(node, f"scales {scale} do not fit {x} in blocks of {block}")
+    if cols * bits % 8:
+        unsupported(node, f"rows of {cols} {bits}-bit weights, which do not end with a byte")
+    if node.has(3):
+        z, blocks = node.inputs[3], -(-cols // block)
+        if z.dtype != x.dtype or product(z.shape) != x.shape[0] * (
+            -(-blocks * bits // 8) if x.dtype == UINT8 else blocks
+        ):
+            fail(node, f"zero points {z} do not fit {x} in blocks of {block}")
+    return [(FLOAT, list(i.shape) + [cols])]
+
+
+@gather_quantized.lower
+def gather_quantized_lower(node, builder):
+    x, i, scale = node.inputs[:3]
+    bits, cols = _packed(node)
+    builder.emit(
+        "gather_quantized",
+        {
+            "x": builder.contiguous(builder.view(x)),
+            "index": builder.flat(builder.view(i)),
+            "scales": builder.contiguous(builder.view(scale)),
+            "zeros_": builder.contiguous(builder.view(node.inputs[3])) if node.has(3) else None,
+            "y": builder.out(node.outputs[0]),
+        },
+        bits=bits,
+        count=product(i.shape),
+        rows=x.shape[0],
+        cols=cols,
+        block=node.attr("block_size", 128),
+        index_type=i.dtype,
+        scale_type=scale.dtype,
+        signed=int(x.dtype == INT4),
+        zeros=(1 if x.dtype == UINT8 else 2) if node.has(3) else -1 if x.dtype == UINT4 else 0,
+    )
+
+
+@gather_quantized.cases
+def gather_quantized_cases(t):
+    for dtype in ("uint4", "int4"):
+        low, high = {"uint4": (0, 15), "int4": (-8, 7)}[dtype]
+        x, scales, zeros = (
+            t.n(dtype, 10, 64, low=low, high=high),
+            t.f(10, 2),
+            t.n(dtype, 10, 2, low=low, high=high),
+        )
+        for i in (
+            t.n("int64", 2, 3, low=0, high=9),
+            t.n("int32", 4, low=-10, high=9),
+            t.of("int64", 3),
+        ):
+            yield t(x, i, t.const(scales), zeros, block_size=32, quantize_axis=1)
+            yield t(x, i, t.const(scales), block_size=32, quantize_axis=1)
+        yield t(
+            t.n(dtype, 5, 48, low=low, high=high),
+            t.of("int64", [4, 0]),
+            t.const(t.f(5, 3)),
+            t.n(dtype, 5, 3, low=low, high=high),
+            block_size=16,
+            quantize_axis=-1,
+        )
+        yield t(
+            x,
+            t.of("int64", [4, 0]),
+            t.const(t.f(10, 2, dtype="float16")),
+            block_size=32,
+            quantize_axis=1,
+        )
+    yield t(
+        t.const(t.n("uint8", 10, 5, 32, low=0, high=255)),
+        t.of("int64", [[1, -3], [9, 0]]),
+        t.const(t.f(10, 5, 4)),
+        t.const(t.n("uint8", 10, 5, 2, low=0, high=255)),
+        bits=4,
+        block_size=16,
+        quantize_axis=2,
+    )
+    for bits in (2, 4, 8):
+        x, scales = t.n("uint8", 10, 64 * bits // 8, low=0, high=255), t.f(10, 2)
+        yield t(
+            t.const(x),
+            t.n("int64", 2, 3, low=0, high=9),
+            t.const(scales),
+            t.const(t.n("uint8", 10, -(-2 * bits // 8), low=0, high=255)),
+            bits=bits,
+            block_size=32,
+            quantize_axis=1,
+        )
+        yield t(
+            t.const(x),
+            t.n("int64", 2, 3, low=0, high=9),
+            t.const(scales),
+            bits=bits,
+            block_size=32,
+            quantize_axis=1,
+        )

@@ -1,0 +1,334 @@
+"""DynamicQuantizeLSTM: what onnxruntime's quantize_dynamic makes of an LSTM.
+
+Weights are bytes; x is quantized as a whole, the hidden state before each step.
+
+As in onnxruntime (one thread of it) the range of a hidden state is that of all rows of a batch in
+one direction.
+"""
+
+from __future__ import annotations
+
+from ...declare.kernel import Kernel, read, write
+
+_STATE, _ROW = "d*b*h", "b*4*h"
+
+Kernel(
+    "recurrent_bytes",
+    {
+        "t": "i32",
+        "b": "i32",
+        "d": "i32",
+        "h": "i32",
+        "reverse": "i32",
+        "coupled": "i32",
+        "x_t": "i32",
+        "x_b": "i32",
+        "r_type": "i32",
+        "factors": "i32",
+        "zeros": "i32",
+        "scratch_bytes": "i32",
+    },
+    [
+        read("x", 4, "(t-1)*x_t + (b-1)*x_b + d*4*h"),
+        read("r", 1, "d*(ceil_div(4*h, 32)*32*(4 + ceil_div(h, 4)*4))"),
+        read("factor", 4, "d*factors"),
+        read("r_zero", 1, "d*zeros", optional=True),
+        read("h_first", 4, _STATE, optional=True),
+        read("c_first", 4, _STATE, optional=True),
+        read("lengths", 4, "b", optional=True),
+        read("peepholes", 4, "d*3*h", optional=True),
+        read("table", 4, "d*18"),
+        write("y", 4, "t*b*d*h"),
+        write("h_last", 4, _STATE),
+        write("c_last", 4, _STATE),
+        write("g", 4, f"d*{_ROW}"),
+        write("sums", 4, _ROW),
+        write("bytes", 1, "b*h"),
+        write("scratch", 4, "ceil_div(scratch_bytes, 4)"),
+    ],
+    require=[
+        "d in (1, 2)",
+        "d*b*h <= 268435456",
+        "4*h*d <= 2147483647",
+        "min(x_t, x_b) >= 0",
+        "r_type in (2, 3)",
+        "factors == 1 or factors == 4*h",
+        "zeros == 1 or zeros == 4*h",
+        "scratch_bytes >= 32*ceil_div(h, 4)",
+    ],
+    empty=["t", "b", "d", "h"],
+    rare=True,
+    doc=(
+        "recurrent of an LSTM (gates 4) whose r are bytes, from pack_integer (one item for each"
+        " direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range of"
+        " all rows of a direction, and its products are summed in integers. factor, r_zero: scales"
+        " and zero points of r, one or one for each column, of each direction. g, sums, bytes:"
+        " room."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import FLOAT, INT8, INT32, UINT8, pack
+from ...declare.op import MS, Op, fail, product, takes
+from ..quantized.integer import SCRATCH, _pack
+from .recurrent import recurrent_parts
+
+quantized_lstm = Op("DynamicQuantizeLSTM", MS)
+W_SCALE, W_ZERO, R_SCALE, R_ZERO = 8, 9, 10, 11
+
+
+def _of_columns(node, i, d, columns):
+    """Whether a scale or zero point is one for each column, else one for each direction.
+
+    Fails where it is neither.
+    """
+    v = node.input(i)
+    if v is None or list(v.shape) == [d]:
+        return False
+    if list(v.shape) != [d, columns]:
+        fail(
+            node,
+            f"its input {i} is {v} instead of [{d}] or [{d}, {columns}]",
+            "Quantize the model again.",
+        )
+    return True
+
+
+def _each_column(graph, v, d, columns):
+    """A scale or zero point [directions] or [directions, columns] as one vector for the columns of
+    both directions; as one number where that is enough.
+    """
+    if v is None or list(v.shape) == [1]:
+        return v
+    if v.rank == 1:
+        v = graph.op("Expand", graph.op("Reshape", v, graph.ints([d, 1])), graph.ints([d, columns]))
+    return graph.op("Reshape", v, graph.ints([d * columns]))
+
+
+@quantized_lstm.decompose
+def quantized_lstm_decompose(node, graph):
+    if not all(node.has(i) for i in (0, 1, 2, W_SCALE, R_SCALE)):
+        fail(node, "it has no input, weights or scales", "Quantize the model again.")
+    takes(node, (FLOAT,), W_SCALE, R_SCALE)
+    x, w, r = node.inputs[:3]
+    for i, zero in ((1, W_ZERO), (2, R_ZERO)):
+        if node.has(zero) and node.inputs[zero].dtype != node.inputs[i].dtype:
+            fail(
+                node,
+                f"its zero point {node.inputs[zero]} is not of the type of {node.inputs[i]}",
+                "Quantize the model again.",
+            )
+    if node.attr("layout", 0):
+        fail(node, "it has a layout", "This operator takes [steps, batch, features] only.")
+
+    def quantized_product(rows, bias):
+        d, columns = w.shape[0], w.shape[2]
+        for i in (W_SCALE, W_ZERO, R_SCALE, R_ZERO):
+            _of_columns(node, i, d, columns)
+        if node.has(4):  # steps behind the longest row's end have no part in the range
+            steps = graph.op(
+                "Reshape",
+                graph.op("Range", *(graph.constant(INT32, [], [k]) for k in (0, x.shape[0], 1))),
+                graph.ints([x.shape[0], 1, 1]),
+            )
+            used = graph.op("Less", steps, graph.op("ReduceMax", node.inputs[4], keepdims=0))
+            rows = graph.op(
+                "Reshape",
+                graph.op("Where", used, x, graph.constant(FLOAT, [], [0.0])),
+                graph.ints(rows.shape),
+            )
+        together = graph.op(
+            "Reshape",
+            w if d == 1 else graph.op("Transpose", w, perm=[1, 0, 2]),
+            graph.ints([w.shape[1], d * columns]),
+            allowzero=1,
+        )
+        a, scale, zero = graph.op("DynamicQuantizeLinear", rows, outputs=3)
+        factor, w_zero = (_each_column(graph, node.input(i), d, columns) for i in (W_SCALE, W_ZERO))
+        return graph.op(
+            "QuantizedMatMul",
+            rows,
+            a,
+            scale,
+            zero,
+            together,
+            factor,
+            w_zero,
+            *([bias] if bias is not None else []),
+            domain="edgewise",
+        )
+
+    (p, _, _, *state), attrs = recurrent_parts(
+        node, graph, 4, (UINT8, INT8), columns_last=True, product=quantized_product
+    )
+    y, h, c = graph.op(
+        "RecurrentBytes",
+        p,
+        r,
+        node.inputs[R_SCALE],
+        node.input(R_ZERO),
+        *state,
+        domain="edgewise",
+        outputs=3,
+        **{k: attrs[k] for k in ("reverse", "coupled", "table")},
+    )
+    return [graph.op("Transpose", y, perm=[0, 2, 1, 3]), h, c][: len(node.outputs)]
+
+
+# (products [steps, batch, directions * 4 * hidden], R [directions, hidden, 4 * hidden] as bytes,
+# its scales, its zero points, first h, first c, lengths, peepholes) -> (y [steps, batch,
+# directions, hidden], last h, last c [directions, batch, hidden])
+recurrent_bytes = Op("RecurrentBytes", "edgewise")
+
+
+@recurrent_bytes.infer
+def recurrent_bytes_infer(node):
+    (t, b), (d, h) = node.inputs[0].shape[:2], node.inputs[1].shape[:2]
+    return [(FLOAT, [t, b, d, h]), (FLOAT, [d, b, h]), (FLOAT, [d, b, h])]
+
+
+@recurrent_bytes.lower
+def recurrent_bytes_lower(node, builder):
+    x, r = (
+        builder.inner_contiguous(builder.view(node.inputs[0])),
+        builder.contiguous(builder.view(node.inputs[1])),
+    )
+    (t, batch), (d, h, columns) = x.shape[:2], r.shape
+    operands = {
+        k: builder.contiguous(builder.view(node.inputs[i]))
+        for i, k in enumerate(("factor", "r_zero", "h_first", "c_first", "lengths", "peepholes"), 2)
+        if node.has(i)
+    }
+    for k, i in (("h_last", 1), ("c_last", 2)):
+        v = node.outputs[i] if i < len(node.outputs) else None
+        operands[k] = builder.out(v) if v is not None else builder.temp(FLOAT, [d, batch, h])
+    scratch_bytes = max(SCRATCH, 32 * -(-h // 4))
+    builder.emit(
+        "recurrent_bytes",
+        {
+            **operands,
+            "x": x,
+            "r": _pack(builder, r, d, columns, 1, h, h * columns, 1, 0, columns),
+            "table": builder.const_bytes(
+                pack(FLOAT, node.attrs["table"]), FLOAT, [len(node.attrs["table"])]
+            ),
+            "y": (
+                builder.out(node.outputs[0])
+                if node.outputs[0] is not None
+                else builder.temp(FLOAT, [t, batch, d, h])
+            ),
+            "g": builder.temp(FLOAT, [d, batch, columns]),
+            "sums": builder.temp(FLOAT, [batch, columns]),
+            "bytes": builder.temp(UINT8, [batch, h]),
+            "scratch": builder.scratch(scratch_bytes),
+        },
+        t=t,
+        b=batch,
+        d=d,
+        h=h,
+        reverse=node.attrs["reverse"],
+        coupled=node.attrs["coupled"],
+        x_t=x.strides[0] if t > 1 else 0,
+        x_b=x.strides[1] if batch > 1 else 0,
+        r_type=r.dtype,
+        factors=product(node.inputs[2].shape) // d,
+        zeros=product(node.inputs[3].shape) // d if node.has(3) else 1,
+        scratch_bytes=scratch_bytes,
+    )
+
+
+@quantized_lstm.cases
+def quantized_lstm_cases(t):
+    def inputs(
+        steps,
+        batch,
+        width,
+        hidden,
+        d=1,
+        dtype="int8",
+        columns=False,
+        zero=0,
+        bias=True,
+        lengths=None,
+        h=False,
+        c=False,
+        peepholes=False,
+    ):
+        shape, low, high = (
+            [d, 4 * hidden] if columns else [d],
+            0 if dtype == "uint8" else -100,
+            255 if dtype == "uint8" else 100,
+        )
+
+        def scales():
+            return t.const(t.f(*shape, low=0.001, high=0.003))
+
+        def zeros():
+            return t.const(t.of(dtype, t.n(dtype, *shape) * 0 + zero))
+
+        return [
+            t.f(steps, batch, width),
+            t.const(t.n(dtype, d, width, 4 * hidden, low=low, high=high)),
+            t.const(t.n(dtype, d, hidden, 4 * hidden, low=low, high=high)),
+            t.const(t.f(d, 8 * hidden)) if bias else None,
+            t.of("int32", lengths) if lengths else None,
+            t.f(d, batch, hidden) if h else None,
+            t.f(d, batch, hidden) if c else None,
+            t.const(t.f(d, 3 * hidden)) if peepholes else None,
+            scales(),
+            zeros(),
+            scales(),
+            zeros(),
+        ]
+
+    only = {"outputs": 3, "tol": 1e-3, "trust": "ort", "why": "an operator of onnxruntime"}
+    for shape in (
+        (3, 1, 5, 4),
+        (1, 1, 3, 1),
+        (6, 5, 2, 7),
+        (2, 9, 8, 16),
+        (5, 1, 4, 33),
+        (4, 1, 30, 70),
+    ):
+        yield t(*inputs(*shape), hidden_size=shape[3], **only)
+        yield t(
+            *inputs(*shape, dtype="uint8", zero=119, h=True, c=True), hidden_size=shape[3], **only
+        )
+        yield t(*inputs(*shape, columns=True, bias=False), hidden_size=shape[3], **only)
+    for direction in ("forward", "reverse", "bidirectional"):
+        d = 2 if direction == "bidirectional" else 1
+        for dtype, zero, columns in (
+            ("int8", 0, True),
+            ("int8", -7, False),
+            ("uint8", 131, True),
+            ("uint8", 5, False),
+        ):
+            yield t(
+                *inputs(4, 3, 5, 6, d, dtype, columns, zero, h=True, c=True),
+                hidden_size=6,
+                direction=direction,
+                **only,
+            )
+        yield t(
+            *inputs(5, 4, 3, 6, d, lengths=[4, 4, 4, 4], h=True, c=True),
+            hidden_size=6,
+            direction=direction,
+            **only,
+        )
+        yield t(*inputs(4, 3, 5, 6, d), hidden_size=6, direction=direction, clip=0.3, **only)
+    yield t(
+        *inputs(4, 3, 5, 6, h=True, c=True, peepholes=True), hidden_size=6, input_forget=1, **only
+    )
+    yield t(*inputs(4, 3, 5, 6, c=True, peepholes=True), hidden_size=6, clip=0.5, **only)
+    yield t(
+        *inputs(4, 3, 5, 6),
+        hidden_size=6,
+        activations=["HardSigmoid", "ScaledTanh", "Relu"],
+        activation_alpha=[0.25, 1.2],
+        activation_beta=[0.5, 0.8],
+        **only,
+    )
+    for wanted in ([True, False, False], [False, True, False], [False, False, True]):
+        yield t(*inputs(4, 3, 5, 6), hidden_size=6, **{**only, "outputs": wanted})

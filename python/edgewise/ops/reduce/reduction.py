@@ -1,0 +1,894 @@
+"""Reductions, Softmax, CumSum, TopK, ArgMax and the kernels under them."""
+
+from __future__ import annotations
+
+from ...declare.kernel import Enum, Kernel, read, write
+
+REDUCE = Enum(
+    "reduce",
+    ["sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp"],
+)
+
+Kernel(
+    "reduce",
+    {
+        "op": "i32",
+        "type": "i32",
+        "outer": "i32",
+        "n": "i32",
+        "inner": "i32",
+        "x_outer": "i32",
+        "x_n": "i32",
+        "x_inner": "i32",
+        "y_outer": "i32",
+    },
+    [
+        read(
+            "x",
+            "bytes_of(type)",
+            "max((outer-1)*x_outer,0) + max((n-1)*x_n,0) + max((inner-1)*x_inner,0) + 1",
+        ),
+        write("y", "bytes_of(type)", "(outer-1)*y_outer + inner"),
+    ],
+    require=[
+        "op >= 0",
+        "op < 10",
+        "min(x_outer, x_n, x_inner, y_outer) >= 0",
+        "n >= 0",
+        "outer <= 1 or y_outer >= inner",
+        "n <= 1 or x_n > 0",
+    ],
+    empty=["outer", "inner"],
+    doc=(
+        "y[o, i] = reduce over r of x[o, r, i] (strides in elements; y's inner contiguous). n = 0"
+        " gives the identity (sum 0, prod 1, max -inf or the type's lowest, mean NaN). Types"
+        " float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 sums"
+        " accumulate in several lanes."
+    ),
+)
+
+Kernel(
+    "arg_reduce",
+    {"type": "i32", "largest": "i32", "last": "i32", "outer": "i32", "n": "i32", "inner": "i32"},
+    [read("x", "bytes_of(type)", "outer*n*inner"), write("y", 8, "outer*inner")],
+    require=["n > 0"],
+    empty=["outer", "inner"],
+    doc="ONNX ArgMax (largest=1) and ArgMin; int64 out; last: select_last_index.",
+)
+
+Kernel(
+    "top_k",
+    {
+        "type": "i32",
+        "outer": "i32",
+        "n": "i32",
+        "inner": "i32",
+        "k": "i32",
+        "largest": "i32",
+        "sorted": "i32",
+    },
+    [
+        read("x", "bytes_of(type)", "outer*n*inner"),
+        write("values", "bytes_of(type)", "outer*k*inner"),
+        write("indices", 8, "outer*k*inner"),
+    ],
+    require=["k >= 0", "k <= n"],
+    empty=["outer", "n", "inner", "k"],
+    doc="ONNX TopK; ties keep the lower index first.",
+)
+
+Kernel(
+    "softmax",
+    {"rows": "i32", "cols": "i32", "x_row": "i32", "y_row": "i32", "log": "i32"},
+    [read("x", 4, "(rows-1)*x_row + cols"), write("y", 4, "(rows-1)*y_row + cols", inplace=["x"])],
+    require=["x_row >= 0", "y_row >= cols"],
+    empty=["rows", "cols"],
+    doc=(
+        "Softmax or LogSoftmax over the last axis, float32. A row of all -inf gives NaN, as ONNX"
+        " Runtime does."
+    ),
+)
+
+Kernel(
+    "cumsum",
+    {
+        "type": "i32",
+        "outer": "i32",
+        "n": "i32",
+        "inner": "i32",
+        "x_outer": "i32",
+        "y_outer": "i32",
+        "exclusive": "i32",
+        "reverse": "i32",
+    },
+    [
+        read("x", "bytes_of(type)", "(outer-1)*x_outer + n*inner"),
+        write("y", "bytes_of(type)", "(outer-1)*y_outer + n*inner", inplace=["x"]),
+    ],
+    require=["min(x_outer, y_outer) >= 0", "outer <= 1 or y_outer >= n*inner"],
+    empty=["outer", "n", "inner"],
+    doc="ONNX CumSum along the middle axis of [outer, n, inner]; float32, float64, int32, int64.",
+)
+
+
+Kernel(
+    "softmax_grad",
+    {"rows": "i32", "cols": "i32", "dy_row": "i32", "y_row": "i32", "log": "i32"},
+    [
+        read("dy", 4, "(rows-1)*dy_row + cols"),
+        read("y", 4, "(rows-1)*y_row + cols"),
+        write("dx", 4, "rows*cols", inplace=["dy", "y"]),
+    ],
+    require=["min(dy_row, y_row) >= 0"],
+    empty=["rows", "cols"],
+    doc=(
+        "Gradient of softmax in its input from its output y: dx = (dy - sum(dy*y)) * y, of"
+        " log_softmax: dy - exp(y) * sum(dy). dx may be dy or y where that has no gaps."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+import math
+
+from ...declare.dtypes import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    INT8,
+    INT32,
+    INT64,
+    RANGE,
+    UINT8,
+    UINT32,
+    UINT64,
+    wrap,
+)
+from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, takes
+from ...declare.symbolic import NotStatic, Sym
+
+NAN, INF = float("nan"), float("inf")
+
+
+def _mean(v):
+    total = sum(v)
+    return (
+        total / len(v)
+        if isinstance(total, float)
+        else (
+            total // len(v)
+            if isinstance(total, Sym)
+            else abs(total) // len(v) * (1 if total >= 0 else -1)
+        )
+    )
+
+
+def _or_nan(f):
+    return lambda v: next((x for x in v if x != x), None) or f(v)
+
+
+_PY = {"sum": sum, "max": _or_nan(max), "min": _or_nan(min), "prod": math.prod, "mean": _mean}
+
+
+def _reduce_axes(node):
+    x = node.inputs[0]
+    by_input = node.opset >= (13 if node.op == "ReduceSum" else 18)
+    axes = ints(node, 1) if by_input else node.attr("axes")
+    if not axes:
+        if by_input and node.attr("noop_with_empty_axes", 0):
+            return []
+        return list(range(x.rank))
+    return sorted({axis_of(node, a, x.rank) for a in axes})
+
+
+def _of_nothing(op, dtype):
+    """What a reduction of no elements gives."""
+    if op in ("max", "min"):
+        low, high = (0, 1) if dtype == BOOL else RANGE.get(dtype, (-math.inf, math.inf))
+        return low if op == "max" else high
+    return {
+        "prod": 1,
+        "mean": math.nan if dtype in FLOATS else 0,
+        "log_sum": -math.inf,
+        "log_sum_exp": -math.inf,
+    }.get(op, 0)
+
+
+def _reduce_cases(op):
+    def cases(t):
+        positive = {"low": 0.1, "high": 3} if "log" in op else {}
+        tol = {"tol": 1e-4}  # the order of summation differs
+        for shape, axes in [
+            ((2, 3, 4), [1]),
+            ((2, 3, 4), [-1]),
+            ((2, 3, 4), [0, 2]),
+            ((2, 3, 4), [0]),
+            ((3, 5, 2, 3), [1, 2]),
+            ((3, 5, 2, 3), [3, 1]),
+            ((7, 133), [1]),
+            ((133, 7), [0]),
+            ((5,), [0]),
+            ((2, 3), []),
+        ]:
+            for keep in (0, 1):
+                yield t(t.f(*shape, **positive), axes, keepdims=keep, **tol)
+        yield t(t.f(2, 3, **positive), **tol)
+        yield t(t.f(**positive), **tol)
+        yield (
+            t(
+                t.f(2, 3, **positive),
+                None,
+                noop_with_empty_axes=1,
+                trust="ort",
+                why=(
+                    "the reference evaluator applies the element's function where ONNX says that"
+                    " nothing is reduced"
+                ),
+            )
+            if op in ("l1", "l2", "sum_square", "log_sum", "log_sum_exp")
+            else t(t.f(2, 3), None, noop_with_empty_axes=1)
+        )
+        yield t(t.f(2, 3, 4, **positive), opset=11, axes=[1, -1], keepdims=0, **tol)
+        yield t(t.f(2, 3, 4, **positive), opset=11, **tol)
+        yield t(t.f(2, 3, 4, **positive), opset=13, **tol)
+        if op != "sum":
+            yield t(t.f(2, 3, 4, **positive), opset=13, axes=[0], **tol)
+        else:
+            yield t(t.f(2, 3, 4), [0], opset=13, **tol)
+        yield t(t.f(3, 0, **positive), [0], **tol)
+        if op not in ("max", "min", "mean"):
+            yield t(t.f(3, 0), [1], **tol)
+        for dtype in ("float32", "int32", "int8", "bool") if op in ("max", "min") else ():
+            yield t(
+                t.any(dtype, 2, 0), [1], trust="onnx", why="onnxruntime refuses to reduce nothing"
+            )
+        for dtype in ("float64", "float16"):
+            yield t(t.f(3, 9, dtype=dtype, **positive), [1], **({} if dtype == "float16" else tol))
+        for dtype in (
+            ("int32", "int64")
+            if op in ("sum", "mean", "max", "min", "prod", "l1", "sum_square")
+            else ()
+        ):
+            yield (
+                t(
+                    t.n(dtype, 3, 4, low=-9, high=9),
+                    [1],
+                    trust="ort",
+                    why="the reference evaluator widens int32",
+                )
+                if op == "sum_square"
+                else t(t.n(dtype, 3, 4, low=-9, high=9), [1])
+            )
+        for dtype in ("uint8", "int8") if op in ("max", "min") else ():
+            yield t(t.n(dtype, 3, 9), [0])
+        for dtype in ("uint32", "uint64"):
+            big = 2 ** (32 if dtype == "uint32" else 64) - 5
+            if "log" not in op and op != "sum_square":  # which the reference evaluator widens
+                yield t(
+                    (
+                        t.n(dtype, 3, 4, low=0, high=9)
+                        if op == "l2"
+                        else t.of(
+                            dtype,
+                            [[1, 2, 3], [big, 0, 7]] if op != "mean" else [[1, 2, 3], [4, 0, 7]],
+                        )
+                    ),
+                    [1],
+                    trust="onnx",
+                    why="onnxruntime has it for few types",
+                )
+        if op in ("max", "min"):
+            yield t(t.b(3, 2), [1], opset=20)
+            yield t(
+                t.of("float32", [[NAN, 1, 2], [1, NAN, INF], [-INF, INF, 3]]),
+                [1],
+                trust="onnx",
+                why=(
+                    "a NaN anywhere is the result, as in NumPy; in onnxruntime it depends on where"
+                    " the NaN stands"
+                ),
+            )
+        if op == "log_sum_exp":
+            yield t(t.f(3, 9) + 200, [1], **tol)
+
+    return cases
+
+
+def _reduce_gradient(op, node, graph, dy):
+    """Gradient of x; dy and y broadcast over what was reduced."""
+    x, axes = node.inputs[0], _reduce_axes(node)
+    kept = [1 if i in axes else d for i, d in enumerate(x.shape)]
+    dy, y = graph.reshape(dy, kept), node.outputs[0]
+    if op in ("sum", "mean"):
+        count = product([x.shape[a] for a in axes])
+        return graph.op(
+            "Expand",
+            graph.scale(dy, 1 / max(count, 1)) if op == "mean" else dy,
+            graph.ints(x.shape),
+        )
+    zero = graph.number(0.0)
+    again = graph.ints(axes), {"keepdims": 1, "noop_with_empty_axes": 1}
+    if op in ("max", "min"):  # those that are equal share it, as in torch.amax
+        mine = graph.op("Cast", graph.op("Equal", x, graph.reshape(y, kept)), to=FLOAT)
+        return graph.mul(graph.div(dy, graph.op("ReduceSum", mine, again[0], **again[1])), mine)
+    if op == "prod":  # the product of the others: of those that are not zero, unless another one is
+        is_zero = graph.op("Equal", x, zero)
+        others, zeros = (
+            graph.op("Where", is_zero, graph.number(1.0), x),
+            graph.op("Cast", is_zero, to=FLOAT),
+        )
+        rest = graph.div(graph.op("ReduceProd", others, again[0], **again[1]), others)
+        alone = graph.op(
+            "Equal", graph.sub(graph.op("ReduceSum", zeros, again[0], **again[1]), zeros), zero
+        )
+        return graph.mul(dy, graph.op("Where", alone, rest, zero))
+    if op == "l1":
+        return graph.mul(dy, graph.op("Sign", x))
+    if op == "l2":  # 0 at 0, as torch.linalg.vector_norm
+        y = graph.reshape(y, kept)
+        return graph.mul(graph.op("Where", graph.op("Equal", y, zero), zero, graph.div(dy, y)), x)
+    if op == "sum_square":
+        return graph.mul(graph.scale(dy, 2.0), x)
+    if op == "log_sum":
+        return graph.op(
+            "Expand", graph.div(dy, graph.op("Exp", graph.reshape(y, kept))), graph.ints(x.shape)
+        )
+    return graph.mul(dy, graph.op("Exp", graph.sub(x, graph.reshape(y, kept))))
+
+
+def _signed(graph, v):
+    """uint64 as int64 in the same order."""
+    return graph.op("Add", graph.op("Cast", v, to=INT64), graph.constant(INT64, [], [-1 << 63]))
+
+
+def _unsigned(graph, v):
+    return graph.op("Cast", graph.op("Add", v, graph.constant(INT64, [], [-1 << 63])), to=UINT64)
+
+
+def _declare_reduce(name, op):
+    o = Op(name)
+    o.cases(_reduce_cases(op))
+
+    if op in ("max", "min", "l1"):
+
+        @o.decompose
+        def op_decompose(n, graph):
+            if n.inputs[0].dtype != UINT64:
+                return None
+            if op == "l1":
+                axes = _reduce_axes(n)  # an attribute before opset 18, of ReduceSum before 13
+                return [
+                    graph.op(
+                        "ReduceSum",
+                        n.inputs[0],
+                        graph.constant(INT64, [len(axes)], axes),
+                        keepdims=n.attr("keepdims", 1),
+                        noop_with_empty_axes=1,
+                    )
+                ]
+            return [
+                _unsigned(
+                    graph,
+                    graph.node(
+                        name,
+                        "",
+                        n.name,
+                        [_signed(graph, n.inputs[0]), *n.inputs[1:]],
+                        [graph.fresh(name)],
+                        n.attrs,
+                        n.opset,
+                    )[0],
+                )
+            ]
+
+    @o.infer
+    def op_infer(node):
+        takes(
+            node,
+            (
+                FLOAT,
+                DOUBLE,
+                *(() if "log" in op or op == "l2" else (INT32, INT64)),
+                *((UINT8, INT8, BOOL) if op in ("max", "min") else ()),
+            ),
+            0,
+        )
+        x, axes = node.inputs[0], _reduce_axes(node)
+        keep = node.attr("keepdims", 1)
+        return [
+            (
+                x.dtype,
+                [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes],
+            )
+        ]
+
+    if op in _PY:
+
+        @o.fold
+        def op_fold(node, outs):
+            x, axes = node.inputs[0], _reduce_axes(node)
+            s = strides_of(x.shape)
+            kept = [i for i in range(x.rank) if i not in axes]
+            inner = indices([x.shape[a] for a in axes], [s[a] for a in axes])
+            if not inner:
+                raise NotStatic("empty")
+            out = [
+                _PY[op]([x.numbers[o + i] for i in inner])
+                for o in indices([x.shape[a] for a in kept], [s[a] for a in kept])
+            ]
+            return [[r if isinstance(r, Sym) else wrap(x.dtype, r) for r in out]]
+
+    @o.lower
+    def op_lower(node, builder):
+        x, axes = builder.view(node.inputs[0]), _reduce_axes(node)
+        y = builder.out(node.outputs[0])
+        kept = [i for i in range(len(x.shape)) if i not in axes]
+        # to [outer, n, inner]: kept dimensions before and behind the reduced ones
+        before = [i for i in kept if not axes or i < axes[-1]]
+        behind = [i for i in kept if axes and i > axes[-1]]
+        x = x.transpose(before + axes + behind)
+        x = builder.reshaped(
+            x,
+            [
+                product([x.shape[i] for i in range(len(before))]),
+                product([x.shape[len(before) + i] for i in range(len(axes))]),
+                product([x.shape[len(before) + len(axes) + i] for i in range(len(behind))]),
+            ],
+        )
+        if min(x.strides) < 0 or (
+            x.shape[1] != 1 and x.strides[1] == 0
+        ):  # the kernel wants its work to be bounded by memory
+            x = builder.contiguous(x)
+        o, r, i = x.shape
+        if not isinstance(r, Sym) and r == 0:
+            builder.fill(y, _of_nothing(op, x.dtype))
+            return
+        builder.emit(
+            "reduce",
+            {"x": x, "y": y},
+            op=REDUCE[op],
+            type=x.dtype,
+            outer=o,
+            n=r,
+            inner=i,
+            x_outer=x.strides[0],
+            x_n=x.strides[1],
+            x_inner=x.strides[2],
+            y_outer=i,
+        )
+
+    @o.grad
+    def op_grad(node, gradients, dy):
+        return [_reduce_gradient(op, node, gradients, dy)]
+
+
+for _name, _op in {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "l1",
+    "ReduceL2": "l2",
+    "ReduceSumSquare": "sum_square",
+    "ReduceLogSum": "log_sum",
+    "ReduceLogSumExp": "log_sum_exp",
+}.items():
+    _declare_reduce(_name, _op)
+
+
+def _declare_softmax(name, log):
+    o = Op(name)
+
+    @o.cases
+    def op_cases(t):
+        for shape in ((3, 4), (2, 3, 37), (1, 1), (5,), (2, 3, 4, 5), (4, 1000)):
+            for axis in range(-len(shape), len(shape)):
+                yield t(t.f(*shape) * 3, axis=axis)
+        for axis in (None, 0, 1, 2, -1):
+            yield t(
+                t.f(2, 3, 4),
+                opset=11,
+                trust="ort",
+                why="the reference evaluator has only the meaning since opset 13",
+                **({} if axis is None else {"axis": axis}),
+            )
+        yield t(t.f(2, 3, 4))
+        yield t(t.f(0, 4))
+        yield t(t.f(4, 0))
+        yield t(t.of("float32", [[1e4, -1e4, 0], [-INF, 1, 2], [88, 89, 90]]))
+        yield t(t.f(3, 9, dtype="float16"))
+        yield t(t.f(3, 9, 2, dtype="float64") * 3, axis=1)
+        yield t(
+            t.f(3, 9, 2, dtype="float64"),
+            axis=1,
+            opset=11,
+            trust="ort",
+            why="the reference evaluator has only the meaning since opset 13",
+        )
+        yield (
+            t(
+                t.of("float32", [[-INF, -INF, -INF], [0, INF, 1]]),
+                expect=[t.of("float32", [[NAN] * 3] * 2)],
+                why="a row without a number has no softmax; the references agree, but warn",
+            )
+            if not log
+            else t(t.f(1, 70000))
+        )
+
+    @o.decompose
+    def op_decompose(node, graph):
+        """Of float64 by the formula."""
+        x, old = node.inputs[0], node.opset < 13
+        if x.dtype != DOUBLE:
+            return None
+        axis = axis_of(node, node.attr("axis", 1 if old else -1), x.rank)
+        v = (
+            graph.op(
+                "Reshape",
+                x,
+                graph.constant(INT64, [2], [product(x.shape[:axis]), product(x.shape[axis:])]),
+                allowzero=1,
+            )
+            if old
+            else x
+        )
+        axes = graph.constant(INT64, [1], [1 if old else axis])
+        v = graph.op("Sub", v, graph.op("ReduceMax", v, axes))
+        e = graph.op("Exp", v)
+        total = graph.op("ReduceSum", e, axes)
+        y = graph.op("Sub", v, graph.op("Log", total)) if log else graph.op("Div", e, total)
+        return [graph.op("Reshape", y, graph.constant(INT64, [x.rank], x.shape), allowzero=1)]
+
+    @o.infer
+    def op_infer(node):
+        takes(node, (FLOAT,), 0)
+        axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), node.inputs[0].rank)
+        return [like(node, 0)]
+
+    @o.lower
+    def op_lower(node, builder):
+        x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
+        rank = len(x.shape)
+        axis = axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank)
+        if node.opset < 13:  # older opsets flatten everything from the axis on
+            flat = [product(x.shape[:axis]), product(x.shape[axis:])]
+            x, y = builder.reshaped(x, flat), builder.reshaped(y, flat)
+            axis = 1
+        elif axis != rank - 1:
+            perm = [i for i in range(rank) if i != axis] + [axis]
+            t = builder.temp(x.dtype, [x.shape[p] for p in perm])
+            softmax_rows(builder, builder.contiguous(x.transpose(perm)), t, log)
+            back = [perm.index(i) for i in range(rank)]
+            builder.copy(t.transpose(back), y)
+            return
+        softmax_rows(builder, x, y, log)
+
+    @o.grad
+    def op_grad(node, gradients, dy):
+        y, rank = node.outputs[0], node.inputs[0].rank
+        axis, shape = (
+            axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank),
+            list(dy.shape),
+        )
+        if node.opset < 13:
+            flat = [product(shape[:axis]), product(shape[axis:])]
+            return [
+                gradients.reshape(
+                    gradients.op(
+                        name + "Grad",
+                        gradients.reshape(dy, flat),
+                        gradients.reshape(y, flat),
+                        domain="edgewise",
+                    ),
+                    shape,
+                )
+            ]
+        perm = [*(i for i in range(rank) if i != axis), axis]
+        d = gradients.op(
+            name + "Grad",
+            gradients.transpose(dy, perm),
+            gradients.transpose(y, perm),
+            domain="edgewise",
+        )
+        return [gradients.transpose(d, [perm.index(i) for i in range(rank)])]
+
+    grad = Op(name + "Grad", "edgewise")  # (dy, y) -> dx, over the last axis
+
+    @grad.infer
+    def grad_infer(node):
+        return [like(node, 0)]
+
+    @grad.lower
+    def grad_lower(node, builder):
+        dy, y = (
+            builder.as_rows(builder.view(node.inputs[0])),
+            builder.as_rows(builder.view(node.inputs[1])),
+        )
+        builder.emit(
+            "softmax_grad",
+            {"dy": dy, "y": y, "dx": builder.as_rows(builder.out(node.outputs[0]))},
+            rows=dy.shape[0],
+            cols=dy.shape[1],
+            dy_row=dy.strides[0],
+            y_row=y.strides[0],
+            log=log,
+        )
+
+
+def softmax_rows(builder, x, y, log):
+    x, y = builder.as_rows(x), builder.as_rows(y)
+    builder.emit(
+        "softmax",
+        {"x": x, "y": y},
+        rows=x.shape[0],
+        cols=x.shape[1],
+        x_row=x.strides[0],
+        y_row=y.strides[0],
+        log=log,
+    )
+
+
+_declare_softmax("Softmax", 0)
+_declare_softmax("LogSoftmax", 1)
+
+cumsum = Op("CumSum")
+
+
+@cumsum.infer
+def cumsum_infer(node):
+    takes(node, (FLOAT, DOUBLE, INT32, INT64), 0)
+    axis_of(node, ints(node, 1)[0], node.inputs[0].rank)
+    return [like(node, 0)]
+
+
+@cumsum.lower
+def cumsum_lower(node, builder):
+    x = node.inputs[0]
+    axis = axis_of(node, ints(node, 1)[0], x.rank)
+    xv, y = builder.contiguous(builder.view(x)), builder.out(node.outputs[0])
+    outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
+    if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
+        raise NotStatic("CumSum over rows with a register-dependent length")
+    step = most(x.shape[axis]) * most(inner)
+    builder.emit(
+        "cumsum",
+        {"x": xv, "y": y},
+        type=x.dtype,
+        outer=outer,
+        n=x.shape[axis],
+        inner=inner,
+        x_outer=step,
+        y_outer=step,
+        exclusive=node.attr("exclusive", 0),
+        reverse=node.attr("reverse", 0),
+    )
+
+
+@cumsum.grad
+def cumsum_grad(node, gradients, dy):
+    return [
+        gradients.op(
+            "CumSum",
+            dy,
+            node.inputs[1],
+            exclusive=node.attr("exclusive", 0),
+            reverse=1 - node.attr("reverse", 0),
+        )
+    ]
+
+
+@cumsum.cases
+def cumsum_cases(t):
+    for axis in (0, 1, 2, -1, -3):
+        for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            yield t(t.f(3, 4, 5), axis, exclusive=exclusive, reverse=reverse)
+    for dtype in ("float64", "int32", "int64"):
+        yield t(t.any(dtype, 3, 7), t.const(t.of("int32", 1)))
+    yield t(t.f(0, 3), 0)
+    yield t(t.f(3, 0), 0)
+    yield t(t.f(5), [0])
+
+
+cumprod = Op("CumProd")
+
+
+@cumprod.decompose
+def cumprod_decompose(node, graph):
+    """Products over 1, 2, 4, ... elements (Hillis and Steele 1986): log2 of the length steps, and a
+    gradient that is right where there are zeros.
+    """
+    x, reverse = node.inputs[0], node.attr("reverse", 0)
+    takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT32, UINT64), 0)
+    axis = axis_of(node, int(ints(node, 1)[0]), x.rank)
+    d, one = x.shape[axis], graph.constant(x.dtype, [], [1.0 if x.dtype in FLOATS else 1])
+    if isinstance(d, Sym):
+        raise NotStatic("CumProd over a length that depends on a register")
+
+    def moved(v, by):
+        """What stands `by` places before each element, 1 where nothing does."""
+        pads = [0] * (2 * x.rank)
+        pads[axis + (x.rank if reverse else 0)], pads[axis + (0 if reverse else x.rank)] = by, -by
+        return graph.op("Pad", v, graph.constant(INT64, [2 * x.rank], pads), one)
+
+    y, by = moved(x, 1) if node.attr("exclusive", 0) and d else x, 1
+    while by < d:
+        y = graph.op("Mul", y, moved(y, by))
+        by *= 2
+    return [y]
+
+
+@cumprod.cases
+def cumprod_cases(t):
+    only = {"opset": 26, "trust": "onnx", "why": "newer than onnxruntime"}
+    for axis in (0, 1, -1):
+        for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            yield t(
+                t.f(3, 5, 9),
+                t.const(t.of("int32", axis)),
+                exclusive=exclusive,
+                reverse=reverse,
+                **only,
+            )
+    for dtype in ("float64", "int32", "int64", "uint32", "float16"):
+        yield t(t.n("int64", 2, 6, low=1, high=4).astype(dtype), t.const(t.of("int64", 1)), **only)
+    yield t(t.of("float32", [3, 0, 2, 0, 5]), t.const(t.of("int64", 0)), **only)
+    yield t(t.f(3, 1), t.const(t.of("int64", 1)), exclusive=1, **only)
+    yield t(t.f(0, 3), t.const(t.of("int64", 0)), **only)
+
+
+def _declare_arg(name, largest):
+    o = Op(name)
+
+    @o.cases
+    def op_cases(t):
+        for axis in (0, 1, 2, -1):
+            for keep in (0, 1):
+                yield t(t.f(3, 4, 5), axis=axis, keepdims=keep)
+        for last in (0, 1):
+            yield t(t.n("int32", 4, 50, low=0, high=3), axis=1, select_last_index=last)
+            yield t(t.n("int32", 50, 4, low=0, high=3), axis=0, select_last_index=last)
+        for dtype in ("float64", "int64", "int8", "uint8"):
+            yield t(t.any(dtype, 3, 9), axis=1)
+        yield t(t.f(3, 9, dtype="float16"), axis=1)
+        yield t(t.f(9))
+        yield t(t.f(0, 3), axis=1)
+        yield t(t.f(2, 3, 4), axis=1, opset=11)
+        yield t(t.f(1, 1000), axis=-1)
+
+    @o.infer
+    def op_infer(node):
+        x = node.inputs[0]
+        axis = axis_of(node, node.attr("axis", 0), x.rank)
+        return [
+            (
+                INT64,
+                [
+                    1 if i == axis else d
+                    for i, d in enumerate(x.shape)
+                    if i != axis or node.attr("keepdims", 1)
+                ],
+            )
+        ]
+
+    @o.lower
+    def op_lower(node, builder):
+        x = node.inputs[0]
+        axis = axis_of(node, node.attr("axis", 0), x.rank)
+        builder.emit(
+            "arg_reduce",
+            {"x": builder.flat(builder.view(x)), "y": builder.out(node.outputs[0])},
+            type=x.dtype,
+            largest=largest,
+            last=node.attr("select_last_index", 0),
+            outer=product(x.shape[:axis]),
+            n=x.shape[axis],
+            inner=product(x.shape[axis + 1 :]),
+        )
+
+
+_declare_arg("ArgMax", 1)
+_declare_arg("ArgMin", 0)
+
+top_k = Op("TopK")
+
+
+@top_k.decompose
+def top_k_decompose(n, graph):
+    if n.inputs[0].dtype != UINT64:
+        return None
+    values, *indices = graph.node(
+        "TopK",
+        "",
+        n.name,
+        [_signed(graph, n.inputs[0]), *n.inputs[1:]],
+        [o and graph.fresh(o.name) for o in n.outputs],
+        n.attrs,
+        n.opset,
+    )
+    return [values and _unsigned(graph, values), *indices]
+
+
+@top_k.infer
+def top_k_infer(node):
+    x = node.inputs[0]
+    axis = axis_of(node, node.attr("axis", -1), x.rank)
+    takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
+    k = node.attr("k") if node.opset < 10 else ints(node, 1)[0]
+    if not 0 <= k <= x.shape[axis]:
+        fail(node, f"k = {k} of a dimension of {x.shape[axis]}")
+    dims = x.shape[:axis] + [k] + x.shape[axis + 1 :]
+    return [(x.dtype, dims), (INT64, dims)]
+
+
+@top_k.lower
+def top_k_lower(node, builder):
+    x = node.inputs[0]
+    axis = axis_of(node, node.attr("axis", -1), x.rank)
+    v = (
+        builder.out(node.outputs[0])
+        if node.wants(0)
+        else builder.temp(x.dtype, node.outputs[1].shape)
+    )
+    i = builder.out(node.outputs[1]) if node.wants(1) else builder.temp(INT64, v.shape)
+    builder.emit(
+        "top_k",
+        {"x": builder.flat(builder.view(x)), "values": v, "indices": i},
+        type=x.dtype,
+        outer=product(x.shape[:axis]),
+        n=x.shape[axis],
+        inner=product(x.shape[axis + 1 :]),
+        k=v.shape[axis],
+        largest=node.attr("largest", 1),
+        sorted=node.attr("sorted", 1),
+    )
+
+
+@top_k.grad
+def top_k_grad(node, gradients, dy, *_):
+    x = node.inputs[0]
+    return (
+        [
+            gradients.op(
+                "ScatterElements",
+                gradients.zeros(x.shape),
+                gradients.output(1, INT64, node.outputs[0].shape),
+                dy,
+                axis=node.attr("axis", -1),
+            )
+        ]
+        if dy is not None
+        else []
+    )
+
+
+@top_k.cases
+def top_k_cases(t):
+    for axis in (0, 1, 2, -1):
+        for largest in (0, 1):
+            yield t(t.f(3, 4, 5), [2], outputs=2, axis=axis, largest=largest)
+    yield t(t.n("int64", 3, 50, low=0, high=5), [20], outputs=2)
+    yield t(t.n("int32", 3, 50, low=0, high=5), [50], outputs=2, largest=0)
+    for dtype in ("uint16", "uint32", "uint64"):
+        high = t.of(
+            dtype, [[0, 2 ** {"6": 16, "2": 32, "4": 64}[dtype[-1]] - 1, 5], [2**15, 2**15 - 1, 1]]
+        )
+        for largest in (0, 1):
+            yield t(
+                high,
+                [2],
+                outputs=2,
+                largest=largest,
+                opset=24,
+                trust="onnx",
+                why="onnxruntime has it for few types",
+            )
+    yield t(t.f(3, 4), [0], outputs=2)
+    yield t(t.f(3, 4), [3], outputs=[True, False])
+    yield t(t.f(3, 4), [3], outputs=[False, True])
+    yield t(t.f(3, 4), outputs=2, opset=9, k=2)
+    yield t(t.f(3, 4, dtype="float64"), [2], outputs=2, opset=11)
+    yield t(t.f(2, 1000), [100], outputs=2)
+    yield t(t.f(0, 4), [2], outputs=2)

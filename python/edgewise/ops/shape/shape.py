@@ -1,0 +1,461 @@
+"""Shapes and their arithmetic: ops that look at a shape, rename dimensions, or make a tensor from a
+shape.
+"""
+
+from __future__ import annotations
+
+from ...declare.kernel import Kernel, write
+
+Kernel(
+    "range",
+    {"type": "i32", "n": "i32", "start": "i32", "delta": "i32", "f_start": "f32", "f_delta": "f32"},
+    [write("y", "bytes_of(type)", "n")],
+    empty=["n"],
+    doc="y[i] = start + i*delta for integer types, f_start + i*f_delta for float ones.",
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import FLOAT, FLOAT16, INT64
+from ...declare.op import Op, axis_of, broadcast, fail, ints, most, product, read_as
+from ...declare.symbolic import NotStatic, Sym
+
+FAR = 1 << 62
+
+
+identity = Op("Identity", half=[0])
+
+
+@identity.infer
+def identity_infer(node):
+    return [node.inputs[0]]
+
+
+@identity.cases
+def identity_cases(t):
+    for dtype in (*t.types, *t.small):
+        yield t(t.any(dtype, 2, 3))
+    yield t(t.f())
+    yield t(t.f(0, 3))
+
+
+shape = Op("Shape", half=[0])
+
+
+@shape.infer
+def shape_infer(node):
+    dims = node.inputs[0].shape
+    return [
+        (
+            INT64,
+            [
+                len(
+                    dims[
+                        _clamp(node.attr("start", 0), len(dims)) : _clamp(
+                            node.attr("end", FAR), len(dims)
+                        )
+                    ]
+                )
+            ],
+        )
+    ]
+
+
+def _clamp(i, rank):
+    return max(0, min(rank, i + rank if i < 0 else i))
+
+
+@shape.fold
+def shape_fold(node, outs):
+    dims = node.inputs[0].shape
+    return [
+        list(
+            dims[
+                _clamp(node.attr("start", 0), len(dims)) : _clamp(node.attr("end", FAR), len(dims))
+            ]
+        )
+    ]
+
+
+shape.folds_without_numbers = True
+
+
+@shape.cases
+def shape_cases(t):
+    yield t(t.f(2, 3, 4))
+    yield t(t.f())
+    yield t(t.f(0, 3, dtype="float16"))
+    for start, end in ((1, 2), (-2, -1), (-9, 9), (2, 1), (1, -1)):
+        yield t(t.n("int8", 2, 3, 4), start=start, end=end)
+    yield t(t.f(2, 3, 4), start=-1)
+
+
+size = Op("Size", half=[0])
+
+
+@size.infer
+def size_infer(node):
+    return [(INT64, [])]
+
+
+@size.fold
+def size_fold(node, outs):
+    return [[product(node.inputs[0].shape)]]
+
+
+size.folds_without_numbers = True
+
+
+@size.cases
+def size_cases(t):
+    yield t(t.f(2, 3, 4))
+    yield t(t.b())
+    yield t(t.f(0, 3))
+
+
+def _numbers_of(node, outs):
+    return [node.inputs[0].numbers]
+
+
+def _same_layout(op):
+    """An op that only renames dimensions: no step where the layout allows it."""
+    op.fold(_numbers_of)
+
+    @op.lower
+    def op_lower(node, builder):
+        builder.alias(
+            node.outputs[0], builder.reshaped(builder.stored(node.inputs[0]), node.outputs[0].shape)
+        )
+
+    @op.grad
+    def op_grad(node, gradients, dy):
+        return [gradients.reshape(dy, node.inputs[0].shape)]
+
+
+reshape = Op("Reshape", half=[0])
+
+
+@reshape.infer
+def reshape_infer(node):
+    x = node.inputs[0]
+    wanted = ints(node, 1) if node.opset >= 5 else node.attr("shape", [])
+    dims, free = [], None
+    for i, d in enumerate(wanted):
+        if not isinstance(d, Sym) and d == 0 and not node.attr("allowzero", 0):
+            if i >= x.rank:
+                fail(node, f"it copies dimension {i} of a tensor that has {x.rank}")
+            d = x.shape[i]
+        if not isinstance(d, Sym) and d == -1:
+            if free is not None:
+                fail(node, "two of its dimensions are -1")
+            free, d = i, 1
+        elif not isinstance(d, Sym) and d < -1:
+            fail(node, f"dimension {d} is negative")
+        dims.append(d)
+    if free is not None:
+        dims[free] = _free_dimension(node, x.shape, [d for i, d in enumerate(dims) if i != free])
+    elif product_of(x.shape) != product_of(dims):
+        fail(node, f"a tensor of shape {x.shape} cannot be reshaped to {dims}")
+    if dims == x.shape:
+        return [x]
+    return [(x.dtype, dims)]
+
+
+def product_of(dims):
+    """Element count as (factor, [Sym, ...]): comparable also with several register-dependent
+    dimensions.
+    """
+    factor, syms = 1, []
+    for d in dims:
+        if isinstance(d, Sym):
+            syms.append((d.scale, d.add))
+        else:
+            factor *= d
+    return factor, sorted(syms)
+
+
+def _free_dimension(node, shape, others):
+    """The dimension that -1 stands for."""
+    left = list(shape)
+    rest = []
+    for d in others:
+        if isinstance(d, Sym) and d in left:
+            left.remove(d)
+        else:
+            rest.append(d)
+    total, known = product(left), product(rest)
+    if known == 0:
+        return 0
+    if isinstance(total, Sym) or isinstance(known, Sym):
+        return total // known
+    if total % known:
+        fail(node, f"a tensor of shape {shape} cannot be reshaped to {others} and -1")
+    return total // known
+
+
+_same_layout(reshape)
+
+
+@reshape.cases
+def reshape_cases(t):
+    for wanted in ([6, 4], [-1], [0, -1], [4, 0, 2, -1], [2, 3, 4], [1, 24, 1], [4, -1, 2]):
+        yield t(t.f(2, 3, 4), wanted)
+    yield t(t.f(1, 1), [])
+    yield t(t.f(), [1, 1])
+    yield t(t.f(0, 3), [3, 0], allowzero=1)
+    yield t(t.f(2, 0, 3), [0, 0, 3, 1])
+    yield t(t.f(2, 3), [3, 2], opset=5)
+    for dtype in (*t.types, *t.small):
+        yield t(t.any(dtype, 2, 3), [3, -1])
+
+
+flatten = Op("Flatten", half=[0])
+
+
+@flatten.infer
+def flatten_infer(node):
+    x = node.inputs[0]
+    axis = axis_of(node, node.attr("axis", 1), x.rank, 1)
+    return [(x.dtype, [product(x.shape[:axis]), product(x.shape[axis:])])]
+
+
+_same_layout(flatten)
+
+
+@flatten.cases
+def flatten_cases(t):
+    for axis in (0, 1, 2, 3, -1, -2, -3):
+        yield t(t.f(2, 3, 4), axis=axis)
+    yield t(t.f(5))
+    yield t(t.f(2, 0, 3), axis=2)
+    yield t(t.f(2, 3, 4), opset=9)
+
+
+squeeze = Op("Squeeze", half=[0])
+
+
+@squeeze.infer
+def squeeze_infer(node):
+    x = node.inputs[0]
+    axes = node.attr("axes") if node.opset < 13 else ints(node, 1)
+    if axes is None:
+        axes = [i for i, d in enumerate(x.shape) if d == 1]
+    axes = {axis_of(node, a, x.rank) for a in axes}
+    for a in axes:
+        if not isinstance(x.shape[a], Sym) and x.shape[a] != 1:
+            fail(node, f"dimension {a} of {x.shape} is not 1 and cannot be squeezed")
+    return [(x.dtype, [d for i, d in enumerate(x.shape) if i not in axes])]
+
+
+_same_layout(squeeze)
+
+
+@squeeze.cases
+def squeeze_cases(t):
+    x = t.f(1, 3, 1, 2)
+    yield t(x)
+    yield t(x, [0])
+    yield t(x, [-2, 0])
+    yield t(x, [2])
+    yield t(x, opset=11, axes=[0, 2])
+    yield t(x, opset=11, axes=[-2])
+    yield t(x, opset=11)
+    yield t(t.f(1, 1, dtype="float16"))
+    yield t(t.f(1, 0))
+
+
+unsqueeze = Op("Unsqueeze", half=[0])
+
+
+@unsqueeze.infer
+def unsqueeze_infer(node):
+    x = node.inputs[0]
+    axes = node.attr("axes") if node.opset < 13 else ints(node, 1)
+    rank = x.rank + len(axes)
+    axes = sorted(axis_of(node, a, rank) for a in axes)
+    if len(set(axes)) != len(axes):
+        fail(node, "it names an axis twice")
+    dims = list(x.shape)
+    for a in axes:
+        dims.insert(a, 1)
+    return [(x.dtype, dims)]
+
+
+_same_layout(unsqueeze)
+
+
+@unsqueeze.cases
+def unsqueeze_cases(t):
+    for axes in ([0], [-1], [1, 2], [3, 0], [-1, 0]):
+        yield t(t.f(2, 3), axes)
+        yield t(t.f(2, 3), opset=11, axes=axes)
+    yield t(t.n("int64"), [0])
+    yield t(t.f(0, 2), [1])
+
+
+expand = Op("Expand", moves=True)
+
+
+@expand.infer
+def expand_infer(node):
+    x = node.inputs[0]
+    dims = broadcast(node, x.shape, ints(node, 1))
+    if dims == x.shape:
+        return [x]
+    return [(x.dtype, dims)]
+
+
+@expand.fold
+def expand_fold(node, outs):
+    return [read_as(node.inputs[0], outs[0][1])]
+
+
+@expand.lower
+def expand_lower(node, builder):
+    builder.alias(node.outputs[0], builder.stored(node.inputs[0]).broadcast(node.outputs[0].shape))
+
+
+@expand.grad
+def expand_grad(node, gradients, dy):
+    return [gradients.sum_to(dy, node.inputs[0].shape)]
+
+
+@expand.cases
+def expand_cases(t):
+    for x, wanted in [
+        ((3, 1), [2, 3, 4]),
+        ((2, 3, 4), [1]),
+        ((), [2, 2]),
+        ((5,), [5]),
+        ((1, 3, 1, 2), [4, 1, 5, 1]),
+        ((0, 1), [0, 3]),
+        ((1, 3), [0, 3]),
+        ((2, 3), []),
+    ]:
+        yield t(t.f(*x), wanted)
+    for dtype in (*t.types, *t.small):
+        yield t(t.any(dtype, 3, 1), [3, 5])
+
+
+range_ = Op("Range")
+
+
+@range_.infer
+def range_infer(node):
+    (start,), (limit,), (delta,) = ints(node, 0), ints(node, 1), ints(node, 2)
+    if delta == 0:
+        fail(node, "a step of 0")
+    span = limit - start
+    if isinstance(span, Sym):
+        count = span // delta
+        if count.min < 0:
+            raise NotStatic("a range that may be empty")
+    elif isinstance(span, float):
+        import math
+
+        if not math.isfinite(span / delta):
+            fail(node, "its bounds are not finite")
+        count = max(0, math.ceil(span / delta))
+    else:
+        count = max(0, -(-span // delta))
+    if most(count) >= 1 << 31:
+        fail(node, f"a range of {count} elements")
+    return [(node.inputs[0].dtype, [count])]
+
+
+@range_.fold
+def range_fold(node, outs):
+    start, delta, count = node.inputs[0].numbers[0], node.inputs[2].numbers[0], outs[0][1][0]
+    if isinstance(start, Sym) and count > 4:
+        raise NotStatic("a long range from a register")
+    return [[start + i * delta for i in range(count)]]
+
+
+@range_.lower
+def range_lower(node, builder):
+    start, delta = node.inputs[0].numbers[0], node.inputs[2].numbers[0]
+    builder.range(builder.out(node.outputs[0]), start, delta)
+
+
+@range_.cases
+def range_cases(t):
+    for dtype in ("int64", "int32", "int16", "float32", "float64"):
+        for start, limit, delta in ((0, 5, 1), (5, 0, -2), (3, 3, 1), (4, 1, 1), (-7, 800, 3)):
+            yield t(*[t.const(t.of(dtype, v)) for v in (start, limit, delta)])
+    yield t(*[t.const(t.of("float32", v)) for v in (0.1, 1.0, 0.3)])
+    yield t(*[t.const(t.of("float32", v)) for v in (1.0, -1.0, -0.25)])
+
+
+constant_of_shape = Op("ConstantOfShape")
+
+
+@constant_of_shape.infer
+def constant_of_shape_infer(node):
+    value, dims = node.attr("value"), ints(node, 0)
+    if any(d < 0 for d in dims if not isinstance(d, Sym)):
+        fail(node, f"shape {dims} has a negative dimension")
+    dtype = value.dtype if value is not None else FLOAT
+    return [(FLOAT if dtype == FLOAT16 else dtype, dims)]
+
+
+def _filler(node):
+    value = node.attr("value")
+    return value.numbers()[0] if value is not None else 0.0
+
+
+@constant_of_shape.fold
+def constant_of_shape_fold(node, outs):
+    return [[_filler(node)] * product(outs[0][1])]
+
+
+@constant_of_shape.lower
+def constant_of_shape_lower(node, builder):
+    y = builder.scalar(node.outputs[0].dtype, _filler(node))
+    builder.alias(node.outputs[0], y.broadcast(node.outputs[0].shape))
+
+
+@constant_of_shape.cases
+def constant_of_shape_cases(t):
+    yield t([2, 3])
+    yield t([70, 70])
+    yield t([])
+    yield t([0, 2])
+    for dtype in t.types:
+        if dtype != "bfloat16":
+            yield t([2, 3], value=t.attr(t.of(dtype, [1])))
+            yield t([30, 30], value=t.attr(t.of(dtype, [1])))
+
+
+eye_like = Op("EyeLike", half=[0])
+
+
+@eye_like.decompose
+def eye_like_decompose(node, builder):
+    """Ones where column = row + k."""
+    x, k = node.inputs[0], node.attr("k", 0)
+    if x.rank != 2:
+        fail(node, f"it wants a matrix, not {x}")
+    rows, columns = (
+        builder.op("Range", *(builder.constant(INT64, [], [i]) for i in (first, first + d, 1)))
+        for first, d in ((k, x.shape[0]), (0, x.shape[1]))
+    )
+    return [
+        builder.op(
+            "Cast",
+            builder.op(
+                "Equal", builder.op("Unsqueeze", rows, builder.constant(INT64, [1], [1])), columns
+            ),
+            to=node.attr("dtype", x.dtype),
+        )
+    ]
+
+
+@eye_like.cases
+def eye_like_cases(t):
+    for k in (-1, 0, 2, 9):
+        yield t(t.n("int32", 4, 5), k=k)
+    yield t(t.f(3, 3), dtype=11)
+    yield t(t.n("int64", 2, 3), dtype=1)
+    yield t(t.f(40, 30))
+    yield t(t.f(0, 3))

@@ -1,0 +1,372 @@
+"""Steps of optimizers, which update a parameter and its states where they lie, and the clipping of
+gradients by their norm.
+
+An optimizer's inputs are (parameter, gradient, states..., learning_rate float32 [1], step int64
+[1], scale float32 [1] or absent); its outputs are the parameter and the states with their new
+values. `step` is the number of this update, counting from 1. The gradient is multiplied with
+`scale` first (clipping, the mean over accumulated gradients). All states begin as zeros.
+"""
+
+from __future__ import annotations
+
+from ...declare.kernel import Enum, Kernel, read, write
+
+RULE = Enum("optimizer_rule", ["adam", "sgd", "adagrad", "rmsprop", "lion"])
+FORM = Enum("optimizer_form", ["decoupled", "l2", "ort"])
+
+Kernel(
+    "optimizer",
+    {
+        "rule": "i32",
+        "form": "i32",
+        "n": "i32",
+        "rest1": "f32",
+        "rest2": "f32",
+        "epsilon": "f32",
+        "weight_decay": "f32",
+        "momentum": "f32",
+        "dampening": "f32",
+        "nesterov": "i32",
+    },
+    [
+        read("x", 4, "n"),
+        read("g", 4, "n"),
+        read("s", 4, "n", optional=True),
+        read("t", 4, "n", optional=True),
+        read("u", 4, "n", optional=True),
+        read("learning_rate", 4, "1"),
+        read("step", 8, "1"),
+        read("scale", 4, "1", optional=True),
+        write("new_x", 4, "n", inplace=["x"]),
+        write("new_s", 4, "n", optional=True, inplace=["s"]),
+        write("new_t", 4, "n", optional=True, inplace=["t"]),
+        write("new_u", 4, "n", optional=True, inplace=["u"]),
+    ],
+    require=["rule >= 0", f"rule < {len(RULE.items)}", "form >= 0", f"form < {len(FORM.items)}"],
+    empty=["n"],
+    doc=(
+        "One step of an optimizer in place: each new_ operand is the memory of the one without."
+        " rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: 1 - alpha in rest1). States s, t, u: adam m"
+        " and v; sgd momentum buffer or none; adagrad sum; rmsprop square average, gradient average"
+        " and momentum buffer, the last two optional; lion m."
+    ),
+)
+
+BLOCK = 256  # elements that share a scale in 8-bit states
+
+Kernel(
+    "optimizer_8bit",
+    {
+        "form": "i32",
+        "n": "i32",
+        "rest1": "f32",
+        "rest2": "f32",
+        "epsilon": "f32",
+        "weight_decay": "f32",
+    },
+    [
+        read("x", 4, "n"),
+        read("g", 4, "n"),
+        read("m", 1, "n"),
+        read("m_largest", 4, f"ceil_div(n, {BLOCK})"),
+        read("v", 1, "n"),
+        read("v_largest", 4, f"ceil_div(n, {BLOCK})"),
+        read("learning_rate", 4, "1"),
+        read("step", 8, "1"),
+        read("scale", 4, "1", optional=True),
+        write("new_x", 4, "n", inplace=["x"]),
+        write("new_m", 1, "n", inplace=["m"]),
+        write("new_m_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["m_largest"]),
+        write("new_v", 1, "n", inplace=["v"]),
+        write("new_v_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["v_largest"]),
+    ],
+    require=["form >= 0", f"form < {len(FORM.items)}"],
+    empty=["n"],
+    rare=True,
+    doc=(
+        "adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for"
+        f" every {BLOCK} elements; each new_ operand is the memory of the one without."
+    ),
+)
+
+
+# ---- ops
+# ----------------------------------------------------------------------
+from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
+from ...declare.op import Op, fail, product, takes
+from ..reduce.reduction import REDUCE
+from .state import in_place
+
+
+def _declare(name, rule, form, states, params):
+    """states: (least, most) number of states. form(n): the form of weight decay. params(n): the
+    kernel's other parameters.
+    """
+    o = Op(name, "edgewise")
+
+    @o.infer
+    def op_infer(node):
+        takes(node, (FLOAT,), *(i for i in range(len(node.inputs)) if i != len(node.outputs) + 2))
+        takes(node, (INT64,), len(node.outputs) + 2)
+        count = len(node.outputs) - 1
+        if not states[0] <= count <= states[1]:
+            fail(node, f"it has {count} states")
+        for v in node.inputs[1 : count + 2]:
+            if product(v.shape) != product(node.inputs[0].shape):
+                fail(node, f"{v} is not of the size of {node.inputs[0]}")
+        return [(FLOAT, list(v.shape)) for v in (node.inputs[0], *node.inputs[2 : count + 2])]
+
+    @o.lower
+    def op_lower(node, builder):
+        count = len(node.outputs) - 1
+        rate, step, scale = (
+            builder.view(node.inputs[i]) if node.has(i) else None
+            for i in range(count + 2, count + 5)
+        )
+        if rule == "rmsprop":
+            names = [
+                "s",
+                *(["t"] if node.attr("centered", 0) else []),
+                *(["u"] if node.attr("momentum", 0.0) else []),
+            ]
+        else:
+            names = ["s", "t"]
+        gradient = builder.flat(builder.view(node.inputs[1]))
+        where = {
+            "x": in_place(node, builder),
+            **{k: in_place(node, builder, i + 2, i + 1) for i, k in zip(range(count), names)},
+        }
+        builder.emit(
+            "optimizer",
+            {
+                **where,
+                **{f"new_{k}": v for k, v in where.items()},
+                "g": gradient,
+                "learning_rate": rate,
+                "step": step,
+                "scale": scale,
+            },
+            rule=RULE[rule],
+            form=FORM[form(node)],
+            n=product(node.inputs[0].shape),
+            **dict.fromkeys(
+                ("rest1", "rest2", "epsilon", "weight_decay", "momentum", "dampening"), 0.0
+            )
+            | {"nesterov": 0}
+            | params(node),
+        )
+
+
+def _number(node, name, default=0.0):
+    return float(node.attr(name, default))
+
+
+def adam_form(node):
+    mode = node.attr("mode", "torch")
+    if mode not in ("torch", "ort", "adam"):
+        fail(node, f"its mode is {mode!r}", "Use 'torch', 'ort' or 'adam'.")
+    return {"torch": "decoupled", "ort": "ort", "adam": "l2"}[mode]
+
+
+def adam_params(node):
+    return {
+        "rest1": 1 - _number(node, "beta1", 0.9),
+        "rest2": 1 - _number(node, "beta2", 0.999),
+        "epsilon": _number(node, "epsilon", 1e-8),
+        "weight_decay": _number(node, "weight_decay"),
+    }
+
+
+# (p, g, m, v, lr, step, scale); beta1, beta2, epsilon, weight_decay, mode: "torch"
+# (torch.optim.AdamW, Loshchilov and Hutter 2019: decay first), "ort" (ONNX Runtime Training's rule,
+# that of Hugging Face's first AdamW: epsilon beside the uncorrected root, decay last), "adam"
+# (torch.optim.Adam, Kingma and Ba 2015: decay in the gradient)
+_declare("AdamW", "adam", adam_form, (2, 2), adam_params)
+adamw_8bit = Op(
+    "AdamW8bit",
+    "edgewise",
+    # (p, g, m int8 [n], its scales float32 [blocks], v uint8 [n], its scales, lr, step, scale), as
+    # AdamW; core/kernels/optimizer.c says what the bytes mean
+)
+
+
+@adamw_8bit.infer
+def adamw_8bit_infer(node):
+    size = product(node.inputs[0].shape)
+    blocks = -(-size // BLOCK)
+    takes(node, (FLOAT,), 0, 1, 3, 5, 6, 8)
+    takes(node, (INT64,), 7)
+    for i, (dtype, count) in enumerate(
+        [(FLOAT, size), (INT8, size), (FLOAT, blocks), (UINT8, size), (FLOAT, blocks)], 1
+    ):
+        if node.inputs[i].dtype != dtype or product(node.inputs[i].shape) != count:
+            fail(node, f"{node.inputs[i]} does not fit {node.inputs[0]}")
+    return [(v.dtype, list(v.shape)) for v in (node.inputs[0], *node.inputs[2:6])]
+
+
+@adamw_8bit.lower
+def adamw_8bit_lower(node, builder):
+    gradient, rate, step, scale = (
+        builder.flat(builder.view(node.inputs[1])),
+        builder.view(node.inputs[6]),
+        builder.view(node.inputs[7]),
+        builder.view(node.inputs[8]) if node.has(8) else None,
+    )
+    where = {
+        k: in_place(node, builder, i, o)
+        for k, i, o in (
+            ("x", 0, 0),
+            ("m", 2, 1),
+            ("m_largest", 3, 2),
+            ("v", 4, 3),
+            ("v_largest", 5, 4),
+        )
+    }
+    builder.emit(
+        "optimizer_8bit",
+        {
+            **where,
+            **{f"new_{k}": v for k, v in where.items()},
+            "g": gradient,
+            "learning_rate": rate,
+            "step": step,
+            "scale": scale,
+        },
+        form=FORM[adam_form(node)],
+        n=product(node.inputs[0].shape),
+        **adam_params(node),
+    )
+
+
+# (p, g, [momentum buffer], lr, step, scale); torch.optim.SGD: the buffer is the first gradient,
+# then momentum * buffer + (1 - dampening) * gradient
+_declare(
+    "SGD",
+    "sgd",
+    lambda n: "l2",
+    (0, 1),
+    lambda n: {
+        "weight_decay": _number(n, "weight_decay"),
+        "momentum": _number(n, "momentum"),
+        "dampening": _number(n, "dampening"),
+        "nesterov": n.attr("nesterov", 0),
+    },
+)
+# (p, g, sum, lr, step, scale); torch.optim.Adagrad without learning rate decay (Duchi et al. 2011)
+_declare(
+    "Adagrad",
+    "adagrad",
+    lambda n: "l2",
+    (1, 1),
+    lambda n: {"epsilon": _number(n, "epsilon", 1e-10), "weight_decay": _number(n, "weight_decay")},
+)
+# (p, g, square average, [gradient average if centered], [momentum buffer if momentum], lr, step,
+# scale); torch.optim.RMSprop
+_declare(
+    "RMSprop",
+    "rmsprop",
+    lambda n: "l2",
+    (1, 3),
+    lambda n: {
+        "rest1": 1 - _number(n, "alpha", 0.99),
+        "epsilon": _number(n, "epsilon", 1e-8),
+        "weight_decay": _number(n, "weight_decay"),
+        "momentum": _number(n, "momentum"),
+    },
+)
+# (p, g, m, lr, step, scale); Lion (Chen et al. 2023, Symbolic Discovery of Optimization Algorithms,
+# algorithm 2)
+_declare(
+    "Lion",
+    "lion",
+    lambda n: "decoupled",
+    (1, 1),
+    lambda n: {
+        "rest1": 1 - _number(n, "beta1", 0.9),
+        "rest2": 1 - _number(n, "beta2", 0.99),
+        "weight_decay": _number(n, "weight_decay"),
+    },
+)
+
+
+sum_of_squares = Op(
+    "SumOfSquares", "edgewise"
+)  # (gradient, ...) -> float32 [1]: the sum of the squares of all their elements
+
+# parts of a gradient that are summed by themselves: threads share them, and which thread sums what
+# changes nothing
+PIECES = 16
+
+
+@sum_of_squares.infer
+def sum_of_squares_infer(node):
+    takes(node, (FLOAT,), *range(len(node.inputs)))
+    return [(FLOAT, [1])]
+
+
+@sum_of_squares.lower
+def sum_of_squares_lower(node, builder):
+    views, pieces = [], []
+    for v in map(builder.view, node.inputs):
+        order = sorted(range(len(v.shape)), key=lambda i: -v.strides[i])
+        v = builder.flat(
+            v.transpose(order)
+        )  # the order of the elements does not matter: transposed gradients are read as they lie
+        views.append(v)
+        pieces.append(PIECES if v.shape[0] % PIECES == 0 and v.shape[0] >= 16384 else 1)
+    parts, at = builder.temp(FLOAT, [sum(pieces)]), 0
+    for v, k in zip(views, pieces):
+        each = v.shape[0] // k
+        builder.emit(
+            "reduce",
+            {"x": v, "y": parts.slice(0, at, k)},
+            op=REDUCE["sum_square"],
+            type=FLOAT,
+            outer=k,
+            n=each,
+            inner=1,
+            x_outer=each,
+            x_n=1,
+            x_inner=1,
+            y_outer=1,
+        )
+        at += k
+    builder.emit(
+        "reduce",
+        {"x": parts, "y": builder.out(node.outputs[0])},
+        op=REDUCE["sum"],
+        type=FLOAT,
+        outer=1,
+        n=at,
+        inner=1,
+        x_outer=at,
+        x_n=1,
+        x_inner=1,
+        y_outer=1,
+    )
+
+
+clip_scale = Op(
+    "ClipScale",
+    "edgewise",
+    # (sum of squares [1], scale [1] or absent); max_norm: what gradients are to be multiplied with,
+    # as torch.nn.utils.clip_grad_norm_ does: min(1, max_norm / (norm + 1e-6)) * scale
+)
+
+
+@clip_scale.decompose
+def clip_scale_decompose(node, builder):
+    def number(x):
+        return builder.constant(FLOAT, [1], [x])
+
+    norm, scale = builder.op("Sqrt", node.inputs[0]), node.input(1)
+    if scale is not None:
+        norm = builder.op("Mul", norm, scale)
+    factor = builder.op(
+        "Min",
+        builder.op(
+            "Div", number(float(node.attrs["max_norm"])), builder.op("Add", norm, number(1e-6))
+        ),
+        number(1.0),
+    )
+    return [builder.op("Mul", factor, scale) if scale is not None else factor]
