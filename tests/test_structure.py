@@ -46,12 +46,21 @@ NEVER = {
 
 def imports():
     """(file, its part, imported module as a list of names) of every import, also those inside
-    functions.
+    functions, but not those for annotations alone.
     """
     for path in sorted(PACKAGE.rglob("*.py")):
         where = path.relative_to(PACKAGE)
         package = ["edgewise", *where.parts[:-1]]
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        annotations = {
+            id(node)
+            for test in ast.walk(tree)
+            if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
+            for node in ast.walk(test)
+        }
+        for node in ast.walk(tree):
+            if id(node) in annotations:
+                continue
             if isinstance(node, ast.Import):
                 targets = [a.name.split(".") for a in node.names]
             elif isinstance(node, ast.ImportFrom):

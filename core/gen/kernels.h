@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x16453f3cu
+#define EW_TABLE_HASH 0x3a9b1b15u
 enum { EW_KERNEL_COUNT = 64, EW_MAX_OPERANDS = 16 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
@@ -29,7 +29,7 @@ int32_t ew_k_arg_reduce(ew_context *, const ew_arg_reduce_params *, void *const 
 
 /* attention: y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides. mask_type 1: float32 added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: those up to its own place). window > 0: only j > i + past - window. lengths: int32 per batch, number of valid keys (then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink: a score per head that takes its share of the softmax and has no value. A row with nothing to attend to: NaN, or zeros with nan_to_zero. Blocked over queries with online softmax where q_len is large; k and v are read once per query block. */
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t q_len; int32_t kv_len; int32_t head_dim; int32_t v_dim; int32_t q_b; int32_t q_h; int32_t q_s; int32_t k_b; int32_t k_h; int32_t k_s; int32_t v_b; int32_t v_h; int32_t v_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t mask_type; int32_t m_b; int32_t m_h; int32_t m_q; int32_t m_k; int32_t causal; int32_t past; int32_t window; int32_t kv_type; int32_t nan_to_zero; float scale; float softcap; } ew_attention_params;
-enum { EW_ATTENTION_Q, EW_ATTENTION_K, EW_ATTENTION_V, EW_ATTENTION_MASK, EW_ATTENTION_LENGTHS, EW_ATTENTION_SINK, EW_ATTENTION_Y, EW_ATTENTION_SCRATCH };
+enum { EW_ATTENTION_Q, EW_ATTENTION_K, EW_ATTENTION_V, EW_ATTENTION_MASK, EW_ATTENTION_LENGTHS, EW_ATTENTION_SINK, EW_ATTENTION_Y };
 int32_t ew_k_attention(ew_context *, const ew_attention_params *, void *const *operand);
 
 /* batch_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x [batch, channels, inner]. train: mean and variance are those of x, and new_mean = mean * momentum + that of x * (1 - momentum). */

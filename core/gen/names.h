@@ -2,7 +2,7 @@
 /* For tests: each kernel's parameters as "type name", its operands, its rules. */
 static const struct { const char *name, *params, *operands; } ew_names[] = {
   {"arg_reduce", "i32:type i32:largest i32:last i32:outer i32:n i32:inner", "x y"},
-  {"attention", "i32:batch i32:heads i32:kv_heads i32:q_len i32:kv_len i32:head_dim i32:v_dim i32:q_b i32:q_h i32:q_s i32:k_b i32:k_h i32:k_s i32:v_b i32:v_h i32:v_s i32:y_b i32:y_h i32:y_s i32:mask_type i32:m_b i32:m_h i32:m_q i32:m_k i32:causal i32:past i32:window i32:kv_type i32:nan_to_zero f32:scale f32:softcap", "q k v mask lengths sink y scratch"},
+  {"attention", "i32:batch i32:heads i32:kv_heads i32:q_len i32:kv_len i32:head_dim i32:v_dim i32:q_b i32:q_h i32:q_s i32:k_b i32:k_h i32:k_s i32:v_b i32:v_h i32:v_s i32:y_b i32:y_h i32:y_s i32:mask_type i32:m_b i32:m_h i32:m_q i32:m_k i32:causal i32:past i32:window i32:kv_type i32:nan_to_zero f32:scale f32:softcap", "q k v mask lengths sink y"},
   {"batch_norm", "i32:batch i32:channels i32:inner i32:train f32:epsilon f32:momentum", "x scale bias mean variance y new_mean new_variance"},
   {"batch_norm_grad", "i32:batch i32:channels i32:inner i32:train f32:epsilon", "x scale mean variance dy dx dscale dbias"},
   {"binary", "i32:op i32:type i32[6]:dims i32[6]:as i32[6]:bs i32[6]:ys", "a b y"},

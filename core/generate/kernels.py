@@ -106,7 +106,7 @@ def header(table):
             f" {c_name(name)}{'[' + kind.split('[')[1] if '[' in kind else ''};"
             for name, kind in k.params.items()
         )
-        out.append(f"/* {k.name}{' (rare)' if k.rare else ''}: {k.doc} */")
+        out.append(f"/* {k.name}{' (rare)' if k.c.rare else ''}: {k.doc} */")
         out.append(f"typedef struct {{ {fields} }} ew_{k.name}_params;")
         names = [f"EW_{k.name}_{o.name}".upper() for o in k.operands]
         clash = [n for n in names if n in seen]

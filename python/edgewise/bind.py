@@ -28,7 +28,7 @@ from .declare.values import Nothing, Sequence, is_plain
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
-from .ops import OPS
+from .ops import OPS, declared
 from .ops.promotion import PROMOTIONS
 
 HALF = (FLOAT16, BFLOAT16)
@@ -40,14 +40,7 @@ MAX_NODES = (
     # grow without end
 )
 MAX_RANK = 64
-OWN_INPUTS = {
-    "Conv": (3, ("activation",)),
-    "MatMul": (2, ("activation",)),
-    "FusedMatMul": (2, ("activation",)),
-    "Gemm": (3, ("activation",)),
-    "MatMulNBits": (6, ("activation",)),
-    "MatMulBnb4": (3, ("activation",)),
-}  # passes give them more, files must not
+FILE_INPUTS = declared("file_inputs")  # passes give these ops more inputs
 RUN_SEED = "seed of the run"  # an input's name where random numbers are drawn without a seed
 LATEST = 23  # opset of the nodes that binding adds itself
 
@@ -378,10 +371,8 @@ class _Binder:
                 node.where,
                 "Export the model again.",
             )
-        most_inputs, hidden = OWN_INPUTS.get(node.op, (None, ()))
-        if most_inputs is not None and (
-            len(inputs) > most_inputs or any(a in node.attrs for a in hidden)
-        ):
+        file_inputs = FILE_INPUTS.get(node.op)
+        if file_inputs is not None and (len(inputs) > file_inputs or "activation" in node.attrs):
             raise ModelError(
                 f"it has {len(inputs)} inputs and attributes {', '.join(sorted(node.attrs))}, more"
                 f" than {node.op} takes",

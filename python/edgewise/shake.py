@@ -576,7 +576,7 @@ def main(arguments):
     with open(source, "rb") as f:
         wasm = f.read()
     with open(target, "wb") as f:
-        f.write(shake(wasm, [k.name for k in kernel_table().kernels if not k.rare], source))
+        f.write(shake(wasm, [k.name for k in kernel_table().kernels if not k.c.rare], source))
 
 
 if __name__ == "__main__":

@@ -79,11 +79,11 @@ def dense(dims):
 
 
 def cases():
-    from edgewise.ops.elementwise.binary import BINARY
-    from edgewise.ops.elementwise.unary import UNARY
-    from edgewise.ops.product.matmul import ACTIVATION
-    from edgewise.ops.reduce.reduction import REDUCE
-    from edgewise.ops.training.optimizers import RULE
+    from edgewise.ops.elementwise.contracts import BINARY
+    from edgewise.ops.elementwise.contracts import UNARY
+    from edgewise.ops.product.contracts import ACTIVATION
+    from edgewise.ops.reduce.contracts import REDUCE
+    from edgewise.ops.training.contracts import RULE
 
     found = []
 

@@ -10,9 +10,9 @@ import struct
 import numpy as np
 import pytest
 from edgewise.declare.kernel import KERNELS
-from edgewise.ops.elementwise.binary import BINARY
-from edgewise.ops.elementwise.unary import UNARY
-from edgewise.ops.reduce.reduction import REDUCE
+from edgewise.ops.elementwise.contracts import BINARY
+from edgewise.ops.elementwise.contracts import UNARY
+from edgewise.ops.reduce.contracts import REDUCE
 from edgewise.ops.table import kernel_table
 
 TYPES = {

@@ -124,7 +124,7 @@ def look(chosen):
             else "yes"
         )
     )
-    rare = {k for k, kernel in KERNELS.items() if kernel.rare}
+    rare = {k for k, kernel in KERNELS.items() if kernel.c.rare}
     return column, "full" if called & rare else "base; to train full" if to_train & rare else "base"
 
 

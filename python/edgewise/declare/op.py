@@ -3,110 +3,219 @@
     softmax = Op("Softmax")
 
     @softmax.infer
-    def _(n): return [like(n, 0)]          # (dtype, shape) of each output, or a Value that already is the output
+    def softmax_infer(node):  # (dtype, shape) of each output, or a Value that is the output already
+        return [like(node, 0)]
 
     @softmax.lower
-    def _(n, b): ...                       # emits kernel calls
+    def softmax_lower(node, builder):  # emits calls of kernels
+        ...
 
     @softmax.grad
-    def _(n, g, dy): return [...]          # gradient of each input from those of the outputs (autodiff.py)
+    def softmax_grad(node, gradients, dy):  # the gradient of each input, from those of the outputs
+        return [...]
 
-`n` is a BoundNode (ir.py): inputs are Values with dtype, shape and, where known, numbers. `b` is a
-plan Builder (plan/builder.py). An op gives `infer` and `lower`, or only `decompose`, which says
-what it is in terms of other ops. `fold` computes small constants in Python (shape arithmetic). An
-op of sequences, strings or subgraphs, or one whose output's shape its data decides, has a `host`
-function: the session runs it between plans (session/driver.py). `cases` are what the test harness
-(tests/ops) runs on every engine and compares with other implementations:
+An op declares `infer` and `lower`, or only `decompose`, which says what it is in terms of other
+ops. `fold` computes small constants in Python (arithmetic on shapes). An op of sequences, strings
+or subgraphs, or one with an output whose shape depends on data, has a `host` function, which the
+session runs between plans (session/driver.py).
+
+What passes and training may do with an op (add an epilogue, put an adapter beside its weight, train
+its parameters) is said where it is created: see `Op`.
+
+Test cases stand in the folder `cases` beside the op's module and are not part of the wheel:
 
     @softmax.cases
-    def _(t):                                           # t: a Toolbox of tests/ops/harness.py, which has NumPy; nothing of it is needed at run time
-        yield t(t.f(2, 3, 5))                           # one node Softmax on a random float32 [2, 3, 5], newest opset
-        yield t(t.f(2, 3, 5), opset=11, axis=-2)        # attributes by name
+    def softmax_cases(t):  # t: a Toolbox of tests/ops/harness.py
+        yield t(t.f(2, 3, 5))  # a node Softmax on a random float32 [2, 3, 5], newest opset
+        yield t(t.f(2, 3, 5), opset=11, axis=-2)  # attributes by name
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ModelError, UnsupportedOp
 from .dtypes import NAME
 from .symbolic import NotStatic, Sym, most, product, strides_of
 
-OPS: dict = {}
+if TYPE_CHECKING:
+    from ..ir import BoundNode
+
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+Dim = int | Sym
+Shape = Sequence[Dim]
+
+OPS: dict[tuple[str, str], Op] = {}  # by domain and name
 
 
 class TooLong(ModelError):
-    """A register's range leads behind the end of a table; `excess`: by how much."""
+    """The range of a register reaches beyond the end of a table.
 
-    def __init__(self, what, where, excess):
+    Attributes:
+        excess: by how many rows.
+    """
+
+    def __init__(self, what: str, where: str, excess: int) -> None:
         super().__init__(what, where, "Use a smaller capacity.")
         self.excess = excess
 
 
+@dataclass(frozen=True)
+class Epilogue:
+    """What the kernel of a product can do after multiplying; passes/epilogue.py puts nodes there.
+
+    Attributes:
+        bias, residual: the inputs that take a bias and a tensor of the output's shape to add. They
+            exist in bound graphs only. The attribute `activation` names the function in between.
+        factors: the inputs that are multiplied.
+        any_rank: whether the factors need not have two dimensions or more.
+        bias_along_channels: whether a bias is along the second dimension, as in convolutions: then
+            no Add of a vector becomes one.
+        fits: a further condition that a node must meet.
+    """
+
+    bias: int
+    residual: int
+    factors: tuple[int, int] = (0, 1)
+    any_rank: bool = False
+    bias_along_channels: bool = False
+    fits: Callable[[BoundNode], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The weight of an op that is a layer.
+
+    Attributes:
+        input: which input it is.
+        kind: what LoRA calls the layer: "linear", "conv" or "embedding"; "" where no adapter can
+            stand beside it.
+        quantized: whether it is stored in integers, and so cannot be trained.
+        by_rows: whether each row of the output depends on the same row of input 0 alone, whatever
+            the attributes: then one position may be computed without the others.
+    """
+
+    input: int
+    kind: str = ""
+    quantized: bool = False
+    by_rows: bool = False
+
+
 class Op:
-    def __init__(self, name, domain="", half=(), moves=False):
-        """half: indices of inputs that may stay float16 in memory; all others are widened to
-        float32 first. moves: it only moves elements, whatever they are: those of less than a byte
-        as bytes.
-        """
+    """An operator, and the rules that are declared for it.
+
+    Args:
+        name: of the operator.
+        domain: its ONNX domain: "", "com.microsoft", "ai.onnx.ml", or "edgewise" for what only
+            passes make.
+        half: inputs that may stay float16 in memory; all others are widened to float32 first.
+        moves: whether it only moves elements, whatever they are; elements of less than a byte are
+            moved as bytes.
+        file_inputs: how many inputs it takes in files, where passes give it more; None: no check.
+        epilogue: what passes may add to it.
+        weight: the weight that makes it a layer.
+        parameters: the inputs that hold trained parameters in exported models.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        domain: str = "",
+        half: Iterable[int] = (),
+        moves: bool = False,
+        *,
+        file_inputs: int | None = None,
+        epilogue: Epilogue | None = None,
+        weight: Weight | None = None,
+        parameters: tuple[int, ...] = (),
+    ) -> None:
         self.name, self.domain, self.half = name, domain, frozenset(half)
-        self.infer_fn = self.fold_fn = self.lower_fn = self.decompose_fn = self.grad_fn = (
-            self.cases_fn
-        ) = self.host_fn = None
         self.moves, self.static = moves, False
+        self.file_inputs, self.epilogue, self.weight = file_inputs, epilogue, weight
+        self.parameters = parameters
+        self.infer_fn: Callable[..., Any] | None = None
+        self.fold_fn: Callable[..., Any] | None = None
+        self.lower_fn: Callable[..., Any] | None = None
+        self.decompose_fn: Callable[..., Any] | None = None
+        self.grad_fn: Callable[..., Any] | None = None
+        self.cases_fn: Callable[..., Any] | None = None
+        self.host_fn: Callable[..., Any] | None = None
         OPS[(domain, name)] = self
 
-    def infer(self, f):
-        self.infer_fn = f
-        return f
+    def infer(self, rule: Rule) -> Rule:
+        """Declares rule(node) -> [(dtype, shape) or Value of each output].
 
-    def fold(self, f):
-        self.fold_fn = f
-        return f
-
-    def lower(self, f):
-        self.lower_fn = f
-        return f
-
-    def decompose(self, f):
-        """f(n, g): the outputs of BoundNode n as nodes that g adds; None where this node is to be
-        lowered as it is.
+        The rule checks the node's inputs, and raises ModelError (`fail`) where they do not fit,
+        UnsupportedOp (`unsupported`, `takes`) where they are valid but not implemented, NotStatic
+        where a shape would depend on a register.
         """
-        self.decompose_fn = f
-        return f
+        self.infer_fn = rule
+        return rule
 
-    def grad(self, f):
-        """f(n, g, dy, ...): one gradient per input of BoundNode n (None: zero, or not
-        differentiable) from one per output (None: nobody wants it).
+    def fold(self, rule: Rule) -> Rule:
+        """Declares rule(node) -> [flat list of numbers of each output], or None.
 
-        g: autodiff.Gradients, which adds nodes to the graph.
+        Called where all inputs are small constants; lists may hold Syms.
         """
-        self.grad_fn = f
-        return f
+        self.fold_fn = rule
+        return rule
 
-    def host(self, f=None, *, static=False):
-        """f(n, run, inputs) -> [outputs]: what a session does itself, between plans, where values
-        are no tensors of numbers or shapes depend on data.
+    def lower(self, rule: Rule) -> Rule:
+        """Declares rule(node, builder), which emits the kernel calls that compute the node.
 
-        n: BoundNode whose inputs are `inputs`, values of ops/values.py (None where absent). run:
-        session/driver.py's Host: `run.op(name, *values, **attributes)` computes with any op,
-        `run.body(graph)` is a function over the values of a subgraph. An op that also has `infer`
-        or `decompose` is run so only where an input is no tensor of numbers. None instead of
-        outputs: not this way. static: f needs nothing but `run.op`, `run.constant` and `n.need`, so
-        it also evaluates the node while a graph is bound, where what it needs is known by then.
+        builder: plan.builder.Builder.
         """
-        if f is None:
-            return lambda f: self.host(f, static=static)
-        self.host_fn, self.static = f, static
-        return f
+        self.lower_fn = rule
+        return rule
+
+    def decompose(self, rule: Rule) -> Rule:
+        """Declares rule(node, graph) -> [Value of each output], in terms of nodes that graph adds.
+
+        graph: bind.Binder. None instead of a list: this node is lowered as it is.
+        """
+        self.decompose_fn = rule
+        return rule
+
+    def grad(self, rule: Rule) -> Rule:
+        """Declares rule(node, gradients, *dy) -> [gradient of each input].
+
+        A gradient is a Value of the input's shape, or None (zero, or not differentiable). dy: the
+        gradients of the outputs, None where none is needed. gradients: autodiff.Gradients, which
+        adds nodes to the graph.
+        """
+        self.grad_fn = rule
+        return rule
+
+    def host(self, rule: Rule | None = None, *, static: bool = False) -> Any:
+        """Declares rule(node, run, inputs) -> [outputs], which the session calls between plans.
+
+        For values that are no tensors of numbers, or shapes that depend on data. An op that also
+        has `infer` or `decompose` is run so only where an input is no tensor of numbers.
+
+        Args:
+            rule: gets the BoundNode; session.driver.Host, with which `run.op(name, *values,
+                **attributes)` computes any op and `run.body(graph)` is a function over the values
+                of a subgraph; and the inputs, values of declare/values.py (None where absent).
+                Instead of outputs it may return None: it does not apply.
+            static: whether the rule needs nothing but `run.op`, `run.constant` and `node.need`:
+                then it also evaluates the node while a graph is bound, where its inputs are known.
+        """
+        if rule is None:
+            return lambda rule: self.host(rule, static=static)
+        self.host_fn, self.static = rule, static
+        return rule
 
     @property
-    def host_only(self):
+    def host_only(self) -> bool:
         """Whether no plan computes it."""
         return self.host_fn is not None and self.infer_fn is None and self.decompose_fn is None
 
-    def cases(self, f):
-        """f(t) yields t(input, ..., attribute=...): one test case each."""
-        self.cases_fn = f
-        return f
+    def cases(self, rule: Rule) -> Rule:
+        """Declares rule(t), which yields t(input, ..., attribute=...): one test case each."""
+        self.cases_fn = rule
+        return rule
 
 
 MS = "com.microsoft"

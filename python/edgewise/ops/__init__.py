@@ -4,6 +4,7 @@ and the kernels under it.
 
 import importlib
 import pkgutil
+from typing import Any
 
 from ..declare.op import OPS, Op
 
@@ -14,4 +15,10 @@ for _family in pkgutil.iter_modules(__path__):
     for _module in pkgutil.iter_modules(_package.__path__):  # a module declares its ops on import
         importlib.import_module(f"{_package.__name__}.{_module.name}")
 
-__all__ = ["OPS", "Op"]
+
+def declared(attribute: str) -> dict[str, Any]:
+    """{name: value} of an attribute of Op (epilogue, weight, ...), of the ops that have one."""
+    return {op.name: value for op in OPS.values() if (value := getattr(op, attribute))}
+
+
+__all__ = ["OPS", "Op", "declared"]

@@ -38,7 +38,7 @@ def variants():
     return [
         (k, parameter, name)
         for k in kernel_table().kernels
-        for parameter, name in k.variants.items()
+        for parameter, name in k.c.variants.items()
     ]
 
 

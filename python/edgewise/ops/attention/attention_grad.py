@@ -5,37 +5,8 @@ share.
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT64
-from ...declare.kernel import Kernel, read, write
 from ...declare.op import Op, product
 from ..product.matmul import emit_gemm
-
-Kernel(
-    "softmax_and_grad",
-    {
-        "rows": "i32",
-        "cols": "i32",
-        "period": "i32",
-        "first": "i32",
-        "span": "i32",
-        "scale": "f32",
-        "slope": "f32",
-    },
-    [
-        read("x", 4, "rows*cols"),
-        read("dy", 4, "rows*cols"),
-        write("y", 4, "rows*cols", inplace=["x"]),
-        write("dx", 4, "rows*cols", inplace=["dy"]),
-    ],
-    require=["period > 0", "first >= 0", "span >= 0"],
-    empty=["rows", "cols"],
-    doc=(
-        "y = softmax(scale * x) over the last axis, and dx = slope * y * (dy - sum(y * dy)). Row i"
-        " sees the columns below first + i % period, with span > 0 only the last span of them; the"
-        " others are zeros in both, and so is a row of all -inf: what no query attends to has no"
-        " gradient."
-    ),
-)
-
 
 # ---- gradients ----
 # queries at a time at most where the mask is causal, a quarter of them where that is 16 or more:

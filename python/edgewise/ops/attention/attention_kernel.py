@@ -5,100 +5,8 @@ Softmax, MatMul.
 from __future__ import annotations
 
 from ...declare.dtypes import BOOL, FLOAT
-from ...declare.kernel import Kernel, read, write
-from ...declare.op import Op, fail, most
+from ...declare.op import Op, fail
 from .attention_grad import attention_gradients, split_heads
-
-Kernel(
-    "attention",
-    {
-        "batch": "i32",
-        "heads": "i32",
-        "kv_heads": "i32",
-        "q_len": "i32",
-        "kv_len": "i32",
-        "head_dim": "i32",
-        "v_dim": "i32",
-        "q_b": "i32",
-        "q_h": "i32",
-        "q_s": "i32",
-        "k_b": "i32",
-        "k_h": "i32",
-        "k_s": "i32",
-        "v_b": "i32",
-        "v_h": "i32",
-        "v_s": "i32",
-        "y_b": "i32",
-        "y_h": "i32",
-        "y_s": "i32",
-        "mask_type": "i32",
-        "m_b": "i32",
-        "m_h": "i32",
-        "m_q": "i32",
-        "m_k": "i32",
-        "causal": "i32",
-        "past": "i32",
-        "window": "i32",
-        "kv_type": "i32",
-        "nan_to_zero": "i32",
-        "scale": "f32",
-        "softcap": "f32",
-    },
-    [
-        read("q", 4, "(batch-1)*q_b + (heads-1)*q_h + (q_len-1)*q_s + head_dim"),
-        read(
-            "k",
-            "bytes_of(kv_type)",
-            "(batch-1)*k_b + (kv_heads-1)*k_h + max(kv_len-1,0)*k_s + head_dim",
-        ),
-        read(
-            "v",
-            "bytes_of(kv_type)",
-            "(batch-1)*v_b + (kv_heads-1)*v_h + max(kv_len-1,0)*v_s + v_dim",
-        ),
-        read(
-            "mask",
-            "4 if mask_type == 1 else 1",
-            "(batch-1)*m_b + (heads-1)*m_h + (q_len-1)*m_q + max(kv_len-1,0)*m_k + 1",
-            optional=True,
-        ),
-        read("lengths", 4, "batch", optional=True),
-        read("sink", 4, "heads", optional=True),
-        write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (q_len-1)*y_s + v_dim"),
-        write("scratch", 4, "8 * (kv_len + 64)", optional=True),
-    ],
-    require=[
-        "kv_heads > 0",
-        "heads % kv_heads == 0",
-        "head_dim > 0",
-        "v_dim > 0",
-        "kv_type in (1, 10)",
-        "mask_type in (1, 9)",
-        "kv_len >= 0",
-        "min(q_b, q_h, q_s) >= 0",
-        "min(k_b, k_h, k_s) >= 0",
-        "min(v_b, v_h, v_s) >= 0",
-        "min(y_b, y_h, y_s) >= 0",
-        "min(m_b, m_h, m_q, m_k) >= 0",
-        "batch * heads * q_len <= 2147483647",
-        "distinct(batch, y_b, heads, y_h, q_len, y_s, v_dim, 1)",
-        "kv_len <= 1 or k_s + v_s > 0",
-        "max(head_dim, v_dim) <= 1073741824",
-    ],
-    empty=["batch", "heads", "q_len"],
-    variants={"kv_type": "B_TYPE"},
-    doc=(
-        "y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head"
-        " h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides."
-        " mask_type 1: float32 added; 9: bool, true = attend. causal > 0: query i attends to keys j"
-        " < i + past + causal (1: those up to its own place). window > 0: only j > i + past -"
-        " window. lengths: int32 per batch, number of valid keys (then query i of batch b sits at"
-        " position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink:"
-        " a score per head that takes its share of the softmax and has no value. A row with nothing"
-        " to attend to: NaN, or zeros with nan_to_zero. Blocked over queries with online softmax"
-        " where q_len is large; k and v are read once per query block."
-    ),
-)
 
 
 def emit_attention(
@@ -140,16 +48,7 @@ def emit_attention(
         m = mask.strides
     builder.emit(
         "attention",
-        {
-            "q": q,
-            "k": k,
-            "v": v,
-            "mask": mask,
-            "lengths": lengths,
-            "sink": sink,
-            "y": y,
-            "scratch": builder.scratch(4 * 8 * (most(kv_len) + 64)),
-        },
+        {"q": q, "k": k, "v": v, "mask": mask, "lengths": lengths, "sink": sink, "y": y},
         batch=batch,
         heads=heads,
         kv_heads=k.shape[1],

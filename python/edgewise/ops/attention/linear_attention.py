@@ -5,53 +5,8 @@ convolution with a state that goes before it. Both in ONNX's and onnxruntime's f
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT64
-from ...declare.kernel import Kernel, read, write
 from ...declare.op import MS, Op, fail, takes, unsupported
 from .attention_kernel import shaped
-
-Kernel(
-    "linear_attention",
-    {
-        "batch": "i32",
-        "heads": "i32",
-        "kv_heads": "i32",
-        "seq": "i32",
-        "dim": "i32",
-        "v_dim": "i32",
-        "decay_dim": "i32",
-        "beta_heads": "i32",
-        "scale": "f32",
-    },
-    [
-        read("q", 4, "batch*seq*heads*dim"),
-        read("k", 4, "batch*seq*kv_heads*dim"),
-        read("v", 4, "batch*seq*kv_heads*v_dim"),
-        read("past", 4, "batch*kv_heads*dim*v_dim", optional=True),
-        read("decay", 4, "batch*seq*kv_heads*decay_dim", optional=True),
-        read("beta", 4, "batch*seq*beta_heads", optional=True),
-        write("y", 4, "batch*seq*max(heads, kv_heads)*v_dim"),
-        write("state", 4, "batch*kv_heads*dim*v_dim", inplace=["past"]),
-    ],
-    require=[
-        "heads > 0",
-        "kv_heads > 0",
-        "max(heads, kv_heads) % heads == 0",
-        "max(heads, kv_heads) % kv_heads == 0",
-        "decay_dim in (1, dim)",
-        "beta_heads in (1, kv_heads)",
-        "batch * kv_heads * v_dim <= 2147483647",
-        "max(heads, kv_heads) * max(dim, v_dim) <= 2147483647",
-    ],
-    empty=["batch", "dim", "v_dim"],
-    rare=True,
-    doc=(
-        "Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per"
-        " key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay *"
-        " S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key"
-        " head or per row of S, beta per key head or for all."
-    ),
-)
-
 
 # ---- linear attention ----
 _step = Op("LinearAttention", "edgewise")  # q, k, v, past, decay (a factor), beta

@@ -3,77 +3,9 @@
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT64
-from ...declare.kernel import Kernel, read, write
 from ...declare.op import MS, Op, fail, like, product, takes
 from .attention_grad import part, split_heads
 from .attention_kernel import by_heads, shaped
-
-Kernel(
-    "rope",
-    {
-        "batch": "i32",
-        "heads": "i32",
-        "seq": "i32",
-        "head_dim": "i32",
-        "rotary_dim": "i32",
-        "interleaved": "i32",
-        "x_b": "i32",
-        "x_h": "i32",
-        "x_s": "i32",
-        "y_b": "i32",
-        "y_h": "i32",
-        "y_s": "i32",
-        "c_b": "i32",
-        "c_s": "i32",
-        "c_rows": "i32",
-        "position": "i32",
-        "positions": "i32",
-        "scale": "f32",
-    },
-    [
-        read("x", 4, "(batch-1)*x_b + (heads-1)*x_h + (seq-1)*x_s + head_dim"),
-        read(
-            "cos",
-            4,
-            "(c_rows-1)*c_s + rotary_dim // 2 if positions >= 1 else (batch-1)*c_b + (seq-1)*c_s +"
-            " rotary_dim // 2",
-        ),
-        read(
-            "sin",
-            4,
-            "(c_rows-1)*c_s + rotary_dim // 2 if positions >= 1 else (batch-1)*c_b + (seq-1)*c_s +"
-            " rotary_dim // 2",
-        ),
-        read(
-            "position_ids",
-            8,
-            "batch * seq if positions == 2 else (batch if positions == 3 else 1)",
-            optional=True,
-        ),
-        write("y", 4, "(batch-1)*y_b + (heads-1)*y_h + (seq-1)*y_s + head_dim", inplace=["x"]),
-    ],
-    require=[
-        "rotary_dim > 0",
-        "rotary_dim % 2 == 0",
-        "rotary_dim <= head_dim",
-        "positions >= 0",
-        "positions < 4",
-        "c_rows > 0",
-        "min(x_b, x_h, x_s) >= 0",
-        "min(y_b, y_h, y_s) >= 0",
-        "min(c_b, c_s) >= 0",
-        "batch * seq <= 2147483647",
-        "distinct(batch, y_b, heads, y_h, seq, y_s, head_dim, 1)",
-    ],
-    empty=["batch", "heads", "seq"],
-    variants={"interleaved": "ROPE_INTERLEAVED"},
-    doc=(
-        "Rotary embedding of the first rotary_dim elements of each head; the rest is copied. Row of"
-        " the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row position + s;"
-        " 2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row outside [0, c_rows)"
-        " is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + rotary_dim/2)."
-    ),
-)
 
 
 def emit_rope(

@@ -15,7 +15,7 @@ def _part(graph, v, start, end, axis):
 
 
 # ---- embeddings ----
-embed = Op("EmbedLayerNormalization", MS, half=[2, 3, 4])
+embed = Op("EmbedLayerNormalization", MS, half=[2, 3, 4], parameters=(2, 3, 4, 5, 6))
 
 
 @embed.decompose
@@ -99,7 +99,7 @@ def embed_cases(t):
 
 
 # ---- attention ----
-attention = Op("Attention", MS, half=[1])
+attention = Op("Attention", MS, half=[1], parameters=(1, 2))
 
 
 def _attention_mask(node, graph, mask, batch, q_len, total, low):
@@ -256,7 +256,7 @@ def attention_cases(t):
 
 
 # ---- biases ----
-bias_add = Op("BiasAdd", MS)  # x [batch, positions, channels] + bias + skip
+bias_add = Op("BiasAdd", MS, parameters=(1,))  # x [batch, positions, channels] + bias + skip
 
 
 @bias_add.decompose
@@ -316,7 +316,7 @@ def _group_norm(node, graph, x):
     return graph.op("Transpose", y, perm=[0, *range(2, rank), 1]) if axes else y
 
 
-group_norm = Op("GroupNorm", MS)  # activation 1: SiLU
+group_norm = Op("GroupNorm", MS, parameters=(1, 2))  # activation 1: SiLU
 
 
 @group_norm.decompose
@@ -418,7 +418,7 @@ def _activated(node, graph, y, prefix):
     )
 
 
-fused_gemm = Op("FusedGemm", MS, half=[1])
+fused_gemm = Op("FusedGemm", MS, half=[1], parameters=(0, 1, 2))
 
 
 @fused_gemm.decompose

@@ -5,134 +5,11 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from ...declare.kernel import Kernel, read, write
-from .window import PARAMS, RULES, volume
-
-_SIZES = {"batch": "i32", "groups": "i32", "m": "i32", "c": "i32", "x_batch": "i32", **PARAMS}
-_RULES = [
-    *RULES,
-    "x_batch >= 0",
-    f"c*{volume('taps')} <= 2147483647",
-    f"batch*{volume('y_size')} <= 2147483647",
-    "batch*groups*m <= 2147483647",
-    "batch*groups*c <= 2147483647",
-    "groups*m*c <= 2147483647",
-]
-_X, _W, _Y = (
-    f"(batch-1)*x_batch + groups*c*{volume('x_size')}",
-    f"groups*m*c*{volume('taps')}",
-    f"batch*groups*m*{volume('y_size')}",
-)
-
-Kernel(
-    "conv",
-    {**_SIZES, "activation": "i32"},
-    [
-        read("x", 4, _X),
-        read("w", 4, _W),
-        read("bias", 4, "groups*m", optional=True),
-        read("residual", 4, _Y, optional=True),
-        write("y", 4, _Y),
-        write("scratch", 4, "131072"),
-    ],
-    require=[*_RULES, "activation >= 0", "activation < 9"],
-    empty=["batch", "groups", "m", "c"],
-    variants={"activation": "ACTIVATION"},
-    doc=(
-        "y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x"
-        " [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k *"
-        " dilation - pad], 0 outside. x_batch: from one item of x to the next, whose channels lie"
-        " one behind the other. scratch: packed patches, shared by the threads."
-    ),
-)
-
-_WINOGRAD = (
-    262144 + 256 + 131072 + 16384
-)  # what tiles see, sums, and 64 bytes more for each place, of up to 64 threads
-Kernel(
-    "conv_winograd",
-    {
-        "batch": "i32",
-        "m": "i32",
-        "c": "i32",
-        "x_batch": "i32",
-        "x_size": "i32[3]",
-        "y_size": "i32[3]",
-        "pad": "i32[3]",
-        "activation": "i32",
-    },
-    [
-        read("x", 4, f"(batch-1)*x_batch + c*{volume('x_size')}"),
-        read("u", 4, "16*m*c"),
-        read("bias", 4, "m", optional=True),
-        read("residual", 4, f"batch*m*{volume('y_size')}", optional=True),
-        write("y", 4, f"batch*m*{volume('y_size')}"),
-        write("scratch", 4, str(_WINOGRAD)),
-    ],
-    require=[
-        f"{volume('x_size')} >= 1",
-        f"{volume('y_size')} >= 1",
-        "x_size[0] == 1",
-        "y_size[0] == 1",
-        "pad[0] == 0",
-        f"batch*{volume('y_size')} <= 1073741823",
-        "y_size[2] <= 1500",
-        "c <= 512",
-        "x_batch >= 0",
-        "batch*m <= 2147483647",
-        "m*c <= 67108864",
-        "activation >= 0",
-        "activation < 9",
-    ],
-    empty=["batch", "m", "c"],
-    variants={"activation": "ACTIVATION"},
-    doc=(
-        "conv with 3 x 3 taps, stride and dilation 1 and one group in 4/9 of its multiplications; u"
-        " [16, m, c] = G w G' of each 3 x 3, as winograd.c has it. scratch: what tiles see of x,"
-        " and sums."
-    ),
-)
-
-Kernel(
-    "conv_transpose",
-    _SIZES,
-    [
-        read("y", 4, _Y),
-        read("w", 4, _W),
-        read("bias", 4, "groups*c", optional=True),
-        write("x", 4, f"batch*groups*c*{volume('x_size')}"),
-        write("scratch", 4, "131072 + 65536 + 131072"),
-    ],
-    require=_RULES,
-    empty=["batch", "groups", "m", "c"],
-    doc=(
-        "x = bias + what conv's gradient by x is for a gradient y: ConvTranspose, with w [groups,"
-        " m, c, taps]. scratch: packed y and w, and products that wait to be added, of each thread."
-    ),
-)
-
-Kernel(
-    "conv_weight_grad",
-    _SIZES,
-    [read("x", 4, _X), read("dy", 4, _Y), write("dw", 4, _W), write("scratch", 4, "131072")],
-    require=_RULES,
-    empty=["batch", "groups", "m", "c"],
-    rare=True,
-    doc=(
-        "dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]."
-        " scratch: packed patches."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT
-from ...declare.op import MS, Op, fail, product, takes, unsupported
-from ..product.matmul import ACTIVATION, emit_gemm
+from ...declare.op import MS, Epilogue, Op, Weight, fail, product, takes, unsupported
+from ..product.contracts import ACTIVATION
+from ..product.matmul import emit_gemm
 from .window import Window, transposed_window, window
-
-_SCRATCH = {"conv": 131072, "conv_transpose": 131072 + 65536 + 131072, "conv_weight_grad": 131072}
 
 
 def _channels(node, x, w, of_w):
@@ -155,7 +32,7 @@ def _emit(builder, kernel, operands, win, batch, channels, x_batch, **params):
     groups, m, c = channels
     builder.emit(
         kernel,
-        {**operands, "scratch": builder.scratch(4 * _SCRATCH[kernel])},
+        operands,
         batch=batch,
         groups=groups,
         m=m,
@@ -174,7 +51,13 @@ def _x_view(builder, value):
 
 
 # input 3 (residual) and the attribute `activation` come from passes/epilogue.py
-conv = Op("Conv")
+conv = Op(
+    "Conv",
+    file_inputs=3,
+    epilogue=Epilogue(bias=2, residual=3, bias_along_channels=True),
+    weight=Weight(1, "conv"),
+    parameters=(1, 2),
+)
 
 
 @conv.infer
@@ -226,7 +109,6 @@ def conv_lower(node, builder):
                 "bias": bias,
                 "residual": residual,
                 "y": y,
-                "scratch": builder.scratch(4 * _WINOGRAD),
             },
             batch=x.shape[0],
             m=m,
@@ -400,7 +282,7 @@ def conv_cases(t):
     )
 
 
-conv_transpose = Op("ConvTranspose")
+conv_transpose = Op("ConvTranspose", parameters=(1, 2))
 
 
 @conv_transpose.infer
@@ -589,7 +471,7 @@ def weight_grad_grad(node, gradients, dw):
     ]
 
 
-fused_conv = Op("FusedConv", MS)  # onnxruntime's optimizer: activation(conv + Z)
+fused_conv = Op("FusedConv", MS, parameters=(1, 2))  # onnxruntime's optimizer: activation(conv + Z)
 
 _FUSED = {
     "Relu": [],

@@ -2,47 +2,10 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Enum, Kernel, read, write
-from .window import PARAMS, RULES, volume
-
-POOL = Enum("pool_op", ["max", "average", "sum"])
-
-_SIZES = {"op": "i32", "planes": "i32", "include_pad": "i32", "tail": "i32[3]", **PARAMS}
-_RULES = [*RULES, "op >= 0", "op < 3"]
-_X, _Y = f"planes*{volume('x_size')}", f"planes*{volume('y_size')}"
-
-Kernel(
-    "pool",
-    _SIZES,
-    [read("x", 4, _X), write("y", 4, _Y), write("index", 8, _Y, optional=True)],
-    require=_RULES,
-    empty=["planes"],
-    doc=(
-        "y [planes, y_size] = the maximum, average or sum of the taps of each position that lie"
-        " inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]."
-        " An average divides by how many they are, with include_pad by those within [-pad, x_size +"
-        " tail). index (maximum only): where the first one lies, counted in all of x."
-    ),
-)
-
-Kernel(
-    "pool_grad",
-    _SIZES,
-    [read("x", 4, _X, optional=True), read("dy", 4, _Y), write("dx", 4, _X)],
-    require=_RULES,
-    empty=["planes"],
-    doc=(
-        "pool's gradient by x for one of dy by y. x is needed for the maximum, whose gradient goes"
-        " to the first one."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
 from ...declare.op import Op, fail, product, takes
 from ..quantized.integer import channels_last, out_channels_last
+from .contracts import POOL
 from .window import Window, window
 
 

@@ -11,23 +11,6 @@ from ...declare.op import fail, unsupported
 from ...declare.symbolic import NotStatic, Sym
 
 SPATIAL = 3  # dimensions that the kernels know; fewer are preceded by ones
-PARAMS = {
-    "x_size": "i32[3]",
-    "y_size": "i32[3]",
-    "taps": "i32[3]",
-    "stride": "i32[3]",
-    "dilation": "i32[3]",
-    "pad": "i32[3]",
-}
-
-
-def volume(name):
-    """The elements of a size, in the language of kernel declarations."""
-    return f"volume({name})"
-
-
-# Whatever product of three a kernel takes is bounded, so that none wraps.
-RULES = [f"{volume(s)} >= 1" for s in ("x_size", "y_size", "taps", "stride", "dilation")]
 
 
 @dataclass
@@ -65,7 +48,7 @@ class Window:
         return [s if n > 1 else 1 for s, n in zip(steps, counts)]
 
     def checked(self, n) -> Window:
-        """Itself. Fails where the kernels' RULES bound the product of the strides or dilations and
+        """Itself. Fails where the kernels' rules (window_rules.py) bound the product of the strides or dilations and
         these exceed it.
         """
         for name, steps, counts in (

@@ -5,71 +5,10 @@ from __future__ import annotations
 import math
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOATS, INTEGERS, wrap
-from ...declare.kernel import Enum, Kernel, read, write
 from ...declare.op import OPS, Op, broadcast, fail, read_as, unsupported
 from ...declare.symbolic import Sym, decide_equal
+from .contracts import BINARY
 from .unary import INF, NAN, guard, plus, scaled, where_or_zero
-
-BINARY = Enum(
-    "binary",
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "mod",
-        "fmod",
-        "pow",
-        "min",
-        "max",
-        "equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "and",
-        "or",
-        "xor",
-        "bit_and",
-        "bit_or",
-        "bit_xor",
-        "shift_left",
-        "shift_right",
-        "prelu",
-        "silu_mul",
-        "gelu_mul",
-        "gelu_tanh_mul",
-    ],
-)
-
-Kernel(
-    "binary",
-    {"op": "i32", "type": "i32", "dims": "i32[6]", "as": "i32[6]", "bs": "i32[6]", "ys": "i32[6]"},
-    [
-        read("a", "bytes_of(type)", "hi(dims, as)", "lo(dims, as)"),
-        read("b", "bytes_of(type)", "hi(dims, bs)", "lo(dims, bs)"),
-        write(
-            "y",
-            "1 if op >= 9 and op <= 13 else bytes_of(type)",
-            "hi(dims, ys)",
-            "lo(dims, ys)",
-            inplace=["a", "b"],
-        ),
-    ],
-    require=["op >= 0", "op < 26"],
-    empty=["dims"],
-    variants={"op": "BINARY_OP", "type": "BINARY_TYPE"},
-    doc=(
-        "y = a op b with broadcasting by zero strides. equal..greater_equal write bool; and/or/xor"
-        " take bool. Integer division truncates; integer mod has the sign of the divisor, fmod that"
-        " of the dividend; dividing an integer by zero gives 0. silu_mul: (a*sigmoid(a))*b,"
-        " gelu_mul, gelu_tanh_mul alike."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 
 
 def emit_binary(builder, op, a, c, y, dtype):
@@ -297,6 +236,9 @@ for _name, _op in {
 _declare_binary("MinOf2", "min", "edgewise")
 _declare_binary("MaxOf2", "max", "edgewise")
 _declare_binary("PowSame", "pow", "edgewise")
+
+
+OPS["", "PRelu"].parameters = (1,)
 
 
 @OPS["", "PRelu"].decompose

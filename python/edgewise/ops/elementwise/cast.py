@@ -15,51 +15,9 @@ from ...declare.dtypes import (
     encode,
     wrap,
 )
-from ...declare.kernel import Kernel, read, write
 from ...declare.op import Op, fail
 from ...declare.symbolic import NotStatic, Sym
 from .unary import INF, NAN
-
-Kernel(
-    "cast",
-    {
-        "x_type": "i32",
-        "y_type": "i32",
-        "mode": "i32",
-        "dims": "i32[6]",
-        "xs": "i32[6]",
-        "ys": "i32[6]",
-    },
-    [
-        read("x", "bytes_of_any(x_type)", "hi(dims, xs)", "lo(dims, xs)"),
-        write("y", "bytes_of_any(y_type)", "hi(dims, ys)", "lo(dims, ys)"),
-    ],
-    empty=["dims"],
-    variants={"x_type": "CAST_FROM", "y_type": "CAST_TO"},
-    doc=(
-        "ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0;"
-        " types of less than a byte keep the low bits of that); to bool: x != 0; to floats of 16"
-        " bits and fewer: round to nearest even. Types of less than a byte are unpacked here, the"
-        " bits of each in a byte. mode, of floats of 8 bits: 1: what is too large does not"
-        " saturate; 2: float8e8m0 rounds down, 4: to nearest, else up."
-    ),
-)
-
-Kernel(
-    "pack",
-    {"bits": "i32", "n": "i32", "unpack": "i32"},
-    [
-        read("x", 1, "ceil_div(n * bits, 8) if unpack else n"),
-        write("y", 1, "n if unpack else ceil_div(n * bits, 8)"),
-    ],
-    require=["bits in (2, 4, 6)"],
-    empty=["n"],
-    doc=(
-        "n elements of less than a byte, from the low bits of a byte each to one behind the other,"
-        " the low bits first; or back."
-    ),
-)
-
 
 cast = Op("Cast", half=[0])
 ROUNDING = {"up": 0, "down": 2, "nearest": 4}

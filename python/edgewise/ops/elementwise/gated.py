@@ -5,30 +5,9 @@ their elementwise time on in training. And of those activations alone.
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT
-from ...declare.kernel import Kernel, read, write
 from ...declare.op import OPS, Op, product
-from ..product.matmul import ACTIVATION
+from ..product.contracts import ACTIVATION
 from .unary import slope
-
-Kernel(
-    "gated_grad",
-    {"n": "i32", "activation": "i32", "alpha": "f32"},
-    [
-        read("dy", 4, "n"),
-        read("a", 4, "n"),
-        read("b", 4, "n", optional=True),
-        write("da", 4, "n", inplace=["dy", "a", "b"]),
-        write("db", 4, "n", optional=True, inplace=["dy", "a", "b"]),
-        write("y", 4, "n", optional=True, inplace=["dy", "a", "b"]),
-    ],
-    require=["activation in (2, 3, 7)"],
-    empty=["n"],
-    variants={"activation": "ACTIVATION"},
-    doc=(
-        "Of y = f(a) b: da = dy b f'(a), db = dy f(a), and y itself. f is gelu, gelu_tanh, or"
-        " quick_gelu: a sigmoid(alpha a). Without b it is 1."
-    ),
-)
 
 GATED = {
     "SiLUMul": "quick_gelu",

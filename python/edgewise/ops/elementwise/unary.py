@@ -5,127 +5,11 @@ from __future__ import annotations
 import math
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INTEGERS, wrap
-from ...declare.kernel import Enum, Kernel, read, write
 from ...declare.op import MS, OPS, Op, fail, like, product, takes, unsupported
 from ...declare.symbolic import Sym
 from ...errors import MissingGradient
-from ..product.matmul import ACTIVATION
-
-UNARY = Enum(
-    "unary",
-    [
-        "neg",
-        "abs",
-        "sign",
-        "floor",
-        "ceil",
-        "round",
-        "sqrt",
-        "reciprocal",
-        "exp",
-        "log",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "sigmoid",
-        "relu",
-        "leaky_relu",
-        "elu",
-        "selu",
-        "celu",
-        "softplus",
-        "softsign",
-        "hard_sigmoid",
-        "hard_swish",
-        "mish",
-        "gelu",
-        "gelu_tanh",
-        "quick_gelu",
-        "silu",
-        "thresholded_relu",
-        "clip",
-        "not",
-        "bit_not",
-        "is_nan",
-        "is_inf",
-        "rsqrt",
-        "square",
-        "linear",
-    ],
-)
-SLOPE = Enum("slope", ["step", "sigmoid", "tanh", "softsign", "hard_swish", "elu", "mish"])
-
-
-Kernel(
-    "unary",
-    {
-        "op": "i32",
-        "type": "i32",
-        "dims": "i32[6]",
-        "xs": "i32[6]",
-        "ys": "i32[6]",
-        "alpha": "f32",
-        "beta": "f32",
-    },
-    [
-        read("x", "bytes_of(type)", "hi(dims, xs)", "lo(dims, xs)"),
-        write(
-            "y",
-            "1 if op in (42, 43) else bytes_of(type)",
-            "hi(dims, ys)",
-            "lo(dims, ys)",
-            inplace=["x"],
-        ),
-    ],
-    require=["op >= 0", "op < 47"],
-    empty=["dims"],
-    variants={"op": "UNARY_OP", "type": "UNARY_TYPE"},
-    doc=(
-        "y = op(x). is_nan and is_inf write bool. alpha, beta: LeakyRelu/Elu/Celu/ThresholdedRelu"
-        " alpha, Selu (alpha, gamma), HardSigmoid (alpha, beta), clip (min, max; for integer types"
-        " too, as float bounds clamped to the type), quick_gelu alpha, linear alpha*x+beta. Types:"
-        " float32, float64 for all; int32, int64 (and other ints) for neg abs sign clip relu square"
-        " bit_not; bool for not. round is half to even."
-    ),
-)
-
-Kernel(
-    "unary_grad",
-    {
-        "op": "i32",
-        "dims": "i32[6]",
-        "dys": "i32[6]",
-        "xs": "i32[6]",
-        "dxs": "i32[6]",
-        "alpha": "f32",
-        "beta": "f32",
-    },
-    [
-        read("dy", 4, "hi(dims, dys)", "lo(dims, dys)"),
-        read("x", 4, "hi(dims, xs)", "lo(dims, xs)"),
-        write("dx", 4, "hi(dims, dxs)", "lo(dims, dxs)", inplace=["dy", "x"]),
-    ],
-    require=["op >= 0", "op < 7"],
-    empty=["dims"],
-    doc=(
-        "dx = dy f'(x). step: 1 where x > beta, else alpha; elu: alpha e^(beta x) where x <= 0."
-        " sigmoid, tanh and softsign: x is f's output."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
+from ..product.contracts import ACTIVATION
+from .contracts import SLOPE, UNARY
 
 
 def emit_unary(builder, node, op, x=None, alpha=0.0, beta=0.0, dtype=None):
@@ -518,7 +402,7 @@ def gelu_lower(node, builder):
 
 gelu.cases(_unary_cases("gelu", attrs=[{"approximate": "tanh"}, {"approximate": "none"}]))
 
-fast_gelu = Op("FastGelu", MS)
+fast_gelu = Op("FastGelu", MS, parameters=(1,))
 
 
 @fast_gelu.decompose
@@ -533,7 +417,7 @@ def fast_gelu_cases(t):
     yield t(t.f(2, 3, 37), t.f(37))
 
 
-bias_gelu = Op("BiasGelu", MS)
+bias_gelu = Op("BiasGelu", MS, parameters=(1,))
 
 
 @bias_gelu.decompose

@@ -3,31 +3,7 @@
 from __future__ import annotations
 
 from ...declare.dtypes import BOOL, size_of
-from ...declare.kernel import Kernel, read, write
 from ...declare.op import Op, broadcast, fail, read_as
-
-Kernel(
-    "where",
-    {
-        "size": "i32",
-        "dims": "i32[6]",
-        "cs": "i32[6]",
-        "as": "i32[6]",
-        "bs": "i32[6]",
-        "ys": "i32[6]",
-    },
-    [
-        read("condition", 1, "hi(dims, cs)", "lo(dims, cs)"),
-        read("a", "size", "hi(dims, as)", "lo(dims, as)"),
-        read("b", "size", "hi(dims, bs)", "lo(dims, bs)"),
-        write("y", "size", "hi(dims, ys)", "lo(dims, ys)", inplace=["a", "b"]),
-    ],
-    require=["size in (1, 2, 4, 8)"],
-    empty=["dims"],
-    variants={"size": "WHERE_SIZE"},
-    doc="y = condition ? a : b.",
-)
-
 
 where = Op("Where", moves=True)
 

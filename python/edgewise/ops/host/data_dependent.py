@@ -5,70 +5,6 @@ A kernel writes into a buffer for the longest and counts; the session takes what
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-Kernel(
-    "nonzero",
-    {"type": "i32", "rank": "i32", "dims": "i32[6]"},
-    [
-        read("x", "bytes_of(type)", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"),
-        write("y", 8, "rank*dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"),
-        write("count", 8, "1"),
-    ],
-    require=["rank > 0", "rank <= 6"],
-    empty=["dims"],
-    doc="ONNX NonZero: y begins with an int64 [rank, count].",
-)
-
-Kernel(
-    "unique",
-    {"type": "i32", "n": "i32", "cols": "i32", "sorted": "i32"},
-    [
-        read("x", "bytes_of(type)", "n*cols"),
-        write("first", 8, "n"),
-        write("inverse", 8, "n"),
-        write("counts", 8, "n"),
-        write("count", 8, "1"),
-        write("scratch", 4, "2*n"),
-    ],
-    require=["cols > 0"],
-    empty=["n"],
-    doc=(
-        "ONNX Unique of the rows of x [n, cols]: of each that differs from all others where it"
-        " comes first and how often it comes, and of each row which of those it is."
-    ),
-)
-
-Kernel(
-    "nms",
-    {
-        "batch": "i32",
-        "classes": "i32",
-        "n": "i32",
-        "most": "i32",
-        "center": "i32",
-        "limited": "i32",
-        "iou": "f32",
-        "score": "f32",
-    },
-    [
-        read("boxes", 4, "batch*n*4"),
-        read("scores", 4, "batch*classes*n"),
-        write("selected", 8, "batch*classes*most*3"),
-        write("count", 8, "1"),
-        write("scratch", 4, "n"),
-    ],
-    require=["most >= 0", "most <= n"],
-    empty=["batch", "classes", "n", "most"],
-    doc=(
-        "ONNX NonMaxSuppression: selected begins with [count, 3]; most: boxes per class; limited:"
-        " whether `score` bounds scores from below."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import BOOL, FLOAT, INT64
 from ...declare.op import Op, axis_of, fail, product, takes, unsupported
 from ...declare.values import RunTensor, StringTensor
@@ -121,7 +57,7 @@ def unique_lower(node, builder):
     }
     builder.emit(
         "unique",
-        {"x": builder.contiguous(builder.view(x)), **names, "scratch": builder.scratch(8 * rows)},
+        {"x": builder.contiguous(builder.view(x)), **names},
         type=x.dtype,
         n=rows,
         cols=cols,
@@ -146,7 +82,6 @@ def nms_lower(node, builder):
             "scores": builder.contiguous(builder.view(scores)),
             "selected": builder.out(node.outputs[0]),
             "count": builder.out(node.outputs[1]),
-            "scratch": builder.scratch(4 * count),
         },
         batch=batch,
         classes=classes,

@@ -7,13 +7,14 @@ adapter_config.json are matched here.
 
 from __future__ import annotations
 
+import re
+
 try:
     from re import _constants as c
     from re import _parser as parser
 except ImportError:  # before Python 3.11
     import sre_constants as c
     import sre_parse as parser
-import re
 
 MOST_STATES = 10000  # of a pattern with its repetitions written out
 

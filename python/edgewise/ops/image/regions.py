@@ -2,60 +2,9 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Enum, Kernel, read, write
-
-ROI = Enum("roi", ["average", "max", "pool"])
-
-Kernel(
-    "roi_pool",
-    {
-        "op": "i32",
-        "batch": "i32",
-        "channels": "i32",
-        "height": "i32",
-        "width": "i32",
-        "regions": "i32",
-        "y_height": "i32",
-        "y_width": "i32",
-        "samples": "i32",
-        "scale": "f32",
-        "shift": "f32",
-        "least": "f32",
-    },
-    [
-        read("x", 4, "batch*channels*height*width"),
-        read("region", 4, "regions*4"),
-        read("index", 8, "regions"),
-        write("y", 4, "regions*channels*y_height*y_width"),
-    ],
-    require=[
-        "op >= 0",
-        "op < 3",
-        "samples >= 0",
-        "samples <= 64",
-        "min(batch, height, width) >= 1",
-        "height*width <= 2147483647",
-        "y_height*y_width <= 2147483647",
-        "height <= 16777216",
-        "width <= 16777216",
-    ],
-    empty=["channels", "regions", "y_height", "y_width"],
-    rare=True,
-    doc=(
-        "y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of"
-        " image index[r] of x [batch, channels, height, width], at least `least` wide and high, is"
-        " divided into bins. average, max: of samples x samples places in a bin (0: as many as it"
-        " has pixels), between pixels as bilinear interpolation weighs them, the maximum being that"
-        " of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole"
-        " pixels. An index out of [0, batch) is EW_E_INDEX."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, takes, unsupported
+from .contracts import ROI
 
 pooled = Op(
     "RoiPool", "edgewise"

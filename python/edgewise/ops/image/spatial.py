@@ -2,75 +2,12 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Enum, Kernel, read, write
-
-Kernel(
-    "resample",
-    {"outer": "i32", "n": "i32", "m": "i32", "taps": "i32", "inner": "i32"},
-    [
-        read("x", 4, "outer*n*inner"),
-        read("index", 8, "m*taps"),
-        read("weight", 4, "m*taps"),
-        write("y", 4, "outer*m*inner"),
-    ],
-    require=["m*taps <= 2147483647", "outer*m <= 2147483647", "outer*n*inner <= 1099511627776"],
-    empty=["outer", "n", "m", "taps", "inner"],
-    doc=(
-        "y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :] for x [outer, n, inner], y"
-        " [outer, m, inner]; an index outside of [0, n) fails."
-    ),
-)
-
-SAMPLE_MODE = Enum("sample_mode", ["nearest", "linear", "cubic"])
-SAMPLE_PADDING = Enum("sample_padding", ["zeros", "border", "reflection"])
-
-_VOLUME = "volume(x_size)"
-Kernel(
-    "grid_sample",
-    {
-        "batch": "i32",
-        "channels": "i32",
-        "positions": "i32",
-        "dims": "i32",
-        "mode": "i32",
-        "padding": "i32",
-        "align": "i32",
-        "x_size": "i32[3]",
-    },
-    [
-        read("x", 4, f"batch*channels*{_VOLUME}"),
-        read("grid", 4, "batch*positions*dims"),
-        read("dy", 4, "batch*channels*positions", optional=True),
-        write("y", 4, "batch*channels*positions", optional=True),
-        write("dx", 4, f"batch*channels*{_VOLUME}", optional=True),
-        write("dgrid", 4, "batch*positions*dims", optional=True),
-    ],
-    require=[
-        f"{_VOLUME} >= 1",
-        "dims >= 1",
-        "dims <= 3",
-        "mode >= 0",
-        "mode < 3",
-        "padding >= 0",
-        "padding < 3",
-    ],
-    empty=["batch", "channels", "positions"],
-    rare=True,
-    doc=(
-        "y [batch, channels, positions] = x [batch, channels, x_size] at the places grid [batch,"
-        " positions, dims], of which the first coordinate is that of the last dimension and -1 .. 1"
-        " is all of it. With dy: dx, dgrid or both, the gradients, instead of y."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 import math
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, pack, unpack
 from ...declare.op import Op, axis_of, fail, like, product, takes, unsupported
 from ...declare.symbolic import NotStatic, Sym
+from .contracts import SAMPLE_MODE, SAMPLE_PADDING
 
 resample = Op("Resample", "edgewise")  # (x, index [m, taps], weight [m, taps]): along `axis`
 

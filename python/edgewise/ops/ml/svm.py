@@ -8,31 +8,6 @@ those of class j decide between i and j.
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-MOST_CLASSES = 4096
-
-Kernel(
-    "couple",
-    {"rows": "i32", "classes": "i32"},
-    [
-        read("pairs", 4, "rows*ceil_div(classes*(classes - 1), 2)"),
-        write("y", 4, "rows*classes"),
-        write("scratch", 4, "classes*(classes + 1)"),
-    ],
-    require=[f"classes <= {MOST_CLASSES}", "classes >= 2", "rows*classes <= 1073741824"],
-    empty=["rows"],
-    rare=True,
-    doc=(
-        "Probabilities y [rows, classes] from those of pairs: pairs [rows, classes * (classes - 1)"
-        " / 2] are of class i where i and j > i are the only ones, in the order of (i, j) (pairwise"
-        " coupling: Wu, Lin, Weng 2004)."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, takes
 from .ml import (
@@ -45,6 +20,9 @@ from .ml import (
     second_of_two,
     transformed,
 )
+
+MOST_CLASSES = 4096
+
 
 MOST_DIFFERENCES = 1 << 22  # elements of [rows, support vectors, features] at once
 
@@ -65,7 +43,6 @@ def couple_lower(node, builder):
         {
             "pairs": builder.contiguous(builder.view(node.inputs[0])),
             "y": builder.out(node.outputs[0]),
-            "scratch": builder.scratch(4 * classes * (classes + 1)),
         },
         rows=node.inputs[0].shape[0],
         classes=classes,

@@ -2,52 +2,6 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-_SIZES = {"batch": "i32", "channels": "i32", "inner": "i32", "train": "i32", "epsilon": "f32"}
-_ALL = "batch*channels*inner"
-
-Kernel(
-    "batch_norm",
-    {**_SIZES, "momentum": "f32"},
-    [
-        read("x", 4, _ALL),
-        read("scale", 4, "channels"),
-        read("bias", 4, "channels"),
-        read("mean", 4, "channels", optional=True),
-        read("variance", 4, "channels", optional=True),
-        write("y", 4, _ALL, inplace=["x"]),
-        write("new_mean", 4, "channels", optional=True),
-        write("new_variance", 4, "channels", optional=True),
-    ],
-    empty=["batch", "channels", "inner"],
-    doc=(
-        "y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x [batch,"
-        " channels, inner]. train: mean and variance are those of x, and new_mean = mean * momentum"
-        " + that of x * (1 - momentum)."
-    ),
-)
-
-Kernel(
-    "batch_norm_grad",
-    _SIZES,
-    [
-        read("x", 4, _ALL),
-        read("scale", 4, "channels"),
-        read("mean", 4, "channels", optional=True),
-        read("variance", 4, "channels", optional=True),
-        read("dy", 4, _ALL),
-        write("dx", 4, _ALL, optional=True, inplace=["dy"]),
-        write("dscale", 4, "channels", optional=True),
-        write("dbias", 4, "channels", optional=True),
-    ],
-    empty=["batch", "channels", "inner"],
-    doc="Gradients of batch_norm; mean and variance are computed again where train.",
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, axis_of, fail, product, takes, unsupported
 
@@ -176,7 +130,7 @@ def _statistics(op):
         return grads
 
 
-batch_norm = Op("BatchNormalization")
+batch_norm = Op("BatchNormalization", parameters=(1, 2))
 _statistics(batch_norm)
 _statistics(Op("ChannelNorm", "edgewise"))
 
@@ -285,7 +239,7 @@ def _check(node, vectors):
         )
 
 
-instance_norm = Op("InstanceNormalization")
+instance_norm = Op("InstanceNormalization", parameters=(1, 2))
 
 
 @instance_norm.decompose
@@ -306,7 +260,7 @@ def instance_norm_cases(t):
         yield t(t.f(*shape), t.f(shape[1]), t.f(shape[1]), tol=1e-4, epsilon=1e-2, opset=6)
 
 
-group_norm = Op("GroupNormalization")
+group_norm = Op("GroupNormalization", parameters=(1, 2))
 
 
 @group_norm.decompose

@@ -2,77 +2,6 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-Kernel(
-    "norm",
-    {
-        "rms": "i32",
-        "rows": "i32",
-        "cols": "i32",
-        "x_row": "i32",
-        "skip_row": "i32",
-        "y_row": "i32",
-        "epsilon": "f32",
-        "scale_offset": "f32",
-    },
-    [
-        read("x", 4, "(rows-1)*x_row + cols"),
-        read("scale", 4, "cols", optional=True),
-        read("bias", 4, "cols", optional=True),
-        read("skip", 4, "(rows-1)*skip_row + cols", optional=True),
-        read("skip_bias", 4, "cols", optional=True),
-        write("y", 4, "(rows-1)*y_row + cols", inplace=["x", "skip"]),
-        write("sum", 4, "(rows-1)*y_row + cols", optional=True, inplace=["x", "skip"]),
-        write("mean", 4, "rows", optional=True),
-        write("inv_std", 4, "rows", optional=True),
-    ],
-    require=["min(x_row, skip_row) >= 0", "y_row >= cols", "cols > 0"],
-    empty=["rows"],
-    doc=(
-        "v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * (scale"
-        " + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale +"
-        " scale_offset). LayerNormalization, RMSNormalization, SkipLayerNormalization,"
-        " SkipSimplifiedLayerNormalization. Two passes, variance from centred values. skip_row 0"
-        " broadcasts one skip row. y and sum never share memory. mean and inv_std, 1 / sqrt(...),"
-        " are those of each row."
-    ),
-)
-
-Kernel(
-    "norm_grad",
-    {
-        "rms": "i32",
-        "rows": "i32",
-        "cols": "i32",
-        "x_row": "i32",
-        "dy_row": "i32",
-        "parts": "i32",
-        "epsilon": "f32",
-        "scale_offset": "f32",
-    },
-    [
-        read("x", 4, "(rows-1)*x_row + cols"),
-        read("dy", 4, "(rows-1)*dy_row + cols"),
-        read("scale", 4, "cols", optional=True),
-        read("more", 4, "rows*cols", optional=True),
-        write("dx", 4, "rows*cols", optional=True, inplace=["dy", "more", "x"]),
-        write("dscale", 4, "cols", optional=True),
-        write("dbias", 4, "cols", optional=True),
-        write("scratch", 4, "parts*2*cols", optional=True),
-    ],
-    require=["min(x_row, dy_row) >= 0", "cols > 0", "parts > 0", "parts <= 65536"],
-    empty=["rows"],
-    doc=(
-        "Gradients of norm (v = x) from that of y: of x, plus `more`; of scale; of bias. Rows are"
-        " summed in `parts` parts whatever the number of threads; scratch is needed for dscale and"
-        " dbias only."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT
 from ...declare.op import MS, Op, axis_of, broadcast, fail, like, product, takes, unsupported
 
@@ -178,8 +107,8 @@ def grad_lower(node, builder):
             "more": more,
             "dx": dx,
             **sums,
-            "scratch": builder.temp(FLOAT, [parts * 2 * cols]) if sums else None,
         },
+        scratch=bool(sums),
         rms=node.attr("rms", 0),
         rows=rows,
         cols=cols,
@@ -248,7 +177,7 @@ def _norm_cases(rms, opset, same):
 
 
 def _declare_norm(name, rms, domain="", opset=21, **same):
-    o = Op(name, domain)
+    o = Op(name, domain, parameters=(1,) if rms else (1, 2))
     o.cases(_norm_cases(rms, opset, same))
 
     @o.infer
@@ -313,7 +242,7 @@ _declare_norm("SimplifiedLayerNormalization", 1, MS, same_as=("", "SimplifiedLay
 
 
 def _declare_skip_norm(name, rms):
-    o = Op(name, MS)
+    o = Op(name, MS, parameters=(2, 3) if rms else (2, 3, 4))
 
     @o.cases
     def op_cases(t):

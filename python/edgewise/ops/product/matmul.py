@@ -2,154 +2,23 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Enum, Kernel, read, write
-
-ACTIVATION = Enum(
-    "activation",
-    ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "quick_gelu", "relu6"],
-)
-
-Kernel(
-    "gemm",
-    {
-        "batch0": "i32",
-        "batch1": "i32",
-        "m": "i32",
-        "n": "i32",
-        "k": "i32",
-        "a0": "i32",
-        "a1": "i32",
-        "a_row": "i32",
-        "a_col": "i32",
-        "b0": "i32",
-        "b1": "i32",
-        "b_row": "i32",
-        "b_col": "i32",
-        "y0": "i32",
-        "y1": "i32",
-        "y_row": "i32",
-        "bias_row": "i32",
-        "bias_col": "i32",
-        "b_type": "i32",
-        "activation": "i32",
-        "alpha": "f32",
-        "beta": "f32",
-    },
-    [
-        read("a", 4, "(batch0-1)*a0 + (batch1-1)*a1 + max(m-1,0)*a_row + max(k-1,0)*a_col + 1"),
-        read(
-            "b",
-            "bytes_of(b_type)",
-            "(batch0-1)*b0 + (batch1-1)*b1 + max(k-1,0)*b_row + max(n-1,0)*b_col + 1",
-        ),
-        read("bias", 4, "(m-1)*bias_row + (n-1)*bias_col + 1", optional=True),
-        read("residual", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", optional=True),
-        write("y", 4, "(batch0-1)*y0 + (batch1-1)*y1 + (m-1)*y_row + n", inplace=["residual"]),
-        write("scratch", 4, "131072 + 65536", optional=True),
-    ],
-    require=[
-        "b_type in (1, 2, 3, 10)",
-        "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0",
-        "min(y0, y1, y_row, bias_row, bias_col) >= 0",
-        "max(m, n, k) <= 1073741824",
-        "m*n*k <= 1152921504606846976",
-        "distinct(batch0, y0, batch1, y1, m, y_row, n, 1)",
-        "k <= 1 or a_col + b_row > 0",
-        "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
-        "activation >= 0",
-        "activation < 9",
-        "k >= 0",
-        "batch0 * batch1 <= 2147483647",
-    ],
-    empty=["batch0", "batch1", "m", "n"],
-    variants={"b_type": "B_TYPE", "activation": "ACTIVATION"},
-    doc=(
-        "y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b"
-        " may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); the"
-        " same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m ="
-        " 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b"
-        " once. scratch: packing buffers (131072 floats of packed b shared by the threads, then"
-        " 65536 floats for packed a split among them)."
-    ),
-)
-
-Kernel(
-    "matmul_nbits",
-    {
-        "m": "i32",
-        "n": "i32",
-        "k": "i32",
-        "bits": "i32",
-        "block": "i32",
-        "format": "i32",
-        "scale_type": "i32",
-        "zero_type": "i32",
-        "a_row": "i32",
-        "y_row": "i32",
-        "activation": "i32",
-        "accuracy": "i32",
-        "transposed": "i32",
-    },
-    [
-        read("a", 4, "(m-1)*a_row + (n if transposed else k)"),
-        read("b", 1, "n * ceil_div(k, block) * ceil_div(block * bits, 8)"),
-        read("scales", "bytes_of(scale_type)", "n * ceil_div(k, block)"),
-        read(
-            "zeros",
-            "bytes_of(zero_type)",
-            "n * (ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else ceil_div(k,"
-            " block))",
-            optional=True,
-        ),
-        read("bias", 4, "k if transposed else n", optional=True),
-        read("residual", 4, "(m-1)*y_row + (k if transposed else n)", optional=True),
-        write("y", 4, "(m-1)*y_row + (k if transposed else n)", inplace=["residual"]),
-        write("scratch", 4, "262144", optional=True),
-    ],
-    require=[
-        "bits in (2, 4, 8)",
-        "block >= 16",
-        "scale_type in (1, 10)",
-        "zero_type in (1, 2, 10)",
-        "format in (0, 1, 2)",
-        "format == 0 or bits == 4",
-        "a_row >= 0",
-        "y_row >= 0",
-        "k > 0",
-        "activation >= 0",
-        "activation < 9",
-        "max(m, n, k, block) <= 1073741824",
-        "m*n*k <= 1152921504606846976",
-        "distinct(m, y_row, k if transposed else n, 1)",
-    ],
-    empty=["m", "n"],
-    variants={
-        "bits": "NBITS",
-        "format": "NBITS_FORMAT",
-        "accuracy": "NBITS_ACCURACY",
-        "activation": "ACTIVATION",
-        "transposed": "NBITS_TRANSPOSED",
-        "scale_type": "NBITS_SCALES",
-    },
-    doc=(
-        "com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q"
-        " - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits`"
-        " wide per row (row padded to a byte), else one float per block. format 0: integers; 1: fp4"
-        " and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple"
-        " of block; w = code[q] * absmax; in these two the HIGH nibble comes first). accuracy 4:"
-        " activations may be quantized to int8 per block. transposed: y [m, k] = a [m, n] @ b, the"
-        " product of its gradient."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
-from ...declare.op import MS, Op, broadcast, fail, most, product, takes, unsupported
+from ...declare.op import (
+    MS,
+    Epilogue,
+    Op,
+    Weight,
+    broadcast,
+    fail,
+    most,
+    product,
+    takes,
+    unsupported,
+)
 from ...declare.packing import packed, unpacked
 from ...declare.symbolic import Sym
 from ...errors import UnsupportedOp
+from .contracts import ACTIVATION
 
 
 def matmul_shape(node, a, b):
@@ -235,16 +104,8 @@ def emit_gemm(builder, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, a
         w = builder.cast(w, FLOAT)
     builder.emit(
         "gemm",
-        {
-            "a": a,
-            "b": w,
-            "bias": bias,
-            "residual": residual,
-            "y": y,
-            "scratch": (
-                builder.scratch(4 * (131072 + 65536)) if product_is_large(y.shape, w) else None
-            ),
-        },
+        {"a": a, "b": w, "bias": bias, "residual": residual, "y": y},
+        scratch=product_is_large(y.shape, w),
         batch0=dims[0],
         batch1=dims[1],
         m=y.shape[-2],
@@ -362,7 +223,14 @@ def product_gradients(node, graph, dy, turn_a=False, turn_w=False, alpha=1.0):
 
 
 # inputs 2 and 3 (bias, residual) and the attribute `activation` come from passes/epilogue.py
-matmul = Op("MatMul", half=[1])
+matmul = Op(
+    "MatMul",
+    half=[1],
+    file_inputs=2,
+    epilogue=Epilogue(bias=2, residual=3),
+    weight=Weight(1, "linear", by_rows=True),
+    parameters=(0, 1),
+)
 
 
 @matmul.decompose
@@ -433,7 +301,15 @@ def matmul_cases(t):
         yield t(t.f(2, rows, 40, dtype="float16"), t.const(t.f(40, 50, dtype="float16")), tol=4e-3)
 
 
-fused_matmul = Op("FusedMatMul", MS, half=[1])
+fused_matmul = Op(
+    "FusedMatMul",
+    MS,
+    half=[1],
+    file_inputs=2,
+    epilogue=Epilogue(bias=2, residual=3),
+    weight=Weight(1, "linear"),
+    parameters=(0, 1),
+)
 
 
 def _turned(v, node, name):
@@ -539,7 +415,14 @@ def transpose_matmul_cases(t):
     yield t(t.f(3, 4), t.f(4, 5), tol=1e-4)
 
 
-gemm = Op("Gemm", half=[1])
+gemm = Op(
+    "Gemm",
+    half=[1],
+    file_inputs=3,
+    epilogue=Epilogue(bias=2, residual=3),
+    weight=Weight(1, "linear"),
+    parameters=(0, 1, 2),
+)
 
 
 @gemm.decompose
@@ -666,7 +549,15 @@ def gemm_cases(t):
     )
 
 
-nbits = Op("MatMulNBits", MS, half=[2, 3])
+nbits = Op(
+    "MatMulNBits",
+    MS,
+    half=[2, 3],
+    file_inputs=6,
+    epilogue=Epilogue(bias=5, residual=6, any_rank=True),
+    weight=Weight(1, "linear", quantized=True, by_rows=True),
+    parameters=(5,),
+)
 
 
 @nbits.decompose
@@ -792,7 +683,6 @@ def emit_nbits(
                 else None
             ),
             "y": y,
-            "scratch": builder.scratch(4 * 262144),
         },
         m=y.shape[0],
         n=cols,
@@ -1126,7 +1016,13 @@ def nbits_cases(t):
     )
 
 
-bnb4 = Op("MatMulBnb4", MS, half=[2])
+bnb4 = Op(
+    "MatMulBnb4",
+    MS,
+    half=[2],
+    file_inputs=3,
+    weight=Weight(1, "linear", quantized=True, by_rows=True),
+)
 
 
 @bnb4.infer

@@ -2,43 +2,8 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import MAX_DIMS, Kernel, read, write
-
-Kernel(
-    "product",
-    {
-        "type": "i32",
-        "dims": "i32[6]",
-        "k": "i32",
-        "as": "i32[6]",
-        "bs": "i32[6]",
-        "a_k": "i32",
-        "b_k": "i32",
-    },
-    [
-        read("a", "bytes_of(type)", "hi(dims, as) + (k - 1) * a_k"),
-        read("b", "bytes_of(type)", "hi(dims, bs) + (k - 1) * b_k"),
-        write("y", "bytes_of(type)", "dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]"),
-    ],
-    require=[
-        "type in (6, 7, 11)",
-        "k > 0",
-        "min(a_k, b_k) >= 0",
-        "k <= 1 or a_k + b_k > 0",
-        "min(as[0], as[1], as[2], as[3], as[4], as[5]) >= 0",
-        "min(bs[0], bs[1], bs[2], bs[3], bs[4], bs[5]) >= 0",
-    ],
-    empty=["dims"],
-    doc=(
-        "y[i] = sum over k of a[i] * b[i]; y contiguous over dims. Of float64, int32 and int64;"
-        " integers wrap around."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import DOUBLE, INT32, INT64, NAME
+from ...declare.kernel import MAX_DIMS
 from ...declare.op import Op, takes
 from ...declare.symbolic import Sym
 from ...errors import UnsupportedOp

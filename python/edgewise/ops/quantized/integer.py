@@ -9,182 +9,12 @@ from __future__ import annotations
 
 import hashlib
 
-from ...declare.kernel import Kernel, read, write
-from ..convolution.window import PARAMS, RULES, volume
-
-_K = f"{volume('taps')}*c"
-_PACKED = "ceil_div(n, 32)*32*(4 + ceil_div({k}, 4)*4)"
-_EACH = "((items-1)*column_item + n if {count} > 1 else 1)"
-
-Kernel(
-    "pack_integer",
-    {
-        "items": "i32",
-        "n": "i32",
-        "taps": "i32",
-        "c": "i32",
-        "type": "i32",
-        "item_stride": "i32",
-        "n_stride": "i32",
-        "tap_stride": "i32",
-        "c_stride": "i32",
-    },
-    [
-        read(
-            "w",
-            1,
-            "(items-1)*item_stride + (n-1)*n_stride + (taps-1)*tap_stride + (c-1)*c_stride + 1",
-        ),
-        write("y", 1, f"items*{_PACKED.format(k='taps*c')}"),
-    ],
-    require=[
-        "type in (2, 3)",
-        "min(item_stride, n_stride, tap_stride, c_stride) >= 0",
-        "taps*c <= 1073741824",
-        "items*n <= 1073741824",
-    ],
-    empty=["items", "n", "taps", "c"],
-    doc=(
-        "Weights as integer_product reads them: of each item, the sums of n columns and the"
-        " columns, k = (tap, c), in panels; the order is the machine's own."
-    ),
-)
-
-_TYPES = [
-    "a_type in (2, 3)",
-    "b_type in (2, 3)",
-    "y_type in (1, 2, 3, 6)",
-    "low >= -128",
-    "low <= 255",
-    "high >= -128",
-    "high <= 255",
-]
-
-Kernel(
-    "integer_product",
-    {
-        "items": "i32",
-        "batch": "i32",
-        "n": "i32",
-        "c": "i32",
-        **PARAMS,
-        "a_item": "i32",
-        "a_row": "i32",
-        "w_each": "i32",
-        "y_item": "i32",
-        "y_row": "i32",
-        "column_item": "i32",
-        "a_type": "i32",
-        "b_type": "i32",
-        "y_type": "i32",
-        "a_zeros": "i32",
-        "b_zeros": "i32",
-        "factors": "i32",
-        "low": "i32",
-        "high": "i32",
-        "activation": "i32",
-        "scratch_bytes": "i32",
-    },
-    [
-        read("a", 1, f"(items-1)*a_item + (batch*{volume('x_size')}-1)*a_row + c"),
-        read("w", 1, f"((items-1)*w_each + 1)*{_PACKED.format(k=_K)}"),
-        read("a_zero", 1, f"batch*{volume('y_size')} if a_zeros > 1 else 1", optional=True),
-        read("b_zero", 1, _EACH.format(count="b_zeros"), optional=True),
-        read("sum_bias", 4, "(items-1)*column_item + n", optional=True),
-        read("a_scale", 4, "1", optional=True),
-        read("factor", 4, _EACH.format(count="factors"), optional=True),
-        read("y_zero", 1, "1", optional=True),
-        read("bias", 4, "(items-1)*column_item + n", optional=True),
-        read(
-            "residual",
-            4,
-            f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n",
-            optional=True,
-        ),
-        write(
-            "y", "bytes_of(y_type)", f"(items-1)*y_item + (batch*{volume('y_size')}-1)*y_row + n"
-        ),
-        write("scratch", 4, "ceil_div(scratch_bytes, 4)"),
-    ],
-    require=[
-        *RULES,
-        *_TYPES,
-        "min(a_item, a_row, y_item, y_row, column_item) >= 0",
-        "min(w_each, 1) == w_each",
-        "w_each >= 0",
-        f"{_K} <= 16777216",
-        f"items*batch*{volume('y_size')} <= 1073741824",
-        "items*n <= 1073741824",
-        f"scratch_bytes >= 32*ceil_div({_K}, 4)",
-        "activation >= 0",
-        "activation < 9",
-        "y_type == 1 or activation == 0",
-        f"distinct(items, y_item, batch*{volume('y_size')}, y_row, n, 1)",
-    ],
-    empty=["items", "batch", "n", "c"],
-    variants={"activation": "ACTIVATION"},
-    doc=(
-        "For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32,"
-        " where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * stride + k *"
-        " dilation - pad], a_row from one position to the next, a_zero where there is nothing."
-        " y_type 6: that; 1: times a_scale * factor, then activation(. + bias) + residual; 2, 3:"
-        " times both, rounded (halves to even) + y_zero, within low and high. w: from pack_integer,"
-        " for all items the same unless w_each. a_zeros, b_zeros, factors: number of each (a_zeros:"
-        " 1 or one per row; else 1 or n). column_item: from the columns of one item to those of the"
-        " next."
-    ),
-)
-
-Kernel(
-    "integer_depthwise",
-    {
-        "batch": "i32",
-        "channels": "i32",
-        **PARAMS,
-        "a_type": "i32",
-        "b_type": "i32",
-        "y_type": "i32",
-        "b_zeros": "i32",
-        "factors": "i32",
-        "low": "i32",
-        "high": "i32",
-    },
-    [
-        read("a", 1, f"batch*{volume('x_size')}*channels"),
-        read("w", 1, f"{volume('taps')}*channels"),
-        read("a_zero", 1, "1", optional=True),
-        read("b_zero", 1, "channels if b_zeros > 1 else 1", optional=True),
-        read("sum_bias", 4, "channels", optional=True),
-        read("a_scale", 4, "1", optional=True),
-        read("factor", 4, "channels if factors > 1 else 1", optional=True),
-        read("y_zero", 1, "1", optional=True),
-        write("y", "bytes_of(y_type)", f"batch*{volume('y_size')}*channels"),
-        write("scratch", 4, f"ceil_div(channels, 16)*4*(9 + 4*ceil_div({volume('taps')}, 2))"),
-    ],
-    require=[
-        *RULES,
-        *_TYPES,
-        f"{volume('taps')} <= 64",
-        f"batch*{volume('x_size')} <= 1073741824",
-        f"batch*{volume('y_size')} <= 1073741824",
-        "channels <= 268435456",
-        "channels >= 16",
-    ],
-    empty=["batch"],
-    doc=(
-        "integer_product's convolution for one channel per group: y [batch, y_size, channels] of a"
-        " [batch, x_size, channels] and w [taps, channels]."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
-from ...declare.op import Op, fail, most, one_type, product, unsupported
+from ...declare.op import Epilogue, Op, Weight, fail, most, one_type, product, unsupported
 from ..convolution.convolution import _channels as channels_of
 from ..convolution.window import window
-from ..product.matmul import _PRODUCTS, ACTIVATION, emit_gemm, matmul_shape
+from ..product.contracts import ACTIVATION
+from ..product.matmul import _PRODUCTS, emit_gemm, matmul_shape
 
 A, A_ZERO, W, W_ZERO, SUM_BIAS, A_SCALE, FACTOR, Y_ZERO, BIAS, RESIDUAL = range(
     10
@@ -282,9 +112,9 @@ def _operands_of(node, builder):
     )
 
 
-def _scratch(builder, k):
-    size = max(SCRATCH, 32 * -(-most(k) // 4))
-    return {"scratch": builder.scratch(size)}, {"scratch_bytes": size}
+def scratch_bytes(k):
+    """Bytes of scratch for products that sum over k."""
+    return max(SCRATCH, 32 * -(-most(k) // 4))
 
 
 _MATRIX = {
@@ -296,7 +126,17 @@ _MATRIX = {
     "pad": [0, 0, 0],
 }
 
-matmul = Op("IntegerMatMul", "edgewise")
+
+def gives_float(node):
+    """Whether the output of an integer product is float32."""
+    return node.outputs[0].dtype == FLOAT
+
+
+matmul = Op(
+    "IntegerMatMul",
+    "edgewise",
+    epilogue=Epilogue(bias=BIAS, residual=RESIDUAL, factors=(A, W), fits=gives_float),
+)
 
 
 @matmul.infer
@@ -391,10 +231,9 @@ def emit_matmul(node, builder, a, w, y, operands, params, bias=None, residual=No
         0,
         w.strides[-2] if k != 1 else 0,
     )
-    scratch, size = _scratch(builder, k)
     builder.emit(
         "integer_product",
-        {**operands, "a": a, "w": packed, "bias": bias, "residual": residual, "y": y, **scratch},
+        {**operands, "a": a, "w": packed, "bias": bias, "residual": residual, "y": y},
         items=items,
         batch=m,
         n=columns,
@@ -409,11 +248,21 @@ def emit_matmul(node, builder, a, w, y, operands, params, bias=None, residual=No
         a_zeros=_count(zeros),
         activation=ACTIVATION[node.attr("activation", "none")],
         **params,
-        **size,
+        scratch_bytes=scratch_bytes(k),
     )
 
 
-conv = Op("IntegerConv", "edgewise")
+conv = Op(
+    "IntegerConv",
+    "edgewise",
+    epilogue=Epilogue(
+        bias=BIAS,
+        residual=RESIDUAL,
+        factors=(A, W),
+        fits=lambda node: gives_float(node) and not depthwise(node),
+        bias_along_channels=True,
+    ),
+)
 
 
 @conv.infer
@@ -461,10 +310,9 @@ def conv_lower(node, builder):
     operands.update(a=x, y=y)
     if depthwise(node):
         w = builder.contiguous(w.reshape([groups, taps]).transpose([1, 0]))
-        size = -(-groups // 16) * 16 * (9 + 4 * -(-taps // 2))
         builder.emit(
             "integer_depthwise",
-            {**operands, "w": w, "scratch": builder.scratch(size)},
+            {**operands, "w": w},
             batch=x.shape[0],
             channels=groups,
             **win.params(),
@@ -472,14 +320,13 @@ def conv_lower(node, builder):
         )
         return
     packed = _pack(builder, w, groups, m, taps, c, m * c * taps, c * taps, 1, taps)
-    scratch, size = _scratch(builder, taps * c)
     bias = builder.contiguous(builder.view(node.inputs[BIAS])) if node.has(BIAS) else None
     residual = (
         channels_last(builder, builder.view(node.inputs[RESIDUAL])) if node.has(RESIDUAL) else None
     )
     builder.emit(
         "integer_product",
-        {**operands, "w": packed, "bias": bias, "residual": residual, **scratch},
+        {**operands, "w": packed, "bias": bias, "residual": residual},
         items=groups,
         batch=x.shape[0],
         n=m,
@@ -494,7 +341,7 @@ def conv_lower(node, builder):
         a_zeros=_count(operands["a_zero"]),
         activation=ACTIVATION[node.attr("activation", "none")],
         **params,
-        **size,
+        scratch_bytes=scratch_bytes(taps * c),
     )
 
 
@@ -513,7 +360,7 @@ def depthwise(node):
     )
 
 
-matmul_integer = Op("MatMulInteger")
+matmul_integer = Op("MatMulInteger", weight=Weight(1, quantized=True))
 
 
 @matmul_integer.infer
@@ -543,7 +390,12 @@ def matmul_integer_lower(node, builder):
 # DynamicQuantizeLinear (x to a), MatMulInteger, Cast and Mul: y = (a - a_zero) @ (B - b_zero) *
 # a_scale * b_scale. B [k, n]; b_scale and b_zero of one element or n. x is what gradients go to.
 # Bias [n] and residual behind them, and the attribute `activation`, come from passes/epilogue.py.
-quantized_matmul = Op("QuantizedMatMul", "edgewise")
+quantized_matmul = Op(
+    "QuantizedMatMul",
+    "edgewise",
+    epilogue=Epilogue(bias=7, residual=8, factors=(1, 4), fits=gives_float),
+    weight=Weight(4, "linear", quantized=True),
+)
 
 
 @quantized_matmul.infer

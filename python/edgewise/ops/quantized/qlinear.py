@@ -8,7 +8,7 @@ Products stay integers up to their one rounding, as in onnxruntime: sums of byte
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT8, INT32, INT64, MINIFLOATS, UINT8
-from ...declare.op import MS, Op, axis_of, fail, one_type, product, takes
+from ...declare.op import MS, Op, Weight, axis_of, fail, one_type, product, takes
 
 
 def _zero(node, graph, i, like):
@@ -55,7 +55,7 @@ def _scalar(graph, v):
 
 
 # ---- products ----
-matmul = Op("QLinearMatMul")
+matmul = Op("QLinearMatMul", weight=Weight(3, quantized=True))
 
 
 @matmul.decompose
@@ -314,7 +314,7 @@ def dynamic_cases(t):
 
 
 # ---- convolutions ----
-conv_integer = Op("ConvInteger")
+conv_integer = Op("ConvInteger", weight=Weight(1, quantized=True))
 
 
 @conv_integer.decompose
@@ -335,7 +335,7 @@ def conv_integer_decompose(node, graph):
     ]
 
 
-conv = Op("QLinearConv")
+conv = Op("QLinearConv", weight=Weight(3, quantized=True))
 
 
 @conv.decompose

@@ -4,121 +4,6 @@ under them.
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-Kernel(
-    "dynamic_quantize",
-    {"n": "i32"},
-    [read("x", 4, "n"), write("y", 1, "n"), write("scale", 4, "1"), write("zero", 1, "1")],
-    require=["n > 0"],
-    doc=(
-        "ONNX DynamicQuantizeLinear: uint8 over the range of x widened to contain 0; round half to"
-        " even."
-    ),
-)
-
-Kernel(
-    "quantize",
-    {"type": "i32", "outer": "i32", "axis": "i32", "inner": "i32", "block": "i32"},
-    [
-        read("x", 4, "outer*axis*inner"),
-        read(
-            "scale",
-            4,
-            "(outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else axis)",
-        ),
-        read(
-            "zero",
-            "bytes_of(type)",
-            "(outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else axis)",
-            optional=True,
-        ),
-        write("y", "bytes_of(type)", "outer*axis*inner"),
-    ],
-    require=["type in (2, 3, 4, 5)"],
-    empty=["outer", "axis", "inner"],
-    doc=(
-        "ONNX QuantizeLinear on [outer, axis, inner]. block -1: one scale; 0: one per axis index; >"
-        " 0: blocked along axis. Round half to even, saturate."
-    ),
-)
-
-Kernel(
-    "dequantize",
-    {"type": "i32", "bits": "i32", "outer": "i32", "axis": "i32", "inner": "i32", "block": "i32"},
-    [
-        read("x", 1, "ceil_div(outer*axis*inner*bits, 8)"),
-        read(
-            "scale",
-            4,
-            "(outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else axis)",
-        ),
-        read(
-            "zero",
-            1,
-            "ceil_div(((outer*ceil_div(axis, block)*inner) if block > 0 else (1 if block < 0 else"
-            " axis))*bits, 8)",
-            optional=True,
-        ),
-        write("y", 4, "outer*axis*inner"),
-    ],
-    require=[
-        "type in (2, 3, 4, 5, 6, 21, 22)",
-        "bits == (4 if type >= 21 else 8 * bytes_of(type))",
-    ],
-    empty=["outer", "axis", "inner"],
-    doc=(
-        "ONNX DequantizeLinear, float32 out. type: ONNX code of x (21 uint4, 22 int4: two per byte,"
-        " low nibble first, bits 4; 16- and 32-bit types are in native order)."
-    ),
-)
-
-Kernel(
-    "gather_quantized",
-    {
-        "bits": "i32",
-        "count": "i32",
-        "rows": "i32",
-        "cols": "i32",
-        "block": "i32",
-        "index_type": "i32",
-        "scale_type": "i32",
-        "signed": "i32",
-        "zeros": "i32",
-    },
-    [
-        read("x", 1, "rows * ceil_div(cols * bits, 8)"),
-        read("index", "bytes_of(index_type)", "count"),
-        read("scales", "bytes_of(scale_type)", "rows * ceil_div(cols, block)"),
-        read(
-            "zeros_",
-            1,
-            "ceil_div(rows * ceil_div(cols, block) * bits, 8) if zeros == 2 else rows *"
-            " ceil_div(ceil_div(cols, block) * bits, 8)",
-            optional=True,
-        ),
-        write("y", 4, "count * cols"),
-    ],
-    require=[
-        "bits in (2, 4, 8)",
-        "block >= 16",
-        "index_type in (6, 7)",
-        "scale_type in (1, 10)",
-        "rows > 0",
-    ],
-    empty=["count", "cols"],
-    doc=(
-        "com.microsoft::GatherBlockQuantized with gather_axis 0, quantize_axis last: rows of a"
-        " quantized embedding, dequantized to float32 on the way. Packed `bits` wide, low first."
-        " zeros: 1: each row of zeros_ begins with a byte; 2: they are packed without gaps (4-bit"
-        " types); without zeros_, the zero point is 0 where signed or zeros is -1 (uint4),"
-        " 2^(bits-1) where zeros is 0 (uint8 storage)."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import (
     BFLOAT16,
     E8M0,
@@ -134,7 +19,7 @@ from ...declare.dtypes import (
     UINT4,
     UINT8,
 )
-from ...declare.op import MS, Op, axis_of, fail, like, one_type, product, takes, unsupported
+from ...declare.op import MS, Op, Weight, axis_of, fail, like, one_type, product, takes, unsupported
 
 INF, NAN = float("inf"), float("nan")
 KERNEL_TYPES = (2, 3, 4, 5, INT32, UINT4, INT4)  # that the kernel dequantizes
@@ -409,7 +294,7 @@ def quantize_cases(t):
     yield t(t.f(3, 7), t.of("float8_e8m0fnu", 0.25), output_dtype=3, **mine)
 
 
-dequantize = Op("DequantizeLinear")
+dequantize = Op("DequantizeLinear", weight=Weight(0, quantized=True))
 
 
 @dequantize.decompose
@@ -682,7 +567,9 @@ def dequantize_cases(t):
     yield t(t.n("int8", 3, 5), t.of("float8_e8m0fnu", 0.25), output_dtype=1, **mine)
 
 
-gather_quantized = Op("GatherBlockQuantized", MS, half=[2])
+gather_quantized = Op(
+    "GatherBlockQuantized", MS, half=[2], weight=Weight(0, "embedding", quantized=True)
+)
 
 
 def _packed(node):

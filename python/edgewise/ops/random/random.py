@@ -7,22 +7,6 @@ recomputes a mask instead of keeping it, and every machine draws the same (core/
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-Kernel(
-    "random",
-    {"n": "i32", "stream": "i32", "threshold": "i32", "scale": "f32", "offset": "f32"},
-    [read("x", 4, "n", optional=True), read("seed", 8, "1"), write("y", 4, "n", inplace=["x"])],
-    empty=["n"],
-    doc=(
-        "y = random 32 bits >= threshold (unsigned) ? x * scale : 0; without x: uniform numbers of"
-        " [offset, offset + scale)."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 import math
 
 from ...declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, pack, unpack

@@ -8,71 +8,9 @@ one direction.
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-_STATE, _ROW = "d*b*h", "b*4*h"
-
-Kernel(
-    "recurrent_bytes",
-    {
-        "t": "i32",
-        "b": "i32",
-        "d": "i32",
-        "h": "i32",
-        "reverse": "i32",
-        "coupled": "i32",
-        "x_t": "i32",
-        "x_b": "i32",
-        "r_type": "i32",
-        "factors": "i32",
-        "zeros": "i32",
-        "scratch_bytes": "i32",
-    },
-    [
-        read("x", 4, "(t-1)*x_t + (b-1)*x_b + d*4*h"),
-        read("r", 1, "d*(ceil_div(4*h, 32)*32*(4 + ceil_div(h, 4)*4))"),
-        read("factor", 4, "d*factors"),
-        read("r_zero", 1, "d*zeros", optional=True),
-        read("h_first", 4, _STATE, optional=True),
-        read("c_first", 4, _STATE, optional=True),
-        read("lengths", 4, "b", optional=True),
-        read("peepholes", 4, "d*3*h", optional=True),
-        read("table", 4, "d*18"),
-        write("y", 4, "t*b*d*h"),
-        write("h_last", 4, _STATE),
-        write("c_last", 4, _STATE),
-        write("g", 4, f"d*{_ROW}"),
-        write("sums", 4, _ROW),
-        write("bytes", 1, "b*h"),
-        write("scratch", 4, "ceil_div(scratch_bytes, 4)"),
-    ],
-    require=[
-        "d in (1, 2)",
-        "d*b*h <= 268435456",
-        "4*h*d <= 2147483647",
-        "min(x_t, x_b) >= 0",
-        "r_type in (2, 3)",
-        "factors == 1 or factors == 4*h",
-        "zeros == 1 or zeros == 4*h",
-        "scratch_bytes >= 32*ceil_div(h, 4)",
-    ],
-    empty=["t", "b", "d", "h"],
-    rare=True,
-    doc=(
-        "recurrent of an LSTM (gates 4) whose r are bytes, from pack_integer (one item for each"
-        " direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range of"
-        " all rows of a direction, and its products are summed in integers. factor, r_zero: scales"
-        " and zero points of r, one or one for each column, of each direction. g, sums, bytes:"
-        " room."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT8, INT32, UINT8, pack
 from ...declare.op import MS, Op, fail, product, takes
-from ..quantized.integer import SCRATCH, _pack
+from ..quantized.integer import _pack, scratch_bytes
 from .recurrent import recurrent_parts
 
 quantized_lstm = Op("DynamicQuantizeLSTM", MS)
@@ -204,7 +142,6 @@ def recurrent_bytes_lower(node, builder):
     for k, i in (("h_last", 1), ("c_last", 2)):
         v = node.outputs[i] if i < len(node.outputs) else None
         operands[k] = builder.out(v) if v is not None else builder.temp(FLOAT, [d, batch, h])
-    scratch_bytes = max(SCRATCH, 32 * -(-h // 4))
     builder.emit(
         "recurrent_bytes",
         {
@@ -222,7 +159,6 @@ def recurrent_bytes_lower(node, builder):
             "g": builder.temp(FLOAT, [d, batch, columns]),
             "sums": builder.temp(FLOAT, [batch, columns]),
             "bytes": builder.temp(UINT8, [batch, h]),
-            "scratch": builder.scratch(scratch_bytes),
         },
         t=t,
         b=batch,
@@ -235,7 +171,7 @@ def recurrent_bytes_lower(node, builder):
         r_type=r.dtype,
         factors=product(node.inputs[2].shape) // d,
         zeros=product(node.inputs[3].shape) // d if node.has(3) else 1,
-        scratch_bytes=scratch_bytes,
+        scratch_bytes=scratch_bytes(h),
     )
 
 

@@ -8,106 +8,15 @@ layouts 0 and 1, are views. Gates lie in ONNX's order: i o f c; z r h. (Hochreit
 
 from __future__ import annotations
 
-from ...declare.kernel import Enum, Kernel, read, write
-
-ACTIVATION = Enum("recurrent_activation", ["linear", "sigmoid", "tanh"])
-
-_SIZES = {
-    "t": "i32",
-    "b": "i32",
-    "d": "i32",
-    "h": "i32",
-    "gates": "i32",
-    "lbr": "i32",
-    "reverse": "i32",
-    "coupled": "i32",
-}
-_RULES = [
-    "gates in (1, 3, 4)",
-    "lbr in (0, 1)",
-    "lbr == 0 or gates == 3",
-    "d in (1, 2)",
-    "d*b*h <= 1073741824",
-    "gates*h*d <= 1073741824",
-]
-_STATE, _STEPS = "d*b*h", "t*b*d*h"
-_FIRST = [
-    read("h_first", 4, _STATE, optional=True),
-    read("c_first", 4, _STATE, optional=True),
-    read("lengths", 4, "b", optional=True),
-    read("peepholes", 4, "d*3*h", optional=True),
-    read("table", 4, "d*18"),
-]
-
-PANEL = 32  # columns of R that lie together, where it does in panels
-
-Kernel(
-    "recurrent",
-    {**_SIZES, "x_t": "i32", "x_b": "i32", "g_t": "i32", "panels": "i32"},
-    [
-        read("x", 4, "(t-1)*x_t + (b-1)*x_b + d*gates*h"),
-        read("r", 4, "d*gates*h*h"),
-        read("bias", 4, "d*h", optional=True),
-        *_FIRST,
-        write("y", 4, _STEPS),
-        write("h_last", 4, _STATE),
-        write("c_last", 4, _STATE),
-        write("g", 4, "(t-1)*g_t + b*d*(gates + lbr)*h"),
-        write("cells", 4, _STEPS, optional=True),
-    ],
-    require=[
-        *_RULES,
-        "min(x_t, x_b, g_t) >= 0",
-        "panels in (0, 1)",
-        f"panels == 0 or ceil_div(h, {PANEL})*{PANEL} == h",
-    ],
-    empty=["t", "b", "d", "h"],
-    rare=True,
-    doc=(
-        "gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d,"
-        " gates * h, h], or with panels [d, gates * h / 32, h, 32]: the same numbers, 32 rows"
-        " turned at a time. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is"
-        " no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or with g_t"
-        " of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate"
-        " lie behind the gates. table: for each direction 3 activations of 6 numbers. Direction 1,"
-        " and with reverse direction 0, goes from the end, for each row from its length. cells: the"
-        " cell state after each step."
-    ),
-)
-
-Kernel(
-    "recurrent_grad",
-    _SIZES,
-    [
-        read("dy", 4, _STEPS, optional=True),
-        read("dh_last", 4, _STATE, optional=True),
-        read("dc_last", 4, _STATE, optional=True),
-        read("y", 4, _STEPS),
-        read("cells", 4, _STEPS),
-        read("g", 4, "t*b*d*(gates + lbr)*h"),
-        read("rt", 4, "d*gates*h*h"),
-        *_FIRST,
-        write("dx", 4, "t*b*d*gates*h"),
-        write("dh", 4, _STATE),
-        write("dc", 4, _STATE),
-    ],
-    require=_RULES,
-    empty=["t", "b", "d", "h"],
-    rare=True,
-    doc=(
-        "Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r transposed,"
-        " cells anything where there is no cell state."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 import math
 
 from ...declare.dtypes import FLOAT, INT32, INT64, pack
 from ...declare.op import MS, Op, fail, takes, unsupported
 from ..product.matmul import gradient_product
+from .contracts import GATE_ACTIVATION
+
+PANEL = 32  # columns of R that lie together, where it does in panels
+
 
 # name: numbers of its own that the attributes give, with their defaults
 _ACTIVATIONS = {
@@ -148,7 +57,7 @@ def _activation(node, name, numbers, clip):
         unsupported(node, f"{name} that does not rise, with {numbers}")
     if clip:
         row[3], row[4] = max(row[3], f(-clip)), min(row[4], f(clip))
-    return [float(ACTIVATION[kind]), *row]
+    return [float(GATE_ACTIVATION[kind]), *row]
 
 
 def _table(node, gates, directions):
@@ -281,7 +190,8 @@ def recurrent_parts(node, graph, gates, weight_types=(FLOAT,), columns_last=Fals
 
 
 def _declare(name, gates, training=False):
-    o = Op(name, MS if training else "")
+    learned = (1, 2, 3, 7) if name == "LSTM" else (1, 2, 3)  # W, R, bias, peepholes
+    o = Op(name, MS if training else "", parameters=learned)
     states = 2 if gates == 4 else 1
 
     @o.decompose

@@ -2,134 +2,6 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Enum, Kernel, read, write
-
-REDUCE = Enum(
-    "reduce",
-    ["sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp"],
-)
-
-Kernel(
-    "reduce",
-    {
-        "op": "i32",
-        "type": "i32",
-        "outer": "i32",
-        "n": "i32",
-        "inner": "i32",
-        "x_outer": "i32",
-        "x_n": "i32",
-        "x_inner": "i32",
-        "y_outer": "i32",
-    },
-    [
-        read(
-            "x",
-            "bytes_of(type)",
-            "max((outer-1)*x_outer,0) + max((n-1)*x_n,0) + max((inner-1)*x_inner,0) + 1",
-        ),
-        write("y", "bytes_of(type)", "(outer-1)*y_outer + inner"),
-    ],
-    require=[
-        "op >= 0",
-        "op < 10",
-        "min(x_outer, x_n, x_inner, y_outer) >= 0",
-        "n >= 0",
-        "outer <= 1 or y_outer >= inner",
-        "n <= 1 or x_n > 0",
-    ],
-    empty=["outer", "inner"],
-    doc=(
-        "y[o, i] = reduce over r of x[o, r, i] (strides in elements; y's inner contiguous). n = 0"
-        " gives the identity (sum 0, prod 1, max -inf or the type's lowest, mean NaN). Types"
-        " float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 sums"
-        " accumulate in several lanes."
-    ),
-)
-
-Kernel(
-    "arg_reduce",
-    {"type": "i32", "largest": "i32", "last": "i32", "outer": "i32", "n": "i32", "inner": "i32"},
-    [read("x", "bytes_of(type)", "outer*n*inner"), write("y", 8, "outer*inner")],
-    require=["n > 0"],
-    empty=["outer", "inner"],
-    doc="ONNX ArgMax (largest=1) and ArgMin; int64 out; last: select_last_index.",
-)
-
-Kernel(
-    "top_k",
-    {
-        "type": "i32",
-        "outer": "i32",
-        "n": "i32",
-        "inner": "i32",
-        "k": "i32",
-        "largest": "i32",
-        "sorted": "i32",
-    },
-    [
-        read("x", "bytes_of(type)", "outer*n*inner"),
-        write("values", "bytes_of(type)", "outer*k*inner"),
-        write("indices", 8, "outer*k*inner"),
-    ],
-    require=["k >= 0", "k <= n"],
-    empty=["outer", "n", "inner", "k"],
-    doc="ONNX TopK; ties keep the lower index first.",
-)
-
-Kernel(
-    "softmax",
-    {"rows": "i32", "cols": "i32", "x_row": "i32", "y_row": "i32", "log": "i32"},
-    [read("x", 4, "(rows-1)*x_row + cols"), write("y", 4, "(rows-1)*y_row + cols", inplace=["x"])],
-    require=["x_row >= 0", "y_row >= cols"],
-    empty=["rows", "cols"],
-    doc=(
-        "Softmax or LogSoftmax over the last axis, float32. A row of all -inf gives NaN, as ONNX"
-        " Runtime does."
-    ),
-)
-
-Kernel(
-    "cumsum",
-    {
-        "type": "i32",
-        "outer": "i32",
-        "n": "i32",
-        "inner": "i32",
-        "x_outer": "i32",
-        "y_outer": "i32",
-        "exclusive": "i32",
-        "reverse": "i32",
-    },
-    [
-        read("x", "bytes_of(type)", "(outer-1)*x_outer + n*inner"),
-        write("y", "bytes_of(type)", "(outer-1)*y_outer + n*inner", inplace=["x"]),
-    ],
-    require=["min(x_outer, y_outer) >= 0", "outer <= 1 or y_outer >= n*inner"],
-    empty=["outer", "n", "inner"],
-    doc="ONNX CumSum along the middle axis of [outer, n, inner]; float32, float64, int32, int64.",
-)
-
-
-Kernel(
-    "softmax_grad",
-    {"rows": "i32", "cols": "i32", "dy_row": "i32", "y_row": "i32", "log": "i32"},
-    [
-        read("dy", 4, "(rows-1)*dy_row + cols"),
-        read("y", 4, "(rows-1)*y_row + cols"),
-        write("dx", 4, "rows*cols", inplace=["dy", "y"]),
-    ],
-    require=["min(dy_row, y_row) >= 0"],
-    empty=["rows", "cols"],
-    doc=(
-        "Gradient of softmax in its input from its output y: dx = (dy - sum(dy*y)) * y, of"
-        " log_softmax: dy - exp(y) * sum(dy). dx may be dy or y where that has no gaps."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 import math
 
 from ...declare.dtypes import (
@@ -148,6 +20,7 @@ from ...declare.dtypes import (
 )
 from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, takes
 from ...declare.symbolic import NotStatic, Sym
+from .contracts import REDUCE
 
 NAN, INF = float("nan"), float("inf")
 

@@ -2,63 +2,6 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-Kernel(
-    "copy",
-    {"size": "i32", "dims": "i32[6]", "xs": "i32[6]", "ys": "i32[6]"},
-    [
-        read("x", "size", "hi(dims, xs)", "lo(dims, xs)"),
-        write("y", "size", "hi(dims, ys)", "lo(dims, ys)"),
-    ],
-    require=["size in (1, 2, 4, 8)"],
-    empty=["dims"],
-    variants={"size": "COPY_SIZE"},
-    doc=(
-        "Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, a KV-cache append. Innermost"
-        " dimension contiguous on both sides is memcpy; a 2-D transpose is blocked."
-    ),
-)
-
-Kernel(
-    "fill",
-    {"size": "i32", "dims": "i32[6]", "ys": "i32[6]", "value_low": "i32", "value_high": "i32"},
-    [write("y", "size", "hi(dims, ys)", "lo(dims, ys)")],
-    require=["size in (1, 2, 4, 8)"],
-    empty=["dims"],
-    doc="Fill with a bit pattern of `size` bytes (little end in value_low).",
-)
-
-Kernel(
-    "trilu",
-    {
-        "size": "i32",
-        "batch": "i32",
-        "rows": "i32",
-        "cols": "i32",
-        "k": "i32",
-        "upper": "i32",
-        "x_row": "i32",
-        "x_batch": "i32",
-        "y_row": "i32",
-        "y_batch": "i32",
-    },
-    [
-        read("x", "size", "(batch-1)*x_batch + (rows-1)*x_row + cols"),
-        write("y", "size", "(batch-1)*y_batch + (rows-1)*y_row + cols", inplace=["x"]),
-    ],
-    require=[
-        "size in (1, 2, 4, 8)",
-        "min(x_row, x_batch, y_row, y_batch) >= 0",
-        "distinct(batch, y_batch, rows, y_row, cols, 1)",
-    ],
-    empty=["batch", "rows", "cols"],
-    doc="ONNX Trilu: keep the upper (lower) triangle from diagonal k, zero elsewhere.",
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import INT64, size_of
 from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of
 from ...declare.symbolic import NotStatic, Sym

@@ -4,19 +4,6 @@ shape.
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, write
-
-Kernel(
-    "range",
-    {"type": "i32", "n": "i32", "start": "i32", "delta": "i32", "f_start": "f32", "f_delta": "f32"},
-    [write("y", "bytes_of(type)", "n")],
-    empty=["n"],
-    doc="y[i] = start + i*delta for integer types, f_start + i*f_delta for float ones.",
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, FLOAT16, INT64
 from ...declare.op import Op, axis_of, broadcast, fail, ints, most, product, read_as
 from ...declare.symbolic import NotStatic, Sym

@@ -2,58 +2,6 @@
 
 from __future__ import annotations
 
-from ...declare.kernel import Kernel, read, write
-
-_PARAMS = {
-    "rows": "i32",
-    "classes": "i32",
-    "x_row": "i32",
-    "label_type": "i32",
-    "nll": "i32",
-    "has_ignore": "i32",
-    "ignore_index": "i32",
-    "smoothing": "f32",
-}
-_REQUIRE = ["classes > 0", "x_row >= 0", "rows <= 1 or x_row >= classes", "label_type in (6, 7)"]
-
-Kernel(
-    "cross_entropy",
-    _PARAMS,
-    [
-        read("x", 4, "(rows-1)*x_row + classes"),
-        read("label", "bytes_of(label_type)", "rows"),
-        read("weight", 4, "classes", optional=True),
-        write("loss", 4, "rows"),
-        write("counted", 4, "rows"),
-        write("lse", 4, "rows"),
-    ],
-    require=_REQUIRE,
-    empty=["rows"],
-    doc=(
-        "Per row: loss, the weight its class counts with (0: ignored) and log(sum(exp(x))). nll: x"
-        " are logarithms of probabilities. A label outside the classes is EW_E_INDEX."
-    ),
-)
-
-Kernel(
-    "cross_entropy_grad",
-    _PARAMS | {"dloss_row": "i32"},
-    [
-        read("x", 4, "(rows-1)*x_row + classes"),
-        read("label", "bytes_of(label_type)", "rows"),
-        read("weight", 4, "classes", optional=True),
-        read("lse", 4, "rows"),
-        read("dloss", 4, "(rows-1)*dloss_row + 1"),
-        write("dx", 4, "rows*classes", inplace=["x"]),
-    ],
-    require=[*_REQUIRE, "dloss_row >= 0"],
-    empty=["rows"],
-    doc="Gradient of cross_entropy's loss in x, from its lse. dx may be x where x has no gaps.",
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT32, INT64
 from ...declare.op import Op, fail, product, takes, unsupported
 

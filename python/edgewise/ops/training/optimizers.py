@@ -9,93 +9,13 @@ values. `step` is the number of this update, counting from 1. The gradient is mu
 
 from __future__ import annotations
 
-from ...declare.kernel import Enum, Kernel, read, write
-
-RULE = Enum("optimizer_rule", ["adam", "sgd", "adagrad", "rmsprop", "lion"])
-FORM = Enum("optimizer_form", ["decoupled", "l2", "ort"])
-
-Kernel(
-    "optimizer",
-    {
-        "rule": "i32",
-        "form": "i32",
-        "n": "i32",
-        "rest1": "f32",
-        "rest2": "f32",
-        "epsilon": "f32",
-        "weight_decay": "f32",
-        "momentum": "f32",
-        "dampening": "f32",
-        "nesterov": "i32",
-    },
-    [
-        read("x", 4, "n"),
-        read("g", 4, "n"),
-        read("s", 4, "n", optional=True),
-        read("t", 4, "n", optional=True),
-        read("u", 4, "n", optional=True),
-        read("learning_rate", 4, "1"),
-        read("step", 8, "1"),
-        read("scale", 4, "1", optional=True),
-        write("new_x", 4, "n", inplace=["x"]),
-        write("new_s", 4, "n", optional=True, inplace=["s"]),
-        write("new_t", 4, "n", optional=True, inplace=["t"]),
-        write("new_u", 4, "n", optional=True, inplace=["u"]),
-    ],
-    require=["rule >= 0", f"rule < {len(RULE.items)}", "form >= 0", f"form < {len(FORM.items)}"],
-    empty=["n"],
-    doc=(
-        "One step of an optimizer in place: each new_ operand is the memory of the one without."
-        " rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: 1 - alpha in rest1). States s, t, u: adam m"
-        " and v; sgd momentum buffer or none; adagrad sum; rmsprop square average, gradient average"
-        " and momentum buffer, the last two optional; lion m."
-    ),
-)
-
-BLOCK = 256  # elements that share a scale in 8-bit states
-
-Kernel(
-    "optimizer_8bit",
-    {
-        "form": "i32",
-        "n": "i32",
-        "rest1": "f32",
-        "rest2": "f32",
-        "epsilon": "f32",
-        "weight_decay": "f32",
-    },
-    [
-        read("x", 4, "n"),
-        read("g", 4, "n"),
-        read("m", 1, "n"),
-        read("m_largest", 4, f"ceil_div(n, {BLOCK})"),
-        read("v", 1, "n"),
-        read("v_largest", 4, f"ceil_div(n, {BLOCK})"),
-        read("learning_rate", 4, "1"),
-        read("step", 8, "1"),
-        read("scale", 4, "1", optional=True),
-        write("new_x", 4, "n", inplace=["x"]),
-        write("new_m", 1, "n", inplace=["m"]),
-        write("new_m_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["m_largest"]),
-        write("new_v", 1, "n", inplace=["v"]),
-        write("new_v_largest", 4, f"ceil_div(n, {BLOCK})", inplace=["v_largest"]),
-    ],
-    require=["form >= 0", f"form < {len(FORM.items)}"],
-    empty=["n"],
-    rare=True,
-    doc=(
-        "adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for"
-        f" every {BLOCK} elements; each new_ operand is the memory of the one without."
-    ),
-)
-
-
-# ---- ops
-# ----------------------------------------------------------------------
 from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
 from ...declare.op import Op, fail, product, takes
-from ..reduce.reduction import REDUCE
+from ..reduce.contracts import REDUCE
+from .contracts import FORM, RULE
 from .state import in_place
+
+BLOCK = 256  # elements that share a scale in 8-bit states
 
 
 def _declare(name, rule, form, states, params):
