@@ -12,7 +12,9 @@ for _family in pkgutil.iter_modules(__path__):
     if not _family.ispkg:
         continue
     _package = importlib.import_module(f"{__name__}.{_family.name}")
-    for _module in pkgutil.iter_modules(_package.__path__):  # a module declares its ops on import
+    for _module in pkgutil.iter_modules(_package.__path__):
+        if _module.ispkg:  # test cases
+            continue
         importlib.import_module(f"{_package.__name__}.{_module.name}")
 
 

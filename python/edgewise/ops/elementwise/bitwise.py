@@ -55,13 +55,6 @@ for _name, _op in {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor":
         yield t(t.n("int32"), t.n("int32"))
 
 
-def _direction(node):
-    direction = node.attr("direction", "")
-    if direction not in ("LEFT", "RIGHT"):
-        fail(node, f"its direction is '{direction}'", "It is LEFT or RIGHT.")
-    return "shift_left" if direction == "LEFT" else "shift_right"
-
-
 def _shift(left):
     def shift(a, c):
         if not 0 <= c < 64:
@@ -72,43 +65,6 @@ def _shift(left):
 
 
 FOLDS.update({"shift_left": _shift(True), "shift_right": _shift(False)})
-bit_shift = _declare(
-    "BitShift",
-    _direction,
-    # of signed integers the right shift is arithmetic; what is shifted by more bits than there are,
-    # or by a negative number, keeps its sign alone
-)
-
-
-@bit_shift.cases
-def bit_shift_cases(t):
-    signed = {"opset": 28, "trust": "onnx", "why": "onnxruntime does not know this opset"}
-    for direction in ("LEFT", "RIGHT"):
-        for dtype in ("uint8", "uint16", "uint32", "uint64"):
-            only = (
-                {"trust": "onnx", "why": "onnxruntime has not all types"}
-                if dtype == "uint16"
-                else {}
-            )
-            yield t(t.n(dtype, 3, 5), t.n(dtype, 3, 5, low=0, high=7), direction=direction, **only)
-        for dtype in ("int8", "int16", "int32", "int64", "uint32", "uint8"):
-            yield t(
-                t.n(dtype, 3, 5), t.n(dtype, 3, 5, low=0, high=7), direction=direction, **signed
-            )
-            bits = 8 * t.n(dtype).itemsize
-            x, y = (
-                (
-                    t.of(dtype, [[1], [100], [0]])
-                    if dtype[0] == "u"
-                    else t.of(dtype, [[-100], [100], [-1]])
-                ),
-                t.of(dtype, [bits, bits + 5, bits - 1]),
-            )
-            yield t(x, y, direction=direction, **signed)
-        yield t(
-            t.of("int32", [-7, 7, -7]), t.of("int32", [-1, -40, 40]), direction=direction, **signed
-        )
-        yield t(t.n("uint32", 4, 1), t.n("uint32", 5, low=0, high=31), direction=direction)
 
 
 bitwise_not = Op("BitwiseNot")
@@ -129,14 +85,6 @@ def bitwise_not_lower(node, builder):
 @bitwise_not.fold
 def bitwise_not_fold(node, outs):
     return [[wrap(outs[0][0], ~x) for x in node.inputs[0].numbers]]
-
-
-@bitwise_not.cases
-def bitwise_not_cases(t):
-    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
-        yield t(t.n(dtype, 3, 7))
-    yield t(t.n("int32"))
-    yield t(t.n("int64", 0, 2))
 
 
 is_inf = Op("IsInf")
@@ -173,20 +121,3 @@ def is_inf_decompose(node, graph):
     return [
         graph.op("Equal", x, graph.constant(x.dtype, [], [float("inf" if positive else "-inf")]))
     ]
-
-
-@is_inf.cases
-def is_inf_cases(t):
-    values = [1.0, float("inf"), float("-inf"), float("nan"), -3.0, 0.0]
-    for attrs in (
-        {},
-        {"detect_positive": 0},
-        {"detect_negative": 0},
-        {"detect_positive": 0, "detect_negative": 0},
-    ):
-        yield t(t.of("float32", values), **attrs)
-        yield t(t.of("float64", values), opset=10, **attrs)
-        yield t(t.of("float16", values), opset=20, **attrs)
-    yield t(t.f(3, 4))
-    yield t(t.f(0, 4))
-    yield t(t.f())

@@ -411,23 +411,12 @@ def fast_gelu_decompose(node, graph):
     return [graph.op("Gelu", x, approximate="tanh")]
 
 
-@fast_gelu.cases
-def fast_gelu_cases(t):
-    yield t(t.f(2, 3, 37))
-    yield t(t.f(2, 3, 37), t.f(37))
-
-
 bias_gelu = Op("BiasGelu", MS, parameters=(1,))
 
 
 @bias_gelu.decompose
 def bias_gelu_decompose(node, graph):
     return [graph.op("Gelu", graph.op("Add", node.inputs[0], node.inputs[1]))]
-
-
-@bias_gelu.cases
-def bias_gelu_cases(t):
-    yield t(t.f(2, 3, 37), t.f(37))
 
 
 swiglu = Op("SwiGLU")
@@ -439,15 +428,6 @@ def swiglu_decompose(node, graph):
     if a.shape != b.shape:
         fail(node, f"the gate {a} and {b} have different shapes")
     return [graph.op("Mul", graph.op("Swish", a, alpha=node.attr("alpha", 1.0)), b)]
-
-
-@swiglu.cases
-def swiglu_cases(t):
-    only = {"opset": 28, "trust": "onnx", "why": "newer than onnxruntime"}
-    yield t(t.f(2, 3, 37), t.f(2, 3, 37), **only)
-    yield t(t.f(5), t.f(5), alpha=1.702, **only)
-    yield t(t.f(3, 5, dtype="float16"), t.f(3, 5, dtype="float16"), **only)
-    yield t(t.f(3, 5, dtype="float64"), t.f(3, 5, dtype="float64"), alpha=0.5, **only)
 
 
 not_ = Op("Not")
@@ -470,13 +450,6 @@ def not_fold(node, outs):
     return [[not x for x in node.inputs[0].numbers]]
 
 
-@not_.cases
-def not_cases(t):
-    yield t(t.b(3, 37))
-    yield t(t.b())
-    yield t(t.b(0, 2))
-
-
 shrink = Op("Shrink")
 
 
@@ -488,13 +461,3 @@ def shrink_decompose(node, graph):
     low, high, b = (graph.constant(x.dtype, [], [v]) for v in (-lambd, lambd, bias))
     inner = where_or_zero(graph, graph.op("Greater", x, high), graph.op("Sub", x, b))
     return [graph.op("Where", graph.op("Less", x, low), graph.op("Add", x, b), inner)]
-
-
-@shrink.cases
-def shrink_cases(t):
-    for shape in ((), (3, 7), (0, 4)):
-        yield t(t.f(*shape))
-    yield t(t.f(3, 7), lambd=0.3, bias=0.2)
-    yield t(t.f(3, 7), lambd=0.0, bias=-0.5)
-    yield t(t.f(4, 5, dtype="float64"), bias=0.25)
-    yield t(t.f(4, 5, dtype="float16"), bias=0.25)

@@ -14,7 +14,7 @@ from ...declare.op import Epilogue, Op, Weight, fail, most, one_type, product, u
 from ..convolution.convolution import _channels as channels_of
 from ..convolution.window import window
 from ..product.contracts import ACTIVATION
-from ..product.matmul import _PRODUCTS, emit_gemm, matmul_shape
+from ..product.matmul import emit_gemm, matmul_shape
 
 A, A_ZERO, W, W_ZERO, SUM_BIAS, A_SCALE, FACTOR, Y_ZERO, BIAS, RESIDUAL = range(
     10
@@ -461,36 +461,3 @@ def quantized_matmul_grad_lower(node, builder):
             shift,
         )
     emit_gemm(builder, t, builder.view(w).transpose([1, 0]), y, bias=shift, beta=-1.0)
-
-
-@matmul_integer.cases
-def matmul_integer_cases(t):
-    for a, w in _PRODUCTS:
-        for x, y in (
-            (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"))
-            if len(a) == 2
-            else (("uint8", "int8"),)
-        ):
-            if 0 not in a and len(a) < 5:
-                yield t(t.n(x, *a), t.n(y, *w))
-                yield t(t.n(x, *a), t.n(y, *w), t.n(x, low=0, high=90), t.n(y, low=0, high=90))
-    yield t(
-        t.n("uint8", 9, 40, low=0, high=255),
-        t.const(t.n("int8", 40, 50)),
-        t.n("uint8", low=0, high=255),
-        t.const(t.n("int8", 50)),
-    )
-    yield t(
-        t.n("int8", 1, 300, low=-128, high=127),
-        t.const(t.n("uint8", 300, 5, low=0, high=255)),
-        t.n("int8", low=-128, high=127),
-        t.const(t.n("uint8", 5, low=0, high=255)),
-    )
-    yield t(t.n("uint8", 0, 4), t.n("int8", 4, 5))
-    yield t(
-        t.n("uint8", 3, 4),
-        t.n("int8", 4, 5),
-        t.n("uint8", 3, 1),
-        trust="onnx",
-        why="onnxruntime has no zero points by row",
-    )

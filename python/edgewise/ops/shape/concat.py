@@ -76,22 +76,6 @@ def concat_grad(node, gradients, dy):
     return out
 
 
-@concat.cases
-def concat_cases(t):
-    for axis in (0, 1, 2, -1, -3):
-        shapes = [[2, 3, 4] for _ in range(3)]
-        for i, s in enumerate(shapes):
-            s[axis] = i + 1
-        yield t(*[t.f(*s) for s in shapes], axis=axis)
-    yield t(t.f(2, 3), axis=0)
-    yield t(t.f(0, 3), t.f(2, 3), axis=0)
-    yield t(t.f(2, 0), t.f(2, 3), t.f(2, 0), t.f(2, 1), axis=1)
-    yield t(t.f(0, 3), t.f(0, 2), axis=1)
-    yield t(t.f(2, 3), t.f(2, 3), opset=9, axis=1)
-    for dtype in (*t.types, *t.small):
-        yield t(t.any(dtype, 2, 3), t.any(dtype, 2, 1), axis=1)
-
-
 split = Op("Split", half=[0], moves=True)
 
 
@@ -155,20 +139,6 @@ def split_grad(node, gradients, *dys):
     return [gradients.op("Concat", *parts, axis=axis)]
 
 
-@split.cases
-def split_cases(t):
-    yield t(t.f(6, 4), [1, 2, 3], outputs=3)
-    yield t(t.f(6, 4), [1, 0, 3], outputs=3, axis=-1)
-    yield t(t.f(6, 4), outputs=3, opset=13)
-    yield t(t.f(6, 4), outputs=2, opset=11, axis=1, split=[3, 1])
-    yield t(t.f(6, 4), outputs=2, opset=11, axis=1)
-    yield t(t.f(7, 4), outputs=3, num_outputs=3)
-    yield t(t.f(2, 5), outputs=2, num_outputs=2, axis=1)
-    yield t(t.f(0, 4), outputs=2, num_outputs=2, axis=1)
-    for dtype in (*t.types, *t.small):
-        yield t(t.any(dtype, 3, 5), [2, 3], outputs=2, axis=1)
-
-
 # What onnxruntime's training graphs hold of Concat and Split: the sizes as a tensor.
 concat_training = Op("ConcatTraining", MS)
 
@@ -183,19 +153,6 @@ def concat_training_decompose(node, builder):
     ]
 
 
-@concat_training.cases
-def concat_training_cases(t):
-    xy = t.f(2, 7)
-    yield t(
-        xy[:, :3].copy(),
-        xy[:, 3:].copy(),
-        outputs=2,
-        axis=1,
-        expect=[xy, t.of("int64", [3, 4])],
-        why="onnxruntime has it in training builds only",
-    )
-
-
 split_training = Op("SplitTraining", MS)
 
 
@@ -203,16 +160,3 @@ split_training = Op("SplitTraining", MS)
 def split_training_decompose(node, b):
     outs = b.op("Split", *node.inputs[:2], outputs=len(node.outputs), axis=node.attr("axis", 0))
     return outs if isinstance(outs, list) else [outs]
-
-
-@split_training.cases
-def split_training_cases(t):
-    x = t.f(2, 7)
-    yield t(
-        x,
-        [3, 4],
-        outputs=2,
-        axis=1,
-        expect=[x[:, :3], x[:, 3:]],
-        why="onnxruntime has it in training builds only",
-    )
