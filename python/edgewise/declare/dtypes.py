@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
+from typing import Any
 
 # ONNX TensorProto.DataType codes, used everywhere: in files, in plans and in C.
+Buffer = bytes | bytearray | memoryview
+
 DTYPES = {
     1: ("float32", 4),
     2: ("uint8", 1),
@@ -117,22 +121,22 @@ MINIFLOATS = {
 }
 
 
-def size_of(dtype):
+def size_of(dtype: int) -> int:
     """Bytes per element; raises KeyError for types without whole bytes."""
     return DTYPES[dtype][1]
 
 
-def bits_of(dtype):
+def bits_of(dtype: int) -> int:
     """Bits of an element."""
     return BITS.get(dtype) or 8 * size_of(dtype)
 
 
-def bytes_for(dtype, count):
+def bytes_for(dtype: int, count: int) -> int:
     """Bytes that `count` elements take, those of less than a byte packed."""
     return (count * BITS[dtype] + 7) // 8 if dtype in BITS else count * size_of(dtype)
 
 
-def encode(dtype, x, saturate=True, rounding="up"):
+def encode(dtype: int, x: float, saturate: bool = True, rounding: str = "up") -> int:
     """The code of a number in one of MINIFLOATS, rounded to nearest even (E8M0: as `rounding` says:
     up, down, nearest), as the tables of ONNX's Cast have it.
     """
@@ -166,7 +170,7 @@ def encode(dtype, x, saturate=True, rounding="up"):
     return code if dtype in (E4M3FNUZ, E5M2FNUZ) and code in (0, nan) else code | negative
 
 
-def decode(dtype, code):
+def decode(dtype: int, code: int) -> float:
     """The number that a code of one of MINIFLOATS stands for."""
     mantissa, bias, largest, nan, over, sign = MINIFLOATS[dtype]
     if dtype == E8M0:
@@ -183,7 +187,7 @@ def decode(dtype, code):
     return -v if code & sign else v
 
 
-def wrap(dtype, value):
+def wrap(dtype: int, value: Any) -> Any:
     """An integer as the type would hold it after overflow, a float rounded to the type."""
     if dtype in RANGE:
         low, high = RANGE[dtype]
@@ -200,7 +204,7 @@ def wrap(dtype, value):
         return float("inf") if value > 0 else float("-inf")
 
 
-def _bfloat(value):
+def _bfloat(value: float) -> int:
     """Nearest even; the float32 in between is rounded to odd, so that it does not round twice."""
     try:
         f = struct.unpack("<f", struct.pack("<f", value))[0]
@@ -214,7 +218,7 @@ def _bfloat(value):
     return (u + 0x7FFF + (u >> 16 & 1)) >> 16
 
 
-def pack(dtype, values):
+def pack(dtype: int, values: Sequence[Any]) -> bytes:
     """Flat Python numbers -> little-endian bytes."""
     if dtype == BFLOAT16:
         return b"".join(_bfloat(v).to_bytes(2, "little") for v in values)
@@ -225,7 +229,7 @@ def pack(dtype, values):
     return struct.pack(f"<{len(values)}{_FORMAT.get(dtype, 'B')}", *values)
 
 
-def pack_codes(bits, codes):
+def pack_codes(bits: int, codes: Sequence[int]) -> bytes:
     """The low bits of each number, one behind the other."""
     mask, out = (1 << bits) - 1, bytearray()
     for first in range(0, len(codes), 8):  # eight of them end with a byte
@@ -235,7 +239,7 @@ def pack_codes(bits, codes):
     return bytes(out[: (len(codes) * bits + 7) // 8])
 
 
-def unpack_codes(bits, data, count):
+def unpack_codes(bits: int, data: Buffer, count: int) -> list[int]:
     """What pack_codes packed, as a list."""
     mask, out = (1 << bits) - 1, []
     for first in range(0, count, 8):
@@ -244,7 +248,7 @@ def unpack_codes(bits, data, count):
     return out
 
 
-def unpack(dtype, data, count):
+def unpack(dtype: int, data: Buffer, count: int) -> list[Any]:
     """Little-endian bytes -> flat list of Python numbers."""
     if dtype == BFLOAT16:
         return [

@@ -368,13 +368,12 @@ ENUMS: dict[str, Enum] = {}
 
 # Besides arithmetic, comparisons, `in`, `and`, `or`, `not` and `a if c else b`:
 #
-# lo(dims, s), hi(dims, s)  the reach of a strided tensor: the sum of its negative spans, and 1 + the
-#                           sum of its positive spans
-# distinct(dims, s) or distinct(d0, s0, d1, s1, ...)  no element is there twice, since each stride is
-#                           as large as all that smaller strides span
-# volume(s)                 of an i32[3]: the product, or 0 where one is below 1 or the product is
-#                           about 2^31 or more
-# bytes_of(type)            bytes per element of a type of whole bytes; bytes_of_any: 1 for the others
+# lo(dims, s), hi(dims, s): the reach of a strided tensor: the sum of its negative spans, and 1 +
+#     the sum of its positive spans.
+# distinct(dims, s) or distinct(d0, s0, d1, s1, ...): no element is there twice, since each stride
+#     is as large as all that smaller strides span.
+# volume(s) of an i32[3]: the product, or 0 where one is below 1 or the product is 2^31 or more.
+# bytes_of(type): bytes per element of a type of whole bytes; bytes_of_any: 1 for all others.
 # ceil_div(a, b), min(...), max(...)
 FUNCTIONS = ("lo", "hi", "distinct", "volume", "min", "max", "bytes_of", "bytes_of_any", "ceil_div")
 

@@ -34,14 +34,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import ModelError, UnsupportedOp
 from .dtypes import NAME
 from .symbolic import NotStatic, Sym, most, product, strides_of
 
 if TYPE_CHECKING:
-    from ..ir import BoundNode
+    from ..ir import BoundNode, Value
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Dim = int | Sym
@@ -221,28 +221,41 @@ class Op:
 MS = "com.microsoft"
 
 
-def like(node, i, dtype=None):
+# ---- what rules share
+
+
+def like(node: BoundNode, i: int, dtype: int | None = None) -> tuple[int, list[Dim]]:
+    """(dtype, shape) of input i, for `infer`; dtype: another element type."""
     v = node.inputs[i]
     return (dtype or v.dtype, list(v.shape))
 
 
 def fail(
-    node, what, remedy="Check the shapes that were fed; if they are right, export the model again."
-):
+    node: BoundNode,
+    what: str,
+    remedy: str = "Check the shapes that were fed; if they are right, export the model again.",
+) -> NoReturn:
+    """Raises ModelError: the node is not valid. what: what is wrong; remedy: what to do then."""
     raise ModelError(what, node.where, remedy)
 
 
 def unsupported(
-    node,
-    what,
-    remedy="Export the model with another opset or another exporter, or run it on a desktop runtime.",
-):
+    node: BoundNode,
+    what: str,
+    remedy: str = (
+        "Export the model with another opset or another exporter, or run it on a desktop runtime."
+    ),
+) -> NoReturn:
+    """Raises UnsupportedOp: the node is valid, but not implemented."""
     raise UnsupportedOp(what, node.where, remedy)
 
 
-def takes(node, types, *indices):
-    """UnsupportedOp where one of these inputs is there and has another element type than the kernel
-    computes on.
+def takes(node: BoundNode, types: Sequence[int], *indices: int) -> None:
+    """Raises UnsupportedOp where one of these inputs is present and has another element type.
+
+    Args:
+        types: the ONNX codes that the kernel computes on.
+        indices: of the inputs to check.
     """
     for i in indices:
         v = node.input(i)
@@ -254,9 +267,9 @@ def takes(node, types, *indices):
             )
 
 
-def one_type(node, i, zero):
-    """Fails where the zero point, input `zero`, is there and not of the type of input i, which it
-    is subtracted from.
+def one_type(node: BoundNode, i: int, zero: int) -> None:
+    """Raises ModelError where the zero point, input `zero`, is present and has another element type
+    than input i, which it is subtracted from.
     """
     if node.has(zero) and node.inputs[zero].dtype != node.inputs[i].dtype:
         fail(
@@ -267,9 +280,9 @@ def one_type(node, i, zero):
         )
 
 
-def check_reach(node, index, rows):
-    """Fails where a row that a register chooses would lie behind the end of its table, as position
-    tables do for sequences that are too long.
+def check_reach(node: BoundNode, index: Dim, rows: Dim) -> None:
+    """Raises TooLong where a register can choose a row beyond the end of its table, as in position
+    tables with sequences that are too long.
     """
     if isinstance(index, Sym) and not isinstance(rows, Sym) and index.max >= rows:
         raise TooLong(
@@ -277,19 +290,27 @@ def check_reach(node, index, rows):
         )
 
 
-def axis_of(node, axis, rank, extra=0):
-    """A normalised axis; rank + extra exclusive. Negative ones count from `rank`."""
+def axis_of(node: BoundNode, axis: int, rank: int, extra: int = 0) -> int:
+    """The axis counted from 0, below rank + extra; negative ones count from `rank`.
+
+    Raises:
+        ModelError: there is no such axis.
+    """
     if not -rank <= axis < rank + extra:
         fail(node, f"axis {axis} does not exist in a tensor of {rank} dimensions")
     return axis + rank if axis < 0 else axis
 
 
-def broadcast(node, *shapes):
-    """Numpy broadcasting; Syms match only themselves and 1."""
+def broadcast(node: BoundNode, *shapes: Shape) -> list[Dim]:
+    """The shape that these broadcast to, by NumPy's rules; Syms match only themselves and 1.
+
+    Raises:
+        ModelError: they do not broadcast together.
+    """
     rank = max((len(s) for s in shapes), default=0)
-    out = []
+    out: list[Dim] = []
     for i in range(-rank, 0):
-        d = 1
+        d: Dim = 1
         for s in shapes:
             if -i <= len(s):
                 e = s[i]
@@ -306,24 +327,24 @@ def broadcast(node, *shapes):
     return out
 
 
-def broadcast_strides(shape, strides, out_shape):
-    """Strides that read a tensor as if it had out_shape."""
+def broadcast_strides(shape: Shape, strides: Sequence[int], out_shape: Shape) -> list[int]:
+    """Strides, in elements, that read a tensor as if it had out_shape."""
     pad = len(out_shape) - len(shape)
     return [0] * pad + [
         0 if d == 1 and o != 1 else s for d, s, o in zip(shape, strides, out_shape[pad:])
     ]
 
 
-def indices(shape, strides, offset=0):
-    """Flat offsets of all elements of a small tensor in row-major order."""
+def indices(shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> list[int]:
+    """Offsets, in elements, of all elements of a small strided tensor, in row-major order."""
     out = [offset]
     for d, s in zip(shape, strides):
         out = [o + i * s for o in out for i in range(d)]
     return out
 
 
-def read_as(v, out_shape):
-    """Numbers of a small constant broadcast to out_shape."""
+def read_as(v: Value, out_shape: Sequence[int]) -> list[Any]:
+    """The numbers of a small constant, broadcast to out_shape, as a flat list."""
     numbers = v.numbers
     if list(v.shape) == list(out_shape):
         return numbers
@@ -336,8 +357,8 @@ def read_as(v, out_shape):
     ]
 
 
-def ints(node, i, default=None):
-    """Input i as a list of ints (axes, shapes); default when absent."""
+def ints(node: BoundNode, i: int, default: Any = None) -> Any:
+    """Input i, which must be known, as a list of ints (axes, shapes); default where absent."""
     return node.need(i) if node.has(i) else default
 
 

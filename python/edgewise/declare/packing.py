@@ -4,12 +4,17 @@ session where they are constant.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .dtypes import INT64, UINT8
 
+if TYPE_CHECKING:
+    from .annotations import Graph, Value
 
-def unpacked(graph, v, bits, count):
-    """uint8 [..., bytes] as one number per element: [..., count]. g: the binder of a node that is
-    taken apart.
+
+def unpacked(graph: Graph, v: Value, bits: int, count: int) -> Value:
+    """uint8 [..., bytes] as one number per element: [..., count]. graph: adds
+    the nodes.
     """
     if bits == 8:
         return v
@@ -42,7 +47,7 @@ def unpacked(graph, v, bits, count):
     )
 
 
-def packed(graph, v, bits):
+def packed(graph: Graph, v: Value, bits: int) -> Value:
     """The reverse, of whole bytes: [..., count] as [..., count * bits / 8]."""
     if bits == 8:
         return v

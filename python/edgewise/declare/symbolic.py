@@ -9,7 +9,9 @@ falls back to one plan per length.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import inf
+from typing import Any
 
 
 class NeedsHost(Exception):
@@ -17,10 +19,10 @@ class NeedsHost(Exception):
     is an output): a session runs it between plans.
     """
 
-    def __init__(self, node=None):
+    def __init__(self, node: Any = None) -> None:
         self.node = node
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.node.where if self.node is not None else ""
 
 
@@ -33,21 +35,23 @@ class Sym:
 
     __slots__ = ("reg", "scale", "add", "lo", "hi")
 
-    def __init__(self, reg, scale=1, add=0, lo=0, hi=0):
+    def __init__(self, reg: int, scale: int = 1, add: int = 0, lo: int = 0, hi: int = 0) -> None:
         self.reg, self.scale, self.add, self.lo, self.hi = reg, scale, add, lo, hi
 
     @property
-    def max(self):
+    def max(self) -> int:
+        """The largest value that it can have."""
         return max(self.scale * self.lo, self.scale * self.hi) + self.add
 
     @property
-    def min(self):
+    def min(self) -> int:
+        """The smallest value that it can have."""
         return min(self.scale * self.lo, self.scale * self.hi) + self.add
 
-    def _new(self, scale, add):
+    def _new(self, scale: int, add: int) -> Sym | int:
         return Sym(self.reg, scale, add, self.lo, self.hi) if scale else add
 
-    def __add__(self, o):
+    def __add__(self, o: Sym | int) -> Sym | int:
         if isinstance(o, Sym):
             if o.reg != self.reg:
                 raise NotStatic("sum of two registers")
@@ -58,23 +62,23 @@ class Sym:
 
     __radd__ = __add__
 
-    def __neg__(self):
+    def __neg__(self) -> Sym | int:
         return self._new(-self.scale, -self.add)
 
-    def __sub__(self, o):
+    def __sub__(self, o: Sym | int) -> Sym | int:
         return self + (-o)
 
-    def __rsub__(self, o):
+    def __rsub__(self, o: Sym | int) -> Sym | int:
         return (-self) + o
 
-    def __mul__(self, o):
+    def __mul__(self, o: int) -> Sym | int:
         if isinstance(o, Sym) or isinstance(o, float):
             raise NotStatic("a product with a register in it")
         return self._new(self.scale * o, self.add * o)
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, o):
+    def __floordiv__(self, o: Sym | int) -> Sym | int:
         if isinstance(o, Sym):
             if (
                 o.reg == self.reg
@@ -87,10 +91,10 @@ class Sym:
             return self._new(self.scale // o, self.add // o)
         raise NotStatic(f"{self} // {o}")
 
-    def __rfloordiv__(self, o):
+    def __rfloordiv__(self, o: int) -> int:
         raise NotStatic(f"{o} // {self}")
 
-    def __mod__(self, o):
+    def __mod__(self, o: Sym | int) -> int:
         if isinstance(o, int) and o and self.scale % o == 0:
             return self.add % o
         if isinstance(o, Sym):
@@ -98,21 +102,21 @@ class Sym:
             return 0
         raise NotStatic(f"{self} % {o}")
 
-    def __eq__(self, o):
+    def __eq__(self, o: object) -> bool:
         return isinstance(o, Sym) and (self.reg, self.scale, self.add) == (o.reg, o.scale, o.add)
 
-    def __ne__(self, o):
+    def __ne__(self, o: object) -> bool:
         return not self == o
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((self.reg, self.scale, self.add))
 
-    def _order(self, o):
+    def _order(self, o: Sym | int) -> tuple[int, int]:
         """Range of self - o."""
         d = self - o
         return (d.min, d.max) if isinstance(d, Sym) else (d, d)
 
-    def __lt__(self, o):
+    def __lt__(self, o: Sym | float) -> bool:
         if o in (inf, -inf):
             return o > 0
         lo, hi = self._order(o)
@@ -122,35 +126,35 @@ class Sym:
             return False
         raise NotStatic(f"{self} < {o}")
 
-    def __ge__(self, o):
+    def __ge__(self, o: Sym | float) -> bool:
         return not self < o
 
-    def __le__(self, o):
+    def __le__(self, o: Sym | float) -> bool:
         return self < o + 1 if o not in (inf, -inf) else o > 0
 
-    def __gt__(self, o):
+    def __gt__(self, o: Sym | float) -> bool:
         return not self <= o
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         if self.min > 0 or self.max < 0:
             return True
         raise NotStatic(f"whether {self} is zero")
 
-    def __index__(self):
+    def __index__(self) -> int:
         raise NotStatic(f"{self} where a number is needed")
 
     __int__ = __index__
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"r{self.reg}*{self.scale}+{self.add}"
 
 
-def most(d):
+def most(d: Sym | int) -> int:
     """Largest value of a dimension: what memory is laid out for."""
     return d.max if isinstance(d, Sym) else d
 
 
-def decide_equal(a, b):
+def decide_equal(a: Any, b: Any) -> bool:
     """a == b as a value, not as a structure; NotStatic where it depends on the register."""
     if isinstance(a, Sym) or isinstance(b, Sym):
         if a == b:
@@ -164,14 +168,15 @@ def decide_equal(a, b):
     return a == b
 
 
-def product(dims):
+def product(dims: Iterable[Any]) -> Any:
+    """The product of dimensions: an int, or a Sym where one of them is a Sym."""
     n = 1
     for d in dims:
         n = n * d
     return n
 
 
-def strides_of(shape):
+def strides_of(shape: Sequence[Sym | int]) -> list[int]:
     """Contiguous strides (in elements) of the layout for the largest shape."""
     out, n = [0] * len(shape), 1
     for i in range(len(shape) - 1, -1, -1):

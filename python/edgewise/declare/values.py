@@ -8,7 +8,9 @@ All of them are immutable: whoever gets one may pass it on as it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 from ..errors import ModelError
 from .dtypes import BITS, BOOL, INT64, NAME, STRING, bytes_for, pack, unpack
@@ -23,29 +25,37 @@ class RunTensor:
     __slots__ = ("dtype", "shape", "key", "data", "memory", "offset", "_numbers")
     constant, producer, tensor, role, name = False, None, None, "", "a tensor"
 
-    def __init__(self, dtype, shape, data=None, memory=None, offset=0, numbers=None):
+    def __init__(
+        self,
+        dtype: int,
+        shape: Iterable[int],
+        data: Any = None,
+        memory: Any = None,
+        offset: int = 0,
+        numbers: list[Any] | None = None,
+    ) -> None:
         self.dtype, self.shape = dtype, list(shape)
         self.key = (dtype, tuple(shape))
         self.data, self.memory, self.offset, self._numbers = data, memory, offset, numbers
 
     @staticmethod
-    def of(dtype, shape, numbers):
+    def of(dtype: int, shape: Iterable[int], numbers: list[Any]) -> RunTensor:
         """Of a flat list of Python numbers."""
         return RunTensor(dtype, shape, pack(dtype, numbers), numbers=numbers)
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return len(self.shape)
 
     @property
-    def count(self):
+    def count(self) -> int:
         return product(self.shape)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         return bytes_for(self.dtype, product(self.shape))
 
-    def bytes(self):
+    def bytes(self) -> Any:
         """Its bytes, read back from the engine where they are only there."""
         if self.data is not None:
             return self.data
@@ -53,20 +63,20 @@ class RunTensor:
         return self.memory.pool.engine.read(self.memory.address + self.offset, n) if n else b""
 
     @property
-    def numbers(self):
+    def numbers(self) -> list[Any]:
         if self._numbers is None:
             self._numbers = unpack(self.dtype, bytes(self.bytes()), self.count)
         return self._numbers
 
-    def scalar(self):
+    def scalar(self) -> Any:
         """Its one number, or None."""
         return self.numbers[0] if self.count == 1 else None
 
-    def reshaped(self, shape):
+    def reshaped(self, shape: Iterable[int]) -> Any:
         """The same elements with another shape."""
         return RunTensor(self.dtype, shape, self.data, self.memory, self.offset, self._numbers)
 
-    def rows(self):
+    def rows(self) -> list[Any]:
         """Its slices along the first dimension: the same memory, nothing is copied."""
         shape = self.shape[1:]
         step = bytes_for(self.dtype, product(shape))
@@ -93,7 +103,7 @@ class RunTensor:
             for i in range(self.shape[0])
         ]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{NAME.get(self.dtype, self.dtype)}{self.shape}>"
 
 
@@ -113,36 +123,36 @@ class StringTensor:
         "a tensor of strings",
     )
 
-    def __init__(self, shape, strings, held=None):
+    def __init__(self, shape: Iterable[int], strings: list[str], held: Any = None) -> None:
         self.shape, self.strings, self.held = list(shape), strings, held
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return len(self.shape)
 
     @property
-    def count(self):
+    def count(self) -> int:
         return len(self.strings)
 
     @property
-    def numbers(self):
+    def numbers(self) -> list[Any]:
         raise ModelError(
             "strings where numbers are needed",
             "",
             "Check the element types that were fed; if they are right, export the model again.",
         )
 
-    def reshaped(self, shape):
+    def reshaped(self, shape: Iterable[int]) -> Any:
         return StringTensor(shape, self.strings, self.held)
 
-    def rows(self):
+    def rows(self) -> list[Any]:
         step = product(self.shape[1:])
         return [
             StringTensor(self.shape[1:], self.strings[i * step : (i + 1) * step], self.held)
             for i in range(self.shape[0])
         ]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<string{self.shape}>"
 
 
@@ -169,23 +179,23 @@ class Sequence:
         "a sequence",
     )
 
-    def __init__(self, items=()):
+    def __init__(self, items: Iterable[Any] = ()) -> None:
         self._items = list(items)
         self._length, self.held = len(self._items), None
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._length
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return islice(self._items, self._length)
 
-    def __getitem__(self, i):
+    def __getitem__(self, i: int) -> Any:
         """An element, counted from the end where i is negative."""
         if not -self._length <= i < self._length:
             raise IndexError(f"{i} of {self._length}")
         return self._items[i + self._length if i < 0 else i]
 
-    def with_last(self, value):
+    def with_last(self, value: Any) -> Sequence:
         """The sequence with one element more at its end."""
         longer = Sequence.__new__(Sequence)
         longer._items = (
@@ -195,11 +205,11 @@ class Sequence:
         longer._length, longer.held = self._length + 1, None
         return longer
 
-    def shares_list_with(self, other):
+    def shares_list_with(self, other: object) -> bool:
         """Whether both are beginnings of one list."""
         return isinstance(other, Sequence) and self._items is other._items
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<a sequence of {self._length}>"
 
 
@@ -219,12 +229,12 @@ class Map(dict):
         "a map",
     )
 
-    def __init__(self, entries, key_type, value_type):
+    def __init__(self, entries: dict[Any, Any], key_type: int, value_type: int) -> None:
         super().__init__(entries)
         self.held = None
         self.key_type, self.value_type = key_type, value_type
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<a map of {len(self)}>"
 
 
@@ -244,18 +254,18 @@ class Nothing:
         "an optional without a value",
     )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<nothing>"
 
 
 NOTHING = Nothing()
 
 
-def is_plain(v):
+def is_plain(v: Any) -> bool:
     """Whether it is a tensor of numbers (or absent): what plans compute with."""
     return v is None or v.dtype != STRING and v.dtype != -1
 
 
-def scalar(x):
+def scalar(x: bool | int) -> RunTensor:
     """An int as a scalar int64, a bool as a scalar bool."""
     return RunTensor.of(BOOL if isinstance(x, bool) else INT64, [], [x])

@@ -6,16 +6,30 @@ types of Q, K and V that can be stored are no finer.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import BOOL, FLOAT, INT32, INT64
 from ...declare.op import Op, fail, most, takes, unsupported
 from ...declare.symbolic import Sym
 from .attention_grad import attention_gradients, merge_heads, of_cache, split_heads
 from .attention_kernel import append, by_heads, emit_attention, masking, shaped
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
 attention = Op("Attention")  # opset 23
 
 
-def _attention_dims(node):
+def _attention_dims(node: BoundNode):
     q, k, v = node.inputs[:3]
     if any(x.dtype != FLOAT or x.rank != q.rank for x in (q, k, v)):
         fail(node, f"queries {q}, keys {k} and values {v} do not fit together")
@@ -35,7 +49,7 @@ def _attention_dims(node):
 
 
 @attention.infer
-def attention_infer(node):
+def attention_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2, 4, 5)
     takes(node, (FLOAT, BOOL), 3)
     batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(node)
@@ -77,7 +91,7 @@ def attention_infer(node):
     ]
 
 
-def _reach(node, total):
+def _reach(node: BoundNode, total):
     """(causal, window) as the kernel has them: how far each query sees to its right and to its
     left; 0 where nothing bounds it.
     """
@@ -93,7 +107,7 @@ def _reach(node, total):
     return causal, min(left, most(total)) + 1
 
 
-def _visible(node, graph, past, total):
+def _visible(node: BoundNode, graph: Graph, past, total):
     """Bools whose conjunction says which of `total` keys each query may see by its place: [total],
     [q_len, total] or [batch, 1, 1 or q_len, total].
     """
@@ -120,7 +134,7 @@ def _visible(node, graph, past, total):
 
 
 @attention.decompose
-def attention_decompose(node, graph):
+def attention_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """The same with a mask as long as the keys, and without the scores, which are computed beside
     it: they exist nowhere else.
     """
@@ -193,13 +207,13 @@ def attention_decompose(node, graph):
     return [*(outs + [None] * 3)[:3], scores]
 
 
-def _scale(node, dim):
+def _scale(node: BoundNode, dim):
     scale = node.attr("scale")
     return dim**-0.5 if scale is None else scale
 
 
 @attention.lower
-def attention_lower(node, builder):
+def attention_lower(node: BoundNode, builder: Builder) -> None:
     batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(node)
     q, k, v = (
         builder.view(node.inputs[0]),
@@ -238,7 +252,13 @@ def attention_lower(node, builder):
 
 
 @attention.grad
-def attention_grad(node, gradients, dy, dpk=None, dpv=None):
+def attention_grad(
+    node: BoundNode,
+    gradients: Gradients,
+    dy: Value | None,
+    dpk: Value | None = None,
+    dpv: Value | None = None,
+) -> InputGradients:
     batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(node)
     flat = node.inputs[0].rank == 3
     q, k, v = node.inputs[:3]

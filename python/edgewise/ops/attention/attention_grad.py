@@ -4,9 +4,14 @@ share.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, product
 from ..product.matmul import emit_gemm
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Builder, Graph, Inferred
 
 # ---- gradients ----
 # queries at a time at most where the mask is causal, a quarter of them where that is 16 or more:
@@ -24,7 +29,7 @@ attention_grad = Op("AttentionGrad", "edgewise")
 
 
 @attention_grad.infer
-def attention_grad_infer(node):
+def attention_grad_infer(node: BoundNode) -> Inferred:
     q, k, v = node.inputs[:3]
     return [(FLOAT, [x.shape[0], x.shape[2], x.shape[1], x.shape[3]]) for x in (q, k, v)] + [
         (FLOAT, q.shape[:3] + [k.shape[2]])
@@ -32,7 +37,7 @@ def attention_grad_infer(node):
 
 
 @attention_grad.lower
-def attention_grad_lower(node, builder):
+def attention_grad_lower(node: BoundNode, builder: Builder) -> None:
     q, k, v, dy = (builder.inner_contiguous(builder.view(x)) for x in node.inputs[:4])
     scale, softcap, causal, past, window = (
         node.attr("scale", 1.0),
@@ -174,7 +179,7 @@ def attention_grad_lower(node, builder):
                 summed["v"] = False
 
 
-def attention_gradients(graph, q, k, v, dy, masks=(), wanted=(), **attrs):
+def attention_gradients(graph: Graph, q, k, v, dy, masks=(), wanted=(), **attrs):
     """Gradients of q, k, v as they are shaped ([batch, heads, seq, dim]), then of each mask, None
     where not `wanted` (a bool per mask).
     """
@@ -184,19 +189,19 @@ def attention_gradients(graph, q, k, v, dy, masks=(), wanted=(), **attrs):
     ]
 
 
-def split_heads(graph, x, heads):
+def split_heads(graph: Graph, x, heads):
     return graph.transpose(
         graph.reshape(x, [*x.shape[:2], heads, x.shape[2] // heads]), [0, 2, 1, 3]
     )
 
 
-def merge_heads(graph, x):
+def merge_heads(graph: Graph, x):
     return graph.reshape(
         graph.transpose(x, [0, 2, 1, 3]), [x.shape[0], x.shape[2], x.shape[1] * x.shape[3]]
     )
 
 
-def part(graph, x, axis, start, length):
+def part(graph: Graph, x, axis, start, length):
     """Of x, `length` places of an axis from `start`. g: Gradients, or the binder of a node that is
     taken apart.
     """
@@ -209,7 +214,7 @@ def part(graph, x, axis, start, length):
     )
 
 
-def of_cache(graph, d, more, past):
+def of_cache(graph: Graph, d, more, past):
     """The gradient of keys or values, that of `present` added, as (of the new ones, of the
     past's).
     """

@@ -4,13 +4,25 @@ Softmax, MatMul.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import BOOL, FLOAT
 from ...declare.op import Op, fail
 from .attention_grad import attention_gradients, split_heads
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
 
 def emit_attention(
-    builder,
+    builder: Builder,
     q,
     k,
     v,
@@ -89,7 +101,7 @@ fused = Op("Attention", "edgewise")
 
 
 @fused.infer
-def fused_infer(node):
+def fused_infer(node: BoundNode) -> Inferred:
     q, k, v = node.inputs[:3]
     if node.attr("merged", 0):  # [batch, q_len, heads * v_dim], as the next projection wants it
         return [(FLOAT, [q.shape[0], q.shape[2], q.shape[1] * v.shape[3]])]
@@ -97,7 +109,7 @@ def fused_infer(node):
 
 
 @fused.lower
-def fused_lower(node, builder):
+def fused_lower(node: BoundNode, builder: Builder) -> None:
     q, k, v = (
         builder.view(node.inputs[0]),
         builder.stored(node.inputs[1]),
@@ -124,7 +136,7 @@ def fused_lower(node, builder):
 
 
 @fused.grad
-def fused_grad(node, gradients, dy):
+def fused_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     q, k, v = node.inputs[:3]
     if node.attr("merged", 0):
         dy = split_heads(gradients, dy, q.shape[1])
@@ -143,13 +155,13 @@ def fused_grad(node, gradients, dy):
     )
 
 
-def by_heads(builder, x, count):
+def by_heads(builder: Builder, x, count):
     """[batch, seq, count * dim] seen as [batch, count, seq, dim]."""
     batch, seq, width = x.shape
     return builder.reshaped(x, [batch, seq, count, width // count]).transpose([0, 2, 1, 3])
 
 
-def append(builder, n, new, past_index, present_index):
+def append(builder: Builder, n, new, past_index, present_index):
     """The cache with `new` [batch, heads, seq, dim] behind its past, as a view; written in place
     where the past is a cache.
     """
@@ -176,7 +188,7 @@ def append(builder, n, new, past_index, present_index):
     return whole, old.shape[2]
 
 
-def shaped(node, i, name, *shape):
+def shaped(node: BoundNode, i, name, *shape):
     """Fails unless input i, where it is there, has this shape; None fits any size."""
     v = node.input(i)
     if v is not None and (
@@ -190,7 +202,7 @@ def shaped(node, i, name, *shape):
         )
 
 
-def masking(node, i, name, *shape):
+def masking(node: BoundNode, i, name, *shape):
     """Fails unless input i, where it is there, is a mask (or bias) that broadcasts to this
     shape.
     """

@@ -4,14 +4,19 @@ are attributes of the node.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import DOUBLE, FLOAT, INT64
 from ...declare.op import Op, fail, takes
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Graph, Value
 
 flex_attention = Op("FlexAttention", "ai.onnx.preview")
 
 
 @flex_attention.decompose
-def flex_attention_decompose(node, g):
+def flex_attention_decompose(node: BoundNode, g: Binder) -> list[Value] | None:
     """Scores in float32 (float64 where Q, K and V are), whatever softmax_precision asks for."""
     q, k, v = node.inputs
     takes(node, (FLOAT, DOUBLE), 0, 1, 2)
@@ -33,7 +38,7 @@ def flex_attention_decompose(node, g):
     def of_shape(x, *shape):
         return g.op("Reshape", x, g.constant(INT64, [4], shape), allowzero=1)
 
-    def changed(graph, x, name):
+    def changed(graph: Graph, x, name):
         if graph is None:
             return x
         outs = g.body(graph, node, x)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT32, INT64, pack
 from ...declare.op import MS, Op, check_reach, fail, product, takes, unsupported
 from ...declare.symbolic import Sym
 from .attention_grad import attention_gradients, merge_heads, of_cache, part, split_heads
 from .attention_kernel import append, by_heads, emit_attention, masking, shaped
 from .rotary import check_positions, emit_rope, table_gradients
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 gqa = Op("GroupQueryAttention", MS)
 
@@ -16,7 +29,7 @@ gqa = Op("GroupQueryAttention", MS)
 # sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight, k_norm_weight
 
 
-def _gqa_dims(node):
+def _gqa_dims(node: BoundNode):
     heads, kv = node.attr("num_heads"), node.attr("kv_num_heads")
     q = node.inputs[0]
     shared = heads if node.has(1) else heads + 2 * kv
@@ -26,7 +39,7 @@ def _gqa_dims(node):
 
 
 @gqa.decompose
-def gqa_decompose(node, graph):
+def gqa_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """The same behind root mean square norms of queries and keys, where they are part of it."""
     if not node.has(14) and not node.has(15):
         return None
@@ -61,7 +74,7 @@ def gqa_decompose(node, graph):
 
 
 @gqa.infer
-def gqa_infer(node):
+def gqa_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2, 3, 4, 7, 8, 10)
     heads, kv, dim = _gqa_dims(node)
     q = node.inputs[0]
@@ -112,7 +125,7 @@ def gqa_infer(node):
     ][: len(node.outputs)]
 
 
-def _starts(node):
+def _starts(node: BoundNode):
     """(how many rows of its past count for each row of the batch, length of present). seqlens_k
     says so where the past is not a cache of ours: rows that were padded on the right go on at their
     own ends, and a past may be a buffer with room behind it.
@@ -137,7 +150,7 @@ def _starts(node):
 
 
 @gqa.lower
-def gqa_lower(node, builder):
+def gqa_lower(node: BoundNode, builder: Builder) -> None:
     heads, kv, dim = _gqa_dims(node)
     x = builder.view(node.inputs[0])
     if node.has(1):
@@ -224,7 +237,13 @@ def gqa_lower(node, builder):
 
 
 @gqa.grad
-def gqa_grad(node, gradients, dy, dpk=None, dpv=None):
+def gqa_grad(
+    node: BoundNode,
+    gradients: Gradients,
+    dy: Value | None,
+    dpk: Value | None = None,
+    dpv: Value | None = None,
+) -> InputGradients:
     heads, kv, dim = _gqa_dims(node)
     batch, q_len = node.inputs[0].shape[:2]
     starts, total = _starts(node)
@@ -329,7 +348,7 @@ def gqa_grad(node, gradients, dy, dpk=None, dpv=None):
     return out
 
 
-def _append_each(builder, n, new, past_index, present_index, starts, total):
+def _append_each(builder: Builder, n, new, past_index, present_index, starts, total):
     """As _append, each row of the batch at its own place; zeros behind it."""
     out = n.outputs[present_index] if n.wants(present_index) else None
     old = builder.view(n.inputs[past_index])

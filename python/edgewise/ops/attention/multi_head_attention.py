@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import BOOL, FLOAT, INT32, INT64
 from ...declare.op import MS, Op, fail, takes, unsupported
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Graph, Value
 
 # inputs: query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value,
 # past_sequence_length, cache_indirection
@@ -11,11 +16,24 @@ mha = Op("MultiHeadAttention", MS)
 
 
 @mha.decompose
-def mha_decompose(node, graph):
+def mha_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return _attention(node, graph, *[*node.inputs, *[None] * 10][:10])
 
 
-def _attention(node, graph, q, k, v, bias, padding, added, past_k, past_v, past_length, sources):
+def _attention(
+    node: BoundNode,
+    graph: Graph,
+    q,
+    k,
+    v,
+    bias,
+    padding,
+    added,
+    past_k,
+    past_v,
+    past_length,
+    sources,
+):
     """Attention, once packed queries, keys and values are apart and have their bias, and padding is
     a number to add.
 
@@ -158,7 +176,7 @@ def _attention(node, graph, q, k, v, bias, padding, added, past_k, past_v, past_
     ][:outputs]
 
 
-def _of_beams(node, graph, k, v, start, sources):
+def _of_beams(node: BoundNode, graph: Graph, k, v, start, sources):
     """Caches [batch * beams, heads, places, dim] as each beam sees them: what is older than `start`
     came from the beam that sources [batch, beams, places] says.
     """
@@ -211,7 +229,7 @@ masked = Op(
 
 
 @masked.decompose
-def masked_decompose(node, graph):
+def masked_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """One token at a time; without key and value, query holds all three."""
     q, k, v, mask, added, past_k, past_v, length, _, sources, bias = [*node.inputs, *[None] * 11][
         :11

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import MS, Op, fail, like, product, takes
 from .attention_grad import part, split_heads
 from .attention_kernel import by_heads, shaped
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
 
 def emit_rope(
-    builder, x, y, cos, sin, rotary_dim, positions=0, position_ids=None, position=0, interleaved=0
+    builder: Builder,
+    x,
+    y,
+    cos,
+    sin,
+    rotary_dim,
+    positions=0,
+    position_ids=None,
+    position=0,
+    interleaved=0,
 ):
     """x, y [batch, heads, seq, dim]; cos, sin: [rows, rotary_dim/2] tables, or [batch|1, seq,
     rotary_dim/2] with positions 0.
@@ -58,12 +80,12 @@ rope_direct = Op("Rope", "edgewise")
 
 
 @rope_direct.infer
-def rope_direct_infer(node):
+def rope_direct_infer(node: BoundNode) -> Inferred:
     return [like(node, 0)]
 
 
 @rope_direct.lower
-def rope_direct_lower(node, builder):
+def rope_direct_lower(node: BoundNode, builder: Builder) -> None:
     cos, sin = builder.view(node.inputs[1]), builder.view(node.inputs[2])
     x = builder.view(node.inputs[0])
     emit_rope(
@@ -78,7 +100,7 @@ def rope_direct_lower(node, builder):
 
 
 @rope_direct.grad
-def rope_direct_grad(node, gradients, dy):
+def rope_direct_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     x, cos, sin = node.inputs
     turn = node.attr("interleaved", 0)
     dx = (
@@ -94,7 +116,7 @@ def rope_direct_grad(node, gradients, dy):
     ]
 
 
-def table_gradients(graph, x, dy, shape, interleaved, wanted):
+def table_gradients(graph: Graph, x, dy, shape, interleaved, wanted):
     """Gradients of cos and sin of a shape [batch|1, seq, half], where x [batch, heads, seq, dim]
     was turned by them.
     """
@@ -123,7 +145,7 @@ rotary = Op("RotaryEmbedding")  # opset 23
 
 
 @rotary.infer
-def rotary_infer(node):
+def rotary_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2)
     x = node.inputs[0]
     if x.rank not in (3, 4) or (x.rank == 3 and not node.attr("num_heads")):
@@ -144,13 +166,13 @@ def rotary_infer(node):
     return [like(node, 0)]
 
 
-def check_positions(node, i, batch, seq):
+def check_positions(node: BoundNode, i, batch, seq):
     shaped(node, i, "position_ids", batch, seq)
     if node.inputs[i].dtype != INT64:
         fail(node, f"its position_ids are {node.inputs[i]}; int64 is wanted")
 
 
-def _lower_rotary(node, builder, cos, sin, position_ids, positions):
+def _lower_rotary(node: BoundNode, builder: Builder, cos, sin, position_ids, positions):
     x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
     heads = node.attr("num_heads", 0)
     if len(x.shape) == 3:
@@ -165,18 +187,18 @@ def _lower_rotary(node, builder, cos, sin, position_ids, positions):
 
 
 @rotary.lower
-def rotary_lower(node, builder):
+def rotary_lower(node: BoundNode, builder: Builder) -> None:
     cos, sin = builder.view(node.inputs[1]), builder.view(node.inputs[2])
     ids = builder.contiguous(builder.view(node.inputs[3])) if node.has(3) else None
     _lower_rotary(node, builder, cos, sin, ids, 2 if ids is not None else 0)
 
 
 @rotary.grad
-def rotary_grad(node, gradients, dy):
+def rotary_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return _rotary_gradients(node, gradients, dy, 3, 1)
 
 
-def _rotary_gradients(node, graph, dy, ids, table):
+def _rotary_gradients(node: BoundNode, graph: Graph, dy, ids, table):
     """Of x and, at inputs `table` and the next, of cos and sin; position ids are input `ids` where
     it is there.
     """
@@ -225,7 +247,7 @@ rotary_ms = Op("RotaryEmbedding", MS)
 
 
 @rotary_ms.infer
-def rotary_ms_infer(node):
+def rotary_ms_infer(node: BoundNode) -> Inferred:
     x, ids, cos, sin = node.inputs[:4]
     heads, rotary = (
         node.attr("num_heads", 0),
@@ -251,7 +273,7 @@ def rotary_ms_infer(node):
 
 
 @rotary_ms.lower
-def rotary_ms_lower(node, builder):
+def rotary_ms_lower(node: BoundNode, builder: Builder) -> None:
     ids = builder.contiguous(builder.view(node.inputs[1]))
     positions = 3 if product(ids.shape) == 1 else 2
     if positions == 3 and builder.view(node.inputs[0]).shape[0] != 1:
@@ -262,5 +284,5 @@ def rotary_ms_lower(node, builder):
 
 
 @rotary_ms.grad
-def rotary_ms_grad(node, gradients, dy):
+def rotary_ms_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return _rotary_gradients(node, gradients, dy, 1, 2)

@@ -6,11 +6,16 @@ embeddings with their norm, attention with its projection, biases with what foll
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import BOOL, FLOAT, INT32, INT64
 from ...declare.op import MS, Op, fail, takes, unsupported
 
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Graph, Value
 
-def _part(graph, v, start, end, axis):
+
+def _part(graph: Graph, v, start, end, axis):
     return graph.op("Slice", v, graph.ints([start]), graph.ints([end]), graph.ints([axis]))
 
 
@@ -19,7 +24,7 @@ embed = Op("EmbedLayerNormalization", MS, half=[2, 3, 4], parameters=(2, 3, 4, 5
 
 
 @embed.decompose
-def embed_decompose(node, graph):
+def embed_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     ids, segments, words, positions, segment_words, gamma, beta, mask, position_ids = [
         *node.inputs,
         *[None] * 9,
@@ -80,7 +85,7 @@ def embed_decompose(node, graph):
 attention = Op("Attention", MS, half=[1], parameters=(1, 2))
 
 
-def _attention_mask(node, graph, mask, batch, q_len, total, low):
+def _attention_mask(node: BoundNode, graph: Graph, mask, batch, q_len, total, low):
     """Numbers to add to scores, [batch, 1, 1 or q_len, total]: `low` where a key is not to be
     seen.
     """
@@ -130,7 +135,7 @@ def _attention_mask(node, graph, mask, batch, q_len, total, low):
 
 
 @attention.decompose
-def attention_decompose(node, graph):
+def attention_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, w, bias, mask, past, added, past_length = [*node.inputs, *[None] * 7][:7]
     takes(node, (FLOAT,), 0, 2, 4, 5)
     heads, sizes = node.attr("num_heads", 0), list(node.attr("qkv_hidden_sizes") or [])
@@ -206,7 +211,7 @@ bias_add = Op("BiasAdd", MS, parameters=(1,))  # x [batch, positions, channels] 
 
 
 @bias_add.decompose
-def bias_add_decompose(node, graph):
+def bias_add_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [graph.op("Add", graph.op("Add", node.inputs[0], node.inputs[1]), node.inputs[2])]
 
 
@@ -214,7 +219,7 @@ bias_split_gelu = Op("BiasSplitGelu", MS)  # of x + bias, the first half times g
 
 
 @bias_split_gelu.decompose
-def bias_split_gelu_decompose(node, graph):
+def bias_split_gelu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x = graph.op("Add", node.inputs[0], node.inputs[1])
     half = x.shape[-1] // 2
     return [
@@ -227,7 +232,7 @@ def bias_split_gelu_decompose(node, graph):
 
 
 # ---- group norms with channels last ----
-def _group_norm(node, graph, x):
+def _group_norm(node: BoundNode, graph: Graph, x):
     axes = node.attr("channels_last", 1)
     rank = x.rank
     if axes:
@@ -249,7 +254,7 @@ group_norm = Op("GroupNorm", MS, parameters=(1, 2))  # activation 1: SiLU
 
 
 @group_norm.decompose
-def group_norm_decompose(node, graph):
+def group_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [_group_norm(node, graph, node.inputs[0])]
 
 
@@ -257,7 +262,7 @@ skip_group_norm = Op("SkipGroupNorm", MS)  # of x + skip + bias, which is the se
 
 
 @skip_group_norm.decompose
-def skip_group_norm_decompose(node, graph):
+def skip_group_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, skip = node.inputs[0], node.inputs[3]
     if skip.rank == 2:
         skip = graph.op("Reshape", skip, graph.ints([skip.shape[0], 1, 1, skip.shape[1]]))
@@ -282,7 +287,7 @@ _ACTIVATIONS = (
 )
 
 
-def _activated(node, graph, y, prefix):
+def _activated(node: BoundNode, graph: Graph, y, prefix):
     name, attrs = (
         node.attr("activation", ""),
         {
@@ -304,7 +309,7 @@ fused_gemm = Op("FusedGemm", MS, half=[1], parameters=(0, 1, 2))
 
 
 @fused_gemm.decompose
-def fused_gemm_decompose(node, graph):
+def fused_gemm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     y = graph.op(
         "Gemm",
         *node.inputs,

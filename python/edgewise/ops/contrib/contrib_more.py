@@ -4,11 +4,16 @@ channels last, and what newer exporters fuse around linear attention.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import BOOL, FLOAT, INT32, INT64
 from ...declare.op import MS, Op, axis_of, fail, product, takes, unsupported
 
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Graph
 
-def _cut(graph, v, axis, start, end, step=1):
+
+def _cut(graph: Graph, v, axis, start, end, step=1):
     return graph.op("Slice", v, *(graph.ints([i]) for i in (start, end, axis, step)))
 
 
@@ -20,7 +25,7 @@ def _alias(name, make, cases):
     o.cases(cases)
 
 
-def _expand_dims(node, graph):
+def _expand_dims(node: BoundNode, graph: Graph):
     if product(node.inputs[1].shape) != 1:
         fail(node, f"its axis is {node.inputs[1]}; one number is wanted")
     return [graph.op("Unsqueeze", node.inputs[0], graph.ints([node.need(1)[0]]))]
@@ -47,7 +52,7 @@ _alias(
 )
 
 
-def _range(node, graph):
+def _range(node: BoundNode, graph: Graph):
     start, limit, *delta = node.inputs
     delta = delta[0] if delta else graph.constant(start.dtype, [], [1])
     return [graph.op("Range", *(graph.reshape(v, []) for v in (start, limit, delta)))]
@@ -64,7 +69,7 @@ _alias(
 )
 
 
-def _pad(node, graph):
+def _pad(node: BoundNode, graph: Graph):
     pads = node.inputs[1]
     value = [graph.reshape(node.inputs[2], [])] if node.has(2) else []
     return [
@@ -90,7 +95,7 @@ _alias(
 )
 
 
-def _grid_sample(node, graph):
+def _grid_sample(node: BoundNode, graph: Graph):
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
         node.attr("mode", "bilinear"), node.attr("mode", "bilinear")
     )
@@ -124,7 +129,7 @@ _alias(
 )
 
 
-def _transposed_pads(node, graph):
+def _transposed_pads(node: BoundNode, graph: Graph):
     pads = node.need(2)
     attrs = {
         k: v
@@ -153,7 +158,7 @@ _alias(
 )
 
 
-def _unfold(node, graph):
+def _unfold(node: BoundNode, graph: Graph):
     x, size, step = node.inputs[0], node.attr("size", -1), node.attr("step", 1)
     axis = axis_of(node, node.attr("dim", -1), x.rank)
     if not 0 < size <= x.shape[axis] or step < 1:
@@ -183,7 +188,7 @@ _alias(
 )
 
 
-def _no_repeats(node, graph):
+def _no_repeats(node: BoundNode, graph: Graph):
     """Each token that would end an n-gram that is there already gets -inf."""
     ids, scores = node.inputs
     size, (batch, length) = node.attr("ngram_size", 0), ids.shape
@@ -245,10 +250,10 @@ for _name in (
 
 
 # ---- channels last ----
-def _channels_last(name, op, domain, keep, cases):
+def _channels_last(name, op, domain: str, keep, cases):
     """x [batch, ..., channels], and a fourth input of a sum like y; weights as Conv has them."""
 
-    def make(node, graph):
+    def make(node: BoundNode, graph: Graph):
         def turned(v):
             return (
                 graph.op("Transpose", v, perm=[0, v.rank - 1, *range(1, v.rank - 1)])
@@ -319,11 +324,11 @@ _channels_last(
 
 
 # ---- around linear attention and experts ----
-def _silu(graph, x):
+def _silu(graph: Graph, x):
     return graph.op("Mul", x, graph.op("Sigmoid", x))
 
 
-def _gated_norm(node, graph):
+def _gated_norm(node: BoundNode, graph: Graph):
     x, scale, gate = node.inputs
     takes(node, (FLOAT,), 0, 1, 2)
     name, width = node.attr("activation", "silu"), product(scale.shape)
@@ -360,7 +365,7 @@ _alias(
 )
 
 
-def _gates(node, graph):
+def _gates(node: BoundNode, graph: Graph):
     a, bias, scale = node.inputs[:3]
     outs = [graph.op("Mul", scale, graph.op("Softplus", graph.op("Add", a, bias)))]
     if node.wants(1) and not node.has(3):
@@ -378,7 +383,7 @@ _alias(
 )
 
 
-def _scaled_silu(node, graph):
+def _scaled_silu(node: BoundNode, graph: Graph):
     scale = (
         graph.reshape(node.inputs[1], [])
         if node.has(1)
@@ -394,7 +399,7 @@ _alias(
 )
 
 
-def _multimodal_rotary(node, graph):
+def _multimodal_rotary(node: BoundNode, graph: Graph):
     """Rotary embedding whose frequencies are of three positions: in time, height and width."""
     x, ids, cos, sin = node.inputs
     takes(node, (FLOAT,), 0, 2, 3)
@@ -476,7 +481,7 @@ _alias(
 
 
 # ---- others ----
-def _gemm_fast_gelu(node, graph):
+def _gemm_fast_gelu(node: BoundNode, graph: Graph):
     y = graph.op("MatMul", *node.inputs[:2])
     return [graph.op("FastGelu", y, *node.inputs[2:3], domain=MS)]
 
@@ -497,7 +502,7 @@ _alias(
 )
 
 
-def _distances(node, graph):
+def _distances(node: BoundNode, graph: Graph):
     """Of each row of A to each of B."""
     a, b = node.inputs
     name = node.attr("metric", "sqeuclidean")
@@ -524,7 +529,7 @@ _alias(
 )
 
 
-def _crop(node, graph):
+def _crop(node: BoundNode, graph: Graph):
     """GridSample over each region; places outside of the image get a value of their own."""
     x, rois, batch = node.inputs[:3]
     takes(node, (FLOAT,), 0, 1)

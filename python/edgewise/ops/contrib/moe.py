@@ -8,9 +8,14 @@ for all its tokens, one after the other, and weighs them; what it does not need 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, FLOAT16, UINT8
 from ...declare.op import MS, Op, fail, product, takes, unsupported
 from ...declare.packing import unpacked
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Graph, Value
 
 ACTIVATIONS = {
     "relu": ("Relu", {}),
@@ -23,7 +28,7 @@ ACTIVATIONS = {
 class _Graph:
     """Shorthands over the binder."""
 
-    def __init__(self, n, graph):
+    def __init__(self, n, graph: Graph):
         self.n, self.g, self.op = n, graph, graph.op
 
     def ints(self, *values):
@@ -88,7 +93,7 @@ def _activated(m, h, gate):
     return m.op("Mul", h, m.op("Add", gate, m.number(beta)) if beta else gate)
 
 
-def _mixture(node, g, layers, over_all, weights=None):
+def _mixture(node: BoundNode, g, layers, over_all, weights=None):
     """layers: up to three (tensors [experts, ...] or None, ...), whose first is needed, and a
     function product(m, x, tensors of one expert): fc1, fc2, fc3.
     """
@@ -173,7 +178,7 @@ moe = Op(
 
 
 @moe.decompose
-def moe_decompose(node, graph):
+def moe_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     def dense(m, x, tensors):
         w, bias = tensors
         y = m.op("MatMul", x, m.op("Transpose", w, perm=[1, 0]))
@@ -208,7 +213,7 @@ def moe_decompose(node, graph):
 qmoe = Op("QMoE", MS, half=[3, 6, 9])
 
 
-def _quantized_layer(node, m, i, zero, bits):
+def _quantized_layer(node: BoundNode, m, i, zero, bits):
     """A layer of _mixture whose weights are inputs i (weights [experts, out, in * bits / 8]), i + 1
     (scales) and i + 2 (bias), zero points input `zero`.
     """
@@ -274,7 +279,7 @@ def _quantized_layer(node, m, i, zero, bits):
 
 
 @qmoe.decompose
-def qmoe_decompose(node, graph):
+def qmoe_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     takes(node, (FLOAT,), 4, 7, 10, 14)
     if node.attr("quant_type", "int") != "int" or any(
         node.has(i) for i in range(15, len(node.inputs))

@@ -14,10 +14,14 @@ transformers' generate.)
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT32, INT64
 from ...declare.op import MS, Op, fail, unsupported
 from ...declare.values import RunTensor
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Host
 
 LOWEST = -3.4028234663852886e38  # what a token gets that must not follow
 
@@ -27,7 +31,7 @@ class _Search:
     scores of what may follow.
     """
 
-    def __init__(self, node, run, inputs, beams, at):
+    def __init__(self, node: BoundNode, run: Host, inputs, beams, at):
         """at: {name of an input: its place}, beyond input_ids, max_length and min_length."""
         self.n, self.run, self.beams = node, run, beams
         get = lambda name: inputs[at[name]] if name in at and at[name] < len(inputs) else None
@@ -175,14 +179,14 @@ def _repeating(tokens, size):
     )
 
 
-def _int32(run, rows):
+def _int32(run: Host, rows):
     return run.constant(INT32, [len(rows), len(rows[0])], [t for r in rows for t in r])
 
 
 class _Gpt:
     """A decoder of GPT-2's kind. Positions count what the mask shows."""
 
-    def __init__(self, n, run, prompts, masks):
+    def __init__(self, n, run: Host, prompts, masks):
         self.run, self.n, self.mask = run, n, masks
         graph = n.attrs.get("decoder")
         self.body = run.body(graph)
@@ -264,7 +268,7 @@ class _EncoderDecoder:
     takes the decoder's first tokens, too, and gives the first logits.
     """
 
-    def __init__(self, n, run, fed, masks, starts, beams):
+    def __init__(self, n, run: Host, fed, masks, starts, beams):
         self.run, self.n = run, n
         encoder, decoder = n.attrs.get("encoder"), n.attrs.get("decoder")
         self.body, encode = run.body(decoder), run.body(encoder)
@@ -333,7 +337,7 @@ class _EncoderDecoder:
         self.step([[t] for t in tokens], pasts)
 
 
-def _last(run, logits):
+def _last(run: Host, logits):
     """[rows, vocabulary] of the last position of [rows, positions, vocabulary]."""
     rows, positions, vocabulary = logits.shape
     if positions != 1:
@@ -363,7 +367,7 @@ class _Hypotheses:
         return self.early or min(s for s, _ in self.best) >= best_sum / length**self.penalty
 
 
-def _beam_search(node, run, inputs, places):
+def _beam_search(node: BoundNode, run: Host, inputs, places):
     one = lambda i, default: (
         inputs[i].numbers[0] if i < len(inputs) and inputs[i] is not None else default
     )
@@ -449,7 +453,7 @@ beam_search = Op("BeamSearch", MS)
 
 
 @beam_search.host
-def beam_search_host(node, run, inputs):
+def beam_search_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     return _beam_search(
         node,
         run,
@@ -475,7 +479,7 @@ whisper_beam_search = Op(
 
 
 @whisper_beam_search.host
-def whisper_beam_search_host(node, run, inputs):
+def whisper_beam_search_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     if (
         node.wants(3)
         or node.wants(4)
@@ -505,7 +509,7 @@ def whisper_beam_search_host(node, run, inputs):
 
 
 # ---- one sequence per prompt ----
-def _one_by_one(n, run, inputs, places, choose):
+def _one_by_one(n, run: Host, inputs, places, choose):
     """choose(scores): the next token of each row."""
     s = _Search(n, run, inputs, 1, places)
     ended = [False] * s.rows
@@ -539,7 +543,7 @@ greedy_search = Op(
 
 
 @greedy_search.host
-def greedy_search_host(node, run, inputs):
+def greedy_search_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     return [
         _one_by_one(
             node,
@@ -555,7 +559,7 @@ sampling = Op("Sampling", MS)  # as GreedySearch, then presence_mask, seed
 
 
 @sampling.host
-def sampling_host(node, run, inputs):
+def sampling_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """Random numbers are not onnxruntime's: which tokens may follow is the same, which of them
     follows is not.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT
 from ...declare.op import MS, Epilogue, Op, Weight, fail, product, takes, unsupported
@@ -11,8 +12,20 @@ from ..product.contracts import ACTIVATION
 from ..product.matmul import emit_gemm
 from .window import Window, transposed_window, window
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
-def _channels(node, x, w, of_w):
+
+def _channels(node: BoundNode, x, w, of_w):
     """(groups, m, c) of w [groups * m, c, ...]; of_w: the dimension of w that x's channels are, 0
     or 1.
     """
@@ -28,7 +41,7 @@ def _channels(node, x, w, of_w):
     return groups, w.shape[0] // groups, w.shape[1]
 
 
-def _emit(builder, kernel, operands, win, batch, channels, x_batch, **params):
+def _emit(builder: Builder, kernel: str, operands, win, batch, channels, x_batch, **params):
     groups, m, c = channels
     builder.emit(
         kernel,
@@ -43,7 +56,7 @@ def _emit(builder, kernel, operands, win, batch, channels, x_batch, **params):
     )
 
 
-def _x_view(builder, value):
+def _x_view(builder: Builder, value):
     """(view, elements from one item to the next): channels lie one behind the other."""
     v = builder.view(value)
     v = v if v.plain_from(1) and v.strides[0] >= 0 else builder.contiguous(v)
@@ -61,7 +74,7 @@ conv = Op(
 
 
 @conv.infer
-def conv_infer(node):
+def conv_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2)
     x, w = node.inputs[:2]
     groups, m, _ = _channels(node, x, w, 1)
@@ -71,7 +84,7 @@ def conv_infer(node):
 
 
 @conv.lower
-def conv_lower(node, builder):
+def conv_lower(node: BoundNode, builder: Builder) -> None:
     xv, wv = node.inputs[:2]
     win, channels = window(node, xv.shape[2:], wv.shape[2:]), _channels(node, xv, wv, 1)
     y, w = builder.out(node.outputs[0]), builder.contiguous(builder.view(wv))
@@ -130,7 +143,7 @@ def conv_lower(node, builder):
     )
 
 
-def _worth_winograd(builder, w, win, batch, m, c):
+def _worth_winograd(builder: Builder, w, win, batch, m, c):
     """Whether fewer multiplications pay for what surrounds them; the weights must be constant, so
     that they are transformed once.
     """
@@ -147,7 +160,7 @@ def _worth_winograd(builder, w, win, batch, m, c):
     )
 
 
-def _in_16_places(builder, w, m, c):
+def _in_16_places(builder: Builder, w, m, c):
     """G w G' of every 3 x 3: [16, m, c], once."""
     key = f"16 places of {builder.constant_name(w.buffer)}[{w.offset}:{w.shape}]"
     if key not in builder.laid_out:
@@ -166,7 +179,7 @@ def _in_16_places(builder, w, m, c):
     return builder.laid_out[key].reshape([16, m, c])
 
 
-def _transposed(graph, y, w, win, groups, shape):
+def _transposed(graph: Graph, y, w, win, groups, shape):
     """ConvTranspose that gives [batch, channels, ...] of `shape`, for a window between them."""
     attrs = win.attrs()
     whole = [
@@ -183,18 +196,18 @@ def _transposed(graph, y, w, win, groups, shape):
     )
 
 
-def _weight_grad(graph, x, dy, win, groups, w):
+def _weight_grad(graph: Graph, x, dy, win, groups, w):
     return graph.op(
         "ConvWeightGrad", x, dy, domain="edgewise", group=groups, **win.attrs(), shape=list(w.shape)
     )
 
 
-def _bias_grad(graph, dy):
+def _bias_grad(graph: Graph, dy):
     return graph.op("ReduceSum", dy, graph.ints([0, *range(2, dy.rank)]), keepdims=0)
 
 
 @conv.grad
-def conv_grad(node, gradients, dy):
+def conv_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     x, w = node.inputs[:2]
     win, groups = window(node, x.shape[2:], w.shape[2:]), node.attr("group", 1)
     return [
@@ -208,7 +221,7 @@ conv_transpose = Op("ConvTranspose", parameters=(1, 2))
 
 
 @conv_transpose.infer
-def conv_transpose_infer(node):
+def conv_transpose_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2)
     y, w = node.inputs[:2]
     groups, _, c = _channels(node, y, w, 0)
@@ -218,7 +231,7 @@ def conv_transpose_infer(node):
 
 
 @conv_transpose.lower
-def conv_transpose_lower(node, builder):
+def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
     yv, wv = node.inputs[:2]
     win, channels = transposed_window(node, yv.shape[2:], wv.shape[2:]), _channels(node, yv, wv, 0)
     x, w, y = (
@@ -274,7 +287,7 @@ def conv_transpose_lower(node, builder):
 
 
 @conv_transpose.grad
-def conv_transpose_grad(node, gradients, dx):
+def conv_transpose_grad(node: BoundNode, gradients: Gradients, dx: Value | None) -> InputGradients:
     y, w = node.inputs[:2]
     win, groups = transposed_window(node, y.shape[2:], w.shape[2:]), node.attr("group", 1)
     exact = [
@@ -298,11 +311,11 @@ weight_grad = Op(
 
 
 @weight_grad.infer
-def weight_grad_infer(node):
+def weight_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, list(node.attr("shape")))]
 
 
-def _weight_grad_window(node):
+def _weight_grad_window(node: BoundNode):
     x, dy, shape = node.inputs[0], node.inputs[1], node.attr("shape")
     pads, rank = node.attr("pads"), x.rank - 2
     return Window(
@@ -317,7 +330,7 @@ def _weight_grad_window(node):
 
 
 @weight_grad.lower
-def weight_grad_lower(node, builder):
+def weight_grad_lower(node: BoundNode, builder: Builder) -> None:
     win, groups, (m, c) = _weight_grad_window(node), node.attr("group", 1), node.attr("shape")[:2]
     x, x_batch = _x_view(builder, node.inputs[0])
     dw = builder.out(node.outputs[0])
@@ -339,7 +352,7 @@ def weight_grad_lower(node, builder):
 
 
 @weight_grad.grad
-def weight_grad_grad(node, gradients, dw):
+def weight_grad_grad(node: BoundNode, gradients: Gradients, dw: Value | None) -> InputGradients:
     x, dy = node.inputs
     win, groups = _weight_grad_window(node), node.attr("group", 1)
     return [
@@ -361,7 +374,7 @@ _FUSED = {
 
 
 @fused_conv.decompose
-def fused_conv_decompose(node, graph):
+def fused_conv_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     name = node.attr("activation", "")
     numbers = node.attr("activation_params") or []
     if (

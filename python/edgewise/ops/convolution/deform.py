@@ -4,16 +4,21 @@ Compositions.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, ints, product, takes
 from ...declare.symbolic import NotStatic, Sym
 from .window import window
 
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Value
+
 deform_conv = Op("DeformConv")
 
 
 @deform_conv.decompose
-def deform_conv_decompose(node, graph):
+def deform_conv_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Each tap samples x at its own place plus an offset (GridSample); the samples are multiplied
     with the weights as in any convolution.
 
@@ -123,7 +128,7 @@ col2im = Op("Col2Im")
 
 
 @col2im.decompose
-def col2im_decompose(node, graph):
+def col2im_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """A transposed convolution whose weights put each row of a block at its own tap."""
     takes(node, (FLOAT,), 0)
     x, image, block = node.inputs[0], ints(node, 1), ints(node, 2)
@@ -176,7 +181,7 @@ affine_grid = Op("AffineGrid")
 
 
 @affine_grid.decompose
-def affine_grid_decompose(node, graph):
+def affine_grid_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """The centres of pixels (align_corners: the corners' own) of an image, in -1 ..
 
     1, times theta [batch, dimensions, dimensions + 1].
@@ -220,7 +225,7 @@ max_unpool = Op("MaxUnpool")
 
 
 @max_unpool.decompose
-def max_unpool_decompose(node, graph):
+def max_unpool_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Zeros, and x where its indices say, which count in all of the tensor that x was pooled from;
     an output_shape gives it room behind that.
     """

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
 from ...declare.op import Op, fail, product, takes
 from ..quantized.integer import channels_last, out_channels_last
 from .contracts import POOL
 from .window import Window, window
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
-def _window_of(node):
+
+def _window_of(node: BoundNode):
     x = node.inputs[0]
     kernel = node.attr("kernel_shape", [])
     if x.rank < 3 or len(kernel) != x.rank - 2:
@@ -21,7 +35,7 @@ def _window_of(node):
     return window(node, x.shape[2:], kernel, bool(node.attr("ceil_mode", 0)))
 
 
-def _emit(builder, kernel, op, operands, win, planes, include_pad=0):
+def _emit(builder: Builder, kernel: str, op, operands, win, planes, include_pad=0):
     builder.emit(
         kernel,
         operands,
@@ -37,7 +51,7 @@ max_pool = Op("MaxPool")
 
 
 @max_pool.infer
-def max_pool_infer(node):
+def max_pool_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT, UINT8, INT8), 0)
     x = node.inputs[0]
     shape = list(x.shape[:2]) + _window_of(node).y
@@ -45,7 +59,7 @@ def max_pool_infer(node):
 
 
 @max_pool.lower
-def max_pool_lower(node, builder):
+def max_pool_lower(node: BoundNode, builder: Builder) -> None:
     win = _window_of(node)
     if node.inputs[0].dtype != FLOAT and not node.wants(1) and product(node.outputs[0].shape):
         x, y = (
@@ -79,7 +93,7 @@ def max_pool_lower(node, builder):
             _columns_first(builder, index, x.shape[2:])
 
 
-def _columns_first(builder, index, dims):
+def _columns_first(builder: Builder, index, dims):
     """Places in planes of `dims`, counted along the last dimension first, as places counted along
     the first one first.
     """
@@ -99,7 +113,9 @@ def _columns_first(builder, index, dims):
 
 
 @max_pool.grad
-def max_pool_grad_rule(node, gradients, dy, *_):
+def max_pool_grad_rule(
+    node: BoundNode, gradients: Gradients, dy: Value | None, *_: Value | None
+) -> InputGradients:
     return [
         (
             gradients.op(
@@ -111,7 +127,7 @@ def max_pool_grad_rule(node, gradients, dy, *_):
     ]
 
 
-def _grad_window(node, x_size, dy):
+def _grad_window(node: BoundNode, x_size, dy):
     pads, rank = node.attr("pads"), len(x_size)
     return Window(
         x_size,
@@ -128,12 +144,12 @@ max_pool_grad = Op("MaxPoolGrad", "edgewise")  # (x, dy) -> dx
 
 
 @max_pool_grad.infer
-def max_pool_grad_infer(node):
+def max_pool_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, list(node.inputs[0].shape))]
 
 
 @max_pool_grad.lower
-def max_pool_grad_lower(node, builder):
+def max_pool_grad_lower(node: BoundNode, builder: Builder) -> None:
     x, dy, dx = (
         builder.contiguous(builder.view(node.inputs[0])),
         builder.contiguous(builder.view(node.inputs[1])),
@@ -150,16 +166,16 @@ def max_pool_grad_lower(node, builder):
         )
 
 
-def _declare_average(name, op, domain=""):
+def _declare_average(name, op, domain: str = ""):
     o = Op(name, domain)
 
     @o.infer
-    def op_infer(node):
+    def op_infer(node: BoundNode) -> Inferred:
         takes(node, (FLOAT,), 0)
         return [(FLOAT, list(node.inputs[0].shape[:2]) + _window_of(node).y)]
 
     @o.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         win, x, y = (
             _window_of(node),
             builder.contiguous(builder.view(node.inputs[0])),
@@ -177,7 +193,7 @@ def _declare_average(name, op, domain=""):
             )
 
     @o.grad
-    def op_grad(node, gradients, dy):
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
         return [
             gradients.op(
                 "AveragePoolGrad",
@@ -194,6 +210,7 @@ def _declare_average(name, op, domain=""):
     return o
 
 
+average_pool = _declare_average("AveragePool", "average")
 sum_pool = _declare_average("SumPool", "sum", "edgewise")
 
 
@@ -201,12 +218,12 @@ average_pool_grad = Op("AveragePoolGrad", "edgewise")  # dy -> dx of `shape`
 
 
 @average_pool_grad.infer
-def average_pool_grad_infer(node):
+def average_pool_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, list(node.attr("shape")))]
 
 
 @average_pool_grad.lower
-def average_pool_grad_lower(node, builder):
+def average_pool_grad_lower(node: BoundNode, builder: Builder) -> None:
     dy, dx = builder.contiguous(builder.view(node.inputs[0])), builder.out(node.outputs[0])
     if product(dx.shape):
         _emit(
@@ -221,7 +238,9 @@ def average_pool_grad_lower(node, builder):
 
 
 @average_pool_grad.grad
-def average_pool_grad_grad(node, gradients, dx):
+def average_pool_grad_grad(
+    node: BoundNode, gradients: Gradients, dx: Value | None
+) -> InputGradients:
     average, keep = (
         node.attr("average", 1),
         ("kernel_shape", "strides", "dilations", "pads", "count_include_pad", "ceil_mode"),
@@ -236,7 +255,7 @@ def average_pool_grad_grad(node, gradients, dx):
     ]
 
 
-def _norm(n, graph, x, p, total):
+def _norm(n, graph: Graph, x, p, total):
     """total(|x|^p)^(1/p)."""
     if p == 1:
         return total(graph.op("Abs", x))
@@ -249,7 +268,7 @@ def _norm(n, graph, x, p, total):
     )
 
 
-def _p(node):
+def _p(node: BoundNode):
     p = node.attrs.get("p", 2)
     if type(p) not in (int, float) or p <= 0:
         fail(node, f"a norm with p {p}")
@@ -260,7 +279,7 @@ lp_pool = Op("LpPool")
 
 
 @lp_pool.decompose
-def lp_pool_decompose(node, graph):
+def lp_pool_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     takes(node, (FLOAT,), 0)
     attrs = {k: v for k, v in node.attrs.items() if k != "p"}
     return [
@@ -278,7 +297,7 @@ def _declare_global(name, reduce):
     o = Op(name)
 
     @o.decompose
-    def op_decompose(node, graph):
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         takes(node, (FLOAT,), 0)
         x = node.inputs[0]
         if x.rank < 3:
@@ -289,19 +308,6 @@ def _declare_global(name, reduce):
         return [
             _norm(node, graph, x, _p(node), lambda v: graph.op("ReduceSum", v, axes, keepdims=1))
         ]
-
-    @o.cases
-    def op_cases(t):
-        for shape in ((2, 3, 7), (1, 5, 8, 9), (2, 3, 4, 5, 6), (3, 2, 1, 1), (2, 64, 14, 14)):
-            for attrs in ({"p": 1}, {"p": 2}, {"p": 3}) if reduce is None else ({},):
-                yield t(
-                    t.f(*shape),
-                    tol=1e-4,
-                    trust="ort",
-                    why="ONNX's reference does not know every rank",
-                    **attrs,
-                )
-        yield t(t.f(1, 5, 8, 9), opset=1 if reduce else 2, tol=1e-4)
 
     return o
 

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...declare.op import fail, unsupported
 from ...declare.symbolic import NotStatic, Sym
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode
 
 SPATIAL = 3  # dimensions that the kernels know; fewer are preceded by ones
 
@@ -81,7 +85,7 @@ class Window:
         }
 
 
-def _attributes(node, spatial, kernel):
+def _attributes(node: BoundNode, spatial, kernel: str):
     rank = len(spatial)
     if not 1 <= rank <= SPATIAL:
         unsupported(node, f"a window over {rank} dimensions")
@@ -111,14 +115,14 @@ def _attributes(node, spatial, kernel):
     return list(stride), list(dilation), list(pads[:rank]), list(pads[rank:])
 
 
-def _mode(node):
+def _mode(node: BoundNode):
     mode = node.attr("auto_pad", "NOTSET")
     if mode not in ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         fail(node, f"auto_pad {mode!r}")
     return mode
 
 
-def window(node, spatial, kernel, ceil_mode=False):
+def window(node: BoundNode, spatial, kernel: str, ceil_mode=False):
     """The Window of a convolution or pool over dimensions `spatial`; fails where it does not fit
     even once.
     """
@@ -151,7 +155,7 @@ def window(node, spatial, kernel, ceil_mode=False):
     return Window(spatial, y, kernel, stride, dilation, pad, tail).checked(node)
 
 
-def transposed_window(node, spatial, kernel):
+def transposed_window(node: BoundNode, spatial, kernel: str):
     """The Window whose y is what a ConvTranspose takes, and x what it gives."""
     spatial, kernel = list(spatial), list(kernel)
     stride, dilation, pad, tail = _attributes(node, spatial, kernel)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import (
     BFLOAT16,
     BITS,
@@ -18,40 +20,43 @@ from ...declare.dtypes import (
 )
 from ...declare.op import Op, fail, like, unsupported
 
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Builder, Folded, Inferred, Shape, Value
+
 # Types of less than a byte are moved as their codes, a byte each (bind.py): (packed) -> uint8, and
 # back with attribute `to`.
 codes, of_codes = Op("Codes", "edgewise"), Op("OfCodes", "edgewise")
 
 
 @codes.infer
-def codes_infer(node):
+def codes_infer(node: BoundNode) -> Inferred:
     return [like(node, 0, UINT8)]
 
 
 @codes.fold
-def codes_fold(node, outs):
+def codes_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     v = node.inputs[0]
     return [unpack_codes(BITS[v.dtype], pack(v.dtype, v.numbers), len(v.numbers))]
 
 
 @codes.lower
-def codes_lower(node, builder):
+def codes_lower(node: BoundNode, builder: Builder) -> None:
     builder.unpack_into(builder.view(node.inputs[0]), builder.out(node.outputs[0]))
 
 
 @of_codes.infer
-def of_codes_infer(node):
+def of_codes_infer(node: BoundNode) -> Inferred:
     return [like(node, 0, node.attr("to"))]
 
 
 @of_codes.fold
-def of_codes_fold(node, outs):
+def of_codes_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     numbers, to = node.inputs[0].numbers, outs[0][0]
     return [unpack(to, pack_codes(BITS[to], numbers), len(numbers))]
 
 
 @of_codes.lower
-def of_codes_lower(node, builder):
+def of_codes_lower(node: BoundNode, builder: Builder) -> None:
     builder.pack_into(builder.view(node.inputs[0]), builder.out(node.outputs[0]))
 
 
@@ -80,7 +85,7 @@ def _half_type(g, v):
 
 
 @bit_cast.decompose
-def bit_cast_decompose(node, graph):
+def bit_cast_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Half precision is float32 within a graph: where its bits are asked for, it is made half
     again.
     """
@@ -111,17 +116,17 @@ same_bits = Op("SameBits", "edgewise", half=[0])
 
 
 @same_bits.infer
-def same_bits_infer(node):
+def same_bits_infer(node: BoundNode) -> Inferred:
     return [like(node, 0, node.attr("to"))]
 
 
 @same_bits.fold
-def same_bits_fold(node, outs):
+def same_bits_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     v = node.inputs[0]
     return [unpack(outs[0][0], pack(v.dtype, v.numbers), len(v.numbers))]
 
 
 @same_bits.lower
-def same_bits_lower(node, builder):
+def same_bits_lower(node: BoundNode, builder: Builder) -> None:
     v = builder.view(node.inputs[0])
     builder.alias(node.outputs[0], v.as_type(node.outputs[0].dtype))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import (
     BFLOAT16,
     BOOL,
@@ -19,12 +21,25 @@ from ...declare.op import Op, fail
 from ...declare.symbolic import NotStatic, Sym
 from .unary import INF
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
+
 cast = Op("Cast", half=[0])
 ROUNDING = {"up": 0, "down": 2, "nearest": 4}
 
 
 @cast.infer
-def cast_infer(node):
+def cast_infer(node: BoundNode) -> Inferred:
     to = node.attr("to")
     if to in (FLOAT16, BFLOAT16):
         to = FLOAT  # half precision is stored as half and computed in float32
@@ -43,7 +58,7 @@ def cast_infer(node):
 
 
 @cast.fold
-def cast_fold(node, outs):
+def cast_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     to = outs[0][0]
 
     def convert(x):
@@ -67,7 +82,7 @@ def cast_fold(node, outs):
 
 
 @cast.lower
-def cast_lower(node, builder):
+def cast_lower(node: BoundNode, builder: Builder) -> None:
     x = node.inputs[0]
     builder.cast_into(
         builder.view(x),
@@ -77,7 +92,7 @@ def cast_lower(node, builder):
 
 
 @cast.grad
-def cast_grad(node, gradients, dy):
+def cast_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [
         gradients.op(
             "Cast", dy, to=node.inputs[0].dtype if node.inputs[0].dtype == DOUBLE else FLOAT
@@ -89,7 +104,7 @@ cast_like = Op("CastLike", half=[0, 1])
 
 
 @cast_like.decompose
-def cast_like_decompose(node, graph):
+def cast_like_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [
         graph.op(
             "Cast",

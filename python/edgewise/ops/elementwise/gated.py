@@ -4,10 +4,15 @@ their elementwise time on in training. And of those activations alone.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT
 from ...declare.op import OPS, Op, product
 from ..product.contracts import ACTIVATION
 from .unary import slope
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Builder, Graph, Inferred
 
 GATED = {
     "SiLUMul": "quick_gelu",
@@ -20,12 +25,12 @@ gated_grad = Op("GatedGrad", "edgewise")
 
 
 @gated_grad.infer
-def gated_grad_infer(node):
+def gated_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, node.inputs[0].shape)] * 3
 
 
 @gated_grad.lower
-def gated_grad_lower(node, builder):
+def gated_grad_lower(node: BoundNode, builder: Builder) -> None:
     dy, x, gate = (builder.contiguous(builder.view(v)) for v in node.inputs)
     builder.emit(
         "gated_grad",
@@ -44,7 +49,7 @@ def gated_grad_lower(node, builder):
 
 
 def _rule(name, activation):
-    def rule(node, graph, dy):
+    def rule(node: BoundNode, graph: Graph, dy):
         """What reaches b is activation(a) * dy, the same op again."""
         a, b = node.inputs
         if (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INTEGERS, wrap
 from ...declare.op import MS, OPS, Op, fail, like, product, takes, unsupported
@@ -11,8 +12,24 @@ from ...errors import MissingGradient
 from ..product.contracts import ACTIVATION
 from .contracts import SLOPE, UNARY
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
 
-def emit_unary(builder, node, op, x=None, alpha=0.0, beta=0.0, dtype=None):
+
+def emit_unary(
+    builder: Builder, node: BoundNode, op, x=None, alpha=0.0, beta=0.0, dtype: int = None
+):
     v = node.inputs[0]
     x = builder.view(v) if x is None else x
     y = builder.out(node.outputs[0])
@@ -120,7 +137,7 @@ def _unary_cases(op, ints=False, opset=21, attrs=()):
     return cases
 
 
-def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain="", opset=21):
+def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain: str = "", opset=21):
     o = Op(name, domain)
     o.cases(
         _unary_cases(
@@ -132,14 +149,14 @@ def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain="", opset
     )
 
     @o.infer
-    def op_infer(node):
+    def op_infer(node: BoundNode) -> Inferred:
         v = node.inputs[0]
         if v.dtype not in FLOATS and not (ints and v.dtype in INTEGERS):
             fail(node, f"the element type of its input is not one {name} takes")
         return [like(node, 0, BOOL if op in ("is_nan", "is_inf") else None)]
 
     @o.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         emit_unary(
             builder,
             node,
@@ -151,7 +168,7 @@ def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain="", opset
     if op in _PY:
 
         @o.fold
-        def op_fold(node, outs):
+        def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
             f, dt = _PY[op], outs[0][0]
             return [
                 [wrap(dt, f(x)) if not isinstance(x, Sym) else f(x) for x in node.inputs[0].numbers]
@@ -214,13 +231,13 @@ unary_grad = Op("UnaryGrad", "edgewise")
 
 
 @unary_grad.infer
-def unary_grad_infer(node):
+def unary_grad_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1)
     return [like(node, 0)]
 
 
 @unary_grad.lower
-def unary_grad_lower(node, builder):
+def unary_grad_lower(node: BoundNode, builder: Builder) -> None:
     dx, dy, x, name, alpha = (
         builder.out(node.outputs[0]),
         builder.view(node.inputs[0]),
@@ -249,7 +266,7 @@ def unary_grad_lower(node, builder):
 
 
 @unary_grad.grad
-def unary_grad_grad(node, gradients, ddx):
+def unary_grad_grad(node: BoundNode, gradients: Gradients, ddx: Value | None) -> InputGradients:
     """The second derivatives that are simple."""
     dy, y = node.inputs
     slope, second = node.attrs["slope"], None
@@ -278,29 +295,29 @@ def unary_grad_grad(node, gradients, ddx):
     ]
 
 
-def slope(graph, dy, x, name, alpha=0.0, beta=0.0):
+def slope(graph: Graph, dy, x, name, alpha=0.0, beta=0.0):
     return graph.op("UnaryGrad", dy, x, domain="edgewise", slope=name, alpha=alpha, beta=beta)
 
 
-def scaled(graph, v, factor):
+def scaled(graph: Graph, v, factor):
     """v times a number, of v's type."""
     return v if factor == 1 else graph.mul(v, graph.constant(v.dtype, [], [float(factor)]))
 
 
-def plus(graph, v, number):
+def plus(graph: Graph, v, number):
     return graph.add(v, graph.constant(v.dtype, [], [float(number)]))
 
 
-def _root(graph, v):
+def _root(graph: Graph, v):
     return graph.op("Sqrt", v)
 
 
-def _leaky_relu(node, g, dy):  # the output has the input's sign unless alpha turns it
+def _leaky_relu(node: BoundNode, g, dy):  # the output has the input's sign unless alpha turns it
     alpha = node.attr("alpha", 0.01)
     return slope(g, dy, node.outputs[0] if alpha >= 0 else node.inputs[0], "step", alpha)
 
 
-def _selu(node, g, dy):
+def _selu(node: BoundNode, g, dy):
     return slope(
         g,
         scaled(g, dy, node.attr("gamma", 1.05070102214813232421875)),
@@ -311,7 +328,7 @@ def _selu(node, g, dy):
     )
 
 
-def _hard_sigmoid(node, graph, dy):
+def _hard_sigmoid(node: BoundNode, graph: Graph, dy):
     y = node.outputs[0]
     inside = graph.op(
         "And",
@@ -321,7 +338,7 @@ def _hard_sigmoid(node, graph, dy):
     return where_or_zero(graph, inside, scaled(graph, dy, node.attr("alpha", 0.2)))
 
 
-def where_or_zero(graph, condition, v, other=None):
+def where_or_zero(graph: Graph, condition, v, other=None):
     return graph.op(
         "Where", condition, v, graph.constant(v.dtype, [], [0.0]) if other is None else other
     )
@@ -390,13 +407,13 @@ for _name, _rule in _SLOPES.items():
 
 
 @gelu.infer
-def gelu_infer(node):
+def gelu_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT, DOUBLE), 0)
     return [like(node, 0)]
 
 
 @gelu.lower
-def gelu_lower(node, builder):
+def gelu_lower(node: BoundNode, builder: Builder) -> None:
     emit_unary(builder, node, "gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu")
 
 
@@ -406,7 +423,7 @@ fast_gelu = Op("FastGelu", MS, parameters=(1,))
 
 
 @fast_gelu.decompose
-def fast_gelu_decompose(node, graph):
+def fast_gelu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x = graph.op("Add", node.inputs[0], node.inputs[1]) if node.has(1) else node.inputs[0]
     return [graph.op("Gelu", x, approximate="tanh")]
 
@@ -415,7 +432,7 @@ bias_gelu = Op("BiasGelu", MS, parameters=(1,))
 
 
 @bias_gelu.decompose
-def bias_gelu_decompose(node, graph):
+def bias_gelu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [graph.op("Gelu", graph.op("Add", node.inputs[0], node.inputs[1]))]
 
 
@@ -423,7 +440,7 @@ swiglu = Op("SwiGLU")
 
 
 @swiglu.decompose
-def swiglu_decompose(node, graph):
+def swiglu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     a, b = node.inputs
     if a.shape != b.shape:
         fail(node, f"the gate {a} and {b} have different shapes")
@@ -434,19 +451,19 @@ not_ = Op("Not")
 
 
 @not_.infer
-def not_infer(node):
+def not_infer(node: BoundNode) -> Inferred:
     if node.inputs[0].dtype != BOOL:
         fail(node, f"it wants bools, not {node.inputs[0]}")
     return [like(node, 0)]
 
 
 @not_.lower
-def not_lower(node, builder):
+def not_lower(node: BoundNode, builder: Builder) -> None:
     emit_unary(builder, node, "not")
 
 
 @not_.fold
-def not_fold(node, outs):
+def not_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     return [[not x for x in node.inputs[0].numbers]]
 
 
@@ -454,7 +471,7 @@ shrink = Op("Shrink")
 
 
 @shrink.decompose
-def shrink_decompose(node, graph):
+def shrink_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, lambd, bias = node.inputs[0], node.attr("lambd", 0.5), node.attr("bias", 0.0)
     if x.dtype not in FLOATS:
         unsupported(node, "integers are not shrunk")

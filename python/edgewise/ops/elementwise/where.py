@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import BOOL, size_of
 from ...declare.op import Op, broadcast, fail, read_as
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
 
 where = Op("Where", moves=True)
 
 
 @where.infer
-def where_infer(node):
+def where_infer(node: BoundNode) -> Inferred:
     c, x, y = node.inputs
     if c.dtype != BOOL or x.dtype != y.dtype:
         fail(node, f"it wants a bool condition and two tensors of one type, and got {c}, {x}, {y}")
@@ -17,7 +31,7 @@ def where_infer(node):
 
 
 @where.fold
-def where_fold(node, outs):
+def where_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     shape = outs[0][1]
     return [
         [
@@ -32,7 +46,7 @@ def where_fold(node, outs):
 
 
 @where.lower
-def where_lower(node, builder):
+def where_lower(node: BoundNode, builder: Builder) -> None:
     y = builder.out(node.outputs[0])
     c, a, d = (builder.view(v).broadcast(y.shape) for v in node.inputs)
     builder.nd(
@@ -45,7 +59,7 @@ def where_lower(node, builder):
 
 
 @where.grad
-def where_grad(node, gradients, dy):
+def where_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     c, x, y = node.inputs
     zero = gradients.constant(dy.dtype, [], [0.0])
     return [

@@ -6,9 +6,14 @@ plans.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ...declare.dtypes import FLOAT
 from ...declare.op import Op, axis_of, fail, product
 from ...declare.values import RunTensor, StringTensor, is_plain, scalar
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Graph, Host
 
 FOREVER = (1 << 63) - 1
 
@@ -16,7 +21,7 @@ if_ = Op("If")
 
 
 @if_.host(static=True)
-def if_host(node, run, inputs):
+def if_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     (condition,) = node.need(0)
     return run.body(node.attrs.get("then_branch" if condition else "else_branch"))()
 
@@ -30,7 +35,7 @@ loop = Op("Loop")
 
 
 @loop.host
-def loop_host(node, run, inputs):
+def loop_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """Inputs: trip count or none, condition or none, carried values.
 
     The body: trip, condition, carried values -> condition, carried values, one slice of each scan
@@ -63,14 +68,14 @@ def loop_host(node, run, inputs):
     ]
 
 
-def _one(node, i):
+def _one(node: BoundNode, i):
     numbers = node.need(i)
     if len(numbers) != 1:
         fail(node, f"its input {i} is {node.inputs[i]}, not one number")
     return numbers[0]
 
 
-def _stacked(node, run, values, info):
+def _stacked(node: BoundNode, run: Host, values, info):
     """Slices as one tensor; of a loop that was not run, an empty one with what the body declares (0
     where it declares no dimension).
     """
@@ -88,7 +93,7 @@ scan = Op("Scan")
 
 
 @scan.host
-def scan_host(node, run, inputs):
+def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """States, then tensors that are taken apart along an axis; the body: states, slices -> states,
     slices.
     """
@@ -130,7 +135,7 @@ def scan_host(node, run, inputs):
     return [run.stack(list(each)) for each in zip(*out)]
 
 
-def _scan(node, run, graph, body, inputs, count, length=None):
+def _scan(node: BoundNode, run: Host, graph: Graph, body, inputs, count, length=None):
     if not 0 < count <= len(inputs) or any(v is None for v in inputs):
         fail(node, f"{count} of its {len(inputs)} inputs are to be scanned")
     states, scanned = list(inputs[:-count]), list(inputs[-count:])
@@ -188,7 +193,7 @@ def _scan(node, run, graph, body, inputs, count, length=None):
     return states + result
 
 
-def _list(node, name, count):
+def _list(node: BoundNode, name, count):
     values = node.attr(name, [0] * count)
     if len(values) != count or any(type(v) is not int for v in values):
         fail(

@@ -5,9 +5,14 @@ A kernel writes into a buffer for the longest and counts; the session takes what
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ...declare.dtypes import BOOL, FLOAT, INT64
 from ...declare.op import Op, axis_of, fail, product, takes, unsupported
 from ...declare.values import RunTensor, StringTensor
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Builder, Host, Inferred
 
 MOST = 1 << 28  # elements of a buffer for the longest result
 
@@ -19,13 +24,13 @@ kernels = {
 
 
 @kernels["non_zero"].infer
-def non_zero_infer(node):
+def non_zero_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     return [(INT64, [max(x.rank, 1) * product(x.shape)]), (INT64, [1])]
 
 
 @kernels["non_zero"].lower
-def non_zero_lower(node, builder):
+def non_zero_lower(node: BoundNode, builder: Builder) -> None:
     x = node.inputs[0]
     dims = [1] * (6 - x.rank) + list(x.shape)
     builder.emit(
@@ -42,13 +47,13 @@ def non_zero_lower(node, builder):
 
 
 @kernels["unique"].infer
-def unique_infer(node):
+def unique_infer(node: BoundNode) -> Inferred:
     rows = node.inputs[0].shape[0]
     return [(INT64, [rows])] * 3 + [(INT64, [1])]
 
 
 @kernels["unique"].lower
-def unique_lower(node, builder):
+def unique_lower(node: BoundNode, builder: Builder) -> None:
     x = node.inputs[0]
     rows, cols = x.shape
     names = {
@@ -66,13 +71,13 @@ def unique_lower(node, builder):
 
 
 @kernels["nms"].infer
-def nms_infer(node):
+def nms_infer(node: BoundNode) -> Inferred:
     batch, classes, _ = node.inputs[1].shape
     return [(INT64, [batch * classes * node.attr("most", 0), 3]), (INT64, [1])]
 
 
 @kernels["nms"].lower
-def nms_lower(node, builder):
+def nms_lower(node: BoundNode, builder: Builder) -> None:
     boxes, scores = node.inputs
     batch, classes, count = scores.shape
     builder.emit(
@@ -96,7 +101,7 @@ non_zero = Op("NonZero")
 
 
 @non_zero.host(static=True)
-def non_zero_host(node, run, inputs):
+def non_zero_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     x = inputs[0]
     rank = x.rank  # of a number: 0, so that there is nothing to say of where it is (but how many)
     if not isinstance(x, RunTensor):  # while binding: what exporters write for 0, 1, 2, ...
@@ -118,7 +123,7 @@ compress = Op("Compress")
 
 
 @compress.host
-def compress_host(node, run, inputs):
+def compress_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     x, c = inputs
     if isinstance(x, StringTensor):
         return None
@@ -140,7 +145,7 @@ unique = Op("Unique")
 
 
 @unique.host
-def unique_host(node, run, inputs):
+def unique_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     x, axis, words = inputs[0], node.attrs.get("axis"), None
     if isinstance(x, StringTensor):
         words = sorted(set(x.strings))
@@ -179,7 +184,7 @@ nms = Op("NonMaxSuppression")
 
 
 @nms.host
-def nms_host(node, run, inputs):
+def nms_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     boxes, scores = inputs[:2]
     takes(node, (FLOAT,), 0, 1)
     if (

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ...declare.dtypes import BOOL
 from ...declare.op import Op, fail
 from ...declare.values import NOTHING, Nothing
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Host
 
 optional = Op("Optional")
 optional.host(lambda n, run, inputs: [inputs[0] if inputs else NOTHING], static=True)
@@ -13,7 +18,7 @@ optional_get_element = Op("OptionalGetElement")
 
 
 @optional_get_element.host(static=True)
-def optional_get_element_host(node, run, inputs):
+def optional_get_element_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     if not node.has(0) or isinstance(inputs[0], Nothing):
         fail(
             node,

@@ -6,15 +6,20 @@ session keeps them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ...declare.dtypes import INT64
 from ...declare.op import Op, axis_of, fail
 from ...declare.values import Sequence
 from ..shape.shape import identity
 
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Host
+
 MOST_PARTS = 1 << 12
 
 
-def _sequence(node, i=0):
+def _sequence(node: BoundNode, i=0):
     v = node.input(i)
     if not isinstance(v, Sequence):
         fail(
@@ -25,7 +30,7 @@ def _sequence(node, i=0):
     return v
 
 
-def _position(node, i, length, default, extra=0):
+def _position(node: BoundNode, i, length, default, extra=0):
     """Which element input i means; default where it is absent."""
     if not node.has(i):
         at = default
@@ -38,7 +43,7 @@ def _position(node, i, length, default, extra=0):
 
 
 @identity.host(static=True)
-def identity_host(node, run, inputs):
+def identity_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     return list(inputs)
 
 
@@ -49,7 +54,7 @@ sequence_construct = Op("SequenceConstruct")
 
 
 @sequence_construct.host(static=True)
-def sequence_construct_host(node, run, inputs):
+def sequence_construct_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     if not inputs or any(v is None or v.dtype != inputs[0].dtype for v in inputs):
         fail(
             node,
@@ -63,7 +68,7 @@ sequence_at = Op("SequenceAt")
 
 
 @sequence_at.host(static=True)
-def sequence_at_host(node, run, inputs):
+def sequence_at_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     s = _sequence(node)
     return [s[_position(node, 1, len(s), None)]]
 
@@ -72,7 +77,7 @@ sequence_length = Op("SequenceLength")
 
 
 @sequence_length.host(static=True)
-def sequence_length_host(node, run, inputs):
+def sequence_length_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     return [run.constant(INT64, [], [len(_sequence(node))])]
 
 
@@ -80,7 +85,7 @@ sequence_insert = Op("SequenceInsert")
 
 
 @sequence_insert.host(static=True)
-def sequence_insert_host(node, run, inputs):
+def sequence_insert_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     s = _sequence(node)
     if not node.has(1) or len(s) and node.inputs[1].dtype != s[0].dtype:
         fail(node, f"{node.input(1)} into {s} of {s[0] if len(s) else 'nothing'}")
@@ -96,7 +101,7 @@ sequence_erase = Op("SequenceErase")
 
 
 @sequence_erase.host(static=True)
-def sequence_erase_host(node, run, inputs):
+def sequence_erase_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     items = list(_sequence(node))
     del items[_position(node, 1, len(items), len(items) - 1)]
     return [Sequence(items)]
@@ -106,7 +111,7 @@ split_to_sequence = Op("SplitToSequence")
 
 
 @split_to_sequence.host(static=True)
-def split_to_sequence_host(node, run, inputs):
+def split_to_sequence_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     x, keep = node.inputs[0], node.attr("keepdims", 1)
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     length = x.shape[axis]
@@ -140,7 +145,7 @@ concat_from_sequence = Op("ConcatFromSequence")
 
 
 @concat_from_sequence.host(static=True)
-def concat_from_sequence_host(node, run, inputs):
+def concat_from_sequence_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     s, axis = _sequence(node), node.attr("axis", 0)
     if not len(s):
         fail(node, "an empty sequence")
@@ -153,7 +158,7 @@ sequence_map = Op("SequenceMap")
 
 
 @sequence_map.host
-def sequence_map_host(node, run, inputs):
+def sequence_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """The body for each element of the first sequence, with those of other sequences at its place;
     tensors are given to each.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT64, RANGE, STRING
 from ...declare.op import OPS, Op, broadcast, fail, product, unsupported
@@ -15,6 +16,9 @@ from ...declare.values import RunTensor, StringTensor
 from ..elementwise.cast import cast
 from ..shape.shape import constant_of_shape
 from .regular import Expression
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Host
 
 # Operators that only move elements, and which of their inputs those are (None: all).
 MOVES = {
@@ -47,7 +51,7 @@ REFERENCES = (
 LOOKS = ("Shape", "Size")  # operators that read the shape alone
 
 
-def moved(node, run, inputs):
+def moved(node: BoundNode, run: Host, inputs):
     """Outputs of a node with strings among its inputs that moves elements, or looks at their
     shape.
     """
@@ -90,7 +94,7 @@ def moved(node, run, inputs):
     )
 
 
-def _strings(node, *indices):
+def _strings(node: BoundNode, *indices):
     for i in indices:
         if not isinstance(node.input(i), StringTensor):
             fail(
@@ -101,7 +105,7 @@ def _strings(node, *indices):
     return [node.inputs[i] for i in indices]
 
 
-def _together(node, run, a, b):
+def _together(node: BoundNode, run: Host, a, b):
     """(shape, pairs) of two tensors of strings broadcast together."""
     from ...declare.op import broadcast_strides, indices, strides_of
 
@@ -114,7 +118,7 @@ def _together(node, run, a, b):
 
 
 @OPS["", "Equal"].host
-def equal_host(node, run, inputs):
+def equal_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     if not any(isinstance(v, StringTensor) for v in inputs):
         return None
     shape, pairs = _together(node, run, *_strings(node, 0, 1))
@@ -125,7 +129,7 @@ string_concat = Op("StringConcat")
 
 
 @string_concat.host
-def string_concat_host(node, run, inputs):
+def string_concat_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     shape, pairs = _together(node, run, *_strings(node, 0, 1))
     run.check_room(sum(len(a) + len(b) for a, b in pairs))
     return [StringTensor(shape, [a + b for a, b in pairs])]
@@ -135,7 +139,7 @@ string_split = Op("StringSplit")
 
 
 @string_split.host
-def string_split_host(node, run, inputs):
+def string_split_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """Pieces along a new last dimension, "" where there are fewer, and how many there are."""
     (x,) = _strings(node, 0)
     delimiter, most = node.attr("delimiter", "") or None, node.attrs.get("maxsplit")
@@ -162,7 +166,7 @@ string_normalizer = Op("StringNormalizer")
 
 
 @string_normalizer.host
-def string_normalizer_host(node, run, inputs):
+def string_normalizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     (x,) = _strings(node, 0)
     if x.rank not in (1, 2) or x.rank == 2 and x.shape[0] != 1:
         fail(node, f"strings of shape {x.shape} instead of [C] or [1, C]")
@@ -183,7 +187,7 @@ regex_full_match = Op("RegexFullMatch")
 
 
 @regex_full_match.host
-def regex_full_match_host(node, run, inputs):
+def regex_full_match_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     (x,) = _strings(node, 0)
     pattern = node.attrs.get("pattern")
     try:
@@ -198,7 +202,7 @@ def regex_full_match_host(node, run, inputs):
 
 
 # ---- to and from strings ----
-def _text(dtype, x):
+def _text(dtype: int, x):
     """A number as text, as onnxruntime writes it: 1 rather than 1.0, exponents from 1e+08 on; but
     with the digits that tell it from its neighbours, and no others.
     """
@@ -220,7 +224,7 @@ def _text(dtype, x):
     return repr(x)
 
 
-def _number(node, dtype, text):
+def _number(node: BoundNode, dtype: int, text):
     try:
         if dtype in FLOATS:
             return float(text.strip())
@@ -240,7 +244,7 @@ def _number(node, dtype, text):
 
 
 @cast.host
-def cast_host(node, run, inputs):
+def cast_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     x, to = inputs[0], node.attr("to", FLOAT)
     if isinstance(x, StringTensor):
         return [
@@ -254,7 +258,7 @@ def cast_host(node, run, inputs):
 
 
 @constant_of_shape.host
-def constant_of_shape_host(node, run, inputs):
+def constant_of_shape_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     value, dims = node.attr("value"), node.need(0)
     if value is None or value.strings is None:
         return None

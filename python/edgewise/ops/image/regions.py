@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, takes, unsupported
 from .contracts import ROI
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
 
 pooled = Op(
     "RoiPool", "edgewise"
@@ -12,7 +17,7 @@ pooled = Op(
 
 
 @pooled.infer
-def pooled_infer(node):
+def pooled_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1)
     x, regions, index = node.inputs
     size = node.attrs["size"]
@@ -32,7 +37,7 @@ def pooled_infer(node):
 
 
 @pooled.lower
-def pooled_lower(node, builder):
+def pooled_lower(node: BoundNode, builder: Builder) -> None:
     x, regions, index = (builder.contiguous(builder.view(v)) for v in node.inputs)
     y, a = builder.out(node.outputs[0]), node.attrs
     builder.emit(
@@ -57,7 +62,7 @@ roi_align = Op("RoiAlign")
 
 
 @roi_align.decompose
-def roi_align_decompose(node, graph):
+def roi_align_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """From opset 16 on pixels have their centres at halves, unless it says otherwise."""
     half = node.attr(
         "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
@@ -94,7 +99,7 @@ max_roi_pool = Op("MaxRoiPool")
 
 
 @max_roi_pool.decompose
-def max_roi_pool_decompose(node, graph):
+def max_roi_pool_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Of each region the first number is the image's."""
     x, regions, size = node.inputs[0], node.inputs[1], node.attr("pooled_shape", [])
     if regions.rank != 2 or regions.shape[1] != 5 or len(size) != 2:

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, pack, unpack
 from ...declare.op import Op, axis_of, fail, like, product, takes, unsupported
 from ...declare.symbolic import NotStatic, Sym
 from .contracts import SAMPLE_MODE, SAMPLE_PADDING
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
 resample = Op("Resample", "edgewise")  # (x, index [m, taps], weight [m, taps]): along `axis`
 
 
 @resample.infer
-def resample_infer(node):
+def resample_infer(node: BoundNode) -> Inferred:
     shape = list(node.inputs[0].shape)
     shape[node.attr("axis", 0)] = node.inputs[1].shape[0]
     return [(FLOAT, shape)]
 
 
 @resample.lower
-def resample_lower(node, builder):
+def resample_lower(node: BoundNode, builder: Builder) -> None:
     x, axis, (m, taps) = (
         builder.contiguous(builder.view(node.inputs[0])),
         node.attr("axis", 0),
@@ -43,7 +56,7 @@ def resample_lower(node, builder):
 
 
 @resample.grad
-def resample_grad(node, gradients, dy):
+def resample_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     """The same with the table turned round: what each element of x gave to whom."""
     x, axis, (m, taps) = node.inputs[0], node.attr("axis", 0), node.inputs[1].shape
     index, weight = node.inputs[1].numbers, node.inputs[2].numbers
@@ -55,7 +68,7 @@ def resample_grad(node, gradients, dy):
     return [_resampled(gradients, dy, axis, [list(to.items()) for to in given])]
 
 
-def _resampled(graph, x, axis, table):
+def _resampled(graph: Graph, x, axis, table):
     """x along an axis by a table of [(index, weight)] for each element of the result."""
     taps = max(map(len, table), default=0)
     if not taps or not product(x.shape):
@@ -84,7 +97,7 @@ def _single(x):
 class _Axis:
     """How one dimension of d elements becomes one of `size`."""
 
-    def __init__(self, node, d, size, scale, roi):
+    def __init__(self, node: BoundNode, d, size, scale, roi):
         self.d, self.size, self.scale, self.roi = d, size, scale, roi
         old = node.op == "Upsample" or node.opset < 11
         self.where = (
@@ -206,7 +219,7 @@ class _Axis:
         return out
 
 
-def _sizes(node):
+def _sizes(node: BoundNode):
     """[(axis, size, scale, (start, end))]."""
     x, old = node.inputs[0], node.op == "Upsample" or node.opset < 11
     axes = (
@@ -255,7 +268,7 @@ def _sizes(node):
     ]
 
 
-def _resize(n, graph):
+def _resize(n, graph: Graph):
     """One dimension after the other; those that shrink most first."""
     x, y = n.inputs[0], n.inputs[0]
     axes = [(a, _Axis(n, x.shape[a], size, scale, roi)) for a, size, scale, roi in _sizes(n)]
@@ -319,7 +332,7 @@ resize.decompose(_resize)
 upsample.decompose(_resize)
 
 
-def _blocks(node, divided):
+def _blocks(node: BoundNode, divided):
     x, size = node.inputs[0], node.attr("blocksize", 0)
     if (
         x.rank != 4
@@ -336,7 +349,7 @@ depth_to_space = Op("DepthToSpace", moves=True)
 
 
 @depth_to_space.decompose
-def depth_to_space_decompose(node, graph):
+def depth_to_space_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, s = _blocks(node, True)
     b, c, h, w = x.shape
     rows_first = node.attr("mode", "DCR") == "CRD"
@@ -362,7 +375,7 @@ space_to_depth = Op("SpaceToDepth", moves=True)
 
 
 @space_to_depth.decompose
-def space_to_depth_decompose(node, graph):
+def space_to_depth_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, s = _blocks(node, False)
     b, c, h, w = x.shape
     split = graph.op(
@@ -393,7 +406,7 @@ _MODES = {
 }
 
 
-def _sample(node):
+def _sample(node: BoundNode):
     """(dimensions, parameters)."""
     x, grid = node.inputs[:2]
     dims = x.rank - 2
@@ -424,14 +437,14 @@ def _sample(node):
 
 
 @grid_sample.infer
-def grid_sample_infer(node):
+def grid_sample_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1)
     _sample(node)
     return [(FLOAT, list(node.inputs[0].shape[:2]) + list(node.inputs[1].shape[1:-1]))]
 
 
 @grid_sample.lower
-def grid_sample_lower(node, builder):
+def grid_sample_lower(node: BoundNode, builder: Builder) -> None:
     builder.emit(
         "grid_sample",
         {
@@ -444,7 +457,9 @@ def grid_sample_lower(node, builder):
 
 
 @grid_sample.grad
-def grid_sample_grad_rule(node, gradients, dy):
+def grid_sample_grad_rule(
+    node: BoundNode, gradients: Gradients, dy: Value | None
+) -> InputGradients:
     dx, dgrid = gradients.op(
         "GridSampleGrad",
         *node.inputs,
@@ -462,12 +477,12 @@ grid_sample_grad = Op("GridSampleGrad", "edgewise")  # (x, grid, dy) -> dx, dgri
 
 
 @grid_sample_grad.infer
-def grid_sample_grad_infer(node):
+def grid_sample_grad_infer(node: BoundNode) -> Inferred:
     return [like(node, 0), like(node, 1)]
 
 
 @grid_sample_grad.lower
-def grid_sample_grad_lower(node, builder):
+def grid_sample_grad_lower(node: BoundNode, builder: Builder) -> None:
     x, grid, dy = (builder.contiguous(builder.view(v)) for v in node.inputs)
     dx, dgrid = (builder.out(node.outputs[i]) if node.wants(i) else None for i in range(2))
     params = _sample(node)[1]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ...declare.dtypes import DOUBLE, FLOAT, INT64, NAME, STRING
 from ...declare.op import Op, fail
 from ...declare.values import Map, RunTensor, Sequence, StringTensor
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Host
 
 ML = "ai.onnx.ml"
 KINDS = {"strings": STRING, "int64s": INT64, "floats": FLOAT}
 
 
-def _elements(node, v):
+def _elements(node: BoundNode, v):
     """Flat list of a tensor's strings or numbers."""
     if not isinstance(v, (RunTensor, StringTensor)):
         fail(
@@ -21,11 +26,11 @@ def _elements(node, v):
     return v.strings if isinstance(v, StringTensor) else v.numbers
 
 
-def _tensor(dtype, shape, values):
+def _tensor(dtype: int, shape, values):
     return StringTensor(shape, values) if dtype == STRING else RunTensor.of(dtype, shape, values)
 
 
-def _table(node, what):
+def _table(node: BoundNode, what):
     """(dtype, values) of keys_* or values_*."""
     t = node.attrs.get(what + "_tensor")
     if t is not None:
@@ -40,7 +45,7 @@ label_encoder = Op("LabelEncoder", ML)
 
 
 @label_encoder.host
-def label_encoder_host(node, run, inputs):
+def label_encoder_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """Each element's place in a table, and what stands there in another one. NaN finds NaN."""
     x, classes = inputs[0], node.attrs.get("classes_strings")
     if node.opset < 2:
@@ -80,7 +85,7 @@ zip_map = Op("ZipMap", ML)
 
 
 @zip_map.host
-def zip_map_host(node, run, inputs):
+def zip_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """Each row of a float tensor as a map from the labels: what classifiers of scikit-learn
     give.
     """
@@ -104,7 +109,7 @@ dict_vectorizer = Op("DictVectorizer", ML)
 
 
 @dict_vectorizer.host
-def dict_vectorizer_host(node, run, inputs):
+def dict_vectorizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """A map's values in the order of a vocabulary, 0 where it has none."""
     x, words = (
         inputs[0],
@@ -124,7 +129,7 @@ cast_map = Op("CastMap", ML)
 
 
 @cast_map.host
-def cast_map_host(node, run, inputs):
+def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """A map's values in the order of its keys: all of them, or (map_form SPARSE) each at the place
     that its key says, of max_map.
     """
@@ -157,7 +162,7 @@ tf_idf = Op("TfIdfVectorizer")
 
 
 @tf_idf.host
-def tf_idf_host(node, run, inputs):
+def tf_idf_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """How often each n-gram of a pool occurs in each row, its elements next to each other or with
     up to max_skip_count others between them.
     """
@@ -240,7 +245,7 @@ category_mapper = Op("CategoryMapper", ML)
 
 
 @category_mapper.host
-def category_mapper_host(node, run, inputs):
+def category_mapper_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """Strings to their numbers or numbers to their strings, by two lists of one length."""
     x, numbers, names = inputs[0], node.attrs.get("cats_int64s"), node.attrs.get("cats_strings")
     if (

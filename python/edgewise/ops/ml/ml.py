@@ -5,23 +5,27 @@ vectors. Compositions.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import DOUBLE, FLOAT, FLOATS, INT32, INT64
 from ...declare.op import Op, fail, product, unsupported
 from ...declare.symbolic import NeedsHost
 from ...declare.values import RunTensor, StringTensor
 
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Graph, Host, Value
+
 ML = "ai.onnx.ml"
 NUMBERS = (FLOAT, DOUBLE, INT32, INT64)
 
 
-def _floats(graph, values, shape=None, dtype=FLOAT):
+def _floats(graph: Graph, values, shape=None, dtype: int = FLOAT):
     return graph.constant(
         dtype, [len(values)] if shape is None else shape, [float(v) for v in values]
     )
 
 
-def _listed(node, name, *kinds):
+def _listed(node: BoundNode, name, *kinds):
     """An attribute that is a list of numbers, [] where there is none."""
     values = node.attrs.get(name) or []
     if type(values) is not list or any(type(v) not in (kinds or (int, float)) for v in values):
@@ -29,7 +33,7 @@ def _listed(node, name, *kinds):
     return values
 
 
-def _matrix(node, graph, i=0, dtype=FLOAT):
+def _matrix(node: BoundNode, graph: Graph, i=0, dtype: int = FLOAT):
     """Input i as [rows, features] of a float type; one row where it has one dimension."""
     x = node.inputs[i]
     if x.dtype not in NUMBERS or x.rank not in (1, 2):
@@ -38,7 +42,7 @@ def _matrix(node, graph, i=0, dtype=FLOAT):
     return x if x.rank == 2 else graph.op("Unsqueeze", x, graph.ints([0]))
 
 
-def transformed(node, graph, scores):
+def transformed(node: BoundNode, graph: Graph, scores):
     """Scores [rows, classes] as post_transform says."""
     kind = node.attr("post_transform", "NONE")
     if kind in ("", "NONE"):
@@ -70,7 +74,7 @@ def transformed(node, graph, scores):
     )
 
 
-def _probit(graph, p):
+def _probit(graph: Graph, p):
     """sqrt(2) erfinv(2 p - 1), by the formula of Winitzki 2008 that onnxruntime has."""
     x = graph.op("Sub", graph.op("Mul", p, _floats(graph, [2], [])), _floats(graph, [1], []))
     log = graph.op("Log", graph.op("Sub", _floats(graph, [1], []), graph.op("Mul", x, x)))
@@ -92,7 +96,7 @@ def _probit(graph, p):
     )
 
 
-def class_labels(n, graph, index, labels):
+def class_labels(n, graph: Graph, index, labels):
     """Labels, int64, of classes [rows]; the index itself where the node names none.
 
     Raises NeedsHost where they are strings (labelled_by_strings).
@@ -112,7 +116,7 @@ def labelled_by_strings(op, integers):
     """
 
     @op.host
-    def op_host(node, run, inputs):
+    def op_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
         names = node.attrs.get("classlabels_strings")
         if not names or not node.wants(0):
             return None
@@ -139,7 +143,7 @@ array_feature_extractor = Op("ArrayFeatureExtractor", ML)
 
 
 @array_feature_extractor.decompose
-def array_feature_extractor_decompose(node, graph):
+def array_feature_extractor_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, index = node.inputs[:2]
     if not x.rank:
         fail(node, "it wants at least one dimension")
@@ -153,7 +157,7 @@ binarizer = Op("Binarizer", ML)
 
 
 @binarizer.decompose
-def binarizer_decompose(node, graph):
+def binarizer_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x = node.inputs[0]
     threshold = node.attr("threshold", 0.0)
     if x.dtype not in NUMBERS:
@@ -179,7 +183,7 @@ scaler = Op("Scaler", ML)
 
 
 @scaler.decompose
-def scaler_decompose(node, graph):
+def scaler_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x = graph.op("Cast", node.inputs[0], to=FLOAT)
     for name, op in (("offset", "Sub"), ("scale", "Mul")):
         values = _listed(node, name)
@@ -194,7 +198,7 @@ normalizer = Op("Normalizer", ML)
 
 
 @normalizer.decompose
-def normalizer_decompose(node, graph):
+def normalizer_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Each row divided by its largest, its sum of or its root of squared absolute values; rows of
     zeros stay.
     """
@@ -224,7 +228,7 @@ imputer = Op("Imputer", ML)
 
 
 @imputer.decompose
-def imputer_decompose(node, graph):
+def imputer_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x = node.inputs[0]
     real = x.dtype in FLOATS
     values, gone = (
@@ -252,7 +256,7 @@ feature_vectorizer = Op("FeatureVectorizer", ML)
 
 
 @feature_vectorizer.decompose
-def feature_vectorizer_decompose(node, graph):
+def feature_vectorizer_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     sizes = _listed(node, "inputdimensions", int)
     if len(sizes) != len(node.inputs) or any(s < 0 for s in sizes):
         fail(node, f"inputdimensions {sizes} do not fit {len(node.inputs)} inputs")
@@ -275,7 +279,7 @@ one_hot_encoder = Op("OneHotEncoder", ML)
 
 
 @one_hot_encoder.decompose
-def one_hot_encoder_decompose(node, graph):
+def one_hot_encoder_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Categories as float32 ones and zeros in a new last dimension; what is none of them is all
     zeros.
     """
@@ -295,7 +299,7 @@ def one_hot_encoder_decompose(node, graph):
 
 
 @one_hot_encoder.host
-def one_hot_encoder_host(node, run, inputs):
+def one_hot_encoder_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     """Categories that are strings, and with zeros = 0 the check that there are no others."""
     x, strict = inputs[0], not node.attr("zeros", 1)
     if isinstance(x, StringTensor):
@@ -325,7 +329,7 @@ def one_hot_encoder_host(node, run, inputs):
     ]
 
 
-def _linear(node, graph, x, classes):
+def _linear(node: BoundNode, graph: Graph, x, classes):
     """x times coefficients [classes, features] plus intercepts."""
     w, b = _listed(node, "coefficients"), _listed(node, "intercepts")
     if len(w) != classes * x.shape[1] or len(b) not in (0, 1, classes):
@@ -343,7 +347,7 @@ linear_regressor = Op("LinearRegressor", ML)
 
 
 @linear_regressor.decompose
-def linear_regressor_decompose(node, graph):
+def linear_regressor_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [
         transformed(
             node, graph, _linear(node, graph, _matrix(node, graph), node.attr("targets", 1))
@@ -351,7 +355,7 @@ def linear_regressor_decompose(node, graph):
     ]
 
 
-def above_zero(graph, scores):
+def above_zero(graph: Graph, scores):
     """0 or 1, int64 [rows]: whether scores [rows, 1] are above 0."""
     return graph.op(
         "Reshape",
@@ -360,7 +364,7 @@ def above_zero(graph, scores):
     )
 
 
-def second_of_two(node, graph, scores, label, negated=("LOGISTIC",)):
+def second_of_two(node: BoundNode, graph: Graph, scores, label, negated=("LOGISTIC",)):
     """[label, scores of both classes] from those of the second one, [rows, 1], as onnxruntime has
     them: only what `negated` names makes a distribution of them, else the first one's is what is
     left to 1.
@@ -377,7 +381,7 @@ def second_of_two(node, graph, scores, label, negated=("LOGISTIC",)):
     return [label, graph.op("Sigmoid", both) if kind == "LOGISTIC" else both][: len(node.outputs)]
 
 
-def classified(node, graph, scores, labels):
+def classified(node: BoundNode, graph: Graph, scores, labels):
     """[labels, scores] of a classifier whose scores [rows, classes] are all there."""
     index = graph.op("ArgMax", scores, axis=1, keepdims=0)
     return [class_labels(node, graph, index, labels), transformed(node, graph, scores)][
@@ -390,7 +394,7 @@ labelled_by_strings(linear_classifier, "classlabels_ints")
 
 
 @linear_classifier.decompose
-def linear_classifier_decompose(node, graph):
+def linear_classifier_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     labels = _listed(node, "classlabels_ints", int)
     classes = max(len(labels), len(node.attrs.get("classlabels_strings") or []))
     x = _matrix(node, graph)

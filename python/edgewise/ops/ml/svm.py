@@ -8,6 +8,8 @@ those of class j decide between i and j.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, takes
 from .ml import (
@@ -21,6 +23,9 @@ from .ml import (
     transformed,
 )
 
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Builder, Graph, Inferred, Value
+
 MOST_CLASSES = 4096
 
 
@@ -30,13 +35,13 @@ couple = Op("Couple", "edgewise")  # (pairs [rows, classes * (classes - 1) / 2])
 
 
 @couple.infer
-def couple_infer(node):
+def couple_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0)
     return [(FLOAT, [node.inputs[0].shape[0], node.attrs["classes"]])]
 
 
 @couple.lower
-def couple_lower(node, builder):
+def couple_lower(node: BoundNode, builder: Builder) -> None:
     classes = node.attrs["classes"]
     builder.emit(
         "couple",
@@ -49,7 +54,7 @@ def couple_lower(node, builder):
     )
 
 
-def _kernel_of(node):
+def _kernel_of(node: BoundNode):
     """(kernel's name, gamma, coef0, degree)"""
     kind, params = (
         node.attr("kernel_type", "LINEAR"),
@@ -60,7 +65,7 @@ def _kernel_of(node):
     return (kind, *map(float, params[:3]))
 
 
-def _meets(node, graph, x, vectors, count, kernel):
+def _meets(node: BoundNode, graph: Graph, x, vectors, count, kernel: str):
     """The kernel function [rows, count] of x [rows, features] and vectors, a flat list."""
     rows, features = x.shape
     kind, gamma, coef0, degree = kernel
@@ -111,7 +116,7 @@ regressor = Op("SVMRegressor", ML)
 
 
 @regressor.decompose
-def regressor_decompose(node, graph):
+def regressor_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, weights, rho, count = (
         _matrix(node, graph),
         _listed(node, "coefficients"),
@@ -144,7 +149,7 @@ classifier = Op("SVMClassifier", ML)
 labelled_by_strings(classifier, "classlabels_ints")
 
 
-def _pairs(node, graph, x, classes, sizes, weights, rho):
+def _pairs(node: BoundNode, graph: Graph, x, classes, sizes, weights, rho):
     """[rows, pairs]: above 0 where the first class of a pair wins."""
     starts, count = [sum(sizes[:i]) for i in range(classes)], sum(sizes)
     pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
@@ -167,7 +172,7 @@ def _pairs(node, graph, x, classes, sizes, weights, rho):
     return graph.op("Add", y, _floats(graph, rho[: len(pairs)])), pairs
 
 
-def _most_votes(graph, scores, pairs, classes):
+def _most_votes(graph: Graph, scores, pairs, classes):
     """The class that wins most pairs, the first of them."""
     won = graph.op("Cast", graph.op("Greater", scores, _floats(graph, [0], [])), to=FLOAT)
     swing = [0.0] * (
@@ -184,7 +189,7 @@ def _most_votes(graph, scores, pairs, classes):
 
 
 @classifier.decompose
-def classifier_decompose(node, graph):
+def classifier_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, labels, sizes = (
         _matrix(node, graph),
         _listed(node, "classlabels_ints", int),

@@ -5,10 +5,14 @@ after the other, by looking up tables. Compositions.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import DOUBLE, FLOAT, INT64
 from ...declare.op import Op, fail, takes, unsupported
 from .ml import ML, NUMBERS, _listed, class_labels, labelled_by_strings, transformed
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Graph, Value
 
 MODES = [
     "BRANCH_LEQ",
@@ -66,7 +70,7 @@ class Forest:
             level = {c for i in level for c in self.children[i]}
 
 
-def _leaves(node, graph, x, forest):
+def _leaves(node: BoundNode, graph: Graph, x, forest):
     """[rows, trees]: in which leaf each row ends in each tree."""
     rows, count, inner = x.shape[0], len(forest.roots), len(forest.features)
     if (
@@ -120,7 +124,7 @@ def _leaves(node, graph, x, forest):
     return graph.op("Sub", at, graph.constant(INT64, [], [inner])), leaves
 
 
-def _scores(node, graph, x, forest, entries, targets, how):
+def _scores(node: BoundNode, graph: Graph, x, forest, entries, targets, how):
     """[rows, targets] from entries [(leaf, target, weight)], put together as `how` says."""
     if how not in ("SUM", "AVERAGE", "MIN", "MAX"):
         unsupported(node, f"aggregate_function '{how}'")
@@ -160,14 +164,14 @@ def _scores(node, graph, x, forest, entries, targets, how):
     )
 
 
-def _matrix(node, graph):
+def _matrix(node: BoundNode, graph: Graph):
     x = node.inputs[0]
     if x.dtype not in NUMBERS or x.rank != 2:
         fail(node, f"it wants a matrix of numbers, not {x}")
     return x if x.dtype == DOUBLE else graph.op("Cast", x, to=FLOAT)
 
 
-def _numbers(node, name):
+def _numbers(node: BoundNode, name):
     """A list of numbers: attribute `name`, a list or a tensor, or `name`_as_tensor."""
     t = node.attrs.get(name + "_as_tensor", node.attrs.get(name))
     return list(t.numbers()) if hasattr(t, "numbers") else _listed(node, name)
@@ -177,7 +181,7 @@ tree_ensemble = Op("TreeEnsemble", ML)
 
 
 @tree_ensemble.decompose
-def tree_ensemble_decompose(n, graph):
+def tree_ensemble_decompose(n: BoundNode, graph: Binder) -> list[Value] | None:
     takes(n, (FLOAT, DOUBLE), 0)
     x, forest = _matrix(n, graph), Forest()
     splits, modes, weights = (
@@ -297,7 +301,7 @@ def _old_forest(n, leaf_prefix):
     return forest, [(~place[a, b], c, w) for a, b, c, w in zip(tree, node, target, weight)]
 
 
-def _with_base(node, graph, scores, targets):
+def _with_base(node: BoundNode, graph: Graph, scores, targets):
     base = _numbers(node, "base_values")
     if len(base) not in (0, 1, targets):
         fail(node, f"{len(base)} base_values do not fit {targets} outputs")
@@ -314,7 +318,7 @@ regressor = Op("TreeEnsembleRegressor", ML)
 
 
 @regressor.decompose
-def regressor_decompose(node, graph):
+def regressor_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     forest, entries = _old_forest(node, "target")
     targets = node.attr("n_targets", 1)
     y = _with_base(
@@ -339,7 +343,7 @@ labelled_by_strings(classifier, "classlabels_int64s")
 
 
 @classifier.decompose
-def classifier_decompose(node, graph):
+def classifier_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Where all weights are the first class's of two, they are the second one's score, and
     onnxruntime's rules say what the first one's is.
     """

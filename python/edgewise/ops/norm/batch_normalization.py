@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, axis_of, fail, product, takes, unsupported
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
-def is_training(node):
+
+def is_training(node: BoundNode):
     if node.domain == "edgewise":
         return 1
     if node.opset < 9 and not node.attr("spatial", 1):
@@ -18,7 +32,7 @@ def is_training(node):
     )
 
 
-def _sizes(node, shape):
+def _sizes(node: BoundNode, shape):
     return {
         "batch": shape[0],
         "channels": shape[1],
@@ -28,7 +42,7 @@ def _sizes(node, shape):
     }
 
 
-def _views(node, builder):
+def _views(node: BoundNode, builder: Builder):
     return [
         builder.contiguous(builder.view(v)) if v is not None else None
         for v in (*node.inputs, None, None)[:5]
@@ -41,7 +55,7 @@ def _statistics(op):
     """
 
     @op.infer
-    def op_infer(node):
+    def op_infer(node: BoundNode) -> Inferred:
         takes(node, (FLOAT,), 0, 1, 2, 3, 4)
         x = node.inputs[0]
         if (
@@ -65,7 +79,7 @@ def _statistics(op):
         return ([(FLOAT, list(x.shape))] + [(FLOAT, [x.shape[1]])] * 2)[: len(node.outputs)]
 
     @op.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         x, scale, bias, mean, variance = _views(node, builder)
         y, (new_mean, new_variance) = (
             builder.out(node.outputs[0]),
@@ -94,7 +108,9 @@ def _statistics(op):
         )
 
     @op.grad
-    def op_grad(node, gradients, dy, *_):
+    def op_grad(
+        node: BoundNode, gradients: Gradients, dy: Value | None, *_: Value | None
+    ) -> InputGradients:
         if dy is None:
             return [None]
         train, x, scale = is_training(node), node.inputs[0], node.inputs[1]
@@ -141,13 +157,13 @@ grad = Op(
 
 
 @grad.infer
-def grad_infer(node):
+def grad_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     return [(FLOAT, list(x.shape)), (FLOAT, [x.shape[1]]), (FLOAT, [x.shape[1]])]
 
 
 @grad.lower
-def grad_lower(node, builder):
+def grad_lower(node: BoundNode, builder: Builder) -> None:
     x, scale, dy, mean, variance = _views(node, builder)
     dx, dscale, dbias = (builder.out(node.outputs[i]) if node.wants(i) else None for i in range(3))
     if not product(x.shape):
@@ -170,7 +186,7 @@ def grad_lower(node, builder):
     )
 
 
-def _over(node, graph, groups, scale, bias):
+def _over(node: BoundNode, graph: Graph, groups, scale, bias):
     """x with mean 0 and variance 1 in each of `groups` groups of channels of each item, times scale
     [groups], plus bias.
     """
@@ -196,7 +212,7 @@ def _over(node, graph, groups, scale, bias):
     return graph.op("Reshape", y, graph.constant(INT64, [x.rank], list(x.shape)))
 
 
-def _check(node, vectors):
+def _check(node: BoundNode, vectors):
     takes(node, (FLOAT,), 0, 1, 2)
     x = node.inputs[0]
     if (
@@ -215,7 +231,7 @@ instance_norm = Op("InstanceNormalization", parameters=(1, 2))
 
 
 @instance_norm.decompose
-def instance_norm_decompose(node, graph):
+def instance_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x = node.inputs[0]
     _check(node, x.shape[1] if x.rank > 1 else 0)
     return (
@@ -229,7 +245,7 @@ group_norm = Op("GroupNormalization", parameters=(1, 2))
 
 
 @group_norm.decompose
-def group_norm_decompose(node, graph):
+def group_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, groups = node.inputs[0], node.attr("num_groups", 0)
     if x.rank < 3 or groups < 1 or x.shape[1] % groups:
         fail(node, f"{groups} groups of the channels of {x}")
@@ -260,7 +276,7 @@ lrn = Op("LRN")
 
 
 @lrn.decompose
-def lrn_decompose(node, graph):
+def lrn_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """x / (bias + alpha / size * sum of the squares of the `size` nearest channels) ^ beta: an
     average pool over the channels.
     """
@@ -294,7 +310,7 @@ lp_norm = Op("LpNormalization")
 
 
 @lp_norm.decompose
-def lp_norm_decompose(node, graph):
+def lp_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     takes(node, (FLOAT,), 0)
     x, p = node.inputs[0], node.attr("p", 2)
     if p not in (1, 2):
@@ -313,7 +329,7 @@ mean_variance_norm = Op("MeanVarianceNormalization")
 
 
 @mean_variance_norm.decompose
-def mean_variance_norm_decompose(node, graph):
+def mean_variance_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     takes(node, (FLOAT,), 0)
     x = node.inputs[0]
     axes = [axis_of(node, a, x.rank) for a in node.attrs.get("axes", [0, 2, 3])]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import DOUBLE, FLOAT, INT64
 from ...declare.op import Op, fail, takes, unsupported
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Value
 
 LARGEST = 128  # rows: each is a dozen nodes
 
@@ -11,7 +16,7 @@ det = Op("Det")
 
 
 @det.decompose
-def det_decompose(node, graph):
+def det_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Gaussian elimination with partial pivoting: the row of the largest pivot changes places with
     the first, and what is left is a matrix of one row and column less.
     """

@@ -4,13 +4,18 @@ with them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import DOUBLE, FLOAT, INT32, INT64
 from ...declare.op import Op, fail, product, unsupported
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Value
 
 einsum = Op("Einsum")
 
 
-def _parse(node):
+def _parse(node: BoundNode):
     """(indices of each operand, indices of the output).
 
     Indices are letters; those of an ellipsis are numbers, 1 for the last one.
@@ -131,7 +136,7 @@ def _joined(a, c, kept):
 
 
 @einsum.decompose
-def einsum_decompose(node, graph):
+def einsum_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     terms, out = _parse(node)
     if any(v.dtype not in (FLOAT, DOUBLE, INT32, INT64) for v in node.inputs):
         unsupported(node, f"products of {node.inputs[0]}")

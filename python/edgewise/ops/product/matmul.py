@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
 from ...declare.op import (
     MS,
@@ -20,8 +22,20 @@ from ...declare.symbolic import Sym
 from ...errors import UnsupportedOp
 from .contracts import ACTIVATION
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
-def matmul_shape(node, a, b):
+
+def matmul_shape(node: BoundNode, a, b):
     if not a or not b:
         fail(node, "it wants tensors of at least one dimension")
     a2 = [1] + a if len(a) == 1 else a
@@ -32,7 +46,9 @@ def matmul_shape(node, a, b):
     return out + ([a2[-2]] if len(a) > 1 else []) + ([b2[-1]] if len(b) > 1 else [])
 
 
-def emit_gemm(builder, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activation="none"):
+def emit_gemm(
+    builder: Builder, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activation="none"
+):
     """y = activation(alpha a @ w + beta bias) + residual. a [.., m, k], w [.., k, n], y [.., m, n]
     views with equal or broadcast batch dimensions.
     """
@@ -140,7 +156,7 @@ def product_is_large(shape, w):
     )
 
 
-def _lower_matmul(node, builder, a, w, alpha=1.0):
+def _lower_matmul(node: BoundNode, builder: Builder, a, w, alpha=1.0):
     y = builder.out(node.outputs[0])
     if len(a.shape) == 1:
         a, y = a.unsqueeze(0), y.unsqueeze(len(y.shape) - (1 if len(w.shape) > 1 else 0))
@@ -158,7 +174,7 @@ def _lower_matmul(node, builder, a, w, alpha=1.0):
     )
 
 
-def gradient_product(graph, a, w, turn_a=False, turn_w=False, alpha=1.0):
+def gradient_product(graph: Graph, a, w, turn_a=False, turn_w=False, alpha=1.0):
     """alpha * a @ w, each seen with its last two dimensions exchanged where its turn says so: a
     view, not a copy.
     """
@@ -179,7 +195,7 @@ def gradient_product(graph, a, w, turn_a=False, turn_w=False, alpha=1.0):
     return graph.op("MatMul", a, w)
 
 
-def product_gradients(node, graph, dy, turn_a=False, turn_w=False, alpha=1.0):
+def product_gradients(node: BoundNode, graph: Graph, dy, turn_a=False, turn_w=False, alpha=1.0):
     """Gradients of a and w where y = alpha * a' @ w', a' and w' as in gradient_product, vectors and
     broadcast batches as in MatMul.
 
@@ -234,7 +250,7 @@ matmul = Op(
 
 
 @matmul.decompose
-def matmul_decompose(node, graph):
+def matmul_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Of other types than float32 by a kernel of its own (product.py)."""
     return (
         [graph.op("Product", *node.inputs[:2], domain="edgewise")]
@@ -244,7 +260,7 @@ def matmul_decompose(node, graph):
 
 
 @matmul.infer
-def matmul_infer(node):
+def matmul_infer(node: BoundNode) -> Inferred:
     a, w = node.inputs[:2]
     if a.dtype != w.dtype and w.dtype not in (FLOAT16, BFLOAT16):
         fail(node, f"{a} and {w} have different element types")
@@ -254,12 +270,12 @@ def matmul_infer(node):
 
 
 @matmul.lower
-def matmul_lower(node, builder):
+def matmul_lower(node: BoundNode, builder: Builder) -> None:
     _lower_matmul(node, builder, builder.view(node.inputs[0]), builder.view(node.inputs[1]))
 
 
 @matmul.grad
-def matmul_grad(node, gradients, dy):
+def matmul_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return product_gradients(node, gradients, dy)
 
 
@@ -274,7 +290,7 @@ fused_matmul = Op(
 )
 
 
-def _turned(v, node, name):
+def _turned(v, node: BoundNode, name):
     return (
         v.transpose(list(range(len(v.shape) - 2)) + [len(v.shape) - 1, len(v.shape) - 2])
         if node.attr(name, 0)
@@ -282,12 +298,12 @@ def _turned(v, node, name):
     )
 
 
-def _turned_shape(v, node, name):
+def _turned_shape(v, node: BoundNode, name):
     return v.shape[:-2] + [v.shape[-1], v.shape[-2]] if node.attr(name, 0) else v.shape
 
 
 @fused_matmul.decompose
-def fused_matmul_decompose(node, graph):
+def fused_matmul_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """transBatch: the first dimension is that of rows, or of what is summed over, and those of the
     batch come before the last.
     """
@@ -313,7 +329,7 @@ def fused_matmul_decompose(node, graph):
 
 
 @fused_matmul.infer
-def fused_matmul_infer(node):
+def fused_matmul_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0)
     takes(node, (FLOAT, FLOAT16, BFLOAT16), 1)
     a, w = node.inputs[:2]
@@ -328,7 +344,7 @@ def fused_matmul_infer(node):
 
 
 @fused_matmul.lower
-def fused_matmul_lower(node, builder):
+def fused_matmul_lower(node: BoundNode, builder: Builder) -> None:
     _lower_matmul(
         node,
         builder,
@@ -339,7 +355,7 @@ def fused_matmul_lower(node, builder):
 
 
 @fused_matmul.grad
-def fused_matmul_grad(node, gradients, dy):
+def fused_matmul_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return product_gradients(
         node,
         gradients,
@@ -354,7 +370,7 @@ transpose_matmul = Op("TransposeMatMul", MS, half=[1])  # an older name of Fused
 
 
 @transpose_matmul.decompose
-def transpose_matmul_decompose(node, graph):
+def transpose_matmul_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [graph.op("FusedMatMul", *node.inputs, domain=MS, **node.attrs)]
 
 
@@ -369,7 +385,7 @@ gemm = Op(
 
 
 @gemm.decompose
-def gemm_decompose(node, graph):
+def gemm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Of other types than float32: the parts of the formula."""
     a, w, c = node.inputs[0], node.inputs[1], node.input(2)
     if a.dtype not in (DOUBLE, INT32, INT64):
@@ -397,7 +413,7 @@ def gemm_decompose(node, graph):
 
 
 @gemm.infer
-def gemm_infer(node):
+def gemm_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 2)
     takes(node, (FLOAT, FLOAT16, BFLOAT16), 1)
     a, w = node.inputs[:2]
@@ -412,7 +428,7 @@ def gemm_infer(node):
 
 
 @gemm.lower
-def gemm_lower(node, builder):
+def gemm_lower(node: BoundNode, builder: Builder) -> None:
     emit_gemm(
         builder,
         _turned(builder.view(node.inputs[0]), node, "transA"),
@@ -427,7 +443,7 @@ def gemm_lower(node, builder):
 
 
 @gemm.grad
-def gemm_grad(node, gradients, dy):
+def gemm_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     dc = (
         gradients.scale(gradients.sum_to(dy, node.inputs[2].shape), node.attr("beta", 1.0))
         if gradients.wants(2)
@@ -458,7 +474,7 @@ nbits = Op(
 
 
 @nbits.decompose
-def nbits_decompose(node, graph):
+def nbits_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Where weights were quantized in the order of their importance (g_idx says which group each of
     them is of): the same with its columns, and those of A, sorted by group.
     """
@@ -507,7 +523,7 @@ def nbits_decompose(node, graph):
 
 
 @nbits.infer
-def nbits_infer(node):
+def nbits_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 5)
     takes(node, (UINT8,), 1)
     takes(node, (FLOAT, FLOAT16), 2)
@@ -555,7 +571,17 @@ def nbits_infer(node):
 
 
 def emit_nbits(
-    node, builder, bits, block, cols, k, format=0, accuracy=0, zeros=None, bias=None, transposed=0
+    node: BoundNode,
+    builder: Builder,
+    bits,
+    block,
+    cols,
+    k,
+    format=0,
+    accuracy=0,
+    zeros=None,
+    bias=None,
+    transposed=0,
 ):
     a, y = (
         builder.as_rows(builder.view(node.inputs[0]), cols if transposed else k),
@@ -604,12 +630,12 @@ nbits_grad = Op("MatMulNBitsGrad", "edgewise", half=[2, 3])
 
 
 @nbits_grad.infer
-def nbits_grad_infer(node):
+def nbits_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, node.inputs[0].shape[:-1] + [node.attr("K")])]
 
 
 @nbits_grad.lower
-def nbits_grad_lower(node, builder):
+def nbits_grad_lower(node: BoundNode, builder: Builder) -> None:
     emit_nbits(
         node,
         builder,
@@ -624,7 +650,7 @@ def nbits_grad_lower(node, builder):
 
 
 @nbits_grad.grad
-def nbits_grad_grad(node, gradients, dy):
+def nbits_grad_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     if node.attr("format", 0):
         return [
             gradients.op(
@@ -652,7 +678,7 @@ def nbits_grad_grad(node, gradients, dy):
     ]
 
 
-def _nbits_gradients(node, graph, dy, format=0):
+def _nbits_gradients(node: BoundNode, graph: Graph, dy, format=0):
     """Of the activations and the bias; quantized weights, their scales and zero points stay as they
     are.
     """
@@ -684,7 +710,7 @@ def _nbits_gradients(node, graph, dy, format=0):
 
 
 @nbits.lower
-def nbits_lower(node, builder):
+def nbits_lower(node: BoundNode, builder: Builder) -> None:
     emit_nbits(
         node,
         builder,
@@ -700,7 +726,7 @@ def nbits_lower(node, builder):
 
 
 @nbits.grad
-def nbits_grad_rule(node, gradients, dy):
+def nbits_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return _nbits_gradients(node, gradients, dy)
 
 
@@ -714,7 +740,7 @@ bnb4 = Op(
 
 
 @bnb4.infer
-def bnb4_infer(node):
+def bnb4_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0)
     takes(node, (UINT8,), 1)
     takes(node, (FLOAT, FLOAT16), 2)
@@ -739,7 +765,7 @@ def bnb4_infer(node):
 
 
 @bnb4.lower
-def bnb4_lower(node, builder):
+def bnb4_lower(node: BoundNode, builder: Builder) -> None:
     emit_nbits(
         node,
         builder,
@@ -752,5 +778,5 @@ def bnb4_lower(node, builder):
 
 
 @bnb4.grad
-def bnb4_grad(node, gradients, dy):
+def bnb4_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return _nbits_gradients(node, gradients, dy, 1 + node.attr("quant_type", 0))[:3]

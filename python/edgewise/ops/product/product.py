@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import DOUBLE, INT32, INT64, NAME
 from ...declare.kernel import MAX_DIMS
 from ...declare.op import Op, takes
@@ -9,20 +11,30 @@ from ...declare.symbolic import Sym
 from ...errors import UnsupportedOp
 from .matmul import matmul_shape, product_gradients
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
 TYPES = (DOUBLE, INT32, INT64)
 
 multiplied = Op("Product", "edgewise")  # MatMul of these types
 
 
 @multiplied.infer
-def multiplied_infer(node):
+def multiplied_infer(node: BoundNode) -> Inferred:
     takes(node, TYPES, 0)
     takes(node, (node.inputs[0].dtype,), 1)
     return [(node.inputs[0].dtype, matmul_shape(node, node.inputs[0].shape, node.inputs[1].shape))]
 
 
 @multiplied.lower
-def multiplied_lower(node, builder):
+def multiplied_lower(node: BoundNode, builder: Builder) -> None:
     a, w, y = (
         builder.view(node.inputs[0]),
         builder.view(node.inputs[1]),
@@ -65,5 +77,5 @@ def multiplied_lower(node, builder):
 
 
 @multiplied.grad
-def multiplied_grad(node, gradients, dy):
+def multiplied_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return product_gradients(node, gradients, dy)

@@ -5,8 +5,13 @@ QuantizeLinear.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import RANGE
 from ...declare.op import Op, product
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Builder, Inferred
 
 binary = Op(
     "IntegerBinary",
@@ -17,12 +22,12 @@ binary = Op(
 
 
 @binary.infer
-def binary_infer(node):
+def binary_infer(node: BoundNode) -> Inferred:
     return [(node.attr("y_type", 2), list(node.inputs[0].shape))]
 
 
 @binary.lower
-def binary_lower(node, builder):
+def binary_lower(node: BoundNode, builder: Builder) -> None:
     names = ("a", "a_scale", "a_zero", "b", "b_scale", "b_zero", "y_scale", "y_zero")
     operands = {
         name: builder.contiguous(builder.view(v)) if v is not None and name not in "ab" else None
@@ -52,12 +57,12 @@ lookup = Op("ByteLookup", "edgewise")  # (x, table [256]): table[x], where x cou
 
 
 @lookup.infer
-def lookup_infer(node):
+def lookup_infer(node: BoundNode) -> Inferred:
     return [(node.inputs[1].dtype, list(node.inputs[0].shape))]
 
 
 @lookup.lower
-def lookup_lower(node, builder):
+def lookup_lower(node: BoundNode, builder: Builder) -> None:
     x, order = builder.dense(builder.view(node.inputs[0]))
     builder.emit(
         "byte_lookup",

@@ -8,6 +8,7 @@ order copies.
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
 from ...declare.op import Epilogue, Op, Weight, fail, most, one_type, product, unsupported
@@ -15,6 +16,16 @@ from ..convolution.convolution import _channels as channels_of
 from ..convolution.window import window
 from ..product.contracts import ACTIVATION
 from ..product.matmul import emit_gemm, matmul_shape
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 A, A_ZERO, W, W_ZERO, SUM_BIAS, A_SCALE, FACTOR, Y_ZERO, BIAS, RESIDUAL = range(
     10
@@ -27,7 +38,7 @@ def packed_bytes(n, k):
     return -(-n // 32) * 32 * (4 + -(-k // 4) * 4)
 
 
-def _pack(builder, w, items, n, taps, c, item_stride, n_stride, tap_stride, c_stride):
+def _pack(builder: Builder, w, items, n, taps, c, item_stride, n_stride, tap_stride, c_stride):
     """w packed by pack_integer; once, where it is constant."""
     params = dict(
         items=items,
@@ -59,7 +70,7 @@ def _count(v):
 
 
 def _operands(
-    builder,
+    builder: Builder,
     a,
     w,
     y_type,
@@ -97,7 +108,7 @@ def _operands(
     )
 
 
-def _operands_of(node, builder):
+def _operands_of(node: BoundNode, builder: Builder):
     values = [*node.inputs, *[None] * 10]
     return _operands(
         builder,
@@ -127,7 +138,7 @@ _MATRIX = {
 }
 
 
-def gives_float(node):
+def gives_float(node: BoundNode):
     """Whether the output of an integer product is float32."""
     return node.outputs[0].dtype == FLOAT
 
@@ -140,14 +151,14 @@ matmul = Op(
 
 
 @matmul.infer
-def matmul_infer(node):
+def matmul_infer(node: BoundNode) -> Inferred:
     return [
         (node.attr("y_type", INT32), matmul_shape(node, node.inputs[A].shape, node.inputs[W].shape))
     ]
 
 
 @matmul.lower
-def matmul_lower(node, builder):
+def matmul_lower(node: BoundNode, builder: Builder) -> None:
     operands, params = _operands_of(node, builder)
     y = builder.out(node.outputs[0])
     emit_matmul(
@@ -163,7 +174,9 @@ def matmul_lower(node, builder):
     )
 
 
-def emit_matmul(node, builder, a, w, y, operands, params, bias=None, residual=None):
+def emit_matmul(
+    node: BoundNode, builder: Builder, a, w, y, operands, params, bias=None, residual=None
+):
     """y = (a - a_zero) @ (w - b_zero) and what follows. a [.., m, k], w [.., k, n] and y [.., m, n]
     views; operands and params as _operands makes them.
     """
@@ -266,7 +279,7 @@ conv = Op(
 
 
 @conv.infer
-def conv_infer(node):
+def conv_infer(node: BoundNode) -> Inferred:
     x, w = node.inputs[A], node.inputs[W]
     groups, m, _ = channels_of(node, x, w, 1)
     return [
@@ -277,18 +290,18 @@ def conv_infer(node):
     ]
 
 
-def channels_last(builder, v):
+def channels_last(builder: Builder, v):
     """A view [batch, channels, ...] as [batch, ..., channels], laid out in this order."""
     return builder.contiguous(v.transpose([0, *range(2, len(v.shape)), 1]))
 
 
-def out_channels_last(builder, value):
+def out_channels_last(builder: Builder, value):
     """A new buffer for an output [batch, channels, ...], as [batch, ..., channels]."""
     return builder.out_in_order(value, [0, *range(2, len(value.shape)), 1])
 
 
 @conv.lower
-def conv_lower(node, builder):
+def conv_lower(node: BoundNode, builder: Builder) -> None:
     xv, wv = node.inputs[A], node.inputs[W]
     win, (groups, m, c) = window(node, xv.shape[2:], wv.shape[2:]), channels_of(node, xv, wv, 1)
     if product(node.outputs[0].shape) == 0:
@@ -345,7 +358,7 @@ def conv_lower(node, builder):
     )
 
 
-def depthwise(node):
+def depthwise(node: BoundNode):
     """Whether a convolution has one channel per group, and enough of them for its kernel, which has
     no float epilogue.
     """
@@ -364,7 +377,7 @@ matmul_integer = Op("MatMulInteger", weight=Weight(1, quantized=True))
 
 
 @matmul_integer.infer
-def matmul_integer_infer(node):
+def matmul_integer_infer(node: BoundNode) -> Inferred:
     a, w = node.inputs[:2]
     if a.dtype not in (UINT8, INT8) or w.dtype not in (UINT8, INT8):
         fail(node, f"it wants 8-bit integers, not {a} and {w}")
@@ -374,7 +387,7 @@ def matmul_integer_infer(node):
 
 
 @matmul_integer.lower
-def matmul_integer_lower(node, builder):
+def matmul_integer_lower(node: BoundNode, builder: Builder) -> None:
     a, w, a_zero, w_zero = [*node.inputs, None, None][:4]
     emit_matmul(
         node,
@@ -399,12 +412,12 @@ quantized_matmul = Op(
 
 
 @quantized_matmul.infer
-def quantized_matmul_infer(node):
+def quantized_matmul_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, matmul_shape(node, node.inputs[1].shape, node.inputs[4].shape))]
 
 
 @quantized_matmul.lower
-def quantized_matmul_lower(node, builder):
+def quantized_matmul_lower(node: BoundNode, builder: Builder) -> None:
     _, a, a_scale, a_zero, w, w_scale, w_zero, bias, residual = [*node.inputs, None, None, None][:9]
     y = builder.out(node.outputs[0])
     operands, params = _operands(
@@ -424,7 +437,9 @@ def quantized_matmul_lower(node, builder):
 
 
 @quantized_matmul.grad
-def quantized_matmul_grad_rule(node, gradients, dy):
+def quantized_matmul_grad_rule(
+    node: BoundNode, gradients: Gradients, dy: Value | None
+) -> InputGradients:
     """Straight through the rounding of x, as in quantization-aware training (Bengio et al.
     2013).
     """
@@ -437,12 +452,12 @@ quantized_matmul_grad = Op("QuantizedMatMulGrad", "edgewise")
 
 
 @quantized_matmul_grad.infer
-def quantized_matmul_grad_infer(node):
+def quantized_matmul_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, node.inputs[0].shape[:-1] + [node.inputs[1].shape[0]])]
 
 
 @quantized_matmul_grad.lower
-def quantized_matmul_grad_lower(node, builder):
+def quantized_matmul_grad_lower(node: BoundNode, builder: Builder) -> None:
     dy, w, scale = node.inputs[:3]
     t = builder.temp(FLOAT, dy.shape)
     builder.emit_binary("mul", builder.view(dy), builder.view(scale), t, FLOAT)

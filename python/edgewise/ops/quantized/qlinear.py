@@ -7,16 +7,21 @@ Products stay integers up to their one rounding, as in onnxruntime: sums of byte
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT8, INT32, INT64, MINIFLOATS, UINT8
 from ...declare.op import MS, Op, Weight, axis_of, fail, one_type, product, takes
 
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Graph, Value
 
-def _zero(node, graph, i, like):
+
+def _zero(node: BoundNode, graph: Graph, i, like):
     """Zero point i, which is 0 where it is absent."""
     return node.inputs[i] if node.has(i) else graph.constant(node.inputs[like].dtype, [], [0])
 
 
-def _real(node, graph, i):
+def _real(node: BoundNode, graph: Graph, i):
     """Inputs i to i + 2, a tensor with scale and zero point, as float32."""
     takes(node, (UINT8, INT8), i)
     return graph.op(
@@ -24,12 +29,12 @@ def _real(node, graph, i):
     )
 
 
-def _quantized(node, graph, y, i, like=0):
+def _quantized(node: BoundNode, graph: Graph, y, i, like=0):
     """float32 y by the scale and zero point that are inputs i and i + 1."""
     return graph.op("QuantizeLinear", y, node.inputs[i], _zero(node, graph, i + 1, like))
 
 
-def _rounded(node, graph, sums, factor, i, like):
+def _rounded(node: BoundNode, graph: Graph, sums, factor, i, like):
     """Sums times a factor, with zero point i."""
     return graph.op(
         "QuantizeLinear",
@@ -39,13 +44,13 @@ def _rounded(node, graph, sums, factor, i, like):
     )
 
 
-def _factor(node, graph, a, b, y=None):
+def _factor(node: BoundNode, graph: Graph, a, b, y=None):
     """The product of two scales, over a third."""
     factor = graph.op("Mul", node.inputs[a], node.inputs[b])
     return graph.op("Div", factor, node.inputs[y]) if y is not None else factor
 
 
-def _scalar(graph, v):
+def _scalar(graph: Graph, v):
     """[1] or [] as []; others as they are."""
     return (
         graph.op("Reshape", v, graph.constant(INT64, [0], []))
@@ -59,7 +64,7 @@ matmul = Op("QLinearMatMul", weight=Weight(3, quantized=True))
 
 
 @matmul.decompose
-def matmul_decompose(node, graph):
+def matmul_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     one_type(node, 0, 2)
     one_type(node, 3, 5)
     if (
@@ -115,7 +120,7 @@ def _bytes(t, *shape, dtype="uint8"):
     )
 
 
-def _zero_of(t, dtype):
+def _zero_of(t, dtype: int):
     return t.const(
         t.n(dtype, low=100, high=150) if dtype == "uint8" else t.n(dtype, low=-10, high=10)
     )
@@ -130,7 +135,7 @@ gemm = Op(
 
 
 @gemm.decompose
-def gemm_decompose(node, graph):
+def gemm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     one_type(node, 0, 2)
     one_type(node, 3, 5)
     a, b = (
@@ -179,7 +184,7 @@ to_float = Op("MatMulIntegerToFloat", MS)  # (a, b, a's scale, b's scale, zeros,
 
 
 @to_float.decompose
-def to_float_decompose(node, graph):
+def to_float_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     one_type(node, 0, 4)
     one_type(node, 1, 5)
     y = graph.op(
@@ -198,7 +203,7 @@ dynamic = Op("DynamicQuantizeMatMul", MS)  # (float32 a, b, b's scale, zero, bia
 
 
 @dynamic.decompose
-def dynamic_decompose(node, graph):
+def dynamic_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     a, scale, zero = graph.op("DynamicQuantizeLinear", node.inputs[0], outputs=3)
     y = graph.op(
         "Mul",
@@ -215,7 +220,7 @@ conv_integer = Op("ConvInteger", weight=Weight(1, quantized=True))
 
 
 @conv_integer.decompose
-def conv_integer_decompose(node, graph):
+def conv_integer_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     takes(node, (UINT8, INT8), 0, 1)
     one_type(node, 0, 2)
     one_type(node, 1, 3)
@@ -236,7 +241,7 @@ conv = Op("QLinearConv", weight=Weight(3, quantized=True))
 
 
 @conv.decompose
-def conv_decompose(node, graph):
+def conv_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     takes(node, (UINT8, INT8), 0, 3)
     one_type(node, 0, 2)
     one_type(node, 3, 5)
@@ -267,7 +272,7 @@ def _pointwise(name, cases, compute, first=1):
     o = Op(name, MS)
 
     @o.decompose
-    def op_decompose(node, graph):
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         return [
             _quantized(
                 node,
@@ -345,7 +350,7 @@ def _softmax_cases(t):
         )
 
 
-def _softmax(node, graph, x):
+def _softmax(node: BoundNode, graph: Graph, x):
     axis = node.attr("axis", -1)
     if node.attr("opset", 13) >= 13:
         return graph.op("Softmax", x, axis=axis)
@@ -358,14 +363,14 @@ def _softmax(node, graph, x):
     )
 
 
-def _channels_first(node, graph, x, compute):
+def _channels_first(node: BoundNode, graph: Graph, x, compute):
     if not node.attr("channels_last", 0):
         return compute(x)
     y = compute(graph.op("Transpose", x, perm=[0, x.rank - 1, *range(1, x.rank - 1)]))
     return graph.op("Transpose", y, perm=[0, *range(2, x.rank), 1])
 
 
-def _pool(node, graph, x):
+def _pool(node: BoundNode, graph: Graph, x):
     attrs = {k: v for k, v in node.attrs.items() if k != "channels_last"}
     return _channels_first(node, graph, x, lambda x: graph.op("AveragePool", x, **attrs))
 
@@ -392,7 +397,7 @@ concat = Op("QLinearConcat", MS)  # (y's scale, zero, then tensors with scale an
 
 
 @concat.decompose
-def concat_decompose(node, graph):
+def concat_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if len(node.inputs) % 3 != 2:
         fail(node, f"it has {len(node.inputs)} inputs")
     return [
@@ -414,7 +419,7 @@ attention = Op("QAttention", MS)  # Attention of onnxruntime with quantized inpu
 
 
 @attention.decompose
-def attention_decompose(node, graph):
+def attention_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     x, w, bias, x_scale, w_scale, mask, x_zero, w_zero, past = [*node.inputs, *[None] * 9][:9]
     takes(node, (UINT8, INT8), 0, 1)
     x = graph.op(

@@ -4,6 +4,8 @@ under them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import (
     BFLOAT16,
     E8M0,
@@ -21,6 +23,18 @@ from ...declare.dtypes import (
 )
 from ...declare.op import MS, Op, Weight, axis_of, fail, like, one_type, product, takes, unsupported
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
 KERNEL_TYPES = (2, 3, 4, 5, INT32, UINT4, INT4)  # that the kernel dequantizes
 QUANTIZED = {2, 3, 4, 5, UINT4, INT4, 25, 26, *MINIFLOATS} - {E8M0}
 
@@ -28,7 +42,7 @@ dynamic_quantize = Op("DynamicQuantizeLinear")
 
 
 @dynamic_quantize.infer
-def dynamic_quantize_infer(node):
+def dynamic_quantize_infer(node: BoundNode) -> Inferred:
     if node.inputs[0].dtype != FLOAT:
         fail(node, f"it quantizes float32, not {node.inputs[0]}")
     if product(node.inputs[0].shape) == 0:
@@ -37,7 +51,7 @@ def dynamic_quantize_infer(node):
 
 
 @dynamic_quantize.lower
-def dynamic_quantize_lower(node, builder):
+def dynamic_quantize_lower(node: BoundNode, builder: Builder) -> None:
     x, order = builder.dense(builder.view(node.inputs[0]))
     q, scale, zero = [*node.outputs, None, None][:3]
     y = builder.out_in_order(q, order) if q is not None else builder.temp(UINT8, x.shape)
@@ -50,7 +64,7 @@ def dynamic_quantize_lower(node, builder):
     )
 
 
-def _layout(node):
+def _layout(node: BoundNode):
     """(outer, axis, inner, block) of the scales."""
     x, scale = node.inputs[0], node.inputs[1]
     if (
@@ -73,7 +87,7 @@ def _layout(node):
     return product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :]), block
 
 
-def _per_element(graph, node, v):
+def _per_element(graph: Graph, node: BoundNode, v):
     """A scale or zero point of node n as what broadcasts to its input 0."""
     x, (outer, axis, inner, block) = node.inputs[0], _layout(node)
 
@@ -100,12 +114,12 @@ def _per_element(graph, node, v):
     return reshape(v, x.shape)
 
 
-def _rounded(graph, v, dtype):
+def _rounded(graph: Graph, v, dtype: int):
     """v, which is float32, as a half type would hold it."""
     return graph.op("Cast", graph.narrow(v, dtype), to=FLOAT) if dtype in (FLOAT16, BFLOAT16) else v
 
 
-def _dense(builder, v, block):
+def _dense(builder: Builder, v, block):
     """A view without gaps and the order of its dimensions: with one scale for all any will do."""
     return builder.dense(v) if block < 0 else (builder.contiguous(v), list(range(len(v.shape))))
 
@@ -113,7 +127,7 @@ def _dense(builder, v, block):
 quantize = Op("QuantizeLinear")
 
 
-def _quantized_type(node):
+def _quantized_type(node: BoundNode):
     dtype = node.inputs[2].dtype if node.has(2) else (node.attr("output_dtype", 0) or UINT8)
     if node.has(2) and node.attr("output_dtype", 0) not in (0, dtype):
         fail(
@@ -128,7 +142,7 @@ def _quantized_type(node):
 
 
 @quantize.decompose
-def quantize_decompose(node, graph):
+def quantize_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """To types of less than a byte and to floats of 8 bits by the formula; to bytes and 16 bits
     there is a kernel. Half precision is divided in where `precision` says so.
     """
@@ -171,13 +185,13 @@ def quantize_decompose(node, graph):
 
 
 @quantize.infer
-def quantize_infer(node):
+def quantize_infer(node: BoundNode) -> Inferred:
     _layout(node)
     return [(_quantized_type(node), list(node.inputs[0].shape))]
 
 
 @quantize.lower
-def quantize_lower(node, builder):
+def quantize_lower(node: BoundNode, builder: Builder) -> None:
     outer, axis, inner, block = _layout(node)
     x, order = _dense(builder, builder.cast(builder.view(node.inputs[0]), FLOAT), block)
     y = builder.out_in_order(node.outputs[0], order)
@@ -201,7 +215,7 @@ dequantize = Op("DequantizeLinear", weight=Weight(0, quantized=True))
 
 
 @dequantize.decompose
-def dequantize_decompose(node, graph):
+def dequantize_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Of floats, and of integers of two bits, by the formula; of other integers there is a
     kernel.
     """
@@ -230,13 +244,13 @@ def dequantize_decompose(node, graph):
 
 
 @dequantize.infer
-def dequantize_infer(node):
+def dequantize_infer(node: BoundNode) -> Inferred:
     _layout(node)
     return [(FLOAT, list(node.inputs[0].shape))]
 
 
 @dequantize.lower
-def dequantize_lower(node, builder):
+def dequantize_lower(node: BoundNode, builder: Builder) -> None:
     outer, axis, inner, block = _layout(node)
     x, order = _dense(builder, builder.view(node.inputs[0]), block)
     y = builder.out_in_order(node.outputs[0], order)
@@ -257,7 +271,7 @@ def dequantize_lower(node, builder):
     )
 
 
-def _sum_to_scale(graph, node, d):
+def _sum_to_scale(graph: Graph, node: BoundNode, d):
     """The gradient of a scale that _per_element repeated."""
     x, scale, (outer, axis, inner, block) = node.inputs[0], node.inputs[1], _layout(node)
     if block <= 0:
@@ -284,7 +298,7 @@ def _sum_to_scale(graph, node, d):
     )
 
 
-def _off_zero(graph, node):
+def _off_zero(graph: Graph, node: BoundNode):
     """q - zero, in float32."""
     q = graph.op("Cast", node.inputs[0], to=FLOAT)
     return (
@@ -295,7 +309,7 @@ def _off_zero(graph, node):
 
 
 @dequantize.grad
-def dequantize_grad(node, gradients, dy):
+def dequantize_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [
         None,
         (
@@ -316,7 +330,7 @@ through.lower(dequantize.lower_fn)
 
 
 @through.grad
-def through_grad(node, gradients, dy):
+def through_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     x, dynamic, out = node.inputs[3], node.attr("dynamic", 0), [None] * len(node.inputs)
     if gradients.wants(1):
         out[1] = _sum_to_scale(gradients, node, gradients.mul(dy, _off_zero(gradients, node)))
@@ -355,17 +369,17 @@ straight = Op("StraightThrough", "edgewise")
 
 
 @straight.infer
-def straight_infer(node):
+def straight_infer(node: BoundNode) -> Inferred:
     return [like(node, 0)]
 
 
 @straight.lower
-def straight_lower(node, builder):
+def straight_lower(node: BoundNode, builder: Builder) -> None:
     builder.alias(node.outputs[0], builder.view(node.inputs[0]))
 
 
 @straight.grad
-def straight_grad(node, gradients, dy):
+def straight_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [None, dy]
 
 
@@ -373,7 +387,7 @@ fake_quant = Op("FakeQuant", MS)
 
 
 @fake_quant.decompose
-def fake_quant_decompose(node, builder):
+def fake_quant_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """(x, scale, zero_point in float): x rounded to the scale's steps; and whether each was within
     the range. Attributes quant_min 0, quant_max 255. As onnxruntime's training builds have it.
     """
@@ -410,7 +424,7 @@ gather_quantized = Op(
 )
 
 
-def _packed(node):
+def _packed(node: BoundNode):
     """(bits, columns): uint8 storage packs several weights to a byte, 4-bit types are one element
     each.
     """
@@ -422,7 +436,7 @@ def _packed(node):
 
 
 @gather_quantized.decompose
-def gather_quantized_decompose(node, graph):
+def gather_quantized_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Tables of more than two dimensions as rows: their blocks end where their last dimension
     does.
     """
@@ -458,7 +472,7 @@ def gather_quantized_decompose(node, graph):
 
 
 @gather_quantized.infer
-def gather_quantized_infer(node):
+def gather_quantized_infer(node: BoundNode) -> Inferred:
     x, i, scale = node.inputs[:3]
     rank = x.rank
     if (
@@ -489,7 +503,7 @@ def gather_quantized_infer(node):
 
 
 @gather_quantized.lower
-def gather_quantized_lower(node, builder):
+def gather_quantized_lower(node: BoundNode, builder: Builder) -> None:
     x, i, scale = node.inputs[:3]
     bits, cols = _packed(node)
     builder.emit(

@@ -8,9 +8,21 @@ recomputes a mask instead of keeping it, and every machine draws the same (core/
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, pack, unpack
 from ...declare.op import Op, fail, like, product, takes, unsupported
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 active = Op(
     "Dropout", "edgewise"
@@ -21,7 +33,7 @@ uniform = Op(
 
 
 @active.infer
-def active_infer(node):
+def active_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0)
     takes(node, (INT64,), 1)
     if not 0.0 <= node.attr("ratio", 0.5) < 1.0:
@@ -29,7 +41,7 @@ def active_infer(node):
     return [like(node, 0)]
 
 
-def _emit(builder, x, seed, y, stream, threshold=0, scale=1.0, offset=0.0):
+def _emit(builder: Builder, x, seed, y, stream, threshold=0, scale=1.0, offset=0.0):
     builder.emit(
         "random",
         {"x": x, "seed": seed, "y": y},
@@ -42,7 +54,7 @@ def _emit(builder, x, seed, y, stream, threshold=0, scale=1.0, offset=0.0):
 
 
 @active.lower
-def active_lower(node, builder):
+def active_lower(node: BoundNode, builder: Builder) -> None:
     ratio = float(node.attr("ratio", 0.5))
     _emit(
         builder,
@@ -56,18 +68,18 @@ def active_lower(node, builder):
 
 
 @active.grad
-def active_grad(node, gradients, dy):
+def active_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [gradients.op("Dropout", dy, node.inputs[1], domain="edgewise", **node.attrs), None]
 
 
 @uniform.infer
-def uniform_infer(node):
+def uniform_infer(node: BoundNode) -> Inferred:
     takes(node, (INT64,), 0)
     return [(FLOAT, node.attr("shape"))]
 
 
 @uniform.lower
-def uniform_lower(node, builder):
+def uniform_lower(node: BoundNode, builder: Builder) -> None:
     low = float(node.attr("low", 0.0))
     _emit(
         builder,
@@ -84,7 +96,7 @@ dropout = Op("Dropout")
 
 
 @dropout.decompose
-def dropout_decompose(node, builder):
+def dropout_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """Active where the graph is bound for training (`bind`'s `training`), unless the node says
     training_mode = false; and in an InferenceSession where it says training_mode = true. Else it
     passes its input on.
@@ -117,7 +129,7 @@ def dropout_decompose(node, builder):
 # Distributions: with a seed the same numbers in each run, without one others in each.
 
 
-def _source(node, builder):
+def _source(node: BoundNode, builder: Builder):
     """(seed, stream)."""
     said = node.attrs.get("seed")
     if said is not None:
@@ -137,7 +149,7 @@ def _source(node, builder):
     return stream
 
 
-def _uniform(node, b, shape, low=0.0, high=1.0):
+def _uniform(node: BoundNode, b, shape, low=0.0, high=1.0):
     if any(not isinstance(d, int) or d < 0 for d in shape):
         fail(node, f"its shape is {list(shape)}")
     seed, stream = _source(node, b)
@@ -152,7 +164,7 @@ def _uniform(node, b, shape, low=0.0, high=1.0):
     )
 
 
-def _normal(node, builder, shape, mean, scale):
+def _normal(node: BoundNode, builder: Builder, shape, mean, scale):
     """Box and Muller 1958."""
     u, v = (
         builder.op("Squeeze", x, builder.constant(INT64, [1], [0]))
@@ -189,7 +201,7 @@ def _declare_distribution(name, make, like_input):
     o = Op(name, half=[0])
 
     @o.decompose
-    def op_decompose(node, b):
+    def op_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
         shape, to = (
             (node.inputs[0].shape, node.attr("dtype", node.inputs[0].dtype))
             if like_input
@@ -251,7 +263,7 @@ bernoulli = Op("Bernoulli")
 
 
 @bernoulli.decompose
-def bernoulli_decompose(node, b):
+def bernoulli_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
     """One with the probability that x says."""
     x = node.inputs[0]
     drawn = b.op("Less", _uniform(node, b, x.shape), b.op("Cast", x, to=FLOAT))
@@ -262,7 +274,7 @@ multinomial = Op("Multinomial")
 
 
 @multinomial.decompose
-def multinomial_decompose(node, builder):
+def multinomial_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """x [batch, classes] are logarithms of what classes weigh; of each sample the class in whose
     share of their running sum a uniform number lies.
     """

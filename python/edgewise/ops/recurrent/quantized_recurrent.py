@@ -8,16 +8,21 @@ one direction.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT8, INT32, UINT8, pack
 from ...declare.op import MS, Op, fail, product, takes
 from ..quantized.integer import _pack, scratch_bytes
 from .recurrent import recurrent_parts
 
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Builder, Graph, Inferred, Value
+
 quantized_lstm = Op("DynamicQuantizeLSTM", MS)
 W_SCALE, W_ZERO, R_SCALE, R_ZERO = 8, 9, 10, 11
 
 
-def _of_columns(node, i, d, columns):
+def _of_columns(node: BoundNode, i, d, columns):
     """Whether a scale or zero point is one for each column, else one for each direction.
 
     Fails where it is neither.
@@ -34,7 +39,7 @@ def _of_columns(node, i, d, columns):
     return True
 
 
-def _each_column(graph, v, d, columns):
+def _each_column(graph: Graph, v, d, columns):
     """A scale or zero point [directions] or [directions, columns] as one vector for the columns of
     both directions; as one number where that is enough.
     """
@@ -46,7 +51,7 @@ def _each_column(graph, v, d, columns):
 
 
 @quantized_lstm.decompose
-def quantized_lstm_decompose(node, graph):
+def quantized_lstm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if not all(node.has(i) for i in (0, 1, 2, W_SCALE, R_SCALE)):
         fail(node, "it has no input, weights or scales", "Quantize the model again.")
     takes(node, (FLOAT,), W_SCALE, R_SCALE)
@@ -122,13 +127,13 @@ recurrent_bytes = Op("RecurrentBytes", "edgewise")
 
 
 @recurrent_bytes.infer
-def recurrent_bytes_infer(node):
+def recurrent_bytes_infer(node: BoundNode) -> Inferred:
     (t, b), (d, h) = node.inputs[0].shape[:2], node.inputs[1].shape[:2]
     return [(FLOAT, [t, b, d, h]), (FLOAT, [d, b, h]), (FLOAT, [d, b, h])]
 
 
 @recurrent_bytes.lower
-def recurrent_bytes_lower(node, builder):
+def recurrent_bytes_lower(node: BoundNode, builder: Builder) -> None:
     x, r = (
         builder.inner_contiguous(builder.view(node.inputs[0])),
         builder.contiguous(builder.view(node.inputs[1])),

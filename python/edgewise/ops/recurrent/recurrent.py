@@ -9,11 +9,24 @@ layouts 0 and 1, are views. Gates lie in ONNX's order: i o f c; z r h. (Hochreit
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT32, INT64, pack
 from ...declare.op import MS, Op, fail, takes, unsupported
 from ..product.matmul import gradient_product
 from .contracts import GATE_ACTIVATION
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 PANEL = 32  # columns of R that lie together, where it does in panels
 
@@ -35,7 +48,7 @@ def _sigmoid(x):
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
-def _activation(node, name, numbers, clip):
+def _activation(node: BoundNode, name, numbers, clip):
     """[kind, a, b, shift, low, high] of one activation after `clip`."""
     a, b = (numbers + [0.0, 0.0])[:2]
     inf = math.inf
@@ -60,7 +73,7 @@ def _activation(node, name, numbers, clip):
     return [float(GATE_ACTIVATION[kind]), *row]
 
 
-def _table(node, gates, directions):
+def _table(node: BoundNode, gates, directions):
     """Numbers of the kernels' operand `table`.
 
     Alphas and betas are given in the order of the activations that have them, as onnxruntime reads
@@ -92,7 +105,9 @@ def _table(node, gates, directions):
     return out
 
 
-def recurrent_parts(node, graph, gates, weight_types=(FLOAT,), columns_last=False, product=None):
+def recurrent_parts(
+    node: BoundNode, graph: Graph, gates, weight_types=(FLOAT,), columns_last=False, product=None
+):
     """(products with W [steps, batch, directions * gates * hidden], R, bias of GRU's last gate,
     first h, first c, lengths, peepholes) and the attributes of Recurrent.
 
@@ -195,7 +210,7 @@ def _declare(name, gates, training=False):
     states = 2 if gates == 4 else 1
 
     @o.decompose
-    def op_decompose(node, graph):
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         inputs, attrs = recurrent_parts(node, graph, gates)
         y, h, c, saved, cells = graph.op(
             "Recurrent", *inputs, domain="edgewise", outputs=5, **attrs
@@ -226,180 +241,7 @@ def _declare(name, gates, training=False):
             ]
         return out
 
-    @o.cases
-    def op_cases(t):
-        yield from _cases(t, gates, training)
-
     return o
-
-
-def _cases(t, gates, training):
-    def inputs(
-        steps,
-        batch,
-        width,
-        hidden,
-        d=1,
-        bias=True,
-        lengths=None,
-        h=False,
-        c=False,
-        peepholes=False,
-        layout=0,
-    ):
-        x = t.f(batch, steps, width) if layout else t.f(steps, batch, width)
-        state, scale = (batch, d, hidden) if layout else (d, batch, hidden), min(0.4, hidden**-0.5)
-        out = [
-            x,
-            t.const(t.f(d, gates * hidden, width) * scale),
-            t.const(t.f(d, gates * hidden, hidden) * scale),
-            t.f(d, 2 * gates * hidden) if bias else None,
-            t.of("int32", lengths) if lengths else None,
-            t.f(*state) if h else None,
-        ]
-        if gates == 4:
-            out += [t.f(*state) if c else None, t.f(d, 3 * hidden) if peepholes else None]
-        while out[-1] is None:
-            out.pop()
-        return out
-
-    states = 2 if gates == 4 else 1
-    ort = {
-        "trust": "ort",
-        "why": (
-            "ONNX's reference has neither lengths nor clip, nor activations in the order of the"
-            " gates"
-        ),
-    }
-    both = {
-        "outputs": 1 + states,
-        "tol": 1e-4,
-        **ort,
-        **({"same_as": ("", {4: "LSTM", 3: "GRU"}[gates])} if training else {}),
-    }
-    for lbr in (0, 1) if gates == 3 else (0,):
-        more = {"linear_before_reset": 1} if lbr else {}
-        for shape in (
-            (3, 2, 5, 4),
-            (1, 1, 3, 1),
-            (6, 5, 2, 7),
-            (2, 9, 8, 16),
-            (5, 1, 4, 33),
-            (4, 6, 3, 32),
-            (3, 1, 4, 256),
-        ):
-            yield t(*inputs(*shape), hidden_size=shape[3], **both, **more)
-            yield t(
-                *inputs(*shape, bias=False, h=True, c=True), hidden_size=shape[3], **both, **more
-            )
-        for direction in ("forward", "reverse", "bidirectional"):
-            d = 2 if direction == "bidirectional" else 1
-            yield t(
-                *inputs(4, 3, 5, 6, d, h=True, c=True),
-                hidden_size=6,
-                direction=direction,
-                **both,
-                **more,
-            )
-            if not training:
-                yield t(
-                    *inputs(5, 4, 3, 6, d, lengths=[5, 1, 3, 4], h=True, c=True),
-                    hidden_size=6,
-                    direction=direction,
-                    **both,
-                    **more,
-                )
-                yield t(
-                    *inputs(5, 4, 3, 6, d, lengths=[2, 3, 3, 1]),
-                    hidden_size=6,
-                    direction=direction,
-                    **both,
-                    **more,
-                )
-                yield t(
-                    *inputs(4, 3, 5, 6, d),
-                    hidden_size=6,
-                    direction=direction,
-                    clip=0.3,
-                    **both,
-                    **more,
-                )
-        if training:
-            continue
-        for activations, numbers in (
-            (
-                ["Relu", "HardSigmoid", "Affine"],
-                {"activation_alpha": [0.3, 0.7], "activation_beta": [0.4, 0.1]},
-            ),
-            (
-                ["HardSigmoid", "ScaledTanh", "LeakyRelu"],
-                {"activation_alpha": [0.25, 1.2, 0.1], "activation_beta": [0.5, 0.8]},
-            ),
-            (["Tanh", "Relu", "Sigmoid"], {}),
-        ):
-            count = {4: 3, 3: 2, 1: 1}[gates]
-            numbers = {
-                k: v[
-                    : sum(
-                        a
-                        in (
-                            ("HardSigmoid", "Affine", "ScaledTanh", "LeakyRelu")
-                            if k[-1] == "a" and k[11] == "a"
-                            else ("HardSigmoid", "Affine", "ScaledTanh")
-                        )
-                        for a in activations[:count]
-                    )
-                ]
-                for k, v in numbers.items()
-            }
-            yield t(
-                *inputs(4, 3, 5, 6),
-                hidden_size=6,
-                activations=activations[:count],
-                **{k: v for k, v in numbers.items() if v},
-                **both,
-                **more,
-            )
-        for wanted in ([True, False, False], [False, True, False], [False, False, True]):
-            if any(wanted[: 1 + states]):
-                yield t(
-                    *inputs(4, 3, 5, 6),
-                    hidden_size=6,
-                    outputs=wanted[: 1 + states],
-                    tol=1e-4,
-                    **ort,
-                    **more,
-                )
-        yield t(
-            *inputs(4, 3, 5, 6, h=True, layout=1),
-            hidden_size=6,
-            layout=1,
-            outputs=1 + states,
-            tol=1e-4,
-            trust="onnx",
-            why="onnxruntime has no layout 1",
-            **more,
-        )
-        yield t(*inputs(4, 3, 5, 6), hidden_size=6, opset=7, **both, **more)
-        yield t(
-            *inputs(30, 2, 5, 96, 2, lengths=[20, 30]),
-            hidden_size=96,
-            direction="bidirectional",
-            **both,
-            **more,
-        )
-    if gates == 4 and not training:
-        for attrs in ({}, {"input_forget": 1}, {"clip": 0.5}):
-            yield t(
-                *inputs(4, 3, 5, 6, h=True, c=True, peepholes=True), hidden_size=6, **attrs, **both
-            )
-            yield t(
-                *inputs(4, 3, 5, 6, 2, lengths=[4, 2, 1], peepholes=True),
-                hidden_size=6,
-                direction="bidirectional",
-                **attrs,
-                **both,
-            )
 
 
 _declare("LSTM", 4)
@@ -422,7 +264,7 @@ def _sizes(n, x, r):
 
 
 @recurrent.infer
-def recurrent_infer(node):
+def recurrent_infer(node: BoundNode) -> Inferred:
     t, b, d, h = _sizes(node, *node.inputs[:2])
     return [
         (FLOAT, [t, b, d, h]),
@@ -433,7 +275,7 @@ def recurrent_infer(node):
     ]
 
 
-def _shared(node, builder, r, first):
+def _shared(node: BoundNode, builder: Builder, r, first):
     """Parameters and operands of both kernels. first: where first h, first c, lengths and peepholes
     stand among the inputs.
     """
@@ -453,7 +295,7 @@ def _shared(node, builder, r, first):
 
 
 @recurrent.lower
-def recurrent_lower(node, builder):
+def recurrent_lower(node: BoundNode, builder: Builder) -> None:
     x, r = (
         builder.inner_contiguous(builder.view(node.inputs[0])),
         builder.contiguous(builder.view(node.inputs[1])),
@@ -576,7 +418,7 @@ class _Walk:
 
 
 def _weight_gradients(
-    graph,
+    graph: Graph,
     walk,
     attrs,
     dx,
@@ -635,7 +477,14 @@ def _weight_gradients(
 
 
 @recurrent.grad
-def recurrent_grad_rule(node, gradients, dy, dh_last=None, dc_last=None, *_):
+def recurrent_grad_rule(
+    node: BoundNode,
+    gradients: Gradients,
+    dy: Value | None,
+    dh_last: Value | None = None,
+    dc_last: Value | None = None,
+    *_: Value | None,
+) -> InputGradients:
     x, r, _, first_h, first_c, lengths, peepholes = (node.input(i) for i in range(7))
     t, b, d, h = _sizes(node, x, r)
     slots = (node.attrs["gates"] + node.attrs["lbr"]) * h
@@ -697,13 +546,13 @@ recurrent_grad = Op(
 
 
 @recurrent_grad.infer
-def recurrent_grad_infer(node):
+def recurrent_grad_infer(node: BoundNode) -> Inferred:
     t, b, d, h = node.inputs[3].shape
     return [(FLOAT, [t, b, d, node.attrs["gates"] * h]), (FLOAT, [d, b, h]), (FLOAT, [d, b, h])]
 
 
 @recurrent_grad.lower
-def recurrent_grad_lower(node, builder):
+def recurrent_grad_lower(node: BoundNode, builder: Builder) -> None:
     given = {
         k: builder.contiguous(builder.view(node.inputs[i]))
         for i, k in enumerate(("dy", "dh_last", "dc_last", "y", "cells", "g"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import (
     BOOL,
@@ -21,6 +22,20 @@ from ...declare.dtypes import (
 from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, takes
 from ...declare.symbolic import NotStatic, Sym
 from .contracts import REDUCE
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
 
 NAN, INF = float("nan"), float("inf")
 
@@ -45,7 +60,7 @@ def _or_nan(f):
 _PY = {"sum": sum, "max": _or_nan(max), "min": _or_nan(min), "prod": math.prod, "mean": _mean}
 
 
-def _reduce_axes(node):
+def _reduce_axes(node: BoundNode):
     x = node.inputs[0]
     by_input = node.opset >= (13 if node.op == "ReduceSum" else 18)
     axes = ints(node, 1) if by_input else node.attr("axes")
@@ -56,7 +71,7 @@ def _reduce_axes(node):
     return sorted({axis_of(node, a, x.rank) for a in axes})
 
 
-def _of_nothing(op, dtype):
+def _of_nothing(op, dtype: int):
     """What a reduction of no elements gives."""
     if op in ("max", "min"):
         low, high = (0, 1) if dtype == BOOL else RANGE.get(dtype, (-math.inf, math.inf))
@@ -69,107 +84,7 @@ def _of_nothing(op, dtype):
     }.get(op, 0)
 
 
-def _reduce_cases(op):
-    def cases(t):
-        positive = {"low": 0.1, "high": 3} if "log" in op else {}
-        tol = {"tol": 1e-4}  # the order of summation differs
-        for shape, axes in [
-            ((2, 3, 4), [1]),
-            ((2, 3, 4), [-1]),
-            ((2, 3, 4), [0, 2]),
-            ((2, 3, 4), [0]),
-            ((3, 5, 2, 3), [1, 2]),
-            ((3, 5, 2, 3), [3, 1]),
-            ((7, 133), [1]),
-            ((133, 7), [0]),
-            ((5,), [0]),
-            ((2, 3), []),
-        ]:
-            for keep in (0, 1):
-                yield t(t.f(*shape, **positive), axes, keepdims=keep, **tol)
-        yield t(t.f(2, 3, **positive), **tol)
-        yield t(t.f(**positive), **tol)
-        yield (
-            t(
-                t.f(2, 3, **positive),
-                None,
-                noop_with_empty_axes=1,
-                trust="ort",
-                why=(
-                    "the reference evaluator applies the element's function where ONNX says that"
-                    " nothing is reduced"
-                ),
-            )
-            if op in ("l1", "l2", "sum_square", "log_sum", "log_sum_exp")
-            else t(t.f(2, 3), None, noop_with_empty_axes=1)
-        )
-        yield t(t.f(2, 3, 4, **positive), opset=11, axes=[1, -1], keepdims=0, **tol)
-        yield t(t.f(2, 3, 4, **positive), opset=11, **tol)
-        yield t(t.f(2, 3, 4, **positive), opset=13, **tol)
-        if op != "sum":
-            yield t(t.f(2, 3, 4, **positive), opset=13, axes=[0], **tol)
-        else:
-            yield t(t.f(2, 3, 4), [0], opset=13, **tol)
-        yield t(t.f(3, 0, **positive), [0], **tol)
-        if op not in ("max", "min", "mean"):
-            yield t(t.f(3, 0), [1], **tol)
-        for dtype in ("float32", "int32", "int8", "bool") if op in ("max", "min") else ():
-            yield t(
-                t.any(dtype, 2, 0), [1], trust="onnx", why="onnxruntime refuses to reduce nothing"
-            )
-        for dtype in ("float64", "float16"):
-            yield t(t.f(3, 9, dtype=dtype, **positive), [1], **({} if dtype == "float16" else tol))
-        for dtype in (
-            ("int32", "int64")
-            if op in ("sum", "mean", "max", "min", "prod", "l1", "sum_square")
-            else ()
-        ):
-            yield (
-                t(
-                    t.n(dtype, 3, 4, low=-9, high=9),
-                    [1],
-                    trust="ort",
-                    why="the reference evaluator widens int32",
-                )
-                if op == "sum_square"
-                else t(t.n(dtype, 3, 4, low=-9, high=9), [1])
-            )
-        for dtype in ("uint8", "int8") if op in ("max", "min") else ():
-            yield t(t.n(dtype, 3, 9), [0])
-        for dtype in ("uint32", "uint64"):
-            big = 2 ** (32 if dtype == "uint32" else 64) - 5
-            if "log" not in op and op != "sum_square":  # which the reference evaluator widens
-                yield t(
-                    (
-                        t.n(dtype, 3, 4, low=0, high=9)
-                        if op == "l2"
-                        else t.of(
-                            dtype,
-                            [[1, 2, 3], [big, 0, 7]] if op != "mean" else [[1, 2, 3], [4, 0, 7]],
-                        )
-                    ),
-                    [1],
-                    trust="onnx",
-                    why="onnxruntime has it for few types",
-                )
-        if op in ("max", "min"):
-            yield t(t.b(3, 2), [1], opset=20)
-            yield t(
-                t.of("float32", [[NAN, 1, 2], [1, NAN, INF], [-INF, INF, 3]]),
-                [1],
-                trust="onnx",
-                why=(
-                    "a NaN anywhere is the result, as in NumPy; in onnxruntime it depends on where"
-                    " the NaN stands"
-                ),
-            )
-        if op == "log_sum_exp":
-            yield t(t.f(3, 9) + 200, [1], **tol)
-
-    return cases
-
-
-def _reduce_gradient(op, node, graph, dy):
+def _reduce_gradient(op, node: BoundNode, graph: Graph, dy):
     """Gradient of x; dy and y broadcast over what was reduced."""
     x, axes = node.inputs[0], _reduce_axes(node)
     kept = [1 if i in axes else d for i, d in enumerate(x.shape)]
@@ -211,23 +126,22 @@ def _reduce_gradient(op, node, graph, dy):
     return graph.mul(dy, graph.op("Exp", graph.sub(x, graph.reshape(y, kept))))
 
 
-def _signed(graph, v):
+def _signed(graph: Graph, v):
     """uint64 as int64 in the same order."""
     return graph.op("Add", graph.op("Cast", v, to=INT64), graph.constant(INT64, [], [-1 << 63]))
 
 
-def _unsigned(graph, v):
+def _unsigned(graph: Graph, v):
     return graph.op("Cast", graph.op("Add", v, graph.constant(INT64, [], [-1 << 63])), to=UINT64)
 
 
 def _declare_reduce(name, op):
     o = Op(name)
-    o.cases(_reduce_cases(op))
 
     if op in ("max", "min", "l1"):
 
         @o.decompose
-        def op_decompose(n, graph):
+        def op_decompose(n: BoundNode, graph: Binder) -> list[Value] | None:
             if n.inputs[0].dtype != UINT64:
                 return None
             if op == "l1":
@@ -257,7 +171,7 @@ def _declare_reduce(name, op):
             ]
 
     @o.infer
-    def op_infer(node):
+    def op_infer(node: BoundNode) -> Inferred:
         takes(
             node,
             (
@@ -280,7 +194,7 @@ def _declare_reduce(name, op):
     if op in _PY:
 
         @o.fold
-        def op_fold(node, outs):
+        def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
             x, axes = node.inputs[0], _reduce_axes(node)
             s = strides_of(x.shape)
             kept = [i for i in range(x.rank) if i not in axes]
@@ -294,7 +208,7 @@ def _declare_reduce(name, op):
             return [[r if isinstance(r, Sym) else wrap(x.dtype, r) for r in out]]
 
     @o.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         x, axes = builder.view(node.inputs[0]), _reduce_axes(node)
         y = builder.out(node.outputs[0])
         kept = [i for i in range(len(x.shape)) if i not in axes]
@@ -333,11 +247,11 @@ def _declare_reduce(name, op):
         )
 
     @o.grad
-    def op_grad(node, gradients, dy):
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
         return [_reduce_gradient(op, node, gradients, dy)]
 
 
-for _name, _op in {
+REDUCTIONS = {
     "ReduceSum": "sum",
     "ReduceMean": "mean",
     "ReduceMax": "max",
@@ -348,51 +262,16 @@ for _name, _op in {
     "ReduceSumSquare": "sum_square",
     "ReduceLogSum": "log_sum",
     "ReduceLogSumExp": "log_sum_exp",
-}.items():
+}
+for _name, _op in REDUCTIONS.items():
     _declare_reduce(_name, _op)
 
 
 def _declare_softmax(name, log):
     o = Op(name)
 
-    @o.cases
-    def op_cases(t):
-        for shape in ((3, 4), (2, 3, 37), (1, 1), (5,), (2, 3, 4, 5), (4, 1000)):
-            for axis in range(-len(shape), len(shape)):
-                yield t(t.f(*shape) * 3, axis=axis)
-        for axis in (None, 0, 1, 2, -1):
-            yield t(
-                t.f(2, 3, 4),
-                opset=11,
-                trust="ort",
-                why="the reference evaluator has only the meaning since opset 13",
-                **({} if axis is None else {"axis": axis}),
-            )
-        yield t(t.f(2, 3, 4))
-        yield t(t.f(0, 4))
-        yield t(t.f(4, 0))
-        yield t(t.of("float32", [[1e4, -1e4, 0], [-INF, 1, 2], [88, 89, 90]]))
-        yield t(t.f(3, 9, dtype="float16"))
-        yield t(t.f(3, 9, 2, dtype="float64") * 3, axis=1)
-        yield t(
-            t.f(3, 9, 2, dtype="float64"),
-            axis=1,
-            opset=11,
-            trust="ort",
-            why="the reference evaluator has only the meaning since opset 13",
-        )
-        yield (
-            t(
-                t.of("float32", [[-INF, -INF, -INF], [0, INF, 1]]),
-                expect=[t.of("float32", [[NAN] * 3] * 2)],
-                why="a row without a number has no softmax; the references agree, but warn",
-            )
-            if not log
-            else t(t.f(1, 70000))
-        )
-
     @o.decompose
-    def op_decompose(node, graph):
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         """Of float64 by the formula."""
         x, old = node.inputs[0], node.opset < 13
         if x.dtype != DOUBLE:
@@ -416,13 +295,13 @@ def _declare_softmax(name, log):
         return [graph.op("Reshape", y, graph.constant(INT64, [x.rank], x.shape), allowzero=1)]
 
     @o.infer
-    def op_infer(node):
+    def op_infer(node: BoundNode) -> Inferred:
         takes(node, (FLOAT,), 0)
         axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), node.inputs[0].rank)
         return [like(node, 0)]
 
     @o.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
         rank = len(x.shape)
         axis = axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank)
@@ -440,7 +319,7 @@ def _declare_softmax(name, log):
         softmax_rows(builder, x, y, log)
 
     @o.grad
-    def op_grad(node, gradients, dy):
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
         y, rank = node.outputs[0], node.inputs[0].rank
         axis, shape = (
             axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank),
@@ -471,11 +350,11 @@ def _declare_softmax(name, log):
     grad = Op(name + "Grad", "edgewise")  # (dy, y) -> dx, over the last axis
 
     @grad.infer
-    def grad_infer(node):
+    def grad_infer(node: BoundNode) -> Inferred:
         return [like(node, 0)]
 
     @grad.lower
-    def grad_lower(node, builder):
+    def grad_lower(node: BoundNode, builder: Builder) -> None:
         dy, y = (
             builder.as_rows(builder.view(node.inputs[0])),
             builder.as_rows(builder.view(node.inputs[1])),
@@ -491,7 +370,7 @@ def _declare_softmax(name, log):
         )
 
 
-def softmax_rows(builder, x, y, log):
+def softmax_rows(builder: Builder, x, y, log):
     x, y = builder.as_rows(x), builder.as_rows(y)
     builder.emit(
         "softmax",
@@ -511,14 +390,14 @@ cumsum = Op("CumSum")
 
 
 @cumsum.infer
-def cumsum_infer(node):
+def cumsum_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT, DOUBLE, INT32, INT64), 0)
     axis_of(node, ints(node, 1)[0], node.inputs[0].rank)
     return [like(node, 0)]
 
 
 @cumsum.lower
-def cumsum_lower(node, builder):
+def cumsum_lower(node: BoundNode, builder: Builder) -> None:
     x = node.inputs[0]
     axis = axis_of(node, ints(node, 1)[0], x.rank)
     xv, y = builder.contiguous(builder.view(x)), builder.out(node.outputs[0])
@@ -541,7 +420,7 @@ def cumsum_lower(node, builder):
 
 
 @cumsum.grad
-def cumsum_grad(node, gradients, dy):
+def cumsum_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [
         gradients.op(
             "CumSum",
@@ -557,7 +436,7 @@ cumprod = Op("CumProd")
 
 
 @cumprod.decompose
-def cumprod_decompose(node, graph):
+def cumprod_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Products over 1, 2, 4, ... elements (Hillis and Steele 1986): log2 of the length steps, and a
     gradient that is right where there are zeros.
     """
@@ -584,24 +463,8 @@ def cumprod_decompose(node, graph):
 def _declare_arg(name, largest):
     o = Op(name)
 
-    @o.cases
-    def op_cases(t):
-        for axis in (0, 1, 2, -1):
-            for keep in (0, 1):
-                yield t(t.f(3, 4, 5), axis=axis, keepdims=keep)
-        for last in (0, 1):
-            yield t(t.n("int32", 4, 50, low=0, high=3), axis=1, select_last_index=last)
-            yield t(t.n("int32", 50, 4, low=0, high=3), axis=0, select_last_index=last)
-        for dtype in ("float64", "int64", "int8", "uint8"):
-            yield t(t.any(dtype, 3, 9), axis=1)
-        yield t(t.f(3, 9, dtype="float16"), axis=1)
-        yield t(t.f(9))
-        yield t(t.f(0, 3), axis=1)
-        yield t(t.f(2, 3, 4), axis=1, opset=11)
-        yield t(t.f(1, 1000), axis=-1)
-
     @o.infer
-    def op_infer(node):
+    def op_infer(node: BoundNode) -> Inferred:
         x = node.inputs[0]
         axis = axis_of(node, node.attr("axis", 0), x.rank)
         return [
@@ -616,7 +479,7 @@ def _declare_arg(name, largest):
         ]
 
     @o.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         x = node.inputs[0]
         axis = axis_of(node, node.attr("axis", 0), x.rank)
         builder.emit(
@@ -638,7 +501,7 @@ top_k = Op("TopK")
 
 
 @top_k.decompose
-def top_k_decompose(n, graph):
+def top_k_decompose(n: BoundNode, graph: Binder) -> list[Value] | None:
     if n.inputs[0].dtype != UINT64:
         return None
     values, *indices = graph.node(
@@ -654,7 +517,7 @@ def top_k_decompose(n, graph):
 
 
 @top_k.infer
-def top_k_infer(node):
+def top_k_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     axis = axis_of(node, node.attr("axis", -1), x.rank)
     takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
@@ -666,7 +529,7 @@ def top_k_infer(node):
 
 
 @top_k.lower
-def top_k_lower(node, builder):
+def top_k_lower(node: BoundNode, builder: Builder) -> None:
     x = node.inputs[0]
     axis = axis_of(node, node.attr("axis", -1), x.rank)
     v = (
@@ -689,7 +552,9 @@ def top_k_lower(node, builder):
 
 
 @top_k.grad
-def top_k_grad(node, gradients, dy, *_):
+def top_k_grad(
+    node: BoundNode, gradients: Gradients, dy: Value | None, *_: Value | None
+) -> InputGradients:
     x = node.inputs[0]
     return (
         [

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import INT64
 from ...declare.op import MS, Op, axis_of, fail, indices, ints, product, strides_of
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
 
 concat = Op("Concat", half=[], moves=True)
 
 
 @concat.infer
-def concat_infer(node):
+def concat_infer(node: BoundNode) -> Inferred:
     first = node.inputs[0]
     axis = axis_of(node, node.attr("axis", 1), first.rank)
     total = 0
@@ -32,7 +47,7 @@ def concat_infer(node):
 
 
 @concat.fold
-def concat_fold(node, outs):
+def concat_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     first = node.inputs[0]
     axis = axis_of(node, node.attr("axis", 1), first.rank)
     outer = product(first.shape[:axis])
@@ -45,7 +60,7 @@ def concat_fold(node, outs):
 
 
 @concat.lower
-def concat_lower(node, builder):
+def concat_lower(node: BoundNode, builder: Builder) -> None:
     axis = axis_of(node, node.attr("axis", 1), node.inputs[0].rank)
     at = 0
     if node.inputs[0].role == "cache":  # the cache has room behind what it holds: append in place
@@ -61,7 +76,7 @@ def concat_lower(node, builder):
 
 
 @concat.grad
-def concat_grad(node, gradients, dy):
+def concat_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     axis, at, out = axis_of(node, node.attr("axis", 1), dy.rank), 0, []
     for i, v in enumerate(node.inputs):
         end = at + v.shape[axis]
@@ -79,7 +94,7 @@ def concat_grad(node, gradients, dy):
 split = Op("Split", half=[0], moves=True)
 
 
-def _split_sizes(node):
+def _split_sizes(node: BoundNode):
     x = node.inputs[0]
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     sizes = node.attr("split") if node.opset < 13 else ints(node, 1)
@@ -96,14 +111,14 @@ def _split_sizes(node):
 
 
 @split.infer
-def split_infer(node):
+def split_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     axis, sizes = _split_sizes(node)
     return [(x.dtype, x.shape[:axis] + [s] + x.shape[axis + 1 :]) for s in sizes]
 
 
 @split.fold
-def split_fold(node, outs):
+def split_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     x = node.inputs[0]
     axis, sizes = _split_sizes(node)
     s, at, out = strides_of(x.shape), 0, []
@@ -115,7 +130,7 @@ def split_fold(node, outs):
 
 
 @split.lower
-def split_lower(node, builder):
+def split_lower(node: BoundNode, builder: Builder) -> None:
     axis, sizes = _split_sizes(node)
     v, at = builder.stored(node.inputs[0]), 0
     for out, size_ in zip(node.outputs, sizes):
@@ -125,7 +140,7 @@ def split_lower(node, builder):
 
 
 @split.grad
-def split_grad(node, gradients, *dys):
+def split_grad(node: BoundNode, gradients: Gradients, *dys: Value | None) -> InputGradients:
     axis, sizes = _split_sizes(node)
     dims = node.inputs[0].shape
     parts = [
@@ -144,7 +159,7 @@ concat_training = Op("ConcatTraining", MS)
 
 
 @concat_training.decompose
-def concat_training_decompose(node, builder):
+def concat_training_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """Its second output: how long each input is along the axis, int64."""
     axis = axis_of(node, node.attr("axis", 0), node.inputs[0].rank)
     y = builder.op("Concat", *node.inputs, axis=axis)
@@ -157,6 +172,6 @@ split_training = Op("SplitTraining", MS)
 
 
 @split_training.decompose
-def split_training_decompose(node, b):
+def split_training_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
     outs = b.op("Split", *node.inputs[:2], outputs=len(node.outputs), axis=node.attr("axis", 0))
     return outs if isinstance(outs, list) else [outs]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import DOUBLE, FLOAT, INT8, INT32, INT64, UINT8, UINT64, size_of
 from ...declare.op import (
     Op,
@@ -20,18 +22,32 @@ from ...declare.symbolic import NotStatic, Sym
 from .movement import slice_grad
 from .shape import product_of
 
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
+
 REDUCTION = {"none": 0, "add": 1, "mul": 2, "min": 3, "max": 4}
 
 gather = Op("Gather", half=[0], moves=True, weight=Weight(0, "embedding"), parameters=(0,))
 
 
-def gathered_shape(node, axis):
+def gathered_shape(node: BoundNode, axis):
     x, i = node.inputs[0], node.inputs[1]
     return x.shape[:axis] + i.shape + x.shape[axis + 1 :]
 
 
 @gather.infer
-def gather_infer(node):
+def gather_infer(node: BoundNode) -> Inferred:
     x, i = node.inputs[:2]
     if i.dtype not in (INT32, INT64):
         fail(node, f"its indices have the type of {i}; int32 or int64 is wanted")
@@ -40,7 +56,7 @@ def gather_infer(node):
 
 
 @gather.fold
-def gather_fold(node, outs):
+def gather_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     x, i = node.inputs[:2]
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     rows, inner, outer = x.shape[axis], product(x.shape[axis + 1 :]), product(x.shape[:axis])
@@ -55,7 +71,7 @@ def gather_fold(node, outs):
 
 
 @gather.lower
-def gather_lower(node, builder):
+def gather_lower(node: BoundNode, builder: Builder) -> None:
     x, i = node.inputs[:2]
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     k = i.scalar()
@@ -100,7 +116,7 @@ def gather_lower(node, builder):
 
 
 @gather.grad
-def gather_grad_rule(node, gradients, dy):
+def gather_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     x, i = node.inputs[:2]
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     k = i.scalar()
@@ -127,13 +143,13 @@ gather_grad = Op("GatherGrad", "edgewise")
 
 
 @gather_grad.infer
-def gather_grad_infer(node):
+def gather_grad_infer(node: BoundNode) -> Inferred:
     dy, i = node.inputs
     return [(FLOAT, [node.attr("rows", 0)] + dy.shape[i.rank :])]
 
 
 @gather_grad.lower
-def gather_grad_lower(node, builder):
+def gather_grad_lower(node: BoundNode, builder: Builder) -> None:
     dy, i = node.inputs
     y = builder.out(node.outputs[0])
     builder.fill(y, 0.0)
@@ -154,7 +170,7 @@ def gather_grad_lower(node, builder):
 
 
 @gather_grad.grad
-def gather_grad_grad(node, gradients, dy):
+def gather_grad_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [gradients.op("Gather", dy, node.inputs[1], axis=0)]
 
 
@@ -162,7 +178,7 @@ one_hot = Op("OneHot")
 
 
 @one_hot.decompose
-def one_hot_decompose(node, builder):
+def one_hot_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """Where(index == class, on, off); an index outside of [-depth, depth) is off everywhere."""
     i, values = node.inputs[0], node.inputs[2]
     (depth,) = node.need(1)
@@ -192,7 +208,7 @@ hardmax = Op("Hardmax")
 
 
 @hardmax.decompose
-def hardmax_decompose(node, builder):
+def hardmax_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """One where the first maximum stands; up to opset 12 of all dimensions from the axis on, taken
     as one.
     """
@@ -217,7 +233,7 @@ gather_elements = Op("GatherElements", moves=True)
 
 
 @gather_elements.infer
-def gather_elements_infer(node):
+def gather_elements_infer(node: BoundNode) -> Inferred:
     x, i = node.inputs
     axis_of(node, node.attr("axis", 0), x.rank)
     if x.rank != i.rank or i.dtype not in (INT32, INT64):
@@ -226,7 +242,7 @@ def gather_elements_infer(node):
 
 
 @gather_elements.lower
-def gather_elements_lower(node, builder):
+def gather_elements_lower(node: BoundNode, builder: Builder) -> None:
     x, i = node.inputs
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     if any(a > c for k, (a, c) in enumerate(zip(i.shape, x.shape)) if k != axis):
@@ -264,7 +280,7 @@ def gather_elements_lower(node, builder):
 
 
 @gather_elements.grad
-def gather_elements_grad(node, gradients, dy):
+def gather_elements_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [
         gradients.op(
             "ScatterElements",
@@ -281,7 +297,7 @@ gather_nd = Op("GatherND", half=[0], moves=True)
 
 
 @gather_nd.infer
-def gather_nd_infer(node):
+def gather_nd_infer(node: BoundNode) -> Inferred:
     x, i = node.inputs
     batch = node.attr("batch_dims", 0)
     depth = i.shape[-1] if i.rank else 0
@@ -303,7 +319,7 @@ def gather_nd_infer(node):
 
 
 @gather_nd.fold
-def gather_nd_fold(node, outs):
+def gather_nd_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     x, i = node.inputs
     if node.attr("batch_dims", 0):
         raise NotStatic("batched")
@@ -320,7 +336,7 @@ def gather_nd_fold(node, outs):
 
 
 @gather_nd.lower
-def gather_nd_lower(node, builder):
+def gather_nd_lower(node: BoundNode, builder: Builder) -> None:
     x, i = node.inputs
     batch, depth = node.attr("batch_dims", 0), i.shape[-1]
     iv, y = builder.flat(builder.view(i)), builder.out(node.outputs[0])
@@ -353,7 +369,7 @@ def gather_nd_lower(node, builder):
 
 
 @gather_nd.grad
-def gather_nd_grad(node, gradients, dy):
+def gather_nd_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     x, i = node.inputs
     batch = node.attr("batch_dims", 0)
     if batch:  # the place of an element begins with that of its batch
@@ -388,7 +404,7 @@ scatter_nd = Op("ScatterND", moves=True)
 
 
 @scatter_nd.infer
-def scatter_nd_infer(node):
+def scatter_nd_infer(node: BoundNode) -> Inferred:
     x, i, u = node.inputs
     if (
         not i.rank
@@ -475,7 +491,7 @@ def _counts_along(v, axis, dims):
 
 
 @scatter_nd.lower
-def scatter_nd_lower(node, builder):
+def scatter_nd_lower(node: BoundNode, builder: Builder) -> None:
     x, i, u = node.inputs
     depth = i.shape[-1]
     y = builder.out(node.outputs[0])
@@ -502,7 +518,7 @@ def scatter_nd_lower(node, builder):
     )
 
 
-def _scatter_gradients(node, graph, dy, scatter, gather):
+def _scatter_gradients(node: BoundNode, graph: Graph, dy, scatter, gather):
     """Gradients of data and updates. scatter(data, updates, reduction), gather(from): the op itself
     and its counterpart with the node's indices.
 
@@ -542,7 +558,7 @@ def _scatter_gradients(node, graph, dy, scatter, gather):
 
 
 @scatter_nd.grad
-def scatter_nd_grad(node, gradients, dy):
+def scatter_nd_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     x, i, u = node.inputs
     dx, du = _scatter_gradients(
         node,
@@ -558,7 +574,7 @@ scatter_elements = Op("ScatterElements", moves=True)
 
 
 @scatter_elements.infer
-def scatter_elements_infer(node):
+def scatter_elements_infer(node: BoundNode) -> Inferred:
     x, i, u = node.inputs
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     if (
@@ -577,7 +593,7 @@ def scatter_elements_infer(node):
 
 
 @scatter_elements.lower
-def scatter_elements_lower(node, builder):
+def scatter_elements_lower(node: BoundNode, builder: Builder) -> None:
     x, i, u = node.inputs
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     y, iv = builder.out(node.outputs[0]), builder.view(i)
@@ -604,7 +620,9 @@ def scatter_elements_lower(node, builder):
 
 
 @scatter_elements.grad
-def scatter_elements_grad(node, gradients, dy):
+def scatter_elements_grad(
+    node: BoundNode, gradients: Gradients, dy: Value | None
+) -> InputGradients:
     i, axis = node.inputs[1], node.attr("axis", 0)
     dx, du = _scatter_gradients(
         node,
@@ -622,5 +640,5 @@ scatter = Op("Scatter")  # its name up to opset 10
 
 
 @scatter.decompose
-def scatter_decompose(node, b):
+def scatter_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
     return [b.op("ScatterElements", *node.inputs, axis=node.attr("axis", 0))]

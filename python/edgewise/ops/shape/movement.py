@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import INT64, size_of
 from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of
 from ...declare.symbolic import NotStatic, Sym
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
 
 FAR = 1 << 62  # exporters write "to the end" as numbers of this size
 
@@ -12,12 +28,12 @@ FAR = 1 << 62  # exporters write "to the end" as numbers of this size
 transpose = Op("Transpose", half=[0], moves=True)
 
 
-def _perm(node, rank):
+def _perm(node: BoundNode, rank):
     return node.attr("perm", list(range(rank))[::-1])
 
 
 @transpose.infer
-def transpose_infer(node):
+def transpose_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     perm = _perm(node, x.rank)
     if sorted(perm) != list(range(x.rank)):
@@ -28,7 +44,7 @@ def transpose_infer(node):
 
 
 @transpose.fold
-def transpose_fold(node, outs):
+def transpose_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     x = node.inputs[0]
     perm = _perm(node, x.rank)
     s = strides_of(x.shape)
@@ -36,13 +52,13 @@ def transpose_fold(node, outs):
 
 
 @transpose.lower
-def transpose_lower(node, builder):
+def transpose_lower(node: BoundNode, builder: Builder) -> None:
     x = builder.stored(node.inputs[0])
     builder.alias(node.outputs[0], x.transpose(_perm(node, len(x.shape))))
 
 
 @transpose.grad
-def transpose_grad(node, gradients, dy):
+def transpose_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     perm = _perm(node, dy.rank)
     return [gradients.transpose(dy, [perm.index(i) for i in range(dy.rank)])]
 
@@ -63,7 +79,7 @@ def _clip_index(i, low, high):
     return high if i > high else i
 
 
-def slice_ranges(node):
+def slice_ranges(node: BoundNode):
     """[(axis, start, length, step)] of a Slice."""
     x = node.inputs[0]
     if node.opset < 10:
@@ -103,7 +119,7 @@ def slice_ranges(node):
 
 
 @slice_.infer
-def slice_infer(node):
+def slice_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     dims = list(x.shape)
     ranges = slice_ranges(node)
@@ -115,7 +131,7 @@ def slice_infer(node):
 
 
 @slice_.fold
-def slice_fold(node, outs):
+def slice_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     x = node.inputs[0]
     s, offset = strides_of(x.shape), 0
     for axis, start, length, step in slice_ranges(node):
@@ -125,7 +141,7 @@ def slice_fold(node, outs):
 
 
 @slice_.lower
-def slice_lower(node, builder):
+def slice_lower(node: BoundNode, builder: Builder) -> None:
     v = builder.stored(node.inputs[0])
     for axis, start, length, step in slice_ranges(node):
         v = v.slice(axis, start, length, step)
@@ -133,7 +149,7 @@ def slice_lower(node, builder):
 
 
 @slice_.grad
-def slice_grad_rule(node, gradients, dy):
+def slice_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [
         slice_grad(
             gradients,
@@ -144,7 +160,7 @@ def slice_grad_rule(node, gradients, dy):
     ]
 
 
-def slice_grad(graph, dy, shape, ranges):
+def slice_grad(graph: Graph, dy, shape, ranges):
     """Zeros of a shape with dy where a slice, of (axis, start, step) each, was taken from."""
     if list(dy.shape) == list(shape) and all(step == 1 for *_, step in ranges):
         return dy
@@ -165,26 +181,26 @@ def slice_grad(graph, dy, shape, ranges):
 slice_gradient = Op("SliceGrad", "edgewise")
 
 
-def _taken(v, node, lengths):
+def _taken(v, node: BoundNode, lengths):
     for axis, start, step in zip(node.attr("axes"), node.attr("starts"), node.attr("steps", [])):
         v = v.slice(axis, start, lengths[axis], step)
     return v
 
 
 @slice_gradient.infer
-def slice_gradient_infer(node):
+def slice_gradient_infer(node: BoundNode) -> Inferred:
     return [(node.inputs[0].dtype, list(node.attr("shape")))]
 
 
 @slice_gradient.lower
-def slice_gradient_lower(node, builder):
+def slice_gradient_lower(node: BoundNode, builder: Builder) -> None:
     y = builder.out(node.outputs[0])
     builder.fill(y, 0.0)
     builder.copy(builder.view(node.inputs[0]), _taken(y, node, node.inputs[0].shape))
 
 
 @slice_gradient.grad
-def slice_gradient_grad(node, gradients, dy):
+def slice_gradient_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     starts, steps = node.attr("starts"), node.attr("steps", [])
     lengths = [node.inputs[0].shape[a] for a in node.attr("axes")]
     ends = [s + k * step for s, k, step in zip(starts, lengths, steps)]
@@ -204,7 +220,7 @@ tile = Op("Tile", moves=True)
 
 
 @tile.infer
-def tile_infer(node):
+def tile_infer(node: BoundNode) -> Inferred:
     x, repeats = node.inputs[0], ints(node, 1)
     if len(repeats) != x.rank or any(r < 0 for r in repeats):
         fail(node, f"repeats {repeats} do not fit a tensor of {x.rank} dimensions")
@@ -214,14 +230,14 @@ def tile_infer(node):
 
 
 @tile.lower
-def tile_lower(node, builder):
+def tile_lower(node: BoundNode, builder: Builder) -> None:
     x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
     wide = [d for pair in zip(ints(node, 1), x.shape) for d in pair]
     builder.copy(x.unsqueeze_each().broadcast(wide), builder.reshaped(y, wide))
 
 
 @tile.grad
-def tile_grad(node, gradients, dy):
+def tile_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     wide = [d for pair in zip(ints(node, 1), node.inputs[0].shape) for d in pair]
     return [
         gradients.op(
@@ -237,14 +253,14 @@ trilu = Op("Trilu", moves=True)
 
 
 @trilu.infer
-def trilu_infer(node):
+def trilu_infer(node: BoundNode) -> Inferred:
     if node.inputs[0].rank < 2:
         fail(node, "it wants a matrix")
     return [like(node, 0)]
 
 
 @trilu.lower
-def trilu_lower(node, builder):
+def trilu_lower(node: BoundNode, builder: Builder) -> None:
     x = node.inputs[0]
     k = ints(node, 1, [0])[0]
     xv, y = builder.contiguous(builder.view(x)), builder.out(node.outputs[0])
@@ -268,7 +284,7 @@ def trilu_lower(node, builder):
 
 
 @trilu.grad
-def trilu_grad(node, gradients, dy):
+def trilu_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [gradients.op("Trilu", dy, *node.inputs[1:2], upper=node.attr("upper", 1))]
 
 
@@ -276,7 +292,7 @@ reverse_sequence = Op("ReverseSequence")
 
 
 @reverse_sequence.decompose
-def reverse_sequence_decompose(node, builder):
+def reverse_sequence_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """Element t of a sequence of length l comes from l - 1 - t where t < l, else from its own
     place.
     """

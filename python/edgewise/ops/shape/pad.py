@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import INT64
 from ...declare.op import Op, axis_of, fail, ints, product
 from ...declare.symbolic import NotStatic, Sym
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 pad = Op("Pad", moves=True)
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 
-def _pads(node):
+def _pads(node: BoundNode):
     """[(before, behind)] of each dimension."""
     x = node.inputs[0]
     pads = node.attr("pads") if node.opset < 11 else ints(node, 1)
@@ -25,7 +38,7 @@ def _pads(node):
 
 
 @pad.decompose
-def pad_decompose(node, builder):
+def pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """Constants are written around x; the other modes gather along one dimension after the
     other.
     """
@@ -79,7 +92,7 @@ pad_constant = Op(
 
 
 @pad_constant.infer
-def pad_constant_infer(node):
+def pad_constant_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     if node.has(1) and node.inputs[1].dtype != x.dtype:
         fail(node, f"{x} is padded with {node.inputs[1]}")
@@ -90,7 +103,7 @@ def pad_constant_infer(node):
 
 
 @pad_constant.lower
-def pad_constant_lower(node, builder):
+def pad_constant_lower(node: BoundNode, builder: Builder) -> None:
     x, y, fed = builder.view(node.inputs[0]), builder.out(node.outputs[0]), node.input(1)
     if fed is not None and fed.numbers is None:
         builder.copy(builder.view(fed).drop_leading(fed.rank).broadcast(y.shape), y)
@@ -103,7 +116,7 @@ def pad_constant_lower(node, builder):
 
 
 @pad_constant.grad
-def pad_constant_grad(node, gradients, dy):
+def pad_constant_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     pads = node.attrs["pads"]
     dx = (
         gradients.op("Pad", dy, gradients.ints([-lo for lo, _ in pads] + [-hi for _, hi in pads]))
@@ -122,7 +135,7 @@ center_crop_pad = Op("CenterCropPad")
 
 
 @center_crop_pad.decompose
-def center_crop_pad_decompose(node, builder):
+def center_crop_pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """Of an odd difference the smaller half comes first."""
     x, wanted = node.inputs[0], ints(node, 1)
     axes = [axis_of(node, a, x.rank) for a in node.attr("axes") or range(x.rank)]

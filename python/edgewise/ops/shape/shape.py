@@ -4,9 +4,24 @@ shape.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, FLOAT16, INT64
 from ...declare.op import Op, axis_of, broadcast, fail, ints, most, product, read_as
 from ...declare.symbolic import NotStatic, Sym
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
 
 FAR = 1 << 62
 
@@ -15,7 +30,7 @@ identity = Op("Identity", half=[0])
 
 
 @identity.infer
-def identity_infer(node):
+def identity_infer(node: BoundNode) -> Inferred:
     return [node.inputs[0]]
 
 
@@ -23,7 +38,7 @@ shape = Op("Shape", half=[0])
 
 
 @shape.infer
-def shape_infer(node):
+def shape_infer(node: BoundNode) -> Inferred:
     dims = node.inputs[0].shape
     return [
         (
@@ -46,7 +61,7 @@ def _clamp(i, rank):
 
 
 @shape.fold
-def shape_fold(node, outs):
+def shape_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     dims = node.inputs[0].shape
     return [
         list(
@@ -64,19 +79,19 @@ size = Op("Size", half=[0])
 
 
 @size.infer
-def size_infer(node):
+def size_infer(node: BoundNode) -> Inferred:
     return [(INT64, [])]
 
 
 @size.fold
-def size_fold(node, outs):
+def size_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     return [[product(node.inputs[0].shape)]]
 
 
 size.folds_without_numbers = True
 
 
-def _numbers_of(node, outs):
+def _numbers_of(node: BoundNode, outs):
     return [node.inputs[0].numbers]
 
 
@@ -85,13 +100,13 @@ def _same_layout(op):
     op.fold(_numbers_of)
 
     @op.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         builder.alias(
             node.outputs[0], builder.reshaped(builder.stored(node.inputs[0]), node.outputs[0].shape)
         )
 
     @op.grad
-    def op_grad(node, gradients, dy):
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
         return [gradients.reshape(dy, node.inputs[0].shape)]
 
 
@@ -99,7 +114,7 @@ reshape = Op("Reshape", half=[0])
 
 
 @reshape.infer
-def reshape_infer(node):
+def reshape_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     wanted = ints(node, 1) if node.opset >= 5 else node.attr("shape", [])
     dims, free = [], None
@@ -137,7 +152,7 @@ def product_of(dims):
     return factor, sorted(syms)
 
 
-def _free_dimension(node, shape, others):
+def _free_dimension(node: BoundNode, shape, others):
     """The dimension that -1 stands for."""
     left = list(shape)
     rest = []
@@ -163,7 +178,7 @@ flatten = Op("Flatten", half=[0])
 
 
 @flatten.infer
-def flatten_infer(node):
+def flatten_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     axis = axis_of(node, node.attr("axis", 1), x.rank, 1)
     return [(x.dtype, [product(x.shape[:axis]), product(x.shape[axis:])])]
@@ -176,7 +191,7 @@ squeeze = Op("Squeeze", half=[0])
 
 
 @squeeze.infer
-def squeeze_infer(node):
+def squeeze_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     axes = node.attr("axes") if node.opset < 13 else ints(node, 1)
     if axes is None:
@@ -195,7 +210,7 @@ unsqueeze = Op("Unsqueeze", half=[0])
 
 
 @unsqueeze.infer
-def unsqueeze_infer(node):
+def unsqueeze_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     axes = node.attr("axes") if node.opset < 13 else ints(node, 1)
     rank = x.rank + len(axes)
@@ -215,7 +230,7 @@ expand = Op("Expand", moves=True)
 
 
 @expand.infer
-def expand_infer(node):
+def expand_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     dims = broadcast(node, x.shape, ints(node, 1))
     if dims == x.shape:
@@ -224,17 +239,17 @@ def expand_infer(node):
 
 
 @expand.fold
-def expand_fold(node, outs):
+def expand_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     return [read_as(node.inputs[0], outs[0][1])]
 
 
 @expand.lower
-def expand_lower(node, builder):
+def expand_lower(node: BoundNode, builder: Builder) -> None:
     builder.alias(node.outputs[0], builder.stored(node.inputs[0]).broadcast(node.outputs[0].shape))
 
 
 @expand.grad
-def expand_grad(node, gradients, dy):
+def expand_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     return [gradients.sum_to(dy, node.inputs[0].shape)]
 
 
@@ -242,7 +257,7 @@ range_ = Op("Range")
 
 
 @range_.infer
-def range_infer(node):
+def range_infer(node: BoundNode) -> Inferred:
     (start,), (limit,), (delta,) = ints(node, 0), ints(node, 1), ints(node, 2)
     if delta == 0:
         fail(node, "a step of 0")
@@ -265,7 +280,7 @@ def range_infer(node):
 
 
 @range_.fold
-def range_fold(node, outs):
+def range_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     start, delta, count = node.inputs[0].numbers[0], node.inputs[2].numbers[0], outs[0][1][0]
     if isinstance(start, Sym) and count > 4:
         raise NotStatic("a long range from a register")
@@ -273,7 +288,7 @@ def range_fold(node, outs):
 
 
 @range_.lower
-def range_lower(node, builder):
+def range_lower(node: BoundNode, builder: Builder) -> None:
     start, delta = node.inputs[0].numbers[0], node.inputs[2].numbers[0]
     builder.range(builder.out(node.outputs[0]), start, delta)
 
@@ -282,7 +297,7 @@ constant_of_shape = Op("ConstantOfShape")
 
 
 @constant_of_shape.infer
-def constant_of_shape_infer(node):
+def constant_of_shape_infer(node: BoundNode) -> Inferred:
     value, dims = node.attr("value"), ints(node, 0)
     if any(d < 0 for d in dims if not isinstance(d, Sym)):
         fail(node, f"shape {dims} has a negative dimension")
@@ -290,18 +305,18 @@ def constant_of_shape_infer(node):
     return [(FLOAT if dtype == FLOAT16 else dtype, dims)]
 
 
-def _filler(node):
+def _filler(node: BoundNode):
     value = node.attr("value")
     return value.numbers()[0] if value is not None else 0.0
 
 
 @constant_of_shape.fold
-def constant_of_shape_fold(node, outs):
+def constant_of_shape_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     return [[_filler(node)] * product(outs[0][1])]
 
 
 @constant_of_shape.lower
-def constant_of_shape_lower(node, builder):
+def constant_of_shape_lower(node: BoundNode, builder: Builder) -> None:
     y = builder.scalar(node.outputs[0].dtype, _filler(node))
     builder.alias(node.outputs[0], y.broadcast(node.outputs[0].shape))
 
@@ -310,7 +325,7 @@ eye_like = Op("EyeLike", half=[0])
 
 
 @eye_like.decompose
-def eye_like_decompose(node, builder):
+def eye_like_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     """Ones where column = row + k."""
     x, k = node.inputs[0], node.attr("k", 0)
     if x.rank != 2:

@@ -4,15 +4,20 @@ place.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import INT64
 from ...declare.op import Op, axis_of, fail, product
 from ..attention.attention_kernel import shaped
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Value
 
 tensor_scatter = Op("TensorScatter")  # opset 24; past_cache, update, write_indices
 
 
 @tensor_scatter.decompose
-def tensor_scatter_decompose(node, graph):
+def tensor_scatter_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """ScatterND into [batch, dimensions before the axis, places, dimensions behind it]."""
     cache, update = node.inputs[:2]
     axis, mode = axis_of(node, node.attr("axis", -2), cache.rank), node.attr("mode", "linear")

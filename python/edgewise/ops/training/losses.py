@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT32, INT64
 from ...declare.op import Op, fail, product, takes, unsupported
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 rows = Op(
     "CrossEntropyRows",
@@ -17,16 +30,16 @@ rows_grad = Op(
 
 
 @rows.infer
-def rows_infer(node):
+def rows_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, [node.inputs[0].shape[0]])] * 3
 
 
 @rows_grad.infer
-def rows_grad_infer(node):
+def rows_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, list(node.inputs[0].shape))]
 
 
-def _operands(node, builder):
+def _operands(node: BoundNode, builder: Builder):
     x = builder.as_rows(builder.view(node.inputs[0]))
     if x.shape[0] != 1 and x.strides[0] == 0:
         x = builder.contiguous(x)
@@ -53,7 +66,7 @@ def _operands(node, builder):
 
 
 @rows.lower
-def rows_lower(node, builder):
+def rows_lower(node: BoundNode, builder: Builder) -> None:
     operands, params = _operands(node, builder)
     outs = [
         builder.out(node.outputs[i]) if node.wants(i) else builder.temp(FLOAT, [params["rows"]])
@@ -65,7 +78,7 @@ def rows_lower(node, builder):
 
 
 @rows_grad.lower
-def rows_grad_lower(node, builder):
+def rows_grad_lower(node: BoundNode, builder: Builder) -> None:
     operands, params = _operands(node, builder)
     d = builder.view(node.inputs[4])
     if d.strides[0] < 0:
@@ -84,7 +97,13 @@ def rows_grad_lower(node, builder):
 
 
 @rows.grad
-def rows_grad_rule(node, gradients, dloss, dcounted=None, dlse=None):
+def rows_grad_rule(
+    node: BoundNode,
+    gradients: Gradients,
+    dloss: Value | None,
+    dcounted: Value | None = None,
+    dlse: Value | None = None,
+) -> InputGradients:
     if dloss is None:
         return [None]
     lse = gradients.output(2, FLOAT, list(dloss.shape))
@@ -102,7 +121,7 @@ def rows_grad_rule(node, gradients, dloss, dcounted=None, dlse=None):
     ]
 
 
-def _decompose(node, builder, nll):
+def _decompose(node: BoundNode, builder: Builder, nll):
     """The loss as nodes: rows of classes, each row's loss, the reduction.
 
     Opset 12 and 13 of both operators are the same but for types.
@@ -169,10 +188,10 @@ nll = Op("NegativeLogLikelihoodLoss")
 
 @cross_entropy.decompose
 @softmax_cross_entropy.decompose
-def cross_entropy_decompose(node, builder):
+def cross_entropy_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     return _decompose(node, builder, 0)
 
 
 @nll.decompose
-def nll_decompose(node, builder):
+def nll_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     return _decompose(node, builder, 1)

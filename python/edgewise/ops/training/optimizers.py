@@ -9,11 +9,16 @@ values. `step` is the number of this update, counting from 1. The gradient is mu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
 from ...declare.op import Op, fail, product, takes
 from ..reduce.contracts import REDUCE
 from .contracts import FORM, RULE
 from .state import in_place
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
 
 BLOCK = 256  # elements that share a scale in 8-bit states
 
@@ -25,7 +30,7 @@ def _declare(name, rule, form, states, params):
     o = Op(name, "edgewise")
 
     @o.infer
-    def op_infer(node):
+    def op_infer(node: BoundNode) -> Inferred:
         takes(node, (FLOAT,), *(i for i in range(len(node.inputs)) if i != len(node.outputs) + 2))
         takes(node, (INT64,), len(node.outputs) + 2)
         count = len(node.outputs) - 1
@@ -37,7 +42,7 @@ def _declare(name, rule, form, states, params):
         return [(FLOAT, list(v.shape)) for v in (node.inputs[0], *node.inputs[2 : count + 2])]
 
     @o.lower
-    def op_lower(node, builder):
+    def op_lower(node: BoundNode, builder: Builder) -> None:
         count = len(node.outputs) - 1
         rate, step, scale = (
             builder.view(node.inputs[i]) if node.has(i) else None
@@ -77,18 +82,18 @@ def _declare(name, rule, form, states, params):
         )
 
 
-def _number(node, name, default=0.0):
+def _number(node: BoundNode, name, default=0.0):
     return float(node.attr(name, default))
 
 
-def adam_form(node):
+def adam_form(node: BoundNode):
     mode = node.attr("mode", "torch")
     if mode not in ("torch", "ort", "adam"):
         fail(node, f"its mode is {mode!r}", "Use 'torch', 'ort' or 'adam'.")
     return {"torch": "decoupled", "ort": "ort", "adam": "l2"}[mode]
 
 
-def adam_params(node):
+def adam_params(node: BoundNode):
     return {
         "rest1": 1 - _number(node, "beta1", 0.9),
         "rest2": 1 - _number(node, "beta2", 0.999),
@@ -111,7 +116,7 @@ adamw_8bit = Op(
 
 
 @adamw_8bit.infer
-def adamw_8bit_infer(node):
+def adamw_8bit_infer(node: BoundNode) -> Inferred:
     size = product(node.inputs[0].shape)
     blocks = -(-size // BLOCK)
     takes(node, (FLOAT,), 0, 1, 3, 5, 6, 8)
@@ -125,7 +130,7 @@ def adamw_8bit_infer(node):
 
 
 @adamw_8bit.lower
-def adamw_8bit_lower(node, builder):
+def adamw_8bit_lower(node: BoundNode, builder: Builder) -> None:
     gradient, rate, step, scale = (
         builder.flat(builder.view(node.inputs[1])),
         builder.view(node.inputs[6]),
@@ -219,13 +224,13 @@ PIECES = 16
 
 
 @sum_of_squares.infer
-def sum_of_squares_infer(node):
+def sum_of_squares_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), *range(len(node.inputs)))
     return [(FLOAT, [1])]
 
 
 @sum_of_squares.lower
-def sum_of_squares_lower(node, builder):
+def sum_of_squares_lower(node: BoundNode, builder: Builder) -> None:
     views, pieces = [], []
     for v in map(builder.view, node.inputs):
         order = sorted(range(len(v.shape)), key=lambda i: -v.strides[i])
@@ -275,7 +280,7 @@ clip_scale = Op(
 
 
 @clip_scale.decompose
-def clip_scale_decompose(node, builder):
+def clip_scale_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     def number(x):
         return builder.constant(FLOAT, [1], [x])
 

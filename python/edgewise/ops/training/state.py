@@ -5,11 +5,16 @@ These ops write them where they lie; their output is the state with its new valu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, like, takes
 
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Builder, Inferred
 
-def in_place(node, builder, i=0, o=0):
+
+def in_place(node: BoundNode, builder: Builder, i=0, o=0):
     """The view of state input i, which is also output o's."""
     if node.inputs[i].role != "state":
         fail(node, f"{node.inputs[i]} is no state", "Report this.")
@@ -24,7 +29,7 @@ assign = Op("Assign", "edgewise")  # (state, x): state = x
 
 @add_to.infer
 @assign.infer
-def add_to_infer(node):
+def add_to_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT, INT64), 0)
     if node.inputs[0].dtype != node.inputs[1].dtype or list(node.inputs[0].shape) != list(
         node.inputs[1].shape
@@ -34,13 +39,13 @@ def add_to_infer(node):
 
 
 @add_to.lower
-def add_to_lower(node, builder):
+def add_to_lower(node: BoundNode, builder: Builder) -> None:
     x = builder.view(node.inputs[1])
     y = in_place(node, builder)
     builder.emit_binary("add", y, x, y, y.dtype)
 
 
 @assign.lower
-def assign_lower(node, builder):
+def assign_lower(node: BoundNode, builder: Builder) -> None:
     x = builder.view(node.inputs[1])
     builder.copy(x, in_place(node, builder))

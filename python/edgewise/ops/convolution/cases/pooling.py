@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..pooling import _declare_average, lp_pool, max_pool
+from ... import OPS
+from ..pooling import average_pool, lp_pool, max_pool
 
 # (x, attributes): every rank, overlapping and not, windows over the edge
 _POOLS = [
@@ -48,9 +49,6 @@ def max_pool_cases(t):
     yield t(t.f(1, 3, 8, 8, dtype="float16"), kernel_shape=[2, 2])
 
 
-average_pool = _declare_average("AveragePool", "average")
-
-
 @average_pool.cases
 def average_pool_cases(t):
     for x, attrs in _POOLS:
@@ -76,3 +74,21 @@ def lp_pool_cases(t):
                     why="ONNX's reference does not know every rank and pad",
                     **attrs,
                 )
+
+
+def _global_cases(t, norm=False):
+    for shape in ((2, 3, 7), (1, 5, 8, 9), (2, 3, 4, 5, 6), (3, 2, 1, 1), (2, 64, 14, 14)):
+        for attrs in ({"p": 1}, {"p": 2}, {"p": 3}) if norm else ({},):
+            yield t(
+                t.f(*shape),
+                tol=1e-4,
+                trust="ort",
+                why="ONNX's reference does not know every rank",
+                **attrs,
+            )
+    yield t(t.f(1, 5, 8, 9), opset=2 if norm else 1, tol=1e-4)
+
+
+OPS["", "GlobalAveragePool"].cases(_global_cases)
+OPS["", "GlobalMaxPool"].cases(_global_cases)
+OPS["", "GlobalLpPool"].cases(lambda t: _global_cases(t, norm=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..binary import clip, pow_
+from ... import OPS
+from ..binary import BINARY_OPS, LOGICAL, clip, pow_
 from ..unary import INF, NAN
 
 
@@ -45,3 +46,83 @@ def clip_cases(t):
     for dtype in ("uint8", "int8", "int32", "int64", "uint64"):
         yield t(t.n(dtype, 9), t.of(dtype, 10), t.of(dtype, 40))
     yield t(t.f(0, 7), -0.5, 0.5)
+
+
+def _binary_cases(op):
+    def cases(t):
+        attrs = {"fmod": 1} if op == "mod" else {}
+        for a, c in [
+            ((3, 4), (3, 4)),
+            ((2, 3, 37), (37,)),
+            ((2, 3, 4), (3, 1)),
+            ((2, 2), ()),
+            ((), ()),
+            ((7,), (1,)),
+            ((0, 3), (1, 3)),
+        ] + (
+            []
+            if op == "prelu"
+            else [
+                ((), (2, 2)),
+                ((5, 1, 3), (1, 4, 1)),
+                ((1, 3), (0, 3)),
+                ((2, 1, 3, 1, 2, 1), (1, 2, 1, 3, 1, 2)),
+            ]
+        ):
+            yield t(t.b(*a), t.b(*c)) if op in LOGICAL else t(t.f(*a), t.f(*c), **attrs)
+        if op in LOGICAL:
+            return
+        for dtype in ("float64", "float16"):
+            yield t(t.f(4, 9, dtype=dtype), t.f(9, dtype=dtype), **attrs)
+        special = [0.0, -0.0, INF, -INF, NAN, 1.0, -2.5]
+        yield t(
+            t.of("float32", special).reshape(7, 1),
+            t.of("float32", special if op != "prelu" else [0.5]),
+            **attrs,
+        )
+        for dtype in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"):
+            x, y = t.n(dtype, 3, 1, 8), t.n(dtype, 2, 1) if op != "prelu" else t.n(dtype, 8)
+            if op == "prelu" and dtype[-1] in "86" and dtype != "int64":
+                continue  # not in its type list
+            if op in ("div", "mod"):
+                y[y == 0] = 3
+            yield (
+                t(x, y)
+                if op != "div" or dtype[0] == "u"
+                else t(
+                    x,
+                    y,
+                    trust="ort",
+                    why=(
+                        "integers are divided towards zero, as C does; the reference evaluator"
+                        " rounds down"
+                    ),
+                )
+            )
+            if op == "mod":
+                yield t(x, y, fmod=1)
+        if op == "equal":
+            yield t(t.b(3, 4), t.b(4))
+
+    return cases
+
+
+for _name, _op in BINARY_OPS.items():
+    OPS["", _name].cases(_binary_cases(_op))
+
+
+def _variadic_cases(t, extreme):
+    yield t(t.f(2, 3))
+    yield t(t.f(2, 3), t.f(2, 3))
+    yield t(t.f(2, 1, 3), t.f(4, 1), t.f(3), t.f())
+    yield t(t.f(0, 3), t.f(1, 3))
+    yield t(t.f(2, 3, dtype="float64"), t.f(3, dtype="float64"))
+    yield t(t.f(2, 3, dtype="float16"), t.f(3, dtype="float16"))
+    if extreme:
+        yield t(t.of("float32", [1, NAN, 2, -INF]), t.of("float32", [NAN, 1, 3, INF]))
+        for dtype in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"):
+            yield t(t.n(dtype, 3, 5), t.n(dtype, 5))
+
+
+for _name in ("Max", "Min", "Sum", "Mean"):
+    OPS["", _name].cases(lambda t, _name=_name: _variadic_cases(t, _name in ("Max", "Min")))

@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from ....declare.op import fail
-from ..bitwise import _declare, bitwise_not, is_inf
-
-
-def _direction(node):
-    direction = node.attr("direction", "")
-    if direction not in ("LEFT", "RIGHT"):
-        fail(node, f"its direction is '{direction}'", "It is LEFT or RIGHT.")
-    return "shift_left" if direction == "LEFT" else "shift_right"
-
-
-bit_shift = _declare(
-    "BitShift",
-    _direction,
-    # of signed integers the right shift is arithmetic; what is shifted by more bits than there are,
-    # or by a negative number, keeps its sign alone
-)
+from ... import OPS
+from ..bitwise import bit_shift, bitwise_not, is_inf
 
 
 @bit_shift.cases
@@ -75,3 +60,16 @@ def is_inf_cases(t):
     yield t(t.f(3, 4))
     yield t(t.f(0, 4))
     yield t(t.f())
+
+
+def _bitwise_cases(t):
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+        yield t(t.n(dtype, 3, 5), t.n(dtype, 3, 5))
+    yield t(t.n("int32", 2, 3, 37), t.n("int32", 37))
+    yield t(t.n("int64", 2, 1, 3), t.n("int64", 4, 1))
+    yield t(t.n("int32", 0, 3), t.n("int32", 3))
+    yield t(t.n("int32"), t.n("int32"))
+
+
+for _name in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+    OPS["", _name].cases(_bitwise_cases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ... import OPS
 from ..signal import dft, mel, stft
 
 
@@ -70,3 +71,17 @@ def mel_cases(t):
     ):
         yield t(bins, length, rate, low, high, tol=1e-4)
     yield t(8, 64, 8192, 0.0, 4096.0, output_datatype=11)
+
+
+def _window_cases(t):
+    alone = {"trust": "onnx", "why": "onnxruntime computes it in single precision"}
+    for size in (2, 10, 300):
+        for periodic in (0, 1):
+            yield t(size, periodic=periodic, tol=1e-4, **alone)
+    yield t(10, output_datatype=11, **alone)
+    yield t(10, output_datatype=10, tol=2e-2, trust="onnx", why="it computes in half precision")
+    yield t(t.of("int32", 12), **alone)
+
+
+for _name in ("HannWindow", "HammingWindow", "BlackmanWindow"):
+    OPS["", _name].cases(_window_cases)
