@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench soak fuzz gen operators wasm native sanitize threads web wheel clean
+.PHONY: help demo test bench soak fuzz docs gen operators wasm native sanitize threads web wheel clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -48,10 +48,14 @@ fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp
 gen: ## write the generated files again: core/gen, web/src/gen
 	$(PYTHON) core/generate
 	PYTHONPATH=python $(PYTHON) -m edgewise.text.emit
-	PYTHONPATH=python $(PYTHON) -m edgewise.session.emit
 
 operators: $(stamp)/venv-test $(stamp)/native ## write the list of operators again: tests/onnx_suite/OPERATORS.md
 	PYTHONPATH=tests $(python) -m onnx_suite.operators
+
+docs: $(stamp)/venv-docs $(stamp)/node-docs ## the documentation site: .build/docs/index.html (links are checked; neither torch nor a browser is needed)
+	npm --prefix web/typedoc run --silent build
+	NO_MKDOCS_2_WARNING=1 .build/venv-docs/bin/mkdocs build --quiet
+	$(PYTHON) tests/docs/links.py .build/docs
 
 wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so
@@ -61,7 +65,7 @@ web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## what 
 wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any; its lock file: web/dist/pyodide-lock.json) and for this machine's CPython
 
 clean: ## remove what was built (the toolchain, the venv and node_modules stay: rm -rf .build web/node_modules)
-	rm -rf dist web/dist .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
+	rm -rf dist web/dist docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
 	rm -f python/edgewise/engine/*.so
 
 # Tools
@@ -98,6 +102,16 @@ $(stamp)/venv-test: pyproject.toml $(stamp)/venv
 $(stamp)/venv-bench: pyproject.toml | $(stamp)/venv-test
 	@$(python) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")' > .build/requirements-bench.txt
 	$(pip) install -r .build/requirements-bench.txt
+	@touch $@
+
+$(stamp)/venv-docs: docs/requirements.txt .ci/need.sh | $(stamp)/system
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
+	$(PYTHON) -m venv .build/venv-docs
+	.build/venv-docs/bin/python -m pip --quiet --disable-pip-version-check install -r docs/requirements.txt
+	@touch $@
+
+$(stamp)/node-docs: web/typedoc/package.json web/typedoc/package-lock.json | $(stamp)/system
+	npm --prefix web/typedoc ci --silent --no-fund --no-audit
 	@touch $@
 
 $(stamp)/node: web/package.json web/package-lock.json | $(stamp)/system

@@ -1,4 +1,4 @@
-/* Activations over vectors, for kernels that apply one to what they have just computed. */
+/* Activation functions on vectors, for kernels that apply one to results still in registers. */
 #ifndef EDGEWISE_ACTIVATION_H
 #define EDGEWISE_ACTIVATION_H
 #include "kernel.h"
@@ -18,7 +18,8 @@ EW_INLINE vf vf_activate(vf x, int32_t activation) {
   }
 }
 
-/* The cheap activations are bounds, which are applied in registers; the others are dear. */
+/* Cheap activations (none, ReLU, ReLU6) as lower and upper bounds, which are applied in registers.
+ * `dear` is true for all others, which need a second pass. */
 typedef struct {
   vf low, high;
   bool dear;

@@ -1,10 +1,11 @@
-/* What a kernel sees: its parameters, its operands' addresses and the means to work in parallel. */
+/* Interface of a kernel: parameters, operand addresses, and the means to run tasks in parallel. */
 #ifndef EDGEWISE_KERNEL_H
 #define EDGEWISE_KERNEL_H
 #include "engine.h"
 #include <stdbool.h>
 
 enum {
+  /* Element types. The values are those of ONNX's TensorProto.DataType. */
   EW_F32 = 1,
   EW_U8 = 2,
   EW_I8 = 3,
@@ -34,40 +35,48 @@ enum {
 
 typedef struct {
   ew_engine *engine;
-  int64_t detail; /* what a failing kernel wants to tell */
+  int64_t detail; /* details of a failure, for ew_error.detail */
 } ew_context;
 
 #include "gen/kernels.h"
 
-/* What edgewise.shake leaves out of engines made for given models: the code for values of a
- * parameter that no plan of theirs has (Kernel's `variants`).
- *     switch (EW_CHOICE(UNARY_OP, p->op)) ...               loses the other cases
- *     if (EW_USES(GEMM_B, EW_F16) && is_half) ...           is false where no plan has the value
- * Only for .wasm, and no place for inner loops: there they are calls, by which they are found. */
+/* Marks code for single parameter values, so that edgewise.shake can remove the values that no plan
+ * of a given model uses (`variants` of the kernel's declaration):
+ *
+ *     switch (EW_CHOICE(UNARY_OP, p->op)) ...               loses the unused cases
+ *     if (EW_USES(GEMM_B, EW_F16) && is_half) ...           becomes false if no plan has the value
+ *
+ * Wasm only. Each use compiles to a function call, which is how edgewise.shake finds it; keep them
+ * out of inner loops. */
 #if defined(__wasm__)
 int32_t ew_choice(int32_t value, int32_t name);
 int32_t ew_uses(int32_t minus_name_and_value);
 #  define EW_CHOICE(NAME, x) ew_choice((x), EW_VARIANT_##NAME)
-/* negative, and so no function's number */
+/* negative, so that it differs from every function number */
 #  define EW_USES(NAME, VALUE) ew_uses(-1 - (EW_VARIANT_##NAME * 64 + (VALUE)))
 #else
 #  define EW_CHOICE(NAME, x) (x)
 #  define EW_USES(NAME, VALUE) true
 #endif
 
-/* Calls task(arg, i) for i in 0..count-1, on up to ew_threads threads, in any order; returns when
- * all are done. A plain loop in a build without threads. Split so that a task is worth >= ~20
- * microseconds; count 1 runs on the caller at once. */
+/* Calls task(arg, i, thread) for each i in 0..count-1, on up to ew_threads threads, in any order,
+ * and returns when all calls have returned. A plain loop in builds without threads. A task should
+ * take at least about 20 microseconds; count 1 runs on the calling thread without synchronization.
+ */
 typedef void (*ew_task)(void *arg, int32_t index, int32_t thread);
 void ew_parallel(ew_context *, int32_t count, ew_task task, void *arg);
-/* Whether the host wants the run to end (ew_stop): tasks not begun are then left out, and the
- * step's results are never used. Therefore a kernel must not take what its tasks wrote for an index
- * or an address without a check, nor wait for it. For long loops outside of tasks and long
- * tasks. */
+/* True if the host has asked to end the run (ew_stop). Tasks not yet started are then skipped and
+ * the step's results are discarded; therefore a kernel must not use what its tasks wrote as an
+ * index or address without a check, and must not wait for it. Poll it in long tasks and in long
+ * loops outside of tasks. */
 bool ew_stopping(const ew_context *);
-int32_t ew_parallel_width(const ew_context *); /* how many threads a split may count on */
+int32_t ew_parallel_width(const ew_context *); /* number of threads that ew_parallel can use */
 
-/* int32_t ew_k_<name>(ew_context *, const ew_<name>_params *, void *const *operand): EW_OK or an
- * ew_error_code. An absent optional operand is NULL. gen/kernels.h declares the parameter structs,
- * operand indices (EW_<NAME>_<OPERAND>) and functions. */
+/* A kernel is a function
+ *
+ *     int32_t ew_k_<name>(ew_context *, const ew_<name>_params *, void *const *operand)
+ *
+ * that returns EW_OK or an ew_error_code. The entry of an absent optional operand is NULL.
+ * gen/kernels.h declares the parameter structs, the operand indices (EW_<NAME>_<OPERAND>) and the
+ * functions. */
 #endif

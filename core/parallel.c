@@ -1,13 +1,16 @@
-/* ew_parallel: one job at a time. Each thread has a share of its tasks, neighbours in the same
- * place of every job: what a thread has written, most often rows of activations, it then finds in
- * its own cache, which costs a fraction of fetching it from another core's. A thread that has
- * finished its share takes from the others', so that uneven tasks balance.
+/* ew_parallel: a thread pool that runs one job at a time.
  *
- * A share's counter carries the job's number beside the next task's index: a thread that comes late
- * to a finished job finds another number and leaves the counter alone. What it may have read of the
- * job meanwhile is that of the job itself, since the next one's fields lie elsewhere, or thrown
- * away with the counter's change, which is why the fields are atomics. Waiting is a short spin,
- * then sleep: on a futex-like word in wasm, on a condition variable elsewhere. */
+ * Each thread owns a share of the tasks: a contiguous range at the same relative position in every
+ * job. What a thread has written, mostly rows of activations, is then still in its own cache when
+ * the next job reads it, which costs a fraction of a transfer from another core. A thread that has
+ * finished its share steals tasks from the others, which balances uneven tasks.
+ *
+ * The counter of a share holds the job number next to the index of the next task, so a thread that
+ * arrives after a job has finished sees another number and leaves the counter alone. The job fields
+ * that such a thread may have read are either valid, because the next job uses the other entry of
+ * jobs[], or discarded when the exchange of the counter fails; this is why the fields are atomic.
+ * Waiting spins briefly, then sleeps: with memory.atomic.wait in wasm, on a condition variable
+ * elsewhere. */
 #if !defined(_POSIX_C_SOURCE)
 #  define _POSIX_C_SOURCE 200809L
 #endif
@@ -24,33 +27,34 @@
 #  endif
 
 #  if defined(__wasm__)
-/* there is no pause instruction: a spin is a few nanoseconds */
+/* wasm has no pause instruction: one spin takes a few nanoseconds */
 enum { MAX_THREADS = 64, SPINS = 20000 };
 #  else
 enum { MAX_THREADS = 64, SPINS = 1000 };
 #  endif
 
-enum { LINE = 64 }; /* bytes of a cache line: words that different threads write lie so far apart */
+/* bytes of a cache line, the minimum distance of words that different threads write */
+enum { LINE = 64 };
 
 struct ew_pool {
   ew_engine *engine;
   int32_t width;
-  /* of job j at j % 2 */
+  /* job j uses entry j % 2 */
   struct {
     _Atomic(uint32_t) count;
     _Atomic(ew_task) task;
     _Atomic(void *) arg;
   } jobs[2];
-  /* job << 32 | index of the next task to take */
+  /* job << 32 | index of the next task of the share */
   struct {
     _Atomic(uint64_t) next;
     char line[LINE - 8];
   } shares[MAX_THREADS];
-  _Atomic(uint32_t) job; /* number of the present or last job; idle threads sleep on it */
+  _Atomic(uint32_t) job; /* number of the current or last job; idle threads sleep on it */
   char line[LINE];
-  _Atomic(uint32_t) done; /* tasks finished of it; the caller sleeps on it */
+  _Atomic(uint32_t) done; /* number of finished tasks of the job; the caller sleeps on it */
   char other_line[LINE];
-  _Atomic(uint32_t) sleepers; /* threads that sleep or are about to, the caller among them */
+  _Atomic(uint32_t) sleepers; /* threads asleep or about to sleep, including the caller */
   _Atomic(uint32_t) serving, stop;
 #  if !defined(__wasm__)
   pthread_mutex_t mutex;
@@ -69,14 +73,14 @@ static void pause_briefly(void) {
 }
 
 #  if defined(__wasm__)
-/* A function of its own, exported so that no optimizer folds it back: the baseline compiler of V8
- * in Node 20 loses locals that live across this instruction (wasm/Makefile says more). */
+/* A separate exported function, so that no optimizer inlines it: the baseline compiler of V8 in
+ * Node 20 loses locals that are live across this instruction (see wasm/Makefile). */
 EW_API(ew_wait) __attribute__((noinline)) int32_t ew_wait(int32_t *word, int32_t value) {
   return __builtin_wasm_memory_atomic_wait32(word, value, -1);
 }
 #  endif
 
-/* Sleeps while *word is `value`. */
+/* Blocks while *word equals `value`. */
 static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
   for (int i = 0; i < SPINS; i++) {
     if (atomic_load_explicit(word, memory_order_acquire) != value) return;
@@ -93,7 +97,8 @@ static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
   atomic_fetch_sub(&p->sleepers, 1);
 }
 
-/* After a word has changed. Whoever sees it unchanged has counted itself a sleeper before. */
+/* Call after changing a word. A thread that still sees the old value has already incremented
+ * `sleepers`. */
 static void wake(ew_pool *p, _Atomic(uint32_t) *word) {
   if (!atomic_load(&p->sleepers)) return;
 #  if defined(__wasm__)
@@ -106,13 +111,14 @@ static void wake(ew_pool *p, _Atomic(uint32_t) *word) {
 #  endif
 }
 
-/* The first task of a thread's share. */
+/* Index of the first task of a thread's share. */
 static uint32_t first_of(const ew_pool *p, uint32_t count, int32_t thread) {
   return (uint32_t)(((uint64_t)count * (uint32_t)thread + (uint32_t)p->width - 1) /
                     (uint32_t)p->width);
 }
 
-/* Takes tasks of the job until none is left to take: of its own share, then of the others'. */
+/* Runs tasks of the job until none is left: first those of the thread's own share, then those of
+ * the others. */
 static void work(ew_pool *p, uint32_t job, int32_t thread) {
   uint32_t finished = 0, count = 0;
   for (int32_t i = 0; i < p->width; i++) {
@@ -164,7 +170,7 @@ ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
 #  if !defined(__wasm__)
   pthread_mutex_init(&p->mutex, NULL);
   pthread_cond_init(&p->changed, NULL);
-  /* a system that gives fewer threads still runs everything */
+  /* If the system starts fewer threads than requested, the remaining ones run all tasks. */
   for (int32_t i = 1; i < p->width; i++) {
     thread_start *s = ew_alloc(sizeof *s);
     if (!s) break;
@@ -217,7 +223,7 @@ void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   atomic_store(&p->jobs[job % 2].count, (uint32_t)count);
   atomic_store(&p->jobs[job % 2].task, task);
   atomic_store(&p->jobs[job % 2].arg, arg);
-  /* from here on it can be taken from */
+  /* from here on other threads can take tasks */
   for (int32_t i = 0; i < p->width; i++)
     atomic_store(&p->shares[i].next, (uint64_t)job << 32 | first_of(p, (uint32_t)count, i));
   atomic_store(&p->job, job);

@@ -1,9 +1,9 @@
-/* The plan loader: everything about a plan that can be checked before it runs.
+/* The plan loader: checks everything about a plan that can be checked before it runs.
  *
- * Where a step depends on registers it is checked here at each combination of their smallest and
- * largest values, so that a plan that cannot work is refused at once. That is no proof for the
- * values between (reaches are not linear in all parameters), so vm.c checks such a step again, with
- * the values it then has, after a register has changed. */
+ * A step that depends on registers is checked at every combination of their smallest and largest
+ * values, so that a plan that cannot work is rejected at load time. This does not prove the values
+ * in between (a reach need not be linear in all parameters), so vm.c checks such a step again with
+ * the actual values after a register has changed. */
 #include "vm.h"
 #include <string.h>
 
@@ -11,7 +11,7 @@ enum { MAX_STEP_REGISTERS = 6 };
 
 typedef struct {
   int64_t lo, hi;
-} extent; /* bytes [lo, hi) of a buffer; lo == hi: nothing */
+} extent; /* bytes [lo, hi) of a buffer; empty if lo == hi */
 
 int32_t ew_fail(ew_engine *e, int32_t code, int64_t step, int64_t operand, int32_t kernel,
                 int64_t detail) {
@@ -24,7 +24,7 @@ static int32_t step_fail(ew_plan *p, const ew_step *s, int32_t code, int64_t ope
   return ew_fail(p->engine, code, s - p->steps, operand, s->id, detail);
 }
 
-/* registers[reg] * scale + add */
+/* *out = registers[reg] * scale + add; false on overflow */
 static bool linear(const int64_t *registers, uint32_t reg, int64_t scale, int64_t add,
                    int64_t *out) {
   int64_t product;
@@ -38,7 +38,8 @@ static uint64_t buffer_bytes(const ew_plan *p, uint32_t buffer) {
                               : p->slots[buffer - EW_SLOT0].bytes;
 }
 
-/* Operands present, in known buffers, with the right to write: what no register changes. */
+/* Checks what no register changes: required operands are present, buffers exist, outputs are
+ * writable. */
 static int32_t check_operands(ew_plan *p, ew_step *s, uint32_t index) {
   for (int i = 0; i < s->kernel->n_operands; i++) {
     const ew_operand *o = &s->operands[i];
@@ -99,8 +100,8 @@ int32_t ew_step_check(ew_plan *p, ew_step *s, const int64_t *registers) {
         (uint64_t)at[i].hi > buffer_bytes(p, o->buffer))
       return step_fail(p, s, EW_E_BOUNDS, i, o->buffer);
   }
-  /* An output overlaps nothing else in its buffer, but an input it may replace, and that
-   * exactly. */
+  /* An output may overlap no other operand in its buffer, except an input that it may replace,
+   * which must then be at exactly the same place. */
   for (int i = 0; i < s->kernel->n_operands; i++)
     for (int j = 0; (s->kernel->outputs >> i & 1) && j < s->kernel->n_operands; j++) {
       if (j == i || s->operands[i].buffer == EW_NONE ||
@@ -117,7 +118,7 @@ int32_t ew_step_check(ew_plan *p, ew_step *s, const int64_t *registers) {
   return EW_OK;
 }
 
-/* Checks the step at each combination of the ends of its registers' ranges. */
+/* Checks the step at every combination of the ends of its registers' ranges. */
 static int32_t check_ends(ew_plan *p, ew_step *s) {
   uint32_t used[MAX_STEP_REGISTERS], n = 0, total = s->n_patches + (uint32_t)s->kernel->n_operands;
   for (uint32_t i = 0; i < total; i++) {
@@ -139,7 +140,7 @@ static int32_t check_ends(ew_plan *p, ew_step *s) {
   return EW_OK;
 }
 
-/* Takes the step at *at apart and moves *at behind it. */
+/* Parses the step at offset *at and advances *at past it. */
 static int32_t load_step(ew_plan *p, uint32_t index, uint64_t *at, uint64_t end) {
   ew_step *s = &p->steps[index];
   ew_engine *e = p->engine;
@@ -171,8 +172,9 @@ static int32_t load_step(ew_plan *p, uint32_t index, uint64_t *at, uint64_t end)
   return code ? code : check_ends(p, s);
 }
 
-/* Whether `count` items of `size` bytes lie at `at`, behind *end, which moves behind them: sections
- * come in the header's order and do not overlap. */
+/* Checks that a section of `count` items of `size` bytes at offset `at` starts at or after *end and
+ * fits the plan; advances *end past it. Sections come in the order of the header and do not
+ * overlap. */
 static bool section(const ew_plan_header *h, uint64_t *end, uint64_t at, uint64_t count,
                     uint64_t size) {
   if (at % 16 || at < *end || at > h->total_bytes || count > (h->total_bytes - at) / size)
@@ -238,13 +240,14 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
     int32_t code = load_step(p, i, &at, h.total_bytes);
     if (code) return code;
   }
-  p->version = 1; /* no register-dependent step has been checked for it */
+  p->version = 1; /* register-dependent steps have not been checked for version 1 */
   for (uint32_t i = 0; i < p->n_registers; i++) {
     const ew_register_entry *r = &p->limits[i];
     p->registers[i] = r->min > 0 ? r->min : r->max < 0 ? r->max : 0;
   }
 
-  /* its contents last for one run only: no copy, and the old one goes first */
+  /* The arena's contents last for one run only: nothing is copied, and the old block is freed
+   * first. */
   if (h.arena_bytes > e->arena_bytes) {
     ew_free(e->arena);
     e->arena = ew_alloc((size_t)h.arena_bytes);

@@ -1,17 +1,16 @@
-/* The slots of a plan: what memory they are bound to, and that no two of them share any that is
- * written.
+/* Slots of a plan: binding to memory, and the check that writable memory is not shared.
  *
- * The loader proves per buffer that outputs overlap nothing they must not, and kernels rely on it.
- * Slots are different buffers to it, so they must be different memory, too: hosts bind addresses
- * from files, caches and pools. Slots that are only read may overlap. What has been bound since the
- * last check is compared with everything else before the next run; hosts that bind nothing, or what
- * was bound before, pay nothing. */
+ * The loader proves for each buffer that outputs overlap nothing they must not overlap, and kernels
+ * rely on it. The proof treats slots as separate buffers, so they must be separate memory as well;
+ * hosts bind addresses of files, caches and pools. Read-only slots may overlap each other. Slots
+ * bound since the last check are compared with all others before the next run; a host that binds
+ * nothing, or the same addresses again, pays nothing. */
 #include "vm.h"
 
-enum { FEW = 8 }; /* slots that are compared one by one with all others; more are sorted */
+enum { FEW = 8 }; /* up to this many fresh slots are compared one by one; more are sorted */
 
 static uintptr_t begin_of(const ew_slot *s) { return (uintptr_t)s->data; }
-/* bind has made sure that it does not wrap */
+/* ew_plan_bind has checked that the sum does not wrap */
 static uintptr_t end_of(const ew_slot *s) { return (uintptr_t)s->data + (uintptr_t)s->bytes; }
 static bool is_there(const ew_slot *s) { return s->bound && s->bytes; }
 
@@ -45,7 +44,7 @@ static int32_t fail(const ew_plan *p, uint32_t slot, int64_t other) {
   return ew_fail(p->engine, EW_E_ALIAS, -1, slot, -1, other);
 }
 
-/* Neither the arena nor, if it is written, the plan's own bytes. */
+/* A slot must not overlap the arena nor, if it is writable, the plan's own bytes. */
 static int32_t check_engine(const ew_plan *p, uint32_t slot) {
   const ew_slot *s = &p->slots[slot];
   const uintptr_t arena = (uintptr_t)p->engine->arena, plan = (uintptr_t)p->bytes;
@@ -69,7 +68,7 @@ static int32_t check_one(const ew_plan *p, uint32_t slot) {
   return EW_OK;
 }
 
-/* order[at] goes down the heap of n, whose root lies highest. */
+/* Heapsort: moves order[at] down the heap of n slots, which has the highest address at its root. */
 static void sink(const ew_plan *p, uint32_t *order, uint32_t n, uint32_t at) {
   for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
     if (child + 1 < n && begin_of(&p->slots[order[child + 1]]) > begin_of(&p->slots[order[child]]))
@@ -80,11 +79,11 @@ static void sink(const ew_plan *p, uint32_t *order, uint32_t n, uint32_t at) {
   }
 }
 
-/* All of them, by address. The list of fresh slots has room for their order. */
+/* Compares all slots in address order. The list of fresh slots has room for this order. */
 static int32_t check_all(ew_plan *p) {
   uint32_t n = 0, *order = p->fresh, last = 0, last_written = 0;
   for (uint32_t i = 0; i < p->n_slots; i++) {
-    p->slots[i].fresh = true; /* until it is known to be right */
+    p->slots[i].fresh = true; /* until the check has succeeded */
     if (is_there(&p->slots[i])) order[n++] = i;
   }
   const uint32_t count = n;
@@ -94,7 +93,8 @@ static int32_t check_all(ew_plan *p) {
     order[0] = order[--n], order[n] = t;
     sink(p, order, n, 0);
   }
-  uintptr_t end = 0, written = 0; /* of all before, and of those that are written */
+  /* largest end address so far, of all slots and of the writable ones */
+  uintptr_t end = 0, written = 0;
   int32_t code = EW_OK;
   for (uint32_t i = 0; i < count && !code; i++) {
     const ew_slot *s = &p->slots[order[i]];
@@ -103,7 +103,7 @@ static int32_t check_all(ew_plan *p) {
     if (end_of(s) > end) end = end_of(s), last = order[i];
     if (s->writable && end_of(s) > written) written = end_of(s), last_written = order[i];
   }
-  /* a list of fresh slots again: all of them */
+  /* the check failed: list all slots as fresh again */
   for (uint32_t i = 0; i < p->n_slots; i++) order[i] = i;
   p->n_fresh = p->n_slots;
   return code;

@@ -1,6 +1,6 @@
-/* XXH64 with seed 0 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md): the sum by
- * which hosts recognize damaged weights. It runs at the speed of memory, where a cryptographic
- * digest would cost more than reading the file. */
+/* XXH64 with seed 0 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md), the checksum
+ * that hosts use to detect damaged weights. It runs at memory speed; a cryptographic digest would
+ * take longer than reading the file. */
 #include "vm.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Functions over vectors of floats, accurate to a few units in the last place; NaN stays NaN and
- * infinities give the limits. */
+/* Elementary functions on vectors of floats, accurate to a few units in the last place. NaN is
+ * preserved; infinities give the limits. */
 #ifndef EDGEWISE_VECTOR_MATH_H
 #define EDGEWISE_VECTOR_MATH_H
 #include "simd.h"
@@ -29,8 +29,7 @@ EW_INLINE vf vf_log(vf x) {
   return vf_select((x > none) & (x < vf_splat(INFINITY)), y, edge);
 }
 
-/* log(1 + x), x finite: the rounding error of 1 + x is put back by scaling with x / ((1 + x) -
- * 1). */
+/* log(1 + x) for finite x. Scaling by x / ((1 + x) - 1) corrects the rounding error of 1 + x. */
 EW_INLINE vf vf_log1p(vf x) {
   vf w = 1.0f + x, d = w - 1.0f;
   return vf_select(d == vf_splat(0), x, vf_log(w) * (x / d));
@@ -38,13 +37,14 @@ EW_INLINE vf vf_log1p(vf x) {
 
 EW_INLINE vf vf_sigmoid(vf x) { return 1.0f / (1.0f + vf_exp(-x)); }
 
-/* With t = e^2x - 1: t / (t + 2) */
+/* tanh(x) = t / (t + 2) with t = e^2x - 1 */
 EW_INLINE vf vf_tanh(vf x) {
   vf t = vf_expm1_of(vf_min(x + x, vf_splat(40)), true);
   return t / (t + 2.0f);
 }
 
-/* erf(a) = 1 - e^(a p(a)) for a >= 0, p fitted to an error of 4e-8; from 3.95 on it rounds to 1. */
+/* erf(a) = 1 - e^(a p(a)) for a >= 0, with p fitted to an error of 4e-8. From 3.95 on the result
+ * rounds to 1. */
 EW_INLINE vf vf_erf(vf x) {
   vf a = vf_min(vf_abs(x), vf_splat(3.95f)), p = vf_splat(-4.0707869639e-5f);
   p = vf_fma(p, a, vf_splat(3.8100022357e-4f));
@@ -70,7 +70,7 @@ EW_INLINE vf vf_mish(vf x) {
   vf e = vf_exp_low(vf_min(x, vf_splat(20))), w = e * (e + 2.0f);
   return x * (w / (w + 2.0f));
 }
-/* max(low, min(high, x)), where high wins; NaN stays */
+/* min(max(x, low), high): if low > high, the result is high. NaN is preserved. */
 EW_INLINE vf vf_clamp(vf x, float low, float high) {
   return vf_min(vf_max(x, vf_splat(low)), vf_splat(high));
 }

@@ -1,7 +1,7 @@
-/* Runs plans. A step has been checked before it gets here: by the loader, or, where it depends on
- * registers, again after they changed. */
+/* Runs plans. Every step has been checked before it runs: by the loader and, if it depends on
+ * registers, again after a register has changed. */
 #if !defined(_POSIX_C_SOURCE)
-#  define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#  define _POSIX_C_SOURCE 200809L /* for clock_gettime */
 #endif
 #include "vm.h"
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 enum { ALIGNMENT = 64 };
 
-/* calloc rather than an aligned allocation and memset: large blocks come zeroed from the system.
- * The block's address stands before ours. */
+/* Uses calloc rather than an aligned allocation and memset, because the system provides large
+ * blocks already zeroed. The address returned by calloc is stored just before the aligned block. */
 static void *aligned(size_t bytes, bool zeroed) {
   if (bytes > SIZE_MAX - ALIGNMENT - sizeof(void *)) return NULL;
   bytes += ALIGNMENT + sizeof(void *);
@@ -82,7 +82,7 @@ EW_API(ew_flavour) const char *ew_flavour(void) {
 }
 
 #if defined(__wasm__)
-/* Long enough that no optimizer inlines them: kernel.h. */
+/* Long enough that no optimizer inlines them (see kernel.h). */
 static volatile int32_t one = 1;
 EW_API(ew_choice) __attribute__((noinline)) int32_t ew_choice(int32_t value, int32_t name) {
   return name + one > 0 ? value : 0;
@@ -120,14 +120,14 @@ static int32_t run_step(ew_plan *p, ew_step *s) {
   }
   ew_context c = {p->engine, 0};
   int32_t code = s->code->run(&c, s->params, operand);
-  /* an error may come from tasks left out */
+  /* the error may result from skipped tasks */
   const int32_t stopped = __atomic_load_n(&p->engine->stopped, __ATOMIC_RELAXED);
   if (stopped) return ew_fail(p->engine, EW_E_STOPPED, s - p->steps, -1, s->id, stopped);
   return code ? ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail) : EW_OK;
 }
 
-/* The wasm engine imports nothing, so it has no clock: a host that wants times runs one step per
- * call. */
+/* Returns 0 in wasm: the engine has no imports and therefore no clock. A host that measures times
+ * runs one step per call. */
 static double now(void) {
 #if defined(__wasm__)
   return 0;

@@ -14,7 +14,8 @@ PACKAGE = ROOT / "python" / "edgewise"
 
 # Parts of the package, each of which may import only those of lines above its own (and itself).
 ORDER = [
-    {"errors", "manifest_limits", "run_limits"},
+    {"errors", "schema", "element_types"},
+    {"manifest_limits", "session_limits"},
     {"json_text"},
     {"declare"},
     {"ops", "manifest", "seeds"},
@@ -39,7 +40,7 @@ LEVEL = {part: i for i, parts in enumerate(ORDER) for part in parts}
 # engine, text no model.
 NEVER = {
     "passes": {"onnx", "bind", "arrays"},
-    "text": set(LEVEL) - {"text", "errors", "json_text"},
+    "text": set(LEVEL) - {"text", "errors", "json_text", "schema"},
     "engine": {"declare", "ops", "ir", "arrays"},
 }
 

@@ -1,5 +1,5 @@
-// check.mjs IN.wasm LIMIT BROTLI_LIMIT PAGES OUT.wasm   Check a built engine against what Makefile
-// promises, report its size, put it in place.
+// check.mjs IN.wasm LIMIT BROTLI_LIMIT PAGES OUT.wasm: checks a built engine against the limits in
+// Makefile, reports its size and copies it to OUT.wasm.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { setFlagsFromString } from "node:v8";

@@ -1,7 +1,6 @@
-/* The one thing that malloc needs from outside: more memory. Emscripten would import it from its
- * JavaScript glue;
- *    we run without glue, so the engine grows its memory itself. The host sees it as a new
- *    `memory.buffer`. */
+/* sbrk and memory growth for malloc. Emscripten would import this from its JavaScript glue; the
+ * engine has no glue and grows its memory itself. The host observes growth as a new
+ * `memory.buffer`. */
 #include <stddef.h>
 
 int emscripten_resize_heap(size_t wanted) {

@@ -19,10 +19,11 @@ from edgewise.ops.table import kernel_table  # noqa: E402  (the path is set abov
 from kernels import FILES  # noqa: E402
 
 MORE = (
-    "edgewise.run_limits",
+    "edgewise.session_limits",
     "edgewise.profile.limits",
     "edgewise.training.warm",
     "edgewise.manifest_limits",
+    "edgewise.schema.plan_format",
 )  # modules with a table GENERATED of files that they write
 
 

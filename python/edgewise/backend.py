@@ -191,7 +191,7 @@ class EdgewiseBackend(Backend):
 
     @classmethod
     def supports_device(cls, device):
-        """ "CPU" alone: where an engine computes is the engine's own affair."""
+        """Whether `device` is "CPU": where an engine computes is the engine's own concern."""
         return device.split(":")[0] == "CPU"
 
 

@@ -11,29 +11,19 @@ from __future__ import annotations
 import zlib
 
 from .autodiff import add_gradients
-from .declare.dtypes import (
-    BFLOAT16,
-    BITS,
-    BOOL,
-    DTYPES,
-    FLOAT,
-    FLOAT16,
-    FLOATS,
-    INT64,
-    NAME,
-    STRING,
-)
+from .declare.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
 from .declare.symbolic import NotStatic, Sym, most, product
-from .declare.values import Nothing, Sequence, is_plain
+from .declare.values import Nothing, Sequence, check_copied, is_plain
+from .element_types import DTYPES
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
 from .ops import OPS, declared
 from .ops.promotion import PROMOTIONS
+from .session_limits import LATEST_OPSET, MAX_NESTING
 
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python
-MAX_NESTING = 32
 MAX_NODES = (
     1 << 16
     # bound nodes of functions and subgraphs: functions that call each other twice and twice again
@@ -42,7 +32,6 @@ MAX_NODES = (
 MAX_RANK = 64
 FILE_INPUTS = declared("file_inputs")  # passes give these ops more inputs
 RUN_SEED = "seed of the run"  # an input's name where random numbers are drawn without a seed
-LATEST = 23  # opset of the nodes that binding adds itself
 
 
 class BoundGraph:
@@ -165,7 +154,7 @@ class _Binder:
         self.training, self.run_seed, self.seed = training, run_seed, None
         self.module = ""  # that the node being bound belongs to
         self.streams = 0  # of random numbers so far
-        self.widened, self.count, self.depth, self.nodes = {}, 0, 0, 0
+        self.widened, self.count, self.depth, self.nodes, self.copied = {}, 0, 0, 0, 0
         self.scope = (
             self.here
         ) = {}  # what names of the graph mean, and of the (sub)graph whose node is being bound
@@ -301,9 +290,14 @@ class _Binder:
             list(inputs),
             [self.fresh(name) for _ in range(outputs)],
             attrs,
-            LATEST,
+            LATEST_OPSET,
         )
         return outs[0] if outputs == 1 else outs
+
+    def copies(self, node, items):
+        """As session.driver.Host.copies."""
+        self.copied += items
+        check_copied(self.copied, node.where)
 
     def constant(self, dtype, shape, numbers):
         return Value(self.fresh("constant"), dtype, shape, numbers=list(numbers))
@@ -637,7 +631,9 @@ class _Binder:
             )
             return [
                 (
-                    self.node("OfCodes", "edgewise", n.name, [v], [o], {"to": dtype}, LATEST)[0]
+                    self.node("OfCodes", "edgewise", n.name, [v], [o], {"to": dtype}, LATEST_OPSET)[
+                        0
+                    ]
                     if v is not None
                     else None
                 )
@@ -676,7 +672,7 @@ class _Binder:
                 )
                 return [
                     (
-                        self.node("Cast", "", n.name, [v], [o], {"to": mine}, LATEST)[0]
+                        self.node("Cast", "", n.name, [v], [o], {"to": mine}, LATEST_OPSET)[0]
                         if of_it and v is not None and v.dtype == other
                         else v
                     )

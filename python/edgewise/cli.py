@@ -78,9 +78,11 @@ def _write(a, package):
     size = f"{a.output}: {os.path.getsize(a.output) / 1e6:.2f} MB"
     if "inference" in package.manifest:
         for p in package.manifest["inference"]["plans"]:
+            outputs = [f"{n} {t}{s}" for n, (_, t, s, _) in p["outputs"].items()]
+            outputs += [f"{n} (the input {i})" for n, i in p.get("passed", {}).items()]
             print(
                 f"{size}, {', '.join(f'{n} {t}{s}' for n, (t, s) in p['inputs'].items())} ->"
-                f" {', '.join([f'{n} {t}{s}' for n, (_, t, s, _) in p['outputs'].items()] + [f'{n} (the input {i})' for n, i in p.get('passed', {}).items()])}"
+                f" {', '.join(outputs)}"
             )
         return
     d = package.manifest["decoder"]

@@ -548,10 +548,11 @@ def _lines(r):
         or "none"
     )
     p = r.parameters
+    by_bytes = sorted(p.by_dtype.items(), key=lambda x: -x[1].bytes)
     yield (
         f"  constants: {p.all.elements:,} in {p.all.tensors} tensors, {_bytes(p.all.bytes)}"
         + (
-            f" ({', '.join(f'{d} {_bytes(w.bytes)}' for d, w in sorted(p.by_dtype.items(), key=lambda x: -x[1].bytes))})"
+            f" ({', '.join(f'{d} {_bytes(w.bytes)}' for d, w in by_bytes)})"
             if p.all.tensors
             else ""
         )

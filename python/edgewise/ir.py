@@ -5,11 +5,12 @@ every node with its declaration.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
-from struct import error as StructError
 
 from .declare.dtypes import NAME, bytes_for, pack, unpack
-from .declare.symbolic import NeedsHost, Sym
+from .declare.symbolic import NeedsHost as NeedsHost
+from .declare.symbolic import Sym
 from .errors import EdgewiseError, ModelError, OutOfMemory
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
@@ -42,7 +43,7 @@ BROKEN = (
     LookupError,
     MemoryError,
     RecursionError,
-    StructError,
+    struct.error,
     TypeError,
     ValueError,
 )  # what code meets in a graph that makes no sense

@@ -14,6 +14,7 @@ import re
 import struct
 from math import isfinite, prod
 
+from .element_types import ELEMENT_BITS
 from .errors import PackageError
 from .manifest_limits import (
     CACHE_DTYPES,
@@ -21,7 +22,6 @@ from .manifest_limits import (
     KINDS,
     LIMITS,
     PIECE,
-    SIZES,
     STATE_KINDS,
     STATE_SIZES,
     TASKS,
@@ -30,17 +30,6 @@ from .manifest_limits import (
     WRITABLE_KINDS,
 )
 
-_BITS = {
-    **{dtype: 8 * size for dtype, size in SIZES.items()},
-    "bfloat16": 16,  # as web/src/gen/session.ts
-    **dict.fromkeys(
-        ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 8
-    ),
-    **dict.fromkeys(("float6_e2m3fn", "float6_e3m2fn"), 6),
-    **dict.fromkeys(("uint4", "int4", "float4_e2m1fn"), 4),
-    "uint2": 2,
-    "int2": 2,
-}
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEDY = (
     "The package is damaged or was made by another version: fetch it again, or build it again with"
@@ -473,7 +462,7 @@ def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dic
 
 
 def _tensor_bytes(dtype: str, shape: list, unknown: int) -> int:
-    return -(-prod(shape) * _BITS[dtype] // 8) if dtype in _BITS else unknown
+    return -(-prod(shape) * ELEMENT_BITS[dtype] // 8) if dtype in ELEMENT_BITS else unknown
 
 
 def _check_training(c: Checker, programs, files: dict, weights: dict, named: dict) -> dict:

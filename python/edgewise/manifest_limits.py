@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 
+from .element_types import ELEMENT_BITS
+
 FORMAT = 2
 """1 had no sums of the weights; such packages must be built again."""
 PIECE = 4 << 20
@@ -33,30 +35,28 @@ LIMITS = {
     "MAX_LORA_RANK": 1 << 16,
     "MAX_DRAWN": 1 << 30,  # streams of random numbers
 }
-SIZES = {
-    "float32": 4,
-    "float64": 8,
-    "float16": 2,
-    "int64": 8,
-    "uint64": 8,
-    "int32": 4,
-    "uint32": 4,
-    "int16": 2,
-    "uint16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-}
+
+
+def _bytes(*dtypes: str) -> dict[str, int]:
+    return {dtype: ELEMENT_BITS[dtype] // 8 for dtype in dtypes}
+
+
+SIZES = _bytes(
+    "float32",
+    "float64",
+    "float16",
+    "int64",
+    "uint64",
+    "int32",
+    "uint32",
+    "int16",
+    "uint16",
+    "int8",
+    "uint8",
+    "bool",
+)
 """Bytes of an element, of those types that a page's tensors have."""
-STATE_SIZES = {
-    "float32": 4,
-    "int64": 8,
-    "int32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int8": 1,
-    "uint8": 1,
-}
+STATE_SIZES = _bytes("float32", "int64", "int32", "float16", "bfloat16", "int8", "uint8")
 CACHE_DTYPES = ("float32", "float16")  # that keys and values can be kept as
 TASKS = ("text-generation", "inference")
 KINDS = ("weight", "computed", "cache", "state", "input", "output")  # of slots

@@ -1,12 +1,11 @@
 """Smaller engines: takes kernels out of an engine's .wasm, and every function that only they
 reached.
 
-    shake(wasm, keep) -> bytes      an engine with the kernels named in `keep` alone, of those with
-    `values` only the code for values of their parameters kernels_of(wasm) -> [name]      the
-    kernels that an engine has
-
-    python -m edgewise.shake full.wasm base.wasm      without the kernels declared `rare`: what
-    wasm/Makefile does
+- `shake(wasm, keep) -> bytes`: an engine with only the kernels named in `keep`; of kernels with
+  `values`, only the code for these values of their parameters.
+- `kernels_of(wasm) -> [name]`: the kernels that an engine has.
+- `python -m edgewise.shake full.wasm base.wasm`: without the kernels declared `rare`, as
+  wasm/Makefile does.
 
 Kernels are reached through one block of data, `ew_code` in core/table.h: a mark, the table's hash,
 then two function pointers per kernel. A kernel is taken out by putting zeros there, and the engine
@@ -100,30 +99,30 @@ class _Reader:
 # What follows an opcode: u(nsigned), s(igned), m(emory: alignment and offset), or so many bytes.
 # Behind the prefixes: by the number that comes next.
 _PLAIN = {
-    **{op: "" for op in (0x00, 0x01, 0x05, 0x0B, 0x0F, 0x1A, 0x1B, 0xD1, *range(0x45, 0xC5))},
-    **{op: "s" for op in (0x02, 0x03, 0x04, 0x41, 0x42, 0xD0)},
-    **{op: "u" for op in (0x0C, 0x0D, 0x10, 0x12, *range(0x20, 0x27), 0x3F, 0x40, 0xD2)},
+    **dict.fromkeys((0, 1, 5, 11, 15, 26, 27, 209, *range(69, 197)), ""),
+    **dict.fromkeys((2, 3, 4, 65, 66, 208), "s"),
+    **dict.fromkeys((12, 13, 16, 18, *range(32, 39), 63, 64, 210), "u"),
     0x11: "uu",
     0x13: "uu",
-    **{op: "m" for op in range(0x28, 0x3F)},
+    **dict.fromkeys(range(40, 63), "m"),
     0x43: "1" * 4,
     0x44: "1" * 8,
 }
 _PREFIXED = {
     0xFC: {
-        **{op: "" for op in range(8)},
-        **{op: "u" for op in (9, 11, 13, 15, 16, 17)},
-        **{op: "uu" for op in (8, 10, 12, 14)},
+        **dict.fromkeys(range(8), ""),
+        **dict.fromkeys((9, 11, 13, 15, 16, 17), "u"),
+        **dict.fromkeys((8, 10, 12, 14), "uu"),
     },  # saturating, bulk memory, tables
     0xFD: {
-        **{op: "" for op in range(0x114)},
-        **{op: "m" for op in (*range(12), 92, 93)},
-        **{op: "1" for op in range(21, 35)},
+        **dict.fromkeys(range(276), ""),
+        **dict.fromkeys((*range(12), 92, 93), "m"),
+        **dict.fromkeys(range(21, 35), "1"),
         12: "1" * 16,
         13: "1" * 16,  # SIMD, relaxed SIMD
-        **{op: "m1" for op in range(84, 92)},
+        **dict.fromkeys(range(84, 92), "m1"),
     },
-    0xFE: {**{op: "m" for op in (0, 1, 2, *range(0x10, 0x4F))}, 3: "1"},
+    0xFE: {**dict.fromkeys((0, 1, 2, *range(16, 79)), "m"), 3: "1"},
 }  # threads
 
 

@@ -1,5 +1,5 @@
 """python -m tests.bench [CASE ...] [--rounds N] [--seconds N] [--out FOLDER]: measures, and writes
-results.json, results.md and the plots; README's part on speed, too, where they lie in the
+results.json, results.md and the plots; the part of docs/benchmarks.md, too, where they lie in the
 repository.
 """
 

@@ -33,18 +33,33 @@ BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>
 PATIENCE = 90  # seconds: a call that takes longer has failed
 
 # Runs in each contender's page: a worker, and call() to reach its methods.
-CALLS = """([url, seconds]) => {
-  window.worker?.terminate();
-  const worker = window.worker = new Worker(url, {type: "module"}), open = new Map();
-  let last = 0;
-  worker.onmessage = ({data: {id, value, error}}) => { const [resolve, reject, timer] = open.get(id); clearTimeout(timer); open.delete(id); error ? reject(new Error(error)) : resolve(value); };
-  worker.onerror = (e) => { for (const [, reject] of open.values()) reject(new Error(e.message || "the worker could not be loaded")); };
-  window.call = ([method, args]) => new Promise((resolve, reject) => {
-    const late = () => { worker.terminate(); reject(new Error(`${method} took longer than ${seconds} s`)); };
-    open.set(++last, [resolve, reject, setTimeout(late, seconds * 1000)]);
-    worker.postMessage({id: last, method, args});
-  });
-}"""
+CALLS = """
+    ([url, seconds]) => {
+      window.worker?.terminate();
+      const worker = (window.worker = new Worker(url, { type: "module" })),
+        open = new Map();
+      let last = 0;
+      worker.onmessage = ({ data: { id, value, error } }) => {
+        const [resolve, reject, timer] = open.get(id);
+        clearTimeout(timer);
+        open.delete(id);
+        error ? reject(new Error(error)) : resolve(value);
+      };
+      worker.onerror = (e) => {
+        for (const [, reject] of open.values())
+          reject(new Error(e.message || "the worker could not be loaded"));
+      };
+      window.call = ([method, args]) =>
+        new Promise((resolve, reject) => {
+          const late = () => {
+            worker.terminate();
+            reject(new Error(`${method} took longer than ${seconds} s`));
+          };
+          open.set(++last, [resolve, reject, setTimeout(late, seconds * 1000)]);
+          worker.postMessage({ id: last, method, args });
+        });
+    }
+"""
 
 
 def say(text):

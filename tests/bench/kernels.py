@@ -139,7 +139,7 @@ def run(bench, chosen, rounds, seconds):
             if not ms.get(who):
                 cells += ["–", "–"]
                 continue
-            name = max(set(n for _, n in least[who]), key=[n for _, n in least[who]].count)
+            name = max({n for _, n in least[who]}, key=[n for _, n in least[who]].count)
             found[who] = [
                 float(np.median([t / took for (t, _), took in zip(least[who], ms[who])])),
                 name,

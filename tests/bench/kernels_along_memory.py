@@ -38,7 +38,7 @@ class Case:
         from edgewise.plan.view import View
 
         b, slots = Builder({}), {}
-        for key, (dtype, count, *fill) in self.operands.items():
+        for key, (dtype, count, *_fill) in self.operands.items():
             if isinstance(dtype, str):  # an output in the place of an input
                 continue
             slots[key] = View(
@@ -226,7 +226,7 @@ def cases():
             ),
             4 * (n + b_count),
             4 * n,
-            functions and {f: n for f in functions},
+            functions and dict.fromkeys(functions, n),
         )
 
     def unary(op, n, functions=None):
@@ -245,7 +245,7 @@ def cases():
             ),
             4 * n,
             4 * n,
-            functions and {f: n for f in functions},
+            functions and dict.fromkeys(functions, n),
         )
 
     def cast(a, b, n, label):
@@ -470,7 +470,7 @@ def cases():
             operands = {
                 "x": (F32, count),
                 "g": (F32, count),
-                **{k: (F32, count, "zeros") for k in keys},
+                **dict.fromkeys(keys, (F32, count, "zeros")),
                 "learning_rate": (F32, 1, "zeros"),
                 "step": (I64, 1),
                 "new_x": ("x", 0),

@@ -219,7 +219,7 @@ def float_products():
 
 # ---- weights of 2, 4 and 8 bits ----
 # up to which activations that may be rounded to bytes are, in any flavour and with any weights;
-# else with relaxed SIMD and 4 bits (core/kernels/matmul_nbits.c)
+# else with relaxed SIMD and 4 bits (core/kernels/product/matmul_nbits.c)
 FEW_ROWS = 8
 
 
@@ -392,7 +392,8 @@ def attentions():
         name = (
             f"attention{' gradient' if gradient else ''}{label and ' ' + label},"
             f" {f'{batch} × ' if batch > 1 else ''}{heads}{f'/{kv}' if kv != heads else ''} heads,"
-            f" {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}{', float16 cache' if cache is Halves else ''}"
+            f" {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}"
+            + (", float16 cache" if cache is Halves else "")
         )
         return Case(name, [node], (10 if gradient else 4) * batch * heads * dim * pairs)
 

@@ -26,11 +26,19 @@ WORDS = {
 }
 STYLE = """
 text{font:12.5px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#1f2937}
-.card{fill:#fff;stroke:#e5e7eb}.title{font-size:16px;font-weight:600}.quiet{fill:#6b7280;font-size:11.5px}.group{font-weight:600;font-size:12px}.end{text-anchor:end}.middle{text-anchor:middle}.number{font-weight:600}
-.grid{stroke:#eceff3}.one{stroke:#9ca3af;stroke-width:1.5}.edgewise{fill:#2563eb}.slower{opacity:.55}.simd{fill:#fff;stroke:#2563eb;stroke-width:2}.ort{fill:#9ca3af}.wllama{fill:#059669}.tf{fill:#ea7317}.jax{fill:#a21caf}
-.native,.torch{fill:none;stroke:#4b5563;stroke-width:2}.halo *{fill:none;stroke:#fff;stroke-width:5;stroke-opacity:.85}.goal{stroke:#111827;stroke-width:2}
-@media (prefers-color-scheme:dark){text{fill:#e6e9ee}.card{fill:#12161d;stroke:#2a313c}.quiet{fill:#9aa4b2}.grid{stroke:#232a35}.one{stroke:#7b8594}.edgewise{fill:#5b9bff}.simd{fill:#12161d;stroke:#5b9bff}.ort{fill:#7b8594}
-.wllama{fill:#34d399}.tf{fill:#fb923c}.jax{fill:#e07bf5}.native,.torch{stroke:#c3cad4}.halo *{stroke:#12161d}.goal{stroke:#f3f4f6}}
+.card{fill:#fff;stroke:#e5e7eb}.title{font-size:16px;font-weight:600}
+.quiet{fill:#6b7280;font-size:11.5px}.group{font-weight:600;font-size:12px}.end{text-anchor:end}
+.middle{text-anchor:middle}.number{font-weight:600}
+.grid{stroke:#eceff3}.one{stroke:#9ca3af;stroke-width:1.5}.edgewise{fill:#2563eb}
+.slower{opacity:.55}.simd{fill:#fff;stroke:#2563eb;stroke-width:2}.ort{fill:#9ca3af}
+.wllama{fill:#059669}.tf{fill:#ea7317}.jax{fill:#a21caf}
+.native,.torch{fill:none;stroke:#4b5563;stroke-width:2}
+.halo *{fill:none;stroke:#fff;stroke-width:5;stroke-opacity:.85}.goal{stroke:#111827;stroke-width:2}
+@media (prefers-color-scheme:dark){
+text{fill:#e6e9ee}.card{fill:#12161d;stroke:#2a313c}.quiet{fill:#9aa4b2}.grid{stroke:#232a35}
+.one{stroke:#7b8594}.edgewise{fill:#5b9bff}.simd{fill:#12161d;stroke:#5b9bff}.ort{fill:#7b8594}
+.wllama{fill:#34d399}.tf{fill:#fb923c}.jax{fill:#e07bf5}.native,.torch{stroke:#c3cad4}
+.halo *{stroke:#12161d}.goal{stroke:#f3f4f6}}
 """
 
 

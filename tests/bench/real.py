@@ -14,6 +14,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -64,6 +65,8 @@ class Visits:
             f"{bench.url}/bench/page/real.html?engine={PAGES[who]}&model=/real/{model.file}"
             f"&feeds={feeds}"
         )
+        if model.passed:
+            self.url += f"&prompt={feeds}-prompt&passed={quote(json.dumps(model.passed))}"
         self.context = bench.chromium.new_context()
         self.context.set_default_timeout(120_000)
 
@@ -174,7 +177,7 @@ def run_in_pages(
             bench.failed(f"{who}, {model.title}", e)
 
     try:
-        for number in range(rounds):
+        for _number in range(rounds):
             for who in PAGES:
                 if who in failed:
                     continue
@@ -184,7 +187,7 @@ def run_in_pages(
                 for what in (FIRST, SECOND):
                     if visited := attempt(who, visits.visit):
                         times[what].setdefault(who, []).append(visited["first"])
-        for number in range(rounds):
+        for _number in range(rounds):
             for who in [w for w in open_now if w not in failed]:
                 if ms := attempt(who, open_now[who].steady):
                     times[STEADY].setdefault(who, []).append(ms)
@@ -233,6 +236,8 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
         begin = time.monotonic()
         feeds = model.feeds(np.random.default_rng(number))
         write_feeds(feeds, folder / str(number))
+        if model.passed:
+            write_feeds(model.prompt, folder / f"{number}-prompt")
         found: dict[str, dict[str, list[float]]] = {}
         memory: dict[str, float] = {}
         reference = run_natively(bench, model, feeds, rounds, found)
@@ -269,7 +274,8 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
             " profile, the model an .onnx file on a plain local server; second visit: the same in a"
             " new page of that profile. A run: the median of later runs through the public API of a"
             " page. onnxruntime-web runs on the page's own thread, which is its default, Edgewise"
-            " in a worker, which is its own."
+            " in a worker, which is its own. A decoder's cross attention caches are those that the"
+            " session gave for a prompt, as they are where text is written."
         ),
         "Natively: the run() of both Python packages, NumPy arrays in and out.",
         (

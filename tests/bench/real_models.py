@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,8 @@ class RealModel:
     tolerance: how far the first output may be from onnxruntime's, relative to its largest value.
     norms: the tolerance is of the norm of the difference instead (quantized models, where single
     values may round either way). shape_only: the graph draws random numbers, so that only shapes
-    can be compared.
+    can be compared. prompt: feeds that differ in a run before those that are timed; passed: {output
+    of that run: input that it is fed as from then on}, as a decoder's caches are.
     """
 
     title: str
@@ -36,6 +37,8 @@ class RealModel:
     tolerance: float = 1e-3
     norms: bool = False
     shape_only: bool = False
+    prompt: Feeds = field(default_factory=dict)
+    passed: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -198,6 +201,12 @@ MODELS = (
         "Whisper tiny.en merged decoder, 1 token",
         "whisper-tiny.en/onnx/decoder_model_merged.onnx",
         _whisper_decoder,
+        prompt={"use_cache_branch": np.array([False])},
+        passed={
+            f"present.{layer}.encoder.{kind}": f"past_key_values.{layer}.encoder.{kind}"
+            for layer in range(4)
+            for kind in ("key", "value")
+        },
     ),
     RealModel(
         "SmolLM2-135M, 4 bits, 1 token",

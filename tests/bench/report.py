@@ -1,5 +1,5 @@
 """What is made of measurements: results.json (cases that were not run this time stay as they were,
-each with its own date and load), results.md, plots, and the part on speed of README.md.
+each with its own date and load), results.md, plots, and the part of docs/benchmarks.md.
 
 A case is a dictionary: title, columns, table (rows of text), notes, and where it has them: unit
 ("ms", "tokens/s", "MB"), values {row: {contender: [a figure per round]}}, of which goals and plots
@@ -26,7 +26,7 @@ from .stats import show
 from .stats import summary as summarize
 
 HERE = Path(__file__).parent
-README = HERE.parents[1] / "README.md"
+PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- written by make bench -->", "<!-- until here -->"
 
 
@@ -75,7 +75,7 @@ def write(cases, version, folder=HERE):
     drawn = plots.write(results, folder)
     path.with_suffix(".md").write_text(markdown(results, drawn))
     if folder == HERE:
-        readme(results, drawn)
+        page(results, drawn)
     return path.with_suffix(".md")
 
 
@@ -203,12 +203,12 @@ def summary(path):
     return path.read_text().split("\n## ")[1].split("\n![")[0]
 
 
-def readme(results, drawn):
-    """README's part on speed: plots and a short table, between its two marks."""
-    text = README.read_text()
+def page(results, drawn):
+    """The part of docs/benchmarks.md between its two marks: plots and a short table."""
+    text = PAGE.read_text()
     if BEGIN not in text or END not in text:
         return
-    folder = HERE.relative_to(README.parent)
+    folder = "../tests/bench"
     cases = results["cases"]
     groups = plots.entries(results)
     shown = [cases[case] for _, group in groups for case, *_ in group]
@@ -228,12 +228,11 @@ def readme(results, drawn):
     ]
     lines += [f"![{alt}]({folder}/{name})\n" for name, alt in drawn]
     rows = []
-    for name, group in groups:
+    for _name, group in groups:
         for case, row, label, reference in group:
             values, unit = cases[case]["values"][row], cases[case]["unit"]
-            two = faster(
-                cases[case], row, TWO, TRAINING_TWO if reference == TRAINING_ONE else ORT_TWO
-            )
+            training = reference == TRAINING_ONE
+            two = faster(cases[case], row, TWO, TRAINING_TWO if training else ORT_TWO)
             one = faster(cases[case], row, ONE, reference)
             cells = [
                 (
@@ -249,10 +248,7 @@ def readme(results, drawn):
                     (
                         label
                         if row
-                        else (
-                            f"{'training step' if reference == TRAINING_ONE else '135M language model'}:"
-                            f" {label}"
-                        )
+                        else f"{'training step' if training else '135M language model'}: {label}"
                     ),
                     *cells,
                 ]
@@ -271,7 +267,7 @@ def readme(results, drawn):
         ),
     ]
     a, b = text.index(BEGIN) + len(BEGIN), text.index(END)
-    README.write_text(text[:a] + "\n" + "\n".join(lines) + "\n" + text[b:])
+    PAGE.write_text(text[:a] + "\n" + "\n".join(lines) + "\n" + text[b:])
 
 
 def table(head, rows):

@@ -52,7 +52,12 @@ def size():
     """Bytes of each engine, as they are and as brotli leaves them."""
     values, table = {}, []
     for path in sorted((WORK / "dist/engine").glob("*.wasm")):
-        script = "console.log(require('zlib').brotliCompressSync(require('fs').readFileSync(process.argv[1])).length)"
+        script = """
+            console.log(
+              require("zlib").brotliCompressSync(require("fs").readFileSync(process.argv[1]))
+                .length,
+            );
+        """
         kb = [
             path.stat().st_size / 1e3,
             int(

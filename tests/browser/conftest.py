@@ -162,14 +162,31 @@ class Visit:
         {...}}.
         """
         return self.page.evaluate(
-            """async ([body, arg]) => {
-            const f = new (Object.getPrototypeOf(async function () {}).constructor)("ew", "arg", body);
-            try { return await f(window.ew, arg); }
-            catch (e) {
-              return {error: {name: e.name, what: e.what, where: e.where, remedy: e.remedy, message: e.message, ours: e instanceof ew.EdgewiseError,
-                              own: e instanceof (ew[e.name] ?? Array), sequences: e.sequences}};
-            }
-          }""",
+            """
+                async ([body, arg]) => {
+                  const f = new (Object.getPrototypeOf(async function () {}).constructor)(
+                    "ew",
+                    "arg",
+                    body,
+                  );
+                  try {
+                    return await f(window.ew, arg);
+                  } catch (e) {
+                    return {
+                      error: {
+                        name: e.name,
+                        what: e.what,
+                        where: e.where,
+                        remedy: e.remedy,
+                        message: e.message,
+                        ours: e instanceof ew.EdgewiseError,
+                        own: e instanceof (ew[e.name] ?? Array),
+                        sequences: e.sequences,
+                      },
+                    };
+                  }
+                }
+            """,
             [body, arg],
         )
 
@@ -201,12 +218,17 @@ def greedy(visit, model, options=None, prompt="Once upon a time", **fields):
     """Loads, writes 12 tokens greedily, disposes; gives {ids, text, info}."""
     return visit.run(
         """
-        const p = await ew.pipeline("text-generation", arg.model, arg.options);
-        const ids = [];
-        const [{generated_text}] = await p(arg.prompt, {max_new_tokens: 12, do_sample: false, ...arg.fields, streamer: {put: (x) => ids.push(...x), end() {}}});
-        await p.dispose();
-        return {ids, text: generated_text, info: p.info, stats: p.stats};
-    """,
+            const p = await ew.pipeline("text-generation", arg.model, arg.options);
+            const ids = [];
+            const [{ generated_text }] = await p(arg.prompt, {
+              max_new_tokens: 12,
+              do_sample: false,
+              ...arg.fields,
+              streamer: { put: (x) => ids.push(...x), end() {} },
+            });
+            await p.dispose();
+            return { ids, text: generated_text, info: p.info, stats: p.stats };
+        """,
         {"model": model, "options": options or {}, "prompt": prompt, "fields": fields},
     )
 

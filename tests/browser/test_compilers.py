@@ -40,11 +40,17 @@ def test_int8_dot_products(playwright, server, expected, compiler, flavour):
         v = Visit(chromium.new_context(), server + "/files/blank.html").start()
         got = v.run(
             """
-            const p = await ew.pipeline("text-generation", "/files/accuracy4.edge", {flavour: arg, threads: 1});
-            const [{generated_text}] = await p("abc", {max_new_tokens: 24, do_sample: false});
-            await p.dispose();
-            return generated_text;
-        """,
+                const p = await ew.pipeline("text-generation", "/files/accuracy4.edge", {
+                  flavour: arg,
+                  threads: 1,
+                });
+                const [{ generated_text }] = await p("abc", {
+                  max_new_tokens: 24,
+                  do_sample: false,
+                });
+                await p.dispose();
+                return generated_text;
+            """,
             flavour,
         )
         v.close()

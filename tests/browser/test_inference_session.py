@@ -115,8 +115,19 @@ def models(files):
 
 
 FEED = """
-    const x = (n, h, w) => new ew.Tensor("float32", Float32Array.from({length: n * 3 * h * w}, (_, i) => Math.sin(i)), [n, 3, h, w]);
-    const plain = (out) => Object.fromEntries(Object.entries(out).map(([n, t]) => [n, [t.type, [...t.dims], Array.from(t.data, Number)]]));
+    const x = (n, h, w) =>
+      new ew.Tensor(
+        "float32",
+        Float32Array.from({ length: n * 3 * h * w }, (_, i) => Math.sin(i)),
+        [n, 3, h, w],
+      );
+    const plain = (out) =>
+      Object.fromEntries(
+        Object.entries(out).map(([n, t]) => [
+          n,
+          [t.type, [...t.dims], Array.from(t.data, Number)],
+        ]),
+      );
 """
 
 
@@ -137,12 +148,14 @@ def test_any_shapes(visit, server, models, flavour):
     got = v.run(
         FEED
         + """
-        const s = await ew.InferenceSession.create(arg.url, {flavour: arg.flavour});
-        const names = [s.inputNames, s.outputNames, s.inputMetadata, s.outputMetadata];
-        const a = plain(await s.run({x: x(1, 8, 8)})), b = plain(await s.run({x: x(3, 5, 7)}, ["probs"])), c = plain(await s.run({x: x(1, 8, 8)}));
-        await s.release();
-        return {names, a, b, c, device: s.device};
-    """,
+            const s = await ew.InferenceSession.create(arg.url, { flavour: arg.flavour });
+            const names = [s.inputNames, s.outputNames, s.inputMetadata, s.outputMetadata];
+            const a = plain(await s.run({ x: x(1, 8, 8) })),
+              b = plain(await s.run({ x: x(3, 5, 7) }, ["probs"])),
+              c = plain(await s.run({ x: x(1, 8, 8) }));
+            await s.release();
+            return { names, a, b, c, device: s.device };
+        """,
         {"url": "/files/models/cnn.onnx", "flavour": flavour},
     )
     session = edgewise.InferenceSession(str(models / "cnn.onnx"))
@@ -165,13 +178,27 @@ def test_packed_weights(visit, server, models):
     got = v.run(
         FEED
         + """
-        const s = await ew.InferenceSession.create(arg);
-        const feeds = (n) => ({x: new ew.Tensor("float32", Float32Array.from({length: n * 256}, (_, i) => Math.sin(i)), [n, 256]), i: new ew.Tensor("int64", BigInt64Array.of(7n), [1])});
-        const all = [];
-        for (const [n, names] of [[1, ["y"]], [1, ["row"]], [2, ["y"]], [3, ["y", "row"]], [1, ["y"]]]) all.push([n, plain(await s.run(feeds(n), names))]);
-        await s.release();
-        return all;
-    """,
+            const s = await ew.InferenceSession.create(arg);
+            const feeds = (n) => ({
+              x: new ew.Tensor(
+                "float32",
+                Float32Array.from({ length: n * 256 }, (_, i) => Math.sin(i)),
+                [n, 256],
+              ),
+              i: new ew.Tensor("int64", BigInt64Array.of(7n), [1]),
+            });
+            const all = [];
+            for (const [n, names] of [
+              [1, ["y"]],
+              [1, ["row"]],
+              [2, ["y"]],
+              [3, ["y", "row"]],
+              [1, ["y"]],
+            ])
+              all.push([n, plain(await s.run(feeds(n), names))]);
+            await s.release();
+            return all;
+        """,
         "/files/models/packed.onnx",
     )
     session = edgewise.InferenceSession(str(models / "packed.onnx"))
@@ -197,21 +224,35 @@ def test_files(visit, server, models):
     got = v.run(
         FEED
         + """
-        const bytes = (name) => Uint8Array.from(atob(arg[name]), (c) => c.charCodeAt(0));
-        const out = [];
-        const cnn = bytes("cnn.onnx"), padded = new Uint8Array(cnn.length + 100);
-        padded.set(cnn, 64);
-        const data = bytes("outside.onnx.data");
-        for (const open of [() => ew.InferenceSession.create(cnn), () => ew.InferenceSession.create(padded.buffer, 64, cnn.length), () => ew.InferenceSession.create(new File([cnn], "cnn.onnx")), () => ew.InferenceSession.create("/files/models/outside.onnx"),
-                            () => ew.InferenceSession.create(bytes("outside.onnx"), {externalData: [{path: "outside.onnx.data", data}], executionProviders: ["wasm"]})]) {
-          const s = await open();
-          out.push(plain(await s.run({x: x(1, 6, 6)})));
-          await s.release();
-        }
-        let refused;
-        try { await ew.InferenceSession.create(bytes("outside.onnx")); } catch (e) { refused = [e.name, e.message]; }
-        return {out, refused};
-    """,
+            const bytes = (name) => Uint8Array.from(atob(arg[name]), (c) => c.charCodeAt(0));
+            const out = [];
+            const cnn = bytes("cnn.onnx"),
+              padded = new Uint8Array(cnn.length + 100);
+            padded.set(cnn, 64);
+            const data = bytes("outside.onnx.data");
+            for (const open of [
+              () => ew.InferenceSession.create(cnn),
+              () => ew.InferenceSession.create(padded.buffer, 64, cnn.length),
+              () => ew.InferenceSession.create(new File([cnn], "cnn.onnx")),
+              () => ew.InferenceSession.create("/files/models/outside.onnx"),
+              () =>
+                ew.InferenceSession.create(bytes("outside.onnx"), {
+                  externalData: [{ path: "outside.onnx.data", data }],
+                  executionProviders: ["wasm"],
+                }),
+            ]) {
+              const s = await open();
+              out.push(plain(await s.run({ x: x(1, 6, 6) })));
+              await s.release();
+            }
+            let refused;
+            try {
+              await ew.InferenceSession.create(bytes("outside.onnx"));
+            } catch (e) {
+              refused = [e.name, e.message];
+            }
+            return { out, refused };
+        """,
         data,
     )
     assert "error" not in got, got
@@ -247,14 +288,19 @@ def test_package(visit, server, models, capsys):
     got = v.run(
         FEED
         + """
-        const s = await ew.InferenceSession.create(arg);
-        const a = plain(await s.run({x: x(1, 8, 8)})), b = plain(await s.run({x: x(2, 4, 4)}, {logits: null}));
-        let refused;
-        try { await s.run({x: x(1, 4, 4)}); } catch (e) { refused = [e.name, e.message]; }
-        const again = plain(await s.run({x: x(1, 8, 8)}));
-        await s.release();
-        return {a, b, again, refused};
-    """,
+            const s = await ew.InferenceSession.create(arg);
+            const a = plain(await s.run({ x: x(1, 8, 8) })),
+              b = plain(await s.run({ x: x(2, 4, 4) }, { logits: null }));
+            let refused;
+            try {
+              await s.run({ x: x(1, 4, 4) });
+            } catch (e) {
+              refused = [e.name, e.message];
+            }
+            const again = plain(await s.run({ x: x(1, 8, 8) }));
+            await s.release();
+            return { a, b, again, refused };
+        """,
         "/files/models/cnn.edge",
     )
     assert "error" not in got, got
@@ -285,15 +331,37 @@ def test_shapes_from_data(visit, server, models):
     got = v.run(
         FEED
         + """
-        const s = await ew.InferenceSession.create("/files/models/resize.onnx");
-        const dims = [];
-        for (const shape of [[2, 12], [4, 3, 2], [2, 12], [24]]) dims.push([...(await s.run({x: new ew.Tensor(Float32Array.from({length: 24}, (_, i) => i)), shape: new ew.Tensor("int64", shape)})).y.dims]);
-        let refused;
-        try { await s.run({x: new ew.Tensor(new Float32Array(24)), shape: new ew.Tensor("int64", [5, 5])}); } catch (e) { refused = [e.name, e.message]; }
-        dims.push([...(await s.run({x: new ew.Tensor(new Float32Array(24)), shape: new ew.Tensor("int64", [1, 24])})).y.dims]);
-        await s.release();
-        return {dims, refused};
-    """
+            const s = await ew.InferenceSession.create("/files/models/resize.onnx");
+            const dims = [];
+            for (const shape of [[2, 12], [4, 3, 2], [2, 12], [24]])
+              dims.push([
+                ...(
+                  await s.run({
+                    x: new ew.Tensor(Float32Array.from({ length: 24 }, (_, i) => i)),
+                    shape: new ew.Tensor("int64", shape),
+                  })
+                ).y.dims,
+              ]);
+            let refused;
+            try {
+              await s.run({
+                x: new ew.Tensor(new Float32Array(24)),
+                shape: new ew.Tensor("int64", [5, 5]),
+              });
+            } catch (e) {
+              refused = [e.name, e.message];
+            }
+            dims.push([
+              ...(
+                await s.run({
+                  x: new ew.Tensor(new Float32Array(24)),
+                  shape: new ew.Tensor("int64", [1, 24]),
+                })
+              ).y.dims,
+            ]);
+            await s.release();
+            return { dims, refused };
+        """
     )
     assert (
         got["dims"] == [[2, 12], [4, 3, 2], [2, 12], [24], [1, 24]]
@@ -302,12 +370,22 @@ def test_shapes_from_data(visit, server, models):
     got = v.run(
         FEED
         + """
-        const s = await ew.InferenceSession.create("/files/models/loop.onnx");
-        const out = [];
-        for (const n of [3, 0, 5]) out.push(Array.from((await s.run({n: new ew.Tensor("int64", [n], []), x: new ew.Tensor("float32", [1, 2], [2])})).y.data));
-        await s.release();
-        return out;
-    """
+            const s = await ew.InferenceSession.create("/files/models/loop.onnx");
+            const out = [];
+            for (const n of [3, 0, 5])
+              out.push(
+                Array.from(
+                  (
+                    await s.run({
+                      n: new ew.Tensor("int64", [n], []),
+                      x: new ew.Tensor("float32", [1, 2], [2]),
+                    })
+                  ).y.data,
+                ),
+              );
+            await s.release();
+            return out;
+        """
     )
     assert got == [[8, 16], [1, 2], [32, 64]]
 
@@ -345,19 +423,26 @@ def test_seeds(visit, server, models, name):
     got = visit(server).run(
         FEED
         + """
-        const seed = (text) => (text === null ? undefined : BigInt(text)), feeds = () => ({x: new ew.Tensor("float32", [0.5])});
-        const all = [];
-        for (const {session, runs} of arg.sessions) {
-          const s = await ew.InferenceSession.create(arg.url, {seed: seed(session)});
-          for (const run of runs) all.push(plain(await s.run(feeds(), undefined, {seed: seed(run)})));
-          await s.release();
-        }
-        const s = await ew.InferenceSession.create(arg.url), free = [];
-        for (let i = 0; i < 2; i++) free.push(plain(await s.run(feeds())));
-        let refused;
-        try { await s.run(feeds(), undefined, {seed: -1}); } catch (e) { refused = [e.name, e.message]; }
-        return {all, free, refused};
-    """,
+            const seed = (text) => (text === null ? undefined : BigInt(text)),
+              feeds = () => ({ x: new ew.Tensor("float32", [0.5]) });
+            const all = [];
+            for (const { session, runs } of arg.sessions) {
+              const s = await ew.InferenceSession.create(arg.url, { seed: seed(session) });
+              for (const run of runs)
+                all.push(plain(await s.run(feeds(), undefined, { seed: seed(run) })));
+              await s.release();
+            }
+            const s = await ew.InferenceSession.create(arg.url),
+              free = [];
+            for (let i = 0; i < 2; i++) free.push(plain(await s.run(feeds())));
+            let refused;
+            try {
+              await s.run(feeds(), undefined, { seed: -1 });
+            } catch (e) {
+              refused = [e.name, e.message];
+            }
+            return { all, free, refused };
+        """,
         {"url": f"/files/models/{name}", "sessions": SEEDS["sessions"]},
     )
     assert "error" not in got, got

@@ -20,27 +20,39 @@ from .test_trouble import error
 RUN = (
     FEED
     + """
-    const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const model = arg.data === undefined ? arg.url : bytes(arg.data);
-    const externalData = Object.entries(arg.external ?? {}).map(([path, text]) => ({path, data: bytes(text)}));
-    const s = await ew.InferenceSession.create(model, {externalData, ...arg.options});
-    const names = [s.inputMetadata, s.outputMetadata], out = [];
-    for (const [size, fetches] of arg.sizes) out.push(plain(await s.run({x: x(...size)}, fetches ?? undefined)));
-    await s.release();
-    return {names, out};
-"""
+        const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+        const model = arg.data === undefined ? arg.url : bytes(arg.data);
+        const externalData = Object.entries(arg.external ?? {}).map(([path, text]) => ({
+          path,
+          data: bytes(text),
+        }));
+        const s = await ew.InferenceSession.create(model, { externalData, ...arg.options });
+        const names = [s.inputMetadata, s.outputMetadata],
+          out = [];
+        for (const [size, fetches] of arg.sizes)
+          out.push(plain(await s.run({ x: x(...size) }, fetches ?? undefined)));
+        await s.release();
+        return { names, out };
+    """
 )
 ONE, TWO = [[1, 8, 8], None], [[3, 5, 7], ["probs"]]
 # Reads or changes the one entry of the cache, and gives it as it was.
 ENTRY = """
-    const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("plans");
+    const dir = await (
+      await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
+    ).getDirectoryHandle("plans");
     const kept = [];
     for await (const entry of dir.values()) kept.push(entry);
     if (kept.length !== 1) throw new Error(`there are ${kept.length} entries`);
     const before = new Uint8Array(await (await kept[0].getFile()).arrayBuffer());
-    if (arg) { const out = await kept[0].createWritable(); await out.write(Uint8Array.from(atob(arg), (c) => c.charCodeAt(0))); await out.close(); }
+    if (arg) {
+      const out = await kept[0].createWritable();
+      await out.write(Uint8Array.from(atob(arg), (c) => c.charCodeAt(0)));
+      await out.close();
+    }
     let text = "";
-    for (let i = 0; i < before.length; i += 32768) text += String.fromCharCode(...before.subarray(i, i + 32768));
+    for (let i = 0; i < before.length; i += 32768)
+      text += String.fromCharCode(...before.subarray(i, i + 32768));
     return btoa(text);
 """
 
@@ -125,17 +137,32 @@ def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
     body = (
         FEED
         + """
-        const s = await ew.InferenceSession.create("/files/models/resize.onnx");
-        const dims = [];
-        for (const shape of arg.shapes) dims.push(plain(await s.run({x: new ew.Tensor(Float32Array.from({length: 24}, (_, i) => i)), shape: new ew.Tensor("int64", shape)})).y[1]);
-        await s.release();
-        const p = await ew.InferenceSession.create("/files/models/packed.onnx");
-        const feeds = (n) => ({x: new ew.Tensor("float32", Float32Array.from({length: n * 256}, (_, i) => Math.sin(i)), [n, 256]), i: new ew.Tensor("int64", BigInt64Array.of(7n), [1])});
-        const all = [];
-        for (const [n, names] of arg.runs) all.push([n, plain(await p.run(feeds(n), names))]);
-        await p.release();
-        return {dims, all};
-    """
+            const s = await ew.InferenceSession.create("/files/models/resize.onnx");
+            const dims = [];
+            for (const shape of arg.shapes)
+              dims.push(
+                plain(
+                  await s.run({
+                    x: new ew.Tensor(Float32Array.from({ length: 24 }, (_, i) => i)),
+                    shape: new ew.Tensor("int64", shape),
+                  }),
+                ).y[1],
+              );
+            await s.release();
+            const p = await ew.InferenceSession.create("/files/models/packed.onnx");
+            const feeds = (n) => ({
+              x: new ew.Tensor(
+                "float32",
+                Float32Array.from({ length: n * 256 }, (_, i) => Math.sin(i)),
+                [n, 256],
+              ),
+              i: new ew.Tensor("int64", BigInt64Array.of(7n), [1]),
+            });
+            const all = [];
+            for (const [n, names] of arg.runs) all.push([n, plain(await p.run(feeds(n), names))]);
+            await p.release();
+            return { dims, all };
+        """
     )
     v = visit(server)
     first = v.run(body, {"shapes": [[2, 12], [24]], "runs": [[1, ["y"]]]})
@@ -356,16 +383,51 @@ def test_kept_files(visit, server, models):  # noqa: F811
     assert again["out"] == first["out"] and no_python(w) and not w.asked(".onnx")
 
 
+def test_damaged_kept_files(visit, server, models):  # noqa: F811
+    """Damaged where the browser keeps them: noticed, and fetched again within the same load."""
+    v = visit(server)
+    first = run(v, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
+    assert (
+        v.run("""
+            const dir = await (
+              await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
+            ).getDirectoryHandle("files");
+            let damaged = 0;
+            for await (const entry of dir.values()) {
+              if (!entry.name.endsWith(".data")) continue;
+              const bytes = new Uint8Array(await (await entry.getFile()).arrayBuffer());
+              bytes[bytes.length - 9] ^= 64;
+              const out = await entry.createWritable();
+              await out.write(bytes);
+              await out.close();
+              damaged++;
+            }
+            return damaged;
+        """)
+        >= 1
+    )
+    for asked in (True, False):
+        w = visit(server)
+        again = run(w, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
+        assert again["out"] == first["out"] and bool(w.asked("/outside.")) == asked, w.asked("")
+
+
 def test_profiles_know_the_nodes_of_kept_plans(visit, server, models):  # noqa: F811
     body = (
         FEED
         + """
-        const s = await ew.InferenceSession.create("/files/models/cnn.onnx");
-        const of = [];
-        for (const n of arg) of.push((await s.profile({x: x(n, 8, 8)}, {runs: 1})).byNode().map((r) => [r.node, r.op, r.operations]).sort());
-        await s.release();
-        return of;
-    """
+            const s = await ew.InferenceSession.create("/files/models/cnn.onnx");
+            const of = [];
+            for (const n of arg)
+              of.push(
+                (await s.profile({ x: x(n, 8, 8) }, { runs: 1 }))
+                  .byNode()
+                  .map((r) => [r.node, r.op, r.operations])
+                  .sort(),
+              );
+            await s.release();
+            return of;
+        """
     )
     first = visit(server).run(body, [1, 2])
     w = visit(server)

@@ -65,12 +65,19 @@ def models(files):
 
 
 RUN = """
-    const limit = new Promise((_, reject) => setTimeout(() => reject(new Error("no result after 60 s")), 60_000));
+    const limit = new Promise((_, reject) =>
+      setTimeout(() => reject(new Error("no result after 60 s")), 60_000),
+    );
     const work = async () => {
       const s = await ew.InferenceSession.create(arg.url, arg.options);
-      const x = (n) => new ew.Tensor("float32", Float32Array.from({length: n * 512}, (_, i) => Math.sin(i)), [n, 8, 8, 8]);
+      const x = (n) =>
+        new ew.Tensor(
+          "float32",
+          Float32Array.from({ length: n * 512 }, (_, i) => Math.sin(i)),
+          [n, 8, 8, 8],
+        );
       const out = [];
-      for (const n of [1, 2]) out.push(Array.from((await s.run({x: x(n)})).y.data));
+      for (const n of [1, 2]) out.push(Array.from((await s.run({ x: x(n) })).y.data));
       await s.release();
       return out;
     };

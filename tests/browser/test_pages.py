@@ -43,12 +43,26 @@ def test_compiled_in_the_page_then_from_the_cache(visit, server):
 
 
 DROP = """
-    const names = ["onnx/model_q4.onnx", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"];
-    const files = await Promise.all(names.map(async (n) => new File([await (await fetch("/demo/model/" + n)).blob()], n.split("/").pop())));
+    const names = [
+      "onnx/model_q4.onnx",
+      "config.json",
+      "generation_config.json",
+      "tokenizer.json",
+      "tokenizer_config.json",
+    ];
+    const files = await Promise.all(
+      names.map(
+        async (n) =>
+          new File([await (await fetch("/demo/model/" + n)).blob()], n.split("/").pop()),
+      ),
+    );
     const p = await ew.pipeline("text-generation", files);
-    const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 8, do_sample: false});
+    const [{ generated_text }] = await p("Once upon a time", {
+      max_new_tokens: 8,
+      do_sample: false,
+    });
     await p.dispose();
-    return {text: generated_text, info: p.info};
+    return { text: generated_text, info: p.info };
 """
 
 
@@ -94,11 +108,15 @@ def test_a_damaged_cache_is_made_again(visit, server):
     v = visit(server)
     assert greedy(v, "/demo/model/", {"dtype": "q4"})["info"]["origin"] == "compiled"
     v.run("""
-        const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("plans");
+        const dir = await (
+          await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
+        ).getDirectoryHandle("plans");
         for await (const [name, file] of dir.entries()) {
           const bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
           bytes[bytes.length - 5000] ^= 1;
-          const out = await file.createWritable(); await out.write(bytes); await out.close();
+          const out = await file.createWritable();
+          await out.write(bytes);
+          await out.close();
         }
     """)
     again = greedy(v, "/demo/model/", {"dtype": "q4"})
@@ -153,16 +171,26 @@ def test_bytes_of_a_package(visit, server, plain_server):
             wide.set(bytes, 77);
             const write = async (model) => {
               const p = await ew.pipeline("text-generation", model);
-              const [{generated_token_ids}] = await p("Once upon a time", {max_new_tokens: 12, do_sample: false, return_tensors: true});
+              const [{ generated_token_ids }] = await p("Once upon a time", {
+                max_new_tokens: 12,
+                do_sample: false,
+                return_tensors: true,
+              });
               await p.dispose();
               return generated_token_ids;
             };
             const words = (e) => [e.name, e.message];
-            const out = {pieces: bytes.length / (1 << 20), file: await write(new Blob([bytes])), array: await write(bytes), part: await write(wide.subarray(77)), buffer: await write(bytes.buffer)};
+            const out = {
+              pieces: bytes.length / (1 << 20),
+              file: await write(new Blob([bytes])),
+              array: await write(bytes),
+              part: await write(wide.subarray(77)),
+              buffer: await write(bytes.buffer),
+            };
             out.short = await write(bytes.subarray(0, bytes.length - 3000)).catch(words);
             out.session = await ew.InferenceSession.create(bytes.buffer).catch(words);
             const giving = write(bytes).catch(words);
-            structuredClone(0, {transfer: [bytes.buffer]});
+            structuredClone(0, { transfer: [bytes.buffer] });
             out.given = await giving;
             return out;
         """)
@@ -205,14 +233,22 @@ def test_chats(visit, server, files):
     )
     v = visit(server)
     got = v.run("""
-        const p = await ew.pipeline("text-generation", "/files/chat/", {dtype: "q4"});
-        const chat = [{role: "user", content: "Tell me a story"}];
+        const p = await ew.pipeline("text-generation", "/files/chat/", { dtype: "q4" });
+        const chat = [{ role: "user", content: "Tell me a story" }];
         const text = await p.tokenizer.apply_chat_template(chat);
-        const [{generated_text}] = await p(chat, {max_new_tokens: 4, do_sample: false});
-        const [{generated_text: plain}] = await p(text, {max_new_tokens: 4, do_sample: false, add_special_tokens: false, return_full_text: false});
-        const [[a], [b]] = await p(["One", "Two"], {max_new_tokens: 2, num_return_sequences: 1});
+        const [{ generated_text }] = await p(chat, { max_new_tokens: 4, do_sample: false });
+        const [{ generated_text: plain }] = await p(text, {
+          max_new_tokens: 4,
+          do_sample: false,
+          add_special_tokens: false,
+          return_full_text: false,
+        });
+        const [[a], [b]] = await p(["One", "Two"], {
+          max_new_tokens: 2,
+          num_return_sequences: 1,
+        });
         await p.dispose();
-        return {text, generated_text, plain, has: p.info.hasChatTemplate, a, b};
+        return { text, generated_text, plain, has: p.info.hasChatTemplate, a, b };
     """)
     assert "error" not in got, got
     assert got["has"] and got["text"] == "<|startoftext|>user: Tell me a story\nassistant:"
@@ -255,17 +291,24 @@ def test_the_demo_writes_at_once(visit, server):
     # The story may be short and the machine fast: stop is pressed by the page itself as the first
     # words come.
     v.page.fill("#prompt", "The little robot")
-    stopped = v.page.evaluate("""() => new Promise((resolve) => {
-        const at = (id) => document.getElementById(id);
-        new MutationObserver((_, watch) => {
-            if (at("story-prompt").textContent !== "The little robot" || !at("story-text").textContent) return;
-            watch.disconnect();
-            const could = !at("stop").disabled;
-            at("stop").click();
-            resolve(could);
-        }).observe(at("story"), {childList: true, subtree: true, characterData: true});
-        at("generate").click();
-    })""")
+    stopped = v.page.evaluate("""
+        () =>
+          new Promise((resolve) => {
+            const at = (id) => document.getElementById(id);
+            new MutationObserver((_, watch) => {
+              if (
+                at("story-prompt").textContent !== "The little robot" ||
+                !at("story-text").textContent
+              )
+                return;
+              watch.disconnect();
+              const could = !at("stop").disabled;
+              at("stop").click();
+              resolve(could);
+            }).observe(at("story"), { childList: true, subtree: true, characterData: true });
+            at("generate").click();
+          })
+    """)
     assert stopped
     v.page.wait_for_function("!document.querySelector('#generate').disabled")
     assert v.page.locator("#error").is_hidden()
@@ -292,7 +335,9 @@ def test_the_demo_says_what_is_wrong(visit, server):
 
 WATCH = """
     window.long = [];
-    new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => Math.round(e.duration)))).observe({type: "longtask"});
+    new PerformanceObserver((list) =>
+      long.push(...list.getEntries().map((e) => Math.round(e.duration))),
+    ).observe({ type: "longtask" });
 """
 
 
@@ -348,11 +393,17 @@ def test_a_cache_of_halves(visit, server, files):
         assert (
             v.run(
                 """
-            const p = await ew.pipeline("text-generation", "/files/halves.edge", {flavour: arg});
-            const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 12, num_beams: 3, do_sample: false});
-            await p.dispose();
-            return generated_text;
-        """,
+                    const p = await ew.pipeline("text-generation", "/files/halves.edge", {
+                      flavour: arg,
+                    });
+                    const [{ generated_text }] = await p("Once upon a time", {
+                      max_new_tokens: 12,
+                      num_beams: 3,
+                      do_sample: false,
+                    });
+                    await p.dispose();
+                    return generated_text;
+                """,
                 flavour,
             )
             == beams
@@ -392,13 +443,21 @@ def test_same_tokens_as_python(visit, server, package):
         here = generate(lm, ids, max_new_tokens=40, **fields)[0]
         there = v.run(
             """
-            const p = await ew.pipeline("text-generation", "/files/model.edge", {flavour: "simd128"});
-            const ids = [];
-            const streamer = arg.num_beams ? undefined : {put: (x) => ids.push(...x), end() {}};
-            const [{generated_text}] = await p("Once upon a time", {max_new_tokens: 40, ...arg, streamer});
-            await p.dispose();
-            return {ids, text: generated_text};
-        """,
+                const p = await ew.pipeline("text-generation", "/files/model.edge", {
+                  flavour: "simd128",
+                });
+                const ids = [];
+                const streamer = arg.num_beams
+                  ? undefined
+                  : { put: (x) => ids.push(...x), end() {} };
+                const [{ generated_text }] = await p("Once upon a time", {
+                  max_new_tokens: 40,
+                  ...arg,
+                  streamer,
+                });
+                await p.dispose();
+                return { ids, text: generated_text };
+            """,
             fields,
         )
         assert "error" not in there, there

@@ -11,8 +11,17 @@ import pytest
 
 SUMMARY = """
     const summary = async (p) => ({
-        text: String(p), ops: p.byOp(), nodes: p.byNode(), plans: p.byPlan(), memory: p.memory(), runs: p.runs, ms: p.ms, limits: p.limits, threads: p.threads, flavour: p.flavour,
-        trace: JSON.parse(await (await p.trace()).text()),
+      text: String(p),
+      ops: p.byOp(),
+      nodes: p.byNode(),
+      plans: p.byPlan(),
+      memory: p.memory(),
+      runs: p.runs,
+      ms: p.ms,
+      limits: p.limits,
+      threads: p.threads,
+      flavour: p.flavour,
+      trace: JSON.parse(await (await p.trace()).text()),
     });
 """
 
@@ -123,21 +132,36 @@ def test_a_session(visit, server, mlp, ending):
     got = v.run(
         SUMMARY
         + """
-        const session = await ew.InferenceSession.create("/files/" + arg, {threads: 1});
-        const feeds = {x: new ew.Tensor("float32", new Float32Array(4 * 32).fill(0.5), [4, 32])};
-        const {y} = await session.run(feeds);
-        const profile = await session.profile(feeds, {runs: 3});
-        const again = await session.run(feeds);
-        const watched = await session.profile(() => session.run(feeds));
-        const nothing = await session.profile(() => undefined);
-        let failed;
-        try { await session.profile(() => { throw new Error("mine"); }); } catch (e) { failed = e.message; }
-        const after = await session.profile(() => session.run(feeds));
-        const out = {...await summary(profile), same: y.data.every((x, i) => x === again.y.data[i]), watched: watched.runs, nothing: [nothing.runs, String(nothing)], failed, after: after.runs};
-        await session.release();
-        out.later = JSON.parse(await (await profile.trace()).text()).traceEvents.length;
-        return out;
-    """,
+            const session = await ew.InferenceSession.create("/files/" + arg, { threads: 1 });
+            const feeds = {
+              x: new ew.Tensor("float32", new Float32Array(4 * 32).fill(0.5), [4, 32]),
+            };
+            const { y } = await session.run(feeds);
+            const profile = await session.profile(feeds, { runs: 3 });
+            const again = await session.run(feeds);
+            const watched = await session.profile(() => session.run(feeds));
+            const nothing = await session.profile(() => undefined);
+            let failed;
+            try {
+              await session.profile(() => {
+                throw new Error("mine");
+              });
+            } catch (e) {
+              failed = e.message;
+            }
+            const after = await session.profile(() => session.run(feeds));
+            const out = {
+              ...(await summary(profile)),
+              same: y.data.every((x, i) => x === again.y.data[i]),
+              watched: watched.runs,
+              nothing: [nothing.runs, String(nothing)],
+              failed,
+              after: after.runs,
+            };
+            await session.release();
+            out.later = JSON.parse(await (await profile.trace()).text()).traceEvents.length;
+            return out;
+        """,
         f"{mlp}.{ending}",
     )
     check(got, runs=[3])
@@ -171,17 +195,29 @@ def test_writing_and_learning(visit, server, files):
     got = v.run(
         SUMMARY
         + """
-        const write = await ew.pipeline("text-generation", "/files/profiled-lm.edge");
-        const writing = await write.profile("Once upon a time there was a cat, and the cat sat on a mat, and", {max_new_tokens: 8, do_sample: false});
-        const trainer = await ew.Trainer.create(write, "A cat sat on a mat. ".repeat(40), {max_steps: 4});
-        const two = await trainer.profile(async () => { await trainer.step(); await trainer.step(); });
-        await trainer.close();
-        const out = {writing: await summary(writing), training: await summary(two)};
-        let error;
-        try { await write.profile(async () => write.profile("x")); } catch (e) { error = e.message; }
-        await write.dispose();
-        return {...out, error};
-    """
+            const write = await ew.pipeline("text-generation", "/files/profiled-lm.edge");
+            const writing = await write.profile(
+              "Once upon a time there was a cat, and the cat sat on a mat, and",
+              { max_new_tokens: 8, do_sample: false },
+            );
+            const trainer = await ew.Trainer.create(write, "A cat sat on a mat. ".repeat(40), {
+              max_steps: 4,
+            });
+            const two = await trainer.profile(async () => {
+              await trainer.step();
+              await trainer.step();
+            });
+            await trainer.close();
+            const out = { writing: await summary(writing), training: await summary(two) };
+            let error;
+            try {
+              await write.profile(async () => write.profile("x"));
+            } catch (e) {
+              error = e.message;
+            }
+            await write.dispose();
+            return { ...out, error };
+        """
     )
     assert "error" not in got or isinstance(got["error"], str), got
     check(

@@ -75,15 +75,25 @@ def mixed(files):
 
 MIXED = """
     const s = await ew.InferenceSession.create("/files/mixed.onnx", arg.options);
-    const feeds = {m: new ew.Tensor("int64", [4], []), x: new ew.Tensor("float32", [1, 2]), words: new ew.Tensor(["a", "b"])};
+    const feeds = {
+      m: new ew.Tensor("int64", [4], []),
+      x: new ew.Tensor("float32", [1, 2]),
+      words: new ew.Tensor(["a", "b"]),
+    };
     const out = [];
     for (let i = 0; i < 2; i++) {
-      const {y, parts, twice, scores} = await s.run(feeds);
-      out.push([Array.from(y.data), parts.map((p) => [p.dims, Array.from(p.data)]), twice.type, twice.data, scores.map((m) => [...m])]);
+      const { y, parts, twice, scores } = await s.run(feeds);
+      out.push([
+        Array.from(y.data),
+        parts.map((p) => [p.dims, Array.from(p.data)]),
+        twice.type,
+        twice.data,
+        scores.map((m) => [...m]),
+      ]);
     }
     const meta = s.outputMetadata.map((o) => [o.name, o.isTensor, o.kind ?? "tensor"]);
     await s.release();
-    return {out, meta};
+    return { out, meta };
 """
 
 
@@ -116,25 +126,40 @@ def test_programs_need_python_once(visit, server, mixed):
 def test_outputs_stay_and_loops_end(visit, server, models):  # noqa: F811
     v = visit(server)
     got = v.run("""
-        const types = await ew.InferenceSession.create("/files/models/types.onnx", {preferredOutputLocation: "cpu-pinned"});
-        const out = await types.run({x: new ew.Tensor("float32", [1, -2, 0.5], [3])});
+        const types = await ew.InferenceSession.create("/files/models/types.onnx", {
+          preferredOutputLocation: "cpu-pinned",
+        });
+        const out = await types.run({ x: new ew.Tensor("float32", [1, -2, 0.5], [3]) });
         const places = Object.values(out).map((t) => t.location);
         let refused;
-        try { out.y.data; } catch (e) { refused = e.name; }
+        try {
+          out.y.data;
+        } catch (e) {
+          refused = e.name;
+        }
         const half = Array.from(await out.y.getData(true));
         const after = [out.y.location, out.z.location];
         for (const t of Object.values(out)) t.dispose();
-        const loop = await ew.InferenceSession.create("/files/models/loop.onnx", {max_loop_trips: 1e15});
-        const x = new ew.Tensor("float32", [1, 2], [2]), many = {n: new ew.Tensor("int64", [1e12], []), x};
-        await loop.run({n: new ew.Tensor("int64", [3], []), x});
+        const loop = await ew.InferenceSession.create("/files/models/loop.onnx", {
+          max_loop_trips: 1e15,
+        });
+        const x = new ew.Tensor("float32", [1, 2], [2]),
+          many = { n: new ew.Tensor("int64", [1e12], []), x };
+        await loop.run({ n: new ew.Tensor("int64", [3], []), x });
         const stop = new AbortController();
         setTimeout(() => stop.abort(), 200);
         let stopped;
-        try { await loop.run(many, undefined, {signal: stop.signal}); } catch (e) { stopped = e.name; }
-        const again = Array.from((await loop.run({n: new ew.Tensor("int64", [3], []), x})).y.data); // in the same worker
+        try {
+          await loop.run(many, undefined, { signal: stop.signal });
+        } catch (e) {
+          stopped = e.name;
+        }
+        const again = Array.from(
+          (await loop.run({ n: new ew.Tensor("int64", [3], []), x })).y.data,
+        ); // in the same worker
         await loop.release();
         await types.release();
-        return {places, refused, half, after, stopped, again};
+        return { places, refused, half, after, stopped, again };
     """)
     assert "error" not in got, got
     assert got == {

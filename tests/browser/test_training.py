@@ -52,8 +52,13 @@ def trainable(files):
     return package
 
 
-LOAD = """const p = await ew.pipeline("text-generation", "/files/trainable.edge", {flavour: "simd128", ...arg?.load});
-    const greedy = async () => (await p("Once upon a time", {max_new_tokens: 16, do_sample: false}))[0].generated_text;
+LOAD = """
+    const p = await ew.pipeline("text-generation", "/files/trainable.edge", {
+      flavour: "simd128",
+      ...arg?.load,
+    });
+    const greedy = async () =>
+      (await p("Once upon a time", { max_new_tokens: 16, do_sample: false }))[0].generated_text;
 """
 
 
@@ -65,20 +70,50 @@ def train(visit, body, **arg):
 def test_it_learns_and_the_base_stays(visit, server, trainable):
     v = visit(server)
     v.run(
-        """window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => Math.round(e.duration)))).observe({type: "longtask"});"""
+        """
+            window.long = [];
+            new PerformanceObserver((list) =>
+              long.push(...list.getEntries().map((e) => Math.round(e.duration))),
+            ).observe({ type: "longtask" });
+        """
     )
     got = train(
         v,
         """
-        const events = [], before = await greedy();
-        const done = await ew.fineTune(p, arg.text, {epochs: 6, learning_rate: 5e-3, evaluation: 0.2, evaluate_every: 20, name: "robots", onStep: (e) => events.push(e)});
-        const after = await greedy(), adapters = p.adapters;
-        await p.setAdapter(null); const base = await greedy(), off = p.adapters;
-        await p.setAdapter("robots"); const again = await greedy();
-        await p.setAdapter("robots", 0); const none = await greedy();
-        await p.dispose();
-        return {before, after, base, again, none, done, events, adapters, off, can: p.info.training, long};
-    """,
+            const events = [],
+              before = await greedy();
+            const done = await ew.fineTune(p, arg.text, {
+              epochs: 6,
+              learning_rate: 5e-3,
+              evaluation: 0.2,
+              evaluate_every: 20,
+              name: "robots",
+              onStep: (e) => events.push(e),
+            });
+            const after = await greedy(),
+              adapters = p.adapters;
+            await p.setAdapter(null);
+            const base = await greedy(),
+              off = p.adapters;
+            await p.setAdapter("robots");
+            const again = await greedy();
+            await p.setAdapter("robots", 0);
+            const none = await greedy();
+            await p.dispose();
+            return {
+              before,
+              after,
+              base,
+              again,
+              none,
+              done,
+              events,
+              adapters,
+              off,
+              can: p.info.training,
+              long,
+            };
+        """,
     )
     assert "error" not in got, got
     losses = got["done"]["losses"]
@@ -135,13 +170,38 @@ def test_lora_and_optimizer_as_options(visit, server, trainable):
     got = train(
         v,
         """
-        const why = async (options) => { try { await ew.fineTune(p, arg.text, {max_steps: 1, ...options}); return "none"; } catch (e) { return e.name + " " + e.where; } };
-        const one = await ew.fineTune(p, arg.text, {lora: {r: 2, lora_alpha: 4}, optimizer: {type: "adamw", lr: 1e-3}, max_steps: 2, name: "one"});
-        const two = await ew.fineTune(p, arg.text, {adapter: "lora", r: 2, lora_alpha: 4, learning_rate: 1e-3, max_steps: 2, name: "two"});
-        const wrong = [await why({lora: false}), await why({lora: {r: 2, target_modules: "x"}}), await why({lora: false, adapter: "lora"}), await why({optimizer: "SGD"}), await why({optimizer: {type: "AdamW", eps: 1}})];
-        await p.dispose();
-        return {one: one.losses, two: two.losses, wrong};
-    """,
+            const why = async (options) => {
+              try {
+                await ew.fineTune(p, arg.text, { max_steps: 1, ...options });
+                return "none";
+              } catch (e) {
+                return e.name + " " + e.where;
+              }
+            };
+            const one = await ew.fineTune(p, arg.text, {
+              lora: { r: 2, lora_alpha: 4 },
+              optimizer: { type: "adamw", lr: 1e-3 },
+              max_steps: 2,
+              name: "one",
+            });
+            const two = await ew.fineTune(p, arg.text, {
+              adapter: "lora",
+              r: 2,
+              lora_alpha: 4,
+              learning_rate: 1e-3,
+              max_steps: 2,
+              name: "two",
+            });
+            const wrong = [
+              await why({ lora: false }),
+              await why({ lora: { r: 2, target_modules: "x" } }),
+              await why({ lora: false, adapter: "lora" }),
+              await why({ optimizer: "SGD" }),
+              await why({ optimizer: { type: "AdamW", eps: 1 } }),
+            ];
+            await p.dispose();
+            return { one: one.losses, two: two.losses, wrong };
+        """,
     )
     assert "error" not in got, got
     assert got["one"] == got["two"]
@@ -160,12 +220,19 @@ def test_a_seed_is_a_run(visit, server, trainable):
     got = train(
         v,
         """
-        const losses = async (o) => (await ew.fineTune(p, arg.text, {max_steps: 4, ...o})).losses;
-        const out = {a: await losses({seed: 5}), b: await losses({seed: 5}), c: await losses({seed: 6}), two: await losses({seed: 5, gradient_accumulation_steps: 2}), r: await losses({seed: 5, r: 2}),
-                     schedule: await losses({seed: 5, schedule: "cosine", warmup_steps: 2})};
-        await p.dispose();
-        return out;
-    """,
+            const losses = async (o) =>
+              (await ew.fineTune(p, arg.text, { max_steps: 4, ...o })).losses;
+            const out = {
+              a: await losses({ seed: 5 }),
+              b: await losses({ seed: 5 }),
+              c: await losses({ seed: 6 }),
+              two: await losses({ seed: 5, gradient_accumulation_steps: 2 }),
+              r: await losses({ seed: 5, r: 2 }),
+              schedule: await losses({ seed: 5, schedule: "cosine", warmup_steps: 2 }),
+            };
+            await p.dispose();
+            return out;
+        """,
     )
     assert "error" not in got, got
     assert got["a"] == got["b"] != got["c"] and got["a"][0] != got["c"][0]
@@ -193,7 +260,7 @@ def test_losses_are_those_of_python(visit, server, trainable):
         graph,
         **causal_lm_inputs(graph, BATCH, SEQUENCE),
         loss=CausalLMLoss(),
-        optimizer=optimizer_of({k: v for k, v in entry["optimizer"].items()}),
+        optimizer=optimizer_of(dict(entry["optimizer"].items())),
         lora=default_lora(r=4, lora_alpha=8, lora_dropout=0.1),
         trainable=[],
         max_grad_norm=entry["max_grad_norm"],
@@ -246,9 +313,14 @@ BEGIN = (
 )
 RESUME = """
     const events = [];
-    const r = await ew.fineTune(p, arg.text, {...arg.o, resume: true, onStep: (e) => events.push(e.step)});
-    const text = await greedy(); await p.dispose();
-    return {losses: r.losses, events, text, kept: await ew.checkpoints()};
+    const r = await ew.fineTune(p, arg.text, {
+      ...arg.o,
+      resume: true,
+      onStep: (e) => events.push(e.step),
+    });
+    const text = await greedy();
+    await p.dispose();
+    return { losses: r.losses, events, text, kept: await ew.checkpoints() };
 """
 
 
@@ -327,13 +399,17 @@ def test_a_killed_browser_goes_on_bit_for_bit(playwright, built, server, trainab
 
 
 DAMAGE = """
-    const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("checkpoints");
+    const dir = await (
+      await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
+    ).getDirectoryHandle("checkpoints");
     for (const side of arg.sides) {
       const file = await dir.getFileHandle(`run 1.${side}.safetensors`);
       let bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
       if (arg.how === "cut") bytes = bytes.slice(0, bytes.length - 100);
       else bytes[arg.how === "header" ? 100 : bytes.length - 5000] ^= 1;
-      const out = await file.createWritable(); await out.write(bytes); await out.close();
+      const out = await file.createWritable();
+      await out.write(bytes);
+      await out.close();
     }
 """
 
@@ -386,15 +462,36 @@ def test_full_storage_is_said_and_loses_nothing(visit, server, context, trainabl
     got = train(
         v,
         """
-        const events = [];
-        const t = await ew.Trainer.create(p, arg.text, {...arg.o, onStep: (e) => events.push(e)});
-        const r = await t.run();
-        let saved; try { saved = await t.save(); } catch (e) { saved = [e.name, e.message]; }
-        await t.close();
-        let kept; try { kept = await p.keepAdapter(r.adapter); } catch (e) { kept = [e.name, e.message]; }
-        const text = await greedy(); await p.dispose();
-        return {r, saved, kept, text, words: events.map((e) => e.checkpoint ?? null), there: await ew.checkpoints()};
-    """,
+            const events = [];
+            const t = await ew.Trainer.create(p, arg.text, {
+              ...arg.o,
+              onStep: (e) => events.push(e),
+            });
+            const r = await t.run();
+            let saved;
+            try {
+              saved = await t.save();
+            } catch (e) {
+              saved = [e.name, e.message];
+            }
+            await t.close();
+            let kept;
+            try {
+              kept = await p.keepAdapter(r.adapter);
+            } catch (e) {
+              kept = [e.name, e.message];
+            }
+            const text = await greedy();
+            await p.dispose();
+            return {
+              r,
+              saved,
+              kept,
+              text,
+              words: events.map((e) => e.checkpoint ?? null),
+              there: await ew.checkpoints(),
+            };
+        """,
         o=RUN,
     )
     assert "error" not in got, got
@@ -419,18 +516,21 @@ def test_storage_that_is_denied(visit, server, trainable):
     v = visit(server, start=False)
     v.page.context.add_init_script("")
     got = v.page.evaluate(
-        """async () => {
+        f"""async () => {{
         const ew = await import('/edgewise.js');
         const source = await (await fetch('/worker.js')).text();
-        const denied = "Object.defineProperty(StorageManager.prototype, 'getDirectory', {value: () => Promise.reject(new DOMException('denied', 'SecurityError'))});";
-        ew.env.workerUrl = URL.createObjectURL(new Blob([denied + source], {type: 'text/javascript'}));
-        const p = await ew.pipeline('text-generation', '/files/trainable.edge', {flavour: 'simd128'});
+        const denied = `Object.defineProperty(StorageManager.prototype, 'getDirectory', {{
+          value: () => Promise.reject(new DOMException('denied', 'SecurityError')) }});`;
+        const blob = new Blob([denied + source], {{type: 'text/javascript'}});
+        ew.env.workerUrl = URL.createObjectURL(blob);
+        const options = {{flavour: 'simd128'}};
+        const p = await ew.pipeline('text-generation', '/files/trainable.edge', options);
         const words = [];
-        const r = await ew.fineTune(p, %s, {max_steps: 2, checkpoint: {name: 'x', every: 1}, onStep: (e) => words.push(e.checkpoint)});
+        const checkpoint = {{name: 'x', every: 1}}, onStep = (e) => words.push(e.checkpoint);
+        const r = await ew.fineTune(p, {json.dumps(TEXT)}, {{max_steps: 2, checkpoint, onStep}});
         await p.dispose();
-        return {step: r.step, words};
-    }"""
-        % json.dumps(TEXT)
+        return {{step: r.step, words}};
+    }}"""
     )
     assert got["step"] == 2 and all("may not keep files" in w for w in got["words"]), got
 
@@ -440,32 +540,66 @@ def test_pause_generate_go_on_abort(visit, server, trainable):
     got = train(
         v,
         """
-        const steps = [], stop = new AbortController();
-        const t = await ew.Trainer.create(p, arg.text, {max_steps: 400, seed: 1, signal: stop.signal, onStep: (e) => steps.push(e.step)});
-        const first = await t.step();
-        const running = t.run();
-        running.catch(() => undefined);
-        while (steps.length < 3) await new Promise((r) => setTimeout(r, 5));
-        await t.pause();
-        const during = await greedy();
-        const at = steps.length;
-        await new Promise((r) => setTimeout(r, 400));
-        const still = steps.length - at;
-        await p.setAdapter(null); const base = await greedy(); // another adapter meanwhile: the run finds its own again
-        let second; try { second = await ew.Trainer.create(p, arg.text); } catch (e) { second = e.message; }
-        await t.resume();
-        while (steps.length < at + 3) await new Promise((r) => setTimeout(r, 5));
-        const beside = await greedy(); // while it trains
-        stop.abort();
-        let end; try { end = await running; } catch (e) { end = e.name; }
-        const result = await t.result();
-        await t.close();
-        const losses = result.losses.length;
-        const adapters = p.adapters;
-        let gone; try { gone = await t.step(); } catch (e) { gone = e.message; }
-        await p.dispose();
-        return {first, during, still, base, second, end, losses, steps, adapters, gone, beside};
-    """,
+            const steps = [],
+              stop = new AbortController();
+            const t = await ew.Trainer.create(p, arg.text, {
+              max_steps: 400,
+              seed: 1,
+              signal: stop.signal,
+              onStep: (e) => steps.push(e.step),
+            });
+            const first = await t.step();
+            const running = t.run();
+            running.catch(() => undefined);
+            while (steps.length < 3) await new Promise((r) => setTimeout(r, 5));
+            await t.pause();
+            const during = await greedy();
+            const at = steps.length;
+            await new Promise((r) => setTimeout(r, 400));
+            const still = steps.length - at;
+            await p.setAdapter(null);
+            const base = await greedy(); // another adapter meanwhile: the run finds its own again
+            let second;
+            try {
+              second = await ew.Trainer.create(p, arg.text);
+            } catch (e) {
+              second = e.message;
+            }
+            await t.resume();
+            while (steps.length < at + 3) await new Promise((r) => setTimeout(r, 5));
+            const beside = await greedy(); // while it trains
+            stop.abort();
+            let end;
+            try {
+              end = await running;
+            } catch (e) {
+              end = e.name;
+            }
+            const result = await t.result();
+            await t.close();
+            const losses = result.losses.length;
+            const adapters = p.adapters;
+            let gone;
+            try {
+              gone = await t.step();
+            } catch (e) {
+              gone = e.message;
+            }
+            await p.dispose();
+            return {
+              first,
+              during,
+              still,
+              base,
+              second,
+              end,
+              losses,
+              steps,
+              adapters,
+              gone,
+              beside,
+            };
+        """,
     )
     assert "error" not in got, got
     assert (
@@ -488,19 +622,44 @@ def test_pausing_and_switching_change_nothing(visit, server, trainable):
     got = train(
         v,
         """
-        const whole = (await ew.fineTune(p, arg.text, {max_steps: 4, seed: 2, name: "x"})).losses;
-        const t = await ew.Trainer.create(p, arg.text, {max_steps: 4, seed: 2, name: "y", evaluation: undefined});
-        const losses = [];
-        for (let i = 0; i < 4; i++) {
-          losses.push((await t.step()).loss);
-          await p.setAdapter("x"); await greedy(); await p.setAdapter("y", 0.3); await greedy(); if (i % 2) await p.setAdapter(null);
-        }
-        await t.close();
-        await p.setAdapter("x"); const x = await greedy(); await p.setAdapter("y"); const y = await greedy();
-        const files = await Promise.all(["x", "y"].map(async (n) => new Uint8Array(await (await p.saveAdapter(n))[0].arrayBuffer())));
-        await p.dispose();
-        return {whole, losses, x, y, same: files[0].length === files[1].length && files[0].every((b, i) => b === files[1][i])};
-    """,
+            const whole = (await ew.fineTune(p, arg.text, { max_steps: 4, seed: 2, name: "x" }))
+              .losses;
+            const t = await ew.Trainer.create(p, arg.text, {
+              max_steps: 4,
+              seed: 2,
+              name: "y",
+              evaluation: undefined,
+            });
+            const losses = [];
+            for (let i = 0; i < 4; i++) {
+              losses.push((await t.step()).loss);
+              await p.setAdapter("x");
+              await greedy();
+              await p.setAdapter("y", 0.3);
+              await greedy();
+              if (i % 2) await p.setAdapter(null);
+            }
+            await t.close();
+            await p.setAdapter("x");
+            const x = await greedy();
+            await p.setAdapter("y");
+            const y = await greedy();
+            const files = await Promise.all(
+              ["x", "y"].map(
+                async (n) => new Uint8Array(await (await p.saveAdapter(n))[0].arrayBuffer()),
+              ),
+            );
+            await p.dispose();
+            return {
+              whole,
+              losses,
+              x,
+              y,
+              same:
+                files[0].length === files[1].length &&
+                files[0].every((b, i) => b === files[1][i]),
+            };
+        """,
     )
     assert "error" not in got, got
     assert got["losses"] == got["whole"] and got["x"] == got["y"] and got["same"]
@@ -517,22 +676,40 @@ def test_adapters_as_files(visit, server, trainable, tmp_path):
     got = train(
         v,
         """
-        await ew.fineTune(p, arg.text, {max_steps: 8, learning_rate: 5e-3, r: 3, lora_alpha: 12, name: "low"});
-        const low = await greedy();
-        await ew.fineTune(p, arg.text, {max_steps: 8, learning_rate: 5e-3, seed: 8, name: "other"});
-        const other = await greedy();
-        const files = await p.saveAdapter("low");
-        const info = await p.loadAdapter("back", files.reverse());
-        await p.setAdapter("back"); const back = await greedy();
-        await p.renameAdapter("back", "again"); await p.removeAdapter("low");
-        await p.setAdapter("other"); const still = await greedy();
-        await p.keepAdapter("again");
-        const names = p.adapters.map((a) => a.name);
-        const data = Array.from(new Uint8Array(await files.find((f) => f.name === "adapter_model.safetensors").arrayBuffer()));
-        const config = await files.find((f) => f.name === "adapter_config.json").text();
-        await p.dispose();
-        return {low, other, back, still, info, names, data, config};
-    """,
+            await ew.fineTune(p, arg.text, {
+              max_steps: 8,
+              learning_rate: 5e-3,
+              r: 3,
+              lora_alpha: 12,
+              name: "low",
+            });
+            const low = await greedy();
+            await ew.fineTune(p, arg.text, {
+              max_steps: 8,
+              learning_rate: 5e-3,
+              seed: 8,
+              name: "other",
+            });
+            const other = await greedy();
+            const files = await p.saveAdapter("low");
+            const info = await p.loadAdapter("back", files.reverse());
+            await p.setAdapter("back");
+            const back = await greedy();
+            await p.renameAdapter("back", "again");
+            await p.removeAdapter("low");
+            await p.setAdapter("other");
+            const still = await greedy();
+            await p.keepAdapter("again");
+            const names = p.adapters.map((a) => a.name);
+            const data = Array.from(
+              new Uint8Array(
+                await files.find((f) => f.name === "adapter_model.safetensors").arrayBuffer(),
+              ),
+            );
+            const config = await files.find((f) => f.name === "adapter_config.json").text();
+            await p.dispose();
+            return { low, other, back, still, info, names, data, config };
+        """,
     )
     assert "error" not in got, got
     assert (
@@ -552,13 +729,22 @@ def test_adapters_as_files(visit, server, trainable, tmp_path):
     kept = train(
         w,
         """
-        const kept = await p.keptAdapters();
-        const info = await p.loadAdapter("again"); await p.setAdapter("again"); const text = await greedy();
-        await p.forgetAdapter("again"); const none = await p.keptAdapters();
-        let gone; try { await p.loadAdapter("again"); gone = p.adapters.length; } catch (e) { gone = [e.name, e.message]; }
-        await p.dispose();
-        return {kept: kept.map((k) => k.name), text, none: none.length, gone, info};
-    """,
+            const kept = await p.keptAdapters();
+            const info = await p.loadAdapter("again");
+            await p.setAdapter("again");
+            const text = await greedy();
+            await p.forgetAdapter("again");
+            const none = await p.keptAdapters();
+            let gone;
+            try {
+              await p.loadAdapter("again");
+              gone = p.adapters.length;
+            } catch (e) {
+              gone = [e.name, e.message];
+            }
+            await p.dispose();
+            return { kept: kept.map((k) => k.name), text, none: none.length, gone, info };
+        """,
     )
     assert "error" not in kept, kept
     assert (
@@ -596,29 +782,55 @@ def test_all_parameters(visit, server, both):
     got = v.run(
         LOAD.replace("trainable", "both")
         + """
-        const o = {adapter: "full", learning_rate: 0.03, seed: 3};
-        const base = await greedy();
-        const f = await ew.fineTune(p, arg.text, {...o, max_steps: 12, name: "f"}), full = await greedy();
-        await ew.fineTune(p, arg.text, {adapter: "lora", learning_rate: 0.01, max_steps: 12, name: "l"}); const lora = await greedy();
-        const same = [];
-        const is = async (name, text) => { await p.setAdapter(name); same.push((await greedy()) === text); };
-        await is("f", full); await is(null, base); await is("l", lora); await is("f", full);
-        await p.loadAdapter("g", await p.saveAdapter("f")); await is("g", full); await is("l", lora); await is("f", full);
-        const t = await ew.Trainer.create(p, arg.text, {...o, max_steps: 12, name: "h"});
-        const losses = [];
-        for (let i = 0; i < 12; i++) {
-          losses.push((await t.step()).loss);
-          if (i === 3) await is("l", lora);
-          if (i === 6) await is("f", full);
-          if (i === 9) await is(null, base);
-        }
-        await is("h", full);
-        let scaled; try { await p.setAdapter("h", 0.5); } catch (e) { scaled = e.name; }
-        await t.close(); await is("h", full); await is("l", lora); await p.removeAdapter("f"); await is("h", full); await is(null, base);
-        const kinds = p.adapters.map((a) => [a.name, a.kind]);
-        await p.dispose();
-        return {base, full, lora, same, losses, first: f.losses, scaled, kinds};
-    """,
+            const o = { adapter: "full", learning_rate: 0.03, seed: 3 };
+            const base = await greedy();
+            const f = await ew.fineTune(p, arg.text, { ...o, max_steps: 12, name: "f" }),
+              full = await greedy();
+            await ew.fineTune(p, arg.text, {
+              adapter: "lora",
+              learning_rate: 0.01,
+              max_steps: 12,
+              name: "l",
+            });
+            const lora = await greedy();
+            const same = [];
+            const is = async (name, text) => {
+              await p.setAdapter(name);
+              same.push((await greedy()) === text);
+            };
+            await is("f", full);
+            await is(null, base);
+            await is("l", lora);
+            await is("f", full);
+            await p.loadAdapter("g", await p.saveAdapter("f"));
+            await is("g", full);
+            await is("l", lora);
+            await is("f", full);
+            const t = await ew.Trainer.create(p, arg.text, { ...o, max_steps: 12, name: "h" });
+            const losses = [];
+            for (let i = 0; i < 12; i++) {
+              losses.push((await t.step()).loss);
+              if (i === 3) await is("l", lora);
+              if (i === 6) await is("f", full);
+              if (i === 9) await is(null, base);
+            }
+            await is("h", full);
+            let scaled;
+            try {
+              await p.setAdapter("h", 0.5);
+            } catch (e) {
+              scaled = e.name;
+            }
+            await t.close();
+            await is("h", full);
+            await is("l", lora);
+            await p.removeAdapter("f");
+            await is("h", full);
+            await is(null, base);
+            const kinds = p.adapters.map((a) => [a.name, a.kind]);
+            await p.dispose();
+            return { base, full, lora, same, losses, first: f.losses, scaled, kinds };
+        """,
         {"text": TEXT},
     )
     assert "error" not in got, got
@@ -639,31 +851,66 @@ def test_wrong_adapters_are_refused(visit, server, trainable):
     got = train(
         v,
         """
-        await ew.fineTune(p, arg.text, {max_steps: 2, name: "good"});
-        const text = await greedy();
-        const [weights, config] = await p.saveAdapter("good");
-        const bytes = new Uint8Array(await weights.arrayBuffer());
-        const json = JSON.parse(await config.text());
-        const file = (b, name = "adapter_model.safetensors") => new File([b], name);
-        const conf = (change) => file(JSON.stringify({...json, ...change}), "adapter_config.json");
-        const renamed = new TextEncoder().encode(new TextDecoder("latin1").decode(bytes).slice(8, 9000).replaceAll("layers.0", "layers.9"));
-        const other = bytes.slice(); other.set(renamed, 8);
-        const tries = {
-          cut: [file(bytes.slice(0, bytes.length - 4)), config], empty: [file(""), config], text: [file("Dear page, I am no adapter."), config], noconfig: [weights], noweights: [config], none: [],
-          other: [file(other), config], json: [weights, file("{", "adapter_config.json")], kind: [weights, conf({peft_type: "IA3"})], dora: [weights, conf({use_dora: true})], rank: [weights, conf({r: 64})],
-          nan: [file(bytes.slice().fill(0xff, bytes.length - 400)), config], lowrank: [weights, conf({r: 2})], alpha: [weights, conf({lora_alpha: "much"})],
-        };
-        const out = {};
-        for (const [name, files] of Object.entries(tries)) {
-          try { await p.loadAdapter("bad", files); out[name] = "loaded"; } catch (e) { out[name] = [e.name, e instanceof ew.EdgewiseError, e.message]; }
-        }
-        for (const call of [() => p.setAdapter("nobody"), () => p.setAdapter("good", NaN), () => p.saveAdapter("nobody"), () => p.renameAdapter("good", "a/b"), () => p.removeAdapter("nobody"), () => p.keepAdapter("nobody")]) {
-          try { await call(); out[String(call)] = "done"; } catch (e) { out[String(call)] = [e.name, e instanceof ew.EdgewiseError, e.message]; }
-        }
-        const same = (await greedy()) === text;
-        await p.dispose();
-        return {out, same, names: p.adapters.map((a) => a.name)};
-    """,
+            await ew.fineTune(p, arg.text, { max_steps: 2, name: "good" });
+            const text = await greedy();
+            const [weights, config] = await p.saveAdapter("good");
+            const bytes = new Uint8Array(await weights.arrayBuffer());
+            const json = JSON.parse(await config.text());
+            const file = (b, name = "adapter_model.safetensors") => new File([b], name);
+            const conf = (change) =>
+              file(JSON.stringify({ ...json, ...change }), "adapter_config.json");
+            const renamed = new TextEncoder().encode(
+              new TextDecoder("latin1")
+                .decode(bytes)
+                .slice(8, 9000)
+                .replaceAll("layers.0", "layers.9"),
+            );
+            const other = bytes.slice();
+            other.set(renamed, 8);
+            const tries = {
+              cut: [file(bytes.slice(0, bytes.length - 4)), config],
+              empty: [file(""), config],
+              text: [file("Dear page, I am no adapter."), config],
+              noconfig: [weights],
+              noweights: [config],
+              none: [],
+              other: [file(other), config],
+              json: [weights, file("{", "adapter_config.json")],
+              kind: [weights, conf({ peft_type: "IA3" })],
+              dora: [weights, conf({ use_dora: true })],
+              rank: [weights, conf({ r: 64 })],
+              nan: [file(bytes.slice().fill(0xff, bytes.length - 400)), config],
+              lowrank: [weights, conf({ r: 2 })],
+              alpha: [weights, conf({ lora_alpha: "much" })],
+            };
+            const out = {};
+            for (const [name, files] of Object.entries(tries)) {
+              try {
+                await p.loadAdapter("bad", files);
+                out[name] = "loaded";
+              } catch (e) {
+                out[name] = [e.name, e instanceof ew.EdgewiseError, e.message];
+              }
+            }
+            for (const call of [
+              () => p.setAdapter("nobody"),
+              () => p.setAdapter("good", NaN),
+              () => p.saveAdapter("nobody"),
+              () => p.renameAdapter("good", "a/b"),
+              () => p.removeAdapter("nobody"),
+              () => p.keepAdapter("nobody"),
+            ]) {
+              try {
+                await call();
+                out[String(call)] = "done";
+              } catch (e) {
+                out[String(call)] = [e.name, e instanceof ew.EdgewiseError, e.message];
+              }
+            }
+            const same = (await greedy()) === text;
+            await p.dispose();
+            return { out, same, names: p.adapters.map((a) => a.name) };
+        """,
     )
     assert "error" not in got, got
     assert got["same"] and got["names"] == ["good"]
@@ -716,9 +963,13 @@ def test_wrong_wishes(visit, server, trainable):
     got = train(
         v,
         """
-        for (const o of [{r: 99}, {evaluation: 2}]) await ew.fineTune(p, arg.text, o).catch(() => undefined);
-        const a = await greedy(); const r = await ew.fineTune(p, arg.text, {max_steps: 1}); await p.dispose(); return [a, r.step];
-    """,
+            for (const o of [{ r: 99 }, { evaluation: 2 }])
+              await ew.fineTune(p, arg.text, o).catch(() => undefined);
+            const a = await greedy();
+            const r = await ew.fineTune(p, arg.text, { max_steps: 1 });
+            await p.dispose();
+            return [a, r.step];
+        """,
     )
     assert got[1] == 1
 
@@ -728,12 +979,16 @@ def test_the_loss_explodes(visit, server, trainable):
     got = train(
         v,
         """
-        const before = await greedy();
-        const e = await ew.fineTune(p, arg.text, {max_steps: 60, learning_rate: 1e30}).catch((e) => e);
-        const adapters = p.adapters.length, after = await greedy();
-        const r = await ew.fineTune(p, arg.text, {max_steps: 2}); await p.dispose();
-        return {e: [e.name, e.message], adapters, same: before === after, step: r.step};
-    """,
+            const before = await greedy();
+            const e = await ew
+              .fineTune(p, arg.text, { max_steps: 60, learning_rate: 1e30 })
+              .catch((e) => e);
+            const adapters = p.adapters.length,
+              after = await greedy();
+            const r = await ew.fineTune(p, arg.text, { max_steps: 2 });
+            await p.dispose();
+            return { e: [e.name, e.message], adapters, same: before === after, step: r.step };
+        """,
     )
     assert "error" not in got, got
     assert (
@@ -769,14 +1024,39 @@ def test_compiled_here_with_training(visit, server):
     v = visit(server)
     got = v.run(
         """
-        const p = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {batch_size: 2, sequence_length: 32, r: 2}});
-        const r = await ew.fineTune(p, arg, {max_steps: 2}); await p.dispose();
-        const q = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4"}); await q.dispose();
-        const two = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {adapter: ["full", "lora"], batch_size: 1, sequence_length: 16, max_grad_norm: null}});
-        await ew.fineTune(two, arg, {adapter: "full", max_steps: 1}); await two.dispose();
-        const again = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", training: {batch_size: 2, sequence_length: 32, r: 2}}); await again.dispose();
-        return {losses: r.losses, can: p.info.training, plain: q.info.training, two: two.info.training.map((t) => t.adapter), from: again.info.origin, ms: p.info.ms.compile};
-    """,
+            const p = await ew.pipeline("text-generation", "/demo/model/", {
+              dtype: "q4",
+              training: { batch_size: 2, sequence_length: 32, r: 2 },
+            });
+            const r = await ew.fineTune(p, arg, { max_steps: 2 });
+            await p.dispose();
+            const q = await ew.pipeline("text-generation", "/demo/model/", { dtype: "q4" });
+            await q.dispose();
+            const two = await ew.pipeline("text-generation", "/demo/model/", {
+              dtype: "q4",
+              training: {
+                adapter: ["full", "lora"],
+                batch_size: 1,
+                sequence_length: 16,
+                max_grad_norm: null,
+              },
+            });
+            await ew.fineTune(two, arg, { adapter: "full", max_steps: 1 });
+            await two.dispose();
+            const again = await ew.pipeline("text-generation", "/demo/model/", {
+              dtype: "q4",
+              training: { batch_size: 2, sequence_length: 32, r: 2 },
+            });
+            await again.dispose();
+            return {
+              losses: r.losses,
+              can: p.info.training,
+              plain: q.info.training,
+              two: two.info.training.map((t) => t.adapter),
+              from: again.info.origin,
+              ms: p.info.ms.compile,
+            };
+        """,
         TEXT,
     )
     assert "error" not in got, got
@@ -790,17 +1070,41 @@ def test_compiled_here_with_training(visit, server):
 
 
 MERGE = """
-    await ew.fineTune(p, arg.text, {max_steps: 6, learning_rate: 5e-3, r: 3});
+    await ew.fineTune(p, arg.text, { max_steps: 6, learning_rate: 5e-3, r: 3 });
     const text = await greedy();
     const file = await p.mergedOnnx("adapter", "/demo/model/onnx/model_q4.onnx");
-    let nothing; try { await p.mergedOnnx("adapter"); } catch (e) { nothing = [e.name, e.message]; }
+    let nothing;
+    try {
+      await p.mergedOnnx("adapter");
+    } catch (e) {
+      nothing = [e.name, e.message];
+    }
     await p.dispose();
-    const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"];
-    const files = await Promise.all(names.map(async (n) => new File([await (await fetch("/demo/model/" + n)).blob()], n)));
-    const q = await ew.pipeline("text-generation", [file, ...files], {flavour: "simd128"});
-    const again = (await q("Once upon a time", {max_new_tokens: 16, do_sample: false}))[0].generated_text;
+    const names = [
+      "config.json",
+      "generation_config.json",
+      "tokenizer.json",
+      "tokenizer_config.json",
+    ];
+    const files = await Promise.all(
+      names.map(async (n) => new File([await (await fetch("/demo/model/" + n)).blob()], n)),
+    );
+    const q = await ew.pipeline("text-generation", [file, ...files], { flavour: "simd128" });
+    const again = (await q("Once upon a time", { max_new_tokens: 16, do_sample: false }))[0]
+      .generated_text;
     await q.dispose();
-    return {text, again, nothing, size: file.size, name: file.name, data: btoa(Array.from(new Uint8Array(await file.arrayBuffer()), (b) => String.fromCharCode(b)).join(""))};
+    return {
+      text,
+      again,
+      nothing,
+      size: file.size,
+      name: file.name,
+      data: btoa(
+        Array.from(new Uint8Array(await file.arrayBuffer()), (b) => String.fromCharCode(b)).join(
+          "",
+        ),
+      ),
+    };
 """
 
 

@@ -15,15 +15,28 @@ from onnx import TensorProto, helper, numpy_helper
 from .test_trouble import error
 
 CREATE = """
-    const open = (more = {}) => ew.TrainingSession.create({checkpointState: "/files/artifacts/checkpoint", trainModel: "/files/artifacts/training_model.onnx",
-        evalModel: "/files/artifacts/eval_model.onnx", optimizerModel: "/files/artifacts/optimizer_model.onnx", ...more.files}, {flavour: "simd128", ...more.options});
-    const batch = (i) => ({x: new ew.Tensor("float32", Float32Array.from(arg.x[i].flat()), [arg.x[i].length, 6]), labels: new ew.Tensor("int64", arg.y[i], [arg.y[i].length])});
+    const open = (more = {}) =>
+      ew.TrainingSession.create(
+        {
+          checkpointState: "/files/artifacts/checkpoint",
+          trainModel: "/files/artifacts/training_model.onnx",
+          evalModel: "/files/artifacts/eval_model.onnx",
+          optimizerModel: "/files/artifacts/optimizer_model.onnx",
+          ...more.files,
+        },
+        { flavour: "simd128", ...more.options },
+      );
+    const batch = (i) => ({
+      x: new ew.Tensor("float32", Float32Array.from(arg.x[i].flat()), [arg.x[i].length, 6]),
+      labels: new ew.Tensor("int64", arg.y[i], [arg.y[i].length]),
+    });
     const steps = async (s, from, to) => {
       const losses = [];
       for (let i = from; i < to; i++) {
         const out = await s.runTrainStep(batch(i));
         losses.push(out[s.trainingOutputNames[0]].data[0]);
-        await s.runOptimizerStep(); await s.lazyResetGrad();
+        await s.runOptimizerStep();
+        await s.lazyResetGrad();
       }
       return losses;
     };
@@ -93,24 +106,49 @@ def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
     got = v.run(
         CREATE
         + """
-        const s = await open();
-        const names = [s.trainingInputNames, s.trainingOutputNames, s.evalInputNames, s.evalOutputNames, s.parameters, await s.getParametersSize(), await s.getParametersSize(false), await s.getLearningRate()];
-        await s.setLearningRate(0.01);
-        const before = Array.from((await s.getContiguousParameters(false)).data);
-        const losses = await steps(s, 0, 6);
-        const evaluated = (await s.runEvalStep(batch(0)))[s.evalOutputNames[0]].data[0];
-        const after = Array.from((await s.getContiguousParameters()).data);
-        const w1 = await s.getParameter("w1");
-        const model = base64(await s.exportModel(["logits"])), checkpoint = base64(await s.saveCheckpoint());
-        await s.release();
-        // In two halves, with a checkpoint between them.
-        const a = await open(); await a.setLearningRate(0.01);
-        const first = await steps(a, 0, 3), half = await a.saveCheckpoint(); await a.release();
-        const b = await open({files: {checkpointState: half}});
-        const rate = await b.getLearningRate();
-        const second = await steps(b, 3, 6); await b.release();
-        return {names, before, losses, evaluated, after, w1: [w1.dims, w1.type], model, checkpoint, halves: [...first, ...second], rate};
-    """,
+            const s = await open();
+            const names = [
+              s.trainingInputNames,
+              s.trainingOutputNames,
+              s.evalInputNames,
+              s.evalOutputNames,
+              s.parameters,
+              await s.getParametersSize(),
+              await s.getParametersSize(false),
+              await s.getLearningRate(),
+            ];
+            await s.setLearningRate(0.01);
+            const before = Array.from((await s.getContiguousParameters(false)).data);
+            const losses = await steps(s, 0, 6);
+            const evaluated = (await s.runEvalStep(batch(0)))[s.evalOutputNames[0]].data[0];
+            const after = Array.from((await s.getContiguousParameters()).data);
+            const w1 = await s.getParameter("w1");
+            const model = base64(await s.exportModel(["logits"])),
+              checkpoint = base64(await s.saveCheckpoint());
+            await s.release();
+            // In two halves, with a checkpoint between them.
+            const a = await open();
+            await a.setLearningRate(0.01);
+            const first = await steps(a, 0, 3),
+              half = await a.saveCheckpoint();
+            await a.release();
+            const b = await open({ files: { checkpointState: half } });
+            const rate = await b.getLearningRate();
+            const second = await steps(b, 3, 6);
+            await b.release();
+            return {
+              names,
+              before,
+              losses,
+              evaluated,
+              after,
+              w1: [w1.dims, w1.type],
+              model,
+              checkpoint,
+              halves: [...first, ...second],
+              rate,
+            };
+        """,
         artifacts,
     )
     assert "error" not in got, got
@@ -166,29 +204,48 @@ def test_steps_updates_and_resets_in_any_order(visit, server, files):
     write_artifacts(data, files / "updates")
     got = visit(server).run(
         """
-        const file = (name) => `/files/updates/${name}`;
-        const out = [];
-        for (const { steps } of arg.sequences) {
-          const s = await ew.TrainingSession.create({checkpointState: file("checkpoint"), trainModel: file("training_model.onnx"), evalModel: file("eval_model.onnx"), optimizerModel: file("optimizer_model.onnx")}, {flavour: "simd128"});
-          await s.setLearningRate(arg.rate);
-          const losses = [];
-          let early = false;
-          for (const step of steps) {
-            const [kind, i] = step.split(" ");
-            if (kind === "reset") await s.lazyResetGrad();
-            else if (kind === "update") await s.runOptimizerStep();
-            else {
-              if (!losses.length && !out.length) early = await s.runOptimizerStep().then(() => "no error", (e) => e.name);
-              const feeds = {x: new ew.Tensor("float32", Float32Array.from(arg.x[i].flat()), [arg.x[i].length, 6]), labels: new ew.Tensor("int64", arg.y[i], [arg.y[i].length])};
-              const result = kind === "train" ? await s.runTrainStep(feeds) : await s.runEvalStep(feeds);
-              losses.push(result[s.trainingOutputNames[0]].data[0]);
+            const file = (name) => `/files/updates/${name}`;
+            const out = [];
+            for (const { steps } of arg.sequences) {
+              const s = await ew.TrainingSession.create(
+                {
+                  checkpointState: file("checkpoint"),
+                  trainModel: file("training_model.onnx"),
+                  evalModel: file("eval_model.onnx"),
+                  optimizerModel: file("optimizer_model.onnx"),
+                },
+                { flavour: "simd128" },
+              );
+              await s.setLearningRate(arg.rate);
+              const losses = [];
+              let early = false;
+              for (const step of steps) {
+                const [kind, i] = step.split(" ");
+                if (kind === "reset") await s.lazyResetGrad();
+                else if (kind === "update") await s.runOptimizerStep();
+                else {
+                  if (!losses.length && !out.length)
+                    early = await s.runOptimizerStep().then(
+                      () => "no error",
+                      (e) => e.name,
+                    );
+                  const feeds = {
+                    x: new ew.Tensor("float32", Float32Array.from(arg.x[i].flat()), [
+                      arg.x[i].length,
+                      6,
+                    ]),
+                    labels: new ew.Tensor("int64", arg.y[i], [arg.y[i].length]),
+                  };
+                  const result =
+                    kind === "train" ? await s.runTrainStep(feeds) : await s.runEvalStep(feeds);
+                  losses.push(result[s.trainingOutputNames[0]].data[0]);
+                }
+              }
+              await s.release();
+              out.push(out.length ? losses : [losses, early]);
             }
-          }
-          await s.release();
-          out.push(out.length ? losses : [losses, early]);
-        }
-        return out;
-    """,
+            return out;
+        """,
         data,
     )
     assert "error" not in got, got
@@ -203,18 +260,27 @@ def test_parameters_in_and_out(visit, server, artifacts):
     got = v.run(
         CREATE
         + """
-        const s = await open();
-        const p = await s.getContiguousParameters(false);
-        const zeros = new Float32Array(p.size);
-        await s.loadParametersBuffer(new Uint8Array(zeros.buffer), false); // before the first step, frozen ones, too
-        const even = (await s.runTrainStep(batch(0)))[s.trainingOutputNames[0]].data[0];
-        const trainable = await s.getContiguousParameters();
-        await s.loadParametersBuffer(new Uint8Array(p.data.buffer, 0, 4 * trainable.size));
-        await s.setParameter("b1", new ew.Tensor("float32", new Float32Array(16).fill(2), [16]));
-        const b1 = Array.from((await s.getParameter("b1")).data), w1 = Array.from((await s.getParameter("w1")).data);
-        await s.release();
-        return {even, zero: trainable.data.every((x) => x === 0), b1, same: w1.every((x, i) => x === p.data[i])};
-    """,
+            const s = await open();
+            const p = await s.getContiguousParameters(false);
+            const zeros = new Float32Array(p.size);
+            await s.loadParametersBuffer(new Uint8Array(zeros.buffer), false); // frozen ones, too
+            const even = (await s.runTrainStep(batch(0)))[s.trainingOutputNames[0]].data[0];
+            const trainable = await s.getContiguousParameters();
+            await s.loadParametersBuffer(new Uint8Array(p.data.buffer, 0, 4 * trainable.size));
+            await s.setParameter(
+              "b1",
+              new ew.Tensor("float32", new Float32Array(16).fill(2), [16]),
+            );
+            const b1 = Array.from((await s.getParameter("b1")).data),
+              w1 = Array.from((await s.getParameter("w1")).data);
+            await s.release();
+            return {
+              even,
+              zero: trainable.data.every((x) => x === 0),
+              b1,
+              same: w1.every((x, i) => x === p.data[i]),
+            };
+        """,
         artifacts,
     )
     assert "error" not in got, got
@@ -330,19 +396,29 @@ def test_artifacts_that_onnxruntime_made(visit, server, files, case):
     v = visit(server)
     got = v.run(
         """
-        const at = (name) => `/files/${arg.case}/${name}`;
-        const s = await ew.TrainingSession.create({checkpointState: at("checkpoint"), trainModel: at("training_model.onnx"), evalModel: at("eval_model.onnx"), optimizerModel: at("optimizer_model.onnx")});
-        await s.setLearningRate(arg.lr);
-        const feeds = Object.fromEntries(arg.feeds.map(([type, dims, data], i) => [s.trainingInputNames[i], new ew.Tensor(type, data, dims)]));
-        const losses = [];
-        for (let i = 0; i < 20; i++) {
-          losses.push(Object.values(await s.runTrainStep(feeds))[0].data[0]);
-          await s.runOptimizerStep();
-          await s.lazyResetGrad();
-        }
-        await s.release();
-        return losses;
-    """,
+            const at = (name) => `/files/${arg.case}/${name}`;
+            const s = await ew.TrainingSession.create({
+              checkpointState: at("checkpoint"),
+              trainModel: at("training_model.onnx"),
+              evalModel: at("eval_model.onnx"),
+              optimizerModel: at("optimizer_model.onnx"),
+            });
+            await s.setLearningRate(arg.lr);
+            const feeds = Object.fromEntries(
+              arg.feeds.map(([type, dims, data], i) => [
+                s.trainingInputNames[i],
+                new ew.Tensor(type, data, dims),
+              ]),
+            );
+            const losses = [];
+            for (let i = 0; i < 20; i++) {
+              losses.push(Object.values(await s.runTrainStep(feeds))[0].data[0]);
+              await s.runOptimizerStep();
+              await s.lazyResetGrad();
+            }
+            await s.release();
+            return losses;
+        """,
         {"case": case.name, "feeds": feeds, "lr": spec["lr"]},
     )
     assert isinstance(got, list), got
@@ -369,13 +445,19 @@ def test_the_schedule_is_pythons(visit, server, artifacts):
     got = v.run(
         CREATE
         + """
-        const s = await open(), rates = [];
-        const scheduler = await ew.LinearLRScheduler.create(s, 2, 6, 0.1);
-        for (let i = 0; i < 8; i++) { rates.push(await s.getLearningRate()); await scheduler.step(); }
-        const wrong = await ew.LinearLRScheduler.create(s, 1.5, 6, 0.1).catch((e) => e.name + " " + e.where);
-        await s.release();
-        return {rates, wrong};
-    """,
+            const s = await open(),
+              rates = [];
+            const scheduler = await ew.LinearLRScheduler.create(s, 2, 6, 0.1);
+            for (let i = 0; i < 8; i++) {
+              rates.push(await s.getLearningRate());
+              await scheduler.step();
+            }
+            const wrong = await ew.LinearLRScheduler.create(s, 1.5, 6, 0.1).catch(
+              (e) => e.name + " " + e.where,
+            );
+            await s.release();
+            return { rates, wrong };
+        """,
         artifacts,
     )
     assert "error" not in got, got
@@ -393,33 +475,46 @@ def test_aborts(visit, server, artifacts):
     got = v.run(
         CREATE
         + """
-        const whole = await open();
-        const want = await steps(whole, 0, 6);
-        await whole.release();
-        const names = [];
-        const aborted = async (ms, work) => {
-          const c = new AbortController();
-          if (ms) setTimeout(() => c.abort(), ms); else c.abort();
-          try { await work(c.signal); names.push(`done after ${ms}`); } catch (e) { names.push(e.name); }
-        };
-        for (const ms of [0, 1, 50, 400, 1200]) await aborted(ms, async (signal) => { await (await open({options: {signal}})).release(); });
-        const s = await open();
-        await aborted(1, (signal) => s.runTrainStep(batch(0), undefined, {signal})); // is being compiled
-        await s.lazyResetGrad();
-        const losses = await steps(s, 0, 3);
-        const first = s.runEvalStep(batch(0));
-        await aborted(0, (signal) => s.runTrainStep(batch(4), undefined, {signal}));
-        const c = new AbortController();
-        const queued = s.runTrainStep(batch(5), undefined, {signal: c.signal}).then(() => "done", (e) => e.name);
-        c.abort();
-        names.push(await queued);
-        await first;
-        await aborted(1, (signal) => s.saveCheckpoint(true, {signal}));
-        await s.lazyResetGrad();
-        losses.push(...await steps(s, 3, 6));
-        await s.release();
-        return {want, losses, names};
-    """,
+            const whole = await open();
+            const want = await steps(whole, 0, 6);
+            await whole.release();
+            const names = [];
+            const aborted = async (ms, work) => {
+              const c = new AbortController();
+              if (ms) setTimeout(() => c.abort(), ms);
+              else c.abort();
+              try {
+                await work(c.signal);
+                names.push(`done after ${ms}`);
+              } catch (e) {
+                names.push(e.name);
+              }
+            };
+            for (const ms of [0, 1, 50, 400, 1200])
+              await aborted(ms, async (signal) => {
+                await (await open({ options: { signal } })).release();
+              });
+            const s = await open();
+            // is being compiled
+            await aborted(1, (signal) => s.runTrainStep(batch(0), undefined, { signal }));
+            await s.lazyResetGrad();
+            const losses = await steps(s, 0, 3);
+            const first = s.runEvalStep(batch(0));
+            await aborted(0, (signal) => s.runTrainStep(batch(4), undefined, { signal }));
+            const c = new AbortController();
+            const queued = s.runTrainStep(batch(5), undefined, { signal: c.signal }).then(
+              () => "done",
+              (e) => e.name,
+            );
+            c.abort();
+            names.push(await queued);
+            await first;
+            await aborted(1, (signal) => s.saveCheckpoint(true, { signal }));
+            await s.lazyResetGrad();
+            losses.push(...(await steps(s, 3, 6)));
+            await s.release();
+            return { want, losses, names };
+        """,
         artifacts,
     )
     assert "error" not in got, got
@@ -431,3 +526,81 @@ def test_aborts(visit, server, artifacts):
         "done",
         "done after 1",
     }, got["names"]
+
+
+def test_signals_are_heard(visit, server, artifacts, files):
+    """By updates, exports and runs, also amid a step that takes minutes."""
+    pool = helper.make_node(
+        "AveragePool", ["x"], ["y"], kernel_shape=[8000, 1000], pads=[7999, 999] * 2
+    )
+    graph = helper.make_graph(
+        [pool],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 8000, 1000])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    (files / "endless.onnx").write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+    )
+    got = visit(server).run(
+        CREATE
+        + """
+            const heard = async (ms, work) => {
+              const c = new AbortController();
+              let at;
+              setTimeout(() => {
+                at = performance.now();
+                c.abort();
+              }, ms);
+              try {
+                await work(c.signal);
+                return "done";
+              } catch (e) {
+                return [e.name, performance.now() - at];
+              }
+            };
+            const s = await open();
+            const first = await s.runTrainStep(batch(0));
+            const repeat = (call) => async (signal) => {
+              for (;;) await call(signal);
+            };
+            const out = {
+              update: await heard(
+                100,
+                repeat((signal) => s.runOptimizerStep({ signal })),
+              ),
+              export: await heard(
+                100,
+                repeat((signal) => s.exportModel(["logits"], { signal })),
+              ),
+            };
+            await s.lazyResetGrad();
+            const losses = await steps(s, 1, 3);
+            const model = await s.exportModel(["logits"]);
+            await s.release();
+            const endless = await ew.InferenceSession.create("/files/endless.onnx", {
+              threads: 1,
+            });
+            const x = new ew.Tensor("float32", new Float32Array(8e6), [1, 1, 8000, 1000]);
+            out.run = await heard(6000, (signal) => endless.run({ x }, undefined, { signal }));
+            await endless.release();
+            return {
+              out,
+              losses,
+              size: model.length,
+              after: await (async () => {
+                const t = await open();
+                const l = await t.runTrainStep(batch(0));
+                await t.release();
+                return Object.keys(l).length;
+              })(),
+            };
+        """,
+        artifacts,
+    )
+    assert "error" not in got, got
+    for _name, outcome in got["out"].items():
+        assert outcome[0] == "Aborted" and outcome[1] < 5000, got["out"]
+    assert np.isfinite(got["losses"]).all() and got["size"] > 100 and got["after"] >= 1

@@ -102,10 +102,14 @@ def test_a_full_disk_loses_nothing(visit, server, context):
     )
     got = v.run("""
         const warnings = [];
-        const p = await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", cache_files: true, progress_callback: (e) => e.status === "warning" && warnings.push(e.message)});
-        const out = await p("Once", {max_new_tokens: 3});
+        const p = await ew.pipeline("text-generation", "/demo/model/", {
+          dtype: "q4",
+          cache_files: true,
+          progress_callback: (e) => e.status === "warning" && warnings.push(e.message),
+        });
+        const out = await p("Once", { max_new_tokens: 3 });
         await p.dispose();
-        return {warnings, out, origin: p.info.origin};
+        return { warnings, out, origin: p.info.origin };
     """)
     assert "error" not in got, got
     assert got["origin"] == "compiled" and any(
@@ -124,12 +128,23 @@ def test_abort_while_loading(visit, server):
     ):
         got = v.run(
             """
-            const c = new AbortController();
-            let t;
-            const p = ew.pipeline("text-generation", arg, {signal: c.signal});
-            setTimeout(() => { t = performance.now(); c.abort(); }, 300);
-            try { await p; } catch (e) { return {name: e.name, own: e instanceof ew.Aborted, ms: performance.now() - t}; }
-        """,
+                const c = new AbortController();
+                let t;
+                const p = ew.pipeline("text-generation", arg, { signal: c.signal });
+                setTimeout(() => {
+                  t = performance.now();
+                  c.abort();
+                }, 300);
+                try {
+                  await p;
+                } catch (e) {
+                  return {
+                    name: e.name,
+                    own: e instanceof ew.Aborted,
+                    ms: performance.now() - t,
+                  };
+                }
+            """,
             model,
         )
         assert got["name"] == "Aborted" and got["own"] and got["ms"] < 1000, got
@@ -146,9 +161,21 @@ def test_abort_while_compiling(visit, server):
     got = v.run("""
         const c = new AbortController();
         let t;
-        const progress_callback = (e) => { if (e.status === "compile" && e.stage === "compile") { t = performance.now(); c.abort(); } };
-        try { await ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", signal: c.signal, progress_callback}); }
-        catch (e) { return {name: e.name, ms: performance.now() - t}; }
+        const progress_callback = (e) => {
+          if (e.status === "compile" && e.stage === "compile") {
+            t = performance.now();
+            c.abort();
+          }
+        };
+        try {
+          await ew.pipeline("text-generation", "/demo/model/", {
+            dtype: "q4",
+            signal: c.signal,
+            progress_callback,
+          });
+        } catch (e) {
+          return { name: e.name, ms: performance.now() - t };
+        }
     """)
     assert got["name"] == "Aborted" and got["ms"] < 1000, got
 
@@ -158,14 +185,47 @@ def test_abort_while_generating(visit, server):
     got = v.run("""
         const p = await ew.pipeline("text-generation", "/files/model.edge");
         const c = new AbortController();
-        let n = 0, after = 0, t;
-        const streamer = {put: () => { n++; if (c.signal.aborted) after++; if (n === 6) { t = performance.now(); c.abort(); } }, end() {}};
+        let n = 0,
+          after = 0,
+          t;
+        const streamer = {
+          put: () => {
+            n++;
+            if (c.signal.aborted) after++;
+            if (n === 6) {
+              t = performance.now();
+              c.abort();
+            }
+          },
+          end() {},
+        };
         let name, ms, own;
-        try { await p("Once upon a time", {max_new_tokens: 400, min_new_tokens: 400, signal: c.signal, streamer}); }
-        catch (e) { name = e.name; own = e instanceof ew.Aborted; ms = performance.now() - t; }
-        const both = await Promise.all([p("The", {max_new_tokens: 5, do_sample: false}), p("The", {max_new_tokens: 5, do_sample: false})]);
+        try {
+          await p("Once upon a time", {
+            max_new_tokens: 400,
+            min_new_tokens: 400,
+            signal: c.signal,
+            streamer,
+          });
+        } catch (e) {
+          name = e.name;
+          own = e instanceof ew.Aborted;
+          ms = performance.now() - t;
+        }
+        const both = await Promise.all([
+          p("The", { max_new_tokens: 5, do_sample: false }),
+          p("The", { max_new_tokens: 5, do_sample: false }),
+        ]);
         await p.dispose();
-        return {name, own, ms, after, n, same: both[0][0].generated_text === both[1][0].generated_text, text: both[0][0].generated_text};
+        return {
+          name,
+          own,
+          ms,
+          after,
+          n,
+          same: both[0][0].generated_text === both[1][0].generated_text,
+          text: both[0][0].generated_text,
+        };
     """)
     assert (
         got["name"] == "Aborted"
@@ -195,8 +255,17 @@ def test_a_failing_callback_fails_its_own_call_only(visit, server):
     got = v.run("""
         const p = await ew.pipeline("text-generation", "/files/model.edge");
         let said;
-        try { await p("Once", {max_new_tokens: 50, streamer: () => { throw new Error("mine"); }}); } catch (e) { said = e.message; }
-        const out = await p("Once", {max_new_tokens: 3});
+        try {
+          await p("Once", {
+            max_new_tokens: 50,
+            streamer: () => {
+              throw new Error("mine");
+            },
+          });
+        } catch (e) {
+          said = e.message;
+        }
+        const out = await p("Once", { max_new_tokens: 3 });
         await p.dispose();
         return [said, out.length];
     """)
@@ -242,10 +311,19 @@ def test_broken_tokenizers(visit, server, package):
     ):
         got = v.run(
             """
-            const files = [new File([await (await fetch("/demo/model/onnx/model_q4.onnx")).blob()], "model.onnx"), new File([await (await fetch("/demo/model/config.json")).blob()], "config.json")];
-            if (arg !== null) files.push(new File([arg], "tokenizer.json"));
-            await ew.pipeline("text-generation", files);
-        """,
+                const files = [
+                  new File(
+                    [await (await fetch("/demo/model/onnx/model_q4.onnx")).blob()],
+                    "model.onnx",
+                  ),
+                  new File(
+                    [await (await fetch("/demo/model/config.json")).blob()],
+                    "config.json",
+                  ),
+                ];
+                if (arg !== null) files.push(new File([arg], "tokenizer.json"));
+                await ew.pipeline("text-generation", files);
+            """,
             text,
         )
         error(got, "TokenizerError", words)
@@ -286,16 +364,26 @@ def test_wrong_wishes(visit, server):
     error(v.run("await ew.pipeline('painting', '/files/model.edge')"), "InputError", "painting")
     got = v.run(
         """
-        const p = await ew.pipeline("text-generation", "/files/model.edge");
-        const out = [];
-        for (const [input, fields] of arg) {
-          try { await p(input, fields); out.push("fine"); } catch (e) { out.push(`${e.name}: ${e.message}`); }
-        }
-        let cloned; try { await p("a", {logits_processor: () => 0}); } catch (e) { cloned = e.name; }
-        const after = await p("Once", {max_new_tokens: 2});
-        await p.dispose();
-        return {out, cloned, after};
-    """,
+            const p = await ew.pipeline("text-generation", "/files/model.edge");
+            const out = [];
+            for (const [input, fields] of arg) {
+              try {
+                await p(input, fields);
+                out.push("fine");
+              } catch (e) {
+                out.push(`${e.name}: ${e.message}`);
+              }
+            }
+            let cloned;
+            try {
+              await p("a", { logits_processor: () => 0 });
+            } catch (e) {
+              cloned = e.name;
+            }
+            const after = await p("Once", { max_new_tokens: 2 });
+            await p.dispose();
+            return { out, cloned, after };
+        """,
         [
             ["a", {"penalty_alpha": 0.6, "top_k": 4}],
             ["a", {"no_such_field": 1}],
@@ -450,16 +538,31 @@ def test_hostile_packages(visit, server, package):
     )
     for what, edit in mutations(package):
         got = v.page.evaluate(
-            """async ([head, from, edits, length]) => {
-            const bytes = new Uint8Array(await new Blob([new Uint8Array(head), base.slice(from)]).arrayBuffer()).slice(0, length);
-            for (const [at, byte] of edits) bytes[at] = byte;
-            try {
-              const q = await ew.pipeline("text-generation", new File([bytes], "hostile.edge"), {threads: 1});
-              try { await q("Once", {max_new_tokens: 2, do_sample: false, max_time: 5}); return "fine"; } finally { await q.dispose(); }
-            } catch (e) {
-              return e instanceof ew.EdgewiseError && e.what && e.name !== "EdgewiseError" ? e.name : `not ours: ${e.name} ${e.message} ${e.stack}`;
-            }
-        }""",
+            """
+                async ([head, from, edits, length]) => {
+                  const bytes = new Uint8Array(
+                    await new Blob([new Uint8Array(head), base.slice(from)]).arrayBuffer(),
+                  ).slice(0, length);
+                  for (const [at, byte] of edits) bytes[at] = byte;
+                  try {
+                    const q = await ew.pipeline(
+                      "text-generation",
+                      new File([bytes], "hostile.edge"),
+                      { threads: 1 },
+                    );
+                    try {
+                      await q("Once", { max_new_tokens: 2, do_sample: false, max_time: 5 });
+                      return "fine";
+                    } finally {
+                      await q.dispose();
+                    }
+                  } catch (e) {
+                    return e instanceof ew.EdgewiseError && e.what && e.name !== "EdgewiseError"
+                      ? e.name
+                      : `not ours: ${e.name} ${e.message} ${e.stack}`;
+                  }
+                }
+            """,
             as_parts(package, edit),
         )
         assert not got.startswith("not ours"), (what, got)
@@ -515,7 +618,9 @@ def test_damaged_weights_that_are_kept(visit, server, files, package):
     good = greedy(v, "/files/stored.edge", {"cache_files": True})
     assert len(v.asked("stored.edge")) == 1
     assert v.run("""
-        const dir = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")).getDirectoryHandle("files");
+        const dir = await (
+          await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
+        ).getDirectoryHandle("files");
         for await (const entry of dir.values()) {
           if (!entry.name.endsWith(".data")) continue;
           const bytes = new Uint8Array(await (await entry.getFile()).arrayBuffer());

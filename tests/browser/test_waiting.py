@@ -200,8 +200,16 @@ def test_a_worker_that_dies(visit, server):
     v = visit(server)
     v.run("window.p = await ew.pipeline('text-generation', '/files/model.edge', {threads: 1});")
     v.page.evaluate(
-        """() => { window.said = Promise.all([p("Once", {max_new_tokens: 400, min_new_tokens: 400}).catch((e) => e), p("The", {max_new_tokens: 5}).catch((e) => e)])
-        .then(async (all) => [...all, await p("x").catch((e) => e)].map((e) => [e.name, e.message])); }"""
+        """
+            () => {
+              window.said = Promise.all([
+                p("Once", { max_new_tokens: 400, min_new_tokens: 400 }).catch((e) => e),
+                p("The", { max_new_tokens: 5 }).catch((e) => e),
+              ]).then(async (all) =>
+                [...all, await p("x").catch((e) => e)].map((e) => [e.name, e.message]),
+              );
+            }
+        """
     )
     worker_of(v.page, "worker.js").evaluate("() => { setTimeout(() => self.close(), 20); }")
     for name, message in v.page.evaluate("() => window.said"):
@@ -211,7 +219,17 @@ def test_a_worker_that_dies(visit, server):
 def test_python_that_dies(visit, server):
     v = visit(server)
     v.page.evaluate(
-        """() => { ew.env.stallTimeout = 3000; window.said = ew.InferenceSession.create("/demo/model/onnx/model_q4.onnx", {cache: false}).then(() => ["none"], (e) => [e.name, e.message]); }"""
+        """
+            () => {
+              ew.env.stallTimeout = 3000;
+              window.said = ew.InferenceSession.create("/demo/model/onnx/model_q4.onnx", {
+                cache: false,
+              }).then(
+                () => ["none"],
+                (e) => [e.name, e.message],
+              );
+            }
+        """
     )
     v.page.wait_for_function("performance.getEntriesByType('resource').length > 0")
     for _ in range(200):
@@ -235,9 +253,10 @@ def test_a_thread_that_dies(visit, server, files):
     v = visit(server)
     v.run("ew.env.threadUrl = '/files/thread-bad.js';")
     got = v.run("""
-        const p = await ew.pipeline("text-generation", "/files/model.edge", {threads: 2});
+        const p = await ew.pipeline("text-generation", "/files/model.edge", { threads: 2 });
         const begun = performance.now();
-        while (performance.now() - begun < 60_000) await p("Once upon a time", {max_new_tokens: 100});
+        while (performance.now() - begun < 60_000)
+          await p("Once upon a time", { max_new_tokens: 100 });
     """)
     error(got, "EngineError", "one of its threads")
 
@@ -245,9 +264,15 @@ def test_a_thread_that_dies(visit, server, files):
 # Storage and files
 
 EARLY = """
-const early = [], hold = (e) => { if (early) early.push(e.data); };
-addEventListener("message", hold);
-import("/worker.js").then(() => { removeEventListener("message", hold); for (const data of early) dispatchEvent(new MessageEvent("message", {data})); });
+    const early = [],
+      hold = (e) => {
+        if (early) early.push(e.data);
+      };
+    addEventListener("message", hold);
+    import("/worker.js").then(() => {
+      removeEventListener("message", hold);
+      for (const data of early) dispatchEvent(new MessageEvent("message", { data }));
+    });
 """
 
 
@@ -334,7 +359,16 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
         for (let i = 0; i < 40; i++) {
           const c = new AbortController();
           if (i % 4) setTimeout(() => c.abort(), (i * 37) % 120);
-          try { await (await ew.pipeline("text-generation", "/files/model.edge", {threads: 2, signal: c.signal})).dispose(); } catch (e) { if (e.name !== "Aborted") throw e; }
+          try {
+            await (
+              await ew.pipeline("text-generation", "/files/model.edge", {
+                threads: 2,
+                signal: c.signal,
+              })
+            ).dispose();
+          } catch (e) {
+            if (e.name !== "Aborted") throw e;
+          }
         }
     """)
     until = time.monotonic() + 30
@@ -357,10 +391,19 @@ def test_a_quota_that_shrinks_meanwhile(visit, server, context):
     )  # noqa: E731
     setup = """
         window.warnings = [];
-        window.load = (options) => ew.pipeline("text-generation", "/demo/model/", {dtype: "q4", progress_callback: (e) => e.status === "warning" && warnings.push(e.message), ...options});
-        const p = window.p = await load({training: {batch_size: 1, sequence_length: 32}});
+        window.load = (options) =>
+          ew.pipeline("text-generation", "/demo/model/", {
+            dtype: "q4",
+            progress_callback: (e) => e.status === "warning" && warnings.push(e.message),
+            ...options,
+          });
+        const p = (window.p = await load({ training: { batch_size: 1, sequence_length: 32 } }));
         window.text = "The cat sat on the mat. ".repeat(60);
-        await ew.fineTune(p, text, {max_steps: 4, name: "first", checkpoint: {name: "run", every: 2}});
+        await ew.fineTune(p, text, {
+          max_steps: 4,
+          name: "first",
+          checkpoint: { name: "run", every: 2 },
+        });
         await p.keepAdapter("first");
         return (await ew.checkpoints()).map((c) => c.step);
     """
@@ -368,15 +411,40 @@ def test_a_quota_that_shrinks_meanwhile(visit, server, context):
     room(1000)
     got = v.run("""
         const steps = [];
-        const trainer = await ew.Trainer.create(p, text, {max_steps: 8, name: "second", checkpoint: {name: "run", every: 2}, onStep: (e) => steps.push(e.step)});
-        const ran = await trainer.run().then(() => "done", (e) => `${e.name}: ${e.message}`);
-        const saved = await trainer.save().then(() => "saved", (e) => e.name);
+        const trainer = await ew.Trainer.create(p, text, {
+          max_steps: 8,
+          name: "second",
+          checkpoint: { name: "run", every: 2 },
+          onStep: (e) => steps.push(e.step),
+        });
+        const ran = await trainer.run().then(
+          () => "done",
+          (e) => `${e.name}: ${e.message}`,
+        );
+        const saved = await trainer.save().then(
+          () => "saved",
+          (e) => e.name,
+        );
         await trainer.close();
-        const kept = await p.keepAdapter("second").then(() => "kept", (e) => e.name);
-        const fresh = await load({cache_files: true, training: {batch_size: 1, sequence_length: 16}});
-        const written = (await fresh("Once", {max_new_tokens: 3})).length;
+        const kept = await p.keepAdapter("second").then(
+          () => "kept",
+          (e) => e.name,
+        );
+        const fresh = await load({
+          cache_files: true,
+          training: { batch_size: 1, sequence_length: 16 },
+        });
+        const written = (await fresh("Once", { max_new_tokens: 3 })).length;
         await fresh.dispose();
-        return {ran, saved, kept, written, warnings, checkpoints: (await ew.checkpoints()).map((c) => c.step), adapters: (await p.keptAdapters()).map((a) => a.name)};
+        return {
+          ran,
+          saved,
+          kept,
+          written,
+          warnings,
+          checkpoints: (await ew.checkpoints()).map((c) => c.step),
+          adapters: (await p.keptAdapters()).map((a) => a.name),
+        };
     """)
     assert "error" not in got, got
     assert (
@@ -391,7 +459,11 @@ def test_a_quota_that_shrinks_meanwhile(visit, server, context):
     ), got
     room()
     after = v.run("""
-        const trainer = await ew.Trainer.create(p, text, {max_steps: 4, name: "third", checkpoint: {name: "other", every: 2}});
+        const trainer = await ew.Trainer.create(p, text, {
+          max_steps: 4,
+          name: "third",
+          checkpoint: { name: "other", every: 2 },
+        });
         await trainer.run();
         await trainer.close();
         await p.keepAdapter("third");

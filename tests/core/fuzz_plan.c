@@ -1,6 +1,6 @@
-/* Plans against the loader and the VM, under sanitizers: composed ones, which must be accepted and
- * run, and mutations of them and of plans of real models (make_seeds.py), which may be refused but
- * must never do harm. (common/fuzz.h says how to call it.) */
+/* Fuzzes the loader and the VM under sanitizers: with composed plans, which must be accepted and
+ * run, and with mutations of them and of plans of real models (make_seeds.py), which may be
+ * rejected but must never cause harm. For usage see common/fuzz.h. */
 #include "common/fuzz.h"
 #include <math.h>
 
@@ -18,7 +18,8 @@ static bool compose_step(draft *d, bool init) {
            ew_code.of[k].check(params, reach, &empty) != EW_CHECKED || (empty && !one_in(50)));
   if (empty) memset(reach, 0, sizeof reach);
 
-  /* Perhaps a field follows a register: the operands then take in what is reached at both ends. */
+  /* Optionally makes a field depend on a register; the operands then cover what is accessed at both
+   * ends of its range. */
   ew_patch patch = {0};
   bool patched = false;
   if (d->n_registers && one_in(3)) {
@@ -110,14 +111,14 @@ static size_t compose(uint8_t *plan) {
   return write_draft(&d, plan);
 }
 
-/* Changes to a plan */
+/* Mutations of a plan's bytes. */
 static size_t mutate(uint8_t *plan, size_t n) {
   if (n < 8) return n;
   ew_plan_header h = {0};
   memcpy(&h, plan, n < sizeof h ? n : sizeof h);
   size_t at = below((uint32_t)n);
   if (one_in(8)) at = below(sizeof h);
-  /* where plans differ most */
+  /* the steps, where plans differ most */
   else if (h.steps_at < n && !one_in(4))
     at = (size_t)h.steps_at + below((uint32_t)(n - h.steps_at));
   switch (below(11)) {
@@ -143,15 +144,15 @@ static size_t mutate(uint8_t *plan, size_t n) {
     memcpy(plan + at, &v, 8);
     break;
   }
-  case 6: { /* a field from elsewhere */
+  case 6: { /* copy a field from elsewhere */
     const size_t from = below((uint32_t)n) / 4 * 4, size = one_in(2) ? 4 : 24;
     at = at / 4 * 4;
     if (at + size <= n && from + size <= n) memmove(plan + at, plan + from, size);
     break;
   }
-  case 7: return one_in(4) ? at : n; /* cut short */
+  case 7: return one_in(4) ? at : n; /* truncate */
   case 8:
-  case 9: { /* neighbours together: all of a size, an entry or an operand */
+  case 9: { /* adjacent fields together: all of a size, an entry or an operand */
     const uint32_t count = 2 + below(5);
     int left = PICK(31, 32, 33, 62, 63, 64, 65);
     at = at / 4 * 4;
@@ -162,7 +163,7 @@ static size_t mutate(uint8_t *plan, size_t n) {
     }
     break;
   }
-  default: { /* two fields change places */
+  default: { /* swap two fields */
     const size_t from = below((uint32_t)n) / 4 * 4;
     at = at / 4 * 4;
     if (at + 4 > n || from + 4 > n) break;

@@ -1,7 +1,7 @@
-/* Steps of two real plans in one, and then exchanged: kernels of equal form, parameters, operands,
- * registers and patches change places, several parameters become large at once. So steps are tried
- * that are right by themselves, on operands that other plans made. (common/fuzz.h says how to call
- * it.) */
+/* Combines the steps of two real plans, then exchanges parts of them: kernels of equal signature,
+ * parameters, operands, registers and patches are swapped, and several parameters become large at
+ * once. This tests steps that are valid on their own, on operands produced by other plans. For
+ * usage see common/fuzz.h. */
 #include "common/fuzz.h"
 
 static draft_step *any(draft *d) { return &d->steps[below(d->n_steps)]; }
@@ -21,7 +21,7 @@ static void change(draft *d) {
   case 1: /* other parameters for the same kernel */
     if (a->kernel == b->kernel) memcpy(a->params, b->params, sizeof a->params);
     break;
-  case 2: { /* some fields of a step's parameters */
+  case 2: { /* some parameters of another step */
     int32_t params[MAX_PARAMS] = {0};
     if (one_in(2))
       guess(a->kernel, params);
@@ -33,7 +33,7 @@ static void change(draft *d) {
     }
     break;
   }
-  case 3: { /* one number, or neighbours */
+  case 3: { /* one parameter, or adjacent ones */
     const uint32_t words = a->param_bytes / 4, at = below(words), n = one_in(2) ? 1 : 1 + below(3);
     for (uint32_t i = at; i < at + n && i < words; i++)
       a->params[i] = one_in(2) ? (int32_t)near(a->params[i]) : (int32_t)telling();
@@ -47,7 +47,7 @@ static void change(draft *d) {
     if (one_in(2)) *y = t;
     break;
   }
-  case 6: { /* one of them elsewhere */
+  case 6: { /* an operand at another offset */
     ew_operand *o = &a->operands[below(a->n_operands)];
     o->offset = one_in(6) ? telling() : near(o->offset);
     break;
@@ -57,12 +57,12 @@ static void change(draft *d) {
     o->buffer = one_in(4) ? EW_ARENA : one_in(6) ? EW_CONST : EW_SLOT0 + below(d->n_slots + 1);
     break;
   }
-  case 8: { /* by a register */
+  case 8: { /* an operand that depends on a register */
     ew_operand *o = &a->operands[below(a->n_operands)];
     o->reg = below(d->n_registers + 1), o->scale = PICK(0, 1, 4, 64, -4);
     break;
   }
-  case 9: /* a patch more, fewer, or another one */
+  case 9: /* add, remove or change a patch */
     if (a->n_patches && one_in(3))
       a->n_patches--;
     else if (a->n_patches < 16)
@@ -78,7 +78,7 @@ static void change(draft *d) {
     *(one_in(2) ? &r->min : &r->max) = one_in(2) ? telling() : near(r->max);
     break;
   }
-  default: /* a slot's size or rights */
+  default: /* a slot's size or access rights */
     if (!d->n_slots) break;
     ew_slot_entry *s = &d->slots[below(d->n_slots)];
     if (one_in(2))
@@ -88,7 +88,8 @@ static void change(draft *d) {
   }
 }
 
-/* What a step says of the second plan, as it is called in both together. */
+/* Renumbers the registers, slots and constant offsets of a step of the second plan for the combined
+ * plan. */
 static void move_step(draft_step *s, const draft *first, size_t const_at) {
   for (int i = 0; i < s->n_patches; i++) s->patches[i].reg += first->n_registers;
   for (int i = 0; i < s->n_operands; i++) {
@@ -132,10 +133,10 @@ static void run(ew_engine *engine) {
   static uint8_t plan[MAX_PLAN + 64];
   if (!n_seeds) die("no seeds", "seeds");
   const fuzz_seed *a = &seeds[below(n_seeds)], *b = &seeds[below(n_seeds)];
-  if (!read_draft(&d, a->bytes, a->n)) return; /* larger than a draft */
+  if (!read_draft(&d, a->bytes, a->n)) return; /* too large for a draft */
   if (one_in(2) && read_draft(&other, b->bytes, b->n)) join(&d, &other);
-  d.n_init = 0;                                /* all of them are steps */
-  const uint32_t left = PICK(1, 2, 4, 12, 40); /* as many steps, in any order */
+  d.n_init = 0;                                /* init steps become ordinary steps */
+  const uint32_t left = PICK(1, 2, 4, 12, 40); /* keep this many steps, in any order */
   for (uint32_t i = 0; i < d.n_steps; i++) {
     const uint32_t j = below(d.n_steps);
     const draft_step s = d.steps[i];

@@ -1,7 +1,7 @@
-/* Single steps with parameters that no model has (several large at once, all of a stride together,
- * zero strides) and data to match (indices around parameters, NaN, infinities, denormals), each
- * operand a heap block of its own. Steps that take long are ended by the engine's stop word, which
- * must end any of them soon. (common/fuzz.h says how to call it.) */
+/* Runs single steps with parameters that no model has (several large at once, equal strides, zero
+ * strides) and matching data (indices around parameter values, NaN, infinities, subnormals), with
+ * each operand in a heap block of its own. Steps that take long are ended by the engine's stop
+ * word, which must end any step soon. For usage see common/fuzz.h. */
 #if !defined(_POSIX_C_SOURCE)
 #  define _POSIX_C_SOURCE 200809L
 #endif
@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/time.h>
 
-enum { STOP_US = 50000, MOST_OPERANDS = 1 << 22 /* bytes of all of them */ };
+enum { STOP_US = 50000, MOST_OPERANDS = 1 << 22 /* bytes, total */ };
 
 static ew_engine *running;
 static void stop_it(int signal) {
@@ -17,8 +17,8 @@ static void stop_it(int signal) {
   ew_stop(running, 1);
 }
 
-/* Sizes, first and last bytes of the operands; false where the kernel does not take the parameters,
- * or they need much memory. */
+/* Range of bytes of each operand; false if the kernel rejects the parameters or they need too much
+ * memory. */
 static bool reach_of(int k, const int32_t *params, int64_t *lo, int64_t *bytes) {
   ew_reach reach[EW_MAX_OPERANDS];
   bool empty = false;

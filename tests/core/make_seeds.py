@@ -1,5 +1,6 @@
-"""Plans as the compiler makes them, which the fuzzers start from:  PYTHONPATH=python python
-tests/core/make_seeds.py FOLDER
+"""Compile models to plans, as seeds for the fuzzers.
+
+Usage: PYTHONPATH=python python tests/core/make_seeds.py FOLDER
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def graph_plan(
     weights: dict[str, np.ndarray],
     types: dict[str, int] | None = None,
 ) -> bytes:
-    """The plan of an ONNX graph whose last node's outputs are its results."""
+    """Compile an ONNX graph; the outputs of its last node are the graph's outputs."""
     types = types or {}
     values = [
         helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), s)
@@ -52,8 +53,8 @@ def small_bytes(*shape: int) -> np.ndarray:
 
 
 def graphs() -> dict[str, bytes]:
-    """Convolutions, pools, quantized ones, recurrent and data-dependent steps, which language
-    models do not have.
+    """Graphs with steps that language models do not have: convolutions, pooling, quantized
+    and recurrent layers, data-dependent shapes.
     """
     n = helper.make_node
     return {
@@ -135,13 +136,13 @@ def graphs() -> dict[str, bytes]:
 
 
 def make(folder: pathlib.Path) -> int:
-    """Writes them; their number."""
+    """Write all seeds to `folder` and return their number."""
     folder.mkdir(parents=True, exist_ok=True)
     plans = graphs()
     for model in sorted((ROOT / "tests" / "zoo" / "models").glob("*/*.onnx")):
         try:
             package = open_package(model.parent)
-        except Exception as e:  # no language model
+        except Exception as e:  # not a language model
             print(f"{model.parent.name}: {e}")
             continue
         plans.update(

@@ -1,5 +1,6 @@
-"""Plans made by hand, past the compiler and the hosts, for tests of what the engine itself accepts
-and refuses.
+"""Plans assembled by hand, without the compiler and the hosts.
+
+Used to test what the engine itself accepts and rejects.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ OK, FORMAT, PARAM, BOUNDS, ALIAS, UNBOUND, INDEX, STOPPED = 0, 2, 5, 6, 7, 9, 11
 
 
 def step(kernel: str, params: dict, operands: list) -> bytes:
-    """operands: (buffer, offset in bytes) or None each. Parameters that are not given are 0."""
+    """Encode a step.
+
+    operands: (buffer, offset in bytes) or None each. Omitted parameters are 0.
+    """
     k, packed = KERNELS[kernel], b""
     for name, kind in k.params.items():
         count = int(kind[4:-1]) if "[" in kind else 1
@@ -44,7 +48,7 @@ def plan(
     arena: int = 0,
     const: bytes = b"",
 ) -> bytes:
-    """slots: (bytes, writable). The first `init` of the steps are init steps."""
+    """Encode a plan. slots: (bytes, writable). The first `init` steps are init steps."""
     table, const = kernel_table(), const + bytes(-len(const) % 16)
     entries = b"".join(struct.pack("<QII", size, writable, 0) for size, writable in slots)
     at = 96
@@ -83,7 +87,7 @@ class Error(ctypes.Structure):
 
 @dataclass
 class Raw:
-    """One engine of the C library, called as it is."""
+    """One engine of the C library, called through ctypes."""
 
     threads: int = 1
     handles: list = field(default_factory=list)
@@ -97,7 +101,7 @@ class Raw:
         self.engine = ctypes.c_void_p(self.library.ew_open(self.threads))
 
     def load(self, data: bytes) -> tuple[int, ctypes.c_void_p]:
-        """The error code and the plan."""
+        """Load a plan; return the error code and the handle of the plan."""
         handle = ctypes.c_void_p()
         code = self.library.ew_plan_load(
             self.engine, data, ctypes.c_size_t(len(data)), ctypes.byref(handle)

@@ -1,5 +1,6 @@
-"""Kernels of the engine one by one, each as a plan of one step, against NumPy: all types, odd
-strides, sizes around block borders, NaN and infinities.
+"""Tests of single kernels against NumPy, each as a plan of one step.
+
+They cover all types, unusual strides, sizes around block boundaries, NaN and infinities.
 """
 
 import ctypes
@@ -54,8 +55,10 @@ def engine(request):
 
 
 def run(engine, kernel, params, operands, offsets=(), alias=()):
-    """Operands: arrays (written in place), None where absent. offsets: bytes. alias: (output,
-    input) pairs that share a slot. Returns the error code.
+    """Run one step and return the error code.
+
+    operands: arrays (written in place), or None if absent. offsets: in bytes. alias: (output,
+    input) pairs that share a slot.
     """
     k, table = KERNELS[kernel], kernel_table()
     packed = b""
@@ -123,8 +126,9 @@ def run(engine, kernel, params, operands, offsets=(), alias=()):
 
 
 def strided(rng, shape, dtype, how, values=None):
-    """An array of `shape` (padded to 6) inside a larger one, its byte offset and its strides in
-    elements.
+    """A view of `shape` (padded to 6 dimensions) into a larger array.
+
+    Returns the array, the byte offset of the view, and its strides in elements.
     """
     shape = tuple(shape)
     if how == "broadcast":
@@ -296,7 +300,7 @@ def test_unary(engine, op):
                 want = REFERENCE[op](view.astype(np.float64)).astype(y.dtype)
             limits = np.isinf(view) & (
                 np.isnan(want) | np.isnan(y.astype(float))
-            )  # x f(x) at an infinity: the limit or NaN
+            )  # x f(x) at infinity: the limit or NaN
             check(
                 np.where(limits, 0, y).astype(y.dtype),
                 np.where(limits, 0, want),
@@ -507,7 +511,7 @@ def test_binary(engine, op):
                 )
             largest = (
                 np.abs(vb.astype(np.float64)).max() if op.endswith("_mul") else 2
-            )  # what test_unary allows an activation, times b
+            )  # the tolerance of test_unary for activations, times b
             check(y, want, 3e-6 if code == 1 else 1e-12, 5e-7 * largest if code == 1 else 1e-12)
 
 
@@ -709,8 +713,9 @@ def test_cast(engine, source):
 
 
 def test_cast_float16(engine):
-    """Every half to float32; and back, with the numbers halfway between two of them, those beside,
-    and any bits.
+    """Conversions of all halves to float32, and back.
+
+    The way back includes the midpoints of neighbouring halves, their neighbours, and random bits.
     """
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     whole = np.sort(halves[np.isfinite(halves)].astype(np.float32))

@@ -1,5 +1,6 @@
-"""Parameters whose products wrap, work that nothing bounds: what the loader must refuse, since
-kernels rely on it.
+"""Tests that the loader rejects parameters whose products wrap and work without a bound.
+
+Kernels rely on these checks.
 """
 
 import edgewise
@@ -9,7 +10,7 @@ from edgewise.errors import ModelError
 from onnx import TensorProto, helper, numpy_helper
 from raw_plan import OK, PARAM, SLOT0, Raw, plan, step
 
-WRAPS = [1 << 21, 1 << 21, 1 << 22]  # whose product is 2^64
+WRAPS = [1 << 21, 1 << 21, 1 << 22]  # their product is 2^64
 ONE, SIZE, FLOATS = [1, 1, 1], 4096, 131072 + 65536 + 131072
 WINDOW = {
     "batch": 1,
@@ -64,8 +65,9 @@ def raw():
 @pytest.mark.parametrize("name", ["stride", "dilation"])
 @pytest.mark.parametrize("kernel", KERNELS_OF_WINDOWS)
 def test_products_of_strides_do_not_wrap(raw, kernel, name):
-    """A product of strides of 2^64 is 0 in 64 bits: it passed for a small one, and convolution.c
-    wrote 2^22 numbers into an array of 64.
+    """A product of strides of 2^64 is 0 in 64 bits and was once accepted as small.
+
+    convolution.c then wrote 2^22 floats into an array of 64.
     """
     more, operands = KERNELS_OF_WINDOWS[kernel]
     assert raw.load(plan([step(kernel, WINDOW | more, operands)], SLOTS))[0] == OK
@@ -105,7 +107,7 @@ def model(op: str, **attributes) -> bytes:
 
 @pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool", "LpPool"])
 def test_a_model_with_strides_whose_product_wraps(op):
-    """One position per dimension: the strides do not matter, whatever they are."""
+    """With one position per dimension, strides of any size are valid."""
     import onnxruntime
 
     data, x = model(op, strides=WRAPS), np.arange(64, dtype=np.float32).reshape(1, 1, 1, 1, 64)
@@ -125,9 +127,7 @@ def test_a_model_with_dilations_whose_product_wraps(op):
 
 
 def test_a_model_whose_strides_are_too_large_together():
-    """Two positions in each dimension, through pads: the product counts, and the error names the
-    node.
-    """
+    """With two positions per dimension the product is checked, and the error names the node."""
     large = [1 << 21, 1 << 21, 1 << 21]
     data = model("Conv", strides=large, pads=[0, 0, 0, *large])
     with pytest.raises(ModelError, match="product"):
@@ -211,8 +211,8 @@ PRODUCT = {
 }
 TWO = [1, 1, 1, 1, 2, 8]
 PLAIN = [0, 0, 0, 0, 8, 1]
-# kernel: parameters that are accepted, operands, and changes of them with which elements of the
-# output would be written more than once, or the work has no bound
+# kernel: valid parameters, operands, and changes of the parameters that would write elements of the
+# output more than once or make the work unbounded
 UNBOUNDED = {
     "fill": (
         FILL,
@@ -305,8 +305,9 @@ UNBOUNDED = {
 
 @pytest.mark.parametrize("kernel", UNBOUNDED)
 def test_work_is_bounded_by_memory(raw, kernel):
-    """No output has an element twice, and what is summed over takes memory: otherwise a plan of
-    some hundred bytes could run for years.
+    """Outputs address each element once, and summed dimensions take memory.
+
+    Otherwise a plan of a few hundred bytes could run for years.
     """
     params, operands, changes = UNBOUNDED[kernel]
     code, _ = raw.load(plan([step(kernel, params, operands)], SLOTS))

@@ -11,7 +11,7 @@ FILL = {"size": 1, "dims": [1, 1, 1, 1, 1, N], "ys": [0, 0, 0, 0, 0, 1]}
 COPY = {"size": 1, "dims": [1, 1, 1, 1, 1, N], "xs": [0, 0, 0, 0, 0, 1], "ys": [0, 0, 0, 0, 0, 1]}
 COUNTS = pytest.mark.parametrize(
     "extra", [0, 6, 30]
-)  # few slots are compared one by one, many are sorted
+)  # few slots are compared in pairs, many are sorted
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def test_overlap_with_what_is_written_is_refused(raw, extra):
     for offset in (N, N - 1, 2 * N - 1, 1):
         b.bind(last, offset)
         assert b.run() == (ALIAS, -1, {1, last})
-        assert b.run() == (ALIAS, -1, {1, last})  # and stays refused
+        assert b.run() == (ALIAS, -1, {1, last})  # and is still rejected
     b.bind(last, last * N)
     assert b.run() == (OK,)
-    b.bind(1, 2 * N + 1)  # the written one moves, onto what is only read
+    b.bind(1, 2 * N + 1)  # the writable slot moves onto a read-only one
     assert b.run() == (ALIAS, -1, {1, 2})
     b.bind(1, (b.n + 1) * N)
     assert b.run() == (OK,)
@@ -82,7 +82,7 @@ def test_what_is_only_read_may_overlap(raw, extra):
 @COUNTS
 def test_slots_beside_each_other_and_empty_ones(raw, extra):
     b = Bound(raw, extra)
-    b.bind(2, 0)  # beside slot 1 from below; the same as slot 0, which is only read
+    b.bind(2, 0)  # ends where slot 1 begins; overlaps slot 0, which is read-only too
     assert b.run() == (OK,)
     code, handle = raw.load(
         plan([step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)])], [(N, False), (N, True), (0, True)])
@@ -90,7 +90,7 @@ def test_slots_beside_each_other_and_empty_ones(raw, extra):
     assert code == OK
     for slot, offset in enumerate((0, N, N + 8)):
         assert raw.bind(handle, slot, b.base + offset, N) == OK
-    assert raw.run(handle) == OK  # a slot of no bytes is nowhere
+    assert raw.run(handle) == OK  # an empty slot overlaps nothing
 
 
 def test_unbound_slots_do_not_count(raw):
@@ -177,7 +177,5 @@ def test_a_kernel_that_reads_what_it_wrote_keeps_within_its_memory(raw):
     for i in range(5):
         assert raw.bind(handle, i, memory[i].ctypes.data, 8 * n) == OK
     assert raw.run(handle) == OK
-    assert (
-        raw.bind(handle, 4, memory[0].ctypes.data, 8 * n) == OK
-    )  # scratch and `first` in one place
+    assert raw.bind(handle, 4, memory[0].ctypes.data, 8 * n) == OK  # scratch and `first` overlap
     assert raw.run(handle) == ALIAS

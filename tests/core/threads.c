@@ -1,9 +1,9 @@
-/* The engine under several threads, for the thread sanitizer: engines side by side, one engine
- * called by several threads under a lock, ew_stop from another thread and from a signal handler
- * while it runs, pools opened and closed. Results are bit-equal to those of one thread, whatever
- * goes on beside.
+/* Multithreading test for the thread sanitizer: several engines at once, one engine called by
+ * several threads under a lock, ew_stop from another thread and from a signal handler during a run,
+ * and thread pools opened and closed. Results must be bit-identical to those of one thread.
  *
- *     threads [ROUNDS] */
+ *     threads [ROUNDS]
+ */
 #if !defined(_POSIX_C_SOURCE)
 #  define _POSIX_C_SOURCE 200809L
 #endif
@@ -23,8 +23,8 @@ static void check(bool ok, const char *what) {
   abort();
 }
 
-/* y = softmax(relu(a @ a)), row by row, by way of the arena; `repeat` times, so that a run takes a
- * while. Slots: a, y, scratch. */
+/* A plan for y = softmax(relu(a @ a)), row by row, with intermediates in the arena; `repeat` times,
+ * so that a run takes a while. Slots: a, y, scratch. */
 static size_t compose(uint8_t *plan, uint32_t repeat) {
   draft *d = calloc(1, sizeof *d);
   check(d != NULL, "memory");
@@ -126,7 +126,7 @@ static void join(pthread_t *threads, int n) {
   for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
 }
 
-/* ---- engines side by side, which come and go ---- */
+/* ---- several engines, opened and closed concurrently ---- */
 
 static void *own_engine(void *arg) {
   (void)arg;
@@ -137,12 +137,12 @@ static void *own_engine(void *arg) {
     for (int i = 0; i < 4; i++) run_right(&m);
     close_model(&m);
     ew_close(e);
-    ew_close(ew_open(WIDTH)); /* a pool that never had a job */
+    ew_close(ew_open(WIDTH)); /* a pool that never runs a job */
   }
   return NULL;
 }
 
-/* ---- one engine for several threads, each with a plan of its own; the arena is shared ---- */
+/* ---- one engine used by several threads, each with its own plan; the arena is shared ---- */
 
 typedef struct {
   ew_engine *engine;
@@ -214,7 +214,7 @@ static void stopping(int width) {
   join(&thread, 1);
   check(stopped_runs > 0, "no run was stopped");
   run_right(&m);
-  ew_stop(e, 3); /* before a run: it does nothing, until the word is cleared */
+  ew_stop(e, 3); /* before a run: the run must end at once until the word is cleared */
   check(ew_plan_run(m.plan) == EW_E_STOPPED && ew_last_error(e)->step == 0 &&
             ew_last_error(e)->detail == 3,
         "a run that should not begin");

@@ -1,11 +1,13 @@
-// A page's InferenceSession in Node, for page_session.py: the worker's code with CPython in
-// Pyodide's stead. Lines of JSON over stdin and stdout; bytes are base64. In: {open} or {run}, and
-// answers to what it asks; out: {ask} (for Python), then {value} or {error}.
+// A page's InferenceSession and TrainingSession in Node, for page_session.py: the worker's code
+// with CPython in Pyodide's stead. Lines of JSON over stdin and stdout; bytes are base64. In:
+// {open}, {run}, {artifacts}, {step}, ..., and answers to what it asks; out: {ask} (for Python),
+// then {value} or {error}.
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Aborted } from "../../web/src/errors.ts";
 import { InferenceModel } from "../../web/src/inference/model.ts";
 import type { WireValue } from "../../web/src/inference/wire.ts";
+import { ArtifactSession } from "../../web/src/training/artifacts.ts";
 import { makeError, plainError, type PlainError } from "../../web/src/protocol.ts";
 
 type Json = Record<string, any>;
@@ -113,6 +115,8 @@ function encoded(v: WireValue): unknown {
 }
 
 let model: InferenceModel | undefined;
+let training: ArtifactSession | undefined;
+const { signal } = new AbortController();
 const urls = { engineUrl: engines!, threadUrl: "", compilerUrl: "", pyodideUrl: "", wheelUrl: "" };
 for (let message = await next(); message; message = await next()) {
   try {
@@ -158,6 +162,42 @@ for (let message = await next(); message; message = await next()) {
         clearTimeout(timer);
       }
     } else if (message.read !== undefined) value = text(model!.read(message.read));
+    else if (message.artifacts) {
+      training?.close();
+      training = undefined;
+      const files = new Map(
+        Object.entries(message.artifacts as Record<string, string>).map(([n, b]) => [
+          n,
+          new Blob([bytes(b)]),
+        ]),
+      );
+      training = await ArtifactSession.open(
+        files,
+        urls,
+        { flavour: "simd128", threads: 1 },
+        signal,
+        () => python,
+      );
+      value = training.info;
+    } else if (message.step) {
+      const feeds = Object.fromEntries(
+        Object.entries(message.step.feeds as Record<string, Json>).map(([n, v]) => [
+          n,
+          { ...v, data: bytes(v.data) },
+        ]),
+      );
+      const out = await training!.run(
+        message.step.kind,
+        feeds as Parameters<ArtifactSession["run"]>[1],
+        signal,
+      );
+      value = Object.fromEntries(
+        Object.entries(out).map(([n, v]) => [n, { ...v, data: text(v.data as Uint8Array) }]),
+      );
+    } else if (message.update) value = training!.update();
+    else if (message.reset) value = training!.reset();
+    else if (message.save) value = text(await training!.save(true));
+    else if (message.export) value = text(await training!.export(message.export));
     else if (message.drop) value = (model!.drop(message.drop), model!.pool.used);
     send({ value: value ?? null });
   } catch (e) {

@@ -1,5 +1,5 @@
-"""A page's InferenceSession in Node, with the API of Python's: tests run the same models in both
-hosts, and CPython answers what Pyodide would.
+"""A page's InferenceSession in Node, with the API of Python's, and its TrainingSession: tests run
+the same models in both hosts, and CPython answers what Pyodide would.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from edgewise.arrays import as_input, as_output, as_strings, holds_strings
 from edgewise.declare.dtypes import CODE, NAME
 from edgewise.onnx import BytesSource
 from edgewise.session import NodeArg, page
+from edgewise.training import page as training_page
 
 ROOT = Path(__file__).parents[2]
 _process = None
@@ -57,19 +58,8 @@ def close():
         _process = None
 
 
-class PageSession:
-    """As edgewise.InferenceSession. asked: what Python was asked, in order."""
-
-    def __init__(self, data: bytes, *, cache: bool = False, engine=None, **options):
-        self.asked = []
-        bounds = {
-            "max_loop_trips": 1 << 20,
-            "max_compilations": 1 << 14,
-            "max_memory_bytes": 1 << 31,
-            **options,
-        }
-        self.info = self._call({"open": _text(data), "options": {"cache": cache, **bounds}})
-        self.outputs = {o["name"]: o for o in self.info["outputs"]}
+class _Page:
+    """Asks the process, and answers what it asks of Python. asked: that, in order."""
 
     def _call(self, message):
         process = _host()
@@ -90,6 +80,52 @@ class PageSession:
                 )
             else:
                 return answer["value"]
+
+
+class PageTraining(_Page):
+    """A page's TrainingSession. files: {"checkpoint", "train", "eval", "optimizer": bytes}."""
+
+    def __init__(self, **files: bytes):
+        self.asked = []
+        self.info = self._call({"artifacts": {name: _text(data) for name, data in files.items()}})
+
+    def step(self, kind: str, feeds: dict) -> dict:
+        """A pass over a batch: kind "train" or "eval". Returns {output: array}."""
+        out = self._call(
+            {"step": {"kind": kind, "feeds": {n: _encoded(x) for n, x in feeds.items()}}}
+        )
+        return {n: _decoded(v) for n, v in out.items()}
+
+    def update(self):
+        """The optimizer's step."""
+        self._call({"update": True})
+
+    def reset(self):
+        """The next step begins with gradients of zero."""
+        self._call({"reset": True})
+
+    def save(self) -> bytes:
+        """A checkpoint's bytes."""
+        return base64.b64decode(self._call({"save": True}))
+
+    def export(self, outputs: list) -> bytes:
+        """The evaluation model's bytes, up to these outputs."""
+        return base64.b64decode(self._call({"export": outputs}))
+
+
+class PageSession(_Page):
+    """As edgewise.InferenceSession."""
+
+    def __init__(self, data: bytes, *, cache: bool = False, engine=None, **options):
+        self.asked = []
+        bounds = {
+            "max_loop_trips": 1 << 20,
+            "max_compilations": 1 << 14,
+            "max_memory_bytes": 1 << 31,
+            **options,
+        }
+        self.info = self._call({"open": _text(data), "options": {"cache": cache, **bounds}})
+        self.outputs = {o["name"]: o for o in self.info["outputs"]}
 
     def run(self, names, feeds, abort=None, pinned=None):
         """As InferenceSession.run. abort: milliseconds after which the run is to end. pinned: names
@@ -131,7 +167,9 @@ class PageSession:
 def _python(answer):
     try:
         files = {n: BytesSource(base64.b64decode(b), n) for n, b in answer["files"].items()}
-        manifest, blobs = page.call(files, answer["ask"])
+        manifest, blobs = (page if answer["ask"].get("of") == "inference" else training_page).call(
+            files, answer["ask"]
+        )
         return {"manifest": manifest, "files": {n: _text(b) for n, b in blobs.items()}}
     except errors.EdgewiseError as e:
         return {

@@ -27,9 +27,7 @@ def test_flavour(engine, request):
     name = request.node.callspec.params["engine"]
     flavour = engine.flavour
     assert {
-        "native": (
-            flavour.startswith("x86-64") or flavour.startswith("arm") or flavour.startswith("aarch")
-        ),
+        "native": (flavour.startswith(("x86-64", "arm", "aarch"))),
         "wasm-simd128": flavour == "simd128",
         "wasm-relaxed-threads": flavour == "relaxed-simd-threads",
     }[name], flavour

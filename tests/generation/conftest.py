@@ -1,4 +1,4 @@
-"""What the generation tests share: core/sampling.c as a library, and a decoder whose logits come
+"""What the generation tests share: core/sampling as a library, and a decoder whose logits come
 from a tiny random torch model.
 """
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 class SamplingEngine:
     """alloc, free, write, read, call over a shared library that holds the functions of
-    core/sampling.h, with guard bytes around each allocation.
+    core/sampling/sampling.h, with guard bytes around each allocation.
     """
 
     GUARD = b"\xa5" * 64
@@ -70,7 +70,8 @@ def engine(tmp_path_factory):
             "-fno-sanitize-recover=undefined",
             "-o",
             library,
-            ROOT / "core/sampling.c",
+            f"-I{ROOT / 'core'}",
+            *sorted((ROOT / "core" / "sampling").glob("*.c")),
         ],
         check=True,
     )

@@ -46,7 +46,8 @@ class Decoder:
     "row",
     ROWS,
     ids=lambda row: (
-        f"{row['prompt']}{'e' if row['ends'] else ''} {json.dumps([row['file'], row['config'], row['fields']])}"
+        f"{row['prompt']}{'e' if row['ends'] else ''}"
+        f" {json.dumps([row['file'], row['config'], row['fields']])}"
     ),
 )
 def test_lengths(engine, row):

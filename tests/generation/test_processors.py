@@ -1,4 +1,4 @@
-"""core/sampling.c against transformers' LogitsProcessor classes, in the order and with the
+"""core/sampling against transformers' LogitsProcessor classes, in the order and with the
 arguments that generate() gives them.
 """
 
@@ -237,7 +237,7 @@ def test_everything_at_once_many_times(engine):
 def test_ties(engine):
     """fp16 and quantized logits have many equal values."""
     generator = torch.Generator().manual_seed(1)
-    for seed in range(10):
+    for _seed in range(10):
         logits = torch.randint(-6, 7, (VOCAB,), generator=generator).float() / 2
         logits[::7] = -0.0
         for fields in (
@@ -364,8 +364,8 @@ def test_layout_is_what_the_compiler_makes(engine, tmp_path):
 
     from .conftest import ROOT
 
-    lines = ['#include "sampling.h"', "#include <stddef.h>"]
-    for name, members in STRUCTS.items():
+    lines = ['#include "sampling/sampling.h"', "#include <stddef.h>"]
+    for name, _members in STRUCTS.items():
         lines.append(f'_Static_assert(sizeof({name}) == {size(name)}, "{name}");')
         lines += [
             f'_Static_assert(offsetof({name}, {member}) == {at}, "{member}");'

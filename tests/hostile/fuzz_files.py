@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages whole files that carry models and states, and opens and runs them in Python and in the
 page's code (Node): packages, with manifest and plans changed together and checksums that fit,
-adapters, safetensors, checkpoints of both languages, and ONNX Runtime's.
+adapters, safetensors, checkpoints of both languages, and ONNX Runtime's training artifacts.
 
     fuzz_files.py [--runs N] [--seconds T] [--seed S] [--jobs J] [--only CASE] [--of KIND] [--plain]
 
@@ -133,6 +133,7 @@ class Files:
         found = self.page.ask(CHECKPOINT, framed())
         self.side, self.kept = (b64decode(x) for x in found["ok"])
         self.run, self.odtc = self.checkpoint_files()
+        self.made = None  # training artifacts, with feeds
 
     def adapter_files(self) -> tuple:
         """(config, header, data) of an adapter of the package `training`."""
@@ -327,7 +328,50 @@ class Files:
 
         return words(use), "a checkpoint of ONNX Runtime"
 
-    KINDS = ("package", "peft", "tensors", "checkpoints", "trainer", "onnxruntime")
+    def artifacts(self, rng):
+        """Training artifacts, in Python and with a page's TrainingSession."""
+        from tempfile import TemporaryDirectory
+
+        import numpy as np
+
+        from hostile.artifacts import (
+            ORT,
+            damage_artifacts,
+            feeds_for,
+            own_artifacts,
+            train,
+            train_in_page,
+            whole,
+        )
+
+        if self.made is None:
+            with TemporaryDirectory() as folder:
+                self.made = [
+                    (files, feeds_for(files)) for files in (whole(ORT), own_artifacts(Path(folder)))
+                ]
+        files, feeds = rng.choice(self.made)
+        damaged, what = damage_artifacts(rng, files)
+        losses, outcomes = [], []
+        for host in (train, train_in_page):
+
+            def use(host=host):
+                losses.append(host(damaged, feeds))
+
+            outcomes.append(words(use))
+            if outcomes[-1][0] == "FINDING":
+                return outcomes[-1], f"artifacts in {host.__name__}: {what}"
+        if (
+            (outcomes[0][0] == "ran") != (outcomes[1][0] == "ran")
+            or len(losses) == 2
+            and not np.allclose(*losses, rtol=1e-3, atol=1e-4, equal_nan=True)
+        ):
+            return (
+                "FINDING",
+                f"Python: {outcomes[0]} {losses[:1]}; page: {outcomes[1]} {losses[1:]}",
+            ), f"artifacts: {what}"
+        return outcomes[0], f"artifacts: {what}"
+
+    KINDS = ("package", "peft", "tensors", "checkpoints", "trainer", "onnxruntime", "artifacts")
 
     def case(self, number: int, seed: int, of: str | None = None) -> tuple[str, str]:
         """(outcome, text) of a case."""

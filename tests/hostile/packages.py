@@ -20,6 +20,19 @@ def split(package: bytes) -> tuple[dict, bytes]:
     return json.loads(package[16 : 16 + length]), package[-(-(16 + length) // 64) * 64 :]
 
 
+def places(x, path: tuple = ()):
+    """Every place in a JSON value, of lists the first two and the last, as a tuple of keys and
+    indices.
+    """
+    yield path
+    if isinstance(x, dict):
+        for k in x:
+            yield from places(x[k], (*path, k))
+    elif isinstance(x, list):
+        for i in sorted({0, 1, len(x) - 1} & set(range(len(x)))):
+            yield from places(x[i], (*path, i))
+
+
 def joined(manifest, data: bytes) -> bytes:
     """A package of a manifest (or of bytes, or any JSON value, to stand in its place) and data.
 

@@ -26,6 +26,13 @@ def test_damaged_files_do_no_harm(plain):
     ), counts
 
 
+def test_damaged_training_artifacts_do_no_harm():
+    """Both hosts end in an error, or train alike."""
+    counts, findings = files_campaign(200, seed=30, of="artifacts", plain=True)
+    assert not findings, "\n".join(findings[:5])
+    assert counts["artifacts ran"] > 40 and counts["artifacts ModelError"] > 60, counts
+
+
 def test_a_whole_checkpoint_and_adapter(page):
     """What the campaigns damage is right to begin with."""
     side, kept = (b64decode(x) for x in page.ask(CHECKPOINT, framed())["ok"])

@@ -15,7 +15,7 @@ from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from edgewise.session.decoder import CausalLM, open_package
 
-from .packages import joined, split
+from .packages import joined, places, split
 from .seeds import ROOT
 
 Q4 = ROOT / "zoo" / "models" / "q4_llama" / "model.onnx"
@@ -47,17 +47,6 @@ def play(data):
 def same(got, want):
     """But for rounding, which another choice of plans may change."""
     return all(abs(a - b) < 1e-3 for g, w in zip(got, want) for a, b in zip(g, w))
-
-
-def places(x, path=()):
-    """Every place in a JSON value, of lists the first two and the last."""
-    yield path
-    if isinstance(x, dict):
-        for k in x:
-            yield from places(x[k], (*path, k))
-    elif isinstance(x, list):
-        for i in sorted({0, 1, len(x) - 1} & set(range(len(x)))):
-            yield from places(x[i], (*path, i))
 
 
 def edited(manifest, path, value):
@@ -130,7 +119,7 @@ def test_every_field(package, want, refusal):
 def test_truncated(package, refused):
     length = struct.unpack("<Q", package[8:16])[0]
     for n in [
-        *range(0, 80),
+        *range(80),
         *range(80, len(package), 4093),
         15 + length,
         16 + length,

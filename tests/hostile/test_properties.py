@@ -96,7 +96,7 @@ def array(draw):
     x = np.resize(
         np.array([n & ((1 << 64) - 1) for n in numbers], np.uint64), int(np.prod(shape))
     ).reshape(shape)
-    return (x & 1).astype(bool) if dtype == bool else x.astype(dtype)  # wrapped around
+    return (x & 1).astype(bool) if dtype.kind == "b" else x.astype(dtype)  # wrapped around
 
 
 @st.composite

@@ -20,7 +20,7 @@ from edgewise.plan.plan import Slot
 from edgewise.session.decoder import CausalLM, open_package
 from edgewise.training.package import compile_model_for_training
 
-from .packages import decoder, feeds, joined, plan, slot, split, step, with_sums
+from .packages import decoder, feeds, joined, places, plan, slot, split, step, with_sums
 from .page_reader import PLAY, READ, ROOT
 from .seeds import ROOT as TESTS
 from .seeds import small
@@ -268,17 +268,6 @@ def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
     assert int(grown) < 16 << 10  # kB
 
 
-def places(x, path=()):
-    """Every place in a JSON value, of lists the first two and the last."""
-    yield path
-    if isinstance(x, dict):
-        for k in x:
-            yield from places(x[k], (*path, k))
-    elif isinstance(x, list):
-        for i in sorted({0, 1, len(x) - 1} & set(range(len(x)))):
-            yield from places(x[i], (*path, i))
-
-
 VALUES = [
     ...,
     None,
@@ -378,7 +367,7 @@ def test_texts_that_are_no_manifests(text, page):
 
 def test_cut_and_continued(packages, page):
     data = packages["inference"]
-    for n in [*range(0, 70), *range(70, len(data), 397)]:
+    for n in [*range(70), *range(70, len(data), 397)]:
         both(page, data[:n])
     for more in (1, 63, 64, 1000):
         both(page, data + bytes(more), False)
@@ -390,7 +379,7 @@ def test_sums_of_weights(packages, page, tmp_path):
     """
     data = packages["decoder"]
     manifest, rest = split(data)
-    start, (offset, size) = len(data) - len(rest), manifest["files"]["weights"]
+    start, (offset, _) = len(data) - len(rest), manifest["files"]["weights"]
     rng = random.Random(3)
     for _ in range(6):
         w = rng.choice([w for w in manifest["weights"] if w["bytes"]])

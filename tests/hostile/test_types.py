@@ -85,7 +85,7 @@ def chosen():
         ):
             out[key] = name, case
     best = {}
-    for (op, kinds, _), (name, case) in out.items():
+    for (op, _kinds, _), (name, case) in out.items():
         if len(best.setdefault(op, [])) < 3:
             best[op].append((name, case))
     return best

@@ -29,11 +29,13 @@ START = """
 import { loadPyodide } from "/pyodide/pyodide.mjs";
 export async function start() {
   const t0 = performance.now();
-  const pyodide = await loadPyodide({ indexURL: "/pyodide/", lockFileURL: new URL("/site/pyodide-lock.json", location.href).href });
+  const lockFileURL = new URL("/site/pyodide-lock.json", location.href).href;
+  const pyodide = await loadPyodide({ indexURL: "/pyodide/", lockFileURL });
   const t1 = performance.now();
-  const words = [];
-  await pyodide.loadPackage("edgewise", { messageCallback: (w) => words.push(w), errorCallback: (w) => words.push(w) });
-  if (!pyodide.loadedPackages.edgewise) throw new Error("loadPackage: " + words.join("; ")); // it only says so itself
+  const words = [], tell = (w) => words.push(w);
+  await pyodide.loadPackage("edgewise", { messageCallback: tell, errorCallback: tell });
+  // it does not throw
+  if (!pyodide.loadedPackages.edgewise) throw new Error("loadPackage: " + words.join("; "));
   const t2 = performance.now();
   pyodide.runPython("import edgewise");
   const ms = { pyodide: t1 - t0, loadPackage: t2 - t1, import: performance.now() - t2 };
@@ -41,7 +43,9 @@ export async function start() {
 }
 export async function run(pyodide, code) {
   try {
-    const result = await pyodide.runPythonAsync(code + "\\nimport json\\njson.dumps(result)", { globals: pyodide.toPy({ __name__: "__main__" }) });
+    const globals = pyodide.toPy({ __name__: "__main__" });
+    const whole = code + "\\nimport json\\njson.dumps(result)";
+    const result = await pyodide.runPythonAsync(whole, { globals });
     return { result: JSON.parse(result) };
   } catch (e) {
     return { error: String(e.message) };
@@ -174,22 +178,38 @@ def test_session(notebook, mlp):
     _, x, y = mlp
     got = notebook(
         """
-import edgewise
-from edgewise.engine import default_engine
-from pyodide.http import pyfetch
-response = await pyfetch(site + "/site/mlp.onnx")
-session = edgewise.InferenceSession(await response.buffer())        # the JavaScript buffer itself
-first = session.run(["y"], {"x": x})[0]
-response = await pyfetch(site + "/site/mlp.onnx")
-second = edgewise.InferenceSession(await response.bytes()).run(None, {"x": edgewise.Array.from_list(x, "float32")})[0]
-words = []
-for f in (lambda: session.run(None, {"x": [[1.0]]}), lambda: edgewise.InferenceSession(b"no model at all"), lambda: default_engine().alloc(1 << 40)):
-    try:
-        f()
-    except edgewise.EdgewiseError as e:
-        words.append(type(e).__name__)
-result = dict(y=first.tolist(), same=first == second, dtype=first.dtype, again=session.run(None, {"x": x})[0] == first, words=words, file=edgewise.__file__)
-""",
+            import edgewise
+            from edgewise.engine import default_engine
+            from pyodide.http import pyfetch
+
+            response = await pyfetch(site + "/site/mlp.onnx")
+            session = edgewise.InferenceSession(
+                await response.buffer()
+            )  # the JavaScript buffer itself
+            first = session.run(["y"], {"x": x})[0]
+            response = await pyfetch(site + "/site/mlp.onnx")
+            second = edgewise.InferenceSession(await response.bytes()).run(
+                None, {"x": edgewise.Array.from_list(x, "float32")}
+            )[0]
+            words = []
+            for f in (
+                lambda: session.run(None, {"x": [[1.0]]}),
+                lambda: edgewise.InferenceSession(b"no model at all"),
+                lambda: default_engine().alloc(1 << 40),
+            ):
+                try:
+                    f()
+                except edgewise.EdgewiseError as e:
+                    words.append(type(e).__name__)
+            result = dict(
+                y=first.tolist(),
+                same=first == second,
+                dtype=first.dtype,
+                again=session.run(None, {"x": x})[0] == first,
+                words=words,
+                file=edgewise.__file__,
+            )
+        """,
         x=x.tolist(),
         site=notebook.site,
     )
@@ -205,10 +225,14 @@ result = dict(y=first.tolist(), same=first == second, dtype=first.dtype, again=s
 
 
 PIPELINE = """
-pipe = edgewise.pipeline("text-generation", folder, **({"tokenizer": tokenizer} if tokenizer else {}))
-greedy = pipe("One day", max_new_tokens=24, do_sample=False)[0]["generated_text"]
-sampled = pipe("One day", max_new_tokens=24, do_sample=True, temperature=0.9, seed=11)[0]["generated_text"]
-result = [greedy, sampled]
+    pipe = edgewise.pipeline(
+        "text-generation", folder, **({"tokenizer": tokenizer} if tokenizer else {})
+    )
+    greedy = pipe("One day", max_new_tokens=24, do_sample=False)[0]["generated_text"]
+    sampled = pipe("One day", max_new_tokens=24, do_sample=True, temperature=0.9, seed=11)[0][
+        "generated_text"
+    ]
+    result = [greedy, sampled]
 """
 
 
@@ -218,26 +242,40 @@ def test_pipeline(notebook):
     """
     got = notebook(
         """
-import edgewise, js, os
-from pyodide.http import pyfetch
-from pyodide_js import loadPackage
-import json
-folder = "/models/demo"
-os.makedirs(folder + "/onnx", exist_ok=True)
-for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "onnx/model_q4.onnx"):
-    with open(f"{folder}/{name}", "wb") as f:
-        f.write(await (await pyfetch(f"{site}/model/{name}")).bytes())
-library = await js.eval(f"import('{site}/tokenizers/tokenizers.mjs')")
-from pyodide.ffi import to_js
-read = lambda name: js.JSON.parse(open(f"{folder}/{name}").read())
-class Tokenizer:
-    js = library.Tokenizer.new(read("tokenizer.json"), read("tokenizer_config.json"))
-    def encode(self, text):
-        return self.js.encode(text)  # has .ids
-    def decode(self, ids, skip_special_tokens=False):
-        return self.js.decode(to_js(ids), skip_special_tokens=skip_special_tokens)
-tokenizer = Tokenizer()
-"""
+            import edgewise, js, os
+            from pyodide.http import pyfetch
+            from pyodide_js import loadPackage
+            import json
+
+            folder = "/models/demo"
+            os.makedirs(folder + "/onnx", exist_ok=True)
+            for name in (
+                "config.json",
+                "generation_config.json",
+                "tokenizer.json",
+                "tokenizer_config.json",
+                "onnx/model_q4.onnx",
+            ):
+                with open(f"{folder}/{name}", "wb") as f:
+                    f.write(await (await pyfetch(f"{site}/model/{name}")).bytes())
+            library = await js.eval(f"import('{site}/tokenizers/tokenizers.mjs')")
+            from pyodide.ffi import to_js
+
+            read = lambda name: js.JSON.parse(open(f"{folder}/{name}").read())
+
+
+            class Tokenizer:
+                js = library.Tokenizer.new(read("tokenizer.json"), read("tokenizer_config.json"))
+
+                def encode(self, text):
+                    return self.js.encode(text)  # has .ids
+
+                def decode(self, ids, skip_special_tokens=False):
+                    return self.js.decode(to_js(ids), skip_special_tokens=skip_special_tokens)
+
+
+            tokenizer = Tokenizer()
+        """
         + PIPELINE,
         site=notebook.site,
     )

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from .letters import LETTERS
+
 MODEL = Path(__file__).parents[1] / "zoo/models/q4_llama"
 
-LETTERS = """
-class Letters:
-    eos_token_id = None
-    def encode(self, text, **ignored):
-        return [ord(c) % 64 for c in text]
-    def decode(self, ids, skip_special_tokens=True, **ignored):
-        return "".join(chr(64 + i % 64) for i in ids)
-"""
 RUN = """
-import edgewise, js
-js.drive.opens = js.drive.bytes = 0
-pipe = edgewise.pipeline("text-generation", path, tokenizer=Letters(), capacity=None if path.endswith(".edge") else 24)
-text = pipe("Once", max_new_tokens=4, do_sample=False)[0]["generated_text"]
-result = [text, js.drive.opens, js.drive.bytes]
-pipe.model.free()
+    import edgewise, js
+
+    js.drive.opens = js.drive.bytes = 0
+    pipe = edgewise.pipeline(
+        "text-generation",
+        path,
+        tokenizer=Letters(),
+        capacity=None if path.endswith(".edge") else 24,
+    )
+    text = pipe("Once", max_new_tokens=4, do_sample=False)[0]["generated_text"]
+    result = [text, js.drive.opens, js.drive.bytes]
+    pipe.model.free()
 """
 
 
@@ -61,7 +61,7 @@ def test_each_file_is_opened_once(pyodide, folder, name):
     text, opens, size = pyodide.run(LETTERS + RUN, path=f"/drive/{name}")
     same, none, _ = pyodide.run(LETTERS + RUN, path=f"/work/{name}")
     assert text == same and none == 0
-    files = [folder.parent / name] if name.endswith(".edge") else [f for f in folder.iterdir()]
+    files = [folder.parent / name] if name.endswith(".edge") else list(folder.iterdir())
     assert opens <= len(files)
     assert size <= sum(f.stat().st_size for f in files)
 

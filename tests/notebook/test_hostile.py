@@ -8,7 +8,6 @@ import random
 import struct
 
 import numpy as np
-import pytest
 from hostile.damage import DamagedPackage, damage_bytes
 from hostile.packages import decoder, feeds, plan, slot, step
 from hostile.seeds import ROOT as TESTS
@@ -18,54 +17,67 @@ LOGITS = (64, True)
 BIG = 1 << 20
 
 PLAY = """
-import edgewise, traceback
-from edgewise.engine import default_engine
-from edgewise.onnx import BytesSource
-from edgewise.package import Package
-from edgewise.session.decoder import CausalLM
+    import edgewise, traceback
+    from edgewise.engine import default_engine
+    from edgewise.onnx import BytesSource
+    from edgewise.package import Package
+    from edgewise.session.decoder import CausalLM
 
-def package(data):
-    lm = CausalLM(Package.read(BytesSource(data, "model.edge")))
-    try:
-        s = lm.open()
-        lm.forward(s, [1, 2]); lm.logits(lm.forward(s, [3]))
-        t = lm.open(); lm.copy(s, t); lm.forward(t, [1]); lm.close(s)
-    finally:
-        lm.free()
 
-def model(data):
-    session = edgewise.InferenceSession(data)
-    try:
-        fed = {}
-        for i in session.get_inputs():
-            shape = [d if isinstance(d, int) and 0 <= d <= 64 else 2 for d in i.shape or [2]]
-            count = 1
-            for d in shape:
-                count *= d
-            if count > 1 << 20:
-                return
-            width, kind = {"tensor(float)": (4, "float32"), "tensor(int64)": (8, "int64"), "tensor(bool)": (1, "bool")}.get(i.type, (4, "float32"))
-            fed[i.name] = edgewise.Array(shape, kind, bytes(width * count))
-        session.run(None, fed)
-    finally:
-        session.free()
+    def package(data):
+        lm = CausalLM(Package.read(BytesSource(data, "model.edge")))
+        try:
+            s = lm.open()
+            lm.forward(s, [1, 2])
+            lm.logits(lm.forward(s, [3]))
+            t = lm.open()
+            lm.copy(s, t)
+            lm.forward(t, [1])
+            lm.close(s)
+        finally:
+            lm.free()
 
-witness = edgewise.InferenceSession("/work/mlp.onnx")
-first = witness.run(None, {"x": x})[0].tolist()
-result = []
-for name in names:
-    with open("/work/hostile/" + name, "rb") as f:
-        data = f.read()
-    try:
-        (package if name.endswith(".edge") else model)(data)
-        said = "ok"
-    except edgewise.EdgewiseError as e:
-        said = type(e).__name__ + ("" if e.what and e.where and e.remedy else " INCOMPLETE " + str(e))
-    except BaseException as e:
-        said = "ESCAPED " + "".join(traceback.format_exception(e))[-600:]
-    again = witness.run(None, {"x": x})[0].tolist()
-    result.append([name, said, again == first, default_engine().memory_bytes >> 20])
-witness.free()
+
+    def model(data):
+        session = edgewise.InferenceSession(data)
+        try:
+            fed = {}
+            for i in session.get_inputs():
+                shape = [d if isinstance(d, int) and 0 <= d <= 64 else 2 for d in i.shape or [2]]
+                count = 1
+                for d in shape:
+                    count *= d
+                if count > 1 << 20:
+                    return
+                width, kind = {
+                    "tensor(float)": (4, "float32"),
+                    "tensor(int64)": (8, "int64"),
+                    "tensor(bool)": (1, "bool"),
+                }.get(i.type, (4, "float32"))
+                fed[i.name] = edgewise.Array(shape, kind, bytes(width * count))
+            session.run(None, fed)
+        finally:
+            session.free()
+
+
+    witness = edgewise.InferenceSession("/work/mlp.onnx")
+    first = witness.run(None, {"x": x})[0].tolist()
+    result = []
+    for name in names:
+        with open("/work/hostile/" + name, "rb") as f:
+            data = f.read()
+        try:
+            (package if name.endswith(".edge") else model)(data)
+            said = "ok"
+        except edgewise.EdgewiseError as e:
+            said = type(e).__name__ + (
+                "" if e.what and e.where and e.remedy else " INCOMPLETE " + str(e)
+            )
+        except BaseException as e:
+            said = "ESCAPED " + "".join(traceback.format_exception(e))[-600:]
+        again = witness.run(None, {"x": x})[0].tolist()
+        result.append([name, said, again == first, default_engine().memory_bytes >> 20])
+    witness.free()
 """
 
 

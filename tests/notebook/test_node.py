@@ -7,6 +7,8 @@ arrays.py is the one place that knows NumPy, and takes the same path in both.)
 import numpy as np
 import pytest
 
+from .letters import LETTERS
+
 
 def close(got, want, tolerance=1e-4):
     want = np.asarray(want, "float64")
@@ -47,10 +49,16 @@ def test_bytecode_is_used(pyodide):
     """The wheel's bytecode is Pyodide's own and is loaded; the sources are there for tracebacks."""
     cached, source, ours = pyodide.run(
         """
-        import edgewise.bind as m, importlib.util, inspect, os
-        with open(m.__cached__, "rb") as f:
-            head = f.read(8)
-        result = [os.path.exists(m.__cached__), inspect.getsource(m)[:3], head[:4] == importlib.util.MAGIC_NUMBER and head[4] == 1]"""
+            import edgewise.bind as m, importlib.util, inspect, os
+
+            with open(m.__cached__, "rb") as f:
+                head = f.read(8)
+            result = [
+                os.path.exists(m.__cached__),
+                inspect.getsource(m)[:3],
+                head[:4] == importlib.util.MAGIC_NUMBER and head[4] == 1,
+            ]
+        """
     )
     assert cached and source == '"""' and ours  # 1: not checked against the source
 
@@ -59,19 +67,32 @@ def test_session_without_numpy(pyodide, mlp):
     model, x, y = mlp
     got = pyodide.run(
         """
-        import edgewise, sys
-        from edgewise.engine import default_engine
-        session = edgewise.InferenceSession(path)
-        rows = edgewise.Array.from_list(x, "float32")
-        out, = session.run(["y"], {"x": rows})
-        again, = session.run(None, {"x": x[:1]})              # nested lists, and another batch
-        from array import array
-        flat = memoryview(array("f", sum(x, []))).cast("B").cast("f", [3, 64])
-        third, = session.run(None, {"x": flat})               # any buffer
-        view = memoryview(out)
-        result = dict(type=type(out).__name__, shape=out.shape, dtype=out.dtype, y=out.tolist(), again=again.tolist(), same=third == out,
-                      view=[view.format, view.shape, view[1, 2]], inputs=[[i.name, i.type, i.shape] for i in session.get_inputs()],
-                      numpy="numpy" in sys.modules, flavour=default_engine().flavour, threads=default_engine().threads)""",
+            import edgewise, sys
+            from edgewise.engine import default_engine
+
+            session = edgewise.InferenceSession(path)
+            rows = edgewise.Array.from_list(x, "float32")
+            (out,) = session.run(["y"], {"x": rows})
+            (again,) = session.run(None, {"x": x[:1]})  # nested lists, and another batch
+            from array import array
+
+            flat = memoryview(array("f", sum(x, []))).cast("B").cast("f", [3, 64])
+            (third,) = session.run(None, {"x": flat})  # any buffer
+            view = memoryview(out)
+            result = dict(
+                type=type(out).__name__,
+                shape=out.shape,
+                dtype=out.dtype,
+                y=out.tolist(),
+                again=again.tolist(),
+                same=third == out,
+                view=[view.format, view.shape, view[1, 2]],
+                inputs=[[i.name, i.type, i.shape] for i in session.get_inputs()],
+                numpy="numpy" in sys.modules,
+                flavour=default_engine().flavour,
+                threads=default_engine().threads,
+            )
+        """,
         path=pyodide.put("mlp.onnx", model),
         x=x.tolist(),
     )
@@ -91,23 +112,30 @@ def test_javascript_buffers(pyodide, mlp):
     pyodide.put("mlp.onnx", model)
     got = pyodide.run(
         """
-        import edgewise, js
-        padded = js.Uint8Array.new(js.readFile(js.folder + "/mlp.onnx").length + 7)
-        padded.set(js.readFile(js.folder + "/mlp.onnx"), 7)
-        result = []
-        for data in (js.readFile(js.folder + "/mlp.onnx"), padded.subarray(7), js.readFile(js.folder + "/mlp.onnx").slice().buffer, js.readFile(js.folder + "/mlp.onnx").to_bytes()):
-            session = edgewise.InferenceSession(data)
-            feed = js.Float32Array.new(64)
-            feed.assign(memoryview(edgewise.Array.from_list(x[0], "float32")))
-            result.append(session.run(None, {"x": [list(feed)]})[0].tolist())
-        try:
-            session.run(None, {"x": feed})
-        except edgewise.errors.InputError as e:
-            result.append(str(e))
-        try:
-            edgewise.InferenceSession(5)
-        except edgewise.errors.InputError as e:
-            result.append(str(e))""",
+            import edgewise, js
+
+            padded = js.Uint8Array.new(js.readFile(js.folder + "/mlp.onnx").length + 7)
+            padded.set(js.readFile(js.folder + "/mlp.onnx"), 7)
+            result = []
+            for data in (
+                js.readFile(js.folder + "/mlp.onnx"),
+                padded.subarray(7),
+                js.readFile(js.folder + "/mlp.onnx").slice().buffer,
+                js.readFile(js.folder + "/mlp.onnx").to_bytes(),
+            ):
+                session = edgewise.InferenceSession(data)
+                feed = js.Float32Array.new(64)
+                feed.assign(memoryview(edgewise.Array.from_list(x[0], "float32")))
+                result.append(session.run(None, {"x": [list(feed)]})[0].tolist())
+            try:
+                session.run(None, {"x": feed})
+            except edgewise.errors.InputError as e:
+                result.append(str(e))
+            try:
+                edgewise.InferenceSession(5)
+            except edgewise.errors.InputError as e:
+                result.append(str(e))
+        """,
         x=x.tolist(),
     )
     for rows in got[:4]:
@@ -123,23 +151,37 @@ def test_weights_pass_python_by(pyodide, mlp):
     model, x, y = mlp
     got = pyodide.run(
         """
-        import edgewise, js
-        from edgewise.compile import JsSource
-        from edgewise.engine import default_engine
-        from types import SimpleNamespace
-        data = js.readFile(path)
-        asked = []
-        class Watched(JsSource):
-            def read_js(self, offset, size):
-                asked.append(size)
-                return super().read_js(offset, size)
-            def read(self, offset, size):
-                assert not asked, "Python read weights"
-                return super().read(offset, size)
-        from pyodide.ffi import to_js, create_proxy
-        source = Watched(SimpleNamespace(size=data.length, read=lambda offset, size: data.subarray(offset, offset + size)), "mlp.onnx", {})
-        session = edgewise.InferenceSession(source)
-        result = [session.run(None, {"x": x})[0].tolist(), asked]""",
+            import edgewise, js
+            from edgewise.compile import JsSource
+            from edgewise.engine import default_engine
+            from types import SimpleNamespace
+
+            data = js.readFile(path)
+            asked = []
+
+
+            class Watched(JsSource):
+                def read_js(self, offset, size):
+                    asked.append(size)
+                    return super().read_js(offset, size)
+
+                def read(self, offset, size):
+                    assert not asked, "Python read weights"
+                    return super().read(offset, size)
+
+
+            from pyodide.ffi import to_js, create_proxy
+
+            source = Watched(
+                SimpleNamespace(
+                    size=data.length, read=lambda offset, size: data.subarray(offset, offset + size)
+                ),
+                "mlp.onnx",
+                {},
+            )
+            session = edgewise.InferenceSession(source)
+            result = [session.run(None, {"x": x})[0].tolist(), asked]
+        """,
         path=str(pyodide.folder / "mlp.onnx"),
         x=x.tolist(),
         _=pyodide.put("mlp.onnx", model),
@@ -152,20 +194,29 @@ def test_source_that_ends_early(pyodide, mlp):
     model, x, y = mlp
     message, same = pyodide.run(
         """
-        import edgewise, js
-        from edgewise.compile import JsSource
-        from types import SimpleNamespace
-        data = js.readFile(path)
-        def read(offset, size):
-            return data.subarray(offset, offset + size - (4 if size == 64 * 40 * 4 else 0))
-        source = JsSource(SimpleNamespace(size=data.length, read=read), "mlp.onnx", {})
-        session = edgewise.InferenceSession(source)
-        try:
-            session.run(None, {"x": x})
-            result = None
-        except edgewise.errors.ModelError as e:
-            source.js.read = lambda offset, size: data.subarray(offset, offset + size)
-            result = [str(e), session.run(None, {"x": x})[0].tolist()]  # the session outlives it""",
+            import edgewise, js
+            from edgewise.compile import JsSource
+            from types import SimpleNamespace
+
+            data = js.readFile(path)
+
+
+            def read(offset, size):
+                return data.subarray(offset, offset + size - (4 if size == 64 * 40 * 4 else 0))
+
+
+            source = JsSource(SimpleNamespace(size=data.length, read=read), "mlp.onnx", {})
+            session = edgewise.InferenceSession(source)
+            try:
+                session.run(None, {"x": x})
+                result = None
+            except edgewise.errors.ModelError as e:
+                source.js.read = lambda offset, size: data.subarray(offset, offset + size)
+                result = [
+                    str(e),
+                    session.run(None, {"x": x})[0].tolist(),
+                ]  # the session outlives it
+        """,
         path=str(pyodide.folder / "mlp.onnx"),
         x=x.tolist(),
         _=pyodide.put("mlp.onnx", model),
@@ -181,41 +232,55 @@ def test_errors(pyodide, mlp):
     model, x, y = mlp
     got = pyodide.run(
         """
-        import edgewise
-        from edgewise.engine.browser import BrowserEngine
-        engine, words = BrowserEngine(max_bytes=64 << 20), []
-        session = edgewise.InferenceSession(path, engine=engine)
-        def expect(f):
-            try:
-                f()
-                words.append("no error")
-            except edgewise.EdgewiseError as e:
-                words.append(type(e).__name__ + " " + str(e))
-        def fill():
-            kept = []
-            try:
-                while True:
-                    kept.append(engine.alloc(1 << 20))
-            finally:
-                for address in kept:
-                    engine.free(address)
-        expect(lambda: edgewise.InferenceSession("/work/none.onnx"))
-        expect(lambda: edgewise.InferenceSession(open(path, "rb").read()[:200]))
-        expect(lambda: edgewise.InferenceSession(b"this is no model"))
-        expect(lambda: session.run(None, {"x": [[1.0, 2.0]]}))
-        expect(lambda: session.run(["z"], {"x": x}))
-        expect(lambda: edgewise.Array((2, 2), "float32", bytes(3)))
-        stack = engine.exports.emscripten_stack_get_current()
-        expect(lambda: engine.call("ew_plan_load", engine.handle, 0xfffffff0, 4096, engine.cell))   # a trap
-        assert engine.exports.emscripten_stack_get_current() == stack
-        expect(fill)
-        expect(fill)                                      # what was freed could be had again, and then no more
-        expect(lambda: engine.alloc(1 << 33))
-        expect(lambda: engine.call("ew_nothing"))
-        expect(lambda: session.run(None, {"x": edgewise.Array((1 << 18, 64), "float32", bytes(1 << 26))}))
-        assert engine.memory_bytes <= 64 << 20
-        words.append(session.run(None, {"x": x})[0].tolist())
-        result = words""",
+            import edgewise
+            from edgewise.engine.browser import BrowserEngine
+
+            engine, words = BrowserEngine(max_bytes=64 << 20), []
+            session = edgewise.InferenceSession(path, engine=engine)
+
+
+            def expect(f):
+                try:
+                    f()
+                    words.append("no error")
+                except edgewise.EdgewiseError as e:
+                    words.append(type(e).__name__ + " " + str(e))
+
+
+            def fill():
+                kept = []
+                try:
+                    while True:
+                        kept.append(engine.alloc(1 << 20))
+                finally:
+                    for address in kept:
+                        engine.free(address)
+
+
+            expect(lambda: edgewise.InferenceSession("/work/none.onnx"))
+            expect(lambda: edgewise.InferenceSession(open(path, "rb").read()[:200]))
+            expect(lambda: edgewise.InferenceSession(b"this is no model"))
+            expect(lambda: session.run(None, {"x": [[1.0, 2.0]]}))
+            expect(lambda: session.run(["z"], {"x": x}))
+            expect(lambda: edgewise.Array((2, 2), "float32", bytes(3)))
+            stack = engine.exports.emscripten_stack_get_current()
+            expect(
+                lambda: engine.call("ew_plan_load", engine.handle, 0xFFFFFFF0, 4096, engine.cell)
+            )  # a trap
+            assert engine.exports.emscripten_stack_get_current() == stack
+            expect(fill)
+            expect(fill)  # what was freed could be had again, and then no more
+            expect(lambda: engine.alloc(1 << 33))
+            expect(lambda: engine.call("ew_nothing"))
+            expect(
+                lambda: session.run(
+                    None, {"x": edgewise.Array((1 << 18, 64), "float32", bytes(1 << 26))}
+                )
+            )
+            assert engine.memory_bytes <= 64 << 20
+            words.append(session.run(None, {"x": x})[0].tolist())
+            result = words
+        """,
         path=pyodide.put("mlp.onnx", model),
         x=x.tolist(),
     )
@@ -244,25 +309,29 @@ def test_own_module(pyodide, mlp):
     model, x, y = mlp
     got = pyodide.run(
         """
-        import edgewise, js
-        from edgewise.engine import browser
-        path = browser.wheel_module()
-        bytes_ = open(path, "rb").read()
-        data = js.Uint8Array.new(len(bytes_)); data.assign(bytes_)
-        result = []
-        for given in (bytes_, data, js.WebAssembly.Module.new(data)):
-            engine = browser.BrowserEngine(given)
-            result.append(edgewise.InferenceSession(model, engine=engine).run(None, {"x": x})[0].tolist())
-        browser.use_module(data.buffer)
-        for wrong in (b"no wasm", 5, js.Object.new(), bytes.fromhex("0061736d01000000")):
+            import edgewise, js
+            from edgewise.engine import browser
+
+            path = browser.wheel_module()
+            bytes_ = open(path, "rb").read()
+            data = js.Uint8Array.new(len(bytes_))
+            data.assign(bytes_)
+            result = []
+            for given in (bytes_, data, js.WebAssembly.Module.new(data)):
+                engine = browser.BrowserEngine(given)
+                result.append(
+                    edgewise.InferenceSession(model, engine=engine).run(None, {"x": x})[0].tolist()
+                )
+            browser.use_module(data.buffer)
+            for wrong in (b"no wasm", 5, js.Object.new(), bytes.fromhex("0061736d01000000")):
+                try:
+                    browser.BrowserEngine(wrong)
+                except edgewise.EdgewiseError as e:
+                    result.append(type(e).__name__ + " " + str(e))
             try:
-                browser.BrowserEngine(wrong)
+                await browser.load_module("data:text/plain,nothing")
             except edgewise.EdgewiseError as e:
                 result.append(type(e).__name__ + " " + str(e))
-        try:
-            await browser.load_module("data:text/plain,nothing")
-        except edgewise.EdgewiseError as e:
-            result.append(type(e).__name__ + " " + str(e))
         """,
         model=pyodide.put("mlp.onnx", model),
         x=x.tolist(),
@@ -282,10 +351,16 @@ def test_profile(pyodide, mlp):
     model, x, _ = mlp
     steps = pyodide.run(
         """
-        import edgewise
-        session = edgewise.InferenceSession(path)
-        profile = session.profile({"x": x}, runs=2)
-        result = [[r["ms"], r["kernel"]] for r in profile.by_node()] if len(str(profile).splitlines()) > 5 else []""",
+            import edgewise
+
+            session = edgewise.InferenceSession(path)
+            profile = session.profile({"x": x}, runs=2)
+            result = (
+                [[r["ms"], r["kernel"]] for r in profile.by_node()]
+                if len(str(profile).splitlines()) > 5
+                else []
+            )
+        """,
         path=pyodide.put("mlp.onnx", model),
         x=x.tolist(),
     )
@@ -336,17 +411,6 @@ def test_zoo(pyodide, zoo, name):
             close(np.frombuffer((pyodide.folder / f"out_{i}").read_bytes(), dtype), want, tolerance)
 
 
-LETTERS = """
-class Letters:
-    '''A tokenizer by its methods alone.'''
-    eos_token_id = None
-    def encode(self, text, **ignored):
-        return [ord(c) % 64 for c in text]
-    def decode(self, ids, skip_special_tokens=True, **ignored):
-        return "".join(chr(64 + i % 64) for i in ids)
-"""
-
-
 @pytest.mark.parametrize("name", CAUSAL)
 def test_pipeline(pyodide, zoo, name):
     """pipeline(...) in Pyodide writes what it writes in CPython, greedily and with a seed."""
@@ -357,18 +421,34 @@ def test_pipeline(pyodide, zoo, name):
     code = (
         LETTERS
         + """
-import edgewise
-pipe = edgewise.pipeline("text-generation", path, tokenizer=Letters(), capacity=64)
-class Streamer:
-    def __init__(self): self.n = 0
-    def put(self, ids): self.n += 1
-    def end(self): self.n += 100
-streamer = Streamer()
-greedy = pipe("Once upon", max_new_tokens=12, do_sample=False, streamer=streamer)[0]["generated_text"]
-sampled = pipe("Once upon", max_new_tokens=12, do_sample=True, temperature=1.0, top_k=20, seed=5)[0]["generated_text"]
-beams = pipe("Once upon", max_new_tokens=6, do_sample=False, num_beams=3, num_return_sequences=2)
-result = [greedy, sampled, [b["generated_text"] for b in beams], streamer.n]
-"""
+            import edgewise
+
+            pipe = edgewise.pipeline("text-generation", path, tokenizer=Letters(), capacity=64)
+
+
+            class Streamer:
+                def __init__(self):
+                    self.n = 0
+
+                def put(self, ids):
+                    self.n += 1
+
+                def end(self):
+                    self.n += 100
+
+
+            streamer = Streamer()
+            greedy = pipe("Once upon", max_new_tokens=12, do_sample=False, streamer=streamer)[0][
+                "generated_text"
+            ]
+            sampled = pipe(
+                "Once upon", max_new_tokens=12, do_sample=True, temperature=1.0, top_k=20, seed=5
+            )[0]["generated_text"]
+            beams = pipe(
+                "Once upon", max_new_tokens=6, do_sample=False, num_beams=3, num_return_sequences=2
+            )
+            result = [greedy, sampled, [b["generated_text"] for b in beams], streamer.n]
+        """
     )
     here = {"path": str(model)}
     try:
@@ -387,15 +467,19 @@ def test_pipeline_errors(pyodide, mlp):
     words = pyodide.run(
         LETTERS
         + """
-import edgewise
-result = []
-for f in (lambda: edgewise.pipeline("text-generation", "/work/nowhere", tokenizer=Letters()), lambda: edgewise.pipeline("text-generation", path, tokenizer=Letters()),
-          lambda: edgewise.pipeline("poetry", path)):
-    try:
-        f()
-    except edgewise.EdgewiseError as e:
-        result.append(type(e).__name__ + " " + str(e))
-""",
+            import edgewise
+
+            result = []
+            for f in (
+                lambda: edgewise.pipeline("text-generation", "/work/nowhere", tokenizer=Letters()),
+                lambda: edgewise.pipeline("text-generation", path, tokenizer=Letters()),
+                lambda: edgewise.pipeline("poetry", path),
+            ):
+                try:
+                    f()
+                except edgewise.EdgewiseError as e:
+                    result.append(type(e).__name__ + " " + str(e))
+        """,
         path=pyodide.put("mlp.onnx", model),
     )
     assert [w.split(" ")[0] for w in words] == ["InputError", "UnsupportedOp", "InputError"], words

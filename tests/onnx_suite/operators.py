@@ -34,14 +34,20 @@ MOST = 24  # cases of an operator that are looked at
 DOMAINS = {"": "ai.onnx", MS: "com.microsoft"}
 HEAD = """# Operators
 
-Written by `make operators` from the declarations in [python/edgewise/ops](../../python/edgewise/ops) and their cases; `make test` fails where it is not what they say.
+Written by `make operators` from the declarations in [python/edgewise/ops](../../python/edgewise/ops) \
+and their cases; `make test` fails where it is not what they say.
 
-- **versions**: of the operator set, from opset 7 on, in which the operator changed. Each is run and compared with onnxruntime or ONNX's reference (test_versions.py); the newest one serves all later opsets.
-- **gradient**: *yes*: for all of its cases; *partly*: for some; *zero*: it has one, which is zero almost everywhere; *no*; *-*: it makes no floats of floats.
-- **page**: which WebAssembly engine has all kernels that it needs: *base*, which every page loads, or *full*, which a page loads in its place where a model needs it, be it only to train.
+- **versions**: of the operator set, from opset 7 on, in which the operator changed. Each is run \
+and compared with onnxruntime or ONNX's reference (test_versions.py); the newest one serves all \
+later opsets.
+- **gradient**: *yes*: for all of its cases; *partly*: for some; *zero*: it has one, which is zero \
+almost everywhere; *no*; *-*: it makes no floats of floats.
+- **page**: which WebAssembly engine has all kernels that it needs: *base*, which every page \
+loads, or *full*, which a page loads in its place where a model needs it, be it only to train.
 - **WebGPU**: there is none yet.
 
-Quantized operators and types, control flow and strings are in the table as any other. What is left of ONNX's own backend tests, and why, stands in [test_suite.py](test_suite.py).
+Quantized operators and types, control flow and strings are in the table as any other. What is \
+left of ONNX's own backend tests, and why, stands in [test_suite.py](test_suite.py).
 """
 
 

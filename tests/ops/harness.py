@@ -244,10 +244,11 @@ class Case:
             f"{k}={v if not isinstance(v, onnx.TensorProto) else '...'}"
             for k, v in self.attrs.items()
         )
-        return (
-            f"{self.name}-{self.opset}({', '.join('-' if x is None else f'{x.dtype}{list(x.shape)}' + ('!' if c else '') for x, c in self.inputs)};"
-            f" {attrs})"
-        )
+        inputs = [
+            "-" if x is None else f"{x.dtype}{list(x.shape)}{'!' if constant else ''}"
+            for x, constant in self.inputs
+        ]
+        return f"{self.name}-{self.opset}({', '.join(inputs)}; {attrs})"
 
     def of_type(self, dtype):
         """The same node with all inputs of the first one's type as another type; None where that

@@ -279,8 +279,8 @@ def whisper():
     return encoder, decoder
 
 
-def run(op, inputs, outputs, kind="gpt", **attrs):
-    """(onnxruntime's outputs, ours)."""
+def search(op, inputs, outputs, kind="gpt", **attrs):
+    """(model, feeds) of one such node."""
     graphs = (
         {"decoder": gpt(), "model_type": 0}
         if kind == "gpt"
@@ -315,6 +315,12 @@ def run(op, inputs, outputs, kind="gpt", **attrs):
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)], ir_version=8
     ).SerializeToString()
+    return model, feeds
+
+
+def run(*args, **attrs):
+    """(onnxruntime's outputs, ours)."""
+    model, feeds = search(*args, **attrs)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     wanted = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]).run(None, feeds)

@@ -125,7 +125,7 @@ def test_skip_norm(engine, shape, skip, rms, with_bias):
             retain_graph=True,
             allow_unused=True,
         )
-        for (k, g), e in zip(got.items(), expected):
+        for (_k, g), e in zip(got.items(), expected):
             if e is not None:
                 close(g, e)
 
@@ -241,7 +241,7 @@ def run(engine, build, feeds, states=(), times=1):
         bound.inputs[k] = Value(k, codes[v.dtype.name], v.shape, role="input")
     values = {k: bound.state(k, codes[v.dtype.name], v.shape) for k, v in dict(states).items()}
     outs = build(Gradients(bound), **bound.inputs, **values)
-    bound.effects += [v for v in outs.pop("effects", [])]
+    bound.effects += list(outs.pop("effects", []))
     bound.outputs = outs
     return run_plan(engine, lower(bound.prune()), feeds, states, times)
 
@@ -635,7 +635,7 @@ def philox(counter, key, rounds=7):
 
 
 def words(n, seed, stream):
-    """What core/kernels/random.c draws for n elements."""
+    """What core/kernels/random/random.c draws for n elements."""
     blocks = np.arange(-(-n // 16) * 4)
     w = philox(
         [blocks, 0 * blocks, 0 * blocks + stream, 0 * blocks], [seed & 0xFFFFFFFF, seed >> 32]

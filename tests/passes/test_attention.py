@@ -27,7 +27,10 @@ def causal(low=-np.inf, shape=(1, 1, S, S)):
     )
 
 
-def scores(g, q, k, scale="div", factor=math.sqrt(D)):
+ROOT = math.sqrt(D)
+
+
+def scores(g, q, k, scale="div", factor=ROOT):
     perm = [0, 1, 3, 2]
     if scale == "div":
         return g.Div(g.MatMul(q, g.Transpose(k, perm=perm)), factor)

@@ -1,5 +1,5 @@
-"""What a run may take: rounds, compilations, bytes of the engine and of the host; each end names
-the node, and the session goes on.
+"""What a run may take: rounds, compilations, copies, bytes of the engine and of the host; each end
+names the node, and the session goes on. In both hosts.
 """
 
 import edgewise
@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from edgewise.declare.values import Sequence
 from edgewise.errors import EdgewiseError, InputError, ModelError, OutOfMemory
+from engines.page_session import PageSession
 from onnx import helper as h
 
 from . import models
@@ -21,11 +22,13 @@ def options(**fields):
     return o
 
 
-def sequences(trips):
-    """A loop that appends its input to a sequence."""
+def sequences(trips, place="", more=()):
+    """A loop that inserts its input into a sequence: behind the last item, or at `place`. more:
+    nodes of its body.
+    """
     kind = h.make_tensor_sequence_value_info
     body = h.make_graph(
-        [node("Identity", "go", "go_on"), node("SequenceInsert", "s x", "so")],
+        [node("Identity", "go", "go_on"), node("SequenceInsert", f"s x{place}", "so"), *more],
         "body",
         [value("i", I, ()), value("go", B, ()), kind("s", F, None)],
         [value("go_on", B, ()), kind("so", F, None)],
@@ -38,7 +41,7 @@ def sequences(trips):
         ],
         [value("x")],
         [value("y", I, ())],
-        [constant("trips", np.int64(trips))],
+        [constant("trips", np.int64(trips)), constant("zero", np.int64(0))],
     )
 
 
@@ -50,6 +53,41 @@ def strings(count):
     )
 
 
+def grams(skips):
+    """A TfIdfVectorizer of pairs of words with up to so many others between them."""
+    pairs = {
+        "max_gram_length": 2,
+        "min_gram_length": 2,
+        "mode": "TF",
+        "ngram_counts": [0, 0],
+        "ngram_indexes": [0],
+        "pool_int64s": [1, 2],
+    }
+    return models.model(
+        [node("TfIdfVectorizer", "x", "y", max_skip_count=skips, **pairs)],
+        [value("x", I)],
+        [value("y", F, None)],
+    )
+
+
+def wide_grams():
+    """A row of 2^27 numbers for each row of its input."""
+    one = {
+        "max_gram_length": 1,
+        "min_gram_length": 1,
+        "mode": "TF",
+        "ngram_counts": [0],
+        "ngram_indexes": [(1 << 27) - 1],
+        "pool_int64s": [1],
+    }
+    return models.model(
+        [node("TfIdfVectorizer", "x", "y", max_skip_count=0, **one)],
+        [value("x", I, ("n", 1))],
+        [value("y", F, None)],
+    )
+
+
+WORDS = {"s": np.array(["word"] * 1000, object)}
 X = {"x": np.ones(4, "f4")}
 CASES = {
     "grows": (models.loop([node("Concat", "s s", "so", axis=0)], 1 << 20), X, OutOfMemory),
@@ -83,7 +121,53 @@ CASES = {
         {"s": np.array(["a " * 20000] + ["b"] * 2000, object)},
         OutOfMemory,
     ),
+    "pieces of one string": (
+        models.model(
+            [node("StringSplit", "s", "y z")],
+            [value("s", S)],
+            [value("y", S, None), value("z", I, None)],
+        ),
+        {"s": np.array(["a " * 1_000_000], object)},
+        OutOfMemory,
+    ),
     "sequence": (sequences(1 << 20), X, EdgewiseError),
+    "sequences of many": (
+        sequences(1 << 20, more=[node("ConcatFromSequence", "so", "c", axis=0)]),
+        X,
+        EdgewiseError,
+    ),
+    "strings moved": (
+        models.model(
+            [node("Tile", "s times", "y")],
+            [value("s", S)],
+            [value("y", S)],
+            [constant("times", np.array([2000]))],
+        ),
+        WORDS,
+        OutOfMemory,
+    ),
+    "pairs of strings": (
+        models.model(
+            [node("Unsqueeze", "s one", "t"), node("Equal", "s t", "y")],
+            [value("s", S)],
+            [value("y", B, None)],
+            [constant("one", np.array([1]))],
+        ),
+        WORDS,
+        OutOfMemory,
+    ),
+    "numbers as strings": (
+        models.model(
+            [node("Expand", "x shape", "e"), node("Cast", "e", "y", to=S)],
+            [value("x", F, (1,))],
+            [value("y", S)],
+            [constant("shape", np.array([1 << 20]))],
+        ),
+        {"x": np.ones(1, "f4")},
+        OutOfMemory,
+    ),
+    "n-grams with gaps": (grams(1 << 16), {"x": np.arange(20_000)}, ModelError),
+    "n-grams, wide": (wide_grams(), {"x": np.ones((8, 1), "i8")}, OutOfMemory),
     "mel weights": (
         models.model(
             [node("MelWeightMatrix", "a b c d e", "y")],
@@ -116,12 +200,14 @@ CASES = {
 }
 
 
+PYTHONS = {"activations"}  # a page's plans have what the engine has
+BOUNDS = {"max_memory_bytes": 1 << 24, "max_loop_trips": 20000, "max_compilations": 500}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_ends(name):
     data, feeds, error = CASES[name]
-    session = edgewise.InferenceSession(
-        data, options(max_memory_bytes=1 << 24, max_loop_trips=20000, max_compilations=500)
-    )
+    session = edgewise.InferenceSession(data, options(**BOUNDS))
     for _ in range(2):
         with pytest.raises(error) as caught:
             session.run(None, feeds)
@@ -133,6 +219,34 @@ def test_ends(name):
     caught = None
     session.pool.trim(-1)
     assert session.pool.used < 1 << 16, "it holds on to what the failed run had"
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in PYTHONS])
+def test_ends_in_a_page(name):
+    data, feeds, error = CASES[name]
+    session = PageSession(data, **BOUNDS)
+    for _ in range(2):
+        with pytest.raises(error) as caught:
+            session.run(None, feeds)
+        assert (
+            caught.value.what
+            and caught.value.remedy
+            and ("the_" in caught.value.where or "value" in caught.value.where)
+        ), caught.value.where
+
+
+def test_items_copied_in_sequences(monkeypatch):
+    """A loop that inserts before all others copies them each time."""
+    from edgewise.ops import values
+
+    monkeypatch.setattr(values, "MAX_COPIED_ITEMS", 1000)
+    for trips, ends in ((40, False), (60, True)):
+        session = edgewise.InferenceSession(sequences(trips, " zero"))
+        if ends:
+            with pytest.raises(ModelError, match="the_so.*copied"):
+                session.run(None, X)
+        else:
+            assert session.run(None, X) == [trips]
 
 
 def test_what_is_allowed_runs():

@@ -42,7 +42,7 @@ def test_the_third_run_is_direct(monkeypatch):
     data, feed = models.perceptron()
     session = InferenceSession(data)
     driven = watched(session, monkeypatch)
-    for rows, runs in ((3, 2), (3, 2), (3, 2), (5, 3), (5, 4), (5, 4), (3, 4)):
+    for rows, _runs in ((3, 2), (3, 2), (3, 2), (5, 3), (5, 4), (5, 4), (3, 4)):
         feeds = feed(rows)
         assert same(session.run(None, feeds), both(data, feeds))
     assert len(driven) == 4

@@ -371,3 +371,52 @@ def test_sequences_that_grow():
             onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds),
         )
         assert s.used == 0
+
+
+def test_a_plan_that_does_not_fit_names_a_node():
+    data = model(
+        [n("Expand", "x shape", "e"), n("Sin", "e", "f"), n("ReduceSum", "f", "y", keepdims=0)],
+        [value("x", F, [1])],
+        [value("y", F, [])],
+        [c("shape", [1 << 30])],
+    )
+    s = PageSession(data)
+    for _ in range(2):
+        with pytest.raises(OutOfMemory, match="node 'the_e'"):
+            s.run(None, {"x": np.float32([1])})
+
+
+def test_nodes_that_python_runs_stay_within_the_budget():
+    """They have what the page's run has left, and what they take counts for the rest of it."""
+    encode = helper.make_node(
+        "OneHotEncoder",
+        ["s"],
+        ["y"],
+        name="the_y",
+        domain="ai.onnx.ml",
+        cats_strings=[f"w{i}" for i in range(1000)],
+        zeros=1,
+    )
+    data = helper.make_model(
+        helper.make_graph([encode], "g", [value("s", S, ["n"])], [value("y")]),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)],
+        ir_version=8,
+    ).SerializeToString()
+    s = PageSession(data, max_memory_bytes=1 << 22)
+    for count in (1000, 2000):
+        with pytest.raises(OutOfMemory, match="the_y"):
+            s.run(None, {"s": np.array(["w1"] * count, object)})
+        np.testing.assert_array_equal(
+            s.run(None, {"s": np.array(["w2", "none"], object)})[0].nonzero(), ([0], [2])
+        )
+
+
+def test_rounds_of_a_node_that_python_runs_count():
+    from ops.test_search import PROMPTS, f32, i32, search
+
+    data, feeds = search("GreedySearch", [PROMPTS, i32(14), i32(12), f32(1)], ["sequences"])
+    s = PageSession(data, max_loop_trips=4)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="4 times.*max_loop_trips"):
+            s.run(None, feeds)
+    same(PageSession(data).run(None, feeds), edgewise.InferenceSession(data).run(None, feeds))

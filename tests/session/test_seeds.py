@@ -9,14 +9,13 @@ from pathlib import Path
 
 import edgewise
 import numpy as np
-import onnx
 import pytest
 from edgewise.compile import compile_inference
 from edgewise.errors import InputError, PackageError
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from edgewise.seeds import seed_of_run
-from onnx import helper, numpy_helper
+from onnx import helper
 
 VECTORS = json.loads((Path(__file__).parents[1] / "conformance" / "seeds.json").read_text())
 MODEL = base64.b64decode(VECTORS["model"])

@@ -188,3 +188,67 @@ def test_ctrl_c_within_a_long_step_of_training(ctrl_c, tmp_path):
     assert trainer.session.step == 1
     trainer.step(small)
     assert trainer.session.step == 2
+
+
+def forever(call):
+    """Again and again, for as long as it is let."""
+    while True:
+        call()
+
+
+def test_ctrl_c_within_generation(ctrl_c):
+    from edgewise.session.decoder import CausalLM, open_package
+    from edgewise.text import generate
+    from zoo.zoo import OWN
+
+    lm = CausalLM(open_package(OWN / "q4_llama/model.onnx", capacity=400))
+    try:
+
+        def write():
+            return generate(lm, [1, 2, 3], max_new_tokens=390, min_new_tokens=390, do_sample=False)
+
+        want = write()
+        for _ in range(3):
+            ended(KeyboardInterrupt, forever, write, first=lambda: ctrl_c(0.3))
+            assert write() == want
+    finally:
+        lm.free()
+
+
+def test_ctrl_c_within_training_on_artifacts(ctrl_c, tmp_path):
+    """The optimizer's steps and exports: afterwards all is as after whole steps, and what follows
+    works.
+    """
+    from edgewise.training.api import CheckpointState, Module, Optimizer
+    from hostile.artifacts import feeds_for, own_artifacts
+
+    files = own_artifacts(tmp_path)
+    state = CheckpointState.load_checkpoint(files["checkpoint"])
+    module = Module(files["train"], state, files["eval"])
+    optimizer = Optimizer(files["optimizer"], module)
+    batch = list(feeds_for(files).values())
+    module(*batch)
+
+    def export():
+        module.export_model_for_inferencing(tmp_path / "out.onnx", module.output_names()[-1:])
+
+    for call in (
+        optimizer.step,
+        export,
+        lambda: CheckpointState.save_checkpoint(
+            state, tmp_path / "kept", include_optimizer_state=True
+        ),
+    ):
+        steps = optimizer.steps
+        ended(KeyboardInterrupt, forever, call, first=lambda: ctrl_c(0.3))
+        assert optimizer.steps >= steps and np.isfinite(state.parameters["w"].data).all()
+    optimizer.step()
+    module.lazy_reset_grad()
+    module(*batch)
+    export()
+    CheckpointState.save_checkpoint(state, tmp_path / "kept", include_optimizer_state=True)
+    assert np.isfinite(
+        edgewise.InferenceSession(str(tmp_path / "out.onnx")).run(
+            None, dict(zip(module.input_names(), batch))
+        )[0]
+    ).all()

@@ -91,7 +91,7 @@ def test_eight_threads():
     sessions = {name: edgewise.InferenceSession(data) for name, (data, _) in made.items()}
     sessions["own"] = edgewise.InferenceSession(made["perceptron"][0], own)
     rng, feeds, want = np.random.default_rng(0), {}, {}
-    for name, session in sessions.items():
+    for name, _session in sessions.items():
         feed = made["perceptron" if name == "own" else name][1]
         feeds[name] = (
             [feed(rate) for rate in (16000, 8000)]

@@ -70,9 +70,21 @@ PIPELINE = """
 """
 SESSION = """
     const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
-    const arrays = {float32: Float32Array, float16: Uint16Array, int64: BigInt64Array, int32: Int32Array, bool: Uint8Array, uint8: Uint8Array};
-    const s = await ew.InferenceSession.create(arg.model, {threads: arg.threads});
-    const feeds = Object.fromEntries(Object.entries(arg.feeds).map(([n, [type, dims, data]]) => [n, new ew.Tensor(type, new arrays[type](bytes(data)), dims)]));
+    const arrays = {
+      float32: Float32Array,
+      float16: Uint16Array,
+      int64: BigInt64Array,
+      int32: Int32Array,
+      bool: Uint8Array,
+      uint8: Uint8Array,
+    };
+    const s = await ew.InferenceSession.create(arg.model, { threads: arg.threads });
+    const feeds = Object.fromEntries(
+      Object.entries(arg.feeds).map(([n, [type, dims, data]]) => [
+        n,
+        new ew.Tensor(type, new arrays[type](bytes(data)), dims),
+      ]),
+    );
     const out = await s.run(feeds);
     await s.release();
     return Object.keys(out).length;

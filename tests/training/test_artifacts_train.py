@@ -41,7 +41,7 @@ def test_trajectory(case, tmp_path):
     with np.load(case / "data.npz") as z:
         batch = [z[k] for k in z.files]
     losses, path = [], tmp_path / "checkpoint"
-    for half in range(2):
+    for _half in range(2):
         state = CheckpointState.load_checkpoint(path)
         module = Module(tmp_path / "training_model.onnx", state, tmp_path / "eval_model.onnx")
         optimizer = Optimizer(tmp_path / "optimizer_model.onnx", module)

@@ -75,7 +75,7 @@ def test_as_pytorch(kind, config, engine):
     model = llama.pytorch()
     try:
         ours = llama.adapt(model, session)
-        names = {n for n in ours}
+        names = set(ours)
         assert names == set(session.program.trained) and len(names) == 2 * len(
             session.program.lora_layers
         )
@@ -446,7 +446,8 @@ def test_peft_loads_the_folder(tmp_path):
 import json, torch
 from peft import PeftModel
 from transformers import LlamaForCausalLM
-m = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained({str(tmp_path / "base")!r}), {str(tmp_path / "adapter")!r})
+base = LlamaForCausalLM.from_pretrained({str(tmp_path / "base")!r})
+m = PeftModel.from_pretrained(base, {str(tmp_path / "adapter")!r})
 print(json.dumps(m(torch.tensor([[5, 9, 77]])).logits[0, -1].tolist()))
 """
     done = subprocess.run([python, "-c", script], capture_output=True, text=True)

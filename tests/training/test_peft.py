@@ -272,10 +272,12 @@ from edgewise.training.odtc import Checkpoint, read_checkpoint, write_checkpoint
 from edgewise.training.peft import load_adapter, save_adapter
 adapter = load_adapter(sys.argv[1])
 files = save_adapter(adapter)
-c = read_checkpoint(write_checkpoint(Checkpoint(adapter.saved, {"x": [[1.0, 2.0]]}, properties={"a": 1})))
+c = Checkpoint(adapter.saved, {"x": [[1.0, 2.0]]}, properties={"a": 1})
+c = read_checkpoint(write_checkpoint(c))
 e = ModelEditor()
 e.set_initializer("w", c.frozen["x"])
-print(sorted(c.parameters), load_adapter(files).saved.keys() == adapter.saved.keys(), len(e.write()) > 8)
+same = load_adapter(files).saved.keys() == adapter.saved.keys()
+print(sorted(c.parameters), same, len(e.write()) > 8)
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(DATA / "adapter_all")],

@@ -55,6 +55,7 @@ def make_lock(wheel, pyodide=ROOT / "web/node_modules/pyodide", packages=None):
 
 
 def main():
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
     )

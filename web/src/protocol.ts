@@ -4,8 +4,7 @@
 import * as errors from "./errors.ts";
 import type { Urls } from "./env.ts";
 import type { DType } from "./hub.ts";
-import type { OpenInfo, OpenRequest, RunRequest } from "./inference/model.ts";
-import type { WireValue } from "./inference/wire.ts";
+import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference/model.ts";
 import type { CacheDType } from "./package.ts";
 import type { Flavour } from "./platform.ts";
 import type { ProfileData } from "./profile.ts";
@@ -136,7 +135,7 @@ export interface Methods {
   profile_trace(request: { data: ProfileData }): Blob;
 
   inference_open(request: OpenRequest): OpenInfo;
-  inference_run(request: RunRequest): WireValue[];
+  inference_run(request: RunRequest): RunAnswer;
   /** Bytes of an output that stayed in the engine. */
   inference_read(request: { id: number }): Uint8Array<ArrayBuffer>;
   inference_drop(request: { ids: number[] }): void;

@@ -5,6 +5,7 @@
 import { StorageError, type EdgewiseError } from "./errors.ts";
 import { openPackage } from "./package.ts";
 import { BLOB_PIECE, BlobReader } from "./blobs.ts";
+import { PieceSums } from "./kept-sums.ts";
 import {
   fileIn,
   filesIn,
@@ -157,11 +158,13 @@ export async function forgetCompiled(key: string): Promise<void> {
 
 // Downloaded files
 
+/** `sums`: of the whole file (kept-sums.ts), but of packages, which have sums of their own. */
 interface Meta {
   url: string;
   size: number | undefined;
   validator: string | undefined;
   complete: boolean;
+  sums?: string[];
 }
 
 /**
@@ -242,11 +245,22 @@ export class KeptSource implements ByteSource {
       return;
     }
     const hash = integrity ? new Sha256() : undefined;
+    const stated = this.meta?.complete && this.kept ? this.meta.sums : undefined;
+    const sums = stated && PieceSums.possible ? new PieceSums() : undefined;
     for await (const chunk of this.meta?.complete && this.kept
       ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream()
       : this.download()) {
       hash?.update(chunk);
+      sums?.add(chunk);
       yield chunk;
+    }
+    if (sums && (await sums.finish()).join() !== String(stated)) {
+      await this.forget();
+      throw new StorageError(
+        "it was damaged where the browser keeps it, and has been removed from there",
+        this.url,
+        "Load it again: it is fetched anew.",
+      );
     }
     if (!hash) return;
     try {
@@ -265,6 +279,10 @@ export class KeptSource implements ByteSource {
     const { signal, onBytes } = this.options;
     let handle: SyncHandle | undefined;
     let at = 0;
+    const sums =
+      PieceSums.possible && !new URL(this.url).pathname.endsWith(".edge")
+        ? new PieceSums()
+        : undefined;
     try {
       try {
         handle = this.dir && (await syncHandle(this.dir, `${this.id}.data`));
@@ -285,6 +303,7 @@ export class KeptSource implements ByteSource {
           if (handle.read(chunk, { at }) !== chunk.length) break;
           at += chunk.length;
           onBytes?.(at, this.size);
+          sums?.add(chunk);
           yield chunk;
         }
         if (at > 0) this.http.cancel();
@@ -303,6 +322,7 @@ export class KeptSource implements ByteSource {
             }
           }
           at += chunk.length;
+          if (handle) sums?.add(chunk);
           yield chunk;
         }
       this.size ??= at;
@@ -311,15 +331,23 @@ export class KeptSource implements ByteSource {
         handle.close();
         handle = undefined;
         this.whole = true;
-        await this.writeMeta(true).catch((e: unknown) => this.warn(quotaWords(e, this.name)));
+        await this.writeMeta(true, await sums?.finish()).catch((e: unknown) =>
+          this.warn(quotaWords(e, this.name)),
+        );
       }
     } finally {
       handle?.close();
     }
   }
 
-  private async writeMeta(complete: boolean): Promise<void> {
-    const meta: Meta = { url: this.url, size: this.size, validator: this.validator, complete };
+  private async writeMeta(complete: boolean, sums?: string[]): Promise<void> {
+    const meta: Meta = {
+      url: this.url,
+      size: this.size,
+      validator: this.validator,
+      complete,
+      ...(sums ? { sums } : {}),
+    };
     await writeFile(this.dir!, `${this.id}.json`, new Blob([JSON.stringify(meta)]));
   }
 

@@ -226,14 +226,14 @@ const methods: {
     return artifacts.info;
   },
   artifacts_run: ({ kind, feeds }, _, signal) => inTurn((a) => a.run(kind, feeds, signal), signal),
-  artifacts_update: () => inTurn((a) => a.update()),
+  artifacts_update: (_request, _, signal) => inTurn((a) => a.update(), signal),
   artifacts_reset: () => inTurn((a) => a.reset()),
   artifacts_rate: ({ rate }) => inTurn((a) => a.learningRate(rate)),
   artifacts_seed: ({ seed }) => inTurn((a) => a.setSeed(seed)),
   artifacts_read: ({ names }) => inTurn((a) => a.read(names)),
   artifacts_write: ({ values }) => inTurn((a) => a.write(values)),
   artifacts_save: ({ optimizer }, _, signal) => inTurn((a) => a.save(optimizer), signal),
-  artifacts_export: ({ outputs }) => inTurn((a) => a.export(outputs)),
+  artifacts_export: ({ outputs }, _, signal) => inTurn((a) => a.export(outputs), signal),
 };
 
 function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise<Generated> {

@@ -7,40 +7,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-# ONNX TensorProto.DataType codes, used everywhere: in files, in plans and in C.
-Buffer = bytes | bytearray | memoryview
+from ..element_types import BITS_BY_CODE, DTYPES, PACKED
 
-DTYPES = {
-    1: ("float32", 4),
-    2: ("uint8", 1),
-    3: ("int8", 1),
-    4: ("uint16", 2),
-    5: ("int16", 2),
-    6: ("int32", 4),
-    7: ("int64", 8),
-    9: ("bool", 1),
-    10: ("float16", 2),
-    11: ("float64", 8),
-    12: ("uint32", 4),
-    13: ("uint64", 8),
-    16: ("bfloat16", 2),
-    17: ("float8_e4m3fn", 1),
-    18: ("float8_e4m3fnuz", 1),
-    19: ("float8_e5m2", 1),
-    20: ("float8_e5m2fnuz", 1),
-    24: ("float8_e8m0fnu", 1),
-}
-# Types of less than a byte lie packed, the low bits first: name and bits. Kernels that compute on
-# them see them unpacked, the bits of each in a byte of its own.
-PACKED = {
-    21: ("uint4", 4),
-    22: ("int4", 4),
-    23: ("float4_e2m1fn", 4),
-    25: ("uint2", 2),
-    26: ("int2", 2),
-    27: ("float6_e2m3fn", 6),
-    28: ("float6_e3m2fn", 6),
-}
+Buffer = bytes | bytearray | memoryview
 
 (
     FLOAT,
@@ -108,7 +77,7 @@ RANGE = {
     INT2: (-2, 1),
 }
 # (mantissa bits, bias, code of the largest number, of NaN, of what is beyond the largest number
-# where nothing saturates; the bit of the sign); core/kernels/cast.c has the same
+# where nothing saturates; the bit of the sign); core/kernels/elementwise/cast.c has the same
 MINIFLOATS = {
     E4M3FN: (3, 7, 0x7E, 0x7F, 0x7F, 0x80),
     E4M3FNUZ: (3, 8, 0x7F, 0x80, 0x80, 0x80),
@@ -128,7 +97,7 @@ def size_of(dtype: int) -> int:
 
 def bits_of(dtype: int) -> int:
     """Bits of an element."""
-    return BITS.get(dtype) or 8 * size_of(dtype)
+    return BITS_BY_CODE[dtype]
 
 
 def bytes_for(dtype: int, count: int) -> int:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from ..errors import ModelError
+from ..session_limits import MAX_COPIED_ITEMS
 from .dtypes import BITS, BOOL, INT64, NAME, STRING, bytes_for, pack, unpack
 from .symbolic import product
 
@@ -211,6 +212,17 @@ class Sequence:
 
     def __repr__(self) -> str:
         return f"<a sequence of {self._length}>"
+
+
+def check_copied(items, where):
+    """Raises ModelError where operators of sequences have copied too many items in one run."""
+    if items > MAX_COPIED_ITEMS:
+        raise ModelError(
+            f"its sequences were copied too often: more than {MAX_COPIED_ITEMS} items",
+            where,
+            "Insert behind the last item, which copies none; if a loop of the model grows, check"
+            " what ends it.",
+        )
 
 
 class Map(dict):

@@ -8,25 +8,10 @@ from time import perf_counter
 from typing import NamedTuple
 
 from ..errors import Aborted, EngineError, InputError, OutOfMemory, PlanError
+from ..schema.errors import TEXTS
+from ..schema.plan_format import ERROR, HEADER
 from .locks import Owner
 from .stopping import LONG, Ends, call_directly, call_interruptibly
-
-CODES = {
-    1: "out of memory",
-    2: "not a plan, or a damaged one",
-    3: "made for another version of the engine",
-    4: "unknown kernel",
-    5: "a parameter rule does not hold",
-    6: "an operand reaches outside its buffer",
-    7: "an output overlaps another operand",
-    8: "an output in read-only memory",
-    9: "a slot is not bound",
-    10: "a register value out of range",
-    11: "an index is out of range",
-    12: "a wrong argument",
-    13: "a kernel that this engine was made without",
-    14: "the run was stopped",
-}
 
 
 class Place(NamedTuple):
@@ -76,14 +61,20 @@ class Engine(Owner):
         """
         return None
 
+    def address_of(self, data) -> tuple[int, object] | None:
+        """Where the engine can read a buffer of Python's, and what keeps it there; None: it must be
+        copied.
+        """
+        return None
+
     def load(self, plan):
         """Loads a plan (plan.Plan); PlanError when the engine refuses it."""
         return LoadedPlan(self, plan)
 
     def error(self, plan=None, call=""):
         """The last error of the C side as an exception."""
-        code, step, operand, kernel, detail = struct.unpack(
-            "<iiiiq", self.read(self.call("ew_last_error", self.handle), 24)
+        code, step, operand, kernel, detail = ERROR.unpack(
+            self.read(self.call("ew_last_error", self.handle), ERROR.size)
         )
         where = (
             plan.labels[step]
@@ -91,7 +82,7 @@ class Engine(Owner):
             else call or getattr(plan, "name", "") or "engine"
         )
         name = plan.kernels[step] if plan is not None and 0 <= step < len(plan.kernels) else ""
-        what = CODES.get(code, f"error {code}")
+        what = TEXTS.get(code, f"error {code}")
         if code == 1:
             return OutOfMemory(
                 f"{detail} bytes could not be had",
@@ -105,10 +96,9 @@ class Engine(Owner):
                 "Check token ids and index inputs against the model's sizes.",
             )
         if code == 13:
+            value = f" with the value {detail} of a parameter" if detail >= 0 else ""
             return EngineError(
-                "it needs the kernel"
-                f" {name or kernel}{f' with the value {detail} of a parameter' if detail >= 0 else ''},"
-                " which this engine was made without",
+                f"it needs the kernel {name or kernel}{value}, which this engine was made without",
                 where,
                 "Use the full engine (edgewise-simd128-full.wasm or"
                 " edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build"
@@ -175,9 +165,10 @@ class LoadedPlan:
 
     def __init__(self, engine, plan):
         self.engine, self.plan, self.registers = engine, plan, {}
-        if len(plan.data) >= 20 and (slots := struct.unpack_from("<I", plan.data, 16)[0]) != len(
-            plan.slots
-        ):  # core/engine.h: the header's slot_count
+        at = HEADER.at["n_slots"]
+        if len(plan.data) >= at + 4 and (
+            slots := struct.unpack_from("<I", plan.data, at)[0]
+        ) != len(plan.slots):
             raise PlanError(
                 f"{len(plan.slots)} slots are described, it has {slots}",
                 plan.name or "plan",

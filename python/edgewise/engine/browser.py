@@ -1,15 +1,16 @@
-"""The engine in Pyodide: a WebAssembly instance of its own, with a memory of its own, in the thread
-that Pyodide runs in (a page's, a worker's, or Node's). The only Python file that knows JavaScript;
-how an instance is started stands at the top of wasm/Makefile.
+"""The engine in Pyodide: a WebAssembly instance with a memory of its own, in the thread that
+Pyodide runs in (a page's, a worker's, or Node's).
 
-The module comes from the wheel. A host that has it already, or keeps it elsewhere, hands it over
-before the first session:
+The only Python file that uses JavaScript; how an instance is started is described at the top of
+wasm/Makefile. The module comes from the wheel. A host that has it already, or keeps it elsewhere,
+passes it before the first session:
 
-    pyodide.pyimport("edgewise.engine.browser").use_module(module)               // a WebAssembly.Module, or its bytes
-    await pyodide.pyimport("edgewise.engine.browser").load_module("/engine.wasm")   // compiled while it arrives
+    const browser = pyodide.pyimport("edgewise.engine.browser");
+    browser.use_module(module); // a WebAssembly.Module, or its bytes
+    await browser.load_module("/engine.wasm"); // compiled while it downloads
 
-Bytes go from one memory to the other by one `set` of a typed array. The engine's memory grows,
-which detaches every view of it: views are made for one copy and dropped.
+Bytes are copied from one memory to the other by one `set` of a typed array. The engine's memory
+grows, which detaches every view of it: views are made for one copy and dropped.
 """
 
 from __future__ import annotations

@@ -198,6 +198,16 @@ class NativeEngine(Engine):
         elif len(view):
             ctypes.memmove(address, (ctypes.c_char * len(view)).from_buffer(view), len(view))
 
+    def address_of(self, data) -> tuple[int, object] | None:
+        """Address of a buffer of the caller's, and what keeps it there; None where that cannot be
+        told (read-only buffers).
+        """
+        view = memoryview(data)
+        if view.readonly or not view.c_contiguous or not view.nbytes:
+            return None
+        held = ctypes.c_char.from_buffer(view)
+        return ctypes.addressof(held), held
+
     def read(self, address, nbytes):
         """A copy as bytes."""
         return ctypes.string_at(address, nbytes)

@@ -1,10 +1,11 @@
-"""Runs that end early: by Ctrl-C, by a limit of time, by what another thread asks for.
+"""Runs that end early: by Ctrl-C, by a time limit, or by a request of another thread.
 
-The C side looks at one word between steps and between the tasks of a step (`ew_stop`). Who sets it:
+The C engine reads one word between steps and between the tasks of a step (`ew_stop`). It is set
 
-    Ctrl-C     Python's signal handlers run in the main thread and only between bytecodes. So the
-    main thread gives runs that may take long to the Runner's thread, and waits. the rest   a
-    Watcher looks every INTERVAL seconds whether one of the runs under way is to end.
+- for Ctrl-C: Python's signal handlers run in the main thread and only between bytecodes, so the
+  main thread gives runs that may take long to the Runner's thread, and waits;
+- for everything else: a Watcher polls every INTERVAL seconds whether one of the current runs is
+  to end.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class Watcher:
             self.awake.set()
 
     def remove(self, ends):
+        """Stop watching `ends`."""
         with self.mutex:
             self.watched.discard(ends)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import struct
 
-from ..declare.dtypes import BITS, DTYPES, MINIFLOATS, NAME, bytes_for, pack, pack_codes
+from ..declare.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
 from ..declare.symbolic import strides_of
+from ..element_types import DTYPES
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor, check_tensor_bytes
 
@@ -267,7 +268,7 @@ def _read_model(source):
     graph = None
     opsets, functions, metadata, ir_version, producer = {}, {}, {}, 0, ""
     root = Message(Window(source), 0, source.size)
-    for number, wire, value in root:
+    for number, _wire, value in root:
         if number == 7:
             if graph is not None:
                 raise root.broken(root.start, "two graphs in one model")
@@ -356,7 +357,7 @@ class _Reader:
 
     def graph(self, m):
         g = Graph()
-        for n, w, v in m:
+        for n, _w, v in m:
             if n == 1:
                 g.nodes.append(self.node(m.sub(v)))
             elif n == 2:
@@ -398,7 +399,7 @@ class _Reader:
 
     def node(self, m):
         node = Node("", [], [])
-        for n, w, v in m:
+        for n, _w, v in m:
             if n == 1:
                 node.inputs.append(m.text(v))
             elif n == 2:
@@ -444,7 +445,7 @@ class _Reader:
 
     def function(self, m):
         f = Function()
-        for n, w, v in m:
+        for n, _w, v in m:
             if n == 1:
                 f.name = m.text(v)
             elif n == 4:
@@ -596,7 +597,7 @@ class _Reader:
 
     def info(self, m):
         info = Info("")
-        for n, w, v in m:
+        for n, _w, v in m:
             if n == 1:
                 info.name = m.text(v)
             elif n == 2:
@@ -620,7 +621,7 @@ class _Reader:
                         info.key_type = t.int(y)
 
     def tensor_type(self, m, info):
-        for n, w, v in m:
+        for n, _w, v in m:
             if n == 1:
                 info.dtype = m.int(v)
             elif n == 2:

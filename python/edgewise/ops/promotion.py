@@ -80,7 +80,7 @@ PROMOTIONS = {
     **{("", name): (Promotion({DOUBLE: FLOAT}, None, None),) for name in DOUBLES},
     ("", "Attention"): (
         Promotion({DOUBLE: FLOAT}, (0, 1, 2, 4, 5), None),
-        Promotion({t: FLOAT for t in (DOUBLE, *_INTEGERS)}, (3,), ()),
+        Promotion(dict.fromkeys((DOUBLE, *_INTEGERS), FLOAT), (3,), ()),
     ),
     ("", "Col2Im"): (Promotion(_AS_FLOAT, (0,)),),
     ("", "CumSum"): (Promotion(_WRAPS, (0,)),),

@@ -298,7 +298,7 @@ def _product(r, node):
             for v, turn in ((xq, "transA"), (wq, "transB"))
         )
     if conv:
-        attrs = {**{k: v for k, v in node.attrs.items()}, **attrs}
+        attrs = {**dict(node.attrs.items()), **attrs}
     r.become(
         last,
         "IntegerConv" if conv else "IntegerMatMul",

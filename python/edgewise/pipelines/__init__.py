@@ -9,14 +9,20 @@ TASKS = {"text-generation": TextGenerationPipeline}
 
 
 def pipeline(task, model, tokenizer=None, **options):
-    """pipeline("text-generation", "models/smollm2")("Once upon a time", max_new_tokens=32)
+    """Make a pipeline for a task, as transformers' `pipeline` does.
 
-    task       "text-generation" model      path of a model directory, an .onnx or an .edge file, or
-    a loaded decoder (edgewise.CausalLM) tokenizer  by default the one that lies with the model; a
-    path, or any object with encode(text) and decode(ids, skip_special_tokens=) options    for
-    loading the model: see edgewise.CausalLM
+    Example: `pipeline("text-generation", "models/smollm2")("Once upon a time", max_new_tokens=32)`
 
-    Raises InputError, ModelError, PackageError, UnsupportedOp, TokenizerError.
+    Args:
+        task: "text-generation".
+        model: path of a model folder, an .onnx or an .edge file, or a loaded decoder
+            (edgewise.CausalLM).
+        tokenizer: default: the one beside the model. A path, or any object with encode(text) and
+            decode(ids, skip_special_tokens=).
+        **options: how to load the model; see edgewise.CausalLM.
+
+    Raises:
+        InputError, ModelError, PackageError, UnsupportedOp, TokenizerError.
     """
     if task not in TASKS:
         raise InputError(

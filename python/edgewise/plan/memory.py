@@ -150,8 +150,8 @@ def _place(blocks, order):
     for i in order:
         _, size, first, last = blocks[i]
         at = 0
-        for start, end, f, l in placed:  # sorted by start
-            if l < first or f > last:
+        for start, end, begin, finish in placed:  # sorted by start
+            if finish < first or begin > last:
                 continue
             if start - at >= size:
                 break

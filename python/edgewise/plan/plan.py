@@ -1,4 +1,4 @@
-"""The bytes of a plan, as core/engine.h lays them out, and what the host must know to run it."""
+"""Plans: their bytes (schema.plan_format), and what a host must know to run them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from ..declare.dtypes import NAME
 from ..declare.symbolic import Sym
 from ..errors import UnsupportedOp
+from ..manifest_limits import WRITABLE_KINDS
 from ..ops.table import kernel_table, word_of
+from ..schema.plan_format import (
+    ARENA,
+    CONST,
+    HEADER,
+    MAGIC,
+    NONE,
+    OPERAND,
+    PATCH,
+    REGISTER,
+    SLOT,
+    SLOT0,
+    STEP,
+    WRITABLE,
+)
 from .notes import StepNotes
-
-MAGIC = b"EDGEPLN1"
-HEADER = struct.Struct("<8sIIIIIIQQQQQQQ")
-STEP = struct.Struct("<HHHHII")
-PATCH = struct.Struct("<IIqq")
-OPERAND = struct.Struct("<IIqq")
-REGISTER = struct.Struct("<qq")
-ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xFFFFFFFF
-WRITABLE = 1
 
 
 @dataclass
@@ -103,12 +109,7 @@ class Plan:
         _align(out)
         slots_at = len(out)
         for s in b.slots:
-            out += struct.pack(
-                "<QII",
-                s.nbytes,
-                WRITABLE if s.kind in ("computed", "cache", "state", "output") else 0,
-                0,
-            )
+            out += SLOT.pack(s.nbytes, WRITABLE if s.kind in WRITABLE_KINDS else 0, 0)
         _align(out)
         const_at = len(out)
         out += b.constants

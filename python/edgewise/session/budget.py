@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 
+from ..declare.values import check_copied
 from ..errors import ModelError, OutOfMemory
-from ..run_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE
+from ..session_limits import (
+    INPUTS_PER_COMPILATION,
+    MAX_COMPILATIONS,
+    MAX_HOST_BYTES,
+    MAX_LOOP_TRIPS,
+    MEMORY_SHARE,
+)
 
 WORDS = 8  # bytes of a reference
 TEXT = 49  # bytes of an empty str
@@ -27,12 +34,20 @@ class Budget:
             max_memory_bytes or int(machine * MEMORY_SHARE),
             max_memory_bytes or machine,
         )
+        self.max_host_bytes = max_memory_bytes or min(self.max_memory_bytes, MAX_HOST_BYTES)
         self.max_loop_trips, self.max_compilations = max_loop_trips, max_compilations
-        self.trips = self.compilations = 0
+        self.trips = self.compilations = self.copied = 0
+
+    def limit(self, max_memory_bytes: int, max_loop_trips: int, max_compilations: int):
+        """Other limits, of the runs from now on: what a page's run has left where Python runs one
+        of its nodes.
+        """
+        self.max_memory_bytes = self.max_host_bytes = self.max_arena_bytes = max_memory_bytes
+        self.max_loop_trips, self.max_compilations = max_loop_trips, max_compilations
 
     def start(self):
         """A run begins."""
-        self.trips = self.compilations = 0
+        self.trips = self.compilations = self.copied = 0
 
     def trip(self, where):
         """A loop goes round once more. Raises ModelError."""
@@ -44,9 +59,14 @@ class Budget:
                 "If they are right, set SessionOptions.max_loop_trips; else check what ends them.",
             )
 
-    def compilation(self, where):
-        """A plan is compiled. Raises ModelError."""
-        self.compilations += 1
+    def copy(self, items, where):
+        """An operator copies so many items of a sequence. Raises ModelError."""
+        self.copied += items
+        check_copied(self.copied, where)
+
+    def compilation(self, inputs, where):
+        """A plan of so many inputs is compiled. Raises ModelError."""
+        self.compilations += 1 + inputs // INPUTS_PER_COMPILATION
         if self.compilations > self.max_compilations:
             raise ModelError(
                 f"{self.max_compilations} plans were compiled in one run",
@@ -67,7 +87,8 @@ class Budget:
 
 def strings_bytes(strings):
     """Bytes that a list of strings takes."""
-    return (WORDS + TEXT) * len(strings) + sum(map(len, strings))
+    width = 1 if all(map(str.isascii, strings)) else 4  # bytes of a character, at most
+    return (WORDS + TEXT) * len(strings) + width * sum(map(len, strings))
 
 
 def _machine_memory():

@@ -7,7 +7,13 @@ from ..declare.dtypes import INT64, NAME, pack
 from ..declare.values import RunTensor
 from ..errors import OutOfMemory, PlanError, UnsupportedOp
 from ..plan import compile_graph
+from .memory import Borrowed
 
+LARGE = (
+    1 << 16
+    # bytes from which on a fed array is read where it lies: below, a copy costs less than asking
+    # for its address
+)
 # operations and bytes of a plan, most of which the notes know: far below what takes a second
 # anywhere
 QUICK = 1e5
@@ -78,14 +84,16 @@ class Compiled:
 
     def run(self, feeds):
         """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
-        bound, bind, pool = self.bound, self.loaded.bind, self.pool
+        bound, bind = self.bound, self.loaded.bind
         self.bound_by = None
         if RUN_SEED in self.inputs:
             feeds = {**feeds, RUN_SEED: RunTensor.of(INT64, [1], [self.session.seeds.next()])}
         for name, (slot, nbytes) in self.inputs.items():
             v = feeds[name]
             if v.memory is None:
-                v.memory, v.offset = pool.take(nbytes), 0
+                v.memory, v.offset = self._borrowed(v.data, nbytes), 0
+            if v.memory is None:
+                v.memory = self._take(nbytes, name)
                 if nbytes:
                     self.engine.write(v.memory.address, v.data)
             place = v.memory.address + v.offset, v.memory.nbytes - v.offset
@@ -94,11 +102,7 @@ class Compiled:
                 bound[slot] = place
         out = {}
         for name, (slot, nbytes, dtype, shape) in self.results.items():
-            try:
-                memory = pool.take(nbytes)
-            except OutOfMemory as e:
-                e.where = e.where or f"value '{name}'"
-                raise
+            memory = self._take(nbytes, name)
             place = memory.address, memory.nbytes
             if bound.get(slot) != place:
                 bind(slot, *place)
@@ -106,6 +110,20 @@ class Compiled:
             out[name] = RunTensor(dtype, shape, memory=memory)
         self.loaded.run()
         return out
+
+    def _take(self, nbytes, name):
+        try:
+            return self.pool.take(nbytes)
+        except OutOfMemory as e:
+            e.where = e.where or f"value '{name}'"
+            raise
+
+    def _borrowed(self, data, nbytes: int) -> Borrowed | None:
+        """A large buffer of the caller's where it lies; None where it is to be copied."""
+        if nbytes < LARGE or len(data) < nbytes:
+            return None
+        place = self.engine.address_of(data)
+        return Borrowed(place[0], len(data), self.pool, place[1]) if place is not None else None
 
     def free(self):
         """Frees the plan in the engine; what runs gave stays."""

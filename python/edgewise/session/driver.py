@@ -4,7 +4,7 @@ branches, sequences, strings.
 
 from __future__ import annotations
 
-from ..bind import HALF, LATEST, MAX_NESTING
+from ..bind import HALF
 from ..declare.dtypes import BITS, FLOAT, pack
 from ..declare.symbolic import NotStatic, product
 from ..declare.values import Map, RunTensor, Sequence, StringTensor, is_plain
@@ -13,6 +13,7 @@ from ..ir import BoundNode, Graph, NeedsHost, NeedsValue, Value
 from ..ops import OPS
 from ..ops.host.strings import moved
 from ..seeds import RunSeeds
+from ..session_limits import LATEST_OPSET, MAX_NESTING
 from .budget import WORDS, strings_bytes
 from .compiled import compile_part
 from .memory import Elsewhere
@@ -62,7 +63,7 @@ class Driver:
         while True:
             i = 0
             try:
-                for i, (unit, dead) in enumerate(units):
+                for i, (unit, dead) in enumerate(units):  # noqa: B007 (used after a Split)
                     if ends.reason is not None:
                         ends.check()
                     unit.run(self, scope)
@@ -212,7 +213,7 @@ class Driver:
             f = run.program.like.functions[n.domain, n.op]
             given = {name: v for name, v in zip(f.inputs, inputs) if v is not None}
             body = run.program.function(node, given)
-            return [v for v in self.call(body, given)]
+            return list(self.call(body, given))
         outs = n.decl.host_fn(n, run, inputs) if n.decl.host_fn is not None else None
         if outs is None and not all(map(is_plain, inputs)):
             outs = moved(n, run, inputs)
@@ -248,7 +249,7 @@ class Driver:
         if info.kind == "optional" and info.elem is not None:
             info = info.elem
         if info.dtype in HALF and isinstance(v, RunTensor) and v.dtype == FLOAT:
-            return Host(self).plain("Identity", "", [v], [True], {}, LATEST, info.dtype)[0]
+            return Host(self).plain("Identity", "", [v], [True], {}, LATEST_OPSET, info.dtype)[0]
         return v
 
     def free(self):
@@ -264,7 +265,7 @@ class Host:
     def __init__(self, driver, program=None, scope=None, n=None):
         self.driver, self.program, self.scope, self.n = driver, program, scope, n
 
-    def op(self, name, *inputs, domain="", outputs=1, opset=LATEST, **attrs):
+    def op(self, name, *inputs, domain="", outputs=1, opset=LATEST_OPSET, **attrs):
         """Computes with any operator; its output, or a list where outputs > 1."""
         outs = self.plain(name, domain, inputs, [True] * outputs, attrs, opset)
         return outs[0] if outputs == 1 else outs
@@ -346,7 +347,11 @@ class Host:
 
     def check_room(self, nbytes):
         """Raises OutOfMemory where a value of so many bytes on the host is not allowed."""
-        self.driver.pool.check_room(nbytes)
+        self.driver.pool.check_host_room(nbytes)
+
+    def copies(self, node, items):
+        """Counts items of sequences that node n copies. Raises ModelError."""
+        self.driver.budget.copy(items, node.where)
 
     def place(self, v):
         """Address of a tensor, which is brought into engine memory where it is not there yet."""

@@ -10,8 +10,8 @@ from ..errors import Aborted, EngineError, InputError
 from ..ir import Graph
 from ..onnx import as_source, read_model
 from ..profile import Profile, Watch
-from ..run_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from ..seeds import check_seed, seed_of_run
+from ..session_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from .budget import Budget
 from .direct import DirectRuns
 from .driver import Driver
@@ -71,10 +71,10 @@ class SessionOptions:
 
     max_loop_trips: how often all loops may go round, together (default 2^20). ModelError.
     max_compilations: how many plans may be compiled, as for loops that make their tensors longer in
-    each round (default 2^14). ModelError. max_memory_bytes: bytes of the values between plans,
-    strings and lists of the host included, and of the activations within a plan (default: a quarter
-    of this machine's memory for the former,
-        all of it for the latter). OutOfMemory.
+    each round (default 2^14; one of many inputs counts for several). ModelError. max_memory_bytes:
+    bytes of the values between plans, strings and lists of the host included, and of the
+    activations within a plan (default: a quarter of this machine's memory for the former,
+        but 2^30 for strings and lists; all of it for the latter). OutOfMemory.
     max_run_seconds: wall-clock time (default None: any). Aborted.
 
     `seed`: an integer from 0 to 2^63 - 1 that the random numbers of all runs follow from (operators

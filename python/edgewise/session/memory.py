@@ -32,6 +32,17 @@ class Elsewhere:
         (self.address, self.nbytes), self.pool = place, pool
 
 
+class Borrowed:
+    """Memory of an array that the caller feeds: read where it lies for the length of a run, as
+    onnxruntime does.
+    """
+
+    __slots__ = ("address", "nbytes", "pool", "held")
+
+    def __init__(self, address: int, nbytes: int, pool: Pool, held: object) -> None:
+        self.address, self.nbytes, self.pool, self.held = address, nbytes, pool, held
+
+
 class HostBytes:
     """So many bytes that a value of the host takes, as long as this is alive."""
 
@@ -51,11 +62,13 @@ class Pool:
     A pool belongs to one session, whose lock is held by whoever calls it. Blocks come back from any
     thread and at any moment (`Memory.__del__`): they wait in `returned` for the next call.
 
-    most: bytes that may be in use, those that the host's values take (`hold`) among them: what
-    grows without end is to fail before the machine does.
+    budget: has max_memory_bytes, which may be in use, those that the host's values take (`hold`)
+    among them: what grows without end is to fail before the machine does; and max_host_bytes of the
+    host's values alone.
     """
 
     def __init__(self, engine, budget):
+        self.budget = budget
         (
             self.engine,
             self.idle,
@@ -66,7 +79,7 @@ class Pool:
             self.closed,
         ) = (engine, {}, 0, 0, 0, 0, False)
         self.returned = deque()  # (address, size)
-        self.most = budget.max_memory_bytes
+        self.held = 0  # of them by the host's values
 
     @property
     def used(self):
@@ -89,7 +102,11 @@ class Pool:
                 address = self.engine.alloc(size)
             except OutOfMemory:
                 self.trim(-1)
-                address = self.engine.alloc(size)
+                try:
+                    address = self.engine.alloc(size)
+                except OutOfMemory as e:
+                    e.where = ""  # whoever takes it knows for which value or node
+                    raise
         self.in_use += size
         if self.in_use > self.peak:
             self.peak = self.in_use
@@ -97,23 +114,39 @@ class Pool:
 
     def check_room(self, nbytes):
         """Raises OutOfMemory where so many bytes more are not allowed."""
-        if self.in_use + nbytes > self.most:
+        if self.in_use + nbytes > self.budget.max_memory_bytes:
             self.collect()
-            if self.in_use + nbytes > self.most:
+            if self.in_use + nbytes > self.budget.max_memory_bytes:
                 raise OutOfMemory(
-                    f"{nbytes} more bytes, where {self.in_use} of {self.most} are in use",
+                    f"{nbytes} more bytes, where {self.in_use} of {self.budget.max_memory_bytes}"
+                    " are in use",
                     "",
                     "Use a smaller batch, sequence or model, or raise"
                     " SessionOptions.max_memory_bytes; if a loop of the model grows, check what"
                     " ends it.",
                 )
 
+    def check_host_room(self, nbytes):
+        """Raises OutOfMemory where so many bytes more of the host's own values are not allowed."""
+        self.check_room(nbytes)
+        if self.held + nbytes > self.budget.max_host_bytes:
+            self.collect()
+            if self.held + nbytes > self.budget.max_host_bytes:
+                raise OutOfMemory(
+                    f"{nbytes} more bytes of strings, lists and maps, where {self.held} of"
+                    f" {self.budget.max_host_bytes} are in use",
+                    "",
+                    "Feed fewer or shorter strings, or raise SessionOptions.max_memory_bytes; if a"
+                    " loop of the model grows, check what ends it.",
+                )
+
     def hold(self, nbytes):
         """Counts bytes of the host as in use while what this returns is alive. Raises
         OutOfMemory.
         """
-        self.check_room(nbytes)
+        self.check_host_room(nbytes)
         self.in_use += nbytes
+        self.held += nbytes
         return HostBytes(nbytes, self)
 
     def give(self, address, size):
@@ -132,6 +165,7 @@ class Pool:
                 return
             self.in_use -= size
             if not address:
+                self.held -= size
                 continue
             if self.closed or self.idle_bytes + self.in_use + size > self.peak:
                 self.engine.free(address)

@@ -188,9 +188,15 @@ class _Model:
             blobs[CONSTANTS] = self.package.blobs[CONSTANTS]
         return described, blobs
 
-    def node(self, program, node, values, files):
-        """Runs one node that the page has no function for. values: {name that it reads: as
-        `_decoded`}; files: their bytes.
+    def node(self, program, node, values, left, files):
+        """Runs one node that the page has no function for.
+
+        Args:
+            values: {name that it reads: as `_decoded`}. left: {"max_memory_bytes",
+            "max_loop_trips", "max_compilations"} that the page's run
+                may still take. files: the bytes of the values.
+        Returns:
+            {"outputs": {name: as `_encoded`}, "trips", "compilations": how many there were}.
         """
         if self.driver is None:
             session = _Session()
@@ -199,6 +205,7 @@ class _Model:
         one = p.nodes[node]
         driver = self.driver
         driver.runs, driver.depth = driver.runs + 1, 0
+        driver.budget.limit(**left)
         driver.budget.start()
         scope = Scope({n: _decoded(v, files) for n, v in values.items()})
         before = set(scope.values)
@@ -206,7 +213,11 @@ class _Model:
         blobs = {}
         outputs = {n: _encoded(v, blobs) for n, v in scope.values.items() if n not in before}
         driver.pool.trim()
-        return {"outputs": outputs}, blobs
+        return {
+            "outputs": outputs,
+            "trips": driver.budget.trips,
+            "compilations": driver.budget.compilations,
+        }, blobs
 
 
 def _decoded(v, files):
@@ -299,6 +310,6 @@ def call(files, options):
         )
     else:
         described, blobs = _model.node(
-            options["program"], options["node"], options["values"], files
+            options["program"], options["node"], options["values"], options["left"], files
         )
     return json.dumps(described), blobs

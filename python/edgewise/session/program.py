@@ -17,8 +17,8 @@ from ..declare.symbolic import NotStatic
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Info, NeedsHost, NeedsValue, Node
 from ..ops import OPS
+from ..session_limits import MAX_SHAPE_NUMBERS
 
-MOST_NUMBERS = 1 << 16  # of a tensor that a shape depends on: they become part of a plan's key
 # plans of a part in one run that differ in such numbers only: then who asks for them is compiled
 # alone
 MOST_VARIANTS = 4
@@ -241,9 +241,9 @@ class Part:
 
     def numbers(self, i, v):
         """The numbers of input i, which a shape depends on, as a tuple; UnsupportedOp beyond
-        MOST_NUMBERS.
+        MAX_SHAPE_NUMBERS.
         """
-        if v.count > MOST_NUMBERS:
+        if v.count > MAX_SHAPE_NUMBERS:
             raise UnsupportedOp(
                 f"a shape depends on its {v.count} numbers",
                 f"value '{self.inputs[i]}'",
@@ -272,7 +272,7 @@ class Part:
         Returns (what it keeps, its key). Raises Split, UnsupportedOp.
         """
         tensors = dict(zip(self.inputs, values))
-        driver.budget.compilation(self.nodes[0].where)
+        driver.budget.compilation(len(self.inputs), self.nodes[0].where)
         while True:
             known = {self.inputs[i]: list(self.numbers(i, values[i])) for i in self.needs}
             try:

@@ -1,6 +1,6 @@
 """Text generation: configuration, the loop, streamers, tokenizers.
 
-The choosing itself is core/sampling.c.
+The choosing itself is core/sampling.
 """
 
 from .config import GenerationConfig

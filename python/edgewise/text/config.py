@@ -104,7 +104,8 @@ class GenerationConfig:
         return config
 
     def __repr__(self):
-        return f"GenerationConfig({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
+        fields = [f"{name}={value!r}" for name, value in self.to_dict().items()]
+        return f"GenerationConfig({', '.join(fields)})"
 
     def __eq__(self, other):
         return isinstance(other, GenerationConfig) and all(
@@ -352,7 +353,7 @@ def _check_ids(ids, vocab_size, field):
 
 
 def error_for(code):
-    """The exception for a result below 0 of core/sampling.c."""
+    """The exception for a result below 0 of core/sampling."""
     if code <= ERRORS["BAD_FIELD"]:
         name = STRUCTS["ew_sampling"][ERRORS["BAD_FIELD"] - code][0]
         return InputError(

@@ -1,6 +1,6 @@
 """The one declaration of what the three layers of text generation share.
 
-`STRUCTS` are the structs of core/sampling.h: `emit.py` writes them as C into
+`STRUCTS` are the structs of core/sampling/sampling.h: `emit.py` writes them as C into
 core/gen/sampling_fields.h and as byte offsets into web/src/gen/sampling.ts; Python computes the
 same offsets here. All members take four bytes, so nothing needs padding and the layout is the same
 natively and in wasm; nothing in them is an address, lists lie in an int32 array beside
@@ -98,8 +98,8 @@ STRUCTS = {
     "ew_finished": [("score", "f32"), ("length", "u32"), ("row", "u32"), ("reason", "u32")],
 }
 
-# What the functions of core/sampling.h return below 0. A bad member of ew_sampling is BAD_FIELD -
-# its index in the declaration.
+# What the functions of core/sampling/sampling.h return below 0. A bad member of ew_sampling is
+# BAD_FIELD - its index in the declaration.
 ERRORS = {
     "BAD_TOKEN": -1,  # a token id is outside the vocabulary
     "NOT_FINITE": -2,  # logits hold NaN or +inf

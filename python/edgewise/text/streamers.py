@@ -13,10 +13,13 @@ __all__ = ["TextIteratorStreamer", "TextStreamer"]
 class TextStreamer:
     """Prints text to stdout, word by word. Mirrors transformers/generation/streamers.py.
 
-    tokenizer        decode(ids, **decode_kwargs) -> str skip_prompt      do not print the prompt
-    decode_kwargs    for example skip_special_tokens=True on_text          called with each piece of
-    text instead of printing it by_word          hold back text up to the last space, as
-    transformers does; False gives each token at once
+    Args:
+        tokenizer: an object with decode(ids, **decode_kwargs) -> str.
+        skip_prompt: do not print the prompt.
+        on_text: called with each piece of text instead of printing it.
+        by_word: hold back text up to the last space, as transformers does; False gives each token
+            at once.
+        **decode_kwargs: for example skip_special_tokens=True.
     """
 
     def __init__(self, tokenizer, skip_prompt=False, on_text=None, by_word=True, **decode_kwargs):

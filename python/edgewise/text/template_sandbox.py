@@ -235,7 +235,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             return left + right
         return b.made(super().call_binop(context, operator, left, right))
 
-    def call(__self, __context, __obj, *args, **kwargs):
+    def call(__self, __context, __obj, *args, **kwargs):  # noqa: N805 (as jinja2's own)
         """A call, if its result is not too large."""
         b = budget()
         b.step()

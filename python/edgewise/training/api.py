@@ -20,19 +20,18 @@ from __future__ import annotations
 import struct
 
 from ..arrays import Array, as_input, as_output
-from ..declare.dtypes import FLOAT, NAME
-from ..declare.symbolic import product
 from ..engine import Owner, locked
 from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import as_source
-from .artifact_models import optimizer_of_model, read_training_model
+from ..declare.dtypes import FLOAT, NAME
+from ..declare.symbolic import product
+from .artifact_models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
 from .program import STEP, Program
 from .schedules import factor
 from .session import TrainingSession
 
-GROUP = "group0"
 _seed = 0
 
 
@@ -495,8 +494,7 @@ class Optimizer:
             )
         self._module = module
         self._rule, norm = optimizer_of_model(optimizer_uri)
-        groups = module._state._checkpoint.groups
-        self._saved = groups.get(GROUP) or next(iter(groups.values()), None)
+        self._saved = saved_optimizer(module._state._checkpoint)
         self._rate = (
             self._saved.initial_learning_rate
             if self._saved is not None and self._saved.initial_learning_rate

@@ -1,20 +1,20 @@
-"""What training artifacts say, read without the onnx package: Edgewise's training and evaluation
-models, and optimizer models of either maker.
+"""Training artifacts, read without the onnx package: Edgewise's training and evaluation models,
+and optimizer models of Edgewise and of ONNX Runtime.
 
-A training model of ours is the forward graph and the loss, nothing else: gradients are made when it
-is loaded. Its parameters are graph inputs behind the user's, as in ONNX Runtime's artifacts, their
-numbers are in the checkpoint. What the graph does not say is JSON in metadata_props under
-`edgewise.training`:
+A training model of Edgewise is the forward graph and the loss, nothing else: gradients are made
+when it is loaded. Its parameters are graph inputs behind the user's, as in ONNX Runtime's
+artifacts; their values are in the checkpoint. What the graph does not say is JSON in
+metadata_props under `edgewise.training`:
 
-    version        1
-    mode           "train" or "eval"
-    inputs         names of what a step is fed, in order; the other graph inputs are parameters
-    outputs        names of the outputs, the loss first
-    requires_grad  names of the parameters that are trained
-    frozen         names of those that are not, but lie in the checkpoint
-    batch_norm     {output of a BatchNormalization node: [mean, variance]}: nodes that take mean and
-    variance from the batch in training, and the two
-                   frozen parameters that then move: x = momentum * x + (1 - momentum) * the batch's
+    version: 1
+    mode: "train" or "eval"
+    inputs: names of what a step is fed, in order; the other graph inputs are parameters
+    outputs: names of the outputs, the loss first
+    requires_grad: names of the parameters that are trained
+    frozen: names of those that are not trained but lie in the checkpoint
+    batch_norm: {output of a BatchNormalization node: [mean, variance]}: nodes that take mean and
+        variance from the batch in training, and the two frozen parameters that they update:
+        x = momentum * x + (1 - momentum) * the batch's
 """
 
 from __future__ import annotations

@@ -7,14 +7,18 @@ inputs there, each trained one with a gradient buffer beside it; their values ar
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Tensor
 from ..onnx import as_source, read_model
+from ..declare.dtypes import FLOAT, NAME
 from .artifact_files import TrainingInfo, read_optimizer_model
 from .optimizers import SGD, AdamW
 
+MAX_STEP = 1 << 52  # pages count in doubles
+GROUP = "group0"  # the optimizer's name in a checkpoint
 BUFFER, GRADIENT = "_grad.accumulation.buffer", ".accumulation.out"
 
 
@@ -104,6 +108,42 @@ def read_training_model(source, parameters):
         [n for n in parameters if n not in trainable],
         norms,
     )
+
+
+def saved_optimizer(checkpoint):
+    """The OptimizerGroup that a checkpoint has for its parameters, or None.
+
+    Raises:
+        ModelError: its step or rate cannot be, or a moment is no float32 tensor of its parameter's
+        shape.
+    """
+    name = GROUP if GROUP in checkpoint.groups else next(iter(checkpoint.groups), None)
+    if name is None:
+        return None
+    group, remedy = checkpoint.groups[name], "The checkpoint is damaged; make it again."
+    if not 0 <= group.step < MAX_STEP or not (
+        math.isfinite(group.initial_learning_rate) and group.initial_learning_rate >= 0
+    ):
+        raise ModelError(
+            f"it is at step {group.step} with a learning rate of {group.initial_learning_rate}",
+            f"checkpoint, optimizer '{name}'",
+            remedy,
+        )
+    for parameter, moments in group.momentums.items():
+        t = checkpoint.parameters.get(parameter)
+        for key, moment in moments.items():
+            if (
+                t is not None
+                and not checkpoint.nominal
+                and (moment.dtype != FLOAT or list(moment.shape) != list(t.shape))
+            ):
+                raise ModelError(
+                    f"its {key} is {NAME.get(moment.dtype, moment.dtype)}{list(moment.shape)}, for"
+                    f" a parameter of shape {list(t.shape)}",
+                    f"checkpoint, parameter '{parameter}'",
+                    remedy,
+                )
+    return group
 
 
 def _keep_forward(graph):

@@ -59,8 +59,8 @@ class ModulePatterns:
         return self._ask("named", text, pattern, module, field)
 
     def lookup(self, patterns: dict, module: str, default, field: str):
-        """The value of the first pattern for which re.match(rf"(.*\\.)?({pattern})$", module), else
-        `default`.
+        r"""The value of the first pattern for which re.match(rf"(.*\.)?({pattern})$", module),
+        else `default`.
         """
         if field not in self._tables or self._tables[field][0] != list(
             patterns

@@ -1,7 +1,7 @@
 """Optimizers in PyTorch's words.
 
 Each says what it keeps per parameter (`states`) and adds the node that updates one (`update`);
-the arithmetic is in ops/optimizers.py and core/kernels/optimizer.c.
+the arithmetic is in ops/optimizers.py and core/kernels/training/optimizer.c.
 """
 
 from __future__ import annotations

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import math
 
-from ..declare.dtypes import CODE, FLOAT, NAME
 from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import read_model
+from ..declare.dtypes import BFLOAT16, CODE, FLOAT, FLOAT16, NAME, bytes_for, pack
 from ..plan.notes import NOTES, add_notes
-from .api import GROUP
-from .artifact_models import optimizer_of_model, read_training_model
+from .artifact_models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
 from .export import export_inference, export_lora
 from .language_model import causal_lm_inputs
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
@@ -46,12 +45,8 @@ class _Artifacts:
         self.rule, self.norm = (
             optimizer_of_model(files["optimizer"]) if "optimizer" in files else (None, None)
         )
+        self.group = saved_optimizer(self.checkpoint)
         self.states = {}
-
-    @property
-    def group(self):
-        groups = self.checkpoint.groups
-        return groups.get(GROUP) or next(iter(groups.values()), None)
 
     def describe(self):
         group = self.group
@@ -69,14 +64,19 @@ class _Artifacts:
             "parameters": [
                 {
                     "name": n,
-                    "dtype": NAME[t.dtype],
+                    "dtype": NAME[_held(t)],
                     "shape": list(t.shape),
-                    "bytes": t.nbytes,
+                    "bytes": bytes_for(_held(t), math.prod(t.shape)),
                     "trainable": n in trainable,
                 }
                 for n, t in ((n, self.checkpoint.parameters[n]) for n in order)
             ],
         }
+
+    def read(self, name):
+        """Bytes of a parameter as the checkpoint has it."""
+        t = self.checkpoint.parameters[name]
+        return bytes(t.bytes()) if _held(t) == t.dtype else pack(_held(t), t.numbers())
 
     def set(self, values):
         """Parameters that the page has set before its first step. values: {name: Source}."""
@@ -169,7 +169,7 @@ class _Artifacts:
                     f"parameter '{name}'",
                     "This is a mistake in Edgewise; please report it.",
                 )
-            return Tensor(name, t.dtype, tuple(t.shape), None, 0, len(data), bytes(data))
+            return Tensor(name, _held(t), tuple(t.shape), None, 0, len(data), bytes(data))
 
         return {n: now(n, t) for n, t in self.checkpoint.requires_grad.items()}, {
             n: now(n, t) for n, t in self.checkpoint.frozen.items()
@@ -210,6 +210,13 @@ class _Artifacts:
             outputs,
             None,
         )
+
+
+def _held(t):
+    """The element type in which a page holds a parameter: what is stored as halves is trained as
+    float32.
+    """
+    return FLOAT if t.dtype in (FLOAT16, BFLOAT16) else t.dtype
 
 
 def merged(files, model_file):
@@ -274,9 +281,7 @@ def call(files, options):
             )
         }
     if what == "read":
-        return "{}", {
-            n: bytes(_artifacts.checkpoint.parameters[n].bytes()) for n in options["names"]
-        }
+        return "{}", {n: _artifacts.read(n) for n in options["names"]}
     return "{}", {"model.onnx": _artifacts.export(files, list(options["outputs"]))}
 
 

@@ -39,26 +39,32 @@ HEADS = ("score", "classifier")  # names of the classification head in transform
 
 @dataclass
 class LoraConfig:
-    """What to adapt and how, in PEFT's words.
+    r"""What to adapt and how, as peft.LoraConfig (release 0.21).
 
         LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"])
-        LoraConfig(target_modules=r".*\\.layers\\.[0-3]\\..*_proj")           a regular expression
-        over the whole module name LoraConfig(target_modules="all-linear",
-        modules_to_save=["lm_head"])
+        LoraConfig(target_modules=r".*\.layers\.[0-3]\..*_proj")  # of the whole module name
+        LoraConfig(target_modules="all-linear", modules_to_save=["lm_head"])
 
-    r: rank. lora_alpha: the adapter's output is scaled by lora_alpha / r, with use_rslora by
-    lora_alpha / sqrt(r). lora_dropout: probability, on the adapter's input, in training.
-    target_modules: names that a module's name is or ends with ("q_proj" is
-    "model.layers.0.self_attn.q_proj"), or one regular expression, or "all-linear" (every linear
-    layer but the output head; also what None means). exclude_modules: the same, for what to leave
-    out. layers_to_transform, layers_pattern: indices of layers, and the name before the index.
-    rank_pattern, alpha_pattern: {module name or regular expression: value} for modules that differ.
-    modules_to_save: modules trained as a whole and kept in the adapter. bias: "none", "all" or
-    "lora_only". fan_in_fan_out: the base stores its weights as [in, out]. init_lora_weights: True
-    (A Kaiming-uniform, B zero), "gaussian" (A normal / r, B zero) or False (both random).
+    Args:
+        r: rank.
+        lora_alpha: the adapter's output is scaled by lora_alpha / r, with use_rslora by
+            lora_alpha / sqrt(r).
+        lora_dropout: probability, on the adapter's input, in training.
+        target_modules: names that a module's name is or ends with ("q_proj" matches
+            "model.layers.0.self_attn.q_proj"), or one regular expression, or "all-linear" (every
+            linear layer but the output head; also the meaning of None).
+        exclude_modules: likewise, for what to leave out.
+        layers_to_transform, layers_pattern: indices of layers, and the name before the index.
+        rank_pattern, alpha_pattern: {module name or regular expression: value} for modules that
+            differ.
+        modules_to_save: modules trained as a whole and kept in the adapter.
+        bias: "none", "all" or "lora_only".
+        fan_in_fan_out: the base model stores its weights as [in, out].
+        init_lora_weights: True (A Kaiming-uniform, B zero), "gaussian" (A normal / r, B zero) or
+            False (both random).
 
-    Raises InputError for values out of range, UnsupportedField for what is PEFT's but not supported
-    here. Source: peft.LoraConfig, release 0.21.
+    Raises:
+        InputError: a value is out of range. UnsupportedField: PEFT has it, Edgewise does not.
     """
 
     r: int = 8
@@ -295,8 +301,8 @@ class LoraConfig:
             raise InputError(
                 f"target_modules {self.target_modules!r} match no module of the model",
                 "LoraConfig",
-                "It has"
-                f" {', '.join(list(modules)[:12]) or 'none to adapt'}{', ...' if len(modules) > 12 else ''}.",
+                f"It has {', '.join(list(modules)[:12]) or 'none to adapt'}"
+                + (", ..." if len(modules) > 12 else "."),
             )
         return out
 

@@ -1,11 +1,13 @@
 """A model, a loss and an optimizer become plans: what a training run executes.
 
-    train       forward, backward and update in one
-    accumulate  forward and backward; gradients are added to `gradient/...` states
-    update      the optimizer's step on those gradients, times `gradient_scale` (one over the number
-    of accumulated steps) evaluate    forward and loss, dropout off initialize  gives states their
-    first values (weights from the model's file, adapters from random numbers); begin: the same but
-    for what a host can copy from the file
+    train: forward, backward and update in one
+    accumulate: forward and backward; gradients are added to the `gradient/...` states
+    update: the optimizer's step on those gradients, times `gradient_scale` (one over the number
+        of accumulated steps)
+    evaluate: forward and loss, without dropout
+    initialize: gives states their first values (weights from the model's file, adapters from
+        random numbers)
+    begin: the same, except what a host can copy from the file
 
 All plans share states (ir.Value of role "state") by name: parameters under their names in the
 model, adapters under PEFT's, optimizer state as `optimizer/<parameter>/<moment>`, the number of

@@ -16,7 +16,6 @@ from ..errors import Aborted, EngineError, InputError, ModelError, OutOfMemory, 
 from ..ir import Graph
 from ..json_text import parse_json
 from ..onnx import as_source, read_model
-from ..onnx.source import FileSource
 from ..profile import Profile, Watch
 from ..session.decoder import CausalLM, folder_files
 from ..text import Tokenizer
@@ -492,9 +491,9 @@ class Trainer(Owner):
         ):
             texts = [data] if isinstance(data, str) else list(data)
             if not all(isinstance(t, (str, list, tuple)) for t in texts):
+                other = next(t for t in texts if not isinstance(t, (str, list, tuple)))
                 raise InputError(
-                    f"a {type(next(t for t in texts if not isinstance(t, (str, list, tuple)))).__name__}"
-                    " is no text",
+                    f"a {type(other).__name__} is not a text",
                     "data",
                     "Give strings, or lists of token ids.",
                 )
@@ -737,7 +736,7 @@ class Trainer(Owner):
                     best = at.evaluation if best is None else min(best, at.evaluation)
                 if show:
                     self._show(at)
-                if any([c(at) is False for c in callbacks]):
+                if any(c(at) is False for c in callbacks):
                     history.stopped = "callback"
                     break
                 if checkpoint is not None and done % checkpoint_every == 0:

@@ -1,6 +1,7 @@
 // A page as a stranger writes it: a session of an .onnx file and its first result, by the public
 // API that both engines share. ?engine=edgewise|ort&model=ADDRESS&feeds=ADDRESS (of real.py's
-// files).
+// files), and for a decoder &prompt=ADDRESS (feeds that differ in a first run) &passed=JSON
+// (outputs of that run that are fed).
 import { base64 } from "./rpc.js";
 
 const query = new URLSearchParams(location.search);
@@ -48,6 +49,13 @@ async function visit() {
   const feeds = await feeding;
   let outputs = await session.run(feeds);
   const first = performance.now();
+  const compared = outputs;
+  if (query.has("passed")) {
+    const prompt = await feedsOf(here(query.get("prompt")), Tensor);
+    const made = await session.run({ ...feeds, ...prompt });
+    for (const [output, input] of Object.entries(JSON.parse(query.get("passed"))))
+      feeds[input] = made[output];
+  }
 
   /** Milliseconds of each run, of as many as take `ms` together; two at least. */
   window.runs = async (ms) => {
@@ -60,7 +68,7 @@ async function visit() {
     return times;
   };
   window.output = () => {
-    const { data, dims } = outputs[session.outputNames[0]];
+    const { data, dims } = compared[session.outputNames[0]];
     return {
       dims: [...dims],
       data: base64(data instanceof Float32Array ? data : Float32Array.from(data, Number)),

@@ -1,4 +1,4 @@
-/* Plans as parts that can be changed one by one. */
+/* Drafts: plans as C structs that can be modified field by field. */
 #include "fuzz.h"
 
 static size_t put(uint8_t *plan, size_t at, const void *data, size_t n) {
@@ -41,7 +41,7 @@ size_t write_draft(const draft *d, uint8_t *plan) {
   return at;
 }
 
-/* n things of `size` bytes from `at`, if there is room for them. */
+/* Copies n items of `size` bytes from offset `at` of the plan, if they fit. */
 static bool take(void *to, size_t room, const uint8_t *plan, size_t total, uint64_t at, uint64_t n,
                  size_t size) {
   if (n > room / size || at > total || n * size > total - at) return false;
@@ -69,7 +69,7 @@ bool read_draft(draft *d, const uint8_t *plan, size_t n) {
     const size_t padded = (sh.param_bytes + (size_t)7) / 8 * 8, patches = at + sizeof sh + padded,
                  operands = patches + sh.n_patches * sizeof(ew_patch);
     draft_step s = {sh.kernel, sh.n_operands, sh.n_patches, sh.param_bytes, {0}, {{0}}, {{0}}};
-    /* of a long plan any part, from anywhere: a draft keeps as many steps as it has room for */
+    /* of a long plan, any contiguous range of steps: a draft has room for this many */
     const uint32_t room = sizeof d->steps / sizeof *d->steps;
     if (take(s.params, sizeof s.params, plan, n, at + sizeof sh, sh.param_bytes, 1) &&
         take(s.patches, sizeof s.patches, plan, n, patches, sh.n_patches, sizeof *s.patches) &&

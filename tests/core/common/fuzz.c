@@ -1,5 +1,4 @@
-/* The program around the runs: options, seeds, time limits, what is said where something is
- * found. */
+/* Main program of the fuzzers: options, seeds, time limits, and the report of a finding. */
 #if !defined(_POSIX_C_SOURCE)
 #  define _POSIX_C_SOURCE 200809L
 #endif
@@ -15,12 +14,12 @@ const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
   return "allocator_may_return_null=1:max_allocation_size_mb=512:detect_leaks=1";
 }
-/* which lives in a library of its own and knows no death callback */
+/* UBSan's runtime is a separate library and does not call the death callback */
 const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) { return "print_stacktrace=1:abort_on_error=1"; }
 #endif
 
-enum { LONGEST = 20 /* seconds of a run */ };
+enum { LONGEST = 20 /* seconds per run */ };
 
 fuzz_seed seeds[64];
 uint32_t n_seeds;
@@ -37,7 +36,7 @@ void die(const char *why, const char *kernel) {
   abort();
 }
 
-static void stop(int signal) { /* a run that takes too long, or UBSan's abort */
+static void stop(int signal) { /* the run takes too long, or UBSan aborted */
   say_where();
   _exit(signal == SIGALRM ? 4 : 3);
 }
@@ -69,7 +68,7 @@ static void read_seeds(const char *folder) {
       free(bytes);
       continue;
     }
-    /* made for another table, it still is an interesting plan */
+    /* a plan for another kernel table is still a useful seed */
     const uint32_t hash = EW_TABLE_HASH;
     memcpy(bytes + offsetof(ew_plan_header, table_hash), &hash, 4);
     seeds[n_seeds++] = (fuzz_seed){bytes, n};

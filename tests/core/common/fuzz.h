@@ -1,9 +1,10 @@
-/* What the fuzzers share: random numbers that repeat, parameters and data to try, plans put
- * together, and running them under guard.
+/* Shared by the fuzzers: reproducible random numbers, parameters and data to try, drafts of plans,
+ * and guarded execution.
  *
  *     fuzz_... [[--runs] N] [--seed S] [--first I] [--seconds T] [--seeds FOLDER] [--verbose]
  *
- * Every run depends on (seed, its number) alone: what a finding prints repeats it. */
+ * A run depends only on the seed and the number of the run; the report of a finding contains the
+ * command that repeats it. */
 #ifndef EDGEWISE_FUZZ_H
 #define EDGEWISE_FUZZ_H
 #include "../../../core/vm.h"
@@ -21,18 +22,18 @@
 #endif
 
 enum { MAX_FIELDS = 64, MAX_PARAMS = 256, MAX_PLAN = 1 << 20 };
-#define MOST_WORK 3e6                  /* elementary operations of a step that is still run */
-#define MOST_BYTES (UINT64_C(1) << 24) /* of a slot or the arena */
+/* maximum number of elementary operations of a step that is run */
+#define MOST_WORK 3e6
+#define MOST_BYTES (UINT64_C(1) << 24) /* maximum size of a slot or the arena */
 
-/* common/fuzz.c: the program around the runs */
+/* common/fuzz.c: main program */
 typedef struct {
   uint8_t *bytes;
   size_t n;
 } fuzz_seed;
 extern fuzz_seed seeds[64];
 extern uint32_t n_seeds;
-/* Calls `one` for each run. every_kernel: that each kernel runs in 10,000 of them is a part of the
- * test. */
+/* Calls `one` for each run. every_kernel: fail unless each kernel has run within 10,000 runs. */
 int fuzz(int argc, char **argv, void (*one)(ew_engine *engine), bool every_kernel);
 _Noreturn void die(const char *why, const char *kernel);
 
@@ -43,7 +44,7 @@ static inline bool one_in(uint32_t n) { return below(n) == 0; }
   ((int32_t[]){__VA_ARGS__}[below(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))])
 
 /* common/guess.c */
-/* at, length: in words */
+/* at, length: in 32-bit words */
 typedef struct {
   char name[24];
   bool is_float, counts;
@@ -57,17 +58,16 @@ typedef struct {
 extern kernel_fields kernels[EW_KERNEL_COUNT];
 const char *name_of(int kernel);
 void read_names(void);
-/* Parameters as a model might have them: most guesses satisfy the rules, the check has the last
- * word. */
+/* Plausible parameters. Most satisfy the kernel's rules; the check decides. */
 void guess(int kernel, int32_t *params);
-/* Parameters that no model has: several are large at once, also all of a size or stride together,
- * so that products of them wrap. */
+/* Parameters that no model has: several are large at once, or all sizes or strides are equal, so
+ * that their products wrap. */
 void guess_large(int kernel, int32_t *params);
-/* Elementary operations at most, from the parameters that count something. */
+/* Upper bound of the number of elementary operations, from the parameters that are counts. */
 double work_of(int kernel, const int32_t *params);
-int64_t telling(void); /* a number at an edge */
-/* Numbers that are indices, types or floats as often as noise; `special`: indices around
- * parameters, NaN, infinities, denormals. */
+int64_t telling(void); /* an integer at a boundary */
+/* fill_random: bytes that are indices, types, floats or noise. fill_special: indices around
+ * parameter values, NaN, infinities, subnormals. */
 void fill_random(uint8_t *p, size_t n);
 void fill_special(uint8_t *p, size_t n, const int32_t *params, int n_params);
 
@@ -84,19 +84,20 @@ typedef struct {
   uint8_t constants[1 << 16];
   ew_register_entry registers[16];
   ew_slot_entry slots[256];
-  uint32_t n_registers, n_slots, n_init, n_steps; /* n_steps: the init steps included */
+  uint32_t n_registers, n_slots, n_init, n_steps; /* n_steps includes the init steps */
   size_t const_bytes;
   uint64_t arena;
 } draft;
-size_t write_draft(const draft *, uint8_t *plan); /* plan: MAX_PLAN bytes; 0: it has no room */
-/* false: damaged, or larger than a draft */
+/* plan: MAX_PLAN bytes; returns 0 if it does not fit */
+size_t write_draft(const draft *, uint8_t *plan);
+/* false: invalid, or too large for a draft */
 bool read_draft(draft *, const uint8_t *plan, size_t n);
 
 /* common/run.c: loads a plan, binds its slots and runs it step by step. Slots are heap blocks of
- * exactly their size; while a step runs, the arena and the constants are poisoned but for what the
- * step's declaration says it touches, and what it may only read is compared afterwards. So a kernel
- * that reaches one byte too far is found, wherever its operands lie. Now and then slots are bound
- * to memory that others have, too, which the engine has to refuse where one of them is written. */
+ * exactly their size. While a step runs, the arena and the constants are poisoned except for what
+ * the step declares to access, and read-only operands are compared afterwards, so that an access
+ * one byte out of bounds is detected wherever the operands lie. Occasionally slots are bound to
+ * shared memory, which the engine must reject if one of them is written. */
 void try_plan(ew_engine *, const uint8_t *bytes, size_t n, bool must_work);
 extern uint64_t loaded, ran, failed, skipped, stopped;
 #endif

@@ -55,11 +55,11 @@ static void guess_field(const field *f, int32_t *params, int dims) {
              : kind == 1              ? (int32_t)below(9)
              : kind == 2 && one_in(3) ? -span
                                       : span;
-      /* kernels without dims have other numbers there */
+      /* kernels without dims have other parameters at this place */
       span *=
           span > 100000 || params[dims + d] <= 0 || params[dims + d] > 10000 ? 1 : params[dims + d];
     }
-  } else if (f->length == 3) { /* of a window */
+  } else if (f->length == 3) { /* a field of a window */
     for (int d = 0; d < 3; d++)
       p[d] = !strcmp(n, "pad") || !strcmp(n, "tail") ? (int32_t)below(5) - 1
              : one_in(2) ? 1
@@ -98,11 +98,11 @@ void guess(int k, int32_t *params) {
     if (!strcmp(f->name, "size")) size = params + f->at;
   }
   bool unknown = false;
-  /* kernels with both want them to belong together */
+  /* kernels with both a type and a size expect them to match */
   if (type && size && one_in(2)) *size = (int32_t)ew_check_bytes_of_any(&unknown, *type);
 }
 
-/* Elementary operations at most, from the parameters that count something. */
+/* Upper bound of the number of elementary operations, from the parameters that are counts. */
 double work_of(int k, const int32_t *params) {
   double work = 1;
   for (int i = 0; i < kernels[k].n; i++) {
@@ -130,13 +130,12 @@ static int32_t large(void) {
   }
 }
 
-/* Numbers, all together, whose product is about a power of two at which something wraps or is
- * bounded. */
+/* Numbers whose product is close to a power of two at which something wraps or a limit lies. */
 static void large_together(int32_t *p, int n) {
   int left = PICK(8, 16, 24, 30, 31, 32, 33, 40, 48, 62, 63, 64, 65, 93);
   for (int d = n - 1; d >= 0; d--) {
     int bits = d ? (int)below((uint32_t)(left < 30 ? left : 30) + 1) : left < 30 ? left : 30;
-    if (one_in(2) && left / (d + 1) <= 30) bits = left / (d + 1); /* as equal as can be */
+    if (one_in(2) && left / (d + 1) <= 30) bits = left / (d + 1); /* nearly equal factors */
     p[d] = (int32_t)(1u << bits), left -= bits;
     if (one_in(4)) p[d] += (int32_t)below(3) - 1;
   }
@@ -148,7 +147,7 @@ static void large_together(int32_t *p, int n) {
 }
 
 void guess_large(int k, int32_t *params) {
-  const uint32_t rate = 1 + below(5); /* one field in so many */
+  const uint32_t rate = 1 + below(5); /* change one field in `rate` */
   guess(k, params);
   for (int i = 0; i < kernels[k].n; i++) {
     const field *f = &kernels[k].fields[i];
@@ -199,7 +198,7 @@ int64_t telling(void) {
                      : (int64_t)below(5000);
 }
 
-/* numbers that are indices, types or floats as often as noise */
+/* indices, types, floats or noise */
 void fill_random(uint8_t *p, size_t n) {
   const uint32_t kind = below(5);
   for (size_t i = 0; i + 8 <= n; i += 8) {
@@ -217,7 +216,7 @@ void fill_random(uint8_t *p, size_t n) {
   }
 }
 
-/* Around a parameter, which often bounds an index. */
+/* A value around a parameter, which often bounds an index. */
 static int64_t special(const int32_t *params, int n_params) {
   const int64_t v = n_params ? params[below((uint32_t)n_params)] : 0;
   switch (below(9)) {

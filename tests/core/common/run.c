@@ -15,7 +15,7 @@ static uint8_t *start_of(ew_plan *p, const ew_operand *o) {
 
 uint64_t loaded, ran, failed, skipped, stopped;
 
-/* Step `step`, counted with the init steps. */
+/* Runs step `step`, counted with the init steps. */
 static int32_t run_one(ew_plan *p, uint32_t step) {
   return step < p->n_init_steps ? ew_plan_init_steps(p, step, 1)
                                 : ew_plan_run_steps(p, step - p->n_init_steps, 1, NULL);
@@ -25,7 +25,8 @@ static void run_guarded(ew_plan *p, uint32_t step) {
   const ew_kernel *kernel = s->kernel;
   ew_reach reach[EW_MAX_OPERANDS];
   uint64_t before[EW_MAX_OPERANDS] = {0};
-  /* between the ends of its registers (a size of 4 and 8, but not of 5): the VM must say so too */
+  /* A value between the ends of a register's range may be invalid (a size of 4 and 8, but not 5):
+   * the VM must reject it as well. */
   if (ew_step_check(p, s, p->registers) != EW_OK) {
     if (run_one(p, step) == EW_OK) die("the VM ran a step that its check refuses", name_of(s->id));
     skipped++;
@@ -75,12 +76,11 @@ static void run_guarded(ew_plan *p, uint32_t step) {
     failed++, kernels[s->id].refused++;
 }
 
-/* ---- what slots are bound to ---- */
+/* ---- memory of the slots ---- */
 
 enum { OWN, SHARED, UNALIGNED, SMALL };
 
-/* Whether two bound slots overlap and one of them is written: as the engine should see it, by
- * comparing all pairs. */
+/* True if two bound slots overlap and one of them is writable, by comparing all pairs. */
 static bool some_overlap(const ew_plan *p) {
   for (uint32_t i = 0; i < p->n_slots; i++)
     for (uint32_t j = 0; j < i; j++) {
@@ -93,7 +93,7 @@ static bool some_overlap(const ew_plan *p) {
   return false;
 }
 
-/* Binds all slots, and some again; `held`: what is to be freed. False: a slot that steps need was
+/* Binds all slots, some of them twice; `held`: blocks to free. False if a slot that steps use was
  * left unbound. */
 static bool bind_slots(ew_plan *p, uint8_t **held) {
   const uint32_t mode = one_in(4) ? 1 + below(3) : OWN;
@@ -101,14 +101,14 @@ static bool bind_slots(ew_plan *p, uint8_t **held) {
   bool all = true;
   for (uint32_t i = 0; i < p->n_slots; i++) total += p->slots[i].bytes;
   uint8_t *shared = NULL;
-  const bool few = one_in(2); /* of the slots lie in shared memory */
+  const bool few = one_in(2); /* only some slots share memory */
   if (mode == SHARED) {
     total = total / (1 + below(4)) + 64;
     held[p->n_slots] = shared = malloc(total);
     if (!shared) abort();
     memset(shared, 0, total), fill_random(shared, total);
   }
-  /* twice: others are fresh then, and what was refused may be right */
+  /* twice, so that other slots are fresh and a rejected binding may become valid */
   for (int round = 0; round < 1 + (mode == SHARED && one_in(2)); round++)
     for (uint32_t i = 0; i < p->n_slots; i++) {
       const uint64_t bytes = p->slots[i].bytes;
@@ -135,7 +135,7 @@ static bool bind_slots(ew_plan *p, uint8_t **held) {
   return all;
 }
 
-/* The engine says the same of overlaps as a comparison of all pairs. */
+/* The engine must detect the same overlaps as a comparison of all pairs. */
 static bool slots_are_right(ew_plan *p) {
   const bool overlap = some_overlap(p);
   const int32_t code = ew_check_slots(p), again = ew_check_slots(p);
@@ -157,9 +157,10 @@ static bool slots_are_right(ew_plan *p) {
 void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
   ew_plan_header h = {0};
   memcpy(&h, bytes, n < sizeof h ? n : sizeof h);
-  /* an allocation that fails or not: no finding in that */
+  /* the allocation may or may not fail: not a finding */
   if (h.arena_bytes > MOST_BYTES && h.arena_bytes <= SIZE_MAX / 2) return;
-  uint8_t *copy = malloc(n ? n : 1); /* so that reading past its end is seen */
+  /* a copy of exact size, so that reads past its end are detected */
+  uint8_t *copy = malloc(n ? n : 1);
   memcpy(copy, bytes, n);
   ew_plan *p;
   const int32_t code = ew_plan_load(e, copy, n, &p);

@@ -12,7 +12,7 @@ are the same for the helper and `{m}`/`{mhe}`/`{msaid}` for a third character.
 import random
 import re
 import sys
-from functools import lru_cache
+from functools import cache
 
 from words import (
     ANIMAL_ADJ,
@@ -262,7 +262,7 @@ monster | a | under a bed | fluffy, shy, blue, friendly, small
 # the machinery
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(text):
     """`a [b|c {d}] e` -> ["a ", [["b"], ["c {d}"]], " e"]"""
 

@@ -451,7 +451,7 @@ function floatBits(value: number): number {
   return new Int32Array(Float32Array.of(value).buffer)[0]!;
 }
 
-/** The error for a result below 0 of core/sampling.c. */
+/** The error for a result below 0 of core/sampling. */
 export function errorFor(code: number): EdgewiseError {
   if (code <= SAMPLING_ERRORS.BAD_FIELD) {
     const name = SAMPLING_MEMBERS[SAMPLING_ERRORS.BAD_FIELD - code];

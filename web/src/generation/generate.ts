@@ -1,4 +1,4 @@
-// The generation loop: a decoder makes logits, core/sampling.c chooses, this keeps the order of
+// The generation loop: a decoder makes logits, core/sampling chooses, this keeps the order of
 // things. The same loop as python/edgewise/text/generate.py, step by step, so that a seed gives the
 // same tokens in both.
 
@@ -24,7 +24,7 @@ export interface EngineMemory {
   write(address: number, bytes: Uint8Array): void;
   /** A copy of so many bytes. */
   read(address: number, bytes: number): Uint8Array<ArrayBuffer>;
-  /** Calls a function of core/sampling.h. */
+  /** Calls a function of core/sampling/sampling.h. */
   call(name: string, ...args: number[]): number;
 }
 

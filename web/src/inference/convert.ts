@@ -2,6 +2,7 @@
 
 import { InputError } from "../errors.ts";
 import { Tensor, type OnnxValue, type PinnedOwner, type TensorType } from "../tensor.ts";
+import { SpareBuffers } from "./spare.ts";
 import type { WireValue } from "./wire.ts";
 
 /** A tensor of this module, or another library's with the same fields. */
@@ -16,14 +17,17 @@ function isTensor(v: unknown): v is Tensor {
 }
 
 /**
- * A fed value. @param transfer gets the buffers of copies, which move; undefined: nothing is copied
+ * A fed value. @param transfer gets the buffers of copies, which move; undefined: nothing is
+ * copied. @param spare has buffers for copies
  * @throws InputError: it is none of a model's values
+ * /
  */
 export function toWireFeed(
   v: unknown,
   where: string,
   owner: PinnedOwner,
   transfer: Transferable[] | undefined,
+  spare = new SpareBuffers(),
   depth = 0,
 ): WireValue {
   if (v === null || v === undefined) return null;
@@ -36,7 +40,7 @@ export function toWireFeed(
       const copy = v.copyIn(owner);
       if (copy)
         return copy.fresh
-          ? { type, dims, data: moving(copy.bytes, transfer), keep: copy.id }
+          ? { type, dims, data: moving(copy.bytes, transfer, spare), keep: copy.id }
           : { type, dims, pinned: copy.id };
     }
     const data = v instanceof Tensor ? Tensor.read(v) : (v as Tensor).data;
@@ -47,6 +51,7 @@ export function toWireFeed(
       data: moving(
         new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength),
         transfer,
+        spare,
       ),
     };
   }
@@ -54,7 +59,7 @@ export function toWireFeed(
     throw new InputError("it is nested too deeply", where, "Feed what the model declares.");
   if (Array.isArray(v))
     return {
-      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, transfer, depth + 1)),
+      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, transfer, spare, depth + 1)),
     };
   const entries =
     v instanceof Map
@@ -88,9 +93,10 @@ export function toWireFeed(
 function moving(
   bytes: Uint8Array<ArrayBuffer>,
   transfer: Transferable[] | undefined,
+  spare: SpareBuffers,
 ): Uint8Array<ArrayBuffer> {
   if (!transfer) return bytes;
-  const copy = bytes.slice();
+  const copy = spare.copy(bytes);
   transfer.push(copy.buffer);
   return copy;
 }

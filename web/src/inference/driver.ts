@@ -3,10 +3,16 @@
 // What Python has compiled once runs without it.
 
 import type { Engine } from "../engine.ts";
-import { Aborted, EdgewiseError, ModelError, UnsupportedOp } from "../errors.ts";
-import { LATEST_OPSET, MAX_NESTING } from "../gen/session.ts";
+import { Aborted, EdgewiseError, ModelError, OutOfMemory, UnsupportedOp } from "../errors.ts";
+import {
+  INPUTS_PER_COMPILATION,
+  LATEST_OPSET,
+  MAX_COPIED_ITEMS,
+  MAX_NESTING,
+} from "../gen/session.ts";
 import type { Block, Pool } from "./memory.ts";
 import type { ValueInfo } from "./manifest.ts";
+import type { Left, NodeReply } from "./python.ts";
 import { NodeRun } from "./node.ts";
 import { runPlan, shapeBytes, type LoadedPlan, type Part } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
@@ -73,7 +79,8 @@ export interface Library {
     program: Program,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
-  ): Promise<Map<string, RunValue>>;
+    left: Left,
+  ): Promise<NodeReply>;
 }
 
 /** Bounds of a run. */
@@ -97,6 +104,7 @@ export class Driver {
   private trips = 0;
   private breathed = 0;
   private compilations = 0;
+  private copied = 0;
   private begun = 0;
   private bounds: Bounds = {
     maxLoopTrips: 0,
@@ -119,10 +127,10 @@ export class Driver {
   /**
    * Brings a tensor into engine memory for this run, where it is not there yet; gives its address.
    */
-  readonly place = (v: NumberTensor): number => {
+  readonly place = (v: NumberTensor, where = ""): number => {
     if (v.address) return v.address;
     const bytes = v.data!.length;
-    const block = this.pool.take(bytes);
+    const block = this.pool.take(bytes, where);
     v.block = block;
     v.address = block.address;
     if (this.placed.length >= this.mostPlaced) {
@@ -138,18 +146,21 @@ export class Driver {
   private readonly seed = (): NumberTensor =>
     new NumberTensor("int64", [1], new Uint8Array(BigInt64Array.of(this.seeds.next()).buffer));
 
+  /** Begins a run. */
+  begin(bounds: Bounds): void {
+    this.runs++;
+    this.depth = this.trips = this.compilations = this.copied = 0;
+    this.begun = this.breathed = performance.now();
+    this.bounds = bounds;
+    this.seeds = new RunSeeds(bounds.seed);
+  }
+
   /** Runs a whole model. Takes over the feeds; the outputs' memory is good until `finish`. */
   async start(
     program: Program,
     feeds: Map<string, RunValue>,
     outputs: readonly ValueInfo[],
-    bounds: Bounds,
   ): Promise<RunValue[]> {
-    this.runs++;
-    this.depth = this.trips = this.compilations = 0;
-    this.begun = this.breathed = performance.now();
-    this.bounds = bounds;
-    this.seeds = new RunSeeds(bounds.seed);
     const found = await this.call(program, feeds, undefined);
     for (let i = 0; i < found.length; i++) {
       const info = outputs[i]!;
@@ -258,7 +269,8 @@ export class Driver {
     values: RunValue[],
     done: readonly number[],
   ): Promise<Unit[] | undefined> {
-    if (++this.compilations > this.bounds.maxCompilations)
+    this.compilations += 1 + Math.floor(unit.inputs.length / INPUTS_PER_COMPILATION);
+    if (this.compilations > this.bounds.maxCompilations)
       throw new ModelError(
         `it wants more than ${this.bounds.maxCompilations} plans in one run`,
         unit.where,
@@ -301,6 +313,12 @@ export class Driver {
     try {
       outs = await run.outputs();
     } catch (e) {
+      if (e instanceof RangeError)
+        throw new OutOfMemory(
+          `it takes more memory than there is (${e.message})`,
+          unit.where,
+          "Use a smaller batch, sequence or model.",
+        );
       if (e instanceof EdgewiseError && !e.where)
         throw new (
           e.constructor as new (
@@ -390,6 +408,18 @@ export class Driver {
     return this.trips & 7 ? undefined : this.pause(where);
   }
 
+  /** A node copies so many items of a sequence. @throws ModelError: there is no end */
+  copies(items: number, where: string): void {
+    this.copied += items;
+    if (this.copied > MAX_COPIED_ITEMS)
+      throw new ModelError(
+        `its sequences were copied too often: more than ${MAX_COPIED_ITEMS} items`,
+        where,
+        "Insert behind the last item, which copies none; if a loop of the model grows, check " +
+          "what ends it.",
+      );
+  }
+
   /** Lets messages in, where it has been a while. @throws Aborted */
   private pause(where: string): Promise<void> | undefined {
     return performance.now() - this.breathed > BREATH_MS ? this.breathe(where) : undefined;
@@ -401,14 +431,39 @@ export class Driver {
       setTimeout(resolve, 0);
     });
     this.breathed = performance.now();
+    const end = this.ending(where);
+    if (end) throw end;
+  }
+
+  /** Why the run is to end; undefined where it is not. */
+  ending(where: string): Aborted | undefined {
     const { signal, maxRunSeconds } = this.bounds;
-    if (signal?.aborted) throw new Aborted("the run was stopped by its signal", where, "");
-    if (maxRunSeconds !== undefined && this.breathed - this.begun > 1000 * maxRunSeconds)
-      throw new Aborted(
+    if (signal?.aborted) return new Aborted("the run was stopped by its signal", where, "");
+    if (maxRunSeconds !== undefined && performance.now() - this.begun > 1000 * maxRunSeconds)
+      return new Aborted(
         `the run took longer than ${maxRunSeconds} s`,
         where,
         "Raise SessionOptions.max_run_seconds, or check what makes it long.",
       );
+    return undefined;
+  }
+
+  /** Lets Python run a node, with what this run has left. */
+  async pythonNode(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+  ): Promise<Map<string, RunValue>> {
+    const { bounds, trips, compilations, pool } = this;
+    const left: Left = {
+      max_memory_bytes: pool.room,
+      max_loop_trips: bounds.maxLoopTrips - trips,
+      max_compilations: bounds.maxCompilations - compilations,
+    };
+    const reply = await this.library.pythonNode(program, unit, values, left);
+    this.trips += reply.trips;
+    this.compilations += reply.compilations;
+    return reply.outputs;
   }
 
   /** @throws UnsupportedOp: there is no such operator */

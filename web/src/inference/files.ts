@@ -2,7 +2,7 @@
 // addresses. From there they are read as a stream, or, for the compiler, which reads here and
 // there, as Blobs.
 
-import { ModelError } from "../errors.ts";
+import { ModelError, StorageError } from "../errors.ts";
 import { notThere } from "../load.ts";
 import { BlobSource, NotFound, toBlob, type ByteSource, type HttpSource } from "../source.ts";
 import type { KeptSource } from "../storage.ts";
@@ -104,7 +104,12 @@ export class ModelFiles {
     if (!this.whole.has(name)) {
       const source = await this.stream(name);
       if (!source) return undefined;
-      this.whole.set(name, await toBlob(source));
+      const blob = toBlob(source).catch(async (e: unknown) => {
+        // what was kept of it was damaged, and is not kept any more
+        if (!(e instanceof StorageError)) throw e;
+        return toBlob((await this.stream(name))!);
+      });
+      this.whole.set(name, await blob);
     }
     return this.whole.get(name);
   }

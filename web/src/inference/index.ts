@@ -8,14 +8,15 @@ import type { Flavour } from "../platform.ts";
 import { watched, type Profile } from "../profile.ts";
 import { isMagic } from "../package.ts";
 import type { ProgressEvent } from "../protocol.ts";
-import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../gen/budget.ts";
+import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../gen/session.ts";
 import { checkSeed, seedOfRun } from "../seeds.ts";
 import { hand } from "../source.ts";
 import { Tensor, type OnnxValue, type PinnedOwner, type TensorType } from "../tensor.ts";
 import { fromWireOutput, toWireFeed } from "./convert.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
 import type { ValueInfo } from "./manifest.ts";
-import type { OpenInfo, OpenRequest } from "./model.ts";
+import type { OpenInfo, OpenRequest, RunAnswer } from "./model.ts";
+import { SpareBuffers } from "./spare.ts";
 import type { WireValue } from "./wire.ts";
 
 /**
@@ -129,6 +130,7 @@ export interface ValueMetadata {
 export class InferenceSession implements PinnedOwner {
   private runs = 0;
   private dropped: number[] = [];
+  private readonly spare = new SpareBuffers();
   private readonly names: string[];
 
   private constructor(
@@ -279,7 +281,7 @@ export class InferenceSession implements PinnedOwner {
             (name) => (typeof pinned === "string" ? pinned : pinned[name]) === "cpu-pinned",
           );
     const onLate = (late: unknown) => {
-      for (const v of late as WireValue[]) if (v && "pinned" in v) this.drop(v.pinned);
+      for (const v of (late as RunAnswer).values) if (v && "pinned" in v) this.drop(v.pinned);
     };
     let values: WireValue[];
     try {
@@ -289,12 +291,15 @@ export class InferenceSession implements PinnedOwner {
           `feed '${name}'`,
           this,
           this.copies ? transfer : undefined,
+          this.spare,
         );
-      values = await this.client.call(
+      const answer = await this.client.call(
         "inference_run",
-        { feeds: wire, outputs, seed, pinned: stay },
+        { feeds: wire, outputs, seed, pinned: stay, copied: this.copies },
         { signal: options.signal, onProgress, onLate, transfer },
       );
+      values = answer.values;
+      this.spare.renew(answer.spare);
     } catch (e) {
       // nobody knows how far it came
       for (const [name, v] of Object.entries(wire))

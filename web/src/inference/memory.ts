@@ -48,8 +48,10 @@ export class Pool {
     readonly most: number,
   ) {}
 
-  /** At least `bytes` of memory, with anything in it. @throws OutOfMemory */
-  take(bytes: number): Block {
+  /**
+   * At least `bytes` of memory, with anything in it, for what `where` names. @throws OutOfMemory
+   */
+  take(bytes: number, where = ""): Block {
     const size = Math.max(Math.ceil(bytes / ALIGN), 1) * ALIGN;
     const list = this.idle.get(size);
     let block = list?.pop();
@@ -57,8 +59,8 @@ export class Pool {
       this.idleBytes -= size;
       block.refs = 1;
     } else {
-      this.checkRoom(size, "engine memory");
-      block = new Block(this.allocate(size), size, this);
+      this.checkRoom(size, where);
+      block = new Block(this.allocate(size, where), size, this);
     }
     block.run = this.run;
     this.live.add(block);
@@ -79,6 +81,11 @@ export class Pool {
     };
   }
 
+  /** Bytes that may still be taken. */
+  get room(): number {
+    return Math.max(0, this.most - this.used - this.held);
+  }
+
   /** Whether `bytes` more may be in use. @throws OutOfMemory: they may not */
   checkRoom(bytes: number, where = ""): void {
     const used = this.used + this.held;
@@ -92,13 +99,15 @@ export class Pool {
       );
   }
 
-  private allocate(size: number): number {
-    try {
-      return this.engine.alloc(size, "values of a run", true);
-    } catch (e) {
-      if (!(e instanceof OutOfMemory) || !this.idleBytes) throw e;
-      this.trim(true);
-      return this.engine.alloc(size, "values of a run", true);
+  private allocate(size: number, where: string): number {
+    for (;;) {
+      try {
+        return this.engine.alloc(size, "values of a run", true);
+      } catch (e) {
+        if (!(e instanceof OutOfMemory)) throw e;
+        if (!this.idleBytes) throw new OutOfMemory(e.what, where, e.remedy);
+        this.trim(true);
+      }
     }
   }
 

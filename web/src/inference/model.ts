@@ -5,7 +5,15 @@
 import { Checker, type Json, type Weight } from "../checker.ts";
 import { checkTable, Weights } from "../decoder.ts";
 import { Engine, withKernels, type EngineOptions } from "../engine.ts";
-import { Aborted, EngineError, InputError, ModelError, PackageError } from "../errors.ts";
+import {
+  Aborted,
+  EngineError,
+  InputError,
+  ModelError,
+  OutOfMemory,
+  PackageError,
+  StorageError,
+} from "../errors.ts";
 import type { Urls } from "../env.ts";
 import { fillBeside, notThere } from "../load.ts";
 import { MAGIC, openPackage } from "../package.ts";
@@ -29,7 +37,8 @@ import { CONSTANTS, parsePlan, type InferencePlan, type ValueInfo } from "./mani
 import { Pool } from "./memory.ts";
 import { Part, shapeBytes, slotsOf, type LoadedPlan } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
-import { Python, type PythonHost } from "./python.ts";
+import { Python, type Left, type NodeReply, type PythonHost } from "./python.ts";
+import { spareBuffers } from "./spare.ts";
 import { byteSize, NumberTensor, release, type RunValue } from "./values.ts";
 import { fromWire, toWire, type WireValue } from "./wire.ts";
 
@@ -76,6 +85,15 @@ export interface RunRequest {
   seed: bigint | undefined;
   /** Outputs that are to stay in the engine. */
   pinned: string[] | undefined;
+  /** Whether the feeds are copies, whose buffers are to come back. */
+  copied: boolean;
+}
+
+/** What a run gives. */
+export interface RunAnswer {
+  values: WireValue[];
+  /** Buffers of feeds that were copies. */
+  spare: ArrayBuffer[];
 }
 
 /** Of a model that Python may compile more plans of. */
@@ -190,7 +208,8 @@ export class InferenceModel implements Library {
         } catch (e) {
           // the network's, the file's, the visitor's doing
           if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e;
-          await kept!.forget();
+          // else one of the model's files was damaged where it was kept: it is fetched again
+          if (!(e instanceof StorageError)) await kept!.forget();
           (await opening).close(); // with all that was loaded
           opening = start();
         }
@@ -356,6 +375,9 @@ export class InferenceModel implements Library {
     } = this.request;
     const bounds: Bounds = { maxLoopTrips, maxCompilations, maxRunSeconds, signal, seed };
     const kept: RunValue[] = [];
+    const python = this.compiling?.python;
+    this.driver.begin(bounds);
+    if (python) python.ending = () => this.driver.ending("");
     try {
       for (const info of this.info.inputs) {
         const given = feeds[info.name];
@@ -376,7 +398,7 @@ export class InferenceModel implements Library {
         values.set(info.name, v);
         fed.set(v, info.name);
       }
-      const found = await this.driver.start(await this.root(outputs), values, wanted, bounds);
+      const found = await this.driver.start(await this.root(outputs), values, wanted);
       return found.map((v, i): WireValue => {
         const input = fed.get(v);
         if (input !== undefined) return { fed: input };
@@ -392,6 +414,7 @@ export class InferenceModel implements Library {
         kept.push(v);
       }
       this.driver.finish(kept);
+      if (python) python.ending = () => undefined;
       const { made } = this;
       this.made = [];
       const { learned } = this;
@@ -429,6 +452,11 @@ export class InferenceModel implements Library {
       this.engine.bytes(block.address, data.length).set(data);
       this.pinned.set(keep, new NumberTensor(type, dims, undefined, block.address, block));
     }
+  }
+
+  /** Buffers of a run's feeds that nothing here refers to any more. */
+  spare(feeds: Record<string, WireValue>): ArrayBuffer[] {
+    return spareBuffers(Object.values(feeds), this.pinned.values());
   }
 
   /** The bytes of an output that stayed here. @throws InputError: it has been disposed of */
@@ -528,8 +556,9 @@ export class InferenceModel implements Library {
     program: Program,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
-  ): Promise<Map<string, RunValue>> {
-    return this.compiling!.python.node(program, unit, values, this.engine);
+    left: Left,
+  ): Promise<NodeReply> {
+    return this.compiling!.python.node(program, unit, values, left, this.engine);
   }
 
   async compile(
@@ -587,7 +616,11 @@ export class InferenceModel implements Library {
         new Map(),
       );
       const [data, notes] = [reply.files.get(info.file), reply.files.get(NOTES)];
-      const loaded = await this.load(info, unit.inputs, data, notes, true);
+      const loaded = await this.load(info, unit.inputs, data, notes, true).catch((e: unknown) => {
+        throw e instanceof OutOfMemory && unit.where
+          ? new OutOfMemory(e.what, unit.where, e.remedy)
+          : e;
+      });
       for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
       this.made.push({
         plan: info,

@@ -53,7 +53,7 @@ export class NodeRun {
   /** Takes note of a value that was made here. */
   keep<V extends RunValue>(v: V): V {
     this.made.push(v);
-    if ((v.kind === "strings" || v.kind === "sequence") && !v.held)
+    if ((v.kind === "strings" || v.kind === "sequence" || v.kind === "map") && !v.held)
       v.held = this.driver.pool.hold(v.hostBytes);
     return v;
   }
@@ -90,7 +90,7 @@ export class NodeRun {
       const v = this.driver.find(this.program, this.scope, name);
       if (v) values.set(name, v);
     }
-    const outs = await this.driver.library.pythonNode(this.program, this.unit, values);
+    const outs = await this.driver.pythonNode(this.program, this.unit, values);
     return this.unit.outputs.map((name) => outs.get(name) && this.keep(outs.get(name)!));
   }
 
@@ -144,6 +144,11 @@ export class NodeRun {
   /** Whether the budget has room for `bytes` more. @throws OutOfMemory: it has not */
   checkRoom(bytes: number): void {
     this.driver.pool.checkRoom(bytes);
+  }
+
+  /** Counts items of sequences that it copies. @throws ModelError: they are too many */
+  copies(items: number): void {
+    this.driver.copies(items, this.unit.where);
   }
 
   /** A sequence of these values. */

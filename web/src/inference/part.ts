@@ -22,12 +22,20 @@ export interface LoadedPlan {
   readonly plan: Plan | undefined;
   readonly where: string;
   /** Slots that are bound in each run: what lies there, and the address that is bound now. */
-  readonly inputs: { name: string; index: number; slot: number; bytes: number; bound: number }[];
+  readonly inputs: {
+    name: string;
+    index: number;
+    slot: number;
+    bytes: number;
+    bound: number;
+    where: string;
+  }[];
   readonly outputs: {
     names: { name: string; dtype: string; shape: number[] }[];
     slot: number;
     bytes: number;
     bound: number;
+    where: string;
   }[];
   /** Numbers that binding computed. */
   readonly numbers: { name: string; value: NumberTensor }[];
@@ -42,7 +50,7 @@ interface Variant {
 }
 
 /** Brings a tensor into engine memory, where it is not there yet. */
-export type Place = (v: NumberTensor) => number;
+export type Place = (v: NumberTensor, where?: string) => number;
 
 /** The plans of a part. */
 export class Part {
@@ -145,7 +153,7 @@ export function runPlan(
   let drawn: NumberTensor | undefined;
   for (const input of loaded.inputs) {
     const tensor = input.index < 0 ? (drawn = seed()) : (values[input.index] as NumberTensor);
-    const address = place(tensor);
+    const address = place(tensor, input.where);
     const { room } = tensor;
     if (input.bound !== address || room < input.bytes) {
       // refuses memory below the slot's size
@@ -154,7 +162,7 @@ export function runPlan(
     }
   }
   for (const output of loaded.outputs) {
-    const block = pool.take(output.bytes);
+    const block = pool.take(output.bytes, output.where);
     if (output.bound !== block.address) {
       engine.bind(plan, output.slot, block.address, output.bytes, loaded.where);
       output.bound = block.address;
@@ -185,6 +193,7 @@ export function slotsOf(
         slot,
         bytes,
         bound: 0,
+        where: `value '${name}'`,
       });
     if (kind === "output")
       outs.push({
@@ -194,6 +203,7 @@ export function slotsOf(
         slot,
         bytes,
         bound: 0,
+        where: `value '${name}'`,
       });
   });
   return { inputs: ins, outputs: outs };

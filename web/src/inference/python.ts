@@ -3,7 +3,7 @@
 // nothing else answers.
 
 import { Checker, type Json, type Weight } from "../checker.ts";
-import { EngineError } from "../errors.ts";
+import { EngineError, type EdgewiseError } from "../errors.ts";
 import { MissingFile } from "../pyodide.ts";
 import type { Compiled } from "../compiler.ts";
 import type { ModelFiles } from "./files.ts";
@@ -39,6 +39,28 @@ export interface PythonHost {
   end(): void;
 }
 
+/**
+ * What a run may still take, for a node that Python runs in its stead: of the engine's and the
+ * host's memory, rounds of loops, plans.
+ */
+export interface Left {
+  max_memory_bytes: number;
+  max_loop_trips: number;
+  max_compilations: number;
+}
+
+/** A node's outputs, and what of `Left` it took. */
+export interface NodeReply {
+  outputs: Map<string, RunValue>;
+  trips: number;
+  compilations: number;
+}
+
+// that Python has to answer after the end of the run that asks; then it is ended, and the next
+// question starts it again
+const GRACE_MS = 1000;
+const LOOK_MS = 50;
+
 /** What Python says of a part. */
 export type PartReply =
   | {
@@ -55,6 +77,8 @@ export type PartReply =
 export class Python {
   /** What it has read of the model's files up to now. */
   reads: Compiled["reads"] = {};
+  /** Why the run that asks is to end; undefined while it is not. */
+  ending: () => EdgewiseError | undefined = () => undefined;
   private host: PythonHost | undefined;
   private opening: Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> | undefined;
   private readonly checker: Checker;
@@ -114,10 +138,14 @@ export class Python {
     files = new Map<string, Blob>(),
   ): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
     await this.open();
+    const end = this.ending();
+    if (end) throw end;
     const host = this.host!;
     let answer: Compiled;
     try {
-      answer = await host.compile(files, { of: "inference", ...options }, () => undefined);
+      answer = await this.within(
+        host.compile(files, { of: "inference", ...options }, () => undefined),
+      );
     } catch (e) {
       if (!host.alive && host === this.host) this.end(); // the next question starts another
       throw e;
@@ -125,6 +153,26 @@ export class Python {
     const { manifest, files: made, reads } = answer;
     this.reads = reads;
     return { reply: JSON.parse(manifest) as Record<string, Json>, files: made };
+  }
+
+  /** Waits for an answer while the run that asks goes on, and GRACE_MS longer. @throws Aborted */
+  private async within<T>(answer: Promise<T>): Promise<T> {
+    let timer: ReturnType<typeof setInterval> | undefined;
+    let left = GRACE_MS / LOOK_MS;
+    const ended = new Promise<never>((_, reject) => {
+      timer = setInterval(() => {
+        const end = this.ending();
+        if (!end || --left > 0) return;
+        reject(end);
+        this.end();
+      }, LOOK_MS);
+    });
+    try {
+      return await Promise.race([answer, ended]);
+    } finally {
+      clearInterval(timer);
+      answer.catch(() => undefined);
+    }
   }
 
   /** A program by what it is of: see python/edgewise/session/described.py. */
@@ -192,22 +240,24 @@ export class Python {
     program: Program,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
+    left: Left,
     engine: Reader,
-  ): Promise<Map<string, RunValue>> {
+  ): Promise<NodeReply> {
     const blobs = new Map<string, Blob>();
     const described = Object.fromEntries(
       Array.from(values, ([name, v]) => [name, encoded(v, blobs, engine)]),
     );
     const { reply, files } = await this.ask(
-      { call: "node", program: program.name, node: unit.nodes[0], values: described },
+      { call: "node", program: program.name, node: unit.nodes[0], values: described, left },
       blobs,
     );
-    return new Map(
+    const outputs = new Map(
       Object.entries(reply.outputs as Record<string, Json>).map(([name, v]) => [
         name,
         decoded(v, files),
       ]),
     );
+    return { outputs, trips: reply.trips as number, compilations: reply.compilations as number };
   }
 }
 

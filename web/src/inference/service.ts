@@ -4,8 +4,13 @@
 import type { Engine } from "../engine.ts";
 import { Aborted, InputError } from "../errors.ts";
 import type { Warn } from "../storage.ts";
-import { InferenceModel, type OpenInfo, type OpenRequest, type RunRequest } from "./model.ts";
-import type { WireValue } from "./wire.ts";
+import {
+  InferenceModel,
+  type OpenInfo,
+  type OpenRequest,
+  type RunAnswer,
+  type RunRequest,
+} from "./model.ts";
 
 /** What ends a run: `aborted` is looked at between parts and rounds of loops. */
 export interface Ending {
@@ -43,13 +48,16 @@ export class InferenceService {
   }
 
   /** Runs the model, after the runs that were asked for before. @throws as InferenceModel.run */
-  run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<WireValue[]>> {
-    const work = async (): Promise<Answer<WireValue[]>> => {
+  run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<RunAnswer>> {
+    const work = async (): Promise<Answer<RunAnswer>> => {
       this.model?.keepCopies(request.feeds);
       if (ending.aborted)
         throw new Aborted("the run was stopped by its signal before it began", "", "");
       const transfer: Transferable[] = [];
-      return { value: await this.opened().run(request, transfer, ending, warn), transfer };
+      const model = this.opened();
+      const values = await model.run(request, transfer, ending, warn);
+      const spare = request.copied ? model.spare(request.feeds) : [];
+      return { value: { values, spare }, transfer: [...transfer, ...spare] };
     };
     return this.inTurn(work);
   }

@@ -128,6 +128,7 @@ export class NumberTensor {
 }
 
 export const REFERENCE_BYTES = 32; // bytes that a reference to a small object and the object take
+export const ENTRY_BYTES = 64; // bytes of an entry of a map
 
 /** A tensor of strings, which only this side sees. */
 export class StringTensor {
@@ -243,12 +244,18 @@ export class Sequence {
 export class OnnxMap {
   readonly kind = "map";
   refs = 1;
+  held: (() => void) | undefined;
   constructor(
     readonly entries: ReadonlyMap<string | bigint, string | number | bigint>,
     readonly key: string,
     readonly value: string,
   ) {}
-  freed(): void {}
+  get hostBytes(): number {
+    return ENTRY_BYTES * this.entries.size;
+  }
+  freed(): void {
+    this.held?.();
+  }
   toString(): string {
     return `a map of ${this.entries.size}`;
   }

@@ -40,6 +40,9 @@ interface Described {
 
 const WHERE = "training artifacts";
 
+/** What compiles: Python in a worker; tests have another one. */
+export type PythonCompiler = Pick<Compiler, "compile" | "end">;
+
 /** A TrainingSession in the worker. */
 export class ArtifactSession {
   private readonly weights: Weights;
@@ -57,7 +60,7 @@ export class ArtifactSession {
 
   private constructor(
     readonly engine: Engine,
-    private readonly python: Compiler,
+    private readonly python: PythonCompiler,
     readonly info: ArtifactsInfo,
   ) {
     this.weights = new Weights(engine, { weights: new Map() });
@@ -70,11 +73,13 @@ export class ArtifactSession {
     urls: Urls,
     options: Pick<EngineOptions, "flavour" | "threads">,
     signal: AbortSignal,
+    startPython: (urls: Urls, signal: AbortSignal) => PythonCompiler = (...args) =>
+      new Compiler(...args),
   ): Promise<ArtifactSession> {
     // any model: beside what Python takes it is nothing
     const opening = Engine.open({ ...urls, ...options, full: true });
     opening.catch(() => undefined);
-    const python = new Compiler(urls, signal);
+    const python = startPython(urls, signal);
     try {
       const compiling = python.compile(files, { call: "open" }, () => undefined);
       void opening.then(warm, () => undefined);

@@ -259,11 +259,12 @@ export class TrainingSession {
   }
 
   /**
-   * Updates the parameters by the accumulated gradients. @throws InputError: there is no optimizer
-   * model, or there are no gradients
+   * Updates the parameters by the accumulated gradients.
+   * @throws InputError: there is no optimizer model, or there are no gradients. Aborted: `signal`
+   *   stopped it; parameters are as before, unless it was computing already /
    */
-  runOptimizerStep(): Promise<void> {
-    return this.client.call("artifacts_update", {});
+  runOptimizerStep({ signal }: StepOptions = {}): Promise<void> {
+    return this.client.call("artifacts_update", {}, { signal });
   }
 
   /** The next `runTrainStep` begins with gradients of zero. */
@@ -376,10 +377,15 @@ export class TrainingSession {
 
   /**
    * The evaluation model up to these outputs as a plain ONNX file, with the parameters as they are
-   * now. @throws InputError: there is no evaluation model, or no such output
+   * now.
+   * @throws InputError: there is no evaluation model, or no such output. Aborted: `signal` stopped
+   *   it /
    */
-  exportModel(outputNames: readonly string[]): Promise<Uint8Array<ArrayBuffer>> {
-    return this.client.call("artifacts_export", { outputs: [...outputNames] });
+  exportModel(
+    outputNames: readonly string[],
+    { signal }: StepOptions = {},
+  ): Promise<Uint8Array<ArrayBuffer>> {
+    return this.client.call("artifacts_export", { outputs: [...outputNames] }, { signal });
   }
 
   /**

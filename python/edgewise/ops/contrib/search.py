@@ -225,7 +225,7 @@ class _Gpt:
             )
             for p in pasts
         ]
-        for p, e in zip(pasts, empty):
+        for p, _e in zip(pasts, empty):
             if (
                 p.shape is None
                 or len(p.shape) != 5

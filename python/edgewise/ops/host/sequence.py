@@ -92,6 +92,7 @@ def sequence_insert_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[
     at = _position(node, 2, len(s), len(s), 1)
     if at == len(s):  # in a loop that collects, each element costs the same
         return [s.with_last(node.inputs[1])]
+    run.copies(node, len(s))
     items = list(s)
     items.insert(at, node.inputs[1])
     return [Sequence(items)]
@@ -102,6 +103,7 @@ sequence_erase = Op("SequenceErase")
 
 @sequence_erase.host(static=True)
 def sequence_erase_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+    run.copies(node, len(_sequence(node)))
     items = list(_sequence(node))
     del items[_position(node, 1, len(items), len(items) - 1)]
     return [Sequence(items)]

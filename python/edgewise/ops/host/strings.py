@@ -7,12 +7,14 @@ for numbers.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT64, RANGE, STRING
 from ...declare.op import OPS, Op, broadcast, fail, product, unsupported
 from ...declare.values import RunTensor, StringTensor
+from ...errors import OutOfMemory
 from ..elementwise.cast import cast
 from ..shape.shape import constant_of_shape
 from .regular import Expression
@@ -48,6 +50,10 @@ MOVES_ML = {"ArrayFeatureExtractor": (0,)}  # the same of ai.onnx.ml
 REFERENCES = (
     24  # bytes that a list, a list in the making and an array for the caller take for an element
 )
+NUMBER = 40  # bytes of a number in a list
+PAIR = 160  # bytes of a pair of strings with the numbers of their places
+TEXT = 60  # bytes of a short str
+WORD = re.compile(r"\S+")
 LOOKS = ("Shape", "Size")  # operators that read the shape alone
 
 
@@ -85,6 +91,8 @@ def moved(node: BoundNode, run: Host, inputs):
     outs = run.plain(
         node.op, node.domain, places, [o is not None for o in node.outputs], node.attrs, node.opset
     )
+    if node.op not in LOOKS:
+        run.check_room((REFERENCES + NUMBER) * sum(v.count for v in outs if v is not None))
     return (
         outs
         if node.op in LOOKS
@@ -112,7 +120,7 @@ def _together(node: BoundNode, run: Host, a, b):
     shape = broadcast(node, a.shape, b.shape)
     if product(shape) >= 1 << 31:
         fail(node, f"a tensor of {product(shape)} strings")
-    run.check_room(REFERENCES * product(shape))
+    run.check_room(PAIR * product(shape))
     at = [indices(shape, broadcast_strides(v.shape, strides_of(v.shape), shape)) for v in (a, b)]
     return shape, [(a.strings[i], b.strings[j]) for i, j in zip(*at)]
 
@@ -131,11 +139,28 @@ string_concat = Op("StringConcat")
 @string_concat.host
 def string_concat_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     shape, pairs = _together(node, run, *_strings(node, 0, 1))
-    run.check_room(sum(len(a) + len(b) for a, b in pairs))
+    width = (
+        1 if all(all(map(str.isascii, v.strings)) for v in node.inputs) else 4
+    )  # bytes of a character
+    run.check_room(width * sum(len(a) + len(b) for a, b in pairs))
     return [StringTensor(shape, [a + b for a, b in pairs])]
 
 
 string_split = Op("StringSplit")
+
+
+def _count_pieces(text, delimiter, most, exact=True):
+    """Number of pieces of a text, without making them; the largest possible one where it is not to
+    be exact.
+    """
+    count = (
+        text.count(delimiter) + 1
+        if delimiter is not None
+        else sum(1 for _ in WORD.finditer(text))
+        if exact
+        else (len(text) + 1) // 2
+    )
+    return count if most is None or most < 0 else min(count, most + 1)
 
 
 @string_split.host
@@ -145,6 +170,12 @@ def string_split_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any
     delimiter, most = node.attr("delimiter", "") or None, node.attrs.get("maxsplit")
     if most is not None and type(most) is not int:
         fail(node, f"its attribute 'maxsplit' is {most}")
+    try:
+        run.check_room(
+            TEXT * sum(_count_pieces(s, delimiter, most, exact=False) for s in x.strings)
+        )
+    except OutOfMemory:
+        run.check_room(TEXT * sum(_count_pieces(s, delimiter, most) for s in x.strings))
     pieces = [
         ([] if not s and delimiter is None else s.split(delimiter, -1 if most is None else most))
         for s in x.strings
@@ -178,6 +209,7 @@ def string_normalizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> lis
     turn = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}.get(change)
     if turn is None or type(stop) is not list or not all(isinstance(s, str) for s in stop):
         fail(node, f"a case_change_action '{change}', stopwords {str(stop)[:100]}")
+    run.check_room(TEXT * len(x.strings) + sum(map(len, x.strings)))
     words = {s if cased else s.lower() for s in stop}
     out = [turn(s) for s in x.strings if (s if cased else s.lower()) not in words] or [""]
     return [StringTensor([len(out)] if x.rank == 1 else [1, len(out)], out)]
@@ -246,6 +278,8 @@ def _number(node: BoundNode, dtype: int, text):
 @cast.host
 def cast_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     x, to = inputs[0], node.attr("to", FLOAT)
+    if isinstance(x, StringTensor) or to == STRING:
+        run.check_room((REFERENCES + NUMBER + TEXT * (to == STRING)) * x.count)
     if isinstance(x, StringTensor):
         return [
             (

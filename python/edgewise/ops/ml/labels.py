@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 from ...declare.dtypes import DOUBLE, FLOAT, INT64, NAME, STRING
 from ...declare.op import Op, fail
 from ...declare.values import Map, RunTensor, Sequence, StringTensor
+from ...session_limits import MAX_NGRAMS
 
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Host
 
 ML = "ai.onnx.ml"
+ENTRY = 128  # bytes of an entry of a map
+NUMBER = 40  # bytes of a number in a list
 KINDS = {"strings": STRING, "int64s": INT64, "floats": FLOAT}
 
 
@@ -96,6 +99,7 @@ def zip_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | N
     width = x.shape[-1] if x.rank else 0
     if x.rank not in (1, 2) or width != len(names):
         fail(node, f"{len(names)} labels for {x}")
+    run.check_room(ENTRY * x.count)
     numbers = _elements(node, x)
     return [
         Sequence(
@@ -152,6 +156,7 @@ def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | 
         size = node.attr("max_map", 1)
         if not 0 < size <= 1 << 24 or any(not 0 <= k < size for k in x):
             fail(node, f"its keys do not lie within max_map = {size}")
+        run.check_room(NUMBER * size)
         values = [
             convert(x[k]) if k in x else convert(0) if to != STRING else "0.f" for k in range(size)
         ]
@@ -159,6 +164,15 @@ def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | 
 
 
 tf_idf = Op("TfIdfVectorizer")
+
+
+def _steps(length, skips, columns):
+    """Distances between neighbouring elements of an n-gram, as far as a row of so many columns has
+    them.
+    """
+    return (
+        range(1, min(skips + 1, (columns - 1) // (length - 1)) + 1) if length > 1 else range(1, 2)
+    )
 
 
 @tf_idf.host
@@ -210,13 +224,20 @@ def tf_idf_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | No
         fail(node, f"{len(grams)} n-grams for {len(places)} places", "Export the model again.")
     width, elements = max(places) + 1, _elements(node, x)
     columns = x.shape[-1] if x.rank else 0
+    rows = len(range(0, max(len(elements), 1), max(columns, 1)))
+    run.check_room(NUMBER * rows * width)
+    looked = rows * sum(
+        max(columns - (length - 1) * step, 0)
+        for length in range(low, min(high, columns) + 1)
+        for step in _steps(length, skips, columns)
+    )
+    if looked > MAX_NGRAMS:
+        fail(node, f"it would look up {looked} n-grams, with up to {skips} elements between theirs")
     out = []
     for at in range(0, max(len(elements), 1), max(columns, 1)):
         row, counts = elements[at : at + columns], [0] * len(grams)
         for length in range(low, high + 1):
-            for step in range(1, (skips if length > 1 else 0) + 2):
-                if (length - 1) * step >= len(row):
-                    break
+            for step in _steps(length, skips, len(row)):
                 for i in range(len(row) - (length - 1) * step):
                     g = grams.get(tuple(row[i : i + (length - 1) * step + 1 : step]))
                     if g is not None:

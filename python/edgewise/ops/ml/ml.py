@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Graph, Host, Value
 
 ML = "ai.onnx.ml"
+NUMBER = 40  # bytes of a number in a list
 NUMBERS = (FLOAT, DOUBLE, INT32, INT64)
 
 
@@ -318,6 +319,7 @@ def one_hot_encoder_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[
         found, count = [place.get(int(v), -1) for v in x.numbers], len(categories)
     else:
         return None
+    run.check_room(NUMBER * len(found) * count)
     if strict and -1 in found:
         fail(
             node,

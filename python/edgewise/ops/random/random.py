@@ -2,7 +2,8 @@
 
 `seed` is an int64 [1] that the host chooses for each run, `stream` a number that no other node of
 the plan has: together with an element's place they say its number, so that the backward part
-recomputes a mask instead of keeping it, and every machine draws the same (core/kernels/random.c).
+recomputes a mask instead of keeping it, and every machine draws the same
+(core/kernels/random/random.c).
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def slice_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     dims = list(x.shape)
     ranges = slice_ranges(node)
-    for axis, start, length, step in ranges:
+    for axis, _start, length, _step in ranges:
         dims[axis] = length
     if dims == x.shape and all(step == 1 for *_, step in ranges):
         return [x]
@@ -134,7 +134,7 @@ def slice_infer(node: BoundNode) -> Inferred:
 def slice_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     x = node.inputs[0]
     s, offset = strides_of(x.shape), 0
-    for axis, start, length, step in slice_ranges(node):
+    for axis, start, _length, step in slice_ranges(node):
         offset += start * s[axis] if outs[0][1][axis] else 0
         s[axis] *= step
     return [[x.numbers[i] for i in indices(outs[0][1], s, offset)]]

@@ -111,7 +111,7 @@ adamw_8bit = Op(
     "AdamW8bit",
     "edgewise",
     # (p, g, m int8 [n], its scales float32 [blocks], v uint8 [n], its scales, lr, step, scale), as
-    # AdamW; core/kernels/optimizer.c says what the bytes mean
+    # AdamW; core/kernels/training/optimizer.c says what the bytes mean
 )
 
 

@@ -75,7 +75,8 @@ def base(model, model_path=None):
             onnxblock.loss.MSELoss()("output")
             extended = handle.model
 
-    model: onnx.ModelProto. Raises BlockError when it is None, or another model is open."""
+    model: onnx.ModelProto. Raises BlockError when it is None, or another model is open.
+    """
     if model is None:
         raise BlockError(
             "the model is None",

@@ -193,11 +193,9 @@ class TrainingBlock(blocks.Block):
                     ),
                 )
         if not self._requires_grad:
+            names = [t.name for t in have.values() if t.data_type in _FLOATS and len(t.dims) > 0]
             raise g.BlockError(
-                "no parameter is trained",
-                "requires_grad",
-                "Name some of"
-                f" {', '.join([t.name for t in have.values() if t.data_type in _FLOATS and len(t.dims) > 0][:8])}.",
+                "no parameter is trained", "requires_grad", f"Name some of {', '.join(names[:8])}."
             )
         wrong = [n for n in self._requires_grad if have[n].data_type not in _FLOATS]
         if wrong:

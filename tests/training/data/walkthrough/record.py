@@ -32,7 +32,7 @@ module = Module(p("training_model.onnx"), state, p("eval_model.onnx"))
 optimizer = Optimizer(p("optimizer_model.onnx"), module)
 sched = LinearLRScheduler(optimizer, 4, 24, 5e-3)
 losses, rates, evals = [], [], []
-for epoch in range(3):
+for _epoch in range(3):
     module.train()
     for i in range(0, 64, 8):
         loss = module(data["x"][i : i + 8], data["y"][i : i + 8])
@@ -64,7 +64,7 @@ size = None
 glob = CheckpointState.load_checkpoint(p("checkpoint"))
 gm = Module(p("training_model.onnx"), glob, p("eval_model.onnx"))
 fed = []
-for rnd in range(3):
+for _rnd in range(3):
     buffers = []
     for c in range(3):
         s = CheckpointState.load_checkpoint(p("checkpoint"))

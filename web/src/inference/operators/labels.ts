@@ -1,10 +1,20 @@
 // Words to numbers and back: LabelEncoder and the maps of ONNX-ML, TfIdfVectorizer. As
 // python/edgewise/ops/labels.py.
 
+import { MAX_NGRAMS } from "../../gen/session.ts";
 import type { HostOperator, NodeRun } from "../node.ts";
 import type { Attribute } from "../program.ts";
-import { NumberTensor, OnnxMap, StringTensor, typed, type RunValue } from "../values.ts";
+import {
+  ENTRY_BYTES,
+  NumberTensor,
+  OnnxMap,
+  StringTensor,
+  typed,
+  type RunValue,
+} from "../values.ts";
 import { tensorOf } from "./strings.ts";
+
+const NUMBER_BYTES = 32; // of a number in a list, its copy and its tensor
 
 type Element = number | bigint | string;
 const CHECK = "Check what is fed; if it is right, export the model again.";
@@ -108,6 +118,7 @@ function zipMap(n: NodeRun): RunValue[] {
   const width = x.dims.at(-1) ?? 0;
   if ((x.rank !== 1 && x.rank !== 2) || width !== names.length)
     n.fail(`${names.length} labels for ${String(x)}`);
+  n.checkRoom(ENTRY_BYTES * x.count);
   const numbers = x.numbers(n.engine);
   const maps: OnnxMap[] = [];
   for (let i = 0; i < numbers.length; i += width || 1)
@@ -184,6 +195,7 @@ async function castMap(n: NodeRun): Promise<RunValue[]> {
     [...x.entries.keys()].some((k) => !((k as bigint) >= 0n && (k as bigint) < BigInt(size)))
   )
     n.fail(`its keys do not lie within max_map = ${size}`, CHECK);
+  n.checkRoom(NUMBER_BYTES * size);
   return [
     await tensorOf(
       n,
@@ -248,6 +260,15 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
   const elements = elementsOf(n, x).map(String);
   const columns = x.dims.at(-1) ?? 0;
   const rows = x.rank === 1 ? 1 : x.dims[0]!;
+  n.checkRoom(NUMBER_BYTES * rows * width);
+  const furthest = (length: number): number =>
+    length > 1 ? Math.min(skips + 1, Math.floor((columns - 1) / (length - 1))) : 1;
+  let looked = 0;
+  for (let length = low; length <= Math.min(high, columns); length++)
+    for (let step = 1; step <= furthest(length); step++)
+      looked += rows * Math.max(columns - (length - 1) * step, 0);
+  if (looked > MAX_NGRAMS)
+    n.fail(`it would look up ${looked} n-grams, with up to ${skips} elements between theirs`);
   const out = new Float64Array(rows * width);
   for (let r = 0; r < rows; r++) {
     const row = elements.slice(r * columns, (r + 1) * columns);

@@ -138,11 +138,14 @@ export const SEQUENCES: Record<string, HostOperator> = {
       n.fail(`${String(x)} into a sequence of ${String(s.at(0))}`, CHECK);
     const at = position(n, 2, s.length, s.length, 1);
     if (at === s.length) return [n.keep(s.withLast(x))];
+    n.copies(s.length);
     const { items } = s;
     return [n.sequence([...items.slice(0, at), x, ...items.slice(at)])];
   },
   SequenceErase: (n) => {
-    const { items } = sequence(n);
+    const s = sequence(n);
+    n.copies(s.length);
+    const { items } = s;
     const at = position(n, 1, items.length, items.length - 1);
     return [n.sequence(items.filter((_, i) => i !== at))];
   },

@@ -41,6 +41,9 @@ const MOVES: Readonly<Record<string, readonly number[] | undefined>> = {
 const MOVES_ML: Readonly<Record<string, readonly number[] | undefined>> = {
   ArrayFeatureExtractor: [0],
 };
+const NUMBER_BYTES = 16; // of a number in a list that grows
+const TEXT_BYTES = 48; // of a number as a text
+const PAIR_BYTES = 64; // of a pair of strings in a list
 const CHECK = "Check what is fed; if it is right, export the model again.";
 
 /** Outputs of a node with strings among its inputs that moves elements, or looks at their shape. */
@@ -74,18 +77,21 @@ export async function moved(n: NodeRun): Promise<(RunValue | undefined)[]> {
     return v;
   });
   const outs = await n.plain(places);
-  return looks
-    ? outs
-    : outs.map(
-        (v) =>
-          v &&
-          n.keep(
-            new StringTensor(
-              (v as NumberTensor).dims,
-              (v as NumberTensor).numbers(n.engine).map((i) => strings[i]!),
-            ),
-          ),
-      );
+  if (looks) return outs;
+  n.checkRoom(
+    (REFERENCE_BYTES + NUMBER_BYTES) *
+      outs.reduce((count, v) => count + (v ? (v as NumberTensor).count : 0), 0),
+  );
+  return outs.map(
+    (v) =>
+      v &&
+      n.keep(
+        new StringTensor(
+          (v as NumberTensor).dims,
+          (v as NumberTensor).numbers(n.engine).map((i) => strings[i]!),
+        ),
+      ),
+  );
 }
 
 /** Two tensors of strings broadcast together: dims, and pairs of strings. */
@@ -106,7 +112,8 @@ function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
             `shapes [${a.dims.join(", ")}] and [${b.dims.join(", ")}] do not broadcast together`,
           );
   });
-  if (elements(dims) >= 2 ** 24) n.fail(`a tensor of ${elements(dims)} strings`);
+  if (elements(dims) >= 2 ** 31) n.fail(`a tensor of ${elements(dims)} strings`);
+  n.checkRoom(PAIR_BYTES * elements(dims));
   const at = (of: number[], index: number) => {
     let [place, step, left] = [0, 1, index];
     for (let d = rank - 1; d >= 0; d--) {
@@ -138,10 +145,18 @@ function trimmedEnd(text: string): string {
   return text.slice(0, end);
 }
 
+const PIECES = 4096; // that are made before their room is checked
+
 /**
  * Pieces of a text between delimiters (undefined: stretches of white space), at most `most` cuts.
+ * `check` gets their number each time that it has grown by PIECES.
  */
-export function pieces(text: string, delimiter: string | undefined, most: number): string[] {
+export function pieces(
+  text: string,
+  delimiter: string | undefined,
+  most: number,
+  check: (count: number) => void = () => undefined,
+): string[] {
   if (!text) return [];
   let left = delimiter === undefined ? text.replace(LEADING, "") : text;
   const out: string[] = [];
@@ -149,6 +164,7 @@ export function pieces(text: string, delimiter: string | undefined, most: number
     const at = delimiter === undefined ? left.search(SPACES) : left.indexOf(delimiter);
     if (at < 0) break;
     out.push(left.slice(0, at));
+    if (out.length % PIECES === 0) check(out.length);
     left =
       delimiter === undefined
         ? left.slice(at).replace(LEADING, "")
@@ -163,7 +179,13 @@ function split(n: NodeRun): RunValue[] {
   const x = n.strings(0);
   const delimiter = n.text("delimiter", "") || undefined;
   const most = n.attribute("maxsplit") === undefined ? Infinity : n.int("maxsplit", 0);
-  const all = x.strings.map((s) => pieces(s, delimiter, most < 0 ? Infinity : most));
+  let before = 0; // pieces of the strings before
+  const check = (count: number): void => n.checkRoom(REFERENCE_BYTES * (before + count));
+  const all = x.strings.map((s) => {
+    const made = pieces(s, delimiter, most < 0 ? Infinity : most, check);
+    before += made.length;
+    return made;
+  });
   const width = all.reduce((w, p) => Math.max(w, p.length), 0);
   n.checkRoom(REFERENCE_BYTES * width * all.length); // one long text makes all rows long
   return [
@@ -185,6 +207,7 @@ function normalize(n: NodeRun): RunValue[] {
   const x = n.strings(0);
   if ((x.rank !== 1 && x.rank !== 2) || (x.rank === 2 && x.dims[0] !== 1))
     n.fail(`strings of shape [${x.dims.join(", ")}] instead of [C] or [1, C]`);
+  n.checkRoom(2 * x.hostBytes);
   const change = n.text("case_change_action", "NONE");
   const cased = n.int("is_case_sensitive", 0) !== 0;
   const turn = {
@@ -326,6 +349,7 @@ async function cast(n: NodeRun): Promise<RunValue[] | undefined> {
   const to = CODES[n.int("to", 1)] ?? "";
   if (x.kind === "strings") {
     if (to === "string") return [x];
+    n.checkRoom(NUMBER_BYTES * x.count);
     if (!to) return n.unsupported(`strings to the type ${n.int("to", 1)}`);
     return [
       await tensorOf(
@@ -338,6 +362,7 @@ async function cast(n: NodeRun): Promise<RunValue[] | undefined> {
   }
   if (to !== "string") return undefined;
   const t = n.tensor(0);
+  n.checkRoom((REFERENCE_BYTES + NUMBER_BYTES + TEXT_BYTES) * t.count);
   const wide = t.type === "int64" || t.type === "uint64";
   const values: ArrayLike<number | bigint> = wide
     ? typed(t.type, t.read(n.engine), t.count)
@@ -366,6 +391,9 @@ export const STRINGS: Record<string, HostOperator> = {
   },
   StringConcat: (n) => {
     const [dims, pairs] = together(n);
+    n.checkRoom(
+      pairs.reduce((bytes, [a, b]) => bytes + REFERENCE_BYTES + 2 * (a.length + b.length), 0),
+    );
     return [
       n.keep(
         new StringTensor(
@@ -384,6 +412,7 @@ export const STRINGS: Record<string, HostOperator> = {
     const dims = n.numbers(0);
     if (dims.some((d) => d < 0) || elements(dims) >= 2 ** 24)
       n.fail(`strings of shape [${dims.join(", ")}]`);
+    n.checkRoom(REFERENCE_BYTES * elements(dims));
     return [
       n.keep(
         new StringTensor(

@@ -1,0 +1,16 @@
+// What the snippets of the documentation take for granted.
+import type { TextGenerationPipeline } from "edgewise";
+
+declare global {
+  /** A loaded model. */
+  const write: TextGenerationPipeline;
+  /** What the visitor pasted. */
+  const text: string;
+  /** The numbers of an image. */
+  const pixels: Float32Array;
+  /** Pyodide's entry point, from its own script. */
+  function loadPyodide(options: { lockFileURL: string }): Promise<{
+    loadPackage(name: string): Promise<unknown>;
+    runPythonAsync(code: string): Promise<unknown>;
+  }>;
+}

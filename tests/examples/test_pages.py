@@ -1,0 +1,77 @@
+"""The example pages, in Chromium. `visit` fails the test where a page throws."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def wait(page, expression: str, timeout: int = 120_000) -> None:
+    """Waits until a JavaScript expression is true, or the page shows an error."""
+    shown = "document.querySelector('#error').textContent"
+    page.wait_for_function(f"{shown} || ({expression})", timeout=timeout, polling=100)
+    assert page.inner_text("#error") == ""
+
+
+def test_page_generate(visit, example_server: str) -> None:
+    v = visit(example_server, "/examples/page-generate/", start=False)
+    wait(v.page, "!document.querySelector('#write').disabled")
+    v.page.fill("#prompt", "The old fisherman")
+    v.page.click("#write")
+    wait(v.page, "document.querySelector('#status').textContent.includes('per second')")
+    story = v.page.inner_text("#story")
+    assert story.startswith("The old fisherman") and len(story) > 60
+    assert not v.asked("pyodide")
+
+
+def test_page_generate_stops(visit, example_server: str) -> None:
+    v = visit(example_server, "/examples/page-generate/", start=False)
+    wait(v.page, "!document.querySelector('#write').disabled")
+    v.page.evaluate("""() => {  // presses Stop once there is some text: the story may be short
+        const story = document.querySelector("#story");
+        new MutationObserver((_, o) => { o.disconnect(); document.querySelector("#stop").click(); })
+          .observe(story, {childList: true, characterData: true, subtree: true});
+        document.querySelector("#write").click();
+    }""")
+    wait(
+        v.page,
+        "document.querySelector('#stop').disabled && !document.querySelector('#write').disabled",
+    )
+
+
+def test_page_finetune(visit, example_server: str) -> None:
+    v = visit(example_server, "/examples/page-finetune/", start=False)
+    wait(v.page, "!document.querySelector('#teach').disabled")
+    v.page.click("#teach")
+    wait(v.page, "document.querySelectorAll('#files a').length")
+    first, last = map(
+        float, re.search(r"loss ([\d.]+) to ([\d.]+)", v.page.inner_text("#status")).groups()
+    )
+    assert last < first / 2
+    before, after = v.page.inner_text("#before"), v.page.inner_text("#after")
+    assert before != after and after.lower().count(" stop") > before.lower().count(" stop") + 2
+    names = [a.inner_text() for a in v.page.query_selector_all("#files a")]
+    assert sorted(names) == ["adapter_config.json", "adapter_model.safetensors"]
+
+
+def test_onnx_session(visit, example_server: str) -> None:
+    v = visit(example_server, "/examples/onnx-session/", start=False)
+    wait(v.page, "document.querySelector('#status').textContent.includes('points in')")
+    share = int(re.search(r"(\d+) % are", v.page.inner_text("#status"))[1])
+    assert 30 < share < 70
+    pixel = (
+        "(x, y) => [...document.querySelector('#picture').getContext('2d')"
+        ".getImageData(x, y, 1, 1).data]"
+    )
+    import numpy as np
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(EXAMPLES / "onnx-session" / "spirals.onnx")
+    for x, y in ((10, 80), (80, 20), (120, 100), (40, 60)):
+        point = np.array([[2 * x / 159 - 1, 2 * y / 159 - 1]], np.float32)
+        [[[a, b]]] = session.run(None, {"points": point})
+        red, _, blue, _ = v.page.evaluate(f"([x, y]) => ({pixel})(x, y)", [x, y])
+        chance = 1 / (1 + np.exp(b - a))
+        assert abs(red - 255 * chance) <= 1.01 and abs(blue - 255 * (1 - chance)) <= 1.01

@@ -1,0 +1,90 @@
+"""The example scripts, with few steps; what they write runs in onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import edgewise
+import numpy as np
+import onnxruntime
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "web" / "demo" / "model" / "onnx" / "model_q4.onnx"
+
+
+def run(script: str, *arguments: str, folder: Path) -> str:
+    """The output of a script of examples/."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / script, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def losses(output: str) -> tuple[float, float]:
+    """The first and the last loss that a script printed."""
+    first, last = re.search(r"loss ([\d.]+) -> ([\d.]+)", output).groups()
+    return float(first), float(last)
+
+
+def logits_of(path: Path, session_type: type) -> np.ndarray:
+    """Logits of a few tokens, with empty caches."""
+    session = session_type(str(path))
+    ids = np.array([[5, 60, 700, 8]])
+    given = {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "position_ids": np.arange(4)[None],
+    }
+    feeds = {}
+    for info in session.get_inputs():
+        if info.name in given:
+            feeds[info.name] = given[info.name]
+        else:
+            feeds[info.name] = np.zeros([1, info.shape[1], 0, info.shape[3]], np.float32)
+    return session.run(["logits"], feeds)[0]
+
+
+def test_python_train(tmp_path: Path) -> None:
+    output = run("python-train/train.py", "--epochs", "60", folder=tmp_path)
+    first, last = losses(output)
+    assert last < first / 2
+    accuracy = float(re.search(r"accuracy ([\d.]+) %", output)[1])
+    assert accuracy > 90
+    session = onnxruntime.InferenceSession(tmp_path / "spirals.onnx")
+    [logits] = session.run(None, {"points": np.zeros((3, 2), np.float32)})
+    assert logits.shape == (3, 2)
+
+
+def test_python_finetune(tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text(
+        "Dear sea stop here is the owl stop all is well stop " * 20
+    )
+    model = str(ROOT / "web" / "demo" / "model")
+    output = run(
+        "python-finetune/finetune.py", model, "letters.txt", "--steps", "12", folder=tmp_path
+    )
+    first, last = losses(output)
+    assert last < first
+    assert {p.name for p in (tmp_path / "style").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "merged.onnx",
+    }
+    merged, base = (
+        logits_of(path, onnxruntime.InferenceSession)
+        for path in (tmp_path / "style" / "merged.onnx", BASE)
+    )
+    assert np.abs(merged - base).max() > 0.1  # it has learned something
+    ours = logits_of(tmp_path / "style" / "merged.onnx", edgewise.InferenceSession)
+    np.testing.assert_allclose(ours, merged, atol=1e-3 * np.abs(merged).max())
