@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check format test bench soak fuzz docs gen wasm native sanitize threads web wheel clean
+.PHONY: help demo check format test bench soak fuzz docs gen operators wasm native sanitize threads web wheel clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -61,10 +61,11 @@ fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp
 	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
 	$(python) tests/hostile/fuzz_files.py --runs $(FUZZ_FILES)
 
-gen: $(stamp)/venv-test ## write the generated files again: core/gen, web/src/gen, tests/onnx_suite/OPERATORS.md
-	$(python) -m edgewise.ops.generate
-	$(python) -m edgewise.text.emit
-	@$(MAKE) --silent --no-print-directory native
+gen: ## write the generated files again: core/gen, web/src/gen
+	$(PYTHON) core/generate
+	PYTHONPATH=python $(PYTHON) -m edgewise.text.emit
+
+operators: $(stamp)/venv-test $(stamp)/native ## write the list of operators again: tests/onnx_suite/OPERATORS.md
 	PYTHONPATH=tests $(python) -m onnx_suite.operators
 
 docs: $(stamp)/venv-docs $(stamp)/node-docs ## the documentation site: .build/docs/index.html (links are checked; neither torch nor a browser is needed)

@@ -257,7 +257,7 @@ def test_gradients(monkeypatch):
 
 
 def test_gradients_that_are_refused():
-    from edgewise.ops.op import unsupported
+    from edgewise.declare.op import unsupported
 
     tanh = OPS["", "Tanh"]
     before = tanh.grad_fn

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from .errors import InputError, ModelError, OutOfMemory
-from .ops.dtypes import (
+from .declare.dtypes import (
     BFLOAT16,
     BITS,
     BOOL,
@@ -32,7 +31,8 @@ from .ops.dtypes import (
     pack,
     unpack,
 )
-from .ops.symbolic import product
+from .declare.symbolic import product
+from .errors import InputError, ModelError, OutOfMemory
 
 
 def _numpy(load=False):

@@ -11,15 +11,15 @@ from __future__ import annotations
 import zlib
 
 from .autodiff import add_gradients
+from .declare.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
+from .declare.symbolic import NotStatic, Sym, most, product
+from .declare.values import Nothing, Sequence, check_copied, is_plain
 from .element_types import DTYPES
 from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
 from .onnx.reader import AttributeReference
-from .ops import OPS
-from .ops.by_way import BY_WAY
-from .ops.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
-from .ops.symbolic import NotStatic, Sym, most, product
-from .ops.values import Nothing, Sequence, check_copied, is_plain
+from .ops import OPS, declared
+from .ops.promotion import PROMOTIONS
 from .session_limits import LATEST_OPSET, MAX_NESTING
 
 HALF = (FLOAT16, BFLOAT16)
@@ -30,14 +30,7 @@ MAX_NODES = (
     # grow without end
 )
 MAX_RANK = 64
-OWN_INPUTS = {
-    "Conv": (3, ("activation",)),
-    "MatMul": (2, ("activation",)),
-    "FusedMatMul": (2, ("activation",)),
-    "Gemm": (3, ("activation",)),
-    "MatMulNBits": (6, ("activation",)),
-    "MatMulBnb4": (3, ("activation",)),
-}  # passes give them more, files must not
+FILE_INPUTS = declared("file_inputs")  # passes give these ops more inputs
 RUN_SEED = "seed of the run"  # an input's name where random numbers are drawn without a seed
 
 
@@ -372,10 +365,8 @@ class _Binder:
                 node.where,
                 "Export the model again.",
             )
-        most_inputs, hidden = OWN_INPUTS.get(node.op, (None, ()))
-        if most_inputs is not None and (
-            len(inputs) > most_inputs or any(a in node.attrs for a in hidden)
-        ):
+        file_inputs = FILE_INPUTS.get(node.op)
+        if file_inputs is not None and (len(inputs) > file_inputs or "activation" in node.attrs):
             raise ModelError(
                 f"it has {len(inputs)} inputs and attributes {', '.join(sorted(node.attrs))}, more"
                 f" than {node.op} takes",
@@ -648,7 +639,7 @@ class _Binder:
                 )
                 for v, o in zip(made, outputs)
             ]
-        for way in BY_WAY.get((n.domain, n.op), ()):
+        for way in PROMOTIONS.get((n.domain, n.op), ()):
             mine = next(
                 (
                     v.dtype

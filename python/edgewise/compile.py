@@ -7,16 +7,16 @@ import re
 from dataclasses import asdict
 
 from .bind import RUN_SEED
+from .declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
+from .declare.op import TooLong
+from .declare.symbolic import NotStatic, Sym
 from .dimensions import input_shapes
 from .errors import InputError, ModelError, UnsupportedOp
 from .ir import NeedsHost, NeedsValue, Tensor, Value
 from .json_text import parse_json
 from .manifest_limits import CACHE_DTYPES, FORMAT
 from .onnx import BytesSource, Source, read_model
-from .ops.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
-from .ops.kernel import kernel_table
-from .ops.op import TooLong
-from .ops.symbolic import NotStatic, Sym
+from .ops.table import kernel_table
 from .package import Package
 from .passes.last_position import keep_position
 from .passes.lora import insert_lora, saved_parameters

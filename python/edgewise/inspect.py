@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass, field
 from .autodiff import Gradients, add_gradients
 from .bind import bind
 from .compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
+from .declare.dtypes import FLOAT, INT64, NAME
+from .declare.symbolic import NotStatic, most, product
 from .dimensions import MOST_DIM, check_names, input_shapes
 from .errors import EdgewiseError, InputError, MissingGradient, ModelError, UnsupportedOp
 from .ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
 from .ir import Tensor as Constant
 from .onnx import as_source, read_model
 from .ops import OPS
-from .ops.dtypes import FLOAT, INT64, NAME
-from .ops.symbolic import NotStatic, most, product
 from .passes import RECOGNISE
 from .plan import compile_graph
 from .training.language_model import causal_lm_inputs

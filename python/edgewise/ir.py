@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from .declare.dtypes import NAME, bytes_for, pack, unpack
+from .declare.symbolic import NeedsHost as NeedsHost
+from .declare.symbolic import Sym
 from .errors import EdgewiseError, ModelError, OutOfMemory
-from .ops.dtypes import NAME, bytes_for, pack, unpack
-from .ops.symbolic import NeedsHost as NeedsHost
-from .ops.symbolic import Sym
 
 SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
 KINDS = {

@@ -24,7 +24,7 @@ import struct
 import sys
 
 from .errors import EngineError
-from .ops.kernel import kernel_table, variant_names, variants
+from .ops.table import kernel_table, variant_names, variants
 
 MARK = b"EDGEWISE KERNELS"  # EW_CODE_MARK
 HEAD = struct.Struct("<16sII")
@@ -575,7 +575,7 @@ def main(arguments):
     with open(source, "rb") as f:
         wasm = f.read()
     with open(target, "wb") as f:
-        f.write(shake(wasm, [k.name for k in kernel_table().kernels if not k.rare], source))
+        f.write(shake(wasm, [k.name for k in kernel_table().kernels if not k.c.rare], source))
 
 
 if __name__ == "__main__":

@@ -79,11 +79,10 @@ def dense(dims):
 
 
 def cases():
-    from edgewise.ops.binary import BINARY
-    from edgewise.ops.matmul import ACTIVATION
-    from edgewise.ops.optimizers import RULE
-    from edgewise.ops.reduction import REDUCE
-    from edgewise.ops.unary import UNARY
+    from edgewise.ops.elementwise.contracts import BINARY, UNARY
+    from edgewise.ops.product.contracts import ACTIVATION
+    from edgewise.ops.reduce.contracts import REDUCE
+    from edgewise.ops.training.contracts import RULE
 
     found = []
 

@@ -10,10 +10,10 @@ import struct
 
 import numpy as np
 import pytest
-from edgewise.ops.binary import BINARY
-from edgewise.ops.kernel import KERNELS, kernel_table
-from edgewise.ops.reduction import REDUCE
-from edgewise.ops.unary import UNARY
+from edgewise.declare.kernel import KERNELS
+from edgewise.ops.elementwise.contracts import BINARY, UNARY
+from edgewise.ops.reduce.contracts import REDUCE
+from edgewise.ops.table import kernel_table
 
 TYPES = {
     1: np.float32,

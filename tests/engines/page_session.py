@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from edgewise import errors
 from edgewise.arrays import as_input, as_output, as_strings, holds_strings
+from edgewise.declare.dtypes import CODE, NAME
 from edgewise.onnx import BytesSource
-from edgewise.ops.dtypes import CODE, NAME
 from edgewise.session import NodeArg, page
 from edgewise.training import page as training_page
 

@@ -5,9 +5,9 @@ memory of its own.
 
 import numpy as np
 import pytest
-from edgewise.ops.dtypes import FLOAT, INT32, INT64
-from edgewise.ops.kernel import Operand
-from edgewise.ops.symbolic import strides_of
+from edgewise.declare import kernel
+from edgewise.declare.dtypes import FLOAT, INT32, INT64
+from edgewise.declare.symbolic import strides_of
 from edgewise.plan.memory import ALIGN, plan_memory
 from edgewise.plan.view import Buffer, View
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +17,7 @@ TYPES = {FLOAT: np.uint32, INT32: np.uint32, INT64: np.uint64}
 
 
 class Kernel:
-    """As ops.kernel.Kernel to plan_memory."""
+    """As declare.kernel.Kernel to plan_memory."""
 
     def __init__(self, name, *operands):
         self.name, self.operands, self.index = (
@@ -28,11 +28,11 @@ class Kernel:
 
 
 def read(name):
-    return Operand(name, 4, "0", "1")
+    return kernel.read(name, FLOAT, "1")
 
 
 def write(name, *inplace):
-    return Operand(name, 4, "0", "1", True, False, inplace)
+    return kernel.write(name, FLOAT, "1", inplace=inplace)
 
 
 COPY = Kernel("copy", read("x"), write("y"))

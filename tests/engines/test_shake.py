@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from edgewise import cli
 from edgewise.errors import EdgewiseError, EngineError
-from edgewise.ops.kernel import kernel_table, variants
+from edgewise.ops.table import kernel_table, variants
 from edgewise.session.decoder import CausalLM
 from edgewise.shake import kernels_of, shake
 from onnx import TensorProto, helper
@@ -52,7 +52,7 @@ def test_base_and_full(flavour, full):
     every = [k.name for k in kernel_table().kernels]
     assert kernels_of(full) == every
     assert kernels_of((ENGINES / f"edgewise-{flavour}.wasm").read_bytes()) == [
-        k.name for k in kernel_table().kernels if not k.rare
+        k.name for k in kernel_table().kernels if not k.c.rare
     ]
     assert (
         kernels_of(shake(full, every)) == every and abs(len(shake(full, every)) - len(full)) < 1000
@@ -279,7 +279,7 @@ def test_every_value_alone(full, tmp_path):
                 shake(
                     full,
                     [k.name],
-                    values={(k.name, p): {value} if p == parameter else None for p in k.variants},
+                    values={(k.name, p): {value} if p == parameter else None for p in k.c.variants},
                 )
             )
     assert invalid(tmp_path) == ""

@@ -8,7 +8,7 @@ import struct
 
 from edgewise.manifest_limits import FORMAT
 from edgewise.onnx import BytesSource
-from edgewise.ops.kernel import kernel_table
+from edgewise.ops.table import kernel_table
 from edgewise.package import MAGIC, _signed
 from edgewise.plan.plan import HEADER, NONE, OPERAND, REGISTER, STEP, WRITABLE
 from edgewise.sums import source_sums

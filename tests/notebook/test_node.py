@@ -41,7 +41,6 @@ def test_import_is_lean(fresh_pyodide):
         "edgewise.cli",
         "edgewise.engine.native",
         "edgewise.engine.browser",
-        "edgewise.ops.generate",
     )
     assert not [n for n in names if n in heavy or n.startswith("edgewise.text.")]
 

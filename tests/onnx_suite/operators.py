@@ -1,5 +1,5 @@
 """Writes OPERATORS.md, the table of all operators, from what the declarations and their cases show:
-`make gen`, or PYTHONPATH=python:tests python -m onnx_suite.operators
+`make operators`, or PYTHONPATH=python:tests python -m onnx_suite.operators
 
 Versions are those of onnx.defs that test_versions.py runs; the gradient column tells what
 differentiating the cases gave, the engine column which kernels their plans call.
@@ -13,14 +13,14 @@ import edgewise
 import numpy as np
 from edgewise.autodiff import Gradients, add_gradients
 from edgewise.bind import bind
+from edgewise.declare.dtypes import FLOAT
+from edgewise.declare.kernel import KERNELS
+from edgewise.declare.symbolic import NotStatic
 from edgewise.errors import EdgewiseError
 from edgewise.inspect import is_supported
 from edgewise.ir import NeedsHost, NeedsValue
 from edgewise.onnx import BytesSource, read_model
 from edgewise.ops import OPS
-from edgewise.ops.dtypes import FLOAT
-from edgewise.ops.kernel import KERNELS
-from edgewise.ops.symbolic import NotStatic
 from edgewise.passes import COMBINE, RECOGNISE
 from edgewise.plan.builder import lower
 from engines import open_engine
@@ -34,7 +34,7 @@ MOST = 24  # cases of an operator that are looked at
 DOMAINS = {"": "ai.onnx", MS: "com.microsoft"}
 HEAD = """# Operators
 
-Written by `make gen` from the declarations in [python/edgewise/ops](../../python/edgewise/ops) \
+Written by `make operators` from the declarations in [python/edgewise/ops](../../python/edgewise/ops) \
 and their cases; `make test` fails where it is not what they say.
 
 - **versions**: of the operator set, from opset 7 on, in which the operator changed. Each is run \
@@ -130,7 +130,7 @@ def look(chosen):
             else "yes"
         )
     )
-    rare = {k for k, kernel in KERNELS.items() if kernel.rare}
+    rare = {k for k, kernel in KERNELS.items() if kernel.c.rare}
     return column, "full" if called & rare else "base; to train full" if to_train & rare else "base"
 
 

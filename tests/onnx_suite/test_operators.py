@@ -4,4 +4,4 @@ from . import operators
 
 
 def test_page_is_current():
-    assert operators.FILE.read_text(encoding="utf-8") == operators.text(), "run `make gen`"
+    assert operators.FILE.read_text(encoding="utf-8") == operators.text(), "run `make operators`"

@@ -5,9 +5,9 @@ graph behind it.
 import edgewise
 import numpy as np
 from edgewise.autodiff import add_gradients
+from edgewise.declare.dtypes import FLOAT
+from edgewise.declare.values import RunTensor
 from edgewise.ir import Value
-from edgewise.ops.dtypes import FLOAT
-from edgewise.ops.values import RunTensor
 from edgewise.plan import compile_graph
 from edgewise.session.compiled import Compiled
 from onnx import helper, numpy_helper

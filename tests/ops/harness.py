@@ -1,16 +1,19 @@
 """The op table harness: a case is one node with its inputs; this makes the model, the references'
 answers, and the comparison.
 
-Ops declare their cases beside them (edgewise/ops/op.py): a function that is given `t`, a Toolbox,
+The cases of an op stand in the folder `cases` beside its module (edgewise/declare/op.py): a function that is given `t`, a Toolbox,
 and yields what `t(...)` makes.
 """
 
 from __future__ import annotations
 
+import importlib
 import warnings
 import zlib
 from functools import cached_property
+from pathlib import Path
 
+import edgewise.ops
 import ml_dtypes
 import numpy as np
 import onnx
@@ -44,6 +47,10 @@ PACKED = (
     *(np.dtype(DTYPES[name]) for name in ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")),
 )  # onnxruntime is not fed these
 MINIFLOATS = tuple(np.dtype(DTYPES[name]) for name in SMALL[:8])
+
+
+for _cases in sorted(Path(edgewise.ops.__file__).parent.glob("*/cases/*.py")):
+    importlib.import_module(f"edgewise.ops.{_cases.parts[-3]}.cases.{_cases.stem}")
 
 
 class Constant:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from edgewise.ops.convolution import _CONVOLUTIONS
+from edgewise.ops.convolution.cases.convolution import _CONVOLUTIONS
 
 from .gradients import gradients, node_model
 from .test_gradients_structure import check, close, f

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from edgewise.autodiff import add_gradients
+from edgewise.declare.dtypes import FLOAT
+from edgewise.declare.values import RunTensor
 from edgewise.errors import MissingGradient
-from edgewise.ops.dtypes import FLOAT
-from edgewise.ops.values import RunTensor
 from edgewise.plan import compile_graph
 from edgewise.session.compiled import Compiled
 from engines import open_engine

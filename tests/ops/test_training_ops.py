@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from edgewise.autodiff import Gradients, add_gradients
 from edgewise.bind import bind
+from edgewise.declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import InputError, UnsupportedOp
 from edgewise.ir import Graph, Value
 from edgewise.onnx import as_source, read_model
-from edgewise.ops.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
 from edgewise.plan.builder import lower
 from engines import open_engine
 from onnx import helper, numpy_helper

@@ -3,7 +3,7 @@
 import edgewise
 import numpy as np
 import pytest
-from edgewise.ops.symbolic import Sym
+from edgewise.declare.symbolic import Sym
 from edgewise.passes import (
     common_subexpressions,
     fuse_activations,

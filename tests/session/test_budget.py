@@ -6,8 +6,8 @@ import edgewise
 import numpy as np
 import onnxruntime
 import pytest
+from edgewise.declare.values import Sequence
 from edgewise.errors import EdgewiseError, InputError, ModelError, OutOfMemory
-from edgewise.ops.values import Sequence
 from engines.page_session import PageSession
 from onnx import helper as h
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgewise.declare.dtypes import FLOAT
 from edgewise.ir import Info, Node
 from edgewise.onnx import ModelEditor, as_source, read_model
-from edgewise.ops.dtypes import FLOAT
 from edgewise.training import Program, TrainingSession
 
 FOLDER = Path(__file__).parents[2] / "web/demo/model-training"

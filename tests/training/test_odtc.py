@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgewise.declare.dtypes import NAME
 from edgewise.errors import EdgewiseError, InputError, ModelError
 from edgewise.ir import Tensor
 from edgewise.onnx import BytesSource
-from edgewise.ops.dtypes import NAME
 from edgewise.training import odtc
 from edgewise.training.odtc import (
     Checkpoint,

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from edgewise.declare.dtypes import NAME
 from edgewise.errors import EdgewiseError, InputError, ModelError
 from edgewise.onnx import BytesSource
-from edgewise.ops.dtypes import NAME
 from edgewise.training.safetensors import (
     TYPES,
     load_safetensors,

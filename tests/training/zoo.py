@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+from edgewise.declare.dtypes import NAME
 from edgewise.onnx import FileSource, read_model
-from edgewise.ops.dtypes import NAME
 from edgewise.training.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from edgewise.training.optimizers import SGD, AdamW
 from edgewise.training.parameters import separate

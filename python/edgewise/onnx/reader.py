@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import struct
 
+from ..declare.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
+from ..declare.symbolic import strides_of
 from ..element_types import DTYPES
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor, check_tensor_bytes
-from ..ops.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
-from ..ops.symbolic import strides_of
 
 INLINE = 1 << 12  # longer fields are not copied out of the source unless asked for
 MAX_DEPTH = 64  # nested graphs, types and attributes

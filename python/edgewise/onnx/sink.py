@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 from ..arrays import as_input
+from ..declare.dtypes import CODE, NAME, bytes_for
 from ..errors import InputError
 from ..ir import Tensor
-from ..ops.dtypes import CODE, NAME, bytes_for
 
 CHUNK = 1 << 22
 

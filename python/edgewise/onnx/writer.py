@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import struct
 
+from ..declare.dtypes import NAME
 from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor
-from ..ops.dtypes import NAME
 from .reader import AttributeReference, Message, Window, _Reader, read_model
 from .sink import as_stored, pieces, source_pieces, write_parts
 from .source import as_source

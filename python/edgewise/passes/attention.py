@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..declare.dtypes import BOOL, FLOAT, UINT8, unpack
 from ..ir import Value
-from ..ops.dtypes import BOOL, FLOAT, UINT8, unpack
 from .rewrite import Rewriter, number, op_of, split_scalar
 
 

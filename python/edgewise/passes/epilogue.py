@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from ..ops.dtypes import FLOAT
-from ..ops.integer import depthwise
+from ..ops import declared
 from .rewrite import Rewriter, constants_first, number, other
 
-PRODUCTS = {
-    "MatMul": (2, 3),
-    "FusedMatMul": (2, 3),
-    "Gemm": (2, 3),
-    "MatMulNBits": (5, 6),
-    "Conv": (2, 3),
-    "QuantizedMatMul": (7, 8),
-    "IntegerMatMul": (8, 9),
-    "IntegerConv": (8, 9),
-}  # where bias and residual stand among the inputs
-_OPERANDS = {
-    "QuantizedMatMul": (1, 4),
-    "IntegerMatMul": (0, 2),
-    "IntegerConv": (0, 2),
-}  # what is multiplied, where that is not inputs 0 and 1
+EPILOGUES = declared("epilogue")
 _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu"}
 
 
@@ -30,29 +15,25 @@ def fuse_epilogues(bound):
     """
     constants_first(bound)
     r = Rewriter(bound)
-    for n in filter(_has_epilogue, r.nodes(*PRODUCTS)):
+    for n in filter(_has_epilogue, r.nodes(*EPILOGUES)):
         _bias(r, n)
         _activation(r, n)
     r.done()
     r = Rewriter(bound)
-    for n in filter(_has_epilogue, r.nodes(*PRODUCTS)):
+    for n in filter(_has_epilogue, r.nodes(*EPILOGUES)):
         _residual(r, n)
     r.done()
 
 
 def _has_epilogue(node):
-    """Whether its kernel can do more: integer products where they give float32, and not channel by
-    channel.
-    """
-    return (
-        node.outputs[0].dtype == FLOAT
-        and (node.op != "IntegerConv" or not depthwise(node))
-        or node.op not in _OPERANDS
-    )
+    fits = EPILOGUES[node.op].fits
+    return fits is None or fits(node)
 
 
-def _ranks(node):
-    return [node.inputs[i].rank for i in _OPERANDS.get(node.op, (0, 1))]
+def _has_rows(node):
+    """Whether its factors have two dimensions or more."""
+    epilogue = EPILOGUES[node.op]
+    return epilogue.any_rank or min(node.inputs[i].rank for i in epilogue.factors) >= 2
 
 
 def _input(node, i):
@@ -80,18 +61,17 @@ def take_output(r, node, user):
 
 
 def _bias(r, node):
-    i, _ = PRODUCTS[node.op]
+    i = EPILOGUES[node.op].bias
     y = node.outputs[0]
     user = r.only_user(y)
     if (
         user is None
         or user.op != "Add"
         or _input(node, i) is not None
-        or min(_ranks(node)) < 2
-        and node.op != "MatMulNBits"
-        or node.op in ("Conv", "IntegerConv")
+        or not _has_rows(node)
+        or EPILOGUES[node.op].bias_along_channels
     ):
-        return  # a convolution's bias is not along its last dimension, and exporters give it one
+        return
     b = other(user, y)
     if (
         b.fixed
@@ -99,7 +79,7 @@ def _bias(r, node):
         and list(user.outputs[0].shape) == list(y.shape)
         and r.before(b, node)
     ):
-        if node.op == "Gemm":
+        if "beta" in node.attrs:
             node.attrs = {**node.attrs, "beta": 1.0}
         _take(r, node, user, i, b)
 
@@ -107,7 +87,11 @@ def _bias(r, node):
 def _activation(r, node):
     y = node.outputs[0]
     user = r.only_user(y)
-    if user is None or "activation" in node.attrs or _input(node, PRODUCTS[node.op][1]) is not None:
+    if (
+        user is None
+        or "activation" in node.attrs
+        or _input(node, EPILOGUES[node.op].residual) is not None
+    ):
         return
     name = _ACTIVATIONS.get(user.op)
     if user.op == "MaxOf2" and number(other(user, y)) == 0.0:  # Clip is a maximum and a minimum
@@ -133,19 +117,13 @@ def _activation(r, node):
 
 def _residual(r, node):
     """Add of another tensor of the same shape, possibly behind a Reshape that is only a view."""
-    _, i = PRODUCTS[node.op]
+    i = EPILOGUES[node.op].residual
     y = node.outputs[0]
     user = r.only_user(y)
     view = None
     if user is not None and user.op == "Reshape" and y.rank == 2:
         view, user = user, r.only_user(user.outputs[0])
-    if (
-        user is None
-        or user.op != "Add"
-        or _input(node, i) is not None
-        or min(_ranks(node)) < 2
-        and node.op != "MatMulNBits"
-    ):
+    if user is None or user.op != "Add" or _input(node, i) is not None or not _has_rows(node):
         return
     shown = view.outputs[0] if view is not None else y
     x = other(user, shown)

@@ -4,9 +4,9 @@ works row by row, attention's queries among it.
 
 from __future__ import annotations
 
+from ..declare.symbolic import Sym, product
 from ..ir import BoundNode, Value
-from ..ops import OPS
-from ..ops.symbolic import Sym, product
+from ..ops import OPS, declared
 
 _ROWWISE = {
     "Cast",
@@ -32,7 +32,7 @@ _BINARY = {
     "SkipSimplifiedLayerNormalization",
     "SkipLayerNormalization",
 }
-_PRODUCTS = {"MatMul", "MatMulNBits", "MatMulBnb4"}
+_PRODUCTS = {name for name, weight in declared("weight").items() if weight.by_rows}
 
 
 def keep_position(bound, name, axis, register):

@@ -13,12 +13,13 @@ import math
 import re
 from dataclasses import dataclass
 
+from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError, UnsupportedOp
-from ..ops.dtypes import FLOAT, FLOAT16
+from ..ops import declared
 
 # float32 [1]: 1 while training; generation sets it to weigh or to switch off what is loaded
 SCALE = "adapter/scale"
-PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "MatMulBnb4", "QuantizedMatMul")
+WEIGHTS = {name: weight for name, weight in declared("weight").items() if weight.kind}
 _VIEWS = (
     "Transpose",
     "Cast",
@@ -64,19 +65,21 @@ class LoraLayer:
     y: str
 
 
+def _kind(n):
+    """ "linear", "conv", "embedding", or "" for a node that is no layer."""
+    return WEIGHTS[n.op].kind if n.op in WEIGHTS else ""
+
+
 def _place(n):
     """Which input of a layer its weight is."""
-    return {"Gather": 0, "GatherBlockQuantized": 0, "QuantizedMatMul": 4}.get(n.op, 1)
+    return WEIGHTS[n.op].input
 
 
 def _weight(node):
     """(initializer, whether it is stored [out, in]) of a float layer; (None, False) where it is
     quantized, or scaled by the node.
     """
-    if (
-        node.op in ("MatMulNBits", "MatMulBnb4", "QuantizedMatMul", "GatherBlockQuantized")
-        or node.attr("alpha", 1.0) != 1.0
-    ):
+    if WEIGHTS[node.op].quantized or node.attr("alpha", 1.0) != 1.0:
         return None, False
     v, turned = node.inputs[_place(node)], bool(node.attr("transB", 0))
     while (
@@ -138,15 +141,15 @@ def layers(bound):
     found, names = [], set()
     for n in bound.nodes:
         if (
-            n.op in PRODUCTS
+            _kind(n) == "linear"
             and n.inputs[0] is not None
             and not n.inputs[0].fixed
             and _matrix(n) is not None
-            or n.op == "Conv"
+            or _kind(n) == "conv"
             and len(n.inputs[0].shape) == 4
             and _fixed(n.inputs[1])
             and n.attr("group", 1) == 1
-            or n.op in ("Gather", "GatherBlockQuantized")
+            or _kind(n) == "embedding"
             and n.inputs[0].rank == 2
             and _fixed(n.inputs[0])
             and n.outputs[0].dtype == FLOAT
@@ -154,7 +157,9 @@ def layers(bound):
             and n.attr("axis", 0) == 0
         ):
             name = module_name(n)
-            if name in names and n.op in PRODUCTS:  # a tied weight has the name of the embedding
+            if (
+                name in names and _kind(n) == "linear"
+            ):  # a tied weight has the name of the embedding
                 name = _own_name(n) or name
             if name:
                 names.add(name)
@@ -196,7 +201,7 @@ def _chosen(bound, config):
         known = [
             (name, n)
             for name, n in known
-            if n.op in PRODUCTS and not any(id(v) in heads for v in _behind(bound, n))
+            if _kind(n) == "linear" and not any(id(v) in heads for v in _behind(bound, n))
         ]
     return [(name, n) for name, n in known if config.matches(name)], known
 
@@ -429,7 +434,7 @@ def saved_parameters(bound, config):
                 "modules_to_save",
                 f"Name both ({name}, {others[0]}), or neither.",
             )
-        linear = n.op in PRODUCTS
+        linear = _kind(n) == "linear"
         for m, _, t in weights[weight]:
             found[f"{m}.weight"] = Saved(weight, f"{m}.weight", linear and not t)
     shared = {s.parameter for s in found.values()}

@@ -9,10 +9,10 @@ What is left stays as it stands. Runs once gradients are made: they want the flo
 
 from __future__ import annotations
 
+from ..declare.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
+from ..declare.symbolic import product
 from ..ir import Value
-from ..ops.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
-from ..ops.integer import BIAS
-from ..ops.symbolic import product
+from ..ops.quantized.integer import BIAS
 from .rewrite import Rewriter, number, other
 
 _MOVES = {

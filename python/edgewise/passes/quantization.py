@@ -5,8 +5,8 @@ QuantizeLinear and DequantizeLinear.
 
 from __future__ import annotations
 
-from ..ops.dtypes import FLOAT
-from ..ops.symbolic import product
+from ..declare.dtypes import FLOAT
+from ..declare.symbolic import product
 from .rewrite import Rewriter
 
 

@@ -8,9 +8,9 @@ is computed again, right before the first node that wants it.
 
 from __future__ import annotations
 
+from ..declare.dtypes import bytes_for
+from ..declare.symbolic import product
 from ..ir import BoundNode, Value
-from ..ops.dtypes import bytes_for
-from ..ops.symbolic import product
 
 
 def recompute(bound, last, segments):

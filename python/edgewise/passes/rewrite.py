@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..declare.dtypes import FLOATS
 from ..ir import BoundNode, Value
 from ..ops import OPS
-from ..ops.dtypes import FLOATS
 
 
 class Rewriter:

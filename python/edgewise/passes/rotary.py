@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ops.movement import slice_ranges
+from ..ops.shape.movement import slice_ranges
 from .rewrite import Rewriter, number, op_of
 
 

@@ -4,9 +4,9 @@ BatchNormalization with fixed statistics, and Mul and Add by a number per channe
 
 from __future__ import annotations
 
+from ..declare.dtypes import FLOAT
 from ..ir import Value
-from ..ops.batch_normalization import is_training
-from ..ops.dtypes import FLOAT
+from ..ops.norm.batch_normalization import is_training
 from .epilogue import take_output
 from .rewrite import Rewriter, constants_first, other
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 
+from ..declare.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
+from ..declare.kernel import KERNELS, MAX_DIMS, evaluate
+from ..declare.symbolic import NotStatic, Sym, most, product, strides_of
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
-from ..ops.binary import BINARY
-from ..ops.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
-from ..ops.kernel import KERNELS, MAX_DIMS
-from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
+from ..ops.elementwise.contracts import BINARY
 from .hoist import hoist_updates
 from .memory import plan_memory
 from .plan import Plan, Slot
@@ -201,7 +201,7 @@ class Builder:
         self.alias(value, v)
         return v
 
-    def scratch(self, nbytes):
+    def _scratch(self, nbytes):
         """View of nbytes in the arena as uint8, for a kernel's own use."""
         return View(Buffer("arena", nbytes, init=self.init), 0, [nbytes], [1], 2)
 
@@ -367,12 +367,18 @@ class Builder:
         )
 
     # ---- steps ----
-    def emit(self, kernel, operands, **params):
+    def emit(self, kernel, operands, *, scratch=True, **params):
         """Adds a call of a kernel.
 
-        operands: {the kernel's name: View}, optional ones may lack; params: its parameters, numbers
-        or Syms. Nothing is added where one that the kernel's `empty` names is 0. Raises
-        UnsupportedOp where an operand's element type is not the kernel's.
+        Nothing is added where a parameter that the kernel's `empty` names is 0.
+
+        Args:
+            kernel: name of the kernel.
+            operands: {name: View}; optional ones may be absent or None.
+            scratch: whether a kernel that also works without its scratch gets it.
+            params: the kernel's parameters, numbers or Syms.
+        Raises:
+            UnsupportedOp: an operand has an element type that the kernel does not take.
         """
         k = KERNELS[kernel]
         for name in k.empty:
@@ -383,25 +389,21 @@ class Builder:
             ):
                 return
         views = [operands.get(o.name) for o in k.operands]
-        for o, types, v in zip(
-            k.operands, k.types, views
-        ):  # bytes that fit are not enough: a double read as floats is a wrong number
-            if (
-                v is not None
-                and types is not None
-                and v.dtype != (params[types] if isinstance(types, str) else types[0])
-            ):
-                if isinstance(types, str) and params[types] in BITS and v.dtype == UINT8:
-                    continue  # unpacked
-                if not (
-                    v.dtype in types if not isinstance(types, str) else o.output and v.dtype == BOOL
-                ):
-                    raise UnsupportedOp(
-                        f"{kernel} takes no {NAME.get(v.dtype, v.dtype)} as its {o.name}",
-                        self.label.where if self.label else "graph",
-                        "Check the element types that were fed; if they are right, export the model"
-                        " with float32.",
-                    )
+        # Sizes that fit are not enough: a double read as two floats is a wrong number.
+        for o, v in zip(k.operands, views):
+            if v is not None and not o.type.accepts(v.dtype, params):
+                raise UnsupportedOp(
+                    f"{kernel} takes no {NAME.get(v.dtype, v.dtype)} as its {o.name}",
+                    self.label.where if self.label else "graph",
+                    "Check the element types that were fed; if they are right, export the model"
+                    " with float32.",
+                )
+        if k.c.scratch and (scratch or not k.c.optional_scratch):
+            largest = {
+                name: [most(x) for x in value] if isinstance(value, list) else most(value)
+                for name, value in params.items()
+            }
+            views[-1] = self._scratch(4 * evaluate(k.c.scratch, largest))
         (self.init_steps if self.init else self.steps).append(Step(k, params, views, self.label))
 
     def nd(self, kernel, shape, views, strides, **params):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..bind import bind
+from ..declare.dtypes import FLOAT
 from ..errors import EdgewiseError, ModelError, OutOfMemory
 from ..ir import BROKEN
-from ..ops.dtypes import FLOAT
 from ..passes import optimize
 from .builder import lower
 

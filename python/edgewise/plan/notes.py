@@ -4,90 +4,9 @@ memory in use while it runs. The engine needs nothing of it.
 
 from __future__ import annotations
 
-from ..ops.dtypes import bytes_for
-from ..ops.symbolic import Sym
-
-
-def _volume(numbers):
-    n = 1
-    for x in numbers:
-        n *= x
-    return n
-
-
-def _conv(p):
-    return (
-        2 * p["batch"] * p["groups"] * p["m"] * p["c"] * _volume(p["y_size"]) * _volume(p["taps"])
-    )
-
-
-def _attention(p):
-    pairs = p["q_len"] * p["kv_len"] - (p["q_len"] * (p["q_len"] - 1) // 2 if p["causal"] else 0)
-    return 2 * p["batch"] * p["heads"] * pairs * (p["head_dim"] + p["v_dim"])
-
-
-# Floating-point (or integer) operations of the kernels that multiply and add for a living, by their
-# parameters. Of others only the bytes count.
-OPERATIONS = {
-    "gemm": lambda p: 2 * p["batch0"] * p["batch1"] * p["m"] * p["n"] * p["k"],
-    "matmul_nbits": lambda p: 2 * p["m"] * p["n"] * p["k"],
-    "conv": _conv,
-    "conv_transpose": _conv,
-    "conv_weight_grad": _conv,
-    "conv_winograd": (
-        lambda p: (
-            2
-            * 16
-            * p["batch"]
-            * p["m"]
-            * p["c"]
-            * -(-p["y_size"][1] // 2)
-            * -(-p["y_size"][2] // 2)
-        )
-    ),  # what is multiplied, not what a direct convolution would
-    "attention": _attention,
-    "integer_product": (
-        lambda p: (
-            2
-            * p["items"]
-            * p["batch"]
-            * p["n"]
-            * p["c"]
-            * _volume(p["y_size"])
-            * _volume(p["taps"])
-        )
-    ),
-    "integer_depthwise": (
-        lambda p: 2 * p["batch"] * p["channels"] * _volume(p["y_size"]) * _volume(p["taps"])
-    ),
-    "product": lambda p: 2 * _volume(p["dims"]) * p["k"],
-    "recurrent": lambda p: 2 * p["t"] * p["b"] * p["d"] * p["gates"] * p["h"] * p["h"],
-    "recurrent_grad": lambda p: 2 * p["t"] * p["b"] * p["d"] * p["gates"] * p["h"] * p["h"],
-    "linear_attention": lambda p: 4 * p["batch"] * p["heads"] * p["seq"] * p["dim"] * p["v_dim"],
-}
-# Those of them that may multiply bytes instead of floats, by their parameters: then a machine does
-# several times as many. Weights of few bits meet few rows in bytes at any accuracy
-# (core/kernels/product/matmul_nbits.c).
-INTEGER = {
-    "integer_product": lambda p: True,
-    "integer_depthwise": lambda p: True,
-    "matmul_nbits": (
-        lambda p: (
-            not p["format"]
-            and not p["transposed"]
-            and (p["accuracy"] == 4 or (p["bits"] < 8 and p["m"] <= 8))
-        )
-    ),
-}
-# Operands of which a kernel touches a part that data decide: as much as of the other one named.
-PARTLY = {
-    "gather": {"x": "y"},
-    "gather_elements": {"x": "y"},
-    "gather_nd": {"x": "y"},
-    "gather_quantized": {"x": "y", "scales": "index"},
-    "scatter_nd": {"y": "updates"},
-    "scatter_elements": {"y": "updates"},
-}
+from ..declare.dtypes import bytes_for
+from ..declare.kernel import evaluate
+from ..declare.symbolic import Sym
 
 
 class StepNotes:
@@ -127,23 +46,28 @@ class StepNotes:
             n.op.append("" if s.label is None else s.label.op)
             n.operations.append(_operations(s))
             n.bytes.append(_moved(s))
-            n.integer.append(
-                s.kernel.name in INTEGER and INTEGER[s.kernel.name](_at(s.params, "max"))
-            )
+            n.integer.append(_integer(s))
         n.in_use = _in_use(steps)
         return n
 
 
 def _operations(step):
-    rule = OPERATIONS.get(step.kernel.name)
-    if rule is None:
+    """[at the lowest, at the highest values of the registers]"""
+    cost = step.kernel.cost
+    if cost is None:
         return [0, 0]
-    if not any(
-        isinstance(x, Sym) for x in step.params.values()
-    ):  # lists of dimensions have Syms in elementwise kernels alone
-        count = rule(step.params)
+    # Only elementwise kernels, which have no cost, have Syms in lists of dimensions.
+    if not any(isinstance(x, Sym) for x in step.params.values()):
+        count = evaluate(cost.operations, step.params)
         return [count, count]
-    return [rule(_at(step.params, end)) for end in ("min", "max")]
+    return [evaluate(cost.operations, _at(step.params, end)) for end in ("min", "max")]
+
+
+def _integer(step):
+    cost = step.kernel.cost
+    return bool(
+        cost is not None and cost.integer and evaluate(cost.integer, _at(step.params, "max"))
+    )
 
 
 def _at(params, end):
@@ -153,12 +77,11 @@ def _at(params, end):
 
 def _moved(step):
     k, total = step.kernel, [0, 0]
-    partly = PARTLY.get(k.name)
     for o, v in zip(k.operands, step.operands):
-        if v is None or o.name == "scratch":
+        if v is None or o.scratch:
             continue
-        if partly and o.name in partly:
-            v = step.operands[k.index[partly[o.name]]]
+        if o.touches:
+            v = step.operands[k.index[o.touches]]
         low = high = 1
         for d, s in zip(v.shape, v.strides):
             if isinstance(d, Sym):

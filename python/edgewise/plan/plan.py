@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from ..declare.dtypes import NAME
+from ..declare.symbolic import Sym
 from ..errors import UnsupportedOp
 from ..manifest_limits import WRITABLE_KINDS
-from ..ops.dtypes import NAME
-from ..ops.kernel import kernel_table, word_of
-from ..ops.symbolic import Sym
+from ..ops.table import kernel_table, word_of
 from ..schema.plan_format import (
     ARENA,
     CONST,
@@ -168,7 +168,7 @@ def step_kernels(data):
 
 def step_values(data):
     """{(kernel, parameter): the values that a plan's steps have, or None where a register decides}
-    of the parameters that Kernel's `variants` name.
+    of the parameters that CImplementation's `variants` name.
     """
     table, found = kernel_table(), {}
     _, _, _, _, init, steps, *_, at, _ = HEADER.unpack_from(data)
@@ -179,7 +179,7 @@ def step_values(data):
             PATCH.unpack_from(data, params + -(-size // 8) * 8 + i * PATCH.size)[0]
             for i in range(patches)
         }
-        for parameter in k.variants:
+        for parameter in k.c.variants:
             word, key = word_of(k, parameter), (k.name, parameter)
             value = struct.unpack_from("<i", data, params + 4 * word)[0]
             found[key] = (

@@ -5,8 +5,8 @@ Transposes, slices, splits and broadcasts are views and cost no step.
 
 from __future__ import annotations
 
-from ..ops.dtypes import BITS, bytes_for, size_of
-from ..ops.symbolic import NotStatic, Sym, most, product, strides_of
+from ..declare.dtypes import BITS, bytes_for, size_of
+from ..declare.symbolic import NotStatic, Sym, most, product, strides_of
 
 
 class Buffer:

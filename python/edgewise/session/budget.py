@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ..declare.values import check_copied
 from ..errors import ModelError, OutOfMemory
-from ..ops.values import check_copied
 from ..session_limits import (
     INPUTS_PER_COMPILATION,
     MAX_COMPILATIONS,

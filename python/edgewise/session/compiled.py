@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..bind import RUN_SEED
+from ..declare.dtypes import INT64, NAME, pack
+from ..declare.values import RunTensor
 from ..errors import OutOfMemory, PlanError, UnsupportedOp
-from ..ops.dtypes import INT64, NAME, pack
-from ..ops.values import RunTensor
 from ..plan import compile_graph
 from .memory import Borrowed
 

@@ -14,7 +14,7 @@ from ..ir import Tensor
 from ..manifest_limits import CACHE_DTYPES
 from ..onnx import FileSource
 from ..onnx.source import LazyFileSource
-from ..ops.kernel import kernel_table
+from ..ops.table import kernel_table
 from ..package import Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels

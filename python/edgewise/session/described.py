@@ -13,9 +13,9 @@ from hashlib import sha256
 from json import dumps
 
 from ..compile import add_weight
+from ..declare.dtypes import CODE, NAME, pack
 from ..ir import Graph, Tensor
 from ..ops import OPS
-from ..ops.dtypes import CODE, NAME, pack
 from .program import HostNode, Program, single_node
 
 MAX_SAFE = (1 << 53) - 1  # JavaScript's largest whole number

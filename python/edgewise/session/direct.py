@@ -14,11 +14,11 @@ from time import perf_counter
 
 from ..arrays import view_of
 from ..bind import RUN_SEED
+from ..declare.dtypes import bytes_for
+from ..declare.symbolic import product
+from ..declare.values import RunTensor
 from ..engine import LONG
 from ..errors import EngineError, OutOfMemory
-from ..ops.dtypes import bytes_for
-from ..ops.symbolic import product
-from ..ops.values import RunTensor
 
 MOST_RUNS = 8  # kept for one choice of outputs, the last ones used
 MOST_CHOICES = 4  # of outputs

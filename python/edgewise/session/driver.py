@@ -5,13 +5,13 @@ branches, sequences, strings.
 from __future__ import annotations
 
 from ..bind import HALF
+from ..declare.dtypes import BITS, FLOAT, pack
+from ..declare.symbolic import NotStatic, product
+from ..declare.values import Map, RunTensor, Sequence, StringTensor, is_plain
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import BoundNode, Graph, NeedsHost, NeedsValue, Value
 from ..ops import OPS
-from ..ops.dtypes import BITS, FLOAT, pack
-from ..ops.strings import moved
-from ..ops.symbolic import NotStatic, product
-from ..ops.values import Map, RunTensor, Sequence, StringTensor, is_plain
+from ..ops.host.strings import moved
 from ..seeds import RunSeeds
 from ..session_limits import LATEST_OPSET, MAX_NESTING
 from .budget import WORDS, strings_bytes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..arrays import as_input, as_output, as_strings, holds_strings, strings_as_output
+from ..declare.dtypes import NAME, STRING, bytes_for
+from ..declare.symbolic import product
+from ..declare.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
 from ..errors import InputError
-from ..ops.dtypes import NAME, STRING, bytes_for
-from ..ops.symbolic import product
-from ..ops.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
 
 
 def from_caller(x, info, where=""):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 
 from ..compile import CONSTANTS, describe_plan, describe_values, inference_package
+from ..declare.dtypes import CODE, NAME, STRING, bytes_for, unpack
+from ..declare.symbolic import product
+from ..declare.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
 from ..errors import InputError
 from ..onnx import read_model
-from ..ops.dtypes import CODE, NAME, STRING, bytes_for, unpack
-from ..ops.symbolic import product
-from ..ops.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
 from ..plan import compile_graph
 from ..plan.notes import NOTES
 from ..profile import Watch

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from ..bind import function_body, prepared
+from ..declare.dtypes import STRING
+from ..declare.symbolic import NotStatic
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Info, NeedsHost, NeedsValue, Node
 from ..ops import OPS
-from ..ops.dtypes import STRING
-from ..ops.symbolic import NotStatic
 from ..session_limits import MAX_SHAPE_NUMBERS
 
 # plans of a part in one run that differ in such numbers only: then who asks for them is compiled

@@ -7,10 +7,10 @@ from __future__ import annotations
 import struct
 from array import array
 
+from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
+from ..declare.symbolic import product
 from ..engine import Place
 from ..errors import InputError, PackageError
-from ..ops.dtypes import FLOAT, FLOAT16, pack, unpack
-from ..ops.symbolic import product
 from ..passes.lora import SCALE
 from ..session import decoder
 from .peft import Adapter, LoraConfig, load_adapter

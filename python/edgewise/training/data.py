@@ -7,9 +7,9 @@ from __future__ import annotations
 import struct
 
 from ..arrays import as_input, as_output
+from ..declare.dtypes import size_of
+from ..declare.symbolic import product
 from ..errors import InputError
-from ..ops.dtypes import size_of
-from ..ops.symbolic import product
 
 IGNORED = -100  # labels that do not count
 

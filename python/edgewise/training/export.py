@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
+from ..declare.symbolic import product
 from ..errors import InputError
 from ..ir import Info, Node
 from ..onnx.writer import ModelEditor
-from ..ops.dtypes import FLOAT, FLOAT16, pack, unpack
-from ..ops.symbolic import product
 
 
 def export_inference(source, parameters, buffers, outputs, target):

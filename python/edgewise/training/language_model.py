@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..compile import CACHE_NAME, cache_axis, head_dim
+from ..declare.dtypes import INT64
 from ..errors import InputError, UnsupportedOp
 from ..ir import Tensor, Value
-from ..ops.dtypes import INT64
 
 
 def causal_lm_inputs(graph, batch, sequence):

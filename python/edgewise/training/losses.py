@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..declare.dtypes import FLOAT, INT64
 from ..errors import InputError
 from ..ir import Graph
 from ..onnx import as_source, read_model
-from ..ops.dtypes import FLOAT, INT64
 
 
 def _one(outputs, name, loss):

@@ -13,12 +13,12 @@ import os
 import struct
 from dataclasses import dataclass, field
 
+from ..declare.dtypes import NAME, bytes_for
 from ..errors import InputError, ModelError
 from ..ir import Tensor
 from ..onnx.reader import Window
 from ..onnx.sink import as_stored, pieces, write_parts
 from ..onnx.source import as_source
-from ..ops.dtypes import NAME, bytes_for
 
 IDENTIFIER, VERSION = b"ODTC", 2
 MOST = (1 << 31) - 1  # bytes of a FlatBuffer

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+from ..declare.dtypes import FLOAT, INT8, UINT8
+from ..declare.symbolic import product
 from ..errors import InputError
-from ..ops.dtypes import FLOAT, INT8, UINT8
-from ..ops.symbolic import product
 
 BLOCK = 256  # elements that share a scale in 8-bit states
 

@@ -8,43 +8,14 @@ from __future__ import annotations
 import fnmatch
 import re
 
+from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, Node, Tensor
-from ..ops.dtypes import FLOAT, FLOAT16
+from ..ops import declared
 
-# Inputs that hold parameters, by op: everything a layer of PyTorch or Keras learns ends in one of
-# these.
-_ROLES = {
-    "MatMul": (0, 1),
-    "FusedMatMul": (0, 1),
-    "Gemm": (0, 1, 2),
-    "Conv": (1, 2),
-    "FusedConv": (1, 2),
-    "ConvTranspose": (1, 2),
-    "Gather": (0,),
-    "LayerNormalization": (1, 2),
-    "RMSNormalization": (1,),
-    "SimplifiedLayerNormalization": (1,),
-    "SkipLayerNormalization": (2, 3, 4),
-    "SkipSimplifiedLayerNormalization": (2, 3),
-    "BatchNormalization": (1, 2),
-    "InstanceNormalization": (1, 2),
-    "GroupNormalization": (1, 2),
-    "GroupNorm": (1, 2),
-    "LSTM": (1, 2, 3, 7),
-    "GRU": (1, 2, 3),
-    "RNN": (1, 2, 3),
-    "LSTMTraining": (1, 2, 3),
-    "GRUTraining": (1, 2, 3),
-    "PRelu": (1,),
-    "BiasGelu": (1,),
-    "FastGelu": (1,),
-    "BiasAdd": (1,),
-    "FusedGemm": (0, 1, 2),
-    "Attention": (1, 2),
-    "MatMulNBits": (5,),
-    "EmbedLayerNormalization": (2, 3, 4, 5, 6),
-}
+# Inputs that hold parameters, by op: whatever a layer of PyTorch or Keras learns is one of these.
+_ROLES = declared("parameters")
+_QUANTIZED = {name: w for name, w in declared("weight").items() if w.quantized}
 _ARITHMETIC = (
     "Add",
     "Sub",
@@ -120,14 +91,7 @@ def quantized_count(graph):
         if n.op in ("MatMulNBits", "MatMulBnb4"):
             count += (n.attrs.get("K") or 0) * (n.attrs.get("N") or 0)
             continue
-        at = {
-            "MatMulInteger": 1,
-            "ConvInteger": 1,
-            "GatherBlockQuantized": 0,
-            "DequantizeLinear": 0,
-            "QLinearMatMul": 3,
-            "QLinearConv": 3,
-        }.get(n.op)
+        at = _QUANTIZED[n.op].input if n.op in _QUANTIZED else None
         t = graph.constants.get(n.inputs[at]) if at is not None and len(n.inputs) > at else None
         if t is not None and len(t.shape) > 1:
             count += t.count * (

@@ -13,11 +13,11 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 
+from ..declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
 from ..errors import InputError, ModelError, UnsupportedField
 from ..json_text import parse_json
 from ..onnx.sink import write_parts
 from ..onnx.source import FileSource, as_source
-from ..ops.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
 from .module_patterns import MOST_PATTERNS, ModulePatterns
 from .safetensors import load_safetensors, safetensors_parts
 

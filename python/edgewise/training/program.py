@@ -23,10 +23,10 @@ from fnmatch import fnmatchcase
 
 from ..autodiff import Gradients, add_gradients
 from ..bind import bind
+from ..declare.dtypes import FLOAT, INT64, NAME, bytes_for
+from ..declare.symbolic import NotStatic, product
 from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from ..ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
-from ..ops.dtypes import FLOAT, INT64, NAME, bytes_for
-from ..ops.symbolic import NotStatic, product
 from ..passes import RECOGNISE, optimize
 from ..passes.lora import SCALE, insert_lora, saved_parameters
 from ..passes.recompute import recompute, recompute_cheap

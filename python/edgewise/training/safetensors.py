@@ -11,12 +11,7 @@ from __future__ import annotations
 import json
 import struct
 
-from ..errors import InputError, ModelError
-from ..ir import Tensor
-from ..json_text import parse_json
-from ..onnx.sink import as_stored, pieces, write_parts
-from ..onnx.source import as_source
-from ..ops.dtypes import (
+from ..declare.dtypes import (
     BFLOAT16,
     BOOL,
     DOUBLE,
@@ -33,6 +28,11 @@ from ..ops.dtypes import (
     UINT64,
     bytes_for,
 )
+from ..errors import InputError, ModelError
+from ..ir import Tensor
+from ..json_text import parse_json
+from ..onnx.sink import as_stored, pieces, write_parts
+from ..onnx.source import as_source
 
 TYPES = {
     "U64": UINT64,

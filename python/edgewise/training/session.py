@@ -6,9 +6,9 @@ import struct
 from math import isnan
 
 from ..arrays import as_input, as_output
+from ..declare.dtypes import FLOAT, NAME
 from ..engine import Ends, Owner, Place, default_engine, locked
 from ..errors import EngineError, InputError
-from ..ops.dtypes import FLOAT, NAME
 from ..profile import Profile, Watch
 from ..seeds import MASK64, seed_of_run
 from ..session.weights import WeightStore

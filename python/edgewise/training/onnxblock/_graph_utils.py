@@ -8,8 +8,8 @@ import itertools
 import struct
 
 from ...arrays import as_input
+from ...declare.dtypes import FLOAT
 from ...errors import InputError
-from ...ops.dtypes import FLOAT
 
 
 class BlockError(InputError, RuntimeError, LookupError):

@@ -1,0 +1,1 @@
+"""The language that ops and kernels are declared in: element types, symbolic lengths, operands."""

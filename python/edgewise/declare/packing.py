@@ -1,0 +1,71 @@
+"""Several numbers to a byte, low bits first: taken apart and put together with ops, once per
+session where they are constant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .dtypes import INT64, UINT8
+
+if TYPE_CHECKING:
+    from .annotations import Graph, Value
+
+
+def unpacked(graph: Graph, v: Value, bits: int, count: int) -> Value:
+    """uint8 [..., bytes] as one number per element: [..., count]. graph: adds
+    the nodes.
+    """
+    if bits == 8:
+        return v
+    mask, last = graph.constant(UINT8, [], [(1 << bits) - 1]), graph.constant(INT64, [1], [-1])
+    parts = [
+        graph.op(
+            "BitwiseAnd",
+            (
+                graph.op("BitShift", v, graph.constant(UINT8, [], [at]), direction="RIGHT")
+                if at
+                else v
+            ),
+            mask,
+        )
+        for at in range(0, 8, bits)
+    ]
+    whole = graph.op("Concat", *(graph.op("Unsqueeze", p, last) for p in parts), axis=-1)
+    shape = [*v.shape[:-1], v.shape[-1] * len(parts)]
+    whole = graph.reshape(whole, shape)
+    return (
+        graph.op(
+            "Slice",
+            whole,
+            graph.constant(INT64, [1], [0]),
+            graph.constant(INT64, [1], [count]),
+            last,
+        )
+        if count != shape[-1]
+        else whole
+    )
+
+
+def packed(graph: Graph, v: Value, bits: int) -> Value:
+    """The reverse, of whole bytes: [..., count] as [..., count * bits / 8]."""
+    if bits == 8:
+        return v
+    each, total = 8 // bits, None
+    ints = [graph.constant(INT64, [1], [i]) for i in range(each)]
+    for i in range(each):
+        part = graph.op(
+            "Slice",
+            v,
+            ints[i],
+            graph.constant(INT64, [1], [v.shape[-1]]),
+            graph.constant(INT64, [1], [-1]),
+            graph.constant(INT64, [1], [each]),
+        )
+        part = (
+            graph.op("BitShift", part, graph.constant(UINT8, [], [i * bits]), direction="LEFT")
+            if i
+            else part
+        )
+        total = part if total is None else graph.op("BitwiseOr", total, part)
+    return total

@@ -1,0 +1,185 @@
+"""Dimensions and shape values that depend on a run-time register: `Sym(scale * register + add)`.
+
+A plan has concrete shapes, but a few lengths (how many tokens the cache holds) change from run to
+run. In shapes and in folded integer values such a length is a `Sym`: linear in one register whose
+range is known. Memory is laid out for the largest value, loops run over the current one. What is
+not linear, or is a decision that depends on the register, raises `NotStatic`; whoever binds then
+falls back to one plan per length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Any
+
+
+class NeedsHost(Exception):
+    """No plan can do what `node`, a Node of the graph that is bound, does (a loop, a sequence that
+    is an output): a session runs it between plans.
+    """
+
+    def __init__(self, node: Any = None) -> None:
+        self.node = node
+
+    def __str__(self) -> str:
+        return self.node.where if self.node is not None else ""
+
+
+class NotStatic(Exception):
+    """A shape or decision would depend on a register in a way a plan can't express."""
+
+
+class Sym:
+    """`scale * register + add`, with the register in [lo, hi]."""
+
+    __slots__ = ("reg", "scale", "add", "lo", "hi")
+
+    def __init__(self, reg: int, scale: int = 1, add: int = 0, lo: int = 0, hi: int = 0) -> None:
+        self.reg, self.scale, self.add, self.lo, self.hi = reg, scale, add, lo, hi
+
+    @property
+    def max(self) -> int:
+        """The largest value that it can have."""
+        return max(self.scale * self.lo, self.scale * self.hi) + self.add
+
+    @property
+    def min(self) -> int:
+        """The smallest value that it can have."""
+        return min(self.scale * self.lo, self.scale * self.hi) + self.add
+
+    def _new(self, scale: int, add: int) -> Sym | int:
+        return Sym(self.reg, scale, add, self.lo, self.hi) if scale else add
+
+    def __add__(self, o: Sym | int) -> Sym | int:
+        if isinstance(o, Sym):
+            if o.reg != self.reg:
+                raise NotStatic("sum of two registers")
+            return self._new(self.scale + o.scale, self.add + o.add)
+        if isinstance(o, float):
+            raise NotStatic("a register in floating point")
+        return self._new(self.scale, self.add + o)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Sym | int:
+        return self._new(-self.scale, -self.add)
+
+    def __sub__(self, o: Sym | int) -> Sym | int:
+        return self + (-o)
+
+    def __rsub__(self, o: Sym | int) -> Sym | int:
+        return (-self) + o
+
+    def __mul__(self, o: int) -> Sym | int:
+        if isinstance(o, Sym) or isinstance(o, float):
+            raise NotStatic("a product with a register in it")
+        return self._new(self.scale * o, self.add * o)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, o: Sym | int) -> Sym | int:
+        if isinstance(o, Sym):
+            if (
+                o.reg == self.reg
+                and o.scale
+                and self.scale % o.scale == 0
+                and self.add == o.add * (self.scale // o.scale)
+            ):
+                return self.scale // o.scale
+        elif isinstance(o, int) and o and self.scale % o == 0 and self.add % o == 0:
+            return self._new(self.scale // o, self.add // o)
+        raise NotStatic(f"{self} // {o}")
+
+    def __rfloordiv__(self, o: int) -> int:
+        raise NotStatic(f"{o} // {self}")
+
+    def __mod__(self, o: Sym | int) -> int:
+        if isinstance(o, int) and o and self.scale % o == 0:
+            return self.add % o
+        if isinstance(o, Sym):
+            self // o
+            return 0
+        raise NotStatic(f"{self} % {o}")
+
+    def __eq__(self, o: object) -> bool:
+        return isinstance(o, Sym) and (self.reg, self.scale, self.add) == (o.reg, o.scale, o.add)
+
+    def __ne__(self, o: object) -> bool:
+        return not self == o
+
+    def __hash__(self) -> int:
+        return hash((self.reg, self.scale, self.add))
+
+    def _order(self, o: Sym | int) -> tuple[int, int]:
+        """Range of self - o."""
+        d = self - o
+        return (d.min, d.max) if isinstance(d, Sym) else (d, d)
+
+    def __lt__(self, o: Sym | float) -> bool:
+        if o in (inf, -inf):
+            return o > 0
+        lo, hi = self._order(o)
+        if hi < 0:
+            return True
+        if lo >= 0:
+            return False
+        raise NotStatic(f"{self} < {o}")
+
+    def __ge__(self, o: Sym | float) -> bool:
+        return not self < o
+
+    def __le__(self, o: Sym | float) -> bool:
+        return self < o + 1 if o not in (inf, -inf) else o > 0
+
+    def __gt__(self, o: Sym | float) -> bool:
+        return not self <= o
+
+    def __bool__(self) -> bool:
+        if self.min > 0 or self.max < 0:
+            return True
+        raise NotStatic(f"whether {self} is zero")
+
+    def __index__(self) -> int:
+        raise NotStatic(f"{self} where a number is needed")
+
+    __int__ = __index__
+
+    def __repr__(self) -> str:
+        return f"r{self.reg}*{self.scale}+{self.add}"
+
+
+def most(d: Sym | int) -> int:
+    """Largest value of a dimension: what memory is laid out for."""
+    return d.max if isinstance(d, Sym) else d
+
+
+def decide_equal(a: Any, b: Any) -> bool:
+    """a == b as a value, not as a structure; NotStatic where it depends on the register."""
+    if isinstance(a, Sym) or isinstance(b, Sym):
+        if a == b:
+            return True
+        d = a - b
+        if not isinstance(d, Sym):
+            return d == 0
+        if d.min > 0 or d.max < 0:
+            return False
+        raise NotStatic(f"{a} == {b}")
+    return a == b
+
+
+def product(dims: Iterable[Any]) -> Any:
+    """The product of dimensions: an int, or a Sym where one of them is a Sym."""
+    n = 1
+    for d in dims:
+        n = n * d
+    return n
+
+
+def strides_of(shape: Sequence[Sym | int]) -> list[int]:
+    """Contiguous strides (in elements) of the layout for the largest shape."""
+    out, n = [0] * len(shape), 1
+    for i in range(len(shape) - 1, -1, -1):
+        out[i] = n
+        n *= most(shape[i])
+    return out

@@ -1,0 +1,1 @@
+"""Attention in its variants, rotary embeddings and linear attention."""

@@ -1,0 +1,168 @@
+"""Contracts of the kernels under attention ops."""
+
+from __future__ import annotations
+
+from ...declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64
+from ...declare.kernel import CImplementation, Cost, Kernel, params, read, typed, write
+
+Kernel(
+    "softmax_and_grad",
+    params("rows cols period first span scale:f32 slope:f32"),
+    [
+        read("x", FLOAT, "rows, cols"),
+        read("dy", FLOAT, "rows, cols"),
+        write("y", FLOAT, "rows, cols", inplace=["x"]),
+        write("dx", FLOAT, "rows, cols", inplace=["dy"]),
+    ],
+    require=["period > 0", "first >= 0", "span >= 0"],
+    empty=["rows", "cols"],
+    grid="rows",
+    doc=(
+        "y = softmax(scale * x) over the last axis, and dx = slope * y * (dy - sum(y * dy)). "
+        "Row i sees the columns below first + i % period, with span > 0 only the last span of "
+        "them; the others are zeros in both, and so is a row of all -inf: what no query "
+        "attends to has no gradient."
+    ),
+)
+
+Kernel(
+    "attention",
+    params(
+        "batch heads kv_heads q_len kv_len head_dim v_dim q_b q_h q_s k_b k_h k_s v_b "
+        "v_h v_s y_b y_h y_s mask_type m_b m_h m_q m_k causal past window kv_type "
+        "nan_to_zero scale:f32 softcap:f32"
+    ),
+    [
+        read("q", FLOAT, "batch:q_b, heads:q_h, q_len:q_s, head_dim"),
+        read(
+            "k", typed("kv_type", FLOAT, FLOAT16), "batch:k_b, kv_heads:k_h, kv_len:k_s, head_dim"
+        ),
+        read("v", "kv_type", "batch:v_b, kv_heads:v_h, kv_len:v_s, v_dim"),
+        read(
+            "mask",
+            typed("mask_type", FLOAT, BOOL),
+            "batch:m_b, heads:m_h, q_len:m_q, kv_len:m_k",
+            optional=True,
+        ),
+        read("lengths", INT32, "batch", optional=True),
+        read("sink", FLOAT, "heads", optional=True),
+        write("y", FLOAT, "batch:y_b, heads:y_h, q_len:y_s, v_dim"),
+    ],
+    require=[
+        "kv_heads > 0",
+        "heads % kv_heads == 0",
+        "head_dim > 0",
+        "v_dim > 0",
+        "kv_len >= 0",
+        "min(q_b, q_h, q_s) >= 0",
+        "min(k_b, k_h, k_s) >= 0",
+        "min(v_b, v_h, v_s) >= 0",
+        "min(y_b, y_h, y_s) >= 0",
+        "min(m_b, m_h, m_q, m_k) >= 0",
+        "batch * heads * q_len <= 2147483647",
+        "distinct(batch, y_b, heads, y_h, q_len, y_s, v_dim, 1)",
+        "kv_len <= 1 or k_s + v_s > 0",
+        "max(head_dim, v_dim) <= 1073741824",
+    ],
+    empty=["batch", "heads", "q_len"],
+    grid="batch, heads, q_len",
+    cost=Cost(
+        "2*batch*heads*(q_len*kv_len - (q_len*(q_len - 1)//2 if causal else 0))*(head_dim + v_dim)"
+    ),
+    c=CImplementation(variants={"kv_type": "B_TYPE"}),
+    doc=(
+        "y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for "
+        "query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all "
+        "else by strides. mask_type 1: float32 added; 9: bool, true = attend. causal > 0: "
+        "query i attends to keys j < i + past + causal (1: those up to its own place). window "
+        "> 0: only j > i + past - window. lengths: int32 per batch, number of valid keys "
+        "(then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not "
+        "used). softcap > 0: c*tanh(x/c). sink: a score per head that takes its share of the "
+        "softmax and has no value. A row with nothing to attend to: NaN, or zeros with "
+        "nan_to_zero. Blocked over queries with online softmax where q_len is large; k and v "
+        "are read once per query block."
+    ),
+)
+
+Kernel(
+    "linear_attention",
+    params("batch heads kv_heads seq dim v_dim decay_dim beta_heads scale:f32"),
+    [
+        read("q", FLOAT, "batch, seq, heads, dim"),
+        read("k", FLOAT, "batch, seq, kv_heads, dim"),
+        read("v", FLOAT, "batch, seq, kv_heads, v_dim"),
+        read("past", FLOAT, "batch, kv_heads, dim, v_dim", optional=True),
+        read("decay", FLOAT, "batch, seq, kv_heads, decay_dim", optional=True),
+        read("beta", FLOAT, "batch, seq, beta_heads", optional=True),
+        write("y", FLOAT, "batch, seq, max(heads, kv_heads), v_dim"),
+        write("state", FLOAT, "batch, kv_heads, dim, v_dim", inplace=["past"]),
+    ],
+    require=[
+        "heads > 0",
+        "kv_heads > 0",
+        "max(heads, kv_heads) % heads == 0",
+        "max(heads, kv_heads) % kv_heads == 0",
+        "decay_dim in (1, dim)",
+        "beta_heads in (1, kv_heads)",
+        "batch * kv_heads * v_dim <= 2147483647",
+        "max(heads, kv_heads) * max(dim, v_dim) <= 2147483647",
+    ],
+    empty=["batch", "dim", "v_dim"],
+    grid="batch, kv_heads",
+    cost=Cost("4*batch*heads*seq*dim*v_dim"),
+    c=CImplementation(rare=True),
+    doc=(
+        "Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, "
+        "v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v "
+        "- k^T (decay * S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], "
+        "decay a factor per key head or per row of S, beta per key head or for all."
+    ),
+)
+
+# Tables of cosines and sines: one row for each position, or for each token.
+_TABLE = (
+    "(c_rows-1)*c_s + rotary_dim // 2 if positions >= 1 "
+    "else (batch-1)*c_b + (seq-1)*c_s + rotary_dim // 2"
+)
+
+Kernel(
+    "rope",
+    params(
+        "batch heads seq head_dim rotary_dim interleaved x_b x_h x_s y_b y_h y_s c_b c_s "
+        "c_rows position positions scale:f32"
+    ),
+    [
+        read("x", FLOAT, "batch:x_b, heads:x_h, seq:x_s, head_dim"),
+        read("cos", FLOAT, reach=_TABLE),
+        read("sin", FLOAT, reach=_TABLE),
+        read(
+            "position_ids",
+            INT64,
+            "batch * seq if positions == 2 else batch if positions == 3 else 1",
+            optional=True,
+        ),
+        write("y", FLOAT, "batch:y_b, heads:y_h, seq:y_s, head_dim", inplace=["x"]),
+    ],
+    require=[
+        "rotary_dim > 0",
+        "rotary_dim % 2 == 0",
+        "rotary_dim <= head_dim",
+        "positions >= 0",
+        "positions < 4",
+        "c_rows > 0",
+        "min(x_b, x_h, x_s) >= 0",
+        "min(y_b, y_h, y_s) >= 0",
+        "min(c_b, c_s) >= 0",
+        "batch * seq <= 2147483647",
+        "distinct(batch, y_b, heads, y_h, seq, y_s, head_dim, 1)",
+    ],
+    empty=["batch", "heads", "seq"],
+    c=CImplementation(variants={"interleaved": "ROPE_INTERLEAVED"}),
+    doc=(
+        "Rotary embedding of the first rotary_dim elements of each head; the rest is copied. "
+        "Row of the cos/sin tables for (b, s): positions 0: b*c_b + s*c_s directly; 1: row "
+        "position + s; 2: row position_ids[b, s] (int64); 3: row position_ids[b] + s. A row "
+        "outside [0, c_rows) is EW_E_INDEX. interleaved: pairs (2i, 2i+1), else (i, i + "
+        "rotary_dim/2)."
+    ),
+)

@@ -1,0 +1,364 @@
+"""onnxruntime's GroupQueryAttention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import FLOAT, INT32, INT64, pack
+from ...declare.op import MS, Op, check_reach, fail, product, takes, unsupported
+from ...declare.symbolic import Sym
+from .attention_grad import attention_gradients, merge_heads, of_cache, part, split_heads
+from .attention_kernel import append, by_heads, emit_attention, masking, shaped
+from .rotary import check_positions, emit_rope, table_gradients
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
+gqa = Op("GroupQueryAttention", MS)
+
+
+# inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache,
+# sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight, k_norm_weight
+
+
+def _gqa_dims(node: BoundNode):
+    heads, kv = node.attr("num_heads"), node.attr("kv_num_heads")
+    q = node.inputs[0]
+    shared = heads if node.has(1) else heads + 2 * kv
+    if heads < 1 or kv < 1 or heads % kv or q.rank != 3 or q.dtype != FLOAT or q.shape[2] % shared:
+        fail(node, f"its query {q} is not shared evenly by {heads} query heads and {kv} key heads")
+    return heads, kv, q.shape[2] // shared
+
+
+@gqa.decompose
+def gqa_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    """The same behind root mean square norms of queries and keys, where they are part of it."""
+    if not node.has(14) and not node.has(15):
+        return None
+    takes(node, (FLOAT,), 0, 1, 2, 14, 15)
+    heads, kv, dim = _gqa_dims(node)
+    if not node.has(14) or not node.has(15):
+        fail(node, "of q_norm_weight and k_norm_weight one is missing")
+    shaped(node, 14, "q_norm_weight", dim)
+    shaped(node, 15, "k_norm_weight", dim)
+    inputs = node.inputs[:14]
+    if not node.has(1):
+        inputs[:3] = (
+            part(graph, node.inputs[0], 2, at * dim, count * dim)
+            for at, count in ((0, heads), (heads, kv), (heads + kv, kv))
+        )
+
+    for i, count in ((0, heads), (1, kv)):
+        x = inputs[i]
+        y = graph.op(
+            "SimplifiedLayerNormalization",
+            graph.reshape(x, [*x.shape[:2], count, dim]),
+            node.inputs[14 + i],
+            epsilon=node.attr("qk_norm_epsilon", 1e-6),
+        )
+        inputs[i] = graph.reshape(y, [*x.shape])
+    while inputs[-1] is None:
+        inputs.pop()
+    outs = graph.op(
+        "GroupQueryAttention", *inputs, domain=MS, outputs=len(node.outputs), **node.attrs
+    )
+    return outs if len(node.outputs) > 1 else [outs]
+
+
+@gqa.infer
+def gqa_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT,), 0, 1, 2, 3, 4, 7, 8, 10)
+    heads, kv, dim = _gqa_dims(node)
+    q = node.inputs[0]
+    if any(v is not None and v.dtype != FLOAT for v in node.inputs[:5]):
+        fail(node, "its queries, keys and values are not all floats")
+    if node.has(1) != node.has(2) or node.has(3) != node.has(4):
+        fail(node, "of key and value, or of past_key and past_value, one is missing")
+    shaped(node, 1, "key", q.shape[0], q.shape[1], kv * dim)
+    shaped(node, 2, "value", q.shape[0], q.shape[1], kv * dim)
+    shaped(node, 3, "past_key", q.shape[0], kv, None, dim)
+    shaped(
+        node, 4, "past_value", q.shape[0], kv, node.inputs[3].shape[2] if node.has(3) else None, dim
+    )
+    if (
+        not node.has(5)
+        or node.inputs[5].dtype != INT32
+        or product(node.inputs[5].shape) != q.shape[0]
+    ):
+        fail(
+            node,
+            f"its seqlens_k is {node.input(5)}; one int32 for each of {q.shape[0]} rows is wanted",
+        )
+    if node.attr("do_rotary", 0):
+        if not node.has(7) or not node.has(8):
+            fail(node, "it rotates, and has no cos_cache or sin_cache")
+        half = node.inputs[7].shape[-1]
+        shaped(node, 7, "cos_cache", None, None)
+        shaped(node, 8, "sin_cache", *node.inputs[7].shape)
+        if half < 1 or 2 * half > dim:
+            fail(node, f"its cos_cache {node.inputs[7]} is too wide for heads of {dim}")
+        if node.has(9):
+            check_positions(node, 9, q.shape[0], q.shape[1])
+    for name in ("qk_output", "k_quant_type", "v_quant_type", "sliding_window_cache"):
+        if node.attrs.get(name, 0) not in (0, -1, "NONE"):
+            unsupported(node, f"{name} = {node.attrs[name]}")
+    if node.has(12) or node.has(13) or node.wants(3):
+        unsupported(node, "a quantized cache (k_scale, v_scale), or its output_qk")
+    if not node.attr("causal", 1) and node.attr("local_window_size", -1) > 0:
+        fail(node, "it has a local window, and sees what comes after it", "Export the model again.")
+    takes(node, (FLOAT,), 11)
+    shaped(node, 11, "head_sink", heads)
+    _, total = _starts(node)
+    masking(node, 10, "attention_bias", q.shape[0], heads, q.shape[1], total)
+    return [
+        (FLOAT, [q.shape[0], q.shape[1], heads * dim]),
+        (FLOAT, [q.shape[0], kv, total, dim]),
+        (FLOAT, [q.shape[0], kv, total, dim]),
+    ][: len(node.outputs)]
+
+
+def _starts(node: BoundNode):
+    """(how many rows of its past count for each row of the batch, length of present). seqlens_k
+    says so where the past is not a cache of ours: rows that were padded on the right go on at their
+    own ends, and a past may be a buffer with room behind it.
+    """
+    batch, q_len = node.inputs[0].shape[:2]
+    past = node.inputs[3].shape[2] if node.has(3) else 0
+    if isinstance(past, Sym) or past == 0 or node.inputs[3].role == "cache":
+        return [past] * batch, past + q_len
+    total = node.need(6)[0] if node.has(6) else None
+    starts = (
+        [0] * batch if total == q_len else [s + 1 - q_len for s in node.need(5)]
+    )  # a prompt begins at 0, whatever its padding
+    if any(isinstance(s, Sym) for s in starts):
+        return [past] * batch, past + q_len
+    if not all(0 <= s <= past for s in starts):
+        fail(
+            node,
+            f"its seqlens_k {node.need(5)} do not fit {q_len} new positions behind a past of"
+            f" {past}",
+        )
+    return starts, max(past, total or 0, max(starts) + q_len)
+
+
+@gqa.lower
+def gqa_lower(node: BoundNode, builder: Builder) -> None:
+    heads, kv, dim = _gqa_dims(node)
+    x = builder.view(node.inputs[0])
+    if node.has(1):
+        q, k, v = (
+            by_heads(builder, x, heads),
+            by_heads(builder, builder.view(node.inputs[1]), kv),
+            by_heads(builder, builder.view(node.inputs[2]), kv),
+        )
+    else:
+        q, k, v = (
+            by_heads(builder, x.slice(2, at * dim, count * dim), count)
+            for at, count in ((0, heads), (heads, kv), (heads + kv, kv))
+        )
+    batch, q_len = x.shape[0], q.shape[2]
+    starts, total = _starts(node)
+    past = node.inputs[3].shape[2] if node.has(3) else 0
+    together = starts == [past] * batch  # one step for all rows of the batch
+    parts = [(0, batch, past)] if together else [(i, 1, s) for i, s in enumerate(starts)]
+    if node.attr("do_rotary", 0):
+        cos, sin = builder.view(node.inputs[7]), builder.view(node.inputs[8])
+        ids = builder.contiguous(builder.view(node.inputs[9])) if node.has(9) else None
+        rq, rk = (
+            builder.temp(FLOAT, [batch, q_len, heads, dim]).transpose([0, 2, 1, 3]),
+            builder.temp(FLOAT, [batch, q_len, kv, dim]).transpose([0, 2, 1, 3]),
+        )
+        for at, count, start in parts if ids is None else [(0, batch, 0)]:
+            if ids is None:
+                check_reach(node, start + (q_len - 1), cos.shape[0])
+            for source, target in ((q, rq), (k, rk)):
+                emit_rope(
+                    builder,
+                    source.slice(0, at, count),
+                    target.slice(0, at, count),
+                    cos,
+                    sin,
+                    2 * cos.shape[1],
+                    1 if ids is None else 2,
+                    ids,
+                    start,
+                    node.attr("rotary_interleaved", 0),
+                )
+        q, k = rq, rk
+    if together:
+        keys, values = append(builder, node, k, 3, 1)[0], append(builder, node, v, 4, 2)[0]
+    else:
+        keys, values = (
+            _append_each(builder, node, new, i, j, starts, total)
+            for new, i, j in ((k, 3, 1), (v, 4, 2))
+        )
+    y = by_heads(builder, builder.out(node.outputs[0]), heads)
+    sink = (
+        builder.contiguous(builder.view(node.inputs[11]))
+        if node.has(11)
+        else (
+            builder.const_bytes(pack(FLOAT, [0.0] * heads), FLOAT, [heads])
+            if node.attr("smooth_softmax", 0) > 0
+            else None
+        )
+    )
+    mask = builder.view(node.inputs[10]) if node.has(10) else None
+    while mask is not None and len(mask.shape) < 4:
+        mask = mask.unsqueeze(0)
+    window = max(node.attr("local_window_size", -1), 0)
+    for at, count, start in parts:
+        reach = keys.shape[2] if together else start + q_len
+        masks = []
+        if mask is not None:
+            m = mask if together or mask.shape[0] == 1 else mask.slice(0, at, 1)
+            masks = [m if m.shape[3] in (1, reach) else m.slice(3, 0, reach)]
+        emit_attention(
+            builder,
+            q.slice(0, at, count),
+            keys.slice(0, at, count).slice(2, 0, reach),
+            values.slice(0, at, count).slice(2, 0, reach),
+            y.slice(0, at, count),
+            node.attr("scale", 0.0) or dim**-0.5,
+            masks,
+            causal=int(node.attr("causal", 1) != 0),
+            past=start,
+            window=window,
+            softcap=node.attr("softcap", 0.0),
+            sink=sink,
+        )
+
+
+@gqa.grad
+def gqa_grad(
+    node: BoundNode,
+    gradients: Gradients,
+    dy: Value | None,
+    dpk: Value | None = None,
+    dpv: Value | None = None,
+) -> InputGradients:
+    heads, kv, dim = _gqa_dims(node)
+    batch, q_len = node.inputs[0].shape[:2]
+    starts, total = _starts(node)
+    past = node.inputs[3].shape[2] if node.has(3) else 0
+    if starts != [past] * batch or total != past + q_len:
+        unsupported(
+            node, "the gradient of rows that begin at different places", "Train without a past."
+        )
+    if node.has(11) or node.attr("smooth_softmax", 0) > 0:
+        unsupported(
+            node,
+            "the gradient of attention with a sink (head_sink, smooth_softmax)",
+            "Train a model without one.",
+        )
+    if node.has(1):
+        q, k, v = (
+            split_heads(gradients, x, count) for x, count in zip(node.inputs, (heads, kv, kv))
+        )
+    else:
+        q, k, v = (
+            split_heads(gradients, part(gradients, node.inputs[0], 2, at * dim, count * dim), count)
+            for at, count in ((0, heads), (heads, kv), (heads + kv, kv))
+        )
+    plain_q, plain_k, tables = q, k, None
+    if node.attr("do_rotary", 0):
+        half, turn = node.inputs[7].shape[1], node.attr("rotary_interleaved", 0)
+        tables = [
+            (
+                gradients.op("Gather", t, node.inputs[9], axis=0)
+                if node.has(9)
+                else gradients.reshape(part(gradients, t, 0, past, q_len), [1, q_len, half])
+            )
+            for t in node.inputs[7:9]
+        ]
+        q, k = (
+            gradients.op("Rope", x, *tables, domain="edgewise", interleaved=turn) for x in (q, k)
+        )
+    if past:
+        k, v = (
+            gradients.op("Concat", node.inputs[3], k, axis=2),
+            gradients.op("Concat", node.inputs[4], v, axis=2),
+        )
+    out = [None] * max(len(node.inputs), 11)
+    got = [None] * 4
+    if dy is not None:
+        got = attention_gradients(
+            gradients,
+            q,
+            k,
+            v,
+            split_heads(gradients, dy, heads),
+            [node.inputs[10]] if node.has(10) else [],
+            [gradients.wants(10)],
+            scale=node.attr("scale", 0.0) or dim**-0.5,
+            softcap=node.attr("softcap", 0.0),
+            causal=int(node.attr("causal", 1) != 0),
+            past=past,
+            window=max(node.attr("local_window_size", -1), 0),
+        )
+    dq, (dk, out[3]), (dv, out[4]) = (
+        got[0],
+        *(of_cache(gradients, d, more, past) for d, more in ((got[1], dpk), (got[2], dpv))),
+    )
+    out[10] = got[3] if node.has(10) else None
+    if tables:
+        if gradients.wants(7) or gradients.wants(8):
+            for i, table in ((7, 0), (8, 1)):
+                parts = [
+                    table_gradients(gradients, x, d, tables[0].shape, turn, True)[table]
+                    for x, d in ((plain_q, dq), (plain_k, dk))
+                    if d is not None
+                ]
+                total = gradients.add(*parts) if len(parts) == 2 else parts[0]
+                out[i] = gradients.op(
+                    "GatherGrad",
+                    total,
+                    (
+                        node.inputs[9]
+                        if node.has(9)
+                        else gradients.constant(INT64, [1, q_len], range(past, past + q_len))
+                    ),
+                    domain="edgewise",
+                    rows=node.inputs[7].shape[0],
+                )
+        back = tables[0], gradients.neg(tables[1])
+        dq, dk = (
+            (
+                gradients.op("Rope", d, *back, domain="edgewise", interleaved=turn)
+                if d is not None
+                else None
+            )
+            for d in (dq, dk)
+        )
+    flat = [
+        merge_heads(gradients, d) if d is not None else gradients.zeros([batch, q_len, count * dim])
+        for d, count in ((dq, heads), (dk, kv), (dv, kv))
+    ]
+    if node.has(1):
+        out[:3] = flat
+    else:
+        out[0] = gradients.op("Concat", *flat, axis=2)
+    return out
+
+
+def _append_each(builder: Builder, n, new, past_index, present_index, starts, total):
+    """As _append, each row of the batch at its own place; zeros behind it."""
+    out = n.outputs[present_index] if n.wants(present_index) else None
+    old = builder.view(n.inputs[past_index])
+    whole = (
+        builder.out(out)
+        if out is not None
+        else builder.temp(FLOAT, old.shape[:2] + [total, old.shape[3]])
+    )
+    builder.fill(whole, 0.0)
+    for i, start in enumerate(starts):
+        builder.copy(old.slice(0, i, 1).slice(2, 0, start), whole.slice(0, i, 1).slice(2, 0, start))
+        builder.copy(new.slice(0, i, 1), whole.slice(0, i, 1).slice(2, start, new.shape[2]))
+    return whole

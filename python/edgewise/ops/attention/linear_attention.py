@@ -1,0 +1,200 @@
+"""Attention with a state instead of a cache (linear attention, its gated and delta rules), and the
+convolution with a state that goes before it. Both in ONNX's and onnxruntime's form.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.op import MS, Op, fail, takes, unsupported
+from .attention_kernel import shaped
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Builder, Graph, Inferred
+
+# ---- linear attention ----
+_step = Op("LinearAttention", "edgewise")  # q, k, v, past, decay (a factor), beta
+
+
+@_step.infer
+def step_infer(node: BoundNode) -> Inferred:
+    q, k, v = node.inputs[:3]
+    heads, kv = node.attr("q_num_heads"), node.attr("kv_num_heads")
+    batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
+    return [(FLOAT, [batch, seq, max(heads, kv) * v_dim]), (FLOAT, [batch, kv, dim, v_dim])]
+
+
+@_step.lower
+def step_lower(node: BoundNode, builder: Builder) -> None:
+    q, k, v, past, decay, beta = (
+        builder.contiguous(builder.view(x)) if x is not None else None
+        for x in [*node.inputs, *[None] * 3][:6]
+    )
+    heads, kv = node.attr("q_num_heads"), node.attr("kv_num_heads")
+    batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
+    y, state = (
+        builder.out(o) if o is not None else builder.temp(FLOAT, shape)
+        for o, shape in zip(
+            node.outputs, ([batch, seq, max(heads, kv) * v_dim], [batch, kv, dim, v_dim])
+        )
+    )
+    builder.emit(
+        "linear_attention",
+        {
+            "q": q,
+            "k": k,
+            "v": v,
+            "past": past,
+            "decay": decay,
+            "beta": beta,
+            "y": y,
+            "state": state,
+        },
+        batch=batch,
+        heads=heads,
+        kv_heads=kv,
+        seq=seq,
+        dim=dim,
+        v_dim=v_dim,
+        decay_dim=decay.shape[2] // kv if decay is not None else 1,
+        beta_heads=beta.shape[2] if beta is not None else 1,
+        scale=node.attr("scale", 1.0),
+    )
+
+
+def _linear_attention(node: BoundNode, graph: Graph):
+    q, k, v, past, decay, beta = [*node.inputs, *[None] * 3][:6]
+    takes(node, (FLOAT,), 0, 1, 2, 3, 4, 5)
+    heads, kv, rule = (
+        node.attr("q_num_heads", 0),
+        node.attr("kv_num_heads", 0),
+        node.attr("update_rule", "gated_delta"),
+    )
+    if rule not in ("linear", "gated", "delta", "gated_delta"):
+        unsupported(node, f"the update rule {rule!r}")
+    if node.attr("state_window", 0):
+        unsupported(node, f"state_window = {node.attr('state_window', 0)} (a state per position)")
+    most = max(heads, kv)
+    if (
+        min(heads, kv) < 1
+        or most % heads
+        or most % kv
+        or node.domain == ""
+        and kv > heads
+        or q.rank != 3
+        or k.rank != 3
+        or v.rank != 3
+        or q.shape[2] % heads
+        or v.shape[2] % kv
+    ):
+        fail(node, f"{heads} query heads and {kv} key heads do not share {q}, {k} and {v}")
+    batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
+    shaped(node, 1, "key", batch, seq, kv * dim)
+    shaped(node, 2, "value", batch, seq, kv * v_dim)
+    shaped(node, 3, "past_state", batch, kv, dim, v_dim)
+    for x, i, name, widths in ((decay, 4, "decay", (kv, kv * dim)), (beta, 5, "beta", (1, kv))):
+        if (
+            name == "decay" and "gated" in rule or name == "beta" and "delta" in rule
+        ) and x is None:
+            fail(node, f"the rule {rule!r} needs the input {name}")
+        shaped(node, i, name, batch, seq, None)
+        if x is not None and x.shape[2] not in widths:
+            fail(
+                node,
+                f"its {name} is {x}; its last dimension has to be {' or '.join(map(str, widths))}",
+            )
+    decay = graph.op("Exp", decay) if "gated" in rule else None
+    return graph.op(
+        "LinearAttention",
+        q,
+        k,
+        v,
+        past,
+        decay,
+        beta if "delta" in rule else None,
+        domain="edgewise",
+        outputs=2,
+        q_num_heads=heads,
+        kv_num_heads=kv,
+        scale=node.attr("scale", 0.0) or dim**-0.5,
+    )[: len(node.outputs)]
+
+
+for _domain in ("", MS):
+    _op = Op("LinearAttention", _domain)
+    _op.decompose(_linear_attention)
+
+
+# ---- causal convolution ----
+def _causal_conv(node: BoundNode, graph: Graph):
+    x, w, bias, past = [*node.inputs, *[None] * 2][:4]
+    takes(node, (FLOAT,), 0, 1, 2, 3)
+    activation, dilation, last = (
+        node.attr("activation", "none"),
+        node.attr("dilation", 1),
+        node.attr("channels_last", 0),
+    )
+    if node.attr("ndim", 1) != 1 or node.attr("state_window", 0):
+        unsupported(node, "a convolution over more than one dimension, or a state per position")
+    if activation not in ("none", "silu", "swish"):
+        unsupported(node, f"the activation {activation!r}")
+    if (
+        w.rank != 3
+        or w.shape[1] != 1
+        or w.shape[2] < 1
+        or x.rank < 3
+        or x.rank > 3
+        and not last
+        or dilation < 1
+    ):
+        fail(node, f"{x} and the kernel {w} do not fit together")
+    kept = (w.shape[2] - 1) * dilation
+    shape, dims = list(x.shape), x.shape[2:] if last else [w.shape[0]]
+
+    batch, channels = shape[0], w.shape[0]
+    shaped(node, 3, "past_state", *([batch, kept, *dims] if last else [batch, channels, kept]))
+    if last:  # [batch, length, ...] as [batch, channels, length]
+        length = shape[1]
+        x = graph.op("Transpose", graph.reshape(x, [batch, length, channels]), perm=[0, 2, 1])
+        past = (
+            graph.op("Transpose", graph.reshape(past, [batch, kept, channels]), perm=[0, 2, 1])
+            if past is not None
+            else None
+        )
+    length = x.shape[2]
+    if x.shape[1] != channels:
+        fail(node, f"{x} has other channels than the kernel {w}")
+    before = (
+        past
+        if past is not None
+        else graph.op(
+            "Expand",
+            graph.constant(FLOAT, [1], [0.0]),
+            graph.constant(INT64, [3], [batch, channels, kept]),
+        )
+    )
+    whole = graph.op("Concat", before, x, axis=2) if kept else x
+    y = graph.op(
+        "Conv", whole, w, bias, group=channels, kernel_shape=[w.shape[2]], dilations=[dilation]
+    )
+    if activation != "none":
+        y = graph.op("Mul", y, graph.op("Sigmoid", y))
+    state = graph.op(
+        "Slice",
+        whole,
+        graph.constant(INT64, [1], [length]),
+        graph.constant(INT64, [1], [length + kept]),
+        graph.constant(INT64, [1], [2]),
+    )
+    if last:
+        y, state = (
+            graph.reshape(graph.op("Transpose", y, perm=[0, 2, 1]), shape),
+            graph.reshape(graph.op("Transpose", state, perm=[0, 2, 1]), [batch, kept, *dims]),
+        )
+    return [y, state][: len(node.outputs)]
+
+
+for _domain in ("", MS):
+    _op = Op("CausalConvWithState", _domain)
+    _op.decompose(_causal_conv)

@@ -1,0 +1,288 @@
+"""Rotary position embedding in its ONNX and com.microsoft forms, and the kernel under them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.op import MS, Op, fail, like, product, takes
+from .attention_grad import part, split_heads
+from .attention_kernel import by_heads, shaped
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
+
+def emit_rope(
+    builder: Builder,
+    x,
+    y,
+    cos,
+    sin,
+    rotary_dim,
+    positions=0,
+    position_ids=None,
+    position=0,
+    interleaved=0,
+):
+    """x, y [batch, heads, seq, dim]; cos, sin: [rows, rotary_dim/2] tables, or [batch|1, seq,
+    rotary_dim/2] with positions 0.
+    """
+    x = builder.inner_contiguous(x)
+    batch, heads, seq, dim = x.shape
+    cos, sin = builder.inner_contiguous(cos), builder.inner_contiguous(sin)
+    if positions == 0:
+        cos, sin = (t.broadcast([batch, seq, rotary_dim // 2]) for t in (cos, sin))
+        c_b, c_s, rows = cos.strides[0], cos.strides[1], 1
+        if sin.strides[:2] != cos.strides[:2]:
+            cos, sin = builder.contiguous(cos), builder.contiguous(sin)
+            c_b, c_s = cos.strides[:2]
+    else:
+        c_b, c_s, rows = 0, cos.strides[0], cos.shape[0]
+        if sin.strides[0] != c_s:
+            cos, sin = builder.contiguous(cos), builder.contiguous(sin)
+            c_s = cos.strides[0]
+    builder.emit(
+        "rope",
+        {"x": x, "cos": cos, "sin": sin, "position_ids": position_ids, "y": y},
+        batch=batch,
+        heads=heads,
+        seq=seq,
+        head_dim=dim,
+        rotary_dim=rotary_dim,
+        interleaved=int(interleaved != 0),
+        x_b=x.strides[0],
+        x_h=x.strides[1],
+        x_s=x.strides[2],
+        y_b=y.strides[0],
+        y_h=y.strides[1],
+        y_s=y.strides[2],
+        c_b=c_b,
+        c_s=c_s,
+        c_rows=rows,
+        position=position,
+        positions=positions,
+        scale=1.0,
+    )
+
+
+# Made by passes/rotary.py. Inputs: x [batch, heads, seq, dim], cos, sin [batch|1, seq,
+# rotary_dim/2].
+rope_direct = Op("Rope", "edgewise")
+
+
+@rope_direct.infer
+def rope_direct_infer(node: BoundNode) -> Inferred:
+    return [like(node, 0)]
+
+
+@rope_direct.lower
+def rope_direct_lower(node: BoundNode, builder: Builder) -> None:
+    cos, sin = builder.view(node.inputs[1]), builder.view(node.inputs[2])
+    x = builder.view(node.inputs[0])
+    emit_rope(
+        builder,
+        x,
+        builder.out(node.outputs[0]),
+        cos,
+        sin,
+        2 * cos.shape[-1],
+        interleaved=node.attr("interleaved", 0),
+    )
+
+
+@rope_direct.grad
+def rope_direct_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    x, cos, sin = node.inputs
+    turn = node.attr("interleaved", 0)
+    dx = (
+        gradients.op("Rope", dy, cos, gradients.neg(sin), domain="edgewise", interleaved=turn)
+        if gradients.wants(0)
+        else None
+    )  # turned back
+    return [
+        dx,
+        *table_gradients(
+            gradients, x, dy, cos.shape, turn, gradients.wants(1) or gradients.wants(2)
+        ),
+    ]
+
+
+def table_gradients(graph: Graph, x, dy, shape, interleaved, wanted):
+    """Gradients of cos and sin of a shape [batch|1, seq, half], where x [batch, heads, seq, dim]
+    was turned by them.
+    """
+    if not wanted:
+        return None, None
+    half = shape[-1]
+
+    def pair(v):
+        v = part(graph, v, 3, 0, 2 * half)
+        if interleaved:
+            v = graph.reshape(v, [*v.shape[:3], half, 2])
+            return [graph.reshape(part(graph, v, 4, i, 1), v.shape[:4]) for i in (0, 1)]
+        return [part(graph, v, 3, i * half, half) for i in (0, 1)]
+
+    (x0, x1), (d0, d1) = pair(x), pair(dy)
+    along = (
+        graph.add(graph.mul(d0, x0), graph.mul(d1, x1)),
+        graph.sub(graph.mul(d1, x0), graph.mul(d0, x1)),
+    )
+    return tuple(
+        graph.sum_to(graph.op("ReduceSum", v, graph.ints([1]), keepdims=0), shape) for v in along
+    )
+
+
+rotary = Op("RotaryEmbedding")  # opset 23
+
+
+@rotary.infer
+def rotary_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT,), 0, 1, 2)
+    x = node.inputs[0]
+    if x.rank not in (3, 4) or (x.rank == 3 and not node.attr("num_heads")):
+        fail(node, f"it wants [batch, heads, seq, dim], or three dimensions and num_heads, not {x}")
+    heads = node.attr("num_heads", 0)
+    batch, seq, dim = (
+        (x.shape[0], x.shape[2], x.shape[3])
+        if x.rank == 4
+        else (x.shape[0], x.shape[1], x.shape[2] // heads)
+    )
+    if heads < 0 or x.rank == 3 and x.shape[2] % heads:
+        fail(node, f"{heads} heads do not share {x} evenly")
+    half = (node.attr("rotary_embedding_dim", 0) or dim) // 2
+    for i, name in ((1, "cos_cache"), (2, "sin_cache")):
+        shaped(node, i, name, *((None, half) if node.has(3) else (batch, seq, half)))
+    if node.has(3):
+        check_positions(node, 3, batch, seq)
+    return [like(node, 0)]
+
+
+def check_positions(node: BoundNode, i, batch, seq):
+    shaped(node, i, "position_ids", batch, seq)
+    if node.inputs[i].dtype != INT64:
+        fail(node, f"its position_ids are {node.inputs[i]}; int64 is wanted")
+
+
+def _lower_rotary(node: BoundNode, builder: Builder, cos, sin, position_ids, positions):
+    x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
+    heads = node.attr("num_heads", 0)
+    if len(x.shape) == 3:
+        if not heads:
+            dim = node.attr("rotary_embedding_dim", 0) or 2 * cos.shape[-1]
+            heads = x.shape[2] // dim
+        x, y = by_heads(builder, x, heads), by_heads(builder, y, heads)
+    rotary_dim = node.attr("rotary_embedding_dim", 0) or x.shape[3]
+    emit_rope(
+        builder, x, y, cos, sin, rotary_dim, positions, position_ids, 0, node.attr("interleaved", 0)
+    )
+
+
+@rotary.lower
+def rotary_lower(node: BoundNode, builder: Builder) -> None:
+    cos, sin = builder.view(node.inputs[1]), builder.view(node.inputs[2])
+    ids = builder.contiguous(builder.view(node.inputs[3])) if node.has(3) else None
+    _lower_rotary(node, builder, cos, sin, ids, 2 if ids is not None else 0)
+
+
+@rotary.grad
+def rotary_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    return _rotary_gradients(node, gradients, dy, 3, 1)
+
+
+def _rotary_gradients(node: BoundNode, graph: Graph, dy, ids, table):
+    """Of x and, at inputs `table` and the next, of cos and sin; position ids are input `ids` where
+    it is there.
+    """
+    x, cos, sin, half = (
+        node.inputs[0],
+        node.inputs[table],
+        node.inputs[table + 1],
+        node.inputs[table].shape[-1],
+    )
+    out = [None] * max(len(node.inputs), table + 2)
+    again = list(node.inputs)
+    again[0], again[table + 1] = dy, graph.neg(sin)
+    out[0] = graph.op(node.op, *again, domain=node.domain, **node.attrs) if graph.wants(0) else None
+    if graph.wants(table) or graph.wants(table + 1):
+        if x.rank == 3:
+            heads = node.attr("num_heads", 0) or x.shape[2] // (
+                node.attr("rotary_embedding_dim", 0) or 2 * half
+            )
+            x, dy = split_heads(graph, x, heads), split_heads(graph, dy, heads)
+        batch, seq = x.shape[0], x.shape[2]
+        got = table_gradients(
+            graph,
+            x,
+            dy,
+            [batch, seq, half] if node.has(ids) else cos.shape,
+            node.attr("interleaved", 0),
+            True,
+        )
+        if node.has(ids):
+            places = node.inputs[ids]
+            if list(places.shape) != [batch, seq]:  # where each row begins
+                places = graph.add(
+                    graph.reshape(places, [product(places.shape), 1]),
+                    graph.constant(
+                        INT64, [batch, seq], [i for _ in range(batch) for i in range(seq)]
+                    ),
+                )
+            got = [
+                graph.op("GatherGrad", d, places, domain="edgewise", rows=cos.shape[0]) for d in got
+            ]
+        out[table : table + 2] = got
+    return out
+
+
+rotary_ms = Op("RotaryEmbedding", MS)
+
+
+@rotary_ms.infer
+def rotary_ms_infer(node: BoundNode) -> Inferred:
+    x, ids, cos, sin = node.inputs[:4]
+    heads, rotary = (
+        node.attr("num_heads", 0),
+        node.attr("rotary_embedding_dim", 0) or 2 * cos.shape[-1],
+    )
+    if (
+        x.rank not in (3, 4)
+        or x.dtype != FLOAT
+        or cos.rank != 2
+        or list(sin.shape) != list(cos.shape)
+        or 2 * cos.shape[1] != rotary
+        or ids.dtype != INT64
+    ):
+        fail(node, f"its inputs {x}, {ids}, {cos}, {sin} do not fit together")
+    seq = x.shape[2] if x.rank == 4 else x.shape[1]
+    if product(ids.shape) != 1:
+        check_positions(node, 1, x.shape[0], seq)
+    if x.rank == 3:
+        heads = heads or x.shape[2] // rotary
+        if heads < 1 or x.shape[2] % heads or x.shape[2] // heads < rotary:
+            fail(node, f"{heads} heads of at least {rotary} do not share {x} evenly")
+    return [like(node, 0)]
+
+
+@rotary_ms.lower
+def rotary_ms_lower(node: BoundNode, builder: Builder) -> None:
+    ids = builder.contiguous(builder.view(node.inputs[1]))
+    positions = 3 if product(ids.shape) == 1 else 2
+    if positions == 3 and builder.view(node.inputs[0]).shape[0] != 1:
+        ids = builder.contiguous(ids.broadcast([builder.view(node.inputs[0]).shape[0]]))
+    _lower_rotary(
+        node, builder, builder.view(node.inputs[2]), builder.view(node.inputs[3]), ids, positions
+    )
+
+
+@rotary_ms.grad
+def rotary_ms_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    return _rotary_gradients(node, gradients, dy, 1, 2)

@@ -1,0 +1,1 @@
+"""ONNX Runtime's contrib ops (domain com.microsoft)."""

@@ -1,0 +1,1 @@
+"""Convolutions, pools and the windows that they share."""

@@ -1,0 +1,105 @@
+"""Test cases of ops/convolution/deform.py."""
+
+from __future__ import annotations
+
+from ..deform import affine_grid, col2im, deform_conv, max_unpool
+
+
+@deform_conv.cases
+def deform_conv_cases(t):
+    def case(x, w, shared=1, mask=False, bias=False, opset=19, **attrs):
+        kernel, stride, pads, dilation = (
+            w[2:],
+            attrs.get("strides", [1, 1]),
+            attrs.get("pads", [0, 0, 0, 0]),
+            attrs.get("dilations", [1, 1]),
+        )
+        out = [
+            (x[2 + i] + pads[i] + pads[2 + i] - (kernel[i] - 1) * dilation[i] - 1) // stride[i] + 1
+            for i in range(2)
+        ]
+        taps = kernel[0] * kernel[1]
+        return t(
+            t.f(*x),
+            t.f(*w),
+            t.f(x[0], shared * taps * 2, *out, low=-2, high=2),
+            t.f(w[0]) if bias else None,
+            t.f(x[0], shared * taps, *out) if mask else None,
+            offset_group=shared,
+            tol=1e-4,
+            opset=opset,
+            **attrs,
+        )
+
+    yield case((1, 1, 3, 3), (1, 1, 2, 2))
+    yield case((2, 4, 7, 8), (6, 4, 3, 3), mask=True, bias=True, pads=[1, 1, 1, 1])
+    yield case(
+        (1, 4, 9, 8), (6, 2, 3, 2), shared=2, mask=True, group=2, strides=[2, 1], pads=[1, 0, 2, 1]
+    )
+    yield case(
+        (1, 4, 9, 9),
+        (4, 1, 3, 3),
+        shared=4,
+        group=4,
+        dilations=[2, 2],
+        pads=[2, 2, 2, 2],
+        bias=True,
+    )
+    yield case((1, 2, 5, 5), (3, 2, 1, 1), opset=22)
+
+
+@col2im.cases
+def col2im_cases(t):
+    for x, image, block, attrs in [
+        ((1, 5, 5), [5, 5], [1, 5], {}),
+        ((2, 9, 4), [6, 6], [3, 3], {"strides": [2, 2]}),
+        ((1, 12, 16), [5, 6], [2, 3], {}),
+        ((1, 5, 15), [5, 5], [1, 5], {"pads": [0, 1, 0, 1]}),
+        ((1, 4, 5), [6, 6], [2, 2], {"dilations": [1, 5]}),
+        ((2, 30, 12), [4, 5, 5], [1, 1, 5], {}),
+        ((1, 6, 3), [8], [3], {"strides": [2]}),
+    ]:
+        if len(image) == 3:
+            x = (x[0], 10, 20)
+        yield t(t.f(*x), image, block, opset=18, tol=1e-4, **attrs)
+
+
+@affine_grid.cases
+def affine_grid_cases(t):
+    for align in (0, 1):
+        yield t(t.f(2, 2, 3), [2, 3, 5, 6], align_corners=align, opset=20, tol=1e-4)
+        yield t(t.f(2, 3, 4), [2, 3, 4, 5, 6], align_corners=align, opset=20, tol=1e-4)
+    yield t(t.f(1, 2, 3), [1, 1, 1, 4], opset=20, tol=1e-4)
+
+
+@max_unpool.cases
+def max_unpool_cases(t):
+    yield t(
+        t.f(1, 1, 2, 2), t.of("int64", [[[[5, 7], [13, 15]]]]), kernel_shape=[2, 2], strides=[2, 2]
+    )
+    yield t(
+        t.f(2, 3, 2, 3),
+        t.of("int64", t.random.permutation(144)[:36].reshape(2, 3, 2, 3)),
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+    )
+    yield t(t.f(1, 2, 3), t.of("int64", [[[0, 3, 5], [7, 9, 11]]]), kernel_shape=[2], strides=[2])
+    yield t(
+        t.f(1, 1, 2, 2),
+        t.of("int64", [[[[5, 7], [13, 15]]]]),
+        [1, 1, 5, 5],
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+        trust="onnx",
+        why=(
+            "onnxruntime counts the indices in the output's shape, the standard in the pooled one's"
+        ),
+    )
+    yield t(
+        t.f(1, 1, 2, 2),
+        t.of("int64", [[[[0, 1], [3, 4]]]]),
+        kernel_shape=[3, 3],
+        strides=[2, 2],
+        pads=[1, 1, 1, 1],
+        opset=11,
+    )

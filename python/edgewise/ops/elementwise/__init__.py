@@ -1,0 +1,1 @@
+"""One element of the output from one element of each input: arithmetic, casts, comparisons."""

@@ -1,0 +1,464 @@
+"""Elementwise ops of two operands that broadcast, and what is composed of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import BOOL, DOUBLE, FLOATS, INTEGERS, wrap
+from ...declare.op import OPS, Op, broadcast, fail, read_as, unsupported
+from ...declare.symbolic import Sym, decide_equal
+from .contracts import BINARY
+from .unary import INF, NAN, guard, plus, scaled, where_or_zero
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Graph,
+        Inferred,
+        Shape,
+        Value,
+    )
+
+
+def emit_binary(builder: Builder, op, a, c, y, dtype: int):
+    builder.nd(
+        "binary",
+        y.shape,
+        {"a": a.broadcast(y.shape), "b": c.broadcast(y.shape), "y": y},
+        {"as": "a", "bs": "b", "ys": "y"},
+        op=BINARY[op],
+        type=dtype,
+    )
+
+
+def _check_same(node: BoundNode):
+    a, c = node.inputs[0], node.inputs[1]
+    if a.dtype != c.dtype:
+        fail(node, f"its inputs have different element types ({a} and {c})")
+
+
+def _int_div(a, c):
+    if isinstance(a, Sym) or isinstance(c, Sym):
+        return a // c
+    return 0 if c == 0 else (abs(a) // abs(c)) * (1 if (a < 0) == (c < 0) else -1)
+
+
+def _float_div(a, c):
+    return (
+        a / c if c else (NAN if a == 0 or a != a else math.copysign(INF, a) * math.copysign(1, c))
+    )
+
+
+_float_mod = guard(math.fmod, NAN)
+
+
+def _pow(a, c):
+    if isinstance(a, int) and isinstance(c, int) and not isinstance(a, Sym):
+        if c < 0:  # as the kernel does: only 1 and -1 have a whole inverse
+            return a ** -(c % 2) if a in (1, -1) else 0
+        return pow(a, c, 1 << 64) if c > 64 else a**c  # `wrap` takes what the type holds
+    try:
+        r = a**c
+        return NAN if isinstance(r, complex) else r
+    except OverflowError:
+        return INF
+    except ZeroDivisionError:
+        return INF
+
+
+FOLDS = {
+    "add": lambda a, c: a + c,
+    "sub": lambda a, c: a - c,
+    "mul": lambda a, c: a * c,
+    "pow": _pow,
+    "min": lambda a, c: c if c < a or c != c else a,
+    "max": lambda a, c: c if c > a or c != c else a,
+    "equal": decide_equal,
+    "less": lambda a, c: a < c,
+    "less_equal": lambda a, c: a <= c,
+    "greater": lambda a, c: a > c,
+    "greater_equal": lambda a, c: a >= c,
+    "and": lambda a, c: a and c,
+    "or": lambda a, c: a or c,
+    "xor": lambda a, c: a != c,
+    "mod": lambda a, c: a % c if c else 0,
+    "fmod": lambda a, c: (
+        a - _int_div(a, c) * c
+        if c and isinstance(a, int)
+        else 0
+        if isinstance(a, int)
+        else _float_mod(a, c)
+    ),
+}
+COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
+LOGICAL = ("and", "or", "xor")
+
+
+def fold_binary(op, node: BoundNode, outs):
+    dt, shape = outs[0]
+    f = FOLDS[op] if op != "div" else (_float_div if node.inputs[0].dtype in FLOATS else _int_div)
+    pairs = zip(read_as(node.inputs[0], shape), read_as(node.inputs[1], shape))
+    out = []
+    for a, c in pairs:
+        r = f(a, c)
+        out.append(r if isinstance(r, Sym) else wrap(dt, r))
+    return [out]
+
+
+def _declare_binary(name, op, domain: str = ""):
+    o = Op(name, domain)
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        _check_same(node)
+        axis = node.attrs.get(
+            "axis"
+        )  # of opsets before 7: where the second operand's dimensions begin
+        if axis is not None and (
+            type(axis) is not int
+            or axis % max(node.inputs[0].rank, 1) + node.inputs[1].rank != node.inputs[0].rank
+        ):
+            unsupported(
+                node,
+                f"broadcasting along axis {axis}, as opsets before 7 had it",
+                "Export the model again with a newer opset.",
+            )
+        if (
+            op in ("and", "or", "xor")
+            and node.inputs[0].dtype != BOOL
+            or node.inputs[0].dtype == BOOL
+            and op not in ("and", "or", "xor", "equal")
+        ):
+            fail(node, f"it does not take {node.inputs[0]}")
+        shape = broadcast(node, node.inputs[0].shape, node.inputs[1].shape)
+        if op == "prelu" and shape != node.inputs[0].shape:
+            fail(node, f"its slope {node.inputs[1]} does not broadcast to {node.inputs[0]}")
+        return [(BOOL if op in COMPARISONS else node.inputs[0].dtype, shape)]
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        kind = op
+        if op == "mod" and node.attr("fmod", 0):
+            kind = "fmod"
+        emit_binary(
+            builder,
+            kind,
+            builder.view(node.inputs[0]),
+            builder.view(node.inputs[1]),
+            builder.out(node.outputs[0]),
+            node.inputs[0].dtype,
+        )
+
+    if op in FOLDS or op == "div":
+
+        @o.fold
+        def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+            return fold_binary("fmod" if op == "mod" and node.attr("fmod", 0) else op, node, outs)
+
+    return o
+
+
+BINARY_OPS = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Mod": "mod",
+    "Equal": "equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+    "PRelu": "prelu",
+}
+for _name, _op in BINARY_OPS.items():
+    _declare_binary(_name, _op)
+for _name, _op in {
+    "SiLUMul": "silu_mul",
+    "GeluMul": "gelu_mul",
+    "GeluTanhMul": "gelu_tanh_mul",
+}.items():  # made by passes/activations.py
+    _declare_binary(_name, _op, "edgewise")
+_declare_binary("MinOf2", "min", "edgewise")
+_declare_binary("MaxOf2", "max", "edgewise")
+_declare_binary("PowSame", "pow", "edgewise")
+
+
+OPS["", "PRelu"].parameters = (1,)
+
+
+@OPS["", "PRelu"].decompose
+def p_relu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    """Before opset 7 a vector of slopes has one for each channel, not one for each element of the
+    last dimension.
+    """
+    x, w = node.inputs
+    if node.opset >= 7 or w.rank != 1 or x.rank < 3 or w.shape[0] == 1:
+        return None
+    return [graph.op("PRelu", x, graph.reshape(w, [w.shape[0]] + [1] * (x.rank - 2)))]
+
+
+def _grad_add(node: BoundNode, graph: Graph, dy):
+    return [
+        graph.sum_to(dy, v.shape) if graph.wants(i) else None for i, v in enumerate(node.inputs)
+    ]
+
+
+def _grad_sub(node: BoundNode, graph: Graph, dy):
+    a, c = node.inputs
+    return [
+        graph.sum_to(dy, a.shape) if graph.wants(0) else None,
+        graph.neg(graph.sum_to(dy, c.shape)) if graph.wants(1) else None,
+    ]
+
+
+def _grad_mul(node: BoundNode, graph: Graph, dy):
+    a, c = node.inputs
+    if a is c:
+        return [scaled(graph, graph.mul(dy, a), 2), None]
+    return [
+        graph.sum_to(graph.mul(dy, c), a.shape) if graph.wants(0) else None,
+        graph.sum_to(graph.mul(dy, a), c.shape) if graph.wants(1) else None,
+    ]
+
+
+def _grad_div(node: BoundNode, graph: Graph, dy):
+    a, c = node.inputs
+    da = graph.div(dy, c)
+    return [
+        graph.sum_to(da, a.shape) if graph.wants(0) else None,
+        (
+            graph.neg(graph.sum_to(graph.mul(da, node.outputs[0]), c.shape))
+            if graph.wants(1)
+            else None
+        ),
+    ]
+
+
+def _grad_mod(node: BoundNode, graph: Graph, dy):
+    a, c = node.inputs
+    dc = None
+    if graph.wants(1):
+        q = graph.div(a, c)
+        whole = (
+            graph.mul(graph.op("Sign", q), graph.op("Floor", graph.op("Abs", q)))
+            if node.attr("fmod", 0)
+            else graph.op("Floor", q)
+        )
+        dc = graph.neg(graph.sum_to(graph.mul(dy, whole), c.shape))
+    return [graph.sum_to(dy, a.shape) if graph.wants(0) else None, dc]
+
+
+def _grad_pow(node: BoundNode, graph: Graph, dy):
+    """As PyTorch's: nothing reaches the base where the exponent is 0, nor the exponent where 0 is
+    raised to 0 or more.
+    """
+    a, e = node.inputs
+    zero, da, de, p = graph.constant(a.dtype, [], [0.0]), None, None, e.scalar()
+    if graph.wants(0) and p is not None:
+        da = (
+            graph.sum_to(
+                graph.mul(
+                    scaled(graph, dy, p), graph.op("Pow", a, graph.constant(a.dtype, [], [p - 1.0]))
+                ),
+                a.shape,
+            )
+            if p
+            else None
+        )
+    elif graph.wants(0):
+        da = graph.sum_to(
+            where_or_zero(
+                graph,
+                graph.op("Equal", e, zero),
+                zero,
+                graph.mul(dy, graph.mul(e, graph.op("Pow", a, plus(graph, e, -1)))),
+            ),
+            a.shape,
+        )
+    if graph.wants(1):
+        nothing = graph.op("And", graph.op("Equal", a, zero), graph.op("GreaterOrEqual", e, zero))
+        de = graph.sum_to(
+            where_or_zero(
+                graph, nothing, zero, graph.mul(dy, graph.mul(node.outputs[0], graph.op("Log", a)))
+            ),
+            e.shape,
+        )
+    return [da, de]
+
+
+def _grad_extreme(less):
+    """Of the smaller or larger of two.
+
+    Equals get half each, as PyTorch's minimum and maximum; ties="first": the first gets all, as
+    PyTorch's clamp.
+    """
+
+    def rule(node: BoundNode, graph: Graph, dy):
+        def part(v, other, at_tie):
+            nothing = graph.constant(dy.dtype, [], [0.0])
+            if at_tie == 0.5:
+                nothing = where_or_zero(graph, graph.op("Equal", v, other), scaled(graph, dy, 0.5))
+            return graph.sum_to(
+                where_or_zero(
+                    graph,
+                    graph.op(less + ("OrEqual" if at_tie == 1 else ""), v, other),
+                    dy,
+                    nothing,
+                ),
+                v.shape,
+            )
+
+        first = node.attr("ties", "") == "first"
+        a, c = node.inputs
+        return [
+            part(a, c, 1 if first else 0.5) if graph.wants(0) else None,
+            part(c, a, 0 if first else 0.5) if graph.wants(1) else None,
+        ]
+
+    return rule
+
+
+def _grad_prelu(node: BoundNode, graph: Graph, dy):
+    x, w = node.inputs
+    positive = graph.op("Greater", x, graph.constant(x.dtype, [], [0.0]))
+    return [
+        where_or_zero(graph, positive, dy, graph.mul(dy, w)) if graph.wants(0) else None,
+        (
+            graph.sum_to(
+                where_or_zero(
+                    graph, positive, graph.constant(x.dtype, [], [0.0]), graph.mul(dy, x)
+                ),
+                w.shape,
+            )
+            if graph.wants(1)
+            else None
+        ),
+    ]
+
+
+for _key, _rule in {
+    ("", "Add"): _grad_add,
+    ("", "Sub"): _grad_sub,
+    ("", "Mul"): _grad_mul,
+    ("", "Div"): _grad_div,
+    ("", "Mod"): _grad_mod,
+    ("", "PRelu"): _grad_prelu,
+    ("edgewise", "PowSame"): _grad_pow,
+    ("edgewise", "MinOf2"): _grad_extreme("Less"),
+    ("edgewise", "MaxOf2"): _grad_extreme("Greater"),
+}.items():
+    OPS[_key].grad(_rule)
+
+pow_ = Op("Pow")
+
+
+@pow_.decompose
+def pow_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    x, e = node.inputs[:2]
+    if (
+        e.scalar() is not None
+        and not isinstance(e.scalar(), Sym)
+        and e.rank <= x.rank
+        and x.dtype in FLOATS
+    ):
+        p = e.scalar()
+        if p == 2:
+            return [graph.op("Mul", x, x)]
+        if p == 1:
+            return [x]
+        if p == 0.5:
+            return [graph.op("Sqrt", x)]
+        if p == 3:
+            return [graph.op("Mul", graph.op("Mul", x, x), x)]
+    if (
+        x.dtype in INTEGERS and e.dtype in FLOATS
+    ):  # the power is a float's, the result an integer again
+        return [
+            graph.op(
+                "Cast",
+                graph.op(
+                    "PowSame",
+                    graph.op("Cast", x, to=DOUBLE),
+                    graph.op("Cast", e, to=DOUBLE),
+                    domain="edgewise",
+                ),
+                to=x.dtype,
+            )
+        ]
+    return [
+        graph.op(
+            "PowSame",
+            x,
+            e if e.dtype == x.dtype else graph.op("Cast", e, to=x.dtype),
+            domain="edgewise",
+        )
+    ]
+
+
+def _variadic(name, op, domain: str = "", mean=False):
+    o = Op(name)
+
+    @o.decompose
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+        if not node.inputs:
+            fail(node, "it has no input")
+        out = node.inputs[0]
+        for v in node.inputs[1:]:
+            out = graph.op(op, out, v, domain=domain)
+        return [
+            (
+                graph.op(
+                    "Div",
+                    out,
+                    graph.constant(
+                        out.dtype,
+                        [],
+                        [float(len(node.inputs)) if out.dtype in FLOATS else len(node.inputs)],
+                    ),
+                )
+                if mean and len(node.inputs) > 1
+                else out
+            )
+        ]
+
+
+_variadic("Min", "MinOf2", "edgewise")
+_variadic("Max", "MaxOf2", "edgewise")
+_variadic("Sum", "Add")
+_variadic("Mean", "Add", mean=True)
+
+clip = Op("Clip")
+
+
+@clip.decompose
+def clip_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    x = node.inputs[0]
+    if node.opset < 11:
+        low = (
+            graph.constant(x.dtype, [], [node.attr("min")])
+            if node.attr("min") is not None
+            else None
+        )
+        high = (
+            graph.constant(x.dtype, [], [node.attr("max")])
+            if node.attr("max") is not None
+            else None
+        )
+    else:
+        low, high = node.input(1), node.input(2)
+        for i, bound in ((1, low), (2, high)):
+            if bound is not None and any(d != 1 for d in bound.shape):
+                fail(node, f"its bounds are single numbers, input {i} is {bound}")
+    if low is not None:
+        x = graph.op("MaxOf2", x, low, domain="edgewise", ties="first")
+    if high is not None:
+        x = graph.op("MinOf2", x, high, domain="edgewise", ties="first")
+    return [x]

@@ -1,0 +1,134 @@
+"""Ops on the bits of integers, and IsInf, which asks for a pattern of bits of floats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import BOOL, FLOATS, INTEGERS, RANGE, wrap
+from ...declare.op import Op, broadcast, fail, like, unsupported
+from .binary import FOLDS, emit_binary, fold_binary
+from .unary import emit_unary
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Builder, Folded, Inferred, Shape, Value
+
+FOLDS.update(
+    {"bit_and": lambda a, c: a & c, "bit_or": lambda a, c: a | c, "bit_xor": lambda a, c: a ^ c}
+)
+_TYPES = set(RANGE) & INTEGERS
+
+
+def _declare(name, kind):
+    """kind(n): the binary operation's name."""
+    o = Op(name)
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        a, c = node.inputs
+        if a.dtype not in _TYPES or c.dtype != a.dtype:
+            fail(node, f"it takes two integer tensors of one type, not {a} and {c}")
+        return [(a.dtype, broadcast(node, a.shape, c.shape))]
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        emit_binary(
+            builder,
+            kind(node),
+            builder.view(node.inputs[0]),
+            builder.view(node.inputs[1]),
+            builder.out(node.outputs[0]),
+            node.inputs[0].dtype,
+        )
+
+    @o.fold
+    def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+        return fold_binary(kind(node), node, outs)
+
+    return o
+
+
+for _name, _op in {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}.items():
+    _declare(_name, lambda n, op=_op: op)
+
+
+def _shift(left):
+    def shift(a, c):
+        if not 0 <= c < 64:
+            return -1 if a < 0 and not left else 0
+        return a << c if left else a >> c
+
+    return shift
+
+
+FOLDS.update({"shift_left": _shift(True), "shift_right": _shift(False)})
+
+
+def _direction(node: BoundNode) -> str:
+    direction = node.attr("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        fail(node, f"its direction is '{direction}'", "It is LEFT or RIGHT.")
+    return "shift_left" if direction == "LEFT" else "shift_right"
+
+
+bit_shift = _declare(
+    "BitShift",
+    _direction,
+    # of signed integers the right shift is arithmetic; what is shifted by more bits than there are,
+    # or by a negative number, keeps its sign alone
+)
+
+
+bitwise_not = Op("BitwiseNot")
+
+
+@bitwise_not.infer
+def bitwise_not_infer(node: BoundNode) -> Inferred:
+    if node.inputs[0].dtype not in _TYPES:
+        fail(node, f"it takes integers, not {node.inputs[0]}")
+    return [like(node, 0)]
+
+
+@bitwise_not.lower
+def bitwise_not_lower(node: BoundNode, builder: Builder) -> None:
+    emit_unary(builder, node, "bit_not")
+
+
+@bitwise_not.fold
+def bitwise_not_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+    return [[wrap(outs[0][0], ~x) for x in node.inputs[0].numbers]]
+
+
+is_inf = Op("IsInf")
+any_inf = Op("IsInf", "edgewise")  # of either sign
+
+
+@any_inf.infer
+def any_inf_infer(node: BoundNode) -> Inferred:
+    return [like(node, 0, BOOL)]
+
+
+@any_inf.lower
+def any_inf_lower(node: BoundNode, builder: Builder) -> None:
+    emit_unary(builder, node, "is_inf")
+
+
+@is_inf.decompose
+def is_inf_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    x, positive, negative = (
+        node.inputs[0],
+        node.attr("detect_positive", 1),
+        node.attr("detect_negative", 1),
+    )
+    if x.dtype not in FLOATS:
+        unsupported(node, f"{x} has no infinities")
+    if positive and negative:
+        return [graph.op("IsInf", x, domain="edgewise")]
+    if not positive and not negative:
+        return [
+            graph.op(
+                "And", *[graph.op("IsInf", x, domain="edgewise"), graph.constant(BOOL, [], [False])]
+            )
+        ]
+    return [
+        graph.op("Equal", x, graph.constant(x.dtype, [], [float("inf" if positive else "-inf")]))
+    ]

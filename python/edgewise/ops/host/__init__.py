@@ -1,0 +1,1 @@
+"""Ops that the session runs between plans: control flow, sequences, strings."""

@@ -1,0 +1,204 @@
+"""If, Loop, Scan.
+
+A branch whose condition is known is bound in place (bind.py); everything else here is done between
+plans.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...declare.dtypes import FLOAT
+from ...declare.op import Op, axis_of, fail, product
+from ...declare.values import RunTensor, StringTensor, is_plain, scalar
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Graph, Host
+
+FOREVER = (1 << 63) - 1
+
+if_ = Op("If")
+
+
+@if_.host(static=True)
+def if_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+    (condition,) = node.need(0)
+    return run.body(node.attrs.get("then_branch" if condition else "else_branch"))()
+
+
+constant = Op("Constant")
+constant.host(
+    lambda n, run, inputs: fail(n, "its value cannot be read"), static=True
+)  # a constant is none of a graph's nodes any more when it is bound
+
+loop = Op("Loop")
+
+
+@loop.host
+def loop_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+    """Inputs: trip count or none, condition or none, carried values.
+
+    The body: trip, condition, carried values -> condition, carried values, one slice of each scan
+    output.
+    """
+    graph = node.attrs.get("body")
+    body, carried = run.body(graph), list(inputs[2:])
+    trips = _one(node, 0) if node.has(0) else FOREVER
+    condition = scalar(bool(_one(node, 1)) if node.has(1) else True)
+    collected = [[] for _ in range(len(graph.outputs) - 1 - len(carried))]
+    if len(graph.outputs) < 1 + len(carried) or any(v is None for v in carried):
+        fail(
+            node,
+            f"its body gives {len(graph.outputs)} values for {len(carried)} that are carried",
+            "Export the model again.",
+        )
+    i = 0
+    while i < trips and condition.numbers[0]:
+        run.trip()
+        condition, *outs = body(scalar(i), condition, *carried)
+        if condition.dtype == -1 or condition.count != 1:
+            fail(node, f"its body's condition is {condition}", "Export the model again.")
+        carried = outs[: len(carried)]
+        for kept, v in zip(collected, outs[len(carried) :]):
+            kept.append(v)
+        i += 1
+    return carried + [
+        _stacked(node, run, kept, info)
+        for kept, info in zip(collected, graph.outputs[1 + len(carried) :])
+    ]
+
+
+def _one(node: BoundNode, i):
+    numbers = node.need(i)
+    if len(numbers) != 1:
+        fail(node, f"its input {i} is {node.inputs[i]}, not one number")
+    return numbers[0]
+
+
+def _stacked(node: BoundNode, run: Host, values, info):
+    """Slices as one tensor; of a loop that was not run, an empty one with what the body declares (0
+    where it declares no dimension).
+    """
+    if values:
+        if not all(isinstance(v, (RunTensor, StringTensor)) for v in values):
+            fail(node, f"{values[0]} is to become a slice of a tensor", "Export the model again.")
+        return run.stack(values)
+    shape = [0, *(d if isinstance(d, int) and d >= 0 else 0 for d in info.shape or ())]
+    return (
+        StringTensor(shape, []) if info.dtype == 8 else RunTensor(info.dtype or FLOAT, shape, b"")
+    )
+
+
+scan = Op("Scan")
+
+
+@scan.host
+def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+    """States, then tensors that are taken apart along an axis; the body: states, slices -> states,
+    slices.
+    """
+    graph, count = node.attrs.get("body"), node.attr("num_scan_inputs", 0)
+    body = run.body(graph)
+    if node.opset >= 9:
+        return _scan(node, run, graph, body, inputs, count)
+    lengths = (
+        node.inputs[0] if inputs else None
+        # opset 8: everything has a batch dimension in front, and each of the batch may have a
+        # length of its own
+    )
+    inputs = list(inputs[1:])
+    if not inputs or any(v is None or not is_plain(v) or not v.rank for v in inputs):
+        fail(node, "its inputs are no tensors with a batch dimension")
+    batch = inputs[0].shape[0]
+    if (
+        any(v.shape[0] != batch for v in inputs)
+        or lengths is not None
+        and list(lengths.shape) != [batch]
+        or not 0 < count <= len(inputs)
+    ):
+        fail(node, f"its inputs {inputs} are not of one batch")
+    columns = [v.rows() for v in inputs]
+    out = [
+        _scan(
+            node,
+            run,
+            graph,
+            body,
+            [c[i] for c in columns],
+            count,
+            lengths.numbers[i] if lengths is not None else None,
+        )
+        for i in range(batch)
+    ]
+    if not batch:
+        fail(node, "an empty batch")
+    return [run.stack(list(each)) for each in zip(*out)]
+
+
+def _scan(node: BoundNode, run: Host, graph: Graph, body, inputs, count, length=None):
+    if not 0 < count <= len(inputs) or any(v is None for v in inputs):
+        fail(node, f"{count} of its {len(inputs)} inputs are to be scanned")
+    states, scanned = list(inputs[:-count]), list(inputs[-count:])
+    outs = len(graph.outputs) - len(states)
+    if outs < 0:
+        fail(
+            node,
+            f"its body gives {len(graph.outputs)} values for {len(states)} states",
+            "Export the model again.",
+        )
+    old = node.opset < 9
+    axes = [
+        axis_of(node, a, v.rank) for a, v in zip(_list(node, "scan_input_axes", count), scanned)
+    ]
+    back = _list(node, "directions" if old else "scan_input_directions", count)
+    out_axes, out_back = (
+        _list(node, "scan_output_axes", outs),
+        _list(node, "scan_output_directions", outs),
+    )
+    sizes = {v.shape[a] for v, a in zip(scanned, axes)}
+    if len(sizes) != 1:
+        fail(node, f"it scans {scanned} along axes {axes}, which are not equally long")
+    (size,) = sizes
+    steps = size if length is None else length
+    if not 0 <= steps <= size:
+        fail(node, f"a sequence length of {steps}, of {size}")
+    rows = []
+    for v, a, reverse in zip(scanned, axes, back):
+        if a:
+            v = run.op("Transpose", v, perm=[a, *(i for i in range(v.rank) if i != a)])
+        slices = v.rows()[:steps]
+        rows.append(slices[::-1] if reverse else slices)
+    collected = [[] for _ in range(outs)]
+    for i in range(steps):
+        run.trip()
+        got = body(*states, *[r[i] for r in rows])
+        states = got[: len(states)]
+        for kept, v in zip(collected, got[len(states) :]):
+            kept.append(v)
+    result = []
+    for kept, axis, reverse, info in zip(
+        collected, out_axes, out_back, graph.outputs[len(states) :]
+    ):
+        if kept and steps < size:  # behind a shorter sequence's end there are zeros
+            kept += [RunTensor(kept[0].dtype, kept[0].shape, bytes(kept[0].nbytes))] * (
+                size - steps
+            )
+        y = _stacked(node, run, kept[::-1] if reverse else kept, info)
+        axis = axis_of(node, axis, y.rank)
+        result.append(
+            run.op("Transpose", y, perm=[*range(1, axis + 1), 0, *range(axis + 1, y.rank)])
+            if axis and product(y.shape)
+            else y
+        )
+    return states + result
+
+
+def _list(node: BoundNode, name, count):
+    values = node.attr(name, [0] * count)
+    if len(values) != count or any(type(v) is not int for v in values):
+        fail(
+            node,
+            f"its attribute '{name}' is {values}, for {count} tensors",
+            "Export the model again.",
+        )
+    return values

@@ -1,0 +1,37 @@
+"""Optionals: a value, which stands for itself, or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...declare.dtypes import BOOL
+from ...declare.op import Op, fail
+from ...declare.values import NOTHING, Nothing
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Host
+
+optional = Op("Optional")
+optional.host(lambda n, run, inputs: [inputs[0] if inputs else NOTHING], static=True)
+
+optional_get_element = Op("OptionalGetElement")
+
+
+@optional_get_element.host(static=True)
+def optional_get_element_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+    if not node.has(0) or isinstance(inputs[0], Nothing):
+        fail(
+            node,
+            "an optional without a value",
+            "Check what is fed; if it is right, export the model again.",
+        )
+    return [inputs[0]]
+
+
+optional_has_element = Op("OptionalHasElement")
+optional_has_element.host(
+    lambda n, run, inputs: [
+        run.constant(BOOL, [], [n.has(0) and not isinstance(inputs[0], Nothing)])
+    ],
+    static=True,
+)

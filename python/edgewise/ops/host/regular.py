@@ -1,0 +1,236 @@
+"""Regular expressions matched in linear time, by simulation of an NFA (Thompson 1968, Pike 1987).
+
+A pattern that comes from a file must not be able to hang the process, which a backtracking matcher
+such as Python's `re` can be made to do. The operator RegexFullMatch and the patterns of
+adapter_config.json are matched here.
+"""
+
+from __future__ import annotations
+
+import re
+
+try:
+    from re import _constants as c
+    from re import _parser as parser
+except ImportError:  # before Python 3.11
+    import sre_constants as c
+    import sre_parse as parser
+
+MOST_STATES = 10000  # of a pattern with its repetitions written out
+
+
+class Expression:
+    """One pattern.
+
+    Raises ValueError: not a regular expression, one that is too long, or one with look-around, back
+    references or other syntax that cannot be matched in linear time.
+
+    Args:
+        pattern: the syntax of Python's `re`, which for what is accepted is RE2's.
+        python: character classes, `$` and boundaries as in `re` (Unicode; `$` also before a last
+        newline) instead of as in RE2.
+    Attributes: work, the number of states visited by all calls so far: what a caller with a budget
+    looks at.
+    """
+
+    def __init__(self, pattern, python=False):
+        try:
+            tree = parser.parse(pattern if python else pattern.replace(r"\z", r"\Z"))
+        except (re.error, RecursionError, OverflowError, MemoryError) as e:
+            raise ValueError(str(e)) from None
+        self.flags, self.python = tree.state.flags, python
+        self.ascii = re.ASCII if not python or self.flags & re.ASCII else 0
+        self.word = re.compile(r"\w", self.ascii).match
+        self.group = next(
+            iter(tree.state.groupdict.values()), None
+        )  # the first named group: `prefix` says where it lies
+        self.parsed = self.work = 0
+        self.steps = []  # (test or None, [next states, the preferred one first])
+        try:
+            self.start = self._sequence(tree, self._state(None, []))
+        except RecursionError:
+            raise ValueError("its groups are nested too deeply") from None
+
+    def _state(self, test, to):
+        if len(self.steps) >= MOST_STATES:
+            raise ValueError("it is too long")
+        self.steps.append((test, to))
+        return len(self.steps) - 1
+
+    def _sequence(self, items, to):
+        for op, value in reversed(list(items)):
+            self.parsed += 1
+            if self.parsed > 10 * MOST_STATES:
+                raise ValueError("it is too long")
+            to = self._item(op, value, to)
+        return to
+
+    def _item(self, op, value, to):
+        if op in (c.MAX_REPEAT, c.MIN_REPEAT):
+            low, high, items = value
+            order = (
+                (lambda more, stop: [more, stop])
+                if op is c.MAX_REPEAT
+                else (lambda more, stop: [stop, more])
+            )
+            if low > MOST_STATES or high != c.MAXREPEAT and high > MOST_STATES:
+                raise ValueError("it is too long")
+            if high == c.MAXREPEAT:
+                loop = self._state(None, [])
+                self.steps[loop][1].extend(order(self._sequence(items, loop), to))
+                to = loop
+            else:
+                end = to
+                for _ in range(high - low):
+                    to = self._state(None, order(self._sequence(items, to), end))
+            for _ in range(low):
+                to = self._sequence(items, to)
+            return to
+        if op is c.SUBPATTERN:
+            group, add, remove, items = value
+            if add or remove:
+                raise ValueError("flags of a group")
+            if group is not None and group == self.group:
+                return self._state("begin", [self._sequence(items, self._state("end", [to]))])
+            return self._sequence(items, to)
+        if op is c.BRANCH:
+            return self._state(None, [self._sequence(items, to) for items in value[1]])
+        if op is c.AT:
+            return self._state(value, [to])
+        return self._state(self._test(op, value), [to])
+
+    def _test(self, op, value):
+        """A function of a character."""
+        if op is c.NOT_LITERAL:
+            return self._test(c.IN, [(c.NEGATE, None), (c.LITERAL, value)])
+        if op is c.IN:
+            negated = bool(value) and value[0][0] is c.NEGATE
+            tests = [
+                self._test(o, v) for o, v in value[negated:]
+            ]  # each ignores case by itself, before the negation
+            return lambda s: any(t(s) for t in tests) != negated
+        test = self._plain(op, value)
+        if self.flags & re.IGNORECASE and op in (c.LITERAL, c.RANGE):
+            return lambda s: any(test(x) for x in (s, s.lower(), s.upper()) if len(x) == 1)
+        return test
+
+    def _plain(self, op, value):
+        if op is c.LITERAL:
+            return lambda s: ord(s) == value
+        if op is c.ANY:
+            return (lambda s: True) if self.flags & re.DOTALL else (lambda s: s != "\n")
+        if op is c.RANGE:
+            return lambda s: value[0] <= ord(s) <= value[1]
+        if op is c.CATEGORY:
+            letter = {
+                c.CATEGORY_DIGIT: r"\d",
+                c.CATEGORY_NOT_DIGIT: r"\D",
+                c.CATEGORY_SPACE: r"\s",
+                c.CATEGORY_NOT_SPACE: r"\S",
+                c.CATEGORY_WORD: r"\w",
+                c.CATEGORY_NOT_WORD: r"\W",
+            }[value]
+            return re.compile(letter, self.ascii).match
+        raise ValueError(f"{str(op).lower()} in it")
+
+    def _holds(self, before, after, last):
+        """The zero-width tests that hold between two characters ("" at the ends). last: `after` is
+        the text's last character.
+        """
+        boundary = bool(self.word(before)) != bool(self.word(after))
+        holds = {None, "begin", "end", c.AT_BOUNDARY if boundary else c.AT_NON_BOUNDARY}
+        lines = self.flags & re.MULTILINE
+        if not before:
+            holds |= {c.AT_BEGINNING_STRING, c.AT_BEGINNING}
+        elif lines and before == "\n":
+            holds.add(c.AT_BEGINNING)
+        if not after:
+            holds |= {c.AT_END_STRING, c.AT_END}
+        elif after == "\n" and (lines or self.python and last):
+            holds.add(c.AT_END)
+        return holds
+
+    def _reach(self, states, text, i):
+        """States that these lead to without a character, at position i of the text."""
+        holds = self._holds(text[i - 1 : i] if i else "", text[i : i + 1], i + 1 == len(text))
+        seen, stack = set(), list(states)
+        while stack:
+            s = stack.pop()
+            if s in seen:
+                continue
+            seen.add(s)
+            test, to = self.steps[s]
+            if not callable(test) and test in holds:
+                stack += to
+        self.work += len(seen)
+        return seen
+
+    def _step(self, states, char):
+        """States that these lead to by a character."""
+        return {
+            t
+            for k in states
+            if callable(self.steps[k][0]) and self.steps[k][0](char)
+            for t in self.steps[k][1]
+        }
+
+    def matches(self, text):
+        """Whether it matches the whole text, as `re.fullmatch`. The final state is the first
+        one.
+        """
+        states = self._reach([self.start], text, 0)
+        for i, s in enumerate(text):
+            states = self._reach(self._step(states, s), text, i + 1)
+            if not states:
+                return False
+        return 0 in states
+
+    def begins(self, text):
+        """Whether it matches the text from its beginning, as `re.match`."""
+        states = self._reach([self.start], text, 0)
+        for i, s in enumerate(text):
+            if 0 in states or not states:
+                break
+            states = self._reach(self._step(states, s), text, i + 1)
+        return 0 in states
+
+    def named(self, text):
+        """What the named group of `re.match` of the text is: a string, or None where it does not
+        match or has no such group.
+        """
+        found, threads = None, self._threads([(self.start, -1, -1)], text, 0)
+        for i in range(len(text) + 1):
+            kept = []
+            for (
+                s,
+                begin,
+                end,
+            ) in threads:  # in the order in which a backtracking matcher would try them
+                if s == 0:
+                    found = text[begin:end] if begin >= 0 and end >= begin else None
+                    break
+                test, to = self.steps[s]
+                if callable(test) and i < len(text) and test(text[i]):
+                    kept += [(t, begin, end) for t in to]
+            threads = self._threads(kept, text, i + 1)
+            if not threads:
+                break
+        return found
+
+    def _threads(self, threads, text, i):
+        """As `_reach`, of states with the places of the named group, the preferred ones first."""
+        holds = self._holds(text[i - 1 : i] if i else "", text[i : i + 1], i + 1 == len(text))
+        seen, out, stack = set(), [], threads[::-1]
+        while stack:
+            s, begin, end = stack.pop()
+            if s in seen:
+                continue
+            seen.add(s)
+            test, to = self.steps[s]
+            if s == 0 or callable(test):
+                out.append((s, begin, end))
+            elif test in holds:
+                begin, end = i if test == "begin" else begin, i if test == "end" else end
+                stack += [(t, begin, end) for t in reversed(to)]
+        self.work += len(seen)
+        return out

@@ -1,0 +1,1 @@
+"""Resizing, sampling on grids and pooling of regions."""

@@ -1,0 +1,494 @@
+"""Resize and Upsample, DepthToSpace and SpaceToDepth, GridSample, and the kernels under them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, pack, unpack
+from ...declare.op import Op, axis_of, fail, like, product, takes, unsupported
+from ...declare.symbolic import NotStatic, Sym
+from .contracts import SAMPLE_MODE, SAMPLE_PADDING
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
+resample = Op("Resample", "edgewise")  # (x, index [m, taps], weight [m, taps]): along `axis`
+
+
+@resample.infer
+def resample_infer(node: BoundNode) -> Inferred:
+    shape = list(node.inputs[0].shape)
+    shape[node.attr("axis", 0)] = node.inputs[1].shape[0]
+    return [(FLOAT, shape)]
+
+
+@resample.lower
+def resample_lower(node: BoundNode, builder: Builder) -> None:
+    x, axis, (m, taps) = (
+        builder.contiguous(builder.view(node.inputs[0])),
+        node.attr("axis", 0),
+        node.inputs[1].shape,
+    )
+    builder.emit(
+        "resample",
+        {
+            "x": x,
+            "index": builder.view(node.inputs[1]),
+            "weight": builder.view(node.inputs[2]),
+            "y": builder.out(node.outputs[0]),
+        },
+        outer=product(x.shape[:axis]),
+        n=x.shape[axis],
+        m=m,
+        taps=taps,
+        inner=product(x.shape[axis + 1 :]),
+    )
+
+
+@resample.grad
+def resample_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    """The same with the table turned round: what each element of x gave to whom."""
+    x, axis, (m, taps) = node.inputs[0], node.attr("axis", 0), node.inputs[1].shape
+    index, weight = node.inputs[1].numbers, node.inputs[2].numbers
+    given = [{} for _ in range(x.shape[axis])]
+    for i in range(m * taps):
+        if weight[i]:
+            to = given[index[i]]
+            to[i // taps] = to.get(i // taps, 0.0) + weight[i]
+    return [_resampled(gradients, dy, axis, [list(to.items()) for to in given])]
+
+
+def _resampled(graph: Graph, x, axis, table):
+    """x along an axis by a table of [(index, weight)] for each element of the result."""
+    taps = max(map(len, table), default=0)
+    if not taps or not product(x.shape):
+        return graph.op(
+            "Expand",
+            graph.constant(FLOAT, [], [0.0]),
+            graph.constant(
+                INT64, [x.rank], [len(table) if i == axis else d for i, d in enumerate(x.shape)]
+            ),
+        )
+    flat = [pair for row in table for pair in row + [(0, 0.0)] * (taps - len(row))]
+    index, weight = (
+        graph.constant(INT64, [len(table), taps], [i for i, _ in flat]),
+        graph.constant(FLOAT, [len(table), taps], [float(w) for _, w in flat]),
+    )
+    return graph.op("Resample", x, index, weight, domain="edgewise", axis=axis)
+
+
+def _single(x):
+    """Rounded to float32, as other runtimes compute coordinates: ties of nearest neighbours depend
+    on it.
+    """
+    return unpack(FLOAT, pack(FLOAT, [x]), 1)[0]
+
+
+class _Axis:
+    """How one dimension of d elements becomes one of `size`."""
+
+    def __init__(self, node: BoundNode, d, size, scale, roi):
+        self.d, self.size, self.scale, self.roi = d, size, scale, roi
+        old = node.op == "Upsample" or node.opset < 11
+        self.where = (
+            "asymmetric" if old else node.attr("coordinate_transformation_mode", "half_pixel")
+        )
+        self.mode = node.attr("mode", "nearest")
+        self.rounding = "simple" if old else node.attr("nearest_mode", "round_prefer_floor")
+        self.a, self.inside_only = (
+            node.attr("cubic_coeff_a", -0.75),
+            bool(node.attr("exclude_outside", 0)),
+        )
+        self.smooth = bool(node.attr("antialias", 0)) and scale < 1
+        self.last = (
+            d * scale if node.opset >= 19 and scale > 0 else size
+        ) - 1  # from 19 on the width that corners are aligned in may be a fraction
+        if (
+            self.where
+            not in (
+                "asymmetric",
+                "half_pixel",
+                "half_pixel_symmetric",
+                "pytorch_half_pixel",
+                "align_corners",
+                "tf_crop_and_resize",
+                "tf_half_pixel_for_nn",
+            )
+            or self.mode not in ("nearest", "linear", "cubic")
+            or self.rounding
+            not in ("simple", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+        ):
+            unsupported(
+                node,
+                f"mode '{self.mode}', coordinate_transformation_mode '{self.where}', nearest_mode"
+                f" '{self.rounding}'",
+            )
+
+    @property
+    def nothing_happens(self):
+        return self.d == self.size and (
+            self.scale == 1 and self.where != "tf_crop_and_resize" or self.where == "align_corners"
+        )
+
+    def place(self, i):
+        """Where element i of the result lies."""
+        d, size, scale, f = self.d, self.size, self.scale, _single
+        if self.where == "asymmetric":
+            return f(i / scale)
+        if self.where == "align_corners":
+            return f(f(i * (d - 1)) / self.last) if size > 1 else 0.0
+        if self.where == "tf_crop_and_resize":
+            start, end = self.roi
+            return (
+                f(start * (d - 1) + i * (end - start) * (d - 1) / (size - 1))
+                if size > 1
+                else f(0.5 * (start + end) * (d - 1))
+            )
+        if self.where == "tf_half_pixel_for_nn":
+            return f((i + 0.5) / scale)
+        if self.where == "pytorch_half_pixel" and size == 1:
+            return 0.0
+        if self.where == "half_pixel_symmetric":
+            return f(d / 2 * (1 - size / (scale * d)) + (i + 0.5) / scale - 0.5)
+        return f(f((i + 0.5) / scale) - 0.5)
+
+    def nearest(self, u):
+        if self.rounding == "simple":
+            return math.ceil(u) if self.scale < 1 else math.floor(u)
+        return {
+            "round_prefer_floor": math.ceil(u - 0.5),
+            "round_prefer_ceil": math.floor(u + 0.5),
+            "floor": math.floor(u),
+            "ceil": math.ceil(u),
+        }[self.rounding]
+
+    def weight(self, u):
+        """Of an element at distance u."""
+        u = abs(u)
+        if self.mode == "linear":
+            return max(0.0, 1 - u)
+        a = self.a
+        return (
+            ((a + 2) * u - (a + 3)) * u * u + 1
+            if u <= 1
+            else ((a * u - 5 * a) * u + 8 * a) * u - 4 * a
+            if u < 2
+            else 0.0
+        )
+
+    def table(self):
+        """[(index, weight)] of each element of the result; none outside of what a crop may show."""
+        out = []
+        for i in range(self.size):
+            u = self.place(i)
+            if self.where == "tf_crop_and_resize" and not 0 <= u <= self.d - 1:
+                out.append([])
+                continue
+            if self.mode == "nearest":
+                out.append([(min(max(self.nearest(u), 0), self.d - 1), 1.0)])
+                continue
+            squeeze = self.scale if self.smooth else 1.0
+            reach = (1 if self.mode == "linear" else 2) / squeeze
+            row, first = {}, math.floor(u)
+            taps = (
+                range(math.ceil(u - reach), math.floor(u + reach) + 1)
+                if self.smooth
+                else (
+                    range(first, first + 2)
+                    if self.mode == "linear"
+                    else range(first - 1, first + 3)
+                )
+            )
+            for k in taps:
+                inside = min(max(k, 0), self.d - 1)
+                if self.inside_only and (self.smooth or self.mode == "cubic") and k != inside:
+                    continue
+                row[inside] = row.get(inside, 0.0) + self.weight((k - u) * squeeze)
+            total = sum(row.values()) or 1.0
+            out.append([(k, w / total) for k, w in row.items() if w])
+        return out
+
+
+def _sizes(node: BoundNode):
+    """[(axis, size, scale, (start, end))]."""
+    x, old = node.inputs[0], node.op == "Upsample" or node.opset < 11
+    axes = (
+        [axis_of(node, a, x.rank) for a in node.attr("axes")]
+        if node.attr("axes")
+        else list(range(x.rank))
+    )
+    scales = (
+        (node.attrs.get("scales") if node.op == "Upsample" and node.opset < 9 else node.need(1))
+        if old
+        else (node.need(2) if node.has(2) else [])
+    )
+    sizes = node.need(3) if not old and node.has(3) else []
+    if any(isinstance(d, Sym) for d in [*x.shape, *sizes]):
+        raise NotStatic("a size that depends on a register")
+    if (
+        bool(scales) == bool(sizes)
+        or len(scales or sizes) != len(axes)
+        or scales
+        and min(scales) <= 0
+        or sizes
+        and min(sizes) < 0
+    ):
+        fail(node, f"scales {scales} and sizes {sizes} do not fit {len(axes)} axes of {x}")
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if sizes:
+        scales = [_single(s / x.shape[a]) if x.shape[a] else 1.0 for a, s in zip(axes, sizes)]
+        if policy != "stretch":
+            one = min(scales) if policy == "not_larger" else max(scales)
+            scales, sizes = [one] * len(axes), [math.floor(one * x.shape[a] + 0.5) for a in axes]
+    else:
+        sizes = [math.floor(x.shape[a] * s) for a, s in zip(axes, scales)]
+    roi = node.need(1) if not old and node.has(1) else []
+    if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize" and len(
+        roi
+    ) != 2 * len(axes):
+        fail(
+            node,
+            f"its region has {len(roi)} numbers, not a start and an end for each of {len(axes)}"
+            " axes",
+        )
+    roi = roi if len(roi) == 2 * len(axes) else [0.0] * len(axes) + [1.0] * len(axes)
+    return [
+        (a, size, scale, (roi[i], roi[i + len(axes)]))
+        for i, (a, size, scale) in enumerate(zip(axes, sizes, scales))
+    ]
+
+
+def _resize(n, graph: Graph):
+    """One dimension after the other; those that shrink most first."""
+    x, y = n.inputs[0], n.inputs[0]
+    axes = [(a, _Axis(n, x.shape[a], size, scale, roi)) for a, size, scale, roi in _sizes(n)]
+    axes = [
+        (a, how)
+        for a, how in sorted(axes, key=lambda item: item[1].scale)
+        if not how.nothing_happens
+    ]
+    if any(how.d == 0 and how.size for _, how in axes):
+        fail(n, f"{x} has nothing to resize")
+    if x.dtype != FLOAT and (
+        axes
+        and axes[0][1].mode != "nearest"
+        or any(how.where == "tf_crop_and_resize" for _, how in axes)
+    ):
+        if x.dtype not in (*INTEGERS, DOUBLE, BOOL):
+            unsupported(n, f"{x} in this mode")
+        y = graph.node(
+            n.op,
+            n.domain,
+            n.name,
+            [graph.op("Cast", x, to=FLOAT), *n.inputs[1:]],
+            [graph.fresh(n.op)],
+            n.attrs,
+            n.opset,
+        )[0]
+        if (
+            x.dtype in INTEGERS
+        ):  # truncated; what float32 has just below a whole number is that number
+            y = graph.op(
+                "Mul",
+                graph.op("Round", graph.op("Mul", y, graph.constant(FLOAT, [], [1024.0]))),
+                graph.constant(FLOAT, [], [1 / 1024]),
+            )
+        return [graph.op("Cast", y, to=x.dtype)]
+    outside = (
+        n.attr("extrapolation_value", 0.0)
+        if any(how.where == "tf_crop_and_resize" for _, how in axes)
+        else 0.0
+    )
+    if outside:
+        y = graph.op("Sub", y, graph.constant(FLOAT, [], [outside]))
+    for a, how in axes:
+        table = how.table()
+        if x.dtype != FLOAT:
+            y = graph.op(
+                "Gather",
+                y,
+                graph.constant(INT64, [len(table)], [row[0][0] for row in table]),
+                axis=a,
+            )
+        else:
+            y = _resampled(graph, y, a, table)
+    if outside:
+        y = graph.op("Add", y, graph.constant(FLOAT, [], [outside]))
+    return [y]
+
+
+resize, upsample = Op("Resize"), Op("Upsample")
+resize.decompose(_resize)
+upsample.decompose(_resize)
+
+
+def _blocks(node: BoundNode, divided):
+    x, size = node.inputs[0], node.attr("blocksize", 0)
+    if (
+        x.rank != 4
+        or size < 1
+        or any(d % size**2 for d in x.shape[1:2] if divided)
+        or not divided
+        and any(d % size for d in x.shape[2:])
+    ):
+        fail(node, f"blocks of {size} do not fit {x}")
+    return x, size
+
+
+depth_to_space = Op("DepthToSpace", moves=True)
+
+
+@depth_to_space.decompose
+def depth_to_space_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    x, s = _blocks(node, True)
+    b, c, h, w = x.shape
+    rows_first = node.attr("mode", "DCR") == "CRD"
+    split = graph.op(
+        "Reshape",
+        x,
+        graph.constant(
+            INT64, [6], [b, c // s**2, s, s, h, w] if rows_first else [b, s, s, c // s**2, h, w]
+        ),
+        allowzero=1,
+    )
+    turned = graph.op(
+        "Transpose", split, perm=[0, 1, 4, 2, 5, 3] if rows_first else [0, 3, 4, 1, 5, 2]
+    )
+    return [
+        graph.op(
+            "Reshape", turned, graph.constant(INT64, [4], [b, c // s**2, h * s, w * s]), allowzero=1
+        )
+    ]
+
+
+space_to_depth = Op("SpaceToDepth", moves=True)
+
+
+@space_to_depth.decompose
+def space_to_depth_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    x, s = _blocks(node, False)
+    b, c, h, w = x.shape
+    split = graph.op(
+        "Reshape", x, graph.constant(INT64, [6], [b, c, h // s, s, w // s, s]), allowzero=1
+    )
+    turned = graph.op(
+        "Transpose",
+        split,
+        perm=[0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4],
+    )
+    return [
+        graph.op(
+            "Reshape",
+            turned,
+            graph.constant(INT64, [4], [b, c * s**2, h // s, w // s]),
+            allowzero=1,
+        )
+    ]
+
+
+grid_sample = Op("GridSample")
+_MODES = {
+    "bilinear": "linear",
+    "bicubic": "cubic",
+    "linear": "linear",
+    "cubic": "cubic",
+    "nearest": "nearest",
+}
+
+
+def _sample(node: BoundNode):
+    """(dimensions, parameters)."""
+    x, grid = node.inputs[:2]
+    dims = x.rank - 2
+    mode, padding = (
+        node.attr("mode", "linear" if node.opset >= 20 else "bilinear"),
+        node.attr("padding_mode", "zeros"),
+    )
+    if (
+        not 1 <= dims <= 3
+        or grid.rank != x.rank
+        or grid.shape[0] != x.shape[0]
+        or grid.shape[-1] != dims
+        or product(x.shape[2:]) == 0
+    ):
+        fail(node, f"{x} and the grid {grid} do not fit")
+    if mode not in _MODES or padding not in SAMPLE_PADDING:
+        unsupported(node, f"mode '{mode}' and padding_mode '{padding}'")
+    return dims, {
+        "batch": x.shape[0],
+        "channels": x.shape[1],
+        "positions": product(grid.shape[1:-1]),
+        "dims": dims,
+        "mode": SAMPLE_MODE[_MODES[mode]],
+        "padding": SAMPLE_PADDING[padding],
+        "align": node.attr("align_corners", 0),
+        "x_size": [1] * (3 - dims) + list(x.shape[2:]),
+    }
+
+
+@grid_sample.infer
+def grid_sample_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT,), 0, 1)
+    _sample(node)
+    return [(FLOAT, list(node.inputs[0].shape[:2]) + list(node.inputs[1].shape[1:-1]))]
+
+
+@grid_sample.lower
+def grid_sample_lower(node: BoundNode, builder: Builder) -> None:
+    builder.emit(
+        "grid_sample",
+        {
+            "x": builder.contiguous(builder.view(node.inputs[0])),
+            "grid": builder.contiguous(builder.view(node.inputs[1])),
+            "y": builder.out(node.outputs[0]),
+        },
+        **_sample(node)[1],
+    )
+
+
+@grid_sample.grad
+def grid_sample_grad_rule(
+    node: BoundNode, gradients: Gradients, dy: Value | None
+) -> InputGradients:
+    dx, dgrid = gradients.op(
+        "GridSampleGrad",
+        *node.inputs,
+        dy,
+        domain="edgewise",
+        outputs=2,
+        mode=node.attr("mode", "linear"),
+        padding_mode=node.attr("padding_mode", "zeros"),
+        align_corners=node.attr("align_corners", 0),
+    )
+    return [dx if gradients.wants(0) else None, dgrid if gradients.wants(1) else None]
+
+
+grid_sample_grad = Op("GridSampleGrad", "edgewise")  # (x, grid, dy) -> dx, dgrid
+
+
+@grid_sample_grad.infer
+def grid_sample_grad_infer(node: BoundNode) -> Inferred:
+    return [like(node, 0), like(node, 1)]
+
+
+@grid_sample_grad.lower
+def grid_sample_grad_lower(node: BoundNode, builder: Builder) -> None:
+    x, grid, dy = (builder.contiguous(builder.view(v)) for v in node.inputs)
+    dx, dgrid = (builder.out(node.outputs[i]) if node.wants(i) else None for i in range(2))
+    params = _sample(node)[1]
+    for v in (dx, dgrid):
+        if v is not None and product(v.shape) and 0 in (params["channels"], params["positions"]):
+            builder.fill(v, 0.0)
+    builder.emit(
+        "grid_sample", {"x": x, "grid": grid, "dy": dy, "dx": dx, "dgrid": dgrid}, **params
+    )

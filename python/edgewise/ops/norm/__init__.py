@@ -1,0 +1,1 @@
+"""Normalizations over layers, groups, instances and batches."""

@@ -1,0 +1,72 @@
+"""Test cases of ops/norm/normalization.py."""
+
+from __future__ import annotations
+
+from ....declare.op import MS
+from ... import OPS
+
+
+def _norm_cases(rms, opset, same):
+    def cases(t):
+        for shape, axis in (
+            ((2, 3, 64), -1),
+            ((5, 37), 1),
+            ((1, 7), -1),
+            ((2, 3, 4, 5), 2),
+            ((3, 4), 0),
+            ((2, 300), -1),
+            ((0, 8), -1),
+            ((4, 1), -1),
+        ):
+            rest = [t.f(*shape[axis:])] + ([t.f(*shape[axis:])] if not rms else [])
+            yield t(t.f(*shape), *rest, axis=axis, opset=opset, tol=1e-4, **same)
+            yield t(
+                t.f(*shape) + 5, rest[0], axis=axis, epsilon=1e-3, opset=opset, tol=1e-4, **same
+            )
+        yield t(t.f(3, 16), t.f(16), opset=opset, tol=1e-4, **same)
+        yield t(t.f(3, 16) * 1e-4, t.f(16), epsilon=1e-12, opset=opset, tol=1e-4, **same)
+        yield t(
+            t.f(3, 16, dtype="float16"), t.f(16, dtype="float16"), opset=opset, tol=4e-3, **same
+        )
+
+    return cases
+
+
+OPS["", "LayerNormalization"].cases(_norm_cases(0, 21, {}))
+OPS["", "RMSNormalization"].cases(_norm_cases(1, 23, {}))
+OPS["", "SimplifiedLayerNormalization"].cases(_norm_cases(1, 21, {}))
+OPS[MS, "SimplifiedLayerNormalization"].cases(
+    _norm_cases(1, 21, {"same_as": ("", "SimplifiedLayerNormalization")})
+)
+
+
+def _skip_norm_cases(t, rms):
+    for shape in ((2, 3, 64), (1, 5, 37), (0, 2, 8), (4, 16)):
+        width = shape[-1]
+        beta = [] if rms else [t.f(width)]
+        yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, tol=1e-4)
+        yield t(t.f(*shape), t.f(*shape), t.f(width), *beta, t.f(width), tol=1e-4, epsilon=1e-3)
+        yield t(
+            t.f(*shape),
+            t.f(*shape),
+            t.f(width),
+            *beta,
+            t.f(width),
+            outputs=[True, False, False, True],
+            tol=1e-4,
+        )
+    yield t(t.f(2, 3, 8), t.f(2, 3, 8), t.f(8), outputs=4, tol=1e-4)
+    yield t(t.f(2, 3, 8) * 1e-4, t.f(2, 3, 8) * 1e-4, t.f(8), tol=1e-4)
+    yield t(t.f(2, 3, 8), t.f(3, 8), t.f(8), outputs=[True, False, False, True], tol=1e-4)
+    yield t(t.f(2, 3, 8), t.f(1, 3, 8), t.f(8), outputs=[True, False, False, True], tol=1e-4)
+    yield t(
+        t.f(2, 3, 8, dtype="float16"),
+        t.f(2, 3, 8, dtype="float16"),
+        t.f(8, dtype="float16"),
+        outputs=[True, False, False, True],
+        tol=4e-3,
+    )
+
+
+OPS[MS, "SkipLayerNormalization"].cases(lambda t: _skip_norm_cases(t, 0))
+OPS[MS, "SkipSimplifiedLayerNormalization"].cases(lambda t: _skip_norm_cases(t, 1))

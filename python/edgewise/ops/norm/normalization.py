@@ -1,0 +1,323 @@
+"""LayerNormalization, RMSNormalization and their fused relatives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import FLOAT
+from ...declare.op import MS, Op, axis_of, broadcast, fail, like, product, takes, unsupported
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
+
+def _floats(node: BoundNode):
+    for v in node.inputs:
+        if v is not None and v.dtype != FLOAT:
+            fail(node, f"it takes float tensors, not {v}")
+
+
+def _check(node: BoundNode, axis):
+    x = node.inputs[0]
+    if node.has(1) and product(node.inputs[1].shape) != product(x.shape[axis:]):
+        fail(node, f"scale {node.inputs[1]} does not fit {x} from axis {axis}")
+    if node.has(2) and product(node.inputs[2].shape) != product(x.shape[axis:]):
+        fail(node, f"bias {node.inputs[2]} does not fit {x} from axis {axis}")
+    _floats(node)
+
+
+def emit_norm(
+    builder: Builder,
+    x,
+    y,
+    scale,
+    bias=None,
+    skip=None,
+    skip_bias=None,
+    total=None,
+    rms=0,
+    epsilon=1e-5,
+    cols=None,
+    scale_offset=0.0,
+    mean=None,
+    inv_std=None,
+):
+    """x, skip, y, total: views whose trailing `cols` elements form a row."""
+    x, y = builder.as_rows(x, cols), builder.as_rows(y, cols)
+    skip = builder.as_rows(skip, cols) if skip is not None else None
+    total = builder.as_rows(total, cols) if total is not None else None
+    flat = [builder.contiguous(v) if v is not None else None for v in (scale, bias, skip_bias)]
+    builder.emit(
+        "norm",
+        {
+            "x": x,
+            "scale": flat[0],
+            "bias": flat[1],
+            "skip": skip,
+            "skip_bias": flat[2],
+            "y": y,
+            "sum": total,
+            "mean": mean,
+            "inv_std": inv_std,
+        },
+        rms=rms,
+        rows=x.shape[0],
+        cols=x.shape[1],
+        x_row=x.strides[0],
+        skip_row=skip.strides[0] if skip is not None and skip.shape[0] != 1 else 0,
+        y_row=y.strides[0],
+        epsilon=epsilon,
+        scale_offset=scale_offset,
+    )
+
+
+grad = Op(
+    "NormGrad",
+    "edgewise",
+    # (x, dy, scale or absent, gradient to add to that of x or absent) -> gradients of x, scale,
+    # bias; rms, epsilon, cols: elements of a row, of_x: whether dx is wanted
+)
+
+
+@grad.infer
+def grad_infer(node: BoundNode) -> Inferred:
+    row = (FLOAT, [node.attr("cols", 0)])
+    return [like(node, 0), row, row]
+
+
+@grad.lower
+def grad_lower(node: BoundNode, builder: Builder) -> None:
+    cols = node.attr("cols", 0)
+    x, dy, more = (
+        builder.as_rows(builder.view(v), cols) if v is not None else None
+        for v in (node.inputs[0], node.inputs[1], node.input(3))
+    )
+    if more is not None and not more.plain:
+        more = builder.contiguous(more)
+    sums = {
+        k: builder.out(node.outputs[i]) for i, k in ((1, "dscale"), (2, "dbias")) if node.wants(i)
+    }
+    rows = x.shape[0]
+    if rows == 0:
+        for v in sums.values():
+            builder.fill(v, 0.0)
+    parts = max(1, min(rows * cols // 16384, rows, 16 if sums else 1024))
+    dx = builder.as_rows(builder.out(node.outputs[0]), cols) if node.attr("of_x", 1) else None
+    builder.emit(
+        "norm_grad",
+        {
+            "x": x,
+            "dy": dy,
+            "scale": builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None,
+            "more": more,
+            "dx": dx,
+            **sums,
+        },
+        scratch=bool(sums),
+        rms=node.attr("rms", 0),
+        rows=rows,
+        cols=cols,
+        x_row=x.strides[0],
+        dy_row=dy.strides[0],
+        parts=parts,
+        epsilon=node.attr("epsilon", 1e-5),
+        scale_offset=node.attr("scale_offset", 0.0),
+    )
+
+
+def norm_grad(node: BoundNode, graph: Graph, x, dy, scale, where, rms, epsilon, cols, more=None):
+    """Gradients of x, scale and bias (None where not wanted). where: which inputs of node n these
+    are.
+    """
+    of_x, of_scale, of_bias = (
+        any(map(graph.wants, i)) if isinstance(i, tuple) else graph.wants(i) for i in where
+    )
+    if dy is None:  # only the sum of a skip norm is used further on
+        return more if of_x else None, None, None
+    outs = graph.op(
+        "NormGrad",
+        x,
+        dy,
+        scale,
+        more,
+        domain="edgewise",
+        outputs=3 if of_bias else 2 if of_scale else 1,
+        rms=rms,
+        epsilon=float(epsilon),
+        cols=cols,
+        of_x=int(of_x),
+    )
+    outs = (outs if isinstance(outs, list) else [outs]) + [None, None]
+    return (
+        outs[0] if of_x else None,
+        graph.reshape(outs[1], scale.shape) if of_scale else None,
+        graph.reshape(outs[2], node.inputs[where[2]].shape) if of_bias else None,
+    )
+
+
+def _declare_norm(name, rms, domain: str = ""):
+    o = Op(name, domain, parameters=(1,) if rms else (1, 2))
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        takes(node, (FLOAT,), 0, 1, 2)
+        x = node.inputs[0]
+        axis = axis_of(node, node.attr("axis", -1), x.rank)
+        _check(node, axis)
+        row = (FLOAT, [*x.shape[:axis], *[1] * (x.rank - axis)])
+        return [(x.dtype, list(x.shape)), row, row][
+            : 2 if rms else 3
+        ]  # y, mean, inverse deviation; of RMS: y, inverse deviation
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        x = builder.view(node.inputs[0])
+        axis = axis_of(node, node.attr("axis", -1), len(x.shape))
+        mean, inv_std = (
+            builder.out(node.outputs[i]) if i and node.wants(i) else None
+            for i in ((0, 1) if rms else (1, 2))
+        )
+        emit_norm(
+            builder,
+            x,
+            builder.out(node.outputs[0]),
+            builder.view(node.inputs[1]) if node.has(1) else None,
+            builder.view(node.inputs[2]) if node.has(2) else None,
+            rms=rms,
+            epsilon=node.attr("epsilon", 1e-5),
+            cols=product(x.shape[axis:]),
+            mean=mean,
+            inv_std=inv_std,
+        )
+
+    @o.grad
+    def op_grad(
+        node: BoundNode, gradients: Gradients, dy: Value | None, *statistics: Value | None
+    ) -> InputGradients:
+        if any(d is not None for d in statistics):
+            unsupported(
+                node,
+                "the gradient of its mean and deviation outputs is not there",
+                "Compute them with ReduceMean.",
+            )
+        x = node.inputs[0]
+        dx, dscale, dbias = norm_grad(
+            node,
+            gradients,
+            x,
+            dy,
+            node.input(1),
+            (0, 1, 2),
+            rms,
+            node.attr("epsilon", 1e-5),
+            product(x.shape[axis_of(node, node.attr("axis", -1), x.rank) :]),
+        )
+        return [dx, dscale, dbias]
+
+
+_declare_norm("LayerNormalization", 0)
+_declare_norm("RMSNormalization", 1)
+_declare_norm("SimplifiedLayerNormalization", 1)  # ONNX Runtime's name, in the default domain
+_declare_norm("SimplifiedLayerNormalization", 1, MS)
+
+
+def _declare_skip_norm(name, rms):
+    o = Op(name, MS, parameters=(2, 3) if rms else (2, 3, 4))
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        takes(node, (FLOAT,), 0, 1, 2, 3, 4)
+        x, skip = node.inputs[:2]
+        if x.shape[-1] != skip.shape[-1]:
+            fail(node, f"{x} and {skip} have different widths")
+        _floats(node)
+        if x.rank < 2 or broadcast(node, skip.shape, x.shape) != list(x.shape):
+            fail(node, f"its skip {skip} does not fit {x}")
+        for v in node.inputs[2:]:
+            if v is not None and list(v.shape) != [x.shape[-1]]:
+                fail(node, f"{v} does not fit the width of {x}")
+        row = (FLOAT, [*x.shape[:-1], 1])
+        return [like(node, 0), row, row, like(node, 0)][
+            : len(node.outputs)
+        ]  # y, mean, inverse deviation, sum
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        x, skip = builder.view(node.inputs[0]), builder.view(node.inputs[1])
+        if skip.shape != x.shape:
+            skip = skip.broadcast(x.shape)
+        scale, rest = (
+            builder.view(node.inputs[2]),
+            [
+                builder.view(v) if v is not None else None
+                for v in (node.inputs[3:] + [None, None])[:2]
+            ],
+        )
+        beta, bias = (None, rest[0]) if rms else rest
+        total, mean, inv_std = (
+            builder.out(node.outputs[i]) if node.wants(i) else None for i in (3, 1, 2)
+        )
+        emit_norm(
+            builder,
+            x,
+            builder.out(node.outputs[0]),
+            scale,
+            beta,
+            skip,
+            bias,
+            total,
+            rms,
+            node.attr("epsilon", 1e-12),
+            x.shape[-1],
+            mean=mean,
+            inv_std=inv_std,
+        )
+
+    @o.grad
+    def op_grad(
+        node: BoundNode, gradients: Gradients, dy: Value | None, *rest: Value | None
+    ) -> InputGradients:
+        if any(d is not None for d in rest[:2]):
+            unsupported(
+                node,
+                "the gradient of its mean and deviation outputs is not there",
+                "Compute them with ReduceMean.",
+            )
+        x, skip = node.inputs[:2]
+        beta, bias = (9, 3) if rms else (3, 4)  # places of inputs
+        total = gradients.output(3, FLOAT, list(x.shape)) if dy is not None else None
+        d, dscale, dbeta = norm_grad(
+            node,
+            gradients,
+            total,
+            dy,
+            node.inputs[2],
+            ((0, 1, bias), 2, beta),
+            rms,
+            node.attr("epsilon", 1e-12),
+            x.shape[-1],
+            rest[2] if len(rest) > 2 else None,
+        )
+        out = [
+            d if gradients.wants(0) else None,
+            gradients.sum_to(d, skip.shape) if gradients.wants(1) else None,
+            dscale,
+            dbeta,
+            None,
+        ]
+        out[bias] = gradients.sum_to(d, node.inputs[bias].shape) if gradients.wants(bias) else None
+        return out[: len(node.inputs)]
+
+    return o
+
+
+_declare_skip_norm("SkipLayerNormalization", 0)
+_declare_skip_norm("SkipSimplifiedLayerNormalization", 1)

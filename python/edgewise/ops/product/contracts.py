@@ -1,0 +1,137 @@
+"""Contracts of the kernels under product ops."""
+
+from __future__ import annotations
+
+from ...declare.dtypes import DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
+from ...declare.kernel import CImplementation, Cost, Enum, Kernel, params, read, typed, write
+
+ACTIVATION = Enum("activation", "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6")
+
+Kernel(
+    "gemm",
+    params(
+        "batch0 batch1 m n k a0 a1 a_row a_col b0 b1 b_row b_col y0 y1 y_row bias_row "
+        "bias_col b_type activation alpha:f32 beta:f32"
+    ),
+    [
+        read("a", FLOAT, "batch0:a0, batch1:a1, m:a_row, k:a_col"),
+        read(
+            "b",
+            typed("b_type", FLOAT, UINT8, INT8, FLOAT16),
+            "batch0:b0, batch1:b1, k:b_row, n:b_col",
+        ),
+        read("bias", FLOAT, "m:bias_row, n:bias_col", optional=True),
+        read("residual", FLOAT, "batch0:y0, batch1:y1, m:y_row, n", optional=True),
+        write("y", FLOAT, "batch0:y0, batch1:y1, m:y_row, n", inplace=["residual"]),
+    ],
+    require=[
+        "min(a0, a1, a_row, a_col, b0, b1, b_row, b_col) >= 0",
+        "min(y0, y1, y_row, bias_row, bias_col) >= 0",
+        "max(m, n, k) <= 1073741824",
+        "m*n*k <= 1152921504606846976",
+        "distinct(batch0, y0, batch1, y1, m, y_row, n, 1)",
+        "k <= 1 or a_col + b_row > 0",
+        "min(a_row, a_col) <= 1 or m <= 1 or k <= 1",
+        "k >= 0",
+        "batch0 * batch1 <= 2147483647",
+    ],
+    enums={"activation": ACTIVATION},
+    empty=["batch0", "batch1", "m", "n"],
+    cost=Cost("2*batch0*batch1*m*n*k"),
+    c=CImplementation(
+        scratch="131072 + 65536",
+        optional_scratch=True,
+        variants={"b_type": "B_TYPE", "activation": "ACTIVATION"},
+    ),
+    doc=(
+        "y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 "
+        "accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or "
+        "column-major (strides); the same bias (bias_row/bias_col strides, 0 broadcasts) for "
+        "each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns "
+        "(b_row = 1) is a GEMV that streams b once. scratch: packing buffers (131072 floats "
+        "of packed b shared by the threads, then 65536 floats for packed a split among them)."
+    ),
+)
+
+Kernel(
+    "matmul_nbits",
+    params(
+        "m n k bits block format scale_type zero_type a_row y_row activation accuracy transposed"
+    ),
+    [
+        read("a", FLOAT, "m:a_row, n if transposed else k"),
+        read("b", UINT8, "n, ceil_div(k, block), ceil_div(block * bits, 8)"),
+        read("scales", typed("scale_type", FLOAT, FLOAT16), "n, ceil_div(k, block)"),
+        read(
+            "zeros",
+            typed("zero_type", FLOAT, UINT8, FLOAT16),
+            "n, ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else ceil_div(k, block)",
+            optional=True,
+        ),
+        read("bias", FLOAT, "k if transposed else n", optional=True),
+        read("residual", FLOAT, "m:y_row, k if transposed else n", optional=True),
+        write("y", FLOAT, "m:y_row, k if transposed else n", inplace=["residual"]),
+    ],
+    require=[
+        "bits in (2, 4, 8)",
+        "block >= 16",
+        "format in (0, 1, 2)",
+        "format == 0 or bits == 4",
+        "a_row >= 0",
+        "y_row >= 0",
+        "k > 0",
+        "max(m, n, k, block) <= 1073741824",
+        "m*n*k <= 1152921504606846976",
+        "distinct(m, y_row, k if transposed else n, 1)",
+    ],
+    enums={"activation": ACTIVATION},
+    empty=["m", "n"],
+    cost=Cost(
+        "2*m*n*k",
+        integer="not format and not transposed and (accuracy == 4 or bits < 8 and m <= 8)",
+    ),
+    c=CImplementation(
+        scratch="262144",
+        optional_scratch=True,
+        variants={
+            "bits": "NBITS",
+            "format": "NBITS_FORMAT",
+            "accuracy": "NBITS_ACCURACY",
+            "activation": "ACTIVATION",
+            "transposed": "NBITS_TRANSPOSED",
+            "scale_type": "NBITS_SCALES",
+        },
+    ),
+    doc=(
+        "com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, "
+        "w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros "
+        "packed `bits` wide per row (row padded to a byte), else one float per block. format "
+        "0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the "
+        "flattened [n, k], k a multiple of block; w = code[q] * absmax; in these two the HIGH "
+        "nibble comes first). accuracy 4: activations may be quantized to int8 per block. "
+        "transposed: y [m, k] = a [m, n] @ b, the product of its gradient."
+    ),
+)
+
+Kernel(
+    "product",
+    params("type dims[6] k as[6] bs[6] a_k b_k"),
+    [
+        read("a", typed("type", INT32, INT64, DOUBLE), "dims:as, k:a_k"),
+        read("b", "type", "dims:bs, k:b_k"),
+        write("y", "type", "dims"),
+    ],
+    require=[
+        "k > 0",
+        "min(a_k, b_k) >= 0",
+        "k <= 1 or a_k + b_k > 0",
+        "min(as[0], as[1], as[2], as[3], as[4], as[5]) >= 0",
+        "min(bs[0], bs[1], bs[2], bs[3], bs[4], bs[5]) >= 0",
+    ],
+    empty=["dims"],
+    cost=Cost("2*dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]*k"),
+    doc=(
+        "y[i] = sum over k of a[i] * b[i]; y contiguous over dims. Of float64, int32 and "
+        "int64; integers wrap around."
+    ),
+)

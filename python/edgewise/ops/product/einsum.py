@@ -1,0 +1,154 @@
+"""Einsum: pairs of operands, from left to right, become matrix products over the indices that end
+with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import DOUBLE, FLOAT, INT32, INT64
+from ...declare.op import Op, fail, product, unsupported
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Value
+
+einsum = Op("Einsum")
+
+
+def _parse(node: BoundNode):
+    """(indices of each operand, indices of the output).
+
+    Indices are letters; those of an ellipsis are numbers, 1 for the last one.
+    """
+    equation = node.attr("equation", "").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(node.inputs) or any(v is None for v in node.inputs):
+        fail(
+            node, f"its equation {equation!r} has {len(terms)} terms for {len(node.inputs)} inputs"
+        )
+
+    def letters(term, rank):
+        before, dots, after = term.partition("...")
+        if not all(c.isascii() and c.isalpha() for c in before + after):
+            fail(node, f"its equation {equation!r} cannot be read")
+        more = rank - len(before) - len(after)
+        if more < 0 or more and not dots:
+            fail(node, f"the term {term!r} of its equation has another rank than its input, {rank}")
+        return [*before, *range(more, 0, -1), *after]
+
+    terms = [letters(term, v.rank) for term, v in zip(terms, node.inputs)]
+    widest = max((i for term in terms for i in term if isinstance(i, int)), default=0)
+    if arrow:
+        out = letters(right, len(right.replace("...", "")) + (widest if "..." in right else 0))
+    else:
+        names = [i for term in terms for i in term if isinstance(i, str)]
+        out = [*range(widest, 0, -1), *sorted(i for i in set(names) if names.count(i) == 1)]
+    if len(set(out)) != len(out) or set(out) - {i for term in terms for i in term}:
+        fail(
+            node,
+            f"the output of its equation {equation!r} names an index twice, or one that no"
+            " input has",
+        )
+    return terms, out
+
+
+class _Term:
+    """A tensor with a name for each dimension."""
+
+    def __init__(self, g, value, names):
+        self.g, self.value, self.names = g, value, names
+
+    def size(self, name):
+        return self.value.shape[self.names.index(name)]
+
+    def reshaped(self, shape, names):
+        return _Term(self.g, self.g.reshape(self.value, shape), names)
+
+    def ordered(self, names):
+        perm = [self.names.index(i) for i in names]
+        return (
+            self
+            if perm == list(range(len(perm)))
+            else _Term(self.g, self.g.op("Transpose", self.value, perm=perm), list(names))
+        )
+
+    def summed(self, names):
+        axes = [i for i, name in enumerate(self.names) if name in names]
+        if not axes:
+            return self
+        return _Term(
+            self.g,
+            self.g.op("ReduceSum", self.value, self.g.ints(axes), keepdims=0),
+            [i for i in self.names if i not in names],
+        )
+
+    def diagonal(self):
+        """Each name once: of dimensions with the same name, the elements where they are equal."""
+        term = self
+        while (twice := next((i for i in term.names if term.names.count(i) > 1), None)) is not None:
+            first, second = [k for k, i in enumerate(term.names) if i == twice][:2]
+            d = term.value.shape[first]
+            rest = [k for k in range(len(term.names)) if k not in (first, second)]
+            value = term.g.op("Transpose", term.value, perm=[*rest, first, second])
+            flat = _Term(term.g, value, None).reshaped(
+                [*value.shape[:-2], d * d], [*(term.names[k] for k in rest), twice]
+            )
+            value = term.g.op(
+                "Slice", flat.value, *(self.g.ints([k]) for k in (0, d * d, len(rest), d + 1))
+            )
+            term = _Term(term.g, value, flat.names)
+        return term
+
+    def without_ones(self, other):
+        """Without the dimensions of 1 that only stand for the other's larger ones."""
+        gone = {
+            i for i in self.names if i in other.names and self.size(i) == 1 and other.size(i) != 1
+        }
+        return self.reshaped(
+            [d for d, i in zip(self.value.shape, self.names) if i not in gone],
+            [i for i in self.names if i not in gone],
+        )
+
+
+def _joined(a, c, kept):
+    """The product of two terms, summed over what is not kept."""
+    a, c = a.without_ones(c), c.without_ones(a)
+    a, c = (
+        x.summed({i for i in x.names if i not in kept and i not in y.names})
+        for x, y in ((a, c), (c, a))
+    )
+    shared = [i for i in a.names if i in c.names]
+    batch, ended = [i for i in shared if i in kept], [i for i in shared if i not in kept]
+    a_only, c_only = ([i for i in x.names if i not in shared] for x in (a, c))
+    lead, rows, inner, columns = (
+        [x.size(i) for i in names]
+        for x, names in ((a, batch), (a, a_only), (a, ended), (c, c_only))
+    )
+    names, shape = batch + a_only + c_only, lead + rows + columns
+    if not ended:
+        a = a.ordered(batch + a_only).reshaped(lead + rows + [1] * len(columns), names)
+        c = c.ordered(batch + c_only).reshaped(lead + [1] * len(rows) + columns, names)
+        return _Term(a.g, a.g.op("Mul", a.value, c.value), names)
+    a = a.ordered(batch + a_only + ended).reshaped([*lead, product(rows), product(inner)], names)
+    c = c.ordered(batch + ended + c_only).reshaped([*lead, product(inner), product(columns)], names)
+    return _Term(a.g, a.g.op("MatMul", a.value, c.value), names).reshaped(shape, names)
+
+
+@einsum.decompose
+def einsum_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    terms, out = _parse(node)
+    if any(v.dtype not in (FLOAT, DOUBLE, INT32, INT64) for v in node.inputs):
+        unsupported(node, f"products of {node.inputs[0]}")
+    sizes = {}
+    for names, v in zip(terms, node.inputs):
+        for i, d in zip(names, v.shape):
+            if sizes.setdefault(i, d) != d and 1 not in (d, sizes[i]):
+                fail(node, f"its index {i!r} has the sizes {sizes[i]} and {d}")
+            sizes[i] = d if sizes[i] == 1 else sizes[i]
+    terms = [_Term(graph, v, names).diagonal() for v, names in zip(node.inputs, terms)]
+    result = terms[0]
+    for k, term in enumerate(terms[1:], 2):
+        result = _joined(result, term, {*out, *(i for later in terms[k:] for i in later.names)})
+    result = result.summed({i for i in result.names if i not in out})
+    return [result.ordered(out).value]

@@ -1,0 +1,1 @@
+"""Quantization, and products and elementwise ops on quantized tensors."""

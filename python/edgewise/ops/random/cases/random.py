@@ -1,0 +1,38 @@
+"""Test cases of ops/random/random.py."""
+
+from __future__ import annotations
+
+from ..random import bernoulli, dropout, multinomial
+
+
+@dropout.cases
+def dropout_cases(t):
+    yield t(t.f(2, 3), outputs=2)
+    yield t(t.f(2, 3), 0.5, t.of("bool", False), outputs=2)
+    yield t(t.f(2, 3), opset=7, ratio=0.5)
+    yield t(t.f(0, 3), outputs=2)
+
+
+@bernoulli.cases
+def bernoulli_cases(t):
+    x = t.of("float32", [[0, 1, 1], [0, 0, 1]])
+    yield t(x, expect=[x], why="references draw other numbers")
+    yield t(x, seed=3.0, dtype=7, expect=[x.astype("int64")], why="references draw other numbers")
+    yield t(x.astype("float64"), dtype=9, expect=[x > 0], why="references draw other numbers")
+
+
+@multinomial.cases
+def multinomial_cases(t):
+    inf = float("inf")
+    x = t.of("float32", [[-inf, 3, -inf], [0, -inf, -inf], [-inf, -inf, -5]])
+    classes = t.of("int32", [[1] * 4, [0] * 4, [2] * 4])
+    yield t(x, sample_size=4, expect=[classes], why="references draw other numbers")
+    yield t(
+        x.astype("float64"),
+        sample_size=4,
+        dtype=7,
+        seed=1.0,
+        expect=[classes.astype("int64")],
+        why="references draw other numbers",
+    )
+    yield t(t.f(2, 1), expect=[t.of("int32", [[0], [0]])], why="references draw other numbers")

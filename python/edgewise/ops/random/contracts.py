@@ -1,0 +1,21 @@
+"""Contracts of the kernels under random ops."""
+
+from __future__ import annotations
+
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.kernel import Kernel, params, read, write
+
+Kernel(
+    "random",
+    params("n stream threshold scale:f32 offset:f32"),
+    [
+        read("x", FLOAT, "n", optional=True),
+        read("seed", INT64, "1"),
+        write("y", FLOAT, "n", inplace=["x"]),
+    ],
+    empty=["n"],
+    doc=(
+        "y = random 32 bits >= threshold (unsigned) ? x * scale : 0; without x: uniform "
+        "numbers of [offset, offset + scale)."
+    ),
+)

@@ -1,0 +1,100 @@
+"""Test cases of ops/recurrent/quantized_recurrent.py."""
+
+from __future__ import annotations
+
+from ..quantized_recurrent import quantized_lstm
+
+
+@quantized_lstm.cases
+def quantized_lstm_cases(t):
+    def inputs(
+        steps,
+        batch,
+        width,
+        hidden,
+        d=1,
+        dtype="int8",
+        columns=False,
+        zero=0,
+        bias=True,
+        lengths=None,
+        h=False,
+        c=False,
+        peepholes=False,
+    ):
+        shape, low, high = (
+            [d, 4 * hidden] if columns else [d],
+            0 if dtype == "uint8" else -100,
+            255 if dtype == "uint8" else 100,
+        )
+
+        def scales():
+            return t.const(t.f(*shape, low=0.001, high=0.003))
+
+        def zeros():
+            return t.const(t.of(dtype, t.n(dtype, *shape) * 0 + zero))
+
+        return [
+            t.f(steps, batch, width),
+            t.const(t.n(dtype, d, width, 4 * hidden, low=low, high=high)),
+            t.const(t.n(dtype, d, hidden, 4 * hidden, low=low, high=high)),
+            t.const(t.f(d, 8 * hidden)) if bias else None,
+            t.of("int32", lengths) if lengths else None,
+            t.f(d, batch, hidden) if h else None,
+            t.f(d, batch, hidden) if c else None,
+            t.const(t.f(d, 3 * hidden)) if peepholes else None,
+            scales(),
+            zeros(),
+            scales(),
+            zeros(),
+        ]
+
+    only = {"outputs": 3, "tol": 1e-3, "trust": "ort", "why": "an operator of onnxruntime"}
+    for shape in (
+        (3, 1, 5, 4),
+        (1, 1, 3, 1),
+        (6, 5, 2, 7),
+        (2, 9, 8, 16),
+        (5, 1, 4, 33),
+        (4, 1, 30, 70),
+    ):
+        yield t(*inputs(*shape), hidden_size=shape[3], **only)
+        yield t(
+            *inputs(*shape, dtype="uint8", zero=119, h=True, c=True), hidden_size=shape[3], **only
+        )
+        yield t(*inputs(*shape, columns=True, bias=False), hidden_size=shape[3], **only)
+    for direction in ("forward", "reverse", "bidirectional"):
+        d = 2 if direction == "bidirectional" else 1
+        for dtype, zero, columns in (
+            ("int8", 0, True),
+            ("int8", -7, False),
+            ("uint8", 131, True),
+            ("uint8", 5, False),
+        ):
+            yield t(
+                *inputs(4, 3, 5, 6, d, dtype, columns, zero, h=True, c=True),
+                hidden_size=6,
+                direction=direction,
+                **only,
+            )
+        yield t(
+            *inputs(5, 4, 3, 6, d, lengths=[4, 4, 4, 4], h=True, c=True),
+            hidden_size=6,
+            direction=direction,
+            **only,
+        )
+        yield t(*inputs(4, 3, 5, 6, d), hidden_size=6, direction=direction, clip=0.3, **only)
+    yield t(
+        *inputs(4, 3, 5, 6, h=True, c=True, peepholes=True), hidden_size=6, input_forget=1, **only
+    )
+    yield t(*inputs(4, 3, 5, 6, c=True, peepholes=True), hidden_size=6, clip=0.5, **only)
+    yield t(
+        *inputs(4, 3, 5, 6),
+        hidden_size=6,
+        activations=["HardSigmoid", "ScaledTanh", "Relu"],
+        activation_alpha=[0.25, 1.2],
+        activation_beta=[0.5, 0.8],
+        **only,
+    )
+    for wanted in ([True, False, False], [False, True, False], [False, False, True]):
+        yield t(*inputs(4, 3, 5, 6), hidden_size=6, **{**only, "outputs": wanted})

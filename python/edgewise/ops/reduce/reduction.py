@@ -1,0 +1,571 @@
+"""Reductions, Softmax, CumSum, TopK, ArgMax and the kernels under them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    INT8,
+    INT32,
+    INT64,
+    RANGE,
+    UINT8,
+    UINT32,
+    UINT64,
+    wrap,
+)
+from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, takes
+from ...declare.symbolic import NotStatic, Sym
+from .contracts import REDUCE
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Folded,
+        Gradients,
+        Graph,
+        Inferred,
+        InputGradients,
+        Shape,
+        Value,
+    )
+
+NAN, INF = float("nan"), float("inf")
+
+
+def _mean(v):
+    total = sum(v)
+    return (
+        total / len(v)
+        if isinstance(total, float)
+        else (
+            total // len(v)
+            if isinstance(total, Sym)
+            else abs(total) // len(v) * (1 if total >= 0 else -1)
+        )
+    )
+
+
+def _or_nan(f):
+    return lambda v: next((x for x in v if x != x), None) or f(v)
+
+
+_PY = {"sum": sum, "max": _or_nan(max), "min": _or_nan(min), "prod": math.prod, "mean": _mean}
+
+
+def _reduce_axes(node: BoundNode):
+    x = node.inputs[0]
+    by_input = node.opset >= (13 if node.op == "ReduceSum" else 18)
+    axes = ints(node, 1) if by_input else node.attr("axes")
+    if not axes:
+        if by_input and node.attr("noop_with_empty_axes", 0):
+            return []
+        return list(range(x.rank))
+    return sorted({axis_of(node, a, x.rank) for a in axes})
+
+
+def _of_nothing(op, dtype: int):
+    """What a reduction of no elements gives."""
+    if op in ("max", "min"):
+        low, high = (0, 1) if dtype == BOOL else RANGE.get(dtype, (-math.inf, math.inf))
+        return low if op == "max" else high
+    return {
+        "prod": 1,
+        "mean": math.nan if dtype in FLOATS else 0,
+        "log_sum": -math.inf,
+        "log_sum_exp": -math.inf,
+    }.get(op, 0)
+
+
+def _reduce_gradient(op, node: BoundNode, graph: Graph, dy):
+    """Gradient of x; dy and y broadcast over what was reduced."""
+    x, axes = node.inputs[0], _reduce_axes(node)
+    kept = [1 if i in axes else d for i, d in enumerate(x.shape)]
+    dy, y = graph.reshape(dy, kept), node.outputs[0]
+    if op in ("sum", "mean"):
+        count = product([x.shape[a] for a in axes])
+        return graph.op(
+            "Expand",
+            graph.scale(dy, 1 / max(count, 1)) if op == "mean" else dy,
+            graph.ints(x.shape),
+        )
+    zero = graph.number(0.0)
+    again = graph.ints(axes), {"keepdims": 1, "noop_with_empty_axes": 1}
+    if op in ("max", "min"):  # those that are equal share it, as in torch.amax
+        mine = graph.op("Cast", graph.op("Equal", x, graph.reshape(y, kept)), to=FLOAT)
+        return graph.mul(graph.div(dy, graph.op("ReduceSum", mine, again[0], **again[1])), mine)
+    if op == "prod":  # the product of the others: of those that are not zero, unless another one is
+        is_zero = graph.op("Equal", x, zero)
+        others, zeros = (
+            graph.op("Where", is_zero, graph.number(1.0), x),
+            graph.op("Cast", is_zero, to=FLOAT),
+        )
+        rest = graph.div(graph.op("ReduceProd", others, again[0], **again[1]), others)
+        alone = graph.op(
+            "Equal", graph.sub(graph.op("ReduceSum", zeros, again[0], **again[1]), zeros), zero
+        )
+        return graph.mul(dy, graph.op("Where", alone, rest, zero))
+    if op == "l1":
+        return graph.mul(dy, graph.op("Sign", x))
+    if op == "l2":  # 0 at 0, as torch.linalg.vector_norm
+        y = graph.reshape(y, kept)
+        return graph.mul(graph.op("Where", graph.op("Equal", y, zero), zero, graph.div(dy, y)), x)
+    if op == "sum_square":
+        return graph.mul(graph.scale(dy, 2.0), x)
+    if op == "log_sum":
+        return graph.op(
+            "Expand", graph.div(dy, graph.op("Exp", graph.reshape(y, kept))), graph.ints(x.shape)
+        )
+    return graph.mul(dy, graph.op("Exp", graph.sub(x, graph.reshape(y, kept))))
+
+
+def _signed(graph: Graph, v):
+    """uint64 as int64 in the same order."""
+    return graph.op("Add", graph.op("Cast", v, to=INT64), graph.constant(INT64, [], [-1 << 63]))
+
+
+def _unsigned(graph: Graph, v):
+    return graph.op("Cast", graph.op("Add", v, graph.constant(INT64, [], [-1 << 63])), to=UINT64)
+
+
+def _declare_reduce(name, op):
+    o = Op(name)
+
+    if op in ("max", "min", "l1"):
+
+        @o.decompose
+        def op_decompose(n: BoundNode, graph: Binder) -> list[Value] | None:
+            if n.inputs[0].dtype != UINT64:
+                return None
+            if op == "l1":
+                axes = _reduce_axes(n)  # an attribute before opset 18, of ReduceSum before 13
+                return [
+                    graph.op(
+                        "ReduceSum",
+                        n.inputs[0],
+                        graph.constant(INT64, [len(axes)], axes),
+                        keepdims=n.attr("keepdims", 1),
+                        noop_with_empty_axes=1,
+                    )
+                ]
+            return [
+                _unsigned(
+                    graph,
+                    graph.node(
+                        name,
+                        "",
+                        n.name,
+                        [_signed(graph, n.inputs[0]), *n.inputs[1:]],
+                        [graph.fresh(name)],
+                        n.attrs,
+                        n.opset,
+                    )[0],
+                )
+            ]
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        takes(
+            node,
+            (
+                FLOAT,
+                DOUBLE,
+                *(() if "log" in op or op == "l2" else (INT32, INT64)),
+                *((UINT8, INT8, BOOL) if op in ("max", "min") else ()),
+            ),
+            0,
+        )
+        x, axes = node.inputs[0], _reduce_axes(node)
+        keep = node.attr("keepdims", 1)
+        return [
+            (
+                x.dtype,
+                [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes],
+            )
+        ]
+
+    if op in _PY:
+
+        @o.fold
+        def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+            x, axes = node.inputs[0], _reduce_axes(node)
+            s = strides_of(x.shape)
+            kept = [i for i in range(x.rank) if i not in axes]
+            inner = indices([x.shape[a] for a in axes], [s[a] for a in axes])
+            if not inner:
+                raise NotStatic("empty")
+            out = [
+                _PY[op]([x.numbers[o + i] for i in inner])
+                for o in indices([x.shape[a] for a in kept], [s[a] for a in kept])
+            ]
+            return [[r if isinstance(r, Sym) else wrap(x.dtype, r) for r in out]]
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        x, axes = builder.view(node.inputs[0]), _reduce_axes(node)
+        y = builder.out(node.outputs[0])
+        kept = [i for i in range(len(x.shape)) if i not in axes]
+        # to [outer, n, inner]: kept dimensions before and behind the reduced ones
+        before = [i for i in kept if not axes or i < axes[-1]]
+        behind = [i for i in kept if axes and i > axes[-1]]
+        x = x.transpose(before + axes + behind)
+        x = builder.reshaped(
+            x,
+            [
+                product([x.shape[i] for i in range(len(before))]),
+                product([x.shape[len(before) + i] for i in range(len(axes))]),
+                product([x.shape[len(before) + len(axes) + i] for i in range(len(behind))]),
+            ],
+        )
+        if min(x.strides) < 0 or (
+            x.shape[1] != 1 and x.strides[1] == 0
+        ):  # the kernel wants its work to be bounded by memory
+            x = builder.contiguous(x)
+        o, r, i = x.shape
+        if not isinstance(r, Sym) and r == 0:
+            builder.fill(y, _of_nothing(op, x.dtype))
+            return
+        builder.emit(
+            "reduce",
+            {"x": x, "y": y},
+            op=REDUCE[op],
+            type=x.dtype,
+            outer=o,
+            n=r,
+            inner=i,
+            x_outer=x.strides[0],
+            x_n=x.strides[1],
+            x_inner=x.strides[2],
+            y_outer=i,
+        )
+
+    @o.grad
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+        return [_reduce_gradient(op, node, gradients, dy)]
+
+
+REDUCTIONS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "l1",
+    "ReduceL2": "l2",
+    "ReduceSumSquare": "sum_square",
+    "ReduceLogSum": "log_sum",
+    "ReduceLogSumExp": "log_sum_exp",
+}
+for _name, _op in REDUCTIONS.items():
+    _declare_reduce(_name, _op)
+
+
+def _declare_softmax(name, log):
+    o = Op(name)
+
+    @o.decompose
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+        """Of float64 by the formula."""
+        x, old = node.inputs[0], node.opset < 13
+        if x.dtype != DOUBLE:
+            return None
+        axis = axis_of(node, node.attr("axis", 1 if old else -1), x.rank)
+        v = (
+            graph.op(
+                "Reshape",
+                x,
+                graph.constant(INT64, [2], [product(x.shape[:axis]), product(x.shape[axis:])]),
+                allowzero=1,
+            )
+            if old
+            else x
+        )
+        axes = graph.constant(INT64, [1], [1 if old else axis])
+        v = graph.op("Sub", v, graph.op("ReduceMax", v, axes))
+        e = graph.op("Exp", v)
+        total = graph.op("ReduceSum", e, axes)
+        y = graph.op("Sub", v, graph.op("Log", total)) if log else graph.op("Div", e, total)
+        return [graph.op("Reshape", y, graph.constant(INT64, [x.rank], x.shape), allowzero=1)]
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        takes(node, (FLOAT,), 0)
+        axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), node.inputs[0].rank)
+        return [like(node, 0)]
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
+        rank = len(x.shape)
+        axis = axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank)
+        if node.opset < 13:  # older opsets flatten everything from the axis on
+            flat = [product(x.shape[:axis]), product(x.shape[axis:])]
+            x, y = builder.reshaped(x, flat), builder.reshaped(y, flat)
+            axis = 1
+        elif axis != rank - 1:
+            perm = [i for i in range(rank) if i != axis] + [axis]
+            t = builder.temp(x.dtype, [x.shape[p] for p in perm])
+            softmax_rows(builder, builder.contiguous(x.transpose(perm)), t, log)
+            back = [perm.index(i) for i in range(rank)]
+            builder.copy(t.transpose(back), y)
+            return
+        softmax_rows(builder, x, y, log)
+
+    @o.grad
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+        y, rank = node.outputs[0], node.inputs[0].rank
+        axis, shape = (
+            axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank),
+            list(dy.shape),
+        )
+        if node.opset < 13:
+            flat = [product(shape[:axis]), product(shape[axis:])]
+            return [
+                gradients.reshape(
+                    gradients.op(
+                        name + "Grad",
+                        gradients.reshape(dy, flat),
+                        gradients.reshape(y, flat),
+                        domain="edgewise",
+                    ),
+                    shape,
+                )
+            ]
+        perm = [*(i for i in range(rank) if i != axis), axis]
+        d = gradients.op(
+            name + "Grad",
+            gradients.transpose(dy, perm),
+            gradients.transpose(y, perm),
+            domain="edgewise",
+        )
+        return [gradients.transpose(d, [perm.index(i) for i in range(rank)])]
+
+    grad = Op(name + "Grad", "edgewise")  # (dy, y) -> dx, over the last axis
+
+    @grad.infer
+    def grad_infer(node: BoundNode) -> Inferred:
+        return [like(node, 0)]
+
+    @grad.lower
+    def grad_lower(node: BoundNode, builder: Builder) -> None:
+        dy, y = (
+            builder.as_rows(builder.view(node.inputs[0])),
+            builder.as_rows(builder.view(node.inputs[1])),
+        )
+        builder.emit(
+            "softmax_grad",
+            {"dy": dy, "y": y, "dx": builder.as_rows(builder.out(node.outputs[0]))},
+            rows=dy.shape[0],
+            cols=dy.shape[1],
+            dy_row=dy.strides[0],
+            y_row=y.strides[0],
+            log=log,
+        )
+
+
+def softmax_rows(builder: Builder, x, y, log):
+    x, y = builder.as_rows(x), builder.as_rows(y)
+    builder.emit(
+        "softmax",
+        {"x": x, "y": y},
+        rows=x.shape[0],
+        cols=x.shape[1],
+        x_row=x.strides[0],
+        y_row=y.strides[0],
+        log=log,
+    )
+
+
+_declare_softmax("Softmax", 0)
+_declare_softmax("LogSoftmax", 1)
+
+cumsum = Op("CumSum")
+
+
+@cumsum.infer
+def cumsum_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT, DOUBLE, INT32, INT64), 0)
+    axis_of(node, ints(node, 1)[0], node.inputs[0].rank)
+    return [like(node, 0)]
+
+
+@cumsum.lower
+def cumsum_lower(node: BoundNode, builder: Builder) -> None:
+    x = node.inputs[0]
+    axis = axis_of(node, ints(node, 1)[0], x.rank)
+    xv, y = builder.contiguous(builder.view(x)), builder.out(node.outputs[0])
+    outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
+    if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
+        raise NotStatic("CumSum over rows with a register-dependent length")
+    step = most(x.shape[axis]) * most(inner)
+    builder.emit(
+        "cumsum",
+        {"x": xv, "y": y},
+        type=x.dtype,
+        outer=outer,
+        n=x.shape[axis],
+        inner=inner,
+        x_outer=step,
+        y_outer=step,
+        exclusive=node.attr("exclusive", 0),
+        reverse=node.attr("reverse", 0),
+    )
+
+
+@cumsum.grad
+def cumsum_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    return [
+        gradients.op(
+            "CumSum",
+            dy,
+            node.inputs[1],
+            exclusive=node.attr("exclusive", 0),
+            reverse=1 - node.attr("reverse", 0),
+        )
+    ]
+
+
+cumprod = Op("CumProd")
+
+
+@cumprod.decompose
+def cumprod_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    """Products over 1, 2, 4, ... elements (Hillis and Steele 1986): log2 of the length steps, and a
+    gradient that is right where there are zeros.
+    """
+    x, reverse = node.inputs[0], node.attr("reverse", 0)
+    takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT32, UINT64), 0)
+    axis = axis_of(node, int(ints(node, 1)[0]), x.rank)
+    d, one = x.shape[axis], graph.constant(x.dtype, [], [1.0 if x.dtype in FLOATS else 1])
+    if isinstance(d, Sym):
+        raise NotStatic("CumProd over a length that depends on a register")
+
+    def moved(v, by):
+        """What stands `by` places before each element, 1 where nothing does."""
+        pads = [0] * (2 * x.rank)
+        pads[axis + (x.rank if reverse else 0)], pads[axis + (0 if reverse else x.rank)] = by, -by
+        return graph.op("Pad", v, graph.constant(INT64, [2 * x.rank], pads), one)
+
+    y, by = moved(x, 1) if node.attr("exclusive", 0) and d else x, 1
+    while by < d:
+        y = graph.op("Mul", y, moved(y, by))
+        by *= 2
+    return [y]
+
+
+def _declare_arg(name, largest):
+    o = Op(name)
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        x = node.inputs[0]
+        axis = axis_of(node, node.attr("axis", 0), x.rank)
+        return [
+            (
+                INT64,
+                [
+                    1 if i == axis else d
+                    for i, d in enumerate(x.shape)
+                    if i != axis or node.attr("keepdims", 1)
+                ],
+            )
+        ]
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        x = node.inputs[0]
+        axis = axis_of(node, node.attr("axis", 0), x.rank)
+        builder.emit(
+            "arg_reduce",
+            {"x": builder.flat(builder.view(x)), "y": builder.out(node.outputs[0])},
+            type=x.dtype,
+            largest=largest,
+            last=node.attr("select_last_index", 0),
+            outer=product(x.shape[:axis]),
+            n=x.shape[axis],
+            inner=product(x.shape[axis + 1 :]),
+        )
+
+
+_declare_arg("ArgMax", 1)
+_declare_arg("ArgMin", 0)
+
+top_k = Op("TopK")
+
+
+@top_k.decompose
+def top_k_decompose(n: BoundNode, graph: Binder) -> list[Value] | None:
+    if n.inputs[0].dtype != UINT64:
+        return None
+    values, *indices = graph.node(
+        "TopK",
+        "",
+        n.name,
+        [_signed(graph, n.inputs[0]), *n.inputs[1:]],
+        [o and graph.fresh(o.name) for o in n.outputs],
+        n.attrs,
+        n.opset,
+    )
+    return [values and _unsigned(graph, values), *indices]
+
+
+@top_k.infer
+def top_k_infer(node: BoundNode) -> Inferred:
+    x = node.inputs[0]
+    axis = axis_of(node, node.attr("axis", -1), x.rank)
+    takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
+    k = node.attr("k") if node.opset < 10 else ints(node, 1)[0]
+    if not 0 <= k <= x.shape[axis]:
+        fail(node, f"k = {k} of a dimension of {x.shape[axis]}")
+    dims = x.shape[:axis] + [k] + x.shape[axis + 1 :]
+    return [(x.dtype, dims), (INT64, dims)]
+
+
+@top_k.lower
+def top_k_lower(node: BoundNode, builder: Builder) -> None:
+    x = node.inputs[0]
+    axis = axis_of(node, node.attr("axis", -1), x.rank)
+    v = (
+        builder.out(node.outputs[0])
+        if node.wants(0)
+        else builder.temp(x.dtype, node.outputs[1].shape)
+    )
+    i = builder.out(node.outputs[1]) if node.wants(1) else builder.temp(INT64, v.shape)
+    builder.emit(
+        "top_k",
+        {"x": builder.flat(builder.view(x)), "values": v, "indices": i},
+        type=x.dtype,
+        outer=product(x.shape[:axis]),
+        n=x.shape[axis],
+        inner=product(x.shape[axis + 1 :]),
+        k=v.shape[axis],
+        largest=node.attr("largest", 1),
+        sorted=node.attr("sorted", 1),
+    )
+
+
+@top_k.grad
+def top_k_grad(
+    node: BoundNode, gradients: Gradients, dy: Value | None, *_: Value | None
+) -> InputGradients:
+    x = node.inputs[0]
+    return (
+        [
+            gradients.op(
+                "ScatterElements",
+                gradients.zeros(x.shape),
+                gradients.output(1, INT64, node.outputs[0].shape),
+                dy,
+                axis=node.attr("axis", -1),
+            )
+        ]
+        if dy is not None
+        else []
+    )

@@ -1,0 +1,1 @@
+"""Ops that move elements or describe shapes: transposes, slices, gathers, concatenation."""

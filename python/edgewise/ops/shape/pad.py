@@ -1,0 +1,151 @@
+"""Pad and CenterCropPad."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import INT64
+from ...declare.op import Op, axis_of, fail, ints, product
+from ...declare.symbolic import NotStatic, Sym
+
+if TYPE_CHECKING:
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
+
+pad = Op("Pad", moves=True)
+PAD_MODES = ("constant", "edge", "reflect", "wrap")
+
+
+def _pads(node: BoundNode):
+    """[(before, behind)] of each dimension."""
+    x = node.inputs[0]
+    pads = node.attr("pads") if node.opset < 11 else ints(node, 1)
+    axes = ints(node, 3) if node.opset >= 18 and node.has(3) else range(x.rank)
+    out = [(0, 0)] * x.rank
+    axes = [axis_of(node, a, x.rank) for a in axes]
+    if pads is None or len(pads) != 2 * len(axes):
+        fail(node, f"pads {pads} do not fit {len(axes)} axes")
+    for i, a in enumerate(axes):
+        out[a] = (pads[i], pads[i + len(axes)])
+    return out
+
+
+@pad.decompose
+def pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+    """Constants are written around x; the other modes gather along one dimension after the
+    other.
+    """
+    x, mode, pads = node.inputs[0], node.attr("mode", "constant"), _pads(node)
+    if mode not in PAD_MODES:
+        fail(node, f"padding mode '{mode}'", f"It is one of {', '.join(PAD_MODES)}.")
+    if all(type(p) is int and p == 0 for both in pads for p in both):
+        return [x]
+    if mode == "constant":
+        fed = node.input(2) if node.opset >= 11 else None
+        if fed is not None and not product(fed.shape):
+            fed = None
+        value = 0 if fed is not None or node.opset >= 11 else node.attr("value", 0.0)
+        return [builder.op("Pad", x, fed, domain="edgewise", pads=pads, value=value)]
+    for axis, (lo, hi) in enumerate(pads):
+        d = x.shape[axis]
+        if lo == 0 and hi == 0:
+            continue
+        if isinstance(d, Sym) or isinstance(lo, Sym) or isinstance(hi, Sym):
+            raise NotStatic("padding by what depends on a register")
+        if d + lo + hi < 0 or d == 0 and lo + hi > 0:
+            fail(node, f"pads {lo} and {hi} in mode '{mode}' do not fit a dimension of {d}")
+        x = builder.op(
+            "Gather",
+            x,
+            builder.constant(
+                INT64, [d + lo + hi], [_padded_from(mode, i, d) for i in range(-lo, d + hi)]
+            ),
+            axis=axis,
+        )
+    return [x]
+
+
+def _padded_from(mode, i, d):
+    """Which of d elements stands at place i, which may lie outside of them."""
+    if mode == "edge":
+        return min(max(i, 0), d - 1)
+    if mode == "wrap":
+        return i % d
+    turn = 2 * (d - 1) or 1
+    i %= turn
+    return min(i, turn - i) if d > 1 else 0
+
+
+pad_constant = Op(
+    "Pad",
+    "edgewise",
+    # (x, value or None); pads: (before, behind) of each dimension, value: where there is no second
+    # input
+)
+
+
+@pad_constant.infer
+def pad_constant_infer(node: BoundNode) -> Inferred:
+    x = node.inputs[0]
+    if node.has(1) and node.inputs[1].dtype != x.dtype:
+        fail(node, f"{x} is padded with {node.inputs[1]}")
+    dims = [d + lo + hi for d, (lo, hi) in zip(x.shape, node.attrs["pads"])]
+    if any(not isinstance(d, Sym) and d < 0 for d in dims):
+        fail(node, f"pads {node.attrs['pads']} take more from {x} than there is")
+    return [(x.dtype, dims)]
+
+
+@pad_constant.lower
+def pad_constant_lower(node: BoundNode, builder: Builder) -> None:
+    x, y, fed = builder.view(node.inputs[0]), builder.out(node.outputs[0]), node.input(1)
+    if fed is not None and fed.numbers is None:
+        builder.copy(builder.view(fed).drop_leading(fed.rank).broadcast(y.shape), y)
+    else:
+        builder.fill(y, fed.numbers[0] if fed is not None else node.attrs["value"])
+    for axis, (lo, hi) in enumerate(node.attrs["pads"]):
+        x = x.slice(axis, max(0, -lo), x.shape[axis] + min(0, lo) + min(0, hi))
+        y = y.slice(axis, max(0, lo), x.shape[axis])
+    builder.copy(x, y)
+
+
+@pad_constant.grad
+def pad_constant_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    pads = node.attrs["pads"]
+    dx = (
+        gradients.op("Pad", dy, gradients.ints([-lo for lo, _ in pads] + [-hi for _, hi in pads]))
+        if gradients.wants(0) or gradients.wants(1)
+        else None
+    )
+    if not gradients.wants(1):
+        return [dx]
+    value = gradients.sub(
+        gradients.op("ReduceSum", dy, keepdims=0), gradients.op("ReduceSum", dx, keepdims=0)
+    )  # what lies around x; a negative pad drops x's own
+    return [dx if gradients.wants(0) else None, gradients.reshape(value, node.inputs[1].shape)]
+
+
+center_crop_pad = Op("CenterCropPad")
+
+
+@center_crop_pad.decompose
+def center_crop_pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+    """Of an odd difference the smaller half comes first."""
+    x, wanted = node.inputs[0], ints(node, 1)
+    axes = [axis_of(node, a, x.rank) for a in node.attr("axes") or range(x.rank)]
+    if len(wanted) != len(axes) or len(set(axes)) != len(axes):
+        fail(node, f"shape {wanted} does not fit the axes {axes} of {x}")
+    pads = [0] * 2 * x.rank
+    for a, size in zip(axes, wanted):
+        d = x.shape[a]
+        if isinstance(d, Sym) or isinstance(size, Sym):
+            raise NotStatic("a crop to what depends on a register")
+        before = (size - d) // 2 if size >= d else -((d - size) // 2)
+        pads[a], pads[a + x.rank] = before, size - d - before
+    return [builder.op("Pad", x, builder.constant(INT64, [len(pads)], pads)) if any(pads) else x]

@@ -1,0 +1,1 @@
+"""Losses, optimizers and the updates of states."""

@@ -1,0 +1,105 @@
+"""Contracts of the kernels under training ops."""
+
+from __future__ import annotations
+
+from ...declare.dtypes import FLOAT, INT8, INT32, INT64, UINT8
+from ...declare.kernel import CImplementation, Enum, Kernel, params, read, typed, write
+
+Kernel(
+    "cross_entropy",
+    params("rows classes x_row label_type nll has_ignore ignore_index smoothing:f32"),
+    [
+        read("x", FLOAT, "rows:x_row, classes"),
+        read("label", typed("label_type", INT32, INT64), "rows"),
+        read("weight", FLOAT, "classes", optional=True),
+        write("loss", FLOAT, "rows"),
+        write("counted", FLOAT, "rows"),
+        write("lse", FLOAT, "rows"),
+    ],
+    require=["classes > 0", "x_row >= 0", "rows <= 1 or x_row >= classes"],
+    empty=["rows"],
+    doc=(
+        "Per row: loss, the weight its class counts with (0: ignored) and log(sum(exp(x))). "
+        "nll: x are logarithms of probabilities. A label outside the classes is EW_E_INDEX."
+    ),
+)
+
+Kernel(
+    "cross_entropy_grad",
+    params("rows classes x_row label_type nll has_ignore ignore_index smoothing:f32 dloss_row"),
+    [
+        read("x", FLOAT, "rows:x_row, classes"),
+        read("label", typed("label_type", INT32, INT64), "rows"),
+        read("weight", FLOAT, "classes", optional=True),
+        read("lse", FLOAT, "rows"),
+        read("dloss", FLOAT, "rows:dloss_row"),
+        write("dx", FLOAT, "rows, classes", inplace=["x"]),
+    ],
+    require=["classes > 0", "x_row >= 0", "rows <= 1 or x_row >= classes", "dloss_row >= 0"],
+    empty=["rows"],
+    grid="rows",
+    doc=("Gradient of cross_entropy's loss in x, from its lse. dx may be x where x has no gaps."),
+)
+
+RULE = Enum("optimizer_rule", "adam sgd adagrad rmsprop lion")
+
+FORM = Enum("optimizer_form", "decoupled l2 ort")
+
+Kernel(
+    "optimizer",
+    params(
+        "rule form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32 momentum:f32 "
+        "dampening:f32 nesterov"
+    ),
+    [
+        read("x", FLOAT, "n"),
+        read("g", FLOAT, "n"),
+        read("s", FLOAT, "n", optional=True),
+        read("t", FLOAT, "n", optional=True),
+        read("u", FLOAT, "n", optional=True),
+        read("learning_rate", FLOAT, "1"),
+        read("step", INT64, "1"),
+        read("scale", FLOAT, "1", optional=True),
+        write("new_x", FLOAT, "n", inplace=["x"]),
+        write("new_s", FLOAT, "n", optional=True, inplace=["s"]),
+        write("new_t", FLOAT, "n", optional=True, inplace=["t"]),
+        write("new_u", FLOAT, "n", optional=True, inplace=["u"]),
+    ],
+    enums={"rule": RULE, "form": FORM},
+    empty=["n"],
+    doc=(
+        "One step of an optimizer in place: each new_ operand is the memory of the one "
+        "without. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: 1 - alpha in rest1). States s, "
+        "t, u: adam m and v; sgd momentum buffer or none; adagrad sum; rmsprop square "
+        "average, gradient average and momentum buffer, the last two optional; lion m."
+    ),
+)
+
+Kernel(
+    "optimizer_8bit",
+    params("form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32"),
+    [
+        read("x", FLOAT, "n"),
+        read("g", FLOAT, "n"),
+        read("m", INT8, "n"),
+        read("m_largest", FLOAT, "ceil_div(n, 256)"),
+        read("v", UINT8, "n"),
+        read("v_largest", FLOAT, "ceil_div(n, 256)"),
+        read("learning_rate", FLOAT, "1"),
+        read("step", INT64, "1"),
+        read("scale", FLOAT, "1", optional=True),
+        write("new_x", FLOAT, "n", inplace=["x"]),
+        write("new_m", INT8, "n", inplace=["m"]),
+        write("new_m_largest", FLOAT, "ceil_div(n, 256)", inplace=["m_largest"]),
+        write("new_v", UINT8, "n", inplace=["v"]),
+        write("new_v_largest", FLOAT, "ceil_div(n, 256)", inplace=["v_largest"]),
+    ],
+    enums={"form": FORM},
+    empty=["n"],
+    grid="ceil_div(n, 256)",
+    c=CImplementation(rare=True),
+    doc=(
+        "adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale "
+        "for every 256 elements; each new_ operand is the memory of the one without."
+    ),
+)

@@ -1,0 +1,297 @@
+"""Steps of optimizers, which update a parameter and its states where they lie, and the clipping of
+gradients by their norm.
+
+An optimizer's inputs are (parameter, gradient, states..., learning_rate float32 [1], step int64
+[1], scale float32 [1] or absent); its outputs are the parameter and the states with their new
+values. `step` is the number of this update, counting from 1. The gradient is multiplied with
+`scale` first (clipping, the mean over accumulated gradients). All states begin as zeros.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
+from ...declare.op import Op, fail, product, takes
+from ..reduce.contracts import REDUCE
+from .contracts import FORM, RULE
+from .state import in_place
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
+
+BLOCK = 256  # elements that share a scale in 8-bit states
+
+
+def _declare(name, rule, form, states, params):
+    """states: (least, most) number of states. form(n): the form of weight decay. params(n): the
+    kernel's other parameters.
+    """
+    o = Op(name, "edgewise")
+
+    @o.infer
+    def op_infer(node: BoundNode) -> Inferred:
+        takes(node, (FLOAT,), *(i for i in range(len(node.inputs)) if i != len(node.outputs) + 2))
+        takes(node, (INT64,), len(node.outputs) + 2)
+        count = len(node.outputs) - 1
+        if not states[0] <= count <= states[1]:
+            fail(node, f"it has {count} states")
+        for v in node.inputs[1 : count + 2]:
+            if product(v.shape) != product(node.inputs[0].shape):
+                fail(node, f"{v} is not of the size of {node.inputs[0]}")
+        return [(FLOAT, list(v.shape)) for v in (node.inputs[0], *node.inputs[2 : count + 2])]
+
+    @o.lower
+    def op_lower(node: BoundNode, builder: Builder) -> None:
+        count = len(node.outputs) - 1
+        rate, step, scale = (
+            builder.view(node.inputs[i]) if node.has(i) else None
+            for i in range(count + 2, count + 5)
+        )
+        if rule == "rmsprop":
+            names = [
+                "s",
+                *(["t"] if node.attr("centered", 0) else []),
+                *(["u"] if node.attr("momentum", 0.0) else []),
+            ]
+        else:
+            names = ["s", "t"]
+        gradient = builder.flat(builder.view(node.inputs[1]))
+        where = {
+            "x": in_place(node, builder),
+            **{k: in_place(node, builder, i + 2, i + 1) for i, k in zip(range(count), names)},
+        }
+        builder.emit(
+            "optimizer",
+            {
+                **where,
+                **{f"new_{k}": v for k, v in where.items()},
+                "g": gradient,
+                "learning_rate": rate,
+                "step": step,
+                "scale": scale,
+            },
+            rule=RULE[rule],
+            form=FORM[form(node)],
+            n=product(node.inputs[0].shape),
+            **dict.fromkeys(
+                ("rest1", "rest2", "epsilon", "weight_decay", "momentum", "dampening"), 0.0
+            )
+            | {"nesterov": 0}
+            | params(node),
+        )
+
+
+def _number(node: BoundNode, name, default=0.0):
+    return float(node.attr(name, default))
+
+
+def adam_form(node: BoundNode):
+    mode = node.attr("mode", "torch")
+    if mode not in ("torch", "ort", "adam"):
+        fail(node, f"its mode is {mode!r}", "Use 'torch', 'ort' or 'adam'.")
+    return {"torch": "decoupled", "ort": "ort", "adam": "l2"}[mode]
+
+
+def adam_params(node: BoundNode):
+    return {
+        "rest1": 1 - _number(node, "beta1", 0.9),
+        "rest2": 1 - _number(node, "beta2", 0.999),
+        "epsilon": _number(node, "epsilon", 1e-8),
+        "weight_decay": _number(node, "weight_decay"),
+    }
+
+
+# (p, g, m, v, lr, step, scale); beta1, beta2, epsilon, weight_decay, mode: "torch"
+# (torch.optim.AdamW, Loshchilov and Hutter 2019: decay first), "ort" (ONNX Runtime Training's rule,
+# that of Hugging Face's first AdamW: epsilon beside the uncorrected root, decay last), "adam"
+# (torch.optim.Adam, Kingma and Ba 2015: decay in the gradient)
+_declare("AdamW", "adam", adam_form, (2, 2), adam_params)
+adamw_8bit = Op(
+    "AdamW8bit",
+    "edgewise",
+    # (p, g, m int8 [n], its scales float32 [blocks], v uint8 [n], its scales, lr, step, scale), as
+    # AdamW; core/kernels/training/optimizer.c says what the bytes mean
+)
+
+
+@adamw_8bit.infer
+def adamw_8bit_infer(node: BoundNode) -> Inferred:
+    size = product(node.inputs[0].shape)
+    blocks = -(-size // BLOCK)
+    takes(node, (FLOAT,), 0, 1, 3, 5, 6, 8)
+    takes(node, (INT64,), 7)
+    for i, (dtype, count) in enumerate(
+        [(FLOAT, size), (INT8, size), (FLOAT, blocks), (UINT8, size), (FLOAT, blocks)], 1
+    ):
+        if node.inputs[i].dtype != dtype or product(node.inputs[i].shape) != count:
+            fail(node, f"{node.inputs[i]} does not fit {node.inputs[0]}")
+    return [(v.dtype, list(v.shape)) for v in (node.inputs[0], *node.inputs[2:6])]
+
+
+@adamw_8bit.lower
+def adamw_8bit_lower(node: BoundNode, builder: Builder) -> None:
+    gradient, rate, step, scale = (
+        builder.flat(builder.view(node.inputs[1])),
+        builder.view(node.inputs[6]),
+        builder.view(node.inputs[7]),
+        builder.view(node.inputs[8]) if node.has(8) else None,
+    )
+    where = {
+        k: in_place(node, builder, i, o)
+        for k, i, o in (
+            ("x", 0, 0),
+            ("m", 2, 1),
+            ("m_largest", 3, 2),
+            ("v", 4, 3),
+            ("v_largest", 5, 4),
+        )
+    }
+    builder.emit(
+        "optimizer_8bit",
+        {
+            **where,
+            **{f"new_{k}": v for k, v in where.items()},
+            "g": gradient,
+            "learning_rate": rate,
+            "step": step,
+            "scale": scale,
+        },
+        form=FORM[adam_form(node)],
+        n=product(node.inputs[0].shape),
+        **adam_params(node),
+    )
+
+
+# (p, g, [momentum buffer], lr, step, scale); torch.optim.SGD: the buffer is the first gradient,
+# then momentum * buffer + (1 - dampening) * gradient
+_declare(
+    "SGD",
+    "sgd",
+    lambda n: "l2",
+    (0, 1),
+    lambda n: {
+        "weight_decay": _number(n, "weight_decay"),
+        "momentum": _number(n, "momentum"),
+        "dampening": _number(n, "dampening"),
+        "nesterov": n.attr("nesterov", 0),
+    },
+)
+# (p, g, sum, lr, step, scale); torch.optim.Adagrad without learning rate decay (Duchi et al. 2011)
+_declare(
+    "Adagrad",
+    "adagrad",
+    lambda n: "l2",
+    (1, 1),
+    lambda n: {"epsilon": _number(n, "epsilon", 1e-10), "weight_decay": _number(n, "weight_decay")},
+)
+# (p, g, square average, [gradient average if centered], [momentum buffer if momentum], lr, step,
+# scale); torch.optim.RMSprop
+_declare(
+    "RMSprop",
+    "rmsprop",
+    lambda n: "l2",
+    (1, 3),
+    lambda n: {
+        "rest1": 1 - _number(n, "alpha", 0.99),
+        "epsilon": _number(n, "epsilon", 1e-8),
+        "weight_decay": _number(n, "weight_decay"),
+        "momentum": _number(n, "momentum"),
+    },
+)
+# (p, g, m, lr, step, scale); Lion (Chen et al. 2023, Symbolic Discovery of Optimization Algorithms,
+# algorithm 2)
+_declare(
+    "Lion",
+    "lion",
+    lambda n: "decoupled",
+    (1, 1),
+    lambda n: {
+        "rest1": 1 - _number(n, "beta1", 0.9),
+        "rest2": 1 - _number(n, "beta2", 0.99),
+        "weight_decay": _number(n, "weight_decay"),
+    },
+)
+
+
+sum_of_squares = Op(
+    "SumOfSquares", "edgewise"
+)  # (gradient, ...) -> float32 [1]: the sum of the squares of all their elements
+
+# parts of a gradient that are summed by themselves: threads share them, and which thread sums what
+# changes nothing
+PIECES = 16
+
+
+@sum_of_squares.infer
+def sum_of_squares_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT,), *range(len(node.inputs)))
+    return [(FLOAT, [1])]
+
+
+@sum_of_squares.lower
+def sum_of_squares_lower(node: BoundNode, builder: Builder) -> None:
+    views, pieces = [], []
+    for v in map(builder.view, node.inputs):
+        order = sorted(range(len(v.shape)), key=lambda i: -v.strides[i])
+        v = builder.flat(
+            v.transpose(order)
+        )  # the order of the elements does not matter: transposed gradients are read as they lie
+        views.append(v)
+        pieces.append(PIECES if v.shape[0] % PIECES == 0 and v.shape[0] >= 16384 else 1)
+    parts, at = builder.temp(FLOAT, [sum(pieces)]), 0
+    for v, k in zip(views, pieces):
+        each = v.shape[0] // k
+        builder.emit(
+            "reduce",
+            {"x": v, "y": parts.slice(0, at, k)},
+            op=REDUCE["sum_square"],
+            type=FLOAT,
+            outer=k,
+            n=each,
+            inner=1,
+            x_outer=each,
+            x_n=1,
+            x_inner=1,
+            y_outer=1,
+        )
+        at += k
+    builder.emit(
+        "reduce",
+        {"x": parts, "y": builder.out(node.outputs[0])},
+        op=REDUCE["sum"],
+        type=FLOAT,
+        outer=1,
+        n=at,
+        inner=1,
+        x_outer=at,
+        x_n=1,
+        x_inner=1,
+        y_outer=1,
+    )
+
+
+clip_scale = Op(
+    "ClipScale",
+    "edgewise",
+    # (sum of squares [1], scale [1] or absent); max_norm: what gradients are to be multiplied with,
+    # as torch.nn.utils.clip_grad_norm_ does: min(1, max_norm / (norm + 1e-6)) * scale
+)
+
+
+@clip_scale.decompose
+def clip_scale_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+    def number(x):
+        return builder.constant(FLOAT, [1], [x])
+
+    norm, scale = builder.op("Sqrt", node.inputs[0]), node.input(1)
+    if scale is not None:
+        norm = builder.op("Mul", norm, scale)
+    factor = builder.op(
+        "Min",
+        builder.op(
+            "Div", number(float(node.attrs["max_norm"])), builder.op("Add", norm, number(1e-6))
+        ),
+        number(1.0),
+    )
+    return [builder.op("Mul", factor, scale) if scale is not None else factor]

@@ -1,0 +1,51 @@
+"""States: tensors that live in slots from run to run.
+
+These ops write them where they lie; their output is the state with its new value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import FLOAT, INT64
+from ...declare.op import Op, fail, like, takes
+
+if TYPE_CHECKING:
+    from ...declare.annotations import BoundNode, Builder, Inferred
+
+
+def in_place(node: BoundNode, builder: Builder, i=0, o=0):
+    """The view of state input i, which is also output o's."""
+    if node.inputs[i].role != "state":
+        fail(node, f"{node.inputs[i]} is no state", "Report this.")
+    v = builder.view(node.inputs[i])
+    builder.alias(node.outputs[o], v)
+    return v
+
+
+add_to = Op("AddTo", "edgewise")  # (state, x): state += x
+assign = Op("Assign", "edgewise")  # (state, x): state = x
+
+
+@add_to.infer
+@assign.infer
+def add_to_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT, INT64), 0)
+    if node.inputs[0].dtype != node.inputs[1].dtype or list(node.inputs[0].shape) != list(
+        node.inputs[1].shape
+    ):
+        fail(node, f"{node.inputs[1]} is added to {node.inputs[0]}", "Report this.")
+    return [like(node, 0)]
+
+
+@add_to.lower
+def add_to_lower(node: BoundNode, builder: Builder) -> None:
+    x = builder.view(node.inputs[1])
+    y = in_place(node, builder)
+    builder.emit_binary("add", y, x, y, y.dtype)
+
+
+@assign.lower
+def assign_lower(node: BoundNode, builder: Builder) -> None:
+    x = builder.view(node.inputs[1])
+    builder.copy(x, in_place(node, builder))
