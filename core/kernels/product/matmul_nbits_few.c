@@ -23,6 +23,7 @@
  * has zero points, come the sums of a's blocks. */
 #include "kernels/product/matmul_nbits.h"
 
+/* CHUNK: weights dequantized at a time; COLS: rows of b per call; LONGEST: maximum block size */
 enum { CHUNK = 512, COLS = 4, LONGEST = 65536 };
 
 typedef struct few_rows {
