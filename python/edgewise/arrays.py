@@ -168,7 +168,7 @@ class Array:
             and bytes(self.data) == bytes(other.data)
         )
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __buffer__(self, flags):
         view = memoryview(self.data).cast("B")

@@ -243,10 +243,8 @@ def inspect(model, dims=None, shapes=None, values=None, length=None, gradients=T
         ModelError: the file is broken. InputError: dims, shapes, values or length make no sense.
     """
     graph = model if isinstance(model, Graph) else read_model(as_source(model))
-    given, shapes, needs = (
-        _values(graph, values or {}),
-        *input_shapes(graph, dims or {}, shapes or {}),
-    )
+    given = _values(graph, values or {})
+    shapes, needs = input_shapes(graph, dims or {}, shapes or {})
     counts, missing = Counter((n.domain, n.op) for n in every_node(graph)), unsupported(graph)
     operators = [
         Operator(

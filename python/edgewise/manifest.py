@@ -178,7 +178,7 @@ def check_manifest(
         c.text(k, "kernels")
     files = _check_files(c, manifest, data_bytes)
     weights = _check_weights(c, manifest, files, beside)
-    named = {}  # bytes of each computed slot: plans share their memory
+    named: dict[str, int] = {}  # bytes of each computed slot: plans share their memory
     adapters = _check_training(c, manifest.get("training", ...), files, weights, named)
     if task == "inference":
         _check_inference(c, manifest.get("inference"), files, weights, named)
@@ -228,7 +228,8 @@ def _check_files(c: Checker, manifest: dict, data_bytes: int | None) -> dict:
 
 def _check_weights(c: Checker, manifest: dict, files: dict, beside: bool) -> dict:
     """{name: bytes}"""
-    weights, spans = {}, {}
+    weights: dict[str, int] = {}
+    spans: dict[str, list] = {}
     for i, w in enumerate(c.list(manifest.get("weights"), "weights")):
         at = f"weights[{i}]"
         w = c.object(w, at)
@@ -469,7 +470,8 @@ def _check_training(c: Checker, programs, files: dict, weights: dict, named: dic
     """{name: bytes} of the states of adapters, which the decoder's plans may read. programs: ...
     where there are none.
     """
-    adapters, names = {}, set()
+    adapters: dict[str, int] = {}
+    names: set = set()
     if programs is ...:
         return adapters
     for p, program in enumerate(c.list(programs, "training", LIMITS["MAX_PROGRAMS"])):

@@ -25,7 +25,7 @@ from . import stopping
 
 FORK_WAIT = 5.0  # seconds
 
-_owners = weakref.WeakSet()
+_owners: weakref.WeakSet = weakref.WeakSet()
 _registering = threading.Lock()
 _taken: list = []
 

@@ -711,7 +711,7 @@ class _Reader:
             and typed[0][0] == {1: 4, 11: 10}.get(dtype)
             and typed[0][1] == 2
         ):  # packed floats lie there as raw ones do
-            t.source, t.offset, t.nbytes = self.source, *typed[0][2]
+            t.source, (t.offset, t.nbytes) = self.source, typed[0][2]
             if t.nbytes <= INLINE:
                 t.data = m.raw(typed[0][2])
         elif typed is not None or count == 0:

@@ -45,7 +45,8 @@ class Struct(struct.Struct):
     """
 
     def __new__(cls, name: str, comment: str, fields: list[tuple[str, str, str]]) -> Struct:
-        return super().__new__(cls, "<" + "".join(_CODES[kind] for _, kind, _ in fields))
+        codes = "".join(_CODES[kind] for _, kind, _ in fields)
+        return super().__new__(cls, "<" + codes)  # type: ignore[call-arg]
 
     def __init__(self, name: str, comment: str, fields: list[tuple[str, str, str]]) -> None:
         super().__init__("<" + "".join(_CODES[kind] for _, kind, _ in fields))

@@ -112,7 +112,7 @@ class GenerationConfig:
             getattr(self, name) == getattr(other, name) for name in GENERATION_FIELDS
         )
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # as Python does for classes with __eq__
 
     @property
     def eos_token_ids(self):

@@ -33,7 +33,7 @@ class ModulePatterns:
     def __init__(self):
         self._compiled: dict[str, Expression] = {}
         self._answers: dict[tuple, object] = {}
-        self._tables: dict[int, tuple] = {}
+        self._tables: dict[str, tuple] = {}
         self._work = 0
 
     def __reduce__(self):  # copies and pickles of a configuration begin afresh
@@ -77,12 +77,13 @@ class ModulePatterns:
 
     @staticmethod
     def _table(patterns: dict) -> tuple:
-        """(patterns, {shape: {pattern: place}}, [(place, pattern)] of the others).
+        """(patterns, {shape: {pattern: index}}, [(index, pattern)] of the others).
 
-        Most are names of modules, one for each: those
-        of one shape (length and places of dots) are looked up at once.
+        Most patterns are names of modules, one for each: those of one shape (length and positions
+        of the dots) are looked up at once.
         """
-        shapes, others = {}, []
+        shapes: dict[tuple, dict] = {}
+        others: list[tuple[int, str]] = []
         for place, pattern in enumerate(patterns):
             if _PLAIN.fullmatch(pattern):
                 dots = tuple(i for i, s in enumerate(pattern) if s == ".")

@@ -95,7 +95,7 @@ class AdamWOptimizer(blocks.Block):
 
 
 class _Optimizer(ForwardBlock):
-    _moments = ()
+    _moments: tuple[str, ...] = ()
 
     def __init__(self, clip_grad=None):
         super().__init__()
