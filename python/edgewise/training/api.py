@@ -20,12 +20,12 @@ from __future__ import annotations
 import struct
 
 from ..arrays import Array, as_input, as_output
+from ..declare.dtypes import FLOAT, NAME
+from ..declare.symbolic import product
 from ..engine import Owner, locked
 from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import as_source
-from ..declare.dtypes import FLOAT, NAME
-from ..declare.symbolic import product
 from .artifact_models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
 from .program import STEP, Program

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from ..declare.dtypes import FLOAT, NAME
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Tensor
 from ..onnx import as_source, read_model
-from ..declare.dtypes import FLOAT, NAME
 from .artifact_files import TrainingInfo, read_optimizer_model
 from .optimizers import SGD, AdamW
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 
+from ..declare.dtypes import BFLOAT16, CODE, FLOAT, FLOAT16, NAME, bytes_for, pack
 from ..errors import InputError
 from ..ir import Tensor
 from ..onnx import read_model
-from ..declare.dtypes import BFLOAT16, CODE, FLOAT, FLOAT16, NAME, bytes_for, pack
 from ..plan.notes import NOTES, add_notes
 from .artifact_models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
 from .export import export_inference, export_lora
