@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench soak fuzz docs gen operators wasm native sanitize threads web wheel clean
+.PHONY: help demo check format test bench soak fuzz docs gen operators wasm native sanitize threads web wheel clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -15,6 +15,7 @@ FUZZ_FILES ?= 100000
 
 stamp := .build/stamp
 python := .build/venv/bin/python
+checker := .build/venv-check/bin/
 pip := $(python) -m pip --quiet --disable-pip-version-check
 
 core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
@@ -32,6 +33,21 @@ demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## buil
 test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## run every test (TESTS=tests/ops: only those)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
+
+check: $(stamp)/venv-check $(stamp)/node ## formatters, linters, types and structure: under a minute, without torch, a browser or a compiler
+	$(checker)ruff format --check --quiet .
+	$(checker)ruff check --quiet .
+	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
+	web/node_modules/.bin/biome ci --reporter=summary .
+	web/node_modules/.bin/tsc --noEmit --project web/tsconfig.json
+	$(checker)mypy
+	$(checker)python -m pytest -q -p no:cacheprovider tests/structure
+
+format: $(stamp)/venv-check $(stamp)/node ## write every file as the formatters want it
+	$(checker)ruff check --quiet --fix --select I . || true
+	$(checker)ruff format --quiet .
+	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format -i
+	web/node_modules/.bin/biome format --write .
 
 bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with other engines, about 20 minutes (CASE="decode ops": only that)
 	$(python) -m tests.bench $(CASE)
@@ -97,6 +113,12 @@ $(stamp)/venv-test: pyproject.toml $(stamp)/venv
 	  print(*[r for r in x["test"] + x["train"] if not r.startswith("edgewise[")], sep="\n")' > .build/requirements.txt
 	@echo "installing what the tests compare with (about 1.5 GB, minutes the first time)"
 	$(pip) install -r .build/requirements.txt
+	@touch $@
+
+$(stamp)/venv-check: pyproject.toml | $(stamp)/system
+	@$(PYTHON) -m venv .build/venv-check
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["check"], sep="\n")' > .build/requirements-check.txt
+	@.build/venv-check/bin/pip --quiet --disable-pip-version-check install -r .build/requirements-check.txt
 	@touch $@
 
 $(stamp)/venv-bench: pyproject.toml | $(stamp)/venv-test

@@ -30,7 +30,7 @@
 /* wasm has no pause instruction: one spin takes a few nanoseconds */
 enum { MAX_THREADS = 64, SPINS = 20000 };
 #  else
-enum { MAX_THREADS = 64, SPINS = 1000 };
+enum { MAX_THREADS = 64, SPINS = 1000 }; /* polls of a word before sleeping on it */
 #  endif
 
 /* bytes of a cache line, the minimum distance of words that different threads write */

@@ -7,7 +7,7 @@
 #include "vm.h"
 #include <string.h>
 
-enum { MAX_STEP_REGISTERS = 6 };
+enum { MAX_STEP_REGISTERS = 6 }; /* registers that one step may depend on */
 
 typedef struct {
   int64_t lo, hi;

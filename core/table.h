@@ -14,7 +14,7 @@ typedef struct {
 /* called a few hundred times per load: small rather than fast */
 #define EW_CHECK __attribute__((noinline, unused))
 
-enum { EW_CHECKED = -1, EW_CHECK_OVERFLOW = -2 };
+enum { EW_CHECKED = -1, EW_CHECK_OVERFLOW = -2 }; /* results of ew_functions.check */
 
 typedef struct {
   uint16_t param_bytes, n_operands, outputs, optional; /* outputs, optional: one bit per operand */

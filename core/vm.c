@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64 }; /* bytes */
 
 /* Uses calloc rather than an aligned allocation and memset, because the system provides large
  * blocks already zeroed. The address returned by calloc is stored just before the aligned block. */

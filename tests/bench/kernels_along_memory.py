@@ -79,8 +79,7 @@ def dense(dims):
 
 
 def cases():
-    from edgewise.ops.elementwise.contracts import BINARY
-    from edgewise.ops.elementwise.contracts import UNARY
+    from edgewise.ops.elementwise.contracts import BINARY, UNARY
     from edgewise.ops.product.contracts import ACTIVATION
     from edgewise.ops.reduce.contracts import REDUCE
     from edgewise.ops.training.contracts import RULE

@@ -4,11 +4,86 @@
 #include "common/fuzz.h"
 #include <math.h>
 
+/* Makes a field of the parameters depend on a register; `reach` is extended to what is accessed at
+ * both ends of its range. Returns false, with `reach` unchanged, if the kernel does not allow it.
+ */
+static bool follow_register(const draft *d, int k, const int32_t *params, ew_reach *reach,
+                            ew_patch *patch) {
+  int32_t other[MAX_PARAMS];
+  ew_reach end[EW_MAX_OPERANDS];
+  const field *f = &kernels[k].fields[below((uint32_t)kernels[k].n)];
+  *patch = (ew_patch){(uint32_t)f->at + below((uint32_t)f->length), below(d->n_registers),
+                      one_in(3) ? 0 : 1, 0};
+  const ew_register_entry *r = &d->registers[patch->reg];
+  patch->add = params[patch->field] - r->min * patch->scale;
+  bool empty = true;
+  memcpy(other, params, sizeof other);
+  other[patch->field] = (int32_t)(r->max * patch->scale + patch->add);
+  if (f->is_float || work_of(k, other) >= MOST_WORK / 4 ||
+      ew_code.of[k].check(other, end, &empty) != EW_CHECKED || empty)
+    return false;
+  for (int i = 0; i < ew_kernels[k].n_operands; i++) {
+    int64_t s = end[i].size, lo = end[i].lo * s, hi = end[i].hi * s,
+            lo0 = reach[i].lo * reach[i].size, hi0 = reach[i].hi * reach[i].size;
+    reach[i] = (ew_reach){1, lo < lo0 ? lo : lo0, hi > hi0 ? hi : hi0};
+  }
+  return true;
+}
+
+/* Places an operand of the given reach in the constants, a new slot or the arena, perhaps at an
+ * offset that depends on a register. Returns false if there is no room. */
+static bool place(draft *d, const ew_reach *r, bool output, ew_operand *o) {
+  const int64_t lo = r->lo * r->size, bytes = (r->hi - r->lo) * r->size;
+  int64_t extra = 0;
+  if (d->n_registers && one_in(4)) {
+    o->reg = 1 + below(d->n_registers);
+    o->scale = (int64_t)below(3) * r->size;
+    extra = d->registers[o->reg - 1].max * o->scale;
+  }
+  int64_t base;
+  const uint32_t where = below(3);
+  if (!output && where == 0 && d->const_bytes + (size_t)(bytes + extra) < sizeof d->constants) {
+    o->buffer = EW_CONST, base = (int64_t)d->const_bytes;
+    d->const_bytes += (size_t)(bytes + extra);
+  } else if (where <= 1 && d->n_slots < sizeof d->slots / sizeof *d->slots) {
+    o->buffer = EW_SLOT0 + d->n_slots, base = (int64_t)below(20);
+    d->slots[d->n_slots++] =
+        (ew_slot_entry){(uint64_t)(base + bytes + extra), output ? EW_SLOT_WRITABLE : 0, 0};
+  } else {
+    if (d->arena > MOST_BYTES / 2) return false;
+    o->buffer = EW_ARENA, base = (int64_t)(d->arena += one_in(2) ? below(20) : 0);
+    d->arena += (uint64_t)(bytes + extra);
+  }
+  o->offset = base - lo - (o->reg ? d->registers[o->reg - 1].min * o->scale : 0);
+  return true;
+}
+
+/* Perhaps lets output i be the same memory as an input before it that it may replace. */
+static void place_over_input(draft *d, const ew_kernel *kernel, const ew_reach *reach,
+                             ew_operand *operands, int i) {
+  for (int j = 0; j < i; j++) {
+    const ew_operand *input = &operands[j];
+    const bool writable =
+        input->buffer == EW_ARENA || (input->buffer != EW_NONE && input->buffer >= EW_SLOT0);
+    bool taken = false;
+    for (int q = 0; q < i; q++)
+      taken |= (kernel->outputs >> q & 1) && operands[q].buffer == input->buffer &&
+               operands[q].offset == input->offset;
+    if ((kernel->inplace[i] >> j & 1) && writable && !taken && reach[i].lo == reach[j].lo &&
+        reach[i].hi == reach[j].hi && reach[i].size == reach[j].size && one_in(2)) {
+      operands[i] = *input;
+      if (input->buffer >= EW_SLOT0) d->slots[input->buffer - EW_SLOT0].flags = EW_SLOT_WRITABLE;
+      return;
+    }
+  }
+}
+
+/* Appends a step of a random kernel with plausible parameters to the draft. */
 static bool compose_step(draft *d, bool init) {
   const int k = (int)below(EW_KERNEL_COUNT);
   const ew_kernel *kernel = &ew_kernels[k];
-  int32_t params[MAX_PARAMS] = {0}, other[MAX_PARAMS];
-  ew_reach reach[EW_MAX_OPERANDS], end[EW_MAX_OPERANDS];
+  int32_t params[MAX_PARAMS] = {0};
+  ew_reach reach[EW_MAX_OPERANDS];
   bool empty = false;
   int tries = 0;
   do {
@@ -18,80 +93,25 @@ static bool compose_step(draft *d, bool init) {
            ew_code.of[k].check(params, reach, &empty) != EW_CHECKED || (empty && !one_in(50)));
   if (empty) memset(reach, 0, sizeof reach);
 
-  /* Optionally makes a field depend on a register; the operands then cover what is accessed at both
-   * ends of its range. */
   ew_patch patch = {0};
-  bool patched = false;
-  if (d->n_registers && one_in(3)) {
-    const field *f = &kernels[k].fields[below((uint32_t)kernels[k].n)];
-    patch = (ew_patch){(uint32_t)f->at + below((uint32_t)f->length), below(d->n_registers),
-                       one_in(3) ? 0 : 1, 0};
-    const ew_register_entry *r = &d->registers[patch.reg];
-    patch.add = params[patch.field] - r->min * patch.scale;
-    bool other_empty = true;
-    memcpy(other, params, sizeof params);
-    other[patch.field] = (int32_t)(r->max * patch.scale + patch.add);
-    patched = !empty && !f->is_float && work_of(k, other) < MOST_WORK / 4 &&
-              ew_code.of[k].check(other, end, &other_empty) == EW_CHECKED && !other_empty;
-    for (int i = 0; patched && i < kernel->n_operands; i++) {
-      int64_t s = end[i].size, lo = end[i].lo * s, hi = end[i].hi * s,
-              lo0 = reach[i].lo * reach[i].size, hi0 = reach[i].hi * reach[i].size;
-      end[i] = (ew_reach){1, lo < lo0 ? lo : lo0, hi > hi0 ? hi : hi0};
-    }
-  }
+  const bool patched =
+      d->n_registers && one_in(3) && !empty && follow_register(d, k, params, reach, &patch);
 
   ew_operand operands[EW_MAX_OPERANDS];
   for (int i = 0; i < kernel->n_operands; i++) {
-    ew_operand *o = &operands[i];
-    const ew_reach *r = patched ? &end[i] : &reach[i];
     const bool output = kernel->outputs >> i & 1;
-    const int64_t lo = r->lo * r->size, bytes = (r->hi - r->lo) * r->size;
-    if (bytes > (1 << 22)) return false;
-    *o = (ew_operand){EW_NONE, 0, 0, 0};
+    if ((reach[i].hi - reach[i].lo) * reach[i].size > (1 << 22)) return false;
+    operands[i] = (ew_operand){EW_NONE, 0, 0, 0};
     if ((kernel->optional >> i & 1) && one_in(3)) continue;
-    int64_t extra = 0;
-    if (d->n_registers && one_in(4)) {
-      o->reg = 1 + below(d->n_registers);
-      o->scale = (int64_t)below(3) * r->size;
-      extra = d->registers[o->reg - 1].max * o->scale;
-    }
-    int64_t base;
-    const uint32_t where = below(3);
-    if (!output && where == 0 && d->const_bytes + (size_t)(bytes + extra) < sizeof d->constants) {
-      o->buffer = EW_CONST, base = (int64_t)d->const_bytes,
-      d->const_bytes += (size_t)(bytes + extra);
-    } else if (where <= 1 && d->n_slots < sizeof d->slots / sizeof *d->slots) {
-      o->buffer = EW_SLOT0 + d->n_slots, base = (int64_t)below(20);
-      d->slots[d->n_slots++] =
-          (ew_slot_entry){(uint64_t)(base + bytes + extra), output ? EW_SLOT_WRITABLE : 0, 0};
-    } else {
-      if (d->arena > MOST_BYTES / 2) return false;
-      o->buffer = EW_ARENA, base = (int64_t)(d->arena += one_in(2) ? below(20) : 0),
-      d->arena += (uint64_t)(bytes + extra);
-    }
-    o->offset = base - lo - (o->reg ? d->registers[o->reg - 1].min * o->scale : 0);
-    for (int j = 0; output && !patched && j < i; j++) {
-      const ew_operand *input = &operands[j];
-      const bool writable =
-          input->buffer == EW_ARENA || (input->buffer != EW_NONE && input->buffer >= EW_SLOT0);
-      bool taken = false;
-      for (int q = 0; q < i; q++)
-        taken |= (kernel->outputs >> q & 1) && operands[q].buffer == input->buffer &&
-                 operands[q].offset == input->offset;
-      if ((kernel->inplace[i] >> j & 1) && writable && !taken && reach[i].lo == reach[j].lo &&
-          reach[i].hi == reach[j].hi && reach[i].size == reach[j].size && one_in(2)) {
-        *o = *input;
-        if (o->buffer >= EW_SLOT0) d->slots[o->buffer - EW_SLOT0].flags = EW_SLOT_WRITABLE;
-        break;
-      }
-    }
+    if (!place(d, &reach[i], output, &operands[i])) return false;
+    if (output && !patched) place_over_input(d, kernel, reach, operands, i);
   }
   if (d->n_steps == sizeof d->steps / sizeof *d->steps) return false;
   draft_step *s = &d->steps[d->n_steps++];
   *s = (draft_step){(uint16_t)k, kernel->n_operands, patched, kernel->param_bytes, {0}, {patch},
                     {{0}}};
-  memcpy(s->params, params, kernel->param_bytes),
-      memcpy(s->operands, operands, kernel->n_operands * sizeof *operands);
+  memcpy(s->params, params, kernel->param_bytes);
+  memcpy(s->operands, operands, kernel->n_operands * sizeof *operands);
   d->n_init += init;
   kernels[k].composed++;
   return true;

@@ -11,8 +11,7 @@ import struct
 import numpy as np
 import pytest
 from edgewise.declare.kernel import KERNELS
-from edgewise.ops.elementwise.contracts import BINARY
-from edgewise.ops.elementwise.contracts import UNARY
+from edgewise.ops.elementwise.contracts import BINARY, UNARY
 from edgewise.ops.reduce.contracts import REDUCE
 from edgewise.ops.table import kernel_table
 

@@ -244,7 +244,7 @@ def test_paths_exist(page: Path) -> None:
     ]
     outside_fences = re.sub(r"```.*?^```$", "", text, flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)\s#]+)[^)]*\)", outside_fences):
-        generated = "api/typescript/" in link
+        generated = "typescript/index.html" in link
         if not generated and not re.match(r"[a-z]+:", link) and not (page.parent / link).exists():
             gone.append(link)
     assert not gone

@@ -9,6 +9,8 @@
 #include "kernels/convolution/convolution_few.h"
 #include "kernels/convolution/depthwise.h"
 
+/* FEW_CHANNELS: with fewer output channels per group, convolutions go tap by tap. MOST_TAPS: so
+ * does the transposed one if it has more than MOST_TAPS / threads taps. */
 enum { FEW_CHANNELS = 4, MOST_TAPS = 2048 };
 
 #define CONVOLUTION(p)                 \
@@ -217,7 +219,7 @@ static void transpose_direct_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-enum { COLUMN_FLOATS = 131072 };
+enum { COLUMN_FLOATS = 131072 }; /* scratch for the products of taps with positions */
 
 /* One block of channels: multiplies their taps with a range of positions, then adds the row of each
  * tap to its place in x. */

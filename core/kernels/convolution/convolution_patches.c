@@ -3,6 +3,7 @@
  * tap by tap. */
 #include "kernels/convolution/convolution.h"
 
+/* GROUP: positions packed at a time without a box; BOX_TAPS: maximum number of taps with one */
 enum { GROUP = 8 * NR, BOX_TAPS = 256 };
 
 __attribute__((noinline)) void ew_conv_fill(real *y, int64_t n, float value) {

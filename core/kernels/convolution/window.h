@@ -70,7 +70,7 @@ ew_place ew_place_of(int64_t i, const int32_t size[3]);
 
 /* A tile of output positions and the padded input region it reads, stored de-interleaved by stride:
  * the elements that one tap reads for consecutive positions of a row are contiguous. */
-enum { EW_BOX_FLOATS = 6144 };
+enum { EW_BOX_FLOATS = 6144 }; /* maximum size of a box */
 typedef struct {
   const ew_window *w;
   ew_place first;  /* first output position */

@@ -16,6 +16,8 @@
 #include "kernels/product/gemm.h"
 #include "kernels/convolution/window.h"
 
+/* PLACES: elements of a transformed tile; X_FLOATS, SUM_FLOATS: scratch for transformed x and for
+ * sums; SUMS: floats of sums per task; AT_ONCE: tiles transformed at a time */
 enum { PLACES = 16, X_FLOATS = 262144, SUM_FLOATS = 131072 + 16384, SUMS = 16384, AT_ONCE = 4 };
 /* Padding in floats between the 16 elements of the transformed tiles, which are read and written
  * together. Without it they are often a multiple of 4096 bytes apart and evict each other from the

@@ -7,7 +7,7 @@
 #include "scalar_math.h"
 #include "kernels/elementwise/each.h"
 
-enum { CHUNK = 256 };
+enum { CHUNK = 256 }; /* elements converted at a time through float64 or int64 */
 
 /* Rounds to odd, so that a second rounding (to half precision) gives the same result as a single
  * rounding. */

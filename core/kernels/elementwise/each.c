@@ -10,12 +10,12 @@
 #include <string.h>
 
 enum {
-  BLOCK = 512,
-  LONG_ROW = 256,
-  LONG_PIECE = 16384,
-  MAX_IN = 3,
-  OUT = MAX_IN,
-  ALL = MAX_IN + 1
+  BLOCK = 512,        /* elements per block that is gathered */
+  LONG_ROW = 256,     /* elements from which a row is long */
+  LONG_PIECE = 16384, /* elements per piece of a long row that is used in place */
+  MAX_IN = 3,         /* inputs */
+  OUT = MAX_IN,       /* index of the output among the operands */
+  ALL = MAX_IN + 1    /* operands */
 };
 
 typedef struct {

@@ -4,7 +4,7 @@
  * one class at a time, on one thread. */
 #include "kernels/elementwise/each.h"
 
-enum { MOST_ROUNDS = 100 };
+enum { MOST_ROUNDS = 100 }; /* maximum number of iterations */
 
 /* q [n, n]: q_ii = sum over j of r_ji^2, q_ij = -r_ji r_ij; qp: scratch of n floats. */
 static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) {

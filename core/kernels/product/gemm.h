@@ -92,6 +92,7 @@ struct ew_gemm_job {
   const void *b_more; /* additional data for pack_b */
 };
 
+/* Scratch of the kernels that use it, in floats, as they declare it. */
 enum { EW_GEMM_B_FLOATS = 131072, EW_GEMM_A_FLOATS = 65536 };
 
 /* packed_b and packed_a (sizes in floats) are divided among `threads`. NULL: small buffers on the

@@ -108,7 +108,7 @@ static void pack_fields(const ew_nbits *w, real *panel, int32_t k0, int32_t kc, 
   }
 }
 
-enum { PIECE = 256 };
+enum { PIECE = 256 }; /* weights dequantized at a time */
 
 static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                    int32_t nc) {

@@ -23,6 +23,7 @@
  * has zero points, come the sums of a's blocks. */
 #include "kernels/product/matmul_nbits.h"
 
+/* CHUNK: weights dequantized at a time; COLS: rows of b per call; LONGEST: maximum block size */
 enum { CHUNK = 512, COLS = 4, LONGEST = 65536 };
 
 typedef struct few_rows {
@@ -66,6 +67,35 @@ EW_INLINE const real *group_of(const real *a, int32_t left, int width, real *end
   if (left >= width) return a;
   EW_PLAIN_FOR (int i = 0; i < width; i++) end[i] = i < left ? a[i] : 0;
   return end;
+}
+
+/* Splits the lowest digit off the integers t of plane j and stores it as digit d. */
+EW_INLINE void put_digit(i32x4 t[4], int bits, bool shorts, int planes, int d, int j, int8_t *to) {
+  if (shorts) {
+    i16x8 even[2], odd[2];
+    for (int v = 0; v < 4; v += 2) {
+      const i16x8 p = (i16x8)t[v], q = (i16x8)t[v + 1];
+      even[v / 2] = __builtin_shufflevector(p, q, 0, 4, 8, 12, 0, 4, 8, 12);
+      odd[v / 2] = __builtin_shufflevector(p, q, 2, 6, 10, 14, 2, 6, 10, 14);
+      t[v] = (i32x4)((u32x4)t[v] + 0x8000) >> 16;
+      t[v + 1] = (i32x4)((u32x4)t[v + 1] + 0x8000) >> 16;
+    }
+    i16x8_m *plane = (i16x8_m *)to + (2 * d * planes + j);
+    plane[0] = __builtin_shufflevector(even[0], even[1], 0, 1, 2, 3, 8, 9, 10, 11);
+    plane[planes] = __builtin_shufflevector(odd[0], odd[1], 0, 1, 2, 3, 8, 9, 10, 11);
+  } else {
+    i32x4 low[4];
+    for (int v = 0; v < 4; v++) {
+      low[v] = (i32x4)((u32x4)t[v] << 24) >> 24;
+      t[v] = (i32x4)((u32x4)t[v] - (u32x4)low[v]) >> 8;
+    }
+    const i8x16 digit = i8x16_of(low[0], low[1], low[2], low[3]);
+    i8x16_m *plane = (i8x16_m *)to + (d * planes + j);
+    if (signs_apart(bits, shorts))
+      plane[0] = digit & (digit > 0), plane[1] = -digit & (digit < 0);
+    else
+      plane[0] = digit;
+  }
 }
 
 /* Returns false if a block is too small. Infinities and NaNs give arbitrary digits with wrapping
@@ -125,31 +155,7 @@ EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int
         lane_total[v] += (uint32_t)i32x4_sum((i32x4)total);
       }
       EW_PLAIN_FOR (int d = digits; d-- > 0;)
-        EW_PLAIN_FOR (int j = 0; j < planes; j++)
-          if (shorts) {
-            i16x8 even[2], odd[2];
-            for (int v = 0; v < 4; v += 2) {
-              const i16x8 p = (i16x8)t[j][v], q = (i16x8)t[j][v + 1];
-              even[v / 2] = __builtin_shufflevector(p, q, 0, 4, 8, 12, 0, 4, 8, 12),
-                       odd[v / 2] = __builtin_shufflevector(p, q, 2, 6, 10, 14, 2, 6, 10, 14);
-              t[j][v] = (i32x4)((u32x4)t[j][v] + 0x8000) >> 16,
-              t[j][v + 1] = (i32x4)((u32x4)t[j][v + 1] + 0x8000) >> 16;
-            }
-            i16x8_m *plane = (i16x8_m *)to + (2 * d * planes + j);
-            plane[0] = __builtin_shufflevector(even[0], even[1], 0, 1, 2, 3, 8, 9, 10, 11),
-            plane[planes] = __builtin_shufflevector(odd[0], odd[1], 0, 1, 2, 3, 8, 9, 10, 11);
-          } else {
-            i32x4 low[4];
-            for (int v = 0; v < 4; v++)
-              low[v] = (i32x4)((u32x4)t[j][v] << 24) >> 24,
-              t[j][v] = (i32x4)((u32x4)t[j][v] - (u32x4)low[v]) >> 8;
-            const i8x16 digit = i8x16_of(low[0], low[1], low[2], low[3]);
-            i8x16_m *plane = (i8x16_m *)to + (d * planes + j);
-            if (signs_apart(bits, shorts))
-              plane[0] = digit & (digit > 0), plane[1] = -digit & (digit < 0);
-            else
-              plane[0] = digit;
-          }
+        EW_PLAIN_FOR (int j = 0; j < planes; j++) put_digit(t[j], bits, shorts, planes, d, j, to);
       to += (part_of(1, bits, digits, shorts) - 8) * 4;
     }
     const i32x4 of_lane = *(const i32x4_m *)lane_total;

@@ -7,7 +7,7 @@
  */
 #include "kernels/product/matmul_nbits.h"
 
-enum { BYTE_ROWS = 4 };
+enum { BYTE_ROWS = 4 }; /* rows of a per tile */
 
 typedef struct {
   ew_context *context;

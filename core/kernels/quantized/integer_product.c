@@ -18,7 +18,9 @@
 #include "kernels/convolution/window.h"
 #include <string.h>
 
-/* WIDEST: largest COLUMNS of any machine; the size of packed weights is a multiple of it */
+/* COLUMNS: columns per panel; WIDEST: the largest COLUMNS of any machine, of which the size of
+ * packed weights is a multiple; DOT_ROWS, SHORT_ROWS: rows per tile; BLOCK: maximum rows per task
+ */
 enum { COLUMNS = 2 * VF, WIDEST = 32, DOT_ROWS = 6, SHORT_ROWS = 4, BLOCK = 192 };
 
 EW_INLINE int64_t up_to(int64_t x, int64_t step) { return (x + step - 1) / step; }

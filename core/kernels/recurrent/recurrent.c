@@ -121,6 +121,31 @@ typedef struct {
   int32_t direction; /* direction of `sums` */
 } forward;
 
+/* One step of an LSTM cell for one row and n hidden units, from the gates' pre-activations g (i, o,
+ * f, c): updates the cell state ci, sets the output y. f: activations; peep: peephole weights or
+ * NULL. */
+static void lstm_cell(const ew_recurrent_params *p, const real *f, const real *peep,
+                      real *const g[LSTM], real *ci, real *y, int32_t n) {
+  real *g0 = g[0], *g1 = g[1], *g2 = g[2], *g3 = g[3];
+  if (peep)
+    ew_rnn_add_product(g0, peep, ci, n), ew_rnn_add_product(g2, peep + 2 * (int64_t)p->h, ci, n);
+  ew_rnn_activate(f, g0, n);
+  if (p->coupled) {
+    EW_EACH
+    for (int32_t u = 0; u < n; u++) g2[u] = 1 - g0[u];
+  } else
+    ew_rnn_activate(f, g2, n);
+  ew_rnn_activate(f + NUMBERS, g3, n);
+  EW_EACH
+  for (int32_t u = 0; u < n; u++) ci[u] = g2[u] * ci[u] + g0[u] * g3[u];
+  if (peep) ew_rnn_add_product(g1, peep + p->h, ci, n);
+  ew_rnn_activate(f, g1, n);
+  ew_rnn_set(y, ci, n);
+  ew_rnn_activate(f + 2 * NUMBERS, y, n);
+  EW_EACH
+  for (int32_t u = 0; u < n; u++) y[u] *= g1[u];
+}
+
 /* Step t in direction d for rows from..to-1 and hidden units j..j+n-1. Phase 0 reads h of all
  * units; phase 1 computes GRU's gate that reads r * h of all units; phase 2 writes the new h. */
 static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from,
@@ -172,24 +197,8 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
     else if (over)
       ew_rnn_set(y, NULL, n), ew_rnn_set(w->cells + at * hidden + j, ci, n);
     else if (gates == LSTM) {
-      if (peep)
-        ew_rnn_add_product(g0, peep, ci, n), ew_rnn_add_product(g2, peep + 2 * hidden, ci, n);
-      ew_rnn_activate(f, g0, n);
-      if (p->coupled) {
-        EW_EACH
-        for (int32_t u = 0; u < n; u++) g2[u] = 1 - g0[u];
-      } else
-        ew_rnn_activate(f, g2, n);
-      ew_rnn_activate(f + NUMBERS, g3, n);
-      EW_EACH
-      for (int32_t u = 0; u < n; u++) ci[u] = g2[u] * ci[u] + g0[u] * g3[u];
+      lstm_cell(p, f, peep, (real *const[]){g0, g1, g2, g3}, ci, y, n);
       if (w->cells) ew_rnn_set(w->cells + at * hidden + j, ci, n);
-      if (peep) ew_rnn_add_product(g1, peep + hidden, ci, n);
-      ew_rnn_activate(f, g1, n);
-      ew_rnn_set(y, ci, n);
-      ew_rnn_activate(f + 2 * NUMBERS, y, n);
-      EW_EACH
-      for (int32_t u = 0; u < n; u++) y[u] *= g1[u];
     } else if (gates == GRU) {
       if (phase == 0) ew_rnn_activate(f, g0, n), ew_rnn_activate(f, g1, n);
       if (phase == 0 && late) {

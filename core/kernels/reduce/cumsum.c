@@ -3,7 +3,7 @@
  * y may be x. */
 #include "kernels/elementwise/each.h"
 
-enum { STRIP = 64 };
+enum { STRIP = 64 }; /* columns */
 
 /* U: a type in which + wraps */
 #define CUMSUM(name, T, M, U)                                                               \

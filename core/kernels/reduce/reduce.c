@@ -9,7 +9,7 @@
 #include "kernels/elementwise/each.h"
 #include <string.h>
 
-enum { PIECE = 4096, STRIP = 256 };
+enum { PIECE = 4096, STRIP = 256 }; /* elements of a column; columns per strip */
 
 /* How an element enters the accumulator. EXP adds e^(x - shift): the second pass of log_sum_exp. */
 typedef enum { SUM, ABS, SQUARE, MAX, MIN, PROD, EXP } mode;
