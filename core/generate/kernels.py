@@ -62,7 +62,7 @@ def check_function(kernel):
         lines.append(f"  if ((*empty = {' || '.join(zero)})) return EW_CHECKED;")
     else:
         lines.append("  *empty = false;")
-    for i, (o, size, low, high) in enumerate(reaches):
+    for i, (_o, size, low, high) in enumerate(reaches):
         lines.append(f"  reach[{i}] = (ew_reach){{{size.c}, {low.c}, {high.c}}};")
     lines.append(
         "  return"

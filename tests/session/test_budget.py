@@ -237,7 +237,7 @@ def test_ends_in_a_page(name):
 
 def test_items_copied_in_sequences(monkeypatch):
     """A loop that inserts before all others copies them each time."""
-    from edgewise.ops import values
+    from edgewise.declare import values
 
     monkeypatch.setattr(values, "MAX_COPIED_ITEMS", 1000)
     for trips, ends in ((40, False), (60, True)):

@@ -26,6 +26,8 @@ def canonical_text():
 
 @dataclass(frozen=True)
 class KernelTable:
+    """All kernels in the order of their ids, and the hash of their contracts."""
+
     kernels: tuple  # in the order of their ids
     hash: int  # stands in every plan's header and in the engine
 

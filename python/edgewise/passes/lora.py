@@ -66,7 +66,7 @@ class LoraLayer:
 
 
 def _kind(n):
-    """ "linear", "conv", "embedding", or "" for a node that is no layer."""
+    """What kind of layer a node is (Weight.kind); "" where it is none."""
     return WEIGHTS[n.op].kind if n.op in WEIGHTS else ""
 
 

@@ -52,8 +52,11 @@ class Window:
         return [s if n > 1 else 1 for s, n in zip(steps, counts)]
 
     def checked(self, n) -> Window:
-        """Itself. Fails where the kernels' rules (window_rules.py) bound the product of the strides or dilations and
-        these exceed it.
+        """Returns itself.
+
+        Raises:
+            ModelError: the product of the strides or dilations exceeds the bound of the kernels
+                (window_rules.py).
         """
         for name, steps, counts in (
             ("strides", self.stride, self.y),

@@ -40,7 +40,7 @@ def slice_cases(t):
         ([2], [2**31 - 1], [1], [1]),
         ([-1], [-(2**31)], [0], [-4]),
     ]:
-        yield t(*[v for v in (x, starts, ends, axes, steps)])
+        yield t(x, starts, ends, axes, steps)
     yield t(x, opset=9, starts=[1, -4], ends=[3, 100], axes=[0, -1])
     yield t(x, opset=9, starts=[1, 2], ends=[3, 4])
     yield t(
