@@ -42,11 +42,11 @@ mkdirSync(out, { recursive: true });
 await build({
   ...options,
   entryPoints: {
-    edgewise: join(here, "src/index.ts"),
-    worker: join(here, "src/worker.ts"),
-    thread: join(here, "src/thread.ts"),
-    compiler: join(here, "src/compiler.ts"),
-    inline: join(here, "src/inline.ts"),
+    edgewise: join(here, "src/page/index.ts"),
+    worker: join(here, "src/worker/index.ts"),
+    thread: join(here, "src/thread/index.ts"),
+    compiler: join(here, "src/compiler/index.ts"),
+    inline: join(here, "src/worker/inline.ts"),
   },
   outdir: out,
 });

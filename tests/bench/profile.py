@@ -1,6 +1,6 @@
 """python -m tests.bench.profile NETWORK [--int8] [--batch N] [--flavour simd128|relaxed-threads]
 [--threads N]: where the time of a network of networks.py goes in Chromium: its profile
-(web/src/profile.ts), with all nodes; `--trace FILE` keeps the trace.
+(web/src/page/profile.ts), with all nodes; `--trace FILE` keeps the trace.
 """
 
 from __future__ import annotations

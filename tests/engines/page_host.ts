@@ -4,11 +4,11 @@
 // then {value} or {error}.
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { Aborted } from "../../web/src/errors.ts";
-import { InferenceModel } from "../../web/src/inference/model.ts";
-import type { WireValue } from "../../web/src/inference/wire.ts";
-import { ArtifactSession } from "../../web/src/training/artifacts.ts";
-import { makeError, plainError, type PlainError } from "../../web/src/protocol.ts";
+import { Aborted } from "../../web/src/shared/errors.ts";
+import { InferenceModel } from "../../web/src/worker/inference/model.ts";
+import { ArtifactSession } from "../../web/src/worker/training/artifacts.ts";
+import { makeError, plainError, type PlainError } from "../../web/src/protocol/errors.ts";
+import type { WireValue } from "../../web/src/protocol/inference.ts";
 
 type Json = Record<string, any>;
 const [engines] = process.argv.slice(2);

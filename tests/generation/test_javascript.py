@@ -251,7 +251,7 @@ def test_javascript_gives_the_same(engine, tmp_path):
     subprocess.run(
         [
             ESBUILD,
-            ROOT / "web/src/generation/index.ts",
+            ROOT / "web/src/worker/generation/index.ts",
             "--bundle",
             "--format=esm",
             f"--outfile={bundle}",

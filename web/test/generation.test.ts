@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { GenerationConfig } from "../src/generation/config.ts";
-import { lengthLimit } from "../src/generation/generate.ts";
+import { GenerationConfig } from "../src/worker/generation/config.ts";
+import { lengthLimit } from "../src/worker/generation/generate.ts";
 import { vectors } from "./vectors.ts";
 
 interface Row {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseManifest } from "../src/package.ts";
-import { planJson } from "../src/inference/manifest.ts";
+import { parseManifest } from "../src/worker/package/package.ts";
+import { planJson } from "../src/worker/inference/manifest.ts";
 import { refusedManifests } from "./manifests.ts";
 
 const slot = (name: string, kind: string, bytes: number, shape: number[]) => ({

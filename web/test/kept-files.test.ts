@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
-import { StorageError } from "../src/errors.ts";
+import { StorageError } from "../src/shared/errors.ts";
 import { PIECE } from "../src/gen/manifest.ts";
-import { PieceSums } from "../src/kept-sums.ts";
-import { KeptSource } from "../src/storage.ts";
+import { PieceSums } from "../src/worker/files/kept-sums.ts";
+import { KeptSource } from "../src/worker/files/storage.ts";
 import { Storage } from "./storage.ts";
 
 test("sums of a stream do not depend on how it was cut", async () => {

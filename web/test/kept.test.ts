@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { InputError } from "../src/errors.ts";
-import { Checkpoint, checkpoints, type RunRecord } from "../src/training/checkpoint.ts";
-import { forget, keep, listKept, readKept } from "../src/training/kept.ts";
-import { safetensorsHead, type TensorInfo } from "../src/training/safetensors.ts";
+import { InputError } from "../src/shared/errors.ts";
+import { Checkpoint, checkpoints, type RunRecord } from "../src/shared/checkpoints/checkpoint.ts";
+import { forget, keep, listKept, readKept } from "../src/worker/training/kept.ts";
+import { safetensorsHead, type TensorInfo } from "../src/shared/checkpoints/safetensors.ts";
 import { Storage } from "./storage.ts";
 
 const KEY = "0123456789abcdef";
@@ -199,7 +199,7 @@ test("a checkpoint that is written while the tab dies leaves the one before", as
 
 test("checkpoints of earlier versions, whose sum lacked the header, are read", async () => {
   const storage = await saved(1);
-  const { Sum } = await import("../src/training/sum.ts");
+  const { Sum } = await import("../src/shared/checkpoints/sum.ts");
   const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record(5))));
   const { order } = safetensorsHead(TENSORS);
   for (const name of order) sum.add(bytes(5)(name));

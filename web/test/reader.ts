@@ -3,14 +3,21 @@
 // length, JSON: {"error", "what", "where", "remedy"} or {"ok"}.
 
 import { readSync, writeSync } from "node:fs";
-import { checkRoom, checkTable, decoderOf, EngineDecoder, Weights } from "../src/decoder.ts";
-import { Engine } from "../src/engine.ts";
-import { openPackage } from "../src/package.ts";
-import { BlobSource, isEdgewise } from "../src/source.ts";
-import { Adapters } from "../src/training/adapters.ts";
-import { asFloat32, readSafetensors } from "../src/training/safetensors.ts";
+import {
+  checkRoom,
+  checkTable,
+  decoderOf,
+  EngineDecoder,
+  Weights,
+} from "../src/worker/model/decoder.ts";
+import { Engine } from "../src/device/engine.ts";
+import { openPackage } from "../src/worker/package/package.ts";
+import { BlobSource } from "../src/shared/files/source.ts";
+import { Adapters } from "../src/worker/training/adapters.ts";
+import { asFloat32, readSafetensors } from "../src/shared/checkpoints/safetensors.ts";
 import { checkpointAnswer } from "./reader_checkpoints.ts";
 import { readFile } from "node:fs/promises";
+import { isEdgewise } from "../src/shared/files/stream.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const WHERE = "model.edge";

@@ -29,7 +29,7 @@ try {
     spawnSync(
       process.execPath,
       ["--test", ...names.map((n) => join(out, n.replace(/\.ts$/, ".mjs")))],
-      { stdio: "inherit" },
+      { stdio: "inherit", env: { ...process.env, EDGEWISE_SRC: join(here, "../src") } },
     ).status ?? 1;
 } finally {
   rmSync(out, { recursive: true });

@@ -1,13 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { InputError, ModelError } from "../src/errors.ts";
-import { parseManifest } from "../src/package.ts";
-import { Sum } from "../src/training/sum.ts";
-import { batchOf, blocksOf, IGNORED, Order, split } from "../src/training/data.ts";
-import { asFloat32, readSafetensors, safetensorsHead } from "../src/training/safetensors.ts";
-import { factor } from "../src/training/schedules.ts";
-import { seedOfRun } from "../src/seeds.ts";
-import { shuffled } from "../src/training/seeds.ts";
+import { InputError, ModelError } from "../src/shared/errors.ts";
+import { parseManifest } from "../src/worker/package/package.ts";
+import { Sum } from "../src/shared/checkpoints/sum.ts";
+import { batchOf, blocksOf, IGNORED, Order, split } from "../src/worker/training/data.ts";
+import {
+  asFloat32,
+  readSafetensors,
+  safetensorsHead,
+} from "../src/shared/checkpoints/safetensors.ts";
+import { factor } from "../src/shared/schedules.ts";
+import { seedOfRun } from "../src/shared/seeds.ts";
+import { shuffled } from "../src/worker/training/seeds.ts";
 import { refusedManifests } from "./manifests.ts";
 
 // Of python/edgewise/training: seed_of_run, factor, save_safetensors.

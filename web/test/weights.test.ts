@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Weights } from "../src/decoder.ts";
-import type { Engine, Plan } from "../src/engine.ts";
+import { Weights } from "../src/worker/model/decoder.ts";
+import type { Engine, Plan } from "../src/device/engine.ts";
 
 interface Step {
   reads: string[];

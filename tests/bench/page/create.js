@@ -1,9 +1,9 @@
 // Sessions made from a model's bytes that are in memory already, and their first steps. Edgewise
 // from .edge packages, onnxruntime-web from .onnx files.
-import { EngineDecoder, Weights } from "../../../web/src/decoder.ts";
-import { Engine } from "../../../web/src/engine.ts";
-import { openPackage } from "../../../web/src/package.ts";
-import { BytesSource } from "../../../web/src/source.ts";
+import { EngineDecoder, Weights } from "../../../web/src/worker/model/decoder.ts";
+import { Engine } from "../../../web/src/device/engine.ts";
+import { openPackage } from "../../../web/src/worker/package/package.ts";
+import { BytesSource } from "../../../web/src/shared/files/source.ts";
 import { argmax, now, serve } from "./rpc.js";
 
 const here = (path) => new URL(path, location.href).href;

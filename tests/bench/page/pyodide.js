@@ -1,4 +1,4 @@
-// Compiling in the page, step by step, as web/src/compiler.ts does it: Pyodide, the wheel, the
+// Compiling in the page, step by step, as web/src/compiler/index.ts does it: Pyodide, the wheel, the
 // import, the compilation.
 import { now, serve } from "./rpc.js";
 

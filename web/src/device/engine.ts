@@ -1,0 +1,681 @@
+// The engine: instantiates core/'s WebAssembly without Emscripten's glue (the contract is at the
+// top of wasm/Makefile), starts its threads, and turns its error codes into words. One Engine has
+// one memory of its own, so closing it gives all of it back, and a model that breaks it breaks
+// nothing else.
+
+import {
+  Aborted,
+  EdgewiseError,
+  EngineError,
+  InputError,
+  OutOfMemory,
+  PackageError,
+  PlanError,
+} from "../shared/errors.ts";
+import { KERNELS } from "../gen/kernels.ts";
+import { choose, platform, type Choice, type Flavour } from "../shared/platform.ts";
+import { endThreads, startThreads, type Thread } from "./threads.ts";
+import { bytesOf } from "../shared/files/http.ts";
+import { stallTimeout, within } from "../shared/watchdog.ts";
+import { megabytes, message } from "../shared/words.ts";
+import type { EngineExports } from "./exports.ts";
+
+const PAGE = 65536;
+const INITIAL_PAGES = 32;
+const STREAM_PATIENCE = 2; // times the stall timeout, for half a megabyte
+
+/** Where the parts of the engine are fetched from. */
+export interface EngineUrls {
+  /**
+   * Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm, and of
+   * edgewise-*-full.wasm for models that need one.
+   */
+  engineUrl: string;
+  /** thread.js */
+  threadUrl: string;
+}
+
+/** How an engine is opened. */
+export interface EngineOptions extends EngineUrls {
+  /** The build. Default: auto, as `choose` says. */
+  flavour?: Flavour | "auto";
+  /** Threads that compute, 1 to 64. Default: by the number of processors. */
+  threads?: number;
+  /** The engine with all kernels, also those that few models need. Default: false. */
+  full?: boolean;
+}
+
+const modules = new Map<string, Promise<WebAssembly.Module>>();
+
+/** Compiles while it downloads; each address once per worker. A failure is not remembered. */
+export function engineModule(url: string): Promise<WebAssembly.Module> {
+  let module = modules.get(url);
+  if (!module) {
+    module = compile(url);
+    modules.set(url, module);
+    module.catch(() => modules.delete(url));
+  }
+  return module;
+}
+
+async function compile(url: string): Promise<WebAssembly.Module> {
+  const remedy =
+    "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
+  const silent = Symbol();
+  let response: Response | typeof silent;
+  const controller = new AbortController();
+  try {
+    response = await within(
+      fetch(url, { credentials: "same-origin", signal: controller.signal }),
+      () => silent,
+    );
+  } catch (e) {
+    if (e !== silent)
+      throw new EngineError(`the engine could not be fetched (${message(e)})`, url, remedy);
+    response = silent;
+  }
+  try {
+    if (response !== silent) {
+      if (!response.ok)
+        throw new EngineError(
+          `the engine could not be fetched (HTTP ${response.status})`,
+          url,
+          remedy,
+        );
+      // Compiled while it comes, and from the browser's cache of compiled code on later visits. A
+      // download that takes its time shows no progress here; if it seems to have stopped, it is
+      // begun again as one that does.
+      if (response.headers.get("Content-Type")?.startsWith("application/wasm"))
+        return await within(
+          WebAssembly.compileStreaming(response),
+          () => silent,
+          STREAM_PATIENCE * stallTimeout(),
+        ).catch(failed);
+    }
+  } catch (e) {
+    if (e !== silent) throw e;
+  }
+  controller.abort();
+  return WebAssembly.compile(await bytesOf(url, "the engine", remedy)).catch(failed);
+
+  function failed(e: unknown): never {
+    if (e === silent) throw e;
+    throw new EngineError(
+      `the engine could not be compiled (${message(e)})`,
+      url,
+      "The file is damaged or is not WebAssembly, the browser is older than Chrome 91, " +
+        "Firefox 89 or Safari 16.4, or the page's Content-Security-Policy lacks " +
+        "'wasm-unsafe-eval'.",
+    );
+  }
+}
+
+const CODES = [
+  "OK",
+  "MEMORY",
+  "FORMAT",
+  "TABLE",
+  "KERNEL",
+  "PARAM",
+  "BOUNDS",
+  "ALIAS",
+  "READONLY",
+  "UNBOUND",
+  "REGISTER",
+  "INDEX",
+  "ARGUMENT",
+  "ABSENT",
+  "STOPPED",
+] as const;
+const WORDS: Record<number, string> = {
+  1: "there is not enough memory",
+  2: "it is not a plan, or it is cut off",
+  3: "it was made for another version of the engine",
+  4: "it calls a kernel that the engine does not have",
+  5: "a parameter of a step breaks a rule of its kernel",
+  6: "a step reaches outside of its buffers",
+  7: "a step writes over what it reads",
+  8: "a step writes to constants or weights",
+  9: "a slot has nothing bound to it",
+  10: "a register was given a value outside of its range",
+  11: "an index that came from the data is out of range",
+  12: "a call has a wrong argument",
+  13: "the engine was made without a kernel",
+  14: "the run was stopped",
+};
+
+/**
+ * What profiles want to know of a loaded plan. `notes`: the package's part that speaks of it
+ * (python/edgewise/plan/notes.py).
+ */
+export interface Described {
+  title: string;
+  notes: Uint8Array | undefined;
+  arenaBytes: number;
+  initCount: number;
+  kernels: string[];
+  range: [low: number, high: number];
+  first: number;
+}
+
+/** Runs plans in the engine's stead while somebody watches (recorder.ts). */
+export interface Watcher {
+  run(plan: Plan, where: string): void;
+}
+
+/** A loaded plan: an address in the engine. */
+export type Plan = number & { readonly __plan: unique symbol };
+
+/**
+ * One instance of the engine with a memory of its own. Addresses are unsigned, sizes in bytes;
+ * every failure is an EdgewiseError.
+ */
+export class Engine {
+  /** Set once the engine has trapped; it must not be called again. */
+  failure: EdgewiseError | undefined;
+  /** Runs plans in its stead, while a profile watches. */
+  watcher: Watcher | undefined;
+  /** How often plans have been run. */
+  runs = 0;
+  private readonly described = new Map<Plan, Described>();
+  private closed = false;
+  private out = 0;
+
+  private constructor(
+    readonly exports: EngineExports,
+    readonly memory: WebAssembly.Memory,
+    private readonly handle: number,
+    readonly choice: Choice,
+    private readonly threads: readonly Thread[],
+    /** Milliseconds from the compiled module to the engine that is ready. */
+    readonly instantiateMs: number,
+    /** What it was opened with. */
+    readonly options: EngineOptions,
+  ) {}
+
+  /**
+   * Fetches, compiles and instantiates the engine, and starts its threads. Where threads cannot be
+   * started after all, goes on with one and says why in `choice.whyNotThreads`.
+   * /
+   */
+  static open(options: EngineOptions): Promise<Engine> {
+    const opening = Engine.opened(options);
+    const settled = opening
+      .then(
+        () => undefined,
+        () => undefined,
+      )
+      .finally(() => openings.delete(settled));
+    openings.add(settled);
+    return opening;
+  }
+
+  private static async opened(options: EngineOptions): Promise<Engine> {
+    const have = platform();
+    if (!have.simd)
+      throw new EngineError(
+        "this browser has no WebAssembly SIMD",
+        "",
+        "Use Chrome 91, Firefox 89, Safari 16.4 or later.",
+      );
+    if (
+      options.threads !== undefined &&
+      !(Number.isInteger(options.threads) && options.threads >= 1 && options.threads <= 64)
+    )
+      throw new InputError(
+        `threads is ${String(options.threads)}`,
+        "options.threads",
+        "Give a whole number from 1 to 64, or leave it out.",
+      );
+    if (
+      options.flavour !== undefined &&
+      !["auto", "simd128", "relaxed-threads"].includes(options.flavour)
+    )
+      throw new InputError(
+        `flavour is '${String(options.flavour)}'`,
+        "options.flavour",
+        "Give 'auto', 'simd128' or 'relaxed-threads'.",
+      );
+    let choice = choose(have, options.flavour, options.threads);
+    const url = (f: Flavour) =>
+      new URL(`edgewise-${f}${options.full ? "-full" : ""}.wasm`, options.engineUrl).href;
+    let module: WebAssembly.Module;
+    try {
+      module = await engineModule(url(choice.flavour));
+    } catch (e) {
+      if (choice.flavour !== "relaxed-threads" || options.flavour === "relaxed-threads") throw e;
+      choice = {
+        flavour: "simd128",
+        threads: 1,
+        whyNotThreads: `the build with threads could not be loaded: ${message(e)}`,
+      };
+      module = await engineModule(url("simd128"));
+    }
+    const started = performance.now();
+    const memory = makeMemory(choice.flavour === "relaxed-threads");
+    const instance = await WebAssembly.instantiate(module, { env: { memory } });
+    const exports = instance.exports as unknown as EngineExports;
+    exports.__wasm_call_ctors();
+
+    let handle = exports.ew_open(choice.threads);
+    if (!handle) throw new OutOfMemory("the engine could not be opened", "", "Close other tabs.");
+    let threads: Thread[] = [];
+    if (choice.threads > 1) {
+      try {
+        threads = await startThreads(
+          module,
+          memory,
+          exports,
+          handle,
+          choice.threads,
+          options.threadUrl,
+        );
+      } catch (e) {
+        // The half-started threads were ended with their memory; begin again without.
+        choice = {
+          flavour: choice.flavour,
+          threads: 1,
+          whyNotThreads: `threads could not be started: ${message(e)}`,
+        };
+        const again = makeMemory(true);
+        const single = (await WebAssembly.instantiate(module, { env: { memory: again } }))
+          .exports as unknown as EngineExports;
+        single.__wasm_call_ctors();
+        handle = single.ew_open(1);
+        return new Engine(
+          single,
+          again,
+          handle,
+          choice,
+          [],
+          performance.now() - started,
+          options,
+        ).prepare();
+      }
+    }
+    return new Engine(
+      exports,
+      memory,
+      handle,
+      choice,
+      threads,
+      performance.now() - started,
+      options,
+    ).prepare();
+  }
+
+  private prepare(): this {
+    engines.add(this);
+    this.out = this.exports.ew_alloc(64) >>> 0;
+    if (!this.out)
+      throw new OutOfMemory("the engine has no memory at all", "", "Close other tabs.");
+    return this;
+  }
+
+  /** Bytes of memory that the engine holds at present. It never shrinks until `close`. */
+  get memoryBytes(): number {
+    return this.closed ? 0 : this.memory.buffer.byteLength;
+  }
+
+  /** The kernel table that this engine was built with; plans carry the same number. */
+  get tableHash(): number {
+    return this.call(() => this.exports.ew_table_hash()) >>> 0;
+  }
+
+  /** Those of the kernels, by name, that this engine was made without. */
+  lacks(kernels: readonly string[]): string[] {
+    return kernels.filter(
+      (name) =>
+        !this.call(() => this.exports.ew_has_kernel(KERNELS.findIndex(([k]) => k === name))),
+    );
+  }
+
+  /**
+   * 64-byte aligned memory, zeroed unless `unset`: what is filled at once is not written twice,
+   * which for fresh memory is most of what loading costs.
+   * @throws OutOfMemory
+   * /
+   */
+  alloc(bytes: number, what: string, unset = false): number {
+    const full = () =>
+      new OutOfMemory(
+        `there is no room for ${what} (${megabytes(bytes)})`,
+        "",
+        `The engine holds ${megabytes(this.memoryBytes)} of at most 4096 MB. Use a smaller ` +
+          "or a more strongly quantized model, fewer sequences at once, or close other tabs.",
+      );
+    if (!(bytes >= 0 && bytes <= 0xffff_0000)) throw full();
+    const address =
+      this.call(() => this.exports[unset ? "ew_alloc_unset" : "ew_alloc"](Math.max(1, bytes))) >>>
+      0;
+    if (!address) throw full();
+    return address;
+  }
+
+  /** Gives back what `alloc` gave; 0 is nothing. */
+  free(address: number): void {
+    if (address && !this.closed && !this.failure) this.exports.ew_free(address);
+  }
+
+  /** A view of the engine's memory; not to be kept across calls, since the memory may grow. */
+  bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
+  }
+
+  /** XXH64 of bytes in the engine's memory: 16 hexadecimal digits. */
+  sum(address: number, bytes: number): string {
+    this.call(() => this.exports.ew_xxh64(address, bytes, this.out));
+    return new DataView(this.memory.buffer)
+      .getBigUint64(this.out, true)
+      .toString(16)
+      .padStart(16, "0");
+  }
+
+  /** Loads and checks a plan. `where` names it in errors, `title` and `notes` are for profiles. */
+  loadPlan(bytes: Uint8Array, where: string, title = where, notes?: Uint8Array): Plan {
+    const copy = this.alloc(bytes.length, "a plan", true);
+    try {
+      this.bytes(copy, bytes.length).set(bytes);
+      this.check(
+        this.call(() => this.exports.ew_plan_load(this.handle, copy, bytes.length, this.out)),
+        where,
+        true,
+      );
+      const plan = new DataView(this.memory.buffer).getUint32(this.out, true) as Plan;
+      this.described.set(plan, { title, notes, ...stepsOf(bytes) });
+      return plan;
+    } finally {
+      this.free(copy);
+    }
+  }
+
+  /**
+   * Lets a slot lie at an address, where at least its bytes must be and stay; the memory stays the
+   * caller's. @throws PlanError
+   */
+  bind(plan: Plan, slot: number, address: number, bytes: number, where = ""): void {
+    this.check(
+      this.call(() => this.exports.ew_plan_bind(plan, slot, address, bytes)),
+      where || `slot ${slot}`,
+    );
+  }
+
+  /** A run that needs the slot fails until it is bound again. */
+  unbind(plan: Plan, slot: number): void {
+    this.check(
+      this.call(() => this.exports.ew_plan_bind(plan, slot, 0, 0)),
+      `slot ${slot}`,
+    );
+  }
+
+  /** Whether other than init steps use a slot. */
+  inRuns(plan: Plan, slot: number): boolean {
+    return (this.call(() => this.exports.ew_plan_slot_use(plan, slot)) & 2) !== 0;
+  }
+
+  /**
+   * The init steps, from the first to the one behind the last, between which a slot is used; none:
+   * [0, 0].
+   */
+  initSpan(plan: Plan, slot: number): [begin: number, end: number] {
+    const at = (end: number) =>
+      this.call(() => this.exports.ew_plan_slot_init(plan, slot, end)) >>> 0;
+    return [at(0), at(1)];
+  }
+
+  /** Sets a register, which Syms of the plan follow. @throws PlanError: out of its range */
+  register(plan: Plan, register: number, value: number): void {
+    this.check(
+      this.call(() => this.exports.ew_plan_register(plan, register, BigInt(value))),
+      `register ${register}`,
+    );
+    if (register === 0) this.described.get(plan)!.first = value;
+  }
+
+  /** Runs the init steps, which fill `computed` slots from weights. @throws as `run` */
+  init(plan: Plan, where: string): void {
+    this.check(
+      this.call(() => this.exports.ew_plan_init(plan)),
+      where,
+    );
+  }
+
+  /**
+   * Runs some of the init steps, for which only the slots that they use must be bound. @throws as
+   * `run`
+   */
+  initSteps(plan: Plan, first: number, count: number, where: string): void {
+    this.check(
+      this.call(() => this.exports.ew_plan_init_steps(plan, first, count)),
+      where,
+    );
+  }
+
+  /**
+   * Runs all other steps. @throws InputError: an index in the data is out of range. OutOfMemory,
+   * EngineError
+   */
+  run(plan: Plan, where: string): void {
+    this.runs++;
+    if (this.watcher) this.watcher.run(plan, where);
+    else
+      this.check(
+        this.call(() => this.exports.ew_plan_run(plan)),
+        where,
+      );
+  }
+
+  /**
+   * Runs one step, counted without the init steps. The engine has no clock: who wants times runs a
+   * plan step by step.
+   */
+  runStep(plan: Plan, step: number, where: string): void {
+    this.check(
+      this.call(() => this.exports.ew_plan_run_steps(plan, step, 1, 0)),
+      where,
+    );
+  }
+
+  /** What profiles want to know of it. */
+  describe(plan: Plan): Described {
+    return this.described.get(plan)!;
+  }
+
+  /** Lets go of a plan; what its slots are bound to stays. */
+  freePlan(plan: Plan): void {
+    this.described.delete(plan);
+    if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
+  }
+
+  /** Ends the threads and lets go of the memory. Safe to call twice. */
+  close(): void {
+    if (this.closed) return;
+    this.closed = true;
+    try {
+      if (!this.failure) this.exports.ew_close(this.handle);
+    } catch {
+      // It is going away in any case.
+    }
+    endThreads(this.threads);
+    engines.delete(this);
+  }
+
+  /** A trap (a bug in the engine, or the stack's end) marks this engine as broken, for good. */
+  call<T>(f: () => T): T {
+    if (this.failure) throw this.failure;
+    if (this.closed)
+      throw new EngineError(
+        "the engine has been closed",
+        "",
+        "Make a new pipeline: this one was disposed of.",
+      );
+    try {
+      return f();
+    } catch (e) {
+      if (e instanceof WebAssembly.RuntimeError || e instanceof RangeError)
+        this.failure = new EngineError(
+          `the engine stopped (${message(e)})`,
+          "",
+          "Make a new pipeline; if it happens again, please report it with the model.",
+        );
+      throw this.failure ?? e;
+    }
+  }
+
+  private check(code: number, where: string, loading = false): void {
+    if (code === 0) return;
+    const at = this.exports.ew_last_error(this.handle) >>> 0;
+    const view = new DataView(this.memory.buffer);
+    const [step, operand, kernel] = [
+      view.getInt32(at + 4, true),
+      view.getInt32(at + 8, true),
+      view.getInt32(at + 12, true),
+    ];
+    const detail = view.getBigInt64(at + 16, true);
+    const place = [
+      where,
+      step >= 0 && `step ${step}`,
+      operand >= 0 && `operand ${operand}`,
+      kernel >= 0 && step >= 0 && `kernel ${kernel}`,
+    ]
+      .filter(Boolean)
+      .join(", ");
+    const what = `${WORDS[code] ?? "the engine refused"} (${CODES[code] ?? code}, detail ${detail})`;
+    if (code === 1)
+      throw new OutOfMemory(
+        what,
+        place,
+        "Use a smaller or a more strongly quantized model, or close other tabs.",
+      );
+    if (code === 3)
+      throw new PackageError(
+        what,
+        place,
+        "Build the package again with the same version of Edgewise as the page's.",
+      );
+    if (code === 11)
+      throw new InputError(
+        what,
+        place,
+        "A token id lies outside of the model's vocabulary; do model and tokenizer belong " +
+          "together?",
+      );
+    if (code === 7 && step < 0) {
+      const other =
+        detail === -1n ? "the engine's arena" : detail === -2n ? "the plan" : `slot ${detail}`;
+      throw new PlanError(
+        `slot ${operand} lies in the same memory as ${other}, and one of them is written`,
+        place,
+        "The package is damaged: build it again, or clear the site's data if it came from " +
+          "the cache.",
+      );
+    }
+    if (code === 14)
+      throw new Aborted(
+        what,
+        place,
+        "What the run was to write has no defined contents; the engine can be used again.",
+      );
+    if (code === 13)
+      throw lacking(
+        [
+          (KERNELS[kernel]?.[0] ?? String(kernel)) +
+            (detail < 0n ? "" : ` with the value ${detail} of a parameter`),
+        ],
+        place,
+      );
+    if (loading)
+      throw new PlanError(
+        what,
+        place,
+        "The plan is damaged: build the package again, or clear the site's data if it came " +
+          "from the cache.",
+      );
+    throw new EngineError(
+      what,
+      place,
+      "This is a mistake in Edgewise or in the package; please report it with the model.",
+    );
+  }
+}
+
+const engines = new Set<Engine>();
+const openings = new Set<Promise<void>>();
+
+/** Closes all engines of this thread, those that are being opened as soon as they are open. */
+export async function closeEngines(): Promise<void> {
+  while (openings.size) await Promise.all(openings);
+  for (const engine of [...engines]) engine.close();
+}
+
+/**
+ * An engine with these kernels: the given one, or, where it lacks some, the full one in its place.
+ */
+export async function withKernels(
+  engine: Engine,
+  options: EngineOptions,
+  kernels: readonly string[],
+  where: string,
+): Promise<Engine> {
+  const lacks = engine.lacks(kernels);
+  if (!lacks.length) return engine;
+  engine.close();
+  return Engine.open({ ...options, full: true }).catch((e: unknown) => {
+    throw lacking(lacks, where, message(e));
+  });
+}
+
+/** @param why the fuller engine is of no help */
+function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
+  return new EngineError(
+    `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without${why && `; the full engine could not be had: ${why}`}`,
+    where,
+    "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in " +
+      "env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.",
+  );
+}
+
+/**
+ * What stands in a plan that the engine has found to be whole (core/engine.h): its arena, its first
+ * register's range, the kernels of the steps after the init steps.
+ */
+function stepsOf(
+  bytes: Uint8Array,
+): Pick<Described, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const wide = (at: number) => Number(view.getBigInt64(at, true));
+  const [registers, init, steps] = [
+    view.getUint32(12, true),
+    view.getUint32(20, true),
+    view.getUint32(24, true),
+  ];
+  const kernels: string[] = [];
+  for (let i = 0, at = wide(72); i < init + steps; i++, at += view.getUint32(at + 12, true))
+    if (i >= init) kernels.push(KERNELS[view.getUint16(at, true)]![0]);
+  const range: [number, number] = registers ? [wide(wide(40)), wide(wide(40) + 8)] : [0, 0];
+  return { arenaBytes: wide(32), initCount: init, kernels, range, first: range[0] };
+}
+
+/**
+ * Reserves address space for 4 GB where the device lets us, else less: that limits how far the
+ * memory can grow.
+ */
+function makeMemory(shared: boolean): WebAssembly.Memory {
+  let last: unknown;
+  for (const gigabytes of [4, 2, 1, 0.5, 0.25]) {
+    try {
+      return new WebAssembly.Memory({
+        initial: INITIAL_PAGES,
+        maximum: Math.min(65536, gigabytes * (2 ** 30 / PAGE)),
+        shared,
+      });
+    } catch (e) {
+      last = e;
+    }
+  }
+  throw new OutOfMemory(
+    `the browser gives no memory to the engine (${message(last)})`,
+    "",
+    "Close other tabs.",
+  );
+}

@@ -1,0 +1,88 @@
+// The threads of an engine: workers that instantiate its module on its memory (thread.ts).
+
+import { life } from "../shared/lives.ts";
+import { seconds, stallTimeout, within } from "../shared/watchdog.ts";
+import type { ThreadStart, FromThread } from "../protocol/thread.ts";
+import type { EngineExports } from "./exports.ts";
+
+const THREAD_STACK = 256 * 1024;
+let made = 0;
+
+/** A thread's worker; `life`: the lock that it holds. */
+export interface Thread {
+  worker: Worker;
+  life: string;
+}
+
+/**
+ * Starts all threads but the first, which is the caller's. Rejects with an Error when one cannot be
+ * started; none is left then.
+ */
+export async function startThreads(
+  module: WebAssembly.Module,
+  memory: WebAssembly.Memory,
+  exports: EngineExports,
+  engine: number,
+  threads: number,
+  url: string,
+): Promise<Thread[]> {
+  const all: Thread[] = [];
+  try {
+    const ready: Promise<void>[] = [];
+    for (let index = 1; index < threads; index++) {
+      const stack = exports.malloc(THREAD_STACK) >>> 0;
+      const align = Math.max(16, exports.__tls_align!.value as number);
+      const tls = exports.malloc((exports.__tls_size!.value as number) + align) >>> 0;
+      if (!stack || !tls) throw new Error("out of memory");
+      const thread = {
+        worker: new Worker(url, { type: "module", name: `edgewise thread ${index}` }),
+        life: life.name && `${life.name} ${++made}`,
+      };
+      all.push(thread);
+      ready.push(
+        within(
+          started(thread, url),
+          () => new Error(`a thread did not start within ${seconds(stallTimeout())}`),
+        ),
+      );
+      thread.worker.postMessage({
+        module,
+        memory,
+        engine,
+        index,
+        stackTop: (stack + THREAD_STACK) & ~15,
+        tls: Math.ceil(tls / align) * align,
+        life: thread.life,
+      } satisfies ThreadStart);
+    }
+    // a worker that is ended while it starts leaves its thread behind
+    const settled = await Promise.allSettled(ready);
+    for (const one of settled) if (one.status === "rejected") throw one.reason;
+    return all;
+  } catch (e) {
+    endThreads(all);
+    throw e;
+  }
+}
+
+function started({ worker, life: name }: Thread, url: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    worker.onmessage = ({ data }: MessageEvent<FromThread>) => {
+      if ("error" in data) return reject(new Error(data.error));
+      if (data.held) life.report(name, true);
+      resolve();
+    };
+    worker.onerror = (e) => {
+      e.preventDefault?.();
+      reject(new Error(e.message || `${url} could not be loaded as a worker`));
+    };
+  });
+}
+
+/** Ends threads, of which nobody waits for any more. */
+export function endThreads(threads: readonly Thread[]): void {
+  for (const { worker, life: name } of threads) {
+    if (name) life.report(name, false);
+    worker.terminate();
+  }
+}

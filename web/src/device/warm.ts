@@ -1,0 +1,60 @@
+// Browsers compile WebAssembly in two steps: quickly, to code of a fifth of the speed, and again,
+// in the background, what turns out to be busy. So the first training step would be the slow one.
+// While a worker waits for a model anyway, and for what the page wants of it, it can make the
+// kernels busy.
+
+import type { Engine, Plan } from "./engine.ts";
+import { WARM } from "../gen/warm.ts";
+
+// it takes some 40 until all kernels are compiled, and as many again where another core is not idle
+const RUNS = 150;
+const PATIENCE_MS = 20; // what comes sooner is not worth it
+const BREATH_MS = 2;
+
+/**
+ * Runs a small training step again and again until somebody else runs something, but not for long.
+ * An engine that was made without some of its kernels has nothing to warm. Never throws.
+ */
+export async function warm(engine: Engine): Promise<void> {
+  let mine = engine.runs;
+  await pause(PATIENCE_MS);
+  const held: number[] = [];
+  let plan: Plan | undefined;
+  try {
+    const bytes = unpacked(WARM);
+    plan = engine.loadPlan(bytes, "warm");
+    const view = new DataView(bytes.buffer, bytes.byteOffset);
+    const slotsAt = Number(view.getBigInt64(48, true)); // core/engine.h
+    for (let slot = 0; slot < view.getUint32(16, true); slot++) {
+      const size = Number(view.getBigInt64(slotsAt + 16 * slot, true));
+      held.push(engine.alloc(size, "a warm start"));
+      engine.bind(plan, slot, held.at(-1)!, size);
+    }
+    engine.init(plan, "warm");
+    for (let runs = 0; engine.runs === mine && !engine.watcher && runs < RUNS; runs++) {
+      engine.run(plan, "warm"); // half a millisecond
+      mine = engine.runs;
+      await pause(BREATH_MS); // in which the model's bytes are taken care of, for instance
+    }
+  } catch {
+    // Closed meanwhile, without memory or kernels: then the first step is slower.
+  }
+  if (plan) engine.freePlan(plan);
+  for (const address of held) engine.free(address);
+}
+
+const pause = (ms: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+
+function unpacked(base64: string): Uint8Array {
+  const text = atob(base64);
+  const bytes: number[] = [];
+  for (let i = 0; i < text.length; i++) {
+    const byte = text.charCodeAt(i);
+    if (byte) bytes.push(byte);
+    else for (let n = text.charCodeAt(++i); n; n--) bytes.push(0);
+  }
+  return Uint8Array.from(bytes);
+}

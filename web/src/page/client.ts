@@ -1,0 +1,241 @@
+// The page's end of a worker: calls by id, events of calls, abort, and an error for every call that
+// a dying worker leaves open.
+
+import { env } from "./env.ts";
+import { Aborted, EngineError, type EdgewiseError } from "../shared/errors.ts";
+import { newLife, watchLife } from "../shared/lives.ts";
+import type { FromWorker, ToWorker } from "../protocol/messages.ts";
+import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
+import { aborted } from "../shared/abort.ts";
+import { makeError } from "../protocol/errors.ts";
+import type { ProgressEvent } from "../protocol/loading.ts";
+import type { StepEvent } from "../protocol/training.ts";
+import type { Methods } from "../protocol/methods.ts";
+
+/** What a call listens for, and `transfer`: buffers that move to the worker. */
+export interface CallOptions {
+  signal?: AbortSignal | undefined;
+  onProgress?: ((event: ProgressEvent) => void) | undefined;
+  onStep?: ((event: StepEvent) => void) | undefined;
+  onText?: ((text: string, end: boolean) => void) | undefined;
+  onTokens?: ((ids: number[]) => void) | undefined;
+  transfer?: Transferable[];
+  /**
+   * Gets the value of a call that was given up after an abort, to free what it holds in the worker.
+   */
+  onLate?: ((value: unknown) => void) | undefined;
+}
+
+interface Open extends CallOptions {
+  resolve(value: unknown): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * How long an aborted call may take to answer with what it had; a worker amid a long step answers
+ * later, which nobody waits for.
+ */
+const ABORT_GRACE_MS = 300;
+
+/**
+ * How long a worker may take to end its threads. One that is ended while its threads start leaves
+ * them behind.
+ */
+const END_GRACE_MS = 1000;
+/**
+ * A worker's script may come slowly, and shows no progress: it may take so many times
+ * `env.stallTimeout`.
+ */
+const START_PATIENCE = 4;
+
+/** A worker, from the page's side. */
+export class Client {
+  private readonly worker: Worker;
+  private readonly lives = new Map<string, () => void>();
+  private readonly start: Watchdog;
+  private readonly open = new Map<number, Open>();
+  /** Of calls that were given up, and may still give a value. */
+  private readonly late = new Map<number, (value: unknown) => void>();
+  private next = 1;
+  private dead: EdgewiseError | undefined;
+
+  constructor(url: string) {
+    try {
+      this.worker = new Worker(url, { type: "module", name: "edgewise" });
+    } catch (e) {
+      throw new EngineError(
+        `the worker could not be started (${e instanceof Error ? e.message : String(e)})`,
+        url,
+        "Serve worker.js from the page's own origin and set env.workerUrl.",
+      );
+    }
+    this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.receive(data);
+    this.worker.onerror = (e) => {
+      e.preventDefault?.();
+      this.end(
+        new EngineError(
+          `the worker failed (${e.message || "it could not be loaded"})`,
+          url,
+          "Serve worker.js beside edgewise.js, or set env.workerUrl; then make a new pipeline.",
+        ),
+      );
+    };
+    this.worker.onmessageerror = () =>
+      this.end(
+        new EngineError("a message of the worker could not be read", url, "Make a new pipeline."),
+      );
+    setStallTimeout(env.stallTimeout);
+    const patience = START_PATIENCE * stallTimeout();
+    this.start = new Watchdog(
+      () =>
+        this.end(
+          new EngineError(
+            `the worker did not start within ${seconds(patience)}`,
+            url,
+            "Check the network, and that worker.js is served beside edgewise.js (or set " +
+              "env.workerUrl); then try again.",
+          ),
+        ),
+      patience,
+    );
+    this.start.wake();
+    this.send({ start: { life: newLife(), stallTimeout: stallTimeout() } });
+  }
+
+  /**
+   * A worker or one of its threads lives, and is to be missed when it ends; or it is going to end
+   * as it should.
+   */
+  private watch(name: string, held: boolean): void {
+    this.lives.get(name)?.();
+    this.lives.delete(name);
+    if (held && !this.dead)
+      this.lives.set(
+        name,
+        watchLife(name, () =>
+          this.end(
+            new EngineError(
+              "the worker, or one of its threads, has ended without a word",
+              "",
+              "The browser may have run out of memory: close other tabs and make a new " +
+                "pipeline, with fewer threads or a smaller model.",
+            ),
+          ),
+        ),
+      );
+  }
+
+  /**
+   * Calls a method of the worker. Rejects with the error that it threw there, Aborted, or
+   * EngineError when the worker dies.
+   */
+  call<M extends keyof Methods>(
+    method: M,
+    request: Parameters<Methods[M]>[0],
+    options: CallOptions = {},
+  ): Promise<ReturnType<Methods[M]>> {
+    const { signal } = options;
+    if (this.dead) return Promise.reject(this.dead);
+    if (signal?.aborted) return Promise.reject(aborted(signal));
+    const id = this.next++;
+    return new Promise<unknown>((resolve, reject) => {
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const stop = () => {
+        const error = aborted(signal);
+        this.send({ id, abort: true, reason: error.what });
+        timer = setTimeout(() => {
+          if (options.onLate) this.late.set(id, options.onLate);
+          this.settle(id)?.reject(error);
+        }, ABORT_GRACE_MS);
+      };
+      const done = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", stop);
+      };
+      this.open.set(id, {
+        ...options,
+        resolve: (v) => (done(), resolve(v)),
+        reject: (e) => (done(), reject(e)),
+      });
+      signal?.addEventListener("abort", stop, { once: true });
+      try {
+        this.worker.postMessage({ id, method, request } as ToWorker, options.transfer ?? []);
+      } catch (e) {
+        const what = e instanceof Error ? e.message : String(e);
+        this.settle(id)?.reject(
+          makeError({
+            name: "InputError",
+            what: `an option cannot be sent to the worker (${what})`,
+            where: method,
+            remedy:
+              "Functions (logits_processor, stopping_criteria, ...) do not work from a page; " +
+              "use the fields of GenerationConfig.",
+            stack: "",
+            fields: {},
+          }),
+        );
+      }
+    }) as Promise<ReturnType<Methods[M]>>;
+  }
+
+  /** Ends the worker, and every open call with it. */
+  end(
+    error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one."),
+  ): void {
+    if (this.dead) return;
+    this.dead = error;
+    this.start.stop();
+    for (const stop of this.lives.values()) stop();
+    this.lives.clear();
+    this.late.clear();
+    // It ends its own threads first, unless it is busy, or not there any more.
+    const timer = setTimeout(() => this.worker.terminate(), END_GRACE_MS);
+    this.worker.onerror = (e) => e.preventDefault?.();
+    this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+      if (!("ended" in data)) return;
+      clearTimeout(timer);
+      this.worker.terminate();
+    };
+    this.worker.postMessage({ end: true } satisfies ToWorker);
+    for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
+  }
+
+  /** Whether there is a worker to call. */
+  get alive(): boolean {
+    return !this.dead;
+  }
+
+  private send(message: ToWorker): void {
+    if (!this.dead) this.worker.postMessage(message);
+  }
+
+  private settle(id: number): Open | undefined {
+    const open = this.open.get(id);
+    this.open.delete(id);
+    return open;
+  }
+
+  private receive(data: FromWorker): void {
+    if ("started" in data) return this.start.stop();
+    if ("life" in data) return this.watch(data.life, data.held);
+    if ("ended" in data) return;
+    if ("value" in data || "error" in data) {
+      const late = this.late.get(data.id);
+      this.late.delete(data.id);
+      if ("error" in data) return this.settle(data.id)?.reject(makeError(data.error));
+      return late ? late(data.value) : this.settle(data.id)?.resolve(data.value);
+    }
+    const open = this.open.get(data.id);
+    if (!open || open.signal?.aborted) return;
+    // What the page's own functions throw ends the call they belong to.
+    try {
+      if ("progress" in data) open.onProgress?.(data.progress);
+      else if ("step" in data) open.onStep?.(data.step);
+      else if ("tokens" in data) open.onTokens?.(data.tokens);
+      else open.onText?.(data.text, data.end);
+    } catch (e) {
+      this.send({ id: data.id, abort: true, reason: "a callback of the page failed" });
+      this.settle(data.id)?.reject(e);
+    }
+  }
+}

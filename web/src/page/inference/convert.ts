@@ -1,0 +1,117 @@
+// Feeds and outputs as pages give and get them, to and from what crosses to the worker (wire.ts).
+
+import { InputError } from "../../shared/errors.ts";
+import { Tensor, type OnnxValue, type PinnedOwner, type TensorType } from "../tensor.ts";
+import { SpareBuffers } from "./spare.ts";
+import type { WireValue } from "../../protocol/inference.ts";
+
+/** A tensor of this module, or another library's with the same fields. */
+function isTensor(v: unknown): v is Tensor {
+  if (v instanceof Tensor) return true; // without a look at its data
+  const { type, dims, data } = (v ?? {}) as { type?: unknown; dims?: unknown; data?: unknown };
+  return (
+    typeof type === "string" &&
+    Array.isArray(dims) &&
+    (ArrayBuffer.isView(data) || Array.isArray(data))
+  );
+}
+
+/**
+ * A fed value. @param transfer gets the buffers of copies, which move; undefined: nothing is
+ * copied. @param spare has buffers for copies
+ * @throws InputError: it is none of a model's values
+ * /
+ */
+export function toWireFeed(
+  v: unknown,
+  where: string,
+  owner: PinnedOwner,
+  transfer: Transferable[] | undefined,
+  spare = new SpareBuffers(),
+  depth = 0,
+): WireValue {
+  if (v === null || v === undefined) return null;
+  if (isTensor(v)) {
+    const { type } = v;
+    const dims = v.dims as number[];
+    if (v instanceof Tensor) {
+      const pinned = v.pinnedIn(owner, where);
+      if (pinned !== undefined) return { type, dims, pinned };
+      const copy = v.copyIn(owner);
+      if (copy)
+        return copy.fresh
+          ? { type, dims, data: moving(copy.bytes, transfer, spare), keep: copy.id }
+          : { type, dims, pinned: copy.id };
+    }
+    const data = v instanceof Tensor ? Tensor.read(v) : (v as Tensor).data;
+    if (Array.isArray(data)) return { type: "string", dims: Array.from(dims), strings: data };
+    return {
+      type,
+      dims: Array.from(dims),
+      data: moving(
+        new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength),
+        transfer,
+        spare,
+      ),
+    };
+  }
+  if (depth > 8)
+    throw new InputError("it is nested too deeply", where, "Feed what the model declares.");
+  if (Array.isArray(v))
+    return {
+      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, transfer, spare, depth + 1)),
+    };
+  const entries =
+    v instanceof Map
+      ? [...(v as Map<unknown, unknown>)]
+      : typeof v === "object" && [Object.prototype, null].includes(Object.getPrototypeOf(v) as null)
+        ? Object.entries(v)
+        : undefined;
+  if (!entries)
+    throw new InputError(
+      "it is no tensor",
+      where,
+      "Give a Tensor; an array for a sequence, a Map for a map.",
+    );
+  const plain = (x: unknown) =>
+    typeof x === "string" || typeof x === "number" || typeof x === "bigint";
+  for (const [k, x] of entries)
+    if (!plain(k) || !plain(x))
+      throw new InputError(
+        `it has an entry '${String(k).slice(0, 40)}' that is no number and no text`,
+        where,
+        "Give a Tensor; a Map of numbers or texts for a map.",
+      );
+  return {
+    map: new Map(entries as [string | bigint, string | number | bigint][]),
+    key: "",
+    value: "",
+  };
+}
+
+/** A copy that moves; the bytes themselves where nothing is copied. */
+function moving(
+  bytes: Uint8Array<ArrayBuffer>,
+  transfer: Transferable[] | undefined,
+  spare: SpareBuffers,
+): Uint8Array<ArrayBuffer> {
+  if (!transfer) return bytes;
+  const copy = spare.copy(bytes);
+  transfer.push(copy.buffer);
+  return copy;
+}
+
+/** An output. `feeds`: what was fed, since some outputs are that. */
+export function fromWireOutput(
+  v: WireValue,
+  feeds: Record<string, OnnxValue>,
+  owner: PinnedOwner,
+): OnnxValue {
+  if (v === null) return null;
+  if ("fed" in v) return feeds[v.fed];
+  if ("pinned" in v) return Tensor.pinned(v.type, v.dims, owner, v.pinned);
+  if ("data" in v) return Tensor.output(v.type as TensorType, v.dims, v.data, owner);
+  if ("strings" in v) return new Tensor("string", v.strings, v.dims);
+  if ("sequence" in v) return v.sequence.map((x) => fromWireOutput(x, feeds, owner));
+  return v.map;
+}

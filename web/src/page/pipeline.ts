@@ -1,0 +1,304 @@
+// pipeline(): loads a language model in a worker.
+
+import { Client } from "./client.ts";
+import { env, full, urls } from "./env.ts";
+import { InputError } from "../shared/errors.ts";
+import { choose, platform, type Flavour } from "../shared/platform.ts";
+import { hand } from "../shared/files/source.ts";
+import { watched } from "./profile.ts";
+import { VERSION } from "../shared/version.ts";
+import type { LoadRequest, ModelInfo } from "../protocol/loading.ts";
+import type { Message, GenerateRequest } from "../protocol/generation.ts";
+import { handles } from "./training/handles.ts";
+import { adapterMethods } from "./training/adapter-methods.ts";
+import {
+  type PipelineOptions,
+  TextStreamer,
+  type GenerateOptions,
+  type Stats,
+  type TextGenerationPipeline,
+  type ModelSource,
+} from "./text-generation.ts";
+
+/** What this page can use, and in words why not more. */
+export interface Info {
+  /** Edgewise's version. */
+  version: string;
+  /**
+   * The engine's build: `relaxed-threads`, or `simd128` in browsers without relaxed SIMD or shared
+   * memory.
+   */
+  flavour: Flavour;
+  /** Threads that compute. */
+  threads: number;
+  /** Whether the page is cross-origin isolated, which threads need. */
+  isolated: boolean;
+  /** In words why there is only one thread; empty where there are more. */
+  whyNotThreads: string;
+}
+
+let last: ModelInfo | undefined;
+
+/**
+ * As detected and by `env` before the first pipeline; afterwards what the last pipeline really
+ * uses.
+ */
+export const info: Info = {
+  get version() {
+    return VERSION;
+  },
+  get flavour() {
+    return now().flavour;
+  },
+  get threads() {
+    return now().threads;
+  },
+  get isolated() {
+    return platform().isolated;
+  },
+  get whyNotThreads() {
+    return now().whyNotThreads;
+  },
+};
+
+function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
+  return last ?? choose(platform(), env.flavour, env.threads);
+}
+
+/**
+ * Loads a model.
+ *
+ * Mirrors `pipeline(task, model, options)` of transformers.js. An .edge package needs no compiler;
+ * an .onnx model is compiled in the page (by Python, in Pyodide) the first time, and taken from the
+ * browser's storage afterwards.
+ *
+ * @throws InputError for options that are wrong; ModelError, PackageError, TokenizerError for files
+ *   that are broken, missing or cut off; UnsupportedOp for a model that uses what Edgewise does not
+ *   have; OutOfMemory; Aborted
+ * /
+ */
+export async function pipeline(
+  task: "text-generation",
+  model: ModelSource,
+  options: PipelineOptions = {},
+): Promise<TextGenerationPipeline> {
+  if ((task as string) !== "text-generation")
+    throw new InputError(
+      `the task is '${String(task)}'`,
+      "pipeline",
+      "This version of Edgewise has 'text-generation'.",
+    );
+  const known = new Set([
+    "dtype",
+    "progress_callback",
+    "signal",
+    "flavour",
+    "threads",
+    "revision",
+    "subfolder",
+    "model_file_name",
+    "capacity",
+    "cache_dtype",
+    "training",
+    "cache",
+    "cache_files",
+    "integrity",
+    "fetch_options",
+    "device",
+  ]);
+  for (const name of Object.keys(options))
+    if (!known.has(name))
+      throw new InputError(
+        `there is no option '${name}'`,
+        "pipeline",
+        `Options are: ${[...known].join(", ")}.`,
+      );
+  const device: unknown = (options as Record<string, unknown>).device;
+  if (device !== undefined && device !== "wasm")
+    throw new InputError(
+      `device is '${String(device)}'`,
+      "options.device",
+      "This version of Edgewise runs on 'wasm'.",
+    );
+  const request: LoadRequest = {
+    model: sources(model),
+    base: globalThis.document?.baseURI ?? globalThis.location?.href,
+    urls: urls(),
+    remoteHost: env.remoteHost,
+    remotePathTemplate: env.remotePathTemplate,
+    revision: options.revision ?? "main",
+    dtype: options.dtype ?? "auto",
+    subfolder: options.subfolder ?? "onnx",
+    model_file_name: options.model_file_name ?? "model",
+    flavour: options.flavour ?? env.flavour,
+    threads: options.threads ?? env.threads,
+    capacity: options.capacity,
+    cache_dtype: options.cache_dtype,
+    programs: programsOf(options.training),
+    cache: options.cache ?? env.cachePlans,
+    cache_files: options.cache_files ?? env.cacheFiles,
+    integrity: options.integrity,
+    fetch_options:
+      options.fetch_options &&
+      ({
+        ...options.fetch_options,
+        headers: options.fetch_options.headers
+          ? Object.fromEntries(new Headers(options.fetch_options.headers))
+          : undefined,
+      } as RequestInit),
+  };
+  const client = new Client(full(env.workerUrl));
+  let loaded;
+  try {
+    const transfer =
+      typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+    loaded = await client.call("load", request, {
+      signal: options.signal,
+      onProgress: options.progress_callback,
+      transfer,
+    });
+  } catch (e) {
+    client.end(); // each pipeline has a worker of its own, so nothing of this one remains
+    throw e;
+  }
+  return makePipeline(client, loaded.model, loaded.info);
+}
+
+const TEXT_OPTIONS = [
+  "return_full_text",
+  "return_tensors",
+  "add_special_tokens",
+  "skip_special_tokens",
+  "clean_up_tokenization_spaces",
+  "continue_final_message",
+];
+
+function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
+  let current = (last = firstInfo);
+  let stats: Stats | undefined;
+  const call = async (
+    input: GenerateRequest["input"],
+    options: GenerateOptions = {},
+  ): Promise<never> => {
+    const { streamer, signal, ...fields } = options;
+    const own: Record<string, unknown> = {};
+    for (const name of TEXT_OPTIONS) {
+      if (fields[name] !== undefined && fields[name] !== null) own[name] = fields[name];
+      delete fields[name];
+    }
+    for (const name of Object.keys(fields)) if (fields[name] === undefined) delete fields[name];
+    const text =
+      typeof streamer === "function"
+        ? new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer })
+        : streamer instanceof TextStreamer
+          ? streamer
+          : undefined;
+    const follower = typeof streamer === "object" ? streamer : undefined;
+    const {
+      skip_special_tokens = true,
+      clean_up_tokenization_spaces,
+      skip_prompt = false,
+    } = text?.options ?? {};
+    const decode = {
+      skip_special_tokens,
+      ...(clean_up_tokenization_spaces === undefined ? {} : { clean_up_tokenization_spaces }),
+    };
+    const result = await client.call(
+      "generate",
+      {
+        model: id,
+        input,
+        fields,
+        options: own,
+        stream: text && { skip_prompt, decode },
+        tokens: follower !== undefined,
+      },
+      {
+        signal,
+        onText: (piece, end) => {
+          if (piece || end) text?.on_finalized_text(piece, end);
+          if (end) follower?.end();
+        },
+        onTokens: (ids) => follower?.put(ids),
+      },
+    );
+    current = last = result.info;
+    stats = result.stats;
+    return result.output as never;
+  };
+  const extras: Omit<TextGenerationPipeline, never> = {
+    task: "text-generation",
+    get info() {
+      return current;
+    },
+    get stats() {
+      return stats;
+    },
+    tokenizer: {
+      encode: (text, options = {}) =>
+        client.call("encode", { model: id, text, add_special_tokens: options.add_special_tokens }),
+      decode: (ids, options = {}) =>
+        client.call("decode", { model: id, ids: Array.from(ids), options }),
+      apply_chat_template: (messages, options = {}) =>
+        client.call("chat", { model: id, messages, options }),
+    },
+    profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) =>
+      watched(client, id, typeof work === "function" ? work : () => call(work, options)),
+    dispose: async () => client.end(),
+  } as TextGenerationPipeline;
+  const handle = { client, model: id, adapters: [] };
+  const made = Object.defineProperties(call, {
+    ...Object.getOwnPropertyDescriptors(extras),
+    ...Object.getOwnPropertyDescriptors(adapterMethods(handle)),
+  }) as unknown as TextGenerationPipeline;
+  handles.set(made, handle);
+  return made;
+}
+
+function programsOf(training: PipelineOptions["training"]): LoadRequest["programs"] {
+  if (!training) return undefined;
+  const {
+    adapter = "lora",
+    batch_size: batch = 4,
+    sequence_length: sequence = 128,
+    r = 8,
+    lora_alpha = 16,
+    lora_dropout = 0,
+    target_modules,
+    use_rslora = false,
+    optimizer,
+    max_grad_norm = 1,
+    checkpointing = false,
+  } = training === true ? {} : training;
+  return (Array.isArray(adapter) ? adapter : [adapter]).map((name) => ({
+    name,
+    batch,
+    sequence,
+    max_grad_norm,
+    checkpointing,
+    ...(optimizer === undefined ? {} : { optimizer }),
+    lora:
+      name === "lora"
+        ? {
+            r,
+            lora_alpha,
+            lora_dropout,
+            use_rslora,
+            ...(target_modules === undefined ? {} : { target_modules }),
+          }
+        : null,
+  }));
+}
+
+function sources(model: ModelSource): LoadRequest["model"] {
+  if (typeof model === "string" && model) return model;
+  if (model instanceof URL) return model.href;
+  const named = (blob: Blob) => ({ name: blob instanceof File ? blob.name : "model.edge", blob });
+  if (model instanceof Blob) return [named(model)];
+  if (model instanceof ArrayBuffer || model instanceof Uint8Array)
+    return hand(model instanceof Uint8Array ? model : new Uint8Array(model), "model.edge");
+  const list = Array.from((model as ArrayLike<File> | undefined) ?? []);
+  if (!list.length || !list.every((f) => f instanceof Blob))
+    throw new InputError("there is no model", "pipeline", "Give a model id, an address, or files.");
+  return list.map(named);
+}

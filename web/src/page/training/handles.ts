@@ -1,0 +1,25 @@
+// What the page knows of a pipeline's worker.
+
+import type { Client } from "../client.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { AdapterInfo } from "../../protocol/training.ts";
+
+/** A pipeline's worker, its model there, and its adapters as of the last call. */
+export interface Handle {
+  client: Client;
+  model: number;
+  adapters: AdapterInfo[];
+}
+/** What is behind each pipeline. */
+export const handles = new WeakMap<object, Handle>();
+
+export function handleOf(model: unknown): Handle {
+  const found = typeof model === "function" ? handles.get(model) : undefined;
+  if (!found)
+    throw new InputError(
+      "it is no text-generation pipeline",
+      "model",
+      "Give what `await pipeline('text-generation', ...)` returned.",
+    );
+  return found;
+}

@@ -1,0 +1,25 @@
+// Messages of a TrainingSession on ONNX Runtime's training artifacts.
+
+/** What artifacts are, as python/edgewise/training/page.py reads them. */
+export interface ArtifactsInfo {
+  /** Names of what the training model is fed and gives, the loss first. */
+  train: { inputs: string[]; outputs: string[] };
+  /** Of the evaluation model, if there is one. */
+  eval?: { inputs: string[]; outputs: string[] };
+  /** There is an optimizer model. */
+  optimizer: boolean;
+  /** The checkpoint's, else the optimizer's. */
+  learning_rate: number;
+  /** Those that are trained first; `bytes` of float32. */
+  parameters: { name: string; dtype: string; shape: number[]; bytes: number; trainable: boolean }[];
+  /** The engine's build. */
+  flavour: string;
+  /** Threads that compute. */
+  threads: number;
+}
+/** A tensor on its way between page and worker: bytes, little-endian. */
+export interface PlainTensor {
+  type: string;
+  dims: number[];
+  data: Uint8Array<ArrayBuffer>;
+}

@@ -1,0 +1,70 @@
+// Errors as data: class name, text and fields, so that they can be sent between realms.
+
+import * as errors from "../shared/errors.ts";
+
+/** An error on its way; `name`: its class's. */
+export interface PlainError {
+  name: string;
+  what: string;
+  where: string;
+  remedy: string;
+  stack: string;
+  fields: Record<string, unknown>;
+}
+
+type ErrorClass = new (what: string, where?: string, remedy?: string) => errors.EdgewiseError;
+
+/** An error as data. Errors that are not Edgewise's become EngineError, with their own message. */
+export function plainError(e: unknown): PlainError {
+  const error = e instanceof Error ? e : new Error(String(e));
+  const fields: Record<string, unknown> = {};
+  if (error instanceof errors.EdgewiseError) {
+    for (const [key, value] of Object.entries(error))
+      if (
+        !["name", "what", "where", "remedy", "message", "stack", "cause"].includes(key) &&
+        cloneable(value)
+      )
+        fields[key] = value;
+    return {
+      name: error.name,
+      what: error.what,
+      where: error.where,
+      remedy: error.remedy,
+      stack: error.stack ?? "",
+      fields,
+    };
+  }
+  return {
+    name: "EngineError",
+    what: `${error.name}: ${error.message}`,
+    where: "",
+    remedy: "This is a mistake in Edgewise; please report it.",
+    stack: error.stack ?? "",
+    fields,
+  };
+}
+
+/** The error that `plainError` took apart; its stack in the worker is `workerStack`. */
+export function makeError(plain: PlainError): errors.EdgewiseError {
+  const found: unknown = (errors as Record<string, unknown>)[plain.name];
+  const type = (
+    typeof found === "function" &&
+    (found === errors.EdgewiseError || found.prototype instanceof errors.EdgewiseError)
+      ? found
+      : errors.EdgewiseError
+  ) as ErrorClass;
+  const error = new type(plain.what, plain.where, plain.remedy);
+  Object.assign(error, plain.fields);
+  if (plain.stack)
+    Object.defineProperty(error, "workerStack", { value: plain.stack, enumerable: false });
+  return error;
+}
+
+function cloneable(value: unknown): boolean {
+  try {
+    structuredClone(value);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,95 @@
+// The methods of the worker that a page can call.
+
+import type { Flavour } from "../shared/platform.ts";
+import type { Urls, LoadRequest, Loaded } from "./loading.ts";
+import type { Message, GenerateRequest, Generated } from "./generation.ts";
+import type {
+  AdapterInfo,
+  KeptAdapter,
+  StepEvent,
+  TrainingFields,
+  TrainingInfo,
+  TrainingResult,
+} from "./training.ts";
+import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
+import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
+import type { ProfileData } from "./profile.ts";
+
+/** What the worker does when called. `model`: the number that `load` gave. */
+export interface Methods {
+  load(request: LoadRequest): Loaded;
+  generate(request: GenerateRequest): Generated;
+  encode(request: {
+    model: number;
+    text: string;
+    add_special_tokens: boolean | undefined;
+  }): number[];
+  decode(request: {
+    model: number;
+    ids: number[];
+    options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean };
+  }): string;
+  chat(request: { model: number; messages: Message[]; options: Record<string, unknown> }): string;
+  unload(request: { model: number }): void;
+
+  /** Makes a run ready. A model has one at a time. */
+  train(request: { model: number; texts: string[]; fields: TrainingFields }): TrainingInfo;
+  /** Steps to the end, or to an abort; steps are sent as events. */
+  train_fit(request: { model: number }): TrainingResult;
+  train_step(request: { model: number }): StepEvent;
+  train_pause(request: { model: number; paused: boolean }): void;
+  train_evaluate(request: { model: number }): number;
+  train_save(request: { model: number }): number;
+  train_result(request: { model: number }): TrainingResult;
+  /** Ends the run; what it learned stays. */
+  train_close(request: { model: number }): AdapterInfo[];
+
+  adapters(request: { model: number }): AdapterInfo[];
+  adapter_load(request: {
+    model: number;
+    files: { name: string; blob: Blob }[] | undefined;
+    name: string;
+  }): AdapterInfo[];
+  adapter_use(request: { model: number; name: string | null; scale: number }): AdapterInfo[];
+  adapter_save(request: { model: number; name: string }): { name: string; blob: Blob }[];
+  adapter_rename(request: { model: number; name: string; to: string }): AdapterInfo[];
+  adapter_remove(request: { model: number; name: string }): AdapterInfo[];
+  adapter_keep(request: { model: number; name: string }): number;
+  adapter_kept(request: { model: number }): KeptAdapter[];
+  adapter_forget(request: { model: number; name: string }): void;
+  adapter_merge(request: {
+    model: number;
+    name: string;
+    files: { name: string; blob: Blob }[] | string | undefined;
+  }): Blob;
+
+  /** Watches what the engine of a model (undefined: of the worker's session) runs. */
+  profile_start(request: { model: number | undefined }): void;
+  profile_stop(request: { model: number | undefined; wanted: boolean }): ProfileData | undefined;
+  profile_trace(request: { data: ProfileData }): Blob;
+
+  inference_open(request: OpenRequest): OpenInfo;
+  inference_run(request: RunRequest): RunAnswer;
+  /** Bytes of an output that stayed in the engine. */
+  inference_read(request: { id: number }): Uint8Array<ArrayBuffer>;
+  inference_drop(request: { ids: number[] }): void;
+
+  artifacts_open(request: {
+    files: Record<string, Blob | string>;
+    urls: Urls;
+    flavour: Flavour | "auto";
+    threads: number | undefined;
+  }): ArtifactsInfo;
+  artifacts_run(request: {
+    kind: "train" | "eval";
+    feeds: Record<string, PlainTensor>;
+  }): Record<string, PlainTensor>;
+  artifacts_update(request: {}): void;
+  artifacts_reset(request: {}): void;
+  artifacts_rate(request: { rate: number | undefined }): number;
+  artifacts_seed(request: { seed: bigint }): void;
+  artifacts_read(request: { names: string[] }): Record<string, PlainTensor>;
+  artifacts_write(request: { values: Record<string, Uint8Array<ArrayBuffer>> }): void;
+  artifacts_save(request: { optimizer: boolean }): Uint8Array<ArrayBuffer>;
+  artifacts_export(request: { outputs: string[] }): Uint8Array<ArrayBuffer>;
+}

@@ -1,0 +1,269 @@
+// Training runs in the browser's private files (OPFS). A run has two files, and each save goes over
+// the older one: whenever the tab is killed, the other is whole. A file is a safetensors file whose
+// metadata says which save it is of and what all of its bytes add up to, the header's with zeros in
+// the place of the sum.
+
+import { InputError, StorageError } from "../errors.ts";
+import { BlobReader } from "../files/blobs.ts";
+import {
+  fileIn,
+  filesIn,
+  folder,
+  openFolder,
+  removeFrom,
+  syncHandle,
+  type SyncHandle,
+} from "../files/opfs.ts";
+import { readSafetensors, safetensorsHead, type Contents, type TensorInfo } from "./safetensors.ts";
+import { addFile, sumOfFile, Sum } from "./sum.ts";
+import { storageError } from "../files/cached.ts";
+
+const FOLDER = "checkpoints";
+const FORMAT = "edgewise-run-2";
+// of versions whose sum had the record and the tensors, but not the header: still read
+const HEADLESS = "edgewise-run-1";
+const CHUNK = 4 << 20;
+const SIDES = ["a", "b"] as const;
+
+/** A checkpoint as it is listed. */
+export interface CheckpointInfo {
+  /** As the option `checkpoint` gave it. */
+  name: string;
+  /** Updates that were made. */
+  step: number;
+  /** Updates that the run is to have. */
+  total: number;
+  /** Of both of its files. */
+  bytes: number;
+  /** When it was saved, in milliseconds since 1970. */
+  saved: number;
+  /** The program that it is a run of: `lora` or `full`. */
+  program: string;
+}
+
+/** What a run is besides its tensors. */
+export interface RunRecord {
+  /** Updates that were made. */
+  step: number;
+  /** Updates in all. */
+  total: number;
+  /** Forward passes with dropout. */
+  runs: number;
+  /** Blocks taken so far. */
+  cursor: number;
+  /** The adapter's name in `model.adapters`. */
+  adapter: string;
+  /** Name of its training program: `lora` or `full`. */
+  program: string;
+  /** Of all updates, and (update, loss on the evaluation texts). */
+  losses: number[];
+  evaluations: [step: number, loss: number][];
+  /** Everything that the rest of the run follows from: to go on, it must be the same. */
+  config: Record<string, unknown>;
+  /** Milliseconds since 1970. */
+  saved: number;
+}
+
+function checkName(name: unknown): asserts name is string {
+  if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name))
+    throw new InputError(
+      `${JSON.stringify(name)?.slice(0, 120)} is no name for a checkpoint`,
+      "checkpoint.name",
+      "Give letters, digits, spaces, dots and dashes.",
+    );
+}
+
+/** The sum of files of the format HEADLESS. */
+async function headlessSum(file: Blob, { tensors }: Contents, record: RunRecord): Promise<string> {
+  const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
+  for (const { offset, bytes } of tensors.values())
+    await addFile(sum, file, offset, offset + bytes);
+  return sum.hex();
+}
+
+interface Side {
+  side: (typeof SIDES)[number];
+  file: File;
+  generation: number;
+  record: RunRecord;
+  contents: Contents;
+}
+
+/** The sides of a checkpoint that are whole, the newest first. */
+async function sides(
+  dir: FileSystemDirectoryHandle,
+  name: string,
+  verify: boolean,
+): Promise<Side[]> {
+  const found: Side[] = [];
+  for (const side of SIDES) {
+    try {
+      const file = await fileIn(dir, `${name}.${side}.safetensors`);
+      const contents = await readSafetensors(file, name);
+      const head = JSON.parse(contents.metadata.edgewise ?? "null") as {
+        format?: string;
+        generation: number;
+        sum: string;
+        record: RunRecord;
+      } | null;
+      if (
+        (head?.format !== FORMAT && head?.format !== HEADLESS) ||
+        !Number.isInteger(head.generation) ||
+        typeof head.record !== "object" ||
+        head.record === null
+      )
+        continue;
+      if (
+        verify &&
+        !(head.format === FORMAT
+          ? (await sumOfFile(file)).fits
+          : (await headlessSum(file, contents, head.record)) === head.sum)
+      )
+        continue;
+      found.push({ side, file, generation: head.generation, record: head.record, contents });
+    } catch {
+      // Not there, or cut off while it was written: the other side counts.
+    }
+  }
+  return found.sort((a, b) => b.generation - a.generation);
+}
+
+/** A run's place in the storage. */
+export class Checkpoint {
+  private next: { side: (typeof SIDES)[number]; generation: number } | undefined;
+
+  constructor(readonly name: string) {
+    checkName(name);
+  }
+
+  /** The newest whole save: its record, and each tensor's bytes. Undefined where there is none. */
+  async read(): Promise<
+    | {
+        record: RunRecord;
+        contents: Contents;
+        tensor(name: string): Promise<Uint8Array<ArrayBuffer>>;
+      }
+    | undefined
+  > {
+    const dir = await folder(FOLDER, false);
+    const [newest] = dir ? await sides(dir, this.name, true) : [];
+    if (!newest) return undefined;
+    const { file, contents, record } = newest;
+    const reader = new BlobReader(file, this.name);
+    return {
+      record,
+      contents,
+      async tensor(name) {
+        const t = contents.tensors.get(name)!;
+        return reader.copy(t.offset, t.bytes);
+      },
+    };
+  }
+
+  /**
+   * Writes a save over the older side. Throws StorageError; the newer side is not touched.
+   * @param bytes a tensor's bytes at present, not kept
+   * @returns bytes written
+   */
+  async write(
+    record: RunRecord,
+    tensors: Map<string, TensorInfo>,
+    bytes: (name: string) => Uint8Array,
+  ): Promise<number> {
+    let size = 0;
+    for (const t of tensors.values()) size += t.bytes;
+    let handle: SyncHandle | undefined;
+    try {
+      const dir = await openFolder(FOLDER);
+      if (!this.next) {
+        const [newest] = await sides(dir, this.name, true);
+        this.next = newest
+          ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 }
+          : { side: "a", generation: 1 };
+      }
+      const { side, generation } = this.next;
+      const file = `${this.name}.${side}.safetensors`;
+      const headOf = (sum: string) =>
+        safetensorsHead(tensors, {
+          edgewise: JSON.stringify({ sum, format: FORMAT, generation, record }),
+        });
+      const { head: unsummed, order } = headOf("0".repeat(16));
+      const sum = new Sum().add(unsummed);
+      for (const name of order) sum.add(bytes(name));
+      const { head } = headOf(sum.hex());
+      handle = await syncHandle(dir, file);
+      if (!handle)
+        throw new StorageError(
+          "this browser cannot write files from a worker",
+          `checkpoint '${this.name}'`,
+          "Use Chrome 108, Firefox 111 or Safari 15.2 or later.",
+        );
+      const full = () => new DOMException("no room", "QuotaExceededError");
+      handle.truncate(0);
+      let at = head.length;
+      for (const name of order) {
+        const data = bytes(name);
+        for (let i = 0; i < data.length; i += CHUNK) {
+          const part = data.slice(i, i + CHUNK); // a copy, since memory may be shared with threads
+          if (handle.write(part, { at }) !== part.length) throw full();
+          at += part.length;
+        }
+      }
+      handle.flush();
+      // The header comes last: without it the file is not one.
+      if (handle.write(head, { at: 0 }) !== head.length) throw full();
+      handle.flush();
+      this.next = { side: side === "a" ? "b" : "a", generation: generation + 1 };
+      return at;
+    } catch (e) {
+      try {
+        handle?.truncate(0); // gives back the room
+      } catch {
+        // It counts as cut off in any case.
+      }
+      throw storageError(
+        e,
+        `checkpoint '${this.name}'`,
+        size,
+        "The save before it, if there is one, is still there.",
+      );
+    } finally {
+      handle?.close();
+    }
+  }
+}
+
+/** The runs that are kept in this browser (OPFS), the newest first. */
+export async function checkpoints(): Promise<CheckpointInfo[]> {
+  const dir = await folder(FOLDER, false);
+  if (!dir) return [];
+  const sizes = new Map<string, number>();
+  for (const file of await filesIn(dir)) {
+    const name = /^(.+)\.[ab]\.safetensors$/.exec(file.name)?.[1];
+    if (name) sizes.set(name, (sizes.get(name) ?? 0) + file.size);
+  }
+  const list: CheckpointInfo[] = [];
+  for (const [name, bytes] of sizes) {
+    const [newest] = await sides(dir, name, false);
+    if (newest)
+      list.push({
+        name,
+        bytes,
+        step: newest.record.step,
+        total: newest.record.total,
+        saved: newest.record.saved,
+        program: newest.record.program,
+      });
+  }
+  return list.sort((a, b) => b.saved - a.saved);
+}
+
+/**
+ * Removes a run from the browser's storage, if there is one of this name. @throws InputError: it is
+ * no name
+ */
+export async function deleteCheckpoint(name: string): Promise<void> {
+  checkName(name);
+  const dir = await folder(FOLDER, false);
+  for (const side of SIDES) await removeFrom(dir, `${name}.${side}.safetensors`);
+}

@@ -1,0 +1,128 @@
+// Reads Blobs in pieces of some megabytes, each by `arrayBuffer()`. Streams of Blobs are not used:
+// Chromium 156 stops delivering after some sixty that were read into a buffer of the reader's own,
+// and each is a round trip to another process.
+
+import { ModelError } from "../errors.ts";
+import { Watchdog, seconds, stallTimeout } from "../watchdog.ts";
+
+/** Bytes that are read at once. */
+export const BLOB_PIECE = 4 << 20;
+
+/**
+ * Reads stretches of a Blob. Small ones that follow each other come from memory: reading in
+ * ascending order takes one round trip for every 4 MB of the file, however many stretches there
+ * are. One `read` at a time. /
+ */
+export class BlobReader {
+  private start = 0;
+  private window: Uint8Array<ArrayBuffer> = new Uint8Array(0);
+  private ahead: { start: number; bytes: Promise<ArrayBuffer> } | undefined;
+  private late: (() => void) | undefined;
+  private readonly dog = new Watchdog(() => this.late?.());
+
+  /**
+   * @param name for errors @param sequential the next piece is fetched while one is looked at: for
+   *   files that are read from one end to the other
+   */
+  constructor(
+    private readonly blob: Blob,
+    private readonly name: string,
+    private readonly sequential = false,
+  ) {}
+
+  /**
+   * Some bytes from `offset` on: at most `bytes`, and at least one, but for behind the end.
+   * @returns a view that is good until the next call
+   * @throws ModelError: the file can no longer be read
+   */
+  async read(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    if (offset < this.start || offset >= this.start + this.window.length) await this.move(offset);
+    return this.window.subarray(offset - this.start, offset - this.start + bytes);
+  }
+
+  /**
+   * All bytes of a stretch, as a copy that stays good. @throws ModelError: the file can no longer
+   * be read, or ends too early
+   */
+  async copy(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    if (offset + bytes > this.blob.size)
+      throw new ModelError(
+        `it ends at byte ${this.blob.size}, ${offset + bytes} are needed`,
+        this.name,
+        "The file is cut off; fetch it again.",
+      );
+    const out = new Uint8Array(bytes);
+    for (let at = 0; at < bytes; ) {
+      const piece = await this.read(offset + at, bytes - at);
+      out.set(piece, at);
+      at += piece.length;
+    }
+    return out;
+  }
+
+  /** Lets go of the memory. */
+  close(): void {
+    this.release();
+    this.ahead?.bytes.then(free, () => undefined);
+    this.ahead = undefined;
+  }
+
+  private async move(offset: number): Promise<void> {
+    this.release();
+    const { ahead } = this;
+    const fits = ahead && offset >= ahead.start && offset < ahead.start + BLOB_PIECE;
+    const start = fits ? ahead.start : offset;
+    const next = fits ? ahead.bytes : this.fetch(offset);
+    this.ahead = undefined;
+    const bytes = await this.waited(next);
+    this.start = start;
+    this.window = new Uint8Array(bytes);
+    if (!bytes.byteLength && offset < this.blob.size)
+      throw new ModelError(
+        `it ends at byte ${offset}, before its ${this.blob.size} bytes`,
+        this.name,
+        "It was changed since it was chosen: choose it again.",
+      );
+    const behind = start + bytes.byteLength;
+    if (!this.sequential || behind >= this.blob.size || !bytes.byteLength) return;
+    this.ahead = { start: behind, bytes: this.fetch(behind) };
+    this.ahead.bytes.catch(() => undefined);
+  }
+
+  private fetch(offset: number): Promise<ArrayBuffer> {
+    return this.blob.slice(offset, Math.min(offset + BLOB_PIECE, this.blob.size)).arrayBuffer();
+  }
+
+  private waited(bytes: Promise<ArrayBuffer>): Promise<ArrayBuffer> {
+    return new Promise((resolve, reject) => {
+      const fail = (why: string) =>
+        reject(
+          new ModelError(
+            `the file could not be read (${why})`,
+            this.name,
+            "It may have been changed, moved or deleted since it was chosen: choose it again.",
+          ),
+        );
+      this.late = () => fail(`the browser did not deliver it within ${seconds(stallTimeout())}`);
+      this.dog.wake();
+      bytes.then(
+        (b) => (this.dog.stop(), resolve(b)),
+        (e: unknown) => (this.dog.stop(), fail(e instanceof Error ? e.message : String(e))),
+      );
+    });
+  }
+
+  private release(): void {
+    if (this.window.length) free(this.window.buffer);
+    this.window = new Uint8Array(0);
+    this.start = 0;
+  }
+}
+
+/**
+ * Gives memory back now: left to the garbage collector, pieces of large files pile up by the
+ * hundreds of megabytes.
+ */
+function free(buffer: ArrayBuffer & { transfer?(size: number): ArrayBuffer }): void {
+  if (typeof buffer.transfer === "function") buffer.transfer(0);
+}

@@ -1,0 +1,67 @@
+// The size of what this origin keeps in the browser's storage, and the errors of that storage.
+
+import { StorageError, type EdgewiseError } from "../errors.ts";
+import { filesIn, folder, removeFolders } from "./opfs.ts";
+import { megabytes, message } from "../words.ts";
+import { isEdgewise } from "./stream.ts";
+
+/** What a failed write is to those who asked for it. `lost`: what of it remains, in a sentence. */
+export function storageError(
+  e: unknown,
+  where: string,
+  bytes: number,
+  lost: string,
+): EdgewiseError {
+  if (isEdgewise(e)) return e;
+  const kind = e instanceof DOMException ? e.name : "";
+  if (kind === "QuotaExceededError")
+    return new StorageError(
+      `there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full`,
+      where,
+      `${lost} Free space on the device, remove what is kept of earlier, or call ` +
+        "edgewise.clearCache().",
+    );
+  if (kind === "NoModificationAllowedError" || kind === "InvalidStateError")
+    return new StorageError(
+      "another tab is writing it",
+      where,
+      "Close the other tab, or choose another name.",
+    );
+  if (e === undefined || kind === "SecurityError" || kind === "NotAllowedError")
+    return new StorageError(
+      "this page may not keep files",
+      where,
+      `${lost} Serve the page by https or from localhost, and not in a private window that ` +
+        "denies storage.",
+    );
+  return new StorageError(`it could not be written (${message(e)})`, where, lost);
+}
+
+export function quotaWords(e: unknown, what: string): string {
+  const full = e instanceof DOMException && e.name === "QuotaExceededError";
+  return full
+    ? `${what} was not kept for the next visit: the browser's storage for this site is full. ` +
+        "Nothing is lost; free space on the device, or call edgewise.clearCache()."
+    : `${what} was not kept for the next visit (${message(e)}). Nothing is lost.`;
+}
+
+/**
+ * Bytes that Edgewise keeps in the browser's storage (OPFS) for this site: compiled models, and
+ * downloaded files. What was trained is not counted.
+ */
+export async function cacheBytes(): Promise<{ plans: number; files: number }> {
+  const total = { plans: 0, files: 0 };
+  for (const name of ["plans", "files"] as const) {
+    const dir = await folder(name, false);
+    for (const { size } of dir ? await filesIn(dir) : []) total[name] += size;
+  }
+  return total;
+}
+
+/**
+ * Removes compiled models and downloaded files from the browser's storage for this site. What was
+ * trained stays: see `forgetAdapter` and `deleteCheckpoint`.
+ */
+export async function clearCache(): Promise<void> {
+  await removeFolders(["plans", "files"]);
+}

@@ -1,0 +1,34 @@
+// A thread of the engine: instantiates the same module on the same memory, then serves jobs until
+// the engine closes. The worker that it belongs to waits for it without hearing anything; so when
+// it fails, it ends, and the page notices that (lives.ts).
+
+import { holdLife } from "../shared/lives.ts";
+import type { FromThread, ThreadStart } from "../protocol/thread.ts";
+import type { EngineExports } from "../device/exports.ts";
+
+const LOCK_MS = 500; // what the lock may take; without it the thread works as well
+
+const say = (message: FromThread): void => postMessage(message);
+
+addEventListener(
+  "message",
+  async ({ data }: MessageEvent<ThreadStart>) => {
+    try {
+      const holding = new Promise<boolean>((resolve) => {
+        if (!data.life) return resolve(false);
+        holdLife(data.life, () => resolve(true));
+        setTimeout(() => resolve(false), LOCK_MS);
+      });
+      const instance = await WebAssembly.instantiate(data.module, { env: { memory: data.memory } });
+      const exports = instance.exports as unknown as EngineExports;
+      exports.__stack_pointer!.value = data.stackTop;
+      exports.__wasm_init_tls!(data.tls);
+      say({ ready: true, held: await holding });
+      exports.ew_worker(data.engine, data.index);
+    } catch (e) {
+      say({ error: e instanceof Error ? e.message : String(e) });
+      close();
+    }
+  },
+  { once: true },
+);

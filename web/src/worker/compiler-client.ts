@@ -1,0 +1,226 @@
+// Compiles models in a worker of its own (compiler.ts), which starts while a model is still
+// downloading and ends with the compilation: an abort ends it at once, Pyodide's memory goes with
+// it, and whatever happens in there harms nothing here.
+
+import { EngineError } from "../shared/errors.ts";
+import { aborted } from "../shared/abort.ts";
+import { newLife, watchLife } from "../shared/lives.ts";
+import { seconds, stallTimeout, Watchdog } from "../shared/watchdog.ts";
+import { makeError } from "../protocol/errors.ts";
+import type { Urls } from "../protocol/loading.ts";
+import type { Compiled, FromCompiler, ToCompiler } from "../protocol/compiler.ts";
+
+/** Gets how far a compilation is. */
+export type Stage = (stage: "pyodide" | "compile" | "done", message: string) => void;
+
+/** A file that the model refers to and that was not among those given. */
+export class MissingFile extends Error {
+  constructor(
+    readonly file: string,
+    readonly error: Error,
+  ) {
+    super(`missing ${file}`);
+  }
+}
+
+/**
+ * The compiler's script may come slowly and shows no progress: it may take this many times
+ * `env.stallTimeout`.
+ */
+const SCRIPT_PATIENCE = 4;
+/**
+ * Likewise from then on until Pyodide runs: it downloads a script and compiles WebAssembly without
+ * a sign of progress.
+ */
+const PYODIDE_PATIENCE = 8;
+const END_GRACE_MS = 2000;
+
+const ending = new Set<Promise<void>>();
+
+/** Resolves when all compilers of this thread that were ended are gone. */
+export async function compilersEnded(): Promise<void> {
+  await Promise.all(ending);
+}
+
+/** Python in a worker. */
+export class Compiler {
+  private readonly worker: Worker;
+  /** Until the worker's script runs and its death would be noticed; then until Pyodide runs. */
+  private start: Watchdog;
+  private readonly life = newLife();
+  private heard = (): void => undefined;
+  /** Its script runs. */
+  private readonly running = new Promise<void>((resolve) => (this.heard = resolve));
+  private unwatch = (): void => undefined;
+  private spoke = false;
+  private started = false;
+  private failed: Error | undefined;
+  private last: Promise<unknown> = Promise.resolve();
+  private waiting:
+    | { resolve(c: Compiled): void; reject(e: unknown): void; onStage: Stage }
+    | undefined;
+  private readonly stop = () => this.end(aborted(this.signal));
+
+  /** Starts Python. */
+  constructor(
+    private readonly urls: Urls,
+    private readonly signal: AbortSignal,
+  ) {
+    this.worker = new Worker(urls.compilerUrl, { type: "module", name: "edgewise compiler" });
+    this.start = this.watchdog(
+      "the compiler's worker did not start: nothing came of it",
+      SCRIPT_PATIENCE,
+      urls.compilerUrl,
+      "Check the network, and that compiler.js is served beside worker.js.",
+    );
+    this.worker.onerror = (e) => {
+      e.preventDefault?.();
+      this.end(
+        new EngineError(
+          `the compiler's worker failed (${e.message || "it could not be loaded"})`,
+          urls.compilerUrl,
+          "Serve compiler.js beside worker.js.",
+        ),
+      );
+    };
+    this.worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => this.receive(data);
+    this.post({
+      pyodideUrl: urls.pyodideUrl,
+      wheelUrl: urls.wheelUrl,
+      life: this.life,
+      stallTimeout: stallTimeout(),
+    });
+    if (signal.aborted) this.stop();
+    else signal.addEventListener("abort", this.stop, { once: true });
+  }
+
+  private watchdog(what: string, patience: number, where: string, remedy: string): Watchdog {
+    const ms = patience * stallTimeout();
+    const dog = new Watchdog(
+      () => this.end(new EngineError(`${what} for ${seconds(ms)}`, where, remedy)),
+      ms,
+    );
+    dog.wake();
+    return dog;
+  }
+
+  /** The worker runs, and is missed as soon as it ends: Pyodide may now take its time. */
+  private awaitPyodide(): void {
+    this.start.stop();
+    this.start = this.watchdog(
+      "Python did not start: nothing came of it",
+      PYODIDE_PATIENCE,
+      this.urls.pyodideUrl,
+      "Check the network, and that the files of the npm package pyodide are served there " +
+        "(env.pyodideUrl); or give the page a package made by `edgewise build`.",
+    );
+  }
+
+  /** Whether it has neither failed nor been ended. */
+  get alive(): boolean {
+    return !this.failed;
+  }
+
+  /**
+   * Calls are answered one after the other. Throws what the compiler says, {@link MissingFile}, and
+   * Aborted.
+   */
+  compile(
+    files: Map<string, Blob>,
+    options: Record<string, unknown>,
+    onStage: Stage,
+  ): Promise<Compiled> {
+    const mine = this.last.then(() => this.call(files, options, onStage));
+    this.last = mine.catch(() => undefined);
+    return mine;
+  }
+
+  private call(
+    files: Map<string, Blob>,
+    options: Record<string, unknown>,
+    onStage: Stage,
+  ): Promise<Compiled> {
+    if (this.failed) return Promise.reject(this.failed);
+    onStage(
+      this.started ? "compile" : "pyodide",
+      this.started ? "compiling the model" : "starting Python",
+    );
+    return new Promise((resolve, reject) => {
+      this.waiting = { resolve, reject, onStage };
+      this.post({ files: [...files], options });
+    });
+  }
+
+  /** Ends the worker; a compilation that runs rejects with `error`. */
+  end(error: Error = new EngineError("the compiler has ended")): void {
+    const first = !this.failed;
+    this.failed ??= error;
+    this.signal.removeEventListener("abort", this.stop);
+    this.start.stop();
+    this.unwatch();
+    this.waiting?.reject(this.failed);
+    this.waiting = undefined;
+    if (!first) return;
+    // A worker that is ended while it starts leaves its thread behind.
+    const gone = Promise.race([
+      this.running,
+      new Promise<void>((resolve) => {
+        setTimeout(resolve, END_GRACE_MS);
+      }),
+    ]).then(() => {
+      this.worker.terminate();
+      ending.delete(gone);
+    });
+    ending.add(gone);
+  }
+
+  private receive(data: FromCompiler): void {
+    const { waiting } = this;
+    this.heard();
+    if (this.failed) return;
+    if ("alive" in data) {
+      // without locks, this is all that is known of it
+      if (!this.life && !this.spoke) this.awaitPyodide();
+      this.spoke = true;
+      return this.start.feed();
+    }
+    if ("life" in data) {
+      if (!this.started) this.awaitPyodide();
+      this.unwatch = watchLife(data.life, () =>
+        this.end(
+          new EngineError(
+            "Python's worker has ended without a word",
+            "",
+            "The browser may have run out of memory: close other tabs and try again, or " +
+              "compile the model ahead of time with `edgewise build`.",
+          ),
+        ),
+      );
+      return;
+    }
+    this.start.stop();
+    if ("started" in data) {
+      this.started = true;
+      waiting?.onStage("compile", "compiling the model");
+      return;
+    }
+    this.waiting = undefined;
+    if ("compiled" in data) {
+      const { ms } = data.compiled;
+      waiting?.onStage(
+        "done",
+        `compiled in ${(ms.compile / 1000).toFixed(1)} s; Python started in ` +
+          `${(ms.pyodide / 1000).toFixed(1)} s`,
+      );
+      waiting?.resolve(data.compiled);
+    } else {
+      const error = makeError(data.error);
+      if (!this.started) this.end(error); // Python itself could not be started
+      waiting?.reject(data.missing ? new MissingFile(data.missing, error) : error);
+    }
+  }
+
+  private post(message: ToCompiler): void {
+    this.worker.postMessage(message);
+  }
+}

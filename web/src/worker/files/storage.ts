@@ -1,0 +1,328 @@
+// The browser's private files (OPFS): compiled packages, so that a second visit needs no compiler;
+// and downloaded model files where asked. Everything here may be missing or full; then a page works
+// without, and says so.
+
+import { StorageError } from "../../shared/errors.ts";
+import { openPackage } from "../package/package.ts";
+import { BLOB_PIECE, BlobReader } from "../../shared/files/blobs.ts";
+import { PieceSums } from "./kept-sums.ts";
+import {
+  fileIn,
+  folder,
+  removeFrom,
+  syncHandle,
+  textIn,
+  writeFile,
+  type SyncHandle,
+} from "../../shared/files/opfs.ts";
+import { BlobSource } from "../../shared/files/source.ts";
+import { megabytes } from "../../shared/words.ts";
+import { Sha256, sha256 } from "../../shared/sha256.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
+import { HttpSource } from "../../shared/files/http.ts";
+import {
+  checkDigest,
+  isEdgewise,
+  type ByteSource,
+  type OnBytes,
+} from "../../shared/files/stream.ts";
+import { quotaWords } from "../../shared/files/cached.ts";
+
+/** Gets in words what did not work. */
+export type Warn = (text: string) => void;
+
+// Compiled packages
+
+/**
+ * What a compiled package depends on: everything in `key`, and the bytes that the compiler read
+ * (`Reads`).
+ */
+export interface Reads {
+  /** Per file: the ranges [offset, bytes] that the compiler looked at. */
+  ranges: Record<string, [number, number][]>;
+  /** Of the ranges' bytes, as `digestReads` gives it. */
+  sha256: string;
+}
+
+/** The digest of what a compiler read, from the files' present content. */
+export async function digestReads(
+  ranges: Reads["ranges"],
+  files: Map<string, Blob>,
+): Promise<string | undefined> {
+  const hash = new Sha256();
+  const text = new TextEncoder();
+  for (const name of Object.keys(ranges).sort()) {
+    const blob = files.get(name);
+    if (!blob) return undefined;
+    const reader = new BlobReader(blob, name);
+    for (const [offset, bytes] of ranges[name]!) {
+      if (offset + bytes > blob.size) return undefined;
+      hash.update(text.encode(`${name} ${offset} ${bytes}\n`));
+      for (let at = 0; at < bytes; ) {
+        const piece = await reader.read(offset + at, Math.min(bytes - at, BLOB_PIECE));
+        hash.update(piece);
+        at += piece.length;
+      }
+    }
+    reader.close();
+  }
+  return hash.hex();
+}
+
+/** A compiled package of an earlier visit. A damaged one is removed and counts as none. */
+export async function findCompiled(
+  key: string,
+  files: Map<string, Blob> | undefined,
+): Promise<ByteSource | undefined> {
+  const dir = await folder("plans", false);
+  if (!dir) return undefined;
+  const name = `${sha256(key)}.edge`;
+  try {
+    const file = await fileIn(dir, name);
+    const source = new BlobSource(file, `the cached package of ${key.slice(0, 200)}`);
+    const opened = await openPackage(source, true);
+    const reads = opened.manifest.cache as Reads | undefined;
+    await opened.finish(new Map()); // its checksums
+    if (files) {
+      if (!reads || typeof reads.ranges !== "object") return undefined;
+      if ((await digestReads(reads.ranges, files)) !== reads.sha256) return undefined;
+    }
+    return source;
+  } catch (e) {
+    if (isEdgewise(e) && !(e instanceof StorageError)) await removeFrom(dir, name);
+    return undefined;
+  }
+}
+
+/** Keeps a compiled package; false, and a warning, where there is no room. */
+export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise<boolean> {
+  const dir = await folder("plans", true);
+  if (!dir) return false;
+  try {
+    await writeFile(dir, `${sha256(key)}.edge`, data);
+    return true;
+  } catch (e) {
+    warn(quotaWords(e, "The compiled model"));
+    return false;
+  }
+}
+
+/** Removes a compiled package, if there is one. */
+export async function forgetCompiled(key: string): Promise<void> {
+  const dir = await folder("plans", false);
+  await removeFrom(dir, `${sha256(key)}.edge`);
+}
+
+// Downloaded files
+
+/** `sums`: of the whole file (kept-sums.ts), but of packages, which have sums of their own. */
+interface Meta {
+  url: string;
+  size: number | undefined;
+  validator: string | undefined;
+  complete: boolean;
+  sums?: string[];
+}
+
+/**
+ * A file at an address that is kept for the next visit. What a broken download had got is kept,
+ * too, and taken up from there. A complete one is used without asking the server.
+ * /
+ */
+export class KeptSource implements ByteSource {
+  /** Bytes of the file, once they are known. */
+  size: number | undefined;
+  /**
+   * The server's mark of this content (ETag or date), by which a download that broke off goes on.
+   */
+  validator: string | undefined;
+  private kept: File | undefined;
+  /** It has been downloaded and kept just now. */
+  private whole = false;
+  private meta: Meta | undefined;
+  private dir: FileSystemDirectoryHandle | undefined;
+  private readonly id: string;
+  private readonly http: HttpSource;
+
+  constructor(
+    readonly url: string,
+    private readonly options: {
+      signal?: AbortSignal | undefined;
+      onBytes?: OnBytes | undefined;
+      integrity?: string | undefined;
+      fetchOptions?: RequestInit | undefined;
+    },
+    private readonly warn: Warn,
+  ) {
+    this.id = sha256(url).slice(0, 40);
+    this.http = new HttpSource(url, { ...options, integrity: undefined });
+  }
+
+  /** Its address, for errors. */
+  get name(): string {
+    return this.http.name;
+  }
+
+  /** Finds what is kept, or asks the server for size and validator. */
+  async open(): Promise<void> {
+    if (this.size !== undefined || this.validator !== undefined) return;
+    this.dir = await folder("files", true);
+    try {
+      const meta = JSON.parse(await textIn(this.dir!, `${this.id}.json`)) as Meta;
+      const data = await fileIn(this.dir!, `${this.id}.data`);
+      if (meta.url === this.url && (!meta.complete || data.size === meta.size))
+        [this.meta, this.kept] = [meta, data];
+    } catch {
+      // Not there, or not readable: fetched.
+    }
+    if (this.meta?.complete && this.kept) {
+      [this.size, this.validator] = [this.meta.size, this.meta.validator];
+      return;
+    }
+    await this.http.open();
+    [this.size, this.validator] = [this.http.size, this.http.validator];
+    // A part is good only for the very same file.
+    const same =
+      this.meta &&
+      this.kept &&
+      this.validator !== undefined &&
+      this.meta.validator === this.validator &&
+      this.meta.size === this.size;
+    if (!same) this.kept = undefined;
+  }
+
+  /** The bytes from an offset on, kept as they come. */
+  async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+    await this.open();
+    const { signal, onBytes, integrity } = this.options;
+    if (offset > 0) {
+      yield* this.meta?.complete && this.kept
+        ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream(offset)
+        : this.http.stream(offset);
+      return;
+    }
+    const hash = integrity ? new Sha256() : undefined;
+    const stated = this.meta?.complete && this.kept ? this.meta.sums : undefined;
+    const sums = stated && PieceSums.possible ? new PieceSums() : undefined;
+    for await (const chunk of this.meta?.complete && this.kept
+      ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream()
+      : this.download()) {
+      hash?.update(chunk);
+      sums?.add(chunk);
+      yield chunk;
+    }
+    if (sums && (await sums.finish()).join() !== String(stated)) {
+      await this.forget();
+      throw new StorageError(
+        "it was damaged where the browser keeps it, and has been removed from there",
+        this.url,
+        "Load it again: it is fetched anew.",
+      );
+    }
+    if (!hash) return;
+    try {
+      checkDigest(hash.hex(), integrity!, this.url);
+    } catch (e) {
+      await this.forget();
+      throw e;
+    }
+  }
+
+  /**
+   * What an earlier visit had got of the file, then the rest from the network; both end up in the
+   * file.
+   */
+  private async *download(): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+    const { signal, onBytes } = this.options;
+    let handle: SyncHandle | undefined;
+    let at = 0;
+    const sums =
+      PieceSums.possible && !new URL(this.url).pathname.endsWith(".edge")
+        ? new PieceSums()
+        : undefined;
+    try {
+      try {
+        handle = this.dir && (await syncHandle(this.dir, `${this.id}.data`));
+        if (handle) await this.writeMeta(false);
+      } catch (e) {
+        handle?.close(); // no room even for this, or another tab is fetching the same file
+        handle = undefined;
+        if (e instanceof DOMException && e.name === "QuotaExceededError")
+          this.warn(quotaWords(e, this.name));
+      }
+      if (handle) {
+        const have = this.kept ? handle.getSize() : 0;
+        handle.truncate(have);
+        const buffer = new Uint8Array(Math.min(4 << 20, have));
+        while (at < have) {
+          throwIfAborted(signal);
+          const chunk = buffer.subarray(0, Math.min(buffer.length, have - at));
+          if (handle.read(chunk, { at }) !== chunk.length) break;
+          at += chunk.length;
+          onBytes?.(at, this.size);
+          sums?.add(chunk);
+          yield chunk;
+        }
+        if (at > 0) this.http.cancel();
+      }
+      if (at === 0 || at !== this.size)
+        for await (const chunk of this.http.stream(at)) {
+          if (handle) {
+            try {
+              if (handle.write(chunk, { at }) !== chunk.length)
+                throw new DOMException("short write", "QuotaExceededError");
+            } catch (e) {
+              handle.close();
+              handle = undefined;
+              await this.forget();
+              this.warn(quotaWords(e, `${this.name} (${megabytes(this.size ?? at)})`));
+            }
+          }
+          at += chunk.length;
+          if (handle) sums?.add(chunk);
+          yield chunk;
+        }
+      this.size ??= at;
+      if (handle) {
+        handle.flush();
+        handle.close();
+        handle = undefined;
+        this.whole = true;
+        await this.writeMeta(true, await sums?.finish()).catch((e: unknown) =>
+          this.warn(quotaWords(e, this.name)),
+        );
+      }
+    } finally {
+      handle?.close();
+    }
+  }
+
+  private async writeMeta(complete: boolean, sums?: string[]): Promise<void> {
+    const meta: Meta = {
+      url: this.url,
+      size: this.size,
+      validator: this.validator,
+      complete,
+      ...(sums ? { sums } : {}),
+    };
+    await writeFile(this.dir!, `${this.id}.json`, new Blob([JSON.stringify(meta)]));
+  }
+
+  /** Lets go of a connection that `open` made and nobody read. */
+  cancel(): void {
+    this.http.cancel();
+  }
+
+  /**
+   * Removes it if it is kept as a whole: what is in it, or in another file of its model, is
+   * damaged. A part is compared with the server's file anyway.
+   */
+  async distrust(): Promise<void> {
+    if (this.whole || this.meta?.complete) await this.forget();
+  }
+
+  /** Removes what is kept of this file. */
+  async forget(): Promise<void> {
+    for (const end of ["json", "data"]) await removeFrom(this.dir, `${this.id}.${end}`);
+  }
+}

@@ -1,0 +1,294 @@
+// The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever
+// waits for messages from here.
+
+import { closeEngines } from "../device/engine.ts";
+import { InputError } from "../shared/errors.ts";
+import { InferenceService, type Answer } from "./inference/service.ts";
+import { holdLife, life } from "../shared/lives.ts";
+import { loadModel, notThere, type Model } from "./model/load.ts";
+import { compilersEnded } from "./compiler-client.ts";
+import type { Call, FromWorker, ToWorker } from "../protocol/messages.ts";
+import { Recorder } from "./profile/recorder.ts";
+import { toBlob } from "../shared/files/source.ts";
+import { generateText } from "./model/text-generation.ts";
+import { ArtifactSession } from "./training/artifacts.ts";
+import { forget, keep, listKept, readKept } from "./training/kept.ts";
+import { mergedOnnx } from "./training/merge.ts";
+import { TrainingRun } from "./training/trainer.ts";
+import { setStallTimeout } from "../shared/watchdog.ts";
+import { throwIfAborted } from "../shared/abort.ts";
+import { HttpSource, NotFound } from "../shared/files/http.ts";
+import { plainError } from "../protocol/errors.ts";
+import type { Generated, GenerateRequest } from "../protocol/generation.ts";
+import type { AdapterInfo } from "../protocol/training.ts";
+import type { Methods } from "../protocol/methods.ts";
+import { traceOf } from "../protocol/trace.ts";
+
+const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
+const running = new Map<number, AbortController>();
+const models = new Map<number, Model>();
+let nextModel = 1;
+const trainings = new Map<number, TrainingRun>();
+
+/**
+ * Generations and training steps of a model take turns: they share its plans' arena. A failed one
+ * only ends its own turn.
+ */
+const turns = new Map<number, Promise<unknown>>();
+
+function turn<T>(id: number, work: () => T | Promise<T>): Promise<T> {
+  const mine = (turns.get(id) ?? Promise.resolve()).then(work);
+  turns.set(
+    id,
+    mine.catch(() => undefined),
+  );
+  return mine;
+}
+
+function training(id: number): TrainingRun {
+  model(id);
+  const found = trainings.get(id);
+  if (!found) throw new InputError("nothing is being trained", "", "Make a Trainer.");
+  return found;
+}
+
+/** Of an InferenceSession, which has a worker of its own and ends with it. */
+let inference: InferenceService | undefined;
+
+/** Of a TrainingSession, likewise. */
+let artifacts: ArtifactSession | undefined;
+const ended = new AbortController();
+
+/** Profiles that watch, by the model they watch. */
+const recorders = new Map<number | undefined, Recorder>();
+
+/** Sends warnings of a call. */
+function warning(id: number): (text: string) => void {
+  return (message) =>
+    post({ id, progress: { status: "warning", name: "InferenceSession", message } });
+}
+
+function session(): InferenceService | ArtifactSession {
+  const found = inference ?? artifacts;
+  if (!found) throw new InputError("this session has been released", "profile", "Make a new one.");
+  return found;
+}
+
+function opened(): InferenceService {
+  if (!inference)
+    throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
+  return inference;
+}
+
+/** Buffers that move to the page with answers instead of being copied. */
+const moves = new WeakMap<object, Transferable[]>();
+
+async function moving<T extends object>(answer: Answer<T> | Promise<Answer<T>>): Promise<T> {
+  const { value, transfer } = await answer;
+  moves.set(value, transfer);
+  return value;
+}
+
+function inTurn<T>(
+  work: (artifacts: ArtifactSession) => T | Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
+  return turn(0, () => {
+    throwIfAborted(signal);
+    if (!artifacts)
+      throw new InputError("this session has been released", "TrainingSession", "Make a new one.");
+    return work(artifacts);
+  });
+}
+
+/** Adapters of a model, changed in its turn; gives them as they are then. */
+function adapters(id: number, change: (model: Model) => unknown): Promise<AdapterInfo[]> {
+  return turn(id, async () => {
+    const one = model(id);
+    await change(one);
+    return one.adapters.list();
+  });
+}
+
+function model(id: number): Model {
+  const found = models.get(id);
+  if (!found) throw new InputError("this pipeline has been disposed of", "", "Make a new one.");
+  return found;
+}
+
+const methods: {
+  [M in keyof Methods]: (
+    request: Parameters<Methods[M]>[0],
+    id: number,
+    signal: AbortSignal,
+  ) => ReturnType<Methods[M]> | Promise<ReturnType<Methods[M]>>;
+} = {
+  async load(request, id, signal) {
+    const loaded = await loadModel(request, signal, (progress) => post({ id, progress }));
+    models.set(nextModel, loaded);
+    return { model: nextModel++, info: loaded.info };
+  },
+  generate: (request, id, signal) => turn(request.model, () => run(request, id, signal)),
+  encode: ({ model: id, text, add_special_tokens }) =>
+    model(id).tokenizer.encode(text, add_special_tokens),
+  decode: ({ model: id, ids, options }) => model(id).tokenizer.decode(ids, options),
+  chat: ({ model: id, messages, options }) =>
+    model(id).tokenizer.applyChatTemplate(messages, options),
+  unload({ model: id }) {
+    trainings.delete(id);
+    models.get(id)?.engine.close();
+    models.delete(id);
+  },
+
+  train: ({ model: id, texts, fields }, _, signal) =>
+    turn(id, async () => {
+      if (trainings.has(id))
+        throw new InputError(
+          "something is being trained already",
+          "",
+          "Wait for it, or close its Trainer.",
+        );
+      const run = await TrainingRun.open(model(id), texts, fields, signal);
+      trainings.set(id, run);
+      return run.info;
+    }),
+  train_fit: ({ model: id }, call, signal) =>
+    training(id).fit(
+      (work) => turn(id, work),
+      (step) => post({ id: call, step }),
+      signal,
+    ),
+  train_step: ({ model: id }) => turn(id, () => training(id).advance()),
+  train_pause: ({ model: id, paused }) => training(id).pause(paused),
+  train_evaluate: ({ model: id }) => turn(id, () => training(id).evaluate()),
+  train_save: ({ model: id }) => turn(id, () => training(id).save()),
+  train_result: ({ model: id }) => training(id).result(),
+  train_close: ({ model: id }) =>
+    adapters(id, () => {
+      trainings.get(id)?.close();
+      trainings.delete(id);
+    }),
+
+  adapters: ({ model: id }) => adapters(id, () => undefined),
+  adapter_load: ({ model: id, files, name }) =>
+    adapters(id, async (m) => m.adapters.load(files ?? (await readKept(m, name)), name)),
+  adapter_use: ({ model: id, name, scale }) => adapters(id, (m) => m.adapters.use(name, scale)),
+  adapter_save: ({ model: id, name }) => turn(id, () => model(id).adapters.save(name)),
+  adapter_rename: ({ model: id, name, to }) => adapters(id, (m) => m.adapters.rename(name, to)),
+  adapter_remove: ({ model: id, name }) => adapters(id, (m) => m.adapters.remove(name)),
+  adapter_keep: ({ model: id, name }) => turn(id, () => keep(model(id), name)),
+  adapter_kept: ({ model: id }) => listKept(model(id)),
+  adapter_forget: ({ model: id, name }) => forget(model(id), name),
+  adapter_merge: ({ model: id, name, files }, _, signal) =>
+    mergedOnnx(model(id), name, files, signal),
+
+  profile_start({ model: id }) {
+    const { engine } = id === undefined ? session() : model(id);
+    recorders.set(id, new Recorder(engine));
+  },
+  async profile_stop({ model: id, wanted }) {
+    const recorder = recorders.get(id);
+    if (!recorder) throw new InputError("no profile is watching", "profile", "Begin one.");
+    recorders.delete(id);
+    if (wanted) return recorder.stop();
+    recorder.release();
+    return undefined;
+  },
+  profile_trace: ({ data }) =>
+    new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
+
+  inference_open(request, id, signal) {
+    inference = new InferenceService();
+    return inference.open(request, warning(id), signal);
+  },
+  inference_run: (request, id, signal) => moving(opened().run(request, signal, warning(id))),
+  inference_read: ({ id }) => moving(opened().read(id)),
+  inference_drop: ({ ids }) => opened().drop(ids),
+
+  async artifacts_open({ files, urls, flavour, threads }, _, signal) {
+    const read = async (file: Blob | string) =>
+      typeof file !== "string"
+        ? file
+        : toBlob(new HttpSource(file, { signal })).catch((e: unknown) =>
+            Promise.reject(e instanceof NotFound ? notThere(e) : e),
+          );
+    const given = new Map(
+      await Promise.all(
+        Object.entries(files).map(
+          async ([name, file]): Promise<[string, Blob]> => [name, await read(file)],
+        ),
+      ),
+    );
+    artifacts = await ArtifactSession.open(given, urls, { flavour, threads }, ended.signal);
+    return artifacts.info;
+  },
+  artifacts_run: ({ kind, feeds }, _, signal) => inTurn((a) => a.run(kind, feeds, signal), signal),
+  artifacts_update: (_request, _, signal) => inTurn((a) => a.update(), signal),
+  artifacts_reset: () => inTurn((a) => a.reset()),
+  artifacts_rate: ({ rate }) => inTurn((a) => a.learningRate(rate)),
+  artifacts_seed: ({ seed }) => inTurn((a) => a.setSeed(seed)),
+  artifacts_read: ({ names }) => inTurn((a) => a.read(names)),
+  artifacts_write: ({ values }) => inTurn((a) => a.write(values)),
+  artifacts_save: ({ optimizer }, _, signal) => inTurn((a) => a.save(optimizer), signal),
+  artifacts_export: ({ outputs }, _, signal) => inTurn((a) => a.export(outputs), signal),
+};
+
+function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise<Generated> {
+  throwIfAborted(signal);
+  const sink = {
+    text: (text: string, end: boolean) => (text || end) && post({ id, text, end }),
+    tokens: (tokens: number[]) => post({ id, tokens }),
+  };
+  const one = model(request.model);
+  one.adapters.refresh();
+  return generateText(one, request, sink, signal);
+}
+
+async function answer(call: Call): Promise<void> {
+  const { id } = call;
+  const controller = new AbortController();
+  running.set(id, controller);
+  try {
+    const method = methods[call.method] as (
+      request: unknown,
+      id: number,
+      signal: AbortSignal,
+    ) => unknown;
+    const value = await method(call.request, id, controller.signal);
+    const transfer = typeof value === "object" && value !== null ? moves.get(value) : undefined;
+    if (transfer) post({ id, value }, transfer);
+    else post({ id, value });
+  } catch (e) {
+    post({ id, error: plainError(e) });
+  } finally {
+    running.delete(id);
+  }
+}
+
+/**
+ * Ending a thread takes a while; Chromium forgets to when the worker that asked for it is ended
+ * meanwhile.
+ */
+const THREADS_END_MS = 200;
+
+/** Ends all that runs in threads of its own, and says so. */
+async function end(): Promise<void> {
+  ended.abort();
+  for (const controller of running.values()) controller.abort();
+  inference?.close(); // its Python ends before compilersEnded looks
+  await Promise.all([closeEngines(), compilersEnded()]);
+  setTimeout(() => post({ ended: true }), THREADS_END_MS);
+}
+
+addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
+  if ("start" in data) {
+    setStallTimeout(data.start.stallTimeout);
+    life.name = data.start.life;
+    life.report = (name, held) => post({ life: name, held });
+    holdLife(life.name, () => life.report(life.name, true));
+    post({ started: true });
+  } else if ("end" in data) void end();
+  else if ("abort" in data)
+    running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
+  else void answer(data);
+});

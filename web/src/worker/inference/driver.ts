@@ -1,0 +1,489 @@
+// Runs programs: compiled parts, and between them what no plan does: loops, branches, sequences,
+// strings (operators/). The counterpart of python/edgewise/session/driver.py, whose results it has.
+// What Python has compiled once runs without it.
+
+import type { Engine } from "../../device/engine.ts";
+import {
+  Aborted,
+  EdgewiseError,
+  ModelError,
+  OutOfMemory,
+  UnsupportedOp,
+} from "../../shared/errors.ts";
+import {
+  INPUTS_PER_COMPILATION,
+  LATEST_OPSET,
+  MAX_COPIED_ITEMS,
+  MAX_NESTING,
+} from "../../gen/session.ts";
+import type { Block, Pool } from "./memory.ts";
+import type { Left, NodeReply } from "./python.ts";
+import { NodeRun } from "./node.ts";
+import { runPlan, shapeBytes, type LoadedPlan, type Part } from "./part.ts";
+import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import { RunSeeds } from "../../shared/seeds.ts";
+import {
+  NumberTensor,
+  release,
+  retain,
+  Sequence,
+  type RunValue,
+  type StringTensor,
+} from "./values.ts";
+import type { ValueInfo } from "../../protocol/inference.ts";
+
+/** Names and their values; what is not here is in the scope around a subgraph. */
+export class Scope {
+  constructor(
+    readonly values: Map<string, RunValue>,
+    readonly parent: Scope | undefined,
+  ) {}
+
+  find(name: string): RunValue | undefined {
+    for (let s: Scope | undefined = this; s; s = s.parent) {
+      const v = s.values.get(name);
+      if (v) return v;
+    }
+    return undefined;
+  }
+
+  /** Takes over a reference. */
+  set(name: string, v: RunValue): void {
+    const before = this.values.get(name);
+    this.values.set(name, v);
+    if (before) release(before);
+  }
+
+  drop(name: string): void {
+    const v = this.values.get(name);
+    if (v && this.values.delete(name)) release(v);
+  }
+}
+
+/** What a driver asks for: where programs, plans and constants come from. */
+export interface Library {
+  readonly engine: Engine;
+  readonly pool: Pool;
+  /** The part of this name, with its plans. */
+  part(name: string): Part;
+  /** Compiles a part, or cuts the program anew: then what is left of this run. */
+  compile(
+    program: Program,
+    unit: PartUnit,
+    values: readonly RunValue[],
+    done: () => number[],
+    run: number,
+  ): Promise<LoadedPlan | Unit[]>;
+  /**
+   * A program by its origin (python/edgewise/session/described.py); `key` stands for the origin.
+   */
+  program(key: string, origin: () => Record<string, unknown>): Promise<Program>;
+  /** A constant that lies among the model's weights. */
+  weight(constant: Extract<Constant, { weight: string }>): NumberTensor;
+  /** Lets Python run a node. */
+  pythonNode(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+    left: Left,
+  ): Promise<NodeReply>;
+}
+
+/** Bounds of a run. */
+export interface Bounds {
+  maxLoopTrips: number;
+  maxCompilations: number;
+  maxRunSeconds: number | undefined;
+  signal: { readonly aborted: boolean } | undefined;
+  seed: bigint | undefined;
+}
+
+const BREATH_MS = 50; // between looks at messages, an abort among them
+const PLACED = 64; // placed tensors that are kept before released ones are looked for
+
+/** One run at a time. */
+export class Driver {
+  readonly engine: Engine;
+  readonly pool: Pool;
+  private runs = 0;
+  private depth = 0;
+  private trips = 0;
+  private breathed = 0;
+  private compilations = 0;
+  private copied = 0;
+  private begun = 0;
+  private bounds: Bounds = {
+    maxLoopTrips: 0,
+    maxCompilations: 0,
+    maxRunSeconds: undefined,
+    signal: undefined,
+    seed: undefined,
+  };
+  private seeds = new RunSeeds(undefined);
+  /** Tensors with bytes of their own that were brought into the engine for this run. */
+  private placed: NumberTensor[] = [];
+  /** How many `placed` may hold before those that were released are removed. */
+  private mostPlaced = PLACED;
+
+  constructor(readonly library: Library) {
+    this.engine = library.engine;
+    this.pool = library.pool;
+  }
+
+  /**
+   * Brings a tensor into engine memory for this run, where it is not there yet; gives its address.
+   */
+  readonly place = (v: NumberTensor, where = ""): number => {
+    if (v.address) return v.address;
+    const bytes = v.data!.length;
+    const block = this.pool.take(bytes, where);
+    v.block = block;
+    v.address = block.address;
+    if (this.placed.length >= this.mostPlaced) {
+      this.placed = this.placed.filter((p) => p.address); // those that were released have none
+      this.mostPlaced = Math.max(PLACED, 2 * this.placed.length);
+    }
+    this.placed.push(v);
+    if (bytes) this.engine.bytes(block.address, bytes).set(v.data!);
+    return block.address;
+  };
+
+  /** The seed of the next plan that draws random numbers. */
+  private readonly seed = (): NumberTensor =>
+    new NumberTensor("int64", [1], new Uint8Array(BigInt64Array.of(this.seeds.next()).buffer));
+
+  /** Begins a run. */
+  begin(bounds: Bounds): void {
+    this.runs++;
+    this.depth = this.trips = this.compilations = this.copied = 0;
+    this.begun = this.breathed = performance.now();
+    this.bounds = bounds;
+    this.seeds = new RunSeeds(bounds.seed);
+  }
+
+  /** Runs a whole model. Takes over the feeds; the outputs' memory is good until `finish`. */
+  async start(
+    program: Program,
+    feeds: Map<string, RunValue>,
+    outputs: readonly ValueInfo[],
+  ): Promise<RunValue[]> {
+    const found = await this.call(program, feeds, undefined);
+    for (let i = 0; i < found.length; i++) {
+      const info = outputs[i]!;
+      if (info.type !== "tensor" || info.dtype === "float16" || info.dtype === "bfloat16")
+        found[i] = await this.declared(found[i]!, info);
+    }
+    return found;
+  }
+
+  /** Ends a run, successful or not: gives back all engine memory but that of these values. */
+  finish(kept: readonly RunValue[] = []): void {
+    for (const v of this.placed) {
+      v.address = 0;
+      v.block = undefined;
+    }
+    this.placed = [];
+    this.mostPlaced = PLACED;
+    const blocks = new Map<Block, number>();
+    for (const v of kept)
+      if (v.kind === "tensor" && v.block) blocks.set(v.block, (blocks.get(v.block) ?? 0) + 1);
+    this.pool.finish(blocks);
+  }
+
+  /** The outputs of a program, one reference each. Takes over the references of `values`. */
+  async call(
+    program: Program,
+    values: Map<string, RunValue>,
+    around: Scope | undefined,
+  ): Promise<RunValue[]> {
+    if (this.depth >= MAX_NESTING)
+      throw new ModelError(
+        "its functions and subgraphs are nested too deeply",
+        program.where,
+        "Export the model again.",
+      );
+    this.depth++;
+    const scope = new Scope(values, around);
+    let { units } = program;
+    const done: number[] = [];
+    for (let i = 0; i < units.length; i++) {
+      const unit = units[i]!;
+      if (unit.kind === "part") {
+        const pending = this.part(program, unit, scope, done);
+        const rest = pending && (await pending);
+        if (rest) {
+          units = rest;
+          i = -1;
+          continue;
+        }
+      } else await this.node(program, unit, scope);
+      for (const n of unit.nodes) done.push(n);
+      if (units.length > 1) {
+        const breath = this.pause(unit.where);
+        if (breath) await breath;
+      }
+      for (const name of unit.dead) scope.drop(name);
+    }
+    this.depth--;
+    const out = program.outputs.map((name) => {
+      const v = this.find(program, scope, name);
+      if (!v)
+        throw new ModelError(
+          "no node computes it",
+          `output '${name}' of '${program.where}'`,
+          "Export the model again.",
+        );
+      return retain(v);
+    });
+    for (const v of scope.values.values()) release(v);
+    return out;
+  }
+
+  /**
+   * Runs a part; a promise only where something is to be compiled: of what is left of the program
+   * where it turned out to fall into other units.
+   */
+  private part(
+    program: Program,
+    unit: PartUnit,
+    scope: Scope,
+    done: readonly number[],
+  ): Promise<Unit[] | undefined> | undefined {
+    const values: RunValue[] = [];
+    for (const name of unit.inputs) {
+      const v = scope.find(name);
+      if (!v)
+        throw new ModelError(
+          `an input '${name}' is computed by no node`,
+          unit.where,
+          "The graph is broken; export it again.",
+        );
+      values.push(v);
+    }
+    const found = this.library.part(unit.part).find(unit, values, this.engine);
+    if (!found) return this.compiled(program, unit, scope, values, done);
+    runPlan(this.engine, this.pool, found, unit, values, this.place, this.seed, (name, v) =>
+      scope.set(name, v),
+    );
+    return undefined;
+  }
+
+  private async compiled(
+    program: Program,
+    unit: PartUnit,
+    scope: Scope,
+    values: RunValue[],
+    done: readonly number[],
+  ): Promise<Unit[] | undefined> {
+    this.compilations += 1 + Math.floor(unit.inputs.length / INPUTS_PER_COMPILATION);
+    if (this.compilations > this.bounds.maxCompilations)
+      throw new ModelError(
+        `it wants more than ${this.bounds.maxCompilations} plans in one run`,
+        unit.where,
+        "Its shapes change in each round of a loop; if that is right, set " +
+          "SessionOptions.max_compilations.",
+      );
+    const made = await this.library.compile(program, unit, values, () => [...done], this.runs);
+    if (Array.isArray(made)) return made;
+    await this.breathe(unit.where);
+    runPlan(this.engine, this.pool, made, unit, values, this.place, this.seed, (name, v) =>
+      scope.set(name, v),
+    );
+    return undefined;
+  }
+
+  /** The value of a name: of the run, else one of the program's constants. */
+  find(program: Program, scope: Scope, name: string): RunValue | undefined {
+    const v = scope.find(name);
+    if (v) return v;
+    const constant = program.constants.get(name);
+    return constant && ("weight" in constant ? this.library.weight(constant) : constant);
+  }
+
+  /** Runs a node that no plan computes. */
+  private async node(program: Program, unit: NodeUnit, scope: Scope): Promise<void> {
+    const inputs: (RunValue | undefined)[] = unit.inputs.map((name) => {
+      if (!name) return undefined;
+      const v = this.find(program, scope, name);
+      if (!v)
+        throw new ModelError(
+          `its input '${name}' is computed by no node`,
+          unit.where,
+          "The graph is broken; export it again.",
+        );
+      return v;
+    });
+    while (inputs.length && inputs.at(-1) === undefined) inputs.pop();
+    const run = new NodeRun(this, program, unit, scope, inputs);
+    let outs: (RunValue | undefined)[];
+    try {
+      outs = await run.outputs();
+    } catch (e) {
+      if (e instanceof RangeError)
+        throw new OutOfMemory(
+          `it takes more memory than there is (${e.message})`,
+          unit.where,
+          "Use a smaller batch, sequence or model.",
+        );
+      if (e instanceof EdgewiseError && !e.where)
+        throw new (
+          e.constructor as new (
+            what: string,
+            where: string,
+            remedy: string,
+          ) => EdgewiseError
+        )(e.what, unit.where, e.remedy);
+      throw e;
+    }
+    if (outs.length < unit.outputs.filter(Boolean).length)
+      throw new ModelError(
+        `it has ${unit.outputs.length} outputs, ${unit.op} gives ${outs.length}`,
+        unit.where,
+        "Export the model again.",
+      );
+    unit.outputs.forEach((name, i) => {
+      const v = outs[i];
+      if (name && v) scope.set(name, retain(v));
+    });
+    run.end();
+  }
+
+  /**
+   * One node by a program of its own; `like`: the program and node whose attributes it has. Its
+   * outputs have one reference each.
+   */
+  async single(
+    op: string,
+    domain: string,
+    inputs: readonly (RunValue | undefined)[],
+    wanted: readonly boolean[],
+    attrs: Record<string, unknown>,
+    more: { opset?: number; dtype?: string; label?: string; like?: [string, number] } = {},
+  ): Promise<(RunValue | undefined)[]> {
+    const present = inputs.map((v) => (v === undefined ? 0 : v.kind === "tensor" ? 2 : 1));
+    const { label = "", ...rest } = more;
+    const origin = JSON.stringify(
+      { op, domain, present, wanted, attrs, opset: LATEST_OPSET, ...rest },
+      (_, x: unknown) =>
+        typeof x === "number" && !Number.isFinite(x)
+          ? { float: String(x).replace("Infinity", "inf") }
+          : x,
+    );
+    const program = await this.library.program(origin, () => ({
+      op: { ...(JSON.parse(origin) as object), label },
+    }));
+    const values = new Map<string, RunValue>();
+    inputs.forEach((v, i) => v && values.set(`x${i}`, retain(v)));
+    const outs = await this.call(program, values, undefined);
+    let at = 0;
+    return wanted.map((w) => (w ? outs[at++] : undefined));
+  }
+
+  /** An output in half precision where its file says so: values are float32 on the way. */
+  private async declared(v: RunValue, info: ValueInfo): Promise<RunValue> {
+    const of = info.type === "optional" && info.elem ? info.elem : info;
+    if (v.kind === "sequence" && of.type === "sequence" && of.elem) {
+      const inner = of.elem;
+      const items: RunValue[] = [];
+      // a driver and Python do one thing at a time
+      for (const x of v.items) items.push(await this.declared(retain(x), inner));
+      const made = new Sequence(items);
+      for (const x of items) release(x);
+      release(v);
+      return made;
+    }
+    if (
+      v.kind !== "tensor" ||
+      v.type !== "float32" ||
+      (of.dtype !== "float16" && of.dtype !== "bfloat16")
+    )
+      return v;
+    const [narrow] = await this.single("Identity", "", [v], [true], {}, { dtype: of.dtype });
+    release(v);
+    return narrow!;
+  }
+
+  /** One more round of a loop. @throws ModelError: there is no end. Aborted */
+  trip(where: string): Promise<void> | undefined {
+    if (++this.trips > this.bounds.maxLoopTrips)
+      throw new ModelError(
+        `its loops went round ${this.bounds.maxLoopTrips} times`,
+        where,
+        "If they are right, set SessionOptions.max_loop_trips; else check what ends them.",
+      );
+    return this.trips & 7 ? undefined : this.pause(where);
+  }
+
+  /** A node copies so many items of a sequence. @throws ModelError: there is no end */
+  copies(items: number, where: string): void {
+    this.copied += items;
+    if (this.copied > MAX_COPIED_ITEMS)
+      throw new ModelError(
+        `its sequences were copied too often: more than ${MAX_COPIED_ITEMS} items`,
+        where,
+        "Insert behind the last item, which copies none; if a loop of the model grows, check " +
+          "what ends it.",
+      );
+  }
+
+  /** Lets messages in, where it has been a while. @throws Aborted */
+  private pause(where: string): Promise<void> | undefined {
+    return performance.now() - this.breathed > BREATH_MS ? this.breathe(where) : undefined;
+  }
+
+  /** Lets messages in: the page may want an end. @throws Aborted */
+  private async breathe(where: string): Promise<void> {
+    await new Promise((resolve) => {
+      setTimeout(resolve, 0);
+    });
+    this.breathed = performance.now();
+    const end = this.ending(where);
+    if (end) throw end;
+  }
+
+  /** Why the run is to end; undefined where it is not. */
+  ending(where: string): Aborted | undefined {
+    const { signal, maxRunSeconds } = this.bounds;
+    if (signal?.aborted) return new Aborted("the run was stopped by its signal", where, "");
+    if (maxRunSeconds !== undefined && performance.now() - this.begun > 1000 * maxRunSeconds)
+      return new Aborted(
+        `the run took longer than ${maxRunSeconds} s`,
+        where,
+        "Raise SessionOptions.max_run_seconds, or check what makes it long.",
+      );
+    return undefined;
+  }
+
+  /** Lets Python run a node, with what this run has left. */
+  async pythonNode(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+  ): Promise<Map<string, RunValue>> {
+    const { bounds, trips, compilations, pool } = this;
+    const left: Left = {
+      max_memory_bytes: pool.room,
+      max_loop_trips: bounds.maxLoopTrips - trips,
+      max_compilations: bounds.maxCompilations - compilations,
+    };
+    const reply = await this.library.pythonNode(program, unit, values, left);
+    this.trips += reply.trips;
+    this.compilations += reply.compilations;
+    return reply.outputs;
+  }
+
+  /** @throws UnsupportedOp: there is no such operator */
+  static unknown(unit: NodeUnit): never {
+    throw new UnsupportedOp(
+      `the operator ${unit.domain ? `${unit.domain}.` : ""}${unit.op} (opset ${unit.opset}) is not supported`,
+      unit.where,
+      "`edgewise inspect` lists what a model needs; another exporter, opset or optimization " +
+        "level may avoid it.",
+    );
+  }
+}
+
+/** Whether a value is a tensor of strings. */
+export function isStrings(v: RunValue | undefined): v is StringTensor {
+  return v?.kind === "strings";
+}

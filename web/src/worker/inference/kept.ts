@@ -1,0 +1,274 @@
+// The plans that sessions compiled, in the browser's storage: one package for each model, whose
+// weights stay in the model's own files. The next visit's session has all of its plans without
+// Python. What is damaged or does not fit counts as not there.
+
+import { Checker, type Json, type Weight } from "../package/checker.ts";
+import type { Engine } from "../../device/engine.ts";
+import { compiledKey } from "../model/load.ts";
+import { makePackage, openPackage, type OpenPackage } from "../package/package.ts";
+import { joined } from "../../shared/ranges.ts";
+import {
+  digestReads,
+  findCompiled,
+  forgetCompiled,
+  keepCompiled,
+  type Reads,
+  type Warn,
+} from "../files/storage.ts";
+import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
+import type { ModelFiles } from "./files.ts";
+import { CONSTANTS, planJson, type InferenceInfo, type InferencePlan } from "./manifest.ts";
+import { MAX_PLANS } from "./part.ts";
+import { parseProgram } from "./program.ts";
+import { toHex } from "./values.ts";
+import { message } from "../../shared/words.ts";
+import type { ByteSource } from "../../shared/files/stream.ts";
+import { NOTES } from "../package/notes.ts";
+
+/**
+ * Name of the part with what profiles say of a plan: it is made by itself, so it has notes of its
+ * own.
+ */
+export const notesOf = (file: string): string => `${NOTES}/${file}`;
+
+/** A plan that was just compiled. */
+export interface Made {
+  plan: InferencePlan;
+  /** Its bytes; undefined where nothing is left to run. */
+  data: Uint8Array<ArrayBuffer> | undefined;
+  notes: Uint8Array<ArrayBuffer> | undefined;
+  /** The bytes of a weight that lies in `CONSTANTS`. */
+  constant(name: string): Uint8Array<ArrayBuffer>;
+}
+
+/** What `find` found: a package, and streams of the model's files that its weights lie in. */
+export interface Found {
+  opened: OpenPackage;
+  sources: Map<string, ByteSource>;
+}
+
+/** The kept plans of one model. */
+export class KeptPlans {
+  private constructor(
+    private readonly key: string,
+    private readonly tableHash: number,
+    private readonly files: ModelFiles,
+  ) {}
+
+  /** @throws ModelError: the model is not there */
+  static async of({ tableHash }: Engine, files: ModelFiles): Promise<KeptPlans> {
+    return new KeptPlans(
+      compiledKey(tableHash, { session: await files.identity() }),
+      tableHash,
+      files,
+    );
+  }
+
+  /** What earlier visits compiled, if the model is still the same. */
+  async find(): Promise<Found | undefined> {
+    try {
+      return await this.fitting();
+    } catch {
+      // a file is not there any more, or never was: reading the model anew says what is wrong with
+      // it
+      return undefined;
+    }
+  }
+
+  private async fitting(): Promise<Found | undefined> {
+    const opened = await this.open();
+    if (!opened) return undefined;
+    const { manifest } = opened;
+    const { marks } = manifest.cache as { marks?: unknown };
+    if (typeof marks !== "object" || marks === null) return undefined;
+    for (const [file, mark] of Object.entries(marks))
+      if ((await this.files.mark(file)) !== mark) return undefined;
+    const beside = [...manifest.weights.values()].filter(({ file }) => !manifest.files.has(file));
+    for (const { file, offset, bytes } of beside)
+      if (file === CONSTANTS || offset + bytes > ((await this.files.size(file)) ?? -1))
+        return undefined;
+    const sources: Found["sources"] = new Map();
+    for (const file of new Set(beside.map((w) => w.file)))
+      sources.set(file, (await this.files.stream(file))!);
+    return { opened, sources };
+  }
+
+  /**
+   * Puts plans beside those that are kept, in the place of those for the same shapes; of each part,
+   * and of all, the oldest go where there are too many. False, and a warning, where there is no
+   * room.
+   * @param programs descriptions of all programs, parents before children. @param where weights
+   *   come from, by name: among others those of plans and programs. @param reads what the compiler
+   *   has read of the model's files up to now /
+   */
+  async add(
+    info: Pick<InferenceInfo, "inputs" | "outputs">,
+    programs: readonly Record<string, Json>[],
+    where: ReadonlyMap<string, Weight>,
+    made: readonly Made[],
+    reads: Reads["ranges"],
+    warn: Warn,
+  ): Promise<boolean> {
+    try {
+      return await keepCompiled(
+        this.key,
+        await this.join(info, programs, where, made, reads),
+        warn,
+      );
+    } catch (e) {
+      // what was there is damaged in a way that shows only now
+      warn(`The plan was not kept for the next visit (${message(e)}). Nothing is lost.`);
+      await this.forget();
+      return false;
+    }
+  }
+
+  private async join(
+    { inputs, outputs }: Pick<InferenceInfo, "inputs" | "outputs">,
+    mine: readonly Record<string, Json>[],
+    where: ReadonlyMap<string, Weight>,
+    made: readonly Made[],
+    reads: Reads["ranges"],
+  ): Promise<Blob> {
+    const before = await this.open();
+    await before?.finish(new Map());
+    // Of two tabs at once each may have made plans of these names, and have cut the same programs:
+    // then the latter's stay.
+    const described = new Map(
+      (before?.manifest.inference?.programs ?? []).map((p) => [p.name, p.json]),
+    );
+    for (const json of mine) described.set(String(json.program), json);
+    limitPrograms(described);
+    const programs = Array.from(described.values(), (json) =>
+      parseProgram(new Checker(this.files.name), json, "a program"),
+    );
+    const parts = new Set(
+      programs.flatMap((p) => p.units.flatMap((u) => (u.kind === "part" ? [u.part] : []))),
+    );
+    const fresh = new Map(made.map((m) => [m.plan, m]));
+    const replaced = new Set(made.flatMap(({ plan }) => [shapesKey(plan), plan.file]));
+    const others = (before?.manifest.inference?.plans ?? []).filter(
+      (p) => !replaced.has(shapesKey(p)) && !(p.file && replaced.has(p.file)),
+    );
+    const counts = new Map<string, number>();
+    const plans = [...others, ...fresh.keys()]
+      .filter((p) => parts.has(p.part))
+      .reverse()
+      .filter(({ part }) => {
+        counts.set(part, (counts.get(part) ?? 0) + 1);
+        return counts.get(part)! <= MAX_PLANS;
+      })
+      .slice(0, MAX_INFERENCE_PLANS)
+      .reverse();
+
+    const files = new Map<string, Uint8Array<ArrayBuffer>>();
+    const weights = new Map<string, Weight>();
+    const constants: Uint8Array<ArrayBuffer>[] = [];
+    let end = 0;
+    for (const plan of plans) {
+      const one = fresh.get(plan);
+      const kept = one ? undefined : before;
+      const notes = kept ? kept.files.get(notesOf(plan.file)) : one!.notes;
+      const data = kept ? kept.files.get(plan.file) : one!.data;
+      if (plan.file && data) files.set(plan.file, data);
+      if (plan.file && notes) files.set(notesOf(plan.file), notes);
+      for (const { name, kind } of plan.slots) {
+        if (kind !== "weight" || weights.has(name)) continue;
+        const weight = (kept ? kept.manifest.weights : where).get(name)!;
+        if (weight.file !== CONSTANTS) {
+          weights.set(name, weight);
+          continue;
+        }
+        const bytes = kept
+          ? kept.files.get(CONSTANTS)!.subarray(weight.offset, weight.offset + weight.bytes)
+          : one!.constant(name);
+        weights.set(name, { ...weight, offset: end });
+        constants.push(bytes);
+        end += bytes.length;
+      }
+    }
+    for (const { constants: of } of programs)
+      for (const c of of.values()) {
+        const weight =
+          "weight" in c
+            ? (where.get(c.weight) ?? before?.manifest.weights.get(c.weight))
+            : undefined;
+        if (weight && !weights.has(weight.name)) weights.set(weight.name, weight);
+      }
+    if (end) files.set(CONSTANTS, new Uint8Array(await new Blob(constants).arrayBuffer()));
+
+    const unmarked = this.files.unmarked();
+    const read = (before?.manifest.cache as Reads | undefined)?.ranges ?? {};
+    const ranges = Object.fromEntries(
+      Array.from(unmarked.keys(), (name): [string, [number, number][]] => [
+        name,
+        joined([...(read[name] ?? []), ...(reads[name] ?? [])]),
+      ]),
+    );
+    const cache = {
+      ranges,
+      sha256: (await digestReads(ranges, unmarked)) ?? "",
+      marks: this.files.marked,
+    };
+    return makePackage(
+      {
+        table_hash: this.tableHash,
+        task: "inference",
+        weights: [...weights.values()],
+        inference: {
+          inputs,
+          outputs,
+          plans: plans.map(planJson),
+          programs: [...described.values()],
+        },
+        cache,
+      },
+      files,
+    );
+  }
+
+  /** Removes them: something about them is wrong. */
+  forget(): Promise<void> {
+    return forgetCompiled(this.key);
+  }
+
+  private async open(): Promise<OpenPackage | undefined> {
+    const source = await findCompiled(this.key, this.files.unmarked());
+    const opened = source && (await openPackage(source, true));
+    return opened?.manifest.inference?.programs.length ? opened : undefined;
+  }
+}
+
+/**
+ * Removes the oldest programs beyond what a manifest may have. A program stays only with its
+ * parents.
+ */
+function limitPrograms(programs: Map<string, Record<string, Json>>): void {
+  if (programs.size <= MAX_VALUES) return;
+  const kept = new Set<string>();
+  for (const newest of [...programs.keys()].reverse()) {
+    const family: string[] = [];
+    for (let name: string | undefined = newest; name !== undefined && !kept.has(name); ) {
+      family.push(name);
+      const origin = programs.get(name)?.origin as
+        | { parent?: Json; op?: { like?: Json[] } }
+        | undefined;
+      const parent: Json | undefined = origin?.parent ?? origin?.op?.like?.[0];
+      name =
+        typeof parent === "string" && programs.has(parent) && !family.includes(parent)
+          ? parent
+          : undefined;
+    }
+    if (kept.size + family.length <= MAX_VALUES) for (const name of family) kept.add(name);
+  }
+  for (const name of [...programs.keys()]) if (!kept.has(name)) programs.delete(name);
+}
+
+/** What a plan is for: plans with the same are for the same runs. */
+function shapesKey({ part, inputs, known }: InferencePlan): string {
+  return JSON.stringify([
+    part,
+    [...inputs].sort(([a], [b]) => (a < b ? -1 : 1)),
+    Array.from(known, ([name, bytes]) => [name, toHex(bytes)]).sort(),
+  ]);
+}

@@ -1,0 +1,288 @@
+// What a package of any model says of itself: its inputs, its outputs, and plans for some shapes of
+// them.
+
+import { parseSlots, type Checker, type Json, type Slot, type Weight } from "../package/checker.ts";
+import {
+  MAX_DECLARED_RANK,
+  MAX_INFERENCE_PLANS,
+  MAX_VALUES,
+  WEIGHT_FILES,
+} from "../../gen/manifest.ts";
+import { ELEMENT_BITS } from "../../gen/session.ts";
+import { parseConstant, parseProgram, type Program } from "./program.ts";
+import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
+import type { ValueInfo } from "../../protocol/inference.ts";
+
+/**
+ * The part with constants that a graph spells out, as weights: python/edgewise/compile.py. No file
+ * of a model is called so.
+ */
+export const CONSTANTS = "//constants";
+
+/** A plan for inputs of fixed shapes. */
+export interface InferencePlan {
+  /** Name of the part with its bytes; "" where nothing is left to run. */
+  file: string;
+  /** The part of a program that it is of; "" of a whole model. */
+  part: string;
+  /** Shapes and types it is for. */
+  inputs: Map<string, { dtype: string; shape: number[] }>;
+  /** `slot`: name of the output slot with its bytes; two outputs may share one. */
+  outputs: Map<string, { slot: string; dtype: string; shape: number[]; bytes: number }>;
+  /**
+   * Outputs that are inputs passed through, and which: the plan does not compute them; the host
+   * gives back what was fed.
+   */
+  passed: Map<string, string>;
+  /** In the plan's order. */
+  slots: Slot[];
+  /**
+   * The input slot, int64 [1], that another seed is put into before each run; undefined where the
+   * plan draws no random numbers.
+   */
+  seed: string | undefined;
+  /** Inputs whose numbers it is for as well, since shapes follow from them, and their bytes. */
+  known: Map<string, Uint8Array<ArrayBuffer>>;
+  /** Outputs that follow from the shapes alone. */
+  numbers: Map<string, NumberTensor>;
+}
+
+/**
+ * What such a package holds. `programs`: how the model falls into parts; empty where each plan
+ * computes all of it.
+ */
+export interface InferenceInfo {
+  inputs: ValueInfo[];
+  outputs: ValueInfo[];
+  plans: InferencePlan[];
+  programs: Program[];
+}
+
+/** A plan as a manifest has it: the inverse of `parsePlan`. */
+export function planJson({
+  file,
+  part,
+  inputs,
+  outputs,
+  passed,
+  slots,
+  seed,
+  known,
+  numbers,
+}: InferencePlan): Record<string, unknown> {
+  const fields = <V>(map: Map<string, V>, of: (v: V) => unknown) =>
+    Object.fromEntries(Array.from(map, ([name, v]) => [name, of(v)]));
+  return {
+    ...(file ? { file } : {}),
+    slots,
+    ...(part ? { part } : {}),
+    ...(seed === undefined ? {} : { seed }),
+    ...(passed.size ? { passed: Object.fromEntries(passed) } : {}),
+    ...(known.size ? { known: fields(known, toHex) } : {}),
+    ...(numbers.size ? { numbers: fields(numbers, (v) => [v.type, v.dims, toHex(v.data!)]) } : {}),
+    inputs: fields(inputs, ({ dtype, shape }) => [dtype, shape]),
+    outputs: fields(outputs, ({ slot, dtype, shape, bytes }) => [slot, dtype, shape, bytes]),
+  };
+}
+
+/**
+ * Checks a manifest's part. `own`: it is of the page's own storage, which may have programs.
+ * @throws PackageError
+ */
+export function parseInference(
+  c: Checker,
+  json: Json | undefined,
+  files: Map<string, unknown>,
+  weights: ReadonlyMap<string, Weight>,
+  computed: Map<string, number>,
+  own: boolean,
+): InferenceInfo {
+  const root = c.object(json, "inference");
+  if (!own) refuseOwn(c, root);
+  const values = (of: "inputs" | "outputs") =>
+    c
+      .list(root.get(of), `inference.${of}`, MAX_VALUES)
+      .map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));
+  const [inputs, outputs] = [values("inputs"), values("outputs")];
+  const declared = new Set(inputs.map((i) => i.name));
+  const programs = (
+    own ? c.list(root.get("programs") ?? [], "inference.programs", MAX_VALUES) : []
+  ).map((entry, i) => parseProgram(c, entry, `inference.programs[${i}]`));
+  const parts = new Map(
+    programs.flatMap((p) =>
+      p.units.flatMap((u) => (u.kind === "part" ? [[u.part, u] as const] : [])),
+    ),
+  );
+  const plans = c
+    .list(root.get("plans"), "inference.plans", MAX_INFERENCE_PLANS)
+    .map((entry, i) => {
+      const plan = parsePlan(c, entry, `inference.plans[${i}]`, files, weights, computed);
+      const unit = parts.get(plan.part);
+      if (plan.part && !unit)
+        c.fail(`inference.plans[${i}].part`, `is '${plan.part}', which is not there`);
+      for (const name of plan.inputs.keys())
+        if (!(unit ? unit.inputs.includes(name) : declared.has(name)))
+          c.fail(
+            `inference.plans[${i}].inputs`,
+            `has '${name}', which is no input of ${unit ? "its part" : "the model"}`,
+          );
+      for (const name of unit?.inputs ?? [])
+        if (!plan.inputs.has(name)) c.fail(`inference.plans[${i}].inputs`, `lacks '${name}'`);
+      for (const name of unit?.outputs ?? [])
+        if (!plan.outputs.has(name) && !plan.passed.has(name) && !plan.numbers.has(name))
+          c.fail(`inference.plans[${i}].outputs`, `lacks '${name}'`);
+      return plan;
+    });
+  return { inputs, outputs, plans, programs };
+}
+
+function refuseOwn(c: Checker, root: Map<string, Json>): void {
+  const there = (x: Json | undefined) =>
+    x !== undefined &&
+    x !== null &&
+    x !== "" &&
+    x !== 0 &&
+    x !== false &&
+    !(typeof x === "object" && !Object.keys(x).length);
+  if (there(root.get("programs")))
+    c.fail("inference.programs", "are there, as only in a page's own storage");
+  const plans = root.get("plans");
+  if (Array.isArray(plans))
+    plans.forEach((plan, i) => {
+      if (typeof plan !== "object" || plan === null) return;
+      for (const field of ["part", "known", "numbers"])
+        if (there((plan as Record<string, Json>)[field]))
+          c.fail(`inference.plans[${i}].${field}`, "is there, as only in a page's own storage");
+    });
+}
+
+function parseValue(c: Checker, json: Json, at: string, depth = 0): ValueInfo {
+  if (depth > 8) c.fail(at, "is nested too deeply");
+  const root = c.object(json, at);
+  const shape = root.get("shape") ?? null;
+  const [elem, key] = [root.get("elem"), root.get("key")];
+  return {
+    name: c.text(root.get("name"), `${at}.name`),
+    type: c.text(root.get("type"), `${at}.type`),
+    dtype: c.text(root.get("dtype"), `${at}.dtype`),
+    shape:
+      shape === null
+        ? null
+        : c
+            .list(shape, `${at}.shape`, MAX_DECLARED_RANK)
+            .map((d, i) =>
+              d === null || typeof d === "string" ? d : c.integer(d, `${at}.shape[${i}]`, -1),
+            ),
+    ...(elem === undefined ? {} : { elem: parseValue(c, elem, `${at}.elem`, depth + 1) }),
+    ...(key === undefined ? {} : { key: c.text(key, `${at}.key`) }),
+  };
+}
+
+/**
+ * One plan, of a package or as the compiler just made it. `files`: the names of those that plans
+ * may lie in.
+ */
+export function parsePlan(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  files: { has(name: string): boolean },
+  weights: ReadonlyMap<string, Pick<Weight, "bytes">>,
+  computed: Map<string, number>,
+): InferencePlan {
+  const root = c.object(json, at);
+  const part = root.get("part") === undefined ? "" : c.text(root.get("part"), `${at}.part`);
+  const file = part && root.get("file") === undefined ? "" : c.text(root.get("file"), `${at}.file`);
+  if (file && (!files.has(file) || WEIGHT_FILES.includes(file)))
+    c.fail(`${at}.file`, `is '${file}', which is no plan in the package`);
+  const slots = parseSlots(c, root.get("slots"), `${at}.slots`, weights, computed);
+  slots.forEach(({ kind }, s) =>
+    kind === "cache" || kind === "state"
+      ? c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan has not`)
+      : undefined,
+  );
+  const bytes = (kind: Slot["kind"]) =>
+    new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
+  const inputs: InferencePlan["inputs"] = new Map();
+  for (const [name, entry] of c.object(root.get("inputs"), `${at}.inputs`)) {
+    const [dtype, shape] = c.tuple(entry, `${at}.inputs['${name}']`, 2);
+    inputs.set(c.text(name, `the name in ${at}.inputs`), {
+      dtype: c.text(dtype, `${at}.inputs['${name}'][0]`),
+      shape: c.shape(shape, `${at}.inputs['${name}'][1]`),
+    });
+  }
+  const given = bytes("input");
+  const seed = root.has("seed") ? c.text(root.get("seed"), `${at}.seed`) : undefined;
+  if (seed !== undefined && (inputs.has(seed) || given.get(seed) !== 8))
+    c.fail(`${at}.seed`, `is '${seed}', which is no input slot of 8 bytes of its own`);
+  for (const [name, size] of given) {
+    if (name === seed) continue;
+    const input = inputs.get(name);
+    if (!input) c.fail(at, `has a slot for an input '${name}', which its inputs lack`);
+    if (size !== tensorBytes(input, size))
+      c.fail(at, `has a slot of ${size} bytes for its input '${name}', which has another size`);
+  }
+  const places = bytes("output");
+  const outputs: InferencePlan["outputs"] = new Map();
+  for (const [name, entry] of c.object(root.get("outputs"), `${at}.outputs`)) {
+    const path = `${at}.outputs['${name}']`;
+    const [slot, dtype, shape, size] = c.tuple(entry, path, 4);
+    c.text(name, `the name in ${at}.outputs`);
+    const found = {
+      slot: c.text(slot, `${path}[0]`),
+      dtype: c.text(dtype, `${path}[1]`),
+      shape: c.shape(shape, `${path}[2]`),
+      bytes: c.integer(size, `${path}[3]`),
+    };
+    if ((places.get(found.slot) ?? -1) < found.bytes)
+      c.fail(path, `lies in the slot '${found.slot}', which is missing or too short`);
+    if (found.bytes !== tensorBytes(found, found.bytes))
+      c.fail(
+        path,
+        `has ${found.bytes} bytes, which are not those of ${found.dtype.slice(0, 40)} ` +
+          `[${found.shape.join(", ")}]`,
+      );
+    outputs.set(name, found);
+  }
+  const passed: InferencePlan["passed"] = new Map();
+  for (const [name, entry] of c.object(
+    root.has("passed") ? root.get("passed") : {},
+    `${at}.passed`,
+  )) {
+    c.text(name, `the name in ${at}.passed`);
+    const input = c.text(entry, `${at}.passed['${name}']`);
+    if (!inputs.has(input)) c.fail(`${at}.passed['${name}']`, `is '${input}', which is no input`);
+    if (outputs.has(name)) c.fail(`${at}.passed['${name}']`, "is computed as well");
+    passed.set(name, input);
+  }
+  const known: InferencePlan["known"] = new Map();
+  for (const [name, entry] of c.object(root.has("known") ? root.get("known") : {}, `${at}.known`)) {
+    if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
+    const text = entry === "" ? "" : c.text(entry, `${at}.known['${name}']`, 1 << 22);
+    if (!/^([0-9a-f]{2})*$/.test(text) || text.length !== 2 * tensorBytes(inputs.get(name)!, -1))
+      c.fail(`${at}.known['${name}']`, "is not the bytes of this input");
+    known.set(name, fromHex(text));
+  }
+  const numbers: InferencePlan["numbers"] = new Map();
+  for (const [name, entry] of c.object(root.get("numbers") ?? {}, `${at}.numbers`)) {
+    const [dtype, shape, data] = c.list(entry, `${at}.numbers['${name}']`, 3);
+    const tensor = parseConstant(
+      c,
+      { dtype: dtype ?? null, shape: shape ?? null, data: data ?? null },
+      `${at}.numbers['${name}']`,
+    );
+    if (!(tensor instanceof NumberTensor) || outputs.has(name) || passed.has(name))
+      c.fail(`${at}.numbers['${name}']`, "is computed as well");
+    numbers.set(name, tensor);
+  }
+  if (!file && (slots.length || outputs.size)) c.fail(`${at}.file`, "is missing");
+  return { file, part, inputs, outputs, passed, slots, seed, known, numbers };
+}
+
+/** Of a tensor; `unknown` for types that nobody knows. */
+function tensorBytes(
+  { dtype, shape }: { dtype: string; shape: number[] },
+  unknown: number,
+): number {
+  return Object.hasOwn(ELEMENT_BITS, dtype) ? byteSize(dtype, shape) : unknown;
+}

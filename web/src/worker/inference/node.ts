@@ -1,0 +1,372 @@
+// A node that the driver runs, as its operator's function sees it: inputs and attributes, and what
+// it computes with. Everything that the functions here make is let go of when the node is done, but
+// its outputs.
+
+import type { Engine } from "../../device/engine.ts";
+import { ModelError, UnsupportedOp } from "../../shared/errors.ts";
+import { ELEMENT_BITS } from "../../gen/session.ts";
+import { Driver, type Scope } from "./driver.ts";
+import { HOST_OPERATORS } from "./operators/index.ts";
+import { moved } from "./operators/strings.ts";
+import { Subgraph, type Attribute, type NodeUnit, type Program } from "./program.ts";
+import {
+  byteSize,
+  elements,
+  NumberTensor,
+  REFERENCE_BYTES,
+  release,
+  sameDims,
+  Sequence,
+  StringTensor,
+  type RunValue,
+} from "./values.ts";
+
+/** What a node computes; undefined where the way does not serve these inputs. */
+export type HostOperator = (
+  n: NodeRun,
+) => (RunValue | undefined)[] | undefined | Promise<(RunValue | undefined)[] | undefined>;
+
+const CHECK = "Check what is fed; if it is right, export the model again.";
+
+/** A node on its way. */
+export class NodeRun {
+  private readonly made: RunValue[] = [];
+
+  constructor(
+    readonly driver: Driver,
+    readonly program: Program,
+    readonly unit: NodeUnit,
+    readonly scope: Scope,
+    readonly inputs: readonly (RunValue | undefined)[],
+  ) {}
+
+  get engine(): Engine {
+    return this.driver.engine;
+  }
+
+  /** Lets go of what was made on the way. */
+  end(): void {
+    for (const v of this.made) release(v);
+    this.made.length = 0;
+  }
+
+  /** Takes note of a value that was made here. */
+  keep<V extends RunValue>(v: V): V {
+    this.made.push(v);
+    if ((v.kind === "strings" || v.kind === "sequence" || v.kind === "map") && !v.held)
+      v.held = this.driver.pool.hold(v.hostBytes);
+    return v;
+  }
+
+  /**
+   * The node's outputs: by its function's body, its operator's function, strings moved by places,
+   * Python, or a plan of this node alone.
+   */
+  async outputs(): Promise<(RunValue | undefined)[]> {
+    const { unit, inputs } = this;
+    if (!unit.known) {
+      if (!unit.function) Driver.unknown(unit);
+      const origin = { parent: this.program.name, node: unit.nodes[0], function: true };
+      const program = await this.driver.library.program(JSON.stringify(origin), () => origin);
+      const given = inputs.filter((v) => v !== undefined);
+      const outs = await this.driver.call(
+        program,
+        new Map(program.inputs.map((name, i) => [name, (given[i]!.refs++, given[i]!)])),
+        undefined,
+      );
+      return outs.map((v) => this.keep(v));
+    }
+    const operator = HOST_OPERATORS.get(unit.domain ? `${unit.domain}.${unit.op}` : unit.op);
+    const outs = await operator?.(this);
+    if (outs) return outs;
+    if (!operator && unit.host) return this.python();
+    if (inputs.some((v) => v && v.kind !== "tensor")) return moved(this);
+    return this.plain(inputs);
+  }
+
+  private async python(): Promise<(RunValue | undefined)[]> {
+    const values = new Map<string, RunValue>();
+    for (const name of this.unit.reads) {
+      const v = this.driver.find(this.program, this.scope, name);
+      if (v) values.set(name, v);
+    }
+    const outs = await this.driver.pythonNode(this.program, this.unit, values);
+    return this.unit.outputs.map((name) => outs.get(name) && this.keep(outs.get(name)!));
+  }
+
+  /** What plans make of the node itself, with other inputs. */
+  async plain(inputs: readonly (RunValue | undefined)[]): Promise<(RunValue | undefined)[]> {
+    const { op, domain, outputs, opset, nodes, name } = this.unit;
+    const outs = await this.driver.single(
+      op,
+      domain,
+      inputs,
+      outputs.map(Boolean),
+      {},
+      { opset, label: name, like: [this.program.name, nodes[0]!] },
+    );
+    return outs.map((v) => v && this.keep(v));
+  }
+
+  /** Computes with any operator of ONNX or (domain "edgewise") the engine's own. */
+  async ops(
+    op: string,
+    inputs: readonly RunValue[],
+    attrs: Record<string, number | number[]> = {},
+    outputs = 1,
+    domain = "",
+  ): Promise<NumberTensor[]> {
+    const outs = await this.driver.single(
+      op,
+      domain,
+      inputs,
+      Array.from({ length: outputs }, () => true),
+      attrs,
+      { label: this.unit.name },
+    );
+    return outs.map((v) => this.keep(v!) as NumberTensor);
+  }
+
+  /** As `ops`, of one output. */
+  async op(
+    op: string,
+    inputs: readonly RunValue[],
+    attrs: Record<string, number | number[]> = {},
+  ): Promise<NumberTensor> {
+    return (await this.ops(op, inputs, attrs))[0]!;
+  }
+
+  /** A tensor of known numbers. */
+  constant(type: string, dims: readonly number[], numbers: readonly number[]): NumberTensor {
+    return this.keep(NumberTensor.of(type, dims, numbers));
+  }
+
+  /** Whether the budget has room for `bytes` more. @throws OutOfMemory: it has not */
+  checkRoom(bytes: number): void {
+    this.driver.pool.checkRoom(bytes);
+  }
+
+  /** Counts items of sequences that it copies. @throws ModelError: they are too many */
+  copies(items: number): void {
+    this.driver.copies(items, this.unit.where);
+  }
+
+  /** A sequence of these values. */
+  sequence(items: readonly RunValue[]): Sequence {
+    return this.keep(new Sequence(items));
+  }
+
+  /** The same elements with other dims. */
+  reshaped(v: NumberTensor, dims: readonly number[]): NumberTensor {
+    return this.keep(v.view(dims));
+  }
+
+  /** The first elements of a tensor; a small part of a large block moves to memory of its own. */
+  front(v: NumberTensor, dims: readonly number[]): NumberTensor {
+    const bytes = byteSize(v.type, dims);
+    if (!v.block || 2 * bytes >= v.bytes) return this.keep(v.view(dims));
+    const block = this.driver.pool.take(bytes);
+    this.engine.bytes(block.address, bytes).set(this.engine.bytes(v.address, bytes));
+    return this.keep(new NumberTensor(v.type, dims, undefined, block.address, block));
+  }
+
+  /** Tensors of one shape and type as a tensor with one dimension more, before theirs. */
+  stack(values: readonly RunValue[]): NumberTensor | StringTensor {
+    const first = values[0]!;
+    for (const v of values)
+      if (
+        (v.kind !== "tensor" && v.kind !== "strings") ||
+        v.kind !== first.kind ||
+        v.type !== (first as NumberTensor).type ||
+        !sameDims(v.dims, (first as NumberTensor).dims)
+      )
+        this.fail(
+          `${String(first)} and ${String(v)} are to become one tensor`,
+          "Check the shapes that were fed; if they are right, export the model again.",
+        );
+    if (first.kind === "strings") {
+      this.checkRoom(REFERENCE_BYTES * first.count * values.length);
+      return this.keep(
+        new StringTensor(
+          [values.length, ...first.dims],
+          (values as StringTensor[]).flatMap((v) => v.strings),
+        ),
+      );
+    }
+    const tensors = values as NumberTensor[];
+    const { type, dims } = first as NumberTensor;
+    if ((elements(dims) * ELEMENT_BITS[type]!) % 8)
+      this.fail(
+        `tensors like ${String(first)} do not fill whole bytes`,
+        "Export the model with 8-bit elements.",
+      );
+    const step = byteSize(type, dims);
+    const shape = [values.length, ...dims];
+    if (tensors.every((v) => v.data)) {
+      this.checkRoom(step * tensors.length);
+      const data = new Uint8Array(step * tensors.length);
+      tensors.forEach((v, i) => data.set(v.data!, i * step));
+      return this.keep(new NumberTensor(type, shape, data));
+    }
+    const block = this.driver.pool.take(step * values.length);
+    const made = this.keep(new NumberTensor(type, shape, undefined, block.address, block));
+    if (step)
+      tensors.forEach((v, i) =>
+        this.engine
+          .bytes(block.address + i * step, step)
+          .set(v.data ?? this.engine.bytes(v.address, step)),
+      );
+    return made;
+  }
+
+  /**
+   * A subgraph among the attributes as a function of values, of which it takes over one reference
+   * each; its outputs have one reference each.
+   */
+  async body(
+    attribute: string,
+  ): Promise<{ outputs: Subgraph["outputs"]; call(values: RunValue[]): Promise<RunValue[]> }> {
+    const graph = this.unit.attrs.get(attribute);
+    if (!(graph instanceof Subgraph))
+      return this.fail("a subgraph is missing", "Export the model again.");
+    const origin = { parent: this.program.name, node: this.unit.nodes[0], body: attribute };
+    const program = await this.driver.library.program(JSON.stringify(origin), () => origin);
+    const { driver, scope } = this;
+    return {
+      outputs: graph.outputs,
+      call: (values) => {
+        if (values.length !== program.inputs.length)
+          this.fail(
+            `its body takes ${program.inputs.length} inputs, it gives ${values.length}`,
+            "Export the model again.",
+          );
+        const named = new Map<string, RunValue>();
+        for (let i = 0; i < values.length; i++) named.set(program.inputs[i]!, values[i]!);
+        return driver.call(program, named, scope);
+      },
+    };
+  }
+
+  /** One more round of a loop. */
+  trip(): Promise<void> | undefined {
+    return this.driver.trip(this.unit.where);
+  }
+
+  /** Whether input i is there. */
+  has(i: number): boolean {
+    return this.inputs[i] !== undefined;
+  }
+
+  /** Input i. @throws ModelError: it is absent */
+  input(i: number): RunValue {
+    return this.inputs[i] ?? this.fail(`its input ${i} is missing`, "Export the model again.");
+  }
+
+  /** Input i, which is to be a tensor of numbers. */
+  tensor(i: number): NumberTensor {
+    const v = this.input(i);
+    return v.kind === "tensor"
+      ? v
+      : this.fail(`its input ${i} is ${String(v)}, no tensor of numbers`, CHECK);
+  }
+
+  /** Input i, which is to be a tensor of strings. */
+  strings(i: number): StringTensor {
+    const v = this.input(i);
+    return v.kind === "strings"
+      ? v
+      : this.fail(`its input ${i} is ${String(v)}, not strings`, CHECK);
+  }
+
+  /** The numbers of input i. */
+  numbers(i: number): number[] {
+    return this.tensor(i).numbers(this.engine);
+  }
+
+  /** The one number of input i. */
+  number(i: number): number {
+    const numbers = this.numbers(i);
+    return numbers.length === 1
+      ? numbers[0]!
+      : this.fail(`its input ${i} is ${String(this.inputs[i])}, not one number`, CHECK);
+  }
+
+  /** An attribute that is an integer. */
+  int(name: string, otherwise: number): number {
+    const v = this.attribute(name);
+    if (v === undefined) return otherwise;
+    return typeof v === "number" && Number.isInteger(v)
+      ? v
+      : typeof v === "bigint"
+        ? Number(v)
+        : this.wrongKind(name);
+  }
+
+  /** An attribute that is a number. */
+  float(name: string, otherwise: number): number {
+    const v = this.attribute(name);
+    return v === undefined ? otherwise : typeof v === "number" ? v : this.wrongKind(name);
+  }
+
+  /** An attribute that is a text. */
+  text(name: string, otherwise: string): string {
+    const v = this.attribute(name);
+    return v === undefined ? otherwise : typeof v === "string" ? v : this.wrongKind(name);
+  }
+
+  /** An attribute that is a list of integers; undefined where absent. */
+  ints(name: string): number[] | undefined {
+    const v = this.attribute(name);
+    return v === undefined
+      ? undefined
+      : Array.isArray(v) && v.every((x) => typeof x === "number" && Number.isInteger(x))
+        ? (v as number[])
+        : this.wrongKind(name);
+  }
+
+  /** An attribute that is a list of texts; undefined where absent. */
+  texts(name: string): string[] | undefined {
+    const v = this.attribute(name);
+    return v === undefined
+      ? undefined
+      : Array.isArray(v) && v.every((x) => typeof x === "string")
+        ? (v as string[])
+        : this.wrongKind(name);
+  }
+
+  /** An attribute as it is. */
+  attribute(name: string): Attribute {
+    return this.unit.attrs.get(name);
+  }
+
+  private wrongKind(name: string): never {
+    return this.fail(
+      `its attribute '${name}' is of the wrong kind`,
+      "The file is damaged or not valid ONNX; export it again.",
+    );
+  }
+
+  /** A normalised axis; `extra`: how much larger than the rank it may be. */
+  axis(axis: number, rank: number, extra = 0): number {
+    if (!(axis >= -rank && axis < rank + extra))
+      this.fail(
+        `axis ${axis} does not exist in a tensor of ${rank} dimensions`,
+        "Check the shapes that were fed; if they are right, export the model again.",
+      );
+    return axis < 0 ? axis + rank : axis;
+  }
+
+  fail(
+    what: string,
+    remedy = "Check the shapes that were fed; if they are right, export the model again.",
+  ): never {
+    throw new ModelError(what, this.unit.where, remedy);
+  }
+
+  unsupported(
+    what: string,
+    remedy = "Export the model with another opset or another exporter, or run it on a desktop runtime.",
+  ): never {
+    throw new UnsupportedOp(what, this.unit.where, remedy);
+  }
+}

@@ -1,0 +1,425 @@
+// Tensors of strings: as python/edgewise/ops/strings.py. What moves elements computes with their
+// places instead, by the same code as for numbers. (Regular expressions, which need an engine of
+// their own to be matched in linear time, are Python's.)
+
+import { ELEMENT_BITS } from "../../../gen/session.ts";
+import type { HostOperator, NodeRun } from "../node.ts";
+import {
+  elements,
+  NumberTensor,
+  REFERENCE_BYTES,
+  StringTensor,
+  typed,
+  type RunValue,
+} from "../values.ts";
+
+/** Operators that only move elements, and which of their inputs those are (undefined: all). */
+const MOVES: Readonly<Record<string, readonly number[] | undefined>> = {
+  Reshape: [0],
+  Squeeze: [0],
+  Unsqueeze: [0],
+  Flatten: [0],
+  Transpose: [0],
+  Slice: [0],
+  Gather: [0],
+  GatherElements: [0],
+  GatherND: [0],
+  Split: [0],
+  Expand: [0],
+  Tile: [0],
+  Compress: [0],
+  ReverseSequence: [0],
+  SpaceToDepth: [0],
+  DepthToSpace: [0],
+  Trilu: [0],
+  Where: [1, 2],
+  ScatterElements: [0, 2],
+  ScatterND: [0, 2],
+  Concat: undefined,
+};
+/** The same of ai.onnx.ml. */
+const MOVES_ML: Readonly<Record<string, readonly number[] | undefined>> = {
+  ArrayFeatureExtractor: [0],
+};
+const NUMBER_BYTES = 16; // of a number in a list that grows
+const TEXT_BYTES = 48; // of a number as a text
+const PAIR_BYTES = 64; // of a pair of strings in a list
+const CHECK = "Check what is fed; if it is right, export the model again.";
+
+/** Outputs of a node with strings among its inputs that moves elements, or looks at their shape. */
+export async function moved(n: NodeRun): Promise<(RunValue | undefined)[]> {
+  const { inputs, unit } = n;
+  const looks = !unit.domain && (unit.op === "Shape" || unit.op === "Size");
+  const table = unit.domain === "" ? MOVES : unit.domain === "ai.onnx.ml" ? MOVES_ML : {};
+  const which = looks
+    ? [0]
+    : Object.hasOwn(table, unit.op)
+      ? (table[unit.op] ?? [...inputs.keys()])
+      : [];
+  const strings: string[] = [];
+  const places = inputs.map((v, i): RunValue | undefined => {
+    if (v === undefined) return v;
+    if (v.kind === "strings" && which.includes(i)) {
+      const first = strings.length;
+      for (const s of v.strings) strings.push(s);
+      return n.constant(
+        "int64",
+        v.dims,
+        v.strings.map((_, j) => first + j),
+      );
+    }
+    if (v.kind !== "tensor" || which.includes(i))
+      return n.unsupported(
+        `its input ${i} is ${String(v)}`,
+        "Check what is fed; if it is right, export the model with another exporter or " +
+          "optimization level.",
+      );
+    return v;
+  });
+  const outs = await n.plain(places);
+  if (looks) return outs;
+  n.checkRoom(
+    (REFERENCE_BYTES + NUMBER_BYTES) *
+      outs.reduce((count, v) => count + (v ? (v as NumberTensor).count : 0), 0),
+  );
+  return outs.map(
+    (v) =>
+      v &&
+      n.keep(
+        new StringTensor(
+          (v as NumberTensor).dims,
+          (v as NumberTensor).numbers(n.engine).map((i) => strings[i]!),
+        ),
+      ),
+  );
+}
+
+/** Two tensors of strings broadcast together: dims, and pairs of strings. */
+function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
+  const [a, b] = [n.strings(0), n.strings(1)];
+  const rank = Math.max(a.rank, b.rank);
+  const padded = [a, b].map((v) => [
+    ...Array.from({ length: rank - v.rank }, () => 1),
+    ...v.dims,
+  ]) as [number[], number[]];
+  const dims = padded[0].map((d, i) => {
+    const e = padded[1][i]!;
+    return d === e || e === 1
+      ? d
+      : d === 1
+        ? e
+        : n.fail(
+            `shapes [${a.dims.join(", ")}] and [${b.dims.join(", ")}] do not broadcast together`,
+          );
+  });
+  if (elements(dims) >= 2 ** 31) n.fail(`a tensor of ${elements(dims)} strings`);
+  n.checkRoom(PAIR_BYTES * elements(dims));
+  const at = (of: number[], index: number) => {
+    let [place, step, left] = [0, 1, index];
+    for (let d = rank - 1; d >= 0; d--) {
+      if (of[d] !== 1) place += (left % dims[d]!) * step;
+      step *= of[d]!;
+      left = Math.floor(left / dims[d]!);
+    }
+    return place;
+  };
+  return [
+    dims,
+    Array.from({ length: elements(dims) }, (_, i) => [
+      a.strings[at(padded[0], i)]!,
+      b.strings[at(padded[1], i)]!,
+    ]),
+  ];
+}
+
+// as Python's str.isspace
+const SPACE =
+  "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
+const SPACES = new RegExp(`[${SPACE}]+`);
+const LEADING = new RegExp(`^[${SPACE}]+`);
+
+/** Without white space at its end; a regular expression for it would take quadratic time. */
+function trimmedEnd(text: string): string {
+  let end = text.length;
+  while (end && SPACES.test(text[end - 1]!)) end--;
+  return text.slice(0, end);
+}
+
+const PIECES = 4096; // that are made before their room is checked
+
+/**
+ * Pieces of a text between delimiters (undefined: stretches of white space), at most `most` cuts.
+ * `check` gets their number each time that it has grown by PIECES.
+ */
+export function pieces(
+  text: string,
+  delimiter: string | undefined,
+  most: number,
+  check: (count: number) => void = () => undefined,
+): string[] {
+  if (!text) return [];
+  let left = delimiter === undefined ? text.replace(LEADING, "") : text;
+  const out: string[] = [];
+  while (out.length < most) {
+    const at = delimiter === undefined ? left.search(SPACES) : left.indexOf(delimiter);
+    if (at < 0) break;
+    out.push(left.slice(0, at));
+    if (out.length % PIECES === 0) check(out.length);
+    left =
+      delimiter === undefined
+        ? left.slice(at).replace(LEADING, "")
+        : left.slice(at + delimiter.length);
+  }
+  if (delimiter === undefined) left = trimmedEnd(left);
+  return delimiter === undefined && !left ? out : [...out, left];
+}
+
+/** Pieces along a new last dimension, "" where there are fewer, and how many there are. */
+function split(n: NodeRun): RunValue[] {
+  const x = n.strings(0);
+  const delimiter = n.text("delimiter", "") || undefined;
+  const most = n.attribute("maxsplit") === undefined ? Infinity : n.int("maxsplit", 0);
+  let before = 0; // pieces of the strings before
+  const check = (count: number): void => n.checkRoom(REFERENCE_BYTES * (before + count));
+  const all = x.strings.map((s) => {
+    const made = pieces(s, delimiter, most < 0 ? Infinity : most, check);
+    before += made.length;
+    return made;
+  });
+  const width = all.reduce((w, p) => Math.max(w, p.length), 0);
+  n.checkRoom(REFERENCE_BYTES * width * all.length); // one long text makes all rows long
+  return [
+    n.keep(
+      new StringTensor(
+        [...x.dims, width],
+        all.flatMap((p) => [...p, ...Array.from({ length: width - p.length }, () => "")]),
+      ),
+    ),
+    n.constant(
+      "int64",
+      x.dims,
+      all.map((p) => p.length),
+    ),
+  ];
+}
+
+function normalize(n: NodeRun): RunValue[] {
+  const x = n.strings(0);
+  if ((x.rank !== 1 && x.rank !== 2) || (x.rank === 2 && x.dims[0] !== 1))
+    n.fail(`strings of shape [${x.dims.join(", ")}] instead of [C] or [1, C]`);
+  n.checkRoom(2 * x.hostBytes);
+  const change = n.text("case_change_action", "NONE");
+  const cased = n.int("is_case_sensitive", 0) !== 0;
+  const turn = {
+    NONE: (s: string) => s,
+    LOWER: (s: string) => s.toLowerCase(),
+    UPPER: (s: string) => s.toUpperCase(),
+  }[change];
+  if (!turn) return n.fail(`a case_change_action '${change.slice(0, 40)}'`, CHECK);
+  const stop = new Set((n.texts("stopwords") ?? []).map((s) => (cased ? s : s.toLowerCase())));
+  const left = x.strings.filter((s) => !stop.has(cased ? s : s.toLowerCase())).map(turn);
+  const out = left.length ? left : [""];
+  return [n.keep(new StringTensor(x.rank === 1 ? [out.length] : [1, out.length], out))];
+}
+
+/** As C's printf("%.*g"). */
+function general(x: number, digits: number): string {
+  if (x === 0) return Object.is(x, -0) ? "-0" : "0";
+  const [mantissa, exponent] = x.toExponential(digits - 1).split("e") as [string, string];
+  const e = Number(exponent);
+  const short = (s: string) => (s.includes(".") ? s.replace(/\.?0+$/, "") : s);
+  if (e < -4 || e >= digits)
+    return `${short(mantissa)}e${e < 0 ? "-" : "+"}${String(Math.abs(e)).padStart(2, "0")}`;
+  return short(x.toFixed(Math.max(0, digits - 1 - e)));
+}
+
+/**
+ * A number as text, as onnxruntime writes it: 1 rather than 1.0, exponents from 1e+08 on; but with
+ * the digits that tell it from its neighbours, and no others.
+ */
+export function textOf(type: string, x: number | bigint): string {
+  if (typeof x === "bigint" || !/float/.test(type)) return String(x);
+  if (!Number.isFinite(x)) return Number.isNaN(x) ? "NaN" : x > 0 ? "INF" : "-INF";
+  for (let digits = 1; digits < 18; digits++) {
+    const short: number = Number(x.toPrecision(digits));
+    if (short === x || (type !== "float64" && Math.fround(short) === x))
+      return general(short, Math.max(digits, 8));
+  }
+  return String(x);
+}
+
+const FLOAT = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
+
+function float(text: string): number | undefined {
+  const t = trimmedEnd(text.replace(LEADING, ""));
+  if (FLOAT.test(t)) return Number(t);
+  const word = /^([+-]?)(inf|infinity|nan)$/i.exec(t);
+  return word
+    ? word[2]!.toLowerCase() === "nan"
+      ? NaN
+      : word[1] === "-"
+        ? -Infinity
+        : Infinity
+    : undefined;
+}
+
+/** The number of a text; integers exactly. */
+function numberOf(n: NodeRun, type: string, text: string): number | bigint {
+  const none = () => n.fail(`the string '${text.slice(0, 50)}' is no number`, "Check what is fed.");
+  if (/float/.test(type)) return float(text) ?? none();
+  const t = trimmedEnd(text.replace(LEADING, ""));
+  if (type === "bool")
+    return /^(true|false)$/i.test(t)
+      ? t.toLowerCase() === "true"
+        ? 1
+        : 0
+      : (float(text) ?? none()) !== 0
+        ? 1
+        : 0;
+  const whole = /^[+-]?\d+$/.test(t) ? BigInt(t.replace("+", "")) : undefined;
+  const near = whole === undefined ? float(text) : 0;
+  if (near === undefined || !Number.isFinite(near)) return none();
+  const x = whole ?? BigInt(Math.trunc(near));
+  const bits = BigInt(ELEMENT_BITS[type] ?? 0);
+  const [low, high] = type.startsWith("u")
+    ? [0n, (1n << bits) - 1n]
+    : [-(1n << (bits - 1n)), (1n << (bits - 1n)) - 1n];
+  return x >= low && x <= high ? x : n.fail(`${x} does not fit its type`, "Check what is fed.");
+}
+
+/** A tensor of numbers or strings, of a type by its ONNX code's name. Integers may be bigint. */
+export async function tensorOf(
+  n: NodeRun,
+  type: string,
+  dims: readonly number[],
+  values: readonly (number | bigint | string)[],
+): Promise<NumberTensor | StringTensor> {
+  if (type === "string") return n.keep(new StringTensor(dims, values.map(String)));
+  if (type === "int64")
+    return n.keep(
+      new NumberTensor(
+        type,
+        dims,
+        new Uint8Array(BigInt64Array.from(values, (x) => BigInt(x)).buffer),
+      ),
+    );
+  if (type === "uint64")
+    return n.keep(
+      new NumberTensor(
+        type,
+        dims,
+        new Uint8Array(BigUint64Array.from(values, (x) => BigInt(x)).buffer),
+      ),
+    );
+  const numbers = values.map(Number);
+  if (type !== "float16" && type !== "bfloat16") return n.constant(type, dims, numbers);
+  const [half] = await n.driver.single(
+    "Identity",
+    "",
+    [n.constant("float32", dims, numbers)],
+    [true],
+    {},
+    { dtype: type },
+  );
+  return n.keep(half as NumberTensor);
+}
+
+const CODES = [
+  "",
+  "float32",
+  "uint8",
+  "int8",
+  "uint16",
+  "int16",
+  "int32",
+  "int64",
+  "string",
+  "bool",
+  "float16",
+  "float64",
+  "uint32",
+  "uint64",
+  "",
+  "",
+  "bfloat16",
+];
+
+async function cast(n: NodeRun): Promise<RunValue[] | undefined> {
+  const x = n.input(0);
+  const to = CODES[n.int("to", 1)] ?? "";
+  if (x.kind === "strings") {
+    if (to === "string") return [x];
+    n.checkRoom(NUMBER_BYTES * x.count);
+    if (!to) return n.unsupported(`strings to the type ${n.int("to", 1)}`);
+    return [
+      await tensorOf(
+        n,
+        to,
+        x.dims,
+        x.strings.map((s) => numberOf(n, to, s)),
+      ),
+    ];
+  }
+  if (to !== "string") return undefined;
+  const t = n.tensor(0);
+  n.checkRoom((REFERENCE_BYTES + NUMBER_BYTES + TEXT_BYTES) * t.count);
+  const wide = t.type === "int64" || t.type === "uint64";
+  const values: ArrayLike<number | bigint> = wide
+    ? typed(t.type, t.read(n.engine), t.count)
+    : t.numbers(n.engine);
+  return [
+    n.keep(
+      new StringTensor(
+        t.dims,
+        Array.from(values, (v) => textOf(t.type, v)),
+      ),
+    ),
+  ];
+}
+
+export const STRINGS: Record<string, HostOperator> = {
+  Equal: (n) => {
+    if (!n.inputs.some((v) => v?.kind === "strings")) return undefined;
+    const [dims, pairs] = together(n);
+    return [
+      n.constant(
+        "bool",
+        dims,
+        pairs.map(([a, b]) => (a === b ? 1 : 0)),
+      ),
+    ];
+  },
+  StringConcat: (n) => {
+    const [dims, pairs] = together(n);
+    n.checkRoom(
+      pairs.reduce((bytes, [a, b]) => bytes + REFERENCE_BYTES + 2 * (a.length + b.length), 0),
+    );
+    return [
+      n.keep(
+        new StringTensor(
+          dims,
+          pairs.map(([a, b]) => a + b),
+        ),
+      ),
+    ];
+  },
+  StringSplit: split,
+  StringNormalizer: normalize,
+  Cast: cast,
+  ConstantOfShape: (n) => {
+    const value = n.attribute("value");
+    if (!(value instanceof StringTensor)) return undefined;
+    const dims = n.numbers(0);
+    if (dims.some((d) => d < 0) || elements(dims) >= 2 ** 24)
+      n.fail(`strings of shape [${dims.join(", ")}]`);
+    n.checkRoom(REFERENCE_BYTES * elements(dims));
+    return [
+      n.keep(
+        new StringTensor(
+          dims,
+          Array.from({ length: elements(dims) }, () => value.strings[0]!),
+        ),
+      ),
+    ];
+  },
+};

@@ -1,0 +1,248 @@
+// Programs as Python describes them (python/edgewise/session/described.py): a model, or the body of
+// a loop, branch or function, as units in the order in which they are run: parts that are compiled
+// as a whole, and nodes between them. Read from Python, from what an earlier visit kept, or from a
+// package; so everything is checked.
+
+import { Checker, type Json } from "../package/checker.ts";
+import { ELEMENT_BITS } from "../../gen/session.ts";
+import { fromHex, NumberTensor, StringTensor, byteSize } from "./values.ts";
+
+/** Attribute of a node: a number, bigint, string, tensor, subgraph, or a list of one kind. */
+export type Attribute =
+  | number
+  | bigint
+  | string
+  | NumberTensor
+  | StringTensor
+  | Subgraph
+  | undefined
+  | Attribute[];
+
+/** What is known of a subgraph before its program is asked for. */
+export class Subgraph {
+  constructor(
+    readonly inputs: number,
+    readonly outputs: readonly { dtype: string; shape: readonly number[] | undefined }[],
+  ) {}
+}
+
+/** A constant: a value, or the name of a weight of the model. */
+export type Constant =
+  | NumberTensor
+  | StringTensor
+  | { weight: string; dtype: string; shape: number[] };
+
+/** Nodes that are compiled together. */
+export interface PartUnit {
+  readonly kind: "part";
+  /** Its name. */
+  readonly part: string;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  /** Inputs, by index, whose numbers shapes depend on; more may become known. */
+  needs: number[];
+  /** Its nodes that asked for them. */
+  askers: number[];
+  /** A node of it, for errors. */
+  readonly where: string;
+  readonly nodes: readonly number[];
+  /** Names that nobody reads behind it. */
+  readonly dead: readonly string[];
+}
+
+/** A node that the driver runs. */
+export interface NodeUnit {
+  readonly kind: "node";
+  readonly op: string;
+  readonly domain: string;
+  readonly name: string;
+  readonly where: string;
+  /** Names, "" where absent. */
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  /** All that it reads, its subgraphs included. */
+  readonly reads: readonly string[];
+  readonly opset: number;
+  /** There is such an operator; Python has a function for it; the model has one. */
+  readonly known: boolean;
+  readonly host: boolean;
+  readonly function: boolean;
+  readonly attrs: ReadonlyMap<string, Attribute>;
+  readonly nodes: readonly number[];
+  readonly dead: readonly string[];
+}
+
+export type Unit = PartUnit | NodeUnit;
+
+/** A program. */
+export interface Program {
+  /** Its name, which follows from the model alone. */
+  readonly name: string;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly where: string;
+  units: readonly Unit[];
+  constants: ReadonlyMap<string, Constant>;
+  /** As it was described, for what is kept. */
+  json: Record<string, Json>;
+}
+
+const MOST = 100_000;
+
+/** @throws PackageError */
+export function parseProgram(c: Checker, json: Json | undefined, at: string): Program {
+  const root = c.object(json, at);
+  const names = (of: string) =>
+    c.list(root.get(of), `${at}.${of}`, MOST).map((n, i) => c.text(n, `${at}.${of}[${i}]`));
+  const constants = new Map<string, Constant>();
+  for (const [name, entry] of c.object(root.get("constants"), `${at}.constants`))
+    constants.set(name, parseConstant(c, entry, `${at}.constants['${name}']`));
+  const state = c.object(root.get("state"), `${at}.state`);
+  for (const of of ["hosts", "alone"]) indices(c, state.get(of), `${at}.state.${of}`);
+  c.list(state.get("cuts"), `${at}.state.cuts`, MOST).forEach((n, i) =>
+    c.text(n, `${at}.state.cuts[${i}]`),
+  );
+  c.object(root.get("origin"), `${at}.origin`);
+  return {
+    name: c.text(root.get("program"), `${at}.program`),
+    inputs: names("inputs"),
+    outputs: names("outputs"),
+    where: c.text(root.get("where"), `${at}.where`),
+    units: parseUnits(c, root.get("units"), `${at}.units`),
+    constants,
+    json: json as Record<string, Json>,
+  };
+}
+
+/** @throws PackageError */
+export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit[] {
+  return c.list(json, at, MOST).map((entry, i): Unit => {
+    const path = `${at}[${i}]`;
+    const unit = c.object(entry, path);
+    const list = (of: string, empty = false) =>
+      c
+        .list(unit.get(of), `${path}.${of}`, MOST)
+        .map((n, j) => (empty && n === "" ? "" : c.text(n, `${path}.${of}[${j}]`)));
+    const common = { nodes: indices(c, unit.get("nodes"), `${path}.nodes`), dead: list("dead") };
+    const where = unit.get("where") === "" ? "" : c.text(unit.get("where"), `${path}.where`);
+    if (unit.has("part")) {
+      const inputs = list("inputs");
+      const needs = indices(c, unit.get("needs"), `${path}.needs`);
+      if (needs.some((n) => n >= inputs.length))
+        c.fail(`${path}.needs`, `names an input that is not there`);
+      return {
+        kind: "part",
+        part: c.text(unit.get("part"), `${path}.part`),
+        inputs,
+        outputs: list("outputs"),
+        needs,
+        askers: indices(c, unit.get("askers"), `${path}.askers`),
+        where,
+        ...common,
+      };
+    }
+    const text = (of: string) => (unit.get(of) === "" ? "" : c.text(unit.get(of), `${path}.${of}`));
+    const flag = (of: string) => unit.get(of) === true;
+    const attrs = new Map<string, Attribute>();
+    for (const [name, value] of c.object(unit.get("attrs"), `${path}.attrs`))
+      attrs.set(name, parseAttribute(c, value, `${path}.attrs['${name}']`));
+    return {
+      kind: "node",
+      op: text("op"),
+      domain: text("domain"),
+      name: text("name"),
+      where,
+      inputs: list("inputs", true),
+      outputs: list("outputs", true),
+      reads: list("reads"),
+      opset: c.integer(unit.get("opset"), `${path}.opset`, 0, Number.MAX_SAFE_INTEGER),
+      known: flag("known"),
+      host: flag("host"),
+      function: flag("function"),
+      attrs,
+      ...common,
+    };
+  });
+}
+
+function indices(c: Checker, json: Json | undefined, at: string): number[] {
+  return c.list(json, at, MOST * 100).map((n, i) => c.integer(n, `${at}[${i}]`, 0, MOST * 100));
+}
+
+function parseAttribute(c: Checker, json: Json, at: string): Attribute {
+  if (typeof json === "number" || typeof json === "string") return json;
+  if (typeof json === "boolean") return json ? 1 : 0;
+  if (json === null) return undefined;
+  if (Array.isArray(json)) return json.map((x, i) => parseAttribute(c, x, `${at}[${i}]`));
+  const value = c.object(json, at);
+  const [key, inner] = [...value][0] ?? ["", null];
+  switch (key) {
+    case "int": {
+      const text = c.text(inner, at);
+      if (!/^-?\d{1,20}$/.test(text)) c.fail(at, "is no integer");
+      return BigInt(text);
+    }
+    case "float":
+      return inner === "nan"
+        ? NaN
+        : inner === "inf"
+          ? Infinity
+          : inner === "-inf"
+            ? -Infinity
+            : c.fail(at, "is no number");
+    case "tensor": {
+      const tensor = parseConstant(c, inner, at);
+      return "weight" in tensor ? c.fail(at, "is a weight") : tensor;
+    }
+    case "graph": {
+      const graph = c.object(inner, at);
+      const outputs = c.list(graph.get("outputs"), `${at}.outputs`, MOST).map((o, i) => {
+        const output = c.object(o, `${at}.outputs[${i}]`);
+        const shape = output.get("shape");
+        const dtype = output.get("dtype");
+        return {
+          dtype: dtype === "" ? "" : c.text(dtype, `${at}.outputs[${i}].dtype`),
+          shape:
+            shape === null || shape === undefined
+              ? undefined
+              : c
+                  .list(shape, `${at}.outputs[${i}].shape`, 64)
+                  .map((d) =>
+                    c.integer(d, `${at}.outputs[${i}].shape`, -1, Number.MAX_SAFE_INTEGER),
+                  ),
+        };
+      });
+      return new Subgraph(c.integer(graph.get("inputs"), `${at}.inputs`, 0, MOST), outputs);
+    }
+    case "other":
+      return undefined;
+    default:
+      return c.fail(at, "is no attribute");
+  }
+}
+
+/** A tensor as Python writes it. @throws PackageError */
+export function parseConstant(c: Checker, json: Json, at: string): Constant {
+  const value = c.object(json, at);
+  const dtype = c.text(value.get("dtype"), `${at}.dtype`);
+  const shape = c.shape(value.get("shape"), `${at}.shape`);
+  if (value.has("strings")) {
+    const strings = c
+      .list(value.get("strings"), `${at}.strings`, 1 << 24)
+      .map((s) => (typeof s === "string" ? s : c.fail(`${at}.strings`, "holds what is no string")));
+    if (strings.length !== shape.reduce((a, b) => a * b, 1))
+      c.fail(at, `has ${strings.length} strings, which are not those of [${shape.join(", ")}]`);
+    return new StringTensor(shape, strings);
+  }
+  if (!Object.hasOwn(ELEMENT_BITS, dtype)) c.fail(`${at}.dtype`, `is '${dtype.slice(0, 40)}'`);
+  if (value.has("weight"))
+    return { weight: c.text(value.get("weight"), `${at}.weight`), dtype, shape };
+  const data = value.get("data");
+  if (
+    typeof data !== "string" ||
+    !/^([0-9a-f]{2})*$/.test(data) ||
+    data.length !== 2 * byteSize(dtype, shape)
+  )
+    c.fail(`${at}.data`, `is not the bytes of ${dtype} [${shape.join(", ")}]`);
+  return new NumberTensor(dtype, shape, fromHex(data));
+}

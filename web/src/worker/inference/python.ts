@@ -1,0 +1,335 @@
+// Python as the compiler of one model: programs, plans of their parts, and now and then one node.
+// python/edgewise/session/page.py is the other end. It is started by the first question that
+// nothing else answers.
+
+import { Checker, type Json, type Weight } from "../package/checker.ts";
+import { EngineError, type EdgewiseError } from "../../shared/errors.ts";
+import { MissingFile } from "../compiler-client.ts";
+import type { ModelFiles } from "./files.ts";
+import { parseInference } from "./manifest.ts";
+import {
+  parseProgram,
+  parseUnits,
+  type NodeUnit,
+  type PartUnit,
+  type Program,
+  type Unit,
+} from "./program.ts";
+import {
+  NumberTensor,
+  Nothing,
+  OnnxMap,
+  Sequence,
+  StringTensor,
+  toHex,
+  type Reader,
+  type RunValue,
+} from "./values.ts";
+import type { ValueInfo } from "../../protocol/inference.ts";
+import type { Compiled } from "../../protocol/compiler.ts";
+
+/** What compiles: Pyodide in a worker, or in tests another Python. */
+export interface PythonHost {
+  /** Whether it can still answer. */
+  readonly alive: boolean;
+  compile(
+    files: Map<string, Blob>,
+    options: Record<string, unknown>,
+    onStage: () => void,
+  ): Promise<Compiled>;
+  end(): void;
+}
+
+/**
+ * What a run may still take, for a node that Python runs in its stead: of the engine's and the
+ * host's memory, rounds of loops, plans.
+ */
+export interface Left {
+  max_memory_bytes: number;
+  max_loop_trips: number;
+  max_compilations: number;
+}
+
+/** A node's outputs, and what of `Left` it took. */
+export interface NodeReply {
+  outputs: Map<string, RunValue>;
+  trips: number;
+  compilations: number;
+}
+
+// that Python has to answer after the end of the run that asks; then it is ended, and the next
+// question starts it again
+const GRACE_MS = 1000;
+const LOOK_MS = 50;
+
+/** What Python says of a part. */
+export type PartReply =
+  | {
+      plan: Record<string, Json>;
+      needs: number[];
+      askers: number[];
+      weights: Weight[];
+      files: Map<string, Uint8Array<ArrayBuffer>>;
+    }
+  | { needs: number[] }
+  | { program: Program; rest: Unit[]; weights: Weight[] };
+
+/** Python with one model. */
+export class Python {
+  /** What it has read of the model's files up to now. */
+  reads: Compiled["reads"] = {};
+  /** Why the run that asks is to end; undefined while it is not. */
+  ending: () => EdgewiseError | undefined = () => undefined;
+  private host: PythonHost | undefined;
+  private opening: Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> | undefined;
+  private readonly checker: Checker;
+
+  /** @param kept descriptions of programs that an earlier visit knew */
+  constructor(
+    private readonly start: () => PythonHost,
+    private readonly files: ModelFiles,
+    private readonly kept: () => Record<string, Json>[] = () => [],
+  ) {
+    this.checker = new Checker(files.name);
+  }
+
+  /** Reads the model, once. @throws ModelError, UnsupportedOp, Aborted */
+  open(): Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> {
+    return (this.opening ??= this.read().catch((e: unknown) => {
+      this.end();
+      throw e;
+    }));
+  }
+
+  private async read(): Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> {
+    const host = (this.host = this.start());
+    const { files } = this;
+    await files.blob(files.name);
+    for (;;) {
+      try {
+        const { manifest } = await host.compile(
+          new Map(files.blobs),
+          { of: "inference", call: "open", model_file: files.name, kept: this.kept() },
+          () => undefined,
+        );
+        const { inputs, outputs } = parseInference(
+          this.checker,
+          { ...(JSON.parse(manifest) as object), plans: [] },
+          new Map(),
+          new Map(),
+          new Map(),
+          true,
+        );
+        return { inputs, outputs };
+      } catch (e) {
+        if (!(e instanceof MissingFile)) throw e;
+        if (files.blobs.has(e.file) || !(await files.blob(e.file))) throw e.error;
+      }
+    }
+  }
+
+  /** Ends it; the next question starts it again. */
+  end(): void {
+    this.host?.end();
+    this.host = this.opening = undefined;
+  }
+
+  private async ask(
+    options: Record<string, unknown>,
+    files = new Map<string, Blob>(),
+  ): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
+    await this.open();
+    const end = this.ending();
+    if (end) throw end;
+    const host = this.host!;
+    let answer: Compiled;
+    try {
+      answer = await this.within(
+        host.compile(files, { of: "inference", ...options }, () => undefined),
+      );
+    } catch (e) {
+      if (!host.alive && host === this.host) this.end(); // the next question starts another
+      throw e;
+    }
+    const { manifest, files: made, reads } = answer;
+    this.reads = reads;
+    return { reply: JSON.parse(manifest) as Record<string, Json>, files: made };
+  }
+
+  /** Waits for an answer while the run that asks goes on, and GRACE_MS longer. @throws Aborted */
+  private async within<T>(answer: Promise<T>): Promise<T> {
+    let timer: ReturnType<typeof setInterval> | undefined;
+    let left = GRACE_MS / LOOK_MS;
+    const ended = new Promise<never>((_, reject) => {
+      timer = setInterval(() => {
+        const end = this.ending();
+        if (!end || --left > 0) return;
+        reject(end);
+        this.end();
+      }, LOOK_MS);
+    });
+    try {
+      return await Promise.race([answer, ended]);
+    } finally {
+      clearInterval(timer);
+      answer.catch(() => undefined);
+    }
+  }
+
+  /** A program by what it is of: see python/edgewise/session/described.py. */
+  async program(origin: Record<string, unknown>): Promise<{ program: Program; weights: Weight[] }> {
+    const { reply } = await this.ask({ call: "program", origin });
+    const { weights, ...json } = reply;
+    return {
+      program: parseProgram(this.checker, json, "a program"),
+      weights: weights as unknown as Weight[],
+    };
+  }
+
+  /**
+   * A plan of a part. `done`: indices of nodes that this run has computed; `run`: its number;
+   * `file`: the plan's name.
+   */
+  async part(
+    program: Program,
+    unit: PartUnit,
+    values: readonly RunValue[],
+    known: ReadonlyMap<string, Uint8Array>,
+    done: number[],
+    run: number,
+    file: string,
+  ): Promise<PartReply> {
+    const described = Object.fromEntries(
+      unit.inputs.map((name, i) => {
+        const v = values[i]!;
+        const bytes = known.get(name);
+        return [
+          name,
+          v.kind === "tensor" ? [v.type, v.dims, ...(bytes ? [toHex(bytes)] : [])] : null,
+        ];
+      }),
+    );
+    const { reply, files } = await this.ask({
+      call: "part",
+      program: program.name,
+      part: unit.part,
+      values: described,
+      done,
+      run,
+      file,
+    });
+    const weights = (reply.weights ?? []) as unknown as Weight[];
+    if (reply.split)
+      return {
+        program: parseProgram(this.checker, reply.split, "a program"),
+        rest: parseUnits(this.checker, reply.rest, "the rest"),
+        weights,
+      };
+    const needs = reply.needs as number[];
+    if (!reply.plan) return { needs };
+    return {
+      plan: reply.plan as Record<string, Json>,
+      needs,
+      askers: reply.askers as number[],
+      weights,
+      files,
+    };
+  }
+
+  /** One node that this side has no function for. `values`: what it reads. */
+  async node(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+    left: Left,
+    engine: Reader,
+  ): Promise<NodeReply> {
+    const blobs = new Map<string, Blob>();
+    const described = Object.fromEntries(
+      Array.from(values, ([name, v]) => [name, encoded(v, blobs, engine)]),
+    );
+    const { reply, files } = await this.ask(
+      { call: "node", program: program.name, node: unit.nodes[0], values: described, left },
+      blobs,
+    );
+    const outputs = new Map(
+      Object.entries(reply.outputs as Record<string, Json>).map(([name, v]) => [
+        name,
+        decoded(v, files),
+      ]),
+    );
+    return { outputs, trips: reply.trips as number, compilations: reply.compilations as number };
+  }
+}
+
+/** A value as page.py's `_decoded` reads it. */
+function encoded(v: RunValue, blobs: Map<string, Blob>, engine: Reader): unknown {
+  switch (v.kind) {
+    case "nothing":
+      return null;
+    case "strings":
+      return { strings: v.strings, shape: v.dims };
+    case "sequence":
+      return { sequence: v.items.map((x) => encoded(x, blobs, engine)) };
+    case "map":
+      return {
+        map: Array.from(v.entries, ([k, x]) => [String(k), typeof x === "bigint" ? String(x) : x]),
+        key: v.key,
+        value: v.value,
+      };
+    default: {
+      const bytes = v.read(engine);
+      const file = bytes.length ? String(blobs.size) : null;
+      if (file !== null) blobs.set(file, new Blob([bytes]));
+      return { tensor: [v.type, v.dims, file] };
+    }
+  }
+}
+
+function decoded(json: Json, files: Map<string, Uint8Array<ArrayBuffer>>): RunValue {
+  if (json === null) return new Nothing();
+  const v = json as {
+    tensor?: [string, number[], string | null];
+    strings?: string[];
+    shape?: number[];
+    sequence?: Json[];
+    map?: [string, string][];
+    key?: string;
+    value?: string;
+  };
+  if (v.tensor) {
+    const [type, dims, file] = v.tensor;
+    const data = file === null ? new Uint8Array(0) : files.get(file);
+    if (!data)
+      throw new EngineError(
+        "Python's answer lacks bytes",
+        "",
+        "This is a mistake in Edgewise; please report it.",
+      );
+    return new NumberTensor(type, dims, data);
+  }
+  if (v.strings) return new StringTensor(v.shape!, v.strings);
+  if (v.sequence) {
+    const items = v.sequence.map((x) => decoded(x, files));
+    const s = new Sequence(items);
+    for (const x of items) x.refs--; // the sequence's are the only references
+    return s;
+  }
+  const number = (x: string): string | number | bigint =>
+    v.value === "string"
+      ? x
+      : /^b?float/.test(v.value!)
+        ? x === "nan"
+          ? NaN
+          : x === "inf"
+            ? Infinity
+            : x === "-inf"
+              ? -Infinity
+              : Number(x)
+        : BigInt(x);
+  return new OnnxMap(
+    new Map(v.map!.map(([k, x]) => [v.key === "string" ? k : BigInt(k), number(x)])),
+    v.key!,
+    v.value!,
+  );
+}

@@ -1,0 +1,98 @@
+// An InferenceSession's end in the worker (or, with `proxy: false`, in the page itself): one model,
+// whose runs take turns.
+
+import type { Engine } from "../../device/engine.ts";
+import { Aborted, InputError } from "../../shared/errors.ts";
+import type { Warn } from "../files/storage.ts";
+import { InferenceModel } from "./model.ts";
+import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
+
+/** What ends a run: `aborted` is looked at between parts and rounds of loops. */
+export interface Ending {
+  readonly aborted: boolean;
+}
+
+/** What a call gives, and the buffers of it that may move to the page. */
+export interface Answer<T> {
+  value: T;
+  transfer: Transferable[];
+}
+
+/** One session. */
+export class InferenceService {
+  private model: InferenceModel | undefined;
+  private last: Promise<unknown> | undefined;
+  private readonly ended = new AbortController();
+
+  /** @param signal ends the opening, and the session with it. @throws as InferenceModel.open */
+  async open(request: OpenRequest, warn: Warn, signal?: AbortSignal): Promise<OpenInfo> {
+    const stop = (): void => this.ended.abort(signal!.reason);
+    if (signal?.aborted) stop();
+    else signal?.addEventListener("abort", stop, { once: true });
+    try {
+      this.model = await InferenceModel.open(request, this.ended.signal, warn);
+      return this.model.info;
+    } finally {
+      signal?.removeEventListener("abort", stop);
+    }
+  }
+
+  /** The engine, for profiles. @throws InputError: there is none any more */
+  get engine(): Engine {
+    return this.opened().engine;
+  }
+
+  /** Runs the model, after the runs that were asked for before. @throws as InferenceModel.run */
+  run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<RunAnswer>> {
+    const work = async (): Promise<Answer<RunAnswer>> => {
+      this.model?.keepCopies(request.feeds);
+      if (ending.aborted)
+        throw new Aborted("the run was stopped by its signal before it began", "", "");
+      const transfer: Transferable[] = [];
+      const model = this.opened();
+      const values = await model.run(request, transfer, ending, warn);
+      const spare = request.copied ? model.spare(request.feeds) : [];
+      return { value: { values, spare }, transfer: [...transfer, ...spare] };
+    };
+    return this.inTurn(work);
+  }
+
+  /** After everything that was asked for before; at once where that is done. */
+  private inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.last ? this.last.then(work) : work();
+    const settled: Promise<void> = mine
+      .then(
+        () => undefined,
+        () => undefined,
+      )
+      .then(() => {
+        if (this.last === settled) this.last = undefined;
+      });
+    this.last = settled;
+    return mine;
+  }
+
+  /** Bytes of an output that stayed in the engine. */
+  read(id: number): Answer<Uint8Array<ArrayBuffer>> {
+    const value = this.opened().read(id);
+    return { value, transfer: [value.buffer] };
+  }
+
+  /** Lets go of outputs that stayed in the engine. */
+  drop(ids: readonly number[]): Promise<void> {
+    return this.inTurn(async () => this.model?.drop(ids));
+  }
+
+  /** Ends it; gives back the engine's memory. */
+  close(): void {
+    this.ended.abort();
+    this.model?.engine.close();
+    this.model = undefined;
+  }
+
+  private opened(): InferenceModel {
+    if (!this.model)
+      throw new InputError("this session has been released", "InferenceSession", "Make a new one.");
+    return this.model;
+  }
+}

@@ -1,0 +1,183 @@
+// Values on their way between page and worker, and their checks against what a model declares.
+// python/edgewise/session/feeds.py has the same rules.
+
+import { InputError } from "../../shared/errors.ts";
+import { ELEMENT_BITS } from "../../gen/session.ts";
+import { fits } from "./feeds.ts";
+import {
+  byteSize,
+  NumberTensor,
+  Nothing,
+  OnnxMap,
+  Sequence,
+  StringTensor,
+  type Reader,
+  type RunValue,
+} from "./values.ts";
+import type { WireValue, ValueInfo } from "../../protocol/inference.ts";
+
+const MOST_DIMS = 64;
+
+/**
+ * A fed value as the value that the model declares. `pinned` gives tensors that stayed here.
+ * @throws InputError
+ */
+export function fromWire(
+  v: WireValue | undefined,
+  info: ValueInfo,
+  where: string,
+  pinned: (id: number) => NumberTensor | undefined,
+  depth = 0,
+): RunValue {
+  const refuse = (what: string, remedy: string): never => {
+    throw new InputError(what, where, remedy);
+  };
+  if (depth > 8) return refuse("it is nested too deeply", "Feed what the model declares.");
+  if (info.type === "optional")
+    return v === null || v === undefined
+      ? new Nothing()
+      : fromWire(v, info.elem ?? { ...info, type: "tensor" }, where, pinned, depth + 1);
+  if (v === null || v === undefined || typeof v !== "object")
+    return refuse("it is no value", `Give a ${info.type === "tensor" ? "Tensor" : info.type}.`);
+  if (info.type === "sequence") {
+    if (!("sequence" in v) || !Array.isArray(v.sequence))
+      return refuse("it is no sequence, which the model wants", "Pass an array.");
+    const items = v.sequence.map((x, i) =>
+      fromWire(
+        x,
+        info.elem ?? { name: "", type: "tensor", dtype: "0", shape: null },
+        `${where}[${i}]`,
+        pinned,
+        depth + 1,
+      ),
+    );
+    const made = new Sequence(items);
+    for (const x of items) x.refs--;
+    return made;
+  }
+  if (info.type === "map") return mapFrom(v, info, refuse);
+  if (info.type !== "tensor")
+    return refuse(
+      `its type is ${info.type}`,
+      "Edgewise takes tensors, sequences, optionals and maps.",
+    );
+  if (!("type" in v)) return refuse("it is no tensor, which the model wants", "Give a Tensor.");
+  const stayed =
+    "pinned" in v
+      ? (pinned(v.pinned) ??
+        refuse(
+          "it has been disposed of, or is another session's",
+          "Feed it before it is disposed of, to the session that gave it.",
+        ))
+      : undefined;
+  const { type, dims } = stayed ?? v;
+  if (info.dtype !== "0" && type !== info.dtype)
+    return refuse(
+      `its type is ${String(type).slice(0, 40)}, the model wants ${info.dtype}`,
+      "Convert it.",
+    );
+  if (
+    !Array.isArray(dims) ||
+    dims.length > MOST_DIMS ||
+    !dims.every((d) => Number.isSafeInteger(d) && d >= 0)
+  )
+    return refuse("its dims are no list of sizes", "Give a Tensor.");
+  const { shape } = info;
+  if (!fits(shape, dims))
+    return refuse(
+      `its dims are [${dims.join(", ")}], the model wants ` +
+        `[${shape!.map((d) => d ?? "?").join(", ")}]`,
+      "Reshape it.",
+    );
+  if ("strings" in v) {
+    const count = dims.reduce((a, b) => a * b, 1);
+    if (
+      v.type !== "string" ||
+      !Array.isArray(v.strings) ||
+      v.strings.length !== count ||
+      !v.strings.every((s) => typeof s === "string")
+    )
+      return refuse(
+        `it is not the ${count} strings of its dims`,
+        "Give as many strings as the dims say.",
+      );
+    return new StringTensor(dims, v.strings);
+  }
+  if (stayed) {
+    stayed.refs++;
+    return stayed;
+  }
+  if (!("data" in v)) return refuse("it is no tensor, which the model wants", "Give a Tensor.");
+  if (
+    !(v.data instanceof Uint8Array) ||
+    !Object.hasOwn(ELEMENT_BITS, v.type) ||
+    v.data.length !== byteSize(v.type, dims)
+  )
+    return refuse(
+      `it has ${v.data instanceof Uint8Array ? v.data.length : 0} bytes, its type and dims ` +
+        `take ${byteSize(v.type, dims)}`,
+      "Give data of the tensor's own type and size.",
+    );
+  return new NumberTensor(v.type, dims, v.data);
+}
+
+function mapFrom(
+  v: NonNullable<WireValue>,
+  info: ValueInfo,
+  refuse: (what: string, remedy: string) => never,
+): RunValue {
+  if (!("map" in v) || !(v.map instanceof Map))
+    return refuse("it is no map, which the model wants", "Pass a Map or an object.");
+  const value = info.elem?.dtype ?? "float32";
+  const key = info.key ?? "string";
+  const entries = new Map<string | bigint, string | number | bigint>();
+  for (const [k, x] of v.map) {
+    const name = key === "string" ? k : integer(k);
+    if (name === undefined || (key === "string" && typeof name !== "string"))
+      return refuse(
+        `it has the key ${String(k).slice(0, 40)}, the model wants keys of type ${key}`,
+        "Convert its keys.",
+      );
+    const number =
+      value === "string"
+        ? x
+        : /float/.test(value)
+          ? typeof x === "string"
+            ? undefined
+            : Number(x)
+          : integer(x);
+    if (number === undefined || (value === "string" && typeof number !== "string"))
+      return refuse(
+        `it has the value ${String(x).slice(0, 40)}, the model wants values of type ${value}`,
+        "Convert its values.",
+      );
+    entries.set(name, number);
+  }
+  return new OnnxMap(entries, key, value);
+}
+
+/** A whole number, also as decimal digits (keys of objects are texts). */
+function integer(x: string | number | bigint): bigint | undefined {
+  if (typeof x === "bigint") return x;
+  if (typeof x === "number") return Number.isSafeInteger(x) ? BigInt(x) : undefined;
+  return /^-?\d{1,20}$/.test(x) ? BigInt(x) : undefined;
+}
+
+/** A value for the page; buffers that move there are added to `transfer`. */
+export function toWire(v: RunValue, engine: Reader, transfer: Transferable[]): WireValue {
+  switch (v.kind) {
+    case "nothing":
+      return null;
+    case "strings":
+      return { type: "string", dims: [...v.dims], strings: [...v.strings] };
+    case "sequence":
+      return { sequence: v.items.map((x) => toWire(x, engine, transfer)) };
+    case "map":
+      return { map: new Map(v.entries), key: v.key, value: v.value };
+    default: {
+      const data = v.data ? v.data.slice() : v.read(engine);
+      transfer.push(data.buffer);
+      return { type: v.type, dims: [...v.dims], data };
+    }
+  }
+}

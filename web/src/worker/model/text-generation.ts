@@ -1,0 +1,184 @@
+// The pipeline's own part: texts and chats to ids, ids to results. Mirrors
+// python/edgewise/pipelines/text_generation.py.
+
+import { InputError } from "../../shared/errors.ts";
+import {
+  generate,
+  GenerationConfig,
+  modelDefaults,
+  TextStreamer,
+  type GenerationFields,
+  type GenerateOutput,
+} from "../generation/index.ts";
+import type { Model } from "./load.ts";
+import type { Message, Generated, GenerateRequest } from "../../protocol/generation.ts";
+
+/**
+ * transformers' own for this task. Fields of the model's generation_config.json come before them,
+ * and those of a call before both.
+ */
+const DEFAULTS: GenerationFields = { max_new_tokens: 256, do_sample: true, temperature: 0.7 };
+
+/** Gets text and ids as they come. */
+export interface Sink {
+  text(piece: string, end: boolean): void;
+  tokens(ids: number[]): void;
+}
+
+/** One call of a pipeline, in the worker. @throws as TextGenerationPipeline's call */
+export async function generateText(
+  model: Model,
+  request: GenerateRequest,
+  sink: Sink,
+  signal: AbortSignal,
+): Promise<Generated> {
+  const { decoder, tokenizer, engine, info } = model;
+  const { options, fields } = request;
+  const [inputs, several] = inputsOf(request.input);
+  const config = defaults(model, fields);
+  const set = new GenerationConfig(fields as GenerationFields, "generate");
+  const merged = GenerationConfig.fromJson(modelDefaults(decoder)).merged(config).merged(set);
+  const single =
+    inputs.length === 1 &&
+    merged.get("num_beams") === 1 &&
+    merged.get("num_return_sequences") === 1;
+  if ((request.stream || request.tokens) && !single)
+    throw new InputError(
+      "a streamer can follow one text only",
+      "streamer",
+      "Leave num_beams and num_return_sequences at 1 and give one input, or generate without " +
+        "a streamer.",
+    );
+  const decoding = {
+    skip_special_tokens: options.skip_special_tokens ?? true,
+    ...given("clean_up_tokenization_spaces", options.clean_up_tokenization_spaces),
+  };
+
+  const results: unknown[] = [];
+  const stats = { prompt_tokens: 0, new_tokens: 0, prefill_ms: 0, decode_ms: 0 };
+  for (const one of inputs) {
+    const chat = typeof one !== "string";
+    const goingOn =
+      chat && (options.continue_final_message ?? one[one.length - 1]!.role === "assistant");
+    const prompt = chat
+      ? tokenizer.encode(
+          tokenizer.applyChatTemplate(one, {
+            add_generation_prompt: !goingOn,
+            continue_final_message: goingOn,
+          }),
+          false,
+        )
+      : tokenizer.encode(one, options.add_special_tokens ?? true);
+    const started = performance.now();
+    let [first, last, steps] = [0, started, 0];
+    const text =
+      request.stream &&
+      new TextStreamer(tokenizer, {
+        skip_prompt: request.stream.skip_prompt,
+        callback_function: (piece) => sink.text(piece, false),
+        decode_kwargs: request.stream.decode,
+      });
+    const watch = {
+      put(ids: number[]) {
+        last = performance.now();
+        if (steps++ === 1) first = last; // the first put is the prompt's
+        if (request.tokens) sink.tokens(Array.from(ids));
+        text?.put(ids);
+      },
+      end() {
+        text?.end();
+        sink.text("", true);
+      },
+    };
+    const made = (await generate(decoder, prompt, config, {
+      fields: { ...(fields as GenerationFields), return_dict_in_generate: true },
+      streamer: single ? watch : undefined,
+      signal,
+      tokenizer,
+    })) as GenerateOutput;
+    stats.prompt_tokens += prompt.length;
+    stats.new_tokens += made.sequences.reduce((sum, s) => sum + s.length - prompt.length, 0);
+    stats.prefill_ms += (first || performance.now()) - started;
+    stats.decode_ms += first ? last - first : 0;
+    results.push(
+      made.sequences.map((ids, i) => {
+        const record: Record<string, unknown> = {};
+        if (options.return_tensors) record.generated_token_ids = ids;
+        else {
+          // Both are decoded and the lengths compared, since a token's text can depend on those
+          // before it.
+          const fresh = tokenizer
+            .decode(ids, decoding)
+            .slice(tokenizer.decode(prompt, decoding).length);
+          record.generated_text =
+            options.return_full_text === false
+              ? fresh
+              : chat
+                ? answered(one, fresh, goingOn)
+                : one + fresh;
+        }
+        if (fields.return_dict_in_generate) {
+          record.finish_reasons = made.finish_reasons[i];
+          if (made.sequences_scores) record.sequences_scores = made.sequences_scores[i];
+        }
+        return record;
+      }),
+    );
+  }
+  info.memory.engine = engine.memoryBytes;
+  return { output: several ? results : results[0], info, stats };
+}
+
+function inputsOf(input: GenerateRequest["input"]): [(string | Message[])[], boolean] {
+  if (typeof input === "string") return [[input], false];
+  const isMessage = (m: unknown): m is Message =>
+    typeof m === "object" && m !== null && "role" in m && "content" in m;
+  const list: unknown[] = Array.isArray(input) ? input : [];
+  const chat = list.length > 0 && !Array.isArray(list[0]) && typeof list[0] === "object";
+  const inputs = chat ? [list] : list;
+  for (const one of inputs.length ? inputs : [undefined])
+    if (typeof one !== "string" && !(Array.isArray(one) && one.length && one.every(isMessage)))
+      throw new InputError(
+        "the input is neither text nor chat messages",
+        "pipeline",
+        'Give a string, a list of strings, or messages like [{role: "user", content: "Hello"}].',
+      );
+  return [inputs as (string | Message[])[], !chat];
+}
+
+/** What `generate` gets as config besides the call's own fields. */
+function defaults(
+  { decoder, tokenizer }: Model,
+  fields: Record<string, unknown>,
+): GenerationConfig {
+  const own = GenerationConfig.fromJson(modelDefaults(decoder));
+  const base: Record<string, unknown> = { ...DEFAULTS };
+  // A length that the model's makers chose stands, and so does a max_length that was asked for.
+  if (
+    (own.get("max_length") !== 20 && own.get("max_new_tokens") === null) ||
+    (fields.max_length != null && fields.max_new_tokens == null)
+  )
+    delete base.max_new_tokens;
+  let config = new GenerationConfig(base as GenerationFields, "generate").merged(own);
+  if (fields.max_length != null && fields.max_new_tokens == null)
+    config = config.merged(
+      new GenerationConfig({ max_new_tokens: null } as unknown as GenerationFields, "generate"),
+    );
+  const eos = tokenizer.id("eos_token");
+  if (config.get("eos_token_id") === null && eos !== undefined)
+    config = config.merged(
+      new GenerationConfig({ eos_token_id: eos } as GenerationFields, "generate"),
+    );
+  return config;
+}
+
+function answered(messages: Message[], text: string, goingOn: boolean): Message[] {
+  const last = messages[messages.length - 1]!;
+  return goingOn
+    ? [...messages.slice(0, -1), { ...last, content: last.content + text }]
+    : [...messages, { role: "assistant", content: text }];
+}
+
+function given<K extends string, V>(key: K, value: V | undefined): Partial<Record<K, V>> {
+  return value === undefined ? {} : ({ [key]: value } as Record<K, V>);
+}

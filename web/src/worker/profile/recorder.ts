@@ -1,0 +1,207 @@
+// In the worker: times the steps of the plans that an engine runs while a profile watches it, and
+// measures what the engine could reach.
+
+import { Engine, type Described, type Plan } from "../../device/engine.ts";
+import { InputError } from "../../shared/errors.ts";
+import { LIMITS } from "../../gen/limits.ts";
+import type { Limits, PlanNotes, ProfileData } from "../../protocol/profile.ts";
+
+interface Watched {
+  known: Described;
+  runs: ProfileData["plans"][number]["runs"];
+}
+
+/**
+ * Watches an engine's runs, step by step, from its construction on. @throws InputError: another one
+ * watches
+ */
+export class Recorder {
+  private readonly plans = new Map<Plan, Watched>();
+  /** Of plans that were let go meanwhile, whose addresses may come again. */
+  private readonly gone: Watched[] = [];
+  private readonly begun = performance.now();
+
+  constructor(private readonly engine: Engine) {
+    if (engine.watcher)
+      throw new InputError("another profile is watching already", "profile", "Let it end first.");
+    engine.watcher = this;
+  }
+
+  /** Runs a plan in the engine's stead and keeps each step's time. */
+  run(plan: Plan, where: string): void {
+    const { engine } = this;
+    const known = engine.describe(plan);
+    const steps = known.kernels.length;
+    const ms = new Float64Array(steps);
+    const began = performance.now();
+    let before = began;
+    for (let i = 0; i < steps; i++) {
+      engine.runStep(plan, i, where);
+      const after = performance.now();
+      ms[i] = after - before;
+      before = after;
+    }
+    let watched = this.plans.get(plan);
+    if (watched?.known !== known) {
+      if (watched) this.gone.push(watched);
+      this.plans.set(plan, (watched = { known, runs: [] }));
+    }
+    const [low, high] = known.range;
+    watched!.runs.push({
+      at: began - this.begun,
+      ms,
+      place: high > low ? (known.first - low) / (high - low) : 0,
+    });
+  }
+
+  /** Ends the watch. */
+  async stop(): Promise<ProfileData> {
+    const { engine } = this;
+    const wallMs = performance.now() - this.begun;
+    this.release();
+    const plans = await Promise.all(
+      [...this.gone, ...this.plans.values()].map(async ({ known, runs }) => ({
+        name: known.title,
+        arenaBytes: known.arenaBytes,
+        kernels: known.kernels,
+        notes: await notesOf(known),
+        runs,
+      })),
+    );
+    return {
+      flavour: engine.choice.flavour,
+      threads: engine.choice.threads,
+      wallMs,
+      limits: plans.length ? await limits(engine) : {},
+      plans,
+    };
+  }
+
+  /** Ends the watch; nothing is wanted of it. */
+  release(): void {
+    if (this.engine.watcher === this) this.engine.watcher = undefined;
+  }
+}
+
+/** What the package says of a plan's steps; undefined where it says nothing that fits. */
+async function notesOf({ notes, title, kernels }: Described): Promise<PlanNotes | undefined> {
+  if (!notes) return undefined;
+  try {
+    const { names, plans } = JSON.parse(await inflated(notes)) as {
+      names: string[];
+      plans: Record<
+        string,
+        {
+          node: number[];
+          op: number[];
+          operations: (number | number[])[];
+          bytes: (number | number[])[];
+          in_use: number[];
+          integer: number[];
+        }
+      >;
+    };
+    const found = plans[title];
+    const texts = (of: number[]) => of.map((i) => String(names[i]));
+    const pairs = (of: (number | number[])[]) =>
+      of.map((x): [number, number] =>
+        typeof x === "number" ? [x, x] : [Number(x[0]), Number(x[1])],
+      );
+    if (
+      !found ||
+      [found.node, found.op, found.operations, found.bytes, found.in_use, found.integer].some(
+        (list) => list.length !== kernels.length,
+      )
+    )
+      return undefined;
+    return {
+      node: texts(found.node),
+      op: texts(found.op),
+      operations: pairs(found.operations),
+      bytes: pairs(found.bytes),
+      inUse: found.in_use.map(Number),
+      integer: found.integer.map(Boolean),
+    };
+  } catch {
+    return undefined; // a profile without names is better than none
+  }
+}
+
+const MOST_NOTES = 64 << 20; // bytes that they may unpack to
+
+async function inflated(bytes: Uint8Array): Promise<string> {
+  const { readable, writable } = new DecompressionStream("deflate");
+  const writer = writable.getWriter();
+  // the reader gets the same error
+  void writer.write(bytes as Uint8Array<ArrayBuffer>).catch(() => undefined);
+  void writer.close().catch(() => undefined);
+  const reader = readable.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    text += decoder.decode(value, { stream: true });
+    if (text.length > MOST_NOTES) throw new RangeError("the notes are too long");
+  }
+}
+
+const MEASURE_MS = 30; // for each
+const measured = new Map<string, Limits>();
+
+/** What an engine like this one reaches, measured in one of its own whose memory goes with it. */
+async function limits({ choice, options }: Engine): Promise<Limits> {
+  const key = `${choice.flavour} ${choice.threads}`;
+  let found = measured.get(key);
+  if (found) return found;
+  found = {};
+  let engine: Engine | undefined;
+  try {
+    engine = await Engine.open({ ...options, flavour: choice.flavour, threads: choice.threads });
+    for (const name of ["float32", "int8", "memory"] as const)
+      found[name] = reached(engine, ...LIMITS[name]);
+    measured.set(key, found);
+  } catch {
+    // A profile without some of its limits is better than none.
+  }
+  engine?.close();
+  return found;
+}
+
+/**
+ * Billions of operations or bytes per second in the plan's last step; undefined where the engine
+ * was made without its kernel, or there is no memory for it.
+ */
+function reached(engine: Engine, base64: string, work: number): number | undefined {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  const slotsAt = Number(view.getBigInt64(48, true)); // core/engine.h
+  const held: number[] = [];
+  let plan: Plan | undefined;
+  try {
+    plan = engine.loadPlan(bytes, "limit");
+    for (let slot = 0; slot < view.getUint32(16, true); slot++) {
+      const size = Number(view.getBigInt64(slotsAt + 16 * slot, true));
+      const address = engine.alloc(size, "a measurement", true);
+      held.push(address);
+      // small numbers: pages that nobody has written may all be one
+      engine.bytes(address, size).fill(0x3d);
+      engine.bind(plan, slot, address, size);
+    }
+    const last = engine.describe(plan).kernels.length - 1;
+    const times: number[] = [];
+    for (const end = performance.now() + MEASURE_MS; !times.length || performance.now() < end; ) {
+      for (let step = 0; step < last; step++) engine.runStep(plan, step, "limit"); // packing
+      const begin = performance.now();
+      engine.runStep(plan, last, "limit");
+      times.push(Math.max(performance.now() - begin, 0.005)); // the clock's resolution
+    }
+    // of the quickest eighth: a clock may jump
+    return work / times.sort((a, b) => a - b)[times.length >> 3]! / 1e6;
+  } catch {
+    return undefined;
+  } finally {
+    for (const address of held) engine.free(address);
+    if (plan !== undefined) engine.freePlan(plan);
+  }
+}

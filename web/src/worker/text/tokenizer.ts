@@ -1,0 +1,248 @@
+// Text to ids and back: Hugging Face's tokenizer and Jinja libraries, with what is wrong with a
+// file said in our words.
+
+import { Tokenizer as Backend } from "@huggingface/tokenizers";
+import { ChatTemplate } from "./chat-template.ts";
+import { TokenizerError } from "../../shared/errors.ts";
+import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { checkTokenizer, LimitError, type Growth } from "./tokenizer-limits.ts";
+import { message } from "../../shared/words.ts";
+import type { Message } from "../../protocol/generation.ts";
+
+const SPECIAL = [
+  "bos_token",
+  "eos_token",
+  "unk_token",
+  "sep_token",
+  "pad_token",
+  "cls_token",
+  "mask_token",
+] as const;
+/** Stands at the end of a message that is to be continued, while the template is rendered. */
+const MARK = "CONTINUE_FINAL_MESSAGE_TAG ";
+const COPY = "Copy the tokenizer's files again from the model they belong to.";
+
+type Config = Record<string, unknown>;
+
+/**
+ * Parses a JSON object of a model's folder, or says where it is broken or that it is longer than
+ * `most`.
+ */
+export function parseConfig(
+  text: string | undefined,
+  where: string,
+  most: number = TEXT_LIMITS.config_bytes,
+): Config {
+  if (text === undefined) return {};
+  if (text.length > most)
+    throw new TokenizerError(
+      `it has ${text.length} characters, at most ${most} are read`,
+      where,
+      COPY,
+    );
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (e) {
+    throw new TokenizerError(
+      `broken JSON: ${message(e)}`,
+      where,
+      "Copy the file again; it may be cut off.",
+    );
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    throw new TokenizerError("it is not a JSON object", where, COPY);
+  return value as Config;
+}
+
+/**
+ * A model's tokenizer and chat template, over Hugging Face's own libraries; as
+ * python/edgewise/text/tokenizer.py.
+ */
+export class Tokenizer {
+  private readonly backend: Backend;
+  private readonly special = new Map<string, string>();
+  private readonly template: unknown;
+  private readonly growth: Growth;
+  private readonly prefix: number[] | undefined;
+  private readonly suffix: number[] = [];
+  private compiled: ChatTemplate | undefined;
+
+  /**
+   * @param tokenizerJson text of tokenizer.json
+   * @param configJson text of tokenizer_config.json
+   * @param chatTemplate text of chat_template.jinja, which wins over the one in the config
+   * @param specialJson text of special_tokens_map.json, for what the config does not say
+   */
+  constructor(
+    tokenizerJson: string | undefined,
+    configJson: string | undefined,
+    chatTemplate: string | undefined,
+    where: string,
+    specialJson?: string,
+  ) {
+    const place = (file: string) => (where ? `${where}, ${file}` : file);
+    if (tokenizerJson === undefined)
+      throw new TokenizerError(
+        "there is no tokenizer.json",
+        where,
+        "Put the model's tokenizer.json beside it (for dropped files: drop it along with the " +
+          "model).",
+      );
+    const json = parseConfig(tokenizerJson, place("tokenizer.json"), TEXT_LIMITS.file_bytes);
+    const config = parseConfig(configJson, place("tokenizer_config.json"));
+    const special = parseConfig(specialJson, place("special_tokens_map.json"));
+    try {
+      this.growth = checkTokenizer(json);
+    } catch (e) {
+      if (!(e instanceof LimitError)) throw e;
+      throw new TokenizerError(`it asks for too much: ${e.message}`, place("tokenizer.json"), COPY);
+    }
+    try {
+      this.backend = new Backend(json, config);
+      this.backend.encode("a");
+    } catch (e) {
+      throw new TokenizerError(
+        `it is not a valid tokenizer file (${message(e)})`,
+        place("tokenizer.json"),
+        COPY,
+      );
+    }
+    for (const name of SPECIAL) {
+      const token: unknown = config[name] ?? special[name];
+      const content =
+        typeof token === "object" && token !== null ? (token as Config).content : token;
+      if (typeof content === "string") this.special.set(name, content);
+      else if (content !== undefined && content !== null)
+        throw new TokenizerError(
+          `${name} is neither a string nor an object with 'content'`,
+          place("tokenizer_config.json"),
+          COPY,
+        );
+    }
+    // As transformers: the Llama-like classes rebuild the post-processor from these two fields, the
+    // others leave the file's.
+    const name = String(config.tokenizer_class ?? "").replace(/Fast$/, "");
+    if (
+      ["LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"].includes(name) &&
+      ("add_bos_token" in config || "add_eos_token" in config)
+    ) {
+      const [bos, eos] = [this.id("bos_token"), this.id("eos_token")];
+      this.prefix = (config.add_bos_token ?? true) && bos !== undefined ? [bos] : [];
+      if (config.add_eos_token && eos !== undefined) this.suffix = [eos];
+    }
+    let template: unknown = chatTemplate ?? config.chat_template;
+    if (Array.isArray(template)) {
+      const list = template as { name?: string; template?: string }[];
+      template = (list.find((t) => t?.name === "default") ?? list[0])?.template;
+    }
+    this.template = template ?? undefined;
+  }
+
+  /** The id of a special token, by name (`eos_token`, ...). */
+  id(name: string): number | undefined {
+    const token = this.special.get(name);
+    return token === undefined ? undefined : this.backend.token_to_id(token);
+  }
+
+  /** Whether the model brings one. */
+  get hasChatTemplate(): boolean {
+    return this.template !== undefined;
+  }
+
+  /** Refuses what normalizing or decoding could make too long a text of. */
+  private bounded(chars: number, side: keyof Growth): void {
+    if (this.growth[side] > 1 && chars * this.growth[side] > TEXT_LIMITS.text_chars)
+      throw new TokenizerError(
+        `a text of ${chars} characters may become ${Math.round(this.growth[side])} times as ` +
+          "long by what the file asks for",
+        "tokenizer.json",
+        COPY,
+      );
+  }
+
+  /** Token ids of a text. @throws TokenizerError */
+  encode(text: string, addSpecialTokens = true): number[] {
+    this.bounded(text.length, "encode");
+    try {
+      if (addSpecialTokens && this.prefix)
+        return [
+          ...this.prefix,
+          ...this.backend.encode(text, { add_special_tokens: false }).ids,
+          ...this.suffix,
+        ];
+      return this.backend.encode(text, { add_special_tokens: addSpecialTokens }).ids;
+    } catch (e) {
+      throw new TokenizerError(
+        `the tokenizer failed on the text (${message(e)})`,
+        "tokenizer.json",
+        "Its kind may not be supported by @huggingface/tokenizers.",
+      );
+    }
+  }
+
+  /** The text of token ids. @throws TokenizerError */
+  decode(
+    ids: ArrayLike<number>,
+    options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } = {},
+  ): string {
+    if (!ids.length) return "";
+    this.bounded(ids.length, "decode");
+    try {
+      return this.backend.decode(Array.from(ids), options);
+    } catch (e) {
+      throw new TokenizerError(
+        `the tokenizer failed on the ids (${message(e)})`,
+        "tokenizer.json",
+        "Its kind may not be supported by @huggingface/tokenizers.",
+      );
+    }
+  }
+
+  /** Messages to the text that the model was trained to answer. */
+  applyChatTemplate(
+    messages: Message[],
+    options: {
+      add_generation_prompt?: boolean;
+      continue_final_message?: boolean;
+      tools?: unknown;
+      [name: string]: unknown;
+    } = {},
+  ): string {
+    if (this.template === undefined)
+      throw new TokenizerError(
+        "this model has no chat template",
+        "tokenizer_config.json",
+        "Give text instead of messages: it is not a model for chats.",
+      );
+    this.compiled ??= new ChatTemplate(this.template);
+    const { continue_final_message: goingOn = false, ...variables } = options;
+    const final = messages[messages.length - 1]?.content;
+    if (goingOn && (variables.add_generation_prompt || typeof final !== "string"))
+      throw new TokenizerError(
+        "continue_final_message needs a last message of text, and excludes add_generation_prompt",
+        "chat template",
+        "",
+      );
+    const list = goingOn
+      ? [...messages.slice(0, -1), { ...messages[messages.length - 1]!, content: final + MARK }]
+      : messages;
+    const text = this.compiled.render({
+      add_generation_prompt: !goingOn,
+      tools: null,
+      documents: null,
+      ...Object.fromEntries(this.special),
+      ...variables,
+      messages: list,
+    });
+    if (!goingOn) return text;
+    const end = text.lastIndexOf(MARK.trim());
+    if (end < 0 || !text.includes(final!.trim()))
+      throw new TokenizerError(
+        "the chat template drops the message that is to be continued",
+        "chat template",
+        "End with a message of the user.",
+      );
+    return text.startsWith(MARK, end) ? text.slice(0, end) : text.slice(0, end).trimEnd();
+  }
+}

@@ -1,0 +1,390 @@
+// ONNX Runtime Training's artifacts in the worker. Python reads them and compiles them for the
+// shapes that come (training/page.py); their steps run here without it.
+
+import { throwIfAborted } from "../../shared/abort.ts";
+import { Weights } from "../model/decoder.ts";
+import { Engine, type EngineOptions } from "../../device/engine.ts";
+import { EngineError, InputError } from "../../shared/errors.ts";
+import type { ProgramInfo, StateInfo } from "../package/package.ts";
+import { Compiler } from "../compiler-client.ts";
+import { warm } from "../../device/warm.ts";
+import { Session, STEP } from "./session.ts";
+import type { Slot, Weight } from "../package/checker.ts";
+import type { Urls } from "../../protocol/loading.ts";
+import type { ArtifactsInfo, PlainTensor } from "../../protocol/artifacts.ts";
+
+interface Described {
+  plans: Record<string, { file: string; slots: Slot[]; arena_bytes: number }>;
+  weights: Weight[];
+  states: StateInfo[];
+  moments: Record<string, string>;
+  step: number;
+}
+
+const WHERE = "training artifacts";
+
+/** What compiles: Python in a worker; tests have another one. */
+export type PythonCompiler = Pick<Compiler, "compile" | "end">;
+
+/** A TrainingSession in the worker. */
+export class ArtifactSession {
+  private readonly weights: Weights;
+  private readonly have = new Set<string>();
+  private readonly sessions = new Map<string, Session>();
+  /** The one that has the states. */
+  private first: Session | undefined;
+  /** Set before the first step. */
+  private readonly early = new Map<string, Uint8Array<ArrayBuffer>>();
+  private seed = 0n;
+  private fresh = true;
+  /** Whether there are gradients. */
+  private trained = false;
+  private rate: number;
+
+  private constructor(
+    readonly engine: Engine,
+    private readonly python: PythonCompiler,
+    readonly info: ArtifactsInfo,
+  ) {
+    this.weights = new Weights(engine, { weights: new Map() });
+    this.rate = info.learning_rate;
+  }
+
+  /** Reads artifacts. @throws ModelError, InputError, UnsupportedOp */
+  static async open(
+    files: Map<string, Blob>,
+    urls: Urls,
+    options: Pick<EngineOptions, "flavour" | "threads">,
+    signal: AbortSignal,
+    startPython: (urls: Urls, signal: AbortSignal) => PythonCompiler = (...args) =>
+      new Compiler(...args),
+  ): Promise<ArtifactSession> {
+    // any model: beside what Python takes it is nothing
+    const opening = Engine.open({ ...urls, ...options, full: true });
+    opening.catch(() => undefined);
+    const python = startPython(urls, signal);
+    try {
+      const compiling = python.compile(files, { call: "open" }, () => undefined);
+      void opening.then(warm, () => undefined);
+      const { manifest } = await compiling;
+      const engine = await opening;
+      return new ArtifactSession(engine, python, {
+        ...(JSON.parse(manifest) as ArtifactsInfo),
+        flavour: engine.choice.flavour,
+        threads: engine.choice.threads,
+      });
+    } catch (e) {
+      python.end();
+      opening.then(
+        (engine) => engine.close(),
+        () => undefined,
+      );
+      throw e;
+    }
+  }
+
+  private model(kind: "train" | "eval"): { inputs: string[]; outputs: string[] } {
+    const found = this.info[kind];
+    if (!found)
+      throw new InputError(
+        "there is no evaluation model",
+        "TrainingSession",
+        "Pass evalModel to create.",
+      );
+    return found;
+  }
+
+  private async session(
+    kind: "train" | "eval",
+    feeds: Record<string, PlainTensor>,
+  ): Promise<Session> {
+    const { inputs } = this.model(kind);
+    for (const name of inputs)
+      if (!feeds[name])
+        throw new InputError("it is missing", `feed '${name}'`, `Feed ${inputs.join(", ")}.`);
+    const unknown = Object.keys(feeds).find((name) => !inputs.includes(name));
+    if (unknown !== undefined)
+      throw new InputError(
+        "the model has no such input",
+        `feed '${unknown}'`,
+        `Feed ${inputs.join(", ")}.`,
+      );
+    if (kind === "eval" && !this.first) {
+      const { inputs: wanted } = this.info.train;
+      if (wanted.some((n) => !feeds[n]))
+        throw new InputError(
+          "the evaluation model takes other inputs than the training model",
+          "runEvalStep",
+          "Make a training step first.",
+        );
+      // which has the states
+      await this.session("train", Object.fromEntries(wanted.map((n) => [n, feeds[n]!])));
+    }
+    const shapes = Object.fromEntries(
+      inputs.map((name) => [name, [feeds[name]!.type, feeds[name]!.dims]]),
+    );
+    const key = kind + JSON.stringify(shapes);
+    const known = this.sessions.get(key);
+    if (known) return known;
+    const { manifest, files } = await this.python.compile(
+      this.first ? new Map() : this.states(),
+      { call: "program", kind, feeds: shapes, have: [...this.have], first: !this.first },
+      () => undefined,
+    );
+    const described = JSON.parse(manifest) as Described;
+    const weights = { weights: new Map(described.weights.map((w) => [w.name, w])) };
+    this.weights.add(weights);
+    for (const { name, offset, bytes } of described.weights) {
+      this.have.add(name);
+      this.engine
+        .bytes(this.weights.address(name).address, bytes)
+        .set(files.get("weights")!.subarray(offset, offset + bytes));
+    }
+    const program: ProgramInfo = {
+      name: kind,
+      batch: 0,
+      sequence: 0,
+      lora: null,
+      optimizer: { type: "", lr: this.rate },
+      maxGradNorm: null,
+      padTokenId: undefined,
+      eosTokenId: undefined,
+      plans: new Map(
+        Object.entries(described.plans).map(([k, p]) => [
+          k as "train",
+          { file: p.file, slots: p.slots, arenaBytes: p.arena_bytes },
+        ]),
+      ),
+      states: new Map(described.states.map((s) => [s.name, s])),
+    };
+    const session = new Session(
+      this.engine,
+      program,
+      files,
+      this.weights,
+      this.seed,
+      WHERE,
+      this.first,
+    );
+    if (!this.first) {
+      session.initialize(true);
+      const write = (name: string, data: Uint8Array) => {
+        const state = program.states.get(name);
+        if (state && state.bytes === data.length) session.state(state).set(data);
+      };
+      for (const [state, file] of Object.entries(described.moments)) write(state, files.get(file)!);
+      write(STEP, new Uint8Array(BigInt64Array.of(BigInt(described.step)).buffer));
+      this.early.clear();
+      this.first = session;
+    }
+    this.sessions.set(key, session);
+    return session;
+  }
+
+  /**
+   * One pass over a batch: `train` adds to the gradients. @throws InputError: feeds that are not
+   * the model's
+   */
+  async run(
+    kind: "train" | "eval",
+    feeds: Record<string, PlainTensor>,
+    signal: AbortSignal,
+  ): Promise<Record<string, PlainTensor>> {
+    const session = await this.session(kind, feeds);
+    throwIfAborted(signal); // what was compiled meanwhile is there for the next step
+    const plan = kind === "train" ? "accumulate" : "evaluate";
+    const { slots } = session.program.plans.get(plan)!;
+    const data: Record<string, Uint8Array> = {};
+    for (const slot of slots) {
+      const fed = slot.kind === "input" ? feeds[slot.name] : undefined;
+      if (fed && fed.data.length !== slot.bytes)
+        throw new InputError(
+          `it has ${fed.data.length} bytes, its type and dims take ${slot.bytes}`,
+          `feed '${slot.name}'`,
+          "Give data of the tensor's own type and size.",
+        );
+      if (fed) data[slot.name] = fed.data;
+    }
+    if (kind === "train" && this.fresh) {
+      this.first!.reset();
+      this.fresh = false;
+    }
+    session.pass(plan, data);
+    if (kind === "train") this.trained = true;
+    const { outputs } = this.model(kind);
+    const out: Record<string, PlainTensor> = {};
+    outputs.forEach((name, i) => {
+      const slot = slots.find((s) => s.kind === "output" && s.name === (i ? name : "loss"));
+      if (slot) out[name] = { type: slot.dtype, dims: slot.shape, data: session.output(slot.name) };
+    });
+    return out;
+  }
+
+  /**
+   * The optimizer's step on the gradients, which stay. @throws InputError: no optimizer model, no
+   * gradients
+   */
+  update(): void {
+    if (!this.info.optimizer)
+      throw new InputError(
+        "there is no optimizer model",
+        "runOptimizerStep",
+        "Pass optimizerModel to create.",
+      );
+    if (!this.first || !this.trained)
+      throw new InputError(
+        "there are no gradients",
+        "runOptimizerStep",
+        "Call runTrainStep first.",
+      );
+    // after lazyResetGrad, too, as in ONNX Runtime: the next training step resets them
+    this.first.update(this.rate);
+  }
+
+  /** The next training step begins with gradients of zero. */
+  reset(): void {
+    this.fresh = true;
+  }
+
+  /** Of updates from now on; sets it where one is given. @throws InputError */
+  learningRate(rate?: number): number {
+    if (rate !== undefined) {
+      if (!(rate >= 0 && rate < Infinity))
+        throw new InputError(
+          `it is ${String(rate)}`,
+          "learning rate",
+          "Give a number such as 0.001.",
+        );
+      this.rate = rate;
+    }
+    return this.rate;
+  }
+
+  /** What dropout follows from. */
+  setSeed(seed: bigint): void {
+    this.seed = seed;
+    if (this.first) this.first.seed = seed;
+  }
+
+  private state(name: string): StateInfo | undefined {
+    const state = this.first?.program.states.get(name);
+    return state && (state.kind === "parameter" || state.kind === "buffer") ? state : undefined;
+  }
+
+  private parameter(name: string): ArtifactsInfo["parameters"][number] {
+    const found = this.info.parameters.find((p) => p.name === name);
+    if (!found)
+      throw new InputError(
+        "there is no such parameter",
+        `parameter '${name}'`,
+        `Some of them: ${this.info.parameters
+          .slice(0, 8)
+          .map((p) => p.name)
+          .join(", ")}.`,
+      );
+    return found;
+  }
+
+  /** Values of parameters at present, by name. */
+  async read(names: string[]): Promise<Record<string, PlainTensor>> {
+    const out: Record<string, PlainTensor> = {};
+    const missing: string[] = [];
+    for (const name of names) {
+      const { dtype, shape } = this.parameter(name);
+      const state = this.state(name);
+      const data = state ? this.first!.state(state).slice() : this.early.get(name)?.slice();
+      if (data) out[name] = { type: dtype, dims: shape, data };
+      else missing.push(name);
+    }
+    if (missing.length) {
+      const { files } = await this.python.compile(
+        new Map(),
+        { call: "read", names: missing },
+        () => undefined,
+      );
+      for (const name of missing)
+        out[name] = {
+          type: this.parameter(name).dtype,
+          dims: this.parameter(name).shape,
+          data: files.get(name)!,
+        };
+    }
+    return out;
+  }
+
+  /**
+   * Sets parameters, or none of them. @throws InputError: unknown ones, other sizes, frozen ones
+   * once training has begun
+   */
+  write(values: Record<string, Uint8Array<ArrayBuffer>>): void {
+    for (const [name, data] of Object.entries(values)) {
+      const { bytes, trainable } = this.parameter(name);
+      if (data.length !== bytes)
+        throw new InputError(
+          `${data.length} bytes are not its ${bytes}`,
+          `parameter '${name}'`,
+          "Give as many numbers as it has.",
+        );
+      if (!trainable && this.first)
+        throw new InputError(
+          "it is frozen, and training has begun",
+          `parameter '${name}'`,
+          "Set it in the checkpoint instead.",
+        );
+    }
+    for (const [name, data] of Object.entries(values)) {
+      const state = this.state(name);
+      if (state) this.first!.state(state).set(data);
+      else this.early.set(name, data);
+    }
+  }
+
+  /** What Python needs to know of the states: all that are not gradients. */
+  private states(): Map<string, Blob> {
+    const blobs = new Map<string, Blob>();
+    for (const [name, data] of this.early) blobs.set(name, new Blob([data]));
+    for (const state of this.first?.program.states.values() ?? [])
+      if (state.kind !== "gradient")
+        blobs.set(state.name, new Blob([this.first!.state(state).slice()]));
+    return blobs;
+  }
+
+  /** The bytes of a checkpoint file, made by Python. */
+  async save(withOptimizer: boolean): Promise<Uint8Array<ArrayBuffer>> {
+    const states = this.states();
+    const counter = this.first?.program.states.get(STEP);
+    const step = counter
+      ? Number(new DataView(this.first!.state(counter).slice().buffer).getBigInt64(0, true))
+      : 0;
+    const { files } = await this.python.compile(
+      states,
+      { call: "save", step, rate: this.rate, with_optimizer: withOptimizer },
+      () => undefined,
+    );
+    return files.get("checkpoint") ?? fail();
+  }
+
+  /** The bytes of the evaluation model up to these outputs, made by Python. */
+  async export(outputs: string[]): Promise<Uint8Array<ArrayBuffer>> {
+    const { files } = await this.python.compile(
+      this.states(),
+      { call: "export", outputs },
+      () => undefined,
+    );
+    return files.get("model.onnx") ?? fail();
+  }
+
+  /** Ends Python's worker and the engine. */
+  close(): void {
+    this.python.end();
+    this.engine.close();
+  }
+}
+
+function fail(): never {
+  throw new EngineError(
+    "Python gave no file",
+    WHERE,
+    "This is a mistake in Edgewise; please report it.",
+  );
+}

@@ -1,0 +1,162 @@
+// Adapters in the browser's private files (OPFS), for the next visit, under the key of the model
+// that they belong to. Each save is a new file, KEY.NAME.GENERATION.safetensors, with the adapter's
+// config and a sum of all bytes in its metadata; those before it are removed once it is whole.
+// Whenever the tab is killed, the newest whole file is an adapter as it was saved: never one's
+// tensors with another's config.
+
+import { InputError } from "../../shared/errors.ts";
+import type { Model } from "../model/load.ts";
+import {
+  fileIn,
+  filesIn,
+  folder,
+  openFolder,
+  removeFrom,
+  writeFile,
+} from "../../shared/files/opfs.ts";
+import { checkName } from "./adapters.ts";
+import { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
+import { dataBegin, sumOfFile, withSum } from "../../shared/checkpoints/sum.ts";
+import type { KeptAdapter } from "../../protocol/training.ts";
+import { storageError } from "../../shared/files/cached.ts";
+
+const FOLDER = "adapters";
+const CONFIG = "edgewise_config"; // the metadata with adapter_config.json
+/** What earlier versions wrote: two files, or one, in the place of which a new save is put. */
+const SEPARATE = ["adapter_model.safetensors", "model.safetensors", "adapter_config.json"];
+
+/** What of a loaded model this needs. */
+type Owner = { key: string; adapters: Pick<Model["adapters"], "save"> };
+interface Save {
+  file: string;
+  name: string;
+  generation: number;
+}
+
+const prefixOf = (model: Owner, name: string): string =>
+  `${model.key}.${encodeURIComponent(name)}.`;
+
+/**
+ * Every file of a model's adapters, the newest of each name first. Those of earlier versions are of
+ * generation 0.
+ */
+async function saves(dir: FileSystemDirectoryHandle, model: Owner): Promise<Save[]> {
+  const list: Save[] = [];
+  for (const { name: file } of await filesIn(dir)) {
+    if (!file.startsWith(`${model.key}.`)) continue;
+    const rest = file.slice(model.key.length + 1);
+    const end = SEPARATE.slice(0, 2).find((e) => rest.endsWith(`.${e}`));
+    const found = end
+      ? [rest, rest.slice(0, -end.length - 1), "0"]
+      : /^(.+)\.(\d{1,15})\.safetensors$/.exec(rest);
+    if (found)
+      list.push({ file, name: decodeURIComponent(found[1]!), generation: Number(found[2]) });
+  }
+  return list.sort((a, b) => b.generation - a.generation);
+}
+
+/** Writes an adapter. Returns its bytes. */
+export async function keep(model: Owner, name: string): Promise<number> {
+  const files = model.adapters.save(name);
+  const bytes = files.reduce((sum, f) => sum + f.blob.size, 0);
+  try {
+    const dir = await openFolder(FOLDER);
+    const tensors = files.find((f) => f.name.endsWith(".safetensors"))!.blob;
+    const config = files.find((f) => f.name.endsWith(".json"));
+    const contents = await readSafetensors(tensors, name);
+    const metadata = {
+      ...contents.metadata,
+      ...(config ? { [CONFIG]: await config.blob.text() } : {}),
+    };
+    const whole = await withSum(
+      (edgewise) => safetensorsHead(contents.tensors, { ...metadata, edgewise }).head,
+      tensors.slice(dataBegin(tensors, contents)),
+    );
+    const before = (await saves(dir, model)).filter((s) => s.name === name);
+    await writeFile(
+      dir,
+      `${prefixOf(model, name)}${(before[0]?.generation ?? 0) + 1}.safetensors`,
+      whole,
+    );
+    for (const { file } of before) await removeFrom(dir, file);
+    await removeFrom(dir, `${prefixOf(model, name)}adapter_config.json`);
+    return whole.size;
+  } catch (e) {
+    throw storageError(
+      e,
+      `adapter '${name}'`,
+      bytes,
+      "It is still in use here, and can be downloaded; what was kept of it before stays.",
+    );
+  }
+}
+
+/** Those that belong to a model, the newest first. */
+export async function listKept(model: Owner): Promise<KeptAdapter[]> {
+  const dir = await folder(FOLDER, false);
+  const list = new Map<string, KeptAdapter>();
+  for (const { file, name } of dir ? await saves(dir, model) : []) {
+    if (list.has(name)) continue;
+    const data = await open(dir!, file);
+    if (data && (await isWhole(data, name, false)))
+      list.set(name, { name, bytes: data.size, saved: data.lastModified });
+  }
+  return [...list.values()].sort((a, b) => b.saved - a.saved);
+}
+
+/** The files of one that is kept. @throws InputError: there is none */
+export async function readKept(
+  model: Owner,
+  name: string,
+): Promise<{ name: string; blob: Blob }[]> {
+  checkName(name);
+  const dir = await folder(FOLDER, false);
+  for (const { file, name: found, generation } of dir ? await saves(dir, model) : []) {
+    const data = found === name ? await open(dir!, file) : undefined;
+    if (!data || !(await isWhole(data, name, generation > 0))) continue;
+    const { metadata } = await readSafetensors(data, name);
+    const config = generation
+      ? metadata[CONFIG]
+      : await (await open(dir!, `${prefixOf(model, name)}adapter_config.json`))?.text();
+    const tensors = {
+      name: config === undefined ? "model.safetensors" : "adapter_model.safetensors",
+      blob: data,
+    };
+    return config === undefined
+      ? [tensors]
+      : [tensors, { name: "adapter_config.json", blob: new Blob([config]) }];
+  }
+  throw new InputError(
+    `no adapter '${name}' of this model is kept in this browser`,
+    "adapters",
+    "See keptAdapters().",
+  );
+}
+
+/** Removes one that is kept, if there is one. */
+export async function forget(model: Owner, name: string): Promise<void> {
+  checkName(name);
+  const dir = await folder(FOLDER, false);
+  if (!dir) return;
+  for (const save of await saves(dir, model))
+    if (save.name === name) await removeFrom(dir, save.file);
+  await removeFrom(dir, `${prefixOf(model, name)}adapter_config.json`);
+}
+
+async function open(dir: FileSystemDirectoryHandle, file: string): Promise<File | undefined> {
+  try {
+    return await fileIn(dir, file);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a file was written to its end and, with `summed`, is what its sum says. */
+async function isWhole(data: Blob, name: string, summed: boolean): Promise<boolean> {
+  try {
+    await readSafetensors(data, name);
+    return !summed || (await sumOfFile(data)).fits;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,281 @@
+// A training program in the engine: its plans, its states (what persists between runs), its runs.
+// Mirrors python/edgewise/training/session.py.
+
+import { OutOfMemory, EngineError } from "../../shared/errors.ts";
+import type { Engine, Plan } from "../../device/engine.ts";
+import type { Place, Weights } from "../model/decoder.ts";
+import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/package.ts";
+import { seedOfRun } from "../../shared/seeds.ts";
+import type { Slot } from "../package/checker.ts";
+import { megabytes } from "../../shared/words.ts";
+import { NOTES } from "../package/notes.ts";
+
+/** State: updates so far, int64 [1]. */
+export const STEP = "training/step";
+/** Weighs the adapter that is loaded: 1 while training, what the caller chooses in generation. */
+export const SCALE = "adapter/scale";
+
+/** Token ids and labels, [batch, sequence]; label -100: not learned from. */
+export interface Batch {
+  ids: BigInt64Array;
+  labels: BigInt64Array;
+}
+
+/** A training program's plans and states in an engine. */
+export class Session {
+  /**
+   * Forward passes with dropout so far: with the seed and the states all that a run's result
+   * depends on.
+   */
+  runs = 0;
+  private readonly addresses = new Map<string, Place>();
+  private readonly own: number[] = [];
+  private readonly buffers = new Map<string, Place>();
+  private readonly plans = new Map<TrainingPlan, Plan>();
+
+  /**
+   * Takes memory for nothing yet: `initialize` does.
+   * @param files the package's, for the plans
+   * @param seed what adapters' first values and dropout follow from
+   * @param share a session of the same model with other shapes, the states of which are used
+   */
+  constructor(
+    private readonly engine: Engine,
+    readonly program: ProgramInfo,
+    private readonly files: Map<string, Uint8Array>,
+    private readonly weights: Weights,
+    public seed: bigint,
+    private readonly where: string,
+    private readonly share?: Session,
+  ) {}
+
+  /**
+   * Gives all states their first values: parameters those of the package, adapters random ones, all
+   * else zeros.
+   */
+  initialize(accumulates: boolean): void {
+    this.within(() => {
+      for (const state of this.program.states.values()) {
+        // the plan that trains at once needs none
+        if (state.kind === "gradient" && !accumulates) continue;
+        const { address } = this.address(state);
+        this.engine.bytes(address, state.bytes).fill(0);
+      }
+      for (const kind of accumulates ? (["accumulate", "update"] as const) : (["train"] as const))
+        if (this.program.plans.has(kind)) this.load(kind);
+      const plan = this.make("initialize");
+      try {
+        this.write64("seed", seedOfRun(this.seed, -1));
+        this.engine.run(plan, `${this.where}, initialize`);
+      } finally {
+        this.engine.freePlan(plan);
+      }
+      this.runs = 0;
+    });
+  }
+
+  /** Forward, backward, update. Returns the loss before the update. */
+  train(batch: Batch, learningRate: number): number {
+    this.writeFloat("learning_rate", learningRate);
+    return this.forward("train", batch);
+  }
+
+  /** Forward and backward; adds to the gradients. */
+  accumulate(batch: Batch): number {
+    return this.forward("accumulate", batch);
+  }
+
+  /**
+   * The optimizer's step on the accumulated gradients times `scale`. They stay as they are: see
+   * `reset`.
+   */
+  update(learningRate: number, scale = 1): void {
+    this.load("update");
+    this.writeFloat("learning_rate", learningRate);
+    this.writeFloat("gradient_scale", scale);
+    this.run("update");
+  }
+
+  /** Sets the accumulated gradients to zero. */
+  reset(): void {
+    for (const state of this.program.states.values()) {
+      const at = state.kind === "gradient" ? this.addresses.get(state.name) : undefined;
+      if (at) this.engine.bytes(at.address, state.bytes).fill(0);
+    }
+  }
+
+  /** Forward without dropout. */
+  evaluate(batch: Batch): number {
+    return this.forward("evaluate", batch);
+  }
+
+  private forward(kind: "train" | "accumulate" | "evaluate", { ids, labels }: Batch): number {
+    const bytes = (a: BigInt64Array) =>
+      new Uint8Array(a.buffer as ArrayBuffer, a.byteOffset, a.byteLength);
+    this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels) });
+    const loss = this.buffers.get("loss")!;
+    return new DataView(this.engine.memory.buffer, loss.address, 4).getFloat32(0, true);
+  }
+
+  /** One run on feeds of the plan's sizes; `output` then has what it gave. */
+  pass(kind: "train" | "accumulate" | "evaluate", feeds: Record<string, Uint8Array>): void {
+    this.within(() => this.load(kind));
+    for (const [name, data] of Object.entries(feeds)) this.write(name, data);
+    const counted = this.share ?? this;
+    if (kind !== "evaluate") this.write64("seed", seedOfRun(counted.seed, counted.runs));
+    this.run(kind);
+    if (kind !== "evaluate") counted.runs++;
+  }
+
+  /** A copy of an output of the last run. */
+  output(name: string): Uint8Array<ArrayBuffer> {
+    const { address, bytes } = this.buffers.get(name)!;
+    return this.engine.bytes(address, bytes).slice();
+  }
+
+  private run(kind: TrainingPlan): void {
+    this.engine.run(this.plans.get(kind)!, `${this.where}, ${kind}`);
+  }
+
+  // Memory
+
+  /** Where a state lies. Adapters are shared with the decoder's plans. */
+  address(state: StateInfo): Place {
+    if (this.share) return this.share.address(state);
+    let place = this.addresses.get(state.name);
+    if (!place) {
+      if (state.kind === "adapter") place = this.weights.adapter(state.name, state.bytes);
+      else {
+        place = {
+          address: this.engine.alloc(state.bytes, `the ${state.kind} '${state.name}'`),
+          bytes: state.bytes,
+        };
+        this.own.push(place.address);
+      }
+      this.addresses.set(state.name, place);
+    }
+    return place;
+  }
+
+  /** A view of a state's bytes, not to be kept. */
+  state(state: StateInfo): Uint8Array<ArrayBuffer> {
+    return this.engine.bytes(this.address(state).address, state.bytes);
+  }
+
+  /**
+   * Bytes that training holds beside the model: states, and the largest arena of its plans (which
+   * the decoder's share).
+   */
+  get memory(): { states: number; arena: number } {
+    let states = 0;
+    for (const name of this.addresses.keys()) states += this.program.states.get(name)!.bytes;
+    let arena = 0;
+    for (const kind of this.plans.keys())
+      arena = Math.max(arena, this.program.plans.get(kind)!.arenaBytes);
+    return { states, arena };
+  }
+
+  private buffer(slot: Slot): Place {
+    let place = this.buffers.get(slot.name);
+    if (!place || place.bytes < slot.bytes) {
+      place = { address: this.engine.alloc(slot.bytes, slot.name), bytes: slot.bytes };
+      this.own.push(place.address);
+      this.buffers.set(slot.name, place);
+    }
+    return place;
+  }
+
+  private load(kind: TrainingPlan): void {
+    if (!this.plans.has(kind)) this.plans.set(kind, this.make(kind));
+  }
+
+  private make(kind: TrainingPlan): Plan {
+    const { engine, program, weights } = this;
+    const { file, slots } = program.plans.get(kind)!;
+    const place = `${this.where}, ${file}`;
+    const plan = engine.loadPlan(this.files.get(file)!, place, file, this.files.get(NOTES));
+    try {
+      slots.forEach((slot, i) => {
+        let at: Place;
+        if (slot.kind === "computed") return;
+        if (slot.kind === "weight") at = weights.address(slot.name);
+        else if (slot.kind === "state") at = this.address(program.states.get(slot.name)!);
+        else at = this.buffer(slot);
+        engine.bind(plan, i, at.address, at.bytes, `${place}, slot '${slot.name}'`);
+      });
+      weights.compute([{ plan, slots, where: place }], false);
+      return plan;
+    } catch (e) {
+      engine.freePlan(plan);
+      throw e;
+    }
+  }
+
+  private write(name: string, bytes: Uint8Array): void {
+    const place = this.buffers.get(name);
+    if (place) this.engine.bytes(place.address, bytes.length).set(bytes);
+  }
+
+  private writeFloat(name: string, x: number): void {
+    this.write(name, new Uint8Array(Float32Array.of(x).buffer));
+  }
+
+  private write64(name: string, x: bigint): void {
+    this.write(name, new Uint8Array(BigInt64Array.of(x).buffer));
+  }
+
+  /** What is too much for the memory gets words that help. */
+  private within<T>(work: () => T): T {
+    try {
+      return work();
+    } catch (e) {
+      if (!(e instanceof OutOfMemory)) throw e;
+      const { batch, sequence, states, plans } = this.program;
+      let wanted = 0;
+      for (const state of states.values()) wanted += state.bytes;
+      const arena = Math.max(...Array.from(plans.values(), (p) => p.arenaBytes));
+      throw new OutOfMemory(
+        `training '${this.program.name}' does not fit into memory: it takes ` +
+          `${megabytes(wanted)} for states and ${megabytes(arena)} for a step of ${batch} × ` +
+          `${sequence} tokens; the engine holds ${megabytes(this.engine.memoryBytes)} of at ` +
+          "most 4096 MB",
+        e.where,
+        "Train adapters instead of all parameters, compile the program with a smaller batch, " +
+          "shorter sequences or checkpointing, or close other tabs.",
+      );
+    }
+  }
+
+  /** Gives back all but what it shares with the decoder. */
+  free(): void {
+    for (const plan of this.plans.values()) this.engine.freePlan(plan);
+    for (const address of this.own) this.engine.free(address);
+    this.plans.clear();
+    this.addresses.clear();
+    this.buffers.clear();
+    this.own.length = 0;
+  }
+
+  /** The parameters or adapters: what training makes. */
+  get results(): StateInfo[] {
+    return [...this.program.states.values()].filter(
+      (s) => s.kind === "parameter" || s.kind === "adapter" || s.kind === "buffer",
+    );
+  }
+
+  /**
+   * The states that a checkpoint holds: all but gradients, which `reset` makes zeros before they
+   * are accumulated.
+   */
+  get kept(): StateInfo[] {
+    const kept = [...this.program.states.values()].filter((s) => s.kind !== "gradient");
+    for (const state of kept)
+      if (!this.addresses.has(state.name))
+        throw new EngineError(
+          `the state '${state.name}' has no memory`,
+          this.where,
+          "This is a mistake in Edgewise; please report it.",
+        );
+    return kept;
+  }
+}
