@@ -5,7 +5,8 @@
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Aborted } from "../../web/src/shared/errors.ts";
-import { InferenceModel } from "../../web/src/worker/inference/model.ts";
+import type { InferenceModel } from "../../web/src/worker/inference/model.ts";
+import { openModel } from "../../web/src/worker/inference/open.ts";
 import { ArtifactSession } from "../../web/src/worker/training/artifacts.ts";
 import { makeError, plainError, type PlainError } from "../../web/src/protocol/errors.ts";
 import type { WireValue } from "../../web/src/protocol/inference.ts";
@@ -132,7 +133,7 @@ for (let message = await next(); message; message = await next()) {
         cache_files: false,
         ...message.options,
       };
-      model = await InferenceModel.open(
+      model = await openModel(
         request,
         new AbortController().signal,
         () => undefined,

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { PackageError } from "../src/shared/errors.ts";
-import { parseManifest } from "../src/worker/package/package.ts";
+import { parseManifest } from "../src/worker/package/parse.ts";
 
 type Path = (string | number)[];
 

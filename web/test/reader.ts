@@ -3,14 +3,8 @@
 // length, JSON: {"error", "what", "where", "remedy"} or {"ok"}.
 
 import { readSync, writeSync } from "node:fs";
-import {
-  checkRoom,
-  checkTable,
-  decoderOf,
-  EngineDecoder,
-  Weights,
-} from "../src/worker/model/decoder.ts";
-import { Engine } from "../src/device/engine.ts";
+import { EngineDecoder } from "../src/worker/model/decoder.ts";
+import { Engine } from "../src/device/wasm/engine.ts";
 import { openPackage } from "../src/worker/package/package.ts";
 import { BlobSource } from "../src/shared/files/source.ts";
 import { Adapters } from "../src/worker/training/adapters.ts";
@@ -18,6 +12,8 @@ import { asFloat32, readSafetensors } from "../src/shared/checkpoints/safetensor
 import { checkpointAnswer } from "./reader_checkpoints.ts";
 import { readFile } from "node:fs/promises";
 import { isEdgewise } from "../src/shared/files/stream.ts";
+import { Weights } from "../src/worker/model/weights.ts";
+import { checkRoom, checkTable, decoderOf } from "../src/worker/model/checks.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const WHERE = "model.edge";

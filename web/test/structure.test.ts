@@ -22,6 +22,8 @@ const ALLOWED: Record<string, readonly string[]> = {
   page: ["protocol", "shared", "gen"],
   worker: ["device", "protocol", "shared", "gen"],
 };
+const MOST_FILES = 20; // in a folder
+const MOST_LINES = 500; // of a file
 
 /** Files of src with what each of them imports, by path. */
 function graph(): Map<string, string[]> {
@@ -49,4 +51,35 @@ test("folders import only from those below them", () => {
         wrong.push(`${file} -> ${path}`);
   }
   assert.deepEqual(wrong, []);
+});
+
+test("no file imports itself by way of others", () => {
+  const files = graph();
+  const done = new Set<string>();
+  const visit = (file: string, way: string[]): void => {
+    assert.ok(
+      !way.includes(file),
+      `circle: ${[...way.slice(way.indexOf(file)), file].join(" -> ")}`,
+    );
+    if (done.has(file)) return;
+    for (const path of files.get(file) ?? []) visit(path, [...way, file]);
+    done.add(file);
+  };
+  for (const file of files.keys()) visit(file, []);
+});
+
+test("files and folders stay small", () => {
+  const folders = new Map<string, number>();
+  const long: string[] = [];
+  for (const file of graph().keys()) {
+    const folder = dirname(file);
+    folders.set(folder, (folders.get(folder) ?? 0) + 1);
+    const lines = readFileSync(join(root, file), "utf8").split("\n").length - 1;
+    if (lines > MOST_LINES) long.push(`${file}: ${lines} lines`);
+  }
+  assert.deepEqual(long, []);
+  assert.deepEqual(
+    [...folders].filter(([, n]) => n > MOST_FILES),
+    [],
+  );
 });

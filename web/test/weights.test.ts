@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Weights } from "../src/worker/model/decoder.ts";
-import type { Engine, Plan } from "../src/device/engine.ts";
+import type { Engine } from "../src/device/wasm/engine.ts";
+import type { Plan } from "../src/device/wasm/plan-header.ts";
+import { Weights } from "../src/worker/model/weights.ts";
 
 interface Step {
   reads: string[];

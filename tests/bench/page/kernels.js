@@ -1,5 +1,5 @@
 // Plans of one operator each (kernels.py), by themselves.
-import { Engine } from "../../../web/src/device/engine.ts";
+import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { best, serve } from "./rpc.js";
 
 const threadUrl = new URL("/thread.js", location.href).href;

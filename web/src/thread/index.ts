@@ -4,7 +4,7 @@
 
 import { holdLife } from "../shared/lives.ts";
 import type { FromThread, ThreadStart } from "../protocol/thread.ts";
-import type { EngineExports } from "../device/exports.ts";
+import type { EngineExports } from "../device/wasm/exports.ts";
 
 const LOCK_MS = 500; // what the lock may take; without it the thread works as well
 

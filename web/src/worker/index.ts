@@ -1,11 +1,11 @@
 // The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever
 // waits for messages from here.
 
-import { closeEngines } from "../device/engine.ts";
+import { closeEngines } from "../device/wasm/engine.ts";
 import { InputError } from "../shared/errors.ts";
 import { InferenceService, type Answer } from "./inference/service.ts";
 import { holdLife, life } from "../shared/lives.ts";
-import { loadModel, notThere, type Model } from "./model/load.ts";
+import { loadModel } from "./model/load.ts";
 import { compilersEnded } from "./compiler-client.ts";
 import type { Call, FromWorker, ToWorker } from "../protocol/messages.ts";
 import { Recorder } from "./profile/recorder.ts";
@@ -23,6 +23,8 @@ import type { Generated, GenerateRequest } from "../protocol/generation.ts";
 import type { AdapterInfo } from "../protocol/training.ts";
 import type { Methods } from "../protocol/methods.ts";
 import { traceOf } from "../protocol/trace.ts";
+import { notThere } from "./model/not-there.ts";
+import type { Model } from "./model/model.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 const running = new Map<number, AbortController>();

@@ -2,14 +2,8 @@
 // strings (operators/). The counterpart of python/edgewise/session/driver.py, whose results it has.
 // What Python has compiled once runs without it.
 
-import type { Engine } from "../../device/engine.ts";
-import {
-  Aborted,
-  EdgewiseError,
-  ModelError,
-  OutOfMemory,
-  UnsupportedOp,
-} from "../../shared/errors.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
+import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
 import {
   INPUTS_PER_COMPILATION,
   LATEST_OPSET,
@@ -17,92 +11,21 @@ import {
   MAX_NESTING,
 } from "../../gen/session.ts";
 import type { Block, Pool } from "./memory.ts";
-import type { Left, NodeReply } from "./python.ts";
+import type { Left } from "./python.ts";
 import { NodeRun } from "./node.ts";
-import { runPlan, shapeBytes, type LoadedPlan, type Part } from "./part.ts";
-import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import { outputsOf } from "./operators/dispatch.ts";
+import { runPlan } from "./part.ts";
+import type { NodeUnit, PartUnit, Program, Unit } from "./program.ts";
 import { RunSeeds } from "../../shared/seeds.ts";
-import {
-  NumberTensor,
-  release,
-  retain,
-  Sequence,
-  type RunValue,
-  type StringTensor,
-} from "./values.ts";
+import { NumberTensor, release, retain, Sequence, type RunValue } from "./values.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";
-
-/** Names and their values; what is not here is in the scope around a subgraph. */
-export class Scope {
-  constructor(
-    readonly values: Map<string, RunValue>,
-    readonly parent: Scope | undefined,
-  ) {}
-
-  find(name: string): RunValue | undefined {
-    for (let s: Scope | undefined = this; s; s = s.parent) {
-      const v = s.values.get(name);
-      if (v) return v;
-    }
-    return undefined;
-  }
-
-  /** Takes over a reference. */
-  set(name: string, v: RunValue): void {
-    const before = this.values.get(name);
-    this.values.set(name, v);
-    if (before) release(before);
-  }
-
-  drop(name: string): void {
-    const v = this.values.get(name);
-    if (v && this.values.delete(name)) release(v);
-  }
-}
-
-/** What a driver asks for: where programs, plans and constants come from. */
-export interface Library {
-  readonly engine: Engine;
-  readonly pool: Pool;
-  /** The part of this name, with its plans. */
-  part(name: string): Part;
-  /** Compiles a part, or cuts the program anew: then what is left of this run. */
-  compile(
-    program: Program,
-    unit: PartUnit,
-    values: readonly RunValue[],
-    done: () => number[],
-    run: number,
-  ): Promise<LoadedPlan | Unit[]>;
-  /**
-   * A program by its origin (python/edgewise/session/described.py); `key` stands for the origin.
-   */
-  program(key: string, origin: () => Record<string, unknown>): Promise<Program>;
-  /** A constant that lies among the model's weights. */
-  weight(constant: Extract<Constant, { weight: string }>): NumberTensor;
-  /** Lets Python run a node. */
-  pythonNode(
-    program: Program,
-    unit: NodeUnit,
-    values: ReadonlyMap<string, RunValue>,
-    left: Left,
-  ): Promise<NodeReply>;
-}
-
-/** Bounds of a run. */
-export interface Bounds {
-  maxLoopTrips: number;
-  maxCompilations: number;
-  maxRunSeconds: number | undefined;
-  signal: { readonly aborted: boolean } | undefined;
-  seed: bigint | undefined;
-}
+import { Scope, type Library, type Bounds, type Runner } from "./runner.ts";
 
 const BREATH_MS = 50; // between looks at messages, an abort among them
 const PLACED = 64; // placed tensors that are kept before released ones are looked for
 
 /** One run at a time. */
-export class Driver {
+export class Driver implements Runner {
   readonly engine: Engine;
   readonly pool: Pool;
   private runs = 0;
@@ -317,7 +240,7 @@ export class Driver {
     const run = new NodeRun(this, program, unit, scope, inputs);
     let outs: (RunValue | undefined)[];
     try {
-      outs = await run.outputs();
+      outs = await outputsOf(run);
     } catch (e) {
       if (e instanceof RangeError)
         throw new OutOfMemory(
@@ -471,19 +394,4 @@ export class Driver {
     this.compilations += reply.compilations;
     return reply.outputs;
   }
-
-  /** @throws UnsupportedOp: there is no such operator */
-  static unknown(unit: NodeUnit): never {
-    throw new UnsupportedOp(
-      `the operator ${unit.domain ? `${unit.domain}.` : ""}${unit.op} (opset ${unit.opset}) is not supported`,
-      unit.where,
-      "`edgewise inspect` lists what a model needs; another exporter, opset or optimization " +
-        "level may avoid it.",
-    );
-  }
-}
-
-/** Whether a value is a tensor of strings. */
-export function isStrings(v: RunValue | undefined): v is StringTensor {
-  return v?.kind === "strings";
 }

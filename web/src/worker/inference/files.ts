@@ -3,11 +3,11 @@
 // there, as Blobs.
 
 import { ModelError, StorageError } from "../../shared/errors.ts";
-import { notThere } from "../model/load.ts";
 import { BlobSource, toBlob } from "../../shared/files/source.ts";
 import type { KeptSource } from "../files/storage.ts";
 import { NotFound, type HttpSource } from "../../shared/files/http.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
+import { notThere } from "../model/not-there.ts";
 
 type Fetched = HttpSource | KeptSource;
 

@@ -3,8 +3,7 @@
 // Python. What is damaged or does not fit counts as not there.
 
 import { Checker, type Json, type Weight } from "../package/checker.ts";
-import type { Engine } from "../../device/engine.ts";
-import { compiledKey } from "../model/load.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
 import { makePackage, openPackage, type OpenPackage } from "../package/package.ts";
 import { joined } from "../../shared/ranges.ts";
 import {
@@ -24,6 +23,7 @@ import { toHex } from "./values.ts";
 import { message } from "../../shared/words.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { NOTES } from "../package/notes.ts";
+import { compiledKey } from "../files/compiled-key.ts";
 
 /**
  * Name of the part with what profiles say of a plan: it is made by itself, so it has notes of its

@@ -1,7 +1,7 @@
 // Engine memory of what flows between plans: handed out by size, and taken back when the last value
 // in it is released. The counterpart of python/edgewise/session/memory.py.
 
-import type { Engine } from "../../device/engine.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
 import { OutOfMemory } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 

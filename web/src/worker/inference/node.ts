@@ -2,12 +2,9 @@
 // it computes with. Everything that the functions here make is let go of when the node is done, but
 // its outputs.
 
-import type { Engine } from "../../device/engine.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
 import { ModelError, UnsupportedOp } from "../../shared/errors.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
-import { Driver, type Scope } from "./driver.ts";
-import { HOST_OPERATORS } from "./operators/index.ts";
-import { moved } from "./operators/strings.ts";
 import { Subgraph, type Attribute, type NodeUnit, type Program } from "./program.ts";
 import {
   byteSize,
@@ -20,6 +17,7 @@ import {
   StringTensor,
   type RunValue,
 } from "./values.ts";
+import type { Runner, Scope } from "./runner.ts";
 
 /** What a node computes; undefined where the way does not serve these inputs. */
 export type HostOperator = (
@@ -33,7 +31,7 @@ export class NodeRun {
   private readonly made: RunValue[] = [];
 
   constructor(
-    readonly driver: Driver,
+    readonly driver: Runner,
     readonly program: Program,
     readonly unit: NodeUnit,
     readonly scope: Scope,
@@ -58,33 +56,7 @@ export class NodeRun {
     return v;
   }
 
-  /**
-   * The node's outputs: by its function's body, its operator's function, strings moved by places,
-   * Python, or a plan of this node alone.
-   */
-  async outputs(): Promise<(RunValue | undefined)[]> {
-    const { unit, inputs } = this;
-    if (!unit.known) {
-      if (!unit.function) Driver.unknown(unit);
-      const origin = { parent: this.program.name, node: unit.nodes[0], function: true };
-      const program = await this.driver.library.program(JSON.stringify(origin), () => origin);
-      const given = inputs.filter((v) => v !== undefined);
-      const outs = await this.driver.call(
-        program,
-        new Map(program.inputs.map((name, i) => [name, (given[i]!.refs++, given[i]!)])),
-        undefined,
-      );
-      return outs.map((v) => this.keep(v));
-    }
-    const operator = HOST_OPERATORS.get(unit.domain ? `${unit.domain}.${unit.op}` : unit.op);
-    const outs = await operator?.(this);
-    if (outs) return outs;
-    if (!operator && unit.host) return this.python();
-    if (inputs.some((v) => v && v.kind !== "tensor")) return moved(this);
-    return this.plain(inputs);
-  }
-
-  private async python(): Promise<(RunValue | undefined)[]> {
+  async python(): Promise<(RunValue | undefined)[]> {
     const values = new Map<string, RunValue>();
     for (const name of this.unit.reads) {
       const v = this.driver.find(this.program, this.scope, name);

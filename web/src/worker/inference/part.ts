@@ -2,13 +2,14 @@
 // of numbers that shapes depend on) that has come lately. A run with shapes that are known costs
 // comparisons, the binding of what lies elsewhere than last time, and the kernels.
 
-import type { Engine, Plan } from "../../device/engine.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
 import { UnsupportedOp } from "../../shared/errors.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import type { InferencePlan } from "./manifest.ts";
 import type { Pool } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
 import { NumberTensor, release, sameDims, type RunValue } from "./values.ts";
+import type { Plan } from "../../device/wasm/plan-header.ts";
 
 /** Plans that a part has at once: those for the shapes that came lately. */
 export const MAX_PLANS = 16;

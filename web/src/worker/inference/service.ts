@@ -1,10 +1,11 @@
 // An InferenceSession's end in the worker (or, with `proxy: false`, in the page itself): one model,
 // whose runs take turns.
 
-import type { Engine } from "../../device/engine.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../files/storage.ts";
-import { InferenceModel } from "./model.ts";
+import type { InferenceModel } from "./model.ts";
+import { openModel } from "./open.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 
 /** What ends a run: `aborted` is looked at between parts and rounds of loops. */
@@ -24,13 +25,13 @@ export class InferenceService {
   private last: Promise<unknown> | undefined;
   private readonly ended = new AbortController();
 
-  /** @param signal ends the opening, and the session with it. @throws as InferenceModel.open */
+  /** @param signal ends the opening, and the session with it. @throws as openModel */
   async open(request: OpenRequest, warn: Warn, signal?: AbortSignal): Promise<OpenInfo> {
     const stop = (): void => this.ended.abort(signal!.reason);
     if (signal?.aborted) stop();
     else signal?.addEventListener("abort", stop, { once: true });
     try {
-      this.model = await InferenceModel.open(request, this.ended.signal, warn);
+      this.model = await openModel(request, this.ended.signal, warn);
       return this.model.info;
     } finally {
       signal?.removeEventListener("abort", stop);

@@ -10,8 +10,8 @@ import {
   type GenerationFields,
   type GenerateOutput,
 } from "../generation/index.ts";
-import type { Model } from "./load.ts";
 import type { Message, Generated, GenerateRequest } from "../../protocol/generation.ts";
+import type { Model } from "./model.ts";
 
 /**
  * transformers' own for this task. Fields of the model's generation_config.json come before them,

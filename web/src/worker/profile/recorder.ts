@@ -1,10 +1,11 @@
 // In the worker: times the steps of the plans that an engine runs while a profile watches it, and
 // measures what the engine could reach.
 
-import { Engine, type Described, type Plan } from "../../device/engine.ts";
+import { Engine } from "../../device/wasm/engine.ts";
 import { InputError } from "../../shared/errors.ts";
 import { LIMITS } from "../../gen/limits.ts";
 import type { Limits, PlanNotes, ProfileData } from "../../protocol/profile.ts";
+import type { Described, Plan } from "../../device/wasm/plan-header.ts";
 
 interface Watched {
   known: Described;

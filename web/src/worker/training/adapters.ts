@@ -3,10 +3,9 @@
 // copies outside of the engine, and change places with it on demand.
 
 import { BlobReader } from "../../shared/files/blobs.ts";
-import type { EngineDecoder, Place, Weights } from "../model/decoder.ts";
-import type { Engine } from "../../device/engine.ts";
-import { InputError, ModelError, UnsupportedField } from "../../shared/errors.ts";
-import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/package.ts";
+import type { EngineDecoder } from "../model/decoder.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
+import { InputError, ModelError } from "../../shared/errors.ts";
 import {
   asFloat32,
   readSafetensors,
@@ -15,9 +14,10 @@ import {
 } from "../../shared/checkpoints/safetensors.ts";
 import { SCALE, type Session } from "./session.ts";
 import type { AdapterInfo } from "../../protocol/training.ts";
-
-/** What PEFT's names of tensors begin with. */
-export const PEFT_PREFIX = "base_model.model.";
+import type { Place, Weights } from "../model/weights.ts";
+import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
+import { checkName, scaling, configOf } from "./adapter-config.ts";
+import { resultsOf, tensorsOf, cut, padded } from "./adapter-tensors.ts";
 
 interface Entry {
   name: string;
@@ -486,176 +486,10 @@ export class Adapters {
   }
 }
 
-/** @throws InputError unless it is a text of 1 to 100 characters without slashes */
-export function checkName(name: unknown): asserts name is string {
-  if (
-    typeof name !== "string" ||
-    !name.trim() ||
-    name.length > 100 ||
-    /[\u0000-\u001f/\\]/.test(name)
-  )
-    throw new InputError(
-      `${JSON.stringify(name)?.slice(0, 120)} is no name for an adapter`,
-      "name",
-      "Give a short name without slashes.",
-    );
-}
-
-function resultsOf(program: ProgramInfo): StateInfo[] {
-  return [...program.states.values()].filter(
-    (s) =>
-      s.name !== SCALE && (s.kind === "adapter" || s.kind === "parameter" || s.kind === "buffer"),
-  );
-}
-
-/** What PEFT multiplies an adapter's output with. */
-export function scaling(lora: LoraInfo): number {
-  return lora.lora_alpha / (lora.use_rslora ? Math.sqrt(lora.r) : lora.r);
-}
-
 /**
  * What the scale must be so that the adapter's own scaling counts, instead of the one the plans
  * were compiled with.
  */
 function factorOf({ lora, program }: Entry): number {
   return lora ? scaling(lora) / scaling(program.lora!) : 1;
-}
-
-/**
- * The tensors of an adapter's file: by key, the state and the shape in the file, which differ where
- * the adapter's rank is lower than the states'.
- */
-function tensorsOf(
-  program: ProgramInfo,
-  lora: LoraInfo | undefined,
-): Map<string, { state: StateInfo; info: { dtype: string; shape: number[]; bytes: number } }> {
-  const out = new Map<
-    string,
-    { state: StateInfo; info: { dtype: string; shape: number[]; bytes: number } }
-  >();
-  for (const state of resultsOf(program)) {
-    const shape = state.shape.slice();
-    if (lora) {
-      const axis = rankAxis(state.name);
-      if (axis !== undefined) shape[axis] = Math.min(shape[axis]!, lora.r);
-    }
-    const bytes = shape.reduce((a, b) => a * b, 4);
-    out.set((lora ? PEFT_PREFIX : "") + state.name, {
-      state,
-      info: { dtype: "float32", shape, bytes },
-    });
-  }
-  return out;
-}
-
-/** Which axis of a state has the rank. */
-export function rankAxis(name: string): 0 | 1 | undefined {
-  return /\.lora_(A\.weight|embedding_A)$/.test(name)
-    ? 0
-    : /\.lora_(B\.weight|embedding_B)$/.test(name)
-      ? 1
-      : undefined;
-}
-
-/** The corner of a tensor that a smaller shape is. */
-function cut(
-  bytes: Uint8Array<ArrayBuffer>,
-  from: number[],
-  to: number[],
-): Uint8Array<ArrayBuffer> {
-  return from.join() === to.join() ? bytes : corner(bytes, from, to, to);
-}
-
-function padded(
-  bytes: Uint8Array<ArrayBuffer>,
-  from: number[],
-  to: number[],
-): Uint8Array<ArrayBuffer> {
-  return from.join() === to.join() ? bytes : corner(bytes, from, to, from);
-}
-
-/**
- * Copies the common corner (of shape `common`: they differ in one of the first two axes) of float32
- * tensors.
- */
-function corner(
-  bytes: Uint8Array<ArrayBuffer>,
-  from: number[],
-  to: number[],
-  common: number[],
-): Uint8Array<ArrayBuffer> {
-  const tail = from.slice(2).reduce((a, b) => a * b, 4);
-  const [wide, narrow] = [from[1]! * tail, to[1]! * tail];
-  const out = new Uint8Array(to[0]! * narrow);
-  for (let row = 0; row < common[0]!; row++)
-    out.set(bytes.subarray(row * wide, row * wide + common[1]! * tail), row * narrow);
-  return out;
-}
-
-/** An adapter's config, checked against what the plans can do. */
-async function configOf(
-  program: ProgramInfo,
-  json: { name: string; blob: Blob } | undefined,
-  where: string,
-): Promise<LoraInfo> {
-  const own = program.lora!;
-  if (!json)
-    throw new InputError(
-      "there is no adapter_config.json",
-      where,
-      "Give it along with adapter_model.safetensors: it says how the adapter is scaled.",
-    );
-  let config: Record<string, unknown>;
-  try {
-    config = JSON.parse(await json.blob.text()) as Record<string, unknown>;
-    if (typeof config !== "object" || config === null) throw new Error();
-  } catch {
-    throw new ModelError("it is not valid JSON", json.name, "Copy the file again.");
-  }
-  if (config.peft_type !== undefined && config.peft_type !== "LORA")
-    throw new UnsupportedField(
-      `its kind is ${JSON.stringify(config.peft_type)?.slice(0, 40)}`,
-      json.name,
-      "Edgewise reads LoRA adapters.",
-    );
-  for (const field of ["rank_pattern", "alpha_pattern"])
-    if (Object.keys((config[field] as object | undefined) ?? {}).length)
-      throw new UnsupportedField(
-        `it has a ${field}`,
-        json.name,
-        "Adapters with one rank and one scaling are understood in a page.",
-      );
-  if (config.use_dora === true)
-    throw new UnsupportedField("it is a DoRA adapter", json.name, "Edgewise reads plain LoRA.");
-  return withRank(own, config.r, config.lora_alpha, config.use_rslora === true, json.name, config);
-}
-
-/** The program's LoRA with another rank or alpha. */
-export function withRank(
-  own: LoraInfo,
-  r: unknown,
-  alpha: unknown,
-  rslora: boolean,
-  where: string,
-  fields: Record<string, unknown> = {},
-): LoraInfo {
-  if (typeof r !== "number" || !Number.isInteger(r) || r < 1)
-    throw new InputError(
-      `r is ${JSON.stringify(r)?.slice(0, 40)}`,
-      where,
-      "Give a whole number from 1 on.",
-    );
-  if (r > own.r)
-    throw new InputError(
-      `r is ${r}, and the model was compiled with room for ${own.r}`,
-      where,
-      `Use an adapter of a rank up to ${own.r}, or compile the model with r=${r}.`,
-    );
-  if (typeof alpha !== "number" || !(alpha > 0))
-    throw new InputError(
-      `lora_alpha is ${JSON.stringify(alpha)?.slice(0, 40)}`,
-      where,
-      "Give a number above 0.",
-    );
-  return { ...own, ...fields, r, lora_alpha: alpha, use_rslora: rslora };
 }

@@ -2,16 +2,17 @@
 // shapes that come (training/page.py); their steps run here without it.
 
 import { throwIfAborted } from "../../shared/abort.ts";
-import { Weights } from "../model/decoder.ts";
-import { Engine, type EngineOptions } from "../../device/engine.ts";
+import { Engine } from "../../device/wasm/engine.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
-import type { ProgramInfo, StateInfo } from "../package/package.ts";
 import { Compiler } from "../compiler-client.ts";
-import { warm } from "../../device/warm.ts";
+import { warm } from "../../device/wasm/warm.ts";
 import { Session, STEP } from "./session.ts";
 import type { Slot, Weight } from "../package/checker.ts";
 import type { Urls } from "../../protocol/loading.ts";
 import type { ArtifactsInfo, PlainTensor } from "../../protocol/artifacts.ts";
+import type { EngineOptions } from "../../device/wasm/options.ts";
+import { Weights } from "../model/weights.ts";
+import type { ProgramInfo, StateInfo } from "../package/manifest.ts";
 
 interface Described {
   plans: Record<string, { file: string; slots: Slot[]; arena_bytes: number }>;

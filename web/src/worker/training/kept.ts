@@ -5,7 +5,6 @@
 // tensors with another's config.
 
 import { InputError } from "../../shared/errors.ts";
-import type { Model } from "../model/load.ts";
 import {
   fileIn,
   filesIn,
@@ -14,11 +13,12 @@ import {
   removeFrom,
   writeFile,
 } from "../../shared/files/opfs.ts";
-import { checkName } from "./adapters.ts";
 import { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 import { dataBegin, sumOfFile, withSum } from "../../shared/checkpoints/sum.ts";
 import type { KeptAdapter } from "../../protocol/training.ts";
 import { storageError } from "../../shared/files/cached.ts";
+import type { Model } from "../model/model.ts";
+import { checkName } from "./adapter-config.ts";
 
 const FOLDER = "adapters";
 const CONFIG = "edgewise_config"; // the metadata with adapter_config.json

@@ -1,10 +1,10 @@
 // An adapter merged into the model's .onnx file, by Python.
 
 import { InputError } from "../../shared/errors.ts";
-import type { Model, Onnx } from "../model/load.ts";
 import { Compiler, MissingFile } from "../compiler-client.ts";
 import { toBlob } from "../../shared/files/source.ts";
 import { HttpSource } from "../../shared/files/http.ts";
+import type { Model, Onnx } from "../model/model.ts";
 
 /**
  * `given`: the .onnx file (with its external data) or its address, where the model came from a

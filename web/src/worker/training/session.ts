@@ -2,13 +2,14 @@
 // Mirrors python/edgewise/training/session.py.
 
 import { OutOfMemory, EngineError } from "../../shared/errors.ts";
-import type { Engine, Plan } from "../../device/engine.ts";
-import type { Place, Weights } from "../model/decoder.ts";
-import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/package.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
 import { seedOfRun } from "../../shared/seeds.ts";
 import type { Slot } from "../package/checker.ts";
 import { megabytes } from "../../shared/words.ts";
 import { NOTES } from "../package/notes.ts";
+import type { Plan } from "../../device/wasm/plan-header.ts";
+import type { Place, Weights } from "../model/weights.ts";
+import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
 
 /** State: updates so far, int64 [1]. */
 export const STEP = "training/step";

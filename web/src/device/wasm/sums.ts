@@ -3,8 +3,8 @@
 // packages.
 
 import type { Engine } from "./engine.ts";
-import { PackageError } from "../shared/errors.ts";
-import { PIECE } from "../gen/manifest.ts";
+import { PackageError } from "../../shared/errors.ts";
+import { PIECE } from "../../gen/manifest.ts";
 
 /** The sums of a stretch of engine memory. */
 export function sumsOf(engine: Engine, address: number, bytes: number): string[] {

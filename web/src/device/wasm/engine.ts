@@ -11,160 +11,22 @@ import {
   OutOfMemory,
   PackageError,
   PlanError,
-} from "../shared/errors.ts";
-import { KERNELS } from "../gen/kernels.ts";
-import { choose, platform, type Choice, type Flavour } from "../shared/platform.ts";
+} from "../../shared/errors.ts";
+import { KERNELS } from "../../gen/kernels.ts";
+import { choose, platform, type Choice, type Flavour } from "../../shared/platform.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
-import { bytesOf } from "../shared/files/http.ts";
-import { stallTimeout, within } from "../shared/watchdog.ts";
-import { megabytes, message } from "../shared/words.ts";
+import { megabytes, message } from "../../shared/words.ts";
 import type { EngineExports } from "./exports.ts";
-
-const PAGE = 65536;
-const INITIAL_PAGES = 32;
-const STREAM_PATIENCE = 2; // times the stall timeout, for half a megabyte
-
-/** Where the parts of the engine are fetched from. */
-export interface EngineUrls {
-  /**
-   * Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm, and of
-   * edgewise-*-full.wasm for models that need one.
-   */
-  engineUrl: string;
-  /** thread.js */
-  threadUrl: string;
-}
-
-/** How an engine is opened. */
-export interface EngineOptions extends EngineUrls {
-  /** The build. Default: auto, as `choose` says. */
-  flavour?: Flavour | "auto";
-  /** Threads that compute, 1 to 64. Default: by the number of processors. */
-  threads?: number;
-  /** The engine with all kernels, also those that few models need. Default: false. */
-  full?: boolean;
-}
-
-const modules = new Map<string, Promise<WebAssembly.Module>>();
-
-/** Compiles while it downloads; each address once per worker. A failure is not remembered. */
-export function engineModule(url: string): Promise<WebAssembly.Module> {
-  let module = modules.get(url);
-  if (!module) {
-    module = compile(url);
-    modules.set(url, module);
-    module.catch(() => modules.delete(url));
-  }
-  return module;
-}
-
-async function compile(url: string): Promise<WebAssembly.Module> {
-  const remedy =
-    "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
-  const silent = Symbol();
-  let response: Response | typeof silent;
-  const controller = new AbortController();
-  try {
-    response = await within(
-      fetch(url, { credentials: "same-origin", signal: controller.signal }),
-      () => silent,
-    );
-  } catch (e) {
-    if (e !== silent)
-      throw new EngineError(`the engine could not be fetched (${message(e)})`, url, remedy);
-    response = silent;
-  }
-  try {
-    if (response !== silent) {
-      if (!response.ok)
-        throw new EngineError(
-          `the engine could not be fetched (HTTP ${response.status})`,
-          url,
-          remedy,
-        );
-      // Compiled while it comes, and from the browser's cache of compiled code on later visits. A
-      // download that takes its time shows no progress here; if it seems to have stopped, it is
-      // begun again as one that does.
-      if (response.headers.get("Content-Type")?.startsWith("application/wasm"))
-        return await within(
-          WebAssembly.compileStreaming(response),
-          () => silent,
-          STREAM_PATIENCE * stallTimeout(),
-        ).catch(failed);
-    }
-  } catch (e) {
-    if (e !== silent) throw e;
-  }
-  controller.abort();
-  return WebAssembly.compile(await bytesOf(url, "the engine", remedy)).catch(failed);
-
-  function failed(e: unknown): never {
-    if (e === silent) throw e;
-    throw new EngineError(
-      `the engine could not be compiled (${message(e)})`,
-      url,
-      "The file is damaged or is not WebAssembly, the browser is older than Chrome 91, " +
-        "Firefox 89 or Safari 16.4, or the page's Content-Security-Policy lacks " +
-        "'wasm-unsafe-eval'.",
-    );
-  }
-}
-
-const CODES = [
-  "OK",
-  "MEMORY",
-  "FORMAT",
-  "TABLE",
-  "KERNEL",
-  "PARAM",
-  "BOUNDS",
-  "ALIAS",
-  "READONLY",
-  "UNBOUND",
-  "REGISTER",
-  "INDEX",
-  "ARGUMENT",
-  "ABSENT",
-  "STOPPED",
-] as const;
-const WORDS: Record<number, string> = {
-  1: "there is not enough memory",
-  2: "it is not a plan, or it is cut off",
-  3: "it was made for another version of the engine",
-  4: "it calls a kernel that the engine does not have",
-  5: "a parameter of a step breaks a rule of its kernel",
-  6: "a step reaches outside of its buffers",
-  7: "a step writes over what it reads",
-  8: "a step writes to constants or weights",
-  9: "a slot has nothing bound to it",
-  10: "a register was given a value outside of its range",
-  11: "an index that came from the data is out of range",
-  12: "a call has a wrong argument",
-  13: "the engine was made without a kernel",
-  14: "the run was stopped",
-};
-
-/**
- * What profiles want to know of a loaded plan. `notes`: the package's part that speaks of it
- * (python/edgewise/plan/notes.py).
- */
-export interface Described {
-  title: string;
-  notes: Uint8Array | undefined;
-  arenaBytes: number;
-  initCount: number;
-  kernels: string[];
-  range: [low: number, high: number];
-  first: number;
-}
+import { engineModule } from "./module.ts";
+import type { EngineOptions } from "./options.ts";
+import { type Described, type Plan, stepsOf } from "./plan-header.ts";
+import { CODES, WORDS, lacking } from "./failures.ts";
+import { makeMemory } from "./linear-memory.ts";
 
 /** Runs plans in the engine's stead while somebody watches (recorder.ts). */
 export interface Watcher {
   run(plan: Plan, where: string): void;
 }
-
-/** A loaded plan: an address in the engine. */
-export type Plan = number & { readonly __plan: unique symbol };
 
 /**
  * One instance of the engine with a memory of its own. Addresses are unsigned, sizes in bytes;
@@ -623,59 +485,4 @@ export async function withKernels(
   return Engine.open({ ...options, full: true }).catch((e: unknown) => {
     throw lacking(lacks, where, message(e));
   });
-}
-
-/** @param why the fuller engine is of no help */
-function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
-  return new EngineError(
-    `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without${why && `; the full engine could not be had: ${why}`}`,
-    where,
-    "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in " +
-      "env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.",
-  );
-}
-
-/**
- * What stands in a plan that the engine has found to be whole (core/engine.h): its arena, its first
- * register's range, the kernels of the steps after the init steps.
- */
-function stepsOf(
-  bytes: Uint8Array,
-): Pick<Described, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const wide = (at: number) => Number(view.getBigInt64(at, true));
-  const [registers, init, steps] = [
-    view.getUint32(12, true),
-    view.getUint32(20, true),
-    view.getUint32(24, true),
-  ];
-  const kernels: string[] = [];
-  for (let i = 0, at = wide(72); i < init + steps; i++, at += view.getUint32(at + 12, true))
-    if (i >= init) kernels.push(KERNELS[view.getUint16(at, true)]![0]);
-  const range: [number, number] = registers ? [wide(wide(40)), wide(wide(40) + 8)] : [0, 0];
-  return { arenaBytes: wide(32), initCount: init, kernels, range, first: range[0] };
-}
-
-/**
- * Reserves address space for 4 GB where the device lets us, else less: that limits how far the
- * memory can grow.
- */
-function makeMemory(shared: boolean): WebAssembly.Memory {
-  let last: unknown;
-  for (const gigabytes of [4, 2, 1, 0.5, 0.25]) {
-    try {
-      return new WebAssembly.Memory({
-        initial: INITIAL_PAGES,
-        maximum: Math.min(65536, gigabytes * (2 ** 30 / PAGE)),
-        shared,
-      });
-    } catch (e) {
-      last = e;
-    }
-  }
-  throw new OutOfMemory(
-    `the browser gives no memory to the engine (${message(last)})`,
-    "",
-    "Close other tabs.",
-  );
 }

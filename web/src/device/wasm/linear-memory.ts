@@ -1,0 +1,31 @@
+// Memory for an engine.
+
+import { OutOfMemory } from "../../shared/errors.ts";
+import { message } from "../../shared/words.ts";
+
+const PAGE = 65536;
+const INITIAL_PAGES = 32;
+
+/**
+ * Reserves address space for 4 GB where the device lets us, else less: that limits how far the
+ * memory can grow.
+ */
+export function makeMemory(shared: boolean): WebAssembly.Memory {
+  let last: unknown;
+  for (const gigabytes of [4, 2, 1, 0.5, 0.25]) {
+    try {
+      return new WebAssembly.Memory({
+        initial: INITIAL_PAGES,
+        maximum: Math.min(65536, gigabytes * (2 ** 30 / PAGE)),
+        shared,
+      });
+    } catch (e) {
+      last = e;
+    }
+  }
+  throw new OutOfMemory(
+    `the browser gives no memory to the engine (${message(last)})`,
+    "",
+    "Close other tabs.",
+  );
+}

@@ -1,0 +1,73 @@
+// Downloads and compiles the engine's WebAssembly module.
+
+import { EngineError } from "../../shared/errors.ts";
+import { bytesOf } from "../../shared/files/http.ts";
+import { stallTimeout, within } from "../../shared/watchdog.ts";
+import { message } from "../../shared/words.ts";
+
+const STREAM_PATIENCE = 2; // times the stall timeout, for half a megabyte
+
+const modules = new Map<string, Promise<WebAssembly.Module>>();
+
+/** Compiles while it downloads; each address once per worker. A failure is not remembered. */
+export function engineModule(url: string): Promise<WebAssembly.Module> {
+  let module = modules.get(url);
+  if (!module) {
+    module = compile(url);
+    modules.set(url, module);
+    module.catch(() => modules.delete(url));
+  }
+  return module;
+}
+
+async function compile(url: string): Promise<WebAssembly.Module> {
+  const remedy =
+    "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
+  const silent = Symbol();
+  let response: Response | typeof silent;
+  const controller = new AbortController();
+  try {
+    response = await within(
+      fetch(url, { credentials: "same-origin", signal: controller.signal }),
+      () => silent,
+    );
+  } catch (e) {
+    if (e !== silent)
+      throw new EngineError(`the engine could not be fetched (${message(e)})`, url, remedy);
+    response = silent;
+  }
+  try {
+    if (response !== silent) {
+      if (!response.ok)
+        throw new EngineError(
+          `the engine could not be fetched (HTTP ${response.status})`,
+          url,
+          remedy,
+        );
+      // Compiled while it comes, and from the browser's cache of compiled code on later visits. A
+      // download that takes its time shows no progress here; if it seems to have stopped, it is
+      // begun again as one that does.
+      if (response.headers.get("Content-Type")?.startsWith("application/wasm"))
+        return await within(
+          WebAssembly.compileStreaming(response),
+          () => silent,
+          STREAM_PATIENCE * stallTimeout(),
+        ).catch(failed);
+    }
+  } catch (e) {
+    if (e !== silent) throw e;
+  }
+  controller.abort();
+  return WebAssembly.compile(await bytesOf(url, "the engine", remedy)).catch(failed);
+
+  function failed(e: unknown): never {
+    if (e === silent) throw e;
+    throw new EngineError(
+      `the engine could not be compiled (${message(e)})`,
+      url,
+      "The file is damaged or is not WebAssembly, the browser is older than Chrome 91, " +
+        "Firefox 89 or Safari 16.4, or the page's Content-Security-Policy lacks " +
+        "'wasm-unsafe-eval'.",
+    );
+  }
+}

@@ -1,0 +1,41 @@
+// What the host reads from a plan that the engine has checked.
+
+import { KERNELS } from "../../gen/kernels.ts";
+
+/**
+ * What profiles want to know of a loaded plan. `notes`: the package's part that speaks of it
+ * (python/edgewise/plan/notes.py).
+ */
+export interface Described {
+  title: string;
+  notes: Uint8Array | undefined;
+  arenaBytes: number;
+  initCount: number;
+  kernels: string[];
+  range: [low: number, high: number];
+  first: number;
+}
+
+/** A loaded plan: an address in the engine. */
+export type Plan = number & { readonly __plan: unique symbol };
+
+/**
+ * What stands in a plan that the engine has found to be whole (core/engine.h): its arena, its first
+ * register's range, the kernels of the steps after the init steps.
+ */
+export function stepsOf(
+  bytes: Uint8Array,
+): Pick<Described, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const wide = (at: number) => Number(view.getBigInt64(at, true));
+  const [registers, init, steps] = [
+    view.getUint32(12, true),
+    view.getUint32(20, true),
+    view.getUint32(24, true),
+  ];
+  const kernels: string[] = [];
+  for (let i = 0, at = wide(72); i < init + steps; i++, at += view.getUint32(at + 12, true))
+    if (i >= init) kernels.push(KERNELS[view.getUint16(at, true)]![0]);
+  const range: [number, number] = registers ? [wide(wide(40)), wide(wide(40) + 8)] : [0, 0];
+  return { arenaBytes: wide(32), initCount: init, kernels, range, first: range[0] };
+}

@@ -1,0 +1,354 @@
+// The loops of one prompt's generation: sampling and beam search.
+
+import { Aborted, InputError } from "../../shared/errors.ts";
+import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
+import { errorFor, GenerationConfig } from "./config.ts";
+import type {
+  EngineMemory,
+  Decoder,
+  LogitsProcessor,
+  StoppingCriterion,
+  GenerateOptions,
+  FinishReason,
+  GenerateOutput,
+} from "./types.ts";
+import { type Layout, type Record_, packRecord, unpackRecord, bytesOf } from "./records.ts";
+import { listed, StopStrings } from "./stop-strings.ts";
+
+interface Step {
+  scores: Float32Array | undefined;
+  logits: Float32Array | undefined;
+}
+
+/** One prompt's generation: the engine memory it uses and the loops. */
+export class Run<S> {
+  private readonly engine: EngineMemory;
+  private readonly addresses: number[] = [];
+  private readonly sequences: S[] = [];
+  private readonly processors: LogitsProcessor[];
+  private readonly criteria: StoppingCriterion[];
+  private params = 0;
+  private lists = 0;
+  private work = 0;
+  private rng = 0;
+  private ids = 0;
+  private state = 0;
+
+  constructor(
+    private readonly decoder: Decoder<S>,
+    private readonly prompt: number[],
+    private readonly config: GenerationConfig,
+    private readonly limit: number,
+    private readonly seed: bigint,
+    private readonly stream: number,
+    private readonly options: GenerateOptions,
+    private readonly output: GenerateOutput,
+    private readonly stop: StopStrings | undefined,
+    private readonly deadline: number,
+  ) {
+    this.engine = decoder.engine;
+    this.processors = listed(options.logits_processor);
+    this.criteria = listed(options.stopping_criteria);
+  }
+
+  allocate(): void {
+    const { members, lists } = this.config.pack(
+      this.decoder.vocab_size,
+      this.prompt.length,
+      this.limit,
+    );
+    this.params = this.alloc(Sampling.bytes, packRecord(Sampling, members));
+    this.lists = this.alloc(Math.max(4, lists.byteLength), bytesOf(lists));
+    this.checked("ew_sampling_check", this.params, this.lists);
+    this.work = this.alloc(this.checked("ew_sampling_work_bytes", this.decoder.vocab_size));
+    this.rng = this.alloc(16);
+    this.ids = this.alloc(4 * this.limit);
+    this.writeIds(0, this.prompt);
+  }
+
+  free(): void {
+    for (const sequence of this.sequences.splice(0)) this.decoder.close(sequence);
+    for (const address of this.addresses.splice(0)) this.engine.free(address);
+  }
+
+  private alloc(bytes: number, data?: Uint8Array): number {
+    const address = this.engine.alloc(bytes);
+    this.addresses.push(address);
+    if (data?.length) this.engine.write(address, data);
+    return address;
+  }
+
+  private checked(name: string, ...args: number[]): number {
+    const code = this.engine.call(name, ...args) | 0;
+    if (code < 0) throw errorFor(code);
+    return code;
+  }
+
+  private writeIds(at: number, ids: number[]): void {
+    this.engine.write(this.ids + 4 * at, bytesOf(Int32Array.from(ids)));
+  }
+
+  private floats(address: number): Float32Array {
+    return new Float32Array(this.engine.read(address, 4 * this.decoder.vocab_size).slice().buffer);
+  }
+
+  private integers(address: number, n: number): number[] {
+    return Array.from(new Int32Array(this.engine.read(address, 4 * n).slice().buffer));
+  }
+
+  private open(): S {
+    const sequence = this.decoder.open();
+    this.sequences.push(sequence);
+    return sequence;
+  }
+
+  /** Yields between pieces of the prompt, returns the address of the logits after it. */
+  private *prefill(sequence: S): Generator<undefined, number> {
+    const piece = this.decoder.prefill_chunk || this.prompt.length;
+    let logits = 0;
+    for (let at = 0; at < this.prompt.length; at += piece) {
+      if (at) yield undefined;
+      this.checkAbort([]);
+      logits = this.decoder.forward(sequence, this.prompt.slice(at, at + piece));
+    }
+    return logits;
+  }
+
+  /** The address of the logits after `ids`, of which only the last is new to the cache. */
+  private forward(sequence: S, ids: number[]): number {
+    if (this.config.get("use_cache") !== false)
+      return this.decoder.forward(sequence, ids.slice(-1));
+    this.decoder.truncate(sequence, 0);
+    return this.decoder.forward(sequence, ids);
+  }
+
+  private checkAbort(sequences: number[][]): void {
+    if (!this.options.signal?.aborted) return;
+    const error = new Aborted("generation was aborted", "generate");
+    error.sequences = [...this.output.sequences, ...sequences];
+    throw error;
+  }
+
+  /** work.scores = processed logits. */
+  private process(idsAt: number, length: number, ids: () => number[], logits: number): void {
+    this.checked("ew_sampling_process", this.params, this.lists, idsAt, length, logits, this.work);
+    if (!this.processors.length) return;
+    let scores = this.floats(this.work);
+    for (const processor of this.processors) scores = processor(ids(), scores) ?? scores;
+    if (scores.length !== this.decoder.vocab_size)
+      throw new InputError(
+        `a logits_processor returned ${scores.length} scores instead of ${this.decoder.vocab_size}`,
+        "generate",
+      );
+    this.engine.write(this.work, bytesOf(scores));
+  }
+
+  /** The reason why `ids`, whose last is new, ends by a criterion that C does not know. */
+  private endedByHost(ids: number[]): FinishReason | undefined {
+    if (this.stop?.hit(ids)) return "stop_string";
+    if (performance.now() > this.deadline) return "max_time";
+    if (!this.criteria.length) return undefined;
+    const scores = this.config.get("output_scores") ? this.floats(this.work) : undefined;
+    return this.criteria.some((criterion) => criterion([...ids], scores))
+      ? "stopping_criteria"
+      : undefined;
+  }
+
+  private startRandom(stream: number): void {
+    this.engine.call(
+      "ew_sampling_seed",
+      this.rng,
+      Number(this.seed & 0xffffffffn),
+      Number(this.seed >> 32n),
+      stream,
+    );
+  }
+
+  private step(logits: number): Step {
+    return {
+      scores: undefined,
+      logits: this.config.get("output_logits") ? this.floats(logits) : undefined,
+    };
+  }
+
+  // Greedy and multinomial: transformers' _sample, one returned sequence after the other.
+
+  *sample(): Generator<number | undefined, void> {
+    const { decoder, config, output } = this;
+    const streamer = this.options.streamer;
+    const several = config.get("num_return_sequences")!;
+    const eos = new Set(config.eosTokenIds);
+    const promptCache = this.open();
+    let firstLogits = yield* this.prefill(promptCache);
+    // the first tokens are all drawn from these, and the next forward overwrites them
+    if (several > 1)
+      firstLogits = this.alloc(
+        4 * decoder.vocab_size,
+        this.engine.read(firstLogits, 4 * decoder.vocab_size),
+      );
+    const sequence = several === 1 ? promptCache : this.open();
+    streamer?.put([...this.prompt]);
+    const recorded: Step[][] = [];
+    for (let i = 0; i < several; i++) {
+      if (several > 1) decoder.copy(promptCache, sequence);
+      this.startRandom(this.stream + i);
+      const ids = [...this.prompt];
+      const record: Step[] = [];
+      let logits = firstLogits;
+      let reason: FinishReason | undefined;
+      for (;;) {
+        this.checkAbort([ids]);
+        const step = this.step(logits);
+        let token: number;
+        if (this.processors.length) {
+          this.process(this.ids, ids.length, () => [...ids], logits);
+          token = this.checked("ew_sampling_pick", this.params, this.work, this.rng);
+        } else
+          token = this.checked(
+            "ew_sampling_next",
+            this.params,
+            this.lists,
+            this.ids,
+            ids.length,
+            logits,
+            this.work,
+            this.rng,
+          );
+        if (config.get("output_scores")) step.scores = this.floats(this.work);
+        record.push(step);
+        this.writeIds(ids.length, [token]);
+        ids.push(token);
+        streamer?.put([token]);
+        yield token;
+        reason = eos.has(token)
+          ? "eos"
+          : ids.length >= this.limit
+            ? "length"
+            : this.endedByHost(ids);
+        if (reason) break;
+        logits = this.forward(sequence, ids);
+      }
+      output.sequences.push(ids);
+      output.finish_reasons.push(reason);
+      recorded.push(record);
+    }
+    const longest = Math.max(...recorded.map((record) => record.length));
+    this.record(
+      Array.from({ length: longest }, (_, n) =>
+        recorded.map((record) => record[n] ?? { scores: undefined, logits: undefined }),
+      ),
+    );
+    streamer?.end();
+  }
+
+  // Beam search: transformers' _beam_search.
+
+  *search(): Generator<undefined, void> {
+    const { config, output } = this;
+    this.state = this.alloc(this.checked("ew_beams_bytes", this.params));
+    this.checked("ew_beams_start", this.params, this.state, this.ids, this.prompt.length);
+    this.startRandom(this.stream);
+    let caches = [this.open()];
+    let logits = yield* this.prefill(caches[0]!);
+    let head = this.head();
+    const recorded: Step[][] = [];
+    for (;;) {
+      const steps: Step[] = [];
+      for (let beam = 0; beam < head.n_running; beam++) {
+        this.checkAbort([]);
+        const at = head;
+        if (head.length > this.prompt.length)
+          logits = this.forward(caches[beam]!, this.row(head, beam));
+        const step = this.step(logits);
+        this.process(this.rowAt(head, beam), head.length, () => this.row(at, beam), logits);
+        this.checked("ew_sampling_warp", this.params, this.work);
+        if (config.get("output_scores")) step.scores = this.floats(this.work);
+        steps.push(step);
+        this.checked("ew_beams_offer", this.params, this.state, beam, this.work, this.rng);
+      }
+      recorded.push(steps);
+      const found = this.checked("ew_beams_rank", this.params, this.lists, this.state);
+      if (this.stop || this.deadline < Infinity || this.criteria.length)
+        this.markEnded(head, found);
+      const goingOn = this.checked("ew_beams_advance", this.params, this.state);
+      head = this.head();
+      if (!goingOn) break;
+      caches = this.reorder(caches, this.integers(this.state + head.parents_at, head.n_running));
+      yield undefined;
+    }
+    output.sequences_scores ??= [];
+    for (const one of this.records(Finished, this.state + head.done_at, head.n_done).slice(
+      0,
+      config.get("num_return_sequences")!,
+    )) {
+      output.sequences.push(
+        this.integers(this.state + head.finished_at + 4 * head.max_length * one.row, one.length),
+      );
+      output.finish_reasons.push(FINISH_REASONS[one.reason] as FinishReason);
+      output.sequences_scores.push(one.score);
+    }
+    this.record(recorded);
+  }
+
+  private head(): Record_<typeof Beams> {
+    return unpackRecord(Beams, this.engine.read(this.state, Beams.bytes));
+  }
+
+  private records<L extends Layout>(layout: L, address: number, n: number): Record_<L>[] {
+    const bytes = this.engine.read(address, n * layout.bytes);
+    return Array.from({ length: n }, (_, i) => unpackRecord(layout, bytes, i * layout.bytes));
+  }
+
+  private rowAt(head: Record_<typeof Beams>, beam: number): number {
+    return this.state + head.rows_at + 4 * head.max_length * beam;
+  }
+
+  private row(head: Record_<typeof Beams>, beam: number): number[] {
+    return this.integers(this.rowAt(head, beam), head.length);
+  }
+
+  /** Sets `done` of the candidates that end by the caller's criteria. */
+  private markEnded(head: Record_<typeof Beams>, found: number): void {
+    const at = this.state + head.candidates_at;
+    for (const [i, candidate] of this.records(Candidate, at, found).entries()) {
+      if (candidate.done) continue;
+      const reason = this.endedByHost([...this.row(head, candidate.beam), candidate.token]);
+      if (reason)
+        this.engine.write(
+          at + i * Candidate.bytes + Candidate.at.done,
+          bytesOf(Uint32Array.of(FINISH_REASONS.indexOf(reason))),
+        );
+    }
+  }
+
+  /**
+   * New beam i goes on from the cache of parents[i]. A parent's first child takes its cache over,
+   * the others get copies in the caches that nobody needs any more.
+   */
+  private reorder(caches: S[], parents: number[]): S[] {
+    const unused = caches.filter((_, beam) => !parents.includes(beam));
+    const taken = new Set<number>();
+    const next = parents.map((parent) => {
+      const cache = caches[parent]!;
+      if (!taken.has(parent)) {
+        taken.add(parent);
+        return cache;
+      }
+      const other = unused.pop() ?? this.open();
+      this.decoder.copy(cache, other);
+      return other;
+    });
+    for (const cache of unused) {
+      // fewer beams run than before, which is rare
+      this.sequences.splice(this.sequences.indexOf(cache), 1);
+      this.decoder.close(cache);
+    }
+    return next;
+  }
+
+  private record(steps: Step[][]): void {
+    for (const name of ["scores", "logits"] as const)
+      if (this.config.get(`output_${name}`))
+        (this.output[name] ??= []).push(...steps.map((step) => step.map((entry) => entry[name])));
+  }
+}

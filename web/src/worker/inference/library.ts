@@ -1,0 +1,343 @@
+// The programs of a model with their parts, plans and constants: where the driver gets them, and
+// how Python makes more of them.
+
+import { Checker, type Json, type Weight } from "../package/checker.ts";
+import { Engine } from "../../device/wasm/engine.ts";
+import { EngineError, InputError, OutOfMemory, PackageError } from "../../shared/errors.ts";
+import { gather } from "../../shared/files/source.ts";
+import { ModelFiles } from "./files.ts";
+import { KeptPlans, type Made } from "./kept.ts";
+import { CONSTANTS, parsePlan, type InferencePlan } from "./manifest.ts";
+import { Pool } from "./memory.ts";
+import { Part, shapeBytes, slotsOf, type LoadedPlan } from "./part.ts";
+import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import { Python, type Left, type NodeReply } from "./python.ts";
+import { byteSize, NumberTensor, type RunValue } from "./values.ts";
+import type { OpenInfo } from "../../protocol/inference.ts";
+import { NOTES } from "../package/notes.ts";
+import { Weights } from "../model/weights.ts";
+import type { Library } from "./runner.ts";
+
+/** A model that Python can compile more plans of. */
+export interface Compiling {
+  files: ModelFiles;
+  /** Undefined if compiled plans are not to be kept. */
+  kept: KeptPlans | undefined;
+  python: Python;
+}
+
+/** The programs, parts and plans of one model in an engine. */
+export class PlanLibrary implements Library {
+  readonly pool: Pool;
+  private readonly parts = new Map<string, Part>();
+  /**
+   * By what they are of (`keyOf`), in the order in which they came to be known: parents before
+   * children.
+   */
+  private readonly programs = new Map<string, Program>();
+  /** Where weights come from. */
+  readonly described = new Map<string, Weight>();
+  /** Constants of programs that lie among the weights. */
+  private readonly constants = new Map<string, NumberTensor>();
+  /** What this run has compiled. */
+  private made: Made[] = [];
+  /** Whether this run came to know programs, or cut them anew. */
+  private learned = false;
+  /** Number of the next plan: those that are kept have others. */
+  next = 0;
+
+  constructor(
+    readonly engine: Engine,
+    readonly weights: Weights,
+    readonly where: string,
+    maxMemoryBytes: number,
+    /** Undefined where the model is a package. */
+    readonly compiling: Compiling | undefined,
+  ) {
+    this.pool = new Pool(engine, maxMemoryBytes);
+  }
+
+  /** Descriptions of its programs, parents before children. */
+  get descriptions(): Record<string, Json>[] {
+    return Array.from(this.programs.values(), (p) => p.json);
+  }
+
+  /** What has been compiled since the last call, and whether programs are new or were cut anew. */
+  news(): { made: Made[]; learned: boolean } {
+    const { made, learned } = this;
+    this.made = [];
+    this.learned = false;
+    return { made, learned };
+  }
+
+  /** The model as a program for some of its outputs. */
+  async root(outputs: string[], info: OpenInfo): Promise<Program> {
+    const origin = { outputs };
+    const key = JSON.stringify(origin);
+    const known = this.programs.get(key);
+    if (known) return known;
+    if (this.compiling) return this.program(key, () => origin);
+    const inputs = info.inputs.map((i) => i.name);
+    const unit: PartUnit = {
+      kind: "part",
+      part: "",
+      inputs,
+      outputs: info.outputs.map((o) => o.name),
+      needs: [],
+      askers: [],
+      where: this.where,
+      nodes: [],
+      dead: [],
+    };
+    const program: Program = {
+      name: "",
+      inputs,
+      outputs,
+      where: this.where,
+      units: [unit],
+      constants: new Map(),
+      json: {},
+    };
+    this.programs.set(key, program);
+    return program;
+  }
+
+  part(name: string): Part {
+    let part = this.parts.get(name);
+    if (!part) this.parts.set(name, (part = new Part()));
+    return part;
+  }
+
+  async program(key: string, origin: () => Record<string, unknown>): Promise<Program> {
+    const known = this.programs.get(key);
+    if (known) return known;
+    const { program, weights } = await this.compiling!.python.program(origin());
+    this.describe(weights, new Map());
+    await this.learn(program);
+    this.learned = true;
+    return program;
+  }
+
+  weight({ weight }: Extract<Constant, { weight: string }>): NumberTensor {
+    return this.constants.get(weight)!;
+  }
+
+  pythonNode(
+    program: Program,
+    unit: NodeUnit,
+    values: ReadonlyMap<string, RunValue>,
+    left: Left,
+  ): Promise<NodeReply> {
+    return this.compiling!.python.node(program, unit, values, left, this.engine);
+  }
+
+  async compile(
+    program: Program,
+    unit: PartUnit,
+    values: readonly RunValue[],
+    done: () => number[],
+    run: number,
+  ): Promise<LoadedPlan | Unit[]> {
+    if (!this.compiling) throw this.noPlan(unit, values);
+    const { python } = this.compiling;
+    for (;;) {
+      const known = shapeBytes(unit, values, this.engine);
+      const reply = await python.part(
+        program,
+        unit,
+        values,
+        known,
+        done(),
+        run,
+        `plan/${this.next}`,
+      );
+      if ("program" in reply) {
+        this.describe(reply.weights, new Map());
+        Object.assign(program, {
+          units: reply.program.units,
+          constants: reply.program.constants,
+          json: reply.program.json,
+        });
+        await this.learn(program);
+        this.learned = true;
+        return reply.rest;
+      }
+      unit.needs = reply.needs;
+      if (!("plan" in reply)) continue;
+      this.next++;
+      unit.askers = reply.askers;
+      const json = (program.json.units as Record<string, Json>[] | undefined)?.find(
+        (u) => u.part === unit.part,
+      );
+      if (json) Object.assign(json, { needs: unit.needs, askers: unit.askers });
+      this.describe(reply.weights, reply.files);
+      const knows = Object.fromEntries(
+        unit.needs.map((i) => [
+          unit.inputs[i]!,
+          Array.from(known.get(unit.inputs[i]!)!, (b) => b.toString(16).padStart(2, "0")).join(""),
+        ]),
+      );
+      const info = parsePlan(
+        new Checker(this.where),
+        { ...reply.plan, part: unit.part, known: knows },
+        "the plan",
+        reply.files,
+        this.described,
+        new Map(),
+      );
+      const [data, notes] = [reply.files.get(info.file), reply.files.get(NOTES)];
+      const loaded = await this.load(info, unit.inputs, data, notes, true).catch((e: unknown) => {
+        throw e instanceof OutOfMemory && unit.where
+          ? new OutOfMemory(e.what, unit.where, e.remedy)
+          : e;
+      });
+      for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
+      this.made.push({
+        plan: info,
+        data,
+        notes,
+        constant: (name) => {
+          const { address, bytes } = this.weights.address(name);
+          return this.engine.bytes(address, bytes).slice();
+        },
+      });
+      return loaded;
+    }
+  }
+
+  private noPlan(unit: PartUnit, values: readonly RunValue[]): InputError {
+    const made = this.part(unit.part).plans.map(({ info }) =>
+      [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "),
+    );
+    return new InputError(
+      `there is no plan for ${unit.inputs.map((n, i) => `${n} ${String(values[i]).replace("[", " [")}`).join("; ")}`,
+      this.where,
+      `The package was built for ${made.join(" or ")}: feed such tensors, build it with more ` +
+        "--dims, or give the page the .onnx file.",
+    );
+  }
+
+  /**
+   * Takes note of a program; what it needs of the model's weights is brought into memory, for good.
+   */
+  async learn(program: Program): Promise<void> {
+    for (const constant of program.constants.values()) {
+      if (!("weight" in constant) || this.constants.has(constant.weight)) continue;
+      const { weight: name, dtype, shape } = constant;
+      const described = this.described.get(name);
+      if (!described || described.bytes < byteSize(dtype, shape))
+        throw new PackageError(
+          `its program needs the weight '${name}', which is missing or too short`,
+          this.where,
+          "Clear the site's data.",
+        );
+      if (!this.weights.has(name)) await this.fill(new Map([[name, described]]));
+      this.constants.set(
+        name,
+        new NumberTensor(dtype, shape, undefined, this.weights.address(name).address),
+      );
+    }
+    this.programs.set(keyOf(program), program);
+  }
+
+  /** Notes where weights are; those that Python sent along are taken over. */
+  private describe(weights: Weight[], sent: Map<string, Uint8Array>): void {
+    for (const w of weights) {
+      this.described.set(w.name, w);
+      if (w.file !== CONSTANTS || this.weights.has(w.name)) continue;
+      this.weights.add({ weights: new Map([[w.name, w]]) });
+      this.engine
+        .bytes(this.weights.address(w.name).address, w.bytes)
+        .set(sent.get(CONSTANTS)!.subarray(w.offset, w.offset + w.bytes));
+    }
+  }
+
+  /**
+   * Takes memory for weights and copies them there from the model's files: each file is read once,
+   * in order.
+   */
+  private async fill(wanted: Map<string, Weight>): Promise<void> {
+    this.weights.add({ weights: wanted });
+    try {
+      for (const [file, extents] of this.weights.extents({ weights: wanted })) {
+        const blob = await this.compiling?.files.blob(file);
+        if (!blob)
+          throw new EngineError(
+            `weights lie in '${file}', which is not there`,
+            this.where,
+            "This is a mistake in Edgewise; please report it.",
+          );
+        await gather(blob, extents, file);
+      }
+    } catch (e) {
+      for (const name of wanted.keys()) this.weights.drop(name);
+      throw e;
+    }
+  }
+
+  /**
+   * `release`: lets go of weights that no run reads and that the model's files still have; a
+   * package's only with its last plan, since nobody could read them again.
+   */
+  async load(
+    info: InferencePlan,
+    inputs: readonly string[],
+    data: Uint8Array | undefined,
+    notes: Uint8Array | undefined,
+    release: boolean,
+  ): Promise<LoadedPlan> {
+    const { engine, weights } = this;
+    const where = `${this.where}, ${info.file}`;
+    const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
+    if (!info.file || !data)
+      return { info, plan: undefined, where, inputs: [], outputs: [], numbers };
+    const plan = engine.loadPlan(data, where, info.file, notes);
+    const loaded: LoadedPlan = { info, plan, where, ...slotsOf(info, inputs), numbers };
+    try {
+      const computes = !weights.hasComputed(info.slots);
+      const needed = Array.from(info.slots.entries()).filter(
+        ([slot, { kind }]) => kind === "weight" && (computes || engine.inRuns(plan, slot)),
+      );
+      const gone = needed
+        .filter(([, { name }]) => !weights.has(name))
+        .map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
+      if (gone.length) await this.fill(new Map(gone));
+      for (const [slot, { name }] of needed)
+        engine.bind(
+          plan,
+          slot,
+          weights.address(name).address,
+          weights.address(name).bytes,
+          `${where}, slot '${name}'`,
+        );
+      const others = Array.from(this.parts.values(), (p) => p.plans)
+        .flat()
+        .flatMap((one) =>
+          one.plan === undefined
+            ? []
+            : [{ plan: one.plan, slots: one.info.slots, where: one.where }],
+        );
+      weights.compute(
+        [{ plan, slots: info.slots, where }, ...others],
+        release,
+        (name) => this.constants.has(name) || this.described.get(name)?.file === CONSTANTS,
+      );
+    } catch (e) {
+      this.release(loaded);
+      throw e;
+    }
+    return loaded;
+  }
+
+  private release({ plan }: LoadedPlan): void {
+    if (plan !== undefined) this.engine.freePlan(plan);
+  }
+}
+
+/** What a program is of, as the driver asks for it. */
+function keyOf({ json }: Program): string {
+  const origin = json.origin as Record<string, Json>;
+  if (!origin.op) return JSON.stringify(origin);
+  const { label, ...rest } = origin.op as Record<string, Json>;
+  return JSON.stringify(rest);
+}

@@ -1,0 +1,233 @@
+// Opens a model of any kind: a package, what an earlier visit compiled, or an .onnx file that Python
+// is to compile.
+
+import { Engine, withKernels } from "../../device/wasm/engine.ts";
+import { Aborted, ModelError, PackageError, StorageError } from "../../shared/errors.ts";
+import { openPackage } from "../package/package.ts";
+import { Compiler } from "../compiler-client.ts";
+import { BlobSource, HandedSource } from "../../shared/files/source.ts";
+import { KeptSource, type Warn } from "../files/storage.ts";
+import { InferenceModel } from "./model.ts";
+import { PlanLibrary, type Compiling } from "./library.ts";
+import { ModelFiles } from "./files.ts";
+import { KeptPlans, notesOf, type Found } from "./kept.ts";
+import type { PartUnit } from "./program.ts";
+import { Python, type PythonHost } from "./python.ts";
+import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import type { Urls } from "../../protocol/loading.ts";
+import type { OpenRequest, OpenInfo } from "../../protocol/inference.ts";
+import type { ByteSource } from "../../shared/files/stream.ts";
+import { MAGIC } from "../../shared/files/magic.ts";
+import { NOTES } from "../package/notes.ts";
+import type { EngineOptions } from "../../device/wasm/options.ts";
+import { Weights } from "../model/weights.ts";
+import { checkTable } from "../model/checks.ts";
+import { notThere } from "../model/not-there.ts";
+import { fillBeside } from "../model/fill.ts";
+
+/** What makes a Python; tests have another one than a page. */
+export type StartPython = (urls: Urls, signal: AbortSignal) => PythonHost;
+
+const inWorker: StartPython = (urls, signal) => new Compiler(urls, signal);
+
+/** A new model with nothing loaded. */
+function made(
+  engine: Engine,
+  weights: Weights,
+  where: string,
+  info: Pick<OpenInfo, "inputs" | "outputs">,
+  request: OpenRequest,
+  compiling: Compiling | undefined,
+): InferenceModel {
+  const { inputs, outputs } = info;
+  const library = new PlanLibrary(engine, weights, where, request.max_memory_bytes, compiling);
+  return new InferenceModel(library, { inputs, outputs, ...engine.choice }, request);
+}
+
+/** @throws ModelError, PackageError, InputError, EngineError, Aborted */
+export async function openModel(
+  request: OpenRequest,
+  signal: AbortSignal,
+  warn: Warn,
+  startPython: StartPython = inWorker,
+): Promise<InferenceModel> {
+  const { model, urls, flavour, threads } = request;
+  const options = {
+    ...urls,
+    ...(flavour === undefined ? {} : { flavour }),
+    ...(threads === undefined ? {} : { threads }),
+  };
+  const packed =
+    typeof model === "string"
+      ? new URL(model).pathname.endsWith(".edge")
+      : !(model instanceof Blob) || (await model.slice(0, 8).text()) === MAGIC;
+  const fetching = (url: string) =>
+    request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal });
+  const start = () => {
+    // any model: beside what Python takes the full engine is nothing
+    const opening = Engine.open({ ...options, full: !packed });
+    opening.catch(() => undefined);
+    return opening;
+  };
+  let opening = start();
+  let python: Python | undefined;
+  let files: ModelFiles | undefined;
+  try {
+    if (packed || !(typeof model === "string" || model instanceof Blob)) {
+      const source =
+        typeof model === "string"
+          ? fetching(model)
+          : model instanceof Blob
+            ? new BlobSource(model, model instanceof File ? model.name : "model", { signal })
+            : new HandedSource(model, { signal });
+      await source.open();
+      return await fromPackage(source, await opening, options, request).catch(
+        async (e: unknown) => {
+          // the next load fetches it anew
+          if (e instanceof PackageError && source instanceof KeptSource) await source.forget();
+          throw e;
+        },
+      );
+    }
+    files = new ModelFiles(model, request.external, fetching);
+    await files.mark(files.name); // a model that is not there is told at once
+    const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
+    let opened: InferenceModel | undefined;
+    python = new Python(
+      () => startPython(urls, signal),
+      files,
+      () => opened?.library.descriptions ?? [],
+    );
+    const compiling: Compiling = { files, kept, python };
+    const found = await kept?.find();
+    if (found) {
+      try {
+        return (opened = await fromKept(found, await opening, compiling, request));
+      } catch (e) {
+        // the network's, the file's, the visitor's doing
+        if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e;
+        // else one of the model's files was damaged where it was kept: it is fetched again
+        if (!(e instanceof StorageError)) await kept!.forget();
+        (await opening).close(); // with all that was loaded
+        opening = start();
+      }
+    }
+    const info = await python.open();
+    const engine = await opening;
+    return (opened = made(
+      engine,
+      new Weights(engine, { weights: new Map() }),
+      files.name,
+      info,
+      request,
+      compiling,
+    ));
+  } catch (e) {
+    python?.end();
+    opening.then(
+      (engine) => engine.close(),
+      () => undefined,
+    );
+    throw e instanceof NotFound ? notThere(e) : e;
+  } finally {
+    files?.close();
+  }
+}
+
+/**
+ * What an earlier visit compiled. Weights go from the network or the file into their places;
+ * Python is started by shapes that are new.
+ */
+async function fromKept(
+  { opened, sources }: Found,
+  engine: Engine,
+  compiling: Compiling,
+  request: OpenRequest,
+): Promise<InferenceModel> {
+  const { manifest, files } = opened;
+  const where = compiling.files.name;
+  checkTable(engine, manifest, where);
+  const { inputs, outputs, plans, programs } = manifest.inference!;
+  const weights = new Weights(engine, manifest);
+  await fillBeside(opened, weights.extents(manifest, where), sources, where);
+  const model = made(engine, weights, where, { inputs, outputs }, request, compiling);
+  const { library } = model;
+  for (const weight of manifest.weights.values()) library.described.set(weight.name, weight);
+  const units = new Map<string, PartUnit>();
+  for (const program of programs) {
+    await library.learn(program);
+    for (const unit of program.units) if (unit.kind === "part") units.set(unit.part, unit);
+  }
+  for (const plan of plans) {
+    library.next = Math.max(library.next, 1 + (Number(/\d+$/.exec(plan.file)?.[0]) || 0));
+    const { inputs: names } = units.get(plan.part)!;
+    library
+      .part(plan.part)
+      .add(
+        names,
+        await library.load(
+          plan,
+          names,
+          files.get(plan.file),
+          files.get(notesOf(plan.file)),
+          plan === plans.at(-1),
+        ),
+      );
+  }
+  return model;
+}
+
+async function fromPackage(
+  source: ByteSource,
+  base: Engine,
+  options: EngineOptions,
+  request: OpenRequest,
+): Promise<InferenceModel> {
+  const where = source.name;
+  const { manifest, files, finish } = await openPackage(source);
+  checkTable(base, manifest, where);
+  const { inference } = manifest;
+  if (!inference)
+    throw new PackageError(
+      `its task is '${manifest.task}'`,
+      where,
+      "Load it with pipeline(); InferenceSession takes .onnx files and packages made with " +
+        "`edgewise build --dims`.",
+    );
+  const engine = await withKernels(base, options, manifest.kernels, where);
+  const weights = new Weights(engine, manifest);
+  await finish(weights.extents(manifest, where));
+  const { inputs, outputs } = inference;
+  const model = made(engine, weights, where, { inputs, outputs }, request, undefined);
+  const { library } = model;
+  for (const plan of inference.plans) {
+    const lacks = outputs.find((o) => !plan.outputs.has(o.name) && !plan.passed.has(o.name));
+    if (lacks)
+      throw new PackageError(
+        `its plan '${plan.file}' does not compute the output '${lacks.name}'`,
+        where,
+        "Build the package again with `edgewise build`.",
+      );
+    const names = inputs.map((i) => i.name);
+    const without = names.find((name) => !plan.inputs.has(name));
+    if (without !== undefined)
+      throw new PackageError(
+        `its plan '${plan.file}' is for no shape of the input '${without}'`,
+        where,
+        "Build the package again with `edgewise build`.",
+      );
+    library
+      .part("")
+      .add(
+        names,
+        await library.load(
+          plan,
+          names,
+          files.get(plan.file),
+          files.get(NOTES),
+          plan === inference.plans.at(-1),
+        ),
+      );
+  }
+  return model;
+}

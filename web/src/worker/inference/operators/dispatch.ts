@@ -1,0 +1,44 @@
+// How a node that no plan computes is run.
+
+import { UnsupportedOp } from "../../../shared/errors.ts";
+import type { NodeRun } from "../node.ts";
+import type { NodeUnit } from "../program.ts";
+import type { RunValue } from "../values.ts";
+import { HOST_OPERATORS } from "./index.ts";
+import { moved } from "./strings.ts";
+
+/**
+ * The outputs of a node: from its function's body, its operator's function, moved strings, Python,
+ * or a plan of this node alone, whichever serves its inputs first.
+ */
+export async function outputsOf(run: NodeRun): Promise<(RunValue | undefined)[]> {
+  const { unit, inputs } = run;
+  if (!unit.known) {
+    if (!unit.function) unknownOperator(unit);
+    const origin = { parent: run.program.name, node: unit.nodes[0], function: true };
+    const program = await run.driver.library.program(JSON.stringify(origin), () => origin);
+    const given = inputs.filter((v) => v !== undefined);
+    const outs = await run.driver.call(
+      program,
+      new Map(program.inputs.map((name, i) => [name, (given[i]!.refs++, given[i]!)])),
+      undefined,
+    );
+    return outs.map((v) => run.keep(v));
+  }
+  const operator = HOST_OPERATORS.get(unit.domain ? `${unit.domain}.${unit.op}` : unit.op);
+  const outs = await operator?.(run);
+  if (outs) return outs;
+  if (!operator && unit.host) return run.python();
+  if (inputs.some((v) => v && v.kind !== "tensor")) return moved(run);
+  return run.plain(inputs);
+}
+
+/** @throws UnsupportedOp */
+function unknownOperator(unit: NodeUnit): never {
+  throw new UnsupportedOp(
+    `the operator ${unit.domain ? `${unit.domain}.` : ""}${unit.op} (opset ${unit.opset}) is not supported`,
+    unit.where,
+    "`edgewise inspect` lists what a model needs; another exporter, opset or optimization " +
+      "level may avoid it.",
+  );
+}

@@ -1,0 +1,61 @@
+// Checks of a package against the engine, before anything is allocated.
+
+import { OutOfMemory, PackageError } from "../../shared/errors.ts";
+import type { Engine } from "../../device/wasm/engine.ts";
+import { megabytes } from "../../shared/words.ts";
+import type { DecoderInfo, Manifest } from "../package/manifest.ts";
+
+/** Most that a page's memory holds. */
+const MAX_MEMORY = 0xffff_0000;
+
+/**
+ * Refuses what no page has memory for, in words that say what takes it, before any memory is taken.
+ * @throws OutOfMemory
+ */
+export function checkRoom(
+  { weights }: Pick<Manifest, "weights">,
+  { caches, capacity }: DecoderInfo,
+  where: string,
+): void {
+  const sum = (of: Iterable<{ bytes: number }>) =>
+    Array.from(of, (x) => x.bytes).reduce((a, b) => a + b, 0);
+  const [held, cached] = [sum(weights.values()), sum(caches)];
+  if (held + cached > MAX_MEMORY)
+    throw new OutOfMemory(
+      `its weights take ${megabytes(held)}, and the attention cache of a sequence of up to ` +
+        `${capacity} tokens ${megabytes(cached)}; a page has at most ${megabytes(MAX_MEMORY)}`,
+      where,
+      held > MAX_MEMORY
+        ? "Use a smaller or a more strongly quantized model."
+        : "Load the model with a smaller capacity, or keep keys and values as float16 " +
+            "(cache_dtype); a package is built with `edgewise build --max-length`.",
+    );
+}
+
+/** Refuses a package of another engine with words of its own, before any memory is taken. */
+export function checkTable(engine: Engine, manifest: Manifest, where: string): void {
+  if (manifest.tableHash !== engine.tableHash)
+    throw new PackageError(
+      `it was built for an engine with the kernel table ${hex(manifest.tableHash)}; this ` +
+        `engine has ${hex(engine.tableHash)}`,
+      where,
+      "Build the package again with the same version of Edgewise as the page's.",
+    );
+}
+
+/** What a manifest says of its decoder. */
+export function decoderOf(manifest: Manifest, where: string): DecoderInfo {
+  if (manifest.task !== "text-generation" || !manifest.decoder)
+    throw new PackageError(
+      `its task is '${manifest.task}'`,
+      where,
+      manifest.inference
+        ? "Run it with InferenceSession; a pipeline takes packages for text-generation."
+        : "This version of Edgewise runs packages for text-generation and inference.",
+    );
+  return manifest.decoder;
+}
+
+function hex(n: number): string {
+  return "0x" + n.toString(16).padStart(8, "0");
+}

@@ -1,0 +1,293 @@
+// Finds a model's plans: in a package, where an earlier visit kept them, or by compiling them.
+
+import { ModelError, PackageError } from "../../shared/errors.ts";
+import { Engine } from "../../device/wasm/engine.ts";
+import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
+import { makePackage, openPackage, type OpenPackage } from "../package/package.ts";
+import { MissingFile } from "../compiler-client.ts";
+import { BlobSource, toBlob, type Extent } from "../../shared/files/source.ts";
+import {
+  digestReads,
+  findCompiled,
+  forgetCompiled,
+  keepCompiled,
+  KeptSource,
+  type Reads,
+} from "../files/storage.ts";
+import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import { message } from "../../shared/words.ts";
+import type { ModelInfo } from "../../protocol/loading.ts";
+import { isEdgewise, type ByteSource } from "../../shared/files/stream.ts";
+import { type Texts, Job } from "./job.ts";
+import { fillBeside } from "./fill.ts";
+import type { Onnx } from "./model.ts";
+import { compiledKey } from "../files/compiled-key.ts";
+import type { Manifest } from "../package/manifest.ts";
+
+interface Found {
+  manifest: Manifest;
+  where: string;
+  origin: ModelInfo["origin"];
+  dtype: string;
+  compileMs: number;
+  onnx?: (() => Promise<Onnx>) | undefined;
+  /**
+   * Streams the weights in; gives the package's other files, and the texts (tokenizer, configs).
+   */
+  fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
+}
+
+export async function find(job: Job, engine: Promise<Engine>): Promise<Found> {
+  const { request } = job;
+  if (typeof request.model === "string") {
+    const place = locate(request.model, request.base, request);
+    if (place.kind === "package") return fromPackage(job, job.http(place.url, true));
+    return fromAddress(job, place.graphs, place.folder, engine);
+  }
+  if ("port" in request.model) return fromPackage(job, job.handed(request.model));
+  const given = sortFiles(request.model, request.dtype);
+  if (given.kind === "package") return fromPackage(job, job.blob(given.file, given.name));
+  const texts: Texts = new Map();
+  for (const name of TEXT_FILES) {
+    const blob = given.files.get(name);
+    if (blob) texts.set(name, await blob.text());
+  }
+  return fromFiles(
+    job,
+    given.graph,
+    given.files,
+    texts,
+    request.dtype === "auto" ? "" : request.dtype,
+    engine,
+  );
+}
+
+async function fromPackage(job: Job, source: ByteSource): Promise<Found> {
+  const opened = await openPackage(source);
+  const fill: Found["fill"] = async (extents) => {
+    await opened.finish(extents);
+    return { files: opened.files, texts: textsOf(opened) };
+  };
+  return {
+    manifest: opened.manifest,
+    where: source.name,
+    origin: "package",
+    dtype: "",
+    compileMs: 0,
+    fill,
+  };
+}
+
+function textsOf(opened: OpenPackage): Texts {
+  const texts: Texts = new Map();
+  for (const name of TEXT_FILES) {
+    const bytes = opened.files.get(name);
+    if (bytes) texts.set(name, new TextDecoder().decode(bytes));
+  }
+  return texts;
+}
+
+async function keyOf(job: Job, engine: Promise<Engine>, what: unknown): Promise<string> {
+  return compiledKey((await engine).tableHash, {
+    capacity: job.request.capacity ?? null,
+    cache_dtype: job.request.cache_dtype ?? null,
+    ...(job.request.programs ? { programs: job.request.programs } : {}),
+    what,
+  });
+}
+
+async function fromAddress(
+  job: Job,
+  graphs: { url: string; dtype: string }[],
+  folder: string,
+  engine: Promise<Engine>,
+): Promise<Found> {
+  const reading = job.texts(folder);
+  reading.catch(() => undefined);
+  let source: HttpSource | KeptSource | undefined;
+  let dtype = "";
+  for (const graph of graphs) {
+    const candidate = job.http(graph.url, true);
+    try {
+      await candidate.open();
+      [source, dtype] = [candidate, graph.dtype === "auto" ? "" : graph.dtype];
+      break;
+    } catch (e) {
+      if (!(e instanceof NotFound)) throw e;
+      if (e.status === 404 && graph !== graphs[graphs.length - 1]) continue;
+      if (graphs.length > 1 && e.status === 404)
+        throw new ModelError(
+          "there is no .onnx file of any dtype",
+          new URL(".", graph.url).href,
+          `Tried ${graphs.map((g) => g.url.split("/").pop()).join(", ")}. Check the model's ` +
+            "name, or give dtype, subfolder and model_file_name.",
+        );
+      throw e;
+    }
+  }
+  const graph = source!;
+  const beside = (name: string) => job.http(new URL(encodeURI(name), graph.url).href, true);
+  const texts = await reading;
+  job.readTexts(texts, folder);
+
+  // With an ETag or a date, an earlier visit's package is known to fit without reading the model
+  // first: weights stream from the network.
+  const tagged = graph.validator !== undefined && graph.size !== undefined;
+  const config = texts.get("config.json") ?? "";
+  const key =
+    tagged && job.request.cache
+      ? await keyOf(job, engine, {
+          url: graph.url,
+          validator: graph.validator,
+          size: graph.size,
+          config,
+        })
+      : undefined;
+  if (key) {
+    const cached = await findCompiled(key, undefined);
+    const opened = cached && (await openPackage(cached, true));
+    if (opened) {
+      const sources = new Map<string, ByteSource>([[graph.name, graph]]);
+      const noted =
+        (opened.manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
+      let fits = true;
+      for (const { file } of opened.manifest.weights.values()) {
+        if (opened.manifest.files.has(file) || sources.has(file)) continue;
+        const other = beside(file);
+        await other.open();
+        sources.set(file, other);
+        fits &&= noted[file] === `${other.validator} ${other.size}`;
+      }
+      const again = async () => ({
+        graph: graph.name,
+        files: new Map(
+          await Promise.all(
+            Array.from(
+              sources.keys(),
+              async (name): Promise<[string, Blob]> => [
+                name,
+                await toBlob(name === graph.name ? new HttpSource(graph.url) : beside(name)),
+              ],
+            ),
+          ),
+        ),
+      });
+      if (fits)
+        return { ...fromCache(opened, sources, texts, dtype, key, graph.name), onnx: again };
+      for (const [name, s] of sources) if (name !== graph.name) (s as HttpSource).cancel?.();
+    }
+  }
+  if (tagged || !job.request.cache) job.python();
+  const files = new Map<string, Blob>([[graph.name, await toBlob(graph)]]);
+  for (const [name, text] of texts) files.set(name, new Blob([text]));
+  const tags: Record<string, string> = {};
+  const fetchMissing = async (name: string) => {
+    const other = beside(name);
+    await other.open();
+    files.set(name, await toBlob(other));
+    tags[name] = `${other.validator} ${other.size}`;
+  };
+  return fromFiles(job, graph.name, files, texts, dtype, engine, { key, tags, fetchMissing });
+}
+
+async function fromFiles(
+  job: Job,
+  graph: string,
+  files: Map<string, Blob>,
+  texts: Texts,
+  dtype: string,
+  engine: Promise<Engine>,
+  from: {
+    key?: string | undefined;
+    tags?: Record<string, string>;
+    fetchMissing?: (name: string) => Promise<void>;
+  } = {},
+): Promise<Found> {
+  const { cache, capacity, cache_dtype, programs } = job.request;
+  const onnx = async () => ({ graph, files });
+  job.readTexts(texts, graph);
+  // Files that were given have no ETag: the key is their names and sizes, and the ranges that the
+  // compiler read are compared.
+  const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
+  const key = !cache ? undefined : (from.key ?? (await keyOf(job, engine, { graph, sizes })));
+  if (key && !from.key) {
+    const cached = await findCompiled(key, files);
+    const opened = cached && (await openPackage(cached, true));
+    if (opened)
+      return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
+  }
+  let compiled;
+  const onStage = (stage: "pyodide" | "compile" | "done", words: string) =>
+    job.progress({ status: "compile", name: job.model, stage, message: words });
+  for (let attempts = 0; !compiled; attempts++) {
+    try {
+      compiled = await job.python().compile(
+        files,
+        {
+          model_file: graph,
+          ...(capacity === undefined ? {} : { capacity }),
+          ...(cache_dtype === undefined ? {} : { cache_dtype }),
+          ...(programs ? { programs } : {}),
+        },
+        onStage,
+      );
+    } catch (e) {
+      if (!(e instanceof MissingFile)) throw e;
+      if (!from.fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;
+      await from.fetchMissing(e.file);
+    }
+  }
+  job.end();
+  const { manifest: json, reads } = compiled;
+  const compileMs = compiled.ms.pyodide + compiled.ms.compile;
+  let parsed: Record<string, unknown>;
+  try {
+    parsed = JSON.parse(json) as Record<string, unknown>;
+  } catch (e) {
+    throw new PackageError(
+      `the compiler's manifest is not JSON (${message(e)})`,
+      graph,
+      "This is a mistake in Edgewise; please report it.",
+    );
+  }
+  const noted: Reads & { tags: Record<string, string> } = {
+    ranges: reads,
+    sha256: (await digestReads(reads, files)) ?? "",
+    tags: from.tags ?? {},
+  };
+  const made = makePackage({ ...parsed, cache: noted }, compiled.files);
+  const opened = await openPackage(new BlobSource(made, graph), true);
+  if (key) await keepCompiled(key, made, job.warn);
+  return {
+    ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph),
+    origin: "compiled",
+    compileMs,
+    onnx,
+  };
+}
+
+function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource> {
+  return new Map(Array.from(files, ([name, blob]) => [name, job.blob(blob, name)]));
+}
+
+/** A package whose weights lie in the model's files. */
+function fromCache(
+  opened: OpenPackage,
+  sources: Map<string, ByteSource>,
+  texts: Texts,
+  dtype: string,
+  key: string | undefined,
+  where: string,
+): Found {
+  const { manifest } = opened;
+  const fill: Found["fill"] = async (extents) => {
+    try {
+      await fillBeside(opened, extents, sources, where);
+    } catch (e) {
+      if (key && isEdgewise(e) && e instanceof PackageError) await forgetCompiled(key);
+      throw e;
+    }
+    return { files: opened.files, texts: new Map([...textsOf(opened), ...texts]) };
+  };
+  return { manifest, where, origin: "cache", dtype, compileMs: 0, fill };
+}

@@ -1,0 +1,168 @@
+// What one load needs everywhere: the request, abort, progress, and how files are fetched.
+
+import { InputError, PackageError } from "../../shared/errors.ts";
+import { Compiler } from "../compiler-client.ts";
+import { BlobSource, HandedSource, type Handed } from "../../shared/files/source.ts";
+import { KeptSource } from "../files/storage.ts";
+import { digestOf } from "../../shared/sha256.ts";
+import { parseConfig, Tokenizer } from "../text/tokenizer.ts";
+import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
+import { readAll } from "../../shared/files/stream.ts";
+import { notThere } from "./not-there.ts";
+
+export type Progress = (event: ProgressEvent) => void;
+export type Texts = Map<string, string>;
+
+/** What one load needs everywhere: the request, abort, progress, and how files are fetched. */
+export class Job {
+  readonly model: string;
+  /**
+   * Made as soon as the texts are there, so that a broken one is found before anything takes long.
+   */
+  tokenizer: Tokenizer | undefined;
+  private compiler: Compiler | undefined;
+  private readonly opened: (HttpSource | KeptSource)[] = [];
+
+  constructor(
+    readonly request: LoadRequest,
+    readonly signal: AbortSignal,
+    readonly progress: Progress,
+  ) {
+    this.model =
+      typeof request.model === "string"
+        ? request.model
+        : "port" in request.model
+          ? request.model.name
+          : (request.model[0]?.name ?? "files");
+  }
+
+  warn = (text: string): void =>
+    this.progress({ status: "warning", name: this.model, message: text });
+
+  /** The compiler; asked for early, it starts while files are still on their way. */
+  python(): Compiler {
+    return (this.compiler ??= new Compiler(this.request.urls, this.signal));
+  }
+
+  end(): void {
+    this.compiler?.end();
+  }
+
+  /** Ends the compiler, and connections that were opened and not read. */
+  close(): void {
+    this.end();
+    for (const source of this.opened) source.cancel();
+  }
+
+  /**
+   * Nothing that was kept of this model is to be used again: some of it is damaged. A package is
+   * one file, so that of it not even the part that has come can be trusted.
+   */
+  async forget(e: unknown): Promise<void> {
+    for (const source of this.opened)
+      if (source instanceof KeptSource)
+        await (e instanceof PackageError ? source.forget() : source.distrust());
+  }
+
+  readTexts(texts: Texts, where: string): Tokenizer {
+    return (this.tokenizer ??= new Tokenizer(
+      texts.get("tokenizer.json"),
+      texts.get("tokenizer_config.json"),
+      texts.get("chat_template.jinja"),
+      where,
+      texts.get("special_tokens_map.json"),
+    ));
+  }
+
+  http(url: string, keep: boolean): HttpSource | KeptSource {
+    const file = new URL(url).pathname.split("/").pop() ?? url;
+    const { integrity, fetch_options: fetchOptions } = this.request;
+    const wanted =
+      typeof integrity === "string"
+        ? /\.(onnx|edge)$/.test(file)
+          ? integrity
+          : undefined
+        : integrity?.[file];
+    const digest = wanted === undefined ? undefined : digestOf(wanted);
+    if (wanted !== undefined && digest === undefined)
+      throw new InputError(
+        `the integrity of ${file} is '${wanted.slice(0, 100)}'`,
+        "options.integrity",
+        "Give a SHA-256 as 64 hexadecimal digits, or as 'sha256-' and base64.",
+      );
+    const options = {
+      signal: this.signal,
+      onBytes: this.reporter(file),
+      integrity: digest,
+      fetchOptions,
+    };
+    const source =
+      keep && this.request.cache_files
+        ? new KeptSource(url, options, this.warn)
+        : new HttpSource(url, options);
+    this.opened.push(source);
+    return source;
+  }
+
+  blob(blob: Blob, name: string): BlobSource {
+    return new BlobSource(blob, name, { signal: this.signal, onBytes: this.reporter(name) });
+  }
+
+  handed(handed: Handed): HandedSource {
+    return new HandedSource(handed, { signal: this.signal, onBytes: this.reporter(handed.name) });
+  }
+
+  /** Progress of one file, at most every 50 ms. */
+  private reporter(file: string): (loaded: number, total: number | undefined) => void {
+    let last = 0;
+    let begun = false;
+    this.progress({ status: "initiate", name: this.model, file });
+    return (loaded, total) => {
+      const now = performance.now();
+      if (!begun) this.progress({ status: "download", name: this.model, file });
+      begun = true;
+      const end = loaded === total;
+      if (!end && now - last < 50) return;
+      last = now;
+      this.progress({
+        status: "progress",
+        name: this.model,
+        file,
+        progress: total ? (100 * loaded) / total : 0,
+        loaded,
+        total: total ?? 0,
+      });
+      if (end) this.progress({ status: "done", name: this.model, file });
+    };
+  }
+
+  /**
+   * The texts of a folder that are there. Those that every model has are demanded later, by what
+   * needs them.
+   */
+  async texts(folder: string): Promise<Texts> {
+    const texts: Texts = new Map();
+    const get = async (name: string) => {
+      const url = new URL(name, folder).href;
+      try {
+        texts.set(name, new TextDecoder().decode(await readAll(this.http(url, true), 256 << 20)));
+      } catch (e) {
+        if (!(e instanceof NotFound)) throw e;
+        if (![403, 404, 410].includes(e.status)) throw notThere(e);
+      }
+    };
+    await Promise.all(
+      ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"].map(get),
+    );
+    const config = texts.get("tokenizer_config.json");
+    // Templates have had a file of their own since 2025; it is asked for where the config does not
+    // say (null says that there is none).
+    if (
+      config !== undefined &&
+      !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href))
+    )
+      await get("chat_template.jinja");
+    return texts;
+  }
+}

@@ -1,0 +1,108 @@
+// Checks the decoder plans of a manifest.
+
+import { Checker, parseSlots, type Json } from "./checker.ts";
+import { MAX_CACHES, MAX_CAPACITY, MAX_DECODER_PLANS, MAX_VOCABULARY } from "../../gen/manifest.ts";
+import type { CacheDType } from "../../protocol/loading.ts";
+import type { PlanInfo, DecoderInfo, Manifest } from "./manifest.ts";
+import { planFile } from "./plan-file.ts";
+
+export function parseDecoder(
+  c: Checker,
+  json: Json | undefined,
+  files: Manifest["files"],
+  weights: Manifest["weights"],
+  adapters: Map<string, number>,
+  computed: Map<string, number>,
+): DecoderInfo {
+  const root = c.object(json, "decoder");
+  const capacity = c.integer(root.get("capacity"), "decoder.capacity", 1, MAX_CAPACITY);
+  const vocabSize = c.integer(root.get("vocab_size"), "decoder.vocab_size", 1, MAX_VOCABULARY);
+  const recompute = root.get("recompute");
+  if (typeof recompute !== "boolean")
+    return c.fail("decoder.recompute", "is neither true nor false");
+  if (root.get("logits_type") !== "float32") c.fail("decoder.logits_type", "is not 'float32'");
+
+  const cacheDtype = c.oneOf(
+    root.has("cache_dtype") ? root.get("cache_dtype") : "float32",
+    "decoder.cache_dtype",
+    ["float32", "float16"],
+  ) as CacheDType;
+  const [lora, saved] = [root.get("lora") ?? null, root.get("saved") ?? null];
+  if (lora !== null) c.object(lora, "decoder.lora");
+  if (saved !== null && c.list(saved, "decoder.saved").length)
+    c.fail("decoder.saved", "is not empty: packages hold adapters alone");
+  const caches = new Map<string, number>();
+  c.list(root.get("caches"), "decoder.caches", MAX_CACHES).forEach((value, i) => {
+    const cache = c.object(value, `decoder.caches[${i}]`);
+    const name = c.text(cache.get("name"), `decoder.caches[${i}].name`);
+    if (caches.has(name)) c.fail(`decoder.caches[${i}]`, `has the name '${name}' of another one`);
+    caches.set(name, c.integer(cache.get("bytes"), `decoder.caches[${i}].bytes`));
+  });
+  if (recompute !== !caches.size)
+    c.fail("decoder.recompute", "says otherwise whether there are caches");
+
+  const plans = c
+    .list(root.get("plans"), "decoder.plans", MAX_DECODER_PLANS)
+    .map((value, p): PlanInfo => {
+      const at = `decoder.plans[${p}]`;
+      const plan = c.object(value, at);
+      const tokens = c.integer(plan.get("tokens"), `${at}.tokens`, 1, capacity);
+      const file = planFile(c, plan.get("file"), `${at}.file`, files);
+      const registers = c.object(plan.get("registers"), `${at}.registers`);
+      const past = c.integer(registers.get("past"), `${at}.registers.past`, 0, 0);
+      const last = c.integer(registers.get("last"), `${at}.registers.last`, 1, 1);
+      if (registers.size !== 2) c.fail(`${at}.registers`, "has others than 'past' and 'last'");
+      let inputs = 0;
+      let outputs = 0;
+      const slots = parseSlots(c, plan.get("slots"), `${at}.slots`, weights, computed);
+      slots.forEach(({ name, kind, dtype, bytes }, s) => {
+        const path = `${at}.slots[${s}]`;
+        if (kind === "weight") return;
+        if (kind === "state") {
+          if (weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
+          if (adapters.get(name) !== bytes)
+            c.fail(
+              path,
+              `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`,
+            );
+        } else if (kind === "cache") {
+          if (caches.get(name) !== bytes)
+            c.fail(
+              path,
+              `is the cache '${name}' of ${bytes} bytes, which decoder.caches does not have`,
+            );
+        } else if (kind === "computed") {
+          if (caches.has(name)) c.fail(path, `has the name of the cache '${name}'`);
+        } else if (kind === "input") {
+          if (name !== "input_ids" || dtype !== "int64" || bytes !== 8 * tokens || ++inputs > 1)
+            c.fail(path, `is not the one input 'input_ids', int64 [1, ${tokens}]`);
+        } else if (
+          name !== "logits" ||
+          dtype !== "float32" ||
+          bytes !== 4 * vocabSize ||
+          ++outputs > 1
+        )
+          c.fail(path, `is not the one output 'logits', float32 [1, ${vocabSize}]`);
+      });
+      if (!inputs || !outputs) c.fail(at, "lacks the input 'input_ids' or the output 'logits'");
+      return { tokens, file, registers: { past, last }, slots };
+    });
+  plans.sort((a, b) => a.tokens - b.tokens);
+  if (!plans.length) c.fail("decoder.plans", "has no plan");
+  if (recompute && plans.at(-1)!.tokens !== capacity)
+    c.fail("decoder.plans", "has no plan for as many tokens as a sequence may have");
+  plans.forEach(
+    (plan, i) =>
+      i &&
+      plan.tokens === plans[i - 1]!.tokens &&
+      c.fail("decoder.plans", `has two plans for ${plan.tokens} tokens`),
+  );
+  return {
+    recompute,
+    capacity,
+    vocabSize,
+    cacheDtype,
+    caches: Array.from(caches, ([name, bytes]) => ({ name, bytes })),
+    plans,
+  };
+}

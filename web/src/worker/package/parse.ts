@@ -1,0 +1,169 @@
+// Checks a manifest.
+
+import { Checker, tooDeep, type Json } from "./checker.ts";
+import {
+  FORMAT,
+  MAX_FILE,
+  MAX_KERNELS,
+  MAX_SIZE,
+  PIECE,
+  TASKS,
+  WEIGHT_FILES,
+} from "../../gen/manifest.ts";
+import { parseInference } from "../inference/manifest.ts";
+import type { Manifest } from "./manifest.ts";
+import { parseTraining } from "./parse-training.ts";
+import { parseDecoder } from "./parse-decoder.ts";
+import { ALIGN } from "./container.ts";
+
+/**
+ * Checks a manifest, by the same rules as python/edgewise/manifest.py. Whether a package fits into
+ * a page's memory is not decided here.
+ * @param text the JSON
+ * @param where the package's name, for errors
+ * @param dataBytes how many bytes of data there are, where known
+ * @param beside weights may lie in files that are not in the package
+ * /
+ */
+export function parseManifest(
+  text: string,
+  where: string,
+  dataBytes: number | undefined,
+  beside = false,
+): Manifest {
+  const c = new Checker(where);
+  let json: Json;
+  try {
+    json = JSON.parse(text) as Json;
+  } catch {
+    return c.fail("the manifest", "is not JSON");
+  }
+  const root = c.object(json, "the manifest");
+  if (tooDeep(json)) return c.fail("the manifest", "nests lists and objects too deeply");
+  const format = root.get("format") ?? null;
+  if (format !== FORMAT)
+    c.fail(
+      "its format",
+      `is ${JSON.stringify(format).slice(0, 40)}, this version of Edgewise reads ${FORMAT}`,
+      "Build the package again with the same version of Edgewise as the page's: `edgewise build`.",
+    );
+  const tableHash = c.integer(root.get("table_hash"), "table_hash", 0, 0xffff_ffff);
+  const task = c.oneOf(root.get("task"), "task", TASKS);
+  const kernels = c
+    .list(root.has("kernels") ? root.get("kernels") : [], "kernels", MAX_KERNELS)
+    .map((k) => c.text(k, "kernels"));
+
+  const files: Manifest["files"] = new Map();
+  let end = 0;
+  for (const [name, value] of c.object(root.get("files"), "files")) {
+    c.text(name, "the name of a file");
+    const pair = c.tuple(value, `files['${name}']`, 2);
+    const offset = c.integer(pair[0], `the offset of file '${name}'`);
+    const bytes = c.integer(
+      pair[1],
+      `the size of file '${name}'`,
+      0,
+      name === "weights" ? MAX_SIZE : MAX_FILE,
+    );
+    if (dataBytes !== undefined && offset + bytes > dataBytes)
+      c.fail(
+        `file '${name}'`,
+        `in it ends at byte ${offset + bytes} of the data, which has ${dataBytes}`,
+        "The package is cut off or damaged: fetch it again.",
+      );
+    files.set(name, { offset, bytes });
+    end = Math.max(end, offset + bytes);
+  }
+  if (dataBytes !== undefined && dataBytes > Math.ceil(end / ALIGN) * ALIGN)
+    c.fail("the data", `ends at byte ${end}, and ${dataBytes - end} bytes follow it`);
+  // No two files may share bytes: otherwise a short package could ask for any amount of memory.
+  let reached = 0;
+  for (const [name, { offset, bytes }] of [...files]
+    .filter(([, f]) => f.bytes > 0)
+    .sort((a, b) => a[1].offset - b[1].offset)) {
+    if (offset < reached) c.fail(`file '${name}'`, "overlaps another one");
+    reached = offset + bytes;
+  }
+  const digests: Manifest["sha256"] = new Map();
+  for (const [name, value] of c.object(root.get("sha256"), "sha256")) {
+    if (!files.has(name) || name === "weights")
+      c.fail(`sha256['${name}']`, "is of a file that is not there");
+    const digest = c.text(value, `sha256['${name}']`);
+    if (!/^[0-9a-f]{64}$/.test(digest)) c.fail(`sha256['${name}']`, "is not a SHA-256");
+    digests.set(name, digest);
+  }
+  for (const name of files.keys())
+    if (name !== "weights" && !digests.has(name)) c.fail("sha256", `lacks the file '${name}'`);
+
+  const weights: Manifest["weights"] = new Map();
+  c.list(root.get("weights"), "weights").forEach((value, i) => {
+    const w = c.object(value, `weights[${i}]`);
+    const name = c.text(w.get("name"), `weights[${i}].name`);
+    const file = c.text(w.get("file"), `weights[${i}].file`);
+    const offset = c.integer(w.get("offset"), `weights[${i}].offset`);
+    const bytes = c.integer(w.get("bytes"), `weights[${i}].bytes`);
+    // Files that are not in the package are the model's own, beside it: their sizes are checked
+    // when they are read.
+    const inside = files.get(file);
+    if (!inside && (!beside || WEIGHT_FILES.includes(file)))
+      c.fail(`weights[${i}]`, `lies in the file '${file}', which is not in the package`);
+    if (inside && !WEIGHT_FILES.includes(file))
+      c.fail(`weights[${i}]`, `lies in the file '${file}', which is not one of weights`);
+    if (inside && offset + bytes > inside.bytes)
+      c.fail(
+        `weights[${i}]`,
+        `ends at byte ${offset + bytes} of the file '${file}', which has ${inside.bytes}`,
+      );
+    if (weights.has(name)) c.fail(`weights[${i}]`, `has the name '${name}' of another one`);
+    let sums: string[] | undefined;
+    if (file === "weights" || w.has("sums"))
+      sums = c.tuple(w.get("sums"), `weights[${i}].sums`, Math.ceil(bytes / PIECE)).map((sum) => {
+        if (!/^[0-9a-f]{16}$/.test(c.text(sum, `weights[${i}].sums`)))
+          c.fail(`weights[${i}].sums`, "is not a list of sums");
+        return sum as string;
+      });
+    weights.set(name, { name, file, offset, bytes, ...(sums ? { sums } : {}) });
+  });
+  reached = 0;
+  let before = "";
+  for (const { name, file, offset, bytes } of [...weights.values()]
+    .filter((w) => w.bytes > 0 && files.has(w.file))
+    .sort((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : a.offset - b.offset))) {
+    if (file === before && offset < reached) c.fail(`the weight '${name}'`, "overlaps another one");
+    [before, reached] = [file, offset + bytes];
+  }
+
+  const computed = new Map<string, number>();
+  const training = parseTraining(c, root.get("training"), files, weights, computed);
+  // The states that plans of the decoder read are those of adapters; their names are one program's.
+  const adapters = new Map<string, number>();
+  for (const program of training.values())
+    for (const state of program.states.values())
+      if (state.kind === "adapter") {
+        if (adapters.has(state.name))
+          c.fail(
+            `training '${program.name}'`,
+            `has the adapter '${state.name}' of another program`,
+          );
+        adapters.set(state.name, state.bytes);
+      }
+  const inference =
+    task === "inference"
+      ? parseInference(c, root.get("inference"), files, weights, computed, beside)
+      : undefined;
+  const decoder = inference
+    ? undefined
+    : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
+  return {
+    tableHash,
+    task,
+    kernels,
+    files,
+    sha256: digests,
+    weights,
+    decoder,
+    inference,
+    training,
+    cache: root.get("cache"),
+  };
+}

@@ -1,0 +1,17 @@
+// Names of plans in a package.
+
+import { Checker, type Json } from "./checker.ts";
+import { WEIGHT_FILES } from "../../gen/manifest.ts";
+import type { Manifest } from "./manifest.ts";
+
+export function planFile(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  files: Manifest["files"],
+): string {
+  const file = c.text(json, at);
+  if (!files.has(file) || WEIGHT_FILES.includes(file))
+    c.fail(at, `is '${file}', which is no plan in the package`);
+  return file;
+}

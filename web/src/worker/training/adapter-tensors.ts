@@ -1,0 +1,85 @@
+// The tensors of an adapter's file, in PEFT's layout.
+
+import { SCALE } from "./session.ts";
+import type { LoraInfo, ProgramInfo, StateInfo } from "../package/manifest.ts";
+
+/** What PEFT's names of tensors begin with. */
+export const PEFT_PREFIX = "base_model.model.";
+
+export function resultsOf(program: ProgramInfo): StateInfo[] {
+  return [...program.states.values()].filter(
+    (s) =>
+      s.name !== SCALE && (s.kind === "adapter" || s.kind === "parameter" || s.kind === "buffer"),
+  );
+}
+
+/**
+ * The tensors of an adapter's file: by key, the state and the shape in the file, which differ where
+ * the adapter's rank is lower than the states'.
+ */
+export function tensorsOf(
+  program: ProgramInfo,
+  lora: LoraInfo | undefined,
+): Map<string, { state: StateInfo; info: { dtype: string; shape: number[]; bytes: number } }> {
+  const out = new Map<
+    string,
+    { state: StateInfo; info: { dtype: string; shape: number[]; bytes: number } }
+  >();
+  for (const state of resultsOf(program)) {
+    const shape = state.shape.slice();
+    if (lora) {
+      const axis = rankAxis(state.name);
+      if (axis !== undefined) shape[axis] = Math.min(shape[axis]!, lora.r);
+    }
+    const bytes = shape.reduce((a, b) => a * b, 4);
+    out.set((lora ? PEFT_PREFIX : "") + state.name, {
+      state,
+      info: { dtype: "float32", shape, bytes },
+    });
+  }
+  return out;
+}
+
+/** Which axis of a state has the rank. */
+export function rankAxis(name: string): 0 | 1 | undefined {
+  return /\.lora_(A\.weight|embedding_A)$/.test(name)
+    ? 0
+    : /\.lora_(B\.weight|embedding_B)$/.test(name)
+      ? 1
+      : undefined;
+}
+
+/** The corner of a tensor that a smaller shape is. */
+export function cut(
+  bytes: Uint8Array<ArrayBuffer>,
+  from: number[],
+  to: number[],
+): Uint8Array<ArrayBuffer> {
+  return from.join() === to.join() ? bytes : corner(bytes, from, to, to);
+}
+
+export function padded(
+  bytes: Uint8Array<ArrayBuffer>,
+  from: number[],
+  to: number[],
+): Uint8Array<ArrayBuffer> {
+  return from.join() === to.join() ? bytes : corner(bytes, from, to, from);
+}
+
+/**
+ * Copies the common corner (of shape `common`: they differ in one of the first two axes) of float32
+ * tensors.
+ */
+function corner(
+  bytes: Uint8Array<ArrayBuffer>,
+  from: number[],
+  to: number[],
+  common: number[],
+): Uint8Array<ArrayBuffer> {
+  const tail = from.slice(2).reduce((a, b) => a * b, 4);
+  const [wide, narrow] = [from[1]! * tail, to[1]! * tail];
+  const out = new Uint8Array(to[0]! * narrow);
+  for (let row = 0; row < common[0]!; row++)
+    out.set(bytes.subarray(row * wide, row * wide + common[1]! * tail), row * narrow);
+  return out;
+}
