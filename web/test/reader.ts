@@ -4,7 +4,7 @@
 
 import { readSync, writeSync } from "node:fs";
 import { EngineDecoder } from "../src/worker/model/decoder.ts";
-import { Engine } from "../src/device/wasm/engine.ts";
+import { openDevice } from "../src/device/open.ts";
 import { openPackage } from "../src/worker/package/package.ts";
 import { BlobSource } from "../src/shared/files/source.ts";
 import { Adapters } from "../src/worker/training/adapters.ts";
@@ -37,7 +37,7 @@ async function read(bytes: Bytes): Promise<unknown> {
  */
 async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Promise<unknown> {
   const opened = await openPackage(new BlobSource(new Blob([bytes]), WHERE));
-  const engine = await Engine.open({
+  const device = await openDevice({
     engineUrl: engineUrl!,
     threadUrl: "",
     flavour: "simd128",
@@ -46,13 +46,13 @@ async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Pro
   });
   try {
     const { manifest } = opened;
-    checkTable(engine, manifest, WHERE);
+    checkTable(device, manifest, WHERE);
     const described = decoderOf(manifest, WHERE);
     checkRoom(manifest, described, WHERE);
-    const weights = new Weights(engine, manifest);
+    const weights = new Weights(device, manifest);
     await opened.finish(weights.extents(manifest, WHERE));
     const decoder = new EngineDecoder(
-      engine,
+      device,
       described,
       weights,
       opened.files,
@@ -61,23 +61,22 @@ async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Pro
       WHERE,
       !manifest.training.size,
     );
-    const adapters = new Adapters(engine, weights, decoder, manifest);
+    const adapters = new Adapters(device, weights, decoder, manifest);
     if (adapter) {
       await adapters.load(adapter, "a");
-      adapters.use("a", 1);
+      await adapters.use("a", 1);
     }
     const sequence = decoder.open();
-    const logits = [[1, 2, 3], [4]].map((ids) => [
-      ...new Float32Array(
-        engine
-          .bytes(decoder.forward(sequence, ids), 4 * Math.min(decoder.vocab_size, 10_000))
-          .slice().buffer,
-      ),
-    ]);
-    if (adapter) await adapters.load(adapters.save("a"), "b");
+    const logits: number[][] = [];
+    for (const ids of [[1, 2, 3], [4]]) {
+      const at = await decoder.forward(sequence, ids);
+      const bytes = device.host.read(at, 4 * Math.min(decoder.vocab_size, 10_000));
+      logits.push([...new Float32Array(bytes.buffer)]);
+    }
+    if (adapter) await adapters.load(await adapters.save("a"), "b");
     return { logits: logits.map((l) => l.map((x) => (Number.isFinite(x) ? x : String(x)))) };
   } finally {
-    engine.close();
+    device.close();
   }
 }
 

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Engine } from "../src/device/wasm/engine.ts";
-import type { Plan } from "../src/device/wasm/plan-header.ts";
+import type { Buffer, Device, Plan } from "../src/device/device.ts";
 import { Weights } from "../src/worker/model/weights.ts";
 
 interface Step {
@@ -14,31 +13,32 @@ interface Given {
 }
 
 /**
- * An engine that only keeps count: of bytes, of what is bound, and of init steps that use what is
+ * A device that only keeps count: of bytes, of what is bound, and of init steps that use what is
  * not. Weights have 100 bytes each, constants 110.
  */
 function counting(plans: Given[]) {
-  const live = new Map<number, number>();
-  const held = () => [...live.values()].reduce((a, b) => a + b, 0);
+  const live = new Set<Buffer>();
+  const held = () => [...live].reduce((sum, { bytes }) => sum + bytes, 0);
   const of = (plan: Plan) => plans[plan]!;
   const names = (plan: Plan) => [
     ...new Set([...of(plan).steps.flatMap((s) => [...s.reads, s.writes]), ...of(plan).runs]),
   ];
-  const bound = plans.map(() => new Map<string, number>());
-  const at = { next: 64, most: 0, fails: -1 };
+  const bound = plans.map(() => new Map<string, Buffer>());
+  const at = { most: 0, fails: -1 };
   const uses = (plan: Plan, slot: number) =>
     of(plan)
       .steps.map((s, i) => ([...s.reads, s.writes].includes(names(plan)[slot]!) ? i : -1))
       .filter((i) => i >= 0);
-  const engine = {
-    alloc(bytes: number) {
-      live.set(at.next, bytes);
+  const device = {
+    allocate(bytes: number) {
+      const buffer = { bytes } as Buffer;
+      live.add(buffer);
       at.most = Math.max(at.most, held());
-      return at.next++;
+      return buffer;
     },
-    free: (address: number) => assert.ok(live.delete(address), "freed twice"),
-    bind: (plan: Plan, slot: number, address: number) =>
-      void bound[plan]!.set(names(plan)[slot]!, address),
+    release: (buffer: Buffer) => assert.ok(live.delete(buffer), "freed twice"),
+    bind: (plan: Plan, slot: number, buffer: Buffer) =>
+      void bound[plan]!.set(names(plan)[slot]!, buffer),
     unbind: (plan: Plan, slot: number) => void bound[plan]!.delete(names(plan)[slot]!),
     inRuns: (plan: Plan, slot: number) => of(plan).runs.includes(names(plan)[slot]!),
     initSpan: (plan: Plan, slot: number) =>
@@ -54,11 +54,11 @@ function counting(plans: Given[]) {
         if (i === at.fails) throw new Error("no memory");
       }
     },
-  } as unknown as Engine;
+  } as unknown as Device;
   const all = [
     ...new Set(plans.flatMap(({ steps, runs }) => [...steps.flatMap((s) => s.reads), ...runs])),
   ].filter((n) => n.startsWith("w"));
-  const weights = new Weights(engine, {
+  const weights = new Weights(device, {
     weights: new Map(all.map((name) => [name, { name, file: "weights", offset: 0, bytes: 100 }])),
   });
   const list = plans.map((_, i) => ({
@@ -72,8 +72,7 @@ function counting(plans: Given[]) {
   }));
   for (const { plan, slots } of list)
     slots.forEach(
-      ({ name, kind }, slot) =>
-        kind === "weight" && engine.bind(plan, slot, weights.address(name).address, 100),
+      ({ name, kind }, slot) => kind === "weight" && device.bind(plan, slot, weights.buffer(name)),
     );
   return { weights, list, bound, at, held };
 }

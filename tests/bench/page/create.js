@@ -53,8 +53,10 @@ const models = {
         if (sequence) decoder.close(sequence);
         sequence = decoder.open();
       },
-      step: (ids) =>
-        new Float32Array(engine.memory.buffer, decoder.forward(sequence, ids), decoder.vocab_size),
+      step: async (ids) => {
+        const logits = await decoder.forward(sequence, ids);
+        return new Float32Array(engine.memory.buffer, logits, decoder.vocab_size);
+      },
     };
   },
   async ort(threads, heads, dim) {

@@ -54,23 +54,25 @@ serve({
     );
     return { ms: now() - begin };
   },
-  prefill(ids) {
+  async prefill(ids) {
     const begin = now();
     if (sequence) decoder.close(sequence);
     sequence = decoder.open();
-    logits = decoder.forward(sequence, ids);
+    logits = await decoder.forward(sequence, ids);
     argmax(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size));
     return now() - begin;
   },
   /** Runs the ids one by one after the first `past` tokens; milliseconds of each. */
-  decode(past, ids) {
+  async decode(past, ids) {
     decoder.truncate(sequence, past);
-    return ids.map((id) => {
+    const times = [];
+    for (const id of ids) {
       const begin = now();
-      logits = decoder.forward(sequence, [id]);
+      logits = await decoder.forward(sequence, [id]);
       argmax(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size));
-      return now() - begin;
-    });
+      times.push(now() - begin);
+    }
+    return times;
   },
   logits: () => base64(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size).slice()),
   memory: () => engine.memoryBytes,
@@ -88,23 +90,23 @@ serve({
     const bytes = (at, n) => new Uint8Array(data, at, n);
     model = { plan: engine.loadPlan(bytes(...plan), url, "model", bytes(...notes)), inputs: [] };
     slots.forEach(({ name, kind, size, at }, slot) => {
-      const address = engine.alloc(size, name);
-      if (kind === "weight") engine.bytes(address, size).set(bytes(at, size));
+      const buffer = engine.allocate(size, name);
+      if (kind === "weight") engine.write(buffer, bytes(at, size));
       if (kind === "input")
         model.inputs.push({
-          address,
+          buffer,
           data: bytes(...inputs.find((i) => i.name === name).at).slice(),
         });
-      if (kind === "output") model.output = { address, size };
-      engine.bind(model.plan, slot, address, size, name);
+      if (kind === "output") model.output = buffer;
+      engine.bind(model.plan, slot, buffer, name);
     });
     engine.init(model.plan, url);
   },
   modelTimes: (ms) =>
-    several(ms, () => {
-      for (const { address, data } of model.inputs) engine.bytes(address, data.length).set(data);
+    several(ms, async () => {
+      for (const { buffer, data } of model.inputs) engine.write(buffer, data);
       engine.run(model.plan, "model");
-      model.y = engine.bytes(model.output.address, model.output.size).slice();
+      model.y = await engine.read(model.output);
     }),
   /** Its profile, of runs for so many milliseconds. */
   async modelProfile(ms) {

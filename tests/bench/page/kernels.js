@@ -52,15 +52,17 @@ serve({
     const { name, at, size, slots } = cases[index];
     const plan = engine.loadPlan(bytes(at, size), name);
     const held = slots.map(({ size: n, fill }, slot) => {
-      const address = engine.alloc(n, name);
-      FILL[fill](engine.bytes(address, n));
-      engine.bind(plan, slot, address, n, name);
-      return address;
+      const buffer = engine.allocate(n, name);
+      const values = new Uint8Array(n);
+      FILL[fill](values);
+      engine.write(buffer, values);
+      engine.bind(plan, slot, buffer, name);
+      return buffer;
     });
     engine.init(plan, name);
     const ms = best(() => engine.run(plan, name));
     engine.freePlan(plan);
-    held.forEach((address) => engine.free(address));
+    held.forEach((buffer) => engine.release(buffer));
     return ms;
   },
 });

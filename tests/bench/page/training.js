@@ -1,6 +1,6 @@
 // Edgewise as contender of the training cases: a step's plan in the engine of web/src.
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
-import { warm } from "../../../web/src/device/wasm/warm.ts";
+import { warm } from "../../../web/src/device/warm.ts";
 import { batch, repeat } from "./batch.js";
 import { now, serve } from "./rpc.js";
 
@@ -38,20 +38,20 @@ serve({
     };
     for (const [slot, { name, kind, bytes, at }] of info.slots.entries()) {
       const data = at === undefined ? undefined : await read(at, bytes);
-      const address = engine.alloc(bytes, name);
-      if (data) engine.bytes(address, bytes).set(data);
-      if (kind === "input") engine.bytes(address, bytes).set(new Uint8Array(inputs[name].buffer));
-      if (name === "loss" && kind === "output") loss = address;
-      engine.bind(plan, slot, address, bytes, name);
+      const buffer = engine.allocate(bytes, name);
+      if (data) engine.write(buffer, data);
+      if (kind === "input") engine.write(buffer, new Uint8Array(inputs[name].buffer));
+      if (name === "loss" && kind === "output") loss = buffer;
+      engine.bind(plan, slot, buffer, name);
     }
     engine.init(plan, url);
     return { ms: now() - begin };
   },
   steps: (count, ms) =>
     repeat(
-      () => {
+      async () => {
         engine.run(plan, "a training step");
-        return new Float32Array(engine.memory.buffer, loss, 1)[0];
+        return new Float32Array((await engine.read(loss, 0, 4)).buffer)[0];
       },
       count,
       ms,

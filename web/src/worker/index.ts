@@ -1,7 +1,7 @@
 // The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever
 // waits for messages from here.
 
-import { closeEngines } from "../device/wasm/engine.ts";
+import { closeDevices } from "../device/open.ts";
 import { InputError } from "../shared/errors.ts";
 import { InferenceService, type Answer } from "./inference/service.ts";
 import { holdLife, life } from "../shared/lives.ts";
@@ -138,7 +138,7 @@ const methods: {
     model(id).tokenizer.applyChatTemplate(messages, options),
   unload({ model: id }) {
     trainings.delete(id);
-    models.get(id)?.engine.close();
+    models.get(id)?.device.close();
     models.delete(id);
   },
 
@@ -166,9 +166,10 @@ const methods: {
   train_save: ({ model: id }) => turn(id, () => training(id).save()),
   train_result: ({ model: id }) => training(id).result(),
   train_close: ({ model: id }) =>
-    adapters(id, () => {
-      trainings.get(id)?.close();
+    adapters(id, async () => {
+      const run = trainings.get(id);
       trainings.delete(id);
+      await run?.close();
     }),
 
   adapters: ({ model: id }) => adapters(id, () => undefined),
@@ -185,8 +186,8 @@ const methods: {
     mergedOnnx(model(id), name, files, signal),
 
   profile_start({ model: id }) {
-    const { engine } = id === undefined ? session() : model(id);
-    recorders.set(id, new Recorder(engine));
+    const { device } = id === undefined ? session() : model(id);
+    recorders.set(id, new Recorder(device));
   },
   async profile_stop({ model: id, wanted }) {
     const recorder = recorders.get(id);
@@ -278,7 +279,7 @@ async function end(): Promise<void> {
   ended.abort();
   for (const controller of running.values()) controller.abort();
   inference?.close(); // its Python ends before compilersEnded looks
-  await Promise.all([closeEngines(), compilersEnded()]);
+  await Promise.all([closeDevices(), compilersEnded()]);
   setTimeout(() => post({ ended: true }), THREADS_END_MS);
 }
 

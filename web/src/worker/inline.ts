@@ -55,11 +55,11 @@ export class InlineSession implements InlineCalls {
       case "inference_run":
         return (await service.run(request, signal ?? { aborted: false }, warn)).value;
       case "inference_read":
-        return service.read((request as { id: number }).id).value;
+        return (await service.read((request as { id: number }).id)).value;
       case "inference_drop":
         return service.drop((request as { ids: number[] }).ids);
       case "profile_start":
-        return void (this.recorder = new Recorder(service.engine));
+        return void (this.recorder = new Recorder(service.device));
       case "profile_stop": {
         const { recorder } = this;
         this.recorder = undefined;

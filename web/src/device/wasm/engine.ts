@@ -18,30 +18,44 @@ import { endThreads, startThreads, type Thread } from "./threads.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { EngineExports } from "./exports.ts";
 import { engineModule } from "./module.ts";
-import type { EngineOptions } from "./options.ts";
-import { type Described, type Plan, stepsOf } from "./plan-header.ts";
+import type { DeviceOptions } from "../options.ts";
+import { addressOf, LinearBuffer } from "./buffer.ts";
+import { stepsOf } from "./plan-header.ts";
+import type { Buffer, Device, Host, Plan, PlanInfo, Watcher } from "../device.ts";
 import { CODES, WORDS, lacking } from "./failures.ts";
 import { makeMemory } from "./linear-memory.ts";
-
-/** Runs plans in the engine's stead while somebody watches (recorder.ts). */
-export interface Watcher {
-  run(plan: Plan, where: string): void;
-}
+import { open, register } from "./registry.ts";
 
 /**
  * One instance of the engine with a memory of its own. Addresses are unsigned, sizes in bytes;
  * every failure is an EdgewiseError.
  */
-export class Engine {
+export class Engine implements Device {
   /** Set once the engine has trapped; it must not be called again. */
   failure: EdgewiseError | undefined;
   /** Runs plans in its stead, while a profile watches. */
   watcher: Watcher | undefined;
   /** How often plans have been run. */
   runs = 0;
-  private readonly described = new Map<Plan, Described>();
+  private readonly described = new Map<Plan, PlanInfo>();
   private closed = false;
   private out = 0;
+  readonly host: Host = {
+    alloc: (bytes) => this.alloc(bytes, "generation"),
+    free: (address) => this.free(address),
+    write: (address, bytes) => this.bytes(address, bytes.length).set(bytes),
+    read: (address, bytes) => this.bytes(address, bytes).slice(),
+    call: (name, ...args) => {
+      const f = this.exports[name];
+      if (typeof f !== "function")
+        throw new EngineError(
+          `the engine has no function ${name}`,
+          "",
+          "The engine and edgewise.js are of different versions.",
+        );
+      return this.call(() => (f as (...a: number[]) => number | undefined)(...args)) ?? 0;
+    },
+  };
 
   private constructor(
     readonly exports: EngineExports,
@@ -52,7 +66,7 @@ export class Engine {
     /** Milliseconds from the compiled module to the engine that is ready. */
     readonly instantiateMs: number,
     /** What it was opened with. */
-    readonly options: EngineOptions,
+    readonly options: DeviceOptions,
   ) {}
 
   /**
@@ -60,19 +74,11 @@ export class Engine {
    * started after all, goes on with one and says why in `choice.whyNotThreads`.
    * /
    */
-  static open(options: EngineOptions): Promise<Engine> {
-    const opening = Engine.opened(options);
-    const settled = opening
-      .then(
-        () => undefined,
-        () => undefined,
-      )
-      .finally(() => openings.delete(settled));
-    openings.add(settled);
-    return opening;
+  static open(options: DeviceOptions): Promise<Engine> {
+    return register(Engine.opened(options));
   }
 
-  private static async opened(options: EngineOptions): Promise<Engine> {
+  private static async opened(options: DeviceOptions): Promise<Engine> {
     const have = platform();
     if (!have.simd)
       throw new EngineError(
@@ -167,7 +173,7 @@ export class Engine {
   }
 
   private prepare(): this {
-    engines.add(this);
+    open.add(this);
     this.out = this.exports.ew_alloc(64) >>> 0;
     if (!this.out)
       throw new OutOfMemory("the engine has no memory at all", "", "Close other tabs.");
@@ -198,7 +204,7 @@ export class Engine {
    * @throws OutOfMemory
    * /
    */
-  alloc(bytes: number, what: string, unset = false): number {
+  private alloc(bytes: number, what: string, unset = false): number {
     const full = () =>
       new OutOfMemory(
         `there is no room for ${what} (${megabytes(bytes)})`,
@@ -215,22 +221,49 @@ export class Engine {
   }
 
   /** Gives back what `alloc` gave; 0 is nothing. */
-  free(address: number): void {
+  private free(address: number): void {
     if (address && !this.closed && !this.failure) this.exports.ew_free(address);
   }
 
   /** A view of the engine's memory; not to be kept across calls, since the memory may grow. */
-  bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
+  private bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
   }
 
-  /** XXH64 of bytes in the engine's memory: 16 hexadecimal digits. */
-  sum(address: number, bytes: number): string {
-    this.call(() => this.exports.ew_xxh64(address, bytes, this.out));
+  allocate(bytes: number, what: string, unset = false): Buffer {
+    return new LinearBuffer(this.alloc(bytes, what, unset), bytes);
+  }
+
+  release(buffer: Buffer | undefined): void {
+    if (buffer) this.free(addressOf(buffer));
+  }
+
+  write(buffer: Buffer, data: Uint8Array, at = 0): void {
+    this.bytes(addressOf(buffer) + at, data.length).set(data);
+  }
+
+  fill(buffer: Buffer, value = 0, at = 0, bytes = buffer.bytes - at): void {
+    this.bytes(addressOf(buffer) + at, bytes).fill(value);
+  }
+
+  async read(buffer: Buffer, at = 0, bytes = buffer.bytes - at): Promise<Uint8Array<ArrayBuffer>> {
+    return this.bytes(addressOf(buffer) + at, bytes).slice();
+  }
+
+  copy(source: Buffer, target: Buffer, bytes = source.bytes): void {
+    this.bytes(addressOf(target), bytes).set(this.bytes(addressOf(source), bytes));
+  }
+
+  checksum(buffer: Buffer, at: number, bytes: number): string {
+    this.call(() => this.exports.ew_xxh64(addressOf(buffer) + at, bytes, this.out));
     return new DataView(this.memory.buffer)
       .getBigUint64(this.out, true)
       .toString(16)
       .padStart(16, "0");
+  }
+
+  async hosted(buffer: Buffer): Promise<number> {
+    return addressOf(buffer);
   }
 
   /** Loads and checks a plan. `where` names it in errors, `title` and `notes` are for profiles. */
@@ -251,13 +284,9 @@ export class Engine {
     }
   }
 
-  /**
-   * Lets a slot lie at an address, where at least its bytes must be and stay; the memory stays the
-   * caller's. @throws PlanError
-   */
-  bind(plan: Plan, slot: number, address: number, bytes: number, where = ""): void {
+  bind(plan: Plan, slot: number, buffer: Buffer, where = ""): void {
     this.check(
-      this.call(() => this.exports.ew_plan_bind(plan, slot, address, bytes)),
+      this.call(() => this.exports.ew_plan_bind(plan, slot, addressOf(buffer), buffer.bytes)),
       where || `slot ${slot}`,
     );
   }
@@ -339,7 +368,7 @@ export class Engine {
   }
 
   /** What profiles want to know of it. */
-  describe(plan: Plan): Described {
+  describe(plan: Plan): PlanInfo {
     return this.described.get(plan)!;
   }
 
@@ -359,7 +388,7 @@ export class Engine {
       // It is going away in any case.
     }
     endThreads(this.threads);
-    engines.delete(this);
+    open.delete(this);
   }
 
   /** A trap (a bug in the engine, or the stack's end) marks this engine as broken, for good. */
@@ -459,30 +488,4 @@ export class Engine {
       "This is a mistake in Edgewise or in the package; please report it with the model.",
     );
   }
-}
-
-const engines = new Set<Engine>();
-const openings = new Set<Promise<void>>();
-
-/** Closes all engines of this thread, those that are being opened as soon as they are open. */
-export async function closeEngines(): Promise<void> {
-  while (openings.size) await Promise.all(openings);
-  for (const engine of [...engines]) engine.close();
-}
-
-/**
- * An engine with these kernels: the given one, or, where it lacks some, the full one in its place.
- */
-export async function withKernels(
-  engine: Engine,
-  options: EngineOptions,
-  kernels: readonly string[],
-  where: string,
-): Promise<Engine> {
-  const lacks = engine.lacks(kernels);
-  if (!lacks.length) return engine;
-  engine.close();
-  return Engine.open({ ...options, full: true }).catch((e: unknown) => {
-    throw lacking(lacks, where, message(e));
-  });
 }

@@ -1,23 +1,7 @@
 // What the host reads from a plan that the engine has checked.
 
+import type { PlanInfo } from "../device.ts";
 import { KERNELS } from "../../gen/kernels.ts";
-
-/**
- * What profiles want to know of a loaded plan. `notes`: the package's part that speaks of it
- * (python/edgewise/plan/notes.py).
- */
-export interface Described {
-  title: string;
-  notes: Uint8Array | undefined;
-  arenaBytes: number;
-  initCount: number;
-  kernels: string[];
-  range: [low: number, high: number];
-  first: number;
-}
-
-/** A loaded plan: an address in the engine. */
-export type Plan = number & { readonly __plan: unique symbol };
 
 /**
  * What stands in a plan that the engine has found to be whole (core/engine.h): its arena, its first
@@ -25,7 +9,7 @@ export type Plan = number & { readonly __plan: unique symbol };
  */
 export function stepsOf(
   bytes: Uint8Array,
-): Pick<Described, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {
+): Pick<PlanInfo, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const wide = (at: number) => Number(view.getBigInt64(at, true));
   const [registers, init, steps] = [

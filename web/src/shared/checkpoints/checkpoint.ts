@@ -162,13 +162,13 @@ export class Checkpoint {
 
   /**
    * Writes a save over the older side. Throws StorageError; the newer side is not touched.
-   * @param bytes a tensor's bytes at present, not kept
+   * @param bytes a copy of a tensor's bytes at present
    * @returns bytes written
    */
   async write(
     record: RunRecord,
     tensors: Map<string, TensorInfo>,
-    bytes: (name: string) => Uint8Array,
+    bytes: (name: string) => Promise<Uint8Array<ArrayBuffer>>,
   ): Promise<number> {
     let size = 0;
     for (const t of tensors.values()) size += t.bytes;
@@ -189,7 +189,7 @@ export class Checkpoint {
         });
       const { head: unsummed, order } = headOf("0".repeat(16));
       const sum = new Sum().add(unsummed);
-      for (const name of order) sum.add(bytes(name));
+      for (const name of order) sum.add(await bytes(name));
       const { head } = headOf(sum.hex());
       handle = await syncHandle(dir, file);
       if (!handle)
@@ -202,9 +202,9 @@ export class Checkpoint {
       handle.truncate(0);
       let at = head.length;
       for (const name of order) {
-        const data = bytes(name);
+        const data = await bytes(name);
         for (let i = 0; i < data.length; i += CHUNK) {
-          const part = data.slice(i, i + CHUNK); // a copy, since memory may be shared with threads
+          const part = data.subarray(i, i + CHUNK);
           if (handle.write(part, { at }) !== part.length) throw full();
           at += part.length;
         }

@@ -28,7 +28,7 @@ export async function generate<S>(
   let last = performance.now();
   try {
     for (;;) {
-      const step = running.next();
+      const step = await running.next();
       if (step.done)
         return step.value.config.get("return_dict_in_generate")
           ? step.value.output
@@ -39,7 +39,7 @@ export async function generate<S>(
       }
     }
   } finally {
-    running.return(undefined as never);
+    await running.return(undefined as never);
   }
 }
 
@@ -47,12 +47,12 @@ export async function generate<S>(
  * generate as a generator, for hosts that have other things to do between tokens. Returning early
  * frees everything.
  */
-export function* steps<S>(
+export async function* steps<S>(
   decoder: Decoder<S>,
   input_ids: ArrayLike<number> | ArrayLike<number>[],
   config: GenerationConfig | GenerationFields = {},
   options: GenerateOptions = {},
-): Generator<number | undefined, { output: GenerateOutput; config: GenerationConfig }> {
+): AsyncGenerator<number | undefined, { output: GenerateOutput; config: GenerationConfig }> {
   const fields = new GenerationConfig(options.fields, "generate");
   const given = (
     config instanceof GenerationConfig ? config : new GenerationConfig(config, "generate")

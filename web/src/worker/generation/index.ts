@@ -4,7 +4,6 @@ export { generate, steps } from "./generate.ts";
 export { modelDefaults } from "./inputs.ts";
 export type {
   Decoder,
-  EngineMemory,
   FinishReason,
   GenerateOptions,
   GenerateOutput,

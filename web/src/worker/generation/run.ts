@@ -3,8 +3,8 @@
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
 import { errorFor, GenerationConfig } from "./config.ts";
+import type { Host } from "../../device/device.ts";
 import type {
-  EngineMemory,
   Decoder,
   LogitsProcessor,
   StoppingCriterion,
@@ -22,7 +22,7 @@ interface Step {
 
 /** One prompt's generation: the engine memory it uses and the loops. */
 export class Run<S> {
-  private readonly engine: EngineMemory;
+  private readonly engine: Host;
   private readonly addresses: number[] = [];
   private readonly sequences: S[] = [];
   private readonly processors: LogitsProcessor[];
@@ -103,19 +103,19 @@ export class Run<S> {
   }
 
   /** Yields between pieces of the prompt, returns the address of the logits after it. */
-  private *prefill(sequence: S): Generator<undefined, number> {
+  private async *prefill(sequence: S): AsyncGenerator<undefined, number> {
     const piece = this.decoder.prefill_chunk || this.prompt.length;
     let logits = 0;
     for (let at = 0; at < this.prompt.length; at += piece) {
       if (at) yield undefined;
       this.checkAbort([]);
-      logits = this.decoder.forward(sequence, this.prompt.slice(at, at + piece));
+      logits = await this.decoder.forward(sequence, this.prompt.slice(at, at + piece));
     }
     return logits;
   }
 
   /** The address of the logits after `ids`, of which only the last is new to the cache. */
-  private forward(sequence: S, ids: number[]): number {
+  private forward(sequence: S, ids: number[]): Promise<number> {
     if (this.config.get("use_cache") !== false)
       return this.decoder.forward(sequence, ids.slice(-1));
     this.decoder.truncate(sequence, 0);
@@ -173,7 +173,7 @@ export class Run<S> {
 
   // Greedy and multinomial: transformers' _sample, one returned sequence after the other.
 
-  *sample(): Generator<number | undefined, void> {
+  async *sample(): AsyncGenerator<number | undefined, void> {
     const { decoder, config, output } = this;
     const streamer = this.options.streamer;
     const several = config.get("num_return_sequences")!;
@@ -226,7 +226,7 @@ export class Run<S> {
             ? "length"
             : this.endedByHost(ids);
         if (reason) break;
-        logits = this.forward(sequence, ids);
+        logits = await this.forward(sequence, ids);
       }
       output.sequences.push(ids);
       output.finish_reasons.push(reason);
@@ -243,7 +243,7 @@ export class Run<S> {
 
   // Beam search: transformers' _beam_search.
 
-  *search(): Generator<undefined, void> {
+  async *search(): AsyncGenerator<undefined, void> {
     const { config, output } = this;
     this.state = this.alloc(this.checked("ew_beams_bytes", this.params));
     this.checked("ew_beams_start", this.params, this.state, this.ids, this.prompt.length);
@@ -258,7 +258,7 @@ export class Run<S> {
         this.checkAbort([]);
         const at = head;
         if (head.length > this.prompt.length)
-          logits = this.forward(caches[beam]!, this.row(head, beam));
+          logits = await this.forward(caches[beam]!, this.row(head, beam));
         const step = this.step(logits);
         this.process(this.rowAt(head, beam), head.length, () => this.row(at, beam), logits);
         this.checked("ew_sampling_warp", this.params, this.work);

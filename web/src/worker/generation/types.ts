@@ -1,21 +1,8 @@
 // What a generation works with and what it returns.
 
+import type { Host } from "../../device/device.ts";
 import { FINISH_REASONS } from "../../gen/sampling.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
-
-/** Memory of the engine and its functions. Views are copies: the engine's memory may grow. */
-export interface EngineMemory {
-  /** Address of so many bytes, zeroed. Throws OutOfMemory. */
-  alloc(bytes: number): number;
-  /** Gives back what `alloc` gave. */
-  free(address: number): void;
-  /** Copies bytes to an address. */
-  write(address: number, bytes: Uint8Array): void;
-  /** A copy of so many bytes. */
-  read(address: number, bytes: number): Uint8Array<ArrayBuffer>;
-  /** Calls a function of core/sampling.h. */
-  call(name: string, ...args: number[]): number;
-}
 
 /** What makes logits. S: whatever stands for a sequence and its cache. */
 export interface Decoder<S = unknown> {
@@ -32,8 +19,8 @@ export interface Decoder<S = unknown> {
   readonly config?: Record<string, unknown>;
   /** Contents of generation_config.json. */
   readonly generation_config?: Record<string, unknown>;
-  /** Whose memory the logits lie in. */
-  readonly engine: EngineMemory;
+  /** C functions for sampling, in whose memory `forward` leaves the logits. */
+  readonly engine: Host;
   /** A new empty sequence. Throws OutOfMemory. */
   open(): S;
   /** Frees a sequence's cache. */
@@ -43,10 +30,11 @@ export interface Decoder<S = unknown> {
   /** Forgets all but the first n tokens. */
   truncate(sequence: S, n: number): void;
   /**
-   * Appends ids; the address of float32[vocab_size], the logits after the last one, valid until the
-   * next forward.
+   * Appends ids to a sequence and runs them.
+   * @returns the address in `engine`'s memory of the logits after the last id, float32
+   *   [vocab_size], valid until the next call
    */
-  forward(sequence: S, ids: number[]): number;
+  forward(sequence: S, ids: number[]): Promise<number>;
 }
 
 /** Follows a generation; transformers' protocol. */

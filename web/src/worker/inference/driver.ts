@@ -2,7 +2,7 @@
 // strings (operators/). The counterpart of python/edgewise/session/driver.py, whose results it has.
 // What Python has compiled once runs without it.
 
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Buffer, Device } from "../../device/device.ts";
 import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
 import {
   INPUTS_PER_COMPILATION,
@@ -14,7 +14,7 @@ import type { Block, Pool } from "./memory.ts";
 import type { Left } from "./python.ts";
 import { NodeRun } from "./node.ts";
 import { outputsOf } from "./operators/dispatch.ts";
-import { runPlan } from "./part.ts";
+import { knownBytes, NOTHING_KNOWN, runPlan, type KnownBytes, type LoadedPlan } from "./part.ts";
 import type { NodeUnit, PartUnit, Program, Unit } from "./program.ts";
 import { RunSeeds } from "../../shared/seeds.ts";
 import { NumberTensor, release, retain, Sequence, type RunValue } from "./values.ts";
@@ -26,7 +26,7 @@ const PLACED = 64; // placed tensors that are kept before released ones are look
 
 /** One run at a time. */
 export class Driver implements Runner {
-  readonly engine: Engine;
+  readonly device: Device;
   readonly pool: Pool;
   private runs = 0;
   private depth = 0;
@@ -49,26 +49,26 @@ export class Driver implements Runner {
   private mostPlaced = PLACED;
 
   constructor(readonly library: Library) {
-    this.engine = library.engine;
+    this.device = library.device;
     this.pool = library.pool;
   }
 
   /**
-   * Brings a tensor into engine memory for this run, where it is not there yet; gives its address.
+   * Copies a tensor to the device for this run, where it is not there yet. Returns its memory.
    */
-  readonly place = (v: NumberTensor, where = ""): number => {
-    if (v.address) return v.address;
+  readonly place = (v: NumberTensor, where = ""): Buffer => {
+    if (v.buffer) return v.buffer;
     const bytes = v.data!.length;
     const block = this.pool.take(bytes, where);
     v.block = block;
-    v.address = block.address;
+    v.buffer = block.buffer;
     if (this.placed.length >= this.mostPlaced) {
-      this.placed = this.placed.filter((p) => p.address); // those that were released have none
+      this.placed = this.placed.filter((p) => p.buffer); // those that were released have none
       this.mostPlaced = Math.max(PLACED, 2 * this.placed.length);
     }
     this.placed.push(v);
-    if (bytes) this.engine.bytes(block.address, bytes).set(v.data!);
-    return block.address;
+    if (bytes) this.device.write(block.buffer, v.data!);
+    return block.buffer;
   };
 
   /** The seed of the next plan that draws random numbers. */
@@ -102,7 +102,7 @@ export class Driver implements Runner {
   /** Ends a run, successful or not: gives back all engine memory but that of these values. */
   finish(kept: readonly RunValue[] = []): void {
     for (const v of this.placed) {
-      v.address = 0;
+      v.buffer = undefined;
       v.block = undefined;
     }
     this.placed = [];
@@ -163,8 +163,8 @@ export class Driver implements Runner {
   }
 
   /**
-   * Runs a part; a promise only where something is to be compiled: of what is left of the program
-   * where it turned out to fall into other units.
+   * Runs a part. A promise only where its shapes depend on data or something is compiled: of what is
+   * left of the program where it turned out to fall into other units.
    */
   private part(
     program: Program,
@@ -183,9 +183,24 @@ export class Driver implements Runner {
         );
       values.push(v);
     }
-    const found = this.library.part(unit.part).find(unit, values, this.engine);
+    const part = this.library.part(unit.part);
+    const run = (known: KnownBytes) =>
+      this.runPart(program, unit, scope, values, done, part.find(unit, values, known));
+    return unit.needs.length
+      ? knownBytes(unit.needs, values, this.device).then(run)
+      : run(NOTHING_KNOWN);
+  }
+
+  private runPart(
+    program: Program,
+    unit: PartUnit,
+    scope: Scope,
+    values: RunValue[],
+    done: readonly number[],
+    found: LoadedPlan | undefined,
+  ): Promise<Unit[] | undefined> | undefined {
     if (!found) return this.compiled(program, unit, scope, values, done);
-    runPlan(this.engine, this.pool, found, unit, values, this.place, this.seed, (name, v) =>
+    runPlan(this.device, this.pool, found, unit, values, this.place, this.seed, (name, v) =>
       scope.set(name, v),
     );
     return undefined;
@@ -209,7 +224,7 @@ export class Driver implements Runner {
     const made = await this.library.compile(program, unit, values, () => [...done], this.runs);
     if (Array.isArray(made)) return made;
     await this.breathe(unit.where);
-    runPlan(this.engine, this.pool, made, unit, values, this.place, this.seed, (name, v) =>
+    runPlan(this.device, this.pool, made, unit, values, this.place, this.seed, (name, v) =>
       scope.set(name, v),
     );
     return undefined;

@@ -3,7 +3,7 @@
 // Python. What is damaged or does not fit counts as not there.
 
 import { Checker, type Json, type Weight } from "../package/checker.ts";
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { makePackage, openPackage, type OpenPackage } from "../package/package.ts";
 import { joined } from "../../shared/ranges.ts";
 import {
@@ -38,7 +38,7 @@ export interface Made {
   data: Uint8Array<ArrayBuffer> | undefined;
   notes: Uint8Array<ArrayBuffer> | undefined;
   /** The bytes of a weight that lies in `CONSTANTS`. */
-  constant(name: string): Uint8Array<ArrayBuffer>;
+  constant(name: string): Promise<Uint8Array<ArrayBuffer>>;
 }
 
 /** What `find` found: a package, and streams of the model's files that its weights lie in. */
@@ -56,7 +56,7 @@ export class KeptPlans {
   ) {}
 
   /** @throws ModelError: the model is not there */
-  static async of({ tableHash }: Engine, files: ModelFiles): Promise<KeptPlans> {
+  static async of({ tableHash }: Device, files: ModelFiles): Promise<KeptPlans> {
     return new KeptPlans(
       compiledKey(tableHash, { session: await files.identity() }),
       tableHash,
@@ -181,7 +181,7 @@ export class KeptPlans {
         }
         const bytes = kept
           ? kept.files.get(CONSTANTS)!.subarray(weight.offset, weight.offset + weight.bytes)
-          : one!.constant(name);
+          : await one!.constant(name);
         weights.set(name, { ...weight, offset: end });
         constants.push(bytes);
         end += bytes.length;

@@ -2,7 +2,7 @@
 // how Python makes more of them.
 
 import { Checker, type Json, type Weight } from "../package/checker.ts";
-import { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { EngineError, InputError, OutOfMemory, PackageError } from "../../shared/errors.ts";
 import { gather } from "../../shared/files/source.ts";
 import { ModelFiles } from "./files.ts";
@@ -47,14 +47,14 @@ export class PlanLibrary implements Library {
   next = 0;
 
   constructor(
-    readonly engine: Engine,
+    readonly device: Device,
     readonly weights: Weights,
     readonly where: string,
     maxMemoryBytes: number,
     /** Undefined where the model is a package. */
     readonly compiling: Compiling | undefined,
   ) {
-    this.pool = new Pool(engine, maxMemoryBytes);
+    this.pool = new Pool(device, maxMemoryBytes);
   }
 
   /** Descriptions of its programs, parents before children. */
@@ -128,7 +128,7 @@ export class PlanLibrary implements Library {
     values: ReadonlyMap<string, RunValue>,
     left: Left,
   ): Promise<NodeReply> {
-    return this.compiling!.python.node(program, unit, values, left, this.engine);
+    return this.compiling!.python.node(program, unit, values, left, this.device);
   }
 
   async compile(
@@ -141,7 +141,7 @@ export class PlanLibrary implements Library {
     if (!this.compiling) throw this.noPlan(unit, values);
     const { python } = this.compiling;
     for (;;) {
-      const known = shapeBytes(unit, values, this.engine);
+      const known = await shapeBytes(unit, values, this.device);
       const reply = await python.part(
         program,
         unit,
@@ -196,10 +196,7 @@ export class PlanLibrary implements Library {
         plan: info,
         data,
         notes,
-        constant: (name) => {
-          const { address, bytes } = this.weights.address(name);
-          return this.engine.bytes(address, bytes).slice();
-        },
+        constant: (name) => this.device.read(this.weights.buffer(name)),
       });
       return loaded;
     }
@@ -234,7 +231,12 @@ export class PlanLibrary implements Library {
       if (!this.weights.has(name)) await this.fill(new Map([[name, described]]));
       this.constants.set(
         name,
-        new NumberTensor(dtype, shape, undefined, this.weights.address(name).address),
+        new NumberTensor(
+          dtype,
+          shape,
+          undefined,
+          this.weights.buffer(name).part(0, byteSize(dtype, shape)),
+        ),
       );
     }
     this.programs.set(keyOf(program), program);
@@ -246,9 +248,8 @@ export class PlanLibrary implements Library {
       this.described.set(w.name, w);
       if (w.file !== CONSTANTS || this.weights.has(w.name)) continue;
       this.weights.add({ weights: new Map([[w.name, w]]) });
-      this.engine
-        .bytes(this.weights.address(w.name).address, w.bytes)
-        .set(sent.get(CONSTANTS)!.subarray(w.offset, w.offset + w.bytes));
+      const data = sent.get(CONSTANTS)!.subarray(w.offset, w.offset + w.bytes);
+      this.device.write(this.weights.buffer(w.name), data);
     }
   }
 
@@ -286,30 +287,24 @@ export class PlanLibrary implements Library {
     notes: Uint8Array | undefined,
     release: boolean,
   ): Promise<LoadedPlan> {
-    const { engine, weights } = this;
+    const { device, weights } = this;
     const where = `${this.where}, ${info.file}`;
     const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
     if (!info.file || !data)
       return { info, plan: undefined, where, inputs: [], outputs: [], numbers };
-    const plan = engine.loadPlan(data, where, info.file, notes);
+    const plan = device.loadPlan(data, where, info.file, notes);
     const loaded: LoadedPlan = { info, plan, where, ...slotsOf(info, inputs), numbers };
     try {
       const computes = !weights.hasComputed(info.slots);
       const needed = Array.from(info.slots.entries()).filter(
-        ([slot, { kind }]) => kind === "weight" && (computes || engine.inRuns(plan, slot)),
+        ([slot, { kind }]) => kind === "weight" && (computes || device.inRuns(plan, slot)),
       );
       const gone = needed
         .filter(([, { name }]) => !weights.has(name))
         .map(([, { name }]): [string, Weight] => [name, this.described.get(name)!]);
       if (gone.length) await this.fill(new Map(gone));
       for (const [slot, { name }] of needed)
-        engine.bind(
-          plan,
-          slot,
-          weights.address(name).address,
-          weights.address(name).bytes,
-          `${where}, slot '${name}'`,
-        );
+        device.bind(plan, slot, weights.buffer(name), `${where}, slot '${name}'`);
       const others = Array.from(this.parts.values(), (p) => p.plans)
         .flat()
         .flatMap((one) =>
@@ -330,7 +325,7 @@ export class PlanLibrary implements Library {
   }
 
   private release({ plan }: LoadedPlan): void {
-    if (plan !== undefined) this.engine.freePlan(plan);
+    if (plan !== undefined) this.device.freePlan(plan);
   }
 }
 

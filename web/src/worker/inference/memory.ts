@@ -1,22 +1,26 @@
 // Engine memory of what flows between plans: handed out by size, and taken back when the last value
 // in it is released. The counterpart of python/edgewise/session/memory.py.
 
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Buffer, Device } from "../../device/device.ts";
 import { OutOfMemory } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 
 const ALIGN = 64;
 
-/** A stretch of engine memory with a count of the values in it. */
+/** A range of the device's memory with a count of the values in it. */
 export class Block {
   refs = 1;
   /** The run that took it last. */
   run = 0;
   constructor(
-    readonly address: number,
-    readonly bytes: number,
+    readonly buffer: Buffer,
     private readonly pool: Pool,
   ) {}
+
+  /** Size in bytes. */
+  get bytes(): number {
+    return this.buffer.bytes;
+  }
 
   retain(): void {
     this.refs++;
@@ -45,7 +49,7 @@ export class Pool {
    *   does
    */
   constructor(
-    private readonly engine: Engine,
+    private readonly device: Device,
     readonly most: number,
   ) {}
 
@@ -61,7 +65,7 @@ export class Pool {
       block.refs = 1;
     } else {
       this.checkRoom(size, where);
-      block = new Block(this.allocate(size, where), size, this);
+      block = new Block(this.allocate(size, where), this);
     }
     block.run = this.run;
     this.live.add(block);
@@ -100,10 +104,10 @@ export class Pool {
       );
   }
 
-  private allocate(size: number, where: string): number {
+  private allocate(size: number, where: string): Buffer {
     for (;;) {
       try {
-        return this.engine.alloc(size, "values of a run", true);
+        return this.device.allocate(size, "values of a run", true);
       } catch (e) {
         if (!(e instanceof OutOfMemory)) throw e;
         if (!this.idleBytes) throw new OutOfMemory(e.what, where, e.remedy);
@@ -117,7 +121,7 @@ export class Pool {
     if (!this.live.delete(block)) return;
     this.used -= block.bytes;
     if (this.used + this.idleBytes + block.bytes > this.peak) {
-      this.engine.free(block.address);
+      this.device.release(block.buffer);
       return;
     }
     const list = this.idle.get(block.bytes);
@@ -144,7 +148,7 @@ export class Pool {
     for (const [size, list] of this.idle) {
       const stay = all ? [] : list.filter((b) => b.run === this.run);
       if (stay.length === list.length) continue;
-      for (const block of list) if (!stay.includes(block)) this.engine.free(block.address);
+      for (const block of list) if (!stay.includes(block)) this.device.release(block.buffer);
       this.idleBytes -= size * (list.length - stay.length);
       if (stay.length) this.idle.set(size, stay);
       else this.idle.delete(size);

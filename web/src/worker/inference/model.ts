@@ -1,7 +1,7 @@
 // A model of any kind in the worker, as a session sees it: runs, and outputs that stay in the engine.
 
 import { spareBuffers } from "./spare.ts";
-import { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { InputError } from "../../shared/errors.ts";
 import { type Warn } from "../files/storage.ts";
 import type { PlanLibrary } from "./library.ts";
@@ -33,9 +33,9 @@ export class InferenceModel {
     this.driver = new Driver(library);
   }
 
-  /** The engine that holds the model. */
-  get engine(): Engine {
-    return this.library.engine;
+  /** The device that holds the model. */
+  get device(): Device {
+    return this.library.device;
   }
 
   /**
@@ -90,15 +90,22 @@ export class InferenceModel {
         values,
         wanted,
       );
-      return found.map((v, i): WireValue => {
+      const results: WireValue[] = [];
+      for (const [i, v] of found.entries()) {
         const input = fed.get(v);
-        if (input !== undefined) return { fed: input };
-        if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!))
-          return toWire(v, this.engine, transfer);
+        if (input !== undefined) {
+          results.push({ fed: input });
+          continue;
+        }
+        if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) {
+          results.push(await toWire(v, this.device, transfer));
+          continue;
+        }
         const id = this.nextPinned++;
         this.pinned.set(id, found.indexOf(v) < i ? v.view(v.dims) : v);
-        return { type: v.type, dims: [...v.dims], pinned: id };
-      });
+        results.push({ type: v.type, dims: [...v.dims], pinned: id });
+      }
+      return results;
     } finally {
       for (const v of this.pinned.values()) {
         v.refs = 1; // whatever a run that failed left behind
@@ -137,8 +144,8 @@ export class InferenceModel {
       )
         continue;
       const block = this.library.pool.take(data.length);
-      this.engine.bytes(block.address, data.length).set(data);
-      this.pinned.set(keep, new NumberTensor(type, dims, undefined, block.address, block));
+      this.device.write(block.buffer, data);
+      this.pinned.set(keep, new NumberTensor(type, dims, undefined, block.buffer, block));
     }
   }
 
@@ -148,7 +155,7 @@ export class InferenceModel {
   }
 
   /** The bytes of an output that stayed here. @throws InputError: it has been disposed of */
-  read(id: number): Uint8Array<ArrayBuffer> {
+  async read(id: number): Promise<Uint8Array<ArrayBuffer>> {
     const v = this.pinned.get(id);
     if (!v)
       throw new InputError(
@@ -156,7 +163,7 @@ export class InferenceModel {
         "Tensor",
         "Read it before it is disposed of.",
       );
-    return v.data ? v.data.slice() : v.read(this.engine);
+    return v.data ? v.data.slice() : v.read(this.device);
   }
 
   /** Lets go of outputs that stayed here. */

@@ -2,7 +2,7 @@
 // it computes with. Everything that the functions here make is let go of when the node is done, but
 // its outputs.
 
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { ModelError, UnsupportedOp } from "../../shared/errors.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import { Subgraph, type Attribute, type NodeUnit, type Program } from "./program.ts";
@@ -38,8 +38,9 @@ export class NodeRun {
     readonly inputs: readonly (RunValue | undefined)[],
   ) {}
 
-  get engine(): Engine {
-    return this.driver.engine;
+  /** The device that computes. */
+  get device(): Device {
+    return this.driver.device;
   }
 
   /** Lets go of what was made on the way. */
@@ -138,8 +139,8 @@ export class NodeRun {
     const bytes = byteSize(v.type, dims);
     if (!v.block || 2 * bytes >= v.bytes) return this.keep(v.view(dims));
     const block = this.driver.pool.take(bytes);
-    this.engine.bytes(block.address, bytes).set(this.engine.bytes(v.address, bytes));
-    return this.keep(new NumberTensor(v.type, dims, undefined, block.address, block));
+    this.device.copy(v.buffer!, block.buffer, bytes);
+    return this.keep(new NumberTensor(v.type, dims, undefined, block.buffer, block));
   }
 
   /** Tensors of one shape and type as a tensor with one dimension more, before theirs. */
@@ -181,13 +182,13 @@ export class NodeRun {
       return this.keep(new NumberTensor(type, shape, data));
     }
     const block = this.driver.pool.take(step * values.length);
-    const made = this.keep(new NumberTensor(type, shape, undefined, block.address, block));
+    const made = this.keep(new NumberTensor(type, shape, undefined, block.buffer, block));
     if (step)
-      tensors.forEach((v, i) =>
-        this.engine
-          .bytes(block.address + i * step, step)
-          .set(v.data ?? this.engine.bytes(v.address, step)),
-      );
+      tensors.forEach((v, i) => {
+        const row = block.buffer.part(i * step, step);
+        if (v.data) this.device.write(row, v.data);
+        else this.device.copy(v.buffer!, row, step);
+      });
     return made;
   }
 
@@ -251,13 +252,13 @@ export class NodeRun {
   }
 
   /** The numbers of input i. */
-  numbers(i: number): number[] {
-    return this.tensor(i).numbers(this.engine);
+  numbers(i: number): Promise<number[]> {
+    return this.tensor(i).numbers(this.device);
   }
 
   /** The one number of input i. */
-  number(i: number): number {
-    const numbers = this.numbers(i);
+  async number(i: number): Promise<number> {
+    const numbers = await this.numbers(i);
     return numbers.length === 1
       ? numbers[0]!
       : this.fail(`its input ${i} is ${String(this.inputs[i])}, not one number`, CHECK);

@@ -1,7 +1,8 @@
 // Opens a model of any kind: a package, what an earlier visit compiled, or an .onnx file that Python
 // is to compile.
 
-import { Engine, withKernels } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
+import { openDevice, withKernels } from "../../device/open.ts";
 import { Aborted, ModelError, PackageError, StorageError } from "../../shared/errors.ts";
 import { openPackage } from "../package/package.ts";
 import { Compiler } from "../compiler-client.ts";
@@ -19,7 +20,7 @@ import type { OpenRequest, OpenInfo } from "../../protocol/inference.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { MAGIC } from "../../shared/files/magic.ts";
 import { NOTES } from "../package/notes.ts";
-import type { EngineOptions } from "../../device/wasm/options.ts";
+import type { DeviceOptions } from "../../device/options.ts";
 import { Weights } from "../model/weights.ts";
 import { checkTable } from "../model/checks.ts";
 import { notThere } from "../model/not-there.ts";
@@ -32,7 +33,7 @@ const inWorker: StartPython = (urls, signal) => new Compiler(urls, signal);
 
 /** A new model with nothing loaded. */
 function made(
-  engine: Engine,
+  device: Device,
   weights: Weights,
   where: string,
   info: Pick<OpenInfo, "inputs" | "outputs">,
@@ -40,8 +41,8 @@ function made(
   compiling: Compiling | undefined,
 ): InferenceModel {
   const { inputs, outputs } = info;
-  const library = new PlanLibrary(engine, weights, where, request.max_memory_bytes, compiling);
-  return new InferenceModel(library, { inputs, outputs, ...engine.choice }, request);
+  const library = new PlanLibrary(device, weights, where, request.max_memory_bytes, compiling);
+  return new InferenceModel(library, { inputs, outputs, ...device.choice }, request);
 }
 
 /** @throws ModelError, PackageError, InputError, EngineError, Aborted */
@@ -65,7 +66,7 @@ export async function openModel(
     request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal });
   const start = () => {
     // any model: beside what Python takes the full engine is nothing
-    const opening = Engine.open({ ...options, full: !packed });
+    const opening = openDevice({ ...options, full: !packed });
     opening.catch(() => undefined);
     return opening;
   };
@@ -113,10 +114,10 @@ export async function openModel(
       }
     }
     const info = await python.open();
-    const engine = await opening;
+    const device = await opening;
     return (opened = made(
-      engine,
-      new Weights(engine, { weights: new Map() }),
+      device,
+      new Weights(device, { weights: new Map() }),
       files.name,
       info,
       request,
@@ -125,7 +126,7 @@ export async function openModel(
   } catch (e) {
     python?.end();
     opening.then(
-      (engine) => engine.close(),
+      (device) => device.close(),
       () => undefined,
     );
     throw e instanceof NotFound ? notThere(e) : e;
@@ -140,17 +141,17 @@ export async function openModel(
  */
 async function fromKept(
   { opened, sources }: Found,
-  engine: Engine,
+  device: Device,
   compiling: Compiling,
   request: OpenRequest,
 ): Promise<InferenceModel> {
   const { manifest, files } = opened;
   const where = compiling.files.name;
-  checkTable(engine, manifest, where);
+  checkTable(device, manifest, where);
   const { inputs, outputs, plans, programs } = manifest.inference!;
-  const weights = new Weights(engine, manifest);
+  const weights = new Weights(device, manifest);
   await fillBeside(opened, weights.extents(manifest, where), sources, where);
-  const model = made(engine, weights, where, { inputs, outputs }, request, compiling);
+  const model = made(device, weights, where, { inputs, outputs }, request, compiling);
   const { library } = model;
   for (const weight of manifest.weights.values()) library.described.set(weight.name, weight);
   const units = new Map<string, PartUnit>();
@@ -179,8 +180,8 @@ async function fromKept(
 
 async function fromPackage(
   source: ByteSource,
-  base: Engine,
-  options: EngineOptions,
+  base: Device,
+  options: DeviceOptions,
   request: OpenRequest,
 ): Promise<InferenceModel> {
   const where = source.name;
@@ -194,11 +195,11 @@ async function fromPackage(
       "Load it with pipeline(); InferenceSession takes .onnx files and packages made with " +
         "`edgewise build --dims`.",
     );
-  const engine = await withKernels(base, options, manifest.kernels, where);
-  const weights = new Weights(engine, manifest);
+  const device = await withKernels(base, options, manifest.kernels, where);
+  const weights = new Weights(device, manifest);
   await finish(weights.extents(manifest, where));
   const { inputs, outputs } = inference;
-  const model = made(engine, weights, where, { inputs, outputs }, request, undefined);
+  const model = made(device, weights, where, { inputs, outputs }, request, undefined);
   const { library } = model;
   for (const plan of inference.plans) {
     const lacks = outputs.find((o) => !plan.outputs.has(o.name) && !plan.passed.has(o.name));

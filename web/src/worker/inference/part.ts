@@ -2,14 +2,13 @@
 // of numbers that shapes depend on) that has come lately. A run with shapes that are known costs
 // comparisons, the binding of what lies elsewhere than last time, and the kernels.
 
-import type { Engine } from "../../device/wasm/engine.ts";
 import { UnsupportedOp } from "../../shared/errors.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import type { InferencePlan } from "./manifest.ts";
 import type { Pool } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
 import { NumberTensor, release, sameDims, type RunValue } from "./values.ts";
-import type { Plan } from "../../device/wasm/plan-header.ts";
+import type { Buffer, Device, Plan } from "../../device/device.ts";
 
 /** Plans that a part has at once: those for the shapes that came lately. */
 export const MAX_PLANS = 16;
@@ -22,20 +21,20 @@ export interface LoadedPlan {
   readonly info: InferencePlan;
   readonly plan: Plan | undefined;
   readonly where: string;
-  /** Slots that are bound in each run: what lies there, and the address that is bound now. */
+  /** Slots that are bound in each run, and the memory that they are bound to now. */
   readonly inputs: {
     name: string;
     index: number;
     slot: number;
     bytes: number;
-    bound: number;
+    bound: Buffer | undefined;
     where: string;
   }[];
   readonly outputs: {
     names: { name: string; dtype: string; shape: number[] }[];
     slot: number;
     bytes: number;
-    bound: number;
+    bound: Buffer | undefined;
     where: string;
   }[];
   /** Numbers that binding computed. */
@@ -50,8 +49,8 @@ interface Variant {
   loaded: LoadedPlan;
 }
 
-/** Brings a tensor into engine memory, where it is not there yet. */
-export type Place = (v: NumberTensor, where?: string) => number;
+/** Copies a tensor to the device where it is not there yet. Returns its memory. */
+export type Place = (v: NumberTensor, where?: string) => Buffer;
 
 /** The plans of a part. */
 export class Part {
@@ -78,60 +77,84 @@ export class Part {
   }
 
   /** The plan for these values, if there is one. */
-  find(unit: PartUnit, values: readonly RunValue[], engine: Engine): LoadedPlan | undefined {
+  find(
+    { needs }: PartUnit,
+    values: readonly RunValue[],
+    known: KnownBytes,
+  ): LoadedPlan | undefined {
     for (let i = 0; i < this.variants.length; i++) {
       const v = this.variants[i]!;
-      if (!this.fits(v, unit, values, engine)) continue;
+      if (!fits(v, needs, values, known)) continue;
       if (i) this.variants.unshift(...this.variants.splice(i, 1));
       return v.loaded;
     }
     return undefined;
   }
+}
 
-  private fits(
-    { types, dims, known }: Variant,
-    { needs }: PartUnit,
-    values: readonly RunValue[],
-    engine: Engine,
-  ): boolean {
-    if (known.length !== needs.length) return false;
-    for (let i = 0; i < types.length; i++) {
-      const v = values[i]!;
-      if (v.kind !== "tensor" || v.type !== types[i] || !sameDims(v.dims, dims[i]!)) return false;
-    }
-    for (const { index, bytes } of known) {
-      if (!needs.includes(index)) return false;
-      const given = (values[index] as NumberTensor).read(engine);
-      for (let i = 0; i < bytes.length; i++) if (given[i] !== bytes[i]) return false;
-    }
-    return true;
+/** Bytes of the inputs that shapes depend on, by their numbers. */
+export type KnownBytes = ReadonlyMap<number, Uint8Array>;
+
+export const NOTHING_KNOWN: KnownBytes = new Map();
+
+/** Reads the inputs that shapes depend on. */
+export async function knownBytes(
+  needs: readonly number[],
+  values: readonly RunValue[],
+  device: Device,
+): Promise<KnownBytes> {
+  const known = new Map<number, Uint8Array>();
+  for (const i of needs) {
+    const v = values[i]!;
+    // larger ones are refused when a plan is compiled
+    if (v.kind === "tensor" && v.count <= MAX_SHAPE_NUMBERS) known.set(i, await v.read(device));
   }
+  return known;
+}
+
+function fits(
+  { types, dims, known }: Variant,
+  needs: readonly number[],
+  values: readonly RunValue[],
+  given: KnownBytes,
+): boolean {
+  if (known.length !== needs.length) return false;
+  for (let i = 0; i < types.length; i++) {
+    const v = values[i]!;
+    if (v.kind !== "tensor" || v.type !== types[i] || !sameDims(v.dims, dims[i]!)) return false;
+  }
+  for (const { index, bytes } of known) {
+    const here = given.get(index);
+    if (!here) return false;
+    for (let i = 0; i < bytes.length; i++) if (here[i] !== bytes[i]) return false;
+  }
+  return true;
 }
 
 /** Bytes of the inputs that shapes depend on. @throws UnsupportedOp: they are too many */
-export function shapeBytes(
+export async function shapeBytes(
   unit: PartUnit,
   values: readonly RunValue[],
-  engine: Engine,
-): Map<string, Uint8Array<ArrayBuffer>> {
-  return new Map(
-    unit.needs.map((i) => {
-      const v = values[i]!;
-      if (v.kind !== "tensor") return [unit.inputs[i]!, new Uint8Array(0)];
-      if (v.count > MAX_SHAPE_NUMBERS)
-        throw new UnsupportedOp(
-          `a shape depends on its ${v.count} numbers`,
-          `value '${unit.inputs[i]!}'`,
-          "Check what is fed; if it is right, report this model.",
-        );
-      return [unit.inputs[i]!, v.read(engine).slice()];
-    }),
-  );
+  device: Device,
+): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
+  const found = new Map<string, Uint8Array<ArrayBuffer>>();
+  for (const i of unit.needs) {
+    const v = values[i]!;
+    const name = unit.inputs[i]!;
+    if (v.kind === "tensor" && v.count > MAX_SHAPE_NUMBERS)
+      throw new UnsupportedOp(
+        `a shape depends on its ${v.count} numbers`,
+        `value '${name}'`,
+        "Check what is fed; if it is right, report this model.",
+      );
+    found.set(name, v.kind === "tensor" ? (await v.read(device)).slice() : new Uint8Array(0));
+  }
+  return found;
 }
 
 /** Runs a plan; `set` gets its outputs, one reference each. */
 export function runPlan(
-  engine: Engine,
+  device: Device,
   pool: Pool,
   loaded: LoadedPlan,
   unit: PartUnit,
@@ -154,28 +177,27 @@ export function runPlan(
   let drawn: NumberTensor | undefined;
   for (const input of loaded.inputs) {
     const tensor = input.index < 0 ? (drawn = seed()) : (values[input.index] as NumberTensor);
-    const address = place(tensor, input.where);
-    const { room } = tensor;
-    if (input.bound !== address || room < input.bytes) {
+    const buffer = place(tensor, input.where);
+    if (input.bound !== buffer) {
       // refuses memory below the slot's size
-      engine.bind(plan, input.slot, address, room, loaded.where);
-      input.bound = address;
+      device.bind(plan, input.slot, buffer, loaded.where);
+      input.bound = buffer;
     }
   }
   for (const output of loaded.outputs) {
     const block = pool.take(output.bytes, output.where);
-    if (output.bound !== block.address) {
-      engine.bind(plan, output.slot, block.address, output.bytes, loaded.where);
-      output.bound = block.address;
+    if (output.bound !== block.buffer) {
+      device.bind(plan, output.slot, block.buffer, loaded.where);
+      output.bound = block.buffer;
     }
     const { names } = output;
     for (let i = 0; i < names.length; i++) {
       const { name, dtype, shape } = names[i]!;
       if (i) block.retain();
-      set(name, new NumberTensor(dtype, shape, undefined, block.address, block));
+      set(name, new NumberTensor(dtype, shape, undefined, block.buffer, block));
     }
   }
-  engine.run(plan, loaded.where);
+  device.run(plan, loaded.where);
   if (drawn) release(drawn);
 }
 
@@ -193,7 +215,7 @@ export function slotsOf(
         index: name === info.seed ? -1 : inputs.indexOf(name),
         slot,
         bytes,
-        bound: 0,
+        bound: undefined,
         where: `value '${name}'`,
       });
     if (kind === "output")
@@ -203,7 +225,7 @@ export function slotsOf(
           .map(([n, { dtype, shape }]) => ({ name: n, dtype, shape })),
         slot,
         bytes,
-        bound: 0,
+        bound: undefined,
         where: `value '${name}'`,
       });
   });

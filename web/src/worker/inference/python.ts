@@ -242,12 +242,11 @@ export class Python {
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
     left: Left,
-    engine: Reader,
+    device: Reader,
   ): Promise<NodeReply> {
     const blobs = new Map<string, Blob>();
-    const described = Object.fromEntries(
-      Array.from(values, ([name, v]) => [name, encoded(v, blobs, engine)]),
-    );
+    const described: Record<string, unknown> = {};
+    for (const [name, v] of values) described[name] = await encoded(v, blobs, device);
     const { reply, files } = await this.ask(
       { call: "node", program: program.name, node: unit.nodes[0], values: described, left },
       blobs,
@@ -263,14 +262,17 @@ export class Python {
 }
 
 /** A value as page.py's `_decoded` reads it. */
-function encoded(v: RunValue, blobs: Map<string, Blob>, engine: Reader): unknown {
+async function encoded(v: RunValue, blobs: Map<string, Blob>, device: Reader): Promise<unknown> {
   switch (v.kind) {
     case "nothing":
       return null;
     case "strings":
       return { strings: v.strings, shape: v.dims };
-    case "sequence":
-      return { sequence: v.items.map((x) => encoded(x, blobs, engine)) };
+    case "sequence": {
+      const sequence: unknown[] = [];
+      for (const x of v.items) sequence.push(await encoded(x, blobs, device));
+      return { sequence };
+    }
     case "map":
       return {
         map: Array.from(v.entries, ([k, x]) => [String(k), typeof x === "bigint" ? String(x) : x]),
@@ -278,7 +280,7 @@ function encoded(v: RunValue, blobs: Map<string, Blob>, engine: Reader): unknown
         value: v.value,
       };
     default: {
-      const bytes = v.read(engine);
+      const bytes = await v.read(device);
       const file = bytes.length ? String(blobs.size) : null;
       if (file !== null) blobs.set(file, new Blob([bytes]));
       return { tensor: [v.type, v.dims, file] };

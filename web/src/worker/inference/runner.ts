@@ -1,6 +1,6 @@
 // What the driver and the nodes that it runs have in common.
 
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Buffer, Device } from "../../device/device.ts";
 import type { Pool } from "./memory.ts";
 import type { Left, NodeReply } from "./python.ts";
 import type { LoadedPlan, Part } from "./part.ts";
@@ -37,7 +37,7 @@ export class Scope {
 
 /** What a driver asks for: where programs, plans and constants come from. */
 export interface Library {
-  readonly engine: Engine;
+  readonly device: Device;
   readonly pool: Pool;
   /** The part of this name, with its plans. */
   part(name: string): Part;
@@ -75,11 +75,11 @@ export interface Bounds {
 
 /** What a node asks of the driver that runs it. */
 export interface Runner {
-  readonly engine: Engine;
+  readonly device: Device;
   readonly pool: Pool;
   readonly library: Library;
-  /** Copies a tensor to engine memory where it is not there yet. Returns its address. */
-  readonly place: (v: NumberTensor, where?: string) => number;
+  /** Copies a tensor to the device where it is not there yet. Returns its memory. */
+  readonly place: (v: NumberTensor, where?: string) => Buffer;
   /** The value of a name: of the run, else one of the program's constants. */
   find(program: Program, scope: Scope, name: string): RunValue | undefined;
   /** The outputs of a program, one reference each. Takes over the references of `values`. */

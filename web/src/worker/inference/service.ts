@@ -1,7 +1,7 @@
 // An InferenceSession's end in the worker (or, with `proxy: false`, in the page itself): one model,
 // whose runs take turns.
 
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../files/storage.ts";
 import type { InferenceModel } from "./model.ts";
@@ -38,9 +38,9 @@ export class InferenceService {
     }
   }
 
-  /** The engine, for profiles. @throws InputError: there is none any more */
-  get engine(): Engine {
-    return this.opened().engine;
+  /** The device, for profiles. @throws InputError: there is none any more */
+  get device(): Device {
+    return this.opened().device;
   }
 
   /** Runs the model, after the runs that were asked for before. @throws as InferenceModel.run */
@@ -74,8 +74,8 @@ export class InferenceService {
   }
 
   /** Bytes of an output that stayed in the engine. */
-  read(id: number): Answer<Uint8Array<ArrayBuffer>> {
-    const value = this.opened().read(id);
+  async read(id: number): Promise<Answer<Uint8Array<ArrayBuffer>>> {
+    const value = await this.opened().read(id);
     return { value, transfer: [value.buffer] };
   }
 
@@ -87,7 +87,7 @@ export class InferenceService {
   /** Ends it; gives back the engine's memory. */
   close(): void {
     this.ended.abort();
-    this.model?.engine.close();
+    this.model?.device.close();
     this.model = undefined;
   }
 

@@ -3,6 +3,7 @@
 // python/edgewise/ops/values.py. All are immutable; engine memory is given back when its last value
 // is released: `retain` and `release` count references.
 
+import type { Buffer, Device } from "../../device/device.ts";
 import { ModelError } from "../../shared/errors.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { Block } from "./memory.ts";
@@ -27,26 +28,24 @@ export function sameDims(a: readonly number[], b: readonly number[]): boolean {
   return true;
 }
 
-/** Reads bytes of engine memory. */
-export interface Reader {
-  bytes(address: number, length: number): Uint8Array<ArrayBuffer>;
-}
+/** A device, as a reader of its memory. */
+export type Reader = Pick<Device, "read">;
 
-/** A tensor of numbers: bytes here (`data`), in engine memory (`address` unequal 0), or both. */
+/** A tensor of numbers: bytes here (`data`), in a device's memory (`buffer`), or both. */
 export class NumberTensor {
   readonly kind = "tensor";
   refs = 1;
   private list: number[] | undefined;
 
   /**
-   * @param block what holds the memory at `address`; undefined where somebody else does, as of
-   *   weights
+   * @param buffer undefined: its bytes are only in `data`. A buffer may be larger than the tensor
+   * @param block the owner of the buffer; undefined where the buffer is not a run's, as a weight's
    */
   constructor(
     readonly type: string,
     readonly dims: readonly number[],
     public data: Uint8Array<ArrayBuffer> | undefined,
-    public address = 0,
+    public buffer: Buffer | undefined = undefined,
     public block: Block | undefined = undefined,
   ) {}
 
@@ -67,24 +66,16 @@ export class NumberTensor {
     return byteSize(this.type, this.dims);
   }
 
-  /**
-   * Bytes of engine memory from `address` on that belong to it; of weights those of its elements.
-   */
-  get room(): number {
-    const { block } = this;
-    return block ? block.address + block.bytes - this.address : this.bytes;
-  }
-
-  /** Its bytes: `data`, or a copy of what is in the engine. */
-  read(engine: Reader): Uint8Array<ArrayBuffer> {
+  /** Its bytes: `data`, or a copy of what is in the device's memory. */
+  async read(device: Reader): Promise<Uint8Array<ArrayBuffer>> {
     if (this.data) return this.data;
     const n = this.bytes;
-    return n ? engine.bytes(this.address, n).slice() : new Uint8Array(0);
+    return n ? device.read(this.buffer!, 0, n) : new Uint8Array(0);
   }
 
   /** Its elements. Integers beyond 2^53 are the nearest numbers: `wide` tells them exactly. */
-  numbers(engine: Reader): number[] {
-    return (this.list ??= unpacked(this.type, this.read(engine), this.count));
+  async numbers(device: Reader): Promise<number[]> {
+    return (this.list ??= unpacked(this.type, await this.read(device), this.count));
   }
 
   /** The same memory with other dims, which begin `offset` bytes into it and lie inside of it. */
@@ -94,7 +85,7 @@ export class NumberTensor {
       this.type,
       dims,
       this.data?.subarray(offset, offset + bytes),
-      this.address && this.address + offset,
+      offset ? this.buffer?.part(offset) : this.buffer,
       this.block,
     );
     this.block?.retain();
@@ -117,7 +108,7 @@ export class NumberTensor {
 
   /** Lets go of its memory. What has bytes of its own can be placed in the engine again. */
   freed(): void {
-    if (this.block && this.data) this.address = 0;
+    if (this.block && this.data) this.buffer = undefined;
     this.block?.release();
     this.block = undefined;
   }

@@ -164,18 +164,25 @@ function integer(x: string | number | bigint): bigint | undefined {
 }
 
 /** A value for the page; buffers that move there are added to `transfer`. */
-export function toWire(v: RunValue, engine: Reader, transfer: Transferable[]): WireValue {
+export async function toWire(
+  v: RunValue,
+  device: Reader,
+  transfer: Transferable[],
+): Promise<WireValue> {
   switch (v.kind) {
     case "nothing":
       return null;
     case "strings":
       return { type: "string", dims: [...v.dims], strings: [...v.strings] };
-    case "sequence":
-      return { sequence: v.items.map((x) => toWire(x, engine, transfer)) };
+    case "sequence": {
+      const sequence: WireValue[] = [];
+      for (const x of v.items) sequence.push(await toWire(x, device, transfer));
+      return { sequence };
+    }
     case "map":
       return { map: new Map(v.entries), key: v.key, value: v.value };
     default: {
-      const data = v.data ? v.data.slice() : v.read(engine);
+      const data = v.data ? v.data.slice() : await v.read(device);
       transfer.push(data.buffer);
       return { type: v.type, dims: [...v.dims], data };
     }

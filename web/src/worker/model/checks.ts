@@ -1,7 +1,7 @@
 // Checks of a package against the engine, before anything is allocated.
 
 import { OutOfMemory, PackageError } from "../../shared/errors.ts";
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 
@@ -33,11 +33,11 @@ export function checkRoom(
 }
 
 /** Refuses a package of another engine with words of its own, before any memory is taken. */
-export function checkTable(engine: Engine, manifest: Manifest, where: string): void {
-  if (manifest.tableHash !== engine.tableHash)
+export function checkTable(device: Device, manifest: Manifest, where: string): void {
+  if (manifest.tableHash !== device.tableHash)
     throw new PackageError(
       `it was built for an engine with the kernel table ${hex(manifest.tableHash)}; this ` +
-        `engine has ${hex(engine.tableHash)}`,
+        `engine has ${hex(device.tableHash)}`,
       where,
       "Build the package again with the same version of Edgewise as the page's.",
     );

@@ -3,11 +3,10 @@
 // ids and logits is here.
 
 import { EngineError, InputError } from "../../shared/errors.ts";
-import type { Decoder, EngineMemory } from "../generation/index.ts";
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Decoder } from "../generation/index.ts";
 import { NOTES } from "../package/notes.ts";
-import type { Plan } from "../../device/wasm/plan-header.ts";
-import { type Place, Weights } from "./weights.ts";
+import type { Buffer, Device, Host, Plan } from "../../device/device.ts";
+import { Weights } from "./weights.ts";
 import type { DecoderInfo, PlanInfo } from "../package/manifest.ts";
 
 /** The state of one text being written: how many tokens its caches hold. */
@@ -16,17 +15,16 @@ export interface Sequence {
   past: number;
   /** Of models without a cache: the text so far. */
   ids: number[];
-  /** Addresses by the cache's name. */
-  caches: Map<string, number>;
+  /** Memory by the cache's name. */
+  caches: Map<string, Buffer>;
 }
 
 interface Loaded {
   info: PlanInfo;
   plan: Plan;
   /** Slots to bind again when another sequence runs. */
-  cacheSlots: { slot: number; name: string; bytes: number }[];
-  input: number;
-  output: number;
+  cacheSlots: { slot: number; name: string }[];
+  output: Buffer;
   bound: Sequence | undefined;
 }
 
@@ -46,19 +44,22 @@ export class EngineDecoder implements Decoder<Sequence> {
    * them.
    */
   readonly prefill_chunk: number | undefined;
-  readonly engine: EngineMemory;
   /** Bytes of the caches of one sequence. */
   readonly cacheBytes: number;
   private readonly plans: Loaded[] = [];
   private readonly sequences = new Set<Sequence>();
   /** Caches of closed sequences, to be used again. */
-  private spare: Map<string, number>[] = [];
+  private spare: Map<string, Buffer>[] = [];
 
-  /** Ids that lie in the plans' input: behind them are zeros. */
+  /** The plans' input: int64 ids. */
+  private readonly input: Buffer;
+  /** Ids on their way to `input`, two 32-bit words each. */
+  private readonly staging: Uint32Array<ArrayBuffer>;
+  /** Number of ids in `input`; zeros follow. */
   private filled = 0;
 
   constructor(
-    readonly host: Engine,
+    private readonly device: Device,
     readonly info: DecoderInfo,
     private readonly weights: Weights,
     files: Map<string, Uint8Array>,
@@ -72,34 +73,17 @@ export class EngineDecoder implements Decoder<Sequence> {
     this.cacheBytes = info.caches.reduce((sum, c) => sum + c.bytes, 0);
     const most = info.plans[info.plans.length - 1]!.tokens;
     this.prefill_chunk = info.recompute ? undefined : most;
-    this.engine = {
-      alloc: (bytes) => host.alloc(bytes, "generation"),
-      free: (address) => host.free(address),
-      write: (address, bytes) => host.bytes(address, bytes.length).set(bytes),
-      read: (address, bytes) => host.bytes(address, bytes).slice(),
-      call: (name, ...args) => {
-        const f = host.exports[name];
-        if (typeof f !== "function")
-          throw new EngineError(
-            `the engine has no function ${name}`,
-            "",
-            "The engine and edgewise.js are of different versions.",
-          );
-        return host.call(() => (f as (...a: number[]) => number | undefined)(...args)) ?? 0;
-      },
-    };
-
-    const logits = host.alloc(4 * info.vocabSize, "the logits");
-    const idsAt = host.alloc(8 * most, "the input");
+    this.staging = new Uint32Array(2 * most);
+    const logits = device.allocate(4 * info.vocabSize, "the logits");
+    this.input = device.allocate(8 * most, "the input");
     // the largest first, so that the arena is allocated once
     for (const plan of [...info.plans].reverse()) {
       const place = `${where}, ${plan.file}`;
-      const handle = host.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
+      const handle = device.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
       const loaded: Loaded = {
         info: plan,
         plan: handle,
         cacheSlots: [],
-        input: idsAt,
         output: logits,
         bound: undefined,
       };
@@ -107,25 +91,12 @@ export class EngineDecoder implements Decoder<Sequence> {
       plan.slots.forEach(({ name, kind, bytes }, slot) => {
         const what = `${place}, slot '${name}'`;
         if (kind === "weight") {
-          const weight = weights.address(name);
-          host.bind(handle, slot, weight.address, weight.bytes, what);
+          device.bind(handle, slot, weights.buffer(name), what);
         } else if (kind === "state") {
-          const place = weights.adapter(name, bytes);
-          host.bind(handle, slot, place.address, place.bytes, what);
-        } else if (kind === "cache")
-          loaded.cacheSlots.push({
-            slot,
-            name,
-            bytes: info.caches.find((c) => c.name === name)!.bytes,
-          });
+          device.bind(handle, slot, weights.adapter(name, bytes), what);
+        } else if (kind === "cache") loaded.cacheSlots.push({ slot, name });
         else if (kind !== "computed")
-          host.bind(
-            handle,
-            slot,
-            kind === "input" ? idsAt : logits,
-            kind === "input" ? 8 * most : 4 * info.vocabSize,
-            what,
-          );
+          device.bind(handle, slot, kind === "input" ? this.input : logits, what);
       });
     }
     // Caches come with the first sequence: they fit where weights were that have been packed and
@@ -143,7 +114,7 @@ export class EngineDecoder implements Decoder<Sequence> {
    * were; what follows from weights is computed again. Also to be called when such weights have
    * changed. Sequences begun before are of no use afterwards. /
    */
-  useWeights(instead: Map<string, Place>): void {
+  useWeights(instead: Map<string, Buffer>): void {
     for (const { info, plan } of this.plans) {
       const place = `${this.where}, ${info.file}`;
       info.slots.forEach(({ name, kind }, slot) => {
@@ -154,28 +125,33 @@ export class EngineDecoder implements Decoder<Sequence> {
             place,
             "This is a mistake in Edgewise; please report it.",
           );
-        const { address, bytes } = instead.get(name) ?? this.weights.address(name);
-        this.host.bind(plan, slot, address, bytes, `${place}, slot '${name}'`);
+        const buffer = instead.get(name) ?? this.weights.buffer(name);
+        this.device.bind(plan, slot, buffer, `${place}, slot '${name}'`);
       });
-      if (info.slots.some((s) => s.kind === "computed")) this.host.init(plan, place);
+      if (info.slots.some((s) => s.kind === "computed")) this.device.init(plan, place);
     }
+  }
+
+  /** C functions for sampling, in whose memory `forward` leaves the logits. */
+  get engine(): Host {
+    return this.device.host;
   }
 
   /** A new, empty sequence. */
   open(): Sequence {
-    const caches = this.spare.pop() ?? new Map<string, number>();
+    const caches = this.spare.pop() ?? new Map<string, Buffer>();
     try {
       for (const { name, bytes } of this.info.caches)
         if (!caches.has(name))
           caches.set(
             name,
-            this.host.alloc(
+            this.device.allocate(
               bytes,
               `the attention cache '${name}' of a sequence of ${this.max_length} tokens`,
             ),
           );
     } catch (e) {
-      for (const address of caches.values()) this.host.free(address);
+      for (const buffer of caches.values()) this.device.release(buffer);
       throw e;
     }
     const sequence = { past: 0, ids: [], caches };
@@ -188,15 +164,13 @@ export class EngineDecoder implements Decoder<Sequence> {
     if (!this.sequences.delete(sequence)) return;
     for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
     if (this.spare.length < 1) this.spare.push(sequence.caches);
-    else for (const address of sequence.caches.values()) this.host.free(address);
+    else for (const buffer of sequence.caches.values()) this.device.release(buffer);
   }
 
   /** Makes `target` go on from where `source` is. */
   copy(source: Sequence, target: Sequence): void {
-    for (const { name, bytes } of this.info.caches)
-      this.host
-        .bytes(target.caches.get(name)!, bytes)
-        .set(this.host.bytes(source.caches.get(name)!, bytes));
+    for (const { name } of this.info.caches)
+      this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
     target.past = source.past;
     target.ids = source.ids.slice();
   }
@@ -214,10 +188,16 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   /**
-   * Runs `ids` after what the sequence holds. Returns the address of the logits (float32) after the
-   * last of them, good until the next call.
+   * Appends `ids` to the sequence and runs them.
+   * @returns the address in the host's memory of the logits after the last id, float32
+   *   [vocab_size], valid until the next call
    */
-  forward(sequence: Sequence, ids: ArrayLike<number>): number {
+  async forward(sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
+    return this.device.hosted(this.run(sequence, ids));
+  }
+
+  /** As `forward`; returns the logits where the device has them. */
+  private run(sequence: Sequence, ids: ArrayLike<number>): Buffer {
     const n = ids.length;
     if (n < 1)
       throw new InputError("there are no ids to run", "forward", "Give at least one token.");
@@ -243,7 +223,7 @@ export class EngineDecoder implements Decoder<Sequence> {
       return output;
     }
     const before = sequence.past;
-    let output = 0;
+    let output: Buffer | undefined;
     try {
       for (let at = 0; at < n; ) {
         const loaded = this.choose(n - at, sequence.past);
@@ -256,7 +236,7 @@ export class EngineDecoder implements Decoder<Sequence> {
       sequence.past = before;
       throw e;
     }
-    return output;
+    return output!;
   }
 
   /**
@@ -291,11 +271,10 @@ export class EngineDecoder implements Decoder<Sequence> {
     at: number,
     used: number,
     past: number,
-  ): number {
-    const { host } = this;
-    const { plan, info, input, output } = loaded;
+  ): Buffer {
+    const { device, staging } = this;
+    const { plan, info, output } = loaded;
     if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
-    const view = new DataView(host.memory.buffer, input, 8 * info.tokens);
     for (let i = 0; i < used; i++) {
       const id = ids[at + i]!;
       if (!(id >= 0 && id < this.vocab_size && Number.isInteger(id)))
@@ -304,22 +283,23 @@ export class EngineDecoder implements Decoder<Sequence> {
           `input id ${at + i}`,
           "Do model and tokenizer belong together?",
         );
-      view.setUint32(8 * i, id, true);
-      view.setUint32(8 * i + 4, 0, true);
-      this.filled = Math.max(this.filled, i + 1);
+      staging[2 * i] = id; // the lower half of an int64
     }
-    host.bytes(input + 8 * used, 8 * (this.filled - used)).fill(0); // what a longer run left there
+    // a shorter run overwrites the ids of a longer one with zeros
+    const written = Math.max(used, this.filled);
+    staging.fill(0, 2 * used, 2 * written);
+    device.write(this.input, new Uint8Array(staging.buffer, 0, 8 * written));
     this.filled = used;
-    host.register(plan, info.registers.past, past);
+    device.register(plan, info.registers.past, past);
     if (info.registers.last !== info.registers.past)
-      host.register(plan, info.registers.last, used - 1);
-    host.run(plan, info.file);
+      device.register(plan, info.registers.last, used - 1);
+    device.run(plan, info.file);
     return output;
   }
 
   private bindCaches(loaded: Loaded, sequence: Sequence): void {
-    for (const { slot, name, bytes } of loaded.cacheSlots)
-      this.host.bind(loaded.plan, slot, sequence.caches.get(name)!, bytes, `the cache '${name}'`);
+    for (const { slot, name } of loaded.cacheSlots)
+      this.device.bind(loaded.plan, slot, sequence.caches.get(name)!, `the cache '${name}'`);
     loaded.bound = sequence;
   }
 }

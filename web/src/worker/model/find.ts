@@ -1,7 +1,7 @@
 // Finds a model's plans: in a package, where an earlier visit kept them, or by compiling them.
 
 import { ModelError, PackageError } from "../../shared/errors.ts";
-import { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import { makePackage, openPackage, type OpenPackage } from "../package/package.ts";
 import { MissingFile } from "../compiler-client.ts";
@@ -37,12 +37,12 @@ interface Found {
   fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
 }
 
-export async function find(job: Job, engine: Promise<Engine>): Promise<Found> {
+export async function find(job: Job, device: Promise<Device>): Promise<Found> {
   const { request } = job;
   if (typeof request.model === "string") {
     const place = locate(request.model, request.base, request);
     if (place.kind === "package") return fromPackage(job, job.http(place.url, true));
-    return fromAddress(job, place.graphs, place.folder, engine);
+    return fromAddress(job, place.graphs, place.folder, device);
   }
   if ("port" in request.model) return fromPackage(job, job.handed(request.model));
   const given = sortFiles(request.model, request.dtype);
@@ -58,7 +58,7 @@ export async function find(job: Job, engine: Promise<Engine>): Promise<Found> {
     given.files,
     texts,
     request.dtype === "auto" ? "" : request.dtype,
-    engine,
+    device,
   );
 }
 
@@ -87,8 +87,8 @@ function textsOf(opened: OpenPackage): Texts {
   return texts;
 }
 
-async function keyOf(job: Job, engine: Promise<Engine>, what: unknown): Promise<string> {
-  return compiledKey((await engine).tableHash, {
+async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
+  return compiledKey((await device).tableHash, {
     capacity: job.request.capacity ?? null,
     cache_dtype: job.request.cache_dtype ?? null,
     ...(job.request.programs ? { programs: job.request.programs } : {}),
@@ -100,7 +100,7 @@ async function fromAddress(
   job: Job,
   graphs: { url: string; dtype: string }[],
   folder: string,
-  engine: Promise<Engine>,
+  device: Promise<Device>,
 ): Promise<Found> {
   const reading = job.texts(folder);
   reading.catch(() => undefined);
@@ -136,7 +136,7 @@ async function fromAddress(
   const config = texts.get("config.json") ?? "";
   const key =
     tagged && job.request.cache
-      ? await keyOf(job, engine, {
+      ? await keyOf(job, device, {
           url: graph.url,
           validator: graph.validator,
           size: graph.size,
@@ -187,7 +187,7 @@ async function fromAddress(
     files.set(name, await toBlob(other));
     tags[name] = `${other.validator} ${other.size}`;
   };
-  return fromFiles(job, graph.name, files, texts, dtype, engine, { key, tags, fetchMissing });
+  return fromFiles(job, graph.name, files, texts, dtype, device, { key, tags, fetchMissing });
 }
 
 async function fromFiles(
@@ -196,7 +196,7 @@ async function fromFiles(
   files: Map<string, Blob>,
   texts: Texts,
   dtype: string,
-  engine: Promise<Engine>,
+  device: Promise<Device>,
   from: {
     key?: string | undefined;
     tags?: Record<string, string>;
@@ -209,7 +209,7 @@ async function fromFiles(
   // Files that were given have no ETag: the key is their names and sizes, and the ranges that the
   // compiler read are compared.
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
-  const key = !cache ? undefined : (from.key ?? (await keyOf(job, engine, { graph, sizes })));
+  const key = !cache ? undefined : (from.key ?? (await keyOf(job, device, { graph, sizes })));
   if (key && !from.key) {
     const cached = await findCompiled(key, files);
     const opened = cached && (await openPackage(cached, true));

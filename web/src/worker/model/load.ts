@@ -8,13 +8,13 @@ import {
   PackageError,
   TokenizerError,
 } from "../../shared/errors.ts";
-import { Engine, withKernels } from "../../device/wasm/engine.ts";
+import { openDevice, withKernels } from "../../device/open.ts";
 import { EngineDecoder } from "./decoder.ts";
 import { platform } from "../../shared/platform.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import { parseConfig } from "../text/tokenizer.ts";
 import { Adapters } from "../training/adapters.ts";
-import { warm } from "../../device/wasm/warm.ts";
+import { warm } from "../../device/warm.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { NotFound } from "../../shared/files/http.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
@@ -41,7 +41,7 @@ export async function loadModel(
     flavour: request.flavour,
     ...(request.threads === undefined ? {} : { threads: request.threads }),
   };
-  let opening = Engine.open(options);
+  let opening = openDevice(options);
   opening.catch(() => undefined);
   try {
     const found = await find(job, opening);
@@ -58,11 +58,11 @@ export async function loadModel(
       );
     checkRoom(manifest, described, where);
     opening = withKernels(await opening, options, manifest.kernels, where);
-    const engine = await opening;
+    const device = await opening;
     throwIfAborted(signal);
-    const weights = new Weights(engine, manifest);
+    const weights = new Weights(device, manifest);
     const filling = found.fill(weights.extents(manifest, where));
-    if (manifest.training.size) void warm(engine);
+    if (manifest.training.size) void warm(device);
     const { files, texts } = await filling;
     throwIfAborted(signal);
     const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
@@ -72,7 +72,7 @@ export async function loadModel(
       described,
       () =>
         new EngineDecoder(
-          engine,
+          device,
           described,
           weights,
           files,
@@ -83,7 +83,7 @@ export async function loadModel(
         ),
     );
     progress({ status: "ready", name: job.model, task: "text-generation" });
-    const adapters = new Adapters(engine, weights, decoder, manifest);
+    const adapters = new Adapters(device, weights, decoder, manifest);
     const programs = manifest.training;
     const plans = new Map<string, Uint8Array>();
     if (files.has(NOTES)) plans.set(NOTES, files.get(NOTES)!);
@@ -93,7 +93,7 @@ export async function loadModel(
       JSON.stringify(Array.from(manifest.weights.values(), ({ name, bytes }) => [name, bytes])),
     ).slice(0, 16);
     const info: ModelInfo = {
-      ...engine.choice,
+      ...device.choice,
       isolated: platform().isolated,
       origin: found.origin,
       dtype: found.dtype,
@@ -110,18 +110,18 @@ export async function loadModel(
         ...(p.lora ? { r: p.lora.r, lora_alpha: p.lora.lora_alpha } : {}),
       })),
       memory: {
-        engine: engine.memoryBytes,
+        engine: device.memoryBytes,
         weights: weights.bytes,
         cachePerSequence: decoder.cacheBytes,
       },
       ms: {
-        engine: engine.instantiateMs,
+        engine: device.instantiateMs,
         compile: found.compileMs,
         load: performance.now() - started,
       },
     };
     return {
-      engine,
+      device,
       decoder,
       tokenizer,
       info,
@@ -136,7 +136,7 @@ export async function loadModel(
     };
   } catch (e) {
     opening.then(
-      (engine) => engine.close(),
+      (device) => device.close(),
       () => undefined,
     );
     if (e instanceof ModelError || e instanceof PackageError || e instanceof TokenizerError)

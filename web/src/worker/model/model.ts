@@ -1,6 +1,6 @@
 // A loaded language model.
 
-import { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
 import { EngineDecoder } from "./decoder.ts";
 import { Tokenizer } from "../text/tokenizer.ts";
 import { Adapters } from "../training/adapters.ts";
@@ -10,7 +10,7 @@ import type { ProgramInfo } from "../package/manifest.ts";
 
 /** A loaded language model and all that belongs to it. */
 export interface Model {
-  engine: Engine;
+  device: Device;
   decoder: EngineDecoder;
   tokenizer: Tokenizer;
   info: ModelInfo;

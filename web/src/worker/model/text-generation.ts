@@ -32,7 +32,7 @@ export async function generateText(
   sink: Sink,
   signal: AbortSignal,
 ): Promise<Generated> {
-  const { decoder, tokenizer, engine, info } = model;
+  const { decoder, tokenizer, device, info } = model;
   const { options, fields } = request;
   const [inputs, several] = inputsOf(request.input);
   const config = defaults(model, fields);
@@ -125,7 +125,7 @@ export async function generateText(
       }),
     );
   }
-  info.memory.engine = engine.memoryBytes;
+  info.memory.engine = device.memoryBytes;
   return { output: several ? results : results[0], info, stats };
 }
 

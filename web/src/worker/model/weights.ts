@@ -1,16 +1,9 @@
-// The weights of a model in engine memory, and what follows from them.
+// The weights of a model in the device's memory, and what follows from them.
 
-import type { Engine } from "../../device/wasm/engine.ts";
 import type { Extent } from "../../shared/files/source.ts";
-import { checkSums } from "../../device/wasm/sums.ts";
-import type { Plan } from "../../device/wasm/plan-header.ts";
+import { checkSums } from "../../device/sums.ts";
+import type { Buffer, Device, Plan } from "../../device/device.ts";
 import type { Manifest } from "../package/manifest.ts";
-
-/** A stretch of engine memory. */
-export interface Place {
-  address: number;
-  bytes: number;
-}
 
 interface PlanSlot {
   name: string;
@@ -24,19 +17,19 @@ interface PlanOf {
 }
 
 /**
- * What all plans of a package share in engine memory: its weights (and the extents that fill them
+ * What all plans of a package share in the device's memory: its weights (and the extents that fill them
  * from the files they lie in), what init steps compute of them, and the adapters that training
  * changes. /
  */
 export class Weights {
-  private readonly at = new Map<string, Place>();
-  private readonly made = new Map<string, Place>();
-  private readonly adapters = new Map<string, Place>();
+  private readonly at = new Map<string, Buffer>();
+  private readonly made = new Map<string, Buffer>();
+  private readonly adapters = new Map<string, Buffer>();
   /** Of all weights that are there. */
   bytes = 0;
 
   constructor(
-    private readonly engine: Engine,
+    private readonly device: Device,
     manifest: Pick<Manifest, "weights">,
   ) {
     this.add(manifest);
@@ -45,13 +38,13 @@ export class Weights {
   /** Takes memory for more of them. */
   add(manifest: Pick<Manifest, "weights">): void {
     for (const { name, bytes } of manifest.weights.values()) {
-      this.at.set(name, { address: this.engine.alloc(bytes, `the weight '${name}'`, true), bytes });
+      this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, true));
       this.bytes += bytes;
     }
   }
 
-  /** Where a weight lies, which must be there. */
-  address(name: string): Place {
+  /** The memory of a weight, which must be there. */
+  buffer(name: string): Buffer {
     return this.at.get(name)!;
   }
 
@@ -72,7 +65,7 @@ export class Weights {
    * `release`, weights that only init steps read are freed once these have run: these plans are
    * then all that there are, and who wants such a weight later fills it anew (`add`); those of
    * which `keep` says that this is not possible stay.
-   * @throws as Engine.init; what was not there before is not there then either
+   * @throws as Device.init; what was not there before is not there then either
    * /
    */
   compute(
@@ -84,7 +77,7 @@ export class Weights {
     const inRuns = new Set(
       plans.flatMap(({ plan, slots }) =>
         slots
-          .filter(({ kind }, slot) => kind === "weight" && this.engine.inRuns(plan, slot))
+          .filter(({ kind }, slot) => kind === "weight" && this.device.inRuns(plan, slot))
           .map(({ name }) => name),
       ),
     );
@@ -99,14 +92,14 @@ export class Weights {
       });
     } catch (e) {
       for (const name of fresh) {
-        this.engine.free(this.made.get(name)!.address);
+        this.device.release(this.made.get(name));
         this.made.delete(name);
       }
       throw e;
     }
     for (const { plan, slots } of plans)
       slots.forEach(({ name, kind }, slot) => {
-        if (kind === "weight" && spent(name)) this.engine.unbind(plan, slot);
+        if (kind === "weight" && spent(name)) this.device.unbind(plan, slot);
       });
     for (const { slots } of plans)
       for (const { name, kind } of slots) if (kind === "weight" && spent(name)) this.drop(name);
@@ -123,29 +116,29 @@ export class Weights {
     fresh: string[],
     spent: (name: string) => boolean,
   ): void {
-    const engine = this.engine;
-    const steps = this.hasComputed(slots) ? 0 : engine.describe(plan).initCount;
+    const { device } = this;
+    const steps = this.hasComputed(slots) ? 0 : device.describe(plan).initCount;
     const events = Array.from({ length: steps + 1 }, (): (() => void)[] => []);
     slots.forEach(({ name, kind }, slot) => {
-      const [, end] = engine.initSpan(plan, slot);
+      const [, end] = device.initSpan(plan, slot);
       if (kind === "weight" && steps && end && spent(name))
         events[end]!.push(() => {
-          engine.unbind(plan, slot);
+          device.unbind(plan, slot);
           this.drop(name);
         });
     });
     slots.forEach(({ name, kind, bytes }, slot) => {
       if (kind === "computed")
-        events[steps && engine.initSpan(plan, slot)[0]]!.push(() => {
-          const place = this.computed(name, bytes);
-          if (place.fresh) fresh.push(name);
-          engine.bind(plan, slot, place.address, place.bytes, `${where}, slot '${name}'`);
+        events[steps && device.initSpan(plan, slot)[0]]!.push(() => {
+          const [buffer, isFresh] = this.computed(name, bytes);
+          if (isFresh) fresh.push(name);
+          device.bind(plan, slot, buffer, `${where}, slot '${name}'`);
         });
     });
     let done = 0;
     events.forEach((here, step) => {
       if (!here.length && step < steps) return;
-      engine.initSteps(plan, done, step - done, where);
+      device.initSteps(plan, done, step - done, where);
       done = step;
       for (const event of here) event();
     });
@@ -153,36 +146,35 @@ export class Weights {
 
   /** Lets go of a weight, as if it had never been there. */
   drop(name: string): void {
-    const place = this.at.get(name);
-    if (!place) return;
-    this.engine.free(place.address);
+    const buffer = this.at.get(name);
+    if (!buffer) return;
+    this.device.release(buffer);
     this.at.delete(name);
-    this.bytes -= place.bytes;
+    this.bytes -= buffer.bytes;
   }
 
   /**
-   * Memory of a constant that init steps compute; `fresh`: they have yet to. Its name says what it
-   * is computed from, so plans share it.
+   * Memory of a constant that init steps compute, and whether they have yet to. Its name says what
+   * it is computed from, so plans share it.
    */
-  private computed(name: string, bytes: number): Place & { fresh: boolean } {
+  private computed(name: string, bytes: number): [buffer: Buffer, fresh: boolean] {
     const known = this.made.get(name);
-    if (known && known.bytes >= bytes) return { ...known, fresh: false };
-    const place = { address: this.engine.alloc(bytes, `the constant '${name}'`), bytes };
-    this.made.set(name, place);
-    return { ...place, fresh: true };
+    if (known && known.bytes >= bytes) return [known, false];
+    const buffer = this.device.allocate(bytes, `the constant '${name}'`);
+    this.made.set(name, buffer);
+    return [buffer, true];
   }
 
   /**
    * Memory of a state of adapters: zeros, which add nothing, until something is loaded or trained.
    */
-  adapter(name: string, bytes: number): Place {
-    let place = this.adapters.get(name);
-    if (!place)
-      this.adapters.set(
-        name,
-        (place = { address: this.engine.alloc(bytes, `the adapter '${name}'`), bytes }),
-      );
-    return place;
+  adapter(name: string, bytes: number): Buffer {
+    let buffer = this.adapters.get(name);
+    if (!buffer) {
+      buffer = this.device.allocate(bytes, `the adapter '${name}'`);
+      this.adapters.set(name, buffer);
+    }
+    return buffer;
   }
 
   /**
@@ -194,13 +186,12 @@ export class Weights {
   extents(manifest: Pick<Manifest, "weights">, where = ""): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();
     for (const { name, file, offset, bytes, sums } of manifest.weights.values()) {
-      const { address } = this.at.get(name)!;
+      const buffer = this.at.get(name)!;
       let left = bytes;
       const write = (chunk: Uint8Array, at: number) => {
-        this.engine.bytes(address + at, chunk.length).set(chunk);
+        this.device.write(buffer, chunk, at);
         left -= chunk.length;
-        if (!left && sums)
-          checkSums(this.engine, address, bytes, sums, { name, where: where || file });
+        if (!left && sums) checkSums(this.device, buffer, sums, { name, where: where || file });
       };
       if (!files.has(file)) files.set(file, []);
       files.get(file)!.push({ start: offset, bytes, write });

@@ -1,14 +1,14 @@
 // In the worker: times the steps of the plans that an engine runs while a profile watches it, and
 // measures what the engine could reach.
 
-import { Engine } from "../../device/wasm/engine.ts";
+import { openDevice } from "../../device/open.ts";
 import { InputError } from "../../shared/errors.ts";
 import { LIMITS } from "../../gen/limits.ts";
 import type { Limits, PlanNotes, ProfileData } from "../../protocol/profile.ts";
-import type { Described, Plan } from "../../device/wasm/plan-header.ts";
+import type { Buffer, Device, Plan, PlanInfo } from "../../device/device.ts";
 
 interface Watched {
-  known: Described;
+  known: PlanInfo;
   runs: ProfileData["plans"][number]["runs"];
 }
 
@@ -22,22 +22,22 @@ export class Recorder {
   private readonly gone: Watched[] = [];
   private readonly begun = performance.now();
 
-  constructor(private readonly engine: Engine) {
-    if (engine.watcher)
+  constructor(private readonly device: Device) {
+    if (device.watcher)
       throw new InputError("another profile is watching already", "profile", "Let it end first.");
-    engine.watcher = this;
+    device.watcher = this;
   }
 
   /** Runs a plan in the engine's stead and keeps each step's time. */
   run(plan: Plan, where: string): void {
-    const { engine } = this;
-    const known = engine.describe(plan);
+    const { device } = this;
+    const known = device.describe(plan);
     const steps = known.kernels.length;
     const ms = new Float64Array(steps);
     const began = performance.now();
     let before = began;
     for (let i = 0; i < steps; i++) {
-      engine.runStep(plan, i, where);
+      device.runStep(plan, i, where);
       const after = performance.now();
       ms[i] = after - before;
       before = after;
@@ -57,7 +57,7 @@ export class Recorder {
 
   /** Ends the watch. */
   async stop(): Promise<ProfileData> {
-    const { engine } = this;
+    const { device } = this;
     const wallMs = performance.now() - this.begun;
     this.release();
     const plans = await Promise.all(
@@ -70,22 +70,22 @@ export class Recorder {
       })),
     );
     return {
-      flavour: engine.choice.flavour,
-      threads: engine.choice.threads,
+      flavour: device.choice.flavour,
+      threads: device.choice.threads,
       wallMs,
-      limits: plans.length ? await limits(engine) : {},
+      limits: plans.length ? await limits(device) : {},
       plans,
     };
   }
 
   /** Ends the watch; nothing is wanted of it. */
   release(): void {
-    if (this.engine.watcher === this) this.engine.watcher = undefined;
+    if (this.device.watcher === this) this.device.watcher = undefined;
   }
 }
 
 /** What the package says of a plan's steps; undefined where it says nothing that fits. */
-async function notesOf({ notes, title, kernels }: Described): Promise<PlanNotes | undefined> {
+async function notesOf({ notes, title, kernels }: PlanInfo): Promise<PlanNotes | undefined> {
   if (!notes) return undefined;
   try {
     const { names, plans } = JSON.parse(await inflated(notes)) as {
@@ -151,21 +151,21 @@ const MEASURE_MS = 30; // for each
 const measured = new Map<string, Limits>();
 
 /** What an engine like this one reaches, measured in one of its own whose memory goes with it. */
-async function limits({ choice, options }: Engine): Promise<Limits> {
+async function limits({ choice, options }: Device): Promise<Limits> {
   const key = `${choice.flavour} ${choice.threads}`;
   let found = measured.get(key);
   if (found) return found;
   found = {};
-  let engine: Engine | undefined;
+  let device: Device | undefined;
   try {
-    engine = await Engine.open({ ...options, flavour: choice.flavour, threads: choice.threads });
+    device = await openDevice({ ...options, flavour: choice.flavour, threads: choice.threads });
     for (const name of ["float32", "int8", "memory"] as const)
-      found[name] = reached(engine, ...LIMITS[name]);
+      found[name] = reached(device, ...LIMITS[name]);
     measured.set(key, found);
   } catch {
     // A profile without some of its limits is better than none.
   }
-  engine?.close();
+  device?.close();
   return found;
 }
 
@@ -173,28 +173,28 @@ async function limits({ choice, options }: Engine): Promise<Limits> {
  * Billions of operations or bytes per second in the plan's last step; undefined where the engine
  * was made without its kernel, or there is no memory for it.
  */
-function reached(engine: Engine, base64: string, work: number): number | undefined {
+function reached(device: Device, base64: string, work: number): number | undefined {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
   const view = new DataView(bytes.buffer);
   const slotsAt = Number(view.getBigInt64(48, true)); // core/engine.h
-  const held: number[] = [];
+  const held: Buffer[] = [];
   let plan: Plan | undefined;
   try {
-    plan = engine.loadPlan(bytes, "limit");
+    plan = device.loadPlan(bytes, "limit");
     for (let slot = 0; slot < view.getUint32(16, true); slot++) {
       const size = Number(view.getBigInt64(slotsAt + 16 * slot, true));
-      const address = engine.alloc(size, "a measurement", true);
-      held.push(address);
+      const buffer = device.allocate(size, "a measurement", true);
+      held.push(buffer);
       // small numbers: pages that nobody has written may all be one
-      engine.bytes(address, size).fill(0x3d);
-      engine.bind(plan, slot, address, size);
+      device.fill(buffer, 0x3d);
+      device.bind(plan, slot, buffer);
     }
-    const last = engine.describe(plan).kernels.length - 1;
+    const last = device.describe(plan).kernels.length - 1;
     const times: number[] = [];
     for (const end = performance.now() + MEASURE_MS; !times.length || performance.now() < end; ) {
-      for (let step = 0; step < last; step++) engine.runStep(plan, step, "limit"); // packing
+      for (let step = 0; step < last; step++) device.runStep(plan, step, "limit"); // packing
       const begin = performance.now();
-      engine.runStep(plan, last, "limit");
+      device.runStep(plan, last, "limit");
       times.push(Math.max(performance.now() - begin, 0.005)); // the clock's resolution
     }
     // of the quickest eighth: a clock may jump
@@ -202,7 +202,7 @@ function reached(engine: Engine, base64: string, work: number): number | undefin
   } catch {
     return undefined;
   } finally {
-    for (const address of held) engine.free(address);
-    if (plan !== undefined) engine.freePlan(plan);
+    for (const buffer of held) device.release(buffer);
+    if (plan !== undefined) device.freePlan(plan);
   }
 }

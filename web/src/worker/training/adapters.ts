@@ -4,7 +4,7 @@
 
 import { BlobReader } from "../../shared/files/blobs.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
-import type { Engine } from "../../device/wasm/engine.ts";
+import type { Buffer, Device } from "../../device/device.ts";
 import { InputError, ModelError } from "../../shared/errors.ts";
 import {
   asFloat32,
@@ -14,7 +14,7 @@ import {
 } from "../../shared/checkpoints/safetensors.ts";
 import { SCALE, type Session } from "./session.ts";
 import type { AdapterInfo } from "../../protocol/training.ts";
-import type { Place, Weights } from "../model/weights.ts";
+import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { checkName, scaling, configOf } from "./adapter-config.ts";
 import { resultsOf, tensorsOf, cut, padded } from "./adapter-tensors.ts";
@@ -44,13 +44,13 @@ export class Adapters {
    * Memory of trained parameters that no session owns: of sets that were loaded, or whose session
    * has ended.
    */
-  private readonly parameters = new Map<ProgramInfo, Map<string, Place>>();
-  private decoderUses: Map<string, Place> | undefined;
+  private readonly parameters = new Map<ProgramInfo, Map<string, Buffer>>();
+  private decoderUses: Map<string, Buffer> | undefined;
   /** Training has changed weights since the decoder last computed what follows from them. */
   private stale = false;
 
   constructor(
-    private readonly engine: Engine,
+    private readonly device: Device,
     private readonly weights: Weights,
     private readonly decoder: EngineDecoder,
     private readonly manifest: Manifest,
@@ -119,46 +119,44 @@ export class Adapters {
    * An adapter that a session trains: its tensors are what lies in the session's states. It takes
    * the place of one of the same name.
    */
-  begin(name: string, session: Session, lora: LoraInfo | undefined): void {
+  async begin(name: string, session: Session, lora: LoraInfo | undefined): Promise<void> {
     const { program } = session;
-    if (this.entries.has(name)) this.remove(name);
-    this.park(program);
+    if (this.entries.has(name)) await this.remove(name);
+    await this.park(program);
     const entry: Entry = { name, program, lora, scale: 1, tensors: undefined, session };
     this.entries.set(name, entry);
     this.resident.set(program, entry);
     if (!program.lora) this.adopt(program, session);
-    this.use(name, 1);
+    await this.use(name, 1);
   }
 
   /** Parameters of a session stay when it ends. */
   private adopt(program: ProgramInfo, session: Session): void {
-    const places = new Map<string, Place>();
-    for (const state of session.results) places.set(state.name, session.address(state));
+    const places = new Map<string, Buffer>();
+    for (const state of session.results) places.set(state.name, session.buffer(state));
     this.parameters.set(program, places);
   }
 
   /** Before a session's step: what it trains lies in the states, and counts fully. */
-  train(name: string): void {
+  async train(name: string): Promise<void> {
     const entry = this.entry(name);
-    if (this.active !== entry || entry.scale !== 1) this.use(name, 1);
+    if (this.active !== entry || entry.scale !== 1) await this.use(name, 1);
     entry.tensors = undefined;
     this.stale = !entry.program.lora;
   }
 
   /** What reads a session's states without changing them; then what was in use is in use again. */
-  during<T>(name: string, work: () => T): T {
+  async during<T>(name: string, work: () => Promise<T>): Promise<T> {
     const before = this.active;
     const scale = before?.scale ?? 0;
     const entry = this.entry(name);
     const same = before === entry && scale === 1;
-    if (!same) this.use(name, 1);
-    const after = () => {
-      if (!same) this.use(before?.name ?? null, before ? scale : 1);
-    };
-    const result = work();
-    if (result instanceof Promise) return result.finally(after) as T;
-    after();
-    return result;
+    if (!same) await this.use(name, 1);
+    try {
+      return await work();
+    } finally {
+      if (!same) await this.use(before?.name ?? null, before ? scale : 1);
+    }
   }
 
   /** Before a generation: the decoder's own constants follow what was trained. */
@@ -168,21 +166,21 @@ export class Adapters {
   }
 
   /** Before a session takes over a program's states: what lies there is kept. */
-  makeRoom(program: ProgramInfo): void {
-    this.park(program);
+  makeRoom(program: ProgramInfo): Promise<void> {
+    return this.park(program);
   }
 
   /** The session that was to begin could not: what was in use is again. */
-  restore(): void {
+  async restore(): Promise<void> {
     const { active } = this;
-    if (active) this.use(active.name, active.scale);
+    if (active) await this.use(active.name, active.scale);
   }
 
   /** The session goes: its states' values are copied out first. */
-  end(session: Session): void {
+  async end(session: Session): Promise<void> {
     for (const entry of this.entries.values())
       if (entry.session === session) {
-        this.copyOut(entry);
+        await this.copyOut(entry);
         entry.session = undefined;
         if (!entry.program.lora) {
           const used = this.active === entry;
@@ -190,7 +188,7 @@ export class Adapters {
           this.resident.delete(entry.program);
           this.parameters.delete(entry.program);
           session.free();
-          if (used) this.use(entry.name, 1);
+          if (used) await this.use(entry.name, 1);
           return;
         }
       }
@@ -198,7 +196,7 @@ export class Adapters {
   }
 
   /** Generation uses this one from now on; null: the model as it was. */
-  use(name: string | null, scale: number): void {
+  async use(name: string | null, scale: number): Promise<void> {
     if (!Number.isFinite(scale))
       throw new InputError(
         `the scale is ${String(scale)}`,
@@ -214,7 +212,7 @@ export class Adapters {
         "Leave the scale at 1, or train adapters (LoRA) instead.",
       );
     const other = this.active && this.active.program !== entry.program ? this.active : undefined;
-    this.makeResident(entry);
+    await this.makeResident(entry);
     entry.scale = scale;
     this.active = entry;
     if (entry.program.lora) {
@@ -240,80 +238,76 @@ export class Adapters {
   private setScale(program: ProgramInfo, scale: number): void {
     const state = program.states.get(SCALE);
     if (!state) return;
-    const { address } = this.weights.adapter(SCALE, state.bytes);
-    new DataView(this.engine.memory.buffer, address, 4).setFloat32(0, scale, true);
+    const buffer = this.weights.adapter(SCALE, state.bytes);
+    this.device.write(buffer, new Uint8Array(Float32Array.of(scale).buffer));
   }
 
   /**
    * The decoder's weights that training has copies of lie in those copies; or all where they always
    * were.
    */
-  private rebind(places: Map<string, Place> | undefined): void {
+  private rebind(places: Map<string, Buffer> | undefined): void {
     this.decoderUses = places;
     this.stale = false;
     this.decoder.useWeights(places ?? new Map());
   }
 
-  private makeResident(entry: Entry): void {
+  private async makeResident(entry: Entry): Promise<void> {
     if (this.resident.get(entry.program) === entry) return;
-    this.park(entry.program);
+    await this.park(entry.program);
     for (const state of resultsOf(entry.program)) {
       const bytes = entry.tensors?.get(state.name);
-      if (bytes)
-        this.engine.bytes(this.placeOf(entry.program, state).address, state.bytes).set(bytes);
+      if (bytes) this.device.write(this.bufferOf(entry.program, state), bytes);
     }
     this.resident.set(entry.program, entry);
   }
 
   /** What lies in a program's states is copied out, if it is not already. */
-  private park(program: ProgramInfo): void {
+  private async park(program: ProgramInfo): Promise<void> {
     const entry = this.resident.get(program);
-    if (entry) this.copyOut(entry);
+    if (entry) await this.copyOut(entry);
     this.resident.delete(program);
   }
 
-  private copyOut(entry: Entry): void {
+  private async copyOut(entry: Entry): Promise<void> {
     if (entry.tensors || this.resident.get(entry.program) !== entry) return;
     const tensors = new Map<string, Uint8Array<ArrayBuffer>>();
     for (const state of resultsOf(entry.program))
       tensors.set(
         state.name,
-        this.engine.bytes(this.placeOf(entry.program, state).address, state.bytes).slice(),
+        await this.device.read(this.bufferOf(entry.program, state), 0, state.bytes),
       );
     entry.tensors = tensors;
   }
 
-  private placeOf(program: ProgramInfo, state: StateInfo): Place {
+  private bufferOf(program: ProgramInfo, state: StateInfo): Buffer {
     return program.lora
       ? this.weights.adapter(state.name, state.bytes)
       : this.memoryOf(program).get(state.name)!;
   }
 
-  private memoryOf(program: ProgramInfo): Map<string, Place> {
+  private memoryOf(program: ProgramInfo): Map<string, Buffer> {
     let places = this.parameters.get(program);
     if (!places) {
       places = new Map();
       for (const state of resultsOf(program))
-        places.set(state.name, {
-          address: this.engine.alloc(state.bytes, `the parameter '${state.name}'`),
-          bytes: state.bytes,
-        });
+        places.set(state.name, this.device.allocate(state.bytes, `the parameter '${state.name}'`));
       this.parameters.set(program, places);
     }
     return places;
   }
 
   /** By weight: where its trained copy lies. */
-  private placesOf(program: ProgramInfo): Map<string, Place> {
+  private placesOf(program: ProgramInfo): Map<string, Buffer> {
     const memory = this.memoryOf(program);
-    const places = new Map<string, Place>();
+    const places = new Map<string, Buffer>();
     for (const state of resultsOf(program))
       if (state.initial[0] === "constant") places.set(state.initial[1], memory.get(state.name)!);
     return places;
   }
 
   /** Forgets one. @throws InputError: there is none, or it is being trained */
-  remove(name: string): void {
+  async remove(name: string): Promise<void> {
     const entry = this.entry(name);
     if (entry.session)
       throw new InputError("it is being trained", `adapter '${name}'`, "Close its trainer first.");
@@ -323,7 +317,7 @@ export class Adapters {
       // What is switched off still is multiplied with 0, which numbers that are none would survive.
       if (entry.program.lora)
         for (const state of resultsOf(entry.program))
-          this.engine.bytes(this.placeOf(entry.program, state).address, state.bytes).fill(0);
+          this.device.fill(this.bufferOf(entry.program, state), 0, 0, state.bytes);
     }
     this.entries.delete(name);
   }
@@ -352,9 +346,9 @@ export class Adapters {
    * As PEFT lays adapters out: adapter_model.safetensors and adapter_config.json. A set of all
    * parameters is one model.safetensors under the model's own names.
    */
-  save(name: string): { name: string; blob: Blob }[] {
+  async save(name: string): Promise<{ name: string; blob: Blob }[]> {
     const entry = this.entry(name);
-    this.copyOut(entry);
+    await this.copyOut(entry);
     const tensors = tensorsOf(entry.program, entry.lora);
     const { head, order } = safetensorsHead(
       new Map(Array.from(tensors, ([key, t]) => [key, t.info])),
@@ -479,7 +473,7 @@ export class Adapters {
         );
       tensors.set(state.name, padded(new Uint8Array(numbers.buffer), info.shape, state.shape));
     }
-    if (this.entries.has(name)) this.remove(name);
+    if (this.entries.has(name)) await this.remove(name);
     const entry: Entry = { name, program, lora, scale: 1, tensors, session: undefined };
     this.entries.set(name, entry);
     return this.info(entry);

@@ -2,15 +2,16 @@
 // shapes that come (training/page.py); their steps run here without it.
 
 import { throwIfAborted } from "../../shared/abort.ts";
-import { Engine } from "../../device/wasm/engine.ts";
+import type { Device } from "../../device/device.ts";
+import { openDevice } from "../../device/open.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { Compiler } from "../compiler-client.ts";
-import { warm } from "../../device/wasm/warm.ts";
+import { warm } from "../../device/warm.ts";
 import { Session, STEP } from "./session.ts";
 import type { Slot, Weight } from "../package/checker.ts";
 import type { Urls } from "../../protocol/loading.ts";
 import type { ArtifactsInfo, PlainTensor } from "../../protocol/artifacts.ts";
-import type { EngineOptions } from "../../device/wasm/options.ts";
+import type { DeviceOptions } from "../../device/options.ts";
 import { Weights } from "../model/weights.ts";
 import type { ProgramInfo, StateInfo } from "../package/manifest.ts";
 
@@ -43,11 +44,11 @@ export class ArtifactSession {
   private rate: number;
 
   private constructor(
-    readonly engine: Engine,
+    readonly device: Device,
     private readonly python: PythonCompiler,
     readonly info: ArtifactsInfo,
   ) {
-    this.weights = new Weights(engine, { weights: new Map() });
+    this.weights = new Weights(device, { weights: new Map() });
     this.rate = info.learning_rate;
   }
 
@@ -55,29 +56,29 @@ export class ArtifactSession {
   static async open(
     files: Map<string, Blob>,
     urls: Urls,
-    options: Pick<EngineOptions, "flavour" | "threads">,
+    options: Pick<DeviceOptions, "flavour" | "threads">,
     signal: AbortSignal,
     startPython: (urls: Urls, signal: AbortSignal) => PythonCompiler = (...args) =>
       new Compiler(...args),
   ): Promise<ArtifactSession> {
     // any model: beside what Python takes it is nothing
-    const opening = Engine.open({ ...urls, ...options, full: true });
+    const opening = openDevice({ ...urls, ...options, full: true });
     opening.catch(() => undefined);
     const python = startPython(urls, signal);
     try {
       const compiling = python.compile(files, { call: "open" }, () => undefined);
       void opening.then(warm, () => undefined);
       const { manifest } = await compiling;
-      const engine = await opening;
-      return new ArtifactSession(engine, python, {
+      const device = await opening;
+      return new ArtifactSession(device, python, {
         ...(JSON.parse(manifest) as ArtifactsInfo),
-        flavour: engine.choice.flavour,
-        threads: engine.choice.threads,
+        flavour: device.choice.flavour,
+        threads: device.choice.threads,
       });
     } catch (e) {
       python.end();
       opening.then(
-        (engine) => engine.close(),
+        (device) => device.close(),
         () => undefined,
       );
       throw e;
@@ -128,7 +129,7 @@ export class ArtifactSession {
     const known = this.sessions.get(key);
     if (known) return known;
     const { manifest, files } = await this.python.compile(
-      this.first ? new Map() : this.states(),
+      this.first ? new Map() : await this.states(),
       { call: "program", kind, feeds: shapes, have: [...this.have], first: !this.first },
       () => undefined,
     );
@@ -137,9 +138,8 @@ export class ArtifactSession {
     this.weights.add(weights);
     for (const { name, offset, bytes } of described.weights) {
       this.have.add(name);
-      this.engine
-        .bytes(this.weights.address(name).address, bytes)
-        .set(files.get("weights")!.subarray(offset, offset + bytes));
+      const data = files.get("weights")!.subarray(offset, offset + bytes);
+      this.device.write(this.weights.buffer(name), data);
     }
     const program: ProgramInfo = {
       name: kind,
@@ -159,7 +159,7 @@ export class ArtifactSession {
       states: new Map(described.states.map((s) => [s.name, s])),
     };
     const session = new Session(
-      this.engine,
+      this.device,
       program,
       files,
       this.weights,
@@ -171,7 +171,7 @@ export class ArtifactSession {
       session.initialize(true);
       const write = (name: string, data: Uint8Array) => {
         const state = program.states.get(name);
-        if (state && state.bytes === data.length) session.state(state).set(data);
+        if (state && state.bytes === data.length) session.writeState(state, data);
       };
       for (const [state, file] of Object.entries(described.moments)) write(state, files.get(file)!);
       write(STEP, new Uint8Array(BigInt64Array.of(BigInt(described.step)).buffer));
@@ -214,10 +214,12 @@ export class ArtifactSession {
     if (kind === "train") this.trained = true;
     const { outputs } = this.model(kind);
     const out: Record<string, PlainTensor> = {};
-    outputs.forEach((name, i) => {
+    for (const [i, name] of outputs.entries()) {
       const slot = slots.find((s) => s.kind === "output" && s.name === (i ? name : "loss"));
-      if (slot) out[name] = { type: slot.dtype, dims: slot.shape, data: session.output(slot.name) };
-    });
+      if (!slot) continue;
+      const data = await session.output(slot.name);
+      out[name] = { type: slot.dtype, dims: slot.shape, data };
+    }
     return out;
   }
 
@@ -293,7 +295,7 @@ export class ArtifactSession {
     for (const name of names) {
       const { dtype, shape } = this.parameter(name);
       const state = this.state(name);
-      const data = state ? this.first!.state(state).slice() : this.early.get(name)?.slice();
+      const data = state ? await this.first!.readState(state) : this.early.get(name)?.slice();
       if (data) out[name] = { type: dtype, dims: shape, data };
       else missing.push(name);
     }
@@ -335,27 +337,27 @@ export class ArtifactSession {
     }
     for (const [name, data] of Object.entries(values)) {
       const state = this.state(name);
-      if (state) this.first!.state(state).set(data);
+      if (state) this.first!.writeState(state, data);
       else this.early.set(name, data);
     }
   }
 
   /** What Python needs to know of the states: all that are not gradients. */
-  private states(): Map<string, Blob> {
+  private async states(): Promise<Map<string, Blob>> {
     const blobs = new Map<string, Blob>();
     for (const [name, data] of this.early) blobs.set(name, new Blob([data]));
     for (const state of this.first?.program.states.values() ?? [])
       if (state.kind !== "gradient")
-        blobs.set(state.name, new Blob([this.first!.state(state).slice()]));
+        blobs.set(state.name, new Blob([await this.first!.readState(state)]));
     return blobs;
   }
 
   /** The bytes of a checkpoint file, made by Python. */
   async save(withOptimizer: boolean): Promise<Uint8Array<ArrayBuffer>> {
-    const states = this.states();
+    const states = await this.states();
     const counter = this.first?.program.states.get(STEP);
     const step = counter
-      ? Number(new DataView(this.first!.state(counter).slice().buffer).getBigInt64(0, true))
+      ? Number(new DataView((await this.first!.readState(counter)).buffer).getBigInt64(0, true))
       : 0;
     const { files } = await this.python.compile(
       states,
@@ -368,7 +370,7 @@ export class ArtifactSession {
   /** The bytes of the evaluation model up to these outputs, made by Python. */
   async export(outputs: string[]): Promise<Uint8Array<ArrayBuffer>> {
     const { files } = await this.python.compile(
-      this.states(),
+      await this.states(),
       { call: "export", outputs },
       () => undefined,
     );
@@ -378,7 +380,7 @@ export class ArtifactSession {
   /** Ends Python's worker and the engine. */
   close(): void {
     this.python.end();
-    this.engine.close();
+    this.device.close();
   }
 }
 

@@ -57,7 +57,7 @@ async function saves(dir: FileSystemDirectoryHandle, model: Owner): Promise<Save
 
 /** Writes an adapter. Returns its bytes. */
 export async function keep(model: Owner, name: string): Promise<number> {
-  const files = model.adapters.save(name);
+  const files = await model.adapters.save(name);
   const bytes = files.reduce((sum, f) => sum + f.blob.size, 0);
   try {
     const dir = await openFolder(FOLDER);

@@ -16,7 +16,7 @@ export async function mergedOnnx(
   given: { name: string; blob: Blob }[] | string | undefined,
   signal: AbortSignal,
 ): Promise<Blob> {
-  const saved = model.adapters.save(name);
+  const saved = await model.adapters.save(name);
   if (saved.length < 2)
     throw new InputError(
       "it is a set of all parameters",

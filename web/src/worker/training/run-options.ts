@@ -99,12 +99,11 @@ export function lowerRank(session: Session, r: number): void {
   for (const state of session.results) {
     const axis = rankAxis(state.name);
     if (axis === undefined) continue;
-    const bytes = session.state(state);
-    const [rows, columns] = [state.shape[0]!, state.bytes / state.shape[0]!];
-    if (axis === 0) bytes.fill(0, r * columns);
-    else
-      for (let row = 0; row < rows; row++)
-        bytes.fill(0, row * columns + (r * columns) / state.shape[1]!, (row + 1) * columns);
+    const [rows, row] = [state.shape[0]!, state.bytes / state.shape[0]!];
+    const rest = axis === 0 ? (rows - r) * row : row - (r * row) / state.shape[1]!;
+    const zeros = new Uint8Array(rest);
+    if (axis === 0) session.writeState(state, zeros, r * row);
+    else for (let i = 1; i <= rows; i++) session.writeState(state, zeros, i * row - rest);
   }
 }
 

@@ -2,13 +2,12 @@
 // Mirrors python/edgewise/training/session.py.
 
 import { OutOfMemory, EngineError } from "../../shared/errors.ts";
-import type { Engine } from "../../device/wasm/engine.ts";
 import { seedOfRun } from "../../shared/seeds.ts";
 import type { Slot } from "../package/checker.ts";
 import { megabytes } from "../../shared/words.ts";
 import { NOTES } from "../package/notes.ts";
-import type { Plan } from "../../device/wasm/plan-header.ts";
-import type { Place, Weights } from "../model/weights.ts";
+import type { Buffer, Device, Plan } from "../../device/device.ts";
+import type { Weights } from "../model/weights.ts";
 import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
 
 /** State: updates so far, int64 [1]. */
@@ -29,9 +28,9 @@ export class Session {
    * depends on.
    */
   runs = 0;
-  private readonly addresses = new Map<string, Place>();
-  private readonly own: number[] = [];
-  private readonly buffers = new Map<string, Place>();
+  private readonly states = new Map<string, Buffer>();
+  private readonly own: Buffer[] = [];
+  private readonly buffers = new Map<string, Buffer>();
   private readonly plans = new Map<TrainingPlan, Plan>();
 
   /**
@@ -41,7 +40,7 @@ export class Session {
    * @param share a session of the same model with other shapes, the states of which are used
    */
   constructor(
-    private readonly engine: Engine,
+    private readonly device: Device,
     readonly program: ProgramInfo,
     private readonly files: Map<string, Uint8Array>,
     private readonly weights: Weights,
@@ -59,30 +58,32 @@ export class Session {
       for (const state of this.program.states.values()) {
         // the plan that trains at once needs none
         if (state.kind === "gradient" && !accumulates) continue;
-        const { address } = this.address(state);
-        this.engine.bytes(address, state.bytes).fill(0);
+        this.device.fill(this.buffer(state), 0, 0, state.bytes);
       }
       for (const kind of accumulates ? (["accumulate", "update"] as const) : (["train"] as const))
         if (this.program.plans.has(kind)) this.load(kind);
       const plan = this.make("initialize");
       try {
         this.write64("seed", seedOfRun(this.seed, -1));
-        this.engine.run(plan, `${this.where}, initialize`);
+        this.device.run(plan, `${this.where}, initialize`);
       } finally {
-        this.engine.freePlan(plan);
+        this.device.freePlan(plan);
       }
       this.runs = 0;
     });
   }
 
-  /** Forward, backward, update. Returns the loss before the update. */
-  train(batch: Batch, learningRate: number): number {
+  /**
+   * Forward, backward, update.
+   * @returns the loss before the update: mean cross entropy in nats per token
+   */
+  train(batch: Batch, learningRate: number): Promise<number> {
     this.writeFloat("learning_rate", learningRate);
     return this.forward("train", batch);
   }
 
-  /** Forward and backward; adds to the gradients. */
-  accumulate(batch: Batch): number {
+  /** Forward and backward; adds to the gradients. @returns the loss, as `train` */
+  accumulate(batch: Batch): Promise<number> {
     return this.forward("accumulate", batch);
   }
 
@@ -100,22 +101,25 @@ export class Session {
   /** Sets the accumulated gradients to zero. */
   reset(): void {
     for (const state of this.program.states.values()) {
-      const at = state.kind === "gradient" ? this.addresses.get(state.name) : undefined;
-      if (at) this.engine.bytes(at.address, state.bytes).fill(0);
+      const at = state.kind === "gradient" ? this.states.get(state.name) : undefined;
+      if (at) this.device.fill(at, 0, 0, state.bytes);
     }
   }
 
-  /** Forward without dropout. */
-  evaluate(batch: Batch): number {
+  /** Forward without dropout. @returns the loss, as `train` */
+  evaluate(batch: Batch): Promise<number> {
     return this.forward("evaluate", batch);
   }
 
-  private forward(kind: "train" | "accumulate" | "evaluate", { ids, labels }: Batch): number {
+  private async forward(
+    kind: "train" | "accumulate" | "evaluate",
+    { ids, labels }: Batch,
+  ): Promise<number> {
     const bytes = (a: BigInt64Array) =>
       new Uint8Array(a.buffer as ArrayBuffer, a.byteOffset, a.byteLength);
     this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels) });
-    const loss = this.buffers.get("loss")!;
-    return new DataView(this.engine.memory.buffer, loss.address, 4).getFloat32(0, true);
+    const loss = await this.device.read(this.buffers.get("loss")!, 0, 4);
+    return new DataView(loss.buffer).getFloat32(0, true);
   }
 
   /** One run on feeds of the plan's sizes; `output` then has what it gave. */
@@ -129,38 +133,39 @@ export class Session {
   }
 
   /** A copy of an output of the last run. */
-  output(name: string): Uint8Array<ArrayBuffer> {
-    const { address, bytes } = this.buffers.get(name)!;
-    return this.engine.bytes(address, bytes).slice();
+  output(name: string): Promise<Uint8Array<ArrayBuffer>> {
+    return this.device.read(this.buffers.get(name)!);
   }
 
   private run(kind: TrainingPlan): void {
-    this.engine.run(this.plans.get(kind)!, `${this.where}, ${kind}`);
+    this.device.run(this.plans.get(kind)!, `${this.where}, ${kind}`);
   }
 
   // Memory
 
-  /** Where a state lies. Adapters are shared with the decoder's plans. */
-  address(state: StateInfo): Place {
-    if (this.share) return this.share.address(state);
-    let place = this.addresses.get(state.name);
-    if (!place) {
-      if (state.kind === "adapter") place = this.weights.adapter(state.name, state.bytes);
+  /** The memory of a state. Adapters share theirs with the decoder's plans. */
+  buffer(state: StateInfo): Buffer {
+    if (this.share) return this.share.buffer(state);
+    let buffer = this.states.get(state.name);
+    if (!buffer) {
+      if (state.kind === "adapter") buffer = this.weights.adapter(state.name, state.bytes);
       else {
-        place = {
-          address: this.engine.alloc(state.bytes, `the ${state.kind} '${state.name}'`),
-          bytes: state.bytes,
-        };
-        this.own.push(place.address);
+        buffer = this.device.allocate(state.bytes, `the ${state.kind} '${state.name}'`);
+        this.own.push(buffer);
       }
-      this.addresses.set(state.name, place);
+      this.states.set(state.name, buffer);
     }
-    return place;
+    return buffer;
   }
 
-  /** A view of a state's bytes, not to be kept. */
-  state(state: StateInfo): Uint8Array<ArrayBuffer> {
-    return this.engine.bytes(this.address(state).address, state.bytes);
+  /** A copy of a state's bytes. */
+  readState(state: StateInfo): Promise<Uint8Array<ArrayBuffer>> {
+    return this.device.read(this.buffer(state), 0, state.bytes);
+  }
+
+  /** Sets a state's bytes, from byte `at` on (default: 0). */
+  writeState(state: StateInfo, data: Uint8Array, at = 0): void {
+    this.device.write(this.buffer(state), data, at);
   }
 
   /**
@@ -169,21 +174,22 @@ export class Session {
    */
   get memory(): { states: number; arena: number } {
     let states = 0;
-    for (const name of this.addresses.keys()) states += this.program.states.get(name)!.bytes;
+    for (const name of this.states.keys()) states += this.program.states.get(name)!.bytes;
     let arena = 0;
     for (const kind of this.plans.keys())
       arena = Math.max(arena, this.program.plans.get(kind)!.arenaBytes);
     return { states, arena };
   }
 
-  private buffer(slot: Slot): Place {
-    let place = this.buffers.get(slot.name);
-    if (!place || place.bytes < slot.bytes) {
-      place = { address: this.engine.alloc(slot.bytes, slot.name), bytes: slot.bytes };
-      this.own.push(place.address);
-      this.buffers.set(slot.name, place);
+  /** The memory of an input or output, which plans share by its name. */
+  private slot({ name, bytes }: Slot): Buffer {
+    let buffer = this.buffers.get(name);
+    if (!buffer || buffer.bytes < bytes) {
+      buffer = this.device.allocate(bytes, name);
+      this.own.push(buffer);
+      this.buffers.set(name, buffer);
     }
-    return place;
+    return buffer;
   }
 
   private load(kind: TrainingPlan): void {
@@ -191,30 +197,30 @@ export class Session {
   }
 
   private make(kind: TrainingPlan): Plan {
-    const { engine, program, weights } = this;
+    const { device, program, weights } = this;
     const { file, slots } = program.plans.get(kind)!;
     const place = `${this.where}, ${file}`;
-    const plan = engine.loadPlan(this.files.get(file)!, place, file, this.files.get(NOTES));
+    const plan = device.loadPlan(this.files.get(file)!, place, file, this.files.get(NOTES));
     try {
       slots.forEach((slot, i) => {
-        let at: Place;
+        let buffer: Buffer;
         if (slot.kind === "computed") return;
-        if (slot.kind === "weight") at = weights.address(slot.name);
-        else if (slot.kind === "state") at = this.address(program.states.get(slot.name)!);
-        else at = this.buffer(slot);
-        engine.bind(plan, i, at.address, at.bytes, `${place}, slot '${slot.name}'`);
+        if (slot.kind === "weight") buffer = weights.buffer(slot.name);
+        else if (slot.kind === "state") buffer = this.buffer(program.states.get(slot.name)!);
+        else buffer = this.slot(slot);
+        device.bind(plan, i, buffer, `${place}, slot '${slot.name}'`);
       });
       weights.compute([{ plan, slots, where: place }], false);
       return plan;
     } catch (e) {
-      engine.freePlan(plan);
+      device.freePlan(plan);
       throw e;
     }
   }
 
   private write(name: string, bytes: Uint8Array): void {
-    const place = this.buffers.get(name);
-    if (place) this.engine.bytes(place.address, bytes.length).set(bytes);
+    const buffer = this.buffers.get(name);
+    if (buffer) this.device.write(buffer, bytes);
   }
 
   private writeFloat(name: string, x: number): void {
@@ -238,7 +244,7 @@ export class Session {
       throw new OutOfMemory(
         `training '${this.program.name}' does not fit into memory: it takes ` +
           `${megabytes(wanted)} for states and ${megabytes(arena)} for a step of ${batch} × ` +
-          `${sequence} tokens; the engine holds ${megabytes(this.engine.memoryBytes)} of at ` +
+          `${sequence} tokens; the engine holds ${megabytes(this.device.memoryBytes)} of at ` +
           "most 4096 MB",
         e.where,
         "Train adapters instead of all parameters, compile the program with a smaller batch, " +
@@ -249,10 +255,10 @@ export class Session {
 
   /** Gives back all but what it shares with the decoder. */
   free(): void {
-    for (const plan of this.plans.values()) this.engine.freePlan(plan);
-    for (const address of this.own) this.engine.free(address);
+    for (const plan of this.plans.values()) this.device.freePlan(plan);
+    for (const buffer of this.own) this.device.release(buffer);
     this.plans.clear();
-    this.addresses.clear();
+    this.states.clear();
     this.buffers.clear();
     this.own.length = 0;
   }
@@ -271,7 +277,7 @@ export class Session {
   get kept(): StateInfo[] {
     const kept = [...this.program.states.values()].filter((s) => s.kind !== "gradient");
     for (const state of kept)
-      if (!this.addresses.has(state.name))
+      if (!this.states.has(state.name))
         throw new EngineError(
           `the state '${state.name}' has no memory`,
           this.where,

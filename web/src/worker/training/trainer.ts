@@ -90,7 +90,7 @@ export class TrainingRun {
     signal: AbortSignal,
   ): Promise<TrainingRun> {
     const program = choose(model, fields.adapter);
-    const { adapters, tokenizer, engine } = model;
+    const { adapters, tokenizer, device } = model;
     adapters.check(program);
     const accumulation = whole(
       fields.gradient_accumulation_steps,
@@ -206,8 +206,8 @@ export class TrainingRun {
     const found = fields.resume ? await checkpoint!.file.read() : undefined;
     if (found) compare(config, found.record.config, checkpoint!.file.name);
 
-    const session = new Session(engine, program, model.files, model.weights, seed, model.where);
-    adapters.makeRoom(program);
+    const session = new Session(device, program, model.files, model.weights, seed, model.where);
+    await adapters.makeRoom(program);
     try {
       session.initialize(accumulation > 1);
       if (lora && lora.r < program.lora!.r) lowerRank(session, lora.r);
@@ -232,11 +232,11 @@ export class TrainingRun {
       );
       if (found) await run.restore(found);
       throwIfAborted(signal);
-      adapters.begin(name, session, lora);
+      await adapters.begin(name, session, lora);
       return run;
     } catch (e) {
       session.free();
-      adapters.restore();
+      await adapters.restore();
       throw e;
     }
   }
@@ -253,7 +253,7 @@ export class TrainingRun {
           `checkpoint '${this.checkpoint!.file.name}'`,
           "It is of another version of the model: start anew, or delete it.",
         );
-      this.session.state(state).set(await found.tensor(state.name));
+      this.session.writeState(state, await found.tensor(state.name));
     }
     this.session.runs = record.runs;
     this.cursor = record.cursor;
@@ -264,7 +264,7 @@ export class TrainingRun {
 
   private memory(): StepEvent["memory"] {
     const { states, arena } = this.session.memory;
-    return { engine: this.model.engine.memoryBytes, states, activations: arena };
+    return { engine: this.model.device.memoryBytes, states, activations: arena };
   }
 
   private alive(): void {
@@ -293,9 +293,9 @@ export class TrainingRun {
         "step",
         "Make a new trainer with more epochs.",
       );
-    this.model.adapters.train(this.adapter);
+    await this.model.adapters.train(this.adapter);
     // before anything was learned
-    if (this.step === 0 && this.held && !this.evaluations.length) this.evaluateNow();
+    if (this.step === 0 && this.held && !this.evaluations.length) await this.evaluateNow();
     const started = performance.now();
     const rate = settings.rate * factor(settings.schedule, this.step, total, settings.warmup);
     const { batch } = session.program;
@@ -307,7 +307,7 @@ export class TrainingRun {
       );
       const made = batchOf(blocks, rows, batch, settings.pad);
       tokens += made.learned;
-      loss += accumulation > 1 ? session.accumulate(made) : session.train(made, rate);
+      loss += await (accumulation > 1 ? session.accumulate(made) : session.train(made, rate));
     }
     loss /= accumulation;
     if (accumulation > 1) session.update(rate, 1 / accumulation);
@@ -343,7 +343,7 @@ export class TrainingRun {
       this.held &&
       (this.step === total || (settings.evaluateEvery && this.step % settings.evaluateEvery === 0))
     )
-      event.evaluation = this.evaluateNow();
+      event.evaluation = await this.evaluateNow();
     if (this.checkpoint && (this.step === total || this.step % this.checkpoint.every === 0)) {
       try {
         event.checkpoint = await this.save();
@@ -403,7 +403,7 @@ export class TrainingRun {
   }
 
   /** Loss on the evaluation texts. */
-  evaluate(): number {
+  async evaluate(): Promise<number> {
     this.alive();
     if (!this.held)
       throw new InputError(
@@ -414,7 +414,7 @@ export class TrainingRun {
     return this.model.adapters.during(this.adapter, () => this.evaluateNow());
   }
 
-  private evaluateNow(): number {
+  private async evaluateNow(): Promise<number> {
     const { session, settings } = this;
     const held = this.held!;
     const { batch } = session.program;
@@ -422,7 +422,7 @@ export class TrainingRun {
     for (let at = 0; at < held.count; at += batch) {
       const rows = Array.from({ length: Math.min(batch, held.count - at) }, (_, i) => at + i);
       const made = batchOf(held, rows, batch, settings.pad);
-      sum += made.learned * session.evaluate(made);
+      sum += made.learned * (await session.evaluate(made));
       tokens += made.learned;
     }
     const loss = sum / tokens;
@@ -457,19 +457,19 @@ export class TrainingRun {
     };
     const { file } = this.checkpoint;
     const bytes = await this.model.adapters.during(this.adapter, () =>
-      file.write(record, states, (name) => session.state(states.get(name)!)),
+      file.write(record, states, (name) => session.readState(states.get(name)!)),
     );
     this.checkpointError = "";
     return bytes;
   }
 
   /** Gives back the memory of training; what was learned stays as an adapter. */
-  close(): void {
+  async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
     this.wake?.();
-    this.model.adapters.end(this.session);
-    if (this.failed) this.model.adapters.remove(this.adapter);
+    await this.model.adapters.end(this.session);
+    if (this.failed) await this.model.adapters.remove(this.adapter);
   }
 }
 

@@ -7,7 +7,7 @@ import { elements, NumberTensor, release, retain, StringTensor, type RunValue } 
 type Declared = Subgraph["outputs"][number];
 
 async function branch(n: NodeRun): Promise<RunValue[]> {
-  const { call } = await n.body(n.number(0) ? "then_branch" : "else_branch");
+  const { call } = await n.body((await n.number(0)) ? "then_branch" : "else_branch");
   return (await call([])).map((v) => n.keep(v));
 }
 
@@ -36,8 +36,8 @@ function stacked(
 
 async function loop(n: NodeRun): Promise<RunValue[]> {
   const { outputs, call } = await n.body("body");
-  const trips = n.has(0) ? n.number(0) : Infinity;
-  let goes = n.has(1) ? n.number(1) !== 0 : true;
+  const trips = n.has(0) ? await n.number(0) : Infinity;
+  let goes = n.has(1) ? (await n.number(1)) !== 0 : true;
   let carried = n.inputs.slice(2) as RunValue[];
   if (outputs.length < 1 + carried.length || carried.some((v) => v === undefined))
     n.fail(
@@ -55,7 +55,7 @@ async function loop(n: NodeRun): Promise<RunValue[]> {
     ]);
     if (condition?.kind !== "tensor" || condition.count !== 1)
       n.fail(`its body's condition is ${String(condition)}`, "Export the model again.");
-    goes = condition.numbers(n.engine)[0] !== 0;
+    goes = (await condition.numbers(n.device))[0] !== 0;
     release(condition);
     carried = outs.slice(0, carried.length);
     outs.slice(carried.length).forEach((v, j) => collected[j]!.push(v));
@@ -170,7 +170,7 @@ async function scan(n: NodeRun): Promise<RunValue[]> {
         : n.fail("its inputs are no tensors with a batch dimension"),
     );
   const batch = inputs[0]?.dims[0] ?? 0;
-  const lengths = n.has(0) ? n.numbers(0) : undefined;
+  const lengths = n.has(0) ? await n.numbers(0) : undefined;
   if (
     !batch ||
     inputs.some((v) => v.dims[0] !== batch) ||

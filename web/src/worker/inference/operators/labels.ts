@@ -20,12 +20,12 @@ type Element = number | bigint | string;
 const CHECK = "Check what is fed; if it is right, export the model again.";
 
 /** Flat elements of a tensor: int64 as bigint. */
-function elementsOf(n: NodeRun, v: RunValue): Element[] {
+async function elementsOf(n: NodeRun, v: RunValue): Promise<Element[]> {
   if (v.kind === "strings") return [...v.strings];
   if (v.kind !== "tensor") return n.fail(`its input is ${String(v)}, no tensor`, CHECK);
   return v.type === "int64" || v.type === "uint64"
-    ? Array.from(typed(v.type, v.read(n.engine), v.count))
-    : v.numbers(n.engine);
+    ? Array.from(typed(v.type, await v.read(n.device), v.count))
+    : v.numbers(n.device);
 }
 
 /** An attribute's list, integers as bigint where `wide`. */
@@ -43,9 +43,10 @@ function listOf(n: NodeRun, value: Attribute, wide: boolean): Element[] {
 }
 
 /** Type and values of keys_* or values_*. */
-function table(n: NodeRun, what: string): [type: string, values: Element[]] {
+async function table(n: NodeRun, what: string): Promise<[type: string, values: Element[]]> {
   const t = n.attribute(`${what}_tensor`);
-  if (t instanceof StringTensor || t instanceof NumberTensor) return [t.type, elementsOf(n, t)];
+  if (t instanceof StringTensor || t instanceof NumberTensor)
+    return [t.type, await elementsOf(n, t)];
   for (const [kind, type] of [
     ["strings", "string"],
     ["int64s", "int64"],
@@ -77,8 +78,8 @@ async function labelEncoder(n: NodeRun): Promise<RunValue[]> {
         ? ["string", classes, "int64", numbers]
         : [x.type, numbers, "string", classes];
   } else {
-    [kind, keys] = table(n, "keys");
-    [type, values] = table(n, "values");
+    [kind, keys] = await table(n, "keys");
+    [type, values] = await table(n, "values");
   }
   if (keys.length !== values.length || kind !== x.type)
     n.fail(
@@ -88,7 +89,7 @@ async function labelEncoder(n: NodeRun): Promise<RunValue[]> {
   const given = n.attribute("default_tensor");
   const other: Element =
     given instanceof StringTensor || given instanceof NumberTensor
-      ? elementsOf(n, given)[0]!
+      ? (await elementsOf(n, given))[0]!
       : type === "string"
         ? n.text("default_string", "_Unused")
         : type === "int64"
@@ -103,13 +104,13 @@ async function labelEncoder(n: NodeRun): Promise<RunValue[]> {
       n,
       type,
       x.dims,
-      elementsOf(n, x).map((k) => found.get(k) ?? other),
+      (await elementsOf(n, x)).map((k) => found.get(k) ?? other),
     ),
   ];
 }
 
 /** Each row of a float tensor as a map from the labels: what classifiers of scikit-learn give. */
-function zipMap(n: NodeRun): RunValue[] {
+async function zipMap(n: NodeRun): Promise<RunValue[]> {
   const x = n.tensor(0);
   const words = n.texts("classlabels_strings");
   const names: (string | bigint)[] = words?.length
@@ -119,7 +120,7 @@ function zipMap(n: NodeRun): RunValue[] {
   if ((x.rank !== 1 && x.rank !== 2) || width !== names.length)
     n.fail(`${names.length} labels for ${String(x)}`);
   n.checkRoom(ENTRY_BYTES * x.count);
-  const numbers = x.numbers(n.engine);
+  const numbers = await x.numbers(n.device);
   const maps: OnnxMap[] = [];
   for (let i = 0; i < numbers.length; i += width || 1)
     maps.push(
@@ -257,7 +258,7 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
   )
     n.fail(`${grams.size} n-grams for ${places.length} places`, "Export the model again.");
   const width = places.reduce((w, p) => Math.max(w, p), 0) + 1;
-  const elements = elementsOf(n, x).map(String);
+  const elements = (await elementsOf(n, x)).map(String);
   const columns = x.dims.at(-1) ?? 0;
   const rows = x.rank === 1 ? 1 : x.dims[0]!;
   n.checkRoom(NUMBER_BYTES * rows * width);
@@ -319,7 +320,9 @@ async function categoryMapper(n: NodeRun): Promise<RunValue[]> {
       n,
       "string",
       x.dims,
-      elementsOf(n, x).map((i) => found.get(i as bigint) ?? n.text("default_string", "_Unused")),
+      (await elementsOf(n, x)).map(
+        (i) => found.get(i as bigint) ?? n.text("default_string", "_Unused"),
+      ),
     ),
   ];
 }

@@ -13,10 +13,10 @@ function empty(n: NodeRun, dims: number[]): NumberTensor {
 async function nonZero(n: NodeRun): Promise<RunValue[]> {
   const x = n.tensor(0);
   if (x.rank > 6 || x.rank * x.count > MOST) n.unsupported(`NonZero of ${String(x)}`);
-  if (!x.rank) return [empty(n, [0, n.number(0) ? 1 : 0])];
+  if (!x.rank) return [empty(n, [0, (await n.number(0)) ? 1 : 0])];
   if (!x.count) return [empty(n, [x.rank, 0])];
   const [y, count] = await n.ops("NonZero", [x], {}, 2, "edgewise");
-  return [n.front(y!, [x.rank, count!.numbers(n.engine)[0]!])];
+  return [n.front(y!, [x.rank, (await count!.numbers(n.device))[0]!])];
 }
 
 async function compress(n: NodeRun): Promise<RunValue[] | undefined> {
@@ -32,7 +32,7 @@ async function compress(n: NodeRun): Promise<RunValue[] | undefined> {
   let places = empty(n, [0]);
   if (c.count) {
     const [y, count] = await n.ops("NonZero", [c], {}, 2, "edgewise");
-    places = n.front(y!, [count!.numbers(n.engine)[0]!]);
+    places = n.front(y!, [(await count!.numbers(n.device))[0]!]);
   }
   return [await n.op("Gather", [x, places], { axis })];
 }
@@ -74,15 +74,16 @@ async function unique(n: NodeRun): Promise<RunValue[]> {
     4,
     "edgewise",
   );
-  const found = count!.numbers(n.engine)[0]!;
+  const found = (await count!.numbers(n.device))[0]!;
   const firsts = n.front(first!, [found]);
   const y = await n.op("Gather", [x, firsts], { axis });
+  const places = words && (await y.numbers(n.device));
   return [
-    words
+    places
       ? n.keep(
           new StringTensor(
             y.dims,
-            y.numbers(n.engine).map((i) => words[i]!),
+            places.map((i) => words![i]!),
           ),
         )
       : y,
@@ -113,11 +114,9 @@ async function suppression(n: NodeRun): Promise<RunValue[]> {
     boxes.dims[1] !== scores.dims[2]
   )
     n.fail(`its boxes ${String(boxes)} and scores ${String(scores)} do not fit together`);
-  const [wanted, iou, score] = [2, 3, 4].map((i) => (n.has(i) ? n.number(i) : 0)) as [
-    number,
-    number,
-    number,
-  ];
+  const [wanted, iou, score] = (await Promise.all(
+    [2, 3, 4].map((i) => (n.has(i) ? n.number(i) : 0)),
+  )) as [number, number, number];
   if (!(iou >= 0 && iou <= 1)) n.fail(`an iou_threshold of ${iou}`);
   const most = Math.min(Math.max(wanted, 0), boxes.dims[1]!);
   if (!most || !scores.count) return [empty(n, [0, 3])];
@@ -131,7 +130,7 @@ async function suppression(n: NodeRun): Promise<RunValue[]> {
     2,
     "edgewise",
   );
-  return [n.front(selected!, [count!.numbers(n.engine)[0]!, 3])];
+  return [n.front(selected!, [(await count!.numbers(n.device))[0]!, 3])];
 }
 
 export const SELECTION: Record<string, HostOperator> = {

@@ -14,14 +14,14 @@ function sequence(n: NodeRun, i = 0): Sequence {
 }
 
 /** Which element input i means; `otherwise` where it is absent. */
-function position(
+async function position(
   n: NodeRun,
   i: number,
   length: number,
   otherwise: number | undefined,
   extra = 0,
-): number {
-  const at = n.has(i) ? n.number(i) : otherwise;
+): Promise<number> {
+  const at = n.has(i) ? await n.number(i) : otherwise;
   if (at === undefined || !Number.isInteger(at) || !(at >= -length && at < length + extra))
     return n.fail(`its index ${String(at)} lies outside of a sequence of ${length}`, CHECK);
   return at < 0 ? at + length : at;
@@ -42,7 +42,7 @@ async function split(n: NodeRun): Promise<RunValue[]> {
   let sizes: number[] = Array.from({ length: n.has(1) ? 0 : length }, () => 1);
   if (n.has(1)) {
     keep = true;
-    sizes = n.numbers(1);
+    sizes = await n.numbers(1);
     if (n.tensor(1).rank === 0) {
       // equal parts, a smaller last one
       const size = sizes[0]!;
@@ -126,27 +126,27 @@ export const SEQUENCES: Record<string, HostOperator> = {
       );
     return [n.sequence(inputs as RunValue[])];
   },
-  SequenceAt: (n) => {
+  SequenceAt: async (n) => {
     const s = sequence(n);
-    return [s.at(position(n, 1, s.length, undefined))];
+    return [s.at(await position(n, 1, s.length, undefined))];
   },
   SequenceLength: (n) => [n.constant("int64", [], [sequence(n).length])],
-  SequenceInsert: (n) => {
+  SequenceInsert: async (n) => {
     const s = sequence(n);
     const x = n.input(1);
     if (s.length && typeOf(x) !== typeOf(s.at(0)))
       n.fail(`${String(x)} into a sequence of ${String(s.at(0))}`, CHECK);
-    const at = position(n, 2, s.length, s.length, 1);
+    const at = await position(n, 2, s.length, s.length, 1);
     if (at === s.length) return [n.keep(s.withLast(x))];
     n.copies(s.length);
     const { items } = s;
     return [n.sequence([...items.slice(0, at), x, ...items.slice(at)])];
   },
-  SequenceErase: (n) => {
+  SequenceErase: async (n) => {
     const s = sequence(n);
     n.copies(s.length);
     const { items } = s;
-    const at = position(n, 1, items.length, items.length - 1);
+    const at = await position(n, 1, items.length, items.length - 1);
     return [n.sequence(items.filter((_, i) => i !== at))];
   },
   SplitToSequence: split,

@@ -82,16 +82,20 @@ export async function moved(n: NodeRun): Promise<(RunValue | undefined)[]> {
     (REFERENCE_BYTES + NUMBER_BYTES) *
       outs.reduce((count, v) => count + (v ? (v as NumberTensor).count : 0), 0),
   );
-  return outs.map(
-    (v) =>
-      v &&
-      n.keep(
-        new StringTensor(
-          (v as NumberTensor).dims,
-          (v as NumberTensor).numbers(n.engine).map((i) => strings[i]!),
+  const texts: (StringTensor | undefined)[] = [];
+  for (const v of outs as (NumberTensor | undefined)[]) {
+    const numbers = await v?.numbers(n.device);
+    texts.push(
+      numbers &&
+        n.keep(
+          new StringTensor(
+            v!.dims,
+            numbers.map((i) => strings[i]!),
+          ),
         ),
-      ),
-  );
+    );
+  }
+  return texts;
 }
 
 /** Two tensors of strings broadcast together: dims, and pairs of strings. */
@@ -365,8 +369,8 @@ async function cast(n: NodeRun): Promise<RunValue[] | undefined> {
   n.checkRoom((REFERENCE_BYTES + NUMBER_BYTES + TEXT_BYTES) * t.count);
   const wide = t.type === "int64" || t.type === "uint64";
   const values: ArrayLike<number | bigint> = wide
-    ? typed(t.type, t.read(n.engine), t.count)
-    : t.numbers(n.engine);
+    ? typed(t.type, await t.read(n.device), t.count)
+    : await t.numbers(n.device);
   return [
     n.keep(
       new StringTensor(
@@ -406,10 +410,10 @@ export const STRINGS: Record<string, HostOperator> = {
   StringSplit: split,
   StringNormalizer: normalize,
   Cast: cast,
-  ConstantOfShape: (n) => {
+  ConstantOfShape: async (n) => {
     const value = n.attribute("value");
     if (!(value instanceof StringTensor)) return undefined;
-    const dims = n.numbers(0);
+    const dims = await n.numbers(0);
     if (dims.some((d) => d < 0) || elements(dims) >= 2 ** 24)
       n.fail(`strings of shape [${dims.join(", ")}]`);
     n.checkRoom(REFERENCE_BYTES * elements(dims));

@@ -3,9 +3,8 @@
 // While a worker waits for a model anyway, and for what the page wants of it, it can make the
 // kernels busy.
 
-import type { Engine } from "./engine.ts";
-import { WARM } from "../../gen/warm.ts";
-import type { Plan } from "./plan-header.ts";
+import { WARM } from "../gen/warm.ts";
+import type { Buffer, Device, Plan } from "./device.ts";
 
 // it takes some 40 until all kernels are compiled, and as many again where another core is not idle
 const RUNS = 150;
@@ -14,34 +13,34 @@ const BREATH_MS = 2;
 
 /**
  * Runs a small training step again and again until somebody else runs something, but not for long.
- * An engine that was made without some of its kernels has nothing to warm. Never throws.
+ * A device that was made without some of its kernels has nothing to warm. Never throws.
  */
-export async function warm(engine: Engine): Promise<void> {
-  let mine = engine.runs;
+export async function warm(device: Device): Promise<void> {
+  let mine = device.runs;
   await pause(PATIENCE_MS);
-  const held: number[] = [];
+  const held: Buffer[] = [];
   let plan: Plan | undefined;
   try {
     const bytes = unpacked(WARM);
-    plan = engine.loadPlan(bytes, "warm");
+    plan = device.loadPlan(bytes, "warm");
     const view = new DataView(bytes.buffer, bytes.byteOffset);
     const slotsAt = Number(view.getBigInt64(48, true)); // core/engine.h
     for (let slot = 0; slot < view.getUint32(16, true); slot++) {
       const size = Number(view.getBigInt64(slotsAt + 16 * slot, true));
-      held.push(engine.alloc(size, "a warm start"));
-      engine.bind(plan, slot, held.at(-1)!, size);
+      held.push(device.allocate(size, "a warm start"));
+      device.bind(plan, slot, held.at(-1)!);
     }
-    engine.init(plan, "warm");
-    for (let runs = 0; engine.runs === mine && !engine.watcher && runs < RUNS; runs++) {
-      engine.run(plan, "warm"); // half a millisecond
-      mine = engine.runs;
+    device.init(plan, "warm");
+    for (let runs = 0; device.runs === mine && !device.watcher && runs < RUNS; runs++) {
+      device.run(plan, "warm"); // half a millisecond
+      mine = device.runs;
       await pause(BREATH_MS); // in which the model's bytes are taken care of, for instance
     }
   } catch {
     // Closed meanwhile, without memory or kernels: then the first step is slower.
   }
-  if (plan) engine.freePlan(plan);
-  for (const address of held) engine.free(address);
+  if (plan) device.freePlan(plan);
+  for (const buffer of held) device.release(buffer);
 }
 
 const pause = (ms: number): Promise<void> =>

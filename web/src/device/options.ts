@@ -1,9 +1,9 @@
-// Options of an engine.
+// Options of a device.
 
-import type { Flavour } from "../../shared/platform.ts";
+import type { Flavour } from "../shared/platform.ts";
 
 /** Where the parts of the engine are fetched from. */
-export interface EngineUrls {
+export interface DeviceUrls {
   /**
    * Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm, and of
    * edgewise-*-full.wasm for models that need one.
@@ -13,8 +13,8 @@ export interface EngineUrls {
   threadUrl: string;
 }
 
-/** How an engine is opened. */
-export interface EngineOptions extends EngineUrls {
+/** How a device is opened. */
+export interface DeviceOptions extends DeviceUrls {
   /** The build. Default: auto, as `choose` says. */
   flavour?: Flavour | "auto";
   /** Threads that compute, 1 to 64. Default: by the number of processors. */

@@ -1,0 +1,36 @@
+// Opens devices.
+
+import { message } from "../shared/words.ts";
+import type { Device } from "./device.ts";
+import type { DeviceOptions } from "./options.ts";
+import { Engine } from "./wasm/engine.ts";
+import { lacking } from "./wasm/failures.ts";
+import { closeEngines } from "./wasm/registry.ts";
+
+/**
+ * Opens the device that the options ask for.
+ * @throws InputError, EngineError, OutOfMemory
+ */
+export function openDevice(options: DeviceOptions): Promise<Device> {
+  return Engine.open(options);
+}
+
+/** A device with these kernels: the given one, or, if it lacks some, the full one in its place. */
+export async function withKernels(
+  device: Device,
+  options: DeviceOptions,
+  kernels: readonly string[],
+  where: string,
+): Promise<Device> {
+  const lacks = device.lacks(kernels);
+  if (!lacks.length) return device;
+  device.close();
+  return openDevice({ ...options, full: true }).catch((e: unknown) => {
+    throw lacking(lacks, where, message(e));
+  });
+}
+
+/** Closes all devices of this thread; those that are being opened, as soon as they are open. */
+export function closeDevices(): Promise<void> {
+  return closeEngines();
+}

@@ -1,0 +1,23 @@
+// The engines of this thread, so that all of them can be closed before the thread ends.
+
+/** Engines that are open. */
+export const open = new Set<{ close(): void }>();
+const openings = new Set<Promise<void>>();
+
+/** Remembers an engine that is being opened. */
+export function register<T>(opening: Promise<T>): Promise<T> {
+  const settled = opening
+    .then(
+      () => undefined,
+      () => undefined,
+    )
+    .finally(() => openings.delete(settled));
+  openings.add(settled);
+  return opening;
+}
+
+/** Closes all engines; those that are being opened, as soon as they are open. */
+export async function closeEngines(): Promise<void> {
+  while (openings.size) await Promise.all(openings);
+  for (const engine of [...open]) engine.close();
+}
